@@ -33,17 +33,14 @@ export class Agent {
   #leaving = false;
 
   constructor(platform: Platform, configuration: Configuration, log: Log) {
-    const { clock, relaxClientCertificateChecks, boundHandshakes, watchArrivals, memory } = platform;
+    const { memory } = platform;
     this.#platform = platform;
     this.#log = log;
     this.#workloadSocketPath = configuration.workloadSocketPath;
     this.#listeners = new Listeners({
+      platform,
       configuration,
-      clock,
       log,
-      relaxClientCertificateChecks,
-      boundHandshakes,
-      watchArrivals,
       onCalls: (running) => {
         // Only once: each abort() creates an error with a stack, a third of a Health call's CPU time.
         if (!this.#called.signal.aborted) this.#called.abort();

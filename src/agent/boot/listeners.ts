@@ -1,22 +1,18 @@
 import { type Configuration, tokenDigest } from "../config/index.ts";
-import type { AgentError, Clock, Log, TlsMaterial, WatchArrivals } from "../domain/index.ts";
+import type { AgentError, Log, TlsMaterial } from "../domain/index.ts";
 import type { CredentialRotation } from "../restore/index.ts";
 import type { Capabilities } from "../rpc/handlers/serve.ts";
 import type { Connection } from "../listening/index.ts";
 import type { Router } from "../rpc/index.ts";
 import type { ManagementServer } from "../server/index.ts";
 import { AGENT_VERSION } from "../../shared/version.ts";
+import type { Platform } from "./platform.ts";
 
 /** What the listeners need. */
 export interface ListenerParts {
+  readonly platform: Platform;
   readonly configuration: Configuration;
-  readonly clock: Clock;
   readonly log: Log;
-  /** Makes TLS accept client certificates that are not valid yet; false where that is not possible. */
-  readonly relaxClientCertificateChecks: () => boolean;
-  /** Bounds TLS handshakes with unknown clients; false where that is not possible. */
-  readonly boundHandshakes: () => boolean;
-  readonly watchArrivals: WatchArrivals;
   /** Called with the number of management calls when one begins or ends. */
   readonly onCalls: (running: number) => void;
   /** Called with true when the first large call begins, with false when the last has ended. */
@@ -39,16 +35,20 @@ export class Listeners {
 
   /** Opens the configured management listeners. Throws AgentError when it cannot. */
   async serveManagement(capabilities: Capabilities, rotation: CredentialRotation): Promise<void> {
-    const { configuration, clock, log, onCalls, onLargeCalls, watchArrivals } = this.#parts;
+    const { configuration, platform, log, onCalls, onLargeCalls } = this.#parts;
+    const { clock, watchArrivals } = platform;
     const { guestPort, guestSocketPath, credentials } = configuration;
     credentials.digestToken();
     const [{ Router }, { serveGuestAgent }, { ManagementServer, refuseExpired, tokenAuthenticator, tokenField }] =
       await Promise.all([import("../rpc/index.ts"), import("../rpc/handlers/serve.ts"), import("../server/index.ts")]);
     const router = new Router({ clock, log, agentVersion: AGENT_VERSION, onCalls, onLargeCalls });
     serveGuestAgent(router, capabilities);
-    const tokenCheck = { digest: tokenDigest };
     const admitToken = tokenAuthenticator(
-      { ...tokenCheck, matches: (digest) => credentials.matchesToken(digest), current: () => credentials.currentToken },
+      {
+        digest: tokenDigest,
+        matches: (digest) => credentials.matchesToken(digest),
+        current: () => credentials.currentToken,
+      },
       credentials.tokenRotates ? () => rotation.renewBeforeRefusal() : undefined,
     );
     const management = new ManagementServer({
@@ -56,7 +56,7 @@ export class Listeners {
       log,
       clock,
       watchArrivals,
-      tokenField: tokenField(tokenCheck),
+      tokenField: tokenField({ digest: tokenDigest }),
       authenticate: (metadata) => {
         rotation.lookAgain();
         const decision = admitToken(metadata);
@@ -70,10 +70,10 @@ export class Listeners {
     this.#management = management;
     this.#router = router;
     if (guestPort !== undefined && credentials.tls !== undefined) {
-      if (!this.#parts.relaxClientCertificateChecks()) {
+      if (!platform.relaxClientCertificateChecks()) {
         log.warn("certificate_times_enforced", { consequence: "certificates from the guest's future are refused" });
       }
-      if (!this.#parts.boundHandshakes()) {
+      if (!platform.boundHandshakes()) {
         log.warn("handshakes_unbounded", { consequence: "whoever reaches the port can keep the agent busy" });
       }
       const port = await management.listenTcp(guestPort, credentials.tls);
@@ -88,10 +88,10 @@ export class Listeners {
 
   /** Runs once, in memory, what the first connection to the management listener and its first call need. */
   async warmUp(): Promise<void> {
-    const { configuration, clock } = this.#parts;
+    const { configuration, platform } = this.#parts;
     if (this.#router === undefined) return;
     const { warmUp } = await import("../server/warm-up.ts");
-    await warmUp(this.#router, clock, configuration.credentials.tls);
+    await warmUp(this.#router, platform.clock, configuration.credentials.tls);
   }
 
   /** Makes new connections use the current credentials. */
@@ -110,9 +110,9 @@ export class Listeners {
 
   /** Only warns: clients decide whether they accept the certificate, and the guest's clock may be wrong. */
   #warnOfExpiry(): void {
-    const { clock, log } = this.#parts;
+    const { platform, log } = this.#parts;
     const notAfter = this.#notAfter;
-    if (notAfter === undefined || BigInt(notAfter.getTime()) * 1_000_000n > clock.wallNs()) return;
+    if (notAfter === undefined || BigInt(notAfter.getTime()) * 1_000_000n > platform.clock.wallNs()) return;
     const consequence = "clients that check it refuse the agent; replace SVC_TLS_CERT_FILE, or set the guest's clock";
     log.warn("server_certificate_expired", { not_after: notAfter.toISOString(), consequence });
   }

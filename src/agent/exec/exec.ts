@@ -26,7 +26,7 @@ import {
   type KeepRequest,
   type SignalRequest,
 } from "./frames.ts";
-import { KeptExec, type KeptExecState, type KeptParts } from "./kept-exec.ts";
+import { KeptExec, type KeptExecState } from "./kept-exec.ts";
 import { KeptExecs } from "./kept-execs.ts";
 import { type ExecOutput, ExecCall, type ExecCallParts } from "./exec-call.ts";
 
@@ -169,7 +169,6 @@ export class Exec {
   async #startKept(request: ExecRequest, keep: KeepRequest, call: KeptCall): Promise<{ readonly over: Promise<void> }> {
     this.#admit(request);
     const { clock, activity, starter, life } = this.#parts;
-    const parts = keptParts(request, keep);
     const place = this.#kept.reserve(keep);
     activity.touch();
     try {
@@ -178,7 +177,22 @@ export class Exec {
       const child = await starter.start(request);
       const onProcessEnd = (): void => void (place.isRunning = false);
       const onFreed = (): void => this.#kept.release(place);
-      const exec = new KeptExec({ ...parts, ...place, child, clock, life, activity, onProcessEnd, onFreed });
+      const { stdio, timeoutMs } = request;
+      const exec = new KeptExec({
+        ...place,
+        child,
+        whenFull: keep.whenFull ?? "drop_oldest",
+        lingerMs: keep.lingerMs === 0 ? DEFAULT_LINGER_MS : keep.lingerMs,
+        timeoutMs,
+        order: new ExecInputOrder(request),
+        hasTerminal: stdio.kind === "terminal",
+        hasStdin: hasStdin(stdio),
+        clock,
+        life,
+        activity,
+        onProcessEnd,
+        onFreed,
+      });
       this.#kept.began(place, exec);
       const over = exec.attach(call);
       // If the call is lost in the meantime, nobody waits for this promise.
@@ -217,23 +231,4 @@ export class Exec {
 async function untilOver(starting: Promise<{ readonly over: Promise<void> }>, signal: AbortSignal): Promise<void> {
   const { over } = await unlessAborted(starting, signal);
   return over;
-}
-
-/** What a kept exec remembers of its request. */
-function keptParts(
-  request: ExecRequest,
-  keep: KeepRequest,
-): Omit<
-  KeptParts,
-  "name" | "execId" | "bufferBytes" | "child" | "clock" | "life" | "activity" | "onProcessEnd" | "onFreed"
-> {
-  const { stdio, timeoutMs } = request;
-  return {
-    whenFull: keep.whenFull ?? "drop_oldest",
-    lingerMs: keep.lingerMs === 0 ? DEFAULT_LINGER_MS : keep.lingerMs,
-    timeoutMs,
-    order: new ExecInputOrder(request),
-    hasTerminal: stdio.kind === "terminal",
-    hasStdin: hasStdin(stdio),
-  };
 }

@@ -68,8 +68,12 @@ export interface HooksParts {
 }
 
 const NO_TAILS = { stdoutTail: "", stderrTail: "" };
-const NOT_CONFIGURED: HookOutcome = { ran: false, timedOut: false, exitCode: 0, ...NO_TAILS };
-const NOT_CONFIGURED_NOW = { ...NOT_CONFIGURED, isSwept: false };
+const NOT_CONFIGURED: HookOutcome & { readonly isSwept?: boolean } = {
+  ran: false,
+  timedOut: false,
+  exitCode: 0,
+  ...NO_TAILS,
+};
 
 interface Running {
   readonly kind: HookKind;
@@ -111,22 +115,19 @@ export class Hooks {
   }
 
   async #runIfThere(request: HookRequest, spec: HookSpec | undefined, signal: AbortSignal): Promise<HookOutcome> {
-    const { dutiesSettled } = this.#parts;
+    const { dutiesSettled, freeze, beforeSnapshot } = this.#parts;
     if (spec === undefined && request.freezeMs === 0) return NOT_CONFIGURED;
     return this.#mutex.run(async () => {
       if (request.kind === "post_restore") await dutiesSettled(signal);
       if (this.#closed !== undefined) throw this.#closed;
-      const { isSwept, ...outcome } =
-        spec === undefined ? NOT_CONFIGURED_NOW : await this.#runNow(request, spec, signal);
-      if (request.freezeMs === 0) return outcome;
+      const { isSwept = false, ...outcome } =
+        spec === undefined ? NOT_CONFIGURED : await this.#runNow(request, spec, signal);
+      const { freezeMs } = request;
+      if (freezeMs === 0) return outcome;
       // Before the next hook gets its turn.
-      return { ...outcome, freeze: isSwept ? notFrozen("duties_ran") : await this.#freeze(request.freezeMs, signal) };
+      const report = isSwept ? notFrozen("duties_ran") : await freeze({ freezeMs, signal, prepare: beforeSnapshot });
+      return { ...outcome, freeze: report };
     }, signal);
-  }
-
-  #freeze(freezeMs: number, signal: AbortSignal): Promise<FreezeReport> {
-    const { freeze, beforeSnapshot } = this.#parts;
-    return freeze({ freezeMs, signal, prepare: beforeSnapshot });
   }
 
   /** Kills a PRE_SNAPSHOT hook without a grace: it is from before the restore. Resolves when its tree has ended. */
