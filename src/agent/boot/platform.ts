@@ -81,10 +81,7 @@ export interface Platform {
   readonly close: () => void;
 }
 
-/**
- * The ports over the guest, and over the launcher if there is one. Calls `onPipeGivenUp` when the agent closes a pipe
- * that a background process of an ended command still writes to.
- */
+/** The ports over guest and launcher. Calls `onPipeGivenUp` when it closes a pipe that a process still has. */
 export function guestPlatform(addon: Addon, { entries, channelFd }: Inheritance, onPipeGivenUp: () => void): Platform {
   const cgroups = Cgroups.open(addon);
   const channel = channelFd === undefined ? undefined : new LauncherChannel(addon, channelFd);

@@ -58,10 +58,7 @@ export function readCredentialFile(path: string): CredentialFile {
   }
 }
 
-/**
- * The same without blocking; with `dropFileCache` past the page cache, which after a restore still holds the bytes of
- * the volume that was mounted when the snapshot was taken.
- */
+/** The same without blocking; `dropFileCache` drops the page cache, which may have the bytes from before a restore. */
 export async function rereadCredentialFile(path: string, dropFileCache?: DropFileCache): Promise<CredentialFile> {
   const unusable = pathProblem(path);
   if (unusable !== undefined) return { problem: unusable, version: "" };

@@ -44,10 +44,7 @@ export class Stamps {
     return nowNs;
   }
 
-  /**
-   * Runs `step`, which may step the clock. If the clock was before `setSinceNs`, it had never been set: then the stamps
-   * move forward with it, as they would otherwise be years old.
-   */
+  /** Runs `step`, which may step the clock: the stamps move along if it was before `setSinceNs`, and so never set. */
   whileStepping<Result>(step: () => Result, setSinceNs?: bigint): Result {
     const beforeNs = this.nowNs();
     const offsetNs = this.#offsetNs;

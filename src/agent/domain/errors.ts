@@ -74,10 +74,7 @@ export type Reason =
 /** What an error was about: path, errno, step, field. Never a secret. */
 export type ErrorMetadata = Readonly<Record<string, string>>;
 
-/**
- * The agent's only error class. The message goes to the client as it is: it says what was wrong and what to do, names the
- * field, path or variable, and never holds a secret.
- */
+/** The agent's only error. Its message goes to the client: it says what was wrong and what to do, without secrets. */
 export class AgentError extends Error {
   override readonly name = "AgentError";
   readonly status: StatusName;

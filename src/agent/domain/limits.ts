@@ -29,10 +29,7 @@ export const CONNECTION_FOLDER_CALL_LIMIT = 16;
 export const UNREAD_LIMIT_BYTES: number = 64 * 1024 * 1024;
 /** Arguments and variables of one exec, together. */
 export const EXEC_ENTRIES_LIMIT: number = 128 * 1024;
-/**
- * Their size on the new process's stack: every string with its NUL, and a pointer to each. It is a quarter of the usual
- * stack limit, at which the kernel refuses too (execve(2)).
- */
+/** Their size on the new process's stack, with NULs and pointers: a quarter of its usual limit, as execve(2) allows. */
 export const EXEC_STRINGS_LIMIT_BYTES: number = 2 * 1024 * 1024;
 /** Connections that a listener holds at once. */
 export const CONNECTION_LIMIT = 64;

@@ -45,10 +45,7 @@ export class Content {
     this.#parts = parts;
   }
 
-  /**
-   * Adds a piece, which belongs to the content until it is released. Waits while enough is being written. Throws AgentError
-   * when there is more than declared, and what an earlier write failed with.
-   */
+  /** Adds a piece, its own until released. Waits while enough is being written. Throws for too many, or a failure. */
   async write(piece: Uint8Array): Promise<void> {
     this.#sizeBytes += BigInt(piece.length);
     const { sizeBytes } = this.#parts.expected;

@@ -244,10 +244,7 @@ export class Http2Connection {
     this.#events.request(stream, fields);
   }
 
-  /**
-   * The peer sends no more. Without TLS it may be a bridge at the end of its input whose host still reads: the agent
-   * answers complete requests as long as that host reads.
-   */
+  /** The peer sends no more. Without TLS a bridge's host may still read: complete requests are answered for it. */
   #onInputEnd(): void {
     // The deadline decides.
     if (this.#state === "closing" || this.#state === "gone") return;

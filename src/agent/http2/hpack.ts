@@ -177,10 +177,7 @@ export class HpackDecoder {
     return this.#table.version;
   }
 
-  /**
-   * Decodes a whole block into alternating names and values; undefined: the list is over the limit. Throws
-   * ConnectionError for a malformed block, after which the connection is unusable.
-   */
+  /** Decodes a block into names and values in turn; undefined: over the limit. Throws ConnectionError if malformed. */
   decode(block: Buffer): string[] | undefined {
     this.#block = block;
     this.#at = 0;

@@ -14,10 +14,7 @@ const CODE_BITS: readonly number[] = [
 const END_OF_STRING = 256;
 const LONGEST_BITS = 30;
 
-/**
- * The code is canonical: codes of one length are consecutive, in the order of their symbols. So the first code of each
- * length, their number, and where their symbols begin are the whole table.
- */
+/** The code is canonical: each length's first code, their number, and where their symbols begin are the whole table. */
 const first = new Int32Array(LONGEST_BITS + 1);
 const count = new Int32Array(LONGEST_BITS + 1);
 const begin = new Int32Array(LONGEST_BITS + 1);
@@ -31,10 +28,7 @@ for (let bits = 1, code = 0, at = 0; bits <= LONGEST_BITS; bits++) {
   for (let symbol = 0; symbol < CODE_BITS.length; symbol++) if (CODE_BITS[symbol] === bits) symbols[at++] = symbol;
 }
 
-/**
- * Decodes a Huffman-coded string (RFC 7541, 5.2) from `bytes`, `start` to `end`, into `target`, which needs 8/5 of its
- * size. Returns how many bytes were written; below 0: the string is malformed.
- */
+/** Decodes Huffman code (RFC 7541, 5.2) into `target`, 8/5 of its size. Returns bytes written; below 0: malformed. */
 export function decodeHuffman(bytes: Uint8Array, start: number, end: number, target: Uint8Array): number {
   let written = 0;
   let code = 0;

@@ -58,10 +58,7 @@ export const DEFAULT_HTTP2_LIMITS: Http2Limits = {
   connectionWindowBytes: 4 * 1024 * 1024,
 };
 
-/**
- * Small frames (WINDOW_UPDATE, PING) allowed for a request or a DATA frame of its answer. Clients send four; some
- * send one a KiB.
- */
+/** Small frames (WINDOW_UPDATE, PING) for a request or DATA frame of its answer: clients send four, some one a KiB. */
 const FRAMES_FOR_DATA = 64;
 /** DATA frames that may be on their way when their request is reset, per useless frame allowed at once. */
 const RESET_FACTOR = 4;

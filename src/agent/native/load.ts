@@ -28,10 +28,7 @@ function open(file: string): Addon {
   return module.exports;
 }
 
-/**
- * Loads the addon from the first of the folders that holds one that works. Uses process.dlopen because the `require` of a
- * single executable cannot load addons. Throws AddonError.
- */
+/** Loads the first addon that works, by process.dlopen: `require` of a single executable cannot. Throws AddonError. */
 export function loadAddon(folders: readonly string[]): Addon {
   const failures: string[] = [];
   for (const folder of folders) {

@@ -22,10 +22,7 @@ function cpuTime(): CpuTime {
   return { idle: (ticks[IDLE] ?? 0) + (ticks[IOWAIT] ?? 0), all: ticks.reduce((sum, count) => sum + count, 0) };
 }
 
-/**
- * Waits for a moment in which the machine has little to do, up to five seconds. False: there was none, nobody can tell (no
- * /proc), or `signal` was aborted. Keeps no process alive.
- */
+/** Waits up to 5 s for an idle moment. False: none came, /proc does not tell, or `signal`. Keeps no process alive. */
 export async function machineIsIdle(signal: AbortSignal): Promise<boolean> {
   try {
     let before = cpuTime();

@@ -14,10 +14,7 @@ export interface Inheritance {
   readonly channelFd: number | undefined;
 }
 
-/**
- * Reads the inherited environment: from the launcher, or without one from the process itself. Call it once. Removes the
- * names in `secrets` from `environment`, so that no library finds them there.
- */
+/** Takes the inherited environment, once: from the launcher, else from `environment`, which loses the `secrets`. */
 export function takeInheritance(
   addon: Pick<Addon, "environ">,
   environment: NodeJS.ProcessEnv,

@@ -21,10 +21,7 @@ const USUAL_YOUNG_GENERATION_PERCENT = 80;
 /** Growth of the old generation before V8 collects it. By default it could become four times as large. */
 const OLD_GENERATION_GROWTH_PERCENT = 60;
 
-/**
- * V8's compilers that only save time. After a restore each page that they touch is read from the snapshot first: without them the
- * calls up to a first command touch 740 pages less (decision 0020).
- */
+/** V8's compilers that only save time: without them the first calls touch 740 pages less (decision 0020). */
 const OPTIMIZERS: readonly string[] = ["sparkplug", "maglev", "turbofan"];
 /** Calls after a restore that do without them: the node's own, and a few commands. */
 const CALM_CALLS = 32;

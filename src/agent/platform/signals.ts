@@ -25,10 +25,7 @@ const HEARD: ReadonlyMap<number, NodeJS.Signals> = new Map(
     .map(([name, number]) => [number, name]),
 );
 
-/**
- * Signals 1 to 31 that the process receives. Node cannot listen for real-time signals. Listening for SIGUSR1 also keeps
- * Node from opening its debugger when a process of the sandbox sends it.
- */
+/** Signals 1 to 31: Node has no real-time ones. Listening for SIGUSR1 keeps Node from opening its debugger. */
 export function processSignals(): Signals {
   const listeners: (() => void)[] = [];
   return {

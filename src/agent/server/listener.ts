@@ -91,10 +91,7 @@ export class Listener {
     return this.#acceptor.sockets;
   }
 
-  /**
-   * Ends half-open handshakes and every connection but `keep`, which finishes its requests and accepts no new ones. Returns
-   * how many connections it ended.
-   */
+  /** Ends half-open handshakes, and every connection but `keep`, which ends after its requests. Returns how many. */
   dropOthers(keep: Connection | undefined): number {
     this.#acceptor.dropHalfOpen("half-open while the connections were renewed");
     let dropped = 0;

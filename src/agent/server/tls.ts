@@ -46,10 +46,7 @@ export function isVouchedFor(chain: readonly Buffer[], { clientCa }: TlsMaterial
   });
 }
 
-/**
- * Why a client is refused although the right authority issued its certificate; undefined: it is not. `nowMs` in
- * milliseconds since 1970.
- */
+/** Why a client of the right authority is refused; undefined: it is not. `nowMs` in milliseconds since 1970. */
 export type VerifyPeer = (certificate: PeerCertificate, nowMs: number) => string | undefined;
 
 /** The client's verified certificate, or why it is refused: on TCP only this refuses clients, not the handshake. */

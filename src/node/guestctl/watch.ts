@@ -72,10 +72,7 @@ async function sampleOf(client: GuestClient, timeoutMs: number): Promise<Sample>
   }
 }
 
-/**
- * Watches an agent and writes a line for each change; as JSON an object for each look. Resolves with the last look. Throws
- * what `samples` throws.
- */
+/** Watches an agent: writes a line a change, as JSON an object a look. Resolves with the last; throws as `samples`. */
 export async function watchHealth(
   connector: Connector,
   options: WatchOptions & { readonly isJson: boolean },

@@ -72,10 +72,7 @@ function* evenPauses(): Generator<number, never> {
  */
 export type Freeze = "on" | "required" | "off";
 
-/**
- * Runs the PRE_SNAPSHOT hook and freezes the session. A hook that fails does not stop the suspension: its outcome is recorded.
- * Rejects with GuestError; the session may be frozen then.
- */
+/** Runs PRE_SNAPSHOT, whose failure is recorded, and freezes the session. Rejects with GuestError, perhaps frozen. */
 export async function quiesce(client: GuestClient, freeze: Freeze, patience: Patience): Promise<Rest> {
   const { hookTimeoutMs } = patience;
   const deadlineMs = (hookTimeoutMs || HOOK_TIMEOUT_MS) + FREEZE_WAIT_MS + CALL_MS;

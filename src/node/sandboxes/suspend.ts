@@ -135,10 +135,7 @@ export function paused(name: string, cause?: unknown): SandboxError {
   return new SandboxError("PAUSED", message, cause);
 }
 
-/**
- * Brings a sandbox back: one in standby, or one that was restored before an earlier process ended without its duties. One
- * that was stopped boots anew, which needs no duties: undefined.
- */
+/** Brings a sandbox back from standby, or has it do its missing duties; a stopped one boots anew: undefined. */
 export async function resume(node: Node, entry: SandboxEntry, choices: RestoreChoices): Promise<Awakening | undefined> {
   const { state } = await node.existing(entry);
   const id = entry.instanceId ?? "";

@@ -144,10 +144,7 @@ export interface ChildProcess {
   signalGroup(signal: number): void;
   /** Whether the out-of-memory killer struck in the child's own cgroup. False where it has none. */
   oomKilled(): boolean;
-  /**
-   * Ids of living processes that hold the writing end of one of the child's pipes: they can have it only from the child.
-   * Looks at every process's descriptors, some 20 us a process.
-   */
+  /** Living processes with the writing end of one of the child's pipes. Costs some 20 us for each process there is. */
   outputHolders(): readonly number[];
   /**
    * Reaps the ended process and closes its streams. From then on the agent reads and drops what background processes

@@ -1,10 +1,7 @@
 import { AgentError, FileSystemError } from "../../domain/index.ts";
 import type { Descriptor } from "./descriptor.ts";
 
-/**
- * Opens something by openat2(2), and closes it again. Throws AgentError, which names what needs it, where the kernel (before
- * Linux 5.6) or a filter has no such call.
- */
+/** Tries openat2(2). Throws AgentError, which names what needs it, where the kernel (before 5.6) has none. */
 export async function checkOpenat2(open: () => Promise<Descriptor>, field: string): Promise<void> {
   try {
     await (await open())[Symbol.asyncDispose]();

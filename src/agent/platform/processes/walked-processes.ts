@@ -28,10 +28,7 @@ export async function eventually(limitMs: number, done: () => boolean, time: Tim
   }
 }
 
-/**
- * Finds the living members among all processes. `known` are those found before, by id. Undefined when the rows lack the
- * agent itself: there is no usable /proc.
- */
+/** The living members; `known` are those found before, by id. Undefined where the rows lack the agent: no /proc. */
 export type FindMembers = (
   rows: readonly ProcessRow[],
   known: ReadonlyMap<number, ProcessRow>,

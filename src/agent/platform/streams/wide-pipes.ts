@@ -1,9 +1,6 @@
 import type { Addon } from "../../native/index.ts";
 
-/**
- * What a pipe holds once it was full. With the usual 64 KiB agent and command wake each other so often that output takes 1.7
- * times the CPU time (decision 0025). 1 MiB is no better.
- */
+/** With 64 KiB agent and command wake each other: 1.7 times the CPU time. 1 MiB is no better (decision 0025). */
 const WIDE_BYTES = 256 * 1024;
 /** Pipes that are wide at once, as what lies in them is the guest's memory, and the kernel grants a user only so many pages. */
 const LIMIT = 32;

@@ -37,10 +37,7 @@ export async function runAttached(
   return timedOut ? STATUS_TIMED_OUT : code;
 }
 
-/**
- * Joins the local standard streams, terminal and signals to a command until it has ended and its output is written.
- * Rejects with GuestError, and with CliError when the user leaves it.
- */
+/** Joins the local streams, terminal and signals to a command until its end. Throws CliError when the user leaves. */
 async function attach(attachment: Attachment, host: NodeJS.Process): Promise<ExecResult> {
   const { process, isInteractive, isTerminal, escape, kept } = attachment;
   const leaving = kept ? `the command goes on: guestctl attach ${kept.name}` : "the agent hangs up on the command";
