@@ -1,5 +1,5 @@
 import { randomBytes } from "node:crypto";
-import { connect, type Socket } from "node:net";
+import { connect } from "node:net";
 import { setTimeout as pause } from "node:timers/promises";
 import { timestampFromMs } from "@bufbuild/protobuf/wkt";
 import type { GuestClient } from "../../../src/node/client/index.ts";
@@ -77,6 +77,8 @@ export async function observeClone(
   using callers = await Callers.meet(guest, machine);
   const expiredSession = await callers.expired.health(TOKEN);
   const { driftMs: driftBeforeMs } = await readClocks(machine.oraclePort);
+  // Opened last: the agent ends it after 5 s without a handshake, and an emulated machine is slow.
+  using _halfOpen = halfOpenTo(machine);
   const olderBefore = await callers.older.health(TOKEN);
   const dutiesBegan = performance.now();
   const duties = await callers.fresh.runRestoreDuties({
@@ -118,13 +120,11 @@ class Callers implements Disposable {
   readonly expired: RawConnection;
   /** With a certificate that was issued after the snapshot. */
   readonly fresh: GuestClient & Disposable;
-  readonly #halfOpen: Socket;
 
-  private constructor(older: RawConnection, expired: RawConnection, fresh: GuestClient & Disposable, halfOpen: Socket) {
+  private constructor(older: RawConnection, expired: RawConnection, fresh: GuestClient & Disposable) {
     this.older = older;
     this.expired = expired;
     this.fresh = fresh;
-    this.#halfOpen = halfOpen;
   }
 
   static async meet(guest: Guest, machine: Machine): Promise<Callers> {
@@ -138,14 +138,18 @@ class Callers implements Disposable {
     await older.health(TOKEN);
     const caller = guest.client(machine, { certPem: fresh.cert, keyPem: fresh.key });
     await caller.health({ deadlineMs: REACH_LIMIT_MS, waitForReady: true });
-    const halfOpen = connect(port, "127.0.0.1").on("error", () => undefined);
-    return new Callers(older, new RawConnection({ port, ca, client: expired }), caller, halfOpen);
+    return new Callers(older, new RawConnection({ port, ca, client: expired }), caller);
   }
 
   [Symbol.dispose](): void {
     for (const each of [this.older, this.expired, this.fresh]) each[Symbol.dispose]();
-    this.#halfOpen.destroy();
   }
+}
+
+/** A connection without a handshake. */
+function halfOpenTo({ agentPort }: Machine): Disposable {
+  const socket = connect(agentPort, "127.0.0.1").on("error", () => undefined);
+  return { [Symbol.dispose]: () => socket.destroy() };
 }
 
 async function postRestore(client: GuestClient): Promise<Clone["hook"]> {
