@@ -10,11 +10,11 @@ import {
 } from "../domain/index.ts";
 import { Exec } from "../exec/index.ts";
 import { Files, sessionOwner } from "../files/index.ts";
-import type { Folders } from "../folders/index.ts";
 import { Health, ReadinessLoop } from "../health/index.ts";
 import { Hooks } from "../hooks/index.ts";
 import { CredentialRotation, Restore } from "../restore/index.ts";
 import type { Connection } from "../listening/index.ts";
+import type { Capabilities } from "../rpc/handlers/serve.ts";
 import { CommandStarter, SessionEnvironment, SessionFreeze } from "../session/index.ts";
 import type { Tunnels } from "../tunnel/index.ts";
 import { IdleDeclarations, WorkloadServer } from "../workload-service/index.ts";
@@ -28,15 +28,8 @@ import type { Platform } from "./platform.ts";
 const PIPES: StdioPlan = { kind: "pipes", stdin: false };
 
 /** The agent's capabilities. */
-export interface Rooms {
+export interface Rooms extends Omit<Capabilities, "tunnels" | "stop"> {
   readonly workload: Workload;
-  readonly exec: Exec;
-  readonly files: Files;
-  /** Loads the capability; call it once. */
-  readonly folders: () => Promise<Folders>;
-  readonly hooks: Hooks;
-  readonly health: Health;
-  readonly restore: Restore<Connection>;
   readonly rotation: CredentialRotation;
   readonly workloadService: WorkloadServer;
   readonly tunnels: Later<Tunnels>;

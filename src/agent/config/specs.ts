@@ -8,10 +8,10 @@ import {
   ScalarType,
 } from "@bufbuild/protobuf";
 import {
+  type CommandSpec,
   DEFAULT_READY_INTERVAL_MS,
   DEFAULT_READY_TIMEOUT_MS,
   DEFAULT_STOP_GRACE_MS,
-  type HookSpec,
   type HooksSpec,
   type ProcessSpec,
 } from "../domain/index.ts";
@@ -34,7 +34,10 @@ export function readHooksSpec(value = "{}"): Read<HooksSpec> {
   if ("problems" in decoded) return { value: NO_HOOKS, problems: decoded.problems };
   const { preSnapshot, postRestore } = decoded.message;
   return {
-    value: { preSnapshot: preSnapshot && hookSpec(preSnapshot), postRestore: postRestore && hookSpec(postRestore) },
+    value: {
+      preSnapshot: preSnapshot && commandSpec(preSnapshot),
+      postRestore: postRestore && commandSpec(postRestore),
+    },
     problems: [...hookProblems("pre_snapshot", preSnapshot), ...hookProblems("post_restore", postRestore)],
   };
 }
@@ -61,10 +64,7 @@ const NO_HOOKS: HooksSpec = { preSnapshot: undefined, postRestore: undefined };
 function processSpec(message: Process): ProcessSpec {
   const ready = message.readyCmd;
   return {
-    args: message.args,
-    env: new Map(Object.entries(message.env)),
-    cwd: message.cwd,
-    user: message.user,
+    ...commandSpec(message),
     readyCommand: ready && {
       args: ready.args,
       intervalMs: ready.intervalMs || DEFAULT_READY_INTERVAL_MS,
@@ -74,13 +74,8 @@ function processSpec(message: Process): ProcessSpec {
   };
 }
 
-function hookSpec(message: Hook): HookSpec {
-  return {
-    args: message.args,
-    env: new Map(Object.entries(message.env)),
-    cwd: message.cwd,
-    user: message.user,
-  };
+function commandSpec({ args, env, cwd, user }: Process | Hook): CommandSpec {
+  return { args, env: new Map(Object.entries(env)), cwd, user };
 }
 
 function processProblems(message: Process): string[] {

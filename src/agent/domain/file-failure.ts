@@ -1,7 +1,8 @@
 import { AgentError, type Reason, type StatusName } from "./errors.ts";
 import { type FileStep, type FileSystemError, FileSystemHung, PathEscapes } from "./ports/files.ts";
 
-interface Failure {
+/** What an errno of the kernel means to a client. */
+export interface Failure {
   readonly status: StatusName;
   readonly reason: Reason;
   readonly problem: string;

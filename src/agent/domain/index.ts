@@ -62,7 +62,7 @@ export type {
   OpenFolder,
   Removable,
 } from "./ports/folders.ts";
-export { fileFailure, notAFolder, notARegularFile } from "./file-failure.ts";
+export { type Failure, fileFailure, notAFolder, notARegularFile } from "./file-failure.ts";
 export { checkAttributes, checkFilePath, type FileLocation, inTree, pathText, wholePath } from "./file-location.ts";
 export {
   attributesOf,
@@ -75,6 +75,6 @@ export {
   splitPath,
 } from "./new-folders.ts";
 export type { FileAttributes, FileOwner, FilePath, FileType } from "./ports/file-attributes.ts";
-export type { HookSpec, HooksSpec, ProcessSpec, ReadyCommandSpec, TlsMaterial } from "./specs.ts";
+export type { CommandSpec, HooksSpec, ProcessSpec, ReadyCommandSpec, TlsMaterial } from "./specs.ts";
 export { SessionLife } from "./session-life.ts";
 export * from "./limits.ts";

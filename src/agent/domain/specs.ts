@@ -15,31 +15,24 @@ export interface ReadyCommandSpec {
   readonly timeoutMs: number;
 }
 
-/** The workload and what execs and hooks inherit from it (message Process, defaults filled in). */
-export interface ProcessSpec {
-  /** Empty: there is no workload. */
+/** What to run, where and as whom. */
+export interface CommandSpec {
   readonly args: readonly string[];
   readonly env: ReadonlyMap<string, string>;
-  /** Absolute, or empty: the user's home, else "/". */
+  /** Absolute, or empty: the workload's; where it has none, the user's home, else "/". */
   readonly cwd: string;
-  /** `user`, `uid`, `user:group`, `uid:gid`, or empty: the agent's own identity. */
+  /** `user`, `uid`, `user:group`, `uid:gid`, or empty: the workload's; where it has none, the agent's own identity. */
   readonly user: string;
+}
+
+/** The workload, if it has `args`, and what execs and hooks inherit from it (message Process, defaults filled in). */
+export interface ProcessSpec extends CommandSpec {
   readonly readyCommand: ReadyCommandSpec | undefined;
   readonly stopGraceMs: number;
 }
 
-/** A configured hook (message Hook). */
-export interface HookSpec {
-  readonly args: readonly string[];
-  readonly env: ReadonlyMap<string, string>;
-  /** Empty: that of the workload. */
-  readonly cwd: string;
-  /** Empty: that of the workload. */
-  readonly user: string;
-}
-
 /** The configured hooks (message Hooks); undefined: not configured. */
 export interface HooksSpec {
-  readonly preSnapshot: HookSpec | undefined;
-  readonly postRestore: HookSpec | undefined;
+  readonly preSnapshot: CommandSpec | undefined;
+  readonly postRestore: CommandSpec | undefined;
 }

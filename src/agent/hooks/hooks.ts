@@ -3,11 +3,11 @@ import {
   type ByteSource,
   type ChildProcess,
   type Clock,
+  type CommandSpec,
   DEFAULT_HOOK_TIMEOUT_MS,
   FREEZE_LIMIT_MS,
   HOOK_TAIL_BYTES,
   HOOK_TIMEOUT_LIMIT_MS,
-  type HookSpec,
   type HooksSpec,
   invalidField,
   type Log,
@@ -55,7 +55,7 @@ interface HookEnd extends HookOutcome {
 export interface HooksParts {
   readonly specs: HooksSpec;
   /** Starts a hook's command with its streams on pipes, as an exec'd command would be. */
-  readonly start: (spec: HookSpec, abort: AbortSignal) => Promise<ChildProcess>;
+  readonly start: (spec: CommandSpec, abort: AbortSignal) => Promise<ChildProcess>;
   /** Resolves when no restore duties are in progress. Rejects with the signal's reason. */
   readonly dutiesSettled: (signal: AbortSignal) => Promise<void>;
   /** Called before the answer to PRE_SNAPSHOT, once its hook, if there is one, has ended. */
@@ -114,7 +114,7 @@ export class Hooks {
     return outcome;
   }
 
-  async #runIfThere(request: HookRequest, spec: HookSpec | undefined, signal: AbortSignal): Promise<HookOutcome> {
+  async #runIfThere(request: HookRequest, spec: CommandSpec | undefined, signal: AbortSignal): Promise<HookOutcome> {
     const { dutiesSettled, freeze, beforeSnapshot } = this.#parts;
     if (spec === undefined && request.freezeMs === 0) return NOT_CONFIGURED;
     return this.#mutex.run(async () => {
@@ -153,7 +153,7 @@ export class Hooks {
 
   async #runNow(
     { kind, timeoutMs }: HookRequest,
-    spec: HookSpec,
+    spec: CommandSpec,
     signal: AbortSignal,
   ): Promise<HookOutcome & Pick<Running, "isSwept">> {
     const { clock, log } = this.#parts;
@@ -191,7 +191,7 @@ export class Hooks {
   }
 
   /** Resolves when the hook has ended; after the timeout or a stop, when its whole tree has. Throws AgentError. */
-  async #outcomeOf(spec: HookSpec, timeoutMs: number, stop: AbortController): Promise<HookEnd> {
+  async #outcomeOf(spec: CommandSpec, timeoutMs: number, stop: AbortController): Promise<HookEnd> {
     const { start, timers } = this.#parts;
     let timedOut = false;
     const cancelTimeout = timers.after(timeoutMs, () => {

@@ -2,6 +2,7 @@ import {
   type Accounts,
   AgentError,
   type ChildProcess,
+  type CommandSpec,
   EXEC_STRINGS_LIMIT_BYTES,
   nextTurn,
   pack,
@@ -16,21 +17,9 @@ import type { SessionFreeze } from "./freeze.ts";
 import { startFailure } from "./start-failure.ts";
 import { type ResolvedUser, resolveUser } from "./users.ts";
 
-/** A command of the session: what to run, where, as whom, and where its streams lead. */
-export interface Command {
-  readonly args: readonly string[];
-  readonly env: ReadonlyMap<string, string>;
-  /** Absolute, or empty: the workload's, else the user's home, else "/". */
-  readonly cwd: string;
-  /** Empty: the workload's. */
-  readonly user: string;
+/** A command of the session, and where its streams lead. */
+export interface Command extends CommandSpec {
   readonly stdio: StdioPlan;
-}
-
-/** User and directory of a command that names none. */
-interface CommandDefaults {
-  readonly user: string;
-  readonly cwd: string;
 }
 
 /** What a CommandStarter needs. */
@@ -38,7 +27,8 @@ export interface CommandStarterParts {
   readonly processes: Processes;
   readonly accounts: Accounts;
   readonly environment: SessionEnvironment;
-  readonly defaults: CommandDefaults;
+  /** User and folder of a command that names none. */
+  readonly defaults: Pick<CommandSpec, "user" | "cwd">;
   /** The agent's own user id. */
   readonly ownUid: number;
   /** What refuses starts while the session is frozen. */

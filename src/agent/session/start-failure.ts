@@ -1,10 +1,11 @@
-import { AgentError, type Reason, type SpawnError, type SpawnStep, type StatusName } from "../domain/index.ts";
-
-interface Failure {
-  readonly status: StatusName;
-  readonly reason: Reason;
-  readonly problem: string;
-}
+import {
+  AgentError,
+  type Failure,
+  type Reason,
+  type SpawnError,
+  type SpawnStep,
+  type StatusName,
+} from "../domain/index.ts";
 
 function failure(status: StatusName, reason: Reason, problem: string): Failure {
   return { status, reason, problem };
