@@ -34,10 +34,7 @@ static int link_descriptor(int fd, int folder, const char *name) {
   return result;
 }
 
-/*
- * linkat(2) cannot replace a file, rename(2) can: so link under a temporary name, then rename. Both in one job, because
- * the temporary name stays behind if the agent is killed between the two.
- */
+/* linkat(2) replaces no file: link under a temporary name and rename, in one job in case the agent is killed. */
 int agent_place_in(const struct argument *args, struct answer *answer) {
   (void)answer;
   int fd = args[0].number, folder = args[1].number;

@@ -1,7 +1,4 @@
-/*
- * What the restore duties set: the clock and the kernel's random numbers. Whether they may, a call with an invalid
- * argument tells, which the kernel always refuses: it checks privileges first.
- */
+/* The clock and the kernel's random numbers. An invalid argument tells whether we may: privileges come first. */
 #include <linux/random.h>
 #include <string.h>
 #include <sys/ioctl.h>

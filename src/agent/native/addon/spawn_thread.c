@@ -1,7 +1,4 @@
-/*
- * Carries out starts: one thread for each that is under way, because chdir or execve may hang for ever (a dead network file
- * system) and must not hold up others.
- */
+/* Carries out starts, a thread for each: chdir or execve may hang for ever, and must not hold up others. */
 #include <fcntl.h>
 #include <linux/sched.h>
 #include <sched.h>
@@ -123,10 +120,7 @@ static int clone_into_cgroup(struct spawn_job *job, char *stack, int flags) {
   return result >= 0 ? (int)result : refuse((int)-result);
 }
 
-/*
- * Starts the child inside its cgroup: moving it there afterwards waits milliseconds for an RCU grace period. Where the
- * kernel refuses, the child moves itself.
- */
+/* Starts the child in its cgroup: to move it there waits milliseconds for RCU. If refused, the child moves itself. */
 static int start_child(struct spawn_job *job, char *stack) {
   int flags = CLONE_VM | CLONE_VFORK | CLONE_PARENT_SETTID;
   if (job->cgroup_fd >= 0) {

@@ -27,10 +27,7 @@ struct last_words {
 
 struct last_words read_last_words(int channel);
 
-/*
- * Ends the launcher as the agent ended, given its wait status: with its exit code, or by its signal. PID 1 cannot die
- * by a signal of its own; it exits with 128 + signal.
- */
+/* Ends the launcher as the agent ended: with its exit code, or its signal, which as PID 1 becomes 128 + signal. */
 _Noreturn void leave_like(int status);
 
 #endif

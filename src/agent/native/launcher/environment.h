@@ -10,10 +10,7 @@
  */
 int move_environment(char **environment);
 
-/*
- * The environment in which the agent runs: only what the launcher sets. The image's NODE_OPTIONS, LD_PRELOAD,
- * OPENSSL_CONF, GLIBC_TUNABLES and the like are meant for the image's programs.
- */
+/* The agent's environment, of the launcher alone: NODE_OPTIONS, LD_PRELOAD and so on are for the image's programs. */
 char **agent_environment(const struct bundle *bundle, int environment, int channel);
 
 #endif

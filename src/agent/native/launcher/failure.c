@@ -26,10 +26,7 @@ void say_without_waiting(const char *text) {
   struct pollfd output = {.fd = STDERR_FILENO, .events = POLLOUT};
   if (poll(&output, 1, 0) <= 0)
     return;
-  /*
-   * Another process can fill the pipe after poll(2), and the stream is shared, so it must stay blocking. The timer
-   * repeats, because it can fire before the write begins.
-   */
+  /* The stream is shared and must stay blocking, and may fill after poll(2). The timer repeats: it may be early. */
   struct sigaction interrupting = {.sa_handler = on_alarm};
   struct itimerval limit = {{0, WRITE_LIMIT_US}, {0, WRITE_LIMIT_US}}, none = {{0, 0}, {0, 0}};
   sigaction(SIGALRM, &interrupting, NULL);

@@ -42,10 +42,7 @@ static int open_ended_stream(void) {
   return pair[0];
 }
 
-/*
- * Puts a stream that is at its end where descriptors 0, 1 or 2 are closed: Node aborts when one is and there is no
- * /dev/null. The lowest free descriptor is taken, so 0 to 2 end up open.
- */
+/* Opens a stream at its end for each closed one of 0 to 2, which are the lowest free: Node aborts without them. */
 static void ensure_standard_streams(void) {
   for (int stream = 0; stream <= 2; stream++) {
     if (fcntl(stream, F_GETFD) < 0 && open_ended_stream() != stream)

@@ -35,10 +35,7 @@ static DIR *open_folder(int folder, const char *name) {
   return entries;
 }
 
-/*
- * A real procfs, or NULL: in an ordinary folder of the image at that path a file could name any process, or be a FIFO, which
- * must not hold up the launcher.
- */
+/* A real procfs, or NULL: a file of an ordinary folder there could name any process, or be a FIFO, which blocks. */
 static DIR *open_proc(void) {
   struct statfs file_system;
   DIR *proc = open_folder(AT_FDCWD, "/proc");

@@ -5,10 +5,7 @@
 
 /* The cgroup of the session, by its open folder; -1: there is none, and all of these do nothing. */
 
-/*
- * Lets the session go on where the agent had frozen it: its cgroup, and those outside of it in which descendants of the
- * launcher are. A frozen process would act on no signal but SIGKILL.
- */
+/* Thaws the session, also its descendants' cgroups outside: frozen processes act on no signal but SIGKILL. */
 void thaw_session(int session);
 
 /* SIGKILL for everything in it at once: a fork loop cannot get away. */

@@ -5,10 +5,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/*
- * The kernel's 64 signals by raw system calls. The C library hides 32 and 33, which it uses for itself, from its own
- * functions; a host may send them all the same.
- */
+/* The kernel's 64 signals by raw calls: the C library hides 32 and 33, which a host may send all the same. */
 typedef uint64_t signal_mask;
 
 #define ALL_SIGNALS (~(signal_mask)0)
