@@ -71,7 +71,6 @@ export interface Platform {
   /** Bounds what clients without a verified certificate can make TLS servers do. False where this Node cannot. */
   readonly boundHandshakes: () => boolean;
   readonly watchArrivals: WatchArrivals;
-  /** Keeps the memory of this process small. */
   readonly memory: MemoryKeeper;
   /** Waits until the machine has little to do; false: it was busy for five seconds. */
   readonly machineIsIdle: (signal: AbortSignal) => Promise<boolean>;

@@ -12,7 +12,6 @@ export interface Check {
   readonly meaning: string;
 }
 
-/** Checks one feature. */
 type CheckOf = (facts: GuestFacts) => Check;
 
 /** Makes a row from a finding and the consequences of either verdict. */

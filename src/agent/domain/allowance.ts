@@ -29,7 +29,6 @@ export interface AllowanceOptions {
 export interface Share {
   /** Sets the amount that it holds, and counts as progress; 0 returns all. Throws the refusal, changing nothing. */
   set(amount: number): void;
-  /** Records progress. */
   progress(): void;
 }
 

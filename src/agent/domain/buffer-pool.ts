@@ -58,7 +58,6 @@ export class BufferPool {
     return this.#lentBytes > this.#sizes.tightAboveBytes;
   }
 
-  /** Bytes on loan. */
   get lentBytes(): number {
     return this.#lentBytes;
   }

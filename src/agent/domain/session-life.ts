@@ -1,6 +1,5 @@
 import type { Clock, Timers } from "./ports/system.ts";
 
-/** A timer of the session. */
 interface SessionTimer {
   readonly task: () => void;
   /** The session's time at which it is due. */

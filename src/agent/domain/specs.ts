@@ -2,7 +2,6 @@
 export interface TlsMaterial {
   /** The server's certificate, followed by intermediate ones if any. */
   readonly cert: Buffer;
-  /** Its private key. */
   readonly key: Buffer;
   /** The CAs whose client certificates are accepted. */
   readonly clientCa: Buffer;

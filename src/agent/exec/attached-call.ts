@@ -96,7 +96,6 @@ export class AttachedCall {
     this.#waitingBytes += costOf(frame);
   }
 
-  /** The next frame that waits. */
   nextWaiting(): CommandInput | undefined {
     const frame = this.waiting.shift();
     if (frame !== undefined) this.#waitingBytes -= costOf(frame);

@@ -43,7 +43,6 @@ export class InputPump {
     await this.#written;
   }
 
-  /** Takes a frame. */
   take(frame: CommandInput): void {
     this.#activity.touch();
     switch (frame.kind) {

@@ -76,7 +76,6 @@ export class OutputLog {
     this.#turnStreams = new Uint8Array(turns);
   }
 
-  /** Bytes held, of both streams. */
   get heldBytes(): number {
     return this.#end - this.#oldest;
   }

@@ -101,7 +101,6 @@ export class Folders {
     });
   }
 
-  /** Makes a symbolic link. */
   async makeLink(request: MakeLinkRequest): Promise<void> {
     checkFilePath(request);
     checkAttributes(request);
@@ -139,7 +138,6 @@ export class Folders {
     );
   }
 
-  /** Gives an entry another name or folder. */
   async rename(request: RenameRequest): Promise<void> {
     const { newPath, exclusive } = request;
     checkFilePath(request);

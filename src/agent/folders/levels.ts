@@ -29,7 +29,6 @@ export class Levels<State extends Place> implements AsyncDisposable {
     return this.#path.subarray(0, Math.max(0, this.#path.length - 1));
   }
 
-  /** The path of an entry there. */
   pathOf(name: FilePath): Buffer {
     return Buffer.concat([this.#path, name]);
   }
@@ -38,7 +37,6 @@ export class Levels<State extends Place> implements AsyncDisposable {
     return this.#levels.length;
   }
 
-  /** The walk's current folder. */
   get here(): { readonly folder: OpenFolder; readonly place: State } | undefined {
     const level = this.#levels.at(-1);
     return level?.folder && { folder: level.folder, place: level.place };

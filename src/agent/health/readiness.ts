@@ -59,7 +59,6 @@ export class ReadinessLoop {
     await Promise.all(this.#ending);
   }
 
-  /** Resumes after `rest`. */
   resume(): void {
     this.runNow();
   }

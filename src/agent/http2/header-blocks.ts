@@ -120,7 +120,6 @@ export class HeaderBlocks {
     return { streamId, endStream: this.#endStream, dependsOnItself: this.#dependsOnItself, decoded };
   }
 
-  /** Forgets all blocks. */
   forget(): void {
     this.#known.clear();
     allRememberedBytes -= this.#knownBytes;

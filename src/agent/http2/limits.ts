@@ -100,12 +100,10 @@ export class FloodGuard {
     this.#proven = true;
   }
 
-  /** Counts a frame of any kind. */
   frame(): void {
     if (!this.#proven) this.idleFrame("frames before a request that was let in");
   }
 
-  /** Counts a header block. */
   headers(): void {
     if (this.#proven) return;
     if (!this.#unproven.spend(this.#nowMs())) throw calmError("too many requests that were not let in");

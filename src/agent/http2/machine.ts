@@ -64,7 +64,6 @@ export class Http2Machine implements FrameHandler, StreamOwner {
     this.#windows = new ReceiveWindows(limits, this.#output, this.streams);
   }
 
-  /** Why the machine has failed. */
   get failure(): ConnectionError | undefined {
     return this.#failure;
   }

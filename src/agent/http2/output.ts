@@ -53,12 +53,10 @@ export class Output {
     this.frame(type, 0, streamId, 4, 4).writeUInt32BE(value, this.#end - 4);
   }
 
-  /** Adds a PING with eight bytes. */
   ping(flags: number, bytes: Uint8Array): void {
     this.frame(FrameType.PING, flags, 0, 8, 8).set(bytes, this.#end - 8);
   }
 
-  /** Adds a GOAWAY. */
   goAway(lastStreamId: number, code: number, reason: string): void {
     const text = Buffer.from(reason);
     const sizeBytes = 8 + text.length;

@@ -16,7 +16,6 @@ export interface ProbationLimits {
 
 /** Callbacks to the connection. */
 export interface ProbationEvents {
-  /** The next bytes. */
   read(bytes: Buffer): void;
   /** The peer sends no more, and all that it sent was read. */
   ended(): void;
@@ -62,7 +61,6 @@ export class Probation implements Paced {
     this.#limits.pace.enqueue(this);
   }
 
-  /** The peer sends no more. */
   endInput(): void {
     this.#inputEnded = true;
     if (this.#held.length === 0 && this.#state !== "over") this.#events.ended();

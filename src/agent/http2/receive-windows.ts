@@ -55,14 +55,12 @@ export class ReceiveWindows {
     this.#unannouncedBytes = 0;
   }
 
-  /** Records that bytes of a stream were read. */
   consumed(stream: Http2Stream, sizeBytes: number): void {
     this.free(sizeBytes);
     stream.unannouncedBytes += sizeBytes;
     this.#open(stream);
   }
 
-  /** Counts a request's bytes as they arrive. */
   received(stream: Http2Stream, sizeBytes: number): void {
     const before = stream.receivedBytes;
     stream.receivedBytes = before + sizeBytes;

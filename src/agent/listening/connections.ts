@@ -35,7 +35,6 @@ export class AcceptedConnection implements Connection {
     this.destroy();
   }
 
-  /** Closes it at once. */
   destroy(): void {
     Socket.prototype.destroy.call(this.socket);
   }
@@ -125,12 +124,10 @@ export class Acceptor {
     this.#stopWatching?.();
   }
 
-  /** Closes every connection whose handshake is not complete. */
   dropHalfOpen(reason: string): void {
     for (const connection of this.#open) if (connection.isHalfOpen) connection.drop(reason);
   }
 
-  /** Closes every connection at once. */
   destroy(): void {
     for (const connection of [...this.#open, ...this.#closing]) connection.destroy();
   }

@@ -136,7 +136,6 @@ export interface Addon {
   environ(): Buffer[];
   /** CLOCK_REALTIME in nanoseconds. */
   realtimeNs(): bigint;
-  /** Steps CLOCK_REALTIME. */
   setRealtimeNs(ns: bigint): number;
   /** Mixes 1 to 512 bytes into the kernel's pool by way of a random device, and credits them (RNDADDENTROPY). */
   creditEntropy(fd: number, bytes: Uint8Array): number;
@@ -161,7 +160,6 @@ export interface Addon {
   acceptsTlsMaterial(cert: Uint8Array, key: Uint8Array, clientCa: Uint8Array): boolean;
   /** [dev, ino, size, mtimeNs, ctimeNs] of a file that the kernel has in memory, else -EAGAIN. Never blocks. */
   cachedState(path: string): readonly bigint[] | number;
-  /** Drops a file's clean pages from the page cache. */
   dropFileCache(fd: number): number;
   /** Advice of madvise(2) for the code and constants of the program and its libraries: one of ADVICE_*. */
   adviseCode(advice: number): number;

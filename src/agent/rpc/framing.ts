@@ -48,7 +48,6 @@ export class MessageReader {
     return this.#begin?.length ?? (this.#message === undefined ? 0 : this.#messageFilled);
   }
 
-  /** Drops an incomplete message. */
   drop(): void {
     this.#begin = undefined;
     this.#beginMemory = undefined;

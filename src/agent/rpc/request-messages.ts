@@ -176,7 +176,6 @@ export class RequestMessages implements AsyncIterableIterator<Uint8Array> {
     this.#stream.resume();
   }
 
-  /** The next bytes of the stream. */
   data(chunk: Uint8Array): void {
     if (this.#failure !== undefined || this.#ended) return;
     try {

@@ -81,7 +81,6 @@ export class Listener {
     return this.#acceptor.server;
   }
 
-  /** Established connections. */
   connections(): readonly AcceptedConnection[] {
     return Array.from(this.#served.keys());
   }
@@ -131,7 +130,6 @@ export class Listener {
     return unwanted.length;
   }
 
-  /** Accepts no more connections. */
   stopAccepting(): void {
     this.#acceptor.stop();
     this.#acceptor.dropHalfOpen("the agent is shutting down");

@@ -75,7 +75,6 @@ export class ManagementServer {
     }
   }
 
-  /** The established connections of all listeners. */
   connections(): readonly Connection[] {
     return this.#listeners.flatMap((listener) => listener.connections());
   }

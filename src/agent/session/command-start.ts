@@ -29,7 +29,6 @@ export interface CommandStarterParts {
   readonly environment: SessionEnvironment;
   /** User and folder of a command that names none. */
   readonly defaults: Pick<CommandSpec, "user" | "cwd">;
-  /** The agent's own user id. */
   readonly ownUid: number;
   /** What refuses starts while the session is frozen. */
   readonly freeze: Pick<SessionFreeze, "admit" | "check">;

@@ -52,7 +52,6 @@ export interface SessionFreezeParts {
 export interface Resting {
   /** Ends what runs. Resolves when it has ended. */
   rest(): Promise<void>;
-  /** Begins again. */
   resume(): void;
 }
 

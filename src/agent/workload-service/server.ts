@@ -51,7 +51,6 @@ export class WorkloadServer {
     return this.#acceptor.sockets;
   }
 
-  /** Closes the socket and every connection. */
   close(): void {
     this.#acceptor.stop();
     this.#removeSocket?.();

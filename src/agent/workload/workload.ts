@@ -23,7 +23,6 @@ export interface WorkloadParts {
 /** The user's own process, around which the agent was started, and all its descendants. */
 export class Workload {
   readonly #parts: WorkloadParts;
-  /** Aborts the start. */
   readonly #startAbort = new AbortController();
   /** The exit code that the agent leaves with. */
   readonly #status = Promise.withResolvers<number>();

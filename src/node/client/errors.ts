@@ -61,9 +61,7 @@ export function completed(error: ServiceError): ServiceError {
 
 /** The failed call, and what its connection knows about it. */
 export interface FailedCall {
-  /** Name of the method. */
   readonly method: string;
-  /** Its service. */
   readonly service: string;
   readonly signal: AbortSignal | undefined;
   readonly agentVersion: string | undefined;

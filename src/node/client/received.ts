@@ -5,7 +5,6 @@ import { GuestError } from "./errors.ts";
 
 /** How a stream's messages become values. */
 export interface Reception<Message, Value> {
-  /** The values of a message. */
   take(message: Message): Iterable<Value>;
   /** Called once, when the stream is over, with the error that it fails with. */
   over?(error?: GuestError): void;

@@ -134,7 +134,6 @@ export interface RestoreOutcome {
   readonly clockErrorMs: number;
 }
 
-/** Duties that were repeated. */
 interface RepeatedDuties {
   /** Guest time minus host time after the first ones, in milliseconds. */
   readonly clockErrorMs: number;

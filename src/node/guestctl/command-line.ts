@@ -9,7 +9,6 @@ import type { Completes, Options } from "./option.ts";
 /** The process that guestctl runs as: arguments and environment come from it, output goes to it. */
 export type Host = NodeJS.Process;
 
-/** Options of every command. */
 const COMMON_OPTIONS = {
   json: { type: "boolean", help: "output for programs" },
   help: { type: "boolean", short: "h", help: "this text" },
@@ -32,7 +31,6 @@ export interface Answer {
   readonly status?: number;
 }
 
-/** Definition of a subcommand. */
 interface CommandParts<Own extends Options> extends HelpParts {
   readonly options: Own;
   /** How many positional arguments there are. Default: "nothing". With "anything", `run` checks them itself. */

@@ -50,7 +50,6 @@ export async function guestctl(args: readonly string[], host: Host): Promise<num
   return reportFailure(new UsageError(problemOf(name)), args.includes("--json"), host);
 }
 
-/** The options before the command. */
 function leadingOptions(args: readonly string[]): readonly string[] {
   let count = 0;
   for (let takesValue; (takesValue = LEADING.get(args[count]?.split("=")[0] ?? "")) !== undefined;) {

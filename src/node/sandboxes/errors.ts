@@ -72,7 +72,6 @@ const NEXT_STEPS: Readonly<Partial<Record<SandboxCode, string>>> = {
   JOURNAL_FAILED: "look at the file system of the state folder: space, mode, owner",
 };
 
-/** Optional parts of an error. */
 interface ErrorDetails {
   /** Default: that of the code. */
   readonly nextStep?: string | undefined;

@@ -35,7 +35,6 @@ const STATES_NOT_LISTED = ["Standby", "Stopped"] as const;
 export interface HypemanOptions {
   /** Such as "http://localhost:4973", which is the default. */
   readonly baseUrl?: string | undefined;
-  /** The bearer token. */
   readonly apiToken: string;
   /** Longest wait for any one answer, its body included, in milliseconds. Default: 90 s. */
   readonly timeoutMs?: number | undefined;

@@ -116,7 +116,6 @@ export class CredentialStore {
     this.#folder = join(folder, "credentials");
   }
 
-  /** Path of the folder of a name. */
   folderOf(name: string): string {
     return join(this.#folder, name);
   }

@@ -170,7 +170,6 @@ export class Journal {
     if (changes === 0) throw new SandboxError("ALREADY_EXISTS", `there is a sandbox or snapshot ${entry.name} already`);
   }
 
-  /** Replaces an entry. */
   put(entry: JournalEntry): void {
     this.#run("UPDATE entry SET body = ? WHERE name = ?", JSON.stringify(entry), entry.name);
   }

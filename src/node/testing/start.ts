@@ -121,7 +121,6 @@ async function listeningAgent(
   throw new TestAgentError(`no port stays free: ${PORT_ATTEMPTS} were tried`);
 }
 
-/** A port that nobody listens on now. */
 async function freePort(): Promise<number> {
   const server = createServer().listen(0);
   await once(server, "listening");

@@ -91,7 +91,6 @@ export interface ReadableFile {
 export interface NewFileOptions {
   /** Blocks of zeros become holes. */
   readonly sparse: boolean;
-  /** Compute the content's SHA-256. */
   readonly sha256: boolean;
 }
 

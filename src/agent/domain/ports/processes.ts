@@ -197,7 +197,6 @@ export interface SessionGroup {
   freeze(): FreezeProblem | undefined;
   /** Resolves with none as soon as all have stopped; else, after `limitMs`, with those that wait in the kernel. */
   stopped(limitMs: number): Promise<readonly PendingProcess[] | undefined>;
-  /** How many there are. */
   size(): number;
   /** Thaws what `freeze` stopped. False: the kernel refused. */
   thaw(): boolean;

@@ -38,7 +38,6 @@ export class Folder implements AsyncDisposable {
     return this.#work.step({ step, on: [this.#descriptor] }, operation);
   }
 
-  /** Attributes of the folder itself. */
   attributes(): Promise<FileAttributes> {
     return this.#descriptor.attributes("create");
   }
@@ -94,7 +93,6 @@ export class Folder implements AsyncDisposable {
     }
   }
 
-  /** Syncs the folder's entries to the disk. */
   async sync(): Promise<void> {
     try {
       if (this.#canSync) await this.#descriptor.sync("sync_folder");

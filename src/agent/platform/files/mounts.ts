@@ -46,12 +46,10 @@ export class HungMounts {
   readonly #answers = new Map<string, PromiseWithResolvers<void>>();
   #added = 0;
 
-  /** Whether there is any. */
   get any(): boolean {
     return this.#answers.size > 0;
   }
 
-  /** How many have been added so far. */
   get added(): number {
     return this.#added;
   }

@@ -79,7 +79,6 @@ async function canBePlaced(file: Descriptor, folder: Folder): Promise<boolean> {
   }
 }
 
-/** What a new file consists of. */
 interface PlacedFileParts {
   readonly folder: Folder;
   readonly file: Descriptor;

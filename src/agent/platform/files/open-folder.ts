@@ -140,7 +140,6 @@ class NativeFolder implements OpenFolder {
     return openIn(this.#work, this.#here(step), this.#descriptor.fd, name, ENTRY, options);
   }
 
-  /** Runs an operation in the folder. */
   #here<Value>(step: FileStep): Work<Value> {
     return { step, on: [this.#descriptor] };
   }

@@ -11,7 +11,6 @@ const ENTRY = O_PATH | constants.O_NOFOLLOW;
 const ROOT = Buffer.from("/");
 /** Most symbolic links on a path, as in the kernel (path_resolution(7)). */
 const MAX_LINKS = 40;
-/** How the names of a path are looked up. */
 type How = Pick<Work<never>, "step" | "isUrgent">;
 
 /**
@@ -43,7 +42,6 @@ export class Paths {
     return openIn(this.#work, this.#along(step, path), this.#folder, path, flags, { resolve });
   }
 
-  /** How an operation that follows a path runs. */
   #along(step: FileStep, path: Uint8Array): Work<never> {
     return {
       step,
@@ -111,7 +109,6 @@ export class Paths {
   }
 }
 
-/** The names of a path, in order. */
 function namesOf(path: Uint8Array): Uint8Array[] {
   const names: Uint8Array[] = [];
   for (let start = 0; start < path.length;) {

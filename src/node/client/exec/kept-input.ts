@@ -57,7 +57,6 @@ export class KeptInput {
     this.#flush();
   }
 
-  /** The end of the input. */
   close(): void {
     this.#isClosed = true;
     this.#flush();

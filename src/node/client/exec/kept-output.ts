@@ -23,7 +23,6 @@ class KeptOutput {
     this.offset = offset;
   }
 
-  /** Bytes have arrived. */
   came(count: number): void {
     this.offset += BigInt(count);
   }

@@ -130,7 +130,6 @@ export class KeptWire implements ExecWire {
     this.#outputs?.acknowledge(offsets);
   }
 
-  /** The call's position. */
   position(): KeptPosition {
     return {
       execId: this.#started?.execId ?? "",
@@ -254,7 +253,6 @@ export class KeptWire implements ExecWire {
     this.#fail(failure("DATA_LOSS", message, "OUTPUT_LOST"));
   }
 
-  /** The call has failed. */
   #lose(error: GuestError): void {
     if (this.#hasExited) this.#end();
     else if (this.#attempt !== undefined) this.#attempt.reject(error);

@@ -65,7 +65,6 @@ const LEAVE_MS = 2_000;
 /** How much of the command's standard error is kept. */
 const COMPLAINT_CHARS = 1_000;
 
-/** The command of a bridge. */
 interface BridgeCommand {
   readonly program: string;
   readonly args: readonly string[];

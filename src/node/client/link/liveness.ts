@@ -34,7 +34,6 @@ export class Liveness {
     this.#timer.ref();
   }
 
-  /** A call has ended. */
   end(): void {
     if (--this.#calls === 0) this.#timer?.unref();
   }

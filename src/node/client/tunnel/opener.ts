@@ -6,7 +6,6 @@ import { GuestTunnel } from "./tunnel.ts";
 export class TunnelOpener {
   readonly #given: Channel;
   readonly #dial: (() => Promise<Channel>) | undefined;
-  /** The one in use. */
   #channel: Channel;
   #dialling: Promise<void> | undefined;
 

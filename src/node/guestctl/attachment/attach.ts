@@ -11,7 +11,6 @@ interface Attachment {
   readonly process: ExecProcess;
   /** Whether to send the local standard input to the command. */
   readonly isInteractive: boolean;
-  /** The command runs in a terminal. */
   readonly isTerminal: boolean;
   /** The escape character's byte, if the local terminal is raw; undefined: none. */
   readonly escape: number | undefined;

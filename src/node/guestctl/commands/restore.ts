@@ -151,7 +151,6 @@ function outcomeObject(outcome: RestoreOutcome): object {
   };
 }
 
-/** Width of the column of names. */
 const NAME_WIDTH = 16;
 
 /** The result of the duties, for people. */

@@ -49,7 +49,6 @@ else
 fi
 `;
 
-/** Completion for fish. */
 const FISH = `# Completion of guestctl for fish: guestctl completion fish | source
 function __guestctl_offers
     set -l words (commandline -opc) (commandline -ct)

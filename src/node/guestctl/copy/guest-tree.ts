@@ -14,7 +14,6 @@ const TYPES: ReadonlyMap<FileType, TarType> = new Map([
 ]);
 const NONE = Buffer.alloc(0);
 
-/** Callbacks of a copy out of a sandbox. */
 interface TreeParts {
   readonly client: GuestClient;
   readonly report: Pick<CopyReport, "skip">;

@@ -54,7 +54,6 @@ export class Progress implements Disposable {
     this.#totalBytes = totalBytes;
   }
 
-  /** Adds transferred bytes. */
   add(bytes: number): void {
     this.#bytes += bytes;
     const elapsedMs = performance.now() - this.#startedMs;

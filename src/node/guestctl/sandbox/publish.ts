@@ -5,7 +5,6 @@ import { LAST_PORT, parseCount, parseWaitMs } from "../values.ts";
 
 const USUAL_LISTEN_PORT = 80;
 
-/** The values of options that these verbs have. */
 interface Values {
   readonly listen?: string | undefined;
   readonly wait?: string | undefined;
