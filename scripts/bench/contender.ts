@@ -18,9 +18,7 @@ export interface Job {
     | "tunnel-out"
     | "tunnel-in"
     | "tunnel-echo"
-    | "release"
-    | "duties"
-    | "redial";
+    | "release";
   readonly command?: readonly string[];
   readonly path?: string;
   /** Total operations, and how many run at once. Default: 1 each. */

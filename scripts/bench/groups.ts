@@ -1,16 +1,16 @@
 import type { Bench } from "./bench.ts";
 import type { Row } from "./row.ts";
-import { dutiesRows, execRows, healthRows } from "./rows/calls.ts";
+import { execRows, healthRows } from "./rows/calls.ts";
 import { fileRows } from "./rows/files.ts";
 import { firstExecRows } from "./rows/first-execs.ts";
 import { folderRows } from "./rows/folders.ts";
 import { freezeRows } from "./rows/freeze.ts";
-import { idleRows, memoryRows, sizeRows, snapshotRows } from "./rows/footprint.ts";
+import { idleRows, memoryRows, snapshotRows } from "./rows/footprint.ts";
 import { resumeRows } from "./rows/resume.ts";
 import { streamRows } from "./rows/streams.ts";
 import { tunnelRows } from "./rows/tunnels.ts";
-import { firstCallsRows } from "./startup/first-calls.ts";
-import { coldStartupRows, startupRows } from "./startup/rows.ts";
+import { firstCallRows } from "./startup/first-calls.ts";
+import { startupRows } from "./startup/rows.ts";
 
 /** Name of a group of rows. */
 export type Group =
@@ -23,8 +23,6 @@ export type Group =
   | "idle"
   | "first-execs"
   | "startup"
-  | "size"
-  | "duties"
   | "freeze"
   | "memory"
   | "snapshot"
@@ -43,13 +41,7 @@ export const MEASURES: Readonly<Record<Group, (bench: Bench) => readonly Row[] |
   folders: folderRows,
   idle: idleRows,
   "first-execs": firstExecRows,
-  startup: async (bench) => [
-    ...(await startupRows(bench)),
-    ...(await firstCallsRows(bench)),
-    ...(await coldStartupRows(bench)),
-  ],
-  size: sizeRows,
-  duties: dutiesRows,
+  startup: async (bench) => [...(await startupRows(bench)), ...(await firstCallRows(bench))],
   freeze: freezeRows,
   memory: memoryRows,
   snapshot: snapshotRows,

@@ -16,9 +16,9 @@ export interface Scale {
   readonly parallelBytes: number;
   /** Servers of which the first commands are measured. */
   readonly newServers: number;
-  readonly duties: number;
   readonly starts: number;
-  readonly coldStarts: number;
+  /** New servers of which the first call is measured. */
+  readonly firstCalls: number;
   /** From the last work to rest: the agent returns memory after 10 s. */
   readonly settleSeconds: number;
   readonly idleSeconds: number;
@@ -36,9 +36,8 @@ export const FULL: Scale = {
   terminalBytes: 64 * MIB,
   parallelBytes: 8 * MIB,
   newServers: 4,
-  duties: 20,
   starts: 31,
-  coldStarts: 7,
+  firstCalls: 7,
   settleSeconds: 25,
   idleSeconds: 35,
 };
@@ -55,9 +54,8 @@ export const QUICK: Scale = {
   terminalBytes: 8 * MIB,
   parallelBytes: 2 * MIB,
   newServers: 3,
-  duties: 5,
   starts: 11,
-  coldStarts: 2,
+  firstCalls: 2,
   settleSeconds: 12,
   idleSeconds: 3,
 };

@@ -1,5 +1,4 @@
 import { type Bench, type Runs, sideBySide, warmUp } from "../bench.ts";
-import { startBuiltAgent } from "../peers/peers.ts";
 import { type Goal, makeRow, type Row, samplesOf } from "../row.ts";
 import { besideRow } from "./streams.ts";
 
@@ -81,27 +80,5 @@ export async function execRows(bench: Bench): Promise<Row[]> {
     ...latencyRows(`exec of /bin/true, ${AT_ONCE} at once,`, together, [1, 1], SSH_NOTE),
     besideRow(`Health p99 beside ${AT_ONCE} execs at once`, together, { note: "OpenSSH: a keepalive request" }),
     ...(await roundTripRows(bench)),
-  ];
-}
-
-/** The restore duties of an agent of its own: they end the connections of others. Without a clock step. */
-export async function dutiesRows(bench: Bench): Promise<Row[]> {
-  bench.say("restore duties");
-  await using running = await startBuiltAgent(bench.native, bench.agentProgram);
-  const milliseconds: number[] = [];
-  for (let round = 0; round < bench.scale.duties; round++) {
-    const { latency } = await running.load.run({ kind: "duties" });
-    milliseconds.push(latency.p50Us / 1e3);
-    // The duties let their own connection finish, and it accepts no more calls.
-    await running.load.run({ kind: "redial" });
-    await running.load.run({ kind: "ping" });
-  }
-  return [
-    makeRow({
-      name: "restore duties",
-      unit: "ms",
-      samples: { ours: milliseconds },
-      note: "64 bytes of entropy, CRNG reseed, credentials read anew; no clock step",
-    }),
   ];
 }

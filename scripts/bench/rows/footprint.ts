@@ -1,15 +1,13 @@
-import { globSync, readdirSync, statSync } from "node:fs";
-import { dirname, join } from "node:path";
+import { dirname } from "node:path";
 import { setTimeout as delay } from "node:timers/promises";
 import { measureFootprint } from "../../../test/vm/harness/footprint.ts";
 import { provideQemu, provideTools } from "../../../test/vm/harness/provision.ts";
 import type { Bench } from "../bench.ts";
 import type { Running } from "../contender.ts";
-import { anonymousBytesOf, cpuMsOf, wakeUpsOf } from "../proc.ts";
+import { anonymousBytesOf, wakeUpsOf } from "../proc.ts";
 import { type Contender, type Goal, makeRow, type Row, type Samples, samplesOf } from "../row.ts";
 
 const MB = 1e6;
-const THOUSAND_MINUTES_S = 60_000;
 
 /** A row of bytes, and our limit. */
 function megabytesRow(name: string, bytes: Samples, limitMb?: number, note = ""): Row {
@@ -31,7 +29,6 @@ export async function idleRows(bench: Bench): Promise<Row[]> {
       const now = stockOf(running);
       const rest = {
         wakeUpsASecond: (now.wakeUps - stock.wakeUps) / seconds,
-        cpuMsASecond: (now.cpuMs - stock.cpuMs) / seconds,
         bytes: now.bytes,
         timesAtFirst: now.bytes / (bench.idleBytes.get(contender) ?? NaN),
       };
@@ -46,12 +43,6 @@ export async function idleRows(bench: Bench): Promise<Row[]> {
       goal: { relation: "at most", limit: 0 },
       note: `voluntary context switches over ${seconds} s without a client and without ready_cmd`,
     }),
-    makeRow({
-      name: "CPU of 1,000 idle minutes",
-      unit: "ms",
-      samples: samplesOf(rests, ({ cpuMsASecond }) => cpuMsASecond * THOUSAND_MINUTES_S),
-      note: `extrapolated from ${seconds} s`,
-    }),
     megabytesRow(
       `memory ${settleSeconds + seconds} s after all loads`,
       samplesOf(rests, ({ bytes }) => bytes),
@@ -65,9 +56,9 @@ export async function idleRows(bench: Bench): Promise<Row[]> {
   ];
 }
 
-function stockOf(running: Running): { readonly wakeUps: number; readonly cpuMs: number; readonly bytes: number } {
+function stockOf(running: Running): { readonly wakeUps: number; readonly bytes: number } {
   const pids = running.pids();
-  return { wakeUps: wakeUpsOf(pids), cpuMs: cpuMsOf(pids), bytes: anonymousBytesOf(pids) };
+  return { wakeUps: wakeUpsOf(pids), bytes: anonymousBytesOf(pids) };
 }
 
 /** Anonymous memory before all loads, and the most that was seen during each of those that were measured. */
@@ -81,18 +72,6 @@ export function memoryRows({ idleBytes, peaks }: Bench): Row[] {
     megabytesRow("memory before all loads", samples(idleBytes)),
     ...[...peaks].map(([name, bytes]) => megabytesRow(`peak memory: ${name}`, samples(bytes))),
     megabytesRow("peak memory of all loads", samples(most), 64),
-  ];
-}
-
-/** Sizes of the agent's folder and of its archive. */
-export function sizeRows(bench: Bench): Row[] {
-  const folder = dirname(bench.agentProgram);
-  const files = readdirSync(folder, { recursive: true, withFileTypes: true }).filter((entry) => entry.isFile());
-  const sizes = files.map((entry) => statSync(join(entry.parentPath, entry.name)).size);
-  const archives = globSync(join(dirname(folder), `guest-agent-*-linux-${process.arch}.tar.zst`));
-  return [
-    megabytesRow("size of the folder", { ours: [sizes.reduce((sum, size) => sum + size, 0)] }),
-    megabytesRow("size of the archive", { ours: archives.slice(0, 1).map((archive) => statSync(archive).size) }),
   ];
 }
 

@@ -109,11 +109,11 @@ function ownProcesses(pid: number): number[] {
 }
 
 /** A bare Node of the agent's version as npm gives it, with a server on one port and nothing else. */
-export function bareNetServer(folder: string, node: string = process.execPath): Program {
+export function bareNetServer(folder: string): Program {
   const script = join(folder, "net-server.cjs");
   writeFileSync(script, NET_SERVER);
   return {
-    command: [node, script],
+    command: [process.execPath, script],
     env: { PATH },
     portIn: (line) => (/^port \d+$/.test(line) ? Number(line.slice("port ".length)) : undefined),
   };

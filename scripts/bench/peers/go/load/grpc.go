@@ -74,21 +74,12 @@ const windowBytes = 4 * 1024 * 1024
 func (t *grpcTarget) close() { t.connection.Close() }
 
 func (t *grpcTarget) ping() error {
-	return t.unary("Health", &pb.HealthRequest{}, &pb.HealthResponse{})
-}
-
-func (t *grpcTarget) duties() error {
-	var response pb.RestoreDutiesResponse
-	return t.unary("RunRestoreDuties", &pb.RestoreDutiesRequest{Entropy: make([]byte, 64)}, &response)
-}
-
-func (t *grpcTarget) unary(method string, request, response proto.Message) error {
 	var raw rawMessage
-	if err := t.connection.Invoke(t.ctx, service+method, encoded(request), &raw); err != nil {
+	if err := t.connection.Invoke(t.ctx, service+"Health", encoded(&pb.HealthRequest{}), &raw); err != nil {
 		return err
 	}
 	defer raw.free()
-	return proto.Unmarshal(raw.data.Materialize(), response)
+	return proto.Unmarshal(raw.data.Materialize(), &pb.HealthResponse{})
 }
 
 func (t *grpcTarget) open(method string) (grpc.ClientStream, context.CancelFunc, error) {

@@ -107,10 +107,6 @@ func (b *bench) operationOf(job job) (operation, error) {
 		return func(int) (int64, error) { return 1, session.roundTrip() }, nil
 	case "release":
 		return func(int) (int64, error) { return 0, b.release() }, nil
-	case "duties":
-		return func(int) (int64, error) { return 0, target.duties() }, nil
-	case "redial":
-		return func(int) (int64, error) { return 0, b.redial() }, nil
 	}
 	return nil, fmt.Errorf("no job %q", job.Kind)
 }
@@ -139,19 +135,6 @@ func (b *bench) release() error {
 	}
 	b.held = nil
 	return failed
-}
-
-func (b *bench) redial() error {
-	b.target.close()
-	for _, another := range b.more {
-		another.close()
-	}
-	b.more = nil
-	fresh, err := b.dial()
-	if err == nil {
-		b.target = fresh
-	}
-	return err
 }
 
 func measure(job job, operation operation) (*jobResult, error) {

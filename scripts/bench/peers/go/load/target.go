@@ -21,8 +21,6 @@ type target interface {
 	readFile(path string) (int64, error)
 	// writeFile writes a file; with skipSum nobody shall compute its checksum, where the protocol has one.
 	writeFile(path string, totalBytes int64, chunkBytes int, skipSum bool) error
-	// duties performs the restore duties, without a clock step.
-	duties() error
 	close()
 }
 
@@ -40,4 +38,3 @@ func (unsupported) feed([]string, int64, int) error    { return errUnsupported }
 func (unsupported) echo([]string) (echoSession, error) { return nil, errUnsupported }
 func (unsupported) connect(int) (tunnel, error)        { return nil, errUnsupported }
 func (unsupported) list(string) (int64, error)         { return 0, errUnsupported }
-func (unsupported) duties() error                      { return errUnsupported }
