@@ -9,13 +9,13 @@ import { type Any, FileDescriptorSetSchema } from "@bufbuild/protobuf/wkt";
  */
 
 /** A field of headers or trailers; it stands there once for each value. */
-export interface Header extends Message<"connectrpc.conformance.v1.Header"> {
+export interface Header extends Message {
   name: string;
   value: string[];
 }
 
 /** The error that a call has to end with. */
-export interface WantedError extends Message<"connectrpc.conformance.v1.Error"> {
+export interface WantedError extends Message {
   /** As gRPC numbers them. */
   code: number;
   message?: string;
@@ -23,7 +23,7 @@ export interface WantedError extends Message<"connectrpc.conformance.v1.Error"> 
 }
 
 /** What to answer to a call with one response. */
-export interface UnaryDefinition extends Message<"connectrpc.conformance.v1.UnaryResponseDefinition"> {
+export interface UnaryDefinition extends Message {
   responseHeaders: Header[];
   response:
     | { case: "responseData"; value: Uint8Array }
@@ -34,7 +34,7 @@ export interface UnaryDefinition extends Message<"connectrpc.conformance.v1.Unar
 }
 
 /** What to answer to a call with many responses. */
-export interface StreamDefinition extends Message<"connectrpc.conformance.v1.StreamResponseDefinition"> {
+export interface StreamDefinition extends Message {
   responseHeaders: Header[];
   responseData: Uint8Array[];
   responseDelayMs: number;
@@ -42,74 +42,64 @@ export interface StreamDefinition extends Message<"connectrpc.conformance.v1.Str
   responseTrailers: Header[];
 }
 
-interface Asked<Name extends string, Definition> extends Message<Name> {
-  responseDefinition?: Definition;
+/** The content of every response; the first tells what the server saw of the call. */
+export interface Payload extends Message {
+  data: Uint8Array;
+  requestInfo?: RequestInfo;
 }
 
-interface BidiRequest extends Asked<"connectrpc.conformance.v1.BidiStreamRequest", StreamDefinition> {
-  fullDuplex: boolean;
-}
-
-/** What the server saw of a call. */
-interface RequestInfo extends Message<"connectrpc.conformance.v1.ConformancePayload.RequestInfo"> {
+interface RequestInfo extends Message {
   requestHeaders: Header[];
   timeoutMs?: bigint;
   requests: Any[];
 }
 
-/** The content of every response. */
-export interface Payload extends Message<"connectrpc.conformance.v1.ConformancePayload"> {
-  data: Uint8Array;
-  requestInfo?: RequestInfo;
+interface Asked<Definition> extends Message {
+  responseDefinition?: Definition;
 }
 
-interface Answer<Name extends string> extends Message<Name> {
+interface AskedInTurns extends Asked<StreamDefinition> {
+  fullDuplex: boolean;
+}
+
+interface Answer extends Message {
   payload?: Payload;
 }
 
-interface Method<Kind extends string, I extends Message, O extends Message> {
+interface Method<Kind extends string, Request extends Message, Response extends Message = Answer> {
   methodKind: Kind;
-  input: GenMessage<I>;
-  output: GenMessage<O>;
+  input: GenMessage<Request>;
+  output: GenMessage<Response>;
 }
-
-type UnaryRequest = Asked<"connectrpc.conformance.v1.UnaryRequest", UnaryDefinition>;
-type IdempotentRequest = Asked<"connectrpc.conformance.v1.IdempotentUnaryRequest", UnaryDefinition>;
 
 /** The suite's service. */
 type ConformanceService = GenService<{
-  unary: Method<"unary", UnaryRequest, Answer<"connectrpc.conformance.v1.UnaryResponse">>;
-  idempotentUnary: Method<"unary", IdempotentRequest, Answer<"connectrpc.conformance.v1.IdempotentUnaryResponse">>;
-  serverStream: Method<
-    "server_streaming",
-    Asked<"connectrpc.conformance.v1.ServerStreamRequest", StreamDefinition>,
-    Answer<"connectrpc.conformance.v1.ServerStreamResponse">
-  >;
-  clientStream: Method<
-    "client_streaming",
-    Asked<"connectrpc.conformance.v1.ClientStreamRequest", UnaryDefinition>,
-    Answer<"connectrpc.conformance.v1.ClientStreamResponse">
-  >;
-  bidiStream: Method<"bidi_streaming", BidiRequest, Answer<"connectrpc.conformance.v1.BidiStreamResponse">>;
-  unimplemented: Method<
-    "unary",
-    Message<"connectrpc.conformance.v1.UnimplementedRequest">,
-    Message<"connectrpc.conformance.v1.UnimplementedResponse">
-  >;
+  unary: Method<"unary", Asked<UnaryDefinition>>;
+  idempotentUnary: Method<"unary", Asked<UnaryDefinition>>;
+  serverStream: Method<"server_streaming", Asked<StreamDefinition>>;
+  clientStream: Method<"client_streaming", Asked<UnaryDefinition>>;
+  bidiStream: Method<"bidi_streaming", AskedInTurns>;
+  unimplemented: Method<"unary", Message, Message>;
 }>;
 
+/** In PEM. */
+interface TlsCreds extends Message {
+  cert: Uint8Array;
+  key: Uint8Array;
+}
+
 /** Configuration of the server. */
-export interface ServerRequest extends Message<"connectrpc.conformance.v1.ServerCompatRequest"> {
+export interface ServerRequest extends Message {
   useTls: boolean;
   /** PEM; empty: clients show none. */
   clientTlsCert: Uint8Array;
   /** Bytes; 0: no limit of the suite's. */
   messageReceiveLimit: number;
-  serverCreds?: Message<"connectrpc.conformance.v1.TLSCreds"> & { cert: Uint8Array; key: Uint8Array };
+  serverCreds?: TlsCreds;
 }
 
 /** Where the server is. */
-interface ServerResponse extends Message<"connectrpc.conformance.v1.ServerCompatResponse"> {
+interface ServerResponse extends Message {
   host: string;
   port: number;
   pemCert: Uint8Array;
@@ -122,13 +112,13 @@ export type CancelTiming =
   | { case: undefined; value?: undefined };
 
 /** A call that the client has to make. */
-export interface ClientRequest extends Message<"connectrpc.conformance.v1.ClientCompatRequest"> {
+export interface ClientRequest extends Message {
   testName: string;
   host: string;
   port: number;
   /** PEM; empty: without TLS. */
   serverTlsCert: Uint8Array;
-  clientTlsCreds?: Message<"connectrpc.conformance.v1.TLSCreds"> & { cert: Uint8Array; key: Uint8Array };
+  clientTlsCreds?: TlsCreds;
   /** Bytes; 0: no limit of the suite's. */
   messageReceiveLimit: number;
   method?: string;
@@ -138,11 +128,11 @@ export interface ClientRequest extends Message<"connectrpc.conformance.v1.Client
   requestMessages: Any[];
   timeoutMs?: number;
   requestDelayMs: number;
-  cancel?: Message<"connectrpc.conformance.v1.ClientCompatRequest.Cancel"> & { cancelTiming: CancelTiming };
+  cancel?: Message & { cancelTiming: CancelTiming };
 }
 
 /** What came of a call. */
-export interface ClientResult extends Message<"connectrpc.conformance.v1.ClientResponseResult"> {
+export interface ClientResult extends Message {
   responseHeaders: Header[];
   payloads: Payload[];
   error?: WantedError;
@@ -151,12 +141,12 @@ export interface ClientResult extends Message<"connectrpc.conformance.v1.ClientR
 }
 
 /** Why a call could not be made. */
-interface ClientError extends Message<"connectrpc.conformance.v1.ClientErrorResult"> {
+interface ClientError extends Message {
   message: string;
 }
 
 /** The answer to a ClientRequest. */
-interface ClientResponse extends Message<"connectrpc.conformance.v1.ClientCompatResponse"> {
+interface ClientResponse extends Message {
   testName: string;
   result:
     | { case: "response"; value: ClientResult }
