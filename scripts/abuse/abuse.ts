@@ -16,12 +16,10 @@ import type { Attack, Outcome, Target } from "./attack.ts";
 import { connectionAttacks } from "./connections.ts";
 import { folderAttacks } from "./folders.ts";
 import { fuzzing } from "./fuzz.ts";
-import { guestAttacks } from "./guest.ts";
 import { keptAttacks } from "./kept.ts";
 import type { Request, Seen, Watched } from "./probe.ts";
 import { tunnelAttacks } from "./tunnels.ts";
-import { floodHeaders, unknownPeerAttacks } from "./unknown-peers.ts";
-import { workloadAttacks } from "./workload.ts";
+import { unknownPeerAttacks } from "./unknown-peers.ts";
 
 /** All attacks, in order. */
 export const ATTACKS: readonly Attack[] = [
@@ -30,8 +28,6 @@ export const ATTACKS: readonly Attack[] = [
   ...unknownPeerAttacks,
   ...keptAttacks,
   ...tunnelAttacks,
-  ...workloadAttacks,
-  ...guestAttacks,
   ...folderAttacks,
 ];
 
@@ -42,12 +38,8 @@ const ATTACK_LIMIT_MS = 600_000;
 /** Limit for Health beside any attack. */
 const ANSWER_LIMIT_MS = 20_000;
 const WARM_UP = 50;
-/** Peers that do not read, and as many that never speak, at the agent's end. */
-const UNREAD_PEERS = 8;
 /** Time for an attack's leftovers to go: more than the longest of the agent's limits. */
 const SETTLE_LIMIT_MS = 30_000;
-/** Time for the agent's exit on a busy machine: it waits for commands and connections. */
-const LEAVE_LIMIT_MS = 60_000;
 
 /** Outcome of an attack. */
 export interface AbuseRow {
@@ -85,10 +77,7 @@ export interface AbuseOptions {
   readonly onRow: (row: AbuseRow) => void;
 }
 
-/**
- * Runs all attacks on one agent in turn, and ends it while peers that do not read stay connected. An attack that the agent
- * does not survive is the last.
- */
+/** Runs all attacks on one agent in turn. One that the agent does not survive is the last. */
 export async function abuse(options: AbuseOptions): Promise<void> {
   const { seed, inputs, attacks, answerLimitMs = ANSWER_LIMIT_MS, onRow } = options;
   await using agent = await startAgent({ hooks: { preSnapshot: { args: ["true"] } } });
@@ -135,7 +124,6 @@ export async function abuse(options: AbuseOptions): Promise<void> {
       return;
     }
   }
-  onRow(await endUnread(agent, probe));
 }
 
 /** Warms the agent up, so that the first footprint has what it opens once or keeps ready for the next command. */
@@ -156,50 +144,6 @@ async function outcomeOf(running: ReturnType<Attack["run"]>): Promise<Outcome & 
   } catch (error) {
     return { inputs: 0, measured: "", problem: messageOf(error) };
   }
-}
-
-/** SIGTERM while commands write to peers that do not read, half-open connections wait, and others send HEADERS. */
-async function endUnread(agent: RunningAgent, probe: Probe): Promise<AbuseRow> {
-  const start = execStart({ args: ["sh", "-c", "trap '' HUP TERM; yes"] });
-  using peers = new DisposableStack();
-  for (let index = 0; index < UNREAD_PEERS; index++) {
-    const peer = peers.use(await RawHttp2.dial(agent, { windowBytes: 0 }));
-    for (let count = 0; count < 4; count++) peer.call("Exec", agent.token, start, false);
-    peers.use(await RawHttp2.dial(agent, { isSilent: true }));
-    await peer.holds(() => peer.answered.size === 4);
-    peer.stopReading();
-  }
-  const { health, peakOwnBytes } = await probe.seen();
-  await probe[Symbol.asyncDispose]();
-  const floods = Array.from({ length: UNREAD_PEERS }, () => floodHeaders(agent));
-  const began = performance.now();
-  const cpuBeganMs = cpuMs(agent.pid);
-  let cpuSeconds = 0;
-  const look = setInterval(() => {
-    if (existsSync(`/proc/${agent.pid}`)) cpuSeconds = (cpuMs(agent.pid) - cpuBeganMs) / 1000;
-  }, 50);
-  agent.kill("SIGTERM");
-  const exit = await Promise.race([agent.exited, delay(LEAVE_LIMIT_MS, undefined, { ref: false })]);
-  const seconds = (performance.now() - began) / 1000;
-  clearInterval(look);
-  if (exit !== undefined) await Promise.all(floods);
-  const problem =
-    exit === undefined
-      ? `it did not leave within ${LEAVE_LIMIT_MS / 1000} s`
-      : exit.code === 0
-        ? ""
-        : `it left with ${JSON.stringify(exit)}`;
-  return {
-    name: "SIGTERM among peers that do not read or send HEADERS without end",
-    inputs: 3 * UNREAD_PEERS,
-    seconds,
-    cpuSeconds,
-    left: "",
-    problem,
-    measured: "",
-    health,
-    peakOwnBytes,
-  };
 }
 
 /** The footprint once it is no larger than the wanted one; without one, once it has not changed for a second. */

@@ -1,3 +1,4 @@
+import { chmod, mkdir } from "node:fs/promises";
 import { join } from "node:path";
 import { type DescField, type DescMessage, type DescMethod, fromBinary, ScalarType } from "@bufbuild/protobuf";
 import { BinaryWriter, WireType } from "@bufbuild/protobuf/wire";
@@ -10,7 +11,6 @@ import { endAll } from "../../test/fixtures/kept-execs.ts";
 import { envelope, FRAME, frame, RawHttp2 } from "../../test/fixtures/raw-http2.ts";
 import type { Random } from "../../test/fixtures/seeded-random.ts";
 import type { Attack, Target } from "./attack.ts";
-import { mendScratch } from "./folders.ts";
 
 /** Calls in flight on one connection. */
 const BATCH = 48;
@@ -137,7 +137,9 @@ async function fuzzMessages({ agent, random, scratch, inputs }: Target): Promise
     while (sent < inputs && !peer.isEnded) sent += await fuzzBatch(peer, agent.token, random, scratch);
   }
   await endAll(agent);
-  await mendScratch(scratch);
+  // They may have removed or closed the folder that the other attacks use.
+  await mkdir(scratch, { recursive: true });
+  await chmod(scratch, 0o700);
   return sent;
 }
 

@@ -5,7 +5,7 @@ import {
   ExecWhenFull,
 } from "../../src/shared/gen/svc/guest/v1alpha1/exec_pb.ts";
 import { endAll, listExecs } from "../../test/fixtures/kept-execs.ts";
-import { envelope, FRAME, frame as rawFrame, RawHttp2, uint32 } from "../../test/fixtures/raw-http2.ts";
+import { envelope, RawHttp2 } from "../../test/fixtures/raw-http2.ts";
 import type { Random } from "../../test/fixtures/seeded-random.ts";
 import type { Attack, Target } from "./attack.ts";
 
@@ -86,37 +86,6 @@ async function attachOften({ agent, inputs, random }: Target): Promise<number> {
   return sent;
 }
 
-/** Takes a part of a message of output, and gives no window for the rest. */
-const PART_BYTES = 20_000;
-const PEERS = 16;
-/** Streams of one connection; below what the agent allows. */
-const TAKEN_OVER = 100;
-const WIDE_BYTES = 2 ** 30;
-
-/** Calls that have received a part of a message when the next one takes their place, and that never read on. */
-async function takeOverOften({ agent, inputs }: Target): Promise<number> {
-  let sent = 0;
-  const args = ["head", "-c", String(2 ** 20), "/dev/zero"];
-  const start = { case: "start", value: { args, keep: { name: "taken" } } } as const;
-  const attach = { case: "attach", value: { name: "taken", stdoutOffset: 0n } } as const;
-  while (sent < inputs) {
-    await using peers = new AsyncDisposableStack();
-    for (let count = 0; count < PEERS && sent < inputs; count++) {
-      const peer = peers.use(await RawHttp2.dial(agent, { windowBytes: PART_BYTES }));
-      peer.send(rawFrame(FRAME.windowUpdate, 0, 0, uint32(WIDE_BYTES)));
-      for (let call = 0; call < TAKEN_OVER; call++) {
-        const first = sent === 0 && call === 0 ? start : attach;
-        const stream = peer.call("Exec", agent.token, message(first), false);
-        await peer.next(({ type, stream: of }) => type === FRAME.data && of === stream, "a part of a message");
-      }
-      sent += TAKEN_OVER;
-    }
-  }
-  await endAll(agent);
-  return sent;
-}
-
 export const keptAttacks: readonly Attack[] = [
   { name: "storms of attaches to kept execs", weight: 4, run: attachOften },
-  { name: "taken over in mid-message, unread", weight: 1, run: takeOverOften },
 ];

@@ -165,15 +165,6 @@ async function sendOnReset(peer: RawHttp2, block: Buffer): Promise<void> {
   }
 }
 
-/** The same on one connection after another, until the agent has left. */
-export async function floodHeaders(agent: Target["agent"]): Promise<void> {
-  for (;;) {
-    using peer = await RawHttp2.dial(agent).catch(() => undefined);
-    if (peer === undefined) return;
-    await sendOnReset(peer, headerBlock(callFields("Health", WRONG_TOKEN)));
-  }
-}
-
 /** A block of many short fields. */
 function largeBlock(mark: number): Buffer {
   const fields: [string, string][] = [];

@@ -19,28 +19,22 @@ it("a seed alone decides what is sent", () => {
   assert.notDeepEqual(messages(7), messages(8));
 });
 
-it(
-  "fuzzed and half messages leave nothing behind, and the agent leaves when it is told to",
-  { ...NEEDS_ROOT, timeout: 540_000 },
-  async () => {
-    const names = [
-      "fuzzed messages of every method",
-      "messages that are never whole",
-      "countless fields in 4 MiB",
-      "storms of attaches to kept execs",
-    ];
-    const attacks = ATTACKS.filter(({ name }) => names.includes(name));
-    assert.equal(attacks.length, names.length);
-    const rows: AbuseRow[] = [];
-    await abuse({ seed: 3, inputs: 400, attacks, onRow: (row) => rows.push(row) });
-    assert.deepEqual(
-      rows.map(({ name, left, problem }) => [name, left, problem]),
-      [...attacks.map(({ name }) => name), "SIGTERM among peers that do not read or send HEADERS without end"].map(
-        (name) => [name, "", ""],
-      ),
-    );
-  },
-);
+it("fuzzed and half messages leave nothing behind", { ...NEEDS_ROOT, timeout: 540_000 }, async () => {
+  const names = [
+    "fuzzed messages of every method",
+    "messages that are never whole",
+    "countless fields in 4 MiB",
+    "storms of attaches to kept execs",
+  ];
+  const attacks = ATTACKS.filter(({ name }) => names.includes(name));
+  assert.equal(attacks.length, names.length);
+  const rows: AbuseRow[] = [];
+  await abuse({ seed: 3, inputs: 400, attacks, onRow: (row) => rows.push(row) });
+  assert.deepEqual(
+    rows.map(({ name, left, problem }) => [name, left, problem]),
+    attacks.map(({ name }) => [name, "", ""]),
+  );
+});
 
 async function rowOf(attack: Attack["run"], answerLimitMs: number): Promise<AbuseRow | undefined> {
   const rows: AbuseRow[] = [];
