@@ -1,7 +1,7 @@
 /**
  * Runs the tests in real microVMs: `npm run test:vm`, or `npm run test:vm -- test/vm/clock.vm.ts`; in emulated arm64
  * machines with `--arch arm64`. Provides QEMU, the guest kernels and the built agent, and runs two machines at a time.
- * Ends with a table of cases with their times and the line `N passed, N failed, N skipped`.
+ * Prints each case with its time; ends with those that failed and the line `N passed, N failed, N skipped`.
  */
 import { existsSync } from "node:fs";
 import { parseArgs } from "node:util";

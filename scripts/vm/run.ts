@@ -6,7 +6,7 @@ import { execaSync } from "execa";
 import { probeAccelerator } from "../../test/vm/harness/accelerator.ts";
 import { GUEST_ARCHITECTURE } from "../../test/vm/harness/architecture.ts";
 import { newerSeries, provideKernel, provideQemu, provideTools, SERIES } from "../../test/vm/harness/provision.ts";
-import { record, summarize } from "./table.ts";
+import { record, summarize } from "./cases.ts";
 
 /** Time for one file, under emulation on a busy machine; most take one minute. */
 const FILE_LIMIT_MS = 1_800_000;
@@ -30,7 +30,7 @@ function longestFirst(a: string, b: string): number {
 }
 
 /**
- * Runs the files that are named, else all, and prints the table.
+ * Runs the files that are named, else all, and prints their cases.
  *
  * @returns the exit status
  */
