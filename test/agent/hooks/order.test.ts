@@ -1,48 +1,29 @@
 import assert from "node:assert/strict";
-import { connect } from "node:http2";
 import { mkdtemp, rm, writeFile } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { describe, it } from "node:test";
-import { create } from "@bufbuild/protobuf";
 import { HookKind } from "../../../src/shared/gen/svc/guest/v1alpha1/hooks_pb.ts";
-import { RestoreDutiesRequestSchema } from "../../../src/shared/gen/svc/guest/v1alpha1/restore_pb.ts";
-import { messageFrame } from "../../../src/agent/rpc/index.ts";
 import { type RunningAgent, startAgent } from "../../fixtures/agent.ts";
 import { until } from "../../fixtures/awake.ts";
-import { SERVER_NAME } from "../../fixtures/certificates.ts";
 import { clientOf } from "../../fixtures/guest-client.ts";
 import { noProcessWith, processesWith } from "../../fixtures/processes.ts";
+import { DUTIES } from "../../fixtures/raw-calls.ts";
+import { envelope, RawHttp2 } from "../../fixtures/raw-http2.ts";
 
 const ENTROPY = new Uint8Array(64).fill(7);
 
-/** A RunRestoreDuties call whose headers have been sent and whose message is held back. */
-function dutiesWithoutMessage(agent: RunningAgent) {
-  const { ca, client } = agent.certificates;
-  const session = connect(`https://127.0.0.1:${agent.port}`, { ca, ...client, servername: SERVER_NAME });
-  const stream = session.request({
-    ":method": "POST",
-    ":path": "/svc.guest.v1alpha1.GuestAgent/RunRestoreDuties",
-    "content-type": "application/grpc",
-    te: "trailers",
-    "svc-instance-token": agent.token,
-  });
-  const trailers = new Promise<unknown>((resolve) => {
-    stream.on("trailers", (fields) => resolve(fields["grpc-status"]));
-    stream.on("close", () => resolve(undefined));
-  });
-  // Told by the missing status.
-  stream.on("error", () => {});
-  stream.resume();
+/** A RunRestoreDuties call of which the agent has the headers, and whose message is held back. */
+async function dutiesWithoutMessage(agent: RunningAgent) {
+  const peer = await RawHttp2.dial(agent);
+  const stream = peer.call("RunRestoreDuties", agent.token);
+  await peer.pinged();
   return {
-    /** The agent has the headers once it has answered a PING that was sent after them. */
-    sent: () => new Promise((resolve) => session.ping(resolve)),
-    finish: async (): Promise<unknown> => {
-      const message = create(RestoreDutiesRequestSchema, { entropy: ENTROPY });
-      stream.end(Buffer.concat(messageFrame(RestoreDutiesRequestSchema, message).map((part) => Buffer.from(part))));
-      return trailers;
+    finish: async (): Promise<string | undefined> => {
+      peer.data(stream, envelope(DUTIES), true);
+      return (await peer.status(stream)).get("grpc-status");
     },
-    giveUp: () => session.destroy(),
+    giveUp: () => peer[Symbol.dispose](),
   };
 }
 
@@ -52,8 +33,7 @@ describe("a POST_RESTORE hook", () => {
       hooks: { postRestore: { args: ["true"] }, preSnapshot: { args: ["true"] } },
     });
     using client = clientOf(agent);
-    const duties = dutiesWithoutMessage(agent);
-    await duties.sent();
+    const duties = await dutiesWithoutMessage(agent);
     assert.equal((await client.runHook({ kind: HookKind.PRE_SNAPSHOT })).ran, true, "the other kind does not wait");
     let ended = false;
     const hook = client.runHook({ kind: HookKind.POST_RESTORE }).catch((error: unknown) => error);
@@ -74,8 +54,7 @@ describe("a POST_RESTORE hook", () => {
   it("waits no longer for duties whose caller has gone", async () => {
     await using agent = await startAgent({ hooks: { postRestore: { args: ["true"] } } });
     using client = clientOf(agent);
-    const duties = dutiesWithoutMessage(agent);
-    await duties.sent();
+    const duties = await dutiesWithoutMessage(agent);
     const hook = client.runHook({ kind: HookKind.POST_RESTORE });
     duties.giveUp();
     assert.equal((await hook).ran, true);

@@ -1,6 +1,5 @@
 import assert from "node:assert/strict";
 import { once } from "node:events";
-import { type ClientHttp2Session, connect as connectHttp2 } from "node:http2";
 import { connect as connectTcp } from "node:net";
 import { describe, it } from "node:test";
 import { connect as connectTls } from "node:tls";
@@ -8,6 +7,8 @@ import { type RunningAgent, startAgent } from "../../fixtures/agent.ts";
 import { SERVER_NAME } from "../../fixtures/certificates.ts";
 import { clientOf } from "../../fixtures/guest-client.ts";
 import { exec, ExecStream } from "../../fixtures/exec-stream.ts";
+import { DUTIES } from "../../fixtures/raw-calls.ts";
+import { CODE, RawHttp2 } from "../../fixtures/raw-http2.ts";
 
 const ENTROPY = new Uint8Array(64).fill(7);
 
@@ -16,19 +17,17 @@ function clientTls(agent: RunningAgent) {
   return { ca, ...client, servername: SERVER_NAME, minVersion: "TLSv1.3" } as const;
 }
 
-async function openSession(agent: RunningAgent): Promise<ClientHttp2Session> {
-  const session = connectHttp2(`https://127.0.0.1:${agent.port}`, clientTls(agent));
-  session.on("error", () => {});
-  await new Promise((resolve) => session.ping(resolve));
-  return session;
+/** A connection that the agent has taken note of. */
+async function dial(agent: RunningAgent): Promise<RawHttp2> {
+  const peer = await RawHttp2.dial(agent);
+  await peer.pinged();
+  return peer;
 }
 
 describe("after the duties", () => {
   it("every older connection is gone, half-open handshakes too, and the caller has its answer", async () => {
     await using agent = await startAgent();
-    const older = await Promise.all([openSession(agent), openSession(agent), openSession(agent)]);
-    // The agent resets them, which is an error first.
-    const olderClosed = older.map((session) => new Promise((resolve) => session.once("close", resolve)));
+    const older = await Promise.all([dial(agent), dial(agent), dial(agent)]);
     const halfOpen = connectTcp(agent.port, "127.0.0.1");
     halfOpen.on("error", () => {});
     await once(halfOpen, "connect");
@@ -36,7 +35,7 @@ describe("after the duties", () => {
     using caller = clientOf(agent);
     const report = await caller.runRestoreDuties({ entropy: ENTROPY });
     assert.equal(report.entropyBytesMixed, ENTROPY.length);
-    await Promise.all([...olderClosed, halfOpenClosed]);
+    await Promise.all([...older.map((peer) => peer.ended()), halfOpenClosed]);
     const done = await agent.logged("restore_duties_done");
     assert.equal(done["dropped_connections"], older.length);
     assert.equal((await caller.health()).alive, true, "the caller dials anew");
@@ -44,24 +43,10 @@ describe("after the duties", () => {
 
   it("the caller's own connection takes no new calls", async () => {
     await using agent = await startAgent();
-    const session = await openSession(agent);
-    const goaway = once(session, "goaway");
-    const closed = once(session, "close");
-    const stream = session.request({
-      ":method": "POST",
-      ":path": "/svc.guest.v1alpha1.GuestAgent/RunRestoreDuties",
-      "content-type": "application/grpc",
-      te: "trailers",
-      "svc-instance-token": agent.token,
-    });
-    // Entropy of four bytes, by hand: tag, length, bytes.
-    stream.end(Buffer.from([0, 0, 0, 0, 6, 0x0a, 4, 1, 2, 3, 4]));
-    stream.resume();
-    const [trailers] = (await once(stream, "trailers")) as [Record<string, unknown>];
-    assert.equal(trailers["grpc-status"], "0");
-    const [code] = (await goaway) as [number];
-    assert.equal(code, 0);
-    await closed;
+    using peer = await dial(agent);
+    assert.equal(await peer.ask("RunRestoreDuties", agent.token, DUTIES), "0");
+    assert.equal(await peer.goawayCode(), CODE.none);
+    await peer.ended();
   });
 
   it("commands of the time before are hung up, and new ones run", async () => {

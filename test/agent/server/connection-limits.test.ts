@@ -17,6 +17,7 @@ import {
   RawHttp2,
   SETTING,
   setting,
+  settingsOf,
   uint32,
 } from "../../fixtures/raw-http2.ts";
 import { startSocketAgent } from "../../fixtures/socket-agent.ts";
@@ -152,7 +153,7 @@ describe("a client that goes too far", () => {
     const refused = peer.call("Health", agent.token, Buffer.alloc(0));
     assert.equal(await peer.resetCode(refused), CODE.refusedStream);
     const announced = await peer.next(({ type, flags }) => type === FRAME.settings && (flags & FLAG.ack) === 0);
-    assert.equal(settingsOf(announced.payload).get(SETTING.maxConcurrentStreams), STREAM_LIMIT);
+    assert.equal(settingsOf(announced).get(SETTING.maxConcurrentStreams), STREAM_LIMIT);
     assert.ok(first !== undefined && peer.frames.every(({ type }) => type !== FRAME.goaway));
     peer.send(frame(FRAME.reset, 0, first, uint32(CODE.cancel)));
     assert.equal(await peer.ask("Health", agent.token), "0");
@@ -252,10 +253,3 @@ describe("a client that goes too far", () => {
     assert.ok(bytes < STATUS_LIMIT_BYTES, `${bytes} bytes`);
   });
 });
-
-/** Settings by their ids. */
-function settingsOf(payload: Buffer): Map<number, number> {
-  const settings = new Map<number, number>();
-  for (let at = 0; at < payload.length; at += 6) settings.set(payload.readUInt16BE(at), payload.readUInt32BE(at + 2));
-  return settings;
-}

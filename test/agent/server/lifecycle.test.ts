@@ -1,8 +1,6 @@
 import assert from "node:assert/strict";
 import { mkdtemp, rm, writeFile } from "node:fs/promises";
-import http2 from "node:http2";
 import net from "node:net";
-import tls from "node:tls";
 import { once } from "node:events";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
@@ -15,6 +13,8 @@ import { bytesFieldFrame, Router } from "../../../src/agent/rpc/index.ts";
 import { ManagementServer, tokenAuthenticator, tokenField } from "../../../src/agent/server/index.ts";
 import { issueCertificates, tlsMaterial } from "../../fixtures/certificates.ts";
 import { startManagement, TEST_TOKEN, TEST_TOKEN_CHECK } from "../../fixtures/management.ts";
+import { stoppedAtData } from "../../fixtures/raw-calls.ts";
+import { RawHttp2 } from "../../fixtures/raw-http2.ts";
 import { recordingLog } from "../../fixtures/recording-log.ts";
 import { CLIENTS, one, RpcFailure } from "../../fixtures/rpc-clients.ts";
 import { systemClock } from "../../fixtures/system-clock.ts";
@@ -114,29 +114,14 @@ describe("the management server", () => {
         }
       }),
     );
-    const { ca, client } = server.certificates;
-    const raw = net.connect(server.port, "127.0.0.1");
-    const secure = tls.connect({ socket: raw, ca, ...client, servername: "localhost", ALPNProtocols: ["h2"] });
-    secure.on("error", () => {});
-    const session = http2.connect("https://localhost", { createConnection: () => secure });
-    session.on("error", () => {});
-    const call = session.request({
-      ":method": "POST",
-      ":path": `/${GuestAgent.typeName}/Exec`,
-      "content-type": "application/grpc",
-      te: "trailers",
-      "svc-instance-token": token,
-    });
-    call.on("error", () => {});
-    await once(call, "response");
-    raw.pause();
+    using peer = await RawHttp2.dial(server);
+    peer.call("Exec", token);
+    await stoppedAtData(peer);
     const [open] = server.server.connections();
     const other = await issueCertificates();
     server.server.setCredentials(tlsMaterial(other.server, other.ca));
     await server.logged("connection_closed", (fields) => fields["connection"] === open?.id);
     assert.equal(server.server.sockets, 0);
-    session.destroy();
-    raw.destroy();
   });
 });
 
@@ -174,7 +159,8 @@ describe("the management socket", () => {
     await once(socket.resume(), "close");
     const line = await log.logged("connection_failed");
     assert.equal(line.fields["peer"], "unix");
-    assert.equal(await status(path, token), "0");
+    using next = await RawHttp2.dial({ socketPath: path });
+    assert.equal(await next.ask("Health", token), "0");
     await server.shutdown(0);
   });
 });
@@ -191,22 +177,4 @@ async function folder(t: TestContext): Promise<string> {
   const dir = await mkdtemp(join(tmpdir(), "guest-agent-"));
   t.after(() => rm(dir, { recursive: true, force: true }));
   return dir;
-}
-
-/** grpc-status of a Health call over a unix socket. */
-async function status(path: string, candidate: string): Promise<unknown> {
-  const session = http2.connect("http://localhost", { createConnection: () => net.connect(path) });
-  const stream = session.request({
-    ":method": "POST",
-    ":path": "/svc.guest.v1alpha1.GuestAgent/Health",
-    "content-type": "application/grpc",
-    "svc-instance-token": candidate,
-  });
-  stream.end(Buffer.alloc(5));
-  let fields: http2.IncomingHttpHeaders = {};
-  stream.on("response", (headers) => (fields = { ...fields, ...headers }));
-  stream.on("trailers", (trailers) => (fields = { ...fields, ...trailers }));
-  await once(stream.resume(), "close");
-  session.destroy();
-  return fields["grpc-status"];
 }

@@ -6,6 +6,7 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { describe, test } from "node:test";
 import { WorkloadServer } from "../../../src/agent/workload-service/server.ts";
+import { frame, PREFACE } from "../../fixtures/raw-http2.ts";
 import { recordingLog } from "../../fixtures/recording-log.ts";
 import { systemClock } from "../../fixtures/system-clock.ts";
 
@@ -121,18 +122,5 @@ function cancelledCalls(count: number): Buffer {
     frame(1, 0x4, 2 * index + 1, index === 0 ? literal : indexed),
     frame(3, 0, 2 * index + 1, cancel),
   ]);
-  return Buffer.concat([
-    Buffer.from("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"),
-    frame(4, 0, 0, Buffer.alloc(0)),
-    ...calls.flat(),
-  ]);
-}
-
-function frame(type: number, flags: number, stream: number, payload: Buffer): Buffer {
-  const head = Buffer.alloc(9);
-  head.writeUIntBE(payload.length, 0, 3);
-  head.writeUInt8(type, 3);
-  head.writeUInt8(flags, 4);
-  head.writeUInt32BE(stream, 5);
-  return Buffer.concat([head, payload]);
+  return Buffer.concat([PREFACE, frame(4, 0, 0), ...calls.flat()]);
 }
