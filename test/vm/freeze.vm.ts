@@ -25,10 +25,10 @@ const LONG_MS = 600_000;
 /** What clones share in files, and what no hook can change. */
 const SHARED_FILES = ["/etc/machine-id", "/var/lib/systemd/random-seed", "/proc/sys/kernel/random/boot_id"];
 
-/** The POST_RESTORE hook of docs/agent/operations.md. */
+/** The POST_RESTORE hook of docs/agent/operations.md: its only script that writes /etc/machine-id. */
 function documentedHook(): string {
   const document = readFileSync(join(import.meta.dirname, "../../docs/agent/operations.md"), "utf8");
-  const [, hook] = /A POST_RESTORE\s+hook\s+can\s+mend[^`]*```sh\n([^`]*)```/.exec(document) ?? [];
+  const [, hook] = /```sh\n([^`]*> \/etc\/machine-id[^`]*)```/.exec(document) ?? [];
   if (hook === undefined) throw new Error("docs/agent/operations.md has no POST_RESTORE hook");
   return hook;
 }
