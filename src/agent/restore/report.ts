@@ -42,7 +42,7 @@ export type DegradedToken =
   | "openssl_drbg:failed"
   /** The kernel refused to step the clock. */
   | `clock_set:${Errno}`
-  /** host_time is not newer than the last one that was applied: a repeated or overtaken call. */
+  /** host_time is the last one applied, or up to a minute older: a repeated or overtaken call. */
   | "clock_stale"
   /** host_time lies outside the validity of the caller's own certificate. */
   | "clock_outside_cert"

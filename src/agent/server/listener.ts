@@ -106,9 +106,9 @@ export class Listener {
   }
 
   /**
-   * Ends the connections of unwanted peers within five seconds, whatever they do: discourages new requests at once, calls
-   * `abort` after three seconds with the connections whose requests to abort, and at last destroys the sockets. Returns
-   * how many connections there are.
+   * Ends the connections of unwanted peers within five seconds, whatever they do. Discourages new requests at once,
+   * calls `abort` after three seconds with the connections whose requests to abort, and at last destroys the sockets.
+   * Returns how many connections there are.
    */
   endOf(
     isUnwanted: (peer: Connection["peer"]) => boolean,

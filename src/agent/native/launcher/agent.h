@@ -12,8 +12,8 @@
 pid_t start_agent(char **command, char **environment);
 
 /*
- * Passes every signal on to the agent as one byte, its number, on `channel`, and reaps every process that is left to
- * the launcher, until the agent itself has ended. Returns the agent's wait status.
+ * Until the agent has ended: passes every signal on to it as one byte, its number, on `channel`, and reaps every
+ * process that is left to the launcher. Returns the agent's wait status.
  */
 int supervise(pid_t agent, int channel);
 

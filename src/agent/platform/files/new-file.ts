@@ -157,8 +157,8 @@ export class Leftovers {
   readonly #seen = new Set<bigint>();
 
   /**
-   * Removes them from a folder that this agent has not checked yet: entries with an agent's temporary name that are
-   * regular files of the agent's own user, with one link, and unchanged for an hour. Never rejects.
+   * Removes them from a folder that this agent has not checked yet: regular files of the agent's own user with an
+   * agent's temporary name, one link, and no change for an hour. Never rejects.
    */
   async removeFrom(folder: Folder): Promise<void> {
     try {

@@ -46,9 +46,9 @@ const COPY_BELOW_BYTES = 4096;
 /** A stream whose process has exited. Its end itself shows in reading: 0 from read(2), or EIO of a terminal. */
 interface Drain {
   /**
-   * Bytes that may still be the process's. All that it wrote is in the pipe when it exits: what comes later is others'. Of
-   * a terminal the count would prove nothing, as the kernel moves its output in a work item; but a read flushes that first,
-   * so one that finds nothing proves that all is delivered.
+   * Bytes that may still be the process's. All that it wrote is in the pipe when it exits: what comes later is others'.
+   * Of a terminal the count would prove nothing, as the kernel moves its output in a work item. But a read flushes that
+   * first: one that finds nothing proves that all is delivered.
    */
   leftBytes: number;
   readonly resolve: (complete: boolean) => void;
