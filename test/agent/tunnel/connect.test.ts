@@ -55,6 +55,22 @@ describe("a tunnel", () => {
     assert.deepEqual(got.subarray(sent.length), createHash("sha256").update(sent).digest());
   });
 
+  it("carries what is written in pieces of any size, alone or many at once", async () => {
+    await using server = await listener((socket) => socket.pipe(socket));
+    using client = clientOf(agent);
+    const tunnel = client.connect(server.port);
+    const got = buffer(tunnel);
+    // The lengths at which a frame's own length takes another byte, and the largest frame.
+    const sizes = [127, 128, 16_383, 16_384, 196_608, 196_609, 1];
+    const alone = sizes.map((size) => randomBytes(size));
+    const together = [...sizes, 0, ...sizes].map((size) => randomBytes(size));
+    for (const piece of alone) await new Promise((sent) => tunnel.write(piece, sent));
+    for (const piece of together) tunnel.write(piece);
+    tunnel.end();
+    const sent = Buffer.concat([...alone, ...together]);
+    assert.ok((await got).equals(sent));
+  });
+
   it("tells the client of the server's end, and takes what the client sends after it", async () => {
     await using server = await listener((socket) => socket.end("first and last"));
     using client = clientOf(agent);

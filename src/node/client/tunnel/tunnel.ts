@@ -1,5 +1,5 @@
 import { Duplex } from "node:stream";
-import { create, type MessageInitShape } from "@bufbuild/protobuf";
+import { create, type MessageInitShape, toBinary } from "@bufbuild/protobuf";
 import { type ClientDuplexStream, type ServiceError, status, type StatusObject } from "@grpc/grpc-js";
 import { Tunnel, type TunnelFrame, TunnelFrameSchema } from "../../../shared/gen/svc/guest/v1alpha1/tunnel_pb.ts";
 import { wholeNumber } from "../arguments.ts";
@@ -8,8 +8,10 @@ import { GuestError } from "../errors.ts";
 import { settlement } from "../settlement.ts";
 
 const METHOD = Tunnel.method.open;
-/** Largest piece in one frame. */
-const CHUNK_BYTES = 64 * 1024;
+/** Largest piece in one frame, and in what waits: several reads of a socket. Messages over 256 KiB count as large for the agent. */
+const CHUNK_BYTES = 192 * 1024;
+/** Before the bytes of a data frame, for its tag and length. */
+const HEAD_ROOM: Buffer = Buffer.alloc(4);
 /** Cost of a frame on top of its bytes (TunnelOpened.window_bytes). */
 const FRAME_OVERHEAD_BYTES = 64;
 /** Bytes that the agent may send ahead of the reader. */
@@ -38,11 +40,11 @@ export class GuestTunnel extends Duplex implements Disposable {
 
   /** Throws GuestError for a target that is neither port nor path, a closed client, and an aborted signal. */
   constructor(channel: Channel, target: number | string, options: CallOptions) {
-    super();
+    super({ writableHighWaterMark: CHUNK_BYTES });
     this.opened = this.#opening.promise;
     // Callers need not await this promise: the stream reports the failure too.
     this.opened.catch(() => undefined);
-    this.#call = channel.bidiStream(METHOD, options);
+    this.#call = channel.bidiStream(METHOD, options, encoded);
     this.#call.on("data", ({ frame }: TunnelFrame) => this.#receive(frame));
     this.#over = new Promise((resolve) => {
       this.#call.on("status", ({ code }: StatusObject) => code === status.OK && resolve(null));
@@ -71,12 +73,13 @@ export class GuestTunnel extends Duplex implements Disposable {
   override _read(): void {}
 
   override _write(bytes: Buffer, _encoding: BufferEncoding, done: () => void): void {
-    void this.#sendAll(bytes, done);
+    void this.#sendAll([bytes], done);
   }
 
-  /** Sends what waited for the window in large frames. */
-  override _writev(chunks: { chunk: Buffer }[], done: () => void): void {
-    void this.#sendAll(Buffer.concat(chunks.map(({ chunk }) => chunk)), done);
+  /** Sends what waited together. */
+  override _writev(waiting: { chunk: Buffer }[], done: () => void): void {
+    const pieces = waiting.map(({ chunk }) => chunk);
+    void this.#sendAll(pieces, done);
   }
 
   override _final(done: () => void): void {
@@ -137,18 +140,19 @@ export class GuestTunnel extends Duplex implements Disposable {
     this.#onWindow?.();
   }
 
-  async #sendAll(bytes: Buffer, done: () => void): Promise<void> {
-    for (let at = 0; at < bytes.length && !this.destroyed;) {
+  async #sendAll(pieces: readonly Buffer[], done: () => void): Promise<void> {
+    const memory = Buffer.concat([HEAD_ROOM, ...pieces]);
+    for (let at = HEAD_ROOM.length; at < memory.length && !this.destroyed;) {
       if (this.#window <= FRAME_OVERHEAD_BYTES) {
         await new Promise<void>((resolve) => {
           this.#onWindow = resolve;
         });
         continue;
       }
-      const piece = bytes.subarray(at, at + Math.min(CHUNK_BYTES, this.#window - FRAME_OVERHEAD_BYTES));
-      this.#window -= piece.length + FRAME_OVERHEAD_BYTES;
-      at += piece.length;
-      await new Promise<void>((sent) => this.#send({ case: "data", value: piece }, sent));
+      const value = memory.subarray(at, at + Math.min(CHUNK_BYTES, this.#window - FRAME_OVERHEAD_BYTES));
+      this.#window -= value.length + FRAME_OVERHEAD_BYTES;
+      at += value.length;
+      await new Promise<void>((sent) => this.#send({ case: "data", value }, sent));
     }
     done();
   }
@@ -158,4 +162,18 @@ export class GuestTunnel extends Duplex implements Disposable {
     if (this.#call.writable) this.#call.write(create(TunnelFrameSchema, { frame }), () => sent?.());
     else sent?.();
   }
+}
+
+function encoded(message: TunnelFrame): Buffer {
+  const { frame } = message;
+  return frame.case === "data" ? dataFrame(frame.value) : Buffer.from(toBinary(TunnelFrameSchema, message));
+}
+
+/** Writes tag and length (protobuf's encoding) over what is before the bytes in their memory: room, or what has been sent. */
+function dataFrame({ buffer, byteOffset, length }: Uint8Array): Buffer {
+  const headBytes = length < 0x80 ? 2 : length < 0x4000 ? 3 : 4;
+  const frame = Buffer.from(buffer, byteOffset - headBytes, headBytes + length);
+  frame[0] = (TunnelFrameSchema.field.data.number << 3) | 2;
+  for (let at = 1; at < headBytes; at++) frame[at] = (length >> (7 * (at - 1))) | (at < headBytes - 1 ? 0x80 : 0);
+  return frame;
 }
