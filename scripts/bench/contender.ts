@@ -15,12 +15,15 @@ export interface Job {
     | "write"
     | "echo"
     | "list"
+    | "tunnel-serve"
     | "tunnel-out"
     | "tunnel-in"
     | "tunnel-echo"
     | "release";
   readonly command?: readonly string[];
   readonly path?: string;
+  /** Where to listen, or where a tunnel begins. */
+  readonly port?: number;
   /** Total operations, and how many run at once. Default: 1 each. */
   readonly count?: number;
   readonly atOnce?: number;
@@ -64,11 +67,26 @@ export class Load extends LineProcess {
   }
 }
 
+/** What a forwarding takes. */
+interface ForwardPlan {
+  /** The port where it begins, and the one behind the server. */
+  readonly local: number;
+  readonly behind: number;
+  /** The built guestctl. */
+  readonly guestctl: string;
+  /** The cipher that a user chooses by hand, where the tool has a choice. */
+  readonly cipher?: string;
+}
+
+/** The command of a user's own tool that leads a port here through the server. */
+type ForwardCommand = (plan: ForwardPlan) => readonly [file: string, ...args: string[]];
+
 /** A measured server, with a connected client. */
 export interface Running extends AsyncDisposable {
   /** Description, with its version. */
   readonly description: string;
   readonly load: Load;
+  readonly forward?: ForwardCommand;
   /** Its own processes now, without the commands that it runs. */
   pids(): readonly number[];
 }
@@ -90,6 +108,7 @@ export interface PeerPlan {
   readonly command: readonly [file: string, ...args: string[]];
   /** The client's arguments, once the server can be dialled. */
   readonly target: (server: LineProcess) => Promise<readonly string[]>;
+  readonly forward?: ForwardCommand;
   /** The server's processes. Default: the one that was started. */
   readonly pids?: (server: LineProcess) => readonly number[];
 }

@@ -27,7 +27,7 @@ export const OPENSSH: PeerKind = {
     writeFileSync(join(folder, "sshd_config"), configuration(folder, port));
     const [version] = execaSync("ssh", ["-V"]).stderr.split(",", 1);
     return {
-      description: `${version} over one connection, driven by a native client`,
+      description: `${version} over one connection, driven by a native client; tunnels by its own ssh -L`,
       command: [SSHD, "-D", "-e", "-f", join(folder, "sshd_config")],
       target: async (server) => {
         await server.until(() =>
@@ -37,6 +37,14 @@ export const OPENSSH: PeerKind = {
           ),
         );
         return ["ssh", `127.0.0.1:${port}`, join(folder, "client")];
+      },
+      // Without the user's own settings: as it comes.
+      forward: ({ local, behind, cipher }) => {
+        const identity = ["-i", join(folder, "client"), "-p", String(port), "-o", "BatchMode=yes"];
+        const anyHost = ["-o", "StrictHostKeyChecking=no", "-o", "UserKnownHostsFile=/dev/null"];
+        const ciphers = cipher === undefined ? [] : ["-c", cipher];
+        const lead = ["-N", "-L", `127.0.0.1:${local}:127.0.0.1:${behind}`, "127.0.0.1"];
+        return ["ssh", "-F", "none", ...identity, ...anyHost, ...ciphers, ...lead];
       },
       pids: ({ pid }) => processesOf(pid),
     };

@@ -54,12 +54,18 @@ export function lackedBy(peer: ServingPeer): readonly Program[] {
 
 /** Starts a peer and connects to it. */
 export async function startPeer(peer: ServingPeer, grounds: Grounds): Promise<Running> {
-  const { description, command, target, pids = ({ pid }) => [pid] } = await PEERS[peer].plan(grounds);
+  const { description, command, target, forward, pids = ({ pid }) => [pid] } = await PEERS[peer].plan(grounds);
   await using starting = new AsyncDisposableStack();
   const server = starting.use(new LineProcess(...command));
   const load = starting.use(new Load(grounds.program, ...(await target(server))));
   const started = starting.move();
-  return { description, load, pids: () => pids(server), [Symbol.asyncDispose]: () => started.disposeAsync() };
+  return {
+    description,
+    load,
+    ...(forward && { forward }),
+    pids: () => pids(server),
+    [Symbol.asyncDispose]: () => started.disposeAsync(),
+  };
 }
 
 /** The built agent under its launcher. */
@@ -76,6 +82,10 @@ export async function startBuiltAgent(native: string, agentProgram: string): Pro
     description: "the built agent under its launcher",
     agent,
     load,
+    forward: ({ local, behind, guestctl }) => {
+      const agentOptions = ["--address", `127.0.0.1:${agent.port}`, "--credentials", agent.credentialsDir];
+      return [guestctl, ...agentOptions, "--server-name", "localhost", "forward", `${local}:${behind}`];
+    },
     // The agent's own children are commands: until it has become one, a child shares, and seems to have, all its memory.
     pids: () => pids,
     [Symbol.asyncDispose]: async () => {

@@ -13,11 +13,11 @@ type Direction = "out" | "in";
 /** Goals of a transfer, as multiples of the best peer's that does the same work. */
 export interface TransferGoals {
   readonly peer: Peer;
-  /** At least. */
-  readonly throughput: number;
+  /** At least. Undefined, as for the others: shown only. */
+  readonly throughput?: number;
   /** At most. */
-  readonly cpu: number;
-  /** Health's p99 beside it, at most. Undefined: shown only. */
+  readonly cpu?: number;
+  /** Health's p99 beside it, at most. */
   readonly health?: number;
 }
 

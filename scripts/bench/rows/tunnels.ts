@@ -1,35 +1,94 @@
+import { dirname, join } from "node:path";
+import { freePort } from "../../machine/free-port.ts";
+import { makeGuestctl } from "../../package/guestctl.ts";
 import { type Bench, sideBySide } from "../bench.ts";
 import type { Job } from "../contender.ts";
-import { makeRow, type Row, samplesOf } from "../row.ts";
+import { LineProcess } from "../line-process.ts";
+import { type Contender, makeRow, type Row, samplesOf } from "../row.ts";
+import { accepted } from "../startup/start.ts";
 import { type TransferGoals, transferRows } from "./streams.ts";
 
+const ROOT = join(import.meta.dirname, "..", "..", "..");
 const CHUNK_BYTES = 64 * 1024;
 const CONTENDERS = ["ours", "openssh"] as const;
-/** Beside `ssh -L`, which carries its bytes as these do: through one process, with encryption, to a port of the loopback. */
+const DIRECTIONS = [
+  ["out of a port", "tunnel-out"],
+  ["into a port", "tunnel-in"],
+] as const;
+/** Tool beside tool, as users run them: `guestctl forward` and `ssh -L`, each as it comes. */
 const GOALS: TransferGoals = { peer: "openssh", throughput: 1.5, cpu: 0.7 };
+const NOTE = "guestctl forward beside ssh -L with its default cipher; CPU: the agent's and sshd's";
+/** What a user may choose for speed. No goal: it is not what `ssh -L` does. */
+const CHOSEN = { cipher: "aes128-gcm@openssh.com", goals: { peer: "openssh" } } as const;
 
 /** A tunnel's bytes at speed, out of the guest and into it, and one byte there and back. */
 export async function tunnelRows(bench: Bench): Promise<Row[]> {
-  const { streamBytes, roundTrips } = bench.scale;
+  const guestctl = join(bench.folder, "guestctl");
+  await makeGuestctl(ROOT, guestctl);
   const rows: Row[] = [];
-  for (const [direction, kind] of [
-    ["out of a port", "tunnel-out"],
-    ["into a port", "tunnel-in"],
-  ] as const) {
-    const job: Job = { kind, totalBytes: streamBytes, chunkBytes: CHUNK_BYTES, probe: true };
-    const name = `tunnel ${direction}`;
-    rows.push(...transferRows(name, GOALS, await sideBySide(bench, { name, contenders: CONTENDERS }, () => job)));
+  const throughput = async (tools: Tools, beside: string, goals: TransferGoals, note?: string): Promise<void> => {
+    const { streamBytes } = bench.scale;
+    for (const [direction, kind] of DIRECTIONS) {
+      const name = `tunnel ${direction}${beside}`;
+      const job: Job = { kind, totalBytes: streamBytes, chunkBytes: CHUNK_BYTES, probe: true };
+      const runs = await sideBySide(bench, { name, contenders: CONTENDERS }, (contender) =>
+        tools.through(contender, job),
+      );
+      rows.push(...transferRows(name, goals, runs, note));
+    }
+  };
+  {
+    await using tools = await startTools(bench, guestctl);
+    await throughput(tools, "", GOALS, NOTE);
+    rows.push(...(await echoRows(bench, tools)));
   }
+  await using tools = await startTools(bench, guestctl, CHOSEN.cipher);
+  await throughput(tools, `, ssh -c ${CHOSEN.cipher.replace(/@.*/, "")}`, CHOSEN.goals);
+  return rows;
+}
+
+async function echoRows(bench: Bench, tools: Tools): Promise<Row[]> {
   const name = "one byte through a tunnel and back";
-  const runs = await sideBySide(bench, { name, contenders: CONTENDERS }, () => ({
-    kind: "tunnel-echo",
-    count: roundTrips,
-  }));
+  const runs = await sideBySide(bench, { name, contenders: CONTENDERS }, (contender) =>
+    tools.through(contender, { kind: "tunnel-echo", count: bench.scale.roundTrips }),
+  );
   for (const contender of CONTENDERS) await bench.contenders.get(contender)?.load.run({ kind: "release" });
   const [p50, p99] = [samplesOf(runs, ({ latency }) => latency.p50Us), samplesOf(runs, ({ latency }) => latency.p99Us)];
   return [
-    ...rows,
     makeRow({ name: `${name}, p50`, unit: "µs", samples: p50 }),
     makeRow({ name: `${name}, p99`, unit: "µs", samples: p99 }),
   ];
+}
+
+interface Tools extends AsyncDisposable {
+  /** The job, through the contender's tool. */
+  readonly through: (contender: Contender, job: Job) => Job;
+}
+
+/** Starts the tool of each contender. All run to the end, so that none begins with a handshake. */
+async function startTools({ contenders }: Bench, guestctl: string, cipher?: string): Promise<Tools> {
+  await using starting = new AsyncDisposableStack();
+  const ports = new Map<Contender, number>();
+  // guestctl runs with the Node in PATH; here with the project's.
+  const environment = `PATH=${dirname(process.execPath)}:${process.env["PATH"] ?? ""}`;
+  for (const contender of CONTENDERS) {
+    const running = contenders.get(contender);
+    if (running?.forward === undefined) continue;
+    const [local, behind] = [await freePort(), await freePort()];
+    await running.load.run({ kind: "tunnel-serve", port: behind });
+    const plan = { local, behind, guestctl: join(guestctl, "guestctl"), ...(cipher !== undefined && { cipher }) };
+    const tool = starting.use(new LineProcess("env", environment, ...running.forward(plan)));
+    await tool.until(() =>
+      accepted(local).then(
+        () => true,
+        () => false,
+      ),
+    );
+    ports.set(contender, local);
+  }
+  const started = starting.move();
+  return {
+    through: (contender, job) => ({ ...job, port: ports.get(contender) ?? 0 }),
+    [Symbol.asyncDispose]: () => started.disposeAsync(),
+  };
 }

@@ -12,6 +12,7 @@ type job struct {
 	Kind       string   `json:"kind"`
 	Command    []string `json:"command"`
 	Path       string   `json:"path"`
+	Port       int      `json:"port"`
 	Count      int      `json:"count"`
 	AtOnce     int      `json:"atOnce"`
 	TotalBytes int64    `json:"totalBytes"`
@@ -96,13 +97,18 @@ func (b *bench) operationOf(job job) (operation, error) {
 		return func(int) (int64, error) { return 1, session.roundTrip() }, nil
 	case "list":
 		return func(int) (int64, error) { return target.list(job.Path) }, nil
-	case "tunnel-out", "tunnel-in":
-		return throughTunnel(target, job)
+	case "tunnel-serve":
+		return serveBehind(job.Port)
+	case "tunnel-out":
+		return outOfTunnel(job), nil
+	case "tunnel-in":
+		return intoTunnel(job), nil
 	case "tunnel-echo":
-		session, err := echoThroughTunnel(target)
+		through, err := ask(job.Port, askedToEcho)
 		if err != nil {
 			return nil, err
 		}
+		session := tunnelEcho{through}
 		b.held = append(b.held, session)
 		return func(int) (int64, error) { return 1, session.roundTrip() }, nil
 	case "release":

@@ -14,8 +14,6 @@ type target interface {
 	feed(command []string, totalBytes int64, chunkBytes int) error
 	// echo starts a command that gives back what it gets.
 	echo(command []string) (echoSession, error)
-	// connect opens a tunnel to a port of the other side's loopback.
-	connect(port int) (tunnel, error)
 	// list asks for a folder's entries with all their attributes, and returns how many came.
 	list(path string) (int64, error)
 	readFile(path string) (int64, error)
@@ -36,5 +34,4 @@ type unsupported struct{}
 func (unsupported) run([]string, bool) (int64, error)  { return 0, errUnsupported }
 func (unsupported) feed([]string, int64, int) error    { return errUnsupported }
 func (unsupported) echo([]string) (echoSession, error) { return nil, errUnsupported }
-func (unsupported) connect(int) (tunnel, error)        { return nil, errUnsupported }
 func (unsupported) list(string) (int64, error)         { return 0, errUnsupported }

@@ -1,28 +1,23 @@
 package load
 
 import (
+	"encoding/binary"
+	"fmt"
 	"io"
 	"net"
-
-	"golang.org/x/crypto/ssh"
-	"google.golang.org/grpc"
-	"google.golang.org/protobuf/proto"
-
-	pb "guest-agent/bench/gen/svc/guest/v1alpha1"
 )
 
-// tunnel is a connection through a target to a port on its side.
-type tunnel interface {
-	io.ReadWriteCloser
-	// CloseWrite ends the direction to the port.
-	CloseWrite() error
-}
+// What a connection asks for in its first eight bytes: so many bytes, or one of these.
+const (
+	askedToCount = 0
+	askedToEcho  = -1
+)
 
-// serve listens on a free port of the loopback, and hands each connection to a server.
-func serve(server func(net.Conn)) (int, error) {
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
+// serveBehind listens where the tunnels lead to. It goes on for as long as the client runs.
+func serveBehind(port int) (operation, error) {
+	listener, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", port))
 	if err != nil {
-		return 0, err
+		return nil, err
 	}
 	go func() {
 		for {
@@ -30,70 +25,98 @@ func serve(server func(net.Conn)) (int, error) {
 			if err != nil {
 				return
 			}
-			go func() {
-				defer connection.Close()
-				server(connection)
-			}()
+			go answer(connection.(*net.TCPConn))
 		}
 	}()
-	return listener.Addr().(*net.TCPAddr).Port, nil
+	return func(int) (int64, error) { return 0, nil }, nil
 }
 
-// throughTunnel carries bytes from a port, or to one.
-func throughTunnel(target target, job job) (operation, error) {
-	chunk := make([]byte, job.ChunkBytes)
-	out := job.Kind == "tunnel-out"
-	port, err := serve(func(connection net.Conn) {
-		if out {
-			for left := job.TotalBytes; left > 0; left -= int64(len(chunk)) {
-				if _, err := connection.Write(chunk[:min(left, int64(len(chunk)))]); err != nil {
-					return
-				}
-			}
-			return
+func answer(connection *net.TCPConn) {
+	defer connection.Close()
+	var head [8]byte
+	if _, err := io.ReadFull(connection, head[:]); err != nil {
+		return
+	}
+	switch asked := int64(binary.BigEndian.Uint64(head[:])); asked {
+	case askedToEcho:
+		io.CopyBuffer(written{connection}, read{connection}, make([]byte, 4096))
+	case askedToCount:
+		got, _ := io.CopyBuffer(&counter{}, read{connection}, make([]byte, largeBytes))
+		connection.Write(binary.BigEndian.AppendUint64(nil, uint64(got)))
+	default:
+		sendZeros(connection, asked, largeBytes/4)
+	}
+}
+
+const largeBytes = 256 * 1024
+
+// read and written hide that a connection could be spliced: what is measured carries its bytes through both.
+type read struct{ io.Reader }
+type written struct{ io.Writer }
+
+func sendZeros(connection net.Conn, totalBytes int64, chunkBytes int) error {
+	chunk := make([]byte, chunkBytes)
+	for left := totalBytes; left > 0; left -= int64(chunkBytes) {
+		if _, err := connection.Write(chunk[:min(left, int64(chunkBytes))]); err != nil {
+			return err
 		}
-		// It says that all has come.
-		io.CopyBuffer(&counter{}, connection, make([]byte, 256*1024))
-		connection.Write([]byte("x"))
-	})
+	}
+	return nil
+}
+
+func ask(port int, what int64) (*net.TCPConn, error) {
+	connection, err := net.Dial("tcp", fmt.Sprintf("127.0.0.1:%d", port))
 	if err != nil {
 		return nil, err
 	}
+	_, err = connection.Write(binary.BigEndian.AppendUint64(nil, uint64(what)))
+	return connection.(*net.TCPConn), err
+}
+
+// outOfTunnel takes bytes from behind a tunnel that begins at a port here.
+func outOfTunnel(job job) operation {
 	return func(int) (int64, error) {
-		through, err := target.connect(port)
+		through, err := ask(job.Port, job.TotalBytes)
 		if err != nil {
 			return 0, err
 		}
 		defer through.Close()
-		if !out {
-			for left := job.TotalBytes; left > 0; left -= int64(len(chunk)) {
-				if _, err := through.Write(chunk[:min(left, int64(len(chunk)))]); err != nil {
-					return 0, err
-				}
-			}
+		got, err := io.CopyBuffer(&counter{}, read{through}, make([]byte, largeBytes))
+		if err == nil && got != job.TotalBytes {
+			err = fmt.Errorf("%d of %d bytes came", got, job.TotalBytes)
+		}
+		return got, err
+	}
+}
+
+// intoTunnel sends bytes, and is done when all have come.
+func intoTunnel(job job) operation {
+	return func(int) (int64, error) {
+		through, err := ask(job.Port, askedToCount)
+		if err != nil {
+			return 0, err
+		}
+		defer through.Close()
+		if err := sendZeros(through, job.TotalBytes, job.ChunkBytes); err != nil {
+			return 0, err
 		}
 		if err := through.CloseWrite(); err != nil {
 			return 0, err
 		}
-		got, err := io.CopyBuffer(&counter{}, through, make([]byte, 256*1024))
-		if !out {
-			got = job.TotalBytes
+		var said [8]byte
+		if _, err := io.ReadFull(through, said[:]); err != nil {
+			return 0, err
 		}
-		return got, err
-	}, nil
-}
-
-// tunnelEcho is an open tunnel to a port that gives back what it gets.
-type tunnelEcho struct{ tunnel }
-
-func echoThroughTunnel(target target) (echoSession, error) {
-	port, err := serve(func(connection net.Conn) { io.Copy(connection, connection) })
-	if err != nil {
-		return nil, err
+		got := int64(binary.BigEndian.Uint64(said[:]))
+		if got != job.TotalBytes {
+			return got, fmt.Errorf("%d of %d bytes came", got, job.TotalBytes)
+		}
+		return got, nil
 	}
-	through, err := target.connect(port)
-	return tunnelEcho{through}, err
 }
+
+// tunnelEcho is a connection to an echo behind a tunnel.
+type tunnelEcho struct{ *net.TCPConn }
 
 func (e tunnelEcho) roundTrip() error {
 	if _, err := e.Write([]byte("x")); err != nil {
@@ -110,136 +133,4 @@ func (e tunnelEcho) end() error {
 	}
 	_, err := io.Copy(io.Discard, e)
 	return err
-}
-
-func (t *sshTarget) connect(port int) (tunnel, error) {
-	channel, requests, err := t.client.OpenChannel("direct-tcpip", ssh.Marshal(struct {
-		Host       string
-		Port       uint32
-		Originator string
-		From       uint32
-	}{"127.0.0.1", uint32(port), "127.0.0.1", 0}))
-	if err != nil {
-		return nil, err
-	}
-	go ssh.DiscardRequests(requests)
-	return channel, nil
-}
-
-const dataField = 3
-
-// grpcTunnel sends as the agent's windows allow, and leaves it to HTTP/2 to hold the agent back.
-type grpcTunnel struct {
-	stream  grpc.ClientStream
-	cancel  func()
-	windows chan uint32
-	data    chan []byte
-	rest    []byte
-	room    int64
-	failure error
-}
-
-func (t *grpcTarget) connect(port int) (tunnel, error) {
-	stream, cancel, err := t.openAt("/svc.guest.v1alpha1.Tunnel/Open")
-	if err != nil {
-		return nil, err
-	}
-	through := &grpcTunnel{stream: stream, cancel: cancel, windows: make(chan uint32, 64), data: make(chan []byte, 4)}
-	go through.receive()
-	target := &pb.TunnelOpen{Target: &pb.TunnelOpen_Port{Port: uint32(port)}}
-	err = stream.SendMsg(encoded(&pb.TunnelFrame{Frame: &pb.TunnelFrame_Open{Open: target}}))
-	return through, err
-}
-
-func (t *grpcTunnel) receive() {
-	defer close(t.data)
-	defer close(t.windows)
-	for {
-		var raw rawMessage
-		if err := t.stream.RecvMsg(&raw); err != nil {
-			t.failure = err
-			return
-		}
-		bytes := raw.data.Materialize()
-		raw.free()
-		// A large frame is nothing but data behind its tag and length.
-		if payload, ok := dataOf(bytes); ok {
-			t.data <- payload
-			continue
-		}
-		var frame pb.TunnelFrame
-		if err := proto.Unmarshal(bytes, &frame); err != nil {
-			t.failure = err
-			return
-		}
-		switch {
-		case frame.GetOpened() != nil:
-			t.windows <- frame.GetOpened().WindowBytes
-		case frame.GetWindow() != nil:
-			t.windows <- frame.GetWindow().Bytes
-		}
-	}
-}
-
-func (t *grpcTunnel) Read(target []byte) (int, error) {
-	if len(t.rest) == 0 {
-		next, ok := <-t.data
-		if !ok {
-			return 0, t.failure
-		}
-		t.rest = next
-	}
-	count := copy(target, t.rest)
-	t.rest = t.rest[count:]
-	return count, nil
-}
-
-// What a frame counts beside its bytes.
-const frameOverhead = 64
-
-func (t *grpcTunnel) Write(bytes []byte) (int, error) {
-	for at := 0; at < len(bytes); {
-		for t.room <= frameOverhead {
-			more, ok := <-t.windows
-			if !ok {
-				return at, t.failure
-			}
-			t.room += int64(more)
-		}
-		size := min(len(bytes)-at, int(t.room-frameOverhead))
-		frame := &pb.TunnelFrame{Frame: &pb.TunnelFrame_Data{Data: bytes[at : at+size]}}
-		if err := t.stream.SendMsg(encoded(frame)); err != nil {
-			return at, err
-		}
-		at += size
-		t.room -= int64(size + frameOverhead)
-	}
-	return len(bytes), nil
-}
-
-func (t *grpcTunnel) CloseWrite() error {
-	// Windows may come to the very end.
-	go func() {
-		for range t.windows {
-		}
-	}()
-	end := &pb.TunnelFrame{Frame: &pb.TunnelFrame_End{End: &pb.TunnelEnd{}}}
-	return t.stream.SendMsg(encoded(end))
-}
-
-func (t *grpcTunnel) Close() error {
-	t.cancel()
-	return nil
-}
-
-// dataOf returns the payload of a data frame; false for any other.
-func dataOf(message []byte) ([]byte, bool) {
-	if len(message) == 0 || message[0] != dataField<<3|2 {
-		return nil, false
-	}
-	at := 1
-	for message[at]&0x80 != 0 {
-		at++
-	}
-	return message[at+1:], true
 }
