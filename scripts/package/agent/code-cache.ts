@@ -7,6 +7,7 @@ import { issueCertificates } from "../../../src/node/credentials/certificates.ts
 import { freePort } from "../../machine/free-port.ts";
 import { runTool } from "../toolchain.ts";
 import { NODE_FLAGS } from "./node-flags.ts";
+import { TOKEN } from "./warm-up-client.ts";
 
 const HOUR_MS = 3_600_000;
 /** Runs differ by a few functions on a busy machine: the cache gets those that most runs call. */
@@ -14,7 +15,7 @@ const RUNS = 5;
 
 /**
  * Makes the code cache of the agent's script: the functions that the agent calls on this machine until it has started a
- * workload and listens on every kind of socket.
+ * workload, listens on every kind of socket, and has answered a first Health and a first command.
  *
  * @param addonFolder holds the addon for this architecture
  */
@@ -59,7 +60,7 @@ async function agentEnvironment(folder: string): Promise<Record<string, string>>
   return {
     // Not the builder's: its folders would change which functions are called.
     PATH: "/usr/bin:/bin",
-    SVC_INSTANCE_TOKEN: "warm-up",
+    SVC_INSTANCE_TOKEN: TOKEN,
     SVC_GUEST_PORT: String(await freePort()),
     SVC_TLS_CERT_FILE: put("server.pem", server.cert),
     SVC_TLS_KEY_FILE: put("server.key", server.key),

@@ -1,6 +1,6 @@
 /**
- * Runs the agent's script until it listens, and writes the functions that were called: the offset in the script at which
- * each begins, as JSON. Usage, with the executable's flags and the agent's environment: node warm-up.ts SCRIPT OUTPUT
+ * Runs the agent's script until it has answered its first calls, and writes the functions that were called: the offset in the
+ * script at which each begins, as JSON. Usage, with the executable's flags and the agent's environment: node warm-up.ts SCRIPT OUTPUT
  */
 import { once } from "node:events";
 import { readFileSync, writeFileSync } from "node:fs";
@@ -10,9 +10,21 @@ import { connect } from "node:net";
 import { dirname } from "node:path";
 import { setTimeout as delay } from "node:timers/promises";
 import { AGENT_URL, compileAgent, runAgent } from "./compile.ts";
+import { firstCalls } from "./warm-up-client.ts";
 
 const RETRY_MS = 20;
 const LIMIT_MS = 60_000;
+const LONG_MS = 100;
+
+/** Which long timers of the agent's end would depend on how long the run takes, and so would the functions that are called. */
+function holdLongTimers(): void {
+  const start = globalThis.setTimeout;
+  const never = (): void => {};
+  globalThis.setTimeout = Object.assign(
+    (task: () => void, delayMs = 0, ...args: []) => start(delayMs < LONG_MS ? task : never, delayMs, ...args),
+    start,
+  );
+}
 
 async function isListening(path: string): Promise<boolean> {
   const probe = connect(path);
@@ -32,15 +44,18 @@ const inspector = new Session();
 inspector.connect();
 await inspector.post("Profiler.enable");
 await inspector.post("Profiler.startPreciseCoverage", { callCount: false, detailed: false });
+holdLongTimers();
 runAgent(compileAgent(readFileSync(script, "latin1")), createRequire(import.meta.url), script, dirname(script));
 const lastTry = Date.now() + LIMIT_MS;
 while (!(await isListening(socket))) {
   if (Date.now() > lastTry) throw new Error("the agent does not listen");
   await delay(RETRY_MS);
 }
+const client = await firstCalls(socket);
 const { result } = await inspector.post("Profiler.takePreciseCoverage");
 const ofAgent = result.filter(({ url }) => url === AGENT_URL).flatMap(({ functions }) => functions);
 const called = ofAgent.flatMap(({ ranges: [whole] }) => (whole && whole.count > 0 ? [whole.startOffset] : []));
 writeFileSync(output, JSON.stringify(called));
+client.close();
 // In order, so that the agent removes its sockets and cgroups.
 process.kill(process.pid, "SIGTERM");
