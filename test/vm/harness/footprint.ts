@@ -6,6 +6,8 @@ import { Guest } from "./guest.ts";
 import type { Machine } from "./machine.ts";
 import { ask, readClocks } from "./oracle.ts";
 
+/** Of guest time: the agent unmaps its files 10 ms after an answer, and a snapshot is taken later than that. */
+const ANSWERED_MS = 100;
 /** Of guest time: the agent counts as resting after ten seconds, and looks every ten. */
 const REST_MS = 30_000;
 const HOOKS = { preSnapshot: { args: ["/bin/busybox", "true"] } };
@@ -38,9 +40,10 @@ export async function agentMemory(machine: Machine): Promise<AgentMemory> {
   return { anonymousBytes, mappedBytes, cachedBytes };
 }
 
-async function rest(machine: Machine): Promise<void> {
+/** Waits for guest time, which stands still or lags in an emulated guest whose host is busy. */
+async function pass(machine: Machine, durationMs: number): Promise<void> {
   const { uptimeMs } = await readClocks(machine.oraclePort);
-  while ((await readClocks(machine.oraclePort)).uptimeMs < uptimeMs + REST_MS) await pause(1_000);
+  while ((await readClocks(machine.oraclePort)).uptimeMs < uptimeMs + durationMs) await pause(durationMs / 30);
 }
 
 async function snapshotBytes(guest: Guest, machine: Machine): Promise<number> {
@@ -51,10 +54,11 @@ async function withAgent(agent: AgentBuild): Promise<Omit<Footprint, "withoutByt
   using guest = await Guest.prepare({ agent, hooks: HOOKS });
   await using machine = await guest.boot();
   const afterStart = await agentMemory(machine);
-  await rest(machine);
+  await pass(machine, REST_MS);
   using client = guest.client(machine);
   const { exitCode } = await client.runHook({ kind: HookKind.PRE_SNAPSHOT });
   if (exitCode !== 0) throw new Error(`PRE_SNAPSHOT ended with ${exitCode}`);
+  await pass(machine, ANSWERED_MS);
   const atSnapshot = await agentMemory(machine);
   return { afterStart, atSnapshot, withBytes: await snapshotBytes(guest, machine) };
 }
@@ -63,7 +67,7 @@ async function withAgent(agent: AgentBuild): Promise<Omit<Footprint, "withoutByt
 async function withoutAgent(agent: AgentBuild): Promise<number> {
   using guest = await Guest.prepare({ agent: { ...agent, command: ["/bin/workload"] } });
   await using machine = await guest.start();
-  await rest(machine);
+  await pass(machine, REST_MS);
   return await snapshotBytes(guest, machine);
 }
 
