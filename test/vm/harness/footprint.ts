@@ -6,8 +6,8 @@ import { Guest } from "./guest.ts";
 import type { Machine } from "./machine.ts";
 import { ask, readClocks } from "./oracle.ts";
 
-/** Of guest time: the agent unmaps its files 10 ms after an answer, and a snapshot is taken later than that. */
-const ANSWERED_MS = 100;
+/** Of guest time. */
+const LOOK_MS = 1_000;
 /** Of guest time: the agent counts as resting after ten seconds, and looks every ten. */
 const REST_MS = 30_000;
 const HOOKS = { preSnapshot: { args: ["/bin/busybox", "true"] } };
@@ -46,6 +46,16 @@ async function pass(machine: Machine, durationMs: number): Promise<void> {
   while ((await readClocks(machine.oraclePort)).uptimeMs < uptimeMs + durationMs) await pause(durationMs / 30);
 }
 
+/** Once the agent has unmapped what answering had mapped: 10 ms after it, but a busy emulated guest takes longer. */
+async function settledMemory(machine: Machine): Promise<AgentMemory> {
+  for (let before = await agentMemory(machine); ; ) {
+    await pass(machine, LOOK_MS);
+    const now = await agentMemory(machine);
+    if (now.mappedBytes === before.mappedBytes) return now;
+    before = now;
+  }
+}
+
 async function snapshotBytes(guest: Guest, machine: Machine): Promise<number> {
   return statSync(await guest.snapshot(machine)).size;
 }
@@ -58,8 +68,7 @@ async function withAgent(agent: AgentBuild): Promise<Omit<Footprint, "withoutByt
   using client = guest.client(machine);
   const { exitCode } = await client.runHook({ kind: HookKind.PRE_SNAPSHOT });
   if (exitCode !== 0) throw new Error(`PRE_SNAPSHOT ended with ${exitCode}`);
-  await pass(machine, ANSWERED_MS);
-  const atSnapshot = await agentMemory(machine);
+  const atSnapshot = await settledMemory(machine);
   return { afterStart, atSnapshot, withBytes: await snapshotBytes(guest, machine) };
 }
 
