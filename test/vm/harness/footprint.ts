@@ -48,7 +48,7 @@ async function pass(machine: Machine, durationMs: number): Promise<void> {
 
 /** Once the agent has unmapped what answering had mapped: 10 ms after it, but a busy emulated guest takes longer. */
 async function settledMemory(machine: Machine): Promise<AgentMemory> {
-  for (let before = await agentMemory(machine); ; ) {
+  for (let before = await agentMemory(machine); ;) {
     await pass(machine, LOOK_MS);
     const now = await agentMemory(machine);
     if (now.mappedBytes === before.mappedBytes) return now;
