@@ -44,25 +44,6 @@ describe("Credentials", () => {
     assert.ok(!inspect(credentials, { depth: 9, showHidden: true }).includes(folder.token));
   });
 
-  test("take a rotated token and rotated certificates into force on reload", async (t) => {
-    const folder = await credentialFolder(t);
-    const credentials = await load(folder, await folder.write("token", folder.token));
-    const before = credentials.tls?.cert;
-    const next = await credentialFolder(t);
-    await folder.write("token", "rotated");
-    for (const [name, path] of [
-      ["server.pem", next.certFile],
-      ["server.key", next.keyFile],
-      ["ca.pem", next.clientCaFile],
-    ] as const) {
-      await folder.write(name, await next.read(path));
-    }
-    assert.deepEqual(await credentials.reload(), []);
-    assert.equal(isToken(credentials, "rotated"), true);
-    assert.equal(isToken(credentials, folder.token), false);
-    assert.notDeepEqual(credentials.tls?.cert, before);
-  });
-
   test("keep the TLS material, checked once, while a reload finds the same bytes", async (t) => {
     const folder = await credentialFolder(t);
     let checks = 0;

@@ -45,20 +45,6 @@ function setup(reload: () => Promise<readonly string[]> = () => Promise.resolve(
 }
 
 describe("credential rotation", () => {
-  it("puts in force what it has read", async () => {
-    const { rotation, counts, log } = setup();
-    assert.equal(await rotation.renew("signal"), true);
-    assert.deepEqual(counts, { reads: 1, applied: 1 });
-    assert.deepEqual(log.lines, [{ level: "info", event: "credentials_renewed", fields: { cause: "signal" } }]);
-  });
-
-  it("leaves the old ones in force when the new ones cannot be used, and says why", async () => {
-    const { rotation, counts, log } = setup(() => Promise.resolve(["SVC_TLS_KEY_FILE: does not belong to it"]));
-    assert.equal(await rotation.renew("restore"), false);
-    assert.deepEqual(counts, { reads: 1, applied: 0 });
-    assert.deepEqual(log.lines[0]?.fields, { cause: "restore", problem: "SVC_TLS_KEY_FILE: does not belong to it" });
-  });
-
   it("leaves the old ones in force when reading the new ones fails altogether, and works the next time", async () => {
     let fails = true;
     const broken = Object.assign(new Error("EIO: i/o error, close"), { code: "EIO" });

@@ -47,8 +47,6 @@ interface Client {
 }
 
 const CLIENTS: readonly Client[] = [
-  { who: "Node's http2 over TLS", ask: (agent, question) => askByNode(dialTls(agent), question) },
-  { who: "Node's http2 over the unix socket", ask: (agent, question) => askByNode(dialSocket(agent), question) },
   {
     who: "curl over TLS",
     ask: (agent, question) => {
@@ -134,18 +132,8 @@ describe("a client that shrinks its header table and widens it again before the 
   });
 });
 
-function dialTls({ port, certificates: { ca, client } }: SocketAgent): http2.ClientHttp2Session {
-  return http2.connect(`https://127.0.0.1:${port}`, { ca, ...client, servername: SERVER_NAME });
-}
-
 function dialSocket({ socketPath }: SocketAgent): http2.ClientHttp2Session {
   return http2.connect("http://localhost", { createConnection: () => net.connect(socketPath) });
-}
-
-async function askByNode(session: http2.ClientHttp2Session, question: Required<Question>): Promise<Answer> {
-  const answer = await askOver(session, question);
-  session.close();
-  return answer;
 }
 
 async function askOver(session: http2.ClientHttp2Session, question: Required<Question>): Promise<Answer> {

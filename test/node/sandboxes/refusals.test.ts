@@ -190,7 +190,12 @@ describe("a sandbox that cannot be made", NEEDS_NAMESPACES, () => {
   test("with an agent that never answers: AGENT_UNREACHABLE, with the console's last lines", async () => {
     const folder = join(substrate.stateFolder, "../silent-state");
     const agent = { archive: await agentOf(substrate, "seq 3 9; exec sleep 100000") };
-    using silent = await openNode(partsOf(substrate), { folder, agent, reachMs: 500 });
+    using silent = await openNode(partsOf(substrate), { folder, agent, reachMs: 1 });
+    // The node waits once the instance is made: by then it has said all.
+    substrate.interfere = async (request, when) => {
+      if (request === CREATE && when === "after") await substrate.said("box", /^9$/m);
+      return undefined;
+    };
     const { code, consoleTail } = await failureOf(silent.create(SPEC));
     assert.deepEqual([code, consoleTail], ["AGENT_UNREACHABLE", ["3", "4", "5", "6", "7", "8", "9"]]);
     assert.deepEqual(await traces(silent, folder), []);
