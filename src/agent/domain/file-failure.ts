@@ -2,38 +2,24 @@ import { AgentError, type Reason, type StatusName } from "./errors.ts";
 import { type FileStep, type FileSystemError, FileSystemHung, PathEscapes } from "./ports/files.ts";
 
 /** What an errno of the kernel means to a client. */
-export interface Failure {
-  readonly status: StatusName;
-  readonly reason: Reason;
-  readonly problem: string;
-}
+export type Failure = readonly [status: StatusName, reason: Reason, problem: string];
 
-const notFound = (problem: string): Failure => ({ status: "NOT_FOUND", reason: "PATH_NOT_FOUND", problem });
-const denied = (problem: string): Failure => ({
-  status: "PERMISSION_DENIED",
-  reason: "PATH_PERMISSION_DENIED",
-  problem,
-});
-const noSpace = (problem: string): Failure => ({ status: "RESOURCE_EXHAUSTED", reason: "NO_SPACE", problem });
-const tooMany = (problem: string): Failure => ({ status: "RESOURCE_EXHAUSTED", reason: "FILE_ERROR", problem });
-const notNow = (problem: string): Failure => ({ status: "FAILED_PRECONDITION", reason: "FILE_ERROR", problem });
-const broken = (problem: string): Failure => ({ status: "INTERNAL", reason: "FILE_ERROR", problem });
-const notRegular = (problem: string): Failure => ({
-  status: "FAILED_PRECONDITION",
-  reason: "NOT_A_REGULAR_FILE",
-  problem,
-});
+const notFound = (problem: string): Failure => ["NOT_FOUND", "PATH_NOT_FOUND", problem];
+const denied = (problem: string): Failure => ["PERMISSION_DENIED", "PATH_PERMISSION_DENIED", problem];
+const noSpace = (problem: string): Failure => ["RESOURCE_EXHAUSTED", "NO_SPACE", problem];
+const tooMany = (problem: string): Failure => ["RESOURCE_EXHAUSTED", "FILE_ERROR", problem];
+const failed = (reason: Reason, problem: string): Failure => ["FAILED_PRECONDITION", reason, problem];
+const notNow = (problem: string): Failure => failed("FILE_ERROR", problem);
+const broken = (problem: string): Failure => ["INTERNAL", "FILE_ERROR", problem];
+const notRegular = (problem: string): Failure => failed("NOT_A_REGULAR_FILE", problem);
+const escapes = (problem: string): Failure => failed("PATH_ESCAPES", problem);
 
 /** errno(3): what each says about a path. */
 const FAILURES: Readonly<Record<string, Failure>> = {
   ENOENT: notFound("no such file or directory"),
   ENOTDIR: notFound("a part of the path is not a directory"),
   ELOOP: notFound("too many symbolic links on the path"),
-  ENAMETOOLONG: {
-    status: "INVALID_ARGUMENT",
-    reason: "INVALID_FIELD",
-    problem: "the path or a name in it is too long",
-  },
+  ENAMETOOLONG: ["INVALID_ARGUMENT", "INVALID_FIELD", "the path or a name in it is too long"],
   EACCES: denied("the agent may not go there"),
   EPERM: denied("the guest's kernel does not permit it to the agent"),
   EROFS: denied("the file system is read-only"),
@@ -48,7 +34,7 @@ const FAILURES: Readonly<Record<string, Failure>> = {
   EISDIR: notRegular("it is a directory"),
   ENXIO: notRegular("it is a socket or a device without a driver"),
   ENODEV: notRegular("it is a device without a driver"),
-  EEXIST: { status: "ALREADY_EXISTS", reason: "ALREADY_EXISTS", problem: "it exists already" },
+  EEXIST: ["ALREADY_EXISTS", "ALREADY_EXISTS", "it exists already"],
   ENOSPC: noSpace("no space is left on the file system"),
   EDQUOT: noSpace("the disk quota is used up"),
   EFBIG: noSpace("the file system takes no file as large as that"),
@@ -71,14 +57,11 @@ const NO_LINKS = notNow("the file system cannot place a file exclusively; write 
 const NOT_DURABLE = broken(
   "the file is in place, but might not survive a crash of the guest: its folder was not synced",
 );
-const ESCAPES: Failure = {
-  status: "FAILED_PRECONDITION",
-  reason: "PATH_ESCAPES",
-  problem: "it leads out of the folder given as beneath, or over an absolute link; absolute links are refused there",
-};
-const OVER_A_LINK: Failure = { ...ESCAPES, problem: "it goes over a symbolic link, and no_symlinks is set" };
-const OVER_TOO_MANY: Failure = { ...ESCAPES, problem: "too many symbolic links on the path, or a magic link of /proc" };
-const failed = (reason: Reason, problem: string): Failure => ({ status: "FAILED_PRECONDITION", reason, problem });
+const ESCAPES = escapes(
+  "it leads out of the folder given as beneath, or over an absolute link; absolute links are refused there",
+);
+const OVER_A_LINK = escapes("it goes over a symbolic link, and no_symlinks is set");
+const OVER_TOO_MANY = escapes("too many symbolic links on the path, or a magic link of /proc");
 const MOUNTED = failed("MOUNT_POINT", "it is a mount point; unmount it first");
 const FULL = failed("FOLDER_NOT_EMPTY", "the folder is not empty");
 /** Errnos that mean something else for a change of a folder's entries than for a file. */
@@ -106,7 +89,7 @@ function hung({ step, mount, returned }: FileSystemHung): Failure {
       ? "all threads for files wait for file systems that do not answer; try again once these do, or unmount them"
       : `${where} does not answer; try again once it does, or unmount it`;
   const unsure = PLACING.has(step) ? "; the file may be in place or get there yet" : "";
-  return { status: "FAILED_PRECONDITION", reason: "FILE_SYSTEM_HUNG", problem: problem + unsure };
+  return failed("FILE_SYSTEM_HUNG", problem + unsure);
 }
 
 function classify(error: FileSystemError): Failure {
@@ -128,7 +111,7 @@ export type FileAction = "read" | "write" | "stat" | "list" | "make" | "remove" 
 /** The status for a failed file operation. Its metadata has path, step and errno. */
 export function fileFailure(error: FileSystemError, action: FileAction, path: string): AgentError {
   const { step, errno } = error;
-  const { status, reason, problem } = classify(error);
+  const [status, reason, problem] = classify(error);
   const field = reason === "INVALID_FIELD" ? { field: "path" } : {};
   const mount = error instanceof FileSystemHung && error.mount?.path !== undefined ? { mount: error.mount.path } : {};
   const message = `cannot ${action} ${JSON.stringify(path)}: ${problem} (${step}: ${errno})`;

@@ -1,27 +1,16 @@
-import {
-  AgentError,
-  type Failure,
-  type Reason,
-  type SpawnError,
-  type SpawnStep,
-  type StatusName,
-} from "../domain/index.ts";
-
-function failure(status: StatusName, reason: Reason, problem: string): Failure {
-  return { status, reason, problem };
-}
+import { AgentError, type Failure, type SpawnError, type SpawnStep, type StatusName } from "../domain/index.ts";
 
 /** The command is missing, not executable, or not a program. */
-const notFound = (problem: string): Failure => failure("NOT_FOUND", "EXEC_NOT_FOUND", problem);
-const denied = (problem: string): Failure => failure("PERMISSION_DENIED", "EXEC_PERMISSION_DENIED", problem);
-const badFormat = (problem: string): Failure => failure("FAILED_PRECONDITION", "EXEC_BAD_FORMAT", problem);
-const badCwd = (status: StatusName, problem: string): Failure => failure(status, "EXEC_BAD_CWD", problem);
+const notFound = (problem: string): Failure => ["NOT_FOUND", "EXEC_NOT_FOUND", problem];
+const denied = (problem: string): Failure => ["PERMISSION_DENIED", "EXEC_PERMISSION_DENIED", problem];
+const badFormat = (problem: string): Failure => ["FAILED_PRECONDITION", "EXEC_BAD_FORMAT", problem];
+const badCwd = (status: StatusName, problem: string): Failure => [status, "EXEC_BAD_CWD", problem];
 
-const LIMIT = failure(
+const LIMIT: Failure = [
   "RESOURCE_EXHAUSTED",
   "EXEC_RESOURCE_LIMIT",
   "the guest has no more processes, descriptors or memory to start it with; try again later",
-);
+];
 
 const LIMIT_ERRNOS: ReadonlySet<string> = new Set(["EAGAIN", "ENOMEM", "EMFILE", "ENFILE"]);
 
@@ -30,22 +19,22 @@ const EXECVE: Readonly<Record<string, Failure>> = {
   ENOENT: notFound("no such command (or the interpreter that it names is missing); check args[0] and PATH"),
   ENOTDIR: notFound("a part of the command's path is not a directory"),
   ELOOP: notFound("too many symbolic links on the command's path"),
-  ENAMETOOLONG: failure("INVALID_ARGUMENT", "EXEC_NOT_FOUND", "the command's path is too long"),
+  ENAMETOOLONG: ["INVALID_ARGUMENT", "EXEC_NOT_FOUND", "the command's path is too long"],
   EACCES: denied("the command is a directory, is not executable, or lies where its user may not go"),
   EPERM: denied("the guest's kernel does not permit to execute the command"),
   ENOEXEC: badFormat("not a program for this machine (a script needs a #! line; no shell is tried)"),
   ELIBBAD: badFormat("its interpreter is not a program"),
   EINVAL: badFormat("not a valid program"),
-  ETXTBSY: failure(
+  ETXTBSY: [
     "FAILED_PRECONDITION",
     "EXEC_TEXT_BUSY",
     "the command's file is open for writing; try again when its writer has closed it",
-  ),
-  E2BIG: failure(
+  ],
+  E2BIG: [
     "RESOURCE_EXHAUSTED",
     "EXEC_ARGS_TOO_LONG",
     "arguments and environment are larger than the kernel takes (execve(2)); pass large data by stdin or a file",
-  ),
+  ],
 };
 
 /** chdir(2): what each errno says about the working directory. */
@@ -55,27 +44,27 @@ const CHDIR: Readonly<Record<string, Failure>> = {
   EACCES: badCwd("PERMISSION_DENIED", "its user may not enter the directory to start in"),
 };
 
-const IDENTITY = failure(
+const IDENTITY: Failure = [
   "PERMISSION_DENIED",
   "EXEC_BAD_USER",
   "the agent may not become that user; it needs CAP_SETUID and CAP_SETGID, and ids that the guest maps",
-);
+];
 
-const SETUP = failure("INTERNAL", "EXEC_SETUP_FAILED", "the agent could not set the process up");
+const SETUP: Failure = ["INTERNAL", "EXEC_SETUP_FAILED", "the agent could not set the process up"];
 
 /** Meaning of a failed step whose errno says nothing more. */
 const STEPS: Readonly<Record<SpawnStep, Failure>> = {
-  execve: failure("FAILED_PRECONDITION", "EXEC_SETUP_FAILED", "the command cannot be executed"),
+  execve: ["FAILED_PRECONDITION", "EXEC_SETUP_FAILED", "the command cannot be executed"],
   chdir: badCwd("FAILED_PRECONDITION", "the directory to start in cannot be entered"),
   setgroups: IDENTITY,
   setgid: IDENTITY,
   setuid: IDENTITY,
-  terminal: failure(
+  terminal: [
     "FAILED_PRECONDITION",
     "EXEC_SETUP_FAILED",
     "the guest has no terminal to give (it needs /dev/ptmx); run the command without one",
-  ),
-  killed: failure("CANCELLED", "CANCELLED", "stopped while it was being started"),
+  ],
+  killed: ["CANCELLED", "CANCELLED", "stopped while it was being started"],
   prepare: SETUP,
   clone: SETUP,
   setsid: SETUP,
@@ -94,7 +83,7 @@ function classify(step: SpawnStep, errno: string): Failure {
 
 /** The status for a command that could not be started. Its metadata has step and errno. */
 export function startFailure(error: SpawnError, command: string, cwd: string): AgentError {
-  const { status, reason, problem } = classify(error.step, error.errno);
+  const [status, reason, problem] = classify(error.step, error.errno);
   const isFolder = error.step === "chdir";
   const about = isFolder ? cwd : command;
   const what = isFolder ? `${problem}: ${JSON.stringify(about)}` : `cannot start ${JSON.stringify(about)}: ${problem}`;

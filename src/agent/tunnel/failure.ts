@@ -1,13 +1,4 @@
-import {
-  AgentError,
-  FileSystemError,
-  FileSystemHung,
-  type Reason,
-  SocketError,
-  type StatusName,
-} from "../domain/index.ts";
-
-type Failure = readonly [status: StatusName, reason: Reason, problem: string];
+import { AgentError, type Failure, FileSystemError, FileSystemHung, SocketError } from "../domain/index.ts";
 
 const REFUSED: Failure = ["FAILED_PRECONDITION", "PORT_REFUSED", "nothing listens there; start it, or wait for it"];
 const NOWHERE: Failure = ["NOT_FOUND", "PATH_NOT_FOUND", "no such socket"];
