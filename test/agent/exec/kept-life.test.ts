@@ -1,6 +1,4 @@
 import assert from "node:assert/strict";
-import { once } from "node:events";
-import { type IncomingMessage, request as httpRequest } from "node:http";
 import { afterEach, describe, it } from "node:test";
 import { create } from "@bufbuild/protobuf";
 import { timestampMs } from "@bufbuild/protobuf/wkt";
@@ -149,15 +147,6 @@ describe("ListExecs", () => {
     await one(client.call(ExecSessions.method.listExecs, [request], { token: agent.token, onHeader }));
     assert.ok(version !== undefined);
     client.close();
-  });
-
-  it("is not served on the workload's socket", async () => {
-    const path = "/svc.guest.v1alpha1.ExecSessions/ListExecs";
-    const headers = { "content-type": "application/json" };
-    const asked = httpRequest({ socketPath: agent.workloadSocket, method: "POST", path, headers }).end("{}");
-    const [answer] = (await once(asked, "response")) as [IncomingMessage];
-    answer.resume();
-    assert.equal(answer.statusCode, 404);
   });
 });
 
