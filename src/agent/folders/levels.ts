@@ -68,12 +68,9 @@ export class Levels<State extends Place> implements AsyncDisposable {
 
   /** Goes back to the nearest folder above that is open. Calls `leaving` for each where it is before that. */
   abandon(leaving?: (place: State) => void): void {
-    for (
-      let level = this.#levels.at(-1);
-      level !== undefined && level.folder === undefined;
-      level = this.#levels.at(-1)
-    ) {
-      leaving?.(level.place);
+    for (const { folder, place } of this.#levels.toReversed()) {
+      if (folder !== undefined) return;
+      leaving?.(place);
       this.#pop();
     }
   }

@@ -79,19 +79,13 @@ const LINE = /^ *\d+: ([0-9A-F]+):([0-9A-F]{4}) \S+ ([0-9A-F]{2}) /;
 const LISTENS = "0A";
 const TABLE_READ_BYTES = 16 * 1024;
 
-const openFile = (path: string): Promise<number> => promisify(open)(path, "r");
-const readFile: (
-  fd: number,
-  bytes: Buffer,
-  at: number,
-  length: number,
-  position: null,
-) => Promise<{ bytesRead: number }> = promisify(read);
-const closeFile: (fd: number) => Promise<void> = promisify(close);
+const openFile = promisify(open);
+const readFile = promisify(read);
+const closeFile = promisify(close);
 
 /** Ports of a table. Those that listen come first: the others, perhaps thousands, are not read. Undefined: there is no table. */
 async function listenersIn({ file, addresses }: Table): Promise<number[] | undefined> {
-  const fd = await openFile(file).catch(() => undefined);
+  const fd = await openFile(file, "r").catch(() => undefined);
   if (fd === undefined) return undefined;
   const ports: number[] = [];
   try {

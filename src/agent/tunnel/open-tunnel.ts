@@ -133,24 +133,17 @@ export class OpenTunnel {
     }
     onBytes();
     const countedBytes = frame.bytes.length + FRAME_OVERHEAD_BYTES;
-    const taken = (): void => {
+    this.#queuedBytes += countedBytes;
+    const full = this.#queuedBytes >= windowBytes ? Promise.withResolvers<void>() : undefined;
+    socket.write(frame.bytes, () => {
       frame.release();
       this.#queuedBytes -= countedBytes;
       this.#takenBytes += countedBytes;
       this.#announce();
       this.#look();
-    };
-    this.#queuedBytes += countedBytes;
-    if (this.#queuedBytes >= windowBytes) {
-      return new Promise((resolve) => {
-        socket.write(frame.bytes, () => {
-          taken();
-          resolve();
-        });
-      });
-    }
-    socket.write(frame.bytes, taken);
-    return;
+      full?.resolve();
+    });
+    return full?.promise;
   };
 
   /** Tells the client in large steps what it may send; one frame is on its way at a time, as it may read none. */

@@ -58,8 +58,8 @@ function inputOf(message: Uint8Array, release: () => void): TunnelInput {
   const bytes = tryBytesField(message, DATA_FIELD);
   if (bytes !== undefined) return { kind: "data", bytes, release };
   const { frame } = decodeMessage(TunnelFrameSchema, message);
-  if (frame.case !== "data") release();
   if (frame.case === "data") return { kind: "data", bytes: frame.value, release };
+  release();
   if (frame.case === "end") return { kind: "end" };
   if (frame.case === "window") return { kind: "window", bytes: frame.value.bytes };
   if (frame.case === undefined) throw frameOrder("frame without content, or of a kind that this agent does not know");

@@ -144,7 +144,7 @@ export class Listing implements AsyncIterable<ListEntry> {
     const bounds = { depth: wholeNumber(depth, "depth"), maxEntries: BigInt(maxEntries), crossMounts };
     this.#channel = channel;
     this.#request = { ...placeOf(path, options), ...bounds };
-    this.#options = callOf(options);
+    this.#options = options;
   }
 
   /** The listing ended at `maxEntries`, and there was more. */
@@ -180,7 +180,7 @@ export class FolderClient {
     checkOptions("the options of mkdir", options, MKDIR);
     const { parents = false, exclusive = false, uid, gid, mode } = options;
     const request = { ...placeOf(path, options), ...numbers({ uid, gid, mode }), parents, exclusive };
-    return (await this.#channel.unary(FileTree.method.makeFolder, request, callOf(options))).created;
+    return (await this.#channel.unary(FileTree.method.makeFolder, request, options)).created;
   }
 
   /** Makes a symbolic link to a target, which need not exist. */
@@ -188,14 +188,14 @@ export class FolderClient {
     checkOptions("the options of symlink", options, OWNER);
     const { uid, gid } = options;
     const request = { ...placeOf(path, options), ...numbers({ uid, gid }), target: pathBytes(target) };
-    await this.#channel.unary(FileTree.method.makeLink, request, callOf(options));
+    await this.#channel.unary(FileTree.method.makeLink, request, options);
   }
 
   /** Removes a file, a link or an empty folder; with `recursive` a folder with all in it, as far as it can: see the result. */
   async remove(path: GuestPath, options: RemoveOptions = {}): Promise<RemoveResult> {
     checkOptions("the options of remove", options, REMOVE);
     const request = { ...placeOf(path, options), recursive: options.recursive ?? false };
-    const { removed, left, leftEntries } = await this.#channel.unary(FileTree.method.remove, request, callOf(options));
+    const { removed, left, leftEntries } = await this.#channel.unary(FileTree.method.remove, request, options);
     return { removed: Number(removed), left: Number(left), leftEntries: leftEntries.map(leftOf) };
   }
 
@@ -203,7 +203,7 @@ export class FolderClient {
   async rename(path: GuestPath, newPath: GuestPath, options: RenameOptions = {}): Promise<void> {
     checkOptions("the options of rename", options, RENAME);
     const request = { ...placeOf(path, options), newPath: pathBytes(newPath), exclusive: options.exclusive ?? false };
-    await this.#channel.unary(FileTree.method.rename, request, callOf(options));
+    await this.#channel.unary(FileTree.method.rename, request, options);
   }
 
   /** Sets the given permission bits, owner and time of an entry. Resolves with all of its attributes. */
@@ -221,7 +221,7 @@ export class FolderClient {
       ...(mtime && { mtime: timeOf(mtime, mtimeNanos) }),
       follow: options.follow ?? false,
     };
-    const { stat } = await this.#channel.unary(FileTree.method.setAttributes, request, callOf(options));
+    const { stat } = await this.#channel.unary(FileTree.method.setAttributes, request, options);
     if (stat === undefined) throw new TypeError("the agent's answer has no attributes");
     return attributesOf(stat);
   }
@@ -229,10 +229,6 @@ export class FolderClient {
 
 function placeOf(path: GuestPath, { beneath = "", noSymlinks = false }: PlaceOptions) {
   return { path: pathBytes(path), beneath: pathBytes(beneath), noSymlinks };
-}
-
-function callOf({ signal, deadlineMs, waitForReady }: CallOptions): CallOptions {
-  return { signal, deadlineMs, waitForReady };
 }
 
 /** The given attributes. Throws GuestError for a value that is not a number of the schema. */

@@ -1,5 +1,5 @@
 import { posix } from "node:path";
-import { FileType } from "../../../shared/gen/svc/guest/v1alpha1/files_pb.ts";
+import { FileType, FileTypeSchema } from "../../../shared/gen/svc/guest/v1alpha1/files_pb.ts";
 import type { GuestClient, ListEntry } from "../../client/index.ts";
 import { type Command, defineCommand, type Host } from "../command-line.ts";
 import { CONNECTION_OPTIONS, openClient } from "../connection.ts";
@@ -66,7 +66,8 @@ cannot be read), "mount_point", and the fields of the schema (StatPathResponse),
         for await (const entry of entries) {
           if (values.json !== true) note(path, entry);
           else if (entry.errno !== undefined) unread += 1;
-          await writeAll(host.stdout, values.json === true ? asJson(path, entry) : asLine(path, entry, style));
+          const line = (): string => `${row(entry, style, posix.join(path, entry.name)).join("  ")}\n`;
+          await writeAll(host.stdout, values.json === true ? asJson(path, entry) : line());
         }
       } else {
         const all: ListEntry[] = [];
@@ -139,52 +140,31 @@ async function writeFolders(host: Host, { path, entries, style, heads, isFirst }
     if (lists) await writeAll(host.stdout, `${isTop ? "" : "\n"}${printable(posix.join(path, name))}:\n`);
     isTop = false;
     const sorted = held.toSorted((one, other) => one.rawName.compare(other.rawName));
-    const rows = sorted.map((entry) => [
-      ...columns(entry, style),
-      labelOf(entry, style, posix.basename(entry.name) || path),
-    ]);
+    const rows = sorted.map((entry) => row(entry, style, posix.basename(entry.name) || path));
     if (rows.length > 0) await writeAll(host.stdout, tableText(rows));
   }
 }
 
-function asLine(path: string, entry: ListEntry, style: Style): string {
-  const label = labelOf(entry, style, posix.join(path, entry.name));
-  return `${[...columns(entry, style), label].join("  ")}\n`;
-}
-
-function columns({ type, attributes }: ListEntry, { isLong, isHuman }: Style): string[] {
-  if (!isLong) return [];
+/** The columns of an entry, the last of which is its name. */
+function row({ type, attributes }: ListEntry, { isLong, isHuman }: Style, name: string): string[] {
+  if (!isLong) return [printable(name)];
   const letter = TYPE_LETTERS[type];
-  if (attributes === undefined) return [`${letter}?????????`, "?", "?", "?", "?", "?"];
-  const { mode, links, uid, gid, size, mtime } = attributes;
+  if (attributes === undefined) return [`${letter}?????????`, "?", "?", "?", "?", "?", printable(name)];
+  const { mode, links, uid, gid, size, mtime, linkTarget } = attributes;
   const time = mtime === undefined ? "?" : mtime.toISOString().replace(/\.\d{3}Z$/, "Z");
-  return [
-    letter + modeLetters(mode),
-    String(links),
-    String(uid),
-    String(gid),
-    isHuman ? sizeWords(size) : String(size),
-    time,
-  ];
-}
-
-function labelOf({ attributes }: ListEntry, { isLong }: Style, name: string): string {
-  const target = isLong && attributes?.linkTarget !== undefined ? ` -> ${attributes.linkTarget.toString()}` : "";
-  return printable(name + target);
+  const label = printable(linkTarget === undefined ? name : `${name} -> ${linkTarget.toString()}`);
+  const bytes = isHuman ? sizeWords(size) : String(size);
+  return [letter + modeLetters(mode), String(links), String(uid), String(gid), bytes, time, label];
 }
 
 /** The nine letters of ls(1), with those of setuid, setgid and the sticky bit. */
 function modeLetters(mode: number): string {
-  const special = ["s", "s", "t"];
-  return [6, 3, 0]
-    .map((shift, index) => {
-      const bits = (mode >> shift) & 7;
-      const isSpecial = (mode & (0o4000 >> index)) !== 0;
-      const letter = special[index] ?? "";
-      const last = (bits & 1) === 0 ? (isSpecial ? letter.toUpperCase() : "-") : isSpecial ? letter : "x";
-      return `${(bits & 4) === 0 ? "-" : "r"}${(bits & 2) === 0 ? "-" : "w"}${last}`;
-    })
-    .join("");
+  const letters = Array.from({ length: 9 }, (_, at) => (((mode >> (8 - at)) & 1) === 0 ? "-" : "rwx".charAt(at % 3)));
+  for (const [index, letter] of ["s", "s", "t"].entries()) {
+    const last = 3 * index + 2;
+    if ((mode & (0o4000 >> index)) !== 0) letters[last] = letters[last] === "x" ? letter : letter.toUpperCase();
+  }
+  return letters.join("");
 }
 
 function asJson(folder: string, { name, rawName, attributes, errno, mountPoint, type }: ListEntry): string {
@@ -196,10 +176,6 @@ function asJson(folder: string, { name, rawName, attributes, errno, mountPoint, 
     ...(!isText && { raw_path: rawPath }),
     ...(errno !== undefined && { errno }),
     mount_point: mountPoint,
-    ...(attributes === undefined ? { type: `FILE_TYPE_${nameOf(type)}` } : attributesObject(attributes)),
+    ...(attributes === undefined ? { type: FileTypeSchema.value[type]?.name } : attributesObject(attributes)),
   });
-}
-
-function nameOf(type: FileType): string {
-  return Object.entries(FileType).find(([, number]) => number === type)?.[0] ?? "UNSPECIFIED";
 }

@@ -1,3 +1,4 @@
+import { posix } from "node:path";
 import { type Command, defineCommand } from "../command-line.ts";
 import { CONNECTION_OPTIONS, openClient } from "../connection.ts";
 import { isReason } from "../copy/guest-paths.ts";
@@ -39,10 +40,7 @@ mounted in a folder is left, and named.`,
         throw error;
       });
       const { removed, left } = outcome;
-      const entries = outcome.leftEntries.map(({ name, errno }) => ({
-        path: name === "" ? path : `${path}/${name}`,
-        errno,
-      }));
+      const entries = outcome.leftEntries.map(({ name, errno }) => ({ path: posix.join(path, name), errno }));
       results.push({ path, removed, left, left_entries: entries });
       leftAny ||= left > 0;
       if (values.json === true) continue;
