@@ -5,7 +5,6 @@ import { join, posix } from "node:path";
 export interface Module {
   /** Path from the project's folder, such as "src/agent/exec/exec.ts". */
   readonly path: string;
-  readonly lines: number;
   /** Files of the project, type imports included. */
   readonly files: readonly string[];
   /** Those of them that are loaded with it. */
@@ -34,7 +33,6 @@ export function parseModule(path: string, text: string): Module {
   const fileOf = (name: string): string => posix.join(posix.dirname(path), name);
   return {
     path,
-    lines: text.split("\n").length - 1,
     files: imports.filter(isFile).map(fileOf),
     eager: statements
       .filter(([statement]) => !TYPES.test(statement))

@@ -70,8 +70,6 @@ const WIRE_ROOMS: ReadonlySet<string> = new Set([
   "gen",
 ]);
 
-const LINE_LIMIT = 400;
-
 /** The house of a file of src/: the program that it belongs to, or what both know. */
 function houseOf(path: string): string {
   return path.split("/")[1] ?? "";
@@ -174,13 +172,6 @@ const pureDomain: Rule = (modules) =>
     .filter(({ path }) => roomOf(path) === "domain")
     .flatMap(({ path, packages }) => packages.map((name) => `${path} must be pure: it imports ${name}`));
 
-const existing: Rule = (modules) => {
-  const known = new Set(modules.map(({ path }) => path));
-  return eachImport(modules, (from, to) =>
-    to.startsWith("src/") && !known.has(to) ? `${from} imports ${to}, which is not there` : undefined,
-  );
-};
-
 const traceable: Rule = (modules) =>
   modules
     .filter(({ untraceable }) => untraceable > 0)
@@ -200,11 +191,6 @@ const noCycles: Rule = (modules) => {
   return found;
 };
 
-const smallFiles: Rule = (modules) =>
-  modules
-    .filter(({ path, lines }) => roomOf(path) !== "gen" && lines > LINE_LIMIT)
-    .map(({ path, lines }) => `${path} has ${lines} lines, more than ${LINE_LIMIT}: it is more than one thing`);
-
 /** What esbuild makes of it for Node 20 (guestctl) throws the error of an earlier turn again. */
 const noUsingInLoops: Rule = (modules) =>
   modules.flatMap(({ path, usingInLoops }) => usingInLoops.map((line) => `${path}:${line} has using in a loop`));
@@ -219,9 +205,7 @@ export const RULES: ReadonlyMap<string, Rule> = new Map([
   ["every room has an index.ts, and no folder in it has one", doorsOfRooms],
   ["only the rooms of the wire see protobuf, gRPC and HTTP/2", wire],
   ["the domain imports nothing but the domain", pureDomain],
-  ["every imported file is there", existing],
   ["every import can be followed", traceable],
   ["no imports in a circle", noCycles],
   ["no using in a loop", noUsingInLoops],
-  [`no file is longer than ${LINE_LIMIT} lines`, smallFiles],
 ]);
