@@ -12,11 +12,14 @@ export interface Check {
   readonly meaning: string;
 }
 
-type CheckOf = (facts: GuestFacts) => Check;
-
 /** Makes a row from a finding and the consequences of either verdict. */
 function check(name: string, ok: boolean, found: string, whenGood: string, otherwise: string): Check {
   return { name, ok, found, meaning: ok ? whenGood : otherwise };
+}
+
+/** The same for what is there unless there is a `problem`, which is then the finding. */
+function unless(problem: string | undefined, name: string, found: string, whenGood: string, otherwise: string): Check {
+  return check(name, problem === undefined, problem ?? found, whenGood, otherwise);
 }
 
 /** cgroup.kill came with Linux 5.14: the newest feature that the agent uses. */
@@ -50,29 +53,28 @@ function mebibytes(bytes: number): string {
   return `${Math.floor(bytes / MIB)} MiB`;
 }
 
-/** Every check, in the order in which they are told. */
-const CHECKS: readonly CheckOf[] = [
-  ({ kernel: release }) =>
+/** All checks of a guest, in the order in which they are told. */
+export function checkGuest(facts: GuestFacts): Check[] {
+  const { kernel, systemCalls, uid, isInit, capabilities, hasSeccompFilter, hasProc, hasAccounts } = facts;
+  const { cgroups, devices, entropy, memory, openFiles, terminal, clockStep } = facts;
+  const refused = Object.entries(systemCalls).filter(([, errno]) => errno !== undefined);
+  const missing = CAPABILITIES.filter(([, bit]) => (((capabilities ?? 0n) >> BigInt(bit)) & 1n) === 0n);
+  return [
     check(
       "kernel",
-      isAtLeast(release, NEWEST),
-      release,
+      isAtLeast(kernel, NEWEST),
+      kernel,
       "has everything that the agent uses",
       "older than 5.14: a command's processes are found by walking /proc, and one that hides well is not killed",
     ),
-  // System calls of newer kernels, which the seccomp filters of older container runtimes refuse.
-  ({ systemCalls: calls }) => {
-    const refused = Object.entries(calls).filter(([, errno]) => errno !== undefined);
-    return check(
+    // The seccomp filters of older container runtimes refuse the newer ones.
+    unless(
+      refused.length === 0 ? undefined : refused.map(([name, why]) => `${name}: ${why}`).join(", "),
       "system calls",
-      refused.length === 0,
-      refused.length === 0 ? Object.keys(calls).join(", ") : refused.map(([name, why]) => `${name}: ${why}`).join(", "),
+      Object.keys(systemCalls).join(", "),
       "commands are born in their cgroup and without descriptors of others",
       "done another way, more slowly; allow them in the guest's seccomp filter, or use a newer kernel",
-    );
-  },
-  // The agent's own user.
-  ({ uid, isInit }) =>
+    ),
     check(
       "user",
       uid === 0,
@@ -80,9 +82,7 @@ const CHECKS: readonly CheckOf[] = [
       "the agent has the guest's own root",
       "commands run as this user, and files are reached as it",
     ),
-  ({ capabilities: held }) => {
-    const missing = CAPABILITIES.filter(([, bit]) => (((held ?? 0n) >> BigInt(bit)) & 1n) === 0n);
-    return held === undefined
+    capabilities === undefined
       ? { name: "capabilities", ok: false, found: "not told", meaning: "the kernel does not say what is permitted" }
       : check(
           "capabilities",
@@ -90,118 +90,95 @@ const CHECKS: readonly CheckOf[] = [
           missing.length === 0 ? "all that matter" : `without ${missing.map(([name]) => name).join(" ")}`,
           "nothing is refused for want of one",
           [...new Set(missing.map(([, , without]) => without))].join("; "),
-        );
-  },
-  ({ hasSeccompFilter }) => ({
-    name: "seccomp",
-    ok: true,
-    found: hasSeccompFilter ? "a filter" : "no filter",
-    meaning: hasSeccompFilter ? "what it refuses shows in the other lines" : "no system call is kept back",
-  }),
-  ({ hasProc, cgroups: { refusal } }) =>
+        ),
+    {
+      name: "seccomp",
+      ok: true,
+      found: hasSeccompFilter ? "a filter" : "no filter",
+      meaning: hasSeccompFilter ? "what it refuses shows in the other lines" : "no system call is kept back",
+    },
     check(
       "/proc",
       hasProc,
       hasProc ? "there" : "not mounted",
       "processes can be found",
-      refusal === undefined
+      cgroups.refusal === undefined
         ? "commands that look for it fail; the agent finds processes by their cgroup"
         : "only the process group of a command can be ended, not what left it. Mount it",
     ),
-  // /dev/null, which most programs expect.
-  ({ devices: { "/dev/null": problem } }) =>
-    check(
+    unless(
+      devices["/dev/null"],
       "/dev/null",
-      problem === undefined,
-      problem ?? "there",
+      "there",
       "commands without input read from it",
       "commands without input get an empty pipe; shells and many programs want it. Give the image /dev",
     ),
-  ({ terminal: problem }) =>
-    check(
+    unless(
+      terminal,
       "terminal",
-      problem === undefined,
-      problem ?? "opened",
+      "opened",
       "Exec with a terminal works",
       "Exec with a terminal fails with EXEC_SETUP_FAILED. Mount devpts at /dev/pts and link /dev/ptmx to pts/ptmx",
     ),
-  // Names of users.
-  ({ hasAccounts }) => ({
-    name: "/etc/passwd",
-    ok: true,
-    found: hasAccounts ? "there" : "none",
-    meaning: hasAccounts ? "users can be named" : "users can be given by number only; HOME is /",
-  }),
-  // A cgroup for each command.
-  ({ cgroups: { refusal, controllers } }) =>
-    check(
+    {
+      name: "/etc/passwd",
+      ok: true,
+      found: hasAccounts ? "there" : "none",
+      meaning: hasAccounts ? "users can be named" : "users can be given by number only; HOME is /",
+    },
+    unless(
+      cgroups.refusal,
       "cgroups",
-      refusal === undefined,
-      refusal ?? `version 2${controllers.length > 0 ? `: ${controllers.join(" ")}` : ", no controllers"}`,
-      `each command has its own, and is killed with all it started; oom_killed is ${controllers.includes("memory") ? "" : "not "}reported`,
+      `version 2${cgroups.controllers.length > 0 ? `: ${cgroups.controllers.join(" ")}` : ", no controllers"}`,
+      `each command has its own, and is killed with all it started; oom_killed is ${cgroups.controllers.includes("memory") ? "" : "not "}reported`,
       "processes of a command are found by walking /proc; daemons escape. Mount cgroup2 writable, or give CAP_SYS_ADMIN",
     ),
-  // Memory that the agent shares with the workload.
-  ({ memory: { totalBytes, limitBytes } }) =>
     check(
       "memory",
-      (limitBytes ?? totalBytes) >= ENOUGH_MEMORY_BYTES,
-      `${mebibytes(totalBytes)}${limitBytes === undefined ? "" : `, limited to ${mebibytes(limitBytes)}`}`,
+      (memory.limitBytes ?? memory.totalBytes) >= ENOUGH_MEMORY_BYTES,
+      `${mebibytes(memory.totalBytes)}${memory.limitBytes === undefined ? "" : `, limited to ${mebibytes(memory.limitBytes)}`}`,
       "enough for the agent",
       "the agent alone wants 128 MiB under load; raise the limit",
     ),
-  // Open files of the agent. Children get the limit that the agent's entrypoint was started with.
-  ({ openFiles: limit }) =>
+    // Children get the limit that the agent's entrypoint was started with.
     check(
       "open files",
-      limit >= ENOUGH_OPEN_FILES,
-      String(limit),
+      openFiles >= ENOUGH_OPEN_FILES,
+      String(openFiles),
       "enough for 256 commands at once",
       "fewer than 256 commands at once; raise the hard RLIMIT_NOFILE to 2048",
     ),
-  // The random device of programs that do not use the system call.
-  ({ devices: { "/dev/urandom": problem } }) =>
-    check(
+    unless(
+      devices["/dev/urandom"],
       "/dev/urandom",
-      problem === undefined,
-      problem ?? "there",
+      "there",
       "programs and restore duties have their random device",
       "programs that open it fail; the agent makes one of its own for restore duties, if it may",
     ),
-  // Whether restore duties can credit entropy.
-  ({ entropy: { open, credit } }) =>
-    check(
+    unless(
+      entropy.open ?? entropy.credit,
       "entropy",
-      open === undefined && credit === undefined,
-      open ?? credit ?? "can be credited",
+      "can be credited",
       "restore duties credit what the host sends, and force a reseed",
-      open === undefined
+      entropy.open === undefined
         ? "mixed in but not credited, and no reseed is forced. Give CAP_SYS_ADMIN in the first user namespace"
         : "RunRestoreDuties reports entropy_open; only the agent's own generator is fresh. Give /dev/urandom",
     ),
-  // Whether a forced reseed is reliable.
-  ({ entropy: { confirmsReseed } }) =>
     check(
       "reseed",
-      confirmsReseed,
-      confirmsReseed ? "confirmed" : "not confirmed",
+      entropy.confirmsReseed,
+      entropy.confirmsReseed ? "confirmed" : "not confirmed",
       "a reseed that the kernel reports has happened",
       "before 5.18 the kernel may report a reseed that did not happen: crng_reseed:unverified",
     ),
-  // Whether restore duties can step the clock.
-  ({ clockStep }) =>
-    check(
+    unless(
+      clockStep,
       "clock",
-      clockStep === undefined,
-      clockStep ?? "can be stepped",
+      "can be stepped",
       "restore duties set the time",
       "RunRestoreDuties reports clock_set and clock_stepped false. Give CAP_SYS_TIME in the first user namespace",
     ),
-];
-
-/** All checks of a guest. */
-export function checkGuest(facts: GuestFacts): Check[] {
-  return CHECKS.map((checkOf) => checkOf(facts));
+  ];
 }
 
 const FOUND_WIDTH = 24;
