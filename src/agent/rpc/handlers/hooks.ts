@@ -20,12 +20,8 @@ export async function serveRunHook(hooks: Hooks, request: RunHookRequest, call: 
   return create(RunHookResponseSchema, { ...outcome, ...(freeze !== undefined && freezeFields(freeze)) });
 }
 
-function freezeFields({
-  frozen,
-  processes,
-  pending,
-  problem,
-}: FreezeReport): MessageInitShape<typeof RunHookResponseSchema> {
+function freezeFields(report: FreezeReport): MessageInitShape<typeof RunHookResponseSchema> {
+  const { frozen, processes, pending, problem } = report;
   return {
     frozen,
     frozenProcesses: processes,

@@ -241,15 +241,8 @@ async function snapshot(node: Sandboxes, names: readonly string[], values: Value
 
 async function fork(node: Sandboxes, names: readonly string[], values: Values): Promise<Answer> {
   const from = oneName(names, "sandbox fork");
-  const {
-    sandbox: made,
-    awakening,
-    source,
-  } = await node.fork(from, {
-    name: values.name,
-    acceptBundle: values["accept-bundle"],
-    acceptDegraded: values["accept-degraded"],
-  });
+  const { name, "accept-bundle": acceptBundle, "accept-degraded": acceptDegraded } = values;
+  const { sandbox: made, awakening, source } = await node.fork(from, { name, acceptBundle, acceptDegraded });
   const text = `${source === undefined ? "" : awakeningText(from, source)}${awakeningText(made.name, awakening)}`;
   const json = { sandbox: sandboxObject(made), fork: awakeningObject(awakening), source: awakeningObject(source) };
   return { text, json, status: awakeningStatus(awakening, source) };

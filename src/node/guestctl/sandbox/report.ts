@@ -28,26 +28,17 @@ export function sandboxObject(info: SandboxInfo): object {
 }
 
 /** A snapshot in JSON. */
-export function snapshotObject({
-  name,
-  phase,
-  source,
-  createdMs,
-  snapshotId,
-  sizeBytes,
-  keys,
-  preSnapshot,
-}: SnapshotInfo): object {
+export function snapshotObject(info: SnapshotInfo): object {
   return {
-    name,
-    phase,
-    source,
-    snapshot_id: snapshotId ?? null,
-    size_bytes: sizeBytes ?? null,
-    created_at: isoTime(createdMs),
-    keys: keysObject(keys),
-    pre_snapshot: hookObject(preSnapshot),
-    freeze: freezeObject(preSnapshot),
+    name: info.name,
+    phase: info.phase,
+    source: info.source,
+    snapshot_id: info.snapshotId ?? null,
+    size_bytes: info.sizeBytes ?? null,
+    created_at: isoTime(info.createdMs),
+    keys: keysObject(info.keys),
+    pre_snapshot: hookObject(info.preSnapshot),
+    freeze: freezeObject(info.preSnapshot),
   };
 }
 
