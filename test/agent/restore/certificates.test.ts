@@ -3,6 +3,7 @@ import { connect } from "node:http2";
 import { after, before, describe, it } from "node:test";
 import { type RunningAgent, startAgent } from "../../fixtures/agent.ts";
 import { type Certificates, type Identity, issueCertificates, SERVER_NAME } from "../../fixtures/certificates.ts";
+import { callHeaders } from "../../fixtures/raw-http2.ts";
 
 type Outcome = "answered" | "refused";
 
@@ -20,13 +21,7 @@ function ask(port: number, token: string, identity: Partial<Identity>): Promise<
     };
     session.on("error", () => settle("refused"));
     session.on("close", () => settle("refused"));
-    const stream = session.request({
-      ":method": "POST",
-      ":path": "/svc.guest.v1alpha1.GuestAgent/Health",
-      "content-type": "application/grpc",
-      te: "trailers",
-      "svc-instance-token": token,
-    });
+    const stream = session.request(callHeaders("Health", token));
     stream.on("error", () => settle("refused"));
     stream.on("trailers", (fields) => settle(fields["grpc-status"] === "0" ? "answered" : "refused"));
     stream.end(Buffer.alloc(5));

@@ -10,8 +10,8 @@ import { HealthResponseSchema } from "../../../src/shared/gen/svc/guest/v1alpha1
 import { bytesFieldFrame, type Router } from "../../../src/agent/rpc/index.ts";
 import { SERVER_NAME } from "../../fixtures/certificates.ts";
 import { startManagement, TEST_TOKEN } from "../../fixtures/management.ts";
+import { callHeaders } from "../../fixtures/raw-http2.ts";
 
-const SERVICE = "/svc.guest.v1alpha1.GuestAgent";
 const STDOUT = 7;
 const EMPTY_MESSAGE = Buffer.alloc(5);
 const APPLICATION_DATA = 23;
@@ -78,12 +78,7 @@ async function start(register: (router: Router) => void): Promise<Rig> {
     async ask(method) {
       await answered(session);
       const before = relay.records;
-      const stream = session.request({
-        ":method": "POST",
-        ":path": `${SERVICE}/${method}`,
-        "content-type": "application/grpc",
-        "svc-instance-token": TEST_TOKEN,
-      });
+      const stream = session.request(callHeaders(method, TEST_TOKEN));
       let status = "";
       let sizeBytes = 0;
       stream.on("trailers", (trailers) => (status = String(trailers["grpc-status"])));

@@ -15,7 +15,7 @@ import { SERVER_NAME } from "../../fixtures/certificates.ts";
 import { testFolder } from "../../fixtures/files.ts";
 import { listener } from "../../fixtures/listeners.ts";
 import { startManagement, TEST_TOKEN } from "../../fixtures/management.ts";
-import { envelope } from "../../fixtures/raw-http2.ts";
+import { callHeaders, envelope } from "../../fixtures/raw-http2.ts";
 
 const MESSAGE_BYTES = 4 * 2 ** 20;
 /** So many of them are 64 MiB, but for a byte each. */
@@ -69,13 +69,7 @@ async function mostHeldMib(
   // In MB: with less this client resets calls whose answers come while it holds much.
   const options = { ca, ...client, servername: SERVER_NAME, maxSessionMemory: 1_000 };
   const begin = (session: http2.ClientHttp2Session, method: string, sends: readonly Buffer[]): StandingCall => {
-    const stream = session.request({
-      ":method": "POST",
-      ":path": `/svc.guest.v1alpha1.${method}`,
-      "content-type": "application/grpc",
-      te: "trailers",
-      "svc-instance-token": agent.token,
-    });
+    const stream = session.request(callHeaders(`svc.guest.v1alpha1.${method}`, agent.token));
     stream.on("error", () => {}).resume();
     const over = new Promise<void>((resolve) => stream.once("close", resolve));
     const sent = Promise.all(sends.map((message) => new Promise<unknown>((resolve) => stream.write(message, resolve))));
@@ -184,13 +178,7 @@ async function holdsSixtyFour(lackBytes: number): Promise<void> {
   const session = http2.connect(`https://127.0.0.1:${server.port}`, { ca, ...client, servername: SERVER_NAME });
   const message = largest();
   const calls = Array.from({ length: HELD + 1 }, () => {
-    const stream = session.request({
-      ":method": "POST",
-      ":path": "/svc.guest.v1alpha1.GuestAgent/Health",
-      "content-type": "application/grpc",
-      te: "trailers",
-      "svc-instance-token": TEST_TOKEN,
-    });
+    const stream = session.request(callHeaders("Health", TEST_TOKEN));
     // A refused call is reset after its status.
     stream.on("error", () => {});
     stream.resume();

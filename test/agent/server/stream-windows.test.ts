@@ -9,10 +9,9 @@ import { GuestAgent } from "../../../src/shared/gen/svc/guest/v1alpha1/guest_age
 import type { Call } from "../../../src/agent/rpc/index.ts";
 import { SERVER_NAME } from "../../fixtures/certificates.ts";
 import { startManagement, TEST_TOKEN, type TestServer } from "../../fixtures/management.ts";
-import { envelope, FRAME, type Frame, RawHttp2, SETTING, settingsOf } from "../../fixtures/raw-http2.ts";
+import { callHeaders, envelope, FRAME, type Frame, RawHttp2, SETTING, settingsOf } from "../../fixtures/raw-http2.ts";
 
 const { writeFile } = GuestAgent.method;
-const PATH = "/svc.guest.v1alpha1.GuestAgent/WriteFile";
 const KIB = 1024;
 const LARGEST = 1024 * KIB;
 const FIRST = 256 * KIB;
@@ -103,10 +102,7 @@ async function start(): Promise<Rig> {
   });
   return {
     server,
-    open: () => {
-      const headers = { ":method": "POST", ":path": PATH, "content-type": "application/grpc" };
-      return session.request({ ...headers, "svc-instance-token": TEST_TOKEN }).on("error", () => {});
-    },
+    open: () => session.request(callHeaders("WriteFile", TEST_TOKEN)).on("error", () => {}),
     windowBytes: () => session.remoteSettings.initialWindowSize,
     windowIs: async (windowBytes) => {
       while (session.remoteSettings.initialWindowSize !== windowBytes) await once(session, "remoteSettings");
