@@ -6,8 +6,11 @@ import type { ProgramPages } from "./program-pages.ts";
 const LOOK_AFTER_MS = 10_000;
 /** Below this share of one CPU the agent is at rest. */
 const REST_CPU_SHARE = 0.02;
-/** Time from the end of a call until its answer is written and the event loop waits. */
-const ANSWERED_MS = 10;
+/**
+ * Times from the end of a call until its answer is written and the event loop waits; and until that also holds on a slow machine,
+ * and its client's last frames, which map pages again, have come.
+ */
+const ANSWERED_MS = [10, 100] as const;
 /** Giving memory back takes some 20 ms; for less than this it is not worth it. */
 const WORTHWHILE_BYTES: number = 4 * 1024 * 1024;
 /**
@@ -62,7 +65,8 @@ export class MemoryKeeper {
     if (isOver) this.worked();
     if (running > 0) return;
     // Not before the answer is written: writing it has mapped a third of the pages again.
-    if (this.#isAnswered !== undefined) setTimeout(this.#isAnswered, ANSWERED_MS).unref();
+    const isAnswered = this.#isAnswered;
+    if (isAnswered !== undefined) for (const afterMs of ANSWERED_MS) setTimeout(isAnswered, afterMs).unref();
     this.#isAnswered = undefined;
   }
 
