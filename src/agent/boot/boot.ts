@@ -4,15 +4,18 @@ import {
   type Configuration,
   describeFault,
   misspeltVariables,
+  NO_ANSWER_PROBLEM,
   readBootstrap,
 } from "../config/index.ts";
 import { KEPT_PIPES_LIMIT, type Log } from "../domain/index.ts";
 import type { Addon } from "../native/index.ts";
-import { complain, jsonLog, logWarnings, stderrLines, takeInheritance } from "../platform/index.ts";
+import { complain, complaint, jsonLog, logWarnings, stderrLines, takeInheritance } from "../platform/index.ts";
 import type { InheritedEnvironment } from "../session/index.ts";
 import { Agent } from "./agent.ts";
 import { guestPlatform } from "./platform.ts";
 
+/** Time allowed for a file of the bootstrap channel; as for a system call of a file call. */
+const READ_LIMIT_MS = 15_000;
 /** Exit status for a faulty bootstrap channel: EX_CONFIG of sysexits(3). */
 const STATUS_CONFIG = 78;
 
@@ -47,11 +50,20 @@ export async function boot(addon: Addon): Promise<number> {
 
 async function readConfiguration(addon: Addon, inherited: InheritedEnvironment): Promise<Configuration | undefined> {
   try {
-    return await readBootstrap(inherited, ({ cert, key, clientCa }) => addon.acceptsTlsMaterial(cert, key, clientCa));
+    return await readBootstrap(
+      inherited,
+      ({ cert, key, clientCa }) => addon.acceptsTlsMaterial(cert, key, clientCa),
+      (variable) => {
+        const fault = complaint(describeFault({ variable, problem: NO_ANSWER_PROBLEM }));
+        addon.limitReading(fault, READ_LIMIT_MS, STATUS_CONFIG);
+      },
+    );
   } catch (error) {
     if (!(error instanceof BootstrapError)) throw error;
     for (const fault of error.faults) complain(describeFault(fault));
     for (const { name, meant } of misspeltVariables(inherited)) complain(`${name} is not known; ${meant} may be meant`);
     return undefined;
+  } finally {
+    addon.limitReading(Buffer.alloc(0), 0, 0);
   }
 }

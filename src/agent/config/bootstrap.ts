@@ -1,4 +1,5 @@
 import type { HooksSpec, LogLevel, ProcessSpec } from "../domain/index.ts";
+import { type CredentialFile, readCredentialFile } from "./credential-file.ts";
 import { type AcceptsTlsMaterial, Credentials, type CredentialSources } from "./credentials.ts";
 import { readHooksSpec, readProcessSpec, readSpecFile } from "./specs.ts";
 import {
@@ -31,15 +32,21 @@ export interface Configuration {
 
 /**
  * Reads the bootstrap channel (docs/agent/operations.md, Variables) from the raw entries of the agent's environment (`NAME=value`)
- * and the files that it names. If `accepts` says yes, the slower check of the TLS files is skipped.
+ * and the files that it names. If `accepts` says yes, the slower check of the TLS files is skipped. Calls `onRead` before it reads
+ * a variable's file, which blocks the thread for as long as the file system likes.
  *
  * @throws BootstrapError with every fault found, never with a value; the process should then exit with status 78
  */
 export async function readBootstrap(
   environ: readonly Uint8Array[],
   accepts?: AcceptsTlsMaterial,
+  onRead?: (variable: BootstrapVariable) => void,
 ): Promise<Configuration> {
   const { values, token, faults } = readVariables(environ);
+  const readFile = (path: string): CredentialFile => {
+    for (const [variable, value] of values) if (value === path && variable.endsWith("_FILE")) onRead?.(variable);
+    return readCredentialFile(path);
+  };
   const take = <Value>(variable: BootstrapVariable, read: (text: string | undefined) => Read<Value>): Value => {
     const { value, problems } = read(values.get(variable));
     faults.push(...problems.map((problem) => ({ variable, problem })));
@@ -63,7 +70,7 @@ export async function readBootstrap(
       faults.push({ variable: fileVariable, problem: `is set beside ${variable}; set one of them` });
     }
     const inline = take(variable, read);
-    return values.has(fileVariable) ? take(fileVariable, (path = "") => readSpecFile(path, read)) : inline;
+    return values.has(fileVariable) ? take(fileVariable, (path = "") => readSpecFile(readFile(path), read)) : inline;
   };
 
   const guestPort = take("SVC_GUEST_PORT", readPort);
@@ -72,7 +79,7 @@ export async function readBootstrap(
   const process = takeSpec("SVC_PROCESS_SPEC", readProcessSpec);
   const hooks = takeSpec("SVC_HOOKS_SPEC", readHooksSpec);
   const logLevel = take("SVC_LOG_LEVEL", readLogLevel);
-  const loaded = await Credentials.load(credentialSources(values, token), accepts);
+  const loaded = await Credentials.load(credentialSources(values, token), accepts, readFile);
   faults.push(...loaded.faults);
   if (faults.length > 0 || loaded.credentials === undefined) throw new BootstrapError(inOrder(faults));
   return { guestPort, guestSocketPath, workloadSocketPath, credentials: loaded.credentials, process, hooks, logLevel };

@@ -12,6 +12,8 @@ const LOOK_MS = 1_000;
 const LATE_LOOKS = 5;
 /** Its errno, and what stands for the version of a file on it. */
 const NO_ANSWER = "ETIMEDOUT";
+/** What is wrong with a variable that names such a file. */
+export const NO_ANSWER_PROBLEM: string = `names a file whose file system does not answer (${NO_ANSWER})`;
 
 /**
  * Reads credential files while the agent runs. On a file system that never answers each read holds a thread for ever.
@@ -25,7 +27,7 @@ export class CredentialReader {
   read(path: string, dropFileCache?: DropFileCache): Promise<CredentialFile> {
     return this.#bounded(
       () => rereadCredentialFile(path, dropFileCache),
-      { problem: `names a file whose file system does not answer (${NO_ANSWER})`, version: NO_ANSWER },
+      { problem: NO_ANSWER_PROBLEM, version: NO_ANSWER },
       // It may be the token.
       (late) => void ("bytes" in late && late.bytes.fill(0)),
     );

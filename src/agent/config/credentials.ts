@@ -44,10 +44,14 @@ export class Credentials {
   }
 
   /** Reads and checks all sources. If `accepts` says yes, the slower check of the TLS files is skipped. */
-  static async load(sources: CredentialSources, accepts: AcceptsTlsMaterial = () => false): Promise<LoadedCredentials> {
+  static async load(
+    sources: CredentialSources,
+    accepts: AcceptsTlsMaterial = () => false,
+    readFile: ReadCredentialFile = readCredentialFile,
+  ): Promise<LoadedCredentials> {
     const read = materialReader(sources, accepts);
     const versions = new Map<string, string>();
-    const { material, faults } = await read(remembering(versions, readCredentialFile), undefined);
+    const { material, faults } = await read(remembering(versions, readFile), undefined);
     const tokenRotates = sources.token !== undefined && "file" in sources.token;
     return { credentials: material && new Credentials(material, read, tokenRotates, versions), faults };
   }

@@ -17,7 +17,7 @@ import {
 } from "../domain/index.ts";
 import { type Hook, HooksSchema, type Process, ProcessSchema } from "../../shared/gen/svc/guest/v1alpha1/process_pb.ts";
 import { userSyntaxProblem } from "../session/index.ts";
-import { readCredentialFile } from "./credential-file.ts";
+import type { CredentialFile } from "./credential-file.ts";
 import type { Read } from "./variables.ts";
 
 /** Reads SVC_PROCESS_SPEC. Absent: no workload. */
@@ -43,8 +43,10 @@ export function readHooksSpec(value = "{}"): Read<HooksSpec> {
 }
 
 /** Reads a spec from the file that SVC_PROCESS_SPEC_FILE or SVC_HOOKS_SPEC_FILE names, at most 1 MiB of UTF-8. */
-export function readSpecFile<Value>(path: string, read: (text: string | undefined) => Read<Value>): Read<Value> {
-  const file = readCredentialFile(path);
+export function readSpecFile<Value>(
+  file: CredentialFile,
+  read: (text: string | undefined) => Read<Value>,
+): Read<Value> {
   const problem = "problem" in file ? file.problem : isUtf8(file.bytes) ? undefined : "names a file that is not UTF-8";
   const { value, problems } = read("bytes" in file && problem === undefined ? file.bytes.toString() : undefined);
   return { value, problems: problem === undefined ? problems.map((found) => `in the file: ${found}`) : [problem] };

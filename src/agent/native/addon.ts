@@ -241,6 +241,11 @@ export interface Addon {
   probeClone3(): number;
   /** The same for close_range(2). */
   probeCloseRange(): number;
+  /**
+   * Ends the process with this status, after these words on standard error (at most 512 bytes), unless it is called again within
+   * the limit, which is rounded down to seconds. Without words: no more. For files that block the thread which reads them.
+   */
+  limitReading(words: Buffer, limitMs: number, status: number): number;
   /** Ends the process at once, without waiting for its threads. */
   exitNow(status: number): never;
   readonly FdWatch: FdWatchClass;

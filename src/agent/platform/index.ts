@@ -7,7 +7,14 @@ export { guestKernel, processRandomness } from "./kernel.ts";
 export { guestFileSystem } from "./files/file-system.ts";
 export { type Inheritance, takeInheritance } from "./inherited-environment.ts";
 export { LauncherChannel, mergeSignals } from "./launcher-channel.ts";
-export { complain, jsonLog, leaveStandardErrorBlocking, logWarnings, stderrLines } from "./standard-error.ts";
+export {
+  complain,
+  complaint,
+  jsonLog,
+  leaveStandardErrorBlocking,
+  logWarnings,
+  stderrLines,
+} from "./standard-error.ts";
 export { Cgroups } from "./processes/cgroups.ts";
 export { NativeProcesses } from "./processes/processes.ts";
 export { SessionCgroup } from "./processes/session-cgroup.ts";

@@ -22,7 +22,12 @@ export function logWarnings(log: Log): void {
 
 /** Prints a line for a person while there is no log. */
 export function complain(line: string): void {
-  writeSync(STDERR, `guest-agent: ${line}\n`);
+  writeSync(STDERR, complaint(line));
+}
+
+/** What `complain` prints. */
+export function complaint(line: string): Buffer {
+  return Buffer.from(`guest-agent: ${line}\n`);
 }
 
 /** Queues one whole line; false: it could not. Never blocks or throws. */

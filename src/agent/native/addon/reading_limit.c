@@ -1,0 +1,76 @@
+/* Ends the process when a file that its start needs does not come: the thread that reads it hangs in its file system. */
+#include <pthread.h>
+#include <string.h>
+#include <time.h>
+
+#include "values.h"
+
+#define STACK_BYTES (64 * 1024)
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+/* Of the file that is read now. */
+static struct {
+  /* What to say if it does not come; none: nothing is read. */
+  char words[512];
+  size_t words_bytes;
+  struct timespec until;
+  int exit_status;
+} reading;
+static pthread_cond_t over;
+static bool is_watched;
+
+static bool is_late(const struct timespec *now) {
+  const struct timespec *until = &reading.until;
+  return now->tv_sec > until->tv_sec || (now->tv_sec == until->tv_sec && now->tv_nsec >= until->tv_nsec);
+}
+
+static void *watch(void *unused) {
+  pthread_mutex_lock(&lock);
+  while (reading.words_bytes > 0) {
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    if (is_late(&now)) {
+      ssize_t written = write(STDERR_FILENO, reading.words, reading.words_bytes);
+      (void)written;
+      _exit(reading.exit_status);
+    }
+    pthread_cond_timedwait(&over, &lock, &reading.until);
+  }
+  is_watched = false;
+  pthread_mutex_unlock(&lock);
+  return unused;
+}
+
+static int start_watch(void) {
+  pthread_condattr_t attributes;
+  pthread_condattr_init(&attributes);
+  pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
+  pthread_cond_init(&over, &attributes);
+  pthread_condattr_destroy(&attributes);
+  return start_thread(watch, NULL, STACK_BYTES);
+}
+
+/* The same thread watches one file after the other; where it cannot be started, nothing is bounded. */
+napi_value agent_limit_reading(napi_env env, napi_callback_info info) {
+  napi_value args[3];
+  void *words = NULL;
+  size_t bytes = 0;
+  get_arguments(env, info, 3, args);
+  napi_get_buffer_info(env, args[0], &words, &bytes);
+  int limit_ms = to_int(env, args[1]);
+  int error = 0;
+  pthread_mutex_lock(&lock);
+  reading.words_bytes = bytes < sizeof reading.words ? bytes : sizeof reading.words;
+  if (bytes > 0) memcpy(reading.words, words, reading.words_bytes);
+  reading.exit_status = to_int(env, args[2]);
+  clock_gettime(CLOCK_MONOTONIC, &reading.until);
+  reading.until.tv_sec += limit_ms / 1000;
+  if (bytes > 0 && !is_watched) {
+    error = start_watch();
+    is_watched = error == 0;
+  } else if (is_watched) {
+    pthread_cond_signal(&over);
+  }
+  pthread_mutex_unlock(&lock);
+  return from_int(env, -error);
+}

@@ -1,0 +1,26 @@
+import assert from "node:assert/strict";
+import { mkdir } from "node:fs/promises";
+import { describe, it } from "node:test";
+import { startAgent } from "../../fixtures/agent.ts";
+import { testFolder } from "../../fixtures/files.ts";
+import { fuseMount } from "../../fixtures/fuse-mount.ts";
+
+describe("a start with a file on a file system that never answers", { concurrency: true }, () => {
+  for (const variable of ["SVC_TLS_KEY_FILE", "SVC_INSTANCE_TOKEN_FILE", "SVC_PROCESS_SPEC_FILE"]) {
+    it(`ends with status 78, and names ${variable}`, async (t) => {
+      await using folder = await testFolder();
+      const hung = folder.at("hung");
+      await mkdir(hung);
+      await using mount = await fuseMount("hanging_mount", hung);
+      if (mount === undefined) {
+        t.skip("needs root and FUSE");
+        return;
+      }
+      const token = variable === "SVC_INSTANCE_TOKEN_FILE" ? { SVC_INSTANCE_TOKEN: undefined } : {};
+      await using agent = await startAgent({ env: { ...token, [variable]: `${hung}/file` }, awaitListening: false });
+      assert.deepEqual(await agent.exited, { code: 78, signal: null });
+      const words = `guest-agent: ${variable}: names a file whose file system does not answer (ETIMEDOUT)\n`;
+      assert.equal(agent.output.stderr, words);
+    });
+  }
+});
