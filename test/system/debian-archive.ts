@@ -8,7 +8,10 @@ const PROGRAMS: readonly Program[] = [
   { name: "apt-get", package: "apt" },
   { name: "debootstrap", package: "debootstrap" },
   { name: "dpkg-deb", package: "dpkg" },
+  { name: "unshare", package: "util-linux" },
 ];
+/** debootstrap mounts /proc in its folder. A killed one would leave it mounted, and who removes the folder would walk into it. */
+const OWN_MOUNTS = ["--mount", "--pid", "--fork", "--kill-child", "--propagation", "private"];
 /** What is in it comes from Debian and changes seldom. */
 const CACHE = join(CACHE_FOLDER, "debian");
 
@@ -56,7 +59,9 @@ export function debianRoot(release: DebianRelease = "bookworm"): string {
     const sites = execFileSync("apt-get", ["indextargets", "--format", "$(SITE) $(CODENAME)"], { encoding: "utf8" });
     // This machine's own mirror, which has all releases, whichever it uses itself.
     const mirror = /^(\S+) (?:bookworm|trixie)$/m.exec(sites)?.[1] ?? "http://deb.debian.org/debian";
-    execFileSync("debootstrap", ["--variant=minbase", release, folder, mirror], { stdio: "pipe" });
+    execFileSync("unshare", [...OWN_MOUNTS, "debootstrap", "--variant=minbase", release, folder, mirror], {
+      stdio: "pipe",
+    });
   });
 }
 

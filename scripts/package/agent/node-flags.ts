@@ -1,5 +1,5 @@
 /**
- * Flags of the agent's Node. They save memory (a small young generation, no V8 threads, which would have no work), keep
+ * Flags of the agent's Node. They save memory (a small young generation, one thread of V8's instead of four, which would have no work), keep
  * SIGUSR1 from starting a debugger, and keep TLS from parsing the hundred-odd public authorities at its first use: the
  * agent trusts only those it is given. The launcher points OpenSSL's own store, which --use-openssl-ca names, at an empty file.
  */
