@@ -99,6 +99,26 @@ describe("docs/node/clients.md", () => {
     assert.equal(stdout, `ready true\n${ANSWER}\nexit 0`);
   });
 
+  test("names no method as tonic's generated clients name a function of their own: they would not compile", () => {
+    const taken = new Set([
+      "connect",
+      "new",
+      "with_origin",
+      "with_interceptor",
+      "send_compressed",
+      "accept_compressed",
+    ]);
+    const methods = SCHEMA.flatMap((path) =>
+      Array.from(readFileSync(join(PROTO, path), "utf8").matchAll(/^ *rpc (\w+)\(/gm), ([, name = ""]) => name),
+    );
+    const names = methods.map((name) => name.replace(/(?<!^)[A-Z]/g, "_$&").toLowerCase());
+    assert.ok(names.includes("read_file") && names.includes("open"));
+    assert.deepEqual(
+      names.filter((name) => taken.has(name)),
+      [],
+    );
+  });
+
   test("says of the schema what is true: protoc needs no options for C++ and Java either", async (t) => {
     if (typeof python === "string") {
       t.skip(python);

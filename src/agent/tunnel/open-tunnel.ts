@@ -134,7 +134,8 @@ export class OpenTunnel {
     onBytes();
     const countedBytes = frame.bytes.length + FRAME_OVERHEAD_BYTES;
     this.#queuedBytes += countedBytes;
-    const full = this.#queuedBytes >= windowBytes ? Promise.withResolvers<void>() : undefined;
+    // Only who sends more than its window is held back: behind its last byte may be a frame that widens ours.
+    const full = this.#queuedBytes > windowBytes ? Promise.withResolvers<void>() : undefined;
     socket.write(frame.bytes, () => {
       frame.release();
       this.#queuedBytes -= countedBytes;

@@ -2,7 +2,7 @@ import assert from "node:assert/strict";
 import { createHash, randomBytes } from "node:crypto";
 import { once } from "node:events";
 import type { Socket } from "node:net";
-import type { Writable } from "node:stream";
+import { PassThrough, type Writable } from "node:stream";
 import { describe, it } from "node:test";
 import { create, type MessageInitShape } from "@bufbuild/protobuf";
 import { status } from "@grpc/grpc-js";
@@ -25,6 +25,8 @@ const OF_A_CLIENT = 100;
 const BUFFERS_BYTES = 24 * MIB;
 const FLOOD_BYTES = 48 * MIB;
 const ROUND_TRIPS = 300;
+/** What a data frame counts beside its bytes. */
+const FRAME_OVERHEAD_BYTES = 64;
 /** The agent from its sources has 100 MiB before. */
 const PEAK_LIMIT_BYTES = 256 * MIB;
 
@@ -56,6 +58,47 @@ function flood(socket: Writable, piece: Buffer): { written: number } {
 }
 
 describe("the bounds of tunnels", () => {
+  it("do not keep what widens the client's window behind the last byte that it may send", async () => {
+    await using agent = await startAgent();
+    await using folder = await testFolder();
+    await using server = await listener((socket) => socket.pause(), { path: folder.at("socket") });
+    const [{ connect }] = CLIENTS as [(typeof CLIENTS)[number]];
+    const client = connect(agent);
+    try {
+      const requests = new PassThrough({ objectMode: true });
+      const target = { case: "path", value: folder.at("socket") } as const;
+      requests.write(frame({ case: "open", value: { target, windowBytes: 1 } }));
+      let halfBytes = 0;
+      let isWidened = false;
+      let came = 0;
+      const receive = async (): Promise<void> => {
+        const answers = client.call(Tunnel.method.open, requests as AsyncIterable<TunnelFrame>, { token: agent.token });
+        for await (const { frame: answer } of answers) {
+          if (answer.case === "opened") halfBytes = answer.value.windowBytes / 2;
+          else if (answer.case === "window") isWidened = true;
+          else if (answer.case === "data") came++;
+        }
+      };
+      receive().catch(() => undefined);
+      const socket = await server.next();
+      socket.write(Buffer.alloc(MIB));
+      await until(() => came === 1 && halfBytes > 0, "the client's window is used up");
+      // More than the kernel takes: the second waits in the agent when the first has been taken, and the third fills its window.
+      const half = frame({ case: "data", value: Buffer.alloc(halfBytes - FRAME_OVERHEAD_BYTES) });
+      requests.write(half);
+      requests.write(half);
+      await until(() => {
+        if (!isWidened) socket.read();
+        return isWidened;
+      }, "the first half is taken");
+      requests.write(half);
+      requests.write(frame({ case: "window", value: { bytes: MIB } }));
+      await until(() => came > 1, "the agent knows of the wider window");
+    } finally {
+      client.close();
+    }
+  });
+
   it("hold back whoever sends what nobody takes, in either direction, and lose no byte", async () => {
     const piece = randomBytes(MIB);
     const all = createHash("sha256");
