@@ -8,7 +8,6 @@ import { mkdtempSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { create, fromBinary, toBinary } from "@bufbuild/protobuf";
-import { nodeTimers } from "../../../src/agent/platform/index.ts";
 import { ManagementServer } from "../../../src/agent/server/index.ts";
 import { relayTo } from "../../../test/fixtures/byte-relay.ts";
 import { recordingLog } from "../../../test/fixtures/recording-log.ts";
@@ -40,7 +39,6 @@ const request = fromBinary(schema.serverRequest, configuration);
 const log = recordingLog();
 const router = new AnsweringRouter({
   clock: systemClock,
-  timers: nodeTimers,
   log,
   agentVersion: "conformance",
   ...(request.messageReceiveLimit > 0 && { messageLimitBytes: request.messageReceiveLimit }),

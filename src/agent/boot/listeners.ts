@@ -36,12 +36,12 @@ export class Listeners {
   /** Opens the configured management listeners. Throws AgentError when it cannot. */
   async serveManagement(capabilities: Capabilities, rotation: CredentialRotation): Promise<void> {
     const { configuration, platform, log, onCalls, onLargeCalls } = this.#parts;
-    const { clock, timers, watchArrivals } = platform;
+    const { clock, watchArrivals } = platform;
     const { guestPort, guestSocketPath, credentials } = configuration;
     credentials.digestToken();
     const [{ Router }, { serveGuestAgent }, { ManagementServer, refuseExpired, tokenAuthenticator, tokenField }] =
       await Promise.all([import("../rpc/index.ts"), import("../rpc/handlers/serve.ts"), import("../server/index.ts")]);
-    const router = new Router({ clock, timers, log, agentVersion: AGENT_VERSION, onCalls, onLargeCalls });
+    const router = new Router({ clock, log, agentVersion: AGENT_VERSION, onCalls, onLargeCalls });
     serveGuestAgent(router, capabilities);
     const admitToken = tokenAuthenticator(
       {

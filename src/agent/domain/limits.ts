@@ -25,10 +25,8 @@ export const CONNECTION_FILE_CALL_LIMIT = 64;
 export const FOLDER_CALL_LIMIT = 64;
 /** Of those, the calls of one connection. */
 export const CONNECTION_FOLDER_CALL_LIMIT = 16;
-/** Received bytes of all requests that no handler has taken: small messages, and those that have no room yet. */
-export const UNREAD_LIMIT_BYTES: number = 40 * 1024 * 1024;
-/** Large messages of all requests that have room, with all of their bytes, until their handlers give them back. */
-export const LARGE_MESSAGES_LIMIT_BYTES: number = 24 * 1024 * 1024;
+/** Received bytes of all requests that no handler has taken: incomplete messages and unread ones. */
+export const UNREAD_LIMIT_BYTES: number = 64 * 1024 * 1024;
 /** Arguments and variables of one exec, together. */
 export const EXEC_ENTRIES_LIMIT: number = 128 * 1024;
 /** Their size on the new process's stack, with NULs and pointers: a quarter of its usual limit, as execve(2) allows. */

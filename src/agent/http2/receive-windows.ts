@@ -86,8 +86,7 @@ export class ReceiveWindows {
 
   /** Opens a stream's window again once half of it was read. */
   #open(stream: Http2Stream): void {
-    if (stream.closed || stream.withheld || stream.remoteEnded) return;
-    if (stream.unannouncedBytes * 2 < this.#announcedBytes) return;
+    if (stream.closed || stream.remoteEnded || stream.unannouncedBytes * 2 < this.#announcedBytes) return;
     this.#output.number(FrameType.WINDOW_UPDATE, stream.id, stream.unannouncedBytes);
     stream.receiveWindowBytes += stream.unannouncedBytes;
     stream.unannouncedBytes = 0;

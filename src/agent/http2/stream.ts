@@ -52,8 +52,6 @@ export class Http2Stream {
   receiveWindowBytes: number;
   /** Bytes read since the last WINDOW_UPDATE. */
   unannouncedBytes = 0;
-  /** Its window is not opened again. */
-  withheld = false;
   receivedBytes = 0;
   /** Announced length of the body; undefined: not announced. */
   expectedBytes: number | undefined;
@@ -149,15 +147,6 @@ export class Http2Stream {
       this.#endHeld = false;
       this.consumer?.end();
     }
-  }
-
-  /**
-   * Opens the window no further, or again. Unlike a paused request, whose unread bytes fill the connection's window too, this
-   * one holds up no other of its connection.
-   */
-  withhold(isWithheld: boolean): void {
-    this.withheld = isWithheld;
-    if (!isWithheld && !this.closed) this.#owner.consumed(this, 0);
   }
 
   /** Takes a piece of the request from the machine. */

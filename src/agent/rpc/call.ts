@@ -29,8 +29,6 @@ export interface CallSetup {
   readonly responseFields: Fields;
   /** Bounds the received bytes of all calls that no handler has taken yet. */
   readonly unread: Allowance;
-  /** Bounds the large messages of all calls that have room, until their handlers give them back. */
-  readonly large: Allowance;
   /** Bounds the memory that all calls keep for their next messages. */
   readonly spare: SpareMemory;
   /** Bounds what dismissed calls hold. */
@@ -190,8 +188,8 @@ export class Call implements StreamConsumer {
     return this.#setup.spare;
   }
 
-  share(of: "unread" | "large"): Share {
-    return this.#setup[of].share(this.connection, (error) => this.giveUp(error));
+  unreadShare(): Share {
+    return this.#setup.unread.share(this.connection, (error) => this.giveUp(error));
   }
 
   /** Ends the call with this error, even if its client does not read: a second later the rest, or all, is dropped. */

@@ -48,11 +48,6 @@ export class MessageReader {
     return this.#begin?.length ?? (this.#message === undefined ? 0 : this.#messageFilled);
   }
 
-  /** Length of the incomplete message; 0: there is none, or its prefix is not whole. */
-  get begunBytes(): number {
-    return this.#begin === undefined && this.#message === undefined ? 0 : this.#messageBytes;
-  }
-
   drop(): void {
     this.#begin = undefined;
     this.#beginMemory = undefined;

@@ -5,23 +5,18 @@ import { MessageBuffers, type SpareMemory } from "./message-buffers.ts";
 
 /** Bytes at which reading pauses while nobody asks for a message. */
 const PAUSE_AT_BYTES = 64 * 1024;
-/** Reading pauses while so much of a large message is missing that has no room, so that it is not completed. */
-const MISSING_BYTES = 64 * 1024;
 /** Counted for each held message on top of its bytes, so that a flood of empty ones is bounded too. */
 const MESSAGE_OVERHEAD_BYTES = 64;
-/**
- * Larger messages count until their memory is given back, because a handler may have to hold one for as long as it likes; and
- * wait for room before they come. It is 256 KiB of content, in a field.
- */
-const LARGE_MESSAGE_BYTES = 256 * 1024 + 64;
+/** Messages over this size count until their memory is given back: a handler may have to hold one for as long as it likes. */
+const LARGE_MESSAGE_BYTES = 256 * 1024;
 
 /** Takes a message. Returns a promise, which never rejects, where it cannot take another one yet. */
 export type MessageTaker = (message: Uint8Array) => Promise<void> | undefined;
 
 /** The owner of a request. */
 export interface UnreadOwner {
-  /** Its share of what all requests together may hold unread, or of large messages. */
-  share(of: "unread" | "large"): Share;
+  /** Its share of what all requests together may hold. */
+  unreadShare(): Share;
   /** What all requests together may keep unused. */
   readonly spare: SpareMemory;
 }
@@ -35,15 +30,9 @@ export class RequestMessages implements AsyncIterableIterator<Uint8Array> {
   readonly #owner: UnreadOwner;
   /** Created when the request first holds something. */
   #unread: Share | undefined;
-  /** Small messages that nobody has taken. */
   #queuedBytes = 0;
-  #large: Share | undefined;
-  /** Large messages that have room and are not given back, the begun one included. */
-  #largeBytes = 0;
-  /** The message that has begun is one of them. */
-  #hasRoom = false;
-  /** Ends the wait for room. */
-  #endWait: (() => void) | undefined;
+  /** Large messages that were taken and are not given back. */
+  #takenBytes = 0;
   #paused = true;
   #ended = false;
   #discarded = false;
@@ -77,8 +66,9 @@ export class RequestMessages implements AsyncIterableIterator<Uint8Array> {
   #shift(): Uint8Array | undefined {
     const message = this.#queue.shift();
     if (message === undefined) return undefined;
-    this.#queuedBytes -= smallBytes(message);
-    this.#account(this.#unreadBytes);
+    this.#queuedBytes -= message.length + MESSAGE_OVERHEAD_BYTES;
+    if (message.length > LARGE_MESSAGE_BYTES) this.#takenBytes += message.length;
+    this.#account(this.#heldBytes);
     return message;
   }
 
@@ -86,7 +76,6 @@ export class RequestMessages implements AsyncIterableIterator<Uint8Array> {
   #whenArrived(wake: () => void): void {
     // Register before reading goes on: held bytes may arrive within the call.
     this.#wake = wake;
-    this.#findRoom();
     this.#read();
   }
 
@@ -94,7 +83,7 @@ export class RequestMessages implements AsyncIterableIterator<Uint8Array> {
   only(got: (message: Uint8Array) => void, failed: (error: AgentError) => void): void {
     const look = (): void => {
       const [message, second] = this.#queue;
-      if (this.#failure !== undefined || this.#ended || second !== undefined) this.#holdNothing();
+      if (this.#failure !== undefined || this.#ended || second !== undefined) this.#account(0);
       if (this.#failure !== undefined) failed(this.#failure);
       else if (second !== undefined) {
         failed(wrongMessageCount("more than one message"));
@@ -144,9 +133,9 @@ export class RequestMessages implements AsyncIterableIterator<Uint8Array> {
   }
 
   #givenBack(sizeBytes: number): void {
-    if (sizeBytes <= LARGE_MESSAGE_BYTES || this.#largeBytes === 0) return;
-    this.#largeBytes -= sizeBytes;
-    this.#large?.set(this.#largeBytes);
+    if (sizeBytes <= LARGE_MESSAGE_BYTES || this.#takenBytes === 0) return;
+    this.#takenBytes -= sizeBytes;
+    this.#account(this.#heldBytes);
   }
 
   return(): Promise<IteratorResult<Uint8Array, undefined>> {
@@ -173,9 +162,11 @@ export class RequestMessages implements AsyncIterableIterator<Uint8Array> {
     for (const message of this.#queue) this.#buffers.free(message);
     this.#queue.length = 0;
     this.#queuedBytes = 0;
+    // What is taken goes with the call, which is over.
+    this.#takenBytes = 0;
     this.#reader.drop();
     this.#buffers.close();
-    this.#holdNothing();
+    this.#unread?.set(0);
     this.#wakeUp();
   }
 
@@ -191,84 +182,31 @@ export class RequestMessages implements AsyncIterableIterator<Uint8Array> {
       this.#reader.push(chunk, this.#deliver);
       // While somebody waits for the next message, a complete small one is taken at once and does not count.
       const isTaken = this.#wake !== undefined && !this.#isSingle && this.#queuedBytes <= LARGE_MESSAGE_BYTES;
-      this.#account(this.#unreadBytes - (isTaken ? this.#queuedBytes : 0));
-      this.#large?.progress();
+      this.#account(this.#heldBytes - (isTaken ? this.#queuedBytes : 0));
     } catch (error) {
       this.#refuse(error);
     }
     if (this.#queue.length > 0 || this.#failure !== undefined) this.#wakeUp();
-    this.#findRoom();
-    if (this.#failure !== undefined || this.#isEnough) {
+    const asked = this.#wake !== undefined;
+    if (this.#failure !== undefined || (!asked && this.#heldBytes - this.#takenBytes >= PAUSE_AT_BYTES)) {
       this.#paused = true;
       this.#stream.pause();
     }
   }
 
-  /**
-   * No more is to be read for now. While it waits for room it reads what its window still allows, if others leave enough: held
-   * back, that would fill the connection's window.
-   */
-  get #isEnough(): boolean {
-    if (this.#endWait === undefined) return this.#wake === undefined && this.#unreadBytes >= PAUSE_AT_BYTES;
-    const { begunBytes, heldBytes } = this.#reader;
-    return begunBytes - heldBytes <= MISSING_BYTES || this.#unread?.isScarce === true;
-  }
-
-  /**
-   * Waits for room for the large message that has begun, once somebody asks for it. Until then its client may send what the
-   * window allows.
-   */
-  #findRoom(): void {
-    const { begunBytes } = this.#reader;
-    if (begunBytes <= LARGE_MESSAGE_BYTES || this.#hasRoom || this.#endWait !== undefined) return;
-    if (this.#wake === undefined || this.#failure !== undefined || this.#ended) return;
-    this.#large ??= this.#owner.share("large");
-    const endWait = this.#large.reach(
-      () => this.#largeBytes + begunBytes,
-      () => {
-        this.#largeBytes += begunBytes;
-        this.#hasRoom = true;
-        this.#account(this.#unreadBytes);
-        this.#stopWaiting();
-        this.#read();
-      },
-    );
-    // It may have been there.
-    if (this.#hasRoom) return;
-    this.#endWait = endWait;
-    this.#stream.withhold(true);
-  }
-
-  #stopWaiting(): void {
-    if (this.#endWait === undefined) return;
-    this.#endWait();
-    this.#endWait = undefined;
-    this.#stream.withhold(false);
-  }
-
-  #holdNothing(): void {
-    this.#stopWaiting();
-    this.#unread?.set(0);
-    this.#hasRoom = false;
-    this.#largeBytes = 0;
-    this.#large?.set(0);
-  }
-
   /** Updates the share. Throws AgentError when all requests together hold too much. */
   #account(bytes: number): void {
-    if (bytes > 0) this.#unread ??= this.#owner.share("unread");
+    if (bytes > 0) this.#unread ??= this.#owner.unreadShare();
     this.#unread?.set(bytes);
   }
 
-  /** What has come and has no room among the large messages. */
-  get #unreadBytes(): number {
-    return this.#queuedBytes + (this.#hasRoom ? 0 : this.#reader.heldBytes);
+  get #heldBytes(): number {
+    return this.#queuedBytes + this.#takenBytes + this.#reader.heldBytes;
   }
 
   readonly #deliver = (message: Uint8Array): void => {
-    if (message.length > LARGE_MESSAGE_BYTES) this.#hasRoom = false;
     this.#queue.push(message);
-    this.#queuedBytes += smallBytes(message);
+    this.#queuedBytes += message.length + MESSAGE_OVERHEAD_BYTES;
   };
 
   /** The client has half-closed. */
@@ -287,7 +225,7 @@ export class RequestMessages implements AsyncIterableIterator<Uint8Array> {
     if (!(error instanceof AgentError)) throw error;
     this.#failure = error;
     this.#reader.drop();
-    this.#holdNothing();
+    this.#unread?.set(0);
   }
 
   #wakeUp(): void {
@@ -295,9 +233,4 @@ export class RequestMessages implements AsyncIterableIterator<Uint8Array> {
     this.#wake = undefined;
     wake?.();
   }
-}
-
-/** What a message counts while nobody has taken it; the bytes of a large one are counted by themselves. */
-function smallBytes({ length }: Uint8Array): number {
-  return MESSAGE_OVERHEAD_BYTES + (length > LARGE_MESSAGE_BYTES ? 0 : length);
 }

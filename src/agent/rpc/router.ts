@@ -11,10 +11,8 @@ import {
   AgentError,
   Allowance,
   type Clock,
-  LARGE_MESSAGES_LIMIT_BYTES,
   type Log,
   MESSAGE_LIMIT_BYTES,
-  type Timers,
   UNREAD_LIMIT_BYTES,
 } from "../domain/index.ts";
 import type { Fields, Http2Stream, RequestFields } from "../http2/index.ts";
@@ -29,7 +27,6 @@ import { Untaken } from "./untaken.ts";
 /** What a router needs. */
 export interface RouterOptions {
   readonly clock: Clock;
-  readonly timers: Timers;
   readonly log: Log;
   /** Value of the response header `svc-agent-version`. */
   readonly agentVersion: string;
@@ -56,7 +53,6 @@ export class Router {
   #largeCalls = 0;
   readonly #onLarge: (change: 1 | -1) => void;
   readonly #unread: Allowance;
-  readonly #large: Allowance;
   readonly #untaken = new Untaken();
   readonly #spare = new SpareMemory();
 
@@ -68,10 +64,7 @@ export class Router {
       if (before === 0 || this.#largeCalls === 0) options.onLargeCalls?.(this.#largeCalls > 0);
     };
     this.#versionField = { "svc-agent-version": options.agentVersion };
-    const { clock, timers } = options;
-    this.#unread = new Allowance({ limit: UNREAD_LIMIT_BYTES, clock, refusal: tooMuchUnread(UNREAD_LIMIT_BYTES) });
-    const refusal = tooMuchUnread(LARGE_MESSAGES_LIMIT_BYTES);
-    this.#large = new Allowance({ limit: LARGE_MESSAGES_LIMIT_BYTES, timers, clock, refusal });
+    this.#unread = new Allowance({ limit: UNREAD_LIMIT_BYTES, clock: options.clock, refusal: tooMuchUnread });
     this.#responseFields = { ":status": "200", "content-type": "application/grpc+proto", ...this.#versionField };
   }
 
@@ -172,7 +165,6 @@ export class Router {
       connection,
       responseFields: this.#responseFields,
       unread: this.#unread,
-      large: this.#large,
       untaken: this.#untaken,
       spare: this.#spare,
       messageLimitBytes: this.#options.messageLimitBytes ?? MESSAGE_LIMIT_BYTES,
@@ -271,10 +263,7 @@ function settle(handler: () => Promise<void>, over: (error?: unknown) => void): 
   handler().then(() => over(), over);
 }
 
-/** Makes the error for a limit of received bytes. */
-function tooMuchUnread(limitBytes: number): (because: string) => AgentError {
-  return (because) => {
-    const message = `${limitBytes} bytes of requests are here and not done with; refused because ${because}`;
-    return new AgentError("RESOURCE_EXHAUSTED", "TOO_MUCH_UNREAD", message, { limitBytes: String(limitBytes) });
-  };
+function tooMuchUnread(because: string): AgentError {
+  const message = `${UNREAD_LIMIT_BYTES} bytes of requests are half here; refused because ${because}`;
+  return new AgentError("RESOURCE_EXHAUSTED", "TOO_MUCH_UNREAD", message, { limitBytes: String(UNREAD_LIMIT_BYTES) });
 }

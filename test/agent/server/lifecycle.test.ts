@@ -9,7 +9,6 @@ import { create } from "@bufbuild/protobuf";
 import { AgentError } from "../../../src/agent/domain/index.ts";
 import { GuestAgent } from "../../../src/shared/gen/svc/guest/v1alpha1/guest_agent_pb.ts";
 import { HealthRequestSchema, HealthResponseSchema } from "../../../src/shared/gen/svc/guest/v1alpha1/health_pb.ts";
-import { nodeTimers } from "../../../src/agent/platform/index.ts";
 import { bytesFieldFrame, Router } from "../../../src/agent/rpc/index.ts";
 import { ManagementServer, tokenAuthenticator, tokenField } from "../../../src/agent/server/index.ts";
 import { issueCertificates, tlsMaterial } from "../../fixtures/certificates.ts";
@@ -168,7 +167,7 @@ describe("the management socket", () => {
 
 function plainServer(): { server: ManagementServer; log: ReturnType<typeof recordingLog> } {
   const log = recordingLog();
-  const router = new Router({ clock: systemClock, timers: nodeTimers, log, agentVersion: "0" });
+  const router = new Router({ clock: systemClock, log, agentVersion: "0" });
   router.unary(health, () => create(HealthResponseSchema));
   const parts = { authenticate: tokenAuthenticator(TEST_TOKEN_CHECK), tokenField: tokenField(TEST_TOKEN_CHECK) };
   return { server: new ManagementServer({ router, ...parts, log, clock: systemClock }), log };

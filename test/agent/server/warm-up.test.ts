@@ -4,7 +4,6 @@ import { GuestAgent } from "../../../src/shared/gen/svc/guest/v1alpha1/guest_age
 import type { HealthReport } from "../../../src/agent/health/index.ts";
 import type { TlsMaterial } from "../../../src/agent/domain/index.ts";
 import { healthFrame } from "../../../src/agent/rpc/handlers/health.ts";
-import { nodeTimers } from "../../../src/agent/platform/index.ts";
 import { Router } from "../../../src/agent/rpc/index.ts";
 import { warmUp } from "../../../src/agent/server/warm-up.ts";
 import { issueCertificates, tlsMaterial } from "../../fixtures/certificates.ts";
@@ -35,13 +34,7 @@ function countingRouter(): {
   const log = recordingLog();
   const running: number[] = [];
   let answered = 0;
-  const router = new Router({
-    clock: systemClock,
-    timers: nodeTimers,
-    log,
-    agentVersion: "1",
-    onCalls: (count) => running.push(count),
-  });
+  const router = new Router({ clock: systemClock, log, agentVersion: "1", onCalls: (count) => running.push(count) });
   router.framed(GuestAgent.method.health, () => {
     answered++;
     return healthFrame(REPORT);
@@ -96,13 +89,7 @@ test("a warm-up with credentials that are none ends without a word", async () =>
 test("a warm-up whose call is never answered ends all the same, and the call with it", async () => {
   const log = recordingLog();
   const running: number[] = [];
-  const router = new Router({
-    clock: systemClock,
-    timers: nodeTimers,
-    log,
-    agentVersion: "1",
-    onCalls: (count) => running.push(count),
-  });
+  const router = new Router({ clock: systemClock, log, agentVersion: "1", onCalls: (count) => running.push(count) });
   const aborted = Promise.withResolvers<void>();
   router.unary(GuestAgent.method.health, (_request, { signal }) => {
     signal.addEventListener("abort", () => aborted.resolve());
