@@ -16,7 +16,7 @@ const RETRY_MS = 20;
 const LIMIT_MS = 60_000;
 const LONG_MS = 100;
 
-/** Which long timers of the agent's end would depend on how long the run takes, and so would the functions that are called. */
+/** Keeps long timers from firing: how long a run takes would decide which fire, and so which functions are called. */
 function holdLongTimers(): void {
   const start = globalThis.setTimeout;
   const never = (): void => {};

@@ -134,7 +134,7 @@ export class OpenTunnel {
     onBytes();
     const countedBytes = frame.bytes.length + FRAME_OVERHEAD_BYTES;
     this.#queuedBytes += countedBytes;
-    // Only who sends more than its window is held back: behind its last byte may be a frame that widens ours.
+    // Not yet at the last byte of the window: the client's next frame may be one that widens ours.
     const full = this.#queuedBytes > windowBytes ? Promise.withResolvers<void>() : undefined;
     socket.write(frame.bytes, () => {
       frame.release();
