@@ -26,7 +26,7 @@ export class Agent {
   readonly #listeners: Listeners;
   readonly #rooms: Rooms;
   readonly #workloadSocketPath: string | undefined;
-  /** Aborted by the first call, which has loaded what a call needs. */
+  /** Aborted at the first call, which loads what calls need: no warm-up then. */
   readonly #called = new AbortController();
   readonly #askedToLeave = Promise.withResolvers<number>();
   /** A signal to leave came before the workload ran, so it could not be forwarded. */
@@ -87,7 +87,7 @@ export class Agent {
     return workload.configured ? workload.start() : { ended: this.#askedToLeave.promise };
   }
 
-  /** What can wait until the workload has started: loads the first client's code, then frees the start's memory. */
+  /** Does what can wait until the workload runs: loads the first client's code, then frees what only the start needed. */
   async #settle(): Promise<void> {
     const { machineIsIdle, memory } = this.#platform;
     if (await machineIsIdle(this.#called.signal)) {
@@ -98,7 +98,7 @@ export class Agent {
     memory.worked();
   }
 
-  /** Runs work that nobody waits for. Logs its failure, which as an unhandled rejection would end the agent. */
+  /** Runs work that nobody waits for. Logs its failure: an unhandled rejection would end the agent. */
   #inBackground(task: string, work: Promise<unknown>): void {
     work.catch((error: unknown) => this.#log.error("background_failed", { task, problem: messageOf(error) }));
   }

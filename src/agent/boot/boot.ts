@@ -14,7 +14,7 @@ import type { InheritedEnvironment } from "../session/index.ts";
 import { Agent } from "./agent.ts";
 import { guestPlatform } from "./platform.ts";
 
-/** Time allowed for a file of the bootstrap channel; as for a system call of a file call. */
+/** Time allowed for reading a file of the bootstrap channel: as long as for a system call of ReadFile. */
 const READ_LIMIT_MS = 15_000;
 /** Exit status for a faulty bootstrap channel: EX_CONFIG of sysexits(3). */
 const STATUS_CONFIG = 78;
@@ -36,7 +36,7 @@ export async function boot(addon: Addon): Promise<number> {
   let status: number;
   try {
     const ended = new Agent(platform, configuration, log).run();
-    // In parallel with the workload's start.
+    // Runs in parallel with the workload's start.
     for (const { name, meant } of misspeltVariables(inheritance.entries))
       log.warn("variable_misspelt", { name, meant });
     status = await ended;

@@ -13,7 +13,7 @@ export interface ListenerParts {
   readonly platform: Platform;
   readonly configuration: Configuration;
   readonly log: Log;
-  /** Called with the number of management calls when one begins or ends. */
+  /** Called when a management call begins or ends, with the number of those that run. */
   readonly onCalls: (running: number) => void;
   /** Called with true when the first large call begins, with false when the last has ended. */
   readonly onLargeCalls: (any: boolean) => void;
@@ -25,7 +25,7 @@ export class Listeners {
   #management: ManagementServer | undefined;
   #router: Router | undefined;
   #refusal: AgentError | undefined;
-  /** Of the TCP listener, and until when its certificate is valid. Parsed once: after a restore the files are mostly the same. */
+  /** The TCP listener's credentials and their expiry. Parsed once: after a restore the files are mostly the same. */
   #applied: TlsMaterial | undefined;
   #notAfter: Date | undefined;
 

@@ -51,7 +51,7 @@ export interface Platform {
   readonly life: SessionLife;
   readonly accounts: Accounts;
   readonly fileSystem: FileSystem;
-  /** Loads their code, which few agents need. */
+  /** Loads the code for sockets, which few agents need. */
   readonly sockets: () => Promise<Sockets>;
   /** The agent's own user and group. */
   readonly identity: FileOwner;
@@ -64,8 +64,8 @@ export interface Platform {
   readonly dropFileCache: (fd: number) => void;
   /**
    * From now on this process's TLS servers ignore the validity times of client certificates and trust an intermediate
-   * authority without its root. The server itself must refuse expired ones. False where this Node does not offer it: then
-   * OpenSSL still refuses both.
+   * authority without its root. The server itself must refuse expired ones. False where this Node does not offer it:
+   * then OpenSSL still refuses both.
    */
   readonly relaxClientCertificateChecks: () => boolean;
   /** Bounds what clients without a verified certificate can make TLS servers do. False where this Node cannot. */
@@ -80,7 +80,7 @@ export interface Platform {
   readonly close: () => void;
 }
 
-/** The ports over guest and launcher. Calls `onPipeGivenUp` when it closes a pipe that a process still has. */
+/** The ports over guest and launcher. Calls `onPipeGivenUp` when it closes a pipe that a process still writes to. */
 export function guestPlatform(addon: Addon, { entries, channelFd }: Inheritance, onPipeGivenUp: () => void): Platform {
   const cgroups = Cgroups.open(addon);
   const channel = channelFd === undefined ? undefined : new LauncherChannel(addon, channelFd);

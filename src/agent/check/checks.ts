@@ -17,7 +17,7 @@ function check(name: string, ok: boolean, found: string, whenGood: string, other
   return { name, ok, found, meaning: ok ? whenGood : otherwise };
 }
 
-/** The same for what is there unless there is a `problem`, which is then the finding. */
+/** As `check`, for a feature that is there unless `problem` says why not. The problem is then the finding. */
 function unless(problem: string | undefined, name: string, found: string, whenGood: string, otherwise: string): Check {
   return check(name, problem === undefined, problem ?? found, whenGood, otherwise);
 }
@@ -53,7 +53,7 @@ function mebibytes(bytes: number): string {
   return `${Math.floor(bytes / MIB)} MiB`;
 }
 
-/** All checks of a guest, in the order in which they are told. */
+/** All checks of a guest, in the order in which they are shown. */
 export function checkGuest(facts: GuestFacts): Check[] {
   const { kernel, systemCalls, uid, isInit, capabilities, hasSeccompFilter, hasProc, hasAccounts } = facts;
   const { cgroups, devices, entropy, memory, openFiles, terminal, clockStep } = facts;
@@ -67,7 +67,7 @@ export function checkGuest(facts: GuestFacts): Check[] {
       "has everything that the agent uses",
       "older than 5.14: a command's processes are found by walking /proc, and one that hides well is not killed",
     ),
-    // The seccomp filters of older container runtimes refuse the newer ones.
+    // Seccomp filters of older container runtimes refuse the newer calls.
     unless(
       refused.length === 0 ? undefined : refused.map(([name, why]) => `${name}: ${why}`).join(", "),
       "system calls",

@@ -31,9 +31,9 @@ export interface Configuration {
 }
 
 /**
- * Reads the bootstrap channel (docs/agent/operations.md, Variables) from the raw entries of the agent's environment (`NAME=value`)
- * and the files that it names. If `accepts` says yes, the slower check of the TLS files is skipped. Calls `onRead` before it reads
- * a variable's file, which blocks the thread for as long as the file system likes.
+ * Reads the bootstrap channel (docs/agent/operations.md, Variables) from the raw entries of the agent's environment
+ * (`NAME=value`) and the files that it names. If `accepts` says yes, the slower check of the TLS files is skipped.
+ * Calls `onRead` before it reads a variable's file, which blocks the thread until the file system answers.
  *
  * @throws BootstrapError with every fault found, never with a value; the process should then exit with status 78
  */
@@ -59,8 +59,8 @@ export async function readBootstrap(
     ...faults.map((fault) => fault.variable),
   ]);
   faults.push(...tokenFaults(given), ...listenerFaults(given), ...socketFaults(values));
-  // From the variable or the file that it names: a spec may hold secrets, and the host's API shows an instance's
-  // environment. Read once, because a running workload keeps its environment.
+  // Takes a spec from its variable or from the file that the other variable names. A file keeps secrets out of the
+  // host's API, which shows an instance's environment. Read once: a running workload keeps its environment.
   const takeSpec = <Value>(
     variable: "SVC_PROCESS_SPEC" | "SVC_HOOKS_SPEC",
     read: (text: string | undefined) => Read<Value>,

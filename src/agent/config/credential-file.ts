@@ -76,7 +76,7 @@ export async function rereadCredentialFile(path: string, dropFileCache?: DropFil
   }
 }
 
-/** The version of the file that the path names now; it differs after every change. Never rejects. */
+/** Version of the file that the path names now, different after every change. Never rejects. */
 export async function credentialFileVersion(path: string): Promise<string> {
   if (pathProblem(path) !== undefined) return "";
   try {
@@ -98,7 +98,7 @@ function pathProblem(path: string): string | undefined {
 function fileProblem(attributes: Stats): CredentialFile | undefined {
   const version = versionOf(attributes);
   if (!attributes.isFile()) return { problem: "does not name a regular file", version };
-  // A file that claims no size, as in /proc, may have no end either: what is read is what fstat(2) tells.
+  // A file of size 0, as in /proc, may have no end: read no more than the size that fstat(2) reports.
   if (attributes.size === 0) return { problem: "names an empty file", version };
   return attributes.size > FILE_LIMIT_BYTES ? { problem: "names a file of more than 1 MiB", version } : undefined;
 }

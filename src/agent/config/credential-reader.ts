@@ -6,34 +6,34 @@ import {
   rereadCredentialFile,
 } from "./credential-file.ts";
 
-/** How often a read in progress is looked at: it is measured in looks, as a suspended guest's clock may jump. */
+/** Interval of the looks at a running read. They count its time, because a suspended guest's clock may jump. */
 const LOOK_MS = 1_000;
 /** Looks after which a file's file system counts as one that does not answer. */
 const LATE_LOOKS = 5;
-/** Its errno, and what stands for the version of a file on it. */
+/** Errno of a file on such a file system, and the version reported for it. */
 const NO_ANSWER = "ETIMEDOUT";
 /** What is wrong with a variable that names such a file. */
 export const NO_ANSWER_PROBLEM: string = `names a file whose file system does not answer (${NO_ANSWER})`;
 
 /**
- * Reads credential files while the agent runs. On a file system that never answers each read holds a thread for ever.
- * So there is one read at a time, and none while one that was given up has not returned.
+ * Reads credential files while the agent runs. A read on a file system that never answers holds its thread for ever. So
+ * there is one read at a time, and none until one that was given up has returned.
  */
 export class CredentialReader {
   readonly #mutex = new Mutex();
   #hangs = false;
 
-  /** As `rereadCredentialFile`; a file that does not answer within some five seconds cannot be read. Never rejects. */
+  /** As `rereadCredentialFile`; a file system that takes longer than some five seconds is a problem. Never rejects. */
   read(path: string, dropFileCache?: DropFileCache): Promise<CredentialFile> {
     return this.#bounded(
       () => rereadCredentialFile(path, dropFileCache),
       { problem: NO_ANSWER_PROBLEM, version: NO_ANSWER },
-      // It may be the token.
+      // Overwrite it: it may be the token.
       (late) => void ("bytes" in late && late.bytes.fill(0)),
     );
   }
 
-  /** As `credentialFileVersion`, and as bounded. Never rejects. */
+  /** As `credentialFileVersion`, with the same time limit. Never rejects. */
   version(path: string): Promise<string> {
     return this.#bounded(
       () => credentialFileVersion(path),
@@ -42,7 +42,7 @@ export class CredentialReader {
     );
   }
 
-  /** Resolves with what `operation`, which never rejects, resolves with, or with `noAnswer`. `drop` gets what comes too late. */
+  /** Resolves with the result of `operation`, which never rejects, or `noAnswer`. `drop` gets a late result. */
   #bounded<Value>(operation: () => Promise<Value>, noAnswer: Value, drop: (late: Value) => void): Promise<Value> {
     return this.#mutex.run(async () => {
       if (this.#hangs) return noAnswer;

@@ -87,7 +87,7 @@ export class Credentials {
     return this.#material.token;
   }
 
-  /** Reads the files again, with `dropFileCache` past the page cache. With faults, also of one that does not answer, nothing changes. */
+  /** Reads the files again, with `dropFileCache` past the page cache. With any fault, nothing changes. */
   async reload(dropFileCache?: DropFileCache): Promise<readonly BootstrapFault[]> {
     const reread: ReadCredentialFile = (path) => this.#reader.read(path, dropFileCache);
     const { material, faults } = await this.#read(remembering(this.#versions, reread), this.tls);
@@ -113,7 +113,7 @@ interface ReadMaterial {
   readonly faults: readonly BootstrapFault[];
 }
 
-/** @param inForce material that has been checked; returned again where the files still hold the same */
+/** @param inForce the material in use; returned again if the files still hold the same */
 type MaterialReader = (readFile: ReadCredentialFile, inForce: TlsMaterial | undefined) => Promise<ReadMaterial>;
 
 /** A token given by value stays the same object. */
@@ -170,7 +170,7 @@ interface TlsFiles {
   readonly clientCa: string | undefined;
 }
 
-/** Whether a listener could start with the material. False also if unknown; then the full check decides. */
+/** Whether a listener could start with the material. False also if that is unknown: then the full check decides. */
 export type AcceptsTlsMaterial = (material: TlsMaterial) => boolean;
 
 /** Reads the given TLS files and checks that a listener could start with them. Material only of all three. */
@@ -207,8 +207,8 @@ const TOKEN_LIMIT_BYTES = 4096;
 
 /**
  * What keeps a value from being a token, or undefined. The contract leaves the format open, so anything that can be a
- * gRPC metadata value (gRPC over HTTP/2, "ASCII-Value") passes, spaces excepted. Length says nothing about strength:
- * there is no least one.
+ * gRPC metadata value (gRPC over HTTP/2, "ASCII-Value") passes, spaces excepted. There is no minimum length: length
+ * says nothing about strength.
  */
 function tokenProblem(token: Buffer): string | undefined {
   if (token.length === 0) return "is empty";
@@ -240,7 +240,7 @@ class InstanceToken {
   matches(digest: string | undefined): boolean {
     const { timingSafeEqual } = process.getBuiltinModule("node:crypto");
     const own = Buffer.from(this.digest());
-    // Several tokens in one call have a longer text.
+    // A call with several tokens has a longer text, of which `write` drops the end.
     const candidate = Buffer.alloc(own.length);
     const written = candidate.write(digest ?? "", "latin1");
     const equal = timingSafeEqual(own, candidate);
@@ -248,7 +248,7 @@ class InstanceToken {
   }
 }
 
-/** What stands for a token wherever one is kept or compared: its SHA-256, as base64url. */
+/** The form in which tokens are kept and compared: SHA-256, as base64url. */
 export function tokenDigest(token: Uint8Array): string {
   return process.getBuiltinModule("node:crypto").hash("sha256", token, "base64url");
 }

@@ -53,7 +53,7 @@ function mismatch(certificate: X509Certificate | undefined, key: KeyObject | und
   return "does not belong to the certificate of SVC_TLS_CERT_FILE";
 }
 
-/** What only OpenSSL finds: a broken intermediate certificate, a key too small for its security level. */
+/** Finds what only OpenSSL sees: a broken intermediate certificate, a key too small for its security level. */
 function opensslRefusal(
   cert: Buffer | undefined,
   key: Buffer | undefined,

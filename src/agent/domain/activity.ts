@@ -90,7 +90,7 @@ export class ActivityClock {
   readonly #stamps: Stamps;
   readonly #last: Stamp;
   #attached = 0;
-  /** Of them, those that began after the last restore: each end of one is activity. */
+  /** Those of them that began after the last restore: the end of each is activity. */
   #lasting = 0;
   #restores = 0;
 
@@ -99,7 +99,7 @@ export class ActivityClock {
     this.#last = stamps.stamp();
   }
 
-  /** Records user activity now. While something lasts, now is not the last of it, and reading clocks is a tenth of a frame. */
+  /** Records user activity now. Does nothing while something lasts: reading clocks would cost a tenth of a frame. */
   touch(): void {
     if (this.#lasting === 0) this.#touchNow();
   }

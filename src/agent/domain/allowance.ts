@@ -33,8 +33,8 @@ export interface Share {
 }
 
 /**
- * A shared limit, of places or bytes. When it is used up, the holder without progress for longest loses its share, if
- * that is at least a minute; else the new request is refused. Nothing happens before that.
+ * A shared limit, of places or bytes. When it is used up, the holder that has made no progress for longest, and for at
+ * least a minute, loses its share. Without such a holder the new request is refused.
  */
 export class Allowance {
   readonly #options: AllowanceOptions;
@@ -67,7 +67,7 @@ export class Allowance {
     this.#keep(share, amount);
   }
 
-  /** Puts it behind all others. */
+  /** Puts the share behind all others. */
   #keep(share: Held, amount: number): void {
     // Must be fast: a transfer sets its share for every piece.
     const isLatest = share === this.#latest && amount > 0 && share.amount > 0;

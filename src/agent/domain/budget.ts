@@ -13,7 +13,7 @@ export class Budget {
     this.#refilledAtMs = nowMs;
   }
 
-  /** Counts an event. False: it is too many, and does not count. */
+  /** Counts an event. False: it exceeds the budget, and is not counted. */
   spend(nowMs: number): boolean {
     const refill = ((nowMs - this.#refilledAtMs) / 1_000) * this.#perSecond;
     this.#left = Math.min(this.#burst, this.#left + refill);

@@ -5,9 +5,9 @@ export interface BufferPoolSizes {
   /** Size of a buffer while memory is tight: while more than `tightAboveBytes` is on loan. */
   readonly tightBytes: number;
   readonly tightAboveBytes: number;
-  /** Free buffers kept for the next loans while a transfer runs, */
+  /** Free buffers kept for the next loans while a transfer runs. */
   readonly keptBytes: number;
-  /** and while none runs. */
+  /** Free buffers kept while none runs. */
   readonly keptAtRestBytes: number;
 }
 
@@ -53,7 +53,7 @@ export class BufferPool {
     this.#sizes = sizes;
   }
 
-  /** So many bytes are on loan that each user should take only one small buffer. */
+  /** Whether so many bytes are on loan that each user should take only one small buffer. */
   get tight(): boolean {
     return this.#lentBytes > this.#sizes.tightAboveBytes;
   }

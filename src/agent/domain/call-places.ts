@@ -28,7 +28,7 @@ export class CallPlaces {
     this.#places = new Allowance({ limit, ownerLimit: connectionLimit, clock, refusal });
   }
 
-  /** Runs a call in a place of its own; its progress is activity. Rejects with RESOURCE_EXHAUSTED where there is none. */
+  /** Runs a call in a place of its own; its progress is activity. Rejects with RESOURCE_EXHAUSTED if none is free. */
   async run<Value>(caller: Caller, call: (onProgress: () => void, place: Share) => Promise<Value>): Promise<Value> {
     const place = this.#places.share(caller.connection, (reason) => caller.giveUp(reason));
     place.set(1);

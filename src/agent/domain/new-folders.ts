@@ -7,7 +7,7 @@ const SETGID = 0o2000;
 const SLASH = 0x2f;
 const DOT = 0x2e;
 
-/** Undefined: the path does not exist. */
+/** Attributes of a path; undefined: it does not exist. */
 export async function attributesOf(
   tree: FileTree,
   path: FilePath,
@@ -95,7 +95,7 @@ export async function ownerOf(
   return { uid: uid ?? fallback.uid, gid: gid ?? fallback.gid };
 }
 
-/** The owner of a folder's new entry: the same object, but for the group of a setgid folder. */
+/** The owner of a new entry in a folder: `owner` itself, except that a setgid folder gives its group. */
 export async function heirOf(tree: FileTree, folder: FilePath, owner: FileOwner): Promise<FileOwner> {
   try {
     const { mode, gid } = await tree.stat(folder, false);

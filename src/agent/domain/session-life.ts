@@ -8,7 +8,7 @@ interface SessionTimer {
   cancel: () => void;
 }
 
-/** The session's own time: it stands still while frozen, or all timeouts of commands would be over at the thaw. */
+/** The session's own time. It stops while the session is frozen: else all timeouts of commands would be over at the thaw. */
 export class SessionLife {
   readonly #clock: Pick<Clock, "monotonicMs">;
   readonly #timers: Timers;
@@ -37,14 +37,14 @@ export class SessionLife {
     };
   }
 
-  /** From now on its time stands still. */
+  /** Stops the session's time. */
   freeze(): void {
     if (this.#frozenSinceMs !== undefined) return;
     this.#frozenSinceMs = this.#clock.monotonicMs();
     for (const timer of this.#pending) timer.cancel();
   }
 
-  /** Its time goes on. */
+  /** Lets the session's time go on. */
   thaw(): void {
     if (this.#frozenSinceMs === undefined) return;
     this.#frozenMs += this.#clock.monotonicMs() - this.#frozenSinceMs;

@@ -44,8 +44,8 @@ const SMALL_BYTES = 4 * 1024;
 /** Memory that a frame needs besides its payload. */
 const FRAME_OVERHEAD_BYTES = 256;
 /**
- * Input that may wait until the command has taken earlier input, with the call's other frames still being read. The schema
- * tells clients to have no more on the way, so that their acknowledgements are never stuck behind it.
+ * Input that may wait until the command has taken earlier input, while the call's other frames are still read. The
+ * schema allows a client no more in flight: its acknowledgements would be stuck behind it.
  */
 const WAITING_INPUT_BYTES = 256 * 1024;
 
@@ -102,7 +102,7 @@ export class AttachedCall {
     return frame;
   }
 
-  /** The call ends; nothing is sent any more, and what waits is not taken. */
+  /** Ends the call: nothing more is sent, and waiting input is dropped. */
   end(error?: AgentError): void {
     if (this.#isOver) return;
     this.#isOver = true;
@@ -112,7 +112,7 @@ export class AttachedCall {
     else this.#settle.reject(error);
   }
 
-  /** Input up to this offset is taken. One acknowledgement is on its way at a time, so that an unread client gets one. */
+  /** The command has taken input up to this offset. A client that does not read gets only one acknowledgement. */
   stdinTaken(offset: number): void {
     this.#takenStdin = offset;
     this.#acknowledge();

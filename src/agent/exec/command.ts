@@ -49,7 +49,7 @@ export class RunningCommand {
     await this.#endings();
     onProcessEnd?.(this.#result(end, false, durationMs));
     const outputComplete = await this.#drain();
-    // Read before the release, which gives the command's cgroup back.
+    // Read before `release`, which lets go of the command's cgroup.
     const result = this.#result(end, outputComplete, durationMs);
     child.release();
     return result;

@@ -78,8 +78,8 @@ export type ExecInput =
   | { readonly kind: "forget" };
 
 /**
- * A client's frames. The next one comes once what `take` returns, which never rejects, has resolved; `over` comes last, with
- * why the client broke them off, or with what `take` threw.
+ * Reads a client's frames. Calls `take` with each and waits for the promise that it returns, which never rejects. Calls
+ * `over` last: with why the client broke off, or with what `take` threw.
  */
 export type InputFrames<Input> = (
   take: (frame: Input) => Promise<void> | undefined,
@@ -90,7 +90,7 @@ const SIGNAL_MAX = 64;
 const TERMINAL_SIZE_MAX = 65_535;
 const NUL = "\0";
 const NAME = /^[A-Za-z0-9._-]{1,128}$/;
-/** Of a variable's name in an error. */
+/** Most characters of a variable's name that an error shows. */
 const SHOWN_NAME_CHARACTERS = 100;
 
 /** Throws INVALID_ARGUMENT for a start frame from which no command could be run. */

@@ -6,7 +6,7 @@ const QUEUE_BYTES = 256 * 1024;
 /** What a waiting frame costs beside its bytes: single keys must not fill the memory. */
 const FRAME_OVERHEAD_BYTES = 256;
 
-/** Hands clients' frames to a command. Up to a bound, later frames (signals, sizes) pass input that it does not read. */
+/** Hands clients' frames to a command. Signals and sizes overtake input that it leaves unread, up to a bound. */
 export class InputPump {
   readonly #child: ChildProcess;
   readonly #activity: ActivityClock;

@@ -15,7 +15,7 @@ export interface KeptPlace {
   readonly bufferBytes: number;
   /** Undefined while the command is being started. */
   exec: KeptExec | undefined;
-  /** The ended one that has the name until this one's command runs. */
+  /** The ended exec that keeps the name until this one's command runs. */
   replaces: KeptPlace | undefined;
   /** Its process has not ended. */
   isRunning: boolean;
@@ -29,7 +29,7 @@ export class KeptExecs {
   /** Forgotten execs that calls still read, oldest first: without a name, and kept only while the others leave room. */
   readonly #nameless = new Set<KeptPlace>();
 
-  /** Those whose command runs, or is being started. */
+  /** Number of execs whose command runs, or is being started. */
   get running(): number {
     return this.#places.values().reduce((count, { isRunning }) => count + Number(isRunning), 0);
   }
@@ -53,7 +53,7 @@ export class KeptExecs {
     return place;
   }
 
-  /** The command of a place runs. Forgets the exec that had the name; a call that still reads that is not cut short. */
+  /** Records that a place's command runs. Forgets the exec that had the name; a call that still reads it is not cut short. */
   began(place: KeptPlace, exec: KeptExec): void {
     place.exec = exec;
     const { name, replaces } = place;
@@ -70,7 +70,7 @@ export class KeptExecs {
   /** Forgets an exec that has ended: its name is free. A call that still reads it is not cut short. */
   forget(exec: KeptExec): void {
     const place = this.#places.values().find((each) => each.exec === exec);
-    // If another start has the name by now, that start replaces it.
+    // Another start may have the name by now, and replaces this one.
     if (place === undefined) return;
     this.#places.delete(place.name);
     this.#withdraw(place, exec);
@@ -82,7 +82,7 @@ export class KeptExecs {
     this.#makeRoom();
   }
 
-  /** Gives name and buffer back. */
+  /** Frees name and buffer. */
   release(place: KeptPlace): void {
     this.#nameless.delete(place);
     const { name, replaces } = place;
@@ -114,7 +114,7 @@ export class KeptExecs {
     return [...this.#places.values()].flatMap(({ exec, replaces }) => (exec ?? replaces?.exec)?.state ?? []);
   }
 
-  /** Ends every one, and those that are being started; resolves as KeptExec.terminate does. */
+  /** Ends all kept execs, those that are being started too; resolves as KeptExec.terminate does. */
   async terminateAll(): Promise<void> {
     const replaced = [...this.#places.values()].flatMap(({ replaces }) => replaces ?? []);
     const ends = [...this.#places.values(), ...this.#nameless, ...replaced].map(async (place) => {

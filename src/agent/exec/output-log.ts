@@ -15,15 +15,15 @@ export type WhenFull = "drop_oldest" | "block";
 /** Size of one read, which is what a pipe holds, and the most that a reader gets at once. */
 export const READ_BYTES: number = 64 * 1024;
 /**
- * Room for a read beyond the capacity: bytes are dropped once others have come, not before a read that may find
- * nothing. Small buffers make do with less.
+ * Room for a read beyond the capacity: old bytes are dropped once new ones have come, not before a read that may find
+ * nothing. Small buffers have less.
  */
 const LEAST_SLACK_BYTES = 4 * 1024;
 /** The list of turns has one entry (9 bytes) for this many bytes of the buffer. */
 const BYTES_A_TURN = 64;
 const LEAST_TURNS = 64;
 
-/** Where a reader of the log stands. */
+/** A reader's position in the log. */
 export interface Cursor {
   /** In both streams together. */
   position: number;
@@ -64,7 +64,7 @@ export class OutputLog {
 
   /**
    * @param streams 1 where there is no stderr: then the streams take no turns
-   * @param onMore told when there is more to read
+   * @param onMore called when there is more to read
    */
   constructor(capacityBytes: number, whenFull: WhenFull, streams: 1 | 2, onMore: () => void) {
     this.#capacity = capacityBytes;
@@ -116,20 +116,20 @@ export class OutputLog {
     this.#drop(this.heldBytes);
   }
 
-  /** A reader that wants each stream from an offset on, which must not lie behind its end. */
+  /** A reader that begins at an offset of each stream, which must not be past its end. */
   cursor({ stdout, stderr }: Offsets): Cursor {
     const at = { stdout: this.#base("stdout"), stderr: this.#base("stderr") };
     return { position: this.#oldest, turn: this.#firstTurn, at, wanted: { stdout, stderr } };
   }
 
-  /** What the reader gets next, and moves it on; undefined: nothing yet. Output is copied to what `bufferFor` gives. */
+  /** Returns what the reader gets next, and advances it; undefined: nothing yet. Copies output to `bufferFor`'s result. */
   next(cursor: Cursor, bufferFor: (sizeBytes: number) => Uint8Array): LogEntry | undefined {
     if (cursor.position < this.#oldest) {
       cursor.position = this.#oldest;
       cursor.at.stdout = this.#base("stdout");
       cursor.at.stderr = this.#base("stderr");
     }
-    // A new turn may have the list entry of a dropped one.
+    // The list entry of a dropped turn may belong to a new one by now.
     cursor.turn = Math.max(cursor.turn, this.#firstTurn);
     const gap = this.#gap(cursor, "stdout") ?? this.#gap(cursor, "stderr");
     if (gap !== undefined) return gap;

@@ -84,7 +84,7 @@ export class Content {
     await this.#writing?.catch(() => {});
   }
 
-  /** Begins to write the batch once the last one is written. Throws the last one's failure. */
+  /** Begins to write the batch once the previous one is written. Throws the previous one's failure. */
   async #flush(): Promise<void> {
     await this.#writing;
     if (this.#batch.length === 0) return;

@@ -184,7 +184,7 @@ function isErrno(error: unknown, errno: string): boolean {
   return error instanceof FileSystemError && error.errno === errno;
 }
 
-/** For ENOTDIR, says what the path is instead, unless a parent is the one that is not a folder. */
+/** For ENOTDIR, says what the path is, unless one of the folders above is what is not a folder. */
 function asNoFolder(tree: FileTree, action: "list", location: FileLocation): (error: unknown) => Promise<never> {
   return async (error) => {
     if (!isErrno(error, "ENOTDIR")) throw error;

@@ -21,7 +21,7 @@ interface Level<State extends Place> {
 /** The folders from the top of a walk down to where it is. However deep that is, few are open. */
 export class Levels<State extends Place> implements AsyncDisposable {
   readonly #levels: Level<State>[] = [];
-  /** From the first folder to where the walk is, with a slash behind it; empty for the first one. */
+  /** From the first folder to where the walk is, with a slash at its end; empty for the first one. */
   #path: Buffer = Buffer.alloc(0);
 
   /** The path from the first folder to where the walk is; empty for the first one. */
@@ -42,7 +42,7 @@ export class Levels<State extends Place> implements AsyncDisposable {
     return level?.folder && { folder: level.folder, place: level.place };
   }
 
-  /** Goes into the first folder, or one of the folder where the walk is. */
+  /** Goes into the first folder, or into a folder of the current one. */
   enter(folder: OpenFolder, name: FilePath, place: State): void {
     const aboveBytes = this.#path.length;
     if (this.depth > 0) this.#path = Buffer.concat([this.#path, name, SLASH]);
@@ -66,7 +66,7 @@ export class Levels<State extends Place> implements AsyncDisposable {
     }
   }
 
-  /** Goes back to the nearest folder above that is open. Calls `leaving` for each where it is before that. */
+  /** Goes back to the nearest open folder above. Calls `leaving` for each folder on the way. */
   abandon(leaving?: (place: State) => void): void {
     for (const { folder, place } of this.#levels.toReversed()) {
       if (folder !== undefined) return;

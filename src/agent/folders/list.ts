@@ -36,7 +36,7 @@ export interface ListParts {
 class ListPlace implements Place {
   readonly inode: bigint;
   entries: readonly FolderEntry[] = [];
-  /** Those of them that were sent. */
+  /** Entries of it that were sent. */
   told = 0;
   /** Where to read on; undefined: from the beginning, or at the end. */
   next: FolderPosition | undefined;

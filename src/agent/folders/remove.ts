@@ -11,14 +11,14 @@ import { Levels, type Place } from "./levels.ts";
 const TOLD_LIMIT = 100;
 /** How often a folder is read again, because others may fill it in the meantime. */
 const PASSES = 3;
-/** Why a folder cannot be removed that still holds something. */
+/** Why a folder cannot be removed: it still holds something. */
 const FULL: ReadonlySet<string> = new Set(["ENOTEMPTY", "EEXIST"]);
-/** Why an entry that is a folder cannot be entered any more: it is something else now. */
+/** Why an entry that was a folder cannot be entered: it is something else now. */
 const NO_FOLDER: ReadonlySet<string> = new Set(["ENOTDIR", "ELOOP"]);
 
 /** An entry that could not be removed. */
 interface LeftEntry {
-  /** From the folder that was to be removed on. */
+  /** Its path from the folder that was to be removed. */
   readonly name: FilePath;
   readonly errno: string;
 }
@@ -31,7 +31,7 @@ export interface Removal {
   readonly leftEntries: readonly LeftEntry[];
 }
 
-/** What a removal of a folder needs. */
+/** What the removal of a folder needs. */
 export interface RemoveParts {
   /** The folder that holds it. */
   readonly above: OpenFolder;

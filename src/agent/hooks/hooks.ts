@@ -124,7 +124,7 @@ export class Hooks {
         spec === undefined ? NOT_CONFIGURED : await this.#runNow(request, spec, signal);
       const { freezeMs } = request;
       if (freezeMs === 0) return outcome;
-      // Before the next hook gets its turn.
+      // Freeze before the next hook gets its turn.
       const report = isSwept ? notFrozen("duties_ran") : await freeze({ freezeMs, signal, prepare: beforeSnapshot });
       return { ...outcome, freeze: report };
     }, signal);

@@ -11,14 +11,14 @@ import type { Http2Stream } from "./stream.ts";
 
 /** Largest write to the socket. More would not speed up large answers, and small ones would wait longer behind them. */
 const WRITE_BYTES = 256 * 1024;
-/** A closing connection is destroyed when its peer has taken nothing for this long, */
+/** A closing connection is destroyed when its peer has taken nothing for this long. */
 const IDLE_END_MS = 1_000;
-/** and at the latest this long after closing began. */
+/** A closing connection is destroyed at the latest this long after closing began. */
 const LONGEST_END_MS = 5_000;
 /** For a peer that sends no more: how often to check it, and how long it may take nothing. */
 const HALF_CLOSED_LOOK_MS = 1_000;
 const HALF_CLOSED_IDLE_MS = 40_000;
-/** The same for a peer without an admitted request. It gets time to read why, and the agent reads nothing from it. */
+/** The longest end of a connection without an admitted request. Its peer has time to read why; the agent reads nothing. */
 const UNPROVEN_END_MS = 500;
 
 /** A socket as accepted. A stream in memory has no address, and cannot be reset. */
@@ -244,9 +244,9 @@ export class Http2Connection {
     this.#events.request(stream, fields);
   }
 
-  /** The peer sends no more. Without TLS a bridge's host may still read: complete requests are answered for it. */
+  /** The peer sends no more. Without TLS the host of a bridge may still read, so complete requests are answered. */
   #onInputEnd(): void {
-    // The deadline decides.
+    // Then the deadline decides.
     if (this.#state === "closing" || this.#state === "gone") return;
     if (this.#socket !== this.#raw || this.#machine.streams.size === 0) {
       this.close();
@@ -346,7 +346,7 @@ export class Http2Connection {
     else this.#destroy(this.#writing);
   };
 
-  /** With `reset` the kernel drops what the peer has not taken; without, it still delivers that. */
+  /** With `reset` the kernel drops what the peer has not taken; otherwise it still delivers that. */
   #destroy(reset: boolean): void {
     if (reset && this.#raw.remoteAddress !== undefined) this.#raw.resetAndDestroy?.();
     else this.#raw.destroy();

@@ -39,8 +39,8 @@ export class HeaderBlocks {
   readonly #limits: BlockLimits;
   readonly #decoder: HpackDecoder;
   /**
-   * Decoded blocks of indexed fields alone, by their bytes. They do not change the table, and keep their meaning
-   * while it does not change. The second call of a kind is such a block. Only requests' blocks are remembered, once
+   * Decoded blocks of indexed fields alone, by their bytes. They do not change the table, and keep their meaning while
+   * it does not change. From its second call on, a client sends such blocks. Only requests' blocks are remembered, once
    * `remembers` is set.
    */
   readonly #known = new Map<string, DecodedBlock>();

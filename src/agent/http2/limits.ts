@@ -58,7 +58,7 @@ export const DEFAULT_HTTP2_LIMITS: Http2Limits = {
   connectionWindowBytes: 4 * 1024 * 1024,
 };
 
-/** Small frames (WINDOW_UPDATE, PING) for a request or DATA frame of its answer: clients send four, some one a KiB. */
+/** Small frames (WINDOW_UPDATE, PING) that a request or a DATA frame of its answer earns: clients send four, some one a KiB. */
 const FRAMES_FOR_DATA = 64;
 /** DATA frames that may be on their way when their request is reset, per useless frame allowed at once. */
 const RESET_FACTOR = 4;
@@ -66,8 +66,8 @@ const RESET_FACTOR = 4;
 const CREDIT_FACTOR = 8;
 
 /**
- * Bounds work that a peer causes without using it. Each method throws ConnectionError when it is too much. Until a
- * request of the peer is admitted, every frame counts, and nothing earns the peer more.
+ * Bounds work that a peer causes without using it. Each method throws ConnectionError over a limit. Until a request of
+ * the peer is admitted, every frame counts, and nothing earns the peer more.
  */
 export class FloodGuard {
   readonly #limits: Http2Limits;

@@ -22,7 +22,7 @@ export class Pace {
     this.#schedule();
   }
 
-  /** Reads no more of it. */
+  /** Takes a connection out of the queue. */
   leave(paced: Paced): void {
     this.#waiting.delete(paced);
   }

@@ -6,7 +6,7 @@ const PIECE_BYTES = 2 * 1024;
 
 /** Bounds of a connection whose peer has not shown yet that it may make requests. */
 export interface ProbationLimits {
-  /** Its turns, among all such connections. */
+  /** Gives it its turns, among all such connections. */
   readonly pace: Pace;
   /** Bytes that it may send. */
   readonly bytes: number;

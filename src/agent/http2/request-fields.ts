@@ -14,7 +14,7 @@ const PSEUDO_FIELDS: ReadonlySet<string> = new Set([":method", ":scheme", ":path
 const NAME = /^[!#$%&'*+\-.^_`|~0-9a-z]+$/;
 /** Neither NUL, CR or LF anywhere, nor white space at an end (RFC 9113, 8.2.1). */
 const VALUE = /^(?:[^\0\r\n\t ](?:[^\0\r\n]*[^\0\r\n\t ])?)?$/;
-/** A length (RFC 9110, 8.6) that a number holds exactly. With another no body could agree (RFC 9113, 8.1.1). */
+/** A length (RFC 9110, 8.6) that a number holds exactly. No body could have a larger one (RFC 9113, 8.1.1). */
 const LENGTH = /^\d{1,15}$/;
 
 /** Checks the fields of a request, given as alternating names and values; undefined: malformed. */

@@ -30,7 +30,7 @@ export interface StreamOwner {
 interface Queued {
   readonly bytes: Uint8Array;
   readonly release: (() => void) | undefined;
-  /** The first of those that were written together. */
+  /** Whether they are the first of the parts that were written together. */
   readonly isFirst: boolean;
 }
 
@@ -46,7 +46,7 @@ export class Http2Stream {
 
   // --- the request: the machine's to change
 
-  /** The client has sent the last of it. */
+  /** The client has sent all of the request. */
   remoteEnded = false;
   /** What the client may still send. */
   receiveWindowBytes: number;
@@ -106,7 +106,7 @@ export class Http2Stream {
     this.#owner.readyToSend(this);
   }
 
-  /** Drops what has not begun to be sent. Returns the bytes of a begun write, which the peer needs to read on. */
+  /** Drops writes that were not begun. Returns the size of a begun one, whose rest the peer needs to read on. */
   dropUnsent(): number {
     const first = this.#queue.findIndex(({ isFirst }, at) => isFirst && (at > 0 || this.#sentOfFirst === 0));
     const dropped = first < 0 ? [] : this.#queue.splice(first);

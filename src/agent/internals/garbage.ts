@@ -1,9 +1,9 @@
 type Collect = (options: { type: "major"; execution: "sync"; flavor: "last-resort" }) => void;
 
 /**
- * Frees garbage, and code that V8 has not used lately. It is V8's own collector, visible to contexts that are made while a
- * flag is set. An agent that has taken an upload of 16 MiB rests with 14 MiB of anonymous memory; without this and
- * malloc_trim(3) with 21 (decision 0013). On a V8 without it the function does nothing, and V8 collects when it likes.
+ * Frees garbage, and code that V8 has not used lately. This is V8's own collector, which contexts see if they are made
+ * while a flag is set. After an upload of 16 MiB the agent at rest has 14 MiB of anonymous memory; without this and
+ * malloc_trim(3) 21 (decision 0013). On a V8 without it the function does nothing, and V8 collects when it likes.
  *
  * @param name of V8's function
  */

@@ -34,19 +34,19 @@
 CALLS_OF_OPENSSL(BOUNDING, can_bound)
 
 /*
- * A client's certificates, read before anybody knows whose they are: a KiB of them can cost a quarter of a handshake, and
- * so can each key. Two with keys and signatures of RSA-4096, and what an authority usually adds, have 3.2 KiB. OpenSSL itself
- * takes 100 KiB.
+ * Most bytes of a client's certificates, which are read before they are verified. A KiB can cost a quarter of a
+ * handshake, and so can each key. Two with keys and signatures of RSA-4096 and the usual extensions have 3.2 KiB.
+ * OpenSSL's own limit is 100 KiB.
  */
 #define CHAIN_BYTES (3 * 1024 + 256)
 #define CHAIN_LINKS 5
-/* Of a client that no authority has vouched for. A handshake and the first request have about ten. */
+/* Most records of a client before its certificate is verified. A handshake and the first request have about ten. */
 #define UNKNOWN_RECORDS 128
-/* Of a connection: one comes every 2^24 records at most (RFC 8446, 5.5), and each costs as much as 20 KB of data. */
+/* Most KeyUpdates of a connection: one is due every 2^24 records (RFC 8446, 5.5), and costs as much as 20 KB of data. */
 #define KEY_UPDATES 128
-/* Where a connection keeps what it has sent, as numbers: NULL is none. */
+/* Where a connection keeps the numbers of its records and KeyUpdates; NULL is 0. */
 static int records_index, updates_index;
-/* In place of its records, of a client whose certificate was verified. */
+/* In place of the number of records: the client's certificate is verified. */
 #define KNOWN ((uintptr_t)-1)
 
 /* Node's own callback lets the verification go on after a failure, with every signature that the peer has made up. */
@@ -55,7 +55,7 @@ static int stop_at_first(int verified, X509_STORE_CTX *store) {
   return verified;
 }
 
-/* OpenSSL answers a failure with an alert, before the client's key is used: it may be one that takes milliseconds. */
+/* OpenSSL answers a failure with an alert, before it uses the client's key: that may take milliseconds. */
 static int verify(X509_STORE_CTX *store, void *unused) {
   (void)unused;
   SSL *ssl = X509_STORE_CTX_get_ex_data(store, SSL_get_ex_data_X509_STORE_CTX_idx());
@@ -70,7 +70,7 @@ static int verify(X509_STORE_CTX *store, void *unused) {
   /* For the log. */
   ERR_clear_error();
   ERR_raise_data(ERR_LIB_SSL, SSL_R_CERTIFICATE_VERIFY_FAILED, "%s", X509_verify_cert_error_string(error));
-  /* Another authority of the same name: the alert would speak of decryption. */
+  /* Another authority of the same name: without this, the alert would tell of a decryption error. */
   if (error == X509_V_ERR_CERT_SIGNATURE_FAILURE)
     X509_STORE_CTX_set_error(store, X509_V_ERR_UNABLE_TO_GET_ISSUER_CERT_LOCALLY);
   return 0;

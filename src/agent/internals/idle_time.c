@@ -1,12 +1,12 @@
 /*
- * Node has libuv measure how long the event loop waits, which the agent never asks for. To do so libuv polls twice at each
- * wait: first without waiting, then with. Where libuv's flags are not as known, it goes on measuring.
+ * Node has libuv measure how long the event loop waits, which the agent never asks for. For that libuv polls twice at
+ * each wait, first without waiting. On a libuv with other flags it goes on measuring.
  */
 #include <uv.h>
 
 #include "../native/addon/values.h"
 
-/* The first of a loop's internal fields is its flags (uv-common.h, uv__loop_internal_fields_s); this one is Node's only one. */
+/* The first internal field of a loop is its flags (uv-common.h, uv__loop_internal_fields_s); Node sets only this one. */
 void measure_no_idle_time(napi_env env) {
   uv_loop_t *loop = NULL;
   if (napi_get_uv_event_loop(env, &loop) != napi_ok || uv_version() >> 8 != UV_VERSION_HEX >> 8) return;

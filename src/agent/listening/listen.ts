@@ -118,7 +118,7 @@ export async function listenTcp(server: Server, port: number): Promise<number> {
   try {
     // Without an address Node loads neither its resolver nor its address parser, which take 8 ms.
     await listening(server, { port });
-    // Node falls back to IPv4 for any failure of IPv6, also where the port is in use there: find out.
+    // Node falls back to IPv4 for any failure of IPv6, even if the port is in use there: find out.
     if (addressOf(server).family === "IPv4") await listenExplicitly(server, port);
   } catch (error) {
     throw listenError(`TCP port ${port}`, { port: String(port) }, error);

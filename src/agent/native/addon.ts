@@ -26,7 +26,7 @@ export interface FdWatch {
   close(): void;
 }
 
-/** Constructs a watch; from then on the descriptor is its own. Throws when the descriptor cannot be watched. */
+/** Constructs a watch; from then on it owns the descriptor. Throws when the descriptor cannot be watched. */
 type FdWatchClass = new (fd: number, onEvents: (events: number) => void) => FdWatch;
 
 /** Writes to a descriptor on a thread of its own, in the order of the calls, so that a blocking write holds up nobody. */
@@ -59,9 +59,9 @@ type SummingWriterClass = new (fd: number) => SummingWriter;
 
 /** What a child is given beside its block. Undefined: as the agent has it. */
 export interface SpawnSettings {
-  /** Soft RLIMIT_NOFILE, which the hard limit bounds. */
+  /** Soft RLIMIT_NOFILE, at most the hard limit. */
   readonly openFilesLimit: number;
-  /** Folder of the cgroup in which it starts. */
+  /** Folder of the cgroup in which the child starts. */
   readonly cgroupFd: number | undefined;
   /** Of setpriority(2), best effort. */
   readonly priority?: number | undefined;
@@ -93,20 +93,20 @@ export interface Addon {
   /** Takes an ended child out of the process table; its id may be given to another process from then on. */
   reap(pid: number): number;
   /**
-   * Any signal up to 64; 0 only checks. Ids up to 1 are refused. Only for children: the kernel gives the id of a child,
-   * or of the group that it leads, to nobody else before `reap`.
+   * Sends a signal up to 64; 0 only checks. Ids up to 1 are refused. Only for children: the kernel gives the id of a
+   * child, or of the group that it leads, to nobody else before `reap`.
    */
   kill(pid: number, signal: number): number;
   /** The same for a whole process group. */
   killGroup(processGroup: number, signal: number): number;
   /**
-   * For any other process, named by its id and start time in the process table. -ESRCH: it has gone, even if another
-   * process has its id now; -ENOSYS: the kernel (before Linux 5.3) or a seccomp filter does not let it tell.
+   * Sends a signal to any other process, given by its id and start time in the process table. -ESRCH: it has gone, even
+   * if another process has its id now; -ENOSYS: the kernel (before Linux 5.3) or a seccomp filter cannot tell.
    */
   signalProcess(pid: number, start: number, signal: number): number;
-  /** Rows of pid, parent, process group, session, state character and start time of every process in /proc. */
+  /** Rows of pid, parent, process group, session, state character and start time, one for every process in /proc. */
   processTable(): Int32Array | number;
-  /** Rows of pid and session of every process in /proc: in a tenth of the time. */
+  /** Rows of pid and session, one for every process in /proc: takes a tenth of the time. */
   processSessions(): Int32Array | number;
   /** -ESRCH: there is no such process; -ECHILD: it has ended, and is not reaped. */
   parentOf(pid: number): number;
@@ -141,7 +141,7 @@ export interface Addon {
   creditEntropy(fd: number, bytes: Uint8Array): number;
   /** Makes the kernel's generator derive a new key from the pool (RNDRESEEDCRNG). */
   reseedCrng(fd: number): number;
-  /** A device node for its owner alone (mknod(2)). */
+  /** Makes a device node for its owner alone (mknod(2)). */
   makeCharacterDevice(path: string, major: number, minor: number): number;
   /** Reseeds OpenSSL's primary generator. 1: done; 0: it failed; -ENOSYS: this Node does not export it. */
   reseedOpenssl(additional: Uint8Array): number;
@@ -179,11 +179,11 @@ export interface Addon {
   placeIn(fd: number, folder: number, name: Uint8Array, temporary: Uint8Array): Promise<number>;
   /** Renames an entry of a folder, perhaps into another; `exclusive` refuses to replace one. */
   moveIn(folder: number, from: Uint8Array, target: number, to: Uint8Array, exclusive: boolean): Promise<number>;
-  /** Mode 0700. */
+  /** Makes a folder of mode 0700. */
   makeFolderIn(folder: number, name: Uint8Array): Promise<number>;
-  /** A folder only if it is empty. */
+  /** Removes an entry; a folder only if it is empty. */
   removeIn(folder: number, name: Uint8Array, isFolder: boolean): Promise<number>;
-  /** Target of a symbolic link that was opened with O_PATH; a negated errno for anything else. */
+  /** Target of a symbolic link that was opened with O_PATH; a negated errno for any other entry. */
   targetOf(fd: number): Promise<Buffer | number>;
   /**
    * Reads a batch of a folder's entries, without `.` and `..`, from a position (8 bytes; none: the beginning), with their
@@ -196,18 +196,18 @@ export interface Addon {
    */
   removeEach(folder: number, names: Uint8Array): Promise<Buffer | number>;
   makeLinkIn(folder: number, name: Uint8Array, target: Uint8Array): Promise<number>;
-  /** Of whatever is open, O_PATH included, as the next two. -1: stays as it is. */
+  /** Changes any open entry, O_PATH included, as the next two do. -1: stays as it is. */
   changeOwner(fd: number, uid: number, gid: number): Promise<number>;
   changeMode(fd: number, mode: number): Promise<number>;
   /** Sets st_mtime alone; seconds since 1970 as eight bytes. */
   changeModified(fd: number, seconds: Uint8Array, nanoseconds: number): Promise<number>;
-  /** A non-blocking stream socket on its way to a port of 127.0.0.1 or ::1. Writable once `connected` can tell. */
+  /** Begins to connect a non-blocking stream socket to a port of 127.0.0.1 or ::1. Writable once `connected` can tell. */
   connectPort(family: 4 | 6, port: number): number;
   /** The same for the path of a unix socket, connected, on a libuv thread. -EAGAIN: its listener's queue is full. */
   connectPath(path: Uint8Array): Promise<number>;
   /** 0: it is connected; -ECONNREFUSED also for a socket that is connected to itself. */
   connected(fd: number): number;
-  /** The process that listens where a unix socket is connected to, by its id in this process's namespace. */
+  /** The process that listens at the other end of a unix socket, by its id in this process's namespace. */
   peerProcess(fd: number): number;
   /** Ends one direction of a socket: the peer reads the end (shutdown(2), SHUT_WR). */
   endWriting(fd: number): number;
@@ -217,9 +217,9 @@ export interface Addon {
   mountCgroups(): number;
   /** Descriptor of a file below a folder that is open. */
   openAt(folder: number, name: string, flags: number): number;
-  /** Mode 0755. */
+  /** Makes a folder of mode 0755. */
   makeFolderAt(folder: number, name: string): number;
-  /** Only an empty one; a cgroup is busy while something lives in it. */
+  /** Removes an empty folder; a cgroup is busy while something lives in it. */
   removeFolderAt(folder: number, name: string): number;
   /** Names of the folders in an open folder. */
   foldersIn(folder: number): readonly string[] | number;
@@ -227,7 +227,7 @@ export interface Addon {
   lock(fd: number): number;
   /** Sends a byte, and with it a copy of a descriptor, over a unix socket. */
   sendDescriptor(socket: number, byte: number, fd: number): number;
-  /** No core dump of this process, no tracing and no look into its memory by others of the same user. */
+  /** Forbids core dumps of this process, and tracing and looks into its memory by others of the same user. */
   forbidDumps(): number;
   /** This process's effective capabilities, one bit each. */
   effectiveCapabilities(): bigint | number;
@@ -242,8 +242,8 @@ export interface Addon {
   /** The same for close_range(2). */
   probeCloseRange(): number;
   /**
-   * Ends the process with this status, after these words on standard error (at most 512 bytes), unless it is called again within
-   * the limit, which is rounded down to seconds. Without words: no more. For files that block the thread which reads them.
+   * Limits a read that may block this thread. Unless it is called again within the limit (rounded down to seconds), the
+   * process writes the words (at most 512 bytes) to standard error and exits with the status. No words: no limit.
    */
   limitReading(words: Buffer, limitMs: number, status: number): number;
   /** Ends the process at once, without waiting for its threads. */

@@ -1,7 +1,7 @@
 import { readFileSync } from "node:fs";
 import { setTimeout as delay } from "node:timers/promises";
 
-/** The moment that the machine must be idle for, which is also how soon it is looked at again. */
+/** How long the machine must be idle, and the interval of the looks at it. */
 const MOMENT_MS = 250;
 const LOOKS = 20;
 /** Of all CPU time, waits for disks included. A single busy program leaves a half on two CPUs, and nothing on one. */
@@ -22,7 +22,7 @@ function cpuTime(): CpuTime {
   return { idle: (ticks[IDLE] ?? 0) + (ticks[IOWAIT] ?? 0), all: ticks.reduce((sum, count) => sum + count, 0) };
 }
 
-/** Waits up to 5 s for an idle moment. False: none came, /proc does not tell, or `signal`. Keeps no process alive. */
+/** Waits up to 5 s for an idle moment. False: none came, no /proc, or aborted. Keeps no process alive. */
 export async function machineIsIdle(signal: AbortSignal): Promise<boolean> {
   try {
     let before = cpuTime();

@@ -7,8 +7,8 @@ const LOOK_AFTER_MS = 10_000;
 /** Below this share of one CPU the agent is at rest. */
 const REST_CPU_SHARE = 0.02;
 /**
- * Times from the end of a call until its answer is written and the event loop waits; and until that also holds on a slow machine,
- * and its client's last frames, which map pages again, have come.
+ * When to give memory back after a call: as soon as its answer is usually written; and later for slow machines, and for
+ * its client's last frames, which map pages again.
  */
 const ANSWERED_MS = [10, 100] as const;
 /** Giving memory back takes some 20 ms; for less than this it is not worth it. */
@@ -41,7 +41,7 @@ export class MemoryKeeper {
   #atRestBytes = 0;
   #growsSlowly = false;
   #hasRested = false;
-  /** Calls that the optimizing compilers still leave alone, as a snapshot has been announced; undefined: they work. */
+  /** Calls until the optimizing compilers work again, after a snapshot was announced; undefined: they work. */
   #calmCalls: number | undefined;
   /** To run once the call that announced a snapshot is answered. */
   #isAnswered: (() => void) | undefined;
@@ -57,7 +57,7 @@ export class MemoryKeeper {
     this.#lookAfterMs = lookAfterMs;
   }
 
-  /** Tell it at the beginning and at the end of each call how many calls run. */
+  /** Call it when a call begins or ends, with the number of calls that run. */
   calls(running: number): void {
     const isOver = running < this.#calls;
     if (this.#calmCalls !== undefined && !isOver && this.#calmCalls-- === 0) this.#optimize();
@@ -97,7 +97,7 @@ export class MemoryKeeper {
     setFlags(OPTIMIZERS.map((compiler) => `no-${compiler}`));
     this.#giveBackGarbage();
     await warmUp();
-    // Or the next look would discard again what was compiled.
+    // Otherwise the next look would discard what was compiled.
     this.#atRestBytes = residentBytes();
     this.#calmCalls = CALM_CALLS;
     this.#pages?.giveBack();

@@ -17,8 +17,8 @@ export class ProgramPages {
   }
 
   /**
-   * Reads nothing but what is touched, until the first `giveBack`. The launcher has asked for what a start needs.
-   * Around every other page the kernel would read what is near, up to 8 MB by the device's setting. (Linux from 6.16 on
+   * Makes the kernel read only what is touched, until the first `giveBack`: the launcher has asked for what a start
+   * needs, and around any other page the kernel would read up to 8 MB, by the device's setting. (Linux from 6.16 on
    * does so for code all the same.) Not for longer: where memory is short, the kernel takes such pages first, however
    * often they are used (8,000 reads instead of 60 in a test, see decision 0020).
    */
@@ -27,8 +27,8 @@ export class ProgramPages {
   }
 
   /**
-   * Drops from the page cache what has not been used since the last time, and unmaps the rest. That stays in the page
-   * cache, where the next call finds it, and is dropped the next time unless it was used. Some 5 ms.
+   * Drops pages that nobody used since the last time from the page cache, and unmaps the others. Those stay in the page
+   * cache until the next time, and longer if they are used. Takes some 5 ms.
    */
   giveBack(): void {
     for (const file of this.#files()) this.#drop(file);
@@ -36,7 +36,7 @@ export class ProgramPages {
     this.unmap();
   }
 
-  /** Leaves the pages to the page cache alone. What is used again is mapped again, sixteen pages at a time. */
+  /** Unmaps the pages, which stay in the page cache. What is used again is mapped again, sixteen pages at a time. */
   unmap(): void {
     this.#addon.adviseCode(ADVICE_DONT_NEED);
   }
@@ -59,7 +59,7 @@ export class ProgramPages {
       this.#addon.dropFileCache(fd);
       closeSync(fd);
     } catch {
-      // Whoever may run a program need not be allowed to read it; it only takes more room then.
+      // A user may run a program without the right to read it. Its pages then stay.
     }
   }
 }

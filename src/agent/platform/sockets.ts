@@ -55,7 +55,7 @@ export function guestSockets(addon: Addon): Sockets {
   };
 }
 
-/** A table of sockets (proc(5)): its file, and the addresses, in its own form, at which one that listens is reached from here. */
+/** A table of sockets (proc(5)): its file, and the addresses, as it writes them, at which listeners are reached from here. */
 interface Table {
   readonly file: string;
   readonly addresses: ReadonlySet<string>;

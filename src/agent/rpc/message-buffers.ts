@@ -1,8 +1,8 @@
 /** Buffers of smaller messages are not kept: Node has a pool for these. */
 const SMALLEST_BYTES = 4 * 1024;
-/** One message is filled while another is in use, */
+/** Buffers kept: one message is filled while another is in use. */
 const KEPT_BUFFERS = 2;
-/** or several: of a file, one batch is gathered while another is written. */
+/** Bytes kept: of a file, one batch is gathered while another is written. */
 const KEPT_BYTES = 1280 * 1024;
 /** What all requests together may keep: enough for as many writers as have large batches. */
 const SPARE_LIMIT_BYTES: number = 16 * 1024 * 1024;
@@ -22,7 +22,7 @@ export class SpareMemory {
     return true;
   }
 
-  /** They are kept no longer. */
+  /** Counts bytes as no longer kept. */
   use(sizeBytes: number): void {
     this.#leftBytes += sizeBytes;
   }
@@ -54,8 +54,8 @@ export class MessageBuffers {
   }
 
   /**
-   * Gives a message's memory back to the system at once: of many calls that are refused or answered together it would otherwise
-   * stay until V8 collects. Nothing may use the message, or a view of it, any more. Returns the message's length, as `release`.
+   * Gives a message's memory back to the system at once. Otherwise that of many calls which are answered together would stay
+   * until V8 collects. Nothing may use the message, or a view of it, any more. Returns the message's length, as `release`.
    */
   free({ buffer }: Uint8Array): number {
     const length = this.#takenBack(buffer);

@@ -100,8 +100,8 @@ export class RequestMessages implements AsyncIterableIterator<Uint8Array> {
   }
 
   /**
-   * Instead of iterating, for what must be quick: calls `take` with each message in the event loop's turn in which it
-   * comes, and waits for the promise that it may return. `over` comes last: with why the request failed, also where
+   * Instead of iterating, for what must be quick: calls `take` with each message in the turn of the event loop in which
+   * it comes, and waits for the promise that it may return. `over` comes last: with why the request failed, also where
    * `take` threw it.
    */
   each(take: MessageTaker, over: (failure: AgentError | undefined) => void): void {

@@ -1,9 +1,9 @@
 import type { Socket } from "node:net";
 import { stopReading } from "../internals/index.ts";
 
-/** Time for a client whose handshake failed to read why, */
+/** Time for a client whose handshake failed to read why. */
 const FAREWELL_MS = 500;
-/** and how many such clients may wait at once: one more closes the oldest. */
+/** Such clients that may wait at once. One more closes the oldest. */
 const FAREWELLS_AT_ONCE = 64;
 
 /**

@@ -63,7 +63,7 @@ export class Listener {
           this.#serve(connection.socket, connection, undefined);
           return;
         }
-        // A peer that leaves during its handshake is gone: nobody waits for the handshake's time limit.
+        // A peer that leaves during its handshake is gone: do not wait for the handshake's time limit.
         connection.socket.allowHalfOpen = false;
         this.#farewells.hold(connection.socket);
         secure.emit("connection", connection.socket);

@@ -12,7 +12,7 @@ export type InheritedEnvironment = readonly Uint8Array[];
 
 const EQUALS = 0x3d;
 
-/** An entry's bytes: a string's in UTF-8, and those of an inherited one without a copy, as the token is one that is overwritten. */
+/** An entry's bytes: a string's in UTF-8, an inherited one's without a copy. One of those is the token, which is overwritten. */
 function bytesOf(entry: Uint8Array | string): Buffer {
   return typeof entry === "string" ? Buffer.from(entry) : Buffer.from(entry.buffer, entry.byteOffset, entry.length);
 }

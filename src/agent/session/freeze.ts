@@ -185,7 +185,7 @@ export class SessionFreeze {
     if (!this.frozen) this.#resting?.resume();
   }
 
-  /** Waits until no command is starting and ready_cmd has ended; for the latter no longer than the former may take. */
+  /** Waits up to FREEZE_WAIT_MS until no command is starting and ready_cmd has ended. Commands still starting are a problem. */
   async #quiesce(): Promise<FreezeProblem | undefined> {
     const { promise: timeUp, resolve } = Promise.withResolvers<"late">();
     const cancel = this.#parts.timers.after(FREEZE_WAIT_MS, () => resolve("late"));
@@ -201,7 +201,7 @@ export class SessionFreeze {
     return notFrozen(problem);
   }
 
-  /** After a failed freeze. */
+  /** Ends a failed freeze. */
   #goOn(): void {
     this.#parts.life.thaw();
     this.#state = LIVE;

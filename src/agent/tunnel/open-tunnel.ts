@@ -19,8 +19,8 @@ export interface TunnelClient {
   /** Bytes that it takes at first; 0: no limit. */
   readonly windowBytes: number;
   /**
-   * Its frames. The next one comes once what `take` returns has resolved; `over` comes last, with why the client has broken the
-   * tunnel off, or what `take` threw.
+   * Its frames. Calls `take` with each and waits for the promise that it returns. Calls `over` last: with why the
+   * client has broken the tunnel off, or with what `take` threw.
    */
   input(take: TakeInput, over: (failure: AgentError | undefined) => void): void;
   opened(windowBytes: number): void;
@@ -147,7 +147,7 @@ export class OpenTunnel {
     return full?.promise;
   };
 
-  /** Tells the client in large steps what it may send; one frame is on its way at a time, as it may read none. */
+  /** Announces in large steps what the client may send; one frame at a time, because the client may read none. */
   #announce(): void {
     if (this.#announcing || this.#takenBytes * 2 < this.#parts.windowBytes) return;
     this.#announcing = true;

@@ -44,7 +44,7 @@ export interface Mount {
   readonly path: string | undefined;
 }
 
-/** A file system does not answer. Until the operation has returned, what it reads or writes must stay as it is. */
+/** A file system does not answer. The memory that the operation reads or writes must not change until it has returned. */
 export class FileSystemHung extends FileSystemError {
   /** Undefined: not known. */
   readonly mount: Mount | undefined;
@@ -102,7 +102,7 @@ export interface NewFile {
   sha256(): Uint8Array | undefined;
   /** Sets owner, then mode (a change of owner clears setuid bits); both exactly, whatever the umask. */
   setAttributes(owner: FileOwner, mode: number): Promise<void>;
-  /** Sets the time of the last modification, in nanoseconds since 1970, to the microsecond; that of the last access is now. */
+  /** Sets the time of the last modification, in nanoseconds since 1970, to the microsecond. The last access becomes now. */
   setModified(modifiedNs: bigint): Promise<void>;
   /** Forces content and attributes to the disk. */
   sync(): Promise<void>;
@@ -118,7 +118,7 @@ export interface FileTree {
   stat(path: FilePath, noFollow: boolean): Promise<FileAttributes>;
   /** Target of a symbolic link, as stored; EINVAL for anything else. */
   readLink(path: FilePath): Promise<Uint8Array>;
-  /** Opens a regular file, never waiting for others, and nothing else: to open a device or FIFO may have effects. */
+  /** Opens a regular file, without waiting for others, and nothing else: opening a device or FIFO may have effects. */
   openRegular(path: FilePath): Promise<ReadableFile | { readonly notRegular: FileType }>;
   /** Creates a file of mode 0600 in a folder. */
   create(folder: FilePath, options: NewFileOptions): Promise<NewFile>;

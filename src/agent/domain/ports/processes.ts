@@ -22,8 +22,8 @@ export type StdioPlan =
     };
 
 /**
- * A command as the kernel takes it: everything looked up, the strings packed. The addon reads it as it is (addon/spawn.c). Packed strings
- * stand one after another, each ended by a NUL, and hold no other.
+ * A command as the kernel takes it: everything looked up, the strings packed. The addon reads this object
+ * (addon/spawn.c). Each packed string ends with its only NUL.
  */
 export interface SpawnBlock {
   /** Files to try in order, as execvp(3) does with the entries of PATH. At least one. */
@@ -31,7 +31,7 @@ export interface SpawnBlock {
   readonly args: Uint8Array;
   /** Whole entries, `NAME=value`. */
   readonly env: Uint8Array;
-  /** One. */
+  /** A single string. */
   readonly cwd: Uint8Array;
   /** Undefined: the agent's own identity. */
   readonly identity: Identity | undefined;
@@ -144,12 +144,12 @@ export interface ChildProcess {
   signalGroup(signal: number): void;
   /** Whether the out-of-memory killer struck in the child's own cgroup. False where it has none. */
   oomKilled(): boolean;
-  /** Living processes with the writing end of one of the child's pipes. Costs some 20 us for each process there is. */
+  /** Living processes with the writing end of one of the child's pipes. Takes about 20 us for each process of the guest. */
   outputHolders(): readonly number[];
   /**
    * Reaps the ended process and closes its streams. From then on the agent reads and drops what background processes
-   * write to its pipes, so that they do not die of SIGPIPE. Call it once, after `ended`; or when SIGKILL has not ended the
-   * process, which hangs in the kernel then: it is reaped once it has ended.
+   * write to its pipes, so that they do not die of SIGPIPE. Call it once: after `ended`, or when the process hangs in
+   * the kernel and survives SIGKILL. Such a process is reaped once it has ended.
    */
   release(): void;
 }
@@ -158,8 +158,8 @@ export interface ChildProcess {
 export interface Processes {
   /**
    * Starts a child. Rejects with SpawnError when it could not be started; then nothing of it is left. Never blocks the
-   * event loop, not even where the working directory or the command lies on a file system that hangs.
-   * Aborting kills the child while it starts and rejects; once resolved, the signal has no effect.
+   * event loop, not even where the working directory or the command lies on a file system that hangs. Aborting kills
+   * the child while it starts and rejects; once resolved, the signal has no effect.
    */
   spawn(block: SpawnBlock, abort?: AbortSignal): Promise<ChildProcess>;
 }
@@ -193,9 +193,9 @@ export type FreezeProblem =
 
 /** All processes of the session, as they are frozen together (cgroups(7), cgroup.freeze). No call throws. */
 export interface SessionGroup {
-  /** From its return on none of them runs an instruction of its own. Undefined: done; else nothing is frozen. */
+  /** Freezes them. Once it returns, none runs an instruction of its own. Undefined: done; else nothing is frozen. */
   freeze(): FreezeProblem | undefined;
-  /** Resolves with none as soon as all have stopped; else, after `limitMs`, with those that wait in the kernel. */
+  /** Resolves with undefined as soon as all have stopped; else, after `limitMs`, with those that wait in the kernel. */
   stopped(limitMs: number): Promise<readonly PendingProcess[] | undefined>;
   size(): number;
   /** Thaws what `freeze` stopped. False: the kernel refused. */
@@ -213,13 +213,13 @@ export interface ByteReceiver {
   end(): void;
 }
 
-/** Keeps what a ByteSource reads. The source reads to where the bytes are to stay, so that none is copied. */
+/** Keeps what a ByteSource reads. The source reads straight into the store's memory, so that nothing is copied. */
 export interface ByteStore {
-  /** Bytes that may be read to `bytes` from `position` on. 0: wait for `resume`; whoever writes blocks meanwhile. */
+  /** Number of bytes that may be read into `bytes` from `position` on. 0: wait for `resume`; the writer blocks meanwhile. */
   room(): number;
   readonly bytes: Uint8Array;
   readonly position: number;
-  /** So many bytes were read into the space last given. Called in the same turn of the event loop. */
+  /** `count` bytes were read into the space last returned. Called in the same turn of the event loop. */
   filled(count: number): void;
 }
 
@@ -232,7 +232,7 @@ export interface ByteSource {
   /** Tells the source that a full store has room again. */
   resume(): void;
   /**
-   * To be called once the process of interest has exited. Resolves when all bytes that it left behind have been
+   * Call it once the process of interest has exited. Resolves when all bytes that the process wrote have been
    * delivered: true if the stream reached its end with them, false if another process still holds it open. Waits for
    * chunks to be released, or for room in the store, never for a process.
    */
@@ -244,9 +244,9 @@ export interface ByteSource {
 /** The writing end of a child's input. */
 export interface ByteSink {
   /**
-   * Writes bytes in order. Undefined: they are done with. Otherwise the caller must not change them until the promise
-   * resolves: the kernel took all of them, or nobody can read the rest (the reader closed its end, or `close` was
-   * called).
+   * Writes bytes in order. Undefined: the caller may reuse them. Otherwise the caller must not change them until the
+   * promise resolves: then the kernel has taken all, or nobody can read the rest (the reader closed its end, or `close`
+   * was called).
    */
   write(bytes: Uint8Array): Promise<void> | undefined;
   /** End of input after everything written so far: closes a pipe, types the end-of-file character into a terminal. */

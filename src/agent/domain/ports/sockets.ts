@@ -18,7 +18,7 @@ export interface SocketReceiver extends ByteReceiver {
   failed(errno: Errno): void;
 }
 
-/** A connected stream socket. Its two directions end one by one. */
+/** A connected stream socket. Each of its two directions ends separately. */
 export interface StreamSocket {
   /** Starts reading; called once. */
   start(receiver: SocketReceiver): void;
@@ -44,7 +44,7 @@ export interface Sockets {
    */
   connectPort(family: 4 | 6, port: number, signal: AbortSignal): Promise<StreamSocket>;
   /**
-   * Connects to a unix stream socket; "own": this process listens there, by whatever name the path goes. Waits for a listener
+   * Connects to a unix stream socket; "own": this process itself listens there, whatever the path. Waits for a listener
    * whose queue is full. Rejects as `connectPort` does.
    */
   connectPath(path: string, signal: AbortSignal): Promise<StreamSocket | "own">;

@@ -61,7 +61,7 @@ export interface Signals {
 /** Severity, least first. */
 export type LogLevel = "debug" | "info" | "warn" | "error";
 
-/** Fields of an event, in snake_case as its name: the type takes no capital letter. Never a token, key, environment value, argument or file content. */
+/** Fields of an event, in snake_case like its name. Never a token, key, environment value, argument or file content. */
 export type LogFields = Readonly<Record<Lowercase<string>, string | number | boolean | undefined>>;
 
 /** One event a call; `event` is a stable snake_case name. */

@@ -26,7 +26,7 @@ struct background_writer {
   size_t queued_bytes; /* those being written included */
   size_t capacity_bytes;
   int fd;
-  bool closing; /* nobody holds the object any more; the thread writes what there is and frees the rest */
+  bool closing; /* nobody holds the object any more; the thread writes what is queued and frees the rest */
 };
 
 /* One call a record where possible: a pipe takes up to PIPE_BUF bytes whole. */

@@ -22,7 +22,7 @@ long agent_mount_cgroups(void) {
   return mount;
 }
 
-/* A call of the C library with an open folder, a name in it and perhaps flags, which are the arguments. */
+/* Calls a function of the C library with the given arguments: an open folder, a name in it and perhaps flags. */
 static napi_value call_at(napi_env env, napi_callback_info info, int (*call)(int folder, const char *name, int flags)) {
   napi_value args[3];
   char name[PATH_MAX];

@@ -82,10 +82,10 @@ static int join_cgroup(struct spawn_job *job) {
 }
 
 /*
- * Replaces the OOM score and priority of the agent, which a child inherits. Best effort: a /proc that is missing or strange
- * must not stop the command. A vforked child has a score of its own although it shares our memory (fs/proc/base.c,
- * __set_oom_adj). But while it shares it, its files in /proc belong to root, as the agent cannot be dumped: without
- * privileges its score is left to the agent.
+ * Replaces the OOM score and priority of the agent, which a child inherits. Best effort: a /proc that is missing or
+ * strange must not stop the command. A vforked child has a score of its own although it shares our memory
+ * (fs/proc/base.c, __set_oom_adj). Until execve its files in /proc belong to root, because the agent cannot be dumped:
+ * without privileges it leaves its score to the agent.
  */
 static int reset_standing(struct spawn_job *job) {
   if (job->resets_priority) syscall(SYS_setpriority, PRIO_PROCESS, 0, job->priority);
@@ -111,7 +111,7 @@ static int set_uid(struct spawn_job *job) { return job->has_identity ? (int)sysc
 
 static int change_directory(struct spawn_job *job) { return (int)syscall(SYS_chdir, job->cwd[0]); }
 
-/* Closes those that procfs lists, in the order of their numbers; false where it is not there. An image may have a folder. */
+/* Closes the descriptors that procfs lists, in their order. False: /proc is missing, or an image's ordinary folder. */
 static bool close_listed(void) {
   _Alignas(struct dirent64) char list[2048];
   struct statfs file_system;

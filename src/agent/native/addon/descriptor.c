@@ -7,7 +7,7 @@
 
 #include "values.h"
 
-/* Above the standard ones. */
+/* The copy's number is above the standard streams'. */
 long agent_duplicate(int fd) { return fcntl(fd, F_DUPFD_CLOEXEC, 3); }
 
 /* read or write(fd, bytes, offset, length). -EINVAL for a part that lies outside of the bytes. */
@@ -49,7 +49,7 @@ napi_value agent_hung_up(napi_env env, napi_callback_info info) {
   return from_bool(env, poll(&item, 1, 0) > 0 && (item.revents & POLLHUP) != 0);
 }
 
-/* EWOULDBLOCK while another open file of it holds the lock. */
+/* EWOULDBLOCK while another open file description holds the lock. */
 long agent_lock(int fd) { return flock(fd, LOCK_EX | LOCK_NB); }
 
 /* By SCM_RIGHTS (unix(7)): the socket keeps the copy even when this process ends. */

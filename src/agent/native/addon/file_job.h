@@ -26,7 +26,7 @@ typedef int file_call(const struct argument *args, struct answer *answer);
 /* Queues a job with up to five arguments. */
 napi_value on_thread(napi_env env, napi_callback_info info, file_call *call);
 
-/* openat2(2), again where somebody renames a folder meanwhile. O_CLOEXEC is set. */
+/* openat2(2), repeated when somebody renames a folder meanwhile. O_CLOEXEC is set. */
 int open_resolved(int folder, const char *path, int flags, int mode, int resolve);
 
 /* The path that leads to an open file, for calls that take no descriptor. Leads nowhere without /proc. */

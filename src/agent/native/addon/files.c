@@ -55,7 +55,7 @@ int agent_move_in(const struct argument *args, struct answer *answer) {
   if (!exclusive) return renameat(folder, from, target, to);
   int result = (int)syscall(SYS_renameat2, folder, from, target, to, RENAME_NOREPLACE);
   if (result == 0 || (errno != EINVAL && errno != ENOSYS)) return result;
-  /* Not every file system knows the flag. Two names for one file would be neither moved nor not moved. */
+  /* Not every file system knows the flag: link and unlink instead. A file that keeps both names loses the new one again. */
   if (linkat(folder, from, target, to, 0) < 0) return -1;
   if (unlinkat(folder, from, 0) == 0) return 0;
   int error = errno;

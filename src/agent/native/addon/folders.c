@@ -17,7 +17,7 @@
 #define SYS_fchmodat2 452 /* Linux 6.6; the same on all architectures */
 #endif
 
-/* RAW: of getdents64(2), a few hundred entries. ROOM: for what is told of each of them, at least 24 bytes there. */
+/* RAW: one read of getdents64(2), a few hundred entries of at least 24 bytes. ROOM: the answer, as long as it need not grow. */
 enum { RAW_BYTES = 8 * 1024, ROOM_BYTES = 16 * 1024, BATCH_MS = 200 };
 
 /* As the kernel has it (getdents64(2)). */
@@ -29,10 +29,10 @@ struct kernel_entry {
   char name[];
 };
 
-/* What is told of an entry; its name and its target stand behind it. ../../platform/files/entries.ts reads it. */
+/* The answer's part about an entry, before its name and target. ../../platform/files/entries.ts reads it. */
 struct told_entry {
   uint32_t name_bytes, target_bytes;
-  uint32_t error; /* 0: all is told; else only mode (the type) and inode are */
+  uint32_t error; /* 0: all fields are set; else only mode (the type) and inode */
   uint32_t mode, uid, gid;
   int64_t position;
   uint64_t inode, size, links;
@@ -41,7 +41,7 @@ struct told_entry {
   uint32_t unused;
 };
 
-/* What stands before them. */
+/* The beginning of the answer. */
 struct told_folder {
   uint64_t device, inode;
   uint64_t at_end;
@@ -66,7 +66,7 @@ static bool add(struct answer *answer, size_t *room, const void *bytes, size_t c
   return true;
 }
 
-/* Never looks at what is mounted there, which may hang: EXDEV. 0 or an errno. */
+/* Returns 0 or an errno: EXDEV for a mount point, because what is mounted there may hang. */
 static int describe(int folder, const char *name, struct told_entry *told, char target[PATH_MAX]) {
   struct stat seen;
   int fd = open_resolved(folder, name, O_PATH | O_NOFOLLOW, 0, RESOLVE_BENEATH | RESOLVE_NO_XDEV);
@@ -132,7 +132,7 @@ int agent_entries_in(const struct argument *args, struct answer *answer) {
   return add(answer, &room, &position, sizeof position) ? 0 : refuse(ENOMEM);
 }
 
-/* What is a folder is told by a byte before each name; it may be something else by now. */
+/* The byte before each name says whether it was a folder; it may be something else by now. */
 int agent_remove_each(const struct argument *args, struct answer *answer) {
   int folder = args[0].number;
   int64_t until_ms = now_ms() + BATCH_MS;
@@ -172,7 +172,7 @@ int agent_change_mode(const struct argument *args, struct answer *answer) {
   return chmod(descriptor_path(args[0].number).text, mode);
 }
 
-/* Seconds as eight bytes: a number holds no more than 53 bits. Before Linux 5.8 no descriptor is taken. */
+/* Seconds as eight bytes: a number holds no more than 53 bits. Linux before 5.8 takes no descriptor here. */
 int agent_change_modified(const struct argument *args, struct answer *answer) {
   (void)answer;
   int64_t seconds = 0;

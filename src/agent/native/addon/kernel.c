@@ -1,4 +1,4 @@
-/* The clock and the kernel's random numbers. An invalid argument tells whether we may: privileges come first. */
+/* The clock and the kernel's random numbers. The probes pass an invalid argument: the kernel checks privileges first. */
 #include <linux/random.h>
 #include <string.h>
 #include <sys/ioctl.h>

@@ -95,9 +95,9 @@ static bool try_pem(napi_env env, napi_value bytes, SSL_CTX *context, bool (*use
 }
 
 /*
- * acceptsTlsMaterial(cert, key, clientCa): whether a server can use the certificate, its chain and the key, and clientCa
- * holds authorities and nothing else. For the same by node:crypto and node:tls, which the workload would wait for, a start
- * takes 8 ms longer (docs/decisions/0013-start-up.md).
+ * acceptsTlsMaterial(cert, key, clientCa): whether a server can use the certificate, its chain and the key, and
+ * clientCa holds authorities and nothing else. With node:crypto and node:tls the workload would start 8 ms later
+ * (docs/decisions/0013-start-up.md).
  */
 napi_value agent_accepts_tls_material(napi_env env, napi_callback_info info) {
   napi_value args[3];

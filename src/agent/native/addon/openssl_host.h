@@ -11,7 +11,7 @@
 #define DECLARE_WEAK(name) extern __typeof__(name) name __attribute__((weak));
 #define AND_THERE(name) &&(name) != NULL
 
-/* Defines `check`, which says whether Node exports all of them. */
+/* Defines `check`, which says whether Node exports all functions of LIST. */
 #define CALLS_OF_OPENSSL(LIST, check) \
   LIST(DECLARE_WEAK)                  \
   static bool check(void) { return true LIST(AND_THERE); }

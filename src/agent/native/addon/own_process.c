@@ -11,8 +11,8 @@
 #define LARGE_BLOCK_BYTES (128 * 1024)
 
 /*
- * By default glibc takes larger and larger blocks from its heap once one of them was freed. There they consist of memory that
- * was written before and never returns to the kernel: a message's buffer would cost all its bytes with the first of them.
+ * By default, once glibc has freed such a block, it takes later ones from its heap. Memory there was written before and
+ * never returns to the kernel. A new mapping takes only the pages that are written.
  */
 __attribute__((constructor)) static void map_large_blocks(void) { mallopt(M_MMAP_THRESHOLD, LARGE_BLOCK_BYTES); }
 

@@ -35,7 +35,7 @@ napi_value agent_read_cached(napi_env env, napi_callback_info info) {
 
 static int64_t ns_of(struct statx_timestamp time) { return (int64_t)time.tv_sec * 1000000000 + time.tv_nsec; }
 
-/* The state of a file that nothing but memory need be asked for: else EAGAIN (openat2(2)). */
+/* Finds a file's state if the kernel has it in memory; else EAGAIN (openat2(2), RESOLVE_CACHED). */
 static int find_cached(const char *path, struct statx *file) {
   struct open_how how = {.flags = O_PATH | O_CLOEXEC, .resolve = RESOLVE_CACHED};
   int fd = (int)syscall(SYS_openat2, AT_FDCWD, path, &how, sizeof how);
@@ -91,7 +91,7 @@ static int advise_object(struct dl_phdr_info *object, size_t size, void *advice)
 }
 
 /*
- * Advises what is mapped of the program and its libraries and never written: code and constants, whose pages are the
- * files' own. What is relocated lies in writable segments, and is left alone with every page that they touch.
+ * Advises the code and constants of the program and its libraries, whose pages are the files' own. Leaves alone
+ * writable segments, where relocations lie, and every page that they touch.
  */
 long agent_advise_code(int advice) { return dl_iterate_phdr(advise_object, &advice); }

@@ -8,9 +8,9 @@
 #define STACK_BYTES (64 * 1024)
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-/* Of the file that is read now. */
+/* The limit of the file that is read now. */
 static struct {
-  /* What to say if it does not come; none: nothing is read. */
+  /* Written when the limit is over; empty: nothing is read. */
   char words[512];
   size_t words_bytes;
   struct timespec until;

@@ -24,7 +24,7 @@ long agent_connect_port(int family, int port) {
   return -1;
 }
 
-/* EAGAIN: as many connections as the listener's queue holds wait in it. */
+/* EAGAIN: the listener's queue is full. */
 int agent_connect_path(const struct argument *args, struct answer *answer) {
   (void)answer;
   struct sockaddr_un address = {.sun_family = AF_UNIX};

@@ -6,7 +6,7 @@
 #include "spawn.h"
 #include "values.h"
 
-/* Jobs whose outcome is not delivered yet, and how it is; of the JavaScript thread, which alone loads this addon. */
+/* Jobs whose outcome is not delivered yet, and what delivers it. Only the JavaScript thread uses them. */
 static struct spawn_job *starting;
 static napi_threadsafe_function settled;
 
@@ -38,7 +38,7 @@ static void free_job(struct spawn_job *job) {
   free(job);
 }
 
-/* Where the streams lead: the port's StdioPlan. */
+/* Reads where the streams lead: the port's StdioPlan. */
 static void read_streams(napi_env env, napi_value plan, struct spawn_job *job) {
   char kind[sizeof "terminal"] = "";
   napi_get_value_string_utf8(env, property(env, plan, "kind"), kind, sizeof kind, NULL);
@@ -50,7 +50,7 @@ static void read_streams(napi_env env, napi_value plan, struct spawn_job *job) {
   get_int(env, plan, "rows", &job->rows);
 }
 
-/* The port's Identity; undefined: the agent's own. False: out of memory. */
+/* Reads the port's Identity; undefined: the agent's own. False: out of memory. */
 static bool read_identity(napi_env env, napi_value identity, struct spawn_job *job) {
   napi_valuetype type = napi_undefined;
   int32_t uid = 0, gid = 0, group = 0;
@@ -88,7 +88,7 @@ static void read_settings(napi_env env, napi_value settings, struct spawn_job *j
   job->open_files.rlim_cur = (rlim_t)wanted < most ? (rlim_t)wanted : most;
 }
 
-/* The port's SpawnBlock. It is copied: the thread reads it while JavaScript goes on. False: out of memory. */
+/* Copies the port's SpawnBlock: the thread reads it while JavaScript goes on. False: out of memory. */
 static bool read_block(napi_env env, napi_value block, struct spawn_job *job) {
   job->files = strings_of(env, property(env, block, "files"));
   job->args = strings_of(env, property(env, block, "args"));
@@ -126,13 +126,13 @@ static void deliver(napi_env env, napi_value unused, void *context, void *data) 
   free_job(job);
 }
 
-/* Where the environment has ended meanwhile, the call gives up this job's share in the delivery itself. */
+/* If the environment has ended meanwhile, the call itself lets go of the delivery for this job. */
 void deliver_job(struct spawn_job *job) {
   if (napi_call_threadsafe_function(settled, job, napi_tsfn_nonblocking) == napi_ok)
     napi_release_threadsafe_function(settled, napi_tsfn_release);
 }
 
-/* How the threads hand over what they have settled: one for all starts, for each would be a handle of libuv's to make. */
+/* Opens the way by which threads hand over settled jobs: one for all, since each needs a handle of libuv. */
 static bool open_delivery(napi_env env) {
   napi_value name;
   if (settled != NULL) return true;

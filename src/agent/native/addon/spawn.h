@@ -9,7 +9,7 @@
 
 #include "addon.h"
 
-/* Where the child's standard streams lead, and with that what it leads itself. */
+/* Where the child's standard streams lead, which decides what the child leads itself. */
 enum spawn_streams {
   STREAMS_INHERITED = 0, /* ours; it leads a process group in our session */
   STREAMS_PIPES = 1,     /* a pipe each; it leads a session */
@@ -57,7 +57,7 @@ struct spawn_job {
   atomic_bool aborted;
 };
 
-/* The stack of the thread that starts a child: for itself, the child and the C library's thread data. */
+/* The stack of a thread that starts a child: for the thread, the child and the C library's thread data. */
 enum { SPAWN_STACK_BYTES = 192 * 1024 };
 
 /* What that thread runs: starts the child and delivers the job in the end. */

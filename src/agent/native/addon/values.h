@@ -71,7 +71,7 @@ static inline napi_value from_bool(napi_env env, bool truth) {
   return value;
 }
 
-/* How a function of numbers fails by itself. */
+/* Fails in a function of numbers, with this errno. */
 static inline int refuse(int error) {
   errno = error;
   return -1;

@@ -93,7 +93,7 @@ char **agent_command(const struct bundle *bundle, int argc, char **argv) {
 }
 
 #define LIST "agent.pages"
-/* Twice what the longest list takes. */
+/* Room for twice the longest list. */
 #define LIST_LIMIT_BYTES 32768
 /* What the list counts in, whatever the kernel's own pages are. */
 #define PAGE_BYTES 4096
@@ -113,7 +113,7 @@ static ssize_t read_list(int folder, char *list, size_t size) {
   return length;
 }
 
-/* One line: runs of pages, each FIRST+COUNT. */
+/* Asks for the pages of one line: runs, each FIRST+COUNT. */
 static void read_runs(int file, char *runs) {
   for (char *next = runs, *end; *next != '\0'; next = end) {
     unsigned long first = strtoul(next, &end, 10);

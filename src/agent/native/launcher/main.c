@@ -30,7 +30,7 @@ static int open_null_device(void) {
   return open("/dev/null", O_RDWR | O_NOCTTY);
 }
 
-/* It drops what is written to it (/dev/null), or fails with EPIPE (in an image without one a socket without peer). */
+/* Opens a stream at its end: /dev/null, or without one a socket without a peer, where writes fail with EPIPE. */
 static int open_ended_stream(void) {
   int device = open_null_device();
   if (device >= 0)

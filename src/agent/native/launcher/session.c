@@ -86,7 +86,7 @@ static bool is_descendant(pid_t process) {
   return process > 0 && process <= HIGHEST_PID && (descendants[process / 8] & 1U << process % 8) != 0;
 }
 
-/* A child seldom stands before its parent. While processes fork without end there would always be another to find. */
+/* Enough: a child is seldom listed before its parent. In a fork loop a search without a bound would never end. */
 #define ROUNDS 4
 
 static void find_descendants(DIR *proc) {
@@ -168,7 +168,7 @@ static void remove_below(int folder, int depth) {
   closedir(entries);
 }
 
-/* Its own name is not known, only how it begins: another with that beginning is not empty, or nobody's. */
+/* Knows only how the cgroup's name begins. Another of that beginning is not empty, or nobody's. */
 void remove_session(int session, pid_t agent) {
   char prefix[40];
   if (session < 0)

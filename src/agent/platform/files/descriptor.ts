@@ -81,7 +81,7 @@ export async function openIn(
 /** A call of the addon with the descriptor; where it fails it resolves with a negated errno. */
 type NativeJob<Value> = (addon: Addon, fd: number) => Promise<Value>;
 
-/** An open file or folder. Its opener disposes of it, once, which closes it, if need be when nothing uses it any more. */
+/** An open file or folder. Its opener disposes of it once: that closes it when no operation uses it any more. */
 export class Descriptor implements AsyncDisposable, Held {
   readonly fd: number;
   readonly #work: FileWork;
@@ -119,12 +119,12 @@ export class Descriptor implements AsyncDisposable, Held {
     return this.#work.addon.readCached(this.fd, target, position);
   }
 
-  /** Runs a step of the addon, which works on this file, and on the `others`. Throws FileSystemError. */
+  /** Runs a step of the addon, which works on this file and on the `others`. Throws FileSystemError. */
   async native(step: FileStep, job: NativeJob<number>, others: readonly Held[] = []): Promise<void> {
     await this.#work.native({ step, on: [this, ...others] }, (addon) => job(addon, this.fd));
   }
 
-  /** The same of one that resolves with bytes. */
+  /** The same for a step that resolves with bytes. */
   async nativeBytes(step: FileStep, job: NativeJob<Buffer | number>): Promise<Buffer> {
     const result = await this.#run(step, () => job(this.#work.addon, this.fd));
     if (typeof result === "number") throw new FileSystemError(step, errnoName(result));
@@ -147,7 +147,7 @@ export class Descriptor implements AsyncDisposable, Held {
 
   /** Seconds since 1970, with fractions. */
   async setTimes(accessed: number, modified: number): Promise<void> {
-    // Node takes a negative number for now, but not a text of one.
+    // To Node a negative number means now; a negative number as text does not.
     await this.#run("utime", () => touchDescriptor(this.fd, String(accessed), String(modified)));
   }
 

@@ -59,7 +59,7 @@ export function guestFileSystem(addon: Addon): FileSystem {
   };
 }
 
-/** What changes a tree works through the descriptor of the name's folder. */
+/** A tree over path lookups. Changes go through the descriptor of the name's folder. */
 function treeOf(work: FileWork, leftovers: Leftovers, { open, look, readLink }: Ways): FileTree {
   const folderAt = (step: FileStep, path: Uint8Array): Promise<Folder> => Folder.open(step, path, open, work);
   return {

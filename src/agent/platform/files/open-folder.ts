@@ -121,7 +121,7 @@ class NativeFolder implements OpenFolder {
     return page;
   }
 
-  /** Looks at what is mounted at an entry, which may not answer: that is then the entry's errno. */
+  /** Describes what is mounted at an entry. If that does not answer, the entry gets the errno. */
   async #mounted(entry: FolderEntry): Promise<FolderEntry> {
     try {
       const how = this.#intoMount<Descriptor>("stat", entry.name);

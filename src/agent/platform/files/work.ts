@@ -9,7 +9,7 @@ const THREADS = 3;
 const WRITTEN_OFF_LIMIT = 16;
 /** All threads of libuv, which starts no more later: one stays free for others (user database, credentials). */
 const POOL_THREADS = THREADS + WRITTEN_OFF_LIMIT + 1;
-/** How often the running operations are looked at. They are measured in looks: a suspended guest's clock may jump. */
+/** Interval of the looks at running operations. Looks count their time: a suspended guest's clock may jump. */
 const LOOK_MS = 1_000;
 /** Looks after which an operation counts as hung: more than a slow disk takes for half a MiB. */
 const LATE_LOOKS = 15;
@@ -39,10 +39,10 @@ interface FollowedPath {
 /** How an operation runs. */
 export interface Work<Value> {
   readonly step: FileStep;
-  /** What it works on; the first of it is on the file system that the operation waits for, unless it follows a path. */
+  /** What it works on. Unless it follows a path, it waits for the file system of the first of them. */
   readonly on: readonly Held[];
   readonly path?: FollowedPath;
-  /** What is mounted at a name in `on` that the operation looks up: that may hang, and not what holds the name. */
+  /** What is mounted at a name in `on` that the operation looks up: that may hang, while its folder does not. */
   readonly mount?: Mount | undefined;
   /** It helps to find what hangs: it starts at once and is late soon, and its thread counts as one that hangs. */
   readonly isUrgent?: boolean;
@@ -62,7 +62,7 @@ interface Running {
   readonly reject: (error: FileSystemHung) => void;
   looks: number;
   isWrittenOff: boolean;
-  /** Its call is being told, once what hangs is located. */
+  /** Its call fails once what hangs is located. */
   isGivenUp: boolean;
   isLocated: boolean;
 }
@@ -76,9 +76,8 @@ interface Waiting {
 }
 
 /**
- * The addon, and the threads that file calls may use. An operation waits while all are busy. One that hangs is given up:
- * its call fails, another thread takes the place of its own, and what it would still change stays untouched until it
- * returns.
+ * The addon, and the threads that file calls may use. An operation waits while all are busy. One that hangs is given
+ * up: its call fails, another thread replaces its own, and nothing reuses its memory until it returns.
  */
 export class FileWork {
   readonly addon: Addon;
@@ -119,7 +118,7 @@ export class FileWork {
     return result;
   }
 
-  /** Runs a clean-up whose failure does not matter; on a file system that hangs once that answers. Never rejects. */
+  /** Runs a clean-up whose failure does not matter; if its file system hangs, as soon as that answers. Never rejects. */
   async attempt(held: Held, operation: () => Promise<unknown>): Promise<void> {
     const hung = this.hung.holding(held.fd);
     if (hung !== undefined) {
@@ -283,8 +282,8 @@ export class FileWork {
 }
 
 /**
- * Starts libuv's threads, all of them: it ends the process where it cannot start one, so not when the guest may have no
- * more processes. Children get the environment of before.
+ * Starts all of libuv's threads now: later it would end the process if the guest may have no more processes. Children
+ * get the environment from before.
  */
 function startThreads(): void {
   process.env["UV_THREADPOOL_SIZE"] = String(POOL_THREADS);

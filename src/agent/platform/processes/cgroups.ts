@@ -21,9 +21,9 @@ interface Made {
 }
 
 /**
- * The cgroup of the session, below the agent's own, and in it one for the workload and one for each command. Keeps one ready,
- * and removes used ones after the callers have their answers: together that is a tenth of a small command's CPU time. Uses none
- * twice, as a command may have set limits in its own.
+ * The cgroup of the session, below the agent's own, and in it one for the workload and one for each command. Keeps one
+ * ready, and removes used ones after the callers have their answers: together these take a tenth of a small command's
+ * CPU time. Uses none twice, as a command may have set limits in its own.
  */
 export class Cgroups {
   readonly #calls: Addon;
@@ -151,7 +151,7 @@ function removeTree(calls: Addon, parent: number, { name, folder }: Made, limit 
 function removeAbandoned(calls: Addon, base: number): void {
   const names = calls.foldersIn(base);
   if (typeof names === "number") return;
-  // No function for it: whether the code cache has one would depend on who else runs on the machine that builds.
+  // Not a function: whether the code cache had it would depend on other agents of the build machine.
   for (const name of names) {
     if (!OF_A_SESSION.test(name)) continue;
     const folder = calls.openAt(base, name, FOLDER);

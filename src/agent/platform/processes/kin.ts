@@ -2,11 +2,11 @@ import type { Addon } from "../../native/index.ts";
 
 /** Columns of the addon's rows of processes and their sessions. */
 const COLUMNS = 2;
-/** Most ways to an ancestor that are begun again because a process on them has ended, and its children have another parent. */
+/** Most new beginnings of a way to an ancestor: a process on it may have ended, which gives its children another parent. */
 const WAYS = 64;
 const INIT = 1;
 
-/** Who was there at a look. Who ended, or was born, while it was taken, may be in neither. */
+/** The processes of one look. A process that ends or is born during the look may be in neither set. */
 export interface KinFound {
   /** Descendants, the agent not among them. */
   readonly kin: ReadonlySet<number>;
@@ -15,9 +15,9 @@ export interface KinFound {
 }
 
 /**
- * Tells the descendants of one process, which adopts all orphans among them, from everybody else. To read a process's parent takes
- * the kernel ten times as long as to tell its session, and all of a session descend from the process that began it. So one of each
- * session is looked at; those of the ancestor's own session, which it has not begun, one by one.
+ * Tells the descendants of one process, which adopts all orphans among them, from everybody else. To read a process's parent
+ * takes the kernel ten times as long as to tell its session, and all of a session descend from the process that began it. So
+ * it looks at one process of each session, but at each one of the ancestor's own, which the ancestor has not begun.
  */
 export class Kin {
   readonly #addon: Pick<Addon, "processSessions" | "parentOf">;

@@ -12,7 +12,7 @@ const NESTED_LIMIT = 16_384;
 const ROUNDS = 8;
 /** Most processes that a problem or an answer names. */
 const NAMED_LIMIT = 8;
-/** Time in which the state is looked at in every turn of the event loop, and every millisecond. */
+/** Time in which the state is polled in every turn of the event loop, and then every millisecond. */
 const SPIN_MS = 3;
 const EVERY_MS_MS = 200;
 const LONGEST_PAUSE_MS = 20;
@@ -79,7 +79,7 @@ export class SessionCgroup implements SessionGroup {
     if (guarded.length > 0) return `foreign_inside:${named(guarded)}`;
     const errno = writeAt(this.#addon, this.#folder, "cgroup.freeze", "1");
     if (errno !== undefined) return `freeze_write:${errno}`;
-    // Only now, while the kernel stops them: whatever is still outside of it runs, and the rest stands still.
+    // Only now, when the kernel stops them: all that still runs is outside of the cgroup.
     const problem = this.#settle();
     if (problem !== undefined) this.thaw();
     return problem;
@@ -97,7 +97,7 @@ export class SessionCgroup implements SessionGroup {
     for (const pid of this.#members()) {
       const found = pendingProcess(pid);
       if (found !== undefined) pending.push(found);
-      // Thousands take long, and whoever calls meanwhile would get no answer.
+      // Thousands take long: let other calls get their answers meanwhile.
       await pause(0);
     }
     return this.#allStopped() ? undefined : pending;
@@ -148,7 +148,7 @@ export class SessionCgroup implements SessionGroup {
     return guarded.filter((_, index) => `${paths[index]}/`.startsWith(session));
   }
 
-  /** Finds who is frozen but not of the session, and freezes who is of it and is not in its cgroup. Undefined: all is well. */
+  /** Looks for frozen processes of others, and freezes the session's processes outside of its cgroup. Undefined: all is well. */
   #settle(): FreezeProblem | undefined {
     const ended = new Set<number>();
     let strangers: number[] = [];
@@ -164,7 +164,7 @@ export class SessionCgroup implements SessionGroup {
       if (surelyStrangers.length > 0) return `foreign_inside:${named(surelyStrangers)}`;
       const outside = [...found.kin].filter((pid) => !members.has(pid) && !ended.has(pid));
       if (outside.length === 0 && strangers.length === 0) return undefined;
-      // Who has ended meanwhile may have started another one: there is a further look.
+      // One that has ended meanwhile may have started another one: look again.
       for (const pid of outside) if (!this.#kin.isAlive(pid)) ended.add(pid);
       stuck = outside.filter((pid) => !ended.has(pid) && !this.#freezeCgroupOf(pid, found));
       const surelyStuck = stuck.filter((pid) => stuckBefore.includes(pid));

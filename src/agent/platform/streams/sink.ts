@@ -90,7 +90,7 @@ export class FdSink implements ByteSink {
     if (this.#state === "ending") this.#finish();
   }
 
-  /** Asks only for a change: to stop a watch costs a system call, also where there is none. */
+  /** Sets the watch only if it changes: stopping one costs a system call, even if there is none. */
   #watchIf(wanted: boolean): void {
     if (wanted === this.#watching) return;
     this.#watching = wanted;

@@ -24,7 +24,7 @@ interface PendingWrite {
   readonly done: () => void;
 }
 
-/** A stream socket over a non-blocking descriptor, read and written at the pace of who takes the bytes. Owns the descriptor. */
+/** A stream socket over a non-blocking descriptor, at the pace of receiver and peer. Owns the descriptor. */
 export class FdSocket implements StreamSocket {
   readonly #addon: Addon;
   readonly #pool: BufferPool;
@@ -103,7 +103,7 @@ export class FdSocket implements StreamSocket {
   }
 
   #onEvents(events: number): void {
-    // An error is told as both, and ends the watch (libuv's uv_poll_t).
+    // libuv reports an error as both, and ends the watch (uv_poll_t).
     if (events === BOTH) this.#mask = 0;
     if (this.#connecting !== undefined) {
       const result = this.#addon.connected(this.#fd);

@@ -46,8 +46,8 @@ const COPY_BELOW_BYTES = 4096;
 /** A stream whose process has exited. Its end itself shows in reading: 0 from read(2), or EIO of a terminal. */
 interface Drain {
   /**
-   * Bytes that may still be the process's. All that it wrote is in the pipe when it exits: what comes later is others'.
-   * Of a terminal the count would prove nothing, as the kernel moves its output in a work item. But a read flushes that
+   * Bytes that may still be the process's: when it exits, all that it wrote is in the pipe, and what comes later is
+   * others'. A terminal's count proves nothing, because the kernel moves output in a work item. But a read flushes that
    * first: one that finds nothing proves that all is delivered.
    */
   leftBytes: number;
@@ -254,7 +254,7 @@ export class FdSource implements ByteSource {
     return count > 0 && !this.#isEmptied(count, room);
   }
 
-  /** There is no more, and if there is, the watch tells; a drain, which has none, reads until it finds nothing. */
+  /** Whether a short read ends the reading: the watch reports later bytes. A drain has none, and reads until it finds nothing. */
   #isEmptied(count: number, length: number): boolean {
     return count < length && this.#drain === undefined;
   }

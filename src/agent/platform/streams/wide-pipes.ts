@@ -8,14 +8,14 @@ const LIMIT = 32;
 /** Widens the pipes of commands that move much. The others keep what the kernel gave them. */
 export class WidePipes {
   readonly #addon: Addon;
-  /** Descriptors of those that were asked for. */
+  /** Descriptors of the pipes that were to be widened. */
   readonly #wide = new Set<number>();
 
   constructor(addon: Addon) {
     this.#addon = addon;
   }
 
-  /** Call it for a pipe that was full. Whether it has room now: no pipe gets it twice, and not every kernel gives it. */
+  /** Call it for a pipe that was full. True: it has more room now. Each pipe gets it once at most, and not on every kernel. */
   widen(fd: number): boolean {
     if (this.#wide.has(fd) || this.#wide.size >= LIMIT) return false;
     this.#wide.add(fd);

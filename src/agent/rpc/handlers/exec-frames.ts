@@ -21,7 +21,7 @@ const OUTPUT_FIELDS: Readonly<Record<OutputStream, number>> = {
 /**
  * A frame after the first. Throws INVALID_ARGUMENT for one that a client may not send there.
  *
- * @param release of the message, for which input calls it
+ * @param release releases the message; the input calls it
  */
 export function decodeInput(message: Uint8Array, release: () => void): ExecInput {
   const bytes = tryBytesField(message, STDIN_FIELD);

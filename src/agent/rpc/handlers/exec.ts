@@ -12,7 +12,7 @@ import {
 } from "./exec-frames.ts";
 import { decodeFirst, type FirstFrame } from "./exec-start.ts";
 
-/** A start with an unusual number of arguments and variables counts as large. */
+/** A larger start counts as large: it has unusually many arguments and variables. */
 const LARGE_START_BYTES = 64 * 1024;
 /** Longest wait for earlier large starts. The largest take a tenth of it on a busy machine. */
 const LARGE_START_LIMIT_MS = 1_000;
@@ -74,7 +74,7 @@ async function startLarge(
   return { ended };
 }
 
-/** A call that attaches to a kept exec, which holds the order of its frames. */
+/** A call that attaches to a kept exec, which checks the order of its frames. */
 function keptCall(call: Call, onStarted: () => void): KeptCall {
   return {
     input: inputs(call, (frame) => frame),
