@@ -4,7 +4,7 @@ export interface Retries {
   readonly pausesMs: Iterable<number>;
   /** Waits. May reject, and that ends the attempts. */
   readonly pause: (pauseMs: number) => Promise<void>;
-  /** Until when to try, as performance.now() has it. */
+  /** When to stop trying, on performance.now(). */
   readonly untilMs: number;
   /** Whether another attempt may succeed after this error. */
   readonly mayPass: (error: unknown) => boolean;
@@ -12,7 +12,7 @@ export interface Retries {
 
 /**
  * Tries until an attempt succeeds. Rejects with the error of the last one.
- * @param first the attempt that is made already
+ * @param first an attempt that has already begun
  */
 export async function retried<Value>(
   first: Promise<Value>,

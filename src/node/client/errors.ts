@@ -47,8 +47,8 @@ export function invalidArgument(message: string, cause?: unknown): GuestError {
 }
 
 /**
- * The error of a call as its type promises it. For a message that it cannot decompress, grpc-js's error has neither
- * code nor details (ResolvingCall of 1.14 takes them from whatever was thrown).
+ * A call's error with what its type promises. grpc-js's error for a message that it cannot decompress has neither code
+ * nor details (ResolvingCall of 1.14 takes them from whatever was thrown).
  */
 export function completed(error: ServiceError): ServiceError {
   const { details }: { readonly details?: unknown } = error;
@@ -167,7 +167,7 @@ const SILENCE_LIMIT_MS = 300;
 
 /**
  * Whether a later attempt may connect. Not if nobody listens: a restored guest has its listener from its first
- * instruction on. Not to an agent of another authority either. But a guest's own authority may be about to change.
+ * instruction on. Not if the agent is of another authority. But a guest may be about to accept this client's authority.
  */
 export function mayConnect(error: unknown): boolean {
   if (!(error instanceof GuestError)) return false;
@@ -263,7 +263,7 @@ function connectionStep(message: string): string {
   if (/certificate is not yet valid/i.test(message))
     return "look at this host's clock: the agent's certificate begins later";
   if (/certificate/i.test(message)) return "give the authority that issued the agent's certificate as caPem";
-  // How OpenSSL answers a Certificate message that is too large, or has too many.
+  // OpenSSL's answer to a Certificate message that is too large, or has too many certificates.
   if (/alert (?:illegal parameter|decode error)/.test(message))
     return "shorten the chain of the client certificate, at first by the root: the agent takes five certificates, 3.25 KiB";
   if (/SSL|wrong version/i.test(message)) return "what listens there is no guest agent; check the address";

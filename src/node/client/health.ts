@@ -1,7 +1,7 @@
 import type { HealthResponse } from "../../shared/gen/svc/guest/v1alpha1/health_pb.ts";
 import { dateOf, nanosOf } from "./times.ts";
 
-/** How an agent is (message HealthResponse). Its times are by the guest's clock. A plain object: JSON.stringify takes it. */
+/** State of an agent (message HealthResponse). Its times are by the guest's clock. A plain object: JSON.stringify takes it. */
 export interface Health {
   readonly alive: boolean;
   /** Verdict of the last `ready_cmd`; without one: the workload runs. */

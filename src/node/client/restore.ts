@@ -78,7 +78,7 @@ async function dutiesOf(
   const { signal } = call;
   const untilMs = performance.now() + wholeMilliseconds(reachMs, "reachMs");
   const sizeBytes = wholeNumber(entropyBytes, "entropyBytes");
-  // From the first attempt on: duties whose answer was lost have set it back.
+  // Kept from the first attempt on: duties whose answer was lost have cleared it in the guest.
   let thawedWithoutDuties = false;
   const attempt = async (): Promise<RestoreDutiesResponse> => {
     const client = await dial(false);

@@ -12,7 +12,7 @@ const FILES = [
   file_svc_guest_v1alpha1_restore,
 ];
 
-/** The schema's fields, by their names there, as the options of this library spell them. */
+/** This library's options, by the names of the schema's fields. */
 const OPTIONS: ReadonlyMap<string, string> = new Map(
   FILES.flatMap(({ messages }) =>
     messages.flatMap(({ fields }) => fields.map(({ name, localName }) => [name, localName])),
@@ -22,7 +22,7 @@ const OPTIONS: ReadonlyMap<string, string> = new Map(
 /** Matches, in order: quoted text of the caller or the guest; a frame's name, which the options lack; a field. */
 const WORDS = /"(?:[^"\\]|\\.)*"|\b(?:start|attach)\.(?=[a-z])|\b[a-z]+\d*(?:_[a-z\d]+)+\b/g;
 
-/** An agent's message, which names fields of the schema, with the options of this library: `keep.replaceEnded`. */
+/** An agent's message with this library's options in place of the schema's fields, such as `keep.replaceEnded`. */
 export function inOptions(message: string): string {
   return message.replaceAll(WORDS, (word) => {
     if (word.startsWith('"')) return word;

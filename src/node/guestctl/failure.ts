@@ -12,7 +12,7 @@ const STATUS_BY_REASON: ReadonlyMap<unknown, number> = new Map([
   ["EXEC_BAD_FORMAT", STATUS_CANNOT_RUN],
 ]);
 
-/** What to do about an agent's error, if the failed command has better advice than guestctl as a whole. */
+/** What to do about an agent's error, if the failed command has better advice than guestctl in general. */
 type Advice = (error: GuestError) => string | undefined;
 
 /** Reports an error on standard error, for people or for programs. Returns the exit status. */

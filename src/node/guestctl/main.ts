@@ -8,8 +8,8 @@ const STATUS_NOT_WRITTEN = 1;
 
 /** Resolves when the kernel has taken all output: process.exit drops what a slow pipe has not. */
 function flushed(stream: NodeJS.WriteStream): Promise<void> {
-  // To a socket whose reader has left even a write of nothing fails (rsync's child has one for a pipe).
-  // One that failed says so a moment later, and must be heard.
+  // An empty write fails too if the reader of a socket has left (rsync's child has one for a pipe). An earlier failed
+  // write is reported a moment later: wait for that.
   if (stream.writableLength === 0) return new Promise((resolve) => setImmediate(resolve));
   return new Promise((resolve) => {
     stream.write("", () => resolve());

@@ -31,7 +31,7 @@ function withYear(value: unknown): unknown {
   return create(TimestampSchema, { seconds: nearest, nanos: Math.min(Math.max(nanos, 0), 999_999_999) });
 }
 
-/** What the library answers as the schema has it: times and large numbers as messages have them. */
+/** The library's answer in the schema's form: times and large numbers as messages have them. */
 function schemaObject(schema: DescMessage, answer: object): object {
   const given = new Map<string, unknown>(Object.entries(answer));
   const fields = schema.fields.flatMap(({ localName, scalar }): [string, unknown][] => {
@@ -47,12 +47,12 @@ function timestampOf(time: Date, nanos: number): Timestamp {
   return create(TimestampSchema, { seconds: BigInt(Math.floor(time.getTime() / 1_000)), nanos });
 }
 
-/** Health as the schema has it. */
+/** Health in the schema's form. */
 export function healthObject(health: Health): object {
   return schemaObject(HealthResponseSchema, health);
 }
 
-/** Attributes of a path as the schema has them (StatPathResponse). */
+/** Attributes of a path in the schema's form (StatPathResponse). */
 export function attributesObject(attributes: PathAttributes): object {
   return schemaObject(StatPathResponseSchema, attributes);
 }

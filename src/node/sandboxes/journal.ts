@@ -22,8 +22,8 @@ export interface HookOutcome {
 /** How a sandbox was prepared for its suspension: the results of the PRE_SNAPSHOT hook and of the freeze. */
 export interface Rest extends HookOutcome {
   /**
-   * "frozen": its session stands still until the duties. "off": nobody asked for it. "unsupported": the agent is older than
-   * that. "failed": see `freezeProblem`. Undefined: in a journal of before there was a freeze.
+   * "frozen": its session stays frozen until the duties. "off": nobody asked for it. "unsupported": the agent is older
+   * than that. "failed": see `freezeProblem`. Undefined: the journal is older than the freeze.
    */
   readonly freeze?: "frozen" | "off" | "unsupported" | "failed" | undefined;
   /** The agent's words (docs/agent/operations.md, freeze_problem). */
@@ -41,13 +41,13 @@ export interface Entry {
   readonly hypervisor: string;
   /** Its credential volume; a fork shares that of its origin. */
   readonly volumeId: string;
-  /** The volume of its agent; undefined: not known, in a journal of before 0.2.0. */
+  /** The volume of its agent; undefined: not known, in a journal from before 0.2.0. */
   readonly agentVolumeId?: string | undefined;
   /** In milliseconds; undefined: none. */
   readonly ttlMs?: number | undefined;
   readonly idleAction: IdleAction;
   readonly agentVersion?: string | undefined;
-  /** Port of its agent; undefined: the node's, in a journal of before 0.2.0. */
+  /** Port of its agent; undefined: the node's, in a journal from before 0.2.0. */
   readonly agentPort?: number | undefined;
   /** The keys that a restore compares, as of its last suspension; before the first, only the template is valid. */
   readonly keys: SnapshotKeys;
@@ -129,8 +129,8 @@ export class Journal {
   }
 
   /**
-   * Opens the journal of a folder, or makes it; any number of processes may have it open. With `readOnly` one that is not there is
-   * an empty one, and none is made. Rejects with SandboxError: JOURNAL_FAILED, or MISSING_PACKAGE for a Node without node:sqlite.
+   * Opens the journal of a folder, or makes it; any number of processes may have it open. With `readOnly` a missing
+   * journal reads as empty. Rejects with SandboxError: JOURNAL_FAILED, or MISSING_PACKAGE for a Node without node:sqlite.
    */
   static async open(folder: string, readOnly: boolean): Promise<Journal> {
     const { DatabaseSync: Database } = await loadSqlite();

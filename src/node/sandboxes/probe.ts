@@ -58,7 +58,7 @@ async function ask({ host, listenPort, hostname }: Probe): Promise<Problem | und
 
 interface Answer {
   readonly status: number;
-  /** Caddy says of what it passes on that it came by it (RFC 9110, section 7.6.3), and not of its own answers. */
+  /** Caddy adds Via (RFC 9110, 7.6.3) to answers that it passes on, and not to its own. */
   readonly isGuests: boolean;
   readonly beginning: string;
 }

@@ -40,8 +40,8 @@ type Stamps = Omit<Health, "alive" | "ready" | "readyCmdExit" | "frozen" | "thaw
 
 /**
  * Decides what to do by an answer of Health. Its stamps are by the guest's clock; the present difference of the clocks
- * converts them to the host's, which the run epoch is by. A declaration of idleness counts if it is later than the run epoch
- * and than the user's last activity; for the TTL the run epoch counts as activity.
+ * converts them to the host's clock, by which the run epoch is. A declaration of idleness counts if it is later than
+ * the run epoch and than the user's last activity; for the TTL the run epoch counts as activity.
  */
 export function decide({ runEpochMs, ttlMs, idleAction }: Watched, stamps: Stamps, nowMs: number): Verdict | undefined {
   if (runEpochMs === undefined) return undefined;

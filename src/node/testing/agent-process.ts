@@ -10,14 +10,14 @@ export interface AgentEnd {
   readonly signal: NodeJS.Signals | null;
 }
 
-/** Of each stream, in characters: a workload may write for ever. */
+/** Characters that are kept of each stream: a workload may write for ever. */
 const KEPT_CHARACTERS = 256 * 1024;
 /** An emergency brake, far more than a start takes on a busy machine. */
 const START_LIMIT_MS = 120_000;
 /** The same for an end: workload, commands and connections have their grace before. */
 const STOP_LIMIT_MS = 60_000;
 
-/** For the rest of the output. A process that has left the workload's tree may hold the pipes for ever. */
+/** Time for the rest of the output: a process that has left the workload's tree may hold the pipes for ever. */
 const HELD_PIPES_MS = 2_000;
 
 const running = new Set<AgentProcess>();
@@ -116,7 +116,7 @@ export class AgentProcess {
       return await this.ended;
     } finally {
       clearTimeout(brake);
-      // What the workload left behind may hold them for ever.
+      // What the workload left behind may hold the pipes for ever.
       this.#child.stdout.destroy();
       this.#child.stderr.destroy();
     }

@@ -4,7 +4,7 @@ import { TestAgentError } from "./errors.ts";
 
 /** Names the program guest-agent for tests, where they do not name it themselves. */
 export const AGENT_VARIABLE = "GUEST_AGENT";
-/** Of this package. Where it was not installed but linked from the project's build, the agent stands beside it. */
+/** Folder of this package. If it is linked from the project's build, the agent is beside it. */
 const PACKAGE_FOLDER = join(import.meta.dirname, "../../..");
 
 /** The program: the given one, that of GUEST_AGENT, or the built one beside this package. Throws TestAgentError. */

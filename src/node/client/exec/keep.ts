@@ -114,7 +114,7 @@ export function patienceOf({ resume = false }: KeptOptions): number {
 
 const WHEN_FULL = { "drop-oldest": ExecWhenFull.DROP_OLDEST, block: ExecWhenFull.BLOCK } as const;
 
-/** The message of it. Throws GuestError (INVALID_ARGUMENT) for what the schema cannot say; the agent checks the rest. */
+/** The message of these options. Throws GuestError (INVALID_ARGUMENT) for what the schema cannot say; the agent checks more. */
 export function keepMessage(keep: KeepOptions): MessageInitShape<typeof ExecKeepSchema> {
   const { name, bufferBytes = 0, whenFull = "drop-oldest", lingerMs = 0, replaceEnded = false } = keep;
   if (!Object.hasOwn(WHEN_FULL, whenFull))
@@ -140,7 +140,7 @@ export function attachMessage(name: string, options: AttachOptions): ExecAttach 
       ...(terminal && { size: { cols: wholeNumber(terminal.cols, "cols"), rows: wholeNumber(terminal.rows, "rows") } }),
       ...(isOpen ? { stdoutOffset: 0n, stderrOffset: 0n } : { stdoutOffset, stderrOffset }),
     });
-    // A frame that fails later would fail within a call that has begun.
+    // Encode it now: later it would fail in the middle of a call.
     encoded(ExecAttachSchema, message);
     return message;
   });

@@ -31,7 +31,7 @@ export class KeptInput {
   /** The attached command takes no input. */
   #isUnwanted = false;
 
-  /** Bytes that the agent has acknowledged. */
+  /** Offset up to which the agent has acknowledged input. */
   get takenOffset(): bigint {
     return this.#offset ?? 0n;
   }
@@ -62,7 +62,7 @@ export class KeptInput {
     this.#flush();
   }
 
-  /** A call is attached. False: the command has input that did not come from here. */
+  /** A call is attached. False: somebody else has written to the command. */
   attach({ stdin, terminal, stdinClosed, stdinOffset }: ExecStarted, send: (frame: Frame) => void): boolean {
     if (!this.taken(stdinOffset)) return false;
     this.#sent = this.#sentBytes = 0;
@@ -89,7 +89,7 @@ export class KeptInput {
     return true;
   }
 
-  /** No input is wanted any more. */
+  /** Drops all input: none is wanted any more. */
   drop(): void {
     this.#isUnwanted = true;
     this.#send = undefined;

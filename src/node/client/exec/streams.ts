@@ -5,13 +5,12 @@ import type { ExecWire } from "./wire.ts";
 const CHUNK_BYTES = 64 * 1024;
 
 /**
- * Standard input of a command, as frames for its wire: what is written where `isWanted`, and its end. Writes after the
- * command's end are dropped. Destroying it without an error ends the input; destroying it with one calls `abandon`, so
- * that the command does not take a part for the whole.
+ * Standard input of a command, as frames for its wire. Sends its end only if `isWanted`. Writes after the command's end
+ * are dropped. Destroying it without an error ends the input; destroying it with one calls `abandon`, so that the
+ * command does not take a part for the whole.
  */
 export function inputStream(wire: ExecWire, isWanted: boolean, abandon: (reason: Error) => void): Writable {
-  // Asynchronous, because a wire that drops input asks for the next piece at once, and the calls would nest without
-  // end.
+  // Asynchronous: a wire that drops input asks for the next piece at once, and the calls would nest without end.
   const writePieces = async (bytes: Buffer, done: () => void): Promise<void> => {
     for (let at = 0; at < bytes.length; at += CHUNK_BYTES) {
       const value = bytes.subarray(at, at + CHUNK_BYTES);

@@ -1,13 +1,13 @@
 import type { ClientHttp2Session } from "node:http2";
 import { type Client, connectivityState } from "@grpc/grpc-js";
 
-/** How often connections are looked at while there are calls. */
+/** Interval of the looks at connections while there are calls. */
 const LOOK_MS = 1_000;
-/** After so many looks at a connection on which nothing came it is asked for a sign of life, and after as many again. */
+/** Looks without a byte after which a connection gets a ping, and the next one after as many again. */
 const PING_LOOKS = 5;
 const PINGS = 3;
 
-/** The HTTP/2 of older versions may stop reading a connection whose peer resets it while it writes, and never learns of the end. */
+/** Older versions of Node's HTTP/2 may stop reading a connection whose peer resets it during a write, and never see its end. */
 const STOPS_READING = Number.parseInt(process.versions.node, 10) < 26;
 
 /**

@@ -17,11 +17,11 @@ export interface ForwardOptions {
   /** Address to listen on. Default: 127.0.0.1. */
   readonly host?: string | undefined;
   /**
-   * Where to dial and with which credentials, where a restore changes them: asked when the agent did not take the connection or
-   * its token. Default: as the client.
+   * Address and credentials, which a restore may change. Called when the agent did not accept the connection or its
+   * token. Default: the client's.
    */
   readonly connectOptions?: (() => ConnectOptions | Promise<ConnectOptions>) | undefined;
-  /** Called for each connection that failed in the guest or on the way; the forwarding goes on. */
+  /** Called for each connection that failed in the guest or on its way there; the forwarding goes on. */
   readonly onError?: ((error: GuestError) => void) | undefined;
   /** Aborting closes it. */
   readonly signal?: AbortSignal | undefined;
@@ -31,7 +31,7 @@ export interface ForwardOptions {
 export interface Forwarding extends AsyncDisposable {
   /** The port that is listened on. */
   readonly port: number;
-  /** Listens no more and breaks off what is connected. Resolves when all is closed. */
+  /** Stops listening and breaks off what is connected. Resolves when all is closed. */
   close(): Promise<void>;
 }
 

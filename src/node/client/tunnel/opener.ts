@@ -2,7 +2,7 @@ import type { Channel } from "../channel.ts";
 import { GuestError } from "../errors.ts";
 import { GuestTunnel } from "./tunnel.ts";
 
-/** Opens tunnels over one connection, and over another from the first on that the agent did not take. */
+/** Opens tunnels over one connection. Where the agent does not accept that, opens them over a new one from then on. */
 export class TunnelOpener {
   readonly #given: Channel;
   readonly #dial: (() => Promise<Channel>) | undefined;
@@ -46,13 +46,13 @@ export class TunnelOpener {
 
 async function opened(channel: Channel, target: number | string, signal: AbortSignal): Promise<GuestTunnel> {
   const tunnel = new GuestTunnel(channel, target, { signal });
-  // Whoever waits is told otherwise.
+  // The rejection of `opened` tells the caller.
   tunnel.on("error", () => undefined);
   await tunnel.opened;
   return tunnel;
 }
 
-/** The connection or the token, and not by an agent that ends. */
+/** Whether the agent did not accept the connection or the token; not if it is ending. */
 function isNotTaken(error: unknown): boolean {
   if (!(error instanceof GuestError)) return false;
   return error.status === "UNAUTHENTICATED" || (error.status === "UNAVAILABLE" && error.reason === undefined);

@@ -10,7 +10,7 @@ import { settlement } from "../settlement.ts";
 const METHOD = Tunnel.method.open;
 /** Largest piece in one frame, and in what waits: several reads of a socket. Messages over 256 KiB count as large for the agent. */
 const CHUNK_BYTES = 192 * 1024;
-/** Before the bytes of a data frame, for its tag and length. */
+/** Room before the bytes of a data frame, for its tag and length. */
 const HEAD_ROOM: Buffer = Buffer.alloc(4);
 /** Cost of a frame on top of its bytes (TunnelOpened.window_bytes). */
 const FRAME_OVERHEAD_BYTES = 64;

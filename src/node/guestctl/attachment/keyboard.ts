@@ -98,7 +98,7 @@ export const ESCAPE_OPTION = {
   },
 } as const;
 
-/** Reads an escape character: one of ASCII, one such as `^]`, or `none`. Gives its byte; undefined: none. Throws UsageError. */
+/** Reads an escape character: one of ASCII, one such as `^]`, or `none`. Returns its byte; undefined: none. Throws UsageError. */
 export function parseEscapeChar(text: string = DEFAULT_ESCAPE): number | undefined {
   if (text === "none") return undefined;
   const [, control, plain] = /^(?:\^([@-_a-z])|([!-~]))$/.exec(text) ?? [];
@@ -114,7 +114,7 @@ export function escapeCharName(byte: number): string {
 
 /**
  * Passes keys through, but for the escape character at the start of a line: it and the key that follows are for guestctl,
- * as with ssh(1). A key that means nothing goes through with the escape character; that one twice goes through once.
+ * as with ssh(1). After it, any other key goes through together with it, and a second escape character goes through alone.
  */
 export class EscapeFilter extends Transform {
   readonly #escape: number;

@@ -63,8 +63,8 @@ export interface RawMode extends Disposable {
 }
 
 /**
- * Makes standard input, which is a terminal, raw: every key arrives at once and none is a signal. The terminal is given
- * back on every way out, crashes and process.exit() included; SIGKILL alone leaves it as it is.
+ * Makes standard input, which is a terminal, raw: every key arrives at once and none is a signal. The terminal is
+ * restored on every way out, crashes and process.exit() included; only SIGKILL leaves it raw.
  */
 export function enterRawMode(host: NodeJS.Process): RawMode {
   let stopping: NodeJS.Timeout | undefined;

@@ -46,8 +46,8 @@ names of kept commands and of this node's sandboxes.
 }
 
 /**
- * The words as they were typed: bash takes them apart at each = and colon, and keeps their quotes. `cut` is what of the last
- * one stands before the part that bash completes.
+ * The words as they were typed: bash takes them apart at each = and colon, and keeps their quotes. `cut` is the
+ * beginning of the last word, up to the part that bash completes.
  */
 function wholeWords(line: string, parts: readonly string[]): { words: readonly string[]; cut: number } {
   const words: string[] = [];

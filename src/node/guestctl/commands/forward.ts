@@ -66,7 +66,7 @@ With --json, one object a line: "host", "port" and "target"; failures have "erro
   },
 });
 
-/** What kubectl's --address is given, which says where to listen; an agent's address has a port. */
+/** A value of kubectl's --address, which says where to listen; an agent's address has a port. */
 const LOCAL_ADDRESS = /^(?:localhost|\d+(?:\.\d+){3})$/;
 
 /** A local port, and where it leads. */

@@ -74,7 +74,7 @@ Signals end guestctl, and the agent then hangs up on the command.`,
   },
 });
 
-/** Whether the command gets a terminal; says so, as ssh does, where it was asked for and cannot be. */
+/** Whether the command gets a terminal. Prints a note, as ssh does, if one is asked for and impossible. */
 function wantsTerminal(
   values: { readonly tty?: readonly boolean[]; readonly "no-tty"?: boolean },
   hasCommand: boolean,

@@ -25,7 +25,7 @@ export async function copy(order: CopyOrder, context: CopyContext): Promise<void
     throw new CliError(`${destination} is no directory; several sources need one`);
   for (const source of sources) {
     const name = basename(source);
-    // As with cp(1): the content of `..` goes into the folder itself, not above it.
+    // As with cp(1), the content of `..` goes into the folder itself, not above it.
     const below = name === ".." ? "" : name;
     const target = intoDirectory ? (isUpload ? posix : { join }).join(destination, below) : destination;
     const folder = intoDirectory ? destination : undefined;
@@ -74,7 +74,7 @@ const STREAM = "-";
 /** A path in a sandbox: `:PATH`, and with the name of one of this node `NAME:/PATH`, as with scp(1), docker and kubectl. */
 const REMOTE = /^(?::|([a-z0-9](?:[a-z0-9-]{0,46}[a-z0-9])?):(?=\/(?!\/)))(.*)$/s;
 
-/** Reads `SOURCE... DESTINATION`; a path in the sandbox begins with a colon, or its name and one. Throws UsageError. */
+/** Reads `SOURCE... DESTINATION`; a path in a sandbox begins with a colon, or its name and a colon. Throws UsageError. */
 export function parseOrder(paths: readonly string[]): CopyOrder {
   const destination = paths.at(-1);
   const sources = paths.slice(0, -1);
@@ -120,7 +120,7 @@ function sandboxOf(paths: readonly string[]): string | undefined {
 /** `USER@HOST:PATH` of scp(1) and `NAMESPACE/NAME:PATH` of kubectl, which are neither a sandbox's path nor a local one. */
 const NAMED = /^(?:[^/:@]+[@/])?([^/:@]+):(.*)$/s;
 
-/** A path as it is written here. */
+/** A path as `cp` writes it. */
 function remoteForm(path: string): string {
   return `:${path.startsWith("/") ? "" : "/"}${path}`;
 }

@@ -120,10 +120,10 @@ async function* localEntries({ report, progress }: CopyParts, local: string): As
   }
 }
 
-/** What an upload takes: from this machine's disk, or from an archive, which does not tell holes. */
+/** An entry to upload: from this machine's disk, or from an archive, which does not show holes. */
 type TreeEntry = TarEntry & { readonly sparse?: boolean };
 
-/** A folder of the sandbox that is being filled. Nothing leaves the folder beneath which it is, over no link either. */
+/** A folder of the sandbox that is being filled. Nothing leaves the folder above it, not even over a link. */
 class GuestTarget {
   readonly #context: CopyContext;
   readonly #client: GuestClient;
@@ -190,7 +190,7 @@ class GuestTarget {
     });
   }
 
-  /** From the folder on beneath which all stays; names of archives may begin with slashes and dots. */
+  /** The path beneath the folder that nothing leaves; names of archives may begin with slashes and dots. */
   #pathOf(name: Buffer): Buffer {
     const relative = Buffer.from(
       name

@@ -5,9 +5,9 @@ import { openNode, stateFolder } from "./node.ts";
 /** A sandbox of this node: journal and substrate know its address and credentials. */
 export interface SandboxTarget {
   readonly sandbox: string;
-  /** Folder of the journal. Default: as of all that is done with sandboxes. */
+  /** Folder of the journal. Default: that of `sandbox`. */
   readonly state?: string | undefined;
-  /** The substrate's daemon. Default: the same. */
+  /** The substrate's daemon. Default: that of `sandbox`. */
   readonly api?: string | undefined;
 }
 
