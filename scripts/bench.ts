@@ -7,6 +7,6 @@ import { isContained, runContained } from "./testing/contained.ts";
 await runScript("bench", USAGE, () => {
   const args = process.argv.slice(2);
   readOptions(args);
-  // Servers, keys and loads are many, and whoever waits a quarter of an hour may well give up.
+  // Contained: it starts many servers and loads, and a user may well interrupt a quarter of an hour.
   return isContained() ? main(args) : runContained(import.meta.filename, args);
 });

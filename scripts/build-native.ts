@@ -16,7 +16,7 @@ const SOURCES = join(ROOT, "src", "agent", "native", "addon");
 const INTERNALS = join(ROOT, "src", "agent", "internals");
 const FLAGS = ["-O2", "-fPIC", "-shared", "-s", "-pthread"];
 
-/** The headers are the same for every architecture: those of whichever Node package is installed do. */
+/** Any installed Node package will do: the headers are the same for every architecture. */
 function includeFolder(): string {
   const folders = ["x64", "arm64"].map((arch) => join(ROOT, "node_modules", `node-linux-${arch}`, "include", "node"));
   const found = folders.find((folder) => existsSync(join(folder, "node_api.h")));

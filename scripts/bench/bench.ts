@@ -24,8 +24,8 @@ export interface Repetition {
 }
 
 /**
- * Runs the job of each contender in turn, round by round, so that whatever the machine does meanwhile strikes all of
- * them. The first of a round is another one each time. A peer that fails is left out from there on.
+ * Runs the job of each contender in turn, round by round, so that other work of the machine strikes all of them. Each
+ * round begins with another one. A peer that fails is left out from then on.
  */
 export async function sideBySide(
   bench: Bench,

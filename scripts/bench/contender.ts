@@ -67,7 +67,7 @@ export class Load extends LineProcess {
   }
 }
 
-/** What a forwarding takes. */
+/** Inputs of a forwarding. */
 interface ForwardPlan {
   /** The port where it begins, and the one behind the server. */
   readonly local: number;

@@ -15,14 +15,14 @@ export interface Loss {
   readonly now: number;
 }
 
-/** A row is lost when our share of the peer's figure is this many times the recorded one, */
+/** A row is lost when its ratio to the peer is this many times the recorded one. */
 const TOLERANCE = 1.4;
 /**
- * or this many times on a busy machine: that of a file read was 1.1 on a quiet one and 1.5 at a load of 45. Servers that use
+ * The same on a busy machine: the ratio of a file read was 1.1 on a quiet one and 1.5 at a load of 45. Servers that use
  * more threads than one, or have more to keep in a core's cache, suffer differently.
  */
 const BUSY_TOLERANCE = 2;
-/** A load average of more than this for each core comes from others too. */
+/** A higher load average for each core comes from others too. */
 const OWN_LOAD = 2.5;
 /** The peer of the ratios. */
 export const GUARD_PEER = "grpc-go";
@@ -31,8 +31,8 @@ const FILE = join(import.meta.dirname, "recorded.json");
 /**
  * CPU time is steady. What a caller waits for is not: beside other work the median of Health went from 1.4 times the
  * peer's to 3 times, again and again, because the agent's way through one thread waits for a core more often. Nor is a
- * terminal's: the kernel hands its output over in steps of 4 KiB or of many, as its own thread happens to be placed, and one
- * build took 0.48 to 1.11 times the peer's.
+ * terminal's: the kernel hands its output over in steps of 4 KiB or of many, depending on where its own thread runs,
+ * and one build took 0.48 to 1.11 times the peer's.
  */
 function isGuarded({ name, unit, ratios }: Row): boolean {
   const isSteady = name.startsWith("CPU of ") || (unit === "s/GiB" && !name.startsWith("terminal"));
@@ -40,8 +40,8 @@ function isGuarded({ name, unit, ratios }: Row): boolean {
 }
 
 /**
- * Our CPU time as a multiple of the peer's, each the least of its rounds: other work on the machine only ever adds to it.
- * Beside other work the ratio of medians has grown by 1.7; that of the least of a file write was 0.88 to 1.05 in four runs.
+ * Our CPU time as a multiple of the peer's, each the least of its rounds: other work on the machine only ever adds to it. Beside
+ * other work the ratio of medians has grown by 1.7; the ratio of the least values of a file write was 0.88 to 1.05 in four runs.
  */
 function burden({ samples }: Row): number {
   return leastOf(samples.ours) / leastOf(samples[GUARD_PEER]);

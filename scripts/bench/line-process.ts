@@ -31,7 +31,7 @@ export class LineProcess implements AsyncDisposable {
     return next.done === true ? this.#throwEnd() : next.value;
   }
 
-  /** Gives it a line. */
+  /** Sends it a line. */
   send(line: string): void {
     this.#process.stdin.write(`${line}\n`);
   }

@@ -6,7 +6,7 @@ export class Cases {
   readonly failures: Failure[] = [];
   #count = 0;
 
-  /** How many there were. */
+  /** Number of cases so far. */
   get count(): number {
     return this.#count;
   }

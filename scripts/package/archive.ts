@@ -7,10 +7,10 @@ import { constants, gzip, zstdCompress } from "node:zlib";
 import { filesBelow } from "./inspect.ts";
 import { runTool } from "./toolchain.ts";
 
-/** Where larger ones take many times as long for one percent. */
+/** Higher levels take many times as long for one percent. */
 const ZSTD_LEVEL = 10;
 
-/** Whatever has to name the time of its making names this one: building twice gives the same bytes. */
+/** The time of making, wherever one has to be given: building twice gives the same bytes. */
 export const RELEASE_TIME = "1970-01-01T00:00:00Z";
 
 const zstd = promisify(zstdCompress);
@@ -51,7 +51,7 @@ export function neutralTar(folder: string, name?: string): Buffer {
  * times as fast, and the .tar.gz that a substrate makes volumes from. Returns their paths.
  */
 export async function pack(folder: string, name: string): Promise<readonly string[]> {
-  // Whole: in pieces it takes a quarter more CPU time.
+  // Compressed as a whole: in pieces it takes a quarter more CPU time.
   const compressors = {
     zst: (bytes: Buffer) => zstd(bytes, { params: { [constants.ZSTD_c_compressionLevel]: ZSTD_LEVEL } }),
     gz: (bytes: Buffer) => promisify(gzip)(bytes),

@@ -12,7 +12,7 @@ export const COMMON: BuildOptions = {
   logLevel: "warning",
 };
 
-/** What CommonJS calls by other names. */
+/** CommonJS's names for what modules import. */
 const OF_COMMONJS: Record<string, string> = {
   "import.meta.dirname": "__dirname",
   "import.meta.filename": "__filename",
@@ -24,7 +24,7 @@ const BUNDLE_URL = 'const bundleUrl = require("node:url").pathToFileURL(__filena
 export async function bundle(entry: string, output: string, plugins: Plugin[] = []): Promise<void> {
   await build({
     ...COMMON,
-    // esbuild's own is that of when it was loaded.
+    // esbuild's default is the folder in which it was loaded.
     absWorkingDir: process.cwd(),
     entryPoints: [entry],
     outfile: output,

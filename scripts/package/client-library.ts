@@ -62,8 +62,8 @@ async function compile(root: string, lib: string): Promise<void> {
 }
 
 /**
- * The compiler renames the modules in code, but not in declarations. Those do nothing, and so need nothing that is imported
- * for what it does: such a package may not be installed.
+ * The compiler renames the modules in code, but not in declarations. Drops imports for side effects from declarations,
+ * which need none: such a package may not be installed.
  */
 function nameCompiled(file: string): void {
   const text = readFileSync(file, "utf8").replaceAll(/^import "[^"]+";\n/gm, "");
@@ -83,8 +83,8 @@ function nameForRequire(file: string): void {
 }
 
 /**
- * An entry of the package, for import and for require(): the same module, as Node 20.19 and 22.12 take it. The one for require() is
- * a CommonJS module that hands it on, for what judges by names.
+ * An entry of the package, for import and for require(): the same module, as Node 20.19 and 22.12 take it. The one for
+ * require() is a CommonJS module that passes it on, for tools that judge by names.
  */
 function entryOf(path: string): object {
   return {

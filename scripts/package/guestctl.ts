@@ -15,7 +15,7 @@ const STARTER = `#!/bin/sh
 exec node --heap-growing-percent=500 --disable-warning=ExperimentalWarning -- "$(dirname -- "$(readlink -f -- "$0")")/guestctl.mjs" "$@"
 `;
 
-/** What packages that are no ES modules call. */
+/** What packages call that are no ES modules. */
 const REQUIRE = 'import { createRequire } from "node:module"; const require = createRequire(import.meta.url);';
 
 /**

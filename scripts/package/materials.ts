@@ -28,7 +28,7 @@ export interface DebianPackage {
 /** The packages that own the files, by name. */
 export function debianPackagesOf(files: readonly string[]): DebianPackage[] {
   const paths = files.flatMap((file) => [file, withoutUsr(file)]);
-  // All at once, as dpkg-query reads its whole database. Its status tells that it does not know one, which is usual.
+  // All in one call, because dpkg-query reads its whole database. It fails if it does not know one, which is usual.
   const { stdout, error } = spawnSync("dpkg-query", ["-S", ...new Set(paths)], { encoding: "utf8" });
   if (error !== undefined) throw new Error(`dpkg-query cannot be run: ${error.message}: build on Debian`);
   const lines = stdout.matchAll(/^([^\s,]+)(?:,.*)?: (\/.*)$/gm);

@@ -6,7 +6,7 @@ import { execa } from "execa";
 import { neutralTar } from "../package/archive.ts";
 import { makeClientLibrary } from "../package/client-library.ts";
 
-/** All files of a kept release together: every clone has every one of them. */
+/** Most bytes of a kept release: every clone has all of its files. */
 export const KEPT_BYTES = 300_000;
 
 /** What is kept of a release, by the names in its folder. */

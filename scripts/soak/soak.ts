@@ -13,9 +13,9 @@ const SETTLE_LIMIT_MS = 20_000;
 /** Time for the agent to come to rest, where it frees garbage. */
 const REST_LIMIT_MS = 45_000;
 const POLL_MS = 100;
-/** Execs of one connection of a client that comes and goes, */
+/** Execs on one connection of a client that comes and goes. */
 const EXECS_A_CONNECTION = 3;
-/** and how many such clients there are: the agent takes 64 connections, and one that goes may still be there. */
+/** Number of such clients: the agent takes 64 connections, and one that goes may still be there. */
 const COMING_AND_GOING = 12;
 
 /** Growth allowed to the memory of an agent at rest: what its heap and buffer pool keep after work. */

@@ -24,7 +24,7 @@ export function instanceAnswer(
   machines: Pick<Machines, "of" | "stateOf" | "hasMemory">,
 ): Hypeman.Instance {
   const { own: _own, ...told } = instance;
-  // The state first: a machine that ends in between has then told its status, which "Stopped" must not miss.
+  // Read the state first: "Stopped" must come with the status, which the machine has reported by then.
   const state = machines.stateOf(instance);
   const { exitCode = null, exitMessage } = machines.of(instance.id).words();
   return {

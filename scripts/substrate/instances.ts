@@ -211,7 +211,7 @@ export class Instances {
     });
   }
 
-  /** Gives an instance another vsock number, as a source gets it that ran when it was forked (lib/instances/fork.go:72). */
+  /** Gives an instance another vsock number, as a source that runs gets it when it is forked (lib/instances/fork.go:72). */
   rotateCid({ id }: InstanceRecord): void {
     const current = this.get(id);
     this.#records.save({ ...current, own: { ...current.own, cid: newCid() } });

@@ -197,7 +197,7 @@ function ingressRoutes({ ingresses }: Holdings): Routes {
 }
 
 /**
- * A handler whose failures, but refusals, are told as an internal error with these words; so is a call that is cancelled,
+ * A handler whose failures other than refusals become an internal error with these words. So does a cancelled call,
  * whatever it has done by then.
  */
 function failing(words: string, handle: Handler): Handler {

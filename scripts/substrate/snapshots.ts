@@ -97,11 +97,11 @@ export class Snapshots {
   }
 }
 
-/** Answers of other operations by the words of this one (hypeman 5d9eff0, cmd/api/api/snapshots.go:55-62). */
+/** Another operation's answer in this one's words (hypeman 5d9eff0, cmd/api/api/snapshots.go:55-62). */
 function asSnapshots(error: unknown): unknown {
   if (!(error instanceof ApiFailure)) return error;
   if (error.code === "invalid_state") return new ApiFailure(409, "conflict", error.message);
-  // It has no word for that.
+  // This one has no word for that.
   if (error.code === "insufficient_resources") return new Error(error.message);
   return error;
 }

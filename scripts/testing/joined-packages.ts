@@ -40,7 +40,7 @@ const PACKAGES = [
   "execa",
 ];
 
-/** What packages that are no ES modules call. */
+/** What packages call that are no ES modules. */
 const REQUIRE = 'import { createRequire } from "node:module"; const require = createRequire(import.meta.url);';
 
 /**
@@ -109,7 +109,7 @@ async function joinInto(folder: string): Promise<void> {
   });
 }
 
-/** By their names, which those of a package that is no ES module must be called by. */
+/** Exports by name: an importer of a package that is no ES module needs the names. */
 function reexport(name: string, exported: readonly string[]): string {
   const names = exported.filter((each) => each !== "module.exports");
   return `${names.length === 0 ? "import" : `export { ${names.join(", ")} } from`} ${JSON.stringify(name)};\n`;

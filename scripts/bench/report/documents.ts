@@ -10,7 +10,7 @@ const DATA_FILE: string = join(ROOT, "docs/performance.json");
 const BEGIN = "<!-- figures -->";
 const END = "<!-- end of figures -->";
 
-/** The text between the two marks of a document replaced. Throws where the document lacks them. */
+/** Replaces the text between the two marks of a document. Throws if the document lacks them. */
 function insertInto(document: string, text: string): string {
   const begin = document.indexOf(BEGIN);
   const end = document.indexOf(END);
@@ -18,13 +18,13 @@ function insertInto(document: string, text: string): string {
   return `${document.slice(0, begin + BEGIN.length)}\n\n${text}\n\n${document.slice(end)}`;
 }
 
-/** A run as the data file has it: a row a line, so that two runs can be compared. */
+/** The content of the data file for a run: a row a line, so that two runs can be compared. */
 export function dataOf({ rows, ...run }: Report): string {
   const head = JSON.stringify(run, undefined, 1).slice(0, -2);
   return `${head},\n "rows": [\n${rows.map((row) => `  ${JSON.stringify(row)}`).join(",\n")}\n ]\n}\n`;
 }
 
-/** Every document with figures, rewritten with this run's, by path. */
+/** Every document with figures by its path, with this run's figures. */
 export function documentsOf(report: Report): ReadonlyMap<string, string> {
   const withFigures = (path: string, text: string): [string, string] => {
     const file = join(ROOT, path);

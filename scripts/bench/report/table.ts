@@ -16,7 +16,7 @@ function shortNumber(value: number): string {
   return value.toLocaleString("en", { maximumFractionDigits: digits });
 }
 
-/** Median, where it is wanted the lowest and highest, and our value divided by the peer's in bold; empty: not measured. */
+/** Median, the range if `hasRange`, and our value divided by the peer's in bold; empty: not measured. */
 function cellOf({ spreads, ratios }: Row, contender: Contender, hasRange: boolean): string {
   const spread = spreads[contender];
   if (spread === undefined) return "";

@@ -5,7 +5,7 @@ import { besideRow } from "./streams.ts";
 const TRUE = ["/bin/true"] as const;
 const AT_ONCE = 50;
 
-/** Of the median and the slowest of a hundred, as multiples of grpc-go's. */
+/** Limits of the median and of the slowest of a hundred, as multiples of grpc-go's. */
 type LatencyLimits = readonly [p50: number, p99: number];
 const SSH_NOTE = "OpenSSH starts the user's shell, which becomes the command";
 

@@ -14,7 +14,7 @@ const CONTENDERS = ["ours", "grpc-go", "go-https", "openssh"] as const;
 const UNSUMMED_CONTENDERS = ["ours", "grpc-go", "go-https"] as const;
 const PARALLEL_CONTENDERS = ["ours", "grpc-go", "go-https", "openssh"] as const;
 
-/** A read is a copy for Go HTTPS too; of a write it has neither checksum nor fsync nor rename. */
+/** Go HTTPS copies a file as the agent does. Of a write it has neither checksum nor fsync nor rename. */
 const READ_GOALS: TransferGoals = { peer: "go-https", throughput: 1, cpu: 1.2 };
 const WRITE_GOALS: TransferGoals = { peer: "grpc-go", throughput: 1.3, cpu: 0.6 };
 const UNSUMMED_GOALS: TransferGoals = { peer: "go-https", throughput: 0.9, cpu: 1.2 };

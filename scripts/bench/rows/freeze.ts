@@ -8,9 +8,9 @@ import { cgroupMounts } from "../../../test/fixtures/proc.ts";
 import type { Bench } from "../bench.ts";
 import { makeRow, type Row } from "../row.ts";
 
-/** Of one, what counts is the search for processes that have left: it takes the same, whether there are any. */
+/** With one process the search for processes that have left counts most: it takes as long if there are none. */
 const PROCESSES = [1, 2_000] as const;
-/** Of each, one after the other, for one value. */
+/** Freezes for one value, one after the other. */
 const TIMES = 8;
 const STOP_LIMIT_MS = 60_000;
 
@@ -41,7 +41,7 @@ class Herd implements AsyncDisposable {
     writeFileSync(join(this.path, "cgroup.freeze"), isFrozen ? "1" : "0");
   }
 
-  /** Looks without a pause. */
+  /** Polls without a pause. */
   wait(event: "frozen 1" | "frozen 0" | "populated 0"): void {
     while (!readFileSync(join(this.path, "cgroup.events"), "utf8").includes(event));
   }

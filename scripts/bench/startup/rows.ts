@@ -8,7 +8,7 @@ import { bareNetServer, builtAgent, measureStart, type Start } from "./start.ts"
 const NOTE =
   "with mutual TLS and a workload; node-net: a bare node:net server of the same Node, until its port answers";
 
-/** From nothing to a workload that executes and a port that answers, and what is held then, beside a bare Node server. */
+/** Times from the spawn to a workload and a port that answers, and the memory then, beside a bare Node server. */
 export async function startupRows({ agentProgram, scale, say }: Bench): Promise<Row[]> {
   say(`${scale.starts} starts`);
   using folder = mkdtempDisposableSync(join(tmpdir(), "guest-agent-startup-"));

@@ -12,7 +12,7 @@ import { anonymousBytesOf, childrenOf, cpuMsOf, nameOf } from "../proc.ts";
 
 const PATH = "/usr/bin:/bin";
 const WORKLOAD_LINE = "workload-executes";
-/** A shell that says that line and ends with its input, and the name of its process. */
+/** A shell that prints that line and ends with its input, and the name of its process. */
 const WORKLOAD: readonly string[] = ["/bin/sh", "-c", `echo ${WORKLOAD_LINE}; read end`];
 const WORKLOAD_NAME = "sh";
 

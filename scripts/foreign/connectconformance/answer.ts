@@ -88,7 +88,7 @@ export class AnsweringRouter extends Router {
     super.handle(stream, fields, connection, interceptor);
   }
 
-  /** By the header fields of the call. */
+  /** The Answer of a call, by its header fields. */
   answerOf(metadata: RequestFields): Answer {
     const answer = this.#answers.get(metadata);
     if (answer === undefined) throw new Error("the call did not come through this router");

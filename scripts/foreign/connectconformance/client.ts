@@ -1,7 +1,7 @@
 /**
- * The client under test of connectconformance: calls of the suite's service through the client library's own channel, with
- * its connections, TLS and options. Reads the calls from standard input and tells on standard output what came of them. The
- * argument is the file of the suite's descriptors.
+ * The client under test of connectconformance: calls of the suite's service through the client library's own channel,
+ * with its connections, TLS and options. Reads the calls from standard input and writes the results to standard output.
+ * The argument is the file of the suite's descriptors.
  */
 import { mkdtempDisposableSync } from "node:fs";
 import { tmpdir } from "node:os";
@@ -25,17 +25,17 @@ const [, , descriptors = ""] = process.argv;
 const schema = readSchema(descriptors);
 using folder = mkdtempDisposableSync(join(tmpdir(), "conformance-"));
 const relays = new Map<string, Promise<ByteRelay>>();
-/** For servers that ask for none: the library always has one. */
+/** For servers that ask for no certificate: the library always has one. */
 const any = await issueCertificates();
 
-/** A unix socket before a port of the suite's: the library dials ports over TLS only. */
+/** Makes a unix socket before a port of the suite's: the library dials ports over TLS only. */
 async function socketBefore(host: string, port: number): Promise<string> {
   const path = join(folder.path, `${host}-${port}`);
   await relays.getOrInsertComputed(path, () => relayTo({ host, port }, { path }));
   return path;
 }
 
-/** Where the server is for the library, which goes without TLS through a unix socket only. */
+/** The server's address for the library, which dials unix sockets only without TLS. */
 async function addressOf({ host, port, serverTlsCert, clientTlsCreds }: ClientRequest): Promise<ConnectOptions> {
   if (serverTlsCert.length === 0) return { address: `unix:${await socketBefore(host, port)}`, token: TOKEN };
   const { cert: certPem, key: keyPem } = clientTlsCreds ?? any.client;

@@ -70,8 +70,8 @@ interface Run {
 }
 
 /**
- * Deadlines of 200 ms, delays of 50 and a client that starts in 20 s suppose a machine that is not busy: what failed gets
- * another chance by itself, and a run that was cut short as a whole.
+ * Deadlines of 200 ms, delays of 50 and a client that starts in 20 s suppose a machine that is not busy: failed cases
+ * run once more alone, and a run that was cut short runs again as a whole.
  */
 async function repeated(
   run: (only: readonly string[]) => Promise<Run>,

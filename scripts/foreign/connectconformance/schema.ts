@@ -8,7 +8,7 @@ import { type Any, FileDescriptorSetSchema } from "@bufbuild/protobuf/wkt";
  * program of ours starts, so that another version of the suite brings its own.
  */
 
-/** A field of headers or trailers; it stands there once for each value. */
+/** A field of headers or trailers with its values. */
 export interface Header extends Message {
   name: string;
   value: string[];
@@ -131,7 +131,7 @@ export interface ClientRequest extends Message {
   cancel?: Message & { cancelTiming: CancelTiming };
 }
 
-/** What came of a call. */
+/** Result of a call. */
 export interface ClientResult extends Message {
   responseHeaders: Header[];
   payloads: Payload[];

@@ -10,7 +10,7 @@ const DETAILS = 3;
 const DETAILS_FIELD = "grpc-status-details-bin";
 const BINARY = /-bin$/i;
 
-/** What the library keeps of an answer to itself: header fields and trailers. They are taken where grpc-js hands them on. */
+/** The parts of an answer that the library does not return: header fields and trailers, as grpc-js passes them on. */
 export class Seen {
   headers: Metadata = new Metadata();
   trailers: Metadata = new Metadata();
@@ -49,7 +49,7 @@ export function headersOf(schema: Schema, metadata: Metadata): Header[] {
   });
 }
 
-/** What a call failed with, as the library says it; the details, of which it reads the ErrorInfo alone, are those of the trailers. */
+/** A failed call's error, as the library reports it; the details, of which it reads only the ErrorInfo, are the trailers'. */
 export function errorOf(schema: Schema, failure: unknown, trailers: Metadata): WantedError {
   if (!(failure instanceof GuestError)) throw failure;
   const error = create(schema.error);

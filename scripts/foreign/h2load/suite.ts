@@ -16,7 +16,7 @@ const CROWD = 1_000;
 const GROWTH_LIMIT_BYTES = 64 * 1024 * 1024;
 /** An emergency brake: the load takes seconds. */
 const RUN_LIMIT_MS = 400_000;
-/** Of a message without fields: no compression, no bytes. */
+/** A message without fields: no compression, no bytes. */
 const EMPTY_MESSAGE = Buffer.alloc(5);
 
 /** What h2load printed. */

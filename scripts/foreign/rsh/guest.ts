@@ -52,7 +52,7 @@ export class Guest implements AsyncDisposable {
     return stdout;
   }
 
-  /** The lines of a tool's chapter in the documentation; /srv stands in the folder here. @throws Error if there are none */
+  /** The lines of a tool's chapter in the documentation, with /srv in this folder. @throws Error if there are none */
   async documented(tool: string): Promise<readonly string[]> {
     const [, block] = new RegExp(`^### ${tool}\\n[^]*?^\`\`\`sh\\n([^]*?)^\`\`\``, "m").exec(
       await readFile(DOCUMENT, "utf8"),

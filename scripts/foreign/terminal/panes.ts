@@ -10,12 +10,12 @@ const PATIENCE_MS = 180_000;
 const LOOK_AGAIN_MS = 100;
 /** A pane stays when its program has ended. A key is a key at once. */
 const SETTINGS = ["-g status off", "-g remain-on-exit on", "-s escape-time 0"];
-/** Not by tmux: 3.3a sometimes hears of no end, and keeps a zombie. */
+/** Not by tmux: 3.3a sometimes misses a program's end, and keeps a zombie. */
 const TELLS_STATUS = '"$@"; printf %s $? >"$0.new"; mv "$0.new" "$0"';
 const SIDES = ["here", "sandbox"] as const;
 type Side = (typeof SIDES)[number];
 
-/** What is typed, and what then is on the screen. */
+/** What is typed, and what the screen then shows. */
 export interface Step {
   /** Text, sent as it is. */
   readonly type?: string;
@@ -34,7 +34,7 @@ export class Panes implements AsyncDisposable {
 
   private constructor(guest: Guest) {
     this.#guest = guest;
-    // Of its own: a server that has been told to end still has its socket for a moment.
+    // A socket of its own: a server that is ending keeps its socket for a moment.
     this.#socket = join(guest.folder, `tmux-${randomBytes(4).toString("hex")}`);
   }
 

@@ -80,7 +80,7 @@ const SESSIONS: Readonly<Record<string, Session>> = {
   },
   top: {
     words: ["top", "-d", "1", "-p", "1"],
-    // One key at a time: top forgets what comes together with another.
+    // One key at a time: top drops a key that comes together with another.
     steps: [
       { shows: /^ +PID USER/m },
       { type: "h", shows: /Help for Interactive Commands/ },

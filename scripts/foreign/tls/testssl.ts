@@ -8,7 +8,7 @@ import type { Suite } from "../suite.ts";
 
 const PROGRAMS = [
   { name: "testssl", package: "testssl.sh" },
-  // It reads and writes hexadecimal by these, and asks no name server.
+  // testssl.sh converts hexadecimal with these.
   { name: "hexdump", package: "bsdextrautils" },
   { name: "ps", package: "procps" },
 ];

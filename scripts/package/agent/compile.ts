@@ -15,7 +15,7 @@ export const CODE_CACHE_ASSET = "agent.js.cache";
 /** The script's name in stacks and in V8's inspector. */
 export const AGENT_URL = "agent.js";
 
-/** Compiles the agent's script (see bundle.ts). V8 takes the functions of a code cache that fits from there. */
+/** Compiles the agent's script (see bundle.ts). V8 takes functions from a code cache that fits. */
 export function compileAgent(source: string, codeCache?: Uint8Array<ArrayBuffer>): Script {
   return new Script(source, { filename: AGENT_URL, ...(codeCache !== undefined && { cachedData: codeCache }) });
 }

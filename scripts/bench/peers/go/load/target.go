@@ -12,7 +12,7 @@ type target interface {
 	run(command []string, inTerminal bool) (int64, error)
 	// feed runs a command that reads its input to the end.
 	feed(command []string, totalBytes int64, chunkBytes int) error
-	// echo starts a command that gives back what it gets.
+	// echo starts a command that echoes its input.
 	echo(command []string) (echoSession, error)
 	// list asks for a folder's entries with all their attributes, and returns how many came.
 	list(path string) (int64, error)
