@@ -3,7 +3,7 @@ import { test } from "node:test";
 import { lossesAgainst, ratiosOf, readRecorded, together } from "../../scripts/bench/guard.ts";
 import { makeRow, type Row } from "../../scripts/bench/row.ts";
 
-/** Load averages of a core. */
+/** Load averages for each core. */
 const QUIET = 1;
 const BUSY = 8;
 

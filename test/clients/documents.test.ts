@@ -25,7 +25,7 @@ function programs(language: string): string[] {
   return Array.from(document.matchAll(new RegExp(`^\`\`\`${language}\n(.*?)^\`\`\``, "gms")), ([, code = ""]) => code);
 }
 
-/** Runs the protoc that grpcio-tools brings along. */
+/** Runs the protoc of grpcio-tools. */
 async function protoc({ python, path }: Python, args: readonly string[], search = process.env["PATH"]): Promise<void> {
   await execa(python, ["-m", "grpc_tools.protoc", "-I", PROTO, ...args], {
     env: { PYTHONPATH: path, PATH: search },
@@ -93,7 +93,7 @@ describe("docs/node/clients.md", () => {
     }
     const search = [join(folder, "bin"), process.env["PATH"]].join(delimiter);
     await protoc(python, [`--go_out=${module}`, `--go-grpc_out=${module}`, ...SCHEMA], search);
-    // Judged by its status: it also says what it downloads.
+    // Only its status counts: it also reports what it downloads.
     await execa(go, ["vet", "."], options);
     const { stdout } = await execa(go, ["run", "."], { ...options, env: { ...options.env, ...environment } });
     assert.equal(stdout, `ready true\n${ANSWER}\nexit 0`);
@@ -126,7 +126,7 @@ describe("docs/node/clients.md", () => {
     }
     const generated = join(folder, "generated");
     await mkdir(generated);
-    // grpcio-tools leaves these languages out; Debian's protoc has them, and the descriptors stand in for Google's own schemas.
+    // grpcio-tools lacks these languages; Debian's protoc has them, and the descriptors stand in for Google's own schemas.
     const descriptors = join(generated, "schema.binpb");
     await protoc(python, [`--descriptor_set_out=${descriptors}`, "--include_imports", ...SCHEMA]);
     const debian = await provideDebianPython();

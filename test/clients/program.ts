@@ -6,11 +6,11 @@ import { SERVER_NAME } from "../fixtures/certificates.ts";
 import { errorInfo, type RpcClient, RpcFailure, type Target } from "../fixtures/rpc-clients.ts";
 
 /*
- * A client in another language is a program that makes the calls which it is asked for, over one connection, with its
+ * A client in another language is a program that makes the calls which its input names, over one connection, with that
  * language's gRPC. A frame is its length without these four bytes (4 bytes), the call's number (4), its kind (1) and a
- * body. OPEN has lines: the call's arity as grpcio names it, path, token, time limit in ms. MESSAGE has a message, either
- * way. END ends the requests, or has the status: code (1), length of its text (2), text, google.rpc.Status. CANCEL gives
- * the call up.
+ * body. OPEN has lines: the call's arity as grpcio names it, path, token, time limit in ms. MESSAGE has a message,
+ * either way. END ends the requests, or has the status: code (1), length of its text (2), text, google.rpc.Status.
+ * CANCEL gives the call up.
  */
 const OPEN = 0;
 const MESSAGE = 1;
@@ -29,7 +29,7 @@ const ARITIES = {
 /** A client in another language. */
 export interface ClientProgram {
   readonly make: string;
-  /** Builds it; gives the command, or the reason to skip the tests that need it. */
+  /** Builds it; returns the command, or the reason to skip the tests that need it. */
   readonly provide: () => Promise<AgentCommand | string>;
 }
 
@@ -40,7 +40,7 @@ interface Frame {
   readonly body: Buffer;
 }
 
-/** The client that such a program is. It ends with its standard input. */
+/** The client of such a program, which ends with its standard input. */
 export function programClient(make: string, [file, ...args]: AgentCommand, target: Target): RpcClient {
   const { address, env } = dialled(target);
   const program = spawn(file, [...args, address], { stdio: ["pipe", "pipe", "inherit"], env });
@@ -117,7 +117,7 @@ async function* framesOf(stream: AsyncIterable<Buffer>): AsyncGenerator<Frame> {
   }
 }
 
-/** Of the frame that begins here, as far as that is known. */
+/** Size of the frame that begins here, if it is known yet. */
 function sizeOf(bytes: Buffer): number {
   return bytes.length < LENGTH_BYTES ? HEAD_BYTES : LENGTH_BYTES + bytes.readUInt32BE();
 }

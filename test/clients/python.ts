@@ -39,7 +39,7 @@ async function missingParts(): Promise<string[]> {
   return needs.filter((_, index) => failed[index] === true).map(([name]) => name);
 }
 
-/** Modules of Python are no programs, which `npm test` would install before. */
+/** Python modules are no programs, which `npm test` would install before. */
 function install(): boolean {
   if (process.getuid?.() !== 0 || missingPrograms([{ name: "apt-get", package: "apt" }]).length > 0) return false;
   try {

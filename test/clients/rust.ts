@@ -7,7 +7,7 @@ import { cachedFolder, cacheKey } from "../fixtures/build-cache.ts";
 import type { ClientProgram } from "./program.ts";
 
 const SOURCES = join(import.meta.dirname, "rust");
-/** What the edition of the client's crate asks for. Debian 12 has an older one, so there is nothing to install. */
+/** What the edition of the client's crate needs. Debian 12 has an older one, so nothing is installed. */
 const MINIMUM_MINOR = 85;
 const BUILD_TIMEOUT_MS = 500_000;
 

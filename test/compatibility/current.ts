@@ -5,7 +5,7 @@ import { createRegistry, type DescService, type Registry } from "@bufbuild/proto
 
 const GENERATED = join(import.meta.dirname, "../../src/shared/gen/svc/guest/v1alpha1");
 
-/** The schema of this tree, as its agent and its client have it. */
+/** The schema of this tree's agent and client. */
 export async function currentSchema(): Promise<Registry> {
   const modules = globSync("*_pb.ts", { cwd: GENERATED }).map(
     (name) => import(pathToFileURL(join(GENERATED, name)).href) as Promise<Readonly<Record<string, unknown>>>,

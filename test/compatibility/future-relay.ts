@@ -8,14 +8,14 @@ import { reflect } from "@bufbuild/protobuf/reflect";
 import { BinaryWriter, WireType } from "@bufbuild/protobuf/wire";
 import * as grpc from "@grpc/grpc-js";
 
-/** What no release has. */
+/** Fields that no release has. */
 const FUTURE_FIELDS = [
   { no: 902, wireType: WireType.Varint, data: new BinaryWriter().uint32(7).finish() },
   { no: 900, wireType: WireType.LengthDelimited, data: new BinaryWriter().string("of the future").finish() },
   { no: 901, wireType: WireType.Bit64, data: new Uint8Array(8).fill(9) },
 ] as const;
 
-/** Stands between a client and an agent, and makes a newer one of each for the other. */
+/** A relay between a client and an agent that makes each look newer to the other. */
 export interface FutureRelay extends AsyncDisposable {
   readonly socketPath: string;
   /** Methods that were called through it, such as "GuestAgent/Health". */
@@ -23,8 +23,8 @@ export interface FutureRelay extends AsyncDisposable {
 }
 
 /**
- * Listens on a unix socket and passes every call on to another one. Each message, on its way there and back, gets fields
- * that no release knows: at its top, and in every message within.
+ * Listens on a unix socket and passes every call on to another one. Adds fields that no release knows to every message,
+ * in both directions, and to every message within.
  */
 export async function startFutureRelay(agentSocket: string, schema: Registry): Promise<FutureRelay> {
   const folder = await mkdtemp(join(tmpdir(), "future-"));
@@ -36,11 +36,11 @@ export async function startFutureRelay(agentSocket: string, schema: Registry): P
     const handlers: Record<string, grpc.handleBidiStreamingCall<Buffer, Buffer>> = {};
     for (const method of service.methods) {
       const path = `/${service.typeName}/${method.name}`;
-      // On the wire every kind of call is one with two streams.
+      // On the wire every call has two streams.
       definition[method.name] = { path, requestStream: true, responseStream: true, ...AS_IS };
       handlers[method.name] = (call) => {
         called.add(`${service.name}/${method.name}`);
-        // A connection for each call: the duties end those that there are, and a hook may follow at once.
+        // A connection for each call: the duties end all others, and a hook may follow at once.
         const options = { "grpc.use_local_subchannel_pool": 1 };
         const upstream = new grpc.Client(`unix:${agentSocket}`, grpc.credentials.createInsecure(), options);
         const onward = upstream.makeBidiStreamRequest(path, same, same, call.metadata);

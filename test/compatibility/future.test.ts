@@ -8,8 +8,8 @@ import { keptReleases, loadKeptClient, methodsOf } from "./releases.ts";
 import { everyOperation } from "./suite.ts";
 
 /*
- * A client and an agent that each take the other for a newer one: every message has fields that no release knows. The relay
- * between them also sees to it that the operations of these suites are all that there are.
+ * A client and an agent that each take the other for a newer one: every message has fields that no release knows. The
+ * relay between them also checks that these suites call every operation.
  */
 
 const schema = await currentSchema();

@@ -8,12 +8,12 @@ import type { AgentExit, RunningAgent } from "../fixtures/agent.ts";
 import { processGone } from "../fixtures/processes.ts";
 import type { ClientLibrary } from "./releases.ts";
 
-/** What an operation has to work with. */
+/** What an operation gets. */
 export interface Scene {
   readonly client: GuestClient;
   readonly library: Pick<ClientLibrary, "HookKind">;
   readonly agent: Pick<RunningAgent, "exited">;
-  /** A folder of its own. */
+  /** A folder for the operation alone. */
   readonly folder: string;
 }
 
@@ -119,7 +119,7 @@ export const OPERATIONS: Readonly<Record<string, (scene: Scene) => Promise<void>
   },
 };
 
-/** With a server of this machine that gives back what it gets. */
+/** Runs `use` with an echo server on this machine. */
 async function withEcho(use: (port: number) => Promise<void>): Promise<void> {
   const server = createServer({ allowHalfOpen: true }, (socket) => void socket.pipe(socket)).listen(0, "127.0.0.1");
   try {

@@ -16,7 +16,7 @@ const ROOT = join(import.meta.dirname, "../..");
 const INSTALL = "install --no-save --ignore-scripts --no-audit --no-fund --prefer-offline".split(" ");
 const INSTALL_TIMEOUT_MS = 400_000;
 
-/** What compat/ has of a release. */
+/** What compat/ keeps of a release. */
 export interface KeptRelease {
   readonly version: string;
   readonly folder: string;
@@ -25,7 +25,7 @@ export interface KeptRelease {
   readonly client: string | undefined;
 }
 
-/** The client library of some release: this tree's, as far as it has what the release has. */
+/** Some release's client library, typed by the parts of this tree's that it has. */
 export type ClientLibrary = Pick<typeof Library, "connect" | "GuestError" | "HookKind">;
 
 /** All kept releases, the oldest first. */
@@ -93,13 +93,13 @@ export async function agentOf(commit: string): Promise<AgentCommand> {
     await npm(target, [...INSTALL, "--omit=dev", "--include=optional"]);
     await mkdir(join(target, "dist"), { recursive: true });
     await execa(join(target, node, "bin/node"), ["scripts/build-native.ts"], { cwd: target });
-    // Headers, 56 of 152 MB.
+    // Headers take 56 of 152 MB.
     await rm(join(target, node, "include"), { recursive: true });
   });
   return [join(folder, node, "bin/node"), join(folder, "src/agent/main.ts")];
 }
 
-/** What an agent is started from. */
+/** Sources that an agent is started from. */
 const SOURCES = ["src", "scripts", "package.json", "package-lock.json"];
 
 async function npm(folder: string, args: readonly string[]): Promise<void> {

@@ -9,18 +9,18 @@ import type { AgentCommand } from "../fixtures/agent.ts";
 import { HOOKS, OPERATIONS } from "./operations.ts";
 import type { ClientLibrary } from "./releases.ts";
 
-/** What the operations are tried with. */
+/** Client and agent for the operations. */
 export interface Sides {
   /** Default: the agent of this tree. */
   readonly agent?: () => Promise<AgentCommand>;
   readonly library: () => Promise<ClientLibrary>;
-  /** A client of that agent, by that library. */
+  /** A client of that agent, from that library. */
   readonly dial: (library: ClientLibrary, agent: SocketAgent) => Promise<GuestClient> | GuestClient;
-  /** Methods that the agent has; the others are refused, with a message that says what is older. */
+  /** The agent's methods; others are refused, with a message that says which side is older. */
   readonly methods: readonly string[];
 }
 
-/** The tests of one client and one agent: every operation. To be called within a suite. */
+/** The tests of one client and one agent: every operation. Call it within a suite. */
 export function everyOperation({ agent: build, library: load, dial, methods }: Sides): void {
   let folder: string;
   let library: ClientLibrary;

@@ -16,7 +16,7 @@ import { failureOf } from "../fixtures/guest-errors.ts";
 import { CLIENTS, RpcFailure } from "../fixtures/rpc-clients.ts";
 import { startStandIn } from "../fixtures/stand-in-agent.ts";
 
-/** A value that no enumeration has. */
+/** A value that is in no enumeration. */
 const UNKNOWN = 42;
 
 describe("a value of an enumeration that only a newer client knows", () => {

@@ -7,7 +7,7 @@ import { PROMISES } from "./promises.ts";
 
 const TESTS = join(import.meta.dirname, "..");
 
-/** Titles of a file's tests that are not skipped outright, up to whatever is put into them. */
+/** Titles of a file's tests that are not skipped outright, up to the first placeholder. */
 async function titlesOf(file: string): Promise<string[]> {
   const source = await readFile(join(TESTS, file), "utf8");
   return [...source.matchAll(/\b(?:it|test)\(\s*(["'`])(.*?)\1,/g)].map(([, , title = ""]) => title);

@@ -18,7 +18,7 @@ import { clientOf } from "../fixtures/guest-client.ts";
 import { type Listener, listener } from "../fixtures/listeners.ts";
 import { type Random, seededRandom } from "../fixtures/seeded-random.ts";
 
-/* Forwarded ports beside the tools that people know: the same bytes, and the same ends, through each of them. */
+/* Forwarded ports compared with well-known tools: each must carry the same bytes and the same ends. */
 
 const PIECES = 64;
 const PIECE_LIMIT_BYTES = 200_000;
@@ -31,9 +31,9 @@ type Target = { readonly port: number } | { readonly path: string };
 /** A way to a port, by some program. */
 interface Way {
   readonly name: string;
-  /** Somebody else's program, which need not be there or work on this machine; undefined: ours. */
+  /** Another project's program, which may be missing or unable to run here; undefined: ours. */
   readonly program?: { readonly name: string; isMissing(): boolean };
-  /** Resolves with where to connect. What it starts goes into the stack. */
+  /** Resolves with the address to connect to. Puts what it starts into the stack. */
   open(target: Target, folder: string, started: AsyncDisposableStack): Promise<NetConnectOpts>;
 }
 
@@ -88,7 +88,7 @@ function childrenGone({ pid }: LineProcess): Promise<void> {
   return until(() => childrenOf(pid).length === 0, "the processes of its connections had left");
 }
 
-/** What one side of a connection got: how much, its SHA-256, and what came after it had ended its own side. */
+/** What one side received: number of bytes, their SHA-256, and what came after it had ended its own side. */
 interface Got {
   readonly bytes: number;
   readonly sha256: string;
@@ -118,7 +118,7 @@ async function receive(socket: Socket): Promise<Got> {
   return { bytes, sha256: hash.digest("hex"), late: tail };
 }
 
-/** Both sides send at once; then one ends, and the other goes on when it has read that end. */
+/** Both sides send at once; then one ends, and the other goes on after it has read that end. */
 async function exchange(first: Socket, last: Socket): Promise<{ readonly first: Got; readonly last: Got }> {
   const firstEnds = async (): Promise<Got> => {
     const [got] = await Promise.all([receive(first), send(first, seededRandom(1)).then(() => void first.end())]);
@@ -133,7 +133,7 @@ async function exchange(first: Socket, last: Socket): Promise<{ readonly first: 
   return { first: firstGot, last: lastGot };
 }
 
-/** What every way must do: as two ends of one socket do. */
+/** What each side must receive: the same as between two ends of one socket. */
 function expected(seed: number, late: string): Got {
   const hash = createHash("sha256");
   const random = seededRandom(seed);

@@ -17,7 +17,7 @@ function temporary(t: TestContext): string {
   return folder;
 }
 
-/** Takes its turn, tells of it, and goes when its input ends. */
+/** Takes its turn, prints so, and exits when its input ends. */
 const WORKER = `
   import { takeTurn } from ${JSON.stringify(join(ROOT, "scripts/machine/turn.ts"))};
   takeTurn(process.argv[1], () => console.log("waits"));
@@ -75,7 +75,7 @@ describe("what was built", () => {
     assert.equal(isCurrent(root, "guestctl", "1"), false);
     markCurrent(root, "guestctl", "1");
     assert.deepEqual([isCurrent(root, "guestctl", "1"), isCurrent(root, "guestctl", "2")], [true, false]);
-    // Another product is another question: guestctl may be newer than the agent.
+    // Each product is checked by itself: guestctl may be newer than the agent.
     assert.equal(isCurrent(root, "linux-x64", "1"), false);
     rmSync(join(root, "dist/guestctl"), { recursive: true });
     assert.equal(isCurrent(root, "guestctl", "1"), false);

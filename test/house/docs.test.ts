@@ -18,7 +18,7 @@ function namesUnder(path: string, heading: string): string[] {
     .toSorted();
 }
 
-/** The anchors that a document's headings have on a page. */
+/** The anchors of a document's headings on its page. */
 function anchorsOf(path: string): string[] {
   return Array.from(read(path).matchAll(/^#+ (.+)$/gm), ([, heading = ""]) =>
     heading

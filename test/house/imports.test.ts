@@ -12,7 +12,7 @@ function offences(title: string, files: Readonly<Record<string, string>>): strin
   return rule(Object.entries(files).map(([path, text]) => parseModule(path, text)));
 }
 
-/** Files that break each rule, and the offence that has to be seen. A rule that cannot fail would hold nothing. */
+/** Files that break each rule, and the expected offence. A rule that cannot fail holds nothing. */
 const BROKEN: Readonly<Record<string, readonly [files: Readonly<Record<string, string>>, offence: RegExp]>> = {
   "every folder of src is a house, and every folder in it a room of that house": [
     { "src/agent/utils/text.ts": "", "src/exec/start.ts": "", "src/node/exec/exec.ts": "" },

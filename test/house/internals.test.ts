@@ -6,7 +6,7 @@ import { test } from "node:test";
 const ROOT = join(import.meta.dirname, "../..");
 const INTERNALS = "src/agent/internals/";
 
-/** What is private: members with an underscore and symbols of Node, V8's own functions, C++ names, OpenSSL's tables. */
+/** Private parts: members with an underscore and symbols of Node, V8's own functions, C++ names, OpenSSL's tables. */
 const PRIVATE =
   /[.{] ?_(?:handle|parent|server|events|httpMessage)\b|getOwnPropertySymbols|process\.binding|expose-gc|"_Z|VERIFY_PARAM_|_set_msg_callback/;
 

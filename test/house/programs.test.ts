@@ -10,7 +10,7 @@ import { TEST_PROGRAMS } from "../../scripts/testing/programs.ts";
 const wanted: Program = { name: "wanted-by-a-test", package: "wanted-package" };
 const present: Program = { name: "sh", package: "dash" };
 
-/** Stands for apt-get: notes what it was called with and puts the program into the first folder of PATH. */
+/** A fake apt-get: records its arguments and puts the program into the first folder of PATH. */
 const APT_GET = `#!/bin/sh
 folder=\${PATH%%:*}
 echo "$*" >>"$folder/calls"
@@ -23,7 +23,7 @@ function makeFolder(t: TestContext): string {
   return folder;
 }
 
-/** Asks for the programs in a process of its own, whose PATH begins with the folder. */
+/** Provides the programs in a process of its own, whose PATH begins with the folder. */
 function provide(folder: string, programs: readonly Program[], PATH = `${folder}:/usr/bin:/bin`) {
   const door = join(import.meta.dirname, "../../scripts/machine/programs.ts");
   const script = `import { providePrograms } from ${JSON.stringify(door)};

@@ -26,7 +26,7 @@ interface Outcome {
 const LOCK = JSON.stringify({ packages: { "": {}, "node_modules/one": { version: "1.0.0", integrity: "sha512-x" } } });
 const OTHER_LOCK = LOCK.replace("1.0.0", "2.0.0");
 
-/** Stands for npm: puts the packages of the lock file in place and notes what it was called with. */
+/** A fake npm: puts the packages of the lock file in place and records its arguments. */
 const NPM = `#!/bin/sh
 [ "$1" != view ] || exit 0
 printf '%s|%s|%s\\n' "$*" "\${NODE_ENV-unset}" "$npm_config_cache" >>calls
@@ -35,7 +35,7 @@ printf '{}' >node_modules/one/package.json
 cp package-lock.json node_modules/.package-lock.json
 `;
 
-/** A project with the real scripts/run, one package, an addon that only leaves a note, and a folder for fake programs. */
+/** A project with the real scripts/run, one package, an addon that only leaves a mark, and a folder for fake programs. */
 function makeProject(t: TestContext): { readonly root: string; readonly fake: (name: string, text: string) => void } {
   const root = mkdtempSync(join(tmpdir(), "set-up-"));
   t.after(() => rmSync(root, { recursive: true }));
@@ -74,7 +74,7 @@ function runIn(root: string, env: Readonly<Record<string, string | undefined>> =
   });
 }
 
-/** A search path without a compiler: the project's fake programs, and the few of the system that scripts/run starts. */
+/** A PATH without a compiler: the project's fake programs, and the few of the system that scripts/run starts. */
 function bareTools(root: string): string {
   const folder = join(root, "tools");
   mkdirSync(folder);
@@ -259,7 +259,7 @@ describe("scripts/run", () => {
   test("asks a registry that says nothing for no longer than ten seconds", async (t) => {
     const { root, fake } = makeProject(t);
     writeFileSync(join(root, "package-lock.json"), OTHER_LOCK);
-    // timeout(1) itself, but for the wait.
+    // A fake timeout(1), which does not wait.
     fake("timeout", '#!/bin/sh\necho "limit $1 for $2 $3" >>calls; exit 124\n');
     const { stderr } = await runIn(root);
     assert.match(readFileSync(join(root, "calls"), "utf8"), /^limit 10 for npm view\ninstall .* --offline /);

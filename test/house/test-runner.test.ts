@@ -30,7 +30,7 @@ async function runTests(names: readonly string[], env: NodeJS.ProcessEnv = {}): 
   return { code, output, lastLine: output.trimEnd().split("\n").at(-1) ?? "" };
 }
 
-/** The state letter of proc_pid_stat(5), undefined for a process that is gone. */
+/** The state letter of proc_pid_stat(5); undefined for a process that has ended. */
 function processState(pid: number): string | undefined {
   const path = `/proc/${pid}/stat`;
   return existsSync(path) ? readFileSync(path, "latin1").split(") ").at(-1)?.[0] : undefined;

@@ -7,7 +7,7 @@ import { projectVersion, setVersion, versionFaults } from "../../scripts/release
 
 const ROOT = join(import.meta.dirname, "../..");
 
-/** A copy of what names the version. */
+/** A copy of the files that name the version. */
 function copy(t: TestContext): string {
   const folder = mkdtempSync(join(tmpdir(), "version-"));
   t.after(() => rmSync(folder, { recursive: true }));

@@ -13,13 +13,13 @@ import { type CertificateOptions, issueCertificates, SERVER_NAME } from "../fixt
 import { clientOf } from "../fixtures/guest-client.ts";
 import { runGuestctl } from "./guestctl/guestctl.ts";
 
-/** What a person reads: the message, and what to do about it. */
+/** What a person reads: the message, and the next step. */
 interface Told {
   readonly message: string;
   readonly nextStep: string;
 }
 
-/** A row of the table: who says what when something is wrong. Each is made to happen, to the real client of a real peer. */
+/** A row of the table: who reports a fault. Each fault is provoked in the real client of a real peer. */
 interface Row {
   readonly who: "library" | "guestctl";
   readonly when: string;
@@ -50,7 +50,7 @@ after(async () => {
 
 const portOf = (server: Server): string => `127.0.0.1:${(server.address() as AddressInfo).port}`;
 
-/** What the library says of a call. Default: Health. */
+/** What the library reports for a call. Default: Health. */
 async function library(
   options: Partial<TcpOptions>,
   call: (client: ReturnType<typeof clientOf>) => Promise<unknown> = (client) => client.health({ deadlineMs: 30_000 }),
@@ -64,7 +64,7 @@ async function library(
   return { message: error.message, nextStep: error.nextStep ?? "" };
 }
 
-/** What guestctl says, with the credentials of the agent but for the client's. */
+/** What guestctl reports, with the agent's credentials but for the client's certificate. */
 async function guestctl(args: readonly string[], certificate?: CertificateOptions, address?: string): Promise<Told> {
   const credentials = await mkdtemp(join(folder, "credentials-"));
   const { ca, client } = agent.certificates;
@@ -99,13 +99,13 @@ async function withCertificate(options: CertificateOptions): Promise<Partial<Tcp
   return { certPem: cert, keyPem: key };
 }
 
-/** A kept command that has ended, and is not forgotten. */
+/** A kept command that has ended and is not forgotten. */
 async function ended(name: string): Promise<void> {
   using client = clientOf(agent);
   await client.exec({ args: ["true"], keep: { name } }, { forget: false }).wait();
 }
 
-/** What is wrong with a request: the agent's words, with the names that each client has for them. */
+/** What is wrong with a request: the agent's message, with each client's names. */
 const WORDS: readonly Row[] = [
   {
     who: "library",
@@ -240,7 +240,7 @@ const ROWS: readonly Row[] = [
     {
       who: "guestctl",
       when: `${command} finds no listener, at once`,
-      // In the time that is allowed nothing but the refusal can end it.
+      // Only the refusal can end it within the allowed time.
       told: async () => guestctl([command, "--wait", "1h"], undefined, `127.0.0.1:${await freePort()}`),
       message: /^connect ECONNREFUSED 127\.0\.0\.1:\d+$/,
       nextStep: /^check that the agent runs and that the address is right$/,

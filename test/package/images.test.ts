@@ -13,7 +13,7 @@ import { releaseFolder } from "../fixtures/standalone.ts";
 import { missingPrograms } from "../../scripts/machine/programs.ts";
 
 /*
- * The images, judged by others' programs: crane, with the registry that it has, and skopeo. Docker itself is not run.
+ * The images, judged by other projects' programs: crane, with its own registry, and skopeo. Docker itself is not run.
  */
 
 const MODULES = join(import.meta.dirname, "images");
@@ -123,12 +123,12 @@ describe("the agent's images", () => {
   });
 });
 
-/** crane's own registry, which keeps what it gets in memory. */
+/** crane's own registry, which keeps images in memory. */
 function serveRegistry(crane: string) {
   return execa(crane, ["registry", "serve", "--address", "127.0.0.1:0"], { reject: false });
 }
 
-/** The address that the registry tells on its standard error. */
+/** The registry's address, from its standard error. */
 async function addressOf(stderr: Readable): Promise<string> {
   for await (const line of createInterface(stderr)) {
     const [, port] = /serving on (?:port )?\S*?(\d+)$/.exec(line) ?? [];

@@ -9,7 +9,7 @@ import { cachedFolder } from "../fixtures/build-cache.ts";
 import { pythonPackages } from "../fixtures/python-packages.ts";
 import { standaloneFolder } from "../fixtures/standalone.ts";
 
-/* The bill of materials, judged by others' programs: CycloneDX's own library, and npm's own bill. */
+/* The bill of materials, judged by other projects' programs: CycloneDX's own library, and npm's own bill. */
 
 const ROOT = join(import.meta.dirname, "../..");
 const VALIDATOR = "cyclonedx-python-lib[json-validation]==11.12.0";
@@ -121,7 +121,7 @@ describe("the bill of materials", () => {
   });
 });
 
-/** What `npm sbom` prints of the lock file. Without --omit=dev, which leaves out also what others than these packages need. */
+/** The output of `npm sbom` for the lock file. Without --omit=dev, which also drops dependencies of shipped packages. */
 async function npmBill(): Promise<Bill> {
   const folder = await cachedFolder(`npm-${NPM}`, async (target) => {
     const args = [

@@ -19,12 +19,12 @@ describe("the development substrate's API", () => {
         JSON.stringify({ entrypoint: ["/bin/program"], env: { FROM: "image" }, working_dir: "/bin" }),
       );
       writeFileSync(join(imagesFolder, "broken.tar"), "this is no archive");
-      // Whoever reads it waits: an image that stays in the making.
+      // An image whose making never ends: its reader waits.
       execFileSync("mkfifo", [join(imagesFolder, "slow.tar")]);
     });
     client = daemon.client();
   });
-  // As a user ends it: it gives up the image that stays in the making.
+  // Ended as a user does: gives up the image that is still being made.
   after(async () => {
     assert.equal(await daemon.end("SIGTERM"), 0);
     await daemon[Symbol.asyncDispose]();

@@ -29,7 +29,7 @@ describe("npm run substrate", () => {
       layOut(state, "aaaa1", { tags: { "svc.node_id": "node-1", kind: "a" } });
       layOut(state, "aaaa2", { tags: { "svc.node_id": "node-1", kind: "b" } });
       layOut(state, "bbbb3", { tags: { "svc.node_id": "node-2" } }, true);
-      // What a daemon had begun when it was killed.
+      // Left half-made by a daemon that was killed.
       mkdirSync(join(state, "instances", "cccc4"));
     });
     const { instances } = daemon.client();

@@ -19,7 +19,7 @@ async function answer(port: number, host: string, path = "/"): Promise<IncomingM
   return Object.assign(response, { body });
 }
 
-/** Each rule has the place where it stands in the real one, hypeman at 7a99231. test/vm has a guest behind one. */
+/** Each rule names its place in the real substrate, hypeman at 7a99231. test/vm has a guest behind an ingress. */
 describe("the development substrate's ingresses have the rules of the real ones:", () => {
   let daemon: SubstrateDaemon;
   let client: Hypeman;

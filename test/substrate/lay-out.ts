@@ -3,7 +3,7 @@ import { join } from "node:path";
 import type { InstanceRecord } from "../../scripts/substrate/instance.ts";
 import { RECORD } from "../../scripts/substrate/records.ts";
 
-/** An instance that a daemon before has left behind, stopped or on standby. */
+/** Puts an instance in place, stopped or on standby, as an earlier daemon would leave it. */
 export function layOut(state: string, id: string, differences: Partial<InstanceRecord>, hasMemory = false): void {
   const record: InstanceRecord = {
     id,

@@ -15,7 +15,7 @@ function layImageOut(folder: string, name: string): void {
   writeFileSync(join(folder, `${name}.json`), JSON.stringify({ cmd: ["/bin/program"] }));
 }
 
-/** Each rule has the place where it stands in the real one, hypeman at 5d9eff0. test/vm has those that need machines. */
+/** Each rule names its place in the real substrate, hypeman at 5d9eff0. test/vm has those that need machines. */
 describe("the development substrate has the rules of the real one:", () => {
   test("an image that no registry can be asked for is an internal error (lib/instances/create_image.go:44, cmd/api/api/instances.go:391)", async () => {
     await using daemon = await SubstrateDaemon.start();
@@ -25,7 +25,7 @@ describe("the development substrate has the rules of the real one:", () => {
 
   test("an image that is pulled for longer than 5 s is not ready, and goes on being pulled (lib/instances/create_image.go:77-81)", async () => {
     await using daemon = await SubstrateDaemon.start();
-    // Whoever reads it waits. The daemon has looked for its images before.
+    // Its reader waits. The daemon has looked for its images before.
     execFileSync("mkfifo", [join(daemon.imagesFolder, "later.tar")]);
     const client = daemon.client();
     await assert.rejects(client.instances.create({ name: "box", image: "later" }), (error) => {
@@ -77,7 +77,7 @@ describe("the development substrate has the rules of the real one:", () => {
     });
     await daemon.imageReady("small");
     const { url, token } = daemon;
-    // A body that is never finished: the call goes on until somebody ends it.
+    // A body that never ends: the call goes on until somebody ends it.
     const body = new ReadableStream({ start: (stream) => stream.enqueue(Buffer.from("{")) });
     const headers = { authorization: `Bearer ${token}`, "content-type": "application/json" };
     const options = { method: "POST", headers, body, duplex: "half" } as RequestInit;

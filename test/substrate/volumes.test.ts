@@ -14,7 +14,7 @@ const daemon = forAllTests(await SubstrateDaemon.start());
 const client = daemon.client();
 
 describe("volumes of the development substrate", () => {
-  /** What ext4's own debugger says of a volume. */
+  /** Output of ext4's own debugger for a volume. */
   function debugfs(id: string, command: string): string {
     const disk = join(daemon.state, "volumes", id, "disk");
     const env = { ...process.env, PATH: `${process.env["PATH"] ?? ""}:/usr/sbin:/sbin` };
@@ -105,7 +105,7 @@ describe("volumes of the development substrate", () => {
       const there = readdirSync(join(daemon.state, "volumes")).toSorted();
       const made = client.volumes.createFromArchive(bytes, { name: "bad", id: "bad", size_gb: 1 });
       assert.deepEqual(await refusal(made), { status: code === "internal_error" ? 500 : 400, code });
-      // The answer does not say why, so the log has to.
+      // The answer does not say why: the log must.
       if (code === "internal_error") await daemon.logged(new RegExp(`failed to create volume: ${cause}`));
       assert.deepEqual(readdirSync(join(daemon.state, "volumes")).toSorted(), there);
     });

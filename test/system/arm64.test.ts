@@ -13,15 +13,15 @@ import { standaloneFolder } from "../fixtures/standalone.ts";
 import { declareIdle, endAtLast } from "./sandbox.ts";
 
 const EMULATOR = "qemu-aarch64-static";
-/** What an executable of aarch64 begins with, and the bits that count: type, machine and class (elf(5)). */
+/** How an executable for aarch64 begins, and the bits that count: type, machine and class (elf(5)). */
 const MAGIC = String.raw`\x7f\x45\x4c\x46\x02\x01\x01\x00\x00\x00\x00\x00\x00\x00\x00\x00\x02\x00\xb7\x00`;
 const MASK = String.raw`\xff\xff\xff\xff\xff\xff\xff\x00\xff\xff\xff\xff\xff\xff\xff\xff\xfe\xff\xff\xff`;
 /** Emulated, everything takes some ten times as long. */
 const TIMEOUT_MS = 240_000;
 
 /**
- * In a user namespace of its own, which has emulation to itself and leaves the machine's alone (binfmt_misc since Linux
- * 6.7): an empty root with the bundle, and the credentials by the same path as outside.
+ * An empty root with the bundle, and the credentials at the same path as outside. In a user namespace of its own, with
+ * emulation of its own, which leaves the machine's alone (binfmt_misc since Linux 6.7).
  */
 const EMULATE = `
 set -eu
@@ -59,8 +59,8 @@ function noEmulation(): string | undefined {
 const refused = noEmulation();
 
 /**
- * As far as emulation of one program carries. It has no vfork(2), whose child shares memory with its parent, so nothing
- * that starts a command can be seen here: no workload, exec or hook. What is not run is checked in distribution.test.ts.
+ * As far as emulation of one program allows. It has no vfork(2), whose child shares memory with its parent, so nothing
+ * here starts a command: no workload, exec or hook. distribution.test.ts checks the rest.
  */
 describe("the standalone agent for arm64, in an empty root", { skip: refused ?? false }, () => {
   const root = mkdtempSync(join(tmpdir(), "guest-agent-arm64-"));
@@ -109,7 +109,7 @@ describe("the standalone agent for arm64, in an empty root", { skip: refused ?? 
     await guest.writeFile("/file", content);
     assert.ok(Buffer.concat(await Array.fromAsync(guest.readFile("/file"))).equals(content));
     assert.equal((await guest.statPath("/file")).size, 300_000);
-    // Not the clock's: it is the testing machine's, though out of reach in a user namespace.
+    // Without host_time: the clock is the testing machine's, though out of reach in a user namespace.
     const { entropyBytesMixed } = await guest.runRestoreDuties({ entropy: new Uint8Array(64).fill(7) });
     assert.equal(entropyBytesMixed, 64);
     process.kill(launcher.pid, "SIGTERM");

@@ -40,7 +40,7 @@ describe("guest-agent's own commands", { skip: refused ?? false }, () => {
     assert.ok(root !== undefined);
     const { command } = makeSandbox(roots, root, bundle, { ...EVERYTHING, ...difference });
     const [file = "", ...args] = command;
-    // The folder of the certificates is where a sandbox has its sockets; here there are none.
+    // The certificates' folder is where a sandbox has its sockets; here it has none.
     const env = { PATH: process.env["PATH"] ?? "", SVC_TLS_CERT_FILE: join(roots.folder(), "none") };
     return spawnSync(file, args, { env, encoding: "utf8", timeout: 500_000 });
   }

@@ -14,7 +14,7 @@ import { endAtLast, makeSandbox, type Setting } from "./sandbox.ts";
 const IMAGES: readonly RootName[] = ["Debian 12", "musl", "scratch", "empty"];
 const SETTING: Setting = { proc: true, dev: true, user: 0, init: "stays", hostile: false, writable: true };
 
-/** A tree with everything that is copied, and names of any bytes. */
+/** A tree with everything that can be copied, and names of any bytes. */
 async function makeTree(root: string): Promise<void> {
   await mkdir(`${root}/sub/deep`, { recursive: true });
   await mkdir(`${root}/empty`, { mode: 0o700 });
@@ -26,11 +26,11 @@ async function makeTree(root: string): Promise<void> {
   await symlink("../sub/1", `${root}/sub/deep/link`);
   await symlink("/nowhere", `${root}/dangling`);
   await chmod(`${root}/sub/2`, 0o4755);
-  // Node takes a negative number for now.
+  // Node takes a negative number to mean now.
   await utimes(`${root}/sub/3`, 1_000, new Date(-86_400_000));
 }
 
-/** Everything below a folder: type, mode without setuid, and what is in it. */
+/** Everything below a folder: type, mode without setuid, and content. */
 async function described(root: string): Promise<Record<string, string>> {
   const found: Record<string, string> = {};
   for (const name of await readdir(root, { recursive: true, encoding: "latin1" })) {

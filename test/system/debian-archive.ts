@@ -10,12 +10,12 @@ const PROGRAMS: readonly Program[] = [
   { name: "dpkg-deb", package: "dpkg" },
   { name: "unshare", package: "util-linux" },
 ];
-/** debootstrap mounts /proc in its folder. A killed one would leave it mounted, and who removes the folder would walk into it. */
+/** debootstrap mounts /proc in its folder. A killed one would leave the mount, into which a removal of the folder would go. */
 const OWN_MOUNTS = ["--mount", "--pid", "--fork", "--kill-child", "--propagation", "private"];
-/** What is in it comes from Debian and changes seldom. */
+/** Packages and roots from Debian, which change seldom. */
 const CACHE = join(CACHE_FOLDER, "debian");
 
-/** Makes a folder of the cache unless it is there; it appears when it is complete. */
+/** Makes a folder of the cache if it is missing; it appears when it is complete. */
 function cached(name: string, make: (folder: string) => void): string {
   const folder = join(CACHE, name);
   if (existsSync(folder)) return folder;
@@ -57,7 +57,7 @@ export type DebianRelease = "bookworm" | "trixie";
 export function debianRoot(release: DebianRelease = "bookworm"): string {
   return cached(`${release}-${process.arch}`, (folder) => {
     const sites = execFileSync("apt-get", ["indextargets", "--format", "$(SITE) $(CODENAME)"], { encoding: "utf8" });
-    // This machine's own mirror, which has all releases, whichever it uses itself.
+    // This machine's own mirror, which has all releases, whichever the machine uses.
     const mirror = /^(\S+) (?:bookworm|trixie)$/m.exec(sites)?.[1] ?? "http://deb.debian.org/debian";
     execFileSync("unshare", [...OWN_MOUNTS, "debootstrap", "--variant=minbase", release, folder, mirror], {
       stdio: "pipe",

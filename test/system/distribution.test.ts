@@ -15,7 +15,7 @@ const ARCHITECTURES: readonly Architecture[] = ["x64", "arm64"];
 const OTHER: Readonly<Record<Architecture, Architecture>> = { x64: "arm64", arm64: "x64" };
 const OWN: Architecture = process.arch === "arm64" ? "arm64" : "x64";
 
-/** What is given back by one who forgets that a page can be that of two segments. */
+/** Pages to give back, by a rule that forgets that two segments can share a page. */
 const ROUNDS_UP = `
 #include "${join(PROJECT_ROOT, "src/agent/native/addon/code_pages.h")}"
 struct page_range code_pages(const ElfW(Phdr) *segments, size_t count, size_t index, uintptr_t page_bytes) {

@@ -11,10 +11,10 @@ import { writtenBy } from "./footprint.ts";
 import type { Root } from "./roots.ts";
 import { agentOf, declareIdle, HOSTILE_VARIABLES, launcherOf, type Sandbox, type Setting } from "./sandbox.ts";
 
-/** What one root gave in one setting, by what was asked for. */
+/** Results of one root in one setting, by name. */
 export type Findings = Readonly<Record<string, string>>;
 
-/** Everything that an exercise is done with. */
+/** Inputs of an exercise. */
 export interface Exercise {
   readonly agent: RunningAgent;
   readonly root: Root;
@@ -26,7 +26,7 @@ const NO_PROGRAM = "no program";
 const CAP_SYS_TIME = 25n;
 const CONTENT = Buffer.alloc(300_000, "x");
 
-/** Everything the agent does, in one root. Fails where something that could work does not. */
+/** Does everything that the agent can do, in one root. Fails if something that could work does not. */
 export async function exercise(exercised: Exercise): Promise<Findings> {
   const { agent } = exercised;
   using guest = clientOf(agent);
@@ -48,7 +48,7 @@ export async function exercise(exercised: Exercise): Promise<Findings> {
   return { ...findings, "written by itself": "its sockets", files: await files(exercised, guest) };
 }
 
-/** The shell for commands in this setting: hostile variables reach children, and break what needs a library. */
+/** The shell for commands in this setting: hostile variables reach children, and break a shell that needs a library. */
 export function shellIn(root: Root, { hostile }: Setting): readonly string[] | undefined {
   return hostile ? root.staticShell : root.shell;
 }
@@ -132,7 +132,7 @@ async function duties({ agent, setting }: Exercise, guest: GuestClient): Promise
   return degraded === "" ? "done" : `\`${degraded}\``;
 }
 
-/** The clock of the machine that tests is not to be touched: before it is asked for, it must be out of the agent's reach. */
+/** The agent must not reach the testing machine's clock: checks that before asking for a step. */
 function assertCannotSetClock(pid: number): void {
   const status = readFileSync(`/proc/${pid}/status`, "utf8");
   const [, bounding = ""] = /^CapBnd:\s*(\S+)$/m.exec(status) ?? [];
@@ -153,7 +153,7 @@ async function files({ agent, setting, sandbox }: Exercise, guest: GuestClient):
   return "yes";
 }
 
-/** Folders are made, filled, listed, moved and removed without a program of the image. */
+/** Makes, fills, lists, moves and removes folders without a program of the image. */
 async function folders(guest: GuestClient, { user, writable }: Setting): Promise<void> {
   const top = "/tmp/folder";
   assert.equal(await guest.mkdir(`${top}/a/b`, { parents: true, mode: 0o751 }), true);

@@ -4,14 +4,14 @@ import { join } from "node:path";
 import type { RunningAgent } from "../fixtures/agent.ts";
 import type { Sandbox } from "./sandbox.ts";
 
-/** What the agent has been given by its host; never its own. */
+/** Files that the host gives the agent. */
 const GIVEN = new Set(["ca.pem", "server.pem", "server.key", "client.pem", "client.key", "token"]);
-/** The layer has a copy of it where something was made in it, even if that is gone again: a random device, for example. */
+/** The layer has a copy of it if something was made in it, even temporarily: a random device, for example. */
 const FOLDER_OF_IMAGE = "dev";
 
 /**
- * Every file, link, socket and folder that was made or changed below the sandbox's root since it was entered, sorted. What
- * is mounted at /tmp is looked into too. The way to the agent's credentials was made for it.
+ * Every file, link, socket and folder that was made or changed below the sandbox's root since it was entered, sorted.
+ * Includes what is mounted at /tmp. The folders that lead to the credentials were made for the agent.
  */
 export function writtenBy(agent: RunningAgent, { upper, root }: Sandbox): string[] {
   // unshare(1) itself stays outside of the root, and sees the layers as well.

@@ -12,12 +12,12 @@ const ROOT = join(import.meta.dirname, "..", "..");
 
 /** Modules of Node that take one to twelve milliseconds to load. */
 const AFTER_THE_WORKLOAD = ["crypto", "dns", "fs/promises", "http", "http2", "perf_hooks", "tls"];
-/** What nothing in the agent needs: `node:fs` has the same functions. */
+/** Modules that nothing in the agent needs: `node:fs` has the same functions. */
 const NEVER = ["fs/promises", "readline/interface"];
 
 /**
- * Runs the agent's script, and notes at each start of a command which modules of Node have been loaded by then. Not a
- * module of its own file: what Node loads for that would hide what the agent does.
+ * Runs the agent's script, and records at each start of a command which modules of Node are loaded. Not in a file of
+ * its own: the modules that Node loads for a file would hide the agent's.
  */
 const RUN_AND_NOTE = `
   const { readFileSync, writeFileSync } = require("node:fs");
@@ -60,7 +60,7 @@ test("the workload waits for no module of Node that only calls need, and nothing
   }
 });
 
-/** Those of `names` that had been loaded when a command was started last. */
+/** Those of `names` that were loaded at the last start of a command. */
 async function loadedOf(notes: string, names: readonly string[]): Promise<string[]> {
   const loaded = new Set(JSON.parse(await readFile(notes, "utf8")) as string[]);
   const isLoaded = (name: string): boolean =>

@@ -12,7 +12,7 @@ import { type Run, tableOf } from "./table.ts";
 
 const BOTH = [true, false];
 
-/** Each of the first three is tried with all; the other three vary so that each is seen with each of the first. */
+/** All combinations of the first three; the other three vary so that each occurs with each of the first. */
 const SETTINGS: readonly Setting[] = BOTH.flatMap((proc) =>
   BOTH.flatMap((dev) =>
     [0, 1000].flatMap((user) =>
@@ -32,15 +32,15 @@ function titleOf(root: string, setting: Setting): string {
 }
 
 /**
- * Ends on SIGTERM with 42. Nothing runs in the background: for that a shell wants /dev/null. The signal is for the whole
- * tree, so a shell may say that what it waited for was terminated.
+ * Ends on SIGTERM with 42. Nothing runs in the background, for which a shell needs /dev/null. The signal goes to the
+ * whole tree, so a shell may report that its child was terminated.
  */
 function workloadOf({ sleep = "" }: Root, { hostile }: Setting): string {
   const pause = hostile ? "/busybox sleep 0.1" : `${sleep} 0.1`;
   return `trap "exit 42" TERM; echo "workload $GREETING"; while :; do ${pause}; done`;
 }
 
-/** Starts the agent in the root, has it do everything, and ends it by a signal. */
+/** Starts the agent in the root, makes it do everything, and ends it by a signal. */
 async function runIn(roots: Roots, root: Root, bundle: string, setting: Setting): Promise<Run> {
   const shell = shellIn(root, setting);
   const sandbox = makeSandbox(roots, root, bundle, setting);

@@ -11,7 +11,7 @@ import { standaloneFolder } from "../fixtures/standalone.ts";
 
 const PAGE_BYTES = 4096;
 const MB = 1e6;
-/** Measured: 27 MB; a page that the list lacks is read with up to 8 MB beside it. Without the list: 95 MB where 4 MiB are read ahead. No pages are recorded for arm64. */
+/** Measured: 27 MB; a page that the list lacks is read with up to 8 MB around it. Without the list: 95 MB where 4 MiB are read ahead. No pages are recorded for arm64. */
 const MOST_CACHED_BYTES = (process.arch === "x64" ? 64 : 130) * MB;
 const LOOKS = 6_000;
 const LOOK_EVERY_MS = 10;
@@ -27,7 +27,7 @@ function cachedBytes(files: readonly string[]): number {
     .reduce((sum, bytes) => sum + bytes, 0);
 }
 
-/** Drops the files' pages; false where the file system has nothing but pages. A page that is in use for a moment stays. */
+/** Drops the files' pages; false on a file system that is only pages. A page in use stays for a moment. */
 async function forget(files: readonly string[]): Promise<boolean> {
   for (const file of files) execFileSync("sync", [file]);
   for (let round = 0; round < ROUNDS; round++) {
@@ -43,7 +43,7 @@ function filesOf(folder: string): string[] {
   return entries.filter((entry) => entry.isFile()).map((entry) => join(entry.parentPath, entry.name));
 }
 
-/** A launcher with a list of pages in its folder, and a file of a megabyte that nothing but the list asks for. */
+/** A launcher with a list of pages in its folder, and a file of a megabyte that only the list names. */
 function bundleWithList(t: TestContext, list: string): { readonly launch: () => void; readonly file: string } {
   const bundle = makeLauncherBundle();
   t.after(() => bundle[Symbol.dispose]());
@@ -61,7 +61,7 @@ describe("the launcher", () => {
       return;
     }
     launch();
-    // It does not wait for the disk.
+    // The launcher does not wait for the disk.
     for (let look = 0; look < LOOKS && cachedBytes([file]) < 13 * PAGE_BYTES; look++) {
       await new Promise((resolve) => setTimeout(resolve, LOOK_EVERY_MS));
     }

@@ -13,9 +13,9 @@ const PROJECT_ROOT = join(import.meta.dirname, "..", "..");
 const OWN: Architecture = process.arch === "arm64" ? "arm64" : "x64";
 const OTHER: Architecture = OWN === "x64" ? "arm64" : "x64";
 const CROSS_GCC = toolFor(OTHER, "gcc");
-/** What is no source. */
+/** Files that are no sources. */
 const LEFT_OUT = new Set([".cache", ".git", "dist", "node_modules"]);
-/** What npm has brought: mounted there, as a link would lead elsewhere and a copy take 500 MB. */
+/** Files from npm, mounted: a link would lead elsewhere, and a copy take 500 MB. */
 const SHARED = ["node_modules", "dist/.base"];
 const refused = noNamespaces();
 const OPTIONS = { skip: refused ?? false };
@@ -34,7 +34,7 @@ function checkOut(folder: string): void {
   for (const shared of SHARED) mkdirSync(join(folder, shared), { recursive: true });
 }
 
-/** A folder with every program of this machine but apt-get and the other architecture's compiler. */
+/** A folder with every program of this machine except apt-get and the other architecture's compiler. */
 function hideCrossTools(folder: string): void {
   mkdirSync(folder);
   const hidden = CROSS_GCC.replace(/gcc$/, "");

@@ -8,24 +8,24 @@ import { debianPackage, debianRoot } from "./debian-archive.ts";
 /** The root file system of an image. */
 export interface Root {
   readonly name: RootName;
-  /** Folders that lie over each other, the uppermost first. None is ever written to. */
+  /** Folders as layers, the uppermost first. None is ever written to. */
   readonly layers: readonly string[];
-  /** Command that runs the line of shell put after it; undefined: there is no program at all. */
+  /** Command that runs the line of shell after it; undefined: the root has no program. */
   readonly shell?: readonly string[];
   /** The same for a shell that needs no library of the image. */
   readonly staticShell?: readonly string[];
   /** Words of shell that sleep; a shell without /proc does not find its own. */
   readonly sleep?: string;
-  /** A program that needs the image's own C library. */
+  /** A program linked with the image's own C library. */
   readonly linked?: string;
 }
 
-/** Roots that the agent is tried in, below a folder that `remove` removes. */
+/** The roots in which the agent is tested, below a folder that `remove` removes. */
 export interface Roots {
   readonly all: readonly Root[];
-  /** A layer of files that break programs which heed them; see TRAPS. */
+  /** A layer of files that break a program which reads them; see TRAPS. */
   readonly traps: string;
-  /** Compiled for all of them; see enter_root.c. */
+  /** enter_root.c, compiled for all of them. */
   readonly enterRoot: string;
   /** A new empty folder. */
   folder(): string;
@@ -45,8 +45,8 @@ const STATIC_SHELL = ["/busybox", "sh", "-c"];
 const SHELL_PROGRAMS: Programs = { shell: ["/bin/sh", "-c"], staticShell: STATIC_SHELL, sleep: "/bin/sleep" };
 
 /**
- * Where the image's files would lead a program that heeds them: to another C library than its own, in the place of its
- * own too, and to settings that cannot be read.
+ * Files that mislead a program which reads the image's: to a wrong C library, also in the place of the right one, and
+ * to unreadable settings.
  */
 const TRAPS: Readonly<Record<string, string>> = {
   "etc/ld.so.preload": "/traps/libc.so\n",
@@ -56,7 +56,7 @@ const TRAPS: Readonly<Record<string, string>> = {
   "etc/hosts": "0.0.0.0 localhost\n",
 };
 
-/** Libraries of a wrong C library, by names that a program for glibc looks for. */
+/** Libraries of a wrong C library, by names that glibc's programs look for. */
 const WRONG_LIBRARIES = ["libc.so", "libc.so.6", "libstdc++.so.6", "libm.so.6", "libdl.so.2"];
 
 function place(source: string, folder: string, target: string = source): void {
@@ -78,7 +78,7 @@ function addTraps(folder: string): void {
   for (const name of WRONG_LIBRARIES) place(wrong, folder, `traps/${name}`);
 }
 
-/** musl's C library with a busybox, and a program that is linked with it. */
+/** musl's C library with busybox, and a program linked with it. */
 function fillMusl(folder: string): Programs {
   const [runtime, development] = [debianPackage("musl"), debianPackage("musl-dev")];
   const library = join(development, `usr/lib/${TRIPLET}-linux-musl`);
@@ -105,7 +105,7 @@ function fillMusl(folder: string): Programs {
   return { ...SHELL_PROGRAMS, linked: "/linked" };
 }
 
-/** This machine's C library and no other one, with a busybox that is linked with it. */
+/** This machine's C library and no other, with a busybox linked with it. */
 function fillGlibc(folder: string): Programs {
   const program = join(debianPackage("busybox"), "bin/busybox");
   for (const name of ["sh", "sleep"]) place(program, folder, `bin/${name}`);
@@ -119,7 +119,7 @@ function linkWithGlibc(folder: string): Programs {
   return { ...SHELL_PROGRAMS, linked: "/linked" };
 }
 
-/** What each root has of its own. A program for all that have any comes on top. */
+/** What each root alone has. All that have any program also get one more. */
 const FILL: Readonly<Record<RootName, (folder: string) => Programs>> = {
   "Debian 12": linkWithGlibc,
   musl: fillMusl,
@@ -139,7 +139,7 @@ function makeRoot(name: RootName, folder: string, points: string): Root {
   return { name, layers: [folder, points, ...(name === "Debian 12" ? [debianRoot()] : [])], ...programs };
 }
 
-/** Makes them, or some of them; needs root and Debian's packages. */
+/** Makes all roots, or some; needs root and Debian's packages. */
 export function makeRoots(names: readonly RootName[] = ROOT_NAMES): Roots {
   const base = mkdtempSync(join(tmpdir(), "guest-agent-roots-"));
   const folder = (): string => {

@@ -14,7 +14,7 @@ export interface Setting {
   readonly user: number;
   /** PID 1 itself, or started by a PID 1 that changed the root before and stays. */
   readonly init: "is the agent" | "stays";
-  /** Whether variables and files of the image are there that break what heeds them. */
+  /** Whether the image has variables and files that break programs which heed them. */
   readonly hostile: boolean;
   /** Whether the agent could write to the root. */
   readonly writable: boolean;
@@ -22,16 +22,16 @@ export interface Setting {
   readonly args?: readonly string[];
 }
 
-/** A place in which one agent is started; see ENTER. */
+/** A place for one agent; see ENTER. */
 export interface Sandbox {
-  /** Command that becomes the agent of the bundle; what is put after it is ignored. */
+  /** Command that becomes the bundle's agent; ignores what follows it. */
   readonly command: readonly string[];
-  /** Folder of the layer that is written to, and of the root, as an agent's `unshare` sees them. */
+  /** Folders of the written layer and of the root, as the agent's `unshare` sees them. */
   readonly upper: string;
   readonly root: string;
 }
 
-/** What must not act on the agent, yet reach its children. */
+/** Variables that must not act on the agent, yet reach its children. */
 export const HOSTILE_VARIABLES: readonly string[] = [
   "NODE_OPTIONS=--no-such-option",
   "NODE_EXTRA_CA_CERTS=/nowhere",
@@ -49,8 +49,8 @@ export const HOSTILE_VARIABLES: readonly string[] = [
 ];
 
 /**
- * In mount and process namespaces of its own: layers that become a root, the bundle in it mounted read-only, and a /tmp
- * that holds the credentials and sockets by the same path as outside, and executes nothing. The clock cannot be set.
+ * In mount and process namespaces of its own: layers that become a root, with the bundle mounted read-only, and a
+ * noexec /tmp with the credentials and sockets at the same path as outside. The clock cannot be set.
  */
 const ENTER = `
 set -eu
@@ -109,7 +109,7 @@ export function makeSandbox(roots: Roots, root: Root, bundle: string, setting: S
 /** How the launcher's command line begins, emulated or not. */
 const ENTRYPOINT = /^(?:[^\0]*\/qemu-[^\0]*\0)?\/agent\/guest-agent\0/;
 
-/** The launcher's process id as seen from here: the first below that runs the entrypoint. */
+/** The launcher's process id in this namespace: the first descendant that runs the entrypoint. */
 export function launcherOf(pid: number): number {
   for (const child of childrenOf(pid)) {
     if (ENTRYPOINT.test(readFileSync(`/proc/${child}/cmdline`, "latin1"))) return child;
@@ -119,12 +119,12 @@ export function launcherOf(pid: number): number {
   return 0;
 }
 
-/** The agent itself: what the launcher started first. */
+/** The agent itself: the launcher's first child. */
 export function agentOf(launcher: number): number {
   return childrenOf(launcher)[0] ?? 0;
 }
 
-/** Its launcher, killed where a test ends early: unshare(1) passes no signal on. */
+/** The launcher, killed if a test ends early: unshare(1) passes no signal on. */
 export function endAtLast(agent: RunningAgent): { readonly pid: number } & Disposable {
   const pid = launcherOf(agent.pid);
   const kill = (): void => {
@@ -133,7 +133,7 @@ export function endAtLast(agent: RunningAgent): { readonly pid: number } & Dispo
   return { pid, [Symbol.dispose]: kill };
 }
 
-/** None where it has ended. */
+/** None if it has ended. */
 function childrenOf(pid: number): number[] {
   try {
     return readFileSync(`/proc/${pid}/task/${pid}/children`, "utf8").split(" ").filter(Boolean).map(Number);
@@ -142,7 +142,7 @@ function childrenOf(pid: number): number[] {
   }
 }
 
-/** Declares the workload idle as curl would: plain JSON over the workload's socket. */
+/** Declares the workload idle like curl: plain JSON over the workload's socket. */
 export async function declareIdle(agent: RunningAgent): Promise<number> {
   const { promise, resolve, reject } = Promise.withResolvers<number>();
   const call = request({

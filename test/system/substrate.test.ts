@@ -31,13 +31,13 @@ interface CreateBody {
 }
 
 const body = JSON.parse(blocks("json")[0] ?? "") as CreateBody;
-/** Where the substrate mounts nothing. */
+/** Places where the substrate mounts nothing. */
 const REFUSED = "bin boot dev etc lib lib64 proc root run sbin sys tmp usr var".split(" ").map((name) => `/${name}`);
 
 const quoted = (words: readonly string[]): string => words.map((word) => `'${word}'`).join(" ");
 
 /**
- * Does in namespaces of its own what the substrate does with the body: extracts the archives, mounts them where it says,
+ * Does what the substrate does with the body, in namespaces of its own: extracts the archives, mounts them as it says,
  * and has a shell start the entrypoint. The document's commands come before that (the first block) and after it.
  */
 function script(archive: string): string {

@@ -1,14 +1,14 @@
 import type { Findings } from "./exercise.ts";
 import type { Setting } from "./sandbox.ts";
 
-/** What a run in one root gave. */
+/** Results of a run in one root. */
 export interface Run {
   readonly root: string;
   readonly setting: Setting;
   readonly findings: Findings;
 }
 
-/** Parts of a setting that a finding can depend on, and their words. */
+/** Parts of a setting that a result can depend on, in words. */
 const CAUSES: readonly (readonly [key: keyof Setting, yes: string, no: string])[] = [
   ["dev", "with /dev", "without /dev"],
   ["proc", "with /proc", "without /proc"],
@@ -20,7 +20,7 @@ function valuesOf(runs: readonly Run[], column: string): string[] {
   return [...new Set(runs.map(({ findings }) => findings[column] ?? ""))];
 }
 
-/** What all runs gave, in one cell: the same value, one that depends on one thing, or all values. */
+/** The results of all runs in one cell: the same value, one that depends on one part, or all values. */
 function cell(runs: readonly Run[], column: string): string {
   const values = valuesOf(runs, column);
   if (values.length === 1) return values[0] ?? "";
@@ -37,7 +37,7 @@ function cell(runs: readonly Run[], column: string): string {
   return values.join(" or ");
 }
 
-/** A table in Markdown: a row for each root and user, with everything that the runs there gave. */
+/** A table in Markdown: a row for each root and user, with all results of the runs there. */
 export function tableOf(runs: readonly Run[]): string {
   const columns = Object.keys(runs[0]?.findings ?? {});
   const rows = Map.groupBy(runs, ({ root, setting }) => `${root} | ${setting.user}`);

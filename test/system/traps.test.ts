@@ -11,7 +11,7 @@ import { HOSTILE_VARIABLES } from "./sandbox.ts";
 const MATTERING = new Set(["NODE_OPTIONS", "LD_PRELOAD", "LD_LIBRARY_PATH", "OPENSSL_CONF"]);
 const refused = noNamespaces() ?? noDebian();
 
-/** That the agent does its work among the traps shows something only if they break what heeds them. */
+/** The traps prove something only if they break programs that heed them. */
 describe("the hostile image of the tests", { skip: refused ?? false }, () => {
   let roots: Roots;
   before(() => {
@@ -19,7 +19,7 @@ describe("the hostile image of the tests", { skip: refused ?? false }, () => {
   });
   after(() => roots.remove());
 
-  /** How a plain Node ends that is started with one of the variables. */
+  /** Exit status of a plain Node that is started with one of the variables. */
   function nodeWith(variable: string): number | null {
     const [name = "", path = ""] = variable.split("=");
     const value = path.replace(/^\/traps/, join(roots.traps, "traps")).replace(/^\/etc/, join(roots.traps, "etc"));
@@ -27,7 +27,7 @@ describe("the hostile image of the tests", { skip: refused ?? false }, () => {
     return spawnSync(process.execPath, ["-e", script], { env: { [name]: value }, stdio: "ignore" }).status;
   }
 
-  /** How a program of the root ends that needs its C library, with the layers given. */
+  /** Exit status of a program of the root that needs its C library, with these layers. */
   function linkedIn({ linked = "" }: Root, layers: readonly string[]): number | null {
     const script = 'mount -t overlay -o "ro,lowerdir=$1" overlay "$2" && exec chroot "$2" "$3"';
     const args = ["--mount", "sh", "-c", script, "sh", layers.join(":"), roots.folder(), linked];

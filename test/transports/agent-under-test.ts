@@ -4,7 +4,7 @@ import { AGENT_COMMAND, type AgentCommand } from "../fixtures/agent.ts";
 
 const ROOT = join(import.meta.dirname, "..", "..");
 
-/** The agent that a suite runs against. */
+/** The agent of a suite. */
 export interface AgentUnderTest {
   readonly command: AgentCommand;
   /** What it is, for people. */
@@ -12,8 +12,8 @@ export interface AgentUnderTest {
 }
 
 /**
- * The program that GUEST_AGENT_ENTRY names, else the built bundle, else the sources. A bundle that was built from other
- * sources proves nothing about these and is passed over.
+ * The program that GUEST_AGENT_ENTRY names, else the built bundle, else the sources. Passes over a bundle that was
+ * built from other sources: it proves nothing about these.
  */
 export function agentUnderTest(): AgentUnderTest {
   const named = process.env["GUEST_AGENT_ENTRY"];

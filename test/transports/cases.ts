@@ -13,34 +13,34 @@ const SIGUSR1 = 10;
 /** More than a tunnel's windows hold. */
 const TUNNEL_PIECES = 64;
 const TUNNEL_PIECE_BYTES = 64 * 1024;
-/** Name of a socket in the cases' folder that sends back what comes. */
+/** Name of an echo socket in the cases' folder. */
 export const ECHO_SOCKET = "echo.sock";
 
-/** What a case has to work with. */
+/** What a case gets. */
 interface CaseContext {
   readonly guest: Guest;
-  /** Another client of the same agent, over a connection of its own; with another token where one is given. */
+  /** Another client of the same agent, on a connection of its own, perhaps with another token. */
   readonly dialAgain: (token?: string) => Guest;
   /** A folder of the guest. */
   readonly folder: string;
-  /** What a bulk case sends, and gets back: whole MiB. */
+  /** Bytes that a bulk case sends and gets back: whole MiB. */
   readonly bulkBytes: number;
 }
 
-/** One thing that must work over every transport, with every client. */
+/** Something that must work over every transport with every client. */
 export interface Case {
   /** Its column in the table. */
   readonly name: string;
   readonly title: string;
-  /** Takes so long that one client a transport is enough. */
+  /** It takes so long that one client for each transport is enough. */
   readonly isBulk?: true;
   readonly run: (context: CaseContext) => Promise<void>;
 }
 
-/** What the agent of the suite is configured with. */
+/** Configuration of the suite's agent. */
 export const SUITE_HOOKS = { preSnapshot: { args: ["sh", "-c", "echo at rest; echo a word >&2; exit 3"] } } as const;
 
-/** In this order over one connection; the duties come last because they end it. */
+/** Run in this order over one connection; the duties come last because they end it. */
 export const CASES: readonly Case[] = [
   {
     name: "health",
@@ -179,7 +179,7 @@ export const CASES: readonly Case[] = [
       );
       const noFile = await failureOf(guest, Array.fromAsync(guest.readFile(path)));
       assert.deepEqual([noFile.status, noFile.reason], ["NOT_FOUND", "PATH_NOT_FOUND"]);
-      // Some clients fail by themselves where a status takes more than 8 KiB.
+      // Some clients fail by themselves if a status takes more than 8 KiB.
       const long = join(folder, ...Array.from({ length: 18 }, () => "ü".repeat(110)));
       const noLong = await failureOf(guest, guest.statPath(long));
       assert.deepEqual([noLong.status, noLong.reason], ["NOT_FOUND", "PATH_NOT_FOUND"]);
@@ -215,7 +215,7 @@ export const CASES: readonly Case[] = [
     name: "deadline",
     title: "gives a command up at the call's deadline",
     run: async ({ guest }) => {
-      // An argument that marks the command: it may be that nobody gets to know its process id.
+      // An argument that marks the command: its process id may remain unknown.
       const seconds = `1000.${Date.now()}${process.pid}`;
       const command = guest.exec({ args: ["sleep", seconds] }, { timeoutMs: 500 });
       assert.equal((await failureOf(guest, command.wait())).status, "DEADLINE_EXCEEDED");
@@ -235,7 +235,7 @@ export const CASES: readonly Case[] = [
       let receivedBytes = 0;
       const send = async (): Promise<void> => {
         for (let at = 0; at < bulkBytes; at += MEBIBYTE) {
-          // Pieces that differ, so that none can take another's place.
+          // Pieces differ, so that none can replace another.
           piece.writeUInt32BE(at);
           const bytes = Buffer.from(piece);
           sent.update(bytes);

@@ -32,13 +32,13 @@ type ThroughFrame = NonNullable<MessageInitShape<typeof TunnelFrameSchema>["fram
 
 const CHUNK_BYTES = 256 * 1024;
 
-/** The general gRPC clients, which know nothing of the agent but its schema. */
+/** General gRPC clients, which know only the agent's schema. */
 export const GENERIC_MAKERS: readonly GuestMaker[] = CLIENTS.map(({ make, connect }) => ({
   make,
   provide: () => Promise.resolve(({ dial }, token) => genericGuest(connect(dial), token)),
 }));
 
-/** Those in other languages. */
+/** Clients in other languages. */
 export const PROGRAM_MAKERS: readonly GuestMaker[] = [pythonClient, goClient, rustClient].map(({ make, provide }) => ({
   make,
   provide: async () => {
@@ -97,7 +97,7 @@ function failure(error: unknown): Failure {
   return { status: grpcStatus[error.code] ?? "", reason: error.reason, metadata: error.metadata };
 }
 
-/** Half-closes the request instead of sending `stdin_close`: the suite so sees both. */
+/** Half-closes the request instead of sending `stdin_close`, so that the suite covers both. */
 function run(client: RpcClient, token: string, command: Command, options: CallOptions = {}): Running {
   const requests = new Readable({ objectMode: true, read: () => undefined });
   const send = (frame: Frame): void => void requests.push(create(ExecFrameSchema, { frame }));
@@ -141,7 +141,7 @@ function run(client: RpcClient, token: string, command: Command, options: CallOp
   };
 }
 
-/** Sends without regard to the agent's windows, as a client may that knows nothing of them. */
+/** Sends without regard to the agent's windows, like a client that does not know of them. */
 function through(client: RpcClient, token: string, path: string): Through {
   const requests = new Readable({ objectMode: true, read: () => undefined });
   const send = (frame: ThroughFrame): void => void requests.push(create(TunnelFrameSchema, { frame }));

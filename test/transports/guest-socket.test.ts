@@ -17,7 +17,7 @@ import { allProcesses } from "../fixtures/proc.ts";
 import { CLIENTS, one, RpcFailure } from "../fixtures/rpc-clients.ts";
 import { networkEntries, socketsHeldBy } from "./sockets.ts";
 
-/** Exit status of an agent that cannot have its listener. */
+/** Exit status of an agent that cannot open its listener. */
 const LISTEN_FAILED = 71;
 const NO_NETWORK = Object.fromEntries(
   ["SVC_GUEST_PORT", "SVC_TLS_CERT_FILE", "SVC_TLS_KEY_FILE", "SVC_TLS_CLIENT_CA_FILE"].map((name) => [
@@ -71,7 +71,7 @@ describe("SVC_GUEST_SOCKET", () => {
   test("takes the place of a socket that a killed agent left behind", async (t) => {
     const socket = join(await folder(t), "guest.sock");
     const first = await startOn(socket);
-    // Under the launcher the agent is a child of what was started.
+    // Under the launcher the agent is a child of the started process.
     const child = allProcesses().find(({ parent }) => parent === first.pid);
     process.kill(child?.pid ?? first.pid, "SIGKILL");
     await first.exited;
@@ -93,7 +93,7 @@ describe("SVC_GUEST_SOCKET", () => {
   });
 });
 
-/** At the descriptors of an agent. */
+/** To look at an agent's descriptors. */
 const LOOKS_INSIDE = { skip: withoutCapability("CAP_SYS_PTRACE") };
 
 describe("an agent with neither port nor TLS files", () => {
@@ -123,7 +123,7 @@ describe("an agent with neither port nor TLS files", () => {
   test("differs in that from one with a port, whose listener is seen in the same way", LOOKS_INSIDE, async () => {
     await using agent = await startAgent();
     const listeners = socketsHeldBy(agent.pid).filter(({ table }) => table?.startsWith("tcp"));
-    // One socket, which it holds twice: to accept, and to see what it has no descriptor for.
+    // One socket with two descriptors: one accepts, one shows connections that are lost for lack of a descriptor.
     assert.equal(new Set(listeners.map(({ inode }) => inode)).size, 1);
   });
 });

@@ -13,9 +13,9 @@ import type { Certificates } from "../fixtures/certificates.ts";
 
 /** How the agent is reached. */
 export interface Endpoint {
-  /** Where any client can dial. */
+  /** What any client can dial. */
   readonly dial: { readonly port: number; readonly certificates: Certificates } | { readonly socketPath: string };
-  /** A command whose standard input and output lead to the agent, for clients that start one by themselves. */
+  /** A command whose standard input and output lead to the agent, for clients that start one. */
   readonly bridge?: AgentCommand;
 }
 
@@ -38,7 +38,7 @@ export interface Running {
   readonly started: Promise<number>;
   readonly stdout: AsyncIterable<Uint8Array>;
   readonly stderr: AsyncIterable<Uint8Array>;
-  /** Resolves when more may follow. */
+  /** Resolves when more may be written. */
   write(bytes: Uint8Array): Promise<void>;
   end(): void;
   resize(cols: number, rows: number): void;
@@ -49,13 +49,13 @@ export interface Running {
 
 /** An open tunnel. */
 export interface Through {
-  /** Ends when the other side has ended. */
+  /** Ends when the other side ends. */
   readonly output: AsyncIterable<Uint8Array>;
   write(bytes: Uint8Array): void;
   end(): void;
 }
 
-/** The agent's operations as the suite uses them, whatever client carries them. */
+/** The agent's operations in the suite's terms, over whatever client. */
 export interface Guest {
   health(): Promise<
     Pick<HealthResponse, "alive" | "ready"> & { readonly [Name in "guestTime" | "lastUserActivity"]?: unknown }
@@ -72,13 +72,13 @@ export interface Guest {
   makeFolder(path: string): Promise<unknown>;
   rename(path: string, newPath: string): Promise<unknown>;
   list(path: string): AsyncIterable<{ readonly name: string; readonly type: FileType }>;
-  /** Removes a folder with all in it. */
+  /** Removes a folder with its content. */
   remove(path: string): Promise<{ readonly removed: bigint | number }>;
   /** Connects to a unix socket. */
   connect(path: string): Through;
   runHook(kind: HookKind): Promise<RunHookResponse>;
   runRestoreDuties(entropy: Uint8Array): Promise<RestoreDutiesResponse>;
-  /** What a call failed with, in the same words for all clients. */
+  /** Why a call failed, in the same words for all clients. */
   failure(error: unknown): Failure;
   close(): void;
 }
@@ -94,6 +94,6 @@ export interface Failure {
 /** A make of client. */
 export interface GuestMaker {
   readonly make: string;
-  /** Gives what connects it, or the reason to skip the tests that need it. */
+  /** Resolves with a function that connects the client, or with the reason to skip the tests that need it. */
   readonly provide: () => Promise<((endpoint: Endpoint, token: string) => Guest) | string>;
 }

@@ -12,7 +12,7 @@ import { addon } from "../fixtures/spawning.ts";
 /** Joins a connection to a new process of the bridge. */
 export type Attach = (connection: Socket, bridge: AgentCommand) => void;
 
-/** Listens on a unix socket for clients that can dial one; each connection gets a bridge of its own. */
+/** Listens on a unix socket for clients that dial one; each connection gets its own bridge. */
 export async function relay(path: string, bridge: AgentCommand, attach: Attach): Promise<{ close(): void }> {
   const connections = new Set<Socket>();
   const server = createServer({ pauseOnConnect: true, allowHalfOpen: true }, (connection) => {
@@ -29,12 +29,12 @@ export async function relay(path: string, bridge: AgentCommand, attach: Attach):
   };
 }
 
-/** Puts real pipes around a command; Node's own are sockets. */
+/** Puts real pipes around a command: Node's own are sockets. */
 export function betweenPipes(command: AgentCommand): AgentCommand {
   return ["sh", "-c", 'cat | "$@" | cat', "sh", ...command];
 }
 
-/** Standard input and output are a stream each. */
+/** Standard input and output are two streams. */
 export const onTwoStreams: Attach = (connection, [program, ...args]) => {
   const child = spawn(program, args, { stdio: ["pipe", "pipe", "inherit"] });
   child.stdin.on("error", () => connection.destroy());
@@ -43,13 +43,13 @@ export const onTwoStreams: Attach = (connection, [program, ...args]) => {
   child.stdout.pipe(connection);
 };
 
-/** Standard input and output are one socket, the connection itself, as inetd does it. */
+/** Standard input and output are one socket, the connection itself, as inetd does. */
 export const onOneSocket: Attach = (connection, [program, ...args]) => {
   const child = spawn(program, args, { stdio: [connection, connection, "inherit"] });
   child.on("spawn", () => connection.destroy());
 };
 
-/** Standard input and output are a terminal in raw mode, in the place of a serial line or a virtio-serial port. */
+/** Standard input and output are a terminal in raw mode, in place of a serial line or a virtio-serial port. */
 export const onRawTerminal: Attach = (connection, [program, ...args]) => {
   const ends = addon.openTerminal(80, 24);
   if (typeof ends === "number") throw new Error(`no terminal: ${ends}`);

@@ -18,7 +18,7 @@ export function socketsHeldBy(pid: number): HeldSocket[] {
     .map((inode) => ({ inode, table: tables.get(inode) }));
 }
 
-/** Every entry of the network's tables, for a process in a network namespace of its own. */
+/** Every entry of the network's tables, for a process in its own network namespace. */
 export function networkEntries(pid: number): string[] {
   return NETWORK_TABLES.flatMap((table) => entriesOf(pid, table).map((entry) => `${table}: ${entry}`));
 }
@@ -40,7 +40,7 @@ function inodesHeldBy(pid: number): string[] {
 }
 
 function inodesOf(pid: number, table: string): [inode: string, table: string][] {
-  // The column differs from table to table; a number that happens to be the same is no harm to a test for absence.
+  // The column differs between tables; another number that happens to match does no harm to a test for absence.
   return entriesOf(pid, table).flatMap((entry) =>
     Array.from(entry.matchAll(/(?<=\s)\d{3,}(?=\s|$)/g), ([inode]) => [inode, table] as [string, string]),
   );

@@ -54,7 +54,7 @@ for (const transport of TRANSPORTS) {
       });
       after(() => opened.dispose());
       for (const { name, title, isBulk, run } of CASES) {
-        // Once a transport: it is slow, and what is new to it is the transport, not the client.
+        // Once a transport: it is slow, and tests the transport, not the client.
         if (isBulk === true && maker !== LIBRARY_MAKER) continue;
         test(title, async (t) => {
           if (missing !== undefined) {
@@ -73,7 +73,7 @@ for (const transport of TRANSPORTS) {
   }
 }
 
-/** A failure is for whoever waits, which is later. */
+/** A failure is for the code that waits for it later. */
 function settled<Value>(promise: Promise<Value>): Promise<Value | Error> {
   return promise.catch((error: unknown) => (error instanceof Error ? error : new Error(String(error))));
 }

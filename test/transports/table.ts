@@ -11,7 +11,7 @@ export interface Row {
   durationMs: number;
 }
 
-/** What ran, as lines of text: a row for each transport and client, a column for each case; `-`: not meant to run. */
+/** Results as lines of text: a row for each transport and client, a column for each case; `-`: not to be run. */
 export function table(rows: readonly Row[], cases: readonly string[]): string {
   const cells = [
     ["transport", "client", ...cases, "s"],

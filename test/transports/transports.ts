@@ -3,14 +3,14 @@ import type { AgentCommand, RunningAgent } from "../fixtures/agent.ts";
 import type { Endpoint } from "./guest.ts";
 import { type Attach, betweenPipes, onOneSocket, onRawTerminal, onTwoStreams, relay } from "./relay.ts";
 
-/** What there is to be reached. */
+/** What a transport leads to. */
 interface Destination {
   readonly agent: RunningAgent;
   /** Its SVC_GUEST_SOCKET. */
   readonly socket: string;
   /** The program guest-agent, for its bridge. */
   readonly command: AgentCommand;
-  /** For sockets. */
+  /** Folder for sockets. */
   readonly folder: string;
 }
 
@@ -20,17 +20,17 @@ export interface Transport {
   readonly open: (destination: Destination) => Promise<OpenTransport>;
 }
 
-/** A way that can be dialled. */
+/** A transport that can be dialled. */
 interface OpenTransport extends Endpoint {
   close(): void;
 }
 
-/** What a bulk case sends over a way, whole MiB: several times what all buffers on it hold. */
+/** Bytes of a bulk case over a transport, whole MiB: several times the size of all its buffers. */
 export function bulkBytes({ name }: Transport): number {
   return (name === "TCP" ? 100 : 32) * 1024 * 1024;
 }
 
-/** All ways of the contract. `fake` has all but the first. */
+/** All transports of the contract. `fake` has all but the first. */
 export const TRANSPORTS: readonly Transport[] = [
   { name: "TCP", open: ({ agent }) => existing({ dial: { port: agent.port, certificates: agent.certificates } }) },
   { name: "unix socket", open: ({ socket }) => existing({ dial: { socketPath: socket } }) },

@@ -8,7 +8,7 @@ import { Stage } from "./cases/stage.ts";
 const MEBIBYTE = 2 ** 20;
 /** State of a listening socket in /proc/net/tcp (include/net/tcp_states.h). */
 const LISTENING = "0A";
-/** What the stand-in for the substrate's agent says (test/vm/guest/substrate.c). */
+/** Printed by the stand-in for the substrate's agent (test/vm/guest/substrate.c). */
 const WAITS = "SUBSTRATE-WAITS";
 const NAMES = { joined: "joined to a serial port", "on-the-port": "on a serial port itself" };
 const ORACLE_PORT = (7070).toString(16).toUpperCase();
@@ -16,7 +16,7 @@ const ORACLE_PORT = (7070).toString(16).toUpperCase();
 for (const bridge of ["joined", "on-the-port"] as const) {
   describe(`a guest without a management port, its bridge ${NAMES[bridge]}`, () => {
     const stage = new Stage({ bridge });
-    /** One connection at a time is all that the port can carry. */
+    /** The port carries one connection at a time. */
     let client: GuestClient | undefined;
     after(async () => {
       client?.close();

@@ -74,10 +74,10 @@ describe("a guest that booted in 1970", () => {
 describe("a guest whose clock is a day ahead", () => {
   const stage = new Stage({ bootTime: new Date(Date.now() + DAY_MS).toISOString().slice(0, 19) });
   after(() => stage.end());
-  /** When the last user activity ended, on the host's steady clock. */
+  /** End of the last user activity, on the host's steady clock. */
   let activeAtMs = 0;
 
-  /** How long ago Health says that it was, less how long ago it really was. */
+  /** The age of the activity by Health, less its real age. */
   async function errorOfActivity(): Promise<number> {
     using client = stage.client();
     const { guestTime, lastUserActivity } = await client.health();

@@ -21,11 +21,11 @@ const LONG_MS = 600_000;
 const SHORT_MS = 2_000;
 const REACH_MS = 600_000;
 const BEATING = ["workload", "command"];
-/** Cleans up when it is asked to end, as only one that runs can. */
+/** A workload that cleans up at SIGTERM, which only a running one can. */
 const WORKLOAD = `trap 'echo WORKLOAD-CLEANED-UP; exit 7' TERM
 hardship beat "" workload & while :; do wait; done`;
 
-/** Who gets which signal in a frozen guest, how its entrypoint ends, and whether its workload could clean up before. */
+/** Which process gets which signal in a frozen guest, how its entrypoint ends, and whether its workload could clean up. */
 const ENDS = [
   ["agent", 9, "the launcher thaws it, and all of it gets SIGTERM and a grace", /exit 137|signal 9/, true],
   ["launcher", 9, "the entrypoint of the substrate is gone, and its machine with it", /signal 9/, false],
@@ -39,7 +39,7 @@ const ENDS = [
   ["agent", 15, "the same", /exit 7/, true],
 ] as const;
 
-/** A way to an agent that can lose answers: what is sent arrives, and nothing comes back. */
+/** A relay to an agent that can lose answers: requests arrive, and nothing comes back. */
 class OneWay implements AsyncDisposable {
   readonly #server = createServer((near) => this.#join(near));
   readonly #target: number;
@@ -93,7 +93,7 @@ describe("a frozen session in a guest", () => {
     using client = stage.client();
     return await client.runHook({ kind: HookKind.PRE_SNAPSHOT, freezeMs });
   };
-  /** A clone that stands still. */
+  /** A frozen clone. */
   const frozenClone = async (): Promise<Machine> => {
     const clone = await stage.guest.start(file);
     await livesOn(clone);

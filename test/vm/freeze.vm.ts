@@ -11,18 +11,18 @@ import { ask } from "./harness/oracle.ts";
 import { type Draw, draws, inBoth, KINDS, livesOn, made, madeAtLeast, sinceSnapshot } from "./clones/drawn.ts";
 
 const GENERATION = randomUUID();
-/** What clones are started with: as where there is no vmgenid, or told by it that they are clones. */
+/** How clones are started: without vmgenid, or told by it that they are clones. */
 const WAYS = {
   "without a word of vmgenid": () => GENERATION,
   "with a new vmgenid": () => randomUUID(),
 } as const;
 const CLONES = 4;
-/** Draws of each thread after the duties. */
+/** Least draws of each thread after the duties. */
 const ENOUGH = 64;
 /** Longer than the test takes. */
 const LONG_MS = 600_000;
 
-/** What clones share in files, and what no hook can change. */
+/** Files that clones share and no hook can change. */
 const SHARED_FILES = ["/etc/machine-id", "/var/lib/systemd/random-seed", "/proc/sys/kernel/random/boot_id"];
 
 /** The POST_RESTORE hook of docs/agent/operations.md: its only script that writes /etc/machine-id. */
@@ -56,7 +56,7 @@ describe("a workload that draws without pause, in four clones of one snapshot", 
   /** Leaves the source stopped. */
   const takeRunning = async (): Promise<void> => {
     await stage.machine.resume();
-    // The kernel reseeds by a timer, from what differs in each clone: this sets it back.
+    // Each clone's kernel reseeds at different moments, by a timer: this restarts the timer.
     await ask(stage.machine.oraclePort, ["reseed"]);
     madeRunning = await made(stage.machine);
     running = await stage.guest.snapshot(stage.machine, "running");
@@ -93,7 +93,7 @@ head -c 512 /dev/urandom > /var/lib/systemd/random-seed`;
       const [one, other] = await sinceSnapshot([first, second], madeRunning);
       assert.ok(one.length > 0 && other.length > 0, "they have drawn");
       const equal = Object.fromEntries(KINDS.map((kind) => [kind, inBoth(kind, one, other)]));
-      // The kernel's are only told: its own reseed may fall right behind the snapshot.
+      // The kernel's draws are only reported: its own reseed may fall right after the snapshot.
       t.diagnostic(`of ${one.length} and ${other.length} draws, equal in both: ${JSON.stringify(equal)}`);
       assert.ok((equal["seeded"] ?? 0) > 0, "a generator of the process draws the same whatever the kernel is told");
     });
@@ -129,7 +129,7 @@ head -c 512 /dev/urandom > /var/lib/systemd/random-seed`;
           clone,
           madeBefore.map((count) => count + ENOUGH),
         );
-        // A thread may have drawn a part of its next one when it was frozen.
+        // A frozen thread may have been in the middle of its next draw.
         const fresh = await draws(
           clone,
           madeBefore.map((count) => count + 1),

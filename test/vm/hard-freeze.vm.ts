@@ -18,21 +18,21 @@ import { NumberedLines, optionsOf, Sink, Source } from "./cases/kept-streams.ts"
 import { Stage } from "./cases/stage.ts";
 import { livesOn } from "./clones/drawn.ts";
 
-/** With `npm run test:vm -- --whole` twenty; a few show most of it. */
+/** Twenty with `npm run test:vm -- --whole`; a few show most of it. */
 const SNAPSHOTS = process.env["GUEST_VM_WHOLE"] === undefined ? 2 : 20;
 const REACH_MS = 600_000;
-/** Longer than a snapshot takes. */
+/** Longer than any snapshot takes. */
 const LONG_MS = 600_000;
 const BOMB = 2_000;
 const STARTS_AT_ONCE = 4;
-/** The instance's own disk once more: what freezes it puts every writer of the sandbox into the kernel. */
+/** The instance's own disk, mounted again: freezing it blocks every writer of the sandbox in the kernel. */
 const DISK = "/mnt";
 const FIFO = "/dev/shm/fifo";
-/** Has the writer's process id. */
+/** A file with the writer's process id. */
 const WRITER = "/dev/shm/writer";
 const OWN = "own=/sys/fs/cgroup$(busybox sed -n 's/^0:://p' /proc/self/cgroup)";
 
-/** Commands that are kept over all snapshots, by name, which is also that of their rounds. Each says "up" once it is. */
+/** Commands that are kept over all snapshots, by the name of their rounds. Each prints "up" once it runs. */
 const HARDSHIPS: Readonly<Record<string, string>> = {
   bomb: `exec hardship bomb ${BOMB}`,
   uring: "exec hardship uring",
@@ -42,7 +42,7 @@ const HARDSHIPS: Readonly<Record<string, string>> = {
   oom: `${OWN}; echo 16777216 > "$own/memory.max"; exec hardship oom`,
   write: `echo $$ > ${WRITER}; exec hardship write /tmp/log`,
 };
-/** It freezes itself, and so stays frozen for ever. */
+/** It freezes itself for ever. */
 const FROZEN_ALREADY = `${OWN}; busybox mkdir "$own/inner"
 ( echo 0 > "$own/inner/cgroup.procs"; exec hardship beat "" itself ) &
 while ! busybox grep -q itself /dev/shm/beats; do busybox usleep 10000; done
@@ -53,7 +53,7 @@ const FREEZE_DISK = `busybox fsfreeze --freeze ${DISK}; status=$?
 until busybox grep -q '^State:.*D' "/proc/$(busybox cat ${WRITER})/status"; do busybox usleep 10000; done; exit $status`;
 const HOOKS = {
   preSnapshot: { args: ["/bin/busybox", "sh", "-c", FREEZE_DISK], env: { PATH: "/bin" } },
-  // Also where it has run before, and only its answer was lost.
+  // Also if it has run before, and only its answer was lost.
   postRestore: {
     args: inShell(`busybox fsfreeze --unfreeze ${DISK} || busybox touch ${DISK}/thawed`),
     env: { PATH: "/bin" },
@@ -64,7 +64,7 @@ function inShell(script: string): string[] {
   return ["/bin/busybox", "sh", "-c", script];
 }
 
-/** Starts commands without a pause, over a connection of its own, until one fails: the connection breaks. */
+/** Starts commands without a pause on its own connection, until one fails because the connection breaks. */
 class Starts {
   readonly #client: GuestClient;
   readonly #ended: Promise<unknown>;
@@ -99,8 +99,8 @@ class Starts {
 }
 
 /**
- * Asks over a connection of its own, and over another one where that is given up: on a busy host an emulated agent may need longer
- * for a sign of life than a client waits. What asks must bear being asked twice. A session that was frozen by a call whose answer
+ * Asks over a connection of its own, and over another one if that is given up: on a busy host an emulated agent may
+ * answer a ping later than a client waits. `ask` must be repeatable. A session that was frozen by a call whose answer
  * was lost does its duties first, as documented.
  */
 async function patiently<Answer>(stage: Stage, ask: (client: GuestClient) => Promise<Answer>): Promise<Answer> {
@@ -116,7 +116,7 @@ async function patiently<Answer>(stage: Stage, ask: (client: GuestClient) => Pro
   }
 }
 
-/** Again where a command was still being started after two seconds of a busy machine. */
+/** Repeats the call if a command was still being started after two seconds on a busy machine. */
 async function freeze(client: GuestClient): Promise<RunHookResponse> {
   for (;;) {
     const outcome = await client.runHook({ kind: HookKind.PRE_SNAPSHOT, timeoutMs: 300_000, freezeMs: LONG_MS });
@@ -124,7 +124,7 @@ async function freeze(client: GuestClient): Promise<RunHookResponse> {
   }
 }
 
-/** Starts a command that is kept, or attaches to it where that was asked before. */
+/** Starts a kept command, or attaches to it if it was started before. */
 async function startOrAttach(client: GuestClient, command: KeptCommand, options: KeptOptions): Promise<KeptProcess> {
   const { name } = command.keep;
   const isThere = (await client.listExecs()).some((each) => each.name === name);
@@ -152,7 +152,7 @@ describe("a session with everything in it that is hard to freeze", () => {
   let received: Sink;
   let reader: KeptProcess;
 
-  /** A command that is kept over all snapshots, on a connection of its own, and comes back by itself. */
+  /** A command that is kept over all snapshots, on its own connection, which reconnects by itself. */
   async function kept(name: string, script: string, terminal?: { cols: number; rows: number }): Promise<KeptProcess> {
     const resume = { patienceMs: REACH_MS, connectOptions: () => optionsOf(stage) };
     const exec = await patiently(stage, async () => {
@@ -207,7 +207,7 @@ test -p ${FIFO} || busybox mkfifo ${FIFO}`;
   for (let snapshot = 1; snapshot <= SNAPSHOTS; snapshot++) {
     test(`snapshot ${snapshot}: it stands still until its duties, and then all of it goes on`, async (t) => {
       const starts = await Starts.begin(stage);
-      // Nobody waits for its echo: the freeze may come before or after it.
+      // Nobody waits for the echo: the freeze may come before or after it.
       typing.stdin.write(`typed-${snapshot}\n`);
       const { frozen, frozenProcesses, freezePending, freezeProblem } = await patiently(stage, freeze);
       assert.deepEqual([frozen, freezeProblem], [true, ""]);
@@ -257,7 +257,7 @@ test -p ${FIFO} || busybox mkfifo ${FIFO}`;
     assert.ok(flooded.count > 0);
     const killed = await patiently(stage, (client) => client.endExec("bomb", { signal: "SIGKILL" }));
     assert.equal(killed.exit?.signal, 9);
-    // Where the first call to end it was given up, the rest may still be dying.
+    // If the first call to end it was given up, some processes may still be dying.
     const left = `left() { busybox ps -o args | busybox grep -c '[h]ardship bomb'; }; looks=3000
 while test "$(left)" != 0 && test $looks -gt 0; do busybox usleep 100000; looks=$((looks-1)); done; left`;
     assert.equal((await patiently(stage, (client) => client.run({ args: inShell(left) }))).stdout.toString(), "0\n");

@@ -51,7 +51,7 @@ describe("kept commands", () => {
       resume: { patienceMs: REACH_MS, connectOptions: () => optionsOf(stage) },
       onEvent: ({ kind }) => events.set(kind, (events.get(kind) ?? 0) + 1),
     };
-    // Nobody reads this one, and it holds up nobody but itself.
+    // Nobody reads this command, which holds up nothing else.
     const unread = { name: "unread", bufferBytes: 4096, whenFull: "block" } as const;
     await client.exec({ args: ["/bin/busybox", "yes"], keep: unread }).detach();
     const build = start(client, "build", BUILD, options);
@@ -71,7 +71,7 @@ describe("kept commands", () => {
     for (let standby = 1; standby <= STANDBYS; standby++) {
       shell.stdin.write(`echo before-$((${standby} + 40))\n`);
       await screen.until(`before-${standby + 40}`);
-      // Nobody waits for its answer: the snapshot may come before or after it.
+      // Nobody waits for the answer: the snapshot may come before or after it.
       shell.stdin.write(`echo amidst-$((${standby} + 40))\n`);
       const snapshot = await stage.guest.snapshot(stage.machine, `standby-${standby}`);
       await stage.replaceMachine(() => stage.guest.start(snapshot));
@@ -91,7 +91,7 @@ describe("kept commands", () => {
     assertNumbered(err.bytes, "err");
     for (let standby = 1; standby <= STANDBYS; standby++) {
       for (const word of ["before", "amidst", "after"]) {
-        // Once as it was typed, with its sum not done yet, and once as an answer.
+        // Once as typed, before the sum, and once as the answer.
         const answers = screen.bytes.toString().split(`${word}-${standby + 40}`).length - 1;
         assert.equal(answers, 1, `${word}-${standby + 40} in ${screen.bytes.toString()}`);
       }
@@ -128,7 +128,7 @@ describe("kept commands", () => {
       await out.until("out 20\n");
       source.stop();
       await once(pieces, "end");
-      // After all that was written before it.
+      // Resolves after everything that was written before.
       await new Promise((resolve) => {
         pipe.stdin.write("", resolve);
       });

@@ -9,7 +9,7 @@ import { afterEach, beforeEach, describe, test } from "node:test";
 import { setTimeout as sleep } from "node:timers/promises";
 
 const MODULE = join(import.meta.dirname, "../../scripts/vm/machines-folder.ts");
-/** Makes the folder, starts what counts as a machine there as the development substrate does, and tells both. */
+/** Makes the folder, starts a process there that counts as a machine, as the development substrate does, and prints both. */
 const RUN = `
 import { spawn } from "node:child_process";
 import { mkdirSync } from "node:fs";
@@ -23,7 +23,7 @@ console.log(JSON.stringify({ folder: folder.path, pid: machine.pid }));
 await new Promise((resolve) => process.stdin.on("data", resolve));
 process.stdin.destroy();`;
 
-/** "Z" is one that init has not reaped. */
+/** "Z": a process that init has not reaped. */
 function isAlive(pid: number): boolean {
   try {
     return !/^\d+ \(.*\) Z/s.test(readFileSync(`/proc/${pid}/stat`, "latin1"));

@@ -9,11 +9,11 @@ import { patchedAgent } from "./harness/agent-build.ts";
 import { Guest } from "./harness/guest.ts";
 import type { Patch } from "./harness/patches.ts";
 
-/** Snapshots that are tried: numbers may come out different for another reason than the duties. */
+/** Most attempts with a snapshot: numbers may differ for another reason than the duties. */
 const MOST_SNAPSHOTS = 5;
 const ALL = Object.keys(CLONE_CHECKS) as CheckName[];
 
-/** Names of the checks that fail for two clones, with what they say. */
+/** Names of the checks that fail for two clones, with their errors. */
 function failures(pair: Pair): Map<CheckName, string> {
   const failed = new Map<CheckName, string>();
   for (const name of ALL) {
@@ -30,7 +30,7 @@ function failures(pair: Pair): Map<CheckName, string> {
 /** Clones a guest with a changed agent until two clones were alike before their duties and the verdict is as wanted. */
 async function verdict(patches: readonly Patch[], wanted: readonly CheckName[]): Promise<Map<CheckName, string>> {
   using guest = await Guest.prepare({ agent: await patchedAgent(patches), hooks: CLONE_HOOKS });
-  // Where connections are not ended, neither is that command.
+  // If connections are not ended, that command is not either.
   const look = wanted.includes("connections") ? { hangupLimitMs: 0 } : {};
   await using source = await Source.prepare(guest, await guest.boot());
   for (let attempt = 1; ; attempt++) {

@@ -25,7 +25,7 @@ const STARTER = `
   setInterval(() => {}, 1000);
 `;
 
-/** Starts the starter as the child of a shell that waits for it. */
+/** Starts the starter as a child of a shell that waits for it. */
 const SHELL = `"$@" & wait`;
 
 async function gone(pid: number): Promise<void> {

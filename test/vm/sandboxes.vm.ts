@@ -18,9 +18,9 @@ import { buildGuestProgram, provideBusybox } from "./harness/provision.ts";
 
 const ROOT = join(import.meta.dirname, "../..");
 const SECRET = "a-declared-secret";
-/** Of boots under emulation on a machine with much else to do. */
+/** For boots under emulation on a busy machine. */
 const REACH_MS = 600_000;
-/** How long a snapshot lies: what its forks are behind, at least. */
+/** How long a snapshot lies, which is at least how far its forks' clocks are behind. */
 const LIES_MS = 2_000;
 const PROCESS = { args: ["/bin/workload"], env: { API_KEY: SECRET }, ready_cmd: { args: ["/bin/true"] } };
 const HOOKS = {
@@ -29,10 +29,10 @@ const HOOKS = {
 };
 /** Process id and start time of the workload (proc_pid_stat(5)). */
 const WORKLOAD = "cut -d ' ' -f 1,22 /proc/$(pidof workload)/stat";
-/** What each guest has to have of its own: the kernel's numbers, and the agent's certificate and token. */
+/** What must differ between guests: the kernel's numbers, and the agent's certificate and token. */
 const DRAWS = "od -An -tx1 -N32 /dev/urandom | tr -d ' \\n'; echo; sha256sum < /srv/credentials/token";
 
-/** Runs for longer than a standby takes, whatever the machine. */
+/** Runs longer than a standby takes on any machine. */
 const COUNT = 24;
 const COUNTING = `i=0; while [ $i -lt ${COUNT} ]; do i=$((i+1)); echo $i; sleep 0.5; done`;
 
@@ -41,8 +41,8 @@ async function print(guest: GuestClient, script: string): Promise<string> {
 }
 
 /**
- * Has the workload declare itself idle after the command that tells it to has ended: that end is activity, and a declaration
- * before it says nothing. Waits longer each time that it came too early.
+ * Makes the workload declare itself idle after the end of the command that asks for it: that end is activity, and a
+ * declaration before it does not count. Waits longer each time that it came too early.
  */
 async function declareIdle(guest: GuestClient): Promise<void> {
   for (let delayS = 1; ; delayS *= 2) {
@@ -98,7 +98,7 @@ describe("the life of a sandbox", () => {
       prepared.args = PATIENT;
       const { imagesFolder } = prepared;
       layImageOut(join(imagesFolder, "box"));
-      // Neither is ever started: the agent is, in their place.
+      // Neither is ever started: the agent replaces them.
       const command = { entrypoint: ["/docker-entrypoint.sh"], cmd: ["serve", "--port=80"] };
       writeFileSync(join(imagesFolder, "box.json"), JSON.stringify(command));
       mkdirSync(join(imagesFolder, "scratch/etc"), { recursive: true });
@@ -125,7 +125,7 @@ describe("the life of a sandbox", () => {
     return Object.assign(guest, { [Symbol.dispose]: () => guest.close() });
   }
 
-  /** Whatever woke up has done all of its duties as intended. */
+  /** The guest woke up and has done all of its duties as intended. */
   function isWhole({ warnings, postRestore, ready }: Awakening): void {
     assert.deepEqual([postRestore, ready], [{ ran: true, timedOut: false, exitCode: 0 }, true]);
     assert.deepEqual(
@@ -247,7 +247,7 @@ describe("the life of a sandbox", () => {
     assert.equal(qemusBelow(daemon.state).length, 3);
   });
 
-  /** One with the credentials of what the forks were made of, which answer there still. */
+  /** A client with the credentials of the forks' origin, which answers to them. */
   async function strangerAt(address: string): Promise<GuestClient & Disposable> {
     using known = connect({ address: (await node.get("box")).address ?? "", ...parent });
     assert.equal((await known.health()).alive, true);

@@ -34,7 +34,7 @@ describe("machines of the development substrate", () => {
   });
   after(() => daemon[Symbol.asyncDispose]());
 
-  /** A client of an instance's agent, at the address that the API tells. */
+  /** A client of an instance's agent, at the address from the API. */
   function dial({ network }: Box): GuestClient & Disposable {
     const guest = connect({
       address: `${network?.ip}:7071`,
@@ -59,7 +59,7 @@ describe("machines of the development substrate", () => {
   const consoleOf = ({ id }: Pick<Box, "id">): string =>
     readFileSync(join(daemon.state, "instances", id, CONSOLE_LOG), "latin1");
 
-  /** Waits for a state. An instance that has ended instead says why. */
+  /** Waits for a state. Fails with the reason if the instance ends instead. */
   async function becomes(name: string, state: Box["state"]): Promise<Box> {
     for (;;) {
       const found = await client.instances.get(name);
@@ -73,7 +73,7 @@ describe("machines of the development substrate", () => {
     return (await guest.run({ args: ["/bin/sh", "-c", script] })).stdout.toString().trim();
   }
 
-  /** Machines that run: nobody has to be asked. */
+  /** Number of machines that run, without asking the API. */
   const machines = (): number => qemusBelow(daemon.state).length;
 
   test("boots an instance whose entrypoint is the agent, from volumes; Health answers at the address that the API tells", async () => {

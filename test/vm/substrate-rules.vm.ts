@@ -11,7 +11,7 @@ const INTERNAL = { status: 500, code: "internal_error" };
 const INVALID = { status: 409, code: "invalid_state" };
 const SLEEPER = { image: "busybox", cmd: ["sleep", "1000000"], size: "300MB", vcpus: 1, overlay_size: "1GB" };
 
-/** The rest of test/substrate/rules.test.ts: what takes machines. Places are in hypeman at 5d9eff0. */
+/** The part of test/substrate/rules.test.ts that needs machines. Places are in hypeman at 5d9eff0. */
 describe("machines of the development substrate have the rules of the real one:", () => {
   let daemon: SubstrateDaemon;
   let client: Hypeman;
@@ -25,7 +25,7 @@ describe("machines of the development substrate have the rules of the real one:"
   });
   after(() => daemon[Symbol.asyncDispose]());
 
-  /** The next daemon on the same state, with other rules. */
+  /** Starts the next daemon on the same state, with other rules. */
   async function withRules(...args: readonly string[]): Promise<void> {
     await daemon.end("SIGTERM");
     daemon.args = args;
@@ -84,7 +84,7 @@ describe("machines of the development substrate have the rules of the real one:"
     const refused = { status: 409, code: "insufficient_resources" };
     assert.deepEqual(await refusal(client.instances.create({ ...SLEEPER, name: "third" })), refused);
     await becomes("box", "Running");
-    // The fork has its source's place by then.
+    // The fork has taken its source's place by then.
     assert.deepEqual(await refusal(client.instances.fork("box", { name: "fork", from_running: true })), refused);
     assert.equal((await client.instances.get("box")).state, "Standby");
     assert.equal((await client.instances.get("fork")).state, "Running");

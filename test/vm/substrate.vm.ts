@@ -9,7 +9,7 @@ import { childOf, guestProcesses } from "./harness/processes.ts";
 import { TOKEN, TOKEN_FILE, WORKING_DIRECTORY } from "./harness/sandbox.ts";
 
 const NEW_TOKEN = "renewed-token-0123456789abcdef";
-/** On the disk as long as the sockets are. */
+/** Files on the instance's disk, like the sockets. */
 const MARKERS = ["/run/marker", "/tmp/marker"];
 
 async function print(client: GuestClient, script: string): Promise<string> {

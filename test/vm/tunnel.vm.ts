@@ -9,14 +9,14 @@ const PORT = 8000;
 const STANDBYS = 2;
 const REACH_MS = 600_000;
 const FOLDER = "/listed";
-/** Far more than is on its way to a client that does not read. */
+/** Far more entries than are in flight to a client that does not read. */
 const ENTRIES = 20_000;
-/** Of each name: with it they are 4 MiB, of which less than 2 can be on their way. */
+/** Suffix of each name: the names are 4 MiB then, of which less than 2 can be in flight. */
 const SUFFIX = "-".repeat(150);
-/** Whether the agent has the folder open. */
+/** Prints whether the agent has the folder open. */
 const IS_OPEN = `busybox ls -l /proc/[0-9]*/fd 2> /dev/null | busybox grep -q ' ${FOLDER}$'`;
 
-/** Sends some bytes through an echo. */
+/** Sends bytes through an echo. */
 async function echoed(tunnel: GuestTunnel, sent: string): Promise<string> {
   let got = "";
   tunnel.on("data", (bytes: Buffer) => (got += String(bytes)));
@@ -25,12 +25,12 @@ async function echoed(tunnel: GuestTunnel, sent: string): Promise<string> {
   return got;
 }
 
-/** Reads a listing that has begun to its end. */
+/** Reads the rest of a listing. */
 async function rest(begun: AsyncIterator<{ readonly name: string }>, names: string[]): Promise<void> {
   for (let next = await begun.next(); next.done !== true; next = await begun.next()) names.push(next.value.name);
 }
 
-/** Runs a script of the guest's shell, whose programs are all busybox's. */
+/** Runs a script in the guest's shell, whose programs are all busybox's. */
 async function shell(client: GuestClient, script: string): Promise<void> {
   const { code, stderr } = await client.run({ args: ["/bin/busybox", "sh", "-c", script] });
   assert.equal(code, 0, String(stderr));
@@ -49,7 +49,7 @@ describe("tunnels and listings", () => {
   test("end with a standby, typed, on both sides, and new ones lead to the same server after the restore", async () => {
     await stage.boot();
     using client = stage.client();
-    // A server of the session that has a child for each connection, and goes on through all of it.
+    // A server of the session that has a child for each connection, and runs throughout.
     const server = { args: ["/bin/busybox", "nc", "-ll", "-p", String(PORT), "-e", "/bin/busybox", "cat"] };
     await client.exec({ ...server, keep: { name: "server" } }).detach();
     await client.waitForPort(PORT, { timeoutMs: REACH_MS });
@@ -62,7 +62,7 @@ describe("tunnels and listings", () => {
       assert.equal((await failed).status, "UNAVAILABLE");
       await restoreSequence(() => stage.client(), { reachMs: REACH_MS });
       using restored = stage.client();
-      // The servers of the tunnels from before have been reset, or they would still be there.
+      // The servers of earlier tunnels have been reset: otherwise they would still exist.
       await shell(restored, "while busybox pgrep -x cat > /dev/null; do busybox usleep 20000; done");
       await restored.waitForPort(PORT);
       before = await open(restored);

@@ -27,7 +27,7 @@ const WHOLE: GuestFacts = {
   openFiles: 4096,
 };
 
-/** What is limited in a guest that differs from the whole one, by its name. */
+/** The limited features of a guest that differs from the whole one, by name. */
 function limitedIn(difference: Partial<GuestFacts>): ReadonlyMap<string, Check> {
   const checks = checkGuest({ ...WHOLE, ...difference });
   return new Map(checks.filter(({ ok }) => !ok).map((check) => [check.name, check]));

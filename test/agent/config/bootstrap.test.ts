@@ -257,7 +257,7 @@ describe("the TLS files", () => {
       [fifo, "does not name a regular file"],
       ["server.pem", "must be an absolute path"],
       [await folder.write("empty", ""), "names an empty file"],
-      // Without a size and with terabytes in it.
+      // A file of size 0 with terabytes in it.
       ["/proc/self/pagemap", "names an empty file"],
       [await folder.write("large", Buffer.alloc(1024 * 1024 + 1)), "names a file of more than 1 MiB"],
     ] as const) {

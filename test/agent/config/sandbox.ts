@@ -5,7 +5,7 @@ import type { TestContext } from "node:test";
 import { BootstrapError, type BootstrapFault, readBootstrap } from "../../../src/agent/config/index.ts";
 import { issueCertificates } from "../../../src/node/credentials/certificates.ts";
 
-/** Part of every value that the tests give: it must never turn up in a message. */
+/** Part of every value in the tests: it must never be in a message. */
 export const MARKER = "mArKeR7f3a";
 
 /** A folder of credential files, removed with the test. */
@@ -15,7 +15,7 @@ export interface CredentialFolder {
   readonly certFile: string;
   readonly keyFile: string;
   readonly clientCaFile: string;
-  /** Writes another file and gives its path. */
+  /** Writes another file and returns its path. */
   write(name: string, content: string | Uint8Array): Promise<string>;
   read(path: string): Promise<Buffer>;
 }

@@ -12,7 +12,7 @@ function setup(wallMs?: number) {
   const stamps = new Stamps(clock);
   const activity = new ActivityClock(stamps);
   const idle = new IdleDeclarations(stamps);
-  /** How long ago, in milliseconds by the guest's clock. */
+  /** Milliseconds since a time of the guest's clock. */
   const agoMs = (ns: bigint | undefined): number | undefined =>
     ns === undefined ? undefined : Number(clock.wallNs() - ns) / 1e6;
   return {

@@ -7,7 +7,7 @@ import { exec, ExecStream, failingExec, type StartInit } from "../../fixtures/ex
 import { noProcessWith } from "../../fixtures/processes.ts";
 import type { RpcFailure } from "../../fixtures/rpc-clients.ts";
 
-/** By this only this run's processes are found. */
+/** Finds this run's processes alone. */
 const MARK = `4242${process.pid}.125`;
 
 const agent = forAllTests(await startAgent());
@@ -36,7 +36,7 @@ function assertRefused(failure: RpcFailure, reason: string): void {
   assert.deepEqual([failure.code, failure.reason], [status.INVALID_ARGUMENT, reason]);
 }
 
-/** What a start frame may not hold, and what is said about it: the entry's name, and nothing of a value. */
+/** Entries that a start frame may not hold, and the error: it has the entry's name, and nothing of a value. */
 const REFUSED_STARTS: readonly [StartInit, message: string | RegExp][] = [
   [{ args: [] }, "start.args is empty: name the command to run"],
   [{ args: [""] }, "start.args[0] is empty: name the command to run"],

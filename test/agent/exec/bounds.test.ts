@@ -11,13 +11,13 @@ import { memoryOf } from "../../../scripts/soak/footprint.ts";
 
 const ENTRIES = 131_072;
 const STRINGS_BYTES = 2 * 2 ** 20;
-/** Of every string: its NUL and its pointer. */
+/** Counted for every string: its NUL and its pointer. */
 const OVERHEAD_BYTES = 9;
 const TWO_MILLION = 2_000_000;
 
 const agent = forAllTests(await startAgent());
 
-/** So many arguments, the command included. */
+/** That many arguments, the command included. */
 function args(count: number): string[] {
   return ["true", ...Array<string>(count - 1).fill("")];
 }
@@ -28,7 +28,7 @@ async function assertTooLong(start: StartInit, limit: number): Promise<void> {
   assert.equal(failure.metadata["limit"], String(limit));
 }
 
-/** A frame { start: … } whose content is one field of two bytes over and over. */
+/** A frame { start: … } whose content repeats one field of two bytes. */
 function startOf(pair: readonly [number, number], count: number): Uint8Array {
   const content = Buffer.alloc(2 * count, Uint8Array.from(pair));
   const head = toBinary(ExecFrameSchema, create(ExecFrameSchema, { frame: { case: "stdin", value: content } }));
@@ -48,7 +48,7 @@ describe("the arguments and variables of one Exec", () => {
   it("may take 2 MiB with their NULs and pointers, and no more", async () => {
     const strings = Array<string>(32).fill("x".repeat(2 ** 16 - OVERHEAD_BYTES));
     await assertTooLong({ args: ["true", ...strings] }, STRINGS_BYTES);
-    // What is within the bound of the agent may still be too much for the kernel, beside the inherited environment.
+    // The kernel may refuse what the agent's bound allows, because the inherited environment counts too.
     assert.equal((await exec(agent, { args: ["true", ...strings.slice(1)] })).exit.code, 0);
     await assertTooLong({ args: ["true"], env: { A: "x".repeat(STRINGS_BYTES) } }, STRINGS_BYTES);
   });
@@ -77,7 +77,7 @@ describe("the arguments and variables of one Exec", () => {
   });
 
   it("arrive as they are: not ASCII, named twice, or named __proto__", async () => {
-    // No shell, which drops variables whose names it could not use.
+    // No shell: it would drop variables whose names it cannot use.
     const start = Buffer.concat([
       ...["env", "später=\u{1f600}", "cat", "/proc/self/environ"].map((text) => field(1, Buffer.from(text))),
       variable("twice", "1"),

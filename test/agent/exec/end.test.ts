@@ -9,7 +9,7 @@ import { until } from "../../fixtures/awake.ts";
 import { connect, exec, ExecStream, failingExec } from "../../fixtures/exec-stream.ts";
 import { noProcessWith, processesWith, processGone } from "../../fixtures/processes.ts";
 
-/** Of fixed width, so that no other run's mark holds this one's: what another run left behind must not be waited for. */
+/** Of fixed width, so that no other run's mark contains this one: leftovers of another run must not be waited for. */
 const RUN = String(process.pid).padStart(7, "0");
 
 const agent = forAllTests(await startAgent());
@@ -85,7 +85,7 @@ describe("an exec whose client goes", () => {
     stream.cancel();
     await processGone(pid);
     const daemons = (): Promise<number[]> => processesWith(`424242.375${RUN}`);
-    // In the middle of execve(2) it has no command line.
+    // In the middle of execve(2) a process has no command line.
     await until(async () => (await daemons()).length === 1, "the daemon is seen alive");
     for (const left of await daemons()) process.kill(left, "SIGKILL");
   });
@@ -153,7 +153,7 @@ describe("the number of execs at once", () => {
     for (const stream of streams) stream[Symbol.dispose]();
     for (const client of clients) client.close();
     await noProcessWith(`424242.625${RUN}`);
-    // Their places are free a moment after their processes are gone; the test's time limit bounds the wait.
+    // Places are free a moment after their processes have ended; the test's time limit bounds the wait.
     while ((await exec(agent, { args: ["true"] }).catch(() => undefined)) === undefined);
   });
 });

@@ -7,7 +7,7 @@ import { InputPump } from "../../../src/agent/exec/input-pump.ts";
 import { Collector, processes, request } from "../../fixtures/spawning.ts";
 import { systemClock } from "../../fixtures/system-clock.ts";
 
-/** A pipe takes 256 KiB at most; what is beyond that waits in the agent. */
+/** A pipe takes 256 KiB at most; the rest waits in the agent. */
 const PIPE_BYTES = 256 * 1024;
 const KEYS = 300_000;
 
@@ -25,7 +25,7 @@ describe("input that a command does not read", () => {
     const keys: InputFrames<CommandInput> = (take, over) => {
       const rest = async (): Promise<void> => {
         for (; taken < KEYS; taken++) {
-          // Whoever is not asked for the next one by the next turn of the event loop is being held back.
+          // A client that is not asked for its next frame by the next turn of the event loop is held back.
           const asked = setImmediate(() => stalled.dispatchEvent(new Event("stalled")));
           await take({ kind: "stdin", bytes: Buffer.from("x") });
           clearImmediate(asked);

@@ -65,7 +65,7 @@ describe("the buffer of a kept exec", () => {
   it("drops the oldest also under the eyes of a client that does not read, and tells it where", async () => {
     const keeping = { name: "slow", bufferBytes: 256 * KIB };
     using first = await keep(agent, { args: ["seq", "2000000"], keep: keeping });
-    // It ends though nobody reads.
+    // The command ends although nobody reads.
     await untilKept(agent, "slow", (exec) => exec?.exit?.outputComplete === true);
     const all = lines(2_000_000);
     const positions: [at: number, bytes: Uint8Array][] = [];
@@ -83,7 +83,7 @@ describe("the buffer of a kept exec", () => {
     first[Symbol.dispose]();
     const full = await untilKept(agent, "block", (exec) => exec?.heldBytes === 100_000n);
     assert.deepEqual([full?.exit, full?.stdoutOffset], [undefined, 100_000n]);
-    // Whoever reads and acknowledges nothing gets what is there, and the command stands still.
+    // A call that reads and acknowledges nothing gets what is buffered, and the command stops.
     const second = await attach(agent, { name: "block", stdoutOffset: 0n });
     for (let bytes = 0; bytes < 100_000;) {
       const frame = await second.stream.next();

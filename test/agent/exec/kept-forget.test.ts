@@ -22,7 +22,7 @@ import { FRAME, frame as rawFrame, RawHttp2, uint32 } from "../../fixtures/raw-h
 
 const FROM_START = { stdoutOffset: 0n, stderrOffset: 0n };
 const FORGET = { case: "forget", value: {} } as const;
-/** More than a client of grpc-js takes that nobody reads from. */
+/** More than a grpc-js client takes without a reader. */
 const UNREAD_BYTES = 4 * 2 ** 20;
 /** Less than a message of output. */
 const WINDOW_BYTES = 65_535;
@@ -159,7 +159,7 @@ describe("a call whose client does not read", () => {
   const args = ["head", "-c", String(UNREAD_BYTES), "/dev/zero"];
   const keeping = { name: "unread", bufferBytes: UNREAD_BYTES };
 
-  /** A call that has got all but the last bytes of its first message, and gives no window for more. */
+  /** A call that has received all but the last bytes of its first message, and opens no window for more. */
   async function unread(): Promise<{ readonly client: RawHttp2; readonly stream: number }> {
     const client = await RawHttp2.dial(agent, { windowBytes: WINDOW_BYTES });
     const frame = { case: "start", value: { args, keep: keeping } } as const;
@@ -175,7 +175,7 @@ describe("a call whose client does not read", () => {
     return { client, stream };
   }
 
-  /** The status that comes when it reads on, longer afterwards than the second for which a status used to wait. */
+  /** The status that comes when the call reads on, after more than the second for which a status used to wait. */
   async function statusLater(client: RawHttp2, stream: number): Promise<[code: string | undefined, details: string]> {
     await new ExecStream(agent).start({ args: ["sleep", "2"] }).outcome();
     assert.equal(client.hasClosed(stream), false);

@@ -52,7 +52,7 @@ describe("what is kept at once", () => {
     const refused = await failingExec(agent, { args: ["true"], keep: { name: "more" } });
     assert.deepEqual([refused.code, refused.reason], [status.RESOURCE_EXHAUSTED, "TOO_MANY_KEPT_EXECS"]);
     assert.equal(refused.metadata["limit"], String(KEPT_EXEC_LIMIT));
-    // One that takes the place of another needs none.
+    // An exec that takes another's place needs no place of its own.
     const instead = { name: "n0", replaceEnded: true, bufferBytes: KEPT_BUFFER_LIMIT_BYTES };
     const replacing = await keep(agent, { args: ["true"], keep: instead }, client);
     await replacing.stream.outcome();

@@ -38,7 +38,7 @@ async function failureOf(joining: Promise<unknown>): Promise<[code: number, reas
   throw new Error("the call was not refused");
 }
 
-/** Reads frames until one is as wanted. */
+/** Reads frames until one is of the wanted kind. */
 async function frameOf<Case extends ExecFrame["frame"]["case"]>(
   stream: ExecStream,
   wanted: Case,
@@ -50,7 +50,7 @@ async function frameOf<Case extends ExecFrame["frame"]["case"]>(
   }
 }
 
-/** A command that prints what it is told, and ends with its input. */
+/** A command that echoes its input and ends with it. */
 function echo(keeping: NonNullable<StartInit["keep"]>): StartInit {
   return { args: ["cat"], stdin: true, keep: keeping };
 }
@@ -403,7 +403,7 @@ describe("the end of a kept exec", () => {
 
   it("is forgotten linger_ms later, and its name with it", async () => {
     const first = await keep(agent, { args: shell("echo x"), keep: { name: "brief", lingerMs: 1n } });
-    // Whoever is attached is not cut short.
+    // The attached call is not cut short.
     assert.equal(String((await first.stream.outcome()).stdout), "x\n");
     await untilKept(agent, "brief", (exec) => exec === undefined);
     assert.deepEqual(await failureOf(attach(agent, { name: "brief", ...FROM_START })), [
@@ -430,7 +430,7 @@ describe("the end of a kept exec", () => {
   });
 
   it("takes the call along that is attached when it is forgotten", async () => {
-    // What does not fit into the buffer lies in the pipe: the command has ended, its output has not.
+    // Output that does not fit into the buffer stays in the pipe: the command has ended, its output has not.
     const keeping = { name: "unread", bufferBytes: 50_000, whenFull: ExecWhenFull.BLOCK };
     using first = await keep(agent, { args: ["head", "-c", "100000", "/dev/zero"], keep: keeping });
     const ended = await untilKept(agent, "unread", (exec) => exec?.exit !== undefined && exec.heldBytes === 50_000n);

@@ -7,12 +7,12 @@ const STREAMS: readonly OutputStream[] = ["stdout", "stderr"];
 const ROUNDS = 60;
 const STEPS = 400;
 
-/** Every byte is told from its neighbours and from the other stream's, by its offset. */
+/** A byte by its offset, different from its neighbours and from the other stream's. */
 function byteAt(stream: OutputStream, offset: number): number {
   return (offset * 31 + (offset >> 8) + (stream === "stdout" ? 0 : 101)) & 0xff;
 }
 
-/** Writes as a source does: as much as there is room for. Returns how much that was. */
+/** Writes as a source does, as much as there is room for. Returns the number of bytes. */
 function write(log: OutputLog, stream: OutputStream, sizeBytes: number): number {
   const store = log.store(stream);
   const room = store.room();
@@ -131,7 +131,7 @@ describe("the log of a kept exec", () => {
     assert.deepEqual([dropping.heldBytes, reader.gapBytes], [1_000, 4_000]);
     const blocking = logOf(64_000, "block");
     for (let turn = 0; turn < 1_000; turn++) assert.equal(write(blocking, STREAMS[turn % 2] ?? "stdout", 1), 1);
-    // Whose turn it is has room still.
+    // The stream whose turn it is still has room.
     assert.deepEqual([write(blocking, "stdout", 1), write(blocking, "stderr", 1)], [0, 1]);
     blocking.acknowledge({ stdout: 1, stderr: 0 });
     assert.equal(write(blocking, "stdout", 1), 1);

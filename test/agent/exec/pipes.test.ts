@@ -88,12 +88,12 @@ describe("exec on pipes", () => {
     const background = Number(String(stdout));
     assert.equal(exit.outputComplete, false);
     assert.ok(Number(exit.durationMs) < 60_000);
-    process.kill(background, "SIGKILL"); // It lived on: this throws when it did not.
+    process.kill(background, "SIGKILL"); // Throws unless it lived on.
   });
 
   it("is complete when a background child has closed the output", async () => {
     const { stdout, exit } = await exec(agent, {
-      // Until it has become sleep it is a shell that keeps the output it was given aside.
+      // Until it becomes sleep, the shell keeps its redirected output open.
       args: ["sh", "-c", 'sleep 300 >/dev/null 2>&1 & until [ "$(cat /proc/$!/comm)" = sleep ]; do :; done; echo $!'],
     });
     assert.equal(exit.outputComplete, true);

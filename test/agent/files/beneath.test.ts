@@ -27,18 +27,18 @@ import { NEEDS_INSIGHT, NEEDS_ROOT } from "../../fixtures/privileges.ts";
 import { CLIENTS, one, type RpcFailure } from "../../fixtures/rpc-clients.ts";
 import { addon } from "../../fixtures/spawning.ts";
 
-/** Who owns the hostile folder. */
+/** Owner of the hostile folder. */
 const WORKLOAD = 1000;
 
 const agent = forAllTests(await startAgent());
 const calls = forAllTests(new FileCalls(agent));
 
-/** A folder of the workload's beside one that it may not enter, with links from the one into the other. */
+/** A folder of the workload beside one that the workload may not enter, with links from the first to the second. */
 interface Scene extends AsyncDisposable {
   readonly folder: TestFolder;
-  /** The workload's. */
+  /** The workload's folder. */
   readonly inside: string;
-  /** Root's, mode 0700. */
+  /** Root's folder, mode 0700. */
   readonly outside: string;
 }
 

@@ -21,7 +21,7 @@ class SlowFile implements Pick<NewFile, "write" | "sha256"> {
     return undefined;
   }
 
-  /** Ends the write that runs. */
+  /** Ends the write in progress. */
   async end(error?: Error): Promise<void> {
     const running = this.#running;
     this.#running = undefined;
@@ -41,7 +41,7 @@ function upload(writers = 1): Upload {
   const file = new SlowFile();
   const released: Uint8Array[] = [];
   const content = new Content({
-    // What else a new file can do happens after its content.
+    // A new file's other methods are called after its content.
     file: file as Partial<NewFile> as NewFile,
     expected: { path: Buffer.from("/file"), sizeBytes: undefined, sha256: undefined },
     release: (piece) => released.push(piece),
@@ -50,7 +50,7 @@ function upload(writers = 1): Upload {
   return { file, content, released };
 }
 
-/** Whether a promise is still open after everything that can happen by itself. */
+/** Whether a promise is still pending after everything that happens by itself. */
 async function isWaiting(promise: Promise<unknown>): Promise<boolean> {
   let open = true;
   const over = (): void => {

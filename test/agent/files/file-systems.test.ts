@@ -26,7 +26,7 @@ const MIB = 1024 ** 2;
 const agent = forAllTests(await startAgent());
 const files = forAllTests(new FileCalls(agent));
 
-/** The folder once more, as a file system of FUSE: without O_TMPFILE. Resolves when it is there; undefined: it cannot be had. */
+/** Mounts the folder again as a FUSE file system, without O_TMPFILE. Undefined: the machine cannot. */
 async function bound(t: TestContext, source: string, target: string): Promise<AsyncDisposable | undefined> {
   if (providePrograms([{ name: "bindfs", package: "bindfs" }], "for a file system without O_TMPFILE").length > 0) {
     t.skip("needs bindfs(1)");
@@ -244,7 +244,7 @@ describe("an agent killed in mid-write", () => {
     assert.equal(await readFile(folder.at("file"), "utf8"), "old");
     await using another = await startAgent();
     using calls = new FileCalls(another);
-    // The first write to the folder looks through it, and takes this one for that of an agent that lives.
+    // The first write looks through the folder, and takes this file for that of a living agent.
     await calls.write({ path: folder.at("file") }, "new");
     assert.deepEqual(await temporaries(), [left]);
     await using later = await startAgent();

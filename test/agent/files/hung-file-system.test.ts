@@ -9,20 +9,20 @@ import { fuseMount } from "../../fixtures/fuse-mount.ts";
 import { failureOf, FileCalls, headerMessage, openFiles, type TestFolder, testFolder } from "../../fixtures/files.ts";
 import type { RpcFailure } from "../../fixtures/rpc-clients.ts";
 
-/** What a test of a hung file system has. */
+/** Parts of a test with a hung file system. */
 interface Parts {
   readonly agent: RunningAgent;
   readonly files: FileCalls;
   readonly folder: TestFolder;
-  /** Where the file system is mounted, in the folder. */
+  /** Mount point of the file system, in the folder. */
   readonly hung: string;
-  /** Lets its server answer, where it can. */
+  /** Lets the server answer, if it can. */
   readonly answer: () => void;
-  /** Ends its server. */
+  /** Ends the server. */
   readonly unmount: () => Promise<void>;
 }
 
-/** Runs a test with an agent beside a file system that this server serves, or does not serve. */
+/** Runs a test with an agent beside a file system whose server answers, or does not. */
 async function beside(
   server: Parameters<typeof fuseMount>[0],
   t: TestContext,
@@ -64,17 +64,17 @@ describe("a file system that never answers", () => {
         files.writeMessages([headerMessage({ path: "hung/y", beneath: folder.path })]),
       ];
       const hanging = Promise.all(calls().map(failureOf));
-      // More than there are threads: they wait for the hung ones, and no longer than until these are given up.
+      // More reads than threads: they wait for the hung ones until those are given up.
       const living = Array.from({ length: 8 }, async () => files.read(folder.at("file")));
       for (const { data } of await Promise.all(living)) assert.equal(data.toString(), "content");
       for (const failure of await hanging) assertHung(failure, hung);
-      // More than threads may be given up: so these take none.
+      // More than the threads that may be given up: so these must take none.
       for (let round = 0; round < 3; round++)
         for (const failure of await Promise.all(calls().map(failureOf))) assertHung(failure, hung);
       await files.write({ path: folder.at("other"), beneath: "" }, "still");
       assert.equal((await files.stat(folder.at("other"))).size, 5n);
       await unmount();
-      // The threads have come back, and with them the folder below.
+      // The threads are back, and the folder below can be used.
       await until(
         async () => (await failureOf(files.stat(`${hung}/x`))).reason === "PATH_NOT_FOUND",
         "it is an empty folder",
@@ -124,7 +124,7 @@ describe("a file system that answers late", () => {
       const reads = Array.from({ length: 5 }, async (_, index) => files.read(`${hung}/${index}`));
       for (const failure of await Promise.all(reads.map(failureOf))) assertHung(failure, hung);
       assertHung(await failureOf(files.read(`${hung}/x`)), hung);
-      // Descriptors whose reads are still in the kernel may not be closed: their numbers would be used again.
+      // Descriptors whose reads are still in the kernel may not be closed: their numbers would be reused.
       assert.ok((await openFiles(agent.pid)).some((path) => path.startsWith(hung)));
       answer();
       await until(async () => {

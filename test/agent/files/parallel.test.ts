@@ -9,9 +9,9 @@ import { clientOf } from "../../fixtures/guest-client.ts";
 const MIB = 1024 ** 2;
 const TRANSFERS = 64;
 const CLIENTS = 8;
-/** All together are more than the bound, so that an agent which held them would break it. */
+/** Together more than the bound, so that an agent which held all of them would break it. */
 const EACH_BYTES = 4 * MIB;
-/** Beyond what the agent has at rest; docs/agent/files.md. */
+/** On top of the agent's memory at rest; docs/agent/files.md. */
 const BOUND_MIB = 160;
 
 let agent: RunningAgent;
@@ -45,7 +45,7 @@ async function measured(transfer: (files: FileCalls, index: number) => Promise<v
   while (!over.signal.aborted) {
     assert.ok((await health.health()).alive);
     mostMiB = Math.max(mostMiB, await anonymousMiB());
-    // The transfers are what is measured.
+    // Sample the memory while the transfers run.
     await new Promise((resolve) => setTimeout(resolve, 10));
   }
   await transfers;

@@ -20,7 +20,7 @@ const CALLS = 256;
 const CALLS_OF_A_CONNECTION = 64;
 const MINUTE_MS = 60_000;
 
-/** At the descriptors of the agent. */
+/** To look at the agent's descriptors. */
 const LOOKS_INSIDE = { skip: withoutCapability("CAP_SYS_PTRACE") };
 
 function refused(error: unknown): boolean {

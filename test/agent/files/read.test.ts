@@ -18,7 +18,7 @@ import { NEEDS_ROOT } from "../../fixtures/privileges.ts";
 
 const CHUNK = 256 * 1024;
 const GIB = 1024 ** 3;
-/** Four times what the agent may take while a file of that size goes through it. */
+/** Four times the memory that the agent may use while it transfers such a file. */
 const LARGE = 400 * 1024 ** 2;
 
 const folder = forAllTests(await testFolder());
@@ -29,7 +29,7 @@ async function closed(path: string): Promise<void> {
   await until(async () => !(await openFiles(agent.pid)).includes(path), `the agent has closed ${path}`);
 }
 
-/** The process sleeps in the kernel's opening of a FIFO. */
+/** Whether the process sleeps in the kernel while it opens a FIFO. */
 async function isWaiting(pid: number | undefined): Promise<boolean> {
   return (await readFile(`/proc/${pid}/wchan`, "utf8")).includes("wait_for_partner");
 }

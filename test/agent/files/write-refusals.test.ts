@@ -149,7 +149,7 @@ describe("WriteFile changes nothing", () => {
   });
 
   it("in file systems that take no files", async () => {
-    // Where nothing is mounted there, /sys is a folder like any other.
+    // Without a mount /sys is a folder like any other.
     for (const target of ["/proc/guest-agent-test", ...(existsSync("/sys/kernel") ? ["/sys/guest-agent-test"] : [])]) {
       const failure = await failureOf(files.write({ path: target }, "x"));
       assert.ok(["PATH_PERMISSION_DENIED", "PATH_NOT_FOUND"].includes(failure.reason ?? ""), failure.message);
@@ -166,7 +166,7 @@ describe("WriteFile changes nothing", () => {
     }
     const failure = await failureOf(files.writeMessages(cancelled(), { signal: abort.signal }));
     assert.equal(failure.code, status.CANCELLED);
-    // What the agent does about it ends before it answers the next write.
+    // The agent completes its clean-up before it answers the next write.
     await files.write({ path: folder.at("next") }, "x");
     spawnSync("rm", [folder.at("next")]);
   });

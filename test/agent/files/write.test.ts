@@ -39,7 +39,7 @@ describe("WriteFile", () => {
     ] as const) {
       await files.write({ path, mtime: { seconds, nanos } }, "x");
       const { mtimeNs } = await stat(path, { bigint: true });
-      // A microsecond of a time that is a floating-point number on its way to the kernel.
+      // Within a microsecond: the time is a floating-point number on its way to the kernel.
       assert.ok(mtimeNs >= ns - 1_000n && mtimeNs <= ns + 1_000n, `${mtimeNs} for ${ns}`);
     }
     const writtenAfterMs = Date.now();

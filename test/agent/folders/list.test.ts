@@ -29,7 +29,7 @@ const LETTERS: Readonly<Record<number, string>> = {
   [FileType.BLOCK_DEVICE]: "b",
 };
 
-/** A folder as find(1) tells it, byte by byte, an entry a line. */
+/** A folder in the form of find(1), byte by byte, one line for each entry. */
 function found(folder: string, depth: number): string[] {
   const args = [folder, "-mindepth", "1", "-maxdepth", String(depth), "-printf", PRINTED];
   const { stdout } = spawnSync("find", args, { encoding: "latin1", maxBuffer: 2 ** 28 });
@@ -39,7 +39,7 @@ function found(folder: string, depth: number): string[] {
   ).toSorted();
 }
 
-/** The same of an answer. */
+/** The same for an answer. */
 function told(entries: readonly TreeEntry[]): string[] {
   const time = (stamp: { seconds: bigint; nanos: number } | undefined): string =>
     `${stamp?.seconds}.${String(stamp?.nanos).padStart(9, "0")}0`;
@@ -78,7 +78,7 @@ describe("a listing", () => {
   it("tells what find(1) tells, byte by byte, at any depth, by both clients", async () => {
     await using folder = await testFolder();
     await makeTree(folder.path);
-    // Once before: a first look may set the time of access.
+    // List once before: a first look may set the time of access.
     found(folder.path, 9);
     for (const { make } of CLIENTS) {
       using client = new TreeCalls(agent, make);
@@ -166,7 +166,7 @@ describe("a listing", () => {
     let changes = 0;
     for await (const { entries } of calls.batches({ path: folder.path, depth: 3 })) {
       seen.push(...entries.map(({ name }) => Buffer.from(name).toString()));
-      // One goes, one becomes a file, one moves into another.
+      // One entry goes, one becomes a file, one moves into another folder.
       const [gone, file, moved, into] = names.slice(changes * 4, changes * 4 + 4);
       if (into === undefined) break;
       await rm(folder.at(gone ?? ""), { recursive: true });

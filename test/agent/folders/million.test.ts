@@ -7,7 +7,7 @@ import { testMount } from "../../fixtures/files.ts";
 import { NEEDS_ROOT } from "../../fixtures/privileges.ts";
 
 const FILES = 1_000_000;
-/** Of what the agent may hold more than before; all entries at once would be several times as much. */
+/** Growth that the agent is allowed; all entries at once would be several times as much. */
 const MORE_BYTES = 96 * 2 ** 20;
 
 /** Anonymous memory of a process. */
@@ -22,7 +22,7 @@ describe("a folder of a million files", NEEDS_ROOT, () => {
     const top = mount.at("top");
     mkdirSync(top);
     writeFileSync(`${top}/0`, "");
-    // Names of one file, as a file each would take a GiB of this machine.
+    // Hard links: a file for each name would take a GiB of this machine.
     for (let index = 1; index < FILES; index++) linkSync(`${top}/0`, `${top}/${index}`);
     await using agent = await startAgent();
     using calls = new TreeCalls(agent);

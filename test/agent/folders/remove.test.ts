@@ -38,7 +38,7 @@ describe("a removal", () => {
       (byte) => byte === 10,
     ).length;
     const { removed, left, entries } = await calls.remove({ path: folder.at("ours"), recursive: true });
-    // One name has a line of its own.
+    // One of the names contains a line feed.
     assert.deepEqual([removed, left, entries], [count - 1, 0, {}]);
     assert.equal(spawnSync("rm", ["-rf", folder.at("theirs")]).status, 0);
     assert.deepEqual(await folder.names(), ["outside"]);
@@ -138,7 +138,7 @@ describe("a removal", () => {
 
   it("ends when its call does, and leaves nothing open", async () => {
     await using folder = await testFolder();
-    // A removal may be done before anybody can cancel it: then there is another.
+    // A removal may be complete before it is cancelled: then try another.
     for (let isCancelled = false; !isCancelled;) {
       for (let index = 0; index < 300; index++) await mkdir(folder.at(`top/${index}/below`), { recursive: true });
       const cancelled = new AbortController();

@@ -43,7 +43,7 @@ class Run {
 
 const SPEC: ReadyCommandSpec = { args: ["check"], intervalMs: 1_000, timeoutMs: 5_000 };
 
-/** Lets everything happen that waits for nothing but its turn. */
+/** Lets everything run that only waits for its turn. */
 function settle(): Promise<void> {
   return new Promise((resolve) => setImmediate(resolve));
 }

@@ -16,7 +16,7 @@ const HOUR_MS = 3_600_000;
 
 const folder = forAllTests(await testFolder()).path;
 
-/** Asks Health until it says what is waited for. */
+/** Calls Health until the answer is as wanted. */
 async function healthOnce(agent: RunningAgent, holds: (health: Health) => boolean): Promise<Health> {
   using client = clientOf(agent);
   let health = await client.health();

@@ -13,7 +13,7 @@ import { envelope, RawHttp2 } from "../../fixtures/raw-http2.ts";
 
 const ENTROPY = new Uint8Array(64).fill(7);
 
-/** A RunRestoreDuties call of which the agent has the headers, and whose message is held back. */
+/** A RunRestoreDuties call whose headers have arrived and whose message is held back. */
 async function dutiesWithoutMessage(agent: RunningAgent) {
   const peer = await RawHttp2.dial(agent);
   const stream = peer.call("RunRestoreDuties", agent.token);
@@ -42,7 +42,7 @@ describe("a POST_RESTORE hook", () => {
     assert.equal(ended, false, "the hook waits");
     assert.equal(await duties.finish(), "0");
     await finished;
-    // The duties have ended the hook's connection with all the others; on a new one it runs.
+    // The duties have ended the hook's connection with the others; it runs on a new one.
     assert.deepEqual(
       agent.log.filter(({ event }) => event === "hook_ended").map(({ kind }) => kind),
       ["pre_snapshot"],

@@ -16,7 +16,7 @@ import { noProcessWith, processesWith } from "../../fixtures/processes.ts";
 const { PRE_SNAPSHOT, POST_RESTORE } = HookKind;
 const TAIL_BYTES = 16 * 1024;
 
-/** The hook runs whatever the test has put there. */
+/** The hook runs the script that the test has written. */
 
 const folder = forAllTests(await testFolder()).path;
 const run = ["sh", "-c", '. "$1"', "hook", join(folder, "hook.sh")];
@@ -37,7 +37,7 @@ async function hook(script: string, kind: HookKind = PRE_SNAPSHOT, timeoutMs = 0
   return client.runHook({ kind, timeoutMs });
 }
 
-/** Resolves when a file is there. */
+/** Resolves when a file exists. */
 function appeared(name: string): Promise<void> {
   return until(() => existsSync(path(name)), `${name} is there`);
 }
@@ -180,7 +180,7 @@ describe("what a hook leaves in the background", () => {
     const mark = `1000.${Date.now()}`;
     const { exitCode, stdoutTail } = await hook(`setsid sleep ${mark} & sleep ${mark} & echo done`);
     assert.deepEqual([exitCode, stdoutTail], [0, "done\n"]);
-    // The shell may have left before its children have become what they are to be.
+    // The shell may have ended before its children have executed their programs.
     await until(async () => (await processesWith(mark)).length === 2, "both live");
     for (const pid of await processesWith(mark)) process.kill(pid, "SIGKILL");
     await noProcessWith(mark);

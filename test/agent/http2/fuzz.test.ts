@@ -8,16 +8,16 @@ import { type Random, seededRandom } from "../../fixtures/seeded-random.ts";
 
 /*
  * Frames that are almost right, in any order and cut anywhere, through the machine without a socket. Nothing may throw,
- * nothing may stay behind, and nothing that is held may grow with what a peer sends.
+ * nothing may be left, and no memory may grow with what a peer sends.
  */
 
 const FRAMES = Number(process.env["FUZZ_FRAMES"] ?? 1_000_000);
 const SEED = Number(process.env["FUZZ_SEED"] ?? 7_541);
-/** Frames of a machine that survives that many. */
+/** Frames for a machine that survives that many. */
 const MACHINE_FRAMES = 100;
 /** One write of the machine, with the largest answer here. */
 const OUTPUT_LIMIT_BYTES = 1024 * 1024;
-/** Far less than what is fed: a million frames carry a gigabyte. */
+/** Far less than the input: a million frames carry a gigabyte. */
 const MEMORY_LIMIT_BYTES = 256 * 1024 * 1024;
 const BLOCK = headerBlock(callFields("Exec", "token"));
 
@@ -47,7 +47,7 @@ describe("the HTTP/2 machine", () => {
   });
 });
 
-/** A machine, what answers its requests, and what is fed to it. */
+/** A machine, the handler of its requests, and its input. */
 class Peer {
   readonly machine: Http2Machine;
   readonly #random: Random;

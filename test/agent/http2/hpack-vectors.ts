@@ -2,13 +2,13 @@ import assert from "node:assert/strict";
 
 /*
  * RFC 7541 as data: its static table (appendix A), its Huffman code (appendix B), its examples (appendix C), and blocks
- * that a decoder must refuse. Written down apart from any code, so that what is tested is not tested against itself.
+ * that a decoder must refuse. Independent of any code: HPACK must not be tested against itself.
  */
 
 /** A header field: its name and its value. */
 export type Field = readonly [name: string, value: string];
 
-/** A header block, and what a decoder makes of it. */
+/** A header block, and its decoded form. */
 interface BlockVector {
   /** Hexadecimal. */
   readonly block: string;

@@ -140,7 +140,7 @@ function pairs(list: readonly string[] | undefined): Field[] {
   return Array.from({ length: list.length / 2 }, (_, at) => [list[2 * at] ?? "", list[2 * at + 1] ?? ""] as const);
 }
 
-/** Asks for every index that there is. */
+/** Reads every index that exists. */
 function dynamicTable(decoder: HpackDecoder): Field[] {
   const entries: Field[] = [];
   for (let index = FIRST_DYNAMIC; ; index++) {

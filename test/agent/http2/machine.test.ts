@@ -113,7 +113,7 @@ describe("the HTTP/2 machine", () => {
       peer.data(2 * index + 1, 100 * KIB);
     }
     peer.take();
-    // The peer takes note of every SETTINGS, one after the other.
+    // The peer acknowledges every SETTINGS, one after the other.
     for (let acknowledged = 0; acknowledged < 4; acknowledged++) peer.feed(frame(FRAME.settings, FLAG.ack, 0));
     const narrow = DEFAULT_HTTP2_LIMITS.smallestStreamWindowBytes;
     for (const stream of peer.machine.streams.values()) {
@@ -143,7 +143,7 @@ describe("the HTTP/2 machine", () => {
     const data = (slice: Buffer): void => {
       read.push(Buffer.from(slice));
       memories.add(slice.buffer);
-      // A consumer has enough at any time.
+      // A consumer may pause at any time.
       if (++resumed % 2 === 0) peer.streams[0]?.pause();
     };
     peer.consumer = { data, end: () => {} };

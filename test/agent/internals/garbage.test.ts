@@ -4,7 +4,7 @@ import { garbageCollector } from "../../../src/agent/internals/index.ts";
 
 const MIB = 2 ** 20;
 
-/** In a function of its own: a suspended one would keep what its registers still hold. */
+/** A function of its own: a suspended one would keep alive what its registers still hold. */
 function leaveGarbage(sizeMib: number): void {
   const garbage = Array.from({ length: sizeMib }, () => new Uint8Array(MIB).fill(1));
   assert.equal(garbage.length, sizeMib);

@@ -3,7 +3,7 @@ import { execFileSync } from "node:child_process";
 import { test } from "node:test";
 import { buildNative } from "../../../scripts/build-native.ts";
 
-/** Says what Node has measured after a wait, in milliseconds. */
+/** Prints the idle time, in milliseconds, that Node has measured after a wait. */
 const WAIT = `setTimeout(() => console.log(require("node:perf_hooks").performance.nodeTiming.idleTime), 50)`;
 
 function measuredMs(before: string): number {

@@ -48,7 +48,7 @@ function write(socket: Duplex, pieces: readonly Uint8Array[]): Promise<void> {
   return new Promise((resolve) => writeJoined(socket, pieces, sizeBytes, resolve));
 }
 
-/** The next so many bytes of a stream. */
+/** The next bytes of a stream. */
 async function receive(stream: Duplex, sizeBytes: number): Promise<Buffer> {
   const pieces: Buffer[] = [];
   for (let left = sizeBytes; left > 0;) {

@@ -48,7 +48,7 @@ interface Received {
   readonly memories: number;
 }
 
-/** Sends a part before anybody receives, and the rest after; ends, and waits for the end. */
+/** Sends a part before the peer receives, and the rest afterwards; then ends, and waits for the end. */
 async function sendAll({ client, server }: Pair): Promise<Received> {
   client.write(FIRST);
   while (server.readableLength === 0) await once(server, "readable");

@@ -29,7 +29,7 @@ test("a variable in the page in which code ends keeps its value when the code is
   const codeEnd = (code?.address ?? 0) + (code?.memoryBytes ?? 0);
   assert.equal(Math.floor(codeEnd / (4 * KIB)), Math.floor((data?.address ?? 0) / (4 * KIB)), "they share a page");
 
-  // In a process of its own, because it dies where this is wrong.
+  // A process of its own, because a wrong result kills it.
   const report = `
     const load = (file) => (process.dlopen(globalThis.module = { exports: {} }, file), globalThis.module.exports);
     const [, file, addon] = process.argv;

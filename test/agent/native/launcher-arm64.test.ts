@@ -22,7 +22,7 @@ function notRunnable(): string | undefined {
 
 const refused = notRunnable();
 
-/** Emulated, with a native process in the place of the agent: the launcher itself is what is tried. */
+/** Emulated, with a native process in place of the agent: this tests the launcher itself. */
 describe("the launcher for arm64, emulated", { skip: refused ?? false }, () => {
   let bundle: LauncherBundle;
   before(() => {
@@ -56,8 +56,8 @@ describe("the launcher for arm64, emulated", { skip: refused ?? false }, () => {
     });
     const seen = new Set<string>();
     createInterface({ input: child.stdout }).on("line", (line) => seen.add(line));
-    // The emulator gives real-time signals other numbers, as it keeps some for itself; and it loses a signal that comes
-    // while the launcher does not wait for one, so each is sent until it arrives.
+    // The emulator keeps some real-time signals and renumbers the others. It loses a signal that comes while the
+    // launcher does not wait for one, so each is sent until it arrives.
     for (const signal of [1, 2, 3, 10, 12, 15, 18, 20, 28, 40]) {
       const arrived = (): boolean =>
         signal < 32 ? seen.has(`signal ${signal}`) : [...seen].some((line) => /^signal (3[2-9]|4\d)$/.test(line));

@@ -33,7 +33,7 @@ after(() => bundle[Symbol.dispose]());
 
 const AGENT = [...COMPILED_ONCE, join(import.meta.dirname, "..", "..", "fixtures", "launched.ts")];
 const ROOT = join(import.meta.dirname, "..", "..", "..");
-/** Looks at its parent's environment, as anybody of the same user could. Says goodbye, as the agent does. */
+/** Looks at its parent's environment, as any process of the same user could. Announces its exit, as the agent does. */
 const SURVEY_PARENT = `
   const { readFileSync, writeSync } = require("node:fs");
   const look = () => {
@@ -45,14 +45,14 @@ const SURVEY_PARENT = `
   };
   const settled = setInterval(() => {
     const found = look();
-    // The launcher closes itself once it has started us.
+    // The launcher protects itself once it has started us.
     if (found !== "EACCES" && process.uptime() < 10) return;
     console.log("environ: " + found);
     writeSync(Number(process.env.GUEST_AGENT_CHANNEL_FD), "\\0");
     process.exit(0);
   }, 20);
 `;
-/** Once its input ends: starts another Node, which ends at SIGTERM, and dies. */
+/** When its input ends, starts another Node, which ends at SIGTERM, and crashes. */
 const CRASH_AND_LEAVE_NODE = `
   const { spawn } = require("node:child_process");
   process.stdin.resume().on("end", () => {
@@ -65,7 +65,7 @@ const CRASH_AND_LEAVE_NODE = `
 `;
 const TIMEOUT_MS = 500_000;
 const isRoot = process.getuid?.() === 0;
-/** What the launcher runs under. PID 1 and the child of an init get a process namespace of their own. */
+/** The launcher's surroundings. PID 1 and the child of an init get a process namespace of their own. */
 const SETTINGS: Readonly<Record<string, readonly string[]>> = {
   "the child of a shell": ["sh", "-c", '"$@"; exit $?', "sh"],
   "the child of an init": ["unshare", "-pf", "--mount-proc", "sh", "-c", '"$@"; exit $?', "sh"],
@@ -100,7 +100,7 @@ function line(child: ChildProcess, pattern: RegExp): Promise<RegExpExecArray> {
   });
 }
 
-/** Process ids as this process sees them, the launcher being the deepest with that executable. */
+/** Process ids as this process sees them; the launcher is the deepest with that executable. */
 function descendants(pid: number): number[] {
   const children = readFileSync(`/proc/${pid}/task/${pid}/children`, "utf8").split(" ").filter(Boolean).map(Number);
   return children.flatMap((child) => [child, ...descendants(child)]);
@@ -199,7 +199,7 @@ describe("launcher", () => {
     await line(child, /^ready/);
     const [, signal] = (await once(child, "close")) as [number | null, string | null];
     assert.equal(signal, "SIGKILL");
-    // "close" came: nobody holds standard output any more, so none of them lives.
+    // "close" has come: nobody holds standard output any more, so all have ended.
   });
 
   test("leaves with the status of an agent that was killed although its standard error is full", async () => {
@@ -346,7 +346,7 @@ describe("launcher", () => {
     () => {
       using copy = makeLauncherBundle({ copy: true });
       chmodSync(copy.folder, 0o755);
-      // Of a user that runs nothing else: the limit counts all that is the user's (setrlimit(2), RLIMIT_NPROC).
+      // A user who runs nothing else: the limit counts all of a user's processes (setrlimit(2), RLIMIT_NPROC).
       const { status, stderr } = spawnSync(
         "prlimit",
         ["--nproc=20", "setpriv", "--reuid=61234", "--clear-groups", copy.launcher, "-e", "process.abort()"],
@@ -393,7 +393,7 @@ describe("launcher", () => {
     using own = makeLauncherBundle({ copy: true });
     const args = [own.folder, "/guest-agent", "-e", "process.exit(require('fs').existsSync('/proc') ? 1 : 4)"];
     assert.ok(!existsSync(join(own.folder, "proc")));
-    // It is Node and has no farewell to say, which without children makes no difference.
+    // It is Node and does not announce its exit, which without children makes no difference.
     assert.equal(spawnSync("chroot", args, { encoding: "utf8" }).status, 4);
   });
 
@@ -412,7 +412,7 @@ describe("launcher", () => {
         const [status, signal] = (await once(launcher, "exit")) as [number | null, string | null];
         assert.deepEqual([status, signal], [null, "SIGKILL"]);
         assert.equal(other.signalCode, null);
-        // What the agent left held this stream: it has been found without /proc.
+        // The agent's leftover held this stream: the launcher has found it without /proc.
         if (!launcher.stdout.closed) await once(launcher.stdout.resume(), "close");
       } finally {
         other.kill("SIGKILL");
@@ -423,7 +423,7 @@ describe("launcher", () => {
   );
 });
 
-/** What Node has in memory under the launcher of that folder, which must say nothing. */
+/** What Node has in memory under that folder's launcher, which must print nothing. */
 function memoryOf(folder: string): { readonly hasAddon: boolean; readonly anonymousKiB: number } {
   const look = `const read = (name) => require("fs").readFileSync("/proc/self/" + name, "latin1");
     const anonymousKiB = Number(/RssAnon:\\s+(\\d+)/.exec(read("status"))[1]);

@@ -8,7 +8,7 @@ const LOOK_AFTER_MS = 50;
 const NEVER_MS = 3_600_000;
 const MIB = 2 ** 20;
 
-/** A keeper, the resident size each time that it gave memory back, and what it did with its program's pages. */
+/** A keeper, the resident size each time that it gave memory back, and its calls about program pages. */
 function keeper(lookAfterMs = LOOK_AFTER_MS): {
   readonly memory: MemoryKeeper;
   readonly trimmed: number[];
@@ -30,13 +30,13 @@ function keeper(lookAfterMs = LOOK_AFTER_MS): {
 
 const nothing = (): Promise<void> => Promise.resolve();
 
-/** In a function of its own: a suspended one would keep what its registers still hold. */
+/** A function of its own: a suspended one would keep alive what its registers still hold. */
 function leaveGarbage(sizeMib: number): void {
   const garbage = Array.from({ length: sizeMib }, () => new Uint8Array(MIB).fill(1));
   assert.equal(garbage.length, sizeMib);
 }
 
-// What V8 holds, not the resident size: whether the C library returns a freed block at once depends on what was freed before.
+// V8's memory, not the resident size: whether the C library returns a freed block at once depends on earlier ones.
 test("once work is over, its garbage is given back", async () => {
   const { memory, trimmed, next } = keeper();
   const beforeBytes = process.memoryUsage().arrayBuffers;
@@ -45,7 +45,7 @@ test("once work is over, its garbage is given back", async () => {
   memory.worked();
   await awake(givenBack);
   assert.equal(trimmed.length, 1);
-  // V8 frees what it has collected on a thread of its own.
+  // V8 frees collected memory on a thread of its own.
   for (let looks = 0; process.memoryUsage().arrayBuffers > beforeBytes + 32 * MIB; looks++) {
     assert.ok(looks < 10_000, `${process.memoryUsage().arrayBuffers} bytes are still held, ${beforeBytes} were before`);
     await new Promise((resolve) => setTimeout(resolve, 10));
@@ -76,7 +76,7 @@ test("the program's pages are given back at the first rest, once", async () => {
     leaveGarbage(16);
     const rested = next();
     memory.worked();
-    // The second time nothing need have grown since: then no rest gives anything back.
+    // If nothing has grown since, no second rest gives anything back.
     const noMore = new Promise((resolve) => setTimeout(resolve, 8 * LOOK_AFTER_MS));
     await awake(round === 0 ? rested : Promise.race([rested, noMore]));
     assert.deepEqual(pages, ["given back"]);
@@ -123,8 +123,8 @@ test("before a snapshot what the first calls need is run after the collection th
 });
 
 /**
- * Runs `begin` in a process of its own and then calls a function until V8 has optimized it, `tries` times a thousand calls at most:
- * whether it has. Then runs `goOn` and does it again.
+ * Runs `begin` in a process of its own, then calls a function until V8 has optimized it, at most `tries` times a
+ * thousand calls. Then runs `goOn` and repeats that. Returns whether V8 optimized it, each time.
  */
 function optimizes(begin: string, goOn: string, tries = 60): boolean[] {
   const script = `

@@ -8,7 +8,7 @@ import { ADVICE_DONT_NEED, ADVICE_NORMAL, ADVICE_RANDOM } from "../../../src/age
 import { ProgramPages } from "../../../src/agent/platform/index.ts";
 import { addon } from "../../fixtures/spawning.ts";
 
-/** The real addon, and what it was asked for. Sizes tell the files apart. */
+/** The real addon, and its calls. Sizes identify the files. */
 function recording(): {
   readonly dropped: number[];
   readonly advised: number[];

@@ -7,7 +7,7 @@ import { callHeaders } from "../../fixtures/raw-http2.ts";
 
 type Outcome = "answered" | "refused";
 
-/** Asks for Health with a certificate, as a client that checks nothing: what counts is the agent's decision. */
+/** Asks for Health with a certificate, as a client that checks nothing: the agent's decision counts. */
 function ask(port: number, token: string, identity: Partial<Identity>): Promise<Outcome> {
   return new Promise((resolve) => {
     const session = connect(`https://127.0.0.1:${port}`, {
@@ -42,7 +42,7 @@ describe("a client certificate", () => {
   });
   after(() => agent[Symbol.asyncDispose]());
 
-  /** Starts an agent that trusts the authority of these certificates, and asks with its client's. */
+  /** Starts an agent that trusts these certificates' authority, and calls it with its client's certificate. */
   async function trusted(certificates: Certificates, reason?: string): Promise<Outcome> {
     await using its = await startAgent({ certificates });
     const outcome = await ask(its.port, its.token, certificates.client);

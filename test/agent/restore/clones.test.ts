@@ -11,7 +11,7 @@ import type { Duty, SiblingReport } from "../../fixtures/clones/main.ts";
 const CLONES = join(import.meta.dirname, "..", "..", "fixtures", "clones");
 const HEADERS = join(dirname(process.execPath), "..", "include", "node");
 
-/** The siblings have only the thread that made them: a garbage collection that waited for another would wait for ever. */
+/** The siblings have only the thread that made them: a garbage collection that waits for another would never end. */
 const ONE_THREAD = ["--single-threaded", "--v8-pool-size=0"];
 const TIME_LIMIT_MS = 500_000;
 
@@ -20,7 +20,7 @@ after(() => rmSync(folder, { recursive: true }));
 
 const emulator = join(folder, "emulator.node");
 
-/** Whether this machine lets us make a pid namespace. */
+/** Why this machine allows no pid namespace; false: it does. */
 function unshareProblem(): string | false {
   try {
     execFileSync("unshare", ["--pid", "--fork", "true"], { stdio: "ignore" });
@@ -30,7 +30,7 @@ function unshareProblem(): string | false {
   }
 }
 
-/** Makes two clones and tells which of what they drew was the same, before and after the duties. */
+/** Makes two clones. Returns which of their draws were the same, before and after the duties. */
 async function clones(...omitted: readonly Duty[]): Promise<{ same: string[]; sameAfter: string[]; drawn: string[] }> {
   const node = [
     process.execPath,

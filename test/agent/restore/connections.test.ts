@@ -17,7 +17,7 @@ function clientTls(agent: RunningAgent) {
   return { ca, ...client, servername: SERVER_NAME, minVersion: "TLSv1.3" } as const;
 }
 
-/** A connection that the agent has taken note of. */
+/** A connection that the agent has accepted. */
 async function dial(agent: RunningAgent): Promise<RawHttp2> {
   const peer = await RawHttp2.dial(agent);
   await peer.pinged();

@@ -31,7 +31,7 @@ function setup(reload: () => Promise<readonly string[]> = () => Promise.resolve(
     clock: { wallNs: () => 0n, monotonicMs: () => time.nowMs },
     log,
   });
-  /** Time goes on, and everything that it causes happens. */
+  /** Lets time pass, and everything happen that it causes. */
   const pass = async (ms: number): Promise<void> => {
     time.nowMs += ms;
     timers.advance(ms);

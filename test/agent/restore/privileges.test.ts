@@ -9,7 +9,7 @@ import { startAgent } from "../../fixtures/agent.ts";
 import { clientOf } from "../../fixtures/guest-client.ts";
 import { NEEDS_CREDIT } from "../../fixtures/privileges.ts";
 
-// No agent here may step the clock of this machine: it has no right to, or the call is only made to look done.
+// No agent here may step the clock of this machine: it lacks the right, or the call only pretends to succeed.
 
 interface Fields {
   readonly entropyBytesMixed: number;
@@ -21,7 +21,7 @@ interface Fields {
 const ENTROPY_BYTES = 1_200;
 const WITHOUT_CLOCK = ["setpriv", "--bounding-set=-sys_time"];
 
-/** The duties of an agent that is started through a command, with host time. */
+/** The duties of an agent that a command starts, with host time. */
 async function dutiesThrough(through: readonly string[], entropyBytes = ENTROPY_BYTES): Promise<Fields> {
   await using agent = await startAgent({ through });
   using client = clientOf(agent);
@@ -32,7 +32,7 @@ async function dutiesThrough(through: readonly string[], entropyBytes = ENTROPY_
   return { entropyBytesMixed, entropyCredited, clockStepped, degraded };
 }
 
-/** A command that changes /dev as the lines of shell say, in a mount namespace of its own, and then goes on. */
+/** A command that changes /dev by these lines of shell, in a mount namespace of its own, and then runs the rest. */
 function withDev(...lines: readonly string[]): string[] {
   const script = ["mount -t tmpfs none /dev", ...lines, 'exec "$@"'].join(" && ");
   return ["unshare", "--mount", "sh", "-c", script, "sh"];

@@ -16,7 +16,7 @@ interface Setup {
   readonly restore: Restore<string>;
   readonly kernel: RecordingKernel;
   readonly randomness: RecordingRandomness;
-  /** What was done beside the kernel's part, in order. */
+  /** Everything done beside the kernel's part, in order. */
   readonly events: string[];
 }
 

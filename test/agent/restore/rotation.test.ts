@@ -101,7 +101,7 @@ describe("a credential volume that never answers", () => {
       line["problem"],
       "SVC_INSTANCE_TOKEN_FILE: names a file whose file system does not answer (ETIMEDOUT)",
     );
-    // More than the agent has threads: each read that hangs would keep one.
+    // More reloads than threads: each hanging read would hold one.
     for (let round = 0; round < 24; round++) assert.equal(await reloads(), false);
     using wrong = clientOf(agent, { token: "another-0123456789" });
     await assert.rejects(wrong.health(), (error: unknown) => (error as GuestError).status === "UNAUTHENTICATED");
@@ -129,19 +129,19 @@ describe("the TLS files", () => {
     const renewed = await issueCertificates();
     await putTls(agent.credentialsDir, renewed);
     using after = clientOf(agent, { ...pems(renewed) });
-    // The first attempts are what makes the agent look; the client is none that waits long between them.
+    // The first attempts make the agent check its files. This client does not wait long between attempts.
     await until(() => answers(after), "the agent takes the new certificates");
     assert.equal((await agent.logged("credentials_renewed"))["cause"], "files");
   });
 
   it("end the connections of an authority that they replace, with what these run, and no others", async () => {
     await using agent = await startAgent();
-    // OpenSSL takes the first authority of a name, whoever signed.
+    // OpenSSL uses the first authority of a name, whoever signed.
     const renewed = await issueCertificates(undefined, { authorityName: "another authority" });
     using old = clientOf(agent);
     const running = old.exec({ args: ["sleep", "1000"] });
     await running.started;
-    // First one authority more, then one less.
+    // First one authority more, then one fewer.
     await put(join(agent.credentialsDir, "ca.pem"), `${agent.certificates.ca}\n${renewed.ca}`);
     agent.kill("SIGHUP");
     await renewals(agent, 1);
@@ -169,7 +169,7 @@ describe("the TLS files", () => {
     await using agent = await startAgent();
     const renewed = await issueCertificates();
     using before = clientOf(agent);
-    // The calls are what makes the agent look.
+    // The calls make the agent check its files.
     const untilLogged = (wanted: string): Promise<void> =>
       until(async () => {
         assert.equal(await answers(before), true);
@@ -210,7 +210,7 @@ describe("the TLS files", () => {
   });
 });
 
-/** How many connections each new set of files has ended, if any. */
+/** Number of connections that each new set of files has ended. */
 function endedSessions(agent: RunningAgent): number[] {
   return agent.log
     .filter(({ event }) => event === "connections_of_replaced_authority")

@@ -24,7 +24,7 @@ const HOUR_MS = 3_600_000;
 const DAY_MS = 24 * HOUR_MS;
 const ENTROPY = new Uint8Array(64).fill(7);
 
-/** A guest over a real connection, whose clock is the test's: a machine's own cannot be stepped by an hour. */
+/** A guest over a real connection with a clock of the test: a machine's own cannot be stepped by an hour. */
 async function guest(t: TestContext, wallMs = Date.now(), notBeforeMs = Date.now() - 30 * DAY_MS) {
   const clock = new SimulatedClock(wallMs);
   const stamps = new Stamps(clock);
@@ -73,7 +73,7 @@ async function guest(t: TestContext, wallMs = Date.now(), notBeforeMs = Date.now
     clock,
     activity,
     idle,
-    /** The duties, at this time of the host; what they said about the clock. */
+    /** The duties at this time of the host. Returns what they reported about the clock. */
     duties: async (hostMs: number) => {
       const { clockStepped, degraded, clockDriftMs } = await caller.runRestoreDuties({
         entropy: ENTROPY,
@@ -81,7 +81,7 @@ async function guest(t: TestContext, wallMs = Date.now(), notBeforeMs = Date.now
       });
       return { clockStepped, degraded, driftMs: Number(clockDriftMs) };
     },
-    /** How long ago the last activity and the declaration were, in whole milliseconds, as Health tells it. */
+    /** Milliseconds since the last activity and the declaration, by Health. */
     ago: async () => {
       const { guestTime, lastUserActivity, idleDeclared } = await caller.health();
       return { active: ms(guestTime) - ms(lastUserActivity), idle: ms(guestTime) - ms(idleDeclared) };

@@ -22,7 +22,7 @@ function straceProblem(): string | false {
   }
 }
 
-/** Runs the duties of an agent whose system calls are written down; setting the clock is only made to look done. */
+/** Runs the duties of an agent whose system calls are recorded; setting the clock only pretends to succeed. */
 async function traced(hostTimeMs: number, credentials: string[] = []) {
   const output = join(folder, `trace.${Date.now()}`);
   const trace = ["-e", "trace=ioctl,clock_settime,fadvise64", "-e", "inject=clock_settime:retval=0"];
@@ -59,7 +59,7 @@ describe("the duties ask the kernel", { skip: straceProblem() }, () => {
     assert.deepEqual(more, []);
     const [, seconds, nanos] = /CLOCK_REALTIME, \{tv_sec=(\d+)(?: \/\*.*?\*\/)?, tv_nsec=(\d+)\}/.exec(set ?? "") ?? [];
     const setMs = Number(seconds) * 1_000 + Number(nanos) / 1e6;
-    // What passed between arrival and step is added; the time on the way is not.
+    // The agent adds the time between arrival and step, but not the time on the way.
     assert.ok(setMs >= hostTimeMs && setMs <= Date.now(), `${setMs} for ${hostTimeMs}`);
 
     for (const file of credentials) {

@@ -228,7 +228,7 @@ for (const { make, connect } of CLIENTS) {
       await using rig = await start((router) => router.unary(health, () => create(HealthResponseSchema)));
       for (const requests of [[], [EMPTY, EMPTY]]) {
         const failure = await failureOf(rig.client.call(health, requests, { token }));
-        // What gRPC's statuscodes.md has for it.
+        // The code of gRPC's statuscodes.md for this.
         assert.equal(failure.code, 12);
         assert.equal(failure.reason, "MALFORMED_MESSAGE");
       }
@@ -290,7 +290,7 @@ function exitFrame(code: number): ReturnType<typeof create<typeof ExecFrameSchem
   });
 }
 
-/** How a call that must fail failed. */
+/** The failure of a call that must fail. */
 async function failureOf<T>(call: AsyncIterable<T>, message: (message: T) => void = () => {}): Promise<RpcFailure> {
   try {
     for await (const received of call) message(received);

@@ -8,10 +8,10 @@ import { callFields, CODE, FRAME, frame, RawHttp2, uint32 } from "../../fixtures
 
 const STDOUT = 7;
 const MESSAGE_BYTES = 64 * 1024;
-/** What goes out before the client gives more window: all of one message but its last bytes. */
+/** What the server sends before the client opens its window: all of one message but its last bytes. */
 const WINDOW_BYTES = 65_535;
 
-/** A server whose calls are sent more than their clients take, until they are dismissed. */
+/** A server that sends its clients more than they take, until it dismisses the calls. */
 async function flooding(calls: Call[]): Promise<TestServer> {
   return startManagement((router) =>
     router.bidiStream(GuestAgent.method.exec, async (call) => {
@@ -26,7 +26,7 @@ function dismiss(call: Call): void {
   call.dismiss(new AgentError("ABORTED", "EXEC_TAKEN_OVER", "another call has attached"));
 }
 
-/** Gives a stream, or with 0 the connection, more window. */
+/** Widens the window of a stream, or with 0 that of the connection. */
 function widen(client: RawHttp2, stream: number, bytes: number): void {
   client.send(frame(FRAME.windowUpdate, 0, stream, uint32(bytes)));
 }
@@ -39,7 +39,7 @@ describe("a dismissed call whose client does not read", () => {
     const stream = client.open(callFields("Exec", TEST_TOKEN));
     await client.next(({ type }) => type === FRAME.data);
     dismiss(calls[0] as Call);
-    // The wait for the reader of a call that is given up is a second: that is over when this one is reset.
+    // The agent waits a second for the reader of a call that is given up: that has passed when this one is reset.
     widen(client, 0, 1024 * 1024);
     const late = client.open(callFields("Exec", TEST_TOKEN));
     await client.next(({ type, stream: of }) => type === FRAME.data && of === late);

@@ -95,7 +95,7 @@ async function start(register: (router: Router) => void): Promise<Rig> {
   };
 }
 
-/** Resolves when the server has answered a PING: whatever it owed before has come. */
+/** Resolves when the server has answered a PING: everything that it sent before has arrived. */
 async function answered(session: http2.ClientHttp2Session): Promise<void> {
   const { promise, resolve } = Promise.withResolvers<void>();
   session.ping(() => resolve());

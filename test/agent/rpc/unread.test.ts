@@ -18,24 +18,24 @@ import { startManagement, TEST_TOKEN } from "../../fixtures/management.ts";
 import { callHeaders, envelope } from "../../fixtures/raw-http2.ts";
 
 const MESSAGE_BYTES = 4 * 2 ** 20;
-/** So many of them are 64 MiB, but for a byte each. */
+/** That many of them are 64 MiB, less a byte each. */
 const HELD = 16;
-/** Calls of one connection that stand still. */
+/** Stalled calls of one connection. */
 const CALLS = 60;
-/** 64 MiB may be held; there is also what V8 has not collected yet of refused calls. 480 and more are sent. */
+/** 64 MiB may be held, and V8 may not have collected what refused calls left. 480 MiB and more are sent. */
 const MOST_MIB = 192;
 const HEALTH = "GuestAgent/Health";
 /** An unknown field of `bytes`, which a client may send: its tag and the length of the rest. */
 const FIELD = Buffer.of(0x7a, 0xfb, 0xff, 0xff, 0x01);
 
 interface StandingCall {
-  /** All that is to be sent is sent, or the call is over. */
+  /** Everything is sent, or the call has ended. */
   readonly sent: Promise<unknown>;
   readonly end: () => Promise<void>;
   readonly cancel: () => Promise<void>;
 }
 
-/** A message with its prefix, as large as may be. */
+/** A message of the largest size, with its prefix. */
 function largest(): Buffer {
   const message = Buffer.alloc(5 + MESSAGE_BYTES);
   message.writeUInt32BE(MESSAGE_BYTES, 1);
@@ -58,7 +58,7 @@ function anonymousMib(pid: number): number {
   return Number(kib) / 1024;
 }
 
-/** Calls of two connections that send these messages and then stand still; how much more the agent holds at most, in MiB. */
+/** Makes stalled calls on two connections with these messages. Returns how much more the agent holds at most, in MiB. */
 async function mostHeldMib(
   agent: RunningAgent,
   rounds: number,
@@ -66,7 +66,7 @@ async function mostHeldMib(
   messages: readonly Buffer[],
 ): Promise<number> {
   const { ca, client } = agent.certificates;
-  // In MB: with less this client resets calls whose answers come while it holds much.
+  // In MB: with less, this client resets calls whose answers come while it holds much.
   const options = { ca, ...client, servername: SERVER_NAME, maxSessionMemory: 1_000 };
   const begin = (session: http2.ClientHttp2Session, method: string, sends: readonly Buffer[]): StandingCall => {
     const stream = session.request(callHeaders(`svc.guest.v1alpha1.${method}`, agent.token));
@@ -96,14 +96,14 @@ async function mostHeldMib(
         if (calls.length % CALLS === 0) sessions.push(http2.connect(`https://127.0.0.1:${agent.port}`, options));
         const call = begin(sessions.at(-1) as http2.ClientHttp2Session, path, messages);
         calls.push(call);
-        // One after another where each is taken: at once the others would be refused because so much is half here.
+        // One after another where each is accepted: at once, the others would be refused because of so many incomplete ones.
         if (path !== HEALTH) await call.sent;
       }
       await Promise.all(calls.map(({ sent }) => sent));
-      // Whatever came before them is read once these are answered.
+      // The agent has read everything before these once they are answered.
       await Promise.all(sessions.map((session) => begin(session, HEALTH, [Buffer.alloc(5)]).end()));
       look();
-      // All that the agent takes is there; the first round's are served, and what they took is used again.
+      // Everything that the agent takes has arrived. The first round's calls are answered, and their memory is used again.
       await Promise.all(calls.map(({ end, cancel }) => (path === HEALTH ? end() : cancel())));
       for (const session of sessions) session.destroy();
     }
@@ -116,7 +116,7 @@ async function mostHeldMib(
 it("takes no more memory than it counts, however often large messages come whose requests do not end", async () => {
   await using agent = await startAgent();
   const mib = await mostHeldMib(agent, 3, HEALTH, [largest()]);
-  // 480 MiB are sent at a time, and 64 may be held: without bounds on what is begun it was 360.
+  // 480 MiB are sent at a time, and 64 may be held: without a bound on incomplete messages it was 360.
   assert.ok(mib < MOST_MIB, `${Math.round(mib)} MiB above rest`);
 });
 

@@ -87,7 +87,7 @@ function withHealth(router: Router): void {
   router.unary(health, () => create(HealthResponseSchema, { alive: true }));
 }
 
-/** Reason of the ErrorInfo, found by its place in the bytes: no decoder of ours is trusted here. */
+/** Checks the reason of the ErrorInfo by its place in the bytes: no decoder of ours is trusted here. */
 function assertError(answer: Answer, code: number, reason: string): void {
   const fields = { ...answer.headers, ...answer.trailers };
   assert.equal(fields["grpc-status"], String(code), String(fields["grpc-message"]));
@@ -122,7 +122,7 @@ describe("the wire", () => {
       }),
     );
     const request = toBinary(RestoreDutiesRequestSchema, create(RestoreDutiesRequestSchema, { entropy }));
-    // Field 15, of bytes, which nobody knows: tag and length, then 256 KiB.
+    // Field 15 of type bytes, which no agent knows: tag and length, then 256 KiB.
     const unknown = Buffer.concat([Buffer.of(0x7a, 0x80, 0x80, 0x10), Buffer.alloc(2 ** 18)]);
     const answer = await rig.ask(`${SERVICE}/RunRestoreDuties`, framed(Buffer.concat([request, unknown])));
     assert.equal(answer.trailers["grpc-status"], "0");

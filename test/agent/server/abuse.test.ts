@@ -110,7 +110,7 @@ describe("the management port", () => {
   ];
   for (const [how, leave] of CHECKS) {
     test(`takes a peer that connects and ${how}, as a load balancer's check does, for no failed handshake`, async () => {
-      // The longest limit of a timer: the peer's end alone can end its connection.
+      // The longest limit of a timer: only the peer's end can end its connection.
       await using server = await start({ limits: { handshakeTimeoutMs: 2_147_483_647 } });
       const socket = net.connect(server.port, "127.0.0.1");
       await once(socket, "connect");
@@ -137,9 +137,9 @@ describe("the management port", () => {
 
   test("ends a connection whose request's headers never end", async () => {
     await using server = await start({ limits: { handshakeTimeoutMs: 500 } });
-    // Beside a load the limit may end the handshake already.
+    // On a busy machine the limit may end the handshake already.
     await until(async () => {
-      // No frame may come within a header block, an acknowledgement neither.
+      // No frame may come within a header block, not even an acknowledgement.
       using peer = await RawHttp2.dial(server, { acknowledges: false }).catch(() => undefined);
       peer?.send(frame(FRAME.headers, 0, 1, Buffer.of(0x82)));
       await peer?.ended();

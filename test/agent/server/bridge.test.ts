@@ -21,7 +21,7 @@ import { addon } from "../../fixtures/spawning.ts";
 const [NODE, ...ARGS] = sourceCommand("agent/main.ts");
 const BRIDGE = [...ARGS, "bridge"];
 const MEBIBYTE = 1024 * 1024;
-/** More than all buffers on the way hold together. */
+/** More than all buffers on the way hold. */
 const MORE_THAN_FITS_BYTES = 64 * MEBIBYTE;
 const BUFFERS_BYTES = 16 * MEBIBYTE;
 
@@ -142,7 +142,7 @@ describe("guest-agent bridge", () => {
     execFileSync("stty", ["raw", "-echo"], { stdio: [slave, "ignore", "inherit"] });
     const taken = run();
     closeSync(slave);
-    // The bridge is the terminal's last user now: it ends with the line.
+    // The bridge is the terminal's last user: it ends with the line.
     closeSync(master);
     assert.equal(await exitOf(taken), 0);
   });
@@ -214,7 +214,7 @@ async function listen(
   return { path, folder };
 }
 
-/** An agent with no other listener than this. */
+/** An agent with this listener alone. */
 function agentOn(path: string): Promise<RunningAgent> {
   const none = ["SVC_GUEST_PORT", "SVC_TLS_CERT_FILE", "SVC_TLS_KEY_FILE", "SVC_TLS_CLIENT_CA_FILE"];
   return startAgent({

@@ -13,7 +13,7 @@ const { serverAuth, clientAuth } = x509.ExtendedKeyUsage;
 const P256 = { name: "ECDSA", namedCurve: "P-256", hash: "SHA-256" };
 const DAY_MS = 86_400_000;
 
-/** A certificate with its key, and the chain to show: itself first. */
+/** A certificate with its key, and the chain to send, itself first. */
 interface Issued {
   readonly certificate: x509.X509Certificate;
   readonly keys: webcrypto.CryptoKeyPair;
@@ -75,7 +75,7 @@ function start(clientCa: string, own: Issued = server, options: AgentOptions = {
   return startAgent({ certificates, ...options });
 }
 
-/** What the agent says to Health with a client's certificate. */
+/** The agent's answer to Health with a client's certificate. */
 async function ask(agent: RunningAgent, own: Issued, certPem = own.chain): Promise<"answered" | "refused"> {
   using guest = connect({
     address: `127.0.0.1:${agent.port}`,

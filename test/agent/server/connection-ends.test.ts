@@ -13,8 +13,8 @@ import { RawHttp2 } from "../../fixtures/raw-http2.ts";
 import { type SocketAgent, startSocketAgent } from "../../fixtures/socket-agent.ts";
 
 /*
- * No peer can hold the agent's exit, and the workload's with it. Every client here leaves its connection open
- * for as long as the test runs, and most of them do not read.
+ * No peer can delay the agent's exit, and with it the sandbox's end. Every client here leaves its connection open for
+ * as long as the test runs, and most of them do not read.
  */
 
 /** More than all buffers between the agent and a client hold. */
@@ -24,7 +24,7 @@ const WRONG_TOKEN = "wrong-token-0123456789";
 
 type Dial = () => Promise<RawHttp2>;
 
-/** Clients that stay, each opened up to the point where it becomes a burden. */
+/** Clients that stay, each opened up to the point where it is a burden. */
 const PEERS: readonly {
   readonly who: string;
   readonly open: (dial: Dial, agent: SocketAgent, largeFile: string) => Promise<Disposable>;

@@ -23,8 +23,8 @@ import {
 import { startSocketAgent } from "../../fixtures/socket-agent.ts";
 
 /*
- * What a client may not do, and the code that it is told. Each test has a second connection, whose calls are answered
- * meanwhile and afterwards.
+ * What a client may not do, and the code that it gets. In each test a second connection gets its answers meanwhile and
+ * afterwards.
  */
 
 const STREAM_LIMIT = 128;
@@ -32,15 +32,15 @@ const CONTINUATION_LIMIT = 4;
 const TABLE_LIMIT_BYTES = 4_096;
 const HEADER_LIMIT_BYTES = 16 * 1024;
 const LARGEST_INCREMENT = 2 ** 31 - 1;
-/** Of any limit on frames that carry nothing, many times over. */
+/** Many times any limit on frames that carry nothing. */
 const FLOOD_FRAMES = 20_000;
 const RESETS = 10_000;
-/** Between two batches the agent may say that it is enough: who sends on without a look may lose that to a reset. */
+/** The agent may refuse between two batches: a client that sends on without a look may lose that to a reset. */
 const FLOOD_BATCH = 100;
 const WRONG_TOKEN = "wrong-token-0123456789";
-/** C-core clients take 8 KiB of metadata, and fail above; there are other fields beside the status. */
+/** C-core clients fail above 8 KiB of metadata; there are other fields beside the status. */
 const STATUS_LIMIT_BYTES = 6 * 1024;
-/** With its envelope less than a frame may hold. */
+/** With its prefix less than a frame may hold. */
 const STDIN = Buffer.alloc(16_000);
 const SLEEP = execStart({ args: ["sleep", "1000"], stdin: true });
 
@@ -49,12 +49,12 @@ const other = forAllTests(await RawHttp2.dial(agent));
 assert.equal(await other.ask("Health", agent.token), "0");
 
 describe("a client that goes too far", () => {
-  /** Over TLS; what runs above it is the same for the unix socket. */
+  /** Over TLS; above it the unix socket is no different. */
   function dial(): Promise<RawHttp2> {
     return RawHttp2.dial(agent);
   }
 
-  /** A connection on which a call was answered, so that no limit of a new one is in the way. */
+  /** A connection on which a call was answered, so that no limit of a new one applies. */
   async function proven(): Promise<RawHttp2> {
     const peer = await dial();
     assert.equal(await peer.ask("Health", agent.token), "0");
@@ -67,7 +67,7 @@ describe("a client that goes too far", () => {
     assert.equal(await newcomer.ask("Health", agent.token), "0");
   }
 
-  /** Sends what `piece` gives, so many times, or until the client is told to go; other calls are made meanwhile. */
+  /** Sends `piece` that many times, or until the agent refuses the client; other calls are made meanwhile. */
   async function flood(peer: RawHttp2, times: number, piece: () => Uint8Array): Promise<void> {
     const isOver = (): boolean => peer.frames.some(({ type }) => type === FRAME.goaway);
     for (let sent = 0; sent < times && !isOver(); sent += FLOOD_BATCH) {
@@ -213,7 +213,7 @@ describe("a client that goes too far", () => {
 
   test("by more data than it was given a window for is told FLOW_CONTROL_ERROR", async () => {
     using peer = await proven();
-    // A command that reads nothing: sooner or later the agent takes no more of its input, and opens no window for it.
+    // A command that reads nothing: at some point the agent takes no more of its input, and opens no window for it.
     const stream = peer.call("Exec", agent.token, SLEEP, false);
     const input = toBinary(ExecFrameSchema, create(ExecFrameSchema, { frame: { case: "stdin", value: STDIN } }));
     const piece = frame(FRAME.data, 0, stream, envelope(input));

@@ -9,7 +9,7 @@ import { type SocketAgent, startSocketAgent } from "../../fixtures/socket-agent.
 /* No peer can hold a slot or a descriptor, least of all through a restore. */
 
 const CONNECTION_LIMIT = 64;
-/** The connection's window before anybody has said otherwise. */
+/** The connection's initial window. */
 const WINDOW_BYTES = 65_535;
 
 describe("a slot is not lost", () => {
@@ -68,7 +68,7 @@ describe("the restore duties", () => {
       await stoppedAtData(older);
       using caller = await RawHttp2.dial(LISTENERS["the TCP port"](agent));
       assert.equal(await caller.ask("RunRestoreDuties", agent.token, DUTIES), "0");
-      // A socket that the agent has closed carries nothing more of it; what the kernel had taken may still arrive.
+      // The agent sends nothing more on a closed socket; bytes that the kernel had taken may still arrive.
       await until(
         () => sockets(agent) <= atFirst,
         () => `the agent has no more sockets than the ${atFirst} of before: ${sockets(agent)}`,
@@ -84,7 +84,7 @@ describe("the restore duties", () => {
       using first = await RawHttp2.dial(LISTENERS["the TCP port"](agent), { windowBytes: WINDOW_BYTES });
       first.call("Exec", agent.token, ENDLESS_OUTPUT, false);
       await first.next(({ type }) => type === FRAME.data, "a message");
-      // Its answer is ready soon, and waits for the window that the command's output has filled.
+      // Its answer is ready soon, and waits for the window that the command's output has used up.
       const answer = first.status(first.call("RunRestoreDuties", agent.token, DUTIES));
       answer.catch(() => {});
       await until(() => dutiesDone(agent) === 2 * round + 1, "the first duties are done");

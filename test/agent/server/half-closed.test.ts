@@ -36,7 +36,7 @@ function start(value: MessageInitShape<typeof ExecStartSchema>): Uint8Array {
   return toBinary(ExecFrameSchema, create(ExecFrameSchema, { frame: { case: "start", value } }));
 }
 
-/** A connection's bytes from its first to its last: one request for each message, complete. */
+/** All bytes of a connection: one complete request for each message. */
 function conversation(requests: readonly (readonly [method: string, message: Uint8Array])[]): Buffer {
   return Buffer.concat([
     PREFACE,

@@ -40,7 +40,7 @@ for (const { make, connect } of CLIENTS) {
       const running = client.call(exec, [], { token });
       await running.next();
       const shutdown = server.server.shutdown(5_000);
-      // A call that its client was just about to send when the announcement came fails within the client.
+      // A call that its client was about to send when the announcement came fails in the client.
       let failure: unknown;
       do failure = await one(client.call(health, [EMPTY], { token })).catch((error: unknown) => error);
       while (failure instanceof RpcFailure && failure.message.includes("NGHTTP2_REFUSED_STREAM"));
@@ -88,7 +88,7 @@ describe("the management server", () => {
     const [{ connect }] = CLIENTS as [(typeof CLIENTS)[number]];
     const before = connect(server);
     await one(before.call(health, [EMPTY], { token }));
-    // Of one name: what counts is who signed.
+    // Authorities of the same name: the signer counts.
     const certificates = await issueCertificates();
     const open = server.server.connections();
     const clientCa = `${certificates.ca}\n${server.certificates.ca}`;

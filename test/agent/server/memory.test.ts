@@ -14,7 +14,7 @@ const FRAME_BYTES = 16_384;
 const SERVICE = "/svc.guest.v1alpha1.GuestAgent";
 const CALLS = 100;
 const MIB = 1024 * 1024;
-/** 100 calls one way with up to 512 KiB queued each, 100 the other with 128 KiB held each and up to 256 KiB of window. */
+/** 100 downloads with up to 512 KiB queued each, and 100 uploads with 128 KiB held each and up to 256 KiB of window. */
 const BOUND_BYTES = 120 * MIB;
 
 describe("the agent's memory", () => {
@@ -46,7 +46,7 @@ describe("the agent's memory", () => {
     }
     let last = 0;
     let most = 0;
-    // The server has taken all that it takes once several rounds of questions add nothing.
+    // The server has taken all that it will once several rounds of samples add nothing.
     for (let quiet = 0; quiet < 5;) {
       await new Promise<void>((resolve, reject) => session.ping((error) => (error ? reject(error) : resolve())));
       await new Promise((resolve) => setTimeout(resolve, 50));
@@ -61,14 +61,14 @@ describe("the agent's memory", () => {
   });
 });
 
-/** Of what peers of whom nobody knows who they are make a listener hold, all together. */
+/** Memory that unknown peers together may make a listener hold. */
 const UNKNOWN_BOUND_BYTES = 30 * MIB;
 const PEERS = 60;
 const BLOCKS = 60;
 const LARGEST_BLOCK_BYTES = 80_000;
 
 describe("the agent's heap", () => {
-  /** Blocks of nothing but indices of fields without a value (RFC 7541, Appendix A), no two the same. */
+  /** Blocks of indices of fields without a value (RFC 7541, Appendix A), all different. */
   const BLOCK_SIZES = [
     ["larger than the limit", LARGEST_BLOCK_BYTES],
     ["of a list that is larger than the limit", 7_000],

@@ -19,8 +19,8 @@ import { envelope } from "../../fixtures/raw-http2.ts";
 import { type SocketAgent, startSocketAgent } from "../../fixtures/socket-agent.ts";
 
 /*
- * gRPC framed by hand, by the two clients of nghttp2 that are everywhere: Node's own and curl's. They see each field and
- * each byte of an answer, which gRPC's clients do not show.
+ * gRPC framed by hand for two common clients of nghttp2: Node's own and curl. They show each field and byte of an
+ * answer, which gRPC's clients do not.
  */
 
 const SERVICE = "/svc.guest.v1alpha1.GuestAgent";

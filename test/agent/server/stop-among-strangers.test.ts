@@ -3,7 +3,7 @@ import { describe, test } from "node:test";
 import { callFields, CODE, FLAG, FRAME, frame, headerBlock, RawHttp2 } from "../../fixtures/raw-http2.ts";
 import { type SocketAgent, startSocketAgent } from "../../fixtures/socket-agent.ts";
 
-/* Peers none of whose calls was let in have nothing to finish: they do not delay the agent's end, whatever they send. */
+/* Peers without an admitted call have nothing to finish: they do not delay the agent's end, whatever they send. */
 
 const WRONG_TOKEN = "wrong-token-0123456789";
 const PEERS = 8;
@@ -12,7 +12,7 @@ const FLOOD_BATCH = 100;
 /** Sends HEADERS for a request that the agent has reset, for as long as the agent takes them. */
 async function flood(agent: SocketAgent): Promise<void> {
   const block = headerBlock(callFields("Health", WRONG_TOKEN));
-  // A place that became free is taken again, until nobody listens any more.
+  // A freed place is taken again, until nobody listens any more.
   for (;;) {
     using peer = await RawHttp2.dial(agent).catch(() => undefined);
     if (peer === undefined) return;

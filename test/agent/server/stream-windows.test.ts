@@ -74,7 +74,7 @@ interface Rig extends AsyncDisposable {
   windowIs(windowBytes: number): Promise<void>;
   /** SHA-256 of each request that the server has read to its end. */
   received(): readonly string[];
-  /** Resolves when so many requests were read to their ends. */
+  /** Resolves when that many requests were read to their ends. */
   all(count: number): Promise<void>;
 }
 

@@ -11,14 +11,14 @@ import { LISTENERS } from "../../fixtures/raw-calls.ts";
 import { type SocketAgent, startSocketAgent } from "../../fixtures/socket-agent.ts";
 
 /*
- * Whoever can read the agent's memory, or a snapshot of its guest, does not find the instance token there: what callers send is
- * turned into its digest where it was read, and overwritten.
+ * Nobody who reads the agent's memory, or a snapshot of its guest, finds the instance token. The agent digests what
+ * callers send where it reads it, and overwrites it.
  */
 
 const CALLS = 200;
 const PIECE_BYTES = 2 ** 20;
 
-/** The regions that a process may write to and that hold a text, and how often. */
+/** The writable regions of a process that hold a text, and how often. */
 function copies(pid: number, text: string): string[] {
   const wanted = Buffer.from(text);
   const found: string[] = [];
@@ -27,14 +27,14 @@ function copies(pid: number, text: string): string[] {
     const region = /^([0-9a-f]+)-([0-9a-f]+) .w.. \S+ \S+ \S+ *(.*)$/.exec(line);
     if (region === null) continue;
     const [start, end] = [Number.parseInt(region[1] ?? "", 16), Number.parseInt(region[2] ?? "", 16)];
-    // Pieces overlap, so that none of them cuts a copy in two.
+    // Pieces overlap, so that no copy is cut in two.
     for (let at = start; at < end; at += PIECE_BYTES) {
       const bytes = Buffer.alloc(Math.min(PIECE_BYTES + wanted.length, end - at));
       let length = 0;
       try {
         length = readSync(memory, bytes, 0, bytes.length, at);
       } catch {
-        // Not there: a guard, or memory of a device.
+        // Not readable: a guard page, or a device's memory.
       }
       for (let hit = bytes.indexOf(wanted); hit >= 0 && hit < length; hit = bytes.indexOf(wanted, hit + 1)) {
         if (hit < PIECE_BYTES) found.push(`${region[3] ?? ""} at ${(at + hit).toString(16)}`);
@@ -77,7 +77,7 @@ async function callOften(agent: SocketAgent): Promise<void> {
   }
 }
 
-/** How an agent is told its token, beside what the test's own folder holds. */
+/** The ways to give an agent its token, beside the test's own folder. */
 const SOURCES: Readonly<Record<string, (token: string, file: string) => NodeJS.ProcessEnv>> = {
   "a file": (_, file) => ({ SVC_INSTANCE_TOKEN: undefined, SVC_INSTANCE_TOKEN_FILE: file }),
   "a variable": (token) => ({ SVC_INSTANCE_TOKEN: token }),

@@ -15,8 +15,8 @@ import { type SocketAgent, startSocketAgent } from "../../fixtures/socket-agent.
 import { TlsRecords } from "../../fixtures/tls-records.ts";
 
 /*
- * What a peer can make the agent do before anybody knows who it is: it reaches the port and has no certificate, a made-up
- * one, or a right one and no token. Beside each the node agent's calls are answered.
+ * What an unknown peer can make the agent do: it reaches the port and has no certificate, a made-up one, or a right one
+ * without a token. The node agent's calls are answered meanwhile.
  */
 
 const NO_ISSUER = /^client certificate refused: unable to get local issuer certificate$/;
@@ -39,7 +39,7 @@ describe("a peer of whom nobody knows who it is", () => {
     assert.equal(await newcomer.ask("Health", agent.token), "0");
   }
 
-  /** What a TLS client is told: the text of the GOAWAY, or the error of an alert. */
+  /** What a TLS client learns: the text of the GOAWAY, or the error of an alert. */
   async function toldTo(identity: Identity): Promise<string> {
     const { ca } = agent.certificates;
     const options = { port: agent.port, host: "127.0.0.1", servername: SERVER_NAME, ca, ALPNProtocols: ["h2"] };
@@ -103,7 +103,7 @@ describe("a peer of whom nobody knows who it is", () => {
 
   test("with a certificate is ended after 1,000 short records, and the log says why", async () => {
     using peer = await TlsRecords.dial(agent, agent.certificates.client);
-    // A frame of an unknown type that is never whole.
+    // A frame of an unknown type that never ends.
     const frames = [frame(FRAME.settings, 0, 0), frame(UNKNOWN_TYPE, 0, 0, Buffer.alloc(FRAME_BYTES))];
     const begin = Buffer.concat([PREFACE, ...frames]).subarray(0, -FRAME_BYTES);
     await peer.send(peer.data(begin));

@@ -16,15 +16,15 @@ import {
 import { startSocketAgent } from "../../fixtures/socket-agent.ts";
 
 /*
- * Frames that are legal and of no use: each costs the agent something, and before the first call that is let in nobody
- * knows who sends them. Beside each flood another client's calls are answered.
+ * Legal frames of no use: each costs the agent something, and before the first admitted call their sender is unknown.
+ * Another client's calls are answered during each flood.
  */
 
 const WRONG_TOKEN = "wrong-token-0123456789";
-/** Of any limit, many times over. */
+/** Many times any limit. */
 const FLOOD_FRAMES = 20_000;
 const FLOOD_BATCH = 100;
-/** What a connection may send before its first call that is let in. */
+/** What a connection may send before its first admitted call. */
 const UNPROVEN_BYTES = 256 * 1024;
 const FILE_BYTES = 2 * 2 ** 20;
 
@@ -33,7 +33,7 @@ const other = forAllTests(await RawHttp2.dial(agent));
 assert.equal(await other.ask("Health", agent.token), "0");
 
 describe("a client that sends what is of no use", () => {
-  /** Sends what `piece` gives until the client is told to go; other calls are made meanwhile. */
+  /** Sends `piece` until the agent refuses the client; other calls are made meanwhile. */
   async function flood(peer: RawHttp2, piece: () => Uint8Array): Promise<void> {
     const isOver = (): boolean => peer.isEnded || peer.frames.some(({ type }) => type === FRAME.goaway);
     for (let sent = 0; sent < FLOOD_FRAMES && !isOver(); sent += FLOOD_BATCH) {
@@ -43,7 +43,7 @@ describe("a client that sends what is of no use", () => {
     }
   }
 
-  /** A stream that the agent has reset, as its request has no path. */
+  /** A stream that the agent has reset because its request has no path. */
   async function resetStream(peer: RawHttp2, token: string): Promise<number> {
     const stream = peer.open(callFields("Health", token).filter(([name]) => name !== ":path"));
     assert.equal(await peer.resetCode(stream), CODE.protocol);
@@ -67,7 +67,7 @@ describe("a client that sends what is of no use", () => {
     for (const whose of ["the right token", "a wrong token"]) {
       test(`${name}, with ${whose}, ends with ENHANCE_YOUR_CALM`, async () => {
         const token = whose === "a wrong token" ? WRONG_TOKEN : agent.token;
-        // GOAWAY ends a connection that has no request, so that the flood would meet nothing.
+        // A GOAWAY would end a connection without a request before the flood.
         using peer = await RawHttp2.dial(agent, { windowBytes: 65_535 });
         const call = peer.call("Exec", token, undefined, false);
         const stream = await resetStream(peer, token);

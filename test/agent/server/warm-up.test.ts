@@ -24,7 +24,7 @@ const REPORT: HealthReport = {
   thawedWithoutDuties: false,
 };
 
-/** A router with a Health that counts its calls, and how many calls there were in all when one began or ended. */
+/** A router with a Health that counts its calls, and the numbers of running calls reported at each begin and end. */
 function countingRouter(): {
   readonly router: Router;
   readonly log: ReturnType<typeof recordingLog>;
@@ -42,7 +42,7 @@ function countingRouter(): {
   return { router, log, running, answered: () => answered };
 }
 
-// As the agent does before it listens: the server then refuses a client with a certificate that is not a client's.
+// As the agent does before it listens: the server then refuses a certificate that is not a client's.
 assert.deepEqual([addon.relaxCertificateChecks(), addon.boundHandshakes()], [1, 1]);
 
 async function issued(): Promise<TlsMaterial> {

@@ -15,10 +15,10 @@ import { connect, exec, ExecStream } from "../../fixtures/exec-stream.ts";
 import { clientOf } from "../../fixtures/guest-client.ts";
 import { processesWith } from "../../fixtures/processes.ts";
 
-/** How long processor time is looked at; an agent that spins uses about as much. */
+/** How long CPU time is sampled; an agent that spins uses about as much. */
 const LOOK_MS = 1_000;
 const HOUR_MS = 3_600_000;
-/** Writes lines for ever, and into the file `$1` how many there were; more than a pipe holds would be 40,000. */
+/** Writes lines for ever, and their number into the file `$1`; 40,000 are more than a pipe holds. */
 const TALKER = 'i=0; while :; do i=$((i+1)); echo line; echo $i > "$1"; sleep 0.01; done';
 const IN_BACKGROUND = ["sh", "-c", 'sh -c "$0" sh "$1" & exit 0', TALKER];
 
@@ -33,7 +33,7 @@ function linesOf(name: string): number {
   return existsSync(path) ? Number(readFileSync(path, "utf8")) : 0;
 }
 
-/** Resolves when the talker has written many lines beyond those so far. */
+/** Resolves when the talker has written many more lines. */
 async function goesOnTalking(name: string): Promise<void> {
   const enough = linesOf(name) + 50;
   await until(
@@ -43,7 +43,7 @@ async function goesOnTalking(name: string): Promise<void> {
 }
 
 async function endTalker(name: string): Promise<void> {
-  // Its children between fork and execve look like it, and are gone in a moment.
+  // Its children look like it between fork and execve, for a moment.
   for (let pids = await talkers(name); pids.length > 0; pids = await talkers(name)) {
     for (const pid of pids) spawnSync("kill", ["-KILL", String(pid)]);
   }
@@ -141,7 +141,7 @@ describe("output_complete", () => {
     const seconds = `47${process.pid}.375`;
     const args = ["sh", "-c", `sleep ${seconds} >/dev/null 2>&1 & echo hi`];
     const rounds: number[] = [];
-    // Without the second look it is 4 of 20; beside a heavy load its 20 ms can be too short, but not in every round.
+    // Without the second look 4 of 20 succeed. Under heavy load its 20 ms can be too short, but not in every round.
     while (rounds.length < 10 && (rounds.at(-1) ?? 0) < 12) {
       let complete = 0;
       for (let run = 0; run < 20; run++) {

@@ -11,23 +11,23 @@ import { clientOf } from "../../fixtures/guest-client.ts";
 import { noNamespaces, withoutCgroups } from "../../fixtures/namespaces.ts";
 import { noProcessWith, processesWith } from "../../fixtures/processes.ts";
 
-/** Enough for a shell to be up beside any load; what is measured begins after it. */
+/** Enough for a shell to start under any load; the measurement begins after that. */
 const TIMEOUT_MS = 3_000;
 const HOUR_MS = 3_600_000;
 
-/** A server whose clean-up takes 300 ms, below a shell that dies at once of the same signal. */
+/** A server whose clean-up takes 300 ms, under a shell that dies of the same signal at once. */
 const SERVER = "trap 'sleep 0.3; echo cleaned up; exit' TERM HUP; echo up; while :; do sleep 0.05; done";
 const TREE = ["sh", "-c", 'sh -c "$1"; true', "sh", SERVER];
 
 const folder = mkdtempSync(join(tmpdir(), "guest-agent-ends-"));
 after(() => rmSync(folder, { recursive: true }));
 
-/** Seconds that only one test of this run sleeps for: by them its processes are found. */
+/** A sleep time that only one test of this run uses: it identifies its processes. */
 function mark(fraction: number): string {
   return `44${process.pid}.${fraction}`;
 }
 
-/** Empty while there is no such file. */
+/** Content of a file; empty while there is none. */
 function textOf(path: string): string {
   return existsSync(path) ? readFileSync(path, "utf8") : "";
 }

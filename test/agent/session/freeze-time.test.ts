@@ -5,7 +5,7 @@ import { SessionFreeze } from "../../../src/agent/session/index.ts";
 import { ManualTimers } from "../../fixtures/manual-timers.ts";
 import { recordingLog } from "../../fixtures/recording-log.ts";
 
-/** A session that freezes as it is told to, on a clock that the test moves; `jumpMs` is what a resume adds to it. */
+/** A session on a clock that the test moves; `jumpMs` is what a resume adds to it. */
 function setup() {
   const timers = new ManualTimers();
   let nowMs = 0;
@@ -87,7 +87,7 @@ describe("a freeze that waits for a command which is being started", () => {
     const start = freeze.admit(() => started.promise).then(() => events.push("started"));
     const prepare = async (): Promise<void> => void events.push(`memory, ${state.frozen ? "stopped" : "running"}`);
     const freezing = freeze.freeze({ freezeMs: 10_000, signal: new AbortController().signal, prepare });
-    // Whatever can go on does, and it still waits.
+    // Everything that can run has run, and it still waits.
     await new Promise(setImmediate);
     assert.deepEqual(events, ["ready_cmd"]);
     started.resolve();

@@ -21,7 +21,7 @@ import { Ticking } from "../../fixtures/ticking.ts";
 
 const PRE_SNAPSHOT = HookKind.PRE_SNAPSHOT;
 const ENTROPY = new Uint8Array(64).fill(7);
-/** Longer than any test takes: what thaws before does so for another reason. */
+/** Longer than any test: a thaw before that has another reason. */
 const LONG_MS = 600_000;
 
 let folder: TestFolder;
@@ -33,7 +33,7 @@ function ticking(): Ticking {
   return new Ticking(folder.path, `ticks-${++names}`);
 }
 
-/** An agent, unless it has no cgroups here; then the test is skipped. */
+/** An agent with cgroups; without them the test is skipped. */
 async function freezable(t: TestContext, options: AgentOptions = {}): Promise<RunningAgent | undefined> {
   const agent = await startAgent(options);
   if (!agent.log.some(({ event }) => event === "no_cgroups")) return agent;
@@ -46,7 +46,7 @@ function reasonOf(error: unknown): string | undefined {
   return error instanceof GuestError ? error.reason : undefined;
 }
 
-/** The command's own cgroup, `own`, and the agent's, `base`, in shell. */
+/** Shell that finds the command's own cgroup, `own`, and the agent's, `base`. */
 const FIND_CGROUP = `mount=$(awk '$3 == "cgroup2" { print $2; exit }' /proc/mounts)
 own=$mount$(sed -n 's/^0:://p' /proc/self/cgroup); base=\${own%/*/*}`;
 
@@ -139,7 +139,7 @@ describe("a frozen session", NEEDS_ROOT, () => {
     assert.deepEqual(outcomes.map((outcome) => outcome.status).toSorted(), ["fulfilled", "rejected"]);
     const refused = outcomes.find((outcome) => outcome.status === "rejected");
     assert.equal(reasonOf(refused?.reason), "SESSION_FROZEN");
-    // A node that lost the answer runs the duties and begins again; and again, if it lost theirs.
+    // A node that lost the answer runs the duties and begins again, and once more if it lost their answer.
     for (let time = 0; time < 3; time++) {
       using client = clientOf(agent);
       assert.equal((await client.runRestoreDuties({ entropy: ENTROPY })).frozen, false);
@@ -201,7 +201,7 @@ describe("a frozen session", NEEDS_ROOT, () => {
     await until(() => existsSync(folder.at("hook-began")), "the hook has begun");
     abort.abort();
     await assert.rejects(call);
-    // It waits for its turn.
+    // POST_RESTORE waits for its turn.
     assert.equal((await client.runHook({ kind: HookKind.POST_RESTORE })).ran, true);
     await workload.runs();
     assert.equal((await client.health()).frozen, false);
@@ -323,7 +323,7 @@ describe("the time of a frozen session stands still:", NEEDS_ROOT, () => {
     using killed = await keep(agent, { args: ["sleep", "1000"], keep: { name: "killed" } });
     assert.equal((await client.runHook({ kind: PRE_SNAPSHOT, freezeMs: LONG_MS })).frozen, true);
     const ended = endExec(agent, { name: "polite", graceMs: 5_000n });
-    // Its connection goes with the duties.
+    // The duties end its connection.
     ended.catch(() => {});
     const { exit } = await endExec(agent, { name: "killed", signal: 9 });
     assert.equal(exit?.signal, 9);
@@ -541,7 +541,7 @@ while :; do (:) & (echo >> '${file}'); done`;
       for (const { pid, name, waitChannel } of named) {
         assert.ok(pids.includes(pid), `${pid} is not of ${pids.join(", ")}`);
         assert.equal(name, "cat");
-        // Where the kernel does not tell, it says 0.
+        // Where the kernel does not show it, the file has 0.
         assert.equal(waitChannel, readFileSync(`/proc/${pid}/wchan`, "latin1").replace(/^0$/, ""));
       }
       mount.stdin.end();
@@ -602,7 +602,7 @@ async function started(stream: ExecStream): Promise<number> {
   return frame.value.pid;
 }
 
-/** By which the session of an agent is frozen whose own cgroup this is. */
+/** The file that freezes the session of the agent with this cgroup. */
 function freezeFileIn(base: string): string {
   return `${base}/${readdirSync(base).find((name) => name.endsWith("-session"))}/cgroup.freeze`;
 }

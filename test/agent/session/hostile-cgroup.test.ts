@@ -6,16 +6,16 @@ import { exec } from "../../fixtures/exec-stream.ts";
 import { noNamespaces } from "../../fixtures/namespaces.ts";
 import { noProcessWith } from "../../fixtures/processes.ts";
 
-/** Enough for a shell to be up beside any load. */
+/** Enough for a shell to start under any load. */
 const TIMEOUT_MS = 3_000n;
 const CLEAN_UP = "trap 'sleep 0.3; echo cleaned up; exit' TERM; echo up; while :; do sleep 0.05; done";
 const MARK = `hostile-${process.pid}`;
-/** Sets `own` to the command's own cgroup, and `top` to that of the agent. */
+/** Sets `own` to the command's own cgroup, and `top` to the agent's. */
 const FIND_CGROUP = `mount=$(awk '$3 == "cgroup2" { print $2; exit }' /proc/mounts)
 own=$mount$(sed -n 's/^0:://p' /proc/self/cgroup); top=\${own%/*/*}
 case $own in */svc-guest-*) ;; *) echo no cgroup; exit 9;; esac`;
 
-/** What a root command may do to the cgroup that it runs in, in shell; `$1` is the clean-up that has to be seen. */
+/** What a root command may do to its cgroup, in shell; `$1` is the clean-up that must run. */
 const DEEDS: Readonly<Record<string, string>> = {
   threaded: 'mkdir "$own/inner"; echo threaded > "$own/inner/cgroup.type"; echo 0 > "$own/inner/cgroup.threads"',
   frozen: 'sh -c "$1" & sleep 0.3; echo 1 > "$own/cgroup.freeze"',
@@ -51,7 +51,7 @@ describe("a command that times out, its cgroup being", () => {
         t.skip(`needs to see the cgroup: ${String(stdout)}`);
         return;
       }
-      // Shells tell of children that were terminated.
+      // Shells report children that were terminated.
       assert.deepEqual(
         [String(stderr).replaceAll("Terminated\n", ""), exit.timedOut, String(stdout)],
         ["", true, "up\ncleaned up\n"],

@@ -9,12 +9,12 @@ import { inMountNamespace, noNamespaces, UNMOUNT_CGROUPS, withoutCgroups } from 
 import { noProcessWith, processesWith, processGone } from "../../fixtures/processes.ts";
 import { program } from "../../fixtures/programs/index.ts";
 
-/** Seconds that only this run of the tests sleeps for: by them its processes are found. */
+/** A sleep time that only this run uses: it identifies its processes. */
 function mark(fraction: number): string {
   return `43${process.pid}.${fraction}`;
 }
 
-/** Leaves the session and has no living parent: nothing in /proc links it to the command. */
+/** Leaves the session and has no living parent: /proc has no link from it to the command. */
 function daemon(sleepSeconds: string): string[] {
   return [
     "sh",
@@ -83,7 +83,7 @@ describe("a command in a cgroup of its own", () => {
     );
     process.kill(pid, "SIGKILL");
     await processGone(pid);
-    // The first one gives the empty cgroup back.
+    // The first one returns the empty cgroup.
     await exec(agent, { args: ["true"] });
     assert.equal((await cgroupsOf(agent)).length, 2);
   });

@@ -14,16 +14,16 @@ import { noProcessWith, processesWith } from "../../fixtures/processes.ts";
 import { NEEDS_SETUID } from "../../fixtures/privileges.ts";
 import { program } from "../../fixtures/programs/index.ts";
 
-/** Name of the program that runs away: other runs on this machine have others. The kernel keeps 15 characters. */
+/** Name of the runaway program, different in other runs on this machine. The kernel keeps 15 characters. */
 const RUNNER = `runs-${process.pid}`;
-/** Takes stock when the launcher has left, before its own end takes the rest of an init's processes along. */
+/** Lists what is left when the launcher has ended, before its own end kills the rest of an init's processes. */
 const SHELL = ["sh", "-c", `"$@"; status=$?; echo "left: $(ps -e -o comm= | grep -c ${RUNNER})"; exit $status`, "sh"];
 const SETTINGS: Readonly<Record<string, readonly string[]>> = {
   "the child of a shell": SHELL,
   "the child of an init": ["unshare", "-pf", "--kill-child", "--mount-proc", ...SHELL],
 };
 
-/** By these only this run's processes are found. */
+/** A sleep time that identifies this run's processes. */
 const DAEMON_SECONDS = `54${process.pid}.125`;
 const ORPHAN = `orphan of ${process.pid}`;
 
@@ -59,7 +59,7 @@ for (const [setting, through] of Object.entries(SETTINGS)) {
         t.skip(missing);
         return;
       }
-      // Everything is looked up before the storm, which leaves little of a machine to whoever looks.
+      // Everything is looked up before the storm, which leaves little CPU time for that.
       const go = join(bundle.folder, `go ${setting}`);
       const waiting = 'until [ -e "$1" ]; do sleep 0.05; done; exec "$2"';
       await using agent = await startLaunched(through, ["sh", "-c", waiting, "sh", go, join(bundle.folder, RUNNER)]);
@@ -98,7 +98,7 @@ describe("an agent that is killed, below a launcher without privileges", () => {
         [],
       );
       using stream = new ExecStream(agent);
-      // Root by its real id too: one that only its effective id makes root may be killed by whoever started it.
+      // Root by its real id too: a process with only the effective id may be killed by the user who started it.
       const daemon = `trap '' TERM HUP; (setsid sleep ${DAEMON_SECONDS} &); echo up; exec sleep ${DAEMON_SECONDS}`;
       await stream.start({ args: [setpriv, "--reuid=0", "sh", "-c", daemon] }).until("up");
       const roots = await processesWith(DAEMON_SECONDS);

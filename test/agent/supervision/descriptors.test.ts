@@ -12,7 +12,7 @@ import { noProcessWith } from "../../fixtures/processes.ts";
 import { NEEDS_ROOT } from "../../fixtures/privileges.ts";
 import { RpcFailure } from "../../fixtures/rpc-clients.ts";
 
-/** Enough for some execs, far from enough for all that are tried. */
+/** Enough for some execs, far too few for all that are tried. */
 const SPARE_DESCRIPTORS = 24;
 const TRIES = 40;
 
@@ -23,12 +23,12 @@ function lowestFree(pid: number): number {
   return lowest;
 }
 
-/** The hard limit stays: it may be lifted again. */
+/** The hard limit stays, so that the soft one can be raised again. */
 function limitDescriptors(pid: number, limit: number): void {
   execFileSync("prlimit", ["--pid", String(pid), `--nofile=${limit}:`]);
 }
 
-/** Resolves once no descriptor of the agent's has come or gone for a moment: those of an ended call. */
+/** Resolves once the agent's descriptors have not changed for a moment: those of an ended call have gone. */
 async function agentSettled(pid: number): Promise<void> {
   let last = "";
   for (let unchanged = 0; unchanged < 10;) {
@@ -61,7 +61,7 @@ describe("an agent that runs out of descriptors", () => {
     t.after(() => {
       client.close();
     });
-    // Whatever the agent opens once, it has opened then.
+    // The agent has opened what it opens once.
     {
       using first = new ExecStream(agent, client);
       await first
@@ -140,7 +140,7 @@ describe("an agent that runs out of descriptors", () => {
     const seconds = `53${process.pid}.125`;
     const line = `trap '' TERM; setsid sh -c 'echo up; exec sleep ${seconds}' & while :; do sleep 0.05; done`;
     await stream.start({ args: ["sh", "-c", line], timeoutMs: 3_000n }).until("up");
-    // Not one descriptor is free until the tree is dead: the limit forbids what is open, and more.
+    // No descriptor is free until the tree is dead: the limit is below what is open.
     execFileSync("prlimit", ["--pid", String(agent.pid), "--nofile=3:4096"]);
     const lifted = delay(7_000).then(() => execFileSync("prlimit", ["--pid", String(agent.pid), "--nofile=4096:4096"]));
     const { exit } = await stream.end().outcome();

@@ -29,7 +29,7 @@ const folder = forAllTests(await testFolder());
 const bundle = forAllTests(makeLauncherBundle());
 copyFileSync(buildNative(), join(bundle.folder, "agent.node"));
 
-/** A workload that takes its time to clean up when it is asked to end, as only one that runs can. */
+/** A workload that takes its time to clean up at SIGTERM, which only a running one can. */
 function cleaningUp(name: string): readonly string[] {
   const trap = `trap 'sleep 0.5; touch "${folder.at(name)}"; exit 7' TERM`;
   return ["sh", "-c", `${trap}; echo up; while :; do sleep 0.05; done`];
@@ -54,7 +54,7 @@ function launched(args: readonly string[]): AgentOptions {
   return { command: [bundle.launcher, AGENT_SCRIPT], process: { args, stopGraceMs: 10_000 } };
 }
 
-/** The launcher of an agent that has one. */
+/** The launcher of an agent. */
 function launcherOf(agent: RunningAgent): number {
   const parent = processById(agent.pid)?.parent ?? 0;
   assert.match(readFileSync(`/proc/${parent}/cmdline`, "latin1"), /guest-agent/);

@@ -8,7 +8,7 @@ import { HookKind } from "../../../src/node/client/index.ts";
 import { startAgent } from "../../fixtures/agent.ts";
 import { clientOf } from "../../fixtures/guest-client.ts";
 
-/** In every line. */
+/** Fields of every line. */
 const COMMON = ["time", "level", "event", "dropped_lines"];
 
 /** Fields of each event, as operations.md lists them. */

@@ -10,7 +10,7 @@ import { describe, it, type TestContext } from "node:test";
 import { AGENT_COMMAND, type RunningAgent, startAgent } from "../../fixtures/agent.ts";
 import { exec } from "../../fixtures/exec-stream.ts";
 
-/** Whole lines in every page of the pipe, so that the agent's stand between them. */
+/** Whole lines in every page of the pipe, so that the agent's lines fall between them. */
 const FLOOD = ["sh", "-c", "yes 0123456789abcde >&2"];
 
 function temporaryFolder(t: TestContext): string {
@@ -19,11 +19,11 @@ function temporaryFolder(t: TestContext): string {
   return folder;
 }
 
-/** An agent whose workload floods standard error, a FIFO that nobody reads so far. Ready for calls. */
+/** An agent whose workload floods standard error, a FIFO that nobody reads yet. Ready for calls. */
 async function floodedAgent(t: TestContext): Promise<{ readonly agent: RunningAgent; readonly fifo: number }> {
   const path = join(temporaryFolder(t), "stderr");
   execFileSync("mkfifo", [path]);
-  // For both directions: opening it waits for nobody, and the agent has a reader.
+  // Opened for both directions: opening does not wait, and the agent has a reader.
   const fifo = openSync(path, constants.O_RDWR);
   const through = ["sh", "-c", 'exec "$@" 2>"$0"', path];
   const agent = await startAgent({ through, process: { args: FLOOD }, awaitListening: false });
@@ -44,7 +44,7 @@ async function accepts(port: number): Promise<boolean> {
   }
 }
 
-/** Events in the order of the agent's log lines among all lines; fails at one that tells of dropped ones. */
+/** Events of the agent's log lines among all lines, in order; fails at a line that reports dropped ones. */
 async function eventsUntil(fifo: number, last: string): Promise<string[]> {
   const stream = createReadStream("", { fd: fifo });
   const events: string[] = [];
@@ -56,7 +56,7 @@ async function eventsUntil(fifo: number, last: string): Promise<string[]> {
     if (event === last) break;
   }
   stream.destroy();
-  // Nobody floods it any more: the read that is under way would hold this process for ever.
+  // Nobody floods it any more: the pending read would hold this process for ever.
   writeSync(fifo, "\n");
   return events;
 }
@@ -67,7 +67,7 @@ describe("standard error, which the workload shares", () => {
     for (let i = 0; i < 20; i++) await exec(agent, { args: ["true"] });
     const events = eventsUntil(fifo, "workload_ended");
     await agent.stop();
-    // The bare connection, by which the listener was found, is told of too.
+    // The bare connection by which the listener was found is logged too.
     assert.deepEqual(
       (await events).filter((event) => event !== "connection_refused"),
       ["agent_started", "workload_socket_listening", "workload_started", "management_listening", "workload_ended"],
@@ -104,7 +104,7 @@ describe("standard error, which the workload shares", () => {
     const folder = temporaryFolder(t);
     const spec = '{"args":["sh","-c","sleep 0.2; exit 3"]}';
     const agent = `SVC_INSTANCE_TOKEN=t SVC_GUEST_SOCKET=${folder}/guest.sock SVC_PROCESS_SPEC=$SPEC ${AGENT_COMMAND.join(" ")}`;
-    // With job control, so that the agent has a process group of its own: one that the terminal stops, and nobody wakes.
+    // With job control the agent has a process group of its own, which the terminal stops and nobody continues.
     const terminal = spawn(
       "script",
       ["-qec", `exec bash -c 'set -m; stty tostop; ${agent}; echo left with $?'`, "/dev/null"],

@@ -28,7 +28,7 @@ function ownScore(): string {
   return readFileSync("/proc/self/oom_score_adj", "utf8");
 }
 
-/** What children have: the score from before where the agent may lower its own, else one that is 900 higher. */
+/** The children's score: the one from before if the agent may lower its own, else 900 above the agent's. */
 function childScore(agentIsPrivileged = hasCapability(24)): string {
   return agentIsPrivileged ? ownScore() : `${Math.min(Number(ownScore()) + 900, 1000)}\n`;
 }
@@ -80,7 +80,7 @@ describe("an agent without privileges", () => {
     const look = `cat /proc/${plain.pid}/environ >/dev/null && echo environ; :`;
     const { stdout, exit } = await exec(plain, { args: ["sh", "-c", look] });
     assert.deepEqual([String(stdout), exit.code], ["", 0]);
-    // It has no way to do that before the command runs.
+    // The agent cannot do that before the command runs.
     const raised = `until cat /proc/self/oom_score_adj | grep -x "$0"; do sleep 0.1; done`;
     const score = childScore(false);
     assert.equal(String((await exec(plain, { args: ["sh", "-c", raised, score.trim()] })).stdout), score);

@@ -8,7 +8,7 @@ import { cpuMs } from "../../fixtures/cpu.ts";
 import { exec, ExecStream, type StartInit } from "../../fixtures/exec-stream.ts";
 
 const TERMINAL = { cols: 80, rows: 24, term: "xterm" };
-/** How long processor time is looked at; an agent that spins uses about as much. */
+/** How long CPU time is sampled; an agent that spins uses about as much. */
 const LOOK_MS = 2_000;
 const SPINS_ABOVE_MS = LOOK_MS / 2;
 const PAUSE_MS = 2_000;
@@ -33,7 +33,7 @@ for (const [name, kind] of Object.entries(KINDS)) {
       stream.start({ args: ["sh", "-c", "test -t 0 && stty raw; echo up; exec sleep 1000"], ...kind });
       await stream.until("up");
       for (let i = 0; i < 64; i++) stream.stdin(Buffer.alloc(65_536, "x"));
-      // What the queues take is on its way; from then on nothing can move.
+      // The queues are full by then; from here on nothing can move.
       await exec(agent, { args: ["sleep", "0.5"] });
       assert.ok((await usedMs()) < SPINS_ABOVE_MS);
     });
@@ -80,7 +80,7 @@ for (const [name, kind] of Object.entries(KINDS)) {
       for (let i = 0; i < 16; i++) stream.stdin(Buffer.alloc(65_536, "stray"));
       await exec(agent, { args: ["sleep", "0.5"] });
       process.kill(pid, "SIGKILL");
-      // Their descriptors are those that have just become free.
+      // Their descriptors are those that were freed last.
       const later = Array.from({ length: 20 }, async () => {
         using next = new ExecStream(agent);
         return String(
@@ -104,7 +104,7 @@ describe("a terminal with tostop set", () => {
   it("stops a background writer without any work for the agent, and goes on with it when that may write", async () => {
     using stream = new ExecStream(agent);
     const line =
-      // The writer ends with the terminal: background commands outlive the one that started them.
+      // The writer ends with the terminal: background commands outlive their starter.
       "set -m; stty tostop; (while echo late; do :; done) & " +
       'until grep -q "^State:.T" /proc/$!/status; do :; done; echo stopped; read line; stty -tostop; kill -CONT -- -$!; wait';
     stream.start({ args: ["bash", "-c", line], terminal: TERMINAL });

@@ -19,22 +19,22 @@ import { CLIENTS, RpcFailure } from "../../fixtures/rpc-clients.ts";
 
 const MIB = 2 ** 20;
 const LIMIT = 256;
-/** Of one connection; below what the agent allows. */
+/** Tunnels of one connection; fewer than the agent allows. */
 const OF_A_CLIENT = 100;
-/** Far more than windows and the kernel's buffers of one connection hold, far less than is sent. */
+/** Far more than the windows and kernel buffers of one connection hold, far less than is sent. */
 const BUFFERS_BYTES = 24 * MIB;
 const FLOOD_BYTES = 48 * MIB;
 const ROUND_TRIPS = 300;
-/** What a data frame counts beside its bytes. */
+/** Counted for a data frame on top of its bytes. */
 const FRAME_OVERHEAD_BYTES = 64;
-/** The agent from its sources has 100 MiB before. */
+/** The agent from its sources has 100 MiB at the start. */
 const PEAK_LIMIT_BYTES = 256 * MIB;
 
 type FrameInit = NonNullable<MessageInitShape<typeof TunnelFrameSchema>["frame"]>;
 const frame = (init: FrameInit): TunnelFrame => create(TunnelFrameSchema, { frame: init });
 const open = (port: number): TunnelFrame => frame({ case: "open", value: { target: { case: "port", value: port } } });
 
-/** Sends a byte and gets it back, so many times. */
+/** Sends a byte and gets it back, that many times. */
 async function roundTrips(tunnel: GuestTunnel, times: number): Promise<void> {
   for (let time = 0; time < times; time++) {
     tunnel.write("x");
@@ -42,7 +42,7 @@ async function roundTrips(tunnel: GuestTunnel, times: number): Promise<void> {
   }
 }
 
-/** Writes as fast as it is taken until all is written, and says how much was. */
+/** Writes as fast as it can until all is written, and counts the bytes. */
 function flood(socket: Writable, piece: Buffer): { written: number } {
   const progress = { written: 0 };
   const next = (): void => {
@@ -83,7 +83,7 @@ describe("the bounds of tunnels", () => {
       const socket = await server.next();
       socket.write(Buffer.alloc(MIB));
       await until(() => came === 1 && halfBytes > 0, "the client's window is used up");
-      // More than the kernel takes: the second waits in the agent when the first has been taken, and the third fills its window.
+      // More than the kernel takes: when it has taken the first, the second waits in the agent and the third fills its window.
       const half = frame({ case: "data", value: Buffer.alloc(halfBytes - FRAME_OVERHEAD_BYTES) });
       requests.write(half);
       requests.write(half);
@@ -120,7 +120,7 @@ describe("the bounds of tunnels", () => {
     const read = async (from: GuestTunnel | Socket): Promise<string> => {
       const hash = createHash("sha256");
       from.on("data", (bytes: Buffer) => hash.update(bytes));
-      // The socket was paused, which a listener alone does not undo.
+      // Resume the paused socket: a listener alone does not.
       from.resume();
       await once(from, "end");
       return hash.digest("hex");
@@ -134,7 +134,7 @@ describe("the bounds of tunnels", () => {
     await using folder = await testFolder();
     await using echoes = await listener(echo);
     const piece = Buffer.alloc(MIB);
-    // Over a unix socket, which holds little in the kernel.
+    // Over a unix socket, for which the kernel buffers little.
     const path = folder.at("stuck.sock");
     const serve = (socket: Socket): void => void flood(socket.pause(), piece);
     await using _stuck = await listener(serve, { path });
@@ -143,7 +143,7 @@ describe("the bounds of tunnels", () => {
     const tunnels: GuestTunnel[] = [];
     const connect = (number: number, target: number | string): GuestTunnel => {
       const tunnel = clientAt(number).connect(target);
-      // Whoever waits for it is told otherwise.
+      // The promise reports this failure.
       tunnels.push(tunnel.on("error", () => {}));
       return tunnel;
     };
@@ -151,7 +151,7 @@ describe("the bounds of tunnels", () => {
       const still = Array.from({ length: 2 * OF_A_CLIENT - 1 }, (_, number) => connect(number, path));
       for (const tunnel of still) flood(tunnel, piece);
       await Promise.all(still.map((tunnel) => tunnel.opened));
-      // On a connection of which all other tunnels stand still: the agent's windows are used up where they are shared.
+      // On a connection whose other tunnels all stall: shared windows are used up.
       const beside = connect(OF_A_CLIENT, echoes.port);
       const others = Array.from({ length: LIMIT - still.length - 1 }, () => connect(2 * OF_A_CLIENT, echoes.port));
       await roundTrips(beside, ROUND_TRIPS);
@@ -169,7 +169,7 @@ describe("the bounds of tunnels", () => {
       assert.deepEqual([refused.status, refused.reason], ["RESOURCE_EXHAUSTED", "TOO_MANY_TUNNELS"]);
       const { peakBytes } = memoryOf(agent.pid);
       assert.ok(peakBytes < PEAK_LIMIT_BYTES, `the agent had ${peakBytes} bytes`);
-      // A place is free again once its tunnel is closed, and the agent has heard of it.
+      // A place is free once its tunnel is closed and the agent knows.
       last.destroy();
       await until(async () => {
         const again = connect(2 * OF_A_CLIENT, echoes.port);
@@ -218,7 +218,7 @@ describe("the bounds of tunnels", () => {
       const nowhere = await call([frame({ case: "open", value: {} })]);
       assert.deepEqual([nowhere.code, nowhere.reason], [status.INVALID_ARGUMENT, "INVALID_FIELD"]);
       await until(() => server.sockets.every((socket) => socket.destroyed), "all connections were closed");
-      // The last was reset: a server must not take a part for the whole.
+      // The last one was reset: a server must not take a part for the whole.
       assert.equal((server.sockets.at(-1)?.errored as NodeJS.ErrnoException | null)?.code, "ECONNRESET");
       client.close();
     });

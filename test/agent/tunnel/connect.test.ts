@@ -43,7 +43,7 @@ describe("a tunnel", () => {
         hash.update(bytes);
         socket.write(bytes);
       });
-      // Long after the client's end.
+      // Answers long after the client's end.
       socket.on("end", () => socket.end(hash.digest()));
     });
     using client = clientOf(agent);
@@ -60,7 +60,7 @@ describe("a tunnel", () => {
     using client = clientOf(agent);
     const tunnel = client.connect(server.port);
     const got = buffer(tunnel);
-    // The lengths at which a frame's own length takes another byte, and the largest frame.
+    // Lengths at which a frame's length field takes another byte, and the largest frame.
     const sizes = [127, 128, 16_383, 16_384, 196_608, 196_609, 1];
     const alone = sizes.map((size) => randomBytes(size));
     const together = [...sizes, 0, ...sizes].map((size) => randomBytes(size));
@@ -75,7 +75,7 @@ describe("a tunnel", () => {
     await using server = await listener((socket) => socket.end("first and last"));
     using client = clientOf(agent);
     const tunnel = client.connect(server.port);
-    // No async iterator, which would end both directions (as of a net.Socket).
+    // No async iterator: it would end both directions (as of a net.Socket).
     let got = "";
     tunnel.on("data", (bytes: Buffer) => (got += String(bytes)));
     await once(tunnel, "end");
@@ -165,7 +165,7 @@ describe("a tunnel", () => {
       const names = ["symbolic", "hard"].map((name) => folder.at(`${name}-${path.length}`));
       symlinkSync(path, names[0] ?? "");
       linkSync(path, names[1] ?? "");
-      // O_PATH, which node:fs does not name: a descriptor of the socket's file.
+      // O_PATH, which node:fs has no name for: a descriptor of the socket's file.
       const fd = openSync(path, 0o10000000 | constants.O_RDONLY);
       for (const name of [path, ...names, `/proc/${process.pid}/fd/${fd}`])
         assert.match(await refused(name), /^INVALID_ARGUMENT path leads to a socket of the agent's own/, name);
@@ -177,7 +177,7 @@ describe("a tunnel", () => {
     const place = folder.at("bound");
     writeFileSync(place, "");
     const socket = folder.at("own.sock");
-    // Mounted once the agent listens, in its own namespace.
+    // Mounted once the agent listens, in the agent's namespace.
     await using own = await startAgent({ env: { SVC_GUEST_SOCKET: socket }, through: inMountNamespace("true") });
     execFileSync("nsenter", ["-t", String(own.pid), "-m", "mount", "--bind", socket, place]);
     using client = clientOf(own);
@@ -205,7 +205,7 @@ describe("a tunnel", () => {
   });
 
   it("delivers an answer to a client that still sends when the server has gone", async () => {
-    // As an HTTP server refuses a large upload: it answers, and closes with bytes unread.
+    // As an HTTP server that refuses a large upload: it answers, and closes with bytes unread.
     await using server = await listener((socket) => {
       socket.once("data", () => socket.end("too large", () => socket.resetAndDestroy()));
       socket.once("data", () => socket.pause());

@@ -82,7 +82,7 @@ describe("a tunnel's life", () => {
   });
 
   it("ends when the agent leaves: with what the workload's server had to say, and whatever its client does", async () => {
-    // The workload's server says its last words when it is told to leave.
+    // The workload's server sends its last words when it gets SIGTERM.
     const script = `const { createServer } = require("net"); const open = new Set();
       createServer((s) => { open.add(s); s.on("error", () => {}); }).listen(0, "127.0.0.1", function () { console.log("port " + this.address().port); });
       process.on("SIGTERM", () => { let left = open.size; for (const s of open) s.end("goodbye", () => --left === 0 && process.exit(0)); });`;
@@ -92,7 +92,7 @@ describe("a tunnel's life", () => {
     await using outside = await listener((socket) => socket.pause());
     using client = clientOf(agent);
     const told = await open(client, port);
-    // One that nobody reads, and one whose server does not know of the agent's end.
+    // One tunnel that nobody reads, and one whose server does not know of the agent's end.
     const [unread, elsewhere] = [await open(client, port), await open(client, outside.port)];
     elsewhere.write(Buffer.alloc(2 ** 22));
     let words = "";

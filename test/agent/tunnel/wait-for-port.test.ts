@@ -35,7 +35,7 @@ describe("WaitForPort", () => {
       const port = await freePort();
       let isListening = false;
       const waited = client.waitForPort(port, { timeoutMs: LONG_MS }).then(() => isListening);
-      // It asks, and is not answered.
+      // The wait has begun, and is not answered.
       await client.health();
       const server = createServer();
       server.once("listening", () => (isListening = true));

@@ -12,7 +12,7 @@ import { systemClock } from "../../fixtures/system-clock.ts";
 
 const PATH = "/svc.guest.v1alpha1.WorkloadService/DeclareIdle";
 const FLOODS = 60;
-/** CPU time, which other load on the machine does not add to: several times what it takes, and well below what all floods do. */
+/** CPU time, to which other load adds nothing: several times the usual, and well below that of all floods. */
 const ANSWER_LIMIT_MS = 2000;
 
 describe("connections of the workload that take turns", () => {

@@ -29,7 +29,7 @@ import { systemClock } from "../../fixtures/system-clock.ts";
 
 const DECLARE_IDLE = "/svc.guest.v1alpha1.WorkloadService/DeclareIdle";
 const JSON_TYPE = { "content-type": "application/json" };
-/** The first is that of gRPC's C core. */
+/** The first is the one of gRPC's C core. */
 const AUTHORITIES = ["tmp%2Fw.sock", "[", "%", "x:y:z", "localhost:99999", "[::1"];
 const DECLARED_AT_NS = 1_700_000_000_123_456_789n;
 const DECLARED_AT = "2023-11-14T22:13:20.123456789Z";
@@ -300,7 +300,7 @@ describe("the workload's socket", () => {
     ] as const) {
       const long = open(DECLARE_IDLE, type);
       const bytes = type === "application/grpc" ? envelope(Buffer.alloc(70_000)) : Buffer.alloc(70_000, " ");
-      // Its window is spent by what is read, and the rest is never sent: the answer does not wait for it.
+      // The request fills its window and never ends: the answer does not wait for the rest.
       for (let at = 0; at < 4; at++)
         peer.send(frame(FRAME.data, 0, long, bytes.subarray(at * 16_000, (at + 1) * 16_000)));
       await peer.next(({ type: kind, stream }) => kind === FRAME.windowUpdate && stream === long, "a wider window");
@@ -320,7 +320,7 @@ describe("the workload's socket", () => {
       ["content-type", "application/grpc"],
     ];
     for (const reads of [true, false]) {
-      // Beside a load a connection may be of age before its call is answered.
+      // On a busy machine a connection may be too old before its call is answered.
       await until(async () => {
         using peer = await RawHttp2.dial({ socketPath: rig.path });
         const stream = peer.open(head);
@@ -438,7 +438,7 @@ describe("the workload's socket", () => {
   });
 });
 
-/** A field of an answer's header or trailers, as soon as it is there. */
+/** A field of an answer's header or trailers, as soon as it has come. */
 async function fieldOf(peer: RawHttp2, stream: number, name: string): Promise<string | undefined> {
   const { fields } = await peer.next((each) => each.stream === stream && each.fields?.has(name) === true, name);
   return fields?.get(name);

@@ -15,7 +15,7 @@ import { processesWith } from "../../fixtures/processes.ts";
 import { program } from "../../fixtures/programs/index.ts";
 import { launch, request } from "../../fixtures/spawning.ts";
 
-/** Seconds that only one test of this run sleeps for: by them its processes are found. */
+/** A sleep time that only one test of this run uses: it identifies its processes. */
 function mark(fraction: number): string {
   return `46${process.pid}.${fraction}`;
 }

@@ -1,19 +1,19 @@
 import { globSync, readFileSync } from "node:fs";
 import { join, posix } from "node:path";
 
-/** A source file and what it imports, as paths from the project's folder or as names of packages. */
+/** A source file and its imports, as paths from the project's folder or names of packages. */
 export interface Module {
   /** Path from the project's folder, such as "src/agent/exec/exec.ts". */
   readonly path: string;
-  /** Files of the project, type imports included. */
+  /** Imported files of the project, type imports included. */
   readonly files: readonly string[];
-  /** Those of them that are loaded with it. */
+  /** Those of them that load with it. */
   readonly eager: readonly string[];
   /** Packages and Node's own modules, as written. */
   readonly packages: readonly string[];
-  /** Dynamic imports of something that is no plain string: nobody can follow those. */
+  /** Dynamic imports of something other than a plain string: they cannot be followed. */
   readonly untraceable: number;
-  /** Lines of `using` right in a loop, not in a function inside it. */
+  /** Lines with `using` directly in a loop, not in a function inside it. */
   readonly usingInLoops: readonly number[];
 }
 
@@ -23,7 +23,7 @@ const TYPES = /^(?:import|export) type\b/;
 const DYNAMIC = /\bimport\(\s*(["'])([^"']+)\1/g;
 const ANY_DYNAMIC = /\bimport\(/g;
 
-/** Reads the imports out of a file's text: import and export statements, import() and import types. */
+/** Reads the imports from a file's text: import and export statements, import() and import types. */
 export function parseModule(path: string, text: string): Module {
   const code = text.replaceAll(COMMENTS, "");
   const dynamic = Array.from(code.matchAll(DYNAMIC), (match) => match[2] ?? "");
@@ -47,7 +47,7 @@ export function parseModule(path: string, text: string): Module {
 
 const indentOf = (line: string): number => line.length - line.trimStart().length;
 
-/** By indentation, which the formatter keeps: the nearest line above that opens a loop or a function decides. */
+/** Judges by indentation, which the formatter keeps: the nearest line above that opens a loop or a function decides. */
 function usingInLoops(lines: readonly string[]): number[] {
   return lines.flatMap((line, index) => {
     if (!/^\s*(?:await )?using /.test(line)) return [];

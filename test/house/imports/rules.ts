@@ -1,6 +1,6 @@
 import type { Module } from "./modules.ts";
 
-/** A rule of the house over all modules of src/. Gives one line per offence. */
+/** A rule over all modules of src/. Returns one line per offence. */
 export type Rule = (modules: readonly Module[]) => string[];
 
 const CAPABILITIES = ["workload", "exec", "files", "folders", "hooks", "health", "restore", "tunnel", "check"];
@@ -8,8 +8,8 @@ const CAPABILITIES = ["workload", "exec", "files", "folders", "hooks", "health",
 type Floors = ReadonlyMap<string, number>;
 
 /**
- * The houses of src/, and the floor of each room in them; imports only lead down. Rooms of one floor do not know each
- * other. What both programs know has no floors: it is below all rooms but the domain.
+ * The programs of src/, and the floor of each of their rooms; imports only lead down. Rooms of one floor do not import
+ * each other. src/shared has no floors: it is below all rooms but the domain.
  */
 const HOUSES: ReadonlyMap<string, Floors> = new Map([
   [
@@ -45,7 +45,7 @@ const HOUSES: ReadonlyMap<string, Floors> = new Map([
   ],
 ]);
 
-/** Rooms that not everyone above may enter. */
+/** Rooms that only these rooms may import. */
 const GUESTS: ReadonlyMap<string, ReadonlySet<string>> = new Map([
   ["sandboxes", new Set(["guestctl"])],
   ["testing", new Set()],
@@ -57,7 +57,7 @@ const GUESTS: ReadonlyMap<string, ReadonlySet<string>> = new Map([
   ["version", new Set(["main", "boot", "server", "client", "guestctl"])],
 ]);
 
-/** Packages that carry the wire; the domain and the capabilities never see them. */
+/** Packages of the wire format; the domain and the capabilities never import them. */
 const WIRE_PACKAGES = /^(?:@bufbuild\/|@connectrpc\/|@grpc\/|node:http2$)/;
 const WIRE_ROOMS: ReadonlySet<string> = new Set([
   "config",
@@ -70,12 +70,12 @@ const WIRE_ROOMS: ReadonlySet<string> = new Set([
   "gen",
 ]);
 
-/** The house of a file of src/: the program that it belongs to, or what both know. */
+/** The program of a file of src/, or "shared". */
 function houseOf(path: string): string {
   return path.split("/")[1] ?? "";
 }
 
-/** The room of a file of src/: its folder in the house, or its own name where it lies in the house itself. */
+/** The room of a file of src/: its folder in the program, or its own name if it lies in no folder. */
 function roomOf(path: string): string {
   return (path.split("/")[2] ?? "").replace(/\.ts$/, "");
 }
@@ -117,7 +117,7 @@ const floors: Rule = (modules) =>
     return `${from} must not import ${to}: ${roomOf(from)} may not enter ${roomOf(to)}`;
   });
 
-/** Modules that load later than the rest of their room, so that nobody waits for both: others reach them by import(). */
+/** Modules that load later than the rest of their room: others reach them by import(). */
 const LOADED_LATER: ReadonlySet<string> = new Set([
   "src/agent/server/warm-up.ts",
   "src/agent/rpc/handlers/serve.ts",
@@ -126,14 +126,14 @@ const LOADED_LATER: ReadonlySet<string> = new Set([
   "src/node/credentials/certificates.ts",
 ]);
 
-/** Whether the file lies in a room's folder, of which one sees only the door from outside. What both know has no doors. */
+/** Whether the file lies in a room's folder, which others see only through its door. src/shared has no doors. */
 function liesInRoom(path: string): boolean {
   return /^src\/(?!shared\/)[^/]+\/[^/]+\//.test(path);
 }
 
 const placeOf = (path: string): string => `src/${houseOf(path)}/${roomOf(path)}`;
 
-/** Code outside a room reaches what is in it only through its index.ts. */
+/** Code outside of a room imports it only through its index.ts. */
 const doors: Rule = (modules) =>
   eachImport(modules, (from, to) => {
     if (!liesInRoom(to) || placeOf(from) === placeOf(to)) return undefined;
@@ -191,11 +191,11 @@ const noCycles: Rule = (modules) => {
   return found;
 };
 
-/** What esbuild makes of it for Node 20 (guestctl) throws the error of an earlier turn again. */
+/** esbuild's form of it for Node 20 (guestctl) throws the error of an earlier turn again. */
 const noUsingInLoops: Rule = (modules) =>
   modules.flatMap(({ path, usingInLoops }) => usingInLoops.map((line) => `${path}:${line} has using in a loop`));
 
-/** All rules, by the sentence that each holds. */
+/** All rules, by the sentence that each enforces. */
 export const RULES: ReadonlyMap<string, Rule> = new Map([
   ["every folder of src is a house, and every folder in it a room of that house", knownRooms],
   ["the agent and the node side know nothing of each other, and shared nothing of either", twoPrograms],

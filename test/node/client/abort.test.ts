@@ -5,7 +5,7 @@ import { GuestAgent } from "../../../src/shared/gen/svc/guest/v1alpha1/guest_age
 import { failureOf } from "../../fixtures/guest-errors.ts";
 import { startStandIn } from "../../fixtures/stand-in-agent.ts";
 
-/** A source that has given a part and then has nothing more to give; resolves when it is closed. */
+/** A source that gives a part and then stalls; resolves when it is closed. */
 function stalledSource(): { source: AsyncIterable<Uint8Array>; closed: Promise<void> } {
   const { promise, resolve } = Promise.withResolvers<void>();
   let given = false;
@@ -25,7 +25,7 @@ function stalledSource(): { source: AsyncIterable<Uint8Array>; closed: Promise<v
   return { source, closed: promise };
 }
 
-/** Every operation, on a server that takes calls and never ends them. */
+/** Every operation, on a server that accepts calls and never ends them. */
 const OPERATIONS: Readonly<Record<string, (client: GuestClient, options: CallOptions) => Promise<unknown>>> = {
   Health: (client, options) => client.health(options),
   StatPath: (client, options) => client.statPath("/x", options),
@@ -56,7 +56,7 @@ describe("aborting", () => {
       const failure = failureOf(operate(agent.client, { signal: controller.signal }));
       controller.abort("at once");
       assert.deepEqual([(await failure).status, (await failure).cause], ["CANCELLED", "at once"]);
-      // Calls of a connection arrive in order: had the operation been made, it would be here before this one.
+      // Calls of a connection arrive in order: had the operation been called, it would be here before this one.
       await failureOf(agent.client.runHook({ kind: HookKind.PRE_SNAPSHOT }, { deadlineMs: 100 }));
       await agent.idle();
     });
@@ -84,7 +84,7 @@ describe("aborting", () => {
     await closed;
   });
 
-  /** Begins to read in each of the ways; the function that it returns leaves in mid-read. */
+  /** Starts reading in each of the ways; the returned function leaves in mid-read. */
   const READERS: Readonly<Record<string, (content: FileContent) => () => unknown>> = {
     "a stream of Node that is destroyed": (content) => {
       const stream = content.readable().resume();
@@ -117,7 +117,7 @@ describe("aborting", () => {
     controller.abort("enough");
     const error = await failure;
     assert.deepEqual([error.status, error.cause], ["CANCELLED", "enough"]);
-    // It looks at the guest's clock some times.
+    // It reads the guest's clock several times.
     const steps = agent.calls.filter((call, at) => call !== agent.calls[at - 1]);
     assert.deepEqual(steps, ["Health", "RunRestoreDuties", "Health", "RunHook"]);
     const never = await failureOf(agent.client.restore({ signal: AbortSignal.abort() }));

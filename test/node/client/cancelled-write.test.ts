@@ -12,7 +12,7 @@ import { startSocketAgent } from "../../fixtures/socket-agent.ts";
 
 const FRAME_HEAD_BYTES = 9;
 
-/** Calls back with each whole frame of a direction, its head included, however the bytes come. */
+/** Calls back with each whole frame of a direction, with its head, however the bytes are split. */
 function frames(
   skipBytes: number,
   take: (frame: Buffer, type: number, flags: number) => void,
@@ -33,9 +33,9 @@ function frames(
 }
 
 /**
- * The network of the worst case: a reset that a client sends never arrives, as little as one that was delayed for longer
- * than the agent needs. `settled` resolves when the client has reset its call, or has ended the request and the agent has
- * answered it: then a client that had little time sends no reset any more.
+ * The worst network: a client's reset never arrives, like one that is delayed for longer than the agent needs.
+ * `settled` resolves when the client has reset its call, or has ended the request and the agent has answered: after
+ * that a slow client sends no reset.
  */
 async function withoutResets(socketPath: string, path: string): Promise<{ settled: Promise<void> } & AsyncDisposable> {
   const settled = Promise.withResolvers<void>();
@@ -72,7 +72,7 @@ async function withoutResets(socketPath: string, path: string): Promise<{ settle
   };
 }
 
-/** Gives a part of the content. */
+/** Yields a part of the content. */
 async function* part(then: () => Promise<unknown>): AsyncGenerator<Uint8Array> {
   yield Buffer.from("a part of the new content");
   await then();
@@ -80,12 +80,12 @@ async function* part(then: () => Promise<unknown>): AsyncGenerator<Uint8Array> {
 
 const never = async (): Promise<void> => new Promise(() => {});
 
-/** The ways in which a write ends early at the client. */
+/** The ways in which a client ends a write early. */
 const ENDS: Readonly<Record<string, (client: GuestClient, path: string) => Promise<GuestError>>> = {
   "is aborted": async (client, path) => {
     const abort = new AbortController();
     const content = part(async () => {
-      // Until the part has left: what is not sent cannot be taken for the whole.
+      // Wait until the part has left: unsent bytes cannot count as the whole.
       await sleep(50);
       abort.abort("given up");
       await never();

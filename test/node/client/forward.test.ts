@@ -15,14 +15,14 @@ const MIB = 2 ** 20;
 
 const agent = forAllTests(await startAgent());
 
-/** What comes back for what is sent and ended. */
+/** Sends bytes and an end. Resolves with what comes back. */
 async function answer(port: number, sent: Buffer): Promise<Buffer> {
   const socket = connect({ port, host: "127.0.0.1", allowHalfOpen: true });
   socket.end(sent);
   return buffer(socket);
 }
 
-/** Resolves when a socket is closed, however that came. */
+/** Resolves when a socket is closed, for whatever reason. */
 function closed(socket: Socket): Promise<void> {
   return new Promise((resolve) => {
     socket.on("error", () => undefined).once("close", () => resolve());

@@ -16,14 +16,14 @@ const examples = ["README.md", "docs/node/client.md"].flatMap((name) =>
 );
 
 interface Example {
-  /** The heading that it stands under, and its number there. */
+  /** The heading above it, and its number there. */
   readonly title: string;
   readonly code: string;
 }
 
 /**
- * The examples in TypeScript. One that does not connect goes on from the first, before its client is closed. That of an agent
- * for tests needs packages that are not installed here: test/node/testing/package.test.ts.
+ * The examples in TypeScript. One that does not connect continues the first, before its client is closed. The one about
+ * an agent for tests needs packages that are not installed here: test/node/testing/package.test.ts.
  */
 function examplesOf(document: string): Example[] {
   const first = /```ts\n([\s\S]*?)```/.exec(document)?.[1] ?? "";
@@ -37,7 +37,7 @@ function examplesOf(document: string): Example[] {
   });
 }
 
-/** What some of them must print. */
+/** The output that some of them must have. */
 const OUTPUTS: readonly (readonly [title: string, output: RegExp])[] = [
   ["Dial it 1", /^0 HELLO SANDBOX$/m],
   ["Connect 1", /^true true \d{4}-\d\d-\d\dT\S+Z$/m],
@@ -150,7 +150,7 @@ export async function main(): Promise<void> {
 }
 `;
     await writeFile(program, code);
-    // As TypeScript 5.4 has it, which knows no require() of an ES module.
+    // For TypeScript 5.4, which knows no require() of an ES module.
     assert.equal(await installed.compile("node16", ["*.cts"]), "");
     await rm(program);
   });

@@ -109,7 +109,7 @@ describe("restoreSequence", () => {
     };
     const error = await failureOf(restoreDuties(dial, { reachMs: 2_000 }));
     assert.equal(error.reason, "SHUTTING_DOWN");
-    // 50, 100, 200, 400 and 800 ms lie between them: never more than six, however fast this machine is.
+    // Pauses of 50, 100, 200, 400 and 800 ms: never more than six attempts, however fast this machine is.
     assert.ok(dialled <= 6, `${dialled} attempts`);
     const patience = new AbortController();
     let again = 0;

@@ -5,7 +5,7 @@ import { GuestAgent } from "../../../src/shared/gen/svc/guest/v1alpha1/guest_age
 import { type Answer, type StandIn, startStandIn } from "../../fixtures/stand-in-agent.ts";
 import { failureOf } from "../../fixtures/guest-errors.ts";
 
-/** Answers Health and StatPath only the nth time; until then, and for every other call, the connections break. */
+/** Answers Health and StatPath only the nth time; breaks the connection before that, and at every other call. */
 async function breaking(answersAt: number): Promise<StandIn> {
   const counts = new Map<string, number>();
   const answer =
@@ -77,7 +77,7 @@ describe("retries", () => {
       standIn.drop();
       assert.equal((await failure).status, "UNAVAILABLE");
     }
-    // Long enough for any further attempt: a call that is answered comes after them on the same connection.
+    // A later call on the same connection: once it is answered, any further attempt would have come.
     assert.equal((await client.health({ waitForReady: true, deadlineMs: 30_000 })).alive, true);
     const acts = standIn.calls.filter((name) => name !== "Health");
     assert.deepEqual(acts, ["RunHook", "RunRestoreDuties", "Exec", "WriteFile", "ReadFile"]);

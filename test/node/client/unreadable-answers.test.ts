@@ -6,7 +6,7 @@ import { connect, type GuestClient } from "../../../src/node/client/index.ts";
 import { testFolder } from "../../fixtures/files.ts";
 import { failureOf } from "../../fixtures/guest-errors.ts";
 
-/** A client of a server on a unix socket that answers every call with the same. */
+/** A client of a server on a unix socket that gives every call the same answer. */
 async function clientOf(answer: {
   headers?: OutgoingHttpHeaders;
   messages: readonly Buffer[];
@@ -37,7 +37,7 @@ async function clientOf(answer: {
 }
 
 const EMPTY = Buffer.from([0, 0, 0, 0, 0]);
-/** It has no bytes either, but says to be compressed. */
+/** It has no bytes, but is marked as compressed. */
 const COMPRESSED = Buffer.from([1, 0, 0, 0, 0]);
 
 const CALLS: readonly (readonly [shape: string, call: (client: GuestClient) => Promise<unknown>])[] = [

@@ -20,7 +20,7 @@ const program = join(folder, "guestctl", "guestctl");
 const agent = forAllTests(await startIssuedAgent());
 
 describe("the guestctl of the build", () => {
-  /** Runs it with a Node, as a person would who has that one in PATH. */
+  /** Runs it with a Node, as a person with that one in PATH would. */
   async function guestctl(node: string, ...args: readonly string[]): Promise<string> {
     const bin = await mkdtemp(join(folder, "bin-"));
     await symlink(node, join(bin, "node"));
@@ -29,7 +29,7 @@ describe("the guestctl of the build", () => {
     return stdout;
   }
 
-  /** Both a new Node and one that the machine has by itself: they differ in what they make of arguments. */
+  /** A new Node and the machine's own: they treat arguments differently. */
   const nodes = (): string[] => {
     const machine = machineNode();
     return [process.execPath, ...(typeof machine === "string" ? [] : [machine.node])];

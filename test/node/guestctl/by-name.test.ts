@@ -34,7 +34,7 @@ describe("guestctl with the name of a sandbox", NEEDS_NAMESPACES, () => {
   });
 
   const run = (...args: readonly string[]): Promise<GuestctlResult> => runGuestctl(args, env);
-  /** The error line of a command that is refused. */
+  /** The error line of a refused command. */
   async function refusal(args: readonly string[], differences: Record<string, string> = {}): Promise<string> {
     const { exitCode, stderr } = await runGuestctl(args, { ...env, ...differences });
     assert.equal(exitCode, 125, stderr);
@@ -64,7 +64,7 @@ describe("guestctl with the name of a sandbox", NEEDS_NAMESPACES, () => {
     assert.equal(await readFile(copied, "utf8"), "by name");
     assert.equal((await run("cp", "--sandbox", "box", `:${there}/file`, copied)).exitCode, 0);
     assert.equal((await run("cp", `box:${there}/file`, "-")).exitCode, 0);
-    // A local name with a colon is local where it cannot be a sandbox's path.
+    // A local name with a colon is local if it cannot be a sandbox's path.
     await writeFile(join(folder, "a:b"), "");
     const [file, ...words] = GUESTCTL;
     await execa(file, [...words, "cp", "a:b", `box:${there}/colon`], { env, extendEnv: false, cwd: folder });

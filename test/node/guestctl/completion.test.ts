@@ -10,7 +10,7 @@ import { COMMANDS } from "../../../src/node/guestctl/commands.ts";
 import { SHELLS } from "../../../src/node/guestctl/commands/completion.ts";
 import { GUESTCTL, guestctlVariables, runGuestctl, startIssuedAgent } from "./guestctl.ts";
 
-/** Fills a command line's last word in: the line, its words, the script and a folder with a `guestctl` are given. */
+/** Completes a command line's last word, given the line, its words, the script and a folder with a `guestctl`. */
 const COMPLETERS = {
   bash: `source "$SCRIPT"; COMP_LINE=$LINE; COMP_POINT=\${#LINE}; COMP_WORDS=("$@"); COMP_CWORD=$(($# - 1)); _guestctl
 printf '%s\\n' "\${COMPREPLY[@]}"`,
@@ -49,7 +49,7 @@ describe("guestctl completion", () => {
 
   async function offers(shell: "bash" | "fish", line: string): Promise<string[]> {
     const whole = `guestctl ${line}`;
-    // bash takes words apart at colons and equals signs, and completes what is behind the last.
+    // bash splits words at colons and equals signs, and completes the part after the last.
     const parts = whole.split(/ |(?<=[:=])(?=[^ ])|(?=[:=])/);
     const args = shell === "bash" ? ["-c", COMPLETERS.bash, "bash", ...parts] : ["-c", COMPLETERS.fish, whole];
     const { stdout } = await execa(shell, args, {

@@ -162,7 +162,7 @@ describe("guestctl exec", () => {
   });
 });
 
-/** Waits until a process of the sandbox (here: of this machine) is gone; the test's own time limit bounds it. */
+/** Waits until a process of the sandbox (here: of this machine) has ended; the test's own time limit bounds it. */
 async function assertGone(pid: number): Promise<void> {
   assert.ok(pid > 1, `no process id: ${pid}`);
   for (;;) {

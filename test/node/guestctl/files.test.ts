@@ -46,7 +46,7 @@ async function copies(...args: readonly string[]): Promise<void> {
   assert.deepEqual(await guestctl("cp", ...args), { stdout: "", stderr: "", exitCode: 0 });
 }
 
-/** Everything below a folder: type, mode, and what is in it. */
+/** Everything below a folder: type, mode and content. */
 async function described(root: string): Promise<Record<string, string>> {
   const found: Record<string, string> = {};
   for (const name of (await readdir(root, { recursive: true })).toSorted()) {
@@ -259,7 +259,7 @@ describe("guestctl cp", () => {
     const seconds = { old: -86_400 * 365, new: 1_700_000_000, far: 10_413_792_000 };
     for (const [name, time] of Object.entries(seconds)) {
       await writeFile(folder.at(`tree/${name}`), name);
-      // Node takes a negative number for now.
+      // Node takes a negative number to mean now.
       await utimes(folder.at(`tree/${name}`), new Date(time * 1000), new Date(time * 1000));
     }
     await copies("-rp", folder.at("tree"), `:${folder.at("remote")}`);
@@ -521,7 +521,7 @@ describe("guestctl cp", () => {
       () => over.abort(),
       () => over.abort(),
     );
-    // An agent that is held up makes the copy last longer than a person waits without a word.
+    // A suspended agent makes the copy last longer than a person waits without a message.
     while (!over.signal.aborted) {
       process.kill(agent.pid, "SIGSTOP");
       await sleep(50);

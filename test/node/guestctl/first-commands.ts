@@ -1,9 +1,9 @@
-/** A command line as somebody types it who knows another tool, what it shows with its exit status, and what is typed then. */
+/** A command line of a user of another tool, its output with the exit status, and the keys typed then. */
 type FirstCommand = readonly [typed: string, shows: RegExp, keys?: string];
 
 /**
- * Command lines of other tools, with guestctl in the tool's place. They work, or say what does it here. Each is typed in a folder with
- * `notes.txt` and `site/`, beside a kept command "build"; $REMOTE is a folder of the sandbox.
+ * Command lines of other tools, with guestctl in the tool's place. They work, or name the command that does it here. Each
+ * is typed in a folder with `notes.txt` and `site/`, beside a kept command "build"; $REMOTE is a folder of the sandbox.
  */
 export const FIRST_COMMANDS: readonly FirstCommand[] = [
   // docker

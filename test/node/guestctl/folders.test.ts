@@ -10,7 +10,7 @@ import { type GuestctlResult, guestctlVariables, runGuestctl, startIssuedAgent }
 let agent: RunningAgent;
 let folder: TestFolder;
 before(async () => {
-  // An image without programs.
+  // As in an image without programs.
   agent = await startIssuedAgent({ process: { env: { PATH: "/nowhere" } } });
 });
 after(() => agent[Symbol.asyncDispose]());

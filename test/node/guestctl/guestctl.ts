@@ -6,7 +6,7 @@ import { issueCertificates } from "../../../src/node/credentials/certificates.ts
 import type { Certificates } from "../../fixtures/certificates.ts";
 import { type AgentOptions, type RunningAgent, startAgent } from "../../fixtures/agent.ts";
 
-/** The command that is tested: the sources by default, a built executable where GUESTCTL_ENTRY names one. */
+/** The command under test: the sources by default, a built executable if GUESTCTL_ENTRY names one. */
 export const GUESTCTL: readonly [file: string, ...args: string[]] =
   process.env["GUESTCTL_ENTRY"] === undefined
     ? sourceCommand("node/guestctl/main.ts")
@@ -14,17 +14,17 @@ export const GUESTCTL: readonly [file: string, ...args: string[]] =
 
 const OPTIONS = { reject: false, stripFinalNewline: false, extendEnv: false } as const;
 
-/** How guestctl ended and what it wrote. */
+/** How guestctl ended and its output. */
 export interface GuestctlResult {
   readonly stdout: string;
   readonly stderr: string;
   readonly exitCode: number | undefined;
 }
 
-/** A guestctl that runs. */
+/** A running guestctl. */
 export interface RunningGuestctl {
   readonly stdout: Readable;
-  /** Null where it is none of the test's. */
+  /** Null if the test has no pipe to it. */
   readonly stdin: Writable | null;
   /** Lines of standard output. */
   readonly lines: AsyncIterator<string>;
@@ -33,19 +33,19 @@ export interface RunningGuestctl {
   readonly ended: Promise<number | undefined>;
 }
 
-/** An agent whose credentials are those that `guestctl issue` makes. */
+/** An agent with credentials from `guestctl issue`. */
 export async function startIssuedAgent(options: AgentOptions = {}): Promise<RunningAgent> {
   return startAgent({ certificates: await issuedCertificates(), ...options });
 }
 
-/** Certificates as `guestctl issue` makes them. */
+/** Certificates from `guestctl issue`. */
 export async function issuedCertificates(): Promise<Certificates> {
   const validity = { notBefore: new Date(0), notAfter: new Date(Date.now() + 3_600_000) };
   const issueClient = (): Promise<never> => Promise.reject(new Error("the authority's key is thrown away"));
   return { ...(await issueCertificates(DEFAULT_SERVER_NAME, validity)), issueClient };
 }
 
-/** Variables that lead guestctl to an agent. */
+/** Variables that point guestctl to an agent. */
 export function guestctlVariables(agent: RunningAgent): Record<string, string> {
   return {
     PATH: process.env["PATH"] ?? "/usr/bin:/bin",
@@ -54,7 +54,7 @@ export function guestctlVariables(agent: RunningAgent): Record<string, string> {
   };
 }
 
-/** Starts guestctl as its own process, without a terminal. Its output is the test's to read. */
+/** Starts guestctl as its own process, without a terminal. The test reads its output. */
 export function startGuestctl(
   args: readonly string[],
   env: Record<string, string>,

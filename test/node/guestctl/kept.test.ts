@@ -153,7 +153,7 @@ describe("guestctl and kept commands", () => {
       [["target"], "TERM"],
     ] as const) {
       assert.deepEqual(await guestctl(["kill", ...args]), { stdout: "", stderr: "", exitCode: 0 });
-      // bash tells of the child that the signal has ended, too.
+      // bash also reports the child that the signal has ended.
       let line: unknown;
       do ({ value: line } = (await running.lines.next()) as { value: unknown });
       while (line !== signal && line !== undefined);

@@ -18,7 +18,7 @@ const folder = forAllTests(await testFolder());
 const agent = forAllTests(await startIssuedAgent());
 const env = guestctlVariables(agent);
 
-/** What comes back for what is sent and ended. */
+/** Sends bytes and an end. Resolves with what comes back. */
 async function answer(port: number, sent: Buffer, host = "127.0.0.1"): Promise<Buffer> {
   const socket = connect({ port, host, allowHalfOpen: true });
   socket.end(sent);

@@ -17,7 +17,7 @@ const HOOKS = {
   post_restore: { args: ["sh", "-c", "echo restored; sleep ${PAUSE:-0}"] },
 };
 
-/** A folder of credentials for an agent that asks for none. */
+/** A credential folder for an agent that checks none. */
 async function anyCredentials(t: TestContext): Promise<string> {
   const folder = await mkdtemp(join(tmpdir(), "guestctl-restore-"));
   t.after(() => rm(folder, { recursive: true }));

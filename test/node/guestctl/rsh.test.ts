@@ -20,7 +20,7 @@ describe("guestctl rsh", () => {
   let agent: RunningAgent;
   let env: Record<string, string>;
   before(async () => {
-    // The agent stands in for a guest whose workload lives elsewhere than at home.
+    // The agent stands in for a guest whose workload runs outside of its home.
     agent = await startIssuedAgent({ process: { cwd: "/tmp" } });
     env = guestctlVariables(agent);
   });
@@ -57,7 +57,7 @@ describe("guestctl rsh", () => {
     "runs as the user of -l, of -o User= and of USER@HOST, the first of them",
     { skip: !IS_ROOT && "needs root" },
     async () => {
-      // An id that has no entry has no shell of its own, and so /bin/sh.
+      // An id without an entry has no shell of its own, and gets /bin/sh.
       for (const args of [["-l", "12345", "root@any"], ["-o", 'User="12345"', "root@any"], ["12345@any"]]) {
         assert.equal((await rsh([...args, "id -u"])).stdout, "12345\n", args.join(" "));
       }

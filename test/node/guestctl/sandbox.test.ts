@@ -80,13 +80,13 @@ describe("guestctl sandbox", NEEDS_NAMESPACES, () => {
     const resumed = await sandbox("resume", "box");
     assert.equal(resumed.exitCode, 1);
     assert.equal(
-      // Beside a load the clock is measured badly.
+      // The clock cannot be measured well on a busy machine.
       resumed.stdout.replace(/^box: the guest's clock .*\n/m, ""),
       "box: the duties could not do: clock_set:EPERM [DUTIES_DEGRADED]\nbox runs; POST_RESTORE: not configured; workload ready\n",
     );
     const { snapshot, source } = await json("snapshot", "box", "--name", "taken");
     assert.equal((snapshot as Json)["source"], "box");
-    // Where this machine has no cgroup2 hierarchy that may be written, it cannot be.
+    // Without a writable cgroup2 hierarchy nothing can be frozen.
     const { outcome, problem } = (snapshot as Json)["freeze"] as Json;
     assert.equal(outcome === "failed" ? problem : outcome, outcome === "failed" ? "no_cgroups" : "frozen");
     assert.equal((source as Json)["ready"], true);

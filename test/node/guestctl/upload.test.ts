@@ -9,7 +9,7 @@ import { startAgent } from "../../fixtures/agent.ts";
 import { testFolder } from "../../fixtures/files.ts";
 import { clientOf } from "../../fixtures/guest-client.ts";
 
-/** The client, but somebody in the sandbox acts right after a failed write. */
+/** The client, but something in the sandbox acts right after a failed write. */
 function swappingAfterFailure(client: GuestClient, swap: () => Promise<void>): GuestClient {
   const writeFileThen: GuestClient["writeFile"] = async (...args) => {
     try {
@@ -38,7 +38,7 @@ describe("a file on its way into a folder of the sandbox", () => {
       await writeFile(folder.at("outside"), "of another");
       await mkdir(folder.at("named"));
       const target = folder.at("named/file");
-      // Dangling, with a slash at its end: the agent refuses the path as no file's.
+      // Dangling, with a slash at its end: the agent refuses the path, which names no file.
       await symlink("gone/", target);
       const swapping = swappingAfterFailure(client, async () => {
         await rm(target);

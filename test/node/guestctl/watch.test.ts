@@ -162,7 +162,7 @@ describe("guestctl health --watch", () => {
       await messageOf("--watch", "--interval", "1ms"),
       "guestctl: --interval wants 100ms at least (see --help)\n",
     );
-    // Node's timers take no longer time than 24 days: it would look a thousand times a second.
+    // Node's timers take no more than 24 days: it would look a thousand times a second.
     assert.equal(
       await messageOf("--watch", "--interval", "1000h"),
       "guestctl: --interval wants 24h at most (see --help)\n",
@@ -182,7 +182,7 @@ describe("guestctl health --watch", () => {
     assert.equal((JSON.parse(stdout) as Record<string, unknown>)["entropy_bytes_mixed"], 64);
     const doneMs = Date.now();
     let last = await look();
-    // One look may fall into the moment of the change.
+    // One look may come at the moment of the change.
     while (Date.parse(last.time) < doneMs || last.state !== "up") last = await look();
     assert.equal(last.health?.["last_user_activity"], first.health?.["last_user_activity"]);
     guestctl.kill("SIGTERM");

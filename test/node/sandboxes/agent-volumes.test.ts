@@ -10,7 +10,7 @@ import { HttpSubstrate, IMAGE } from "./substrate.ts";
 
 const DELETE_VOLUME = "DELETE /volumes/:id";
 
-/** The agent's archive again, as another release has it. */
+/** The agent's archive with another content, as of another release. */
 async function release(substrate: HttpSubstrate, version: string): Promise<{ readonly archive: string }> {
   const folder = join(substrate.stateFolder, `../release-${version}`);
   await mkdir(folder, { recursive: true });
@@ -31,7 +31,7 @@ async function twoReleases(substrate: HttpSubstrate): Promise<{
   const older = await openNode(partsOf(substrate), { agent: await release(substrate, "1") });
   await older.create({ image: IMAGE, name: "old" });
   const [oldVolume = ""] = agents(substrate);
-  // Made long ago: two volumes of one millisecond have no order.
+  // Made long ago: two volumes of one millisecond would have no order.
   const record = substrate.volumes.get(oldVolume);
   assert.ok(record !== undefined);
   record.created_at = new Date(0).toISOString();
@@ -70,7 +70,7 @@ describe("the volume of an older agent", NEEDS_NAMESPACES, () => {
     await older.snapshot("twin", { name: "taken" });
     await older.remove("twin");
     await stays();
-    // What it is kept for.
+    // Forks are what the volume is kept for.
     await older.fork("taken", { name: "late" });
     await older.remove("late");
     await older.remove("taken");
@@ -101,7 +101,7 @@ describe("the volume of an older agent", NEEDS_NAMESPACES, () => {
     using nodes = await twoReleases(substrate);
     const { older, newer, oldVolume } = nodes;
     await older.remove("old");
-    // As version 0.1.0 has made it.
+    // As version 0.1.0 made it.
     const volume = { id: "x", name: "x", created_at: "", folder: "", tags: { "svc.node_id": "node-9" } };
     substrate.volumes.set("x", volume);
     assert.deepEqual((await newer.sweep()).orphans, []);
@@ -114,7 +114,7 @@ describe("the volume of an older agent", NEEDS_NAMESPACES, () => {
     using nodes = await twoReleases(substrate);
     const { older, newer, oldVolume } = nodes;
     await older.remove("old");
-    // The sweep has looked; then the other node provides the volume and asks for the instance; then it is removed.
+    // The sweep looks; then the other node provides the volume and asks for the instance; then the volume is removed.
     const { promise: looked, resolve: look } = Promise.withResolvers<void>();
     const { promise: asked, resolve: ask } = Promise.withResolvers<void>();
     const { promise: removed, resolve: remove } = Promise.withResolvers<void>();

@@ -4,7 +4,7 @@ import { NEEDS_NAMESPACES } from "../../fixtures/namespaces.ts";
 import { failureOf, openNode, partsOf, SPEC, traces } from "./node.ts";
 import { HttpSubstrate } from "./substrate.ts";
 
-/** Ends an instance with last words on its console, as soon as it is back. */
+/** Ends an instance as soon as it is back, with last words on its console. */
 function endAfter(substrate: HttpSubstrate, wanted: string, name: string): void {
   substrate.interfere = async (request, when) => {
     if (request !== wanted || when !== "after") return undefined;
@@ -15,7 +15,7 @@ function endAfter(substrate: HttpSubstrate, wanted: string, name: string): void 
   };
 }
 
-// The limit for an agent to answer is five minutes here: without a look at the instance, that is how long each would take.
+// An agent has five minutes to answer here: without a look at the instance each test would take that long.
 describe("an agent that ends right after it is back", NEEDS_NAMESPACES, () => {
   test("by a resume: AGENT_ENDED with the console's last lines, and the sandbox can be started anew", async () => {
     await using substrate = await HttpSubstrate.start();

@@ -38,7 +38,7 @@ class Box implements AsyncDisposable {
     this.node = node;
   }
 
-  /** Undefined, and the test skipped, where no session can be frozen. */
+  /** Undefined if no session can be frozen here; the test is then skipped. */
   static async open(
     t: TestContext,
     { node: options, spec }: { node?: Partial<NodeOptions>; spec?: Partial<SandboxSpec> } = {},
@@ -56,21 +56,21 @@ class Box implements AsyncDisposable {
     return this.substrate.named("box").process.console;
   }
 
-  /** A connection past the node: for the moments at which it lets nobody in. */
+  /** A connection that bypasses the node, for moments at which the node admits nobody. */
   async dial(): Promise<GuestClient> {
     const { ip, agentPort } = this.substrate.named("box").process.machine;
     const credentials = await readClientCredentials(join(this.substrate.stateFolder, "credentials/box"));
     return connect({ address: `${ip}:${agentPort}`, ...credentials });
   }
 
-  /** Fails unless the session is frozen at this moment, and no round is made. */
+  /** Fails unless the session is frozen now, and the workload makes no round. */
   async standsStill(): Promise<void> {
     using client = await this.dial();
     assert.equal((await client.health()).frozen, true);
     await this.workload.standsStill(client);
   }
 
-  /** Fails unless it runs on, its duties done, and the node knows that. */
+  /** Fails unless the workload runs on, its duties are done, and the node knows that. */
   async runs(): Promise<void> {
     await this.workload.runs();
     using client = await this.node.connect("box");
@@ -104,7 +104,7 @@ describe("a sandbox that is suspended", NEEDS_NAMESPACES, () => {
     assert.equal((await node.get("box")).preSnapshot?.freeze, "frozen");
     await node.resume("box");
     await box.runs();
-    // Two calls of the substrate and the way to the agent, as long as each may take, and a margin.
+    // Two calls of the substrate and the way to the agent, each at its longest, and a margin.
     await substrate.said("box", new RegExp(`"freeze_ms":${2 * 60_000 + 300_000 + 10_000}\\b`));
     const { snapshot } = await node.snapshot("box", { name: "taken" });
     assert.equal(snapshot.preSnapshot?.freeze, "frozen");
@@ -220,7 +220,7 @@ describe("a sandbox that is suspended", NEEDS_NAMESPACES, () => {
     if (box === undefined) return;
     const { node, substrate } = box;
     await workload.runs();
-    // A signal that may ask the workload to end thaws it: this one has chosen to go on.
+    // A signal that may ask the workload to end thaws it: this workload goes on.
     substrate.interfere = async (request, when) => {
       if (![RESTORE, SNAPSHOTS].includes(request) || when === "before") return undefined;
       substrate.named("box").process.signalAgent("SIGINT");

@@ -13,7 +13,7 @@ import { HttpSubstrate, IMAGE } from "./substrate.ts";
 const WAIT_MS = 300_000;
 const HOSTNAME = "web.example.com";
 
-/** What the ingress answers for a hostname. */
+/** The ingress's answer for a hostname. */
 async function answer(listenPort: number, hostname: string): Promise<{ status: number; body: string }> {
   const asked = request({ host: "127.0.0.1", port: listenPort, headers: { host: `${hostname}:${listenPort}` } }).end();
   const [response] = (await once(asked, "response")) as [IncomingMessage];
@@ -22,7 +22,7 @@ async function answer(listenPort: number, hostname: string): Promise<{ status: n
   return { status: response.statusCode ?? 0, body };
 }
 
-/** A server in a sandbox, which answers with a word and what it was asked for. */
+/** A server in a sandbox, which answers with a word and the requested path. */
 function serving(port: number, word: string): { readonly args: readonly string[] } {
   const program = `require("node:http").createServer((q, a) => a.end("${word} " + q.headers.host)).listen(${port})`;
   return { args: [process.execPath, "-e", program] };
@@ -162,7 +162,7 @@ describe("what cannot be published", NEEDS_NAMESPACES, () => {
       assert.equal(await codeOf(node.publish("box", 80, hostname)), "INVALID_SPEC", hostname);
     for (const port of [0, 65_536, 1.5, Number.NaN, substrate.agentPort])
       assert.equal(await codeOf(node.publish("box", port, HOSTNAME)), "INVALID_SPEC", String(port));
-    // 4973, 2019: with one of them its proxy keeps the daemon from starting again, as seen on a real one.
+    // 4973 and 2019: if its proxy has one of them, the daemon cannot start again, as seen on a real one.
     for (const port of [-1, 4973, 2019])
       assert.equal(await codeOf(node.publish("box", 80, HOSTNAME, { listenPort: port })), "INVALID_SPEC", String(port));
     assert.equal(await codeOf(node.publish("none", 80, HOSTNAME)), "NOT_FOUND");

@@ -6,17 +6,17 @@ import { join } from "node:path";
 import { freePort } from "../../../scripts/machine/free-port.ts";
 import { allProcesses } from "../../fixtures/proc.ts";
 
-/** What an instance is made of. */
+/** Parameters of an instance. */
 export interface Machine {
-  /** Folder of the instance's own; its volumes' layers for writes are in it. */
+  /** The instance's own folder, with its volumes' layers for writes. */
   readonly folder: string;
   readonly entrypoint: readonly string[];
   readonly env: Readonly<Record<string, string>>;
   readonly mounts: readonly { readonly path: string; readonly source: string; readonly isWritable: boolean }[];
-  /** Address of the instance on the host, where the agent's port is relayed from. */
+  /** Address of the instance on the host, from which the agent's port is relayed. */
   readonly ip: string;
   readonly agentPort: number;
-  /** Its agent may not reseed the kernel's generator. */
+  /** Whether its agent may not reseed the kernel's generator. */
   readonly cannotReseed: boolean;
 }
 
@@ -32,7 +32,7 @@ export class ProcessInstance {
   #process: ChildProcess | undefined;
   #relay: Server | undefined;
   #port = 0;
-  /** How the entrypoint has ended. */
+  /** How the entrypoint ended. */
   exitCode: number | undefined;
 
   constructor(machine: Machine) {
@@ -44,7 +44,7 @@ export class ProcessInstance {
     return child?.exitCode === null && child.signalCode === null;
   }
 
-  /** What init, the agent and its workload have written. */
+  /** Output of init, the agent and its workload. */
   get console(): string {
     return readFileSync(join(this.machine.folder, CONSOLE), "utf8");
   }
@@ -60,7 +60,7 @@ export class ProcessInstance {
 
   async start(): Promise<void> {
     const { folder, entrypoint, env, mounts, cannotReseed } = this.machine;
-    // Of the boot before: its processes may have ended by themselves.
+    // Processes of the boot before, which may have ended by themselves.
     await this.#shut();
     this.#port = await freePort();
     this.exitCode = undefined;
@@ -72,7 +72,7 @@ export class ProcessInstance {
       }
       return `mkdir -p '${path}' && mount --bind '${isWritable ? own : source}' '${path}'`;
     });
-    // From its first word on the shell dies with unshare: killed before, that would leave it behind.
+    // From its first line the shell dies with unshare: killed before that, it would be left.
     const lines = [
       "echo up >&3",
       "exec 3>&-",
@@ -102,7 +102,7 @@ export class ProcessInstance {
     await this.#open();
   }
 
-  /** As a machine that is taken off its processor: its connections break, and nobody tells it. */
+  /** As when a machine loses its processor: its connections break, and nobody tells it. */
   async suspend(): Promise<void> {
     await this.#shut();
     this.#signal("SIGSTOP");
@@ -170,7 +170,7 @@ export class ProcessInstance {
   }
 
   #signal(signal: NodeJS.Signals): void {
-    // Not unshare itself, whose end would be missed.
+    // Not unshare itself: its end would be missed.
     for (const pid of this.#tree().slice(1)) process.kill(pid, signal);
   }
 

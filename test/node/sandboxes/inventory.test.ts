@@ -123,7 +123,7 @@ describe("what a node tells of itself", NEEDS_NAMESPACES, () => {
   });
 
   test("is that no instance boots, where its kernel cannot start the daemon's init: AGENT_UNREACHABLE, long before the limit", async () => {
-    // As on arm64 with release 0.17.0 (deviation 4). Linux, init/main.c: run_init_process() says the errno, ENOEXEC.
+    // As on arm64 with release 0.17.0 (deviation 4). Linux, init/main.c: run_init_process() prints the errno, ENOEXEC.
     for (const words of [
       "Kernel panic - not syncing: Requested init /init failed (error -8).",
       "---[ end Kernel panic - not syncing: No working init found.  Try passing init= option to kernel. ]---",

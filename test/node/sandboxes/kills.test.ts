@@ -11,7 +11,7 @@ import { HttpSubstrate, IMAGE } from "./substrate.ts";
 
 type Operation = "create" | "fork" | "snapshot" | "remove" | "publish" | "unpublish";
 
-/** Steps that an operation has at least: a loop that ends at once would hold nothing. */
+/** Least number of steps of an operation: a loop that ends at once would prove nothing. */
 const LEAST_STEPS: Readonly<Record<Operation, number>> = {
   create: 8,
   fork: 7,
@@ -20,7 +20,7 @@ const LEAST_STEPS: Readonly<Record<Operation, number>> = {
   publish: 1,
   unpublish: 2,
 };
-/** Calls that change something, at least. */
+/** Least number of calls that change something. */
 const LEAST_CALLS: Readonly<Record<Operation, number>> = {
   create: 2,
   fork: 1,
@@ -43,7 +43,7 @@ async function outputOf(node: ChildProcess): Promise<string> {
   return output.trim();
 }
 
-/** The sandbox that the operation is about, where it needs one. */
+/** Makes the sandbox that the operation needs, if it needs one. */
 async function prepare(substrate: HttpSubstrate, operation: Operation): Promise<void> {
   if (operation === "create") return;
   using node = await openNode(partsOf(substrate));
@@ -53,15 +53,15 @@ async function prepare(substrate: HttpSubstrate, operation: Operation): Promise<
   if (isWanted && published === undefined) await node.publish("box", 80, HOSTNAME, { listenPort: substrate.agentPort });
 }
 
-/** The next node sweeps; then nothing is left but the sandbox that was there before, and that can be worked with. */
+/** The next node sweeps; then only the sandbox from before is left, and can be used. */
 async function checkSwept(substrate: HttpSubstrate, operation: Operation, when: string): Promise<void> {
   using node = await openNode(partsOf(substrate));
   const { failed } = await node.sweep();
   assert.deepEqual(failed, [], when);
-  // Written down as whole before its source has done its duties, a snapshot stays.
+  // A snapshot stays if it was recorded as complete before its source has done its duties.
   if (node.snapshots().some(({ name }) => name === "taken")) await node.remove("taken");
   const keeps = operation !== "create" && operation !== "remove";
-  // As is a publication before the node says so, or until its ingress is deleted.
+  // So does a publication before the node confirms it, or until its ingress is deleted.
   const published = keeps ? ((await node.get("box")).published ?? []) : [];
   for (const { hostname, listenPort } of published) await node.unpublish("box", hostname, listenPort);
   assert.deepEqual(substrate.left(), keeps ? ["instance box", "volume box-credentials"] : [], when);

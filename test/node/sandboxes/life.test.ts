@@ -18,7 +18,7 @@ const HOOKS = {
 };
 const WORKLOAD = { args: ["sleep", "100000"], env: { API_KEY: SECRET } };
 
-/** The outcome of the hook alone: what becomes of the freeze depends on this machine (freeze.test.ts). */
+/** The outcome of the hook alone: the freeze depends on this machine (freeze.test.ts). */
 function hookOf(rest: Rest | undefined): HookOutcome {
   const { ran, timedOut, exitCode } = rest ?? assert.fail();
   return { ran, timedOut, exitCode };
@@ -138,7 +138,7 @@ describe("a sandbox", NEEDS_NAMESPACES, () => {
       assert.notEqual(own.token, parent.token);
       using client = await node.connect(name);
       assert.equal(await answerOf(client, 'echo "$API_KEY"'), SECRET);
-      // The first duties read what was there, the second what is new: up to then the agent has refused nobody.
+      // The first duties read the old files, the second the new ones: until then the agent has refused nobody.
       const [first = "", second = ""] = substrate.named(name).process.console.split('"credentials_renewed"');
       assert.doesNotMatch(`${first}${second}`, /refused|connection_failed/);
       using withToken = await dial(name, { ...own, token: parent.token });
@@ -168,12 +168,12 @@ describe("a sandbox", NEEDS_NAMESPACES, () => {
     assert.equal(await codeOf(node.fork("taken")), "SNAPSHOT_INVALIDATED");
     substrate.images.set(IMAGE, { ...image, digest: `sha256:${"2".repeat(64)}` });
     assert.equal(await codeOf(node.resume("box")), "SNAPSHOT_INVALIDATED");
-    // A tag that has moved on leaves the image under its digest.
+    // A tag that has moved leaves the image under its digest.
     substrate.images.set(`debian@${image.digest}`, image);
     substrate.hypervisor = "firecracker";
     assert.equal(await codeOf(node.resume("box")), "BUNDLE_MISMATCH");
     assert.equal(await codeOf(node.fork("box")), "BUNDLE_MISMATCH");
-    // Accepting the bundle cannot start what is not there.
+    // Accepting the bundle cannot start a missing image.
     assert.equal(await codeOf(node.resume("box", { acceptBundle: true })), "BUNDLE_MISMATCH");
     substrate.hypervisor = "qemu";
     node.close();
@@ -183,7 +183,7 @@ describe("a sandbox", NEEDS_NAMESPACES, () => {
     node.close();
     node = await openNode(partsOf(substrate));
     assert.equal((await node.get("box")).state, "Standby");
-    // Another build of the daemon says nothing about the hypervisor.
+    // Another build of the daemon means nothing for the hypervisor.
     substrate.version = "5d6e7f8";
     const awakening = await node.resume("box");
     assert.ok(awakening?.ready);

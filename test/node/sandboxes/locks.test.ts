@@ -13,7 +13,7 @@ import { NEEDS_NAMESPACES } from "../../fixtures/namespaces.ts";
 import { codeOf, openNode, partsOf } from "./node.ts";
 import { HttpSubstrate, IMAGE } from "./substrate.ts";
 
-/** A node in a process of its own, and what it says. */
+/** A node in a process of its own, and its output. */
 class NodeProcess {
   readonly child: ChildProcess;
   readonly #lines: AsyncIterator<string>;
@@ -43,7 +43,7 @@ class NodeProcess {
     }
   }
 
-  /** What it says at its end. */
+  /** Its output at its end. */
   async outcome(): Promise<string> {
     await this.#closed;
     return (await this.#output).trim();
@@ -55,7 +55,7 @@ class NodeProcess {
   }
 }
 
-/** Holds the first request of a kind before it is carried out; `done` resolves when that is. */
+/** Holds the first request of a kind before it is carried out; `done` resolves after that. */
 function held(
   substrate: HttpSubstrate,
   wanted: string,
@@ -124,7 +124,7 @@ describe("two processes with one journal", NEEDS_NAMESPACES, () => {
     );
     await second.said(busy);
     assert.equal(await second.outcome(), "SANDBOX_BUSY");
-    // A program with the library learns the same.
+    // A program that uses the library gets the same error.
     using node = await openNode(partsOf(substrate), { lockWaitMs: 1 });
     assert.equal(await codeOf(node.resume("box")), "SANDBOX_BUSY");
     release();
@@ -141,7 +141,7 @@ describe("two processes with one journal", NEEDS_NAMESPACES, () => {
     const second = new NodeProcess(substrate, "remove", { lockWaitMs: 600_000 });
     await second.said(/wait for the standby/);
     {
-      // As if the pid had gone to a process that lives: this one.
+      // As if a living process had got the pid: this one.
       using database = new DatabaseSync(join(substrate.stateFolder, "journal.sqlite"), { timeout: 600_000 });
       const { changes } = database
         .prepare("UPDATE lock SET pid = ? WHERE pid = ?")
@@ -182,7 +182,7 @@ describe("two processes with one journal", NEEDS_NAMESPACES, () => {
   test("let the watch of one say nothing of what the other does", async () => {
     await using substrate = await HttpSubstrate.start();
     using node = await openNode(partsOf(substrate), { lockWaitMs: 1 });
-    // The watch would remove it at once; the standby has not yet written down that it sleeps.
+    // The watch would remove it at once, before the standby has recorded that it sleeps.
     await node.create({ image: IMAGE, name: "box", ttlMs: 1 });
     const events: WatchEvent[] = [];
     const end = new AbortController();

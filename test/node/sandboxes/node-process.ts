@@ -1,7 +1,7 @@
 /**
- * A node in a process of its own, for what happens when it ends: `node-process.ts PARTS OPERATION KILL_AT [OPTIONS]`. Carries the
- * operation out and is killed before the step of that number; says "done" when it came to its end. With options of a node, as
- * JSON, every step is a line on standard error.
+ * A node in a process of its own, which can be killed: `node-process.ts PARTS OPERATION KILL_AT [OPTIONS]`. Carries out
+ * the operation and is killed before the step of that number; prints "done" if it completes. With options of a node, as
+ * JSON, prints each step as a line on standard error.
  */
 import { writeFileSync } from "node:fs";
 import { join } from "node:path";
@@ -37,7 +37,7 @@ try {
 }
 node.close();
 
-/** To the last byte. */
+/** Fills the disk to the last byte. */
 function fill(file: string): void {
   try {
     for (;;) writeFileSync(file, Buffer.alloc(4096), { flag: "a" });

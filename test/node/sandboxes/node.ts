@@ -19,7 +19,7 @@ export const SPEC: SandboxSpec = { image: IMAGE, name: "box" };
 /** The request that makes its instance. */
 export const CREATE = "POST /instances";
 
-/** What a node is started with, as plain values: for one in a process of its own too. */
+/** Parameters of a node as plain values: also for one in a process of its own. */
 export interface NodeParts {
   readonly baseUrl: string;
   readonly apiToken: string;
@@ -41,13 +41,13 @@ export async function openNode(parts: NodeParts, options: Partial<NodeOptions> =
     nodeId: "node-1",
     agent: { archive: parts.agentArchive },
     agentPort: parts.agentPort,
-    // More than any boot takes beside any load.
+    // Longer than any boot under any load.
     reachMs: 300_000,
     ...options,
   });
 }
 
-/** What an operation is refused with. */
+/** The error that an operation is refused with. */
 export async function failureOf(operation: Promise<unknown>): Promise<SandboxError> {
   try {
     await operation;
@@ -58,14 +58,14 @@ export async function failureOf(operation: Promise<unknown>): Promise<SandboxErr
   assert.fail("it was not refused");
 }
 
-/** The code that it is refused with. */
+/** The code that an operation is refused with. */
 export async function codeOf(operation: Promise<unknown>): Promise<SandboxCode> {
   return (await failureOf(operation)).code;
 }
 
 /**
- * Warnings without that of a clock that is off: how far it is off is as uncertain as the agent is slow to answer, beside a
- * load. The clock is that of this machine.
+ * Warnings without the one about the clock, which is this machine's: under load its error is as uncertain as the agent
+ * is slow.
  */
 export function warningsOf(awakening: Awakening | undefined): Warning[] {
   return (awakening?.warnings ?? []).filter(({ code }) => code !== "CLOCK_OFF");
@@ -79,7 +79,7 @@ export async function traces(node: Sandboxes, stateFolder: string): Promise<stri
   return [...entries, ...(await readdir(folder)).map((name) => `credentials of ${name}`)];
 }
 
-/** An archive of an agent that is a shell script. */
+/** An archive with a shell script as its agent. */
 export async function agentOf(substrate: HttpSubstrate, script: string): Promise<string> {
   const folder = join(substrate.stateFolder, "../other/agent");
   await mkdir(folder, { recursive: true });

@@ -13,7 +13,7 @@ describe("a daemon without /capabilities, which came after API 0.3.0", NEEDS_NAM
     assert.equal(hypervisor, "qemu");
     await node.standby("box");
     assert.match((await node.get("box")).keys.bundle, /^qemu unknown \d/);
-    // It gets them by an update while the sandbox sleeps.
+    // An update brings them while the sandbox sleeps.
     substrate.hasCapabilities = true;
     const awakening = await node.resume("box");
     assert.deepEqual(

@@ -87,7 +87,7 @@ describe("a sandbox that cannot be made", NEEDS_NAMESPACES, () => {
     substrate.images.set("half:1", { digest: "sha256:3", status: "converting" });
     assert.match((await failureOf(node.create({ image: "half:1" }))).message, /converting/);
     for (const image of ["half:1", "none:1"]) assert.equal(await codeOf(node.create({ image })), "IMAGE_NOT_READY");
-    // It stops being ready in between.
+    // The image stops being ready in between.
     const text = '{"code":"image_not_ready","message":"image is not ready"}';
     substrate.interfere = (request, when) =>
       request === CREATE && when === "before" ? { status: 400, text } : undefined;
@@ -191,7 +191,7 @@ describe("a sandbox that cannot be made", NEEDS_NAMESPACES, () => {
     const folder = join(substrate.stateFolder, "../silent-state");
     const agent = { archive: await agentOf(substrate, "seq 3 9; exec sleep 100000") };
     using silent = await openNode(partsOf(substrate), { folder, agent, reachMs: 1 });
-    // The node waits once the instance is made: by then it has said all.
+    // The node waits once the instance is made: its console is complete by then.
     substrate.interfere = async (request, when) => {
       if (request === CREATE && when === "after") await substrate.said("box", /^9$/m);
       return undefined;

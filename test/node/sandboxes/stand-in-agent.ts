@@ -4,8 +4,8 @@ import { type handleUnaryCall, Server, ServerCredentials } from "@grpc/grpc-js";
 import { HealthResponseSchema } from "../../../src/shared/gen/svc/guest/v1alpha1/health_pb.ts";
 import { StopResponseSchema } from "../../../src/shared/gen/svc/guest/v1alpha1/lifecycle_pb.ts";
 
-// An agent that answers Health, hooks and duties as one of before there was a freeze and, where it is told so by an argument, Stop,
-// after which it goes on all the same. It is the first process of its instance, to which SIGTERM does nothing by itself.
+// Answers Health, hooks and duties like an agent from before the freeze. With an argument also Stop, after which it
+// goes on all the same. It is the first process of its instance, for which SIGTERM has no default action.
 process.on("SIGTERM", () => process.exit(0));
 
 const file = (variable: string): Buffer => readFileSync(process.env[variable] ?? "");

@@ -7,7 +7,7 @@ import { agentOf, openNode, partsOf } from "./node.ts";
 import { HttpSubstrate, IMAGE } from "./substrate.ts";
 
 const STOP = "POST /instances/:id/stop";
-/** Cleans up for as long as its user lets it. */
+/** A workload that cleans up for as long as it is allowed to. */
 const CLEANS_UP = {
   args: [
     "sh",

@@ -24,7 +24,7 @@ interface ImageRecord {
   readonly entrypoint?: readonly string[];
   readonly cmd?: readonly string[];
   readonly hasShell?: boolean;
-  /** What its kernel says of an init that it cannot start. */
+  /** What its kernel prints about an init that it cannot start. */
   readonly panic?: string;
   readonly created_at?: string;
   readonly size_bytes?: number;
@@ -46,7 +46,7 @@ interface InstanceRecord {
   readonly body: Body;
   state: "Initializing" | "Running" | "Paused" | "Unknown" | "Standby" | "Stopped";
   readonly process: ProcessInstance;
-  /** Not attached to its volumes. */
+  /** A fork is not attached to its volumes. */
   readonly isFork: boolean;
   /** Number of its vsock device. */
   cid: string;
@@ -60,7 +60,7 @@ interface SnapshotRecord {
   readonly folder: string;
 }
 
-/** What a request is answered with instead of being carried out: a status and a text, or nothing but an end. */
+/** An answer in place of an action: a status and a text, or the end of the connection. */
 type Fault = { readonly status: number; readonly text: string } | "cut";
 
 /** Called with "METHOD /path" (ids as ":id") before a request is carried out and before it is answered. */
@@ -70,8 +70,8 @@ export const IMAGE = "debian:12";
 const API_TOKEN = "a-token-of-the-daemon";
 
 /**
- * The substrate's API over real agents in processes of their own. The official client talks to it, and no code of ours
- * decides how: its requests are what they are.
+ * The substrate's API over real agents in processes of their own. The official client talks to it, so that no code of
+ * ours decides the requests.
  */
 export class HttpSubstrate implements AsyncDisposable {
   readonly apiToken: string = API_TOKEN;
@@ -93,26 +93,26 @@ export class HttpSubstrate implements AsyncDisposable {
   /** Those of the development substrate, with its rules and its proxy. */
   readonly ingresses: Ingresses;
   readonly #proxy: Proxy | undefined;
-  /** What was asked for, as "METHOD /path" with ":id" for ids. */
+  /** Requests so far, as "METHOD /path" with ":id" for ids. */
   readonly requests: string[] = [];
-  /** Bodies of creations, as they came. */
+  /** Bodies of creations, as received. */
   readonly created: Body[] = [];
   version = "1a2b3c4";
-  /** The one that it can start. */
+  /** The hypervisor that it can start. */
   hypervisor: string = "qemu";
   features: readonly string[] = ["snapshots", "standby", "fork"];
-  /** As API 0.2.0, which knows no tags of instances. */
+  /** As API 0.2.0, which has no tags of instances. */
   dropsTags = false;
   /** False: as a daemon of API 0.3.0 before August 2026. */
   hasCapabilities = true;
   forksCannotReseed = false;
-  /** What the token does not allow: nothing that changes anything is done. */
+  /** The scope that the token lacks: then nothing that changes anything is done. */
   lacksScope: string | undefined;
-  /** Two machines with one vsock number cannot run: a fork of a snapshot or sleeper has that of its origin. */
+  /** Two machines with one vsock number cannot run: a fork of a snapshot or sleeper has its origin's. */
   hasQemuForks = false;
-  /** So many instances have room at a time. */
+  /** Number of instances that have room at a time. */
   room: number = Infinity;
-  /** Names of operations during which the daemon cancels its own call, at 60 s: standby leaves Paused then. */
+  /** Operations during which the daemon cancels its own call, at 60 s: a standby leaves Paused then. */
   readonly cancelled: Set<string> = new Set();
   interfere: Interference = () => undefined;
   readonly #folder: string;
@@ -152,7 +152,7 @@ export class HttpSubstrate implements AsyncDisposable {
     return this.#agentPort;
   }
 
-  /** Folder for the node of the test; it goes with the substrate. */
+  /** Folder for the test's node; removed with the substrate. */
   get stateFolder(): string {
     return join(this.#folder, "state");
   }
@@ -163,14 +163,14 @@ export class HttpSubstrate implements AsyncDisposable {
     this.#port = (this.#server.address() as AddressInfo).port;
   }
 
-  /** The daemon goes away; its instances stay. */
+  /** Stops the daemon; its instances stay. */
   async shut(): Promise<void> {
     this.#server.close();
     this.#server.closeAllConnections();
     await once(this.#server, "close");
   }
 
-  /** Names and ids of all that is there, but for the agent's volume, which all share. */
+  /** Names and ids of everything there, except the agent's volume, which all share. */
   left(): string[] {
     return [
       ...[...this.instances.values()].map(({ name }) => `instance ${name}`),
@@ -189,7 +189,7 @@ export class HttpSubstrate implements AsyncDisposable {
     return found;
   }
 
-  /** Resolves once its console has the words. */
+  /** Resolves once its console has these words. */
   async said(name: string, words: RegExp): Promise<void> {
     await until(() => words.test(this.named(name).process.console), `${name} has said ${String(words)}`);
   }
@@ -303,7 +303,7 @@ export class HttpSubstrate implements AsyncDisposable {
     return known(found).name;
   }
 
-  /** A guest's servers listen in this host's network, at its address too if they listen on all. */
+  /** A guest's servers listen in this host's network, at the guest's address too if they listen on all. */
   readonly #upstream: Resolve = async (name, port) => {
     const instance = [...this.instances.values()].find((each) => each.name === name);
     if (instance === undefined) return undefined;
@@ -343,7 +343,7 @@ export class HttpSubstrate implements AsyncDisposable {
     return "";
   }
 
-  /** What sleeps is in a listing only if it is asked for. */
+  /** A listing has sleepers only if it asks for them. */
   #list(state: string | null, tags: Tags): object[] {
     return [...this.instances.values()]
       .filter((instance) => (state === null ? stateOf(instance) !== "Standby" : stateOf(instance) === state))
@@ -361,7 +361,7 @@ export class HttpSubstrate implements AsyncDisposable {
     return told(await this.#start(this.dropsTags ? older : body, undefined));
   }
 
-  /** lib/instances/create.go:219-222, restore.go:85-88: cmd/api/api/instances.go:361-365 and 644-648. */
+  /** lib/instances/create.go:219-222, restore.go:85-88; answers: cmd/api/api/instances.go:361-365 and 644-648. */
   #admit(id: string, cid: string): void {
     const running = [...this.instances.values()].filter((each) => each.id !== id && stateOf(each) === "Running");
     if (running.length >= this.room) throw new Refusal(409, "insufficient_resources", "insufficient resources: memory");
@@ -421,7 +421,7 @@ export class HttpSubstrate implements AsyncDisposable {
     return own.length > 0 ? own : (this.images.get(String(body["image"]))?.[field] ?? []);
   }
 
-  /** A second one with the first one's files and credentials: as a fork is before it has been given its own. */
+  /** A second instance with the first one's files and credentials: a fork before it has its own. */
   #fork(source: InstanceRecord, files: string, body: Body): Promise<InstanceRecord> {
     return this.#start({ ...source.body, name: body["name"] }, files, source.cid);
   }
@@ -482,8 +482,8 @@ export class HttpSubstrate implements AsyncDisposable {
   }
 
   /**
-   * A source that runs is suspended, and restored after it. Where there is no room for it, it stays asleep, although a fork may
-   * run by then (lib/instances/fork.go:96-103).
+   * A source that runs is suspended, and restored afterwards. Without room it stays asleep, although a fork may run by
+   * then (lib/instances/fork.go:96-103).
    */
   async #whileSuspended(instance: InstanceRecord, action: () => Promise<object>): Promise<object> {
     if (instance.state === "Standby") return action();
@@ -501,7 +501,7 @@ export class HttpSubstrate implements AsyncDisposable {
     }
   }
 
-  /** cmd/api/api/snapshots.go:55-62 has no word for want of room; a snapshot whose source does not wake up is dropped. */
+  /** cmd/api/api/snapshots.go:55-62 has no word for a lack of room; a snapshot whose source does not wake up is dropped. */
   async #snapshot(instance: InstanceRecord, body: Body): Promise<object> {
     const before = new Set(this.snapshots.keys());
     try {

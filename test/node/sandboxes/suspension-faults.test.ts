@@ -92,8 +92,8 @@ describe("a sandbox whose suspension goes wrong", NEEDS_NAMESPACES, () => {
       using node = await openNode(partsOf(substrate));
       await node.create(SPEC);
       const { runEpochMs = 0 } = await node.get("box");
-      // There is room for one. The fork's is free again once the fork is removed (hypeman 5d9eff0, lib/instances/fork.go:96-103);
-      // the snapshot's restore is refused as long as somebody else has it.
+      // There is room for one instance. The fork's is free again once the fork is removed (hypeman 5d9eff0,
+      // lib/instances/fork.go:96-103); the snapshot's restore is refused as long as another instance has it.
       substrate.room = 1;
       if (what === "snapshot") {
         substrate.interfere = (request, when) => {

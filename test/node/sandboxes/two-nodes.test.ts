@@ -13,7 +13,7 @@ describe("two nodes", NEEDS_NAMESPACES, () => {
     using second = await openNode(partsOf(substrate), { folder, nodeId: "node-2" });
     let hasVolume = true;
     substrate.interfere = async (request, when) => {
-      // While the first has made its volume and nothing that has it, and once all of it is there.
+      // Once while the first node has made its volume and nothing that uses it, and once when all of it is there.
       if (request !== CREATE || when !== "before" || !hasVolume) return undefined;
       hasVolume = false;
       assert.equal(await codeOf(second.create(SPEC)), "ALREADY_EXISTS");
@@ -21,7 +21,7 @@ describe("two nodes", NEEDS_NAMESPACES, () => {
     };
     await first.create(SPEC);
     assert.ok(!hasVolume);
-    // A fork has its parent's volume: here it is the instance whose name is taken.
+    // A fork has its origin's volume: here of the instance whose name is taken.
     await first.fork("box", { name: "twin" });
     for (const name of ["box", "twin"]) {
       const { code, nextStep } = await failureOf(second.create({ ...SPEC, name }));

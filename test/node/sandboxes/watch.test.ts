@@ -10,7 +10,7 @@ const DECLARE_IDLE =
   "curl -sf --unix-socket /run/guest/workload.sock -H 'content-type: application/json' -d '{}' " +
   "http://localhost/svc.guest.v1alpha1.WorkloadService/DeclareIdle";
 
-/** A watch of a node, and what it tells. */
+/** A watch of a node, and its events. */
 class Watch implements AsyncDisposable {
   readonly events: WatchEvent[] = [];
   readonly #emitter = new EventEmitter();
@@ -25,7 +25,7 @@ class Watch implements AsyncDisposable {
     this.#ended = node.watch({ pollMs: 50, signal: this.#abort.signal, onEvent });
   }
 
-  /** Resolves once that was told. The test's own time limit bounds it. */
+  /** Resolves once that event has come. The test's own time limit bounds it. */
   async told(name: string, event: WatchEvent["event"]): Promise<void> {
     const isTold = (): boolean => this.events.some((each) => each.name === name && each.event === event);
     const told = on(this.#emitter, "event");
@@ -62,7 +62,7 @@ describe("the watch", NEEDS_NAMESPACES, () => {
       const { idleDeclared } = await client.health();
       assert.ok(idleDeclared !== undefined, "the declaration of then is still there");
     }
-    // Its user is at work, and the workload declares itself idle beside that: two more looks at it change nothing.
+    // Its user works while the workload declares itself idle: two more looks change nothing.
     const looks = substrate.requests.length;
     const other = await node.create({ image: IMAGE, name: "goes", ttlMs: 1 });
     await watch.told("goes", "remove");
@@ -102,7 +102,7 @@ describe("the watch", NEEDS_NAMESPACES, () => {
     const end = new AbortController();
     let isAsleep = false;
     substrate.interfere = async (request, when) => {
-      // The watch asks for the address; by the time that it has it, nobody answers there.
+      // The watch asks for the address; when the answer comes, nobody listens there any more.
       if (isAsleep || request !== "GET /instances/:id" || when === "before") return undefined;
       isAsleep = true;
       await node.standby("box");

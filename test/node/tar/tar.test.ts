@@ -122,7 +122,7 @@ describe("an archive that a sandbox made", () => {
       sizeBytes: 0,
       modifiedSeconds: 0,
     });
-    // As GNU tar writes the time of the moment before 1970.
+    // The time before 1970 as GNU tar writes it.
     Buffer.alloc(12, 0xff).copy(block, 136);
     assert.equal(readHeader(sealed(block))?.modifiedSeconds, -1);
     Buffer.alloc(12, 0xff).copy(block, 124);
@@ -163,7 +163,7 @@ describe("an archive that a sandbox made", () => {
           changed[random(changed.length)] =
             random(2) === 0 ? random(256) : (INTERESTING[random(INTERESTING.length)] ?? 0);
       }
-      // Most damage is found by the checksum: what lies behind it has to be reached too.
+      // The checksum catches most damage: the code behind it must be reached too.
       for (let at = 0; random(2) === 0 && at + BLOCK_BYTES <= changed.length; at += BLOCK_BYTES) {
         const block = changed.subarray(at, at + BLOCK_BYTES);
         if (block.toString("latin1", 257, 262) === "ustar") sealed(block);
@@ -192,7 +192,7 @@ async function* oneBy(bytes: Buffer): AsyncGenerator<Uint8Array> {
   yield bytes;
 }
 
-/** Sets a header's checksum right. */
+/** Corrects a header's checksum. */
 function sealed(block: Buffer): Buffer {
   block.fill(0x20, 148, 156);
   const sum = block.reduce((total, byte) => total + byte, 0);

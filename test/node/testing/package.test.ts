@@ -11,7 +11,7 @@ import { standaloneFolder } from "../../fixtures/standalone.ts";
 const ROOT = join(import.meta.dirname, "../../..");
 const machine = machineNode();
 const PAGE = readFileSync(join(ROOT, "docs/node/client.md"), "utf8");
-/** The five lines of the page. */
+/** The page's example of five lines. */
 const [, EXAMPLE = ""] = /^```ts\n(import [^\n]*guest-agent-client\/testing[\s\S]*?)^```$/m.exec(PAGE) ?? [];
 
 describe(

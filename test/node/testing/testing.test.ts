@@ -14,7 +14,7 @@ const TESTING = join(import.meta.dirname, "../../../src/node/testing/index.ts");
 
 describe("an agent for tests", () => {
   let folder: string;
-  /** The agent that is tested, as one program. */
+  /** The agent under test, as one program. */
   let program: string;
   before(async () => {
     folder = await mkdtemp(join(tmpdir(), "testing-"));

@@ -31,7 +31,7 @@ async function generatedFiles(): Promise<DescFile[]> {
   });
 }
 
-/** The file as it is in the bundle, all that it imports included. */
+/** The file in the bundle's form, with all its imports. */
 function ready(file: DescFile): DescFile {
   return readyFile(JSON.stringify(encodeFile(file)), file.dependencies.map(ready));
 }

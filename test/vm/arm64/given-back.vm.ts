@@ -26,8 +26,8 @@ const ORDERS: readonly { readonly when: string; readonly ask: (stage: Stage) => 
 ];
 
 /**
- * Node for arm64 has variables in the page in which its constants end, which the agent once gave back with them. Commands
- * alone did without those variables.
+ * Node for arm64 has variables in the page in which its constants end, which the agent once gave back too. Commands
+ * alone did not use them.
  */
 for (const { when, ask } of ORDERS) {
   describe(`after the agent gave back its code ${when}`, () => {

@@ -1,14 +1,14 @@
 import type { Machine } from "../harness/machine.ts";
 import { ask } from "../harness/oracle.ts";
 
-/** Where thousands have just been thawed, an emulated guest on a busy host answers late. */
+/** After a thaw of thousands, an emulated guest on a busy host answers late. */
 const LIMIT_MS = 600_000;
 const ATTEMPT_MS = 60_000;
 
 /** How many rounds each hardship has made (test/vm/guest/hardship.c), by its name. */
 export type Beats = ReadonlyMap<string, number>;
 
-/** The rounds now, as they stand in the guest's memory. */
+/** The present number of rounds, from the guest's memory. */
 export async function beatsOf(machine: Machine): Promise<Beats> {
   const [line = ""] = await ask(machine.oraclePort, ["beats"], LIMIT_MS, ATTEMPT_MS);
   const words = line.split(" ");

@@ -13,7 +13,7 @@ import type { Stage } from "./stage.ts";
 const CALLS_AT_ONCE = 8;
 
 /**
- * Several clones of one snapshot. Takes the stage's machine as their source.
+ * Several clones of one snapshot, whose source is the stage's machine.
  *
  * @param hasVdso the kernel has a getrandom in its vDSO: since 6.11 for x64, 6.12 for arm64
  */
@@ -50,7 +50,7 @@ export function cloneCases(stage: Stage, { hasVdso }: { readonly hasVdso: boolea
   for (const { title, check } of SHIPPED_CHECKS) test(title, () => check(seen().pair));
 }
 
-/** In one of the clones, once all else has been seen. */
+/** In one of the clones, after everything else. */
 async function repeatedDuties(t: TestContext, stage: Stage, machine: Machine): Promise<void> {
   await t.test(
     "repeated and concurrent duties mix every time, never put the clock back, and leave it right",

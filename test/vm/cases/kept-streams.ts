@@ -6,18 +6,18 @@ import type { ConnectOptions } from "../../../src/node/client/index.ts";
 import { SERVER_NAME } from "../../fixtures/certificates.ts";
 import type { Stage } from "./stage.ts";
 
-/** Of input, at a time and so far apart that a copy of it stays small. */
+/** Bytes of input in a piece, with pauses between pieces, so that a copy of it stays small. */
 const PIECE_BYTES = 4 * 1024;
 const PIECE_MS = 20;
 
-/** How to reach the machine that a stage has now: for kept commands that come back by themselves. */
+/** Options for the stage's present machine: for kept commands that reconnect by themselves. */
 export function optionsOf({ guest, machine }: Stage): ConnectOptions {
   const { ca, client } = guest.certificates;
   const pem = { caPem: ca, certPem: client.cert, keyPem: client.key };
   return { address: `127.0.0.1:${machine.agentPort}`, ...pem, token: guest.token, serverName: SERVER_NAME };
 }
 
-/** Input of a command: random pieces until it is told to stop, and what they were. */
+/** Input of a command: random pieces until it is stopped, and a copy of them. */
 export class Source {
   readonly hash: Hash;
   #isStopped = false;
@@ -40,7 +40,7 @@ export class Source {
   }
 }
 
-/** All that a stream gives. */
+/** Collects a stream. */
 export class Sink {
   readonly #parts: Buffer[] = [];
   #onMore: (() => void) | undefined;
@@ -57,7 +57,7 @@ export class Sink {
     return Buffer.concat(this.#parts);
   }
 
-  /** Resolves when the text has come. */
+  /** Resolves when the text has arrived. */
   async until(text: string): Promise<void> {
     while (!this.bytes.includes(text)) {
       await new Promise<void>((resolve) => {
@@ -67,9 +67,9 @@ export class Sink {
   }
 }
 
-/** Lines `word 0`, `word 1` and so on, of which none is kept. */
+/** Checks lines `word 0`, `word 1` and so on, and keeps none. */
 export class NumberedLines {
-  /** The first line that was not the next one. */
+  /** The first line that was out of order. */
   #wrong: string | undefined;
   #count = 0;
   #rest = "";
@@ -85,7 +85,7 @@ export class NumberedLines {
     });
   }
 
-  /** How many have come. Throws if one was missing, or came twice. */
+  /** Number of lines so far. Throws if one was missing, or came twice. */
   get count(): number {
     assert.equal(this.#wrong, undefined);
     return this.#count;

@@ -22,7 +22,7 @@ export const SANDBOX_PROCESS: object = {
   readyCmd: { args: ["/bin/busybox", "test", "-e", READY_FILE], intervalMs: 300 },
 };
 
-/** The end of a sandbox whose workload is the test's own. The machine is gone afterwards. */
+/** The end of a sandbox with the test's own workload. The machine is gone afterwards. */
 export function endCase(stage: Stage): void {
   test("leaves with the workload's status when init forwards the stop; init says so and switches the machine off", async () => {
     const { machine } = stage;
@@ -33,7 +33,7 @@ export function endCase(stage: Stage): void {
   });
 }
 
-/** What a sandbox that was never restored must do. The first case boots it. */
+/** What a sandbox that was never restored must do. The first case boots the machine. */
 export function sandboxCases(stage: Stage, series: string): void {
   test("init as PID 1 goes into the container's root and starts the entrypoint; Health answers over mutual TLS", async () => {
     await stage.boot();

@@ -2,7 +2,7 @@ import type { GuestClient } from "../../../src/node/client/index.ts";
 import { Guest, type GuestOptions } from "../harness/guest.ts";
 import type { Machine } from "../harness/machine.ts";
 
-/** A guest and the machine of it that the cases of a suite share, one after the other. */
+/** A guest, and its machine, which the cases of a suite share in turn. */
 export class Stage {
   readonly #options: GuestOptions;
   #guest: Guest | undefined;
@@ -38,7 +38,7 @@ export class Stage {
     return this.guest.reach(this.machine);
   }
 
-  /** Another machine takes the place of the one so far, which is switched off. */
+  /** Switches the present machine off and replaces it. */
   async replaceMachine(start: () => Promise<Machine>): Promise<void> {
     await this.machine[Symbol.asyncDispose]();
     this.#machine = undefined;
@@ -50,7 +50,7 @@ export class Stage {
     this.#machine = await this.guest.reboot(this.takeMachine());
   }
 
-  /** The machine belongs to the caller from now on. */
+  /** Passes the machine to the caller, who owns it from now on. */
   takeMachine(): Machine {
     const { machine } = this;
     this.#machine = undefined;

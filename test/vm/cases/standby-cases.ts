@@ -9,7 +9,7 @@ const STANDBY_MS = 3_000;
 /** Process id and start time of the workload (proc_pid_stat(5)). */
 const WORKLOAD = ["/bin/busybox", "sh", "-c", "busybox cut -d ' ' -f 1,22 /proc/$(busybox pidof workload)/stat"];
 
-/** Stamps move back with the clock where repeated duties set it right by some milliseconds; the pause is far longer. */
+/** Stamps move back with the clock if repeated duties correct it by some milliseconds; the pause is far longer. */
 function assertSameStamp(after: Date | undefined, before: Date | undefined, what: string): void {
   assert.ok(
     Math.abs(Number(after ?? 0) - Number(before ?? 0)) <= 100,
@@ -17,7 +17,7 @@ function assertSameStamp(after: Date | undefined, before: Date | undefined, what
   );
 }
 
-/** Pause to disk: the machine writes its memory and goes, another one continues. Goes on with that other one. */
+/** Pause to disk: the machine writes its memory and ends; another one continues, and takes over the stage. */
 export function standbyCases(stage: Stage): void {
   test("standby: memory is written, the machine goes, another one continues; uptime and stamps go on, and exec works", async () => {
     const { guest } = stage;

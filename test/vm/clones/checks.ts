@@ -4,7 +4,7 @@ import type { Clone } from "./clone.ts";
 import { shareNumbers } from "./draws.ts";
 import { DAEMON_MARK, EXEC_MARK, FILE, HOOK_MARK } from "./source.ts";
 
-/** Two clones of one snapshot, each after duties with entropy of its own. */
+/** Two clones of one snapshot, each after duties with its own entropy. */
 export type Pair = readonly [Clone, Clone];
 
 /** Names of what must hold for two clones. */
@@ -39,12 +39,12 @@ function ofEach(check: (clone: Clone) => void): (pair: Pair) => void {
   };
 }
 
-/** The numbers that the POST_RESTORE hook drew. */
+/** The numbers drawn by the POST_RESTORE hook. */
 function hookNumbers({ hook }: Clone): string[] {
   return hook.output.split("\n").slice(1).filter(Boolean);
 }
 
-/** What the agent logged of its own numbers; only a build that was changed for it does (SHOW_OWN_NUMBERS). */
+/** The agent's own numbers in its log, which only a changed build logs (SHOW_OWN_NUMBERS). */
 function ownNumbers({ console: text }: Clone, when: "before" | "after"): Record<string, string> {
   const line = text.split("\n").find((each) => each.includes(`"event":"own_numbers","when":"${when}"`));
   if (line === undefined) throw new Error(`the agent does not show its own numbers of ${when} the duties`);
@@ -153,7 +153,7 @@ export const CLONE_CHECKS: Readonly<Record<CheckName, CloneCheck>> = {
   },
 };
 
-/** Those that can be seen of the shipped agent. */
+/** The checks that the shipped agent allows. */
 export const SHIPPED_CHECKS: readonly CloneCheck[] = Object.entries(CLONE_CHECKS)
   .filter(([name]) => name !== "agent")
   .map(([, check]) => check);

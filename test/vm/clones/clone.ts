@@ -21,13 +21,13 @@ const TO_AGENT = /^ *\d+: [0-9A-F]+:1B9F [0-9A-F]+:[0-9A-F]{4} 01 /gm;
 const HOUR_MS = 3_600_000;
 const ENTROPY_BYTES = 64;
 
-/** Two draws of a clone that nobody had do anything in between. */
+/** Two draws of a clone with nothing in between. */
 export interface Control {
   readonly first: Draws;
   readonly second: Draws;
 }
 
-/** What a clone looked like, before and after its duties. */
+/** Observations of a clone, before and after its duties. */
 export interface Clone {
   readonly before: Draws;
   readonly after: Draws;
@@ -41,15 +41,15 @@ export interface Clone {
   /** The same for a client certificate that had expired an hour ago. */
   readonly expiredSession: number | undefined;
   readonly hook: { readonly output: string; readonly startedMs: number; readonly endedMs: number };
-  /** The list of processes, once the command of before the snapshot is gone or has had its time. */
+  /** The list of processes once the command from before the snapshot is gone, or its time is over. */
   readonly processes: string;
-  /** Connections to the agent at the end, that of the question included. */
+  /** Connections to the agent at the end, the asking one included. */
   readonly connections: number;
   readonly file: string;
   readonly console: string;
 }
 
-/** Draws twice, with the same calls in between as in a clone that has its duties, but for the duties. */
+/** Draws twice, with the same calls in between as in a clone with duties, except the duties. */
 export async function observeControl(guest: Guest, snapshot: string): Promise<Control> {
   await using machine = await guest.start(snapshot);
   const first = await drawAll(machine);
@@ -58,15 +58,15 @@ export async function observeControl(guest: Guest, snapshot: string): Promise<Co
   return { first, second: await drawAll(machine) };
 }
 
-/** How a clone is looked at. */
+/** How to observe a clone. */
 export interface ObserveOptions {
-  /** Goes on with the clone once all has been seen. */
+  /** Continues with the clone after everything was observed. */
   readonly goOn?: (machine: Machine) => Promise<void>;
   /** How long to wait for the end of the old connection's command, in milliseconds. Default: 30 s. */
   readonly hangupLimitMs?: number;
 }
 
-/** Has a clone perform its duties and looks at it before and after. */
+/** Makes a clone perform its duties, and observes it before and after. */
 export async function observeClone(
   guest: Guest,
   snapshot: string,
@@ -113,9 +113,9 @@ export async function observeClone(
   };
 }
 
-/** Those who call a clone before its duties. */
+/** Clients that call a clone before its duties. */
 class Callers implements Disposable {
-  /** A session that is there before the one that asks for the duties. */
+  /** A session from before the one that asks for the duties. */
   readonly older: RawConnection;
   readonly expired: RawConnection;
   /** With a certificate that was issued after the snapshot. */
@@ -158,7 +158,7 @@ async function postRestore(client: GuestClient): Promise<Clone["hook"]> {
   return { output, startedMs, endedMs: Date.now() };
 }
 
-/** Asks again until the answer is as wanted or the time is over; the last answer. */
+/** Asks again until the answer is as wanted or the time is over. Resolves with the last answer. */
 async function settled<T>(ask: () => Promise<T>, wanted: (answer: T) => boolean, limitMs: number): Promise<T> {
   const deadline = performance.now() + limitMs;
   for (;;) {

@@ -3,20 +3,20 @@ import type { Machine } from "../harness/machine.ts";
 import { ask } from "../harness/oracle.ts";
 
 const DRAWS_LIMIT_MS = 180_000;
-/** What the oracle tells of a thread at a time. */
+/** Most draws of a thread in one of the oracle's answers. */
 const TOLD = 4_096;
-/** Guest's own time in which a frozen one must not draw, and after which one that is not frozen has drawn. */
+/** The guest's own time in which a frozen thread must not draw, and another one has drawn. */
 const LOOK_MS = 1_000;
 
-/** What a thread of the drawer has drawn at one time (test/vm/guest/drawer.c). */
+/** One draw of one of the drawer's threads (test/vm/guest/drawer.c). */
 export interface Draw {
   readonly thread: number;
-  /** How many it had made before. */
+  /** Number of the thread's draws before. */
   readonly number: number;
   readonly kernel: string;
   /** "0" where the kernel has no vDSO getrandom. */
   readonly vdso: string;
-  /** Of a generator of the process, seeded at its start. */
+  /** From a generator of the process, seeded at its start. */
   readonly seeded: string;
   readonly clockNs: bigint;
 }
@@ -25,7 +25,7 @@ export interface Draw {
 export const KINDS = ["kernel", "vdso", "seeded"] as const;
 export type Kind = (typeof KINDS)[number];
 
-/** How many draws each thread has made. With "halt" it makes no more. */
+/** Number of draws of each thread. With "halt" it makes no more. */
 export async function made(machine: Machine, question: "made" | "halt" = "made"): Promise<number[]> {
   const [line = ""] = await ask(machine.oraclePort, [question]);
   const counts = line.split(" ").map(Number);
@@ -33,7 +33,7 @@ export async function made(machine: Machine, question: "made" | "halt" = "made")
   return counts;
 }
 
-/** Resolves once every thread has made so many draws, as a list of each. */
+/** Resolves once every thread has made that many draws, given for each. */
 export async function madeAtLeast(machine: Machine, wanted: readonly number[]): Promise<void> {
   for (;;) {
     const now = await made(machine);
@@ -41,7 +41,7 @@ export async function madeAtLeast(machine: Machine, wanted: readonly number[]): 
   }
 }
 
-/** Draws of each thread, from a number of its own on; 4,096 of each at most. */
+/** Draws of each thread from a given number on; 4,096 of each at most. */
 export async function draws(machine: Machine, from: readonly number[]): Promise<Draw[]> {
   const question = `draws ${from.join(" ")}` as const;
   const [line = ""] = await ask(machine.oraclePort, [question], DRAWS_LIMIT_MS, DRAWS_LIMIT_MS);
@@ -61,27 +61,27 @@ export async function draws(machine: Machine, from: readonly number[]): Promise<
     });
 }
 
-/** The time that a guest has lived for since its boot, in milliseconds. */
+/** Time for which a guest has run since its boot, in milliseconds. */
 async function uptimeMs(machine: Machine): Promise<number> {
   const [line = ""] = await ask(machine.oraclePort, ["clocks"]);
   return Number(BigInt(line.split(" ")[1] ?? "0") / 1_000_000n);
 }
 
-/** Resolves once the guest has lived on for a second of its own. */
+/** Resolves once the guest has run for another second of its own time. */
 export async function livesOn(machine: Machine): Promise<void> {
   const beganMs = await uptimeMs(machine);
   while ((await uptimeMs(machine)) < beganMs + LOOK_MS);
 }
 
-/** How many numbers of that kind are among both. */
+/** Count of numbers of that kind in both. */
 export function inBoth(kind: Kind, one: readonly Draw[], other: readonly Draw[]): number {
   const seen = new Set(one.map((draw) => draw[kind]));
   return other.filter((draw) => draw[kind] !== "0" && seen.has(draw[kind])).length;
 }
 
 /**
- * What each of two clones has drawn since their snapshot, the first of it: up to there they have drawn the same at the same time,
- * and from there on no two guests run alike to the nanosecond.
+ * The first draws of two clones since their snapshot: before it they have drawn the same at the same time, and after it
+ * no two guests run alike to the nanosecond.
  * @param from how many each thread had made some time before the snapshot
  */
 export async function sinceSnapshot(

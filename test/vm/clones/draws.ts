@@ -4,15 +4,15 @@ import { serverHello } from "../harness/server-hello.ts";
 
 const DRAW_LIMIT_MS = 90_000;
 
-/** What a guest drew, all in hex. */
+/** A guest's draws, all in hex. */
 export interface Draws {
-  /** Of getrandom(2), one after the other. */
+  /** From getrandom(2), one after the other. */
   readonly kernel: readonly string[];
-  /** Of the vDSO's getrandom; empty where the kernel has none. */
+  /** From the vDSO's getrandom; empty if the kernel has none. */
   readonly vdso: readonly string[];
   /** Random of the agent's next ServerHello. */
   readonly tlsRandom: string;
-  /** Key share of the same. */
+  /** Key share of that ServerHello. */
   readonly tlsKeyShare: string;
 }
 
@@ -29,15 +29,15 @@ export async function drawAll(machine: Machine): Promise<Draws> {
 }
 
 /**
- * Two guests draw from the same stream: some number came to both. Not necessarily at the same place, as whatever else
- * drew in between moves a guest along the stream.
+ * Whether two guests draw from the same stream: some number came to both. Perhaps at different places, as any other
+ * draw in between moves a guest along the stream.
  */
 export function shareNumbers(one: readonly string[], other: readonly string[]): boolean {
   const seen = new Set(one);
   return other.some((number) => seen.has(number));
 }
 
-/** Everything that one guest drew, the other draws as well. */
+/** Whether both guests drew the same. */
 export function drawTheSame(one: Draws, other: Draws): boolean {
   return (
     shareNumbers(one.kernel, other.kernel) &&

@@ -1,18 +1,18 @@
 import type { Patch } from "../harness/patches.ts";
 import type { CheckName } from "./checks.ts";
 
-/** A duty that a build leaves out, and what must notice that. */
+/** A duty that a build leaves out, and the checks that must notice. */
 export interface Mutation {
   /** What the build does not do. */
   readonly without: string;
   readonly patch: Patch;
   /** The checks that must fail. */
   readonly breaks: readonly CheckName[];
-  /** Others that fail as a consequence, always or by chance; the rest must hold. */
+  /** Other checks that fail as a consequence, always or by chance; the rest must hold. */
   readonly mayBreak: readonly CheckName[];
 }
 
-/** One for each duty that makes clones different. */
+/** One mutation for each duty that makes clones different. */
 export const MUTATIONS: readonly Mutation[] = [
   {
     without: "the kernel's reseed",
@@ -57,8 +57,8 @@ export const MUTATIONS: readonly Mutation[] = [
 ];
 
 /**
- * Has the agent log what its own generators give, before and after it renews them: nothing of the shipped agent shows
- * its UUIDs and integers.
+ * Makes the agent log numbers of its own generators, before and after it renews them: the shipped agent shows no UUIDs
+ * or integers.
  */
 export const SHOW_OWN_NUMBERS: Patch = {
   file: "src/agent/restore/restore.ts",

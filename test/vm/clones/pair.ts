@@ -5,18 +5,18 @@ import { type Control, observeClone, observeControl } from "./clone.ts";
 import { drawTheSame } from "./draws.ts";
 import type { Source } from "./source.ts";
 
-/** Snapshots that are tried: the kernel's own reseed may fall between two draws. */
+/** Most attempts with a snapshot: the kernel's own reseed may fall between two draws. */
 const MOST_SNAPSHOTS = 5;
 
-/** Two clones that were left alone and two that had their duties, of one snapshot. */
+/** Two clones without duties and two after their duties, of one snapshot. */
 export interface Clones {
   readonly control: readonly [Control, Control];
   readonly pair: Pair;
-  /** How many snapshots it took. */
+  /** Number of snapshots taken. */
   readonly snapshots: number;
 }
 
-/** Clones a source, again until the control is alike and the clones are alike before their duties. */
+/** Clones a source, again until the clones are alike without duties. */
 export async function clone(guest: Guest, source: Source, goOn?: (machine: Machine) => Promise<void>): Promise<Clones> {
   for (let snapshots = 1; ; snapshots++) {
     const file = await source.snapshot();

@@ -6,7 +6,7 @@ import type { Guest } from "../harness/guest.ts";
 import type { Machine } from "../harness/machine.ts";
 import { ask, readClocks } from "../harness/oracle.ts";
 
-/** Hooks of a guest that is going to be cloned. */
+/** Hooks of a guest that will be cloned. */
 export const CLONE_HOOKS: object = {
   preSnapshot: { args: ["/bin/busybox", "sh", "-c", "busybox sleep 4242 & busybox sleep 4243"] },
   postRestore: {
@@ -18,7 +18,7 @@ export const CLONE_HOOKS: object = {
     ],
   },
 };
-/** Marks of processes of the source, as they stand in the list of processes. */
+/** Marks of the source's processes in the list of processes. */
 export const HOOK_MARK: RegExp = /sleep 424[23]/;
 export const EXEC_MARK: RegExp = /sleep 31337/;
 export const DAEMON_MARK: RegExp = /sleep 31338/;
@@ -27,12 +27,12 @@ export const FILE: { readonly path: string; readonly content: string } = {
   path: "/tmp/before-the-snapshot",
   content: "written by the source\n",
 };
-/** How long a snapshot lies: what its clones are behind, at least. */
+/** How long a snapshot lies, which is at least how far its clones' clocks are behind. */
 const LIES_MS = 4_000;
-/** How long a source runs on between two snapshots: longer than a clone is looked at. */
+/** How long a source runs between two snapshots: longer than the observation of a clone. */
 const RUNS_ON_MS = 8_000;
 
-/** A machine of which snapshots are taken, with everything in it that clones must not keep. */
+/** A machine of which snapshots are taken, with everything that clones must not keep. */
 export class Source implements AsyncDisposable {
   readonly #guest: Guest;
   readonly #machine: Machine;
@@ -47,7 +47,7 @@ export class Source implements AsyncDisposable {
     this.#exec = exec;
   }
 
-  /** Leaves behind: a file, a command with its connection and a daemon of it, and a PRE_SNAPSHOT hook that timed out. */
+  /** Leaves a file, a command with its connection and a daemon, and a PRE_SNAPSHOT hook that timed out. */
   static async prepare(guest: Guest, machine: Machine): Promise<Source> {
     const client = guest.client(machine);
     await client.writeFile(FILE.path, Buffer.from(FILE.content));
@@ -61,8 +61,8 @@ export class Source implements AsyncDisposable {
   }
 
   /**
-   * A snapshot that has lain for some seconds. A further one is taken some way on: the kernel reseeds by a timer, which
-   * was too near for the first.
+   * A snapshot that has lain for some seconds. A further one is taken later: the kernel's timed reseed was too near the
+   * first.
    */
   async snapshot(): Promise<string> {
     if (this.#snapshots > 0) {
@@ -70,7 +70,7 @@ export class Source implements AsyncDisposable {
       await pause(RUNS_ON_MS);
     }
     await ask(this.#machine.oraclePort, ["reseed"]);
-    // Of an emulated machine that booted beside other work the clock runs fast, by seconds in the end.
+    // The clock of a machine that was emulated beside other work runs fast, by seconds in the end.
     const { driftMs } = await readClocks(this.#machine.oraclePort);
     const file = await this.#guest.snapshot(this.#machine, `source-${++this.#snapshots}`);
     await pause(LIES_MS + Math.max(0, driftMs));

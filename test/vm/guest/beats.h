@@ -1,4 +1,4 @@
-/* Where each hardship counts its rounds (test/vm/guest/hardship.c), and the oracle reads them. */
+/* Where each hardship counts its rounds (test/vm/guest/hardship.c); the oracle reads them. */
 #ifndef GUEST_BEATS_H
 #define GUEST_BEATS_H
 

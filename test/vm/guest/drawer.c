@@ -1,7 +1,7 @@
 /*
- * A workload that draws without pause, in eight threads: random numbers of the kernel, of its vDSO and of a generator of its own,
- * and the time. It puts them into memory, and numbers them (draws.h): what it drew, and when, can be read later. Each thread is
- * polite, so that the agent beside them gets its turn on one processor.
+ * A workload that draws without pause, in eight threads: random numbers of the kernel, of its vDSO and of a generator
+ * of its own, and the time. It numbers them in memory (draws.h), where they can be read later with their times. Each
+ * thread has a low priority, so that the agent gets its turn on one processor.
  */
 #define _GNU_SOURCE
 #include <fcntl.h>
@@ -16,7 +16,7 @@
 
 static struct draws *draws;
 
-/* xorshift64*: any generator that lives in the process alone. */
+/* xorshift64*: any generator inside of the process will do. */
 static uint64_t next_seeded(uint64_t *state) {
   *state ^= *state >> 12;
   *state ^= *state << 25;

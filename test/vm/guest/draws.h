@@ -1,4 +1,4 @@
-/* Where the drawer writes what it draws, and the oracle reads it. */
+/* Where the drawer writes its draws, and the oracle reads them. */
 #ifndef GUEST_DRAWS_H
 #define GUEST_DRAWS_H
 
@@ -7,7 +7,7 @@
 /* In the sandbox: memory, as everything in /dev/shm. */
 #define DRAWS_FILE "/dev/shm/draws"
 #define THREADS 8
-/* Records of each thread that are still there. */
+/* Records that are kept of each thread. */
 #define KEPT 131072
 
 struct record {
@@ -18,10 +18,10 @@ struct record {
 };
 
 struct draws {
-  /* Set by who has seen enough: from then on nothing more is drawn. */
+  /* Set by a reader who has seen enough: no more is drawn then. */
   volatile int halted;
   struct {
-    /* How many were ever made. */
+    /* Number of all records ever made. */
     volatile uint64_t made;
     struct record kept[KEPT];
   } threads[THREADS];

@@ -1,16 +1,16 @@
 /*
- * What makes it hard to freeze a session, one at a time, for ever:
- *   beat           nothing hard: rounds alone
+ * Makes it hard to freeze a session, in one of these ways, for ever:
+ *   beat           nothing but rounds
  *   bomb N         N processes, each of which makes the next one within minutes, and ends
- *   uring          work that the kernel's own threads do for a process (io_uring)
- *   vfork          children that borrow their parent's memory, which waits for them
+ *   uring          requests that the kernel's own threads carry out for a process (io_uring)
+ *   vfork          children that share their parent's memory while it waits for them
  *   ptrace         a process that is stepped through, instruction by instruction
  *   fuse DIR       a file system served from within, and a client that waits for it
  *   oom            takes more memory than there is, and again once the kernel has killed it
  *   write FILE     a line to a file, again and again
  *   flood          numbered lines to standard output
- * Each counts its rounds in memory under its name (beats.h): an instruction of its own after whatever was hard. All are polite and
- * rest between their rounds, so that the agent beside them gets its turn on one emulated processor.
+ * Each counts its rounds in memory under its name (beats.h), by an instruction of its own after each hard part. All have a
+ * low priority and pause between rounds, so that the agent gets its turn on one emulated processor.
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -51,7 +51,7 @@ static _Noreturn void fail(const char *what) {
   _exit(1);
 }
 
-/* The first place that has this name, or none. */
+/* The place of this name, or the first free one. */
 static void find_place(const char *name) {
   int file = open(BEATS_FILE, O_RDWR | O_CREAT | O_CLOEXEC, 0644);
   if (file < 0 || ftruncate(file, sizeof(struct beats)))
@@ -88,7 +88,7 @@ static _Noreturn void bomb(int count) {
     pause();
 }
 
-/* One request at a time, which a worker of the kernel carries out. */
+/* One request at a time, carried out by a worker of the kernel. */
 static _Noreturn void use_uring(void) {
   struct io_uring_params params = {0};
   int ends[2], ring = (int)syscall(SYS_io_uring_setup, 1, &params);
@@ -107,7 +107,7 @@ static _Noreturn void use_uring(void) {
         .opcode = IORING_OP_WRITE, .flags = IOSQE_ASYNC, .fd = ends[1], .addr = (uintptr_t)&byte, .len = 1};
     __atomic_store_n(tail, *tail + 1, __ATOMIC_RELEASE);
     long submitted;
-    /* The freeze interrupts the wait, as any signal does: the request is submitted all the same, or is not. */
+    /* The freeze interrupts the wait like a signal: the request is submitted or not. */
     while ((submitted = syscall(SYS_io_uring_enter, ring, 1, 1, IORING_ENTER_GETEVENTS, NULL, 0)) < 0 && errno == EINTR)
       ;
     if (submitted < 0 || read(ends[0], &got, 1) != 1)
@@ -157,7 +157,7 @@ static void look_for_ever(const char *folder) {
   }
 }
 
-/* An empty file system. It takes its time over each request, so that the client waits for it nearly always. */
+/* An empty file system, slow with each request, so that the client waits for it nearly always. */
 static _Noreturn void serve(const char *folder) {
   static char taken[64 * 1024], options[100];
   int device = open("/dev/fuse", O_RDWR | O_CLOEXEC);
@@ -166,7 +166,7 @@ static _Noreturn void serve(const char *folder) {
   if (device < 0 || mount("none", folder, "fuse", 0, options))
     fail("fuse");
   if (fork() == 0) {
-    /* Else the file system would live as long as its client, which waits for it unkillably. */
+    /* Otherwise the file system would live as long as its client, which waits for it unkillably. */
     close(device);
     look_for_ever(folder);
   }

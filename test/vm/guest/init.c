@@ -1,11 +1,11 @@
 /*
- * PID 1 of the test guest: what the substrate's init does. Mounts, loads the modules of /modules.list, brings eth0 up and
- * starts the oracle, where there is one. Makes the container's root of /image, which may be the disk that /image.disk names,
- * and of the instance's disk above it, so that /run and /tmp survive a hard stop, and puts the volumes of /volumes there. Starts the stand-in for the substrate's own agent, with the
- * command of /substrate.args and the instance's environment, /instance.env; only when that says within 10 s that it is
- * ready, launches the shell line of /entrypoint, with the same environment and without the capabilities of /agent.drop (a
- * line each). Forwards TERM, HUP, QUIT and INT to the entrypoint, reaps orphans, and switches the guest off when the
- * entrypoint has ended.
+ * PID 1 of the test guest, in place of the substrate's init. Mounts, loads the modules of /modules.list, brings eth0 up
+ * and starts the oracle, if there is one. Makes the container's root of /image (or of the disk that /image.disk names)
+ * with the instance's disk above it, so that /run and /tmp survive a hard stop, and mounts the volumes of /volumes there.
+ * Starts the stand-in for the substrate's own agent, with the command of /substrate.args and the instance's environment,
+ * /instance.env. If that is ready within 10 s, launches the shell line of /entrypoint, with the same environment and
+ * without the capabilities of /agent.drop (a line each). Forwards TERM, HUP, QUIT and INT to the entrypoint, reaps
+ * orphans, and switches the guest off when the entrypoint has ended.
  */
 #define _GNU_SOURCE
 #include <arpa/inet.h>
@@ -146,7 +146,7 @@ static void await_interface(const char *name) {
     usleep(10000);
 }
 
-/* Whether the kernel's generator is ready, and what a forced reseed says: for the one that asks how a guest began. */
+/* Prints whether the kernel's generator is ready, and the result of a forced reseed: for tests of the guest's beginning. */
 static void report_generator(void) {
   char byte;
   int ready = getrandom(&byte, 1, GRND_NONBLOCK) == 1;
@@ -158,7 +158,7 @@ static void report_generator(void) {
 
 static void power_off(void) {
   sync();
-  /* The console's last line is still with the serial port's interrupt: without this the machine may end before it. */
+  /* The console's last line is still in the serial port: without this the machine may end before it. */
   tcdrain(STDOUT_FILENO);
   reboot(RB_POWER_OFF);
 }
@@ -171,7 +171,7 @@ static void start_oracle(void) {
   }
 }
 
-/* Starts the substrate's agent, which writes to descriptor 3 when it is ready: whether it did so in time. */
+/* Starts the substrate's agent, which writes to descriptor 3 when it is ready. Returns whether it did in time. */
 static int start_substrate(char **args, char **environment) {
   int ends[2];
   if (pipe2(ends, O_CLOEXEC))
@@ -206,9 +206,9 @@ static char **with_defaults(char **environment) {
 }
 
 /*
- * In init's own session and process group, 0, and with a console that it can only write to. Where the image has no /bin/sh,
- * says so as the substrate's init does (hypeman 5d9eff0, lib/system/init/mode_exec.go:138-141) and then does nothing more: the
- * substrate's ends, and its kernel panics and halts.
+ * In init's own session and process group, 0, and with a console that it can only write to. Without /bin/sh in the
+ * image, prints so as the substrate's init does (hypeman 5d9eff0, lib/system/init/mode_exec.go:138-141) and then does
+ * nothing more. The substrate's ends, and its kernel panics and halts.
  */
 static pid_t start_entrypoint(char *line, char **environment, char **drop) {
   int ends[2], problem;

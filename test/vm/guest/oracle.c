@@ -1,19 +1,19 @@
 /*
- * Says what this guest's kernel says. Listens on TCP 7070; a request is a line, its answer another:
- *   random   64 times 32 bytes of getrandom(2), in hex
- *   vdso     the same of the vDSO's getrandom (Linux 6.11 and later); or "none"
+ * Reports what this guest's kernel shows. Listens on TCP 7070; each request is a line, and so is its answer:
+ *   random   64 times 32 bytes from getrandom(2), in hex
+ *   vdso     the same from the vDSO's getrandom (Linux 6.11 and later); or "none"
  *   clocks   CLOCK_REALTIME and CLOCK_BOOTTIME in nanoseconds
  *   reseed   makes the kernel's generator reseed from itself; 0 or the errno
  *   memory   bytes of the agent: anonymous ones and those of files that are resident, 0 where none runs, and those of its
  *            folder that are in the page cache
- *   made     how many records each thread of the drawer has made (test/vm/guest/drawer.c)
- *   halt     has the drawer draw nothing more; then as "made"
+ *   made     number of records that each thread of the drawer has made (test/vm/guest/drawer.c)
+ *   halt     stops the drawer; then as "made"
  *   draws N… up to 4,096 of each thread, from its number N on: thread, number, kernel, vDSO, seeded and clock of each, in hex
  *   beats    name and rounds of each hardship (test/vm/guest/hardship.c)
  *   kill WHO N  sends signal N to the agent or its launcher; 0 or the errno
  *   session  microseconds that the session's processes have run, in the kernel too; whether it is frozen; whether any lives in it
- * Small and static, so that two clones that are asked the same do the same. Many draws, because anything that draws in
- * between shifts a clone along the stream that it shares with the other one; 32 bytes each, one step of that stream.
+ * Small and static, so that two clones do the same for the same request. Many draws of 32 bytes, a step of the stream
+ * that two clones share, because any other draw in between shifts a clone along it.
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -54,7 +54,7 @@ static ssize_t from_vdso(void *bytes) {
   return vdso.draw ? vdso.draw(bytes, BYTES, 0, vdso.state, vdso.state_bytes) : 0;
 }
 
-/* All draws come first: what writing the answer does must not get in between. */
+/* All draws come first: writing the answer must not get in between. */
 static void answer_draws(FILE *out, ssize_t (*source)(void *)) {
   static unsigned char drawn[DRAWS][BYTES];
   for (int i = 0; i < DRAWS; i++)
@@ -144,7 +144,7 @@ static void answer_made(FILE *out, int halt) {
   struct draws *all = drawn();
   if (all && halt) {
     all->halted = 1;
-    /* Each may be in the middle of one. */
+    /* A thread may be in the middle of a record. */
     usleep(100000);
   }
   for (int i = 0; all && i < THREADS; i++)
@@ -210,7 +210,7 @@ static void answer_beats(FILE *out) {
     munmap(all, sizeof *all);
 }
 
-/* The agent's id is in the name of its session's cgroup; the launcher is its parent. */
+/* The name of its session's cgroup has the agent's id; the launcher is the agent's parent. */
 static void answer_kill(FILE *out, const char *what) {
   char who[16] = "", path[64];
   int number = 0, agent = 0, process = 0;

@@ -1,11 +1,11 @@
 /*
- * Stands in for the substrate's own agent, which lives in the same guest beside ours: on a channel of the hypervisor it
- * runs a command for whoever connects, its standard input and output being the channel. Here the channel is the first
- * port of virtio-serial, and the command its own arguments; without one it only lives. With --on-the-port before it the
- * command gets the port itself for its standard input and output, else a socket that is joined to the port. Says on the
- * console when it waits for the host, who could not know: what comes before that is lost. With --console alone it does what
- * the host writes to the console: "stop" is SIGTERM for init. Writes a byte to descriptor 3 once it lives, which init waits
- * for; with --never-ready it lives and does not say so.
+ * Stands in for the substrate's own agent, which runs in the same guest beside ours. That agent runs a command for each
+ * connection on a channel of the hypervisor, with the channel as standard input and output. Here the channel is the first
+ * port of virtio-serial, and the arguments are the command; without arguments it does nothing. With --on-the-port before
+ * it, the command gets the port itself as standard input and output, else a socket that is joined to the port. Prints on
+ * the console when it waits for the host: bytes from before that are lost. With --console alone it obeys the host's words
+ * on the console: "stop" sends SIGTERM to init. Writes a byte to descriptor 3 when it is ready, for which init waits; with
+ * --never-ready it does not.
  */
 #define _GNU_SOURCE
 #include <dirent.h>
@@ -40,7 +40,7 @@ static int open_port(void) {
   return -1;
 }
 
-/* A port whose other end nobody holds says POLLHUP. */
+/* A port without a peer reports POLLHUP. */
 static void await_host(int port) {
   struct pollfd look = {.fd = port, .events = POLLIN};
   while (poll(&look, 1, -1) < 0 || (look.revents & POLLHUP))
@@ -67,7 +67,7 @@ static pid_t start(char **command, int stream) {
   _exit(127);
 }
 
-/* Each direction is a process of its own: neither waits for the other, and what blocks can be killed. */
+/* Each direction has its own process: neither waits for the other, and a blocked one can be killed. */
 static pid_t start_pump(int from, int to) {
   pid_t pid = fork();
   if (pid == 0) {
@@ -77,7 +77,7 @@ static pid_t start_pump(int from, int to) {
   return pid;
 }
 
-/* Until either side has ended. What the other one still had to say is lost with it, as on any broken connection. */
+/* Serves until either side has ended. The other side's last bytes are lost then, as on any broken connection. */
 static void serve(int port, char **command) {
   int streams[2];
   if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, streams))
@@ -128,7 +128,7 @@ int main(int argc, char **argv) {
     fputs("SUBSTRATE-WAITS\n", stderr);
     await_host(port);
     (directly ? serve_directly : serve)(port, command);
-    /* The kernel drops what had come in and was not read. */
+    /* The kernel drops what has arrived unread. */
     close(port);
   }
   for (;;)

@@ -23,14 +23,14 @@ struct opaque_params {
 };
 typedef ssize_t vdso_getrandom(void *buffer, size_t length, unsigned flags, void *state, size_t state_length);
 
-/* What a thread draws with: its own state. */
+/* A thread's own state for drawing. */
 struct vdso {
   vdso_getrandom *draw;
   void *state;
   size_t state_bytes;
 };
 
-/* The vDSO's symbol of that name, or NULL. Its tables are small: 64 entries are more than any has. */
+/* The vDSO's symbol of that name, or NULL. Its tables are small: none has more than 64 entries. */
 static void *vdso_symbol(const char *name) {
   char *base = (char *)getauxval(AT_SYSINFO_EHDR);
   if (!base)
@@ -58,7 +58,7 @@ static void *vdso_symbol(const char *name) {
   return NULL;
 }
 
-/* For one thread; `draw` is NULL where the kernel has none. */
+/* For one thread; `draw` is NULL if the kernel has none. */
 static struct vdso open_vdso(void) {
   struct opaque_params params = {0};
   struct vdso vdso = {.draw = (vdso_getrandom *)vdso_symbol(VDSO_GETRANDOM)};

@@ -9,16 +9,16 @@ import { ask } from "./oracle.ts";
 import { buildGuestProgram, provideBusybox, provideKernel } from "./provision.ts";
 import { FOLDERS, MODULES } from "./sandbox.ts";
 
-/** A guest that has not booted by then will not: /dev/kvm may be there and still boot nothing. */
+/** A guest that has not booted by then never will: /dev/kvm may exist and boot nothing. */
 const PROBE_LIMIT_MS = 8_000;
 
-/** What guests run on, and why. */
+/** The accelerator of the guests, and the reason. */
 export interface Accelerator {
   readonly name: "kvm" | "tcg";
   readonly reason: string;
 }
 
-/** KVM where a guest really boots with it, else emulation (TCG): found out by booting one. */
+/** KVM if a guest really boots with it, else emulation (TCG). */
 export async function probeAccelerator(): Promise<Accelerator> {
   const { name: arch } = GUEST_ARCHITECTURE;
   if (arch !== process.arch) return { name: "tcg", reason: `the guests are ${arch}, and this machine is not` };
@@ -36,7 +36,7 @@ export async function probeAccelerator(): Promise<Accelerator> {
   }
 }
 
-/** A guest with init, the oracle, and an entrypoint that does nothing; its files are made in the folder. */
+/** A guest with init, the oracle, and an empty entrypoint; makes its files in the folder. */
 export function smallestGuest(folder: string): Pick<MachineOptions, "kernelImage" | "initramfs" | "disk"> {
   const initramfs = join(folder, "initramfs");
   const disk = join(folder, "empty-disk");

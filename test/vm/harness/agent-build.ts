@@ -14,11 +14,11 @@ const DISTRIBUTION = join(ROOT, "dist", `linux-${GUEST_ARCHITECTURE.name}`);
 /** Where the agent's volume is mounted in the sandbox. */
 export const AGENT_FOLDER = "/opt/guest-agent";
 
-/** An agent as it stands in the guest. */
+/** An agent in the form in which a guest has it. */
 export interface AgentBuild {
-  /** Its folder, by paths from there. */
+  /** Files of its folder, by relative paths. */
   readonly files: readonly GuestFile[];
-  /** What it needs of the image, by paths from the image's root. Default: nothing. */
+  /** Files that it needs in the image, by paths from the image's root. Default: none. */
   readonly inImage?: readonly GuestFile[];
   /** The command that starts it. */
   readonly command: readonly string[];
@@ -37,7 +37,7 @@ export function shippedAgent(folder: string = DISTRIBUTION): AgentBuild {
   return { files, command: [`${AGENT_FOLDER}/guest-agent`] };
 }
 
-/** The same program, made with changed sources, as a script beside Node and the addon. Never shipped. */
+/** The same program from changed sources, as a script beside Node and the addon. Never shipped. */
 export async function patchedAgent(changes: readonly Patch[]): Promise<AgentBuild> {
   const folder = mkdtempSync(join(tmpdir(), "guest-agent-vm-"));
   try {

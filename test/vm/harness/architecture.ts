@@ -4,16 +4,16 @@ import type { Architecture } from "../../../scripts/package/toolchain.ts";
 /** A kind of machine that guests are booted on. */
 export interface GuestArchitecture {
   readonly name: Architecture;
-  /** What Debian calls it. */
+  /** Debian's name for it. */
   readonly debian: string;
-  /** Series of Debian's cloud kernels that are tested; the last one is taken where none is named. */
+  /** Series of Debian's cloud kernels that are tested; the last one is the default. */
   readonly series: readonly [string, ...string[]];
   readonly qemu: Program;
   /** QEMU's -machine. */
   readonly board: string;
   /** QEMU's -cpu, under emulation. */
   readonly processor: string;
-  /** What its kernel is told: where the console is, first of all. */
+  /** Kernel arguments; first of all the console. */
   readonly kernelArguments: string;
 }
 
@@ -25,7 +25,7 @@ const ARCHITECTURES: Readonly<Record<Architecture, GuestArchitecture>> = {
     qemu: { name: "qemu-system-x86_64", package: "qemu-system-x86" },
     board: "q35",
     processor: "max",
-    // Its check of the timer is lost on a busy machine that emulates one, and the kernel panics.
+    // A busy machine that emulates a timer fails the kernel's check of it, and the kernel panics.
     kernelArguments: "console=ttyS0 no_timer_check",
   },
   arm64: {
@@ -34,7 +34,7 @@ const ARCHITECTURES: Readonly<Record<Architecture, GuestArchitecture>> = {
     series: ["6.12"],
     qemu: { name: "qemu-system-aarch64", package: "qemu-system-arm" },
     board: "virt",
-    // A server's. All that can be emulated would have the kernel sign its pointers, which costs most of the time.
+    // A server's processor. With all that can be emulated the kernel would sign its pointers, which costs most of the time.
     processor: "neoverse-n1",
     kernelArguments: "console=ttyAMA0",
   },

@@ -4,12 +4,12 @@ import { dirname, join } from "node:path";
 import type { GuestFile } from "./initramfs.ts";
 
 const MEBIBYTE = 2 ** 20;
-/** Debian keeps mke2fs where only root looks. */
+/** Debian has mke2fs in a folder of root's PATH only. */
 const PATH = `${process.env["PATH"] ?? ""}:/usr/sbin:/sbin`;
-/** What ext4 needs for itself, and the instance's disk for all that its guest writes. */
+/** Room for ext4 itself, and on the instance's disk for all that its guest writes. */
 const SPARE_BYTES = 192 * MEBIBYTE;
 
-/** Writes the files as a disk with one ext4 file system, owned by root; sparse, so that the space to spare costs nothing. */
+/** Writes the files as a disk with one ext4 file system, owned by root; sparse, so that free space costs nothing. */
 export function writeDisk(output: string, files: readonly GuestFile[], spareBytes: number = SPARE_BYTES): void {
   const folder = mkdtempSync(`${output}-`);
   try {
@@ -28,7 +28,7 @@ export function writeDisk(output: string, files: readonly GuestFile[], spareByte
   }
 }
 
-/** Writes a folder as such a disk, with owners and modes as they are there. Throws where it does not fit. */
+/** Writes a folder as such a disk, with owners and modes as they are there. Throws if it does not fit. */
 export function writeFolderDisk(output: string, folder: string, sizeBytes: number): void {
   const kibibytes = `${Math.ceil(sizeBytes / 1024)}k`;
   // An inode for every 4 KiB: images are made of small files.
@@ -39,7 +39,7 @@ export function writeFolderDisk(output: string, folder: string, sizeBytes: numbe
   );
 }
 
-/** Copies a disk that nobody writes to, holes and all. */
+/** Copies a disk that nobody writes to, with its holes. */
 export function copyDisk(from: string, to: string): void {
   execFileSync("cp", ["--sparse=always", "--reflink=auto", from, to], { stdio: ["ignore", "ignore", "pipe"] });
 }

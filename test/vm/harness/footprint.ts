@@ -6,13 +6,13 @@ import { Guest } from "./guest.ts";
 import type { Machine } from "./machine.ts";
 import { ask, readClocks } from "./oracle.ts";
 
-/** Of guest time. */
+/** In guest time. */
 const LOOK_MS = 1_000;
-/** Of guest time: the agent counts as resting after ten seconds, and looks every ten. */
+/** In guest time: the agent counts as resting after ten seconds, and checks every ten. */
 const REST_MS = 30_000;
 const HOOKS = { preSnapshot: { args: ["/bin/busybox", "true"] } };
 
-/** What a guest with the agent has in memory of it. */
+/** Memory of the agent in a guest. */
 interface AgentMemory {
   /** Anonymous pages of its processes. */
   readonly anonymousBytes: number;
@@ -24,29 +24,29 @@ interface AgentMemory {
 
 /** What the agent adds to an idle guest. */
 export interface Footprint {
-  /** The guest's snapshot as QEMU writes it, zero pages skipped: with the agent, and without. */
+  /** The guest's snapshot as QEMU writes it, without zero pages: with the agent, and without. */
   readonly withBytes: number;
   readonly withoutBytes: number;
-  /** After the first Health of a guest whose page cache had nothing of the folder. */
+  /** After the first Health of a guest whose page cache had none of the folder. */
   readonly afterStart: AgentMemory;
-  /** After a rest and PRE_SNAPSHOT: as it goes into the snapshot. */
+  /** After a rest and PRE_SNAPSHOT: as in the snapshot. */
   readonly atSnapshot: AgentMemory;
 }
 
-/** Asks the guest's oracle, so that its agent can rest. */
+/** Asks the guest's oracle, so that the agent stays at rest. */
 export async function agentMemory(machine: Machine): Promise<AgentMemory> {
   const [line = ""] = await ask(machine.oraclePort, ["memory"]);
   const [anonymousBytes = 0, mappedBytes = 0, cachedBytes = 0] = line.split(" ").map(Number);
   return { anonymousBytes, mappedBytes, cachedBytes };
 }
 
-/** Waits for guest time, which stands still or lags in an emulated guest whose host is busy. */
+/** Waits in guest time, which stops or lags in an emulated guest on a busy host. */
 async function pass(machine: Machine, durationMs: number): Promise<void> {
   const { uptimeMs } = await readClocks(machine.oraclePort);
   while ((await readClocks(machine.oraclePort)).uptimeMs < uptimeMs + durationMs) await pause(durationMs / 30);
 }
 
-/** Once the agent has unmapped what answering had mapped: 10 ms after it, but a busy emulated guest takes longer. */
+/** Once the agent has unmapped the pages that answering had mapped: after 10 ms, later in a busy emulated guest. */
 async function settledMemory(machine: Machine): Promise<AgentMemory> {
   for (let before = await agentMemory(machine); ;) {
     await pass(machine, LOOK_MS);
@@ -72,7 +72,7 @@ async function withAgent(agent: AgentBuild): Promise<Omit<Footprint, "withoutByt
   return { afterStart, atSnapshot, withBytes: await snapshotBytes(guest, machine) };
 }
 
-/** The same guest, volumes included, whose entrypoint is the workload itself. */
+/** The same guest and volumes, with the workload as entrypoint. */
 async function withoutAgent(agent: AgentBuild): Promise<number> {
   using guest = await Guest.prepare({ agent: { ...agent, command: ["/bin/workload"] } });
   await using machine = await guest.start();
@@ -80,7 +80,7 @@ async function withoutAgent(agent: AgentBuild): Promise<number> {
   return await snapshotBytes(guest, machine);
 }
 
-/** Measures two guests that differ in the agent alone, one after the other. The agent's folder is by default dist's. */
+/** Measures two guests that differ only in the agent, one after the other. Default agent: dist's. */
 export async function measureFootprint(agentFolder?: string): Promise<Footprint> {
   const agent = shippedAgent(agentFolder);
   return { ...(await withAgent(agent)), withoutBytes: await withoutAgent(agent) };

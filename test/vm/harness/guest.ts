@@ -17,10 +17,10 @@ import { FOLDERS, guestFiles, type SandboxOptions, TOKEN, volumesOf } from "./sa
 const READY_LIMIT_MS = 600_000;
 const ATTEMPT_MS = 10_000;
 const DEFAULT_SERIES = GUEST_ARCHITECTURE.series.at(-1) ?? GUEST_ARCHITECTURE.series[0];
-/** How a call fails while its agent is not there yet. */
+/** How a call fails while its agent is not up yet. */
 const EARLY: ReadonlySet<string> = new Set(["UNAVAILABLE", "CANCELLED", "DEADLINE_EXCEEDED"]);
 
-/** What a guest is made of. Everything has a default. */
+/** Parameters of a guest. Everything has a default. */
 export interface GuestOptions
   extends SandboxOptions, Pick<MachineOptions, "bootTime" | "processor" | "kernelArguments" | "generation"> {
   /** Series of the kernel. Default: the newest of those that are always tested. */
@@ -29,10 +29,10 @@ export interface GuestOptions
   readonly agent?: AgentBuild;
 }
 
-/** Something that machines are started from: an initramfs with an agent, and snapshots of machines. */
+/** A source of machines: an initramfs with an agent, and snapshots of machines. */
 export class Guest implements Disposable {
   readonly certificates: Certificates;
-  /** What clients name; for the one who renews it in the guest. */
+  /** The clients' token; a test may renew it in the guest. */
   token: string = TOKEN;
   readonly #folder: string;
   readonly #machine: Omit<MachineOptions, "snapshot">;
@@ -73,7 +73,7 @@ export class Guest implements Disposable {
     });
   }
 
-  /** Boots a machine, or continues a snapshot; that with another generation than its own, if one is given. */
+  /** Boots a machine, or continues a snapshot, perhaps with another generation than its own. */
   start(
     snapshot?: string,
     generation?: string,
@@ -92,7 +92,7 @@ export class Guest implements Disposable {
     return this.#booted(await this.start());
   }
 
-  /** Cuts a machine off, boots another one from its disk and waits until its agent answers. */
+  /** Cuts a machine off, boots another one from its disk, and waits until its agent answers. */
   async reboot(machine: Machine): Promise<Machine> {
     const disk = join(this.#folder, "disk-after-a-hard-stop");
     await machine.cutOff(disk);
@@ -101,7 +101,7 @@ export class Guest implements Disposable {
 
   async #booted(machine: Machine): Promise<Machine> {
     try {
-      // A serial port cannot tell its host that nobody answered.
+      // A serial port cannot show its host that nobody answered.
       if (this.#machine.serialPort === true) await machine.said("management_listening");
       else (await this.reach(machine)).close();
       return machine;
@@ -112,7 +112,7 @@ export class Guest implements Disposable {
     }
   }
 
-  /** Writes a snapshot of a machine, which stays stopped; returns the file. */
+  /** Writes a snapshot of a machine, which stays stopped. Returns the file. */
   async snapshot(machine: Machine, name = "snapshot"): Promise<string> {
     const file = join(this.#folder, name);
     await machine.snapshot(file);
@@ -120,7 +120,7 @@ export class Guest implements Disposable {
     return file;
   }
 
-  /** A client of a machine's agent: the node's own. */
+  /** A client of a machine's agent: the real one. */
   client(machine: Machine, options: Partial<TcpOptions> = {}): GuestClient & Disposable {
     if (this.#machine.serialPort === true) return connect({ address: machine.serialAddress, token: this.token });
     return clientOf({ port: machine.agentPort, certificates: this.certificates, token: this.token }, options);
@@ -128,7 +128,7 @@ export class Guest implements Disposable {
 
   /** A client of a machine whose agent may not be there yet; dials anew until Health is answered. */
   async reach(machine: Machine): Promise<GuestClient & Disposable> {
-    // Over a serial port, whose guest has said that it listens, each attempt costs a bridge: the first one is given its time.
+    // Each attempt over a serial port costs a bridge: the guest has said that it listens, so the first one gets its time.
     const timeoutMs = this.#machine.serialPort === true ? READY_LIMIT_MS : ATTEMPT_MS;
     const deadline = performance.now() + READY_LIMIT_MS;
     for (;;) {

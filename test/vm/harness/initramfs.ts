@@ -45,14 +45,14 @@ export function writeInitramfs(output: string, folders: readonly string[], files
   writeFileSync(output, Buffer.concat(parts));
 }
 
-/** The libraries that a program of this machine needs, by the same paths. */
+/** The libraries of a program of this machine, at the same paths. */
 export function withLibraries(program: string): GuestFile[] {
   const output = execFileSync("ldd", [program], { encoding: "utf8" });
   const paths = [...output.matchAll(/(?:^|\s)(\/\S+)(?= \(0x)/g)].map(([, path = ""]) => path);
   return paths.map((path) => ({ path: path.slice(1), content: readFileSync(path) }));
 }
 
-/** The named modules of a kernel and those that they depend on, in the order of loading. Built-in ones are left out. */
+/** The named modules of a kernel and their dependencies, in loading order. Leaves out built-in ones. */
 export function modules(kernelFolder: string, names: readonly string[]): GuestFile[] {
   const files = new Map(
     globSync("**/*.ko*", { cwd: kernelFolder }).map((path) => [

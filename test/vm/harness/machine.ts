@@ -19,20 +19,20 @@ import {
 import { Qmp } from "./qmp.ts";
 import { freePort } from "../../../scripts/machine/free-port.ts";
 
-/** What a machine is started with. Two machines of one snapshot must have the same but for `snapshot`. */
+/** Options of a machine. Two machines of one snapshot must have the same but for `snapshot`. */
 export interface MachineOptions extends Omit<QemuOptions, "disks" | "forwards" | "incoming"> {
-  /** The instance's disk as it is at the start; the machine writes to a copy. */
+  /** The instance's disk at the start; the machine writes to a copy. */
   readonly disk: string;
-  /** Disks that are only read, after that one. Default: none. */
+  /** Read-only disks after that one. Default: none. */
   readonly volumes?: readonly string[];
   /** Continue from this file instead of booting, with the disk that was written beside it. */
   readonly snapshot?: string;
-  /** Is called with QEMU's process id when a snapshot with a memory file is loaded, right before its guest goes on. */
+  /** Called with QEMU's process id when a snapshot with a memory file is loaded, right before its guest goes on. */
   readonly beforeResume?: (pid: number) => void;
 }
 
 const DISK = "disk";
-/** Of the agent and the oracle, as `ports` has them. */
+/** Ports of the agent and the oracle, in the order of `ports`. */
 const GUEST_PORTS = [7071, 7070] as const;
 const START_LIMIT_MS = 60_000;
 const SAID_LIMIT_MS = 600_000;
@@ -42,11 +42,11 @@ function diskOf(snapshot: string): string {
 }
 
 /**
- * One guest on QEMU: one processor (so that clones draw from the same per-processor generator), no vmgenid and no
- * virtio-rng (with which the guest's kernel would reseed by itself).
+ * One guest on QEMU: one processor (so that clones draw from the same per-processor generator), without vmgenid and
+ * virtio-rng (either makes the guest's kernel reseed by itself).
  */
 export class Machine implements AsyncDisposable {
-  /** On the host's loopback, of the guest's port 7071. */
+  /** Port on the host's loopback that leads to the guest's port 7071. */
   readonly agentPort: number;
   readonly oraclePort: number;
   readonly #folder: string;
@@ -110,17 +110,17 @@ export class Machine implements AsyncDisposable {
     return this.#process.pid;
   }
 
-  /** Host's end of the virtio-serial port: a unix socket that takes one connection at a time. */
+  /** The host's end of the virtio-serial port: a unix socket for one connection at a time. */
   get serialAddress(): `unix:/${string}` {
     return `unix:/${join(this.#folder, SERIAL_SOCKET).slice(1)}`;
   }
 
-  /** What the guest wrote to its console. */
+  /** The guest's output on its console. */
   get console(): string {
     return readFileSync(join(this.#folder, CONSOLE_LOG), "latin1");
   }
 
-  /** Resolves when the guest has written the text to its console, so many times. */
+  /** Resolves when the guest has written the text to its console that many times. */
   async said(text: string, times = 1): Promise<void> {
     const deadline = performance.now() + SAID_LIMIT_MS;
     while (this.console.split(text).length <= times) {
@@ -129,13 +129,13 @@ export class Machine implements AsyncDisposable {
     }
   }
 
-  /** Stops the guest and writes its memory and devices to a file, and its disk to another one beside it. */
+  /** Stops the guest and writes its memory and devices to a file, and its disk to another one. */
   async snapshot(file: string): Promise<void> {
     await saveMemory(this.#qmp, file, undefined, this.#hasMemoryFile);
     copyDisk(join(this.#folder, DISK), diskOf(file));
   }
 
-  /** Ends the machine as a hard stop of its host does: nobody in the guest is asked. Keeps its disk, as the named file. */
+  /** Ends the machine like a hard stop of its host, without asking the guest. Keeps its disk as the named file. */
   async cutOff(disk: string): Promise<void> {
     await this.#end();
     renameSync(join(this.#folder, DISK), disk);

@@ -6,7 +6,7 @@ const ATTEMPT_MS = 5_000;
 const CLOCK_SAMPLES = 8;
 const NS_PER_MS = 1_000_000n;
 
-/** What the guest's oracle can be asked (test/vm/guest/oracle.c). */
+/** Questions to the guest's oracle (test/vm/guest/oracle.c). */
 export type Question =
   | "random"
   | "vdso"
@@ -39,8 +39,8 @@ function attempt(port: number, questions: readonly Question[], limitMs: number):
 }
 
 /**
- * Asks the oracle; one answer a question. Waits for a guest that is still booting: QEMU's network accepts before the guest
- * listens. Who asks for random numbers of a guest that does listen gives one attempt all the time: a second one would draw
+ * Asks the oracle; one answer for each question. Waits for a guest that is still booting: QEMU's network accepts before
+ * the guest listens. For random numbers of a guest that listens, give one attempt all the time: a second one would draw
  * others.
  */
 export async function ask(
@@ -63,8 +63,8 @@ export async function ask(
 const CLOCK_TOLERANCE_MS = 100;
 
 /**
- * How far off a clock may be that was set by a call: 100 ms, or the call's duration where this machine was too busy for
- * that. The guest cannot know how long the call was on its way.
+ * Tolerance for a clock that a call has set: 100 ms, or the call's duration if this machine was too busy for that. The
+ * guest cannot know how long the call took to arrive.
  */
 export function clockTolerance(callMs: number): number {
   return Math.max(CLOCK_TOLERANCE_MS, callMs);
@@ -78,7 +78,7 @@ export interface GuestClocks {
   readonly uptimeMs: number;
 }
 
-/** Reads the guest's clocks, several times, and takes the reading that took the shortest: it is the most exact. */
+/** Reads the guest's clocks several times. Returns the quickest reading, which is the most exact. */
 export async function readClocks(port: number): Promise<GuestClocks> {
   let best: GuestClocks = { driftMs: Number.NaN, uptimeMs: Number.NaN };
   let shortestMs = Number.POSITIVE_INFINITY;

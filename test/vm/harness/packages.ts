@@ -5,18 +5,18 @@ import { CACHE_FOLDER } from "../../../scripts/machine/cache.ts";
 import { missingPrograms } from "../../../scripts/machine/programs.ts";
 import { GUEST_ARCHITECTURE } from "./architecture.ts";
 
-/** Downloads: kernels and what goes with them. */
+/** Downloads: kernels and the like. */
 const DOWNLOADS = join(CACHE_FOLDER, "vm");
 
 const IS_FOREIGN = GUEST_ARCHITECTURE.name !== process.arch;
-/** Of another architecture's packages: apt's configuration, lists and state for it. */
+/** apt's configuration, lists and state for another architecture's packages. */
 const FOREIGN_APT = join(DOWNLOADS, `apt-${GUEST_ARCHITECTURE.name}`);
 
 let updated = false;
 
 /**
- * What has apt look for the guests' architecture. Another one than this machine's has lists of its own, by the machine's
- * own sources: the machine's package manager is not told about it.
+ * Environment that makes apt look for the guests' architecture. Another one than this machine's gets its own lists,
+ * from the machine's own sources: the machine's package manager does not learn of it.
  */
 function aptEnvironment(): NodeJS.ProcessEnv {
   if (!IS_FOREIGN) return {};
@@ -54,7 +54,7 @@ export function updateLists(): void {
   updated = true;
 }
 
-/** Names of packages that apt knows, by a regular expression; none where there is no apt. */
+/** Names of packages that match a regular expression; none without apt. */
 export function search(pattern: string): string[] {
   if (missingPrograms([{ name: "apt-cache", package: "apt" }]).length > 0) return [];
   return [...run("apt-cache", ["search", "--names-only", pattern]).matchAll(/^(\S+) - /gm)].map(

@@ -2,16 +2,16 @@ import { readFileSync } from "node:fs";
 import { join } from "node:path";
 import type { Plugin } from "esbuild";
 
-/** A change of one source file, for a build that is only tested. */
+/** A change of one source file, for a build that is only a test. */
 export interface Patch {
   /** Path from the project's root. */
   readonly file: string;
-  /** Stands in the file exactly once. */
+  /** Text that is in the file exactly once. */
   readonly find: string;
   readonly replace: string;
 }
 
-/** Has esbuild read the files as changed. A patch that does not fit its file any more fails the build. */
+/** Makes esbuild read the files as changed. A patch that no longer fits its file fails the build. */
 export function patches(root: string, changes: readonly Patch[]): Plugin {
   const applied = new Set<Patch>();
   return {

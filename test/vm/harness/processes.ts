@@ -1,6 +1,6 @@
 import type { GuestClient } from "../../../src/node/client/index.ts";
 
-/** A process of the guest, as far as proc_pid_stat(5) tells. */
+/** A process of the guest, by proc_pid_stat(5). */
 export interface GuestProcess {
   readonly pid: number;
   readonly name: string;
@@ -13,7 +13,7 @@ export interface GuestProcess {
   readonly startTime: number;
 }
 
-/** All processes of the guest, threads of the kernel included. */
+/** All processes of the guest, kernel threads included. */
 export async function guestProcesses(client: GuestClient): Promise<GuestProcess[]> {
   const { stdout } = await client.run({ args: ["/bin/busybox", "sh", "-c", "busybox cat /proc/[0-9]*/stat"] });
   return [...stdout.toString().matchAll(/^(\d+) \((.*)\) (.+)$/gm)].map(([, pid, name = "", rest = ""]) => {
@@ -30,7 +30,7 @@ export async function guestProcesses(client: GuestClient): Promise<GuestProcess[
   });
 }
 
-/** The one process with a parent and a name. Throws where there is none. */
+/** The one process with this parent and name. Throws if there is none. */
 export function childOf(processes: readonly GuestProcess[], parent: number, name: string): GuestProcess {
   const found = processes.find((each) => each.parent === parent && each.name === name);
   if (found === undefined) throw new Error(`no process "${name}" below ${parent}: ${JSON.stringify(processes)}`);

@@ -15,7 +15,7 @@ export interface GuestKernel {
   readonly modulesFolder: string;
 }
 
-/** What guests are started and made with. */
+/** Programs that guests need. */
 const QEMU = GUEST_ARCHITECTURE.qemu;
 const TOOLS: readonly Program[] = [
   { name: "dpkg", package: "dpkg" },
@@ -26,14 +26,14 @@ const TOOLS: readonly Program[] = [
   { name: "xz", package: "xz-utils" },
 ];
 
-/** Installs QEMU where it is missing and that is possible; undefined when it is there, else why it is not. */
+/** Installs QEMU if it is missing and can be installed. Undefined: it is there; else why it is not. */
 export function provideQemu(): string | undefined {
   if (process.arch !== "x64") return "guests are started on x64 machines, and this is none";
   const missing = providePrograms([QEMU], "for the microVM tests");
   return missing.length === 0 ? undefined : `needs ${QEMU.name} (Debian: ${QEMU.package})`;
 }
 
-/** The other programs that guests are made with. Throws when one cannot be had. */
+/** Installs the other programs that guests are made with. Throws if one is not available. */
 export function provideTools(): void {
   const missing = providePrograms(TOOLS, "for the microVM tests").map(({ name }) => name);
   if (missing.length > 0) throw new Error(`missing programs: ${missing.join(", ")}`);
@@ -41,7 +41,7 @@ export function provideTools(): void {
   provideBusybox();
 }
 
-/** A static busybox: the guest has nothing else. */
+/** A static busybox, the guest's only programs. */
 export function provideBusybox(): string {
   const folder = cached("busybox-static") ?? freshly(() => unpacked("busybox-static", "busybox-static"));
   const path = ["bin/busybox", "usr/bin/busybox"].map((name) => join(folder, name)).find((name) => existsSync(name));
@@ -49,7 +49,7 @@ export function provideBusybox(): string {
   return path;
 }
 
-/** apt's lists may be missing or old. */
+/** Runs the action, again with fresh lists of apt's if it fails: they may be missing or old. */
 function freshly<T>(action: () => T): T {
   try {
     return action();
@@ -70,14 +70,14 @@ function seriesOf(name: string): string {
   return /^linux-image-(\d+\.\d+)/.exec(name)?.[1] ?? "";
 }
 
-/** The newest series beyond those that are always tested; undefined when apt has none. */
+/** The newest series beyond those that are always tested; undefined if apt has none. */
 export function newerSeries(): string | undefined {
   const [newest = ""] = kernelPackages().map(seriesOf);
   const isNewer = SERIES.every((series) => newest.localeCompare(series, "en", { numeric: true }) > 0);
   return isNewer ? newest : undefined;
 }
 
-/** The newest Debian cloud kernel of a series, downloaded once. Throws when it cannot be had. */
+/** The newest Debian cloud kernel of a series, downloaded once. Throws if it is not available. */
 export function provideKernel(series: string): GuestKernel {
   const name = `kernel-${series}`;
   const folder = cached(name) ?? freshly(() => unpacked(packageOf(series), name));

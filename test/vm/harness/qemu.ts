@@ -6,22 +6,22 @@ import type { Qmp } from "./qmp.ts";
 
 const PARENT_CHECK_MS = 500;
 
-/** Files of every machine, in its own folder: QEMU is started there. */
+/** Files of every machine, in its own folder, in which QEMU is started. */
 export const CONSOLE_LOG = "console.log";
 export const QMP_SOCKET = "qmp.sock";
 export const SERIAL_SOCKET = "serial.sock";
-/** The console's other direction: what is written to it the guest reads. Only with `consoleInput`. */
+/** Input of the console: the guest reads what is written to it. Only with `consoleInput`. */
 export const CONSOLE_SOCKET = "console.sock";
 const CONSOLE_CHARDEV = "socket,id=console,server=on,wait=off,logappend=on";
 
-/** A port of the guest on an address of the host. */
+/** A port of the guest at an address of the host. */
 interface Forward {
   readonly address: string;
   readonly port: number;
   readonly guestPort: number;
 }
 
-/** What QEMU is started with. For a continued guest everything but `incoming` and `forwards` is that of the first start. */
+/** QEMU's options. For a continued guest everything but `incoming` and `forwards` must be as at the first start. */
 export interface QemuOptions {
   readonly kernelImage: string;
   readonly initramfs: string;
@@ -37,19 +37,19 @@ export interface QemuOptions {
   readonly memoryMib?: number;
   /** MAC address of the network card. Default: QEMU's. */
   readonly mac?: string;
-  /** QEMU's -rtc base: what the guest takes for the time at boot. Default: the host's. */
+  /** QEMU's -rtc base: the guest's time at boot. Default: the host's. */
   readonly bootTime?: string;
-  /** More of the kernel's command line. */
+  /** More kernel arguments. */
   readonly kernelArguments?: string;
   /** A port of virtio-serial beside the network. */
   readonly serialPort?: boolean;
-  /** GUID of a vmgenid device: a guest that is continued with another one is told so. Default: no such device. */
+  /** GUID of a vmgenid device, which tells a guest that is continued with another one. Default: no such device. */
   readonly generation?: string;
-  /** The guest can be written to over its console. */
+  /** The console takes input. */
   readonly consoleInput?: boolean;
   /** Continue from this file instead of booting. */
   readonly incoming?: string;
-  /** The guest's memory is a mapping of this file, as large as it: shared while a snapshot is made, else private to the machine. */
+  /** The guest's memory as a mapping of this file: shared while a snapshot is made, else private to the machine. */
   readonly memory?: { readonly file: string; readonly isShared: boolean };
 }
 
@@ -73,7 +73,7 @@ export function qemuArguments(options: QemuOptions): string[] {
   ];
   const disks = options.disks.flatMap(({ file, isReadonly }, n) => [
     "-drive",
-    // A comma of its own would end the name.
+    // A comma in the path would end the option's value.
     `if=none,id=d${n},format=raw,cache=unsafe,${isReadonly ? "readonly=on," : ""}file=${file.replaceAll(",", ",,")}`,
     "-device",
     `virtio-blk-pci,drive=d${n}`,
@@ -109,7 +109,7 @@ function memoryArguments({ file, isShared }: NonNullable<QemuOptions["memory"]>,
 }
 
 /**
- * Starts QEMU in a machine's folder; its complaints go to a file there. Ends with this process, however that ends: the
+ * Starts QEMU in a machine's folder, with its errors in a file there. It ends with this process, however that ends: the
  * kernel kills a QEMU whose starter is gone (PR_SET_PDEATHSIG).
  */
 export function startQemu(args: readonly string[], folder: string, complaints: string): ChildProcess {
@@ -117,7 +117,7 @@ export function startQemu(args: readonly string[], folder: string, complaints: s
   return spawned("setpriv", ["--pdeathsig", "KILL", GUEST_ARCHITECTURE.qemu.name, ...args], folder, complaints, false);
 }
 
-/** The same in a session of its own, where it outlives this process: who starts it has to end it. */
+/** The same in a session of its own, where it outlives this process: the caller must end it. */
 export function startLastingQemu(args: readonly string[], folder: string, complaints: string): ChildProcess {
   const child = spawned(GUEST_ARCHITECTURE.qemu.name, args, folder, complaints, true);
   child.unref();
@@ -139,13 +139,13 @@ function spawned(
   }
 }
 
-/** Leaves memory that is a mapping of a file out of what is written and read (QEMU's docs/devel/migration, x-ignore-shared). */
+/** Leaves memory that is a mapping of a file out of reads and writes (QEMU's docs/devel/migration, x-ignore-shared). */
 async function leaveMemory(qmp: Qmp): Promise<void> {
   await qmp.execute("migrate-set-capabilities", { capabilities: [{ capability: "x-ignore-shared", state: true }] });
 }
 
 /**
- * Stops a guest and writes its memory and devices to a file, unless it is aborted; the devices alone where the memory is a
+ * Stops a guest and writes its memory and devices to a file, unless it is aborted; only the devices if the memory is a
  * file of its own. The guest stays stopped.
  */
 export async function saveMemory(qmp: Qmp, file: string, signal?: AbortSignal, hasMemoryFile = false): Promise<void> {
@@ -164,26 +164,26 @@ export async function saveMemory(qmp: Qmp, file: string, signal?: AbortSignal, h
   throw new Error(`QEMU could not write ${file}`);
 }
 
-/** Has a guest that was started with `incoming` and a memory file read its devices from another one. */
+/** Makes a guest that was started with `incoming` and a memory file read its devices from another one. */
 export async function readDevices(qmp: Qmp, file: string): Promise<void> {
   await leaveMemory(qmp);
   await qmp.execute("migrate-incoming", { uri: `exec:cat '${file}'` });
   await qmp.awaitStatus("query-status", (status) => status !== "inmigrate");
 }
 
-/** Lets a guest run that was started with `incoming`, once all of it has come in. */
+/** Lets a guest that was started with `incoming` run, once all of it has been read. */
 export async function continueIncoming(qmp: Qmp): Promise<void> {
   await qmp.awaitStatus("query-status", (status) => status !== "inmigrate");
   await qmp.execute("cont");
 }
 
-/** A QEMU that runs, and where: its machine is known by that. */
+/** A running QEMU and its folder, which identifies its machine. */
 interface RunningQemu {
   readonly pid: number;
   readonly folder: string;
 }
 
-/** What runs in folders below one, whoever started it. */
+/** All QEMUs in folders below this one, whoever started them. */
 export function qemusBelow(folder: string): RunningQemu[] {
   return readdirSync("/proc")
     .filter((name) => /^\d+$/.test(name))
@@ -211,7 +211,7 @@ function folderOfTask(task: string): string | undefined {
   }
 }
 
-/** The folder that a process runs in, if it is QEMU; undefined for any other, and for one that has ended. */
+/** The folder of a process, if it is QEMU; undefined for any other, and for one that has ended. */
 function folderOfQemu(pid: number): string | undefined {
   try {
     const isQemu = basename(readlinkSync(`/proc/${pid}/exe`)).startsWith(GUEST_ARCHITECTURE.qemu.name);
@@ -223,7 +223,7 @@ function folderOfQemu(pid: number): string | undefined {
 
 let watching = false;
 
-/** A killed runner cannot tell its test files: they notice that they have another parent. */
+/** A killed runner cannot tell its test files: they notice that their parent has changed. */
 function endWithParent(): void {
   if (watching) return;
   watching = true;

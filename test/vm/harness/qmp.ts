@@ -21,7 +21,7 @@ export class Qmp implements Disposable {
         const reply = JSON.parse(line) as Reply;
         if ("return" in reply || "error" in reply) this.#waiting.shift()?.(reply);
       })
-      // It passes on what the socket fails with; the end of that one is seen below.
+      // It reports the socket's error; the socket's end is noticed below.
       .on("error", () => undefined);
     socket.on("close", () => {
       for (const settle of this.#waiting.splice(0)) settle({ error: { desc: "QEMU is gone" } });
@@ -54,7 +54,7 @@ export class Qmp implements Disposable {
     return reply.return;
   }
 
-  /** Asks until the status is one of these. */
+  /** Asks until the status is wanted. */
   async awaitStatus(command: string, wanted: (status: string) => boolean): Promise<string> {
     for (;;) {
       const { status = "" } = (await this.execute(command)) as { status?: string };

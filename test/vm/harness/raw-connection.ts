@@ -14,7 +14,7 @@ export interface RawTarget {
   readonly client?: Identity;
 }
 
-/** One HTTP/2 connection and no other: unlike a gRPC client it never dials again by itself. */
+/** One HTTP/2 connection: unlike a gRPC client it never reconnects. */
 export class RawConnection implements Disposable {
   readonly #session: ClientHttp2Session;
 
@@ -26,7 +26,7 @@ export class RawConnection implements Disposable {
     this.#session.on("error", () => undefined);
   }
 
-  /** Calls Health; the number of the gRPC status, or undefined when the connection died over it or before. */
+  /** Calls Health. Resolves with the number of the gRPC status; undefined if the connection is dead. */
   health(token?: string): Promise<number | undefined> {
     if (this.#session.destroyed || this.#session.closed) return Promise.resolve(undefined);
     const headers: OutgoingHttpHeaders = {

@@ -14,32 +14,32 @@ import { readClocks } from "./oracle.ts";
 import { CREDENTIALS, TOKEN } from "./sandbox.ts";
 
 const MEMORY_MIB = 768;
-/** A file system in memory, whose pages the kernel counts one by one; on a disk it counts neighbours with them. */
+/** A file system in memory, whose pages the kernel counts one by one; on a disk it counts their neighbours too. */
 const MEMORY_FOLDER = "/dev/shm";
-/** Of guest time: the agent counts as resting after ten seconds, and looks every ten. */
+/** In guest time: the agent counts as resting after ten seconds, and checks every ten. */
 const REST_MS = 30_000;
-/** For what a guest does by itself when it goes on. */
+/** For what a guest does by itself after a resume. */
 const ALONE_MS = 2_000;
 const PAGE_KIB = 4;
 const HOOKS = { preSnapshot: { args: ["/bin/busybox", "true"] }, postRestore: { args: ["/bin/busybox", "true"] } };
 
-/** What a node does after a resume, in this order; first it leaves the guest alone. */
+/** A node's steps after a resume, in this order; the first leaves the guest alone. */
 export const STEPS = ["alone", "duties", "hook", "health", "exec"] as const;
 type Step = (typeof STEPS)[number];
 
-/** What one resume has cost by the end of each step. */
+/** Cost of one resume at the end of each step. */
 type Resume = Readonly<Record<Step, number>>;
 
-/** What resumes of one snapshot cost. */
+/** Costs of resumes of one snapshot. */
 export interface Resumes {
-  /** Distinct pages of 4 KiB of the guest's memory that anything has touched, its kernel and devices included. */
+  /** Distinct pages of 4 KiB of the guest's memory that were touched, by its kernel and devices too. */
   readonly pages: Resume;
-  /** Milliseconds, the memory's file in the host's page cache, and not. Here the guest is not left alone. */
+  /** Milliseconds, with and without the memory's file in the host's page cache. Without the step "alone". */
   readonly warmMs: Resume;
   readonly coldMs: Resume;
 }
 
-/** The bench's grpc-go server with the same calls, as an agent. */
+/** The bench's grpc-go server of the same calls, as an agent. */
 export function goAgent(program: string): AgentBuild {
   return {
     files: [{ path: "program", content: readFileSync(program) }],
@@ -49,8 +49,8 @@ export function goAgent(program: string): AgentBuild {
 }
 
 /**
- * Boots a guest with this agent, lets it rest, has PRE_SNAPSHOT done, takes a snapshot, and resumes it three times. Each resumed
- * machine maps the file of the memory for itself, and has nothing of it at first.
+ * Boots a guest with this agent, lets it rest, runs PRE_SNAPSHOT, takes a snapshot, and resumes it three times. Each
+ * resumed machine maps the memory's file for itself, with no page of it at first.
  */
 export async function measureResumes(agent: AgentBuild): Promise<Resumes> {
   const folders = [MEMORY_FOLDER, tmpdir()].map((parent) => mkdtempSync(join(parent, "guest-agent-resume-")));
@@ -113,8 +113,8 @@ async function steps(guest: Guest, machine: Machine, aloneMs: number, measure: (
 }
 
 /**
- * Has every page of the mapping there, so that none comes with a neighbour's fault, and none marked as referenced (clear_refs of
- * proc_pid_clear_refs(5)).
+ * Makes every page of the mapping present, so that none comes with a neighbour's fault, and marks none as referenced
+ * (clear_refs of proc_pid_clear_refs(5)).
  */
 function forgetTouched(pid: number, file: string): void {
   const { start, end } = mappingOf(pid, file);

@@ -6,9 +6,9 @@ import { buildGuestProgram, type GuestKernel, provideBusybox } from "./provision
 
 /** The instance token of every guest. */
 export const TOKEN = "vm-token-0123456789abcdef";
-/** Where the agent of a guest with a bridge listens. */
+/** Socket of an agent with a bridge. */
 const GUEST_SOCKET = "/run/guest.sock";
-/** Folders of init's, and those of the image that are there before anything is mounted or written. */
+/** init's folders, and those that the image has before anything is mounted or written. */
 export const FOLDERS: readonly string[] = [
   "proc",
   "sandbox",
@@ -16,7 +16,7 @@ export const FOLDERS: readonly string[] = [
 ];
 /** The image's working directory. */
 export const WORKING_DIRECTORY = "/srv/app";
-/** Where the credential volume is mounted in the sandbox: readonly, and writable above. */
+/** Mount point of the credential volume: read-only, with a writable layer above. */
 export const CREDENTIALS: string = "/opt/credentials";
 /** The instance token's file on it. */
 export const TOKEN_FILE: string = `${CREDENTIALS}/token`;
@@ -25,34 +25,34 @@ export const MODULES: readonly string[] = ["virtio_pci", "virtio_net", "virtio_b
 const USERS = "root:x:0:0::/root:/bin/sh\nguest:x:1000:1000::/home/guest:/bin/sh\n";
 const GROUPS = "root:x:0:\nguest:x:1000:\ntape:x:26:guest\n";
 
-/** How a sandbox is configured. Everything has a default. */
+/** Configuration of a sandbox. Everything has a default. */
 export interface SandboxOptions {
   /** SVC_PROCESS_SPEC. Default: a workload that waits for signals (test/vm/guest/workload.c). */
   readonly process?: object;
   /** SVC_HOOKS_SPEC. Default: none. */
   readonly hooks?: object;
-  /** Numbers of the capabilities that the sandbox goes without (capabilities(7)). Default: none. */
+  /** Numbers of the capabilities that the sandbox lacks (capabilities(7)). Default: none. */
   readonly dropCapabilities?: readonly number[];
   /**
-   * Reach the agent without any network, by its bridge command on the hypervisor's channel: joined to the channel, or with
-   * the channel for its standard input and output. Default: over TCP.
+   * Reach the agent without a network, by its bridge command on the hypervisor's channel: joined to the channel, or
+   * with the channel as its standard input and output. Default: over TCP.
    */
   readonly bridge?: "joined" | "on-the-port";
-  /** More programs of test/vm/guest that the image has, in /bin. Default: none. */
+  /** More programs of test/vm/guest in the image's /bin. Default: none. */
   readonly programs?: readonly string[];
-  /** More modules of the kernel that are loaded. Default: none. */
+  /** More kernel modules to load. Default: none. */
   readonly modules?: readonly string[];
-  /** The substrate's own agent lives and never says that it is ready. */
+  /** The substrate's own agent lives but never becomes ready. */
   readonly substrateHangs?: boolean;
 }
 
 /** A volume of the sandbox. */
 export interface Volume {
-  /** By paths from the volume's root. */
+  /** Files by paths from the volume's root. */
   readonly files: readonly GuestFile[];
   /** Where it is mounted. */
   readonly path: string;
-  /** Readonly, or with what is written to it on the instance's disk. */
+  /** Read-only, or with a layer for writes on the instance's disk. */
   readonly mode: "ro" | "overlay";
 }
 
@@ -64,7 +64,7 @@ export function volumesOf(agent: AgentBuild, certificates: Certificates): Volume
   ];
 }
 
-/** Everything in a guest's initramfs: init, what stands beside the sandbox, and the sandbox's image. */
+/** All files of a guest's initramfs: init, the programs beside the sandbox, and the sandbox's image. */
 export function guestFiles(
   kernel: GuestKernel,
   agent: AgentBuild,

@@ -3,7 +3,7 @@ import { connect as dial } from "node:net";
 import { Duplex } from "node:stream";
 import { connect as connectTls } from "node:tls";
 
-/** What a server drew for a TLS handshake (RFC 8446, section 4.1.3). */
+/** The random parts of a server's TLS handshake (RFC 8446, section 4.1.3). */
 export interface ServerHello {
   /** In hex. */
   readonly random: string;
@@ -17,7 +17,7 @@ const RANDOM_BYTES = 32;
 const KEY_SHARE = 51;
 const KEY_BYTES = 32;
 
-/** Begins a handshake, without a certificate, and gives it up after the server's first message. */
+/** Begins a handshake, without a certificate, and breaks it off after the server's first message. */
 export async function serverHello(port: number): Promise<ServerHello> {
   const raw = dial(port, "127.0.0.1");
   const { promise, resolve, reject } = Promise.withResolvers<Buffer>();

@@ -13,7 +13,7 @@ const ENOENT = -2;
 const WITH_SHA256 = { sparse: false, sha256: true };
 const TEMPORARY = /^\.svc-guest-[0-9a-f]{24}\.tmp$/;
 
-/** As where neither /proc nor a capability lets an unnamed file be placed. */
+/** The file system of an agent that cannot place unnamed files: no /proc, no capability. */
 const named = (): FileSystem => guestFileSystem({ ...addon, placeIn: () => Promise.resolve(ENOENT) });
 
 /** How a file is held until it is placed, and what the folder shows meanwhile. */
@@ -137,7 +137,7 @@ describe("where files need a temporary name", () => {
   it("a file whose temporary name cannot be removed is not placed exclusively either", async (t) => {
     await using folder = await testFolder();
     const file = await named().create(Buffer.from(folder.path), WITH_SHA256);
-    // Entries may come, but not go.
+    // Entries may be added, but not removed.
     if (spawnSync("chattr", ["+a", folder.path]).status !== 0) {
       await file.dispose();
       t.skip("needs CAP_LINUX_IMMUTABLE and a file system with attributes");
@@ -182,7 +182,7 @@ describe("where files need a temporary name", () => {
     const after = new Set(await folder.names());
     assert.deepEqual([...before.difference(after)], [nameOf("a")]);
     assert.deepEqual([...after.difference(before)], ["new"]);
-    // A folder is looked through once: the next writes do not pay for it.
+    // A folder is looked through once: later writes do not pay for that.
     await leave(nameOf("a"));
     await write("another");
     assert.ok((await folder.names()).includes(nameOf("a")));

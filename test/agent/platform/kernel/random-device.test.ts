@@ -23,7 +23,7 @@ after(() => rmSync(folder, { recursive: true }));
 const path = (name: string): string => join(folder, name);
 const NO_FOLDERS = { folders: [] };
 
-/** Opens, tells the device's number or the errno, and closes. */
+/** Opens the device, returns its number or the errno, and closes it. */
 function open(devices: readonly string[], folders: readonly string[] = []): number | string {
   const opened = openRandomDevice(addon, { devices, folders });
   if (typeof opened === "string") return opened;

@@ -15,7 +15,7 @@ import { addon, launch, request, shell } from "../../../fixtures/spawning.ts";
 const RUNNING = 0x52;
 const ZOMBIE = 0x5a;
 const AGENT = 50;
-/** No process has this id: it is larger than any. */
+/** An id above any that a process can have. */
 const GONE = 2 ** 30;
 
 /** Ids of the members among rows of pid, parent, group, session, state; the agent is 50, in group and session 50. */

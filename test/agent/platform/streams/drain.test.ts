@@ -29,9 +29,9 @@ const PLANS: readonly (readonly [string, StdioPlan])[] = [
   ["a terminal", TERMINAL],
 ];
 const BYTES = 300_000;
-/** What a terminal takes without a reader, too: 8 KiB, and 4 KiB in its line discipline. */
+/** What a terminal takes without a reader too: 8 KiB, and 4 KiB in its line discipline. */
 const IN_FLIGHT_BYTES = 9_000;
-/** Chunks that a source gives before one of them has to come back. */
+/** Chunks that a source passes on before one has to be released. */
 const HELD_CHUNKS = 4;
 const CHUNK_BYTES = 64 * 1024;
 
@@ -39,7 +39,7 @@ const CHUNK_BYTES = 64 * 1024;
 class LateReceiver implements ByteReceiver {
   readonly #held: (() => void)[] = [];
   #holding = true;
-  /** Resolves when it holds as much as it may. */
+  /** Resolves when it holds as many chunks as it may. */
   readonly full: PromiseWithResolvers<void> = Promise.withResolvers();
   sizeBytes = 0;
   heldChunks = 0;
@@ -91,7 +91,7 @@ for (const [name, stdio] of PLANS) {
     });
     for (let turn = 0; turn < 20; turn++) await immediate();
     assert.ok(late.heldChunks <= HELD_CHUNKS);
-    // With all of it in chunks that are held, the read that would find nothing more is still to come.
+    // With all output in held chunks, the read that would find nothing more is still to come.
     assert.ok(!drained || late.sizeBytes === IN_FLIGHT_BYTES);
     late.releaseAll();
     assert.equal(await drain, false);
@@ -165,7 +165,7 @@ test("a child that hangs in its start does not make other children's output look
   const first = processes.spawn(shell("echo hi"));
   const hanging = processes.spawn(request(["/bin/true"], { cwd: folder }), abort.signal);
   hanging.catch(() => {});
-  // Both are cloned before this turn is over, so the second may have a copy of the first one's pipe.
+  // Both are cloned before this turn ends, so the second may have a copy of the first one's pipe.
   while (ownChildren() < before + 2);
   const child = await first;
   const stdout = new Collector();
@@ -179,7 +179,7 @@ test("a child that hangs in its start does not make other children's output look
   await assert.rejects(hanging, { step: "killed" });
 });
 
-/** The drain of a pipe without writers, of which the kernel says so only where `answers` does, look by look. */
+/** The drain of a pipe without writers, which the kernel reports only where `answers` is true, look by look. */
 async function drainOf(
   t: TestContext,
   answers: readonly boolean[],

@@ -12,7 +12,7 @@ const USUAL_BYTES = 64 * 1024;
 const WIDE_BYTES = 256 * 1024;
 const MUCH = Buffer.alloc(1_000_000);
 
-/** Writes as much as the pipe takes now. Returns how many bytes that were. */
+/** Writes as much as the pipe takes now. Returns the number of bytes. */
 function fill(writer: number): number {
   const fd = openSync(`/proc/self/fd/${writer}`, constants.O_WRONLY | constants.O_NONBLOCK);
   const count = addon.write(fd, MUCH, 0, MUCH.length);

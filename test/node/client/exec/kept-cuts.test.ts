@@ -13,13 +13,13 @@ import { seededRandom } from "../../../fixtures/seeded-random.ts";
 
 const CUTS = Number(process.env["KEPT_CUTS"] ?? 100);
 const SEED = Number(process.env["KEPT_SEED"] ?? 2_111);
-/** Many times what a handshake takes: most connections carry something, and some do not even come about. */
+/** Many times the size of a handshake: most connections carry something, and some are cut in the handshake. */
 const LARGEST_CUT_BYTES = 96 * 1024;
-/** Both ways together that is as much as all cuts let through: the last bytes pass after the last cut. */
+/** In both directions together as much as all cuts let through: the last bytes pass after the last cut. */
 const INPUT_BYTES = (CUTS * LARGEST_CUT_BYTES) / 4;
 /** Small, so that the command waits for its reader again and again. */
 const BUFFER_BYTES = 64 * 1024;
-/** Of the input, at a time: what is cut in half is sent again as a whole. */
+/** Bytes of input in a piece: one that is cut is sent again as a whole. */
 const PIECE_BYTES = 4 * 1024;
 
 function sha256(...parts: readonly Uint8Array[]): string {
@@ -122,7 +122,7 @@ describe(`a pipe that is cut at ${CUTS} random bytes (seed ${SEED})`, () => {
   });
 });
 
-/** Gives the rest of the input, as the agent says what it has. A client that dies leaves the others to go on. */
+/** Writes the rest of the input, from where the agent has it. A client that dies leaves the others to go on. */
 async function writeFrom(command: KeptProcess, input: Buffer): Promise<void> {
   try {
     const { stdinOffset, stdinClosed } = await command.attached;
@@ -135,6 +135,6 @@ async function writeFrom(command: KeptProcess, input: Buffer): Promise<void> {
     }
     command.stdin.end();
   } catch {
-    // Its call has failed, which wait() tells.
+    // Its call has failed; wait() reports that.
   }
 }

@@ -33,7 +33,7 @@ async function until(process: KeptProcess, marker: string): Promise<string> {
   return assert.fail(`ended before ${marker}: ${seen}`);
 }
 
-/** Options that note what happens, and something to wait with for an event of a kind. */
+/** Options that record events, and a function that waits for an event of a kind. */
 function watched(options: KeptOptions = {}): {
   readonly options: KeptOptions;
   readonly events: KeptEvent[];

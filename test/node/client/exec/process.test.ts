@@ -65,7 +65,7 @@ describe("ExecProcess", () => {
     for await (const chunk of process.stdout as AsyncIterable<Buffer>) {
       received += chunk.length;
       largestBacklog = Math.max(largestBacklog, process.stdout.readableLength);
-      // What can be on its way: windows of both ends, a pipe, a few chunks. A tenth of it all is far more.
+      // What may be in flight: windows of both ends, a pipe, a few chunks. Half of the output is far more.
       if (received < (megabytes * 1024 * 1024) / 2) assert.equal(isDone, false, "the command ran ahead of its reader");
       await new Promise((resolve) => {
         setImmediate(resolve);

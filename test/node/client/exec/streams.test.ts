@@ -46,10 +46,10 @@ describe("the streams of a command", () => {
     const reader = process.web.stdout.getReader();
     const first = await reader.read();
     let size = first.value?.length ?? 0;
-    // Another call over the same connection: when it is answered, what was under way has long arrived.
+    // Other calls over the same connection: once they are answered, earlier frames have long arrived.
     for (let times = 0; times < 20; times++) await client.health();
     assert.ok(process.stdout.readableLength <= MEBIBYTE, `${process.stdout.readableLength} bytes were waiting`);
-    // What can be on its way: windows of both ends, a pipe, a few chunks.
+    // What may be in flight: windows of both ends, a pipe, a few chunks.
     const written = Number(await readFile(progress, "utf8").catch(() => "0"));
     assert.ok(written < 32, `${written} MiB were written with nobody reading`);
     for (;;) {

@@ -19,13 +19,13 @@ import { seededRandom } from "../../../fixtures/seeded-random.ts";
 const ROOT = join(import.meta.dirname, "../../../..");
 const PROGRAM = join(ROOT, "test/fixtures/programs/slow-reader.ts");
 const VERSIONS = [LOWEST_NODE, "22.23.3", process.versions.node];
-/** Without help Node 20 does not notice one in three of them. */
+/** Without help Node 20 misses one cut in three. */
 const CUTS = 20;
 const LARGEST_CUT_BYTES = 600_000;
 /** More than all cuts together let through. */
 const BYTES = CUTS * LARGEST_CUT_BYTES * 1.25;
 
-/** Long waits never end: what is noticed is noticed without them. Looks at connections come faster. */
+/** Long waits never end, because a cut must be noticed without them. Looks at connections come faster. */
 const timersOf = (speed: number): string => `const { setTimeout, setInterval } = globalThis;
 globalThis.setTimeout = (run, ms, ...rest) => setTimeout(run, ms < 5_000 ? ms : 2 ** 31 - 1, ...rest);
 globalThis.setInterval = (run, ms, ...rest) => setInterval(run, ms / ${speed}, ...rest);`;

@@ -12,9 +12,9 @@ import { startSocketAgent } from "../../../fixtures/socket-agent.ts";
 
 const LAST_STREAM = 2 ** 31 - 1;
 
-/** A way to an agent's socket that counts what the client asks, and can withhold every answer. */
+/** A relay to an agent's socket that counts the client's frames, and can withhold every answer. */
 class Way implements AsyncDisposable {
-  /** Frames of each type that came from the client, acknowledgements not counted. */
+  /** Frames of each type from the client, without acknowledgements. */
   readonly #asked = new Map<number, number>();
   readonly #server = createServer((client) => this.#join(client));
   readonly #agentPath: string;
@@ -35,7 +35,7 @@ class Way implements AsyncDisposable {
     return this.#asked.get(type) ?? 0;
   }
 
-  /** Resolves when the client has asked that often. */
+  /** Resolves when the client has sent that many. */
   async untilAsked(type: number, times: number): Promise<void> {
     while (this.asked(type) < times) {
       await new Promise<void>((resolve) => {
@@ -44,11 +44,11 @@ class Way implements AsyncDisposable {
     }
   }
 
-  /** Resolves when the client, which is in this process, has read what came before. */
+  /** Resolves when the client, which is in this process, has read everything before. */
   async withhold(): Promise<void> {
     this.#withheld = [];
     await new Promise((resolve) => this.#client?.write(Buffer.alloc(0), resolve));
-    // A unix socket has at once what was written; between two of these the event loop reads.
+    // A unix socket has written bytes at once; the event loop reads between two of these.
     await immediate();
     await immediate();
   }
@@ -59,7 +59,7 @@ class Way implements AsyncDisposable {
     for (const bytes of withheld) this.#client?.write(bytes);
   }
 
-  /** Says in the agent's name that this connection takes no more calls. The agent must be quiet. */
+  /** Announces in the agent's name that this connection accepts no more calls. The agent must be quiet. */
   drain(): void {
     this.#client?.write(frame(FRAME.goaway, 0, 0, uint32(LAST_STREAM, 0)));
   }
@@ -90,7 +90,7 @@ class Way implements AsyncDisposable {
   }
 }
 
-/** Reads a client's bytes, and tells the type of each frame that is no acknowledgement. */
+/** Reads a client's bytes, and reports the type of each frame that is no acknowledgement. */
 function frameCounter(tell: (type: number) => void): (bytes: Buffer) => void {
   let unread: Buffer = Buffer.alloc(0);
   let skip = PREFACE.length;
@@ -128,20 +128,20 @@ describe("a connection on which nothing comes while it has a call", () => {
     await way[Symbol.asyncDispose]();
   });
 
-  /** Something comes, as the command repeats what it gets. */
+  /** Makes bytes come: the command echoes its input. */
   async function echo(): Promise<void> {
     const came = once(command.stdout, "data");
     command.stdin.write("x");
     await came;
   }
 
-  /** Nothing comes any more, and what came was seen. */
+  /** Nothing comes any more, and everything before has been seen. */
   async function silence(): Promise<void> {
     await way.withhold();
     pass(1);
   }
 
-  /** So many seconds pass, and nothing comes meanwhile. */
+  /** Lets that many seconds pass without a byte. */
   function pass(seconds: number): void {
     for (let second = 0; second < seconds; second++) mock.timers.tick(1_000);
   }
@@ -182,7 +182,7 @@ describe("a connection on which nothing comes while it has a call", () => {
     const atFirst = way.asked(FRAME.settings);
     const goneAway = way.untilAsked(FRAME.goaway, 1);
     way.drain();
-    // Node answers by one of its own.
+    // Node answers with a GOAWAY of its own.
     await goneAway;
     for (let round = 1; round <= 10; round++) {
       await silence();
@@ -202,7 +202,7 @@ describe("a connection on which nothing comes while it has a call", () => {
     command.stdin.end();
     await command.wait();
     pass(60);
-    // Were there pings, they would come before this.
+    // Pings would come before this.
     await client.health();
     assert.equal(way.asked(FRAME.ping), 0);
   });

@@ -5,7 +5,7 @@ import { SERVER_NAME } from "../../../fixtures/certificates.ts";
 import { forAllTests } from "../../../fixtures/for-all-tests.ts";
 import { type SocketAgent, startSocketAgent } from "../../../fixtures/socket-agent.ts";
 
-/** What all of them carry, test/transports shows; here, what is the library's own. */
+/** What is the library's own on each transport; test/transports shows what all of them carry. */
 const LINKS: Readonly<Record<string, (agent: SocketAgent) => ConnectOptions>> = {
   "TCP with mutual TLS": ({ port, token, certificates: { ca, client } }) => ({
     address: `127.0.0.1:${port}`,

@@ -6,7 +6,7 @@ import { escapeCharName, EscapeFilter, parseEscapeChar } from "../../../../src/n
 
 const TILDE = 0x7e;
 
-/** What comes out for pieces of input, and what was done on the way. */
+/** The output for pieces of input, and the actions taken. */
 async function filtered(pieces: readonly string[], escape = TILDE): Promise<{ passed: string; done: string[] }> {
   const done: string[] = [];
   const filter = new EscapeFilter(escape, {

@@ -19,13 +19,13 @@ describe("guestctl exec -it at a keyboard", () => {
     await use(terminal);
   }
 
-  /** Types a command of the local shell, on a clean screen: nothing before it can be taken for its output. */
+  /** Types a command of the local shell on a clean screen, so that no earlier text counts as its output. */
   async function run(terminal: Terminal, command: string): Promise<void> {
     terminal.clear();
     terminal.type(`${command}\n`);
   }
 
-  /** Starts a far `cat`, and waits until its terminal is there: what is typed is then to be seen twice. */
+  /** Starts a remote `cat`, and waits until its terminal is ready: typed text then appears twice. */
   async function startCat(terminal: Terminal, options = "-it"): Promise<number> {
     await run(terminal, `${guestctl(`${options} -- sh -c 'echo far-$$; exec cat'`)}; echo status-$?`);
     const [pid] = await terminal.expect(/^far-(\d+)$/m);
@@ -98,7 +98,7 @@ describe("guestctl exec -it at a keyboard", () => {
       terminal.resize(80, 20);
       await run(terminal, "fg");
       await terminal.expect(/while read -r line/);
-      // A key may be read before the signal that brings the size: the command is asked again until it has it.
+      // A key may be read before the signal that brings the size: ask the command again until it has it.
       let size: string | undefined;
       do {
         terminal.type("\n");

@@ -4,10 +4,10 @@ import { Terminal } from "../../../../scripts/machine/terminal.ts";
 import { GUESTCTL, guestctlVariables, startIssuedAgent } from "../guestctl.ts";
 import { forAllTests } from "../../../fixtures/for-all-tests.ts";
 
-/** Makes the far shell's prompt `inner-`. Quotes keep the echo of the command line from looking like it. */
+/** Makes the remote shell's prompt `inner-`. The quotes keep the echoed command line from looking like it. */
 const INNER_PROMPT = '-e PS1=in""ner-';
 
-/** Modes of the terminal, the size apart. Asked for twice: a setting must be that of the shell, not of the answer. */
+/** Modes of the terminal, without its size. Read twice: a setting must be the shell's, not the answer's. */
 async function modesOf(terminal: Terminal): Promise<string> {
   terminal.type("stty -g; echo modes-$((1))\n");
   const [modes] = await terminal.read(/([0-9a-f:]{20,})\r\nmodes-1\r\n/);
@@ -33,7 +33,7 @@ describe("guestctl exec -it in a terminal", () => {
       await terminal.read(/inner-/);
       terminal.type("stty size; echo $TERM\n");
       await terminal.read(/31 97\r\nxterm-256color\r\n/);
-      // Not in the shell itself: it gives the terminal to each command that it runs.
+      // Not in the shell itself, which gives the terminal to each command that it runs.
       terminal.type(`exec sh -c 'trap "stty size" WINCH; echo ready-$((1)); while :; do sleep 0.05; done'\n`);
       await terminal.read(/ready-1\r\n/);
       terminal.resize(64, 20);
@@ -45,7 +45,7 @@ describe("guestctl exec -it in a terminal", () => {
       const modes = await modesOf(terminal);
       terminal.type(`${guestctl(`-it ${INNER_PROMPT} sh`)}; echo status-$?\n`);
       await terminal.read(/inner-/);
-      // Said by the process that the terminal belongs to: the shell itself would shrug a Ctrl-C off.
+      // Printed by the process that owns the terminal: the shell itself would ignore a Ctrl-C.
       terminal.type("sh -c 'echo up-$((1)); exec sleep 1000'\n");
       await terminal.read(/up-1\r\n/);
       terminal.type("\x03");
@@ -69,7 +69,7 @@ describe("guestctl exec -it in a terminal", () => {
       const modes = await modesOf(terminal);
       terminal.type(`sh -c 'echo pid-$$; exec ${guestctl("-it -- cat")}'; echo status-$?\n`);
       const [pid] = await terminal.read(/pid-(\d+)\r\n/);
-      // An echo that only the far terminal can give: guestctl is in raw mode from here on.
+      // Only the remote terminal can echo this: guestctl is in raw mode from here on.
       terminal.type("far\n");
       await terminal.read(/far\r\n[^]*far\r\n/);
       process.kill(Number(pid), "SIGTERM");
@@ -84,7 +84,7 @@ describe("guestctl exec -it in a terminal", () => {
         const modes = await modesOf(terminal);
         terminal.type(`${guestctl(`-it ${INNER_PROMPT} sh`)}; echo status-$?\n`);
         await terminal.read(/inner-/);
-        // The cursor is in the middle of a line then.
+        // Leaves the cursor in the middle of a line.
         terminal.type("half a line");
         await terminal.read(/half a line/);
         process.kill(doomed.pid, "SIGKILL");
