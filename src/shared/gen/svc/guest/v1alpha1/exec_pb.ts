@@ -89,8 +89,8 @@ export type ExecFrame = Message<"svc.guest.v1alpha1.ExecFrame"> & {
     case: "stderr";
   } | {
     /**
-     * Server: how the command ended; the last frame, once. The call of a kept exec then has a second for `forget`, unless its
-     * client ends the request, which it should: the call ends at once then.
+     * Server: how the command ended; the last frame, once. The call of a kept exec then stays open for a second, so
+     * that its client can send `forget`; ending the request, as a client should, ends it at once.
      *
      * @generated from field: svc.guest.v1alpha1.ExecExit exit = 9;
      */
@@ -106,7 +106,7 @@ export type ExecFrame = Message<"svc.guest.v1alpha1.ExecFrame"> & {
     case: "attach";
   } | {
     /**
-     * Server, kept execs: bytes of a stream that this call does not get. The next frame of that stream begins behind them.
+     * Server, kept execs: bytes of a stream that this call does not get. The next frame of that stream begins after them.
      *
      * @generated from field: svc.guest.v1alpha1.ExecGap gap = 11;
      */
@@ -199,17 +199,17 @@ export type ExecStart = Message<"svc.guest.v1alpha1.ExecStart"> & {
   stdin: boolean;
 
   /**
-   * Time allowed, in milliseconds; then SIGTERM to the whole tree, two seconds for all of it to end, and SIGKILL to what is
-   * left. `exit` follows when nothing of the tree is alive. 0: no limit.
-   * A kept exec counts the time while nobody is attached too, and none while the guest stands still in a snapshot.
+   * Time allowed, in milliseconds; then SIGTERM to the whole tree, two seconds for all of it to end, and SIGKILL to
+   * what is left. `exit` follows when nothing of the tree is alive. 0: no limit. For a kept exec the time also runs
+   * while no call is attached, but not while the guest is suspended or its session frozen.
    *
    * @generated from field: uint64 timeout_ms = 7;
    */
   timeoutMs: bigint;
 
   /**
-   * Present: the command outlives this call. Losing or cancelling the call detaches from it, half-closing means nothing, and
-   * `attach` takes it up again.
+   * Present: the command outlives this call. Losing or cancelling the call detaches from it, half-closing has no
+   * effect, and `attach` attaches to it again.
    *
    * @generated from field: svc.guest.v1alpha1.ExecKeep keep = 8;
    */
@@ -224,9 +224,9 @@ export const ExecStartSchema: GenMessage<ExecStart> = /*@__PURE__*/
   messageDesc(file_svc_guest_v1alpha1_exec, 1);
 
 /**
- * How an exec is kept for later calls. There may be 64 kept execs at once, those that have ended and linger included, with
- * 32 MiB of buffers together; more is refused with RESOURCE_EXHAUSTED. What ends a kept exec: itself, `timeout_ms`, signals,
- * EndExec, and the agent's own end.
+ * How an exec is kept for later calls. There may be 64 kept execs at once, lingering ones included, with 32 MiB of
+ * buffers together; more is refused with RESOURCE_EXHAUSTED. A kept exec ends by itself, by `timeout_ms`, signals or
+ * EndExec, or with the agent.
  *
  * @generated from message svc.guest.v1alpha1.ExecKeep
  */
@@ -241,7 +241,7 @@ export type ExecKeep = Message<"svc.guest.v1alpha1.ExecKeep"> & {
 
   /**
    * Bytes of output that are held for later calls, of both streams together; reserved at the start. At most 16 MiB. 0: 1 MiB.
-   * Where the streams take turns in small pieces fewer are held: the buffer has room for one turn for each 64 of its bytes.
+   * Fewer are held if the streams alternate in small pieces: there is room for one turn for each 64 bytes of the buffer.
    *
    * @generated from field: uint32 buffer_bytes = 2;
    */
@@ -263,8 +263,8 @@ export type ExecKeep = Message<"svc.guest.v1alpha1.ExecKeep"> & {
   lingerMs: bigint;
 
   /**
-   * An exec of this name that has ended is forgotten, and its name used again, once the command runs; if that cannot be
-   * started, the ended one stays as it is. A call that still reads it is not cut short, unless its place is needed.
+   * An exec of this name that has ended is forgotten, and its name used again, once the command runs; if the command
+   * cannot be started, the ended exec stays. A call that still reads it is not cut short, unless its place is needed.
    *
    * @generated from field: bool replace_ended = 5;
    */
@@ -279,14 +279,14 @@ export const ExecKeepSchema: GenMessage<ExecKeep> = /*@__PURE__*/
   messageDesc(file_svc_guest_v1alpha1_exec, 2);
 
 /**
- * Takes up a kept exec. Whoever was attached loses his call at once, with ABORTED and EXEC_TAKEN_OVER. The server answers
+ * Attaches to a kept exec. The call that was attached ends at once, with ABORTED and EXEC_TAKEN_OVER. The server answers
  * `started`, a `gap` for what is not held any more, output, and `exit` once the command has ended and all output is sent.
  *
- * It says from where output is wanted: `from_now`, or at least one offset; a stream without one beside another that has one
- * goes on from now. Both or neither is INVALID_ARGUMENT; an offset past the stream's end is OUT_OF_RANGE,
- * EXEC_OFFSET_PAST_END. An offset acknowledges what lies before it, as `ack` does; going on from now acknowledges nothing, so
- * that a client that means to skip what it missed of a BLOCK exec says so by an `ack` of the offsets in `started`. An unknown
- * name, or one that belongs to another `exec_id`, is NOT_FOUND, EXEC_UNKNOWN.
+ * Output is sent from the offsets or, with `from_now`, from now on; with one offset alone the other stream continues from
+ * now. Both `from_now` and an offset, or neither, is INVALID_ARGUMENT. An offset past the stream's end is OUT_OF_RANGE,
+ * EXEC_OFFSET_PAST_END. An offset acknowledges everything before it, as `ack` does. `from_now` acknowledges nothing: a
+ * client that skips missed output of a BLOCK exec sends an `ack` of the offsets in `started`. An unknown name, or one
+ * that belongs to another `exec_id`, is NOT_FOUND, EXEC_UNKNOWN.
  *
  * @generated from message svc.guest.v1alpha1.ExecAttach
  */
@@ -370,16 +370,16 @@ export const ExecGapSchema: GenMessage<ExecGap> = /*@__PURE__*/
   messageDesc(file_svc_guest_v1alpha1_exec, 4);
 
 /**
- * How much input of a kept exec is taken. Frames that come quickly are answered together. A client has no more than 256 KiB
- * of input on the way that is not acknowledged, each frame counted with 256 bytes more than it carries: the agent reads no
- * frame behind more than that, `ack` included, until the command takes input.
+ * How much input of a kept exec the agent has taken; one may answer several frames. A client may have 256 KiB of
+ * unacknowledged input in flight, each frame counted with 256 bytes more than it carries. Beyond that the agent reads
+ * no further frame, not even `ack`, until the command takes input.
  *
  * @generated from message svc.guest.v1alpha1.ExecStdinAck
  */
 export type ExecStdinAck = Message<"svc.guest.v1alpha1.ExecStdinAck"> & {
   /**
-   * Bytes of input that the agent has taken since the exec's start. They reach the command, if it reads them, whatever
-   * becomes of the call; all behind them has to be sent again by the next one.
+   * Bytes of input that the agent has taken since the exec's start. They reach the command, if it reads them, even if
+   * the call ends. The next call must send everything after them again.
    *
    * @generated from field: uint64 offset = 1;
    */
@@ -423,8 +423,8 @@ export const ExecAckSchema: GenMessage<ExecAck> = /*@__PURE__*/
   messageDesc(file_svc_guest_v1alpha1_exec, 6);
 
 /**
- * The exec does not linger: it is gone as soon as it has ended and no call is attached to it. It has no fields. Whoever must
- * not lose output or exit on the way takes them first and then forgets the exec, in the same call or by EndExec.
+ * The exec does not linger: it is gone as soon as it has ended and no call is attached to it. It has no fields. A client
+ * that must not lose output or exit receives them first and then forgets the exec, in the same call or by EndExec.
  *
  * @generated from message svc.guest.v1alpha1.ExecForget
  */
@@ -558,7 +558,7 @@ export type ExecStarted = Message<"svc.guest.v1alpha1.ExecStarted"> & {
   kept: boolean;
 
   /**
-   * Identity of a kept exec: 32 hexadecimal digits at random. A name can be used again, this is not.
+   * Identity of a kept exec: 32 random hexadecimal digits. A name can be used again, an identity cannot.
    *
    * @generated from field: string exec_id = 3;
    */
@@ -579,7 +579,7 @@ export type ExecStarted = Message<"svc.guest.v1alpha1.ExecStarted"> & {
   stderrOffset: bigint;
 
   /**
-   * Kept execs: bytes of input taken so far; the client goes on behind them.
+   * Kept execs: bytes of input taken so far; the client continues after them.
    *
    * @generated from field: uint64 stdin_offset = 6;
    */
@@ -656,8 +656,8 @@ export type ExecExit = Message<"svc.guest.v1alpha1.ExecExit"> & {
   oomKilled: boolean;
 
   /**
-   * Standard output and error reached their end. False when a background process still holds one of them open, 20 ms after
-   * the command's end too; all that the command itself wrote has been sent in either case.
+   * Standard output and error reached their end. False if a background process still holds one of them open 20 ms after
+   * the command's end. Either way everything that the command itself wrote was sent.
    *
    * @generated from field: bool output_complete = 6;
    */
@@ -692,15 +692,15 @@ export const ExecWhenFull = {
   UNSPECIFIED: 0,
 
   /**
-   * The oldest bytes go, whether anybody had them or not. The command never waits, however slowly its client reads. A call
-   * that misses bytes is told by `gap`.
+   * The oldest bytes are dropped, read or not. The command never waits, however slowly its client reads. A call that
+   * misses bytes gets a `gap`.
    *
    * @generated from enum value: EXEC_WHEN_FULL_DROP_OLDEST = 1;
    */
   DROP_OLDEST: 1,
 
   /**
-   * Only what `ack` has acknowledged goes. The command waits for room, as one at a full pipe does.
+   * Only bytes that `ack` has acknowledged are dropped. The command waits for room, as at a full pipe.
    *
    * @generated from enum value: EXEC_WHEN_FULL_BLOCK = 2;
    */

@@ -185,9 +185,9 @@ export type EndExecRequest = Message<"svc.guest.v1alpha1.EndExecRequest"> & {
   graceMs: bigint;
 
   /**
-   * Forget it once it has ended: its name is free when the answer comes. A call that is attached still gets the rest of the
-   * output and the exit. An older agent ignores this and leaves EndExecResponse.forgotten false: end it once more, by its
-   * exec_id.
+   * Forget it once it has ended: its name is free when the answer comes. A call that is attached still gets the rest of
+   * the output and the exit. An older agent ignores this and leaves EndExecResponse.forgotten false: then call EndExec
+   * again, with the exec_id.
    *
    * @generated from field: bool forget = 5;
    */
@@ -280,15 +280,15 @@ export const SignalExecResponseSchema: GenMessage<SignalExecResponse> = /*@__PUR
   messageDesc(file_svc_guest_v1alpha1_exec_sessions, 6);
 
 /**
- * What there is to know and to do about kept execs (ExecStart.keep) beside being attached to one, which is GuestAgent.Exec.
- * Served where GuestAgent is, to the same clients, with the same token, headers, errors and limits. Its calls are no user
+ * Lists, ends and signals kept execs (ExecStart.keep); GuestAgent.Exec starts them and attaches to them. Served where
+ * GuestAgent is, to the same clients, with the same token, headers, errors and limits. Its calls do not count as user
  * activity.
  *
  * @generated from service svc.guest.v1alpha1.ExecSessions
  */
 export const ExecSessions: GenService<{
   /**
-   * Tells all kept execs, in the order of their starts, without arguments or environment.
+   * Lists all kept execs, in the order of their starts, without arguments or environment.
    *
    * @generated from rpc svc.guest.v1alpha1.ExecSessions.ListExecs
    */
@@ -313,8 +313,8 @@ export const ExecSessions: GenService<{
     output: typeof EndExecResponseSchema;
   },
   /**
-   * Sends a signal to the process group of a kept exec that runs, as ExecFrame.signal does, beside whoever is attached to it.
-   * Waits for nothing: the command may ignore it.
+   * Sends a signal to the process group of a kept exec that runs, as ExecFrame.signal does, whether a call is attached
+   * or not. Does not wait: the command may ignore it.
    *
    * An unknown name, or one that belongs to another `exec_id`, is NOT_FOUND, EXEC_UNKNOWN. One that has ended is
    * FAILED_PRECONDITION, EXEC_ENDED.

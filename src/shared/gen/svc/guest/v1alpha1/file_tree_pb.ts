@@ -44,21 +44,21 @@ export type ListRequest = Message<"svc.guest.v1alpha1.ListRequest"> & {
   noSymlinks: boolean;
 
   /**
-   * Levels of folders that are told: 1 only what is in the folder itself. 0: 1.
+   * Levels of folders to list; 1: only the folder's own entries. 0: 1.
    *
    * @generated from field: uint32 depth = 4;
    */
   depth: number;
 
   /**
-   * Entries after which the answer ends, `truncated` where there were more. 0: no limit.
+   * Most entries to list; `truncated` says that there are more. 0: no limit.
    *
    * @generated from field: uint64 max_entries = 5;
    */
   maxEntries: bigint;
 
   /**
-   * Descend into mount points as well. A file system that does not answer is told with its errno.
+   * Descend into mount points as well. A file system that does not answer is listed with its errno.
    *
    * @generated from field: bool cross_mounts = 6;
    */
@@ -86,7 +86,7 @@ export type ListResponse = Message<"svc.guest.v1alpha1.ListResponse"> & {
   entries: TreeEntry[];
 
   /**
-   * In the last message: `max_entries` have been told, and there is more.
+   * In the last message: `max_entries` were sent, and there are more.
    *
    * @generated from field: bool truncated = 2;
    */
@@ -107,23 +107,23 @@ export const ListResponseSchema: GenMessage<ListResponse> = /*@__PURE__*/
  */
 export type TreeEntry = Message<"svc.guest.v1alpha1.TreeEntry"> & {
   /**
-   * Its path from the listed folder on: with depth 1 its name.
+   * Its path from the listed folder; with depth 1 its name.
    *
    * @generated from field: bytes name = 1;
    */
   name: Uint8Array;
 
   /**
-   * Its attributes, as of StatPath with `no_follow`, with the target of a symbolic link. Where `errno` says that they cannot be
-   * read, only the type, as far as the folder tells it, and the inode.
+   * Its attributes, as of StatPath with `no_follow`, with the target of a symbolic link. With `errno`, only the inode,
+   * and the type if the folder's listing has it.
    *
    * @generated from field: svc.guest.v1alpha1.StatPathResponse stat = 2;
    */
   stat?: StatPathResponse | undefined;
 
   /**
-   * Symbolic name of the errno that kept the agent from reading the entry, or from listing it (a folder), such as "EACCES".
-   * Empty: none did. A folder of which only a part could be listed is told a second time, with the errno.
+   * Symbolic name of the errno that kept the agent from reading the entry, or from listing it (a folder), such as
+   * "EACCES". Empty: none did. A folder that could be listed only in part comes a second time, with the errno.
    *
    * @generated from field: string errno = 3;
    */
@@ -349,7 +349,7 @@ export const RemoveRequestSchema: GenMessage<RemoveRequest> = /*@__PURE__*/
   messageDesc(file_svc_guest_v1alpha1_file_tree, 7);
 
 /**
- * What became of it. Only a recursive removal of a folder leaves anything with status OK.
+ * Result of the removal. Only a recursive removal of a folder leaves anything with status OK.
  *
  * @generated from message svc.guest.v1alpha1.RemoveResponse
  */
@@ -390,7 +390,7 @@ export const RemoveResponseSchema: GenMessage<RemoveResponse> = /*@__PURE__*/
  */
 export type LeftEntry = Message<"svc.guest.v1alpha1.LeftEntry"> & {
   /**
-   * Its path from the folder that was to be removed on; empty for that folder itself.
+   * Its path from the folder that was to be removed; empty for that folder itself.
    *
    * @generated from field: bytes name = 1;
    */
@@ -503,7 +503,7 @@ export type SetAttributesRequest = Message<"svc.guest.v1alpha1.SetAttributesRequ
   noSymlinks: boolean;
 
   /**
-   * Follow a symbolic link, also the last name of the path. Default: a link itself is changed, which has no mode of its own.
+   * Follow a symbolic link at the end of the path too. Default: the link itself is changed, which has no mode of its own.
    *
    * @generated from field: bool follow = 4;
    */
@@ -552,7 +552,7 @@ export const SetAttributesRequestSchema: GenMessage<SetAttributesRequest> = /*@_
  */
 export type SetAttributesResponse = Message<"svc.guest.v1alpha1.SetAttributesResponse"> & {
   /**
-   * All attributes after that.
+   * All attributes after the change.
    *
    * @generated from field: svc.guest.v1alpha1.StatPathResponse stat = 1;
    */
@@ -567,23 +567,22 @@ export const SetAttributesResponseSchema: GenMessage<SetAttributesResponse> = /*
   messageDesc(file_svc_guest_v1alpha1_file_tree, 13);
 
 /**
- * Folders, beside the files of GuestAgent: what is in them, and changes of them, in any image, without its programs. Served
- * where GuestAgent is, to the same clients, with the same token, headers, errors and limits. Paths are bytes: names need not
- * be UTF-8. All calls count as user activity, and work while the session is frozen. Needs openat2(2), Linux 5.6: UNIMPLEMENTED
- * without.
+ * Lists and changes folders, in any image, without its programs. Served where GuestAgent is, to the same clients, with
+ * the same token, headers, errors and limits. Paths are bytes: names need not be UTF-8. All calls count as user
+ * activity, and work while the session is frozen. Needs openat2(2), Linux 5.6: UNIMPLEMENTED without.
  *
- * The last name of a path is never followed where it is a symbolic link (List follows it), the folders above it are, unless
+ * A symbolic link at the end of a path is not followed, except by List. Links in the folders above are, unless
  * `beneath` and `no_symlinks` forbid it (ReadFileRequest).
  *
  * @generated from service svc.guest.v1alpha1.FileTree
  */
 export const FileTree: GenService<{
   /**
-   * Tells what a folder holds, in the order in which the kernel gives it, a folder right before what is in it. A folder that
-   * changes meanwhile is no error: what comes or goes during the call may be told or not, all else is told once. Never descends
+   * Lists a folder in the kernel's order, each subfolder right before its own entries. The folder may change meanwhile:
+   * an entry that comes or goes during the call may be listed or not, every other one is listed once. Never descends
    * over a symbolic link.
    *
-   * Something else than a folder is FAILED_PRECONDITION, NOT_A_FOLDER.
+   * Anything but a folder is FAILED_PRECONDITION, NOT_A_FOLDER.
    *
    * @generated from rpc svc.guest.v1alpha1.FileTree.List
    */
@@ -614,9 +613,9 @@ export const FileTree: GenService<{
     output: typeof MakeLinkResponseSchema;
   },
   /**
-   * Removes a file, a link or an empty folder; with `recursive` a folder with all in it. Never follows a link and never leaves
-   * the mount: what cannot be removed stays and is told. Refuses `/`, the folder given as `beneath`, and mount points
-   * (MOUNT_POINT). Cancelling stops it; what is removed by then is gone.
+   * Removes a file, a link or an empty folder; with `recursive` a folder with all in it. Never follows a link and never
+   * leaves the mount: what cannot be removed stays and is reported. Refuses `/`, the folder given as `beneath`, and
+   * mount points (MOUNT_POINT). Cancelling stops it; what was removed by then is gone.
    *
    * Without `recursive` a folder that is not empty is FAILED_PRECONDITION, FOLDER_NOT_EMPTY.
    *

@@ -35,25 +35,25 @@ export type ReadFileRequest = Message<"svc.guest.v1alpha1.ReadFileRequest"> & {
   offset: bigint;
 
   /**
-   * Number of bytes to read. 0: to the end, as it was when the file was opened; that of a file without a size (/proc)
-   * is where it has nothing more to give. Fewer come where the file ends earlier.
+   * Number of bytes to read; fewer if the file ends earlier. 0: to the end, as of the opening; a file without a size
+   * (/proc) ends where a read returns nothing.
    *
    * @generated from field: uint64 length = 3;
    */
   length: bigint;
 
   /**
-   * An absolute folder, followed as usual, beneath which `path` stays: it is relative then, and one that leads out of the
-   * folder, by ".." or a link, is refused with PATH_ESCAPES whoever changes the folder meanwhile (openat2(2), RESOLVE_BENEATH).
-   * Absolute links are refused too, wherever they lead.
-   * Empty: anywhere. UNIMPLEMENTED where the guest's kernel cannot do that (before Linux 5.6).
+   * An absolute folder, followed as usual, that `path` must not leave; `path` is relative then. A path that leads out
+   * of it, by ".." or a link, is refused with PATH_ESCAPES, even if somebody changes the folder meanwhile (openat2(2),
+   * RESOLVE_BENEATH). So is any absolute link. Empty: anywhere. UNIMPLEMENTED if the guest's kernel lacks openat2
+   * (before Linux 5.6).
    *
    * @generated from field: string beneath = 4;
    */
   beneath: string;
 
   /**
-   * With `beneath`: a path that goes over any symbolic link is refused with PATH_ESCAPES too.
+   * With `beneath`: a path with any symbolic link is refused with PATH_ESCAPES too.
    *
    * @generated from field: bool no_symlinks = 5;
    */
@@ -103,7 +103,7 @@ export const FileChunkSchema: GenMessage<FileChunk> = /*@__PURE__*/
   messageDesc(file_svc_guest_v1alpha1_files, 1);
 
 /**
- * One message of the WriteFile request stream: `header` first and once, then `data`, the last of which may say so.
+ * One message of the WriteFile request stream: `header` first and once, then `data`; the last one may set `last`.
  *
  * @generated from message svc.guest.v1alpha1.WriteFileRequest
  */
@@ -210,26 +210,26 @@ export type WriteFileHeader = Message<"svc.guest.v1alpha1.WriteFileHeader"> & {
   exclusive: boolean;
 
   /**
-   * An absolute folder, followed as usual, beneath which `path` stays: it is relative then, and one that leads out of the
-   * folder, by ".." or a link, is refused with PATH_ESCAPES whoever changes the folder meanwhile (openat2(2), RESOLVE_BENEATH).
-   * Absolute links are refused too, wherever they lead.
-   * Empty: anywhere. UNIMPLEMENTED where the guest's kernel cannot do that (before Linux 5.6).
+   * An absolute folder, followed as usual, that `path` must not leave; `path` is relative then. A path that leads out
+   * of it, by ".." or a link, is refused with PATH_ESCAPES, even if somebody changes the folder meanwhile (openat2(2),
+   * RESOLVE_BENEATH). So is any absolute link. Empty: anywhere. UNIMPLEMENTED if the guest's kernel lacks openat2
+   * (before Linux 5.6).
    *
    * @generated from field: string beneath = 9;
    */
   beneath: string;
 
   /**
-   * With `beneath`: a path that goes over any symbolic link is refused with PATH_ESCAPES too.
+   * With `beneath`: a path with any symbolic link is refused with PATH_ESCAPES too.
    *
    * @generated from field: bool no_symlinks = 10;
    */
   noSymlinks: boolean;
 
   /**
-   * The content is complete only with a message that says `last`: a request that ends without one is refused with FRAME_ORDER
-   * and changes nothing. Set it where neither `size` nor `sha256` is: some clients end the request of a call that is cancelled
-   * before they cancel it (grpc-js and all else over Node's http2), and the agent would take what came until then for the whole.
+   * The content is complete only with a message that sets `last`: a request that ends without one is refused with
+   * FRAME_ORDER and changes nothing. Set it unless `size` or `sha256` is set. Some clients (grpc-js and all others over
+   * Node's http2) end the request of a call before they cancel it, and the agent would take a part for the whole.
    *
    * @generated from field: bool marks_last = 11;
    */
@@ -251,8 +251,8 @@ export type WriteFileHeader = Message<"svc.guest.v1alpha1.WriteFileHeader"> & {
   sparse: boolean;
 
   /**
-   * Do not compute the content's SHA-256, which takes a fifth of the agent's CPU for a large file: the answer has none then,
-   * and an agent from before this field answers with it all the same. INVALID_ARGUMENT together with `sha256`.
+   * Do not compute the content's SHA-256, which takes a fifth of the agent's CPU time for a large file. The answer then
+   * has none; an older agent still sends it. INVALID_ARGUMENT together with `sha256`.
    *
    * @generated from field: bool skip_sha256 = 14;
    */
@@ -322,17 +322,17 @@ export type StatPathRequest = Message<"svc.guest.v1alpha1.StatPathRequest"> & {
   noFollow: boolean;
 
   /**
-   * An absolute folder, followed as usual, beneath which `path` stays: it is relative then, and one that leads out of the
-   * folder, by ".." or a link, is refused with PATH_ESCAPES whoever changes the folder meanwhile (openat2(2), RESOLVE_BENEATH).
-   * Absolute links are refused too, wherever they lead.
-   * Empty: anywhere. UNIMPLEMENTED where the guest's kernel cannot do that (before Linux 5.6).
+   * An absolute folder, followed as usual, that `path` must not leave; `path` is relative then. A path that leads out
+   * of it, by ".." or a link, is refused with PATH_ESCAPES, even if somebody changes the folder meanwhile (openat2(2),
+   * RESOLVE_BENEATH). So is any absolute link. Empty: anywhere. UNIMPLEMENTED if the guest's kernel lacks openat2
+   * (before Linux 5.6).
    *
    * @generated from field: string beneath = 3;
    */
   beneath: string;
 
   /**
-   * With `beneath`: a path that goes over any symbolic link is refused with PATH_ESCAPES too.
+   * With `beneath`: a path with any symbolic link is refused with PATH_ESCAPES too.
    *
    * @generated from field: bool no_symlinks = 4;
    */

@@ -59,10 +59,9 @@ export type HealthResponse = Message<"svc.guest.v1alpha1.HealthResponse"> & {
 
   /**
    * Guest time of the last user activity: exec start, exit, stdin, resize and signal, file reads and writes. While an
-   * exec without a terminal is attached it is the time of the call; a kept exec that nobody is attached to, and its exit, do
-   * not count. Starts as the agent's own start. Ends that the agent
-   * causes do not count. A step back of the guest clock moves it, and idle_declared, back as far; a step forward by
-   * RunRestoreDuties leaves both.
+   * exec without a terminal is attached it is the time of the call; a kept exec without an attached call, and its exit,
+   * do not count. Starts as the agent's own start. Ends that the agent causes do not count. A step back of the guest
+   * clock moves it, and idle_declared, back as far; a step forward by RunRestoreDuties leaves both.
    *
    * @generated from field: google.protobuf.Timestamp last_user_activity = 4;
    */
@@ -90,8 +89,8 @@ export type HealthResponse = Message<"svc.guest.v1alpha1.HealthResponse"> & {
   frozen: boolean;
 
   /**
-   * The session was frozen, and thawed because no duties came in its freeze_ms: what it has drawn since may also have been
-   * drawn in a clone. Until the next RunRestoreDuties.
+   * The session was frozen, and thawed because no duties came in its freeze_ms: a clone may have drawn the same random
+   * numbers since. True until the next RunRestoreDuties.
    *
    * @generated from field: bool thawed_without_duties = 8;
    */

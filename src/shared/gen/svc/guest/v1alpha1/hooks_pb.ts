@@ -34,9 +34,9 @@ export type RunHookRequest = Message<"svc.guest.v1alpha1.RunHookRequest"> & {
   timeoutMs: number;
 
   /**
-   * PRE_SNAPSHOT only, refused with INVALID_ARGUMENT elsewhere: freezes the session once the hook has ended, has timed out, or
-   * where none is configured. No process of the workload, an exec or a hook then runs an instruction before RunRestoreDuties
-   * thaws them. Without duties they thaw after so many milliseconds of the guest's own life; time in which the guest is
+   * PRE_SNAPSHOT only, refused with INVALID_ARGUMENT elsewhere: freezes the session after the hook, also if that timed
+   * out or is not configured. No process of the workload, an exec or a hook then runs an instruction before
+   * RunRestoreDuties thaws them. Without duties they thaw after this many milliseconds; time in which the guest is
    * suspended does not count. 0: no freeze. At most 600000. Adds up to some seconds to the call.
    *
    * @generated from field: uint32 freeze_ms = 3;
@@ -93,7 +93,7 @@ export type RunHookResponse = Message<"svc.guest.v1alpha1.RunHookResponse"> & {
   stderrTail: string;
 
   /**
-   * The session is frozen, as freeze_ms asked for. An agent that knows no freeze_ms leaves this false, and says no problem.
+   * The session is frozen, as freeze_ms asked for. An agent without freeze_ms leaves this false, and freeze_problem empty.
    *
    * @generated from field: bool frozen = 6;
    */

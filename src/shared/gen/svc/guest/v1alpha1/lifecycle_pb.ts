@@ -49,19 +49,19 @@ export const StopResponseSchema: GenMessage<StopResponse> = /*@__PURE__*/
   messageDesc(file_svc_guest_v1alpha1_lifecycle, 1);
 
 /**
- * The end of the sandbox as its node asks for it. For substrates whose own stop kills before the workload's grace is over.
- * Served where GuestAgent is, to the same clients, with the same token, headers, errors and limits. Its calls are no user
- * activity.
+ * Ends the sandbox at its node's request, for substrates whose own stop kills before the workload's grace is over.
+ * Served where GuestAgent is, to the same clients, with the same token, headers, errors and limits. Its calls do not
+ * count as user activity.
  *
  * @generated from service svc.guest.v1alpha1.Lifecycle
  */
 export const Lifecycle: GenService<{
   /**
-   * Stops the agent as SIGTERM does: new calls get UNAVAILABLE, SHUTTING_DOWN; the workload with all that it has started gets
-   * SIGTERM, `Process.stop_grace_ms` and SIGKILL; commands get SIGTERM, two seconds and SIGKILL; the agent leaves with the
-   * workload's status. Answers at once, when that has begun. Nothing takes it back.
+   * Stops the agent as SIGTERM does: new calls get UNAVAILABLE, SHUTTING_DOWN; the workload with all that it has
+   * started gets SIGTERM, `Process.stop_grace_ms` and SIGKILL; commands get SIGTERM, two seconds and SIGKILL; the agent
+   * leaves with the workload's status. Answers at once, when that has begun. It cannot be taken back.
    *
-   * A call that comes after it is answered as any other: UNAVAILABLE, SHUTTING_DOWN says that the agent is stopping already.
+   * A later call gets UNAVAILABLE, SHUTTING_DOWN like any other: the agent is stopping already.
    *
    * @generated from rpc svc.guest.v1alpha1.Lifecycle.Stop
    */

@@ -28,8 +28,8 @@ export type RestoreDutiesRequest = Message<"svc.guest.v1alpha1.RestoreDutiesRequ
   entropy: Uint8Array;
 
   /**
-   * The guest clock is stepped to this time, forwards or backwards; not to one outside the caller's certificate, nor to one
-   * that is 0 to 60 s before the last one applied (a repeated or delayed call). Absent: the clock is left alone.
+   * The guest clock is stepped to this time, forwards or backwards; not to one outside the validity of the caller's certificate,
+   * nor to one that is 0 to 60 s before the last one applied (a repeated or delayed call). Absent: the clock is left alone.
    *
    * @generated from field: google.protobuf.Timestamp host_time = 2;
    */

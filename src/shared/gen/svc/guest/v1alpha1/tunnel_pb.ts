@@ -103,8 +103,8 @@ export type TunnelOpen = Message<"svc.guest.v1alpha1.TunnelOpen"> & {
   } | { case: undefined; value?: undefined };
 
   /**
-   * What the server may send that the client has not taken, in bytes; each `data` frame counts 64 bytes more than it carries. It
-   * may be exceeded by 64 KiB. 0: HTTP/2 alone holds the server back, and then also the windows that it announces.
+   * What the server may send ahead of the client's `window` frames, in bytes; each `data` frame counts 64 bytes more than
+   * it carries. The server may exceed it by 64 KiB. 0: HTTP/2 alone holds the server back, its `window` frames included.
    *
    * @generated from field: uint32 window_bytes = 3;
    */
@@ -125,8 +125,8 @@ export const TunnelOpenSchema: GenMessage<TunnelOpen> = /*@__PURE__*/
  */
 export type TunnelOpened = Message<"svc.guest.v1alpha1.TunnelOpened"> & {
   /**
-   * What the client may send that is not taken in the guest, in bytes, counted as TunnelOpen.window_bytes is. A client that
-   * sends more is held back by HTTP/2, and with it perhaps other calls of its connection.
+   * What the client may send ahead of what the guest has taken, in bytes, counted as TunnelOpen.window_bytes is. A
+   * client that sends more is held back by HTTP/2, and with it perhaps other calls of its connection.
    *
    * @generated from field: uint32 window_bytes = 1;
    */
@@ -156,7 +156,7 @@ export const TunnelEndSchema: GenMessage<TunnelEnd> = /*@__PURE__*/
   messageDesc(file_svc_guest_v1alpha1_tunnel, 3);
 
 /**
- * Bytes were taken: in the guest, or by whoever reads from the client.
+ * Bytes were taken, in the guest or by the client's reader.
  *
  * @generated from message svc.guest.v1alpha1.TunnelWindow
  */
@@ -220,8 +220,8 @@ export const WaitForPortResponseSchema: GenMessage<WaitForPortResponse> = /*@__P
   messageDesc(file_svc_guest_v1alpha1_tunnel, 6);
 
 /**
- * Ways to what listens inside the guest: its loopback's TCP ports and its unix sockets. Served where GuestAgent is, to the
- * same clients, with the same token, headers, errors and limits.
+ * Connects to listeners inside the guest: TCP ports of its loopback, and unix sockets. Served where GuestAgent is, to
+ * the same clients, with the same token, headers, errors and limits.
  *
  * @generated from service svc.guest.v1alpha1.Tunnel
  */
@@ -251,8 +251,8 @@ export const Tunnel: GenService<{
     output: typeof TunnelFrameSchema;
   },
   /**
-   * Waits until a process listens on a TCP port where Open would reach it. Looks at most 20 times a second, for all callers
-   * together: into /proc/net, or by connecting where there is no /proc. No user activity.
+   * Waits until a process listens on a TCP port where Open would reach it. Looks at most 20 times a second, for all
+   * callers together: into /proc/net, or by connecting where there is no /proc. Does not count as user activity.
    *
    * Nothing listens in time: DEADLINE_EXCEEDED, PORT_NOT_LISTENING.
    *
