@@ -69,7 +69,7 @@ export class Agent {
         await Promise.race([ended, this.#askedToLeave.promise]);
       }
       await this.#leave();
-      // Also when a signal cancelled the workload's start: that has a status too.
+      // A signal may have cancelled the workload's start: that has a status too.
       return await ended;
     } catch (error) {
       if (!(error instanceof AgentError)) throw error;

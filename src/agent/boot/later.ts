@@ -14,7 +14,7 @@ export class Later<Part> {
 
   /** Calls `use` if the part is built or being built. */
   ifBuilt(use: (part: Part) => void): void {
-    // `get` reports the failure to whoever asked for the part.
+    // `get` reports the failure to its caller.
     this.#part?.then(use, () => undefined);
   }
 }

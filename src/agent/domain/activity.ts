@@ -44,7 +44,7 @@ export class Stamps {
     return nowNs;
   }
 
-  /** Runs `step`, which may step the clock: the stamps move along if it was before `setSinceNs`, and so never set. */
+  /** Runs `step`, which may step the clock. If the clock was before `setSinceNs`, and so never set, the stamps move along. */
   whileStepping<Result>(step: () => Result, setSinceNs?: bigint): Result {
     const beforeNs = this.nowNs();
     const offsetNs = this.#offsetNs;

@@ -14,7 +14,7 @@ export interface CallPlacesOptions {
   readonly activity: Pick<ActivityClock, "touch">;
 }
 
-/** Places for calls that read, write or walk, of which only so many may be open. */
+/** Places for calls that read, write or walk; only a limited number may be open. */
 export class CallPlaces {
   readonly #places: Allowance;
   readonly #activity: CallPlacesOptions["activity"];

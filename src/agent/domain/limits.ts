@@ -65,7 +65,7 @@ export const HOOK_TAIL_BYTES: number = 16 * 1024;
 export const TUNNEL_LIMIT = 256;
 /** Time allowed for a tunnel to be connected in the guest. */
 export const TUNNEL_CONNECT_LIMIT_MS = 10_000;
-/** Bytes on their way into the guest that all tunnels together may hold. */
+/** Bytes in flight into the guest that all tunnels together may hold. */
 export const TUNNEL_WINDOWS_BYTES: number = 8 * 1024 * 1024;
 /** The part that a tunnel gets of what the others leave, and the least that it gets. */
 export const TUNNEL_WINDOW_PART: number = 1 / 8;

@@ -22,7 +22,7 @@ interface KeptOutput {
   /** `release` is called once the bytes are no longer needed. */
   output(stream: OutputStream, bytes: Uint8Array, release: () => void): void;
   gap(stream: OutputStream, bytes: number): void;
-  /** `done` is called once the frame is on its way. */
+  /** `done` is called once the frame has left. */
   stdinAck(offset: number, done: () => void): void;
   exit(result: ExecResult): void;
 }

@@ -30,7 +30,7 @@ export interface KeepRequest {
   readonly replaceEnded: boolean;
 }
 
-/** Which kept exec to take up, and from where (message ExecAttach). */
+/** Which kept exec to attach to, and from where (message ExecAttach). */
 export interface AttachRequest {
   readonly name: string;
   /** Empty: whichever has the name. */

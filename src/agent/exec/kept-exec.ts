@@ -163,7 +163,7 @@ export class KeptExec {
     await this.#part(carried);
   }
 
-  /** Waits for the client's last frames after the exit: an end at once would cut off a `forget` on its way. */
+  /** Waits for the client's last frames after the exit: an immediate end would cut off a `forget`. */
   async #part(carried: Promise<void>): Promise<void> {
     const { promise: timeUp, resolve } = Promise.withResolvers<void>();
     const timer = setTimeout(resolve, PARTING_MS);
@@ -171,7 +171,7 @@ export class KeptExec {
     clearTimeout(timer);
   }
 
-  /** Sends a signal to the command's process group, beside whoever is attached. Throws FAILED_PRECONDITION after its end. */
+  /** Sends a signal to the command's process group, attached or not. Throws FAILED_PRECONDITION after its end. */
   signal(number: number): void {
     const { name, child } = this.#parts;
     if (this.#result === undefined) {
@@ -211,7 +211,7 @@ export class KeptExec {
     this.#freeIfDone();
   }
 
-  /** Forgets the exec and frees its buffer, whoever is attached. Only after the end of its process. */
+  /** Forgets the exec and frees its buffer, even if a call is attached. Only after the end of its process. */
   free(): void {
     if (this.#isFree) return;
     this.#isFree = true;
@@ -290,7 +290,7 @@ export class KeptExec {
             if (attached.isOver) resolve();
             return undefined;
           }
-          // The next call sends again what was not taken.
+          // The next call sends it again.
           if (attached.isOver) return undefined;
           if (frame.kind === "ack") this.#acknowledge(frame.stdoutOffset, frame.stderrOffset);
           else if (frame.kind === "stdin" || frame.kind === "stdin_close") this.#takeInTurn(attached, frame);

@@ -19,7 +19,7 @@ export interface KeptPlace {
   replaces: KeptPlace | undefined;
   /** Its process has not ended. */
   isRunning: boolean;
-  /** Resolves when `exec` is there, or the start has failed and the name is free again. */
+  /** Resolves when `exec` is set, or the start has failed and the name is free again. */
   readonly started: PromiseWithResolvers<void>;
 }
 

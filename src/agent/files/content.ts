@@ -10,13 +10,13 @@ const BATCH_PIECES = 256;
 /** Files that are written at once with large batches. */
 const FEW_WRITERS = 4;
 
-/** Size of what was written, and its SHA-256 unless nobody wants it. */
+/** Number of bytes written, and their SHA-256 if wanted. */
 export interface WriteResult {
   readonly bytesWritten: bigint;
   readonly sha256: Uint8Array | undefined;
 }
 
-/** A file's content on its way. */
+/** A file's content as it arrives. */
 export interface ContentInput {
   /** If it ends without an error the content is complete. */
   readonly pieces: AsyncIterable<Uint8Array>;

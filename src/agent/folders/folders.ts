@@ -184,7 +184,7 @@ function isErrno(error: unknown, errno: string): boolean {
   return error instanceof FileSystemError && error.errno === errno;
 }
 
-/** For ENOTDIR, says what the path is, unless one of the folders above is what is not a folder. */
+/** For ENOTDIR, throws an error with the path's type, unless it is a folder above that is none. */
 function asNoFolder(tree: FileTree, action: "list", location: FileLocation): (error: unknown) => Promise<never> {
   return async (error) => {
     if (!isErrno(error, "ENOTDIR")) throw error;

@@ -173,9 +173,8 @@ export class Http2Connection {
   }
 
   /**
-   * Announces that it accepts no new requests, lets running ones and those on their way finish, then closes. Closes
-   * at once if no request was admitted: nothing needs finishing, and a peer that keeps sending must not delay the
-   * end.
+   * Announces that it accepts no new requests, lets running ones and those in flight finish, then closes. Closes at
+   * once if no request was admitted: nothing needs finishing, and a peer that keeps sending must not delay the end.
    */
   drain(): void {
     if (this.#state !== "serving") return;
@@ -211,7 +210,7 @@ export class Http2Connection {
   /**
    * Ends a peer that may get only complete answers. Without any, destroys the socket at once, with what the kernel
    * still holds for it: nothing more is written under keys that a clone of this guest also has. Leaves a connection
-   * that is already ending, because its last answer may be on its way.
+   * that is already ending, because its last answer may be in flight.
    */
   cut(): void {
     this.#machine.drop("unanswered", ErrorCode.CONNECT_ERROR);

@@ -73,7 +73,7 @@ const STATIC_TABLE: readonly (readonly [name: string, value: string])[] = [
 ];
 const FIRST_DYNAMIC = STATIC_TABLE.length;
 
-/** A field of a table. `size` is set where the value differs from what was sent. */
+/** A field of a table. `sizeBytes` is set if its value was concealed: the size as sent. */
 type Entry = readonly [name: string, value: string, sizeBytes?: number];
 
 function sizeOf([name, value, sizeBytes]: Entry): number {

@@ -60,7 +60,7 @@ export const DEFAULT_HTTP2_LIMITS: Http2Limits = {
 
 /** Small frames (WINDOW_UPDATE, PING) that a request or a DATA frame of its answer earns: clients send four, some one a KiB. */
 const FRAMES_FOR_DATA = 64;
-/** DATA frames that may be on their way when their request is reset, per useless frame allowed at once. */
+/** DATA frames that may be in flight when their request is reset, per useless frame allowed at once. */
 const RESET_FACTOR = 4;
 /** Most small frames that a peer may save up, as a multiple of the useless frames allowed at once. */
 const CREDIT_FACTOR = 8;
@@ -114,7 +114,7 @@ export class FloodGuard {
     if (this.#proven) this.#credit = Math.min(this.#credit + frames, CREDIT_FACTOR * this.#limits.idleFrames);
   }
 
-  /** A request was reset while more of it is on its way. */
+  /** A request was reset while more of it is in flight. */
   resetSent(): void {
     this.usual(RESET_FACTOR * this.#limits.idleFrames);
   }

@@ -79,7 +79,7 @@ export class Probation implements Paced {
     return piece.length;
   }
 
-  /** The peer has shown that it may make requests: passes on what is held. The caller passes on all that follows. */
+  /** The peer has shown that it may make requests: passes on the held bytes. The caller passes on later ones. */
   pass(): void {
     if (this.#state !== "running") return;
     this.#state = "passed";

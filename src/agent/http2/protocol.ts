@@ -47,11 +47,11 @@ export const ErrorCode = {
 export const FRAME_HEADER_BYTES = 9;
 /** Largest payload that a peer may send us: the smallest that the protocol allows to ask for. */
 export const MAX_FRAME_BYTES = 16_384;
-/** The window of streams and of the connection before either side has said otherwise (RFC 9113, 6.9.2). */
+/** The initial window of streams and of the connection (RFC 9113, 6.9.2). */
 export const DEFAULT_WINDOW_BYTES = 65_535;
 /** Largest window (RFC 9113, 6.9.1). */
 export const MAX_WINDOW_BYTES: number = 2 ** 31 - 1;
-/** Highest stream number: a GOAWAY with it announces the end without refusing requests on their way (RFC 9113, 6.8). */
+/** Highest stream number: a GOAWAY with it announces the end without refusing requests in flight (RFC 9113, 6.8). */
 export const LAST_STREAM_ID: number = 2 ** 31 - 1;
 
 /** The name of an error code, for logs: "ENHANCE_YOUR_CALM", or the number of one that the RFC does not have. */

@@ -133,7 +133,7 @@ export class Http2Stream {
     this.#paused = true;
   }
 
-  /** Passes on what was held back and all that follows. */
+  /** Passes on the held bytes and all later ones. */
   resume(): void {
     this.#paused = false;
     while (this.#held.length > 0 && !this.#isPaused()) {
@@ -229,7 +229,7 @@ export class EndedStreams {
     this.#last[placeOf(streamId)] = streamId * 2 + (resetByUs ? 0 : 1);
   }
 
-  /** True for a stream that we reset: frames for it were still on their way (RFC 9113, 5.1). */
+  /** True for a stream that we reset: frames for it were still in flight (RFC 9113, 5.1). */
   wasReset(streamId: number): boolean {
     return this.#last[placeOf(streamId)] === streamId * 2;
   }

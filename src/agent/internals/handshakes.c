@@ -70,7 +70,7 @@ static int verify(X509_STORE_CTX *store, void *unused) {
   /* For the log. */
   ERR_clear_error();
   ERR_raise_data(ERR_LIB_SSL, SSL_R_CERTIFICATE_VERIFY_FAILED, "%s", X509_verify_cert_error_string(error));
-  /* Another authority of the same name: without this, the alert would tell of a decryption error. */
+  /* Another authority of the same name: otherwise the alert would report a decryption error. */
   if (error == X509_V_ERR_CERT_SIGNATURE_FAILURE)
     X509_STORE_CTX_set_error(store, X509_V_ERR_UNABLE_TO_GET_ISSUER_CERT_LOCALLY);
   return 0;

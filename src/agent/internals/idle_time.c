@@ -1,5 +1,5 @@
 /*
- * Node has libuv measure how long the event loop waits, which the agent never asks for. For that libuv polls twice at
+ * Node makes libuv measure how long the event loop waits, which the agent never reads. For that libuv polls twice at
  * each wait, first without waiting. On a libuv with other flags it goes on measuring.
  */
 #include <uv.h>

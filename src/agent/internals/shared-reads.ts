@@ -1,6 +1,6 @@
 import type { Duplex } from "node:stream";
 
-/** Room for several TLS records, and for what the kernel hands over at once where there is no TLS. */
+/** Room for several TLS records, and for the most that the kernel returns at once without TLS. */
 const BUFFER_BYTES = 64 * 1024;
 /** A read of a full TLS record is part of something large. */
 const RECORD_BYTES = 16 * 1024;

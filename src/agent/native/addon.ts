@@ -1,4 +1,4 @@
-/** What the native addon offers, as TypeScript sees it. Unless said otherwise a negative result is a negated errno. */
+/** The native addon's types. Unless a comment says otherwise, a negative result is a negated errno. */
 
 import type { SpawnBlock, SpawnStep } from "../domain/index.ts";
 
@@ -13,7 +13,7 @@ export const RESOLVE_NO_MAGICLINKS = 0x02;
 export const RESOLVE_NO_SYMLINKS = 0x04;
 export const RESOLVE_BENEATH = 0x08;
 
-/** Advice for pages of files that are mapped (madvise(2)): read what is near as well; read nothing else; unmap them. */
+/** Advice for mapped pages of files (madvise(2)): read neighbours too; read nothing else; unmap them. */
 export const ADVICE_NORMAL = 0;
 export const ADVICE_RANDOM = 1;
 export const ADVICE_DONT_NEED = 4;
@@ -40,13 +40,13 @@ interface BackgroundWriter {
 /** Constructs a writer. The caller keeps the descriptor. Throws when the thread cannot be started. */
 type BackgroundWriterClass = new (fd: number, capacityBytes: number) => BackgroundWriter;
 
-/** Who hashes what a SummingWriter writes: nobody, the calling thread while the worker writes, or the worker. */
+/** Who hashes the bytes that a SummingWriter writes: nobody, the calling thread while the worker writes, or the worker. */
 export const NO_SUM = 0;
 export const SUM_HERE = 1;
 export const SUM_ON_THREAD = 2;
 export type SummedBy = typeof NO_SUM | typeof SUM_HERE | typeof SUM_ON_THREAD;
 
-/** Appends to a file on a libuv thread, and keeps the SHA-256 of what it was told to hash. */
+/** Appends to a file on a libuv thread, and keeps the SHA-256 of the hashed bytes. */
 export interface SummingWriter {
   /** Appends the pieces. Neither they nor the array may change until it resolves: 0 or a negated errno (EBUSY). */
   write(pieces: readonly Uint8Array[], sum: SummedBy): Promise<number>;
@@ -57,7 +57,7 @@ export interface SummingWriter {
 /** Constructs a writer. The caller keeps the descriptor, and must not close it while a write runs. */
 type SummingWriterClass = new (fd: number) => SummingWriter;
 
-/** What a child is given beside its block. Undefined: as the agent has it. */
+/** A child's settings beside its block. Undefined: as the agent has them. */
 export interface SpawnSettings {
   /** Soft RLIMIT_NOFILE, at most the hard limit. */
   readonly openFilesLimit: number;
@@ -151,7 +151,7 @@ export interface Addon {
    */
   relaxCertificateChecks(): number;
   /**
-   * From now on, for every TLS context that is made: the check of a client's chain ends at its first failure, and
+   * Affects every TLS context that is made from now on: the check of a client's chain ends at its first failure.
    * internals/handshakes.c bounds the chain, the records of an unverified client, and KeyUpdates. A client that exceeds
    * a bound gets an alert or is cut off. 1: done; 0: it failed; -ENOSYS: this Node does not export it.
    */
@@ -186,8 +186,8 @@ export interface Addon {
   /** Target of a symbolic link that was opened with O_PATH; a negated errno for any other entry. */
   targetOf(fd: number): Promise<Buffer | number>;
   /**
-   * Reads a batch of a folder's entries, without `.` and `..`, from a position (8 bytes; none: the beginning), with their
-   * attributes or only with their types, as folders.c packs them. A negated errno where it cannot.
+   * Reads a batch of a folder's entries from a position (8 bytes; none: the beginning), with their attributes or only
+   * with their types. Without `.` and `..`; packed by folders.c. A negated errno where it cannot.
    */
   entriesIn(folder: number, position: Uint8Array, describes: boolean): Promise<Buffer | number>;
   /**

@@ -3,7 +3,7 @@ import { type Addon, type FdWatch, READABLE } from "../native/index.ts";
 
 const SIGTERM = 15;
 const EAGAIN = -11;
-/** Bytes that the agent sends. The launcher tells them apart by the descriptor that one carries. */
+/** Bytes that the agent sends. The launcher tells them apart by the descriptor that comes with one. */
 const FAREWELL = 0;
 const SESSION_CGROUP = 1;
 
@@ -29,7 +29,7 @@ export class LauncherChannel implements Signals {
     this.#watch.set(READABLE);
   }
 
-  /** Announces that the process exits on purpose. Else the launcher takes it for a crash and ends what is left. */
+  /** Announces that the process exits on purpose. Otherwise the launcher assumes a crash and ends all processes left. */
   announceExit(): void {
     this.#addon.write(this.#fd, Uint8Array.of(FAREWELL), 0, 1);
   }

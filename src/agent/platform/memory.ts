@@ -7,7 +7,7 @@ const LOOK_AFTER_MS = 10_000;
 /** Below this share of one CPU the agent is at rest. */
 const REST_CPU_SHARE = 0.02;
 /**
- * When to give memory back after a call: as soon as its answer is usually written; and later for slow machines, and for
+ * When to give memory back after a call. First when its answer is usually written; then for slow machines, and after
  * its client's last frames, which map pages again.
  */
 const ANSWERED_MS = [10, 100] as const;
@@ -87,8 +87,8 @@ export class MemoryKeeper {
   }
 
   /**
-   * Gives back everything possible before a snapshot, except what the first calls after a restore need: what they touch
-   * is then read from the snapshot. Does nothing while calls run other than the one that announces the snapshot.
+   * Gives back all possible memory before a snapshot, except what the first calls after a restore need: they read it from
+   * the snapshot. Does nothing while other calls run than the one that announces the snapshot.
    *
    * @param warmUp runs once what such calls need, as a collection discards their code. Never rejects
    */

@@ -3,9 +3,9 @@ import { constants } from "node:os";
 import type { Signals } from "../domain/index.ts";
 
 /**
- * Signals without a listener: KILL and STOP cannot have one; SEGV, BUS, FPE and ILL mean that the agent itself is broken,
- * and returning from their handler would repeat the fault for ever; PIPE comes with every write to a closed connection;
- * CHLD is about the agent's own children.
+ * Signals without a listener. KILL and STOP cannot have one. SEGV, BUS, FPE and ILL mean that the agent itself is
+ * broken, and returning from their handler would repeat the fault for ever. PIPE comes with every write to a closed
+ * connection. CHLD is about the agent's own children.
  */
 const LEFT_ALONE: ReadonlySet<string> = new Set([
   "SIGKILL",

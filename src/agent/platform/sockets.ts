@@ -5,7 +5,7 @@ import { BufferPool, SocketError, type Sockets, unlessAborted } from "../domain/
 import { type Addon, errnoName } from "../native/index.ts";
 import { FdSocket, SOCKET_BUFFERS } from "./streams/socket.ts";
 
-/** Between two attempts to enter a listener's full queue: the kernel tells nobody when it has room. */
+/** Pause between two attempts to enter a listener's full queue: the kernel does not signal room in it. */
 const FULL_QUEUE_PAUSE_MS = 50;
 
 /** Sockets of this process's own network namespace. */

@@ -15,7 +15,7 @@ export function leaveStandardErrorBlocking(): void {
   process.removeAllListeners("warning");
 }
 
-/** Logs Node's warnings from now on: each tells of a fault in the agent. */
+/** Logs Node's warnings from now on: each points to a fault in the agent. */
 export function logWarnings(log: Log): void {
   process.on("warning", ({ name, message }) => log.warn("node_warning", { name, problem: message }));
 }

@@ -43,8 +43,8 @@ export class ClockDuty {
   /**
    * Steps the clock to the host time plus the time since the call arrived, however small the drift. Leaves the clock
    * alone, and says so, in two cases. The host time is up to a minute older than the last applied one: a delayed or
-   * repeated call must not turn time back (a still older time corrects a wrong one). Or it lies outside the validity of
-   * the caller's certificate, which a caller must not be able to prolong.
+   * repeated call must not turn time back. (A still older time corrects a wrong one.) Or the host time lies outside the
+   * validity of the caller's certificate, which a caller must not be able to prolong.
    */
   run(hostTimeNs: bigint | undefined, arrival: Arrival, validity: ValidityWindow | undefined): ClockResult {
     if (hostTimeNs === undefined) return { clockDriftMs: 0n, clockStepped: false, degraded: [] };

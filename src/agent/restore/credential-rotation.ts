@@ -17,7 +17,7 @@ export interface CredentialRotationParts {
   readonly readVersion: () => string;
   /** Version of the files now. Never rejects. */
   readonly presentVersion: () => Promise<string>;
-  /** Makes new connections use what was read. */
+  /** Makes new connections use the reloaded credentials. */
   readonly apply: () => void;
   readonly timers: Timers;
   readonly clock: Clock;

@@ -102,8 +102,8 @@ export class Call implements StreamConsumer {
   }
 
   /**
-   * Decodes the request's only message, and gives a large one's memory back: fields of bytes are views of it, and a
-   * short path would hold all of it, uncounted, until the call is over. Throws AgentError as `decodeMessage` does.
+   * Decodes the request's only message, and gives a large one's memory back. Fields of bytes are views of it: a short
+   * path would hold all of it, uncounted, until the call is over. Throws AgentError as `decodeMessage` does.
    */
   decode<Desc extends DescMessage>(schema: Desc, message: Uint8Array): MessageShape<Desc> {
     if (message.length < LARGE_MESSAGE_BYTES) return decodeMessage(schema, message);
@@ -124,8 +124,8 @@ export class Call implements StreamConsumer {
   }
 
   /**
-   * Queues one message without copying its parts. `release` runs once when the caller may change the bytes, also if the call
-   * has ended and nothing was sent. Throws AgentError for a message over the limit.
+   * Queues one message without copying its parts. `release` runs once when the caller may change the bytes, even if the
+   * call has ended and nothing was sent. Throws AgentError for a message over the limit.
    */
   send(frame: Frame, release?: () => void): void {
     const sizeBytes = this.#sizeBytes(frame);

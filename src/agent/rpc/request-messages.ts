@@ -31,7 +31,7 @@ export class RequestMessages implements AsyncIterableIterator<Uint8Array> {
   /** Created when the request first holds something. */
   #unread: Share | undefined;
   #queuedBytes = 0;
-  /** Large messages that were taken and are not given back. */
+  /** Bytes of large messages that a handler has taken and not released. */
   #takenBytes = 0;
   #paused = true;
   #ended = false;
@@ -74,7 +74,7 @@ export class RequestMessages implements AsyncIterableIterator<Uint8Array> {
 
   /** Calls back once there is a message, or will be none. */
   #whenArrived(wake: () => void): void {
-    // Register before reading goes on: held bytes may arrive within the call.
+    // Register before reading resumes: held bytes may arrive within the call.
     this.#wake = wake;
     this.#read();
   }
@@ -100,9 +100,9 @@ export class RequestMessages implements AsyncIterableIterator<Uint8Array> {
   }
 
   /**
-   * Instead of iterating, for what must be quick: calls `take` with each message in the turn of the event loop in which
-   * it comes, and waits for the promise that it may return. `over` comes last: with why the request failed, also where
-   * `take` threw it.
+   * Use it instead of iterating where it must be quick. Calls `take` with each message in the same turn of the event
+   * loop, and waits for the promise that it may return. Calls `over` last, with why the request failed, or with what
+   * `take` threw.
    */
   each(take: MessageTaker, over: (failure: AgentError | undefined) => void): void {
     const takeAll = (): void => {
@@ -127,7 +127,7 @@ export class RequestMessages implements AsyncIterableIterator<Uint8Array> {
     this.#givenBack(this.#buffers.release(message));
   }
 
-  /** Gives back the memory of a message that nothing uses any more, to the system. */
+  /** Gives the memory of a message that nothing uses any more back to the system. */
   free(message: Uint8Array): void {
     this.#givenBack(this.#buffers.free(message));
   }
@@ -162,7 +162,7 @@ export class RequestMessages implements AsyncIterableIterator<Uint8Array> {
     for (const message of this.#queue) this.#buffers.free(message);
     this.#queue.length = 0;
     this.#queuedBytes = 0;
-    // What is taken goes with the call, which is over.
+    // Taken messages end with the call, which is over.
     this.#takenBytes = 0;
     this.#reader.drop();
     this.#buffers.close();

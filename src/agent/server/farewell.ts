@@ -31,7 +31,7 @@ export class Farewells {
     Reflect.deleteProperty(socket, "destroy");
   }
 
-  /** Sends the end of the connection behind what was written, and closes the socket a little later. */
+  /** Ends the connection after what was written, and closes the socket a little later. */
   begin(socket: Socket): void {
     if (socket.destroyed || this.#waiting.has(socket)) return;
     const end = setTimeout(() => this.#end(socket), FAREWELL_MS);

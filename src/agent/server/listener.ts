@@ -275,7 +275,7 @@ export interface ServerLimits {
   readonly http2?: Partial<Http2Limits>;
 }
 
-/** The bounds unless told otherwise. */
+/** The default bounds. */
 export const DEFAULT_SERVER_LIMITS: ServerLimits = {
   connections: CONNECTION_LIMIT,
   handshakeTimeoutMs: HANDSHAKE_TIMEOUT_MS,

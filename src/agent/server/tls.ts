@@ -18,7 +18,7 @@ export function tlsOptions(material: TlsMaterial, handshakeTimeoutMs: number): T
   };
 }
 
-/** OpenSSL overwrites what it has decrypted and handed on, such as tokens (SSL_CTX_set_options(3)). Node has no name for it. */
+/** OpenSSL overwrites decrypted data that it has passed on, such as tokens (SSL_CTX_set_options(3)). Node has no name for it. */
 const SSL_OP_CLEANSE_PLAINTEXT = 2;
 
 /** The part of `tlsOptions` that changes with the credentials. */

@@ -28,10 +28,10 @@ const TRAILERS = "\x01\x05\0\0\0\x01";
 const EMPTY_MESSAGE = Buffer.from("\0\0\x05\0\x01\0\0\0\x01\0\0\0\0\0", "latin1");
 
 /**
- * Loads and runs once what a first connection and its first call need, so that no client waits for it: a TLS handshake
- * (where `tls` is given) and a Health, over streams in memory. No listener knows of it, nothing is logged, and Health
- * is no activity. The client's side shows no certificate, and trusts any. Resolves when it is over, well or not: within
- * five seconds, or `limitMs`.
+ * Loads and runs once what a first connection and its first call need, so that no client waits for it. Makes a TLS
+ * handshake (if `tls` is given) and a Health, over streams in memory. No listener knows of it, nothing is logged, and
+ * Health is no activity. The client's side shows no certificate, and trusts any. Resolves when it is over, well or not:
+ * within five seconds, or `limitMs`.
  */
 export async function warmUp(
   router: Router,

@@ -57,7 +57,7 @@ export function resolveUser(spec: string, passwd: Uint8Array, group: Uint8Array)
   };
 }
 
-/** What is malformed in a user spec; undefined when it is well-formed. Does not look whether the names exist. */
+/** What is malformed in a user spec; undefined when it is well-formed. Does not check whether the names exist. */
 export function userSyntaxProblem(spec: string): string | undefined {
   if (/[\0\n]/.test(spec)) return "holds a NUL or a line break";
   const parts = spec.split(":");

@@ -27,7 +27,7 @@ export interface TunnelClient {
   /** `release` is called once the bytes are no longer needed; until then what sends them is held back. */
   data(bytes: Uint8Array, release: () => void): void;
   end(): void;
-  /** `done` is called once the frame is on its way. */
+  /** `done` is called once the frame has left. */
   window(bytes: number, done: () => void): void;
   /** Aborted when the client is gone. */
   readonly signal: AbortSignal;

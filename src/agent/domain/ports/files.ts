@@ -94,7 +94,7 @@ export interface NewFileOptions {
   readonly sha256: boolean;
 }
 
-/** A new file on its way to a path. Nobody sees it there before `place`. Methods are called one after the other. */
+/** A new file before it has its path: nobody sees it there before `place`. Call the methods one after the other. */
 export interface NewFile {
   /** Appends the pieces, one after another. The caller may reuse them, and the array, once it resolves. */
   write(pieces: readonly Uint8Array[]): Promise<void>;
@@ -133,7 +133,7 @@ export interface FileTree {
 }
 
 /**
- * The tree beneath a folder, by relative paths. A path that leads out of it rejects with PathEscapes, also when somebody
+ * The tree beneath a folder, by relative paths. A path that leads out of it rejects with PathEscapes, even if somebody
  * changes the tree meanwhile. Dispose of it after everything that was opened through it.
  */
 interface FolderView extends FileTree, AsyncDisposable {}

@@ -29,7 +29,7 @@ export interface FolderPage {
   readonly next: FolderPosition | undefined;
 }
 
-/** A name to be removed, and what it was when it was read. */
+/** A name to be removed, and its type when it was read. */
 export type Removable = Pick<FolderEntry, "name" | "type">;
 
 /** An open folder. Names are single names, and no link is followed. Everything rejects with FileSystemError. */
@@ -46,7 +46,7 @@ export interface OpenFolder extends AsyncDisposable {
   readonly identity: FolderIdentity;
   /** Removes as many entries as it can in a moment. Returns an errno for each that it tried; undefined: removed. */
   removeEach(entries: readonly Removable[]): Promise<readonly (Errno | undefined)[]>;
-  /** Refuses what is not to be removed by itself: EXDEV for a mount point. */
+  /** Refuses a mount point, which cannot be removed by itself: EXDEV. */
   checkMount(name: FilePath): Promise<void>;
   makeLink(name: FilePath, target: Uint8Array, uid: number, gid: number): Promise<void>;
   /** Moves an entry to another folder of the same platform; EEXIST where that has one of the name, and `exclusive` is set. */

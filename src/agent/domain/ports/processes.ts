@@ -164,7 +164,7 @@ export interface Processes {
   spawn(block: SpawnBlock, abort?: AbortSignal): Promise<ChildProcess>;
 }
 
-/** A process that was told to stop and still waits in the kernel. It runs no instruction of its own. */
+/** A process that should have stopped but waits in the kernel. It runs no instruction of its own. */
 export interface PendingProcess {
   readonly pid: number;
   readonly name: string;
@@ -245,7 +245,7 @@ export interface ByteSource {
 export interface ByteSink {
   /**
    * Writes bytes in order. Undefined: the caller may reuse them. Otherwise the caller must not change them until the
-   * promise resolves: then the kernel has taken all, or nobody can read the rest (the reader closed its end, or `close`
+   * promise resolves. Then the kernel has taken all, or nobody can read the rest (the reader closed its end, or `close`
    * was called).
    */
   write(bytes: Uint8Array): Promise<void> | undefined;

@@ -48,6 +48,6 @@ export interface Sockets {
    * whose queue is full. Rejects as `connectPort` does.
    */
   connectPath(path: string, signal: AbortSignal): Promise<StreamSocket | "own">;
-  /** The TCP ports at which somebody listens where `connectPort` leads. Undefined: the kernel does not tell. Never rejects. */
+  /** The TCP ports with a listener that `connectPort` reaches. Undefined: the kernel does not tell. Never rejects. */
   listeningPorts(): Promise<ReadonlySet<number> | undefined>;
 }

@@ -1,6 +1,6 @@
 /*
  * The agent's native addon: what the kernel offers and Node does not. Each function does one system call or one job and
- * decides nothing. ../addon.ts says what each one means to JavaScript; the comments here, what is not seen there.
+ * decides nothing. ../addon.ts has their meaning in JavaScript; the comments here have the rest.
  */
 #ifndef AGENT_ADDON_H
 #define AGENT_ADDON_H
@@ -133,8 +133,8 @@ AGENT_FILE_CALLS(DECLARE_FILE_CALL)
 AGENT_CLASSES(DECLARE_CLASS)
 
 /*
- * Starts a detached thread with all signals blocked: Node's handlers must not run on it, and a terminal that stops
- * background writers (stty tostop) then lets it write. 0, or an errno.
+ * Starts a detached thread with all signals blocked: Node's handlers must not run on it. It can also write to a
+ * terminal that stops background writers (stty tostop). Returns 0 or an errno.
  */
 int start_thread(void *(*run)(void *), void *data, size_t stack_bytes);
 

@@ -29,7 +29,7 @@ struct background_writer {
   bool closing; /* nobody holds the object any more; the thread writes what is queued and frees the rest */
 };
 
-/* One call a record where possible: a pipe takes up to PIPE_BUF bytes whole. */
+/* One call for each record if possible: a pipe takes up to PIPE_BUF bytes as a whole. */
 static void write_record(int fd, const struct record *record) {
   for (size_t done = 0; done < record->length;) {
     ssize_t count = write(fd, record->bytes + done, record->length - done);

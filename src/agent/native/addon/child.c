@@ -1,6 +1,6 @@
 /*
- * The child between clone and execve. It shares the agent's memory, and another thread may hold any lock: system calls
- * only, made directly (glibc's setuid and friends signal all threads; its sigaction refuses two signals), no allocation.
+ * The child between clone and execve. It shares the agent's memory, and another thread may hold any lock. So it allocates nothing
+ * and makes system calls only, directly: glibc's setuid and friends signal all threads, and its sigaction refuses two signals.
  */
 #include <dirent.h>
 #include <errno.h>
@@ -131,9 +131,9 @@ static bool close_listed(void) {
 }
 
 /*
- * Closes everything else, also what the steps before have opened. execve(2) would close it only after it resumed the agent, and
- * for a moment another child's pipe would seem to have one more writer. Linux before 5.9 and some seccomp filters refuse
- * close_range; without /proc too, all numbers are tried, and there may be a thousand million.
+ * Closes everything else, also what the steps before have opened. execve(2) would close them only after it resumed the
+ * agent: for a moment another child's pipe would seem to have one more writer. Linux before 5.9 and some seccomp
+ * filters refuse close_range; without /proc too, all numbers are tried, and there may be a thousand million.
  */
 static int close_descriptors(struct spawn_job *job) {
   if (syscall(SYS_close_range, 3U, ~0U, 0) == 0 || close_listed()) return 0;

@@ -70,7 +70,7 @@ napi_value on_thread(napi_env env, napi_callback_info info, file_call *call) {
   return promise;
 }
 
-/* EAGAIN: a folder was renamed while the kernel looked up "..", so it could not tell whether the path escapes. */
+/* EAGAIN: a folder was renamed while the kernel looked up "..": it could not tell whether the path escapes. */
 int open_resolved(int folder, const char *path, int flags, int mode, int resolve) {
   struct open_how how = {.resolve = (unsigned long long)resolve};
   how.flags = (unsigned long long)(flags | O_CLOEXEC);

@@ -1,6 +1,6 @@
 /*
- * What is in open folders, in batches, and attributes of open entries. Runs on libuv threads, as files.c does. A batch ends
- * early when its time is over: a slow file system is no hanging one, and other calls want the thread.
+ * Lists open folders in batches, and sets attributes of open entries. Runs on libuv threads, as files.c does. A batch
+ * ends early when its time is over: a slow file system does not hang, and other calls need the thread.
  */
 #include <dirent.h>
 #include <fcntl.h>

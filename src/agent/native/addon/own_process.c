@@ -16,7 +16,7 @@
  */
 __attribute__((constructor)) static void map_large_blocks(void) { mallopt(M_MMAP_THRESHOLD, LARGE_BLOCK_BYTES); }
 
-/* process.env loses what is not UTF-8, duplicates, and names without "=". */
+/* process.env loses bytes that are not UTF-8, duplicates, and names without "=". */
 napi_value agent_environ(napi_env env, napi_callback_info info) {
   (void)info;
   napi_value entries = NULL;

@@ -1,4 +1,4 @@
-/* What the kernel keeps of files in memory: asked without waiting for a disk, and given back. */
+/* Files in the kernel's memory: reads them without waiting for a disk, and gives them back. */
 #include <fcntl.h>
 #include <link.h>
 #include <linux/openat2.h>

@@ -21,8 +21,8 @@ static void reap(pid_t pid) {
 }
 
 /*
- * Gives a command the OOM score that it could not give itself. Its files in /proc become its own a moment after execve has
- * let this thread go on, hence the attempts; what it forks before keeps the old score. Those of a setuid program never do.
+ * Sets the OOM score of a command that could not set its own. Its files in /proc become its own a moment after execve has
+ * resumed this thread, hence the attempts; those of a setuid program never do. Children forked before keep the old score.
  */
 static void set_oom_score(const struct spawn_job *job, int pid) {
   enum { ATTEMPTS = 100, PAUSE_NS = 100 * 1000 };
@@ -61,8 +61,8 @@ static void settle(struct spawn_job *job, int pid) {
 }
 
 /*
- * clone3, whose child has a stack of its own and so cannot return from a C function: it calls child(arg) and never comes
- * back. The C library offers no wrapper. The result is the process id or a negated errno.
+ * clone3, whose child has a stack of its own and so cannot return from a C function: it calls child(arg) and never
+ * returns. The C library offers no wrapper. The result is the process id or a negated errno.
  */
 static long clone3(struct clone_args *request, int (*child)(void *), void *arg) {
 #if defined(__x86_64__)
@@ -104,8 +104,8 @@ static long clone3(struct clone_args *request, int (*child)(void *), void *arg) 
 }
 
 /*
- * As clone(2), but the child begins its life in the job's cgroup. -1 with errno; ENOSYS, EINVAL or E2BIG before Linux 5.7,
- * ENOSYS or EPERM also where a seccomp filter forbids clone3.
+ * As clone(2), but the child begins its life in the job's cgroup. -1 with errno: ENOSYS, EINVAL or E2BIG before Linux
+ * 5.7; ENOSYS or EPERM if a seccomp filter forbids clone3.
  */
 static int clone_into_cgroup(struct spawn_job *job, char *stack, int flags) {
   struct clone_args request = {

@@ -10,7 +10,7 @@
  */
 int move_environment(char **environment);
 
-/* The agent's environment, of the launcher alone: NODE_OPTIONS, LD_PRELOAD and so on are for the image's programs. */
+/* The agent's environment, from the launcher alone: NODE_OPTIONS, LD_PRELOAD and so on are for the image's programs. */
 char **agent_environment(const struct bundle *bundle, int environment, int channel);
 
 #endif

@@ -1,7 +1,7 @@
 /*
  * The file that is started as the sandbox's entrypoint. It starts the agent, keeps the image and the environment away
- * from it, and stays as its parent. As such it does what a Node process cannot: catch every signal, and reap orphans.
- * Linked statically, it runs in any image.
+ * from it, and stays as its parent. There it does what a Node process cannot: it catches every signal, and reaps
+ * orphans. Linked statically, it runs in any image.
  */
 #include <fcntl.h>
 #include <stdio.h>

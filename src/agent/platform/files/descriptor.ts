@@ -20,7 +20,7 @@ const TYPES: ReadonlyMap<number, FileType> = new Map([
   [constants.S_IFBLK, "block_device"],
 ]);
 
-/** The type that a mode (st_mode) tells. */
+/** The type in a mode (st_mode). */
 export function typeOfMode(mode: number): FileType {
   return TYPES.get(mode & constants.S_IFMT) ?? "unknown";
 }
@@ -114,7 +114,7 @@ export class Descriptor implements AsyncDisposable, Held {
     return bytesRead;
   }
 
-  /** Reads what is cached, as the addon does. */
+  /** Reads cached data, as the addon does. */
   readCached(target: Uint8Array, position: number): number {
     return this.#work.addon.readCached(this.fd, target, position);
   }

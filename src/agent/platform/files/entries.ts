@@ -6,7 +6,7 @@ import { typeOfMode } from "./descriptor.ts";
 const HEAD_BYTES = 24;
 const ENTRY_BYTES = 96;
 const POSITION_BYTES = 8;
-/** What is mounted at the entry has not been looked at. */
+/** A mount point: nothing has looked at what is mounted there. */
 const MOUNTED = "EXDEV";
 const NS_PER_SECOND = 1_000_000_000n;
 

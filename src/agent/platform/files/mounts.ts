@@ -59,7 +59,7 @@ export class HungMounts {
     return this.find(this.any ? mountOf(fd) : undefined);
   }
 
-  /** The same of a mount. */
+  /** The same for a mount. */
   find(mount: Mount | undefined): HungMount | undefined {
     const hung = mount && this.#answers.get(mount.fileSystem);
     return mount && hung && { mount, answers: hung.promise };

@@ -7,7 +7,7 @@ import type { Folder } from "./folder.ts";
 import { SparseWriter } from "./sparse-writer.ts";
 import type { FileWork } from "./work.ts";
 
-/** What is hashed on the event loop's thread at most: more would hold up other calls. */
+/** Most bytes to hash on the event loop's thread: more would hold up other calls. */
 const SUM_HERE_BYTES = 512 * 1024;
 /** Mode of a file while it is being written. */
 const PRIVATE_MODE = 0o600;
@@ -18,7 +18,7 @@ const HERE = Buffer.from(".");
 const ROOT = Buffer.from("/");
 const NONE = Buffer.alloc(0);
 
-/** Names of files on their way, where the file system does not have files without a name. */
+/** Names of files before their placement, on file systems that have no files without a name. */
 const TEMPORARY = /^\.svc-guest-[0-9a-f]{24}\.tmp$/;
 /** No write pauses this long. A younger file may belong to a living agent, even of another sandbox. */
 const AGE_NS = 3_600_000_000_000n;
@@ -157,8 +157,8 @@ export class Leftovers {
   readonly #seen = new Set<bigint>();
 
   /**
-   * Removes them from a folder that this agent has not checked yet: regular files of the agent's own user with an
-   * agent's temporary name, one link, and no change for an hour. Never rejects.
+   * Removes them from a folder that this agent has not checked yet. They are regular files of the agent's own user with
+   * an agent's temporary name, one link, and no change for an hour. Never rejects.
    */
   async removeFrom(folder: Folder): Promise<void> {
     try {

@@ -13,7 +13,7 @@ const POOL_THREADS = THREADS + WRITTEN_OFF_LIMIT + 1;
 const LOOK_MS = 1_000;
 /** Looks after which an operation counts as hung: more than a slow disk takes for half a MiB. */
 const LATE_LOOKS = 15;
-/** The same for a name of a path on which an operation is late already. */
+/** The same for a name of a path whose operation is late already. */
 const URGENT_LATE_LOOKS = 2;
 /** fsync(2) writes what the kernel has gathered, up to a fifth of the memory, and may be slow without being hung. */
 const LATE_SYNC_LOOKS = 600;
@@ -217,7 +217,7 @@ export class FileWork {
     next.start();
   }
 
-  /** Throws FileSystemHung for what is on a file system that hangs. */
+  /** Throws FileSystemHung for a descriptor on a file system that hangs. */
   refuseHung(step: FileStep, held: Held | undefined): void {
     const hung = held && this.hung.holding(held.fd);
     if (hung) throw new FileSystemHung(step, hung.mount, hung.answers);
@@ -239,7 +239,7 @@ export class FileWork {
     if (running.looks < running.lateLooks) return;
     if (!running.isGivenUp && !this.#isSlow(running)) {
       running.isGivenUp = true;
-      // Before the next one gets its place, which may be on its way to the same file system.
+      // Locate it before the next operation gets its place: that may be about to use the same file system.
       const mount = await running.locate();
       running.isLocated = true;
       running.reject(new FileSystemHung(running.step, mount, running.returned));

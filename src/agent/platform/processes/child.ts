@@ -108,7 +108,7 @@ function endFrom(peeked: number): ProcessEnd {
   return { code: 128 + status, signal: status, coreDumped: how === CLD_DUMPED };
 }
 
-/** Tells when children have ended, without reaping them. At every SIGCHLD it asks only about its own children. */
+/** Notices when children have ended, without reaping them. At every SIGCHLD it asks only about its own children. */
 export class ChildEnds {
   readonly #addon: Addon;
   readonly #waiting: Map<number, (end: ProcessEnd) => void> = new Map();

@@ -8,7 +8,7 @@ import { Kin, type KinFound } from "./kin.ts";
 
 /** Most cgroups that are searched for members. */
 const NESTED_LIMIT = 16_384;
-/** Most looks at who is inside and outside of the session's cgroup: while some outside still run, they may start others. */
+/** Most looks at the processes inside and outside of the session's cgroup: while some outside run, they may start others. */
 const ROUNDS = 8;
 /** Most processes that a problem or an answer names. */
 const NAMED_LIMIT = 8;
@@ -42,7 +42,7 @@ export interface SessionCgroupParts {
 interface Outer {
   readonly path: string;
   readonly folder: number;
-  /** The guest has frozen it by itself, and so it stays. */
+  /** The guest has frozen it by itself: it stays frozen. */
   readonly byGuest: boolean;
 }
 

@@ -51,7 +51,7 @@ export class FdSocket implements StreamSocket {
     this.#watch = new addon.FdWatch(fd, (events) => this.#onEvents(events));
   }
 
-  /** Resolves once a connection that was begun is there, with none, or has failed. Never for a socket that was closed before. */
+  /** Resolves once a connection attempt has succeeded (with none) or failed. Never for a socket that was closed before. */
   connected(): Promise<Errno | undefined> {
     return new Promise((resolve) => {
       this.#connecting = resolve;

@@ -72,7 +72,7 @@ export class FdSource implements ByteSource {
   #state: State = "idle";
   #receiver: ByteReceiver | undefined;
   #store: ByteStore | undefined;
-  /** The store had no room, and has not said since that it has. */
+  /** The store had no room, and has not called `resume` since. */
   #storeIsFull = false;
   #heldChunks = 0;
   #watching = false;

@@ -2,7 +2,7 @@ import type { Addon } from "../../native/index.ts";
 
 /** With 64 KiB agent and command wake each other: 1.7 times the CPU time. 1 MiB is no better (decision 0025). */
 const WIDE_BYTES = 256 * 1024;
-/** Pipes that are wide at once, as what lies in them is the guest's memory, and the kernel grants a user only so many pages. */
+/** Most wide pipes at once: their content is the guest's memory, and the kernel limits a user's pipe pages. */
 const LIMIT = 32;
 
 /** Widens the pipes of commands that move much. The others keep what the kernel gave them. */
