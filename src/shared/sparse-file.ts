@@ -37,7 +37,7 @@ export class SparseFile {
       at = end;
     }
     await this.#writeAll(bytes.subarray(writtenTo), start + writtenTo);
-    // A hole at the end is there only by the file's size.
+    // Only the file's size makes a hole at the end.
     if (writtenTo === bytes.length) await this.#target.truncate(this.#sizeBytes);
   }
 

@@ -110,7 +110,7 @@ export class GuestClient extends FolderClient {
     this.#options = options;
   }
 
-  /** Version of the agent, as of its last answer; undefined before the first, or where it tells none. */
+  /** Version of the agent, as of its last answer; undefined before the first, or if it sends none. */
   get agentVersion(): string | undefined {
     return this.#channel.agentVersion;
   }
@@ -167,7 +167,7 @@ export class GuestClient extends FolderClient {
     return this.#channel.unary(endExec, { name, execId: ended.execId }, options);
   }
 
-  /** Sends a signal to the process group of a kept command that runs, beside whoever is attached to it. */
+  /** Sends a signal to the process group of a running kept command, whether a call is attached to it or not. */
   async signalExec(name: string, signal: number | SignalName, options: SignalExecOptions = {}): Promise<void> {
     checkOptions("the options of signalExec", options, SIGNAL_NAMES);
     const { execId = "", ...call } = options;

@@ -20,7 +20,7 @@ import { growingPauses, pauseFor, retried } from "./retry.ts";
 const DEFAULT_ENTROPY_BYTES = 64;
 /** Time for a restored guest to answer at all. */
 const DEFAULT_REACH_MS = 10_000;
-/** If the clock is further off after the duties, the call that set it was delayed on its way: repeat it. */
+/** If the clock is further off after the duties, the call that set it was delayed: repeat it. */
 const REPEAT_OVER_MS = 50;
 /** Readings of the guest's clock. The quickest counts; it is uncertain by half of its duration. */
 const LOOKS = 3;
@@ -33,7 +33,7 @@ export interface DutiesOptions {
   readonly entropyBytes?: number | undefined;
   /** Send the host's time, so that the guest steps its clock to it. Default: yes. */
   readonly hostTime?: boolean | undefined;
-  /** How long to try to reach the agent, which may still be on its way back, in milliseconds. Default: 10 s. */
+  /** How long to try to reach the agent, which may not be back yet, in milliseconds. Default: 10 s. */
   readonly reachMs?: number | undefined;
   /** Time for the answer to the duties once the agent is reached, in milliseconds. Default: no limit. */
   readonly deadlineMs?: number | undefined;
@@ -107,7 +107,7 @@ async function dutiesOf(
   throw new Error("the pauses have no end");
 }
 
-/** Connects, again while the agent may be on its way back. Without `waitForReady`, which hides why it fails. */
+/** Connects, repeatedly while the agent may not be back yet. Without `waitForReady`, which hides why it fails. */
 function reach(client: RestoredGuest, untilMs: number, signal: AbortSignal | undefined): Promise<Health> {
   const ask = (): Promise<Health> =>
     client.health({ deadlineMs: Math.max(1, Math.floor(untilMs - performance.now())), signal });
@@ -128,8 +128,8 @@ export interface RestoreOutcome {
   readonly health: Health;
   readonly agentVersion: string | undefined;
   /**
-   * Guest time minus host time at the end, in milliseconds, by the quickest of three readings; uncertain by half of that
-   * reading's duration. NaN where the agent does not tell its time.
+   * Guest time minus host time at the end, in milliseconds, by the quickest of three readings; uncertain by half of
+   * that reading's duration. NaN if the agent sends no time.
    */
   readonly clockErrorMs: number;
 }
@@ -147,8 +147,8 @@ export interface RestoreOptions extends DutiesOptions {
 }
 
 /**
- * What a node agent must do after a restore, in order: the duties, once more if they left the clock over 50 ms off; a
- * new connection, as the duties close all others; POST_RESTORE, never repeated; Health. Rejects with GuestError.
+ * Does what a node agent must do after a restore, in order: the duties, repeated if the clock is still over 50 ms off;
+ * a new connection, because the duties close all others; POST_RESTORE, once; Health. Rejects with GuestError.
  */
 export async function restoreSequence(
   dial: Dial,
@@ -177,7 +177,7 @@ export async function restoreSequence(
   }
 }
 
-/** The last Health, and how far the guest's clock is off: NaN where the agent does not tell its time. */
+/** The last Health, and the error of the guest's clock: NaN if the agent sends no time. */
 async function lookAtClock(
   client: RestoredGuest,
   signal: AbortSignal | undefined,

@@ -26,7 +26,7 @@ export const STATUS_FAILED = 125;
 export const STATUS_CANNOT_RUN = 126;
 /** The command does not exist. */
 export const STATUS_NOT_FOUND = 127;
-/** `rsh` failed, as ssh(1) tells it. */
+/** `rsh` failed, as with ssh(1). */
 export const STATUS_RSH_FAILED = 255;
 
 /** Status of a process that a signal ended. */

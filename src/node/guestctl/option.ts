@@ -1,8 +1,8 @@
 import type { ParseArgsConfig } from "node:util";
 
 /**
- * What a shell offers for a word: names of local files or folders, paths of the sandbox ("path"; "either": those behind a
- * colon, else local files), names of kept commands or of this node's sandboxes, fixed words, or nothing.
+ * What a shell offers for a word: names of local files or folders; paths of the sandbox ("path"); those after a colon,
+ * else local files ("either"); names of kept commands or sandboxes; fixed words; or nothing.
  */
 export type Completes = "file" | "folder" | "path" | "either" | "exec" | "sandbox" | "nothing" | readonly string[];
 

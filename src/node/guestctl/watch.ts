@@ -22,7 +22,7 @@ interface Answer {
   readonly time: Date;
   readonly health: Health;
   readonly roundTripMs: number;
-  /** Guest time minus host time; half of the round trip is uncertain. NaN where the agent does not tell its time. */
+  /** Guest time minus host time; half of the round trip is uncertain. NaN if the agent sends no time. */
   readonly clockErrorMs: number;
   readonly agentVersion: string | undefined;
 }

@@ -66,7 +66,7 @@ export interface Publication {
   readonly port: number;
   /** Name of the ingress at the substrate. */
   readonly ingress: string;
-  /** The substrate's id; undefined: it has not told one yet. */
+  /** The substrate's id; undefined: not known yet. */
   readonly ingressId?: string | undefined;
 }
 
@@ -74,14 +74,14 @@ export interface Publication {
 export interface SandboxEntry extends Entry {
   readonly kind: "sandbox";
   readonly tags: Tags;
-  /** The substrate's id; undefined: it has not told one yet. */
+  /** The substrate's id; undefined: not known yet. */
   readonly instanceId?: string | undefined;
   /**
    * Host's time after the answer to the last duties, or before the boot, in milliseconds of the epoch. Undefined: it
    * was suspended, and has not done its duties since.
    */
   readonly runEpochMs?: number | undefined;
-  /** Its address at its last suspension: a daemon that is away cannot tell it, and its session may be frozen. */
+  /** Its address at its last suspension: needed while the daemon is away, because its session may be frozen. */
   readonly lastIp?: string | undefined;
   /** Why it sleeps unasked: it could not be restored after a snapshot or fork was taken of it. */
   readonly asleepBecause?: string | undefined;
@@ -93,7 +93,7 @@ export interface SandboxEntry extends Entry {
 export interface SnapshotEntry extends Entry {
   readonly kind: "snapshot";
   readonly snapshotId?: string | undefined;
-  /** What it took on disk when it was taken, in bytes; the daemon may compress it later. */
+  /** Its size on disk when it was taken, in bytes; the daemon may compress it later. */
   readonly sizeBytes?: number | undefined;
   /** Name of the sandbox that it was taken of. */
   readonly source: string;

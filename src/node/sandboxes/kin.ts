@@ -4,7 +4,7 @@ import type { Node } from "./node.ts";
 
 /**
  * Starts a sandbox from memory: a sleeping one, or a fork of that or of a snapshot. Rejects with KIN_RUNS, a cause that
- * the daemon does not report: under QEMU such a fork keeps the number of its origin's vsock device, and no two with one
+ * the daemon does not report. Under QEMU such a fork keeps the number of its origin's vsock device, and no two with one
  * number can run (hypeman 5d9eff0: lib/instances/snapshot.go:443, lib/hypervisor/qemu/diagnostics.go:22). Kin is what
  * shares a credential volume.
  */

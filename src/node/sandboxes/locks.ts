@@ -4,7 +4,7 @@ import { join } from "node:path";
 import type * as Sqlite from "node:sqlite";
 import { messageOf } from "../../shared/errors.ts";
 
-/** Who works on a sandbox or snapshot. */
+/** The process that works on a sandbox or snapshot. */
 export interface Holder {
   readonly pid: number;
   readonly operation: string;

@@ -38,7 +38,7 @@ export interface NodeOptions {
   readonly agent?: AgentSource | undefined;
   /** Port of the agent in the sandboxes that are made; the journal keeps it. Default: 7071. */
   readonly agentPort?: number | undefined;
-  /** The daemon's own folder, if it can be read here: it tells what images take of the disk. Default: not known. */
+  /** The daemon's own folder, if it can be read here: it shows what images take of the disk. Default: not known. */
   readonly daemonFolder?: string | undefined;
   /** Address of the daemon's ingress as this node reaches it, to see whether it serves. Default: 127.0.0.1. */
   readonly ingressHost?: string | undefined;
@@ -60,7 +60,7 @@ export interface NodeOptions {
   readonly onStep?: ((step: Step) => void) | undefined;
 }
 
-/** Tags by which a node finds what it has made. */
+/** Tags by which a node finds its things. */
 export const NODE_TAG = "svc.node_id";
 export const JOURNAL_TAG = "svc.journal";
 /** Identifies the result of a call whose answer was lost. Forks have their origin's. */

@@ -40,7 +40,7 @@ export interface NodeCapabilities {
 
 /** This node: what it can do, and what its host has. */
 export interface NodeStatus extends NodeCapabilities {
-  /** Undefined: the daemon does not tell, as one without /capabilities. */
+  /** Undefined: the daemon does not report it, as one without /capabilities. */
   readonly apiVersion: string | undefined;
   /** Default hypervisor; undefined as above. */
   readonly defaultHypervisor: string | undefined;
@@ -80,7 +80,7 @@ export class Sandboxes {
     return capabilitiesOf(await told(this.#node.substrate.facts()));
   }
 
-  /** Asks the daemon how it is, what it can do and what its host has. */
+  /** Asks the daemon for its state, its features and its host's resources. */
   async status(): Promise<NodeStatus> {
     const { substrate } = this.#node;
     await told(substrate.health());
@@ -95,7 +95,7 @@ export class Sandboxes {
     };
   }
 
-  /** The images of the substrate, of whomever, with what to do about those that are not ready. */
+  /** The images of the substrate, all nodes' included, with what to do about those that are not ready. */
   async images(): Promise<readonly ImageInfo[]> {
     return imageInfos(await told(this.#node.substrate.images()), this.#node.daemonFolder);
   }
@@ -186,9 +186,9 @@ export class Sandboxes {
   }
 
   /**
-   * Has the daemon's ingress lead requests for a hostname to a port of a sandbox, until it is removed or `unpublish` ends it. The
-   * hostname is in `published` of `get` and `list`. The same once more changes nothing, so that a wait can be repeated.
-   * Rejects with HOSTNAME_IN_USE; with INGRESS_NOT_SERVED or GUEST_NOT_LISTENING, the publication stands where only the wait failed.
+   * Makes the daemon's ingress lead requests for a hostname to a port of a sandbox, until the sandbox is removed or `unpublish`
+   * ends that. The hostname is in `published` of `get` and `list`. Repeating it changes nothing, so that a wait can be repeated.
+   * Rejects with HOSTNAME_IN_USE; with INGRESS_NOT_SERVED or GUEST_NOT_LISTENING the publication stays if only the wait failed.
    * @param port in the sandbox, where a server listens on all addresses
    */
   async publish(name: string, port: number, hostname: string, options: PublishOptions = {}): Promise<Publication> {

@@ -1,6 +1,6 @@
 import type { SandboxSpec, Tags } from "./spec.ts";
 
-/** State of an instance by the substrate's names. "Running" is said of VMM or init, not of the workload. */
+/** State of an instance by the substrate's names. "Running" describes VMM or init, not the workload. */
 export type InstanceState =
   | "Created"
   | "Initializing"
@@ -55,7 +55,7 @@ export interface IngressRule {
   /** A hostname, or a pattern such as "{instance}.example.com". */
   readonly hostname: string;
   readonly listenPort: number;
-  /** Name of an instance, whichever has it when a request comes; or a part of the pattern, such as "{instance}". */
+  /** Name of an instance, resolved at each request; or a part of the pattern, such as "{instance}". */
   readonly instance: string;
   /** Port in the instance. */
   readonly port: number;
@@ -83,17 +83,17 @@ export interface Image {
   readonly sizeBytes?: number | undefined;
   /** Whether it waits for its turn. */
   readonly isQueued?: boolean | undefined;
-  /** Why it failed, where the daemon tells. */
+  /** Why it failed, if the daemon reports it. */
   readonly problem?: string | undefined;
 }
 
-/** What the daemon can do. A daemon without /capabilities, which are younger than API 0.3.0, tells none of it. */
+/** The daemon's features. A daemon without /capabilities, which are younger than API 0.3.0, reports none. */
 export interface DaemonFacts {
-  /** Version of its build; "unknown": it does not tell. */
+  /** Version of its build; "unknown": not reported. */
   readonly version: string;
-  /** Undefined: it does not tell. */
+  /** Undefined: not reported. */
   readonly apiVersion?: string | undefined;
-  /** The hypervisor of instances that name none; undefined: only an instance of it tells. */
+  /** The hypervisor of instances that name none; undefined: only such an instance shows it. */
   readonly defaultHypervisor: string | undefined;
   /** Features of each hypervisor that it can start, such as "snapshots", "standby" and "fork"; undefined: not known. */
   readonly features: ReadonlyMap<string, ReadonlySet<string>> | undefined;
@@ -103,7 +103,7 @@ export interface DaemonFacts {
 export interface Capacity {
   readonly vcpus: number;
   readonly memoryBytes: number;
-  /** 0: it does not tell. */
+  /** 0: not reported. */
   readonly diskBytes: number;
   readonly used: { readonly vcpus: number; readonly memoryBytes: number; readonly diskBytes: number };
 }
@@ -123,7 +123,7 @@ export interface InstanceParts {
  * answer came, so that it is not known whether the call took effect. No call that changes something is made twice.
  */
 export interface Substrate {
-  /** Resolves where the daemon is there at all, whatever the token. */
+  /** Resolves if the daemon is there at all, whatever the token. */
   health(): Promise<void>;
   facts(): Promise<DaemonFacts>;
   capacity(): Promise<Capacity>;
@@ -135,7 +135,7 @@ export interface Substrate {
   volumes(tags: Tags): Promise<readonly Volume[]>;
   /** Makes a volume from a .tar.gz with relative paths. */
   createVolume(volume: Omit<Volume, "createdMs">, archive: Uint8Array): Promise<void>;
-  /** Resolves with false where an instance still has it. A missing volume is no error. */
+  /** Resolves with false if an instance still has it. A missing volume is no error. */
   deleteVolume(id: string): Promise<boolean>;
   /** Undefined: there is none with that id. */
   instance(id: string): Promise<Instance | undefined>;

@@ -58,7 +58,7 @@ export async function orAwaken<Value>(
   }
 }
 
-/** State of a sandbox's instance; "gone": there is none. "unknown": the daemon does not tell. */
+/** State of a sandbox's instance; "gone": there is none. "unknown": the daemon does not report it. */
 type KnownState = InstanceState | "gone" | "unknown";
 
 async function stateOf(node: Node, entry: SandboxEntry): Promise<KnownState> {
@@ -135,7 +135,7 @@ export function paused(name: string, cause?: unknown): SandboxError {
   return new SandboxError("PAUSED", message, cause);
 }
 
-/** Brings a sandbox back from standby, or has it do its missing duties; a stopped one boots anew: undefined. */
+/** Brings a sandbox back from standby, or makes it do its missing duties; a stopped one boots anew: undefined. */
 export async function resume(node: Node, entry: SandboxEntry, choices: RestoreChoices): Promise<Awakening | undefined> {
   const { state } = await node.existing(entry);
   const id = entry.instanceId ?? "";
@@ -313,7 +313,7 @@ export async function suspendable(node: Node, entry: SandboxEntry): Promise<void
   const untilMs = performance.now() + node.patience.reachMs;
   for (let isFirst = true; ; isFirst = false) {
     const { state } = await node.existing(entry);
-    // "Unknown" is said while a hypervisor is too busy to answer.
+    // A hypervisor that is too busy to answer is "Unknown".
     if (state !== "Initializing" && state !== "Unknown") break;
     if (isFirst) node.step("wait", entry.name, `wait while it is ${state}`);
     const rule = `what initializes cannot be suspended, and ${node.patience.reachMs} ms did not suffice`;

@@ -32,9 +32,9 @@ export interface SweepOptions {
 }
 
 /**
- * Removes entries that an earlier process has not finished, and what has this node's tag and no entry. What is being made at
- * this moment has its entry already, and stays. Rejects with SandboxError (NODE_ID_CONFLICT), before it removes anything,
- * where another journal's things have this node's tag.
+ * Removes entries that an earlier process has not finished, and things with this node's tag and no entry. A thing that
+ * is just being made has its entry already, and stays. Rejects with SandboxError (NODE_ID_CONFLICT), before it removes
+ * anything, where another journal's things have this node's tag.
  */
 export async function sweep(node: Node, { takeOver = false }: SweepOptions): Promise<SweepReport> {
   const found = await nodesThings(node);
@@ -88,7 +88,7 @@ interface Thing {
   /** Undefined: it has none. */
   readonly name?: string | undefined;
   readonly tags: Tags;
-  /** False: something else still has it. */
+  /** False: something else still uses it. */
   readonly remove: () => Promise<boolean>;
 }
 
@@ -154,7 +154,7 @@ async function sweepAgents(node: Node, report: Writable<SweepReport>): Promise<v
   }
 }
 
-/** True also if that is unknown: what was made before 0.2.0 does not say which volume it has. */
+/** True also if that is unknown: things from before 0.2.0 do not name their volume. */
 async function isAgentUsed({ journal, substrate }: Node, id: string): Promise<boolean> {
   if (journal.all().some(({ agentVolumeId }) => agentVolumeId === id)) return true;
   const things = await Promise.all([substrate.volumes({}), substrate.instances({}), substrate.snapshots({})]);

@@ -31,7 +31,7 @@ export function paddingBytes(sizeBytes: number): number {
   return (BLOCK_BYTES - (sizeBytes % BLOCK_BYTES)) % BLOCK_BYTES;
 }
 
-/** Reads a header block; undefined for the zeros that end an archive. Throws Error for what is no header. */
+/** Reads a header block; undefined for the zeros that end an archive. Throws Error for anything else. */
 export function readHeader(block: Buffer): TarHeader | undefined {
   if (block.every((byte) => byte === 0)) return undefined;
   if (readNumber(block, 148, 8) !== checksum(block)) throw damaged();
@@ -50,7 +50,7 @@ export function readHeader(block: Buffer): TarHeader | undefined {
   };
 }
 
-/** Writes a header block. A name longer than 100 bytes is cut: a pax header before it tells the whole. */
+/** Writes a header block. A name longer than 100 bytes is cut: a pax header before it has the whole name. */
 export function writeHeader(header: TarHeader): Buffer {
   const flag = Object.entries(TYPE_BY_FLAG).find(([, type]) => type === header.type)?.[0];
   if (flag === undefined) throw new Error(`no tar type for ${header.type}`);

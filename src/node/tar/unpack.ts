@@ -22,8 +22,8 @@ export interface Unpacked {
 }
 
 /**
- * Unpacks an archive, which may be hostile, below a directory, which is made where it is missing. Nothing outside of it is
- * touched: a name that climbs is refused, and no link is followed. Owners and setuid bits are not taken over. Throws TarError.
+ * Unpacks an archive, which may be hostile, below a directory, which is made where it is missing. Nothing outside of it
+ * is touched: a name that climbs is refused, and no link is followed. Ignores owners and setuid bits. Throws TarError.
  */
 export async function unpack(root: string, entries: AsyncIterable<TarEntry>): Promise<Unpacked> {
   const target = new Target(root);

@@ -28,7 +28,7 @@ export interface KeepOptions {
 export type KeptEvent =
   /** The connection is lost; with `resume` it is dialled anew. */
   | { readonly kind: "lost"; readonly error: GuestError }
-  /** The call goes on where it was. */
+  /** The call continues where it was. */
   | { readonly kind: "back" }
   /** The agent no longer has `bytes` bytes from `offset` on; the next follow them. Earlier ones may be unread. */
   | { readonly kind: "gap"; readonly stream: "stdout" | "stderr"; readonly offset: bigint; readonly bytes: bigint };
@@ -57,7 +57,7 @@ export interface KeptOptions extends CallOptions {
   readonly acknowledge?: "read" | "told" | undefined;
   /** Have the agent forget the command before `wait()` resolves. Default: true with `acknowledge: "read"`. */
   readonly forget?: boolean | undefined;
-  /** Fail with DATA_LOSS at the first gap, and detach. Default: true for what is started here with "block". */
+  /** Fail with DATA_LOSS at the first gap, and detach. Default: true for a command that this call starts with "block". */
   readonly failOnGap?: boolean | undefined;
 }
 

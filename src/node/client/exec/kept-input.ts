@@ -6,8 +6,8 @@ import type { Frame } from "./wire.ts";
 const HELD_BYTES = 1024 * 1024;
 
 /**
- * Most input on its way to the agent, which reads no more frames once so much waits for the command. An acknowledgement
- * of output must never be stuck behind that: the command may be waiting for it.
+ * Most input in flight to the agent, which reads no more frames once this much waits for the command. An
+ * acknowledgement of output must never be stuck behind that: the command may be waiting for it.
  */
 const WINDOW_BYTES = 256 * 1024;
 /** Cost of a frame on top of its bytes. */
@@ -15,7 +15,7 @@ const FRAME_BYTES = 256;
 
 /** Standard input of a kept command, held until the agent has taken it, so that a later call can send it again. */
 export class KeptInput {
-  /** Offset of the first byte that is held; undefined before the agent has said how much it has. */
+  /** Offset of the first held byte; undefined before the agent has reported how much it has. */
   #offset: bigint | undefined;
   #chunks: Buffer[] = [];
   #heldBytes = 0;

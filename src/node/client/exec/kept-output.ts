@@ -1,6 +1,6 @@
 import { invalidArgument } from "../errors.ts";
 
-/** How much may be read before the agent is told, in bytes and in time: a frame for every byte would cost too much. */
+/** Output that may be read before an acknowledgement, in bytes and in time: one for every byte would cost too much. */
 const ACKNOWLEDGE_BYTES = 32 * 1024;
 const ACKNOWLEDGE_MS = 20;
 
@@ -10,7 +10,7 @@ export interface OutputOffsets {
   readonly stderrOffset: bigint;
 }
 
-/** Positions in one output: what has arrived, and what was read. */
+/** Positions in one output: of received and of read bytes. */
 class KeptOutput {
   /** Offset behind the last byte that has arrived. */
   offset: bigint;
@@ -63,7 +63,7 @@ export class KeptOutputs {
   /**
    * @param began where they begin
    * @param unread arrived bytes of an output that were not read yet
-   * @param send tells the agent
+   * @param send sends acknowledgements to the agent
    */
   constructor(
     began: OutputOffsets,
@@ -76,12 +76,12 @@ export class KeptOutputs {
     this.#send = send;
   }
 
-  /** Offsets behind what has arrived. */
+  /** Offsets behind the received bytes. */
   get offsets(): OutputOffsets {
     return { stdoutOffset: this.stdout.offset, stderrOffset: this.stderr.offset };
   }
 
-  /** Offsets behind what was read. */
+  /** Offsets behind the read bytes. */
   get read(): OutputOffsets {
     return {
       stdoutOffset: this.stdout.readOffset(this.#unread("stdout")),
@@ -94,7 +94,7 @@ export class KeptOutputs {
     return { stdoutOffset: this.stdout.acknowledged, stderrOffset: this.stderr.acknowledged };
   }
 
-  /** Acknowledges what was read: at once if it is much, else after a moment. */
+  /** Acknowledges read bytes: many at once, few after a moment. */
   noteRead(): void {
     const { stdoutOffset, stderrOffset } = this.read;
     const bytes = stdoutOffset - this.stdout.acknowledged + (stderrOffset - this.stderr.acknowledged);
@@ -102,7 +102,7 @@ export class KeptOutputs {
     else if (bytes > 0n) this.#timer ??= setTimeout(() => this.acknowledge(this.read), ACKNOWLEDGE_MS).unref();
   }
 
-  /** An offset below an earlier one changes nothing. Throws GuestError (INVALID_ARGUMENT) for one past what has come. */
+  /** An offset below an earlier one changes nothing. Throws GuestError (INVALID_ARGUMENT) for one past the received bytes. */
   acknowledge({ stdoutOffset, stderrOffset }: OutputOffsets): void {
     this.stop();
     for (const [name, output, offset] of [

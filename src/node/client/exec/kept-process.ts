@@ -6,8 +6,8 @@ import { ExecProcess } from "./process.ts";
 const INPUT_TAKEN_MS = 1_000;
 
 /**
- * A command that outlives its connection (ExecStart.keep), or an attachment to one. What is written to `stdin` is held until
- * the agent has taken it. `cancel()`, an aborted signal and a lost connection detach from the command, which goes on.
+ * A command that outlives its connection (ExecStart.keep), or an attachment to one. Holds input of `stdin` until the
+ * agent has taken it. `cancel()`, an aborted signal and a lost connection detach from the command, which runs on.
  */
 export class KeptProcess extends ExecProcess {
   /** The command that the call is attached to. Rejects with GuestError. */
@@ -32,9 +32,9 @@ export class KeptProcess extends ExecProcess {
   }
 
   /**
-   * Detaches from the command, once the agent has taken what was written or a second has passed. Resolves with the
-   * position to continue from; `wait()` then rejects with CANCELLED. Rejects with GuestError when the command was
-   * never reached.
+   * Detaches from the command, once the agent has taken the written input or a second has passed. Resolves with the
+   * position to continue from; `wait()` then rejects with CANCELLED. Rejects with GuestError when the command was never
+   * reached.
    */
   async detach(): Promise<KeptPosition> {
     await this.attached;
@@ -44,7 +44,7 @@ export class KeptProcess extends ExecProcess {
     return position;
   }
 
-  /** With `acknowledge: "told"`: the agent may drop output up to here. Throws GuestError past what has arrived. */
+  /** With `acknowledge: "told"`: the agent may drop output up to here. Throws GuestError past the received bytes. */
   acknowledge(offsets: { readonly stdoutOffset?: bigint; readonly stderrOffset?: bigint }): void {
     this.#wire.acknowledge({ stdoutOffset: 0n, stderrOffset: 0n, ...offsets });
   }

@@ -125,7 +125,7 @@ export class KeptWire implements ExecWire {
     if (this.#isAttached && this.#parts.options.acknowledge !== "told") this.#outputs?.noteRead();
   };
 
-  /** Tells the agent which output it may drop. Throws GuestError for an offset past what has arrived. */
+  /** Acknowledges output, which the agent may then drop. Throws GuestError for an offset past the received bytes. */
   acknowledge(offsets: OutputOffsets): void {
     this.#outputs?.acknowledge(offsets);
   }

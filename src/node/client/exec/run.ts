@@ -14,7 +14,7 @@ export interface RunOptions extends CallOptions {
   readonly maxOutputBytes?: number | undefined;
 }
 
-/** How a command ended and what it wrote. */
+/** How a command ended, and its output. */
 export interface RunResult extends ExecResult {
   readonly stdout: Buffer;
   readonly stderr: Buffer;

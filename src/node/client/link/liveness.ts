@@ -58,7 +58,7 @@ export class Liveness {
     const state = channel.getConnectivityState(false);
     if (state === connectivityState.SHUTDOWN) return;
     channel.watchConnectivityState(state, Number.POSITIVE_INFINITY, () => {
-      // grpc-js tells of the state just before it stores the connection.
+      // grpc-js reports the state just before it stores the connection.
       queueMicrotask(() => {
         for (const session of sessionsOf(this.#client)) {
           if (!this.#connections.has(session)) this.#connections.set(session, { bytesRead: -1, quietLooks: 0 });
@@ -69,7 +69,7 @@ export class Liveness {
   }
 }
 
-/** What is to be done after so many looks at a connection on which nothing came. */
+/** Asks for a sign of life, or ends the connection, after that many looks without a byte. */
 function ask(session: ClientHttp2Session, quietLooks: number): void {
   if (STOPS_READING) readAgain(session);
   if (quietLooks % PING_LOOKS !== 0) return;

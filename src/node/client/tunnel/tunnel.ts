@@ -25,7 +25,7 @@ type FrameInit = NonNullable<MessageInitShape<typeof TunnelFrameSchema>["frame"]
  * has a call of its own, and none holds up another.
  */
 export class GuestTunnel extends Duplex implements Disposable {
-  /** Resolves once it is connected in the guest. Rejects with GuestError. What is written before waits. */
+  /** Resolves once it is connected in the guest. Rejects with GuestError. Earlier writes wait. */
   readonly opened: Promise<void>;
   readonly #call: ClientDuplexStream<TunnelFrame, TunnelFrame>;
   /** The end of the call: why it failed, or null. */
@@ -109,7 +109,7 @@ export class GuestTunnel extends Duplex implements Disposable {
     this.destroy();
   }
 
-  /** Not before the agent ends the call: the last bytes may still be on their way. */
+  /** Not before the agent ends the call: the last bytes may still be in flight. */
   async #closeAfterCall(done: (error: Error | null) => void): Promise<void> {
     done(await this.#over);
   }
@@ -127,7 +127,7 @@ export class GuestTunnel extends Duplex implements Disposable {
     } else if (frame.case === "window") this.#widen(frame.value.bytes);
   }
 
-  /** Tells the agent in large steps what was read. */
+  /** Acknowledges read bytes to the agent in large steps. */
   #returnWindow(): void {
     const takenBytes = this.#cameBytes - this.readableLength - this.#returnedBytes;
     if (takenBytes * 2 < WINDOW_BYTES) return;
@@ -169,7 +169,7 @@ function encoded(message: TunnelFrame): Buffer {
   return frame.case === "data" ? dataFrame(frame.value) : Buffer.from(toBinary(TunnelFrameSchema, message));
 }
 
-/** Writes tag and length (protobuf's encoding) over what is before the bytes in their memory: room, or what has been sent. */
+/** Writes tag and length (protobuf's encoding) into the memory before the bytes, which is room, or bytes that were sent. */
 function dataFrame({ buffer, byteOffset, length }: Uint8Array): Buffer {
   const headBytes = length < 0x80 ? 2 : length < 0x4000 ? 3 : 4;
   const frame = Buffer.from(buffer, byteOffset - headBytes, headBytes + length);

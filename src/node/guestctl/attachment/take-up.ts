@@ -17,7 +17,7 @@ export interface TakeUp {
   readonly isForPrograms: boolean;
 }
 
-/** Attaches to a kept command, in the place of any attached client, until its end. Resolves with the exit status. */
+/** Attaches to a kept command, in place of any attached client, until its end. Resolves with the exit status. */
 export async function takeUp(
   { exec, fromNow, execId, isInteractive, escape, isForPrograms }: TakeUp,
   client: GuestClient,

@@ -136,7 +136,7 @@ failed, and after the escape key; 126 when the command cannot be run; 127 when t
     const connection = await connector(values, host);
     using client = connection.connect();
     const isForPrograms = values.json === true;
-    // The command itself may take any time to start: an agent that does not answer has to be noticed otherwise.
+    // A command may take any time to start: this call notices an agent that does not answer.
     await client.health({ deadlineMs: ANSWER_TIMEOUT_MS });
     const attachment = { isInteractive, isTerminal, escape, timeout: values.timeout };
     if (keep === undefined)

@@ -66,7 +66,7 @@ Signals end guestctl, and the agent then hangs up on the command.`,
     const escape = parseEscapeChar(values["escape-char"]);
     const connection = await connector(targetOf(name, values, host.env), host);
     using client = connection.connect();
-    // The command itself may take any time to start: an agent that does not answer has to be noticed otherwise.
+    // A command may take any time to start: this call notices an agent that does not answer.
     await client.health({ deadlineMs: ANSWER_TIMEOUT_MS });
     const terminal = isTerminal ? terminalOf(host) : undefined;
     const process = client.exec({ args, user, stdin: isInteractive, terminal });

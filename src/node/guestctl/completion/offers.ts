@@ -4,7 +4,7 @@ import { type ConnectionValues, openClient } from "../connection.ts";
 import type { Completes, Option } from "../option.ts";
 import { guestPaths } from "./paths.ts";
 
-/** A word that may stand there, and what it means. */
+/** A word to offer, and its meaning. */
 type Offer = readonly [word: string, about?: string];
 
 /** What a shell offers: words, paths of the sandbox, or its own files or folders. */
@@ -16,7 +16,7 @@ export interface Offers {
 /** NAME:PATH or :PATH, as `cp` writes it. */
 const REMOTE = /^([a-z0-9-]*):(.*)$/;
 
-/** What may stand in place of the last of the words, of which the first is the program. Rejects as openClient does. */
+/** What may replace the last of the words, of which the first is the program. Rejects as openClient does. */
 export async function offersFor(
   table: ReadonlyMap<string, CommandEntry>,
   [, name = "", ...args]: readonly string[],
@@ -35,7 +35,7 @@ export async function offersFor(
 
 interface Wanted {
   readonly completes: Completes | readonly Offer[];
-  /** What stands before it in the same word. */
+  /** The part of the word before the offered one. */
   readonly prefix: string;
   readonly values: ConnectionValues;
 }

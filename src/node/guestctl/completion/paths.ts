@@ -11,7 +11,7 @@ export async function guestPaths(client: GuestClient, prefix: string): Promise<s
   const begun = start.slice(folder.length);
   const paths: string[] = [];
   for await (const { name, type } of client.list(folder, { deadlineMs: PATIENCE_MS })) {
-    // As with files here: hidden ones only for those who have typed the dot.
+    // As with local files: hidden ones only after a typed dot.
     if (!name.startsWith(begun) || (begun === "" && name.startsWith("."))) continue;
     paths.push(`${folder}${name}${type === FileType.DIRECTORY ? "/" : ""}`);
   }

@@ -1,6 +1,6 @@
 /*
- * What a shell sources. Each hands its words to "guestctl completion --of". The first line of the answer says what the
- * others are: words, or paths of the sandbox; or that the shell completes local files or folders by itself.
+ * Scripts that a shell sources. Each passes its words to "guestctl completion --of". The first line of the answer is
+ * the kind of the others: words, or paths of the sandbox; or the shell completes local files or folders by itself.
  */
 
 /** Completion for bash 3.2 or later. */

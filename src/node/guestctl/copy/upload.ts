@@ -14,7 +14,7 @@ const AT_ONCE = 16;
 const SLASH = Buffer.from("/");
 const HERE = Buffer.from(".");
 
-/** A file on its way, from a disk or an archive. */
+/** A file to upload, from a disk or an archive. */
 interface FileParts {
   readonly sizeBytes: number;
   readonly mode: number;

@@ -98,7 +98,7 @@ export type ExecFrame = Message<"svc.guest.v1alpha1.ExecFrame"> & {
     case: "exit";
   } | {
     /**
-     * Client: take up an exec that was started with `keep`; the first frame, once, in place of `start`.
+     * Client: attach to an exec that was started with `keep`; the first frame, once, in place of `start`.
      *
      * @generated from field: svc.guest.v1alpha1.ExecAttach attach = 10;
      */
@@ -176,9 +176,9 @@ export type ExecStart = Message<"svc.guest.v1alpha1.ExecStart"> & {
   cwd: string;
 
   /**
-   * Who runs it: `user`, `uid`, `user:group` or `uid:gid`. Empty: Process.user. For another user than the agent's own,
-   * HOME, USER, LOGNAME and SHELL that are only inherited are replaced by those of his passwd entry; without an entry HOME
-   * is "/" and the others are removed. The agent's own user gets those that are missing.
+   * Who runs it: `user`, `uid`, `user:group` or `uid:gid`. Empty: Process.user. If the user is not the agent's own, the
+   * user's passwd entry replaces HOME, USER, LOGNAME and SHELL that are only inherited; without an entry HOME is "/"
+   * and the others are removed. The agent's own user gets those that are missing.
    *
    * @generated from field: string user = 4;
    */
@@ -255,8 +255,8 @@ export type ExecKeep = Message<"svc.guest.v1alpha1.ExecKeep"> & {
   whenFull: ExecWhenFull;
 
   /**
-   * How long output and exit stay after the command's end, in milliseconds by the guest's monotonic clock, which stands still
-   * while the guest does. A call that is attached then is not cut short. At most 2,147,483,647 (24.8 days). 0: 10 minutes.
+   * How long output and exit stay after the command's end, in milliseconds by the guest's monotonic clock, which stops while
+   * the guest is suspended. A call that is attached then is not cut short. At most 2,147,483,647 (24.8 days). 0: 10 minutes.
    *
    * @generated from field: uint64 linger_ms = 4;
    */

@@ -639,8 +639,8 @@ export const FileTree: GenService<{
     output: typeof RenameResponseSchema;
   },
   /**
-   * Sets owner, permission bits and time of an entry, in this order, each as far as the request gives it. The entry is opened
-   * once, so that all of them reach the same one whoever changes the folder meanwhile.
+   * Sets owner, permission bits and time of an entry, in this order, each as far as the request gives it. The entry is
+   * opened once, so that all of them reach the same one even if somebody changes the folder meanwhile.
    *
    * @generated from rpc svc.guest.v1alpha1.FileTree.SetAttributes
    */

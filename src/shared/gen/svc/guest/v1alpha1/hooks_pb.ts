@@ -26,8 +26,8 @@ export type RunHookRequest = Message<"svc.guest.v1alpha1.RunHookRequest"> & {
   kind: HookKind;
 
   /**
-   * Time allowed for the hook, in milliseconds; then its whole tree gets SIGTERM, and SIGKILL two seconds later, so a caller's
-   * own deadline has to be some seconds later. 0: 30000. At most 600000.
+   * Time allowed for the hook, in milliseconds; then its whole tree gets SIGTERM, and SIGKILL two seconds later. Set
+   * the call's deadline some seconds later. 0: 30000. At most 600000.
    *
    * @generated from field: uint32 timeout_ms = 2;
    */
@@ -79,14 +79,14 @@ export type RunHookResponse = Message<"svc.guest.v1alpha1.RunHookResponse"> & {
   exitCode: number;
 
   /**
-   * Last 16 KiB of standard output, valid UTF-8, cut at a character; what is no UTF-8 is U+FFFD.
+   * Last 16 KiB of standard output, valid UTF-8, cut at a character; other bytes become U+FFFD.
    *
    * @generated from field: string stdout_tail = 4;
    */
   stdoutTail: string;
 
   /**
-   * Last 16 KiB of standard error, valid UTF-8, cut at a character; what is no UTF-8 is U+FFFD.
+   * Last 16 KiB of standard error, valid UTF-8, cut at a character; other bytes become U+FFFD.
    *
    * @generated from field: string stderr_tail = 5;
    */

@@ -57,9 +57,9 @@ export const StopResponseSchema: GenMessage<StopResponse> = /*@__PURE__*/
  */
 export const Lifecycle: GenService<{
   /**
-   * Stops the agent as SIGTERM does: new calls get UNAVAILABLE, SHUTTING_DOWN; the workload with all that it has
-   * started gets SIGTERM, `Process.stop_grace_ms` and SIGKILL; commands get SIGTERM, two seconds and SIGKILL; the agent
-   * leaves with the workload's status. Answers at once, when that has begun. It cannot be taken back.
+   * Stops the agent as SIGTERM does. New calls get UNAVAILABLE, SHUTTING_DOWN. The workload with all that it has
+   * started gets SIGTERM, `Process.stop_grace_ms` and SIGKILL; commands get SIGTERM, two seconds and SIGKILL. The agent
+   * exits with the workload's status. Answers at once, when that has begun. It cannot be taken back.
    *
    * A later call gets UNAVAILABLE, SHUTTING_DOWN like any other: the agent is stopping already.
    *

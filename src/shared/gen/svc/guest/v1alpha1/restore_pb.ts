@@ -28,8 +28,8 @@ export type RestoreDutiesRequest = Message<"svc.guest.v1alpha1.RestoreDutiesRequ
   entropy: Uint8Array;
 
   /**
-   * The guest clock is stepped to this time, forwards or backwards; not to one outside the validity of the caller's certificate,
-   * nor to one that is 0 to 60 s before the last one applied (a repeated or delayed call). Absent: the clock is left alone.
+   * The guest clock is stepped to this time, forwards or backwards; but not outside of the validity of the caller's certificate,
+   * nor to a time 0 to 60 s before the last one applied (a repeated or delayed call). Absent: the clock is left alone.
    *
    * @generated from field: google.protobuf.Timestamp host_time = 2;
    */
@@ -85,8 +85,8 @@ export type RestoreDutiesResponse = Message<"svc.guest.v1alpha1.RestoreDutiesRes
   degraded: string;
 
   /**
-   * The session is still frozen after the call (RunHookRequest.freeze_ms), because the kernel refused to thaw it: repeat the
-   * call. The duties thaw it when all else is done, also where they are degraded.
+   * The session is still frozen after the call (RunHookRequest.freeze_ms), because the kernel refused to thaw it:
+   * repeat the call. The duties thaw it last, even if they are degraded.
    *
    * @generated from field: bool frozen = 6;
    */

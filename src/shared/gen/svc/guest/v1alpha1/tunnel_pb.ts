@@ -19,7 +19,7 @@ export const file_svc_guest_v1alpha1_tunnel: GenFile = /*@__PURE__*/
  */
 export type TunnelFrame = Message<"svc.guest.v1alpha1.TunnelFrame"> & {
   /**
-   * What it says.
+   * What the frame carries.
    *
    * @generated from oneof svc.guest.v1alpha1.TunnelFrame.frame
    */
@@ -230,14 +230,14 @@ export const Tunnel: GenService<{
    * Connects to a port or a unix socket of the guest and carries bytes both ways.
    *
    * The client's first frame is `open`. The server answers `opened` once it is connected. From then on both sides send `data`,
-   * and each sends `end` once, after its last byte: the other direction goes on. The call ends with status OK after both. A
-   * request that ends without `end` breaks the connection in the guest, as cancelling the call and losing the connection do:
-   * what listens there gets a reset, and does not take a part for the whole.
+   * and each sends `end` once, after its last byte: the other direction stays open. The call ends with status OK after both. A
+   * request that ends without `end`, a cancelled call and a lost connection break the connection in the guest: the listener
+   * there gets a reset, and does not take a part for the whole.
    *
    * Nothing listens there: FAILED_PRECONDITION, PORT_REFUSED. No answer within ten seconds, or no way there:
    * FAILED_PRECONDITION, PORT_UNREACHABLE. No such socket: NOT_FOUND, PATH_NOT_FOUND. The connection was reset in the guest:
-   * ABORTED, PORT_RESET, after the bytes that had come. 256 tunnels are open: RESOURCE_EXHAUSTED, TOO_MANY_TUNNELS. The session
-   * is frozen: FAILED_PRECONDITION, SESSION_FROZEN. The agent's own port and sockets: INVALID_ARGUMENT, INVALID_FIELD.
+   * ABORTED, PORT_RESET, after the bytes that had come. 256 tunnels are open: RESOURCE_EXHAUSTED, TOO_MANY_TUNNELS. The
+   * session is frozen: FAILED_PRECONDITION, SESSION_FROZEN. The agent's own port and sockets: INVALID_ARGUMENT, INVALID_FIELD.
    *
    * Not named Connect: the clients that tonic generates have a function of that name already.
    *
