@@ -12,7 +12,7 @@ const USAGE = `usage: npm run build:native [-- x64|arm64]
 
 const ROOT = join(import.meta.dirname, "..");
 const SOURCES = join(ROOT, "src", "agent", "native", "addon");
-/** The addon's part that touches what is private to Node and OpenSSL. */
+/** The addon's part that uses private parts of Node and OpenSSL. */
 const INTERNALS = join(ROOT, "src", "agent", "internals");
 const FLAGS = ["-O2", "-fPIC", "-shared", "-s", "-pthread"];
 

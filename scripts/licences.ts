@@ -9,7 +9,7 @@ export const LICENCE_FILE = "THIRD_PARTY_LICENSES.md";
 /** Licences that require only that their text is passed on. Others need a decision. */
 const ACCEPTED: ReadonlySet<string> = new Set(["0BSD", "Apache-2.0", "BSD-2-Clause", "BSD-3-Clause", "ISC", "MIT"]);
 
-/** For tests and types, but guestctl's bundle holds its API all the same; what it needs besides for images stays out. */
+/** For tests and types, but guestctl's bundle contains its API; its dependencies for images stay out. */
 const BUNDLED = "node_modules/@onkernel/hypeman";
 
 interface LockedPackage {

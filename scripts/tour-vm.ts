@@ -1,6 +1,6 @@
 /**
- * `npm run tour:vm`: the life of a sandbox in a real microVM, on the development substrate: made, put to sleep with a command
- * that is kept, woken up, forked, removed and swept. Every line after `$` is what a person would type.
+ * `npm run tour:vm`: the life of a sandbox in a real microVM, on the development substrate. Makes it, puts it to sleep
+ * with a kept command, wakes it up, forks it, removes it and sweeps. Every line after `$` is what a person would type.
  */
 import { globSync, mkdtempSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
@@ -23,7 +23,7 @@ const COUNT = 40;
 /** Counts for eight seconds, more than a standby takes. */
 const COUNTING = `i=0; while [ $i -lt ${COUNT} ]; do i=$((i+1)); echo $i; sleep 0.2; done`;
 
-/** guestctl as a person types it, with what it needs to find the substrate in its environment. */
+/** guestctl as a person runs it, with what it needs to find the substrate in its environment. */
 class Terminal {
   readonly #report: Report;
   readonly #env: NodeJS.ProcessEnv;
@@ -33,7 +33,7 @@ class Terminal {
     this.#env = env;
   }
 
-  /** Runs it, shows what it says, and returns its standard output. Throws when it fails; warnings are no failure. */
+  /** Runs it, shows its output, and returns its standard output. Throws when it fails; warnings are no failure. */
   async run(args: readonly string[], { isShown = true }: { readonly isShown?: boolean } = {}): Promise<string> {
     this.#report.asked(`guestctl ${args.join(" ")}`);
     const { stdout, stderr, exitCode, failed } = await execa(GUESTCTL, args, {

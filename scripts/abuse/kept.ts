@@ -78,7 +78,7 @@ async function attachOften({ agent, inputs, random }: Target): Promise<number> {
     const kept = await listExecs(agent);
     if (kept.length > COMMANDS.length) throw new Error(`${kept.length} execs are kept`);
   }
-  // A start that was on its way when its peer left can come after the list of commands to end.
+  // A start that was in flight when its peer left can come after the list of commands to end.
   const deadline = performance.now() + ANSWER_LIMIT_MS;
   do await endAll(agent);
   while ((await listExecs(agent)).length > 0 && performance.now() < deadline);

@@ -9,9 +9,9 @@ import { memoryOf } from "../soak/footprint.ts";
 import type { Attack, Outcome, Target } from "./attack.ts";
 import { type Cost, costOf, least } from "./cost.ts";
 
-/* Attacks by unknown peers. Each connection costs a handshake and what it sends before it is ended, and a peer may
- * dial again at once. So the cost of a connection is given as a multiple of an ordinary refusal, of a client without
- * a certificate, measured in turns in the same run. */
+/* Attacks by unknown peers. Each connection costs a handshake and what it sends before it is ended, and a peer may dial
+ * again at once. So the cost of a connection is a multiple of an ordinary refusal, of a client without a certificate.
+ * Both are measured in turns in the same run. */
 
 const MIB = 2 ** 20;
 /** Handshakes at once. */
@@ -86,7 +86,7 @@ async function withinLimits(target: Target, rounds: number, limit: number, dial:
     }
 }
 
-/** Says what a connection of the attack costs. Throws where that is over a limit. */
+/** Describes the cost of a connection of the attack. Throws if it is over a limit. */
 function judged({ ordinary, attack }: Compared, limit: number): string {
   const ordinaryMs = ordinary.cpuMs / ordinary.connections;
   const connectionMs = attack.cpuMs / attack.connections;
@@ -143,8 +143,8 @@ async function updateKeysAsStranger(target: Target): Promise<Outcome> {
 }
 
 /**
- * HEADERS for a request that the agent has reset: frames that were on their way may still come (RFC 9113, 5.1), and their
- * blocks have to be decoded (4.3).
+ * HEADERS for a request that the agent has reset: frames in flight may still come (RFC 9113, 5.1), and their blocks
+ * have to be decoded (4.3).
  */
 async function headReset(target: Target, block: Buffer): Promise<Outcome> {
   const rounds = roundsOf(target, 2 * AT_ONCE);
@@ -196,8 +196,8 @@ async function heldBytes(target: Target): Promise<number> {
 }
 
 /**
- * Different header blocks: a receiver may keep what it has decoded as long as it likes, and has only its own bounds (RFC 9113,
- * 10.5.1). Over the port with a wrong token, and on the workload's socket, where nobody needs one; the peers stay.
+ * Different header blocks: a receiver may keep decoded blocks as long as it likes, and only its own limits bound them
+ * (RFC 9113, 10.5.1). Over the port with a wrong token, and on the workload's socket, which needs none; the peers stay.
  */
 async function sendDifferent(target: Target): Promise<Outcome> {
   const { agent, inputs } = target;

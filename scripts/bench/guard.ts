@@ -29,10 +29,10 @@ export const GUARD_PEER = "grpc-go";
 const FILE = join(import.meta.dirname, "recorded.json");
 
 /**
- * CPU time is steady. What a caller waits for is not: beside other work the median of Health went from 1.4 times the
- * peer's to 3 times, again and again, because the agent's way through one thread waits for a core more often. Nor is a
- * terminal's: the kernel hands its output over in steps of 4 KiB or of many, depending on where its own thread runs,
- * and one build took 0.48 to 1.11 times the peer's.
+ * CPU time is steady. What a caller waits for is not: on a busy machine the median of Health rose from 1.4 times the
+ * peer's to 3 times, because the agent's single thread waits for a core more often. Nor is a terminal's: the kernel
+ * passes its output on in steps of 4 KiB or more, depending on where its own thread runs. One build took 0.48 to 1.11
+ * times the peer's.
  */
 function isGuarded({ name, unit, ratios }: Row): boolean {
   const isSteady = name.startsWith("CPU of ") || (unit === "s/GiB" && !name.startsWith("terminal"));

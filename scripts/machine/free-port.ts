@@ -29,7 +29,7 @@ function firstEphemeralPort(): number {
   }
 }
 
-/** The port, once it was listened on for a moment; 0 stands for any. Undefined: it is taken. */
+/** The port, after listening on it for a moment; 0 means any. Undefined: it is taken. */
 async function listenedOn(port: number): Promise<number | undefined> {
   const server = createServer().listen(port);
   try {

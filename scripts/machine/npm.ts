@@ -1,8 +1,8 @@
 import { delimiter } from "node:path";
 
 /**
- * PATH for npm and for the machine's own Node. npm puts the project's packages first there, and so their Node; Debian's npm
- * has its parts where only Debian's Node looks.
+ * PATH for npm and for the machine's own Node. npm puts the project's packages first there, and so their Node; Debian's
+ * npm has its parts where only Debian's Node finds them.
  */
 export function machinePath(path: string = process.env["PATH"] ?? ""): string {
   const folders = path.split(delimiter).filter((folder) => !folder.split("/").includes("node_modules"));

@@ -28,10 +28,10 @@ function isExecutable(path: string): boolean {
 }
 
 /**
- * Installs what is missing with apt-get, where that is possible: as root, on Debian and its like.
+ * Installs missing programs with apt-get, if possible: as root, on Debian and its derivatives.
  *
- * @param purpose what the programs are for; stands in the messages on stderr
- * @returns the programs that are missing still; what to do about them was said on stderr
+ * @param purpose what the programs are for; part of the messages on stderr
+ * @returns the programs that are missing still; stderr has what to do about them
  */
 export function providePrograms(programs: readonly Program[], purpose: string): Program[] {
   const missing = missingPrograms(programs);

@@ -3,7 +3,7 @@ import { mkdirSync, openSync } from "node:fs";
 import { dirname } from "node:path";
 
 /**
- * Waits until no other process has the lock of a file, and holds it until this one ends, however it ends: the lock
+ * Waits until no other process has the lock of a file, and holds it until this one ends, however it ends. The lock
  * belongs to the open file (flock(2)), which only this process has. Without flock(1) nothing is locked.
  *
  * @param waits is called when the lock is not free

@@ -19,7 +19,7 @@ interface Component {
   readonly components?: readonly Component[];
 }
 
-/** What vulnerabilities are listed under, by Node's names of what is in it: vendor and product. */
+/** Vendor and product under which vulnerabilities are listed, by Node's names of its components. */
 const PRODUCTS: Readonly<Record<string, string>> = { node: "nodejs:node.js", openssl: "openssl:openssl" };
 /** The agent's own files. */
 const PROGRAMS = ["guest-agent", "agent.bin", "agent.node"];

@@ -40,7 +40,7 @@ export class GivenBackPages implements Disposable {
     });
   }
 
-  /** The ranges with a page that a writable segment touches: the agent would lose what is written there. */
+  /** The ranges with a page that a writable segment touches: the agent would lose what was written there. */
   writtenOf(file: string, pageSizesBytes: readonly number[]): PageRange[] {
     const writable = loadedSegments(file).filter(({ flags }) => flags.includes("W"));
     return this.of(file, pageSizesBytes).filter(({ pageBytes, start, end }) =>

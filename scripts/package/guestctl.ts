@@ -6,10 +6,10 @@ import { COMMON } from "./bundle.ts";
 import { LOWEST_NODE } from "./node-side.ts";
 
 /**
- * Runs the modules beside it with the operator's own Node. The two dashes end Node's own options: some versions look for
- * --env-file in all that follows, and so take it from a command in a sandbox. Versions before 26 warn of node:sqlite, which
- * sandboxes are kept in. The heap may grow to six times of what is in use before V8 marks all of it: for each 13 MiB that pass
- * through, it otherwise does (docs/decisions/appendix-attempts.md, "Tunnels").
+ * Runs the modules beside it with the operator's own Node. The two dashes end Node's own options: some versions look
+ * for --env-file in all that follows, and so take it from a command in a sandbox. Versions before 26 warn of
+ * node:sqlite, which has the journal of sandboxes. The heap may grow to six times its live size before V8 marks all of
+ * it; otherwise V8 does so for each 13 MiB that pass through (docs/decisions/appendix-attempts.md, "Tunnels").
  */
 const STARTER = `#!/bin/sh
 exec node --heap-growing-percent=500 --disable-warning=ExperimentalWarning -- "$(dirname -- "$(readlink -f -- "$0")")/guestctl.mjs" "$@"

@@ -16,9 +16,9 @@ export function filesBelow(folder: string): string[] {
 }
 
 /**
- * What is wrong with a distribution: a file for another machine, one that would need something of the image, an
- * executable stack, memory that the agent would give back though it is written, a file that others could change, or a path
- * of the machine that built it. Empty: nothing.
+ * Finds what is wrong with a distribution: files for another machine, files that need something of the image,
+ * executable stacks, written memory that the agent would give back, files that others could change, and paths of the
+ * build machine. Empty: nothing.
  *
  * @param rule the C file that says what is given back, if not the agent's own
  */
@@ -72,7 +72,7 @@ function pathProblems(file: string, buildPaths: readonly string[]): string[] {
 const PART_OF_NAME = "[A-Za-z0-9._~%-]";
 
 /**
- * Those of a build machine's folders whose paths stand in a file. `/project` stands in `/project/src/main.c` and in
+ * Those of a build machine's folders whose paths occur in a file. `/project` occurs in `/project/src/main.c` and in
  * `file:///project`, and not in `https://example.com/project/` or in `/projects`: a checkout may have any short name.
  */
 export function buildPathsIn(bytes: Buffer, folders: readonly string[]): string[] {

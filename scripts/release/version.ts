@@ -38,8 +38,8 @@ export function versionFaults(root: string): readonly string[] {
 }
 
 /**
- * Writes a new version wherever it stands. What was unreleased in the changelog becomes its section, of that date
- * (YYYY-MM-DD).
+ * Writes a new version wherever the old one occurs. The changelog's unreleased changes become its section, with that
+ * date (YYYY-MM-DD).
  */
 export function setVersion(root: string, version: string, date: string): void {
   const before = projectVersion(root);

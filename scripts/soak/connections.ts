@@ -18,7 +18,7 @@ export interface ConnectionsSeen {
   readonly differences: readonly string[];
 }
 
-/** The agent's own count, by the last line of its log that tells it. */
+/** The agent's own count, by the last line of its log that has it. */
 function counted(agent: RunningAgent): number {
   return Number(agent.log.findLast(({ connections }) => connections !== undefined)?.["connections"] ?? 0);
 }

@@ -83,7 +83,7 @@ async function cleanedUp(agent: RunningAgent, client: Client): Promise<Moved> {
   return { bytes: stdout.length, ...(wasUp && { cleanedUp: String(stdout) === "up\ncleaned up\n" }) };
 }
 
-/** A client that cancels and reads no further may stop its whole connection: what is under way has to be taken. */
+/** A client that cancels and stops reading may stop its whole connection: read what is in flight. */
 async function readToCancellation(stream: ExecStream): Promise<void> {
   stream.cancel();
   expect("status", (await stream.failure()).code, status.CANCELLED);

@@ -1,4 +1,4 @@
-/** A refusal as the API tells it. */
+/** A refusal in the API's form. */
 export class ApiFailure extends Error {
   readonly status: number;
   /** For programs, such as `image_not_ready`. */

@@ -34,7 +34,7 @@ const BUSYBOX = "busybox";
 const REFERENCE =
   /^(?:(?<registry>[\w.-]+[.:][\w.-]*|localhost)\/)?(?<path>[\w.-]+(?:\/[\w.-]+)*)(?::(?<tag>[\w.-]+))?$/;
 
-/** An image on disk, as the API tells it. */
+/** An image on disk, in the API's form. */
 export interface ImageRecord extends Readonly<Hypeman.Image> {
   readonly id: string;
 }

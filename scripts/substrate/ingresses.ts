@@ -8,7 +8,7 @@ import type { Proxy } from "./proxy.ts";
 import { found, Records } from "./records.ts";
 import { hasTags, type Tags } from "./requests.ts";
 
-/** An ingress on disk, as the API tells it. */
+/** An ingress on disk, in the API's form. */
 export type IngressRecord = Readonly<Hypeman.Ingress>;
 
 /** What ingresses need to know of instances, by name, id or the beginning of an id: their name. @throws ApiFailure */

@@ -42,7 +42,7 @@ export interface InstanceRecord extends Readonly<Told> {
   };
 }
 
-/** "Paused" is left by a standby that was broken off, "Unknown" said of a hypervisor that does not answer. */
+/** A standby that was broken off leaves "Paused"; "Unknown" is a hypervisor that does not answer. */
 export type InstanceState = "Initializing" | "Running" | "Paused" | "Unknown" | "Standby" | "Stopped";
 
 /** Refuses to fork an instance that writes to a volume: both guests would write to it. @throws ApiFailure */

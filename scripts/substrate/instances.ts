@@ -291,7 +291,7 @@ export class Instances {
     }
   }
 
-  /** The mounts as the API tells them, with the volumes' ids for their names. @throws ApiFailure */
+  /** The mounts in the API's form, with the volumes' ids for their names. @throws ApiFailure */
   #mounted(mounts: readonly Hypeman.VolumeMount[]): Hypeman.VolumeMount[] {
     if (mounts.length > MOST_VOLUMES) throw invalidRequest(`volumes: at most ${MOST_VOLUMES}`);
     return mounts.map(({ volume_id, mount_path, readonly = false, overlay = false, overlay_size }) => {

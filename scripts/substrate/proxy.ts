@@ -10,9 +10,9 @@ export type Resolve = (instance: string, port: number) => Promise<Upstream>;
 const DIAL_LIMIT_MS = 60_000;
 
 /**
- * The reverse proxy of ingresses, as the real one's Caddy answers: 404 for a hostname without a rule, 503 for a name that no
- * instance has, 502 where nothing answers behind it, and "via" in what it passes on. It listens on the loopback alone, and passes
- * on no upgraded connections.
+ * The reverse proxy of ingresses. Answers as the real one's Caddy: 404 for a hostname without a rule, 503 for a name
+ * that no instance has, 502 if nothing answers behind it. Adds "via" to answers that it passes on. It listens on the
+ * loopback alone, and passes on no upgraded connections.
  */
 export class Proxy implements AsyncDisposable {
   readonly #resolve: Resolve;

@@ -3,7 +3,7 @@ import { join } from "node:path";
 import { Mutex } from "../../src/agent/domain/index.ts";
 import { ApiFailure, notFound } from "./failure.ts";
 
-/** A thing's record, in its folder: mostly what the API tells of it. */
+/** A thing's record, in its folder: mostly in the API's form. */
 export const RECORD = "told.json";
 
 /**

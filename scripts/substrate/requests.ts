@@ -103,7 +103,7 @@ const volume = ruled<Hypeman.VolumeMount>(
   "overlay needs readonly and overlay_size",
 );
 const command = { entrypoint: listOf(line), cmd: listOf(line) };
-/** hypeman 7a99231, openapi.yaml:1502-1519: what is against these never gets to the rules. */
+/** hypeman 7a99231, openapi.yaml:1502-1519: a request against these never gets to the rules. */
 const ingressName = typed(
   (value) => typeof value === "string" && NAME.test(value),
   'string doesn\'t match the regular expression "^[a-z0-9]([a-z0-9-]*[a-z0-9])?$"',

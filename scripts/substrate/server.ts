@@ -40,8 +40,8 @@ export type Handler = (call: Call) => Promise<Reply> | Reply;
 const OPEN = "GET /health";
 
 /**
- * Serves routes over HTTP as the substrate does: JSON both ways, a bearer token, plain text for an unknown path, and an
- * answer that only looks like JSON for a body that does not fit the schema.
+ * Serves routes over HTTP as the substrate does: JSON both ways, a bearer token, plain text for an unknown path. A body
+ * that does not fit the schema gets an answer that only looks like JSON.
  *
  * @param log gets a line for every call but successful reads, without content, and the cause of every internal error
  */

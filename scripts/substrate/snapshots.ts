@@ -6,8 +6,8 @@ import { Records } from "./records.ts";
 import { hasTags, type Tags } from "./requests.ts";
 
 /**
- * A snapshot on disk, as the API tells it. As on the substrate it does not say which processor or agent it needs: the node
- * keeps that.
+ * A snapshot on disk, in the API's form. As on the substrate it does not say which processor or agent it needs: the
+ * node keeps that.
  */
 export interface SnapshotRecord extends Readonly<Hypeman.Snapshot> {
   /** The instance at the time of the snapshot, which the API does not show. */

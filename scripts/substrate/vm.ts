@@ -113,8 +113,8 @@ export class Vm {
   }
 
   /**
-   * Finishes what a daemon was doing with the machine when it was killed: a machine whose memory is all written is ended, as
-   * it is on standby; any other goes on running.
+   * Finishes what a killed daemon was doing with the machine. If all of its memory is written, it is on standby: ends
+   * it. Any other machine runs on.
    */
   async settle(): Promise<void> {
     using qmp = await this.#qmp();

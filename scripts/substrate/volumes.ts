@@ -13,7 +13,7 @@ import { hasTags, type Tags } from "./requests.ts";
 const GIBIBYTE = 2 ** 30;
 const ID = /^[A-Za-z0-9][A-Za-z0-9_-]{0,63}$/;
 
-/** A volume as it is kept, and as the API tells it. */
+/** A volume's record, in the API's form. */
 export type VolumeRecord = Readonly<Hypeman.Volume>;
 
 /** The volumes of a daemon: disks made empty or from an archive, and never changed by it. */

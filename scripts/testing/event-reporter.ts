@@ -25,8 +25,8 @@ function recordOf(event: Ended, title: string): TestRecord {
 }
 
 /**
- * Reporter of node:test: a JSON line for each test that begins and for each that has ended, and the line `"end"` after the
- * file's last. Any other event is an empty line, which shows that the file goes on.
+ * Reporter of node:test: a JSON line for each test that begins and for each that has ended, and the line `"end"` after
+ * the file's last. Any other event is an empty line, which shows that the file makes progress.
  */
 async function* reportEvents(source: AsyncIterable<TestEvent>): AsyncGenerator<string> {
   const titles: string[] = [];

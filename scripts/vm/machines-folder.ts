@@ -18,8 +18,8 @@ export interface MachinesFolder extends AsyncDisposable {
 }
 
 /**
- * Makes a folder whose machines end with this process, however it ends: those of the development substrate outlive
- * whoever started them, and a run that a time limit kills can end nothing. A process in its own session does this.
+ * Makes a folder whose machines end with this process, however it ends. The development substrate's machines outlive
+ * their starter, and a run that a time limit kills can end nothing: a process in its own session does.
  */
 export async function machinesFolder(): Promise<MachinesFolder> {
   const path = mkdtempSync(join(tmpdir(), "guest-agent-vm-"));

@@ -14,9 +14,9 @@ import { agentOf, commitOf, keptReleases, loadKeptClient, methodsOf } from "./re
 import { everyOperation } from "./suite.ts";
 
 /*
- * Clients of earlier releases, as they were packed then, with the agent of this tree; and the client of this tree with
- * the agents of those releases, built from the commits that they were made of. A clone without history, or a folder
- * that is no clone, has none to build: then no test stands for it, and a message says so.
+ * Clients of earlier releases, as packed then, with this tree's agent; and this tree's client with the agents of those
+ * releases, built from their commits. A clone without history, or a folder that is no clone, has none to build: then no
+ * test stands for it, and a message says so.
  */
 
 const releases = keptReleases();

@@ -8,7 +8,7 @@ const LEGEND_STEP = 110;
 /** The axis reaches from a tenth of a peer to ten times it. */
 const DECADES = 1;
 const TICKS = [0.1, 0.2, 0.5, 1, 2, 5, 10];
-/** Of each peer, to be told apart on white and on black. */
+/** Colour of each peer, distinct on white and on black. */
 const COLOURS = { "grpc-go": "#0a84c1", "go-https": "#b8860b", openssh: "#d9730d" } as const;
 const PEERS = Object.keys(COLOURS) as (keyof typeof COLOURS)[];
 

@@ -66,7 +66,7 @@ export function transferRows(name: string, goals: TransferGoals, runs: Runs, not
   ];
 }
 
-/** A command that writes so many zeros in pieces of that size. */
+/** A command that writes that many zeros in pieces of that size. */
 function writer(totalBytes: number, chunkBytes: number): readonly string[] {
   return ["dd", "if=/dev/zero", `bs=${chunkBytes}`, `count=${Math.ceil(totalBytes / chunkBytes)}`, "status=none"];
 }

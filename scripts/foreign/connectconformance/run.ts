@@ -70,8 +70,8 @@ interface Run {
 }
 
 /**
- * Deadlines of 200 ms, delays of 50 and a client that starts in 20 s suppose a machine that is not busy: failed cases
- * run once more alone, and a run that was cut short runs again as a whole.
+ * Deadlines of 200 ms, delays of 50 ms and a client that starts in 20 s need an idle machine. So failed cases run once
+ * more alone, and a run that was cut short runs again as a whole.
  */
 async function repeated(
   run: (only: readonly string[]) => Promise<Run>,
@@ -91,7 +91,7 @@ async function repeated(
   return outcome;
 }
 
-/** Reads `FAILED: NAME:` with what is wrong in indented lines, and the counts at the end. */
+/** Reads `FAILED: NAME:` with the problem in indented lines, and the counts at the end. */
 function runOf(printed: string): Run {
   const [, passed, failed] = /^(\d+) passed, (\d+) failed$/m.exec(printed) ?? [];
   if (passed === undefined) throw new Error(`it printed no counts: ${printed.slice(-2_000)}`);

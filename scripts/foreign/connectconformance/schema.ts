@@ -4,8 +4,8 @@ import type { GenMessage, GenService } from "@bufbuild/protobuf/codegenv2";
 import { type Any, FileDescriptorSetSchema } from "@bufbuild/protobuf/wkt";
 
 /*
- * The suite's messages, as far as they are used here. Their schema is the suite's own: what it is built from is read when a
- * program of ours starts, so that another version of the suite brings its own.
+ * The suite's messages, as far as they are used here. Their schema is the suite's own: our programs read it from a file
+ * at their start, so that another version of the suite brings its own.
  */
 
 /** A field of headers or trailers with its values. */
@@ -42,7 +42,7 @@ export interface StreamDefinition extends Message {
   responseTrailers: Header[];
 }
 
-/** The content of every response; the first tells what the server saw of the call. */
+/** The content of every response; the first describes what the server saw of the call. */
 export interface Payload extends Message {
   data: Uint8Array;
   requestInfo?: RequestInfo;

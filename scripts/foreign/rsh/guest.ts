@@ -37,7 +37,7 @@ export class Guest implements AsyncDisposable {
     return guest;
   }
 
-  /** Runs a script in the folder and gives what it prints. @throws Error with all that it printed, where it fails */
+  /** Runs a script in the folder and returns its output. @throws Error with all of its output, if it fails */
   async shell(script: string): Promise<string> {
     const { stdout, exitCode, all } = await execa("sh", ["-ec", script], {
       cwd: this.folder,

@@ -23,7 +23,7 @@ export interface Step {
   readonly keys?: readonly string[];
   /** New size of the terminal. */
   readonly resize?: readonly [cols: number, rows: number];
-  /** What is on the screen when the program is done with that, and not before. */
+  /** On the screen once the program has finished that, and not before. */
   readonly shows: RegExp;
 }
 

@@ -41,7 +41,7 @@ const SESSIONS: Readonly<Record<string, Session>> = {
       { type: "ofresh ünïcödé", shows: /^fresh ünïcödé\n[^]*-- INSERT --/m },
       { keys: ["Escape"], shows: /^fresh ünïcödé\n(?![^]*INSERT)/m },
       { keys: ["G", "d", "d"], shows: /^line 199\n~\n\s*$/m },
-      // Silent, because it would tell how many seconds ago that was.
+      // Silent, because it would print how many seconds ago that was.
       { type: ":silent undo", keys: ["Enter"], shows: /^line 200$/m },
       { type: ":split", keys: ["Enter"], shows: /text \[\+\]\n[^]*text \[\+\]/ },
       { resize: [100, 30], shows: /^(?:.*\n){28}text \[\+\]/ },

@@ -14,8 +14,8 @@ const HOUR_MS = 3_600_000;
 const RUNS = 5;
 
 /**
- * Makes the code cache of the agent's script: the functions that the agent calls on this machine until it has started a
- * workload, listens on every kind of socket, and has answered a first Health and a first command.
+ * Makes the code cache of the agent's script. It has the functions that the agent calls on this machine until it has
+ * started a workload, listens on every kind of socket, and has answered a Health and a command.
  *
  * @param addonFolder holds the addon for this architecture
  */

@@ -1,7 +1,7 @@
 /**
- * Compiles some of the script's functions without running them, and writes the code cache. Running them would give other
- * bytes each time: V8 notes in the compiled code what it was run with, down to single comparisons.
- * Usage: node compile-called.ts SCRIPT OUTPUT OFFSETS; OFFSETS is a JSON file with the offset at which each function begins.
+ * Compiles some of the script's functions without running them, and writes the code cache. Running them would give
+ * other bytes each time: V8 records in the compiled code the types that it met, down to single comparisons. Usage: node
+ * compile-called.ts SCRIPT OUTPUT OFFSETS; OFFSETS is a JSON file with the offset at which each function begins.
  */
 import { readFileSync, writeFileSync } from "node:fs";
 import { Session } from "node:inspector";

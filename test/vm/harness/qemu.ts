@@ -192,8 +192,8 @@ export function qemusBelow(folder: string): RunningQemu[] {
 }
 
 /**
- * Whether a process still has a thread that runs in the folder. A killed one loses its program and its memory first, and only
- * then closes what it had open: until the last thread has, its ports and disks are taken (do_exit of kernel/exit.c).
+ * Whether a process still has a thread that runs in the folder. A killed process loses its program and memory first, and
+ * closes its descriptors later. Its ports and disks are taken until the last thread has ended (do_exit of kernel/exit.c).
  */
 export function runsIn(folder: string, pid: number): boolean {
   try {
