@@ -23,7 +23,7 @@ function changedSchema(t: TestContext, file: string, from: string | RegExp, to: 
 describe("the released schemas", () => {
   test("are compatible with the schema as it is, and with one that has more", async (t) => {
     assert.equal(await incompatibilities(changedSchema(t, "health.proto", "", "")), "");
-    const more = "google.protobuf.Timestamp idle_declared = 6;\n  string mood = 9;";
+    const more = "google.protobuf.Timestamp idle_declared = 6;\n  string mood = 1000;";
     const grown = changedSchema(t, "health.proto", "google.protobuf.Timestamp idle_declared = 6;", more);
     assert.equal(await incompatibilities(grown), "");
   });

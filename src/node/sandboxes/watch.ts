@@ -36,7 +36,10 @@ export interface Verdict {
 }
 
 type Watched = Pick<SandboxEntry, "runEpochMs" | "ttlMs" | "idleAction">;
-type Stamps = Omit<Health, "alive" | "ready" | "readyCmdExit" | "frozen" | "thawedWithoutDuties">;
+type Stamps = Pick<
+  Health,
+  "guestTime" | "guestTimeNanos" | "lastUserActivity" | "lastUserActivityNanos" | "idleDeclared" | "idleDeclaredNanos"
+>;
 
 /**
  * Decides what to do by an answer of Health. Its stamps are by the guest's clock; the present difference of the clocks

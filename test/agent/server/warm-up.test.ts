@@ -1,9 +1,10 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
+import { create } from "@bufbuild/protobuf";
 import { GuestAgent } from "../../../src/shared/gen/svc/guest/v1alpha1/guest_agent_pb.ts";
-import type { HealthReport } from "../../../src/agent/health/index.ts";
+import { HealthResponseSchema } from "../../../src/shared/gen/svc/guest/v1alpha1/health_pb.ts";
 import type { TlsMaterial } from "../../../src/agent/domain/index.ts";
-import { healthFrame } from "../../../src/agent/rpc/handlers/health.ts";
+import { messageFrame } from "../../../src/agent/rpc/codec.ts";
 import { Router } from "../../../src/agent/rpc/index.ts";
 import { warmUp } from "../../../src/agent/server/warm-up.ts";
 import { issueCertificates, tlsMaterial } from "../../fixtures/certificates.ts";
@@ -14,15 +15,7 @@ import { systemClock } from "../../fixtures/system-clock.ts";
 /** Beside any load. */
 const GENEROUS_MS = 600_000;
 const SHORT_MS = 500;
-const REPORT: HealthReport = {
-  ready: true,
-  readyCommandExit: 0,
-  lastUserActivityNs: 0n,
-  guestTimeNs: 0n,
-  idleDeclaredNs: undefined,
-  frozen: false,
-  thawedWithoutDuties: false,
-};
+const ANSWER = messageFrame(HealthResponseSchema, create(HealthResponseSchema, { alive: true }));
 
 /** A router with a Health that counts its calls, and the numbers of running calls reported at each begin and end. */
 function countingRouter(): {
@@ -37,7 +30,7 @@ function countingRouter(): {
   const router = new Router({ clock: systemClock, log, agentVersion: "1", onCalls: (count) => running.push(count) });
   router.framed(GuestAgent.method.health, () => {
     answered++;
-    return healthFrame(REPORT);
+    return ANSWER;
   });
   return { router, log, running, answered: () => answered };
 }
