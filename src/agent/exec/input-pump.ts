@@ -64,7 +64,7 @@ export class InputPump {
         this.#child.stdin?.end();
         break;
       case "resize":
-        // A dimension of zero says nothing (RFC 4254, 6.7): a client without a window of its own sends it.
+        // A dimension of zero is ignored (RFC 4254, 6.2): a client without a window of its own sends it.
         if (frame.cols > 0 && frame.rows > 0) this.#child.resize(frame.cols, frame.rows);
         break;
       case "signal":

@@ -6,7 +6,7 @@ const NO_BYTES = Buffer.alloc(0);
 
 /** Receiver of a connection's frames. Its methods may throw ConnectionError, which leaves the reader unusable. */
 export interface FrameHandler {
-  /** A DATA frame begins. Its whole length counts for flow control (RFC 9113, 6.9.1); its payload follows. */
+  /** A DATA frame begins. Its whole length counts for flow control (RFC 9113, 6.1); its payload follows. */
   dataBegins(streamId: number, lengthBytes: number): void;
   /** A piece of the frame's payload, without padding. A view that must not be kept. */
   data(slice: Buffer): void;

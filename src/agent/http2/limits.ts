@@ -7,8 +7,8 @@ export interface Http2Limits {
   /** Requests at once: REFUSED_STREAM. */
   readonly streams: number;
   /**
-   * Names and values of a request's fields, and 32 bytes for each (RFC 9113, 10.5.1): ENHANCE_YOUR_CALM for the stream. A
-   * block of more bytes than that, as it is sent: ENHANCE_YOUR_CALM for the connection.
+   * Names and values of a request's fields, and 32 bytes for each (RFC 9113, 6.5.2): ENHANCE_YOUR_CALM for the stream.
+   * A block of more bytes than that, as it is sent: ENHANCE_YOUR_CALM for the connection.
    */
   readonly headerListBytes: number;
   /** Decoded blocks that are remembered. */

@@ -480,7 +480,7 @@ export const TerminalSchema: GenMessage<Terminal> = /*@__PURE__*/
  */
 export type TerminalSize = Message<"svc.guest.v1alpha1.TerminalSize"> & {
   /**
-   * Width in characters, at most 65535. 0: the whole size is ignored (RFC 4254, 6.7).
+   * Width in characters, at most 65535. 0: the whole size is ignored (RFC 4254, 6.2).
    *
    * @generated from field: uint32 cols = 1;
    */
