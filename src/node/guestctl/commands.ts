@@ -2,7 +2,7 @@ import type { Command, CommandEntry } from "./command-line.ts";
 
 /** All subcommands, by name. */
 export const COMMANDS: ReadonlyMap<string, CommandEntry> = new Map([
-  entry("attach", "take up a kept command", async () => (await import("./commands/attach.ts")).attach),
+  entry("attach", "attach to a kept command", async () => (await import("./commands/attach.ts")).attach),
   entry("cat", "write files of a sandbox to standard output", async () => (await import("./commands/cat.ts")).cat),
   entry("chmod", "set permissions in a sandbox", async () => (await import("./commands/chmod.ts")).chmod),
   entry("completion", "write a shell's completion script", async () =>
@@ -17,27 +17,27 @@ export const COMMANDS: ReadonlyMap<string, CommandEntry> = new Map([
   entry("end", "end a kept command", async () => (await import("./commands/end.ts")).end),
   entry("exec", "run a command in a sandbox", async () => (await import("./commands/exec.ts")).exec),
   entry("execs", "list kept commands", async () => (await import("./commands/execs.ts")).execs),
-  entry("forward", "lead local ports to a sandbox's", async () => (await import("./commands/forward.ts")).forward),
-  entry("health", "ask an agent how it is", async () => (await import("./commands/health.ts")).health),
+  entry("forward", "forward local ports to a sandbox", async () => (await import("./commands/forward.ts")).forward),
+  entry("health", "show an agent's health", async () => (await import("./commands/health.ts")).health),
   entry("hook", "run a snapshot or restore hook", async () => (await import("./commands/hook.ts")).hook),
   entry("issue", "issue the credentials of a sandbox", async () => (await import("./commands/issue.ts")).issue),
   entry("kill", "send a signal to a kept command", async () => (await import("./commands/kill.ts")).kill),
   entry("ls", "list folders of a sandbox", async () => (await import("./commands/ls.ts")).ls),
   entry("mkdir", "make folders in a sandbox", async () => (await import("./commands/mkdir.ts")).mkdir),
   entry("mv", "rename files of a sandbox", async () => (await import("./commands/mv.ts")).mv),
-  entry("restore", "have a restored guest do its duties", async () => (await import("./commands/restore.ts")).restore),
+  entry("restore", "make a restored guest do its duties", async () => (await import("./commands/restore.ts")).restore),
   entry(
     "restore-sequence",
-    "all of a restore: duties, hook, health",
+    "a whole restore: duties, hook, health",
     async () => (await import("./commands/restore.ts")).restoreSequence,
   ),
   entry("rm", "remove files and folders of a sandbox", async () => (await import("./commands/rm.ts")).rm),
   entry("rsh", "run a command line as ssh does", async () => (await import("./commands/rsh.ts")).rsh),
-  entry("sandbox", "make sandboxes and look after them", async () => (await import("./commands/sandbox.ts")).sandbox),
+  entry("sandbox", "make and manage sandboxes", async () => (await import("./commands/sandbox.ts")).sandbox),
   entry("stat", "describe files of a sandbox", async () => (await import("./commands/stat.ts")).stat),
   entry(
     "version",
-    "tell the versions of client and agent",
+    "print the versions of client and agent",
     async () => (await import("./commands/version.ts")).version,
   ),
   entry("write", "write standard input to a file", async () => (await import("./commands/write.ts")).write),

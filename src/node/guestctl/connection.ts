@@ -123,8 +123,8 @@ These options stand before or behind the name of every command that talks to an 
 
 ${optionsText(CONNECTION_OPTIONS)}
 
-Options come first; the variables have the rest. A sandbox brings its own credentials; where it is, the node's journal and
-the substrate's daemon say.
+Options win over variables. A sandbox has credentials of its own; the node's journal and the substrate's daemon know its
+address.
 
   guestctl issue ./creds                                  # an authority, certificates and a token, for agent and client
   export GUESTCTL_ADDRESS=10.0.0.7 GUESTCTL_CREDENTIALS=./creds

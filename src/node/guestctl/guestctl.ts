@@ -11,7 +11,7 @@ Talks to the guest agents of sandboxes.
 
 ${[...COMMANDS].map(([name, { summary }]) => `  ${name.padEnd(18)}${summary}`).join("\n")}
 
-  --help            this text; "guestctl COMMAND --help" tells more
+  --help            this text; "guestctl COMMAND --help" has more
   --version         version of guestctl
 
 Where the agent is and how to be let in: "guestctl help connection".

@@ -7,8 +7,8 @@ import { takeUp } from "../attachment/take-up.ts";
 
 export const attach: Command = defineCommand({
   usage: ["attach [options] NAME"],
-  about: `Takes up a command that was started with "exec --name", running or ended, from whoever is attached to it. Output begins
-with the oldest that the agent holds; of a terminal it begins now, and whatever runs in it is asked to draw it anew.`,
+  about: `Attaches to a command that was started with "exec --name", running or ended, and detaches any other client. Output
+begins with the oldest that the agent holds; in a terminal it begins now, and the program in it is asked to redraw.`,
   options: {
     interactive: {
       type: "boolean",
@@ -35,7 +35,7 @@ with the oldest that the agent holds; of a terminal it begins now, and whatever 
 connection, which guestctl dials anew: at a terminal until it is back, else for ten minutes. Other signals are passed
 on.
 With --json, the events of "exec --name".`,
-  statuses: `as of "exec"; 125 also when somebody else has taken the command up.`,
+  statuses: `as of "exec"; 125 also when another client has attached.`,
   examples: ["attach build", "attach --from now --no-input build", "attach -i sorter < part2"],
   takes: { one: "the name of one kept command" },
   completes: ["exec", "nothing"],

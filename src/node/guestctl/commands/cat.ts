@@ -5,8 +5,7 @@ import { guestPath, parseCount } from "../values.ts";
 
 export const cat: Command = defineCommand({
   usage: ["cat [options] PATH..."],
-  about:
-    'Writes files of a sandbox to standard output, byte for byte. A path may begin with a colon, as those of "cp".',
+  about: 'Writes files of a sandbox to standard output, byte for byte. A path may begin with a colon, as in "cp".',
   options: {
     offset: { type: "string", argument: "BYTES", help: "start there" },
     length: { type: "string", argument: "BYTES", help: "write no more than that of each file" },

@@ -8,8 +8,7 @@ export const chmod: Command = defineCommand({
   usage: ["chmod [options] MODE PATH..."],
   about: "Sets the permissions of files and folders of a sandbox, in any image. Links are followed, as with chmod(1).",
   options: { ...CONNECTION_OPTIONS },
-  notes:
-    'With --json, one object a line: "path" and the fields of the schema (StatPathResponse), as "stat" gives them.',
+  notes: 'With --json, one object a line: "path" and the fields of the schema (StatPathResponse), as in "stat".',
   statuses: "0 all are set, 125 failed.",
   examples: ["chmod 0755 /srv/run.sh", "chmod 600 :/srv/key :/srv/token"],
   takes: { some: "a mode and paths" },

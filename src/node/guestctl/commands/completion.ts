@@ -20,7 +20,7 @@ names of kept commands and of this node's sandboxes.
       of: {
         type: "string",
         argument: "SHELL",
-        help: "what the scripts ask: what may stand in place of the last WORD; LINE is what is typed, for bash",
+        help: "for the scripts: what may complete the last WORD; LINE is the typed line, for bash",
       },
     },
     notes: 'With --json, one object: "shell" and "script"; or "kind" and "offers".',

@@ -6,8 +6,8 @@ import { portOrPath } from "../values.ts";
 
 export const connect: Command = defineCommand({
   usage: ["connect [options] PORT|PATH"],
-  about: `Connects standard input and output to a TCP port of the sandbox's loopback, or to a unix socket, as nc(1) does. Either
-direction ends by itself; it leaves after both, from a terminal after the sandbox's. For ssh(1) as its ProxyCommand.`,
+  about: `Connects standard input and output to a TCP port of the sandbox's loopback, or to a unix socket, as nc(1) does. Each
+direction ends separately; guestctl exits after both, at a terminal after the sandbox's. For ssh(1) as its ProxyCommand.`,
   options: CONNECTION_OPTIONS,
   statuses: "0 ended by both sides, 125 failed or broken off.",
   examples: [

@@ -42,7 +42,7 @@ need no program of the image. Out of the sandbox, owners and setuid bits are lef
     preserve: { type: "boolean", short: "p", help: "for those used to it: modes and times are always kept" },
     ...CONNECTION_OPTIONS,
   },
-  notes: `On a terminal, progress is shown for what lasts.
+  notes: `At a terminal a long copy shows its progress.
 With --json, one object at the end: "files", "bytes" and "skipped" (what was left out, and why).`,
   statuses: "0 everything was copied, 1 something was left out (and named), 125 failed.",
   examples: [

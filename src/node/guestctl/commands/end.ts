@@ -7,8 +7,8 @@ import { parseDurationMs, parseSignal } from "../values.ts";
 export const end: Command = defineCommand({
   usage: ["end [options] NAME"],
   about: `Ends a command that was started with "exec --name", with everything that it has started, and forgets it: its output is
-gone, and its name is free. Who is attached gets the rest of the output and the exit. Forgets one that
-has ended already.`,
+gone, and its name is free. An attached client gets the rest of the output and the exit. Forgets a command
+that has ended already.`,
   options: {
     signal: {
       type: "string",

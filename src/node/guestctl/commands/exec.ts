@@ -42,12 +42,12 @@ const OPTIONS = {
   name: {
     type: "string",
     argument: "NAME",
-    help: "keep the command under that name: it outlives the connection, and guestctl comes back to it",
+    help: "keep the command under that name: it outlives the connection, and guestctl reconnects to it",
   },
   "attach-or-start": {
     type: "boolean",
     short: "A",
-    help: "with --name: take the command of that name up if it runs, whatever COMMAND is; else start it",
+    help: "with --name: attach to the command of that name if it runs, whatever COMMAND is; else start it",
   },
   detach: {
     type: "boolean",
@@ -80,10 +80,10 @@ export const exec: Command = defineCommand({
   options: OPTIONS,
   notes: `With -it, the escape character at the start of a line makes the next key one for guestctl: "." leaves, Ctrl-Z suspends
 guestctl, "?" shows this list, and the character itself is sent. Leaving hangs up on the command.
-With --name the command goes on instead, when guestctl leaves and when the connection is lost, as by a snapshot and a
-restore: then guestctl says "lost" and comes back by itself. "guestctl attach NAME" takes it up from anywhere.
-Signals that guestctl gets are passed on to the command; the third SIGINT gives up, and so does SIGHUP, and with -t
-SIGTERM: the agent then hangs up on the command.
+With --name the command runs on instead, when guestctl leaves and when the connection is lost, as by a snapshot and a
+restore: guestctl then prints "lost" and reconnects by itself. "guestctl attach NAME" attaches to it from anywhere.
+guestctl passes signals on to the command. The third SIGINT, SIGHUP, and with -t SIGTERM end guestctl instead: the agent
+then hangs up on the command.
 With --json, one object a line: "event" is started ("pid"), stdout or stderr ("data" in base64), and at last exit
 ("code", "signal", "core_dumped", "timed_out", "oom_killed", "output_complete", "duration_ms"). With --name started has
 "exec_id" too, and there are lost ("message"), back, and gap ("stream", "offset", "bytes"); with -d there is one object:

@@ -7,7 +7,7 @@ import { messageObject, tableText } from "../output.ts";
 export const execs: Command = defineCommand({
   usage: ["execs [options]"],
   about: `Lists the commands that a sandbox keeps ("exec --name"), in the order of their starts, those that have ended and are not
-forgotten yet included. Asking is no user activity.`,
+forgotten yet included. Does not count as user activity.`,
   options: { quiet: { type: "boolean", short: "q", help: "names only, one a line" }, ...CONNECTION_OPTIONS },
   notes: `With --json, one object a line, the fields of the schema (KeptExec): "name", "exec_id", "pid", "started", "exit" once it
 has ended, "attached", "terminal", "stdout_offset", "stderr_offset", "stdin_offset" and "held_bytes" (text),

@@ -13,15 +13,15 @@ const DEFAULT_WAIT_MS = 86_400_000;
 
 export const forward: Command = defineCommand({
   usage: ["forward [options] [[HOST:]LOCAL:]PORT|PATH..."],
-  about: `Leads local TCP ports to ports of the sandbox's loopback, or to its unix sockets, until SIGINT or SIGTERM. The sandbox
-needs no network for it. Without LOCAL the local port has the same number; 0 is any that is free.`,
+  about: `Forwards local TCP ports to ports of the sandbox's loopback, or to its unix sockets, until SIGINT or SIGTERM. The
+sandbox needs no network for it. Without LOCAL the local port has the same number; 0 is any that is free.`,
   options: {
     wait: { type: "boolean", short: "w", help: "listen only once somebody listens on the sandbox's ports" },
     timeout: { type: "string", argument: "DURATION", help: "with --wait: longest wait (default 24h)" },
     ...CONNECTION_OPTIONS,
   },
-  notes: `A line for each port says where guestctl listens; failed connections are told on standard error, and the others go on.
-The credentials, and where a sandbox is, are read anew when the agent does not take them any more, as after a restore.
+  notes: `Prints a line for each port on which guestctl listens. Reports failed connections on standard error; the others go on.
+Reads the credentials and a sandbox's address again when the agent no longer accepts them, as after a restore.
 With --json, one object a line: "host", "port" and "target"; failures have "error".`,
   statuses: "0 ended by SIGINT or SIGTERM, 125 failed.",
   examples: ["forward 8080:80", "forward --wait 3000 0.0.0.0:9229:9229", "forward 2375:/var/run/docker.sock"],

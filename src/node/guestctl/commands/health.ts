@@ -14,9 +14,9 @@ export const health: Command = defineCommand({
   usage: ["health [options]", "health --watch [--interval DURATION] [--count N] [options]"],
   about: `Asks an agent for liveness, readiness, last user activity, guest time and the workload's idle declaration. With
 --watch it asks again and again, and prints a line for each change: lost and back, ready or not, frozen, idle declared,
-another agent, a moved clock. A lost connection is dialled anew, as after a restore. Asking is no user activity.`,
+another agent, a moved clock. A lost connection is dialled anew, as after a restore. Does not count as user activity.`,
   options: {
-    watch: { type: "boolean", help: "go on, and print each change" },
+    watch: { type: "boolean", help: "keep watching, and print each change" },
     interval: {
       type: "string",
       argument: "DURATION",

@@ -13,7 +13,7 @@ import { HOOK_TIMEOUT } from "./restore.ts";
 const FREEZE = {
   type: "string",
   argument: "DURATION",
-  help: "freeze the session for a snapshot, until the restore duties or so long (pre-snapshot only, at most 10m)",
+  help: "freeze the session for a snapshot, until the restore duties or for this long (pre-snapshot only, at most 10m)",
 } as const;
 
 const KINDS: Readonly<Record<string, HookKind>> = {
@@ -23,8 +23,8 @@ const KINDS: Readonly<Record<string, HookKind>> = {
 
 export const hook: Command = defineCommand({
   usage: ["hook pre-snapshot|post-restore [options]"],
-  about: `Runs a hook that the user configured and waits for its end. What it wrote (the last 16 KiB of each stream) comes out
-here.`,
+  about: `Runs a hook that the user configured and waits for its end. Prints its output (the last 16 KiB of each
+stream).`,
   options: { timeout: HOOK_TIMEOUT, freeze: FREEZE, ...CONNECTION_OPTIONS },
   notes: `With --json, the fields of the schema (RunHookResponse): "ran", "timed_out", "exit_code", "stdout_tail", "stderr_tail",
 and with --freeze "frozen", "frozen_processes", "freeze_pending", "freeze_problem".`,

@@ -8,8 +8,8 @@ const SIGNALS = ["HUP", "INT", "QUIT", "KILL", "USR1", "USR2", "TERM", "CONT", "
 
 export const kill: Command = defineCommand({
   usage: ["kill [options] NAME [SIGNAL]"],
-  about: `Sends a signal to the process group of a command that was started with "exec --name", beside whoever is attached to it.
-The command may ignore it; "guestctl end" ends a command with all that it has started.`,
+  about: `Sends a signal to the process group of a command that was started with "exec --name", attached or not. The command may
+ignore the signal; "guestctl end" ends a command with all that it has started.`,
   options: {
     signal: {
       type: "string",

@@ -22,19 +22,23 @@ const TYPE_LETTERS: Readonly<Record<FileType, string>> = {
 
 export const ls: Command = defineCommand({
   usage: ["ls [options] PATH..."],
-  about: `Lists folders of a sandbox, by name, in any image. A path may begin with a colon, as those of "cp". What is not a
-folder is listed as itself.`,
+  about: `Lists folders of a sandbox, by name, in any image. A path may begin with a colon, as in "cp". Anything but a
+folder is listed itself.`,
   options: {
     long: { type: "boolean", short: "l", help: "mode, links, owner, group, size and time of the last modification" },
-    recursive: { type: "boolean", short: "R", help: "what is in folders too; not over links or into mount points" },
-    unsorted: { type: "boolean", short: "U", help: "at once, as it comes, with whole paths: for folders of millions" },
+    recursive: {
+      type: "boolean",
+      short: "R",
+      help: "the content of subfolders too; not over links or into mount points",
+    },
+    unsorted: { type: "boolean", short: "U", help: "entries as they come, with whole paths: for folders of millions" },
     human: { type: "boolean", help: "with --long: sizes in KiB, MiB and so on; ls -lh" },
     all: { type: "boolean", short: "a", help: "for those used to it: names with a dot are always listed" },
     limit: { type: "string", argument: "N", help: "no more than N entries of each path" },
     ...CONNECTION_OPTIONS,
   },
   notes: `With --json, one object a line, as it comes: "path", "raw_path" (base64, where the path is not UTF-8), "errno" (where it
-cannot be read), "mount_point", and the fields of the schema (StatPathResponse), as "stat" gives them.`,
+cannot be read), "mount_point", and the fields of the schema (StatPathResponse), as in "stat".`,
   statuses: "0 all was listed, 1 something could not be read (and is named), 125 failed.",
   examples: ["ls /srv", "ls -lR :/etc/ssl", "ls -U --json /var/cache | jq -r .path"],
   takes: { some: 'a path; "guestctl execs" lists kept commands, "guestctl sandbox ls" sandboxes' },

@@ -6,7 +6,7 @@ export const mkdir: Command = defineCommand({
   usage: ["mkdir [options] PATH..."],
   about: "Makes folders in a sandbox, in any image. They belong to the workload's user.",
   options: {
-    parents: { type: "boolean", short: "p", help: "make missing folders above; no error where one is there already" },
+    parents: { type: "boolean", short: "p", help: "make missing folders above; no error if one is there already" },
     mode: { type: "string", short: "m", argument: "MODE", help: "permissions in octal; default: 0755" },
     ...CONNECTION_OPTIONS,
   },

@@ -11,7 +11,7 @@ export const mv: Command = defineCommand({
   about: `Renames or moves files and folders of a sandbox, in any image: into an existing folder, else to that path. Each in one
 step, within one file system.`,
   options: {
-    exclusive: { type: "boolean", short: "n", help: "fail where the destination is there, instead of replacing it" },
+    exclusive: { type: "boolean", short: "n", help: "fail if the destination exists, instead of replacing it" },
     "no-target-directory": { type: "boolean", short: "T", help: "the destination is never a folder to move into" },
     ...CONNECTION_OPTIONS,
   },

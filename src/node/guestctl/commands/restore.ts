@@ -47,8 +47,8 @@ function dutiesOptions(values: Parsed<typeof DUTIES_OPTIONS>["values"]): DutiesO
 
 export const restore: Command = defineCommand({
   usage: ["restore [options]"],
-  about: `Has a restored guest do its duties: fresh randomness from this host's generator, its clock stepped to this host's time,
-credentials read anew, every other connection closed. "restore-sequence" does all that a restore needs.`,
+  about: `Makes a restored guest do its duties: fresh randomness from this host's generator, its clock stepped to this host's
+time, credentials read again, every other connection closed. "restore-sequence" does all that a restore needs.`,
   options: {
     timeout: {
       type: "string",
@@ -80,7 +80,7 @@ export const restoreSequence: Command = defineCommand({
   usage: ["restore-sequence [options]"],
   about:
     "Does what a node agent does after a restore, in order: duties, a new connection, the POST_RESTORE hook, Health.\n" +
-    "Where the guest's clock is then more than 50 ms off, the duties are done once more.",
+    "If the guest's clock is then more than 50 ms off, the duties are repeated.",
   options: { timeout: HOOK_TIMEOUT, ...DUTIES_OPTIONS, ...CONNECTION_OPTIONS },
   notes: `With --json, one object: "duties" (as of "restore"), "thawed_without_duties" (whether the session had been
 frozen and ran before them), "repeated" (null, or "duties" once more, and "clock_error_ms" before them), "hook" (as of

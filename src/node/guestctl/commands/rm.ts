@@ -8,11 +8,11 @@ import { guestPath } from "../values.ts";
 
 export const rm: Command = defineCommand({
   usage: ["rm [options] PATH..."],
-  about: `Removes files, links and folders of a sandbox, in any image. Follows no link and stays on the file system: what is
-mounted in a folder is left, and named.`,
+  about: `Removes files, links and folders of a sandbox, in any image. Follows no link and stays on the file system: mounts
+in a folder stay, and are named.`,
   options: {
     recursive: { type: "boolean", short: "r", help: "folders with all in them" },
-    force: { type: "boolean", short: "f", help: "no error where there is nothing" },
+    force: { type: "boolean", short: "f", help: "no error if there is nothing" },
     ...CONNECTION_OPTIONS,
   },
   notes:

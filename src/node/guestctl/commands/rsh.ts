@@ -11,7 +11,7 @@ const FORCED = 2;
 /** What sshd(8) does: the user's home, and the user's shell with the line; a login shell without one. */
 const WITH_LINE = 'cd "${HOME:-/}" 2>/dev/null || cd /; exec "${SHELL:-/bin/sh}" -c "$1"';
 const LOGIN = 'cd "${HOME:-/}" 2>/dev/null || cd /; exec "${SHELL:-/bin/sh}" -l';
-const IGNORED = "taken and ignored, for programs that give it to ssh";
+const IGNORED = "accepted and ignored, for programs that pass it to ssh";
 
 export const rsh: Command = defineCommand({
   usage: ["rsh [-l USER] [-t] [USER@]HOST [COMMAND...]"],

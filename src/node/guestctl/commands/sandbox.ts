@@ -44,7 +44,7 @@ const OPTIONS = {
   ttl: {
     type: "string",
     argument: "DURATION",
-    help: "create: remove it when its user has done nothing for so long (by watch)",
+    help: "create: remove it when its user has done nothing for this long (by watch)",
   },
   "idle-action": {
     type: "string",
@@ -66,7 +66,7 @@ const OPTIONS = {
   },
   "accept-degraded": {
     type: "boolean",
-    help: "fork: also where its generators of random numbers could not be reseeded",
+    help: "fork: also if its random number generators could not be reseeded",
   },
   "take-over": { type: "boolean", help: "sweep: also what another journal of this node id has made" },
   timeout: HOOK_TIMEOUT,
@@ -114,11 +114,11 @@ export const sandbox: Command = defineCommand({
     "sandbox node",
     "sandbox images [--daemon-folder DIR]",
   ],
-  about: `Makes sandboxes on the substrate, with the agent inside, and looks after them: the duties after every restore, new
-credentials for every fork, hooks, idle actions, and what a broken off command has left. A stop lets the
-workload clean up, and start boots it anew from its disk. publish has the substrate's ingress lead requests for a
-hostname to a port of a sandbox, until it is removed. node shows the daemon and what its host has, images what sandboxes
-can be made of. NAME is that of a sandbox, for fork and rm of a snapshot too.
+  about: `Makes sandboxes on the substrate, with the agent inside, and manages them: the duties after every restore, new
+credentials for every fork, hooks, idle actions, and leftovers of interrupted commands. stop lets the workload clean up;
+start boots the sandbox anew from its disk. publish makes the substrate's ingress lead requests for a hostname to a port
+of a sandbox, until that is removed. node shows the daemon and its host's resources, images shows what sandboxes can be
+made of. NAME is a sandbox; for fork and rm also a snapshot.
 All other commands find a sandbox by its name: "guestctl exec --sandbox NAME". "ls" shows its address and credentials.`,
   options: OPTIONS,
   notes: `Every step is a line on standard error. With --json, those are objects with "progress", and the result is one object on

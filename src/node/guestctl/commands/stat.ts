@@ -7,7 +7,7 @@ import { attributesObject, jsonLine, type ReportLine, reportText } from "../outp
 
 export const stat: Command = defineCommand({
   usage: ["stat [options] PATH..."],
-  about: 'Describes files of a sandbox. A path may begin with a colon, as those of "cp".',
+  about: 'Describes files of a sandbox. A path may begin with a colon, as in "cp".',
   options: {
     dereference: { type: "boolean", short: "L", help: "describe what a symbolic link names, not the link" },
     ...CONNECTION_OPTIONS,

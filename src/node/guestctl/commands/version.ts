@@ -6,10 +6,10 @@ import { reportText } from "../output.ts";
 export const version: Command = defineCommand({
   usage: ["version [options]"],
   about:
-    "Tells the version of guestctl and that of the agent, which a restored snapshot keeps. Asking is no user activity.",
+    "Prints the versions of guestctl and of the agent, which a restored snapshot keeps. Does not count as user activity.",
   options: { client: { type: "boolean", help: "only guestctl's own" }, ...CONNECTION_OPTIONS },
-  notes: 'With --json, one object: "client" and "agent" (null: not asked, or it tells none).',
-  statuses: "0 told, 125 no answer.",
+  notes: 'With --json, one object: "client" and "agent" (null: not asked, or it sends none).',
+  statuses: "0 printed, 125 no answer.",
   examples: ["version", "version --client"],
   async run({ values }, host) {
     const isForPeople = values.json !== true;

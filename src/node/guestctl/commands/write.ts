@@ -7,7 +7,7 @@ import { guestPath, parseMode } from "../values.ts";
 export const write: Command = defineCommand({
   usage: ["write [options] PATH"],
   about: `Writes standard input into a file of a sandbox. The file is replaced as a whole once the input has ended, or not at all;
-a new one belongs to the workload's user. The path may begin with a colon, as those of "cp".`,
+a new one belongs to the workload's user. The path may begin with a colon, as in "cp".`,
   options: {
     mode: {
       type: "string",

@@ -47,7 +47,7 @@ export const NODE_OPTIONS = {
   wait: {
     type: "string",
     argument: "DURATION",
-    help: "how long an agent may take to answer, booting included (default 60s); publish: wait so long until it is served",
+    help: "how long an agent may take to answer, booting included (default 60s); publish: how long to wait until it is served",
   },
 } as const;
 
