@@ -1,7 +1,6 @@
 import { readFileSync } from "node:fs";
 import { join } from "node:path";
-import { execa } from "execa";
-import { buildGoTool, GO_ENVIRONMENT, type GoToolchain, provideGo } from "../../test/fixtures/go-toolchain.ts";
+import { buildGoTool, provideGo } from "../../test/fixtures/go-toolchain.ts";
 import { messageOf } from "../../src/shared/errors.ts";
 import { Unavailable } from "./suite.ts";
 
@@ -11,8 +10,6 @@ export interface GoSuite {
   readonly program: string;
   /** As in go.mod. */
   readonly version: string;
-  /** The folder of its module's sources. */
-  readonly sources: () => Promise<string>;
 }
 
 /** Builds the tool of a module that `modules`, a folder of go.mod and go.sum, pins. @throws Unavailable */
@@ -27,11 +24,5 @@ export async function buildGoSuite(modules: string, module: string, tool: string
       throw new Unavailable(`${tool} was not built: ${messageOf(error)}`);
     }),
     version,
-    sources: () => sourcesOf(toolchain, modules, module),
   };
-}
-
-async function sourcesOf({ go }: GoToolchain, modules: string, module: string): Promise<string> {
-  const { stdout } = await execa(go, ["mod", "download", "-json", module], { cwd: modules, env: GO_ENVIRONMENT });
-  return (JSON.parse(stdout) as { readonly Dir: string }).Dir;
 }

@@ -1,4 +1,4 @@
-import { copyFileSync, mkdirSync, mkdtempSync, rmSync, writeFileSync } from "node:fs";
+import { copyFileSync, mkdirSync, mkdtempDisposableSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { dirname, join } from "node:path";
 
@@ -14,22 +14,19 @@ import { type Architecture, runTool, toolFor } from "./toolchain.ts";
  * architecture of the machine that builds, so the other executable has none.
  */
 export async function makeExecutable(arch: Architecture, script: string, output: string): Promise<void> {
-  const folder = mkdtempSync(join(tmpdir(), "guest-agent-executable-"));
-  try {
-    await bundle(join(import.meta.dirname, "agent", "start.ts"), join(folder, "start.cjs"));
-    copyFileSync(script, join(folder, SCRIPT_ASSET));
-    const hasCodeCache = arch === process.arch;
-    if (hasCodeCache) await makeCodeCache(script, dirname(buildNative(arch)), join(folder, CODE_CACHE_ASSET));
-    // pkg runs this machine's Node to make an executable for any architecture.
-    for (const wanted of new Set([arch, process.arch as Architecture])) seedCache(folder, wanted);
-    const result = join(folder, "agent.bin");
-    const assets = [SCRIPT_ASSET, ...(hasCodeCache ? [CODE_CACHE_ASSET] : [])];
-    const bake = [join(import.meta.dirname, "bake.ts"), arch, result, ...assets];
-    runTool(process.execPath, bake, folder, { HOME: folder, TMPDIR: folder });
-    copyFileSync(result, output);
-  } finally {
-    rmSync(folder, { recursive: true, force: true });
-  }
+  using temporary = mkdtempDisposableSync(join(tmpdir(), "guest-agent-executable-"));
+  const folder = temporary.path;
+  await bundle(join(import.meta.dirname, "agent", "start.ts"), join(folder, "start.cjs"));
+  copyFileSync(script, join(folder, SCRIPT_ASSET));
+  const hasCodeCache = arch === process.arch;
+  if (hasCodeCache) await makeCodeCache(script, dirname(buildNative(arch)), join(folder, CODE_CACHE_ASSET));
+  // pkg runs this machine's Node to make an executable for any architecture.
+  for (const wanted of new Set([arch, process.arch as Architecture])) seedCache(folder, wanted);
+  const result = join(folder, "agent.bin");
+  const assets = [SCRIPT_ASSET, ...(hasCodeCache ? [CODE_CACHE_ASSET] : [])];
+  const bake = [join(import.meta.dirname, "bake.ts"), arch, result, ...assets];
+  runTool(process.execPath, bake, folder, { HOME: folder, TMPDIR: folder });
+  copyFileSync(result, output);
 }
 
 /**

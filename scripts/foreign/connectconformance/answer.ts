@@ -1,15 +1,11 @@
-import { BinaryReader, BinaryWriter, WireType } from "@bufbuild/protobuf/wire";
-import { type Any, AnySchema } from "@bufbuild/protobuf/wkt";
-import { toBinary } from "@bufbuild/protobuf";
+import { create, fromBinary, toBinary } from "@bufbuild/protobuf";
+import type { Any } from "@bufbuild/protobuf/wkt";
 import type { Fields, Http2Stream, RequestFields } from "../../../src/agent/http2/index.ts";
 import type { Connection } from "../../../src/agent/listening/index.ts";
 import { Router, type Interceptor } from "../../../src/agent/rpc/index.ts";
-import type { Header } from "./schema.ts";
+import type { Code } from "./gen/connectrpc/conformance/v1/config_pb.ts";
+import { ErrorSchema, type Header } from "./gen/connectrpc/conformance/v1/service_pb.ts";
 
-/** google.rpc.Status: code = 1, message = 2, details = 3. */
-const CODE = 1;
-const MESSAGE = 2;
-const DETAILS = 3;
 const DETAILS_FIELD = "grpc-status-details-bin";
 
 /**
@@ -24,7 +20,7 @@ export class Answer {
   readonly #end: Http2Stream["end"];
   #headers: Fields = {};
   #trailers: Fields = {};
-  #status: { readonly code: number; readonly details: readonly Any[] } | undefined;
+  #status: { readonly code: Code; readonly details: readonly Any[] } | undefined;
 
   constructor(stream: Http2Stream) {
     this.#stream = stream;
@@ -49,7 +45,7 @@ export class Answer {
   }
 
   /** Replaces the code and the details of the error that follows. */
-  replaceStatus(code: number, details: readonly Any[]): void {
+  replaceStatus(code: Code, details: readonly Any[]): void {
     this.#status = { code, details };
   }
 
@@ -100,15 +96,9 @@ function fieldsOf(headers: readonly Header[]): Fields {
   return Object.fromEntries(headers.map(({ name, value }) => [name.toLowerCase(), value.join(", ")]));
 }
 
-/** A status in base64 with another code and other details, but the same message. */
-function withDetails(base64: string, code: number, details: readonly Any[]): string {
-  const reader = new BinaryReader(Buffer.from(base64, "base64"));
-  const writer = new BinaryWriter().tag(CODE, WireType.Varint).int32(code);
-  while (reader.pos < reader.len) {
-    const [field, wireType] = reader.tag();
-    if (field === MESSAGE) writer.tag(MESSAGE, WireType.LengthDelimited).string(reader.string());
-    else reader.skip(wireType);
-  }
-  for (const detail of details) writer.tag(DETAILS, WireType.LengthDelimited).bytes(toBinary(AnySchema, detail));
-  return Buffer.from(writer.finish()).toString("base64").replace(/=+$/, "");
+/** A google.rpc.Status in base64, whose fields are those of the suite's Error, with another code and other details. */
+function withDetails(base64: string, code: Code, details: readonly Any[]): string {
+  const { message = "" } = fromBinary(ErrorSchema, Buffer.from(base64, "base64"));
+  const status = toBinary(ErrorSchema, create(ErrorSchema, { code, message, details: [...details] }));
+  return Buffer.from(status).toString("base64").replace(/=+$/, "");
 }

@@ -9,31 +9,36 @@ import {
   type DescMethodUnary,
   fromBinary,
   type Message,
-  type MessageShape,
 } from "@bufbuild/protobuf";
 import { anyIs } from "@bufbuild/protobuf/wkt";
 import type { ServiceError } from "@grpc/grpc-js";
 import type { CallOptions, Channel } from "../../../src/node/client/channel.ts";
 import { received } from "../../../src/node/client/received.ts";
-import type { CancelTiming, ClientRequest, ClientResult, Payload, Schema } from "./schema.ts";
+import {
+  type ClientCompatRequest,
+  type ClientCompatRequest_Cancel,
+  type ClientResponseResult,
+  ClientResponseResultSchema,
+} from "./gen/connectrpc/conformance/v1/client_compat_pb.ts";
+import { StreamType } from "./gen/connectrpc/conformance/v1/config_pb.ts";
+import {
+  type ConformancePayload,
+  ConformancePayloadSchema,
+  ConformanceService,
+} from "./gen/connectrpc/conformance/v1/service_pb.ts";
 import { errorOf, headersOf, type Seen } from "./seen.ts";
-
-/** STREAM_TYPE_FULL_DUPLEX_BIDI_STREAM */
-const FULL_DUPLEX = 5;
 
 /** One call of the suite's through the library's channel, cancelled when the suite wants it. */
 export class Call {
   readonly #channel: Channel;
-  readonly #schema: Schema;
-  readonly #request: ClientRequest;
+  readonly #request: ClientCompatRequest;
   readonly #cancelled = new AbortController();
-  readonly #timing: CancelTiming | undefined;
-  readonly #payloads: Payload[] = [];
+  readonly #timing: ClientCompatRequest_Cancel["cancelTiming"] | undefined;
+  readonly #payloads: ConformancePayload[] = [];
   #sent = 0;
 
-  constructor(channel: Channel, schema: Schema, request: ClientRequest) {
+  constructor(channel: Channel, request: ClientCompatRequest) {
     this.#channel = channel;
-    this.#schema = schema;
     this.#request = request;
     const { cancel } = request;
     this.#timing =
@@ -41,51 +46,43 @@ export class Call {
   }
 
   /** Makes it. Rejects where it cannot be made at all; that it fails is a result. */
-  async result(seen: Seen): Promise<ClientResult> {
-    const result = create(this.#schema.clientResult);
-    try {
-      await this.#make();
-    } catch (failure) {
-      result.error = errorOf(this.#schema, failure, seen.trailers);
-    }
-    result.payloads = this.#payloads;
-    result.responseHeaders = headersOf(this.#schema, seen.headers);
-    result.responseTrailers = headersOf(this.#schema, seen.trailers);
-    result.numUnsentRequests = this.#request.requestMessages.length - this.#sent;
-    return result;
+  async result(seen: Seen): Promise<ClientResponseResult> {
+    const failure = await this.#make().then(
+      () => ({}),
+      (error: unknown) => ({ error: errorOf(error, seen.trailers) }),
+    );
+    return create(ClientResponseResultSchema, {
+      ...failure,
+      payloads: this.#payloads,
+      responseHeaders: headersOf(seen.headers),
+      responseTrailers: headersOf(seen.trailers),
+      numUnsentRequests: this.#request.requestMessages.length - this.#sent,
+    });
   }
 
-  #make(): Promise<void> {
-    const { unary, idempotentUnary, unimplemented, serverStream, clientStream, bidiStream } =
-      this.#schema.service.method;
-    switch (this.#request.method) {
-      case unary.name:
-        return this.#unary(unary);
-      case idempotentUnary.name:
-        return this.#unary(idempotentUnary);
-      case unimplemented.name:
-        return this.#unary(unimplemented);
-      case serverStream.name:
-        return this.#serverStream(serverStream);
-      case clientStream.name:
-        return this.#clientStream(clientStream);
-      case bidiStream.name:
-        return this.#bidiStream(bidiStream);
+  async #make(): Promise<void> {
+    const method = Object.values(ConformanceService.method).find(({ name }) => name === this.#request.method);
+    switch (method?.methodKind) {
+      case "unary":
+        return this.#unary(method);
+      case "server_streaming":
+        return this.#serverStream(method);
+      case "client_streaming":
+        return this.#clientStream(method);
+      case "bidi_streaming":
+        return this.#bidiStream(method);
       case undefined:
-      default:
         throw new Error(`the suite's service has no method ${this.#request.method}`);
     }
   }
 
-  async #unary<I extends DescMessage, O extends DescMessage>(method: DescMethodUnary<I, O>): Promise<void> {
+  async #unary(method: DescMethodUnary): Promise<void> {
     const answer = this.#channel.unary(method, this.#onlyMessage(method.input), this.#options());
     this.#closedSend();
     this.#received(await answer);
   }
 
-  async #serverStream<I extends DescMessage, O extends DescMessage>(
-    method: DescMethodServerStreaming<I, O>,
-  ): Promise<void> {
+  async #serverStream(method: DescMethodServerStreaming): Promise<void> {
     const answers = received(this.#channel, method, this.#onlyMessage(method.input), this.#options(), {
       take: (message) => [message],
     });
@@ -94,9 +91,7 @@ export class Call {
     for (let next = await first; next.done !== true; next = await answers.next()) this.#received(next.value);
   }
 
-  async #clientStream<I extends DescMessage, O extends DescMessage>(
-    method: DescMethodClientStreaming<I, O>,
-  ): Promise<void> {
+  async #clientStream(method: DescMethodClientStreaming): Promise<void> {
     const { requests, response } = this.#channel.clientStream(method, this.#options());
     // Whether it fails or not: the call is over, and nothing more is taken.
     const isOver = response.then(noted, noted);
@@ -112,11 +107,9 @@ export class Call {
     this.#received(await response);
   }
 
-  async #bidiStream<I extends DescMessage, O extends DescMessage>(
-    method: DescMethodBiDiStreaming<I, O>,
-  ): Promise<void> {
+  async #bidiStream(method: DescMethodBiDiStreaming): Promise<void> {
     const call = this.#channel.bidiStream(method, this.#options());
-    const answers = (call as AsyncIterable<MessageShape<O>>)[Symbol.asyncIterator]();
+    const answers = (call as AsyncIterable<Message>)[Symbol.asyncIterator]();
     const take = async (): Promise<boolean> => {
       const next = await answers.next();
       if (next.done !== true) this.#received(next.value);
@@ -128,7 +121,7 @@ export class Call {
         if (!call.writable) break;
         this.#sent++;
         call.write(message);
-        if (this.#request.streamType === FULL_DUPLEX && !(await take())) break;
+        if (this.#request.streamType === StreamType.FULL_DUPLEX_BIDI_STREAM && !(await take())) break;
       }
       if (this.#timing?.case === "beforeCloseSend") this.#cancelled.abort();
       else call.end();
@@ -144,22 +137,22 @@ export class Call {
     return { signal: this.#cancelled.signal, ...(timeoutMs !== undefined && { deadlineMs: timeoutMs }) };
   }
 
-  #messages<Desc extends DescMessage>(schema: Desc): MessageShape<Desc>[] {
+  #messages(schema: DescMessage): Message[] {
     return this.#request.requestMessages.map((message) => {
       if (!anyIs(message, schema)) throw new Error(`${message.typeUrl} is no ${schema.typeName}`);
       return fromBinary(schema, message.value);
     });
   }
 
-  #onlyMessage<Desc extends DescMessage>(schema: Desc): MessageShape<Desc> {
+  #onlyMessage(schema: DescMessage): Message {
     const [message, ...more] = this.#messages(schema);
     if (message === undefined || more.length > 0) throw new Error("the suite gives not exactly one message");
     this.#sent = 1;
     return message;
   }
 
-  #received(message: Message & { payload?: Payload }): void {
-    this.#payloads.push(message.payload ?? create(this.#schema.payload));
+  #received(message: Message & { payload?: ConformancePayload }): void {
+    this.#payloads.push(message.payload ?? create(ConformancePayloadSchema));
     const { case: name, value } = this.#timing ?? {};
     if (name === "afterNumResponses" && this.#payloads.length === value) this.#cancelled.abort();
   }

@@ -1,7 +1,6 @@
 /**
  * The client under test of connectconformance: calls of the suite's service through the client library's own channel,
  * with its connections, TLS and options. Reads the calls from standard input and writes the results to standard output.
- * The argument is the file of the suite's descriptors.
  */
 import { mkdtempDisposableSync } from "node:fs";
 import { tmpdir } from "node:os";
@@ -13,7 +12,13 @@ import { messageOf } from "../../../src/shared/errors.ts";
 import { type ByteRelay, relayTo } from "../../../test/fixtures/byte-relay.ts";
 import { issueCertificates } from "../../../test/fixtures/certificates.ts";
 import { Call } from "./call.ts";
-import { type ClientRequest, type ClientResult, readSchema } from "./schema.ts";
+import {
+  type ClientCompatRequest,
+  ClientCompatRequestSchema,
+  type ClientCompatResponse,
+  ClientCompatResponseSchema,
+  ClientErrorResultSchema,
+} from "./gen/connectrpc/conformance/v1/client_compat_pb.ts";
 import { Seen } from "./seen.ts";
 import { readMessages, writeMessage } from "./stdio.ts";
 
@@ -21,8 +26,6 @@ const TOKEN = "conformance";
 /** In the suite's certificates. */
 const SERVER_NAME = "localhost";
 
-const [, , descriptors = ""] = process.argv;
-const schema = readSchema(descriptors);
 using folder = mkdtempDisposableSync(join(tmpdir(), "conformance-"));
 const relays = new Map<string, Promise<ByteRelay>>();
 /** For servers that ask for no certificate: the library always has one. */
@@ -36,7 +39,8 @@ async function socketBefore(host: string, port: number): Promise<string> {
 }
 
 /** The server's address for the library, which dials unix sockets only without TLS. */
-async function addressOf({ host, port, serverTlsCert, clientTlsCreds }: ClientRequest): Promise<ConnectOptions> {
+async function addressOf(request: ClientCompatRequest): Promise<ConnectOptions> {
+  const { host, port, serverTlsCert, clientTlsCreds } = request;
   if (serverTlsCert.length === 0) return { address: `unix:${await socketBefore(host, port)}`, token: TOKEN };
   const { cert: certPem, key: keyPem } = clientTlsCreds ?? any.client;
   const address = `${host.includes(":") ? `[${host}]` : host}:${port}`;
@@ -44,7 +48,7 @@ async function addressOf({ host, port, serverTlsCert, clientTlsCreds }: ClientRe
 }
 
 /** Makes a call over a connection of its own. */
-async function resultOf(request: ClientRequest): Promise<ClientResult> {
+async function resultOf(request: ClientCompatRequest): Promise<ClientCompatResponse["result"]> {
   const { messageReceiveLimit, requestHeaders } = request;
   const seen = new Seen();
   const channel = openChannel(await addressOf(request), {
@@ -52,23 +56,17 @@ async function resultOf(request: ClientRequest): Promise<ClientResult> {
     ...(messageReceiveLimit > 0 && { "grpc.max_receive_message_length": messageReceiveLimit }),
   });
   try {
-    return await new Call(channel, schema, request).result(seen);
+    return { case: "response", value: await new Call(channel, request).result(seen) };
+  } catch (error) {
+    return { case: "error", value: create(ClientErrorResultSchema, { message: messageOf(error) }) };
   } finally {
     channel.close();
   }
 }
 
 for await (const message of readMessages()) {
-  const request = fromBinary(schema.clientRequest, message);
-  const response = create(schema.clientResponse);
-  response.testName = request.testName;
-  try {
-    response.result = { case: "response", value: await resultOf(request) };
-  } catch (error) {
-    const failure = create(schema.clientError);
-    failure.message = messageOf(error);
-    response.result = { case: "error", value: failure };
-  }
-  writeMessage(toBinary(schema.clientResponse, response));
+  const request = fromBinary(ClientCompatRequestSchema, message);
+  const response = create(ClientCompatResponseSchema, { testName: request.testName, result: await resultOf(request) });
+  writeMessage(toBinary(ClientCompatResponseSchema, response));
 }
 for (const relay of relays.values()) await (await relay)[Symbol.asyncDispose]();

@@ -1,4 +1,4 @@
-import { mkdtemp, rm, writeFile } from "node:fs/promises";
+import { mkdtempDisposable, writeFile } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { execa } from "execa";
@@ -6,7 +6,6 @@ import { buildGoSuite } from "../go.ts";
 import type { Failure, Outcome } from "../suite.ts";
 
 const MODULE = "connectrpc.com/conformance";
-const BUF = join(import.meta.dirname, "../../../node_modules/.bin/buf");
 /** An emergency brake: it takes seconds. */
 const RUN_LIMIT_MS = 300_000;
 const REPETITIONS = 2;
@@ -25,7 +24,7 @@ const FEATURES = {
 export interface ConformanceRun {
   /** Which side is ours. */
   readonly mode: "server" | "client";
-  /** The program under test; its argument is the file of the suite's descriptors. */
+  /** The program under test. */
   readonly program: string;
   /** As in the suite's configuration. */
   readonly excludeCases?: readonly object[];
@@ -39,26 +38,19 @@ export interface ConformanceRun {
 export async function runConformance(given: ConformanceRun): Promise<Outcome> {
   const { mode, program, excludeCases = [], skip = [], known = new Set() } = given;
   const suite = await buildGoSuite(import.meta.dirname, MODULE, `${MODULE}/cmd/connectconformance`);
-  const folder = await mkdtemp(join(tmpdir(), "conformance-"));
-  try {
-    const descriptors = join(folder, "descriptors.binpb");
-    await execa(BUF, ["build", join(await suite.sources(), "proto"), "-o", descriptors]);
-    // JSON is YAML.
-    const features = join(folder, "features.yaml");
-    await writeFile(features, JSON.stringify({ features: FEATURES, excludeCases }));
-    const run = async (only: readonly string[]): Promise<Run> => {
-      const chosen = [...skip.flatMap((pattern) => ["--skip", pattern]), ...only.flatMap((name) => ["--run", name])];
-      // Our client makes one call after another.
-      const alone = only.length > 0 && mode === "server" ? ["--parallel", "1"] : [];
-      const args = ["--mode", mode, "--conf", features, ...chosen, ...alone];
-      const words = [...args, "--", process.execPath, program, descriptors];
-      const { all } = await execa(suite.program, words, { all: true, reject: false, timeout: RUN_LIMIT_MS });
-      return runOf(all);
-    };
-    return { version: suite.version, ...(await repeated(run, known)) };
-  } finally {
-    await rm(folder, { recursive: true, force: true });
-  }
+  await using folder = await mkdtempDisposable(join(tmpdir(), "conformance-"));
+  // JSON is YAML.
+  const features = join(folder.path, "features.yaml");
+  await writeFile(features, JSON.stringify({ features: FEATURES, excludeCases }));
+  const run = async (only: readonly string[]): Promise<Run> => {
+    const chosen = [...skip.flatMap((pattern) => ["--skip", pattern]), ...only.flatMap((name) => ["--run", name])];
+    // Our client makes one call after another.
+    const alone = only.length > 0 && mode === "server" ? ["--parallel", "1"] : [];
+    const words = ["--mode", mode, "--conf", features, ...chosen, ...alone, "--", process.execPath, program];
+    const { all } = await execa(suite.program, words, { all: true, reject: false, timeout: RUN_LIMIT_MS });
+    return runOf(all);
+  };
+  return { version: suite.version, ...(await repeated(run, known)) };
 }
 
 /** What one run has printed. */

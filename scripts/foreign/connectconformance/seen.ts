@@ -1,12 +1,14 @@
-import { BinaryReader } from "@bufbuild/protobuf/wire";
-import { type Any, AnySchema } from "@bufbuild/protobuf/wkt";
 import { create, fromBinary } from "@bufbuild/protobuf";
 import { InterceptingCall, type Interceptor, Metadata } from "@grpc/grpc-js";
 import { GuestError } from "../../../src/node/client/index.ts";
-import type { Header, Schema, WantedError } from "./schema.ts";
+import type { Code } from "./gen/connectrpc/conformance/v1/config_pb.ts";
+import {
+  type Error as WantedError,
+  ErrorSchema,
+  type Header,
+  HeaderSchema,
+} from "./gen/connectrpc/conformance/v1/service_pb.ts";
 
-/** google.rpc.Status: details = 3. */
-const DETAILS = 3;
 const DETAILS_FIELD = "grpc-status-details-bin";
 const BINARY = /-bin$/i;
 
@@ -38,35 +40,21 @@ export class Seen {
 }
 
 /** Metadata as the suite writes it: binary values in base64 without padding. */
-export function headersOf(schema: Schema, metadata: Metadata): Header[] {
-  return Object.entries(metadata.toJSON()).map(([name, values]) => {
-    const header = create(schema.header);
-    header.name = name;
-    header.value = values.map((value) =>
-      typeof value === "string" ? value : value.toString("base64").replace(/=+$/, ""),
-    );
-    return header;
-  });
+export function headersOf(metadata: Metadata): Header[] {
+  const text = (value: string | Buffer): string =>
+    typeof value === "string" ? value : value.toString("base64").replace(/=+$/, "");
+  return Object.entries(metadata.toJSON()).map(([name, values]) =>
+    create(HeaderSchema, { name, value: values.map(text) }),
+  );
 }
 
-/** A failed call's error, as the library reports it; the details, of which it reads only the ErrorInfo, are the trailers'. */
-export function errorOf(schema: Schema, failure: unknown, trailers: Metadata): WantedError {
+/**
+ * A failed call's error, as the library reports it; the details, of which it reads only the ErrorInfo, are the trailers'.
+ * They are in a google.rpc.Status, whose fields are those of the suite's Error.
+ */
+export function errorOf(failure: unknown, trailers: Metadata): WantedError {
   if (!(failure instanceof GuestError)) throw failure;
-  const error = create(schema.error);
-  error.code = failure.code;
-  error.message = failure.message;
   const [status] = trailers.get(DETAILS_FIELD);
-  error.details = status instanceof Buffer ? detailsOf(status) : [];
-  return error;
-}
-
-function detailsOf(status: Buffer): Any[] {
-  const details: Any[] = [];
-  const reader = new BinaryReader(status);
-  while (reader.pos < reader.len) {
-    const [field, wireType] = reader.tag();
-    if (field === DETAILS) details.push(fromBinary(AnySchema, reader.bytes()));
-    else reader.skip(wireType);
-  }
-  return details;
+  const { details } = fromBinary(ErrorSchema, status instanceof Buffer ? status : Buffer.alloc(0));
+  return create(ErrorSchema, { code: failure.code as Code, message: failure.message, details });
 }

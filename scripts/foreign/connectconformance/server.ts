@@ -1,10 +1,10 @@
 /**
  * The server under test of connectconformance: the agent's own listeners, TLS, HTTP/2 and gRPC, with the suite's
  * service in place of GuestAgent. Reads its configuration from standard input, and prints where it listens on
- * standard output. The argument is the file of the suite's descriptors.
+ * standard output.
  */
 import { once } from "node:events";
-import { mkdtempSync, rmSync } from "node:fs";
+import { mkdtempDisposableSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { create, fromBinary, toBinary } from "@bufbuild/protobuf";
@@ -13,12 +13,16 @@ import { relayTo } from "../../../test/fixtures/byte-relay.ts";
 import { recordingLog } from "../../../test/fixtures/recording-log.ts";
 import { systemClock } from "../../../test/fixtures/system-clock.ts";
 import { AnsweringRouter } from "./answer.ts";
-import { readSchema, type ServerRequest } from "./schema.ts";
-import { Service } from "./service.ts";
+import {
+  type ServerCompatRequest,
+  ServerCompatRequestSchema,
+  ServerCompatResponseSchema,
+} from "./gen/connectrpc/conformance/v1/server_compat_pb.ts";
+import { serve } from "./service.ts";
 import { readMessages, writeMessage } from "./stdio.ts";
 
 /** Listens as the suite wants; without TLS on the unix socket, and on a port before it, because the suite dials ports. */
-async function listen(server: ManagementServer, request: ServerRequest, folder: string): Promise<number> {
+async function listen(server: ManagementServer, request: ServerCompatRequest, folder: string): Promise<number> {
   const { useTls, serverCreds, clientTlsCert } = request;
   if (!useTls) {
     const path = join(folder, "guest.sock");
@@ -31,11 +35,9 @@ async function listen(server: ManagementServer, request: ServerRequest, folder: 
   return server.listenTcp(0, { cert: Buffer.from(cert), key: Buffer.from(key), clientCa: Buffer.from(clientTlsCert) });
 }
 
-const [, , descriptors = ""] = process.argv;
-const schema = readSchema(descriptors);
 const { value: configuration } = await readMessages().next();
 if (configuration === undefined) throw new Error("standard input has no configuration");
-const request = fromBinary(schema.serverRequest, configuration);
+const request = fromBinary(ServerCompatRequestSchema, configuration);
 const log = recordingLog();
 const router = new AnsweringRouter({
   clock: systemClock,
@@ -43,7 +45,7 @@ const router = new AnsweringRouter({
   agentVersion: "conformance",
   ...(request.messageReceiveLimit > 0 && { messageLimitBytes: request.messageReceiveLimit }),
 });
-void new Service(router, schema);
+serve(router);
 const server = new ManagementServer({
   router,
   authenticate: () => undefined,
@@ -52,14 +54,12 @@ const server = new ManagementServer({
   // Clients of the suite that are made of grpc-go keep a connection for each case until they end.
   limits: { connections: 1_000 },
 });
-const folder = mkdtempSync(join(tmpdir(), "conformance-"));
-process.on("exit", () => rmSync(folder, { recursive: true, force: true }));
-const port = await listen(server, request, folder);
-const response = create(schema.serverResponse);
-response.host = "127.0.0.1";
-response.port = port;
-response.pemCert = request.serverCreds?.cert ?? new Uint8Array();
-writeMessage(toBinary(schema.serverResponse, response));
+const folder = mkdtempDisposableSync(join(tmpdir(), "conformance-"));
+process.on("exit", () => folder.remove());
+const port = await listen(server, request, folder.path);
+const pemCert = request.serverCreds?.cert ?? new Uint8Array();
+const response = create(ServerCompatResponseSchema, { host: "127.0.0.1", port, pemCert });
+writeMessage(toBinary(ServerCompatResponseSchema, response));
 await once(process, "SIGTERM");
 // An error that the agent logs in a call is a bug of its own, which no status shows.
 for (const { fields } of log.lines.filter(({ event }) => event === "call_failed")) console.error(fields);

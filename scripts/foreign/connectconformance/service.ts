@@ -1,123 +1,120 @@
 import { setTimeout as delay } from "node:timers/promises";
-import { create, type DescMessage, type Message, type MessageShape } from "@bufbuild/protobuf";
-import { type GenMessage } from "@bufbuild/protobuf/codegenv2";
+import { create } from "@bufbuild/protobuf";
 import { type Any, anyPack } from "@bufbuild/protobuf/wkt";
 import { parseTimeout } from "@connectrpc/connect/protocol-grpc";
 import { AgentError } from "../../../src/agent/domain/index.ts";
 import { type Call, decodeMessage, messageFrame } from "../../../src/agent/rpc/index.ts";
 import type { Answer, AnsweringRouter } from "./answer.ts";
-import type { Payload, Schema, StreamDefinition, UnaryDefinition, WantedError } from "./schema.ts";
+import {
+  BidiStreamResponseSchema,
+  ClientStreamResponseSchema,
+  type ConformancePayload,
+  type ConformancePayload_RequestInfo as RequestInfo,
+  ConformancePayload_RequestInfoSchema as RequestInfoSchema,
+  ConformancePayloadSchema,
+  ConformanceService,
+  type Error as WantedError,
+  IdempotentUnaryResponseSchema,
+  type StreamResponseDefinition,
+  type UnaryResponseDefinition,
+  UnaryResponseSchema,
+} from "./gen/connectrpc/conformance/v1/service_pb.ts";
 
 /** Serves the suite's service, as its schema's comments say, over the agent's own gRPC. */
-export class Service {
-  readonly #router: AnsweringRouter;
-  readonly #schema: Schema;
-
-  constructor(router: AnsweringRouter, schema: Schema) {
-    this.#router = router;
-    this.#schema = schema;
-    const { unary, idempotentUnary, serverStream, clientStream, bidiStream } = schema.service.method;
-    router.unary(unary, async (request, call) =>
-      this.#response(unary.output, await this.#once(call, request.responseDefinition, [anyPack(unary.input, request)])),
-    );
-    router.unary(idempotentUnary, async (request, call) => {
-      const requests = [anyPack(idempotentUnary.input, request)];
-      return this.#response(idempotentUnary.output, await this.#once(call, request.responseDefinition, requests));
+export function serve(router: AnsweringRouter): void {
+  const { unary, idempotentUnary, serverStream, clientStream, bidiStream } = ConformanceService.method;
+  const answerOf = ({ metadata }: Call): Answer => router.answerOf(metadata);
+  router.unary(unary, async (request, call) => {
+    const requests = [anyPack(unary.input, request)];
+    return create(UnaryResponseSchema, {
+      payload: await payloadOf(call, answerOf(call), request.responseDefinition, requests),
     });
-    router.clientStream(clientStream, async (call) => {
-      let definition: UnaryDefinition | undefined;
-      const requests: Any[] = [];
-      for await (const bytes of call.messages()) {
-        const request = decodeMessage(clientStream.input, bytes);
-        if (requests.length === 0) definition = request.responseDefinition;
-        requests.push(anyPack(clientStream.input, request));
-      }
-      return this.#response(clientStream.output, await this.#once(call, definition, requests));
+  });
+  router.unary(idempotentUnary, async (request, call) => {
+    const requests = [anyPack(idempotentUnary.input, request)];
+    return create(IdempotentUnaryResponseSchema, {
+      payload: await payloadOf(call, answerOf(call), request.responseDefinition, requests),
     });
-    router.serverStream(serverStream, async (request, call) => {
-      const definition = request.responseDefinition;
-      if (definition === undefined) return;
-      const responses = new Responses(call, definition, serverStream.output, this);
-      responses.begin();
-      await responses.sendRest([anyPack(serverStream.input, request)]);
-    });
-    router.bidiStream(bidiStream, (call) => this.#talk(call));
-  }
-
-  answerOf(call: Call): Answer {
-    return this.#router.answerOf(call.metadata);
-  }
-
-  /** A payload that describes the call so far. */
-  payload(data: Uint8Array, call: Call | undefined, requests: readonly Any[]): Payload {
-    const requestInfo = create(this.#schema.requestInfo, { ...(call && seen(call)), requests: [...requests] });
-    return create(this.#schema.payload, { data, requestInfo });
-  }
-
-  bare(data: Uint8Array): Payload {
-    return create(this.#schema.payload, { data });
-  }
-
-  /** The error that a call ends with if nothing else was sent: its details describe the call. */
-  failure(call: Call, { code, message, details }: WantedError, requests: readonly Any[] | undefined): AgentError {
-    const info = requests && create(this.#schema.requestInfo, { ...seen(call), requests: [...requests] });
-    this.answerOf(call).replaceStatus(code, info ? [...details, anyPack(this.#schema.requestInfo, info)] : details);
-    return new AgentError("INTERNAL", "INTERNAL", message ?? "");
-  }
-
-  async #once(call: Call, definition: UnaryDefinition | undefined, requests: readonly Any[]): Promise<Payload> {
-    if (definition === undefined) return this.payload(new Uint8Array(), call, requests);
-    const { responseHeaders, responseTrailers, responseDelayMs, response } = definition;
-    this.answerOf(call).add(responseHeaders, responseTrailers);
-    await pause(call, responseDelayMs);
-    if (response.case === "error") throw this.failure(call, response.value, requests);
-    return this.payload(response.value ?? new Uint8Array(), call, requests);
-  }
-
-  #response<O extends Message & { payload?: Payload }>(output: GenMessage<O>, payload: Payload): O {
-    const response = create(output);
-    response.payload = payload;
-    return response;
-  }
-
-  async #talk(call: Call): Promise<void> {
-    const { input, output } = this.#schema.service.method.bidiStream;
-    let responses: Responses | undefined;
-    let isFullDuplex = false;
-    let requests: Any[] = [];
+  });
+  router.clientStream(clientStream, async (call) => {
+    let definition: UnaryResponseDefinition | undefined;
+    const requests: Any[] = [];
     for await (const bytes of call.messages()) {
-      const request = decodeMessage(input, bytes);
-      requests.push(anyPack(input, request));
-      if (responses === undefined) {
-        if (request.responseDefinition !== undefined) {
-          responses = new Responses(call, request.responseDefinition, output, this);
-          if (request.fullDuplex) responses.begin();
-        }
-        isFullDuplex = request.fullDuplex;
-      }
-      if (!isFullDuplex) continue;
-      if (responses === undefined || responses.isOver) break;
-      await responses.send(requests);
-      requests = [];
+      const request = decodeMessage(clientStream.input, bytes);
+      if (requests.length === 0) definition = request.responseDefinition;
+      requests.push(anyPack(clientStream.input, request));
     }
-    await responses?.sendRest(requests);
-  }
+    return create(ClientStreamResponseSchema, {
+      payload: await payloadOf(call, answerOf(call), definition, requests),
+    });
+  });
+  router.serverStream(serverStream, async (request, call) => {
+    const definition = request.responseDefinition;
+    if (definition === undefined) return;
+    const responses = new Responses(call, answerOf(call), definition);
+    responses.begin();
+    await responses.sendRest([anyPack(serverStream.input, request)]);
+  });
+  router.bidiStream(bidiStream, (call) => talk(call, answerOf(call)));
 }
 
-/** The responses of one call. */
+/** The payload of the only response. Throws where the call has to fail. */
+async function payloadOf(
+  call: Call,
+  answer: Answer,
+  definition: UnaryResponseDefinition | undefined,
+  requests: Any[],
+): Promise<ConformancePayload> {
+  const requestInfo = { ...seen(call), requests };
+  if (definition === undefined) return create(ConformancePayloadSchema, { requestInfo });
+  const { responseHeaders, responseTrailers, responseDelayMs, response } = definition;
+  answer.add(responseHeaders, responseTrailers);
+  await pause(call, responseDelayMs);
+  if (response.case === "error") throw failure(answer, response.value, requestInfo);
+  return create(ConformancePayloadSchema, { data: response.value ?? new Uint8Array(), requestInfo });
+}
+
+/** The error that a call ends with if nothing else was sent: its details describe the call. */
+function failure(answer: Answer, { code, message, details }: WantedError, info: RequestInfo | undefined): AgentError {
+  answer.replaceStatus(code, info === undefined ? details : [...details, anyPack(RequestInfoSchema, info)]);
+  return new AgentError("INTERNAL", "INTERNAL", message ?? "");
+}
+
+async function talk(call: Call, answer: Answer): Promise<void> {
+  const { input } = ConformanceService.method.bidiStream;
+  let responses: Responses | undefined;
+  let isFullDuplex = false;
+  let requests: Any[] = [];
+  for await (const bytes of call.messages()) {
+    const request = decodeMessage(input, bytes);
+    requests.push(anyPack(input, request));
+    if (responses === undefined) {
+      if (request.responseDefinition !== undefined) {
+        responses = new Responses(call, answer, request.responseDefinition);
+        if (request.fullDuplex) responses.begin();
+      }
+      isFullDuplex = request.fullDuplex;
+    }
+    if (!isFullDuplex) continue;
+    if (responses === undefined || responses.isOver) break;
+    await responses.send(requests);
+    requests = [];
+  }
+  await responses?.sendRest(requests);
+}
+
+/** The responses of one call. Those of both kinds of streams are the same on the wire. */
 class Responses {
   readonly #call: Call;
-  readonly #definition: StreamDefinition;
-  readonly #output: DescMessage;
-  readonly #service: Service;
+  readonly #answer: Answer;
+  readonly #definition: StreamResponseDefinition;
   #sent = 0;
 
-  constructor(call: Call, definition: StreamDefinition, output: DescMessage, service: Service) {
+  constructor(call: Call, answer: Answer, definition: StreamResponseDefinition) {
     this.#call = call;
+    this.#answer = answer;
     this.#definition = definition;
-    this.#output = output;
-    this.#service = service;
-    service.answerOf(call).add(definition.responseHeaders, definition.responseTrailers);
+    answer.add(definition.responseHeaders, definition.responseTrailers);
   }
 
   get isOver(): boolean {
@@ -125,33 +122,31 @@ class Responses {
   }
 
   begin(): void {
-    this.#service.answerOf(this.#call).begin();
+    this.#answer.begin();
   }
 
   /** Sends the next response: the first describes the whole call, a later one only the requests since then. */
-  async send(requests: readonly Any[]): Promise<void> {
+  async send(requests: Any[]): Promise<void> {
     const data = this.#definition.responseData[this.#sent] ?? new Uint8Array();
     const isFirst = this.#sent++ === 0;
-    const payload =
-      isFirst || requests.length > 0
-        ? this.#service.payload(data, isFirst ? this.#call : undefined, requests)
-        : this.#service.bare(data);
+    const requestInfo = isFirst ? { ...seen(this.#call), requests } : create(RequestInfoSchema, { requests });
+    const isTold = isFirst || requests.length > 0;
+    const payload = create(ConformancePayloadSchema, { data, ...(isTold && { requestInfo }) });
     await pause(this.#call, this.#definition.responseDelayMs);
-    const response = create(this.#output) as MessageShape<DescMessage> & { payload?: Payload };
-    response.payload = payload;
-    this.#call.send(messageFrame(this.#output, response));
+    this.#call.send(messageFrame(BidiStreamResponseSchema, create(BidiStreamResponseSchema, { payload })));
     await this.#call.drained();
   }
 
   /** Sends the responses that are left, and fails if the call has to. */
-  async sendRest(requests: readonly Any[]): Promise<void> {
+  async sendRest(requests: Any[]): Promise<void> {
     let unsent = requests;
     while (!this.isOver) {
       await this.send(unsent);
       unsent = [];
     }
     const { error } = this.#definition;
-    if (error !== undefined) throw this.#service.failure(this.#call, error, this.#sent === 0 ? requests : undefined);
+    const info = this.#sent === 0 ? { ...seen(this.#call), requests } : undefined;
+    if (error !== undefined) throw failure(this.#answer, error, info);
   }
 }
 
@@ -161,14 +156,11 @@ async function pause({ signal }: Call, durationMs: number): Promise<void> {
 }
 
 /** What the server knows of a call before its messages. */
-function seen({ metadata }: Call): {
-  requestHeaders: { name: string; value: string[] }[];
-  timeoutMs?: bigint;
-} {
+function seen({ metadata }: Call): RequestInfo {
   const fields = Object.entries(metadata).filter(([name]) => !name.startsWith(":"));
   const { timeoutMs } = parseTimeout(metadata["grpc-timeout"] ?? null, Number.POSITIVE_INFINITY);
-  return {
+  return create(RequestInfoSchema, {
     requestHeaders: fields.map(([name, value = ""]) => ({ name, value: [value] })),
     ...(timeoutMs !== undefined && { timeoutMs: BigInt(Math.floor(timeoutMs)) }),
-  };
+  });
 }

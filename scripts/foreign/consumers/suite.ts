@@ -1,4 +1,4 @@
-import { mkdtemp, readFile, rm } from "node:fs/promises";
+import { mkdtempDisposable, readFile } from "node:fs/promises";
 import { spawnSync } from "node:child_process";
 import { closeSync, globSync, openSync } from "node:fs";
 import { tmpdir } from "node:os";
@@ -21,31 +21,27 @@ export const CONSUMERS: Suite = {
     const machine = machineNode();
     if (typeof machine === "string") throw new Unavailable(machine);
     const tools = await provideTools(machine.path);
-    const folder = await mkdtemp(join(tmpdir(), "consumers-"));
-    try {
-      const program = (await installClient(folder, machine.path)).folder;
-      const [tarball = ""] = globSync("*.tgz", { cwd: program });
-      const cases = new Cases();
-      await cases.check("publint has nothing to say", async () => {
-        const words = [join(tools, "publint/src/cli.js"), tarball, "--strict"];
-        const { stdout, exitCode } = await execa(machine.node, words, { cwd: program, reject: false });
-        if (exitCode !== 0 || !stdout.includes("All good!")) throw new Error(stdout);
-      });
-      const wrong = await typesWrong(machine.node, tools, join(program, tarball));
-      const compilers: readonly Compiler[] = [
-        { name: "TypeScript 5.4", tsc: join(tools, "typescript-5.4/bin/tsc"), knowsNode10: true },
-        { name: "TypeScript 5.9", tsc: join(tools, "typescript-5.9/bin/tsc"), knowsNode10: true },
-        { name: "TypeScript 7", tsc: OWN, knowsNode10: false },
-      ];
-      for (const each of consumers(compilers)) await compile(program, each, cases);
-      return {
-        version: VERSIONS,
-        cases: cases.count + wrong.cases,
-        failures: [...wrong.failures, ...cases.failures],
-      };
-    } finally {
-      await rm(folder, { recursive: true, force: true });
-    }
+    await using folder = await mkdtempDisposable(join(tmpdir(), "consumers-"));
+    const program = (await installClient(folder.path, machine.path)).folder;
+    const [tarball = ""] = globSync("*.tgz", { cwd: program });
+    const cases = new Cases();
+    await cases.check("publint has nothing to say", async () => {
+      const words = [join(tools, "publint/src/cli.js"), tarball, "--strict"];
+      const { stdout, exitCode } = await execa(machine.node, words, { cwd: program, reject: false });
+      if (exitCode !== 0 || !stdout.includes("All good!")) throw new Error(stdout);
+    });
+    const wrong = await typesWrong(machine.node, tools, join(program, tarball));
+    const compilers: readonly Compiler[] = [
+      { name: "TypeScript 5.4", tsc: join(tools, "typescript-5.4/bin/tsc"), knowsNode10: true },
+      { name: "TypeScript 5.9", tsc: join(tools, "typescript-5.9/bin/tsc"), knowsNode10: true },
+      { name: "TypeScript 7", tsc: OWN, knowsNode10: false },
+    ];
+    for (const each of consumers(compilers)) await compile(program, each, cases);
+    return {
+      version: VERSIONS,
+      cases: cases.count + wrong.cases,
+      failures: [...wrong.failures, ...cases.failures],
+    };
   },
 };
 

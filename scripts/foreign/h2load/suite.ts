@@ -1,4 +1,4 @@
-import { mkdtemp, rm, writeFile } from "node:fs/promises";
+import { mkdtempDisposable, writeFile } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { execa } from "execa";
@@ -40,28 +40,24 @@ export const H2LOAD: Suite = {
   differences: {},
   run: async () => {
     requirePrograms([PROGRAM], "for h2load");
-    const folder = await mkdtemp(join(tmpdir(), "h2load-"));
-    try {
-      const message = join(folder, "message");
-      await writeFile(message, EMPTY_MESSAGE);
-      await using agent = await startSocketAgent();
-      const load = (...args: string[]): Promise<Load> => run(agent, message, args);
-      const failures: Failure[] = [];
-      const expect = (name: string, problem: string | undefined): void => {
-        if (problem !== undefined) failures.push({ name, problem });
-      };
-      const many = ["-c", "50", "-m", "20", "-n", String(CALLS)];
-      expect("a load without an error", errorOf(await load(...many)));
-      const before = memoryOf(agent.pid).peakBytes;
-      const again = errorOf(await load(...many));
-      const grown = memoryOf(agent.pid).peakBytes - before;
-      const growth = grown > GROWTH_LIMIT_BYTES ? `its peak grew by ${grown} bytes` : undefined;
-      expect("the same load again, in bounded memory", again ?? growth);
-      expect("a crowd is refused, and a client goes on", await crowd(agent, load));
-      return { version: await packageVersion(PROGRAM.package), cases: 3, failures };
-    } finally {
-      await rm(folder, { recursive: true, force: true });
-    }
+    await using folder = await mkdtempDisposable(join(tmpdir(), "h2load-"));
+    const message = join(folder.path, "message");
+    await writeFile(message, EMPTY_MESSAGE);
+    await using agent = await startSocketAgent();
+    const load = (...args: string[]): Promise<Load> => run(agent, message, args);
+    const failures: Failure[] = [];
+    const expect = (name: string, problem: string | undefined): void => {
+      if (problem !== undefined) failures.push({ name, problem });
+    };
+    const many = ["-c", "50", "-m", "20", "-n", String(CALLS)];
+    expect("a load without an error", errorOf(await load(...many)));
+    const before = memoryOf(agent.pid).peakBytes;
+    const again = errorOf(await load(...many));
+    const grown = memoryOf(agent.pid).peakBytes - before;
+    const growth = grown > GROWTH_LIMIT_BYTES ? `its peak grew by ${grown} bytes` : undefined;
+    expect("the same load again, in bounded memory", again ?? growth);
+    expect("a crowd is refused, and a client goes on", await crowd(agent, load));
+    return { version: await packageVersion(PROGRAM.package), cases: 3, failures };
   },
 };
 

@@ -1,4 +1,4 @@
-import { mkdtemp, readFile, rm } from "node:fs/promises";
+import { mkdtempDisposable, readFile } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { execa } from "execa";
@@ -48,16 +48,12 @@ export const H2SPEC: Suite = {
 /** Runs a list of h2spec through a relay of bytes, because it dials TCP only. */
 async function run(program: string, socketPath: string, list: string): Promise<Omit<Outcome, "version">> {
   await using relay = await relayTo({ path: socketPath });
-  const folder = await mkdtemp(join(tmpdir(), "h2spec-"));
-  try {
-    const report = join(folder, "report.xml");
-    const args = ["--strict", "--port", String(relay.port), "--timeout", String(CASE_LIMIT_S), "-j", report, list];
-    // Its status says no more than the report does.
-    await execa(program, args, { reject: false, timeout: RUN_LIMIT_MS });
-    return outcomeOf(await readFile(report, "utf8"));
-  } finally {
-    await rm(folder, { recursive: true, force: true });
-  }
+  await using folder = await mkdtempDisposable(join(tmpdir(), "h2spec-"));
+  const report = join(folder.path, "report.xml");
+  const args = ["--strict", "--port", String(relay.port), "--timeout", String(CASE_LIMIT_S), "-j", report, list];
+  // Its status says no more than the report does.
+  await execa(program, args, { reject: false, timeout: RUN_LIMIT_MS });
+  return outcomeOf(await readFile(report, "utf8"));
 }
 
 /** The cases of a JUnit report: h2spec writes each as `<testcase package classname>`, with an element for what is wrong. */

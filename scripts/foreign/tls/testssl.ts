@@ -1,4 +1,4 @@
-import { mkdtemp, readFile, rm } from "node:fs/promises";
+import { mkdtempDisposable, readFile } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { execa } from "execa";
@@ -55,22 +55,18 @@ export const TESTSSL: Suite = {
   run: async () => {
     requirePrograms(PROGRAMS, "for testssl.sh");
     await using agent = await startAgent();
-    const folder = await mkdtemp(join(tmpdir(), "testssl-"));
-    try {
-      let findings: readonly Finding[] = [];
-      for (let tries = 1; tries <= TRIES; tries++) {
-        findings = await scan(`127.0.0.1:${agent.port}`, join(folder, `report-${tries}.json`));
-        if (!findings.some(({ id }) => id === NOT_BEGUN)) break;
-      }
-      return {
-        version: await packageVersion("testssl.sh"),
-        cases: findings.length,
-        failures: findings
-          .filter(({ severity }) => FAULTS.has(severity))
-          .map(({ id, severity, finding }) => ({ name: id, problem: `${severity}: ${finding}` })),
-      };
-    } finally {
-      await rm(folder, { recursive: true, force: true });
+    await using folder = await mkdtempDisposable(join(tmpdir(), "testssl-"));
+    let findings: readonly Finding[] = [];
+    for (let tries = 1; tries <= TRIES; tries++) {
+      findings = await scan(`127.0.0.1:${agent.port}`, join(folder.path, `report-${tries}.json`));
+      if (!findings.some(({ id }) => id === NOT_BEGUN)) break;
     }
+    return {
+      version: await packageVersion("testssl.sh"),
+      cases: findings.length,
+      failures: findings
+        .filter(({ severity }) => FAULTS.has(severity))
+        .map(({ id, severity, finding }) => ({ name: id, problem: `${severity}: ${finding}` })),
+    };
   },
 };

@@ -1,6 +1,6 @@
 import { spawn } from "node:child_process";
 import { once } from "node:events";
-import { existsSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
+import { existsSync, mkdtempDisposableSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { issueCertificates } from "../../../src/node/credentials/certificates.ts";
@@ -20,18 +20,15 @@ const RUNS = 5;
  * @param addonFolder holds the addon for this architecture
  */
 export async function makeCodeCache(script: string, addonFolder: string, output: string): Promise<void> {
-  const folder = mkdtempSync(join(tmpdir(), "guest-agent-warm-up-"));
-  try {
-    const environment = { ...(await agentEnvironment(folder)), GUEST_AGENT_DIR: addonFolder };
-    const runs: number[][] = [];
-    for (let run = 0; run < RUNS; run++) runs.push(await calledFunctions(script, folder, environment));
-    const called = join(folder, "called.json");
-    writeFileSync(called, JSON.stringify(calledByMost(runs)));
-    runBuildStep("compile-called.ts", script, output, called);
-    runBuildStep("fits.ts", script, output);
-  } finally {
-    rmSync(folder, { recursive: true, force: true });
-  }
+  using temporary = mkdtempDisposableSync(join(tmpdir(), "guest-agent-warm-up-"));
+  const folder = temporary.path;
+  const environment = { ...(await agentEnvironment(folder)), GUEST_AGENT_DIR: addonFolder };
+  const runs: number[][] = [];
+  for (let run = 0; run < RUNS; run++) runs.push(await calledFunctions(script, folder, environment));
+  const called = join(folder, "called.json");
+  writeFileSync(called, JSON.stringify(calledByMost(runs)));
+  runBuildStep("compile-called.ts", script, output, called);
+  runBuildStep("fits.ts", script, output);
 }
 
 function calledByMost(runs: readonly (readonly number[])[]): number[] {
