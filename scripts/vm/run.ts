@@ -1,12 +1,11 @@
 import { globSync } from "node:fs";
 import { join } from "node:path";
-import { run } from "node:test";
-import type { TestEvent } from "node:test/reporters";
 import { execaSync } from "execa";
 import { probeAccelerator } from "../../test/vm/harness/accelerator.ts";
 import { GUEST_ARCHITECTURE } from "../../test/vm/harness/architecture.ts";
 import { newerSeries, provideKernel, provideQemu, provideTools, SERIES } from "../../test/vm/harness/provision.ts";
-import { record, summarize } from "./cases.ts";
+import { onEndSignal } from "../machine/script.ts";
+import { runCases } from "./cases.ts";
 
 /** Time for one file, under emulation on a busy machine; most take one minute. */
 const FILE_LIMIT_MS = 1_800_000;
@@ -51,17 +50,13 @@ export async function runVmTests(chosen: readonly string[]): Promise<number> {
   console.log(`accelerator: ${accelerator.name} (${accelerator.reason})`);
 
   const stop = new AbortController();
-  for (const name of ["SIGINT", "SIGTERM", "SIGHUP"] as const) process.once(name, () => stop.abort());
-  const events: AsyncIterable<TestEvent> = run({
+  onEndSignal(() => stop.abort());
+  const succeeded = await runCases({
     files: chosen.length > 0 ? [...chosen] : allFiles(kernels),
     concurrency: MACHINES_AT_ONCE,
     timeout: FILE_LIMIT_MS,
     signal: stop.signal,
   });
-  const began = performance.now();
-  const cases = await record(events);
-  const { lines, succeeded } = summarize(cases, (performance.now() - began) / 1000);
-  for (const line of lines) console.log(line);
   return succeeded && !stop.signal.aborted ? 0 : 1;
 }
 
