@@ -7,35 +7,23 @@ import { floods } from "./soak/floods.ts";
 import { GROWTH_LIMIT_BYTES, soak } from "./soak/soak.ts";
 
 const MIB = 2 ** 20;
-/** Allowed growth of memory: the heap varies by this between two collections. */
-const FLOOD_GROWTH_LIMIT_BYTES = 16 * MIB;
 const USAGE = `usage: npm run soak [-- EXECS [AT-ONCE]]
        npm run soak -- floods [SECONDS]
   EXECS     how many; default: 10000
   AT-ONCE   how many at a time; default: 50
   SECONDS   how long 64 kept commands flood their buffers with nobody attached; default: 30`;
 
-/** Allowed cost of dropped output, in seconds of processor time for a GiB. */
-const FLOOD_CPU_LIMIT = 0.5;
-const GIB = 2 ** 30;
-
-async function runFloods(secondsWord = "30"): Promise<number> {
-  const { seconds, bytes, cpuSeconds, warmBytes, grownBytes } = await floods(countFrom(secondsWord, "SECONDS"));
-  const cpuPerGib = cpuSeconds / (bytes / GIB);
-  const lines = [
-    `64 floods that nobody reads: ${(bytes / GIB).toFixed(2)} GiB in ${seconds} s`,
-    `processor time of the agent: ${cpuSeconds.toFixed(1)} s, ${cpuPerGib.toFixed(2)} s/GiB (limit ${FLOOD_CPU_LIMIT})`,
-    `memory: ${(warmBytes / MIB).toFixed(1)} MiB, grown by ${(grownBytes / MIB).toFixed(1)} MiB since (limit ${FLOOD_GROWTH_LIMIT_BYTES / MIB})`,
-  ];
-  process.stdout.write(`${lines.join("\n")}\n`);
-  const isGood = cpuPerGib < FLOOD_CPU_LIMIT && grownBytes < FLOOD_GROWTH_LIMIT_BYTES;
-  process.stdout.write(isGood ? "clean\n" : "NOT CLEAN\n");
-  return isGood ? 0 : 1;
+function report(lines: readonly string[], isClean: boolean): number {
+  process.stdout.write(`${lines.join("\n")}\n${isClean ? "clean" : "NOT CLEAN"}\n`);
+  return isClean ? 0 : 1;
 }
 
 await runScript("soak", USAGE, async () => {
   const [first = "10000", second] = words(2);
-  if (first === "floods") return runFloods(second);
+  if (first === "floods") {
+    const { lines, isClean } = await floods(countFrom(second ?? "30", "SECONDS"));
+    return report(lines, isClean);
+  }
   const execs = countFrom(first, "EXECS");
   const atOnce = countFrom(second ?? "50", "AT-ONCE");
   const result = await soak(execs, atOnce);
@@ -52,7 +40,6 @@ await runScript("soak", USAGE, async () => {
     `memory: grown by ${(result.grownBytes / MIB).toFixed(1)} MiB (limit ${GROWTH_LIMIT_BYTES / MIB}), peak ${(result.peakBytes / MIB).toFixed(1)} MiB resident`,
     ...[...connections.differences, ...failures].slice(0, 20),
   ];
-  process.stdout.write(`${lines.join("\n")}\n`);
   const isClean =
     failures.length === 0 &&
     result.incomplete === 0 &&
@@ -60,6 +47,5 @@ await runScript("soak", USAGE, async () => {
     connections.differences.length === 0 &&
     JSON.stringify(before) === JSON.stringify(after) &&
     result.grownBytes < GROWTH_LIMIT_BYTES;
-  process.stdout.write(isClean ? "clean\n" : "NOT CLEAN\n");
-  return isClean ? 0 : 1;
+  return report(lines, isClean);
 });

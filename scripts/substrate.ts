@@ -50,6 +50,7 @@ const OPTIONS = {
   patience: { type: "string", default: "1" },
   purge: { type: "boolean", default: false },
 } as const;
+type Values = ReturnType<typeof parseArgs<{ options: typeof OPTIONS }>>["values"];
 
 async function main(): Promise<number> {
   const { values } = parseArgs({ options: OPTIONS });
@@ -74,14 +75,7 @@ Ctrl-C ends it; machines go on. npm run substrate -- --purge --state '${values.s
   return 0;
 }
 
-function rulesOf(values: {
-  readonly rules: string;
-  readonly memory?: string | undefined;
-  readonly scopes?: string | undefined;
-  readonly "no-capabilities": boolean;
-  readonly "no-proxy": boolean;
-  readonly patience: string;
-}): Rules {
+function rulesOf(values: Values): Rules {
   const { rules, memory } = values;
   if (rules !== "contract" && rules !== "qemu") throw new UsageError(`--rules is contract or qemu, not "${rules}"`);
   const memoryBytes = memory === undefined ? undefined : bytesOf(memory);

@@ -48,8 +48,8 @@ export interface AbuseRow {
   readonly seconds: number;
   /** CPU time of the agent itself. */
   readonly cpuSeconds: number;
-  /** Latency of Health on its own connection beside the attack. Not judged: it depends on the machine's other work. */
-  readonly health: HealthTimes;
+  /** Latencies of Health on its own connection beside the attack. Not judged: they depend on the machine's other work. */
+  readonly health: { readonly p50Ms: number; readonly p99Ms: number; readonly maxMs: number };
   readonly peakOwnBytes: number;
   /** Leftovers: what the agent holds in addition; empty: nothing. */
   readonly left: string;
@@ -57,13 +57,6 @@ export interface AbuseRow {
   readonly problem: string;
   /** The attack's own figures. */
   readonly measured: string;
-}
-
-/** How long Health took, in milliseconds. */
-interface HealthTimes {
-  readonly p50Ms: number;
-  readonly p99Ms: number;
-  readonly maxMs: number;
 }
 
 /** Options of a run. */

@@ -92,41 +92,29 @@ function damaged(bytes: Uint8Array, random: Random): Uint8Array {
   }
 }
 
-/** Never sets the clock: that is no attack on the agent, but would harm this machine. */
-function setsClock(schema: DescMessage, bytes: Uint8Array): boolean {
-  if (schema !== RestoreDutiesRequestSchema) return false;
-  try {
-    return fromBinary(RestoreDutiesRequestSchema, bytes).hostTime !== undefined;
-  } catch {
-    return false;
-  }
-}
-
-/** Never waits for a port: the fuzzed time limit may be a day. */
-function waits(schema: DescMessage, bytes: Uint8Array): boolean {
-  if (schema !== WaitForPortRequestSchema) return false;
-  try {
-    const { port, timeoutMs } = fromBinary(WaitForPortRequestSchema, bytes);
-    return port > 0 && port < 65_536 && timeoutMs !== 1 && timeoutMs <= 86_400_000;
-  } catch {
-    return false;
-  }
-}
-
 const FOLDER_CALLS: ReadonlySet<DescMessage> = new Set(Object.values(FileTree.method).map(({ input }) => input));
 
-/** Never lists or changes a folder outside of the scratch folder: that is no attack on the agent either. */
-function leavesScratch(schema: DescMessage, bytes: Uint8Array, scratch: string): boolean {
-  if (!FOLDER_CALLS.has(schema)) return false;
+/** What is no attack on the agent, but would harm this machine or hold the run up; never what the agent cannot decode. */
+function isHarmful(schema: DescMessage, bytes: Uint8Array, scratch: string): boolean {
   try {
-    const message = fromBinary(schema, bytes) as unknown as Readonly<Record<string, Uint8Array>>;
-    const paths = ["path", "newPath", "beneath", "target"].map((name) => Buffer.from(message[name] ?? []).toString());
-    return paths.some(
-      (path) => path.includes("/..") || (path.startsWith("/") && !`${path}/`.startsWith(`${scratch}/`)),
-    );
+    if (schema === RestoreDutiesRequestSchema)
+      return fromBinary(RestoreDutiesRequestSchema, bytes).hostTime !== undefined;
+    // The fuzzed time limit may be a day.
+    if (schema === WaitForPortRequestSchema) {
+      const { port, timeoutMs } = fromBinary(WaitForPortRequestSchema, bytes);
+      return port > 0 && port < 65_536 && timeoutMs !== 1 && timeoutMs <= 86_400_000;
+    }
+    return FOLDER_CALLS.has(schema) && leaves(scratch, fromBinary(schema, bytes) as unknown as PathFields);
   } catch {
     return false;
   }
+}
+
+type PathFields = Readonly<Record<string, Uint8Array>>;
+
+function leaves(scratch: string, message: PathFields): boolean {
+  const paths = ["path", "newPath", "beneath", "target"].map((name) => Buffer.from(message[name] ?? []).toString());
+  return paths.some((path) => path.includes("/..") || (path.startsWith("/") && !`${path}/`.startsWith(`${scratch}/`)));
 }
 
 /** Every method of the services, many calls at once; restore duties end all other connections, so they come rarely. */
@@ -152,8 +140,7 @@ async function fuzzBatch(peer: RawHttp2, token: string, random: Random, scratch:
     const method = methods[random.below(methods.length)] ?? GuestAgent.method.health;
     if (method === GuestAgent.method.runRestoreDuties && random.below(10) > 0) continue;
     const message = fuzzedMessage(method.input, random, scratch);
-    if (setsClock(method.input, message) || waits(method.input, message)) continue;
-    if (leavesScratch(method.input, message, scratch)) continue;
+    if (isHarmful(method.input, message, scratch)) continue;
     const stream = peer.call(`${method.parent.typeName}/${method.name}`, token);
     const parts = [envelope(message)];
     if (method.methodKind !== "unary" && random.below(2) === 0)

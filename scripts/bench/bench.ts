@@ -1,4 +1,5 @@
 import { messageOf } from "../../src/shared/errors.ts";
+import { provideQemu, provideTools } from "../../test/vm/harness/provision.ts";
 import { type Job, measure, type Measurement } from "./contender.ts";
 import type { Field, Programs } from "./field.ts";
 import type { Contender } from "./row.ts";
@@ -55,6 +56,15 @@ export async function sideBySide(
     }
   }
   return runs;
+}
+
+/** Whether there can be microVMs for these rows: says so otherwise. */
+export function canBoot({ say }: Bench, rows: string): boolean {
+  say(rows);
+  const problem = provideQemu();
+  if (problem === undefined) provideTools();
+  else say(`not measured: ${problem}`);
+  return problem === undefined;
 }
 
 /** Lets all contenders do a job without measuring it. A failure counts only when the job is measured. */

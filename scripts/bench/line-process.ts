@@ -1,5 +1,6 @@
 import { setTimeout as delay } from "node:timers/promises";
 import { execa } from "execa";
+import { accepted } from "./startup/start.ts";
 
 const LOOK_MS = 20;
 /** From SIGTERM to SIGKILL. */
@@ -42,6 +43,16 @@ export class LineProcess implements AsyncDisposable {
     // Once `isUp` holds, nobody awaits this promise.
     ended.catch(() => {});
     while (!(await isUp())) await Promise.race([ended, delay(LOOK_MS)]);
+  }
+
+  /** Resolves once something listens on a port of the loopback; throws when it has ended instead. */
+  untilListening(port: number): Promise<void> {
+    return this.until(() =>
+      accepted(port).then(
+        () => true,
+        () => false,
+      ),
+    );
   }
 
   /** Ends it; if that takes long, by SIGKILL. */

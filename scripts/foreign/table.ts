@@ -10,6 +10,7 @@ export interface Table {
 export function tableOf(verdicts: readonly Verdict[]): Table {
   const rows = [
     ["suite", "version", "passed", "failed", "differences", "seconds"],
+    Array<string>(6).fill("---"),
     ...verdicts.map(({ name, version, passed, problems, differences, skipped, durationMs }) => [
       name,
       skipped === undefined ? (version ?? "-") : "SKIPPED",
@@ -19,19 +20,13 @@ export function tableOf(verdicts: readonly Verdict[]): Table {
       (durationMs / 1000).toFixed(0),
     ]),
   ];
-  const widths = (rows[0] ?? []).map((_, column) => Math.max(...rows.map((row) => row[column]?.length ?? 0)));
   const sum = (count: (verdict: Verdict) => number): number => verdicts.reduce((all, each) => all + count(each), 0);
   const skipped = verdicts.filter((verdict) => verdict.skipped !== undefined);
   const [passed, failed] = [sum((each) => each.passed), sum(({ problems }) => problems.length)];
   return {
     lines: [
       "",
-      ...rows.map((row) =>
-        row
-          .map((cell, column) => cell.padEnd(widths[column] ?? 0))
-          .join("  ")
-          .trimEnd(),
-      ),
+      ...rows.map((row) => `| ${row.join(" | ")} |`),
       ...verdicts.flatMap(({ name, differences }) =>
         Object.entries(differences).map(([title, reason]) => `  ${name}: ${title}: ${reason}`),
       ),

@@ -1,4 +1,4 @@
-import { spawnSync } from "node:child_process";
+import { execFileSync, spawnSync } from "node:child_process";
 import { mkdirSync, readdirSync } from "node:fs";
 import { dirname, join } from "node:path";
 import { providePrograms } from "../machine/programs.ts";
@@ -26,23 +26,21 @@ export function haveTool(name: string): boolean {
   return spawnSync(name, ["--version"], { stdio: "ignore" }).error === undefined;
 }
 
-/** Runs a tool and returns its output. Throws the tool's message if it fails. */
+/** Runs a tool and returns its output. Throws what it said if it fails. */
 export function runTool(
   name: string,
   args: readonly string[],
   folder?: string,
   env: Readonly<Record<string, string>> = {},
 ): string {
-  const result = spawnSync(name, args, {
+  return execFileSync(name, args, {
     cwd: folder,
     // readelf translates its output, which callers parse.
     env: { ...process.env, LC_ALL: "C", ...env },
     encoding: "utf8",
+    stdio: ["ignore", "pipe", "pipe"],
     maxBuffer: 256 * 1024 * 1024,
   });
-  if (result.error !== undefined) throw new Error(`${name} cannot be run: ${result.error.message}`);
-  if (result.status !== 0) throw new Error(`${name} failed (${result.status ?? result.signal}):\n${result.stderr}`);
-  return result.stdout;
 }
 
 /** Compiles C with the project's flags. Warnings are errors. */

@@ -84,7 +84,6 @@ export async function runTestFile(
   mark: string,
   limits: FileLimits,
   abort: AbortSignal,
-  cpu: ChildrenCpu,
 ): Promise<FileOutcome> {
   using folder = mkdtempDisposableSync(join(tmpdir(), "test-run-"));
   // It is removed however the tests end. Other users' commands use it too.
@@ -128,7 +127,6 @@ export async function runTestFile(
   const closed = once(child, "close");
   // "exit", not "close": processes that the file left may hold its output open.
   const [code, signal] = (await once(child, "exit")) as [number | null, NodeJS.Signals | null];
-  const cpuMs = cpu.take();
   abort.removeEventListener("abort", kill);
 
   const leftovers = await endLeftovers(mark, session, abort.aborted || hung ? 0 : limits.settleMs);
@@ -142,32 +140,5 @@ export async function runTestFile(
     problems: [...problemsOf({ code, signal, hung }, events, limits.silenceMs), ...leftBehind],
     output: Buffer.concat(output).toString("utf8").replaceAll(OWN_COUNTS, ""),
     durationMs: performance.now() - began,
-    cpuMs,
   };
-}
-
-/** proc_pid_stat(5) counts in ticks of sysconf(_SC_CLK_TCK), which Linux has at 100 Hz for every program. */
-const TICK_MS = 10;
-
-/** CPU time of the children that have ended, and of everything that they had waited for. */
-function endedChildrenCpuMs(): number {
-  const stat = readFileSync("/proc/self/stat", "latin1");
-  // The command's name may contain anything, so fields count from its last ")"; cutime and cstime are the 16th and 17th.
-  const fields = stat.slice(stat.lastIndexOf(")") + 2).split(" ");
-  return (Number(fields[13]) + Number(fields[14])) * TICK_MS;
-}
-
-/**
- * CPU time of each child, which Node does not tell: the increase of the CPU time of all ended children. The times of two
- * that end at the same moment are added up.
- */
-export class ChildrenCpu {
-  #takenMs = endedChildrenCpuMs();
-
-  /** CPU time of the child that just ended, in milliseconds. */
-  take(): number {
-    const before = this.#takenMs;
-    this.#takenMs = endedChildrenCpuMs();
-    return this.#takenMs - before;
-  }
 }

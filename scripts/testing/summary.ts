@@ -72,6 +72,4 @@ export interface FileOutcome {
   /** What the spec reporter and the tests printed. */
   readonly output: string;
   readonly durationMs: number;
-  /** User and system CPU time of the file and of all that it started and waited for, to 10 ms. */
-  readonly cpuMs: number;
 }

@@ -4,7 +4,6 @@ import { execaSync } from "execa";
 import { freePort } from "../../machine/free-port.ts";
 import type { PeerKind } from "../contender.ts";
 import { childrenOf, nameOf } from "../proc.ts";
-import { accepted } from "../startup/start.ts";
 
 const SSHD = "/usr/sbin/sshd";
 const SFTP_SERVER = "/usr/lib/openssh/sftp-server";
@@ -30,12 +29,7 @@ export const OPENSSH: PeerKind = {
       description: `${version} over one connection, driven by a native client; tunnels by its own ssh -L`,
       command: [SSHD, "-D", "-e", "-f", join(folder, "sshd_config")],
       target: async (server) => {
-        await server.until(() =>
-          accepted(port).then(
-            () => true,
-            () => false,
-          ),
-        );
+        await server.untilListening(port);
         return ["ssh", `127.0.0.1:${port}`, join(folder, "client")];
       },
       // Without the user's own settings: as it comes.

@@ -35,11 +35,12 @@ export async function healthRows(bench: Bench): Promise<Row[]> {
   ];
 }
 
-function latencyRows(name: string, runs: Runs, [p50Limit, p99Limit]: LatencyLimits, note = ""): Row[] {
+/** The median and the slowest of a hundred, with goals or without. */
+export function latencyRows(name: string, runs: Runs, limits?: LatencyLimits, note = ""): Row[] {
   const [p50, p99] = [samplesOf(runs, ({ latency }) => latency.p50Us), samplesOf(runs, ({ latency }) => latency.p99Us)];
   return [
-    makeRow({ name: `${name} p50`, unit: "µs", samples: p50, goal: atMost(p50Limit), note }),
-    makeRow({ name: `${name} p99`, unit: "µs", samples: p99, goal: atMost(p99Limit) }),
+    makeRow({ name: `${name} p50`, unit: "µs", samples: p50, ...(limits && { goal: atMost(limits[0]) }), note }),
+    makeRow({ name: `${name} p99`, unit: "µs", samples: p99, ...(limits && { goal: atMost(limits[1]) }) }),
   ];
 }
 

@@ -12,7 +12,6 @@ const BLOCK_BYTES = 1024 * 1024;
 const PARALLEL = 64;
 const CONTENDERS = ["ours", "grpc-go", "go-https", "openssh"] as const;
 const UNSUMMED_CONTENDERS = ["ours", "grpc-go", "go-https"] as const;
-const PARALLEL_CONTENDERS = ["ours", "grpc-go", "go-https", "openssh"] as const;
 
 /** Go HTTPS copies a file as the agent does. Of a write it has neither checksum nor fsync nor rename. */
 const READ_GOALS: TransferGoals = { peer: "go-https", throughput: 1, cpu: 1.2 };
@@ -56,15 +55,14 @@ export async function fileRows(bench: Bench): Promise<Row[]> {
     { name: "file write without checksum", contenders: UNSUMMED_CONTENDERS },
     () => ({ ...writeOf(streamBytes), skipSum: true }),
   );
-  const readMany = await sideBySide(bench, { name: `${PARALLEL} file reads`, contenders: PARALLEL_CONTENDERS }, () => ({
+  const readMany = await sideBySide(bench, { name: `${PARALLEL} file reads`, contenders: CONTENDERS }, () => ({
     ...readOf(parallelBytes),
     ...many,
   }));
-  const writtenMany = await sideBySide(
-    bench,
-    { name: `${PARALLEL} file writes`, contenders: PARALLEL_CONTENDERS },
-    () => ({ ...writeOf(parallelBytes), ...many }),
-  );
+  const writtenMany = await sideBySide(bench, { name: `${PARALLEL} file writes`, contenders: CONTENDERS }, () => ({
+    ...writeOf(parallelBytes),
+    ...many,
+  }));
   return [
     ...transferRows("file read", READ_GOALS, read, READ_NOTE),
     ...transferRows("file write", WRITE_GOALS, written, WRITE_NOTE),

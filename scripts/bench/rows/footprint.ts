@@ -1,8 +1,7 @@
 import { dirname } from "node:path";
 import { setTimeout as delay } from "node:timers/promises";
 import { measureFootprint } from "../../../test/vm/harness/footprint.ts";
-import { provideQemu, provideTools } from "../../../test/vm/harness/provision.ts";
-import type { Bench } from "../bench.ts";
+import { type Bench, canBoot } from "../bench.ts";
 import type { Running } from "../contender.ts";
 import { anonymousBytesOf, wakeUpsOf } from "../proc.ts";
 import { type Contender, type Goal, makeRow, type Row, type Samples, samplesOf } from "../row.ts";
@@ -77,13 +76,7 @@ export function memoryRows({ idleBytes, peaks }: Bench): Row[] {
 
 /** What the agent adds to an idle guest: two microVMs that differ only in the agent. No rows without QEMU. */
 export async function snapshotRows(bench: Bench): Promise<Row[]> {
-  bench.say("share of a snapshot");
-  const problem = provideQemu();
-  if (problem !== undefined) {
-    bench.say(`not measured: ${problem}`);
-    return [];
-  }
-  provideTools();
+  if (!canBoot(bench, "share of a snapshot")) return [];
   const { withBytes, withoutBytes, afterStart, atSnapshot } = await measureFootprint(dirname(bench.agentProgram));
   const row = (name: string, bytes: number, limitMb: number, note: string): Row =>
     megabytesRow(name, { ours: [bytes] }, limitMb, note);

@@ -1,8 +1,7 @@
 import { dirname } from "node:path";
 import { shippedAgent } from "../../../test/vm/harness/agent-build.ts";
-import { provideQemu, provideTools } from "../../../test/vm/harness/provision.ts";
 import { goAgent, measureResumes, type Resumes } from "../../../test/vm/harness/resume.ts";
-import type { Bench } from "../bench.ts";
+import { type Bench, canBoot } from "../bench.ts";
 import { type Contender, type Goal, makeRow, type Row, samplesOf } from "../row.ts";
 
 /**
@@ -10,13 +9,7 @@ import { type Contender, type Goal, makeRow, type Row, samplesOf } from "../row.
  * without QEMU. Times are those of its emulation where there is no KVM.
  */
 export async function resumeRows(bench: Bench): Promise<Row[]> {
-  bench.say("resumes of a snapshot");
-  const problem = provideQemu();
-  if (problem !== undefined) {
-    bench.say(`not measured: ${problem}`);
-    return [];
-  }
-  provideTools();
+  if (!canBoot(bench, "resumes of a snapshot")) return [];
   const runs = new Map<Contender, readonly Resumes[]>([
     ["ours", [await measureResumes(shippedAgent(dirname(bench.agentProgram)))]],
     ["grpc-go", [await measureResumes(goAgent(bench.native))]],

@@ -4,8 +4,8 @@ import { makeGuestctl } from "../../package/guestctl.ts";
 import { type Bench, sideBySide } from "../bench.ts";
 import type { Job } from "../contender.ts";
 import { LineProcess } from "../line-process.ts";
-import { type Contender, makeRow, type Row, samplesOf } from "../row.ts";
-import { accepted } from "../startup/start.ts";
+import type { Contender, Row } from "../row.ts";
+import { latencyRows } from "./calls.ts";
 import { type TransferGoals, transferRows } from "./streams.ts";
 
 const ROOT = join(import.meta.dirname, "..", "..", "..");
@@ -53,11 +53,7 @@ async function echoRows(bench: Bench, tools: Tools): Promise<Row[]> {
     tools.through(contender, { kind: "tunnel-echo", count: bench.scale.roundTrips }),
   );
   for (const contender of CONTENDERS) await bench.contenders.get(contender)?.load.run({ kind: "release" });
-  const [p50, p99] = [samplesOf(runs, ({ latency }) => latency.p50Us), samplesOf(runs, ({ latency }) => latency.p99Us)];
-  return [
-    makeRow({ name: `${name}, p50`, unit: "µs", samples: p50 }),
-    makeRow({ name: `${name}, p99`, unit: "µs", samples: p99 }),
-  ];
+  return latencyRows(`${name},`, runs);
 }
 
 interface Tools extends AsyncDisposable {
@@ -78,12 +74,7 @@ async function startTools({ contenders }: Bench, guestctl: string, cipher?: stri
     await running.load.run({ kind: "tunnel-serve", port: behind });
     const plan = { local, behind, guestctl: join(guestctl, "guestctl"), ...(cipher !== undefined && { cipher }) };
     const tool = starting.use(new LineProcess("env", environment, ...running.forward(plan)));
-    await tool.until(() =>
-      accepted(local).then(
-        () => true,
-        () => false,
-      ),
-    );
+    await tool.untilListening(local);
     ports.set(contender, local);
   }
   const started = starting.move();

@@ -1,6 +1,6 @@
 import { type ChildProcessByStdio, spawn } from "node:child_process";
 import { once } from "node:events";
-import { mkdirSync, writeFileSync } from "node:fs";
+import { writeFileSync } from "node:fs";
 import { connect } from "node:net";
 import { join } from "node:path";
 import { createInterface } from "node:readline";
@@ -123,19 +123,13 @@ export function bareNetServer(folder: string): Program {
  * The built agent under its launcher, with all that it has on a substrate: mutual TLS, both sockets' folders, a workload.
  */
 export async function builtAgent(program: string, folder: string): Promise<() => Promise<Program>> {
-  const { ca, server } = await issueCertificates();
-  const put = (name: string, text: string): string => {
-    const file = join(folder, name);
-    writeFileSync(file, text, { mode: 0o600 });
-    return file;
-  };
-  mkdirSync(folder, { recursive: true });
+  await issueCertificates(folder);
   const env = {
     PATH,
     SVC_INSTANCE_TOKEN: "startup-0123456789",
-    SVC_TLS_CERT_FILE: put("server.pem", server.cert),
-    SVC_TLS_KEY_FILE: put("server.key", server.key),
-    SVC_TLS_CLIENT_CA_FILE: put("ca.pem", ca),
+    SVC_TLS_CERT_FILE: join(folder, "server.pem"),
+    SVC_TLS_KEY_FILE: join(folder, "server.key"),
+    SVC_TLS_CLIENT_CA_FILE: join(folder, "ca.pem"),
     SVC_WORKLOAD_SOCKET: join(folder, "workload.sock"),
     SVC_PROCESS_SPEC: JSON.stringify({ args: WORKLOAD }),
   };

@@ -5,8 +5,9 @@ import { execa } from "execa";
 import { clientOf } from "../../../test/fixtures/guest-client.ts";
 import { type SocketAgent, startSocketAgent } from "../../../test/fixtures/socket-agent.ts";
 import { memoryOf } from "../../soak/footprint.ts";
+import { Cases } from "../cases.ts";
 import { packageVersion, requirePrograms } from "../debian.ts";
-import type { Failure, Suite } from "../suite.ts";
+import type { Suite } from "../suite.ts";
 
 const PROGRAM = { name: "h2load", package: "nghttp2-client" };
 const CALLS = 100_000;
@@ -45,30 +46,28 @@ export const H2LOAD: Suite = {
     await writeFile(message, EMPTY_MESSAGE);
     await using agent = await startSocketAgent();
     const load = (...args: string[]): Promise<Load> => run(agent, message, args);
-    const failures: Failure[] = [];
-    const expect = (name: string, problem: string | undefined): void => {
-      if (problem !== undefined) failures.push({ name, problem });
-    };
+    const cases = new Cases();
     const many = ["-c", "50", "-m", "20", "-n", String(CALLS)];
-    expect("a load without an error", errorOf(await load(...many)));
-    const before = memoryOf(agent.pid).peakBytes;
-    const again = errorOf(await load(...many));
-    const grown = memoryOf(agent.pid).peakBytes - before;
-    const growth = grown > GROWTH_LIMIT_BYTES ? `its peak grew by ${grown} bytes` : undefined;
-    expect("the same load again, in bounded memory", again ?? growth);
-    expect("a crowd is refused, and a client goes on", await crowd(agent, load));
-    return { version: await packageVersion(PROGRAM.package), cases: 3, failures };
+    await cases.check("a load without an error", async () => demandWhole(await load(...many)));
+    await cases.check("the same load again, in bounded memory", async () => {
+      const before = memoryOf(agent.pid).peakBytes;
+      demandWhole(await load(...many));
+      const grown = memoryOf(agent.pid).peakBytes - before;
+      if (grown > GROWTH_LIMIT_BYTES) throw new Error(`its peak grew by ${grown} bytes`);
+    });
+    await cases.check("a crowd is refused, and a client goes on", () => crowd(agent, load));
+    return { version: await packageVersion(PROGRAM.package), cases: cases.count, failures: cases.failures };
   },
 };
 
-/** What is wrong with a load; undefined: every call of it was answered with a message. */
-function errorOf({ total, succeeded, failed, dataBytes, printed }: Load): string | undefined {
+/** Every call of a load was answered with a message. @throws Error with what h2load printed */
+function demandWhole({ total, succeeded, failed, dataBytes, printed }: Load): void {
   const isWhole = total === CALLS && succeeded === CALLS && failed === 0;
-  return isWhole && dataBytes > CALLS * EMPTY_MESSAGE.length ? undefined : printed;
+  if (!isWhole || dataBytes <= CALLS * EMPTY_MESSAGE.length) throw new Error(printed);
 }
 
 /** Has a client call all the time while far more connections come than there are places. */
-async function crowd(agent: SocketAgent, load: (...args: string[]) => Promise<Load>): Promise<string | undefined> {
+async function crowd(agent: SocketAgent, load: (...args: string[]) => Promise<Load>): Promise<void> {
   using client = clientOf(agent, { address: `unix:${agent.socketPath}` });
   await client.health();
   const over = new AbortController();
@@ -79,29 +78,20 @@ async function crowd(agent: SocketAgent, load: (...args: string[]) => Promise<Lo
   const { total, succeeded, failed, printed } = await load("-c", String(CROWD), "-n", String(CROWD));
   over.abort();
   await calling;
-  if (total !== CROWD || succeeded + failed !== CROWD) return printed;
-  if (failed === 0) return `all of ${CROWD} connections were served: there is no bound`;
-  if (succeeded === 0) return `no connection of ${CROWD} was served`;
+  if (total !== CROWD || succeeded + failed !== CROWD) throw new Error(printed);
+  if (failed === 0) throw new Error(`all of ${CROWD} connections were served: there is no bound`);
+  if (succeeded === 0) throw new Error(`no connection of ${CROWD} was served`);
   using newcomer = clientOf(agent, { address: `unix:${agent.socketPath}` });
   const { alive } = await newcomer.health();
-  return alive && calls > 0 ? undefined : `the client made ${calls} calls beside the crowd`;
+  if (!alive || calls === 0) throw new Error(`the client made ${calls} calls beside the crowd`);
 }
 
 async function run(agent: SocketAgent, message: string, args: readonly string[]): Promise<Load> {
   const fields = ["content-type: application/grpc", "te: trailers", `svc-instance-token: ${agent.token}`];
   const target = "http://localhost/svc.guest.v1alpha1.GuestAgent/Health";
-  const { stdout } = await execa(
-    PROGRAM.name,
-    [
-      ...args,
-      "-d",
-      message,
-      ...fields.flatMap((field) => ["-H", field]),
-      `--base-uri=unix:${agent.socketPath}`,
-      target,
-    ],
-    { reject: false, timeout: RUN_LIMIT_MS },
-  );
+  const given = ["-d", message, ...fields.flatMap((field) => ["-H", field]), `--base-uri=unix:${agent.socketPath}`];
+  const words = [...args, ...given, target];
+  const { stdout } = await execa(PROGRAM.name, words, { reject: false, timeout: RUN_LIMIT_MS });
   const [, total, succeeded, failed] = /requests: (\d+) total,.* (\d+) succeeded, (\d+) failed,/.exec(stdout) ?? [];
   const [, dataBytes] = /\((\d+)\) data$/m.exec(stdout) ?? [];
   if (total === undefined) throw new Error(`h2load printed no counts: ${stdout}`);

@@ -4,6 +4,7 @@ import { existsSync, mkdtempDisposableSync, readFileSync, rmSync, writeFileSync 
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { issueCertificates } from "../../../src/node/credentials/certificates.ts";
+import { agentVariables, writeFolder } from "../../../src/node/credentials/index.ts";
 import { freePort } from "../../machine/free-port.ts";
 import { runTool } from "../toolchain.ts";
 import { NODE_FLAGS } from "./node-flags.ts";
@@ -45,23 +46,15 @@ function runBuildStep(file: string, ...args: readonly string[]): void {
 
 async function agentEnvironment(folder: string): Promise<Record<string, string>> {
   const now = Date.now();
-  const { ca, server } = await issueCertificates("guest", {
-    notBefore: new Date(now - HOUR_MS),
-    notAfter: new Date(now + HOUR_MS),
-  });
-  const put = (name: string, text: string): string => {
-    const file = join(folder, name);
-    writeFileSync(file, text, { mode: 0o600 });
-    return file;
-  };
+  const validity = { notBefore: new Date(now - HOUR_MS), notAfter: new Date(now + HOUR_MS) };
+  await writeFolder(folder, await issueCertificates("guest", validity), TOKEN);
+  const { SVC_INSTANCE_TOKEN_FILE: _file, ...certificates } = agentVariables(folder);
   return {
+    ...certificates,
     // Not the builder's: its folders would change which functions are called.
     PATH: "/usr/bin:/bin",
     SVC_INSTANCE_TOKEN: TOKEN,
     SVC_GUEST_PORT: String(await freePort()),
-    SVC_TLS_CERT_FILE: put("server.pem", server.cert),
-    SVC_TLS_KEY_FILE: put("server.key", server.key),
-    SVC_TLS_CLIENT_CA_FILE: put("ca.pem", ca),
     SVC_GUEST_SOCKET: join(folder, "guest.sock"),
     SVC_WORKLOAD_SOCKET: join(folder, "workload.sock"),
     SVC_PROCESS_SPEC: JSON.stringify({ args: ["cat"] }),
