@@ -2,14 +2,15 @@
  * Records which pages of the bundle's files a start, the first call of every kind and the duties touch, in
  * ../pages-<arch>.txt (see page-list.ts). Run it again, as root, after a new Node or a change that makes a start do more:
  * `node scripts/package/agent/record-pages.ts` after `npm run build`. It puts the bundle on a disk of its own without
- * read-ahead, so that the page cache then holds exactly the pages that were touched.
+ * read-ahead, so that the page cache then holds exactly the pages that were touched. Its mounts and processes are in namespaces
+ * of their own, and end with it.
  */
 import { execFileSync } from "node:child_process";
 import {
   closeSync,
   cpSync,
   mkdirSync,
-  mkdtempSync,
+  mkdtempDisposableSync,
   openSync,
   readdirSync,
   rmSync,
@@ -33,6 +34,11 @@ const ARCH: Architecture = process.arch === "arm64" ? "arm64" : "x64";
 const ROOT = join(import.meta.dirname, "..", "..", "..");
 const BUILT = join(ROOT, "dist", `linux-${ARCH}`);
 const HOOK = { args: ["true"] };
+
+const NAMESPACES = ["--mount", "--pid", "--mount-proc", "--fork", "--kill-child", "--propagation", "private"];
+const INSIDE = "--inside";
+if (process.argv[2] !== INSIDE)
+  process.execve("/usr/bin/unshare", ["unshare", ...NAMESPACES, process.execPath, import.meta.filename, INSIDE]);
 
 /** Makes every kind of call. PRE_SNAPSHOT has runs of its own: the agent gives pages back before a snapshot. */
 async function callEverything(agent: RunningAgent, scratch: string, kind: HookKind): Promise<void> {
@@ -80,49 +86,40 @@ function makeDisk(folder: string, mounted: string): string {
   return image;
 }
 
-/**
- * Mounts the disk with none of it in memory, and without read-ahead. Each time on another loop device: a process that has
- * copied the mount table keeps the last one busy. Returns the device.
- */
-function mountDisk(image: string, mounted: string): string {
+/** Mounts the disk with none of it in memory, and without read-ahead, until it is disposed of: each time by another loop device. */
+function mountDisk(image: string, mounted: string): Disposable {
   const device = execFileSync("losetup", ["--find", "--show", "--read-only", image], { encoding: "utf8" }).trim();
   execFileSync("blockdev", ["--setra", "0", device]);
   execFileSync("mount", ["-o", "ro", device, mounted]);
-  return device;
+  // The kernel does so when it is no longer mounted.
+  execFileSync("losetup", ["--detach", device]);
+  return { [Symbol.dispose]: () => execFileSync("umount", [mounted]) };
 }
 
 const addon = loadAddon([builtAddonFolder(ROOT)]);
-const folder = mkdtempSync(join(tmpdir(), "guest-agent-pages-"));
+using temporary = mkdtempDisposableSync(join(tmpdir(), "guest-agent-pages-"));
+const folder = temporary.path;
 const mounted = join(folder, "mounted");
 const bundle = join(mounted, "bundle");
 const names = [PROGRAM, ...readdirSync(join(BUILT, "lib")).map((name) => join("lib", name))];
 const touched = new Map(names.map((name) => [name, new Set<number>()]));
-try {
-  const image = makeDisk(folder, mounted);
-  // Runs touch slightly different pages.
-  for (const kind of [HookKind.POST_RESTORE, HookKind.PRE_SNAPSHOT, HookKind.POST_RESTORE, HookKind.PRE_SNAPSHOT]) {
-    const device = mountDisk(image, mounted);
-    try {
-      await using agent = await startAgent({
-        command: [join(bundle, "guest-agent")],
-        process: { args: ["sleep", "infinity"] },
-        hooks: { preSnapshot: HOOK, postRestore: HOOK },
-      });
-      // The agent warms up after its start.
-      await delay(WARM_UP_MS);
-      await callEverything(agent, folder, kind);
-      for (const [name, pages] of touched) {
-        const { size } = statSync(join(BUILT, name));
-        const end = name === PROGRAM ? scriptPages(join(BUILT, name)).first : Math.ceil(size / PAGE_BYTES);
-        for (const page of cachedPages(addon, join(bundle, name), end)) pages.add(page);
-      }
-    } finally {
-      execFileSync("umount", [mounted]);
-      execFileSync("losetup", ["--detach", device]);
-    }
+const image = makeDisk(folder, mounted);
+// Runs touch slightly different pages.
+for (const kind of [HookKind.POST_RESTORE, HookKind.PRE_SNAPSHOT, HookKind.POST_RESTORE, HookKind.PRE_SNAPSHOT]) {
+  using _disk = mountDisk(image, mounted);
+  await using agent = await startAgent({
+    command: [join(bundle, "guest-agent")],
+    process: { args: ["sleep", "infinity"] },
+    hooks: { preSnapshot: HOOK, postRestore: HOOK },
+  });
+  // The agent warms up after its start.
+  await delay(WARM_UP_MS);
+  await callEverything(agent, folder, kind);
+  for (const [name, pages] of touched) {
+    const { size } = statSync(join(BUILT, name));
+    const end = name === PROGRAM ? scriptPages(join(BUILT, name)).first : Math.ceil(size / PAGE_BYTES);
+    for (const page of cachedPages(addon, join(bundle, name), end)) pages.add(page);
   }
-} finally {
-  rmSync(folder, { recursive: true, force: true });
 }
 const texts = [...touched].map(([name, pages]) => {
   const runs = runsOf(pages);
