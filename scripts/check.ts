@@ -14,17 +14,9 @@ const ALL: readonly Check[] = [...typescriptChecks, ...nativeChecks, ...schemaCh
 const USAGE = `usage: npm run check [-- WORD...]
   WORD   only the checks whose names hold it; of: ${ALL.map(({ name }) => name).join(", ")}`;
 
-async function complaintOf(check: Check): Promise<string> {
-  try {
-    return await check.run();
-  } catch (error) {
-    return String(error);
-  }
-}
-
 async function passes(check: Check): Promise<boolean> {
   const began = performance.now();
-  const complaint = await complaintOf(check);
+  const complaint = await check.run().catch(String);
   const seconds = ((performance.now() - began) / 1000).toFixed(1);
   console.log(`${complaint === "" ? "✔" : "✖"} ${check.name} (${seconds} s)`);
   if (complaint !== "") console.log(`${complaint.trimEnd()}\n`);

@@ -1,6 +1,6 @@
 /**
- * `npm run tour:vm`: the life of a sandbox in a real microVM, on the development substrate: made, put to sleep with a command
- * that is kept, woken up, forked, removed and swept. Every line after `>` is what a person would type.
+ * `npm run tour:vm`: the life of a sandbox in a real microVM, on the development substrate. Makes it, puts it to sleep
+ * with a kept command, wakes it up, forks it, removes it and sweeps. Every line after `>` is what a person would type.
  */
 import { globSync } from "node:fs";
 import { mkdtempDisposable } from "node:fs/promises";
@@ -26,10 +26,11 @@ const MOST_LINES = 20;
 /** Counts for eight seconds, more than a standby takes. */
 const COUNTING = `i=0; while [ $i -lt ${COUNT} ]; do i=$((i+1)); echo $i; sleep 0.2; done`;
 
-/** Runs guestctl as a person types it, with what it needs to find the substrate in its environment; its standard output. */
+/** Runs guestctl as a person runs it, and returns its standard output. Throws when it fails; warnings are no failure. */
 type Guestctl = (...args: readonly string[]) => Promise<string>;
 
-/** @param report shows what is typed, and what guestctl says */
+/** @param env what guestctl needs to find the substrate
+ * @param report shows what is typed, and the output */
 function guestctlIn(env: NodeJS.ProcessEnv, report: Report): Guestctl {
   return async (...args) => {
     report.asked(`guestctl ${args.join(" ")}`);

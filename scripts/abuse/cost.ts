@@ -3,26 +3,21 @@ import { cpuMsOf } from "../bench/proc.ts";
 
 const MIB = 2 ** 20;
 
-/** A cost to the agent. */
+/** What one connection costs the agent. */
 export interface Cost {
-  readonly connections: number;
   readonly cpuMs: number;
-  /** Bytes that the agent read. */
+  /** What the agent read of it. */
   readonly readMib: number;
 }
 
-/** Measures what the agent spends while `work` runs, which resolves with its number of connections. */
-export async function costOf(pid: number, work: () => Promise<number>): Promise<Cost> {
+/** Measures what the agent spends on so many connections while `work` runs. */
+export async function costOf(pid: number, connections: number, work: () => Promise<unknown>): Promise<Cost> {
   const [cpuBefore, readBefore] = [cpuMsOf([pid]), readBytes(pid)];
-  const connections = await work();
-  return { connections, cpuMs: cpuMsOf([pid]) - cpuBefore, readMib: (readBytes(pid) - readBefore) / MIB };
-}
-
-/** The cost of the cheapest connections: whatever else runs on the machine only adds to it, even on another processor. */
-export function least(costs: readonly Cost[]): Cost {
-  const [cheapest] = costs.toSorted((a, b) => a.cpuMs / a.connections - b.cpuMs / b.connections);
-  if (cheapest === undefined) throw new Error("nothing was measured");
-  return cheapest;
+  await work();
+  return {
+    cpuMs: (cpuMsOf([pid]) - cpuBefore) / connections,
+    readMib: (readBytes(pid) - readBefore) / MIB / connections,
+  };
 }
 
 /** Bytes that the agent has read from its files and sockets so far: `rchar` of proc_pid_io(5). */

@@ -35,5 +35,5 @@ function licencesCurrent(): string {
 
 export const repositoryChecks: readonly Check[] = [
   { name: "no trace of a machine", readsRepository: true, run: noTraces },
-  { name: "licences of dependencies", run: () => Promise.resolve(licencesCurrent()) },
+  { name: "licences of dependencies", run: async () => licencesCurrent() },
 ];

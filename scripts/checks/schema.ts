@@ -1,4 +1,4 @@
-import { globSync, mkdtempDisposableSync, readFileSync } from "node:fs";
+import { globSync, mkdtempDisposableSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { KEPT } from "../release/keep.ts";
@@ -17,23 +17,15 @@ export async function incompatibilities(folder: string): Promise<string> {
   return complaints.filter(Boolean).join("\n");
 }
 
-function filesUnder(folder: string): Map<string, string> {
-  const names = globSync("**/*.ts", { cwd: folder });
-  return new Map(names.map((name) => [name, readFileSync(join(folder, name), "utf8")]));
-}
+const GENERATED = "src/shared/gen";
 
 /** Generates the code into another folder and compares. */
 async function generated(): Promise<string> {
   using folder = mkdtempDisposableSync(join(tmpdir(), "generated-"));
   const complaint = await complaintsOf("buf", ["generate", "-o", folder.path]);
   if (complaint !== "") return complaint;
-  const fresh = filesUnder(join(folder.path, "src/shared/gen"));
-  const committed = filesUnder(join(ROOT, "src/shared/gen"));
-  if (fresh.size === 0) return "buf generate made no file: the comparison is broken";
-  return [...new Set([...fresh.keys(), ...committed.keys()])]
-    .filter((name) => fresh.get(name) !== committed.get(name))
-    .map((name) => `src/shared/gen/${name} is not what the schema gives: npm run generate`)
-    .join("\n");
+  const differences = await complaintsOf("diff", ["-r", join(folder.path, GENERATED), GENERATED]);
+  return differences && `${differences}\n${GENERATED} is not what the schema gives: npm run generate`;
 }
 
 export const schemaChecks: readonly Check[] = [

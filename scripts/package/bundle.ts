@@ -12,6 +12,11 @@ export const COMMON: BuildOptions = {
   logLevel: "warning",
 };
 
+/** What packages call that are no ES modules, in a bundle of modules. */
+export const REQUIRE = {
+  js: 'import { createRequire } from "node:module"; const require = createRequire(import.meta.url);',
+} as const;
+
 /** CommonJS's names for what modules import. */
 const OF_COMMONJS: Record<string, string> = {
   "import.meta.dirname": "__dirname",

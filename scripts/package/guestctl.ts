@@ -2,7 +2,7 @@ import { chmodSync, mkdirSync, rmSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { build, type Plugin } from "esbuild";
 import { readyDescriptors } from "./agent/descriptors/plugin.ts";
-import { COMMON } from "./bundle.ts";
+import { COMMON, REQUIRE } from "./bundle.ts";
 import { LOWEST_NODE } from "./node-side.ts";
 
 /**
@@ -14,9 +14,6 @@ import { LOWEST_NODE } from "./node-side.ts";
 const STARTER = `#!/bin/sh
 exec node --heap-growing-percent=500 --disable-warning=ExperimentalWarning -- "$(dirname -- "$(readlink -f -- "$0")")/guestctl.mjs" "$@"
 `;
-
-/** What packages call that are no ES modules. */
-const REQUIRE = 'import { createRequire } from "node:module"; const require = createRequire(import.meta.url);';
 
 /**
  * Makes the command of the node side in a folder: modules, so that a command loads nothing but what it needs, and the
@@ -37,7 +34,7 @@ export async function makeGuestctl(root: string, folder: string): Promise<void> 
     format: "esm",
     minify: true,
     keepNames: true,
-    banner: { js: REQUIRE },
+    banner: REQUIRE,
     plugins: [readyDescriptors(), withoutChannelz()],
   });
   writeFileSync(join(folder, "guestctl"), STARTER);

@@ -15,6 +15,7 @@ import {
 import { join } from "node:path";
 import { pathToFileURL } from "node:url";
 import { build } from "esbuild";
+import { COMMON, REQUIRE } from "../package/bundle.ts";
 
 const ROOT = join(import.meta.dirname, "../..");
 const DIST = join(ROOT, "dist");
@@ -39,9 +40,6 @@ const PACKAGES = [
   "@peculiar/x509",
   "execa",
 ];
-
-/** What packages call that are no ES modules. */
-const REQUIRE = 'import { createRequire } from "node:module"; const require = createRequire(import.meta.url);';
 
 /**
  * Joins packages into a few modules, once for the same package-lock.json, and gives the path of a list: each name with the
@@ -94,18 +92,16 @@ async function joinInto(folder: string): Promise<void> {
     entries.push(entry);
   }
   await build({
+    ...COMMON,
     absWorkingDir: ROOT,
     entryPoints: entries,
     outdir: folder,
     outExtension: { ".js": ".mjs" },
-    bundle: true,
     splitting: true,
-    platform: "node",
     target: "node26",
     format: "esm",
     keepNames: true,
-    banner: { js: REQUIRE },
-    logLevel: "warning",
+    banner: REQUIRE,
   });
 }
 

@@ -21,16 +21,11 @@ export interface Summary {
   readonly succeeded: boolean;
 }
 
-interface Skipped {
-  readonly where: string;
-  readonly reason: string;
-}
-
 /** Counts the tests (not suites) of all files, and lists failed and skipped ones with the reasons. */
 export function summarize(outcomes: readonly FileOutcome[], strictSkips: boolean): Summary {
   let passed = 0;
   const failed: string[] = [];
-  const skipped: Skipped[] = [];
+  const skipped: string[] = [];
   for (const { file, tests, problems } of outcomes) {
     for (const test of tests) {
       const where = `${file}: ${test.title}`;
@@ -38,14 +33,14 @@ export function summarize(outcomes: readonly FileOutcome[], strictSkips: boolean
       else if (test.verdict === "failed") failed.push(where);
       else if (strictSkips && !ACCEPTED_SKIPS.some((accepted) => accepted.test(test.reason))) {
         failed.push(`${where} (skipped, ${test.reason}: not accepted in CI)`);
-      } else skipped.push({ where, reason: test.reason });
+      } else skipped.push(`${where} (${test.reason})`);
     }
     failed.push(...problems.map((problem) => `${file}: ${problem}`));
   }
   if (passed + failed.length + skipped.length === 0) failed.push("no test ran");
   return {
     lines: [
-      ...(skipped.length > 0 ? ["SKIPPED", ...skipped.map(({ where, reason }) => `  ${where} (${reason})`)] : []),
+      ...(skipped.length > 0 ? ["SKIPPED", ...skipped.map((line) => `  ${line}`)] : []),
       ...(failed.length > 0 ? ["FAILED", ...failed.map((line) => `  ${line}`)] : []),
       `${passed} passed, ${failed.length} failed, ${skipped.length} skipped`,
     ],

@@ -70,9 +70,7 @@ function prepareAgent(): void {
 
 /** Provides the kernels that guests boot, and a newer one where Debian has it; returns their series. */
 function prepareKernels(): string[] {
-  for (const series of SERIES) provideKernel(series);
-  const newer = newerSeries();
-  if (newer === undefined) return [...SERIES];
-  provideKernel(newer);
-  return [...SERIES, newer];
+  const series = [...SERIES, newerSeries()].filter((each) => each !== undefined);
+  for (const each of series) provideKernel(each);
+  return series;
 }

@@ -31,9 +31,5 @@ const REASONS: Readonly<Record<string, string>> = {
     ssh-com-sftp`,
 };
 
-/** Every other test, with why it is not run. */
-export const LEFT_OUT: ReadonlyMap<string, string> = new Map(
-  Object.entries(REASONS).flatMap(([reason, names]) =>
-    names.split(/\s+/).map((name): [string, string] => [name, reason]),
-  ),
-);
+/** Every other test. */
+export const LEFT_OUT: ReadonlySet<string> = new Set(Object.values(REASONS).flatMap((names) => names.split(/\s+/)));

@@ -38,7 +38,7 @@ const HOOK = { args: ["true"] };
 const NAMESPACES = ["--mount", "--pid", "--mount-proc", "--fork", "--kill-child", "--propagation", "private"];
 const INSIDE = "--inside";
 if (process.argv[2] !== INSIDE)
-  process.execve("/usr/bin/unshare", ["unshare", ...NAMESPACES, process.execPath, import.meta.filename, INSIDE]);
+  process.execve?.("/usr/bin/unshare", ["unshare", ...NAMESPACES, process.execPath, import.meta.filename, INSIDE]);
 
 /** Makes every kind of call. PRE_SNAPSHOT has runs of its own: the agent gives pages back before a snapshot. */
 async function callEverything(agent: RunningAgent, scratch: string, kind: HookKind): Promise<void> {
