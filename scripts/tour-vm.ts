@@ -29,8 +29,7 @@ const COUNTING = `i=0; while [ $i -lt ${COUNT} ]; do i=$((i+1)); echo $i; sleep 
 /** Runs guestctl as a person runs it, and returns its standard output. Throws when it fails; warnings are no failure. */
 type Guestctl = (...args: readonly string[]) => Promise<string>;
 
-/** @param env what guestctl needs to find the substrate
- * @param report shows what is typed, and the output */
+/** @param env what guestctl needs to find the substrate; the report shows what is typed, and the output */
 function guestctlIn(env: NodeJS.ProcessEnv, report: Report): Guestctl {
   return async (...args) => {
     report.asked(`guestctl ${args.join(" ")}`);
