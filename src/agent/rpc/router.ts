@@ -264,6 +264,6 @@ function settle(handler: () => Promise<void>, over: (error?: unknown) => void): 
 }
 
 function tooMuchUnread(because: string): AgentError {
-  const message = `${UNREAD_LIMIT_BYTES} bytes of requests are half here; refused because ${because}`;
+  const message = `unread requests hold ${UNREAD_LIMIT_BYTES} bytes already; refused because ${because}`;
   return new AgentError("RESOURCE_EXHAUSTED", "TOO_MUCH_UNREAD", message, { limitBytes: String(UNREAD_LIMIT_BYTES) });
 }

@@ -8,7 +8,7 @@ const EDIT =
   '"guestctl exec -it -- vi PATH" edits a file where the image has vi; "guestctl cp" fetches it and brings it back';
 const KEPT = '"guestctl execs" lists kept commands';
 const SANDBOX = 'what happens to whole sandboxes is under "guestctl sandbox"';
-const REACHED = '"guestctl help connection" tells how an agent is reached';
+const REACHED = 'see "guestctl help connection" for how to reach an agent';
 const BY_NAME = "--sandbox NAME chooses a sandbox of this node, -H any other agent by its address";
 
 /** Commands of docker, kubectl, ssh, tmux and others, and their equivalents here. */
@@ -22,7 +22,7 @@ const COMMANDS: Readonly<Record<string, string>> = {
   cd: 'a command begins where -w says: "guestctl exec -w DIR -- COMMAND"',
   chown: '"guestctl exec -- chown" sets owners',
   commit: '"guestctl sandbox snapshot NAME" keeps the state of a sandbox',
-  config: '"guestctl help connection" tells how an agent is chosen',
+  config: 'see "guestctl help connection" for how to choose an agent',
   container: '"guestctl sandbox" looks after sandboxes, and commands for one stand alone: "guestctl exec"',
   create: SANDBOX,
   debug: '"guestctl exec -it -- sh" gives a shell',
@@ -36,7 +36,7 @@ const COMMANDS: Readonly<Record<string, string>> = {
   events: '"guestctl health --watch" shows changes as they happen',
   export: '"guestctl cp :PATH -" writes an archive',
   expose: '"guestctl sandbox publish" has the substrate\'s ingress lead a hostname to a port',
-  find: '"guestctl ls -UR --json PATH" tells every entry, for jq',
+  find: '"guestctl ls -UR --json PATH" lists every entry, for jq',
   fork: SANDBOX,
   get: '"guestctl sandbox ls" lists sandboxes, "guestctl execs" kept commands; "guestctl cp" gets files',
   has: KEPT,
@@ -82,7 +82,7 @@ const COMMANDS: Readonly<Record<string, string>> = {
   sh: '"guestctl exec -it -- sh" runs one',
   shell: '"guestctl exec -it -- sh" gives a shell',
   snapshot: SANDBOX,
-  ssh: '"guestctl rsh HOST COMMAND" runs a line as ssh does, "guestctl exec -it -- sh" gives a shell; the address stands in -H',
+  ssh: '"guestctl rsh HOST COMMAND" runs a line as ssh does, "guestctl exec -it -- sh" gives a shell; give the address with -H',
   standby: SANDBOX,
   start: '"guestctl exec -d" starts a command that outlives its connection, "guestctl sandbox create" makes a sandbox',
   stats: '"guestctl exec -it -- top" shows processor time and memory',
@@ -97,7 +97,7 @@ const COMMANDS: Readonly<Record<string, string>> = {
   tunnel: PORTS,
   unpause: '"guestctl sandbox resume NAME" wakes a sandbox',
   upload: '"guestctl cp PATH :/FOLDER" copies into a sandbox',
-  use: '"guestctl help connection" tells how an agent is chosen',
+  use: 'see "guestctl help connection" for how to choose an agent',
   vi: EDIT,
   vim: EDIT,
   volume: '"guestctl cp" copies files; the substrate mounts volumes',
@@ -112,7 +112,7 @@ const OPTIONS: Readonly<Record<string, string>> = {
   "-J": 'a host on the way is one of a bridge: --bridge "ssh HOST guest-agent bridge SOCKET"',
   "-L": PORTS,
   "-N": '"guestctl forward" runs no command',
-  "-P": "the port stands with the address: -H HOST:PORT",
+  "-P": "the port is part of the address: -H HOST:PORT",
   "-R": NO_REVERSE,
   "-W": '"guestctl connect PORT" leads standard input and output to a port',
   "-X": "no windows of a sandbox are shown here",
@@ -122,7 +122,7 @@ const OPTIONS: Readonly<Record<string, string>> = {
   "-l": "-u USER runs as another user",
   "-n": BY_NAME,
   "-o": REACHED,
-  "-p": "the port stands with the address: -H HOST:PORT",
+  "-p": "the port is part of the address: -H HOST:PORT",
   "-t": '"guestctl exec -it -- COMMAND" runs one in a terminal',
   "-v": "errors say their cause without it",
   "--container": BY_NAME,
@@ -131,7 +131,7 @@ const OPTIONS: Readonly<Record<string, string>> = {
   "--kubeconfig": BY_NAME,
   "--login": "-u USER runs as another user",
   "--namespace": BY_NAME,
-  "--port": "the port stands with the address: -H HOST:PORT",
+  "--port": "the port is part of the address: -H HOST:PORT",
   "--publish": PORTS,
   "--server": "the address is -H, or --address",
   "--verbose": "errors say their cause without it",
@@ -142,7 +142,7 @@ const OPTIONS: Readonly<Record<string, string>> = {
 export function commandElsewhere(name: string): string | undefined {
   if (Object.hasOwn(COMMANDS, name)) return COMMANDS[name];
   return /[@:]|^\d+\.|\.\w/.test(name)
-    ? `an address stands in -H, before or behind the command: guestctl -H ${name.split("@").at(-1)} exec -- COMMAND`
+    ? `give an address with -H, before or after the command: guestctl -H ${name.split("@").at(-1)} exec -- COMMAND`
     : undefined;
 }
 

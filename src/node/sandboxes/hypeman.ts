@@ -98,7 +98,7 @@ class HypemanSubstrate implements Substrate {
     if (resources === undefined) {
       throw new SandboxError(
         "CAPABILITY_MISSING",
-        "the daemon tells no resources; it wants hypeman with API 0.3.0 or later",
+        "the daemon reports no resources; this needs hypeman with API 0.3.0 or later",
       );
     }
     const { cpu, memory, disk } = resources;

@@ -194,7 +194,7 @@ async function holdsSixtyFour(lackBytes: number): Promise<void> {
     return { stream, status };
   });
   const refused = await Promise.race(calls.map(async ({ status }) => status));
-  assert.match(refused, /^8 67108864 bytes of requests are half here/);
+  assert.match(refused, /^8 unread requests hold 67108864 bytes already/);
   for (const { stream } of calls) if (!stream.destroyed) stream.end(message.subarray(message.length - lackBytes));
   const statuses = await Promise.all(calls.map(({ status }) => status));
   assert.equal(statuses.filter((status) => status === "0 ").length, HELD, statuses.join("\n"));

@@ -52,7 +52,7 @@ export const FIRST_COMMANDS: readonly FirstCommand[] = [
   ["guestctl version --client", /^guestctl: +\d+\.\d+\.\d+\S* \(0\)$/],
   // scp and rsync
   ["guestctl cp -r site :$REMOTE/c", /^ \(0\)$/],
-  ["guestctl cp -P 7071 notes.txt root@box:$REMOTE/", /the port stands with the address: -H HOST:PORT/],
+  ["guestctl cp -P 7071 notes.txt root@box:$REMOTE/", /the port is part of the address: -H HOST:PORT/],
   ["guestctl cp :notes.txt .", /a path in the sandbox is absolute, as in :\/notes\.txt /],
   ["guestctl cp -av site/ :$REMOTE/d", /Unknown option '-v'; what is left out is named; tar -cv SOURCE/],
   ["guestctl cp -az --delete site/ :$REMOTE/e", /Unknown option '-z'; nothing is compressed on the way; leave it out/],
@@ -72,7 +72,7 @@ export const FIRST_COMMANDS: readonly FirstCommand[] = [
   ["guestctl exec -tt stty size", /^50 400 \(0\)$/],
   ["guestctl -L 8080:localhost:80 exec sh", /"guestctl forward 8080:80" leads a local port/],
   ["guestctl exec -l nobody id -u", /-u USER runs as another user/],
-  ["guestctl 10.0.0.7 uptime", /an address stands in -H, .*guestctl -H 10\.0\.0\.7 exec -- COMMAND/],
+  ["guestctl 10.0.0.7 uptime", /give an address with -H, .*guestctl -H 10\.0\.0\.7 exec -- COMMAND/],
   ["guestctl -t box top", /"guestctl exec -it -- COMMAND" runs one in a terminal/],
   ["guestctl forward 8080:localhost:80", /its ports are those of the sandbox itself, without a host/],
   ["guestctl ls -lh /etc/hostname", /^-[rwx-]{9} .* \d+(?:\.\d)? (?:B|KiB) .*\/etc\/hostname \(0\)$/],

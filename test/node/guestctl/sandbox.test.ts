@@ -104,7 +104,7 @@ describe("guestctl sandbox", NEEDS_NAMESPACES, () => {
       stdout,
       /^daemon: +answers; version 1a2b3c4, API 0\.3\.0\nqemu \(default\): +fork, snapshots, standby\n/,
     );
-    assert.match(stdout, /\nprocessors: +4, 3 in use\nmemory: +8\.0 GiB, 1\.0 GiB in use\ndisk: +not told\n/);
+    assert.match(stdout, /\nprocessors: +4, 3 in use\nmemory: +8\.0 GiB, 1\.0 GiB in use\ndisk: +not known\n/);
     assert.match(stdout, /\negress_control: +false: .*\nlive_checkpoint: +false: /);
     const { resources, ...status } = await json("node");
     assert.deepEqual(resources, {
@@ -114,7 +114,7 @@ describe("guestctl sandbox", NEEDS_NAMESPACES, () => {
     });
     assert.deepEqual([status["health"], status["egress_control"], status["live_checkpoint"]], ["ok", false, false]);
     substrate.hasCapabilities = false;
-    assert.match((await sandbox("node")).stdout, /\nhypervisors: +not told: the daemon has no \/capabilities\n/);
+    assert.match((await sandbox("node")).stdout, /\nhypervisors: +not known: the daemon has no \/capabilities\n/);
     substrate.hasCapabilities = true;
     substrate.images.set("broken:1", { digest: "", status: "failed" });
     const { stdout: listed } = await sandbox("images");
@@ -179,7 +179,7 @@ describe("guestctl sandbox", NEEDS_NAMESPACES, () => {
     const unknown = await sandbox(...args);
     assert.deepEqual(
       [unknown.exitCode, unknown.stdout],
-      [0, `web.example.com:${listen} -> ${port} of box; --wait tells whether it is served\n`],
+      [0, `web.example.com:${listen} -> ${port} of box; --wait checks that it is served\n`],
       unknown.stderr,
     );
     const waited = await sandbox(...args, "--wait", "1ms");

@@ -214,7 +214,7 @@ export class KeptWire implements ExecWire {
     const { stdoutOffset, stderrOffset } = this.#outputs?.offsets ?? {};
     const isSame = started.kept && started.execId === first.execId;
     if (!isSame || started.stdoutOffset !== stdoutOffset || started.stderrOffset !== stderrOffset) {
-      this.#fail(failure("INTERNAL", "the agent goes on at another place than it was asked to"));
+      this.#fail(failure("INTERNAL", "the agent continues at another offset than requested"));
       return;
     }
     this.#attempt?.resolve(undefined);

@@ -40,7 +40,7 @@ With --json, the events of "exec --name".`,
   takes: { one: "the name of one kept command" },
   completes: ["exec", "nothing"],
   elsewhere: {
-    "-d": "whoever is attached always makes way",
+    "-d": "an attached client is always detached",
     "--detach-keys": "--escape-char ^] sets the key that leaves",
     "--no-stdin": "--no-input only reads",
   },

@@ -30,7 +30,7 @@ With --json, one object a line: "host", "port" and "target"; failures have "erro
     "-L": "the ports stand alone: guestctl forward 8080:80",
     "-N": "forward runs no command anyway",
     "-W": "guestctl connect PORT leads standard input and output to a port",
-    "--address": "-H is the agent's address; the local one stands before the ports: 0.0.0.0:8080:80",
+    "--address": "-H is the agent's address; the local one goes before the ports: 0.0.0.0:8080:80",
   },
   async run({ values, positionals }, host) {
     const mappings = positionals.map(mappingOf);

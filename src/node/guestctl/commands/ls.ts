@@ -46,7 +46,7 @@ cannot be read), "mount_point", and the fields of the schema (StatPathResponse),
   elsewhere: {
     "-1": "each name has a line of its own anyway",
     "-S": "ls sorts by name; --json and jq sort by anything",
-    "-d": 'a folder itself is told by "guestctl stat PATH"',
+    "-d": '"guestctl stat PATH" describes the folder itself',
     "-r": "ls sorts by name; --json and jq sort by anything",
     "-t": "ls sorts by name; --json and jq sort by anything",
   },

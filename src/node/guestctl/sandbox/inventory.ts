@@ -35,10 +35,10 @@ function nodeLines(status: NodeStatus): ReportLine[] {
   });
   return [
     ["daemon", `answers; version ${daemonVersion}${api}`],
-    ...(hasCapabilities ? startable : [["hypervisors", "not told: the daemon has no /capabilities"] as const]),
+    ...(hasCapabilities ? startable : [["hypervisors", "not known: the daemon has no /capabilities"] as const]),
     ["processors", `${vcpus}, ${used.vcpus} in use`],
     ["memory", `${sizeWords(memoryBytes)}, ${sizeWords(used.memoryBytes)} in use`],
-    ["disk", diskBytes === 0 ? "not told" : `${sizeWords(diskBytes)}, ${sizeWords(used.diskBytes)} in use`],
+    ["disk", diskBytes === 0 ? "not known" : `${sizeWords(diskBytes)}, ${sizeWords(used.diskBytes)} in use`],
     ["egress_control", "false: the substrate accepts an egress policy and enforces none"],
     ["live_checkpoint", "false: the substrate suspends what it takes a snapshot of"],
   ];

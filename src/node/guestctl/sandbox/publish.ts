@@ -17,7 +17,7 @@ export async function publish(node: Sandboxes, words: readonly string[], values:
     throw new UsageError("sandbox publish wants a name, a port of the sandbox and a hostname");
   const waitMs = parseWaitMs(values.wait, "--wait");
   const made = await node.publish(name, portOf(port, "the port"), hostname, { listenPort: listenOf(values), waitMs });
-  const rest = waitMs === undefined ? "; --wait tells whether it is served" : "";
+  const rest = waitMs === undefined ? "; --wait checks that it is served" : "";
   return { text: `${publicationWords(made)} of ${name}${rest}\n`, json: publicationObject(made) };
 }
 
