@@ -18,7 +18,7 @@ import type { Command } from "./requests.ts";
 
 /** Path of the substrate's own agent in the instance's root. */
 const SUBSTRATE_AGENT = "opt/substrate/agent";
-/** A guest has its own disk, that of its image, and one for each of up to so many volumes. */
+/** Most volumes of a guest, which also has a disk of its own and its image's. */
 export const MOST_VOLUMES = 16;
 const FIRST_VOLUME = 2;
 

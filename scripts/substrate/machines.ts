@@ -107,7 +107,7 @@ export class Machines {
     rmSync(join(this.folderOf(record.id), MEMORY));
   }
 
-  /** Writes a running guest's memory into its folder, and ends the machine. Where that fails, the guest goes on. */
+  /** Writes a running guest's memory into its folder, and ends the machine. If that fails, the guest runs on. */
   async suspend(record: InstanceRecord, signal: AbortSignal): Promise<void> {
     if (record.own.skipGuestAgent) throw new Error("it has no guest agent (skip_guest_agent): standby waits for that");
     const state = this.stateOf(record);

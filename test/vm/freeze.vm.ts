@@ -11,7 +11,7 @@ import { ask } from "./harness/oracle.ts";
 import { type Draw, draws, inBoth, KINDS, livesOn, made, madeAtLeast, sinceSnapshot } from "./clones/drawn.ts";
 
 const GENERATION = randomUUID();
-/** How clones are started: without vmgenid, or told by it that they are clones. */
+/** How clones are started: without vmgenid, or with one that shows them that they are clones. */
 const WAYS = {
   "without a word of vmgenid": () => GENERATION,
   "with a new vmgenid": () => randomUUID(),

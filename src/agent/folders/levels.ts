@@ -55,7 +55,7 @@ export class Levels<State extends Place> implements AsyncDisposable {
     far.place.rest();
   }
 
-  /** Goes back to the parent folder. Throws FileSystemError if somebody moved this one; then `abandon` goes on. */
+  /** Goes back to the parent folder. Throws FileSystemError if somebody moved this one; then call `abandon`. */
   async leave(): Promise<void> {
     const left = this.#pop();
     const above = this.#levels.at(-1);

@@ -1,6 +1,6 @@
 /*
  * Node makes libuv measure how long the event loop waits, which the agent never reads. For that libuv polls twice at
- * each wait, first without waiting. On a libuv with other flags it goes on measuring.
+ * each wait, first without waiting. On a libuv with other flags it still measures.
  */
 #include <uv.h>
 

@@ -7,7 +7,7 @@ import { MessageBuffers, type SpareMemory } from "./message-buffers.ts";
 const PAUSE_AT_BYTES = 64 * 1024;
 /** Counted for each held message on top of its bytes, so that a flood of empty ones is bounded too. */
 const MESSAGE_OVERHEAD_BYTES = 64;
-/** Messages over this size count until their memory is given back: a handler may have to hold one for as long as it likes. */
+/** Messages over this size count until their memory is given back: a handler may hold one for any time. */
 const LARGE_MESSAGE_BYTES = 256 * 1024;
 
 /** Takes a message. Returns a promise, which never rejects, where it cannot take another one yet. */

@@ -20,7 +20,7 @@ export interface PublishOptions {
   readonly waitMs?: number | undefined;
 }
 
-/** Has the daemon's ingress lead a hostname to a port of a sandbox. Repeatable. If it fails, the hostname leads nowhere. */
+/** Makes the daemon's ingress lead a hostname to a port of a sandbox. Repeatable. If it fails, the hostname leads nowhere. */
 export async function publish(
   node: Node,
   entry: SandboxEntry,

@@ -47,7 +47,7 @@ describe("the pages of code that are given back", () => {
   });
   after(() => pages[Symbol.dispose]());
 
-  /** [start, end] in hexadecimal of what is given back of such a program. */
+  /** [start, end] in hexadecimal of the pages of such a program to give back. */
   function givenBack(t: TestContext, pageBytes: number, parts: readonly Part[]): string[][] {
     const file = writeElfFile(join(makeFolder(t), "program"), parts);
     return pages.of(file, [pageBytes]).map(({ start, end }) => [start.toString(16), end.toString(16)]);

@@ -96,7 +96,7 @@ async function mostHeldMib(
         if (calls.length % CALLS === 0) sessions.push(http2.connect(`https://127.0.0.1:${agent.port}`, options));
         const call = begin(sessions.at(-1) as http2.ClientHttp2Session, path, messages);
         calls.push(call);
-        // One after another where each is accepted: at once, the others would be refused because of so many incomplete ones.
+        // Each once the one before is accepted: at once, the others would be refused for the many incomplete ones.
         if (path !== HEALTH) await call.sent;
       }
       await Promise.all(calls.map(({ sent }) => sent));

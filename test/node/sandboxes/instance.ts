@@ -102,7 +102,7 @@ export class ProcessInstance {
     await this.#open();
   }
 
-  /** As when a machine loses its processor: its connections break, and nobody tells it. */
+  /** As when a machine loses its processor: its connections break, and nothing in it notices. */
   async suspend(): Promise<void> {
     await this.#shut();
     this.#signal("SIGSTOP");

@@ -229,7 +229,7 @@ export interface ByteSource {
   start(receiver: ByteReceiver): void;
   /** Starts reading into a store; called once, unless `start` is. */
   startInto(store: ByteStore): void;
-  /** Tells the source that a full store has room again. */
+  /** Makes the source read again: a full store has room. */
   resume(): void;
   /**
    * Call it once the process of interest has exited. Resolves when all bytes that the process wrote have been

@@ -25,7 +25,7 @@ static void on_events(uv_poll_t *poll, int status, int events) {
   if (watch->closed || napi_open_handle_scope(watch->env, &scope) != napi_ok) return;
   napi_get_reference_value(watch->env, watch->self, &self);
   napi_get_reference_value(watch->env, watch->callback, &callback);
-  /* Report an error state (a pipe without reader) as both: the next read or write tells what it is. */
+  /* Report an error state (a pipe without reader) as both: the next read or write fails with the error. */
   argument = from_int(watch->env, status < 0 ? UV_READABLE | UV_WRITABLE : events);
   if (napi_make_callback(watch->env, watch->context, self, callback, 1, &argument, NULL) == napi_pending_exception &&
       napi_get_and_clear_last_exception(watch->env, &exception) == napi_ok)

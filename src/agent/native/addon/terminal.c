@@ -56,7 +56,7 @@ napi_value agent_open_terminal(napi_env env, napi_callback_info info) {
   return pair;
 }
 
-/* The kernel tells the foreground group by SIGWINCH. */
+/* The kernel notifies the foreground group by SIGWINCH. */
 long agent_resize_terminal(int fd, int cols, int rows) { return set_size(fd, cols, rows); }
 
 /* In raw mode no character means the end, and elsewhere it can be disabled. */

@@ -69,7 +69,7 @@ static void open_channel(int *launcher_end, int *agent_end) {
     fail("cannot open a channel to the agent");
 }
 
-/* Node aborts, without a word, where it cannot start its threads. Says so and leaves, if that is the reason. */
+/* Node aborts without a message if it cannot start its threads. If that is the reason, prints so and exits. */
 static void report_shortage_of_tasks(void) {
   char text[200];
   int available = tasks_available(TASKS_NEEDED);

@@ -89,7 +89,7 @@ function treeOf(work: FileWork, leftovers: Leftovers, { open, look, readLink }: 
   };
 }
 
-/** Path lookups beneath a folder. The kernel enforces it (openat2(2)), whoever changes the folder meanwhile. */
+/** Path lookups beneath a folder. The kernel enforces that (openat2(2)), even if the folder changes meanwhile. */
 function waysBeneath(folder: Descriptor, noSymlinks: boolean, work: FileWork): Ways {
   const resolve = RESOLVE_BENEATH | RESOLVE_NO_MAGICLINKS | (noSymlinks ? RESOLVE_NO_SYMLINKS : 0);
   const paths = new Paths(work, folder);

@@ -141,7 +141,7 @@ export class FdSocket implements StreamSocket {
         return;
       }
       this.#deliver(buffer.bytes.subarray(0, count), () => buffer.release());
-      // Nothing more to read now. Only the next read tells whether the connection is broken.
+      // Nothing more to read now. Only the next read shows whether the connection is broken.
       if (count < length && this.#broken === undefined) return;
     }
   }

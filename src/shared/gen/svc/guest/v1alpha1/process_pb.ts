@@ -50,7 +50,7 @@ export type Process = Message<"svc.guest.v1alpha1.Process"> & {
   user: string;
 
   /**
-   * Command that tells whether the workload is ready. Absent: ready as soon as the workload runs.
+   * Command that checks whether the workload is ready. Absent: ready as soon as the workload runs.
    *
    * @generated from field: svc.guest.v1alpha1.ReadyCommand ready_cmd = 5;
    */
