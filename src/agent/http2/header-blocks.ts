@@ -40,8 +40,8 @@ export class HeaderBlocks {
   readonly #decoder: HpackDecoder;
   /**
    * Decoded blocks of indexed fields alone, by their bytes. They do not change the table, and keep their meaning while
-   * it does not change. From its second call on, a client sends such blocks. Only requests' blocks are remembered, once
-   * `remembers` is set.
+   * it does not change. From the second call of a method on, clients send such blocks. Only requests' blocks are
+   * remembered, once `remembers` is set.
    */
   readonly #known = new Map<string, DecodedBlock>();
   #knownVersion = 0;
