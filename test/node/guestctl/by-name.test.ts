@@ -9,7 +9,7 @@ import { Terminal } from "../../../scripts/machine/terminal.ts";
 import { NEEDS_NAMESPACES } from "../../fixtures/namespaces.ts";
 import { openNode, partsOf } from "../sandboxes/node.ts";
 import { HttpSubstrate, IMAGE } from "../sandboxes/substrate.ts";
-import { GUESTCTL, type GuestctlResult, runGuestctl, startGuestctl } from "./guestctl.ts";
+import { GUESTCTL, type GuestctlResult, putGuestctl, runGuestctl, startGuestctl } from "./guestctl.ts";
 
 describe("guestctl with the name of a sandbox", NEEDS_NAMESPACES, () => {
   let substrate: HttpSubstrate;
@@ -157,8 +157,7 @@ describe("guestctl with the name of a sandbox", NEEDS_NAMESPACES, () => {
       await mkdir(paths, { recursive: true });
       await writeFile(join(paths, "found"), "");
       await writeFile(join(home, "script"), script);
-      const command = GUESTCTL.map((word) => `'${word}'`).join(" ");
-      await writeFile(join(home, "guestctl"), `#!/bin/sh\nexec ${command} "$@"\n`, { mode: 0o755 });
+      await putGuestctl(home);
       await using terminal = new Terminal({
         cols: 200,
         rows: 24,

@@ -8,7 +8,7 @@ import { Terminal } from "../../../scripts/machine/terminal.ts";
 import { execa } from "execa";
 import { COMMANDS } from "../../../src/node/guestctl/commands.ts";
 import { SHELLS } from "../../../src/node/guestctl/commands/completion.ts";
-import { GUESTCTL, guestctlVariables, runGuestctl, startIssuedAgent } from "./guestctl.ts";
+import { guestctlVariables, putGuestctl, runGuestctl, startIssuedAgent } from "./guestctl.ts";
 
 /** Completes a command line's last word, given the line, its words, the script and a folder with a `guestctl`. */
 const COMPLETERS = {
@@ -29,8 +29,7 @@ describe("guestctl completion", () => {
   before(async () => {
     folder = await mkdtemp(join(tmpdir(), "guestctl-completion-"));
     await mkdir(join(folder, "bin"));
-    const command = GUESTCTL.map((word) => `'${word}'`).join(" ");
-    await writeFile(join(folder, "bin/guestctl"), `#!/bin/sh\nexec ${command} "$@"\n`, { mode: 0o755 });
+    await putGuestctl(join(folder, "bin"));
     env = {
       PATH: `${join(folder, "bin")}:${process.env["PATH"] ?? "/usr/bin:/bin"}`,
       HOME: folder,

@@ -1,8 +1,17 @@
 import assert from "node:assert/strict";
 import { once } from "node:events";
 import { describe, test } from "node:test";
-import { type GuestctlResult, guestctlVariables, runGuestctl, startGuestctl, startIssuedAgent } from "./guestctl.ts";
+import { until } from "../../fixtures/awake.ts";
 import { forAllTests } from "../../fixtures/for-all-tests.ts";
+import { processById } from "../../fixtures/proc.ts";
+import {
+  type GuestctlResult,
+  guestctlVariables,
+  jsonLines,
+  runGuestctl,
+  startGuestctl,
+  startIssuedAgent,
+} from "./guestctl.ts";
 
 const agent = forAllTests(await startIssuedAgent());
 const env = guestctlVariables(agent);
@@ -73,9 +82,7 @@ describe("guestctl exec", () => {
     let received = 0;
     for await (const chunk of guestctl.stdout as AsyncIterable<Buffer>) {
       received += chunk.length;
-      await new Promise((resolve) => {
-        setImmediate(resolve);
-      });
+      await new Promise(setImmediate);
     }
     assert.equal(received, sizeBytes);
     assert.equal(await guestctl.ended, 0);
@@ -126,10 +133,7 @@ describe("guestctl exec", () => {
   test("gives a line of JSON per event with --json", async () => {
     const { stdout, exitCode } = await exec(["--json", "sh", "-c", "echo out; echo err >&2; exit 3"]);
     assert.equal(exitCode, 3);
-    const events = stdout
-      .trimEnd()
-      .split("\n")
-      .map((line) => JSON.parse(line) as Record<string, unknown>);
+    const events = jsonLines(stdout);
     const output = (name: string): string =>
       events
         .filter((event) => event["event"] === name)
@@ -162,17 +166,8 @@ describe("guestctl exec", () => {
   });
 });
 
-/** Waits until a process of the sandbox (here: of this machine) has ended; the test's own time limit bounds it. */
+/** A process of the sandbox is one of this machine here. */
 async function assertGone(pid: number): Promise<void> {
   assert.ok(pid > 1, `no process id: ${pid}`);
-  for (;;) {
-    try {
-      process.kill(pid, 0);
-    } catch {
-      return;
-    }
-    await new Promise((resolve) => {
-      setTimeout(resolve, 20);
-    });
-  }
+  await until(() => processById(pid) === undefined, `process ${pid} is gone`);
 }

@@ -6,7 +6,7 @@ import { Terminal } from "../../../scripts/machine/terminal.ts";
 import { forAllTests } from "../../fixtures/for-all-tests.ts";
 import { testFolder } from "../../fixtures/files.ts";
 import { FIRST_COMMANDS } from "./first-commands.ts";
-import { GUESTCTL, guestctlVariables, runGuestctl, startIssuedAgent } from "./guestctl.ts";
+import { guestctlVariables, putGuestctl, runGuestctl, startIssuedAgent } from "./guestctl.ts";
 
 /** Wide: no message wraps. */
 const COLS = 400;
@@ -21,8 +21,7 @@ const bin = join(folder.path, "bin");
 for (const each of [join(local, "site"), remote, bin]) await mkdir(each, { recursive: true });
 await writeFile(join(local, "notes.txt"), "notes\n");
 await writeFile(join(local, "site/index.html"), "<p>\n");
-const command = GUESTCTL.map((word) => `'${word}'`).join(" ");
-await writeFile(join(bin, "guestctl"), `#!/bin/sh\nexec ${command} "$@"\n`, { mode: 0o755 });
+await putGuestctl(bin);
 const variables = guestctlVariables(agent);
 const env = { ...variables, PATH: `${bin}:${variables["PATH"] ?? ""}`, REMOTE: remote, HOME: folder.path, PS1: "" };
 

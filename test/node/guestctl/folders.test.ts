@@ -1,19 +1,15 @@
 import assert from "node:assert/strict";
 import { spawnSync } from "node:child_process";
 import { chmod, lstat, mkdir, readdir, readFile, stat, symlink, writeFile } from "node:fs/promises";
-import { after, afterEach, before, beforeEach, describe, it } from "node:test";
-import type { RunningAgent } from "../../fixtures/agent.ts";
+import { afterEach, beforeEach, describe, it } from "node:test";
 import { type TestFolder, testFolder } from "../../fixtures/files.ts";
+import { forAllTests } from "../../fixtures/for-all-tests.ts";
 import { NEEDS_ROOT } from "../../fixtures/privileges.ts";
-import { type GuestctlResult, guestctlVariables, runGuestctl, startIssuedAgent } from "./guestctl.ts";
+import { type GuestctlResult, guestctlVariables, jsonLines, runGuestctl, startIssuedAgent } from "./guestctl.ts";
 
-let agent: RunningAgent;
+// An image without programs.
+const agent = forAllTests(await startIssuedAgent({ process: { env: { PATH: "/nowhere" } } }));
 let folder: TestFolder;
-before(async () => {
-  // As in an image without programs.
-  agent = await startIssuedAgent({ process: { env: { PATH: "/nowhere" } } });
-});
-after(() => agent[Symbol.asyncDispose]());
 beforeEach(async () => {
   folder = await testFolder();
 });
@@ -67,10 +63,7 @@ describe("guestctl ls", () => {
   it("gives entries as lines of JSON, and says where there are more", async () => {
     for (const name of ["a", "b", "c"]) await writeFile(folder.at(name), name);
     const { stdout, stderr, exitCode } = await guestctl("ls", "--json", "--limit", "2", folder.path);
-    const lines = stdout
-      .trim()
-      .split("\n")
-      .map((line) => JSON.parse(line) as Record<string, unknown>);
+    const lines = jsonLines(stdout);
     assert.equal(lines.length, 2);
     for (const line of lines)
       assert.deepEqual([line["type"], line["size"], line["mount_point"]], ["FILE_TYPE_REGULAR", "1", false]);

@@ -1,3 +1,5 @@
+import { writeFile } from "node:fs/promises";
+import { join } from "node:path";
 import type { Readable, Writable } from "node:stream";
 import { execa } from "execa";
 import { sourceCommand } from "../../../scripts/testing/compiled.ts";
@@ -11,6 +13,9 @@ export const GUESTCTL: readonly [file: string, ...args: string[]] =
   process.env["GUESTCTL_ENTRY"] === undefined
     ? sourceCommand("node/guestctl/main.ts")
     : [process.env["GUESTCTL_ENTRY"]];
+
+/** The same as words of a shell's command line. */
+export const GUESTCTL_LINE: string = GUESTCTL.map((word) => `'${word}'`).join(" ");
 
 const OPTIONS = { reject: false, stripFinalNewline: false, extendEnv: false } as const;
 
@@ -69,6 +74,17 @@ export function startGuestctl(
     kill: (signal) => void process.kill(signal),
     ended: process.then(({ exitCode }) => exitCode),
   };
+}
+
+/** Puts a program `guestctl` into a folder, for PATH. */
+export function putGuestctl(folder: string): Promise<void> {
+  return writeFile(join(folder, "guestctl"), `#!/bin/sh\nexec ${GUESTCTL_LINE} "$@"\n`, { mode: 0o755 });
+}
+
+/** What `--json` wrote, an object for each line. */
+export function jsonLines(text: string): Record<string, unknown>[] {
+  const lines = text.split("\n").filter((line) => line !== "");
+  return lines.map((line) => JSON.parse(line) as Record<string, unknown>);
 }
 
 /** Runs guestctl to its end; with `input` on a pipe, else with /dev/null for standard input. */

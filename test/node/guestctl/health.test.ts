@@ -1,13 +1,15 @@
 import assert from "node:assert/strict";
 import { describe, test } from "node:test";
+import { forAllTests } from "../../fixtures/for-all-tests.ts";
 import { clientOf } from "../../fixtures/guest-client.ts";
 import { NEEDS_ROOT } from "../../fixtures/privileges.ts";
 import { guestctlVariables, runGuestctl, startIssuedAgent } from "./guestctl.ts";
 
+const plain = forAllTests(await startIssuedAgent());
+
 describe("guestctl health", () => {
   test("tells people how the agent is", async () => {
-    await using agent = await startIssuedAgent();
-    const { stdout, stderr, exitCode } = await runGuestctl(["health"], guestctlVariables(agent));
+    const { stdout, stderr, exitCode } = await runGuestctl(["health"], guestctlVariables(plain));
     assert.deepEqual([exitCode, stderr], [0, ""]);
     const time = String.raw`\d{4}-\d\d-\d\dT[\d:.]+Z`;
     const lines = [
@@ -21,8 +23,7 @@ describe("guestctl health", () => {
   });
 
   test("tells programs with the names of the contract", async () => {
-    await using agent = await startIssuedAgent();
-    const { stdout } = await runGuestctl(["health", "--json"], guestctlVariables(agent));
+    const { stdout } = await runGuestctl(["health", "--json"], guestctlVariables(plain));
     const health = JSON.parse(stdout) as Record<string, unknown>;
     assert.deepEqual([health["alive"], health["ready"], health["ready_cmd_exit"]], [true, true, 0]);
     assert.match(String(health["guest_time"]), /Z$/);
@@ -37,11 +38,20 @@ describe("guestctl health", () => {
       return;
     }
     const env = guestctlVariables(agent);
-    assert.equal((await runGuestctl(["hook", "pre-snapshot", "--freeze", "10m"], env)).exitCode, 0);
+    const froze = await runGuestctl(["hook", "pre-snapshot", "--freeze", "10m"], env);
+    assert.equal(froze.exitCode, 0);
+    assert.match(froze.stderr, /0 processes are frozen/);
+    const refused = await runGuestctl(["exec", "true"], env);
+    assert.equal(refused.exitCode, 125);
+    assert.match(refused.stderr, /frozen for a snapshot/);
     const frozen = await runGuestctl(["health"], env);
     assert.match(frozen.stdout, /^session: +frozen for a snapshot; "guestctl restore" thaws it$/m);
-    await runGuestctl(["restore"], env);
+    await runGuestctl(["restore", "--no-time"], env);
+    assert.equal((await runGuestctl(["exec", "true"], env)).exitCode, 0);
     assert.doesNotMatch((await runGuestctl(["health"], env)).stdout, /^session:/m);
+    const wrong = await runGuestctl(["hook", "post-restore", "--freeze", "90s"], env);
+    assert.equal(wrong.exitCode, 125);
+    assert.match(wrong.stderr, /only PRE_SNAPSHOT freezes/);
     assert.equal((await runGuestctl(["hook", "pre-snapshot", "--freeze", "1s"], env)).exitCode, 0);
     await agent.logged("thawed_without_duties");
     const thawed = await runGuestctl(["health"], env);
@@ -69,9 +79,8 @@ describe("guestctl health", () => {
   });
 
   test("says which credentials do not fit", async () => {
-    await using agent = await startIssuedAgent();
     await using other = await startIssuedAgent();
-    const env = { ...guestctlVariables(agent), GUESTCTL_CREDENTIALS: other.credentialsDir };
+    const env = { ...guestctlVariables(plain), GUESTCTL_CREDENTIALS: other.credentialsDir };
     const { stderr, exitCode } = await runGuestctl(["health"], env);
     assert.equal(exitCode, 125);
     assert.match(stderr, /; the agent's certificate is not of the authority in --credentials\n$/);

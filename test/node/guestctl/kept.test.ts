@@ -8,6 +8,7 @@ import {
   GUESTCTL,
   type GuestctlResult,
   guestctlVariables,
+  jsonLines,
   runGuestctl,
   startGuestctl,
   startIssuedAgent,
@@ -19,10 +20,7 @@ const env = guestctlVariables(agent);
 describe("guestctl and kept commands", () => {
   const guestctl = (args: readonly string[], input?: string): Promise<GuestctlResult> => runGuestctl(args, env, input);
   const listed = async (): Promise<readonly Record<string, unknown>[]> =>
-    (await guestctl(["execs", "--json"])).stdout
-      .split("\n")
-      .filter((line) => line !== "")
-      .map((line) => JSON.parse(line) as Record<string, unknown>);
+    jsonLines((await guestctl(["execs", "--json"])).stdout);
 
   test("starts one and leaves, lists it, takes it up from the start, passes its status on and forgets it", async () => {
     const script = "echo first; read line; echo got $line; exit 6";

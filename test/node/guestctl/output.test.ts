@@ -7,7 +7,7 @@ import { describe, test } from "node:test";
 import { execa } from "execa";
 import { forAllTests } from "../../fixtures/for-all-tests.ts";
 import { issueCertificates } from "../../fixtures/certificates.ts";
-import { GUESTCTL, guestctlVariables, runGuestctl, startIssuedAgent } from "./guestctl.ts";
+import { GUESTCTL, GUESTCTL_LINE, guestctlVariables, runGuestctl, startIssuedAgent } from "./guestctl.ts";
 
 const agent = forAllTests(await startIssuedAgent());
 const env = guestctlVariables(agent);
@@ -41,15 +41,13 @@ describe("guestctl", () => {
   }
 
   test("leaves with 141, and silently, when nobody reads any more", async () => {
-    const command = GUESTCTL.map((word) => `'${word}'`).join(" ");
-    const script = `{ ${command} exec yes; echo $? >&2; } | head -n 1`;
+    const script = `{ ${GUESTCTL_LINE} exec yes; echo $? >&2; } | head -n 1`;
     const { stdout, stderr } = await execa("sh", ["-c", script], { env, extendEnv: false });
     assert.deepEqual([stdout, stderr], ["y", "141"]);
   });
 
   test("lets the command go on when nobody reads standard error any more", async () => {
-    const command = GUESTCTL.map((word) => `'${word}'`).join(" ");
-    const script = `exec 3>&1; { ${command} exec sh -c 'seq 1000000 >&2; echo done'; echo $? >&3; } 2>&1 >&3 | head -n 1`;
+    const script = `exec 3>&1; { ${GUESTCTL_LINE} exec sh -c 'seq 1000000 >&2; echo done'; echo $? >&3; } 2>&1 >&3 | head -n 1`;
     const { stdout } = await execa("sh", ["-c", script], { env, extendEnv: false });
     assert.deepEqual(stdout.split("\n").toSorted(), ["0", "1", "done"]);
   });

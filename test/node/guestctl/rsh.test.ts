@@ -1,9 +1,10 @@
 import assert from "node:assert/strict";
 import { homedir, userInfo } from "node:os";
-import { after, before, describe, test } from "node:test";
+import { describe, test } from "node:test";
 import { Terminal } from "../../../scripts/machine/terminal.ts";
-import type { RunningAgent } from "../../fixtures/agent.ts";
 import { until } from "../../fixtures/awake.ts";
+import { forAllTests } from "../../fixtures/for-all-tests.ts";
+import { NEEDS_ROOT } from "../../fixtures/privileges.ts";
 import { processById } from "../../fixtures/proc.ts";
 import {
   GUESTCTL,
@@ -14,18 +15,11 @@ import {
   startIssuedAgent,
 } from "./guestctl.ts";
 
-const IS_ROOT = process.getuid?.() === 0;
+// An agent in a guest whose workload lives elsewhere than at home.
+const agent = forAllTests(await startIssuedAgent({ process: { cwd: "/tmp" } }));
+const env = guestctlVariables(agent);
 
 describe("guestctl rsh", () => {
-  let agent: RunningAgent;
-  let env: Record<string, string>;
-  before(async () => {
-    // The agent stands in for a guest whose workload runs outside of its home.
-    agent = await startIssuedAgent({ process: { cwd: "/tmp" } });
-    env = guestctlVariables(agent);
-  });
-  after(() => agent[Symbol.asyncDispose]());
-
   const rsh = (args: readonly string[], input?: string): Promise<GuestctlResult> =>
     runGuestctl(["rsh", ...args], env, input);
 
@@ -53,16 +47,12 @@ describe("guestctl rsh", () => {
     assert.equal((await rsh(["-n", "any", "cat"], "some input")).stdout, "");
   });
 
-  test(
-    "runs as the user of -l, of -o User= and of USER@HOST, the first of them",
-    { skip: !IS_ROOT && "needs root" },
-    async () => {
-      // An id without an entry has no shell of its own, and gets /bin/sh.
-      for (const args of [["-l", "12345", "root@any"], ["-o", 'User="12345"', "root@any"], ["12345@any"]]) {
-        assert.equal((await rsh([...args, "id -u"])).stdout, "12345\n", args.join(" "));
-      }
-    },
-  );
+  test("runs as the user of -l, of -o User= and of USER@HOST, the first of them", NEEDS_ROOT, async () => {
+    // An id that has no entry has no shell of its own, and so /bin/sh.
+    for (const args of [["-l", "12345", "root@any"], ["-o", 'User="12345"', "root@any"], ["12345@any"]]) {
+      assert.equal((await rsh([...args, "id -u"])).stdout, "12345\n", args.join(" "));
+    }
+  });
 
   test("takes the options that programs give to ssh", async () => {
     const options = ["-F", "/dev/null", "-o", "BatchMode=yes", "-oPort=22", "-q", "-C", "-T", "-n"];

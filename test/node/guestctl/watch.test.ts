@@ -10,7 +10,7 @@ import { healthOf } from "../../../src/node/client/health.ts";
 import { GuestError } from "../../../src/node/client/index.ts";
 import { newsOf, type Sample, type Seen, seenWith } from "../../../src/node/guestctl/watch.ts";
 import { HealthResponseSchema } from "../../../src/shared/gen/svc/guest/v1alpha1/health_pb.ts";
-import { guestctlVariables, runGuestctl, startGuestctl, startIssuedAgent } from "./guestctl.ts";
+import { guestctlVariables, jsonLines, runGuestctl, startGuestctl, startIssuedAgent } from "./guestctl.ts";
 import { forAllTests } from "../../fixtures/for-all-tests.ts";
 
 const START_MS = Date.UTC(2026, 0, 1);
@@ -111,10 +111,7 @@ describe("guestctl health --watch", () => {
       guestctlVariables(agent),
     );
     assert.equal(exitCode, 0);
-    const lines = stdout
-      .trimEnd()
-      .split("\n")
-      .map((line) => JSON.parse(line) as Record<string, unknown>);
+    const lines = jsonLines(stdout);
     assert.equal(lines.length, 3);
     const names = ["time", "state", "round_trip_ms", "clock_error_ms", "agent_version", "health"];
     for (const line of lines) {

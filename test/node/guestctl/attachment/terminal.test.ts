@@ -1,4 +1,5 @@
 import assert from "node:assert/strict";
+import { constants } from "node:os";
 import { describe, test } from "node:test";
 import { Terminal } from "../../../../scripts/machine/terminal.ts";
 import { GUESTCTL, guestctlVariables, startIssuedAgent } from "../guestctl.ts";
@@ -64,17 +65,20 @@ describe("guestctl exec -it in a terminal", () => {
       await terminal.read(/one\ntwo\[end\]/);
     }));
 
-  test("gives the terminal back when it is terminated", () =>
+  test("gives the terminal back when it is terminated or hung up on", () =>
     withTerminal(async (terminal) => {
       const modes = await modesOf(terminal);
-      terminal.type(`sh -c 'echo pid-$$; exec ${guestctl("-it -- cat")}'; echo status-$?\n`);
-      const [pid] = await terminal.read(/pid-(\d+)\r\n/);
-      // Only the remote terminal can echo this: guestctl is in raw mode from here on.
-      terminal.type("far\n");
-      await terminal.read(/far\r\n[^]*far\r\n/);
-      process.kill(Number(pid), "SIGTERM");
-      await terminal.read(/status-143\r\n/);
-      assert.equal(await modesOf(terminal), modes);
+      for (const signal of ["SIGTERM", "SIGHUP"] as const) {
+        terminal.type(`sh -c 'echo pid-$$; exec ${guestctl("-it -- cat")}'; echo status-$?\n`);
+        const [pid] = await terminal.read(/pid-(\d+)\r\n/);
+        // An echo that only the far terminal can give: guestctl is in raw mode from here on.
+        terminal.type("far\n");
+        await terminal.read(/far\r\n[^]*far\r\n/);
+        process.kill(Number(pid), signal);
+        const [status] = await terminal.read(/status-(\d+)\r\n/);
+        assert.equal(Number(status), 128 + constants.signals[signal]);
+        assert.equal(await modesOf(terminal), modes);
+      }
     }));
 
   test("gives the terminal back when the agent dies", async () => {
