@@ -1,12 +1,9 @@
-import { once } from "node:events";
-import { mkdtemp, rm } from "node:fs/promises";
-import { createServer, type Socket } from "node:net";
-import { tmpdir } from "node:os";
-import { join } from "node:path";
 import { type DescMessage, fromBinary, isMessage, type Message, type Registry, toBinary } from "@bufbuild/protobuf";
 import { reflect } from "@bufbuild/protobuf/reflect";
 import { BinaryWriter, WireType } from "@bufbuild/protobuf/wire";
 import * as grpc from "@grpc/grpc-js";
+import { testFolder } from "../fixtures/files.ts";
+import { listener } from "../fixtures/listeners.ts";
 
 /** Fields that no release has. */
 const FUTURE_FIELDS = [
@@ -27,8 +24,8 @@ export interface FutureRelay extends AsyncDisposable {
  * in both directions, and to every message within.
  */
 export async function startFutureRelay(agentSocket: string, schema: Registry): Promise<FutureRelay> {
-  const folder = await mkdtemp(join(tmpdir(), "future-"));
-  const socketPath = join(folder, "relay.sock");
+  const folder = await testFolder();
+  const socketPath = folder.at("relay.sock");
   const called = new Set<string>();
   const server = new grpc.Server();
   for (const service of Array.from(schema).filter((type) => type.kind === "service")) {
@@ -51,21 +48,14 @@ export async function startFutureRelay(agentSocket: string, schema: Registry): P
     server.addService(definition, handlers);
   }
   const injector = server.createConnectionInjector(grpc.ServerCredentials.createInsecure());
-  const sockets = new Set<Socket>();
-  const listener = createServer((socket) => {
-    sockets.add(socket);
-    socket.on("error", () => undefined).on("close", () => sockets.delete(socket));
-    injector.injectConnection(socket);
-  }).listen(socketPath);
-  await once(listener, "listening");
+  const door = await listener((socket) => injector.injectConnection(socket), { path: socketPath });
   return {
     socketPath,
     called,
     [Symbol.asyncDispose]: async () => {
-      listener.close();
-      for (const socket of sockets) socket.destroy();
+      await door[Symbol.asyncDispose]();
       server.forceShutdown();
-      await rm(folder, { recursive: true, force: true });
+      await folder[Symbol.asyncDispose]();
     },
   };
 }

@@ -1,16 +1,16 @@
 import assert from "node:assert/strict";
-import { once } from "node:events";
-import { mkdtemp, rm, writeFile } from "node:fs/promises";
-import { createServer as createHttpServer } from "node:http";
-import { type AddressInfo, createServer, type Server } from "node:net";
-import { tmpdir } from "node:os";
+import { mkdtemp, writeFile } from "node:fs/promises";
 import { join } from "node:path";
-import { after, before, describe, test } from "node:test";
-import { GuestError, type TcpOptions } from "../../src/node/client/index.ts";
+import { describe, test } from "node:test";
+import type { TcpOptions } from "../../src/node/client/index.ts";
 import { freePort } from "../../scripts/machine/free-port.ts";
-import { type RunningAgent, startAgent } from "../fixtures/agent.ts";
+import { startAgent } from "../fixtures/agent.ts";
 import { type CertificateOptions, issueCertificates, SERVER_NAME } from "../fixtures/certificates.ts";
+import { testFolder } from "../fixtures/files.ts";
+import { forAllTests } from "../fixtures/for-all-tests.ts";
 import { clientOf } from "../fixtures/guest-client.ts";
+import { failureOf } from "../fixtures/guest-errors.ts";
+import { listener } from "../fixtures/listeners.ts";
 import { runGuestctl } from "./guestctl/guestctl.ts";
 
 /** What a person reads: the message, and the next step. */
@@ -30,25 +30,10 @@ interface Row {
 
 const DAY = /expired on \d{4}-\d\d-\d\dT[\d:.]+Z, by the guest's clock/;
 
-let agent: RunningAgent;
-let folder: string;
-let silent: Server;
-let web: Server;
-before(async () => {
-  agent = await startAgent();
-  folder = await mkdtemp(join(tmpdir(), "errors-"));
-  silent = createServer(() => undefined);
-  web = createHttpServer();
-  for (const server of [silent, web]) await once(server.listen(0, "127.0.0.1"), "listening");
-});
-after(async () => {
-  silent.close();
-  web.close();
-  await agent[Symbol.asyncDispose]();
-  await rm(folder, { recursive: true });
-});
-
-const portOf = (server: Server): string => `127.0.0.1:${(server.address() as AddressInfo).port}`;
+const agent = forAllTests(await startAgent());
+const folder = forAllTests(await testFolder()).path;
+const silent = forAllTests(await listener());
+const web = forAllTests(await listener((socket) => void socket.end("HTTP/1.1 400 Bad Request\r\n\r\n")));
 
 /** What the library reports for a call. Default: Health. */
 async function library(
@@ -56,11 +41,7 @@ async function library(
   call: (client: ReturnType<typeof clientOf>) => Promise<unknown> = (client) => client.health({ deadlineMs: 30_000 }),
 ): Promise<Told> {
   using client = clientOf(agent, options);
-  const error = await call(client).then(
-    () => assert.fail("it should have failed"),
-    (reason: unknown) => reason,
-  );
-  assert.ok(error instanceof GuestError);
+  const error = await failureOf(call(client));
   return { message: error.message, nextStep: error.nextStep ?? "" };
 }
 
@@ -248,14 +229,14 @@ const ROWS: readonly Row[] = [
     {
       who: "guestctl",
       when: `${command} finds a port that says nothing`,
-      told: () => guestctl([command, "--wait", "500ms"], undefined, portOf(silent)),
+      told: () => guestctl([command, "--wait", "500ms"], undefined, `127.0.0.1:${silent.port}`),
       message: /^no connection until the deadline: 127\.0\.0\.1:\d+ takes the connection and then says nothing$/,
       nextStep: /^what listens there is no guest agent; check the address$/,
     },
     {
       who: "guestctl",
       when: `${command} finds another protocol, at once`,
-      told: () => guestctl([command, "--wait", "1h"], undefined, portOf(web)),
+      told: () => guestctl([command, "--wait", "1h"], undefined, `127.0.0.1:${web.port}`),
       message: /^the TLS handshake failed: SSL wrong version number$/,
       nextStep: /^what listens there is no guest agent; check the address$/,
     },

@@ -10,6 +10,7 @@ import {
   FLAG,
   FRAME,
   frame,
+  frameReader,
   headerBlock,
   PREFACE,
   setting,
@@ -256,10 +257,7 @@ class Machine {
 
 /** Types and streams of the frames that the chunks hold together. */
 function framesOf(chunks: readonly Uint8Array[]): [type: number, stream: number][] {
-  const bytes = Buffer.concat(chunks);
   const frames: [number, number][] = [];
-  for (let at = 0; at < bytes.length; at += 9 + bytes.readUIntBE(at, 3)) {
-    frames.push([bytes[at + 3] ?? 0, bytes.readUInt32BE(at + 5)]);
-  }
+  frameReader((whole, type) => frames.push([type, whole.readUInt32BE(5)]))(Buffer.concat(chunks));
   return frames;
 }

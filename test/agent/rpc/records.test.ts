@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { once } from "node:events";
 import http2 from "node:http2";
-import net, { type AddressInfo } from "node:net";
+import { connect } from "node:net";
 import { describe, test } from "node:test";
 import { create } from "@bufbuild/protobuf";
 import { AgentError } from "../../../src/agent/domain/index.ts";
@@ -9,6 +9,7 @@ import { GuestAgent } from "../../../src/shared/gen/svc/guest/v1alpha1/guest_age
 import { HealthResponseSchema } from "../../../src/shared/gen/svc/guest/v1alpha1/health_pb.ts";
 import { bytesFieldFrame, type Router } from "../../../src/agent/rpc/index.ts";
 import { SERVER_NAME } from "../../fixtures/certificates.ts";
+import { listener } from "../../fixtures/listeners.ts";
 import { startManagement, TEST_TOKEN } from "../../fixtures/management.ts";
 import { callHeaders } from "../../fixtures/raw-http2.ts";
 
@@ -70,14 +71,14 @@ interface Rig extends AsyncDisposable {
 
 async function start(register: (router: Router) => void): Promise<Rig> {
   const server = await startManagement(register);
-  const relay = await RecordRelay.before(server.port);
+  const relay = await recordRelay(server.port);
   const { ca, client } = server.certificates;
   const session = http2.connect(`https://127.0.0.1:${relay.port}`, { ca, ...client, servername: SERVER_NAME });
   await once(session, "remoteSettings");
   return {
     async ask(method) {
       await answered(session);
-      const before = relay.records;
+      const before = relay.records();
       const stream = session.request(callHeaders(method, TEST_TOKEN));
       let status = "";
       let sizeBytes = 0;
@@ -85,11 +86,11 @@ async function start(register: (router: Router) => void): Promise<Rig> {
       stream.on("data", (chunk: Buffer) => (sizeBytes += chunk.length));
       stream.end(EMPTY_MESSAGE);
       await once(stream, "close");
-      return { status, sizeBytes, records: relay.records - before };
+      return { status, sizeBytes, records: relay.records() - before };
     },
     async [Symbol.asyncDispose]() {
       session.destroy();
-      relay.close();
+      await relay[Symbol.asyncDispose]();
       await server[Symbol.asyncDispose]();
     },
   };
@@ -103,49 +104,24 @@ async function answered(session: http2.ClientHttp2Session): Promise<void> {
 }
 
 /** Stands between a client and a server, and counts the records of application data that come from the server. */
-class RecordRelay {
-  readonly #server: net.Server;
-  readonly #sockets: net.Socket[] = [];
-  #unread: Buffer = Buffer.alloc(0);
-  records = 0;
-
-  private constructor(server: net.Server) {
-    this.#server = server;
-  }
-
-  static async before(port: number): Promise<RecordRelay> {
-    const relay = new RecordRelay(net.createServer((client) => relay.#join(client, port)));
-    relay.#server.listen(0, "127.0.0.1");
-    await once(relay.#server, "listening");
-    return relay;
-  }
-
-  get port(): number {
-    return (this.#server.address() as AddressInfo).port;
-  }
-
-  close(): void {
-    this.#server.close();
-    for (const socket of this.#sockets) socket.destroy();
-  }
-
-  #join(client: net.Socket, port: number): void {
-    const server = net.connect(port, "127.0.0.1");
-    this.#sockets.push(client, server);
-    for (const socket of [client, server]) socket.on("error", () => {});
-    client.pipe(server);
-    server.on("data", (bytes: Buffer) => this.#count(bytes));
-    server.pipe(client);
-  }
-
-  #count(bytes: Buffer): void {
-    let rest = Buffer.concat([this.#unread, bytes]);
-    while (rest.length >= RECORD_HEADER_BYTES) {
-      const end = RECORD_HEADER_BYTES + rest.readUInt16BE(3);
-      if (rest.length < end) break;
-      if (rest[0] === APPLICATION_DATA) this.records++;
-      rest = rest.subarray(end);
+async function recordRelay(port: number) {
+  let records = 0;
+  let unread: Buffer = Buffer.alloc(0);
+  const count = (bytes: Buffer): void => {
+    unread = Buffer.concat([unread, bytes]);
+    while (unread.length >= RECORD_HEADER_BYTES) {
+      const end = RECORD_HEADER_BYTES + unread.readUInt16BE(3);
+      if (unread.length < end) break;
+      if (unread[0] === APPLICATION_DATA) records++;
+      unread = unread.subarray(end);
     }
-    this.#unread = rest;
-  }
+  };
+  const relay = await listener((client) => {
+    const server = connect(port, "127.0.0.1")
+      .on("error", () => {})
+      .on("data", count);
+    client.pipe(server).pipe(client);
+    client.once("close", () => server.destroy());
+  });
+  return { port: relay.port, records: () => records, [Symbol.asyncDispose]: () => relay[Symbol.asyncDispose]() };
 }

@@ -5,11 +5,9 @@ import { join, dirname } from "node:path";
 import { connect } from "node:net";
 import { buffer } from "node:stream/consumers";
 import { describe, it } from "node:test";
-import { create, type MessageInitShape, toBinary } from "@bufbuild/protobuf";
-import { ExecFrameSchema, type ExecStartSchema } from "../../../src/shared/gen/svc/guest/v1alpha1/exec_pb.ts";
-import { ReadFileRequestSchema } from "../../../src/shared/gen/svc/guest/v1alpha1/files_pb.ts";
 import { forAllTests } from "../../fixtures/for-all-tests.ts";
 import { noProcessWith, processesWith } from "../../fixtures/processes.ts";
+import { execStart, readRequest } from "../../fixtures/raw-calls.ts";
 import { until } from "../../fixtures/awake.ts";
 import {
   callFields,
@@ -17,6 +15,7 @@ import {
   FLAG,
   FRAME,
   frame,
+  frameReader,
   headerBlock,
   PREFACE,
   RawHttp2,
@@ -32,11 +31,7 @@ const FILE_BYTES = 8 * 2 ** 20;
 
 const agent = forAllTests(await startSocketAgent());
 
-function start(value: MessageInitShape<typeof ExecStartSchema>): Uint8Array {
-  return toBinary(ExecFrameSchema, create(ExecFrameSchema, { frame: { case: "start", value } }));
-}
-
-/** All bytes of a connection: one complete request for each message. */
+/** A connection's bytes from its first to its last: one request for each message, complete. */
 function conversation(requests: readonly (readonly [method: string, message: Uint8Array])[]): Buffer {
   return Buffer.concat([
     PREFACE,
@@ -52,13 +47,14 @@ function conversation(requests: readonly (readonly [method: string, message: Uin
 /** Bytes of DATA, and whether the answer is complete, of each stream. */
 function answers(bytes: Buffer): Map<number, { bodyBytes: number; isComplete: boolean }> {
   const found = new Map<number, { bodyBytes: number; isComplete: boolean }>();
-  for (let at = 0; at < bytes.length; at += 9 + bytes.readUIntBE(at, 3)) {
-    const stream = bytes.readUInt32BE(at + 5);
+  const take = frameReader((whole, type, flags) => {
+    const stream = whole.readUInt32BE(5);
     const answer = found.get(stream) ?? { bodyBytes: 0, isComplete: false };
-    if (bytes[at + 3] === FRAME.data) answer.bodyBytes += bytes.readUIntBE(at, 3);
-    if (bytes[at + 3] === FRAME.headers && ((bytes[at + 4] ?? 0) & FLAG.endStream) !== 0) answer.isComplete = true;
+    if (type === FRAME.data) answer.bodyBytes += whole.length - 9;
+    if (type === FRAME.headers && (flags & FLAG.endStream) !== 0) answer.isComplete = true;
     found.set(stream, answer);
-  }
+  });
+  take(bytes);
   return found;
 }
 
@@ -71,8 +67,8 @@ describe("a client without TLS that has sent all that it has to say", () => {
     const ended = new Promise((resolve) => bridge.once("exit", resolve));
     bridge.stdin.end(
       conversation([
-        ["Exec", start({ args: ["sh", "-c", "sleep 2; echo rest"] })],
-        ["ReadFile", toBinary(ReadFileRequestSchema, create(ReadFileRequestSchema, { path }))],
+        ["Exec", execStart({ args: ["sh", "-c", "sleep 2; echo rest"] })],
+        ["ReadFile", readRequest(path)],
         ["Health", Buffer.alloc(0)],
       ]),
     );
@@ -85,7 +81,7 @@ describe("a client without TLS that has sent all that it has to say", () => {
   it("loses what it was answered with once it is gone", async () => {
     const mark = `424242.301${RUN}`;
     const socket = connect({ path: agent.socketPath, allowHalfOpen: true });
-    socket.end(conversation([["Exec", start({ args: ["sleep", mark] })]]));
+    socket.end(conversation([["Exec", execStart({ args: ["sleep", mark] })]]));
     await until(async () => (await processesWith(mark)).length > 0, "the command runs");
     socket.destroy();
     await noProcessWith(mark);
@@ -94,7 +90,7 @@ describe("a client without TLS that has sent all that it has to say", () => {
   it("holds nothing by a window that it cannot widen any more", async () => {
     const mark = `424242.302${RUN}`;
     using peer = await RawHttp2.dial({ socketPath: agent.socketPath }, { windowBytes: 65_535 });
-    peer.call("Exec", agent.token, start({ args: ["sh", "-c", `: ${mark}; cat /dev/zero`] }));
+    peer.call("Exec", agent.token, execStart({ args: ["sh", "-c", `: ${mark}; cat /dev/zero`] }));
     await peer.next(({ type }) => type === FRAME.data);
     peer.finish();
     await noProcessWith(mark);
@@ -104,9 +100,9 @@ describe("a client without TLS that has sent all that it has to say", () => {
   it("loses the requests that it has not completed", async () => {
     const mark = `424242.303${RUN}`;
     using peer = await RawHttp2.dial({ socketPath: agent.socketPath });
-    const open = peer.call("Exec", agent.token, start({ args: ["sleep", mark], stdin: true }), false);
+    const open = peer.call("Exec", agent.token, execStart({ args: ["sleep", mark], stdin: true }), false);
     await peer.next(({ type, stream }) => type === FRAME.data && stream === open);
-    const complete = peer.call("Exec", agent.token, start({ args: ["sh", "-c", "sleep 1; echo rest"] }));
+    const complete = peer.call("Exec", agent.token, execStart({ args: ["sh", "-c", "sleep 1; echo rest"] }));
     await peer.next(({ type, stream }) => type === FRAME.data && stream === complete);
     peer.finish();
     await noProcessWith(mark);

@@ -2,31 +2,22 @@ import assert from "node:assert/strict";
 import { execFile } from "node:child_process";
 import { join } from "node:path";
 import { Readable } from "node:stream";
-import { after, before, describe, test } from "node:test";
+import { describe, test } from "node:test";
 import { promisify } from "node:util";
-import { connect, type GuestClient, GuestError, HookKind, restoreDuties } from "../../../src/node/client/index.ts";
-import { testFolder, type TestFolder } from "../../fixtures/files.ts";
+import { connect, GuestError, HookKind, restoreDuties } from "../../../src/node/client/index.ts";
+import { testFolder } from "../../fixtures/files.ts";
+import { forAllTests } from "../../fixtures/for-all-tests.ts";
 import { failureOf } from "../../fixtures/guest-errors.ts";
-import { type SocketAgent, startSocketAgent } from "../../fixtures/socket-agent.ts";
+import { startSocketAgent } from "../../fixtures/socket-agent.ts";
 
 /** What a program without types may pass. */
 const anything = (value: unknown): never => value as never;
 
-describe("arguments", { timeout: 120_000 }, () => {
-  let agent: SocketAgent;
-  let client: GuestClient;
-  let folder: TestFolder;
-  before(async () => {
-    folder = await testFolder();
-    agent = await startSocketAgent({ hooks: { pre_snapshot: { args: ["true"] } } });
-    client = connect({ address: `unix:${agent.socketPath}`, token: agent.token });
-  });
-  after(async () => {
-    client.close();
-    await agent[Symbol.asyncDispose]();
-    await folder[Symbol.asyncDispose]();
-  });
+const folder = forAllTests(await testFolder());
+const agent = forAllTests(await startSocketAgent({ hooks: { pre_snapshot: { args: ["true"] } } }));
+const client = forAllTests(connect({ address: `unix:${agent.socketPath}`, token: agent.token }));
 
+describe("arguments", () => {
   test("that hold the token as its file does are good, and no error ever shows a token", async () => {
     using withBreak = connect({ address: `unix:${agent.socketPath}`, token: `${agent.token}\n` });
     assert.equal((await withBreak.health()).alive, true);

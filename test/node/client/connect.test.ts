@@ -1,11 +1,12 @@
 import assert from "node:assert/strict";
-import { once } from "node:events";
-import { createServer, type Server } from "node:net";
 import { describe, test } from "node:test";
+import { freePort } from "../../../scripts/machine/free-port.ts";
 import { type TcpOptions, GuestError } from "../../../src/node/client/index.ts";
 import { forAllTests } from "../../fixtures/for-all-tests.ts";
 import { startAgent } from "../../fixtures/agent.ts";
 import { issueCertificates } from "../../fixtures/certificates.ts";
+import { failureOf } from "../../fixtures/guest-errors.ts";
+import { listener } from "../../fixtures/listeners.ts";
 import { clientOf } from "../../fixtures/guest-client.ts";
 
 const agent = forAllTests(await startAgent());
@@ -13,19 +14,7 @@ const agent = forAllTests(await startAgent());
 describe("connect", () => {
   async function refusal(options: Partial<TcpOptions>): Promise<GuestError> {
     using client = clientOf(agent, options);
-    const error = await client.health({ deadlineMs: 30_000 }).then(
-      () => assert.fail("the agent answered"),
-      (reason: unknown) => reason,
-    );
-    assert.ok(error instanceof GuestError);
-    return error;
-  }
-
-  async function listening(server: Server): Promise<string> {
-    server.listen(0, "127.0.0.1");
-    await once(server, "listening");
-    const address = server.address();
-    return typeof address === "object" ? `127.0.0.1:${address?.port}` : assert.fail("no port");
+    return await failureOf(client.health({ deadlineMs: 30_000 }));
   }
 
   test("reaches the agent by mutual TLS and token", async () => {
@@ -56,39 +45,27 @@ describe("connect", () => {
     assert.match((await refusal({ serverName: "someone-else" })).message, /altname/);
   });
 
-  test("says what stopped the connection, and nothing around it", async (t) => {
-    const nobody = createServer();
-    const address = await listening(nobody);
-    nobody.close();
-    await once(nobody, "close");
+  test("says what stopped the connection, and nothing around it", async () => {
+    const address = `127.0.0.1:${await freePort()}`;
     const refused = await refusal({ address });
     assert.deepEqual([refused.status, refused.message], ["UNAVAILABLE", `connect ECONNREFUSED ${address}`]);
-    const plain = createServer((socket) => socket.end("no TLS here\n"));
-    t.after(() => plain.close());
-    assert.equal((await refusal({ address: await listening(plain) })).status, "UNAVAILABLE");
+    await using plain = await listener((socket) => void socket.end("no TLS here\n"));
+    assert.equal((await refusal({ address: `127.0.0.1:${plain.port}` })).status, "UNAVAILABLE");
   });
 
-  test("gives a silent peer up at the deadline", async (t) => {
-    const silent = createServer();
-    t.after(() => silent.close());
-    silent.on("connection", (socket) => t.after(() => socket.destroy()));
-    using client = clientOf(agent, { address: await listening(silent) });
-    await assert.rejects(client.health({ deadlineMs: 300 }), (error) => {
-      assert.ok(error instanceof GuestError);
-      return error.status === "DEADLINE_EXCEEDED";
-    });
+  test("gives a silent peer up at the deadline", async () => {
+    await using silent = await listener();
+    using client = clientOf(agent, { address: `127.0.0.1:${silent.port}` });
+    assert.equal((await failureOf(client.health({ deadlineMs: 300 }))).status, "DEADLINE_EXCEEDED");
   });
 
   test("waits for an agent that is still to come, where it is asked to", async () => {
-    const server = createServer();
-    const address = await listening(server);
-    server.close();
-    await once(server, "close");
-    using early = clientOf(agent, { address });
+    const port = await freePort();
+    using early = clientOf(agent, { address: `127.0.0.1:${port}` });
     const answer = early.health({ waitForReady: true, deadlineMs: 30_000 });
     await using late = await startAgent({
       certificates: agent.certificates,
-      env: { SVC_GUEST_PORT: address.split(":")[1] },
+      env: { SVC_GUEST_PORT: String(port) },
     });
     assert.equal((await answer).alive, true);
     assert.notEqual(late.pid, agent.pid);

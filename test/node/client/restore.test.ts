@@ -44,12 +44,12 @@ describe("restoreSequence", () => {
   });
 
   test("has the duties done once more, before the hook, where they left the clock more than 50 ms off", async () => {
-    await using agent = await startGuestWithClock([-5_000, 0]);
+    await using agent = await startGuestWithClock([-3_600_000, 0]);
     const { duties, repeated, clockErrorMs } = await restoreSequence(() => agent.redial());
     assert.equal(duties.clockStepped, true);
     assert.equal(repeated?.duties.entropyBytesMixed, 64);
-    assert.ok(Math.abs((repeated?.clockErrorMs ?? 0) + 5_000) < 2_500, `${repeated?.clockErrorMs} ms`);
-    assert.ok(Math.abs(clockErrorMs) < 2_500, `${clockErrorMs} ms`);
+    assert.ok(Math.abs((repeated?.clockErrorMs ?? 0) + 3_600_000) < 60_000, `${repeated?.clockErrorMs} ms`);
+    assert.ok(Math.abs(clockErrorMs) < 60_000, `${clockErrorMs} ms`);
     const steps = agent.calls.filter((name) => name !== "Health");
     assert.deepEqual(steps, ["RunRestoreDuties", "RunRestoreDuties", "RunHook"]);
   });
@@ -59,9 +59,9 @@ describe("restoreSequence", () => {
       [true, 2],
       [false, 1],
     ] as const) {
-      await using agent = await startGuestWithClock([-5_000], clockStepped);
+      await using agent = await startGuestWithClock([-3_600_000], clockStepped);
       const { clockErrorMs } = await restoreSequence(() => agent.redial());
-      assert.ok(Math.abs(clockErrorMs + 5_000) < 2_500, `${clockErrorMs} ms`);
+      assert.ok(Math.abs(clockErrorMs + 3_600_000) < 60_000, `${clockErrorMs} ms`);
       assert.equal(agent.calls.filter((name) => name === "RunRestoreDuties").length, times);
     }
   });

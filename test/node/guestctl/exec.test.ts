@@ -1,9 +1,8 @@
 import assert from "node:assert/strict";
 import { once } from "node:events";
 import { describe, test } from "node:test";
-import { until } from "../../fixtures/awake.ts";
 import { forAllTests } from "../../fixtures/for-all-tests.ts";
-import { processById } from "../../fixtures/proc.ts";
+import { processGone } from "../../fixtures/processes.ts";
 import {
   type GuestctlResult,
   guestctlVariables,
@@ -93,7 +92,7 @@ describe("guestctl exec", () => {
     const [first] = (await once(guestctl.stdout, "data")) as [Buffer];
     guestctl.stdout.destroy();
     assert.equal(await guestctl.ended, 141);
-    await assertGone(Number.parseInt(String(first), 10));
+    await processGone(Number.parseInt(String(first), 10));
   });
 
   test("passes signals on to the command", async () => {
@@ -119,7 +118,7 @@ describe("guestctl exec", () => {
     }
     guestctl.kill("SIGINT");
     assert.equal(await guestctl.ended, 130);
-    await assertGone(pid);
+    await processGone(pid);
   });
 
   test("hangs up on the command when it is hung up on", async () => {
@@ -127,7 +126,7 @@ describe("guestctl exec", () => {
     const pid = Number((await guestctl.lines.next()).value);
     guestctl.kill("SIGHUP");
     assert.equal(await guestctl.ended, 129);
-    await assertGone(pid);
+    await processGone(pid);
   });
 
   test("gives a line of JSON per event with --json", async () => {
@@ -165,9 +164,3 @@ describe("guestctl exec", () => {
     assert.match(stdout, /\/dev\/pts\/\d+\r\n24 80\r\n/);
   });
 });
-
-/** A process of the sandbox is one of this machine here. */
-async function assertGone(pid: number): Promise<void> {
-  assert.ok(pid > 1, `no process id: ${pid}`);
-  await until(() => processById(pid) === undefined, `process ${pid} is gone`);
-}

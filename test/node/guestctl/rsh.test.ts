@@ -2,10 +2,9 @@ import assert from "node:assert/strict";
 import { homedir, userInfo } from "node:os";
 import { describe, test } from "node:test";
 import { Terminal } from "../../../scripts/machine/terminal.ts";
-import { until } from "../../fixtures/awake.ts";
 import { forAllTests } from "../../fixtures/for-all-tests.ts";
 import { NEEDS_ROOT } from "../../fixtures/privileges.ts";
-import { processById } from "../../fixtures/proc.ts";
+import { processGone } from "../../fixtures/processes.ts";
 import {
   GUESTCTL,
   type GuestctlResult,
@@ -96,7 +95,7 @@ describe("guestctl rsh", () => {
     const pid = Number((await guestctl.lines.next()).value);
     guestctl.kill("SIGTERM");
     assert.notEqual(await guestctl.ended, 0);
-    await until(() => processById(pid) === undefined, `process ${pid} is gone`);
+    await processGone(pid);
   });
 
   test("has a terminal with -tt, with -t only at a terminal, and none with -T", async () => {

@@ -15,6 +15,7 @@ import {
   writePax,
 } from "../../../src/node/tar/index.ts";
 import { testFolder } from "../../fixtures/files.ts";
+import { seededRandom } from "../../fixtures/seeded-random.ts";
 
 type Entry = Partial<Omit<TarHeader, "name" | "linkName">> & { name: string; linkName?: string; content?: string };
 
@@ -152,7 +153,7 @@ describe("an archive that a sandbox made", () => {
     const pieces: Uint8Array[] = [];
     for await (const piece of archive(entries)) pieces.push(piece);
     const whole = Buffer.concat(pieces);
-    const random = generator(18);
+    const { below: random } = seededRandom(18);
     let refused = 0;
     for (let round = 0; round < 3_000; round++) {
       const changed = Buffer.from(whole);
@@ -198,13 +199,4 @@ function sealed(block: Buffer): Buffer {
   const sum = block.reduce((total, byte) => total + byte, 0);
   block.write(`${sum.toString(8).padStart(6, "0")}\0 `, 148, "latin1");
   return block;
-}
-
-/** Numbers below a limit, the same in every run (a linear congruential generator; Numerical Recipes' constants). */
-function generator(seed: number): (limit: number) => number {
-  let state = seed;
-  return (limit) => {
-    state = (Math.imul(state, 1_664_525) + 1_013_904_223) >>> 0;
-    return Math.floor((state / 2 ** 32) * limit);
-  };
 }

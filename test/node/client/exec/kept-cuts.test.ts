@@ -1,13 +1,14 @@
 import assert from "node:assert/strict";
 import { createHash } from "node:crypto";
-import { mkdtemp, readFile, rm } from "node:fs/promises";
-import { tmpdir } from "node:os";
+import { readFile } from "node:fs/promises";
 import { join } from "node:path";
 import { Readable } from "node:stream";
-import { after, afterEach, before, beforeEach, describe, test } from "node:test";
+import { afterEach, beforeEach, describe, test } from "node:test";
 import { type GuestClient, GuestError, type KeptProcess } from "../../../../src/node/client/index.ts";
-import { type RunningAgent, startAgent } from "../../../fixtures/agent.ts";
+import { startAgent } from "../../../fixtures/agent.ts";
 import { type CuttingProxy, startCuttingProxy } from "../../../../scripts/machine/cutting-proxy.ts";
+import { testFolder } from "../../../fixtures/files.ts";
+import { forAllTests } from "../../../fixtures/for-all-tests.ts";
 import { clientOf } from "../../../fixtures/guest-client.ts";
 import { seededRandom } from "../../../fixtures/seeded-random.ts";
 
@@ -28,20 +29,13 @@ function sha256(...parts: readonly Uint8Array[]): string {
   return hash.digest("hex");
 }
 
+const agent = forAllTests(await startAgent());
+const folder = forAllTests(await testFolder()).path;
+
 describe(`a pipe that is cut at ${CUTS} random bytes (seed ${SEED})`, () => {
   const random = seededRandom(SEED);
   const input = random.bytes(INPUT_BYTES);
-  let agent: RunningAgent;
   let proxy: CuttingProxy;
-  let folder: string;
-  before(async () => {
-    agent = await startAgent();
-    folder = await mkdtemp(join(tmpdir(), "kept-cuts-"));
-  });
-  after(async () => {
-    await agent[Symbol.asyncDispose]();
-    await rm(folder, { recursive: true, force: true });
-  });
   beforeEach(async () => {
     proxy = await startCuttingProxy(agent.port);
   });

@@ -1,39 +1,24 @@
 import assert from "node:assert/strict";
-import { after, before, describe, test } from "node:test";
+import { text } from "node:stream/consumers";
+import { describe, test } from "node:test";
 import {
-  type GuestClient,
   type GuestError,
   type KeptEvent,
   type KeptOptions,
   type KeptProcess,
 } from "../../../../src/node/client/index.ts";
-import { type RunningAgent, startAgent } from "../../../fixtures/agent.ts";
+import { startAgent } from "../../../fixtures/agent.ts";
 import { SERVER_NAME } from "../../../fixtures/certificates.ts";
 import { startCuttingProxy } from "../../../../scripts/machine/cutting-proxy.ts";
-import { clientOf } from "../../../fixtures/guest-client.ts";
+import { clientOf, readUntil } from "../../../fixtures/guest-client.ts";
+import { forAllTests } from "../../../fixtures/for-all-tests.ts";
 import { failureOf } from "../../../fixtures/guest-errors.ts";
 import { ReleasedSchema } from "../../../fixtures/released-schema.ts";
 import { startStandIn } from "../../../fixtures/stand-in-agent.ts";
 
 const KIBIBYTE = 1024;
 
-async function text(stream: AsyncIterable<Uint8Array>): Promise<string> {
-  const parts: Uint8Array[] = [];
-  for await (const part of stream) parts.push(part);
-  return Buffer.concat(parts).toString();
-}
-
-/** Reads until `marker` has come, and leaves the stream open. */
-async function until(process: KeptProcess, marker: string): Promise<string> {
-  let seen = "";
-  for await (const part of process.stdout.iterator({ destroyOnReturn: false }) as AsyncIterable<Buffer>) {
-    seen += part.toString();
-    if (seen.includes(marker)) return seen;
-  }
-  return assert.fail(`ended before ${marker}: ${seen}`);
-}
-
-/** Options that record events, and a function that waits for an event of a kind. */
+/** Options that note what happens, and something to wait with for an event of a kind. */
 function watched(options: KeptOptions = {}): {
   readonly options: KeptOptions;
   readonly events: KeptEvent[];
@@ -49,24 +34,16 @@ function watched(options: KeptOptions = {}): {
   return { options: { ...options, onEvent }, events, next };
 }
 
-describe("a kept command", () => {
-  let agent: RunningAgent;
-  let client: GuestClient;
-  before(async () => {
-    agent = await startAgent();
-    client = clientOf(agent);
-  });
-  after(async () => {
-    client.close();
-    await agent[Symbol.asyncDispose]();
-  });
+const agent = forAllTests(await startAgent());
+const client = forAllTests(clientOf(agent));
 
+describe("a kept command", () => {
   const stateOf = async (name: string) => (await client.listExecs()).find((exec) => exec.name === name);
 
   test("goes on when its client detaches, and the next one misses nothing and gets the exit", async () => {
     const args = ["sh", "-c", "echo out; echo err >&2; read line; echo got $line; exit 7"];
     const first = client.exec({ args, stdin: true, keep: { name: "detached" } });
-    await until(first, "out\n");
+    await readUntil(first, "out\n");
     const position = await first.detach();
     assert.equal(position.stdoutOffset, 4n);
     const left = await failureOf(first.wait());
@@ -130,26 +107,6 @@ describe("a kept command", () => {
     assert.equal((await second.wait()).signal, 9);
   });
 
-  test("is told that it was taken over also where nobody reads for longer than a moment, and does not come back", async () => {
-    const { options, events } = watched({ resume: true });
-    const args = ["head", "-c", String(64 * 1024 * KIBIBYTE), "/dev/zero"];
-    const first = client.exec({ args, keep: { name: "unread", bufferBytes: 16 * 1024 * KIBIBYTE } }, options);
-    await first.attached;
-    while ((await stateOf("unread"))?.exit === undefined);
-    using other = clientOf(agent);
-    const second = other.attach("unread", { fromNow: true });
-    await second.wait();
-    await other.run({ args: ["sleep", "2"] });
-    first.stdout.resume();
-    first.stderr.resume();
-    const error = await failureOf(first.wait());
-    assert.deepEqual([error.status, error.reason], ["ABORTED", "EXEC_TAKEN_OVER"]);
-    assert.deepEqual(
-      events.filter(({ kind }) => kind !== "gap"),
-      [],
-    );
-  });
-
   test("tells of output that it does not hold any more, with its size", async () => {
     const size = 300 * KIBIBYTE;
     const script = `head -c ${size} /dev/zero; echo end >&2; exec sleep 1000`;
@@ -201,7 +158,7 @@ describe("a kept command", () => {
     const script = "trap 'stty size; exit 3' USR1; echo up; while :; do sleep 0.05; done";
     const terminal = { cols: 80, rows: 24 };
     const shell = through.exec({ args: ["sh", "-c", script], terminal, keep: { name: "size" } }, options);
-    await until(shell, "up");
+    await readUntil(shell, "up");
     const lost = next("lost");
     const back = next("back");
     proxy.cut();
@@ -345,7 +302,7 @@ describe("a kept command", () => {
     await using proxy = await startCuttingProxy(agent.port);
     using through = clientOf({ ...agent, port: proxy.port });
     const command = through.exec({ args: ["sh", "-c", "echo one; exec cat"], stdin: true, keep: { name: "plain" } });
-    await until(command, "one\n");
+    await readUntil(command, "one\n");
     proxy.cut();
     assert.equal((await failureOf(command.wait())).status, "UNAVAILABLE");
     const again = client.attach("plain", command.position);

@@ -1,54 +1,46 @@
 import assert from "node:assert/strict";
-import { mkdir, mkdtemp, readdir, readFile, rm, stat, writeFile } from "node:fs/promises";
-import { tmpdir } from "node:os";
+import { mkdir, readdir, readFile, stat, writeFile } from "node:fs/promises";
 import { join } from "node:path";
-import { describe, test, type TestContext } from "node:test";
+import { describe, test } from "node:test";
 import { execa } from "execa";
 import { connect, type GuestClient, GuestError } from "../../../../src/node/client/index.ts";
+import { testFolder } from "../../../fixtures/files.ts";
+import { failureOf } from "../../../fixtures/guest-errors.ts";
 import { processGone } from "../../../fixtures/processes.ts";
 import { startSocketAgent } from "../../../fixtures/socket-agent.ts";
 
 const CLIENT = join(import.meta.dirname, "../../../../src/node/client/index.ts");
 
-async function folderOf(t: TestContext): Promise<string> {
-  const folder = await mkdtemp(join(tmpdir(), "bridge-client-"));
-  t.after(() => rm(folder, { recursive: true, force: true }));
-  return folder;
-}
-
-async function failureOver(t: TestContext, bridge: readonly string[]): Promise<GuestError> {
-  const client = connect({ bridge, token: "any" });
-  t.after(() => client.close());
-  return client.health({ deadlineMs: 30_000 }).then(
-    () => assert.fail("somebody answered"),
-    (error: unknown) => (error instanceof GuestError ? error : assert.fail(String(error))),
-  );
+async function failureOver(...bridge: readonly string[]): Promise<GuestError> {
+  using client = connect({ bridge, token: "any" });
+  return await failureOf(client.health({ deadlineMs: 30_000 }));
 }
 
 describe("a bridge command", () => {
-  test("that cannot be started is named, and what to do", async (t) => {
-    const error = await failureOver(t, ["/no/such/bridge", "secret-argument"]);
+  test("that cannot be started is named, and what to do", async () => {
+    const error = await failureOver("/no/such/bridge", "secret-argument");
     assert.deepEqual(
       [error.status, error.message],
       ["UNAVAILABLE", "cannot start the bridge command /no/such/bridge: ENOENT"],
     );
     assert.match(error.nextStep ?? "", /run the bridge command by hand/);
-    assert.doesNotMatch((await failureOver(t, ["a\0b", "secret-argument"])).message, /secret/);
+    assert.doesNotMatch((await failureOver("a\0b", "secret-argument")).message, /secret/);
   });
 
-  test("that fails is quoted with its status and its complaint, and without its arguments", async (t) => {
+  test("that fails is quoted with its status and its complaint, and without its arguments", async () => {
     const script = "echo No such container: x >&2; echo 'see docker ps' >&2; exit 1";
-    const error = await failureOver(t, ["sh", "-c", script, "secret-argument"]);
+    const error = await failureOver("sh", "-c", script, "secret-argument");
     assert.equal(error.message, "the bridge command sh ended with status 1: No such container: x; see docker ps");
   });
 
-  test("that is killed or has nothing to say is told apart", async (t) => {
-    assert.match((await failureOver(t, ["sh", "-c", "kill -9 $$"])).message, /was ended by SIGKILL/);
-    assert.match((await failureOver(t, ["true"])).message, /ended with status 0/);
+  test("that is killed or has nothing to say is told apart", async () => {
+    assert.match((await failureOver("sh", "-c", "kill -9 $$")).message, /was ended by SIGKILL/);
+    assert.match((await failureOver("true")).message, /ended with status 0/);
   });
 
-  test("runs once for each connection, with the environment that it was given, and ends with the client", async (t) => {
-    const folder = await folderOf(t);
+  test("runs once for each connection, with the environment that it was given, and ends with the client", async () => {
+    await using place = await testFolder();
+    const folder = place.path;
     await using agent = await startSocketAgent();
     const pids = join(folder, "pids");
     const [program, ...args] = agent.bridge;
@@ -70,7 +62,8 @@ describe("a bridge command", () => {
   });
 
   test("is started anew when it has died, and what it carried fails", async (t) => {
-    const folder = await folderOf(t);
+    await using place = await testFolder();
+    const folder = place.path;
     await using agent = await startSocketAgent();
     const pids = join(folder, "pids");
     const [program, ...args] = agent.bridge;
@@ -88,8 +81,9 @@ describe("a bridge command", () => {
     assert.equal((await readFile(pids, "utf8")).trim().split("\n").length, 2);
   });
 
-  test("keeps no process alive that has nothing more to do, and leaves nothing behind a closed client", async (t) => {
-    const folder = await folderOf(t);
+  test("keeps no process alive that has nothing more to do, and leaves nothing behind a closed client", async () => {
+    await using place = await testFolder();
+    const folder = place.path;
     await using agent = await startSocketAgent();
     const program = join(folder, "program.ts");
     const text = `import { connect } from ${JSON.stringify(CLIENT)};
@@ -111,7 +105,8 @@ describe("a bridge command", () => {
   });
 
   test("needs a place for its private socket, and says so where there is none", async (t) => {
-    const folder = await folderOf(t);
+    await using place = await testFolder();
+    const folder = place.path;
     const long = join(folder, "x".repeat(100));
     await mkdir(long);
     const before = process.env["TMPDIR"];
@@ -120,7 +115,7 @@ describe("a bridge command", () => {
       else process.env["TMPDIR"] = before;
     });
     process.env["TMPDIR"] = long;
-    const error = await failureOver(t, ["true"]);
+    const error = await failureOver("true");
     assert.deepEqual([error.status, /^cannot listen on .*short path$/.test(error.message)], ["UNAVAILABLE", true]);
     process.env["TMPDIR"] = join(folder, "absent");
     assert.throws(() => connect({ bridge: ["true"], token: "any" }), /set TMPDIR/);

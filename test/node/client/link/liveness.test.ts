@@ -1,13 +1,14 @@
 import assert from "node:assert/strict";
 import { once } from "node:events";
-import { connect as connectSocket, createServer, type Socket } from "node:net";
+import { connect as connectSocket, type Socket } from "node:net";
 import { join } from "node:path";
 import { setImmediate as immediate } from "node:timers/promises";
 import { afterEach, beforeEach, describe, mock, test } from "node:test";
 import { connect, type ExecProcess, type GuestClient, GuestError } from "../../../../src/node/client/index.ts";
 import { testFolder } from "../../../fixtures/files.ts";
 import { forAllTests } from "../../../fixtures/for-all-tests.ts";
-import { FLAG, FRAME, frame, PREFACE, uint32 } from "../../../fixtures/raw-http2.ts";
+import { type Listener, listener } from "../../../fixtures/listeners.ts";
+import { FLAG, FRAME, frame, frameReader, PREFACE, uint32 } from "../../../fixtures/raw-http2.ts";
 import { startSocketAgent } from "../../../fixtures/socket-agent.ts";
 
 const LAST_STREAM = 2 ** 31 - 1;
@@ -16,8 +17,8 @@ const LAST_STREAM = 2 ** 31 - 1;
 class Way implements AsyncDisposable {
   /** Frames of each type from the client, without acknowledgements. */
   readonly #asked = new Map<number, number>();
-  readonly #server = createServer((client) => this.#join(client));
   readonly #agentPath: string;
+  #server: Listener | undefined;
   #wake: () => void = () => {};
   #client: Socket | undefined;
   #withheld: Buffer[] | undefined;
@@ -27,8 +28,7 @@ class Way implements AsyncDisposable {
   }
 
   async listen(path: string): Promise<void> {
-    this.#server.listen(path);
-    await once(this.#server, "listening");
+    this.#server = await listener((client) => this.#join(client), { path });
   }
 
   asked(type: number): number {
@@ -65,17 +65,16 @@ class Way implements AsyncDisposable {
   }
 
   async [Symbol.asyncDispose](): Promise<void> {
-    this.#client?.destroy();
-    this.#server.close();
-    await once(this.#server, "close");
+    await this.#server?.[Symbol.asyncDispose]();
   }
 
   #join(client: Socket): void {
     const agent = connectSocket(this.#agentPath);
-    const count = frameCounter((type) => {
+    const count = frameReader((_frame, type, flags) => {
+      if ((type === FRAME.ping || type === FRAME.settings) && (flags & FLAG.ack) !== 0) return;
       this.#asked.set(type, this.asked(type) + 1);
       this.#wake();
-    });
+    }, PREFACE.length);
     this.#client = client;
     client.on("error", () => agent.destroy()).on("close", () => agent.destroy());
     agent.on("error", () => client.destroy()).on("close", () => client.destroy());
@@ -88,23 +87,6 @@ class Way implements AsyncDisposable {
       else this.#withheld.push(bytes);
     });
   }
-}
-
-/** Reads a client's bytes, and reports the type of each frame that is no acknowledgement. */
-function frameCounter(tell: (type: number) => void): (bytes: Buffer) => void {
-  let unread: Buffer = Buffer.alloc(0);
-  let skip = PREFACE.length;
-  return (bytes) => {
-    unread = Buffer.concat([unread, bytes]);
-    while (unread.length >= skip + 9) {
-      const head = unread.subarray(skip, skip + 9);
-      unread = unread.subarray(skip);
-      skip = 9 + head.readUIntBE(0, 3);
-      const [type = 0, flags = 0] = head.subarray(3);
-      const isAnswer = (type === FRAME.ping || type === FRAME.settings) && (flags & FLAG.ack) !== 0;
-      if (!isAnswer) tell(type);
-    }
-  };
 }
 
 const folder = forAllTests(await testFolder()).path;
