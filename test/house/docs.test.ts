@@ -108,12 +108,17 @@ describe("the documents", () => {
     assert.deepEqual(namesUnder("docs/agent/operations.md", "Variables"), [...BOOTSTRAP_VARIABLES].toSorted());
   });
 
-  test("list the reasons of errors", () => {
-    const [union = ""] = /export type Reason =[^;]+;/.exec(read("src/agent/domain/errors.ts")) ?? [];
-    const reasons = Array.from(union.matchAll(/"([A-Z_]+)"/g), ([, reason = ""]) => reason);
-    assert.ok(reasons.length > 20);
-    assert.deepEqual(namesUnder("docs/agent/operations.md", "Error reasons"), reasons.toSorted());
-  });
+  for (const [what, page, heading, file] of [
+    ["the reasons of errors", "docs/agent/operations.md", "Error reasons", "src/agent/domain/errors.ts"],
+    ["the codes of sandboxes", "docs/node/sandboxes.md", "Codes", "src/node/sandboxes/errors.ts"],
+  ] as const) {
+    test(`list ${what}`, () => {
+      const [union = ""] = /export type (?:Reason|SandboxCode) =[^;]+;/.exec(read(file)) ?? [];
+      const names = Array.from(union.matchAll(/"([A-Z_]+)"/g), ([, name = ""]) => name);
+      assert.ok(names.length > 15);
+      assert.deepEqual(namesUnder(page, heading), names.toSorted());
+    });
+  }
 
   test("tell the limits of the workload's socket", () => {
     const { connections, headersTimeoutMs, requestTimeoutMs, idleTimeoutMs, connectionAgeMs } = DEFAULT_WORKLOAD_LIMITS;

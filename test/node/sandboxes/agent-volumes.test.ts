@@ -146,18 +146,11 @@ describe("the volume of an older agent", NEEDS_NAMESPACES, () => {
     using nodes = await twoReleases(substrate);
     const { older, newer, oldVolume } = nodes;
     await older.remove("old");
-    const { promise: looked, resolve: look } = Promise.withResolvers<void>();
-    const { promise: made, resolve: make } = Promise.withResolvers<void>();
-    substrate.interfere = async (request, when) => {
-      if (request !== DELETE_VOLUME || when !== "before") return undefined;
-      look();
-      await made;
-      return undefined;
-    };
+    const { begun, release } = substrate.hold(DELETE_VOLUME);
     const sweeping = newer.sweep();
-    await looked;
+    await begun;
     await older.create({ image: IMAGE, name: "again" });
-    make();
+    release();
     const { orphans, failed } = await sweeping;
     assert.deepEqual([orphans, failed, substrate.volumes.has(oldVolume)], [[], [], true]);
   });

@@ -2,7 +2,7 @@ import assert from "node:assert/strict";
 import { describe, test } from "node:test";
 import { NEEDS_NAMESPACES } from "../../fixtures/namespaces.ts";
 import { codeOf, failureOf, openNode, partsOf, SPEC } from "./node.ts";
-import { HttpSubstrate } from "./substrate.ts";
+import { HttpSubstrate, INTERNAL } from "./substrate.ts";
 
 describe("a fork whose random numbers its origin may draw, too", NEEDS_NAMESPACES, () => {
   test("is not handed out, and leaves nothing: RESTORE_DEGRADED; unless that is accepted", async () => {
@@ -58,14 +58,12 @@ describe("a hypervisor that gives forks the vsock number of their origin, as QEM
     using node = await openNode(partsOf(substrate));
     await node.create(SPEC);
     await node.snapshot("box", { name: "base" });
-    const text = '{"code":"internal_error","message":"failed to fork snapshot"}';
-    substrate.interfere = (request, when) =>
-      request === "POST /snapshots/:id/fork" && when === "before" ? { status: 500, text } : undefined;
+    substrate.fail("POST /snapshots/:id/fork", INTERNAL);
     const { code, message, nextStep } = await failureOf(node.fork("base", { name: "second" }));
     assert.equal(code, "KIN_RUNS");
     assert.match(
       message,
-      /second could not be started beside box, which has the same origin: .*failed to fork snapshot/,
+      /second could not be started beside box, which has the same origin: .*500 internal_error: failed/,
     );
     assert.match(nextStep ?? "", /put box to sleep or remove it/);
     await node.standby("box");

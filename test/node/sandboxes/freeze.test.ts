@@ -1,15 +1,16 @@
 import assert from "node:assert/strict";
 import { readFileSync } from "node:fs";
 import { join } from "node:path";
-import { after, before, describe, test, type TestContext } from "node:test";
+import { describe, test, type TestContext } from "node:test";
 import { connect, type GuestClient, HookKind } from "../../../src/node/client/index.ts";
 import { readClientCredentials } from "../../../src/node/credentials/index.ts";
 import type { NodeOptions, Sandboxes, SandboxSpec } from "../../../src/node/sandboxes/index.ts";
-import { testFolder, type TestFolder } from "../../fixtures/files.ts";
+import { testFolder } from "../../fixtures/files.ts";
+import { forAllTests } from "../../fixtures/for-all-tests.ts";
 import { NEEDS_NAMESPACES } from "../../fixtures/namespaces.ts";
 import { Ticking } from "../../fixtures/ticking.ts";
 import { agentOf, codeOf, failureOf, openNode, partsOf, warningsOf } from "./node.ts";
-import { HttpSubstrate, IMAGE } from "./substrate.ts";
+import { HttpSubstrate, IMAGE, INTERNAL } from "./substrate.ts";
 
 const STANDBY = "POST /instances/:id/standby";
 const RESTORE = "POST /instances/:id/restore";
@@ -21,9 +22,7 @@ const LONG_MS = 600_000;
 const MOVE = `mount=$(awk '$3 == "cgroup2" { print $2; exit }' /proc/mounts)
 own=$mount$(sed -n 's/^0:://p' /proc/self/cgroup); echo 0 > "\${own%/*/*}/cgroup.procs"; echo moved`;
 
-let folder: TestFolder;
-before(async () => void (folder = await testFolder()));
-after(async () => folder[Symbol.asyncDispose]());
+const folder = forAllTests(await testFolder());
 
 let names = 0;
 
@@ -185,14 +184,13 @@ describe("a sandbox that is suspended", NEEDS_NAMESPACES, () => {
     await using box = await Box.open(t);
     if (box === undefined) return;
     const { node, substrate } = box;
-    const text = '{"code":"internal_error","message":"no"}';
     for (const suspend of [() => node.standby("box"), () => node.snapshot("box"), () => node.fork("box")]) {
       let wasFrozen = false;
       substrate.interfere = async (request, when) => {
         if (![STANDBY, SNAPSHOTS, FORK].includes(request) || when === "after") return undefined;
         await box.standsStill();
         wasFrozen = true;
-        return { status: 500, text };
+        return INTERNAL;
       };
       assert.equal(await codeOf(suspend()), "SUBSTRATE_FAILED");
       assert.ok(wasFrozen);

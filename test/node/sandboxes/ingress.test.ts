@@ -1,14 +1,15 @@
 import assert from "node:assert/strict";
 import { once } from "node:events";
 import { request, type IncomingMessage } from "node:http";
-import { createServer } from "node:net";
+import { text } from "node:stream/consumers";
 import { after, before, describe, test } from "node:test";
 import { freePort } from "../../../scripts/machine/free-port.ts";
 import { Proxy } from "../../../scripts/substrate/proxy.ts";
 import type { Sandboxes, Step } from "../../../src/node/sandboxes/index.ts";
+import { listener } from "../../fixtures/listeners.ts";
 import { NEEDS_NAMESPACES } from "../../fixtures/namespaces.ts";
 import { codeOf, failureOf, openNode, partsOf, traces } from "./node.ts";
-import { HttpSubstrate, IMAGE } from "./substrate.ts";
+import { HttpSubstrate, IMAGE, INTERNAL } from "./substrate.ts";
 
 const WAIT_MS = 300_000;
 const HOSTNAME = "web.example.com";
@@ -17,9 +18,7 @@ const HOSTNAME = "web.example.com";
 async function answer(listenPort: number, hostname: string): Promise<{ status: number; body: string }> {
   const asked = request({ host: "127.0.0.1", port: listenPort, headers: { host: `${hostname}:${listenPort}` } }).end();
   const [response] = (await once(asked, "response")) as [IncomingMessage];
-  let body = "";
-  for await (const part of response.setEncoding("utf8")) body += String(part);
-  return { status: response.statusCode ?? 0, body };
+  return { status: response.statusCode ?? 0, body: await text(response) };
 }
 
 /** A server in a sandbox, which answers with a word and the requested path. */
@@ -170,11 +169,9 @@ describe("what cannot be published", NEEDS_NAMESPACES, () => {
   });
 
   test("is on a port of the host that another program has: INGRESS_NOT_SERVED, and nothing is left", async () => {
-    const other = createServer().listen(0, "127.0.0.1");
-    await once(other, "listening");
-    const { port: taken } = other.address() as { port: number };
-    const { code, message, nextStep } = await failureOf(node.publish("box", 80, HOSTNAME, { listenPort: taken }));
-    other.close();
+    await using other = await listener();
+    const publishing = node.publish("box", 80, HOSTNAME, { listenPort: other.port });
+    const { code, message, nextStep } = await failureOf(publishing);
     assert.equal(code, "INGRESS_NOT_SERVED");
     assert.match(message, /400 config_validation_failed: .*EADDRINUSE/);
     assert.match(nextStep ?? "", /2019.*DNS port/);
@@ -182,15 +179,15 @@ describe("what cannot be published", NEEDS_NAMESPACES, () => {
   });
 
   test("is found where only the answer was lost, and is gone where the call was", async () => {
-    substrate.interfere = (call, when) => (call === "POST /ingresses" && when === "after" ? "cut" : undefined);
+    substrate.fail("POST /ingresses", "cut", "after");
     const { ingressId } = await node.publish("box", 80, HOSTNAME, { listenPort });
     assert.deepEqual(
       substrate.ingresses.list({}).map(({ id }) => id),
       [ingressId],
     );
-    substrate.interfere = (call, when) => (call === "POST /ingresses" && when === "before" ? "cut" : undefined);
+    substrate.fail("POST /ingresses", "cut");
     assert.equal(await codeOf(node.publish("box", 80, "b.example.com", { listenPort })), "SUBSTRATE_UNAVAILABLE");
-    substrate.interfere = (call, when) => (call === "DELETE /ingresses/:id" && when === "after" ? "cut" : undefined);
+    substrate.fail("DELETE /ingresses/:id", "cut", "after");
     await node.unpublish("box", HOSTNAME, listenPort);
     substrate.interfere = () => undefined;
     assert.deepEqual([substrate.ingresses.list({}), (await node.get("box")).published], [[], undefined]);
@@ -199,9 +196,7 @@ describe("what cannot be published", NEEDS_NAMESPACES, () => {
   test("is not taken for gone where the daemon could not tell its proxy so (500), until it is asked again", async () => {
     // hypeman 7a99231, lib/ingress/manager.go:494-518: the record is gone by then, and the rule may be served.
     await node.publish("box", 80, HOSTNAME, { listenPort });
-    const text = '{"code":"internal_error","message":"failed to delete ingress"}';
-    substrate.interfere = (call, when) =>
-      call === "DELETE /ingresses/:id" && when === "after" ? { status: 500, text } : undefined;
+    substrate.fail("DELETE /ingresses/:id", INTERNAL, "after");
     assert.equal(await codeOf(node.remove("box")), "SUBSTRATE_FAILED");
     substrate.interfere = () => undefined;
     assert.equal((await node.get("box")).phase, "removing");

@@ -1,9 +1,9 @@
 import { type ChildProcess, spawn } from "node:child_process";
 import { once } from "node:events";
 import { appendFileSync, closeSync, cpSync, mkdirSync, openSync, readFileSync, writeFileSync } from "node:fs";
-import { connect, createServer, type Server, type Socket } from "node:net";
 import { join } from "node:path";
 import { freePort } from "../../../scripts/machine/free-port.ts";
+import { type ByteRelay, relayTo } from "../../fixtures/byte-relay.ts";
 import { allProcesses } from "../../fixtures/proc.ts";
 
 /** Parameters of an instance. */
@@ -28,9 +28,8 @@ const CONSOLE = "console";
  */
 export class ProcessInstance {
   readonly machine: Machine;
-  readonly #relayed = new Set<Socket>();
   #process: ChildProcess | undefined;
-  #relay: Server | undefined;
+  #relay: ByteRelay | undefined;
   #port = 0;
   /** How the entrypoint ended. */
   exitCode: number | undefined;
@@ -139,34 +138,13 @@ export class ProcessInstance {
 
   async #open(): Promise<void> {
     const { ip, agentPort } = this.machine;
-    const relay = createServer((client) => {
-      const agent = connect(this.#port, "127.0.0.1");
-      for (const [socket, other] of [
-        [client, agent],
-        [agent, client],
-      ] as const) {
-        this.#relayed.add(socket);
-        socket.pipe(other);
-        socket
-          .on("error", () => undefined)
-          .on("close", () => {
-            this.#relayed.delete(socket);
-            other.destroy();
-          });
-      }
-    });
-    this.#relay = relay;
-    relay.listen(agentPort, ip);
-    await once(relay, "listening");
+    this.#relay = await relayTo({ host: "127.0.0.1", port: this.#port }, { host: ip, port: agentPort });
   }
 
   async #shut(): Promise<void> {
     const relay = this.#relay;
     this.#relay = undefined;
-    for (const socket of this.#relayed) socket.destroy();
-    if (relay === undefined) return;
-    relay.close();
-    await once(relay, "close");
+    await relay?.[Symbol.asyncDispose]();
   }
 
   #signal(signal: NodeJS.Signals): void {

@@ -4,7 +4,7 @@ import { join } from "node:path";
 import { after, afterEach, before, describe, test } from "node:test";
 import type { Sandboxes } from "../../../src/node/sandboxes/index.ts";
 import { NEEDS_NAMESPACES } from "../../fixtures/namespaces.ts";
-import { codeOf, failureOf, openNode, partsOf } from "./node.ts";
+import { failureOf, openNode, partsOf } from "./node.ts";
 import { HttpSubstrate, IMAGE } from "./substrate.ts";
 
 const MEBIBYTE = 2 ** 20;
@@ -24,35 +24,6 @@ describe("what a node tells of itself", NEEDS_NAMESPACES, () => {
   after(async () => {
     node.close();
     await substrate[Symbol.asyncDispose]();
-  });
-
-  test("is that its daemon answers, what that can start and what its host has; egress_control and live_checkpoint are false", async () => {
-    const { capacity, ...status } = await node.status();
-    assert.deepEqual(status, {
-      egress_control: false,
-      live_checkpoint: false,
-      daemonVersion: "1a2b3c4",
-      apiVersion: "0.3.0",
-      defaultHypervisor: "qemu",
-      hasCapabilities: true,
-      hypervisors: { qemu: ["fork", "snapshots", "standby"] },
-    });
-    const used = { vcpus: 3, memoryBytes: 2 ** 30, diskBytes: 0 };
-    assert.deepEqual(capacity, { vcpus: 4, memoryBytes: 8 * 2 ** 30, diskBytes: 0, used });
-  });
-
-  test("lacks what a daemon without /capabilities does not tell", async () => {
-    substrate.hasCapabilities = false;
-    const { hasCapabilities, apiVersion, hypervisors, daemonVersion, capacity } = await node.status();
-    substrate.hasCapabilities = true;
-    assert.deepEqual([hasCapabilities, apiVersion, hypervisors, daemonVersion], [false, undefined, {}, "unknown"]);
-    assert.equal(capacity.vcpus, 4);
-  });
-
-  test("is SUBSTRATE_UNAVAILABLE without its daemon", async () => {
-    await substrate.shut();
-    assert.equal(await codeOf(node.status()), "SUBSTRATE_UNAVAILABLE");
-    await substrate.listen();
   });
 
   test("has images with the length of their disk and what it takes of the host's: a disk is sparse", async () => {

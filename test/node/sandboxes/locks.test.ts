@@ -55,28 +55,6 @@ class NodeProcess {
   }
 }
 
-/** Holds the first request of a kind before it is carried out; `done` resolves after that. */
-function held(
-  substrate: HttpSubstrate,
-  wanted: string,
-): { readonly begun: Promise<void>; readonly release: () => void; readonly done: Promise<void> } {
-  const { promise: begun, resolve: begin } = Promise.withResolvers<void>();
-  const { promise: over, resolve: release } = Promise.withResolvers<void>();
-  const { promise: done, resolve: finish } = Promise.withResolvers<void>();
-  let isFirst = true;
-  substrate.interfere = async (request, when) => {
-    if (request !== wanted) return undefined;
-    if (when === "after") finish();
-    else if (isFirst) {
-      isFirst = false;
-      begin();
-      await over;
-    }
-    return undefined;
-  };
-  return { begun, release, done };
-}
-
 const STANDBY = "POST /instances/:id/standby";
 
 async function withBox(substrate: HttpSubstrate): Promise<void> {
@@ -88,7 +66,7 @@ describe("two processes with one journal", NEEDS_NAMESPACES, () => {
   test("work on two sandboxes side by side", async () => {
     await using substrate = await HttpSubstrate.start();
     await withBox(substrate);
-    const { begun, release } = held(substrate, STANDBY);
+    const { begun, release } = substrate.hold(STANDBY);
     const first = new NodeProcess(substrate, "standby");
     await begun;
     assert.equal(await new NodeProcess(substrate, "create").outcome(), "done", "all of it during the standby");
@@ -100,7 +78,7 @@ describe("two processes with one journal", NEEDS_NAMESPACES, () => {
   test("work on one sandbox one after the other: the second says whom it waits for", async () => {
     await using substrate = await HttpSubstrate.start();
     await withBox(substrate);
-    const { begun, release } = held(substrate, STANDBY);
+    const { begun, release } = substrate.hold(STANDBY);
     const first = new NodeProcess(substrate, "standby");
     await begun;
     const second = new NodeProcess(substrate, "remove", { lockWaitMs: 600_000 });
@@ -115,7 +93,7 @@ describe("two processes with one journal", NEEDS_NAMESPACES, () => {
   test("do not wait for ever: SANDBOX_BUSY says which process does what, and since when", async () => {
     await using substrate = await HttpSubstrate.start();
     await withBox(substrate);
-    const { begun, release } = held(substrate, STANDBY);
+    const { begun, release } = substrate.hold(STANDBY);
     const first = new NodeProcess(substrate, "standby");
     await begun;
     const second = new NodeProcess(substrate, "remove", { lockWaitMs: 1 });
@@ -135,7 +113,7 @@ describe("two processes with one journal", NEEDS_NAMESPACES, () => {
   test("do not wait for one that was killed, whoever has its pid by then", async () => {
     await using substrate = await HttpSubstrate.start();
     await withBox(substrate);
-    const { begun, release } = held(substrate, STANDBY);
+    const { begun, release } = substrate.hold(STANDBY);
     const first = new NodeProcess(substrate, "standby");
     await begun;
     const second = new NodeProcess(substrate, "remove", { lockWaitMs: 600_000 });
@@ -162,7 +140,7 @@ describe("two processes with one journal", NEEDS_NAMESPACES, () => {
 
   test("let a sweep of one leave alone what the other makes, and remove what it has left once it is dead", async () => {
     await using substrate = await HttpSubstrate.start();
-    const { begun, release, done } = held(substrate, "POST /instances");
+    const { begun, release, done } = substrate.hold("POST /instances");
     const first = new NodeProcess(substrate, "create");
     await begun;
     const sweep = async (): Promise<SweepReport> => {
@@ -186,7 +164,7 @@ describe("two processes with one journal", NEEDS_NAMESPACES, () => {
     await node.create({ image: IMAGE, name: "box", ttlMs: 1 });
     const events: WatchEvent[] = [];
     const end = new AbortController();
-    const { begun, release } = held(substrate, "GET /capabilities");
+    const { begun, release } = substrate.hold("GET /capabilities");
     const other = new NodeProcess(substrate, "standby");
     await begun;
     const { promise: removed, resolve: remove } = Promise.withResolvers<void>();

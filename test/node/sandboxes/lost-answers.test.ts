@@ -2,7 +2,7 @@ import assert from "node:assert/strict";
 import { describe, test } from "node:test";
 import { NEEDS_NAMESPACES } from "../../fixtures/namespaces.ts";
 import { CREATE, openNode, partsOf, SPEC } from "./node.ts";
-import { HttpSubstrate } from "./substrate.ts";
+import { HttpSubstrate, INTERNAL } from "./substrate.ts";
 
 describe("a sandbox that is made all the same", NEEDS_NAMESPACES, () => {
   test("was found by its name: the answer to its creation was lost", async () => {
@@ -34,11 +34,7 @@ describe("a sandbox that is made all the same", NEEDS_NAMESPACES, () => {
     // hypeman 5d9eff0, cmd/api/main.go:523: the outcome is as unknown as that of a lost answer.
     await using substrate = await HttpSubstrate.start();
     using node = await openNode(partsOf(substrate));
-    const text = '{"code":"internal_error","message":"failed"}';
-    substrate.interfere = (request, when) =>
-      request.startsWith("POST") && !request.includes("volumes") && when === "after"
-        ? { status: 500, text }
-        : undefined;
+    substrate.fail(/^POST \/(?!volumes)/, INTERNAL, "after");
     assert.equal((await node.create(SPEC)).state, "Running");
     await node.standby("box");
     await node.resume("box");

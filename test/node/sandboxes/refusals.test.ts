@@ -1,19 +1,17 @@
 import assert from "node:assert/strict";
 import { execFile } from "node:child_process";
-import { once } from "node:events";
 import { readFileSync } from "node:fs";
 import { mkdir } from "node:fs/promises";
-import { createServer } from "node:http";
-import type { AddressInfo } from "node:net";
 import { join } from "node:path";
 import { after, afterEach, before, describe, test } from "node:test";
 import { promisify } from "node:util";
 import { ALL_SCOPES } from "../../../scripts/substrate/scopes.ts";
 import { COMPILED_ONCE } from "../../../scripts/testing/compiled.ts";
 import { connectHypeman, type Sandboxes } from "../../../src/node/sandboxes/index.ts";
+import { listener } from "../../fixtures/listeners.ts";
 import { NEEDS_NAMESPACES } from "../../fixtures/namespaces.ts";
 import { agentOf, codeOf, CREATE, failureOf, openNode, partsOf, SPEC, traces } from "./node.ts";
-import { HttpSubstrate } from "./substrate.ts";
+import { HttpSubstrate, INTERNAL } from "./substrate.ts";
 
 describe("a sandbox that cannot be made", NEEDS_NAMESPACES, () => {
   let substrate: HttpSubstrate;
@@ -42,7 +40,7 @@ describe("a sandbox that cannot be made", NEEDS_NAMESPACES, () => {
   });
 
   test("as the connection is cut before the instance is made: SUBSTRATE_UNAVAILABLE", async () => {
-    substrate.interfere = (request, when) => (request === CREATE && when === "before" ? "cut" : undefined);
+    substrate.fail(CREATE, "cut");
     assert.equal(await codeOf(node.create(SPEC)), "SUBSTRATE_UNAVAILABLE");
   });
 
@@ -63,21 +61,18 @@ describe("a sandbox that cannot be made", NEEDS_NAMESPACES, () => {
   });
 
   test("by a daemon that says no more than internal_error, as with a full disk: SUBSTRATE_FAILED", async () => {
-    const text = '{"code":"internal_error","message":"failed to create instance"}';
     for (const call of [CREATE, "POST /volumes/from-archive"]) {
-      substrate.interfere = (request, when) =>
-        request === call && when === "before" ? { status: 500, text } : undefined;
+      substrate.fail(call, INTERNAL);
       const { code, message, nextStep } = await failureOf(node.create(SPEC));
       assert.equal(code, "SUBSTRATE_FAILED");
-      assert.match(message, /500 internal_error: failed to create instance/);
+      assert.match(message, /500 internal_error: failed/);
       assert.match(nextStep ?? "", /journal/);
     }
   });
 
   test("by a daemon whose answer is no JSON: its text is the message", async () => {
     const text = '{"code":"bad_request","message":"request body has an error: "name" is wrong"}';
-    substrate.interfere = (request, when) =>
-      request === CREATE && when === "before" ? { status: 400, text } : undefined;
+    substrate.fail(CREATE, { status: 400, text });
     const { code, message } = await failureOf(node.create(SPEC));
     assert.equal(code, "SUBSTRATE_REFUSED");
     assert.match(message, /"name" is wrong/);
@@ -89,8 +84,7 @@ describe("a sandbox that cannot be made", NEEDS_NAMESPACES, () => {
     for (const image of ["half:1", "none:1"]) assert.equal(await codeOf(node.create({ image })), "IMAGE_NOT_READY");
     // The image stops being ready in between.
     const text = '{"code":"image_not_ready","message":"image is not ready"}';
-    substrate.interfere = (request, when) =>
-      request === CREATE && when === "before" ? { status: 400, text } : undefined;
+    substrate.fail(CREATE, { status: 400, text });
     assert.equal(await codeOf(node.create(SPEC)), "IMAGE_NOT_READY");
   });
 
@@ -120,21 +114,17 @@ describe("a sandbox that cannot be made", NEEDS_NAMESPACES, () => {
   });
 
   test("by a daemon that never ends its answer: SUBSTRATE_UNAVAILABLE", async () => {
-    const server = createServer((_request, response) => response.writeHead(200).write("{")).listen(0, "127.0.0.1");
-    await once(server, "listening");
-    const baseUrl = `http://127.0.0.1:${(server.address() as AddressInfo).port}`;
+    await using endless = await listener((socket) => void socket.write("HTTP/1.1 200 OK\r\n\r\n{"));
+    const baseUrl = `http://127.0.0.1:${endless.port}`;
     using other = await openNode(partsOf(substrate), {
       substrate: await connectHypeman({ baseUrl, apiToken: "any", timeoutMs: 300 }),
       folder: join(substrate.stateFolder, "../other-state"),
     });
     assert.equal(await codeOf(other.create(SPEC)), "SUBSTRATE_UNAVAILABLE");
-    server.close();
-    server.closeAllConnections();
   });
 
   test("by a daemon of an older API, which has neither /capabilities nor /resources, or drops tags: CAPABILITY_MISSING", async () => {
-    const older = { status: 404, text: "404 page not found" };
-    substrate.interfere = (request) => (/capabilities|resources/.test(request) ? older : undefined);
+    substrate.fail(/capabilities|resources/, { status: 404, text: "404 page not found" });
     assert.equal(await codeOf(node.create(SPEC)), "CAPABILITY_MISSING");
     substrate.interfere = () => undefined;
     substrate.dropsTags = true;

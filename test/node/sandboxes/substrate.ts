@@ -6,11 +6,12 @@ import { createServer, type IncomingMessage, type ServerResponse } from "node:ht
 import type { AddressInfo } from "node:net";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
+import { buffer } from "node:stream/consumers";
 import { freePort } from "../../../scripts/machine/free-port.ts";
-import { ApiFailure } from "../../../scripts/substrate/failure.ts";
+import { ApiFailure, insufficientResources, invalidState, notFound } from "../../../scripts/substrate/failure.ts";
 import { Ingresses } from "../../../scripts/substrate/ingresses.ts";
 import { Proxy, type Resolve } from "../../../scripts/substrate/proxy.ts";
-import { ingressRequest } from "../../../scripts/substrate/requests.ts";
+import { hasTags, ingressRequest, queryTags } from "../../../scripts/substrate/requests.ts";
 import { SOURCES_COMMAND } from "../../fixtures/agent.ts";
 import { until } from "../../fixtures/awake.ts";
 import { ProcessInstance } from "./instance.ts";
@@ -67,6 +68,8 @@ type Fault = { readonly status: number; readonly text: string } | "cut";
 type Interference = (request: string, when: "before" | "after") => Fault | undefined | Promise<Fault | undefined>;
 
 export const IMAGE = "debian:12";
+/** What the daemon answers to most that goes wrong. */
+export const INTERNAL: Fault = { status: 500, text: '{"code":"internal_error","message":"failed"}' };
 const API_TOKEN = "a-token-of-the-daemon";
 
 /**
@@ -163,7 +166,37 @@ export class HttpSubstrate implements AsyncDisposable {
     this.#port = (this.#server.address() as AddressInfo).port;
   }
 
-  /** Stops the daemon; its instances stay. */
+  /** Answers those requests so, instead of carrying them out or afterwards, until `interfere` is set anew. */
+  fail(requests: string | RegExp, fault: Fault, moment: "before" | "after" = "before"): void {
+    const isMeant = (request: string): boolean =>
+      typeof requests === "string" ? request === requests : requests.test(request);
+    this.interfere = (request, when) => (when === moment && isMeant(request) ? fault : undefined);
+  }
+
+  /** Holds the first of those requests before it is carried out; `done` resolves when that is. */
+  hold(requests: string): {
+    readonly begun: Promise<void>;
+    readonly release: () => void;
+    readonly done: Promise<void>;
+  } {
+    const { promise: begun, resolve: begin } = Promise.withResolvers<void>();
+    const { promise: over, resolve: release } = Promise.withResolvers<void>();
+    const { promise: done, resolve: finish } = Promise.withResolvers<void>();
+    let isFirst = true;
+    this.interfere = async (request, when) => {
+      if (request !== requests) return undefined;
+      if (when === "after") finish();
+      else if (isFirst) {
+        isFirst = false;
+        begin();
+        await over;
+      }
+      return undefined;
+    };
+    return { begun, release, done };
+  }
+
+  /** The daemon goes away; its instances stay. */
   async shut(): Promise<void> {
     this.#server.close();
     this.#server.closeAllConnections();
@@ -216,12 +249,12 @@ export class HttpSubstrate implements AsyncDisposable {
       else send(fault.status, fault.text);
     };
     try {
-      const content = await bytesOf(request);
-      if (request.headers.authorization !== `Bearer ${API_TOKEN}`) throw new Refusal(401, "unauthorized", "no");
+      const content = await buffer(request);
+      if (request.headers.authorization !== `Bearer ${API_TOKEN}`) throw new ApiFailure(401, "unauthorized", "no");
       this.requests.push(label);
       // lib/scopes/middleware.go:39-43.
       if (this.lacksScope !== undefined && request.method === "POST")
-        throw new Refusal(403, "Forbidden", `missing required scope: ${this.lacksScope}`);
+        throw new ApiFailure(403, "Forbidden", `missing required scope: ${this.lacksScope}`);
       const before = await this.interfere(label, "before");
       if (before !== undefined) {
         fail(before);
@@ -233,7 +266,7 @@ export class HttpSubstrate implements AsyncDisposable {
       if (after === undefined) send(status, answer);
       else fail(after);
     } catch (error) {
-      const isRefusal = error instanceof Refusal || error instanceof ApiFailure;
+      const isRefusal = error instanceof ApiFailure;
       const [status, code] = isRefusal ? [error.status, error.code] : [500, "internal_error"];
       send(status, { code, message: isRefusal ? error.message : "failed" });
     }
@@ -246,7 +279,7 @@ export class HttpSubstrate implements AsyncDisposable {
     body: Body,
     content: Buffer,
   ): Promise<readonly [status: number, answer: unknown]> {
-    const tags = tagsOf(query);
+    const tags = queryTags(query);
     switch (label) {
       case "GET /health":
         return [200, { status: "ok" }];
@@ -259,7 +292,7 @@ export class HttpSubstrate implements AsyncDisposable {
       case "GET /images/:id":
         return [200, { name: id, ...known(this.images.get(id)) }];
       case "GET /volumes":
-        return [200, [...this.volumes.values()].filter((volume) => matches(volume.tags, tags))];
+        return [200, [...this.volumes.values()].filter((volume) => hasTags(volume.tags, tags))];
       case "GET /volumes/:id":
         return [200, known(this.volumes.get(id))];
       case "POST /volumes/from-archive":
@@ -284,7 +317,7 @@ export class HttpSubstrate implements AsyncDisposable {
         await this.ingresses.delete(this.ingresses.get(id));
         return [204, ""];
       case "GET /snapshots":
-        return [200, [...this.snapshots.values()].filter((each) => matches(each.tags, tags)).map(toldSnapshot)];
+        return [200, [...this.snapshots.values()].filter((each) => hasTags(each.tags, tags)).map(toldSnapshot)];
       case "DELETE /snapshots/:id":
         known(this.snapshots.get(id));
         this.snapshots.delete(id);
@@ -323,7 +356,7 @@ export class HttpSubstrate implements AsyncDisposable {
 
   #addVolume(query: URLSearchParams, tags: Tags, content: Buffer): VolumeRecord {
     const id = query.get("id") ?? "";
-    if (this.volumes.has(id)) throw new Refusal(409, "already_exists", "volume with this ID already exists");
+    if (this.volumes.has(id)) throw new ApiFailure(409, "already_exists", "volume with this ID already exists");
     const folder = join(this.#folder, "volumes", id);
     mkdirSync(folder, { recursive: true });
     execFileSync("tar", ["-xzf", "-", "-C", folder, "--no-same-owner"], { input: content });
@@ -338,7 +371,7 @@ export class HttpSubstrate implements AsyncDisposable {
     const isAttached = [...this.instances.values()].some(
       ({ body, isFork }) => !isFork && mountsOf(body).some((mount) => mount.volume_id === id),
     );
-    if (isAttached) throw new Refusal(409, "volume_in_use", `volume ${id} is attached`);
+    if (isAttached) throw new ApiFailure(409, "volume_in_use", `volume ${id} is attached`);
     this.volumes.delete(id);
     return "";
   }
@@ -348,15 +381,15 @@ export class HttpSubstrate implements AsyncDisposable {
     return [...this.instances.values()]
       .filter((instance) => (state === null ? stateOf(instance) !== "Standby" : stateOf(instance) === state))
       .map(told)
-      .filter((instance) => matches(instance.tags, tags));
+      .filter((instance) => hasTags(instance.tags, tags));
   }
 
   async #create(body: Body): Promise<object> {
     this.created.push(body);
     const image = this.images.get(String(body["image"]));
-    if (image?.status !== "ready") throw new Refusal(400, "image_not_ready", "image is not ready");
+    if (image?.status !== "ready") throw new ApiFailure(400, "image_not_ready", "image is not ready");
     const isTaken = [...this.instances.values()].some(({ name }) => name === body["name"]);
-    if (isTaken) throw new Refusal(400, "name_conflict", "the name is taken");
+    if (isTaken) throw new ApiFailure(400, "name_conflict", "the name is taken");
     const { tags: _tags, ...older } = body;
     return told(await this.#start(this.dropsTags ? older : body, undefined));
   }
@@ -364,7 +397,7 @@ export class HttpSubstrate implements AsyncDisposable {
   /** lib/instances/create.go:219-222, restore.go:85-88; answers: cmd/api/api/instances.go:361-365 and 644-648. */
   #admit(id: string, cid: string): void {
     const running = [...this.instances.values()].filter((each) => each.id !== id && stateOf(each) === "Running");
-    if (running.length >= this.room) throw new Refusal(409, "insufficient_resources", "insufficient resources: memory");
+    if (running.length >= this.room) throw insufficientResources("memory");
     // lib/instances/snapshot.go:443, lib/hypervisor/qemu/diagnostics.go:22.
     if (this.hasQemuForks && running.some((each) => each.cid === cid)) throw new Error("unable to set guest cid");
   }
@@ -438,8 +471,7 @@ export class HttpSubstrate implements AsyncDisposable {
     switch (label) {
       case "POST /instances/:id/standby":
         // lib/instances/standby.go:53.
-        if (stateOf(instance) !== "Running")
-          throw new Refusal(409, "invalid_state", `cannot standby from state ${stateOf(instance)}`);
+        if (stateOf(instance) !== "Running") throw invalidState(`cannot standby from state ${stateOf(instance)}`);
         await process.suspend();
         if (this.cancelled.has("standby")) {
           // lib/instances/standby.go:163-168: it is resumed by a context that is over.
@@ -449,8 +481,7 @@ export class HttpSubstrate implements AsyncDisposable {
         instance.state = "Standby";
         return told(instance);
       case "POST /instances/:id/restore":
-        if (stateOf(instance) !== "Standby")
-          throw new Refusal(409, "invalid_state", `cannot restore from state ${stateOf(instance)}`);
+        if (stateOf(instance) !== "Standby") throw invalidState(`cannot restore from state ${stateOf(instance)}`);
         this.#admit(instance.id, instance.cid);
         await process.continue();
         instance.state = "Running";
@@ -458,7 +489,7 @@ export class HttpSubstrate implements AsyncDisposable {
       case "POST /instances/:id/stop":
         // lib/instances/stop.go: "cannot stop from state …, must be Running or Initializing".
         if (!["Running", "Initializing"].includes(stateOf(instance)))
-          throw new Refusal(409, "invalid_state", `cannot stop from state ${stateOf(instance)}`);
+          throw invalidState(`cannot stop from state ${stateOf(instance)}`);
         await process.stop();
         instance.state = "Stopped";
         return told(instance);
@@ -477,7 +508,7 @@ export class HttpSubstrate implements AsyncDisposable {
       case "POST /instances/:id/snapshots":
         return this.#snapshot(instance, body);
       default:
-        throw new Refusal(404, "not_found", `no route ${label}`);
+        throw new ApiFailure(404, "not_found", `no route ${label}`);
     }
   }
 
@@ -488,8 +519,7 @@ export class HttpSubstrate implements AsyncDisposable {
   async #whileSuspended(instance: InstanceRecord, action: () => Promise<object>): Promise<object> {
     if (instance.state === "Standby") return action();
     // lib/instances/fork.go:116-123, snapshot.go:120.
-    if (stateOf(instance) !== "Running")
-      throw new Refusal(409, "invalid_state", `cannot be suspended from state ${stateOf(instance)}`);
+    if (stateOf(instance) !== "Running") throw invalidState(`cannot be suspended from state ${stateOf(instance)}`);
     await instance.process.suspend();
     instance.state = "Standby";
     try {
@@ -508,7 +538,7 @@ export class HttpSubstrate implements AsyncDisposable {
       return await this.#whileSuspended(instance, () => Promise.resolve(this.#addSnapshot(instance, body)));
     } catch (error) {
       for (const id of this.snapshots.keys()) if (!before.has(id)) this.snapshots.delete(id);
-      if (error instanceof Refusal && error.code === "insufficient_resources")
+      if (error instanceof ApiFailure && error.code === "insufficient_resources")
         throw new Error("restore source", { cause: error });
       throw error;
     }
@@ -522,17 +552,6 @@ export class HttpSubstrate implements AsyncDisposable {
     const snapshot = { id, name: String(body["name"]), tags: (body["tags"] ?? {}) as Tags, source: asItWas, folder };
     this.snapshots.set(id, snapshot);
     return toldSnapshot(snapshot);
-  }
-}
-
-class Refusal extends Error {
-  readonly status: number;
-  readonly code: string;
-
-  constructor(status: number, code: string, message: string) {
-    super(message);
-    this.status = status;
-    this.code = code;
   }
 }
 
@@ -553,7 +572,7 @@ function resources(): object {
 }
 
 function known<Thing>(thing: Thing | undefined): Thing {
-  if (thing === undefined) throw new Refusal(404, "not_found", "not found");
+  if (thing === undefined) throw notFound();
   return thing;
 }
 
@@ -591,19 +610,4 @@ interface Mount {
 
 function mountsOf(body: Body): readonly Mount[] {
   return (body["volumes"] ?? []) as readonly Mount[];
-}
-
-function tagsOf(query: URLSearchParams): Tags {
-  const entries = [...query].map(([key, value]) => [/^tags\[(.*)\]$/.exec(key)?.[1], value] as const);
-  return Object.fromEntries(entries.flatMap(([key, value]) => (key === undefined ? [] : [[key, value] as const])));
-}
-
-function matches(tags: Tags, wanted: Tags): boolean {
-  return Object.entries(wanted).every(([key, value]) => tags[key] === value);
-}
-
-async function bytesOf(request: IncomingMessage): Promise<Buffer> {
-  const chunks: Buffer[] = [];
-  for await (const chunk of request as AsyncIterable<Buffer>) chunks.push(chunk);
-  return Buffer.concat(chunks);
 }

@@ -2,7 +2,7 @@ import assert from "node:assert/strict";
 import { describe, test } from "node:test";
 import { NEEDS_NAMESPACES } from "../../fixtures/namespaces.ts";
 import { codeOf, failureOf, openNode, partsOf, SPEC, traces, warningsOf } from "./node.ts";
-import { HttpSubstrate } from "./substrate.ts";
+import { HttpSubstrate, INTERNAL } from "./substrate.ts";
 
 describe("a sandbox whose suspension goes wrong", NEEDS_NAMESPACES, () => {
   test("is put on record with a hook that hangs, or wakes up with a warning", async () => {
@@ -22,11 +22,7 @@ describe("a sandbox whose suspension goes wrong", NEEDS_NAMESPACES, () => {
     await using substrate = await HttpSubstrate.start();
     using node = await openNode(partsOf(substrate));
     await node.create(SPEC);
-    const text = '{"code":"internal_error","message":"no"}';
-    substrate.interfere = (request, when) =>
-      /standby|snapshots|fork$/.test(request) && request.startsWith("POST") && when === "before"
-        ? { status: 500, text }
-        : undefined;
+    substrate.fail(/^POST .*(?:standby|snapshots|fork$)/, INTERNAL);
     for (const refused of [() => node.standby("box"), () => node.snapshot("box"), () => node.fork("box")]) {
       const epochMs = (await node.get("box")).runEpochMs ?? 0;
       assert.equal(await codeOf(refused()), "SUBSTRATE_FAILED");

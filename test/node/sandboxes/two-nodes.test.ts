@@ -3,7 +3,7 @@ import { join } from "node:path";
 import { describe, test } from "node:test";
 import { NEEDS_NAMESPACES } from "../../fixtures/namespaces.ts";
 import { codeOf, CREATE, failureOf, openNode, partsOf, SPEC, traces } from "./node.ts";
-import { HttpSubstrate } from "./substrate.ts";
+import { HttpSubstrate, INTERNAL } from "./substrate.ts";
 
 describe("two nodes", NEEDS_NAMESPACES, () => {
   test("with one name for their sandboxes: the second is refused, and the first one's stays", async () => {
@@ -61,9 +61,7 @@ describe("two nodes", NEEDS_NAMESPACES, () => {
     await first.create(SPEC);
     const folder = join(substrate.stateFolder, "../second-state");
     using second = await openNode(partsOf(substrate), { folder, nodeId: "node-2" });
-    const text = '{"code":"internal_error","message":"failed"}';
-    substrate.interfere = (request, when) =>
-      request === CREATE && when === "before" ? { status: 500, text } : undefined;
+    substrate.fail(CREATE, INTERNAL);
     substrate.volumes.delete("box-credentials");
     assert.equal(await codeOf(second.create(SPEC)), "SUBSTRATE_FAILED");
     assert.deepEqual(

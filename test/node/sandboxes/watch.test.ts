@@ -118,19 +118,12 @@ describe("the watch", NEEDS_NAMESPACES, () => {
     using node = await openNode(partsOf(substrate));
     const workload = { args: ["sh", "-c", `${DECLARE_IDLE}; exec sleep 100000`] };
     await node.create({ image: IMAGE, name: "slow", process: workload, idleAction: "standby" });
-    const { promise: begun, resolve: begin } = Promise.withResolvers<void>();
-    const { promise: over, resolve: end } = Promise.withResolvers<void>();
-    substrate.interfere = async (request, when) => {
-      if (!request.endsWith("/standby") || when !== "before") return undefined;
-      begin();
-      await over;
-      return undefined;
-    };
+    const { begun, release } = substrate.hold("POST /instances/:id/standby");
     await using watch = new Watch(node);
     await begun;
     await node.create({ image: IMAGE, name: "goes", ttlMs: 1 });
     await watch.told("goes", "remove");
-    end();
+    release();
     await watch.told("slow", "standby");
   });
 });
