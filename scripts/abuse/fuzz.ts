@@ -19,7 +19,7 @@ const ANSWER_LIMIT_MS = 20_000;
 const DEPTH = 4;
 
 /** A message built from its descriptor, with valid, extreme and invalid values, and then often damaged. */
-export function fuzzedMessage(schema: DescMessage, random: Random, scratch: string): Uint8Array {
+function fuzzedMessage(schema: DescMessage, random: Random, scratch: string): Uint8Array {
   const bytes = buildMessage(schema, random, scratch, DEPTH);
   return random.below(3) === 0 ? damaged(bytes, random) : bytes;
 }

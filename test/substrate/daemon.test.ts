@@ -14,16 +14,6 @@ const SCRIPT = join(import.meta.dirname, "../../scripts/substrate.ts");
 const run = (args: readonly string[]) => execaNode(SCRIPT, args, { reject: false });
 
 describe("npm run substrate", () => {
-  test("says in its help that it is for development, and refuses what it does not understand", async () => {
-    const help = await run(["--help"]);
-    assert.match(help.stdout, /for development, and for nothing else/);
-    for (const args of [["--port", "many"], ["--port", "70000"], ["--what"], ["word"]]) {
-      const { exitCode, stderr } = await run(args);
-      assert.equal(exitCode, 64, args.join(" "));
-      assert.match(stderr, /usage: npm run substrate/);
-    }
-  });
-
   test("takes instances over that a daemon before has left: stopped, on standby, and by their tags", async () => {
     await using daemon = await SubstrateDaemon.start(({ state }) => {
       layOut(state, "aaaa1", { tags: { "svc.node_id": "node-1", kind: "a" } });

@@ -3,23 +3,9 @@ import { it } from "node:test";
 import { setTimeout as delay } from "node:timers/promises";
 import { abuse, type AbuseRow, ATTACKS } from "../../../scripts/abuse/abuse.ts";
 import type { Attack } from "../../../scripts/abuse/attack.ts";
-import { fuzzedMessage } from "../../../scripts/abuse/fuzz.ts";
-import { GuestAgent } from "../../../src/shared/gen/svc/guest/v1alpha1/guest_agent_pb.ts";
 import { NEEDS_ROOT } from "../../fixtures/privileges.ts";
-import { seededRandom } from "../../fixtures/seeded-random.ts";
 
-it("a seed alone decides what is sent", () => {
-  const messages = (seed: number): string[] => {
-    const random = seededRandom(seed);
-    return Object.values(GuestAgent.method).map(({ input }) =>
-      Buffer.from(fuzzedMessage(input, random, "/scratch")).toString("hex"),
-    );
-  };
-  assert.deepEqual(messages(7), messages(7));
-  assert.notDeepEqual(messages(7), messages(8));
-});
-
-it("fuzzed and half messages leave nothing behind", { ...NEEDS_ROOT, timeout: 540_000 }, async () => {
+it("fuzzed and half messages leave nothing behind", NEEDS_ROOT, async () => {
   const names = [
     "fuzzed messages of every method",
     "messages that are never whole",
