@@ -93,10 +93,8 @@ export const PROMISES: Readonly<Record<string, readonly Requirement[]>> = {
         ["agent/session/ends.test.ts", "what the workload leaves when it ends by itself"],
         ["agent/exec/end.test.ts", "leaves nothing of the tree alive, children in sessions of their own included"],
         ["agent/hooks/run.test.ts", "is dead with its whole tree before the answer comes"],
-        [
-          "agent/workload/workload.test.ts",
-          "on SIGTERM gives the workload its grace, refuses new calls, and then kills it",
-        ],
+        ["agent/workload/workload.test.ts", "on SIGTERM gives the workload its grace, and refuses new calls meanwhile"],
+        ["agent/workload/stop.test.ts", "kills a workload at the end of its grace"],
         [
           "agent/workload/stop.test.ts",
           "takes descendants of the workload along that left its session and ignore SIGTERM",

@@ -15,6 +15,8 @@ afterEach(async () => {
   assert.equal((await exec(agent, { args: ["true"] })).exit.code, 0, "the agent must go on serving");
 });
 
+type Deed = readonly [what: string, send: (stream: ExecStream) => unknown];
+
 /** Sends frames and expects the call to fail. */
 async function failureOf(send: (stream: ExecStream) => unknown): Promise<RpcFailure> {
   using stream = new ExecStream(agent);
@@ -53,39 +55,28 @@ const REFUSED_STARTS: readonly [StartInit, message: string | RegExp][] = [
 ];
 
 describe("a client that breaks the rules of Exec", () => {
-  it("by a first frame that is not start", async () => {
-    assertRefused(await failureOf((stream) => stream.stdin("x")), "FRAME_ORDER");
-  });
+  for (const [what, send] of [
+    ["a first frame that is not start", (stream) => stream.stdin("x")],
+    ["an empty first frame", (stream) => stream.sendBytes(new Uint8Array())],
+    ["no frame at all", (stream) => stream.end()],
+    ["input that it did not ask for", (stream) => stream.start({ args: ["sleep", MARK] }).stdin("x")],
+  ] as const satisfies readonly Deed[]) {
+    it(`by ${what}`, async () => {
+      assertRefused(await failureOf(send), "FRAME_ORDER");
+      await noProcessWith(MARK);
+    });
+  }
 
-  it("by an empty first frame", async () => {
-    assertRefused(await failureOf((stream) => stream.sendBytes(new Uint8Array())), "FRAME_ORDER");
-  });
-
-  it("by no frame at all", async () => {
-    assertRefused(await failureOf((stream) => stream.end()), "FRAME_ORDER");
-  });
-
-  it("by a second start", async () => {
-    assertRefused(await failureWhileRunning((stream) => stream.start({ args: ["true"] })), "FRAME_ORDER");
-  });
-
-  it("by input after stdin_close, or its end once more", async () => {
-    const close = { case: "stdinClose", value: {} } as const;
-    assertRefused(await failureWhileRunning((stream) => stream.send(close).stdin("x")), "FRAME_ORDER");
-    assertRefused(await failureWhileRunning((stream) => stream.send(close).send(close)), "FRAME_ORDER");
-  });
-
-  it("by input that it did not ask for", async () => {
-    assertRefused(await failureOf((stream) => stream.start({ args: ["sleep", MARK] }).stdin("x")), "FRAME_ORDER");
-    await noProcessWith(MARK);
-  });
-
-  it("by a frame that only the server sends", async () => {
-    assertRefused(
-      await failureWhileRunning((stream) => stream.send({ case: "started", value: { pid: 1 } })),
-      "FRAME_ORDER",
-    );
-  });
+  const CLOSE = { case: "stdinClose", value: {} } as const;
+  for (const [what, send] of [
+    ["a second start", (stream) => stream.start({ args: ["true"] })],
+    ["input after stdin_close", (stream) => stream.send(CLOSE).stdin("x")],
+    ["a second end of input", (stream) => stream.send(CLOSE).send(CLOSE)],
+    ["a frame that only the server sends", (stream) => stream.send({ case: "started", value: { pid: 1 } })],
+    ["a resize without a terminal", (stream) => stream.send({ case: "resize", value: { cols: 80, rows: 24 } })],
+  ] as const satisfies readonly Deed[]) {
+    it(`by ${what}`, async () => assertRefused(await failureWhileRunning(send), "FRAME_ORDER"));
+  }
 
   it("by what a start frame may not hold, whose name it is told", async () => {
     for (const [start, message] of REFUSED_STARTS) {
@@ -110,13 +101,6 @@ describe("a client that breaks the rules of Exec", () => {
     assertRefused(
       await failureWhileRunning((stream) => stream.send({ case: "resize", value: size }), true),
       "INVALID_FIELD",
-    );
-  });
-
-  it("by a resize without a terminal", async () => {
-    assertRefused(
-      await failureWhileRunning((stream) => stream.send({ case: "resize", value: { cols: 80, rows: 24 } })),
-      "FRAME_ORDER",
     );
   });
 

@@ -1,11 +1,12 @@
 import assert from "node:assert/strict";
-import { mkdtemp, rm, writeFile } from "node:fs/promises";
-import { tmpdir } from "node:os";
+import { writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { after, before, describe, it } from "node:test";
 import { AGENT_TOKEN, type RunningAgent, startAgent } from "../../fixtures/agent.ts";
 import { HookKind } from "../../../src/shared/gen/svc/guest/v1alpha1/hooks_pb.ts";
 import { exec, type StartInit } from "../../fixtures/exec-stream.ts";
+import { testFolder } from "../../fixtures/files.ts";
+import { forAllTests } from "../../fixtures/for-all-tests.ts";
 import { clientOf } from "../../fixtures/guest-client.ts";
 import { NEEDS_ROOT } from "../../fixtures/privileges.ts";
 
@@ -25,22 +26,16 @@ const BOOTSTRAP_NAMES = [
   "SVC_LOG_LEVEL",
 ];
 
-let folder: string;
-let agent: RunningAgent;
-before(async () => {
-  folder = await mkdtemp(join(tmpdir(), "guest-agent-env-"));
-  agent = await startAgent({
+const folder = forAllTests(await testFolder()).path;
+const agent = forAllTests(
+  await startAgent({
     process: {
       args: ["sh", "-c", `env > ${folder}/workload; echo done; exec sleep 1000`],
       env: { FROM_SPEC: "spec", SHARED: "spec", SVC_WORKLOAD_SOCKET: "/from/spec" },
     },
     env: { INHERITED: "inherited", SHARED: "inherited", SVC_LOG_LEVEL: "debug" },
-  });
-});
-after(async () => {
-  await agent[Symbol.asyncDispose]();
-  await rm(folder, { recursive: true });
-});
+  }),
+);
 
 async function environmentOf(start: Partial<StartInit> = {}): Promise<Map<string, string>> {
   const { stdout } = await exec(agent, { args: ["env", "-0"], ...start } as StartInit);

@@ -1,6 +1,5 @@
 import assert from "node:assert/strict";
 import { afterEach, describe, it } from "node:test";
-import { create } from "@bufbuild/protobuf";
 import { timestampMs } from "@bufbuild/protobuf/wkt";
 import { status } from "@grpc/grpc-js";
 import {
@@ -10,17 +9,13 @@ import {
   KEPT_EXEC_LIMIT,
 } from "../../../src/agent/domain/index.ts";
 import { ExecWhenFull } from "../../../src/shared/gen/svc/guest/v1alpha1/exec_pb.ts";
-import { ExecSessions, ListExecsRequestSchema } from "../../../src/shared/gen/svc/guest/v1alpha1/exec_sessions_pb.ts";
-import { GuestAgent } from "../../../src/shared/gen/svc/guest/v1alpha1/guest_agent_pb.ts";
-import { HealthRequestSchema } from "../../../src/shared/gen/svc/guest/v1alpha1/health_pb.ts";
-import { RestoreDutiesRequestSchema } from "../../../src/shared/gen/svc/guest/v1alpha1/restore_pb.ts";
 import { DEFAULT_HTTP2_LIMITS } from "../../../src/agent/http2/limits.ts";
 import { forAllTests } from "../../fixtures/for-all-tests.ts";
 import { type RunningAgent, startAgent } from "../../fixtures/agent.ts";
 import { connect, exec, ExecStream, failingExec } from "../../fixtures/exec-stream.ts";
 import { attach, endAll, keep, listExecs, receiveAll, untilKept } from "../../fixtures/kept-execs.ts";
 import { noProcessWith, processesWith } from "../../fixtures/processes.ts";
-import { CLIENTS, one } from "../../fixtures/rpc-clients.ts";
+import { clientOf } from "../../fixtures/guest-client.ts";
 
 const RUN = String(process.pid).padStart(7, "0");
 const MIB = 2 ** 20;
@@ -30,16 +25,10 @@ afterEach(() => endAll(agent));
 
 /** Time of the last user activity, in nanoseconds since 1970. */
 async function activityNs(of: RunningAgent): Promise<bigint> {
-  const client = CLIENTS[0]?.connect(of);
-  assert.ok(client !== undefined);
-  try {
-    const { token } = of;
-    const report = await one(client.call(GuestAgent.method.health, [create(HealthRequestSchema)], { token }));
-    assert.ok(report.lastUserActivity !== undefined);
-    return report.lastUserActivity.seconds * 1_000_000_000n + BigInt(report.lastUserActivity.nanos);
-  } finally {
-    client.close();
-  }
+  using client = clientOf(of);
+  const { lastUserActivity, lastUserActivityNanos } = await client.health();
+  assert.ok(lastUserActivity !== undefined);
+  return BigInt(Math.floor(lastUserActivity.getTime() / 1000)) * 1_000_000_000n + BigInt(lastUserActivityNanos);
 }
 
 describe("what is kept at once", () => {
@@ -134,20 +123,6 @@ describe("ListExecs", () => {
     const told = JSON.stringify(list, (_, value: unknown) => (typeof value === "bigint" ? String(value) : value));
     assert.ok(!told.includes(secret));
   });
-
-  it("needs the token, as everything on the management listener does", async () => {
-    const client = CLIENTS[0]?.connect(agent);
-    assert.ok(client !== undefined);
-    const request = create(ListExecsRequestSchema);
-    const call = one(client.call(ExecSessions.method.listExecs, [request], { token: "wrong" }));
-    await assert.rejects(call, { code: status.UNAUTHENTICATED });
-    let version: string | undefined;
-    const onHeader = (header: (name: string) => string | undefined): void =>
-      void (version = header("svc-agent-version"));
-    await one(client.call(ExecSessions.method.listExecs, [request], { token: agent.token, onHeader }));
-    assert.ok(version !== undefined);
-    client.close();
-  });
 });
 
 describe("user activity", () => {
@@ -197,11 +172,8 @@ describe("a kept exec at a restore", () => {
     await first.stream.until("before ");
     using plain = new ExecStream(restored);
     await plain.start({ args: ["sleep", "1000"] }).next();
-    const client = CLIENTS[0]?.connect(restored);
-    assert.ok(client !== undefined);
-    const duties = create(RestoreDutiesRequestSchema, { entropy: Buffer.alloc(64, 7) });
-    await one(client.call(GuestAgent.method.runRestoreDuties, [duties], { token: restored.token }));
-    client.close();
+    using client = clientOf(restored);
+    await client.runRestoreDuties({ entropy: Buffer.alloc(64, 7) });
     await assert.rejects(plain.outcome());
     await assert.rejects(first.stream.outcome());
     using second = await attach(restored, { name: "through", stdoutOffset: 0n });

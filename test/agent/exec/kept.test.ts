@@ -17,7 +17,7 @@ import {
   untilKept,
 } from "../../fixtures/kept-execs.ts";
 import { processGone } from "../../fixtures/processes.ts";
-import { RpcFailure } from "../../fixtures/rpc-clients.ts";
+import { failureOf as rpcFailureOf } from "../../fixtures/files.ts";
 
 const agent = forAllTests(await startAgent());
 afterEach(() => endAll(agent));
@@ -29,13 +29,8 @@ function shell(line: string): string[] {
 }
 
 async function failureOf(joining: Promise<unknown>): Promise<[code: number, reason: string | undefined]> {
-  try {
-    await joining;
-  } catch (error) {
-    if (error instanceof RpcFailure) return [error.code, error.reason];
-    throw error;
-  }
-  throw new Error("the call was not refused");
+  const { code, reason } = await rpcFailureOf(joining);
+  return [code, reason];
 }
 
 /** Reads frames until one is of the wanted kind. */
@@ -144,12 +139,6 @@ describe("a kept exec", () => {
     }
     first.stream.stdin("def");
     await first.stream.until("def");
-  });
-
-  it("is told from others by its id as well as its name", async () => {
-    using first = await keep(agent, echo({ name: "same" }));
-    using second = await attach(agent, { name: "same", execId: first.started.execId, fromNow: true });
-    assert.equal(second.started.execId, first.started.execId);
   });
 
   it("takes its input once, whatever becomes of the calls that bring it", async () => {

@@ -1,10 +1,12 @@
 import assert from "node:assert/strict";
 import { readFile, truncate, writeFile } from "node:fs/promises";
-import { after, before, describe, it } from "node:test";
+import { describe, it } from "node:test";
 import type { WriteFileRequest } from "../../../src/shared/gen/svc/guest/v1alpha1/files_pb.ts";
-import { type RunningAgent, startAgent } from "../../fixtures/agent.ts";
-import { dataMessage, FileCalls, headerMessage, type TestFolder, testFolder } from "../../fixtures/files.ts";
+import { forAllTests } from "../../fixtures/for-all-tests.ts";
+import { startAgent } from "../../fixtures/agent.ts";
+import { dataMessage, FileCalls, headerMessage, testFolder } from "../../fixtures/files.ts";
 import { clientOf } from "../../fixtures/guest-client.ts";
+import { memoryOf } from "../../../scripts/soak/footprint.ts";
 
 const MIB = 1024 ** 2;
 const TRANSFERS = 64;
@@ -14,28 +16,13 @@ const EACH_BYTES = 4 * MIB;
 /** On top of the agent's memory at rest; docs/agent/files.md. */
 const BOUND_MIB = 160;
 
-let agent: RunningAgent;
-let clients: FileCalls[];
-let folder: TestFolder;
-before(async () => {
-  agent = await startAgent();
-  clients = Array.from({ length: CLIENTS }, () => new FileCalls(agent));
-  folder = await testFolder();
-});
-after(async () => {
-  for (const client of clients) client[Symbol.dispose]();
-  await agent[Symbol.asyncDispose]();
-  await folder[Symbol.asyncDispose]();
-});
-
-async function anonymousMiB(): Promise<number> {
-  const text = await readFile(`/proc/${agent.pid}/status`, "utf8");
-  return Number(/RssAnon:\s+(\d+)/.exec(text)?.[1]) / 1024;
-}
+const folder = forAllTests(await testFolder());
+const agent = forAllTests(await startAgent());
+const clients = Array.from({ length: CLIENTS }, () => forAllTests(new FileCalls(agent)));
 
 /** Runs 64 transfers at once, spread over the connections; returns the most memory seen, and the slowest Health. */
 async function measured(transfer: (files: FileCalls, index: number) => Promise<void>): Promise<number> {
-  const restMiB = await anonymousMiB();
+  const restMiB = memoryOf(agent.pid).ownBytes / MIB;
   let mostMiB = 0;
   const over = new AbortController();
   using health = clientOf(agent);
@@ -44,8 +31,8 @@ async function measured(transfer: (files: FileCalls, index: number) => Promise<v
   ).finally(() => over.abort());
   while (!over.signal.aborted) {
     assert.ok((await health.health()).alive);
-    mostMiB = Math.max(mostMiB, await anonymousMiB());
-    // Sample the memory while the transfers run.
+    mostMiB = Math.max(mostMiB, memoryOf(agent.pid).ownBytes / MIB);
+    // The transfers are what is measured.
     await new Promise((resolve) => setTimeout(resolve, 10));
   }
   await transfers;

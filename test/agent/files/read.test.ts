@@ -15,6 +15,7 @@ import { clientOf } from "../../fixtures/guest-client.ts";
 import { nanosecondsOf } from "../../fixtures/times.ts";
 import { failureOf, FileCalls, openFiles, testFolder } from "../../fixtures/files.ts";
 import { NEEDS_ROOT } from "../../fixtures/privileges.ts";
+import { memoryOf } from "../../../scripts/soak/footprint.ts";
 
 const CHUNK = 256 * 1024;
 const GIB = 1024 ** 3;
@@ -36,11 +37,6 @@ async function isWaiting(pid: number | undefined): Promise<boolean> {
 
 async function writerWaits(pid: number | undefined): Promise<void> {
   await until(() => isWaiting(pid), "the writer waits in open(2)");
-}
-
-async function anonymousMiB(): Promise<number> {
-  const text = await readFile(`/proc/${agent.pid}/status`, "utf8");
-  return Number(/RssAnon:\s+(\d+)/.exec(text)?.[1]) / 1024;
 }
 
 describe("ReadFile", () => {
@@ -216,15 +212,15 @@ describe("ReadFile", () => {
     const path = folder.at("large");
     await using file = await open(path, "w");
     await file.truncate(LARGE);
-    const beforeMiB = await anonymousMiB();
+    const before = memoryOf(agent.pid).ownBytes;
     let most = 0;
     let received = 0;
     for await (const chunk of files.chunks({ path })) {
       received += chunk.data.length;
-      if (received % (64 * CHUNK) === 0) most = Math.max(most, await anonymousMiB());
+      if (received % (64 * CHUNK) === 0) most = Math.max(most, memoryOf(agent.pid).ownBytes);
     }
     assert.equal(received, LARGE);
-    assert.ok(most - beforeMiB < 100, `${beforeMiB} MiB before, ${most} MiB while reading 400 MiB`);
+    assert.ok(most - before < 100 * 2 ** 20, `${before} bytes before, ${most} while reading 400 MiB`);
   });
 
   it("counts as user activity, StatPath does not", async () => {

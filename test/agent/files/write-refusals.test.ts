@@ -1,9 +1,7 @@
 import assert from "node:assert/strict";
 import { spawnSync } from "node:child_process";
-import { once } from "node:events";
 import { existsSync } from "node:fs";
 import { readFile, stat, writeFile } from "node:fs/promises";
-import { type AddressInfo, connect, createServer, type Socket } from "node:net";
 import { afterEach, beforeEach, describe, it } from "node:test";
 import { status } from "@grpc/grpc-js";
 import { create, toBinary } from "@bufbuild/protobuf";
@@ -23,6 +21,7 @@ import {
 import { callFields, CODE, envelope, FLAG, frame, FRAME, RawHttp2, uint32 } from "../../fixtures/raw-http2.ts";
 import type { RpcFailure } from "../../fixtures/rpc-clients.ts";
 import { NEEDS_ROOT } from "../../fixtures/privileges.ts";
+import { startCuttingProxy } from "../../../scripts/machine/cutting-proxy.ts";
 
 const OLD = "the old content";
 
@@ -55,32 +54,26 @@ async function finished(): Promise<void> {
 }
 
 describe("WriteFile changes nothing", () => {
-  it("without any message", async () => {
-    assertRefused(await failureOf(files.writeMessages([])), status.INVALID_ARGUMENT, "FRAME_ORDER");
-  });
-
-  it("without a header first", async () => {
-    const messages = [data("x"), headerMessage({ path })];
-    assertRefused(await failureOf(files.writeMessages(messages)), status.INVALID_ARGUMENT, "FRAME_ORDER");
-  });
-
   it("says NOT_FOUND for an existing file of /proc, whose file system takes no new files, and not that its folder is missing", async () => {
     const failure = await failureOf(files.writeMessages([headerMessage({ path: "/proc/version" }), data("x")]));
     assertRefused(failure, status.NOT_FOUND, "PATH_NOT_FOUND");
     assert.match(failure.message, /or its file system takes no new files, as \/proc/);
   });
 
-  it("with an empty message first or later", async () => {
-    const empty = create(WriteFileRequestSchema);
-    assertRefused(await failureOf(files.writeMessages([empty])), status.INVALID_ARGUMENT, "FRAME_ORDER");
-    const late = [headerMessage({ path }), data("x"), empty];
-    assertRefused(await failureOf(files.writeMessages(late)), status.INVALID_ARGUMENT, "FRAME_ORDER");
-  });
-
-  it("with a second header", async () => {
-    const messages = [headerMessage({ path }), data("x"), headerMessage({ path })];
-    assertRefused(await failureOf(files.writeMessages(messages)), status.INVALID_ARGUMENT, "FRAME_ORDER");
-  });
+  const EMPTY = create(WriteFileRequestSchema);
+  const LAST = create(WriteFileRequestSchema, { message: { case: "data", value: Buffer.from("x") }, last: true });
+  for (const [problem, messages] of [
+    ["without any message", () => []],
+    ["without a header first", () => [data("x"), headerMessage({ path })]],
+    ["with an empty message first", () => [EMPTY]],
+    ["with an empty message later", () => [headerMessage({ path }), data("x"), EMPTY]],
+    ["with a second header", () => [headerMessage({ path }), data("x"), headerMessage({ path })]],
+    ["with a message after the last", () => [headerMessage({ path }), LAST, data("y")]],
+  ] as const) {
+    it(problem, async () => {
+      assertRefused(await failureOf(files.writeMessages(messages())), status.INVALID_ARGUMENT, "FRAME_ORDER");
+    });
+  }
 
   for (const [problem, header, field] of [
     ["an empty path", { path: "" }, "path"],
@@ -220,40 +213,16 @@ describe("WriteFile changes nothing", () => {
     });
   });
 
-  it("with a message after the last", async () => {
-    const last = create(WriteFileRequestSchema, { message: { case: "data", value: Buffer.from("x") }, last: true });
-    const messages = [headerMessage({ path }), last, data("y")];
-    assertRefused(await failureOf(files.writeMessages(messages)), status.INVALID_ARGUMENT, "FRAME_ORDER");
-  });
-
   it("when the connection is lost", NEEDS_ROOT, async () => {
-    const proxied = await cuttableProxy(agent.port);
+    await using proxied = await startCuttingProxy(agent.port);
     using other = new FileCalls({ ...agent, port: proxied.port });
     async function* stalled(): AsyncGenerator<WriteFileRequest> {
       yield headerMessage({ path });
       yield dataMessage(Buffer.alloc(1_000_000));
-      await proxied.cut();
+      proxied.cut();
       await new Promise(() => {});
     }
     assert.equal((await failureOf(other.writeMessages(stalled()))).code, status.UNAVAILABLE);
     await finished();
   });
 });
-
-/** A TCP proxy whose connections can be cut like a cable. */
-async function cuttableProxy(port: number): Promise<{ port: number; cut(): Promise<void> }> {
-  const sockets: Socket[] = [];
-  const server = createServer((near) => {
-    const far = connect(port, "127.0.0.1");
-    sockets.push(near, far);
-    for (const socket of [near, far]) socket.on("error", () => {});
-    near.pipe(far).pipe(near);
-  }).listen(0, "127.0.0.1");
-  await once(server, "listening");
-  const cut = async (): Promise<void> => {
-    for (const socket of sockets) socket.resetAndDestroy();
-    server.close();
-    await once(server, "close");
-  };
-  return { port: (server.address() as AddressInfo).port, cut };
-}

@@ -1,7 +1,5 @@
 import assert from "node:assert/strict";
-import { mkdtemp, rm, writeFile } from "node:fs/promises";
-import { tmpdir } from "node:os";
-import { join } from "node:path";
+import { writeFile } from "node:fs/promises";
 import { describe, it } from "node:test";
 import { HookKind } from "../../../src/shared/gen/svc/guest/v1alpha1/hooks_pb.ts";
 import { type RunningAgent, startAgent } from "../../fixtures/agent.ts";
@@ -10,6 +8,7 @@ import { clientOf } from "../../fixtures/guest-client.ts";
 import { noProcessWith, processesWith } from "../../fixtures/processes.ts";
 import { DUTIES } from "../../fixtures/raw-calls.ts";
 import { envelope, RawHttp2 } from "../../fixtures/raw-http2.ts";
+import { testFolder } from "../../fixtures/files.ts";
 
 const ENTROPY = new Uint8Array(64).fill(7);
 
@@ -78,8 +77,8 @@ describe("a POST_RESTORE hook", () => {
 describe("a PRE_SNAPSHOT hook that a snapshot was taken around", () => {
   it("is dead, tree and all, before the duties are done", async () => {
     const mark = `1000.${Date.now()}`;
-    const folder = await mkdtemp(join(tmpdir(), "guest-agent-hooks-"));
-    const script = join(folder, "hook.sh");
+    await using folder = await testFolder();
+    const script = folder.at("hook.sh");
     await writeFile(script, `setsid sleep ${mark} & sleep ${mark}`);
     await using agent = await startAgent({
       hooks: { preSnapshot: { args: ["sh", script] }, postRestore: { args: ["true"] } },
@@ -94,6 +93,5 @@ describe("a PRE_SNAPSHOT hook that a snapshot was taken around", () => {
     assert.equal((await later.runHook({ kind: HookKind.POST_RESTORE })).ran, true);
     await outcome;
     await noProcessWith(mark);
-    await rm(folder, { recursive: true });
   });
 });

@@ -1,7 +1,8 @@
 import assert from "node:assert/strict";
 import { connect } from "node:http2";
-import { after, before, describe, it } from "node:test";
-import { type RunningAgent, startAgent } from "../../fixtures/agent.ts";
+import { describe, it } from "node:test";
+import { forAllTests } from "../../fixtures/for-all-tests.ts";
+import { startAgent } from "../../fixtures/agent.ts";
 import { type Certificates, type Identity, issueCertificates, SERVER_NAME } from "../../fixtures/certificates.ts";
 import { callHeaders } from "../../fixtures/raw-http2.ts";
 
@@ -33,16 +34,11 @@ function withRoot(certificates: Certificates): Identity {
   return { cert: `${certificates.client.cert}\n${certificates.ca}`, key: certificates.client.key };
 }
 
-describe("a client certificate", () => {
-  let right: Certificates;
-  let agent: RunningAgent;
-  before(async () => {
-    right = await issueCertificates();
-    agent = await startAgent({ certificates: right });
-  });
-  after(() => agent[Symbol.asyncDispose]());
+const right = await issueCertificates();
+const agent = forAllTests(await startAgent({ certificates: right }));
 
-  /** Starts an agent that trusts these certificates' authority, and calls it with its client's certificate. */
+describe("a client certificate", () => {
+  /** Starts an agent that trusts the authority of these certificates, and asks with its client's. */
   async function trusted(certificates: Certificates, reason?: string): Promise<Outcome> {
     await using its = await startAgent({ certificates });
     const outcome = await ask(its.port, its.token, certificates.client);
@@ -52,10 +48,6 @@ describe("a client certificate", () => {
     }
     return outcome;
   }
-
-  it("that is right is accepted", async () => {
-    assert.equal(await ask(agent.port, agent.token, right.client), "answered");
-  });
 
   it("of the right authority that is not valid yet is accepted: the guest's clock may be behind", async () => {
     assert.equal(await trusted(await issueCertificates(undefined, { clientValidity: "future" })), "answered");
@@ -77,13 +69,8 @@ describe("a client certificate", () => {
   });
 
   it("for servers is refused", async () => {
-    assert.equal(
-      await trusted(
-        await issueCertificates(undefined, { clientUsage: "serverAuth" }),
-        "unsuitable certificate purpose",
-      ),
-      "refused",
-    );
+    const certificates = await issueCertificates(undefined, { clientUsage: "serverAuth" });
+    assert.equal(await trusted(certificates, "unsuitable certificate purpose"), "refused");
   });
 
   it("of another authority is refused, whatever its time and its authority's name, root sent along or not", async () => {
@@ -104,7 +91,7 @@ describe("a client certificate", () => {
     assert.equal(await ask(agent.port, agent.token, {}), "refused");
   });
 
-  it("is asked for still after all this", async () => {
+  it("that is right is accepted", async () => {
     assert.equal(await ask(agent.port, agent.token, right.client), "answered");
   });
 });
@@ -112,20 +99,20 @@ describe("a client certificate", () => {
 describe("the agent's own certificate", () => {
   it("that has expired gets the warning again when its files are read anew and hold the same", async () => {
     const certificates = await issueCertificates(undefined, { serverValidity: "expired" });
-    await using agent = await startAgent({ certificates });
-    agent.kill("SIGHUP");
-    await agent.logged("credentials_renewed");
-    assert.equal(agent.log.filter(({ event }) => event === "server_certificate_expired").length, 2);
+    await using its = await startAgent({ certificates });
+    its.kill("SIGHUP");
+    await its.logged("credentials_renewed");
+    assert.equal(its.log.filter(({ event }) => event === "server_certificate_expired").length, 2);
   });
 
   it("that has expired gets a warning at the start, and one that has not gets none", async () => {
     const certificates = await issueCertificates(undefined, { serverValidity: "expired" });
-    await using agent = await startAgent({ certificates });
-    const { level, not_after: notAfter } = await agent.logged("server_certificate_expired");
+    await using its = await startAgent({ certificates });
+    const { level, not_after: notAfter } = await its.logged("server_certificate_expired");
     assert.equal(level, "warn");
     assert.ok(Date.parse(String(notAfter)) < Date.now());
-    assert.equal(await ask(agent.port, agent.token, certificates.client), "answered", "it serves all the same");
-    await using right = await startAgent();
-    assert.ok(!right.log.some(({ event }) => event === "server_certificate_expired"));
+    assert.equal(await ask(its.port, its.token, certificates.client), "answered", "it serves all the same");
+    await using other = await startAgent();
+    assert.ok(!other.log.some(({ event }) => event === "server_certificate_expired"));
   });
 });

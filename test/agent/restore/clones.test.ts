@@ -1,12 +1,12 @@
 import assert from "node:assert/strict";
 import { execFile, execFileSync } from "node:child_process";
-import { mkdtempSync, rmSync } from "node:fs";
-import { tmpdir } from "node:os";
 import { dirname, join } from "node:path";
-import { after, before, describe, it } from "node:test";
+import { before, describe, it } from "node:test";
 import { promisify } from "node:util";
 import { buildNative } from "../../../scripts/build-native.ts";
 import type { Duty, SiblingReport } from "../../fixtures/clones/main.ts";
+import { testFolder } from "../../fixtures/files.ts";
+import { forAllTests } from "../../fixtures/for-all-tests.ts";
 
 const CLONES = join(import.meta.dirname, "..", "..", "fixtures", "clones");
 const HEADERS = join(dirname(process.execPath), "..", "include", "node");
@@ -15,10 +15,7 @@ const HEADERS = join(dirname(process.execPath), "..", "include", "node");
 const ONE_THREAD = ["--single-threaded", "--v8-pool-size=0"];
 const TIME_LIMIT_MS = 500_000;
 
-const folder = mkdtempSync(join(tmpdir(), "guest-agent-clones-"));
-after(() => rmSync(folder, { recursive: true }));
-
-const emulator = join(folder, "emulator.node");
+const emulator = forAllTests(await testFolder()).at("emulator.node");
 
 /** Why this machine allows no pid namespace; false: it does. */
 function unshareProblem(): string | false {

@@ -1,6 +1,5 @@
 import assert from "node:assert/strict";
-import { mkdtemp, rename, rm, writeFile } from "node:fs/promises";
-import { tmpdir } from "node:os";
+import { rename, writeFile } from "node:fs/promises";
 import { dirname, join } from "node:path";
 import { describe, it } from "node:test";
 import { type GuestClient, GuestError } from "../../../src/node/client/index.ts";
@@ -10,6 +9,7 @@ import { type Certificates, issueCertificates } from "../../fixtures/certificate
 import { fuseMount } from "../../fixtures/fuse-mount.ts";
 import { clientOf } from "../../fixtures/guest-client.ts";
 import { NEEDS_CREDIT } from "../../fixtures/privileges.ts";
+import { testFolder } from "../../fixtures/files.ts";
 
 const ENTROPY = new Uint8Array(64).fill(7);
 
@@ -25,8 +25,13 @@ async function putTls(folder: string, { ca, server }: Certificates): Promise<voi
 }
 
 async function tokenFolder(): Promise<{ file: string } & AsyncDisposable> {
-  const folder = await mkdtemp(join(tmpdir(), "guest-agent-token-"));
-  return { file: join(folder, "token"), [Symbol.asyncDispose]: () => rm(folder, { recursive: true }) };
+  const folder = await testFolder();
+  return { file: folder.at("token"), [Symbol.asyncDispose]: () => folder[Symbol.asyncDispose]() };
+}
+
+/** An agent that has its token from that file. */
+function startWithTokenFile(file: string): Promise<RunningAgent> {
+  return startAgent({ env: { SVC_INSTANCE_TOKEN: undefined, SVC_INSTANCE_TOKEN_FILE: file } });
 }
 
 function answers(client: GuestClient): Promise<boolean> {
@@ -47,9 +52,7 @@ describe("a token from a file", () => {
   it("may be new in the very call that uses it first; the old one is refused from then on", async () => {
     await using token = await tokenFolder();
     await put(token.file, "token-one-0123456789");
-    await using agent = await startAgent({
-      env: { SVC_INSTANCE_TOKEN: undefined, SVC_INSTANCE_TOKEN_FILE: token.file },
-    });
+    await using agent = await startWithTokenFile(token.file);
     using first = clientOf(agent, { token: "token-one-0123456789" });
     assert.equal(await answers(first), true);
     await put(token.file, "token-two-0123456789\n");
@@ -65,9 +68,7 @@ describe("a token from a file", () => {
   it("stays as it was while the file holds none", async () => {
     await using token = await tokenFolder();
     await put(token.file, "token-one-0123456789");
-    await using agent = await startAgent({
-      env: { SVC_INSTANCE_TOKEN: undefined, SVC_INSTANCE_TOKEN_FILE: token.file },
-    });
+    await using agent = await startWithTokenFile(token.file);
     await put(token.file, "");
     using wrong = clientOf(agent, { token: "another-0123456789" });
     assert.equal(await answers(wrong), false);
@@ -82,9 +83,7 @@ describe("a credential volume that never answers", () => {
   it("holds up neither duties nor refusals, leaves the old credentials in force, and counts again once it answers", async (t) => {
     await using token = await tokenFolder();
     await put(token.file, "token-one-0123456789");
-    await using agent = await startAgent({
-      env: { SVC_INSTANCE_TOKEN: undefined, SVC_INSTANCE_TOKEN_FILE: token.file },
-    });
+    await using agent = await startWithTokenFile(token.file);
     await using mount = await fuseMount("hanging_mount", dirname(token.file));
     if (mount === undefined) {
       t.skip("needs root and FUSE");

@@ -1,16 +1,16 @@
 import assert from "node:assert/strict";
 import { execFileSync } from "node:child_process";
-import { mkdtempSync, readFileSync, rmSync } from "node:fs";
-import { tmpdir } from "node:os";
+import { readFileSync } from "node:fs";
 import { join } from "node:path";
-import { after, describe, it } from "node:test";
+import { describe, it } from "node:test";
 import { timestampFromMs } from "@bufbuild/protobuf/wkt";
 import { startAgent } from "../../fixtures/agent.ts";
 import { clientOf } from "../../fixtures/guest-client.ts";
 import { NEEDS_CREDIT } from "../../fixtures/privileges.ts";
+import { testFolder } from "../../fixtures/files.ts";
+import { forAllTests } from "../../fixtures/for-all-tests.ts";
 
-const folder = mkdtempSync(join(tmpdir(), "guest-agent-strace-"));
-after(() => rmSync(folder, { recursive: true }));
+const folder = forAllTests(await testFolder()).path;
 
 function straceProblem(): string | false {
   if (NEEDS_CREDIT.skip !== false) return NEEDS_CREDIT.skip;

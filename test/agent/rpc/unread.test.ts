@@ -1,6 +1,5 @@
 import assert from "node:assert/strict";
 import { once } from "node:events";
-import { readFileSync } from "node:fs";
 import http2 from "node:http2";
 import { join } from "node:path";
 import { describe, it } from "node:test";
@@ -16,6 +15,7 @@ import { testFolder } from "../../fixtures/files.ts";
 import { listener } from "../../fixtures/listeners.ts";
 import { startManagement, TEST_TOKEN } from "../../fixtures/management.ts";
 import { callHeaders, envelope } from "../../fixtures/raw-http2.ts";
+import { memoryOf } from "../../../scripts/soak/footprint.ts";
 
 const MESSAGE_BYTES = 4 * 2 ** 20;
 /** That many of them are 64 MiB, less a byte each. */
@@ -52,13 +52,7 @@ for (const [what, lackBytes] of [
   });
 }
 
-/** Anonymous memory of a process in MiB; 0 once it has ended. */
-function anonymousMib(pid: number): number {
-  const [, kib = "0"] = /^RssAnon:\s+(\d+)/m.exec(readFileSync(`/proc/${pid}/status`, "utf8")) ?? [];
-  return Number(kib) / 1024;
-}
-
-/** Makes stalled calls on two connections with these messages. Returns how much more the agent holds at most, in MiB. */
+/** Calls of two connections that send these messages and then stand still; how much more the agent holds at most, in MiB. */
 async function mostHeldMib(
   agent: RunningAgent,
   rounds: number,
@@ -83,9 +77,9 @@ async function mostHeldMib(
     };
     return { sent: Promise.race([sent, over]), end, cancel };
   };
-  const restMib = anonymousMib(agent.pid);
+  const restMib = memoryOf(agent.pid).ownBytes / 2 ** 20;
   let mostMib = restMib;
-  const look = (): void => void (mostMib = Math.max(mostMib, anonymousMib(agent.pid)));
+  const look = (): void => void (mostMib = Math.max(mostMib, memoryOf(agent.pid).ownBytes / 2 ** 20));
   const timer = setInterval(look, 5);
   try {
     for (let round = 0; round < rounds; round++) {

@@ -1,12 +1,13 @@
 import assert from "node:assert/strict";
-import { existsSync, mkdtempSync, readFileSync, rmSync } from "node:fs";
-import { tmpdir } from "node:os";
+import { existsSync, readFileSync } from "node:fs";
 import { join } from "node:path";
-import { after, describe, it, type TestContext } from "node:test";
+import { describe, it, type TestContext } from "node:test";
 import { HookKind } from "../../../src/shared/gen/svc/guest/v1alpha1/hooks_pb.ts";
 import { type AgentOptions, type RunningAgent, startAgent } from "../../fixtures/agent.ts";
 import { until } from "../../fixtures/awake.ts";
-import { exec, ExecStream } from "../../fixtures/exec-stream.ts";
+import { exec, ExecStream, execUntilTimeout } from "../../fixtures/exec-stream.ts";
+import { testFolder } from "../../fixtures/files.ts";
+import { forAllTests } from "../../fixtures/for-all-tests.ts";
 import { clientOf } from "../../fixtures/guest-client.ts";
 import { noNamespaces, withoutCgroups } from "../../fixtures/namespaces.ts";
 import { noProcessWith, processesWith } from "../../fixtures/processes.ts";
@@ -19,8 +20,7 @@ const HOUR_MS = 3_600_000;
 const SERVER = "trap 'sleep 0.3; echo cleaned up; exit' TERM HUP; echo up; while :; do sleep 0.05; done";
 const TREE = ["sh", "-c", 'sh -c "$1"; true', "sh", SERVER];
 
-const folder = mkdtempSync(join(tmpdir(), "guest-agent-ends-"));
-after(() => rmSync(folder, { recursive: true }));
+const folder = forAllTests(await testFolder()).path;
 
 /** A sleep time that only one test of this run uses: it identifies its processes. */
 function mark(fraction: number): string {
@@ -47,7 +47,7 @@ for (const [way, through] of Object.entries(WAYS)) {
   describe(`the whole tree has its grace, ${way}:`, () => {
     it("an exec's at its timeout", async (t) => {
       await using agent = await started(t, through());
-      const { exit, stdout } = await exec(agent, { args: TREE, timeoutMs: BigInt(TIMEOUT_MS) });
+      const { exit, stdout } = await execUntilTimeout(agent, TREE);
       assert.deepEqual([exit.timedOut, exit.signal, String(stdout)], [true, 15, "up\ncleaned up\n"]);
     });
 

@@ -2,7 +2,7 @@ import assert from "node:assert/strict";
 import { execFileSync, spawn } from "node:child_process";
 import { once } from "node:events";
 import { chmodSync, existsSync, readdirSync, readFileSync, writeFileSync } from "node:fs";
-import { after, before, describe, it, type TestContext } from "node:test";
+import { describe, it, type TestContext } from "node:test";
 import { status } from "@grpc/grpc-js";
 import { GuestError, restoreDuties } from "../../../src/node/client/index.ts";
 import { HookKind } from "../../../src/shared/gen/svc/guest/v1alpha1/hooks_pb.ts";
@@ -10,10 +10,11 @@ import { type AgentOptions, type RunningAgent, startAgent } from "../../fixtures
 import { until } from "../../fixtures/awake.ts";
 import { delegatedCgroup, HELD_TO_MODES } from "../../fixtures/delegated-cgroup.ts";
 import { ExecStream, exec, failingExec } from "../../fixtures/exec-stream.ts";
-import { testFolder, type TestFolder } from "../../fixtures/files.ts";
+import { testFolder } from "../../fixtures/files.ts";
+import { forAllTests } from "../../fixtures/for-all-tests.ts";
 import { clientOf } from "../../fixtures/guest-client.ts";
 import { endExec, keep } from "../../fixtures/kept-execs.ts";
-import { withoutCgroups, noNamespaces } from "../../fixtures/namespaces.ts";
+import { lacksCgroups, NEEDS_NAMESPACES, withoutCgroups } from "../../fixtures/namespaces.ts";
 import { NEEDS_ROOT } from "../../fixtures/privileges.ts";
 import { allProcesses, cgroupMounts } from "../../fixtures/proc.ts";
 import { program } from "../../fixtures/programs/index.ts";
@@ -24,9 +25,7 @@ const ENTROPY = new Uint8Array(64).fill(7);
 /** Longer than any test: a thaw before that has another reason. */
 const LONG_MS = 600_000;
 
-let folder: TestFolder;
-before(async () => void (folder = await testFolder()));
-after(async () => folder[Symbol.asyncDispose]());
+const folder = forAllTests(await testFolder());
 
 let names = 0;
 function ticking(): Ticking {
@@ -36,9 +35,8 @@ function ticking(): Ticking {
 /** An agent with cgroups; without them the test is skipped. */
 async function freezable(t: TestContext, options: AgentOptions = {}): Promise<RunningAgent | undefined> {
   const agent = await startAgent(options);
-  if (!agent.log.some(({ event }) => event === "no_cgroups")) return agent;
+  if (!lacksCgroups(t, agent)) return agent;
   await agent[Symbol.asyncDispose]();
-  t.skip("needs a cgroup2 hierarchy that may be written");
   return undefined;
 }
 
@@ -581,12 +579,7 @@ while :; do (:) & (echo >> '${file}'); done`;
     }
   });
 
-  it("without cgroups nothing is frozen, and the answer says so", async (t) => {
-    const missing = noNamespaces();
-    if (missing !== undefined) {
-      t.skip(missing);
-      return;
-    }
+  it("without cgroups nothing is frozen, and the answer says so", NEEDS_NAMESPACES, async () => {
     const workload = ticking();
     await using agent = await startAgent({ through: withoutCgroups(), process: { args: workload.args } });
     using client = clientOf(agent);

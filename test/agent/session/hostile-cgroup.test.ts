@@ -3,7 +3,7 @@ import { describe, it } from "node:test";
 import { startAgent } from "../../fixtures/agent.ts";
 import { delegatedCgroup, HELD_TO_MODES } from "../../fixtures/delegated-cgroup.ts";
 import { exec } from "../../fixtures/exec-stream.ts";
-import { noNamespaces } from "../../fixtures/namespaces.ts";
+import { NEEDS_NAMESPACES, lacksCgroups } from "../../fixtures/namespaces.ts";
 import { noProcessWith } from "../../fixtures/processes.ts";
 
 /** Enough for a shell to start under any load. */
@@ -27,19 +27,11 @@ const DEEDS: Readonly<Record<string, string>> = {
 };
 describe("a command that times out, its cgroup being", () => {
   for (const [deed, line] of Object.entries(DEEDS)) {
-    it(`${deed}: it gets its grace, all of it ends, and agent and workload live`, async (t) => {
-      const missing = noNamespaces();
-      if (missing !== undefined) {
-        t.skip(missing);
-        return;
-      }
+    it(`${deed}: it gets its grace, all of it ends, and agent and workload live`, NEEDS_NAMESPACES, async (t) => {
       using base = deed === "unreadable" ? delegatedCgroup(MARK) : undefined;
       const through = base === undefined ? [] : [...base.enter, ...HELD_TO_MODES];
       await using agent = await startAgent({ through, process: { args: ["sleep", "1000"] } });
-      if (agent.log.some(({ event }) => event === "no_cgroups")) {
-        t.skip("needs a cgroup2 hierarchy that may be written");
-        return;
-      }
+      if (lacksCgroups(t, agent)) return;
       const seconds = `45${process.pid}.${Object.keys(DEEDS).indexOf(deed)}25`;
       const runs = deed === "frozen" || deed === "nested" ? "wait" : 'sh -c "$1"';
       const script = `${FIND_CGROUP}\n${line}\nsetsid sleep ${seconds} & ${runs}; true`;

@@ -1,11 +1,17 @@
 import assert from "node:assert/strict";
 import { existsSync, readdirSync } from "node:fs";
-import { describe, it, type TestContext } from "node:test";
+import { describe, it } from "node:test";
 import { HookKind } from "../../../src/shared/gen/svc/guest/v1alpha1/hooks_pb.ts";
 import { type RunningAgent, startAgent } from "../../fixtures/agent.ts";
-import { exec, ExecStream } from "../../fixtures/exec-stream.ts";
+import { exec, ExecStream, execUntilTimeout } from "../../fixtures/exec-stream.ts";
 import { clientOf } from "../../fixtures/guest-client.ts";
-import { inMountNamespace, noNamespaces, UNMOUNT_CGROUPS, withoutCgroups } from "../../fixtures/namespaces.ts";
+import {
+  inMountNamespace,
+  UNMOUNT_CGROUPS,
+  withoutCgroups,
+  lacksCgroups,
+  NEEDS_NAMESPACES,
+} from "../../fixtures/namespaces.ts";
 import { noProcessWith, processesWith, processGone } from "../../fixtures/processes.ts";
 import { program } from "../../fixtures/programs/index.ts";
 
@@ -23,10 +29,6 @@ function daemon(sleepSeconds: string): string[] {
   ];
 }
 
-function hasCgroups(agent: RunningAgent): boolean {
-  return !agent.log.some(({ event }) => event === "no_cgroups");
-}
-
 /** Cgroups of the agent's commands, as an exec in it sees them; undefined where it sees none at all. */
 async function cgroupsOf(agent: RunningAgent): Promise<string[]> {
   const { stdout } = await exec(agent, {
@@ -38,29 +40,21 @@ async function cgroupsOf(agent: RunningAgent): Promise<string[]> {
 }
 
 async function killsTheDaemon(agent: RunningAgent, sleepSeconds: string): Promise<void> {
-  const { exit, stdout } = await exec(agent, { args: daemon(sleepSeconds), timeoutMs: 2_000n });
+  const { exit } = await execUntilTimeout(agent, daemon(sleepSeconds));
   assert.equal(exit.timedOut, true);
-  assert.equal(String(stdout), "up\n");
   assert.deepEqual(await processesWith(sleepSeconds), []);
 }
 
 describe("a command in a cgroup of its own", () => {
   it("is killed at its timeout with the daemon that forked twice and left the session", async (t) => {
     await using agent = await startAgent();
-    if (!hasCgroups(agent)) {
-      t.skip("needs a cgroup2 hierarchy that may be written");
-      return;
-    }
+    if (lacksCgroups(t, agent)) return;
     await killsTheDaemon(agent, mark(125));
   });
 
-  it("is so too where cgroup2 is not mounted, and sees no mount of it", async (t) => {
-    if (skipped(t)) return;
+  it("is so too where cgroup2 is not mounted, and sees no mount of it", NEEDS_NAMESPACES, async (t) => {
     await using agent = await startAgent({ through: inMountNamespace(UNMOUNT_CGROUPS) });
-    if (!hasCgroups(agent)) {
-      t.skip("needs Linux 5.14 and the privilege to mount cgroup2");
-      return;
-    }
+    if (lacksCgroups(t, agent)) return;
     await killsTheDaemon(agent, mark(250));
     const { stdout } = await exec(agent, { args: ["cat", "/proc/self/cgroup", "/proc/mounts"] });
     assert.match(String(stdout), new RegExp(`^0::.*/svc-guest-${agent.pid}-\\d+$`, "m"));
@@ -69,10 +63,7 @@ describe("a command in a cgroup of its own", () => {
 
   it("leaves its background processes alive after its normal end, and its cgroup goes after them", async (t) => {
     await using agent = await startAgent();
-    if (!hasCgroups(agent)) {
-      t.skip("needs a cgroup2 hierarchy that may be written");
-      return;
-    }
+    if (lacksCgroups(t, agent)) return;
     const { exit, stdout } = await exec(agent, { args: ["sh", "-c", `sleep ${mark(375)} >/dev/null 2>&1 & echo $!`] });
     assert.equal(exit.code, 0);
     const pid = Number(String(stdout));
@@ -90,10 +81,7 @@ describe("a command in a cgroup of its own", () => {
 
   it("gets one that no command had before", async (t) => {
     await using agent = await startAgent();
-    if (!hasCgroups(agent)) {
-      t.skip("needs a cgroup2 hierarchy that may be written");
-      return;
-    }
+    if (lacksCgroups(t, agent)) return;
     const own = async (): Promise<string> => String((await exec(agent, { args: ["cat", "/proc/self/cgroup"] })).stdout);
     const seen = [await own(), await own(), await own()];
     assert.equal(new Set(seen).size, 3);
@@ -109,10 +97,7 @@ describe("a command in a cgroup of its own", () => {
   it("is killed with its daemons when it is a hook at its timeout", async (t) => {
     const [command, ...args] = daemon(mark(500));
     await using agent = await startAgent({ hooks: { preSnapshot: { args: [command, ...args] } } });
-    if (!hasCgroups(agent)) {
-      t.skip("needs a cgroup2 hierarchy that may be written");
-      return;
-    }
+    if (lacksCgroups(t, agent)) return;
     using client = clientOf(agent);
     const outcome = await client.runHook({ kind: HookKind.PRE_SNAPSHOT, timeoutMs: 2_000 });
     assert.equal(outcome.timedOut, true);
@@ -121,10 +106,9 @@ describe("a command in a cgroup of its own", () => {
 });
 
 describe("an agent that may have no cgroups", () => {
-  it("says so, and kills what a walk of /proc finds", async (t) => {
-    if (skipped(t)) return;
+  it("says so, and kills what a walk of /proc finds", NEEDS_NAMESPACES, async () => {
     await using agent = await startAgent({ through: withoutCgroups() });
-    assert.equal(hasCgroups(agent), false);
+    assert.ok(agent.log.some(({ event }) => event === "no_cgroups"));
     const line = `setsid sleep ${mark(625)} & trap '' TERM; echo up; while :; do sleep 0.05; done`;
     const { exit } = await exec(agent, { args: ["sh", "-c", line], timeoutMs: 300n });
     assert.equal(exit.timedOut, true);
@@ -141,12 +125,8 @@ describe("an agent that ends", () => {
     using stream = new ExecStream(agent);
     stream.start({ args: daemon(mark(750)) });
     await stream.until("up\n");
-    const cgroups = hasCgroups(agent);
     await agent[Symbol.asyncDispose]();
-    if (!cgroups) {
-      t.skip("needs a cgroup2 hierarchy that may be written");
-      return;
-    }
+    if (lacksCgroups(t, agent)) return;
     await noProcessWith(mark(750));
     const left = readdirSync(base, { recursive: true, encoding: "utf8" }).filter((path) =>
       path.includes(`svc-guest-${agent.pid}-`),
@@ -157,10 +137,7 @@ describe("an agent that ends", () => {
   it("takes along the cgroups that commands have made in theirs, also one with a dot in its name", async (t) => {
     const agent = await startAgent();
     await using _ = agent;
-    if (!hasCgroups(agent)) {
-      t.skip("needs a cgroup2 hierarchy that may be written");
-      return;
-    }
+    if (lacksCgroups(t, agent)) return;
     const make = `mount=$(awk '$3 == "cgroup2" { print $2; exit }' /proc/mounts)
 own=$mount$(sed -n 's/^0:://p' /proc/self/cgroup); mkdir -p "$own/of.command/inner"; echo "$own"`;
     const { stdout } = await exec(agent, { args: ["sh", "-c", make] });
@@ -170,9 +147,3 @@ own=$mount$(sed -n 's/^0:://p' /proc/self/cgroup); mkdir -p "$own/of.command/inn
     assert.ok(!existsSync(made));
   });
 });
-
-function skipped(t: TestContext): boolean {
-  const reason = noNamespaces();
-  if (reason !== undefined) t.skip(reason);
-  return reason !== undefined;
-}

@@ -2,13 +2,14 @@ import assert from "node:assert/strict";
 import { execFileSync } from "node:child_process";
 import { chmodSync, copyFileSync, readFileSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
-import { after, before, describe, it } from "node:test";
+import { describe, it } from "node:test";
 import { buildNative } from "../../../scripts/build-native.ts";
 import { cgroupsOf } from "../../../scripts/soak/footprint.ts";
 import { AGENT_SCRIPT, type RunningAgent, SOURCES_COMMAND, startAgent } from "../../fixtures/agent.ts";
 import { ExecStream, exec } from "../../fixtures/exec-stream.ts";
-import { type LauncherBundle, makeLauncherBundle } from "../../fixtures/launcher-bundle.ts";
-import { noNamespaces } from "../../fixtures/namespaces.ts";
+import { forAllTests } from "../../fixtures/for-all-tests.ts";
+import { makeLauncherBundle } from "../../fixtures/launcher-bundle.ts";
+import { lacksCgroups, NEEDS_NAMESPACES } from "../../fixtures/namespaces.ts";
 import { allProcesses } from "../../fixtures/proc.ts";
 import { noProcessWith, processesWith } from "../../fixtures/processes.ts";
 import { NEEDS_SETUID } from "../../fixtures/privileges.ts";
@@ -27,13 +28,9 @@ const SETTINGS: Readonly<Record<string, readonly string[]>> = {
 const DAEMON_SECONDS = `54${process.pid}.125`;
 const ORPHAN = `orphan of ${process.pid}`;
 
-let bundle: LauncherBundle;
-before(() => {
-  bundle = makeLauncherBundle();
-  copyFileSync(buildNative(), join(bundle.folder, "agent.node"));
-  copyFileSync(program("fork_runner"), join(bundle.folder, RUNNER));
-});
-after(() => bundle[Symbol.dispose]());
+const bundle = forAllTests(makeLauncherBundle());
+copyFileSync(buildNative(), join(bundle.folder, "agent.node"));
+copyFileSync(program("fork_runner"), join(bundle.folder, RUNNER));
 
 function startLaunched(through: readonly string[], workload: readonly string[]): Promise<RunningAgent> {
   return startAgent({ through, command: [bundle.launcher, AGENT_SCRIPT], process: { args: workload } });
@@ -53,33 +50,32 @@ async function agentBelow(launched: RunningAgent): Promise<number> {
 
 for (const [setting, through] of Object.entries(SETTINGS)) {
   describe(`an agent that is killed, its launcher being ${setting}`, () => {
-    it("leaves nothing: no process of a workload and a command that run away, and no cgroup", async (t) => {
-      const missing = noNamespaces();
-      if (missing !== undefined) {
-        t.skip(missing);
-        return;
-      }
-      // Everything is looked up before the storm, which leaves little CPU time for that.
-      const go = join(bundle.folder, `go ${setting}`);
-      const waiting = 'until [ -e "$1" ]; do sleep 0.05; done; exec "$2"';
-      await using agent = await startLaunched(through, ["sh", "-c", waiting, "sh", go, join(bundle.folder, RUNNER)]);
-      using daemon = new ExecStream(agent);
-      await daemon
-        .start({ args: ["sh", "-c", `(setsid sleep ${DAEMON_SECONDS} &) ; echo up; exec sleep 1000`] })
-        .until("up");
-      const { pid } = await agent.logged("agent_started");
-      const target = await agentBelow(agent);
-      writeFileSync(go, "");
-      using stream = new ExecStream(agent);
-      await stream.start({ args: [join(bundle.folder, RUNNER)] }).until("ready");
-      await agent.printed(/ready/);
-      process.kill(target, "SIGKILL");
-      const { code, signal } = await agent.exited;
-      assert.ok(code === 137 || signal === "SIGKILL", `${code} ${signal}`);
-      assert.match(agent.output.stdout, /^left: 0$/m);
-      assert.deepEqual(await processesWith(DAEMON_SECONDS), []);
-      assert.deepEqual(cgroupsOf(pid), []);
-    });
+    it(
+      "leaves nothing: no process of a workload and a command that run away, and no cgroup",
+      NEEDS_NAMESPACES,
+      async () => {
+        // Everything is looked up before the storm, which leaves little of a machine to whoever looks.
+        const go = join(bundle.folder, `go ${setting}`);
+        const waiting = 'until [ -e "$1" ]; do sleep 0.05; done; exec "$2"';
+        await using agent = await startLaunched(through, ["sh", "-c", waiting, "sh", go, join(bundle.folder, RUNNER)]);
+        using daemon = new ExecStream(agent);
+        await daemon
+          .start({ args: ["sh", "-c", `(setsid sleep ${DAEMON_SECONDS} &) ; echo up; exec sleep 1000`] })
+          .until("up");
+        const { pid } = await agent.logged("agent_started");
+        const target = await agentBelow(agent);
+        writeFileSync(go, "");
+        using stream = new ExecStream(agent);
+        await stream.start({ args: [join(bundle.folder, RUNNER)] }).until("ready");
+        await agent.printed(/ready/);
+        process.kill(target, "SIGKILL");
+        const { code, signal } = await agent.exited;
+        assert.ok(code === 137 || signal === "SIGKILL", `${code} ${signal}`);
+        assert.match(agent.output.stdout, /^left: 0$/m);
+        assert.deepEqual(await processesWith(DAEMON_SECONDS), []);
+        assert.deepEqual(cgroupsOf(pid), []);
+      },
+    );
   });
 }
 
@@ -119,9 +115,8 @@ describe("an agent that starts", () => {
     const killed = await startAgent({ command: SOURCES_COMMAND });
     const living = await startAgent();
     t.after(() => living[Symbol.asyncDispose]());
-    if (killed.log.some(({ event }) => event === "no_cgroups")) {
+    if (lacksCgroups(t, killed)) {
       await killed[Symbol.asyncDispose]();
-      t.skip("needs a cgroup2 hierarchy that may be written");
       return;
     }
     const { exit, stdout } = await exec(killed, { args: ["sh", "-c", "sleep 1000 >/dev/null 2>&1 & echo $!"] });

@@ -1,22 +1,17 @@
 import assert from "node:assert/strict";
 import { readFileSync } from "node:fs";
 import { getPriority } from "node:os";
-import { describe, it, type TestContext } from "node:test";
+import { describe, it } from "node:test";
 import { forAllTests } from "../../fixtures/for-all-tests.ts";
 import { startAgent } from "../../fixtures/agent.ts";
 import { exec } from "../../fixtures/exec-stream.ts";
 import { memoryCgroup } from "../../fixtures/memory-cgroup.ts";
+import { NEEDS_ROOT } from "../../fixtures/privileges.ts";
 
 const DROP = "setpriv --reuid=12345 --regid=12345 --clear-groups";
 const WORKLOAD = ["sh", "-c", "cat /proc/self/oom_score_adj; nice; exec sleep 1000"];
 
 const agent = forAllTests(await startAgent({ process: { args: WORKLOAD } }));
-
-function skipped(t: TestContext): boolean {
-  const unprivileged = process.getuid?.() !== 0;
-  if (unprivileged) t.skip("needs root");
-  return unprivileged;
-}
 
 /** Number as in capabilities(7). */
 function hasCapability(number: number): boolean {
@@ -48,8 +43,7 @@ describe("the agent beside its children", () => {
   });
 
   for (const user of ["", "12345:12345"]) {
-    it(`hands neither down to an exec ${user === "" ? "as itself" : "as another user"}`, async (t) => {
-      if (skipped(t)) return;
+    it(`hands neither down to an exec ${user === "" ? "as itself" : "as another user"}`, NEEDS_ROOT, async () => {
       const { stdout } = await exec(agent, { args: ["sh", "-c", "cat /proc/self/oom_score_adj; nice"], user });
       assert.equal(String(stdout), `${childScore()}${getPriority()}\n`);
     });
@@ -61,8 +55,7 @@ describe("the agent beside its children", () => {
     assert.equal(agent.output.stdout, `${childScore()}${getPriority()}\n`);
   });
 
-  it("can neither be dumped nor looked into by an exec of another user", async (t) => {
-    if (skipped(t)) return;
+  it("can neither be dumped nor looked into by an exec of another user", NEEDS_ROOT, async () => {
     const looks = ["environ", "mem", "fd/0", "maps"].map(
       (name) => `cat /proc/${agent.pid}/${name} >/dev/null && echo ${name}`,
     );
@@ -72,8 +65,7 @@ describe("the agent beside its children", () => {
 });
 
 describe("an agent without privileges", () => {
-  it("cannot be looked into by its own commands, and works", async (t) => {
-    if (skipped(t)) return;
+  it("cannot be looked into by its own commands, and works", NEEDS_ROOT, async () => {
     await using plain = await startAgent({
       through: ["sh", "-c", `chown -R 12345 "$(dirname "$SVC_TLS_CERT_FILE")"; exec ${DROP} "$@"`, "sh"],
     });
@@ -88,10 +80,10 @@ describe("an agent without privileges", () => {
 });
 
 describe("an agent whose guest has no memory left", () => {
-  it("outlives commands that use it up, although each of them is smaller", async (t) => {
-    await using limited = skipped(t) ? undefined : await memoryCgroup(384 * 2 ** 20);
+  it("outlives commands that use it up, although each of them is smaller", NEEDS_ROOT, async (t) => {
+    await using limited = await memoryCgroup(384 * 2 ** 20);
     if (limited === undefined) {
-      if (!skipped(t)) t.skip("needs the memory controller");
+      t.skip("needs the memory controller");
       return;
     }
     await using small = await startAgent({ through: limited.through });

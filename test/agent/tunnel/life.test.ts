@@ -9,6 +9,7 @@ import { failureOf } from "../../fixtures/guest-errors.ts";
 import { echo, listener } from "../../fixtures/listeners.ts";
 import { openDescriptors } from "../../fixtures/proc.ts";
 import { NEEDS_ROOT } from "../../fixtures/privileges.ts";
+import { lacksCgroups } from "../../fixtures/namespaces.ts";
 
 const ENTROPY = new Uint8Array(64).fill(7);
 /** Longer than any test takes. */
@@ -48,10 +49,7 @@ describe("a tunnel's life", () => {
 
   it("does not begin while the session is frozen", NEEDS_ROOT, async (t) => {
     await using agent = await startAgent({ hooks: { preSnapshot: { args: ["true"] } } });
-    if (agent.log.some(({ event }) => event === "no_cgroups")) {
-      t.skip("needs a cgroup2 hierarchy that may be written");
-      return;
-    }
+    if (lacksCgroups(t, agent)) return;
     await using server = await listener(echo);
     using client = clientOf(agent);
     const earlier = await open(client, server.port);

@@ -1,12 +1,11 @@
 import assert from "node:assert/strict";
 import { once } from "node:events";
 import { existsSync } from "node:fs";
-import { mkdtemp, mkdtempDisposable, rm } from "node:fs/promises";
+import { rm } from "node:fs/promises";
 import http from "node:http";
 import http2 from "node:http2";
 import net from "node:net";
-import { tmpdir } from "node:os";
-import { join } from "node:path";
+import { text } from "node:stream/consumers";
 import { describe, test } from "node:test";
 import { fromBinary } from "@bufbuild/protobuf";
 import { Code, ConnectError, createClient } from "@connectrpc/connect";
@@ -22,6 +21,7 @@ import { DeclareIdleResponseSchema, WorkloadService } from "../../../src/shared/
 import type { WorkloadLimits } from "../../../src/agent/workload-service/limits.ts";
 import { WorkloadServer } from "../../../src/agent/workload-service/server.ts";
 import { until } from "../../fixtures/awake.ts";
+import { testFolder } from "../../fixtures/files.ts";
 import { CODE, envelope, FLAG, FRAME, frame, RawHttp2 } from "../../fixtures/raw-http2.ts";
 import { type RecordingLog, recordingLog } from "../../fixtures/recording-log.ts";
 import type { Field } from "../http2/hpack-vectors.ts";
@@ -42,8 +42,8 @@ interface Rig extends AsyncDisposable {
 }
 
 async function start(limits: Partial<WorkloadLimits> = {}): Promise<Rig> {
-  const dir = await mkdtemp(join(tmpdir(), "guest-agent-"));
-  const path = join(dir, "missing", "workload.sock");
+  const folder = await testFolder();
+  const path = folder.at("missing/workload.sock");
   const log = recordingLog();
   let calls = 0;
   const server = new WorkloadServer({
@@ -66,15 +66,15 @@ async function start(limits: Partial<WorkloadLimits> = {}): Promise<Rig> {
     calls: () => calls,
     [Symbol.asyncDispose]: async () => {
       server.close();
-      await rm(dir, { recursive: true, force: true });
+      await folder[Symbol.asyncDispose]();
     },
   };
 }
 
 describe("the workload's socket", () => {
   test("drops a connection that it fails to serve, says so in the log, and serves the next", async () => {
-    await using dir = await mkdtempDisposable(join(tmpdir(), "guest-agent-"));
-    const path = join(dir.path, "workload.sock");
+    await using folder = await testFolder();
+    const path = folder.at("workload.sock");
     const log = recordingLog();
     let served = 0;
     const server = new WorkloadServer({
@@ -148,14 +148,14 @@ describe("the workload's socket", () => {
       status: 200,
       body: `{"declaredAt":"${DECLARED_AT}"}`,
     });
-    const text = `POST ${DECLARE_IDLE} HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: 2\r\n\r\n{}`;
-    for (const size of [1, text.length]) {
+    const request = `POST ${DECLARE_IDLE} HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: 2\r\n\r\n{}`;
+    for (const size of [1, request.length]) {
       const socket = net.connect(rig.path);
-      for (let at = 0; at < text.length; at += size) {
-        socket.write(text.slice(at, at + size));
+      for (let at = 0; at < request.length; at += size) {
+        socket.write(request.slice(at, at + size));
         await new Promise((resolve) => setImmediate(resolve));
       }
-      assert.match(await textOf(socket), /^HTTP\/1\.1 200 OK\r\n[^]*declaredAt/);
+      assert.match(await text(socket), /^HTTP\/1\.1 200 OK\r\n[^]*declaredAt/);
     }
   });
 
@@ -232,7 +232,7 @@ describe("the workload's socket", () => {
       ]) {
         const socket = net.connect(rig.path);
         socket.write(`POST ${DECLARE_IDLE} HTTP/${version}\r\n${host}${rest}`);
-        assert.match(await textOf(socket), /^HTTP\/1\.1 200 OK\r\n[^]*declaredAt/, `HTTP/${version} ${host}`);
+        assert.match(await text(socket), /^HTTP\/1\.1 200 OK\r\n[^]*declaredAt/, `HTTP/${version} ${host}`);
       }
     }
   });
@@ -340,8 +340,6 @@ describe("the workload's socket", () => {
       "\r\n\r\n",
       "garbage\r\n\r\n",
       "PRI * HTTP/1.1\r\n\r\n",
-      `POST ${DECLARE_IDLE} HTTP/1.0\r\nContent-Type: application/json\r\nContent-Length: 2\r\n\r\n{}`,
-      `POST ${DECLARE_IDLE} HTTP/1.1\r\nHost: [\r\nContent-Type: application/json\r\nContent-Length: 2\r\n\r\n{}`,
       `POST ${DECLARE_IDLE} HTTP/1.1\r\nHost: x\r\nX: ${"y".repeat(20_000)}\r\n\r\n`,
       `POST ${DECLARE_IDLE} HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: 5\r\n\r\n{}`,
       "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\ngarbage and more of it, enough for a frame's head",
@@ -355,7 +353,7 @@ describe("the workload's socket", () => {
     assert.equal((await post(rig.path, DECLARE_IDLE, "{}")).status, 200);
   });
 
-  test("survives HTTP/2 requests without an authority and resets of all kinds", async () => {
+  test("survives resets of all kinds", async () => {
     await using rig = await start();
     const session = http2.connect("http://localhost", { createConnection: () => net.connect(rig.path) });
     session.on("error", () => {});
@@ -365,10 +363,6 @@ describe("the workload's socket", () => {
       stream.write("{");
       stream.close(code);
     }
-    const bad = session.request({ ":method": "POST", ":path": DECLARE_IDLE, ":authority": "[", ...JSON_TYPE });
-    bad.on("error", () => {});
-    bad.end("{}");
-    await new Promise((resolve) => bad.resume().once("close", resolve));
     session.destroy();
     assert.equal((await post(rig.path, DECLARE_IDLE, "{}")).status, 200);
   });
@@ -399,10 +393,10 @@ describe("the workload's socket", () => {
       `POST ${DECLARE_IDLE} HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: 5\r\n\r\n{`,
       "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n",
     ];
-    for (const text of starts) {
+    for (const words of starts) {
       const socket = net.connect(rig.path);
       socket.on("error", () => {});
-      socket.write(text);
+      socket.write(words);
       await new Promise((resolve) => socket.resume().once("close", resolve));
     }
     await until(() => declares(rig), "a request is fast enough");
@@ -447,10 +441,8 @@ async function fieldOf(peer: RawHttp2, stream: number, name: string): Promise<st
 function post(socketPath: string, path: string, body: string): Promise<{ status: number; body: string }> {
   return new Promise((resolve, reject) => {
     const request = http.request({ socketPath, path, method: "POST", headers: JSON_TYPE, agent: false }, (response) => {
-      let text = "";
-      response.setEncoding("utf8");
-      response.on("data", (chunk: string) => (text += chunk));
-      response.on("end", () => resolve({ status: response.statusCode ?? 0, body: text }));
+      const told = text(response).then((answer) => ({ status: response.statusCode ?? 0, body: answer }));
+      resolve(told);
     });
     request.on("error", reject);
     request.end(body);
@@ -462,11 +454,4 @@ function declares({ path }: Rig): Promise<boolean> {
     ({ status }) => status === 200,
     () => false,
   );
-}
-
-async function textOf(socket: net.Socket): Promise<string> {
-  let text = "";
-  socket.setEncoding("utf8");
-  for await (const chunk of socket) text += String(chunk);
-  return text;
 }

@@ -1,36 +1,29 @@
 import assert from "node:assert/strict";
-import { copyFileSync, mkdtempSync, readFileSync, rmdirSync, rmSync, writeFileSync } from "node:fs";
-import { tmpdir } from "node:os";
+import { copyFileSync, mkdtempSync, readFileSync, rmdirSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
-import { after, before, describe, it } from "node:test";
+import { describe, it } from "node:test";
 import { buildNative } from "../../../scripts/build-native.ts";
 import { AGENT_COMMAND, AGENT_SCRIPT, type AgentCommand, startAgent } from "../../fixtures/agent.ts";
 import { until } from "../../fixtures/awake.ts";
 import { exec } from "../../fixtures/exec-stream.ts";
 import { clientOf } from "../../fixtures/guest-client.ts";
 import { failureOf } from "../../fixtures/guest-errors.ts";
-import { type LauncherBundle, makeLauncherBundle } from "../../fixtures/launcher-bundle.ts";
+import { makeLauncherBundle } from "../../fixtures/launcher-bundle.ts";
 import { NEEDS_ROOT } from "../../fixtures/privileges.ts";
 import { processesWith } from "../../fixtures/processes.ts";
 import { program } from "../../fixtures/programs/index.ts";
 import { launch, request } from "../../fixtures/spawning.ts";
+import { testFolder } from "../../fixtures/files.ts";
+import { forAllTests } from "../../fixtures/for-all-tests.ts";
 
 /** A sleep time that only one test of this run uses: it identifies its processes. */
 function mark(fraction: number): string {
   return `46${process.pid}.${fraction}`;
 }
 
-let bundle: LauncherBundle;
-let folder: string;
-before(() => {
-  bundle = makeLauncherBundle();
-  copyFileSync(buildNative(), join(bundle.folder, "agent.node"));
-  folder = mkdtempSync(join(tmpdir(), "guest-agent-stop-"));
-});
-after(() => {
-  bundle[Symbol.dispose]();
-  rmSync(folder, { recursive: true });
-});
+const folder = forAllTests(await testFolder()).path;
+const bundle = forAllTests(makeLauncherBundle());
+copyFileSync(buildNative(), join(bundle.folder, "agent.node"));
 
 describe("the end of the grace", () => {
   it("takes descendants of the workload along that left its session and ignore SIGTERM", async () => {

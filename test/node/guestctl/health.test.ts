@@ -4,6 +4,7 @@ import { forAllTests } from "../../fixtures/for-all-tests.ts";
 import { clientOf } from "../../fixtures/guest-client.ts";
 import { NEEDS_ROOT } from "../../fixtures/privileges.ts";
 import { guestctlVariables, runGuestctl, startIssuedAgent } from "./guestctl.ts";
+import { lacksCgroups } from "../../fixtures/namespaces.ts";
 
 const plain = forAllTests(await startIssuedAgent());
 
@@ -33,10 +34,7 @@ describe("guestctl health", () => {
 
   test("tells people of a session that is frozen, and of one that has thawed without duties", NEEDS_ROOT, async (t) => {
     await using agent = await startIssuedAgent();
-    if (agent.log.some(({ event }) => event === "no_cgroups")) {
-      t.skip("needs a cgroup2 hierarchy that may be written");
-      return;
-    }
+    if (lacksCgroups(t, agent)) return;
     const env = guestctlVariables(agent);
     const froze = await runGuestctl(["hook", "pre-snapshot", "--freeze", "10m"], env);
     assert.equal(froze.exitCode, 0);

@@ -8,6 +8,7 @@ import { startGuestWithClock } from "../../fixtures/guest-with-clock.ts";
 import { NEEDS_CREDIT } from "../../fixtures/privileges.ts";
 import { startStandIn } from "../../fixtures/stand-in-agent.ts";
 import { guestctlVariables, runGuestctl, startIssuedAgent } from "./guestctl.ts";
+import { lacksCgroups } from "../../fixtures/namespaces.ts";
 
 /** An agent that may not step this machine's clock. */
 const WITHOUT_CLOCK = { through: ["setpriv", "--bounding-set=-sys_time"] };
@@ -55,7 +56,8 @@ describe("guestctl hook", () => {
     await using agent = await startIssuedAgent({ hooks: HOOKS, process: { env: { PAUSE: "1000" } } });
     const args = ["hook", "post-restore", "--timeout", "300ms"];
     const { exitCode, stdout, stderr } = await runGuestctl(args, guestctlVariables(agent));
-    assert.deepEqual([exitCode, stdout], [124, "restored\n"]);
+    // Beside a load it may be killed before its first word.
+    assert.ok(exitCode === 124 && /^(?:restored\n)?$/.test(stdout), `${exitCode} ${stdout}`);
     assert.match(stderr, /killed at its timeout/);
   });
 
@@ -149,10 +151,7 @@ describe("guestctl restore-sequence", NEEDS_CREDIT, () => {
   test("warns that the session had thawed before the duties came, once", async (t) => {
     await using agent = await startIssuedAgent();
     const env = guestctlVariables(agent);
-    if (agent.log.some(({ event }) => event === "no_cgroups")) {
-      t.skip("needs a cgroup2 hierarchy that may be written");
-      return;
-    }
+    if (lacksCgroups(t, agent)) return;
     await runGuestctl(["hook", "pre-snapshot", "--freeze", "1s"], env);
     await agent.logged("thawed_without_duties");
     const late = await runGuestctl(["restore-sequence", "--no-time", "--json"], env);

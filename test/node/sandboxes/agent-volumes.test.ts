@@ -146,11 +146,11 @@ describe("the volume of an older agent", NEEDS_NAMESPACES, () => {
     using nodes = await twoReleases(substrate);
     const { older, newer, oldVolume } = nodes;
     await older.remove("old");
-    const { begun, release } = substrate.hold(DELETE_VOLUME);
+    const held = substrate.hold(DELETE_VOLUME);
     const sweeping = newer.sweep();
-    await begun;
+    await held.begun;
     await older.create({ image: IMAGE, name: "again" });
-    release();
+    held.release();
     const { orphans, failed } = await sweeping;
     assert.deepEqual([orphans, failed, substrate.volumes.has(oldVolume)], [[], [], true]);
   });

@@ -336,20 +336,20 @@ describe("a kept command", () => {
 
 describe("an agent that cannot keep commands", () => {
   test("has the command ended, whether it was started or to be attached to, and is told of by name", async () => {
-    await using agent = await startStandIn({
+    await using older = await startStandIn({
       service: new ReleasedSchema().service(),
       version: "0.1.0",
       begins: {
         Exec: { frame: { case: "started", value: { pid: 12 } } },
       },
     });
-    const command = agent.client.exec({ args: ["make"], stdin: true, keep: { name: "build" } }, { resume: true });
+    const command = older.client.exec({ args: ["make"], stdin: true, keep: { name: "build" } }, { resume: true });
     command.stdin.write("never sent");
     for (const error of [await failureOf(command.wait()), await failureOf(command.attached)]) {
       assert.deepEqual([error.status, error.reason], ["FAILED_PRECONDITION", "KEEP_UNSUPPORTED"]);
       assert.match(error.message, /the agent \(version 0\.1\.0\) cannot keep commands/);
     }
-    await agent.cancelled("Exec");
-    assert.equal((await failureOf(agent.client.listExecs())).status, "UNIMPLEMENTED");
+    await older.cancelled("Exec");
+    assert.equal((await failureOf(older.client.listExecs())).status, "UNIMPLEMENTED");
   });
 });
