@@ -27,7 +27,7 @@ const OTHER_LOCK = LOCK.replace("1.0.0", "2.0.0");
 
 /* What goes wrong rarely: a machine without packages, or with an old Node, is a real one in `npm run test:bare`. */
 
-/** Stands for npm: puts the packages of the lock file in place and notes what it was called with. */
+/** A fake npm: puts the packages of the lock file in place and records its arguments. */
 const NPM = `#!/bin/sh
 [ "$1" != view ] || exit 0
 printf '%s|%s|%s\\n' "$*" "\${NODE_ENV-unset}" "$npm_config_cache" >>calls

@@ -227,7 +227,7 @@ describe("an agent killed in mid-write", () => {
       assert.equal(await readFile(folder.at("file"), "utf8"), "old");
       await using another = await startAgent();
       using calls = new FileCalls(another);
-      // The first write to the folder looks through it, and takes this one for that of an agent that lives.
+      // The first write looks through the folder, and takes this file for that of a living agent.
       await calls.write({ path: folder.at("file") }, "new");
       assert.deepEqual(await temporaries(), [left]);
       await using later = await startAgent();

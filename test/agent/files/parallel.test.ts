@@ -32,7 +32,7 @@ async function measured(transfer: (files: FileCalls, index: number) => Promise<v
   while (!over.signal.aborted) {
     assert.ok((await health.health()).alive);
     mostMiB = Math.max(mostMiB, memoryOf(agent.pid).ownBytes / MIB);
-    // The transfers are what is measured.
+    // Sample the memory while the transfers run.
     await new Promise((resolve) => setTimeout(resolve, 10));
   }
   await transfers;

@@ -38,7 +38,7 @@ const right = await issueCertificates();
 const agent = forAllTests(await startAgent({ certificates: right }));
 
 describe("a client certificate", () => {
-  /** Starts an agent that trusts the authority of these certificates, and asks with its client's. */
+  /** Starts an agent that trusts these certificates' authority, and calls it with its client's certificate. */
   async function trusted(certificates: Certificates, reason?: string): Promise<Outcome> {
     await using its = await startAgent({ certificates });
     const outcome = await ask(its.port, its.token, certificates.client);

@@ -52,7 +52,7 @@ for (const [what, lackBytes] of [
   });
 }
 
-/** Calls of two connections that send these messages and then stand still; how much more the agent holds at most, in MiB. */
+/** Makes stalled calls on two connections with these messages. Returns how much more the agent holds at most, in MiB. */
 async function mostHeldMib(
   agent: RunningAgent,
   rounds: number,

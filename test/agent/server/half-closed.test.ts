@@ -31,7 +31,7 @@ const FILE_BYTES = 8 * 2 ** 20;
 
 const agent = forAllTests(await startSocketAgent());
 
-/** A connection's bytes from its first to its last: one request for each message, complete. */
+/** All bytes of a connection: one complete request for each message. */
 function conversation(requests: readonly (readonly [method: string, message: Uint8Array])[]): Buffer {
   return Buffer.concat([
     PREFACE,

@@ -54,7 +54,7 @@ for (const [setting, through] of Object.entries(SETTINGS)) {
       "leaves nothing: no process of a workload and a command that run away, and no cgroup",
       NEEDS_NAMESPACES,
       async () => {
-        // Everything is looked up before the storm, which leaves little of a machine to whoever looks.
+        // Everything is looked up before the storm, which leaves little CPU time for that.
         const go = join(bundle.folder, `go ${setting}`);
         const waiting = 'until [ -e "$1" ]; do sleep 0.05; done; exec "$2"';
         await using agent = await startLaunched(through, ["sh", "-c", waiting, "sh", go, join(bundle.folder, RUNNER)]);

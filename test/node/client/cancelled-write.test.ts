@@ -10,10 +10,10 @@ import { FLAG, FRAME, frameReader, PREFACE } from "../../fixtures/raw-http2.ts";
 import { startSocketAgent } from "../../fixtures/socket-agent.ts";
 
 /**
- * The network of the worst case: a reset that a client sends never arrives, as little as one that was delayed for longer
- * than the agent needs. `settled` resolves when the client has reset its call, or has ended the request and the agent has
- * answered it: then a client that had little time sends no reset any more. `given` resolves when the part has left the client:
- * what is not sent cannot be taken for the whole.
+ * The worst network: a client's reset never arrives, like one that is delayed for longer than the agent needs.
+ * `settled` resolves when the client has reset its call, or has ended the request and the agent has answered: after
+ * that, a client that had little time sends no reset. `given` resolves when the part has left the client: what is not
+ * sent cannot be taken for the whole.
  */
 async function withoutResets(socketPath: string, path: string) {
   const settled = Promise.withResolvers<void>();
@@ -44,7 +44,7 @@ async function withoutResets(socketPath: string, path: string) {
 
 const PART = "a part of the new content";
 
-/** Gives a part of the content. */
+/** Yields a part of the content. */
 async function* part(then: () => Promise<unknown>): AsyncGenerator<Uint8Array> {
   yield Buffer.from(PART);
   await then();
@@ -52,7 +52,7 @@ async function* part(then: () => Promise<unknown>): AsyncGenerator<Uint8Array> {
 
 const never = async (): Promise<void> => new Promise(() => {});
 
-/** The ways in which a write ends early at the client. */
+/** The ways in which a client ends a write early. */
 const ENDS: Readonly<Record<string, (client: GuestClient, path: string, given: Promise<void>) => Promise<GuestError>>> =
   {
     "is aborted": async (client, path, given) => {

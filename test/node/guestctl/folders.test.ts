@@ -7,7 +7,7 @@ import { forAllTests } from "../../fixtures/for-all-tests.ts";
 import { NEEDS_ROOT } from "../../fixtures/privileges.ts";
 import { type GuestctlResult, guestctlVariables, jsonLines, runGuestctl, startIssuedAgent } from "./guestctl.ts";
 
-// An image without programs.
+// As in an image without programs.
 const agent = forAllTests(await startIssuedAgent({ process: { env: { PATH: "/nowhere" } } }));
 let folder: TestFolder;
 beforeEach(async () => {

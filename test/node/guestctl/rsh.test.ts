@@ -47,7 +47,7 @@ describe("guestctl rsh", () => {
   });
 
   test("runs as the user of -l, of -o User= and of USER@HOST, the first of them", NEEDS_ROOT, async () => {
-    // An id that has no entry has no shell of its own, and so /bin/sh.
+    // An id without an entry has no shell of its own, and gets /bin/sh.
     for (const args of [["-l", "12345", "root@any"], ["-o", 'User="12345"', "root@any"], ["12345@any"]]) {
       assert.equal((await rsh([...args, "id -u"])).stdout, "12345\n", args.join(" "));
     }

@@ -196,7 +196,7 @@ export class HttpSubstrate implements AsyncDisposable {
     return { begun, release, done };
   }
 
-  /** The daemon goes away; its instances stay. */
+  /** Stops the daemon; its instances stay. */
   async shut(): Promise<void> {
     this.#server.close();
     this.#server.closeAllConnections();

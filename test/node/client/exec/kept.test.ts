@@ -18,7 +18,7 @@ import { startStandIn } from "../../../fixtures/stand-in-agent.ts";
 
 const KIBIBYTE = 1024;
 
-/** Options that note what happens, and something to wait with for an event of a kind. */
+/** Options that record events, and a function that waits for an event of a kind. */
 function watched(options: KeptOptions = {}): {
   readonly options: KeptOptions;
   readonly events: KeptEvent[];

@@ -71,7 +71,7 @@ describe("guestctl exec -it in a terminal", () => {
       for (const signal of ["SIGTERM", "SIGHUP"] as const) {
         terminal.type(`sh -c 'echo pid-$$; exec ${guestctl("-it -- cat")}'; echo status-$?\n`);
         const [pid] = await terminal.read(/pid-(\d+)\r\n/);
-        // An echo that only the far terminal can give: guestctl is in raw mode from here on.
+        // Only the remote terminal can echo this: guestctl is in raw mode from here on.
         terminal.type("far\n");
         await terminal.read(/far\r\n[^]*far\r\n/);
         process.kill(Number(pid), signal);
