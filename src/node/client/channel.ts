@@ -133,11 +133,10 @@ export class Channel {
   bidiStream<I extends DescMessage, O extends DescMessage>(
     method: DescMethodBiDiStreaming<I, O>,
     options: CallOptions = {},
-    encode: (message: MessageShape<I>) => Buffer = serializer(method.input),
   ): ClientDuplexStream<MessageShape<I>, MessageShape<O>> {
     const call = this.#client.makeBidiStreamRequest(
       pathOf(method),
-      encode,
+      serializer(method.input),
       deserializer(method.output),
       this.#metadata(options),
       grpcOptions(deadlineOf(options)),

@@ -6,6 +6,9 @@ import type { ConnectOptions } from "../link/link.ts";
 import type { TunnelOpener } from "./opener.ts";
 import type { GuestTunnel } from "./tunnel.ts";
 
+/** What waits for a local socket before its tunnel does: what comes in one turn of the event loop, to be written at once. */
+const QUEUE_BYTES = 1024 * 1024;
+
 /** Options of `forward`. */
 export interface ForwardOptions {
   /** TCP port in the guest; or give a path. */
@@ -60,7 +63,7 @@ export async function forward(
     throw invalidArgument("forward wants a port or a path");
   }
   const sockets = new Set<Socket>();
-  const server = createServer({ allowHalfOpen: true, noDelay: true }, (socket) => {
+  const server = createServer({ allowHalfOpen: true, noDelay: true, highWaterMark: QUEUE_BYTES }, (socket) => {
     sockets.add(socket);
     socket.on("close", () => sockets.delete(socket));
     void carry(socket, (gone) => opener.open(target, gone), onError);

@@ -1,20 +1,21 @@
-import { Duplex } from "node:stream";
-import { create, type MessageInitShape, toBinary } from "@bufbuild/protobuf";
+import { Duplex, Writable } from "node:stream";
+import { create, type MessageInitShape } from "@bufbuild/protobuf";
 import { type ClientDuplexStream, type ServiceError, status, type StatusObject } from "@grpc/grpc-js";
 import { Tunnel, type TunnelFrame, TunnelFrameSchema } from "../../../shared/gen/svc/guest/v1alpha1/tunnel_pb.ts";
 import { wholeNumber } from "../arguments.ts";
 import { type CallOptions, cancelCall, type Channel } from "../channel.ts";
 import { GuestError } from "../errors.ts";
 import { settlement } from "../settlement.ts";
+import { DataFrames } from "./data-frames.ts";
 
 const METHOD = Tunnel.method.open;
-/** Largest piece in one frame, and in what waits: several reads of a socket. Messages over 256 KiB count as large for the agent. */
-const CHUNK_BYTES = 192 * 1024;
-/** Room before the bytes of a data frame, for its tag and length. */
-const HEAD_ROOM: Buffer = Buffer.alloc(4);
+/** Bytes of one frame at most. Messages over 256 KiB count as large for the agent. */
+const FRAME_BYTES = 192 * 1024;
+/** Above so many pieces at once they are small, and cheaper to copy than to send each by itself. */
+const JOINED_PIECES = 16;
 /** Cost of a frame on top of its bytes (TunnelOpened.window_bytes). */
 const FRAME_OVERHEAD_BYTES = 64;
-/** Bytes that the agent may send ahead of the reader. */
+/** Bytes that the agent may send ahead of the reader, and that wait for the agent in turn. */
 const WINDOW_BYTES = 1024 * 1024;
 
 type FrameInit = NonNullable<MessageInitShape<typeof TunnelFrameSchema>["frame"]>;
@@ -33,18 +34,24 @@ export class GuestTunnel extends Duplex implements Disposable {
   readonly #opening = settlement<undefined>();
   /** Bytes that may be sent now, as the agent counts them. */
   #window = 0;
-  #onWindow: (() => void) | undefined;
+  #frames: DataFrames | undefined;
+  /** Bytes that wait for the window, and the callback of their write. */
+  #waiting: Buffer[] = [];
+  #onSent = (): void => undefined;
   /** Counted bytes that have arrived, and how many of them were returned to the agent's window. */
   #cameBytes = 0;
   #returnedBytes = 0;
 
   /** Throws GuestError for a target that is neither port nor path, a closed client, and an aborted signal. */
   constructor(channel: Channel, target: number | string, options: CallOptions) {
-    super({ writableHighWaterMark: CHUNK_BYTES });
+    super({ writableHighWaterMark: WINDOW_BYTES });
     this.opened = this.#opening.promise;
     // Callers need not await this promise: the stream reports the failure too.
     this.opened.catch(() => undefined);
-    this.#call = channel.bidiStream(METHOD, options, encoded);
+    this.#call = channel.bidiStream(METHOD, options);
+    this.#call.once("metadata", () => {
+      this.#frames = new DataFrames(this.#call, (bytes, isLast) => this.#arrive(bytes, isLast));
+    });
     this.#call.on("data", ({ frame }: TunnelFrame) => this.#receive(frame));
     this.#over = new Promise((resolve) => {
       this.#call.on("status", ({ code }: StatusObject) => code === status.OK && resolve(null));
@@ -69,17 +76,25 @@ export class GuestTunnel extends Duplex implements Disposable {
     return bytes;
   }
 
+  /** What comes in one turn of the event loop is written together: it comes in parts of 16 KiB at most. */
+  override pipe<T extends NodeJS.WritableStream>(to: T, options?: { end?: boolean | undefined }): T {
+    this.on("data", () => {
+      if (!(to instanceof Writable) || to.writableCorked > 0) return;
+      to.cork();
+      setImmediate(() => to.uncork());
+    });
+    return super.pipe(to, options);
+  }
+
   /** Nothing to request: bytes arrive as the window allows. */
   override _read(): void {}
 
-  override _write(bytes: Buffer, _encoding: BufferEncoding, done: () => void): void {
-    void this.#sendAll([bytes], done);
-  }
-
-  /** Sends what waited together. */
-  override _writev(waiting: { chunk: Buffer }[], done: () => void): void {
-    const pieces = waiting.map(({ chunk }) => chunk);
-    void this.#sendAll(pieces, done);
+  override _writev(written: { chunk: Buffer }[], done: () => void): void {
+    const pieces = written.map(({ chunk }) => chunk).filter(({ length }) => length > 0);
+    this.#waiting = pieces.length > JOINED_PIECES ? [Buffer.concat(pieces)] : pieces;
+    this.#onSent = done;
+    if (pieces.length === 0) done();
+    else this.#sendWaiting();
   }
 
   override _final(done: () => void): void {
@@ -95,7 +110,7 @@ export class GuestTunnel extends Duplex implements Disposable {
   override _destroy(error: Error | null, done: (error: Error | null) => void): void {
     const early = new GuestError({ status: "CANCELLED", message: "the tunnel was closed before it was open" });
     this.#opening.reject(error instanceof GuestError ? error : early);
-    this.#onWindow?.();
+    if (this.#waiting.splice(0).length > 0) this.#onSent();
     const isComplete = error === null && this.readableEnded && this.writableFinished;
     if (isComplete) {
       void this.#closeAfterCall(done);
@@ -116,15 +131,19 @@ export class GuestTunnel extends Duplex implements Disposable {
 
   #receive(frame: TunnelFrame["frame"]): void {
     if (this.destroyed) return;
-    if (frame.case === "data") {
-      this.#cameBytes += frame.value.length + FRAME_OVERHEAD_BYTES;
-      this.push(frame.value);
-      this.#returnWindow();
-    } else if (frame.case === "end") this.push(null);
+    if (frame.case === "data") this.#arrive(frame.value, true);
+    else if (frame.case === "end") this.push(null);
     else if (frame.case === "opened") {
       this.#opening.resolve(undefined);
       this.#widen(frame.value.windowBytes);
     } else if (frame.case === "window") this.#widen(frame.value.bytes);
+  }
+
+  #arrive(bytes: Uint8Array, isLast: boolean): void {
+    if (this.destroyed) return;
+    this.#cameBytes += bytes.length + (isLast ? FRAME_OVERHEAD_BYTES : 0);
+    this.push(bytes);
+    this.#returnWindow();
   }
 
   /** Acknowledges read bytes to the agent in large steps. */
@@ -137,24 +156,18 @@ export class GuestTunnel extends Duplex implements Disposable {
 
   #widen(bytes: number): void {
     this.#window += bytes;
-    this.#onWindow?.();
+    this.#sendWaiting();
   }
 
-  async #sendAll(pieces: readonly Buffer[], done: () => void): Promise<void> {
-    const memory = Buffer.concat([HEAD_ROOM, ...pieces]);
-    for (let at = HEAD_ROOM.length; at < memory.length && !this.destroyed;) {
-      if (this.#window <= FRAME_OVERHEAD_BYTES) {
-        await new Promise<void>((resolve) => {
-          this.#onWindow = resolve;
-        });
-        continue;
-      }
-      const value = memory.subarray(at, at + Math.min(CHUNK_BYTES, this.#window - FRAME_OVERHEAD_BYTES));
-      this.#window -= value.length + FRAME_OVERHEAD_BYTES;
-      at += value.length;
-      await new Promise<void>((sent) => this.#send({ case: "data", value }, sent));
+  /** Sends as much as the window takes. */
+  #sendWaiting(): void {
+    for (let first; (first = this.#waiting[0]) !== undefined && this.#window > FRAME_OVERHEAD_BYTES;) {
+      const bytes = first.subarray(0, Math.min(FRAME_BYTES, this.#window - FRAME_OVERHEAD_BYTES));
+      if (bytes.length < first.length) this.#waiting[0] = first.subarray(bytes.length);
+      else this.#waiting.shift();
+      this.#window -= bytes.length + FRAME_OVERHEAD_BYTES;
+      this.#frames?.send(bytes, this.#waiting.length === 0 ? this.#onSent : () => undefined);
     }
-    done();
   }
 
   #send(frame: FrameInit, sent?: () => void): void {
@@ -162,18 +175,4 @@ export class GuestTunnel extends Duplex implements Disposable {
     if (this.#call.writable) this.#call.write(create(TunnelFrameSchema, { frame }), () => sent?.());
     else sent?.();
   }
-}
-
-function encoded(message: TunnelFrame): Buffer {
-  const { frame } = message;
-  return frame.case === "data" ? dataFrame(frame.value) : Buffer.from(toBinary(TunnelFrameSchema, message));
-}
-
-/** Writes tag and length (protobuf's encoding) into the memory before the bytes, which is room, or bytes that were sent. */
-function dataFrame({ buffer, byteOffset, length }: Uint8Array): Buffer {
-  const headBytes = length < 0x80 ? 2 : length < 0x4000 ? 3 : 4;
-  const frame = Buffer.from(buffer, byteOffset - headBytes, headBytes + length);
-  frame[0] = (TunnelFrameSchema.field.data.number << 3) | 2;
-  for (let at = 1; at < headBytes; at++) frame[at] = (length >> (7 * (at - 1))) | (at < headBytes - 1 ? 0x80 : 0);
-  return frame;
 }

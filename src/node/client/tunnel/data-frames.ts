@@ -1,0 +1,100 @@
+import type { ClientHttp2Stream } from "node:http2";
+import type { ClientDuplexStream } from "@grpc/grpc-js";
+import { TunnelFrameSchema } from "../../../shared/gen/svc/guest/v1alpha1/tunnel_pb.ts";
+
+/** The first byte of a data frame: protobuf's field number and wire type. */
+const DATA_TAG = (TunnelFrameSchema.field.data.number << 3) | 2;
+/** Bytes before a gRPC message: whether it is compressed, and its length. */
+const PREFIX_BYTES = 5;
+/** The event by which grpc-js gets its bytes. */
+const FOR_GRPC = "bytes for grpc-js";
+
+/** A call's data frames, from and to its HTTP/2 stream; grpc-js carries the others (docs/decisions/0012). */
+export class DataFrames {
+  readonly #stream: ClientHttp2Stream;
+  readonly #onBytes: (bytes: Buffer, isLast: boolean) => void;
+  /** The first bytes of a message, until its kind is known. */
+  readonly #head: number[] = [];
+  /** Bytes of a message that are still to come, and whether they are data. */
+  #leftBytes = 0;
+  #isData = false;
+  /** Messages that grpc-js has not delivered yet: what follows them goes the same way. */
+  #undelivered = 0;
+
+  /** To be made when the call's headers have come. `onBytes` takes the data as it comes; `isLast` ends a frame. */
+  constructor(call: ClientDuplexStream<never, unknown>, onBytes: (bytes: Buffer, isLast: boolean) => void) {
+    const stream = streamOf(call);
+    this.#stream = stream;
+    this.#onBytes = onBytes;
+    for (const listener of stream.listeners("data")) stream.on(FOR_GRPC, listener as () => void);
+    stream.removeAllListeners("data").on("data", (bytes: Buffer) => this.#take(bytes));
+    call.on("data", () => (this.#undelivered -= 1));
+  }
+
+  /** Sends a frame. `sent` is called once its bytes are not needed any more. */
+  send(bytes: Buffer, sent: () => void): void {
+    const stream = this.#stream;
+    // It has ended with the call, which says why.
+    if (!stream.writable) sent();
+    else {
+      stream.cork();
+      stream.write(headOf(bytes.length));
+      stream.write(bytes, () => sent());
+      stream.uncork();
+    }
+  }
+
+  #take(bytes: Buffer): void {
+    for (let at = 0; at < bytes.length;) {
+      if (this.#leftBytes === 0) this.#look(bytes.readUInt8(at++));
+      else {
+        const part = bytes.subarray(at, at + this.#leftBytes);
+        at += part.length;
+        this.#leftBytes -= part.length;
+        if (this.#isData) this.#onBytes(part, this.#leftBytes === 0);
+        else this.#stream.emit(FOR_GRPC, part);
+      }
+    }
+  }
+
+  /** Decides with one more byte whether a message is a data frame and nothing else. */
+  #look(byte: number): void {
+    if (this.#head.push(byte) < PREFIX_BYTES) return;
+    const head = Buffer.from(this.#head);
+    const messageBytes = head.readUInt32BE(1);
+    let lengthBytes = 1;
+    while (messageBytes - 1 - lengthBytes >= 2 ** (7 * lengthBytes)) lengthBytes++;
+    const dataBytes = Math.max(messageBytes - 1 - lengthBytes, 0);
+    if (head.length < PREFIX_BYTES + messageBytes - dataBytes) return;
+    this.#head.length = 0;
+    this.#leftBytes = dataBytes;
+    this.#isData = this.#undelivered === 0 && dataBytes > 0 && head.equals(headOf(dataBytes));
+    if (this.#isData) return;
+    this.#undelivered += 1;
+    this.#stream.emit(FOR_GRPC, head);
+  }
+}
+
+/** What precedes the data in a frame: gRPC's prefix, tag and length. */
+function headOf(dataBytes: number): Buffer {
+  const length: number[] = [];
+  let rest = dataBytes;
+  for (; rest >= 0x80; rest >>>= 7) length.push((rest & 0x7f) | 0x80);
+  const head = Buffer.from([0, 0, 0, 0, 0, DATA_TAG, ...length, rest]);
+  head.writeUInt32BE((head.length - PREFIX_BYTES + dataBytes) >>> 0, 1);
+  return head;
+}
+
+/** A call of grpc-js, or a part between it and its stream, all of them private. */
+type Part = { readonly [Name in "call" | "nextCall" | "child"]?: Part } & {
+  readonly underlyingCalls?: readonly { readonly call: Part }[];
+  readonly http2Stream?: ClientHttp2Stream;
+};
+
+function streamOf(call: unknown): ClientHttp2Stream {
+  for (let part = call as Part | undefined; part !== undefined;) {
+    if (part.http2Stream !== undefined) return part.http2Stream;
+    part = part.call ?? part.nextCall ?? part.child ?? part.underlyingCalls?.at(-1)?.call;
+  }
+  throw new Error("this version of grpc-js keeps a call's HTTP/2 stream elsewhere; 1.14.7 is known to work");
+}

@@ -1,0 +1,118 @@
+import assert from "node:assert/strict";
+import { once } from "node:events";
+import { createServer, type ServerHttp2Session, type ServerHttp2Stream } from "node:http2";
+import { describe, it } from "node:test";
+import { create, fromBinary, type MessageInitShape, toBinary } from "@bufbuild/protobuf";
+import { connect } from "../../../src/node/client/index.ts";
+import { TunnelFrameSchema } from "../../../src/shared/gen/svc/guest/v1alpha1/tunnel_pb.ts";
+import { testFolder } from "../../fixtures/files.ts";
+
+/** With gRPC's prefix. */
+function message(...parts: readonly Uint8Array[]): Buffer {
+  const body = Buffer.concat(parts);
+  const prefix = Buffer.alloc(5);
+  prefix.writeUInt32BE(body.length, 1);
+  return Buffer.concat([prefix, body]);
+}
+
+function encoded(frame: NonNullable<MessageInitShape<typeof TunnelFrameSchema>["frame"]>): Uint8Array {
+  return toBinary(TunnelFrameSchema, create(TunnelFrameSchema, { frame }));
+}
+
+function dataOf(value: string): Uint8Array {
+  return encoded({ case: "data", value: Buffer.from(value) });
+}
+
+/** A field that no release has: number 900, with the number 1. */
+const UNKNOWN = Buffer.from([0xa0, 0x38, 1]);
+
+const OPENED = message(encoded({ case: "opened", value: { windowBytes: 1024 } }));
+const LONG = "long ".repeat(400);
+/** All that an agent may send, now and in later releases. */
+const ANSWER = [
+  message(dataOf("first ")),
+  message(dataOf("")),
+  message(dataOf("with more "), UNKNOWN),
+  message(UNKNOWN, dataOf("after more ")),
+  message(UNKNOWN),
+  message(),
+  // Two of two data fields count for the last.
+  message(dataOf("lost "), dataOf("kept ")),
+  // A length in more bytes than it needs.
+  message(Buffer.from([0x1a, 0x85, 0x80, 0]), Buffer.from("wide ")),
+  message(dataOf("x".repeat(127))),
+  message(dataOf("y".repeat(128))),
+  message(dataOf(LONG)),
+  message(encoded({ case: "window", value: { bytes: 512 } })),
+  message(dataOf("last")),
+];
+const END = message(encoded({ case: "end", value: {} }));
+const SAID = `first with more after more kept wide ${"x".repeat(127)}${"y".repeat(128)}${LONG}last`;
+
+/** What an agent hears from a client that sends a text, if it answers in parts of so many bytes. */
+async function exchange(partBytes: number, sends: string) {
+  await using folder = await testFolder();
+  await using cleanUp = new AsyncDisposableStack();
+  const path = folder.at("agent.sock");
+  const server = createServer();
+  const sessions = new Set<ServerHttp2Session>();
+  server.on("session", (session) => sessions.add(session));
+  const heard: Buffer[] = [];
+  const isEnded = Promise.withResolvers<void>();
+  server.on("stream", (stream: ServerHttp2Stream) => {
+    stream.respond({ ":status": 200, "content-type": "application/grpc" }, { waitForTrailers: true });
+    stream.on("wantTrailers", () => stream.sendTrailers({ "grpc-status": "0" }));
+    stream.on("data", (bytes: Buffer) => {
+      heard.push(bytes);
+      if (Buffer.concat(heard).subarray(-END.length).equals(END)) isEnded.resolve();
+    });
+    void (async () => {
+      const answer = Buffer.concat([OPENED, ...ANSWER, END]);
+      for (let at = 0; at < answer.length; at += partBytes) {
+        await new Promise((sent) => stream.write(answer.subarray(at, at + partBytes), sent));
+      }
+      await isEnded.promise;
+      stream.end();
+    })();
+  });
+  server.listen(path);
+  await once(server, "listening");
+  cleanUp.defer(() => {
+    for (const session of sessions) session.destroy();
+    server.close();
+  });
+  using client = connect({ address: `unix:${path}`, token: "any" });
+  const tunnel = client.connect(80);
+  const closed = once(tunnel, "close");
+  tunnel.end(sends);
+  // No async iterator, which would break the tunnel off at the agent's end.
+  const said: Buffer[] = [];
+  tunnel.on("data", (bytes: Buffer) => said.push(bytes));
+  await closed;
+  return { said: String(Buffer.concat(said)), frames: framesOf(Buffer.concat(heard)) };
+}
+
+function framesOf(bytes: Buffer) {
+  const frames = [];
+  for (let at = 0; at < bytes.length; at += 5 + bytes.readUInt32BE(at + 1)) {
+    const body = bytes.subarray(at + 5, at + 5 + bytes.readUInt32BE(at + 1));
+    frames.push(fromBinary(TunnelFrameSchema, body).frame);
+  }
+  return frames;
+}
+
+describe("the frames of a tunnel", () => {
+  for (const partBytes of [1, 7, 1_000_000]) {
+    it(`are read in parts of ${partBytes} bytes, whatever is between them`, async () => {
+      const { said } = await exchange(partBytes, "");
+      assert.equal(said, SAID);
+    });
+  }
+
+  it("are sent as the window allows, each with 64 bytes more", async () => {
+    const { frames } = await exchange(1_000_000, "z".repeat(1300));
+    const sizes = frames.flatMap((frame) => (frame.case === "data" ? [frame.value.length] : []));
+    assert.deepEqual(sizes, [1024 - 64, 1300 - (1024 - 64)]);
+    assert.equal(frames.at(-1)?.case, "end");
+  });
+});
