@@ -1,4 +1,3 @@
-import { randomBytes } from "node:crypto";
 import { createServer as createTlsServer, type Server as TlsServer } from "node:tls";
 import { AgentError, type Clock, type Log, type TlsMaterial, type WatchArrivals } from "../domain/index.ts";
 import type { SecretField } from "../http2/index.ts";
@@ -6,9 +5,6 @@ import { type Connection, listenTcp, listenUnix } from "../listening/index.ts";
 import type { Interceptor, Router } from "../rpc/index.ts";
 import { DEFAULT_SERVER_LIMITS, Listener, type ServerLimits } from "./listener.ts";
 import { isVouchedFor, secureContextOptions, tlsOptions, type VerifyPeer } from "./tls.ts";
-
-/** Size of the keys that Node's setTicketKeys takes. */
-const TICKET_KEY_BYTES = 48;
 
 /** Options of the management server. */
 export interface ManagementServerOptions {
@@ -86,11 +82,10 @@ export class ManagementServer {
 
   /**
    * For a restored guest, whose clones have the keys of all connections and handshakes from before. Ends every connection
-   * but `keep`, which finishes its calls and accepts no new ones; ends half-open handshakes; makes new ticket keys.
-   * Returns how many connections it ended.
+   * but `keep`, which finishes its calls and accepts no new ones, and ends half-open handshakes. (There are no tickets:
+   * see `tlsOptions`.) Returns how many connections it ended.
    */
   dropOtherConnections(keep: Connection | undefined): number {
-    this.#secure?.setTicketKeys(randomBytes(TICKET_KEY_BYTES));
     return this.#listeners.reduce((dropped, listener) => dropped + listener.dropOthers(keep), 0);
   }
 
