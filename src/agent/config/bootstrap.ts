@@ -1,6 +1,6 @@
 import type { HooksSpec, LogLevel, ProcessSpec } from "../domain/index.ts";
 import { type CredentialFile, readCredentialFile } from "./credential-file.ts";
-import { type AcceptsTlsMaterial, Credentials, type CredentialSources } from "./credentials.ts";
+import { type AcceptsTlsMaterial, Credentials } from "./credentials.ts";
 import { readHooksSpec, readProcessSpec, readSpecFile } from "./specs.ts";
 import {
   BOOTSTRAP_VARIABLES,
@@ -43,9 +43,9 @@ export async function readBootstrap(
   onRead?: (variable: BootstrapVariable) => void,
 ): Promise<Configuration> {
   const { values, token, faults } = readVariables(environ);
-  const readFile = (path: string): CredentialFile => {
-    for (const [variable, value] of values) if (value === path && variable.endsWith("_FILE")) onRead?.(variable);
-    return readCredentialFile(path);
+  const readFile = (variable: BootstrapVariable): CredentialFile => {
+    onRead?.(variable);
+    return readCredentialFile(values.get(variable) ?? "");
   };
   const take = <Value>(variable: BootstrapVariable, read: (text: string | undefined) => Read<Value>): Value => {
     const { value, problems } = read(values.get(variable));
@@ -70,7 +70,7 @@ export async function readBootstrap(
       faults.push({ variable: fileVariable, problem: `is set beside ${variable}; set one of them` });
     }
     const inline = take(variable, read);
-    return values.has(fileVariable) ? take(fileVariable, (path = "") => readSpecFile(readFile(path), read)) : inline;
+    return values.has(fileVariable) ? take(fileVariable, () => readSpecFile(readFile(fileVariable), read)) : inline;
   };
 
   const guestPort = take("SVC_GUEST_PORT", readPort);
@@ -79,7 +79,7 @@ export async function readBootstrap(
   const process = takeSpec("SVC_PROCESS_SPEC", readProcessSpec);
   const hooks = takeSpec("SVC_HOOKS_SPEC", readHooksSpec);
   const logLevel = take("SVC_LOG_LEVEL", readLogLevel);
-  const loaded = await Credentials.load(credentialSources(values, token), accepts, readFile);
+  const loaded = await Credentials.load({ values, token }, accepts, readFile);
   faults.push(...loaded.faults);
   if (faults.length > 0 || loaded.credentials === undefined) throw new BootstrapError(inOrder(faults));
   return { guestPort, guestSocketPath, workloadSocketPath, credentials: loaded.credentials, process, hooks, logLevel };
@@ -123,18 +123,6 @@ function socketFaults(values: BootstrapValues): BootstrapFault[] {
   return workloadSocket !== undefined && workloadSocket === values.get("SVC_GUEST_SOCKET")
     ? [{ variable: "SVC_WORKLOAD_SOCKET", problem: "names the same socket as SVC_GUEST_SOCKET" }]
     : [];
-}
-
-function credentialSources(values: BootstrapValues, value: Buffer | undefined): CredentialSources {
-  const file = values.get("SVC_INSTANCE_TOKEN_FILE");
-  return {
-    token: value !== undefined ? { value } : file !== undefined ? { file } : undefined,
-    tls: {
-      cert: values.get("SVC_TLS_CERT_FILE"),
-      key: values.get("SVC_TLS_KEY_FILE"),
-      clientCa: values.get("SVC_TLS_CLIENT_CA_FILE"),
-    },
-  };
 }
 
 function inOrder(faults: readonly BootstrapFault[]): BootstrapFault[] {

@@ -32,9 +32,6 @@ export type CredentialFile = ({ readonly bytes: Buffer } | { readonly problem: s
   readonly version: string;
 };
 
-/** One of the two ways to read a credential file. */
-export type ReadCredentialFile = (path: string) => CredentialFile | Promise<CredentialFile>;
-
 /** Drops an open file's pages from the kernel's page cache. */
 export type DropFileCache = (fd: number) => void;
 

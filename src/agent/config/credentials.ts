@@ -1,19 +1,13 @@
-import {
-  type CredentialFile,
-  type DropFileCache,
-  type ReadCredentialFile,
-  readCredentialFile,
-} from "./credential-file.ts";
+import { type CredentialFile, type DropFileCache, readCredentialFile } from "./credential-file.ts";
 import type { TlsMaterial } from "../domain/index.ts";
 import { CredentialReader } from "./credential-reader.ts";
-import type { BootstrapFault } from "./variables.ts";
+import type { BootstrapFault, BootstrapVariable, BootstrapVariables } from "./variables.ts";
 
-/** Where the credentials come from. */
-export interface CredentialSources {
-  /** The token itself, or its file (without one trailing line break); undefined: none given. */
-  readonly token: { readonly value: Buffer } | { readonly file: string } | undefined;
-  readonly tls: TlsFiles;
-}
+/** Where the credentials come from: the token itself, or the file of it, and the TLS files that variables name. */
+type CredentialSources = Pick<BootstrapVariables, "values" | "token">;
+
+/** Reads the file that a variable names. */
+type ReadFile = (variable: BootstrapVariable) => CredentialFile | Promise<CredentialFile>;
 
 /** What the sources contain: credentials only with a token and without faults. */
 export interface LoadedCredentials {
@@ -31,15 +25,17 @@ export class Credentials {
   /** Whether the token comes from a file, and so can change. */
   readonly tokenRotates: boolean;
   #material: Material;
+  readonly #paths: CredentialSources["values"];
   readonly #read: MaterialReader;
   /** The version last read of each file, whether it is in use or not. */
-  readonly #versions: Map<string, string>;
+  readonly #versions: Versions;
   readonly #reader = new CredentialReader();
 
-  private constructor(material: Material, read: MaterialReader, tokenRotates: boolean, versions: Map<string, string>) {
+  private constructor(material: Material, { values }: CredentialSources, read: MaterialReader, versions: Versions) {
     this.#material = material;
+    this.#paths = values;
     this.#read = read;
-    this.tokenRotates = tokenRotates;
+    this.tokenRotates = values.has("SVC_INSTANCE_TOKEN_FILE");
     this.#versions = versions;
   }
 
@@ -47,13 +43,12 @@ export class Credentials {
   static async load(
     sources: CredentialSources,
     accepts: AcceptsTlsMaterial = () => false,
-    readFile: ReadCredentialFile = readCredentialFile,
+    readFile: ReadFile = (variable) => readCredentialFile(sources.values.get(variable) ?? ""),
   ): Promise<LoadedCredentials> {
     const read = materialReader(sources, accepts);
-    const versions = new Map<string, string>();
+    const versions: Versions = new Map();
     const { material, faults } = await read(remembering(versions, readFile), undefined);
-    const tokenRotates = sources.token !== undefined && "file" in sources.token;
-    return { credentials: material && new Credentials(material, read, tokenRotates, versions), faults };
+    return { credentials: material && new Credentials(material, sources, read, versions), faults };
   }
 
   /** Undefined where no TCP listener is configured. The same object until a reload has found other bytes. */
@@ -78,7 +73,7 @@ export class Credentials {
 
   /** Versions of the files now. Empty without files. Never rejects. */
   async presentVersion(): Promise<string> {
-    const versions = Array.from(this.#versions.keys(), async (path) => this.#reader.version(path));
+    const versions = Array.from(this.#versions.keys(), async (variable) => this.#reader.version(this.#path(variable)));
     return (await Promise.all(versions)).join(";");
   }
 
@@ -89,7 +84,7 @@ export class Credentials {
 
   /** Reads the files again, with `dropFileCache` past the page cache. With any fault, nothing changes. */
   async reload(dropFileCache?: DropFileCache): Promise<readonly BootstrapFault[]> {
-    const reread: ReadCredentialFile = (path) => this.#reader.read(path, dropFileCache);
+    const reread: ReadFile = (variable) => this.#reader.read(this.#path(variable), dropFileCache);
     const { material, faults } = await this.#read(remembering(this.#versions, reread), this.tls);
     if (material !== undefined) {
       this.#material = material;
@@ -97,13 +92,20 @@ export class Credentials {
     }
     return faults;
   }
+
+  #path(variable: BootstrapVariable): string {
+    return this.#paths.get(variable) ?? "";
+  }
 }
 
+/** Versions of files, by the variables that name them. */
+type Versions = Map<BootstrapVariable, string>;
+
 /** Keeps the version of every file that is read. */
-function remembering(versions: Map<string, string>, readFile: ReadCredentialFile): ReadCredentialFile {
-  return async (path) => {
-    const file = await readFile(path);
-    versions.set(path, file.version);
+function remembering(versions: Versions, readFile: ReadFile): ReadFile {
+  return async (variable) => {
+    const file = await readFile(variable);
+    versions.set(variable, file.version);
     return file;
   };
 }
@@ -114,21 +116,26 @@ interface ReadMaterial {
 }
 
 /** @param inForce the material in use; returned again if the files still hold the same */
-type MaterialReader = (readFile: ReadCredentialFile, inForce: TlsMaterial | undefined) => Promise<ReadMaterial>;
+type MaterialReader = (readFile: ReadFile, inForce: TlsMaterial | undefined) => Promise<ReadMaterial>;
+
+/** Reads the file of a variable; undefined: it is not set. */
+type ReadIfSet = (variable: BootstrapVariable) => Promise<CredentialFile | undefined>;
 
 /** A token given by value stays the same object. */
-function materialReader(sources: CredentialSources, accepts: AcceptsTlsMaterial): MaterialReader {
-  const readToken = tokenReader(sources.token);
+function materialReader({ values, token: value }: CredentialSources, accepts: AcceptsTlsMaterial): MaterialReader {
+  const given = value && check(value, "SVC_INSTANCE_TOKEN", "");
   return async (readFile, inForce) => {
+    const read: ReadIfSet = async (variable) => (values.has(variable) ? readFile(variable) : undefined);
     const acceptsAll: AcceptsTlsMaterial = (material) => isSame(material, inForce) || accepts(material);
-    const [token, read] = await Promise.all([readToken(readFile), readTlsMaterial(sources.tls, acceptsAll, readFile)]);
-    const tls = { ...read, material: isSame(read.material, inForce) ? inForce : read.material };
-    const faults = [...token.faults, ...tls.faults];
+    const [{ token, ...ofToken }, tls] = await Promise.all([
+      given ?? readTokenFile(read),
+      readTlsMaterial(read, acceptsAll),
+    ]);
+    const faults = [...ofToken.faults, ...tls.faults];
     // A refused token leaves no copy either.
-    if (faults.length > 0) token.token?.digest();
-    const material =
-      token.token === undefined || faults.length > 0 ? undefined : { token: token.token, tls: tls.material };
-    return { material, faults };
+    if (faults.length > 0) token?.digest();
+    if (token === undefined || faults.length > 0) return { material: undefined, faults };
+    return { material: { token, tls: isSame(tls.material, inForce) ? inForce : tls.material }, faults };
   };
 }
 
@@ -137,20 +144,16 @@ interface ReadToken {
   readonly faults: readonly BootstrapFault[];
 }
 
-function tokenReader(source: CredentialSources["token"]): (readFile: ReadCredentialFile) => Promise<ReadToken> {
-  if (source === undefined) return () => Promise.resolve({ token: undefined, faults: [] });
-  if ("value" in source) {
-    const token = check(source.value, "SVC_INSTANCE_TOKEN", "");
-    return () => Promise.resolve(token);
-  }
-  return async (readFile) => {
-    const file = await readFile(source.file);
-    return "problem" in file
-      ? { token: undefined, faults: [{ variable: "SVC_INSTANCE_TOKEN_FILE", problem: file.problem }] }
-      : check(withoutLineBreak(file.bytes), "SVC_INSTANCE_TOKEN_FILE", "the token in the file ");
-  };
+async function readTokenFile(read: ReadIfSet): Promise<ReadToken> {
+  const variable = "SVC_INSTANCE_TOKEN_FILE";
+  const file = await read(variable);
+  if (file === undefined) return { token: undefined, faults: [] };
+  return "problem" in file
+    ? { token: undefined, faults: [{ variable, problem: file.problem }] }
+    : check(withoutLineBreak(file.bytes), variable, "the token in the file ");
 }
 
+/** Without one trailing line break. */
 function withoutLineBreak(bytes: Buffer): Buffer {
   const isBroken = bytes.at(-1) === 0x0a;
   return bytes.subarray(0, bytes.length - (isBroken ? (bytes.at(-2) === 0x0d ? 2 : 1) : 0));
@@ -163,25 +166,19 @@ function check(token: Buffer, variable: BootstrapFault["variable"], subject: str
     : { token: undefined, faults: [{ variable, problem: subject + problem }] };
 }
 
-/** Paths of the three TLS files; undefined: not given. */
-interface TlsFiles {
-  readonly cert: string | undefined;
-  readonly key: string | undefined;
-  readonly clientCa: string | undefined;
-}
-
 /** Whether a listener could start with the material. False also if that is unknown: then the full check decides. */
 export type AcceptsTlsMaterial = (material: TlsMaterial) => boolean;
 
 /** Reads the given TLS files and checks that a listener could start with them. Material only of all three. */
 async function readTlsMaterial(
-  files: TlsFiles,
+  read: ReadIfSet,
   accepts: AcceptsTlsMaterial,
-  readFile: ReadCredentialFile,
 ): Promise<{ material: TlsMaterial | undefined; faults: readonly BootstrapFault[] }> {
-  const read = async (path: string | undefined): Promise<CredentialFile | undefined> =>
-    path === undefined ? undefined : readFile(path);
-  const [cert, key, clientCa] = await Promise.all([read(files.cert), read(files.key), read(files.clientCa)]);
+  const [cert, key, clientCa] = await Promise.all([
+    read("SVC_TLS_CERT_FILE"),
+    read("SVC_TLS_KEY_FILE"),
+    read("SVC_TLS_CLIENT_CA_FILE"),
+  ]);
   if (cert === undefined && key === undefined && clientCa === undefined) return { material: undefined, faults: [] };
   const material = materialOf(cert, key, clientCa);
   if (material !== undefined && accepts(material)) return { material, faults: [] };

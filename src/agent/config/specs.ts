@@ -1,5 +1,6 @@
 import { isUtf8 } from "node:buffer";
 import {
+  create,
   type DescField,
   type DescMessage,
   fromBinary,
@@ -22,23 +23,20 @@ import type { Read } from "./variables.ts";
 
 /** Reads SVC_PROCESS_SPEC. Absent: no workload. */
 export function readProcessSpec(value = "{}"): Read<ProcessSpec> {
-  const decoded = decodeSpec(ProcessSchema, value);
-  return "problems" in decoded
-    ? { value: EMPTY_PROCESS, problems: decoded.problems }
-    : { value: processSpec(decoded.message), problems: processProblems(decoded.message) };
+  const { value: message, problems } = decodeSpec(ProcessSchema, value);
+  return { value: processSpec(message), problems: [...problems, ...processProblems(message)] };
 }
 
 /** Reads SVC_HOOKS_SPEC. Absent: no hooks. */
 export function readHooksSpec(value = "{}"): Read<HooksSpec> {
-  const decoded = decodeSpec(HooksSchema, value);
-  if ("problems" in decoded) return { value: NO_HOOKS, problems: decoded.problems };
-  const { preSnapshot, postRestore } = decoded.message;
+  const { value: message, problems } = decodeSpec(HooksSchema, value);
+  const { preSnapshot, postRestore } = message;
   return {
     value: {
       preSnapshot: preSnapshot && commandSpec(preSnapshot),
       postRestore: postRestore && commandSpec(postRestore),
     },
-    problems: [...hookProblems("pre_snapshot", preSnapshot), ...hookProblems("post_restore", postRestore)],
+    problems: [...problems, ...hookProblems("pre_snapshot", preSnapshot), ...hookProblems("post_restore", postRestore)],
   };
 }
 
@@ -51,17 +49,6 @@ export function readSpecFile<Value>(
   const { value, problems } = read("bytes" in file && problem === undefined ? file.bytes.toString() : undefined);
   return { value, problems: problem === undefined ? problems.map((found) => `in the file: ${found}`) : [problem] };
 }
-
-const EMPTY_PROCESS: ProcessSpec = {
-  args: [],
-  env: new Map(),
-  cwd: "",
-  user: "",
-  readyCommand: undefined,
-  stopGraceMs: DEFAULT_STOP_GRACE_MS,
-};
-
-const NO_HOOKS: HooksSpec = { preSnapshot: undefined, postRestore: undefined };
 
 function processSpec(message: Process): ProcessSpec {
   const ready = message.readyCmd;
@@ -121,45 +108,44 @@ function sessionProblems(prefix: string, session: Pick<Process, "env" | "cwd" | 
   return problems;
 }
 
-/** A decoded message, or the problems of the value; never both. */
-type DecodedSpec<Desc extends DescMessage> =
-  | { readonly message: MessageShape<Desc> }
-  | { readonly problems: readonly string[] };
-
-/** Decodes a spec: proto3 JSON when it begins with `{`, else base64 (either alphabet) of the binary form. */
-function decodeSpec<Desc extends DescMessage>(schema: Desc, value: string): DecodedSpec<Desc> {
+/** Decodes a spec: proto3 JSON when it begins with `{`, else base64 (either alphabet) of the binary form. With problems: empty. */
+function decodeSpec<Desc extends DescMessage>(schema: Desc, value: string): Read<MessageShape<Desc>> {
   const text = value.trim();
   // An empty value is a mistake: an empty message is `{}`.
-  if (text === "") return { problems: ["is blank; give it a spec or leave it out"] };
+  if (text === "") return broken(schema, "is blank; give it a spec or leave it out");
   return text.startsWith("{") ? decodeJson(schema, value) : decodeBase64(schema, value);
 }
 
-function decodeJson<Desc extends DescMessage>(schema: Desc, value: string): DecodedSpec<Desc> {
+function broken<Desc extends DescMessage>(schema: Desc, ...problems: readonly string[]): Read<MessageShape<Desc>> {
+  return { value: create(schema), problems };
+}
+
+function decodeJson<Desc extends DescMessage>(schema: Desc, value: string): Read<MessageShape<Desc>> {
   let json: unknown;
   try {
     json = JSON.parse(value);
   } catch (error) {
-    return { problems: [`is not valid JSON${positionOf(error)}`] };
+    return broken(schema, `is not valid JSON${positionOf(error)}`);
   }
   const problems = jsonProblems(schema, json);
-  if (problems.length > 0) return { problems };
+  if (problems.length > 0) return broken(schema, ...problems);
   try {
     // From the text, not from the parsed value: only the text shows a duplicate key.
-    return { message: fromJsonString(schema, value) };
+    return { value: fromJsonString(schema, value), problems: [] };
   } catch {
-    return { problems: [`is not the JSON form of ${schema.typeName}; a key may be there twice`] };
+    return broken(schema, `is not the JSON form of ${schema.typeName}; a key may be there twice`);
   }
 }
 
-function decodeBase64<Desc extends DescMessage>(schema: Desc, value: string): DecodedSpec<Desc> {
+function decodeBase64<Desc extends DescMessage>(schema: Desc, value: string): Read<MessageShape<Desc>> {
   const base64 = value.replace(/\s+/g, "");
   if (!/^[A-Za-z0-9+/_-]*={0,2}$/.test(base64)) {
-    return { problems: ["is neither JSON (it does not begin with a brace) nor base64"] };
+    return broken(schema, "is neither JSON (it does not begin with a brace) nor base64");
   }
   try {
-    return { message: fromBinary(schema, Buffer.from(base64, "base64")) };
+    return { value: fromBinary(schema, Buffer.from(base64, "base64")), problems: [] };
   } catch {
-    return { problems: [`is not base64 of the binary form of ${schema.typeName}`] };
+    return broken(schema, `is not base64 of the binary form of ${schema.typeName}`);
   }
 }
 

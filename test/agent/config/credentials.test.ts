@@ -4,11 +4,18 @@ import { describe, test } from "node:test";
 import { Credentials, tokenDigest } from "../../../src/agent/config/index.ts";
 import { credentialFolder, type CredentialFolder } from "./sandbox.ts";
 
+function sourcesOf(folder: CredentialFolder, tokenFile: string): Parameters<typeof Credentials.load>[0] {
+  const values = new Map([
+    ["SVC_INSTANCE_TOKEN_FILE", tokenFile],
+    ["SVC_TLS_CERT_FILE", folder.certFile],
+    ["SVC_TLS_KEY_FILE", folder.keyFile],
+    ["SVC_TLS_CLIENT_CA_FILE", folder.clientCaFile],
+  ] as const);
+  return { values, token: undefined };
+}
+
 async function load(folder: CredentialFolder, tokenFile: string): Promise<Credentials> {
-  const { credentials, faults } = await Credentials.load({
-    token: { file: tokenFile },
-    tls: { cert: folder.certFile, key: folder.keyFile, clientCa: folder.clientCaFile },
-  });
+  const { credentials, faults } = await Credentials.load(sourcesOf(folder, tokenFile));
   assert.deepEqual(faults, []);
   return credentials ?? assert.fail("no credentials");
 }
@@ -33,10 +40,7 @@ describe("Credentials", () => {
   test("do not hold the token, only its digest", async (t) => {
     const folder = await credentialFolder(t);
     const value = Buffer.from(folder.token);
-    const { credentials } = await Credentials.load({
-      token: { value },
-      tls: { cert: undefined, key: undefined, clientCa: undefined },
-    });
+    const { credentials } = await Credentials.load({ values: new Map(), token: value });
     assert.ok(credentials);
     credentials.digestToken();
     assert.ok(value.every((byte) => byte === 0));
@@ -48,9 +52,8 @@ describe("Credentials", () => {
     const folder = await credentialFolder(t);
     let checks = 0;
     const accepts = (): boolean => ++checks > 0;
-    const tls = { cert: folder.certFile, key: folder.keyFile, clientCa: folder.clientCaFile };
-    const token = { file: await folder.write("token", folder.token) };
-    const { credentials } = await Credentials.load({ token, tls }, accepts);
+    const sources = sourcesOf(folder, await folder.write("token", folder.token));
+    const { credentials } = await Credentials.load(sources, accepts);
     assert.ok(credentials);
     const before = credentials.tls;
     await folder.write("token", "rotated");

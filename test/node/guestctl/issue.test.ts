@@ -4,7 +4,7 @@ import { chmod, mkdtemp, readFile, readdir, rm, stat, writeFile } from "node:fs/
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { describe, test, type TestContext } from "node:test";
-import { Credentials, tokenDigest } from "../../../src/agent/config/index.ts";
+import { readBootstrap, tokenDigest } from "../../../src/agent/config/index.ts";
 import { testMount } from "../../fixtures/files.ts";
 import { NEEDS_ROOT } from "../../fixtures/privileges.ts";
 import { runGuestctl } from "./guestctl.ts";
@@ -65,18 +65,10 @@ describe("guestctl issue", () => {
     const folder = await temporaryFolder(t);
     const { stdout } = await runGuestctl(["issue", "--json", folder], ENV);
     const issued = JSON.parse(stdout) as { agent_variables: Record<string, string>; not_after: string };
-    const variables = new Map(Object.entries(issued.agent_variables));
-    const { credentials, faults } = await Credentials.load({
-      token: { file: variables.get("SVC_INSTANCE_TOKEN_FILE") ?? "" },
-      tls: {
-        cert: variables.get("SVC_TLS_CERT_FILE"),
-        key: variables.get("SVC_TLS_KEY_FILE"),
-        clientCa: variables.get("SVC_TLS_CLIENT_CA_FILE"),
-      },
-    });
-    assert.deepEqual(faults, []);
+    const entries = Object.entries(issued.agent_variables).map(([name, value]) => Buffer.from(`${name}=${value}`));
+    const { credentials } = await readBootstrap([...entries, Buffer.from("SVC_GUEST_PORT=7071")]);
     assert.ok(
-      credentials?.matchesToken(tokenDigest(Buffer.from((await readFile(join(folder, "token"), "utf8")).trim()))),
+      credentials.matchesToken(tokenDigest(Buffer.from((await readFile(join(folder, "token"), "utf8")).trim()))),
     );
   });
 
