@@ -128,7 +128,7 @@ export class Exec {
    * @param signal aborted when the client is gone
    * @throws AgentError INVALID_ARGUMENT; NOT_FOUND where there is no such exec; FAILED_PRECONDITION for one that has ended
    */
-  async signal({ name, execId, number }: SignalRequest, signal: AbortSignal): Promise<void> {
+  async signal({ name, execId, signal: number }: SignalRequest, signal: AbortSignal): Promise<void> {
     checkSignal("signal", number);
     (await this.#kept.find(name, execId, signal)).signal(number);
   }

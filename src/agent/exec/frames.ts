@@ -30,23 +30,24 @@ export interface KeepRequest {
   readonly replaceEnded: boolean;
 }
 
-/** Which kept exec to attach to, and from where (message ExecAttach). */
-export interface AttachRequest {
+/** A kept exec, as requests name it. */
+interface KeptName {
   readonly name: string;
-  /** Empty: whichever has the name. */
+  /** Empty: whichever has the name now. */
   readonly execId: string;
-  readonly stdoutOffset: bigint | undefined;
-  readonly stderrOffset: bigint | undefined;
+}
+
+/** Which kept exec to attach to, and from where (message ExecAttach). */
+export interface AttachRequest extends KeptName {
+  readonly stdoutOffset?: bigint | undefined;
+  readonly stderrOffset?: bigint | undefined;
   readonly fromNow: boolean;
   /** Of the terminal, if it has one. */
-  readonly size: { readonly cols: number; readonly rows: number } | undefined;
+  readonly size?: { readonly cols: number; readonly rows: number } | undefined;
 }
 
 /** Which kept exec to end (message EndExecRequest). */
-export interface EndRequest {
-  readonly name: string;
-  /** Empty: whichever has the name. */
-  readonly execId: string;
+export interface EndRequest extends KeptName {
   /** 0: SIGTERM. */
   readonly signal: number;
   /** 0: the default. */
@@ -56,11 +57,8 @@ export interface EndRequest {
 }
 
 /** Which kept exec gets which signal (message SignalExecRequest). */
-export interface SignalRequest {
-  readonly name: string;
-  /** Empty: whichever has the name now. */
-  readonly execId: string;
-  readonly number: number;
+export interface SignalRequest extends KeptName {
+  readonly signal: number;
 }
 
 /** A frame from the client after the first that is for the command. */

@@ -40,7 +40,7 @@ export class ReadinessLoop {
     return this.#verdict;
   }
 
-  /** Runs ready_cmd now: at the start, and after a restore. Ends a run in progress, which then gives no verdict. */
+  /** Runs ready_cmd now: at the start, after a restore, and when the session has thawed. Ends a run in progress, which then gives no verdict. */
   runNow(): void {
     if (this.#stopped) return;
     this.#cancelWait();
@@ -51,16 +51,12 @@ export class ReadinessLoop {
     this.#ending.add(ended);
   }
 
-  /** Pauses until `resume`. Kills a run in progress, without a verdict; resolves when its whole tree has ended. */
+  /** Pauses until `runNow`. Kills a run in progress, without a verdict; resolves when its whole tree has ended. */
   async rest(): Promise<void> {
     this.#cancelWait();
     this.#run?.abort(KILL);
     this.#run = undefined;
     await Promise.all(this.#ending);
-  }
-
-  resume(): void {
-    this.runNow();
   }
 
   /** Starts no more runs and ends one in progress. Resolves when its whole tree has ended. */

@@ -128,16 +128,6 @@ export class Http2Connection {
     raw.once("close", () => this.#onClose());
   }
 
-  /** Requests whose answers are not complete. */
-  get requests(): number {
-    return this.#machine.streams.size;
-  }
-
-  /** The end has begun. */
-  get closing(): boolean {
-    return this.#state !== "serving";
-  }
-
   /** Starts reading. */
   serve(): void {
     const { firstRequestMs, pings } = this.#limits;

@@ -1,15 +1,9 @@
-import type { Clock, Kernel, Stamps } from "../domain/index.ts";
+import type { Clock, Instant, Kernel, Stamps } from "../domain/index.ts";
 import type { DegradedToken, RestoreReport } from "./report.ts";
 
 const NS_PER_MS = 1_000_000;
 /** A host time that is older than the last applied one by at most this comes from a delayed or repeated call. */
 const STALE_NS = 60_000_000_000n;
-
-/** Both clocks at the moment when the call arrived. */
-export interface Arrival {
-  readonly wallNs: bigint;
-  readonly monotonicMs: number;
-}
 
 /** From when to when the caller's certificate is valid, in milliseconds since 1970. */
 export interface ValidityWindow {
@@ -46,14 +40,14 @@ export class ClockDuty {
    * repeated call must not turn time back. (A still older time corrects a wrong one.) Or the host time lies outside the
    * validity of the caller's certificate, which a caller must not be able to prolong.
    */
-  run(hostTimeNs: bigint | undefined, arrival: Arrival, validity: ValidityWindow | undefined): ClockResult {
+  run(hostTimeNs: bigint | undefined, arrival: Instant, validity: ValidityWindow | undefined): ClockResult {
     if (hostTimeNs === undefined) return { clockDriftMs: 0n, clockStepped: false, degraded: [] };
     const clockDriftMs = (arrival.wallNs - hostTimeNs) / BigInt(NS_PER_MS);
     const problem = this.#step(hostTimeNs, arrival, validity);
     return { clockDriftMs, clockStepped: problem === undefined, degraded: problem === undefined ? [] : [problem] };
   }
 
-  #step(hostTimeNs: bigint, arrival: Arrival, validity: ValidityWindow | undefined): DegradedToken | undefined {
+  #step(hostTimeNs: bigint, arrival: Instant, validity: ValidityWindow | undefined): DegradedToken | undefined {
     if (validity !== undefined && !isWithin(hostTimeNs, validity)) return "clock_outside_cert";
     if (this.#appliedNs !== undefined && isStale(hostTimeNs, this.#appliedNs)) return "clock_stale";
     const { kernel, clock, stamps } = this.#parts;

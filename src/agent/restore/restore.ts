@@ -2,6 +2,7 @@ import {
   type ActivityClock,
   type Clock,
   ENTROPY_LIMIT_BYTES,
+  type Instant,
   invalidField,
   type Kernel,
   type Log,
@@ -10,13 +11,13 @@ import {
   type Stamps,
   unlessAborted,
 } from "../domain/index.ts";
-import { type Arrival, ClockDuty, type ValidityWindow } from "./clock-duty.ts";
+import { ClockDuty, type ValidityWindow } from "./clock-duty.ts";
 import { renewRandomness } from "./entropy-duty.ts";
 import type { DegradedToken, RestoreReport, RestoreRequest } from "./report.ts";
 
 /** The call that asks for the duties. */
 export interface RestoreCall<Connection> {
-  readonly arrival: Arrival;
+  readonly arrival: Instant;
   /** Validity of the caller's certificate; undefined on a connection without TLS. */
   readonly validity: ValidityWindow | undefined;
   readonly connection: Connection;

@@ -1,9 +1,15 @@
 import { clone, type DescMessage, type MessageShape } from "@bufbuild/protobuf";
-import { AgentError, type Allowance, MESSAGE_LIMIT_BYTES, type Share, TIMER_LIMIT_MS } from "../domain/index.ts";
+import {
+  AgentError,
+  type Allowance,
+  type Instant,
+  MESSAGE_LIMIT_BYTES,
+  type Share,
+  TIMER_LIMIT_MS,
+} from "../domain/index.ts";
 import { ErrorCode, type Fields, type Http2Stream, type RequestFields, type StreamConsumer } from "../http2/index.ts";
 import { decodeMessage, type Frame } from "./codec.ts";
 import type { Connection } from "../listening/index.ts";
-import type { Instant } from "./context.ts";
 import { messageTooLarge, PREFIX_BYTES } from "./framing.ts";
 import type { SpareMemory } from "./message-buffers.ts";
 import { RequestMessages } from "./request-messages.ts";

@@ -52,7 +52,8 @@ export interface SessionFreezeParts {
 export interface Resting {
   /** Ends what runs. Resolves when it has ended. */
   rest(): Promise<void>;
-  resume(): void;
+  /** Goes on. */
+  runNow(): void;
 }
 
 type State =
@@ -182,7 +183,7 @@ export class SessionFreeze {
     if (this.#state.kind === "closing") this.#goOn();
     if (this.#state.kind !== "frozen") return;
     this.#thaw("signal");
-    if (!this.frozen) this.#resting?.resume();
+    if (!this.frozen) this.#resting?.runNow();
   }
 
   /** Waits up to FREEZE_WAIT_MS until no command is starting and ready_cmd has ended. Commands still starting are a problem. */
@@ -205,7 +206,7 @@ export class SessionFreeze {
   #goOn(): void {
     this.#parts.life.thaw();
     this.#state = LIVE;
-    this.#resting?.resume();
+    this.#resting?.runNow();
   }
 
   #tick(frozen: Extract<State, { kind: "frozen" }>): void {
@@ -221,7 +222,7 @@ export class SessionFreeze {
       frozen.leftMs = 0;
       this.#thaw("time_over");
       if (this.#state === frozen) this.#tick(frozen);
-      else this.#resting?.resume();
+      else this.#resting?.runNow();
     });
   }
 

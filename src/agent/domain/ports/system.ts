@@ -6,6 +6,14 @@ export interface Clock {
   monotonicMs(): number;
 }
 
+/** One moment on both clocks. */
+export interface Instant {
+  /** Nanoseconds since 1970. */
+  readonly wallNs: bigint;
+  /** Milliseconds of the clock that is never stepped. */
+  readonly monotonicMs: number;
+}
+
 /** Timers on the clock that is never stepped. */
 export interface Timers {
   /** Runs the task once, `delayMs` from now, unless the returned function is called before. */

@@ -21,18 +21,17 @@ export function listExecs(exec: Exec): ListExecsResponse {
 
 /** Serves one EndExec call. */
 export async function endExec(exec: Exec, request: EndExecRequest, signal: AbortSignal): Promise<EndExecResponse> {
-  const { name, execId, signal: number, graceMs, forget } = request;
-  const ended = await exec.end({ name, execId, signal: number, graceMs: Number(graceMs), forget }, signal);
+  const ended = await exec.end({ ...request, graceMs: Number(request.graceMs) }, signal);
   return create(EndExecResponseSchema, { exit: exitOf(ended.result), forgotten: ended.forgotten });
 }
 
 /** Serves one SignalExec call. */
 export async function signalExec(
   exec: Exec,
-  { name, execId, signal: number }: SignalExecRequest,
+  request: SignalExecRequest,
   signal: AbortSignal,
 ): Promise<SignalExecResponse> {
-  await exec.signal({ name, execId, number }, signal);
+  await exec.signal(request, signal);
   return create(SignalExecResponseSchema);
 }
 

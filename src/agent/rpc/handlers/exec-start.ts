@@ -9,7 +9,6 @@ import {
 } from "../../domain/index.ts";
 import type { AttachRequest, ExecRequest, KeepRequest, WhenFull } from "../../exec/index.ts";
 import {
-  type ExecAttach,
   ExecFrameSchema,
   type ExecKeep,
   ExecStartSchema,
@@ -78,7 +77,7 @@ class StartReader {
       }
     }
     const other = decodeMessage(ExecFrameSchema, others.bytes()).frame;
-    if (other.case === "attach" && !hasStart) return attachRequest(other.value);
+    if (other.case === "attach" && !hasStart) return other.value;
     if (other.case !== undefined || !hasStart) {
       throw frameOrder(`the first frame is ${other.case ?? "empty"}; it must be start or attach`);
     }
@@ -174,10 +173,6 @@ class Rest {
   bytes(): Uint8Array {
     return Buffer.concat(this.#parts);
   }
-}
-
-function attachRequest({ name, execId, stdoutOffset, stderrOffset, fromNow, size }: ExecAttach): AttachRequest {
-  return { name, execId, stdoutOffset, stderrOffset, fromNow, size: size && { cols: size.cols, rows: size.rows } };
 }
 
 function terminalPlan({ cols, rows, term }: Terminal): StdioPlan {

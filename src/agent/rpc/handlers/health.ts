@@ -1,44 +1,29 @@
 import type { HealthReport } from "../../health/index.ts";
-import { FieldWriter, type Frame } from "../codec.ts";
+import { HealthResponseSchema } from "../../../shared/gen/svc/guest/v1alpha1/health_pb.ts";
+import { FieldWriter, type Frame, timestamp } from "../codec.ts";
 
-const NS_PER_SECOND = 1_000_000_000n;
-/** Numbers of the fields of HealthResponse. */
-const FIELD = {
-  alive: 1,
-  ready: 2,
-  readyCmdExit: 3,
-  lastUserActivity: 4,
-  guestTime: 5,
-  idleDeclared: 6,
-  frozen: 7,
-  thawedWithoutDuties: 8,
-} as const;
+const FIELD = HealthResponseSchema.field;
 
 /** The contract's message. By hand: nodes ask for it all the time, and it saves 10 of a call's 33 µs of CPU time. */
 export function healthFrame(report: HealthReport): Frame {
   const { ready, readyCommandExit, lastUserActivityNs, guestTimeNs, idleDeclaredNs } = report;
   const writer = new FieldWriter();
-  writer.number(FIELD.alive, 1);
-  writer.number(FIELD.ready, ready ? 1 : 0);
-  writer.number(FIELD.readyCmdExit, readyCommandExit);
-  writeTime(writer, FIELD.lastUserActivity, lastUserActivityNs);
-  writeTime(writer, FIELD.guestTime, guestTimeNs);
-  if (idleDeclaredNs !== undefined) writeTime(writer, FIELD.idleDeclared, idleDeclaredNs);
-  writer.number(FIELD.frozen, report.frozen ? 1 : 0);
-  writer.number(FIELD.thawedWithoutDuties, report.thawedWithoutDuties ? 1 : 0);
+  writer.number(FIELD.alive.number, 1);
+  writer.number(FIELD.ready.number, ready ? 1 : 0);
+  writer.number(FIELD.readyCmdExit.number, readyCommandExit);
+  writeTime(writer, FIELD.lastUserActivity.number, lastUserActivityNs);
+  writeTime(writer, FIELD.guestTime.number, guestTimeNs);
+  if (idleDeclaredNs !== undefined) writeTime(writer, FIELD.idleDeclared.number, idleDeclaredNs);
+  writer.number(FIELD.frozen.number, report.frozen ? 1 : 0);
+  writer.number(FIELD.thawedWithoutDuties.number, report.thawedWithoutDuties ? 1 : 0);
   return writer.frame();
 }
 
-/** Writes nanoseconds since 1970 as a google.protobuf.Timestamp, whose nanos are never negative. */
+/** Writes a google.protobuf.Timestamp. */
 function writeTime(writer: FieldWriter, field: number, ns: bigint): void {
-  let seconds = Number(ns / NS_PER_SECOND);
-  let nanos = Number(ns % NS_PER_SECOND);
-  if (nanos < 0) {
-    nanos += Number(NS_PER_SECOND);
-    seconds--;
-  }
+  const { seconds, nanos } = timestamp(ns);
   writer.message(field, (time) => {
-    time.number(1, seconds);
+    time.number(1, Number(seconds));
     time.number(2, nanos);
   });
 }
