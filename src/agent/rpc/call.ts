@@ -120,7 +120,7 @@ export class Call implements StreamConsumer {
     } finally {
       // It may be entropy.
       message.fill(0);
-      this.#request.free(message);
+      this.release(message);
     }
   }
 

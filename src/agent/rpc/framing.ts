@@ -51,7 +51,7 @@ export class MessageReader {
   drop(): void {
     this.#begin = undefined;
     this.#beginMemory = undefined;
-    if (this.#message !== undefined) this.#buffers.free(this.#message);
+    if (this.#message !== undefined) this.#buffers.release(this.#message);
     this.#message = undefined;
   }
 

@@ -54,23 +54,20 @@ export class MessageBuffers {
   }
 
   /**
-   * Gives a message's memory back to the system at once. Otherwise that of many calls which are answered together would stay
-   * until V8 collects. Nothing may use the message, or a view of it, any more. Returns the message's length, as `release`.
+   * Takes back an unused message, or any view of one. What it does not keep goes back to the system at once:
+   * otherwise that of many calls which are answered together would stay until V8 collects. Returns the message's length; 0 for
+   * bytes that it did not lend, which stay as they are.
    */
-  free({ buffer }: Uint8Array): number {
-    const length = this.#takenBack(buffer);
-    if (length > 0) (buffer as ArrayBuffer).transfer(0);
-    return length;
-  }
-
-  /** Takes back an unused message, or any view of one. Returns its length; 0 for bytes that it did not lend, which stay as they are. */
   release({ buffer }: Uint8Array): number {
-    const length = this.#takenBack(buffer);
-    if (length > 0 && !this.#keeps(buffer as ArrayBuffer)) (buffer as ArrayBuffer).transfer(0);
+    if (!(buffer instanceof ArrayBuffer)) return 0;
+    const length = this.#lent?.get(buffer);
+    if (length === undefined) return 0;
+    this.#lent?.delete(buffer);
+    if (!this.#keeps(buffer)) buffer.transfer(0);
     return length;
   }
 
-  /** Gives all unused memory back to the system, and keeps none from now on. */
+  /** Gives all unused memory back to the system, and keeps none from now on: what is lent goes there when it is released. */
   close(): void {
     this.#closed = true;
     for (const buffer of this.#free.splice(0)) {
@@ -85,12 +82,5 @@ export class MessageBuffers {
     if (!isWanted || !this.#spare.keep(buffer.byteLength)) return false;
     this.#free.push(buffer);
     return true;
-  }
-
-  #takenBack(buffer: ArrayBufferLike): number {
-    const length = buffer instanceof ArrayBuffer ? this.#lent?.get(buffer) : undefined;
-    if (length === undefined) return 0;
-    this.#lent?.delete(buffer as ArrayBuffer);
-    return length;
   }
 }

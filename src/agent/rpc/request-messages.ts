@@ -90,8 +90,9 @@ export class RequestMessages implements AsyncIterableIterator<Uint8Array> {
       } else if (!this.#ended) this.#wake = look;
       else if (message === undefined) failed(wrongMessageCount("no message"));
       else {
-        // From here on the caller owns the bytes.
+        // From here on the caller owns the bytes, and no other message will need them.
         this.#queue.length = 0;
+        this.#buffers.close();
         got(message);
       }
     };
@@ -124,15 +125,7 @@ export class RequestMessages implements AsyncIterableIterator<Uint8Array> {
 
   /** Takes back a message that nothing uses any more. */
   release(message: Uint8Array): void {
-    this.#givenBack(this.#buffers.release(message));
-  }
-
-  /** Gives the memory of a message that nothing uses any more back to the system. */
-  free(message: Uint8Array): void {
-    this.#givenBack(this.#buffers.free(message));
-  }
-
-  #givenBack(sizeBytes: number): void {
+    const sizeBytes = this.#buffers.release(message);
     if (sizeBytes <= LARGE_MESSAGE_BYTES || this.#takenBytes === 0) return;
     this.#takenBytes -= sizeBytes;
     this.#account(this.#heldBytes);
@@ -159,13 +152,13 @@ export class RequestMessages implements AsyncIterableIterator<Uint8Array> {
   }
 
   #drop(): void {
-    for (const message of this.#queue) this.#buffers.free(message);
+    this.#buffers.close();
+    for (const message of this.#queue) this.#buffers.release(message);
     this.#queue.length = 0;
     this.#queuedBytes = 0;
     // Taken messages end with the call, which is over.
     this.#takenBytes = 0;
     this.#reader.drop();
-    this.#buffers.close();
     this.#unread?.set(0);
     this.#wakeUp();
   }
@@ -224,6 +217,7 @@ export class RequestMessages implements AsyncIterableIterator<Uint8Array> {
   #refuse(error: unknown): void {
     if (!(error instanceof AgentError)) throw error;
     this.#failure = error;
+    this.#buffers.close();
     this.#reader.drop();
     this.#unread?.set(0);
   }
