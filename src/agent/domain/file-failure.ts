@@ -118,15 +118,14 @@ export function fileFailure(error: FileSystemError, action: FileAction, path: st
   return new AgentError(status, reason, message, { path, step, errno, ...field, ...mount }, error);
 }
 
-/** The refusal of a path that is no folder. */
-export function notAFolder(action: FileAction, path: string, type: string): AgentError {
-  const message = `cannot ${action} ${JSON.stringify(path)}: it is no folder but a ${type.replaceAll("_", " ")}`;
-  return new AgentError("FAILED_PRECONDITION", "NOT_A_FOLDER", message, { path, type });
-}
-
-/** The refusal of a path that is no regular file. */
-export function notARegularFile(action: FileAction, path: string, type: string): AgentError {
-  const what = type.replaceAll("_", " ");
-  const message = `cannot ${action} ${JSON.stringify(path)}: it is no regular file but a ${what}`;
-  return new AgentError("FAILED_PRECONDITION", "NOT_A_REGULAR_FILE", message, { path, type });
+/** The refusal of a path that is of another type than the action takes. */
+export function wrongType(
+  action: FileAction,
+  path: string,
+  type: string,
+  takes: "folder" | "regular file",
+): AgentError {
+  const message = `cannot ${action} ${JSON.stringify(path)}: it is no ${takes} but a ${type.replaceAll("_", " ")}`;
+  const reason = takes === "folder" ? "NOT_A_FOLDER" : "NOT_A_REGULAR_FILE";
+  return new AgentError("FAILED_PRECONDITION", reason, message, { path, type });
 }

@@ -1,6 +1,6 @@
 import { invalidField } from "./errors.ts";
 import { type FileAction, fileFailure } from "./file-failure.ts";
-import type { FilePath } from "./ports/file-attributes.ts";
+import type { FilePath, GivenAttributes } from "./ports/file-attributes.ts";
 import { type FileSystem, FileSystemError, type FileTree } from "./ports/files.ts";
 
 const SLASH = 0x2f;
@@ -43,11 +43,7 @@ export function checkFilePath({ path, beneath, noSymlinks }: FileLocation, field
 }
 
 /** Throws AgentError for invalid permission bits or ids. */
-export function checkAttributes({
-  mode,
-  uid,
-  gid,
-}: Readonly<Partial<Record<"mode" | "uid" | "gid", number | undefined>>>): void {
+export function checkAttributes({ mode, uid, gid }: GivenAttributes): void {
   if (mode !== undefined && mode > MAX_MODE) throw invalidField("mode", "has bits beyond 07777");
   if (uid !== undefined && uid > MAX_ID) throw invalidField("uid", `is larger than ${MAX_ID}`);
   if (gid !== undefined && gid > MAX_ID) throw invalidField("gid", `is larger than ${MAX_ID}`);

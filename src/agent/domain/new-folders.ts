@@ -1,4 +1,4 @@
-import type { FileAttributes, FileOwner, FilePath } from "./ports/file-attributes.ts";
+import type { FileAttributes, FileOwner, FilePath, GivenAttributes } from "./ports/file-attributes.ts";
 import { FileSystemError, type FileTree } from "./ports/files.ts";
 
 const FOLDER_MODE = 0o755;
@@ -87,7 +87,7 @@ export async function makeFolder(
 
 /** The owner that a request's fields name; what they leave out is that of `otherwise`. */
 export async function ownerOf(
-  { uid, gid }: { readonly uid?: number | undefined; readonly gid?: number | undefined },
+  { uid, gid }: GivenAttributes,
   otherwise: () => FileOwner | Promise<FileOwner>,
 ): Promise<FileOwner> {
   if (uid !== undefined && gid !== undefined) return { uid, gid };

@@ -12,8 +12,8 @@ import {
   type FileLocation,
   type FileSystem,
   inTree,
-  notARegularFile,
   wholePath,
+  wrongType,
 } from "../domain/index.ts";
 import type { ContentInput, WriteResult } from "./content.ts";
 import { FILE_BUFFERS, readChunks, type ReadOutput } from "./read.ts";
@@ -69,7 +69,7 @@ export class Files {
       };
       return inTree(this.#parts.fileSystem, "read", request, async (tree) => {
         const file = await tree.openRegular(request.path);
-        if ("notRegular" in file) throw notARegularFile("read", wholePath(request), file.notRegular);
+        if ("notRegular" in file) throw wrongType("read", wholePath(request), file.notRegular, "regular file");
         const leave = this.#buffers.enter();
         try {
           await readChunks({ file, request, buffers: this.#buffers, output: active, signal });

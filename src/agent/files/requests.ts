@@ -1,4 +1,10 @@
-import { checkAttributes, checkFilePath, type FileLocation, invalidField } from "../domain/index.ts";
+import {
+  checkAttributes,
+  checkFilePath,
+  type FileLocation,
+  type GivenAttributes,
+  invalidField,
+} from "../domain/index.ts";
 
 /** Largest offset in a file: off_t is a signed 64-bit number. */
 const MAX_OFFSET_BYTES = 2n ** 63n - 1n;
@@ -12,10 +18,7 @@ export interface ReadRequest extends FileLocation {
 }
 
 /** A file to write. Undefined attributes stay those of the replaced file, else get the defaults. */
-export interface WriteRequest extends FileLocation {
-  readonly mode: number | undefined;
-  readonly uid: number | undefined;
-  readonly gid: number | undefined;
+export interface WriteRequest extends FileLocation, GivenAttributes {
   /** Declared size of the content. */
   readonly sizeBytes: bigint | undefined;
   readonly sha256: Uint8Array | undefined;

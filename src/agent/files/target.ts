@@ -9,10 +9,10 @@ import {
   type FileTree,
   folderOf,
   invalidField,
-  notARegularFile,
   PathEscapes,
   pathText,
   wholePath,
+  wrongType,
 } from "../domain/index.ts";
 import { resolveUser } from "../session/index.ts";
 import type { WriteRequest } from "./requests.ts";
@@ -42,7 +42,7 @@ export async function findTarget(fileSystem: FileTree, request: WriteRequest): P
     if (existing === undefined) return { path, existing };
     if (request.exclusive) throw alreadyExists(request);
     if (existing.type === "regular") return { path, existing };
-    if (existing.type !== "symlink") throw notARegularFile("write", wholePath(request), existing.type);
+    if (existing.type !== "symlink") throw wrongType("write", wholePath(request), existing.type, "regular file");
     if (request.noSymlinks) throw new PathEscapes("readlink", "ELOOP", true);
     path = resolveFrom(folderOf(path), await fileSystem.readLink(path));
   }

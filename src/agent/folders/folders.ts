@@ -16,10 +16,10 @@ import {
   inTree,
   invalidField,
   makeFolder,
-  notAFolder,
   ownerOf,
   Parents,
   wholePath,
+  wrongType,
 } from "../domain/index.ts";
 import { type ListOutput, listTree } from "./list.ts";
 import { type Removal, removeTree } from "./remove.ts";
@@ -64,7 +64,7 @@ export class Folders {
     const { signal } = caller;
     await this.#places.run(caller, (onProgress) =>
       inTree(fileSystem, "list", request, async (tree) => {
-        const top = await tree.openFolder(request.path, true).catch(asNoFolder(tree, "list", request));
+        const top = await tree.openFolder(request.path, true).catch(asNoFolder(tree, request));
         const taken: ListOutput = async (entries, truncated) => {
           onProgress();
           await output(entries, truncated);
@@ -93,7 +93,7 @@ export class Folders {
         if (isErrno(error, "EEXIST") && !request.exclusive) {
           const there = await tree.stat(request.path, false);
           if (there.type === "directory") return false;
-          throw notAFolder("make", wholePath(request), there.type);
+          throw wrongType("make", wholePath(request), there.type, "folder");
         }
         await parents.takeBack();
         throw error;
@@ -185,10 +185,10 @@ function isErrno(error: unknown, errno: string): boolean {
 }
 
 /** For ENOTDIR, throws an error with the path's type, unless it is a folder above that is none. */
-function asNoFolder(tree: FileTree, action: "list", location: FileLocation): (error: unknown) => Promise<never> {
+function asNoFolder(tree: FileTree, location: FileLocation): (error: unknown) => Promise<never> {
   return async (error) => {
     if (!isErrno(error, "ENOTDIR")) throw error;
     const { type } = await tree.stat(location.path, false);
-    throw notAFolder(action, wholePath(location), type);
+    throw wrongType("list", wholePath(location), type, "folder");
   };
 }

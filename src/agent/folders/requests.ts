@@ -1,4 +1,11 @@
-import { type DividedPath, type FileLocation, type FilePath, invalidField, splitPath } from "../domain/index.ts";
+import {
+  type DividedPath,
+  type FileLocation,
+  type FilePath,
+  type GivenAttributes,
+  invalidField,
+  splitPath,
+} from "../domain/index.ts";
 
 /** What to list. */
 export interface ListRequest extends FileLocation {
@@ -10,19 +17,14 @@ export interface ListRequest extends FileLocation {
 }
 
 /** A folder to make. Undefined attributes get the defaults. */
-export interface MakeFolderRequest extends FileLocation {
+export interface MakeFolderRequest extends FileLocation, GivenAttributes {
   readonly parents: boolean;
-  readonly mode?: number | undefined;
-  readonly uid?: number | undefined;
-  readonly gid?: number | undefined;
   readonly exclusive: boolean;
 }
 
 /** A symbolic link to make. */
-export interface MakeLinkRequest extends FileLocation {
+export interface MakeLinkRequest extends FileLocation, Omit<GivenAttributes, "mode"> {
   readonly target: Uint8Array;
-  readonly uid?: number | undefined;
-  readonly gid?: number | undefined;
 }
 
 /** What to remove. */
@@ -37,11 +39,8 @@ export interface RenameRequest extends FileLocation {
 }
 
 /** Attributes to set, those that are not undefined. */
-export interface SetAttributesRequest extends FileLocation {
+export interface SetAttributesRequest extends FileLocation, GivenAttributes {
   readonly follow: boolean;
-  readonly mode?: number | undefined;
-  readonly uid?: number | undefined;
-  readonly gid?: number | undefined;
   /** In nanoseconds since 1970. */
   readonly modifiedNs: bigint | undefined;
 }

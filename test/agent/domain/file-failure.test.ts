@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { fileFailure, FileSystemError, notARegularFile } from "../../../src/agent/domain/index.ts";
+import { fileFailure, FileSystemError, wrongType } from "../../../src/agent/domain/index.ts";
 
 const CASES = [
   ["open", "ENOENT", "NOT_FOUND", "PATH_NOT_FOUND"],
@@ -36,8 +36,9 @@ for (const [step, errno, status, reason] of CASES) {
   });
 }
 
-test("what is no regular file is named by its type", () => {
-  const error = notARegularFile("read", "/dev/tty", "character_device");
-  assert.match(error.message, /character device/);
+test("what is of a wrong type is named by its type", () => {
+  const error = wrongType("read", "/dev/tty", "character_device", "regular file");
+  assert.equal(error.reason, "NOT_A_REGULAR_FILE");
+  assert.match(error.message, /no regular file but a character device/);
   assert.deepEqual(error.metadata, { path: "/dev/tty", type: "character_device" });
 });

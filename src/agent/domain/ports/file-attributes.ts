@@ -15,6 +15,13 @@ export interface FileOwner {
   readonly gid: number;
 }
 
+/** Attributes that a request gives an entry; what is undefined stays, or gets its default. */
+export interface GivenAttributes {
+  readonly mode?: number | undefined;
+  readonly uid?: number | undefined;
+  readonly gid?: number | undefined;
+}
+
 /** Attributes of a file system object (stat(2)). */
 export interface FileAttributes extends FileOwner {
   readonly type: FileType;
