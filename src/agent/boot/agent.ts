@@ -63,8 +63,7 @@ export class Agent {
       const { ended } = await this.#startWorkload();
       if (!this.#leaving) {
         readiness?.runNow();
-        const tunnels = (): ReturnType<Rooms["tunnels"]["get"]> => this.#rooms.tunnels.get();
-        await this.#listeners.serveManagement({ ...this.#rooms, tunnels, stop: () => this.#stop() }, rotation);
+        await this.#listeners.serveManagement({ ...this.#rooms, stop: () => this.#stop() }, rotation);
         this.#inBackground("settle", this.#settle());
         await Promise.race([ended, this.#askedToLeave.promise]);
       }
@@ -140,13 +139,13 @@ export class Agent {
 
   /** Ends execs, sends their exits, and closes everything. Bounded in time, whatever the clients do. */
   async #leave(): Promise<void> {
-    const { workload, workloadService, readiness, exec, hooks, files, tunnels, freeze } = this.#rooms;
+    const { workload, workloadService, readiness, exec, hooks, files, leaveTunnels, freeze } = this.#rooms;
     this.#refuseCalls();
     freeze.leave();
     await workload.stop();
     const ended = Promise.all([exec.terminateAll(), hooks.terminate(), readiness?.stop()]);
     await within(ended, TERM_GRACE_MS + LAST_FRAMES_MS);
-    tunnels.ifBuilt((built) => built.leave(LEAVING));
+    leaveTunnels(LEAVING);
     workloadService.close();
     await this.#listeners.close(LAST_FRAMES_MS);
     await within(files.settled(), LAST_FRAMES_MS);

@@ -1,6 +1,7 @@
 import { BOOTSTRAP_VARIABLES, type Configuration, describeFault } from "../config/index.ts";
 import {
   ActivityClock,
+  type AgentError,
   type ChildProcess,
   type Log,
   type ReadyCommandSpec,
@@ -20,7 +21,6 @@ import type { Tunnels } from "../tunnel/index.ts";
 import { IdleDeclarations, WorkloadServer } from "../workload-service/index.ts";
 import { Workload } from "../workload/index.ts";
 import { AGENT_VERSION } from "../../shared/version.ts";
-import { Later } from "./later.ts";
 import type { Listeners } from "./listeners.ts";
 import type { Platform } from "./platform.ts";
 
@@ -28,11 +28,12 @@ import type { Platform } from "./platform.ts";
 const PIPES: StdioPlan = { kind: "pipes", stdin: false };
 
 /** The agent's capabilities. */
-export interface Rooms extends Omit<Capabilities, "tunnels" | "stop"> {
+export interface Rooms extends Omit<Capabilities, "stop"> {
   readonly workload: Workload;
   readonly rotation: CredentialRotation;
   readonly workloadService: WorkloadServer;
-  readonly tunnels: Later<Tunnels>;
+  /** Ends the tunnels, if there have been any. */
+  readonly leaveTunnels: (reason: AgentError) => void;
   readonly freeze: SessionFreeze;
   /** Undefined without a ready_cmd. */
   readonly readiness: ReadinessLoop | undefined;
@@ -91,6 +92,12 @@ export function buildRooms(platform: Platform, configuration: Configuration, lis
     },
   });
   const { fileSystem } = platform;
+  let tunnels: Promise<Tunnels> | undefined;
+  const loadTunnels = async (): Promise<Tunnels> => {
+    const [room, sockets] = await Promise.all([import("../tunnel/index.ts"), platform.sockets()]);
+    const checkSession = (): void => freeze.check();
+    return new room.Tunnels({ sockets, fileSystem, activity, timers, checkSession, ownPort: configuration.guestPort });
+  };
   const fileParts = {
     fileSystem,
     activity,
@@ -119,17 +126,9 @@ export function buildRooms(platform: Platform, configuration: Configuration, lis
       clock,
       watchArrivals: platform.watchArrivals,
     }),
-    tunnels: new Later(async () => {
-      const [{ Tunnels: Room }, sockets] = await Promise.all([import("../tunnel/index.ts"), platform.sockets()]);
-      return new Room({
-        sockets,
-        fileSystem: platform.fileSystem,
-        activity,
-        timers,
-        checkSession: () => freeze.check(),
-        ownPort: configuration.guestPort,
-      });
-    }),
+    tunnels: () => (tunnels ??= loadTunnels()),
+    // Who asked for them learns why they could not be loaded.
+    leaveTunnels: (reason) => void tunnels?.then((built) => built.leave(reason)).catch(() => undefined),
     freeze,
     readiness,
   };

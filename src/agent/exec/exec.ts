@@ -21,7 +21,6 @@ import {
   type EndRequest,
   ExecInputOrder,
   type ExecRequest,
-  hasStdin,
   type InputFrames,
   type KeepRequest,
   type SignalRequest,
@@ -177,7 +176,7 @@ export class Exec {
       const child = await starter.start(request);
       const onProcessEnd = (): void => void (place.isRunning = false);
       const onFreed = (): void => this.#kept.release(place);
-      const { stdio, timeoutMs } = request;
+      const { timeoutMs } = request;
       const exec = new KeptExec({
         ...place,
         child,
@@ -185,8 +184,6 @@ export class Exec {
         lingerMs: keep.lingerMs === 0 ? DEFAULT_LINGER_MS : keep.lingerMs,
         timeoutMs,
         order: new ExecInputOrder(request),
-        hasTerminal: stdio.kind === "terminal",
-        hasStdin: hasStdin(stdio),
         clock,
         life,
         activity,

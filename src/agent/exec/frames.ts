@@ -4,7 +4,6 @@ import {
   frameOrder,
   invalidField,
   KEPT_BUFFER_LIMIT_BYTES,
-  type StdioPlan,
   TIMER_LIMIT_MS,
 } from "../domain/index.ts";
 import type { Command } from "../session/index.ts";
@@ -163,28 +162,24 @@ function checkTerminalSize(field: string, cols: number, rows: number): void {
   }
 }
 
-/** Whether the client's input goes to the command. */
-export function hasStdin(stdio: StdioPlan): boolean {
-  return stdio.kind === "terminal" || (stdio.kind === "pipes" && stdio.stdin);
-}
-
 /** Checks order and bounds of the frames that follow a start frame. */
 export class ExecInputOrder {
-  readonly #hasTerminal: boolean;
-  readonly #hasStdin: boolean;
+  readonly hasTerminal: boolean;
+  /** The client's input goes to the command. */
+  readonly hasStdin: boolean;
   readonly #isKept: boolean;
   #stdinClosed = false;
 
   /** Keeps nothing else of the request, which may be large, while the command runs. */
   constructor({ stdio, keep }: Pick<ExecRequest, "stdio" | "keep">) {
-    this.#hasTerminal = stdio.kind === "terminal";
-    this.#hasStdin = hasStdin(stdio);
+    this.hasTerminal = stdio.kind === "terminal";
+    this.hasStdin = stdio.kind === "terminal" || (stdio.kind === "pipes" && stdio.stdin);
     this.#isKept = keep !== undefined;
   }
 
   /** The command takes no stdin frame, or no more. */
   get stdinClosed(): boolean {
-    return this.#stdinClosed || !this.#hasStdin;
+    return this.#stdinClosed || !this.hasStdin;
   }
 
   /** Returns the frame. Throws INVALID_ARGUMENT when it may not come now or could not be carried out. */
@@ -192,16 +187,14 @@ export class ExecInputOrder {
     switch (frame.kind) {
       case "stdin":
         if (this.#stdinClosed) throw frameOrder("stdin frame after stdin_close");
-        if (!this.#hasStdin) {
-          throw frameOrder("stdin frame, but start.stdin was false");
-        }
+        if (!this.hasStdin) throw frameOrder("stdin frame, but start.stdin was false");
         return frame;
       case "stdin_close":
         if (this.#stdinClosed && !this.#isKept) throw frameOrder("second stdin_close frame");
         this.#stdinClosed = true;
         return frame;
       case "resize":
-        if (!this.#hasTerminal) throw frameOrder("resize frame, but start.terminal was absent");
+        if (!this.hasTerminal) throw frameOrder("resize frame, but start.terminal was absent");
         checkTerminalSize("resize", frame.cols, frame.rows);
         return frame;
       case "signal":

@@ -1,14 +1,7 @@
-import {
-  type ActivityClock,
-  AgentError,
-  type ChildProcess,
-  type Clock,
-  type SessionLife,
-  TERM_GRACE_MS,
-} from "../domain/index.ts";
+import { type ActivityClock, AgentError, type Clock, TERM_GRACE_MS } from "../domain/index.ts";
 import { type Ending, TERMINATE } from "../session/index.ts";
 import { AttachedCall, type KeptCall } from "./attached-call.ts";
-import { type ExecResult, RunningCommand } from "./command.ts";
+import { type CommandParts, type ExecResult, RunningCommand } from "./command.ts";
 import { type AttachRequest, checkAttachRequest, type CommandInput, type ExecInputOrder } from "./frames.ts";
 import { InputPump } from "./input-pump.ts";
 import { type Offsets, OutputLog, type WhenFull } from "./output-log.ts";
@@ -18,20 +11,15 @@ const SIGTERM = 15;
 const PARTING_MS = 1_000;
 
 /** Parts of a kept exec. */
-export interface KeptParts {
+export interface KeptParts extends Pick<CommandParts, "child" | "timeoutMs" | "life"> {
   readonly name: string;
   readonly execId: string;
-  readonly child: ChildProcess;
   readonly bufferBytes: number;
   readonly whenFull: WhenFull;
   readonly lingerMs: number;
-  readonly timeoutMs: number;
   readonly order: ExecInputOrder;
-  readonly hasTerminal: boolean;
-  readonly hasStdin: boolean;
   readonly activity: ActivityClock;
   readonly clock: Clock;
-  readonly life: SessionLife;
   /** Called once the process has ended. */
   readonly onProcessEnd: () => void;
   /** Called once the exec is forgotten and its buffer is free. */
@@ -104,7 +92,7 @@ export class KeptExec {
   }
 
   get state(): KeptExecState {
-    const { name, execId, child, hasTerminal, order } = this.#parts;
+    const { name, execId, child, order } = this.#parts;
     return {
       name,
       execId,
@@ -112,7 +100,7 @@ export class KeptExec {
       startedNs: this.#startedNs,
       result: this.#result,
       attached: this.#attached !== undefined,
-      terminal: hasTerminal,
+      terminal: order.hasTerminal,
       ends: { ...this.#log.ends },
       stdinOffset: this.#stdinOffset,
       stdinClosed: order.stdinClosed,
@@ -129,7 +117,8 @@ export class KeptExec {
    *   that is refused; the signal's reason; ABORTED when another call takes over; NOT_FOUND when the exec is forgotten
    */
   async attach(call: KeptCall, request?: AttachRequest): Promise<void> {
-    const { child, activity, hasTerminal, hasStdin, execId, order } = this.#parts;
+    const { child, activity, execId, order } = this.#parts;
+    const { stdinClosed, hasTerminal, hasStdin } = order;
     const offsets = request === undefined ? { stdout: 0, stderr: 0 } : this.#offsets(request);
     call.signal.throwIfAborted();
     activity.touch();
@@ -144,7 +133,7 @@ export class KeptExec {
       execId,
       offsets,
       stdinOffset: this.#stdinOffset,
-      stdinClosed: order.stdinClosed,
+      stdinClosed,
       terminal: hasTerminal,
       stdin: hasStdin,
     });

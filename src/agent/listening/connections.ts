@@ -74,7 +74,7 @@ export interface AcceptorOptions {
   readonly log: Log;
   readonly clock: Clock;
   /** Undefined: connections that are lost because no descriptor is left are not logged. */
-  readonly watchArrivals: WatchArrivals | undefined;
+  readonly watchArrivals?: WatchArrivals | undefined;
 }
 
 /** Log lines at once, and a second in the long run: the workload can cause refusals as fast as it likes. */

@@ -5,7 +5,7 @@ import { AgentError, type Reason, type StatusName } from "../domain/index.ts";
 import { errnoOf } from "../../shared/errors.ts";
 import { makeFolder } from "../../shared/make-folder.ts";
 
-/** Room for a path in sockaddr_un, without its NUL (unix(7)). Node would cut a longer one silently. */
+/** Room for a path in sockaddr_un, without its NUL (unix(7)). */
 const PATH_LIMIT_BYTES = 107;
 /** A socket whose owner has not answered after this time counts as alive. */
 const PROBE_TIMEOUT_MS = 1_000;
@@ -15,17 +15,10 @@ const PROBE_TIMEOUT_MS = 1_000;
  * AgentError for a live socket and for anything else at the path. Returns a function that removes the path, for when the
  * server is closed; it leaves the socket of another process that has listened there since. Looks at the folder synchronously:
  * the workload waits for this, promises of node:fs would take longer, and bind(2) waits for the file system anyway.
+ *
+ * @param path of 107 bytes at most: Node would cut a longer one silently
  */
 export async function listenUnix(server: Server, path: string, mode: number): Promise<() => void> {
-  const sizeBytes = Buffer.byteLength(path);
-  if (sizeBytes > PATH_LIMIT_BYTES) {
-    throw new AgentError(
-      "INVALID_ARGUMENT",
-      "INVALID_FIELD",
-      `the socket path ${path} has ${sizeBytes} bytes; at most ${PATH_LIMIT_BYTES} fit`,
-      { path },
-    );
-  }
   try {
     makeFolder(dirname(path));
     await removeStale(path);

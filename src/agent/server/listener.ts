@@ -14,19 +14,26 @@ import type { Interceptor, Router } from "../rpc/index.ts";
 import { Farewells } from "./farewell.ts";
 import { peerCertificate, refusedCertificate, type VerifyPeer } from "./tls.ts";
 
+/** What all listeners share. */
+export interface ListenersOptions {
+  readonly router: Router;
+  /** The field of requests with the token (see tokenField). Undefined: there is none. */
+  readonly tokenField?: SecretField;
+  /** Further check of a client certificate that the authority issued. */
+  readonly verifyPeer?: VerifyPeer;
+  readonly log: Log;
+  readonly clock: Clock;
+  /** Undefined: connections that are lost because no descriptor is left are not logged. */
+  readonly watchArrivals?: WatchArrivals;
+}
+
 /** Options of a listener. */
-export interface ListenerOptions {
+export interface ListenerOptions extends ListenersOptions {
   /** For the log: "tcp" or "unix". */
   readonly name: string;
   /** Makes the TLS handshakes; undefined: no TLS. */
   readonly secure: TlsServer | undefined;
-  readonly router: Router;
   readonly interceptor: Interceptor;
-  readonly tokenField: SecretField | undefined;
-  readonly verifyPeer: VerifyPeer | undefined;
-  readonly log: Log;
-  readonly clock: Clock;
-  readonly watchArrivals: WatchArrivals | undefined;
   readonly limits: ServerLimits;
   /** Numbers the established connections of all listeners. */
   readonly nextConnectionId: () => number;

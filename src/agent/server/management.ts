@@ -1,26 +1,16 @@
 import { createServer as createTlsServer, type Server as TlsServer } from "node:tls";
-import { AgentError, type Clock, type Log, type TlsMaterial, type WatchArrivals } from "../domain/index.ts";
-import type { SecretField } from "../http2/index.ts";
+import { AgentError, type TlsMaterial } from "../domain/index.ts";
 import { type Connection, listenTcp, listenUnix } from "../listening/index.ts";
-import type { Interceptor, Router } from "../rpc/index.ts";
-import { DEFAULT_SERVER_LIMITS, Listener, type ServerLimits } from "./listener.ts";
-import { isVouchedFor, secureContextOptions, tlsOptions, type VerifyPeer } from "./tls.ts";
+import type { Interceptor } from "../rpc/index.ts";
+import { DEFAULT_SERVER_LIMITS, Listener, type ListenersOptions, type ServerLimits } from "./listener.ts";
+import { isVouchedFor, secureContextOptions, tlsOptions } from "./tls.ts";
 
 /** Options of the management server. */
-export interface ManagementServerOptions {
-  readonly router: Router;
+export interface ManagementServerOptions extends ListenersOptions {
   /** Admits or refuses every call (see tokenAuthenticator). */
   readonly authenticate: Interceptor;
-  /** The field of requests with the token (see tokenField). Undefined: there is none. */
-  readonly tokenField?: SecretField;
-  /** Further check of a client certificate that the authority issued. */
-  readonly verifyPeer?: VerifyPeer;
   /** Called for every accepted connection. */
   readonly onConnection?: () => void;
-  readonly log: Log;
-  readonly clock: Clock;
-  /** Undefined: connections that are lost because no descriptor is left are not logged. */
-  readonly watchArrivals?: WatchArrivals;
   readonly limits?: Partial<ServerLimits>;
 }
 
@@ -111,23 +101,19 @@ export class ManagementServer {
   }
 
   #addListener(secure: TlsServer | undefined, name: string): Listener {
-    const { router, authenticate, tokenField, verifyPeer, onConnection, log, clock, watchArrivals } = this.#options;
+    const { authenticate, verifyPeer, onConnection } = this.#options;
     const interceptor: Interceptor = (metadata) =>
       this.#shutdown === undefined ? authenticate(metadata) : shuttingDown();
     const listener = new Listener({
+      ...this.#options,
       name,
       secure,
-      router,
       interceptor,
-      tokenField,
       // The credentials may have been replaced during the handshake.
       verifyPeer: (certificate, nowMs) =>
         this.#renewed === undefined || isVouchedFor(certificate.chain, this.#renewed)
           ? verifyPeer?.(certificate, nowMs)
           : "the authority of its certificate has been replaced",
-      log,
-      clock,
-      watchArrivals,
       limits: this.#limits,
       nextConnectionId: () => ++this.#connections,
     });

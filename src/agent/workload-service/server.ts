@@ -1,21 +1,16 @@
 import type { Socket } from "node:net";
 import { messageOf } from "../../shared/errors.ts";
-import type { Clock, Log, WatchArrivals } from "../domain/index.ts";
+import type { Log, WatchArrivals } from "../domain/index.ts";
 import { type AcceptedConnection, Acceptor, listenUnix } from "../listening/index.ts";
-import type { WorkloadHttp } from "./http.ts";
-import type { IdleDeclarations } from "./idle-declarations.ts";
+import type { WorkloadHttp, WorkloadHttpOptions } from "./http.ts";
 import { DEFAULT_WORKLOAD_LIMITS, type WorkloadLimits } from "./limits.ts";
 
 /** Everybody in the guest may declare idle, as the workload may run as any user. */
 const SOCKET_MODE = 0o666;
 
 /** Options of the workload's server. */
-export interface WorkloadServerOptions {
-  readonly idle: Pick<IdleDeclarations, "declare">;
-  /** Value of the response header `svc-agent-version`. */
-  readonly agentVersion: string;
+export interface WorkloadServerOptions extends Omit<WorkloadHttpOptions, "limits"> {
   readonly log: Log;
-  readonly clock: Clock;
   /** Undefined: connections that are lost because no descriptor is left are not logged. */
   readonly watchArrivals?: WatchArrivals;
   readonly limits?: Partial<WorkloadLimits>;
@@ -80,9 +75,8 @@ export class WorkloadServer {
 
   /** Loads HTTP at the first connection: the agent listens before the workload starts, which need not wait for that. */
   async #serve(connection: AcceptedConnection, protocol: "http1" | "http2"): Promise<void> {
-    const { idle, agentVersion, clock } = this.#options;
     this.#http ??= import("./http.ts").then(
-      ({ WorkloadHttp }) => new WorkloadHttp({ idle, agentVersion, clock, limits: this.#limits }),
+      ({ WorkloadHttp }) => new WorkloadHttp({ ...this.#options, limits: this.#limits }),
     );
     const http = await this.#http;
     if (!connection.socket.destroyed) http.serve(connection, protocol);

@@ -126,12 +126,11 @@ describe("the management server", () => {
 });
 
 describe("the management socket", () => {
-  test("refuses a file, a path that is too long and a folder that cannot be", async (t) => {
+  test("refuses a file, and a folder that cannot be", async (t) => {
     const dir = await folder(t);
     const { server: other } = plainServer();
     await writeFile(join(dir, "file"), "");
     await assert.rejects(other.listenUnix(join(dir, "file")), /is there already and is no socket/);
-    await assert.rejects(other.listenUnix(join(dir, "x".repeat(120))), /bytes; at most 107 fit/);
     for (const elsewhere of [join(dir, "file", "x.sock"), "/proc/none/deep/x.sock"]) {
       await assert.rejects(other.listenUnix(elsewhere), /no folder and cannot become one; name another/);
     }
