@@ -1,9 +1,10 @@
 import type { Configuration } from "../config/index.ts";
-import { AgentError, type Log, TERM_GRACE_MS } from "../domain/index.ts";
+import { AgentError, type Log, TERM_GRACE_MS, within } from "../domain/index.ts";
 import { messageOf } from "../../shared/errors.ts";
 import { AGENT_VERSION } from "../../shared/version.ts";
 import { startFailureStatus } from "../workload/index.ts";
 import { Listeners } from "./listeners.ts";
+import { machineIsIdle } from "../platform/index.ts";
 import type { Platform } from "./platform.ts";
 import { buildRooms, type Rooms } from "./rooms.ts";
 
@@ -88,7 +89,7 @@ export class Agent {
 
   /** Does what can wait until the workload runs: loads the first client's code, then frees what only the start needed. */
   async #settle(): Promise<void> {
-    const { machineIsIdle, memory } = this.#platform;
+    const { memory } = this.#platform;
     if (await machineIsIdle(this.#called.signal)) {
       this.#rooms.rotation.lookAgain();
       await this.#listeners.warmUp();
@@ -150,12 +151,4 @@ export class Agent {
     await this.#listeners.close(LAST_FRAMES_MS);
     await within(files.settled(), LAST_FRAMES_MS);
   }
-}
-
-/** Waits for the promise, but no longer than the limit. */
-async function within(promise: Promise<unknown>, limitMs: number): Promise<void> {
-  const { promise: timeUp, resolve } = Promise.withResolvers<void>();
-  const timer = setTimeout(resolve, limitMs);
-  await Promise.race([promise, timeUp]);
-  clearTimeout(timer);
 }

@@ -24,7 +24,6 @@ import {
   guestKernel,
   type Inheritance,
   LauncherChannel,
-  machineIsIdle,
   MemoryKeeper,
   mergeSignals,
   NativeProcesses,
@@ -72,8 +71,6 @@ export interface Platform {
   readonly boundHandshakes: () => boolean;
   readonly watchArrivals: WatchArrivals;
   readonly memory: MemoryKeeper;
-  /** Waits until the machine has little to do; false: it was busy for five seconds. */
-  readonly machineIsIdle: (signal: AbortSignal) => Promise<boolean>;
   /** Tells the launcher, if there is one, that the agent leaves on purpose and did not crash. */
   readonly announceExit: () => void;
   /** Removes what the platform made outside of this process. */
@@ -116,7 +113,6 @@ export function guestPlatform(addon: Addon, { entries, channelFd }: Inheritance,
     boundHandshakes: () => addon.boundHandshakes() === 1,
     watchArrivals: arrivalsWatcher(addon),
     memory: memoryKeeper(addon),
-    machineIsIdle,
     announceExit: () => channel?.announceExit(),
     close: () => cgroups?.close(),
   };

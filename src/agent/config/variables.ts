@@ -1,4 +1,4 @@
-import type { LogLevel } from "../domain/index.ts";
+import { type LogLevel, SOCKET_PATH_LIMIT_BYTES } from "../domain/index.ts";
 import { nearest } from "../../shared/text.ts";
 import { reservedTransport } from "../../shared/transports.ts";
 
@@ -128,9 +128,6 @@ function decode(raw: Uint8Array): string | undefined {
 }
 
 const LOG_LEVELS: readonly LogLevel[] = ["debug", "info", "warn", "error"];
-
-/** Longest path of a unix socket: sun_path is 108 bytes with its terminator (unix(7)). */
-const SOCKET_PATH_LIMIT_BYTES = 107;
 
 /** Reads SVC_GUEST_PORT. */
 export function readPort(text: string | undefined): Read<number | undefined> {

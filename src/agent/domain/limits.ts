@@ -31,6 +31,8 @@ export const UNREAD_LIMIT_BYTES: number = 64 * 1024 * 1024;
 export const EXEC_ENTRIES_LIMIT: number = 128 * 1024;
 /** Their size on the new process's stack, with NULs and pointers: a quarter of its usual limit, as execve(2) allows. */
 export const EXEC_STRINGS_LIMIT_BYTES: number = 2 * 1024 * 1024;
+/** Longest path of a unix socket: sun_path is 108 bytes with its NUL (unix(7)). */
+export const SOCKET_PATH_LIMIT_BYTES = 107;
 /** Connections that a listener holds at once. */
 export const CONNECTION_LIMIT = 64;
 /** Time allowed for a TLS handshake, and again for the first request's headers. */

@@ -31,6 +31,17 @@ export async function unlessAborted<Value>(promise: Promise<Value>, signal: Abor
   }
 }
 
+/** Resolves with the promise, but no later than after that time. Rejects as the promise does. */
+export async function within(promise: Promise<unknown>, limitMs: number): Promise<void> {
+  const { promise: timeUp, resolve } = Promise.withResolvers<void>();
+  const timer = setTimeout(resolve, limitMs);
+  try {
+    await Promise.race([promise, timeUp]);
+  } finally {
+    clearTimeout(timer);
+  }
+}
+
 /** Arguments or variables to handle before other calls get a turn of the event loop. */
 export const STRINGS_A_TURN = 16_384;
 

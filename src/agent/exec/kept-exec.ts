@@ -1,4 +1,4 @@
-import { type ActivityClock, AgentError, type Clock, TERM_GRACE_MS } from "../domain/index.ts";
+import { type ActivityClock, AgentError, type Clock, TERM_GRACE_MS, within } from "../domain/index.ts";
 import { type Ending, TERMINATE } from "../session/index.ts";
 import { AttachedCall, type KeptCall } from "./attached-call.ts";
 import { type CommandParts, type ExecResult, RunningCommand } from "./command.ts";
@@ -149,15 +149,8 @@ export class KeptExec {
       call.signal.removeEventListener("abort", onAbort);
       this.#left(attached);
     }
-    await this.#part(carried);
-  }
-
-  /** Waits for the client's last frames after the exit: an immediate end would cut off a `forget`. */
-  async #part(carried: Promise<void>): Promise<void> {
-    const { promise: timeUp, resolve } = Promise.withResolvers<void>();
-    const timer = setTimeout(resolve, PARTING_MS);
-    await Promise.race([carried, timeUp, this.#parted.promise]);
-    clearTimeout(timer);
+    // Wait for the client's last frames: an immediate end would cut off a `forget`.
+    await within(Promise.race([carried, this.#parted.promise]), PARTING_MS);
   }
 
   /** Sends a signal to the command's process group, attached or not. Throws FAILED_PRECONDITION after its end. */

@@ -1,12 +1,10 @@
 import { chmodSync, lstatSync, renameSync, unlinkSync } from "node:fs";
 import { type AddressInfo, connect, type ListenOptions, type Server } from "node:net";
 import { dirname, join } from "node:path";
-import { AgentError, type Reason, type StatusName } from "../domain/index.ts";
+import { AgentError, type Reason, SOCKET_PATH_LIMIT_BYTES, type StatusName } from "../domain/index.ts";
 import { errnoOf } from "../../shared/errors.ts";
 import { makeFolder } from "../../shared/make-folder.ts";
 
-/** Room for a path in sockaddr_un, without its NUL (unix(7)). */
-const PATH_LIMIT_BYTES = 107;
 /** A socket whose owner has not answered after this time counts as alive. */
 const PROBE_TIMEOUT_MS = 1_000;
 
@@ -16,7 +14,7 @@ const PROBE_TIMEOUT_MS = 1_000;
  * server is closed; it leaves the socket of another process that has listened there since. Looks at the folder synchronously:
  * the workload waits for this, promises of node:fs would take longer, and bind(2) waits for the file system anyway.
  *
- * @param path of 107 bytes at most: Node would cut a longer one silently
+ * @param path of SOCKET_PATH_LIMIT_BYTES at most: Node would cut a longer one silently
  */
 export async function listenUnix(server: Server, path: string, mode: number): Promise<() => void> {
   try {
@@ -41,7 +39,7 @@ export async function listenUnix(server: Server, path: string, mode: number): Pr
  */
 function bindingPath(path: string): string {
   const beside = join(dirname(path), `.svc-${Math.random().toString(36).slice(2, 8)}`);
-  return Buffer.byteLength(beside) <= PATH_LIMIT_BYTES ? beside : path;
+  return Buffer.byteLength(beside) <= SOCKET_PATH_LIMIT_BYTES ? beside : path;
 }
 
 function removeOwn(path: string, dev: number, ino: number): void {

@@ -19,7 +19,6 @@ import type { Fields, Http2Stream, RequestFields } from "../http2/index.ts";
 import { Call } from "./call.ts";
 import { type Frame, messageFrame } from "./codec.ts";
 import type { Connection } from "../listening/index.ts";
-import type { Interceptor } from "./context.ts";
 import { SpareMemory } from "./message-buffers.ts";
 import { httpRefusal, requestTimeoutMs, requireIdentityEncoding } from "./request-head.ts";
 import { Untaken } from "./untaken.ts";
@@ -40,6 +39,12 @@ export interface RouterOptions {
 
 /** Handles a call, then calls `over`, with the error for its status if it failed. */
 type RawHandler = (call: Call, over: (error?: unknown) => void) => void;
+
+/** A response message, or the frame of one that the handler has encoded itself. */
+type Response<O extends DescMessage> = MessageShape<O> | Frame;
+
+/** Admits a call (undefined) or refuses it, before its handler runs and before any of its body is read. */
+export type Interceptor = (metadata: RequestFields) => AgentError | undefined | Promise<AgentError | undefined>;
 
 /** Finds each call's handler and turns its result or error into a response. */
 export class Router {
@@ -68,30 +73,13 @@ export class Router {
     this.#responseFields = { ":status": "200", "content-type": "application/grpc+proto", ...this.#versionField };
   }
 
-  /** Registers a method with one request and one response message; `arrived`: see `framed`. */
-  unary<I extends DescMessage, O extends DescMessage>(
-    method: DescMethodUnary<I, O>,
-    handler: (request: MessageShape<I>, call: Call) => MessageShape<O> | Promise<MessageShape<O>>,
-    arrived?: () => () => void,
-  ): void {
-    const frame = (response: MessageShape<O>): Frame => messageFrame(method.output, response);
-    this.framed(
-      method,
-      (request, call) => {
-        const response = handler(request, call);
-        return response instanceof Promise ? response.then(frame) : frame(response);
-      },
-      arrived,
-    );
-  }
-
   /**
-   * As `unary`, for a method whose handler encodes the response itself. `arrived` runs when a call is admitted, before its
+   * Registers a method with one request and one response message. `arrived` runs when a call is admitted, before its
    * message is read; the function that it returns runs when the call is over.
    */
-  framed<I extends DescMessage, O extends DescMessage>(
+  unary<I extends DescMessage, O extends DescMessage>(
     method: DescMethodUnary<I, O>,
-    handler: (request: MessageShape<I>, call: Call) => Frame | Promise<Frame>,
+    handler: (request: MessageShape<I>, call: Call) => Response<O> | Promise<Response<O>>,
     arrived?: () => () => void,
   ): void {
     this.#register(method, (call, over) => {
@@ -100,16 +88,16 @@ export class Router {
         left?.();
         over(error);
       };
-      const answer = (frame: Frame): void => {
-        call.answer(frame);
+      const answer = (response: Response<O>): void => {
+        call.answer(isFrame(response) ? response : messageFrame(method.output, response));
         end();
       };
       // Synchronous if the handler is.
       call.messages().only((bytes) => {
         try {
-          const frame = handler(call.decode(method.input, bytes), call);
-          if (frame instanceof Promise) frame.then(answer).catch(end);
-          else answer(frame);
+          const response = handler(call.decode(method.input, bytes), call);
+          if (response instanceof Promise) response.then(answer).catch(end);
+          else answer(response);
         } catch (error) {
           end(error);
         }
@@ -256,6 +244,10 @@ export class Router {
     });
     return new AgentError("INTERNAL", "INTERNAL", "the agent failed at this call; its log says why", {}, error);
   }
+}
+
+function isFrame(response: Response<DescMessage>): response is Frame {
+  return Array.isArray(response);
 }
 
 /** Runs a handler, then calls `over`. */

@@ -75,8 +75,9 @@ export class WorkloadServer {
 
   /** Loads HTTP at the first connection: the agent listens before the workload starts, which need not wait for that. */
   async #serve(connection: AcceptedConnection, protocol: "http1" | "http2"): Promise<void> {
+    const { idle, agentVersion, clock } = this.#options;
     this.#http ??= import("./http.ts").then(
-      ({ WorkloadHttp }) => new WorkloadHttp({ ...this.#options, limits: this.#limits }),
+      ({ WorkloadHttp }) => new WorkloadHttp({ idle, agentVersion, clock, limits: this.#limits }),
     );
     const http = await this.#http;
     if (!connection.socket.destroyed) http.serve(connection, protocol);

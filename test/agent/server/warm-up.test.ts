@@ -28,7 +28,7 @@ function countingRouter(): {
   const running: number[] = [];
   let answered = 0;
   const router = new Router({ clock: systemClock, log, agentVersion: "1", onCalls: (count) => running.push(count) });
-  router.framed(GuestAgent.method.health, () => {
+  router.unary(GuestAgent.method.health, () => {
     answered++;
     return ANSWER;
   });

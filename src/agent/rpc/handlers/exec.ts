@@ -1,4 +1,4 @@
-import type { Mutex } from "../../domain/index.ts";
+import { type Mutex, within } from "../../domain/index.ts";
 import { type Exec, type ExecInput, ExecInputOrder, type InputFrames, type KeptCall } from "../../exec/index.ts";
 import type { Call } from "../call.ts";
 import {
@@ -67,10 +67,7 @@ async function startLarge(
   // All of it is strings and numbers now.
   call.release(message);
   const ended = run(first);
-  const { promise: timeUp, resolve } = Promise.withResolvers<void>();
-  const timer = setTimeout(resolve, LARGE_START_LIMIT_MS);
-  await Promise.race([started, timeUp, ended.catch(() => undefined)]);
-  clearTimeout(timer);
+  await within(Promise.race([started, ended.catch(() => undefined)]), LARGE_START_LIMIT_MS);
   return { ended };
 }
 

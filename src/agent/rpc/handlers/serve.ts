@@ -39,7 +39,7 @@ export interface Capabilities {
 export function serveGuestAgent(router: Router, capabilities: Capabilities): void {
   const { health, exec, files, folders, hooks, restore, tunnels, stop } = capabilities;
   const largeStarts = new Mutex();
-  router.framed(GuestAgent.method.health, () => healthFrame(health.report()));
+  router.unary(GuestAgent.method.health, () => healthFrame(health.report()));
   router.bidiStream(GuestAgent.method.exec, (call) => serveExec(exec, call, largeStarts));
   router.serverStream(GuestAgent.method.readFile, (request, call) => serveReadFile(files, request, call));
   router.clientStream(GuestAgent.method.writeFile, (call) => serveWriteFile(files, call));
