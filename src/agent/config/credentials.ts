@@ -47,8 +47,8 @@ export class Credentials {
   ): Promise<LoadedCredentials> {
     const read = materialReader(sources, accepts);
     const versions: Versions = new Map();
-    const { material, faults } = await read(remembering(versions, readFile), undefined);
-    return { credentials: material && new Credentials(material, sources, read, versions), faults };
+    const { value, faults } = await read(remembering(versions, readFile), undefined);
+    return { credentials: value && new Credentials(value, sources, read, versions), faults };
   }
 
   /** Undefined where no TCP listener is configured. The same object until a reload has found other bytes. */
@@ -85,9 +85,9 @@ export class Credentials {
   /** Reads the files again, with `dropFileCache` past the page cache. With any fault, nothing changes. */
   async reload(dropFileCache?: DropFileCache): Promise<readonly BootstrapFault[]> {
     const reread: ReadFile = (variable) => this.#reader.read(this.#path(variable), dropFileCache);
-    const { material, faults } = await this.#read(remembering(this.#versions, reread), this.tls);
-    if (material !== undefined) {
-      this.#material = material;
+    const { value, faults } = await this.#read(remembering(this.#versions, reread), this.tls);
+    if (value !== undefined) {
+      this.#material = value;
       this.digestToken();
     }
     return faults;
@@ -110,13 +110,14 @@ function remembering(versions: Versions, readFile: ReadFile): ReadFile {
   };
 }
 
-interface ReadMaterial {
-  readonly material: Material | undefined;
+/** What sources hold: undefined where there are faults, or where it is not given. */
+interface Found<Value> {
+  readonly value: Value | undefined;
   readonly faults: readonly BootstrapFault[];
 }
 
 /** @param inForce the material in use; returned again if the files still hold the same */
-type MaterialReader = (readFile: ReadFile, inForce: TlsMaterial | undefined) => Promise<ReadMaterial>;
+type MaterialReader = (readFile: ReadFile, inForce: TlsMaterial | undefined) => Promise<Found<Material>>;
 
 /** Reads the file of a variable; undefined: it is not set. */
 type ReadIfSet = (variable: BootstrapVariable) => Promise<CredentialFile | undefined>;
@@ -127,65 +128,57 @@ function materialReader({ values, token: value }: CredentialSources, accepts: Ac
   return async (readFile, inForce) => {
     const read: ReadIfSet = async (variable) => (values.has(variable) ? readFile(variable) : undefined);
     const acceptsAll: AcceptsTlsMaterial = (material) => isSame(material, inForce) || accepts(material);
-    const [{ token, ...ofToken }, tls] = await Promise.all([
+    const [{ value: token, ...ofToken }, tls] = await Promise.all([
       given ?? readTokenFile(read),
       readTlsMaterial(read, acceptsAll),
     ]);
     const faults = [...ofToken.faults, ...tls.faults];
     // A refused token leaves no copy either.
     if (faults.length > 0) token?.digest();
-    if (token === undefined || faults.length > 0) return { material: undefined, faults };
-    return { material: { token, tls: isSame(tls.material, inForce) ? inForce : tls.material }, faults };
+    if (token === undefined || faults.length > 0) return { value: undefined, faults };
+    return { value: { token, tls: isSame(tls.value, inForce) ? inForce : tls.value }, faults };
   };
 }
 
-interface ReadToken {
-  readonly token: InstanceToken | undefined;
-  readonly faults: readonly BootstrapFault[];
-}
-
-async function readTokenFile(read: ReadIfSet): Promise<ReadToken> {
+async function readTokenFile(read: ReadIfSet): Promise<Found<InstanceToken>> {
   const variable = "SVC_INSTANCE_TOKEN_FILE";
   const file = await read(variable);
-  if (file === undefined) return { token: undefined, faults: [] };
+  if (file === undefined) return { value: undefined, faults: [] };
   return "problem" in file
-    ? { token: undefined, faults: [{ variable, problem: file.problem }] }
+    ? { value: undefined, faults: [{ variable, problem: file.problem }] }
     : check(withoutLineBreak(file.bytes), variable, "the token in the file ");
 }
 
 /** Without one trailing line break. */
 function withoutLineBreak(bytes: Buffer): Buffer {
-  const isBroken = bytes.at(-1) === 0x0a;
-  return bytes.subarray(0, bytes.length - (isBroken ? (bytes.at(-2) === 0x0d ? 2 : 1) : 0));
+  if (bytes.at(-1) !== 0x0a) return bytes;
+  return bytes.subarray(0, bytes.at(-2) === 0x0d ? -2 : -1);
 }
 
-function check(token: Buffer, variable: BootstrapFault["variable"], subject: string): ReadToken {
+function check(token: Buffer, variable: BootstrapFault["variable"], subject: string): Found<InstanceToken> {
   const problem = tokenProblem(token);
   return problem === undefined
-    ? { token: new InstanceToken(token), faults: [] }
-    : { token: undefined, faults: [{ variable, problem: subject + problem }] };
+    ? { value: new InstanceToken(token), faults: [] }
+    : { value: undefined, faults: [{ variable, problem: subject + problem }] };
 }
 
 /** Whether a listener could start with the material. False also if that is unknown: then the full check decides. */
 export type AcceptsTlsMaterial = (material: TlsMaterial) => boolean;
 
 /** Reads the given TLS files and checks that a listener could start with them. Material only of all three. */
-async function readTlsMaterial(
-  read: ReadIfSet,
-  accepts: AcceptsTlsMaterial,
-): Promise<{ material: TlsMaterial | undefined; faults: readonly BootstrapFault[] }> {
+async function readTlsMaterial(read: ReadIfSet, accepts: AcceptsTlsMaterial): Promise<Found<TlsMaterial>> {
   const [cert, key, clientCa] = await Promise.all([
     read("SVC_TLS_CERT_FILE"),
     read("SVC_TLS_KEY_FILE"),
     read("SVC_TLS_CLIENT_CA_FILE"),
   ]);
-  if (cert === undefined && key === undefined && clientCa === undefined) return { material: undefined, faults: [] };
-  const material = materialOf(cert, key, clientCa);
-  if (material !== undefined && accepts(material)) return { material, faults: [] };
+  if (cert === undefined && key === undefined && clientCa === undefined) return { value: undefined, faults: [] };
+  const value = materialOf(cert, key, clientCa);
+  if (value !== undefined && accepts(value)) return { value, faults: [] };
   // Loaded only after a fault: Node's crypto and TLS would delay the workload by 8 ms.
   const { tlsFaults } = await import("./tls-faults.ts");
   const faults = tlsFaults({ cert, key, clientCa });
-  return { material: faults.length === 0 ? material : undefined, faults };
+  return { value: faults.length === 0 ? value : undefined, faults };
 }
 
 function isSame(material: TlsMaterial | undefined, other: TlsMaterial | undefined): boolean {

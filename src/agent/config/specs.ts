@@ -45,9 +45,10 @@ export function readSpecFile<Value>(
   file: CredentialFile,
   read: (text: string | undefined) => Read<Value>,
 ): Read<Value> {
-  const problem = "problem" in file ? file.problem : isUtf8(file.bytes) ? undefined : "names a file that is not UTF-8";
-  const { value, problems } = read("bytes" in file && problem === undefined ? file.bytes.toString() : undefined);
-  return { value, problems: problem === undefined ? problems.map((found) => `in the file: ${found}`) : [problem] };
+  if ("problem" in file) return { ...read(undefined), problems: [file.problem] };
+  if (!isUtf8(file.bytes)) return { ...read(undefined), problems: ["names a file that is not UTF-8"] };
+  const { value, problems } = read(file.bytes.toString());
+  return { value, problems: problems.map((found) => `in the file: ${found}`) };
 }
 
 function processSpec(message: Process): ProcessSpec {

@@ -159,7 +159,8 @@ function sizeOf(places: readonly KeptPlace[]): number {
 }
 
 function nameInUse({ name, execId, exec, isRunning }: KeptPlace): AgentError {
-  const state = exec === undefined ? "starting" : isRunning ? "running" : "ended";
+  const started = isRunning ? "running" : "ended";
+  const state = exec === undefined ? "starting" : started;
   const advice = state === "ended" ? "forget it, or set start.keep.replace_ended" : "attach to it, or end it";
   const metadata = { name, execId, state, ...(exec !== undefined && { pid: String(exec.state.pid) }) };
   return new AgentError(

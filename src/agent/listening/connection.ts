@@ -12,17 +12,14 @@ export interface PeerCertificate {
   readonly chain: readonly Buffer[];
 }
 
-/** The peer of a connection. */
-interface PeerInfo {
-  /** `address:port`, or "unix". */
-  readonly address: string;
-  /** Undefined on a connection without TLS. */
-  readonly certificate: PeerCertificate | undefined;
-}
-
 /** A connection, identified by the object itself. */
 export interface Connection {
   /** Number of the connection in this process, from 1. For logs. */
   readonly id: number;
-  readonly peer: PeerInfo;
+  readonly peer: {
+    /** `address:port`, or "unix". */
+    readonly address: string;
+    /** Undefined on a connection without TLS. */
+    readonly certificate: PeerCertificate | undefined;
+  };
 }

@@ -44,6 +44,12 @@ const CHDIR: Readonly<Record<string, Failure>> = {
   EACCES: badCwd("PERMISSION_DENIED", "its user may not enter the directory to start in"),
 };
 
+/** Steps whose errnos say more than that the step failed. */
+const ERRNOS: Readonly<Partial<Record<SpawnStep, Readonly<Record<string, Failure>>>>> = {
+  execve: EXECVE,
+  chdir: CHDIR,
+};
+
 const IDENTITY: Failure = [
   "PERMISSION_DENIED",
   "EXEC_BAD_USER",
@@ -77,8 +83,7 @@ const STEPS: Readonly<Record<SpawnStep, Failure>> = {
 
 function classify(step: SpawnStep, errno: string): Failure {
   if (LIMIT_ERRNOS.has(errno)) return LIMIT;
-  const known = step === "execve" ? EXECVE[errno] : step === "chdir" ? CHDIR[errno] : undefined;
-  return known ?? STEPS[step];
+  return ERRNOS[step]?.[errno] ?? STEPS[step];
 }
 
 /** The status for a command that could not be started. Its metadata has step and errno. */

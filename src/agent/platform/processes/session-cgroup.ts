@@ -229,7 +229,7 @@ function pendingIn(task: string): string | undefined {
   if ("XZTt".includes(state)) return undefined;
   const channel = readProc(`${task}/wchan`);
   if (STOPPED_IN.has(channel)) return undefined;
-  const isKnown = channel !== "" && channel !== "0";
+  if (channel !== "" && channel !== "0") return channel;
   // Without a channel, a task in an interruptible sleep is one that the freezer holds.
-  return isKnown ? channel : state === "S" ? undefined : "";
+  return state === "S" ? undefined : "";
 }
