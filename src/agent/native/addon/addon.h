@@ -124,8 +124,7 @@
 #define DECLARE_CALL(name, call, count, parameters) long call parameters;
 #define DECLARE_FUNCTION(name, call) napi_value call(napi_env env, napi_callback_info info);
 struct argument;
-struct answer;
-#define DECLARE_FILE_CALL(name, call) int call(const struct argument *args, struct answer *answer);
+#define DECLARE_FILE_CALL(name, call) int call(struct argument *args);
 #define DECLARE_CLASS(name, define) napi_value define(napi_env env);
 AGENT_CALLS(DECLARE_CALL)
 AGENT_FUNCTIONS(DECLARE_FUNCTION)

@@ -7,31 +7,29 @@
 #include <string.h>
 #include <sys/syscall.h>
 
-enum { MOST_ARGUMENTS = 5, ATTEMPTS = 16 };
+enum { ATTEMPTS = 16 };
 
 struct file_job {
   napi_async_work work;
   napi_deferred deferred;
   file_call *call;
-  struct argument args[MOST_ARGUMENTS];
-  struct answer answer;
+  struct argument args[ANSWER + 1];
   int result;
 };
 
 static void run_on_thread(napi_env env, void *data) {
   (void)env;
   struct file_job *job = data;
-  job->result = job->call(job->args, &job->answer);
+  job->result = job->call(job->args);
   if (job->result < 0) job->result = -errno;
 }
 
 static void settle(napi_env env, struct file_job *job, int result) {
   napi_value value = from_int(env, result);
-  if (result >= 0 && job->answer.bytes != NULL)
-    napi_create_buffer_copy(env, job->answer.length, job->answer.bytes, NULL, &value);
+  const struct argument *answer = &job->args[ANSWER];
+  if (result >= 0 && answer->bytes != NULL) napi_create_buffer_copy(env, answer->length, answer->bytes, NULL, &value);
   napi_resolve_deferred(env, job->deferred, value);
-  for (int i = 0; i < MOST_ARGUMENTS; i++) free(job->args[i].name);
-  free(job->answer.bytes);
+  for (int i = 0; i <= ANSWER; i++) free(job->args[i].bytes);
   free(job);
 }
 
@@ -46,20 +44,20 @@ static bool read_argument(napi_env env, napi_value value, struct argument *argum
   void *bytes = NULL;
   argument->number = to_bool(env, value) ? 1 : to_int(env, value);
   if (napi_get_buffer_info(env, value, &bytes, &argument->length) != napi_ok) return true;
-  argument->name = calloc(1, argument->length + 1);
-  if (argument->name != NULL && argument->length > 0) memcpy(argument->name, bytes, argument->length);
-  return argument->name != NULL;
+  argument->bytes = calloc(1, argument->length + 1);
+  if (argument->bytes != NULL && argument->length > 0) memcpy(argument->bytes, bytes, argument->length);
+  return argument->bytes != NULL;
 }
 
 napi_value on_thread(napi_env env, napi_callback_info info, file_call *call) {
-  napi_value values[MOST_ARGUMENTS], promise = NULL, name = NULL;
+  napi_value values[ANSWER], promise = NULL, name = NULL;
   bool complete = true;
-  get_arguments(env, info, MOST_ARGUMENTS, values);
+  get_arguments(env, info, ANSWER, values);
   struct file_job *job = calloc(1, sizeof *job);
   if (job == NULL) return NULL;
   job->call = call;
   napi_create_promise(env, &job->deferred, &promise);
-  for (int i = 0; i < MOST_ARGUMENTS; i++) complete = complete && read_argument(env, values[i], &job->args[i]);
+  for (int i = 0; i < ANSWER; i++) complete = complete && read_argument(env, values[i], &job->args[i]);
   if (!complete) {
     settle(env, job, -ENOMEM);
     return promise;

@@ -10,18 +10,15 @@
 /* A number, or a boolean as 0 or 1; or a copy of bytes, with a NUL behind them. */
 struct argument {
   int number;
-  char *name;
-  size_t length;
-};
-
-/* Bytes for JavaScript instead of a number; from malloc(3), NULL: none. */
-struct answer {
   char *bytes;
   size_t length;
 };
 
+/* Behind the arguments: bytes for JavaScript instead of a number, from malloc(3); NULL: none. */
+enum { ANSWER = 5 };
+
 /* What a thread does, with the arguments of the call. Returns -1 with errno on failure. */
-typedef int file_call(const struct argument *args, struct answer *answer);
+typedef int file_call(struct argument *args);
 
 /* Queues a job with up to five arguments. */
 napi_value on_thread(napi_env env, napi_callback_info info, file_call *call);

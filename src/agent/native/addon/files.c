@@ -11,7 +11,8 @@
 
 #include "file_job.h"
 
-int agent_target_of(const struct argument *args, struct answer *answer) {
+int agent_target_of(struct argument *args) {
+  struct argument *answer = &args[ANSWER];
   answer->bytes = malloc(PATH_MAX);
   if (answer->bytes == NULL) return refuse(ENOMEM);
   int length = (int)readlinkat(args[0].number, "", answer->bytes, PATH_MAX);
@@ -19,11 +20,10 @@ int agent_target_of(const struct argument *args, struct answer *answer) {
   return length;
 }
 
-int agent_open_in(const struct argument *args, struct answer *answer) {
-  (void)answer;
+int agent_open_in(struct argument *args) {
   int folder = args[0].number, flags = args[2].number, mode = args[3].number, resolve = args[4].number;
-  if (resolve == 0) return openat(folder, args[1].name, flags | O_CLOEXEC, mode);
-  return open_resolved(folder, args[1].name, flags, mode, resolve);
+  if (resolve == 0) return openat(folder, args[1].bytes, flags | O_CLOEXEC, mode);
+  return open_resolved(folder, args[1].bytes, flags, mode, resolve);
 }
 
 static int link_descriptor(int fd, int folder, const char *name) {
@@ -35,10 +35,9 @@ static int link_descriptor(int fd, int folder, const char *name) {
 }
 
 /* linkat(2) replaces no file: link under a temporary name and rename, in one job in case the agent is killed. */
-int agent_place_in(const struct argument *args, struct answer *answer) {
-  (void)answer;
+int agent_place_in(struct argument *args) {
   int fd = args[0].number, folder = args[1].number;
-  const char *name = args[2].name, *temporary = args[3].name;
+  const char *name = args[2].bytes, *temporary = args[3].bytes;
   int result = link_descriptor(fd, folder, name);
   if (result == 0 || errno != EEXIST || temporary[0] == '\0') return result;
   if (link_descriptor(fd, folder, temporary) < 0) return -1;
@@ -48,10 +47,9 @@ int agent_place_in(const struct argument *args, struct answer *answer) {
   return refuse(error);
 }
 
-int agent_move_in(const struct argument *args, struct answer *answer) {
+int agent_move_in(struct argument *args) {
   int folder = args[0].number, target = args[2].number, exclusive = args[4].number;
-  const char *from = args[1].name, *to = args[3].name;
-  (void)answer;
+  const char *from = args[1].bytes, *to = args[3].bytes;
   if (!exclusive) return renameat(folder, from, target, to);
   int result = (int)syscall(SYS_renameat2, folder, from, target, to, RENAME_NOREPLACE);
   if (result == 0 || (errno != EINVAL && errno != ENOSYS)) return result;
@@ -63,12 +61,10 @@ int agent_move_in(const struct argument *args, struct answer *answer) {
   return refuse(error);
 }
 
-int agent_make_folder_in(const struct argument *args, struct answer *answer) {
-  (void)answer;
-  return mkdirat(args[0].number, args[1].name, 0700);
+int agent_make_folder_in(struct argument *args) {
+  return mkdirat(args[0].number, args[1].bytes, 0700);
 }
 
-int agent_remove_in(const struct argument *args, struct answer *answer) {
-  (void)answer;
-  return unlinkat(args[0].number, args[1].name, args[2].number ? AT_REMOVEDIR : 0);
+int agent_remove_in(struct argument *args) {
+  return unlinkat(args[0].number, args[1].bytes, args[2].number ? AT_REMOVEDIR : 0);
 }

@@ -53,7 +53,7 @@ static int64_t now_ms(void) {
   return (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000;
 }
 
-static bool add(struct answer *answer, size_t *room, const void *bytes, size_t count) {
+static bool add(struct argument *answer, size_t *room, const void *bytes, size_t count) {
   if (answer->length + count > *room) {
     size_t more = *room * 2 + count;
     char *grown = realloc(answer->bytes, more);
@@ -97,7 +97,7 @@ static bool is_dots(const char *name) {
   return strcmp(name, ".") == 0 || strcmp(name, "..") == 0;
 }
 
-static bool tell(int folder, const struct kernel_entry *entry, bool describes, struct answer *answer, size_t *room) {
+static bool tell(int folder, const struct kernel_entry *entry, bool describes, struct argument *answer, size_t *room) {
   char target[PATH_MAX];
   struct told_entry told = {.position = entry->position, .inode = entry->inode, .mode = DTTOIF(entry->type)};
   told.name_bytes = (uint32_t)strlen(entry->name);
@@ -108,14 +108,15 @@ static bool tell(int folder, const struct kernel_entry *entry, bool describes, s
 }
 
 /* An entry that is longer than what is left would be the kernel's fault. */
-int agent_entries_in(const struct argument *args, struct answer *answer) {
+int agent_entries_in(struct argument *args) {
+  struct argument *answer = &args[ANSWER];
   _Alignas(struct kernel_entry) char raw[RAW_BYTES];
   int folder = args[0].number;
   bool describes = args[2].number != 0;
   struct stat own;
   int64_t position = 0, until_ms = now_ms() + BATCH_MS;
   size_t room = ROOM_BYTES;
-  if (args[1].length == sizeof position) memcpy(&position, args[1].name, sizeof position);
+  if (args[1].length == sizeof position) memcpy(&position, args[1].bytes, sizeof position);
   if (fstat(folder, &own) < 0 || lseek(folder, position, SEEK_SET) < 0) return -1;
   long count = syscall(SYS_getdents64, folder, raw, sizeof raw);
   if (count < 0) return -1;
@@ -133,15 +134,16 @@ int agent_entries_in(const struct argument *args, struct answer *answer) {
 }
 
 /* The byte before each name says whether it was a folder; it may be something else by now. */
-int agent_remove_each(const struct argument *args, struct answer *answer) {
+int agent_remove_each(struct argument *args) {
+  struct argument *answer = &args[ANSWER];
   int folder = args[0].number;
   int64_t until_ms = now_ms() + BATCH_MS;
   size_t room = ROOM_BYTES;
   answer->bytes = malloc(room);
   if (answer->bytes == NULL) return refuse(ENOMEM);
   for (size_t at = 0; at < args[1].length;) {
-    const char *name = args[1].name + at + 1;
-    int flags = args[1].name[at] == '/' ? AT_REMOVEDIR : 0;
+    const char *name = args[1].bytes + at + 1;
+    int flags = args[1].bytes[at] == '/' ? AT_REMOVEDIR : 0;
     int result = unlinkat(folder, name, flags);
     if (result < 0 && flags != 0 && errno == ENOTDIR) result = unlinkat(folder, name, 0);
     uint32_t error = result < 0 ? (uint32_t)errno : 0;
@@ -152,20 +154,17 @@ int agent_remove_each(const struct argument *args, struct answer *answer) {
   return 0;
 }
 
-int agent_make_link_in(const struct argument *args, struct answer *answer) {
-  (void)answer;
-  return symlinkat(args[2].name, args[0].number, args[1].name);
+int agent_make_link_in(struct argument *args) {
+  return symlinkat(args[2].bytes, args[0].number, args[1].bytes);
 }
 
 /* -1: stays as it is. */
-int agent_change_owner(const struct argument *args, struct answer *answer) {
-  (void)answer;
+int agent_change_owner(struct argument *args) {
   return fchownat(args[0].number, "", (uid_t)args[1].number, (gid_t)args[2].number, AT_EMPTY_PATH);
 }
 
 /* fchmod(2) does not take a descriptor of O_PATH. EPERM: a filter that does not know fchmodat2. */
-int agent_change_mode(const struct argument *args, struct answer *answer) {
-  (void)answer;
+int agent_change_mode(struct argument *args) {
   mode_t mode = (mode_t)args[1].number;
   int result = (int)syscall(SYS_fchmodat2, args[0].number, "", mode, AT_EMPTY_PATH);
   if (result == 0 || (errno != ENOSYS && errno != EPERM)) return result;
@@ -173,10 +172,9 @@ int agent_change_mode(const struct argument *args, struct answer *answer) {
 }
 
 /* Seconds as eight bytes: a number holds no more than 53 bits. Linux before 5.8 takes no descriptor here. */
-int agent_change_modified(const struct argument *args, struct answer *answer) {
-  (void)answer;
+int agent_change_modified(struct argument *args) {
   int64_t seconds = 0;
-  if (args[1].length == sizeof seconds) memcpy(&seconds, args[1].name, sizeof seconds);
+  if (args[1].length == sizeof seconds) memcpy(&seconds, args[1].bytes, sizeof seconds);
   const struct timespec times[2] = {{.tv_nsec = UTIME_OMIT}, {.tv_sec = seconds, .tv_nsec = args[2].number}};
   int result = utimensat(args[0].number, "", times, AT_EMPTY_PATH);
   if (result == 0 || (errno != EINVAL && errno != ENOENT)) return result;

@@ -25,10 +25,9 @@ long agent_connect_port(int family, int port) {
 }
 
 /* EAGAIN: the listener's queue is full. */
-int agent_connect_path(const struct argument *args, struct answer *answer) {
-  (void)answer;
+int agent_connect_path(struct argument *args) {
   struct sockaddr_un address = {.sun_family = AF_UNIX};
-  const char *path = args[0].name;
+  const char *path = args[0].bytes;
   if (strlen(path) >= sizeof address.sun_path) return refuse(ENAMETOOLONG);
   memcpy(address.sun_path, path, strlen(path) + 1);
   int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
