@@ -28,7 +28,6 @@ const FAILURES: Readonly<Record<string, Failure>> = {
   EXDEV: notNow("a mount point is in the way"),
   EAGAIN: notNow("another process holds a lease or lock on it; try again later"),
   EINVAL: notNow("the file system does not take that"),
-  EOPNOTSUPP: notNow("the file system cannot do that"),
   ENOTSUP: notNow("the file system cannot do that"),
   ENOSYS: notNow("the file system cannot do that"),
   EISDIR: notRegular("it is a directory"),
@@ -100,7 +99,7 @@ function classify(error: FileSystemError): Failure {
   if (step === "create" && errno === "ENOENT") return NO_FOLDER;
   if (step === "chown" && errno === "EPERM") return NOT_OWNER;
   if (step === "chown" && errno === "EINVAL") return UNMAPPED;
-  if (step === "place" && (errno === "EOPNOTSUPP" || errno === "ENOTSUP" || errno === "ENOSYS")) return NO_LINKS;
+  if (step === "place" && (errno === "ENOTSUP" || errno === "ENOSYS")) return NO_LINKS;
   if (step === "sync_folder") return NOT_DURABLE;
   return CHANGES[step]?.[errno] ?? FAILURES[errno] ?? UNKNOWN;
 }

@@ -58,14 +58,12 @@ export class Files {
     checkReadRequest(request);
     const { signal } = caller;
     await this.#places.run(caller, (onProgress, place) => {
-      const active: ReadOutput = {
-        chunk: (bytes, attributes, release) => {
-          onProgress();
-          output.chunk(bytes, attributes, () => {
-            place.progress();
-            release();
-          });
-        },
+      const active: ReadOutput = (bytes, attributes, release) => {
+        onProgress();
+        output(bytes, attributes, () => {
+          place.progress();
+          release();
+        });
       };
       return inTree(this.#parts.fileSystem, "read", request, async (tree) => {
         const file = await tree.openRegular(request.path);

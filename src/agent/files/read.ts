@@ -20,14 +20,11 @@ export const FILE_BUFFERS: BufferPoolSizes = {
   keptAtRestBytes: 0,
 };
 
-/** Receives what a ReadFile call reads. */
-export interface ReadOutput {
-  /**
-   * The next bytes, valid until `release`; the first chunk, which may be empty, has the attributes. Call `release`
-   * exactly once a chunk: the reader stops while chunks are not released.
-   */
-  chunk(bytes: Uint8Array, attributes: FileAttributes | undefined, release: () => void): void;
-}
+/**
+ * Receives the next bytes of a ReadFile call, valid until `release`; the first, which may be none, come with the
+ * attributes. Call `release` exactly once each time: the reader stops while chunks are not released.
+ */
+export type ReadOutput = (bytes: Uint8Array, attributes: FileAttributes | undefined, release: () => void) => void;
 
 /** What one transfer needs. */
 export interface ReadParts {
@@ -106,8 +103,7 @@ export async function readChunks(parts: ReadParts): Promise<void> {
       throw error;
     });
     position += BigInt(filled);
-    if (filled > 0 || attributes !== undefined)
-      output.chunk(target.subarray(0, filled), attributes, () => buffer.release());
+    if (filled > 0 || attributes !== undefined) output(target.subarray(0, filled), attributes, () => buffer.release());
     else buffer.release();
     attributes = undefined;
     if (filled < target.length || position === end || wanted === 0) return;

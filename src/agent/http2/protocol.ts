@@ -25,13 +25,11 @@ export const Setting = {
   MAX_HEADER_LIST_SIZE: 6,
 } as const;
 
-/** Error codes of RST_STREAM and GOAWAY (RFC 9113, 7). */
+/** Error codes of RST_STREAM and GOAWAY that the agent sends (RFC 9113, 7). */
 export const ErrorCode = {
   NO_ERROR: 0,
   PROTOCOL_ERROR: 1,
-  INTERNAL_ERROR: 2,
   FLOW_CONTROL_ERROR: 3,
-  SETTINGS_TIMEOUT: 4,
   STREAM_CLOSED: 5,
   FRAME_SIZE_ERROR: 6,
   REFUSED_STREAM: 7,
@@ -40,7 +38,6 @@ export const ErrorCode = {
   CONNECT_ERROR: 10,
   ENHANCE_YOUR_CALM: 11,
   INADEQUATE_SECURITY: 12,
-  HTTP_1_1_REQUIRED: 13,
 } as const;
 
 /** Bytes of a frame's header (RFC 9113, 4.1). */

@@ -110,7 +110,7 @@ describe("file calls that stand still", () => {
         held.push(release);
         onChunk(release);
       };
-      await files.read(request, { chunk }, caller);
+      await files.read(request, chunk, caller);
     };
     const releases: (() => void)[] = [];
     const stalled = Array.from({ length: CALLS_OF_A_CONNECTION }, (_, number) => {

@@ -1,5 +1,5 @@
 import { frameOrder } from "../../domain/index.ts";
-import type { Files } from "../../files/index.ts";
+import type { Files, ReadOutput } from "../../files/index.ts";
 import {
   type ReadFileRequest,
   WriteFileRequestSchema,
@@ -10,10 +10,8 @@ import { chunkFrame, decodeData, headerOf, readRequest, writeResponse } from "./
 
 /** Serves one ReadFile call: the file, chunk by chunk. */
 export async function serveReadFile(files: Files, request: ReadFileRequest, call: Call): Promise<void> {
-  const output: Parameters<Files["read"]>[1] = {
-    chunk: (bytes, attributes, release) => call.send(chunkFrame(bytes, attributes), release),
-  };
-  await files.read(readRequest(request), output, call);
+  const send: ReadOutput = (bytes, attributes, release) => call.send(chunkFrame(bytes, attributes), release);
+  await files.read(readRequest(request), send, call);
 }
 
 /** Serves one WriteFile call: a header, then the content. */
