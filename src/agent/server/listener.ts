@@ -88,10 +88,6 @@ export class Listener {
     return this.#acceptor.server;
   }
 
-  connections(): readonly AcceptedConnection[] {
-    return Array.from(this.#served.keys());
-  }
-
   /** Open sockets, in whatever state. */
   get sockets(): number {
     return this.#acceptor.sockets;

@@ -61,10 +61,6 @@ export class ManagementServer {
     }
   }
 
-  connections(): readonly Connection[] {
-    return this.#listeners.flatMap((listener) => listener.connections());
-  }
-
   /** Open sockets of all listeners, in whatever state. */
   get sockets(): number {
     return this.#listeners.reduce((sum, listener) => sum + listener.sockets, 0);
