@@ -167,11 +167,6 @@ function startProbe({ pid, port, token, certificates }: RunningAgent, answerLimi
   const { ca, client } = certificates;
   const watched: Watched = { pid, port, token, certificates: { ca, client }, answerLimitMs };
   const worker = new Worker(new URL("./probe.ts", import.meta.url), { workerData: watched });
-  const failed = once(worker, "error").then((errors: unknown[]): never => {
-    throw errors[0];
-  });
-  // The next call reports it.
-  failed.catch(() => undefined);
   const ask = (request: Request): void => worker.postMessage(request, []);
   return {
     quietly: async (work) => {
@@ -181,7 +176,7 @@ function startProbe({ pid, port, token, certificates }: RunningAgent, answerLimi
     },
     seen: async () => {
       ask("seen");
-      const [{ healthMs, ...seen }] = (await Promise.race([once(worker, "message"), failed])) as [Seen];
+      const [{ healthMs, ...seen }] = (await once(worker, "message")) as [Seen];
       const sorted = healthMs.toSorted((a, b) => a - b);
       const at = (share: number): number => sorted[Math.floor(sorted.length * share)] ?? Infinity;
       return { ...seen, health: { p50Ms: at(0.5), p99Ms: at(0.99), maxMs: sorted.at(-1) ?? Infinity } };

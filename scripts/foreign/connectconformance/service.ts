@@ -26,15 +26,12 @@ export function serve(router: AnsweringRouter): void {
   const answerOf = ({ metadata }: Call): Answer => router.answerOf(metadata);
   router.unary(unary, async (request, call) => {
     const requests = [anyPack(unary.input, request)];
-    return create(UnaryResponseSchema, {
-      payload: await payloadOf(call, answerOf(call), request.responseDefinition, requests),
-    });
+    return create(UnaryResponseSchema, await answered(call, answerOf(call), request.responseDefinition, requests));
   });
   router.unary(idempotentUnary, async (request, call) => {
     const requests = [anyPack(idempotentUnary.input, request)];
-    return create(IdempotentUnaryResponseSchema, {
-      payload: await payloadOf(call, answerOf(call), request.responseDefinition, requests),
-    });
+    const response = await answered(call, answerOf(call), request.responseDefinition, requests);
+    return create(IdempotentUnaryResponseSchema, response);
   });
   router.clientStream(clientStream, async (call) => {
     let definition: UnaryResponseDefinition | undefined;
@@ -44,9 +41,7 @@ export function serve(router: AnsweringRouter): void {
       if (requests.length === 0) definition = request.responseDefinition;
       requests.push(anyPack(clientStream.input, request));
     }
-    return create(ClientStreamResponseSchema, {
-      payload: await payloadOf(call, answerOf(call), definition, requests),
-    });
+    return create(ClientStreamResponseSchema, await answered(call, answerOf(call), definition, requests));
   });
   router.serverStream(serverStream, async (request, call) => {
     const definition = request.responseDefinition;
@@ -58,20 +53,21 @@ export function serve(router: AnsweringRouter): void {
   router.bidiStream(bidiStream, (call) => talk(call, answerOf(call)));
 }
 
-/** The payload of the only response. Throws where the call has to fail. */
-async function payloadOf(
+/** The only response. Throws where the call has to fail. */
+async function answered(
   call: Call,
   answer: Answer,
   definition: UnaryResponseDefinition | undefined,
   requests: Any[],
-): Promise<ConformancePayload> {
+): Promise<{ payload: ConformancePayload }> {
   const requestInfo = { ...seen(call), requests };
-  if (definition === undefined) return create(ConformancePayloadSchema, { requestInfo });
+  if (definition === undefined) return { payload: create(ConformancePayloadSchema, { requestInfo }) };
   const { responseHeaders, responseTrailers, responseDelayMs, response } = definition;
   answer.add(responseHeaders, responseTrailers);
   await pause(call, responseDelayMs);
   if (response.case === "error") throw failure(answer, response.value, requestInfo);
-  return create(ConformancePayloadSchema, { data: response.value ?? new Uint8Array(), requestInfo });
+  const data = response.value ?? new Uint8Array();
+  return { payload: create(ConformancePayloadSchema, { data, requestInfo }) };
 }
 
 /** The error that a call ends with if nothing else was sent: its details describe the call. */
