@@ -3,6 +3,7 @@ import { existsSync, globSync, readFileSync } from "node:fs";
 import { dirname, join } from "node:path";
 import { describe, test } from "node:test";
 import { BOOTSTRAP_VARIABLES } from "../../src/agent/config/index.ts";
+import { NEXT_STEPS } from "../../src/node/sandboxes/errors.ts";
 import { DEFAULT_WORKLOAD_LIMITS, MESSAGE_LIMIT_BYTES } from "../../src/agent/workload-service/limits.ts";
 
 const root = join(import.meta.dirname, "../..");
@@ -108,17 +109,16 @@ describe("the documents", () => {
     assert.deepEqual(namesUnder("docs/agent/operations.md", "Variables"), [...BOOTSTRAP_VARIABLES].toSorted());
   });
 
-  for (const [what, page, heading, file] of [
-    ["the reasons of errors", "docs/agent/operations.md", "Error reasons", "src/agent/domain/errors.ts"],
-    ["the codes of sandboxes", "docs/node/sandboxes.md", "Codes", "src/node/sandboxes/errors.ts"],
-  ] as const) {
-    test(`list ${what}`, () => {
-      const [union = ""] = /export type (?:Reason|SandboxCode) =[^;]+;/.exec(read(file)) ?? [];
-      const names = Array.from(union.matchAll(/"([A-Z_]+)"/g), ([, name = ""]) => name);
-      assert.ok(names.length > 15);
-      assert.deepEqual(namesUnder(page, heading), names.toSorted());
-    });
-  }
+  test("list the reasons of errors", () => {
+    const [union = ""] = /export type Reason =[^;]+;/.exec(read("src/agent/domain/errors.ts")) ?? [];
+    const names = Array.from(union.matchAll(/"([A-Z_]+)"/g), ([, name = ""]) => name);
+    assert.ok(names.length > 15);
+    assert.deepEqual(namesUnder("docs/agent/operations.md", "Error reasons"), names.toSorted());
+  });
+
+  test("list the codes of sandboxes", () => {
+    assert.deepEqual(namesUnder("docs/node/sandboxes.md", "Codes"), Object.keys(NEXT_STEPS).toSorted());
+  });
 
   test("tell the limits of the workload's socket", () => {
     const { connections, headersTimeoutMs, requestTimeoutMs, idleTimeoutMs, connectionAgeMs } = DEFAULT_WORKLOAD_LIMITS;

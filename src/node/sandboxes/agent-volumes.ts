@@ -32,7 +32,6 @@ export class AgentVolumes {
     const { id } = await this.own();
     if ((await this.#substrate.volume(id)) !== undefined) return;
     const { content } = await this.#read();
-    if (content === undefined) throw new SandboxError("NOT_FOUND", `there is no volume ${id} of the agent`);
     try {
       await this.#substrate.createVolume({ id, tags: { [AGENT_TAG]: "true" } }, content);
     } catch (error) {
@@ -54,6 +53,6 @@ export class AgentVolumes {
 
   #read(): Promise<AgentVolume> {
     if (this.#source !== undefined) return agentVolume(this.#source);
-    throw new SandboxError("INVALID_SPEC", "no agent is given to put into the sandbox: its archive, or its volume");
+    throw new SandboxError("INVALID_SPEC", "no archive of an agent is given to put into the sandbox");
   }
 }

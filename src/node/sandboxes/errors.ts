@@ -2,37 +2,45 @@ import { GuestError } from "../client/index.ts";
 import { CredentialsError } from "../credentials/index.ts";
 import { messageOf } from "../../shared/errors.ts";
 
-/** Why an operation failed, for programs. The first four are the substrate contract's. */
-export type SandboxCode =
-  | "CAPABILITY_MISSING"
-  | "SNAPSHOT_INVALIDATED"
-  | "BUNDLE_MISMATCH"
-  | "CPU_CLASS_MISMATCH"
-  | "INVALID_SPEC"
-  | "IMAGE_NOT_READY"
-  | "IMAGE_UNSUITABLE"
-  | "NOT_FOUND"
-  | "ALREADY_EXISTS"
-  | "WRONG_STATE"
-  | "PAUSED"
-  | "SOURCE_ASLEEP"
-  | "KIN_RUNS"
-  | "NOT_FROZEN"
-  | "RESTORE_DEGRADED"
-  | "AGENT_UNREACHABLE"
-  | "AGENT_ENDED"
-  | "HOSTNAME_IN_USE"
-  | "INGRESS_NOT_SERVED"
-  | "GUEST_NOT_LISTENING"
-  | "SUBSTRATE_UNAVAILABLE"
-  | "SUBSTRATE_UNAUTHORIZED"
-  | "SUBSTRATE_REFUSED"
-  | "INSUFFICIENT_RESOURCES"
-  | "SUBSTRATE_FAILED"
-  | "SANDBOX_BUSY"
-  | "JOURNAL_FAILED"
-  | "NODE_ID_CONFLICT"
-  | "MISSING_PACKAGE";
+/** Why operations fail, for programs, and what to do; undefined: each message says it. The first four are the contract's. */
+export const NEXT_STEPS = {
+  CAPABILITY_MISSING: undefined,
+  SNAPSHOT_INVALIDATED: "create it anew; no snapshot outlives its image",
+  BUNDLE_MISMATCH: "restore it under the hypervisor that it was suspended under, create it anew, or accept the bundle",
+  CPU_CLASS_MISMATCH: "restore it on a host with the processor that it was taken on, or create it anew",
+  INVALID_SPEC: undefined,
+  IMAGE_NOT_READY: "wait until the image is ready, or look at its build",
+  IMAGE_UNSUITABLE:
+    "use an image with /bin/sh, by which the substrate's init starts everything, and without an init of its own",
+  NOT_FOUND: undefined,
+  ALREADY_EXISTS: "choose another name; where this node has none of it, another node of the substrate has",
+  WRONG_STATE: undefined,
+  PAUSED: "remove it, and create it anew or fork its last snapshot: the substrate can only delete it",
+  SOURCE_ASLEEP: undefined,
+  KIN_RUNS: undefined,
+  NOT_FROZEN: 'take away what is in the way (the agent\'s docs explain each problem), or suspend it with freeze "on"',
+  RESTORE_DEGRADED:
+    "look at the agent's words; acceptDegraded takes it as it is, with numbers that another guest may draw too",
+  AGENT_UNREACHABLE: "look at the instance's console, and whether this host reaches its network",
+  AGENT_ENDED: "look at the instance's console: the agent says there why it left",
+  HOSTNAME_IN_USE: "choose another hostname or port, or unpublish it where it is",
+  INGRESS_NOT_SERVED:
+    "look whether the daemon's proxy runs, for which its admin port (127.0.0.1:2019), its DNS port and the published one must be free; a restart of the daemon loads all rules anew",
+  GUEST_NOT_LISTENING:
+    "look whether the server in the sandbox runs, and listens on all addresses (0.0.0.0), not on 127.0.0.1",
+  SUBSTRATE_UNAVAILABLE: "look whether the daemon runs and where it listens; sweep once it is back",
+  SUBSTRATE_UNAUTHORIZED: "give a token that the daemon has signed and that has not expired",
+  SUBSTRATE_REFUSED: undefined,
+  INSUFFICIENT_RESOURCES: "put sandboxes to sleep or remove some, or give the daemon more; then try again",
+  SUBSTRATE_FAILED: "the daemon's own journal says why; its API does not",
+  SANDBOX_BUSY: "wait for its end; if that process hangs, end it, and sweep",
+  JOURNAL_FAILED: "look at the file system of the state folder: space, mode, owner",
+  NODE_ID_CONFLICT: "give each node an id of its own; where the journal was lost, sweep with takeOver",
+  MISSING_PACKAGE: undefined,
+} as const;
+
+/** Why an operation failed. */
+export type SandboxCode = keyof typeof NEXT_STEPS;
 
 /** Longest excerpt of an answer in a message. */
 const EXCERPT_CHARACTERS = 300;
@@ -41,36 +49,6 @@ const EXCERPT_CHARACTERS = 300;
 const SCOPES =
   "resource:read image:read instance:read instance:write instance:delete snapshot:read snapshot:write snapshot:delete " +
   "volume:read volume:write volume:delete ingress:read ingress:write ingress:delete";
-
-/** Next steps for codes whose messages have none. */
-const NEXT_STEPS: Readonly<Partial<Record<SandboxCode, string>>> = {
-  SNAPSHOT_INVALIDATED: "create it anew; no snapshot outlives its image",
-  BUNDLE_MISMATCH: "restore it under the hypervisor that it was suspended under, create it anew, or accept the bundle",
-  CPU_CLASS_MISMATCH: "restore it on a host with the processor that it was taken on, or create it anew",
-  IMAGE_NOT_READY: "wait until the image is ready, or look at its build",
-  IMAGE_UNSUITABLE:
-    "use an image with /bin/sh, by which the substrate's init starts everything, and without an init of its own",
-  ALREADY_EXISTS: "choose another name; where this node has none of it, another node of the substrate has",
-  NODE_ID_CONFLICT: "give each node an id of its own; where the journal was lost, sweep with takeOver",
-  PAUSED: "remove it, and create it anew or fork its last snapshot: the substrate can only delete it",
-  NOT_FROZEN: 'take away what is in the way (the agent\'s docs explain each problem), or suspend it with freeze "on"',
-  RESTORE_DEGRADED:
-    "look at the agent's words; acceptDegraded takes it as it is, with numbers that another guest may draw too",
-  AGENT_UNREACHABLE: "look at the instance's console, and whether this host reaches its network",
-  AGENT_ENDED: "look at the instance's console: the agent says there why it left",
-  HOSTNAME_IN_USE: "choose another hostname or port, or unpublish it where it is",
-  INGRESS_NOT_SERVED:
-    "look whether the daemon's reverse proxy runs: its admin port (127.0.0.1:2019), its DNS port and the published one must be " +
-    "free for it; a restart of the daemon loads all rules anew",
-  GUEST_NOT_LISTENING:
-    "look whether the server in the sandbox runs, and listens on all addresses (0.0.0.0), not on 127.0.0.1",
-  SUBSTRATE_UNAVAILABLE: "look whether the daemon runs and where it listens; sweep once it is back",
-  SUBSTRATE_UNAUTHORIZED: "give a token that the daemon has signed and that has not expired",
-  INSUFFICIENT_RESOURCES: "put sandboxes to sleep or remove some, or give the daemon more; then try again",
-  SUBSTRATE_FAILED: "the daemon's own journal says why; its API does not",
-  SANDBOX_BUSY: "wait for its end; if that process hangs, end it, and sweep",
-  JOURNAL_FAILED: "look at the file system of the state folder: space, mode, owner",
-};
 
 interface ErrorDetails {
   /** Default: that of the code. */

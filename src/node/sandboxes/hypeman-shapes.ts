@@ -9,7 +9,7 @@ export type SdkInstance = Hypeman.Instance;
 
 /** Body of the create call. */
 export function createBody(spec: SandboxSpec, parts: InstanceParts): Hypeman.InstanceCreateParams {
-  const { image, hypervisor, vcpus, memory, overlaySize, network = {} } = spec;
+  const { image, hypervisor, vcpus, memory, overlaySize } = spec;
   const { name, entrypoint, env, tags, volumes } = parts;
   return {
     name,
@@ -21,11 +21,7 @@ export function createBody(spec: SandboxSpec, parts: InstanceParts): Hypeman.Ins
     tags,
     // Needed: a standby waits for the substrate's own agent.
     skip_guest_agent: false,
-    network: {
-      enabled: true,
-      ...(network.bandwidthDownload !== undefined && { bandwidth_download: network.bandwidthDownload }),
-      ...(network.bandwidthUpload !== undefined && { bandwidth_upload: network.bandwidthUpload }),
-    },
+    network: { enabled: true },
     volumes: volumes.map((mount) => ({
       volume_id: mount.volumeId,
       mount_path: mount.mountPath,

@@ -8,7 +8,7 @@ export type { HookOutcome, Phase, Publication, Rest, SnapshotEntry as SnapshotIn
 export type { SnapshotKeys } from "./keys.ts";
 export type { NodeOptions, Step } from "./node.ts";
 export { noSandbox, type Reach } from "./reach.ts";
-export { type NodeCapabilities, type NodeStatus, type SandboxInfo, Sandboxes } from "./sandboxes.ts";
+export { type NodeStatus, type SandboxInfo, Sandboxes } from "./sandboxes.ts";
 export type { IdleAction, NetworkSpec, SandboxSpec, Tags } from "./spec.ts";
 export type { Stopping } from "./stop.ts";
 export type { SuspendOptions } from "./suspend.ts";

@@ -28,7 +28,7 @@ export async function publish(
   hostname: string,
   { listenPort = USUAL_LISTEN_PORT }: PublishOptions,
 ): Promise<Publication> {
-  checkPublication(entry.agentPort ?? node.agentPort, port, hostname, listenPort);
+  checkPublication(entry.agentPort, port, hostname, listenPort);
   const known = publicationOf(entry, hostname, listenPort);
   if (known?.ingressId !== undefined) {
     if (known.port === port) return known;

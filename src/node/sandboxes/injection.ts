@@ -31,36 +31,29 @@ const VALIDITY_MS = 10 * 365 * 86_400_000;
 /** Bytes of a .gz that surely hold the first header of its archive. */
 const BEGINNING_BYTES = 4096;
 
-/** Source of the agent's volume: an archive of the build, which is uploaded once, or an existing volume. */
-export type AgentSource =
-  | { readonly archive: string }
-  | {
-      readonly volumeId: string;
-      /** Path of guest-agent in the volume, such as "guest-agent-0.1.0-linux-x64/guest-agent". */
-      readonly entrypoint: string;
-    };
+/** The agent for sandboxes. */
+export interface AgentSource {
+  /** Path of the build's .tar.gz. */
+  readonly archive: string;
+}
 
 /** The agent's volume and the program in it. */
 export interface AgentVolume {
   readonly id: string;
   /** Path of the program in the guest. */
   readonly entrypoint: string;
-  /** Content for a new volume; undefined: the volume exists. */
-  readonly content: Buffer | undefined;
+  readonly content: Buffer;
 }
 
 /** Reads the agent's archive. The volume is named by its content, so that all nodes share it and no release replaces it. */
-export async function agentVolume(source: AgentSource): Promise<AgentVolume> {
-  if (!("archive" in source)) {
-    return { id: source.volumeId, entrypoint: join(AGENT_MOUNT, source.entrypoint), content: undefined };
-  }
+export async function agentVolume({ archive }: AgentSource): Promise<AgentVolume> {
   try {
-    const content = await readFile(source.archive);
+    const content = await readFile(archive);
     const digest = createHash("sha256").update(content).digest("hex").slice(0, 16);
     const entrypoint = join(AGENT_MOUNT, topFolder(content), "guest-agent");
     return { id: `guest-agent-${digest}`, entrypoint, content };
   } catch (error) {
-    const message = `cannot read the agent's archive ${source.archive}: ${messageOf(error)}; name a .tar.gz of the build`;
+    const message = `cannot read the agent's archive ${archive}: ${messageOf(error)}; name a .tar.gz of the build`;
     throw new SandboxError("INVALID_SPEC", message, error);
   }
 }

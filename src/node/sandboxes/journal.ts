@@ -3,6 +3,7 @@ import { existsSync, mkdirSync, statSync } from "node:fs";
 import { join } from "node:path";
 import type * as Sqlite from "node:sqlite";
 import { messageOf } from "../../shared/errors.ts";
+import type { RunHookResponse } from "../client/index.ts";
 import { SandboxError } from "./errors.ts";
 import type { SnapshotKeys } from "./keys.ts";
 import { type Holder, Locks } from "./locks.ts";
@@ -12,20 +13,15 @@ import type { IdleAction, Tags } from "./spec.ts";
 export type Phase = "creating" | "ready" | "removing";
 
 /** How a hook ended. */
-export interface HookOutcome {
-  /** False: none is configured. */
-  readonly ran: boolean;
-  readonly timedOut: boolean;
-  readonly exitCode: number;
-}
+export type HookOutcome = Pick<RunHookResponse, "ran" | "timedOut" | "exitCode">;
 
 /** How a sandbox was prepared for its suspension: the results of the PRE_SNAPSHOT hook and of the freeze. */
 export interface Rest extends HookOutcome {
   /**
    * "frozen": its session stays frozen until the duties. "off": nobody asked for it. "unsupported": the agent is older
-   * than that. "failed": see `freezeProblem`. Undefined: the journal is older than the freeze.
+   * than that. "failed": see `freezeProblem`.
    */
-  readonly freeze?: "frozen" | "off" | "unsupported" | "failed" | undefined;
+  readonly freeze: "frozen" | "off" | "unsupported" | "failed";
   /** The agent's words (docs/agent/operations.md, freeze_problem). */
   readonly freezeProblem?: string | undefined;
 }
@@ -41,14 +37,14 @@ export interface Entry {
   readonly hypervisor: string;
   /** Its credential volume; a fork shares that of its origin. */
   readonly volumeId: string;
-  /** The volume of its agent; undefined: not known, in a journal from before 0.2.0. */
-  readonly agentVolumeId?: string | undefined;
+  /** The volume of its agent. */
+  readonly agentVolumeId: string;
   /** In milliseconds; undefined: none. */
   readonly ttlMs?: number | undefined;
   readonly idleAction: IdleAction;
   readonly agentVersion?: string | undefined;
-  /** Port of its agent; undefined: the node's, in a journal from before 0.2.0. */
-  readonly agentPort?: number | undefined;
+  /** Port of its agent. */
+  readonly agentPort: number;
   /** The keys that a restore compares, as of its last suspension; before the first, only the template is valid. */
   readonly keys: SnapshotKeys;
   /** The bundle that a caller has accepted instead of the one in its keys. */

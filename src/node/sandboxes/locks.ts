@@ -12,13 +12,6 @@ export interface Holder {
   readonly sinceMs: number;
 }
 
-interface Row {
-  readonly process: string;
-  readonly pid: number;
-  readonly operation: string;
-  readonly since_ms: number;
-}
-
 const SCHEMA = `
   CREATE TABLE IF NOT EXISTS lock (
     name TEXT PRIMARY KEY, process TEXT NOT NULL, pid INTEGER NOT NULL, operation TEXT NOT NULL, since_ms INTEGER NOT NULL
@@ -52,8 +45,8 @@ export class Locks {
   take(name: string, operation: string): Holder | undefined {
     return this.#whole(() => {
       this.#live();
-      const row = this.#row(name);
-      if (row !== undefined && row.process !== this.#process && this.#isAlive(row.process)) return holderOf(row);
+      const other = this.holder(name);
+      if (other !== undefined) return other;
       this.#journal
         .prepare("INSERT OR REPLACE INTO lock VALUES (?, ?, ?, ?, ?)")
         .run(name, this.#process, process.pid, operation, Date.now());
@@ -67,8 +60,10 @@ export class Locks {
 
   /** The living process, other than this one, that holds a name; undefined: none. */
   holder(name: string): Holder | undefined {
-    const row = this.#row(name);
-    return row !== undefined && row.process !== this.#process && this.#isAlive(row.process) ? holderOf(row) : undefined;
+    const row = this.#journal
+      .prepare("SELECT process, pid, operation, since_ms AS sinceMs FROM lock WHERE name = ? AND process <> ?")
+      .get(name, this.#process) as (Holder & { readonly process: string }) | undefined;
+    return row !== undefined && this.#isAlive(row.process) ? row : undefined;
   }
 
   /** From then on this process holds nothing. */
@@ -76,12 +71,6 @@ export class Locks {
     if (this.#life === undefined) return;
     this.#life.close();
     rmSync(this.#pathOf(this.#process), { force: true });
-  }
-
-  #row(name: string): Row | undefined {
-    return this.#journal.prepare("SELECT process, pid, operation, since_ms FROM lock WHERE name = ?").get(name) as
-      | Row
-      | undefined;
   }
 
   /** Makes and locks the file of this process, and removes those of processes that have died. */
@@ -134,8 +123,4 @@ export class Locks {
       throw error;
     }
   }
-}
-
-function holderOf({ pid, operation, since_ms: sinceMs }: Row): Holder {
-  return { pid, operation, sinceMs };
 }

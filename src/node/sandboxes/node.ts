@@ -191,6 +191,16 @@ export class Node {
     throw new SandboxError("NOT_FOUND", `the instance of ${entry.name} is gone; remove the sandbox`);
   }
 
+  /** Looks at an instance until it is as wanted, or the time is up. Resolves with what it is then. */
+  async awaited(entry: SandboxEntry, isWanted: (instance: Instance) => boolean, limitMs: number): Promise<Instance> {
+    const untilMs = performance.now() + limitMs;
+    for (;;) {
+      const instance = await this.existing(entry);
+      if (isWanted(instance) || performance.now() >= untilMs) return instance;
+      await pause(SETTLE_PAUSE_MS);
+    }
+  }
+
   /**
    * Makes an instance, or changes its state. Where the answer is lost, looks for the instance, in the wanted state if
    * one is named, until the time is up or the daemon is away. An internal error says as little, because the daemon
@@ -227,7 +237,7 @@ export class Node {
   }
 
   /** HOST:PORT of a sandbox's agent. */
-  addressOf({ agentPort = this.agentPort }: SandboxEntry, ip: string): string {
+  addressOf({ agentPort }: SandboxEntry, ip: string): string {
     return `${ip}:${agentPort}`;
   }
 

@@ -11,7 +11,7 @@ import { Node, type NodeOptions, ready } from "./node.ts";
 import { reach, type Reach } from "./reach.ts";
 import { discard } from "./removal.ts";
 import { checkName, checkNodeId, checkSpec, randomName, type SandboxSpec } from "./spec.ts";
-import type { Capacity, DaemonFacts, InstanceState } from "./substrate.ts";
+import type { Capacity, InstanceState } from "./substrate.ts";
 import { stop, type Stopping } from "./stop.ts";
 import { resume, snapshot, standby, type SuspendOptions } from "./suspend.ts";
 import { sweep, type SweepOptions, type SweepReport } from "./sweep.ts";
@@ -27,8 +27,8 @@ export interface SandboxInfo extends SandboxEntry {
   readonly credentials: string;
 }
 
-/** What this node can do. The substrate accepts more than it carries out. */
-export interface NodeCapabilities {
+/** This node: what it can do, and what its host has. The substrate accepts more than it carries out. */
+export interface NodeStatus {
   /** The substrate accepts an egress policy and enforces none. */
   readonly egress_control: false;
   /** The substrate suspends a sandbox to take a snapshot of it. */
@@ -36,10 +36,6 @@ export interface NodeCapabilities {
   readonly daemonVersion: string;
   /** Features of the hypervisors that can be started, by name; none where the daemon is older than its /capabilities. */
   readonly hypervisors: Readonly<Record<string, readonly string[]>>;
-}
-
-/** This node: what it can do, and what its host has. */
-export interface NodeStatus extends NodeCapabilities {
   /** Undefined: the daemon does not report it, as one without /capabilities. */
   readonly apiVersion: string | undefined;
   /** Default hypervisor; undefined as above. */
@@ -76,20 +72,19 @@ export class Sandboxes {
     }
   }
 
-  async capabilities(): Promise<NodeCapabilities> {
-    return capabilitiesOf(await told(this.#node.substrate.facts()));
-  }
-
   /** Asks the daemon for its state, its features and its host's resources. */
   async status(): Promise<NodeStatus> {
     const { substrate } = this.#node;
     await told(substrate.health());
     const [facts, capacity] = await told(Promise.all([substrate.facts(), substrate.capacity()]));
-    const { apiVersion, defaultHypervisor, features } = facts;
+    const { version, apiVersion, defaultHypervisor, features } = facts;
     return {
-      ...capabilitiesOf(facts),
+      egress_control: false,
+      live_checkpoint: false,
+      daemonVersion: version,
       apiVersion,
       defaultHypervisor,
+      hypervisors: Object.fromEntries([...(features ?? [])].map(([name, each]) => [name, [...each].toSorted()])),
       hasCapabilities: features !== undefined,
       capacity,
     };
@@ -243,11 +238,6 @@ export class Sandboxes {
     const address = ip === undefined ? undefined : this.#node.addressOf(entry, ip);
     return { ...entry, state, address, credentials: this.#node.credentials.folderOf(entry.name) };
   }
-}
-
-function capabilitiesOf({ version, features }: DaemonFacts): NodeCapabilities {
-  const hypervisors = Object.fromEntries([...(features ?? [])].map(([name, each]) => [name, [...each].toSorted()]));
-  return { egress_control: false, live_checkpoint: false, daemonVersion: version, hypervisors };
 }
 
 async function told<Value>(answer: Promise<Value>): Promise<Value> {

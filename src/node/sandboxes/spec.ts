@@ -35,9 +35,6 @@ export interface SandboxSpec {
 
 /** The sandbox's network. */
 export interface NetworkSpec {
-  /** With its unit, such as "100Mbps". */
-  readonly bandwidthDownload?: string | undefined;
-  readonly bandwidthUpload?: string | undefined;
   /** Mediated egress. Refused where enabled, because the substrate accepts it and enforces nothing. */
   readonly egress?: { readonly enabled?: boolean | undefined; readonly mode?: string | undefined } | undefined;
 }
@@ -71,11 +68,6 @@ const FIELDS: Readonly<Record<keyof SandboxSpec, readonly [wanted: string, is: (
   ttlMs: ["a number of milliseconds above 0", (value) => Number.isSafeInteger(value) && Number(value) > 0],
   idleAction: ["none, standby or stop", (value) => IDLE_ACTIONS.has(value)],
 };
-const NETWORK_FIELDS: ReadonlySet<string> = new Set<keyof NetworkSpec>([
-  "bandwidthDownload",
-  "bandwidthUpload",
-  "egress",
-]);
 
 /** Throws SandboxError: INVALID_SPEC, or CAPABILITY_MISSING for what the substrate accepts but does not do. */
 export function checkSpec(spec: SandboxSpec): void {
@@ -88,7 +80,7 @@ export function checkSpec(spec: SandboxSpec): void {
     if (value !== undefined && !is(value)) throw new SandboxError("INVALID_SPEC", `${field} wants ${wanted}`);
   }
   if (spec.image === undefined) throw new SandboxError("INVALID_SPEC", "image is missing");
-  const unknown = Object.keys(spec.network ?? {}).find((field) => !NETWORK_FIELDS.has(field));
+  const unknown = Object.keys(spec.network ?? {}).find((field) => field !== "egress");
   if (unknown !== undefined) throw new SandboxError("INVALID_SPEC", `there is no field network.${unknown}`);
   const { egress } = spec.network ?? {};
   if (egress !== undefined && egress.enabled !== false) {

@@ -1,14 +1,13 @@
-import { setTimeout as pause } from "node:timers/promises";
 import { type GuestClient, GuestError } from "../client/index.ts";
 import { SandboxError } from "./errors.ts";
 import { CALL_MS, type Warning } from "./guest.ts";
 import type { SandboxEntry } from "./journal.ts";
 import type { Node } from "./node.ts";
+import type { Instance } from "./substrate.ts";
 import { orAwaken, running } from "./suspend.ts";
 
 /** Time on top of the workload's grace, for commands, last frames and the substrate's init to end. */
 const MARGIN_MS = 5_000;
-const LOOK_PAUSE_MS = 250;
 
 /** How a sandbox was stopped. */
 export interface Stopping {
@@ -33,7 +32,8 @@ export async function stop(node: Node, entry: SandboxEntry, operation = "stop"):
     warning = { code: "STOP_BOUNDED", message };
   } else {
     node.step(operation, entry.name, "wait for its end");
-    if (await ended(node, stopping, asked.graceMs + MARGIN_MS)) return { warnings: [] };
+    const isOff = ({ state }: Instance): boolean => state === "Stopped";
+    if (isOff(await node.awaited(stopping, isOff, asked.graceMs + MARGIN_MS))) return { warnings: [] };
     const message = `the agent had ${asked.graceMs} ms and ${MARGIN_MS} ms more to end, and did not; the substrate stopped it`;
     warning = { code: "STOP_FORCED", message };
   }
@@ -65,15 +65,5 @@ async function askAgent(
     return { refusal: error.message };
   } finally {
     client?.close();
-  }
-}
-
-/** Whether the instance is off before the time is up. */
-async function ended(node: Node, entry: SandboxEntry, limitMs: number): Promise<boolean> {
-  const untilMs = performance.now() + limitMs;
-  for (;;) {
-    if ((await node.existing(entry)).state === "Stopped") return true;
-    if (performance.now() >= untilMs) return false;
-    await pause(LOOK_PAUSE_MS);
   }
 }

@@ -1,5 +1,4 @@
 import { randomUUID } from "node:crypto";
-import { setTimeout as pause } from "node:timers/promises";
 import { messageOf } from "../../shared/errors.ts";
 import { booted } from "./boot.ts";
 import { SandboxError } from "./errors.ts";
@@ -10,10 +9,7 @@ import { bundleOf, type RestoreChoices } from "./keys.ts";
 import { besideKin } from "./kin.ts";
 import { AGENT_VOLUME_TAG, isUnknownOutcome, type Node, OPERATION_TAG } from "./node.ts";
 import { making } from "./removal.ts";
-import type { InstanceState, Snapshot } from "./substrate.ts";
-
-/** Between two looks at the state of an instance. */
-const STATE_PAUSE_MS = 250;
+import type { Instance, InstanceState, Snapshot } from "./substrate.ts";
 
 /** How to suspend a sandbox. */
 export interface SuspendOptions {
@@ -201,7 +197,7 @@ async function take(node: Node, source: Suspended, entry: SnapshotEntry): Promis
   const tags = {
     ...node.tags,
     [OPERATION_TAG]: operation,
-    ...(entry.agentVolumeId !== undefined && { [AGENT_VOLUME_TAG]: entry.agentVolumeId }),
+    [AGENT_VOLUME_TAG]: entry.agentVolumeId,
     // For tools without the journal.
     "svc.template": template,
     "svc.bundle": bundle,
@@ -310,15 +306,15 @@ function notFrozen(name: string, { freeze, freezeProblem }: Rest): SandboxError 
 
 /** As `running`, once init is done: until then the substrate refuses to suspend it. Waits as long as for an agent. */
 export async function suspendable(node: Node, entry: SandboxEntry): Promise<void> {
-  const untilMs = performance.now() + node.patience.reachMs;
-  for (let isFirst = true; ; isFirst = false) {
-    const { state } = await node.existing(entry);
-    // A hypervisor that is too busy to answer is "Unknown".
-    if (state !== "Initializing" && state !== "Unknown") break;
-    if (isFirst) node.step("wait", entry.name, `wait while it is ${state}`);
-    const rule = `what initializes cannot be suspended, and ${node.patience.reachMs} ms did not suffice`;
-    if (performance.now() >= untilMs) throw wrongState(entry.name, state, rule);
-    await pause(STATE_PAUSE_MS);
+  const { reachMs } = node.patience;
+  // A hypervisor that is too busy to answer is "Unknown".
+  const isDone = ({ state }: Instance): boolean => state !== "Initializing" && state !== "Unknown";
+  const found = await node.existing(entry);
+  if (!isDone(found)) {
+    node.step("wait", entry.name, `wait while it is ${found.state}`);
+    const last = await node.awaited(entry, isDone, reachMs);
+    const rule = `what initializes cannot be suspended, and ${reachMs} ms did not suffice`;
+    if (!isDone(last)) throw wrongState(entry.name, last.state, rule);
   }
   await running(node, entry);
 }

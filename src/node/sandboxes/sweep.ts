@@ -154,13 +154,11 @@ async function sweepAgents(node: Node, report: Writable<SweepReport>): Promise<v
   }
 }
 
-/** True also if that is unknown: things from before 0.2.0 do not name their volume. */
 async function isAgentUsed({ journal, substrate }: Node, id: string): Promise<boolean> {
   if (journal.all().some(({ agentVolumeId }) => agentVolumeId === id)) return true;
-  const things = await Promise.all([substrate.volumes({}), substrate.instances({}), substrate.snapshots({})]);
-  return things.flat().some(({ tags: { [NODE_TAG]: owner, [AGENT_VOLUME_TAG]: used } }) => {
-    return used === id || (owner !== undefined && used === undefined);
-  });
+  const tags = { [AGENT_VOLUME_TAG]: id };
+  const users = await Promise.all([substrate.volumes(tags), substrate.instances(tags), substrate.snapshots(tags)]);
+  return users.flat().length > 0;
 }
 
 async function sweepEntry(node: Node, name: string, report: Writable<SweepReport>): Promise<void> {

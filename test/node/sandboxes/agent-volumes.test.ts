@@ -96,19 +96,6 @@ describe("the volume of an older agent", NEEDS_NAMESPACES, () => {
     assert.ok(substrate.volumes.has(oldVolume));
   });
 
-  test("stays while anything is there of which nobody knows what it needs", async () => {
-    await using substrate = await HttpSubstrate.start();
-    using nodes = await twoReleases(substrate);
-    const { older, newer, oldVolume } = nodes;
-    await older.remove("old");
-    // As version 0.1.0 made it.
-    const volume = { id: "x", name: "x", created_at: "", folder: "", tags: { "svc.node_id": "node-9" } };
-    substrate.volumes.set("x", volume);
-    assert.deepEqual((await newer.sweep()).orphans, []);
-    substrate.volumes.delete("x");
-    assert.deepEqual((await newer.sweep()).orphans, [oldVolume]);
-  });
-
   test("that is removed just before a sandbox is made of it is made anew, and the sandbox too", async () => {
     await using substrate = await HttpSubstrate.start();
     using nodes = await twoReleases(substrate);

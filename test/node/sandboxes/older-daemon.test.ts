@@ -23,7 +23,7 @@ describe("a daemon without /capabilities, which came after API 0.3.0", NEEDS_NAM
     substrate.hasCapabilities = false;
     await node.snapshot("box", { name: "taken" });
     await node.fork("taken", { name: "twin" });
-    const { daemonVersion, hypervisors } = await node.capabilities();
+    const { daemonVersion, hypervisors } = await node.status();
     assert.deepEqual([daemonVersion, hypervisors], ["unknown", {}]);
     for (const name of ["box", "taken", "twin"]) await node.remove(name);
     assert.deepEqual(substrate.left(), []);

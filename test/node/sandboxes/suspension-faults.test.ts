@@ -151,7 +151,7 @@ describe("a sandbox whose suspension goes wrong", NEEDS_NAMESPACES, () => {
     for (const operation of [node.standby("box"), node.snapshot("box"), node.fork("box")]) {
       assert.equal(await codeOf(operation), "CAPABILITY_MISSING");
     }
-    const { egress_control: egress, live_checkpoint: live, hypervisors } = await node.capabilities();
+    const { egress_control: egress, live_checkpoint: live, hypervisors } = await node.status();
     assert.deepEqual([egress, live, hypervisors], [false, false, { qemu: [] }]);
     using client = await node.connect("box");
     assert.equal((await client.health()).alive, true);
