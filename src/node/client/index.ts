@@ -55,6 +55,7 @@ export {
   type RestoreOptions,
   type RestoreOutcome,
   restoreSequence,
+  type RestoreWarning,
 } from "./restore.ts";
 export type { Forwarding, ForwardOptions } from "./tunnel/forward.ts";
 export type { GuestTunnel } from "./tunnel/tunnel.ts";

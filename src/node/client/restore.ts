@@ -24,6 +24,8 @@ const DEFAULT_REACH_MS = 10_000;
 const REPEAT_OVER_MS = 50;
 /** Readings of the guest's clock. The quickest counts; it is uncertain by half of its duration. */
 const LOOKS = 3;
+/** With a larger clock error at the end, the guest's schedules, leases and logs are wrong. */
+const WARN_OVER_MS = 100;
 /** Longest pause between attempts. */
 const LONGEST_PAUSE_MS = 1_000;
 
@@ -132,6 +134,14 @@ export interface RestoreOutcome {
    * that reading's duration. NaN if the agent sends no time.
    */
   readonly clockErrorMs: number;
+  /** What did not go as intended; empty: all did. */
+  readonly warnings: readonly RestoreWarning[];
+}
+
+/** A problem of a restore that succeeded. */
+export interface RestoreWarning {
+  readonly code: "THAWED_WITHOUT_DUTIES" | "DUTIES_DEGRADED" | "CLOCK_OFF" | "HOOK_TIMED_OUT" | "HOOK_FAILED";
+  readonly message: string;
 }
 
 interface RepeatedDuties {
@@ -171,10 +181,34 @@ export async function restoreSequence(
     }
     const hook = await client.runHook({ kind: HookKind.POST_RESTORE, timeoutMs: hookTimeoutMs }, { signal });
     const last = await lookAtClock(client, signal);
-    return { duties, thawedWithoutDuties, repeated, dutiesDoneMs, hook, ...last, agentVersion: client.agentVersion };
+    const outcome = { duties, thawedWithoutDuties, repeated, dutiesDoneMs, hook, ...last };
+    return { ...outcome, agentVersion: client.agentVersion, warnings: [...warningsOf(outcome, options)] };
   } finally {
     client.close();
   }
+}
+
+function* warningsOf(
+  outcome: Pick<RestoreOutcome, "duties" | "thawedWithoutDuties" | "repeated" | "hook" | "clockErrorMs">,
+  { hostTime = true }: DutiesOptions,
+): Generator<RestoreWarning> {
+  const { thawedWithoutDuties, hook, clockErrorMs } = outcome;
+  if (thawedWithoutDuties) {
+    const message =
+      "the session had thawed before these duties: it ran with old randomness and time, and clones of it may have drawn the " +
+      "same; freeze it for longer, or run the duties sooner";
+    yield { code: "THAWED_WITHOUT_DUTIES", message };
+  }
+  const { degraded } = outcome.repeated?.duties ?? outcome.duties;
+  if (degraded !== "") yield { code: "DUTIES_DEGRADED", message: `the duties could not do: ${degraded}` };
+  if (hostTime && Math.abs(clockErrorMs) > WARN_OVER_MS) {
+    const off = `${Math.abs(clockErrorMs).toFixed(1)} ms ${clockErrorMs < 0 ? "behind" : "ahead"}`;
+    const message = `the guest's clock is ${off} against this host's after the duties; look at "degraded", at the load of both, and at what else sets the guest's clock`;
+    yield { code: "CLOCK_OFF", message };
+  }
+  if (hook.timedOut) yield { code: "HOOK_TIMED_OUT", message: "the POST_RESTORE hook was killed at its timeout" };
+  else if (hook.exitCode !== 0)
+    yield { code: "HOOK_FAILED", message: `the POST_RESTORE hook ended with status ${hook.exitCode}` };
 }
 
 /** The last Health, and the error of the guest's clock: NaN if the agent sends no time. */

@@ -3,8 +3,8 @@ import {
   type GuestClient,
   GuestError,
   HookKind,
-  type RestoreOutcome,
   restoreSequence,
+  type RestoreWarning,
   type RunHookResponse,
 } from "../client/index.ts";
 import { retried as retriedBy } from "../../shared/retry.ts";
@@ -24,8 +24,6 @@ const SUBSTRATE_CALL_MS = 60_000;
 const FREEZE_LIMIT_MS = 600_000;
 /** What a freeze may add to the answer's time: two seconds for starts, two for processes to stop. */
 const FREEZE_WAIT_MS = 4_000;
-/** With a larger clock error after the duties, the guest's schedules, leases and logs are wrong. */
-const CLOCK_OFF_MS = 100;
 
 /** Tokens of `degraded` about generators, not about the clock or the entropy's credit. */
 const NOT_RESEEDED = /^(?:entropy_open|entropy_short|crng_reseed(?!:unverified)|openssl_drbg)/;
@@ -105,20 +103,12 @@ export function hookText({ ran, timedOut, exitCode }: HookOutcome): string {
 /** A freeze's result as text for tags: "frozen", "off", "unsupported", "failed: no_cgroups". */
 export function freezeText({ freeze, freezeProblem }: Rest): string {
   // Cut at the colon: process names of the guest may follow.
-  return freeze === "failed" ? `failed: ${freezeProblem?.split(":")[0] ?? ""}` : (freeze ?? "off");
+  return freeze === "failed" ? `failed: ${freezeProblem?.split(":")[0] ?? ""}` : freeze;
 }
 
 /** A problem of an operation that succeeded. */
 export interface Warning {
-  readonly code:
-    | "DUTIES_DEGRADED"
-    | "CLOCK_OFF"
-    | "HOOK_FAILED"
-    | "HOOK_TIMED_OUT"
-    | "BUNDLE_DIFFERS"
-    | "STOP_BOUNDED"
-    | "THAWED_WITHOUT_DUTIES"
-    | "STOP_FORCED";
+  readonly code: RestoreWarning["code"] | "BUNDLE_DIFFERS" | "STOP_BOUNDED" | "STOP_FORCED";
   readonly message: string;
 }
 
@@ -148,41 +138,14 @@ export async function awaken(
   const limit = AbortSignal.timeout(3 * reachMs + (hookTimeoutMs || HOOK_TIMEOUT_MS) + CALL_MS);
   const signal = ended === undefined ? limit : AbortSignal.any([limit, ended]);
   const outcome = await restoreSequence(dial, { reachMs, hookTimeoutMs, signal });
+  const { degraded } = outcome.repeated?.duties ?? outcome.duties;
   return {
     runEpochMs: outcome.dutiesDoneMs,
     agentVersion: outcome.agentVersion ?? "",
     postRestore: hookOutcome(outcome.hook),
     ready: outcome.health.ready,
     clockErrorMs: outcome.clockErrorMs,
-    warnings: warningsOf(outcome),
-    notReseeded: degradedOf(outcome)
-      .split(";")
-      .filter((word) => NOT_RESEEDED.test(word)),
+    warnings: outcome.warnings,
+    notReseeded: degraded.split(";").filter((word) => NOT_RESEEDED.test(word)),
   };
-}
-
-function degradedOf({ duties, repeated }: RestoreOutcome): string {
-  return repeated?.duties.degraded ?? duties.degraded;
-}
-
-function warningsOf(outcome: RestoreOutcome): readonly Warning[] {
-  const { hook, clockErrorMs } = outcome;
-  const warnings: Warning[] = [];
-  if (outcome.thawedWithoutDuties) {
-    const message =
-      "its session had thawed before its duties: it ran with old randomness and time, as its clones may have";
-    warnings.push({ code: "THAWED_WITHOUT_DUTIES", message });
-  }
-  const degraded = degradedOf(outcome);
-  if (degraded !== "") warnings.push({ code: "DUTIES_DEGRADED", message: `the duties could not do: ${degraded}` });
-  if (Math.abs(clockErrorMs) > CLOCK_OFF_MS) {
-    const message = `the guest's clock is ${clockErrorMs.toFixed(0)} ms off after the duties`;
-    warnings.push({ code: "CLOCK_OFF", message });
-  }
-  if (hook.timedOut) {
-    warnings.push({ code: "HOOK_TIMED_OUT", message: "the POST_RESTORE hook was killed at its timeout" });
-  } else if (hook.exitCode !== 0) {
-    warnings.push({ code: "HOOK_FAILED", message: `the POST_RESTORE hook ended with status ${hook.exitCode}` });
-  }
-  return warnings;
 }
