@@ -22,7 +22,7 @@ import {
   type ServiceError,
 } from "@grpc/grpc-js";
 import { fromArguments, wholeMilliseconds } from "./arguments.ts";
-import { abortedError, completed, explanationLimitMs, GuestError, guestError } from "./errors.ts";
+import { abortedError, completed, explanationLimitMs, GuestError, guestError, isLost } from "./errors.ts";
 import type { Link } from "./link/link.ts";
 import type { Liveness } from "./link/liveness.ts";
 import { retried } from "./retry.ts";
@@ -77,22 +77,35 @@ export class Channel {
   ): Promise<MessageShape<O>> {
     const { signal, deadlineMs = Number.POSITIVE_INFINITY } = options;
     const atMs = deadlineOf(options);
-    const ask = (): Promise<MessageShape<O>> => this.#unary(method, request, options, atMs);
+    const ask = (): Promise<MessageShape<O>> => this.unary(method, request, options, atMs);
     return retried(ask(), ask, {
       pausesMs: QUESTION_PAUSES_MS,
       untilMs: performance.now() + deadlineMs,
       signal,
-      mayPass: neverAnswered,
+      mayPass: isLost,
     });
   }
 
-  /** Calls a unary method, once. Rejects with GuestError. */
+  /** Calls a unary method, once. Rejects with GuestError. @param atMs its deadline, by Date.now(). Default: of its options */
   async unary<I extends DescMessage, O extends DescMessage>(
     method: DescMethodUnary<I, O>,
     request: MessageInitShape<I>,
     options: CallOptions = {},
+    atMs: number | undefined = deadlineOf(options),
   ): Promise<MessageShape<O>> {
-    return this.#unary(method, request, options, deadlineOf(options));
+    const bytes = encoded(method.input, request);
+    const { promise, answer } = this.#answered(method, options.signal);
+    const call = this.#client.makeUnaryRequest(
+      pathOf(method),
+      asIs,
+      deserializer(method.output),
+      bytes,
+      this.#metadata(options),
+      grpcOptions(atMs),
+      answer,
+    );
+    this.#observed(call, options.signal);
+    return promise;
   }
 
   /** Calls a method that answers with a stream, which fails with ServiceError. Throws GuestError once closed. */
@@ -177,27 +190,6 @@ export class Channel {
     this.#link.close?.();
   }
 
-  async #unary<I extends DescMessage, O extends DescMessage>(
-    method: DescMethodUnary<I, O>,
-    request: MessageInitShape<I>,
-    options: CallOptions,
-    deadlineMs: number | undefined,
-  ): Promise<MessageShape<O>> {
-    const bytes = encoded(method.input, request);
-    const { promise, answer } = this.#answered(method, options.signal);
-    const call = this.#client.makeUnaryRequest(
-      pathOf(method),
-      asIs,
-      deserializer(method.output),
-      bytes,
-      this.#metadata(options),
-      grpcOptions(deadlineMs),
-      answer,
-    );
-    this.#observed(call, options.signal);
-    return promise;
-  }
-
   /** A promise and the callback that settles it. */
   #answered<O extends DescMessage>(
     method: DescMethod & { readonly output: O },
@@ -239,11 +231,6 @@ export class Channel {
     metadata.set("svc-instance-token", this.#token);
     return metadata;
   }
-}
-
-/** True for a failed connection. The agent's own UNAVAILABLE, sent while it shuts down, has a reason. */
-function neverAnswered(error: unknown): boolean {
-  return error instanceof GuestError && error.status === "UNAVAILABLE" && error.reason === undefined;
 }
 
 interface Cancellable {

@@ -41,6 +41,11 @@ export class GuestError extends Error {
   }
 }
 
+/** Whether a call failed with its connection. The agent's own UNAVAILABLE, sent while it shuts down, has a reason. */
+export function isLost(error: unknown): error is GuestError {
+  return error instanceof GuestError && error.status === "UNAVAILABLE" && error.reason === undefined;
+}
+
 /** The GuestError for an argument that cannot be sent or used. */
 export function invalidArgument(message: string, cause?: unknown): GuestError {
   return new GuestError({ status: "INVALID_ARGUMENT", message, cause });

@@ -149,7 +149,6 @@ export class GuestClient extends FolderClient {
   async endExec(name: string, end: EndExecOptions = {}, options?: CallOptions): Promise<EndExecResponse> {
     checkOptions("what endExec is to do", end, END_NAMES);
     const { execId = "", signal = 0, graceMs = 0, forget = false } = end;
-    const { endExec } = ExecSessions.method;
     const request = {
       name,
       execId,
@@ -157,14 +156,7 @@ export class GuestClient extends FolderClient {
       graceMs: BigInt(wholeMilliseconds(graceMs, "graceMs")),
       forget,
     };
-    const response = await this.#channel.unary(endExec, request, options);
-    if (!forget || response.forgotten) return response;
-    // An older agent has only ended it. Use its id, so that a later command of the name is not ended.
-    const execs = await this.listExecs(options);
-    const isThis = (exec: KeptExec): boolean => exec.name === name && (execId === "" || exec.execId === execId);
-    const ended = execs.find((exec) => isThis(exec) && exec.exit !== undefined);
-    if (ended === undefined) return response;
-    return this.#channel.unary(endExec, { name, execId: ended.execId }, options);
+    return this.#channel.unary(ExecSessions.method.endExec, request, options);
   }
 
   /** Sends a signal to the process group of a running kept command, whether a call is attached to it or not. */

@@ -2,12 +2,10 @@ import type { HealthResponse } from "../../shared/gen/svc/guest/v1alpha1/health_
 import { dateOf, nanosOf } from "./times.ts";
 
 /** State of an agent (message HealthResponse). Its times are by the guest's clock. A plain object: JSON.stringify takes it. */
-export interface Health {
-  readonly alive: boolean;
-  /** Verdict of the last `ready_cmd`; without one: the workload runs. */
-  readonly ready: boolean;
-  /** Exit code of the last `ready_cmd`; -1 before the first has ended. */
-  readonly readyCmdExit: number;
+export interface Health extends Pick<
+  HealthResponse,
+  "alive" | "ready" | "readyCmdExit" | "frozen" | "thawedWithoutDuties"
+> {
   readonly lastUserActivity?: Date;
   /** Nanoseconds within its second: a Date ends at the millisecond, and a declaration may follow within one. */
   readonly lastUserActivityNanos: number;
@@ -16,10 +14,6 @@ export interface Health {
   /** The workload's last declaration of idleness; absent where there has been none. */
   readonly idleDeclared?: Date;
   readonly idleDeclaredNanos: number;
-  /** The session is frozen for a snapshot (`freezeMs` of the hook). */
-  readonly frozen: boolean;
-  /** The session thawed as no duties came within `freezeMs`: clones may draw the same. True until the next duties. */
-  readonly thawedWithoutDuties: boolean;
 }
 
 /** The message as a plain object. */

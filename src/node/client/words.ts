@@ -1,20 +1,9 @@
-import { file_svc_guest_v1alpha1_exec } from "../../shared/gen/svc/guest/v1alpha1/exec_pb.ts";
-import { file_svc_guest_v1alpha1_file_tree } from "../../shared/gen/svc/guest/v1alpha1/file_tree_pb.ts";
-import { file_svc_guest_v1alpha1_files } from "../../shared/gen/svc/guest/v1alpha1/files_pb.ts";
-import { file_svc_guest_v1alpha1_hooks } from "../../shared/gen/svc/guest/v1alpha1/hooks_pb.ts";
-import { file_svc_guest_v1alpha1_restore } from "../../shared/gen/svc/guest/v1alpha1/restore_pb.ts";
-
-const FILES = [
-  file_svc_guest_v1alpha1_exec,
-  file_svc_guest_v1alpha1_files,
-  file_svc_guest_v1alpha1_file_tree,
-  file_svc_guest_v1alpha1_hooks,
-  file_svc_guest_v1alpha1_restore,
-];
+import { FileTree } from "../../shared/gen/svc/guest/v1alpha1/file_tree_pb.ts";
+import { GuestAgent } from "../../shared/gen/svc/guest/v1alpha1/guest_agent_pb.ts";
 
 /** This library's options, by the names of the schema's fields. */
 const OPTIONS: ReadonlyMap<string, string> = new Map(
-  FILES.flatMap(({ messages }) =>
+  [FileTree.file, ...GuestAgent.file.dependencies].flatMap(({ messages }) =>
     messages.flatMap(({ fields }) => fields.map(({ name, localName }) => [name, localName])),
   ),
 );

@@ -27,18 +27,11 @@ export interface KeptCommand extends ExecCommand {
   readonly keep: KeepOptions;
 }
 
-/** How a command ended. */
-export interface ExecResult {
-  /** Exit code; 128 + signal when a signal ended it. */
-  readonly code: number;
-  /** Signal that ended the command; 0 when it exited by itself. */
-  readonly signal: number;
-  readonly coreDumped: boolean;
-  /** The command's `timeoutMs` passed and the agent ended it. */
-  readonly timedOut: boolean;
-  readonly oomKilled: boolean;
-  /** False when a background process still holds an output stream open; all of the command's own output has arrived. */
-  readonly outputComplete: boolean;
+/** How a command ended (message ExecExit). */
+export interface ExecResult extends Pick<
+  ExecExit,
+  "code" | "signal" | "coreDumped" | "timedOut" | "oomKilled" | "outputComplete"
+> {
   readonly durationMs: number;
 }
 
@@ -85,15 +78,8 @@ export function startMessage(command: ExecCommand | KeptCommand): ExecStart {
 
 /** The exit frame's content. */
 export function resultOf(exit: ExecExit): ExecResult {
-  return {
-    code: exit.code,
-    signal: exit.signal,
-    coreDumped: exit.coreDumped,
-    timedOut: exit.timedOut,
-    oomKilled: exit.oomKilled,
-    outputComplete: exit.outputComplete,
-    durationMs: Number(exit.durationMs),
-  };
+  const { code, signal, coreDumped, timedOut, oomKilled, outputComplete, durationMs } = exit;
+  return { code, signal, coreDumped, timedOut, oomKilled, outputComplete, durationMs: Number(durationMs) };
 }
 
 /**

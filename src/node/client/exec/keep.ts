@@ -3,6 +3,7 @@ import {
   type ExecAttach,
   ExecAttachSchema,
   type ExecKeepSchema,
+  type ExecStarted,
   ExecWhenFull,
 } from "../../../shared/gen/svc/guest/v1alpha1/exec_pb.ts";
 import { fromArguments, wholeMilliseconds, wholeNumber } from "../arguments.ts";
@@ -75,19 +76,8 @@ export interface AttachOptions extends KeptOptions {
   readonly terminal?: { readonly cols: number; readonly rows: number } | undefined;
 }
 
-/** The command that a call is attached to. */
-export interface Attachment {
-  /** Process id in the guest. */
-  readonly pid: number;
-  /** Identity of the command: 32 hexadecimal digits. A name can be used again, this is not. */
-  readonly execId: string;
-  /** Bytes of input that the agent had taken; the first byte written to `stdin` follows them. */
-  readonly stdinOffset: bigint;
-  /** Its standard input is closed, or it has none. */
-  readonly stdinClosed: boolean;
-  /** It runs in a terminal. */
-  readonly terminal: boolean;
-}
+/** The command that a call is attached to (message ExecStarted). */
+export type Attachment = Pick<ExecStarted, "pid" | "execId" | "stdinOffset" | "stdinClosed" | "terminal">;
 
 /** A call's position: options of an `attach` that continues there, and how much input the agent has taken. */
 export interface KeptPosition {

@@ -1,5 +1,5 @@
 import type { Channel } from "../channel.ts";
-import { GuestError } from "../errors.ts";
+import { GuestError, isLost } from "../errors.ts";
 import { GuestTunnel } from "./tunnel.ts";
 
 /** Opens tunnels over one connection. Where the agent does not accept that, opens them over a new one from then on. */
@@ -54,6 +54,5 @@ async function opened(channel: Channel, target: number | string, signal: AbortSi
 
 /** Whether the agent did not accept the connection or the token; not if it is ending. */
 function isNotTaken(error: unknown): boolean {
-  if (!(error instanceof GuestError)) return false;
-  return error.status === "UNAUTHENTICATED" || (error.status === "UNAVAILABLE" && error.reason === undefined);
+  return isLost(error) || (error instanceof GuestError && error.status === "UNAUTHENTICATED");
 }

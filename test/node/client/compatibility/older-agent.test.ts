@@ -1,7 +1,6 @@
 import assert from "node:assert/strict";
 import { describe, test } from "node:test";
 import { HookKind, restoreSequence } from "../../../../src/node/client/index.ts";
-import { type EndExecRequest, ExecSessions } from "../../../../src/shared/gen/svc/guest/v1alpha1/exec_sessions_pb.ts";
 import { ReleasedSchema } from "../../../fixtures/released-schema.ts";
 import { startStandIn } from "../../../fixtures/stand-in-agent.ts";
 import { failureOf } from "../../../fixtures/guest-errors.ts";
@@ -73,40 +72,6 @@ describe("a client of an older agent", () => {
       );
       assert.match(nextStep ?? "", /update the agent/);
     }
-  });
-
-  test("forgets a command by its id where EndExec only ends it", async () => {
-    const asked: unknown[] = [];
-    await using agent = await startStandIn({
-      service: ExecSessions,
-      answers: {
-        EndExec: (request) => {
-          const { name, execId } = request as EndExecRequest;
-          asked.push([name, execId]);
-          return { exit: { code: 143, signal: 15 }, forgotten: execId !== "" };
-        },
-        ListExecs: () => ({
-          execs: [
-            { name: "other", execId: "1", exit: {} },
-            { name: "build", execId: "2", exit: {} },
-          ],
-        }),
-      },
-    });
-    const { forgotten } = await agent.client.endExec("build", { forget: true });
-    assert.deepEqual(
-      [forgotten, asked],
-      [
-        true,
-        [
-          ["build", ""],
-          ["build", "2"],
-        ],
-      ],
-    );
-    asked.length = 0;
-    assert.equal((await agent.client.endExec("build")).forgotten, false);
-    assert.deepEqual(asked, [["build", ""]]);
   });
 
   test("does without the fields that the agent lacks", async () => {
