@@ -6,7 +6,6 @@ export const TEST_PROGRAMS: readonly Program[] = [
   { name: "bash", package: "bash" },
   { name: "curl", package: "curl" },
   { name: "debootstrap", package: "debootstrap" },
-  { name: "fish", package: "fish" },
   { name: "flock", package: "util-linux" },
   { name: "ip", package: "iproute2" },
   { name: "mount", package: "mount" },

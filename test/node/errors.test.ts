@@ -215,7 +215,7 @@ const ROWS: readonly Row[] = [
     when: "its client certificate is of another authority",
     told: () => guestctl(["health"], {}),
     message: /^the agent refused your client certificate: \S/,
-    nextStep: /^the client certificate in --credentials is not of the agent's authority$/,
+    nextStep: /^give the client certificate that was issued for this agent$/,
   },
   ...["restore", "restore-sequence"].flatMap((command): Row[] => [
     {

@@ -1,23 +1,23 @@
-import { parseArgs } from "node:util";
 import type { GuestError } from "../client/index.ts";
 import { nearest } from "../../shared/text.ts";
-import { optionElsewhere } from "./elsewhere.ts";
+import { type Answers, answerTo, optionElsewhere } from "./elsewhere.ts";
 import { UsageError } from "./errors.ts";
 import { type HelpParts, helpText } from "./help.ts";
-import type { Completes, Options } from "./option.ts";
+import { type Completes, type Options, parsed, type Values } from "./option.ts";
 
 /** The process that guestctl runs as: arguments and environment come from it, output goes to it. */
 export type Host = NodeJS.Process;
 
 const COMMON_OPTIONS = {
-  json: { type: "boolean", help: "output for programs" },
-  help: { type: "boolean", short: "h", help: "this text" },
+  json: { help: "output for programs" },
+  help: { short: "h", help: "this text" },
 } as const;
 
 /** A parsed command line. */
-export type Parsed<Own extends Options> = ReturnType<
-  typeof parseArgs<{ options: Own & typeof COMMON_OPTIONS; allowPositionals: true }>
->;
+export interface Parsed<Own extends Options> {
+  readonly values: Values<Own & typeof COMMON_OPTIONS>;
+  readonly positionals: readonly string[];
+}
 
 /** Number of positional arguments, and what they are, for the error about another number: "write wants one path". */
 type Takes = "nothing" | "anything" | { readonly one: string } | { readonly some: string };
@@ -39,8 +39,8 @@ interface CommandParts<Own extends Options> extends HelpParts {
   readonly completes?: readonly Completes[];
   /** Options end at the first positional argument: the rest belongs to the command that it names. */
   readonly takesCommand?: boolean;
-  /** Equivalents of other tools' options, by their spelling: `--delete`, `-P`. Beside those of every command. */
-  readonly elsewhere?: Readonly<Record<string, string>>;
+  /** Equivalents of other tools' options: `--delete`, `-P`. Beside those of every command. */
+  readonly elsewhere?: Answers;
   /** Writes arguments as this parser takes them: `-9` of kill(1). */
   rewrite?(args: readonly string[]): readonly string[];
   /** The exit status of any failure. Default: what the kind of failure has. */
@@ -75,18 +75,18 @@ export function defineCommand<const Own extends Options>(parts: CommandParts<Own
       const isForPrograms = own.includes("--json");
       let positionals: readonly string[] = [];
       try {
-        const parsed = parse(own, options, parts.elsewhere);
-        if (parsed.values["help"] === true) {
+        const line = parse(own, options, parts.elsewhere);
+        if (line.values["help"] === true) {
           host.stdout.write(helpText({ ...parts, options }));
           return 0;
         }
-        positionals = [...parsed.positionals, ...args.slice(own.length)];
+        positionals = [...line.positionals, ...args.slice(own.length)];
         checkCount(parts, positionals);
-        const answer = await parts.run({ ...parsed, positionals } as Parsed<Own>, host);
+        const answer = await parts.run({ ...line, positionals } as Parsed<Own>, host);
         if (typeof answer === "number") return answer;
         const { text, json, status = 0 } = answer;
         const lines = [json].flat().map((object) => `${JSON.stringify(object)}\n`);
-        host.stdout.write(parsed.values["json"] === true ? lines.join("") : text);
+        host.stdout.write(line.values["json"] === true ? lines.join("") : text);
         return status;
       } catch (error) {
         // Loads the client library, which help and usage errors do not need.
@@ -109,7 +109,7 @@ function checkCount({ usage, takes = "nothing" }: CommandParts<Options>, { lengt
 
 /** Number of arguments before the first positional one, or up to and including `--`. */
 function ownLength(args: readonly string[], options: Options): number {
-  const { tokens } = parseArgs({ args: [...args], options, allowPositionals: true, strict: false, tokens: true });
+  const { tokens } = parsed(args, options, false);
   const end = tokens.find((token) => token.kind !== "option");
   if (end === undefined) return args.length;
   return end.kind === "option-terminator" ? end.index + 1 : end.index;
@@ -118,10 +118,10 @@ function ownLength(args: readonly string[], options: Options): number {
 function parse(
   args: readonly string[],
   options: Options,
-  elsewhere: Readonly<Record<string, string>> = {},
+  elsewhere: Answers = [],
 ): { values: Readonly<Record<string, unknown>>; positionals: readonly string[] } {
   try {
-    return parseArgs({ args: [...args], options, allowPositionals: true });
+    return parsed(args, options, true);
   } catch (error) {
     // The messages of parseArgs name the problem, and then a way around it.
     if (error instanceof TypeError) {
@@ -133,9 +133,9 @@ function parse(
 }
 
 /** What was probably meant, for a message about an unknown option. */
-function suggestion(problem: string, options: Options, elsewhere: Readonly<Record<string, string>>): string {
+function suggestion(problem: string, options: Options, elsewhere: Answers): string {
   const [, spelling = ""] = /^Unknown option '([^']+)'/.exec(problem) ?? [];
-  const advice = elsewhere[spelling] ?? optionElsewhere(spelling);
+  const advice = answerTo(spelling, elsewhere) ?? optionElsewhere(spelling);
   if (advice !== undefined) return `; ${advice}`;
   const meant = spelling.startsWith("--") ? nearest(spelling.slice(2), Object.keys(options)) : undefined;
   return meant === undefined ? "" : `; did you mean --${meant}?`;

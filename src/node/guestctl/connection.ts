@@ -7,7 +7,7 @@ import { UsageError } from "./errors.ts";
 import { optionsText } from "./help.ts";
 import type { SandboxTarget } from "./sandbox/reach.ts";
 import type { Target } from "./target.ts";
-import { LAST_PORT } from "./values.ts";
+import { LAST_PORT, setting } from "./values.ts";
 
 /** The contract's port of the agent's listener. */
 const DEFAULT_PORT = 7071;
@@ -68,27 +68,23 @@ const SHELL = ["/bin/sh", "-c"];
 /** Options of every command that talks to an agent. */
 export const CONNECTION_OPTIONS = {
   sandbox: {
-    type: "string",
     topic: "connection",
     argument: "NAME",
     completes: "sandbox",
     help: 'a sandbox of this node ("guestctl sandbox ls"), instead of address and credentials (or GUESTCTL_SANDBOX)',
   },
   address: {
-    type: "string",
     topic: "connection",
     short: "H",
     argument: "ADDRESS",
     help: `where the agent listens: HOST[:PORT], port ${DEFAULT_PORT} by default, or unix:PATH (or GUESTCTL_ADDRESS)` as string,
   },
   bridge: {
-    type: "string",
     topic: "connection",
     argument: "COMMAND",
     help: "a shell command whose standard input and output lead to the agent, instead of an address (or GUESTCTL_BRIDGE)",
   },
   credentials: {
-    type: "string",
     topic: "connection",
     short: "c",
     argument: "DIR",
@@ -96,20 +92,17 @@ export const CONNECTION_OPTIONS = {
     help: 'folder made by "guestctl issue" (or GUESTCTL_CREDENTIALS); unix: and --bridge only need its token',
   },
   "server-name": {
-    type: "string",
     topic: "connection",
     argument: "NAME",
     help: `name in the agent's certificate (default ${DEFAULT_SERVER_NAME}; or GUESTCTL_SERVER_NAME)` as string,
   },
   state: {
-    type: "string",
     topic: "connection",
     argument: "DIR",
     completes: "folder",
     help: 'with a sandbox: its node\'s journal, as of "guestctl sandbox" (or GUESTCTL_STATE)',
   },
   api: {
-    type: "string",
     topic: "connection",
     argument: "URL",
     help: "with a sandbox: the substrate's daemon (or HYPEMAN_BASE_URL); its token is HYPEMAN_API_KEY",
@@ -137,70 +130,46 @@ address.
 /** Their values. */
 export type ConnectionValues = { readonly [Name in keyof typeof CONNECTION_OPTIONS]?: string | undefined };
 
-/** The parts of a target that are known. */
-type Settings = { readonly [Name in keyof Target]?: Target[Name] | undefined } & {
-  readonly sandbox?: string | undefined;
-};
+/** The ways to say where an agent is, of which a command line or an environment has one. */
+const PLACES = ["sandbox", "address", "bridge"] as const;
+type Place = (typeof PLACES)[number];
 
 /** Which agent a command line means, and how to be let in: flags first, then the environment. Throws UsageError. */
 export function resolveTarget(values: ConnectionValues, env: NodeJS.ProcessEnv): Target | SandboxTarget {
-  const { "server-name": serverName, ...flags } = values;
-  const known = over(
-    settingsOf(["--sandbox", "--address", "--bridge"], { ...flags, serverName }),
-    settingsOf(["GUESTCTL_SANDBOX", "GUESTCTL_ADDRESS", "GUESTCTL_BRIDGE"], {
-      sandbox: env["GUESTCTL_SANDBOX"],
-      address: env["GUESTCTL_ADDRESS"],
-      bridge: env["GUESTCTL_BRIDGE"],
-      credentials: env["GUESTCTL_CREDENTIALS"],
-      serverName: env["GUESTCTL_SERVER_NAME"],
-    }),
-  );
-  return known.sandbox === undefined ? complete(known) : sandboxTarget(known.sandbox, values);
+  const variable = (name: Place): string => `GUESTCTL_${name.toUpperCase()}`;
+  const place =
+    placeOf(
+      (name) => values[name],
+      (name) => `--${name}`,
+    ) ?? placeOf((name) => env[variable(name)], variable);
+  if (place === undefined)
+    throw new UsageError("no address; give --sandbox, --address or --bridge, or set GUESTCTL_ADDRESS");
+  if (place.sandbox !== undefined) return sandboxTarget(place.sandbox, values);
+  const credentials = setting(values.credentials, env["GUESTCTL_CREDENTIALS"]);
+  if (credentials === undefined) {
+    throw new UsageError("no credentials; give --credentials DIR or set GUESTCTL_CREDENTIALS");
+  }
+  return { ...place, credentials, serverName: setting(values["server-name"], env["GUESTCTL_SERVER_NAME"]) };
+}
+
+/** Where the agent is; undefined: that is not said. Throws UsageError for two places, by their spelling. */
+function placeOf(
+  valueOf: (name: Place) => string | undefined,
+  spelling: (name: Place) => string,
+): { readonly [Name in Place]?: string | undefined } | undefined {
+  const [name, ...more] = PLACES.filter((each) => setting(valueOf(each)) !== undefined);
+  if (name === undefined) return undefined;
+  if (more.length > 0) throw new UsageError(`${[name, ...more].map(spelling).join(" and ")} do not go together`);
+  return { [name]: valueOf(name) };
 }
 
 /** Throws UsageError for flags about another agent. */
 function sandboxTarget(sandbox: string, values: ConnectionValues): SandboxTarget {
-  const other = (["credentials", "server-name"] as const).find((name) => (values[name] ?? "") !== "");
+  const other = (["credentials", "server-name"] as const).find((name) => setting(values[name]) !== undefined);
   if (other === undefined) return { sandbox, state: values.state, api: values.api };
   throw new UsageError(
     `--${other} does not go with the sandbox ${sandbox}, which brings its own; leave one of them out`,
   );
-}
-
-function hasPlace({ sandbox, address, bridge }: Settings): boolean {
-  return sandbox !== undefined || address !== undefined || bridge !== undefined;
-}
-
-/** An empty value counts as unset, as in most programs: `NAME= guestctl …` disables a variable. */
-function settingsOf(places: readonly [sandbox: string, address: string, bridge: string], given: Settings): Settings {
-  const entries = Object.entries(given).filter(([, value]: [string, unknown]) => value !== undefined && value !== "");
-  const settings: Settings = Object.fromEntries(entries);
-  const { sandbox, address, bridge } = settings;
-  const named = places.filter((_, index) => [sandbox, address, bridge][index] !== undefined);
-  if (named.length > 1) throw new UsageError(`${named.join(" and ")} do not go together`);
-  return settings;
-}
-
-/** Merges two targets; the first wins. Sandbox, address and bridge are one setting: where the agent is. */
-function over(first: Settings, second: Settings): Settings {
-  const { sandbox, address, bridge } = hasPlace(first) ? first : second;
-  return {
-    sandbox,
-    address,
-    bridge,
-    credentials: first.credentials ?? second.credentials,
-    serverName: first.serverName ?? second.serverName,
-  };
-}
-
-function complete({ address, bridge, credentials, serverName }: Settings): Target {
-  if (address === undefined && bridge === undefined) {
-    throw new UsageError("no address; give --sandbox, --address or --bridge, or set GUESTCTL_ADDRESS");
-  }
-  if (credentials === undefined) {
-    throw new UsageError("no credentials; give --credentials DIR or set GUESTCTL_CREDENTIALS");
-  }
-  return { address, bridge, credentials, serverName };
 }
 
 const UNIX_PREFIX = "unix:";

@@ -12,12 +12,8 @@ export class UsageError extends CliError {
 
 /** Exit statuses of guestctl. Those of `exec` are docker's and those of a shell, so that scripts can tell them apart. */
 
-/** A negative answer: not ready. */
-export const STATUS_NOT_READY = 1;
-/** A restore succeeded in part. */
+/** Done, and not as intended: not ready, degraded, something left out or left behind. */
 export const STATUS_NOT_AS_INTENDED = 1;
-/** A copy is complete except for the named entries. */
-export const STATUS_SKIPPED = 1;
 /** The command reached `--timeout`, as in timeout(1). */
 export const STATUS_TIMED_OUT = 124;
 /** guestctl failed: wrong command line, no connection, an error of the agent. */

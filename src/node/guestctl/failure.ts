@@ -75,21 +75,9 @@ export function failureObject(error: unknown, advice?: Advice): object {
 }
 
 /** The next step, with guestctl's own options. */
-function hintFor(error: GuestError): string | undefined {
-  const { status, reason, message } = error;
+function hintFor({ reason, message, nextStep }: GuestError): string | undefined {
   if (reason === "PATH_NOT_FOUND" && /"[^"]*[*?[][^"]*"/.test(message))
     return 'patterns are not expanded here, as by a shell: guestctl exec -- sh -c "…"';
-  if (status === "UNAUTHENTICATED") return "the token of --credentials is not that of this agent";
-  if (/your client certificate/.test(message) && !/expired/.test(message))
-    return "the client certificate in --credentials is not of the agent's authority";
-  if ((status !== "UNAVAILABLE" && !message.startsWith("no connection")) || reason !== undefined)
-    return error.nextStep && inFlags(error.nextStep);
   if (message.startsWith("connection lost: ")) return "with --name a command outlives its connection";
-  if (/altname/i.test(message)) return "the agent's certificate has another name; give it with --server-name";
-  if (/certificate/i.test(message) && !/expired|not yet valid/i.test(message))
-    return "the agent's certificate is not of the authority in --credentials";
-  if (/closed before it was ready/.test(message)) {
-    return "the agent may not accept the client certificate in --credentials";
-  }
-  return error.nextStep;
+  return nextStep && inFlags(nextStep);
 }

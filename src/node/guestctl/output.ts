@@ -57,6 +57,15 @@ export function attributesObject(attributes: PathAttributes): object {
   return schemaObject(StatPathResponseSchema, attributes);
 }
 
+/** An object of the library in guestctl's JSON: its names as those of the schema, null for what is undefined or no number. */
+export function inSnakeCase(given: object): object {
+  const entries = Object.entries(given).map(([name, value]: [string, unknown]) => [
+    name.replaceAll(/[A-Z]/g, (letter) => `_${letter.toLowerCase()}`),
+    Number.isNaN(value) ? null : (value ?? null),
+  ]);
+  return Object.fromEntries(entries) as object;
+}
+
 /** One line of JSON. */
 export function jsonLine(object: object): string {
   return `${JSON.stringify(object)}\n`;
@@ -70,8 +79,12 @@ export async function writeAll(stream: NodeJS.WritableStream, output: string | U
 /** A name and the text beside it. */
 export type ReportLine = readonly [name: string, text: string];
 
-/** Lines of names, padded to that width, and texts, which may come from a sandbox. */
-export function reportText(lines: readonly ReportLine[], width: number): string {
+/** Lines of names, in a column as wide as the longest, and texts, which may come from a sandbox. */
+export function reportText(
+  lines: readonly ReportLine[],
+  longest: number = Math.max(...lines.map(([name]) => name.length)),
+): string {
+  const width = longest + ": ".length;
   return lines.map(([name, text]) => `${`${name}:`.padEnd(width)}${printable(text)}\n`).join("");
 }
 

@@ -31,6 +31,11 @@ export function parseWaitMs(text: string | undefined, option: string): number | 
   return waitMs;
 }
 
+/** The flag, else the variable. An empty one counts as unset, as in most programs: `NAME= guestctl …` disables it. */
+export function setting(flag: string | undefined, variable?: string): string | undefined {
+  return [flag, variable].find((value) => value !== undefined && value !== "");
+}
+
 /** Reads `NAME=value` pairs; a bare `NAME` passes the variable of guestctl's own environment on, if it is set. */
 export function parseVariables(entries: readonly string[], env: NodeJS.ProcessEnv): Record<string, string> {
   const variables: Record<string, string> = {};

@@ -144,7 +144,6 @@ describe("guestctl with the name of a sandbox", NEEDS_NAMESPACES, () => {
   for (const [shell, ...flags] of [
     ["bash", "--norc", "--noprofile"],
     ["zsh", "-f"],
-    ["fish", "--no-config"],
   ] as const) {
     test(`is offered by the Tab key of ${shell}, and so are paths behind it`, async (t) => {
       if (spawnSync(shell, ["--version"]).status !== 0) {

@@ -11,11 +11,8 @@ import { SHELLS } from "../../../src/node/guestctl/commands/completion.ts";
 import { guestctlVariables, putGuestctl, runGuestctl, startIssuedAgent } from "./guestctl.ts";
 
 /** Completes a command line's last word, given the line, its words, the script and a folder with a `guestctl`. */
-const COMPLETERS = {
-  bash: `source "$SCRIPT"; COMP_LINE=$LINE; COMP_POINT=\${#LINE}; COMP_WORDS=("$@"); COMP_CWORD=$(($# - 1)); _guestctl
-printf '%s\\n' "\${COMPREPLY[@]}"`,
-  fish: `source $SCRIPT; complete -C (string join ' ' -- $argv) | string replace -r '\\t.*' ''; true`,
-} as const;
+const COMPLETER = `source "$SCRIPT"; COMP_LINE=$LINE; COMP_POINT=\${#LINE}; COMP_WORDS=("$@"); COMP_CWORD=$(($# - 1)); _guestctl
+printf '%s\\n' "\${COMPREPLY[@]}"`;
 
 function isMissing(t: TestContext, shell: string): boolean {
   const isThere = spawnSync(shell, ["--version"]).status === 0;
@@ -46,13 +43,12 @@ describe("guestctl completion", () => {
   });
   after(() => rm(folder, { recursive: true }));
 
-  async function offers(shell: "bash" | "fish", line: string): Promise<string[]> {
+  async function offers(line: string): Promise<string[]> {
     const whole = `guestctl ${line}`;
     // bash splits words at colons and equals signs, and completes the part after the last.
     const parts = whole.split(/ |(?<=[:=])(?=[^ ])|(?=[:=])/);
-    const args = shell === "bash" ? ["-c", COMPLETERS.bash, "bash", ...parts] : ["-c", COMPLETERS.fish, whole];
-    const { stdout } = await execa(shell, args, {
-      env: { ...env, LINE: whole, SCRIPT: join(folder, shell) },
+    const { stdout } = await execa("bash", ["-c", COMPLETER, "bash", ...parts], {
+      env: { ...env, LINE: whole, SCRIPT: join(folder, "bash") },
       extendEnv: false,
       cwd: join(folder, "work"),
     });
@@ -70,73 +66,69 @@ describe("guestctl completion", () => {
     });
   }
 
-  for (const shell of ["bash", "fish"] as const) {
-    test(`offers commands, options, files, folders, and fixed words in ${shell}`, async (t) => {
-      if (isMissing(t, shell)) return;
-      const all = await offers(shell, "");
-      for (const name of COMMANDS.keys()) assert.ok(all.includes(name), name);
-      assert.deepEqual(await offers(shell, "he"), ["health"]);
-      for (const [name, entry] of COMMANDS) {
-        const offered = await offers(shell, `${name} --`);
-        assert.deepEqual(
-          offered.toSorted(),
-          Object.keys((await entry.load()).options)
-            .map((option) => `--${option}`)
-            .toSorted(),
-        );
-      }
-      assert.deepEqual(await offers(shell, "hook po"), ["post-restore"]);
-      assert.deepEqual(await offers(shell, "completion z"), ["zsh"]);
-      assert.deepEqual(await offers(shell, "health --address "), []);
-      const folders = (await offers(shell, "health --credentials a")).map((name) => name.replace(/\/$/, ""));
-      assert.deepEqual(folders, ["a folder"]);
-    });
-  }
+  test("offers commands, options, files, folders, and fixed words", async (t) => {
+    if (isMissing(t, "bash")) return;
+    const all = await offers("");
+    for (const name of COMMANDS.keys()) assert.ok(all.includes(name), name);
+    assert.deepEqual(await offers("he"), ["health"]);
+    for (const [name, entry] of COMMANDS) {
+      const offered = await offers(`${name} --`);
+      assert.deepEqual(
+        offered.toSorted(),
+        Object.keys((await entry.load()).options)
+          .map((option) => `--${option}`)
+          .toSorted(),
+      );
+    }
+    assert.deepEqual(await offers("hook po"), ["post-restore"]);
+    assert.deepEqual(await offers("completion z"), ["zsh"]);
+    assert.deepEqual(await offers("health --address "), []);
+    const folders = (await offers("health --credentials a")).map((name) => name.replace(/\/$/, ""));
+    assert.deepEqual(folders, ["a folder"]);
+  });
 
-  for (const shell of ["bash", "fish"] as const) {
-    test(`offers names of kept commands, and paths of the sandbox behind a colon, in ${shell}`, async (t) => {
-      if (isMissing(t, shell)) return;
-      await using agent = await startIssuedAgent();
-      const address = `127.0.0.1:${agent.port}`;
-      const reach = ["-H", address, "-c", agent.credentialsDir];
-      await runGuestctl(["exec", ...reach, "--name", "server", "-d", "sleep", "1000"], env);
-      const there = join(folder, "there");
-      await mkdir(join(there, "some folder"), { recursive: true });
-      for (const name of ["some", "other", ".hidden"]) await writeFile(join(there, name), "");
-      const connection = `-H ${address} -c ${agent.credentialsDir}`;
-      const found = (names: readonly string[]): string[] =>
-        names.map((name) => name.replace(/^:/, "").replaceAll("\\ ", " ")).toSorted();
-      for (const command of ["attach", "end", "kill"]) {
-        assert.deepEqual(await offers(shell, `${command} ${connection} s`), ["server"]);
-      }
-      for (const line of [`cat ${connection} ${there}/s`, `cp ${connection} :${there}/s`]) {
-        assert.deepEqual(found(await offers(shell, line)), [`${there}/some`, `${there}/some folder/`]);
-      }
-      assert.deepEqual(found(await offers(shell, `cp ${connection} a :${there}/`)), [
-        `${there}/other`,
-        `${there}/some`,
-        `${there}/some folder/`,
-      ]);
-      assert.deepEqual(await offers(shell, `cat ${connection} ${there}/none/x`), []);
-      await runGuestctl(["end", ...reach, "server"], env);
-    });
-  }
+  test("offers names of kept commands, and paths of the sandbox behind a colon", async (t) => {
+    if (isMissing(t, "bash")) return;
+    await using agent = await startIssuedAgent();
+    const address = `127.0.0.1:${agent.port}`;
+    const reach = ["-H", address, "-c", agent.credentialsDir];
+    await runGuestctl(["exec", ...reach, "--name", "server", "-d", "sleep", "1000"], env);
+    const there = join(folder, "there");
+    await mkdir(join(there, "some folder"), { recursive: true });
+    for (const name of ["some", "other", ".hidden"]) await writeFile(join(there, name), "");
+    const connection = `-H ${address} -c ${agent.credentialsDir}`;
+    const found = (names: readonly string[]): string[] =>
+      names.map((name) => name.replace(/^:/, "").replaceAll("\\ ", " ")).toSorted();
+    for (const command of ["attach", "end", "kill"]) {
+      assert.deepEqual(await offers(`${command} ${connection} s`), ["server"]);
+    }
+    for (const line of [`cat ${connection} ${there}/s`, `cp ${connection} :${there}/s`]) {
+      assert.deepEqual(found(await offers(line)), [`${there}/some`, `${there}/some folder/`]);
+    }
+    assert.deepEqual(found(await offers(`cp ${connection} a :${there}/`)), [
+      `${there}/other`,
+      `${there}/some`,
+      `${there}/some folder/`,
+    ]);
+    assert.deepEqual(await offers(`cat ${connection} ${there}/none/x`), []);
+    await runGuestctl(["end", ...reach, "server"], env);
+  });
 
   test("offers local files to cp, and none to a command that runs in the sandbox, in bash", async (t) => {
     if (isMissing(t, "bash")) return;
-    assert.deepEqual((await offers("bash", "cp a")).toSorted(), ["a file", "a folder", "another"]);
-    assert.deepEqual((await offers("bash", "cp -H host:7071 one ano")).toSorted(), ["another"]);
-    assert.deepEqual(await offers("bash", "exec -it a"), []);
-    assert.deepEqual(await offers("bash", "exec ls --"), []);
-    assert.deepEqual(await offers("bash", "exec -- --"), []);
-    assert.ok((await offers("bash", "exec -e A --w")).includes("--workdir"));
+    assert.deepEqual((await offers("cp a")).toSorted(), ["a file", "a folder", "another"]);
+    assert.deepEqual((await offers("cp -H host:7071 one ano")).toSorted(), ["another"]);
+    assert.deepEqual(await offers("exec -it a"), []);
+    assert.deepEqual(await offers("exec ls --"), []);
+    assert.deepEqual(await offers("exec -- --"), []);
+    assert.ok((await offers("exec -e A --w")).includes("--workdir"));
   });
 
   test("understands the equals sign as bash takes it apart", async (t) => {
     if (isMissing(t, "bash")) return;
-    assert.deepEqual(await offers("bash", "health --credentials="), ["a folder"]);
-    assert.deepEqual(await offers("bash", "health --credentials=a"), ["a folder"]);
-    assert.deepEqual(await offers("bash", "hook --timeout=5s pre"), ["pre-snapshot"]);
+    assert.deepEqual(await offers("health --credentials="), ["a folder"]);
+    assert.deepEqual(await offers("health --credentials=a"), ["a folder"]);
+    assert.deepEqual(await offers("hook --timeout=5s pre"), ["pre-snapshot"]);
   });
 
   test("completes at the Tab key of a real bash", async (t) => {

@@ -81,6 +81,6 @@ describe("guestctl health", () => {
     const env = { ...guestctlVariables(plain), GUESTCTL_CREDENTIALS: other.credentialsDir };
     const { stderr, exitCode } = await runGuestctl(["health"], env);
     assert.equal(exitCode, 125);
-    assert.match(stderr, /; the agent's certificate is not of the authority in --credentials\n$/);
+    assert.match(stderr, /; give the authority that issued the agent's certificate as ca\.pem\n$/);
   });
 });

@@ -145,7 +145,10 @@ describe("guestctl health --watch", () => {
       const env = { ...guestctlVariables(agent), GUESTCTL_CREDENTIALS: folder };
       const { stdout, stderr, exitCode } = await runGuestctl(["health", "--watch"], env);
       assert.deepEqual([stdout, exitCode], ["", 125]);
-      assert.match(stderr, /\[UNAUTHENTICATED.*\]; the token of --credentials is not that of this agent\n$/);
+      assert.match(
+        stderr,
+        /\[UNAUTHENTICATED.*\]; give the token of this very instance in --credentials; it changes with a restore\n$/,
+      );
     } finally {
       await rm(folder, { recursive: true });
     }

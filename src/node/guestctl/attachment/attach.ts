@@ -2,7 +2,7 @@ import type { Readable, Writable } from "node:stream";
 import { finished } from "node:stream/promises";
 import { type ExecProcess, type ExecResult, GuestError, type KeptProcess } from "../../client/index.ts";
 import { signalStatus, STATUS_TIMED_OUT } from "../errors.ts";
-import { jsonLine, writeAll } from "../output.ts";
+import { inSnakeCase, jsonLine, writeAll } from "../output.ts";
 import { openKeyboard } from "./keyboard.ts";
 import { followSize, handleSignals } from "./terminal.ts";
 
@@ -102,15 +102,6 @@ async function attachAsEvents(attachment: Attachment, host: NodeJS.Process): Pro
       host.stdin.pause();
     }
   }
-}
-
-/** Names as in the schema, as everywhere in guestctl's JSON. */
-function inSnakeCase(result: ExecResult): Readonly<Record<string, unknown>> {
-  const entries = Object.entries(result).map(([name, value]: [string, unknown]) => [
-    name.replace(/[A-Z]/g, (letter) => `_${letter.toLowerCase()}`),
-    value,
-  ]);
-  return Object.fromEntries(entries) as Record<string, unknown>;
 }
 
 /** Signals to forward to the command. */

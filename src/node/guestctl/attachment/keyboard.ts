@@ -91,7 +91,6 @@ const DEFAULT_ESCAPE = "~";
 /** The option that names the escape character. */
 export const ESCAPE_OPTION = {
   "escape-char": {
-    type: "string",
     argument: "CHAR",
     help: 'escape character of a terminal, such as ~ (the default), ^] or "none"',
     completes: ["none"],

@@ -9,8 +9,6 @@ export interface TakeUp {
   readonly exec: KeptExec;
   /** Only output from now on. Default: of a terminal in which something runs. */
   readonly fromNow?: boolean | undefined;
-  /** Identity of the command. Default: `exec`. */
-  readonly execId?: string | undefined;
   /** Whether to connect standard input. Default: from a terminal to a terminal. */
   readonly isInteractive?: boolean | undefined;
   readonly escape: number | undefined;
@@ -19,7 +17,7 @@ export interface TakeUp {
 
 /** Attaches to a kept command, in place of any attached client, until its end. Resolves with the exit status. */
 export async function takeUp(
-  { exec, fromNow, execId, isInteractive, escape, isForPrograms }: TakeUp,
+  { exec, fromNow, isInteractive, escape, isForPrograms }: TakeUp,
   client: GuestClient,
   connection: Connector,
   host: NodeJS.Process,
@@ -30,7 +28,7 @@ export async function takeUp(
     client.attach(name, {
       ...options,
       fromNow: fromNow ?? runsInTerminal,
-      execId: execId ?? exec.execId,
+      execId: exec.execId,
       terminal: localSize(host),
     }),
   );

@@ -10,24 +10,14 @@ export const attach: Command = defineCommand({
   about: `Attaches to a command that was started with "exec --name", running or ended, and detaches any other client. Output
 begins with the oldest that the agent holds; in a terminal it begins now, and the program in it is asked to redraw.`,
   options: {
-    interactive: {
-      type: "boolean",
-      short: "i",
-      help: "connect standard input (the default from a terminal to a terminal)",
-    },
-    tty: {
-      type: "boolean",
-      short: "t",
-      help: "for those used to it: the command has the terminal it was started with",
-    },
-    "no-input": { type: "boolean", help: "only read, from a terminal to a terminal too" },
+    interactive: { short: "i", help: "connect standard input (the default from a terminal to a terminal)" },
+    tty: { short: "t", help: "for those used to it: the command has the terminal it was started with" },
+    "no-input": { help: "only read, from a terminal to a terminal too" },
     from: {
-      type: "string",
       argument: "WHERE",
       help: "where output begins: held (all that the agent holds) or now",
       completes: ["held", "now"],
     },
-    "exec-id": { type: "string", argument: "ID", help: "refuse another command of that name" },
     ...ESCAPE_OPTION,
     ...CONNECTION_OPTIONS,
   },
@@ -39,14 +29,14 @@ With --json, the events of "exec --name".`,
   examples: ["attach build", "attach --from now --no-input build", "attach -i sorter < part2"],
   takes: { one: "the name of one kept command" },
   completes: ["exec", "nothing"],
-  elsewhere: {
-    "-d": "an attached client is always detached",
-    "--detach-keys": "--escape-char ^] sets the key that leaves",
-    "--no-stdin": "--no-input only reads",
-  },
+  elsewhere: [
+    ["-d", "an attached client is always detached"],
+    ["--detach-keys", "--escape-char ^] sets the key that leaves"],
+    ["--no-stdin", "--no-input only reads"],
+  ],
   async run({ values, positionals }, host) {
     const [name = ""] = positionals;
-    const { from, interactive, "no-input": noInput, "exec-id": wanted } = values;
+    const { from, interactive, "no-input": noInput } = values;
     if (from !== undefined && from !== "held" && from !== "now") throw new UsageError("--from wants held or now");
     if (interactive === true && noInput === true) throw new UsageError("-i and --no-input do not go together");
     const escape = parseEscapeChar(values["escape-char"]);
@@ -55,7 +45,6 @@ With --json, the events of "exec --name".`,
     const how = {
       exec: await keptCommand(client, name),
       fromNow: from === undefined ? undefined : from === "now",
-      execId: wanted,
       isInteractive: noInput === true ? false : interactive,
       escape,
       isForPrograms: values.json === true,

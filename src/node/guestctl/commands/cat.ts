@@ -7,8 +7,8 @@ export const cat: Command = defineCommand({
   usage: ["cat [options] PATH..."],
   about: 'Writes files of a sandbox to standard output, byte for byte. A path may begin with a colon, as in "cp".',
   options: {
-    offset: { type: "string", argument: "BYTES", help: "start there" },
-    length: { type: "string", argument: "BYTES", help: "write no more than that of each file" },
+    offset: { argument: "BYTES", help: "start there" },
+    length: { argument: "BYTES", help: "write no more than that of each file" },
     ...CONNECTION_OPTIONS,
   },
   notes: 'With --json, one object a line, for each piece of a file: "path", "offset" (text) and "data" (base64).',

@@ -13,7 +13,7 @@ export const chmod: Command = defineCommand({
   examples: ["chmod 0755 /srv/run.sh", "chmod 600 :/srv/key :/srv/token"],
   takes: { some: "a mode and paths" },
   completes: ["nothing", "path"],
-  elsewhere: { "-R": "folder by folder: guestctl ls -UR --json PATH | jq -r .path names them" },
+  elsewhere: [["-R", "folder by folder: guestctl ls -UR --json PATH | jq -r .path names them"]],
   async run({ values, positionals }, host) {
     const [text, ...paths] = positionals;
     const mode = parseMode(text, "chmod");

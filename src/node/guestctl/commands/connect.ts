@@ -16,7 +16,7 @@ direction ends separately; guestctl exits after both, at a terminal after the sa
     "ssh -o ProxyCommand='guestctl --sandbox box connect 22' root@box",
   ],
   takes: { one: "one port or path" },
-  elsewhere: { "-W": "give the port alone: guestctl connect 22" },
+  elsewhere: [["-W", "give the port alone: guestctl connect 22"]],
   async run({ values, positionals: [target = ""] }, host) {
     if (values.json === true) throw new UsageError("connect has bytes, and no --json");
     const place = portOrPath(target, target);

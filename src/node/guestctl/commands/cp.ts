@@ -2,7 +2,7 @@ import { type Command, defineCommand } from "../command-line.ts";
 import { ANSWER_TIMEOUT_MS, CONNECTION_OPTIONS, type ConnectionValues, openClient } from "../connection.ts";
 import { copy, parseOrder } from "../copy/copy.ts";
 import { CopyReport } from "../copy/report.ts";
-import { STATUS_SKIPPED, UsageError } from "../errors.ts";
+import { STATUS_NOT_AS_INTENDED, UsageError } from "../errors.ts";
 import { printable } from "../output.ts";
 
 /** The options, with the sandbox that the paths name. Throws UsageError if the options name another agent. */
@@ -28,18 +28,10 @@ replaced as a whole, or not at all; modes and times are kept; new files belong t
 need no program of the image. Out of the sandbox, owners and setuid bits are left behind, and zeros become holes.
 "-" is a tar archive on standard input or output.`,
   options: {
-    archive: {
-      type: "boolean",
-      short: "a",
-      help: "for those used to it: directories are always copied, with modes, times and links",
-    },
-    parents: { type: "boolean", help: "make missing folders above the destination" },
-    recursive: {
-      type: "boolean",
-      short: "r",
-      help: "for those used to it: directories are always copied with all in them",
-    },
-    preserve: { type: "boolean", short: "p", help: "for those used to it: modes and times are always kept" },
+    archive: { short: "a", help: "for those used to it: directories are always copied, with modes, times and links" },
+    parents: { help: "make missing folders above the destination" },
+    recursive: { short: "r", help: "for those used to it: directories are always copied with all in them" },
+    preserve: { short: "p", help: "for those used to it: modes and times are always kept" },
     ...CONNECTION_OPTIONS,
   },
   notes: `At a terminal a long copy shows its progress.
@@ -54,31 +46,19 @@ With --json, one object at the end: "files", "bytes" and "skipped" (what was lef
   ],
   takes: "anything",
   completes: ["either"],
-  elsewhere: {
-    "-3": "guestctl cp ONE:/PATH - | guestctl cp - OTHER:/FOLDER copies between two",
-    "-C": "nothing is compressed on the way; leave it out",
-    "-L": "a link is copied as a link; name what it leads to",
-    "-R": "directories are always copied with all in them",
-    "-T": "into a folder that exists it copies, else to that name",
-    "-e": 'rsync -e "guestctl rsh" copies only what differs',
-    "-l": "nothing limits the speed; leave it out",
-    "-n": "show what would be copied with: tar -cvf /dev/null SOURCE",
-    "-q": "progress is shown on a terminal alone; 2> /dev/null hides it",
-    "-u": 'rsync -e "guestctl rsh" copies only what differs',
-    "-v": "what is left out is named; tar -cv SOURCE | guestctl cp - :/FOLDER names all",
-    "-z": "nothing is compressed on the way; leave it out",
-    "--bwlimit": "nothing limits the speed; leave it out",
-    "--compress": "nothing is compressed on the way; leave it out",
-    "--delete": "cp removes nothing; first: guestctl rm -r FOLDER",
-    "--dry-run": "show what would be copied with: tar -cvf /dev/null SOURCE",
-    "--exclude": "leave files out with: tar -c --exclude=NAME FOLDER | guestctl cp - :/FOLDER",
-    "--partial": "a file arrives as a whole or not at all; leave it out",
-    "--progress": "progress is shown on a terminal, for what lasts; leave it out",
-    "--quiet": "progress is shown on a terminal alone; 2> /dev/null hides it",
-    "--retries": "cp is not repeated; call it again",
-    "--update": 'rsync -e "guestctl rsh" copies only what differs',
-    "--verbose": "what is left out is named; tar -cv SOURCE | guestctl cp - :/FOLDER names all",
-  },
+  elsewhere: [
+    ["-3", "guestctl cp ONE:/PATH - | guestctl cp - OTHER:/FOLDER copies between two"],
+    ["-C -z --compress", "nothing is compressed on the way; leave it out"],
+    ["-L", "a link is copied as a link; name what it leads to"],
+    ["-R", "directories are always copied with all in them"],
+    ["-e -u --update", 'rsync -e "guestctl rsh" copies only what differs'],
+    ["-l --bwlimit", "nothing limits the speed; leave it out"],
+    ["-n --dry-run", "show what would be copied with: tar -cvf /dev/null SOURCE"],
+    ["-q --quiet --progress", "progress is shown on a terminal alone; 2> /dev/null hides it"],
+    ["-v --verbose", "what is left out is named; tar -cv SOURCE | guestctl cp - :/FOLDER names all"],
+    ["--delete", "cp removes nothing; first: guestctl rm -r FOLDER"],
+    ["--exclude", "leave files out with: tar -c --exclude=NAME FOLDER | guestctl cp - :/FOLDER"],
+  ],
   async run({ values, positionals }, host) {
     const order = parseOrder(positionals);
     const isArchive = order.direction === "tar in" || order.direction === "tar out";
@@ -90,6 +70,6 @@ With --json, one object at the end: "files", "bytes" and "skipped" (what was lef
     await copy(order, { client, report, host, makesParents: values.parents === true });
     const { files, bytes, skipped } = report;
     if (values.json !== true) for (const line of skipped) host.stderr.write(`guestctl: skipped ${printable(line)}\n`);
-    return { text: "", json: { files, bytes, skipped }, status: skipped.length === 0 ? 0 : STATUS_SKIPPED };
+    return { text: "", json: { files, bytes, skipped }, status: skipped.length === 0 ? 0 : STATUS_NOT_AS_INTENDED };
   },
 });

@@ -10,18 +10,8 @@ export const end: Command = defineCommand({
 gone, and its name is free. An attached client gets the rest of the output and the exit. Forgets a command
 that has ended already.`,
   options: {
-    signal: {
-      type: "string",
-      short: "s",
-      argument: "SIGNAL",
-      help: "first signal, by name or number (default SIGTERM)",
-    },
-    grace: {
-      type: "string",
-      argument: "DURATION",
-      help: "time for all of it to end before SIGKILL (default 2s, at most 10m)",
-    },
-    "exec-id": { type: "string", argument: "ID", help: "refuse another command of that name" },
+    signal: { short: "s", argument: "SIGNAL", help: "first signal, by name or number (default SIGTERM)" },
+    grace: { argument: "DURATION", help: "time for all of it to end before SIGKILL (default 2s, at most 10m)" },
     ...CONNECTION_OPTIONS,
   },
   notes: `With --json, the fields of the schema (EndExecResponse): "exit" and "forgotten".`,
@@ -29,14 +19,13 @@ that has ended already.`,
   examples: ["end build", "end --signal INT --grace 30s server"],
   takes: { one: "the name of one kept command" },
   completes: ["exec", "nothing"],
-  elsewhere: { "-t": "--grace 5s is the time before SIGKILL", "--time": "--grace 5s is the time before SIGKILL" },
+  elsewhere: [["-t --time", "--grace 5s is the time before SIGKILL"]],
   async run({ values, positionals }, host) {
     const [name = ""] = positionals;
-    const { signal, grace, "exec-id": execId } = values;
+    const { signal, grace } = values;
     const graceMs = parseDurationMs(grace, "--grace");
     using client = await openClient(values, host);
     const response = await client.endExec(name, {
-      execId,
       graceMs,
       signal: signal === undefined ? undefined : parseSignal(signal),
       forget: true,

@@ -17,60 +17,45 @@ import { parseDurationMs, parseSizeBytes, parseVariables } from "../values.ts";
 const FORCED = 2;
 
 const OPTIONS = {
-  interactive: { type: "boolean", short: "i", help: "connect standard input" },
+  interactive: { short: "i", help: "connect standard input" },
   tty: {
-    type: "boolean",
     short: "t",
     multiple: true,
     help: "run in a terminal; with -i the local one is raw, follows its size, and Ctrl-C is a key; twice (-itt): although standard input is no terminal",
   },
   ...ESCAPE_OPTION,
   env: {
-    type: "string",
     short: "e",
     multiple: true,
     argument: "NAME[=VALUE]",
     help: "environment of the command, repeatable; without VALUE: that of guestctl's own variable",
   },
-  workdir: { type: "string", short: "w", argument: "DIR", help: "working directory (default: the workload's)" },
-  user: { type: "string", short: "u", argument: "USER[:GROUP]", help: "name or id (default: the workload's)" },
-  timeout: {
-    type: "string",
-    argument: "DURATION",
-    help: "end the command after that time: 500ms, 5s, 2m",
-  },
+  workdir: { short: "w", argument: "DIR", help: "working directory (default: the workload's)" },
+  user: { short: "u", argument: "USER[:GROUP]", help: "name or id (default: the workload's)" },
+  timeout: { argument: "DURATION", help: "end the command after that time: 500ms, 5s, 2m" },
   name: {
-    type: "string",
     argument: "NAME",
     help: "keep the command under that name: it outlives the connection, and guestctl reconnects to it",
   },
   "attach-or-start": {
-    type: "boolean",
     short: "A",
     help: "with --name: attach to the command of that name if it runs, whatever COMMAND is; else start it",
   },
   detach: {
-    type: "boolean",
     short: "d",
     help: "start it, print its name, and leave it to itself; without --name guestctl makes a name up",
   },
   buffer: {
-    type: "string",
     argument: "SIZE",
     help: "kept: output that the agent holds while nobody reads it (default 1M, at most 16M)",
   },
   "when-full": {
-    type: "string",
     argument: "WHAT",
     help: "kept: drop-oldest output when the buffer is full (the default), or block the command",
     completes: ["drop-oldest", "block"],
   },
-  linger: {
-    type: "string",
-    argument: "DURATION",
-    help: "kept: how long output and exit stay after the command's end (default 10m)",
-  },
-  replace: { type: "boolean", help: "kept: take the name of a command that has ended" },
+  linger: { argument: "DURATION", help: "kept: how long output and exit stay after the command's end (default 10m)" },
+  replace: { help: "kept: take the name of a command that has ended" },
   ...CONNECTION_OPTIONS,
 } as const;
 
@@ -102,17 +87,14 @@ failed, and after the escape key; 126 when the command cannot be run; 127 when t
   ],
   takes: { some: "a command" },
   takesCommand: true,
-  elsewhere: {
-    "--detach-keys": "--escape-char ^] sets the key that leaves",
-    "--container": "a sandbox is one container",
-    "--env-file": "-e NAME=value gives each variable",
-    "--privileged": "a command has what its user has; -u root",
-    "--stdin": "-i connects standard input",
-    "-n": "without -i standard input is /dev/null; --sandbox NAME chooses a sandbox",
-    "-q": "guestctl says nothing of its own unless something fails",
-    "--quiet": "guestctl says nothing of its own unless something fails",
-    "--rm": "a command that guestctl has seen to its end is forgotten anyway",
-  },
+  elsewhere: [
+    ["--detach-keys", "--escape-char ^] sets the key that leaves"],
+    ["--env-file", "-e NAME=value gives each variable"],
+    ["--stdin", "-i connects standard input"],
+    ["-n", "without -i standard input is /dev/null; --sandbox NAME chooses a sandbox"],
+    ["-q --quiet", "guestctl says nothing of its own unless something fails"],
+    ["--rm", "a command that guestctl has seen to its end is forgotten anyway"],
+  ],
   advice: adviceFor,
   async run({ values, positionals }, host) {
     const isInteractive = values.interactive === true;

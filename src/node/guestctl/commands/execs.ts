@@ -8,16 +8,13 @@ export const execs: Command = defineCommand({
   usage: ["execs [options]"],
   about: `Lists the commands that a sandbox keeps ("exec --name"), in the order of their starts, those that have ended and are not
 forgotten yet included. Does not count as user activity.`,
-  options: { quiet: { type: "boolean", short: "q", help: "names only, one a line" }, ...CONNECTION_OPTIONS },
+  options: { quiet: { short: "q", help: "names only, one a line" }, ...CONNECTION_OPTIONS },
   notes: `With --json, one object a line, the fields of the schema (KeptExec): "name", "exec_id", "pid", "started", "exit" once it
 has ended, "attached", "terminal", "stdout_offset", "stderr_offset", "stdin_offset" and "held_bytes" (text),
 "stdin_closed".`,
   statuses: "0 listed, 125 failed.",
   examples: ["execs", "execs -q", "execs --json | jq -r .name"],
-  elsewhere: {
-    "-a": "all are listed, those that have ended too",
-    "--all": "all are listed, those that have ended too",
-  },
+  elsewhere: [["-a --all", "all are listed, those that have ended too"]],
   async run({ values }, host) {
     using client = await openClient(values, host);
     const kept = await client.listExecs({ deadlineMs: ANSWER_TIMEOUT_MS });

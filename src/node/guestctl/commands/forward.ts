@@ -16,8 +16,8 @@ export const forward: Command = defineCommand({
   about: `Forwards local TCP ports to ports of the sandbox's loopback, or to its unix sockets, until SIGINT or SIGTERM. The
 sandbox needs no network for it. Without LOCAL the local port has the same number; 0 is any that is free.`,
   options: {
-    wait: { type: "boolean", short: "w", help: "listen only once somebody listens on the sandbox's ports" },
-    timeout: { type: "string", argument: "DURATION", help: "with --wait: longest wait (default 24h)" },
+    wait: { short: "w", help: "listen only once somebody listens on the sandbox's ports" },
+    timeout: { argument: "DURATION", help: "with --wait: longest wait (default 24h)" },
     ...CONNECTION_OPTIONS,
   },
   notes: `Prints a line for each port on which guestctl listens. Reports failed connections on standard error; the others go on.
@@ -26,12 +26,11 @@ With --json, one object a line: "host", "port" and "target"; failures have "erro
   statuses: "0 ended by SIGINT or SIGTERM, 125 failed.",
   examples: ["forward 8080:80", "forward --wait 3000 0.0.0.0:9229:9229", "forward 2375:/var/run/docker.sock"],
   takes: { some: "a port" },
-  elsewhere: {
-    "-L": "the ports stand alone: guestctl forward 8080:80",
-    "-N": "forward runs no command anyway",
-    "-W": "guestctl connect PORT leads standard input and output to a port",
-    "--address": "-H is the agent's address; the local one goes before the ports: 0.0.0.0:8080:80",
-  },
+  elsewhere: [
+    ["-L", "the ports stand alone: guestctl forward 8080:80"],
+    ["-N", "forward runs no command anyway"],
+    ["-W", "guestctl connect PORT leads standard input and output to a port"],
+  ],
   async run({ values, positionals }, host) {
     const mappings = positionals.map(mappingOf);
     if (LOCAL_ADDRESS.test(values.address ?? "")) {

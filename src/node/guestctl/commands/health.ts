@@ -1,7 +1,7 @@
 import type { Health } from "../../client/index.ts";
 import { type Command, defineCommand } from "../command-line.ts";
 import { ANSWER_TIMEOUT_MS, CONNECTION_OPTIONS, connector, openClient } from "../connection.ts";
-import { STATUS_FAILED, STATUS_NOT_READY, UsageError } from "../errors.ts";
+import { STATUS_FAILED, STATUS_NOT_AS_INTENDED, UsageError } from "../errors.ts";
 import { healthObject, type ReportLine, reportText, unreadyReason } from "../output.ts";
 import { parseCount, parseWaitMs } from "../values.ts";
 import { type Sample, watchHealth } from "../watch.ts";
@@ -16,13 +16,9 @@ export const health: Command = defineCommand({
 --watch it asks again and again, and prints a line for each change: lost and back, ready or not, frozen, idle declared,
 another agent, a moved clock. A lost connection is dialled anew, as after a restore. Does not count as user activity.`,
   options: {
-    watch: { type: "boolean", help: "keep watching, and print each change" },
-    interval: {
-      type: "string",
-      argument: "DURATION",
-      help: "with --watch: time between two looks (default 1s, at least 100ms)",
-    },
-    count: { type: "string", argument: "N", help: "with --watch: leave after that many looks" },
+    watch: { help: "keep watching, and print each change" },
+    interval: { argument: "DURATION", help: "with --watch: time between two looks (default 1s, at least 100ms)" },
+    count: { argument: "N", help: "with --watch: leave after that many looks" },
     ...CONNECTION_OPTIONS,
   },
   notes: `With --json, the fields of the schema (HealthResponse): "alive", "ready", "ready_cmd_exit", "last_user_activity",
@@ -52,7 +48,7 @@ a line for each look: "time" and "state"; up with "round_trip_ms", "clock_error_
     return {
       text: asText(response),
       json: healthObject(response),
-      status: response.ready ? 0 : STATUS_NOT_READY,
+      status: response.ready ? 0 : STATUS_NOT_AS_INTENDED,
     };
   },
 });
@@ -60,7 +56,7 @@ a line for each look: "time" and "state"; up with "round_trip_ms", "clock_error_
 function statusOf(last: Sample | undefined): number {
   if (last === undefined) return 0;
   if ("error" in last) return STATUS_FAILED;
-  return last.health.ready ? 0 : STATUS_NOT_READY;
+  return last.health.ready ? 0 : STATUS_NOT_AS_INTENDED;
 }
 
 function asText(response: Health): string {
@@ -73,7 +69,7 @@ function asText(response: Health): string {
     ["idle declared", timeOf(idleDeclared, guestTime)],
     ...sessionLines(response),
   ];
-  return reportText(lines, 20);
+  return reportText(lines);
 }
 
 /** Only if a snapshot has affected the session. */

@@ -11,7 +11,6 @@ import { parseDurationMs, parseWord } from "../values.ts";
 import { HOOK_TIMEOUT } from "./restore.ts";
 
 const FREEZE = {
-  type: "string",
   argument: "DURATION",
   help: "freeze the session for a snapshot, until the restore duties or for this long (pre-snapshot only, at most 10m)",
 } as const;

@@ -13,8 +13,8 @@ export const issue: Command = defineCommand({
   about: `Issues the credentials of one sandbox into DIR (mode 0700): an authority of its own (whose key is thrown away), a server
 and a client certificate, and an instance token. They are valid from 1970 on, for guests that boot without a clock.`,
   options: {
-    days: { type: "string", argument: "N", help: `validity from now on (default ${DEFAULT_DAYS})` },
-    force: { type: "boolean", help: "replace the credentials that DIR holds" },
+    days: { argument: "N", help: `validity from now on (default ${DEFAULT_DAYS})` },
+    force: { help: "replace the credentials that DIR holds" },
   },
   notes: `The agent gets server.pem, server.key, ca.pem and token; the client gets client.pem, client.key, ca.pem and token.
 With --json, one object: "folder", "not_after", and "agent_variables" (names and values for the agent's environment).`,

@@ -12,13 +12,11 @@ export const kill: Command = defineCommand({
 ignore the signal; "guestctl end" ends a command with all that it has started.`,
   options: {
     signal: {
-      type: "string",
       short: "s",
       argument: "SIGNAL",
       completes: SIGNALS,
       help: "by name or number, such as HUP, SIGHUP or 1 (default SIGTERM); -9 and -HUP will do too",
     },
-    "exec-id": { type: "string", argument: "ID", help: "refuse another command of that name" },
     ...CONNECTION_OPTIONS,
   },
   notes: 'With --json, one object: "name".',
@@ -35,8 +33,7 @@ ignore the signal; "guestctl end" ends a command with all that it has started.`,
     const [name, signal = values.signal ?? "TERM", ...more] = positionals;
     if (name === undefined || more.length > 0) throw new UsageError("kill wants one name, and one signal at most");
     using client = await openClient(values, host);
-    const options = { execId: values["exec-id"], deadlineMs: ANSWER_TIMEOUT_MS };
-    await client.signalExec(name, parseSignal(signal), options);
+    await client.signalExec(name, parseSignal(signal), { deadlineMs: ANSWER_TIMEOUT_MS });
     return { text: "", json: { name } };
   },
 });

@@ -4,9 +4,9 @@ import type { GuestClient, ListEntry } from "../../client/index.ts";
 import { type Command, defineCommand, type Host } from "../command-line.ts";
 import { CONNECTION_OPTIONS, openClient } from "../connection.ts";
 import { ALL_LEVELS, isReason } from "../copy/guest-paths.ts";
-import { STATUS_SKIPPED } from "../errors.ts";
+import { STATUS_NOT_AS_INTENDED } from "../errors.ts";
 import { attributesObject, jsonLine, printable, sizeWords, tableText, writeAll } from "../output.ts";
-import { guestPath, parseCount } from "../values.ts";
+import { guestPath } from "../values.ts";
 
 /** st_mode's letters (inode(7)). */
 const TYPE_LETTERS: Readonly<Record<FileType, string>> = {
@@ -25,16 +25,11 @@ export const ls: Command = defineCommand({
   about: `Lists folders of a sandbox, by name, in any image. A path may begin with a colon, as in "cp". Anything but a
 folder is listed itself.`,
   options: {
-    long: { type: "boolean", short: "l", help: "mode, links, owner, group, size and time of the last modification" },
-    recursive: {
-      type: "boolean",
-      short: "R",
-      help: "the content of subfolders too; not over links or into mount points",
-    },
-    unsorted: { type: "boolean", short: "U", help: "entries as they come, with whole paths: for folders of millions" },
-    human: { type: "boolean", help: "with --long: sizes in KiB, MiB and so on; ls -lh" },
-    all: { type: "boolean", short: "a", help: "for those used to it: names with a dot are always listed" },
-    limit: { type: "string", argument: "N", help: "no more than N entries of each path" },
+    long: { short: "l", help: "mode, links, owner, group, size and time of the last modification" },
+    recursive: { short: "R", help: "the content of subfolders too; not over links or into mount points" },
+    unsorted: { short: "U", help: "entries as they come, with whole paths: for folders of millions" },
+    human: { help: "with --long: sizes in KiB, MiB and so on; ls -lh" },
+    all: { short: "a", help: "for those used to it: names with a dot are always listed" },
     ...CONNECTION_OPTIONS,
   },
   notes: `With --json, one object a line, as it comes: "path", "raw_path" (base64, where the path is not UTF-8), "errno" (where it
@@ -43,18 +38,15 @@ cannot be read), "mount_point", and the fields of the schema (StatPathResponse),
   examples: ["ls /srv", "ls -lR :/etc/ssl", "ls -U --json /var/cache | jq -r .path"],
   takes: { some: 'a path; "guestctl execs" lists kept commands, "guestctl sandbox ls" sandboxes' },
   completes: ["path"],
-  elsewhere: {
-    "-1": "each name has a line of its own anyway",
-    "-S": "ls sorts by name; --json and jq sort by anything",
-    "-d": '"guestctl stat PATH" describes the folder itself',
-    "-r": "ls sorts by name; --json and jq sort by anything",
-    "-t": "ls sorts by name; --json and jq sort by anything",
-  },
+  elsewhere: [
+    ["-1", "each name has a line of its own anyway"],
+    ["-S -r -t", "ls sorts by name; --json and jq sort by anything"],
+    ["-d", '"guestctl stat PATH" describes the folder itself'],
+  ],
   rewrite: (args) => args.flatMap(humanOption),
   async run({ values, positionals }, host) {
     using client = await openClient(values, host);
-    const maxEntries = parseCount(values.limit, "--limit", 1) ?? 0;
-    const options = { depth: values.recursive === true ? ALL_LEVELS : 1, maxEntries };
+    const options = { depth: values.recursive === true ? ALL_LEVELS : 1 };
     const style = { isLong: values.long === true, isHuman: values.human === true };
     let unread = 0;
     const note = (path: string, { name, errno, attributes }: ListEntry): void => {
@@ -64,8 +56,7 @@ cannot be read), "mount_point", and the fields of the schema (StatPathResponse),
       host.stderr.write(`guestctl: ${printable(posix.join(path, name))} ${what}: ${errno}\n`);
     };
     for (const [index, path] of positionals.map(guestPath).entries()) {
-      const listing = client.list(path, options);
-      const entries = await orItself(client, path, listing);
+      const entries = await orItself(client, path, client.list(path, options));
       if (values.json === true || values.unsorted === true) {
         for await (const entry of entries) {
           if (values.json !== true) note(path, entry);
@@ -82,9 +73,8 @@ cannot be read), "mount_point", and the fields of the schema (StatPathResponse),
         const heads = positionals.length > 1 || values.recursive === true;
         await writeFolders(host, { path, entries: all, style, heads, isFirst: index === 0 });
       }
-      if (listing.truncated) host.stderr.write(`guestctl: ${printable(path)} holds more than ${maxEntries} entries\n`);
     }
-    return unread === 0 ? 0 : STATUS_SKIPPED;
+    return unread === 0 ? 0 : STATUS_NOT_AS_INTENDED;
   },
 });
 

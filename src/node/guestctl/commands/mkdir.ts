@@ -6,8 +6,8 @@ export const mkdir: Command = defineCommand({
   usage: ["mkdir [options] PATH..."],
   about: "Makes folders in a sandbox, in any image. They belong to the workload's user.",
   options: {
-    parents: { type: "boolean", short: "p", help: "make missing folders above; no error if one is there already" },
-    mode: { type: "string", short: "m", argument: "MODE", help: "permissions in octal; default: 0755" },
+    parents: { short: "p", help: "make missing folders above; no error if one is there already" },
+    mode: { short: "m", argument: "MODE", help: "permissions in octal; default: 0755" },
     ...CONNECTION_OPTIONS,
   },
   notes: 'With --json, one object a line: "path" and "created" (false: it was there already).',

@@ -11,8 +11,7 @@ export const mv: Command = defineCommand({
   about: `Renames or moves files and folders of a sandbox, in any image: into an existing folder, else to that path. Each in one
 step, within one file system.`,
   options: {
-    exclusive: { type: "boolean", short: "n", help: "fail if the destination exists, instead of replacing it" },
-    "no-target-directory": { type: "boolean", short: "T", help: "the destination is never a folder to move into" },
+    exclusive: { short: "n", help: "fail if the destination exists, instead of replacing it" },
     ...CONNECTION_OPTIONS,
   },
   notes: 'With --json, one object a line: "path" and "new_path".',
@@ -20,7 +19,10 @@ step, within one file system.`,
   examples: ["mv /srv/app.new /srv/app", "mv -n :/srv/a :/srv/b :/srv/old/"],
   takes: { some: "sources and a destination" },
   completes: ["path"],
-  elsewhere: { "-f": "what is there is replaced without a question", "-v": "--json names each" },
+  elsewhere: [
+    ["-f", "what is there is replaced without a question"],
+    ["-v", "--json names each"],
+  ],
   advice: ({ reason }) => (reason === "CROSS_DEVICE" ? "copy it with cp, and remove it with rm -r" : undefined),
   async run({ values, positionals }, host) {
     const paths = positionals.map(guestPath);
@@ -28,8 +30,7 @@ step, within one file system.`,
     const sources = paths.slice(0, -1);
     if (sources.length === 0) throw new UsageError("mv wants a source and a destination");
     using client = await openClient(values, host);
-    const there = values["no-target-directory"] === true ? undefined : await statIfThere(client, destination);
-    const isInto = there?.type === FileType.DIRECTORY;
+    const isInto = (await statIfThere(client, destination))?.type === FileType.DIRECTORY;
     if (sources.length > 1 && !isInto) throw new CliError(`${destination} is no directory; several sources need one`);
     const moved: object[] = [];
     for (const path of sources) {

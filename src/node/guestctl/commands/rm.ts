@@ -2,7 +2,7 @@ import { posix } from "node:path";
 import { type Command, defineCommand } from "../command-line.ts";
 import { CONNECTION_OPTIONS, openClient } from "../connection.ts";
 import { isReason } from "../copy/guest-paths.ts";
-import { STATUS_SKIPPED, UsageError } from "../errors.ts";
+import { STATUS_NOT_AS_INTENDED, UsageError } from "../errors.ts";
 import { printable } from "../output.ts";
 import { guestPath } from "../values.ts";
 
@@ -11,8 +11,8 @@ export const rm: Command = defineCommand({
   about: `Removes files, links and folders of a sandbox, in any image. Follows no link and stays on the file system: mounts
 in a folder stay, and are named.`,
   options: {
-    recursive: { type: "boolean", short: "r", help: "folders with all in them" },
-    force: { type: "boolean", short: "f", help: "no error if there is nothing" },
+    recursive: { short: "r", help: "folders with all in them" },
+    force: { short: "f", help: "no error if there is nothing" },
     ...CONNECTION_OPTIONS,
   },
   notes:
@@ -21,13 +21,12 @@ in a folder stay, and are named.`,
   examples: ["rm /tmp/app.pid", "rm -r :/srv/old"],
   takes: { some: "a path" },
   completes: ["path"],
-  elsewhere: {
-    "-R": "folders are removed with -r",
-    "--dir": "an empty folder needs no option",
-    "-d": "an empty folder needs no option",
-    "-i": "nothing is asked",
-    "-v": "--json names each path",
-  },
+  elsewhere: [
+    ["-R", "folders are removed with -r"],
+    ["--dir -d", "an empty folder needs no option"],
+    ["-i", "nothing is asked"],
+    ["-v", "--json names each path"],
+  ],
   advice: ({ reason }) => (reason === "FOLDER_NOT_EMPTY" ? "rm -r removes it with all in it" : undefined),
   async run({ values, positionals }, host) {
     const paths = positionals.map(pathToRemove);
@@ -47,7 +46,7 @@ in a folder stay, and are named.`,
       for (const entry of entries) host.stderr.write(`guestctl: left ${printable(entry.path)}: ${entry.errno}\n`);
       if (left > entries.length) host.stderr.write(`guestctl: left ${left - entries.length} more\n`);
     }
-    return { text: "", json: results, status: leftAny ? STATUS_SKIPPED : 0 };
+    return { text: "", json: results, status: leftAny ? STATUS_NOT_AS_INTENDED : 0 };
   },
 });
 

@@ -19,26 +19,20 @@ export const rsh: Command = defineCommand({
 HOST is a sandbox of this node. It is ignored where --sandbox, --address, --bridge, GUESTCTL_ADDRESS or GUESTCTL_BRIDGE
 choose the agent.`,
   options: {
-    login: { type: "string", short: "l", argument: "USER", help: "who runs it: name or id (default: the workload's)" },
-    tty: {
-      type: "boolean",
-      short: "t",
-      multiple: true,
-      help: "run in a terminal, if standard input is one; twice: in any case",
-    },
-    "no-tty": { type: "boolean", short: "T", help: "run in no terminal" },
-    "no-input": { type: "boolean", short: "n", help: "leave standard input alone" },
+    login: { short: "l", argument: "USER", help: "who runs it: name or id (default: the workload's)" },
+    tty: { short: "t", multiple: true, help: "run in a terminal, if standard input is one; twice: in any case" },
+    "no-tty": { short: "T", help: "run in no terminal" },
+    "no-input": { short: "n", help: "leave standard input alone" },
     ...ESCAPE_OPTION,
     option: {
-      type: "string",
       short: "o",
       multiple: true,
       argument: "OPTION",
       help: `User=NAME is as -l; any other is ${IGNORED}`,
     },
-    config: { type: "string", short: "F", multiple: true, argument: "FILE", help: IGNORED },
-    compress: { type: "boolean", short: "C", multiple: true, help: IGNORED },
-    quiet: { type: "boolean", short: "q", multiple: true, help: IGNORED },
+    config: { short: "F", multiple: true, argument: "FILE", help: IGNORED },
+    compress: { short: "C", multiple: true, help: IGNORED },
+    quiet: { short: "q", multiple: true, help: IGNORED },
     ...CONNECTION_OPTIONS,
   },
   notes: `The words of COMMAND are joined by spaces, and the user's shell runs the line in the user's home. Without COMMAND it is
@@ -76,7 +70,7 @@ Signals end guestctl, and the agent then hangs up on the command.`,
 
 /** Whether the command gets a terminal. Prints a note, as ssh does, if one is asked for and impossible. */
 function wantsTerminal(
-  values: { readonly tty?: readonly boolean[]; readonly "no-tty"?: boolean },
+  values: { readonly tty?: readonly boolean[] | undefined; readonly "no-tty"?: boolean | undefined },
   hasCommand: boolean,
   host: NodeJS.Process,
 ): boolean {

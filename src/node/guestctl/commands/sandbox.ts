@@ -24,51 +24,36 @@ import { noNames, oneName, parseCount, parseDurationMs, parseWaitMs, parseWord }
 const IDLE_ACTIONS: readonly IdleAction[] = ["none", "standby", "stop"];
 const FREEZES: readonly Freeze[] = ["on", "off", "required"];
 const OPTIONS = {
-  name: {
-    type: "string",
-    argument: "NAME",
-    help: "create, snapshot, fork: name of what is made (default: a random one)",
-  },
+  name: { argument: "NAME", help: "create, snapshot, fork: name of what is made (default: a random one)" },
   process: {
-    type: "string",
     argument: "FILE",
     completes: "file",
     help: "create: the workload, Process as proto3 JSON; instead of a command, or around its arguments",
   },
-  hooks: { type: "string", argument: "FILE", completes: "file", help: "create: Hooks as proto3 JSON" },
-  tag: { type: "string", multiple: true, argument: "KEY=VALUE", help: "create: a tag of the instance" },
-  vcpus: { type: "string", argument: "N", help: "create: processors" },
-  memory: { type: "string", argument: "SIZE", help: "create: memory, such as 1GB" },
-  "overlay-size": { type: "string", argument: "SIZE", help: "create: what it may write to its disk, such as 20GB" },
-  hypervisor: { type: "string", argument: "NAME", help: "create: qemu, or another that the daemon can start" },
-  ttl: {
-    type: "string",
-    argument: "DURATION",
-    help: "create: remove it when its user has done nothing for this long (by watch)",
-  },
+  hooks: { argument: "FILE", completes: "file", help: "create: Hooks as proto3 JSON" },
+  tag: { multiple: true, argument: "KEY=VALUE", help: "create: a tag of the instance" },
+  vcpus: { argument: "N", help: "create: processors" },
+  memory: { argument: "SIZE", help: "create: memory, such as 1GB" },
+  "overlay-size": { argument: "SIZE", help: "create: what it may write to its disk, such as 20GB" },
+  hypervisor: { argument: "NAME", help: "create: qemu, or another that the daemon can start" },
+  ttl: { argument: "DURATION", help: "create: remove it when its user has done nothing for this long (by watch)" },
   "idle-action": {
-    type: "string",
     argument: "ACTION",
     completes: IDLE_ACTIONS,
     help: "create: none, standby or stop, once the workload has declared itself idle (by watch; default none)",
   },
-  listen: { type: "string", argument: "PORT", help: "publish, unpublish: port of the host (default 80)" },
-  poll: { type: "string", argument: "DURATION", help: "watch: between two looks (default 5s)" },
+  listen: { argument: "PORT", help: "publish, unpublish: port of the host (default 80)" },
+  poll: { argument: "DURATION", help: "watch: between two looks (default 5s)" },
   freeze: {
-    type: "string",
     argument: "HOW",
     completes: FREEZES,
     help: "standby, snapshot, fork, watch: on, off, or required, which suspends nothing that cannot be frozen (default on)",
   },
   "accept-bundle": {
-    type: "boolean",
     help: "resume, fork: also under another hypervisor or agent than it was suspended under; the journal notes it",
   },
-  "accept-degraded": {
-    type: "boolean",
-    help: "fork: also if its random number generators could not be reseeded",
-  },
-  "take-over": { type: "boolean", help: "sweep: also what another journal of this node id has made" },
+  "accept-degraded": { help: "fork: also if its random number generators could not be reseeded" },
+  "take-over": { help: "sweep: also what another journal of this node id has made" },
   timeout: HOOK_TIMEOUT,
   ...NODE_OPTIONS,
 } as const;

@@ -9,7 +9,7 @@ export const stat: Command = defineCommand({
   usage: ["stat [options] PATH..."],
   about: 'Describes files of a sandbox. A path may begin with a colon, as in "cp".',
   options: {
-    dereference: { type: "boolean", short: "L", help: "describe what a symbolic link names, not the link" },
+    dereference: { short: "L", help: "describe what a symbolic link names, not the link" },
     ...CONNECTION_OPTIONS,
   },
   notes: `With --json, one object a line: "path" and the fields of the schema (StatPathResponse): "type", "size" (text), "mode"
@@ -43,7 +43,7 @@ function asText(path: string, { type, size, mode, uid, gid, links, inode, ...res
     ["changed", timeOf(rest.ctime, rest.ctimeNanos)],
     ["inode", `${inode}, ${links} link${links === 1 ? "" : "s"}`],
   ];
-  return reportText(lines, 10);
+  return reportText(lines);
 }
 
 function typeName(type: FileType): string {

@@ -7,22 +7,18 @@ export const version: Command = defineCommand({
   usage: ["version [options]"],
   about:
     "Prints the versions of guestctl and of the agent, which a restored snapshot keeps. Does not count as user activity.",
-  options: { client: { type: "boolean", help: "only guestctl's own" }, ...CONNECTION_OPTIONS },
+  options: { client: { help: "only guestctl's own" }, ...CONNECTION_OPTIONS },
   notes: 'With --json, one object: "client" and "agent" (null: not asked, or it sends none).',
   statuses: "0 printed, 125 no answer.",
   examples: ["version", "version --client"],
   async run({ values }, host) {
-    const isForPeople = values.json !== true;
     // Print this first: it is useful even if the connection fails.
-    if (isForPeople) host.stdout.write(reportText([["guestctl", AGENT_VERSION]], WIDTH));
+    if (values.json !== true) host.stdout.write(reportText([["guestctl", AGENT_VERSION]]));
     if (values.client === true) return { text: "", json: { client: AGENT_VERSION, agent: null } };
     using client = await openClient(values, host);
     await client.health({ deadlineMs: ANSWER_TIMEOUT_MS });
     const agent = client.agentVersion;
-    const text = reportText([["agent", agent ?? "unknown"]], WIDTH);
+    const text = reportText([["agent", agent ?? "unknown"]], "guestctl".length);
     return { text, json: { client: AGENT_VERSION, agent: agent ?? null } };
   },
 });
-
-/** Of the column of names. */
-const WIDTH = 10;

@@ -9,13 +9,9 @@ export const write: Command = defineCommand({
   about: `Writes standard input into a file of a sandbox. The file is replaced as a whole once the input has ended, or not at all;
 a new one belongs to the workload's user. The path may begin with a colon, as in "cp".`,
   options: {
-    mode: {
-      type: "string",
-      argument: "OCTAL",
-      help: "permissions of the file, such as 0640 (default: kept; 0644 for a new one)",
-    },
-    parents: { type: "boolean", help: "make missing folders" },
-    exclusive: { type: "boolean", help: "fail if the file is there already" },
+    mode: { argument: "OCTAL", help: "permissions of the file, such as 0640 (default: kept; 0644 for a new one)" },
+    parents: { help: "make missing folders" },
+    exclusive: { help: "fail if the file is there already" },
     ...CONNECTION_OPTIONS,
   },
   notes: 'With --json, one object: "path", "bytes_written" (text) and "sha256" (hexadecimal).',

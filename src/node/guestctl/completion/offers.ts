@@ -1,8 +1,7 @@
-import { parseArgs } from "node:util";
+import { FileType, type GuestClient } from "../../client/index.ts";
 import type { Command, CommandEntry } from "../command-line.ts";
 import { type ConnectionValues, openClient } from "../connection.ts";
-import type { Completes, Option } from "../option.ts";
-import { guestPaths } from "./paths.ts";
+import { type Completes, type Option, parsed } from "../option.ts";
 
 /** A word to offer, and its meaning. */
 type Offer = readonly [word: string, about?: string];
@@ -42,13 +41,7 @@ interface Wanted {
 
 /** What the last word of a command line is to be. */
 function wanted({ options, completes, takesCommand }: Command, before: readonly string[], current: string): Wanted {
-  const { tokens, values } = parseArgs({
-    args: [...before],
-    options,
-    allowPositionals: true,
-    strict: false,
-    tokens: true,
-  });
+  const { tokens, values } = parsed(before, options, false);
   const is = (what: Wanted["completes"] = "nothing", prefix = ""): Wanted => ({
     completes: what,
     prefix,
@@ -56,7 +49,7 @@ function wanted({ options, completes, takesCommand }: Command, before: readonly 
   });
   const last = tokens.at(-1);
   const option = last?.kind === "option" && last.value === undefined ? options[last.name] : undefined;
-  if (option?.type === "string") return is(option.completes);
+  if (option?.argument !== undefined) return is(option.completes);
   const isEnded = tokens.some(({ kind }) => kind === "option-terminator");
   const place = tokens.filter(({ kind }) => kind === "positional").length;
   if (takesCommand && (isEnded || place > 0)) return is();
@@ -108,6 +101,24 @@ async function offersOf(
     default:
       return { kind: completes, offers: [] };
   }
+}
+
+/** Nobody waits longer for the Tab key. */
+const PATIENCE_MS = 2_000;
+
+/** The paths of the sandbox that begin with a prefix, folders with a slash at their end. Rejects with GuestError. */
+async function guestPaths(client: GuestClient, prefix: string): Promise<string[]> {
+  const start = prefix === "" ? "/" : prefix;
+  if (!start.startsWith("/")) return [];
+  const folder = start.slice(0, start.lastIndexOf("/") + 1);
+  const begin = start.slice(folder.length);
+  const paths: string[] = [];
+  for await (const { name, type } of client.list(folder, { deadlineMs: PATIENCE_MS })) {
+    // As with local files: hidden ones only after a typed dot.
+    if (!name.startsWith(begin) || (begin === "" && name.startsWith("."))) continue;
+    paths.push(`${folder}${name}${type === FileType.DIRECTORY ? "/" : ""}`);
+  }
+  return paths;
 }
 
 function asOffer(word: string | Offer): Offer {

@@ -18,7 +18,7 @@ _guestctl() {
       path) compopt -o nospace 2> /dev/null; while IFS= read -r word; do COMPREPLY+=("$(printf '%q' "$word")"); done ;;
       word) while IFS=$'\\t' read -r word _; do COMPREPLY+=("$word"); done ;;
     esac
-  } < <("\${COMP_WORDS[0]}" completion --of bash -- "$line" "\${COMP_WORDS[@]:0:COMP_CWORD+1}" 2> /dev/null)
+  } < <("\${COMP_WORDS[0]}" completion --of bash -- "$line" "$cur" 2> /dev/null)
 }
 
 complete -F _guestctl guestctl
@@ -29,7 +29,7 @@ const ZSH = `#compdef guestctl
 # Completion of guestctl for zsh: source <(guestctl completion zsh)
 _guestctl() {
   local -a offers
-  offers=("\${(@f)$($words[1] completion --of zsh -- "" "\${(@Q)words[1,CURRENT]}" 2> /dev/null)}")
+  offers=("\${(@f)$($words[1] completion --of zsh -- "\${(@Q)words[1,CURRENT]}" 2> /dev/null)}")
   case $offers[1] in
     file) compset -P '--*='; _files ;;
     folder) compset -P '--*='; _files -/ ;;
@@ -49,24 +49,5 @@ else
 fi
 `;
 
-const FISH = `# Completion of guestctl for fish: guestctl completion fish | source
-function __guestctl_offers
-    set -l words (commandline -opc) (commandline -ct)
-    set -l option (string match -r -- '^--[^=]*=' $words[-1])
-    set -l offers ($words[1] completion --of fish -- '' $words 2>/dev/null)
-    switch "$offers[1]"
-        case file
-            printf "$option%s\\n" (__fish_complete_path (string replace -- "$option" '' $words[-1]))
-        case folder
-            printf "$option%s\\n" (__fish_complete_directories (string replace -- "$option" '' $words[-1]))
-        case '*'
-            printf '%s\\n' $offers[2..-1]
-    end
-end
-
-complete -c guestctl -e
-complete -c guestctl -f -a '(__guestctl_offers)'
-`;
-
 /** The scripts, by shell. */
-export const SCRIPTS: Readonly<Record<"bash" | "zsh" | "fish", string>> = { bash: BASH, zsh: ZSH, fish: FISH };
+export const SCRIPTS: Readonly<Record<"bash" | "zsh", string>> = { bash: BASH, zsh: ZSH };

@@ -1,15 +1,13 @@
-import type { ImageInfo, NodeStatus, Sandboxes } from "../../sandboxes/index.ts";
+import type { NodeStatus, Sandboxes } from "../../sandboxes/index.ts";
 import type { Answer } from "../command-line.ts";
-import { type ReportLine, printable, reportText, sizeWords, tableText } from "../output.ts";
+import { inSnakeCase, type ReportLine, printable, reportText, sizeWords, tableText } from "../output.ts";
 import { noNames } from "../values.ts";
-
-const WIDTH = 17;
 
 /** `sandbox node`: the daemon, what it can do, and what its host has. */
 export async function node(sandboxes: Sandboxes, words: readonly string[]): Promise<Answer> {
   noNames(words, "sandbox node");
   const status = await sandboxes.status();
-  return { text: reportText(nodeLines(status), WIDTH), json: nodeObject(status) };
+  return { text: reportText(nodeLines(status)), json: nodeObject(status) };
 }
 
 /** `sandbox images`: all images, and what to do about those that are not ready. */
@@ -23,7 +21,7 @@ export async function images(sandboxes: Sandboxes, words: readonly string[]): Pr
     problem === undefined ? [] : [`${printable(`${name} is ${status}: ${problem}; ${nextStep}`)}\n`],
   );
   const table = tableText([["NAME", "STATUS", "APPARENT", "ALLOCATED", "DIGEST"], ...rows]);
-  return { text: `${table}${advice.join("")}`, json: { images: all.map(imageObject) } };
+  return { text: `${table}${advice.join("")}`, json: { images: all.map(inSnakeCase) } };
 }
 
 function nodeLines(status: NodeStatus): ReportLine[] {
@@ -45,33 +43,16 @@ function nodeLines(status: NodeStatus): ReportLine[] {
 }
 
 function nodeObject(status: NodeStatus): object {
-  const { vcpus, memoryBytes, diskBytes, used } = status.capacity;
+  const { capacity, ...told } = status;
+  const { vcpus, memoryBytes, diskBytes, used } = capacity;
   return {
     health: "ok",
-    daemon_version: status.daemonVersion,
-    api_version: status.apiVersion ?? null,
-    has_capabilities: status.hasCapabilities,
-    default_hypervisor: status.defaultHypervisor ?? null,
-    hypervisors: status.hypervisors,
-    egress_control: status.egress_control,
-    live_checkpoint: status.live_checkpoint,
+    ...inSnakeCase(told),
     resources: {
       vcpus: { most: vcpus, used: used.vcpus },
       memory_bytes: { most: memoryBytes, used: used.memoryBytes },
       // 0 means unknown.
       disk_bytes: { most: diskBytes === 0 ? null : diskBytes, used: used.diskBytes },
     },
-  };
-}
-
-function imageObject(image: ImageInfo): object {
-  return {
-    name: image.name,
-    status: image.status,
-    digest: image.digest,
-    apparent_bytes: image.apparentBytes ?? null,
-    allocated_bytes: image.allocatedBytes ?? null,
-    problem: image.problem ?? null,
-    next_step: image.nextStep ?? null,
   };
 }

@@ -3,7 +3,7 @@ import { isAbsolute, join, resolve } from "node:path";
 import { connectHypeman, type Freeze, Sandboxes, type Step } from "../../sandboxes/index.ts";
 import type { Host } from "../command-line.ts";
 import { UsageError } from "../errors.ts";
-import { parseCount, parseDurationMs, parseWaitMs } from "../values.ts";
+import { parseCount, parseDurationMs, parseWaitMs, setting } from "../values.ts";
 
 /** hypeman 7a99231, config.example.yaml:17. */
 const USUAL_DAEMON_FOLDER = "/var/lib/hypeman";
@@ -11,41 +11,30 @@ const USUAL_DAEMON_FOLDER = "/var/lib/hypeman";
 /** Options of every command that works with sandboxes. */
 export const NODE_OPTIONS = {
   api: {
-    type: "string",
     argument: "URL",
     help: "the substrate's daemon (default http://localhost:4973; or HYPEMAN_BASE_URL); its token is HYPEMAN_API_KEY",
   },
   state: {
-    type: "string",
     argument: "DIR",
     completes: "folder",
     help: "journal and credentials of this node (default $XDG_STATE_HOME/guestctl/sandboxes; or GUESTCTL_STATE)",
   },
   "node-id": {
-    type: "string",
     argument: "ID",
     help: "this node, in the tag svc.node_id of all that it makes (default: the host's name; or GUESTCTL_NODE_ID)",
   },
-  agent: {
-    type: "string",
-    argument: "FILE",
-    completes: "file",
-    help: "create: the agent's .tar.gz of the build (or GUESTCTL_AGENT)",
-  },
+  agent: { argument: "FILE", completes: "file", help: "create: the agent's .tar.gz of the build (or GUESTCTL_AGENT)" },
   "daemon-folder": {
-    type: "string",
     argument: "DIR",
     completes: "folder",
     help: "images: where the daemon keeps its data, for what images take of the disk (default /var/lib/hypeman)",
   },
   "ingress-host": {
-    type: "string",
     argument: "ADDRESS",
     help: "publish: where the daemon's ingress listens, to see whether it serves (default 127.0.0.1)",
   },
-  "agent-port": { type: "string", argument: "PORT", help: "the agent's port in sandboxes (default 7071)" },
+  "agent-port": { argument: "PORT", help: "the agent's port in sandboxes (default 7071)" },
   wait: {
-    type: "string",
     argument: "DURATION",
     help: "how long an agent may take to answer, booting included (default 60s); publish: how long to wait until it is served",
   },
@@ -75,7 +64,7 @@ export async function openNode(
     agent: archive === undefined ? undefined : { archive: resolve(archive) },
     agentPort: parseCount(values["agent-port"], "--agent-port", 1),
     daemonFolder: setting(values["daemon-folder"], USUAL_DAEMON_FOLDER),
-    ingressHost: setting(values["ingress-host"], undefined),
+    ingressHost: setting(values["ingress-host"]),
     hookTimeoutMs: parseDurationMs(values.timeout, "--timeout"),
     reachMs: parseWaitMs(values.wait, "--wait"),
     freeze: how.freeze,
@@ -91,11 +80,6 @@ export function stateFolder(flag: string | undefined, env: NodeJS.ProcessEnv): s
   const configured = env["XDG_STATE_HOME"] ?? "";
   const states = isAbsolute(configured) ? configured : join(env["HOME"] ?? homedir(), ".local/state");
   return join(states, "guestctl", "sandboxes");
-}
-
-/** The flag, else the variable; an empty one counts as unset. */
-function setting(flag: string | undefined, variable: string | undefined): string | undefined {
-  return [flag, variable].find((value) => value !== undefined && value !== "");
 }
 
 function stepLine({ operation, name, step }: Step): string {

@@ -1,6 +1,7 @@
 import type { Publication, SandboxInfo, Sandboxes } from "../../sandboxes/index.ts";
 import type { Answer } from "../command-line.ts";
 import { UsageError } from "../errors.ts";
+import { inSnakeCase } from "../output.ts";
 import { LAST_PORT, parseCount, parseWaitMs } from "../values.ts";
 
 const USUAL_LISTEN_PORT = 80;
@@ -31,8 +32,8 @@ export async function unpublish(node: Sandboxes, words: readonly string[], value
 }
 
 /** A publication in JSON. */
-export function publicationObject({ hostname, listenPort, port, ingress, ingressId }: Publication): object {
-  return { hostname, listen_port: listenPort, port, ingress, ingress_id: ingressId ?? null };
+export function publicationObject(publication: Publication): object {
+  return inSnakeCase({ ingressId: undefined, ...publication });
 }
 
 /** The hostnames of a sandbox, for a cell of a table. */

@@ -1,27 +1,19 @@
 import type { Awakening, HookOutcome, Rest, SandboxInfo, SnapshotInfo, SweepReport } from "../../sandboxes/index.ts";
 import { STATUS_NOT_AS_INTENDED } from "../errors.ts";
 import { inFlags } from "../words.ts";
-import { hookWords, printable, sizeWords, tableText } from "../output.ts";
+import { hookWords, inSnakeCase, printable, sizeWords, tableText } from "../output.ts";
 import { publicationObject, publishedWords } from "./publish.ts";
 
 /** A sandbox in JSON. */
 export function sandboxObject(info: SandboxInfo): object {
+  const { name, state, phase, image, address, credentials, instanceId, agentVersion, ttlMs, idleAction } = info;
   return {
-    name: info.name,
-    state: info.state ?? null,
-    phase: info.phase,
-    image: info.image,
-    address: info.address ?? null,
-    credentials: info.credentials,
-    instance_id: info.instanceId ?? null,
-    agent_version: info.agentVersion ?? null,
+    ...inSnakeCase({ name, state, phase, image, address, credentials, instanceId, agentVersion, ttlMs, idleAction }),
     created_at: isoTime(info.createdMs),
     run_epoch: isoTime(info.runEpochMs),
-    ttl_ms: info.ttlMs ?? null,
-    idle_action: info.idleAction,
     published: (info.published ?? []).map(publicationObject),
     tags: info.tags,
-    keys: keysObject(info.keys),
+    keys: inSnakeCase(info.keys),
     pre_snapshot: hookObject(info.preSnapshot),
     freeze: freezeObject(info.preSnapshot),
   };
@@ -36,27 +28,23 @@ export function snapshotObject(info: SnapshotInfo): object {
     snapshot_id: info.snapshotId ?? null,
     size_bytes: info.sizeBytes ?? null,
     created_at: isoTime(info.createdMs),
-    keys: keysObject(info.keys),
+    keys: inSnakeCase(info.keys),
     pre_snapshot: hookObject(info.preSnapshot),
     freeze: freezeObject(info.preSnapshot),
   };
-}
-
-function keysObject({ template, bundle, cpuClass }: SandboxInfo["keys"]): object {
-  return { template, bundle, cpu_class: cpuClass };
 }
 
 function hookObject(hook: HookOutcome | undefined): object | null {
   return hook === undefined ? null : { ran: hook.ran, timed_out: hook.timedOut, exit_code: hook.exitCode };
 }
 
-function freezeObject({ freeze, freezeProblem }: Partial<Rest> = {}): object | null {
-  return freeze === undefined ? null : { outcome: freeze, problem: freezeProblem ?? null };
+function freezeObject(rest: Rest | undefined): object | null {
+  return rest === undefined ? null : { outcome: rest.freeze, problem: rest.freezeProblem ?? null };
 }
 
 /** How a sandbox came to rest, for people. */
 export function restWords(rest: Rest): string {
-  const { freeze = "off", freezeProblem = "" } = rest;
+  const { freeze, freezeProblem = "" } = rest;
   const frozen = { frozen: "frozen", off: "not frozen", unsupported: "not frozen: the agent is too old", failed: "" };
   return `PRE_SNAPSHOT: ${hookWords(rest)}; session ${frozen[freeze] || `not frozen: ${printable(freezeProblem)}`}`;
 }
@@ -72,9 +60,7 @@ export function awakeningObject(awakening: Awakening | undefined): object | null
   return {
     run_epoch: isoTime(runEpochMs),
     post_restore: hookObject(postRestore),
-    ready,
-    clock_error_ms: Number.isFinite(clockErrorMs) ? clockErrorMs : null,
-    warnings,
+    ...inSnakeCase({ ready, clockErrorMs, warnings }),
   };
 }
 
