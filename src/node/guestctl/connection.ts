@@ -17,8 +17,6 @@ export const ANSWER_TIMEOUT_MS = 10_000;
 
 /** Makes clients of one agent, each with its own connection. */
 export interface Connector {
-  /** The agent's address, for people. */
-  readonly place: string;
   readonly connect: () => GuestClient;
   /** Reads the credentials anew, which change with a restore; absent where a bridge leads to the agent. */
   readonly redial: (() => Promise<ConnectOptions>) | undefined;
@@ -38,7 +36,6 @@ export async function connector(values: ConnectionValues, host: NodeJS.Process):
   // Close it: a bridge has a socket in TMPDIR.
   if (target.bridge !== undefined) host.once("exit", () => latest?.close());
   return {
-    place: target.bridge ?? target.address ?? "",
     connect: () => {
       latest = connect(options);
       return latest;

@@ -1,9 +1,14 @@
 import type { Hypeman } from "@onkernel/hypeman";
 import type { SandboxSpec, Tags } from "./spec.ts";
-import type { Image, Ingress, Instance, InstanceParts, Snapshot, Volume } from "./substrate.ts";
-
-/** The host's port of an ingress that names none (hypeman 5d9eff0, lib/ingress/types.go). */
-const USUAL_LISTEN_PORT = 80;
+import {
+  type Image,
+  type Ingress,
+  type Instance,
+  type InstanceParts,
+  type Snapshot,
+  USUAL_LISTEN_PORT,
+  type Volume,
+} from "./substrate.ts";
 
 export type SdkInstance = Hypeman.Instance;
 

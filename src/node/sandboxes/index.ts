@@ -12,19 +12,20 @@ export { type NodeStatus, type SandboxInfo, Sandboxes } from "./sandboxes.ts";
 export type { IdleAction, NetworkSpec, SandboxSpec, Tags } from "./spec.ts";
 export type { Stopping } from "./stop.ts";
 export type { SuspendOptions } from "./suspend.ts";
-export type {
-  Capacity,
-  DaemonFacts,
-  Image,
-  Ingress,
-  IngressRule,
-  Instance,
-  InstanceParts,
-  InstanceState,
-  Snapshot,
-  Substrate,
-  Volume,
-  VolumeMount,
+export {
+  type Capacity,
+  type DaemonFacts,
+  type Image,
+  type Ingress,
+  type IngressRule,
+  type Instance,
+  type InstanceParts,
+  type InstanceState,
+  type Snapshot,
+  type Substrate,
+  USUAL_LISTEN_PORT,
+  type Volume,
+  type VolumeMount,
 } from "./substrate.ts";
 export type { SweepOptions, SweepReport } from "./sweep.ts";
 export type { Verdict, WatchEvent, WatchOptions } from "./watch.ts";

@@ -3,10 +3,8 @@ import { SandboxError, statusOf } from "./errors.ts";
 import type { Publication, SandboxEntry } from "./journal.ts";
 import { isUnknownOutcome, type Node, OPERATION_TAG } from "./node.ts";
 import { ingressAnswers } from "./probe.ts";
-import type { Ingress } from "./substrate.ts";
+import { type Ingress, USUAL_LISTEN_PORT } from "./substrate.ts";
 
-/** Default port of the host on which the daemon's reverse proxy listens. */
-const USUAL_LISTEN_PORT = 80;
 const HOSTNAME = /^(?=.{1,253}$)[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?(?:\.[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?)*$/;
 const MOST_PORT = 65_535;
 /** The daemon's API and its proxy's admin port: a proxy that has one of them keeps the daemon from starting again. */

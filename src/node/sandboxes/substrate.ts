@@ -50,6 +50,9 @@ export interface Snapshot {
   readonly sizeBytes?: number | undefined;
 }
 
+/** The host's port of an ingress that names none (hypeman 5d9eff0, lib/ingress/types.go). */
+export const USUAL_LISTEN_PORT = 80;
+
 /** A rule of the daemon's reverse proxy. */
 export interface IngressRule {
   /** A hostname, or a pattern such as "{instance}.example.com". */

@@ -1,5 +1,5 @@
 import { constants } from "node:fs";
-import { chmod, link, lstat, mkdir, open, stat, symlink, unlink, utimes } from "node:fs/promises";
+import { chmod, lstat, mkdir, open, stat, symlink, unlink, utimes } from "node:fs/promises";
 import { errnoOf } from "../../shared/errors.ts";
 import { SparseFile } from "../../shared/sparse-file.ts";
 import { TarError } from "./format.ts";
@@ -17,17 +17,15 @@ export interface Unpacked {
   files: number;
   /** Content of the files. */
   bytes: number;
-  /** Names of entries that are neither a file, a directory nor a link. */
-  readonly skipped: string[];
 }
 
 /**
  * Unpacks an archive, which may be hostile, below a directory, which is made where it is missing. Nothing outside of it
- * is touched: a name that climbs is refused, and no link is followed. Ignores owners and setuid bits. Throws TarError.
+ * is touched: a name that climbs and a hard link are refused, and no link is followed. Ignores owners and setuid bits. Throws TarError.
  */
 export async function unpack(root: string, entries: AsyncIterable<TarEntry>): Promise<Unpacked> {
   const target = new Target(root);
-  const unpacked: Unpacked = { files: 0, bytes: 0, skipped: [] };
+  const unpacked: Unpacked = { files: 0, bytes: 0 };
   for await (const entry of entries) {
     try {
       await unpackEntry(target, entry, unpacked);
@@ -54,11 +52,7 @@ async function unpackEntry(target: Target, entry: TarEntry, unpacked: Unpacked):
   } else if (entry.type === "symlink") {
     await makeRoom(path);
     await symlink(entry.linkName, path);
-  } else if (entry.type === "hard-link") {
-    const existing = await target.pathOf(partsOf(entry.linkName));
-    await makeRoom(path);
-    await link(existing, path);
-  } else unpacked.skipped.push(entry.name.toString());
+  } else throw new TarError(`${entry.name.toString()} is neither a file, a directory nor a symbolic link`);
 }
 
 /** Paths below the directory that is unpacked into. */

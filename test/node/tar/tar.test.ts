@@ -79,7 +79,7 @@ describe("an archive that a sandbox made", () => {
       { name: "l", content: "mine" },
     ] as const;
     const unpacked = await unpack(folder.at("root"), readTar(archive(entries)));
-    assert.deepEqual(unpacked, { files: 1, bytes: 4, skipped: [] });
+    assert.deepEqual(unpacked, { files: 1, bytes: 4 });
     assert.equal(await readFile(folder.at("secret"), "utf8"), "secret");
     assert.equal(await readFile(folder.at("root/l"), "utf8"), "mine");
   });

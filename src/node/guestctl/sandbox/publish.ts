@@ -1,10 +1,8 @@
-import type { Publication, SandboxInfo, Sandboxes } from "../../sandboxes/index.ts";
+import { type Publication, type SandboxInfo, type Sandboxes, USUAL_LISTEN_PORT } from "../../sandboxes/index.ts";
 import type { Answer } from "../command-line.ts";
 import { UsageError } from "../errors.ts";
 import { inSnakeCase } from "../output.ts";
 import { LAST_PORT, parseCount, parseWaitMs } from "../values.ts";
-
-const USUAL_LISTEN_PORT = 80;
 
 interface Values {
   readonly listen?: string | undefined;
