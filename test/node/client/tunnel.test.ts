@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { once } from "node:events";
 import { createServer, type ServerHttp2Session, type ServerHttp2Stream } from "node:http2";
-import { describe, it } from "node:test";
+import { describe, it, type TestContext } from "node:test";
 import { create, fromBinary, type MessageInitShape, toBinary } from "@bufbuild/protobuf";
 import { connect } from "../../../src/node/client/index.ts";
 import { TunnelFrameSchema } from "../../../src/shared/gen/svc/guest/v1alpha1/tunnel_pb.ts";
@@ -115,4 +115,33 @@ describe("the frames of a tunnel", () => {
     assert.deepEqual(sizes, [1024 - 64, 1300 - (1024 - 64)]);
     assert.equal(frames.at(-1)?.case, "end");
   });
+
+  it("all go through grpc-js where a version of it keeps a call's HTTP/2 stream elsewhere", async (t) => {
+    let hidden = 0;
+    hideStreams(t, () => (hidden += 1));
+    const { said, frames } = await exchange(7, "sent");
+    assert.equal(said, SAID);
+    assert.deepEqual(
+      frames.map((frame) => frame.case),
+      ["open", "data", "end"],
+    );
+    assert.ok(hidden > 0, "the streams were not looked for");
+  });
 });
+
+/** Hides the streams that grpc-js keeps from the library alone. The class that keeps them is private: its setter is that of all objects. */
+function hideStreams(t: TestContext, onHidden: () => void): void {
+  const streams = new WeakMap<object, unknown>();
+  Object.defineProperty(Object.prototype, "http2Stream", {
+    configurable: true,
+    set(this: object, stream: unknown) {
+      streams.set(this, stream);
+    },
+    get(this: object) {
+      if (new Error().stack?.includes("streamOf") !== true) return streams.get(this);
+      onHidden();
+      return undefined;
+    },
+  });
+  t.after(() => Reflect.deleteProperty(Object.prototype, "http2Stream"));
+}

@@ -21,25 +21,37 @@ export class DataFrames {
   /** Messages that grpc-js has not delivered yet: what follows them goes the same way. */
   #undelivered = 0;
 
-  /** To be made when the call's headers have come. `onBytes` takes the data as it comes; `isLast` ends a frame. */
-  constructor(call: ClientDuplexStream<never, unknown>, onBytes: (bytes: Buffer, isLast: boolean) => void) {
-    const stream = streamOf(call);
+  private constructor(stream: ClientHttp2Stream, onBytes: (bytes: Buffer, isLast: boolean) => void) {
     this.#stream = stream;
     this.#onBytes = onBytes;
     for (const listener of stream.listeners("data")) stream.on(FOR_GRPC, listener as () => void);
     stream.removeAllListeners("data").on("data", (bytes: Buffer) => this.#take(bytes));
-    call.on("data", () => (this.#undelivered -= 1));
+  }
+
+  /**
+   * For a call whose headers have come. `onBytes` takes the data as it comes; `isLast` ends a frame. Undefined where another
+   * version of grpc-js keeps the stream elsewhere: then grpc-js carries all frames.
+   */
+  static of(
+    call: ClientDuplexStream<never, unknown>,
+    onBytes: (bytes: Buffer, isLast: boolean) => void,
+  ): DataFrames | undefined {
+    const stream = streamOf(call);
+    if (stream === undefined) return undefined;
+    const frames = new DataFrames(stream, onBytes);
+    call.on("data", () => (frames.#undelivered -= 1));
+    return frames;
   }
 
   /** Sends a frame. `sent` is called once its bytes are not needed any more. */
-  send(bytes: Buffer, sent: () => void): void {
+  send(bytes: Buffer, sent?: () => void): void {
     const stream = this.#stream;
     // It has ended with the call, which says why.
-    if (!stream.writable) sent();
+    if (!stream.writable) sent?.();
     else {
       stream.cork();
       stream.write(headOf(bytes.length));
-      stream.write(bytes, () => sent());
+      stream.write(bytes, () => sent?.());
       stream.uncork();
     }
   }
@@ -91,10 +103,10 @@ type Part = { readonly [Name in "call" | "nextCall" | "child"]?: Part } & {
   readonly http2Stream?: ClientHttp2Stream;
 };
 
-function streamOf(call: unknown): ClientHttp2Stream {
+function streamOf(call: unknown): ClientHttp2Stream | undefined {
   for (let part = call as Part | undefined; part !== undefined;) {
     if (part.http2Stream !== undefined) return part.http2Stream;
     part = part.call ?? part.nextCall ?? part.child ?? part.underlyingCalls?.at(-1)?.call;
   }
-  throw new Error("this version of grpc-js keeps a call's HTTP/2 stream elsewhere; 1.14.7 is known to work");
+  return undefined;
 }

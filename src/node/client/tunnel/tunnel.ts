@@ -50,7 +50,7 @@ export class GuestTunnel extends Duplex implements Disposable {
     this.opened.catch(() => undefined);
     this.#call = channel.bidiStream(METHOD, options);
     this.#call.once("metadata", () => {
-      this.#frames = new DataFrames(this.#call, (bytes, isLast) => this.#arrive(bytes, isLast));
+      this.#frames = DataFrames.of(this.#call, (bytes, isLast) => this.#arrive(bytes, isLast));
     });
     this.#call.on("data", ({ frame }: TunnelFrame) => this.#receive(frame));
     this.#over = new Promise((resolve) => {
@@ -166,7 +166,9 @@ export class GuestTunnel extends Duplex implements Disposable {
       if (bytes.length < first.length) this.#waiting[0] = first.subarray(bytes.length);
       else this.#waiting.shift();
       this.#window -= bytes.length + FRAME_OVERHEAD_BYTES;
-      this.#frames?.send(bytes, this.#waiting.length === 0 ? this.#onSent : () => undefined);
+      const sent = this.#waiting.length === 0 ? this.#onSent : undefined;
+      if (this.#frames === undefined) this.#send({ case: "data", value: bytes }, sent);
+      else this.#frames.send(bytes, sent);
     }
   }
 
