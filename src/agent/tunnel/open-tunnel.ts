@@ -77,10 +77,10 @@ export class OpenTunnel {
       client.signal.throwIfAborted();
       client.opened(windowBytes);
       socket.start({
+        room: () => this.#roomBytes,
         chunk: (bytes, release) => {
           onBytes();
           this.#roomBytes -= bytes.length + FRAME_OVERHEAD_BYTES;
-          if (this.#roomBytes <= 0) socket.pause();
           this.#untaken += 1;
           client.data(bytes, () => {
             this.#untaken -= 1;

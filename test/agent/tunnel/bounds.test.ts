@@ -99,6 +99,37 @@ describe("the bounds of tunnels", () => {
     }
   });
 
+  it("exceed a client's window by 64 KiB at most, however much there is to read", async () => {
+    await using agent = await startAgent();
+    await using folder = await testFolder();
+    await using _server = await listener((socket) => void socket.end(Buffer.alloc(2 * MIB)), { path: folder.at("socket") });
+    const [{ connect }] = CLIENTS as [(typeof CLIENTS)[number]];
+    const client = connect(agent);
+    try {
+      const requests = new PassThrough({ objectMode: true });
+      const target = { case: "path", value: folder.at("socket") } as const;
+      // Steps of more than 64 KiB and less than the kernel holds.
+      const stepBytes = 100 * 1024;
+      let windowBytes = 1;
+      let countedBytes = 0;
+      requests.write(frame({ case: "open", value: { target, windowBytes } }));
+      const answers = client.call(Tunnel.method.open, requests as AsyncIterable<TunnelFrame>, { token: agent.token });
+      for await (const { frame: answer } of answers) {
+        if (answer.case === "end") break;
+        if (answer.case !== "data") continue;
+        countedBytes += answer.value.length + FRAME_OVERHEAD_BYTES;
+        const overBytes = countedBytes - windowBytes;
+        assert.ok(overBytes <= 64 * 1024, `${overBytes} bytes more than the window`);
+        if (overBytes < 0) continue;
+        requests.write(frame({ case: "window", value: { bytes: overBytes + stepBytes } }));
+        windowBytes += overBytes + stepBytes;
+      }
+      assert.ok(countedBytes > 2 * MIB, "all came");
+    } finally {
+      client.close();
+    }
+  });
+
   it("hold back whoever sends what nobody takes, in either direction, and lose no byte", async () => {
     const piece = randomBytes(MIB);
     const all = createHash("sha256");

@@ -14,6 +14,8 @@ export class SocketError extends Error {
 
 /** Receives what a socket reads. */
 export interface SocketReceiver extends ByteReceiver {
+  /** Bytes that it takes now, which a chunk may exceed by 64 KiB; none from 0 down, until `resume`. */
+  room(): number;
   /** The connection is broken; all bytes that had come were delivered. Called once, perhaps after `end`, and last. */
   failed(errno: Errno): void;
 }
@@ -22,8 +24,7 @@ export interface SocketReceiver extends ByteReceiver {
 export interface StreamSocket {
   /** Starts reading; called once. */
   start(receiver: SocketReceiver): void;
-  /** Reads nothing more until `resume`. */
-  pause(): void;
+  /** The receiver has room again. */
   resume(): void;
   /** Writes in order. Calls back when the kernel took the bytes, or dropped them; they must not change before. */
   write(bytes: Uint8Array, done: () => void): void;

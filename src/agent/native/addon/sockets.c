@@ -7,6 +7,12 @@
 
 #include "file_job.h"
 
+/*
+ * What a socket holds unread: the largest that kernels grant as they come. One that grows with its bytes, to 6 MiB, hands
+ * them out from memory that no core's cache has (docs/decisions/appendix-attempts.md, Tunnels).
+ */
+#define UNREAD_BYTES (208 * 1024)
+
 /* Does not wait: the socket is writable once it is connected or has failed. Bytes go as they come (TCP_NODELAY). */
 long agent_connect_port(int family, int port) {
   bool is_v6 = family == 6;
@@ -14,10 +20,11 @@ long agent_connect_port(int family, int port) {
   struct sockaddr_in6 v6 = {.sin6_family = AF_INET6, .sin6_addr = IN6ADDR_LOOPBACK_INIT};
   v4.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
   v4.sin_port = v6.sin6_port = htons((uint16_t)port);
-  int on = 1;
+  int on = 1, unread = UNREAD_BYTES;
   int fd = socket(is_v6 ? AF_INET6 : AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
   if (fd < 0) return -1;
   setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
+  setsockopt(fd, SOL_SOCKET, SO_RCVBUF, &unread, sizeof unread);
   int result = is_v6 ? connect(fd, (struct sockaddr *)&v6, sizeof v6) : connect(fd, (struct sockaddr *)&v4, sizeof v4);
   if (result == 0 || errno == EINPROGRESS) return fd;
   close_after(fd);

@@ -4,7 +4,7 @@ import { type Addon, errnoName, type FdWatch, READABLE, WRITABLE } from "../../n
 
 /** Buffers that all sockets are read into. */
 export const SOCKET_BUFFERS: BufferPoolSizes = {
-  fullBytes: 64 * 1024,
+  fullBytes: 256 * 1024,
   tightBytes: 16 * 1024,
   tightAboveBytes: 4 * 1024 * 1024,
   keptBytes: 512 * 1024,
@@ -12,9 +12,11 @@ export const SOCKET_BUFFERS: BufferPoolSizes = {
 };
 
 /** Chunks that a receiver may hold before the socket is read no further; one while memory is tight. */
-const HELD_CHUNKS = 4;
-/** Most reads in one turn of the event loop, so that one busy socket does not starve the others. */
-const READS_PER_TURN = 4;
+const HELD_CHUNKS = 2;
+/** The most of a read, and of an event loop's turn: with its head it fills HTTP/2's frames, and no rest is written alone. */
+const MOST_BYTES: number = SOCKET_BUFFERS.fullBytes - 16;
+/** The least, where there is any room: a small frame costs as much. Below the 64 KiB by which windows may be exceeded. */
+const LEAST_BYTES: number = 63 * 1024;
 /** Smaller chunks are copied, so that a few bytes do not tie up a whole buffer. */
 const COPY_BELOW_BYTES = 4096;
 const BOTH: number = READABLE | WRITABLE;
@@ -33,7 +35,6 @@ export class FdSocket implements StreamSocket {
   /** Events that are watched for. */
   #mask = 0;
   #receiver: SocketReceiver | undefined;
-  #isPaused = false;
   #hasEnded = false;
   #heldChunks = 0;
   readonly #pending: PendingWrite[] = [];
@@ -65,14 +66,10 @@ export class FdSocket implements StreamSocket {
     this.#rearm();
   }
 
-  pause(): void {
-    this.#isPaused = true;
-    this.#rearm();
-  }
-
+  /** A broken connection may cause no further event. */
   resume(): void {
-    this.#isPaused = false;
-    this.#goOn();
+    if (this.#broken !== undefined) this.#read();
+    this.#rearm();
   }
 
   write(bytes: Uint8Array, done: () => void): void {
@@ -105,6 +102,7 @@ export class FdSocket implements StreamSocket {
   #onEvents(events: number): void {
     // libuv reports an error as both, and ends the watch (uv_poll_t).
     if (events === BOTH) this.#mask = 0;
+    const isInVain = (events & READABLE) !== 0 && !this.#mayRead();
     if (this.#connecting !== undefined) {
       const result = this.#addon.connected(this.#fd);
       this.#connecting(result < 0 ? errnoName(result) : undefined);
@@ -113,36 +111,34 @@ export class FdSocket implements StreamSocket {
       if ((events & WRITABLE) !== 0) this.#writePending();
       if ((events & READABLE) !== 0) this.#read();
     }
-    this.#rearm();
+    this.#rearm(isInVain);
   }
 
   #mayRead(): boolean {
-    const isWanted = this.#receiver !== undefined && !this.#isPaused && !this.#hasEnded && !this.#closed;
-    return isWanted && this.#heldChunks < (this.#pool.tight ? 1 : HELD_CHUNKS);
+    const roomBytes = this.#hasEnded || this.#closed ? 0 : (this.#receiver?.room() ?? 0);
+    return roomBytes > 0 && this.#heldChunks < (this.#pool.tight ? 1 : HELD_CHUNKS);
   }
 
-  #rearm(): void {
+  /** To stop a watch and start it again is three system calls: where only reading stops, an event in vain is waited for. */
+  #rearm(isInVain = false): void {
     if (this.#closed) return;
     const writes = this.#pending.length > 0 || this.#connecting !== undefined;
     const wanted = (this.#mayRead() ? READABLE : 0) | (writes ? WRITABLE : 0);
-    if (wanted === this.#mask) return;
+    if (wanted === this.#mask || (!isInVain && (wanted | READABLE) === this.#mask)) return;
     this.#mask = wanted;
     this.#watch.set(wanted);
   }
 
   #read(): void {
-    for (let reads = 0; reads < READS_PER_TURN && this.#mayRead(); reads++) {
-      const buffer = this.#pool.lend();
-      const { length } = buffer.bytes;
-      const count = this.#addon.read(this.#fd, buffer.bytes, 0, length);
-      if (count <= 0) {
-        buffer.release();
-        this.#foundNone(count);
-        return;
-      }
+    if (!this.#mayRead()) return;
+    const buffer = this.#pool.lend();
+    const roomBytes = Math.max(LEAST_BYTES, this.#receiver?.room() ?? 0);
+    const count = this.#addon.read(this.#fd, buffer.bytes, 0, Math.min(buffer.bytes.length, MOST_BYTES, roomBytes));
+    if (count > 0) {
       this.#deliver(buffer.bytes.subarray(0, count), () => buffer.release());
-      // Nothing more to read now. Only the next read shows whether the connection is broken.
-      if (count < length && this.#broken === undefined) return;
+    } else {
+      buffer.release();
+      this.#foundNone(count);
     }
   }
 
@@ -157,14 +153,8 @@ export class FdSocket implements StreamSocket {
       held = false;
       if (!isSmall) release();
       this.#heldChunks--;
-      this.#goOn();
+      this.resume();
     });
-  }
-
-  /** There is room again. A broken connection may cause no further event. */
-  #goOn(): void {
-    if (this.#broken !== undefined) this.#read();
-    this.#rearm();
   }
 
   #foundNone(count: number): void {
