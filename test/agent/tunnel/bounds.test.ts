@@ -102,7 +102,9 @@ describe("the bounds of tunnels", () => {
   it("exceed a client's window by 64 KiB at most, however much there is to read", async () => {
     await using agent = await startAgent();
     await using folder = await testFolder();
-    await using _server = await listener((socket) => void socket.end(Buffer.alloc(2 * MIB)), { path: folder.at("socket") });
+    await using _server = await listener((socket) => void socket.end(Buffer.alloc(2 * MIB)), {
+      path: folder.at("socket"),
+    });
     const [{ connect }] = CLIENTS as [(typeof CLIENTS)[number]];
     const client = connect(agent);
     try {
