@@ -191,9 +191,9 @@ describe("guestctl completion", () => {
       terminal.key("C-u");
       terminal.type(`guestctl cp :${folder}/fa`);
       terminal.key("Tab");
-      await terminal.expect(/guestctl cp :\S+\/far\/$/m);
+      await terminal.expect(/guestctl cp :\/[^:]+\/far\/$/m);
       terminal.key("Tab");
-      await terminal.expect(/guestctl cp :\S+\/far\/away\/$/m);
+      await terminal.expect(/guestctl cp :\/[^:]+\/far\/away\/$/m);
     }
   });
 
