@@ -122,7 +122,9 @@ describe("guestctl exec", () => {
   });
 
   test("hangs up on the command when it is hung up on", async () => {
-    const guestctl = startGuestctl(["exec", "sh", "-c", "echo $$; exec sleep 1000"], env);
+    // Its own status would tell that guestctl had passed the signal on and waited.
+    const script = "trap 'exit 5' HUP; echo $$; while :; do sleep 0.05; done";
+    const guestctl = startGuestctl(["exec", "sh", "-c", script], env);
     const pid = Number((await guestctl.lines.next()).value);
     guestctl.kill("SIGHUP");
     assert.equal(await guestctl.ended, 129);
