@@ -22,15 +22,15 @@ export interface Place {
 export function explain({ address, to, tls }: Place, limitMs: number): Promise<string | undefined> {
   const { promise, resolve } = settlement<string | undefined>();
   let hangs = `nothing answers at ${address}`;
-  let session: ClientHttp2Session | undefined;
+  let connection: ClientHttp2Session | undefined;
   const raw = connectTcp(to);
   const speak = (socket: Socket): void => {
     hangs = `${address} takes the connection and then says nothing of HTTP/2`;
-    session = connectHttp2("https://agent", { createConnection: () => socket });
-    session.on("error", (error) => resolve(messageOf(error)));
-    session.on("goaway", (_code, _stream, reason?: Uint8Array) => resolve(refusal(reason)));
+    connection = connectHttp2("https://agent", { createConnection: () => socket });
+    connection.on("error", (error) => resolve(messageOf(error)));
+    connection.on("goaway", (_code, _stream, reason?: Uint8Array) => resolve(refusal(reason)));
     // The reason follows the server's first frames.
-    session.ping(() => resolve(undefined));
+    connection.ping(() => resolve(undefined));
   };
   raw.on("error", (error) => resolve(messageOf(error)));
   raw.on("close", () => resolve("the connection was closed before it was ready"));
@@ -56,7 +56,7 @@ export function explain({ address, to, tls }: Place, limitMs: number): Promise<s
   const late = setTimeout(() => resolve(hangs), limitMs);
   return promise.finally(() => {
     clearTimeout(late);
-    session?.destroy();
+    connection?.destroy();
     raw.destroy();
   });
 }

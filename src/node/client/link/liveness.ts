@@ -43,12 +43,12 @@ export class Liveness {
       clearInterval(this.#timer);
       this.#timer = undefined;
     }
-    for (const [session, seen] of this.#connections) {
-      const { bytesRead } = session.destroyed ? seen : session.socket;
+    for (const [connection, seen] of this.#connections) {
+      const { bytesRead } = connection.destroyed ? seen : connection.socket;
       seen.quietLooks = this.#calls === 0 || bytesRead !== seen.bytesRead ? 0 : seen.quietLooks + 1;
       seen.bytesRead = bytesRead;
-      if (session.destroyed) this.#connections.delete(session);
-      else if (seen.quietLooks > 0) ask(session, seen.quietLooks);
+      if (connection.destroyed) this.#connections.delete(connection);
+      else if (seen.quietLooks > 0) ask(connection, seen.quietLooks);
     }
   }
 
@@ -60,8 +60,8 @@ export class Liveness {
     channel.watchConnectivityState(state, Number.POSITIVE_INFINITY, () => {
       // grpc-js reports the state just before it stores the connection.
       queueMicrotask(() => {
-        for (const session of sessionsOf(this.#client)) {
-          if (!this.#connections.has(session)) this.#connections.set(session, { bytesRead: -1, quietLooks: 0 });
+        for (const connection of connectionsOf(this.#client)) {
+          if (!this.#connections.has(connection)) this.#connections.set(connection, { bytesRead: -1, quietLooks: 0 });
         }
       });
       this.#noteWhenReady();
@@ -70,16 +70,16 @@ export class Liveness {
 }
 
 /** Asks for a sign of life, or ends the connection, after that many looks without a byte. */
-function ask(session: ClientHttp2Session, quietLooks: number): void {
-  if (STOPS_READING) readAgain(session);
+function ask(connection: ClientHttp2Session, quietLooks: number): void {
+  if (STOPS_READING) readAgain(connection);
   if (quietLooks % PING_LOOKS !== 0) return;
   if (quietLooks > PINGS * PING_LOOKS) {
     const seconds = (quietLooks * LOOK_MS) / 1_000;
     const error = new Error(`the agent has said nothing for ${seconds} s and answered none of ${PINGS} pings`);
     // grpc-js takes this code for a connection that is lost, and passes the message on.
-    session.destroy(Object.assign(error, { code: "ETIMEDOUT" }));
-  } else if (session.closed) session.settings({});
-  else session.ping(() => undefined);
+    connection.destroy(Object.assign(error, { code: "ETIMEDOUT" }));
+  } else if (connection.closed) connection.settings({});
+  else connection.ping(() => undefined);
 }
 
 /** What Node's sockets have and do not declare. */
@@ -93,7 +93,7 @@ function readAgain({ socket }: ClientHttp2Session): void {
 }
 
 /** Where grpc-js keeps its connections, which it shows to nobody. */
-interface WithSessions {
+interface WithConnections {
   readonly internalChannel: {
     readonly subchannelPool: {
       readonly pool: Readonly<
@@ -107,8 +107,8 @@ interface WithSessions {
 }
 
 /** The connections that take calls. The pool is the client's own (grpc.use_local_subchannel_pool). */
-function sessionsOf(client: Client): ClientHttp2Session[] {
-  const { pool } = (client.getChannel() as unknown as WithSessions).internalChannel.subchannelPool;
+function connectionsOf(client: Client): ClientHttp2Session[] {
+  const { pool } = (client.getChannel() as unknown as WithConnections).internalChannel.subchannelPool;
   return Object.values(pool)
     .flat()
     .flatMap(({ subchannel: { transport } }) => (transport === null ? [] : [transport.session]));
