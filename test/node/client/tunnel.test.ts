@@ -132,7 +132,8 @@ describe("the frames of a tunnel", () => {
 /** Hides the streams that grpc-js keeps from the library alone. The class that keeps them is private: its setter is that of all objects. */
 function hideStreams(t: TestContext, onHidden: () => void): void {
   const streams = new WeakMap<object, unknown>();
-  Object.defineProperty(Object.prototype, "http2Stream", {
+  const ofAll = Object.getPrototypeOf({}) as object;
+  Object.defineProperty(ofAll, "http2Stream", {
     configurable: true,
     set(this: object, stream: unknown) {
       streams.set(this, stream);
@@ -143,5 +144,5 @@ function hideStreams(t: TestContext, onHidden: () => void): void {
       return undefined;
     },
   });
-  t.after(() => Reflect.deleteProperty(Object.prototype, "http2Stream"));
+  t.after(() => Reflect.deleteProperty(ofAll, "http2Stream"));
 }
