@@ -17,7 +17,7 @@ function packagesOf(lockFile: string): LockedPackages {
 
 /**
  * Whether npm's record of what it installed holds the packages of package-lock.json, at the same versions and with the
- * same integrity, and their folders are there. Optional packages may be missing: they are for other machines.
+ * same integrity. Their folders must be there, too. Optional packages may be missing: they are for other machines.
  */
 function matches(root: string): boolean {
   const installedRecord = join(root, "node_modules/.package-lock.json");

@@ -1,7 +1,7 @@
 /**
- * Types the README's commands on machines with a minimal Debian: Debian 12 as root, and Debian 13 as an ordinary user
- * who first follows the advice of the refusals. Each first has Debian's own Node and npm, and then current ones: `npm
- * run test:bare`. Ends with the line `N passed, N failed`.
+ * Types the README's commands on machines with a minimal Debian. Types them as root on Debian 12, and on Debian 13 as
+ * an ordinary user who first follows the advice of the refusals. Each first has Debian's own Node and npm, and then
+ * current ones: `npm run test:bare`. Ends with the line `N passed, N failed`.
  */
 import { mkdirSync } from "node:fs";
 import { join } from "node:path";

@@ -100,9 +100,9 @@ function judged(ordinary: Cost, { cpuMs, readMib }: Cost, limit: number): string
 }
 
 /**
- * Chains that anybody can make, of certificates that cost much to read (RFC 8446, 4.4.2, bounds a chain at 16 MiB):
- * random signatures, long exponents, points that are compressed, extensions. A server that reads and verifies all of
- * it stands still.
+ * Chains that anybody can make, of certificates that cost much to read (RFC 8446, 4.4.2, bounds a chain at 16 MiB).
+ * They have random signatures, long exponents, compressed points and extensions. A server that reads and verifies all
+ * of it stands still.
  */
 const CHAINS: readonly [string, () => Identity][] = [
   ["75 of RSA-3072", () => forgeChain({ links: 75, exponent: "usual" })],
@@ -139,7 +139,7 @@ async function updateKeysAsStranger(target: Target): Promise<Outcome> {
 }
 
 /**
- * HEADERS for a request that the agent has reset: frames in flight may still come (RFC 9113, 5.1), and their blocks
+ * HEADERS for a request that the agent has reset. Frames in flight may still come (RFC 9113, 5.1), and their blocks
  * have to be decoded (4.3).
  */
 async function headReset(target: Target, block: Buffer): Promise<Outcome> {

@@ -29,10 +29,10 @@ export const GUARD_PEER = "grpc-go";
 const FILE = join(import.meta.dirname, "recorded.json");
 
 /**
- * CPU time is steady. What a caller waits for is not: on a busy machine the median of Health rose from 1.4 times the
- * peer's to 3 times, because the agent's single thread waits for a core more often. Nor is a terminal's: the kernel
- * passes its output on in steps of 4 KiB or more, depending on where its own thread runs. One build took 0.48 to 1.11
- * times the peer's.
+ * CPU time is steady, except a terminal's. The kernel passes a terminal's output on in steps of 4 KiB or more,
+ * depending on where its own thread runs: one build took 0.48 to 1.11 times the peer's. What a caller waits for is not
+ * steady. On a busy machine the median of Health rose from 1.4 times the peer's to 3 times: the agent's single thread
+ * waits for a core more often.
  */
 function isGuarded({ name, unit, ratios }: Row): boolean {
   const isSteady = name.startsWith("CPU of ") || (unit === "s/GiB" && !name.startsWith("terminal"));
@@ -40,8 +40,9 @@ function isGuarded({ name, unit, ratios }: Row): boolean {
 }
 
 /**
- * Our CPU time as a multiple of the peer's, each the least of its rounds: other work on the machine only ever adds to it. Beside
- * other work the ratio of medians has grown by 1.7; the ratio of the least values of a file write was 0.88 to 1.05 in four runs.
+ * Our CPU time as a multiple of the peer's, each the least of its rounds: other work on the machine only ever adds to
+ * it. Beside other work the ratio of medians has grown by 1.7. The ratio of the least values of a file write was 0.88
+ * to 1.05 in four runs.
  */
 function burden({ samples }: Row): number {
   return leastOf(samples.ours) / leastOf(samples[GUARD_PEER]);

@@ -71,8 +71,8 @@ function nameCompiled(file: string): void {
 }
 
 /**
- * The same declarations as those of a CommonJS module: TypeScript lets a .cts file require no module that is declared as an ES
- * module (TS1479), though Node does.
+ * The same declarations as those of a CommonJS module. TypeScript lets a .cts file require no module that is declared
+ * as an ES module (TS1479), though Node does.
  */
 function nameForRequire(file: string): void {
   const text = readFileSync(file, "utf8");

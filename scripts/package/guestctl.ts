@@ -6,18 +6,18 @@ import { COMMON, REQUIRE } from "./bundle.ts";
 import { LOWEST_NODE } from "./node-side.ts";
 
 /**
- * Runs the modules beside it with the operator's own Node. The two dashes end Node's own options: some versions look
- * for --env-file in all that follows, and so take it from a command in a sandbox. Versions before 26 warn of
+ * Runs the modules beside it with the operator's own Node. The two dashes end Node's own options. Without them some
+ * versions look for --env-file in all that follows, also in a command for a sandbox. Versions before 26 warn of
  * node:sqlite, which has the journal of sandboxes. The heap may grow to six times its live size before V8 marks all of
- * it; otherwise V8 does so for each 13 MiB that pass through (docs/decisions/appendix-attempts.md, "Tunnels").
+ * it. Otherwise V8 does so for each 13 MiB that pass through (docs/decisions/appendix-attempts.md, "Tunnels").
  */
 const STARTER = `#!/bin/sh
 exec node --heap-growing-percent=500 --disable-warning=ExperimentalWarning -- "$(dirname -- "$(readlink -f -- "$0")")/guestctl.mjs" "$@"
 `;
 
 /**
- * Makes the command of the node side in a folder: modules, so that a command loads nothing but what it needs, and the
- * program that starts them. What was there before is replaced.
+ * Makes the command of the node side in a folder. It consists of modules, so that a command loads nothing but what it
+ * needs, and the program that starts them. What was there before is replaced.
  */
 export async function makeGuestctl(root: string, folder: string): Promise<void> {
   rmSync(folder, { recursive: true, force: true });
@@ -42,8 +42,8 @@ export async function makeGuestctl(root: string, folder: string): Promise<void> 
 }
 
 /**
- * Leaves out what grpc-js serves channelz with: a tenth of the modules' size, loaded with every command, for a service that
- * a server alone can offer.
+ * Leaves out what grpc-js serves channelz with, a tenth of the modules' size. Every command would load it, but only a
+ * server can offer that service.
  */
 function withoutChannelz(): Plugin {
   return {

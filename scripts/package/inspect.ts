@@ -16,9 +16,9 @@ export function filesBelow(folder: string): string[] {
 }
 
 /**
- * Finds what is wrong with a distribution: files for another machine, files that need something of the image,
- * executable stacks, written memory that the agent would give back, files that others could change, and paths of the
- * build machine. Empty: nothing.
+ * Finds what is wrong with a distribution. Files may be for another machine, need something of the image, name paths of
+ * the build machine, or be such that others could change them. Programs may have executable stacks, or written memory
+ * that the agent would give back. Empty: nothing is wrong.
  *
  * @param rule the C file that says what is given back, if not the agent's own
  */

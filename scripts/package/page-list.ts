@@ -47,10 +47,10 @@ export function linesOf(name: string, runs: readonly Run[]): string {
 }
 
 /**
- * Writes the list of pages that the launcher reads ahead: those recorded (record-pages.ts) of files that are the same
- * here, and the agent's script, which lies at the end of the executable. A recording rather than a run of each build's
- * own: which pages a run touches differs from run to run, and two builds give the same bytes. Throws where the
- * executable is another Node than the recorded one; libraries of another machine are left out.
+ * Writes the list of pages that the launcher reads ahead. These are the recorded ones (record-pages.ts) of files that
+ * are the same here, and the agent's script at the end of the executable. They come from a recording because two builds
+ * must give the same bytes, and each run touches other pages. Throws where the executable is another Node than the
+ * recorded one; libraries of another machine are left out.
  */
 export function writePageList(arch: Architecture, folder: string): void {
   const recorded = existsSync(recordFile(arch)) ? readFileSync(recordFile(arch), "utf8") : "";

@@ -95,8 +95,9 @@ export class Vm {
   }
 
   /**
-   * Stops the guest, writes its memory into the folder, and ends the machine. If that fails, the guest runs on; if it is
-   * aborted, the guest stays stopped (lib/instances/standby.go:163-168 resumes it by the call's own context, which is over).
+   * Stops the guest, writes its memory into the folder, and ends the machine. If that fails, the guest runs on. If it
+   * is aborted, the guest stays stopped (lib/instances/standby.go:163-168 resumes it by the call's own context, which
+   * is over).
    */
   async standby(signal?: AbortSignal): Promise<void> {
     using qmp = await this.#qmp();

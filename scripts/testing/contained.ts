@@ -25,8 +25,8 @@ export function memoryFolder(): string {
 }
 
 /**
- * Runs a script again, with a process, a session and a temporary folder of its own. When it has ended, or an end signal has
- * come, kills all that it started and removes the folder, the one in memory and the cgroups of its agents.
+ * Runs a script again, with a process, a session and a temporary folder of its own. When it has ended, or an end signal
+ * has come, kills all that it started. Then removes that folder, the one in memory and the cgroups of its agents.
  *
  * @returns its exit status, or 128 + the signal's number
  */

@@ -42,9 +42,9 @@ const PACKAGES = [
 ];
 
 /**
- * Joins packages into a few modules, once for the same package-lock.json, and gives the path of a list: each name with the
- * URL that compile-cache.mjs loads in its place. What imports the agent's client takes 0.15 s of CPU so, not 0.26, and a run
- * starts hundreds of such processes.
+ * Joins packages into a few modules, once for the same package-lock.json. Gives the path of a list: each name with the
+ * URL that compile-cache.mjs loads in its place. What imports the agent's client takes 0.15 s of CPU so, not 0.26, and
+ * a run starts hundreds of such processes.
  */
 export async function joinPackages(): Promise<string> {
   const hash = createHash("sha256");

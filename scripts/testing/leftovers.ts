@@ -23,8 +23,8 @@ function readProc(pid: number, file: string): string {
 }
 
 /**
- * The living processes that carry the mark or belong to the session that the test file led, and all that they have started:
- * an agent's commands have neither.
+ * The living processes that carry the mark or belong to the session that the test file led, and all that they have
+ * started. An agent's commands have neither.
  */
 function findLeftovers(mark: string, session: number): Leftover[] {
   const entry = `${MARK_VARIABLE}=${mark}`;

@@ -15,7 +15,7 @@ import { everyOperation } from "./suite.ts";
 
 /*
  * Clients of earlier releases, as packed then, with this tree's agent; and this tree's client with the agents of those
- * releases, built from their commits. A clone without history, or a folder that is no clone, has none to build: then no
+ * releases, built from their commits. A clone without history, or a folder that is no clone, has none to build. Then no
  * test stands for it, and a message says so.
  */
 

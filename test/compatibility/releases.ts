@@ -66,8 +66,8 @@ export async function loadKeptClient(version: string, tarball: string): Promise<
 }
 
 /**
- * The commit of a release, by its tag or as it was kept; undefined where this repository has neither: a clone without
- * history, or no clone.
+ * The commit of a release, by its tag or as it was kept. It is undefined where this repository has neither: a clone
+ * without history, or no clone.
  */
 export async function commitOf({ version, folder }: KeptRelease): Promise<string | undefined> {
   const kept = join(folder, KEPT.commit);

@@ -49,8 +49,8 @@ export const HOSTILE_VARIABLES: readonly string[] = [
 ];
 
 /**
- * In mount and process namespaces of its own: layers that become a root, with the bundle mounted read-only, and a
- * noexec /tmp with the credentials and sockets at the same path as outside. The clock cannot be set.
+ * Runs in mount and process namespaces of its own, in which the clock cannot be set. Makes a root of layers, with the
+ * bundle mounted read-only. A noexec /tmp has the credentials and sockets at the same path as outside.
  */
 const ENTER = `
 set -eu

@@ -99,7 +99,7 @@ class Starts {
 }
 
 /**
- * Asks over a connection of its own, and over another one if that is given up: on a busy host an emulated agent may
+ * Asks over a connection of its own, and over another one if that is given up. On a busy host an emulated agent may
  * answer a ping later than a client waits. `ask` must be repeatable. A session that was frozen by a call whose answer
  * was lost does its duties first, as documented.
  */

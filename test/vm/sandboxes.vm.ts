@@ -41,7 +41,7 @@ async function print(guest: GuestClient, script: string): Promise<string> {
 }
 
 /**
- * Makes the workload declare itself idle after the end of the command that asks for it: that end is activity, and a
+ * Makes the workload declare itself idle after the end of the command that asks for it. That end is activity, and a
  * declaration before it does not count. Waits longer each time that it came too early.
  */
 async function declareIdle(guest: GuestClient): Promise<void> {

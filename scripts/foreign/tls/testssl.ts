@@ -26,7 +26,7 @@ interface Finding {
 }
 
 /**
- * The scan gave up before its first case. It closes right after the handshake; if the agent's refusal of a client
+ * The scan gave up before its first case. It closes right after the handshake. If the agent's refusal of a client
  * without a certificate comes first, it believes that it cannot connect to the port.
  */
 const NOT_BEGUN = "optimal_proto";

@@ -16,7 +16,7 @@ const RUNS = 5;
 
 /**
  * Makes the code cache of the agent's script. It has the functions that the agent calls on this machine until it has
- * started a workload, listens on every kind of socket, and has answered a Health and a command.
+ * answered a Health and a command. By then the agent has also started a workload, and listens on every kind of socket.
  *
  * @param addonFolder holds the addon for this architecture
  */

@@ -8,9 +8,9 @@ export const TOKEN = "warm-up";
 const RETRY_MS = 5;
 
 /**
- * Makes the calls that every sandbox begins with, a Health and a command, to an agent in this process; over a unix socket, as
- * a builder may have no network. Resolves once the agent reads no file for them either, with the client, whose connection is
- * still open.
+ * Makes the calls that every sandbox begins with, a Health and a command, to an agent in this process. It uses a unix
+ * socket, because a builder may have no network. Resolves once the agent reads no file for them either, with the
+ * client, whose connection is still open.
  */
 export async function firstCalls(socket: string): Promise<GuestClient> {
   const client = connect({ address: `unix:${socket}`, token: TOKEN });

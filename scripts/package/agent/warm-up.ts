@@ -1,6 +1,7 @@
 /**
- * Runs the agent's script until it has answered its first calls, and writes the functions that were called: the offset in the
- * script at which each begins, as JSON. Usage, with the executable's flags and the agent's environment: node warm-up.ts SCRIPT OUTPUT
+ * Runs the agent's script until it has answered its first calls. Writes the functions that were called, as JSON: the
+ * offset in the script at which each begins. Usage, with the executable's flags and the agent's environment: node
+ * warm-up.ts SCRIPT OUTPUT
  */
 import { once } from "node:events";
 import { readFileSync, writeFileSync } from "node:fs";

@@ -13,7 +13,7 @@ export interface Stamp {
  * once, so that their order and distances stay. A step forward leaves them: the guest was paused, and they really are
  * older.
  *
- * Notices a step by anybody at its next call: the wall clock and the monotonic one run at the same rate, so only a step
+ * Notices a step by anybody at its next call. The wall clock and the monotonic one run at the same rate, so only a step
  * changes their difference.
  */
 export class Stamps {

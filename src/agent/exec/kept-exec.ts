@@ -113,8 +113,9 @@ export class KeptExec {
    * the exec, or sent nothing for a second.
    *
    * @param request from where; undefined: from the start
-   * @throws AgentError INVALID_ARGUMENT or OUT_OF_RANGE for a request that is refused, before anybody is detached; for a frame
-   *   that is refused; the signal's reason; ABORTED when another call takes over; NOT_FOUND when the exec is forgotten
+   * @throws AgentError INVALID_ARGUMENT or OUT_OF_RANGE for a request that is refused, before anybody is detached.
+   *   Later for a refused frame, ABORTED when another call takes over, NOT_FOUND when the exec is forgotten, or the
+   *   signal's reason
    */
   async attach(call: KeptCall, request?: AttachRequest): Promise<void> {
     const { child, activity, execId, order } = this.#parts;

@@ -199,8 +199,8 @@ export class Http2Connection {
 
   /**
    * Ends a peer that may get only complete answers. Without any, destroys the socket at once, with what the kernel
-   * still holds for it: nothing more is written under keys that a clone of this guest also has. Leaves a connection
-   * that is already ending, because its last answer may be in flight.
+   * still holds for it. Nothing more is then written under keys that a clone of this guest also has. Leaves a
+   * connection that is already ending, because its last answer may be in flight.
    */
   cut(): void {
     this.#machine.drop("unanswered", ErrorCode.CONNECT_ERROR);

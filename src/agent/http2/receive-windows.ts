@@ -8,10 +8,10 @@ import type { Http2Stream } from "./stream.ts";
 const LARGE_REQUEST_BYTES = 32 * 1024;
 
 /**
- * What the peer may send, on the connection and on each stream. Divides a bound among the large requests of a connection:
- * a single one is a fifth faster with a large window, and many large windows would fill the memory. HTTP/2 has one
- * initial window for all streams of a connection, and a change applies to open streams too (RFC 9113, 6.9.2). Decision
- * 0016.
+ * What the peer may send, on the connection and on each stream. Divides a bound among the large requests of a
+ * connection. A single one is a fifth faster with a large window, and many large windows would fill the memory. HTTP/2
+ * has one initial window for all streams of a connection, and a change applies to open streams too (RFC 9113, 6.9.2).
+ * Decision 0016.
  */
 export class ReceiveWindows {
   readonly #limits: Http2Limits;

@@ -82,7 +82,7 @@ export class Http2Stream {
 
   /**
    * Sends the answer's header fields. With `endStream` they are the whole answer. That is sent in its turn, and until
-   * then counts as one of the client's requests at once: a client that reads no answers gets no more of them.
+   * then counts as one of the client's requests at once. So a client that reads no answers gets no more of them.
    */
   respond(fields: Fields, endStream = false): void {
     if (this.closed || this.headersSent) return;

@@ -105,8 +105,8 @@ static bool is_long(const unsigned char *message, size_t length) {
 }
 
 /*
- * OpenSSL decodes every certificate, with its key, before it calls back about any. This is the only place before that:
- * one byte of its message is changed to a context length that cannot be, for which it refuses the message.
+ * OpenSSL decodes every certificate, with its key, before it calls back about any. This is the only place before that.
+ * It changes one byte of OpenSSL's message to a context length that cannot be, for which OpenSSL refuses the message.
  */
 static void refuse_long_chain(unsigned char *message, size_t length) {
   if (!is_long(message, length)) return;

@@ -176,8 +176,8 @@ export class Acceptor {
   };
 
   /**
-   * Logs `accept_failed` when connections arrive while no descriptor is left: libuv then accepts them with a reserved one
-   * and closes them at once, without an event. The socket stays open until the watch is stopped.
+   * Logs `accept_failed` when connections arrive while no descriptor is left. libuv then accepts them with a reserved
+   * one and closes them at once, without an event. The socket stays open until the watch is stopped.
    */
   #watchLost(): void {
     const { name, log, clock, watchArrivals } = this.#options;

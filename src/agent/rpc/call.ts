@@ -98,10 +98,10 @@ export class Call implements StreamConsumer {
   }
 
   /**
-   * The request messages in order, without their prefix. Iterate it once. With backpressure: beside the call's
-   * flow-control window, it holds about 80 KiB while the handler does not ask for the next message, and one whole message
-   * while it does. Ends at the client's half-close. Throws AgentError at a refused message, and the signal's reason on
-   * abort. Leaving the loop early discards the rest of the request.
+   * The request messages in order, without their prefix. Iterate it once. Has backpressure. Beside the call's
+   * flow-control window it holds about 80 KiB while the handler does not ask for the next message, and one whole
+   * message while it does. Ends at the client's half-close. Throws AgentError at a refused message, and the signal's
+   * reason on abort. Leaving the loop early discards the rest of the request.
    */
   messages(): RequestMessages {
     return this.#request;

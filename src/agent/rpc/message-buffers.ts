@@ -54,9 +54,9 @@ export class MessageBuffers {
   }
 
   /**
-   * Takes back an unused message, or any view of one. What it does not keep goes back to the system at once:
-   * otherwise that of many calls which are answered together would stay until V8 collects. Returns the message's length; 0 for
-   * bytes that it did not lend, which stay as they are.
+   * Takes back an unused message, or any view of one. What it does not keep goes back to the system at once. Otherwise
+   * the memory of many calls that are answered together would stay until V8 collects. Returns the message's length; 0
+   * for bytes that it did not lend, which stay as they are.
    */
   release({ buffer }: Uint8Array): number {
     if (!(buffer instanceof ArrayBuffer)) return 0;

@@ -32,7 +32,7 @@ const ERROR_INFO_TYPE_URL = `type.googleapis.com/${ErrorInfoSchema.typeName}`;
 const TEXT_LIMIT_CHARS = 2_048;
 /**
  * Bound of all names and values of a status. Clients on C-core randomly drop trailers over 8 KiB, and always those over
- * 16 KiB, and report their own RESOURCE_EXHAUSTED instead; other fields need room too.
+ * 16 KiB, and report their own RESOURCE_EXHAUSTED instead. Other fields need room, too.
  */
 const STATUS_LIMIT_BYTES = 6 * 1024 - 256;
 
@@ -41,8 +41,8 @@ export const OK_FIELDS: Fields = { "grpc-status": "0" };
 
 /**
  * Encodes an error as grpc-status, grpc-message and grpc-status-details-bin (a google.rpc.Status with an ErrorInfo).
- * Cuts its texts until the whole is small enough: in several tries, because text that is not ASCII grows threefold in
- * the message and by a third in the details.
+ * Cuts its texts until the whole is small enough. That takes several tries, because text that is not ASCII grows
+ * threefold in the message and by a third in the details.
  */
 export function errorFields(error: AgentError): Fields {
   for (let limitChars = TEXT_LIMIT_CHARS; ; limitChars = Math.floor(limitChars * 0.75)) {

@@ -26,7 +26,7 @@ export function tokenField({ digest }: Pick<TokenCheck, "digest">): SecretField 
  * @param renewed called before a refusal, to reload the token; then the call's token is compared once more
  */
 export function tokenAuthenticator(token: TokenCheck, renewed?: () => Promise<unknown>): Interceptor {
-  // A connection's later calls of a kind have the same fields object (HeaderBlocks): an admitted token is not hashed
+  // A connection's later calls of a kind have the same fields object (HeaderBlocks). So an admitted token is not hashed
   // again, which saves a tenth of a small call. The timing reveals only a token that the client has proven to know.
   const admitted = new WeakMap<RequestFields, object>();
   return (metadata) => {

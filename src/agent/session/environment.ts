@@ -107,8 +107,9 @@ export class SessionEnvironment {
   }
 
   /**
-   * Inherited - bootstrap, with `replaced`, + Process.env + `requested`. The last layer is delivered unchanged, even for
-   * the name of a bootstrap variable: the scrub removes inherited defaults, it does not override an explicit grant.
+   * Inherited - bootstrap, with `replaced`, + Process.env + `requested`. The last layer is delivered unchanged, even
+   * for the name of a bootstrap variable. The scrub removes inherited defaults, but does not override an explicit
+   * grant.
    *
    * @param replaced new values of inherited variables; undefined: the variable is removed
    */

@@ -157,8 +157,9 @@ export interface RestoreOptions extends DutiesOptions {
 }
 
 /**
- * Does what a node agent must do after a restore, in order: the duties, repeated if the clock is still over 50 ms off;
- * a new connection, because the duties close all others; POST_RESTORE, once; Health. Rejects with GuestError.
+ * Does what a node agent must do after a restore. It runs the duties, once more if the clock is still over 50 ms off.
+ * On a new connection, because the duties close all others, it runs POST_RESTORE, once, and asks for Health. Rejects
+ * with GuestError.
  */
 export async function restoreSequence(
   dial: Dial,

@@ -25,8 +25,9 @@ export interface Validity {
 const KEY_ALGORITHM = { name: "ECDSA", namedCurve: "P-256", hash: "SHA-256" };
 
 /**
- * Issues an authority for one instance and the two certificates that it vouches for: the server's (serverAuth; names
- * `serverName`, `localhost` and the loopback addresses) and the client's (clientAuth). Neither can play the other.
+ * Issues an authority for one instance and the two certificates that it vouches for. They are the server's (serverAuth;
+ * names `serverName`, `localhost` and the loopback addresses) and the client's (clientAuth). Neither can play the
+ * other.
  */
 export async function issueCertificates(serverName: string, validity: Validity): Promise<InstanceCertificates> {
   const authority = await generateKeys();

@@ -1,8 +1,9 @@
 import { parseArgs } from "node:util";
 
 /**
- * What a shell offers for a word: names of local files or folders; paths of the sandbox ("path"); those after a colon,
- * else local files ("either"); names of kept commands or sandboxes; fixed words; or nothing.
+ * What a shell offers for a word: names of local files or folders, of kept commands or of sandboxes; paths of the
+ * sandbox ("path"); fixed words; or nothing. For "either" it offers paths of the sandbox after a colon, else local
+ * files.
  */
 export type Completes = "file" | "folder" | "path" | "either" | "exec" | "sandbox" | "nothing" | readonly string[];
 

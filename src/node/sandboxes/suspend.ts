@@ -72,7 +72,7 @@ async function awakenAfter(node: Node, operation: string, entry: SandboxEntry, s
 
 /**
  * Runs an action for which the substrate suspends a running sandbox. If it fails, everything that it made is already
- * removed, and its memory is free: a sleeping sandbox is then restored once, and does its duties. Rejects with the
+ * removed, and its memory is free. A sleeping sandbox is then restored once, and does its duties. Rejects with the
  * failure, or with SOURCE_ASLEEP, whose message has the failure, if the restore is refused again.
  * @param suspended the sandbox, once its PRE_SNAPSHOT hook has run
  */

@@ -44,7 +44,7 @@ type Stamps = Pick<
 /**
  * Decides what to do by an answer of Health. Its stamps are by the guest's clock; the present difference of the clocks
  * converts them to the host's clock, by which the run epoch is. A declaration of idleness counts if it is later than
- * the run epoch and than the user's last activity; for the TTL the run epoch counts as activity.
+ * the run epoch and than the user's last activity. For the TTL the run epoch counts as activity.
  */
 export function decide({ runEpochMs, ttlMs, idleAction }: Watched, stamps: Stamps, nowMs: number): Verdict | undefined {
   if (runEpochMs === undefined) return undefined;

@@ -93,8 +93,8 @@ describe("the agent's memory", () => {
       await using started = await startSocketAgent({ env: env(token, file) });
       const agent = { ...started, token, pid: started.pid };
       await callOften(agent);
-      // There Node hands decrypted bytes on through a buffer, where the next ones lie over them; and without the launcher, which
-      // empties it, the kernel leaves the environment.
+      // There Node hands decrypted bytes on through a buffer, where the next ones lie over them. Without the launcher,
+      // which empties it, the kernel leaves the environment.
       const lasting = copies(agent.pid, token).filter((place) => !place.startsWith("[stack]"));
       assert.deepEqual(lasting, []);
     });

@@ -11,7 +11,7 @@ import { startSocketAgent } from "../../fixtures/socket-agent.ts";
 
 /**
  * The worst network: a client's reset never arrives, like one that is delayed for longer than the agent needs.
- * `settled` resolves when the client has reset its call, or has ended the request and the agent has answered: after
+ * `settled` resolves when the client has reset its call, or has ended the request and the agent has answered. After
  * that, a client that had little time sends no reset. `given` resolves when the part has left the client: what is not
  * sent cannot be taken for the whole.
  */

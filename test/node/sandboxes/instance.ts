@@ -23,8 +23,8 @@ export interface Machine {
 const CONSOLE = "console";
 
 /**
- * An instance without a machine: the entrypoint in namespaces of its own, mounts and processes, without the right to step the
- * clock, and an address on the loopback. "Standby" stops its processes and takes the address away.
+ * An instance without a machine: the entrypoint in mount and process namespaces of its own. It has an address on the
+ * loopback, and no right to step the clock. "Standby" stops its processes and takes the address away.
  */
 export class ProcessInstance {
   readonly machine: Machine;

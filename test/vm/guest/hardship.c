@@ -1,14 +1,14 @@
 /*
  * Makes it hard to freeze a session, in one of these ways, for ever:
- *   beat           nothing but rounds
- *   bomb N         N processes, each of which makes the next one within minutes, and ends
- *   uring          requests that the kernel's own threads carry out for a process (io_uring)
- *   vfork          children that share their parent's memory while it waits for them
- *   ptrace         a process that is stepped through, instruction by instruction
- *   fuse DIR       a file system served from within, and a client that waits for it
- *   oom            takes more memory than there is, and again once the kernel has killed it
- *   write FILE     a line to a file, again and again
- *   flood          numbered lines to standard output
+ * - beat: nothing but rounds
+ * - bomb N: N processes, each of which makes the next one within minutes, and ends
+ * - uring: requests that the kernel's own threads carry out for a process (io_uring)
+ * - vfork: children that share their parent's memory while it waits for them
+ * - ptrace: a process that is stepped through, instruction by instruction
+ * - fuse DIR: a file system served from within, and a client that waits for it
+ * - oom: takes more memory than there is, and again once the kernel has killed it
+ * - write FILE: a line to a file, again and again
+ * - flood: numbered lines to standard output.
  * Each counts its rounds in memory under its name (beats.h), by an instruction of its own after each hard part. All have a
  * low priority and pause between rounds, so that the agent gets its turn on one emulated processor.
  */

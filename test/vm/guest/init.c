@@ -1,11 +1,11 @@
 /*
  * PID 1 of the test guest, in place of the substrate's init. Mounts, loads the modules of /modules.list, brings eth0 up
  * and starts the oracle, if there is one. Makes the container's root of /image (or of the disk that /image.disk names)
- * with the instance's disk above it, so that /run and /tmp survive a hard stop, and mounts the volumes of /volumes there.
- * Starts the stand-in for the substrate's own agent, with the command of /substrate.args and the instance's environment,
- * /instance.env. If that is ready within 10 s, launches the shell line of /entrypoint, with the same environment and
- * without the capabilities of /agent.drop (a line each). Forwards TERM, HUP, QUIT and INT to the entrypoint, reaps
- * orphans, and switches the guest off when the entrypoint has ended.
+ * with the instance's disk above it, so that /run and /tmp survive a hard stop. Mounts the volumes of /volumes there.
+ * Starts the stand-in for the substrate's own agent, with the command of /substrate.args and the instance's
+ * environment, /instance.env. If that is ready within 10 s, launches the shell line of /entrypoint, with the same
+ * environment and without the capabilities of /agent.drop (a line each). Forwards TERM, HUP, QUIT and INT to the
+ * entrypoint, reaps orphans, and switches the guest off when the entrypoint has ended.
  */
 #define _GNU_SOURCE
 #include <arpa/inet.h>

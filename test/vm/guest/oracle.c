@@ -1,17 +1,19 @@
 /*
  * Reports what this guest's kernel shows. Listens on TCP 7070; each request is a line, and so is its answer:
- *   random   64 times 32 bytes from getrandom(2), in hex
- *   vdso     the same from the vDSO's getrandom (Linux 6.11 and later); or "none"
- *   clocks   CLOCK_REALTIME and CLOCK_BOOTTIME in nanoseconds
- *   reseed   makes the kernel's generator reseed from itself; 0 or the errno
- *   memory   bytes of the agent: anonymous ones and those of files that are resident, 0 where none runs, and those of its
- *            folder that are in the page cache
- *   made     number of records that each thread of the drawer has made (test/vm/guest/drawer.c)
- *   halt     stops the drawer; then as "made"
- *   draws N… up to 4,096 of each thread, from its number N on: thread, number, kernel, vDSO, seeded and clock of each, in hex
- *   beats    name and rounds of each hardship (test/vm/guest/hardship.c)
- *   kill WHO N  sends signal N to the agent or its launcher; 0 or the errno
- *   session  microseconds that the session's processes have run, in the kernel too; whether it is frozen; whether any lives in it
+ * - random: 64 times 32 bytes from getrandom(2), in hex
+ * - vdso: the same from the vDSO's getrandom (Linux 6.11 and later); or "none"
+ * - clocks: CLOCK_REALTIME and CLOCK_BOOTTIME in nanoseconds
+ * - reseed: makes the kernel's generator reseed from itself; 0 or the errno
+ * - memory: resident bytes of the agent, anonymous ones and those of files (0 where none runs). Then those of its folder
+ *   that are in the page cache
+ * - made: number of records that each thread of the drawer has made (test/vm/guest/drawer.c)
+ * - halt: stops the drawer; then as "made"
+ * - draws N…: up to 4,096 records of each thread, from its number N on, in hex. Each has thread, number, kernel, vDSO,
+ *   seeded and clock
+ * - beats: name and rounds of each hardship (test/vm/guest/hardship.c)
+ * - kill WHO N: sends signal N to the agent or its launcher; 0 or the errno
+ * - session: microseconds that the session's processes have run, in the kernel too; whether it is frozen; whether any
+ *   lives in it.
  * Small and static, so that two clones do the same for the same request. Many draws of 32 bytes, a step of the stream
  * that two clones share, because any other draw in between shifts a clone along it.
  */

@@ -145,8 +145,8 @@ async function leaveMemory(qmp: Qmp): Promise<void> {
 }
 
 /**
- * Stops a guest and writes its memory and devices to a file, unless it is aborted; only the devices if the memory is a
- * file of its own. The guest stays stopped.
+ * Stops a guest and writes its memory and devices to a file, unless it is aborted. Writes only the devices if the
+ * memory is a file of its own. The guest stays stopped.
  */
 export async function saveMemory(qmp: Qmp, file: string, signal?: AbortSignal, hasMemoryFile = false): Promise<void> {
   await qmp.execute("stop");

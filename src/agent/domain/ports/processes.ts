@@ -233,8 +233,8 @@ export interface ByteSource {
   resume(): void;
   /**
    * Call it once the process of interest has exited. Resolves when all bytes that the process wrote have been
-   * delivered: true if the stream reached its end with them, false if another process still holds it open. Waits for
-   * chunks to be released, or for room in the store, never for a process.
+   * delivered. True: the stream reached its end with them. False: another process still holds it open. Waits for chunks
+   * to be released, or for room in the store, never for a process.
    */
   drain(): Promise<boolean>;
   /** Stops reading and closes the descriptor. Later calls do nothing. */

@@ -13,8 +13,8 @@ struct page_range {
 };
 
 /*
- * The pages of an object's segment that nothing ever writes to, as addresses in its file (p_vaddr): those of a loaded,
- * read-only segment, without any page that a writable one touches.
+ * The pages of an object's segment that nothing ever writes to, as addresses in its file (p_vaddr). They are those of a
+ * loaded, read-only segment, without any page that a writable one touches.
  */
 struct page_range code_pages(const ElfW(Phdr) *segments, size_t count, size_t index, uintptr_t page_bytes);
 

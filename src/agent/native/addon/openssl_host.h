@@ -1,6 +1,7 @@
 /*
- * Node's own OpenSSL, whose functions the node executable exports, by the headers that Node ships. A file lists those that
- * it calls as LIST(F), with F(name) for each: weak symbols, so that where Node exports none of them the addon still loads.
+ * Node's own OpenSSL, whose functions the node executable exports, by the headers that Node ships. A file lists those
+ * that it calls as LIST(F), with F(name) for each. They are weak symbols: the addon loads also where Node exports none
+ * of them.
  */
 #ifndef AGENT_OPENSSL_HOST_H
 #define AGENT_OPENSSL_HOST_H

@@ -1,7 +1,7 @@
 /*
  * SummingWriter: appends to a file on a libuv thread and keeps the SHA-256 of what it appended. Hashing takes half a
- * second a GiB: it runs on the worker if the event loop has other calls to decrypt, else on the calling thread during the
- * write.
+ * second a GiB. It runs on the worker if the event loop has other calls to decrypt, else on the calling thread during
+ * the write.
  */
 #include <openssl/evp.h>
 #include <stdlib.h>

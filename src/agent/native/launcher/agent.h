@@ -12,7 +12,7 @@
 pid_t start_agent(char **command, char **environment);
 
 /*
- * Until the agent has ended: passes every signal on to it as one byte, its number, on `channel`, and reaps every
+ * Until the agent has ended, passes every signal on to it as one byte, its number, on `channel`. Meanwhile reaps every
  * process that is left to the launcher. Returns the agent's wait status.
  */
 int supervise(pid_t agent, int channel);

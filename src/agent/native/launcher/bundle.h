@@ -26,9 +26,9 @@ void find_bundle(struct bundle *bundle);
 char **agent_command(const struct bundle *bundle, int argc, char **argv);
 
 /*
- * Asks the kernel to read what a start and the first calls need of the bundle's files, by the list beside them
- * (agent.pages), all at once and nothing else. Does not wait for the disk. Without a list, or where the kernel does not
- * do it, everything is read when it is needed, and much beside it.
+ * Asks the kernel to read what a start and the first calls need of the bundle's files, all at once and nothing else.
+ * The list beside them (agent.pages) says what that is. Does not wait for the disk. Without a list, or where the kernel
+ * does not do it, everything is read when it is needed, and much beside it.
  */
 void read_ahead(const struct bundle *bundle);
 

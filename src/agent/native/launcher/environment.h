@@ -4,8 +4,8 @@
 #include "bundle.h"
 
 /*
- * Copies the whole environment, byte for byte, each entry ended by a NUL, into a sealed file in memory and returns its
- * descriptor, at its start. Then overwrites the original: nothing of it stays in this process's memory or in
+ * Copies the whole environment into a sealed file in memory, byte for byte, each entry ended by a NUL. Returns the
+ * file's descriptor, at its start. Then overwrites the original: nothing of it stays in this process's memory or in
  * /proc/<launcher>/environ.
  */
 int move_environment(char **environment);

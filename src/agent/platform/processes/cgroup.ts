@@ -17,8 +17,8 @@ export function valueOf(text: string | undefined, key: string): number | undefin
 
 /**
  * The cgroup of one command (cgroups(7)): everything that it starts stays in it. A root command may do anything to its
- * own cgroup, whose files may then fail in several ways (ENOTSUP of a threaded one, ENODEV of a removed one). Such a
- * failure means "unknown" or "not done"; nothing throws.
+ * own cgroup. The cgroup's files may then fail in several ways (ENOTSUP of a threaded one, ENODEV of a removed one).
+ * Such a failure means "unknown" or "not done"; nothing throws.
  */
 export class Cgroup {
   readonly #calls: Addon;

@@ -54,8 +54,8 @@ export class Cgroups {
       closeSync(base);
       return undefined;
     }
-    // Counts out-of-memory kills. The kernel permits it in a root cgroup; in any other the agent's own presence forbids it
-    // (cgroups(7), "no internal processes"), and only the count is missing.
+    // Counts out-of-memory kills. The kernel permits it in a root cgroup. In any other the agent's own presence forbids
+    // it (cgroups(7), "no internal processes"), and only the count is missing.
     for (const folder of [base, session.folder]) writeAt(calls, folder, "cgroup.subtree_control", "+memory");
     return new Cgroups(calls, base, session);
   }

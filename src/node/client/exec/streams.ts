@@ -6,7 +6,7 @@ const CHUNK_BYTES = 64 * 1024;
 
 /**
  * Standard input of a command, as frames for its wire. Sends its end only if `isWanted`. Writes after the command's end
- * are dropped. Destroying it without an error ends the input; destroying it with one calls `abandon`, so that the
+ * are dropped. Destroying it without an error ends the input. Destroying it with one calls `abandon`, so that the
  * command does not take a part for the whole.
  */
 export function inputStream(wire: ExecWire, isWanted: boolean, abandon: (reason: Error) => void): Writable {

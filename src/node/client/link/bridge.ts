@@ -74,9 +74,10 @@ interface BridgeCommand {
 type Bridge = ChildProcessByStdio<Writable, Readable, Readable>;
 
 /**
- * Runs the command for one connection: the socket's bytes become its standard input, its standard output goes to the
- * socket, both with their ends and backpressure. Neither keeps this process alive. Calls `tell` with the reason when the
- * command fails, before the connection ends. Calls it with undefined when bytes arrive: an earlier failure is then over.
+ * Runs the command for one connection. The socket's bytes become its standard input, and its standard output goes to
+ * the socket, both with their ends and backpressure. Neither keeps this process alive. Calls `tell` with the reason
+ * when the command fails, before the connection ends. Calls it with undefined when bytes arrive: an earlier failure is
+ * then over.
  */
 function joinToCommand(socket: Socket, command: BridgeCommand, tell: (failure: string | undefined) => void): void {
   socket.on("error", () => socket.destroy());

@@ -112,8 +112,9 @@ export function escapeCharName(byte: number): string {
 }
 
 /**
- * Passes keys through, but for the escape character at the start of a line: it and the key that follows are for guestctl,
- * as with ssh(1). After it, any other key goes through together with it, and a second escape character goes through alone.
+ * Passes keys through, but for the escape character at the start of a line. It and the key that follows are for
+ * guestctl, as with ssh(1). After it, any other key goes through together with it, and a second escape character goes
+ * through alone.
  */
 export class EscapeFilter extends Transform {
   readonly #escape: number;

@@ -1,6 +1,7 @@
 /*
  * Scripts that a shell sources. Each passes its words to "guestctl completion --of". The first line of the answer is
- * the kind of the others: words, or paths of the sandbox; or the shell completes local files or folders by itself.
+ * the kind of the others: words, or paths of the sandbox. Or it is local files or folders, which the shell completes by
+ * itself.
  */
 
 /** Completion for bash 3.2 or later. */

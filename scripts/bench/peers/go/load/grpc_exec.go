@@ -98,8 +98,8 @@ func nextFrame(stream grpc.ClientStream) (output int64, ended bool, err error) {
 	return output, true, nil
 }
 
-// awaitExit reads to the end of the call, which follows the exit: cancelling what has ended would be a reset, and many of
-// those are an attack.
+// awaitExit reads to the end of the call, which follows the exit. Cancelling what has ended would be a reset, and many
+// of those are an attack.
 func awaitExit(stream grpc.ClientStream) (int64, error) {
 	total := int64(0)
 	for {

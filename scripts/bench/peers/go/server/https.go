@@ -11,8 +11,8 @@ import (
 	"strconv"
 )
 
-// ServeHttps listens on a port of 127.0.0.1, prints it, and serves files for ever: over HTTP/1.1 and the same TLS as Serve,
-// with nothing but the standard library. Files are copied as they come, in place, without checksum or fsync.
+// ServeHttps listens on a port of 127.0.0.1, prints it, and serves files for ever. It uses HTTP/1.1, the same TLS as
+// Serve, and nothing but the standard library. Files are copied as they come, in place, without checksum or fsync.
 func ServeHttps(folder, token string) error {
 	secure, err := tlsConfig(folder)
 	if err != nil {

@@ -90,7 +90,7 @@ export type ExecFrame = Message<"svc.guest.v1alpha1.ExecFrame"> & {
   } | {
     /**
      * Server: how the command ended; the last frame, once. The call of a kept exec then stays open for a second, so
-     * that its client can send `forget`; ending the request, as a client should, ends it at once.
+     * that its client can send `forget`. Ending the request, as a client should, ends it at once.
      *
      * @generated from field: svc.guest.v1alpha1.ExecExit exit = 9;
      */
@@ -177,8 +177,8 @@ export type ExecStart = Message<"svc.guest.v1alpha1.ExecStart"> & {
 
   /**
    * Who runs it: `user`, `uid`, `user:group` or `uid:gid`. Empty: Process.user. If the user is not the agent's own, the
-   * user's passwd entry replaces HOME, USER, LOGNAME and SHELL that are only inherited; without an entry HOME is "/"
-   * and the others are removed. The agent's own user gets those that are missing.
+   * user's passwd entry replaces HOME, USER, LOGNAME and SHELL that are only inherited. Without an entry HOME is "/"
+   * and the other three are removed. The agent's own user gets those that are missing.
    *
    * @generated from field: string user = 4;
    */
@@ -263,7 +263,7 @@ export type ExecKeep = Message<"svc.guest.v1alpha1.ExecKeep"> & {
   lingerMs: bigint;
 
   /**
-   * An exec of this name that has ended is forgotten, and its name used again, once the command runs; if the command
+   * An exec of this name that has ended is forgotten, and its name used again, once the command runs. If the command
    * cannot be started, the ended exec stays. A call that still reads it is not cut short, unless its place is needed.
    *
    * @generated from field: bool replace_ended = 5;

@@ -229,7 +229,7 @@ export type WriteFileHeader = Message<"svc.guest.v1alpha1.WriteFileHeader"> & {
   /**
    * The content is complete only with a message that sets `last`: a request that ends without one is refused with
    * FRAME_ORDER and changes nothing. Set it unless `size` or `sha256` is set. Some clients (grpc-js and all others over
-   * Node's http2) end the request of a call before they cancel it, and the agent would take a part for the whole.
+   * Node's http2) end the request of a call before they cancel it. The agent would then take a part for the whole.
    *
    * @generated from field: bool marks_last = 11;
    */

@@ -47,11 +47,11 @@ export const GuestAgent: GenService<{
    * The client's first frame is `start`. The server answers `started`, then output, and `exit` as the last frame, once,
    * with gRPC status OK however the command ended. A command that could not be started is a gRPC error instead.
    * Half-closing the request stream has the meaning of `stdin_close`. Cancelling the call, or losing the connection,
-   * sends SIGHUP to every process of the command's session, background jobs included, and SIGKILL five seconds later to
-   * those still in it. A daemon that made a session of its own lives on. After a normal end background processes live
-   * on, and what they go on writing to the command's output is read and dropped.
+   * sends SIGHUP to every process of the command's session, background jobs included. Five seconds later it sends
+   * SIGKILL to those still in it. A daemon that made a session of its own lives on. After a normal end background
+   * processes live on, and what they go on writing to the command's output is read and dropped.
    *
-   * A command that was started with `keep` lives on instead when its call goes: a call whose first frame is `attach`
+   * A command that was started with `keep` lives on instead when its call goes. A call whose first frame is `attach`
    * attaches to it again (exec_sessions.proto, and ExecKeep).
    *
    * @generated from rpc svc.guest.v1alpha1.GuestAgent.Exec

@@ -28,8 +28,9 @@ export type RestoreDutiesRequest = Message<"svc.guest.v1alpha1.RestoreDutiesRequ
   entropy: Uint8Array;
 
   /**
-   * The guest clock is stepped to this time, forwards or backwards; but not outside of the validity of the caller's certificate,
-   * nor to a time 0 to 60 s before the last one applied (a repeated or delayed call). Absent: the clock is left alone.
+   * The guest clock is stepped to this time, forwards or backwards. It is not set to a time outside of the validity of
+   * the caller's certificate. Nor is it set to a time 0 to 60 s before the last one applied (a repeated or delayed
+   * call). Absent: the clock is left alone.
    *
    * @generated from field: google.protobuf.Timestamp host_time = 2;
    */

@@ -229,10 +229,10 @@ export const Tunnel: GenService<{
   /**
    * Connects to a port or a unix socket of the guest and carries bytes both ways.
    *
-   * The client's first frame is `open`. The server answers `opened` once it is connected. From then on both sides send `data`,
-   * and each sends `end` once, after its last byte: the other direction stays open. The call ends with status OK after both. A
-   * request that ends without `end`, a cancelled call and a lost connection break the connection in the guest: the listener
-   * there gets a reset, and does not take a part for the whole.
+   * The client's first frame is `open`. The server answers `opened` once it is connected. From then on both sides send
+   * `data`, and each sends `end` once, after its last byte: the other direction stays open. The call ends with status
+   * OK after both. A request that ends without `end`, a cancelled call and a lost connection break the connection in
+   * the guest. The listener there gets a reset, and does not take a part for the whole.
    *
    * Nothing listens there: FAILED_PRECONDITION, PORT_REFUSED. No answer within ten seconds, or no way there:
    * FAILED_PRECONDITION, PORT_UNREACHABLE. No such socket: NOT_FOUND, PATH_NOT_FOUND. The connection was reset in the guest:
