@@ -4,7 +4,6 @@
 #include <linux/magic.h>
 #include <signal.h>
 #include <stdbool.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -14,6 +13,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "process_set.h"
 #include "session.h"
 #include "signals.h"
 
@@ -25,21 +25,9 @@
 /* How often to look for orphans of others' children, of whose end the launcher gets no SIGCHLD. */
 #define ADOPTION_LOOK_MS 50
 #define HIGHEST_PRIORITY (-20)
-/* PID_MAX_LIMIT of the kernel. */
-#define HIGHEST_PID 4194304
 
-/* A bit for each process id that got SIGTERM: to many programs a second one means "at once". */
-static uint8_t asked[HIGHEST_PID / 8 + 1];
-
-static bool was_asked(pid_t process) {
-  return process >= 0 && process <= HIGHEST_PID && (asked[process / 8] & 1U << process % 8) != 0;
-}
-
-static void set_asked(pid_t process, bool value) {
-  if (process < 0 || process > HIGHEST_PID) return;
-  uint8_t bit = (uint8_t)(1U << process % 8);
-  asked[process / 8] = (uint8_t)(value ? asked[process / 8] | bit : asked[process / 8] & ~bit);
-}
+/* Processes that got SIGTERM: to many programs a second one means "at once". */
+static process_set asked;
 
 static long now_ms(void) {
   struct timespec now;
@@ -52,8 +40,8 @@ static bool reached;
 
 /* A stopped process would act on the signal only once it is continued. */
 static void signal_process(pid_t process, int number) {
-  if (number == SIGTERM && was_asked(process)) return;
-  if (number == SIGTERM) set_asked(process, true);
+  if (number == SIGTERM && is_in(asked, process)) return;
+  if (number == SIGTERM) put(asked, process, true);
   if (kill(process, number) == 0) reached = true;
   kill(process, SIGCONT);
 }
@@ -109,7 +97,7 @@ static bool reap_until(long deadline_ms) {
   for (;;) {
     pid_t ended;
     while ((ended = waitpid(-1, NULL, WNOHANG)) > 0)
-      set_asked(ended, false);
+      put(asked, ended, false);
     if (ended < 0)
       return true;
     long left_ms = deadline_ms - now_ms();

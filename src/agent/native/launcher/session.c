@@ -5,15 +5,14 @@
 #include <limits.h>
 #include <linux/magic.h>
 #include <stdbool.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/vfs.h>
 #include <unistd.h>
 
-/* PID_MAX_LIMIT of the kernel. */
-#define HIGHEST_PID 4194304
+#include "process_set.h"
+
 /* Depth to which cgroups are removed: a command can nest them as it likes. */
 #define NESTED_LIMIT 16
 
@@ -79,12 +78,7 @@ static char *cgroup_of(DIR *proc, const char *process, char *text, size_t size) 
   return path;
 }
 
-/* A bit for each process id that is a descendant's. */
-static uint8_t descendants[HIGHEST_PID / 8 + 1];
-
-static bool is_descendant(pid_t process) {
-  return process > 0 && process <= HIGHEST_PID && (descendants[process / 8] & 1U << process % 8) != 0;
-}
+static process_set descendants;
 
 /* Enough: a child is seldom listed before its parent. In a fork loop a search without a bound would never end. */
 #define ROUNDS 4
@@ -96,12 +90,12 @@ static void find_descendants(DIR *proc) {
     rewinddir(proc);
     for (struct dirent *entry; (entry = readdir(proc)) != NULL;) {
       pid_t process = atoi(entry->d_name);
-      if (process <= 1 || process > HIGHEST_PID || is_descendant(process))
+      if (process <= 1 || process > HIGHEST_PID || is_in(descendants, process))
         continue;
       pid_t parent = parent_of(proc, entry->d_name);
-      if (parent != getpid() && !is_descendant(parent))
+      if (parent != getpid() && !is_in(descendants, parent))
         continue;
-      descendants[process / 8] |= (uint8_t)(1U << process % 8);
+      put(descendants, process, true);
       found = true;
     }
   }
@@ -127,7 +121,9 @@ static void thaw_descendants(int session, DIR *proc) {
   find_descendants(proc);
   rewinddir(proc);
   for (struct dirent *entry; (entry = readdir(proc)) != NULL;) {
-    const char *cgroup = is_descendant(atoi(entry->d_name)) ? cgroup_of(proc, entry->d_name, text, sizeof text) : NULL;
+    if (!is_in(descendants, atoi(entry->d_name)))
+      continue;
+    const char *cgroup = cgroup_of(proc, entry->d_name, text, sizeof text);
     if (cgroup == NULL)
       continue;
     snprintf(path, sizeof path, "%s%s/cgroup.freeze", root, cgroup + 1);
