@@ -1,6 +1,7 @@
 import { readFileSync } from "node:fs";
 import { join } from "node:path";
-import { buildGoTool, provideGo } from "../../test/fixtures/go-toolchain.ts";
+import { execa } from "execa";
+import { buildGoTool, GO_ENVIRONMENT, provideGo } from "../../test/fixtures/go-toolchain.ts";
 import { messageOf } from "../../src/shared/errors.ts";
 import { Unavailable } from "./suite.ts";
 
@@ -10,6 +11,8 @@ export interface GoSuite {
   readonly program: string;
   /** As in go.mod. */
   readonly version: string;
+  /** Finds the module's sources. */
+  readonly sources: () => Promise<string>;
 }
 
 /** Builds the tool of a module that `modules`, a folder of go.mod and go.sum, pins. @throws Unavailable */
@@ -19,10 +22,13 @@ export async function buildGoSuite(modules: string, module: string, tool: string
   const pinned = readFileSync(join(modules, "go.mod"), "utf8");
   const [, version = "?"] =
     new RegExp(`^\\s*(?:require )?${RegExp.escape(module)} v([\\w.-]+)`, "m").exec(pinned) ?? [];
-  return {
-    program: await buildGoTool(toolchain, modules, tool).catch((error: unknown) => {
-      throw new Unavailable(`${tool} was not built: ${messageOf(error)}`);
-    }),
-    version,
+  const program = await buildGoTool(toolchain, modules, tool).catch((error: unknown) => {
+    throw new Unavailable(`${tool} was not built: ${messageOf(error)}`);
+  });
+  const sources = async (): Promise<string> => {
+    const words = ["mod", "download", "-json", module];
+    const { stdout } = await execa(toolchain.go, words, { cwd: modules, env: GO_ENVIRONMENT });
+    return (JSON.parse(stdout) as { readonly Dir: string }).Dir;
   };
+  return { program, version, sources };
 }

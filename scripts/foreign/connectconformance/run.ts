@@ -39,6 +39,7 @@ export async function runConformance(given: ConformanceRun): Promise<Outcome> {
   const { mode, program, excludeCases = [], skip = [], known = new Set() } = given;
   const suite = await buildGoSuite(import.meta.dirname, MODULE, `${MODULE}/cmd/connectconformance`);
   await using folder = await mkdtempDisposable(join(tmpdir(), "conformance-"));
+  await checkGenerated(join(await suite.sources(), "proto"), folder.path);
   // JSON is YAML.
   const features = join(folder.path, "features.yaml");
   await writeFile(features, JSON.stringify({ features: FEATURES, excludeCases }));
@@ -51,6 +52,15 @@ export async function runConformance(given: ConformanceRun): Promise<Outcome> {
     return runOf(all);
   };
   return { version: suite.version, ...(await repeated(run, known)) };
+}
+
+/** Rejects with the differences where gen is not what buf.gen.yaml makes of the suite's schema. */
+async function checkGenerated(schema: string, folder: string): Promise<void> {
+  const { dirname } = import.meta;
+  const options = { cwd: folder, preferLocal: true, localDir: dirname };
+  await execa("buf", ["build", "--exclude-source-info", "-o", "suite.binpb", schema], options);
+  await execa("buf", ["generate", "--template", join(dirname, "buf.gen.yaml")], options);
+  await execa("diff", ["-r", join(dirname, "gen"), "gen"], options);
 }
 
 /** What one run has printed. */
