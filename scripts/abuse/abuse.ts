@@ -38,8 +38,6 @@ const ATTACK_LIMIT_MS = 600_000;
 /** Limit for Health beside any attack. */
 const ANSWER_LIMIT_MS = 20_000;
 const WARM_UP = 50;
-/** Time for an attack's leftovers to go: more than the longest of the agent's limits. */
-const SETTLE_LIMIT_MS = 30_000;
 
 /** Outcome of an attack. */
 export interface AbuseRow {
@@ -89,13 +87,13 @@ export async function abuse(options: AbuseOptions): Promise<void> {
     };
     try {
       await probe.seen();
-      const before = await settled(agent, undefined);
+      const before = await settledFootprint(agent.pid, undefined, isNoLarger);
       const began = performance.now();
       const cpuBeganMs = cpuMs(agent.pid);
       const outcome = await outcomeOf(attack.run(target));
       const seconds = (performance.now() - began) / 1000;
       const cpuSeconds = (cpuMs(agent.pid) - cpuBeganMs) / 1000;
-      const left = difference(before, await settled(agent, before));
+      const left = difference(before, await settledFootprint(agent.pid, before, isNoLarger));
       const { unanswered, ...seen } = await probe.seen();
       if (outcome.problem === "" && unanswered > 0)
         outcome.problem = `Health got no answer within ${answerLimitMs / 1000} s`;
@@ -139,13 +137,6 @@ async function outcomeOf(running: ReturnType<Attack["run"]>): Promise<Outcome & 
   }
 }
 
-/** The footprint once it is no larger than the wanted one; without one, once it has not changed for a second. */
-function settled(agent: RunningAgent, wanted: Footprint | undefined): Promise<Footprint> {
-  const isSettled = (now: Footprint, repeats: number): boolean =>
-    wanted === undefined ? repeats >= 10 : difference(wanted, now) === "";
-  return settledFootprint(agent.pid, isSettled, SETTLE_LIMIT_MS);
-}
-
 /**
  * The probe's own connection comes and goes with restores, and threads that the agent keeps for later work are no leak.
  */
@@ -155,6 +146,10 @@ function difference(before: Footprint, after: Footprint): string {
     .filter((name) => after[name] > before[name] + SLACK[name])
     .map((name) => `${after[name] - before[name]} ${name}`)
     .join(", ");
+}
+
+function isNoLarger(before: Footprint, after: Footprint): boolean {
+  return difference(before, after) === "";
 }
 
 interface Probe extends AsyncDisposable {

@@ -5,15 +5,7 @@ import { connect } from "../../test/fixtures/exec-stream.ts";
 import { EXEC_ENTRIES_LIMIT } from "../../src/agent/domain/index.ts";
 import { WriteFileRequestSchema } from "../../src/shared/gen/svc/guest/v1alpha1/files_pb.ts";
 import { execStart, readRequest } from "../../test/fixtures/raw-calls.ts";
-import {
-  callFields,
-  envelope,
-  FRAME,
-  frame,
-  headerBlock,
-  RawHttp2,
-  type RawOptions,
-} from "../../test/fixtures/raw-http2.ts";
+import { callFields, envelope, FRAME, frame, headerBlock, RawHttp2 } from "../../test/fixtures/raw-http2.ts";
 import type { Attack, Target } from "./attack.ts";
 
 const MIB = 2 ** 20;
@@ -33,11 +25,11 @@ async function serves(agent: Target["agent"]): Promise<void> {
 }
 
 /** A slot becomes free a moment after its connection has ended. */
-async function connectPatiently(agent: Target["agent"], options?: RawOptions): Promise<RawHttp2> {
+async function connectPatiently(agent: Target["agent"]): Promise<RawHttp2> {
   const deadline = performance.now() + PLACE_LIMIT_MS;
   for (;;) {
     try {
-      return await RawHttp2.dial(agent, options);
+      return await RawHttp2.dial(agent);
     } catch (error) {
       if (performance.now() > deadline)
         throw new Error("no place became free for another connection", { cause: error });

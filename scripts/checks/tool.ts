@@ -8,16 +8,15 @@ export async function complaintsOf(program: string, args: readonly string[]): Pr
   return [result.all?.trim(), result.shortMessage].find(Boolean) ?? `${program} failed`;
 }
 
-/** Output lines of a program that must succeed. */
-async function linesOf(program: string, args: readonly string[]): Promise<string[]> {
-  const { stdout } = await execa(program, args, { cwd: ROOT, preferLocal: true, localDir: ROOT });
+async function gitFiles(...options: readonly string[]): Promise<string[]> {
+  const { stdout } = await execa("git", ["ls-files", ...options], { cwd: ROOT });
   return stdout.split("\n").filter((line) => line !== "");
 }
 
 /** The repository's files: those in git and new ones that git does not ignore. Paths from the project's folder. */
 export async function repositoryFiles(): Promise<string[]> {
-  const files = await linesOf("git", ["ls-files", "--cached", "--others", "--exclude-standard", "--deduplicate"]);
-  const deleted = new Set(await linesOf("git", ["ls-files", "--deleted"]));
+  const files = await gitFiles("--cached", "--others", "--exclude-standard", "--deduplicate");
+  const deleted = new Set(await gitFiles("--deleted"));
   return files.filter((file) => !deleted.has(file));
 }
 

@@ -1,9 +1,12 @@
 import { existsSync, readdirSync, readFileSync } from "node:fs";
 import { setTimeout as delay } from "node:timers/promises";
+import { isDeepStrictEqual } from "node:util";
 import { errnoOf } from "../../src/shared/errors.ts";
 import { allProcesses, cgroupMounts } from "../../test/fixtures/proc.ts";
 
 const LOOK_MS = 100;
+/** For what the work leaves to go: more than the longest of the agent's limits. */
+const SETTLE_LIMIT_MS = 30_000;
 
 /** Resources of an agent that finished work must not increase. */
 export interface Footprint {
@@ -48,23 +51,23 @@ function footprintOf(pid: number): Footprint {
 }
 
 /**
- * The footprint once `isSettled` holds, or `limitMs` is over.
+ * The footprint once it is as wanted, or 30 s are over.
  *
- * @param isSettled gets a footprint and how often in a row it was the same, at a look every 100 ms
+ * @param wanted an earlier footprint; undefined: one of an agent that runs nothing, unchanged for a second
  */
 export async function settledFootprint(
   pid: number,
-  isSettled: (footprint: Footprint, repeats: number) => boolean,
-  limitMs: number,
+  wanted: Footprint | undefined,
+  isAsWanted: (wanted: Footprint, now: Footprint) => boolean,
 ): Promise<Footprint> {
-  const deadline = performance.now() + limitMs;
-  let last = "";
+  const deadline = performance.now() + SETTLE_LIMIT_MS;
+  let last: Footprint | undefined;
   for (let repeats = 0; ; repeats++) {
-    const footprint = footprintOf(pid);
-    const text = JSON.stringify(footprint);
-    if (text !== last) repeats = 0;
-    last = text;
-    if (isSettled(footprint, repeats) || performance.now() > deadline) return footprint;
+    const now = footprintOf(pid);
+    if (!isDeepStrictEqual(now, last)) repeats = 0;
+    last = now;
+    const isSettled = wanted === undefined ? repeats >= 10 && now.processes === 0 : isAsWanted(wanted, now);
+    if (isSettled || performance.now() > deadline) return now;
     await delay(LOOK_MS);
   }
 }

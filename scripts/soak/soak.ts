@@ -1,4 +1,5 @@
 import { setTimeout as delay } from "node:timers/promises";
+import { isDeepStrictEqual } from "node:util";
 import { messageOf } from "../../src/shared/errors.ts";
 import { type RunningAgent, startAgent } from "../../test/fixtures/agent.ts";
 import { connect } from "../../test/fixtures/exec-stream.ts";
@@ -8,8 +9,6 @@ import { KINDS } from "./kinds.ts";
 
 /** Execs before the first footprint, so that it has what the agent opens once. */
 const WARM_UP = 200;
-/** Time for the last cancelled commands and idle pool threads to end. */
-const SETTLE_LIMIT_MS = 20_000;
 /** Time for the agent to come to rest, where it frees garbage. */
 const REST_LIMIT_MS = 45_000;
 const POLL_MS = 100;
@@ -43,7 +42,7 @@ export interface SoakResult {
 export async function soak(execs: number, atOnce: number): Promise<SoakResult> {
   await using agent = await startAgent({ env: { SVC_LOG_LEVEL: "debug" } });
   await runMix(agent, WARM_UP, atOnce);
-  const before = await settled(agent, undefined);
+  const before = await settledFootprint(agent.pid, undefined, isDeepStrictEqual);
   const ownBefore = memoryOf(agent.pid).ownBytes;
   const stop = new AbortController();
   const watching = watchConnections(agent, stop.signal);
@@ -52,7 +51,7 @@ export async function soak(execs: number, atOnce: number): Promise<SoakResult> {
   const seconds = (performance.now() - began) / 1000;
   stop.abort();
   const connections = await watching;
-  const after = await settled(agent, before);
+  const after = await settledFootprint(agent.pid, before, isDeepStrictEqual);
   const { peakBytes } = memoryOf(agent.pid);
   const grownBytes = await grown(agent, ownBefore);
   return { execs, seconds, before, after, grownBytes, peakBytes, connections, ...work };
@@ -104,11 +103,4 @@ async function grown(agent: RunningAgent, ownBefore: number): Promise<number> {
     if (grownBytes < GROWTH_LIMIT_BYTES || performance.now() > deadline) return grownBytes;
     await delay(POLL_MS);
   }
-}
-
-/** The footprint once it is the wanted one; without one, once nothing runs and nothing has changed for a second. */
-function settled(agent: RunningAgent, wanted: Footprint | undefined): Promise<Footprint> {
-  const isSettled = (now: Footprint, repeats: number): boolean =>
-    wanted === undefined ? repeats >= 10 && now.processes === 0 : JSON.stringify(now) === JSON.stringify(wanted);
-  return settledFootprint(agent.pid, isSettled, SETTLE_LIMIT_MS);
 }

@@ -51,7 +51,7 @@ export function goalsReport(report: Report): string {
   return join(machineText(report), contendersText(report), CELLS, markdownTable(rows, false), goalsText(report));
 }
 
-/** Rows of the README: what users notice first, four where we are ahead and four where a peer is. */
+/** Rows of the README: what users notice first, whoever is ahead. */
 export const HEADLINES: readonly string[] = [
   "Health p50",
   "exec of /bin/true, 50 at once, p99",

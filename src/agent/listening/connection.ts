@@ -2,8 +2,6 @@
 export interface PeerCertificate {
   /** Distinguished name, as Node prints it. */
   readonly subject: string;
-  /** SHA-256 fingerprint, hex with colons. */
-  readonly fingerprint256: string;
   /** Start of its validity, milliseconds since 1970. */
   readonly notBeforeMs: number;
   /** End of its validity or of its issuers', whichever is first, milliseconds since 1970. */

@@ -40,9 +40,9 @@ export class ManagementServer {
   }
 
   /** Listens on a unix socket, without TLS. Throws AgentError when it cannot. */
-  async listenUnix(path: string, mode = 0o600): Promise<void> {
+  async listenUnix(path: string): Promise<void> {
     const listener = this.#addListener(undefined, "unix");
-    this.#removeSocket = await listenUnix(listener.server, path, mode);
+    this.#removeSocket = await listenUnix(listener.server, path, 0o600);
   }
 
   /**

@@ -68,7 +68,6 @@ export function described(certificate: X509Certificate, socket: TLSSocket): Peer
   const chain = chainOf(socket.getPeerCertificate(true));
   return {
     subject: certificate.subject.replaceAll("\n", ", "),
-    fingerprint256: certificate.fingerprint256,
     notBeforeMs: certificate.validFromDate.getTime(),
     // A chain expires with its first link.
     notAfterMs: Math.min(...chain.map(({ valid_to: end }) => Date.parse(end))),

@@ -20,19 +20,17 @@ export async function reach(node: Node, name: string): Promise<Reach> {
   const { state, ip } = await node.existing(entry);
   if (state === "Paused") throw paused(name);
   if (state === "Standby" && entry.asleepBecause !== undefined) throw sourceAsleep(name, entry.asleepBecause);
-  if (state === "Standby") throw asleep(`${name} sleeps (Standby)`, `sandboxes.resume("${name}")`);
-  if (state === "Stopped" || state === "Shutdown")
-    throw asleep(`${name} is stopped (${state})`, `sandboxes.resume("${name}")`);
-  if (entry.runEpochMs === undefined) {
-    const message = `${name} is ${state}, and has not done its duties since it was suspended`;
-    throw asleep(message, `sandboxes.resume("${name}")`);
-  }
+  if (state === "Standby") throw asleep(name, "sleeps (Standby)");
+  if (state === "Stopped" || state === "Shutdown") throw asleep(name, `is stopped (${state})`);
+  if (entry.runEpochMs === undefined)
+    throw asleep(name, `is ${state}, and has not done its duties since it was suspended`);
   if (ip === undefined) throw new SandboxError("AGENT_UNREACHABLE", `the instance of ${name} has no address`);
   return { address: node.addressOf(entry, ip), credentials: node.credentials.folderOf(name) };
 }
 
-function asleep(message: string, call: string): SandboxError {
-  return new SandboxError("WRONG_STATE", message, undefined, { nextStep: `first: ${call}` });
+function asleep(name: string, how: string): SandboxError {
+  const nextStep = `first: sandboxes.resume("${name}")`;
+  return new SandboxError("WRONG_STATE", `${name} ${how}`, undefined, { nextStep });
 }
 
 /** The entry of a sandbox. Rejects with NOT_FOUND, which names the owner if another node has a sandbox of that name. */
