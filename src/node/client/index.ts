@@ -43,6 +43,7 @@ export {
 export {
   type BridgeOptions,
   type ConnectOptions,
+  DEFAULT_PORT,
   DEFAULT_SERVER_NAME,
   type TcpOptions,
   type UnixSocketOptions,

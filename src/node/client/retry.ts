@@ -1,22 +1,41 @@
 import { setTimeout as pause } from "node:timers/promises";
-import { retried as retriedBy, type Retries } from "../../shared/retry.ts";
 import { abortedError } from "./errors.ts";
 
 /** Pause before the second attempt; each further pause is twice the last. */
 const FIRST_PAUSE_MS = 50;
 
-/** When to try again. Aborting the signal gives up. */
-interface SignalledRetries extends Omit<Retries, "pause"> {
+/** When to try again. */
+interface Retries {
+  /** Pauses between attempts; after the last there is one attempt more. */
+  readonly pausesMs: Iterable<number>;
+  /** When to stop trying, on performance.now(). */
+  readonly untilMs: number;
+  /** Whether another attempt may succeed after this error. */
+  readonly mayPass: (error: unknown) => boolean;
+  /** Aborting gives up. */
   readonly signal: AbortSignal | undefined;
 }
 
-/** As the shared one, until a signal is aborted: then rejects with GuestError. */
-export function retried<Value>(
+/**
+ * Tries until an attempt succeeds. Rejects with the error of the last one, or with GuestError once the signal is aborted.
+ * @param first an attempt that has already begun
+ */
+export async function retried<Value>(
   first: Promise<Value>,
   again: () => Promise<Value>,
-  { signal, ...retries }: SignalledRetries,
+  { pausesMs, untilMs, mayPass, signal }: Retries,
 ): Promise<Value> {
-  return retriedBy(first, again, { ...retries, pause: (pauseMs) => pauseFor(pauseMs, signal) });
+  let attempt = first;
+  for (const pauseMs of pausesMs) {
+    try {
+      return await attempt;
+    } catch (error) {
+      if (!mayPass(error) || performance.now() + pauseMs >= untilMs) throw error;
+    }
+    await pauseFor(pauseMs, signal);
+    attempt = again();
+  }
+  return attempt;
 }
 
 /** Pauses without end. */

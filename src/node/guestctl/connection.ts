@@ -1,6 +1,6 @@
 import { isIPv6 } from "node:net";
 import { resolve } from "node:path";
-import { connect, type ConnectOptions, DEFAULT_SERVER_NAME, type GuestClient } from "../client/index.ts";
+import { connect, type ConnectOptions, DEFAULT_PORT, DEFAULT_SERVER_NAME, type GuestClient } from "../client/index.ts";
 import { readClientCredentials, readToken } from "../credentials/index.ts";
 import { reservedTransport } from "../../shared/transports.ts";
 import { UsageError } from "./errors.ts";
@@ -8,9 +8,6 @@ import { optionsText } from "./help.ts";
 import type { SandboxTarget } from "./sandbox/reach.ts";
 import type { Target } from "./target.ts";
 import { LAST_PORT, setting } from "./values.ts";
-
-/** The contract's port of the agent's listener. */
-const DEFAULT_PORT = 7071;
 
 /** Time for an agent to answer, including connecting, for calls that do not wait for a command. */
 export const ANSWER_TIMEOUT_MS = 10_000;

@@ -7,7 +7,6 @@ import {
   type RestoreWarning,
   type RunHookResponse,
 } from "../client/index.ts";
-import { retried as retriedBy } from "../../shared/retry.ts";
 import { SandboxError } from "./errors.ts";
 import type { HookOutcome, Rest } from "./journal.ts";
 
@@ -50,18 +49,16 @@ export async function retried<Value>(
   signal?: AbortSignal,
 ): Promise<Value> {
   const untilMs = performance.now() + reachMs;
-  const ask = (): Promise<Value> => attempt(Math.max(1, Math.min(ATTEMPT_MS, untilMs - performance.now())));
-  const mayPass = (error: unknown): boolean => error instanceof GuestError && signal?.aborted !== true;
-  try {
-    return await retriedBy(ask(), ask, { pausesMs: evenPauses(), pause, untilMs, mayPass });
-  } catch (error) {
-    if (!(error instanceof GuestError)) throw error;
-    throw new SandboxError("AGENT_UNREACHABLE", `${what} within ${reachMs} ms: ${error.message}`, error);
+  for (;;) {
+    try {
+      return await attempt(Math.max(1, Math.min(ATTEMPT_MS, untilMs - performance.now())));
+    } catch (error) {
+      if (!(error instanceof GuestError)) throw error;
+      if (signal?.aborted === true || performance.now() + PAUSE_MS >= untilMs)
+        throw new SandboxError("AGENT_UNREACHABLE", `${what} within ${reachMs} ms: ${error.message}`, error);
+    }
+    await pause(PAUSE_MS);
   }
-}
-
-function* evenPauses(): Generator<number, never> {
-  for (;;) yield PAUSE_MS;
 }
 
 /**

@@ -1,5 +1,5 @@
 import { setTimeout as pause } from "node:timers/promises";
-import { connect, type GuestClient } from "../client/index.ts";
+import { connect, DEFAULT_PORT, type GuestClient } from "../client/index.ts";
 import type { ClientCredentials } from "../credentials/index.ts";
 import { AgentVolumes } from "./agent-volumes.ts";
 import { type Subject, whileUp } from "./ending.ts";
@@ -11,8 +11,6 @@ import { compareKeys, hostCpuClass, type RestoreChoices } from "./keys.ts";
 import type { Tags } from "./spec.ts";
 import type { Instance, InstanceState, Substrate } from "./substrate.ts";
 
-/** The substrate contract's port of the agent. */
-const AGENT_PORT = 7071;
 const DEFAULT_REACH_MS = 60_000;
 const DEFAULT_SETTLE_MS = 30_000;
 const SETTLE_PAUSE_MS = 250;
@@ -36,7 +34,7 @@ export interface NodeOptions {
   readonly nodeId: string;
   /** The agent to put into sandboxes; without it none can be created. */
   readonly agent?: AgentSource | undefined;
-  /** Port of the agent in the sandboxes that are made; the journal keeps it. Default: 7071. */
+  /** Port of the agent in the sandboxes that are made; the journal keeps it. Default: DEFAULT_PORT. */
   readonly agentPort?: number | undefined;
   /** The daemon's own folder, if it can be read here: it shows what images take of the disk. Default: not known. */
   readonly daemonFolder?: string | undefined;
@@ -94,7 +92,7 @@ export class Node {
     this.agents = new AgentVolumes(options.substrate, options.agent);
     this.patience = { reachMs: options.reachMs ?? DEFAULT_REACH_MS, hookTimeoutMs: options.hookTimeoutMs ?? 0 };
     this.freeze = options.freeze ?? "on";
-    this.agentPort = options.agentPort ?? AGENT_PORT;
+    this.agentPort = options.agentPort ?? DEFAULT_PORT;
     this.ingressHost = options.ingressHost ?? "127.0.0.1";
     this.daemonFolder = options.daemonFolder;
     this.nodeId = options.nodeId;

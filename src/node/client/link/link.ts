@@ -52,5 +52,8 @@ export interface BridgeOptions extends Credentials {
 /** Address and credentials of an agent. */
 export type ConnectOptions = TcpOptions | UnixSocketOptions | BridgeOptions;
 
+/** The agent's port in a sandbox (the substrate contract's), unless another is chosen. */
+export const DEFAULT_PORT = 7071;
+
 /** The name in the certificates that `guestctl issue` makes. */
 export const DEFAULT_SERVER_NAME = "guest-agent";

@@ -1,4 +1,4 @@
-import { DEFAULT_SERVER_NAME } from "../../client/index.ts";
+import { DEFAULT_PORT, DEFAULT_SERVER_NAME } from "../../client/index.ts";
 import { agentVariables, generateToken, prepareFolder, writeFolder } from "../../credentials/index.ts";
 import { type Command, defineCommand } from "../command-line.ts";
 import { UsageError } from "../errors.ts";
@@ -44,12 +44,12 @@ function lastDay(days: number): Date {
 }
 
 function asText(folder: string, notAfter: Date, agent: Readonly<Record<string, string>>): string {
-  const variables = Object.entries({ ...agent, SVC_GUEST_PORT: "7071" });
+  const variables = Object.entries({ ...agent, SVC_GUEST_PORT: String(DEFAULT_PORT) });
   return `Issued the credentials of one sandbox in ${folder}, valid until ${notAfter.toISOString().slice(0, 10)}.
 
 Start the agent with
 ${variables.map(([name, value]) => `  ${name}=${quoted(value)}\n`).join("")}
 and talk to it with
-  guestctl health --address HOST:7071 --credentials ${quoted(folder)}
+  guestctl health --address HOST:${DEFAULT_PORT} --credentials ${quoted(folder)}
 `;
 }

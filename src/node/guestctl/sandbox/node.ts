@@ -1,6 +1,7 @@
 import { homedir, hostname } from "node:os";
 import { isAbsolute, join, resolve } from "node:path";
 import { connectHypeman, type Freeze, Sandboxes, type Step } from "../../sandboxes/index.ts";
+import { DEFAULT_PORT } from "../../client/index.ts";
 import type { Host } from "../command-line.ts";
 import { UsageError } from "../errors.ts";
 import { parseCount, parseDurationMs, parseWaitMs, setting } from "../values.ts";
@@ -33,7 +34,7 @@ export const NODE_OPTIONS = {
     argument: "ADDRESS",
     help: "publish: where the daemon's ingress listens, to see whether it serves (default 127.0.0.1)",
   },
-  "agent-port": { argument: "PORT", help: "the agent's port in sandboxes (default 7071)" },
+  "agent-port": { argument: "PORT", help: `the agent's port in sandboxes (default ${DEFAULT_PORT})` as string },
   wait: {
     argument: "DURATION",
     help: "how long an agent may take to answer, booting included (default 60s); publish: how long to wait until it is served",
