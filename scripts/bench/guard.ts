@@ -30,7 +30,7 @@ const FILE = join(import.meta.dirname, "recorded.json");
 
 /**
  * CPU time is steady, except a terminal's. The kernel passes a terminal's output on in steps of 4 KiB or more,
- * depending on where its own thread runs: one build took 0.48 to 1.11 times the peer's. What a caller waits for is not
+ * depending on where its own thread runs. One build took 0.48 to 1.11 times the peer's. What a caller waits for is not
  * steady. On a busy machine the median of Health rose from 1.4 times the peer's to 3 times: the agent's single thread
  * waits for a core more often.
  */

@@ -50,9 +50,9 @@ export interface AgentScript {
 }
 
 /**
- * Bundles the agent's sources into one script: a function with the parameters that Node gives to a CommonJS module. Takes
- * two steps, because esbuild leaves out unused code of parts that are loaded later only where it makes modules of them, as
- * in the first.
+ * Bundles the agent's sources into one script: a function with the parameters that Node gives to a CommonJS module. The
+ * first of two steps makes modules of the parts that are loaded later: only then does esbuild leave out their unused
+ * code.
  */
 export async function bundleScript(root: string, file: string): Promise<AgentScript> {
   const parts = join(dirname(file), "parts");

@@ -37,8 +37,9 @@ const REFUSED = "bin boot dev etc lib lib64 proc root run sbin sys tmp usr var".
 const quoted = (words: readonly string[]): string => words.map((word) => `'${word}'`).join(" ");
 
 /**
- * Does what the substrate does with the body, in namespaces of its own: extracts the archives, mounts them as it says,
- * and has a shell start the entrypoint. The document's commands come before that (the first block) and after it.
+ * Does what the substrate does with the body, in namespaces of its own. It extracts the archives, mounts them as the
+ * body says, and has a shell start the entrypoint. The document's commands come before that (the first block) and after
+ * it.
  */
 function script(archive: string): string {
   const [credentials = "", ...rest] = blocks("sh");

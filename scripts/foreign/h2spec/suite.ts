@@ -17,7 +17,7 @@ const MODULE = "github.com/summerwind/h2spec";
 const LISTS = { generic: 44, http2: 95, hpack: 7 } as const;
 /**
  * How long h2spec waits for an expected frame, which ends a case at once. Less than the 5 s after which the agent
- * closes a connection without a request, because h2spec would take that for the right answer to many mistakes.
+ * closes a connection without a request. h2spec would take that end for the right answer to many mistakes.
  */
 const CASE_LIMIT_S = 4;
 const RUN_LIMIT_MS = 500_000;

@@ -175,9 +175,9 @@ export class Call implements StreamConsumer {
   }
 
   /**
-   * Runs `refuse` once the request is complete or too late, or its client is gone; drops its messages. After an
-   * earlier answer the agent would have to reset the stream, which a client that still sends may take for a broken
-   * connection (curl: error 92).
+   * Runs `refuse` once the request is complete or too late, or its client is gone; drops its messages. After an earlier
+   * answer the agent would have to reset the stream. A client that still sends may take that for a broken connection
+   * (curl: error 92).
    */
   whenRequestEnds(refuse: () => void): void {
     this.#refuse = refuse;

@@ -15,8 +15,8 @@ import { type SocketAgent, startSocketAgent } from "../../fixtures/socket-agent.
 import { TlsRecords } from "../../fixtures/tls-records.ts";
 
 /*
- * What an unknown peer can make the agent do: it reaches the port and has no certificate, a made-up one, or a right one
- * without a token. The node agent's calls are answered meanwhile.
+ * What an unknown peer can make the agent do. It reaches the port, and has no certificate, a made-up one, or a right
+ * one without a token. The node agent's calls are answered meanwhile.
  */
 
 const NO_ISSUER = /^client certificate refused: unable to get local issuer certificate$/;

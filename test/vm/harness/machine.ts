@@ -42,8 +42,8 @@ function diskOf(snapshot: string): string {
 }
 
 /**
- * One guest on QEMU: one processor (so that clones draw from the same per-processor generator), without vmgenid and
- * virtio-rng (either makes the guest's kernel reseed by itself).
+ * One guest on QEMU, without vmgenid and virtio-rng: either makes the guest's kernel reseed by itself. It has one
+ * processor, so that clones draw from the same per-processor generator.
  */
 export class Machine implements AsyncDisposable {
   /** Port on the host's loopback that leads to the guest's port 7071. */

@@ -47,8 +47,9 @@ static void signal_process(pid_t process, int number) {
 }
 
 /*
- * As many children as fit; false where the kernel does not list them (no /proc, or no CONFIG_PROC_CHILDREN). In an ordinary
- * folder of the image at /proc the list could name any process, or be a FIFO, which must not hold up the launcher.
+ * As many children as fit; false where the kernel does not list them (no /proc, or no CONFIG_PROC_CHILDREN). In an
+ * ordinary folder of the image at /proc the list could name any process. It could also be a FIFO, which must not hold
+ * up the launcher.
  */
 static bool signal_listed_children(int number) {
   char path[64], list[32768];

@@ -48,7 +48,7 @@ export interface KeptParts {
 }
 
 /**
- * The successive calls of a kept command, as one: arrived output is not requested again, and input that the agent has
+ * The successive calls of a kept command, as one. Arrived output is not requested again, and input that the agent has
  * not taken is sent again. Ends with the command, with a permanent error, or after `patienceMs`.
  */
 export class KeptWire implements ExecWire {
