@@ -1,11 +1,11 @@
 import type { Fields, HpackEncoder } from "./hpack.ts";
 import type { FloodGuard } from "./limits.ts";
 import type { Output } from "./output.ts";
-import { DEFAULT_WINDOW_BYTES, Flag, FrameType, MAX_WINDOW_BYTES } from "./protocol.ts";
+import { DEFAULT_WINDOW_BYTES, Flag, FRAME_HEADER_BYTES, FrameType, MAX_WINDOW_BYTES } from "./protocol.ts";
 import type { PeerSettings } from "./settings.ts";
 import type { Http2Stream } from "./stream.ts";
 
-/** Bytes that a stream sends before the next one's turn. */
+/** Bytes that a stream sends before the next one's turn, with the headers of its frames. */
 const TURN_BYTES = 64 * 1024;
 
 /** Sends the answers of a connection's streams in turns, within the peer's windows. */
@@ -107,18 +107,20 @@ export class Sender {
         if (stream.sendWindowBytes > 0) this.#starved.add(stream);
         return;
       }
-      if (left === 0) {
+      if (left <= FRAME_HEADER_BYTES) {
         this.#ready.add(stream);
         return;
       }
-      const sizeBytes = Math.min(stream.queuedBytes, windowBytes, left, this.#peer.maxFrameBytes);
+      // With its header a frame fills TLS records: otherwise the peer gets most frames in two pieces.
+      const roomBytes = Math.min(left, this.#peer.maxFrameBytes) - FRAME_HEADER_BYTES;
+      const sizeBytes = Math.min(stream.queuedBytes, windowBytes, roomBytes);
       const last = sizeBytes === stream.queuedBytes && stream.ended && stream.trailers === undefined;
       this.#output.frame(FrameType.DATA, last ? Flag.END_STREAM : 0, stream.id, sizeBytes, 0);
       this.#floods.usual();
       stream.moveTo(this.#output, sizeBytes);
       stream.sendWindowBytes -= sizeBytes;
       this.#windowBytes -= sizeBytes;
-      left -= sizeBytes;
+      left -= FRAME_HEADER_BYTES + sizeBytes;
       if (last) {
         this.#answered(stream);
         return;

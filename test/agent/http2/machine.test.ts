@@ -3,6 +3,7 @@ import { randomBytes } from "node:crypto";
 import { describe, test } from "node:test";
 import { DEFAULT_HTTP2_LIMITS, type Http2Limits } from "../../../src/agent/http2/limits.ts";
 import { Http2Machine } from "../../../src/agent/http2/machine.ts";
+import { FRAME_HEADER_BYTES } from "../../../src/agent/http2/protocol.ts";
 import type { Http2Stream, StreamConsumer } from "../../../src/agent/http2/stream.ts";
 import {
   callFields,
@@ -40,21 +41,29 @@ describe("the HTTP/2 machine", () => {
     ]);
   });
 
-  test("sends the bytes of a large answer themselves, in frames as large as the peer takes", () => {
-    const peer = new Machine();
-    peer.feed(frame(FRAME.settings, 0, 0, setting(MAX_FRAME_SIZE, 32 * KIB)));
-    peer.feed(frame(FRAME.settings, 0, 0, setting(INITIAL_WINDOW_SIZE, 256 * KIB)));
-    peer.feed(frame(FRAME.windowUpdate, 0, 0, uint32(256 * KIB)));
-    peer.request(1, FLAG.endStream);
-    peer.take();
-    const content = Buffer.alloc(128 * KIB, 7);
-    peer.streams[0]?.respond(FIELDS);
-    peer.streams[0]?.write([content]);
-    const chunks = peer.take();
-    const payloads = chunks.filter((chunk) => chunk.buffer === content.buffer);
-    assert.equal(payloads.length, 4);
-    assert.ok(payloads.every(({ length }) => length === 32 * KIB));
-  });
+  for (const [frameBytes, turnFrames] of [
+    [16 * KIB, 4],
+    [32 * KIB, 2],
+    [64 * KIB - 5, 1],
+  ] as const)
+    test(`sends the bytes of a large answer themselves, in frames that with their header have ${frameBytes} bytes`, () => {
+      const peer = new Machine();
+      peer.feed(frame(FRAME.settings, 0, 0, setting(MAX_FRAME_SIZE, frameBytes)));
+      peer.feed(frame(FRAME.settings, 0, 0, setting(INITIAL_WINDOW_SIZE, 256 * KIB)));
+      peer.feed(frame(FRAME.windowUpdate, 0, 0, uint32(256 * KIB)));
+      peer.request(1, FLAG.endStream);
+      peer.take();
+      const payloadBytes = frameBytes - FRAME_HEADER_BYTES;
+      // Two turns.
+      const content = Buffer.alloc(2 * turnFrames * payloadBytes, 7);
+      peer.streams[0]?.respond(FIELDS);
+      peer.streams[0]?.write([content]);
+      const payloads = peer.take().filter(({ buffer }) => buffer === content.buffer);
+      assert.deepEqual(
+        payloads.map(({ length }) => length),
+        Array.from({ length: 2 * turnFrames }, () => payloadBytes),
+      );
+    });
 
   test("tells when an answer's bytes may change: once they are written, or the stream has ended before", () => {
     const peer = new Machine();

@@ -62,6 +62,23 @@ describe("client.forward", () => {
     assert.equal(asked, 1);
   });
 
+  it("carries to each who writes much at once its own bytes, whoever is broken off meanwhile", async () => {
+    await using server = await listener(echo);
+    using client = clientOf(agent);
+    await using forwarding = await client.forward({ port: server.port });
+    const sent = Array.from({ length: 4 }, () => randomBytes(8 * MIB));
+    const answers = Promise.all(sent.map((bytes) => answer(forwarding.port, bytes)));
+    for (const bytes of sent) {
+      const broken = connect(forwarding.port, "127.0.0.1");
+      const end = closed(broken);
+      broken.write(bytes);
+      await once(broken, "data");
+      broken.resetAndDestroy();
+      await end;
+    }
+    for (const [index, got] of (await answers).entries()) assert.ok(sent[index]?.equals(got));
+  });
+
   it("tells of each connection that cannot be opened, also where its new options do not help", async () => {
     using client = clientOf(agent, { token: "of-the-instance-before" });
     const told = Promise.withResolvers<GuestError>();

@@ -4,6 +4,7 @@ import { fromArguments } from "../arguments.ts";
 import { GuestError, invalidArgument } from "../errors.ts";
 import type { ConnectOptions } from "../link/link.ts";
 import type { TunnelOpener } from "./opener.ts";
+import { LargeReads } from "./large-reads.ts";
 import type { GuestTunnel } from "./tunnel.ts";
 
 /** What waits for a local socket before its tunnel does: what comes in one turn of the event loop, to be written at once. */
@@ -63,10 +64,11 @@ export async function forward(
     throw invalidArgument("forward wants a port or a path");
   }
   const sockets = new Set<Socket>();
+  const reads = new LargeReads();
   const server = createServer({ allowHalfOpen: true, noDelay: true, highWaterMark: QUEUE_BYTES }, (socket) => {
     sockets.add(socket);
     socket.on("close", () => sockets.delete(socket));
-    void carry(socket, (gone) => opener.open(target, gone), onError);
+    void carry(socket, reads, (gone) => opener.open(target, gone), onError);
   });
   const bound = await listening(server, listen, host);
   const close = (): Promise<void> =>
@@ -85,6 +87,7 @@ export async function forward(
 /** Carries bytes both ways. Each side sees how the other ended: normally, or broken off. */
 async function carry(
   socket: Socket,
+  reads: LargeReads,
   open: (signal: AbortSignal) => Promise<GuestTunnel>,
   onError: ForwardOptions["onError"],
 ): Promise<void> {
@@ -102,8 +105,16 @@ async function carry(
   try {
     const tunnel = await open(gone.signal);
     tunnel.on("error", fail);
-    if (tunnel.errored === null) socket.pipe(tunnel).pipe(socket);
-    else fail(tunnel.errored);
+    if (tunnel.errored !== null) throw tunnel.errored;
+    reads.begin(socket);
+    socket.on("data", (bytes: Buffer) => {
+      // What a broken tunnel has not sent may still be on its way.
+      const wantsMore = tunnel.write(bytes, () => tunnel.destroyed || reads.release(bytes));
+      if (!wantsMore) socket.pause();
+    });
+    tunnel.on("drain", () => socket.resume());
+    socket.on("end", () => tunnel.end());
+    tunnel.pipe(socket);
   } catch (error) {
     fail(error);
   }

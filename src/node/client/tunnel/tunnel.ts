@@ -7,10 +7,11 @@ import { type CallOptions, cancelCall, type Channel } from "../channel.ts";
 import { GuestError } from "../errors.ts";
 import { settlement } from "../settlement.ts";
 import { DataFrames } from "./data-frames.ts";
+import { READ_BYTES } from "./large-reads.ts";
 
 const METHOD = Tunnel.method.open;
 /** Bytes of one frame at most. Messages over 256 KiB count as large for the agent. */
-const FRAME_BYTES = 192 * 1024;
+const FRAME_BYTES = READ_BYTES;
 /** Above so many pieces at once they are small, and cheaper to copy than to send each by itself. */
 const JOINED_PIECES = 16;
 /** Cost of a frame on top of its bytes (TunnelOpened.window_bytes). */

@@ -1,0 +1,45 @@
+import type { Socket } from "node:net";
+
+/** One read is one frame of a tunnel. Node's own reads take a third of it. */
+export const READ_BYTES: number = 192 * 1024;
+/** Free buffers that are kept: as many as a tunnel's queue can hold. */
+const FREE_BUFFERS = 6;
+
+/** Where Node's sockets keep the option `onread`, which is public for sockets that connect. */
+interface OnRead {
+  readonly _handle?: { useUserBuffer?(buffer: Uint8Array): void } | null;
+  [key: symbol]: unknown;
+}
+
+/**
+ * Lets accepted sockets read into large buffers that are used again: Node allocates one for each read, and the kernel
+ * acknowledges each. Where a version of Node keeps `onread` elsewhere, sockets read as they do.
+ */
+export class LargeReads {
+  readonly #free: ArrayBufferLike[] = [];
+
+  /** Lets the socket read so. Its stream stays what it is. */
+  begin(socket: Socket): void {
+    const inside = socket as unknown as OnRead;
+    const { _handle: handle } = inside;
+    const key = (name: string): symbol | undefined =>
+      Object.getOwnPropertySymbols(inside).find(({ description }) => description === name);
+    const [buffer, callback, generator] = [key("kBuffer"), key("kBufferCb"), key("kBufferGen")];
+    if (buffer === undefined || callback === undefined || generator === undefined) return;
+    if (typeof handle?.useUserBuffer !== "function") return;
+    const first = this.#next();
+    inside[buffer] = first;
+    inside[callback] = (sizeBytes: number, bytes: Buffer): boolean => socket.push(bytes.subarray(0, sizeBytes));
+    inside[generator] = () => this.#next();
+    handle.useUserBuffer(first);
+  }
+
+  /** Takes back bytes that a socket has read, and that nobody needs any more. */
+  release({ buffer }: Uint8Array): void {
+    if (buffer.byteLength === READ_BYTES && this.#free.length < FREE_BUFFERS) this.#free.push(buffer);
+  }
+
+  #next(): Buffer {
+    return Buffer.from(this.#free.pop() ?? new ArrayBuffer(READ_BYTES));
+  }
+}
