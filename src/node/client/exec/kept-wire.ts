@@ -8,14 +8,13 @@ import {
   type ExecStarted,
   type TerminalSizeSchema,
 } from "../../../shared/gen/svc/guest/v1alpha1/exec_pb.ts";
-import { messageOf } from "../../../shared/errors.ts";
 import { ExecSessions } from "../../../shared/gen/svc/guest/v1alpha1/exec_sessions_pb.ts";
 import { wholeMilliseconds } from "../arguments.ts";
-import type { Channel } from "../channel.ts";
 import { abortedError, GuestError, type GuestStatus } from "../errors.ts";
 import { growingPauses, retried } from "../retry.ts";
 import { type Settlement, settlement } from "../settlement.ts";
 import { type KeptOptions, type KeptPosition, keepUnsupported, patienceOf } from "./keep.ts";
+import { KeptChannel, type KeptChannelParts } from "./kept-channel.ts";
 import { KeptInput } from "./kept-input.ts";
 import { KeptOutputs, type OutputOffsets } from "./kept-output.ts";
 import { ExecCall, type ExecListener, type ExecWire, type Frame } from "./wire.ts";
@@ -36,12 +35,7 @@ type First =
   | { readonly case: "attach"; readonly value: ExecAttach };
 
 /** What a kept command's calls need. */
-export interface KeptParts {
-  readonly channel: Channel;
-  /** Makes a channel to the agent, which the caller closes. */
-  readonly dial: () => Promise<Channel>;
-  /** Dial at every attempt, because credentials may have changed. Otherwise the existing channel dials by itself. */
-  readonly alwaysDials: boolean;
+export interface KeptParts extends KeptChannelParts {
   readonly name: string;
   readonly first: First;
   readonly options: KeptOptions;
@@ -58,15 +52,13 @@ export class KeptWire implements ExecWire {
   readonly #over = new AbortController();
   readonly #input = new KeptInput();
   #listener: ExecListener | undefined;
-  #channel: Channel;
+  readonly #channel: KeptChannel;
   #call: ExecCall | undefined;
   /** The first answer of the first call. */
   #started: ExecStarted | undefined;
   #outputs: KeptOutputs | undefined;
   /** The agent has answered the present call, and frames may be sent. */
   #isAttached = false;
-  /** The last attempt found a silent peer. */
-  #isStuck = false;
   #isPaused = false;
   #hasExited = false;
   #size: MessageInitShape<typeof TerminalSizeSchema> | undefined;
@@ -78,7 +70,7 @@ export class KeptWire implements ExecWire {
   constructor(parts: KeptParts) {
     const { deadlineMs } = parts.options;
     this.#parts = parts;
-    this.#channel = parts.channel;
+    this.#channel = new KeptChannel(parts);
     this.#patienceMs = patienceOf(parts.options);
     const limitMs = deadlineMs === undefined ? Number.POSITIVE_INFINITY : wholeMilliseconds(deadlineMs, "deadlineMs");
     this.#deadlineAtMs = performance.now() + limitMs;
@@ -155,7 +147,7 @@ export class KeptWire implements ExecWire {
       waitForReady: this.#started === undefined && waitForReady === true,
       deadlineMs: leftMs === Number.POSITIVE_INFINITY ? undefined : Math.max(0, leftMs),
     };
-    const call = new ExecCall(this.#channel, options, first);
+    const call = new ExecCall(this.#channel.current, options, first);
     this.#call = call;
     const own = (tell: () => void): void => {
       if (call === this.#call && !this.#isOver) tell();
@@ -185,7 +177,7 @@ export class KeptWire implements ExecWire {
   #takeUp(started: ExecStarted): void {
     // An agent that does not know ExecStart.keep runs the command as any other: it ends with the call.
     if (!started.kept) {
-      this.#fail(keepUnsupported(this.#channel.agentVersion));
+      this.#fail(keepUnsupported(this.#channel.current.agentVersion));
       return;
     }
     this.#started = started;
@@ -257,7 +249,7 @@ export class KeptWire implements ExecWire {
     if (this.#hasExited) this.#end();
     else if (this.#attempt !== undefined) this.#attempt.reject(error);
     else if (this.#started === undefined) this.#fail(this.#asOlder(error));
-    else if (this.#patienceMs === 0 || !this.#mayPass(error)) this.#fail(error);
+    else if (this.#patienceMs === 0 || !this.#channel.mayPass(error)) this.#fail(error);
     else {
       this.#isAttached = false;
       this.#input.detach();
@@ -269,15 +261,7 @@ export class KeptWire implements ExecWire {
   /** An agent that does not know the frame finds a first frame without content. */
   #asOlder(error: GuestError): GuestError {
     const isOlder = this.#parts.first.case === "attach" && error.reason === "FRAME_ORDER";
-    return isOlder ? keepUnsupported(this.#channel.agentVersion) : error;
-  }
-
-  /** Whether another attempt may succeed: the connection failed without a reason, or new credentials may be late. */
-  #mayPass({ status, reason }: GuestError): boolean {
-    const { alwaysDials, channel } = this.#parts;
-    if (status === "UNAUTHENTICATED") return alwaysDials;
-    const isBroken = reason === undefined && ["UNAVAILABLE", "INTERNAL", "CANCELLED", "UNKNOWN"].includes(status);
-    return isBroken && (alwaysDials || !channel.isClosed);
+    return isOlder ? keepUnsupported(this.#channel.current.agentVersion) : error;
   }
 
   #comeBack(execId: string, lost: GuestError): void {
@@ -285,34 +269,25 @@ export class KeptWire implements ExecWire {
       pausesMs: growingPauses(LONGEST_PAUSE_MS),
       untilMs: Math.min(performance.now() + this.#patienceMs, this.#deadlineAtMs),
       signal: this.#over.signal,
-      mayPass: (error) => this.#mayPass(error as GuestError),
+      mayPass: (error) => this.#channel.mayPass(error as GuestError),
     }).catch((error: unknown) => this.#fail(error as GuestError));
   }
 
   /** One attempt. Resolves when the agent has answered. */
   async #redial(execId: string): Promise<void> {
-    const { alwaysDials, name } = this.#parts;
-    if (alwaysDials || this.#isStuck) {
-      const channel = await this.#dial();
-      this.#isStuck = false;
-      this.#closeOwnChannel();
-      this.#channel = channel;
-      if (this.#isOver) {
-        this.#closeOwnChannel();
-        return;
-      }
-    }
+    await this.#channel.renew();
+    if (this.#isOver) return;
     const attempt = settlement<undefined>();
     this.#attempt = attempt;
     this.#begin({
       case: "attach",
-      value: create(ExecAttachSchema, { name, execId, ...this.#outputs?.offsets, size: this.#size }),
+      value: create(ExecAttachSchema, { name: this.#parts.name, execId, ...this.#outputs?.offsets, size: this.#size }),
     });
     const timer = setTimeout(() => {
       this.#call?.cancel();
-      // Ignore its further frames. A channel whose connection hangs in its handshake makes no other connection.
+      // Ignore its further frames.
       this.#call = undefined;
-      this.#isStuck = true;
+      this.#channel.leave();
       attempt.reject(failure("UNAVAILABLE", `the agent has not answered within ${ANSWER_MS} ms`));
     }, ANSWER_MS);
     try {
@@ -320,18 +295,6 @@ export class KeptWire implements ExecWire {
     } finally {
       clearTimeout(timer);
     }
-  }
-
-  /** Credentials that are just being replaced make it impossible to dial for a moment. */
-  #dial(): Promise<Channel> {
-    return this.#parts.dial().catch((cause: unknown) => {
-      if (cause instanceof GuestError) throw cause;
-      throw new GuestError({
-        status: "UNAVAILABLE",
-        message: `the agent cannot be dialled: ${messageOf(cause)}`,
-        cause,
-      });
-    });
   }
 
   readonly #onAbort = (): void => {
@@ -355,15 +318,8 @@ export class KeptWire implements ExecWire {
 
   /** Frees the name and the buffer of a command that has ended. Rejects with GuestError. */
   async forget(deadlineMs?: number): Promise<void> {
-    const { name, channel } = this.#parts;
-    // A channel that was dialled here is closed by then.
-    const own = this.#isOver && this.#channel !== channel ? await this.#dial() : undefined;
-    try {
-      const request = { name, execId: this.#started?.execId ?? "" };
-      await (own ?? this.#channel).unary(ExecSessions.method.endExec, request, { deadlineMs });
-    } finally {
-      own?.close();
-    }
+    const request = { name: this.#parts.name, execId: this.#started?.execId ?? "" };
+    await this.#channel.use((channel) => channel.unary(ExecSessions.method.endExec, request, { deadlineMs }));
   }
 
   #fail(error: GuestError): void {
@@ -380,12 +336,7 @@ export class KeptWire implements ExecWire {
     this.#outputs?.stop();
     this.#parts.options.signal?.removeEventListener("abort", this.#onAbort);
     this.#input.drop();
-    this.#closeOwnChannel();
-  }
-
-  /** A channel that was dialled here ends once its last call has. */
-  #closeOwnChannel(): void {
-    if (this.#channel !== this.#parts.channel) this.#channel.close();
+    this.#channel.close();
   }
 }
 
