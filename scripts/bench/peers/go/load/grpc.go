@@ -19,7 +19,7 @@ import (
 )
 
 const (
-	service        = "/svc.guest.v1alpha1.GuestAgent/"
+	schema         = "/svc.guest.v1alpha1."
 	chunkDataField = 2
 )
 
@@ -75,60 +75,62 @@ func (t *grpcTarget) close() { t.connection.Close() }
 
 func (t *grpcTarget) ping() error {
 	var raw rawMessage
-	if err := t.connection.Invoke(t.ctx, service+"Health", encoded(&pb.HealthRequest{}), &raw); err != nil {
+	if err := t.connection.Invoke(t.ctx, schema+"GuestAgent/Health", encoded(&pb.HealthRequest{}), &raw); err != nil {
 		return err
 	}
 	defer raw.free()
 	return proto.Unmarshal(raw.data.Materialize(), &pb.HealthResponse{})
 }
 
+// open begins a call of SERVICE/METHOD.
 func (t *grpcTarget) open(method string) (grpc.ClientStream, context.CancelFunc, error) {
-	return t.openAt(service + method)
-}
-
-func (t *grpcTarget) openAt(path string) (grpc.ClientStream, context.CancelFunc, error) {
 	ctx, cancel := context.WithCancel(t.ctx)
-	stream, err := t.connection.NewStream(ctx, bothWays, path)
+	stream, err := t.connection.NewStream(ctx, bothWays, schema+method)
 	if err != nil {
 		cancel()
 	}
 	return stream, cancel, err
 }
 
-func (t *grpcTarget) readFile(path string) (int64, error) {
-	stream, cancel, err := t.open("ReadFile")
+// ask makes a call with one request, and calls visit with every field of its answers.
+func (t *grpcTarget) ask(method string, request proto.Message, visit func(number int, length int64)) error {
+	stream, cancel, err := t.open(method)
 	if err != nil {
-		return 0, err
+		return err
 	}
 	defer cancel()
-	if err := stream.SendMsg(encoded(&pb.ReadFileRequest{Path: path})); err != nil {
-		return 0, err
+	if err := stream.SendMsg(encoded(request)); err != nil {
+		return err
 	}
 	if err := stream.CloseSend(); err != nil {
-		return 0, err
+		return err
 	}
-	total := int64(0)
 	for {
 		var raw rawMessage
 		if err := stream.RecvMsg(&raw); err == io.EOF {
-			return total, nil
+			return nil
 		} else if err != nil {
-			return total, err
+			return err
 		}
-		err := raw.fields(func(number int, length int64) {
-			if number == chunkDataField {
-				total += length
-			}
-		})
+		err := raw.fields(visit)
 		raw.free()
 		if err != nil {
-			return total, err
+			return err
 		}
 	}
 }
 
+func (t *grpcTarget) readFile(path string) (total int64, err error) {
+	err = t.ask("GuestAgent/ReadFile", &pb.ReadFileRequest{Path: path}, func(number int, length int64) {
+		if number == chunkDataField {
+			total += length
+		}
+	})
+	return total, err
+}
+
 func (t *grpcTarget) writeFile(path string, totalBytes int64, chunkBytes int, skipSum bool) error {
-	stream, cancel, err := t.open("WriteFile")
+	stream, cancel, err := t.open("GuestAgent/WriteFile")
 	if err != nil {
 		return err
 	}

@@ -31,7 +31,7 @@ func stdinFrame(bytes []byte) *pb.ExecFrame {
 }
 
 func (t *grpcTarget) start(command []string, inTerminal, hasInput bool) (grpc.ClientStream, context.CancelFunc, error) {
-	stream, cancel, err := t.open("Exec")
+	stream, cancel, err := t.open("GuestAgent/Exec")
 	if err != nil {
 		return nil, nil, err
 	}

@@ -2,43 +2,19 @@ package load
 
 import (
 	"bytes"
-	"io"
 
 	pb "guest-agent/bench/gen/svc/guest/v1alpha1"
 )
 
 const entriesField = 1
 
-func (t *grpcTarget) list(path string) (int64, error) {
-	stream, cancel, err := t.openAt("/svc.guest.v1alpha1.FileTree/List")
-	if err != nil {
-		return 0, err
-	}
-	defer cancel()
-	if err := stream.SendMsg(encoded(&pb.ListRequest{Path: []byte(path)})); err != nil {
-		return 0, err
-	}
-	if err := stream.CloseSend(); err != nil {
-		return 0, err
-	}
-	entries := int64(0)
-	for {
-		var raw rawMessage
-		if err := stream.RecvMsg(&raw); err == io.EOF {
-			return entries, nil
-		} else if err != nil {
-			return entries, err
+func (t *grpcTarget) list(path string) (entries int64, err error) {
+	err = t.ask("FileTree/List", &pb.ListRequest{Path: []byte(path)}, func(number int, _ int64) {
+		if number == entriesField {
+			entries++
 		}
-		err := raw.fields(func(number int, _ int64) {
-			if number == entriesField {
-				entries++
-			}
-		})
-		raw.free()
-		if err != nil {
-			return entries, err
-		}
-	}
+	})
+	return entries, err
 }
 
 // What List tells: name, type, size, mode, owner, three times, inode, links, target.

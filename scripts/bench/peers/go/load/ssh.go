@@ -89,11 +89,8 @@ func (t *sshTarget) feed(command []string, totalBytes int64, chunkBytes int) err
 	if err := session.Start(strings.Join(command, " ")); err != nil {
 		return err
 	}
-	chunk := make([]byte, chunkBytes)
-	for left := totalBytes; left > 0; left -= int64(chunkBytes) {
-		if _, err := stdin.Write(chunk[:min(left, int64(chunkBytes))]); err != nil {
-			return err
-		}
+	if err := sendZeros(stdin, totalBytes, chunkBytes); err != nil {
+		return err
 	}
 	if err := stdin.Close(); err != nil {
 		return err
@@ -124,11 +121,7 @@ func (t *sshTarget) echo(command []string) (echoSession, error) {
 }
 
 func (e *sshEcho) roundTrip() error {
-	if _, err := e.stdin.Write([]byte("x")); err != nil {
-		return err
-	}
-	_, err := io.ReadFull(e.stdout, make([]byte, 1))
-	return err
+	return exchange(e.stdin, e.stdout)
 }
 
 func (e *sshEcho) end() error {

@@ -54,10 +54,10 @@ const largeBytes = 256 * 1024
 type read struct{ io.Reader }
 type written struct{ io.Writer }
 
-func sendZeros(connection net.Conn, totalBytes int64, chunkBytes int) error {
+func sendZeros(to io.Writer, totalBytes int64, chunkBytes int) error {
 	chunk := make([]byte, chunkBytes)
 	for left := totalBytes; left > 0; left -= int64(chunkBytes) {
-		if _, err := connection.Write(chunk[:min(left, int64(chunkBytes))]); err != nil {
+		if _, err := to.Write(chunk[:min(left, int64(chunkBytes))]); err != nil {
 			return err
 		}
 	}
@@ -118,11 +118,14 @@ func intoTunnel(job job) operation {
 // tunnelEcho is a connection to an echo behind a tunnel.
 type tunnelEcho struct{ *net.TCPConn }
 
-func (e tunnelEcho) roundTrip() error {
-	if _, err := e.Write([]byte("x")); err != nil {
+func (e tunnelEcho) roundTrip() error { return exchange(e, e) }
+
+// exchange sends a byte and waits for one.
+func exchange(to io.Writer, from io.Reader) error {
+	if _, err := to.Write([]byte("x")); err != nil {
 		return err
 	}
-	_, err := io.ReadFull(e, make([]byte, 1))
+	_, err := io.ReadFull(from, make([]byte, 1))
 	return err
 }
 
