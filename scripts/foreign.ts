@@ -6,6 +6,7 @@ import { judge, type Verdict } from "./foreign/verdict.ts";
 import { tableOf } from "./foreign/table.ts";
 import { SUITES } from "./foreign/suites.ts";
 import { runScript, UsageError, words } from "./machine/script.ts";
+import { isContained, runContained } from "./testing/contained.ts";
 
 const USAGE = `usage: npm run foreign [-- SUITE...]
 ${SUITES.map(({ name, about }) => `  ${name.padEnd(20)} ${about}`).join("\n")}`;
@@ -14,6 +15,7 @@ await runScript("foreign", USAGE, async () => {
   const asked = words();
   const unknown = asked.find((word) => !SUITES.some(({ name }) => name === word));
   if (unknown !== undefined) throw new UsageError(`there is no suite "${unknown}"`);
+  if (!isContained()) return runContained(import.meta.filename, asked);
   const verdicts: Verdict[] = [];
   for (const suite of SUITES) {
     if (asked.length > 0 && !asked.includes(suite.name)) continue;
