@@ -8,6 +8,7 @@ import {
   mkdtempSync,
   readFileSync,
   rmSync,
+  symlinkSync,
   writeFileSync,
 } from "node:fs";
 import { tmpdir } from "node:os";
@@ -25,7 +26,7 @@ interface Outcome {
 const LOCK = JSON.stringify({ packages: { "": {}, "node_modules/one": { version: "1.0.0", integrity: "sha512-x" } } });
 const OTHER_LOCK = LOCK.replace("1.0.0", "2.0.0");
 
-/* What goes wrong rarely: a machine without packages, or with an old Node, is a real one in `npm run test:bare`. */
+/* What goes wrong rarely: a machine that gets its packages, or with an old Node, is a real one in `npm run test:bare`. */
 
 /** A fake npm: puts the packages of the lock file in place and records its arguments. */
 const NPM = `#!/bin/sh
@@ -137,6 +138,22 @@ describe("scripts/run", () => {
     const { code, stdout, stderr } = await runIn(root);
     assert.deepEqual([code, stdout], [1, ""]);
     assert.match(stderr, /npm did not install what package-lock\.json says: remove node_modules/);
+  });
+
+  test("names every package of the system that is missing, before it asks npm for anything", async (t) => {
+    const { root, fake } = makeProject(t);
+    writeFileSync(join(root, "package-lock.json"), OTHER_LOCK);
+    fake("ldconfig", "#!/bin/sh\nexit 0\n");
+    fake("apt-get", "#!/bin/sh\nexit 1\n");
+    fake("id", "#!/bin/sh\necho 1000\n");
+    // No compiler: only the programs that scripts/run itself starts.
+    for (const tool of ["cat", "dirname", "flock", "mkdir", "sha256sum", "uname"]) {
+      symlinkSync(`/usr/bin/${tool}`, join(root, "fake", tool));
+    }
+    const { code, stderr } = await runIn(root, { PATH: join(root, "fake") });
+    assert.equal(code, 1);
+    assert.match(stderr, /not root: build-essential libatomic1: .*apt-get install build-essential libatomic1\)\n$/);
+    assert.equal(existsSync(join(root, "calls")), false);
   });
 
   test("shows what apt-get printed when it failed", async (t) => {

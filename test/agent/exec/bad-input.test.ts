@@ -24,11 +24,15 @@ async function failureOf(send: (stream: ExecStream) => unknown): Promise<RpcFail
   return await stream.failure();
 }
 
+/** Ends a command that runs although its call should have failed: the test then fails, and does not wait for its limit. */
+const KILL = { case: "signal", value: { number: 9 } } as const;
+
 /** The same while a command runs, which must be gone afterwards. */
 async function failureWhileRunning(send: (stream: ExecStream) => unknown, terminal = false): Promise<RpcFailure> {
   const failure = await failureOf((stream) => {
     stream.start({ args: ["sleep", MARK], stdin: true, ...(terminal && { terminal: {} }) });
     send(stream);
+    stream.send(KILL);
   });
   await noProcessWith(MARK);
   return failure;
@@ -59,7 +63,14 @@ describe("a client that breaks the rules of Exec", () => {
     ["a first frame that is not start", (stream) => stream.stdin("x")],
     ["an empty first frame", (stream) => stream.sendBytes(new Uint8Array())],
     ["no frame at all", (stream) => stream.end()],
-    ["input that it did not ask for", (stream) => stream.start({ args: ["sleep", MARK] }).stdin("x")],
+    [
+      "input that it did not ask for",
+      (stream) =>
+        stream
+          .start({ args: ["sleep", MARK] })
+          .stdin("x")
+          .send(KILL),
+    ],
   ] as const satisfies readonly Deed[]) {
     it(`by ${what}`, async () => {
       assertRefused(await failureOf(send), "FRAME_ORDER");

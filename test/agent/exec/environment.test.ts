@@ -1,5 +1,5 @@
 import assert from "node:assert/strict";
-import { writeFile } from "node:fs/promises";
+import { readFile, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { after, before, describe, it } from "node:test";
 import { AGENT_TOKEN, type RunningAgent, startAgent } from "../../fixtures/agent.ts";
@@ -78,10 +78,8 @@ describe("contract: environment of an exec'd command", () => {
   });
 
   it("injects SVC_WORKLOAD_SOCKET for the workload, after its spec env, and no other bootstrap variable", async () => {
-    const { stdout } = await exec(agent, {
-      args: ["sh", "-c", `until grep -q SVC_WORKLOAD ${folder}/workload; do :; done; cat ${folder}/workload`],
-    });
-    const lines = String(stdout).split("\n");
+    await agent.printed(/done/);
+    const lines = (await readFile(join(folder, "workload"), "utf8")).split("\n");
     assert.ok(lines.includes(`SVC_WORKLOAD_SOCKET=${agent.workloadSocket}`));
     assert.deepEqual(
       lines.filter((line) => line.startsWith("SVC_")).map((line) => line.slice(0, line.indexOf("="))),

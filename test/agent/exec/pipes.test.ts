@@ -125,12 +125,14 @@ describe("exec on pipes", () => {
     assert.equal(exit.code, 5);
   });
 
-  it("delivers a real-time signal", async () => {
-    using stream = new ExecStream(agent);
-    stream.start({ args: ["sleep", "1000"] });
-    await stream.next();
-    const { exit } = await stream.send({ case: "signal", value: { number: 40 } }).outcome();
-    assert.deepEqual([exit.code, exit.signal], [168, 40]);
+  it("delivers signals from the first to the last real-time one, also after stdin_close", async () => {
+    for (const number of [1, 40, 64]) {
+      using stream = new ExecStream(agent);
+      stream.start({ args: ["sleep", "1000"], stdin: true }).send({ case: "stdinClose", value: {} });
+      await stream.next();
+      const { exit } = await stream.send({ case: "signal", value: { number } }).outcome();
+      assert.deepEqual([exit.code, exit.signal], [128 + number, number]);
+    }
   });
 
   it("hands the child no descriptor but 0, 1 and 2", async () => {

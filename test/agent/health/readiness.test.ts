@@ -93,9 +93,15 @@ describe("readiness", () => {
     timers.advance(1);
     await settle();
     assert.equal(runs.length, 2);
+    timers.advance(5_000);
+    await settle();
+    assert.deepEqual(readiness.verdict, { ready: false, exitCode: 124 });
+    timers.advance(1_000);
+    await settle();
+    assert.equal(runs.length, 3, "also after one that was killed at its timeout");
   });
 
-  it("is asked at once when what was known is out of date, and forgets the run in progress", async () => {
+  it("is asked at once when what was known is out of date, forgets the run in progress, and ends with the stop", async () => {
     const { loop: readiness, runs, timers } = loop();
     readiness.runNow();
     await settle();
@@ -112,5 +118,11 @@ describe("readiness", () => {
     timers.advance(1_000);
     await settle();
     assert.equal(runs.length, 4, "and there is one loop, not two");
+    await readiness.stop();
+    assert.ok(runs[3]?.released, "the stop ends a run");
+    readiness.runNow();
+    timers.advance(10_000);
+    await settle();
+    assert.equal(runs.length, 4, "and none begins after it");
   });
 });

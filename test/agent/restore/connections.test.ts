@@ -36,6 +36,8 @@ describe("after the duties", () => {
     const report = await caller.runRestoreDuties({ entropy: ENTROPY });
     assert.equal(report.entropyBytesMixed, ENTROPY.length);
     await Promise.all([...older.map((peer) => peer.ended()), halfOpenClosed]);
+    // Not by the limit of a handshake.
+    assert.match(String((await agent.logged("connection_refused"))["reason"]), /^half-open/);
     const done = await agent.logged("restore_duties_done");
     assert.equal(done["dropped_connections"], older.length);
     assert.equal((await caller.health()).alive, true, "the caller dials anew");
