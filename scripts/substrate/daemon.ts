@@ -6,6 +6,7 @@ import type { AddressInfo } from "node:net";
 import { join, resolve } from "node:path";
 import { DatabaseSync } from "node:sqlite";
 import { GUEST_ARCHITECTURE } from "../../test/vm/harness/architecture.ts";
+import { writeFolderDisk } from "../../test/vm/harness/disks.ts";
 import { messageOf } from "../../src/shared/errors.ts";
 import { missingPrograms } from "../machine/programs.ts";
 import { type GuestParts, prepareGuests } from "./guest.ts";
@@ -14,6 +15,7 @@ import { Ingresses } from "./ingresses.ts";
 import { Instances } from "./instances.ts";
 import { Machines } from "./machines.ts";
 import { Proxy } from "./proxy.ts";
+import { Records } from "./records.ts";
 import { routesOf } from "./routes.ts";
 import type { Rules } from "./rules.ts";
 import { createApiServer } from "./server.ts";
@@ -54,11 +56,11 @@ export async function startDaemon({ stateFolder, port, imagesFolder, rules, log 
     const tokenFile = join(state, "token");
     if (!existsSync(tokenFile)) writeFileSync(tokenFile, randomBytes(24).toString("hex"), { mode: 0o600 });
     const images = new Images(
-      join(state, "images"),
+      new Records(join(state, "images")),
       imagesFolder === undefined ? undefined : resolve(imagesFolder),
       log,
     );
-    const volumes = new Volumes(join(state, "volumes"));
+    const volumes = new Volumes(join(state, "volumes"), writeFolderDisk);
     const version = hypervisorVersion();
     let parts: Promise<GuestParts> | undefined;
     const guest = (): Promise<GuestParts> =>
@@ -67,7 +69,9 @@ export async function startDaemon({ stateFolder, port, imagesFolder, rules, log 
         parts = undefined;
         throw error;
       }));
-    const instances = await Instances.open(join(state, "instances"), { images, volumes, version, guest, rules, log });
+    const host = { images, volumes, version, guest, rules, log };
+    const folder = join(state, "instances");
+    const instances = new Instances(folder, await Machines.open(folder, host), host);
     const snapshots = new Snapshots(join(state, "snapshots"), instances);
     const proxy = rules.proxy ? new Proxy(upstreams(instances), log) : undefined;
     const nameOf = (reference: string): string => instances.get(reference).name;

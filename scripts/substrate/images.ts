@@ -20,7 +20,7 @@ import { messageOf } from "../../src/shared/errors.ts";
 import { writeFolderDisk } from "../../test/vm/harness/disks.ts";
 import { provideBusybox } from "../../test/vm/harness/provision.ts";
 import { ApiFailure, notFound } from "./failure.ts";
-import { Records } from "./records.ts";
+import type { Records } from "./records.ts";
 import { hasTags, type Tags } from "./requests.ts";
 
 /** Of the host and of its images, by Go's name. */
@@ -54,8 +54,8 @@ export class Images {
    * @param sources folder of NAME/, NAME.tar or NAME.tar.gz, and perhaps a NAME.json beside it with entrypoint, cmd, env and
    *   working_dir; undefined: busybox is the only image
    */
-  constructor(folder: string, sources: string | undefined, log: (line: string) => void) {
-    this.#records = new Records(folder);
+  constructor(records: Records<ImageRecord>, sources: string | undefined, log: (line: string) => void) {
+    this.#records = records;
     this.#sources = sources;
     this.#log = log;
     // The daemon before may have been killed while it made them.

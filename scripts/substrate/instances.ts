@@ -15,7 +15,7 @@ import {
   newCid,
   newId,
 } from "./instance.ts";
-import { type Host, Machines } from "./machines.ts";
+import type { Host, Machines } from "./machines.ts";
 import { found, Records } from "./records.ts";
 import { bytesOf, type Command, hasTags, mountProblem, sizeText, type Tags } from "./requests.ts";
 import { LIMITS_MS } from "./rules.ts";
@@ -38,16 +38,11 @@ export class Instances {
   /** Memory of machines that are about to run, by id. */
   readonly #reserved = new Map<string, number>();
 
-  private constructor(records: Records<InstanceRecord>, machines: Machines, host: Host) {
-    this.#records = records;
+  /** @param machines of the same folder: those that run are adopted before the records are opened */
+  constructor(folder: string, machines: Machines, host: Host) {
+    this.#records = new Records(folder);
     this.machines = machines;
     this.#host = host;
-  }
-
-  /** Opens the instances of a folder, and adopts those that run. */
-  static async open(folder: string, host: Host): Promise<Instances> {
-    const machines = await Machines.open(folder, host);
-    return new Instances(new Records(folder), machines, host);
   }
 
   get runningCount(): number {

@@ -30,7 +30,7 @@ export class Machines {
   readonly #folder: string;
   readonly #host: Host;
 
-  private constructor(folder: string, host: Host) {
+  constructor(folder: string, host: Host) {
     this.#folder = folder;
     this.#host = host;
   }

@@ -45,12 +45,7 @@ const OPEN = "GET /health";
  *
  * @param log gets a line for every call but successful reads, without content, and the cause of every internal error
  */
-export function createApiServer(
-  routes: Routes,
-  token: string,
-  { scopes, patience }: Rules,
-  log: (line: string) => void,
-): Server {
+export function createApiServer(routes: Routes, token: string, rules: Rules, log: (line: string) => void): Server {
   const table = Object.entries(routes).map(([operation, handle]) => {
     const [, method = "", path = ""] = /^(\S+) (.+)$/.exec(operation) ?? [];
     return { operation, method, pattern: patternOf(path), handle };
@@ -80,11 +75,11 @@ export function createApiServer(
       }
       if (found.operation !== OPEN) {
         authenticate(request, token);
-        authorize(found.operation, scopes);
+        authorize(found.operation, rules.scopes);
       }
       id = decoded(found.pattern.exec(pathname)?.[1] ?? "");
       const stream = request.iterator({ destroyOnReturn: false }) as AsyncIterable<Buffer>;
-      const signal = AbortSignal.timeout(Math.ceil(LIMITS_MS.call * patience));
+      const signal = AbortSignal.timeout(Math.ceil(LIMITS_MS.call * rules.patience));
       const [status, content] = await found.handle({ id, query, body: () => jsonOf(stream), stream, signal });
       if (content instanceof Events) sendEvents(response, content);
       else send(response, status, content === undefined ? "" : JSON.stringify(content));

@@ -21,7 +21,7 @@ export const MEMORY = "memory";
 /** Its name until all of it is written. */
 const UNFINISHED_MEMORY = "memory.unfinished";
 /** Its presence says that a standby was broken off, after which the guest stays stopped. */
-const PAUSED = "paused";
+export const PAUSED = "paused";
 const PID = "qemu.pid";
 const COMPLAINTS = "qemu.log";
 const ANSWER_LIMIT_MS = 300_000;

@@ -4,7 +4,6 @@ import { join } from "node:path";
 import { pipeline } from "node:stream/promises";
 import { createGunzip } from "node:zlib";
 import type { Hypeman } from "@onkernel/hypeman";
-import { writeFolderDisk } from "../../test/vm/harness/disks.ts";
 import { readTar, type TarEntry, unpack } from "../../src/node/tar/index.ts";
 import { ApiFailure, invalidRequest, notFound } from "./failure.ts";
 import { Records } from "./records.ts";
@@ -19,9 +18,12 @@ export type VolumeRecord = Readonly<Hypeman.Volume>;
 /** The volumes of a daemon: disks made empty or from an archive, and never changed by it. */
 export class Volumes {
   readonly #records: Records<VolumeRecord>;
+  readonly #writeDisk: (file: string, folder: string, sizeBytes: number) => void;
 
-  constructor(folder: string) {
+  /** @param writeDisk makes a disk of a folder's content */
+  constructor(folder: string, writeDisk: (file: string, folder: string, sizeBytes: number) => void) {
     this.#records = new Records(folder);
+    this.#writeDisk = writeDisk;
   }
 
   list(tags: Tags): VolumeRecord[] {
@@ -66,7 +68,7 @@ export class Volumes {
     try {
       mkdirSync(content);
       if (archive !== undefined) await unpackUpload(archive, join(folder, "archive"), content, sizeBytes);
-      writeFolderDisk(this.diskOf(id), content, sizeBytes);
+      this.#writeDisk(this.diskOf(id), content, sizeBytes);
       rmSync(content, { recursive: true });
       return this.#records.save({ id, name, size_gb, tags: request.tags ?? {}, created_at: new Date().toISOString() });
     } catch (error) {

@@ -115,9 +115,7 @@ describe("guestctl with the name of a sandbox", NEEDS_NAMESPACES, () => {
         next_step: "first: guestctl sandbox resume box",
       },
     });
-    const box = substrate.named("box");
-    await box.process.continue();
-    box.state = "Running";
+    await substrate.instances.restore(substrate.instances.get("box"));
     assert.match(
       await refusal(["health", "--sandbox", "box"]),
       /has not done its duties.*guestctl sandbox resume box\n$/,

@@ -1,10 +1,12 @@
 import assert from "node:assert/strict";
 import { chmod, mkdir, writeFile } from "node:fs/promises";
+import { cpus } from "node:os";
 import { join } from "node:path";
 import { after, before, describe, test } from "node:test";
 import { freePort } from "../../../scripts/machine/free-port.ts";
 import { NEEDS_NAMESPACES } from "../../fixtures/namespaces.ts";
-import { HttpSubstrate, IMAGE } from "../sandboxes/substrate.ts";
+import { NO_SHELL } from "../sandboxes/process-machines.ts";
+import { HttpSubstrate, IMAGE, MISSING } from "../sandboxes/substrate.ts";
 import { type GuestctlResult, runGuestctl, startGuestctl } from "./guestctl.ts";
 
 type Json = Readonly<Record<string, unknown>>;
@@ -104,28 +106,29 @@ describe("guestctl sandbox", NEEDS_NAMESPACES, () => {
       stdout,
       /^daemon: +answers; version 1a2b3c4, API 0\.3\.0\nqemu \(default\): +fork, snapshots, standby\n/,
     );
-    assert.match(stdout, /\nprocessors: +4, 3 in use\nmemory: +8\.0 GiB, 1\.0 GiB in use\ndisk: +not known\n/);
+    // Two sandboxes run, with two processors and 1 GiB each.
+    assert.match(stdout, /\nprocessors: +\d+, 4 in use\nmemory: +8\.0 GiB, 2\.0 GiB in use\ndisk: +not known\n/);
     assert.match(stdout, /\negress_control: +false: .*\nlive_checkpoint: +false: /);
     const { resources, ...status } = await json("node");
     assert.deepEqual(resources, {
-      vcpus: { most: 4, used: 3 },
-      memory_bytes: { most: 8 * 2 ** 30, used: 2 ** 30 },
+      vcpus: { most: cpus().length, used: 4 },
+      memory_bytes: { most: 8 * 2 ** 30, used: 2 * 2 ** 30 },
       disk_bytes: { most: null, used: 0 },
     });
     assert.deepEqual([status["health"], status["egress_control"], status["live_checkpoint"]], ["ok", false, false]);
-    substrate.hasCapabilities = false;
+    substrate.fail("GET /capabilities", MISSING);
     assert.match((await sandbox("node")).stdout, /\nhypervisors: +not known: the daemon has no \/capabilities\n/);
-    substrate.hasCapabilities = true;
-    substrate.images.set("broken:1", { digest: "", status: "failed" });
+    substrate.interfere = () => undefined;
+    substrate.addImage("broken:1", { digest: "", status: "failed" });
     const { stdout: listed } = await sandbox("images");
-    assert.match(listed, /^NAME +STATUS +APPARENT +ALLOCATED +DIGEST\ndebian:12 +ready +- +- +sha256:1+\n/);
+    assert.match(listed, /^NAME +STATUS +APPARENT +ALLOCATED +DIGEST\n\S+debian:12 +ready +- +- +sha256:1+\n/);
     assert.match(
       listed,
-      /\nbroken:1 is failed: its conversion has failed, and the API does not say why; the daemon's journal/,
+      /\n\S+broken:1 is failed: its conversion has failed, and the API does not say why; the daemon's journal/,
     );
     const images = (await json("images"))["images"] as Json[];
     assert.deepEqual([images[1]?.["status"], images[1]?.["apparent_bytes"]], ["failed", null]);
-    substrate.images.delete("broken:1");
+    substrate.images.remove(substrate.images.get("broken:1"));
   });
 
   test("tells what went wrong with its code, for people and for programs", async () => {
@@ -139,8 +142,9 @@ describe("guestctl sandbox", NEEDS_NAMESPACES, () => {
     const unset = { HYPEMAN_BASE_URL: "", GUESTCTL_AGENT: "", GUESTCTL_NODE_ID: "", GUESTCTL_STATE: "" };
     const local = await runGuestctl(["sandbox", "ls", "--api", substrate.baseUrl], { ...env, ...unset });
     assert.deepEqual([local.exitCode, local.stderr], [0, ""]);
-    substrate.images.set("scratch:1", { digest: "sha256:4", status: "ready", hasShell: false });
-    const unsuitable = await sandbox("create", "scratch:1");
+    substrate.machines.complaint = NO_SHELL;
+    const unsuitable = await sandbox("create", IMAGE);
+    substrate.machines.complaint = undefined;
     assert.match(
       unsuitable.stderr,
       /\[IMAGE_UNSUITABLE\]; use an image with \/bin\/sh, .*\n {2}console: .*failed to start entrypoint.*\n$/,

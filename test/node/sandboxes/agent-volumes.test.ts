@@ -8,7 +8,7 @@ import { NEEDS_NAMESPACES } from "../../fixtures/namespaces.ts";
 import { CREATE, openNode, partsOf } from "./node.ts";
 import { HttpSubstrate, IMAGE } from "./substrate.ts";
 
-const DELETE_VOLUME = "DELETE /volumes/:id";
+const DELETE_VOLUME = "DELETE /volumes/{id}";
 
 /** The agent's archive with another content, as of another release. */
 async function release(substrate: HttpSubstrate, version: string): Promise<{ readonly archive: string }> {
@@ -32,9 +32,7 @@ async function twoReleases(substrate: HttpSubstrate): Promise<{
   await older.create({ image: IMAGE, name: "old" });
   const [oldVolume = ""] = agents(substrate);
   // Made long ago: two volumes of one millisecond would have no order.
-  const record = substrate.volumes.get(oldVolume);
-  assert.ok(record !== undefined);
-  record.created_at = new Date(0).toISOString();
+  Object.assign(substrate.volumes.get(oldVolume), { created_at: new Date(0).toISOString() });
   const folder = join(substrate.stateFolder, "../newer-state");
   const newer = await openNode(partsOf(substrate), { folder, nodeId: "node-2", agent: await release(substrate, "2") });
   await newer.create({ image: IMAGE, name: "new" });
@@ -48,7 +46,7 @@ async function twoReleases(substrate: HttpSubstrate): Promise<{
 
 /** Ids of the volumes of agents. */
 function agents({ volumes }: HttpSubstrate): string[] {
-  return [...volumes.values()].filter(({ tags }) => tags["svc.agent"] === "true").map(({ id }) => id);
+  return volumes.list({ "svc.agent": "true" }).map(({ id }) => id);
 }
 
 describe("the volume of an older agent", NEEDS_NAMESPACES, () => {

@@ -8,9 +8,9 @@ import { HttpSubstrate } from "./substrate.ts";
 function endAfter(substrate: HttpSubstrate, wanted: string, name: string): void {
   substrate.interfere = async (request, when) => {
     if (request !== wanted || when !== "after") return undefined;
-    const { process } = substrate.named(name);
+    const process = substrate.machine(name);
     process.say("guest-agent: last words\n");
-    await process.end();
+    await process.kill();
     return undefined;
   };
 }
@@ -22,7 +22,7 @@ describe("an agent that ends right after it is back", NEEDS_NAMESPACES, () => {
     using node = await openNode(partsOf(substrate));
     await node.create(SPEC);
     await node.standby("box");
-    endAfter(substrate, "POST /instances/:id/restore", "box");
+    endAfter(substrate, "POST /instances/{id}/restore", "box");
     const { code, message, consoleTail } = await failureOf(node.resume("box"));
     assert.equal(code, "AGENT_ENDED");
     assert.match(message, /the agent of box ended before it answered/);
@@ -35,8 +35,8 @@ describe("an agent that ends right after it is back", NEEDS_NAMESPACES, () => {
   });
 
   for (const [what, request] of [
-    ["box", "POST /instances/:id/fork"],
-    ["taken", "POST /snapshots/:id/fork"],
+    ["box", "POST /instances/{id}/fork"],
+    ["taken", "POST /snapshots/{id}/fork"],
   ] as const) {
     test(`by a fork of ${what}: AGENT_ENDED with the fork's console, taken before the fork was removed`, async () => {
       await using substrate = await HttpSubstrate.start();

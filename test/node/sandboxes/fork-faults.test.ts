@@ -10,7 +10,7 @@ describe("a fork whose random numbers its origin may draw, too", NEEDS_NAMESPACE
     using node = await openNode(partsOf(substrate));
     await node.create(SPEC);
     await node.snapshot("box", { name: "taken" });
-    substrate.forksCannotReseed = true;
+    substrate.machines.forksCannotReseed = true;
     for (const from of ["box", "taken"]) {
       const { code, message, nextStep } = await failureOf(node.fork(from, { name: "twin" }));
       assert.equal(code, "RESTORE_DEGRADED");
@@ -31,16 +31,22 @@ describe("a fork whose random numbers its origin may draw, too", NEEDS_NAMESPACE
 describe("a hypervisor that gives forks the vsock number of their origin, as QEMU", NEEDS_NAMESPACES, () => {
   test("runs two with one number one after the other; beside each other KIN_RUNS names the one that is in the way", async () => {
     await using substrate = await HttpSubstrate.start();
-    substrate.hasQemuForks = true;
+    substrate.rules.forks = "qemu";
     using node = await openNode(partsOf(substrate));
     await node.create(SPEC);
     await node.snapshot("box", { name: "taken" });
     const { code, message, nextStep } = await failureOf(node.fork("taken", { name: "one" }));
     assert.equal(code, "KIN_RUNS");
-    assert.match(message, /one could not be started beside box.*500 internal_error/);
+    assert.match(
+      message,
+      /one could not be started beside box, which has the same origin: .*500 internal_error: failed/,
+    );
     assert.match(nextStep ?? "", /put box to sleep/);
     assert.deepEqual(substrate.left(), ["instance box", "snapshot taken", "volume box-credentials"]);
     await node.standby("box");
+    substrate.fail("POST /snapshots/{id}/fork", INTERNAL);
+    assert.equal(await codeOf(node.fork("taken", { name: "one" })), "SUBSTRATE_FAILED", "nothing of its kin runs");
+    substrate.interfere = () => undefined;
     for (const name of ["one", "two"]) {
       await node.fork("taken", { name });
       if (name === "one") assert.equal(await codeOf(node.resume("box")), "KIN_RUNS");
@@ -50,24 +56,5 @@ describe("a hypervisor that gives forks the vsock number of their origin, as QEM
     await node.fork("box", { name: "three" });
     for (const name of ["box", "taken", "three"]) await node.remove(name);
     assert.deepEqual(substrate.left(), []);
-  });
-
-  test("under QEMU no fork of a snapshot runs beside it, which the daemon does not tell: KIN_RUNS, and nothing is left", async () => {
-    // hypeman 5d9eff0: lib/instances/snapshot.go:443 keeps the vsock number, lib/hypervisor/qemu/diagnostics.go:22 fails.
-    await using substrate = await HttpSubstrate.start();
-    using node = await openNode(partsOf(substrate));
-    await node.create(SPEC);
-    await node.snapshot("box", { name: "base" });
-    substrate.fail("POST /snapshots/:id/fork", INTERNAL);
-    const { code, message, nextStep } = await failureOf(node.fork("base", { name: "second" }));
-    assert.equal(code, "KIN_RUNS");
-    assert.match(
-      message,
-      /second could not be started beside box, which has the same origin: .*500 internal_error: failed/,
-    );
-    assert.match(nextStep ?? "", /put box to sleep or remove it/);
-    await node.standby("box");
-    assert.equal(await codeOf(node.fork("base", { name: "second" })), "SUBSTRATE_FAILED", "nothing of its kin runs");
-    assert.deepEqual(substrate.left(), ["instance box", "snapshot base", "volume box-credentials"]);
   });
 });

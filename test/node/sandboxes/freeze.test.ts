@@ -12,10 +12,10 @@ import { Ticking } from "../../fixtures/ticking.ts";
 import { agentOf, codeOf, failureOf, openNode, partsOf, warningsOf } from "./node.ts";
 import { HttpSubstrate, IMAGE, INTERNAL } from "./substrate.ts";
 
-const STANDBY = "POST /instances/:id/standby";
-const RESTORE = "POST /instances/:id/restore";
-const SNAPSHOTS = "POST /instances/:id/snapshots";
-const FORK = "POST /instances/:id/fork";
+const STANDBY = "POST /instances/{id}/standby";
+const RESTORE = "POST /instances/{id}/restore";
+const SNAPSHOTS = "POST /instances/{id}/snapshots";
+const FORK = "POST /instances/{id}/fork";
 /** Longer than any test takes. */
 const LONG_MS = 600_000;
 /** Moves itself to the agent's own cgroup, in shell. */
@@ -52,14 +52,14 @@ class Box implements AsyncDisposable {
   }
 
   get console(): string {
-    return this.substrate.named("box").process.console;
+    return this.substrate.machine("box").console;
   }
 
   /** A connection that bypasses the node, for moments at which the node admits nobody. */
   async dial(): Promise<GuestClient> {
-    const { ip, agentPort } = this.substrate.named("box").process.machine;
+    const { ip } = this.substrate.instances.get("box").network;
     const credentials = await readClientCredentials(join(this.substrate.stateFolder, "credentials/box"));
-    return connect({ address: `${ip}:${agentPort}`, ...credentials });
+    return connect({ address: `${ip}:${this.substrate.agentPort}`, ...credentials });
   }
 
   /** Fails unless the session is frozen now, and the workload makes no round. */
@@ -107,7 +107,7 @@ describe("a sandbox that is suspended", NEEDS_NAMESPACES, () => {
     await substrate.said("box", new RegExp(`"freeze_ms":${2 * 60_000 + 300_000 + 10_000}\\b`));
     const { snapshot } = await node.snapshot("box", { name: "taken" });
     assert.equal(snapshot.preSnapshot?.freeze, "frozen");
-    assert.equal([...substrate.snapshots.values()][0]?.tags["svc.freeze"], "frozen");
+    assert.equal(substrate.snapshots.list({}, {})[0]?.tags?.["svc.freeze"], "frozen");
     await box.runs();
     const { sandbox } = await node.fork("box", { name: "twin" });
     assert.equal(sandbox.preSnapshot?.freeze, "frozen");
@@ -133,7 +133,7 @@ describe("a sandbox that is suspended", NEEDS_NAMESPACES, () => {
     await node.snapshot("box", { name: "second", freeze: "on" });
     assert.equal(looks, 3);
     assert.deepEqual(
-      [...substrate.snapshots.values()].map(({ tags }) => tags["svc.freeze"]),
+      substrate.snapshots.list({}, {}).map(({ tags }) => tags?.["svc.freeze"]),
       ["off", "frozen"],
     );
   });
@@ -164,7 +164,7 @@ describe("a sandbox that is suspended", NEEDS_NAMESPACES, () => {
     const { snapshot } = await node.snapshot("box");
     assert.equal(snapshot.preSnapshot?.freeze, "failed");
     assert.match(snapshot.preSnapshot.freezeProblem ?? "", /^processes_outside:\d+\(sleep\)$/);
-    assert.equal([...substrate.snapshots.values()][0]?.tags["svc.freeze"], "failed: processes_outside");
+    assert.equal(substrate.snapshots.list({}, {})[0]?.tags?.["svc.freeze"], "failed: processes_outside");
   });
 
   test("by an agent of before there was a freeze is on record as such; if it is required, it is not suspended", async () => {
@@ -176,7 +176,7 @@ describe("a sandbox that is suspended", NEEDS_NAMESPACES, () => {
     const { message } = await failureOf(node.standby("box", { freeze: "required" }));
     assert.match(message, /its agent is too old for that$/);
     await node.snapshot("box");
-    assert.equal([...substrate.snapshots.values()][0]?.tags["svc.freeze"], "unsupported");
+    assert.equal(substrate.snapshots.list({}, {})[0]?.tags?.["svc.freeze"], "unsupported");
     assert.equal((await node.standby("box")).freeze, "unsupported");
   });
 
@@ -221,7 +221,7 @@ describe("a sandbox that is suspended", NEEDS_NAMESPACES, () => {
     // A signal that may ask the workload to end thaws it: this workload goes on.
     substrate.interfere = async (request, when) => {
       if (![RESTORE, SNAPSHOTS].includes(request) || when === "before") return undefined;
-      substrate.named("box").process.signalAgent("SIGINT");
+      substrate.machine("box").signalAgent("SIGINT");
       await workload.runs();
       return undefined;
     };

@@ -112,7 +112,7 @@ describe("a published sandbox", NEEDS_NAMESPACES, () => {
     substrate.requests.length = 0;
     await node.remove("box");
     const deletions = substrate.requests.filter((call) => call.startsWith("DELETE"));
-    assert.deepEqual(deletions.slice(0, 2), ["DELETE /ingresses/:id", "DELETE /instances/:id"]);
+    assert.deepEqual(deletions.slice(0, 2), ["DELETE /ingresses/{id}", "DELETE /instances/{id}"]);
     assert.deepEqual(substrate.left(), []);
     await node.create({ image: IMAGE, name: "box", process: serving(port, "another") });
     await node.publish("box", port, "other.example.com", { listenPort, waitMs: WAIT_MS });
@@ -187,7 +187,7 @@ describe("what cannot be published", NEEDS_NAMESPACES, () => {
     );
     substrate.fail("POST /ingresses", "cut");
     assert.equal(await codeOf(node.publish("box", 80, "b.example.com", { listenPort })), "SUBSTRATE_UNAVAILABLE");
-    substrate.fail("DELETE /ingresses/:id", "cut", "after");
+    substrate.fail("DELETE /ingresses/{id}", "cut", "after");
     await node.unpublish("box", HOSTNAME, listenPort);
     substrate.interfere = () => undefined;
     assert.deepEqual([substrate.ingresses.list({}), (await node.get("box")).published], [[], undefined]);
@@ -196,7 +196,7 @@ describe("what cannot be published", NEEDS_NAMESPACES, () => {
   test("is not taken for gone where the daemon could not tell its proxy so (500), until it is asked again", async () => {
     // hypeman 7a99231, lib/ingress/manager.go:494-518: the record is gone by then, and the rule may be served.
     await node.publish("box", 80, HOSTNAME, { listenPort });
-    substrate.fail("DELETE /ingresses/:id", INTERNAL, "after");
+    substrate.fail("DELETE /ingresses/{id}", INTERNAL, "after");
     assert.equal(await codeOf(node.remove("box")), "SUBSTRATE_FAILED");
     substrate.interfere = () => undefined;
     assert.equal((await node.get("box")).phase, "removing");

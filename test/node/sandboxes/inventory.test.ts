@@ -19,7 +19,7 @@ describe("what a node tells of itself", NEEDS_NAMESPACES, () => {
     node = await openNode(partsOf(substrate), { daemonFolder: join(substrate.stateFolder, "../daemon") });
   });
   afterEach(() => {
-    for (const name of substrate.images.keys()) if (name !== IMAGE) substrate.images.delete(name);
+    for (const image of substrate.images.list({}).slice(1)) substrate.images.remove(image);
   });
   after(async () => {
     node.close();
@@ -32,9 +32,9 @@ describe("what a node tells of itself", NEEDS_NAMESPACES, () => {
     await using disk = await open(join(folder, "rootfs.erofs"), "w");
     await disk.write(Buffer.alloc(MEBIBYTE, 1), 0, MEBIBYTE, 0);
     await disk.truncate(100 * MEBIBYTE);
-    const ready = { digest: DIGEST, status: "ready", size_bytes: 100 * MEBIBYTE };
-    substrate.images.set("docker.io/library/app:1", ready);
-    substrate.images.set("../../app:1", ready);
+    const ready = { digest: DIGEST, size_bytes: 100 * MEBIBYTE };
+    substrate.addImage("docker.io/library/app:1", ready);
+    substrate.addImage("../../app:1", ready);
     const [, app, outside] = await node.images();
     assert.deepEqual([app?.apparentBytes, app?.problem], [100 * MEBIBYTE, undefined]);
     const allocated = app?.allocatedBytes ?? 0;
@@ -74,14 +74,17 @@ describe("what a node tells of itself", NEEDS_NAMESPACES, () => {
     ],
   ] as const) {
     test(`says what to do about ${what}, in its listing and where a sandbox is to be made of it`, async () => {
-      substrate.images.set("localhost:4973/builds/x1:latest", { digest: DIGEST, status: "ready" });
-      substrate.images.set("wanted:1", image);
-      const found = (await node.images()).find(({ name }) => name === "wanted:1");
+      substrate.addImage("localhost:4973/builds/x1:latest", { digest: DIGEST });
+      substrate.addImage("wanted:1", image);
+      const found = (await node.images()).find(({ name }) => name.endsWith("wanted:1"));
       assert.match(found?.problem ?? "", problem);
       assert.match(found?.nextStep ?? "", nextStep);
       const failure = await failureOf(node.create({ image: "wanted:1" }));
       assert.equal(failure.code, "IMAGE_NOT_READY");
-      assert.ok(failure.message.startsWith(`the image wanted:1 is ${image.status}, not ready: `), failure.message);
+      assert.ok(
+        failure.message.startsWith(`the image docker.io/library/wanted:1 is ${image.status}, not ready: `),
+        failure.message,
+      );
       assert.match(failure.nextStep ?? "", nextStep);
     });
   }
@@ -99,8 +102,8 @@ describe("what a node tells of itself", NEEDS_NAMESPACES, () => {
       "Kernel panic - not syncing: Requested init /init failed (error -8).",
       "---[ end Kernel panic - not syncing: No working init found.  Try passing init= option to kernel. ]---",
     ]) {
-      substrate.images.set("arm:1", { digest: "sha256:6", status: "ready", panic: `[    1.234567] ${words}` });
-      const { code, message, nextStep, consoleTail } = await failureOf(node.create({ image: "arm:1", name: "arm" }));
+      substrate.machines.complaint = `[    1.234567] ${words}`;
+      const { code, message, nextStep, consoleTail } = await failureOf(node.create({ image: IMAGE, name: "arm" }));
       assert.equal(code, "AGENT_UNREACHABLE");
       assert.ok(message.startsWith("no instance boots here: "), message);
       assert.ok(message.includes(words.slice(0, 30)), message);

@@ -51,7 +51,7 @@ describe("a sandbox", NEEDS_NAMESPACES, () => {
   test("is there once its agent has answered, tagged, and with no secret in what the substrate tells", async () => {
     const { state, phase, tags, keys, agentVersion, runEpochMs, credentials } = await node.get("box");
     assert.deepEqual([state, phase, tags["svc.node_id"], tags["team"]], ["Running", "ready", "node-1", "blue"]);
-    assert.equal(keys.template, substrate.images.get(IMAGE)?.digest);
+    assert.equal(keys.template, substrate.images.get(IMAGE).digest);
     assert.match(agentVersion ?? "", /^\d+\.\d+\.\d+/);
     assert.ok((runEpochMs ?? 0) <= Date.now());
     assert.equal((await stat(substrate.stateFolder)).mode & 0o777, 0o700);
@@ -106,7 +106,7 @@ describe("a sandbox", NEEDS_NAMESPACES, () => {
     assert.ok(awakening.runEpochMs > epochMs && awakening.postRestore.ran);
     assert.equal((await node.get("box")).runEpochMs, awakening.runEpochMs);
     assert.deepEqual(hookOf(snapshot.preSnapshot), { ran: true, timedOut: false, exitCode: 3 });
-    const [{ tags } = { tags: {} }] = substrate.snapshots.values();
+    const [{ tags = {} } = {}] = substrate.snapshots.list({}, {});
     const { template, bundle, cpuClass } = snapshot.keys;
     assert.match(bundle, /^qemu 1a2b3c4 \d+\.\d+\.\d+/);
     assert.deepEqual(tags, {
@@ -117,10 +117,10 @@ describe("a sandbox", NEEDS_NAMESPACES, () => {
       "svc.cpu_class": cpuClass,
       "svc.pre_snapshot": "exit 3",
       "svc.freeze": freezeText(snapshot.preSnapshot ?? assert.fail()),
-      "svc.operation": (tags as Record<string, string>)["svc.operation"],
+      "svc.operation": tags["svc.operation"],
       "svc.agent_volume": (await node.get("box")).agentVolumeId,
     });
-    assert.match((tags as Record<string, string>)["svc.operation"] ?? "", /^[\da-f-]{36}$/);
+    assert.match(tags["svc.operation"] ?? "", /^[\da-f-]{36}$/);
     assert.equal(await codeOf(node.snapshot("box", { name: "taken" })), "ALREADY_EXISTS");
   });
 
@@ -139,7 +139,7 @@ describe("a sandbox", NEEDS_NAMESPACES, () => {
       using client = await node.connect(name);
       assert.equal(await answerOf(client, 'echo "$API_KEY"'), SECRET);
       // The first duties read the old files, the second the new ones: until then the agent has refused nobody.
-      const [first = "", second = ""] = substrate.named(name).process.console.split('"credentials_renewed"');
+      const [first = "", second = ""] = substrate.machine(name).console.split('"credentials_renewed"');
       assert.doesNotMatch(`${first}${second}`, /refused|connection_failed/);
       using withToken = await dial(name, { ...own, token: parent.token });
       assert.equal((await guestFailureOf(withToken.health())).status, "UNAUTHENTICATED");
@@ -162,14 +162,14 @@ describe("a sandbox", NEEDS_NAMESPACES, () => {
 
   test("wakes up only where its image, its daemon and its processor are what they were", async () => {
     await node.standby("box");
-    const image = substrate.images.get(IMAGE) ?? assert.fail();
-    substrate.images.delete(IMAGE);
+    const image = substrate.images.get(IMAGE);
+    substrate.images.remove(image);
     assert.equal(await codeOf(node.resume("box")), "SNAPSHOT_INVALIDATED");
     assert.equal(await codeOf(node.fork("taken")), "SNAPSHOT_INVALIDATED");
-    substrate.images.set(IMAGE, { ...image, digest: `sha256:${"2".repeat(64)}` });
+    substrate.addImage(IMAGE);
     assert.equal(await codeOf(node.resume("box")), "SNAPSHOT_INVALIDATED");
     // A tag that has moved leaves the image under its digest.
-    substrate.images.set(`debian@${image.digest}`, image);
+    substrate.addImage(`debian@${image.digest}`, { digest: image.digest });
     substrate.hypervisor = "firecracker";
     assert.equal(await codeOf(node.resume("box")), "BUNDLE_MISMATCH");
     assert.equal(await codeOf(node.fork("box")), "BUNDLE_MISMATCH");

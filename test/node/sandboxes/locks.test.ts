@@ -55,7 +55,7 @@ class NodeProcess {
   }
 }
 
-const STANDBY = "POST /instances/:id/standby";
+const STANDBY = "POST /instances/{id}/standby";
 
 async function withBox(substrate: HttpSubstrate): Promise<void> {
   using node = await openNode(partsOf(substrate));
@@ -72,7 +72,8 @@ describe("two processes with one journal", NEEDS_NAMESPACES, () => {
     assert.equal(await new NodeProcess(substrate, "create").outcome(), "done", "all of it during the standby");
     release();
     assert.equal(await first.outcome(), "done");
-    assert.deepEqual([substrate.named("box").state, substrate.named("made").state], ["Standby", "Running"]);
+    const states = ["box", "made"].map((name) => substrate.machines.stateOf(substrate.instances.get(name)));
+    assert.deepEqual(states, ["Standby", "Running"]);
   });
 
   test("work on one sandbox one after the other: the second says whom it waits for", async () => {
@@ -84,7 +85,7 @@ describe("two processes with one journal", NEEDS_NAMESPACES, () => {
     const second = new NodeProcess(substrate, "remove", { lockWaitMs: 600_000 });
     const said = await second.said(/wait/);
     assert.match(said, new RegExp(`^remove box: wait for the standby of process ${first.child.pid}, since 2\\d{3}-`));
-    assert.ok(!substrate.requests.includes("DELETE /instances/:id"));
+    assert.ok(!substrate.requests.includes("DELETE /instances/{id}"));
     release();
     assert.deepEqual([await first.outcome(), await second.outcome()], ["done", "done"]);
     assert.deepEqual(substrate.left(), []);
@@ -198,7 +199,7 @@ describe("the last two that share a volume", NEEDS_NAMESPACES, () => {
     const { promise: both, resolve } = Promise.withResolvers<void>();
     let removals = 0;
     substrate.interfere = async (request, when) => {
-      if (request !== "DELETE /instances/:id" || when !== "after") return undefined;
+      if (request !== "DELETE /instances/{id}" || when !== "after") return undefined;
       if (++removals === 2) resolve();
       await both;
       return undefined;

@@ -12,7 +12,7 @@ describe("a sandbox that is made all the same", NEEDS_NAMESPACES, () => {
     substrate.interfere = (request, when) =>
       request === CREATE && when === "after" && cuts++ === 0 ? "cut" : undefined;
     const { state, instanceId } = await node.create(SPEC);
-    assert.deepEqual([state, instanceId], ["Running", substrate.named("box").id]);
+    assert.deepEqual([state, instanceId], ["Running", substrate.instances.get("box").id]);
     assert.equal(substrate.requests.filter((request) => request === CREATE).length, 1, "it was asked for once");
     // The same for what changes it.
     const lost: string[] = [];
@@ -47,7 +47,7 @@ describe("a sandbox that is made all the same", NEEDS_NAMESPACES, () => {
       "one Running",
       "two Stopped",
     ]);
-    const calls = ["standby", "restore", "snapshots"].map((word) => `POST /instances/:id/${word}`);
+    const calls = ["standby", "restore", "snapshots"].map((word) => `POST /instances/{id}/${word}`);
     for (const call of [CREATE, ...calls])
       assert.equal(substrate.requests.filter((each) => each === call).length, 1, call);
     for (const name of ["box", "taken", "one", "two"]) await node.remove(name);

@@ -5,13 +5,15 @@ import { mkdir } from "node:fs/promises";
 import { join } from "node:path";
 import { after, afterEach, before, describe, test } from "node:test";
 import { promisify } from "node:util";
+import { ApiFailure, SchemaFailure } from "../../../scripts/substrate/failure.ts";
 import { ALL_SCOPES } from "../../../scripts/substrate/scopes.ts";
 import { COMPILED_ONCE } from "../../../scripts/testing/compiled.ts";
 import { connectHypeman, type Sandboxes } from "../../../src/node/sandboxes/index.ts";
 import { listener } from "../../fixtures/listeners.ts";
 import { NEEDS_NAMESPACES } from "../../fixtures/namespaces.ts";
 import { agentOf, codeOf, CREATE, failureOf, openNode, partsOf, SPEC, traces } from "./node.ts";
-import { HttpSubstrate, INTERNAL } from "./substrate.ts";
+import { NO_SHELL } from "./process-machines.ts";
+import { HttpSubstrate, INTERNAL, MISSING } from "./substrate.ts";
 
 describe("a sandbox that cannot be made", NEEDS_NAMESPACES, () => {
   let substrate: HttpSubstrate;
@@ -71,20 +73,18 @@ describe("a sandbox that cannot be made", NEEDS_NAMESPACES, () => {
   });
 
   test("by a daemon whose answer is no JSON: its text is the message", async () => {
-    const text = '{"code":"bad_request","message":"request body has an error: "name" is wrong"}';
-    substrate.fail(CREATE, { status: 400, text });
+    substrate.fail(CREATE, new SchemaFailure("/", '"name" is wrong'));
     const { code, message } = await failureOf(node.create(SPEC));
     assert.equal(code, "SUBSTRATE_REFUSED");
     assert.match(message, /"name" is wrong/);
   });
 
   test("of an image that is not there or not ready: IMAGE_NOT_READY", async () => {
-    substrate.images.set("half:1", { digest: "sha256:3", status: "converting" });
+    substrate.addImage("half:1", { status: "converting" });
     assert.match((await failureOf(node.create({ image: "half:1" }))).message, /converting/);
     for (const image of ["half:1", "none:1"]) assert.equal(await codeOf(node.create({ image })), "IMAGE_NOT_READY");
     // The image stops being ready in between.
-    const text = '{"code":"image_not_ready","message":"image is not ready"}';
-    substrate.fail(CREATE, { status: 400, text });
+    substrate.fail(CREATE, new ApiFailure(400, "image_not_ready", "image is not ready"));
     assert.equal(await codeOf(node.create(SPEC)), "IMAGE_NOT_READY");
   });
 
@@ -100,9 +100,9 @@ describe("a sandbox that cannot be made", NEEDS_NAMESPACES, () => {
   });
 
   test("with a token that does not allow it: SUBSTRATE_UNAUTHORIZED, with the scope that is wanting and all that are needed", async () => {
-    substrate.lacksScope = "volume:write";
+    substrate.rules.scopes = ALL_SCOPES.difference(new Set(["volume:write"]));
     const { code, message, nextStep } = await failureOf(node.create(SPEC));
-    substrate.lacksScope = undefined;
+    substrate.rules.scopes = undefined;
     assert.equal(code, "SUBSTRATE_UNAUTHORIZED");
     assert.match(message, /403 Forbidden: missing required scope: volume:write/);
     const documented = readFileSync(join(import.meta.dirname, "../../../docs/node/sandboxes.md"), "utf8");
@@ -124,18 +124,18 @@ describe("a sandbox that cannot be made", NEEDS_NAMESPACES, () => {
   });
 
   test("by a daemon of an older API, which has neither /capabilities nor /resources, or drops tags: CAPABILITY_MISSING", async () => {
-    substrate.fail(/capabilities|resources/, { status: 404, text: "404 page not found" });
+    substrate.fail(/capabilities|resources/, MISSING);
     assert.equal(await codeOf(node.create(SPEC)), "CAPABILITY_MISSING");
     substrate.interfere = () => undefined;
-    substrate.dropsTags = true;
+    substrate.edits.set(CREATE, (instance: object) => ({ ...instance, tags: {} }));
     assert.equal(await codeOf(node.create(SPEC)), "CAPABILITY_MISSING");
-    substrate.dropsTags = false;
+    substrate.edits.delete(CREATE);
   });
 
   test("on a host that has not so much at all, or not that hypervisor: CAPABILITY_MISSING, before anything is made", async () => {
     const called = substrate.requests.length;
     for (const [difference, said] of [
-      [{ vcpus: 5 }, /vcpus wants 5; the host has 4/],
+      [{ vcpus: 5000 }, /vcpus wants 5000; the host has \d+ /],
       [{ memory: "9GB" }, /memory wants 9663676416; the host has 8589934592/],
       // hypeman 5d9eff0: a bare internal error (lib/instances/create.go:146-148).
       [{ hypervisor: "vz" }, /cannot start vz here; it can start: qemu/],
@@ -152,9 +152,8 @@ describe("a sandbox that cannot be made", NEEDS_NAMESPACES, () => {
 
   test("of an image with an init of its own, which the substrate starts in the agent's place: IMAGE_UNSUITABLE", async () => {
     // hypeman 5d9eff0, lib/images/systemd.go, lib/instances/configdisk.go.
-    const image = { digest: "sha256:5", status: "ready" };
-    substrate.images.set("systemd:1", { ...image, cmd: ["/lib/systemd/systemd"] });
-    substrate.images.set("systemd:2", { ...image, entrypoint: ["/sbin/init"], cmd: ["--log-target=console"] });
+    substrate.addImage("systemd:1", { cmd: ["/lib/systemd/systemd"] });
+    substrate.addImage("systemd:2", { entrypoint: ["/sbin/init"], cmd: ["--log-target=console"] });
     for (const name of ["systemd:1", "systemd:2"]) {
       const { code, message } = await failureOf(node.create({ ...SPEC, image: name }));
       assert.equal(code, "IMAGE_UNSUITABLE");
@@ -170,10 +169,11 @@ describe("a sandbox that cannot be made", NEEDS_NAMESPACES, () => {
   });
 
   test("of an image without /bin/sh, by which init starts every entrypoint: IMAGE_UNSUITABLE, long before the limit", async () => {
-    substrate.images.set("scratch:1", { digest: "sha256:4", status: "ready", hasShell: false });
-    const { code, message, nextStep } = await failureOf(node.create({ ...SPEC, image: "scratch:1" }));
+    substrate.machines.complaint = NO_SHELL;
+    const { code, message, nextStep } = await failureOf(node.create(SPEC));
+    substrate.machines.complaint = undefined;
     assert.equal(code, "IMAGE_UNSUITABLE");
-    assert.match(message, /scratch:1.*fork\/exec \/bin\/sh: no such file or directory/);
+    assert.match(message, /debian:12.*fork\/exec \/bin\/sh: no such file or directory/);
     assert.match(nextStep ?? "", /\/bin\/sh/);
   });
 

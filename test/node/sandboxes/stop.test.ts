@@ -6,7 +6,7 @@ import { until } from "../../fixtures/awake.ts";
 import { agentOf, openNode, partsOf } from "./node.ts";
 import { HttpSubstrate, IMAGE } from "./substrate.ts";
 
-const STOP = "POST /instances/:id/stop";
+const STOP = "POST /instances/{id}/stop";
 /** A workload that cleans up for as long as it is allowed to. */
 const CLEANS_UP = {
   args: [
@@ -22,7 +22,7 @@ describe("a stop", NEEDS_NAMESPACES, () => {
     await using substrate = await HttpSubstrate.start();
     using node = await openNode(partsOf(substrate));
     await node.create({ image: IMAGE, name: "box", process: CLEANS_UP });
-    const { process } = substrate.named("box");
+    const process = substrate.machine("box");
     await until(() => /^up$/m.test(process.console), "the workload is up");
     let isOver = false;
     const stopping = node.stop("box").finally(() => (isOver = true));

@@ -4,6 +4,9 @@ import { NEEDS_NAMESPACES } from "../../fixtures/namespaces.ts";
 import { codeOf, failureOf, openNode, partsOf, SPEC, traces, warningsOf } from "./node.ts";
 import { HttpSubstrate, INTERNAL } from "./substrate.ts";
 
+/** Memory of one instance. */
+const ROOM_BYTES = 2 ** 30;
+
 describe("a sandbox whose suspension goes wrong", NEEDS_NAMESPACES, () => {
   test("is put on record with a hook that hangs, or wakes up with a warning", async () => {
     await using substrate = await HttpSubstrate.start();
@@ -15,7 +18,7 @@ describe("a sandbox whose suspension goes wrong", NEEDS_NAMESPACES, () => {
     assert.deepEqual(codes, ["DUTIES_DEGRADED", "HOOK_TIMED_OUT"]);
     const { snapshot } = await node.snapshot("box");
     assert.equal(snapshot.preSnapshot?.timedOut, true);
-    assert.equal([...substrate.snapshots.values()][0]?.tags["svc.pre_snapshot"], "timed out");
+    assert.equal(substrate.snapshots.list({}, {})[0]?.tags?.["svc.pre_snapshot"], "timed out");
   });
 
   test("runs on, its duties done, where the substrate refuses", async () => {
@@ -38,7 +41,7 @@ describe("a sandbox whose suspension goes wrong", NEEDS_NAMESPACES, () => {
     await using substrate = await HttpSubstrate.start();
     using node = await openNode(partsOf(substrate));
     await node.create(SPEC);
-    substrate.cancelled.add("standby");
+    substrate.machine("box").breaksStandbyOff = true;
     const failure = await failureOf(node.standby("box"));
     assert.equal(failure.code, "PAUSED");
     assert.match(failure.message, /box is Paused: .*500 internal_error/);
@@ -62,20 +65,15 @@ describe("a sandbox whose suspension goes wrong", NEEDS_NAMESPACES, () => {
     await using substrate = await HttpSubstrate.start();
     using node = await openNode(partsOf(substrate));
     await node.create(SPEC);
-    const box = substrate.named("box");
-    for (const state of ["Initializing", "Unknown"] as const) {
-      box.state = state;
+    const look = "GET /instances/{id}";
+    for (const state of ["Initializing", "Unknown"]) {
       let looks = 0;
-      substrate.interfere = (request) => {
-        if (request === "GET /instances/:id" && ++looks === 3) box.state = "Running";
-        return undefined;
-      };
+      substrate.edits.set(look, (instance: object) => (++looks < 3 ? { ...instance, state } : instance));
       await node.standby("box");
-      substrate.interfere = () => undefined;
       assert.ok(looks >= 3);
       await node.resume("box");
     }
-    box.state = "Initializing";
+    substrate.edits.set(look, (instance: object) => ({ ...instance, state: "Initializing" }));
     using hasty = await openNode(partsOf(substrate), { reachMs: 1 });
     const { code, message } = await failureOf(hasty.standby("box"));
     assert.equal(code, "WRONG_STATE");
@@ -90,11 +88,11 @@ describe("a sandbox whose suspension goes wrong", NEEDS_NAMESPACES, () => {
       const { runEpochMs = 0 } = await node.get("box");
       // There is room for one instance. The fork's is free again once the fork is removed (hypeman 5d9eff0,
       // lib/instances/fork.go:96-103); the snapshot's restore is refused as long as another instance has it.
-      substrate.room = 1;
+      substrate.rules.memoryBytes = ROOM_BYTES;
       if (what === "snapshot") {
         substrate.interfere = (request, when) => {
-          if (when === "before" && request.endsWith("/snapshots")) substrate.room = 0;
-          if (when === "before" && request.endsWith("/restore")) substrate.room = 1;
+          if (when === "before" && request.endsWith("/snapshots")) substrate.rules.memoryBytes = 0;
+          if (when === "before" && request.endsWith("/restore")) substrate.rules.memoryBytes = ROOM_BYTES;
           return undefined;
         };
       }
@@ -113,19 +111,19 @@ describe("a sandbox whose suspension goes wrong", NEEDS_NAMESPACES, () => {
     using node = await openNode(partsOf(substrate));
     await node.create(SPEC);
     substrate.interfere = (request, when) => {
-      if (request === "POST /instances/:id/snapshots" && when === "before") substrate.room = 0;
+      if (request === "POST /instances/{id}/snapshots" && when === "before") substrate.rules.memoryBytes = 0;
       return undefined;
     };
     const { code, message, nextStep } = await failureOf(node.snapshot("box"));
     assert.equal(code, "SOURCE_ASLEEP");
-    assert.match(message, /box sleeps: the snapshot failed \(.*failed\), and .* \(.*insufficient_resources.*\)/);
+    assert.match(message, /box sleeps: the snapshot failed \(.*failed .*\), and .* \(.*insufficient_resources.*\)/);
     assert.match(nextStep ?? "", /: sandboxes\.resume\("box"\)$/);
     const { failed } = await node.sweep();
     assert.deepEqual(
       failed.map(({ name, code: told, nextStep: next }) => [name, told, next]),
       [["box", "SOURCE_ASLEEP", nextStep]],
     );
-    substrate.room = 1;
+    substrate.rules.memoryBytes = ROOM_BYTES;
     assert.equal((await node.resume("box"))?.ready, true);
     assert.deepEqual((await node.sweep()).failed, []);
     assert.deepEqual(substrate.left(), ["instance box", "volume box-credentials"]);

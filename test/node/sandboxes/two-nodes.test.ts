@@ -62,10 +62,10 @@ describe("two nodes", NEEDS_NAMESPACES, () => {
     const folder = join(substrate.stateFolder, "../second-state");
     using second = await openNode(partsOf(substrate), { folder, nodeId: "node-2" });
     substrate.fail(CREATE, INTERNAL);
-    substrate.volumes.delete("box-credentials");
+    substrate.volumes.remove(substrate.volumes.get("box-credentials"));
     assert.equal(await codeOf(second.create(SPEC)), "SUBSTRATE_FAILED");
     assert.deepEqual(
-      [...substrate.instances.values()].map(({ body }) => (body["tags"] as Record<string, string>)["svc.node_id"]),
+      substrate.instances.list({}).map(({ tags }) => tags["svc.node_id"]),
       ["node-1"],
     );
     assert.deepEqual(await traces(second, folder), []);

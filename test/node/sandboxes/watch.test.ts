@@ -81,7 +81,7 @@ describe("the watch", NEEDS_NAMESPACES, () => {
     using node = await openNode(partsOf(substrate));
     await node.create({ image: IMAGE, name: "box" });
     await using watch = new Watch(node);
-    const { process } = substrate.named("box");
+    const process = substrate.machine("box");
     await process.suspend();
     await watch.told("box", "unreachable");
     await substrate.shut();
@@ -103,7 +103,7 @@ describe("the watch", NEEDS_NAMESPACES, () => {
     let isAsleep = false;
     substrate.interfere = async (request, when) => {
       // The watch asks for the address; when the answer comes, nobody listens there any more.
-      if (isAsleep || request !== "GET /instances/:id" || when === "before") return undefined;
+      if (isAsleep || request !== "GET /instances/{id}" || when === "before") return undefined;
       isAsleep = true;
       await node.standby("box");
       end.abort();
@@ -118,7 +118,7 @@ describe("the watch", NEEDS_NAMESPACES, () => {
     using node = await openNode(partsOf(substrate));
     const workload = { args: ["sh", "-c", `${DECLARE_IDLE}; exec sleep 100000`] };
     await node.create({ image: IMAGE, name: "slow", process: workload, idleAction: "standby" });
-    const { begun, release } = substrate.hold("POST /instances/:id/standby");
+    const { begun, release } = substrate.hold("POST /instances/{id}/standby");
     await using watch = new Watch(node);
     await begun;
     await node.create({ image: IMAGE, name: "goes", ttlMs: 1 });

@@ -39,7 +39,7 @@ export function writeFolderDisk(output: string, folder: string, sizeBytes: numbe
   );
 }
 
-/** Copies a disk that nobody writes to, with its holes. */
+/** Copies a disk that nobody writes to, with its holes. In tests without machines it is a folder. */
 export function copyDisk(from: string, to: string): void {
-  execFileSync("cp", ["--sparse=always", "--reflink=auto", from, to], { stdio: ["ignore", "ignore", "pipe"] });
+  execFileSync("cp", ["-R", "--sparse=always", "--reflink=auto", from, to], { stdio: ["ignore", "ignore", "pipe"] });
 }
