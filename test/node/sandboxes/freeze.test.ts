@@ -9,7 +9,7 @@ import { testFolder } from "../../fixtures/files.ts";
 import { forAllTests } from "../../fixtures/for-all-tests.ts";
 import { NEEDS_NAMESPACES } from "../../fixtures/namespaces.ts";
 import { Ticking } from "../../fixtures/ticking.ts";
-import { agentOf, codeOf, failureOf, openNode, partsOf, warningsOf } from "./node.ts";
+import { codeOf, failureOf, openNode, partsOf, warningsOf } from "./node.ts";
 import { HttpSubstrate, IMAGE, INTERNAL } from "./substrate.ts";
 
 const STANDBY = "POST /instances/{id}/standby";
@@ -170,7 +170,7 @@ describe("a sandbox that is suspended", NEEDS_NAMESPACES, () => {
   test("by an agent of before there was a freeze is on record as such; if it is required, it is not suspended", async () => {
     await using substrate = await HttpSubstrate.start();
     const program = join(import.meta.dirname, "stand-in-agent.ts");
-    const archive = await agentOf(substrate, `exec '${process.execPath}' '${program}'`);
+    const archive = substrate.agentOf("other", `exec '${process.execPath}' '${program}'`);
     using node = await openNode(partsOf(substrate), { agent: { archive } });
     await node.create({ image: IMAGE, name: "box" });
     const { message } = await failureOf(node.standby("box", { freeze: "required" }));

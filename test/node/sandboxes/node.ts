@@ -1,6 +1,5 @@
 import assert from "node:assert/strict";
-import { execFileSync } from "node:child_process";
-import { chmod, mkdir, readdir, writeFile } from "node:fs/promises";
+import { mkdir, readdir } from "node:fs/promises";
 import { join } from "node:path";
 import {
   type Awakening,
@@ -77,15 +76,4 @@ export async function traces(node: Sandboxes, stateFolder: string): Promise<stri
   await mkdir(folder, { recursive: true });
   const entries = [...(await node.list()), ...node.snapshots()].map(({ name, phase }) => `${name} ${phase}`);
   return [...entries, ...(await readdir(folder)).map((name) => `credentials of ${name}`)];
-}
-
-/** An archive with a shell script as its agent. */
-export async function agentOf(substrate: HttpSubstrate, script: string): Promise<string> {
-  const folder = join(substrate.stateFolder, "../other/agent");
-  await mkdir(folder, { recursive: true });
-  await writeFile(join(folder, "guest-agent"), `#!/bin/sh\n${script}\n`);
-  await chmod(join(folder, "guest-agent"), 0o755);
-  const archive = join(folder, "../agent.tar.gz");
-  execFileSync("tar", ["-czf", archive, "-C", join(folder, ".."), "agent"]);
-  return archive;
 }

@@ -11,7 +11,7 @@ import { COMPILED_ONCE } from "../../../scripts/testing/compiled.ts";
 import { connectHypeman, type Sandboxes } from "../../../src/node/sandboxes/index.ts";
 import { listener } from "../../fixtures/listeners.ts";
 import { NEEDS_NAMESPACES } from "../../fixtures/namespaces.ts";
-import { agentOf, codeOf, CREATE, failureOf, openNode, partsOf, SPEC, traces } from "./node.ts";
+import { codeOf, CREATE, failureOf, openNode, partsOf, SPEC, traces } from "./node.ts";
 import { NO_SHELL } from "./process-machines.ts";
 import { HttpSubstrate, INTERNAL, MISSING } from "./substrate.ts";
 
@@ -179,7 +179,7 @@ describe("a sandbox that cannot be made", NEEDS_NAMESPACES, () => {
 
   test("with an agent that never answers: AGENT_UNREACHABLE, with the console's last lines", async () => {
     const folder = join(substrate.stateFolder, "../silent-state");
-    const agent = { archive: await agentOf(substrate, "seq 3 9; exec sleep 100000") };
+    const agent = { archive: substrate.agentOf("silent", "seq 3 9; exec sleep 100000") };
     using silent = await openNode(partsOf(substrate), { folder, agent, reachMs: 1 });
     // The node waits once the instance is made: its console is complete by then.
     substrate.interfere = async (request, when) => {

@@ -3,7 +3,7 @@ import { join } from "node:path";
 import { describe, test } from "node:test";
 import { NEEDS_NAMESPACES } from "../../fixtures/namespaces.ts";
 import { until } from "../../fixtures/awake.ts";
-import { agentOf, openNode, partsOf } from "./node.ts";
+import { openNode, partsOf } from "./node.ts";
 import { HttpSubstrate, IMAGE } from "./substrate.ts";
 
 const STOP = "POST /instances/{id}/stop";
@@ -51,7 +51,7 @@ describe("a stop", NEEDS_NAMESPACES, () => {
     test(`${what} is the substrate's, with a warning: ${code}`, async () => {
       await using substrate = await HttpSubstrate.start();
       const program = join(import.meta.dirname, "stand-in-agent.ts");
-      const archive = await agentOf(substrate, `exec '${process.execPath}' '${program}' ${word}`);
+      const archive = substrate.agentOf("other", `exec '${process.execPath}' '${program}' ${word}`);
       using node = await openNode(partsOf(substrate), { agent: { archive } });
       await node.create({ image: IMAGE, name: "box" });
       const { warnings } = await node.stop("box");

@@ -1,7 +1,7 @@
 import { AsyncLocalStorage } from "node:async_hooks";
 import { execFileSync } from "node:child_process";
 import { once } from "node:events";
-import { chmodSync, cpSync, mkdirSync, mkdtempSync, rmSync, writeFileSync } from "node:fs";
+import { cpSync, mkdirSync, mkdtempSync, rmSync, writeFileSync } from "node:fs";
 import { createServer } from "node:http";
 import type { AddressInfo, Socket } from "node:net";
 import { tmpdir } from "node:os";
@@ -107,13 +107,8 @@ export class HttpSubstrate implements AsyncDisposable {
       entrypoint: ["/docker-entrypoint.sh"],
       cmd: ["serve", "--port=80"],
     });
-    this.agentArchive = join(folder, "guest-agent.tar.gz");
-    const bundle = join(folder, "bundle/guest-agent-test");
-    mkdirSync(bundle, { recursive: true });
     const command = SOURCES_COMMAND.map((word) => `'${word}'`).join(" ");
-    writeFileSync(join(bundle, "guest-agent"), `#!/bin/sh\nexec ${command} "$@"\n`);
-    chmodSync(join(bundle, "guest-agent"), 0o755);
-    execFileSync("tar", ["-czf", this.agentArchive, "-C", join(folder, "bundle"), "guest-agent-test"]);
+    this.agentArchive = this.agentOf("bundle", `exec ${command} "$@"`);
   }
 
   /** @param hasProxy false: ingresses are accepted, and nothing serves them */
@@ -121,6 +116,16 @@ export class HttpSubstrate implements AsyncDisposable {
     const substrate = new HttpSubstrate(mkdtempSync(join(tmpdir(), "http-substrate-")), await freePort(), hasProxy);
     await substrate.listen();
     return substrate;
+  }
+
+  /** An archive with a shell script as its agent, in a folder of that name. */
+  agentOf(name: string, script: string): string {
+    const bundle = join(this.#folder, name, "guest-agent-test");
+    mkdirSync(bundle, { recursive: true });
+    writeFileSync(join(bundle, "guest-agent"), `#!/bin/sh\n${script}\n`, { mode: 0o755 });
+    const archive = join(this.#folder, name, "guest-agent.tar.gz");
+    execFileSync("tar", ["-czf", archive, "-C", join(this.#folder, name), "guest-agent-test"]);
+    return archive;
   }
 
   get baseUrl(): string {
