@@ -25,6 +25,13 @@ describe("ExecProcess", () => {
     assert.equal(result.stdout.toString(), `process ä b /tmp ${process.getuid?.()}\n`);
   });
 
+  test("carries input byte for byte, keeps stdout and stderr apart and reports the exit code", async () => {
+    const input = randomBytes(5 * 1024 * 1024 + 1);
+    const result = await client.run({ args: ["sh", "-c", "cat; echo err >&2; exit 7"] }, input);
+    assert.ok(result.stdout.equals(input));
+    assert.deepEqual([result.stderr.toString(), result.code, result.signal], ["err\n", 7, 0]);
+  });
+
   test("has no standard input unless it was asked for", async () => {
     const process = client.exec({ args: ["cat"] });
     assert.equal(process.stdin.writableEnded, true);
