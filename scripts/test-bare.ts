@@ -101,7 +101,7 @@ function aptInstall(packages: string): string {
 
 const VERSIONS = 'echo "Node $(node --version), npm $(npm --version)"';
 
-/** The Node of Debian 12 is too old. The command that the error message has for it must be enough; npm stays Debian's. */
+/** The Node of Debian 12 is too old. The command in the error message must be enough; npm stays Debian's. */
 async function followAdviceOnNode({ machine, person, folder }: Clone): Promise<void> {
   const outcome = await machine.run(person, folder, "npm start");
   const [, command] = /Debian 12: apt-get install npm && (npm install --global node@\d+)\)/.exec(outcome.output) ?? [];

@@ -46,7 +46,7 @@ export interface AbuseRow {
   readonly seconds: number;
   /** CPU time of the agent itself. */
   readonly cpuSeconds: number;
-  /** Latencies of Health on its own connection beside the attack. Not judged: they depend on the machine's other work. */
+  /** Latencies of Health on its own connection beside the attack. Not judged: they depend on the machine's load. */
   readonly health: { readonly p50Ms: number; readonly p99Ms: number; readonly maxMs: number };
   readonly peakOwnBytes: number;
   /** Leftovers: what the agent holds in addition; empty: nothing. */

@@ -94,7 +94,7 @@ function damaged(bytes: Uint8Array, random: Random): Uint8Array {
 
 const FOLDER_CALLS: ReadonlySet<DescMessage> = new Set(Object.values(FileTree.method).map(({ input }) => input));
 
-/** What is no attack on the agent, but would harm this machine or hold the run up; never what the agent cannot decode. */
+/** What is no attack on the agent, but would harm this machine or hold up a run; never what the agent cannot decode. */
 function isHarmful(schema: DescMessage, bytes: Uint8Array, scratch: string): boolean {
   try {
     if (schema === RestoreDutiesRequestSchema)

@@ -75,7 +75,7 @@ function roundsOf({ inputs }: Target, inputsARound: number): number {
   return Math.max(ROUNDS.least, Math.min(ROUNDS.most, Math.round(inputs / inputsARound)));
 }
 
-/** Measures an attack until it is within its limits, three times at most: other work on the machine only adds to a cost. */
+/** Measures an attack until it is within its limits, three times at most: other work of the machine adds to a cost. */
 async function withinLimits(target: Target, rounds: number, limit: number, dial: () => Promise<void>): Promise<string> {
   for (let attempt = 1; ; attempt++)
     try {
@@ -123,7 +123,7 @@ async function forgeChains(target: Target): Promise<Outcome> {
   return { inputs: 2 * CHAINS.length * rounds * AT_ONCE, measured: told.join("; ") };
 }
 
-/** KeyUpdates without a pause (RFC 8446, 4.6.3: a peer may send one at any time), by the client that `identity` names. */
+/** KeyUpdates without a pause (RFC 8446, 4.6.3: a peer may send them at any time), by the client of `identity`. */
 async function updateKeys(target: Target, identity: Identity | undefined): Promise<Outcome> {
   const rounds = roundsOf(target, 2 * AT_ONCE);
   const cost = await withinLimits(target, rounds, CONNECTION_LIMIT, async () => {

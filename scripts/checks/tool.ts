@@ -1,7 +1,7 @@
 import { join } from "node:path";
 import { execa } from "execa";
 
-/** Runs a program of node_modules/.bin or of the system in the project's folder; resolves to its output if it failed. */
+/** Runs a program of node_modules/.bin or the system in the project's folder. Resolves to its output if it failed. */
 export async function complaintsOf(program: string, args: readonly string[]): Promise<string> {
   const result = await execa(program, args, { cwd: ROOT, preferLocal: true, localDir: ROOT, all: true, reject: false });
   if (!result.failed) return "";

@@ -48,7 +48,7 @@ export interface Daemon {
   readonly close: () => Promise<void>;
 }
 
-/** Starts a daemon: adopts the machines that run, and listens. @throws Error where another has the folder or the port */
+/** Starts a daemon: adopts machines that run, and listens. @throws Error where another has the folder or the port */
 export async function startDaemon({ stateFolder, port, imagesFolder, rules, log }: DaemonOptions): Promise<Daemon> {
   const state = openState(stateFolder);
   const release = lock(state);
@@ -108,7 +108,7 @@ export async function startDaemon({ stateFolder, port, imagesFolder, rules, log 
   }
 }
 
-/** Ends all machines of a state folder and removes it; returns their number. @throws Error where a daemon has the folder */
+/** Ends all machines of a state folder and removes it; returns their number. @throws Error if a daemon has it */
 export async function purge(stateFolder: string): Promise<number> {
   if (!existsSync(stateFolder)) return 0;
   const state = openState(stateFolder);

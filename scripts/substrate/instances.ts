@@ -49,7 +49,7 @@ export class Instances {
     return this.#records.all().filter(({ id }) => this.machines.of(id).isRunning).length;
   }
 
-  /** Instances with these tags. Those on standby are listed only for `state` "Standby", as in the substrate's contract. */
+  /** Instances with these tags. Those on standby only for `state` "Standby", as in the substrate's contract. */
   list(tags: Tags, state?: string): InstanceRecord[] {
     return this.#records.all().filter((instance) => {
       const current = this.machines.stateOf(instance);
@@ -206,7 +206,7 @@ export class Instances {
     });
   }
 
-  /** Gives an instance another vsock number, as a source that runs gets it when it is forked (lib/instances/fork.go:72). */
+  /** Gives an instance another vsock number, as a running source gets one when forked (lib/instances/fork.go:72). */
   rotateCid({ id }: InstanceRecord): void {
     const current = this.get(id);
     this.#records.save({ ...current, own: { ...current.own, cid: newCid() } });

@@ -11,7 +11,7 @@ export interface Rules {
   readonly memoryBytes: number | undefined;
   /** False: as a daemon of API 0.3.0 before August 2026, which has no /capabilities. */
   readonly capabilities: boolean;
-  /** False: the reverse proxy of ingresses does not run; they are accepted all the same (the contract's deviation 2). */
+  /** False: the reverse proxy of ingresses does not run; they are accepted anyway (the contract's deviation 2). */
   readonly proxy: boolean;
   /** Scopes of the token; undefined: all. */
   readonly scopes: ReadonlySet<string> | undefined;

@@ -209,7 +209,7 @@ function textOf(file: string): string {
 /** What init says on the console. */
 export interface ConsoleWords {
   readonly entrypointStarted: boolean;
-  /** 128 + signal where one ended the entrypoint. Undefined while the entrypoint runs, or where the machine was killed. */
+  /** 128 + signal where one ended the entrypoint. Undefined while that runs, or where the machine was killed. */
   readonly exitCode?: number;
   readonly exitMessage?: string;
 }

@@ -16,7 +16,7 @@ function memoryFolderOf(mark: string): string {
   return join("/dev/shm", `guest-agent-run-${mark}`);
 }
 
-/** A folder in memory, of the run that this process belongs to; its temporary folder where there is no such file system. */
+/** A folder in memory, of the run of this process; its temporary folder where there is no such file system. */
 export function memoryFolder(): string {
   const mark = process.env[MARK_VARIABLE];
   if (mark === undefined || !existsSync("/dev/shm")) return tmpdir();

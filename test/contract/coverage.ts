@@ -1,4 +1,4 @@
-/** A requirement of the contract, and a test that holds it: the file, and a part of the title as it is written there. */
+/** A requirement of the contract, and a test that holds it: the file, and a part of the title as written there. */
 export interface Requirement {
   /** Short form of the contract's sentence. */
   readonly says: string;

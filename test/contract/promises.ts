@@ -1,6 +1,6 @@
 import type { Requirement } from "./coverage.ts";
 
-/** What supervision must do (docs/agent/reliability.md), and the tests that show it: the file, and a part of the title. */
+/** What supervision must do (docs/agent/reliability.md), and the tests that show it: file, and part of the title. */
 export const PROMISES: Readonly<Record<string, readonly Requirement[]>> = {
   Launcher: [
     {

@@ -37,7 +37,7 @@ printf '{}' >node_modules/one/package.json
 cp package-lock.json node_modules/.package-lock.json
 `;
 
-/** A project with the real scripts/run, one package, an addon that only leaves a mark, and a folder for fake programs. */
+/** A project with the real scripts/run, one package, an addon that leaves a mark, and a folder for fake programs. */
 function makeProject(t: TestContext): { readonly root: string; readonly fake: (name: string, text: string) => void } {
   const root = mkdtempSync(join(tmpdir(), "set-up-"));
   t.after(() => rmSync(root, { recursive: true }));

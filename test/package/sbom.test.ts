@@ -121,7 +121,7 @@ describe("the bill of materials", () => {
   });
 });
 
-/** The output of `npm sbom` for the lock file. Without --omit=dev, which also drops dependencies of shipped packages. */
+/** The output of `npm sbom` for the lock file. Without --omit=dev, which drops dependencies of shipped packages. */
 async function npmBill(): Promise<Bill> {
   const folder = await cachedFolder(`npm-${NPM}`, async (target) => {
     const args = [

@@ -25,7 +25,7 @@ const BEATING = ["workload", "command"];
 const WORKLOAD = `trap 'echo WORKLOAD-CLEANED-UP; exit 7' TERM
 hardship beat "" workload & while :; do wait; done`;
 
-/** Which process gets which signal in a frozen guest, how its entrypoint ends, and whether its workload could clean up. */
+/** Which process gets which signal in a frozen guest, how its entrypoint ends, whether its workload could clean up. */
 const ENDS = [
   ["agent", 9, "the launcher thaws it, and all of it gets SIGTERM and a grace", /exit 137|signal 9/, true],
   ["launcher", 9, "the entrypoint of the substrate is gone, and its machine with it", /signal 9/, false],

@@ -55,7 +55,7 @@ class Herd implements AsyncDisposable {
   }
 }
 
-/** What the agent does to freeze and thaw a session, beside a bare write to cgroup.freeze and a wait for cgroup.events. */
+/** What the agent does to freeze and thaw a session, beside a bare write to cgroup.freeze and a wait for its event. */
 export async function freezeRows(bench: Bench): Promise<Row[]> {
   const [mount] = cgroupMounts();
   const rows: Row[] = [];

@@ -21,7 +21,7 @@ import {
 import { serve } from "./service.ts";
 import { readMessages, writeMessage } from "./stdio.ts";
 
-/** Listens as the suite wants; without TLS on the unix socket, and on a port before it, because the suite dials ports. */
+/** Listens as the suite wants; without TLS on the unix socket, and on a port before it: the suite dials ports. */
 async function listen(server: ManagementServer, request: ServerCompatRequest, folder: string): Promise<number> {
   const { useTls, serverCreds, clientTlsCert } = request;
   if (!useTls) {

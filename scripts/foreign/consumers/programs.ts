@@ -74,7 +74,7 @@ export async function compile(folder: string, { compiler, resolution }: Consumer
     });
 }
 
-/** What the compiler says of the programs and of the library; other packages' types need a younger compiler than 5.4. */
+/** What the compiler says of the programs and of the library; other packages' types need a compiler after 5.4. */
 async function complaints(folder: string, compiler: Compiler, resolution: Resolution): Promise<string[]> {
   const compilerOptions = {
     target: "es2022",

@@ -59,7 +59,7 @@ async function run(program: string, socketPath: string, list: string): Promise<O
   return outcomeOf(await readFile(report, "utf8"));
 }
 
-/** The cases of a JUnit report: h2spec writes each as `<testcase package classname>`, with an element for what is wrong. */
+/** The cases of a JUnit report: h2spec writes each as `<testcase package classname>`, with an element for a fault. */
 function outcomeOf(report: string): Omit<Outcome, "version"> {
   const cases = [...report.matchAll(/<testcase package="([^"]*)" classname="([^"]*)"[^>]*>(.*?)<\/testcase>/gs)];
   const failures = cases.flatMap(([, section = "", title = "", body = ""]) => {

@@ -27,7 +27,7 @@ export interface Step {
   readonly shows: RegExp;
 }
 
-/** Two terminals of tmux, in which the same program runs and the same is typed: here, and through `guestctl exec -it`. */
+/** Two terminals of tmux, with the same program and the same typed into both: here, and through `guestctl exec -it`. */
 export class Panes implements AsyncDisposable {
   readonly #socket: string;
   readonly #guest: Guest;

@@ -130,7 +130,7 @@ export const TERMINAL: Suite = {
   },
 };
 
-/** What top measures differs from moment to moment, and so does the width of its columns, and whether a process waits. */
+/** What top measures, the width of its columns, and whether a process waits differ from moment to moment. */
 function withoutFigures(screen: string): string {
   return screen
     .replaceAll(/[\d.,:]+/g, "#")

@@ -87,7 +87,7 @@ export class Agent {
     return workload.configured ? workload.start() : { ended: this.#askedToLeave.promise };
   }
 
-  /** Does what can wait until the workload runs: loads the first client's code, then frees what only the start needed. */
+  /** Does what can wait until the workload runs: loads the first client's code, frees what only the start needed. */
   async #settle(): Promise<void> {
     const { memory } = this.#platform;
     if (await machineIsIdle(this.#called.signal)) {

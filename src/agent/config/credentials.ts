@@ -61,7 +61,7 @@ export class Credentials {
     this.#material.token.digest();
   }
 
-  /** Whether it is the digest of the instance token (`tokenDigest`). Constant time, and the same work for a missing one. */
+  /** Whether it is the digest of the instance token (`tokenDigest`). Constant time, the same work for a missing one. */
   matchesToken(digest: string | undefined): boolean {
     return this.#material.token.matches(digest);
   }

@@ -105,7 +105,7 @@ export function misspeltVariables(environ: readonly Uint8Array[]): MisspeltVaria
 }
 
 const EQUALS = 0x3d;
-/** With two wrong letters, one of the prefix is still at or near its place: most names of an image need no comparison. */
+/** With two wrong letters, one of the prefix is still near its place: most names of an image need no comparison. */
 const NAME_TO_COMPARE = /^[A-Z_]{0,2}[SVC][A-Z_]{8,25}$/;
 
 function asBuffer({ buffer, byteOffset, byteLength }: Uint8Array): Buffer {

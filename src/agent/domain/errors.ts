@@ -16,7 +16,7 @@ export type StatusName =
   | "DATA_LOSS"
   | "UNAUTHENTICATED";
 
-/** Stable constants that name the cause of an error (ErrorInfo.reason, AIP-193). Clients switch on them: never rename. */
+/** Stable constants that name an error's cause (ErrorInfo.reason, AIP-193). Clients switch on them: never rename. */
 export type Reason =
   | "ALREADY_EXISTS"
   | "AUTHORITY_REPLACED"

@@ -259,7 +259,7 @@ export class KeptExec {
     this.#parts.child.stderr?.resume();
   }
 
-  /** Reads a call's frames; resolves when there are no more, or none that matter. The client's half-close has no effect. */
+  /** Reads a call's frames. Resolves when no more of them matter. The client's half-close has no effect. */
   #carry(attached: AttachedCall): Promise<void> {
     const left = attached.over.catch(() => {});
     const room = async (): Promise<void> => {

@@ -56,7 +56,7 @@ export class OutputLog {
   readonly #ends: Record<OutputStream, number> = { stdout: 0, stderr: 0 };
   readonly #held: Record<OutputStream, number> = { stdout: 0, stderr: 0 };
   readonly #acknowledged: Record<OutputStream, number> = { stdout: 0, stderr: 0 };
-  /** Stream and end position of each turn, in a ring of their own; turn numbers only grow, and the last turn is open. */
+  /** Stream and end position of each turn, in a ring of their own. Turn numbers only grow; the last turn is open. */
   readonly #turnEnds: Float64Array;
   readonly #turnStreams: Uint8Array;
   #firstTurn = 0;
@@ -122,7 +122,7 @@ export class OutputLog {
     return { position: this.#oldest, turn: this.#firstTurn, at, wanted: { stdout, stderr } };
   }
 
-  /** Returns what the reader gets next, and advances it; undefined: nothing yet. Copies output to `bufferFor`'s result. */
+  /** Returns what the reader gets next, and advances it. Undefined: nothing yet. Copies to `bufferFor`'s result. */
   next(cursor: Cursor, bufferFor: (sizeBytes: number) => Uint8Array): LogEntry | undefined {
     if (cursor.position < this.#oldest) {
       cursor.position = this.#oldest;

@@ -8,7 +8,7 @@ import {
 import { Levels, type Place } from "./levels.ts";
 import type { ListRequest } from "./requests.ts";
 
-/** A batch is sent when it has this many entries or bytes of names, or when its first entry has waited for this long. */
+/** A batch is sent when it has this many entries or bytes of names, or when its first entry has waited this long. */
 const BATCH_ENTRIES = 256;
 const BATCH_BYTES = 64 * 1024;
 const BATCH_MS = 100;

@@ -77,7 +77,7 @@ const NOT_CONFIGURED: HookOutcome & { readonly isSwept?: boolean } = {
 
 interface Running {
   readonly kind: HookKind;
-  /** Ends the hook with its whole tree, also while it is being started. Its reason is an Ending; the first one counts. */
+  /** Ends the hook with its whole tree, also while it is being started. Its reason is an Ending; the first counts. */
   readonly stop: AbortController;
   /** Restore duties have ended it. */
   isSwept: boolean;

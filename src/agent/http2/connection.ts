@@ -18,7 +18,7 @@ const LONGEST_END_MS = 5_000;
 /** For a peer that sends no more: how often to check it, and how long it may take nothing. */
 const HALF_CLOSED_LOOK_MS = 1_000;
 const HALF_CLOSED_IDLE_MS = 40_000;
-/** The longest end of a connection without an admitted request. Its peer has time to read why; the agent reads nothing. */
+/** The longest end of a connection without an admitted request. Its peer can read why; the agent reads nothing. */
 const UNPROVEN_END_MS = 500;
 
 /** A socket as accepted. A stream in memory has no address, and cannot be reset. */

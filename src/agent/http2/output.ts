@@ -2,7 +2,7 @@ import { FRAME_HEADER_BYTES, FrameType } from "./protocol.ts";
 
 /** Room for the frames of a few small answers, or the frame headers of many large ones. */
 const SCRATCH_BYTES = 4 * 1024;
-/** Shared by empty outputs, never changed. V8 gives an array room for 17 at its first push; most outputs get one chunk. */
+/** Shared by empty outputs, never changed. V8 gives an array room for 17 at its first push; most get one chunk. */
 const NO_CHUNKS: Uint8Array[] = [];
 const NO_CALLBACKS: (() => void)[] = [];
 

@@ -42,7 +42,7 @@ CALLS_OF_OPENSSL(BOUNDING, can_bound)
 #define CHAIN_LINKS 5
 /* Most records of a client before its certificate is verified. A handshake and the first request have about ten. */
 #define UNKNOWN_RECORDS 128
-/* Most KeyUpdates of a connection: one is due every 2^24 records (RFC 8446, 5.5), and costs as much as 20 KB of data. */
+/* Most KeyUpdates of a connection: one is due every 2^24 records (RFC 8446, 5.5), at the cost of 20 KB of data. */
 #define KEY_UPDATES 128
 /* Where a connection keeps the numbers of its records and KeyUpdates; NULL is 0. */
 static int records_index, updates_index;

@@ -6,7 +6,7 @@
 
 #include "../native/addon/values.h"
 
-/* The first internal field of a loop is its flags (uv-common.h, uv__loop_internal_fields_s); Node sets only this one. */
+/* The first internal field of a loop is its flags (uv-common.h, uv__loop_internal_fields_s). Node sets only this. */
 void measure_no_idle_time(napi_env env) {
   uv_loop_t *loop = NULL;
   if (napi_get_uv_event_loop(env, &loop) != napi_ok || uv_version() >> 8 != UV_VERSION_HEX >> 8) return;

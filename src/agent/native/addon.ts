@@ -29,7 +29,7 @@ export interface FdWatch {
 /** Constructs a watch; from then on it owns the descriptor. Throws when the descriptor cannot be watched. */
 type FdWatchClass = new (fd: number, onEvents: (events: number) => void) => FdWatch;
 
-/** Writes to a descriptor on a thread of its own, in the order of the calls, so that a blocking write holds up nobody. */
+/** Writes to a descriptor on a thread of its own, in the order of the calls: a blocking write holds up nobody. */
 interface BackgroundWriter {
   /** Queues all bytes, or none (false) where the queue has no room for them. Never blocks. */
   write(bytes: Uint8Array): boolean;
@@ -40,7 +40,7 @@ interface BackgroundWriter {
 /** Constructs a writer. The caller keeps the descriptor. Throws when the thread cannot be started. */
 type BackgroundWriterClass = new (fd: number, capacityBytes: number) => BackgroundWriter;
 
-/** Who hashes the bytes that a SummingWriter writes: nobody, the calling thread while the worker writes, or the worker. */
+/** Who hashes the bytes that a SummingWriter writes: nobody, the calling thread during the write, or the worker. */
 export const NO_SUM = 0;
 export const SUM_HERE = 1;
 export const SUM_ON_THREAD = 2;
@@ -82,7 +82,7 @@ type SpawnDone = (
   stderr: number,
 ) => void;
 
-/** The addon: what addon/addon.h lists, which a test compares. The files in addon/ say why a function works as it does. */
+/** The addon: what addon/addon.h lists, which a test compares. The files in addon/ say why it works as it does. */
 export interface Addon {
   /** Returns a number for abortSpawn. 0: no memory; `done` will not be called then. */
   spawn(block: SpawnBlock, settings: SpawnSettings, done: SpawnDone): number;
@@ -201,7 +201,7 @@ export interface Addon {
   changeMode(fd: number, mode: number): Promise<number>;
   /** Sets st_mtime alone; seconds since 1970 as eight bytes. */
   changeModified(fd: number, seconds: Uint8Array, nanoseconds: number): Promise<number>;
-  /** Begins to connect a non-blocking stream socket to a port of 127.0.0.1 or ::1. Writable once `connected` can tell. */
+  /** Begins to connect a non-blocking socket to a port of 127.0.0.1 or ::1. Writable once `connected` can tell. */
   connectPort(family: 4 | 6, port: number): number;
   /** The same for the path of a unix socket, connected, on a libuv thread. -EAGAIN: its listener's queue is full. */
   connectPath(path: Uint8Array): Promise<number>;

@@ -6,7 +6,7 @@ const MOMENT_MS = 250;
 const LOOKS = 20;
 /** Of all CPU time, waits for disks included. A single busy program leaves a half on two CPUs, and nothing on one. */
 const IDLE_SHARE = 0.75;
-/** Places of idle and iowait in the first line of /proc/stat, behind its name (proc_stat(5)); the eighth is stolen time. */
+/** Places of idle and iowait in /proc/stat's first line, after its name (proc_stat(5)); the eighth is stolen time. */
 const IDLE = 3;
 const IOWAIT = 4;
 const STATES = 8;

@@ -36,7 +36,7 @@ export function emptyIntegerCache(): void {
   for (let drawn = 0; drawn <= CACHED_INTEGERS; drawn++) randomInt(ANY_RANGE);
 }
 
-/** OpenSSL's generators, and Node's caches of their numbers, which are emptied last: they refill from the generators. */
+/** OpenSSL's generators, and Node's caches of their numbers, which are emptied last: they refill from these. */
 export function processRandomness(addon: Addon): ProcessRandomness {
   return {
     reseed: (seed) => {

@@ -29,7 +29,7 @@ export class LauncherChannel implements Signals {
     this.#watch.set(READABLE);
   }
 
-  /** Announces that the process exits on purpose. Otherwise the launcher assumes a crash and ends all processes left. */
+  /** Announces that the process exits on purpose. Otherwise the launcher assumes a crash and ends what is left. */
   announceExit(): void {
     this.#addon.write(this.#fd, Uint8Array.of(FAREWELL), 0, 1);
   }

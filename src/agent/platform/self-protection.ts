@@ -5,7 +5,7 @@ import type { Addon } from "../native/index.ts";
 
 /** When memory runs out the kernel kills the workload first, and the agent only as a last resort. */
 const OOM_SCORE_ADJ = -900;
-/** How much higher the children's score is where the agent may not lower its own: raising needs no privilege (proc(5)). */
+/** How much higher the children's score is where the agent may not lower its own: raising needs no right (proc(5)). */
 const OOM_SCORE_DISTANCE = 900;
 const MAX_OOM_SCORE_ADJ = 1000;
 const OOM_SCORE_FILE = "/proc/self/oom_score_adj";

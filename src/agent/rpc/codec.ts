@@ -108,7 +108,7 @@ export function timestamp(ns: bigint): Timestamp {
   return { $typeName: "google.protobuf.Timestamp", seconds: (ns - nanos) / NS_PER_SECOND, nanos: Number(nanos) };
 }
 
-/** A protobuf timestamp as nanoseconds since 1970. Throws INVALID_ARGUMENT, with the field's name, for an invalid one. */
+/** A protobuf timestamp as nanoseconds since 1970. Throws INVALID_ARGUMENT with the field's name for a bad one. */
 export function timestampNs(field: string, { seconds, nanos }: Timestamp): bigint {
   if (seconds < FIRST_SECOND || seconds > LAST_SECOND) throw invalidField(field, "is outside the years 1 to 9999");
   if (nanos < 0 || nanos >= NANOS_LIMIT) throw invalidField(field, "has nanos outside 0 to 999999999");

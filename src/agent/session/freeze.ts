@@ -178,7 +178,7 @@ export class SessionFreeze {
     else this.#state = LIVE;
   }
 
-  /** Thaws the session because a signal asks it to end, which the agent only forwards. A freeze under way is given up. */
+  /** Thaws the session because a signal asks it to end, which the agent forwards. Gives up a freeze under way. */
   endAskedFor(): void {
     if (this.#state.kind === "closing") this.#goOn();
     if (this.#state.kind !== "frozen") return;

@@ -43,7 +43,7 @@ export interface EndExecOptions {
   readonly signal?: number | SignalName | undefined;
   /** Time for all of it to end before SIGKILL, in milliseconds; at most 10 min. Default: 2 s. */
   readonly graceMs?: number | undefined;
-  /** Forget it once it has ended: its output is gone then, and its name is free when the call resolves. Default: false. */
+  /** Forget it once it has ended: its output is gone, and its name free, when the call resolves. Default: false. */
   readonly forget?: boolean | undefined;
 }
 

@@ -10,7 +10,7 @@ export class UsageError extends CliError {
   override readonly name = "UsageError";
 }
 
-/** Exit statuses of guestctl. Those of `exec` are docker's and those of a shell, so that scripts can tell them apart. */
+/** Exit statuses of guestctl. Those of `exec` are docker's and a shell's, so that scripts can tell them apart. */
 
 /** Done, and not as intended: not ready, degraded, something left out or left behind. */
 export const STATUS_NOT_AS_INTENDED = 1;

@@ -62,7 +62,7 @@ export async function served(node: Node, name: string, publication: Publication,
   throw new SandboxError("GUEST_NOT_LISTENING", message);
 }
 
-/** Ends a publication. Rejects with NOT_FOUND where there is none of that hostname, or with another port of the host. */
+/** Ends a publication. Rejects with NOT_FOUND where that hostname has none, or one on another port of the host. */
 export async function unpublish(
   node: Node,
   entry: SandboxEntry,

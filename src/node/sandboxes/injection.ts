@@ -45,7 +45,7 @@ export interface AgentVolume {
   readonly content: Buffer;
 }
 
-/** Reads the agent's archive. The volume is named by its content, so that all nodes share it and no release replaces it. */
+/** Reads the agent's archive. The volume is named by its content, so all nodes share it and no release replaces it. */
 export async function agentVolume({ archive }: AgentSource): Promise<AgentVolume> {
   try {
     const content = await readFile(archive);
@@ -86,7 +86,7 @@ export function agentEnvironment(port: number): Readonly<Record<string, string>>
   };
 }
 
-/** The files of a credential set, in the order in which a fork gets new ones: key and certificate next to each other. */
+/** The files of a credential set, in the order in which a fork gets new ones: key and certificate side by side. */
 const FILE_VARIABLES = [
   "SVC_TLS_KEY_FILE",
   "SVC_TLS_CERT_FILE",

@@ -34,7 +34,7 @@ export interface NodeStatus {
   /** The substrate suspends a sandbox to take a snapshot of it. */
   readonly live_checkpoint: false;
   readonly daemonVersion: string;
-  /** Features of the hypervisors that can be started, by name; none where the daemon is older than its /capabilities. */
+  /** Features of the hypervisors that can be started, by name; none where the daemon is older than /capabilities. */
   readonly hypervisors: Readonly<Record<string, readonly string[]>>;
   /** Undefined: the daemon does not report it, as one without /capabilities. */
   readonly apiVersion: string | undefined;
@@ -197,7 +197,7 @@ export class Sandboxes {
     return this.#alone("unpublish", name, (entry) => unpublish(this.#node, entry, hostname, listenPort));
   }
 
-  /** Removes a sandbox or a snapshot in any state, with its credentials, and their volume unless a fork still has it. */
+  /** Removes a sandbox or a snapshot in any state, with its credentials, and their volume unless a fork has it. */
   remove(name: string): Promise<void> {
     return this.#node.alone("remove", name, () => discard(this.#node, "remove", this.#node.entry(name)));
   }

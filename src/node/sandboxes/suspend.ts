@@ -227,7 +227,7 @@ export function inheritance(original: JournalEntry): Omit<Entry, "name" | "phase
   return { image, hypervisor, volumeId, agentVolumeId, ttlMs, idleAction, agentVersion, agentPort, keys, preSnapshot };
 }
 
-/** A sandbox whose PRE_SNAPSHOT hook has run, and whose session is frozen. It counts as suspended until its next duties. */
+/** A sandbox whose PRE_SNAPSHOT hook has run, with a frozen session. It counts as suspended until its next duties. */
 type Suspended = SandboxEntry & { readonly preSnapshot: Rest };
 
 /**

@@ -9,7 +9,7 @@ import { paused, sourceAsleep } from "./suspend.ts";
 
 /** What a sweep has done, by names and ids. */
 export interface SweepReport {
-  /** Sandboxes and snapshots that were half made or half removed, or whose instance is gone; hostnames half published. */
+  /** Sandboxes and snapshots that were half made or half removed, or lost their instance; hostnames half published. */
   readonly removed: readonly string[];
   /** Instances, snapshots, volumes and ingresses of this node that are not in its journal; volumes of older agents that no node uses. */
   readonly orphans: readonly string[];

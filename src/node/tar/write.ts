@@ -1,7 +1,7 @@
 import { BLOCK_BYTES, paddingBytes, type TarHeader, writeHeader, writePax } from "./format.ts";
 
 const NAME_BYTES = 100;
-/** The least number that eleven octal digits cannot hold: 8 GiB, or a time in the year 2242. They have no sign either. */
+/** The least number that eleven octal digits cannot hold: 8 GiB, or a time in 2242. They have no sign either. */
 const OCTAL_LIMIT = 8 ** 11;
 
 /** The blocks before an entry's content: its header, and a pax header before it for what that cannot hold. */

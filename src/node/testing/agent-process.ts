@@ -63,7 +63,7 @@ export class AgentProcess {
     });
   }
 
-  /** What agent and workload have written, at most the last 256 Ki characters of each; the agent's log is in `stderr`. */
+  /** What agent and workload have written, at most the last 256 Ki characters each. `stderr` has the agent's log. */
   get output(): { readonly stdout: string; readonly stderr: string } {
     return { ...this.#output };
   }

@@ -27,7 +27,7 @@ export interface TestAgentOptions {
   readonly process?: object | undefined;
   /** `Hooks` as proto3 JSON: `pre_snapshot` and `post_restore`, each with `args`. Default: none. */
   readonly hooks?: object | undefined;
-  /** Path of the program guest-agent. Default: that of the variable GUEST_AGENT, else the built one beside this package. */
+  /** Path of the program guest-agent. Default: the variable GUEST_AGENT, else the built one beside this package. */
   readonly agent?: string | undefined;
 }
 
@@ -37,7 +37,7 @@ export interface TestAgent extends AsyncDisposable {
   readonly connection: TcpOptions;
   /** The credentials as a folder, for `guestctl --credentials`. It goes with the agent. */
   readonly credentials: string;
-  /** What agent and workload have written, at most the last 256 Ki characters of each; the agent's log is in `stderr`. */
+  /** What agent and workload have written, at most the last 256 Ki characters each. `stderr` has the agent's log. */
   readonly output: { readonly stdout: string; readonly stderr: string };
   /** Resolves when the agent has ended, with its workload's status. */
   readonly ended: Promise<AgentEnd>;

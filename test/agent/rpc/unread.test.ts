@@ -52,7 +52,7 @@ for (const [what, lackBytes] of [
   });
 }
 
-/** Makes stalled calls on two connections with these messages. Returns how much more the agent holds at most, in MiB. */
+/** Makes stalled calls on two connections with these messages. Returns how many MiB more the agent holds at most. */
 async function mostHeldMib(
   agent: RunningAgent,
   rounds: number,

@@ -45,7 +45,7 @@ function copies(pid: number, text: string): string[] {
   return found;
 }
 
-/** Calls in every way: on one connection and on new ones, by index, as literals, in pieces, and with too long a body. */
+/** Calls in every way: on one connection and on new ones, by index, as literals, in pieces, with too long a body. */
 async function callOften(agent: SocketAgent): Promise<void> {
   using client = clientOf(agent);
   for (let count = 0; count < CALLS; count++) await client.health();

@@ -146,7 +146,7 @@ static void await_interface(const char *name) {
     usleep(10000);
 }
 
-/* Prints whether the kernel's generator is ready, and the result of a forced reseed: for tests of the guest's beginning. */
+/* Prints whether the kernel's generator is ready, and the result of a forced reseed: for tests of the guest's start. */
 static void report_generator(void) {
   char byte;
   int ready = getrandom(&byte, 1, GRND_NONBLOCK) == 1;

@@ -3,7 +3,7 @@ import type { DefaultValue, EncodedDesc, Reference } from "./ready-file.ts";
 
 type Values = Readonly<Record<string, unknown>>;
 
-/** A file's descriptor with everything in it, as data. Throws for what our schema does not use, such as custom defaults. */
+/** A file's descriptor with all that is in it, as data. Throws for what our schema lacks, such as custom defaults. */
 export function encodeFile(file: DescFile): EncodedDesc[] {
   const own: AnyDesc[] = [];
   collect(file, file, own);

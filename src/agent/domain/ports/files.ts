@@ -44,7 +44,7 @@ export interface Mount {
   readonly path: string | undefined;
 }
 
-/** A file system does not answer. The memory that the operation reads or writes must not change until it has returned. */
+/** A file system does not answer. The operation's memory must not change until it has returned. */
 export class FileSystemHung extends FileSystemError {
   /** Undefined: not known. */
   readonly mount: Mount | undefined;
@@ -102,7 +102,7 @@ export interface NewFile {
   sha256(): Uint8Array | undefined;
   /** Sets owner, then mode (a change of owner clears setuid bits); both exactly, whatever the umask. */
   setAttributes(owner: FileOwner, mode: number): Promise<void>;
-  /** Sets the time of the last modification, in nanoseconds since 1970, to the microsecond. The last access becomes now. */
+  /** Sets the time of the last modification, in nanoseconds since 1970, to the microsecond. The last access is now. */
   setModified(modifiedNs: bigint): Promise<void>;
   /** Forces content and attributes to the disk. */
   sync(): Promise<void>;

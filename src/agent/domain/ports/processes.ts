@@ -144,7 +144,7 @@ export interface ChildProcess {
   signalGroup(signal: number): void;
   /** Whether the out-of-memory killer struck in the child's own cgroup. False where it has none. */
   oomKilled(): boolean;
-  /** Living processes with the writing end of one of the child's pipes. Takes about 20 us for each process of the guest. */
+  /** Living processes with the writing end of one of the child's pipes. Takes about 20 us a process of the guest. */
   outputHolders(): readonly number[];
   /**
    * Reaps the ended process and closes its streams. From then on the agent reads and drops what background processes

@@ -1,4 +1,4 @@
-/* Which memory of a program or library can be given back to the kernel. The build compiles this rule on its own as well. */
+/* Which memory of a program or library can be given back to the kernel. The build also compiles this rule alone. */
 #ifndef AGENT_CODE_PAGES_H
 #define AGENT_CODE_PAGES_H
 

@@ -53,7 +53,7 @@ int agent_move_in(struct argument *args) {
   if (!exclusive) return renameat(folder, from, target, to);
   int result = (int)syscall(SYS_renameat2, folder, from, target, to, RENAME_NOREPLACE);
   if (result == 0 || (errno != EINVAL && errno != ENOSYS)) return result;
-  /* Not every file system knows the flag: link and unlink instead. A file that keeps both names loses the new one again. */
+  /* Not every file system knows the flag: link and unlink instead. If it keeps both names, the new one goes again. */
   if (linkat(folder, from, target, to, 0) < 0) return -1;
   if (unlinkat(folder, from, 0) == 0) return 0;
   int error = errno;

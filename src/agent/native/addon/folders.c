@@ -17,7 +17,7 @@
 #define SYS_fchmodat2 452 /* Linux 6.6; the same on all architectures */
 #endif
 
-/* RAW: one read of getdents64(2), a few hundred entries of at least 24 bytes. ROOM: the answer's first size; it grows. */
+/* RAW: one read of getdents64(2), hundreds of entries of 24 bytes or more. ROOM: the answer's first size; it grows. */
 enum { RAW_BYTES = 8 * 1024, ROOM_BYTES = 16 * 1024, BATCH_MS = 200 };
 
 /* As the kernel has it (getdents64(2)). */

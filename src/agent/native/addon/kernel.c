@@ -1,4 +1,4 @@
-/* The clock and the kernel's random numbers. The probes pass an invalid argument: the kernel checks privileges first. */
+/* The clock and the kernel's random numbers. The probes pass a bad argument: the kernel checks privileges first. */
 #include <linux/random.h>
 #include <string.h>
 #include <sys/ioctl.h>
@@ -43,7 +43,7 @@ long agent_probe_clock_step(void) {
 #define RNDRESEEDCRNG _IO('R', 0x07)
 #endif
 
-/* Larger requests gain nothing: the kernel mixes 64 bytes at a time, and a fault in the middle leaves a part mixed in. */
+/* Larger requests gain nothing: the kernel mixes 64 bytes at a time, and a fault halfway leaves a part mixed in. */
 enum { BLOCK_BYTES = 512 };
 
 /* struct rand_pool_info with room for a block. The count is in bits, the size in bytes (random(4)). */

@@ -12,7 +12,7 @@
   F(EVP_RAND_reseed)
 CALLS_OF_OPENSSL(RESEEDING, can_reseed)
 
-/* reseedOpenssl(additional): from the kernel too. The other generators, two a thread, reseed from this at their next use. */
+/* reseedOpenssl(additional): from the kernel too. Other generators, two a thread, reseed from it at their next use. */
 napi_value agent_reseed_openssl(napi_env env, napi_callback_info info) {
   napi_value arg;
   void *additional = NULL;

@@ -1,4 +1,4 @@
-/* Ends the process when a file that its start needs does not come: the thread that reads it hangs in its file system. */
+/* Ends the process when a file that its start needs does not come: the reading thread hangs in its file system. */
 #include <pthread.h>
 #include <string.h>
 #include <time.h>

@@ -1,4 +1,4 @@
-/* What spawn.c, spawn_thread.c and streams.c (this process) and child.c (the child before it becomes the command) share. */
+/* What spawn.c, spawn_thread.c and streams.c (this process) and child.c (the child before its command) share. */
 #ifndef AGENT_SPAWN_H
 #define AGENT_SPAWN_H
 
@@ -69,7 +69,7 @@ void deliver_job(struct spawn_job *job);
 /* The child: carries out every step in order and becomes the command. Returns only on failure. */
 int spawn_child(void *job);
 
-/* Opens both sides of the streams. On failure returns -1 with the step and errno in the job, and nothing is left open. */
+/* Opens both sides of the streams. On failure returns -1 with step and errno in the job, and nothing is left open. */
 int open_streams(struct spawn_job *job);
 /* Closes the child's side, or ours. */
 void close_their_streams(struct spawn_job *job);

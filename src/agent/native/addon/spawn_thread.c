@@ -120,7 +120,7 @@ static int clone_into_cgroup(struct spawn_job *job, char *stack, int flags) {
   return result >= 0 ? (int)result : refuse((int)-result);
 }
 
-/* Starts the child in its cgroup: moving it there later waits milliseconds for RCU. If refused, the child moves itself. */
+/* Starts the child in its cgroup: moving it later waits milliseconds for RCU. If refused, the child moves itself. */
 static int start_child(struct spawn_job *job, char *stack) {
   int flags = CLONE_VM | CLONE_VFORK | CLONE_PARENT_SETTID;
   if (job->cgroup_fd >= 0) {

@@ -26,7 +26,7 @@ void say_without_waiting(const char *text) {
   struct pollfd output = {.fd = STDERR_FILENO, .events = POLLOUT};
   if (poll(&output, 1, 0) <= 0)
     return;
-  /* The shared stream must stay blocking, and may fill after poll(2). The timer repeats: the first may come too early. */
+  /* The shared stream must stay blocking, and may fill after poll(2). The timer repeats: the first may be too early. */
   struct sigaction interrupting = {.sa_handler = on_alarm};
   struct itimerval limit = {{0, WRITE_LIMIT_US}, {0, WRITE_LIMIT_US}}, none = {{0, 0}, {0, 0}};
   sigaction(SIGALRM, &interrupting, NULL);

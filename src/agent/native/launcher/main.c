@@ -112,7 +112,7 @@ int main(int argc, char **argv) {
   if (getpid() != 1)
     prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0);
   pid_t agent = start_agent(command, clean);
-  /* As the agent does: no process of the same user may trace it or read what is left of the environment in its memory. */
+  /* As the agent does: no process of its user may trace it or read what is left of the environment in its memory. */
   prctl(PR_SET_DUMPABLE, 0, 0, 0, 0);
   close(environment);
   close(agent_channel);

@@ -2,7 +2,7 @@ import { readFileSync, readlinkSync } from "node:fs";
 import type { Mount } from "../../domain/index.ts";
 import { unescaped } from "../proc.ts";
 
-/** The file system that an open file or folder is on; undefined without /proc. Asks the kernel, never the file system. */
+/** The file system that an open file or folder is on; undefined without /proc. Asks the kernel, not the file system. */
 export function mountOf(fd: number): Mount | undefined {
   try {
     const id = /^mnt_id:\s*(\d+)$/m.exec(readFileSync(`/proc/self/fdinfo/${fd}`, "latin1"))?.[1];

@@ -60,7 +60,7 @@ export async function createFile(
   return new PlacedFile({ folder, file, writer, hashes: sha256, work }, temporary);
 }
 
-/** Undefined where the file system has no files without a name, or the kernel would not let this one be placed later. */
+/** Undefined where the file system has no files without a name, or the kernel would not let this be placed later. */
 async function createUnnamed(folder: Folder): Promise<Descriptor | undefined> {
   const flags = constants.O_WRONLY | O_TMPFILE;
   const file = await folder.open("create", HERE, flags, PRIVATE_MODE).catch(() => undefined);

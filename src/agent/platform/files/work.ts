@@ -118,7 +118,7 @@ export class FileWork {
     return result;
   }
 
-  /** Runs a clean-up whose failure does not matter; if its file system hangs, as soon as that answers. Never rejects. */
+  /** Runs a clean-up whose failure does not matter; if its file system hangs, when that answers. Never rejects. */
   async attempt(held: Held, operation: () => Promise<unknown>): Promise<void> {
     const hung = this.hung.holding(held.fd);
     if (hung !== undefined) {
@@ -223,7 +223,7 @@ export class FileWork {
     if (hung) throw new FileSystemHung(step, hung.mount, hung.answers);
   }
 
-  /** Looks at the operations from time to time while there are any: a timer for each would cost as much as a small one. */
+  /** Looks at the operations from time to time while there are any: a timer for each costs as much as a small one. */
   #look(): void {
     this.#looking ??= setInterval(() => {
       for (const running of this.#running) void this.#lookAt(running);

@@ -136,7 +136,7 @@ export class ContainedTree implements ProcessSet {
     this.#cgroup.release();
   }
 
-  /** Whether a root command moved the agent or its launcher into the cgroup, which must then not be killed as a whole. */
+  /** Whether a root command moved the agent or its launcher into the cgroup, which must then not be killed whole. */
   #holdsAgent(): boolean {
     const members = this.#cgroup.members();
     return members.has(process.pid) || members.has(process.ppid);

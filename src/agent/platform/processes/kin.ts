@@ -2,7 +2,7 @@ import type { Addon } from "../../native/index.ts";
 
 /** Columns of the addon's rows of processes and their sessions. */
 const COLUMNS = 2;
-/** Most new beginnings of a way to an ancestor: a process on it may have ended, which gives its children another parent. */
+/** Most new beginnings of a way to an ancestor: a process on it may end, which gives its children another parent. */
 const WAYS = 64;
 const INIT = 1;
 

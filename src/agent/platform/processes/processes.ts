@@ -78,7 +78,7 @@ export class NativeProcesses implements Processes {
     return child;
   }
 
-  /** Starts the child in a cgroup of its own. Where the kernel gives none, it is in the agent's, and cannot be frozen. */
+  /** Starts the child in a cgroup of its own. If the kernel gives none, it is in the agent's and cannot be frozen. */
   async #start(
     block: SpawnBlock,
     abort: AbortSignal | undefined,

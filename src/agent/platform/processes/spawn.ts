@@ -6,7 +6,7 @@ export function startAborted(): SpawnError {
   return new SpawnError("killed", "ECANCELED");
 }
 
-/** A child that runs its command, and the agent's ends of its streams, which the caller must close. -1: there is none. */
+/** A child that runs its command, and the agent's ends of its streams, which the caller closes. -1: there is none. */
 export interface Started {
   readonly pid: number;
   readonly stdin: number;

@@ -15,7 +15,7 @@ export const SOCKET_BUFFERS: BufferPoolSizes = {
 const HELD_CHUNKS = 2;
 /** The most of a read, and of an event loop's turn: with its head it fills HTTP/2's frames, and no rest is written alone. */
 const MOST_BYTES: number = SOCKET_BUFFERS.fullBytes - 16;
-/** The least, where there is any room: a small frame costs as much. Below the 64 KiB by which windows may be exceeded. */
+/** The least, where there is any room: a small frame costs as much. Below the 64 KiB by which windows may be passed. */
 const LEAST_BYTES: number = 63 * 1024;
 /** Smaller chunks are copied, so that a few bytes do not tie up a whole buffer. */
 const COPY_BELOW_BYTES = 4096;
@@ -52,7 +52,7 @@ export class FdSocket implements StreamSocket {
     this.#watch = new addon.FdWatch(fd, (events) => this.#onEvents(events));
   }
 
-  /** Resolves once a connection attempt has succeeded (with none) or failed. Never for a socket that was closed before. */
+  /** Resolves once a connection attempt has succeeded (with none) or failed. Never for a socket closed before. */
   connected(): Promise<Errno | undefined> {
     return new Promise((resolve) => {
       this.#connecting = resolve;
@@ -119,7 +119,7 @@ export class FdSocket implements StreamSocket {
     return roomBytes > 0 && this.#heldChunks < (this.#pool.tight ? 1 : HELD_CHUNKS);
   }
 
-  /** To stop a watch and start it again is three system calls: where only reading stops, an event in vain is waited for. */
+  /** To stop and restart a watch is three system calls: where only reading stops, it waits for an event in vain. */
   #rearm(isInVain = false): void {
     if (this.#closed) return;
     const writes = this.#pending.length > 0 || this.#connecting !== undefined;

@@ -13,7 +13,7 @@ import type { ConnectOptions } from "../link/link.ts";
 
 /** How a command is kept for later calls (message ExecKeep). */
 export interface KeepOptions {
-  /** Name to find it by: 1 to 128 of A-Z, a-z, 0-9, ".", "_" and "-". One that is in use is refused with ALREADY_EXISTS. */
+  /** Name to find it by: 1 to 128 of A-Z, a-z, 0-9, ".", "_" and "-". One in use is refused: ALREADY_EXISTS. */
   readonly name: string;
   /** Bytes of output that the agent holds, of both streams together, at most 16 MiB. Default: 1 MiB. */
   readonly bufferBytes?: number | undefined;
@@ -58,7 +58,7 @@ export interface KeptOptions extends CallOptions {
   readonly acknowledge?: "read" | "told" | undefined;
   /** Have the agent forget the command before `wait()` resolves. Default: true with `acknowledge: "read"`. */
   readonly forget?: boolean | undefined;
-  /** Fail with DATA_LOSS at the first gap, and detach. Default: true for a command that this call starts with "block". */
+  /** Fail with DATA_LOSS at the first gap, and detach. Default: true for a command started here with "block". */
   readonly failOnGap?: boolean | undefined;
 }
 

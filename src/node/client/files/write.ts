@@ -26,7 +26,7 @@ type Content = Uint8Array | string;
 /** Source of the content: bytes or text, a Node or web stream, or any other async iterable of them. */
 export type FileSource = Content | AsyncIterable<Content> | ReadableStream<Content>;
 
-/** Size and SHA-256 of the written content; the latter empty with `skipSha256`, unless the agent is too old for that. */
+/** Size and SHA-256 of the written content; the latter empty with `skipSha256`, unless the agent is too old. */
 export type WriteFileResult = Pick<WriteFileResponse, "bytesWritten" | "sha256">;
 
 /** Writes a file atomically. Rejects with GuestError; where the source failed, its error is the cause. */

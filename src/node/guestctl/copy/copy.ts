@@ -71,10 +71,10 @@ interface CopyOrder {
 /** Standard input or output, as a tar archive. */
 const STREAM = "-";
 
-/** A path in a sandbox: `:PATH`, and with the name of one of this node `NAME:/PATH`, as with scp(1), docker and kubectl. */
+/** A path in a sandbox: `:PATH`, and with the name of one of this node `NAME:/PATH`, as with scp(1) and docker. */
 const REMOTE = /^(?::|([a-z0-9](?:[a-z0-9-]{0,46}[a-z0-9])?):(?=\/(?!\/)))(.*)$/s;
 
-/** Reads `SOURCE... DESTINATION`; a path in a sandbox begins with a colon, or its name and a colon. Throws UsageError. */
+/** Reads `SOURCE... DESTINATION`; a path in a sandbox begins with a colon, or NAME and a colon. Throws UsageError. */
 export function parseOrder(paths: readonly string[]): CopyOrder {
   const destination = paths.at(-1);
   const sources = paths.slice(0, -1);
@@ -117,7 +117,7 @@ function sandboxOf(paths: readonly string[]): string | undefined {
   );
 }
 
-/** `USER@HOST:PATH` of scp(1) and `NAMESPACE/NAME:PATH` of kubectl, which are neither a sandbox's path nor a local one. */
+/** `USER@HOST:PATH` of scp(1) and `NAMESPACE/NAME:PATH` of kubectl, neither a sandbox's path nor a local one. */
 const NAMED = /^(?:[^/:@]+[@/])?([^/:@]+):(.*)$/s;
 
 /** A path as `cp` writes it. */

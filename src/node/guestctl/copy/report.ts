@@ -5,7 +5,7 @@ import type { Host } from "../command-line.ts";
 export interface CopyContext {
   readonly client: GuestClient;
   readonly report: CopyReport;
-  /** Has the archives on its standard input and output, and shows progress on its standard error, if that is a terminal. */
+  /** Has the archives on its standard input and output, and shows progress on standard error, if that is a terminal. */
   readonly host: Host;
   /** Make missing folders above the destination. */
   readonly makesParents: boolean;

@@ -74,7 +74,7 @@ export async function openNode(
   });
 }
 
-/** Path of the journal and the credentials (XDG Base Directory Specification: a relative XDG_STATE_HOME does not count). */
+/** Path of the journal and the credentials (XDG Base Directory Specification: no relative XDG_STATE_HOME counts). */
 export function stateFolder(flag: string | undefined, env: NodeJS.ProcessEnv): string {
   const named = setting(flag, env["GUESTCTL_STATE"]);
   if (named !== undefined) return resolve(named);
