@@ -1,6 +1,4 @@
-/**
- * Builds the native addon into dist/native/linux-<arch>/agent.node, unless that was built from the same sources.
- */
+/** Builds the native addon into dist/native/linux-<arch>/agent.node, unless that was built from the same sources. */
 import { createHash } from "node:crypto";
 import { existsSync, mkdirSync, readdirSync, readFileSync, renameSync, rmSync, writeFileSync } from "node:fs";
 import { join, relative } from "node:path";

@@ -1,6 +1,6 @@
 /**
- * `npm run build`: everything that is shipped, into dist/. For each architecture dist/linux-<arch>, the folder that is put
- * into a sandbox, archives of it and images; dist/guestctl and dist/client for the node side. See `--help`.
+ * `npm run build`: everything that is shipped, into dist/. For each architecture dist/linux-<arch>, the folder that is
+ * put into a sandbox, archives of it and images; dist/guestctl and dist/client for the node side. See `--help`.
  */
 import { statSync } from "node:fs";
 import { join, relative } from "node:path";

@@ -1,6 +1,6 @@
 /**
- * Runs suites that others wrote, unchanged, against the agent and the node side: `npm run foreign`, or
- * `npm run foreign -- h2spec` for some of them. Ends with a table and the line `N passed, N failed, N skipped`.
+ * Runs suites that others wrote, unchanged, against the agent and the node side: `npm run foreign`, or `npm run foreign
+ * -- h2spec` for some of them. Ends with a table and the line `N passed, N failed, N skipped`.
  */
 import { judge, type Verdict } from "./foreign/verdict.ts";
 import { tableOf } from "./foreign/table.ts";

@@ -1,5 +1,6 @@
 /**
- * Makes a release of what is committed, in two steps with a commit between them: `npm run release -- VERSION`. See `--help`.
+ * Makes a release of what is committed, in two steps with a commit between them: `npm run release -- VERSION`. See
+ * `--help`.
  */
 import { join, relative } from "node:path";
 import { execa } from "execa";

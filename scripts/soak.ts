@@ -1,6 +1,6 @@
 /**
- * `npm run soak`: many mixed execs through a real agent, which must lose nothing and leave nothing; or 64 kept commands that
- * flood their buffers while nobody reads. See `--help`.
+ * `npm run soak`: many mixed execs through a real agent, which must lose nothing and leave nothing; or 64 kept commands
+ * that flood their buffers while nobody reads. See `--help`.
  */
 import { countFrom, runScript, words } from "./machine/script.ts";
 import { floods } from "./soak/floods.ts";

@@ -1,6 +1,6 @@
 /**
- * The development substrate: `npm run substrate`. Serves the part of the substrate's API that sandboxes need, on localhost,
- * with the QEMU of the tests. Its machines outlive it, and the next one adopts them; `--purge` ends them.
+ * The development substrate: `npm run substrate`. Serves the part of the substrate's API that sandboxes need, on
+ * localhost, with the QEMU of the tests. Its machines outlive it, and the next one adopts them; `--purge` ends them.
  */
 import { homedir } from "node:os";
 import { join } from "node:path";

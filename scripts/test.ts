@@ -1,6 +1,6 @@
 /**
- * Runs the tests: `npm test`, or `npm test -- test/agent/exec test/agent/session/users.test.ts` for some of them. Files run two at
- * a time, each in a process of its own. Ends with the line `N passed, N failed, N skipped`.
+ * Runs the tests: `npm test`, or `npm test -- test/agent/exec test/agent/session/users.test.ts` for some of them. Files
+ * run two at a time, each in a process of its own. Ends with the line `N passed, N failed, N skipped`.
  */
 import { randomUUID } from "node:crypto";
 import { existsSync, globSync, readFileSync, statSync } from "node:fs";

@@ -1,6 +1,6 @@
 /**
- * `npm start`: builds the agent, starts it around a workload, and dials it as a node agent would.
- * `npm start -- --keep -- CMD...`: leaves a sandbox up around CMD and prints the lines to talk to it.
+ * `npm start`: builds the agent, starts it around a workload, and dials it as a node agent would. `npm start -- --keep
+ * -- CMD...`: leaves a sandbox up around CMD and prints the lines to talk to it.
  */
 import { join } from "node:path";
 import { execaNode } from "execa";

@@ -137,9 +137,7 @@ async function outcomeOf(running: ReturnType<Attack["run"]>): Promise<Outcome & 
   }
 }
 
-/**
- * The probe's own connection comes and goes with restores, and threads that the agent keeps for later work are no leak.
- */
+/** The probe's own connection comes and goes with restores, and threads that the agent keeps for later are no leak. */
 function difference(before: Footprint, after: Footprint): string {
   const SLACK: Footprint = { descriptors: 2, threads: 4, cgroups: 0, processes: 0, zombies: 0 };
   return (Object.keys(before) as (keyof Footprint)[])

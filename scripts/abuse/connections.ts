@@ -83,9 +83,7 @@ async function readNothing({ agent, inputs }: Target): Promise<number> {
   return sent;
 }
 
-/**
- * Requests that stop in the middle of a message: with the header of a file and without, each as much as a window holds.
- */
+/** Requests that stop in the middle of a message: with and without the header of a file, each as large as a window. */
 async function sendHalf({ agent, inputs, scratch }: Target): Promise<number> {
   const value = { path: `${scratch}/half` };
   const header = toBinary(
@@ -110,9 +108,7 @@ async function sendHalf({ agent, inputs, scratch }: Target): Promise<number> {
   return sent;
 }
 
-/**
- * A call of one message over an ordinary client, which respects the windows. Resolves with the number of its status.
- */
+/** A call of one message over an ordinary client, which respects the windows. Resolves with its status's number. */
 function callWith(client: Client, method: string, message: Uint8Array, token: string): Promise<status> {
   const metadata = new Metadata();
   metadata.set("svc-instance-token", token);

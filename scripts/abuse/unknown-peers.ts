@@ -52,7 +52,10 @@ function atOnce(dial: () => Promise<void>): Promise<unknown> {
   return Promise.all(Array.from({ length: AT_ONCE }, dial));
 }
 
-/** Measures an attack's connections in turns with ordinary refused ones, and then once more beside Health; the cheapest of each. */
+/**
+ * Measures an attack's connections in turns with ordinary refused ones, and then once more beside Health; the cheapest
+ * of each.
+ */
 async function compared(target: Target, rounds: number, dial: () => Promise<void>): Promise<[Cost, Cost]> {
   const { pid } = target.agent;
   const [ordinary, attack]: [Cost[], Cost[]] = [[], []];
@@ -177,7 +180,10 @@ function differentBlocks(seed: number): Buffer[] {
   return [headerBlock([...callFields("Health", WRONG_TOKEN), field]), indices];
 }
 
-/** What the agent holds once it has collected its garbage, as it does before a snapshot where no other call runs at that moment. */
+/**
+ * What the agent holds once it has collected its garbage, as it does before a snapshot where no other call runs at that
+ * moment.
+ */
 async function heldBytes(target: Target): Promise<number> {
   const { agent } = target;
   using client = clientOf(agent);
@@ -193,7 +199,8 @@ async function heldBytes(target: Target): Promise<number> {
 
 /**
  * Different header blocks: a receiver may keep decoded blocks as long as it likes, and only its own limits bound them
- * (RFC 9113, 10.5.1). Over the port with a wrong token, and on the workload's socket, which needs none; the peers stay.
+ * (RFC 9113, 10.5.1). Over the port with a wrong token, and on the workload's socket, which needs none; the peers
+ * stay.
  */
 async function sendDifferent(target: Target): Promise<Outcome> {
   const { agent, inputs } = target;

@@ -26,7 +26,10 @@ export interface HostFile {
   readonly text: string;
 }
 
-/** Files for network access: name resolution, certificates, settings of npm and apt. Never printed: they may hold secrets. */
+/**
+ * Files for network access: name resolution, certificates, settings of npm and apt. Never printed: they may hold
+ * secrets.
+ */
 export function networkFiles(): HostFile[] {
   const { npm_config_userconfig: user, npm_config_globalconfig: global } = process.env;
   const npm = [global, user].flatMap((path) => linesOf(path)).filter((line) => NETWORK_SETTING.test(line));

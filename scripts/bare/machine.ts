@@ -68,8 +68,8 @@ exec chroot --userspec="$uid:$uid" --groups= "$root" env -i --chdir="$folder" "$
 `;
 
 /**
- * A new user's machine: Debian's minimal installation with this machine's network access, and without Node, git, compiler
- * and /sys. It keeps what is written to it until it is disposed of.
+ * A new user's machine: Debian's minimal installation with this machine's network access, and without Node, git,
+ * compiler and /sys. It keeps what is written to it until it is disposed of.
  */
 export class BareMachine implements Disposable {
   readonly #base: string;

@@ -29,8 +29,8 @@ export type Group =
   | "resume";
 
 /**
- * How each group of rows is measured, in that order. Idle comes right after the loads: from first-execs on, whatever is measured
- * has a server of its own.
+ * How each group of rows is measured, in that order. Idle comes right after the loads: from first-execs on, whatever is
+ * measured has a server of its own.
  */
 export const MEASURES: Readonly<Record<Group, (bench: Bench) => readonly Row[] | Promise<readonly Row[]>>> = {
   health: healthRows,

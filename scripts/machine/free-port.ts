@@ -8,8 +8,9 @@ const USUAL_FIRST_EPHEMERAL = 32_768;
 const ATTEMPTS = 64;
 
 /**
- * A TCP port that nobody listens on now, on whatever address; another process may take it before it is used. It is none of those that
- * the kernel gives to connections, of which every test on the machine makes many (ip_local_port_range of ip(7)).
+ * A TCP port that nobody listens on now, on whatever address; another process may take it before it is used. It is none
+ * of those that the kernel gives to connections, of which every test on the machine makes many (ip_local_port_range of
+ * ip(7)).
  */
 export async function freePort(): Promise<number> {
   const end = firstEphemeralPort();

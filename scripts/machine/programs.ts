@@ -64,8 +64,8 @@ export function installPackages(names: readonly string[]): void {
 
 function aptGet(args: readonly string[]): void {
   const env = { ...process.env, DEBIAN_FRONTEND: "noninteractive" };
-  // Another apt-get, of this machine's own or of a second checkout, is waited for. Not with execa, which makes a terminal on
-  // the standard streams non-blocking as soon as it is loaded: programs of tests hand theirs on.
+  // Another apt-get, of this machine's own or of a second checkout, is waited for. Not with execa, which makes a
+  // terminal on the standard streams non-blocking as soon as it is loaded: programs of tests hand theirs on.
   execFileSync("apt-get", ["-o", "DPkg::Lock::Timeout=300", ...args], { env, stdio: ["ignore", "ignore", "pipe"] });
 }
 

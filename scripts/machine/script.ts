@@ -33,8 +33,8 @@ export function words(most: number = Infinity): string[] {
 }
 
 /**
- * Runs a script that a person starts. `--help` as the first argument prints the usage. An error is printed without its stack;
- * after a wrong command line the usage follows, and the exit status is 64.
+ * Runs a script that a person starts. `--help` as the first argument prints the usage. An error is printed without its
+ * stack; after a wrong command line the usage follows, and the exit status is 64.
  *
  * @param name of the npm script
  * @param run resolves with the exit status; reads process.argv by parseArgs

@@ -19,8 +19,8 @@ export interface TerminalOptions {
 }
 
 /**
- * The terminal of a person: node-pty makes it and xterm.js draws its screen, so that no part of the agent is
- * involved. Every wait fails when the program has ended, or after five minutes without output.
+ * The terminal of a person: node-pty makes it and xterm.js draws its screen, so that no part of the agent is involved.
+ * Every wait fails when the program has ended, or after five minutes without output.
  */
 export class Terminal implements AsyncDisposable {
   readonly #pty: IPty;

@@ -15,7 +15,10 @@ export const RELEASE_TIME = "1970-01-01T00:00:00Z";
 
 const zstd = promisify(zstdCompress);
 
-/** Writes SHA256SUMS into a folder, for `sha256sum -c`, over everything in it or over the files below some of its entries. */
+/**
+ * Writes SHA256SUMS into a folder, for `sha256sum -c`, over everything in it or over the files below some of its
+ * entries.
+ */
 export function writeChecksums(folder: string, entries: readonly string[] = [""]): void {
   const files = entries
     .map((entry) => join(folder, entry))
@@ -28,8 +31,8 @@ export function writeChecksums(folder: string, entries: readonly string[] = [""]
 }
 
 /**
- * A folder as a tar archive, below `name` or without a name above its entries. It holds nothing of the time, the user, the umask or the
- * order of the build, so that the same files give the same bytes.
+ * A folder as a tar archive, below `name` or without a name above its entries. It holds nothing of the time, the user,
+ * the umask or the order of the build, so that the same files give the same bytes.
  */
 export function neutralTar(folder: string, name?: string): Buffer {
   const neutral = ["--sort=name", "--format=ustar", "--mtime=@0", "--owner=0", "--group=0", "--numeric-owner"];

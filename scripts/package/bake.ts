@@ -1,6 +1,7 @@
 /**
- * Makes an executable with pkg's single-executable mode. A process of its own, because pkg finds its inputs by the working
- * directory, HOME and TMPDIR, which are one folder here. Usage: node bake.ts x64|arm64 OUTPUT ASSET...; see executable.ts.
+ * Makes an executable with pkg's single-executable mode. A process of its own, because pkg finds its inputs by the
+ * working directory, HOME and TMPDIR, which are one folder here. Usage: node bake.ts x64|arm64 OUTPUT ASSET...; see
+ * executable.ts.
  */
 import { createRequire } from "node:module";
 import { NODE_FLAGS } from "./agent/node-flags.ts";
@@ -14,7 +15,8 @@ globalThis.fetch = () => Promise.reject(new Error("pkg asked for the network: it
 
 const require = createRequire(import.meta.url);
 const { default: makeExecutable } = require("@yao-pkg/pkg/lib-es5/sea.js") as { default: MakeExecutable };
-// The executable contains these paths, so they are relative: to a folder that pkg makes inside TMPDIR, where the files are.
+// The executable contains these paths, so they are relative: to a folder that pkg makes inside TMPDIR, where the files
+// are.
 await makeExecutable(ENTRY, {
   signature: false,
   // The whole version: pkg would look a shorter one up on the network.

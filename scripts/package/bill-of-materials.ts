@@ -25,9 +25,9 @@ const PRODUCTS: Readonly<Record<string, string>> = { node: "nodejs:node.js", ope
 const PROGRAMS = ["guest-agent", "agent.bin", "agent.node"];
 
 /**
- * A bill of materials in CycloneDX 1.6: packages of npm and Debian, Node with what is compiled into it, and each shipped
- * program and library by its digest. Its serial number is a digest of all that: the same release has the same bill, and another
- * release another number.
+ * A bill of materials in CycloneDX 1.6: packages of npm and Debian, Node with what is compiled into it, and each
+ * shipped program and library by its digest. Its serial number is a digest of all that: the same release has the same
+ * bill, and another release another number.
  *
  * @param folder with the files as they are shipped, libraries in `lib`
  */

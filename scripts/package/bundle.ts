@@ -3,7 +3,10 @@ import { dirname, join } from "node:path";
 import { build, type BuildOptions, type Plugin } from "esbuild";
 import { readyDescriptors } from "./agent/descriptors/plugin.ts";
 
-/** No legal comments, because the licences are files beside what is made. Lines are short: an uncaught error prints its own. */
+/**
+ * No legal comments, because the licences are files beside what is made. Lines are short: an uncaught error prints its
+ * own.
+ */
 export const COMMON: BuildOptions = {
   bundle: true,
   platform: "node",

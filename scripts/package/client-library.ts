@@ -8,7 +8,10 @@ const CLIENT_PACKAGE = "guest-agent-client";
 
 /** The packages that it imports; their versions are the project's. */
 const DEPENDENCIES = ["@bufbuild/protobuf", "@grpc/grpc-js"] as const;
-/** What sandboxes and tests alone need, and load when they need it: the substrate's client, and what issues certificates. */
+/**
+ * What sandboxes and tests alone need, and load when they need it: the substrate's client, and what issues
+ * certificates.
+ */
 const WHEN_NEEDED = ["@onkernel/hypeman", "@peculiar/x509", "reflect-metadata"] as const;
 
 /** What programs import, by the name behind the package's. */
@@ -26,8 +29,8 @@ interface Manifest {
 }
 
 /**
- * Makes the package of the client library: modules and types, ready for `npm pack`. The folder
- * appears when it is complete; what was there before is replaced.
+ * Makes the package of the client library: modules and types, ready for `npm pack`. The folder appears when it is
+ * complete; what was there before is replaced.
  */
 export async function makeClientLibrary(root: string, folder: string): Promise<void> {
   const unfinished = `${folder}.unfinished`;
@@ -93,7 +96,10 @@ function entryOf(path: string): object {
   };
 }
 
-/** The same for the types of a program that is compiled for Node 10, which knows no `exports`; it runs on a Node that does. */
+/**
+ * The same for the types of a program that is compiled for Node 10, which knows no `exports`; it runs on a Node that
+ * does.
+ */
 function forNode10(): object {
   const { ".": main, ...others } = ENTRIES;
   const types = Object.entries(others).map(([name, path]) => [name.replace("./", ""), [`${path}.d.ts`]] as const);

@@ -22,8 +22,8 @@ export interface Distribution {
 }
 
 /**
- * Makes dist/linux-<arch>, the folder that is put into a sandbox, and its archives. The folder appears when it is complete
- * and has passed its inspection; what was there before is replaced.
+ * Makes dist/linux-<arch>, the folder that is put into a sandbox, and its archives. The folder appears when it is
+ * complete and has passed its inspection; what was there before is replaced.
  */
 export async function makeDistribution(root: string, arch: Architecture, script: AgentScript): Promise<Distribution> {
   const folder = join(root, "dist", `linux-${arch}`);

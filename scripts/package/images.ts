@@ -136,9 +136,7 @@ function entryOf({ arch, manifest }: MachineImage): object {
   return { ...manifest, platform: { architecture: OCI_ARCHITECTURES[arch], os: "linux" } };
 }
 
-/**
- * The format of `docker save` since Docker 25: a layout of one image, and the manifest.json that older versions read.
- */
+/** The format of `docker save` since Docker 25: a layout of one image, and the manifest.json of older versions. */
 function dockerArchive(from: Layout, dist: string, image: MachineImage, { version }: ImageFacts): Buffer {
   const folder = join(dist, ".unfinished", `docker-${image.arch}`);
   rmSync(folder, { recursive: true, force: true });

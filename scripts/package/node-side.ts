@@ -1,6 +1,6 @@
 /**
- * The oldest Node that runs what is made for the node side. From 20.19 and 22.12 on, programs that use require() can load
- * the client library, which is an ES module; `using` needs 20.5.
+ * The oldest Node that runs what is made for the node side. From 20.19 and 22.12 on, programs that use require() can
+ * load the client library, which is an ES module; `using` needs 20.5.
  */
 export const LOWEST_NODE = "20.19.0";
 

@@ -37,8 +37,8 @@ function openConnections(pid: number, port: number): number {
 }
 
 /**
- * Compares the agent's count of connections with its open sockets, again and again until it is stopped. Then waits for both
- * to be 0, which is compared too. The agent has to log at level debug.
+ * Compares the agent's count of connections with its open sockets, again and again until it is stopped. Then waits for
+ * both to be 0, which is compared too. The agent has to log at level debug.
  */
 export async function watchConnections(agent: RunningAgent, stop: AbortSignal): Promise<ConnectionsSeen> {
   const differences: string[] = [];

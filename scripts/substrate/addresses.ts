@@ -9,8 +9,8 @@ export const SUBNET = "127.64.0.0/10";
 const ATTEMPTS = 16;
 
 /**
- * A loopback address for a new instance, at which QEMU listens for the guest. Random, so that two daemons do not choose the
- * same. @throws Error where the agent's port was taken at all that were tried
+ * A loopback address for a new instance, at which QEMU listens for the guest. Random, so that two daemons do not choose
+ * the same. @throws Error where the agent's port was taken at all that were tried
  */
 export async function freeAddress(taken: ReadonlySet<string>): Promise<string> {
   let problem: unknown;

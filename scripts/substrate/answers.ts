@@ -78,8 +78,8 @@ export function capabilitiesAnswer(version: string): Answer<Hypeman["capabilitie
 }
 
 /**
- * The host's resources, and what running instances use of them. @param memoryBytes limit for all instances;
- * undefined: none
+ * The host's resources, and what running instances use of them. @param memoryBytes limit for all instances; undefined:
+ * none
  */
 export function resourcesAnswer(
   instances: Instances,

@@ -38,7 +38,10 @@ export class SchemaFailure extends ApiFailure {
   }
 }
 
-/** The error itself where it is a refusal, else 500: as on the substrate the caller gets no cause, which the server logs. */
+/**
+ * The error itself where it is a refusal, else 500: as on the substrate the caller gets no cause, which the server
+ * logs.
+ */
 export function asInternal(message: string, error: unknown): ApiFailure {
   return error instanceof ApiFailure ? error : new ApiFailure(500, "internal_error", message, { cause: error });
 }

@@ -51,8 +51,8 @@ export class Images {
   readonly #closing = new AbortController();
 
   /**
-   * @param sources folder of NAME/, NAME.tar or NAME.tar.gz, and perhaps a NAME.json beside it with entrypoint, cmd, env and
-   *   working_dir; undefined: busybox is the only image
+   * @param sources folder of NAME/, NAME.tar or NAME.tar.gz, and perhaps a NAME.json beside it with entrypoint, cmd,
+   *   env and working_dir; undefined: busybox is the only image
    */
   constructor(records: Records<ImageRecord>, sources: string | undefined, log: (line: string) => void) {
     this.#records = records;

@@ -35,7 +35,10 @@ export interface InstanceRecord extends Readonly<Told> {
     readonly pinned: { readonly version: string; readonly kernelImage: string; readonly accelerator: string };
     /** A fork of a running guest: the entrypoint started before the fork, so its own console does not say so. */
     readonly isContinued: boolean;
-    /** A fork is not attached to its volumes, which can be deleted under it (lib/instances/create.go:444 is the only caller). */
+    /**
+     * A fork is not attached to its volumes, which can be deleted under it (lib/instances/create.go:444 is the only
+     * caller).
+     */
     readonly isFork?: boolean;
     /** Number of the vsock device. A fork with memory keeps that of its source (lib/instances/snapshot.go:443). */
     readonly cid?: number;

@@ -188,6 +188,7 @@ export class Instances {
   /**
    * Runs an action on the files of an instance while nobody writes to them. A running instance is suspended before it
    * and continued afterwards, also when the action fails. Where there is no memory for it, it stays on standby.
+   *
    * @throws ApiFailure
    */
   suspended<T>(

@@ -3,7 +3,10 @@ import { createServer, request, type IncomingMessage, type Server, type ServerRe
 import { messageOf } from "../../src/shared/errors.ts";
 import { listenPortOf, type Rule } from "./ingress-rules.ts";
 
-/** Where a port of an instance is reached: an address of the host, nowhere at the moment, or undefined: there is no such one. */
+/**
+ * Where a port of an instance is reached: an address of the host, nowhere at the moment, or undefined: there is no such
+ * one.
+ */
 type Upstream = { readonly host: string; readonly port: number } | "unreachable" | undefined;
 export type Resolve = (instance: string, port: number) => Promise<Upstream>;
 

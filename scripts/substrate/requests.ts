@@ -16,7 +16,10 @@ const NAME = /^[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?$/;
 /** The substrate mounts nothing at or below these. */
 const RESERVED = "bin boot dev etc lib lib64 proc root run sbin sys tmp usr var".split(" ").map((name) => `/${name}`);
 
-/** Checks a value at a path of a body. @throws SchemaFailure for one of another type, ApiFailure for one against the rules */
+/**
+ * Checks a value at a path of a body. @throws SchemaFailure for one of another type, ApiFailure for one against the
+ * rules
+ */
 type Check = (value: unknown, path: string) => void;
 
 const typed =

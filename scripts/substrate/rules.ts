@@ -1,8 +1,8 @@
 /** Rules of the substrate that depend on its hypervisor, its configuration or its host. */
 export interface Rules {
   /**
-   * "contract": a fork runs beside whatever it was made of. "qemu": a fork of a snapshot or sleeper keeps the number of its
-   * vsock device, so that only one machine with that number runs at a time.
+   * "contract": a fork runs beside whatever it was made of. "qemu": a fork of a snapshot or sleeper keeps the number of
+   * its vsock device, so that only one machine with that number runs at a time.
    */
   readonly forks: "contract" | "qemu";
   /** Times the substrate's own limits: emulated guests are slower than those that the limits are made for. */
@@ -17,5 +17,8 @@ export interface Rules {
   readonly scopes: ReadonlySet<string> | undefined;
 }
 
-/** The substrate's limits in milliseconds (hypeman 5d9eff0: lib/instances/stop.go:22, delete.go:18, cmd/api/main.go:523). */
+/**
+ * The substrate's limits in milliseconds (hypeman 5d9eff0: lib/instances/stop.go:22, delete.go:18,
+ * cmd/api/main.go:523).
+ */
 export const LIMITS_MS = { stop: 5_000, delete: 2_000, call: 60_000 } as const;

@@ -42,7 +42,10 @@ export class Snapshots {
     return found;
   }
 
-  /** Copies an instance; one that runs is suspended meanwhile. Where it does not wake up, there is no snapshot. @throws ApiFailure */
+  /**
+   * Copies an instance; one that runs is suspended meanwhile. Where it does not wake up, there is no snapshot. @throws
+   * ApiFailure
+   */
   async create(
     source: InstanceRecord,
     { kind, name = "", tags = {} }: Hypeman.Instances.SnapshotCreateParams,

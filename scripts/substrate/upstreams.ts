@@ -7,8 +7,8 @@ import type { Resolve } from "./proxy.ts";
 const LEAST_PREFIX = 8;
 
 /**
- * Finds where a port of an instance is reached. A machine gets a port of the host for it when it is first asked for; the next
- * machine of that instance another.
+ * Finds where a port of an instance is reached. A machine gets a port of the host for it when it is first asked for;
+ * the next machine of that instance another.
  */
 export function upstreams(instances: Instances): Resolve {
   const forwards = new Map<string, Promise<number>>();

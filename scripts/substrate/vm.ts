@@ -43,8 +43,8 @@ export class Vm {
   }
 
   /**
-   * Starts the machine: boots it, or continues it from its memory. Resolves when the guest runs; a machine that does not get
-   * so far is killed. @throws Error with QEMU's message
+   * Starts the machine: boots it, or continues it from its memory. Resolves when the guest runs; a machine that does
+   * not get so far is killed. @throws Error with QEMU's message
    */
   async start(options: QemuOptions): Promise<void> {
     const deadline = performance.now() + HELD_LIMIT_MS;
@@ -53,7 +53,8 @@ export class Vm {
         await this.#startOnce(options);
         return;
       } catch (error) {
-        // A killed QEMU's port and locks go some milliseconds after its process: the kernel takes its io_uring apart then.
+        // A killed QEMU's port and locks go some milliseconds after its process: the kernel takes its io_uring apart
+        // then.
         if (performance.now() > deadline || !(error instanceof Error && HELD.test(error.message))) throw error;
         await pause(50);
       }

@@ -6,8 +6,8 @@ export const SOURCES_VARIABLE = "GUEST_AGENT_TEST_SOURCES";
 export const JOINED = { "agent/main.ts": "main.cjs", "node/guestctl/main.ts": "guestctl/guestctl.mjs" } as const;
 
 /**
- * Arguments with which Node caches stripped and compiled sources for its next start; it does without where it cannot write.
- * Not the variable NODE_COMPILE_CACHE, which every child of a tested program would inherit.
+ * Arguments with which Node caches stripped and compiled sources for its next start; it does without where it cannot
+ * write. Not the variable NODE_COMPILE_CACHE, which every child of a tested program would inherit.
  */
 export const COMPILED_ONCE: readonly string[] = ["--import", join(import.meta.dirname, "compile-cache.mjs")];
 

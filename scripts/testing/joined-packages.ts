@@ -73,8 +73,8 @@ export async function joinPackages(): Promise<string> {
 }
 
 /**
- * Removes the folders of runs that were killed, and the packages of an older package-lock.json, from the folder of all that
- * is built. A run may still load what was used within a day.
+ * Removes the folders of runs that were killed, and the packages of an older package-lock.json, from the folder of all
+ * that is built. A run may still load what was used within a day.
  */
 export function removeUnused(dist: string): void {
   for (const name of globSync(".test-{packages,sources}-*", { cwd: dist })) {

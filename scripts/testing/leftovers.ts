@@ -52,8 +52,8 @@ function cgroupFolders(): string[] {
 }
 
 /**
- * Removes the cgroups of agents that were killed, as the next agent would. A living agent holds a lock on its own, and the
- * kernel keeps a cgroup with processes.
+ * Removes the cgroups of agents that were killed, as the next agent would. A living agent holds a lock on its own, and
+ * the kernel keeps a cgroup with processes.
  */
 export function removeAbandonedCgroups(): void {
   for (const folder of cgroupFolders()) {

@@ -1,6 +1,6 @@
 /**
- * Reasons to skip a test in CI: the machine or kernel lacks something that cannot be installed. Any other skipped test is a
- * failure there.
+ * Reasons to skip a test in CI: the machine or kernel lacks something that cannot be installed. Any other skipped test
+ * is a failure there.
  */
 const ACCEPTED_SKIPS: readonly RegExp[] = [
   /^needs KVM\b/,

@@ -4,7 +4,10 @@ import { spec } from "node:test/reporters";
 
 type Options = NonNullable<Parameters<typeof run>[0]>;
 
-/** Runs files of cases, prints each case with its time, and at the end those that failed and the counts. Whether all have passed. */
+/**
+ * Runs files of cases, prints each case with its time, and at the end those that failed and the counts. Whether all
+ * have passed.
+ */
 export async function runCases(options: Options): Promise<boolean> {
   const began = performance.now();
   const events = run(options);

@@ -4,7 +4,8 @@ import { errnoOf } from "./errors.ts";
 
 /**
  * As `mkdir -p`; returns the attributes of the path, which need not be a folder. Node's own reports ENOENT for any
- * failure, for example on a read-only file system. It never ends on a file system that makes no folders, such as /proc.
+ * failure, for example on a read-only file system. It never ends on a file system that makes no folders, such as
+ * /proc.
  */
 export function makeFolder(path: string, mode = 0o777): Stats {
   try {

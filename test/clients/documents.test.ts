@@ -126,7 +126,8 @@ describe("docs/node/clients.md", () => {
     }
     const generated = join(folder, "generated");
     await mkdir(generated);
-    // grpcio-tools lacks these languages; Debian's protoc has them, and the descriptors stand in for Google's own schemas.
+    // grpcio-tools lacks these languages; Debian's protoc has them, and the descriptors stand in for Google's own
+    // schemas.
     const descriptors = join(generated, "schema.binpb");
     await protoc(python, [`--descriptor_set_out=${descriptors}`, "--include_imports", ...SCHEMA]);
     const debian = await provideDebianPython();

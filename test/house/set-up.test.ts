@@ -26,7 +26,9 @@ interface Outcome {
 const LOCK = JSON.stringify({ packages: { "": {}, "node_modules/one": { version: "1.0.0", integrity: "sha512-x" } } });
 const OTHER_LOCK = LOCK.replace("1.0.0", "2.0.0");
 
-/* What goes wrong rarely: a machine that gets its packages, or with an old Node, is a real one in `npm run test:bare`. */
+/*
+ * What goes wrong rarely: a machine that gets its packages, or with an old Node, is a real one in `npm run test:bare`.
+ */
 
 /** A fake npm: puts the packages of the lock file in place and records its arguments. */
 const NPM = `#!/bin/sh

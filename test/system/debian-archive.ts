@@ -10,7 +10,10 @@ const PROGRAMS: readonly Program[] = [
   { name: "dpkg-deb", package: "dpkg" },
   { name: "unshare", package: "util-linux" },
 ];
-/** debootstrap mounts /proc in its folder. A killed one would leave the mount, into which a removal of the folder would go. */
+/**
+ * debootstrap mounts /proc in its folder. A killed one would leave the mount, into which a removal of the folder would
+ * go.
+ */
 const OWN_MOUNTS = ["--mount", "--pid", "--fork", "--kill-child", "--propagation", "private"];
 /** Packages and roots from Debian, which change seldom. */
 const CACHE = join(CACHE_FOLDER, "debian");

@@ -11,7 +11,10 @@ import { standaloneFolder } from "../fixtures/standalone.ts";
 
 const PAGE_BYTES = 4096;
 const MB = 1e6;
-/** Measured: 27 MB; a page that the list lacks is read with up to 8 MB around it. Without the list: 95 MB where 4 MiB are read ahead. No pages are recorded for arm64. */
+/**
+ * Measured: 27 MB; a page that the list lacks is read with up to 8 MB around it. Without the list: 95 MB where 4 MiB
+ * are read ahead. No pages are recorded for arm64.
+ */
 const MOST_CACHED_BYTES = (process.arch === "x64" ? 64 : 130) * MB;
 const LOOKS = 6_000;
 const LOOK_EVERY_MS = 10;

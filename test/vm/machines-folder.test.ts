@@ -9,7 +9,10 @@ import { afterEach, beforeEach, describe, test } from "node:test";
 import { setTimeout as sleep } from "node:timers/promises";
 
 const MODULE = join(import.meta.dirname, "../../scripts/vm/machines-folder.ts");
-/** Makes the folder, starts a process there that counts as a machine, as the development substrate does, and prints both. */
+/**
+ * Makes the folder, starts a process there that counts as a machine, as the development substrate does, and prints
+ * both.
+ */
 const RUN = `
 import { spawn } from "node:child_process";
 import { mkdirSync } from "node:fs";

@@ -86,7 +86,8 @@ export async function startBuiltAgent(native: string, agentProgram: string): Pro
       const agentOptions = ["--address", `127.0.0.1:${agent.port}`, "--credentials", agent.credentialsDir];
       return [guestctl, ...agentOptions, "--server-name", "localhost", "forward", `${local}:${behind}`];
     },
-    // The agent's own children are commands: until it has become one, a child shares, and seems to have, all its memory.
+    // The agent's own children are commands: until it has become one, a child shares, and seems to have, all its
+    // memory.
     pids: () => pids,
     [Symbol.asyncDispose]: async () => {
       await load[Symbol.asyncDispose]();

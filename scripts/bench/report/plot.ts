@@ -24,7 +24,10 @@ function xOf(value: number): number {
   return LABELS + ((decades + DECADES) / (2 * DECADES)) * (WIDTH - LABELS - 20);
 }
 
-/** A dot for each peer in each row: right of the middle the agent is better, left of it the peer. Both axes are logarithmic. */
+/**
+ * A dot for each peer in each row: right of the middle the agent is better, left of it the peer. Both axes are
+ * logarithmic.
+ */
 export function plot(rows: readonly Row[]): string {
   const shown = rows.filter(
     ({ verdict, ratios }) =>

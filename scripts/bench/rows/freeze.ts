@@ -14,7 +14,10 @@ const PROCESSES = [1, 2_000] as const;
 const TIMES = 8;
 const STOP_LIMIT_MS = 60_000;
 
-/** A cgroup with another one in it, in which that many processes sleep: descendants of one that is outside, like the launcher. */
+/**
+ * A cgroup with another one in it, in which that many processes sleep: descendants of one that is outside, like the
+ * launcher.
+ */
 class Herd implements AsyncDisposable {
   readonly path: string;
   readonly launcher: number;

@@ -5,8 +5,8 @@ import { type Bench, canBoot } from "../bench.ts";
 import { type Contender, type Goal, makeRow, type Row, samplesOf } from "../row.ts";
 
 /**
- * What a node waits for after a resume: two microVMs, one with the agent and one with grpc-go's server of the same calls. No rows
- * without QEMU. Times are those of its emulation where there is no KVM.
+ * What a node waits for after a resume: two microVMs, one with the agent and one with grpc-go's server of the same
+ * calls. No rows without QEMU. Times are those of its emulation where there is no KVM.
  */
 export async function resumeRows(bench: Bench): Promise<Row[]> {
   if (!canBoot(bench, "resumes of a snapshot")) return [];

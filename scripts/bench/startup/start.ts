@@ -120,7 +120,8 @@ export function bareNetServer(folder: string): Program {
 }
 
 /**
- * The built agent under its launcher, with all that it has on a substrate: mutual TLS, both sockets' folders, a workload.
+ * The built agent under its launcher, with all that it has on a substrate: mutual TLS, both sockets' folders, a
+ * workload.
  */
 export async function builtAgent(program: string, folder: string): Promise<() => Promise<Program>> {
   await issueCertificates(folder);

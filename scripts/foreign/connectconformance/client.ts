@@ -1,6 +1,7 @@
 /**
  * The client under test of connectconformance: calls of the suite's service through the client library's own channel,
- * with its connections, TLS and options. Reads the calls from standard input and writes the results to standard output.
+ * with its connections, TLS and options. Reads the calls from standard input and writes the results to standard
+ * output.
  */
 import { mkdtempDisposableSync } from "node:fs";
 import { tmpdir } from "node:os";

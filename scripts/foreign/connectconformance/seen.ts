@@ -49,8 +49,8 @@ export function headersOf(metadata: Metadata): Header[] {
 }
 
 /**
- * A failed call's error, as the library reports it; the details, of which it reads only the ErrorInfo, are the trailers'.
- * They are in a google.rpc.Status, whose fields are those of the suite's Error.
+ * A failed call's error, as the library reports it; the details, of which it reads only the ErrorInfo, are the
+ * trailers'. They are in a google.rpc.Status, whose fields are those of the suite's Error.
  */
 export function errorOf(failure: unknown, trailers: Metadata): WantedError {
   if (!(failure instanceof GuestError)) throw failure;

@@ -1,7 +1,7 @@
 /**
  * The server under test of connectconformance: the agent's own listeners, TLS, HTTP/2 and gRPC, with the suite's
- * service in place of GuestAgent. Reads its configuration from standard input, and prints where it listens on
- * standard output.
+ * service in place of GuestAgent. Reads its configuration from standard input, and prints where it listens on standard
+ * output.
  */
 import { once } from "node:events";
 import { mkdtempDisposableSync } from "node:fs";

@@ -31,8 +31,9 @@ interface Load {
 }
 
 /**
- * nghttp2's load generator: calls of Health at the unix socket, since it shows no client certificate. Three cases: a load without
- * an error, the same load again in bounded memory, and a crowd of connections that is refused while a client goes on.
+ * nghttp2's load generator: calls of Health at the unix socket, since it shows no client certificate. Three cases: a
+ * load without an error, the same load again in bounded memory, and a crowd of connections that is refused while a
+ * client goes on.
  */
 export const H2LOAD: Suite = {
   name: "h2load",

@@ -46,8 +46,8 @@ export const H2SPEC: Suite = {
 };
 
 /**
- * Runs a list of h2spec through a relay of bytes, because it dials TCP only. Each list alone: it keeps its connections to its end,
- * and those of all lists are more than the agent takes.
+ * Runs a list of h2spec through a relay of bytes, because it dials TCP only. Each list alone: it keeps its connections
+ * to its end, and those of all lists are more than the agent takes.
  */
 async function run(program: string, socketPath: string, list: string): Promise<Omit<Outcome, "version">> {
   await using relay = await relayTo({ path: socketPath });

@@ -52,7 +52,10 @@ export class Panes implements AsyncDisposable {
     return panes;
   }
 
-  /** Types into both, and waits until both show it and the same. `alike` leaves out what may differ. @throws Error with both screens */
+  /**
+   * Types into both, and waits until both show it and the same. `alike` leaves out what may differ. @throws Error with
+   * both screens
+   */
   async step(step: Step, alike: (screen: string) => string = (screen) => screen): Promise<void> {
     await Promise.all(SIDES.map((side) => this.#send(side, step)));
     const read = (): Promise<[string, string]> => this.#both((side) => this.#screen(side));

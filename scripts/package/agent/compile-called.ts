@@ -27,7 +27,8 @@ inspector.on("Debugger.scriptParsed", ({ params }) => {
 });
 inspector.post("Debugger.enable");
 const agent = compileAgent(source);
-// Runs no function of the agent: the script is one function, which this creates. Before that the debugger has no script.
+// Runs no function of the agent: the script is one function, which this creates. Before that the debugger has no
+// script.
 agent.runInThisContext();
 for (const offset of JSON.parse(readFileSync(offsets, "utf8")) as number[]) {
   const start = { scriptId, ...placeOf(offset, lineStarts) };

@@ -1,9 +1,9 @@
 /**
  * Records which pages of the bundle's files a start, the first call of every kind and the duties touch, in
- * ../pages-<arch>.txt (see page-list.ts). Run it again, as root, after a new Node or a change that makes a start do more:
- * `node scripts/package/agent/record-pages.ts` after `npm run build`. It puts the bundle on a disk of its own without
- * read-ahead, so that the page cache then holds exactly the pages that were touched. Its mounts and processes are in namespaces
- * of their own, and end with it.
+ * ../pages-<arch>.txt (see page-list.ts). Run it again, as root, after a new Node or a change that makes a start do
+ * more: `node scripts/package/agent/record-pages.ts` after `npm run build`. It puts the bundle on a disk of its own
+ * without read-ahead, so that the page cache then holds exactly the pages that were touched. Its mounts and processes
+ * are in namespaces of their own, and end with it.
  */
 import { execFileSync } from "node:child_process";
 import {
@@ -54,7 +54,10 @@ async function callEverything(agent: RunningAgent, scratch: string, kind: HookKi
   await guest.runHook({ kind });
 }
 
-/** The pages of a file below `end` that are in memory. Only the first call is right: it reads the pages that it asks for. */
+/**
+ * The pages of a file below `end` that are in memory. Only the first call is right: it reads the pages that it asks
+ * for.
+ */
 function* cachedPages(addon: Addon, file: string, end: number): Generator<number> {
   const byte = Buffer.alloc(1);
   const fd = openSync(file, "r");
@@ -86,7 +89,10 @@ function makeDisk(folder: string, mounted: string): string {
   return image;
 }
 
-/** Mounts the disk with none of it in memory, and without read-ahead, until it is disposed of: each time by another loop device. */
+/**
+ * Mounts the disk with none of it in memory, and without read-ahead, until it is disposed of: each time by another loop
+ * device.
+ */
 function mountDisk(image: string, mounted: string): Disposable {
   const device = execFileSync("losetup", ["--find", "--show", "--read-only", image], { encoding: "utf8" }).trim();
   execFileSync("blockdev", ["--setra", "0", device]);

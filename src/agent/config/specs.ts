@@ -109,7 +109,10 @@ function sessionProblems(prefix: string, session: Pick<Process, "env" | "cwd" | 
   return problems;
 }
 
-/** Decodes a spec: proto3 JSON when it begins with `{`, else base64 (either alphabet) of the binary form. With problems: empty. */
+/**
+ * Decodes a spec: proto3 JSON when it begins with `{`, else base64 (either alphabet) of the binary form. With problems:
+ * empty.
+ */
 function decodeSpec<Desc extends DescMessage>(schema: Desc, value: string): Read<MessageShape<Desc>> {
   const text = value.trim();
   // An empty value is a mistake: an empty message is `{}`.

@@ -44,7 +44,10 @@ export class Stamps {
     return nowNs;
   }
 
-  /** Runs `step`, which may step the clock. If the clock was before `setSinceNs`, and so never set, the stamps move along. */
+  /**
+   * Runs `step`, which may step the clock. If the clock was before `setSinceNs`, and so never set, the stamps move
+   * along.
+   */
   whileStepping<Result>(step: () => Result, setSinceNs?: bigint): Result {
     const beforeNs = this.nowNs();
     const offsetNs = this.#offsetNs;
@@ -121,8 +124,8 @@ export class ActivityClock {
   }
 
   /**
-   * Call it when restore duties begin, before they step the clock. Attached calls were active until the snapshot,
-   * which is now by this clock. The duties then end them, which is no activity.
+   * Call it when restore duties begin, before they step the clock. Attached calls were active until the snapshot, which
+   * is now by this clock. The duties then end them, which is no activity.
    */
   restored(): void {
     if (this.#attached > 0) this.#touchNow();

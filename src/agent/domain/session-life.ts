@@ -8,7 +8,10 @@ interface SessionTimer {
   cancel: () => void;
 }
 
-/** The session's own time. It stops while the session is frozen: else all timeouts of commands would be over at the thaw. */
+/**
+ * The session's own time. It stops while the session is frozen: else all timeouts of commands would be over at the
+ * thaw.
+ */
 export class SessionLife {
   readonly #clock: Pick<Clock, "monotonicMs">;
   readonly #timers: Timers;

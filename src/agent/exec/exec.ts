@@ -76,10 +76,11 @@ export class Exec {
   }
 
   /**
-   * Starts a command that outlives its call, and attaches the call to it. Resolves after the exit has been handed to the
-   * call. Once the start has begun, losing the call only detaches it.
+   * Starts a command that outlives its call, and attaches the call to it. Resolves after the exit has been handed to
+   * the call. Once the start has begun, losing the call only detaches it.
    *
-   * @throws AgentError as `run`, and as KeptExec.attach; ALREADY_EXISTS or RESOURCE_EXHAUSTED if the exec cannot be kept
+   * @throws AgentError as `run`, and as KeptExec.attach; ALREADY_EXISTS or RESOURCE_EXHAUSTED if the exec cannot be
+   *   kept
    */
   keep(request: ExecRequest, keep: KeepRequest, call: KeptCall): Promise<void> {
     // As in `run`: the request is not held while the command runs.
@@ -106,7 +107,8 @@ export class Exec {
    * Ends the tree of a kept exec, and forgets it if the request says so. Forgets one that has ended.
    *
    * @param signal aborted when the client is gone; an end that has begun goes on
-   * @throws AgentError INVALID_ARGUMENT; NOT_FOUND where there is no such exec; FAILED_PRECONDITION for one that does not end
+   * @throws AgentError INVALID_ARGUMENT; NOT_FOUND where there is no such exec; FAILED_PRECONDITION for one that does
+   *   not end
    */
   async end(request: EndRequest, signal: AbortSignal): Promise<{ result: ExecResult; forgotten: boolean }> {
     checkEndRequest(request);
@@ -125,7 +127,8 @@ export class Exec {
    * Sends a signal to a kept exec.
    *
    * @param signal aborted when the client is gone
-   * @throws AgentError INVALID_ARGUMENT; NOT_FOUND where there is no such exec; FAILED_PRECONDITION for one that has ended
+   * @throws AgentError INVALID_ARGUMENT; NOT_FOUND where there is no such exec; FAILED_PRECONDITION for one that has
+   *   ended
    */
   async signal({ name, execId, signal: number }: SignalRequest, signal: AbortSignal): Promise<void> {
     checkSignal("signal", number);

@@ -109,8 +109,8 @@ export class KeptExec {
   }
 
   /**
-   * Attaches a call in place of the last one. Resolves when its exit was sent and its client has ended the request, forgotten
-   * the exec, or sent nothing for a second.
+   * Attaches a call in place of the last one. Resolves when its exit was sent and its client has ended the request,
+   * forgotten the exec, or sent nothing for a second.
    *
    * @param request from where; undefined: from the start
    * @throws AgentError INVALID_ARGUMENT or OUT_OF_RANGE for a request that is refused, before anybody is detached.

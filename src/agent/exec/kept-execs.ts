@@ -53,7 +53,10 @@ export class KeptExecs {
     return place;
   }
 
-  /** Records that a place's command runs. Forgets the exec that had the name; a call that still reads it is not cut short. */
+  /**
+   * Records that a place's command runs. Forgets the exec that had the name; a call that still reads it is not cut
+   * short.
+   */
   began(place: KeptPlace, exec: KeptExec): void {
     place.exec = exec;
     const { name, replaces } = place;

@@ -42,8 +42,9 @@ export type LogEntry =
   | { readonly kind: "gap"; readonly stream: OutputStream; readonly bytes: number };
 
 /**
- * The last output of a command, of both streams in the order in which it was read, in a ring that is reserved at once. The
- * streams are read into the ring itself: a flood that nobody listens to costs one read(2) for each 64 KiB and no copy.
+ * The last output of a command, of both streams in the order in which it was read, in a ring that is reserved at once.
+ * The streams are read into the ring itself: a flood that nobody listens to costs one read(2) for each 64 KiB and no
+ * copy.
  */
 export class OutputLog {
   readonly #capacity: number;

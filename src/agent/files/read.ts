@@ -37,8 +37,8 @@ export interface ReadParts {
 }
 
 /**
- * Where reading ends; undefined: at the end of the file. Never beyond the size at the opening, so that a growing file is
- * read as it was then. Only a file of size 0 (/proc) is read until it has nothing more.
+ * Where reading ends; undefined: at the end of the file. Never beyond the size at the opening, so that a growing file
+ * is read as it was then. Only a file of size 0 (/proc) is read until it has nothing more.
  */
 function endOf({ file, request }: ReadParts): bigint | undefined {
   const sizeBytes = file.attributes.sizeBytes === 0n ? undefined : file.attributes.sizeBytes;
@@ -69,7 +69,10 @@ class Outbox {
     this.#buffers = buffers;
   }
 
-  /** Resolves with a buffer of up to that size as soon as few enough others are in flight. Call it again only after that. */
+  /**
+   * Resolves with a buffer of up to that size as soon as few enough others are in flight. Call it again only after
+   * that.
+   */
   async take(sizeBytes: number): Promise<LentBuffer> {
     while (this.#inFlight >= (this.#buffers.tight ? IN_FLIGHT_TIGHT : IN_FLIGHT)) {
       await new Promise<void>((resolve) => (this.#wake = resolve));

@@ -40,7 +40,10 @@ export class ReadinessLoop {
     return this.#verdict;
   }
 
-  /** Runs ready_cmd now: at the start, after a restore, and when the session has thawed. Ends a run in progress, which then gives no verdict. */
+  /**
+   * Runs ready_cmd now: at the start, after a restore, and when the session has thawed. Ends a run in progress, which
+   * then gives no verdict.
+   */
   runNow(): void {
     if (this.#stopped) return;
     this.#cancelWait();

@@ -102,8 +102,8 @@ export class Hooks {
    * succeeded or is not configured.
    *
    * @param signal aborted when the client is gone; the hook is then ended with its whole tree
-   * @throws AgentError for a time over its limit, for a hook that could not be started, while the session is frozen,
-   *   or the   signal's reason
+   * @throws AgentError for a time over its limit, for a hook that could not be started, while the session is frozen, or
+   *   the signal's reason
    */
   async run(request: HookRequest, signal: AbortSignal): Promise<HookOutcome> {
     checkRequest(request);

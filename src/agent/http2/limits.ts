@@ -58,7 +58,10 @@ export const DEFAULT_HTTP2_LIMITS: Http2Limits = {
   connectionWindowBytes: 4 * 1024 * 1024,
 };
 
-/** Small frames (WINDOW_UPDATE, PING) that a request or a DATA frame of its answer earns: clients send four, some one a KiB. */
+/**
+ * Small frames (WINDOW_UPDATE, PING) that a request or a DATA frame of its answer earns: clients send four, some one a
+ * KiB.
+ */
 const FRAMES_FOR_DATA = 64;
 /** DATA frames that may be in flight when their request is reset, per useless frame allowed at once. */
 const RESET_FACTOR = 4;

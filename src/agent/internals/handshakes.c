@@ -1,7 +1,7 @@
 /*
- * Callbacks that OpenSSL offers and Node does not set, at every context that Node makes; one writes to OpenSSL's own memory.
- * They bound what a client costs before its certificate is verified (docs/agent/security-model.md has the figures). Where
- * Node does not export what this calls, nothing is bounded, and the agent logs handshakes_unbounded.
+ * Callbacks that OpenSSL offers and Node does not set, at every context that Node makes; one writes to OpenSSL's own
+ * memory. They bound what a client costs before its certificate is verified (docs/agent/security-model.md has the
+ * figures). Where Node does not export what this calls, nothing is bounded, and the agent logs handshakes_unbounded.
  */
 #include <openssl/err.h>
 #include <openssl/ssl.h>

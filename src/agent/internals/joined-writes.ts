@@ -5,7 +5,10 @@ const BUFFER_BYTES = 384 * 1024;
 
 /** What the last joined write used: weak, so that a rested agent does not keep it. */
 let spare: WeakRef<Buffer> | undefined;
-/** A write uses the buffer. Node joins what comes meanwhile: a buffer for each cost 64 downloads a fifth of their throughput. */
+/**
+ * A write uses the buffer. Node joins what comes meanwhile: a buffer for each cost 64 downloads a fifth of their
+ * throughput.
+ */
 let isLent = false;
 
 function takeBuffer(): Buffer {

@@ -34,9 +34,9 @@ function onReadOf(socket: Duplex & { readonly _handle?: unknown }): OnRead | und
 }
 
 /**
- * Passes on all that a socket reads. The bytes are valid until `receive` returns, which must not read from the
- * socket. Node hands out each TLS record in new memory; read into one buffer, a file's upload takes 0.85 of the CPU
- * time (decision 0023). Where Node does not offer this, it reads through the public API.
+ * Passes on all that a socket reads. The bytes are valid until `receive` returns, which must not read from the socket.
+ * Node hands out each TLS record in new memory; read into one buffer, a file's upload takes 0.85 of the CPU time
+ * (decision 0023). Where Node does not offer this, it reads through the public API.
  */
 export function receiveAll(socket: Duplex, receive: (bytes: Buffer) => void): void {
   const onRead = onReadOf(socket);

@@ -4,8 +4,8 @@ interface OverSocket {
 }
 
 /**
- * The accepted socket below a TLS socket, by which the listener finds its connection, and with it the address, limits and
- * place of the peer. Undefined without it: then TLS connections are closed, so that none escapes the limits.
+ * The accepted socket below a TLS socket, by which the listener finds its connection, and with it the address, limits
+ * and place of the peer. Undefined without it: then TLS connections are closed, so that none escapes the limits.
  */
 export function socketBelow(socket: object & OverSocket): object | undefined {
   return socket._parent ?? undefined;

@@ -10,9 +10,10 @@ const PROBE_TIMEOUT_MS = 1_000;
 
 /**
  * Listens on a unix socket. Creates missing folders and replaces a socket on which nobody listens any more. Throws
- * AgentError for a live socket and for anything else at the path. Returns a function that removes the path, for when the
- * server is closed; it leaves the socket of another process that has listened there since. Looks at the folder synchronously:
- * the workload waits for this, promises of node:fs would take longer, and bind(2) waits for the file system anyway.
+ * AgentError for a live socket and for anything else at the path. Returns a function that removes the path, for when
+ * the server is closed; it leaves the socket of another process that has listened there since. Looks at the folder
+ * synchronously: the workload waits for this, promises of node:fs would take longer, and bind(2) waits for the file
+ * system anyway.
  *
  * @param path of SOCKET_PATH_LIMIT_BYTES at most: Node would cut a longer one silently
  */

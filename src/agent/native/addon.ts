@@ -70,8 +70,8 @@ export interface SpawnSettings {
 }
 
 /**
- * Called once. `errno` 0: the child runs the command, and the last three are the agent's ends of its streams, which do not
- * block, or -1. Otherwise it is dead and reaped, and nothing is open.
+ * Called once. `errno` 0: the child runs the command, and the last three are the agent's ends of its streams, which do
+ * not block, or -1. Otherwise it is dead and reaped, and nothing is open.
  */
 type SpawnDone = (
   errno: number,
@@ -146,8 +146,8 @@ export interface Addon {
   /** Reseeds OpenSSL's primary generator. 1: done; 0: it failed; -ENOSYS: this Node does not export it. */
   reseedOpenssl(additional: Uint8Array): number;
   /**
-   * From now on, a server that verifies a client's chain ignores the time and accepts a trusted intermediate authority as
-   * its end. 1: done; 0: it failed; -ENOSYS: this Node does not export it.
+   * From now on, a server that verifies a client's chain ignores the time and accepts a trusted intermediate authority
+   * as its end. 1: done; 0: it failed; -ENOSYS: this Node does not export it.
    */
   relaxCertificateChecks(): number;
   /**
@@ -168,8 +168,8 @@ export interface Addon {
   /** Another process's soft RLIMIT_NOFILE. */
   openFilesLimitOf(pid: number): number;
   /**
-   * openat(2) on a libuv thread; openat2(2) where `resolve` (RESOLVE_*) is not 0. Resolves with a descriptor or a negated
-   * errno. With WORKING_FOLDER as the folder, paths mean what they mean to open(2).
+   * openat(2) on a libuv thread; openat2(2) where `resolve` (RESOLVE_*) is not 0. Resolves with a descriptor or a
+   * negated errno. With WORKING_FOLDER as the folder, paths mean what they mean to open(2).
    */
   openIn(folder: number, path: Uint8Array, flags: number, mode: number, resolve: number): Promise<number>;
   /**
@@ -191,8 +191,8 @@ export interface Addon {
    */
   entriesIn(folder: number, position: Uint8Array, describes: boolean): Promise<Buffer | number>;
   /**
-   * Removes entries of a folder, each a byte (`/` for a folder, which must be empty), its name and a NUL. Resolves with an
-   * errno of 32 bits for each that it got to, 0 where it is removed.
+   * Removes entries of a folder, each a byte (`/` for a folder, which must be empty), its name and a NUL. Resolves with
+   * an errno of 32 bits for each that it got to, 0 where it is removed.
    */
   removeEach(folder: number, names: Uint8Array): Promise<Buffer | number>;
   makeLinkIn(folder: number, name: Uint8Array, target: Uint8Array): Promise<number>;

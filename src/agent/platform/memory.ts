@@ -87,8 +87,8 @@ export class MemoryKeeper {
   }
 
   /**
-   * Gives back all possible memory before a snapshot, except what the first calls after a restore need: they read it from
-   * the snapshot. Does nothing while other calls run than the one that announces the snapshot.
+   * Gives back all possible memory before a snapshot, except what the first calls after a restore need: they read it
+   * from the snapshot. Does nothing while other calls run than the one that announces the snapshot.
    *
    * @param warmUp runs once what such calls need, as a collection discards their code. Never rejects
    */
@@ -107,8 +107,8 @@ export class MemoryKeeper {
   }
 
   /**
-   * Sets the flag at the first work, not at the start: V8 rejects all code that was cached under other flags. With that of
-   * `streaming` an upload peaks 3 MB lower, and the first takes a sixth less CPU.
+   * Sets the flag at the first work, not at the start: V8 rejects all code that was cached under other flags. With that
+   * of `streaming` an upload peaks 3 MB lower, and the first takes a sixth less CPU.
    */
   #growSlowly(): void {
     if (this.#growsSlowly) return;

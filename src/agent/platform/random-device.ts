@@ -23,9 +23,9 @@ const USUAL_PLACES: RandomDevicePlaces = {
 };
 
 /**
- * Opens the kernel's random device for writing. Does not trust the image: follows no link, does not block on a FIFO, and
- * accepts nothing but the real device. If the image has none, makes a node in a temporary folder and opens that. Returns
- * the errno of the first place on failure.
+ * Opens the kernel's random device for writing. Does not trust the image: follows no link, does not block on a FIFO,
+ * and accepts nothing but the real device. If the image has none, makes a node in a temporary folder and opens that.
+ * Returns the errno of the first place on failure.
  */
 export function openRandomDevice(addon: Addon, places: RandomDevicePlaces = USUAL_PLACES): number | Errno {
   let first: Errno | undefined;

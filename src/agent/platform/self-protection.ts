@@ -52,8 +52,8 @@ function raisePriority(): number | undefined {
 }
 
 /**
- * Protects the process from being starved, killed or read by others in the guest, as far as its privileges allow. Call it
- * once, early. Forbids dumps last: without privileges /proc/self belongs to root from then on.
+ * Protects the process from being starved, killed or read by others in the guest, as far as its privileges allow. Call
+ * it once, early. Forbids dumps last: without privileges /proc/self belongs to root from then on.
  */
 export function protectSelf(addon: Pick<Addon, "forbidDumps">): Standing {
   const oomScoreAdj = protectFromOomKiller();

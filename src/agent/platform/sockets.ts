@@ -55,7 +55,10 @@ export function guestSockets(addon: Addon): Sockets {
   };
 }
 
-/** A table of sockets (proc(5)): its file, and the addresses, as it writes them, at which listeners are reached from here. */
+/**
+ * A table of sockets (proc(5)): its file, and the addresses, as it writes them, at which listeners are reached from
+ * here.
+ */
 interface Table {
   readonly file: string;
   readonly addresses: ReadonlySet<string>;
@@ -83,7 +86,10 @@ const openFile = promisify(open);
 const readFile = promisify(read);
 const closeFile = promisify(close);
 
-/** Ports of a table. Those that listen come first: the others, perhaps thousands, are not read. Undefined: there is no table. */
+/**
+ * Ports of a table. Those that listen come first: the others, perhaps thousands, are not read. Undefined: there is no
+ * table.
+ */
 async function listenersIn({ file, addresses }: Table): Promise<number[] | undefined> {
   const fd = await openFile(file, "r").catch(() => undefined);
   if (fd === undefined) return undefined;

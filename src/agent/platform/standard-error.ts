@@ -6,8 +6,8 @@ const STDERR = 2;
 
 /**
  * Keeps Node from opening standard error, which some of its modules do when they load, to find out about colours. That
- * would make the stream non-blocking for all processes that share it, and the workload's writes would fail whenever it is
- * full.
+ * would make the stream non-blocking for all processes that share it, and the workload's writes would fail whenever it
+ * is full.
  */
 export function leaveStandardErrorBlocking(): void {
   Object.defineProperty(process, "stderr", { value: undefined });
@@ -50,8 +50,8 @@ const QUEUE_BYTES = 64 * 1024;
 const FLUSH_LIMIT_MS = 1_000;
 
 /**
- * Standard error, through a queue in memory. Not process.stderr: the workload shares this stream, and Node would make it
- * non-blocking for both. A workload that floods it delays the agent's lines; a full queue drops them.
+ * Standard error, through a queue in memory. Not process.stderr: the workload shares this stream, and Node would make
+ * it non-blocking for both. A workload that floods it delays the agent's lines; a full queue drops them.
  */
 export function stderrLines(addon: Pick<Addon, "BackgroundWriter">): LineOutput {
   const writer = new addon.BackgroundWriter(STDERR, QUEUE_BYTES);

@@ -87,8 +87,8 @@ export class CredentialRotation {
 
   /**
    * Checks in the background, at a bounded rate, whether the files have changed; called for every connection and call.
-   * Reads changed files once they have stayed the same for a second, since several files cannot be replaced in one step.
-   * On a file system that hangs, one check hangs and no other begins.
+   * Reads changed files once they have stayed the same for a second, since several files cannot be replaced in one
+   * step. On a file system that hangs, one check hangs and no other begins.
    */
   lookAgain(): void {
     const nowMs = this.#parts.clock.monotonicMs();

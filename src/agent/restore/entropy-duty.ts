@@ -12,8 +12,8 @@ const OPENSSL_LABEL = "guest-agent restore: OpenSSL additional input";
 type Fed = Pick<RestoreReport, "entropyBytesMixed" | "entropyCredited">;
 
 /**
- * Mixes the host's entropy into the kernel's generator, forces it to reseed, and then reseeds this process's generators.
- * Synchronous, so that nothing else of the agent runs in between. Does not change `entropy`.
+ * Mixes the host's entropy into the kernel's generator, forces it to reseed, and then reseeds this process's
+ * generators. Synchronous, so that nothing else of the agent runs in between. Does not change `entropy`.
  */
 export function renewRandomness(
   entropy: Uint8Array,

@@ -23,7 +23,7 @@ export interface RestoreReport {
   readonly frozen: boolean;
 }
 
-/** A duty that failed, as stable text, which clients compare: never rename one. docs/agent/operations.md has them all. */
+/** A duty that failed, as stable text, which clients compare: never rename one. operations.md has them all. */
 export type DegradedToken =
   /** Fewer than 32 bytes of entropy were given. They were used all the same. */
   | "entropy_short"

@@ -205,8 +205,8 @@ export class Call implements StreamConsumer {
   }
 
   /**
-   * Ends the call with this error, which its client learns whenever it reads on: the message that has begun is completed, the
-   * others are dropped. The connection's end ends the wait, and Untaken bounds it.
+   * Ends the call with this error, which its client learns whenever it reads on: the message that has begun is
+   * completed, the others are dropped. The connection's end ends the wait, and Untaken bounds it.
    */
   dismiss(error: AgentError): void {
     const heldBytes = this.#cutShort(error);

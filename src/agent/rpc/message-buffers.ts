@@ -67,7 +67,10 @@ export class MessageBuffers {
     return length;
   }
 
-  /** Gives all unused memory back to the system, and keeps none from now on: what is lent goes there when it is released. */
+  /**
+   * Gives all unused memory back to the system, and keeps none from now on: what is lent goes there when it is
+   * released.
+   */
   close(): void {
     this.#closed = true;
     for (const buffer of this.#free.splice(0)) {

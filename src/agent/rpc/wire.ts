@@ -8,8 +8,8 @@ export const LENGTH_DELIMITED = 2;
 const FIXED32 = 5;
 
 /**
- * Most fields of a request, with those of its inner messages. The largest legal request has about a dozen; 4 MiB can hold
- * two million empty ones, and the decoder would make an object for each. Bulk fields have readers of their own.
+ * Most fields of a request, with those of its inner messages. The largest legal request has about a dozen; 4 MiB can
+ * hold two million empty ones, and the decoder would make an object for each. Bulk fields have readers of their own.
  */
 export const FIELD_LIMIT = 1_024;
 /** A message up to this size cannot have too many fields. */

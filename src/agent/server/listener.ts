@@ -44,8 +44,8 @@ const UNWANTED_GRACE_MS = 3_000;
 const UNWANTED_LIMIT_MS = 4_500;
 
 /**
- * Accepts connections, bounds them, and passes their requests to the router. `AcceptedConnection.drop` ends one during its
- * handshake; after that `Http2Connection` does.
+ * Accepts connections, bounds them, and passes their requests to the router. `AcceptedConnection.drop` ends one during
+ * its handshake; after that `Http2Connection` does.
  */
 export class Listener {
   readonly #options: ListenerOptions;

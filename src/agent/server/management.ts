@@ -67,9 +67,9 @@ export class ManagementServer {
   }
 
   /**
-   * For a restored guest, whose clones have the keys of all connections and handshakes from before. Ends every connection
-   * but `keep`, which finishes its calls and accepts no new ones, and ends half-open handshakes. (There are no tickets:
-   * see `tlsOptions`.) Returns how many connections it ended.
+   * For a restored guest, whose clones have the keys of all connections and handshakes from before. Ends every
+   * connection but `keep`, which finishes its calls and accepts no new ones, and ends half-open handshakes. (There are
+   * no tickets: see `tlsOptions`.) Returns how many connections it ended.
    */
   dropOtherConnections(keep: Connection | undefined): number {
     return this.#listeners.reduce((dropped, listener) => dropped + listener.dropOthers(keep), 0);

@@ -4,9 +4,9 @@ import type { TlsMaterial } from "../domain/index.ts";
 import type { PeerCertificate } from "../listening/index.ts";
 
 /**
- * TLS 1.3, HTTP/2, a client certificate, and no resumption: a ticket is a bearer credential, which a clone of this guest
- * would accept too. Node would end a handshake with a wrong certificate without a reason. Here it completes, and the
- * listener must check `authorized` before it reads anything (see `peerCertificate`).
+ * TLS 1.3, HTTP/2, a client certificate, and no resumption: a ticket is a bearer credential, which a clone of this
+ * guest would accept too. Node would end a handshake with a wrong certificate without a reason. Here it completes, and
+ * the listener must check `authorized` before it reads anything (see `peerCertificate`).
  */
 export function tlsOptions(material: TlsMaterial, handshakeTimeoutMs: number): TlsOptions {
   return {
@@ -18,7 +18,10 @@ export function tlsOptions(material: TlsMaterial, handshakeTimeoutMs: number): T
   };
 }
 
-/** OpenSSL overwrites decrypted data that it has passed on, such as tokens (SSL_CTX_set_options(3)). Node has no name for it. */
+/**
+ * OpenSSL overwrites decrypted data that it has passed on, such as tokens (SSL_CTX_set_options(3)). Node has no name
+ * for it.
+ */
 const SSL_OP_CLEANSE_PLAINTEXT = 2;
 
 /** The part of `tlsOptions` that changes with the credentials. */

@@ -21,7 +21,8 @@ export function tokenField({ digest }: Pick<TokenCheck, "digest">): SecretField 
 }
 
 /**
- * Admits calls with the instance token. A missing, empty, repeated or wrong one gets the same answer after the same work.
+ * Admits calls with the instance token. A missing, empty, repeated or wrong one gets the same answer after the same
+ * work.
  *
  * @param renewed called before a refusal, to reload the token; then the call's token is compared once more
  */

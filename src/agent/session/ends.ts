@@ -35,8 +35,8 @@ export type EndOfProcesses =
   | "left";
 
 /**
- * Ends processes together: sends the signal to each, waits up to the grace until the last has ended, sends SIGKILL, waits
- * up to KILL_WAIT_MS. The agent ends processes in no other way. Never rejects.
+ * Ends processes together: sends the signal to each, waits up to the grace until the last has ended, sends SIGKILL,
+ * waits up to KILL_WAIT_MS. The agent ends processes in no other way. Never rejects.
  */
 export async function endProcesses(processes: ProcessSet, ending: Ending): Promise<EndOfProcesses> {
   if (ending.signal !== SIGKILL) {
@@ -56,8 +56,8 @@ export interface Ended {
 }
 
 /**
- * Resolves when the child has ended. If the signal is aborted first (its reason is an Ending), ends the child's tree and
- * resolves when all of it has ended. Background processes of a child that ended by itself live on.
+ * Resolves when the child has ended. If the signal is aborted first (its reason is an Ending), ends the child's tree
+ * and resolves when all of it has ended. Background processes of a child that ended by itself live on.
  */
 export async function followToEnd(child: ChildProcess, signal: AbortSignal): Promise<Ended> {
   const stuck = Promise.withResolvers<ProcessEnd>();

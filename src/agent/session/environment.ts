@@ -1,6 +1,6 @@
 /**
- * Environment of a process: whole entries (`NAME=value`), in order. Inherited entries are bytes, which need not be UTF-8
- * or well-formed. Given ones stay strings: as 100,000 byte arrays they would take 13 MB.
+ * Environment of a process: whole entries (`NAME=value`), in order. Inherited entries are bytes, which need not be
+ * UTF-8 or well-formed. Given ones stay strings: as 100,000 byte arrays they would take 13 MB.
  */
 export type Environment = readonly (Uint8Array | string)[];
 
@@ -12,7 +12,10 @@ export type InheritedEnvironment = readonly Uint8Array[];
 
 const EQUALS = 0x3d;
 
-/** An entry's bytes: a string's in UTF-8, an inherited one's without a copy. One of those is the token, which is overwritten. */
+/**
+ * An entry's bytes: a string's in UTF-8, an inherited one's without a copy. One of those is the token, which is
+ * overwritten.
+ */
 function bytesOf(entry: Uint8Array | string): Buffer {
   return typeof entry === "string" ? Buffer.from(entry) : Buffer.from(entry.buffer, entry.byteOffset, entry.length);
 }

@@ -70,8 +70,9 @@ export function notFrozen(problem: FreezeProblem): FreezeReport {
 }
 
 /**
- * Freezes the session for a snapshot, and thaws it: at the restore duties, when the time is over, or when the agent leaves.
- * The gate that every start of a command goes through: none begins while the session is frozen, as it would hang.
+ * Freezes the session for a snapshot, and thaws it: at the restore duties, when the time is over, or when the agent
+ * leaves. The gate that every start of a command goes through: none begins while the session is frozen, as it would
+ * hang.
  */
 export class SessionFreeze {
   readonly #parts: SessionFreezeParts;
@@ -124,7 +125,8 @@ export class SessionFreeze {
   /**
    * Freezes the session. Resolves once all of it has stopped, or two seconds later.
    *
-   * @throws AgentError FAILED_PRECONDITION when it is frozen already; the signal's reason when the caller was gone before
+   * @throws AgentError FAILED_PRECONDITION when it is frozen already; the signal's reason when the caller was gone
+   *   before
    */
   async freeze({ freezeMs, signal, prepare }: FreezeRequest): Promise<FreezeReport> {
     const { group, life, clock, log } = this.#parts;
@@ -186,7 +188,10 @@ export class SessionFreeze {
     if (!this.frozen) this.#resting?.runNow();
   }
 
-  /** Waits up to FREEZE_WAIT_MS until no command is starting and ready_cmd has ended. Commands still starting are a problem. */
+  /**
+   * Waits up to FREEZE_WAIT_MS until no command is starting and ready_cmd has ended. Commands still starting are a
+   * problem.
+   */
   async #quiesce(): Promise<FreezeProblem | undefined> {
     const { promise: timeUp, resolve } = Promise.withResolvers<"late">();
     const cancel = this.#parts.timers.after(FREEZE_WAIT_MS, () => resolve("late"));

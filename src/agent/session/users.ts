@@ -30,10 +30,10 @@ interface GroupEntry {
 }
 
 /**
- * Resolves `user`, `uid`, `user:group` or `uid:gid` by moby's rules. A number always means an id. An id needs no
- * entry (its group is then 0), a name does. The first matching entry wins. Supplementary groups of /etc/group count
- * only where no group is named. `user:` is the user alone. `:group` is refused, although it means user id 0 in moby:
- * a missing name is not a request for root.
+ * Resolves `user`, `uid`, `user:group` or `uid:gid` by moby's rules. A number always means an id. An id needs no entry
+ * (its group is then 0), a name does. The first matching entry wins. Supplementary groups of /etc/group count only
+ * where no group is named. `user:` is the user alone. `:group` is refused, although it means user id 0 in moby: a
+ * missing name is not a request for root.
  *
  * The files are compared byte for byte, malformed lines are ignored, and a missing file is an empty one. The primary
  * group is also a supplementary one: without it, files that deny a group could be opened (CVE-2022-36109).

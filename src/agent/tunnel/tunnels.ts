@@ -53,7 +53,10 @@ export class Tunnels {
     this.#ports = new PortWatch(parts.sockets, parts.timers);
   }
 
-  /** Connects a client to a socket of the guest. Resolves when both sides have ended; rejects when the tunnel was broken off. */
+  /**
+   * Connects a client to a socket of the guest. Resolves when both sides have ended; rejects when the tunnel was broken
+   * off.
+   */
   async connect(target: TunnelTarget, client: TunnelClient): Promise<void> {
     this.#check(target);
     this.#parts.checkSession();

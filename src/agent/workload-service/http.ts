@@ -135,7 +135,10 @@ export class WorkloadHttp {
     }
   }
 
-  /** The service is loaded at the first call: it takes megabytes and tens of milliseconds, and most workloads never call. */
+  /**
+   * The service is loaded at the first call: it takes megabytes and tens of milliseconds, and most workloads never
+   * call.
+   */
   async #answer(request: WorkloadRequest): Promise<WorkloadAnswer> {
     this.#service ??= import("./service.ts").then(({ workloadService }) => workloadService(this.#options.idle));
     const answer = await (await this.#service)(request);

@@ -92,7 +92,10 @@ function dropAfter(connection: AcceptedConnection, delayMs: number, problem: str
 /** First bytes of a client that speaks HTTP/2 without negotiation (RFC 9113, 3.4). */
 const HTTP2_PREFACE = Buffer.from("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", "latin1");
 
-/** Distinguishes HTTP/2 from HTTP/1 by the first bytes, which it puts back. Never calls back if the connection ends before. */
+/**
+ * Distinguishes HTTP/2 from HTTP/1 by the first bytes, which it puts back. Never calls back if the connection ends
+ * before.
+ */
 function sniffProtocol(socket: Socket, found: (protocol: "http1" | "http2") => void): void {
   let first: Buffer = Buffer.alloc(0);
   const look = (): void => {

@@ -51,8 +51,8 @@ export class Workload {
 
   /**
    * Starts the workload on the agent's own standard streams. Resolves when it runs, or when its start was given up.
-   * `ended` is the exit code for the agent to leave with: the workload's, or 128 + n when signal n ended it. Call `stop`
-   * after any end, as descendants may be left.
+   * `ended` is the exit code for the agent to leave with: the workload's, or 128 + n when signal n ended it. Call
+   * `stop` after any end, as descendants may be left.
    *
    * @throws AgentError when it cannot be started
    */
@@ -86,8 +86,8 @@ export class Workload {
   }
 
   /**
-   * Ends the workload with its whole tree: SIGTERM, its grace, SIGKILL. If it has ended by itself, what it left gets the
-   * shorter grace of other commands. Resolves when the whole tree has ended. A repeated call only repeats SIGTERM.
+   * Ends the workload with its whole tree: SIGTERM, its grace, SIGKILL. If it has ended by itself, what it left gets
+   * the shorter grace of other commands. Resolves when the whole tree has ended. A repeated call only repeats SIGTERM.
    */
   stop(): Promise<void> {
     if (this.#stopping !== undefined) this.forward(SIGTERM);

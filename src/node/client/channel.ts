@@ -86,7 +86,10 @@ export class Channel {
     });
   }
 
-  /** Calls a unary method, once. Rejects with GuestError. @param atMs its deadline, by Date.now(). Default: of its options */
+  /**
+   * Calls a unary method, once. Rejects with GuestError. @param atMs its deadline, by Date.now(). Default: of its
+   * options
+   */
   async unary<I extends DescMessage, O extends DescMessage>(
     method: DescMethodUnary<I, O>,
     request: MessageInitShape<I>,
@@ -205,7 +208,10 @@ export class Channel {
     };
   }
 
-  /** Follows a call to its status, the end of every call; notes the version of the agent that answers; cancels it with its signal. */
+  /**
+   * Follows a call to its status, the end of every call; notes the version of the agent that answers; cancels it with
+   * its signal.
+   */
   #observed<Call extends EventEmitter & Cancellable>(call: Call, signal: AbortSignal | undefined): Call {
     this.#liveness.begin();
     call.once("status", () => this.#liveness.end());

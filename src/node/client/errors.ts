@@ -172,7 +172,8 @@ const SILENCE_LIMIT_MS = 300;
 
 /**
  * Whether a later attempt may connect. Not if nobody listens: a restored guest has its listener from its first
- * instruction on. Not if the agent is of another authority. But a guest may be about to accept this client's authority.
+ * instruction on. Not if the agent is of another authority. But a guest may be about to accept this client's
+ * authority.
  */
 export function mayConnect(error: unknown): boolean {
   if (!(error instanceof GuestError)) return false;

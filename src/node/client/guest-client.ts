@@ -203,9 +203,9 @@ export class GuestClient extends FolderClient {
   }
 
   /**
-   * Connects to a TCP port of the guest's loopback, or to the unix socket of an absolute path, as net.connect does here. The
-   * agent's failures are the stream's: nothing listens there (PORT_REFUSED), nobody answers (PORT_UNREACHABLE), it was reset
-   * (PORT_RESET).
+   * Connects to a TCP port of the guest's loopback, or to the unix socket of an absolute path, as net.connect does
+   * here. The agent's failures are the stream's: nothing listens there (PORT_REFUSED), nobody answers
+   * (PORT_UNREACHABLE), it was reset (PORT_RESET).
    */
   connect(target: number | string, options: CallOptions = {}): GuestTunnel {
     checkOptions("the options of connect", options, OPTION_NAMES.call);
@@ -220,7 +220,10 @@ export class GuestClient extends FolderClient {
     return forward(options, new TunnelOpener(this.#channel, dial));
   }
 
-  /** Resolves once a process listens on a TCP port where `connect` reaches it; rejects (PORT_NOT_LISTENING) if none does in time. */
+  /**
+   * Resolves once a process listens on a TCP port where `connect` reaches it; rejects (PORT_NOT_LISTENING) if none does
+   * in time.
+   */
   async waitForPort(port: number, options: WaitForPortOptions = {}): Promise<void> {
     checkOptions("the options of waitForPort", options, WAIT_NAMES);
     const { timeoutMs = 0, ...call } = options;
@@ -247,8 +250,8 @@ export class GuestClient extends FolderClient {
   }
 
   /**
-   * Stops the agent, and with it the sandbox, as SIGTERM does: commands and workload get their grace. Resolves when that has
-   * begun, with the workload's grace; UNAVAILABLE with SHUTTING_DOWN says that it had begun before.
+   * Stops the agent, and with it the sandbox, as SIGTERM does: commands and workload get their grace. Resolves when
+   * that has begun, with the workload's grace; UNAVAILABLE with SHUTTING_DOWN says that it had begun before.
    */
   stop(options?: CallOptions): Promise<StopResponse> {
     return this.#channel.unary(Lifecycle.method.stop, {}, options);

@@ -1,7 +1,10 @@
 import type { HealthResponse } from "../../shared/gen/svc/guest/v1alpha1/health_pb.ts";
 import { dateOf, nanosOf } from "./times.ts";
 
-/** State of an agent (message HealthResponse). Its times are by the guest's clock. A plain object: JSON.stringify takes it. */
+/**
+ * State of an agent (message HealthResponse). Its times are by the guest's clock. A plain object: JSON.stringify takes
+ * it.
+ */
 export interface Health extends Pick<
   HealthResponse,
   "alive" | "ready" | "readyCmdExit" | "frozen" | "thawedWithoutDuties"

@@ -10,7 +10,10 @@ export interface Reception<Message, Value> {
   over?(error?: GuestError): void;
 }
 
-/** The values of a stream that the agent sends, at the pace of the caller. Leaving the loop cancels the call. Fails with GuestError. */
+/**
+ * The values of a stream that the agent sends, at the pace of the caller. Leaving the loop cancels the call. Fails with
+ * GuestError.
+ */
 export function received<I extends DescMessage, O extends DescMessage, Value>(
   channel: Channel,
   method: DescMethodServerStreaming<I, O>,

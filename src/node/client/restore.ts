@@ -57,14 +57,15 @@ export interface RestoredGuest {
 
 /**
  * Makes a client with the credentials that are valid at this moment.
+ *
  * @param areDutiesDone whether this restore's duties are done, which may have changed the credentials that the agent
  *   takes
  */
 export type Dial = (areDutiesDone: boolean) => RestoredGuest | Promise<RestoredGuest>;
 
 /**
- * Makes a restored guest perform its duties, with fresh entropy and the current time. Tries again while the agent cannot
- * be reached, or its session is still frozen: repeated duties do no harm. Rejects with GuestError.
+ * Makes a restored guest perform its duties, with fresh entropy and the current time. Tries again while the agent
+ * cannot be reached, or its session is still frozen: repeated duties do no harm. Rejects with GuestError.
  */
 export async function restoreDuties(dial: Dial, options: DutiesOptions = {}): Promise<RestoreDutiesResponse> {
   return (await dutiesOf(dial, options)).duties;

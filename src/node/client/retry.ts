@@ -17,7 +17,9 @@ interface Retries {
 }
 
 /**
- * Tries until an attempt succeeds. Rejects with the error of the last one, or with GuestError once the signal is aborted.
+ * Tries until an attempt succeeds. Rejects with the error of the last one, or with GuestError once the signal is
+ * aborted.
+ *
  * @param first an attempt that has already begun
  */
 export async function retried<Value>(

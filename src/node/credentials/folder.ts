@@ -45,7 +45,10 @@ export function generateToken(): string {
   return randomBytes(32).toString("base64url");
 }
 
-/** Makes a folder of mode 0700. Throws CredentialsError if others may enter it, or it has credentials (unless `overwrite`). */
+/**
+ * Makes a folder of mode 0700. Throws CredentialsError if others may enter it, or it has credentials (unless
+ * `overwrite`).
+ */
 export function prepareFolder(folder: string, overwrite: boolean): void {
   const status = madeFolder(folder);
   if (!status.isDirectory()) throw new CredentialsError(`${folder} is no folder; name another`);

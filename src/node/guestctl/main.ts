@@ -23,7 +23,10 @@ function leaveUnwritten(error: NodeJS.ErrnoException): never {
   process.exit(STATUS_NOT_WRITTEN);
 }
 
-/** Leaves by a signal that nothing else handles, as without a handler, but not before listeners of "exit" have tidied up. */
+/**
+ * Leaves by a signal that nothing else handles, as without a handler, but not before listeners of "exit" have tidied
+ * up.
+ */
 function leaveBySignal(signal: NodeJS.Signals): void {
   if (process.listenerCount(signal) > 1) return;
   process.once("exit", () => {

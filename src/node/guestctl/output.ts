@@ -57,7 +57,10 @@ export function attributesObject(attributes: PathAttributes): object {
   return schemaObject(StatPathResponseSchema, attributes);
 }
 
-/** An object of the library in guestctl's JSON: its names as those of the schema, null for what is undefined or no number. */
+/**
+ * An object of the library in guestctl's JSON: its names as those of the schema, null for what is undefined or no
+ * number.
+ */
 export function inSnakeCase(given: object): object {
   const entries = Object.entries(given).map(([name, value]: [string, unknown]) => [
     name.replaceAll(/[A-Z]/g, (letter) => `_${letter.toLowerCase()}`),

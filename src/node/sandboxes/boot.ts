@@ -16,9 +16,9 @@ const NO_INIT_STEP =
   "agent for this host's into its initrd, or take another release";
 
 /**
- * Waits for the first answer of a booted agent. The run epoch is the time before the boot (`sinceMs`), because a workload may
- * declare itself idle first thing. Rejects with SandboxError: IMAGE_UNSUITABLE, AGENT_ENDED or AGENT_UNREACHABLE,
- * all with the end of the console.
+ * Waits for the first answer of a booted agent. The run epoch is the time before the boot (`sinceMs`), because a
+ * workload may declare itself idle first thing. Rejects with SandboxError: IMAGE_UNSUITABLE, AGENT_ENDED or
+ * AGENT_UNREACHABLE, all with the end of the console.
  */
 export async function booted(
   node: Node,

@@ -20,8 +20,9 @@ export interface Subject {
 }
 
 /**
- * Does something with the agent of a sandbox that has been restored or forked. Rejects with AGENT_ENDED as soon as the instance
- * is off, and with AGENT_UNREACHABLE where the agent fails otherwise, both with the end of the console.
+ * Does something with the agent of a sandbox that has been restored or forked. Rejects with AGENT_ENDED as soon as the
+ * instance is off, and with AGENT_UNREACHABLE where the agent fails otherwise, both with the end of the console.
+ *
  * @param action ends when its signal is aborted
  */
 export async function whileUp<Value>(

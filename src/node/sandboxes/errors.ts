@@ -2,7 +2,10 @@ import { GuestError } from "../client/index.ts";
 import { CredentialsError } from "../credentials/index.ts";
 import { messageOf } from "../../shared/errors.ts";
 
-/** Why operations fail, for programs, and what to do; undefined: each message says it. The first four are the contract's. */
+/**
+ * Why operations fail, for programs, and what to do; undefined: each message says it. The first four are the
+ * contract's.
+ */
 export const NEXT_STEPS = {
   CAPABILITY_MISSING: undefined,
   SNAPSHOT_INVALIDATED: "create it anew; no snapshot outlives its image",
@@ -118,7 +121,8 @@ function substrateCode(status: number, code: unknown, text: string): SandboxCode
   if (code === "name_conflict" || code === "already_exists") return "ALREADY_EXISTS";
   if (code === "conflict" && text.includes("already exists")) return "ALREADY_EXISTS";
   if (code === "image_not_ready") return "IMAGE_NOT_READY";
-  // 7a99231: cmd/api/api/ingress.go:54-90; a port that is taken comes as config_validation_failed (lib/ingress/manager.go:372).
+  // 7a99231: cmd/api/api/ingress.go:54-90; a port that is taken comes as config_validation_failed
+  // (lib/ingress/manager.go:372).
   if (code === "hostname_in_use") return "HOSTNAME_IN_USE";
   if (code === "config_validation_failed" || code === "port_in_use") return "INGRESS_NOT_SERVED";
   if (code === "insufficient_resources" || status === 429) return "INSUFFICIENT_RESOURCES";

@@ -11,7 +11,10 @@ import { type Node, parentOf } from "./node.ts";
 import { making } from "./removal.ts";
 import { inheritance, orRestored, quiesced, suspendable, type SuspendOptions, wake, wrongState } from "./suspend.ts";
 
-/** Makes another running sandbox from a sandbox or a snapshot, with its own credentials and randomness and the current time. */
+/**
+ * Makes another running sandbox from a sandbox or a snapshot, with its own credentials and randomness and the current
+ * time.
+ */
 export async function fork(
   node: Node,
   parent: JournalEntry,
@@ -83,7 +86,10 @@ interface Welcomed {
   readonly awakening: Awakening;
 }
 
-/** Forks at the substrate, and keeps both sets of credentials here: the origin's, with which the fork wakes up, and its own. */
+/**
+ * Forks at the substrate, and keeps both sets of credentials here: the origin's, with which the fork wakes up, and its
+ * own.
+ */
 async function copy(node: Node, origin: JournalEntry, entry: SandboxEntry): Promise<SandboxEntry> {
   const { name } = entry;
   node.step("fork", name, "issue credentials");

@@ -38,6 +38,7 @@ export interface Patience {
 /**
  * Tries again while the agent fails, and resolves with what an attempt resolves with. Rejects with SandboxError
  * (AGENT_UNREACHABLE) once the time is up, and at once with any error that is not the agent's.
+ *
  * @param the failure's text, such as "the agent has not answered"
  * @param attempt gets the milliseconds that an answer may take
  * @param signal aborting gives up at the next failure

@@ -18,7 +18,10 @@ export interface PublishOptions {
   readonly waitMs?: number | undefined;
 }
 
-/** Makes the daemon's ingress lead a hostname to a port of a sandbox. Repeatable. If it fails, the hostname leads nowhere. */
+/**
+ * Makes the daemon's ingress lead a hostname to a port of a sandbox. Repeatable. If it fails, the hostname leads
+ * nowhere.
+ */
 export async function publish(
   node: Node,
   entry: SandboxEntry,
@@ -90,8 +93,8 @@ export async function withdrawAll(node: Node, operation: string, entry: SandboxE
 }
 
 /**
- * Rejects with ALREADY_EXISTS if an ingress still leads to this name: it would lead to the new sandbox. Nobody can
- * make one later for a name without an instance (hypeman 7a99231, lib/ingress/manager.go:317-320).
+ * Rejects with ALREADY_EXISTS if an ingress still leads to this name: it would lead to the new sandbox. Nobody can make
+ * one later for a name without an instance (hypeman 7a99231, lib/ingress/manager.go:317-320).
  */
 export async function demandUnpublished(node: Node, name: string): Promise<void> {
   const all = await node.substrate.ingresses({});

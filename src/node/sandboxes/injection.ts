@@ -113,7 +113,10 @@ export class CredentialStore {
     return join(this.#folder, name);
   }
 
-  /** Issues an authority, certificates and a token. Rejects with SandboxError (MISSING_PACKAGE) without the packages for it. */
+  /**
+   * Issues an authority, certificates and a token. Rejects with SandboxError (MISSING_PACKAGE) without the packages for
+   * it.
+   */
   async issue(name: string): Promise<void> {
     const { issueCertificates } = await loadIssuer();
     const validity = { notBefore: VALID_FROM, notAfter: new Date(Date.now() + VALIDITY_MS) };

@@ -108,8 +108,8 @@ const SCHEMA = `
 
 /**
  * What a node has at the substrate: a SQLite database in a private folder. An entry is written before the call that
- * makes its instance or snapshot, and removed after the call that removes it. So everything that a crash leaves has
- * an entry.
+ * makes its instance or snapshot, and removed after the call that removes it. So everything that a crash leaves has an
+ * entry.
  */
 export class Journal {
   readonly #database: Sqlite.DatabaseSync;
@@ -126,7 +126,8 @@ export class Journal {
 
   /**
    * Opens the journal of a folder, or makes it; any number of processes may have it open. With `readOnly` a missing
-   * journal reads as empty. Rejects with SandboxError: JOURNAL_FAILED, or MISSING_PACKAGE for a Node without node:sqlite.
+   * journal reads as empty. Rejects with SandboxError: JOURNAL_FAILED, or MISSING_PACKAGE for a Node without
+   * node:sqlite.
    */
   static async open(folder: string, readOnly: boolean): Promise<Journal> {
     const { DatabaseSync: Database } = await loadSqlite();

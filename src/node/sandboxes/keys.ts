@@ -26,8 +26,8 @@ export function bundleOf(hypervisor: string, daemonVersion: string, agentVersion
 }
 
 /**
- * The class of this host's processors: a digest of their sorted instruction set extensions ("flags" in /proc/cpuinfo, on
- * arm64 "Features"). Rejects with SandboxError (CAPABILITY_MISSING) where the kernel does not show them.
+ * The class of this host's processors: a digest of their sorted instruction set extensions ("flags" in /proc/cpuinfo,
+ * on arm64 "Features"). Rejects with SandboxError (CAPABILITY_MISSING) where the kernel does not show them.
  */
 export async function hostCpuClass(path = "/proc/cpuinfo"): Promise<string> {
   let text;
@@ -59,9 +59,8 @@ export interface Present {
 }
 
 /**
- * Compares the keys of a suspended sandbox with the present. Throws SandboxError: SNAPSHOT_INVALIDATED,
- * BUNDLE_MISMATCH or CPU_CLASS_MISMATCH. Returns differences that were accepted or harmless, such as another build of
- * the daemon.
+ * Compares the keys of a suspended sandbox with the present. Throws SandboxError: SNAPSHOT_INVALIDATED, BUNDLE_MISMATCH
+ * or CPU_CLASS_MISMATCH. Returns differences that were accepted or harmless, such as another build of the daemon.
  */
 export function compareKeys(
   what: string,

@@ -20,9 +20,9 @@ const SCHEMA = `
 const ENDING = ".sqlite";
 
 /**
- * Which process works on which sandbox or snapshot of a journal. Rows name the processes. Each process locks a file
- * of its own, and the kernel drops that lock when the process ends, however it ends. So a dead holder holds nothing,
- * even if its pid is reused.
+ * Which process works on which sandbox or snapshot of a journal. Rows name the processes. Each process locks a file of
+ * its own, and the kernel drops that lock when the process ends, however it ends. So a dead holder holds nothing, even
+ * if its pid is reused.
  */
 export class Locks {
   readonly #Database: typeof Sqlite.DatabaseSync;

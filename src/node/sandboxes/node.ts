@@ -109,8 +109,8 @@ export class Node {
   }
 
   /**
-   * Runs an operation on a sandbox or snapshot once all earlier ones on it have ended, in this process and in others. Rejects with
-   * SandboxError, such as SANDBOX_BUSY where another process does not end its own in time.
+   * Runs an operation on a sandbox or snapshot once all earlier ones on it have ended, in this process and in others.
+   * Rejects with SandboxError, such as SANDBOX_BUSY where another process does not end its own in time.
    */
   async alone<Value>(operation: string, name: string, action: () => Promise<Value>): Promise<Value> {
     const before = this.#turns.get(name) ?? Promise.resolve();
@@ -241,6 +241,7 @@ export class Node {
 
   /**
    * Has a restored sandbox do its duties, POST_RESTORE and Health; from then on it counts as running.
+   *
    * @param reachMs for its agent to answer
    */
   async awaken(operation: string, entry: SandboxEntry, reachMs: number = this.patience.reachMs): Promise<Awakening> {
@@ -254,8 +255,8 @@ export class Node {
   }
 
   /**
-   * Rejects with `compareKeys`'s SandboxError if a suspended sandbox or snapshot cannot be restored here. Resolves
-   * with the differences that do not prevent it; the journal then has the accepted ones.
+   * Rejects with `compareKeys`'s SandboxError if a suspended sandbox or snapshot cannot be restored here. Resolves with
+   * the differences that do not prevent it; the journal then has the accepted ones.
    */
   async compareKeys(operation: string, entry: JournalEntry, choices: RestoreChoices): Promise<readonly Warning[]> {
     const { name, keys, hypervisor, agentVersion = "" } = entry;

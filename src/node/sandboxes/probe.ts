@@ -27,8 +27,8 @@ export interface Problem {
 }
 
 /**
- * Asks the daemon's ingress for a hostname until a sandbox answers, with whatever status, or the time is up: then resolves with
- * the last problem. A 201 for an ingress proves nothing (the second contract's deviation 2).
+ * Asks the daemon's ingress for a hostname until a sandbox answers, with whatever status, or the time is up: then
+ * resolves with the last problem. A 201 for an ingress proves nothing (the second contract's deviation 2).
  */
 export async function ingressAnswers(probe: Probe): Promise<Problem | undefined> {
   const untilMs = performance.now() + probe.waitMs;

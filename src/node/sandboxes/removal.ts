@@ -59,7 +59,10 @@ async function gone(removal: Promise<unknown>, isGone: () => Promise<boolean>): 
   }
 }
 
-/** Writes an entry, then makes the thing that it names. If that fails, removes all of it, or leaves it to the next sweep. */
+/**
+ * Writes an entry, then makes the thing that it names. If that fails, removes all of it, or leaves it to the next
+ * sweep.
+ */
 export async function making<Made>(
   node: Node,
   operation: string,

@@ -47,7 +47,8 @@ export interface NodeStatus {
 
 /**
  * The sandboxes of one node: instances of the substrate with the agent inside, from their creation to their removal.
- * Operations on one sandbox wait for each other, also those of other processes. Every method rejects with SandboxError.
+ * Operations on one sandbox wait for each other, also those of other processes. Every method rejects with
+ * SandboxError.
  */
 export class Sandboxes {
   readonly #node: Node;
@@ -128,14 +129,17 @@ export class Sandboxes {
   }
 
   /**
-   * Runs PRE_SNAPSHOT, freezes the session until the duties, and suspends the sandbox to disk, however the hook ends. Resolves
-   * with the outcome of hook and freeze.
+   * Runs PRE_SNAPSHOT, freezes the session until the duties, and suspends the sandbox to disk, however the hook ends.
+   * Resolves with the outcome of hook and freeze.
    */
   standby(name: string, options: SuspendOptions = {}): Promise<Rest> {
     return this.#alone("standby", name, (entry) => standby(this.#node, entry, options));
   }
 
-  /** Compares the keys, restores, and runs duties, POST_RESTORE and Health. Undefined: it was stopped, and has booted anew. */
+  /**
+   * Compares the keys, restores, and runs duties, POST_RESTORE and Health. Undefined: it was stopped, and has booted
+   * anew.
+   */
   resume(name: string, options: RestoreChoices = {}): Promise<Awakening | undefined> {
     return this.#alone("resume", name, (entry) => resume(this.#node, entry, options));
   }
@@ -146,8 +150,9 @@ export class Sandboxes {
   }
 
   /**
-   * Runs PRE_SNAPSHOT, freezes the session and takes a snapshot, for which the sandbox is suspended; then it does its duties. Where it does not
-   * wake up, the snapshot stays: it may be all that is left of the sandbox.
+   * Runs PRE_SNAPSHOT, freezes the session and takes a snapshot, for which the sandbox is suspended; then it does its
+   * duties. Where it does not wake up, the snapshot stays: it may be all that is left of the sandbox.
+   *
    * @param options.live asks for a snapshot without suspension, which this substrate cannot take: CAPABILITY_MISSING
    */
   async snapshot(
@@ -165,8 +170,8 @@ export class Sandboxes {
   }
 
   /**
-   * Makes another running sandbox from a sandbox or a snapshot, with its own credentials and randomness and the current time.
-   * A source that runs is suspended meanwhile, and then does its duties (`source`).
+   * Makes another running sandbox from a sandbox or a snapshot, with its own credentials and randomness and the current
+   * time. A source that runs is suspended meanwhile, and then does its duties (`source`).
    */
   async fork(
     from: string,
@@ -181,9 +186,11 @@ export class Sandboxes {
   }
 
   /**
-   * Makes the daemon's ingress lead requests for a hostname to a port of a sandbox, until the sandbox is removed or `unpublish`
-   * ends that. The hostname is in `published` of `get` and `list`. Repeating it changes nothing, so that a wait can be repeated.
-   * Rejects with HOSTNAME_IN_USE; with INGRESS_NOT_SERVED or GUEST_NOT_LISTENING the publication stays if only the wait failed.
+   * Makes the daemon's ingress lead requests for a hostname to a port of a sandbox, until the sandbox is removed or
+   * `unpublish` ends that. The hostname is in `published` of `get` and `list`. Repeating it changes nothing, so that a
+   * wait can be repeated. Rejects with HOSTNAME_IN_USE; with INGRESS_NOT_SERVED or GUEST_NOT_LISTENING the publication
+   * stays if only the wait failed.
+   *
    * @param port in the sandbox, where a server listens on all addresses
    */
   async publish(name: string, port: number, hostname: string, options: PublishOptions = {}): Promise<Publication> {

@@ -122,8 +122,8 @@ export interface InstanceParts {
 }
 
 /**
- * The substrate's API, as far as sandboxes need it. Every method rejects with SandboxError: SUBSTRATE_UNAVAILABLE where no
- * answer came, so that it is not known whether the call took effect. No call that changes something is made twice.
+ * The substrate's API, as far as sandboxes need it. Every method rejects with SandboxError: SUBSTRATE_UNAVAILABLE where
+ * no answer came, so that it is not known whether the call took effect. No call that changes something is made twice.
  */
 export interface Substrate {
   /** Resolves if the daemon is there at all, whatever the token. */

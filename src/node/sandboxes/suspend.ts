@@ -35,8 +35,8 @@ export async function standby(
 }
 
 /**
- * Runs an action that suspends or stops a sandbox. If it fails and the sandbox still runs, the sandbox does its
- * duties, because it may have been suspended in between. Rejects with PAUSED if it then neither runs nor sleeps.
+ * Runs an action that suspends or stops a sandbox. If it fails and the sandbox still runs, the sandbox does its duties,
+ * because it may have been suspended in between. Rejects with PAUSED if it then neither runs nor sleeps.
  */
 export async function orAwaken<Value>(
   node: Node,
@@ -74,6 +74,7 @@ async function awakenAfter(node: Node, operation: string, entry: SandboxEntry, s
  * Runs an action for which the substrate suspends a running sandbox. If it fails, everything that it made is already
  * removed, and its memory is free. A sleeping sandbox is then restored once, and does its duties. Rejects with the
  * failure, or with SOURCE_ASLEEP, whose message has the failure, if the restore is refused again.
+ *
  * @param suspended the sandbox, once its PRE_SNAPSHOT hook has run
  */
 export async function orRestored<Value>(
@@ -231,8 +232,9 @@ export function inheritance(original: JournalEntry): Omit<Entry, "name" | "phase
 type Suspended = SandboxEntry & { readonly preSnapshot: Rest };
 
 /**
- * Runs PRE_SNAPSHOT and freezes the session, and notes the keys that a restore will need. Where any of it fails, the sandbox does
- * its duties, so that nothing of it stays frozen. Rejects with NOT_FROZEN where the freeze is required and did not come about.
+ * Runs PRE_SNAPSHOT and freezes the session, and notes the keys that a restore will need. Where any of it fails, the
+ * sandbox does its duties, so that nothing of it stays frozen. Rejects with NOT_FROZEN where the freeze is required and
+ * did not come about.
  */
 export async function quiesced(
   node: Node,

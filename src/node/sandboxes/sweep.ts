@@ -11,7 +11,10 @@ import { paused, sourceAsleep } from "./suspend.ts";
 export interface SweepReport {
   /** Sandboxes and snapshots that were half made or half removed, or lost their instance; hostnames half published. */
   readonly removed: readonly string[];
-  /** Instances, snapshots, volumes and ingresses of this node that are not in its journal; volumes of older agents that no node uses. */
+  /**
+   * Instances, snapshots, volumes and ingresses of this node that are not in its journal; volumes of older agents that
+   * no node uses.
+   */
   readonly orphans: readonly string[];
   /** Sandboxes that ran after a restore without having done their duties. */
   readonly awakened: readonly string[];

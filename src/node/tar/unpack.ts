@@ -21,7 +21,8 @@ export interface Unpacked {
 
 /**
  * Unpacks an archive, which may be hostile, below a directory, which is made where it is missing. Nothing outside of it
- * is touched: a name that climbs and a hard link are refused, and no link is followed. Ignores owners and setuid bits. Throws TarError.
+ * is touched: a name that climbs and a hard link are refused, and no link is followed. Ignores owners and setuid bits.
+ * Throws TarError.
  */
 export async function unpack(root: string, entries: AsyncIterable<TarEntry>): Promise<Unpacked> {
   const target = new Target(root);

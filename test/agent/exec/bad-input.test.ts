@@ -24,7 +24,7 @@ async function failureOf(send: (stream: ExecStream) => unknown): Promise<RpcFail
   return await stream.failure();
 }
 
-/** Ends a command that runs although its call should have failed: the test then fails, and does not wait for its limit. */
+/** Ends a command that runs although its call should have failed: the test then fails without waiting for its limit. */
 const KILL = { case: "signal", value: { number: 9 } } as const;
 
 /** The same while a command runs, which must be gone afterwards. */

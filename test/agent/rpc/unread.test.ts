@@ -97,7 +97,8 @@ async function mostHeldMib(
       // The agent has read everything before these once they are answered.
       await Promise.all(sessions.map((session) => begin(session, HEALTH, [Buffer.alloc(5)]).end()));
       look();
-      // Everything that the agent takes has arrived. The first round's calls are answered, and their memory is used again.
+      // Everything that the agent takes has arrived. The first round's calls are answered, and their memory is used
+      // again.
       await Promise.all(calls.map(({ end, cancel }) => (path === HEALTH ? end() : cancel())));
       for (const session of sessions) session.destroy();
     }

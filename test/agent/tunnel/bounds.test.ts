@@ -83,7 +83,8 @@ describe("the bounds of tunnels", () => {
       const socket = await server.next();
       socket.write(Buffer.alloc(MIB));
       await until(() => came === 1 && halfBytes > 0, "the client's window is used up");
-      // More than the kernel takes: when it has taken the first, the second waits in the agent and the third fills its window.
+      // More than the kernel takes: when it has taken the first, the second waits in the agent and the third fills its
+      // window.
       const half = frame({ case: "data", value: Buffer.alloc(halfBytes - FRAME_OVERHEAD_BYTES) });
       requests.write(half);
       requests.write(half);

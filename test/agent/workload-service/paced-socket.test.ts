@@ -113,7 +113,10 @@ async function textOf(socket: net.Socket): Promise<string> {
   return text;
 }
 
-/** Pairs of HEADERS and RST_STREAM (RFC 9113, 6.2 and 6.4); all but the first name authority and path by their place in HPACK's table. */
+/**
+ * Pairs of HEADERS and RST_STREAM (RFC 9113, 6.2 and 6.4); all but the first name authority and path by their place in
+ * HPACK's table.
+ */
 function cancelledCalls(count: number): Buffer {
   const literal = Buffer.concat([Buffer.from([0x83, 0x86, 0x41, 1, 0x78, 0x44, PATH.length]), Buffer.from(PATH)]);
   const indexed = Buffer.from([0x83, 0x86, 0xbf, 0xbe]);

@@ -129,7 +129,10 @@ describe("the frames of a tunnel", () => {
   });
 });
 
-/** Hides the streams that grpc-js keeps from the library alone. The class that keeps them is private: its setter is that of all objects. */
+/**
+ * Hides the streams that grpc-js keeps from the library alone. The class that keeps them is private: its setter is that
+ * of all objects.
+ */
 function hideStreams(t: TestContext, onHidden: () => void): void {
   const streams = new WeakMap<object, unknown>();
   const ofAll = Object.getPrototypeOf({}) as object;

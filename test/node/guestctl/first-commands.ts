@@ -2,8 +2,9 @@
 type FirstCommand = readonly [typed: string, shows: RegExp, keys?: string];
 
 /**
- * Command lines of other tools, with guestctl in the tool's place. They work, or name the command that does it here. Each
- * is typed in a folder with `notes.txt` and `site/`, beside a kept command "build"; $REMOTE is a folder of the sandbox.
+ * Command lines of other tools, with guestctl in the tool's place. They work, or name the command that does it here.
+ * Each is typed in a folder with `notes.txt` and `site/`, beside a kept command "build"; $REMOTE is a folder of the
+ * sandbox.
  */
 export const FIRST_COMMANDS: readonly FirstCommand[] = [
   // docker

@@ -29,7 +29,7 @@ type Body = Readonly<Record<string, unknown>>;
 /** A refusal in place of an action or of its answer, or the end of the connection. */
 type Fault = ApiFailure | "cut";
 
-/** Called with an operation, such as "POST /instances/{id}/stop", before it is carried out and before it is answered. */
+/** Called with an operation, such as "POST /instances/{id}/stop", before it is carried out and before its answer. */
 type Interference = (operation: string, when: "before" | "after") => Fault | undefined | Promise<Fault | undefined>;
 
 export const IMAGE = "debian:12";
@@ -40,8 +40,8 @@ export const MISSING: ApiFailure = new ApiFailure(404, "not_found", "404 page no
 const API_TOKEN = "a-token-of-the-daemon";
 
 /**
- * The development substrate with agents in processes of their own for machines, and with faults. The official client talks
- * to it, so that no code of ours decides the requests.
+ * The development substrate with agents in processes of their own for machines, and with faults. The official client
+ * talks to it, so that no code of ours decides the requests.
  */
 export class HttpSubstrate implements AsyncDisposable {
   readonly apiToken: string = API_TOKEN;

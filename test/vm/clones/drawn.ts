@@ -82,6 +82,7 @@ export function inBoth(kind: Kind, one: readonly Draw[], other: readonly Draw[])
 /**
  * The first draws of two clones since their snapshot. Before it they have drawn the same at the same time; after it no
  * two guests run alike to the nanosecond.
+ *
  * @param from how many each thread had made some time before the snapshot
  */
 export async function sinceSnapshot(

@@ -8,9 +8,9 @@
  * - fuse DIR: a file system served from within, and a client that waits for it
  * - oom: takes more memory than there is, and again once the kernel has killed it
  * - write FILE: a line to a file, again and again
- * - flood: numbered lines to standard output.
- * Each counts its rounds in memory under its name (beats.h), by an instruction of its own after each hard part. All have a
- * low priority and pause between rounds, so that the agent gets its turn on one emulated processor.
+ * - flood: numbered lines to standard output. Each counts its rounds in memory under its name (beats.h), by an
+ *   instruction of its own after each hard part. All have a low priority and pause between rounds, so that the agent
+ *   gets its turn on one emulated processor.
  */
 #define _GNU_SOURCE
 #include <errno.h>

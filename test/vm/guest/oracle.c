@@ -4,8 +4,8 @@
  * - vdso: the same from the vDSO's getrandom (Linux 6.11 and later); or "none"
  * - clocks: CLOCK_REALTIME and CLOCK_BOOTTIME in nanoseconds
  * - reseed: makes the kernel's generator reseed from itself; 0 or the errno
- * - memory: resident bytes of the agent, anonymous ones and those of files (0 where none runs). Then those of its folder
- *   that are in the page cache
+ * - memory: resident bytes of the agent, anonymous ones and those of files (0 where none runs). Then those of its
+ *   folder that are in the page cache
  * - made: number of records that each thread of the drawer has made (test/vm/guest/drawer.c)
  * - halt: stops the drawer; then as "made"
  * - draws N…: up to 4,096 records of each thread, from its number N on, in hex. Each has thread, number, kernel, vDSO,

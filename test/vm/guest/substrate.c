@@ -1,11 +1,11 @@
 /*
  * Stands in for the substrate's own agent, which runs in the same guest beside ours. That agent runs a command for each
- * connection on a channel of the hypervisor, with the channel as standard input and output. Here the channel is the first
- * port of virtio-serial, and the arguments are the command; without arguments it does nothing. With --on-the-port before
- * it, the command gets the port itself as standard input and output, else a socket that is joined to the port. Prints on
- * the console when it waits for the host: bytes from before that are lost. With --console alone it obeys the host's words
- * on the console: "stop" sends SIGTERM to init. Writes a byte to descriptor 3 when it is ready, for which init waits; with
- * --never-ready it does not.
+ * connection on a channel of the hypervisor, with the channel as standard input and output. Here the channel is the
+ * first port of virtio-serial, and the arguments are the command; without arguments it does nothing. With --on-the-port
+ * before it, the command gets the port itself as standard input and output, else a socket that is joined to the port.
+ * Prints on the console when it waits for the host: bytes from before that are lost. With --console alone it obeys the
+ * host's words on the console: "stop" sends SIGTERM to init. Writes a byte to descriptor 3 when it is ready, for which
+ * init waits; with --never-ready it does not.
  */
 #define _GNU_SOURCE
 #include <dirent.h>

@@ -34,7 +34,8 @@ const ARCHITECTURES: Readonly<Record<Architecture, GuestArchitecture>> = {
     series: ["6.12"],
     qemu: { name: "qemu-system-aarch64", package: "qemu-system-arm" },
     board: "virt",
-    // A server's processor. With all that can be emulated the kernel would sign its pointers, which costs most of the time.
+    // A server's processor. With all that can be emulated the kernel would sign its pointers, which costs most of the
+    // time.
     processor: "neoverse-n1",
     kernelArguments: "console=ttyAMA0",
   },

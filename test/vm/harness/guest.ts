@@ -128,7 +128,8 @@ export class Guest implements Disposable {
 
   /** A client of a machine whose agent may not be there yet; dials anew until Health is answered. */
   async reach(machine: Machine): Promise<GuestClient & Disposable> {
-    // Each attempt over a serial port costs a bridge: the guest has said that it listens, so the first one gets its time.
+    // Each attempt over a serial port costs a bridge: the guest has said that it listens, so the first one gets its
+    // time.
     const timeoutMs = this.#machine.serialPort === true ? READY_LIMIT_MS : ATTEMPT_MS;
     const deadline = performance.now() + READY_LIMIT_MS;
     for (;;) {

@@ -192,8 +192,9 @@ export function qemusBelow(folder: string): RunningQemu[] {
 }
 
 /**
- * Whether a process still has a thread that runs in the folder. A killed process loses its program and memory first, and
- * closes its descriptors later. Its ports and disks are taken until the last thread has ended (do_exit of kernel/exit.c).
+ * Whether a process still has a thread that runs in the folder. A killed process loses its program and memory first,
+ * and closes its descriptors later. Its ports and disks are taken until the last thread has ended (do_exit of
+ * kernel/exit.c).
  */
 export function runsIn(folder: string, pid: number): boolean {
   try {

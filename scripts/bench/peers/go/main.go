@@ -1,5 +1,5 @@
-// The native half of the benchmark: the peer in Go, and the client that drives every contender.
-// Usage: program serve CREDENTIALS-FOLDER TOKEN [ADDRESS] | program serve-https CREDENTIALS-FOLDER TOKEN | program load TARGET...
+// The native half of the benchmark: the peer in Go, and the client that drives every contender. Usage: program serve
+// CREDENTIALS-FOLDER TOKEN [ADDRESS] | program serve-https CREDENTIALS-FOLDER TOKEN | program load TARGET...
 package main
 
 import (

@@ -10,8 +10,9 @@ const FILE_DESC = /\bfileDesc\("[A-Za-z0-9+/=]*"/;
 const READY_FILE = join(import.meta.dirname, "ready-file.ts");
 
 /**
- * Puts the descriptors of generated code into the bundle in decoded form. Decoding costs each start of the agent 2 MiB and 13 ms
- * of CPU, 7 ms of them before the workload. The library first sets up the descriptor of descriptors, and decodes each file by it.
+ * Puts the descriptors of generated code into the bundle in decoded form. Decoding costs each start of the agent 2 MiB
+ * and 13 ms of CPU, 7 ms of them before the workload. The library first sets up the descriptor of descriptors, and
+ * decodes each file by it.
  */
 export function readyDescriptors(): Plugin {
   return {

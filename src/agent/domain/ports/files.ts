@@ -79,8 +79,8 @@ export interface ReadableFile {
   /** As of the opening. */
   readonly attributes: FileAttributes;
   /**
-   * Reads into the start of `target`, from `offsetBytes` or where the last read ended. Resolves with the number of bytes
-   * read: 0 at the end of the file, and where a file such as /proc/kmsg has nothing now.
+   * Reads into the start of `target`, from `offsetBytes` or where the last read ended. Resolves with the number of
+   * bytes read: 0 at the end of the file, and where a file such as /proc/kmsg has nothing now.
    */
   read(target: Uint8Array, offsetBytes: bigint | undefined): Promise<number>;
   /** Never rejects. */

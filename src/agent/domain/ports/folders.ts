@@ -49,7 +49,10 @@ export interface OpenFolder extends AsyncDisposable {
   /** Refuses a mount point, which cannot be removed by itself: EXDEV. */
   checkMount(name: FilePath): Promise<void>;
   makeLink(name: FilePath, target: Uint8Array, uid: number, gid: number): Promise<void>;
-  /** Moves an entry to another folder of the same platform; EEXIST where that has one of the name, and `exclusive` is set. */
+  /**
+   * Moves an entry to another folder of the same platform; EEXIST where that has one of the name, and `exclusive` is
+   * set.
+   */
   move(name: FilePath, target: OpenFolder, newName: FilePath, exclusive: boolean): Promise<void>;
 }
 

@@ -109,8 +109,8 @@ export interface ProcessEnd {
 }
 
 /**
- * Processes that are ended together: a tree, or a session. Each call looks for them again, so that new ones count. After
- * the child's release it reaches none. No call throws.
+ * Processes that are ended together: a tree, or a session. Each call looks for them again, so that new ones count.
+ * After the child's release it reaches none. No call throws.
  */
 export interface ProcessSet {
   /** Sends a signal to every member, once. */
@@ -215,7 +215,10 @@ export interface ByteReceiver {
 
 /** Keeps what a ByteSource reads. The source reads straight into the store's memory, so that nothing is copied. */
 export interface ByteStore {
-  /** Number of bytes that may be read into `bytes` from `position` on. 0: wait for `resume`; the writer blocks meanwhile. */
+  /**
+   * Number of bytes that may be read into `bytes` from `position` on. 0: wait for `resume`; the writer blocks
+   * meanwhile.
+   */
   room(): number;
   readonly bytes: Uint8Array;
   readonly position: number;

@@ -8,8 +8,8 @@
 #include "values.h"
 
 /*
- * The mount is nowhere in the tree of files, so that only its holder sees it; closing it unmounts. Needs CAP_SYS_ADMIN and
- * Linux 5.2. System calls by number: the C library of Debian 11 has no wrappers for them.
+ * The mount is nowhere in the tree of files, so that only its holder sees it; closing it unmounts. Needs CAP_SYS_ADMIN
+ * and Linux 5.2. System calls by number: the C library of Debian 11 has no wrappers for them.
  */
 long agent_mount_cgroups(void) {
   int context = (int)syscall(SYS_fsopen, "cgroup2", FSOPEN_CLOEXEC);

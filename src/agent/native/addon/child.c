@@ -1,6 +1,7 @@
 /*
- * The child between clone and execve. It shares the agent's memory, and another thread may hold any lock. So it allocates nothing
- * and makes system calls only, directly: glibc's setuid and friends signal all threads, and its sigaction refuses two signals.
+ * The child between clone and execve. It shares the agent's memory, and another thread may hold any lock. So it
+ * allocates nothing and makes system calls only, directly: glibc's setuid and friends signal all threads, and its
+ * sigaction refuses two signals.
  */
 #include <dirent.h>
 #include <errno.h>

@@ -4,8 +4,8 @@
 #include "values.h"
 
 /*
- * class FdWatch(fd, callback): owns a descriptor and reports when it is readable or writable. A thin class over uv_poll.
- * Reading and writing are separate calls, so that nothing is read before somebody wants it.
+ * class FdWatch(fd, callback): owns a descriptor and reports when it is readable or writable. A thin class over
+ * uv_poll. Reading and writing are separate calls, so that nothing is read before somebody wants it.
  */
 struct fd_watch {
   uv_poll_t poll;

@@ -1,6 +1,6 @@
 /*
- * Calls of the kernel on libuv threads, for files.c and folders.c: a file system may hang. A call gets copies of its arguments,
- * and JavaScript a promise of a number (negative: an errno) or of bytes.
+ * Calls of the kernel on libuv threads, for files.c and folders.c: a file system may hang. A call gets copies of its
+ * arguments, and JavaScript a promise of a number (negative: an errno) or of bytes.
  */
 #ifndef AGENT_FILE_JOB_H
 #define AGENT_FILE_JOB_H

@@ -21,8 +21,9 @@ static void reap(pid_t pid) {
 }
 
 /*
- * Sets the OOM score of a command that could not set its own. Its files in /proc become its own a moment after execve has
- * resumed this thread, hence the attempts; those of a setuid program never do. Children forked before keep the old score.
+ * Sets the OOM score of a command that could not set its own. Its files in /proc become its own a moment after execve
+ * has resumed this thread, hence the attempts; those of a setuid program never do. Children forked before keep the old
+ * score.
  */
 static void set_oom_score(const struct spawn_job *job, int pid) {
   enum { ATTEMPTS = 100, PAUSE_NS = 100 * 1000 };

@@ -8,8 +8,8 @@
 #include "spawn.h"
 
 /*
- * Our end does not block; the child's does, as programs expect of their standard streams. That is possible because the two
- * ends of a pipe, unlike those of a socketpair made with SOCK_NONBLOCK, are separate file descriptions.
+ * Our end does not block; the child's does, as programs expect of their standard streams. That is possible because the
+ * two ends of a pipe, unlike those of a socketpair made with SOCK_NONBLOCK, are separate file descriptions.
  */
 static int open_pipe(int *ours, int *theirs, bool we_read) {
   int ends[2];
@@ -58,8 +58,9 @@ static int open_on_terminal(struct spawn_job *job) {
 }
 
 /*
- * Makes the child's user own the pipes and terminals among its streams. Without that it could not open /dev/stdout, which
- * checks the permissions of the pipe or terminal. Leaves files and devices alone. If it fails, the streams still work.
+ * Makes the child's user own the pipes and terminals among its streams. Without that it could not open /dev/stdout,
+ * which checks the permissions of the pipe or terminal. Leaves files and devices alone. If it fails, the streams still
+ * work.
  */
 static void give_to_user(struct spawn_job *job) {
   struct stat state;

@@ -98,8 +98,8 @@ function waysBeneath(folder: Descriptor, noSymlinks: boolean, work: FileWork): W
       return await paths.open(step, path, flags, resolve);
     } catch (error) {
       if (!(error instanceof FileSystemError)) throw error;
-      // openat2(2): EXDEV also for an absolute link that would stay inside; ELOOP for a loop, a magic link, and for any link
-      // with noSymlinks.
+      // openat2(2): EXDEV also for an absolute link that would stay inside; ELOOP for a loop, a magic link, and for any
+      // link with noSymlinks.
       const escapes = error.errno === "EXDEV" || error.errno === "ELOOP";
       throw escapes ? new PathEscapes(step, error.errno, noSymlinks) : error;
     }

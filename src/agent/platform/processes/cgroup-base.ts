@@ -65,8 +65,8 @@ export function cgroupOf(pid: number | "self"): string | undefined {
 }
 
 /**
- * Opens the agent's own cgroup if it may make others below it; undefined: it may not. Tries existing mounts first: a new
- * one in the first cgroup namespace would change the options of all (nsdelegate).
+ * Opens the agent's own cgroup if it may make others below it; undefined: it may not. Tries existing mounts first: a
+ * new one in the first cgroup namespace would change the options of all (nsdelegate).
  */
 export function openOwnCgroup(calls: Addon): number | undefined {
   const own = cgroupOf("self") ?? "/";

@@ -65,8 +65,8 @@ export class Cgroup {
   }
 
   /**
-   * Releases it: it is removed as soon as nothing lives in it. From then on nothing is known of it, and nothing done to it:
-   * its descriptor's number may be that of the next command's cgroup.
+   * Releases it: it is removed as soon as nothing lives in it. From then on nothing is known of it, and nothing done to
+   * it: its descriptor's number may be that of the next command's cgroup.
    */
   release(): void {
     closeSync(this.#folder);

@@ -16,8 +16,9 @@ export interface KinFound {
 
 /**
  * Separates the descendants of one process, which adopts all orphans among them, from all other processes. Reading a
- * process's parent takes ten times as long as reading its session, and all of a session descend from the process that began
- * it. So it looks at one process of each session, but at each one of the ancestor's own, which the ancestor has not begun.
+ * process's parent takes ten times as long as reading its session, and all of a session descend from the process that
+ * began it. So it looks at one process of each session, but at each one of the ancestor's own, which the ancestor has
+ * not begun.
  */
 export class Kin {
   readonly #addon: Pick<Addon, "processSessions" | "parentOf">;

@@ -60,8 +60,8 @@ export class ProcessTable {
 /**
  * Living members of the tree of `leader`, among all processes: those that `isRoot` names, children of members, and
  * processes that share a session or process group with a member. Sessions and groups are inherited and cannot be joined
- * from outside, so this finds processes whose parent has died. The agent's own session and group do not count. Undefined
- * when `rows` lack `self`, the agent: there is no usable /proc.
+ * from outside, so this finds processes whose parent has died. The agent's own session and group do not count.
+ * Undefined when `rows` lack `self`, the agent: there is no usable /proc.
  */
 export function membersOf(
   rows: readonly ProcessRow[],

@@ -8,7 +8,10 @@ import { Kin, type KinFound } from "./kin.ts";
 
 /** Most cgroups that are searched for members. */
 const NESTED_LIMIT = 16_384;
-/** Most looks at the processes inside and outside of the session's cgroup: while some outside run, they may start others. */
+/**
+ * Most looks at the processes inside and outside of the session's cgroup: while some outside run, they may start
+ * others.
+ */
 const ROUNDS = 8;
 /** Most processes that a problem or an answer names. */
 const NAMED_LIMIT = 8;
@@ -34,7 +37,10 @@ export interface SessionCgroupParts {
   readonly name: string;
   /** The open folder of it. */
   readonly folder: number;
-  /** The launcher, which adopts all orphans of the session. Undefined: there is none, and orphans are found only in the cgroup. */
+  /**
+   * The launcher, which adopts all orphans of the session. Undefined: there is none, and orphans are found only in the
+   * cgroup.
+   */
   readonly launcher: number | undefined;
 }
 
@@ -148,7 +154,10 @@ export class SessionCgroup implements SessionGroup {
     return guarded.filter((_, index) => `${paths[index]}/`.startsWith(session));
   }
 
-  /** Looks for frozen processes of others, and freezes the session's processes outside of its cgroup. Undefined: all is well. */
+  /**
+   * Looks for frozen processes of others, and freezes the session's processes outside of its cgroup. Undefined: all is
+   * well.
+   */
   #settle(): FreezeProblem | undefined {
     const ended = new Set<number>();
     let strangers: number[] = [];

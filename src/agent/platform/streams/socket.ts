@@ -13,7 +13,10 @@ export const SOCKET_BUFFERS: BufferPoolSizes = {
 
 /** Chunks that a receiver may hold before the socket is read no further; one while memory is tight. */
 const HELD_CHUNKS = 2;
-/** The most of a read, and of an event loop's turn: with its head it fills HTTP/2's frames, and no rest is written alone. */
+/**
+ * The most of a read, and of an event loop's turn: with its head it fills HTTP/2's frames, and no rest is written
+ * alone.
+ */
 const MOST_BYTES: number = SOCKET_BUFFERS.fullBytes - 16;
 /** The least, where there is any room: a small frame costs as much. Below the 64 KiB by which windows may be passed. */
 const LEAST_BYTES: number = 63 * 1024;

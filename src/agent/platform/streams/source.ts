@@ -130,7 +130,10 @@ export class FdSource implements ByteSource {
     });
   }
 
-  /** Checks a few more times, and for as long as children start, whether the last writer leaves; if so, reads to the end. */
+  /**
+   * Checks a few more times, and for as long as children start, whether the last writer leaves; if so, reads to the
+   * end.
+   */
   #lookAgain(drain: Drain, looks: number = 0): void {
     const lastPauseMs = this.#kind === "pipe" ? LAST_LOOKS_MS[looks] : undefined;
     const pauseMs = lastPauseMs ?? (drain.startsInFlight ? START_LOOK_MS : undefined);
@@ -254,7 +257,10 @@ export class FdSource implements ByteSource {
     return count > 0 && !this.#isEmptied(count, room);
   }
 
-  /** Whether a short read ends the reading: the watch reports later bytes. A drain has none, and reads until it finds nothing. */
+  /**
+   * Whether a short read ends the reading: the watch reports later bytes. A drain has none, and reads until it finds
+   * nothing.
+   */
   #isEmptied(count: number, length: number): boolean {
     return count < length && this.#drain === undefined;
   }

@@ -15,7 +15,10 @@ export class WidePipes {
     this.#addon = addon;
   }
 
-  /** Call it for a pipe that was full. True: it has more room now. Each pipe gets it once at most, and not on every kernel. */
+  /**
+   * Call it for a pipe that was full. True: it has more room now. Each pipe gets it once at most, and not on every
+   * kernel.
+   */
   widen(fd: number): boolean {
     if (this.#wide.has(fd) || this.#wide.size >= LIMIT) return false;
     this.#wide.add(fd);

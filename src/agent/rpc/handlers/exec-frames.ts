@@ -56,7 +56,10 @@ export function decodeInput(message: Uint8Array, release: () => void): ExecInput
   }
 }
 
-/** The first frame of a response. Laid out by hand, as the last one: with objects the two are a fiftieth of a command's CPU. */
+/**
+ * The first frame of a response. Laid out by hand, as the last one: with objects the two are a fiftieth of a command's
+ * CPU.
+ */
 export function startedFrame(pid: number): Frame {
   const writer = new FieldWriter();
   writer.message(FRAME.started.number, () => writer.number(ExecStartedSchema.field.pid.number, pid));

@@ -82,9 +82,7 @@ export function resultOf(exit: ExecExit): ExecResult {
   return { code, signal, coreDumped, timedOut, oomKilled, outputComplete, durationMs: Number(durationMs) };
 }
 
-/**
- * Signal numbers in the guest, which is a Linux on x86 or Arm (signal(7)). This side's may differ.
- */
+/** Signal numbers in the guest, which is a Linux on x86 or Arm (signal(7)). This side's may differ. */
 const NUMBERS = {
   SIGHUP: 1,
   SIGINT: 2,

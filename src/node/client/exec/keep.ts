@@ -104,7 +104,10 @@ export function patienceOf({ resume = false }: KeptOptions): number {
 
 const WHEN_FULL = { "drop-oldest": ExecWhenFull.DROP_OLDEST, block: ExecWhenFull.BLOCK } as const;
 
-/** The message of these options. Throws GuestError (INVALID_ARGUMENT) for what the schema cannot say; the agent checks more. */
+/**
+ * The message of these options. Throws GuestError (INVALID_ARGUMENT) for what the schema cannot say; the agent checks
+ * more.
+ */
 export function keepMessage(keep: KeepOptions): MessageInitShape<typeof ExecKeepSchema> {
   const { name, bufferBytes = 0, whenFull = "drop-oldest", lingerMs = 0, replaceEnded = false } = keep;
   if (!Object.hasOwn(WHEN_FULL, whenFull))

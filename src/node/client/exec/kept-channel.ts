@@ -11,7 +11,7 @@ export interface KeptChannelParts {
   readonly alwaysDials: boolean;
 }
 
-/** The channel of a kept command's present call: the client's, or one that was dialled for a later call and is its own. */
+/** The channel of a kept command's present call: the client's, or one of its own that a later call dialled. */
 export class KeptChannel {
   readonly #parts: KeptChannelParts;
   #current: Channel;
@@ -35,7 +35,7 @@ export class KeptChannel {
     return isBroken && (alwaysDials || !channel.isClosed);
   }
 
-  /** The peer is silent. A channel whose connection hangs in its handshake makes no other connection: the next is new. */
+  /** The peer is silent. A channel whose connection hangs in its handshake makes no other: the next is new. */
   leave(): void {
     this.#isStuck = true;
   }

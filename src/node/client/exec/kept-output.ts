@@ -102,7 +102,10 @@ export class KeptOutputs {
     else if (bytes > 0n) this.#timer ??= setTimeout(() => this.acknowledge(this.read), ACKNOWLEDGE_MS).unref();
   }
 
-  /** An offset below an earlier one changes nothing. Throws GuestError (INVALID_ARGUMENT) for one past the received bytes. */
+  /**
+   * An offset below an earlier one changes nothing. Throws GuestError (INVALID_ARGUMENT) for one past the received
+   * bytes.
+   */
   acknowledge({ stdoutOffset, stderrOffset }: OutputOffsets): void {
     this.stop();
     for (const [name, output, offset] of [

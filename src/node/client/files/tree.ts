@@ -191,7 +191,10 @@ export class FolderClient {
     await this.#channel.unary(FileTree.method.makeLink, request, options);
   }
 
-  /** Removes a file, a link or an empty folder; with `recursive` a folder with all in it, as far as it can: see the result. */
+  /**
+   * Removes a file, a link or an empty folder; with `recursive` a folder with all in it, as far as it can: see the
+   * result.
+   */
   async remove(path: GuestPath, options: RemoveOptions = {}): Promise<RemoveResult> {
     checkOptions("the options of remove", options, REMOVE);
     const request = { ...placeOf(path, options), recursive: options.recursive ?? false };

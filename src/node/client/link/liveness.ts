@@ -7,7 +7,10 @@ const LOOK_MS = 1_000;
 const PING_LOOKS = 5;
 const PINGS = 3;
 
-/** Older versions of Node's HTTP/2 may stop reading a connection whose peer resets it during a write, and never see its end. */
+/**
+ * Older versions of Node's HTTP/2 may stop reading a connection whose peer resets it during a write, and never see its
+ * end.
+ */
 const STOPS_READING = Number.parseInt(process.versions.node, 10) < 26;
 
 /**

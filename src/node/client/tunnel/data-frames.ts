@@ -29,8 +29,8 @@ export class DataFrames {
   }
 
   /**
-   * For a call whose headers have come. `onBytes` takes the data as it comes; `isLast` ends a frame. Undefined where another
-   * version of grpc-js keeps the stream elsewhere: then grpc-js carries all frames.
+   * For a call whose headers have come. `onBytes` takes the data as it comes; `isLast` ends a frame. Undefined where
+   * another version of grpc-js keeps the stream elsewhere: then grpc-js carries all frames.
    */
   static of(
     call: ClientDuplexStream<never, unknown>,

@@ -7,7 +7,10 @@ import type { TunnelOpener } from "./opener.ts";
 import { LargeReads } from "./large-reads.ts";
 import type { GuestTunnel } from "./tunnel.ts";
 
-/** What waits for a local socket before its tunnel does: what comes in one turn of the event loop, to be written at once. */
+/**
+ * What waits for a local socket before its tunnel does: what comes in one turn of the event loop, to be written at
+ * once.
+ */
 const QUEUE_BYTES = 1024 * 1024;
 
 /** Options of `forward`. */

@@ -111,8 +111,8 @@ const SIGNALS = ["SIGHUP", "SIGINT", "SIGQUIT", "SIGTERM", "SIGUSR1", "SIGUSR2"]
 const PATIENCE = 3;
 
 /**
- * Passes signals on to a command until disposed of. SIGHUP, the end of the local terminal, ends guestctl: the agent then
- * hangs up on the command as well. So does SIGTERM with a terminal: shells ignore it there.
+ * Passes signals on to a command until disposed of. SIGHUP, the end of the local terminal, ends guestctl: the agent
+ * then hangs up on the command as well. So does SIGTERM with a terminal: shells ignore it there.
  */
 function forwardSignals(process: ExecProcess, isTerminal: boolean, host: NodeJS.Process): Disposable {
   let interrupts = 0;

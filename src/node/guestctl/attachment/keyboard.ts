@@ -97,7 +97,10 @@ export const ESCAPE_OPTION = {
   },
 } as const;
 
-/** Reads an escape character: one of ASCII, one such as `^]`, or `none`. Returns its byte; undefined: none. Throws UsageError. */
+/**
+ * Reads an escape character: one of ASCII, one such as `^]`, or `none`. Returns its byte; undefined: none. Throws
+ * UsageError.
+ */
 export function parseEscapeChar(text: string = DEFAULT_ESCAPE): number | undefined {
   if (text === "none") return undefined;
   const [, control, plain] = /^(?:\^([@-_a-z])|([!-~]))$/.exec(text) ?? [];

@@ -27,7 +27,7 @@ interface FileParts {
  * Copies a file into the sandbox, with its mode, its time and its holes, and compares the checksums of both ends.
  *
  * @param folder the folder that the person named, if the file lies below it: the agent follows no link out of it, which
- * the workload may have made
+ *   the workload may have made
  */
 export async function uploadFile(
   parts: CopyParts,

@@ -106,7 +106,8 @@ export type ExecFrame = Message<"svc.guest.v1alpha1.ExecFrame"> & {
     case: "attach";
   } | {
     /**
-     * Server, kept execs: bytes of a stream that this call does not get. The next frame of that stream begins after them.
+     * Server, kept execs: bytes of a stream that this call does not get. The next frame of that stream begins after
+     * them.
      *
      * @generated from field: svc.guest.v1alpha1.ExecGap gap = 11;
      */
@@ -147,8 +148,8 @@ export const ExecFrameSchema: GenMessage<ExecFrame> = /*@__PURE__*/
   messageDesc(file_svc_guest_v1alpha1_exec, 0);
 
 /**
- * What to run and how. `args` and `env` may have 131,072 entries together, and take 2 MiB: every name and value with its
- * NUL and a pointer of 8 bytes. More is refused with EXEC_ARGS_TOO_LONG.
+ * What to run and how. `args` and `env` may have 131,072 entries together, and take 2 MiB: every name and value with
+ * its NUL and a pointer of 8 bytes. More is refused with EXEC_ARGS_TOO_LONG.
  *
  * @generated from message svc.guest.v1alpha1.ExecStart
  */
@@ -233,15 +234,17 @@ export const ExecStartSchema: GenMessage<ExecStart> = /*@__PURE__*/
 export type ExecKeep = Message<"svc.guest.v1alpha1.ExecKeep"> & {
   /**
    * Name to find it by: 1 to 128 of A-Z, a-z, 0-9, ".", "_" and "-". One that is in use is refused with ALREADY_EXISTS,
-   * EXEC_NAME_IN_USE and the metadata `execId`, `state` ("starting", "running" or "ended") and, once it is started, `pid`.
+   * EXEC_NAME_IN_USE and the metadata `execId`, `state` ("starting", "running" or "ended") and, once it is started,
+   * `pid`.
    *
    * @generated from field: string name = 1;
    */
   name: string;
 
   /**
-   * Bytes of output that are held for later calls, of both streams together; reserved at the start. At most 16 MiB. 0: 1 MiB.
-   * Fewer are held if the streams alternate in small pieces: there is room for one turn for each 64 bytes of the buffer.
+   * Bytes of output that are held for later calls, of both streams together; reserved at the start. At most 16 MiB. 0:
+   * 1 MiB. Fewer are held if the streams alternate in small pieces: there is room for one turn for each 64 bytes of the
+   * buffer.
    *
    * @generated from field: uint32 buffer_bytes = 2;
    */
@@ -255,8 +258,9 @@ export type ExecKeep = Message<"svc.guest.v1alpha1.ExecKeep"> & {
   whenFull: ExecWhenFull;
 
   /**
-   * How long output and exit stay after the command's end, in milliseconds by the guest's monotonic clock, which stops while
-   * the guest is suspended. A call that is attached then is not cut short. At most 2,147,483,647 (24.8 days). 0: 10 minutes.
+   * How long output and exit stay after the command's end, in milliseconds by the guest's monotonic clock, which stops
+   * while the guest is suspended. A call that is attached then is not cut short. At most 2,147,483,647 (24.8 days). 0:
+   * 10 minutes.
    *
    * @generated from field: uint64 linger_ms = 4;
    */
@@ -279,14 +283,15 @@ export const ExecKeepSchema: GenMessage<ExecKeep> = /*@__PURE__*/
   messageDesc(file_svc_guest_v1alpha1_exec, 2);
 
 /**
- * Attaches to a kept exec. The call that was attached ends at once, with ABORTED and EXEC_TAKEN_OVER. The server answers
- * `started`, a `gap` for what is not held any more, output, and `exit` once the command has ended and all output is sent.
+ * Attaches to a kept exec. The call that was attached ends at once, with ABORTED and EXEC_TAKEN_OVER. The server
+ * answers `started`, a `gap` for what is not held any more, output, and `exit` once the command has ended and all
+ * output is sent.
  *
- * Output is sent from the offsets or, with `from_now`, from now on; with one offset alone the other stream continues from
- * now. Both `from_now` and an offset, or neither, is INVALID_ARGUMENT. An offset past the stream's end is OUT_OF_RANGE,
- * EXEC_OFFSET_PAST_END. An offset acknowledges everything before it, as `ack` does. `from_now` acknowledges nothing: a
- * client that skips missed output of a BLOCK exec sends an `ack` of the offsets in `started`. An unknown name, or one
- * that belongs to another `exec_id`, is NOT_FOUND, EXEC_UNKNOWN.
+ * Output is sent from the offsets or, with `from_now`, from now on; with one offset alone the other stream continues
+ * from now. Both `from_now` and an offset, or neither, is INVALID_ARGUMENT. An offset past the stream's end is
+ * OUT_OF_RANGE, EXEC_OFFSET_PAST_END. An offset acknowledges everything before it, as `ack` does. `from_now`
+ * acknowledges nothing: a client that skips missed output of a BLOCK exec sends an `ack` of the offsets in `started`.
+ * An unknown name, or one that belongs to another `exec_id`, is NOT_FOUND, EXEC_UNKNOWN.
  *
  * @generated from message svc.guest.v1alpha1.ExecAttach
  */
@@ -423,8 +428,9 @@ export const ExecAckSchema: GenMessage<ExecAck> = /*@__PURE__*/
   messageDesc(file_svc_guest_v1alpha1_exec, 6);
 
 /**
- * The exec does not linger: it is gone as soon as it has ended and no call is attached to it. It has no fields. A client
- * that must not lose output or exit receives them first and then forgets the exec, in the same call or by EndExec.
+ * The exec does not linger: it is gone as soon as it has ended and no call is attached to it. It has no fields. A
+ * client that must not lose output or exit receives them first and then forgets the exec, in the same call or by
+ * EndExec.
  *
  * @generated from message svc.guest.v1alpha1.ExecForget
  */

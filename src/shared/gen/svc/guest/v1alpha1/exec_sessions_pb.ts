@@ -298,12 +298,12 @@ export const ExecSessions: GenService<{
     output: typeof ListExecsResponseSchema;
   },
   /**
-   * Ends the tree of a kept exec that runs: the signal, the grace for all of it to end, SIGKILL to what is left. Output and
-   * exit linger as after any end, unless `forget` is set. One that has ended is forgotten: its name and its buffer are free,
-   * and a call that still reads it ends with NOT_FOUND, EXEC_UNKNOWN.
+   * Ends the tree of a kept exec that runs: the signal, the grace for all of it to end, SIGKILL to what is left. Output
+   * and exit linger as after any end, unless `forget` is set. One that has ended is forgotten: its name and its buffer
+   * are free, and a call that still reads it ends with NOT_FOUND, EXEC_UNKNOWN.
    *
-   * An unknown name, or one that belongs to another `exec_id`, is NOT_FOUND, EXEC_UNKNOWN. A command that SIGKILL does not end
-   * within ten seconds is FAILED_PRECONDITION, EXEC_NOT_ENDED.
+   * An unknown name, or one that belongs to another `exec_id`, is NOT_FOUND, EXEC_UNKNOWN. A command that SIGKILL does
+   * not end within ten seconds is FAILED_PRECONDITION, EXEC_NOT_ENDED.
    *
    * @generated from rpc svc.guest.v1alpha1.ExecSessions.EndExec
    */

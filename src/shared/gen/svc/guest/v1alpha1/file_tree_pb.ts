@@ -397,7 +397,8 @@ export type LeftEntry = Message<"svc.guest.v1alpha1.LeftEntry"> & {
   name: Uint8Array;
 
   /**
-   * Symbolic name of the errno: "EBUSY" for a mount point, "EACCES", "EPERM", "EROFS", "ENOTEMPTY" for a folder that others fill.
+   * Symbolic name of the errno: "EBUSY" for a mount point, "EACCES", "EPERM", "EROFS", "ENOTEMPTY" for a folder that
+   * others fill.
    *
    * @generated from field: string errno = 2;
    */
@@ -503,7 +504,8 @@ export type SetAttributesRequest = Message<"svc.guest.v1alpha1.SetAttributesRequ
   noSymlinks: boolean;
 
   /**
-   * Follow a symbolic link at the end of the path too. Default: the link itself is changed, which has no mode of its own.
+   * Follow a symbolic link at the end of the path too. Default: the link itself is changed, which has no mode of its
+   * own.
    *
    * @generated from field: bool follow = 4;
    */
@@ -592,8 +594,8 @@ export const FileTree: GenService<{
     output: typeof ListResponseSchema;
   },
   /**
-   * Makes a folder, exactly with the mode and owner that the request gives, whatever the umask, and syncs the folder above. One
-   * that is there already stays as it is, unless `exclusive` refuses it (ALREADY_EXISTS).
+   * Makes a folder, exactly with the mode and owner that the request gives, whatever the umask, and syncs the folder
+   * above. One that is there already stays as it is, unless `exclusive` refuses it (ALREADY_EXISTS).
    *
    * @generated from rpc svc.guest.v1alpha1.FileTree.MakeFolder
    */
@@ -627,7 +629,8 @@ export const FileTree: GenService<{
     output: typeof RemoveResponseSchema;
   },
   /**
-   * Gives an entry another name or folder, as rename(2): in one step, also in place of a file or an empty folder that is there.
+   * Gives an entry another name or folder, as rename(2): in one step, also in place of a file or an empty folder that
+   * is there.
    *
    * Another file system or mount is FAILED_PRECONDITION, CROSS_DEVICE: copy it, and remove it.
    *

@@ -60,7 +60,8 @@ export type ReadFileRequest = Message<"svc.guest.v1alpha1.ReadFileRequest"> & {
   noSymlinks: boolean;
 
   /**
-   * Instead of `path`: its bytes, for one that is not UTF-8. An older agent ignores this field, and refuses the empty path.
+   * Instead of `path`: its bytes, for one that is not UTF-8. An older agent ignores this field, and refuses the empty
+   * path.
    *
    * @generated from field: bytes raw_path = 6;
    */
@@ -202,8 +203,8 @@ export type WriteFileHeader = Message<"svc.guest.v1alpha1.WriteFileHeader"> & {
   createParents: boolean;
 
   /**
-   * Refuse with ALREADY_EXISTS when anything is at the path, a dangling symbolic link included. Links in the folders above
-   * are followed; `beneath` bounds them.
+   * Refuse with ALREADY_EXISTS when anything is at the path, a dangling symbolic link included. Links in the folders
+   * above are followed; `beneath` bounds them.
    *
    * @generated from field: bool exclusive = 8;
    */
@@ -236,8 +237,8 @@ export type WriteFileHeader = Message<"svc.guest.v1alpha1.WriteFileHeader"> & {
   marksLast: boolean;
 
   /**
-   * Time of the last modification (st_mtime), to the microsecond. Absent: now. An agent that does not know this field ignores
-   * it, and the one below.
+   * Time of the last modification (st_mtime), to the microsecond. Absent: now. An agent that does not know this field
+   * ignores it, and the one below.
    *
    * @generated from field: google.protobuf.Timestamp mtime = 12;
    */
@@ -259,7 +260,8 @@ export type WriteFileHeader = Message<"svc.guest.v1alpha1.WriteFileHeader"> & {
   skipSha256: boolean;
 
   /**
-   * Instead of `path`: its bytes, for one that is not UTF-8. An older agent ignores this field, and refuses the empty path.
+   * Instead of `path`: its bytes, for one that is not UTF-8. An older agent ignores this field, and refuses the empty
+   * path.
    *
    * @generated from field: bytes raw_path = 15;
    */
@@ -339,7 +341,8 @@ export type StatPathRequest = Message<"svc.guest.v1alpha1.StatPathRequest"> & {
   noSymlinks: boolean;
 
   /**
-   * Instead of `path`: its bytes, for one that is not UTF-8. An older agent ignores this field, and refuses the empty path.
+   * Instead of `path`: its bytes, for one that is not UTF-8. An older agent ignores this field, and refuses the empty
+   * path.
    *
    * @generated from field: bytes raw_path = 5;
    */

@@ -93,7 +93,8 @@ export type RunHookResponse = Message<"svc.guest.v1alpha1.RunHookResponse"> & {
   stderrTail: string;
 
   /**
-   * The session is frozen, as freeze_ms asked for. An agent without freeze_ms leaves this false, and freeze_problem empty.
+   * The session is frozen, as freeze_ms asked for. An agent without freeze_ms leaves this false, and freeze_problem
+   * empty.
    *
    * @generated from field: bool frozen = 6;
    */
@@ -107,16 +108,16 @@ export type RunHookResponse = Message<"svc.guest.v1alpha1.RunHookResponse"> & {
   frozenProcesses: number;
 
   /**
-   * Present when some of them had not stopped two seconds later, because they wait in the kernel (for a file system that the
-   * hook has frozen, for example). They run no instruction of their own either.
+   * Present when some of them had not stopped two seconds later, because they wait in the kernel (for a file system
+   * that the hook has frozen, for example). They run no instruction of their own either.
    *
    * @generated from field: svc.guest.v1alpha1.FreezePending freeze_pending = 8;
    */
   freezePending?: FreezePending | undefined;
 
   /**
-   * Why the session is not frozen although freeze_ms asked for it: a stable token such as "no_cgroups", perhaps with details
-   * after a colon (docs/agent/operations.md). Nothing is frozen then. Empty otherwise.
+   * Why the session is not frozen although freeze_ms asked for it: a stable token such as "no_cgroups", perhaps with
+   * details after a colon (docs/agent/operations.md). Nothing is frozen then. Empty otherwise.
    *
    * @generated from field: string freeze_problem = 9;
    */

@@ -57,8 +57,8 @@ export type Process = Message<"svc.guest.v1alpha1.Process"> & {
   readyCmd?: ReadyCommand | undefined;
 
   /**
-   * Time from SIGTERM, which a stop sends to the workload and all its descendants, to SIGKILL for those that are left, in
-   * milliseconds. Absent or 0: 10000.
+   * Time from SIGTERM, which a stop sends to the workload and all its descendants, to SIGKILL for those that are left,
+   * in milliseconds. Absent or 0: 10000.
    *
    * @generated from field: uint32 stop_grace_ms = 6;
    */

@@ -103,8 +103,9 @@ export type TunnelOpen = Message<"svc.guest.v1alpha1.TunnelOpen"> & {
   } | { case: undefined; value?: undefined };
 
   /**
-   * What the server may send ahead of the client's `window` frames, in bytes; each `data` frame counts 64 bytes more than
-   * it carries. The server may exceed it by 64 KiB. 0: HTTP/2 alone holds the server back, its `window` frames included.
+   * What the server may send ahead of the client's `window` frames, in bytes; each `data` frame counts 64 bytes more
+   * than it carries. The server may exceed it by 64 KiB. 0: HTTP/2 alone holds the server back, its `window` frames
+   * included.
    *
    * @generated from field: uint32 window_bytes = 3;
    */
@@ -235,9 +236,10 @@ export const Tunnel: GenService<{
    * the guest. The listener there gets a reset, and does not take a part for the whole.
    *
    * Nothing listens there: FAILED_PRECONDITION, PORT_REFUSED. No answer within ten seconds, or no way there:
-   * FAILED_PRECONDITION, PORT_UNREACHABLE. No such socket: NOT_FOUND, PATH_NOT_FOUND. The connection was reset in the guest:
-   * ABORTED, PORT_RESET, after the bytes that had come. 256 tunnels are open: RESOURCE_EXHAUSTED, TOO_MANY_TUNNELS. The
-   * session is frozen: FAILED_PRECONDITION, SESSION_FROZEN. The agent's own port and sockets: INVALID_ARGUMENT, INVALID_FIELD.
+   * FAILED_PRECONDITION, PORT_UNREACHABLE. No such socket: NOT_FOUND, PATH_NOT_FOUND. The connection was reset in the
+   * guest: ABORTED, PORT_RESET, after the bytes that had come. 256 tunnels are open: RESOURCE_EXHAUSTED,
+   * TOO_MANY_TUNNELS. The session is frozen: FAILED_PRECONDITION, SESSION_FROZEN. The agent's own port and sockets:
+   * INVALID_ARGUMENT, INVALID_FIELD.
    *
    * Not named Connect: the clients that tonic generates have a function of that name already.
    *

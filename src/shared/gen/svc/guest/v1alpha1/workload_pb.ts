@@ -58,7 +58,8 @@ export const DeclareIdleResponseSchema: GenMessage<DeclareIdleResponse> = /*@__P
  */
 export const WorkloadService: GenService<{
   /**
-   * Records that the workload has nothing to do. Health then reports it as `idle_declared`; the host decides what follows.
+   * Records that the workload has nothing to do. Health then reports it as `idle_declared`; the host decides what
+   * follows.
    *
    * @generated from rpc svc.guest.v1alpha1.WorkloadService.DeclareIdle
    */
