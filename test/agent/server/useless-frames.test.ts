@@ -41,6 +41,13 @@ describe("a client that sends what is of no use", () => {
       await peer.flushed();
       assert.equal(await other.ask("Health", agent.token), "0");
     }
+    if (isOver()) return;
+    // It is answered only where none of the others was refused.
+    const isAnswered = await peer.pinged().then(
+      () => true,
+      () => false,
+    );
+    assert.equal(isAnswered, false, "the agent has taken them all");
   }
 
   /** A stream that the agent has reset because its request has no path. */

@@ -94,13 +94,14 @@ describe("a kept command", () => {
   });
 
   test("is taken over by a later attach, and the earlier call does not come back", async () => {
-    const { options, events } = watched({ resume: true });
+    const { options, events, next } = watched({ resume: true });
     const first = client.exec({ args: ["sleep", "1000"], keep: { name: "taken" } }, options);
     await first.attached;
     using other = clientOf(agent);
     const second = other.attach("taken", { fromNow: true });
+    const back = next("back").then(() => assert.fail("the earlier call has come back"));
     await second.attached;
-    const error = await failureOf(first.wait());
+    const error = await Promise.race([failureOf(first.wait()), back]);
     assert.deepEqual([error.status, error.reason, events], ["ABORTED", "EXEC_TAKEN_OVER", []]);
     const { exit, forgotten } = await client.endExec("taken", { signal: "SIGKILL" });
     assert.deepEqual([exit?.signal, forgotten], [9, false]);
