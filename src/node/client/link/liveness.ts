@@ -1,5 +1,7 @@
 import type { ClientHttp2Session } from "node:http2";
 import { type Client, connectivityState } from "@grpc/grpc-js";
+import { connectionsOf } from "../internals/grpc-js.ts";
+import { readAgain } from "../internals/read-again.ts";
 
 /** Interval of the looks at connections while there are calls. */
 const LOOK_MS = 1_000;
@@ -83,36 +85,4 @@ function ask(connection: ClientHttp2Session, quietLooks: number): void {
     connection.destroy(Object.assign(error, { code: "ETIMEDOUT" }));
   } else if (connection.closed) connection.settings({});
   else connection.ping(() => undefined);
-}
-
-/** What Node's sockets have and do not declare. */
-interface WithHandle {
-  readonly _handle?: { readStart?(): number } | null;
-}
-
-/** On a socket that is being read this changes nothing. */
-function readAgain({ socket }: ClientHttp2Session): void {
-  (socket as WithHandle)._handle?.readStart?.();
-}
-
-/** Where grpc-js keeps its connections, which it shows to nobody. */
-interface WithConnections {
-  readonly internalChannel: {
-    readonly subchannelPool: {
-      readonly pool: Readonly<
-        Record<
-          string,
-          readonly { readonly subchannel: { readonly transport: { readonly session: ClientHttp2Session } | null } }[]
-        >
-      >;
-    };
-  };
-}
-
-/** The connections that take calls. The pool is the client's own (grpc.use_local_subchannel_pool). */
-function connectionsOf(client: Client): ClientHttp2Session[] {
-  const { pool } = (client.getChannel() as unknown as WithConnections).internalChannel.subchannelPool;
-  return Object.values(pool)
-    .flat()
-    .flatMap(({ subchannel: { transport } }) => (transport === null ? [] : [transport.session]));
 }

@@ -1,5 +1,6 @@
 import type { ClientHttp2Stream } from "node:http2";
 import type { ClientDuplexStream } from "@grpc/grpc-js";
+import { streamOf } from "../internals/grpc-js.ts";
 import { TunnelFrameSchema } from "../../../shared/gen/svc/guest/v1alpha1/tunnel_pb.ts";
 
 /** The first byte of a data frame: protobuf's field number and wire type. */
@@ -95,18 +96,4 @@ function headOf(dataBytes: number): Buffer {
   const head = Buffer.from([0, 0, 0, 0, 0, DATA_TAG, ...length, rest]);
   head.writeUInt32BE((head.length - PREFIX_BYTES + dataBytes) >>> 0, 1);
   return head;
-}
-
-/** A call of grpc-js, or a part between it and its stream, all of them private. */
-type Part = { readonly [Name in "call" | "nextCall" | "child"]?: Part } & {
-  readonly underlyingCalls?: readonly { readonly call: Part }[];
-  readonly http2Stream?: ClientHttp2Stream;
-};
-
-function streamOf(call: unknown): ClientHttp2Stream | undefined {
-  for (let part = call as Part | undefined; part !== undefined;) {
-    if (part.http2Stream !== undefined) return part.http2Stream;
-    part = part.call ?? part.nextCall ?? part.child ?? part.underlyingCalls?.at(-1)?.call;
-  }
-  return undefined;
 }

@@ -4,7 +4,7 @@ import { fromArguments } from "../arguments.ts";
 import { GuestError, invalidArgument } from "../errors.ts";
 import type { ConnectOptions } from "../link/link.ts";
 import type { TunnelOpener } from "./opener.ts";
-import { LargeReads } from "./large-reads.ts";
+import { LargeReads } from "../internals/large-reads.ts";
 import type { GuestTunnel } from "./tunnel.ts";
 
 /**

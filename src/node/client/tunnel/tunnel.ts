@@ -7,7 +7,7 @@ import { type CallOptions, cancelCall, type Channel } from "../channel.ts";
 import { GuestError } from "../errors.ts";
 import { settlement } from "../settlement.ts";
 import { DataFrames } from "./data-frames.ts";
-import { READ_BYTES } from "./large-reads.ts";
+import { READ_BYTES } from "../internals/large-reads.ts";
 
 const METHOD = Tunnel.method.open;
 /** Bytes of one frame at most. Messages over 256 KiB count as large for the agent. */

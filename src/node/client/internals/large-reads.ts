@@ -2,6 +2,8 @@ import type { Socket } from "node:net";
 
 /** One read is one frame of a tunnel. Node's own reads take a third of it. */
 export const READ_BYTES: number = 192 * 1024;
+/** Smaller reads are copied: a queue of them would hold many times its bytes. */
+const LARGE_BYTES = READ_BYTES / 4;
 /** Free buffers that are kept: as many as a tunnel's queue can hold. */
 const FREE_BUFFERS = 6;
 
@@ -29,7 +31,12 @@ export class LargeReads {
     if (typeof handle?.useUserBuffer !== "function") return;
     const first = this.#next();
     inside[buffer] = first;
-    inside[callback] = (sizeBytes: number, bytes: Buffer): boolean => socket.push(bytes.subarray(0, sizeBytes));
+    inside[callback] = (sizeBytes: number, memory: Buffer): boolean => {
+      const bytes = memory.subarray(0, sizeBytes);
+      if (sizeBytes >= LARGE_BYTES) return socket.push(bytes);
+      this.release(memory);
+      return socket.push(Buffer.from(bytes));
+    };
     inside[generator] = () => this.#next();
     handle.useUserBuffer(first);
   }
