@@ -91,7 +91,7 @@ export async function watchHealth(
 
 /** A change, with the time of day on this host. */
 function changeLine(time: Date): (text: string) => string {
-  return (text) => `${time.toTimeString().slice(0, 8)}  ${printable(text)}\n`;
+  return (text) => `${time.toTimeString().slice(0, 8)}  ${text}\n`;
 }
 
 function sampleObject(sample: Sample): object {
@@ -131,7 +131,7 @@ export function seenWith(seen: Seen, sample: Sample): Seen {
 /** Changes that a look shows, oldest first. */
 export function newsOf({ answer: before, lostSince }: Seen, now: Sample): string[] {
   if ("error" in now) {
-    return lostSince === undefined ? [`lost: ${now.error.message} [${now.error.status}]`] : [];
+    return lostSince === undefined ? [printable(`lost: ${now.error.message} [${now.error.status}]`)] : [];
   }
   const texts: string[] = [];
   if (lostSince !== undefined) {
@@ -141,7 +141,7 @@ export function newsOf({ answer: before, lostSince }: Seen, now: Sample): string
   if (readiness(before.health) !== readiness(now.health)) texts.push(readiness(now.health));
   if (before.health.frozen !== now.health.frozen) texts.push(now.health.frozen ? "session frozen" : "session thawed");
   if (idleMs(before.health) !== idleMs(now.health)) texts.push("idle declared");
-  if (before.agentVersion !== now.agentVersion) texts.push(`agent version ${now.agentVersion ?? "unknown"}`);
+  if (before.agentVersion !== now.agentVersion) texts.push(`agent version ${printable(now.agentVersion ?? "unknown")}`);
   const movedMs = now.clockErrorMs - before.clockErrorMs;
   if (Math.abs(movedMs) > CLOCK_JUMP_MS) texts.push(`guest clock moved by ${signedSeconds(movedMs)}`);
   return texts;

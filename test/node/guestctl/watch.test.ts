@@ -56,6 +56,13 @@ describe("what guestctl health --watch prints", () => {
     ]);
   });
 
+  test("never moves the terminal's cursor, whatever the sandbox says", () => {
+    const escape = "\u001b]0;evil\u0007";
+    const texts = changesOf([up(0), { ...up(1_000), agentVersion: escape }, lost(2_000, escape)]);
+    assert.equal(texts.length, 3);
+    for (const text of texts) assert.doesNotMatch(text, /\p{Cc}/u);
+  });
+
   test("is every change of readiness, of the freeze, of idleness, of the agent and of its clock", () => {
     const idleDeclared = timestampFromMs(5);
     const restored = { ...up(6_000, { idleDeclared }, -3_600_000), agentVersion: "1.2.4" };
