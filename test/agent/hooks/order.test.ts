@@ -44,6 +44,7 @@ describe("a POST_RESTORE hook", () => {
     assert.equal(ended, false, "the hook waits");
     assert.equal(await duties.finish(), "0");
     await finished;
+    await agent.logged("restore_duties_done");
     // The duties have ended the hook's connection with the others; it runs on a new one.
     assert.deepEqual(
       agent.log.filter(({ event }) => event === "hook_ended").map(({ kind }) => kind),
@@ -92,7 +93,7 @@ describe("a PRE_SNAPSHOT hook that a snapshot was taken around", () => {
     await until(async () => (await processesWith(mark)).length >= 2, "the hook and its background process run");
     await later.runRestoreDuties({ entropy: ENTROPY });
     assert.deepEqual(await processesWith(mark), []);
-    assert.ok(agent.log.some((line) => line.event === "hook_swept"));
+    await agent.logged("hook_swept");
     assert.equal((await later.runHook({ kind: HookKind.POST_RESTORE })).ran, true);
     await outcome;
     await noProcessWith(mark);

@@ -109,6 +109,7 @@ for (const [way, through] of Object.entries(WAYS)) {
       assert.equal((await client.runHook({ kind: HookKind.PRE_SNAPSHOT, timeoutMs: TIMEOUT_MS })).timedOut, true);
       const left = [...(await processesWith(`sleep\0${told}`)), ...(await processesWith(`sleep\0${untold}`))];
       for (const pid of left) process.kill(pid, "SIGKILL");
+      await agent.logged("hook_ended");
       const lines = agent.log.filter(({ event }) => event === "hook_left_running");
       assert.equal(left.length, hasCgroups ? 0 : 2);
       assert.deepEqual(

@@ -288,6 +288,7 @@ describe("a session that the kernel refuses", NEEDS_ROOT, () => {
     chmodSync(file, 0o644);
     assert.equal((await duties).frozen, false);
     await workload.runs();
+    await agent.logged("restore_duties_done", (line) => line["frozen"] === false);
     const done = agent.log.filter(({ event }) => event === "restore_duties_done").map((line) => line["frozen"]);
     assert.deepEqual([done[0], done.at(-1)], [true, false]);
   });

@@ -134,6 +134,7 @@ describe("guestctl restore-sequence", NEEDS_CREDIT, () => {
       String.raw`clock now: +guest minus host: -?\d+\.\d ms`,
     ];
     assert.match(stdout, new RegExp(`^${lines.join("\n")}\n$`));
+    await agent.logged("hook_ended");
     const events = agent.log.map((line) => line.event);
     assert.ok(events.indexOf("restore_duties_done") < events.indexOf("hook_ended"), events.join());
   });
