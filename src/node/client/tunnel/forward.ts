@@ -112,7 +112,7 @@ async function carry(
     reads.begin(socket);
     socket.on("data", (bytes: Buffer) => {
       // What a broken tunnel has not sent may still be on its way.
-      const wantsMore = tunnel.write(bytes, () => tunnel.destroyed || reads.release(bytes));
+      const wantsMore = tunnel.write(bytes, (error) => (error ?? tunnel.destroyed) || reads.release(bytes));
       if (!wantsMore) socket.pause();
     });
     tunnel.on("drain", () => socket.resume());
