@@ -137,12 +137,4 @@ describe("the documents", () => {
   test("list the events of the log", () => {
     assert.deepEqual(namesUnder("docs/agent/operations.md", "Log"), loggedEvents());
   });
-
-  test("show the steps that the tour has", () => {
-    const tour = ["scripts/tour.ts", ...globSync("scripts/tour/*.ts", { cwd: root })].map(read).join();
-    const shown = Array.from(read("docs/tour.md").matchAll(/^\d+\. (.+)$/gm), ([, title = ""]) => title);
-    const steps = Array.from(tour.matchAll(/\.step\(\s*"([^"]+)"/g), ([, title = ""]) => title);
-    assert.ok(steps.length > 5);
-    assert.deepEqual(shown.toSorted(), steps.toSorted());
-  });
 });
