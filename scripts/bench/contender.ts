@@ -14,7 +14,6 @@ export interface Job {
     | "read"
     | "write"
     | "echo"
-    | "list"
     | "tunnel-serve"
     | "tunnel-out"
     | "tunnel-in"
@@ -74,8 +73,6 @@ interface ForwardPlan {
   readonly behind: number;
   /** The built guestctl. */
   readonly guestctl: string;
-  /** The cipher that a user chooses by hand, where the tool has a choice. */
-  readonly cipher?: string;
 }
 
 /** The command of a user's own tool that leads a port here through the server. */

@@ -3,7 +3,6 @@ import type { Row } from "./row.ts";
 import { execRows, healthRows } from "./rows/calls.ts";
 import { fileRows } from "./rows/files.ts";
 import { firstExecRows } from "./rows/first-execs.ts";
-import { folderRows } from "./rows/folders.ts";
 import { freezeRows } from "./rows/freeze.ts";
 import { idleRows, memoryRows, snapshotRows } from "./rows/footprint.ts";
 import { resumeRows } from "./rows/resume.ts";
@@ -19,7 +18,6 @@ export type Group =
   | "streams"
   | "tunnels"
   | "files"
-  | "folders"
   | "idle"
   | "first-execs"
   | "startup"
@@ -38,7 +36,6 @@ export const MEASURES: Readonly<Record<Group, (bench: Bench) => readonly Row[] |
   streams: streamRows,
   tunnels: tunnelRows,
   files: fileRows,
-  folders: folderRows,
   idle: idleRows,
   "first-execs": firstExecRows,
   startup: async (bench) => [...(await startupRows(bench)), ...(await firstCallRows(bench))],

@@ -4,7 +4,7 @@ import { test } from "node:test";
 import { dataOf, documentsOf, readData } from "../../scripts/bench/report/documents.ts";
 import { HEADLINES } from "../../scripts/bench/report/report.ts";
 
-test("the figures of README, performance.md and its picture are those of docs/performance.json", () => {
+test("the figures of README and performance.md are those of docs/performance.json", () => {
   for (const [file, text] of documentsOf(readData())) {
     assert.equal(readFileSync(file, "utf8"), text, `${file}: npm run bench -- --publish`);
   }

@@ -6,11 +6,8 @@ import type { PeerKind } from "../contender.ts";
 import { childrenOf, nameOf } from "../proc.ts";
 
 const SSHD = "/usr/sbin/sshd";
-const SFTP_SERVER = "/usr/lib/openssh/sftp-server";
-/** Of a connection, so that all commands share one. */
-const SESSIONS = 1_000;
 
-/** OpenSSH's server with keys and a port of its own; the client's one connection is shared by all sessions. */
+/** OpenSSH's server with keys and a port of its own, for tunnels by `ssh -L`. */
 export const OPENSSH: PeerKind = {
   needs: [
     { name: "sshd", package: "openssh-server" },
@@ -26,19 +23,18 @@ export const OPENSSH: PeerKind = {
     writeFileSync(join(folder, "sshd_config"), configuration(folder, port));
     const [version] = execaSync("ssh", ["-V"]).stderr.split(",", 1);
     return {
-      description: `${version} over one connection, driven by a native client; tunnels by its own ssh -L`,
+      description: `tunnels of ${version} by its own ssh -L`,
       command: [SSHD, "-D", "-e", "-f", join(folder, "sshd_config")],
       target: async (server) => {
         await server.untilListening(port);
         return ["ssh", `127.0.0.1:${port}`, join(folder, "client")];
       },
       // Without the user's own settings: as it comes.
-      forward: ({ local, behind, cipher }) => {
+      forward: ({ local, behind }) => {
         const identity = ["-i", join(folder, "client"), "-p", String(port), "-o", "BatchMode=yes"];
         const anyHost = ["-o", "StrictHostKeyChecking=no", "-o", "UserKnownHostsFile=/dev/null"];
-        const ciphers = cipher === undefined ? [] : ["-c", cipher];
         const lead = ["-N", "-L", `127.0.0.1:${local}:127.0.0.1:${behind}`, "127.0.0.1"];
-        return ["ssh", "-F", "none", ...identity, ...anyHost, ...ciphers, ...lead];
+        return ["ssh", "-F", "none", ...identity, ...anyHost, ...lead];
       },
       pids: ({ pid }) => processesOf(pid),
     };
@@ -49,7 +45,6 @@ function makeKey(file: string): void {
   execaSync("ssh-keygen", ["-q", "-t", "ed25519", "-N", "", "-f", file]);
 }
 
-/** SHLVL: a bash that sshd starts would otherwise read the user's own start-up file for every command. */
 function configuration(folder: string, port: number): string {
   return `ListenAddress 127.0.0.1:${port}
 HostKey ${folder}/host
@@ -59,16 +54,13 @@ StrictModes no
 UsePAM no
 PermitRootLogin prohibit-password
 PasswordAuthentication no
-MaxSessions ${SESSIONS}
 PrintMotd no
 PrintLastLog no
-SetEnv SHLVL=2
-Subsystem sftp ${SFTP_SERVER}
 `;
 }
 
-/** The listener, the processes of its connections, and their file servers. */
+/** The listener and the processes of its connections. */
 function processesOf(pid: number): number[] {
-  const own = childrenOf(pid).filter((child) => /^(sshd|sftp-server)/.test(nameOf(child)));
+  const own = childrenOf(pid).filter((child) => /^sshd/.test(nameOf(child)));
   return [pid, ...own.flatMap(processesOf)];
 }

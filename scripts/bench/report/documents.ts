@@ -1,6 +1,5 @@
 import { readFileSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
-import { plot } from "./plot.ts";
 import { goalsReport, headlines, type Report } from "./report.ts";
 
 const ROOT = join(import.meta.dirname, "../../..");
@@ -33,7 +32,6 @@ export function documentsOf(report: Report): ReadonlyMap<string, string> {
   return new Map([
     withFigures("README.md", headlines(report)),
     withFigures("docs/performance.md", goalsReport(report)),
-    [join(ROOT, "docs/performance.svg"), plot(report.rows)],
   ]);
 }
 

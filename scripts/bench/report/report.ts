@@ -1,7 +1,7 @@
 import { readFileSync } from "node:fs";
 import { availableParallelism, cpus, release, totalmem } from "node:os";
 import type { Contender, Row } from "../row.ts";
-import { markdownTable, notes } from "./table.ts";
+import { goalsTable, markdownTable, notes } from "./table.ts";
 
 /** All of a run. */
 export interface Report {
@@ -37,18 +37,16 @@ export function wholeReport(report: Report): string {
     machineText(report),
     contendersText(report),
     "Each cell: median (lowest–highest) of the rounds, and in bold our figure divided by the peer's.",
-    markdownTable(report.rows, true),
+    markdownTable(report.rows),
     notes(report.rows),
     goalsText(report),
   );
 }
 
-const CELLS = "Each cell: the median, and in bold our figure divided by the peer's.";
-
 /** What docs/performance.md shows: the rows with a goal. */
 export function goalsReport(report: Report): string {
   const rows = report.rows.filter(({ verdict }) => verdict !== undefined);
-  return join(machineText(report), contendersText(report), CELLS, markdownTable(rows, false), goalsText(report));
+  return join(machineText(report), goalsTable(rows), goalsText(report));
 }
 
 /** Rows of the README: what users notice first, whoever is ahead. */
@@ -66,7 +64,7 @@ export const HEADLINES: readonly string[] = [
 /** What README.md shows. */
 export function headlines(report: Report): string {
   const rows = HEADLINES.flatMap((name) => report.rows.filter((row) => row.name === name));
-  return join(machineText(report), CELLS, markdownTable(rows, false), goalsText(report));
+  return join(machineText(report), goalsTable(rows));
 }
 
 /** Where it was measured. */

@@ -16,13 +16,13 @@ function shortNumber(value: number): string {
   return value.toLocaleString("en", { maximumFractionDigits: digits });
 }
 
-/** Median, the range if `hasRange`, and our value divided by the peer's in bold; empty: not measured. */
-function cellOf({ spreads, ratios }: Row, contender: Contender, hasRange: boolean): string {
+/** Median, range, and our value divided by the peer's in bold; empty: not measured. */
+function cellOf({ spreads, ratios }: Row, contender: Contender): string {
   const spread = spreads[contender];
   if (spread === undefined) return "";
   const { median, low, high } = spread;
   const ratio = ratios[contender as Peer];
-  const range = !hasRange || low === high ? "" : ` (${shortNumber(low)}–${shortNumber(high)})`;
+  const range = low === high ? "" : ` (${shortNumber(low)}–${shortNumber(high)})`;
   return `${shortNumber(median)}${range}${ratio === undefined ? "" : ` **${shortNumber(ratio)}x**`}`;
 }
 
@@ -35,15 +35,30 @@ function goalText(verdict: Verdict | undefined, unit: string): string {
 }
 
 /** Rows as a Markdown table, with a column for each contender that was measured in one of them. */
-export function markdownTable(rows: readonly Row[], hasRange: boolean): string {
+export function markdownTable(rows: readonly Row[]): string {
   const columns = CONTENDERS.filter((column) => rows.some((row) => row.spreads[column] !== undefined));
   const head = ["row", "unit", ...columns.map((column) => NAMES[column]), "goal"];
   const lines = rows.map((row) => [
     row.name,
     row.unit,
-    ...columns.map((column) => cellOf(row, column, hasRange)),
+    ...columns.map((column) => cellOf(row, column)),
     goalText(row.verdict, row.unit),
   ]);
+  return [head, head.map(() => "---"), ...lines].map((line) => `| ${line.join(" | ")} |`).join("\n");
+}
+
+/** Rows with a goal as a short table: our figure, its multiple of the peer's, and the verdict. For the pages. */
+export function goalsTable(rows: readonly Row[]): string {
+  const lines = rows.map((row) => {
+    const { spreads, ratios, unit, verdict } = row;
+    const besides = CONTENDERS.flatMap((peer) => {
+      const ratio = peer === "ours" ? undefined : ratios[peer];
+      return ratio === undefined ? [] : [`${shortNumber(ratio)}x ${NAMES[peer]}`];
+    });
+    const ours = `${shortNumber(spreads.ours?.median ?? NaN)} ${unit}`;
+    return [row.name, ours, besides.join(", "), goalText(verdict, unit)];
+  });
+  const head = ["row", "ours", "times a peer's", "goal"];
   return [head, head.map(() => "---"), ...lines].map((line) => `| ${line.join(" | ")} |`).join("\n");
 }
 

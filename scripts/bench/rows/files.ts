@@ -10,8 +10,7 @@ import { type TransferGoals, transferRows } from "./streams.ts";
 const CHUNK_BYTES = 256 * 1024;
 const BLOCK_BYTES = 1024 * 1024;
 const PARALLEL = 64;
-const CONTENDERS = ["ours", "grpc-go", "go-https", "openssh"] as const;
-const UNSUMMED_CONTENDERS = ["ours", "grpc-go", "go-https"] as const;
+const CONTENDERS = ["ours", "grpc-go", "go-https"] as const;
 
 /** Go HTTPS copies a file as the agent does. Of a write it has neither checksum nor fsync nor rename. */
 const READ_GOALS: TransferGoals = { peer: "go-https", throughput: 1, cpu: 1.2 };
@@ -20,9 +19,7 @@ const UNSUMMED_GOALS: TransferGoals = { peer: "go-https", throughput: 0.9, cpu: 
 const MANY_READS_GOALS: TransferGoals = { peer: "grpc-go", throughput: 1.2, cpu: 0.5 };
 const MANY_WRITES_GOALS: TransferGoals = { peer: "grpc-go", throughput: 1, cpu: 0.6 };
 
-const READ_NOTE = "OpenSSH by sftp";
-const WRITE_NOTE =
-  "ours and grpc-go: temporary file, SHA-256, fsync, rename; OpenSSH by sftp and go-https: written in place";
+const WRITE_NOTE = "ours and grpc-go: temporary file, SHA-256, fsync, rename; go-https: written in place";
 const UNSUMMED_NOTE = "ours and grpc-go: all of that but the SHA-256 (skip_sha256)";
 
 /** Files in and out, one and 64 at a time: read from the page cache, written to a file system in memory. */
@@ -50,11 +47,10 @@ export async function fileRows(bench: Bench): Promise<Row[]> {
 
   const read = await sideBySide(bench, { name: "file read", contenders: CONTENDERS }, () => readOf(streamBytes));
   const written = await sideBySide(bench, { name: "file write", contenders: CONTENDERS }, () => writeOf(streamBytes));
-  const unsummed = await sideBySide(
-    bench,
-    { name: "file write without checksum", contenders: UNSUMMED_CONTENDERS },
-    () => ({ ...writeOf(streamBytes), skipSum: true }),
-  );
+  const unsummed = await sideBySide(bench, { name: "file write without checksum", contenders: CONTENDERS }, () => ({
+    ...writeOf(streamBytes),
+    skipSum: true,
+  }));
   const readMany = await sideBySide(bench, { name: `${PARALLEL} file reads`, contenders: CONTENDERS }, () => ({
     ...readOf(parallelBytes),
     ...many,
@@ -64,10 +60,10 @@ export async function fileRows(bench: Bench): Promise<Row[]> {
     ...many,
   }));
   return [
-    ...transferRows("file read", READ_GOALS, read, READ_NOTE),
+    ...transferRows("file read", READ_GOALS, read),
     ...transferRows("file write", WRITE_GOALS, written, WRITE_NOTE),
     ...transferRows("file write without checksum", UNSUMMED_GOALS, unsummed, UNSUMMED_NOTE),
-    ...transferRows(`${PARALLEL} file reads at once`, MANY_READS_GOALS, readMany, READ_NOTE),
+    ...transferRows(`${PARALLEL} file reads at once`, MANY_READS_GOALS, readMany),
     ...transferRows(`${PARALLEL} file writes at once`, MANY_WRITES_GOALS, writtenMany, WRITE_NOTE),
   ];
 }

@@ -5,7 +5,7 @@ import { type Goal, makeRow, type Peer, type Row, type RowSpec, type Samples, sa
 const GIB = 2 ** 30;
 const KIB = 1024;
 const CHUNK_KIBIBYTES = [32, 256] as const;
-const CONTENDERS = ["ours", "grpc-go", "openssh"] as const;
+const CONTENDERS = ["ours", "grpc-go"] as const;
 
 /** Which way the bytes go. */
 type Direction = "out" | "in";
@@ -33,13 +33,12 @@ function cpuOfGib(runs: Runs): Samples {
 }
 
 /** Latency for a second caller beside a load. */
-export function besideRow(name: string, runs: Runs, { goal, note }: Pick<RowSpec, "goal" | "note"> = {}): Row {
+export function besideRow(name: string, runs: Runs, { goal }: Pick<RowSpec, "goal"> = {}): Row {
   return makeRow({
     name,
     unit: "ms",
     samples: samplesOf(runs, ({ probe }) => (probe === undefined ? undefined : probe.p99Us / 1e3)),
     ...(goal && { goal }),
-    ...(note !== undefined && { note }),
   });
 }
 

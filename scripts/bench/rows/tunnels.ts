@@ -18,33 +18,22 @@ const DIRECTIONS = [
 /** Tool beside tool, as users run them: `guestctl forward` and `ssh -L`, each as it comes. */
 const GOALS: TransferGoals = { peer: "openssh", throughput: 1.5, cpu: 0.7 };
 const NOTE = "guestctl forward beside ssh -L with its default cipher; CPU: the agent's and sshd's";
-/** What a user may choose for speed. No goal: it is not what `ssh -L` does. */
-const CHOSEN = { cipher: "aes128-gcm@openssh.com", goals: { peer: "openssh" } } as const;
 
 /** A tunnel's bytes at speed, out of the guest and into it, and one byte there and back. */
 export async function tunnelRows(bench: Bench): Promise<Row[]> {
   const guestctl = join(bench.folder, "guestctl");
   await makeGuestctl(ROOT, guestctl);
+  await using tools = await startTools(bench, guestctl);
   const rows: Row[] = [];
-  const throughput = async (tools: Tools, beside: string, goals: TransferGoals, note?: string): Promise<void> => {
-    const { streamBytes } = bench.scale;
-    for (const [direction, kind] of DIRECTIONS) {
-      const name = `tunnel ${direction}${beside}`;
-      const job: Job = { kind, totalBytes: streamBytes, chunkBytes: CHUNK_BYTES, probe: true };
-      const runs = await sideBySide(bench, { name, contenders: CONTENDERS }, (contender) =>
-        tools.through(contender, job),
-      );
-      rows.push(...transferRows(name, goals, runs, note));
-    }
-  };
-  {
-    await using tools = await startTools(bench, guestctl);
-    await throughput(tools, "", GOALS, NOTE);
-    rows.push(...(await echoRows(bench, tools)));
+  for (const [direction, kind] of DIRECTIONS) {
+    const name = `tunnel ${direction}`;
+    const job: Job = { kind, totalBytes: bench.scale.streamBytes, chunkBytes: CHUNK_BYTES, probe: true };
+    const runs = await sideBySide(bench, { name, contenders: CONTENDERS }, (contender) =>
+      tools.through(contender, job),
+    );
+    rows.push(...transferRows(name, GOALS, runs, NOTE));
   }
-  await using tools = await startTools(bench, guestctl, CHOSEN.cipher);
-  await throughput(tools, `, ssh -c ${CHOSEN.cipher.replace(/@.*/, "")}`, CHOSEN.goals);
-  return rows;
+  return [...rows, ...(await echoRows(bench, tools))];
 }
 
 async function echoRows(bench: Bench, tools: Tools): Promise<Row[]> {
@@ -62,7 +51,7 @@ interface Tools extends AsyncDisposable {
 }
 
 /** Starts the tool of each contender. All run to the end, so that none begins with a handshake. */
-async function startTools({ contenders }: Bench, guestctl: string, cipher?: string): Promise<Tools> {
+async function startTools({ contenders }: Bench, guestctl: string): Promise<Tools> {
   await using starting = new AsyncDisposableStack();
   const ports = new Map<Contender, number>();
   // guestctl runs with the Node in PATH; here with the project's.
@@ -72,7 +61,7 @@ async function startTools({ contenders }: Bench, guestctl: string, cipher?: stri
     if (running?.forward === undefined) continue;
     const [local, behind] = [await freePort(), await freePort()];
     await running.load.run({ kind: "tunnel-serve", port: behind });
-    const plan = { local, behind, guestctl: join(guestctl, "guestctl"), ...(cipher !== undefined && { cipher }) };
+    const plan = { local, behind, guestctl: join(guestctl, "guestctl") };
     const tool = starting.use(new LineProcess("env", environment, ...running.forward(plan)));
     await tool.untilListening(local);
     ports.set(contender, local);

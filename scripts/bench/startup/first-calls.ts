@@ -12,7 +12,7 @@ export async function firstCallRows(bench: Bench): Promise<Row[]> {
   bench.say(`first calls of ${servers} new servers`);
   const samples: Partial<Record<Contender, number[]>> = {};
   for (let round = 0; round < servers; round++) {
-    await using field = await openField(bench, ["grpc-go", "go-https"]);
+    await using field = await openField(bench, ["grpc-go"]);
     await delay(SETTLE_MS);
     for (const [contender, { load }] of field.contenders) {
       const { latency } = await load.run({ kind: "ping" });
@@ -25,7 +25,7 @@ export async function firstCallRows(bench: Bench): Promise<Row[]> {
       unit: "ms",
       samples,
       goal: { relation: "at most", limit: 6 },
-      note: `${SETTLE_MS / 1e3} s after the start; with TCP and TLS. Go HTTPS: HEAD of "/"`,
+      note: `${SETTLE_MS / 1e3} s after the start; with TCP and TLS`,
     }),
   ];
 }

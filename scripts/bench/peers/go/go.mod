@@ -4,14 +4,12 @@ go 1.26.0
 
 require (
 	github.com/creack/pty v1.1.24
-	github.com/pkg/sftp v1.13.12
 	golang.org/x/crypto v0.58.0
 	google.golang.org/grpc v1.85.0
 	google.golang.org/protobuf v1.36.12
 )
 
 require (
-	github.com/kr/fs v0.1.0 // indirect
 	golang.org/x/net v0.60.0 // indirect
 	golang.org/x/sys v0.49.0 // indirect
 	golang.org/x/text v0.43.0 // indirect

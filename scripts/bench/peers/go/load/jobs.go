@@ -95,8 +95,6 @@ func (b *bench) operationOf(job job) (operation, error) {
 		}
 		b.held = append(b.held, session)
 		return func(int) (int64, error) { return 1, session.roundTrip() }, nil
-	case "list":
-		return func(int) (int64, error) { return target.list(job.Path) }, nil
 	case "tunnel-serve":
 		return serveBehind(job.Port)
 	case "tunnel-out":

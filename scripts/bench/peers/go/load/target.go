@@ -14,8 +14,6 @@ type target interface {
 	feed(command []string, totalBytes int64, chunkBytes int) error
 	// echo starts a command that echoes its input.
 	echo(command []string) (echoSession, error)
-	// list asks for a folder's entries with all their attributes, and returns how many came.
-	list(path string) (int64, error)
 	readFile(path string) (int64, error)
 	// writeFile writes a file; with skipSum nobody shall compute its checksum, where the protocol has one.
 	writeFile(path string, totalBytes int64, chunkBytes int, skipSum bool) error
@@ -34,4 +32,7 @@ type unsupported struct{}
 func (unsupported) run([]string, bool) (int64, error)  { return 0, errUnsupported }
 func (unsupported) feed([]string, int64, int) error    { return errUnsupported }
 func (unsupported) echo([]string) (echoSession, error) { return nil, errUnsupported }
-func (unsupported) list(string) (int64, error)         { return 0, errUnsupported }
+func (unsupported) readFile(string) (int64, error)     { return 0, errUnsupported }
+func (unsupported) writeFile(string, int64, int, bool) error {
+	return errUnsupported
+}

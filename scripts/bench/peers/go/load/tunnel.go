@@ -54,6 +54,13 @@ const largeBytes = 256 * 1024
 type read struct{ io.Reader }
 type written struct{ io.Writer }
 
+type counter struct{ bytes int64 }
+
+func (c *counter) Write(bytes []byte) (int, error) {
+	c.bytes += int64(len(bytes))
+	return len(bytes), nil
+}
+
 func sendZeros(to io.Writer, totalBytes int64, chunkBytes int) error {
 	chunk := make([]byte, chunkBytes)
 	for left := totalBytes; left > 0; left -= int64(chunkBytes) {
