@@ -1,6 +1,5 @@
 import { CONNECTCONFORMANCE, CONNECTCONFORMANCE_CLIENT } from "./connectconformance/suite.ts";
 import { CONSUMERS } from "./consumers/suite.ts";
-import { H2LOAD } from "./h2load/suite.ts";
 import { H2SPEC } from "./h2spec/suite.ts";
 import { OPENSSH } from "./openssh/suite.ts";
 import { ANSIBLE } from "./rsh/ansible.ts";
@@ -8,7 +7,6 @@ import { GIT } from "./rsh/git.ts";
 import { RSYNC } from "./rsh/rsync.ts";
 import type { Suite } from "./suite.ts";
 import { TERMINAL } from "./terminal/suite.ts";
-import { SSLSCAN } from "./tls/sslscan.ts";
 import { TESTSSL } from "./tls/testssl.ts";
 
 /** All suites, in the order in which they run. */
@@ -16,9 +14,7 @@ export const SUITES: readonly Suite[] = [
   CONNECTCONFORMANCE,
   CONNECTCONFORMANCE_CLIENT,
   H2SPEC,
-  H2LOAD,
   TESTSSL,
-  SSLSCAN,
   RSYNC,
   GIT,
   ANSIBLE,

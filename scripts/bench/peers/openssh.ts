@@ -61,6 +61,6 @@ PrintLastLog no
 
 /** The listener and the processes of its connections. */
 function processesOf(pid: number): number[] {
-  const own = childrenOf(pid).filter((child) => /^sshd/.test(nameOf(child)));
+  const own = childrenOf(pid).filter((child) => nameOf(child).startsWith("sshd"));
   return [pid, ...own.flatMap(processesOf)];
 }

@@ -11,7 +11,7 @@ export const CONNECTCONFORMANCE: Suite = {
   run: () =>
     runConformance({
       mode: "server",
-      program: join(import.meta.dirname, "server.ts"),
+      program: join(import.meta.dirname, "under-test/server.ts"),
       // The agent takes nobody without a certificate.
       excludeCases: [{ useTls: true, useTlsClientCerts: false }],
     }),
@@ -42,7 +42,7 @@ export const CONNECTCONFORMANCE_CLIENT: Suite = {
   run: () =>
     runConformance({
       mode: "client",
-      program: join(import.meta.dirname, "client.ts"),
+      program: join(import.meta.dirname, "under-test/client.ts"),
       // grpc-js 1.14 drops messages that have come but are not read yet when the call fails: how many, is chance.
       skip: ["**/error-with-responses"],
       known: new Set(Object.keys(CLIENT_DIFFERENCES)),

@@ -7,11 +7,11 @@ import { mkdtempDisposableSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { create, fromBinary, toBinary } from "@bufbuild/protobuf";
-import type { ConnectOptions } from "../../../src/node/client/index.ts";
-import { openChannel } from "../../../src/node/client/link/open.ts";
-import { messageOf } from "../../../src/shared/errors.ts";
-import { type ByteRelay, relayTo } from "../../../test/fixtures/byte-relay.ts";
-import { issueCertificates } from "../../../test/fixtures/certificates.ts";
+import type { ConnectOptions } from "../../../../src/node/client/index.ts";
+import { openChannel } from "../../../../src/node/client/link/open.ts";
+import { messageOf } from "../../../../src/shared/errors.ts";
+import { type ByteRelay, relayTo } from "../../../../test/fixtures/byte-relay.ts";
+import { issueCertificates } from "../../../../test/fixtures/certificates.ts";
 import { Call } from "./call.ts";
 import {
   type ClientCompatRequest,

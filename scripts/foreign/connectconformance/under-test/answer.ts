@@ -1,8 +1,8 @@
 import { create, fromBinary, toBinary } from "@bufbuild/protobuf";
 import type { Any } from "@bufbuild/protobuf/wkt";
-import type { Fields, Http2Stream, RequestFields } from "../../../src/agent/http2/index.ts";
-import type { Connection } from "../../../src/agent/listening/index.ts";
-import { Router, type Interceptor } from "../../../src/agent/rpc/index.ts";
+import type { Fields, Http2Stream, RequestFields } from "../../../../src/agent/http2/index.ts";
+import type { Connection } from "../../../../src/agent/listening/index.ts";
+import { Router, type Interceptor } from "../../../../src/agent/rpc/index.ts";
 import type { Code } from "./gen/connectrpc/conformance/v1/config_pb.ts";
 import { ErrorSchema, type Header } from "./gen/connectrpc/conformance/v1/service_pb.ts";
 

@@ -2,8 +2,8 @@ import { setTimeout as delay } from "node:timers/promises";
 import { create } from "@bufbuild/protobuf";
 import { type Any, anyPack } from "@bufbuild/protobuf/wkt";
 import { parseTimeout } from "@connectrpc/connect/protocol-grpc";
-import { AgentError } from "../../../src/agent/domain/index.ts";
-import { type Call, decodeMessage, messageFrame } from "../../../src/agent/rpc/index.ts";
+import { AgentError } from "../../../../src/agent/domain/index.ts";
+import { type Call, decodeMessage, messageFrame } from "../../../../src/agent/rpc/index.ts";
 import type { Answer, AnsweringRouter } from "./answer.ts";
 import {
   BidiStreamResponseSchema,

@@ -12,8 +12,8 @@ import {
 } from "@bufbuild/protobuf";
 import { anyIs } from "@bufbuild/protobuf/wkt";
 import type { ServiceError } from "@grpc/grpc-js";
-import type { CallOptions, Channel } from "../../../src/node/client/channel.ts";
-import { received } from "../../../src/node/client/received.ts";
+import type { CallOptions, Channel } from "../../../../src/node/client/channel.ts";
+import { received } from "../../../../src/node/client/received.ts";
 import {
   type ClientCompatRequest,
   type ClientCompatRequest_Cancel,

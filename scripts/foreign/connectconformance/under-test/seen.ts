@@ -1,6 +1,6 @@
 import { create, fromBinary } from "@bufbuild/protobuf";
 import { InterceptingCall, type Interceptor, Metadata } from "@grpc/grpc-js";
-import { GuestError } from "../../../src/node/client/index.ts";
+import { GuestError } from "../../../../src/node/client/index.ts";
 import type { Code } from "./gen/connectrpc/conformance/v1/config_pb.ts";
 import {
   type Error as WantedError,
