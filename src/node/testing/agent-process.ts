@@ -33,13 +33,12 @@ interface LogLine {
   readonly reason?: unknown;
 }
 
-/** An agent as a process. It does not keep this process alive once it listens, and ends with it. */
+/** An agent as a process. Once it listens it keeps this process alive only for who awaits its end; it ends with it. */
 export class AgentProcess {
   readonly #program: string;
   readonly #child: ChildProcessByStdio<null, Readable, Readable>;
   readonly #output = { stdout: "", stderr: "" };
-  /** Resolves when it has ended, and its output is read; never, where it could not be started. */
-  readonly ended: Promise<AgentEnd>;
+  readonly #ended: Promise<AgentEnd>;
 
   constructor(program: string, env: Readonly<Record<string, string>>) {
     this.#program = program;
@@ -51,7 +50,7 @@ export class AgentProcess {
         this.#output[name] = (this.#output[name] + text).slice(-KEPT_CHARACTERS);
       });
     }
-    this.ended = new Promise((resolve) => {
+    this.#ended = new Promise((resolve) => {
       this.#child.once("exit", (code, signal) => {
         this.#forget();
         const late = setTimeout(() => resolve({ code, signal }), HELD_PIPES_MS);
@@ -61,6 +60,15 @@ export class AgentProcess {
         });
       });
     });
+  }
+
+  /**
+   * Resolves when it has ended, and its output is read; never, where it could not be started. Who asks for it waits:
+   * from then on the agent keeps this process alive.
+   */
+  get ended(): Promise<AgentEnd> {
+    this.#hold(true);
+    return this.#ended;
   }
 
   /** What agent and workload have written, at most the last 256 Ki characters each. `stderr` has the agent's log. */
@@ -109,11 +117,11 @@ export class AgentProcess {
 
   /** Sends SIGTERM and resolves when it has ended. */
   async stop(): Promise<AgentEnd> {
-    this.#hold(true);
+    const { ended } = this;
     this.terminate();
     const brake = setTimeout(() => this.#child.kill("SIGKILL"), STOP_LIMIT_MS);
     try {
-      return await this.ended;
+      return await ended;
     } finally {
       clearTimeout(brake);
       // What the workload left behind may hold the pipes for ever.

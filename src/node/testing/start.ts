@@ -82,7 +82,9 @@ function testAgent(folder: string, connection: TcpOptions, agent: AgentProcess):
     get output() {
       return agent.output;
     },
-    ended: agent.ended,
+    get ended() {
+      return agent.ended;
+    },
     client: () => {
       const client = connect(connection);
       clients.push(client);

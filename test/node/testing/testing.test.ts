@@ -100,6 +100,14 @@ describe("an agent for tests", () => {
     await assert.rejects(client.health(), /closed/);
   });
 
+  test("keeps the process of who awaits its end alive", async () => {
+    const waiting = `const { startTestAgent } = await import(process.argv[1]);
+      const agent = await startTestAgent({ agent: process.argv[2], workload: ["sh", "-c", "sleep 0.2; exit 5"] });
+      console.log((await agent.ended).code);`;
+    const words = ["--input-type=module", "--eval", waiting, "--", TESTING, program];
+    assert.equal((await execa(process.execPath, words)).stdout, "5");
+  });
+
   test("does not keep its process alive, and ends with it", async () => {
     const seconds = `1000.${process.pid}${Date.now()}`;
     const forgetful = `const { startTestAgent } = await import(process.argv[1]);
