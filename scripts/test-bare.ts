@@ -23,7 +23,7 @@ const MACHINES = [
 const TESTS =
   "test/house test/agent/exec test/agent/hooks test/agent/workload test/agent/files/read.test.ts test/agent/files/write-refusals.test.ts test/node/guestctl/attachment";
 /** The test that uses npm most: it packs and installs the client library. */
-const TEST_OF_NPM = "test/node/client/package.test.ts";
+const TEST_OF_NPM = "test/node/client/package.nightly.ts";
 const FOLDER = join(ROOT, "dist", ".bare");
 /** The output must not have apt-get's messages. */
 const TOUR_LINES = 120;

@@ -1,21 +1,27 @@
 /**
  * Runs the tests: `npm test`, or `npm test -- test/agent/exec test/agent/session/users.test.ts` for some of them. Files
  * run two at a time, each in a process of its own. Ends with the line `N passed, N failed, N skipped`.
+ *
+ * `*.test.ts` needs no more than `npm start` does. `*.nightly.ts` is the breadth of a guarantee, takes minutes, or
+ * needs packages of Debian, which are installed for it.
  */
 import { randomUUID } from "node:crypto";
 import { existsSync, globSync, readFileSync, statSync } from "node:fs";
 import { constants } from "node:os";
 import { join } from "node:path";
+import { parseArgs } from "node:util";
 import { providePrograms } from "./machine/programs.ts";
-import { onEndSignal, runScript, UsageError, words } from "./machine/script.ts";
-import { TEST_PROGRAMS } from "./testing/programs.ts";
+import { onEndSignal, runScript, UsageError } from "./machine/script.ts";
+import { NIGHTLY_PROGRAMS } from "./testing/programs.ts";
 import { type FileLimits, runTestFile } from "./testing/run-file.ts";
 import { joinSources } from "./testing/joined-sources.ts";
 import { removeAbandonedCgroups } from "./testing/leftovers.ts";
 import { type FileOutcome, summarize } from "./testing/summary.ts";
 
-const USAGE = `usage: npm test [-- PATH...]
-  PATH   a test file, or a folder of them, from here or from test (agent: all of the agent); default: test`;
+const USAGE = `usage: npm test [-- [--nightly] [--only LIST] PATH...]
+  PATH         a test file, or a folder of them, from here or from test (agent: all of the agent); default: test
+  --nightly    the folders' *.nightly.ts instead of their *.test.ts
+  --only LIST  of all files only the tests that the file LIST names: in each line a file, a tab, a part of a title`;
 
 const CONCURRENCY = 2;
 /** Slow tests do not fail while they make progress. A hung test fails before its file counts as hung. */
@@ -25,13 +31,29 @@ const LIMITS: FileLimits = {
   settleMs: 15_000,
 };
 
-function testFiles(paths: readonly string[]): string[] {
-  const files = paths.flatMap((name) => {
-    const path = [name, join("test", name)].find((each) => existsSync(each));
-    if (path === undefined) throw new UsageError(`${name}: no such test file or folder`);
-    return statSync(path).isDirectory() ? globSync(join(path, "**/*.test.ts")) : [path];
-  });
+/** The name that a path has from here; a file or folder of test may be named without it. */
+function located(name: string): string {
+  const path = [name, join("test", name)].find((each) => existsSync(each));
+  if (path === undefined) throw new UsageError(`${name}: no such test file or folder`);
+  return path;
+}
+
+function testFiles(paths: readonly string[], ending: string): string[] {
+  const files = paths
+    .map(located)
+    .flatMap((path) => (statSync(path).isDirectory() ? globSync(join(path, `**/*.${ending}.ts`)) : [path]));
   return [...new Set(files)].toSorted();
+}
+
+/** The files of a list for `--only`, each with its titles. */
+function listed(list: string): Map<string, readonly string[]> {
+  const lines = readFileSync(list, "utf8").split("\n").filter(Boolean);
+  const rows = lines.map((line): readonly [string, string] => {
+    const [file = "", title = ""] = line.split("\t");
+    return [located(file), title];
+  });
+  const byFile = Map.groupBy(rows, ([file]) => file);
+  return new Map([...byFile].map(([file, named]) => [file, named.map(([, title]) => title)]));
 }
 
 function print(text: string): void {
@@ -53,7 +75,11 @@ function cpuSeconds(): number {
   return (Number(user) + Number(system)) / 100;
 }
 
-async function runAll(files: readonly string[], abort: AbortSignal): Promise<FileOutcome[]> {
+async function runAll(
+  files: readonly string[],
+  titles: ReadonlyMap<string, readonly string[]>,
+  abort: AbortSignal,
+): Promise<FileOutcome[]> {
   const run = randomUUID();
   const outcomes: FileOutcome[] = [];
   const waiting = files.entries();
@@ -61,7 +87,7 @@ async function runAll(files: readonly string[], abort: AbortSignal): Promise<Fil
     // The workers share the iterator, so each file runs once.
     for (const [index, file] of waiting) {
       if (abort.aborted) return;
-      const outcome = await runTestFile(file, `${run}-${index}`, LIMITS, abort);
+      const outcome = await runTestFile(file, titles.get(file) ?? [], `${run}-${index}`, LIMITS, abort);
       outcomes.push(outcome);
       printOutcome(outcome);
     }
@@ -71,13 +97,20 @@ async function runAll(files: readonly string[], abort: AbortSignal): Promise<Fil
 }
 
 async function main(): Promise<number> {
-  const paths = words();
-  const files = testFiles(paths.length > 0 ? paths : ["test"]);
+  const { values, positionals: paths } = parseArgs({
+    options: { nightly: { type: "boolean", default: false }, only: { type: "string" } },
+    allowPositionals: true,
+  });
+  const titles = values.only === undefined ? new Map<string, readonly string[]>() : listed(values.only);
+  const files =
+    titles.size > 0
+      ? [...titles.keys()].toSorted()
+      : testFiles(paths.length > 0 ? paths : ["test"], values.nightly ? "nightly" : "test");
   const interrupted = new AbortController();
   onEndSignal((name) => interrupted.abort(name));
-  providePrograms(TEST_PROGRAMS, "for the tests");
+  if (files.some((file) => file.endsWith(".nightly.ts"))) providePrograms(NIGHTLY_PROGRAMS, "for the tests");
   using _sources = await joinSources();
-  const outcomes = await runAll(files, interrupted.signal);
+  const outcomes = await runAll(files, titles, interrupted.signal);
   removeAbandonedCgroups();
   if (interrupted.signal.aborted) {
     const name = interrupted.signal.reason as NodeJS.Signals;

@@ -45,7 +45,7 @@ async function checkShell(): Promise<string> {
   if (missing.length > 0) return "no shellcheck: install it (Debian, Ubuntu: apt-get install shellcheck)";
   const scripts = await shellScripts();
   if (!scripts.includes("scripts/run")) return "did not find scripts/run: the search is broken";
-  return complaintsOf("shellcheck", scripts);
+  return complaintsOf("shellcheck", ["--external-sources", ...scripts]);
 }
 
 export const nativeChecks: readonly Check[] = [

@@ -78,9 +78,12 @@ function problemsOf(
 /**
  * Runs one test file in a process and a session of its own, waits for its end, and looks for processes that it left
  * behind. Aborting kills the file with all that it started.
+ *
+ * @param titles parts of the titles of the tests to run; none: all of the file
  */
 export async function runTestFile(
   file: string,
+  titles: readonly string[],
   mark: string,
   limits: FileLimits,
   abort: AbortSignal,
@@ -100,6 +103,7 @@ export async function runTestFile(
       ...COMPILED_ONCE,
       ...COLLECTS_SELDOM,
       `--test-timeout=${limits.testMs}`,
+      ...titles.map((title) => `--test-name-pattern=${RegExp.escape(title)}`),
       "--test-reporter=spec",
       "--test-reporter-destination=stdout",
       `--test-reporter=${join(import.meta.dirname, "event-reporter.ts")}`,

@@ -56,7 +56,7 @@ export const PROMISES: Readonly<Record<string, readonly Requirement[]>> = {
     },
     {
       says: "The launcher for arm64 does the same, emulated",
-      tests: [["agent/native/launcher-arm64.test.ts", "passes signals on, real-time ones too"]],
+      tests: [["agent/native/launcher-arm64.nightly.ts", "passes signals on, real-time ones too"]],
     },
   ],
   Trees: [

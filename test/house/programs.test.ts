@@ -5,7 +5,6 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { describe, test, type TestContext } from "node:test";
 import { missingPrograms, type Program } from "../../scripts/machine/programs.ts";
-import { TEST_PROGRAMS } from "../../scripts/testing/programs.ts";
 
 const wanted: Program = { name: "wanted-by-a-test", package: "wanted-package" };
 const present: Program = { name: "sh", package: "dash" };
@@ -33,20 +32,7 @@ function provide(folder: string, programs: readonly Program[], PATH = `${folder}
   return { missing: JSON.parse(stdout) as Program[], stderr };
 }
 
-/** Packages that every Debian has. */
-const ESSENTIAL = new Set(["bash", "bsdutils", "mount", "perl-base", "tar", "util-linux"]);
-
 describe("the programs that scripts need", () => {
-  test("are named in the README, as far as npm test installs them on a minimal Debian", () => {
-    const readme = readFileSync(join(import.meta.dirname, "../../README.md"), "utf8");
-    const [, named = ""] = /`npm test` as root on Debian also installs([\s\S]*?)\n\n/.exec(readme) ?? [];
-    const installed = TEST_PROGRAMS.map((program) => program.package).filter((name) => !ESSENTIAL.has(name));
-    assert.deepEqual(
-      installed.filter((name) => !named.split(/[\s,;]+/).includes(name)),
-      [],
-    );
-  });
-
   test("finds what is missing in the search path", (t) => {
     assert.deepEqual(missingPrograms([present, wanted], `${makeFolder(t)}:/usr/bin:/bin`), [wanted]);
   });

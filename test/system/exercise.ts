@@ -9,7 +9,8 @@ import type { RunningAgent } from "../fixtures/agent.ts";
 import { clientOf } from "../fixtures/guest-client.ts";
 import { writtenBy } from "./footprint.ts";
 import type { Root } from "./roots.ts";
-import { agentOf, declareIdle, HOSTILE_VARIABLES, launcherOf, type Sandbox, type Setting } from "./sandbox.ts";
+import { postJson } from "../fixtures/declare-idle.ts";
+import { agentOf, HOSTILE_VARIABLES, launcherOf, type Sandbox, type Setting } from "./sandbox.ts";
 
 /** Results of one root in one setting, by name. */
 export type Findings = Readonly<Record<string, string>>;
@@ -31,7 +32,7 @@ export async function exercise(exercised: Exercise): Promise<Findings> {
   const { agent } = exercised;
   using guest = clientOf(agent);
   assert.equal((await guest.health()).alive, true);
-  assert.equal(await declareIdle(agent), 200);
+  assert.equal((await postJson(agent.workloadSocket)).status, 200);
   assert.ok((await guest.health()).idleDeclared !== undefined);
   const findings = {
     workload: shellIn(exercised.root, exercised.setting) === undefined ? NO_PROGRAM : "yes",

@@ -1,5 +1,4 @@
 import { readFileSync } from "node:fs";
-import { request } from "node:http";
 import { join } from "node:path";
 
 import type { RunningAgent } from "../fixtures/agent.ts";
@@ -140,22 +139,4 @@ function childrenOf(pid: number): number[] {
   } catch {
     return [];
   }
-}
-
-/** Declares the workload idle like curl: plain JSON over the workload's socket. */
-export async function declareIdle(agent: RunningAgent): Promise<number> {
-  const { promise, resolve, reject } = Promise.withResolvers<number>();
-  const call = request({
-    socketPath: join(agent.credentialsDir, "workload.sock"),
-    path: "/svc.guest.v1alpha1.WorkloadService/DeclareIdle",
-    method: "POST",
-    headers: { "content-type": "application/json" },
-  });
-  call.on("response", (response) => {
-    response.resume();
-    resolve(response.statusCode ?? 0);
-  });
-  call.on("error", reject);
-  call.end("{}");
-  return promise;
 }

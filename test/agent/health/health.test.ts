@@ -1,7 +1,5 @@
 import assert from "node:assert/strict";
-import { execFile } from "node:child_process";
 import { describe, it } from "node:test";
-import { promisify } from "node:util";
 import { create, fromJson } from "@bufbuild/protobuf";
 import { type Timestamp, timestampMs, TimestampSchema } from "@bufbuild/protobuf/wkt";
 import { GuestAgent } from "../../../src/shared/gen/svc/guest/v1alpha1/guest_agent_pb.ts";
@@ -9,6 +7,7 @@ import { HealthRequestSchema, type HealthResponse } from "../../../src/shared/ge
 import { forAllTests } from "../../fixtures/for-all-tests.ts";
 import { type RunningAgent, startAgent } from "../../fixtures/agent.ts";
 import { until } from "../../fixtures/awake.ts";
+import { DECLARE_IDLE_LINE, postJson } from "../../fixtures/declare-idle.ts";
 import { exec, ExecStream } from "../../fixtures/exec-stream.ts";
 import { CLIENTS, one, type RpcFailure } from "../../fixtures/rpc-clients.ts";
 
@@ -27,17 +26,6 @@ async function health(of: RunningAgent = agent, token = of.token): Promise<Healt
 function ms(time: Timestamp | undefined): number {
   assert.ok(time !== undefined);
   return timestampMs(time);
-}
-
-const execute = promisify(execFile);
-
-function curl(socket: string, ...args: readonly string[]): Promise<{ stdout: string }> {
-  return execute("curl", ["-sS", "--unix-socket", socket, ...args]);
-}
-
-function declareIdle(socket: string): Promise<{ stdout: string }> {
-  const url = "http://localhost/svc.guest.v1alpha1.WorkloadService/DeclareIdle";
-  return curl(socket, "-H", "content-type: application/json", "-d", "{}", url);
 }
 
 describe("Health", () => {
@@ -107,21 +95,19 @@ describe("contract: last_user_activity", () => {
 });
 
 describe("contract: idle_declared", () => {
-  it("is absent before the first DeclareIdle, then the time that DeclareIdle answered, by curl over HTTP and JSON", async () => {
+  it("is absent before the first DeclareIdle, then the time that DeclareIdle answered, over HTTP and JSON", async () => {
     await using own = await startAgent();
     assert.equal((await health(own)).idleDeclared, undefined);
     const activity = ms((await health(own)).lastUserActivity);
-    const { stdout } = await declareIdle(own.workloadSocket);
-    const { declaredAt } = JSON.parse(stdout) as { declaredAt: string };
+    const { body } = await postJson(own.workloadSocket);
+    const { declaredAt } = JSON.parse(body) as { declaredAt: string };
     const report = await health(own);
     assert.deepEqual(report.idleDeclared, fromJson(TimestampSchema, declaredAt));
     assert.equal(ms(report.lastUserActivity), activity);
   });
 
   it("can be declared by the workload itself, through the socket in its environment", async () => {
-    const script = `curl -sS --unix-socket "$SVC_WORKLOAD_SOCKET" -H 'content-type: application/json' -d '{}' \
-http://localhost/svc.guest.v1alpha1.WorkloadService/DeclareIdle; exec sleep 1000`;
-    await using own = await startAgent({ process: { args: ["sh", "-c", script] } });
+    await using own = await startAgent({ process: { args: ["sh", "-c", `${DECLARE_IDLE_LINE}; exec sleep 1000`] } });
     await until(async () => (await health(own)).idleDeclared !== undefined, "the workload has declared itself idle");
     assert.ok(ms((await health(own)).idleDeclared) <= Date.now());
   });
@@ -129,10 +115,8 @@ http://localhost/svc.guest.v1alpha1.WorkloadService/DeclareIdle; exec sleep 1000
 
 describe("contract: the workload socket", () => {
   it("does not have the management operations", async () => {
-    const url = "http://localhost/svc.guest.v1alpha1.GuestAgent/Health";
-    const options = ["-H", "content-type: application/json", "-d", "{}", "-o", "/dev/null", "-w", "%{http_code}"];
-    const { stdout } = await curl(agent.workloadSocket, ...options, url);
-    assert.equal(stdout, "404");
+    const { status } = await postJson(agent.workloadSocket, "/svc.guest.v1alpha1.GuestAgent/Health");
+    assert.equal(status, 404);
   });
 
   it("is open to every user of the guest", async () => {

@@ -8,6 +8,7 @@ import { GuestError, restoreDuties } from "../../../src/node/client/index.ts";
 import { HookKind } from "../../../src/shared/gen/svc/guest/v1alpha1/hooks_pb.ts";
 import { type AgentOptions, type RunningAgent, startAgent } from "../../fixtures/agent.ts";
 import { until } from "../../fixtures/awake.ts";
+import { postJson } from "../../fixtures/declare-idle.ts";
 import { delegatedCgroup, HELD_TO_MODES } from "../../fixtures/delegated-cgroup.ts";
 import { ExecStream, exec, failingExec } from "../../fixtures/exec-stream.ts";
 import { testFolder } from "../../fixtures/files.ts";
@@ -410,16 +411,7 @@ setInterval(() => {}, 1000);`;
     if (agent === undefined) return;
     using client = clientOf(agent);
     assert.equal((await client.runHook({ kind: PRE_SNAPSHOT, freezeMs: LONG_MS })).frozen, true);
-    execFileSync("curl", [
-      "-sf",
-      "--unix-socket",
-      agent.workloadSocket,
-      "-H",
-      "content-type: application/json",
-      "-d",
-      "{}",
-      "http://localhost/svc.guest.v1alpha1.WorkloadService/DeclareIdle",
-    ]);
+    assert.equal((await postJson(agent.workloadSocket)).status, 200);
     assert.notEqual((await client.health()).idleDeclared, undefined);
   });
 });

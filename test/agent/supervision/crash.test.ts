@@ -18,7 +18,12 @@ import { program } from "../../fixtures/programs/index.ts";
 /** Name of the runaway program, different in other runs on this machine. The kernel keeps 15 characters. */
 const RUNNER = `runs-${process.pid}`;
 /** Lists what is left when the launcher has ended, before its own end kills the rest of an init's processes. */
-const SHELL = ["sh", "-c", `"$@"; status=$?; echo "left: $(ps -e -o comm= | grep -c ${RUNNER})"; exit $status`, "sh"];
+const SHELL = [
+  "sh",
+  "-c",
+  `"$@"; status=$?; echo "left: $(cat /proc/[0-9]*/comm 2>/dev/null | grep -c ${RUNNER})"; exit $status`,
+  "sh",
+];
 const SETTINGS: Readonly<Record<string, readonly string[]>> = {
   "the child of a shell": SHELL,
   "the child of an init": ["unshare", "-pf", "--kill-child", "--mount-proc", ...SHELL],

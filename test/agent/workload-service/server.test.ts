@@ -11,7 +11,6 @@ import { fromBinary } from "@bufbuild/protobuf";
 import { Code, ConnectError, createClient } from "@connectrpc/connect";
 import { createConnectTransport, createGrpcTransport, Http2SessionManager } from "@connectrpc/connect-node";
 import * as grpc from "@grpc/grpc-js";
-import { execa } from "execa";
 import { ExecSessions } from "../../../src/shared/gen/svc/guest/v1alpha1/exec_sessions_pb.ts";
 import { FileTree } from "../../../src/shared/gen/svc/guest/v1alpha1/file_tree_pb.ts";
 import { GuestAgent } from "../../../src/shared/gen/svc/guest/v1alpha1/guest_agent_pb.ts";
@@ -113,33 +112,6 @@ describe("the workload's socket", () => {
       if (isReplaced) assert.equal(String((await once(net.connect(rig.path), "data"))[0]), "other");
       other.close();
     }
-  });
-
-  test("answers curl with JSON", async (t) => {
-    await using rig = await start();
-    const curl = await execa(
-      "curl",
-      [
-        "-sS",
-        "-i",
-        "--unix-socket",
-        rig.path,
-        "-H",
-        "content-type: application/json",
-        "-d",
-        "{}",
-        `http://localhost${DECLARE_IDLE}`,
-      ],
-      { reject: false },
-    );
-    if (curl.code === "ENOENT") {
-      t.skip("needs curl");
-      return;
-    }
-    assert.match(curl.stdout, /^HTTP\/1\.1 200 OK\r?\n/);
-    assert.match(curl.stdout, /svc-agent-version: 9\.9\.9/i);
-    assert.match(curl.stdout, new RegExp(`{"declaredAt":"${DECLARED_AT}"}$`));
-    assert.equal(rig.calls(), 1);
   });
 
   test("answers plain HTTP/1.1 byte by byte, and a request whose headers come in one piece with its body", async () => {

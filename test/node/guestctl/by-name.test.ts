@@ -139,38 +139,32 @@ describe("guestctl with the name of a sandbox", NEEDS_NAMESPACES, () => {
     assert.equal(await kept.ended, 0);
   });
 
-  for (const [shell, ...flags] of [
-    ["bash", "--norc", "--noprofile"],
-    ["zsh", "-f"],
-  ] as const) {
-    test(`is offered by the Tab key of ${shell}, and so are paths behind it`, async (t) => {
-      if (spawnSync(shell, ["--version"]).status !== 0) {
-        t.skip(`needs ${shell} (Debian: ${shell})`);
-        return;
-      }
-      const { stdout: script } = await run("completion", shell);
-      const home = join(folder, shell);
-      const paths = join(home, "paths");
-      await mkdir(paths, { recursive: true });
-      await writeFile(join(paths, "found"), "");
-      await writeFile(join(home, "script"), script);
-      await putGuestctl(home);
-      await using terminal = new Terminal({
-        cols: 200,
-        rows: 24,
-        env: { ...env, HOME: home, PATH: `${home}:${env["PATH"]}` },
-        command: [shell, ...flags],
-      });
-      const first = shell === "zsh" ? "autoload -U compinit; compinit -u -D; " : "";
-      terminal.type(`${first}. '${join(home, "script")}'; expr 41 + 1\n`);
-      await terminal.expect(/^42$/m);
-      terminal.type("guestctl health --sandbox b");
-      terminal.key("Tab");
-      await terminal.expect(/guestctl health --sandbox box\b/m);
-      terminal.key("C-u");
-      terminal.type(`guestctl cp box:${paths}/fo`);
-      terminal.key("Tab");
-      await terminal.expect(/guestctl cp box:\S+\/paths\/found\b/m);
+  test("is offered by the Tab key of bash, and so are paths behind it", async (t) => {
+    if (spawnSync("bash", ["--version"]).status !== 0) {
+      t.skip("needs bash (Debian: bash)");
+      return;
+    }
+    const { stdout: script } = await run("completion", "bash");
+    const home = join(folder, "bash");
+    const paths = join(home, "paths");
+    await mkdir(paths, { recursive: true });
+    await writeFile(join(paths, "found"), "");
+    await writeFile(join(home, "script"), script);
+    await putGuestctl(home);
+    await using terminal = new Terminal({
+      cols: 200,
+      rows: 24,
+      env: { ...env, HOME: home, PATH: `${home}:${env["PATH"]}` },
+      command: ["bash", "--norc", "--noprofile"],
     });
-  }
+    terminal.type(`. '${join(home, "script")}'; expr 41 + 1\n`);
+    await terminal.expect(/^42$/m);
+    terminal.type("guestctl health --sandbox b");
+    terminal.key("Tab");
+    await terminal.expect(/guestctl health --sandbox box\b/m);
+    terminal.key("C-u");
+    terminal.type(`guestctl cp box:${paths}/fo`);
+    terminal.key("Tab");
+    await terminal.expect(/guestctl cp box:\S+\/paths\/found\b/m);
+  });
 });

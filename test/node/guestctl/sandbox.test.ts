@@ -4,6 +4,7 @@ import { cpus } from "node:os";
 import { join } from "node:path";
 import { after, before, describe, test } from "node:test";
 import { freePort } from "../../../scripts/machine/free-port.ts";
+import { DECLARE_IDLE_LINE } from "../../fixtures/declare-idle.ts";
 import { NEEDS_NAMESPACES } from "../../fixtures/namespaces.ts";
 import { NO_SHELL } from "../sandboxes/process-machines.ts";
 import { HttpSubstrate, IMAGE, MISSING } from "../sandboxes/substrate.ts";
@@ -20,10 +21,7 @@ describe("guestctl sandbox", NEEDS_NAMESPACES, () => {
     const folder = join(substrate.stateFolder, "../cli");
     await mkdir(folder, { mode: 0o700 });
     idle = join(folder, "process.json");
-    const declare =
-      "curl -sf --unix-socket /run/guest/workload.sock -H 'content-type: application/json' -d '{}' " +
-      "http://localhost/svc.guest.v1alpha1.WorkloadService/DeclareIdle";
-    await writeFile(idle, JSON.stringify({ args: ["sh", "-c", `${declare}; exec sleep 100000`] }));
+    await writeFile(idle, JSON.stringify({ args: ["sh", "-c", `${DECLARE_IDLE_LINE}; exec sleep 100000`] }));
     env = {
       PATH: process.env["PATH"] ?? "",
       HOME: folder,

@@ -2,13 +2,10 @@ import assert from "node:assert/strict";
 import { EventEmitter, on } from "node:events";
 import { describe, test } from "node:test";
 import type { Sandboxes, WatchEvent } from "../../../src/node/sandboxes/index.ts";
+import { DECLARE_IDLE_LINE } from "../../fixtures/declare-idle.ts";
 import { NEEDS_NAMESPACES } from "../../fixtures/namespaces.ts";
 import { openNode, partsOf } from "./node.ts";
 import { HttpSubstrate, IMAGE } from "./substrate.ts";
-
-const DECLARE_IDLE =
-  "curl -sf --unix-socket /run/guest/workload.sock -H 'content-type: application/json' -d '{}' " +
-  "http://localhost/svc.guest.v1alpha1.WorkloadService/DeclareIdle";
 
 /** A watch of a node, and its events. */
 class Watch implements AsyncDisposable {
@@ -43,7 +40,7 @@ describe("the watch", NEEDS_NAMESPACES, () => {
   test("puts to sleep what has declared itself idle, once, and not again when it wakes up", async () => {
     await using substrate = await HttpSubstrate.start();
     using node = await openNode(partsOf(substrate));
-    const workload = { args: ["sh", "-c", `${DECLARE_IDLE}; exec sleep 100000`] };
+    const workload = { args: ["sh", "-c", `${DECLARE_IDLE_LINE}; exec sleep 100000`] };
     await node.create({ image: IMAGE, name: "sleeps", process: workload, idleAction: "standby" });
     await node.create({ image: IMAGE, name: "stops", process: workload, idleAction: "stop" });
     await node.create({ image: IMAGE, name: "stays", process: workload });
@@ -116,7 +113,7 @@ describe("the watch", NEEDS_NAMESPACES, () => {
   test("looks after all others while it waits for one", async () => {
     await using substrate = await HttpSubstrate.start();
     using node = await openNode(partsOf(substrate));
-    const workload = { args: ["sh", "-c", `${DECLARE_IDLE}; exec sleep 100000`] };
+    const workload = { args: ["sh", "-c", `${DECLARE_IDLE_LINE}; exec sleep 100000`] };
     await node.create({ image: IMAGE, name: "slow", process: workload, idleAction: "standby" });
     const { begun, release } = substrate.hold("POST /instances/{id}/standby");
     await using watch = new Watch(node);

@@ -12,8 +12,9 @@ test("a child on the agent's own streams reads and writes them, and its status c
 });
 
 test("it leads a group of its own in the agent's session", async () => {
-  const { stdout } = await run(request(script("inherit", "/bin/sh", "-c", "echo $$; ps -o pgid=,sid=,ppid= -p $$")));
-  const [pid, group, session, parent] = stdout.toString().trim().split(/\s+/);
+  // proc_pid_stat(5): process id, name, state, parent, group, session.
+  const { stdout } = await run(request(script("inherit", "/bin/cat", "/proc/self/stat")));
+  const [pid, , , parent, group, session] = stdout.toString().split(" ");
   assert.equal(group, pid);
   assert.equal(session, parent);
 });

@@ -23,7 +23,7 @@ interface Example {
 
 /**
  * The examples in TypeScript. One that does not connect continues the first, before its client is closed. The one about
- * an agent for tests needs packages that are not installed here: test/node/testing/package.test.ts.
+ * an agent for tests needs packages that are not installed here: test/node/testing/package.nightly.ts.
  */
 function examplesOf(document: string): Example[] {
   const first = /```ts\n([\s\S]*?)```/.exec(document)?.[1] ?? "";

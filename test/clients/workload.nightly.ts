@@ -36,6 +36,13 @@ describe("a workload declares itself idle", () => {
     });
   }
 
+  test("with curl, by plain JSON", async () => {
+    const path = "/svc.guest.v1alpha1.WorkloadService/DeclareIdle";
+    const options = ["-sSi", "--unix-socket", agent.workloadSocket, "-H", "content-type: application/json", "-d", "{}"];
+    const { stdout } = await execa("curl", [...options, `http://localhost${path}`]);
+    assert.match(stdout, /^HTTP\/1\.1 200 OK\r?\n[\s\S]*svc-agent-version: [\s\S]*\{"declaredAt":"[^"]+Z"\}$/i);
+  });
+
   test("with Debian's grpc of Ruby", async (t) => {
     if (!(await provideRuby())) {
       t.skip("needs the grpc of Ruby (Debian: ruby-grpc)");
