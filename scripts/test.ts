@@ -1,13 +1,13 @@
 /**
  * Runs the tests: `npm test`, or `npm test -- test/agent/exec test/agent/session/users.test.ts` for some of them. Files
- * run two at a time, each in a process of its own. Ends with the line `N passed, N failed, N skipped`.
+ * run some at a time, each in a process of its own. Ends with the line `N passed, N failed, N skipped`.
  *
  * `*.test.ts` needs no more than `npm start` does. `*.nightly.ts` is the breadth of a guarantee, takes minutes, or
  * needs packages of Debian, which are installed for it.
  */
 import { randomUUID } from "node:crypto";
 import { existsSync, globSync, readFileSync, statSync } from "node:fs";
-import { constants } from "node:os";
+import { availableParallelism, constants } from "node:os";
 import { join } from "node:path";
 import { parseArgs } from "node:util";
 import { providePrograms } from "./machine/programs.ts";
@@ -23,7 +23,8 @@ const USAGE = `usage: npm test [-- [--nightly] [--only LIST] PATH...]
   --nightly    the folders' *.nightly.ts instead of their *.test.ts
   --only LIST  of all files only the tests that the file LIST names: in each line a file, a tab, a part of a title`;
 
-const CONCURRENCY = 2;
+/** More than processors: half of a run's time tests wait for graces and time-outs. */
+const CONCURRENCY = 2 * availableParallelism();
 /** Slow tests do not fail while they make progress. A hung test fails before its file counts as hung. */
 const LIMITS: FileLimits = {
   testMs: 540_000,

@@ -66,9 +66,9 @@ const SOURCES = join(import.meta.dirname, "..", "..", "src", "agent", "native", 
  * Compiles the launcher into `output`. Statically with the C library that build-essential brings: 0.7 MB where another
  * one would give 0.1, for nothing more to install.
  */
-export function buildLauncher(arch: Architecture, output: string): void {
+export function buildLauncher(arch: Architecture, output: string, defines: readonly string[] = []): void {
   mkdirSync(dirname(output), { recursive: true });
-  const flags = ["-Os", "-fPIE", "-static-pie", "-s", "-Wl,--build-id=none", "-Wl,-z,noexecstack"];
+  const flags = [...defines, "-Os", "-fPIE", "-static-pie", "-s", "-Wl,--build-id=none", "-Wl,-z,noexecstack"];
   compile(arch, SOURCES, [...flags, ...cFiles(SOURCES), "-o", output]);
 }
 

@@ -3,8 +3,13 @@
 
 #include <sys/types.h>
 
-/* Grace for processes that a crashed agent left, and for those left after an agent that ended its own commands. */
+/*
+ * Grace for processes that a crashed agent left (tests compile a shorter one), and for those left after an agent that
+ * ended its own commands.
+ */
+#ifndef REMAINS_GRACE_MS
 #define REMAINS_GRACE_MS 10000
+#endif
 #define LEFT_GRACE_MS 2000
 
 /*
