@@ -7,7 +7,7 @@ import { forAllTests } from "../../fixtures/for-all-tests.ts";
 import { startAgent } from "../../fixtures/agent.ts";
 import { exec, ExecStream, failingExec, type StartInit } from "../../fixtures/exec-stream.ts";
 import { noProcessWith } from "../../fixtures/processes.ts";
-import { memoryOf } from "../../../scripts/soak/footprint.ts";
+import { memoryOf } from "../../fixtures/footprint.ts";
 
 const ENTRIES = 131_072;
 const STRINGS_BYTES = 2 * 2 ** 20;

@@ -8,7 +8,7 @@ import { startAgent } from "../../fixtures/agent.ts";
 import { until } from "../../fixtures/awake.ts";
 import { connect, exec, ExecStream, failingExec, execUntilTimeout } from "../../fixtures/exec-stream.ts";
 import { noProcessWith, processesWith, processGone } from "../../fixtures/processes.ts";
-import { memoryOf } from "../../../scripts/soak/footprint.ts";
+import { memoryOf } from "../../fixtures/footprint.ts";
 
 /** Of fixed width, so that no other run's mark contains this one: leftovers of another run must not be waited for. */
 const RUN = String(process.pid).padStart(7, "0");

@@ -15,7 +15,7 @@ import { clientOf } from "../../fixtures/guest-client.ts";
 import { nanosecondsOf } from "../../fixtures/times.ts";
 import { failureOf, FileCalls, openFiles, testFolder } from "../../fixtures/files.ts";
 import { NEEDS_ROOT } from "../../fixtures/privileges.ts";
-import { memoryOf } from "../../../scripts/soak/footprint.ts";
+import { memoryOf } from "../../fixtures/footprint.ts";
 
 const CHUNK = 256 * 1024;
 const GIB = 1024 ** 3;

@@ -12,7 +12,7 @@ import { startAgent } from "../../fixtures/agent.ts";
 import { until } from "../../fixtures/awake.ts";
 import { clientOf } from "../../fixtures/guest-client.ts";
 import { noProcessWith, processesWith } from "../../fixtures/processes.ts";
-import { memoryOf } from "../../../scripts/soak/footprint.ts";
+import { memoryOf } from "../../fixtures/footprint.ts";
 
 const { PRE_SNAPSHOT, POST_RESTORE } = HookKind;
 const TAIL_BYTES = 16 * 1024;

@@ -15,7 +15,7 @@ import { testFolder } from "../../fixtures/files.ts";
 import { listener } from "../../fixtures/listeners.ts";
 import { startManagement, TEST_TOKEN } from "../../fixtures/management.ts";
 import { callHeaders, envelope } from "../../fixtures/raw-http2.ts";
-import { memoryOf } from "../../../scripts/soak/footprint.ts";
+import { memoryOf } from "../../fixtures/footprint.ts";
 
 const MESSAGE_BYTES = 4 * 2 ** 20;
 /** That many of them are 64 MiB, less a byte each. */

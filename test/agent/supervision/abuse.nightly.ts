@@ -1,8 +1,8 @@
 import assert from "node:assert/strict";
 import { it } from "node:test";
 import { setTimeout as delay } from "node:timers/promises";
-import { abuse, type AbuseRow, ATTACKS } from "../../../scripts/abuse/abuse.ts";
-import type { Attack } from "../../../scripts/abuse/attack.ts";
+import { abuse, type AbuseRow, ATTACKS } from "../../abuse/abuse.ts";
+import type { Attack } from "../../abuse/attack.ts";
 import { NEEDS_ROOT } from "../../fixtures/privileges.ts";
 
 it("fuzzed and half messages leave nothing behind", NEEDS_ROOT, async () => {

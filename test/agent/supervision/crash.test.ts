@@ -4,7 +4,7 @@ import { chmodSync, copyFileSync, readFileSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { describe, it } from "node:test";
 import { buildNative } from "../../../scripts/build-native.ts";
-import { cgroupsOf } from "../../../scripts/soak/footprint.ts";
+import { cgroupsOf } from "../../fixtures/footprint.ts";
 import { AGENT_SCRIPT, type RunningAgent, SOURCES_COMMAND, startAgent } from "../../fixtures/agent.ts";
 import { ExecStream, exec } from "../../fixtures/exec-stream.ts";
 import { forAllTests } from "../../fixtures/for-all-tests.ts";

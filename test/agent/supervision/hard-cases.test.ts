@@ -11,7 +11,7 @@ import { exec, ExecStream, execUntilTimeout } from "../../fixtures/exec-stream.t
 import { inMountNamespace, NEEDS_NAMESPACES } from "../../fixtures/namespaces.ts";
 import { testFolder } from "../../fixtures/files.ts";
 import { processGone } from "../../fixtures/processes.ts";
-import { memoryOf } from "../../../scripts/soak/footprint.ts";
+import { memoryOf } from "../../fixtures/footprint.ts";
 
 const [NODE, ...GUESTCTL] = sourceCommand("node/guestctl/main.ts");
 const INPUT_CHUNK = Buffer.alloc(1 << 20, "0123456789abcdef");

@@ -8,7 +8,7 @@ import { create, type MessageInitShape } from "@bufbuild/protobuf";
 import { status } from "@grpc/grpc-js";
 import type { GuestClient, GuestTunnel } from "../../../src/node/client/index.ts";
 import { Tunnel, type TunnelFrame, TunnelFrameSchema } from "../../../src/shared/gen/svc/guest/v1alpha1/tunnel_pb.ts";
-import { memoryOf } from "../../../scripts/soak/footprint.ts";
+import { memoryOf } from "../../fixtures/footprint.ts";
 import { startAgent } from "../../fixtures/agent.ts";
 import { until } from "../../fixtures/awake.ts";
 import { clientOf } from "../../fixtures/guest-client.ts";

@@ -1,11 +1,11 @@
 import { setTimeout as delay } from "node:timers/promises";
 import { create, toBinary } from "@bufbuild/protobuf";
 import { type Client, Metadata, status } from "@grpc/grpc-js";
-import { connect } from "../../test/fixtures/exec-stream.ts";
+import { connect } from "../fixtures/exec-stream.ts";
 import { EXEC_ENTRIES_LIMIT } from "../../src/agent/domain/index.ts";
 import { WriteFileRequestSchema } from "../../src/shared/gen/svc/guest/v1alpha1/files_pb.ts";
-import { execStart, readRequest } from "../../test/fixtures/raw-calls.ts";
-import { callFields, envelope, FRAME, frame, headerBlock, RawHttp2 } from "../../test/fixtures/raw-http2.ts";
+import { execStart, readRequest } from "../fixtures/raw-calls.ts";
+import { callFields, envelope, FRAME, frame, headerBlock, RawHttp2 } from "../fixtures/raw-http2.ts";
 import type { Attack, Target } from "./attack.ts";
 
 const MIB = 2 ** 20;

@@ -1,7 +1,10 @@
-/** `npm run abuse`: attacks a real agent over TLS in every known way, and reports costs and leftovers. See `--help`. */
+/**
+ * `npm run abuse`: attacks a real agent over TLS in every known way, and reports costs and leftovers; `npm run soak` is
+ * one of them. See `--help`.
+ */
 import { parseArgs } from "node:util";
-import { abuse, type AbuseRow, ATTACKS, PEAK_LIMIT_BYTES } from "./abuse/abuse.ts";
-import { countFrom, runScript, UsageError } from "./machine/script.ts";
+import { countFrom, runScript, UsageError } from "../../scripts/machine/script.ts";
+import { abuse, type AbuseRow, ATTACKS, PEAK_LIMIT_BYTES } from "./abuse.ts";
 
 const SHORT_INPUTS = 20_000;
 const LONG_INPUTS = 1_000_000;

@@ -1,13 +1,14 @@
+import { readFileSync } from "node:fs";
 import { connect as connectTls } from "node:tls";
+import { cpuMsOf } from "../../scripts/bench/proc.ts";
 import { HookKind } from "../../src/node/client/index.ts";
-import { type Identity, issueCertificates, SERVER_NAME } from "../../test/fixtures/certificates.ts";
-import { forgeChain } from "../../test/fixtures/forged-chains.ts";
-import { clientOf } from "../../test/fixtures/guest-client.ts";
-import { callFields, FLAG, FRAME, frame, headerBlock, RawHttp2 } from "../../test/fixtures/raw-http2.ts";
-import { TlsRecords } from "../../test/fixtures/tls-records.ts";
-import { memoryOf } from "../soak/footprint.ts";
+import { type Identity, issueCertificates, SERVER_NAME } from "../fixtures/certificates.ts";
+import { forgeChain } from "../fixtures/forged-chains.ts";
+import { clientOf } from "../fixtures/guest-client.ts";
+import { callFields, FLAG, FRAME, frame, headerBlock, RawHttp2 } from "../fixtures/raw-http2.ts";
+import { TlsRecords } from "../fixtures/tls-records.ts";
+import { memoryOf } from "../fixtures/footprint.ts";
 import type { Attack, Outcome, Target } from "./attack.ts";
-import { type Cost, costOf } from "./cost.ts";
 
 /* Attacks by unknown peers. Each connection costs a handshake and what it sends before it is ended, and a peer may dial
  * again at once. So the cost of a connection is a multiple of an ordinary refusal, of a client without a certificate.
@@ -38,6 +39,28 @@ const INDEXED_BLOCK_BYTES = 60;
 const DIFFERENT_PEERS = 100;
 /** A block as large as the agent takes, in one frame. */
 const LARGE_BLOCK_BYTES = 16_000;
+
+/** What one connection costs the agent. */
+interface Cost {
+  readonly cpuMs: number;
+  /** What the agent read of it. */
+  readonly readMib: number;
+}
+
+/** Measures what the agent spends on so many connections while `work` runs. */
+async function costOf(pid: number, connections: number, work: () => Promise<unknown>): Promise<Cost> {
+  const [cpuBefore, readBefore] = [cpuMsOf([pid]), readBytes(pid)];
+  await work();
+  return {
+    cpuMs: (cpuMsOf([pid]) - cpuBefore) / connections,
+    readMib: (readBytes(pid) - readBefore) / MIB / connections,
+  };
+}
+
+/** Bytes that the agent has read from its files and sockets so far: `rchar` of proc_pid_io(5). */
+function readBytes(pid: number): number {
+  return Number(/^rchar: (\d+)$/m.exec(readFileSync(`/proc/${pid}/io`, "latin1"))?.[1]);
+}
 
 /** Dials with TLS, and stays until the agent ends it. */
 function refused({ port, certificates }: Target["agent"], identity: Identity | undefined): Promise<void> {

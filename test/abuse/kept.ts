@@ -4,9 +4,9 @@ import {
   ExecFrameSchema,
   ExecWhenFull,
 } from "../../src/shared/gen/svc/guest/v1alpha1/exec_pb.ts";
-import { endAll, listExecs } from "../../test/fixtures/kept-execs.ts";
-import { envelope, RawHttp2 } from "../../test/fixtures/raw-http2.ts";
-import type { Random } from "../../test/fixtures/seeded-random.ts";
+import { endAll, listExecs } from "../fixtures/kept-execs.ts";
+import { envelope, RawHttp2 } from "../fixtures/raw-http2.ts";
+import type { Random } from "../fixtures/seeded-random.ts";
 import type { Attack, Target } from "./attack.ts";
 
 type FrameInit = NonNullable<MessageInitShape<typeof ExecFrameSchema>["frame"]>;

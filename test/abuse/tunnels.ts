@@ -2,8 +2,8 @@ import { once } from "node:events";
 import { type AddressInfo, createServer, type Socket } from "node:net";
 import { create, type MessageInitShape, toBinary } from "@bufbuild/protobuf";
 import { Tunnel, TunnelFrameSchema } from "../../src/shared/gen/svc/guest/v1alpha1/tunnel_pb.ts";
-import { envelope, RawHttp2 } from "../../test/fixtures/raw-http2.ts";
-import type { Random } from "../../test/fixtures/seeded-random.ts";
+import { envelope, RawHttp2 } from "../fixtures/raw-http2.ts";
+import type { Random } from "../fixtures/seeded-random.ts";
 import type { Attack, Target } from "./attack.ts";
 
 type FrameInit = NonNullable<MessageInitShape<typeof TunnelFrameSchema>["frame"]>;

@@ -1,7 +1,7 @@
 import { createHash } from "node:crypto";
 import { type Client, status } from "@grpc/grpc-js";
-import { type ExecOutcome, ExecStream } from "../../test/fixtures/exec-stream.ts";
-import type { RunningAgent } from "../../test/fixtures/agent.ts";
+import { type ExecOutcome, ExecStream } from "../fixtures/exec-stream.ts";
+import type { RunningAgent } from "../fixtures/agent.ts";
 
 /** Result of a correct exec. */
 interface Moved {

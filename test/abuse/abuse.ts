@@ -6,17 +6,19 @@ import { join } from "node:path";
 import { setTimeout as delay } from "node:timers/promises";
 import { Worker } from "node:worker_threads";
 import { messageOf } from "../../src/shared/errors.ts";
-import { type RunningAgent, startAgent } from "../../test/fixtures/agent.ts";
-import { cpuMs } from "../../test/fixtures/cpu.ts";
-import { execStart } from "../../test/fixtures/raw-calls.ts";
-import { RawHttp2 } from "../../test/fixtures/raw-http2.ts";
-import { seededRandom } from "../../test/fixtures/seeded-random.ts";
-import { type Footprint, settledFootprint } from "../soak/footprint.ts";
+import { type RunningAgent, startAgent } from "../fixtures/agent.ts";
+import { cpuMs } from "../fixtures/cpu.ts";
+import { execStart } from "../fixtures/raw-calls.ts";
+import { RawHttp2 } from "../fixtures/raw-http2.ts";
+import { seededRandom } from "../fixtures/seeded-random.ts";
+import { type Footprint, settledFootprint } from "../fixtures/footprint.ts";
 import type { Attack, Outcome, Target } from "./attack.ts";
 import { connectionAttacks } from "./connections.ts";
+import { floods } from "./floods.ts";
 import { folderAttacks } from "./folders.ts";
 import { fuzzing } from "./fuzz.ts";
 import { keptAttacks } from "./kept.ts";
+import { mixedExecs } from "./mix.ts";
 import type { Request, Seen, Watched } from "./probe.ts";
 import { tunnelAttacks } from "./tunnels.ts";
 import { unknownPeerAttacks } from "./unknown-peers.ts";
@@ -29,6 +31,8 @@ export const ATTACKS: readonly Attack[] = [
   ...keptAttacks,
   ...tunnelAttacks,
   ...folderAttacks,
+  ...floods,
+  ...mixedExecs,
 ];
 
 /** Limit of the agent's anonymous memory over all attacks. */
@@ -68,21 +72,30 @@ export interface AbuseOptions {
   readonly onRow: (row: AbuseRow) => void;
 }
 
-/** Runs all attacks on one agent in turn. One that the agent does not survive is the last. */
+/** Runs all attacks in turn, on one agent where they need none of their own. One that an agent does not survive is last. */
 export async function abuse(options: AbuseOptions): Promise<void> {
-  const { seed, inputs, attacks, answerLimitMs = ANSWER_LIMIT_MS, onRow } = options;
-  await using agent = await startAgent({ hooks: { preSnapshot: { args: ["true"] } } });
+  for (const attacks of Object.values(Object.groupBy(options.attacks, ({ isLogged }) => `${isLogged}`)))
+    if (!(await abuseOne(attacks ?? [], options))) return;
+}
+
+/** @returns whether the agent has survived all of these attacks */
+async function abuseOne(attacks: readonly Attack[], options: AbuseOptions): Promise<boolean> {
+  const { seed, inputs, answerLimitMs = ANSWER_LIMIT_MS, onRow } = options;
+  await using agent = await startAgent({
+    hooks: { preSnapshot: { args: ["true"] } },
+    ...(attacks[0]?.isLogged && { env: { SVC_LOG_LEVEL: "debug" } }),
+  });
   await using scratch = await mkdtempDisposable(join(tmpdir(), "guest-agent-abuse-"));
   await using probe = startProbe(agent, answerLimitMs);
-  const weights = attacks.reduce((sum, { weight }) => sum + weight, 0);
+  const weights = options.attacks.reduce((sum, { weight }) => sum + weight, 0);
   await warmUp(agent);
   for (const attack of attacks) {
-    const share = Math.max(1, Math.floor((inputs * attack.weight) / weights));
+    const { name, weight } = attack;
     const target: Target = {
       agent,
       random: seededRandom(seed),
       scratch: scratch.path,
-      inputs: share,
+      inputs: Math.max(1, Math.floor((inputs * weight) / weights)),
       quietly: probe.quietly,
     };
     try {
@@ -97,24 +110,17 @@ export async function abuse(options: AbuseOptions): Promise<void> {
       const { unanswered, ...seen } = await probe.seen();
       if (outcome.problem === "" && unanswered > 0)
         outcome.problem = `Health got no answer within ${answerLimitMs / 1000} s`;
-      onRow({ name: attack.name, seconds, cpuSeconds, left, ...outcome, ...seen });
+      onRow({ name, seconds, cpuSeconds, left, ...outcome, ...seen });
     } catch (error) {
       // An agent that has ended has no footprint.
       if (existsSync(`/proc/${agent.pid}`)) throw error;
-      onRow({
-        name: attack.name,
-        inputs: 0,
-        seconds: 0,
-        cpuSeconds: 0,
-        health: { p50Ms: Infinity, p99Ms: Infinity, maxMs: Infinity },
-        peakOwnBytes: 0,
-        left: "",
-        problem: "the agent has died",
-        measured: "",
-      });
-      return;
+      const health = { p50Ms: Infinity, p99Ms: Infinity, maxMs: Infinity };
+      const nothing = { inputs: 0, seconds: 0, cpuSeconds: 0, health, peakOwnBytes: 0, left: "", measured: "" };
+      onRow({ name, ...nothing, problem: "the agent has died" });
+      return false;
     }
   }
+  return true;
 }
 
 /** Warms the agent up, so that the first footprint has what it opens once or keeps ready for the next command. */

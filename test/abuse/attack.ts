@@ -1,5 +1,5 @@
-import type { RunningAgent } from "../../test/fixtures/agent.ts";
-import type { Random } from "../../test/fixtures/seeded-random.ts";
+import type { RunningAgent } from "../fixtures/agent.ts";
+import type { Random } from "../fixtures/seeded-random.ts";
 
 /** The target of an attack. */
 export interface Target {
@@ -26,6 +26,8 @@ export interface Attack {
   readonly name: string;
   /** Its share of the inputs: `weight` times those of one unit. */
   readonly weight: number;
+  /** It gets an agent of its own that logs everything, and may compare what that tells of itself. */
+  readonly isLogged?: true;
   /** Resolves once it has closed everything, at least with the number of inputs. Throws if the agent misbehaved. */
   run(target: Target): Promise<number | Outcome>;
 }

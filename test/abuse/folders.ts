@@ -2,8 +2,8 @@ import { mkdir, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { create, toBinary } from "@bufbuild/protobuf";
 import { ListRequestSchema } from "../../src/shared/gen/svc/guest/v1alpha1/file_tree_pb.ts";
-import { clientOf } from "../../test/fixtures/guest-client.ts";
-import { envelope, RawHttp2 } from "../../test/fixtures/raw-http2.ts";
+import { clientOf } from "../fixtures/guest-client.ts";
+import { envelope, RawHttp2 } from "../fixtures/raw-http2.ts";
 import type { Attack, Target } from "./attack.ts";
 
 const LISTED = 5_000;

@@ -2,8 +2,8 @@
 import { setTimeout as delay } from "node:timers/promises";
 import { parentPort, workerData } from "node:worker_threads";
 import { GuestError } from "../../src/node/client/index.ts";
-import { clientOf, type Dialled } from "../../test/fixtures/guest-client.ts";
-import { memoryOf } from "../soak/footprint.ts";
+import { clientOf, type Dialled } from "../fixtures/guest-client.ts";
+import { memoryOf } from "../fixtures/footprint.ts";
 
 /** The agent to watch. */
 export type Watched = Dialled & {
