@@ -104,7 +104,7 @@ export async function runTestFile(
       ...COLLECTS_SELDOM,
       `--test-timeout=${limits.testMs}`,
       ...titles.map((title) => `--test-name-pattern=${RegExp.escape(title)}`),
-      "--test-reporter=spec",
+      `--test-reporter=${join(import.meta.dirname, "spec-reporter.ts")}`,
       "--test-reporter-destination=stdout",
       `--test-reporter=${join(import.meta.dirname, "event-reporter.ts")}`,
       `--test-reporter-destination=${eventsPath}`,

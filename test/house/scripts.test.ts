@@ -35,6 +35,13 @@ async function run(file: string, args: readonly string[], env: NodeJS.ProcessEnv
   return { code, stdout, stderr };
 }
 
+test("an empty GUEST_AGENT_CACHE means unset: the cache is the clone's .cache", () => {
+  const said = `import { CACHE_FOLDER } from "./scripts/machine/cache.ts"; console.log(CACHE_FOLDER);`;
+  const options = { cwd: ROOT, encoding: "utf8", env: { ...process.env, GUEST_AGENT_CACHE: "" } } as const;
+  const { stdout } = spawnSync(process.execPath, ["--input-type=module", "--eval", said], options);
+  assert.equal(stdout, `${join(ROOT, ".cache")}\n`);
+});
+
 describe("the npm scripts", () => {
   test("are found", () => {
     assert.ok(OURS.some(({ name }) => name === "abuse") && OURS.length > 8, JSON.stringify(OURS));

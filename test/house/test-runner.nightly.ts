@@ -47,6 +47,7 @@ describe("npm test", () => {
     const run = await runTests(["passing", "failing"]);
     assert.equal(run.lastLine, "4 passed, 1 failed, 0 skipped");
     assert.match(run.output, /FAILED\n {2}test\/house\/fixtures\/suites\/failing\.ts: a suite > fails\n/);
+    assert.match(run.output, /^ {2}✖ a suite > fails \(/m, "its line alone says what failed");
     assert.equal(run.code, 1);
   });
 

@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
-import { spawnSync } from "node:child_process";
-import { cpSync, mkdirSync, mkdtempSync, readdirSync, readFileSync, rmSync, symlinkSync } from "node:fs";
+import { execFileSync, spawnSync } from "node:child_process";
+import { cpSync, existsSync, mkdirSync, mkdtempSync, readdirSync, readFileSync, rmSync, symlinkSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { after, before, describe, test } from "node:test";
@@ -13,8 +13,6 @@ const PROJECT_ROOT = join(import.meta.dirname, "..", "..");
 const OWN: Architecture = process.arch === "arm64" ? "arm64" : "x64";
 const OTHER: Architecture = OWN === "x64" ? "arm64" : "x64";
 const CROSS_GCC = toolFor(OTHER, "gcc");
-/** Files that are no sources. */
-const LEFT_OUT = new Set([".cache", ".git", "dist", "node_modules"]);
 /** Files from npm, mounted: a link would lead elsewhere, and a copy take 500 MB. */
 const SHARED = ["node_modules", "dist/.base"];
 const refused = noNamespaces();
@@ -26,10 +24,11 @@ interface Outcome {
   readonly stderr: string;
 }
 
-/** Another checkout of the same sources, elsewhere. */
+/** Another checkout of the same sources, elsewhere: what git knows, as it stands here, and no cache in the clone. */
 function checkOut(folder: string): void {
-  for (const name of readdirSync(PROJECT_ROOT).filter((entry) => !LEFT_OUT.has(entry))) {
-    cpSync(join(PROJECT_ROOT, name), join(folder, name), { recursive: true });
+  const tracked = execFileSync("git", ["ls-files", "-z"], { cwd: PROJECT_ROOT, encoding: "utf8" }).split("\0");
+  for (const name of tracked.filter((path) => existsSync(join(PROJECT_ROOT, path)) && path !== "")) {
+    cpSync(join(PROJECT_ROOT, name), join(folder, name));
   }
   for (const shared of SHARED) mkdirSync(join(folder, shared), { recursive: true });
 }
