@@ -199,11 +199,12 @@ export class Journal {
   }
 }
 
-async function loadSqlite(): Promise<Pick<typeof Sqlite, "DatabaseSync">> {
+/** Rejects with SandboxError, MISSING_PACKAGE, for a Node without node:sqlite. */
+export async function loadSqlite(): Promise<Pick<typeof Sqlite, "DatabaseSync">> {
   try {
     return await import("node:sqlite");
   } catch (error) {
-    const message = `sandboxes need Node ${NODE_NEEDED} or later, for node:sqlite; this is ${process.versions.node}`;
+    const message = `sandboxes need Node ${NODE_NEEDED} or later, for node:sqlite; this is ${process.versions.node}: npm install --global node@22`;
     throw new SandboxError("MISSING_PACKAGE", message, error);
   }
 }

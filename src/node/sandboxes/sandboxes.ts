@@ -6,7 +6,7 @@ import { type ImageInfo, imageInfos } from "./images.ts";
 import { publish, type PublishOptions, served, unpublish } from "./ingress.ts";
 import type { RestoreChoices } from "./keys.ts";
 import type { Awakening } from "./guest.ts";
-import { Journal, type Publication, type Rest, type SandboxEntry, type SnapshotEntry } from "./journal.ts";
+import { Journal, loadSqlite, type Publication, type Rest, type SandboxEntry, type SnapshotEntry } from "./journal.ts";
 import { Node, type NodeOptions, ready } from "./node.ts";
 import { reach, type Reach } from "./reach.ts";
 import { discard } from "./removal.ts";
@@ -55,6 +55,11 @@ export class Sandboxes {
 
   private constructor(node: Node) {
     this.#node = node;
+  }
+
+  /** Rejects with MISSING_PACKAGE where this Node cannot keep a journal: what a program checks before all else. */
+  static async checkRuntime(): Promise<void> {
+    await loadSqlite();
   }
 
   /** Opens the node's journal until `close`, beside any other process that has it open. Makes no call. */

@@ -43,6 +43,14 @@ describe("guestctl", () => {
     }
   });
 
+  test("says of sandboxes before anything else that this Node cannot keep their journal, and which one can", async () => {
+    const env = { ...ENV, NODE_OPTIONS: "--no-experimental-sqlite" };
+    assert.match(
+      (await runGuestctl(["sandbox", "create", "debian:12"], env)).stderr,
+      /^guestctl: sandboxes need Node 22\.13 or later, .* npm install --global node@22 \[MISSING_PACKAGE\]\n$/,
+    );
+  });
+
   test("tells its version", async () => {
     assert.equal((await runGuestctl(["--version"], ENV)).stdout, `guestctl ${AGENT_VERSION}\n`);
   });

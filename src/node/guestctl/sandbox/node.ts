@@ -51,6 +51,7 @@ export async function openNode(
   how: { readonly readOnly: boolean; readonly json: boolean; readonly freeze?: Freeze | undefined },
 ): Promise<Sandboxes> {
   const { env } = host;
+  await Sandboxes.checkRuntime();
   const apiToken = env["HYPEMAN_API_KEY"] ?? "";
   if (apiToken === "") throw new UsageError("no token for the substrate's daemon; set HYPEMAN_API_KEY");
   const baseUrl = setting(values.api, env["HYPEMAN_BASE_URL"]);
