@@ -44,7 +44,8 @@ export function buildRooms(platform: Platform, configuration: Configuration, lis
   const { process: spec } = configuration;
   const { clock, timers, accounts, life } = platform;
   const freeze = new SessionFreeze({ group: platform.sessionGroup, life, timers, clock, log });
-  const starter = commandStarter(platform, configuration, freeze);
+  const environment = sessionEnvironment(platform, configuration);
+  const starter = commandStarter(platform, configuration, environment, freeze);
   const stamps = new Stamps(clock);
   const activity = new ActivityClock(stamps);
   const idle = new IdleDeclarations(stamps);
@@ -53,9 +54,20 @@ export function buildRooms(platform: Platform, configuration: Configuration, lis
   if (readiness !== undefined) freeze.rests(readiness);
   const rotation = new CredentialRotation({
     reload: async () => (await configuration.credentials.reload(platform.dropFileCache)).map(describeFault),
-    readVersion: () => configuration.credentials.readVersion,
-    presentVersion: () => configuration.credentials.presentVersion(),
+    readVersion: () => `${configuration.credentials.readVersion};${configuration.specFiles.readVersion}`,
+    presentVersion: async () => {
+      const { credentials, specFiles } = configuration;
+      return (await Promise.all([credentials.presentVersion(), specFiles.presentVersion()])).join(";");
+    },
     apply: () => listeners.applyCredentials(),
+    renewEnvironment: async () => {
+      const { specs, faults, ignored } = await configuration.specFiles.reload(platform.dropFileCache);
+      const renewal = { problems: faults.map(describeFault), ignored };
+      if (specs === undefined) return renewal;
+      environment.renew(specs.process.env);
+      hooks.renew(specs.hooks);
+      return { ...renewal, version: environment.version };
+    },
     timers,
     clock,
     log,
@@ -81,9 +93,9 @@ export function buildRooms(platform: Platform, configuration: Configuration, lis
     log,
     renew: {
       sweepHooks: () => hooks.sweep(),
-      renewCredentials: () => rotation.renew("restore"),
+      renewFiles: () => rotation.renew("restore"),
       dropOtherConnections: (keep) => listeners.dropOtherConnections(keep),
-      thaw: () => freeze.thawByDuties(),
+      thaw: (keep) => freeze.thawByDuties(keep),
       rearmTimers: () => {
         rotation.rearm();
         // In a session that is still frozen ready_cmd could not start, and its verdict would mean nothing.
@@ -116,6 +128,7 @@ export function buildRooms(platform: Platform, configuration: Configuration, lis
       idle,
       clock,
       freeze,
+      environment,
     }),
     restore,
     rotation,
@@ -134,14 +147,24 @@ export function buildRooms(platform: Platform, configuration: Configuration, lis
   };
 }
 
-function commandStarter(platform: Platform, configuration: Configuration, freeze: SessionFreeze): CommandStarter {
-  const { process: spec, workloadSocketPath } = configuration;
-  const environment = new SessionEnvironment({
+function sessionEnvironment(
+  platform: Platform,
+  { process: spec, workloadSocketPath }: Configuration,
+): SessionEnvironment {
+  return new SessionEnvironment({
     inherited: platform.inherited,
     bootstrapNames: BOOTSTRAP_VARIABLES,
     processEnv: spec.env,
     workloadSocket: workloadSocketPath,
   });
+}
+
+function commandStarter(
+  platform: Platform,
+  { process: spec }: Configuration,
+  environment: SessionEnvironment,
+  freeze: SessionFreeze,
+): CommandStarter {
   return new CommandStarter({
     processes: platform.processes,
     accounts: platform.accounts,

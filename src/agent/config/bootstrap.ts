@@ -1,6 +1,7 @@
 import type { HooksSpec, LogLevel, ProcessSpec } from "../domain/index.ts";
 import { type CredentialFile, readCredentialFile } from "./credential-file.ts";
 import { type AcceptsTlsMaterial, Credentials } from "./credentials.ts";
+import { SpecFiles } from "./spec-files.ts";
 import { readHooksSpec, readProcessSpec, readSpecFile } from "./specs.ts";
 import {
   BOOTSTRAP_VARIABLES,
@@ -27,6 +28,8 @@ export interface Configuration {
   readonly credentials: Credentials;
   readonly process: ProcessSpec;
   readonly hooks: HooksSpec;
+  /** The files from which both come, if they do. */
+  readonly specFiles: SpecFiles;
   readonly logLevel: LogLevel;
 }
 
@@ -60,7 +63,13 @@ export async function readBootstrap(
   ]);
   faults.push(...tokenFaults(given), ...listenerFaults(given), ...socketFaults(values));
   // Takes a spec from its variable or from the file that the other variable names. A file keeps secrets out of the
-  // host's API, which shows an instance's environment. Read once: a running workload keeps its environment.
+  // host's API, which shows an instance's environment.
+  const specVersions = new Map<BootstrapVariable, string>();
+  const readSpec = (variable: BootstrapVariable): CredentialFile => {
+    const file = readFile(variable);
+    specVersions.set(variable, file.version);
+    return file;
+  };
   const takeSpec = <Value>(
     variable: "SVC_PROCESS_SPEC" | "SVC_HOOKS_SPEC",
     read: (text: string | undefined) => Read<Value>,
@@ -70,7 +79,7 @@ export async function readBootstrap(
       faults.push({ variable: fileVariable, problem: `is set beside ${variable}; set one of them` });
     }
     const inline = take(variable, read);
-    return values.has(fileVariable) ? take(fileVariable, () => readSpecFile(readFile(fileVariable), read)) : inline;
+    return values.has(fileVariable) ? take(fileVariable, () => readSpecFile(readSpec(fileVariable), read)) : inline;
   };
 
   const guestPort = take("SVC_GUEST_PORT", readPort);
@@ -82,7 +91,9 @@ export async function readBootstrap(
   const loaded = await Credentials.load({ values, token }, accepts, readFile);
   faults.push(...loaded.faults);
   if (faults.length > 0 || loaded.credentials === undefined) throw new BootstrapError(inOrder(faults));
-  return { guestPort, guestSocketPath, workloadSocketPath, credentials: loaded.credentials, process, hooks, logLevel };
+  const specFiles = new SpecFiles(values, { process, hooks }, specVersions);
+  const { credentials } = loaded;
+  return { guestPort, guestSocketPath, workloadSocketPath, credentials, process, hooks, specFiles, logLevel };
 }
 
 const TLS_VARIABLES: readonly BootstrapVariable[] = ["SVC_TLS_CERT_FILE", "SVC_TLS_KEY_FILE", "SVC_TLS_CLIENT_CA_FILE"];

@@ -55,8 +55,24 @@ export function readCredentialFile(path: string): CredentialFile {
   }
 }
 
+/** What more is asked of a file that is read again. */
+type FileRule = (attributes: Stats) => string | undefined;
+
+/**
+ * For a file whose writer decides what other users' processes see. It is root's, or of the agent's own user, and nobody
+ * else may write it. Checked on the open descriptor: a path could lead elsewhere by then.
+ */
+export const writtenByHostAlone: FileRule = ({ uid, mode }) => {
+  if (uid !== 0 && uid !== process.getuid?.()) return `names a file of user ${uid}: root must own it (chown 0)`;
+  return (mode & 0o022) === 0 ? undefined : "names a file that its group or others may write (chmod go-w)";
+};
+
 /** The same without blocking; `dropFileCache` drops the page cache, which may have the bytes from before a restore. */
-export async function rereadCredentialFile(path: string, dropFileCache?: DropFileCache): Promise<CredentialFile> {
+export async function rereadCredentialFile(
+  path: string,
+  dropFileCache?: DropFileCache,
+  rule: FileRule = () => undefined,
+): Promise<CredentialFile> {
   const unusable = pathProblem(path);
   if (unusable !== undefined) return { problem: unusable, version: "" };
   let fd: number | undefined;
@@ -64,7 +80,14 @@ export async function rereadCredentialFile(path: string, dropFileCache?: DropFil
     if (dropFileCache !== undefined) await dropCacheOf(path, dropFileCache);
     fd = await openFile(path, OPEN_FLAGS);
     const attributes = await statFile(fd);
-    return fileProblem(attributes) ?? content(await readWhole(fd), attributes);
+    const version = versionOf(attributes);
+    const problem = rule(attributes);
+    const file = fileProblem(attributes) ?? (problem === undefined ? undefined : { problem, version });
+    if (file !== undefined) return file;
+    const bytes = await readWhole(fd);
+    // A file that is written in place could be read half old, half new.
+    if (versionOf(await statFile(fd)) !== version) return { problem: "names a file that is being written", version };
+    return content(bytes, attributes);
   } catch (error) {
     return unreadable(error);
   } finally {

@@ -23,10 +23,17 @@ export class CredentialReader {
   readonly #mutex = new Mutex();
   #hangs = false;
 
+  readonly #rule: Parameters<typeof rereadCredentialFile>[2];
+
+  /** `rule`: as of `rereadCredentialFile`. */
+  constructor(rule?: Parameters<typeof rereadCredentialFile>[2]) {
+    this.#rule = rule;
+  }
+
   /** As `rereadCredentialFile`; a file system that takes longer than some five seconds is a problem. Never rejects. */
   read(path: string, dropFileCache?: DropFileCache): Promise<CredentialFile> {
     return this.#bounded(
-      () => rereadCredentialFile(path, dropFileCache),
+      () => rereadCredentialFile(path, dropFileCache, this.#rule),
       { problem: NO_ANSWER_PROBLEM, version: NO_ANSWER },
       // Overwrite it: it may be the token.
       (late) => void ("bytes" in late && late.bytes.fill(0)),

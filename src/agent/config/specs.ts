@@ -190,6 +190,8 @@ function fieldProblems(field: DescField, value: unknown, path: string): string[]
         : [];
     case "map":
       if (!isObject(value)) return [`${path}: must be an object`];
+      // The library would lose it: its maps are plain objects.
+      if (Object.hasOwn(value, "__proto__")) return [`${path}: may not have a variable named "__proto__" here`];
       return field.mapKind === "scalar"
         ? Object.entries(value).flatMap(([key, item]) =>
             scalarProblems(field.scalar, item, join(path, quotedName(key))),

@@ -17,6 +17,8 @@ export const DEFAULT_LINGER_MS = 600_000;
 export const END_GRACE_LIMIT_MS = 600_000;
 /** Longest delay that a timer takes: 24.8 days. */
 export const TIMER_LIMIT_MS: number = 2 ** 31 - 1;
+/** Longest time for which a kept exec may count as user activity by itself: 24 hours. */
+export const AWAKE_LIMIT_MS = 86_400_000;
 /** ReadFile and WriteFile calls at once; each holds descriptors, and memory while its client does not read or send. */
 export const FILE_CALL_LIMIT = 256;
 /** Of those, the calls of one connection. */

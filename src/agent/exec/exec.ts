@@ -184,6 +184,7 @@ export class Exec {
         ...place,
         child,
         whenFull: keep.whenFull ?? "drop_oldest",
+        awakeForMs: keep.awakeForMs,
         lingerMs: keep.lingerMs === 0 ? DEFAULT_LINGER_MS : keep.lingerMs,
         timeoutMs,
         order: new ExecInputOrder(request),

@@ -1,5 +1,6 @@
 import {
   type AgentError,
+  AWAKE_LIMIT_MS,
   END_GRACE_LIMIT_MS,
   frameOrder,
   invalidField,
@@ -27,6 +28,8 @@ export interface KeepRequest {
   /** 0: the default. */
   readonly lingerMs: number;
   readonly replaceEnded: boolean;
+  /** 0: it does not count as activity by itself. */
+  readonly awakeForMs: number;
 }
 
 /** A kept exec, as requests name it. */
@@ -107,7 +110,7 @@ export function checkExecRequest(request: ExecRequest): void {
   if (request.keep !== undefined) checkKeep(request.keep);
 }
 
-function checkKeep({ name, bufferBytes, whenFull, lingerMs }: KeepRequest): void {
+function checkKeep({ name, bufferBytes, whenFull, lingerMs, awakeForMs }: KeepRequest): void {
   if (!NAME.test(name)) {
     throw invalidField("start.keep.name", 'is no name: give 1 to 128 letters, digits, ".", "_" or "-"');
   }
@@ -117,6 +120,9 @@ function checkKeep({ name, bufferBytes, whenFull, lingerMs }: KeepRequest): void
   if (whenFull === undefined) throw invalidField("start.keep.when_full", "is neither DROP_OLDEST nor BLOCK");
   if (lingerMs > TIMER_LIMIT_MS) {
     throw invalidField("start.keep.linger_ms", `is ${lingerMs}: at most ${TIMER_LIMIT_MS} are allowed`);
+  }
+  if (awakeForMs > AWAKE_LIMIT_MS) {
+    throw invalidField("start.keep.awake_for_ms", `is ${awakeForMs}: at most ${AWAKE_LIMIT_MS} (24 h) are allowed`);
   }
 }
 

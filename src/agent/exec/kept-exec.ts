@@ -17,6 +17,8 @@ export interface KeptParts extends Pick<CommandParts, "child" | "timeoutMs" | "l
   readonly bufferBytes: number;
   readonly whenFull: WhenFull;
   readonly lingerMs: number;
+  /** For how long of the session's time the running command is user activity by itself; 0: not at all. */
+  readonly awakeForMs: number;
   readonly order: ExecInputOrder;
   readonly activity: ActivityClock;
   readonly clock: Clock;
@@ -42,6 +44,8 @@ export interface KeptExecState {
   readonly stdinOffset: number;
   readonly stdinClosed: boolean;
   readonly heldBytes: number;
+  /** For how much longer it counts as user activity, attached or not. */
+  readonly awakeLeftMs: number;
 }
 
 /**
@@ -69,9 +73,12 @@ export class KeptExec {
   #lingered = false;
   #linger: NodeJS.Timeout | undefined;
   #isFree = false;
+  /** Ends the time for which the command counts as activity, once. */
+  #fallAsleep: () => void = () => {};
+  #awakeUntilMs = 0;
 
   constructor(parts: KeptParts) {
-    const { child, clock, life, activity, timeoutMs, bufferBytes, whenFull } = parts;
+    const { child, clock, life, activity, timeoutMs, bufferBytes, whenFull, awakeForMs } = parts;
     this.#parts = parts;
     this.#startedNs = clock.wallNs();
     this.#input = new InputPump(child, activity);
@@ -88,6 +95,7 @@ export class KeptExec {
     });
     child.stdout?.startInto(this.#log.store("stdout"));
     child.stderr?.startInto(this.#log.store("stderr"));
+    if (awakeForMs > 0) this.#stayAwake(awakeForMs);
     this.#followed = this.#command.follow().then((result) => this.#onDrained(result));
   }
 
@@ -105,6 +113,23 @@ export class KeptExec {
       stdinOffset: this.#stdinOffset,
       stdinClosed: order.stdinClosed,
       heldBytes: this.#log.heldBytes,
+      awakeLeftMs: this.#awakeUntilMs === 0 ? 0 : Math.max(0, Math.ceil(this.#awakeUntilMs - this.#parts.life.nowMs())),
+    };
+  }
+
+  #stayAwake(forMs: number): void {
+    const { life, activity } = this.#parts;
+    const attachment = activity.attach();
+    const end = (): void => {
+      this.#awakeUntilMs = 0;
+      attachment.end();
+    };
+    const cancel = life.after(forMs, end);
+    this.#awakeUntilMs = life.nowMs() + forMs;
+    this.#fallAsleep = () => {
+      if (this.#awakeUntilMs === 0) return;
+      cancel();
+      end();
     };
   }
 
@@ -232,6 +257,7 @@ export class KeptExec {
   #onProcessEnd(result: ExecResult): void {
     this.#result = result;
     this.#processEnded.resolve(result);
+    this.#fallAsleep();
     // The end of a command without an attached call is no user activity.
     if (this.#attached !== undefined && !this.#endedByAgent) this.#parts.activity.touch();
     this.#linger = setTimeout(() => {

@@ -20,6 +20,8 @@ export interface HealthReport {
   readonly frozen: boolean;
   /** It was frozen and thawed before duties came; none have come since. */
   readonly thawedWithoutDuties: boolean;
+  /** 1 at the start, and 1 more each time that a replaced spec file was put in force. */
+  readonly processEnvVersion: number;
 }
 
 /** What the health capability needs. */
@@ -30,6 +32,7 @@ export interface HealthParts {
   readonly idle: { lastNs(): bigint | undefined };
   readonly clock: Clock;
   readonly freeze: Pick<HealthReport, "frozen" | "thawedWithoutDuties">;
+  readonly environment: { readonly version: number };
 }
 
 /** Reports the state of the agent and the workload. Never counts as user activity. */
@@ -41,7 +44,7 @@ export class Health {
   }
 
   report(): HealthReport {
-    const { readiness, activity, idle, clock, freeze } = this.#parts;
+    const { readiness, activity, idle, clock, freeze, environment } = this.#parts;
     const { ready, exitCode } = readiness();
     const lastUserActivityNs = activity.lastNs();
     const idleDeclaredNs = idle.lastNs();
@@ -54,6 +57,7 @@ export class Health {
       idleDeclaredNs,
       frozen: freeze.frozen,
       thawedWithoutDuties: freeze.thawedWithoutDuties,
+      processEnvVersion: environment.version,
     };
   }
 }

@@ -89,11 +89,18 @@ interface Running {
 export class Hooks {
   readonly #parts: HooksParts;
   readonly #mutex = new Mutex();
+  #specs: HooksSpec;
   #running: Running | undefined;
   #closed: AgentError | undefined;
 
   constructor(parts: HooksParts) {
     this.#parts = parts;
+    this.#specs = parts.specs;
+  }
+
+  /** Puts other specs in force, for hooks that start from now on. */
+  renew(specs: HooksSpec): void {
+    this.#specs = specs;
   }
 
   /**
@@ -107,19 +114,25 @@ export class Hooks {
    */
   async run(request: HookRequest, signal: AbortSignal): Promise<HookOutcome> {
     checkRequest(request);
-    const { specs, beforeSnapshot } = this.#parts;
-    if (request.kind === "post_restore") return this.#runIfThere(request, specs.postRestore, signal);
-    const outcome = await this.#runIfThere(request, specs.preSnapshot, signal);
+    const { beforeSnapshot } = this.#parts;
+    const outcome = await this.#runIfThere(request, signal);
+    if (request.kind === "post_restore") return outcome;
     if (request.freezeMs === 0) await beforeSnapshot();
     return outcome;
   }
 
-  async #runIfThere(request: HookRequest, spec: CommandSpec | undefined, signal: AbortSignal): Promise<HookOutcome> {
+  /** The spec in force: duties that a POST_RESTORE hook waits for may put another in. */
+  #specOf({ kind }: HookRequest): CommandSpec | undefined {
+    return kind === "post_restore" ? this.#specs.postRestore : this.#specs.preSnapshot;
+  }
+
+  async #runIfThere(request: HookRequest, signal: AbortSignal): Promise<HookOutcome> {
     const { dutiesSettled, freeze, beforeSnapshot } = this.#parts;
-    if (spec === undefined && request.freezeMs === 0) return NOT_CONFIGURED;
+    if (this.#specOf(request) === undefined && request.freezeMs === 0) return NOT_CONFIGURED;
     return this.#mutex.run(async () => {
       if (request.kind === "post_restore") await dutiesSettled(signal);
       if (this.#closed !== undefined) throw this.#closed;
+      const spec = this.#specOf(request);
       const { isSwept = false, ...outcome } =
         spec === undefined ? NOT_CONFIGURED : await this.#runNow(request, spec, signal);
       const { freezeMs } = request;

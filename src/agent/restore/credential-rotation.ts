@@ -9,6 +9,22 @@ const LOOKS_INTERVAL_MS = 1_000;
 /** Why the credentials are reloaded, for the log. */
 export type RotationCause = "restore" | "signal" | "token" | "files";
 
+/** What became of the spec files (SVC_PROCESS_SPEC_FILE, SVC_HOOKS_SPEC_FILE). */
+interface EnvironmentRenewal {
+  /** Why they cannot be used, without any value; then the old variables stay in force. */
+  readonly problems: readonly string[];
+  /** Changed fields that an agent which runs does not take. */
+  readonly ignored: readonly string[];
+  /** HealthResponse.process_env_version, where it has changed. */
+  readonly version?: number;
+}
+
+/** Which of the files are in force as they are now. */
+export interface Renewal {
+  readonly credentials: boolean;
+  readonly environment: boolean;
+}
+
 /** What rotation needs. */
 export interface CredentialRotationParts {
   /** Reloads the files. Resolves with problems, which hold no value; with any, the old credentials stay. */
@@ -19,12 +35,14 @@ export interface CredentialRotationParts {
   readonly presentVersion: () => Promise<string>;
   /** Makes new connections use the reloaded credentials. */
   readonly apply: () => void;
+  /** Reads the spec files and puts the variables of their `env` in force, where they have changed. */
+  readonly renewEnvironment: () => Promise<EnvironmentRenewal>;
   readonly timers: Timers;
   readonly clock: Clock;
   readonly log: Log;
 }
 
-/** Lets token and TLS files change while the agent runs. */
+/** Lets token, TLS and spec files change while the agent runs. */
 export class CredentialRotation {
   readonly #parts: CredentialRotationParts;
   readonly #mutex = new Mutex();
@@ -43,24 +61,43 @@ export class CredentialRotation {
   }
 
   /**
-   * Reloads the files. False: they cannot be used (the log says why), and the old credentials stay in force. Never
-   * rejects: nobody waits for some of these calls, and a failing disk must not end the agent.
+   * Reloads the files. What is false cannot be used (the log says why), and the old stays in force. Never rejects:
+   * nobody waits for some of these calls, and a failing disk must not end the agent. A wrong token reads no spec
+   * files.
    */
-  renew(cause: RotationCause): Promise<boolean> {
+  renew(cause: RotationCause): Promise<Renewal> {
     return this.#mutex.run(async () => {
-      const { readVersion, log } = this.#parts;
-      const problems = await this.#reload();
-      if (problems.length > 0) {
-        // Otherwise calls and checks would log the same files every second.
-        const isKnown = readVersion() === this.#refusedVersion && (cause === "token" || cause === "files");
-        this.#refusedVersion = readVersion();
-        if (!isKnown) for (const problem of problems) log.warn("credentials_refused", { cause, problem });
-        return false;
-      }
-      this.#refusedVersion = undefined;
-      log[cause === "token" ? "debug" : "info"]("credentials_renewed", { cause });
-      return true;
+      const credentials = await this.#renewCredentials(cause);
+      return { credentials, environment: cause === "token" || (await this.#renewEnvironment(cause)) };
     });
+  }
+
+  async #renewEnvironment(cause: RotationCause): Promise<boolean> {
+    const { renewEnvironment, log } = this.#parts;
+    const failed = (error: unknown): EnvironmentRenewal => ({
+      problems: [`reading the spec files failed (${errnoOf(error) ?? messageOf(error)})`],
+      ignored: [],
+    });
+    const { problems, ignored, version } = await renewEnvironment().catch(failed);
+    for (const problem of problems) log.warn("process_env_refused", { cause, problem });
+    for (const field of ignored) log.warn("spec_field_ignored", { field });
+    if (version !== undefined) log.info("process_env_renewed", { cause, version });
+    return problems.length === 0;
+  }
+
+  async #renewCredentials(cause: RotationCause): Promise<boolean> {
+    const { readVersion, log } = this.#parts;
+    const problems = await this.#reload();
+    if (problems.length > 0) {
+      // Otherwise calls and checks would log the same files every second.
+      const isKnown = readVersion() === this.#refusedVersion && (cause === "token" || cause === "files");
+      this.#refusedVersion = readVersion();
+      if (!isKnown) for (const problem of problems) log.warn("credentials_refused", { cause, problem });
+      return false;
+    }
+    this.#refusedVersion = undefined;
+    log[cause === "token" ? "debug" : "info"]("credentials_renewed", { cause });
+    return true;
   }
 
   /** Reads the files and puts them in force. Returns the problems. */
@@ -78,7 +115,8 @@ export class CredentialRotation {
   renewBeforeRefusal(): Promise<boolean> {
     const { clock } = this.#parts;
     if (this.#beforeRefusal === undefined && clock.monotonicMs() < this.#mayReadAtMs) return Promise.resolve(false);
-    this.#beforeRefusal ??= this.renew("token").finally(() => {
+    const renewed = async (): Promise<boolean> => (await this.renew("token")).credentials;
+    this.#beforeRefusal ??= renewed().finally(() => {
       this.#mayReadAtMs = clock.monotonicMs() + REFUSALS_INTERVAL_MS;
       this.#beforeRefusal = undefined;
     });

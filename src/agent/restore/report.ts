@@ -6,6 +6,8 @@ export interface RestoreRequest {
   readonly entropy: Uint8Array;
   /** Time of the host, in nanoseconds since 1970; undefined: the clock is left alone. */
   readonly hostTimeNs: bigint | undefined;
+  /** A frozen session stays frozen, as other duties will follow. Its freeze_ms goes on to count. */
+  readonly keepFrozen?: boolean;
 }
 
 /** What RunRestoreDuties did (message RestoreDutiesResponse). */
@@ -19,7 +21,7 @@ export interface RestoreReport {
   readonly clockStepped: boolean;
   /** Empty when every duty ran as intended. */
   readonly degraded: readonly DegradedToken[];
-  /** The session is still frozen, as the kernel refused to thaw it. */
+  /** The session is still frozen: as asked, or because the kernel refused to thaw it. */
   readonly frozen: boolean;
 }
 
@@ -47,4 +49,6 @@ export type DegradedToken =
   /** host_time lies outside the validity of the caller's own certificate. */
   | "clock_outside_cert"
   /** The credential files could not be read or do not fit together: the old ones stay in force. */
-  | "credentials_reload:refused";
+  | "credentials_reload:refused"
+  /** The spec files cannot be used: Process.env and the hooks' env stay as they were. */
+  | "process_env:refused";

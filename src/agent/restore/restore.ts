@@ -12,6 +12,7 @@ import {
   unlessAborted,
 } from "../domain/index.ts";
 import { ClockDuty, type ValidityWindow } from "./clock-duty.ts";
+import type { Renewal } from "./credential-rotation.ts";
 import { renewRandomness } from "./entropy-duty.ts";
 import type { DegradedToken, RestoreReport, RestoreRequest } from "./report.ts";
 
@@ -29,12 +30,12 @@ export interface RestoreCall<Connection> {
 export interface RenewedParts<Connection> {
   /** Ends PRE_SNAPSHOT hooks that were running when the snapshot was taken. */
   readonly sweepHooks: () => Promise<void>;
-  /** Reloads the credential files and puts them in force; false when that was not possible. */
-  readonly renewCredentials: () => Promise<boolean>;
+  /** Reloads credential and spec files and puts them in force, before anything of the session can run. */
+  readonly renewFiles: () => Promise<Renewal>;
   /** Ends every connection but one, as clones of the guest share their keys. Returns how many. */
   readonly dropOtherConnections: (keep: Connection) => number;
-  /** Thaws the session if it was frozen for the snapshot; true: the kernel refused. */
-  readonly thaw: () => boolean;
+  /** Thaws the session if it was frozen for the snapshot, unless it is to be kept; true: it is frozen still. */
+  readonly thaw: (keep: boolean) => boolean;
   /** Restarts what waits for a timer: ready_cmd runs at once. */
   readonly rearmTimers: () => void;
 }
@@ -104,12 +105,14 @@ export class Restore<Connection> {
     activity.restored();
     const clock = this.#clockDuty.run(request.hostTimeNs, call.arrival, call.validity);
     await renew.sweepHooks();
-    const renewed = await renew.renewCredentials();
+    const { credentials, environment } = await renew.renewFiles();
     const droppedConnections = renew.dropOtherConnections(call.connection);
     // Last of all that the session could notice: its first instruction finds new randomness and the right time.
-    const frozen = renew.thaw();
+    const frozen = renew.thaw(request.keepFrozen === true);
     renew.rearmTimers();
-    const refused: DegradedToken[] = renewed ? [] : ["credentials_reload:refused"];
+    const refused: DegradedToken[] = [];
+    if (!credentials) refused.push("credentials_reload:refused");
+    if (!environment) refused.push("process_env:refused");
     const report = { ...entropy, ...clock, frozen, degraded: [...entropy.degraded, ...clock.degraded, ...refused] };
     log[report.degraded.length === 0 ? "info" : "warn"]("restore_duties_done", {
       entropy_bytes_mixed: report.entropyBytesMixed,

@@ -47,6 +47,8 @@ interface Resolution {
 
 /** An environment, and the user and terminal that it was made for. */
 interface MadeEnvironment {
+  /** Of the session's environment (`SessionEnvironment.version`). */
+  readonly version: number;
   readonly user: ResolvedUser;
   /** TERM for a command whose environment does not set it; undefined without a terminal. */
   readonly term: string | undefined;
@@ -94,9 +96,10 @@ export class CommandStarter {
    */
   async #environmentOf({ env, stdio }: Command, user: ResolvedUser): Promise<MadeEnvironment> {
     const term = stdio.kind === "terminal" ? stdio.term : undefined;
+    const { version } = this.#parts.environment;
     const last = this.#lastEnvironment;
     // Most commands set no variable, and share one environment.
-    if (env.size === 0 && last?.user === user && last.term === term) return last;
+    if (env.size === 0 && last?.version === version && last.user === user && last.term === term) return last;
     const isOther = user.identity.uid !== this.#parts.ownUid;
     const replaced = isOther ? personalVariables(user) : new Map<string, string>();
     if (term !== undefined) replaced.set("TERM", term);
@@ -106,7 +109,7 @@ export class CommandStarter {
       entries = withDefaults(entries, personalVariables(user));
       if (entries.length > STRINGS_A_TURN) await nextTurn();
     }
-    const made = { user, term, entries, packed: pack(entries) };
+    const made = { version, user, term, entries, packed: pack(entries) };
     if (env.size === 0) this.#lastEnvironment = made;
     return made;
   }

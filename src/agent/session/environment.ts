@@ -77,6 +77,13 @@ function isNamed(name: string): (entry: Uint8Array | string) => boolean {
     typeof entry === "string" ? entry.startsWith(given) : entry[0] === first && nameOf(entry) === wanted;
 }
 
+/** Only the workload gets its socket's variable: a spec that names it must not pass it to exec'd commands. */
+function sessionVariables(processEnv: ReadonlyMap<string, string>): ReadonlyMap<string, string> {
+  const variables = new Map(processEnv);
+  variables.delete(WORKLOAD_SOCKET_VARIABLE);
+  return variables;
+}
+
 /** The parts from which every child's environment is made. */
 export interface EnvironmentSources {
   /** The environment that the agent was started with, byte for byte. */
@@ -92,21 +99,31 @@ export interface EnvironmentSources {
 /** The environments of the sandbox's processes, by the contract's three layers. */
 export class SessionEnvironment {
   readonly #inherited: Environment;
-  readonly #processEnv: ReadonlyMap<string, string>;
+  #processEnv: ReadonlyMap<string, string>;
   /** Without replacements, computed once: most commands get this one. */
-  readonly #session: Environment;
+  #session: Environment;
+  #version = 1;
   /** The workload's last layer: SVC_WORKLOAD_SOCKET, if there is such a socket. */
   readonly ofWorkload: ReadonlyMap<string, string>;
 
   constructor(sources: EnvironmentSources) {
     this.#inherited = overlay(sources.inherited, new Map(sources.bootstrapNames.map((name) => [name, undefined])));
-    // Only the workload gets this variable: a spec that names it must not pass it to exec'd commands.
-    const processEnv = new Map(sources.processEnv);
-    processEnv.delete(WORKLOAD_SOCKET_VARIABLE);
-    this.#processEnv = processEnv;
+    this.#processEnv = sessionVariables(sources.processEnv);
     const { workloadSocket } = sources;
     this.ofWorkload = new Map(workloadSocket === undefined ? [] : [[WORKLOAD_SOCKET_VARIABLE, workloadSocket]]);
-    this.#session = overlay(this.#inherited, processEnv);
+    this.#session = overlay(this.#inherited, this.#processEnv);
+  }
+
+  /** 1 at the start; 1 more with each `renew` (HealthResponse.process_env_version). */
+  get version(): number {
+    return this.#version;
+  }
+
+  /** Puts another `Process.env` in force, whole: for commands that start from now on. */
+  renew(processEnv: ReadonlyMap<string, string>): void {
+    this.#processEnv = sessionVariables(processEnv);
+    this.#session = overlay(this.#inherited, this.#processEnv);
+    this.#version += 1;
   }
 
   /**

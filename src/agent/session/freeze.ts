@@ -162,13 +162,14 @@ export class SessionFreeze {
   }
 
   /**
-   * The part of the restore duties: thaws the session if it is frozen. The caller resumes ready_cmd.
+   * The part of the restore duties: thaws the session if it is frozen, unless it is to be kept frozen for the duties
+   * that follow. The caller resumes ready_cmd.
    *
-   * @returns whether it is still frozen, as the kernel refused
+   * @returns whether it is still frozen: as asked, or because the kernel refused
    */
-  thawByDuties(): boolean {
+  thawByDuties(keep = false): boolean {
     this.#thawedWithoutDuties = false;
-    if (this.#state.kind === "frozen") this.#thaw("duties");
+    if (this.#state.kind === "frozen" && !keep) this.#thaw("duties");
     return this.frozen;
   }
 

@@ -7,7 +7,7 @@ import { dateOf, nanosOf } from "./times.ts";
  */
 export interface Health extends Pick<
   HealthResponse,
-  "alive" | "ready" | "readyCmdExit" | "frozen" | "thawedWithoutDuties"
+  "alive" | "ready" | "readyCmdExit" | "frozen" | "thawedWithoutDuties" | "processEnvVersion"
 > {
   readonly lastUserActivity?: Date;
   /** Nanoseconds within its second: a Date ends at the millisecond, and a declaration may follow within one. */
@@ -21,8 +21,17 @@ export interface Health extends Pick<
 
 /** The message as a plain object. */
 export function healthOf(message: HealthResponse): Health {
-  const { alive, ready, readyCmdExit, lastUserActivity, guestTime, idleDeclared, frozen, thawedWithoutDuties } =
-    message;
+  const {
+    alive,
+    ready,
+    readyCmdExit,
+    lastUserActivity,
+    guestTime,
+    idleDeclared,
+    frozen,
+    thawedWithoutDuties,
+    processEnvVersion,
+  } = message;
   return {
     alive,
     ready,
@@ -35,5 +44,6 @@ export function healthOf(message: HealthResponse): Health {
     idleDeclaredNanos: nanosOf(idleDeclared),
     frozen,
     thawedWithoutDuties,
+    processEnvVersion,
   };
 }

@@ -35,6 +35,8 @@ export interface DutiesOptions {
   readonly entropyBytes?: number | undefined;
   /** Send the host's time, so that the guest steps its clock to it. Default: yes. */
   readonly hostTime?: boolean | undefined;
+  /** Leave a frozen session frozen, for duties that follow once the guest's files are written. Default: no. */
+  readonly keepFrozen?: boolean | undefined;
   /** How long to try to reach the agent, which may not be back yet, in milliseconds. Default: 10 s. */
   readonly reachMs?: number | undefined;
   /** Time for the answer to the duties once the agent is reached, in milliseconds. Default: no limit. */
@@ -76,7 +78,13 @@ type DutiesDone = Pick<RestoreOutcome, "duties" | "thawedWithoutDuties">;
 
 async function dutiesOf(
   dial: Dial,
-  { entropyBytes = DEFAULT_ENTROPY_BYTES, hostTime = true, reachMs = DEFAULT_REACH_MS, ...call }: DutiesOptions,
+  {
+    entropyBytes = DEFAULT_ENTROPY_BYTES,
+    hostTime = true,
+    keepFrozen = false,
+    reachMs = DEFAULT_REACH_MS,
+    ...call
+  }: DutiesOptions,
 ): Promise<DutiesDone> {
   const { signal } = call;
   const untilMs = performance.now() + wholeMilliseconds(reachMs, "reachMs");
@@ -90,6 +98,7 @@ async function dutiesOf(
       thawedWithoutDuties = (await reach(client, untilMs, signal)).thawedWithoutDuties || thawedWithoutDuties;
       const request = {
         entropy: randomBytes(sizeBytes),
+        keepFrozen,
         ...(hostTime && { hostTime: timestampFromMs(Date.now()) }),
       };
       return await client.runRestoreDuties(request, call);
@@ -104,7 +113,7 @@ async function dutiesOf(
       signal,
       mayPass: mayConnect,
     });
-    if (!duties.frozen || performance.now() + pauseMs >= untilMs) return { duties, thawedWithoutDuties };
+    if (!duties.frozen || keepFrozen || performance.now() + pauseMs >= untilMs) return { duties, thawedWithoutDuties };
     await pauseFor(pauseMs, signal);
   }
   throw new Error("the pauses have no end");

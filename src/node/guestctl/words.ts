@@ -17,6 +17,7 @@ const WORDS: readonly (readonly [theirs: string, ours: string])[] = [
   ["without keep", "without --name"],
   ["keep.bufferBytes", "--buffer"],
   ["keep.lingerMs", "--linger"],
+  ["keep.awakeForMs", "--awake-for"],
   ["keep.name", "--name"],
   ["createParents", "--parents"],
   ["of this very instance", "of this very instance in --credentials"],

@@ -126,6 +126,27 @@ describe("ListExecs", () => {
 });
 
 describe("user activity", () => {
+  it("is now while a kept command runs that asked for it, attached or not, for as long as it asked", async () => {
+    const awake = { name: "awake", awakeForMs: 3_600_000n };
+    const first = await keep(agent, { args: ["sleep", "1000"], keep: awake });
+    first.stream[Symbol.dispose]();
+    await untilKept(agent, "awake", (found) => found?.attached === false);
+    const [listed] = await listExecs(agent);
+    assert.ok((listed?.awakeLeftMs ?? 0n) > 3_000_000n && (listed?.awakeLeftMs ?? 0n) <= 3_600_000n);
+    assert.notEqual(await activityNs(agent), await activityNs(agent));
+    await endAll(agent);
+    const ended = await activityNs(agent);
+    assert.equal(await activityNs(agent), ended);
+    const brief = await keep(agent, { args: ["sleep", "1000"], keep: { name: "brief", awakeForMs: 50n } });
+    brief.stream[Symbol.dispose]();
+    await untilKept(agent, "brief", (found) => found?.awakeLeftMs === 0n);
+    const over = await activityNs(agent);
+    assert.equal(await activityNs(agent), over);
+    const tooLong = { name: "long", awakeForMs: 86_400_001n };
+    const refused = await failingExec(agent, { args: ["true"], keep: tooLong });
+    assert.deepEqual([refused.reason, refused.metadata["field"]], ["INVALID_FIELD", "start.keep.awake_for_ms"]);
+  });
+
   it("lasts while a call without terminal is attached to a kept exec, and not while none is", async () => {
     const first = await keep(agent, { args: ["sleep", "1000"], keep: { name: "busy" } });
     assert.notEqual(await activityNs(agent), await activityNs(agent));

@@ -28,6 +28,7 @@ function setup(reload: () => Promise<readonly string[]> = () => Promise.resolve(
     presentVersion: () => files.presentVersion(),
     timers,
     apply: () => void counts.applied++,
+    renewEnvironment: () => Promise.resolve({ problems: [], ignored: [] }),
     clock: { wallNs: () => 0n, monotonicMs: () => time.nowMs },
     log,
   });
@@ -51,7 +52,7 @@ describe("credential rotation", () => {
     const { rotation, counts, log, files, look, pass } = setup(() =>
       fails ? Promise.reject(broken) : Promise.resolve([]),
     );
-    assert.equal(await rotation.renew("signal"), false);
+    assert.equal((await rotation.renew("signal")).credentials, false);
     assert.equal(await rotation.renewBeforeRefusal(), false);
     assert.equal(log.lines[0]?.event, "credentials_refused");
     assert.deepEqual(log.lines[0]?.fields, { cause: "signal", problem: "reading the credentials failed (EIO)" });
@@ -74,7 +75,7 @@ describe("credential rotation", () => {
     await pass(1_000);
     await look();
     assert.equal(files.looks, 1);
-    assert.equal(await rotation.renew("signal"), true);
+    assert.equal((await rotation.renew("signal")).credentials, true);
   });
 
   it("reads for every signal and restore, one after another", async () => {
@@ -175,6 +176,7 @@ describe("credential files that change on the disk", () => {
         return new Promise(() => {});
       },
       apply: () => {},
+      renewEnvironment: () => Promise.resolve({ problems: [], ignored: [] }),
       timers: new ManualTimers(),
       clock: { wallNs: () => 0n, monotonicMs: () => looks * 10_000 },
       log: recordingLog(),
@@ -182,6 +184,6 @@ describe("credential files that change on the disk", () => {
     for (let call = 0; call < 10; call++) hanging.lookAgain();
     await pass(0);
     assert.equal(looks, 1);
-    assert.equal(await rotation.renew("signal"), true);
+    assert.equal((await rotation.renew("signal")).credentials, true);
   });
 });

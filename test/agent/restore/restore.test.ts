@@ -34,9 +34,9 @@ function setup(renew: Partial<RenewedParts<string>> = {}): Setup {
     log: recordingLog(),
     renew: {
       sweepHooks: async () => void events.push("hooks"),
-      renewCredentials: async () => {
+      renewFiles: async () => {
         events.push("credentials");
-        return true;
+        return { credentials: true, environment: true };
       },
       dropOtherConnections: (keep) => {
         events.push(`connections but ${keep}`);
@@ -150,8 +150,10 @@ describe("the restore duties", () => {
   });
 
   it("say that the credentials could not be renewed", async () => {
-    const { restore } = setup({ renewCredentials: () => Promise.resolve(false) });
+    const { restore } = setup({ renewFiles: () => Promise.resolve({ credentials: false, environment: true }) });
     assert.deepEqual((await restore.run(request(), call())).degraded, ["credentials_reload:refused"]);
+    const other = setup({ renewFiles: () => Promise.resolve({ credentials: true, environment: false }) });
+    assert.deepEqual((await other.restore.run(request(), call())).degraded, ["process_env:refused"]);
   });
 
   it("are done for one caller at a time, entropy for each of them, the clock for the newest alone", async () => {

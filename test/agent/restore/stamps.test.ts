@@ -32,7 +32,8 @@ async function guest(t: TestContext, wallMs = Date.now(), notBeforeMs = Date.now
   const idle = new IdleDeclarations(stamps);
   const kernel = new RecordingKernel();
   const freeze = { frozen: false, thawedWithoutDuties: false };
-  const health = new Health({ readiness: () => ({ ready: true, exitCode: 0 }), activity, idle, clock, freeze });
+  const readiness = () => ({ ready: true, exitCode: 0 });
+  const health = new Health({ readiness, activity, idle, clock, freeze, environment: { version: 1 } });
   const restore = new Restore<Connection>({
     kernel: Object.assign(kernel, {
       stepClock: (ns: bigint) => {
@@ -47,7 +48,7 @@ async function guest(t: TestContext, wallMs = Date.now(), notBeforeMs = Date.now
     log: recordingLog(),
     renew: {
       sweepHooks: () => Promise.resolve(),
-      renewCredentials: () => Promise.resolve(true),
+      renewFiles: () => Promise.resolve({ credentials: true, environment: true }),
       dropOtherConnections: () => 0,
       thaw: () => false,
       rearmTimers: () => {},

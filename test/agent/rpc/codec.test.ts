@@ -115,6 +115,7 @@ test("a Health answer that is laid out by hand is what the library would have ma
     idleDeclaredNs: 1_795_219_200_000_000_000n,
     frozen: index === 1,
     thawedWithoutDuties: index > 1,
+    processEnvVersion: index,
     ...report,
   }));
   for (const report of reports) {
@@ -127,6 +128,7 @@ test("a Health answer that is laid out by hand is what the library would have ma
       ...(report.idleDeclaredNs !== undefined && { idleDeclared: timestamp(report.idleDeclaredNs) }),
       frozen: report.frozen,
       thawedWithoutDuties: report.thawedWithoutDuties,
+      processEnvVersion: report.processEnvVersion,
     });
     assert.deepEqual(Buffer.concat(healthFrame(report)), Buffer.concat(messageFrame(HealthResponseSchema, message)));
   }

@@ -35,7 +35,15 @@ export async function signalExec(
   return create(SignalExecResponseSchema);
 }
 
-function keptExec({ startedNs, result, ends, stdinOffset, heldBytes, ...rest }: KeptExecState): KeptExecInit {
+function keptExec({
+  startedNs,
+  result,
+  ends,
+  stdinOffset,
+  heldBytes,
+  awakeLeftMs,
+  ...rest
+}: KeptExecState): KeptExecInit {
   return {
     ...rest,
     started: timestamp(startedNs),
@@ -44,6 +52,7 @@ function keptExec({ startedNs, result, ends, stdinOffset, heldBytes, ...rest }: 
     stderrOffset: BigInt(ends.stderr),
     stdinOffset: BigInt(stdinOffset),
     heldBytes: BigInt(heldBytes),
+    awakeLeftMs: BigInt(awakeLeftMs),
   };
 }
 

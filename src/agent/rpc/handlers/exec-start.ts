@@ -190,10 +190,17 @@ const WHEN_FULL: Readonly<Record<ExecWhenFull, WhenFull>> = {
   [ExecWhenFull.BLOCK]: "block",
 };
 
-function keepRequest({ name, bufferBytes, whenFull, lingerMs, replaceEnded }: ExecKeep): KeepRequest {
+function keepRequest({ name, bufferBytes, whenFull, lingerMs, replaceEnded, awakeForMs }: ExecKeep): KeepRequest {
   // A number without a name in this agent is an unknown value.
   const known: WhenFull | undefined = WHEN_FULL[whenFull];
-  return { name, bufferBytes, whenFull: known, lingerMs: Number(lingerMs), replaceEnded };
+  return {
+    name,
+    bufferBytes,
+    whenFull: known,
+    lingerMs: Number(lingerMs),
+    replaceEnded,
+    awakeForMs: Number(awakeForMs),
+  };
 }
 
 function tooLong(problem: string, limit: number): AgentError {

@@ -16,6 +16,7 @@ export function healthFrame(report: HealthReport): Frame {
   if (idleDeclaredNs !== undefined) writeTime(writer, FIELD.idleDeclared.number, idleDeclaredNs);
   writer.number(FIELD.frozen.number, report.frozen ? 1 : 0);
   writer.number(FIELD.thawedWithoutDuties.number, report.thawedWithoutDuties ? 1 : 0);
+  writer.number(FIELD.processEnvVersion.number, report.processEnvVersion);
   return writer.frame();
 }
 

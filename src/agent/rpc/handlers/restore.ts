@@ -19,7 +19,7 @@ export async function serveRestoreDuties(
     const hostTimeNs = request.hostTime && timestampNs("host_time", request.hostTime);
     const { receivedAt, connection, signal } = call;
     const report = await restore.run(
-      { entropy: request.entropy, hostTimeNs },
+      { entropy: request.entropy, hostTimeNs, keepFrozen: request.keepFrozen },
       { arrival: receivedAt, validity: connection.peer.certificate, connection, signal },
     );
     return create(RestoreDutiesResponseSchema, { ...report, degraded: report.degraded.join(";") });

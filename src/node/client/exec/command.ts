@@ -51,6 +51,7 @@ const KEEP_NAMES: Readonly<Record<keyof KeepOptions, true>> = {
   whenFull: true,
   lingerMs: true,
   replaceEnded: true,
+  awakeForMs: true,
 };
 
 /** The start frame's content. Throws GuestError (INVALID_ARGUMENT) for what cannot be sent. */

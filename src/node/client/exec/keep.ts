@@ -23,6 +23,11 @@ export interface KeepOptions {
   readonly lingerMs?: number | undefined;
   /** Take the name of a command that has ended and is not forgotten yet. */
   readonly replaceEnded?: boolean | undefined;
+  /**
+   * For how long the running command counts as user activity, attached or not, in milliseconds of the session's time:
+   * at most 24 h. Default: 0, not at all.
+   */
+  readonly awakeForMs?: number | undefined;
 }
 
 /** What happens to a kept command's call while it runs. */
@@ -109,7 +114,7 @@ const WHEN_FULL = { "drop-oldest": ExecWhenFull.DROP_OLDEST, block: ExecWhenFull
  * more.
  */
 export function keepMessage(keep: KeepOptions): MessageInitShape<typeof ExecKeepSchema> {
-  const { name, bufferBytes = 0, whenFull = "drop-oldest", lingerMs = 0, replaceEnded = false } = keep;
+  const { name, bufferBytes = 0, whenFull = "drop-oldest", lingerMs = 0, replaceEnded = false, awakeForMs = 0 } = keep;
   if (!Object.hasOwn(WHEN_FULL, whenFull))
     throw invalidArgument(`keep.whenFull is ${JSON.stringify(whenFull)}; give drop-oldest or block`);
   return {
@@ -118,6 +123,7 @@ export function keepMessage(keep: KeepOptions): MessageInitShape<typeof ExecKeep
     whenFull: WHEN_FULL[whenFull],
     lingerMs: BigInt(wholeMilliseconds(lingerMs, "keep.lingerMs")),
     replaceEnded,
+    awakeForMs: BigInt(wholeMilliseconds(awakeForMs, "keep.awakeForMs")),
   };
 }
 

@@ -54,6 +54,7 @@ const OPTIONS = {
     help: "kept: drop-oldest output when the buffer is full (the default), or block the command",
     completes: ["drop-oldest", "block"],
   },
+  "awake-for": { argument: "DURATION", help: "kept: count as user activity while it runs, for at most that long" },
   linger: { argument: "DURATION", help: "kept: how long output and exit stay after the command's end (default 10m)" },
   replace: { help: "kept: take the name of a command that has ended" },
   ...CONNECTION_OPTIONS,
@@ -152,10 +153,11 @@ failed, and after the escape key; 126 when the command cannot be run; 127 when t
 /** How the command is kept; undefined: not at all. Throws UsageError. */
 function keepOf(values: Parsed<typeof OPTIONS>["values"], [command = ""]: readonly string[]): KeepOptions | undefined {
   const { buffer, "when-full": whenFull = "drop-oldest", linger, replace, "attach-or-start": isAttachOrStart } = values;
+  const { "awake-for": awakeFor } = values;
   if (isAttachOrStart === true && values.name === undefined) throw new UsageError("--attach-or-start wants --name");
   const name = values.name ?? (values.detach === true ? madeUpName(command) : undefined);
   if (name === undefined) {
-    const orphan = (["buffer", "when-full", "linger", "replace"] as const).find((each) => values[each]);
+    const orphan = (["buffer", "when-full", "linger", "replace", "awake-for"] as const).find((each) => values[each]);
     if (orphan !== undefined) throw new UsageError(`--${orphan} wants --name or -d`);
     return undefined;
   }
@@ -166,6 +168,7 @@ function keepOf(values: Parsed<typeof OPTIONS>["values"], [command = ""]: readon
     bufferBytes: parseSizeBytes(buffer, "--buffer"),
     whenFull,
     lingerMs: parseDurationMs(linger, "--linger"),
+    awakeForMs: parseDurationMs(awakeFor, "--awake-for"),
     // Do not attach to an ended command.
     replaceEnded: replace === true || isAttachOrStart === true,
   };

@@ -41,7 +41,7 @@ function cellsOf(exec: KeptExec): readonly string[] {
   ];
 }
 
-function stateOf({ exit, attached }: KeptExec): string {
-  if (exit === undefined) return attached ? "running, attached" : "running";
+function stateOf({ exit, attached, awakeLeftMs }: KeptExec): string {
+  if (exit === undefined) return `running${attached ? ", attached" : ""}${awakeLeftMs > 0n ? ", awake" : ""}`;
   return exit.signal === 0 ? `ended, code ${exit.code}` : `ended, signal ${exit.signal}`;
 }

@@ -12,7 +12,7 @@ import type { Message } from "@bufbuild/protobuf";
  * Describes the file svc/guest/v1alpha1/health.proto.
  */
 export const file_svc_guest_v1alpha1_health: GenFile = /*@__PURE__*/
-  fileDesc("Ch9zdmMvZ3Vlc3QvdjFhbHBoYTEvaGVhbHRoLnByb3RvEhJzdmMuZ3Vlc3QudjFhbHBoYTEiDwoNSGVhbHRoUmVxdWVzdCKQAgoOSGVhbHRoUmVzcG9uc2USDQoFYWxpdmUYASABKAgSDQoFcmVhZHkYAiABKAgSFgoOcmVhZHlfY21kX2V4aXQYAyABKAUSNgoSbGFzdF91c2VyX2FjdGl2aXR5GAQgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBIuCgpndWVzdF90aW1lGAUgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBIxCg1pZGxlX2RlY2xhcmVkGAYgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBIOCgZmcm96ZW4YByABKAgSHQoVdGhhd2VkX3dpdGhvdXRfZHV0aWVzGAggASgIQj1CC0hlYWx0aFByb3RvUAFaLGd1ZXN0LWFnZW50L3N2Yy9ndWVzdC92MWFscGhhMTtndWVzdHYxYWxwaGExYgZwcm90bzM", [file_google_protobuf_timestamp]);
+  fileDesc("Ch9zdmMvZ3Vlc3QvdjFhbHBoYTEvaGVhbHRoLnByb3RvEhJzdmMuZ3Vlc3QudjFhbHBoYTEiDwoNSGVhbHRoUmVxdWVzdCKtAgoOSGVhbHRoUmVzcG9uc2USDQoFYWxpdmUYASABKAgSDQoFcmVhZHkYAiABKAgSFgoOcmVhZHlfY21kX2V4aXQYAyABKAUSNgoSbGFzdF91c2VyX2FjdGl2aXR5GAQgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBIuCgpndWVzdF90aW1lGAUgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBIxCg1pZGxlX2RlY2xhcmVkGAYgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBIOCgZmcm96ZW4YByABKAgSHQoVdGhhd2VkX3dpdGhvdXRfZHV0aWVzGAggASgIEhsKE3Byb2Nlc3NfZW52X3ZlcnNpb24YCSABKA1CPUILSGVhbHRoUHJvdG9QAVosZ3Vlc3QtYWdlbnQvc3ZjL2d1ZXN0L3YxYWxwaGExO2d1ZXN0djFhbHBoYTFiBnByb3RvMw", [file_google_protobuf_timestamp]);
 
 /**
  * Request of Health. It has no fields.
@@ -95,6 +95,15 @@ export type HealthResponse = Message<"svc.guest.v1alpha1.HealthResponse"> & {
    * @generated from field: bool thawed_without_duties = 8;
    */
   thawedWithoutDuties: boolean;
+
+  /**
+   * Which environment new commands get: 1 at the start, and 1 more each time that a replaced SVC_PROCESS_SPEC_FILE or
+   * SVC_HOOKS_SPEC_FILE was put in force. The agent looks at the duties, at SIGHUP, and when a file has changed. 0: an
+   * older agent, which keeps the environment of its start.
+   *
+   * @generated from field: uint32 process_env_version = 9;
+   */
+  processEnvVersion: number;
 };
 
 /**

@@ -12,7 +12,7 @@ import type { Message } from "@bufbuild/protobuf";
  * Describes the file svc/guest/v1alpha1/restore.proto.
  */
 export const file_svc_guest_v1alpha1_restore: GenFile = /*@__PURE__*/
-  fileDesc("CiBzdmMvZ3Vlc3QvdjFhbHBoYTEvcmVzdG9yZS5wcm90bxISc3ZjLmd1ZXN0LnYxYWxwaGExIlYKFFJlc3RvcmVEdXRpZXNSZXF1ZXN0Eg8KB2VudHJvcHkYASABKAwSLQoJaG9zdF90aW1lGAIgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcCKfAQoVUmVzdG9yZUR1dGllc1Jlc3BvbnNlEhsKE2VudHJvcHlfYnl0ZXNfbWl4ZWQYASABKA0SGAoQZW50cm9weV9jcmVkaXRlZBgCIAEoCBIWCg5jbG9ja19kcmlmdF9tcxgDIAEoAxIVCg1jbG9ja19zdGVwcGVkGAQgASgIEhAKCGRlZ3JhZGVkGAUgASgJEg4KBmZyb3plbhgGIAEoCEI+QgxSZXN0b3JlUHJvdG9QAVosZ3Vlc3QtYWdlbnQvc3ZjL2d1ZXN0L3YxYWxwaGExO2d1ZXN0djFhbHBoYTFiBnByb3RvMw", [file_google_protobuf_timestamp]);
+  fileDesc("CiBzdmMvZ3Vlc3QvdjFhbHBoYTEvcmVzdG9yZS5wcm90bxISc3ZjLmd1ZXN0LnYxYWxwaGExImsKFFJlc3RvcmVEdXRpZXNSZXF1ZXN0Eg8KB2VudHJvcHkYASABKAwSLQoJaG9zdF90aW1lGAIgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBITCgtrZWVwX2Zyb3plbhgDIAEoCCKfAQoVUmVzdG9yZUR1dGllc1Jlc3BvbnNlEhsKE2VudHJvcHlfYnl0ZXNfbWl4ZWQYASABKA0SGAoQZW50cm9weV9jcmVkaXRlZBgCIAEoCBIWCg5jbG9ja19kcmlmdF9tcxgDIAEoAxIVCg1jbG9ja19zdGVwcGVkGAQgASgIEhAKCGRlZ3JhZGVkGAUgASgJEg4KBmZyb3plbhgGIAEoCEI+QgxSZXN0b3JlUHJvdG9QAVosZ3Vlc3QtYWdlbnQvc3ZjL2d1ZXN0L3YxYWxwaGExO2d1ZXN0djFhbHBoYTFiBnByb3RvMw", [file_google_protobuf_timestamp]);
 
 /**
  * Request of RunRestoreDuties.
@@ -35,6 +35,15 @@ export type RestoreDutiesRequest = Message<"svc.guest.v1alpha1.RestoreDutiesRequ
    * @generated from field: google.protobuf.Timestamp host_time = 2;
    */
   hostTime?: Timestamp | undefined;
+
+  /**
+   * A frozen session stays frozen, and `frozen` in the answer is true, because the caller will run the duties again. In
+   * between it writes a fork's files over a connection made after this reseed. freeze_ms goes on to count. An older
+   * agent ignores this and thaws: HealthResponse.process_env_version is 0 there.
+   *
+   * @generated from field: bool keep_frozen = 3;
+   */
+  keepFrozen: boolean;
 };
 
 /**
@@ -86,8 +95,8 @@ export type RestoreDutiesResponse = Message<"svc.guest.v1alpha1.RestoreDutiesRes
   degraded: string;
 
   /**
-   * The session is still frozen after the call (RunHookRequest.freeze_ms), because the kernel refused to thaw it:
-   * repeat the call. The duties thaw it last, even if they are degraded.
+   * The session is still frozen after the call (RunHookRequest.freeze_ms): because of keep_frozen, or because the kernel
+   * refused to thaw it; then repeat the call. The duties thaw it last, even if they are degraded.
    *
    * @generated from field: bool frozen = 6;
    */

@@ -1,0 +1,260 @@
+import assert from "node:assert/strict";
+import { execFileSync } from "node:child_process";
+import { chmod, chown, mkdir, rename, rm, symlink, writeFile } from "node:fs/promises";
+import { describe, it } from "node:test";
+import { HookKind } from "../../../src/node/client/index.ts";
+import { type AgentOptions, type RunningAgent, startAgent } from "../../fixtures/agent.ts";
+import { until } from "../../fixtures/awake.ts";
+import { exec } from "../../fixtures/exec-stream.ts";
+import { testFolder } from "../../fixtures/files.ts";
+import { forAllTests } from "../../fixtures/for-all-tests.ts";
+import { clientOf } from "../../fixtures/guest-client.ts";
+import { lacksCgroups } from "../../fixtures/namespaces.ts";
+import { NEEDS_CREDIT } from "../../fixtures/privileges.ts";
+
+const ENTROPY = new Uint8Array(64).fill(7);
+/** SIGHUP is the workload's too. */
+const WORKLOAD = ["sh", "-c", "trap '' HUP; echo workload has $KEY; exec sleep 1000"];
+const HOOK = { args: ["sh", "-c", "echo $KEY $HOOK_KEY"] };
+
+const folder = forAllTests(await testFolder());
+
+async function put(path: string, content: string | Uint8Array): Promise<void> {
+  await writeFile(`${path}.new`, content, { mode: 0o600 });
+  await rename(`${path}.new`, path);
+}
+
+/** An agent with both specs in files, and what a host does to them. */
+class Guest implements AsyncDisposable {
+  static #count = 0;
+  readonly process: string;
+  readonly hooks: string;
+  agent!: RunningAgent;
+
+  private constructor(own: string) {
+    this.process = `${own}/process.json`;
+    this.hooks = `${own}/hooks.json`;
+  }
+
+  static async start(options: AgentOptions = {}): Promise<Guest> {
+    const own = folder.at(`guest-${Guest.#count++}`);
+    await mkdir(own);
+    const guest = new Guest(own);
+    await guest.putEnv({ KEY: "old", GONE: "1" });
+    await put(guest.hooks, JSON.stringify({ post_restore: { ...HOOK, env: { HOOK_KEY: "old" } } }));
+    const env = { SVC_PROCESS_SPEC_FILE: guest.process, SVC_HOOKS_SPEC_FILE: guest.hooks, ...options.env };
+    guest.agent = await startAgent({ ...options, env });
+    return guest;
+  }
+
+  putEnv(env: Record<string, string>, more: object = {}): Promise<void> {
+    return put(this.process, JSON.stringify({ args: WORKLOAD, env, ...more }));
+  }
+
+  /** What a new command finds in these variables. */
+  async seen(...names: readonly string[]): Promise<string> {
+    const { stdout } = await exec(this.agent, {
+      args: ["sh", "-c", `echo ${names.map((name) => `$${name}`).join(",")}`],
+    });
+    return String(stdout).trim();
+  }
+
+  async version(): Promise<number> {
+    using client = clientOf(this.agent);
+    return (await client.health()).processEnvVersion;
+  }
+
+  /** Runs the duties; returns `degraded`. */
+  async duties(): Promise<string> {
+    using client = clientOf(this.agent);
+    return (await client.runRestoreDuties({ entropy: ENTROPY })).degraded;
+  }
+
+  async [Symbol.asyncDispose](): Promise<void> {
+    await this.agent[Symbol.asyncDispose]();
+  }
+}
+
+describe("a replaced spec file", NEEDS_CREDIT, () => {
+  it("is in force after the duties, whole: new commands and hooks see it, what runs keeps its own", async () => {
+    await using guest = await Guest.start();
+    assert.deepEqual([await guest.seen("KEY", "GONE"), await guest.version()], ["old,1", 1]);
+    await guest.putEnv({ KEY: "new" });
+    await put(guest.hooks, JSON.stringify({ post_restore: { ...HOOK, env: { HOOK_KEY: "new" } } }));
+    assert.equal(await guest.duties(), "");
+    assert.deepEqual([await guest.seen("KEY", "GONE"), await guest.version()], ["new,", 2]);
+    using client = clientOf(guest.agent);
+    assert.equal((await client.runHook({ kind: HookKind.POST_RESTORE })).stdoutTail, "new new\n");
+    assert.equal(guest.agent.output.stdout, "workload has old\n");
+    assert.equal(await guest.duties(), "");
+    assert.equal(await guest.version(), 2, "files that have not changed count once");
+  });
+
+  it("is in force after SIGHUP, and soon after a call alone", async () => {
+    await using guest = await Guest.start();
+    await guest.putEnv({ KEY: "by signal" });
+    guest.agent.kill("SIGHUP");
+    const line = await guest.agent.logged("process_env_renewed");
+    assert.deepEqual([line["cause"], line["version"], await guest.seen("KEY")], ["signal", 2, "by signal"]);
+    await guest.putEnv({ KEY: "by itself" });
+    await until(async () => (await guest.version()) === 3, "the changed file is noticed");
+    assert.equal(await guest.seen("KEY"), "by itself");
+  });
+
+  it("reaches ready_cmd too", async () => {
+    await using guest = await Guest.start();
+    await guest.agent[Symbol.asyncDispose]();
+    const ready = { ready_cmd: { args: ["sh", "-c", '[ "$KEY" = new ]'], interval_ms: 20 } };
+    await guest.putEnv({ KEY: "old" }, ready);
+    guest.agent = await startAgent({ env: { SVC_PROCESS_SPEC_FILE: guest.process } });
+    await guest.putEnv({ KEY: "new" }, ready);
+    guest.agent.kill("SIGHUP");
+    using client = clientOf(guest.agent);
+    await until(async () => (await client.health()).ready, "ready_cmd sees the new variable");
+  });
+
+  it("changes nothing but variables: a warning names each other field", async () => {
+    await using guest = await Guest.start();
+    await guest.putEnv(
+      { KEY: "new" },
+      { args: ["other"], cwd: "/tmp", user: "1", stop_grace_ms: 5, ready_cmd: { args: ["x"] } },
+    );
+    await put(guest.hooks, JSON.stringify({ post_restore: { args: ["other"] }, pre_snapshot: { args: ["new"] } }));
+    assert.equal(await guest.duties(), "");
+    assert.equal(await guest.seen("KEY", "HOOK_KEY", "(pwd)"), await guest.seen("KEY", "HOOK_KEY", "(pwd)"));
+    const fields = guest.agent.log.filter(({ event }) => event === "spec_field_ignored").map((line) => line["field"]);
+    assert.deepEqual(fields.map(String).toSorted(), [
+      "SVC_HOOKS_SPEC_FILE: post_restore.args",
+      "SVC_HOOKS_SPEC_FILE: pre_snapshot.args",
+      "SVC_HOOKS_SPEC_FILE: pre_snapshot.cwd",
+      "SVC_HOOKS_SPEC_FILE: pre_snapshot.user",
+      "SVC_PROCESS_SPEC_FILE: args",
+      "SVC_PROCESS_SPEC_FILE: cwd",
+      "SVC_PROCESS_SPEC_FILE: ready_cmd",
+      "SVC_PROCESS_SPEC_FILE: stop_grace_ms",
+      "SVC_PROCESS_SPEC_FILE: user",
+    ]);
+    using client = clientOf(guest.agent);
+    assert.equal((await client.runHook({ kind: HookKind.POST_RESTORE })).stdoutTail, "new\n");
+  });
+
+  it("may have as many variables as fit into 1 MiB", async () => {
+    await using guest = await Guest.start();
+    const many = Object.fromEntries(Array.from({ length: 60_000 }, (_, index) => [`V${index}`, ""]));
+    await guest.putEnv(many);
+    assert.equal(await guest.duties(), "");
+    const { stdout } = await exec(guest.agent, {
+      args: ["sh", "-c", "env | grep -c '^V[0-9]'"],
+    });
+    assert.equal(String(stdout), "60000\n");
+  });
+});
+
+describe("a spec file that cannot be used", NEEDS_CREDIT, () => {
+  const SECRET = "a-secret-value";
+  const spec = (env: string): string => `{"args":["sleep","1000"],"env":${env}}`;
+  const users = `${folder.path}/users-own`;
+  for (const [what, problem, replace] of [
+    ["is missing", /cannot be read \(ENOENT\)/, ({ process }) => rm(process)],
+    ["is empty", /empty file/, ({ process }) => put(process, "")],
+    [
+      "is larger than 1 MiB",
+      /more than 1 MiB/,
+      ({ process }) => put(process, spec(`{"A":"${SECRET.repeat(80_000)}"}`)),
+    ],
+    ["is no JSON", /not valid JSON/, ({ process }) => put(process, `{${SECRET}`)],
+    ["is not UTF-8", /not UTF-8/, ({ process }) => put(process, Buffer.of(0x7b, 0xff))],
+    ["has a name with '='", /holds "="/, ({ process }) => put(process, spec(`{"A=B":"${SECRET}"}`))],
+    ["has a value with NUL", /holds a NUL/, ({ process }) => put(process, spec(`{"A":"${SECRET}\\u0000"}`))],
+    ["names __proto__", /__proto__/, ({ process }) => put(process, spec(`{"__proto__":"${SECRET}"}`))],
+    ["has a key twice", /twice/, ({ process }) => put(process, spec(`{"A":"1","A":"${SECRET}"}`))],
+    [
+      "is a folder",
+      /regular file|EISDIR/,
+      async ({ process }) => {
+        await rm(process);
+        await mkdir(process);
+      },
+    ],
+    [
+      "is a FIFO",
+      /regular file/,
+      async ({ process }) => {
+        await rm(process);
+        execFileSync("mkfifo", [process]);
+      },
+    ],
+    ["is a user's own", /of user 12345: root must own it/, ({ process }) => chown(process, 12345, 12345)],
+    ["may be written by others", /group or others may write/, ({ process }) => chmod(process, 0o622)],
+    [
+      "is a link to a user's file",
+      /of user 12345/,
+      async ({ process }) => {
+        await put(users, spec(`{"KEY":"${SECRET}"}`));
+        await chown(users, 12345, 12345);
+        await rm(process);
+        await symlink(users, process);
+      },
+    ],
+    [
+      "is one of two: the hooks' file",
+      /SVC_HOOKS_SPEC_FILE: .*not valid JSON/,
+      async (guest) => {
+        await guest.putEnv({ KEY: SECRET });
+        await put(guest.hooks, "{");
+      },
+    ],
+  ] as readonly (readonly [string, RegExp, (guest: Guest) => Promise<void>])[]) {
+    it(`${what}: the old variables stay, and the duties say so`, async () => {
+      await using guest = await Guest.start();
+      await replace(guest);
+      assert.equal(await guest.duties(), "process_env:refused");
+      assert.deepEqual([await guest.seen("KEY", "GONE"), await guest.version()], ["old,1", 1]);
+      const refused = await guest.agent.logged("process_env_refused");
+      assert.match(String(refused["problem"]), problem);
+      assert.doesNotMatch(JSON.stringify(guest.agent.log), new RegExp(SECRET));
+    });
+  }
+});
+
+describe("duties that keep a session frozen", NEEDS_CREDIT, () => {
+  it("renew randomness and time, let the host write the files of a fork, and the next ones thaw it with them", async (t) => {
+    await using guest = await Guest.start();
+    if (lacksCgroups(t, guest.agent)) return;
+    const { agent } = guest;
+    using before = clientOf(agent);
+    assert.equal((await before.runHook({ kind: HookKind.PRE_SNAPSHOT, freezeMs: 600_000 })).frozen, true);
+    using first = clientOf(agent);
+    const kept = await first.runRestoreDuties({ entropy: ENTROPY, keepFrozen: true });
+    assert.deepEqual([kept.frozen, kept.degraded, kept.entropyBytesMixed], [true, "", 64]);
+    using client = clientOf(agent);
+    assert.equal((await client.health()).frozen, true);
+    await client.writeFile(guest.process, JSON.stringify({ args: WORKLOAD, env: { KEY: "of the fork" } }), {
+      mode: 0o600,
+    });
+    using second = clientOf(agent);
+    const thawed = await second.runRestoreDuties({ entropy: ENTROPY });
+    assert.deepEqual([thawed.frozen, thawed.degraded], [false, ""]);
+    assert.deepEqual([await guest.seen("KEY"), await guest.version()], ["of the fork", 2]);
+  });
+
+  it("do not keep it for longer than its freeze_ms", async (t) => {
+    await using guest = await Guest.start();
+    if (lacksCgroups(t, guest.agent)) return;
+    using before = clientOf(guest.agent);
+    assert.equal((await before.runHook({ kind: HookKind.PRE_SNAPSHOT, freezeMs: 1_500 })).frozen, true);
+    using first = clientOf(guest.agent);
+    assert.equal((await first.runRestoreDuties({ entropy: ENTROPY, keepFrozen: true })).frozen, true);
+    await guest.agent.logged("thawed_without_duties");
+    using client = clientOf(guest.agent);
+    const { frozen, thawedWithoutDuties } = await client.health();
+    assert.deepEqual([frozen, thawedWithoutDuties], [false, true]);
+  });
+
+  it("leave a session that is not frozen as it is", async () => {
+    await using guest = await Guest.start();
+    using client = clientOf(guest.agent);
+    assert.equal((await client.runRestoreDuties({ entropy: ENTROPY, keepFrozen: true })).frozen, false);
+    assert.equal(await guest.seen("KEY"), "old");
+  });
+});
