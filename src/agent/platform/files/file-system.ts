@@ -9,8 +9,10 @@ import {
   type FileTree,
   PathEscapes,
   splitPath,
+  type Timers,
 } from "../../domain/index.ts";
 import { type Addon, RESOLVE_BENEATH, RESOLVE_NO_MAGICLINKS, RESOLVE_NO_SYMLINKS } from "../../native/index.ts";
+import { nodeTimers } from "../clock.ts";
 import { type Descriptor, fileAttributes, type OpenPath } from "./descriptor.ts";
 import { Folder } from "./folder.ts";
 import { createFile, Leftovers } from "./new-file.ts";
@@ -32,8 +34,8 @@ interface Ways {
 }
 
 /** The file system that this process sees. Works on libuv's threads, except for reads of cached data. */
-export function guestFileSystem(addon: Addon): FileSystem {
-  const work = new FileWork(addon);
+export function guestFileSystem(addon: Addon, timers: Timers = nodeTimers): FileSystem {
+  const work = new FileWork(addon, timers);
   const leftovers = new Leftovers();
   const paths = new Paths(work);
   const open: OpenPath = (step, path, flags) => paths.open(step, path, flags);

@@ -35,45 +35,65 @@ function mountOfLine(line: string): Mount {
   return { fileSystem: device, path: point && unescaped(point) };
 }
 
-/** A mount of a file system that hangs, and a promise that it answers again. */
-interface HungMount {
+/** A mount of a file system that does not answer. */
+interface SilentMount {
   readonly mount: Mount;
+  /** Surely: an operation has been given up. Otherwise one is late, and a probe of its path, too. */
+  readonly isHung: boolean;
+  /** Resolves once it answers. */
   readonly answers: Promise<void>;
+  /** Resolves once it answers, or is known to hang. */
+  readonly decided: Promise<void>;
+}
+
+interface Silence {
+  isHung: boolean;
+  readonly answers: PromiseWithResolvers<void>;
+  readonly decided: PromiseWithResolvers<void>;
 }
 
 /** The file systems that do not answer, until they do. */
 export class HungMounts {
-  readonly #answers = new Map<string, PromiseWithResolvers<void>>();
-  #added = 0;
+  readonly #silent = new Map<string, Silence>();
+  #found = 0;
 
   get any(): boolean {
-    return this.#answers.size > 0;
+    return this.#silent.size > 0;
   }
 
-  get added(): number {
-    return this.#added;
+  /** How often one was found. */
+  get found(): number {
+    return this.#found;
   }
 
-  /** The hung file system of an open file or folder; undefined: it does not hang. */
-  holding(fd: number): HungMount | undefined {
+  /** The silent file system of an open file or folder; undefined: it answers. */
+  holding(fd: number): SilentMount | undefined {
     return this.find(this.any ? mountOf(fd) : undefined);
   }
 
   /** The same for a mount. */
-  find(mount: Mount | undefined): HungMount | undefined {
-    const hung = mount && this.#answers.get(mount.fileSystem);
-    return mount && hung && { mount, answers: hung.promise };
+  find(mount: Mount | undefined): SilentMount | undefined {
+    const silence = mount && this.#silent.get(mount.fileSystem);
+    if (mount === undefined || silence === undefined) return undefined;
+    const { isHung, answers, decided } = silence;
+    return { mount, isHung, answers: answers.promise, decided: decided.promise };
   }
 
-  /** An operation on it has not returned in time. It counts as hung until one returns. */
-  add(mount: Mount, returned: Promise<void>): void {
-    if (!this.#answers.has(mount.fileSystem)) {
-      this.#added += 1;
-      this.#answers.set(mount.fileSystem, Promise.withResolvers());
+  /** An operation on it is late, or given up (`isHung`). It counts as silent until one returns. */
+  note(mount: Mount | undefined, returned: Promise<void>, isHung: boolean): void {
+    if (mount === undefined) return;
+    const known = this.#silent.get(mount.fileSystem);
+    const silence = known ?? { isHung: false, answers: Promise.withResolvers(), decided: Promise.withResolvers() };
+    this.#silent.set(mount.fileSystem, silence);
+    if (known === undefined || (isHung && !known.isHung)) this.#found += 1;
+    if (isHung) {
+      silence.isHung = true;
+      silence.decided.resolve();
     }
     void returned.then(() => {
-      this.#answers.get(mount.fileSystem)?.resolve();
-      this.#answers.delete(mount.fileSystem);
+      silence.answers.resolve();
+      silence.decided.resolve();
+      if (this.#silent.get(mount.fileSystem) === silence) this.#silent.delete(mount.fileSystem);
     });
   }
 }

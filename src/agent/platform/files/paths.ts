@@ -11,7 +11,7 @@ const ENTRY = O_PATH | constants.O_NOFOLLOW;
 const ROOT = Buffer.from("/");
 /** Most symbolic links on a path, as in the kernel (path_resolution(7)). */
 const MAX_LINKS = 40;
-type How = Pick<Work<never>, "step" | "isUrgent">;
+type How = Pick<Work<never>, "step" | "isProbe">;
 
 /**
  * Operations that follow a path, from a folder or from the root. Only the kernel knows where a path leads. So while a
@@ -46,25 +46,13 @@ export class Paths {
     return {
       step,
       on: this.#base === undefined ? [] : [this.#base],
-      path: {
-        check: async () => void (await this.#walk({ step }, path)),
-        locate: () => this.#locate({ step, isUrgent: true }, path),
-      },
+      path: { walk: (isProbe) => this.#walk({ step, isProbe }, path) },
     };
-  }
-
-  /** The mount of the name that hangs, or of the last one. */
-  async #locate(how: How, path: Uint8Array): Promise<Mount | undefined> {
-    try {
-      return await this.#walk(how, path);
-    } catch (error) {
-      return error instanceof FileSystemHung ? error.mount : undefined;
-    }
   }
 
   /**
    * Looks the names of a path up, one after another, as far as they exist. Returns the mount where that ends. Throws
-   * FileSystemHung before it looks a name up in a file system that hangs, and where one does not answer. Waits for no
+   * FileSystemHung before it looks a name up in a silent file system, and where one does not answer. Waits for no
    * close: that would wait for a thread, and all may hang.
    */
   async #walk(how: How, path: Uint8Array): Promise<Mount | undefined> {
@@ -81,7 +69,7 @@ export class Paths {
     let at = this.#base ?? (await root());
     try {
       for (let links = 0; ;) {
-        this.#work.refuseHung(how.step, at);
+        this.#work.refuse(how.step, this.#work.hung.holding(at.fd)?.mount);
         const [name, ...rest] = names;
         if (name === undefined || links > MAX_LINKS) return mountOf(at.fd);
         const next = await lookUp(at, name);

@@ -1,25 +1,31 @@
 import { stat } from "node:fs";
-import { type FileStep, FileSystemError, FileSystemHung, type Mount, Mutex } from "../../domain/index.ts";
+import { type FileStep, FileSystemError, FileSystemHung, type Mount, Mutex, type Timers } from "../../domain/index.ts";
 import { type Addon, errnoName, failedWith } from "../../native/index.ts";
 import { HungMounts, mountOf } from "./mounts.ts";
 
-/** Threads that file calls use at once. */
-const THREADS = 3;
-/** Threads that may hang in dead file systems. Beyond that many, others no longer replace them. */
-const WRITTEN_OFF_LIMIT = 16;
+/** Threads that file calls share. */
+const SHARED_THREADS = 3;
+/** More threads: for syncs, for probes, and in place of shared ones whose operation is late. */
+const EXTRA_THREADS = 16;
+/** Extra threads that only probes get. */
+const PROBE_THREADS = 1;
 /** All threads of libuv, which starts no more later: one stays free for others (user database, credentials). */
-const POOL_THREADS = THREADS + WRITTEN_OFF_LIMIT + 1;
+const POOL_THREADS = SHARED_THREADS + EXTRA_THREADS + 1;
 /** Interval of the looks at running operations. Looks count their time: a suspended guest's clock may jump. */
-const LOOK_MS = 1_000;
-/** Looks after which an operation counts as hung: more than a slow disk takes for half a MiB. */
-const LATE_LOOKS = 15;
-/** The same for a name of a path whose operation is late already. */
-const URGENT_LATE_LOOKS = 2;
+const LOOK_MS = 500;
+/** Looks after which an operation is late: another one gets its shared thread. */
+const LATE_LOOKS = 2;
+/** Looks after which it counts as hung: more than a slow disk takes for half a MiB. */
+const HUNG_LOOKS = 30;
+/** The same for a probe. */
+const HUNG_PROBE_LOOKS = 4;
 /** fsync(2) writes what the kernel has gathered, up to a fifth of the memory, and may be slow without being hung. */
-const LATE_SYNC_LOOKS = 600;
+const HUNG_SYNC_LOOKS = 1_200;
 const SYNCS: ReadonlySet<FileStep> = new Set(["sync", "sync_folder"]);
-/** Slow operations that are waited for at once. Beyond that many, the latest count as hung. */
-const SLOW_SYNCS_LIMIT = 8;
+/** Extra threads that syncs of one file system use. Beyond that many in all, a slow one counts as hung. */
+const SYNCS_AT_ONCE = 8;
+/** Extra threads that late operations of one kind on one file system use before the next ones wait for them. */
+const LATE_AT_ONCE = 4;
 
 /** What an operation works on: a descriptor, which may not be closed before the operation has returned. */
 export interface Held {
@@ -30,10 +36,11 @@ export interface Held {
 
 /** A path that an operation follows, perhaps into a file system that hangs. */
 interface FollowedPath {
-  /** Throws FileSystemHung if it leads into one that is known to hang. */
-  check(): Promise<void>;
-  /** The mount that lets an operation on it hang; undefined: not known. Never rejects. */
-  locate(): Promise<Mount | undefined>;
+  /**
+   * Looks its names up, one after another. Resolves with the mount where it ends. Throws FileSystemHung before a file
+   * system that is silent, and where a probe finds one.
+   */
+  walk(isProbe: boolean): Promise<Mount | undefined>;
 }
 
 /** How an operation runs. */
@@ -44,60 +51,63 @@ export interface Work<Value> {
   readonly path?: FollowedPath;
   /** What is mounted at a name in `on` that the operation looks up: that may hang, while its folder does not. */
   readonly mount?: Mount | undefined;
-  /** It helps to find what hangs: it starts at once and is late soon, and its thread counts as one that hangs. */
-  readonly isUrgent?: boolean;
+  /** It helps to find what hangs: it waits for no thread, and counts as hung after 2 s. */
+  readonly isProbe?: boolean;
   /** Called with the result of an operation that returns after it was given up. */
   late?(value: Value): void;
 }
 
 /** An operation on a thread. */
 interface Running {
-  readonly step: FileStep;
-  /** Whether what it works on is known to hang. */
-  readonly isOnHung: () => boolean;
-  /** Finds what hangs, and notes it. */
-  readonly locate: () => Promise<Mount | undefined>;
-  readonly lateLooks: number;
+  readonly work: Work<never>;
   readonly returned: Promise<void>;
   readonly reject: (error: FileSystemHung) => void;
   looks: number;
-  isWrittenOff: boolean;
-  /** Its call fails once what hangs is located. */
+  /** On an extra thread, from the start or since it was late. */
+  isExtra: boolean;
+  /** Its call fails once the mount is found on which it waits. */
+  isJudged: boolean;
   isGivenUp: boolean;
-  isLocated: boolean;
+  /** The silent mount, once a probe has found it. */
+  silent: Mount | undefined;
+  /** The file system on which it waits, once somebody asked. */
+  fileSystem: string | undefined;
 }
 
 /** An operation that waits for a thread. */
 interface Waiting {
-  readonly step: FileStep;
-  readonly start: () => void;
+  readonly work: Work<never>;
+  readonly start: (isExtra: boolean) => void;
   readonly reject: (error: FileSystemHung) => void;
   looks: number;
 }
 
 /**
- * The addon, and the threads that file calls may use. An operation waits while all are busy. One that hangs is given
- * up: its call fails, another thread replaces its own, and nothing reuses its memory until it returns.
+ * The addon, and the threads that file calls may use. An operation waits while all are busy. Syncs have threads of
+ * their own, and the thread of an operation that is late is replaced: a slow disk and a dead mount hold up others for a
+ * second at most. One that hangs is given up: its call fails, and nothing reuses its memory until it returns.
  */
 export class FileWork {
   readonly addon: Addon;
   readonly hung: HungMounts = new HungMounts();
-  #free: number = THREADS;
-  #writtenOff = 0;
+  readonly #timers: Timers;
+  #free: number = SHARED_THREADS;
+  #extra = 0;
   readonly #running = new Set<Running>();
   readonly #waiting = new Set<Waiting>();
   /** One after another: the first one's result spares the others a thread. */
-  readonly #locating = new Mutex();
-  #looking: NodeJS.Timeout | undefined;
+  readonly #probing = new Mutex();
+  #isLooking = false;
 
-  constructor(addon: Addon) {
+  constructor(addon: Addon, timers: Timers) {
     this.addon = addon;
+    this.#timers = timers;
     startThreads();
   }
 
   /** Whether more than one operation is running. */
   get busy(): boolean {
-    return this.#free < THREADS - 1;
+    return this.#free < SHARED_THREADS - 1;
   }
 
   /** Runs one step. Turns a failed system call into a FileSystemError. */
@@ -121,7 +131,7 @@ export class FileWork {
   /** Runs a clean-up whose failure does not matter; if its file system hangs, when that answers. Never rejects. */
   async attempt(held: Held, operation: () => Promise<unknown>): Promise<void> {
     const hung = this.hung.holding(held.fd);
-    if (hung !== undefined) {
+    if (hung?.isHung === true) {
       const letGo = held.hold();
       void hung.answers.then(() => this.attempt(held, operation)).finally(letGo);
       return;
@@ -134,8 +144,9 @@ export class FileWork {
     const letGo = (): void => {
       for (const release of holds) release();
     };
+    let isExtra: boolean;
     try {
-      await this.#enter(work);
+      isExtra = await this.#enter(work);
     } catch (error) {
       letGo();
       throw error;
@@ -143,23 +154,21 @@ export class FileWork {
     const outcome = Promise.withResolvers<Value>();
     const returned = Promise.withResolvers<void>();
     const running: Running = {
-      step: work.step,
-      isOnHung: () => work.on.some((held) => this.hung.holding(held.fd) !== undefined),
-      locate: () => this.#locate(work, returned.promise),
-      lateLooks: work.isUrgent === true ? URGENT_LATE_LOOKS : LATE_LOOKS,
+      work,
       returned: returned.promise,
       reject: outcome.reject,
       looks: 0,
-      isWrittenOff: work.isUrgent === true,
+      isExtra,
+      isJudged: false,
       isGivenUp: false,
-      isLocated: false,
+      silent: undefined,
+      fileSystem: undefined,
     };
     this.#running.add(running);
     this.#look();
     const over = (): void => {
       this.#running.delete(running);
-      if (running.isWrittenOff) this.#writtenOff -= 1;
-      else this.#leave();
+      this.#leave(running.isExtra);
       letGo();
       returned.resolve();
     };
@@ -177,108 +186,169 @@ export class FileWork {
     return outcome.promise;
   }
 
-  /** Resolves when there is a thread for the operation. */
-  async #enter(work: Work<never>): Promise<void> {
+  /** Resolves when there is a thread for the operation: whether it is an extra one. */
+  async #enter(work: Work<never>): Promise<boolean> {
     for (;;) {
       if (this.hung.any) await this.#check(work);
-      const { added } = this.hung;
-      if (work.isUrgent === true) {
-        if (this.#writtenOff >= WRITTEN_OFF_LIMIT) throw new FileSystemHung(work.step, undefined, undefined);
-        this.#writtenOff += 1;
-        return;
+      const { found } = this.hung;
+      let isExtra = this.#take(work);
+      if (isExtra === undefined) {
+        const { promise, resolve, reject } = Promise.withResolvers<boolean>();
+        this.#waiting.add({ work, start: resolve, reject, looks: 0 });
+        isExtra = await promise;
       }
-      if (this.#free > 0) {
-        this.#free -= 1;
-        return;
-      }
-      const { promise, resolve, reject } = Promise.withResolvers<void>();
-      this.#waiting.add({ step: work.step, start: resolve, reject, looks: 0 });
-      await promise;
-      if (added === this.hung.added) return;
-      this.#leave();
+      if (found === this.hung.found) return isExtra;
+      this.#leave(isExtra);
     }
   }
 
-  async #check({ step, on: [held], path, mount }: Work<never>): Promise<void> {
-    if (path !== undefined) return path.check();
-    this.refuseHung(step, held);
-    const hung = this.hung.find(mount);
-    if (hung) throw new FileSystemHung(step, hung.mount, hung.answers);
+  /** Throws FileSystemHung where the operation leads into a file system that hangs; waits for one that may. */
+  async #check(work: Work<never>): Promise<void> {
+    const {
+      step,
+      on: [held],
+      path,
+      mount,
+      isProbe,
+    } = work;
+    try {
+      if (path !== undefined) return void (await path.walk(false));
+      const hung = held && this.hung.holding(held.fd);
+      if (hung?.isHung === true) this.refuse(step, hung.mount);
+      this.refuse(step, mount);
+    } catch (error) {
+      const silent = error instanceof FileSystemHung && isProbe !== true ? this.hung.find(error.mount) : undefined;
+      if (silent === undefined || silent.isHung) throw error;
+      await silent.decided;
+      await this.#check(work);
+    }
   }
 
-  /** Gives the thread to the operation that has waited longest. */
-  #leave(): void {
-    const [next] = this.#waiting;
-    if (next === undefined) {
-      this.#free += 1;
+  /** Throws FileSystemHung for a mount that is silent. */
+  refuse(step: FileStep, mount: Mount | undefined): void {
+    const silent = this.hung.find(mount);
+    if (silent) throw new FileSystemHung(step, silent.mount, silent.answers);
+  }
+
+  /** Takes a thread: whether it is an extra one. Undefined: there is none now. */
+  #take(work: Work<never>): boolean | undefined {
+    if (work.isProbe === true) {
+      if (this.#extra >= EXTRA_THREADS) throw new FileSystemHung(work.step, undefined, undefined);
+    } else if (this.#isCrowded(work)) return undefined;
+    else if (!SYNCS.has(work.step) || !this.#hasExtra) {
+      if (this.#free === 0) return undefined;
+      this.#free -= 1;
+      return false;
+    }
+    this.#extra += 1;
+    return true;
+  }
+
+  get #hasExtra(): boolean {
+    return this.#extra < EXTRA_THREADS - PROBE_THREADS;
+  }
+
+  /** Whether its file system has its share of the extra threads for such operations: others need some, too. */
+  #isCrowded(work: Work<never>): boolean {
+    const isSync = SYNCS.has(work.step);
+    const share = isSync ? SYNCS_AT_ONCE : LATE_AT_ONCE;
+    if (work.path !== undefined || this.#extra < share) return false;
+    const isAlike = ({ isExtra, work: { path, step } }: Running): boolean =>
+      isExtra && path === undefined && (isSync ? SYNCS.has(step) : step === work.step);
+    const alike = [...this.#running].filter(isAlike);
+    if (alike.length < share) return false;
+    const fileSystem = mountUnder(work)?.fileSystem;
+    for (const running of alike) running.fileSystem ??= mountUnder(running.work)?.fileSystem;
+    return alike.filter((running) => running.fileSystem === fileSystem).length >= share;
+  }
+
+  /** Gives a thread back, to the operation that has waited longest of those that may have it. */
+  #leave(isExtra: boolean): void {
+    if (isExtra) this.#extra -= 1;
+    else this.#free += 1;
+    for (const waiting of this.#waiting) {
+      const taken = this.#take(waiting.work);
+      if (taken === undefined) continue;
+      this.#waiting.delete(waiting);
+      waiting.start(taken);
       return;
     }
-    this.#waiting.delete(next);
-    next.start();
-  }
-
-  /** Throws FileSystemHung for a descriptor on a file system that hangs. */
-  refuseHung(step: FileStep, held: Held | undefined): void {
-    const hung = held && this.hung.holding(held.fd);
-    if (hung) throw new FileSystemHung(step, hung.mount, hung.answers);
   }
 
   /** Looks at the operations from time to time while there are any: a timer for each costs as much as a small one. */
   #look(): void {
-    this.#looking ??= setInterval(() => {
+    if (this.#isLooking) return;
+    this.#isLooking = true;
+    this.#timers.after(LOOK_MS, () => {
+      this.#isLooking = false;
       for (const running of this.#running) void this.#lookAt(running);
-      if (this.#writtenOff >= WRITTEN_OFF_LIMIT) for (const waiting of this.#waiting) this.#lookAtWaiting(waiting);
-      if (this.#running.size > 0) return;
-      clearInterval(this.#looking);
-      this.#looking = undefined;
-    }, LOOK_MS).unref();
+      if (!this.#hasExtra) for (const waiting of this.#waiting) this.#lookAtWaiting(waiting);
+      if (this.#running.size > 0) this.#look();
+    });
   }
 
   async #lookAt(running: Running): Promise<void> {
+    const { work, returned } = running;
     running.looks += 1;
-    if (running.looks < running.lateLooks) return;
-    if (!running.isGivenUp && !this.#isSlow(running)) {
-      running.isGivenUp = true;
-      // Locate it before the next operation gets its place: that may be about to use the same file system.
-      const mount = await running.locate();
-      running.isLocated = true;
-      running.reject(new FileSystemHung(running.step, mount, running.returned));
+    if (running.looks >= LATE_LOOKS) this.#lend(running);
+    if (running.looks === LATE_LOOKS && work.path !== undefined) {
+      running.silent = await this.#probe(running, true);
+      if (this.#running.has(running)) this.hung.note(running.silent, returned, false);
     }
-    this.#writeOff(running);
+    const hungLooks = work.isProbe === true ? HUNG_PROBE_LOOKS : HUNG_LOOKS;
+    if (running.looks < hungLooks || running.isJudged || this.#isSlow(running)) return;
+    running.isJudged = true;
+    const mount = running.silent ?? (await this.#probe(running, false));
+    if (!this.#running.has(running)) return;
+    running.isGivenUp = true;
+    // What a probe finds to be silent may be slow.
+    if (work.isProbe !== true) this.hung.note(mount, returned, true);
+    running.reject(new FileSystemHung(work.step, mount, returned));
   }
 
-  #locate({ on: [held], path, mount }: Work<never>, returned: Promise<void>): Promise<Mount | undefined> {
-    const note = (found: Mount | undefined): Mount | undefined => {
-      if (found !== undefined) this.hung.add(found, returned);
-      return found;
-    };
-    if (path === undefined) return Promise.resolve(note(mount ?? (held && mountOf(held.fd))));
-    return this.#locating.run(async () => note(await path.locate()));
+  /** Lets another operation have its shared thread, now or at a later look. */
+  #lend(running: Running): void {
+    if (running.isExtra || !this.#hasExtra || !this.#running.has(running)) return;
+    running.isExtra = true;
+    this.#extra += 1;
+    this.#leave(false);
   }
 
-  /** Lets another thread take its place, if one may still be started, now or at a later look. */
-  #writeOff(running: Running): void {
-    const isDue = running.isLocated || !running.isGivenUp;
-    if (!isDue || running.isWrittenOff || !this.#running.has(running) || this.#writtenOff >= WRITTEN_OFF_LIMIT) return;
-    running.isWrittenOff = true;
-    this.#writtenOff += 1;
-    this.#leave();
+  /** The mount on which it waits. @param mustBeSilent undefined where the probe of a path came through to its end */
+  #probe({ work }: Running, mustBeSilent: boolean): Promise<Mount | undefined> {
+    const { path } = work;
+    if (path === undefined) return Promise.resolve(mountUnder(work));
+    return this.#probing.run(async () => {
+      try {
+        const end = await path.walk(true);
+        return mustBeSilent ? undefined : end;
+      } catch (error) {
+        return error instanceof FileSystemHung ? error.mount : undefined;
+      }
+    });
   }
 
   /** Whether it may be slow without being hung. */
   #isSlow(running: Running): boolean {
-    if (!SYNCS.has(running.step) || running.looks >= LATE_SYNC_LOOKS || running.isOnHung()) return false;
-    const syncs = [...this.#running].filter((other) => SYNCS.has(other.step) && !other.isGivenUp);
-    return syncs.indexOf(running) < SLOW_SYNCS_LIMIT;
+    const isSync = ({ work }: Running): boolean => SYNCS.has(work.step);
+    if (!isSync(running) || running.looks >= HUNG_SYNC_LOOKS) return false;
+    if (running.work.on.some(({ fd }) => this.hung.holding(fd)?.isHung === true)) return false;
+    const syncs = [...this.#running].filter((other) => isSync(other) && !other.isGivenUp);
+    return syncs.indexOf(running) < SYNCS_AT_ONCE;
   }
 
   /** No thread replaces those that hang any more: what waits for one may wait for ever. */
   #lookAtWaiting(waiting: Waiting): void {
     waiting.looks += 1;
-    if (waiting.looks < LATE_LOOKS) return;
+    if (waiting.looks < (SYNCS.has(waiting.work.step) ? HUNG_SYNC_LOOKS : HUNG_LOOKS)) return;
     this.#waiting.delete(waiting);
-    waiting.reject(new FileSystemHung(waiting.step, undefined, undefined));
+    waiting.reject(new FileSystemHung(waiting.work.step, undefined, undefined));
   }
+}
+
+/** What is mounted where an operation waits, unless it follows a path. */
+function mountUnder({ mount, on: [held] }: Work<never>): Mount | undefined {
+  return mount ?? (held && mountOf(held.fd));
 }
 
 /**
