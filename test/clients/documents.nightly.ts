@@ -6,7 +6,7 @@ import { delimiter, join } from "node:path";
 import { after, before, describe, test } from "node:test";
 import { execa } from "execa";
 import { type RunningAgent, startAgent } from "../fixtures/agent.ts";
-import { SERVER_NAME } from "../fixtures/certificates.ts";
+import { issueCertificates, SERVER_NAME } from "../fixtures/certificates.ts";
 import { GO_ENVIRONMENT, provideGo } from "../fixtures/go-toolchain.ts";
 import { provideGrpcio, type Python } from "../fixtures/python-packages.ts";
 import { provideDebianPython } from "./python.ts";
@@ -95,8 +95,22 @@ describe("docs/node/clients.md", () => {
     await protoc(python, [`--go_out=${module}`, `--go-grpc_out=${module}`, ...SCHEMA], search);
     // Only its status counts: it also reports what it downloads.
     await execa(go, ["vet", "."], options);
-    const { stdout } = await execa(go, ["run", "."], { ...options, env: { ...options.env, ...environment } });
+    const env = { ...options.env, ...environment };
+    const { stdout } = await execa(go, ["run", "."], { ...options, env });
     assert.equal(stdout, `ready true\n${ANSWER}\nexit 0`);
+    // Who has a certificate of another authority reads why it is refused.
+    const stranger = join(folder, "stranger");
+    await mkdir(stranger);
+    for (const name of ["ca.pem", "token"]) await cp(join(agent.credentialsDir, name), join(stranger, name));
+    const { client } = await issueCertificates();
+    await writeFile(join(stranger, "client.pem"), client.cert);
+    await writeFile(join(stranger, "client.key"), client.key);
+    const refused = await execa(go, ["run", "."], {
+      ...options,
+      env: { ...env, CREDENTIALS: stranger },
+      reject: false,
+    });
+    assert.match(refused.stderr, /remote error: tls: unknown certificate authority/);
   });
 
   test("names no method as tonic's generated clients name a function of their own: they would not compile", () => {

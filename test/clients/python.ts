@@ -1,23 +1,11 @@
-import { join } from "node:path";
 import { execa } from "execa";
 import { installPackages, missingPrograms } from "../../scripts/machine/programs.ts";
 import type { Python } from "../fixtures/python-packages.ts";
-import type { ClientProgram } from "./program.ts";
 
 /** Debian's packages, and so Debian's interpreter. */
 const PYTHON = "/usr/bin/python3";
 const PACKAGES = ["python3-grpcio", "protobuf-compiler"];
 const TIMEOUT_MS = 500_000;
-
-/** The client of test/clients/python, over grpcio. */
-export const pythonClient: ClientProgram = {
-  make: "Python (grpcio)",
-  provide: async () => {
-    const python = await provideDebianPython();
-    if (typeof python === "string") return python;
-    return [python.python, join(import.meta.dirname, "python", "main.py")];
-  },
-};
 
 /** Debian's Python with Debian's grpcio, else the reason to skip a test that needs it. */
 export async function provideDebianPython(): Promise<Python | string> {

@@ -2,7 +2,6 @@ import assert from "node:assert/strict";
 import { join } from "node:path";
 import { after, before, describe, test } from "node:test";
 import { execa } from "execa";
-import { installPackages } from "../../scripts/machine/programs.ts";
 import { type RunningAgent, startAgent } from "../fixtures/agent.ts";
 import { provideGrpcio } from "../fixtures/python-packages.ts";
 import { provideDebianPython } from "./python.ts";
@@ -42,26 +41,4 @@ describe("a workload declares itself idle", () => {
     const { stdout } = await execa("curl", [...options, `http://localhost${path}`]);
     assert.match(stdout, /^HTTP\/1\.1 200 OK\r?\n[\s\S]*svc-agent-version: [\s\S]*\{"declaredAt":"[^"]+Z"\}$/i);
   });
-
-  test("with Debian's grpc of Ruby", async (t) => {
-    if (!(await provideRuby())) {
-      t.skip("needs the grpc of Ruby (Debian: ruby-grpc)");
-      return;
-    }
-    const ruby = join(import.meta.dirname, "ruby", "declare_idle.rb");
-    const result = await execa("ruby", [ruby, `unix:${agent.workloadSocket}`], OPTIONS);
-    assert.match(result.all ?? "", new RegExp(`^${LENGTH}$`));
-  });
 });
-
-async function provideRuby(): Promise<boolean> {
-  const has = async (): Promise<boolean> => !(await execa("ruby", ["-e", 'require "grpc"'], OPTIONS)).failed;
-  if (await has()) return true;
-  if (process.getuid?.() !== 0) return false;
-  try {
-    installPackages(["ruby-grpc"]);
-  } catch (error) {
-    process.stderr.write(`cannot install ruby-grpc: ${error instanceof Error ? error.message : ""}\n`);
-  }
-  return has();
-}

@@ -34,15 +34,6 @@ export function betweenPipes(command: AgentCommand): AgentCommand {
   return ["sh", "-c", 'cat | "$@" | cat', "sh", ...command];
 }
 
-/** Standard input and output are two streams. */
-export const onTwoStreams: Attach = (connection, [program, ...args]) => {
-  const child = spawn(program, args, { stdio: ["pipe", "pipe", "inherit"] });
-  child.stdin.on("error", () => connection.destroy());
-  connection.pipe(child.stdin);
-  connection.on("close", () => child.stdin.destroy());
-  child.stdout.pipe(connection);
-};
-
 /** Standard input and output are one socket, the connection itself, as inetd does. */
 export const onOneSocket: Attach = (connection, [program, ...args]) => {
   const child = spawn(program, args, { stdio: [connection, connection, "inherit"] });

@@ -1,7 +1,8 @@
 import { join } from "node:path";
 import type { AgentCommand, RunningAgent } from "../fixtures/agent.ts";
-import type { Endpoint } from "./guest.ts";
-import { type Attach, betweenPipes, onOneSocket, onRawTerminal, onTwoStreams, relay } from "./relay.ts";
+import type { ConnectOptions } from "../../src/node/client/index.ts";
+import { optionsFor } from "../fixtures/guest-client.ts";
+import { type Attach, betweenPipes, onOneSocket, onRawTerminal, relay } from "./relay.ts";
 
 /** What a transport leads to. */
 interface Destination {
@@ -17,47 +18,46 @@ interface Destination {
 /** A way to the agent. */
 export interface Transport {
   readonly name: string;
+  /** Bytes of a bulk case, whole MiB: several times the size of all its buffers. */
+  readonly bulkBytes: number;
   readonly open: (destination: Destination) => Promise<OpenTransport>;
 }
 
 /** A transport that can be dialled. */
-interface OpenTransport extends Endpoint {
-  close(): void;
+interface OpenTransport extends Partial<Disposable> {
+  readonly options: ConnectOptions;
 }
 
-/** Bytes of a bulk case over a transport, whole MiB: several times the size of all its buffers. */
-export function bulkBytes({ name }: Transport): number {
-  return (name === "TCP" ? 100 : 32) * 1024 * 1024;
-}
+const MEBIBYTE = 1024 * 1024;
 
-/** All transports of the contract. `fake` has all but the first. */
+/** All transports of the contract. */
 export const TRANSPORTS: readonly Transport[] = [
-  { name: "TCP", open: ({ agent }) => existing({ dial: { port: agent.port, certificates: agent.certificates } }) },
-  { name: "unix socket", open: ({ socket }) => existing({ dial: { socketPath: socket } }) },
+  {
+    name: "TCP",
+    bulkBytes: 100 * MEBIBYTE,
+    open: ({ agent }) => Promise.resolve({ options: optionsFor(agent) }),
+  },
+  {
+    name: "unix socket",
+    bulkBytes: 32 * MEBIBYTE,
+    open: ({ agent, socket }) => Promise.resolve({ options: { address: `unix:${socket}`, token: agent.token } }),
+  },
   {
     name: "bridge, pipes",
-    open: async ({ command, socket, folder }) => {
-      const bridge = betweenPipes([...command, "bridge", socket]);
-      return { ...(await relayed(join(folder, "pipes.sock"), bridge, onTwoStreams)), bridge };
-    },
+    bulkBytes: 32 * MEBIBYTE,
+    open: ({ agent, command, socket }) =>
+      Promise.resolve({
+        options: { bridge: betweenPipes([...command, "bridge", socket]), token: agent.token },
+      }),
   },
-  {
-    name: "bridge, one socket",
-    open: ({ command, socket, folder }) =>
-      relayed(join(folder, "one.sock"), [...command, "bridge", socket], onOneSocket),
-  },
-  {
-    name: "bridge, raw terminal",
-    open: ({ command, socket, folder }) =>
-      relayed(join(folder, "terminal.sock"), [...command, "bridge", socket], onRawTerminal),
-  },
+  { name: "bridge, one socket", bulkBytes: 32 * MEBIBYTE, open: relayed("one.sock", onOneSocket) },
+  { name: "bridge, raw terminal", bulkBytes: 32 * MEBIBYTE, open: relayed("terminal.sock", onRawTerminal) },
 ];
 
-function existing(endpoint: Endpoint): Promise<OpenTransport> {
-  return Promise.resolve({ ...endpoint, close: () => undefined });
-}
-
-async function relayed(socketPath: string, bridge: AgentCommand, attach: Attach): Promise<OpenTransport> {
-  const running = await relay(socketPath, bridge, attach);
-  return { dial: { socketPath }, close: () => running.close() };
+function relayed(name: string, attach: Attach): Transport["open"] {
+  return async ({ agent, command, socket, folder }) => {
+    const path = join(folder, name);
+    const running = await relay(path, [...command, "bridge", socket], attach);
+    return { options: { address: `unix:${path}`, token: agent.token }, [Symbol.dispose]: () => running.close() };
+  };
 }

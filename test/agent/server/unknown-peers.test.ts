@@ -1,15 +1,9 @@
 import assert from "node:assert/strict";
 import { after, before, describe, test } from "node:test";
 import tls from "node:tls";
-import { create } from "@bufbuild/protobuf";
-import { GuestAgent } from "../../../src/shared/gen/svc/guest/v1alpha1/guest_agent_pb.ts";
-import { HealthRequestSchema } from "../../../src/shared/gen/svc/guest/v1alpha1/health_pb.ts";
-import { goClient } from "../../clients/go.ts";
-import { programClient } from "../../clients/program.ts";
 import { type Identity, issueCertificates, SERVER_NAME } from "../../fixtures/certificates.ts";
 import { clientOf } from "../../fixtures/guest-client.ts";
 import { type ForgedChain, type ForgedSmallChain, forgeChain } from "../../fixtures/forged-chains.ts";
-import { one } from "../../fixtures/rpc-clients.ts";
 import { FRAME, frame, PREFACE, RawHttp2 } from "../../fixtures/raw-http2.ts";
 import { type SocketAgent, startSocketAgent } from "../../fixtures/socket-agent.ts";
 import { TlsRecords } from "../../fixtures/tls-records.ts";
@@ -116,18 +110,5 @@ describe("a peer of whom nobody knows who it is", () => {
     const { ca } = agent.certificates;
     using client = clientOf({ ...agent, certificates: { ca, client: stranger } });
     await assert.rejects(client.health({ deadlineMs: 20_000 }), /alert unknown ca|UNKNOWN_CA/i);
-  });
-
-  test("with a client of grpc-go is told why it is refused", async (t) => {
-    const command = await goClient.provide();
-    if (typeof command === "string") {
-      t.skip(command);
-      return;
-    }
-    const target = { port: agent.port, certificates: { ...agent.certificates, client: stranger } };
-    const client = programClient(goClient.make, command, target);
-    t.after(() => client.close());
-    const call = one(client.call(GuestAgent.method.health, [create(HealthRequestSchema)], { token: agent.token }));
-    await assert.rejects(call, /remote error: tls: unknown certificate authority/);
   });
 });
