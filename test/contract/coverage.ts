@@ -73,7 +73,8 @@ export const REQUIREMENTS: Readonly<Record<string, readonly Requirement[]>> = {
       says: "Entropy is mixed in and a CRNG reseed is forced",
       tests: [
         ["agent/restore/entropy-duty.test.ts", "credits all bytes in blocks of at most 512, then forces a reseed"],
-        ["agent/restore/clones.test.ts", "draw the same numbers before the duties and different ones after them"],
+        ["vm/cases/clone-cases.ts", "control: the clones that get duties are alike before them"],
+        ["vm/mutations.vm.ts", "with every duty, and its own numbers shown, it passes all checks"],
       ],
     },
     {
@@ -145,10 +146,10 @@ export const REQUIREMENTS: Readonly<Record<string, readonly Requirement[]>> = {
     {
       says: "All operations are gRPC, of the kinds that the table names",
       tests: [
-        ["agent/rpc/calls.test.ts", "gets the response of a unary call"],
-        ["agent/rpc/calls.test.ts", "gets every message of a server stream in order"],
-        ["agent/rpc/calls.test.ts", "sends a client stream and gets its one response"],
-        ["agent/rpc/calls.test.ts", "talks in both directions at once"],
+        ["agent/health/health.test.ts", "tells that the workload is alive and ready, and the guest's time"],
+        ["agent/files/read.test.ts", "gives the part that is asked for, as far as the file goes"],
+        ["agent/files/write.test.ts", "creates a file and tells its size and checksum"],
+        ["agent/exec/pipes.test.ts", "carries input to the command and its answer back while both sides stay open"],
       ],
     },
   ],

@@ -55,8 +55,8 @@ export const PROMISES: Readonly<Record<string, readonly Requirement[]>> = {
       ],
     },
     {
-      says: "The launcher for arm64 does the same, emulated",
-      tests: [["agent/native/launcher-arm64.nightly.ts", "passes signals on, real-time ones too"]],
+      says: "The launcher for arm64 does the same, in an emulated machine",
+      tests: [["vm/cases/sandbox-cases.ts", "leaves with the workload's status when init forwards the stop"]],
     },
   ],
   Trees: [

@@ -1,8 +1,8 @@
 import assert from "node:assert/strict";
 import { describe, test } from "node:test";
-import { type Failure, type Suite, Unavailable } from "../../scripts/foreign/suite.ts";
-import { tableOf } from "../../scripts/foreign/table.ts";
-import { judge } from "../../scripts/foreign/verdict.ts";
+import { type Failure, type Suite, Unavailable } from "./suite.ts";
+import { tableOf } from "./table.ts";
+import { judge } from "./verdict.ts";
 
 function suite(failures: readonly Failure[], parts: Partial<Suite> = {}): Suite {
   return {

@@ -25,13 +25,13 @@ const CACHED_INTEGERS = 1024;
 const ANY_RANGE = 2;
 
 /** Takes UUIDs until none from before is left. */
-export function emptyUuidCache(): void {
+function emptyUuidCache(): void {
   const { randomUUID } = process.getBuiltinModule("node:crypto");
   for (let drawn = 0; drawn < CACHED_UUIDS; drawn++) randomUUID();
 }
 
 /** Takes integers until none from before is left: one more than the cache holds, as Node refills an empty one. */
-export function emptyIntegerCache(): void {
+function emptyIntegerCache(): void {
   const { randomInt } = process.getBuiltinModule("node:crypto");
   for (let drawn = 0; drawn <= CACHED_INTEGERS; drawn++) randomInt(ANY_RANGE);
 }

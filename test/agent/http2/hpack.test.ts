@@ -2,13 +2,13 @@ import assert from "node:assert/strict";
 import { describe, test } from "node:test";
 import { HpackDecoder, HpackEncoder } from "../../../src/agent/http2/hpack.ts";
 import { ConnectionError, ErrorCode } from "../../../src/agent/http2/protocol.ts";
-import { EXAMPLES, type Field, HUFFMAN_TEXTS, INTEGERS, INVALID_BLOCKS, STATIC_TABLE } from "./hpack-vectors.ts";
+import { type Field, VECTORS } from "./hpack-vectors.ts";
 
 const LIST_LIMIT_BYTES = 16 * 1024;
 const FIRST_DYNAMIC = 62;
 
 describe("the decoder of header blocks", () => {
-  for (const { name, tableLimitBytes, blocks } of EXAMPLES) {
+  for (const { name, tableLimitBytes, blocks } of VECTORS.examples) {
     test(`reads the RFC's example ${name}, and has its table afterwards`, () => {
       const decoder = new HpackDecoder(LIST_LIMIT_BYTES, tableLimitBytes);
       for (const { block, fields, table } of blocks) {
@@ -20,13 +20,13 @@ describe("the decoder of header blocks", () => {
 
   test("knows the static table", () => {
     const decoder = new HpackDecoder(LIST_LIMIT_BYTES);
-    for (const [index, field] of STATIC_TABLE.entries()) {
+    for (const [index, field] of VECTORS.staticTable.entries()) {
       assert.deepEqual(pairs(decoder.decode(Buffer.of(0x80 | (index + 1)))), [field]);
     }
   });
 
   test("reads every Huffman code", () => {
-    for (const { text, code } of HUFFMAN_TEXTS) {
+    for (const { text, code } of VECTORS.huffmanTexts) {
       const bytes = Buffer.from(code, "hex");
       const block = Buffer.concat([Buffer.of(0, 1), Buffer.from("x"), stringHead(bytes.length), bytes]);
       assert.deepEqual(pairs(new HpackDecoder(LIST_LIMIT_BYTES).decode(block)), [["x", text]]);
@@ -34,7 +34,7 @@ describe("the decoder of header blocks", () => {
   });
 
   test("refuses what is malformed with COMPRESSION_ERROR, and says what it is", () => {
-    for (const { what, block } of INVALID_BLOCKS) {
+    for (const { what, block } of VECTORS.invalidBlocks) {
       assert.throws(
         () => new HpackDecoder(LIST_LIMIT_BYTES).decode(Buffer.from(block, "hex")),
         (error) => {
@@ -123,7 +123,7 @@ describe("the encoder of header blocks", () => {
   });
 
   test("writes integers as the RFC does", () => {
-    for (const { value, prefixBits, bytes } of INTEGERS) {
+    for (const { value, prefixBits, bytes } of VECTORS.integers) {
       if (prefixBits !== 7) continue;
       const block = new HpackEncoder().encode({ x: "y".repeat(value) });
       assert.equal(block.subarray(3, 3 + bytes.length / 2).toString("hex"), bytes);

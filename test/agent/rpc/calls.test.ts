@@ -12,15 +12,13 @@ import {
 } from "../../../src/shared/gen/svc/guest/v1alpha1/files_pb.ts";
 import { GuestAgent } from "../../../src/shared/gen/svc/guest/v1alpha1/guest_agent_pb.ts";
 import { HealthRequestSchema, HealthResponseSchema } from "../../../src/shared/gen/svc/guest/v1alpha1/health_pb.ts";
-import { WorkloadService } from "../../../src/shared/gen/svc/guest/v1alpha1/workload_pb.ts";
-import { bytesFieldFrame, messageFrame, type Call, type Router, tryBytesField } from "../../../src/agent/rpc/index.ts";
-import { startManagement, TEST_TOKEN, TEST_VERSION, type TestServer } from "../../fixtures/management.ts";
+import { bytesFieldFrame, messageFrame, type Router, tryBytesField } from "../../../src/agent/rpc/index.ts";
+import { startManagement, TEST_TOKEN, type TestServer } from "../../fixtures/management.ts";
 import { CLIENTS, one, type RpcClient, RpcFailure } from "../../fixtures/rpc-clients.ts";
 
 const { health, exec, readFile, writeFile } = GuestAgent.method;
 const token = TEST_TOKEN;
 const EMPTY = create(HealthRequestSchema);
-const DATA = 2;
 const STDIN = 2;
 const STDOUT = 7;
 
@@ -44,89 +42,6 @@ for (const { make, connect } of CLIENTS) {
   };
 
   describe(`a ${make} client`, () => {
-    test("gets the response of a unary call, and the agent's version in its headers", async () => {
-      await using rig = await start((router) =>
-        router.unary(health, () => create(HealthResponseSchema, { alive: true, readyCmdExit: -1 })),
-      );
-      let version: string | undefined;
-      const response = await one(
-        rig.client.call(health, [EMPTY], { token, onHeader: (header) => (version = header("svc-agent-version")) }),
-      );
-      assert.equal(response.alive, true);
-      assert.equal(response.readyCmdExit, -1);
-      assert.equal(version, TEST_VERSION);
-    });
-
-    test("gets every message of a server stream in order", async () => {
-      await using rig = await start((router) =>
-        router.serverStream(readFile, async (request, call) => {
-          for (let i = 0; i < Number(request.length); i++) call.send(bytesFieldFrame(DATA, Buffer.from(String(i))));
-          await call.drained();
-        }),
-      );
-      const received: string[] = [];
-      const request = create(ReadFileRequestSchema, { length: 1_000n });
-      for await (const chunk of rig.client.call(readFile, [request], { token })) {
-        received.push(Buffer.from(chunk.data).toString());
-      }
-      assert.deepEqual(
-        received,
-        Array.from({ length: 1_000 }, (_, i) => String(i)),
-      );
-    });
-
-    test("sends a client stream and gets its one response", async () => {
-      await using rig = await start((router) => router.clientStream(writeFile, countBytes));
-      const data = (size: number): ReturnType<typeof dataRequest> => dataRequest(Buffer.alloc(size));
-      const response = await one(rig.client.call(writeFile, [data(0), data(10), data(100_000)], { token }));
-      assert.equal(response.bytesWritten, 100_010n);
-    });
-
-    test("talks in both directions at once, and half-closing does not end the answers", async () => {
-      await using rig = await start((router) =>
-        router.bidiStream(exec, async (call) => {
-          for await (const message of call.messages()) {
-            call.send(bytesFieldFrame(STDOUT, tryBytesField(message, STDIN) ?? Buffer.from("?")));
-          }
-          call.send(messageFrame(ExecFrameSchema, exitFrame(7)));
-        }),
-      );
-      const received: string[] = [];
-      const answered = new Map<string, () => void>();
-      async function* requests(): AsyncGenerator<ReturnType<typeof stdinFrame>> {
-        for (const text of ["a", "b", "c"]) {
-          const answer = new Promise<void>((resolve) => answered.set(text, resolve));
-          yield stdinFrame(text);
-          await answer;
-        }
-      }
-      for await (const { frame } of rig.client.call(exec, requests(), { token })) {
-        if (frame.case === "stdout") {
-          const text = Buffer.from(frame.value).toString();
-          received.push(text);
-          answered.get(text)?.();
-        }
-        if (frame.case === "exit") received.push(`exit ${frame.value.code}`);
-      }
-      assert.deepEqual(received, ["a", "b", "c", "exit 7"]);
-    });
-
-    test("sees an error that comes after messages", async () => {
-      await using rig = await start((router) =>
-        router.serverStream(readFile, async (_request, call) => {
-          call.send(bytesFieldFrame(DATA, Buffer.from("first")));
-          throw new AgentError("DATA_LOSS", "CHECKSUM_MISMATCH", "the disk broke");
-        }),
-      );
-      const received: string[] = [];
-      const failure = await failureOf(rig.client.call(readFile, [create(ReadFileRequestSchema)], { token }), (chunk) =>
-        received.push(Buffer.from(chunk.data).toString()),
-      );
-      assert.deepEqual(received, ["first"]);
-      assert.equal(failure.code, 15);
-      assert.equal(failure.reason, "CHECKSUM_MISMATCH");
-    });
-
     test("sees the status of a call that ends while it is still sending", async () => {
       await using rig = await start((router) =>
         router.clientStream(writeFile, async (call) => {
@@ -166,14 +81,6 @@ for (const { make, connect } of CLIENTS) {
       assert.doesNotMatch(failure.message, /marker/);
       const line = await rig.server.logged("call_failed");
       assert.match(String(line.fields["error"]), /marker-of-the-inside/);
-    });
-
-    test("gets UNIMPLEMENTED for a method that is not there, by its name", async () => {
-      await using rig = await start(() => {});
-      const failure = await failureOf(rig.client.call(WorkloadService.method.declareIdle, [], { token }));
-      assert.equal(failure.code, 12);
-      assert.equal(failure.reason, "UNIMPLEMENTED");
-      assert.match(failure.message, /svc\.guest\.v1alpha1\.WorkloadService\/DeclareIdle/);
     });
 
     test("gets the same UNAUTHENTICATED for a missing, an empty and a wrong token, before any handler", async () => {
@@ -223,45 +130,7 @@ for (const { make, connect } of CLIENTS) {
       assert.equal(failure.code, 8);
       assert.equal(failure.reason, "MESSAGE_TOO_LARGE");
     });
-
-    test("is told when a method that takes one message gets none or two", async () => {
-      await using rig = await start((router) => router.unary(health, () => create(HealthResponseSchema)));
-      for (const requests of [[], [EMPTY, EMPTY]]) {
-        const failure = await failureOf(rig.client.call(health, requests, { token }));
-        // The code of gRPC's statuscodes.md for this.
-        assert.equal(failure.code, 12);
-        assert.equal(failure.reason, "MALFORMED_MESSAGE");
-      }
-    });
-
-    test("makes 100 calls at once", async () => {
-      await using rig = await start((router) =>
-        router.bidiStream(exec, async (call) => {
-          for await (const message of call.messages()) {
-            call.send(bytesFieldFrame(STDOUT, tryBytesField(message, STDIN) ?? Buffer.alloc(0)));
-            await call.drained();
-          }
-        }),
-      );
-      const payload = randomBytes(100_000);
-      const calls = Array.from({ length: 100 }, async () => {
-        let received = 0;
-        const frames = [payload, payload, payload].map(stdinFrame);
-        for await (const { frame } of rig.client.call(exec, frames, { token })) {
-          assert.ok(frame.case === "stdout" && payload.equals(frame.value));
-          received++;
-        }
-        return received;
-      });
-      assert.deepEqual(new Set(await Promise.all(calls)), new Set([3]));
-    });
   });
-}
-
-async function countBytes(call: Call): Promise<ReturnType<typeof create<typeof WriteFileResponseSchema>>> {
-  let bytes = 0;
-  for await (const message of call.messages()) bytes += tryBytesField(message, DATA)?.length ?? Number.NaN;
-  return create(WriteFileResponseSchema, { bytesWritten: BigInt(bytes) });
 }
 
 function dataRequest(data: Uint8Array): ReturnType<typeof create<typeof WriteFileRequestSchema>> {
@@ -270,24 +139,6 @@ function dataRequest(data: Uint8Array): ReturnType<typeof create<typeof WriteFil
 
 function stdinFrame(input: Uint8Array | string): ReturnType<typeof create<typeof ExecFrameSchema>> {
   return create(ExecFrameSchema, { frame: { case: "stdin", value: Buffer.from(input as Uint8Array) } });
-}
-
-function exitFrame(code: number): ReturnType<typeof create<typeof ExecFrameSchema>> {
-  return create(ExecFrameSchema, {
-    frame: {
-      case: "exit",
-      value: {
-        $typeName: "svc.guest.v1alpha1.ExecExit",
-        code,
-        signal: 0,
-        coreDumped: false,
-        timedOut: false,
-        oomKilled: false,
-        outputComplete: true,
-        durationMs: 0n,
-      },
-    },
-  });
 }
 
 /** The failure of a call that must fail. */

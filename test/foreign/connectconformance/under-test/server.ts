@@ -9,9 +9,9 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { create, fromBinary, toBinary } from "@bufbuild/protobuf";
 import { ManagementServer } from "../../../../src/agent/server/index.ts";
-import { relayTo } from "../../../../test/fixtures/byte-relay.ts";
-import { recordingLog } from "../../../../test/fixtures/recording-log.ts";
-import { systemClock } from "../../../../test/fixtures/system-clock.ts";
+import { relayTo } from "../../../fixtures/byte-relay.ts";
+import { recordingLog } from "../../../fixtures/recording-log.ts";
+import { systemClock } from "../../../fixtures/system-clock.ts";
 import { AnsweringRouter } from "./answer.ts";
 import {
   type ServerCompatRequest,

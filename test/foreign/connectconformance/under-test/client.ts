@@ -10,8 +10,8 @@ import { create, fromBinary, toBinary } from "@bufbuild/protobuf";
 import type { ConnectOptions } from "../../../../src/node/client/index.ts";
 import { openChannel } from "../../../../src/node/client/link/open.ts";
 import { messageOf } from "../../../../src/shared/errors.ts";
-import { type ByteRelay, relayTo } from "../../../../test/fixtures/byte-relay.ts";
-import { issueCertificates } from "../../../../test/fixtures/certificates.ts";
+import { type ByteRelay, relayTo } from "../../../fixtures/byte-relay.ts";
+import { issueCertificates } from "../../../fixtures/certificates.ts";
 import { Call } from "./call.ts";
 import {
   type ClientCompatRequest,

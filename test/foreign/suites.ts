@@ -1,7 +1,6 @@
 import { CONNECTCONFORMANCE, CONNECTCONFORMANCE_CLIENT } from "./connectconformance/suite.ts";
 import { CONSUMERS } from "./consumers/suite.ts";
 import { H2SPEC } from "./h2spec/suite.ts";
-import { OPENSSH } from "./openssh/suite.ts";
 import { ANSIBLE } from "./rsh/ansible.ts";
 import { GIT } from "./rsh/git.ts";
 import { RSYNC } from "./rsh/rsync.ts";
@@ -18,7 +17,6 @@ export const SUITES: readonly Suite[] = [
   RSYNC,
   GIT,
   ANSIBLE,
-  OPENSSH,
   TERMINAL,
   CONSUMERS,
 ];

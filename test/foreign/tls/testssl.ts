@@ -2,7 +2,7 @@ import { mkdtempDisposable, readFile } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { execa } from "execa";
-import { startAgent } from "../../../test/fixtures/agent.ts";
+import { startAgent } from "../../fixtures/agent.ts";
 import { packageVersion, requirePrograms } from "../debian.ts";
 import type { Suite } from "../suite.ts";
 

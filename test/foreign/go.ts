@@ -1,7 +1,7 @@
 import { readFileSync } from "node:fs";
 import { join } from "node:path";
 import { execa } from "execa";
-import { buildGoTool, GO_ENVIRONMENT, provideGo } from "../../test/fixtures/go-toolchain.ts";
+import { buildGoTool, GO_ENVIRONMENT, provideGo } from "../fixtures/go-toolchain.ts";
 import { messageOf } from "../../src/shared/errors.ts";
 import { Unavailable } from "./suite.ts";
 

@@ -1,5 +1,5 @@
 import { execa } from "execa";
-import { missingPrograms, type Program, providePrograms } from "../machine/programs.ts";
+import { missingPrograms, type Program, providePrograms } from "../../scripts/machine/programs.ts";
 import { Unavailable } from "./suite.ts";
 
 /** Installs what is missing of these programs. @throws Unavailable that names those that are missing still */

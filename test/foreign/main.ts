@@ -2,11 +2,11 @@
  * Runs suites that others wrote, unchanged, against the agent and the node side: `npm run foreign`, or `npm run foreign
  * -- h2spec` for some of them. Ends with a table and the line `N passed, N failed, N skipped`.
  */
-import { judge, type Verdict } from "./foreign/verdict.ts";
-import { tableOf } from "./foreign/table.ts";
-import { SUITES } from "./foreign/suites.ts";
-import { runScript, UsageError, words } from "./machine/script.ts";
-import { isContained, runContained } from "./testing/contained.ts";
+import { judge, type Verdict } from "./verdict.ts";
+import { tableOf } from "./table.ts";
+import { SUITES } from "./suites.ts";
+import { runScript, UsageError, words } from "../../scripts/machine/script.ts";
+import { isContained, runContained } from "../../scripts/testing/contained.ts";
 
 const USAGE = `usage: npm run foreign [-- SUITE...]
 ${SUITES.map(({ name, about }) => `  ${name.padEnd(20)} ${about}`).join("\n")}`;

@@ -9,14 +9,12 @@ import { Panes, type Step } from "./panes.ts";
 
 const PROGRAMS = [
   { name: "tmux", package: "tmux" },
-  { name: "expect", package: "expect" },
   { name: "vim.basic", package: "vim" },
   { name: "less", package: "less" },
   { name: "top", package: "procps" },
   { name: "bash", package: "bash" },
   { name: "perl", package: "perl-base" },
 ];
-const DIALOGUE = join(import.meta.dirname, "dialogue.exp");
 const JOB = join(import.meta.dirname, "job.pl");
 const LINES = 200;
 const BASH = ["env", "PS1=% ", "bash", "--norc", "--noprofile"];
@@ -98,8 +96,8 @@ const SESSIONS: Readonly<Record<string, Session>> = {
 /** vim, less, top and bash's job control at a terminal: here, and through `guestctl exec -it`. */
 export const TERMINAL: Suite = {
   name: "terminal",
-  about: "vim, less, top and bash's jobs by tmux and expect, here and through guestctl exec -it",
-  cases: Object.keys(SESSIONS).length + 2,
+  about: "vim, less, top and bash's jobs by tmux, here and through guestctl exec -it",
+  cases: Object.keys(SESSIONS).length,
   differences: {},
   run: async () => {
     requirePrograms(PROGRAMS, "for the terminals");
@@ -116,17 +114,7 @@ export const TERMINAL: Suite = {
         assert.deepEqual(await panes.ended(ends), [status, status]);
       });
     }
-    for (const [where, before] of [
-      ["here", []],
-      ["in the sandbox", through],
-    ] as const) {
-      await cases.check(`expect has a dialogue ${where}`, async () => {
-        const command = ["expect", "-f", DIALOGUE, ...before, ...BASH];
-        await guest.shell(`TERM=xterm LESSHISTFILE=- ${command.map((word) => `'${word}'`).join(" ")}`);
-      });
-    }
-    const versions = await Promise.all(["tmux", "expect"].map((name) => packageVersion(name)));
-    return { version: versions.join(", "), cases: cases.count, failures: cases.failures };
+    return { version: await packageVersion("tmux"), cases: cases.count, failures: cases.failures };
   },
 };
 

@@ -2,8 +2,8 @@ import { chmod, mkdtemp, readFile, rm, writeFile } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { execa } from "execa";
-import type { RunningAgent } from "../../../test/fixtures/agent.ts";
-import { GUESTCTL, guestctlVariables, startIssuedAgent } from "../../../test/node/guestctl/guestctl.ts";
+import type { RunningAgent } from "../../fixtures/agent.ts";
+import { GUESTCTL, guestctlVariables, startIssuedAgent } from "../../node/guestctl/guestctl.ts";
 
 const DOCUMENT = join(import.meta.dirname, "../../../docs/node/guestctl.md");
 /** An emergency brake. */
