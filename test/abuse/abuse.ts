@@ -16,6 +16,7 @@ import type { Attack, Outcome, Target } from "./attack.ts";
 import { connectionAttacks } from "./connections.ts";
 import { floods } from "./floods.ts";
 import { folderAttacks } from "./folders.ts";
+import { endAttacks } from "./ends.ts";
 import { fuzzing } from "./fuzz.ts";
 import { keptAttacks } from "./kept.ts";
 import { mixedExecs } from "./mix.ts";
@@ -29,6 +30,7 @@ export const ATTACKS: readonly Attack[] = [
   ...connectionAttacks,
   ...unknownPeerAttacks,
   ...keptAttacks,
+  ...endAttacks,
   ...tunnelAttacks,
   ...folderAttacks,
   ...floods,

@@ -104,9 +104,12 @@ export interface Addon {
    * if another process has its id now; -ENOSYS: the kernel (before Linux 5.3) or a seccomp filter cannot tell.
    */
   signalProcess(pid: number, start: number, signal: number): number;
-  /** Rows of pid, parent, process group, session, state character and start time, one for every process in /proc. */
-  processTable(): Int32Array | number;
-  /** Rows of pid and session, one for every process in /proc: takes a tenth of the time. */
+  /**
+   * Rows of pid, parent, process group, session, state character and start time, one for each of these processes that
+   * is there. -EMFILE, -ENFILE, -ENOMEM: cannot be read now.
+   */
+  processRows(pids: Int32Array): Int32Array | number;
+  /** Rows of pid and session, one for every process in /proc: takes a seventh of the time. */
   processSessions(): Int32Array | number;
   /** -ESRCH: there is no such process; -ECHILD: it has ended, and is not reaped. */
   parentOf(pid: number): number;

@@ -10,7 +10,6 @@ import {
 const SIGHUP = 1;
 const SIGKILL = 9;
 const SIGTERM = 15;
-const SIGCONT = 18;
 
 /** How processes are asked to end, and how long they may take before SIGKILL. */
 export interface Ending {
@@ -40,9 +39,7 @@ export type EndOfProcesses =
  */
 export async function endProcesses(processes: ProcessSet, ending: Ending): Promise<EndOfProcesses> {
   if (ending.signal !== SIGKILL) {
-    processes.signal(ending.signal);
-    // A stopped process acts on the signal only once it is continued.
-    processes.signal(SIGCONT);
+    await processes.signal(ending.signal);
     if (await processes.emptyWithin(ending.graceMs)) return "in_time";
   }
   return (await processes.killWithin(KILL_WAIT_MS)) ? "killed" : "left";

@@ -29,11 +29,16 @@ class Run {
         signal: (signal) => {
           this.#end.resolve({ code: 128 + signal, signal, coreDumped: false });
           this.killed.resolve();
+          return Promise.resolve();
         },
         emptyWithin: () => Promise.resolve(true),
         killWithin: () => Promise.resolve(true),
       },
-      session: { signal: () => {}, emptyWithin: () => Promise.resolve(true), killWithin: () => Promise.resolve(true) },
+      session: {
+        signal: () => Promise.resolve(),
+        emptyWithin: () => Promise.resolve(true),
+        killWithin: () => Promise.resolve(true),
+      },
       oomKilled: () => false,
       outputHolders: () => [],
       release: () => void (this.released = true),

@@ -113,8 +113,11 @@ export interface ProcessEnd {
  * After the child's release it reaches none. No call throws.
  */
 export interface ProcessSet {
-  /** Sends a signal to every member, once. */
-  signal(signal: number): void;
+  /**
+   * Sends a signal to every member, once, and continues those that are stopped, which would act on it only then.
+   * Resolves once that is done.
+   */
+  signal(signal: number): Promise<void>;
   /** Resolves with true as soon as no member is alive, with false after `limitMs`. */
   emptyWithin(limitMs: number): Promise<boolean>;
   /** Sends SIGKILL to every member, also to new ones. Resolves as `emptyWithin` does. */

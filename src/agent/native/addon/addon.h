@@ -66,7 +66,7 @@
   /* spawn.c */                                            \
   F("spawn", agent_spawn)                                  \
   /* processes.c */                                        \
-  F("processTable", agent_process_table)                   \
+  F("processRows", agent_process_rows)                     \
   F("processSessions", agent_process_sessions)             \
   /* own_process.c */                                      \
   F("environ", agent_environ)                              \

@@ -58,16 +58,17 @@ long agent_open_files_limit_of(pid_t pid) {
 enum { PID, PARENT, GROUP, SESSION, STATE, START, COLUMNS };
 
 /*
- * Fills all columns but the pid from <name>/stat below an open folder; false when there is no such process. The name in
- * parentheses may itself hold blanks and parentheses, so parse from the last one on (proc(5)).
+ * Reads a process's row; false when there is no such process, or with the errno of a shortage. The name in parentheses
+ * may itself hold blanks and parentheses, so parse from the last one on (proc(5)).
  */
-static bool read_row(int proc, const char *name, int32_t *row) {
-  char path[300], text[1024];
+static bool read_row(pid_t pid, int32_t *row) {
+  char path[32], text[1024];
   char state;
   unsigned long long start;
-  snprintf(path, sizeof path, "%s/stat", name);
-  int fd = openat(proc, path, O_RDONLY | O_CLOEXEC);
+  snprintf(path, sizeof path, "/proc/%d/stat", pid);
+  int fd = open(path, O_RDONLY | O_CLOEXEC);
   if (fd < 0) return false;
+  errno = 0;
   ssize_t length = read(fd, text, sizeof text - 1);
   close(fd);
   if (length <= 0) return false;
@@ -77,16 +78,15 @@ static bool read_row(int proc, const char *name, int32_t *row) {
   const char *format = " %c %d %d %d %*d %*d %*u %*u %*u %*u %*u %*u %*u %*d %*d %*d %*d %*d %*d %llu";
   if (rest == NULL || sscanf(rest + 1, format, &state, &row[PARENT], &row[GROUP], &row[SESSION], &start) != 5)
     return false;
+  row[PID] = pid;
   row[STATE] = state;
   row[START] = (int32_t)(start & INT32_MAX);
   return true;
 }
 
 static bool started_at(pid_t pid, int32_t start) {
-  char path[32];
   int32_t row[COLUMNS];
-  snprintf(path, sizeof path, "/proc/%d", pid);
-  return read_row(AT_FDCWD, path, row) && row[START] == start;
+  return read_row(pid, row) && row[START] == start;
 }
 
 /* The pidfd is opened before the start times are compared, so it cannot be another's. */
@@ -100,75 +100,72 @@ long agent_signal_process(pid_t pid, int start, int signal) {
   return result;
 }
 
-/* Fills a row of a process by its name in the open /proc; false when there is none. */
-typedef bool row_reader(int proc, const char *name, int32_t *row);
+/* Cells as an Int32Array; frees them. */
+static napi_value to_table(napi_env env, int32_t *cells, size_t count) {
+  void *bytes = NULL;
+  napi_value buffer = NULL, table = NULL;
+  napi_create_arraybuffer(env, count * sizeof *cells, &bytes, &buffer);
+  if (bytes != NULL && cells != NULL) memcpy(bytes, cells, count * sizeof *cells);
+  free(cells);
+  napi_create_typedarray(env, napi_int32_array, count, buffer, 0, &table);
+  return table;
+}
 
-/* Appends every process of /proc to `rows`, with its pid in the first column; the number of rows, or -1 with errno. */
-static ssize_t read_rows(int32_t **rows, size_t columns, row_reader *fill) {
+/* A process that cannot be read for want of descriptors or memory must not be taken for one that has ended. */
+static bool is_shortage(int error) { return error == EMFILE || error == ENFILE || error == ENOMEM; }
+
+/* Takes some 10 us a process. */
+napi_value agent_process_rows(napi_env env, napi_callback_info info) {
+  napi_value argument;
+  void *pids = NULL;
+  size_t length = 0, count = 0;
+  get_arguments(env, info, 1, &argument);
+  napi_get_typedarray_info(env, argument, NULL, &length, &pids, NULL, NULL);
+  int32_t *rows = calloc(length + 1, COLUMNS * sizeof *rows);
+  if (rows == NULL) return from_int(env, -ENOMEM);
+  for (size_t i = 0; i < length; i++) {
+    if (read_row(((const int32_t *)pids)[i], rows + count * COLUMNS)) {
+      count++;
+    } else if (is_shortage(errno)) {
+      int error = errno;
+      free(rows);
+      return from_int(env, -error);
+    }
+  }
+  return to_table(env, rows, count * COLUMNS);
+}
+
+/* By getsid(2), which needs no file of the process: some 1.5 us a process, most of it for the list. */
+napi_value agent_process_sessions(napi_env env, napi_callback_info info) {
+  int32_t *rows = NULL;
   size_t count = 0, room = 0;
   DIR *proc = opendir("/proc");
-  if (proc == NULL) return -1;
+  (void)info;
+  if (proc == NULL) return from_int(env, -errno);
   for (struct dirent *entry; (entry = readdir(proc)) != NULL;) {
     if (!isdigit((unsigned char)entry->d_name[0])) continue;
     if (count == room) {
       room = room * 2 + 64;
-      int32_t *larger = realloc(*rows, room * columns * sizeof **rows);
+      int32_t *larger = realloc(rows, room * 2 * sizeof *rows);
       if (larger == NULL) {
+        free(rows);
         closedir(proc);
-        return refuse(ENOMEM);
+        return from_int(env, -ENOMEM);
       }
-      *rows = larger;
+      rows = larger;
     }
-    int32_t *row = *rows + count * columns;
-    row[PID] = atoi(entry->d_name);
-    count += fill(dirfd(proc), entry->d_name, row);
+    pid_t pid = atoi(entry->d_name);
+    pid_t session = getsid(pid);
+    rows[2 * count] = pid;
+    rows[2 * count + 1] = session;
+    count += session >= 0;
   }
   closedir(proc);
-  return (ssize_t)count;
-}
-
-static napi_value rows_of_all(napi_env env, size_t columns, row_reader *fill) {
-  int32_t *rows = NULL;
-  void *bytes = NULL;
-  napi_value buffer = NULL, table = NULL;
-  ssize_t count = read_rows(&rows, columns, fill);
-  if (count < 0) {
-    int error = errno;
-    free(rows);
-    return from_int(env, -error);
-  }
-  size_t cells = (size_t)count * columns;
-  napi_create_arraybuffer(env, cells * sizeof *rows, &bytes, &buffer);
-  if (cells > 0) memcpy(bytes, rows, cells * sizeof *rows);
-  free(rows);
-  napi_create_typedarray(env, napi_int32_array, cells, buffer, 0, &table);
-  return table;
-}
-
-/* Takes some 5 us a process. */
-napi_value agent_process_table(napi_env env, napi_callback_info info) {
-  (void)info;
-  return rows_of_all(env, COLUMNS, read_row);
-}
-
-/* Columns are pid and session: by getsid(2), which needs no file of the process. */
-static bool read_session(int proc, const char *name, int32_t *row) {
-  (void)proc;
-  (void)name;
-  row[1] = getsid(row[PID]);
-  return row[1] >= 0;
-}
-
-/* Takes some 1 us a process. */
-napi_value agent_process_sessions(napi_env env, napi_callback_info info) {
-  (void)info;
-  return rows_of_all(env, 2, read_session);
+  return to_table(env, rows, 2 * count);
 }
 
 long agent_parent_of(pid_t pid) {
-  char path[32];
   int32_t row[COLUMNS];
-  snprintf(path, sizeof path, "/proc/%d", pid);
-  if (!read_row(AT_FDCWD, path, row)) return refuse(ESRCH);
+  if (!read_row(pid, row)) return refuse(ESRCH);
   return row[STATE] == 'Z' || row[STATE] == 'X' ? refuse(ECHILD) : row[PARENT];
 }

@@ -52,6 +52,12 @@ export class Cgroup {
     return populated === undefined ? undefined : populated === 1;
   }
 
+  /** Whether all of these processes are in it, not below it. */
+  holds(pids: readonly number[]): boolean {
+    const members = readAt(this.#calls, this.#folder, "cgroup.procs")?.split("\n") ?? [];
+    return pids.every((pid) => members.includes(String(pid)));
+  }
+
   /** Ids of the processes in it and below it, as far as they are known. */
   members(): Set<number> {
     const found = new Set<number>();
@@ -108,25 +114,25 @@ export class ContainedTree implements ProcessSet {
     this.#walked = walkedTree(addon, leader, { ...sources, more: () => this.#others() });
   }
 
-  signal(signal: number): void {
+  signal(signal: number): Promise<void> {
     this.#cgroup.thaw();
-    this.#walked.signal(signal);
+    return this.#walked.signal(signal);
   }
 
   emptyWithin(limitMs: number): Promise<boolean> {
-    const isEmpty = (): boolean => {
+    const isEmpty = async (): Promise<boolean> => {
       const populated = this.#cgroup.populated();
-      return populated !== true && (this.#walked.empty() ?? populated === false);
+      return populated !== true && ((await this.#walked.empty()) ?? populated === false);
     };
     return eventually(limitMs, isEmpty, this.#life);
   }
 
   killWithin(limitMs: number): Promise<boolean> {
-    return eventually(limitMs, () => {
+    return eventually(limitMs, async () => {
       const killed = !this.#holdsAgent() && this.#cgroup.kill();
       const populated = this.#cgroup.populated();
       if (killed && populated === true) return false;
-      return this.#walked.killOnce() && (populated !== true || this.#holdsAgent());
+      return (await this.#walked.killOnce()) && (populated !== true || this.#holdsAgent());
     });
   }
 

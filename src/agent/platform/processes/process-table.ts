@@ -1,8 +1,7 @@
 import { readlinkSync } from "node:fs";
-import type { Addon } from "../../native/index.ts";
 import { namesIn, readProc } from "../proc.ts";
 
-/** Columns of a row of the addon's process table. */
+/** Columns of a row of the addon. */
 const COLUMNS = 6;
 const STATE_ZOMBIE = 0x5a; /* Z */
 const STATE_DEAD = 0x58; /* X */
@@ -18,82 +17,88 @@ export interface ProcessRow {
   readonly start: number;
 }
 
-/** Rows of the addon's table. */
-export function rowsOf(table: Int32Array): ProcessRow[] {
+/** Rows of the addon. */
+export function rowsOf(cells: Int32Array): ProcessRow[] {
   const rows: ProcessRow[] = [];
-  for (let at = 0; at + COLUMNS <= table.length; at += COLUMNS) {
-    const [pid = 0, parent = 0, group = 0, session = 0, state = 0, start = 0] = table.subarray(at, at + COLUMNS);
+  for (let at = 0; at + COLUMNS <= cells.length; at += COLUMNS) {
+    const [pid = 0, parent = 0, group = 0, session = 0, state = 0, start = 0] = cells.subarray(at, at + COLUMNS);
     rows.push({ pid, parent, group, session, alive: state !== STATE_ZOMBIE && state !== STATE_DEAD, start });
   }
   return rows;
 }
 
-/** Age up to which a table is shared with other callers: hundreds of commands can lose their client at once. */
-const SHARED_MS = 2;
+/** Whether both rows are of one process: the kernel reuses ids. */
+export function isSame(one: ProcessRow, other: ProcessRow | undefined): boolean {
+  return one.pid === other?.pid && one.start === other.start;
+}
 
-/** Reads the table of all processes, which takes some 5 us a process. */
+/** All processes at one moment, each found by what links it to others. */
 export class ProcessTable {
-  readonly #addon: Pick<Addon, "processTable">;
-  #last: readonly ProcessRow[] = [];
-  #lastMs = -Infinity;
+  readonly #byPid: ReadonlyMap<number, ProcessRow>;
+  readonly #byParent: ReadonlyMap<number, readonly ProcessRow[]>;
+  readonly #byGroup: ReadonlyMap<number, readonly ProcessRow[]>;
+  readonly #bySession: ReadonlyMap<number, readonly ProcessRow[]>;
 
-  constructor(addon: Pick<Addon, "processTable">) {
-    this.#addon = addon;
+  constructor(rows: readonly ProcessRow[]) {
+    this.#byPid = new Map(rows.map((row) => [row.pid, row]));
+    this.#byParent = Map.groupBy(rows, ({ parent }) => parent);
+    this.#byGroup = Map.groupBy(rows, ({ group }) => group);
+    this.#bySession = Map.groupBy(rows, ({ session }) => session);
   }
 
-  /** All processes now, or a negated errno. */
-  look(): readonly ProcessRow[] | number {
-    const table = this.#addon.processTable();
-    if (typeof table === "number") return table;
-    this.#last = rowsOf(table);
-    this.#lastMs = performance.now();
-    return this.#last;
+  get(pid: number): ProcessRow | undefined {
+    return this.#byPid.get(pid);
   }
 
-  /** The table of a moment ago, if that contains the process; else a new one. */
-  recentLook(pid: number): readonly ProcessRow[] | number {
-    const isRecent = performance.now() - this.#lastMs < SHARED_MS && this.#last.some((row) => row.pid === pid);
-    return isRecent ? this.#last : this.look();
+  childrenOf(pid: number): readonly ProcessRow[] {
+    return this.#byParent.get(pid) ?? [];
+  }
+
+  /** Processes whose group or session has this id. */
+  family(id: number): readonly ProcessRow[] {
+    return [...(this.#byGroup.get(id) ?? []), ...(this.#bySession.get(id) ?? [])];
   }
 }
 
 /**
- * Living members of the tree of `leader`, among all processes: those that `isRoot` names, children of members, and
- * processes that share a session or process group with a member. Sessions and groups are inherited and cannot be joined
- * from outside, so this finds processes whose parent has died. The agent's own session and group do not count.
- * Undefined when `rows` lack `self`, the agent: there is no usable /proc.
+ * Living members of the tree of `leader`, among all processes: `roots`, children of members, and processes that share a
+ * session or process group with a member. Sessions and groups are inherited and cannot be joined from outside, so this
+ * finds processes whose parent has died. The agent's own session and group do not count. Undefined when the table lacks
+ * `self`, the agent: there is no usable /proc.
  */
 export function membersOf(
-  rows: readonly ProcessRow[],
+  table: ProcessTable,
   leader: number,
   self: number,
-  isRoot: (row: ProcessRow) => boolean = () => false,
+  roots: readonly ProcessRow[] = [],
 ): ProcessRow[] | undefined {
-  const own = rows.find((row) => row.pid === self);
+  const own = table.get(self);
   if (own === undefined) return undefined;
-  const pids = new Set([leader]);
-  const families = new Set([leader]);
-  const belongs = (row: ProcessRow): boolean =>
-    pids.has(row.pid) || pids.has(row.parent) || families.has(row.group) || families.has(row.session) || isRoot(row);
-  // The agent and its parent are never members.
-  let others = rows.filter((row) => row.pid > 1 && row.pid !== self && row.pid !== own.parent);
-  const members: ProcessRow[] = [];
-  for (let before = -1; before < members.length;) {
-    before = members.length;
-    const rest: ProcessRow[] = [];
-    for (const row of others) {
-      if (!belongs(row)) {
-        rest.push(row);
-        continue;
-      }
-      members.push(row);
-      pids.add(row.pid);
-      if (row.group !== own.group) families.add(row.group);
-      if (row.session !== own.session) families.add(row.session);
+  const members = new Map<number, ProcessRow>();
+  const families = new Set<number>([own.group, own.session]);
+  const waiting: ProcessRow[] = [];
+  const add = (rows: readonly (ProcessRow | undefined)[]): void => {
+    for (const row of rows) {
+      // The agent and its parent are never members.
+      if (row === undefined || row.pid <= 1 || row.pid === self || row.pid === own.parent) continue;
+      if (members.has(row.pid)) continue;
+      members.set(row.pid, row);
+      waiting.push(row);
     }
-    others = rest;
+  };
+  const addFamily = (id: number): void => {
+    if (families.has(id)) return;
+    families.add(id);
+    add(table.family(id));
+  };
+  add([table.get(leader), ...table.childrenOf(leader), ...roots]);
+  addFamily(leader);
+  for (let row = waiting.pop(); row !== undefined; row = waiting.pop()) {
+    add(table.childrenOf(row.pid));
+    addFamily(row.group);
+    addFamily(row.session);
   }
-  return members.filter((row) => row.alive);
+  return [...members.values()].filter((row) => row.alive);
 }
 
 function holdsOne(pid: string, links: ReadonlySet<string>): boolean {

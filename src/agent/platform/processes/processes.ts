@@ -14,7 +14,7 @@ import { WidePipes } from "../streams/wide-pipes.ts";
 import { type Cgroup, ContainedTree } from "./cgroup.ts";
 import type { Cgroups } from "./cgroups.ts";
 import { ChildEnds, childProcess, streamsOf } from "./child.ts";
-import { ProcessTable } from "./process-table.ts";
+import { ProcessReadings } from "./process-readings.ts";
 import { start, startAborted, type Started, StartsInFlight } from "./spawn.ts";
 import { walkedSession, walkedTree } from "./walked-processes.ts";
 
@@ -41,14 +41,14 @@ export class NativeProcesses implements Processes {
   readonly #starts: StartsInFlight = new StartsInFlight();
   readonly #keptPipes: KeptPipes;
   readonly #widePipes: WidePipes;
-  readonly #table: ProcessTable;
+  readonly #readings: ProcessReadings;
 
   constructor(addon: Addon, pool: BufferPool, surroundings: Surroundings) {
     this.#addon = addon;
     this.#pool = pool;
     this.#surroundings = surroundings;
     this.#ends = new ChildEnds(addon);
-    this.#table = new ProcessTable(addon);
+    this.#readings = new ProcessReadings(addon);
     this.#keptPipes = new KeptPipes(addon, surroundings.onPipeGivenUp);
     this.#widePipes = new WidePipes(addon);
   }
@@ -58,7 +58,7 @@ export class NativeProcesses implements Processes {
     const { kind } = block.stdio;
     const { pid } = started;
     const { adopter, life } = this.#surroundings;
-    const shared = { table: this.#table, life };
+    const shared = { readings: this.#readings, life };
     const sources = { ...shared, adopter: kind === "inherit" ? adopter : undefined };
     const startsSettled = (): Promise<void> | undefined => this.#starts.settled();
     const streams = streamsOf(this.#addon, this.#pool, started, kind, startsSettled, this.#widePipes);
@@ -70,7 +70,7 @@ export class NativeProcesses implements Processes {
         cgroup === undefined
           ? walkedTree(this.#addon, pid, sources)
           : new ContainedTree(this.#addon, cgroup, pid, sources),
-      session: walkedSession(this.#addon, pid, shared),
+      session: walkedSession(this.#addon, pid, shared, cgroup),
       streams: streams ?? {},
     });
     if (streams === undefined) await undo(child, new SpawnError("prepare", "ENOMEM"));

@@ -1,15 +1,20 @@
 import { constants } from "node:os";
-import { setTimeout as delay } from "node:timers/promises";
+import { setImmediate as nextTurn, setTimeout as delay } from "node:timers/promises";
 import type { ProcessSet, SessionLife } from "../../domain/index.ts";
 import type { Addon } from "../../native/index.ts";
-import { membersOf, type ProcessRow, ProcessTable } from "./process-table.ts";
+import { type ProcessReadings, SessionTable } from "./process-readings.ts";
+import { isSame, membersOf, type ProcessRow, ProcessTable, rowsOf } from "./process-table.ts";
 
-const { SIGKILL, SIGSTOP } = constants.signals;
+const { SIGCONT, SIGKILL, SIGSTOP } = constants.signals;
 const { EMFILE, ENFILE, ENOMEM, ENOSYS, EPERM } = constants.errno;
 /** Errnos of a temporary shortage, at which /proc cannot be read now. */
 const FOR_NOW: ReadonlySet<number> = new Set([EMFILE, ENFILE, ENOMEM]);
-/** Most rounds of stopping new members before all that were found are killed; each takes about a millisecond. */
+/** Most rounds of stopping new members before all that were found are killed. */
 const FREEZE_ROUNDS = 32;
+/** Most looks for a process of a session of which those that were listed have ended. */
+const ATTEMPTS = 4;
+/** Signals that are sent in one turn of the event loop; 15 us each. */
+const SENT_AT_ONCE = 256;
 const LONGEST_PAUSE_MS = 50;
 
 /** The clock of a limit: real time, or the session's. */
@@ -18,70 +23,83 @@ export type TimeOf = Pick<SessionLife, "nowMs">;
 const REAL_TIME: TimeOf = { nowMs: () => performance.now() };
 
 /** Polls until `done` is true; false when the time is up. Pauses grow from a millisecond. */
-export async function eventually(limitMs: number, done: () => boolean, time: TimeOf = REAL_TIME): Promise<boolean> {
+export async function eventually(
+  limitMs: number,
+  done: () => boolean | Promise<boolean>,
+  time: TimeOf = REAL_TIME,
+): Promise<boolean> {
   const deadlineMs = time.nowMs() + limitMs;
   for (let pauseMs = 1; ; pauseMs = Math.min(pauseMs * 2, LONGEST_PAUSE_MS)) {
-    if (done()) return true;
+    if (await done()) return true;
     const leftMs = deadlineMs - time.nowMs();
     if (leftMs <= 0) return false;
     await delay(Math.min(pauseMs, leftMs));
   }
 }
 
-/** The living members; `known` are those found before, by id. Undefined where the rows lack the agent: no /proc. */
-export type FindMembers = (
-  rows: readonly ProcessRow[],
-  known: ReadonlyMap<number, ProcessRow>,
-) => readonly ProcessRow[] | undefined;
+/** How the members of a set are found. */
+export interface Search {
+  /**
+   * The living members; `known` are those found before, by id. Undefined: there is no usable /proc; a number: a negated
+   * errno.
+   */
+  find(known: ReadonlyMap<number, ProcessRow>, urgent: boolean): Promise<readonly ProcessRow[] | number | undefined>;
+  /** Whether a process that was a member still is one while it lives. */
+  keeps(row: ProcessRow): boolean;
+  /** Whether it is certain, without a look, that none lives beside those found before. */
+  excludesOthers?(): boolean;
+}
 
 type Look =
-  | { readonly kind: "seen"; readonly members: readonly ProcessRow[]; readonly rows: readonly ProcessRow[] }
+  | { readonly kind: "seen"; readonly members: readonly ProcessRow[] }
   /** No descriptors or memory now. */
   | { readonly kind: "not_now" }
   /** No /proc or no pidfds: beyond the group, a signal might hit another process that got the id meanwhile. */
   | { readonly kind: "only_group" };
 
-/** Whether both rows are of one process: the kernel reuses ids. */
-function isSame(one: ProcessRow, other: ProcessRow | undefined): boolean {
-  return one.pid === other?.pid && one.start === other.start;
-}
-
-/** Processes that are found by walking /proc. Without /proc or pidfds it reaches only the leader's process group. */
+/**
+ * Processes that are found by walking /proc. As long as one that it has found lives, it need not look for others.
+ * Without /proc or pidfds it reaches only the leader's process group.
+ */
 export class WalkedProcesses implements ProcessSet {
   readonly #addon: Addon;
   readonly #leader: number;
-  readonly #find: FindMembers;
-  readonly #table: ProcessTable;
+  readonly #search: Search;
   readonly #life: TimeOf | undefined;
   /** Members found so far. They stay members when the processes that linked them to the leader have died. */
   readonly #known: Map<number, ProcessRow> = new Map();
   /** Members that the agent may not signal (EPERM), for which it does not wait. */
   readonly #immune: Map<number, ProcessRow> = new Map();
+  /** There are no pidfds. */
   #onlyGroup = false;
+  /** The last look found no usable /proc. */
+  #isBlind = false;
+  /** The last look found nobody new. */
+  #isSettled = false;
   #released = false;
 
-  constructor(addon: Addon, leader: number, find: FindMembers, { table, life }: SharedSources = {}) {
+  constructor(addon: Addon, leader: number, search: Search, life?: TimeOf) {
     this.#addon = addon;
-    this.#table = table ?? new ProcessTable(addon);
-    this.#life = life;
     this.#leader = leader;
-    this.#find = find;
+    this.#search = search;
+    this.#life = life;
   }
 
-  signal(signal: number): void {
+  async signal(signal: number): Promise<void> {
+    const look = await this.#look(true);
     if (this.#released) return;
-    const look = this.#look(true);
     if (look.kind !== "seen") {
-      this.#addon.killGroup(this.#leader, signal);
+      for (const each of [signal, SIGCONT]) this.#addon.killGroup(this.#leader, each);
       return;
     }
     // Signal the leader first: a shell whose child ends before it would exit by itself, not by the signal.
     const isLeader = (row: ProcessRow): number => Number(row.pid === this.#leader);
-    for (const row of look.members.toSorted((one, other) => isLeader(other) - isLeader(one))) this.#send(row, signal);
+    const members = look.members.toSorted((one, other) => isLeader(other) - isLeader(one));
+    for (const each of [signal, SIGCONT]) await this.#sendAll(members, each);
   }
 
   emptyWithin(limitMs: number): Promise<boolean> {
-    return eventually(limitMs, () => this.empty() ?? this.#endGroupOfLeader(), this.#life);
+    return eventually(limitMs, async () => (await this.empty()) ?? this.#endGroupOfLeader(), this.#life);
   }
 
   killWithin(limitMs: number): Promise<boolean> {
@@ -89,23 +107,25 @@ export class WalkedProcesses implements ProcessSet {
   }
 
   /** Whether no member is alive; undefined: unknown. */
-  empty(): boolean | undefined {
+  async empty(): Promise<boolean | undefined> {
+    if (this.#someKnownLives()) return false;
+    if (this.#released || this.#search.excludesOthers?.() === true) return true;
+    const look = await this.#look(false);
     if (this.#released) return true;
-    const look = this.#look(true);
     return look.kind === "seen" ? look.members.length === 0 : undefined;
   }
 
   /** Kills all that it finds, and remembers them: their links may be gone before they are. True when none was left. */
-  killOnce(): boolean {
+  async killOnce(): Promise<boolean> {
+    // While new ones appear, each round must overtake them.
+    const look = await this.#freeze(!this.#isSettled);
     if (this.#released) return true;
-    const look = this.#freeze();
     if (look.kind !== "seen") {
       this.#addon.killGroup(this.#leader, SIGKILL);
       return look.kind === "only_group" && this.#addon.peekEnd(this.#leader) !== 0;
     }
-    for (const member of look.members) this.#send(member, SIGKILL);
-    if (look.members.length > 0) return false;
-    return !look.rows.some((row) => row.alive && isSame(row, this.#known.get(row.pid)) && !this.#isImmune(row));
+    await this.#sendAll(look.members, SIGKILL);
+    return look.members.length === 0 && !this.#someKnownLives();
   }
 
   /** Records that the leader was reaped: its id may belong to another process now. */
@@ -116,44 +136,64 @@ export class WalkedProcesses implements ProcessSet {
   }
 
   /** Stops members until no running one is found: a stopped one neither forks nor orphans its children. */
-  #freeze(): Look {
+  async #freeze(urgent: boolean): Promise<Look> {
     const frozen = new Map<number, ProcessRow>();
-    let look = this.#look();
+    let look = await this.#look(urgent);
     for (let round = 0; round < FREEZE_ROUNDS && look.kind === "seen"; round++) {
       const newcomers = look.members.filter((member) => !isSame(member, frozen.get(member.pid)));
       if (newcomers.length === 0) return look;
-      for (const member of newcomers) {
-        frozen.set(member.pid, member);
-        this.#send(member, SIGSTOP);
-      }
-      look = this.#look();
+      for (const member of newcomers) frozen.set(member.pid, member);
+      await this.#sendAll(newcomers, SIGSTOP);
+      look = await this.#look(true);
     }
     return look;
   }
 
   /** Without a usable /proc only the leader's end can be seen: kills the rest of its group then, and returns true. */
   #endGroupOfLeader(): boolean {
-    if (this.#look(true).kind !== "only_group" || this.#addon.peekEnd(this.#leader) === 0) return false;
+    if (!this.#isBlind || this.#addon.peekEnd(this.#leader) === 0) return false;
     this.#addon.killGroup(this.#leader, SIGKILL);
     return true;
   }
 
-  #look(mayBeShared: boolean = false): Look {
-    if (this.#onlyGroup) return { kind: "only_group" };
-    const rows = mayBeShared ? this.#table.recentLook(this.#leader) : this.#table.look();
-    if (typeof rows === "number") return { kind: FOR_NOW.has(-rows) ? "not_now" : "only_group" };
-    const found = this.#find(rows, this.#known);
-    if (found === undefined) return { kind: "only_group" };
+  async #look(urgent: boolean): Promise<Look> {
+    this.#isBlind = this.#onlyGroup || this.#released;
+    if (this.#isBlind) return { kind: "only_group" };
+    const found = await this.#search.find(this.#known, urgent);
+    if (typeof found === "number" && FOR_NOW.has(-found)) return { kind: "not_now" };
+    this.#isBlind = found === undefined || typeof found === "number" || this.#released;
+    if (found === undefined || typeof found === "number" || this.#released) return { kind: "only_group" };
+    this.#isSettled = found.every((row) => isSame(row, this.#known.get(row.pid)));
     for (const member of found) this.#known.set(member.pid, member);
-    return { kind: "seen", rows, members: found.filter((row) => !this.#isImmune(row)) };
+    return { kind: "seen", members: found.filter((row) => !this.#isImmune(row)) };
+  }
+
+  /** Whether one of those found before still lives, and is waited for. */
+  #someKnownLives(): boolean {
+    for (const [pid, known] of this.#known) {
+      const read = this.#addon.processRows(Int32Array.of(pid));
+      if (typeof read === "number") return true;
+      const [row] = rowsOf(read);
+      if (row === undefined || !isSame(row, known)) this.#known.delete(pid);
+      else if (row.alive && this.#search.keeps(row) && !this.#isImmune(row)) return true;
+    }
+    return false;
   }
 
   #isImmune(row: ProcessRow): boolean {
     return isSame(row, this.#immune.get(row.pid));
   }
 
+  /** Thousands of signals leave other calls their turns. */
+  async #sendAll(rows: readonly ProcessRow[], signal: number): Promise<void> {
+    for (const [index, row] of rows.entries()) {
+      if (index % SENT_AT_ONCE === SENT_AT_ONCE - 1) await nextTurn();
+      if (this.#released || this.#onlyGroup) return;
+      this.#send(row, signal);
+    }
+  }
+
   #send(row: ProcessRow, signal: number): void {
-    if (this.#onlyGroup) return;
     const result = this.#addon.signalProcess(row.pid, row.start, signal);
     if (result === -EPERM) this.#immune.set(row.pid, row);
     if (result !== -ENOSYS) return;
@@ -164,7 +204,7 @@ export class WalkedProcesses implements ProcessSet {
 
 /** What all sets of processes share. */
 export interface SharedSources {
-  readonly table?: ProcessTable;
+  readonly readings: ProcessReadings;
   /** The clock of their grace period: a frozen process acts on no signal but SIGKILL. Default: real time. */
   readonly life?: TimeOf | undefined;
 }
@@ -181,23 +221,64 @@ export interface TreeSources extends SharedSources {
 export function walkedTree(
   addon: Addon,
   leader: number,
-  { more, adopter, ...shared }: TreeSources = {},
+  { readings, life, more, adopter }: TreeSources,
 ): WalkedProcesses {
-  const find: FindMembers = (rows, known) => {
-    const isRoot = (row: ProcessRow): boolean =>
-      (adopter !== undefined && row.parent === adopter) || isSame(row, known.get(row.pid));
-    const members = membersOf(rows, leader, process.pid, isRoot);
+  const find: Search["find"] = async (known, urgent) => {
+    const table = await readings.table.next(urgent);
+    if (!(table instanceof ProcessTable)) return table;
+    const rows = (pids: Iterable<number>): ProcessRow[] => [...pids].flatMap((pid) => table.get(pid) ?? []);
+    const roots = rows(known.keys()).filter((row) => isSame(row, known.get(row.pid)));
+    if (adopter !== undefined) roots.push(...table.childrenOf(adopter));
+    const members = membersOf(table, leader, process.pid, roots);
     if (members === undefined || more === undefined) return members;
-    const pids = more();
     const seen = new Set(members.map((row) => row.pid));
-    return members.concat(rows.filter((row) => row.alive && pids.has(row.pid) && !seen.has(row.pid)));
+    const others = [...more()].filter((pid) => !seen.has(pid));
+    const born = others.filter((pid) => table.get(pid) === undefined);
+    return members.concat([...rows(others), ...rowsOfNew(addon, born, more)].filter(({ alive }) => alive));
   };
-  return new WalkedProcesses(addon, leader, find, shared);
+  return new WalkedProcesses(addon, leader, { find, keeps: () => true }, life);
 }
 
-/** The processes of the leader's session. */
-export function walkedSession(addon: Addon, leader: number, shared: SharedSources): WalkedProcesses {
-  const find: FindMembers = (rows) =>
-    rows.some((row) => row.pid === process.pid) ? rows.filter((row) => row.alive && row.session === leader) : undefined;
-  return new WalkedProcesses(addon, leader, find, shared);
+/** Rows of members that were born after the table was read. One that is no member afterwards has ended. */
+function rowsOfNew(addon: Addon, pids: readonly number[], more: () => ReadonlySet<number>): ProcessRow[] {
+  const rows = pids.length === 0 ? -1 : addon.processRows(Int32Array.from(pids));
+  if (typeof rows === "number") return [];
+  const members = more();
+  return rowsOf(rows).filter(({ pid }) => members.has(pid));
+}
+
+/** What a command's cgroup tells of the processes in it. */
+export interface Container {
+  holds(pids: readonly number[]): boolean;
+  populated(): boolean | undefined;
+}
+
+/**
+ * The processes of the leader's session. As long as all that were found were in the command's cgroup, its end is that
+ * of the session.
+ */
+export function walkedSession(
+  addon: Addon,
+  leader: number,
+  { readings, life }: SharedSources,
+  cgroup?: Container,
+): WalkedProcesses {
+  let areInside: boolean | undefined;
+  const keeps = (row: ProcessRow): boolean => row.alive && row.session === leader;
+  const find: Search["find"] = async (_, urgent) => {
+    for (let attempt = 1; ; attempt++) {
+      const sessions = await readings.sessions.next(urgent || attempt > 1);
+      if (!(sessions instanceof SessionTable)) return sessions;
+      const listed = sessions.of(leader);
+      const read = addon.processRows(Int32Array.from(listed));
+      if (typeof read === "number") return read;
+      const rows = rowsOf(read);
+      const members = rows.filter(keeps);
+      if (members.length > 0) areInside = areInside !== false && cgroup?.holds(members.map(({ pid }) => pid)) === true;
+      // One that has ended since the list may have left a child that was not listed.
+      if (members.length > 0 || rows.length === listed.length || attempt === ATTEMPTS) return members;
+    }
+  };
+  const excludesOthers = (): boolean => areInside === true && cgroup?.populated() === false;
+  return new WalkedProcesses(addon, leader, { find, keeps, excludesOthers }, life);
 }

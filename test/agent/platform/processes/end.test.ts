@@ -19,7 +19,7 @@ test("an ended child keeps its process id until it is released, and gets no sign
   assert.deepEqual(ownZombies(), []);
   child.signal(9);
   child.signalGroup(9);
-  child.tree.signal(9);
+  await child.tree.signal(9);
   assert.equal(await child.tree.killWithin(0), true);
   assert.equal(await child.session.killWithin(0), true);
   child.release();

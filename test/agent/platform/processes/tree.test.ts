@@ -5,7 +5,8 @@ import { KILL_WAIT_MS } from "../../../../src/agent/domain/index.ts";
 import type { Addon } from "../../../../src/agent/native/index.ts";
 import { Cgroups } from "../../../../src/agent/platform/index.ts";
 import { ContainedTree } from "../../../../src/agent/platform/processes/cgroup.ts";
-import { membersOf, rowsOf } from "../../../../src/agent/platform/processes/process-table.ts";
+import { membersOf, ProcessTable, rowsOf } from "../../../../src/agent/platform/processes/process-table.ts";
+import { ProcessReadings } from "../../../../src/agent/platform/processes/process-readings.ts";
 import { walkedTree } from "../../../../src/agent/platform/processes/walked-processes.ts";
 import { livingNamed } from "../../../fixtures/proc.ts";
 import { processesWith } from "../../../fixtures/processes.ts";
@@ -15,13 +16,14 @@ import { addon, launch, request, shell } from "../../../fixtures/spawning.ts";
 const RUNNING = 0x52;
 const ZOMBIE = 0x5a;
 const AGENT = 50;
+const SIGCONT = 18;
 /** An id above any that a process can have. */
 const GONE = 2 ** 30;
 
 /** Ids of the members among rows of pid, parent, group, session, state; the agent is 50, in group and session 50. */
 function members(leader: number, ...rows: number[][]): number[] | undefined {
   const table = [[1, 0, 1, 1, RUNNING], [AGENT, 1, 50, 50, RUNNING], ...rows].flatMap((row) => [...row, 0]);
-  return membersOf(rowsOf(Int32Array.from(table)), leader, AGENT)?.map((row) => row.pid);
+  return membersOf(new ProcessTable(rowsOf(Int32Array.from(table))), leader, AGENT)?.map((row) => row.pid);
 }
 
 test("descendants belong to the tree, in other sessions too, in whatever order they are listed", () => {
@@ -40,7 +42,7 @@ test("a process whose parent has died belongs by its session or its group", () =
     [101, 1, 101, 100, RUNNING],
     [102, 1, 100, 50, RUNNING],
   ];
-  assert.deepEqual(members(100, ...rows), [101, 102]);
+  assert.deepEqual(members(100, ...rows)?.toSorted(), [101, 102]);
 });
 
 test("a process in a session that a member began belongs, even if its own parents are gone", () => {
@@ -63,26 +65,30 @@ test("the agent's own session and group make nobody a member", () => {
 });
 
 test("a table that does not show the agent is no table", () => {
-  assert.equal(membersOf([], 100, AGENT), undefined);
+  assert.equal(membersOf(new ProcessTable([]), 100, AGENT), undefined);
 });
 
-test("the leader gets a signal first, whatever its id: its end is that of the signal, not of a child's", () => {
+test("the leader gets a signal first, whatever its id: its end is that of the signal, not of a child's", async () => {
   const rows = [
     [process.pid, 1, 50, 50, RUNNING],
     [100, 200, 200, 200, RUNNING],
     [200, process.pid, 200, 200, RUNNING],
   ];
-  const signalled: number[] = [];
+  const signalled: number[][] = [];
   const calls = {
-    processTable: () => Int32Array.from(rows.flatMap((row) => [...row, 0])),
-    signalProcess: (pid: number) => {
-      signalled.push(pid);
+    processSessions: () => Int32Array.from(rows.flatMap(([pid = 0, , , session = 0]) => [pid, session])),
+    processRows: () => Int32Array.from(rows.flatMap((row) => [...row, 0])),
+    signalProcess: (pid: number, _: number, signal: number) => {
+      signalled.push([pid, signal]);
       return 0;
     },
   };
   const recording: Addon = Object.assign(Object.create(addon) as Addon, calls);
-  walkedTree(recording, 200).signal(15);
-  assert.deepEqual(signalled, [200, 100]);
+  await walkedTree(recording, 200, { readings: new ProcessReadings(recording) }).signal(15);
+  assert.deepEqual(
+    signalled,
+    [15, SIGCONT].flatMap((signal) => [200, 100].map((pid) => [pid, signal])),
+  );
 });
 
 test("a tree that forks faster than it is killed is killed to the last process", async () => {
@@ -102,7 +108,7 @@ test("a signal to the tree reaches everyone in it, a signal to the group only th
   running.child.signalGroup(10);
   await running.stdout.until(/outer/);
   assert.doesNotMatch(running.stdout.text, /inner/);
-  running.child.tree.signal(10);
+  await running.child.tree.signal(10);
   await running.stdout.until(/inner/);
 });
 
@@ -127,13 +133,13 @@ test("a tree that is still being ended when its child is released does not end t
     return;
   }
   const { folder } = ended;
-  const tree = new ContainedTree(addon, ended, GONE, {});
+  const tree = new ContainedTree(addon, ended, GONE, { readings: new ProcessReadings(addon) });
   tree.release();
   const next = cgroups.create();
   assert.equal(next?.folder, folder, "the next command's cgroup has the number of the ended one's");
   await using living = await launch(request(["/bin/sleep", "1005"]));
   writeFileSync(`/proc/self/fd/${folder}/cgroup.procs`, String(living.child.pid));
-  tree.signal(9);
+  await tree.signal(9);
   assert.equal(await tree.emptyWithin(0), true);
   assert.equal(await tree.killWithin(0), true);
   assert.equal(addon.peekEnd(living.child.pid), 0);

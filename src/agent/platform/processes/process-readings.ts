@@ -1,0 +1,131 @@
+import { setImmediate as nextTurn } from "node:timers/promises";
+import type { Addon } from "../../native/index.ts";
+import { type ProcessRow, ProcessTable, rowsOf } from "./process-table.ts";
+
+/** The calls that readings need. */
+export type ReadingCalls = Pick<Addon, "processRows" | "processSessions">;
+
+/** Columns of the addon's rows of processes and their sessions. */
+const SESSION_COLUMNS = 2;
+/** Processes that are read in one turn of the event loop; 10 us each. */
+const READ_AT_ONCE = 256;
+/** Most lists of all processes for one reading: processes may be born at any time. */
+const LISTS = 4;
+/** Callers that get a reading in one turn of the event loop: each may signal many processes. */
+const SERVED_AT_ONCE = 8;
+/** Least pause after a reading that is not urgent, in times of what it took: polls must not fill a processor. */
+const PAUSE_PART = 4;
+const LONGEST_PAUSE_MS = 500;
+
+/** One reading serves all who ask for it before it begins: hundreds of commands can lose their clients at once. */
+export class SharedReading<Value> {
+  readonly #read: () => Promise<Value>;
+  #waiting: ((value: Value | PromiseLike<Value>) => void)[] = [];
+  #isUrgent = false;
+  #isRunning = false;
+  #cancel: (() => void) | undefined;
+  #restsUntilMs = 0;
+
+  constructor(read: () => Promise<Value>) {
+    this.#read = read;
+  }
+
+  /** A reading that has not begun yet. An urgent one begins in this turn of the event loop. */
+  next(urgent: boolean = false): Promise<Value> {
+    const { promise, resolve } = Promise.withResolvers<Value>();
+    this.#waiting.push(resolve);
+    if (this.#cancel === undefined || (urgent && !this.#isUrgent)) {
+      this.#isUrgent ||= urgent;
+      this.#schedule();
+    }
+    return promise;
+  }
+
+  #schedule(): void {
+    if (this.#isRunning || this.#waiting.length === 0) return;
+    this.#cancel?.();
+    const restMs = this.#isUrgent ? 0 : this.#restsUntilMs - performance.now();
+    const run = (): void => void this.#run();
+    if (restMs > 0) {
+      const timer = setTimeout(run, restMs);
+      this.#cancel = () => clearTimeout(timer);
+    } else {
+      const immediate = setImmediate(run);
+      this.#cancel = () => clearImmediate(immediate);
+    }
+  }
+
+  async #run(): Promise<void> {
+    const served = this.#waiting;
+    [this.#waiting, this.#isUrgent, this.#isRunning, this.#cancel] = [[], false, true, undefined];
+    const beganMs = performance.now();
+    const reading = this.#read();
+    await reading.catch(() => {});
+    const endedMs = performance.now();
+    this.#restsUntilMs = endedMs + Math.min(PAUSE_PART * (endedMs - beganMs), LONGEST_PAUSE_MS);
+    this.#isRunning = false;
+    this.#schedule();
+    for (let at = 0; at < served.length; at += SERVED_AT_ONCE) {
+      if (at > 0) await nextTurn();
+      for (const resolve of served.slice(at, at + SERVED_AT_ONCE)) resolve(reading);
+    }
+  }
+}
+
+/** The processes of each session at one moment, ended ones among them. */
+export class SessionTable {
+  /** All processes. */
+  readonly pids: Int32Array;
+  readonly #sessions = new Map<number, number[]>();
+
+  constructor(rows: Int32Array) {
+    this.pids = rows.filter((_, at) => at % SESSION_COLUMNS === 0);
+    for (const [index, pid] of this.pids.entries())
+      this.#sessions.getOrInsertComputed(rows[index * SESSION_COLUMNS + 1] ?? 0, () => []).push(pid);
+  }
+
+  of(session: number): readonly number[] {
+    return this.#sessions.get(session) ?? [];
+  }
+}
+
+/** Readings of /proc. A number: a negated errno; undefined: they do not show the agent, so there is no usable /proc. */
+export class ProcessReadings {
+  /** Which process is in which session: a seventh of the work of all rows. */
+  readonly sessions: SharedReading<SessionTable | number | undefined>;
+  /** All rows. */
+  readonly table: SharedReading<ProcessTable | number | undefined>;
+
+  constructor(calls: ReadingCalls) {
+    this.sessions = new SharedReading(() => Promise.resolve(readSessions(calls)));
+    this.table = new SharedReading(() => readTable(calls));
+  }
+}
+
+function readSessions(calls: ReadingCalls): SessionTable | number | undefined {
+  const rows = calls.processSessions();
+  if (typeof rows === "number") return rows;
+  const sessions = new SessionTable(rows);
+  return sessions.pids.includes(process.pid) ? sessions : undefined;
+}
+
+async function readTable(calls: ReadingCalls): Promise<ProcessTable | number | undefined> {
+  const rows: ProcessRow[] = [];
+  const seen = new Set<number>();
+  // A process that was listed may have ended before its row is read, and left a child that was not listed.
+  for (let round = 0; round < LISTS; round++) {
+    const sessions = readSessions(calls);
+    if (!(sessions instanceof SessionTable)) return sessions;
+    const born = sessions.pids.filter((pid) => !seen.has(pid));
+    if (born.length === 0) break;
+    for (let at = 0; at < born.length; at += READ_AT_ONCE) {
+      if (at > 0) await nextTurn();
+      const pids = born.subarray(at, at + READ_AT_ONCE);
+      const read = calls.processRows(pids);
+      if (typeof read === "number") return read;
+      rows.push(...rowsOf(read));
+      for (const pid of pids) seen.add(pid);
+    }
+  }
+  return new ProcessTable(rows);
+}
