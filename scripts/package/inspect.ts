@@ -75,7 +75,7 @@ const PART_OF_NAME = "[A-Za-z0-9._~%-]";
  * Those of a build machine's folders whose paths occur in a file. `/project` occurs in `/project/src/main.c` and in
  * `file:///project`, and not in `https://example.com/project/` or in `/projects`: a checkout may have any short name.
  */
-export function buildPathsIn(bytes: Buffer, folders: readonly string[]): string[] {
+function buildPathsIn(bytes: Buffer, folders: readonly string[]): string[] {
   const text = bytes.toString("latin1");
   return folders.filter((folder) => {
     const path = Buffer.from(folder.replace(/\/$/, "")).toString("latin1");

@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { join } from "node:path";
 import { describe, test } from "node:test";
-import { parseModule, readModules, type Module } from "./imports/modules.ts";
+import { parseModule, readModules } from "./imports/modules.ts";
 import { RULES } from "./imports/rules.ts";
 
 const modules = readModules(join(import.meta.dirname, "../.."));
@@ -93,69 +93,4 @@ describe("the rules", () => {
       assert.match(offences(title, files).join("\n"), offence);
     });
   }
-
-  const FLOOR_RULE = "imports lead down the floors, and only boot imports config and platform";
-  const FORBIDDEN: readonly (readonly [from: string, to: string])[] = [
-    ["agent/exec/exec", "agent/files/index"],
-    ["agent/health/health", "agent/workload/index"],
-    ["agent/rpc/call", "agent/server/index"],
-    ["agent/exec/exec", "agent/rpc/index"],
-    ["agent/exec/exec", "shared/gen/exec_pb"],
-    ["agent/domain/frames", "shared/gen/exec_pb"],
-    ["agent/domain/frames", "shared/errors"],
-    ["agent/domain/frames", "agent/native/index"],
-    ["agent/exec/exec", "agent/native/index"],
-    ["agent/config/bootstrap", "agent/platform/index"],
-    ["agent/server/management", "agent/platform/index"],
-    ["agent/boot/agent", "shared/gen/exec_pb"],
-    ["agent/exec/exec", "agent/boot/index"],
-    ["node/client/dial", "node/sandboxes/index"],
-    ["node/credentials/folder", "node/client/index"],
-    ["node/sandboxes/create", "node/guestctl/index"],
-    ["node/tar/read", "node/client/index"],
-    ["node/sandboxes/create", "shared/gen/exec_pb"],
-  ];
-  for (const [from, to] of FORBIDDEN) {
-    test(`forbid that ${from} imports ${to}`, () => {
-      const up = "../".repeat(from.split("/").length - 1);
-      assert.equal(offences(FLOOR_RULE, { [`src/${from}.ts`]: `import { x } from "${up}${to}.ts";` }).length, 1);
-    });
-  }
-});
-
-describe("the parser of imports", () => {
-  const parsed = (text: string): Module => parseModule("src/agent/exec/exec.ts", text);
-
-  test("sees every form of import", () => {
-    const text = `
-      import "./side-effect.ts";
-      import fs, { type Stats } from "node:fs";
-      import type {
-        A,
-        B,
-      } from "../domain/index.ts";
-      export { run } from "./run.ts";
-      export * from './all.ts';
-      export type { Deep } from "../../../package.json";
-      const lazy = await import("./lazy.ts");
-      type Loaded = typeof import("@scope/loaded");
-    `.replaceAll(/^ {6}/gm, "");
-    const { files, packages, untraceable } = parsed(text);
-    assert.deepEqual(files, [
-      "src/agent/exec/side-effect.ts",
-      "src/agent/domain/index.ts",
-      "src/agent/exec/run.ts",
-      "src/agent/exec/all.ts",
-      "package.json",
-      "src/agent/exec/lazy.ts",
-    ]);
-    assert.deepEqual(packages, ["node:fs", "@scope/loaded"]);
-    assert.equal(untraceable, 0);
-  });
-
-  test("takes neither comments nor other statements for imports", () => {
-    const text =
-      '// import "./a.ts";\n/* import "./b.ts"; */\nexport const from = "./c.ts";\nexport function f() {}\nconst x = "./d.ts";';
-    assert.deepEqual(parsed(text).files, []);
-  });
 });

@@ -30,12 +30,7 @@ describe("the released schemas", () => {
 
   for (const [what, file, from, to, complaint] of [
     ["a field that is gone", "health.proto", /^ {2}int32 ready_cmd_exit = 3;$/m, "", /field "3".*deleted/],
-    ["a field with another number", "health.proto", "ready_cmd_exit = 3", "ready_cmd_exit = 13", /"3".*deleted/],
     ["a field of another type", "exec.proto", "int32 code = 1", "int64 code = 1", /changed type/],
-    ["a field of another name", "exec.proto", "bool oom_killed", "bool out_of_memory", /changed.*name/],
-    ["a method that is gone", "guest_agent.proto", /^ {2}rpc StatPath.*$/m, "", /RPC "StatPath".*deleted/],
-    ["a method that streams", "guest_agent.proto", "rpc Health(Health", "rpc Health(stream Health", /streaming/],
-    ["a value of an enumeration that is gone", "files.proto", /^ {2}FILE_TYPE_SOCKET = 5;$/m, "", /"5".*deleted/],
   ] as const) {
     test(`refuse ${what}`, async (t) => {
       assert.match(await incompatibilities(changedSchema(t, file, from, to)), complaint);

@@ -44,7 +44,7 @@ export async function startIssuedAgent(options: AgentOptions = {}): Promise<Runn
 }
 
 /** Certificates from `guestctl issue`. */
-export async function issuedCertificates(): Promise<Certificates> {
+async function issuedCertificates(): Promise<Certificates> {
   const validity = { notBefore: new Date(0), notAfter: new Date(Date.now() + 3_600_000) };
   const issueClient = (): Promise<never> => Promise.reject(new Error("the authority's key is thrown away"));
   return { ...(await issueCertificates(DEFAULT_SERVER_NAME, validity)), issueClient };
