@@ -46,8 +46,8 @@ export function generateToken(): string {
 }
 
 /**
- * Makes a folder of mode 0700. Throws CredentialsError if others may enter it, or it has credentials (unless
- * `overwrite`).
+ * Makes a folder of mode 0700. Throws CredentialsError if it is another user's, others may enter it, or it has
+ * credentials (unless `overwrite`).
  */
 export function prepareFolder(folder: string, overwrite: boolean): void {
   const status = madeFolder(folder);
@@ -55,6 +55,9 @@ export function prepareFolder(folder: string, overwrite: boolean): void {
   if ((status.mode & 0o077) !== 0) {
     throw new CredentialsError(`${folder} is open to others; name a folder of your own, or: chmod 700 ${folder}`);
   }
+  // Its owner could open it again, and read what root has put there.
+  if (status.uid !== process.geteuid?.())
+    throw new CredentialsError(`${folder} is the folder of user ${status.uid}; name one of your own`);
   if (overwrite) return;
   for (const name of Object.values(FILES)) {
     if (existsSync(join(folder, name))) {

@@ -85,7 +85,7 @@ export type ReportLine = readonly [name: string, text: string];
 /** Lines of names, in a column as wide as the longest, and texts, which may come from a sandbox. */
 export function reportText(
   lines: readonly ReportLine[],
-  longest: number = Math.max(...lines.map(([name]) => name.length)),
+  longest: number = longestOf(lines.map(([name]) => name.length)),
 ): string {
   const width = longest + ": ".length;
   return lines.map(([name, text]) => `${`${name}:`.padEnd(width)}${printable(text)}\n`).join("");
@@ -96,13 +96,30 @@ export function printable(text: string): string {
   return text.replaceAll(/\p{Cc}/gu, "?");
 }
 
-/** Rows of cells in columns as wide as their widest cell; the first row has all columns. */
+/** Rows of cells, which may come from a sandbox, in columns as wide as their widest; the first row has all columns. */
 export function tableText(rows: readonly (readonly string[])[]): string {
-  const widths = (rows[0] ?? []).map((_, column) => Math.max(...rows.map((row) => row[column]?.length ?? 0)));
+  const cells = rows.map((row) => row.map(printable));
+  const widths = (rows[0] ?? []).map((_, column) => longestOf(cells.map((row) => columnsOf(row[column] ?? ""))));
   const line = (row: readonly string[]): string =>
-    row.map((cell, column) => cell.padEnd(widths[column] ?? 0)).join("  ");
-  return rows.map((row) => `${line(row).trimEnd()}\n`).join("");
+    row.map((cell, column) => cell + " ".repeat((widths[column] ?? 0) - columnsOf(cell))).join("  ");
+  return cells.map((row) => `${line(row).trimEnd()}\n`).join("");
 }
+
+/** Not Math.max(...): a function takes some 125,000 arguments. */
+function longestOf(lengths: readonly number[]): number {
+  return lengths.reduce((longest, length) => Math.max(longest, length), 0);
+}
+
+/** Columns that a terminal gives a text: two for the wide characters of East Asia (UAX #11) and for emoji. */
+function columnsOf(text: string): number {
+  if (/^[\x20-\x7e]*$/.test(text)) return text.length;
+  let columns = 0;
+  for (const character of text.replaceAll(/[\p{Mn}\p{Me}\p{Cf}]/gu, "")) columns += WIDE.test(character) ? 2 : 1;
+  return columns;
+}
+
+const WIDE =
+  /[\u1100-\u115f\u2e80-\u303e\u3041-\ua4cf\ua960-\ua97c\uac00-\ud7a3\uf900-\ufaff\ufe30-\ufe6f\uff01-\uff60\uffe0-\uffe6]|[\u{20000}-\u{3fffd}]|\p{Emoji_Presentation}/u;
 
 /** Why an agent is not ready, by the last run of ready_cmd. */
 export function unreadyReason({ readyCmdExit }: Health): string {

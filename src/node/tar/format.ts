@@ -2,7 +2,17 @@
 export const BLOCK_BYTES = 512;
 
 /** What an entry is: a regular file, hard link, symbolic link or directory; other types by their letter. */
-export type TarType = "file" | "hard-link" | "symlink" | "directory" | "pax" | "gnu-name" | "gnu-link" | "other";
+export type TarType =
+  | "file"
+  | "hard-link"
+  | "symlink"
+  | "directory"
+  | "pax"
+  | "pax-global"
+  | "gnu-name"
+  | "gnu-link"
+  | "gnu-sparse"
+  | "other";
 
 const TYPE_BY_FLAG: Readonly<Record<string, TarType>> = {
   "0": "file",
@@ -12,6 +22,8 @@ const TYPE_BY_FLAG: Readonly<Record<string, TarType>> = {
   "2": "symlink",
   "5": "directory",
   x: "pax",
+  g: "pax-global",
+  S: "gnu-sparse",
   L: "gnu-name",
   K: "gnu-link",
 };

@@ -1,4 +1,13 @@
-import { BLOCK_BYTES, damaged, paddingBytes, readHeader, readPax, TarError, type TarHeader } from "./format.ts";
+import {
+  BLOCK_BYTES,
+  damaged,
+  paddingBytes,
+  readHeader,
+  readPax,
+  TarError,
+  type TarHeader,
+  type TarType,
+} from "./format.ts";
 
 /** An entry of an archive and its content, to be read before the next entry is asked for. */
 export interface TarEntry extends TarHeader {
@@ -8,21 +17,25 @@ export interface TarEntry extends TarHeader {
 /** Longest accepted name or pax header. */
 const META_LIMIT_BYTES = 1024 * 1024;
 
+const META_TYPES: ReadonlySet<TarType> = new Set(["pax", "pax-global", "gnu-name", "gnu-link"]);
+
 type Overrides = Partial<Pick<TarHeader, "name" | "linkName" | "sizeBytes" | "modifiedSeconds">>;
 
 /** Reads the entries of a tar stream. Throws TarError if it is invalid or ends early. */
 export async function* readTar(stream: AsyncIterable<Uint8Array>): AsyncGenerator<TarEntry> {
   const bytes = new ByteStream(stream);
+  const globals: Overrides = {};
   let overrides: Overrides = {};
   for (;;) {
     const header = readHeader(await bytes.exactly(BLOCK_BYTES));
     if (header === undefined) break;
-    const entry = { ...header, ...overrides };
-    if (header.type === "pax" || header.type === "gnu-name" || header.type === "gnu-link") {
+    const entry = { ...header, ...globals, ...overrides };
+    if (header.type === "gnu-sparse") throw sparse();
+    if (META_TYPES.has(header.type)) {
       if (header.sizeBytes > META_LIMIT_BYTES) throw damaged();
       const content = await bytes.exactly(header.sizeBytes);
       await bytes.exactly(paddingBytes(header.sizeBytes));
-      Object.assign(overrides, overridesOf(header, content));
+      Object.assign(header.type === "pax-global" ? globals : overrides, overridesOf(header, content));
       continue;
     }
     overrides = {};
@@ -40,6 +53,7 @@ function overridesOf({ type }: TarHeader, content: Buffer): Overrides {
   if (type === "gnu-name") return { name: text };
   if (type === "gnu-link") return { linkName: text };
   const values = readPax(content);
+  if ([...values.keys()].some((key) => key.startsWith("GNU.sparse."))) throw sparse();
   const [name, linkName] = [values.get("path"), values.get("linkpath")];
   const [size, modified] = [values.get("size"), values.get("mtime")];
   return {
@@ -48,6 +62,11 @@ function overridesOf({ type }: TarHeader, content: Buffer): Overrides {
     ...(size && { sizeBytes: decimal(size, /^\d{1,16}$/) }),
     ...(modified && { modifiedSeconds: decimal(modified, /^-?\d{1,15}(?:\.\d*)?$/) }),
   };
+}
+
+/** Its content has a map of the holes before it, or is without them: unpacked as it is, the file would be wrong. */
+function sparse(): TarError {
+  return new TarError("the archive has a sparse file in GNU tar's own form; make it without --sparse");
 }
 
 /** A sandbox may write anything there: waiting for a size of NaN would never end. */

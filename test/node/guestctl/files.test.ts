@@ -199,6 +199,38 @@ describe("guestctl cp", () => {
     assert.deepEqual((await folder.names()).toSorted(), ["back", "local", "remote"]);
   });
 
+  it("writes into what is there and no plain file, as cp(1) does, and follows no link to nothing", async () => {
+    await writeFile(folder.at("source"), "new");
+    await writeFile(folder.at("named"), "old content", { mode: 0o600 });
+    await symlink("named", folder.at("link"));
+    await symlink("/dev/null", folder.at("device"));
+    await symlink("nowhere", folder.at("dangling"));
+    assert.equal(spawnSync("mkfifo", [folder.at("fifo")]).status, 0);
+    const read = execa("cat", [folder.at("fifo")]);
+    for (const name of ["link", "device", "fifo"]) await copies(`:${folder.at("source")}`, folder.at(name));
+    assert.equal((await read).stdout, "new");
+    assert.equal(await readFile(folder.at("named"), "utf8"), "new");
+    assert.equal((await stat(folder.at("named"))).mode & 0o777, 0o600);
+    assert.deepEqual([await readlink(folder.at("link")), await readlink(folder.at("device"))], ["named", "/dev/null"]);
+    assert.ok((await lstat(folder.at("fifo"))).isFIFO());
+    const { stderr, exitCode } = await guestctl("cp", `:${folder.at("source")}`, folder.at("dangling"));
+    assert.match(stderr, /dangling: no such file or directory on this machine\n$/);
+    assert.deepEqual([exitCode, await readlink(folder.at("dangling"))], [125, "nowhere"]);
+  });
+
+  it("copies what the kernel generates with its content, and names what cannot be read", async () => {
+    await copies(":/proc/sys/kernel/random", folder.at("random"));
+    assert.equal(
+      await readFile(folder.at("random/boot_id"), "utf8"),
+      await readFile("/proc/sys/kernel/random/boot_id", "utf8"),
+    );
+    const { stderr } = await guestctl("cp", ":/sys/devices/virtual/net/lo", folder.at("lo"));
+    assert.match(stderr, /^(?:guestctl: skipped \/sys\/devices\/virtual\/net\/lo\/.*\n)*$/);
+    assert.equal(await readFile(folder.at("lo/mtu"), "utf8"), await readFile("/sys/class/net/lo/mtu", "utf8"));
+    const archive = await guestctl("cp", ":/proc/sys/kernel/random/boot_id", "-");
+    assert.ok(archive.stdout.includes(await readFile("/proc/sys/kernel/random/boot_id", "utf8")));
+  });
+
   it("copies several files into a directory, and needs one", async () => {
     await writeFile(folder.at("a"), "a");
     await writeFile(folder.at("b"), "");

@@ -3,6 +3,7 @@ import { spawnSync } from "node:child_process";
 import { chmod, lstat, mkdir, readdir, readFile, stat, symlink, writeFile } from "node:fs/promises";
 import { afterEach, beforeEach, describe, it } from "node:test";
 import { type TestFolder, testFolder } from "../../fixtures/files.ts";
+import { tableText } from "../../../src/node/guestctl/output.ts";
 import { forAllTests } from "../../fixtures/for-all-tests.ts";
 import { NEEDS_ROOT } from "../../fixtures/privileges.ts";
 import { type GuestctlResult, guestctlVariables, jsonLines, runGuestctl, startIssuedAgent } from "./guestctl.ts";
@@ -69,6 +70,15 @@ describe("guestctl ls", () => {
       assert.deepEqual([line["type"], line["size"], line["mount_point"]], ["FILE_TYPE_REGULAR", "1", false]);
     assert.deepEqual([stderr, exitCode], ["", 0]);
     assert.match((await guestctl("ls", folder.at("gone"))).stderr, /no such file or directory/);
+  });
+});
+
+describe("a table of guestctl", () => {
+  it("has as many rows as a folder has names, and columns that stand straight whatever their characters", () => {
+    const many = Array.from({ length: 150_000 }, (_, at) => [String(at), "x"]);
+    assert.equal(tableText(many).split("\n").length, 150_001);
+    const rows = ["ab", "日本", "e\u0301é", "👍", "ｘ", "\u001b[2J"].map((cell) => [cell, "|"]);
+    assert.equal(tableText(rows), "ab    |\n日本  |\ne\u0301é    |\n👍    |\nｘ    |\n?[2J  |\n");
   });
 });
 

@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 import { X509Certificate } from "node:crypto";
-import { chmod, mkdtemp, readFile, readdir, rm, stat, writeFile } from "node:fs/promises";
+import { chmod, chown, mkdtemp, readFile, readdir, rm, stat, writeFile } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { describe, test, type TestContext } from "node:test";
@@ -91,6 +91,15 @@ describe("guestctl issue", () => {
     const { exitCode, stderr } = await runGuestctl(["issue", folder], ENV);
     assert.equal(exitCode, 125);
     assert.match(stderr, /is open to others; .*chmod 700/);
+    assert.deepEqual(await readdir(folder), []);
+  });
+
+  test("puts no keys into a folder of another user, who could read them", NEEDS_ROOT, async (t) => {
+    const folder = await temporaryFolder(t);
+    await chown(folder, 65_534, 65_534);
+    const { exitCode, stderr } = await runGuestctl(["issue", folder], ENV);
+    assert.equal(exitCode, 125);
+    assert.match(stderr, /is the folder of user 65534; name one of your own/);
     assert.deepEqual(await readdir(folder), []);
   });
 

@@ -84,6 +84,38 @@ describe("an archive that a sandbox made", () => {
     assert.equal(await readFile(folder.at("root/l"), "utf8"), "mine");
   });
 
+  it("may begin with a global header, as those of git archive do, which counts where nothing nearer does", async () => {
+    const values = new Map([
+      ["comment", Buffer.from("0123abcd")],
+      ["mtime", Buffer.from("77")],
+    ]);
+    const global: Entry = { name: "pax_global_header", type: "pax-global", content: writePax(values).toString() };
+    const nearer: Entry = {
+      name: "pax",
+      type: "pax",
+      content: writePax(new Map([["mtime", Buffer.from("88")]])).toString(),
+    };
+    const found: [string, number][] = [];
+    for await (const entry of readTar(archive([global, { name: "a" }, nearer, { name: "b" }, { name: "c" }])))
+      found.push([entry.name.toString(), entry.modifiedSeconds]);
+    assert.deepEqual(found, [
+      ["a", 77],
+      ["b", 88],
+      ["c", 77],
+    ]);
+  });
+
+  it("is refused where it has a sparse file of GNU tar, whose content would be taken for the file's", async () => {
+    const major = writePax(new Map([["GNU.sparse.major", Buffer.from("1")]])).toString();
+    for (const entries of [
+      [{ name: "pax", type: "pax", content: major }, { name: "holes" }],
+      [{ name: "holes", type: "gnu-sparse" }],
+    ] as const) {
+      await using folder = await testFolder();
+      await assert.rejects(unpack(folder.at("root"), readTar(archive(entries))), /sparse.*without --sparse/);
+    }
+  });
+
   it("is refused when it is damaged or cut off", async () => {
     const collect = async (stream: AsyncIterable<Uint8Array>): Promise<void> => {
       for await (const entry of readTar(stream)) void entry;

@@ -2,7 +2,7 @@ import { timestampDate } from "@bufbuild/protobuf/wkt";
 import { type KeptExec, KeptExecSchema } from "../../../shared/gen/svc/guest/v1alpha1/exec_sessions_pb.ts";
 import { type Command, defineCommand } from "../command-line.ts";
 import { ANSWER_TIMEOUT_MS, CONNECTION_OPTIONS, openClient } from "../connection.ts";
-import { messageObject, tableText } from "../output.ts";
+import { messageObject, printable, tableText } from "../output.ts";
 
 export const execs: Command = defineCommand({
   usage: ["execs [options]"],
@@ -18,7 +18,7 @@ has ended, "attached", "terminal", "stdout_offset", "stderr_offset", "stdin_offs
   async run({ values }, host) {
     using client = await openClient(values, host);
     const kept = await client.listExecs({ deadlineMs: ANSWER_TIMEOUT_MS });
-    const names = kept.map(({ name }) => `${name}\n`).join("");
+    const names = kept.map(({ name }) => `${printable(name)}\n`).join("");
     const text = values.quiet === true ? names : tableText([HEADINGS, ...kept.map(cellsOf)]);
     return { text, json: kept.map((exec) => messageObject(KeptExecSchema, exec)) };
   },

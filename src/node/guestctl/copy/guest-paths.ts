@@ -12,6 +12,11 @@ export async function statIfThere(client: GuestClient, remote: string): Promise<
   });
 }
 
+/** Files that the kernel generates report a size of 0 or 4096, whatever they hold. */
+export function isGenerated(path: string): boolean {
+  return /^\/+(?:proc|sys)\//.test(path);
+}
+
 /** Whether the error is the agent's, with that status. */
 export function isReason(error: unknown, reason: string): boolean {
   return error instanceof GuestError && error.reason === reason;

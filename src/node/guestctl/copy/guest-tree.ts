@@ -1,10 +1,12 @@
 import { posix } from "node:path";
+import { Readable } from "node:stream";
+import { messageOf } from "../../../shared/errors.ts";
 import { FileType } from "../../../shared/gen/svc/guest/v1alpha1/files_pb.ts";
 import type { GuestClient, ListEntry, PathAttributes } from "../../client/index.ts";
 import { entryEnd, entryHead, TAR_END, type TarEntry, type TarType } from "../../tar/index.ts";
 import { CliError } from "../errors.ts";
 import { writeAll } from "../output.ts";
-import { ALL_LEVELS } from "./guest-paths.ts";
+import { ALL_LEVELS, isGenerated } from "./guest-paths.ts";
 import { type CopyReport, NOT_COPIED } from "./report.ts";
 
 const TYPES: ReadonlyMap<FileType, TarType> = new Map([
@@ -33,7 +35,8 @@ export async function* guestTree(parts: TreeParts, remote: string): AsyncGenerat
     else if (type === undefined) report.skip(path, NOT_COPIED);
     if (type === undefined || entry.attributes === undefined) continue;
     const head = headOf(type, entry.rawName, entry.attributes);
-    yield { ...head, content: type === "file" ? contentOf(parts, remote, entry) : nothing() };
+    if (type === "file" && isGenerated(path)) yield* generated(parts, path, head);
+    else yield { ...head, content: type === "file" ? contentOf(parts, remote, entry) : nothing() };
   }
 }
 
@@ -46,6 +49,33 @@ function headOf(type: TarType, name: Buffer, attributes: PathAttributes): Omit<T
 
 async function* nothing(): AsyncGenerator<Buffer> {
   // No content.
+}
+
+/** More is no text of the kernel, but an image of its memory. */
+const GENERATED_LIMIT_BYTES = 16 * 1024 * 1024;
+/** Some of them, such as /proc/kmsg, wait for more for ever. */
+const GENERATED_TIMEOUT_MS = 5_000;
+
+/** A file that the kernel generates: only its content tells its size. Skips one that cannot be read. */
+async function* generated(
+  { client, report, progress }: TreeParts,
+  path: string,
+  head: Omit<TarEntry, "content">,
+): AsyncGenerator<TarEntry> {
+  const chunks: Uint8Array[] = [];
+  let sizeBytes = 0;
+  try {
+    for await (const chunk of client.readFile(path, undefined, { deadlineMs: GENERATED_TIMEOUT_MS })) {
+      sizeBytes += chunk.length;
+      if (sizeBytes > GENERATED_LIMIT_BYTES) throw new CliError(`it has more than ${GENERATED_LIMIT_BYTES} bytes`);
+      chunks.push(chunk);
+    }
+  } catch (error) {
+    report.skip(path, messageOf(error));
+    return;
+  }
+  progress(sizeBytes);
+  yield { ...head, sizeBytes, content: Readable.from(chunks.map((chunk) => Buffer.from(chunk))) };
 }
 
 /**
@@ -87,5 +117,7 @@ async function* single(parts: TreeParts, remote: string, attributes: PathAttribu
   if (type === undefined) throw new CliError(`${remote} is ${NOT_COPIED}`);
   const rawName = Buffer.from(posix.basename(remote));
   const entry = { name: rawName.toString(), rawName, type: attributes.type, attributes, mountPoint: false };
-  yield { ...headOf(type, NONE, attributes), content: contentOf(parts, posix.dirname(remote), entry) };
+  const head = headOf(type, NONE, attributes);
+  if (isGenerated(remote)) yield* generated(parts, remote, head);
+  else yield { ...head, content: contentOf(parts, posix.dirname(remote), entry) };
 }
