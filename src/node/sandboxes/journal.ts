@@ -6,7 +6,7 @@ import { messageOf } from "../../shared/errors.ts";
 import type { RunHookResponse } from "../client/index.ts";
 import { SandboxError } from "./errors.ts";
 import type { SnapshotKeys } from "./keys.ts";
-import { type Holder, Locks } from "./locks.ts";
+import { type Holder, Locks, LOCKS_SCHEMA } from "./locks.ts";
 import type { IdleAction, Tags } from "./spec.ts";
 
 /** How far an entry has come. After a restart of the node, the sweep removes what is not "ready". */
@@ -77,6 +77,8 @@ export interface SandboxEntry extends Entry {
    * was suspended, and has not done its duties since.
    */
   readonly runEpochMs?: number | undefined;
+  /** It was stopped and boots anew since then, by the host's clock; undefined: it does not, or its agent has answered. */
+  readonly bootingSinceMs?: number | undefined;
   /** Its address at its last suspension: needed while the daemon is away, because its session may be frozen. */
   readonly lastIp?: string | undefined;
   /** Why it sleeps unasked: it could not be restored after a snapshot or fork was taken of it. */
@@ -137,12 +139,14 @@ export class Journal {
       if (!isMissing) mkdirSync(folder, { recursive: true, mode: 0o700 });
       if (!isMissing && (statSync(folder).mode & 0o077) !== 0)
         throw new Error(`it is open to others; chmod 700 ${folder}`);
-      const database = new Database(isMissing ? ":memory:" : path);
-      // FULL: a commit outlives a power cut. A sandbox that the journal has lost would run on unseen.
-      database.exec(
-        `PRAGMA busy_timeout = ${BUSY_MS}; PRAGMA journal_mode = WAL; PRAGMA synchronous = FULL; ${SCHEMA}`,
-      );
-      database.prepare("INSERT OR IGNORE INTO meta VALUES ('id', ?)").run(randomUUID());
+      const isWritten = !readOnly || isMissing;
+      const database = new Database(isMissing ? ":memory:" : path, { readOnly: !isWritten });
+      database.exec(`PRAGMA busy_timeout = ${BUSY_MS}`);
+      if (isWritten) {
+        // FULL: a commit outlives a power cut. A sandbox that the journal has lost would run on unseen.
+        database.exec(`PRAGMA journal_mode = WAL; PRAGMA synchronous = FULL; ${SCHEMA} ${LOCKS_SCHEMA}`);
+        database.prepare("INSERT OR IGNORE INTO meta VALUES ('id', ?)").run(randomUUID());
+      }
       return new Journal(database, new Locks(Database, database, folder));
     });
   }

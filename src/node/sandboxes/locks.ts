@@ -12,7 +12,8 @@ export interface Holder {
   readonly sinceMs: number;
 }
 
-const SCHEMA = `
+/** The table of the journal that says who works on what. */
+export const LOCKS_SCHEMA = `
   CREATE TABLE IF NOT EXISTS lock (
     name TEXT PRIMARY KEY, process TEXT NOT NULL, pid INTEGER NOT NULL, operation TEXT NOT NULL, since_ms INTEGER NOT NULL
   ) STRICT;
@@ -38,7 +39,6 @@ export class Locks {
     this.#Database = Database;
     this.#journal = journal;
     this.#folder = join(folder, "processes");
-    journal.exec(SCHEMA);
   }
 
   /** Takes a name for this process. Returns the other holder; undefined: taken. Throws errors of SQLite. */

@@ -144,16 +144,24 @@ export async function resume(node: Node, entry: SandboxEntry, choices: RestoreCh
     await besideKin(node, entry, () => node.changed(entry, () => node.substrate.restore(id), "Running"));
   } else if (state === "Stopped") {
     node.step("resume", entry.name, "start it");
-    const sinceMs = Date.now();
-    await node.changed(entry, () => node.substrate.start(id), "Running");
-    node.step("resume", entry.name, "wait for the agent");
-    node.journal.put({ ...entry, ...(await booted(node, entry, sinceMs)) });
-    return undefined;
+    const booting = { ...entry, bootingSinceMs: Date.now() };
+    node.journal.put(booting);
+    await node.changed(booting, () => node.substrate.start(id), "Running");
+    return bootedAnew(node, booting);
+  } else if (entry.bootingSinceMs !== undefined) {
+    return bootedAnew(node, entry);
   } else if (entry.runEpochMs !== undefined) {
     throw wrongState(entry.name, state, "only what sleeps or was stopped is resumed");
   }
   const awakening = await node.awaken("resume", node.sandbox(entry.name));
   return { ...awakening, warnings: [...differing, ...awakening.warnings] };
+}
+
+/** Waits for the agent of a sandbox that boots anew: it has no duties, as nothing was restored. */
+async function bootedAnew(node: Node, entry: SandboxEntry): Promise<undefined> {
+  node.step("resume", entry.name, "wait for the agent");
+  const agent = await booted(node, entry, entry.bootingSinceMs ?? Date.now());
+  node.journal.put({ ...entry, bootingSinceMs: undefined, ...agent });
 }
 
 /** Takes a snapshot of a running sandbox, which the substrate suspends for it and which then does its duties. */

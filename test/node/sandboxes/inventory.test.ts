@@ -4,7 +4,7 @@ import { join } from "node:path";
 import { after, afterEach, before, describe, test } from "node:test";
 import type { Sandboxes } from "../../../src/node/sandboxes/index.ts";
 import { NEEDS_NAMESPACES } from "../../fixtures/namespaces.ts";
-import { failureOf, openNode, partsOf } from "./node.ts";
+import { codeOf, failureOf, openNode, partsOf } from "./node.ts";
 import { HttpSubstrate, IMAGE } from "./substrate.ts";
 
 const MEBIBYTE = 2 ** 20;
@@ -43,6 +43,8 @@ describe("what a node tells of itself", NEEDS_NAMESPACES, () => {
     assert.equal(outside?.allocatedBytes, undefined, "never outside of the daemon's images");
     using elsewhere = await openNode(partsOf(substrate), { readOnly: true });
     assert.equal((await elsewhere.images())[1]?.allocatedBytes, undefined, "the daemon's folder is not known");
+    const created = codeOf(elsewhere.create({ name: "unwritten", image: IMAGE }));
+    assert.equal(await created, "JOURNAL_FAILED", "what was opened to read writes nothing");
   });
 
   for (const [what, image, problem, nextStep] of [

@@ -160,6 +160,14 @@ describe("a sandbox", NEEDS_NAMESPACES, () => {
     assert.equal((await client.health()).ready, true);
   });
 
+  test("is waited for again after a boot that took too long, without the duties of a restore", async () => {
+    await node.stop("of-box");
+    using impatient = await openNode(partsOf(substrate), { reachMs: 1 });
+    assert.equal(await codeOf(impatient.resume("of-box")), "AGENT_UNREACHABLE");
+    assert.equal(await node.resume("of-box"), undefined);
+    assert.equal(await codeOf(node.resume("of-box")), "WRONG_STATE");
+  });
+
   test("wakes up only where its image, its daemon and its processor are what they were", async () => {
     await node.standby("box");
     const image = substrate.images.get(IMAGE);
