@@ -20,9 +20,18 @@ import {
   type CallOptions as GrpcCallOptions,
   Metadata,
   type ServiceError,
+  status,
 } from "@grpc/grpc-js";
 import { fromArguments, wholeMilliseconds } from "./arguments.ts";
-import { abortedError, completed, explanationLimitMs, GuestError, guestError, isLost } from "./errors.ts";
+import {
+  abortedError,
+  completed,
+  explanationLimitMs,
+  GuestError,
+  guestError,
+  isLost,
+  SILENCE_LIMIT_MS,
+} from "./errors.ts";
 import type { Link } from "./link/link.ts";
 import type { Liveness } from "./link/liveness.ts";
 import { retried } from "./retry.ts";
@@ -64,6 +73,11 @@ export class Channel {
     return this.#agentVersion;
   }
 
+  /** There has been a connection. */
+  get wasConnected(): boolean {
+    return this.#liveness.wasConnected;
+  }
+
   /** Takes no more calls. */
   get isClosed(): boolean {
     return this.#isClosed;
@@ -82,7 +96,8 @@ export class Channel {
       pausesMs: QUESTION_PAUSES_MS,
       untilMs: performance.now() + deadlineMs,
       signal,
-      mayPass: isLost,
+      // That it takes long to find out is no reason to try again: it would take as long.
+      mayPass: (error) => isLost(error) && error.code !== "CONNECT_TIMED_OUT",
     });
   }
 
@@ -164,7 +179,8 @@ export class Channel {
   async failure(told: ServiceError, method: DescMethod, signal: AbortSignal | undefined): Promise<GuestError> {
     const error = completed(told);
     this.#noteVersion(error.metadata);
-    const limitMs = signal?.aborted === true ? undefined : explanationLimitMs(error);
+    const isTimedOut = error.code === status.UNAVAILABLE && this.#liveness.isGivenUp;
+    const limitMs = signal?.aborted === true ? undefined : isTimedOut ? SILENCE_LIMIT_MS : explanationLimitMs(error);
     const explained = limitMs === undefined ? undefined : await this.#link.explain?.(limitMs);
     return guestError(error, {
       method: method.name,
@@ -172,6 +188,7 @@ export class Channel {
       signal,
       agentVersion: this.#agentVersion,
       linkFailure: this.#link.failure?.() ?? explained,
+      connectTimeoutMs: isTimedOut ? this.#liveness.connectTimeoutMs : undefined,
     });
   }
 

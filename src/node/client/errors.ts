@@ -13,6 +13,8 @@ export interface GuestErrorParts {
   readonly status: GuestStatus;
   readonly message: string;
   readonly reason?: string | undefined;
+  /** Default: the reason, or else the status. */
+  readonly code?: string | undefined;
   readonly metadata?: Readonly<Record<string, string>> | undefined;
   readonly cause?: unknown;
 }
@@ -22,8 +24,8 @@ export class GuestError extends Error {
   override readonly name = "GuestError";
   /** Canonical name of the gRPC status. */
   readonly status: GuestStatus;
-  /** Its number. */
-  readonly code: number;
+  /** Stable constant of the cause: the agent's `reason`, one of this library, or the status. */
+  readonly code: string;
   /** The agent's stable constant for the cause, such as "EXEC_NOT_FOUND"; undefined when the agent never answered. */
   readonly reason: string | undefined;
   /** What the error is about: path, errno, step, field. */
@@ -34,7 +36,7 @@ export class GuestError extends Error {
   constructor(parts: GuestErrorParts) {
     super(parts.message, parts.cause === undefined ? undefined : { cause: parts.cause });
     this.status = parts.status;
-    this.code = status[parts.status];
+    this.code = parts.code ?? parts.reason ?? parts.status;
     this.reason = parts.reason;
     this.metadata = parts.metadata ?? {};
     this.nextStep = nextStepFor(parts);
@@ -72,6 +74,8 @@ export interface FailedCall {
   readonly agentVersion: string | undefined;
   /** Why there is no connection, if the link knows. */
   readonly linkFailure: string | undefined;
+  /** Time after which no connection was ready; undefined: a different error. */
+  readonly connectTimeoutMs?: number | undefined;
 }
 
 /** The GuestError for a call that failed with a gRPC status. If the signal was aborted, the reason is its abort. */
@@ -81,6 +85,11 @@ export function guestError(error: ServiceError, call: FailedCall): GuestError {
   const name = statusName(error.code);
   const agentMessage = details?.message === undefined ? undefined : inOptions(details.message);
   const refusal = refusedCertificate(error);
+  if (call.connectTimeoutMs !== undefined) {
+    const because = call.linkFailure === undefined ? "" : `: ${call.linkFailure}`;
+    const message = `no connection within ${call.connectTimeoutMs} ms${because}`;
+    return new GuestError({ status: "UNAVAILABLE", code: "CONNECT_TIMED_OUT", message, cause: error });
+  }
   if (refusal !== undefined) return new GuestError({ status: "PERMISSION_DENIED", message: refusal, cause: error });
   return new GuestError({
     status: isRefusedConnection(error) ? "PERMISSION_DENIED" : name,
@@ -168,7 +177,7 @@ function isUnconnected({ code, details }: ServiceError): boolean {
 
 /** A refused connection is explained by the agent's answer; a hanging one may stay silent past the deadline. */
 const REFUSAL_LIMIT_MS = 3_000;
-const SILENCE_LIMIT_MS = 300;
+export const SILENCE_LIMIT_MS = 300;
 
 /**
  * Whether a later attempt may connect. Not if nobody listens: a restored guest has its listener from its first

@@ -26,10 +26,12 @@ import { FileContent } from "./files/read.ts";
 import { FolderClient } from "./files/tree.ts";
 import { type GuestPath, pathFields } from "./files/path.ts";
 import { type FileSource, writeFile, type WriteFileOptions, type WriteFileResult } from "./files/write.ts";
+import { isLost } from "./errors.ts";
 import { type Health, healthOf } from "./health.ts";
 import type { ConnectOptions } from "./link/link.ts";
 import { openChannel } from "./link/open.ts";
 import { OPTION_NAMES } from "./options.ts";
+import { growingPauses, retried } from "./retry.ts";
 import { type RestoreOptions, type RestoreOutcome, restoreSequence } from "./restore.ts";
 import { forward, FORWARD_NAMES, type Forwarding, type ForwardOptions } from "./tunnel/forward.ts";
 import { TunnelOpener } from "./tunnel/opener.ts";
@@ -84,6 +86,12 @@ const END_NAMES = { execId: true, signal: true, graceMs: true, forget: true } sa
 const SIGNAL_NAMES = { ...OPTION_NAMES["call"], execId: true as const };
 const WAIT_NAMES = { ...OPTION_NAMES["call"], timeoutMs: true as const };
 
+/** The agent's own default. */
+const DEFAULT_PORT_WAIT_MS = 30_000;
+/** Tries of a wait for a port before there was any connection. */
+const FIRST_TRIES = 3;
+const LONGEST_PAUSE_MS = 2_000;
+
 /**
  * Makes a client of an agent: over TCP with mutual TLS, a unix socket, or a bridge command. Connects with the first
  * call. Throws GuestError (INVALID_ARGUMENT) where the options are not valid.
@@ -94,8 +102,8 @@ export function connect(options: ConnectOptions): GuestClient {
 
 /**
  * A client of one sandbox's agent. Every method rejects with GuestError; `exec` throws it for a command that cannot be
- * sent, on a closed client or with an aborted signal. `health`, `statPath`, `listExecs` and `waitForPort` are repeated
- * when a connection fails; all other calls are made once.
+ * sent, on a closed client or with an aborted signal. `health`, `statPath` and `listExecs` are repeated when a
+ * connection fails, `waitForPort` for as long as it may wait; all other calls are made once.
  */
 export class GuestClient extends FolderClient {
   readonly #channel: Channel;
@@ -226,9 +234,20 @@ export class GuestClient extends FolderClient {
    */
   async waitForPort(port: number, options: WaitForPortOptions = {}): Promise<void> {
     checkOptions("the options of waitForPort", options, WAIT_NAMES);
-    const { timeoutMs = 0, ...call } = options;
+    const { timeoutMs = DEFAULT_PORT_WAIT_MS, ...call } = options;
     const request = { port: wholeNumber(port, "port"), timeoutMs: wholeMilliseconds(timeoutMs, "timeoutMs") };
-    await this.#channel.question(Tunnel.method.waitForPort, request, call);
+    const { deadlineMs = timeoutMs, signal } = call;
+    const startMs = performance.now();
+    const leftMs = (): number => Math.max(1, Math.ceil(timeoutMs - (performance.now() - startMs)));
+    let tries = 0;
+    const ask = (): Promise<unknown> => {
+      tries += 1;
+      return this.#channel.unary(Tunnel.method.waitForPort, { ...request, timeoutMs: leftMs() }, call);
+    };
+    // Once there was a connection, a lost one costs no try of a wait that may take a day.
+    const mayPass = (error: unknown): boolean => isLost(error) && (this.#channel.wasConnected || tries < FIRST_TRIES);
+    const untilMs = startMs + Math.min(timeoutMs, deadlineMs);
+    await retried(ask(), ask, { pausesMs: growingPauses(LONGEST_PAUSE_MS), untilMs, signal, mayPass });
   }
 
   /** Runs a configured hook and waits for its end. */

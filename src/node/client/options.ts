@@ -21,10 +21,15 @@ export const OPTION_NAMES: Readonly<
   Record<"connect" | "call" | "kept" | "attach" | "run" | "range" | "file", Readonly<Record<string, true>>>
 > = {
   connect: {
-    ...({ address: true, caPem: true, certPem: true, keyPem: true, serverName: true } satisfies Names<
-      Omit<TcpOptions, "token">
-    >),
-    ...({ bridge: true, env: true, token: true } satisfies Names<BridgeOptions>),
+    ...({
+      address: true,
+      caPem: true,
+      certPem: true,
+      keyPem: true,
+      serverName: true,
+      connectTimeoutMs: true,
+    } satisfies Names<Omit<TcpOptions, "token">>),
+    ...({ bridge: true, env: true, token: true, connectTimeoutMs: true } satisfies Names<BridgeOptions>),
   },
   call: CALL,
   kept: KEPT,

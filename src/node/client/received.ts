@@ -6,7 +6,7 @@ import { GuestError } from "./errors.ts";
 /** How a stream's messages become values. */
 export interface Reception<Message, Value> {
   take(message: Message): Iterable<Value>;
-  /** Called once, when the stream is over, with the error that it fails with. */
+  /** Called when the stream is over or was left, with the error that it fails with; only the first time counts. */
   over?(error?: GuestError): void;
 }
 
@@ -28,6 +28,8 @@ export function received<I extends DescMessage, O extends DescMessage, Value>(
     return: () => {
       // A generator returns only after its pending step, which may wait for the agent for ever.
       left.abort();
+      // A generator that was never begun runs no part of itself.
+      reception.over?.(new GuestError({ status: "CANCELLED", message: "the stream was left by its reader" }));
       return values.return(undefined);
     },
     [Symbol.asyncIterator]() {

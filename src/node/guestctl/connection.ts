@@ -7,7 +7,7 @@ import { UsageError } from "./errors.ts";
 import { optionsText } from "./help.ts";
 import type { SandboxTarget } from "./sandbox/reach.ts";
 import type { Target } from "./target.ts";
-import { LAST_PORT, setting } from "./values.ts";
+import { LAST_PORT, parseWaitMs, setting } from "./values.ts";
 
 /** Time for an agent to answer, including connecting, for calls that do not wait for a command. */
 export const ANSWER_TIMEOUT_MS = 10_000;
@@ -28,7 +28,8 @@ export async function openClient(values: ConnectionValues, host: NodeJS.Process)
 export async function connector(values: ConnectionValues, host: NodeJS.Process): Promise<Connector> {
   const named = resolveTarget(values, host.env);
   const target = await targetNow(named, host);
-  const options = await connectOptions(target);
+  const connectTimeoutMs = parseWaitMs(values["connect-timeout"], "--connect-timeout");
+  const options = { ...(await connectOptions(target)), connectTimeoutMs };
   let latest: GuestClient | undefined;
   // Close it: a bridge has a socket in TMPDIR.
   if (target.bridge !== undefined) host.once("exit", () => latest?.close());
@@ -37,7 +38,10 @@ export async function connector(values: ConnectionValues, host: NodeJS.Process):
       latest = connect(options);
       return latest;
     },
-    redial: target.bridge === undefined ? async () => connectOptions(await targetNow(named, host)) : undefined,
+    redial:
+      target.bridge === undefined
+        ? async () => ({ ...(await connectOptions(await targetNow(named, host))), connectTimeoutMs })
+        : undefined,
   };
 }
 
@@ -89,6 +93,11 @@ export const CONNECTION_OPTIONS = {
     topic: "connection",
     argument: "NAME",
     help: `name in the agent's certificate (default ${DEFAULT_SERVER_NAME}; or GUESTCTL_SERVER_NAME)` as string,
+  },
+  "connect-timeout": {
+    topic: "connection",
+    argument: "DURATION",
+    help: "time for a connection to be ready (default 10s)",
   },
   state: {
     topic: "connection",

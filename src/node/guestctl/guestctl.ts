@@ -20,9 +20,10 @@ Exit status: 125 when guestctl itself fails; "exec" passes the command's own sta
 
 /** Options of every command, which may also stand before it, by spelling; true: with a value. */
 const LEADING: ReadonlyMap<string, boolean> = new Map([
-  ...["--sandbox", "--address", "-H", "--bridge", "--credentials", "-c", "--server-name", "--state", "--api"].map(
+  ...["--sandbox", "--address", "-H", "--bridge", "--credentials", "-c", "--server-name"].map(
     (option) => [option, true] as const,
   ),
+  ...["--connect-timeout", "--state", "--api"].map((option) => [option, true] as const),
   ["--json", false],
 ]);
 

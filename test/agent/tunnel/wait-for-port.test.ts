@@ -3,6 +3,7 @@ import { once } from "node:events";
 import { createServer } from "node:net";
 import { networkInterfaces } from "node:os";
 import { describe, it } from "node:test";
+import { startCuttingProxy } from "../../../scripts/machine/cutting-proxy.ts";
 import { freePort } from "../../../scripts/machine/free-port.ts";
 import type { Sockets, Timers } from "../../../src/agent/domain/index.ts";
 import { guestSockets } from "../../../src/agent/platform/sockets.ts";
@@ -44,6 +45,23 @@ describe("WaitForPort", () => {
       server.close();
     }
     if (!hasV6) t.diagnostic("without IPv6");
+  });
+
+  it("is asked again after every connection that is lost, for as long as its client may wait", async () => {
+    await using agent = await startAgent();
+    await using proxy = await startCuttingProxy(agent.port);
+    using client = clientOf({ ...agent, port: proxy.port });
+    const port = await freePort();
+    const waited = client.waitForPort(port, { timeoutMs: LONG_MS });
+    for (let cuts = 0; cuts < 5; cuts++) {
+      // Behind the wait, on the same connection.
+      await client.health({ waitForReady: true });
+      proxy.cut();
+      proxy.mend();
+    }
+    await client.health({ waitForReady: true });
+    await using _server = await listener(undefined, { port, host: "127.0.0.1" });
+    await waited;
   });
 
   it("fails in time where nobody listens, or only where no tunnel leads, and names the port", async () => {

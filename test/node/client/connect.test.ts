@@ -1,7 +1,9 @@
 import assert from "node:assert/strict";
 import { describe, test } from "node:test";
+import { connect as connectSocket } from "node:net";
 import { freePort } from "../../../scripts/machine/free-port.ts";
-import { type TcpOptions, GuestError } from "../../../src/node/client/index.ts";
+import { GuestError, HookKind, type TcpOptions } from "../../../src/node/client/index.ts";
+import { until } from "../../fixtures/awake.ts";
 import { forAllTests } from "../../fixtures/for-all-tests.ts";
 import { startAgent } from "../../fixtures/agent.ts";
 import { issueCertificates } from "../../fixtures/certificates.ts";
@@ -57,6 +59,40 @@ describe("connect", () => {
     await using silent = await listener();
     using client = clientOf(agent, { address: `127.0.0.1:${silent.port}` });
     assert.equal((await failureOf(client.health({ deadlineMs: 300 }))).status, "DEADLINE_EXCEEDED");
+  });
+
+  test("gives a connection that is not ready in time up, whatever the call, and then dials anew", async () => {
+    let isSilent = true;
+    await using door = await listener((socket) => {
+      if (isSilent) {
+        socket.resume();
+        return;
+      }
+      const inner = connectSocket(agent.port, "127.0.0.1");
+      socket.pipe(inner).pipe(socket);
+      inner.on("error", () => socket.destroy());
+      socket.on("close", () => inner.destroy());
+    });
+    using client = clientOf(agent, { address: `127.0.0.1:${door.port}`, connectTimeoutMs: 200 });
+    const left = await Promise.all([
+      failureOf(client.health()),
+      failureOf(client.readFile("/etc/hostname").bytes()),
+      failureOf(client.list("/")[Symbol.asyncIterator]().next()),
+      failureOf(client.writeFile("/tmp/never", "x")),
+      failureOf(client.endExec("none")),
+      failureOf(client.runHook({ kind: HookKind.PRE_SNAPSHOT })),
+      failureOf(client.exec({ args: ["true"] }).wait()),
+    ]);
+    for (const { status, code, message } of left) {
+      assert.deepEqual([status, code], ["UNAVAILABLE", "CONNECT_TIMED_OUT"]);
+      assert.match(
+        message,
+        /^no connection within 200 ms: 127\.0\.0\.1:\d+ takes the connection and then says nothing$/,
+      );
+    }
+    await until(() => door.sockets[0]?.readableEnded === true, "the silent connection is closed");
+    isSilent = false;
+    assert.equal((await client.health({ waitForReady: true, deadlineMs: 30_000 })).alive, true);
   });
 
   test("waits for an agent that is still to come, where it is asked to", async () => {

@@ -9,6 +9,7 @@ import { FileType } from "../../../src/shared/gen/svc/guest/v1alpha1/files_pb.ts
 import { testFolder } from "../../fixtures/files.ts";
 import { forAllTests } from "../../fixtures/for-all-tests.ts";
 import { startAgent } from "../../fixtures/agent.ts";
+import { failureOf } from "../../fixtures/guest-errors.ts";
 import { clientOf } from "../../fixtures/guest-client.ts";
 
 const folder = forAllTests(await testFolder()).path;
@@ -42,6 +43,13 @@ describe("files of a GuestClient", () => {
     const absent = client.readFile(join(folder, "absent"));
     await assert.rejects(buffer(absent), GuestError);
     await assert.rejects(absent.attributes, GuestError);
+  });
+
+  test("tell of no attributes once they were given up unread", async () => {
+    const unread = client.readFile(join(folder, "unread"));
+    unread.readable().destroy();
+    const { status } = await failureOf(unread.attributes);
+    assert.equal(status, "CANCELLED");
   });
 
   test("are written from bytes and from streams, with their attributes", async () => {

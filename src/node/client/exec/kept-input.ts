@@ -62,15 +62,16 @@ export class KeptInput {
     this.#flush();
   }
 
-  /** A call is attached. False: somebody else has written to the command. */
-  attach({ stdin, terminal, stdinClosed, stdinOffset }: ExecStarted, send: (frame: Frame) => void): boolean {
-    if (!this.taken(stdinOffset)) return false;
+  /** A call is attached. Returns why its input cannot continue; undefined: it can. */
+  attach({ stdin, terminal, stdinClosed, stdinOffset }: ExecStarted, send: (frame: Frame) => void): string | undefined {
+    const problem = this.taken(stdinOffset);
+    if (problem !== undefined) return problem;
     this.#sent = this.#sentBytes = 0;
     this.#isCloseSent = false;
     if ((stdin || terminal) && !stdinClosed) this.#send = send;
     else this.drop();
     this.#flush();
-    return true;
+    return undefined;
   }
 
   /** That call is lost. */
@@ -78,15 +79,18 @@ export class KeptInput {
     this.#send = undefined;
   }
 
-  /** The agent has taken input up to this offset. False: that is more than was sent, so somebody else writes too. */
-  taken(offset: bigint): boolean {
+  /** The agent has taken input up to this offset. Returns why that cannot be; undefined: it can. */
+  taken(offset: bigint): string | undefined {
     this.#offset ??= offset;
     const takenBytes = Number(offset - this.#offset);
-    if (takenBytes > this.#heldBytes) return false;
+    if (takenBytes > this.#heldBytes) return "somebody else has written to the command's standard input meanwhile";
+    // What it had acknowledged is not held any more: to go on would leave a hole.
+    if (takenBytes < 0)
+      return `the agent has ${offset} bytes of the command's standard input, and had acknowledged ${this.#offset}: the rest is lost, as by a rollback`;
     if (takenBytes > 0) this.#forget(takenBytes);
     if (this.#heldBytes < HELD_BYTES) this.#release();
     this.#flush();
-    return true;
+    return undefined;
   }
 
   /** Drops all input: none is wanted any more. */

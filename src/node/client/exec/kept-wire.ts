@@ -231,8 +231,8 @@ export class KeptWire implements ExecWire {
     this.#call?.send({ case: "ack", value: { stdoutOffset, stderrOffset } });
   }
 
-  #checkInput(isOurs: boolean): void {
-    if (!isOurs) this.#fail(failure("ABORTED", "somebody else has written to the command's standard input meanwhile"));
+  #checkInput(problem: string | undefined): void {
+    if (problem !== undefined) this.#fail(failure("ABORTED", problem));
   }
 
   #miss({ stream: number, bytes }: ExecGap): void {

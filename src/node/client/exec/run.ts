@@ -28,7 +28,8 @@ export async function runToEnd(
 ): Promise<RunResult> {
   const limit = wholeNumber(maxOutputBytes, "maxOutputBytes");
   const process = start();
-  if (input !== undefined) process.stdin.end(input);
+  // A terminal always has an input: without an end, what reads it would wait for ever.
+  process.stdin.end(input);
   const [result, stdout, stderr] = await Promise.all([
     process.wait(),
     collect(process, "stdout", limit),

@@ -12,7 +12,8 @@ const CHUNK_BYTES = 64 * 1024;
 export function inputStream(wire: ExecWire, isWanted: boolean, abandon: (reason: Error) => void): Writable {
   // Asynchronous: a wire that drops input asks for the next piece at once, and the calls would nest without end.
   const writePieces = async (bytes: Buffer, done: () => void): Promise<void> => {
-    for (let at = 0; at < bytes.length; at += CHUNK_BYTES) {
+    // A destroyed stream has sent its end already.
+    for (let at = 0; at < bytes.length && !stream.destroyed; at += CHUNK_BYTES) {
       const value = bytes.subarray(at, at + CHUNK_BYTES);
       await new Promise<void>((sent) => wire.send({ case: "stdin", value }, sent));
     }

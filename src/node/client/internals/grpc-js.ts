@@ -1,26 +1,53 @@
 import type { ClientHttp2Session, ClientHttp2Stream } from "node:http2";
-import type { Client } from "@grpc/grpc-js";
+import type { Socket } from "node:net";
+import { type ChannelCredentials, type Client, connectivityState } from "@grpc/grpc-js";
 
 /** Where grpc-js keeps its connections, which it shows to nobody. */
 interface WithConnections {
   readonly internalChannel: {
     readonly subchannelPool: {
-      readonly pool: Readonly<
-        Record<
-          string,
-          readonly { readonly subchannel: { readonly transport: { readonly session: ClientHttp2Session } | null } }[]
-        >
-      >;
+      readonly pool: Readonly<Record<string, readonly { readonly subchannel: Subchannel }[]>>;
     };
   };
 }
 
-/** The connections that take calls. The pool is the client's own (grpc.use_local_subchannel_pool). */
-export function connectionsOf(client: Client): ClientHttp2Session[] {
+interface Subchannel {
+  readonly transport: { readonly session: ClientHttp2Session } | null;
+  transitionToState(from: readonly connectivityState[], to: connectivityState, message: string): boolean;
+}
+
+/** The pool is the client's own (grpc.use_local_subchannel_pool). */
+function subchannelsOf(client: Client): Subchannel[] {
   const { pool } = (client.getChannel() as unknown as WithConnections).internalChannel.subchannelPool;
   return Object.values(pool)
     .flat()
-    .flatMap(({ subchannel: { transport } }) => (transport === null ? [] : [transport.session]));
+    .map(({ subchannel }) => subchannel);
+}
+
+/** The connections that take calls. */
+export function connectionsOf(client: Client): ClientHttp2Session[] {
+  return subchannelsOf(client).flatMap(({ transport }) => (transport === null ? [] : [transport.session]));
+}
+
+/** Fails the attempts to connect, and the calls that wait for them. Otherwise grpc-js would make no other attempt. */
+export function abandonConnecting(client: Client, message: string): void {
+  for (const subchannel of subchannelsOf(client))
+    subchannel.transitionToState([connectivityState.CONNECTING], connectivityState.TRANSIENT_FAILURE, message);
+}
+
+/** Makes credentials tell of each socket on which a connection is being made. */
+export function tellingSockets(credentials: ChannelCredentials, tell: (socket: Socket) => void): ChannelCredentials {
+  const make = credentials._createSecureConnector.bind(credentials);
+  credentials._createSecureConnector = (...args) => {
+    const connector = make(...args);
+    const connect = connector.connect.bind(connector);
+    connector.connect = (socket) => {
+      tell(socket);
+      return connect(socket);
+    };
+    return connector;
+  };
+  return credentials;
 }
 
 /** A call, or a part between it and its stream. */

@@ -18,6 +18,11 @@ export interface Link {
 interface Credentials {
   /** The instance token as in its file; white space around it is ignored. */
   readonly token: string;
+  /**
+   * Time for a connection to be ready, in milliseconds. Then calls that wait for it fail with UNAVAILABLE and
+   * CONNECT_TIMED_OUT, and the next dials anew. Infinity: no limit. Default: 10 s.
+   */
+  readonly connectTimeoutMs?: number | undefined;
 }
 
 /** An agent's TCP listener, over mutual TLS. */

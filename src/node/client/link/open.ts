@@ -1,9 +1,10 @@
 import { createSecureContext } from "node:tls";
 import { ChannelCredentials, type ChannelOptions, Client, type ClientOptions, credentials } from "@grpc/grpc-js";
 import { reservedTransport } from "../../../shared/transports.ts";
-import { invalidOption, tokenOf } from "../arguments.ts";
+import { invalidOption, tokenOf, wholeMilliseconds } from "../arguments.ts";
 import { Channel } from "../channel.ts";
 import { invalidArgument } from "../errors.ts";
+import { tellingSockets } from "../internals/grpc-js.ts";
 import { BridgeLink } from "./bridge.ts";
 import { explain } from "./explain.ts";
 import { type ConnectOptions, DEFAULT_SERVER_NAME, type Link, type TcpOptions } from "./link.ts";
@@ -12,6 +13,9 @@ import { readToTheEnd } from "./single-answer.ts";
 
 /** Bytes that a call may receive ahead of its reader: grpc-js's default of 64 KiB halves the throughput. */
 const FLOW_CONTROL_WINDOW_BYTES = 1024 * 1024;
+
+/** Over the network a handshake takes a second at worst, and a bridge command may have to start a program. */
+const DEFAULT_CONNECT_TIMEOUT_MS = 10_000;
 
 const OPTIONS: ChannelOptions = {
   "grpc-node.flow_control_window": FLOW_CONTROL_WINDOW_BYTES,
@@ -34,14 +38,22 @@ const OPTIONS: ChannelOptions = {
  */
 export function openChannel(options: ConnectOptions, more: ClientOptions = {}): Channel {
   const token = tokenOf(options.token);
+  const { connectTimeoutMs: limitMs = DEFAULT_CONNECT_TIMEOUT_MS } = options;
+  const connectTimeoutMs =
+    limitMs === Number.POSITIVE_INFINITY ? limitMs : wholeMilliseconds(limitMs, "connectTimeoutMs");
   const link = linkOf(options);
-  const client = new Client(link.target, link.credentials, {
-    ...OPTIONS,
-    ...link.options,
-    ...more,
-    interceptors: [readToTheEnd, ...(more.interceptors ?? [])],
-  });
-  return new Channel(client, link, new Liveness(client), token);
+  const client = new Client(
+    link.target,
+    tellingSockets(link.credentials, (socket) => liveness.limit(socket)),
+    {
+      ...OPTIONS,
+      ...link.options,
+      ...more,
+      interceptors: [readToTheEnd, ...(more.interceptors ?? [])],
+    },
+  );
+  const liveness = new Liveness(client, connectTimeoutMs);
+  return new Channel(client, link, liveness, token);
 }
 
 /** `unix:/path` or `unix:///path`, as in gRPC. Not `unix://name/path`: grpc-js would ignore the name silently. */

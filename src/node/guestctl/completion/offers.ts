@@ -12,6 +12,10 @@ export interface Offers {
   readonly offers: readonly Offer[];
 }
 
+/** Nobody waits longer for the Tab key. */
+const PATIENCE_MS = 1_000;
+const PATIENT: ConnectionValues = { "connect-timeout": `${PATIENCE_MS}ms` };
+
 /** NAME:PATH or :PATH, as `cp` writes it. */
 const REMOTE = /^([a-z0-9-]*):(.*)$/;
 
@@ -75,7 +79,7 @@ async function offersOf(
       prefix + text,
     );
   const paths = async (sandbox: string, begin: string, path: string): Promise<Offers> => {
-    using client = await openClient(sandbox === "" ? values : { ...values, sandbox }, host);
+    using client = await openClient({ ...PATIENT, ...values, ...(sandbox !== "" && { sandbox }) }, host);
     return { kind: "path", offers: (await guestPaths(client, path)).map((each) => [begin + each]) };
   };
   if (typeof completes !== "string") return begun(completes.map(asOffer), text);
@@ -87,8 +91,8 @@ async function offersOf(
     case "path":
       return paths("", "", text);
     case "exec": {
-      using client = await openClient(values, host);
-      return words((await client.listExecs()).map(({ name }) => name));
+      using client = await openClient({ ...PATIENT, ...values }, host);
+      return words((await client.listExecs({ deadlineMs: PATIENCE_MS })).map(({ name }) => name));
     }
     case "sandbox": {
       const { sandboxNames } = await import("../sandbox/reach.ts");
@@ -102,9 +106,6 @@ async function offersOf(
       return { kind: completes, offers: [] };
   }
 }
-
-/** Nobody waits longer for the Tab key. */
-const PATIENCE_MS = 2_000;
 
 /** The paths of the sandbox that begin with a prefix, folders with a slash at their end. Rejects with GuestError. */
 async function guestPaths(client: GuestClient, prefix: string): Promise<string[]> {

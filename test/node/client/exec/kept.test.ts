@@ -7,6 +7,8 @@ import {
   type KeptOptions,
   type KeptProcess,
 } from "../../../../src/node/client/index.ts";
+import type { ExecFrame } from "../../../../src/shared/gen/svc/guest/v1alpha1/exec_pb.ts";
+import { GuestAgent } from "../../../../src/shared/gen/svc/guest/v1alpha1/guest_agent_pb.ts";
 import { startAgent } from "../../../fixtures/agent.ts";
 import { SERVER_NAME } from "../../../fixtures/certificates.ts";
 import { startCuttingProxy } from "../../../../scripts/machine/cutting-proxy.ts";
@@ -332,6 +334,39 @@ describe("a kept command", () => {
     const { status, reason } = await failureOf(client.exec({ args: ["true"], keep: { name: "no/name" } }).wait());
     assert.deepEqual([status, reason], ["INVALID_ARGUMENT", "INVALID_FIELD"]);
     assert.equal((await failureOf(client.attach("nobody").wait())).reason, "EXEC_UNKNOWN");
+  });
+});
+
+describe("an agent that was rolled back", () => {
+  test("has lost input that it had acknowledged: the call fails, and sends nothing that follows the hole", async () => {
+    const received: string[] = [];
+    let calls = 0;
+    await using rolledBack = await startStandIn({
+      service: GuestAgent,
+      serves: {
+        Exec: (call) => {
+          const isFirst = ++calls === 1;
+          call.send({ frame: { case: "started", value: { pid: 12, kept: true, execId: "e", stdin: true } } });
+          call.on("data", (message) => {
+            const { frame } = message as ExecFrame;
+            if (frame.case !== "stdin") return;
+            received.push(Buffer.from(frame.value).toString());
+            if (isFirst) call.send({ frame: { case: "stdinAck", value: { offset: 3n } } });
+          });
+        },
+      },
+    });
+    const { options, next } = watched({ resume: true });
+    const command = rolledBack.client.exec({ args: ["cat"], stdin: true, keep: { name: "rolled" } }, options);
+    command.stdin.write("abc");
+    while (command.position.stdinOffset < 3n) await new Promise(setImmediate);
+    const lost = next("lost");
+    rolledBack.drop();
+    await lost;
+    command.stdin.write("def");
+    const error = await failureOf(command.wait());
+    assert.deepEqual([error.status, received], ["ABORTED", ["abc"]]);
+    assert.match(error.message, /has 0 bytes of the command's standard input, and had acknowledged 3/);
   });
 });
 

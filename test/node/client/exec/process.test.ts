@@ -39,6 +39,11 @@ describe("ExecProcess", () => {
     assert.equal((await process.wait()).code, 0);
   });
 
+  test("ends the input of a terminal that is given none, so that what reads it ends", async () => {
+    const result = await client.run({ args: ["cat"], terminal: { cols: 80, rows: 24 } });
+    assert.deepEqual([result.code, result.timedOut], [0, false]);
+  });
+
   test("drops input that the command does not want, and still reports its end", async () => {
     const result = await client.run({ args: ["true"] }, randomBytes(8 * 1024 * 1024));
     assert.equal(result.code, 0);

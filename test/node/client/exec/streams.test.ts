@@ -123,6 +123,16 @@ describe("the streams of a command", () => {
     assert.equal((await process.wait()).code, 0);
   });
 
+  test("end the input when standard input is destroyed during a large write: nothing follows its end", async () => {
+    for (const destroyAfter of [0, 1, 2, 3]) {
+      const process = client.exec({ args: ["wc", "-c"], stdin: true });
+      process.stdin.write(Buffer.alloc(4 * MEBIBYTE));
+      for (let turn = 0; turn < destroyAfter; turn++) await new Promise(setImmediate);
+      process.stdin.destroy();
+      assert.equal((await process.wait()).code, 0, `destroyed after ${destroyAfter} turns`);
+    }
+  });
+
   test("join two commands through a transform", async () => {
     const upper = new TransformStream<Uint8Array, Uint8Array>({
       transform: (chunk, controller) => controller.enqueue(Buffer.from(Buffer.from(chunk).toString().toUpperCase())),

@@ -40,7 +40,7 @@ for (const [name, optionsOf] of Object.entries(LINKS)) {
       await assert.rejects(stranger.health(), (error) => {
         assert.ok(error instanceof GuestError);
         assert.match(error.nextStep ?? "", /token of this very instance/);
-        return error.status === "UNAUTHENTICATED" && error.code === 16;
+        return error.status === "UNAUTHENTICATED" && error.code === "UNAUTHENTICATED";
       });
     });
   });
