@@ -25,7 +25,7 @@ const LIES_MS = 2_000;
 const PROCESS = { args: ["/bin/workload"], env: { API_KEY: SECRET }, ready_cmd: { args: ["/bin/true"] } };
 const HOOKS = {
   pre_snapshot: { args: ["/bin/sh", "-c", "echo at rest; exit 3"] },
-  post_restore: { args: ["/bin/sh", "-c", "date +%s >> /run/woken"] },
+  post_restore: { args: ["/bin/sh", "-c", "date +%s >> /run/woken; echo $API_KEY > /run/key"] },
 };
 /** Process id and start time of the workload (proc_pid_stat(5)). */
 const WORKLOAD = "cut -d ' ' -f 1,22 /proc/$(pidof workload)/stat";
@@ -225,14 +225,15 @@ describe("the life of a sandbox", () => {
     assert.equal(await print(guest, WORKLOAD), workload, "the same workload");
   });
 
-  test("two forks of the snapshot have credentials, randomness and time of their own", async () => {
+  test("two forks of the snapshot have credentials, variables, randomness and time of their own", async () => {
     await pause(LIES_MS);
     const draws: string[] = [];
     for (const name of ["fork-1", "fork-2"]) {
       const beganMs = Date.now();
-      const { sandbox, awakening } = await node.fork("base", { name });
+      const { sandbox, awakening } = await node.fork("base", { name, env: { API_KEY: `key-of-${name}` } });
       isWhole(awakening);
       using guest = await dial(name);
+      assert.equal(await print(guest, "echo $API_KEY; cat /run/key"), `key-of-${name}\nkey-of-${name}`, "the hook's too");
       const [guestMs, nowMs] = [Number(await print(guest, "date +%s")) * 1000, Date.now()];
       assert.ok(guestMs >= beganMs - 1000 && guestMs <= nowMs + 1000, `${guestMs} between ${beganMs} and ${nowMs}`);
       draws.push(...(await print(guest, DRAWS)).split("\n"));
@@ -242,6 +243,7 @@ describe("the life of a sandbox", () => {
       );
     }
     using guest = await dial("box");
+    assert.equal(await print(guest, "echo $API_KEY"), SECRET, "the source keeps its own");
     draws.push(...(await print(guest, DRAWS)).split("\n"));
     assert.deepEqual([draws.length, new Set(draws).size], [6, 6], draws.join("\n"));
     assert.equal(qemusBelow(daemon.state).length, 3);

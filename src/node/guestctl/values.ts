@@ -1,6 +1,8 @@
+import { readFile } from "node:fs/promises";
+import { messageOf } from "../../shared/errors.ts";
 import type { SignalName } from "../client/index.ts";
 import { nearest } from "../../shared/text.ts";
-import { UsageError } from "./errors.ts";
+import { CliError, UsageError } from "./errors.ts";
 
 const UNIT_MS: Readonly<Record<string, number>> = { "": 1, ms: 1, s: 1_000, m: 60_000, h: 3_600_000 };
 
@@ -47,6 +49,25 @@ export function parseVariables(entries: readonly string[], env: NodeJS.ProcessEn
     if (value !== undefined) variables[name] = value;
   }
   return variables;
+}
+
+/**
+ * Reads files of variables: `NAME=value` or `NAME` in each line; empty lines and those that begin with # do not count.
+ * Later ones win, and the entries win over files.
+ */
+export async function readVariables(
+  files: readonly string[],
+  entries: readonly string[],
+  env: NodeJS.ProcessEnv,
+): Promise<Record<string, string>> {
+  const lines: string[] = [];
+  for (const file of files) {
+    const text = await readFile(file, "utf8").catch((error: unknown) => {
+      throw new CliError(`cannot read ${file}: ${messageOf(error)}`);
+    });
+    lines.push(...text.split(/\r?\n/).filter((line) => line.trim() !== "" && !line.startsWith("#")));
+  }
+  return parseVariables([...lines, ...entries], env);
 }
 
 /** Reads a whole number from `least` up. */

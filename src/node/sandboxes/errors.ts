@@ -24,6 +24,8 @@ export const NEXT_STEPS = {
   NOT_FROZEN: 'take away what is in the way (the agent\'s docs explain each problem), or suspend it with freeze "on"',
   RESTORE_DEGRADED:
     "look at the agent's words; acceptDegraded takes it as it is, with numbers that another guest may draw too",
+  ENV_UNSUPPORTED: "create a new sandbox with a newer agent, or leave env out",
+  ENV_NOT_TAKEN: 'look at the agent\'s log; suspend it with freeze "required", or fork it again',
   AGENT_UNREACHABLE: "look at the instance's console, and whether this host reaches its network",
   AGENT_ENDED: "look at the instance's console: the agent says there why it left",
   HOSTNAME_IN_USE: "choose another hostname or port, or unpublish it where it is",

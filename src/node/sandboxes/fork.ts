@@ -1,6 +1,17 @@
-import { type GuestClient, restoreDuties } from "../client/index.ts";
+import type { GuestClient } from "../client/index.ts";
 import type { ClientCredentials } from "../credentials/index.ts";
 import { whileUp } from "./ending.ts";
+import {
+  checkVariables,
+  demandRenewable,
+  demandTaken,
+  dutiesBeforeFiles,
+  environmentVersion,
+  ranBefore,
+  ranEarly,
+  type Variables,
+  writeVariables,
+} from "./environment.ts";
 import { SandboxError } from "./errors.ts";
 import { awaken, type Awakening, CALL_MS, retried, type Warning } from "./guest.ts";
 import { demandUnpublished } from "./ingress.ts";
@@ -21,6 +32,8 @@ export async function fork(
   name: string,
   choices: ForkOptions,
 ): Promise<{ readonly fork: SandboxEntry; readonly awakening: Awakening; readonly source: Awakening | undefined }> {
+  const { env } = choices;
+  checkVariables(env);
   const state = parent.kind === "sandbox" ? (await node.existing(parent)).state : "Standby";
   const isAwake = state !== "Standby";
   let differing: readonly Warning[] = [];
@@ -30,6 +43,10 @@ export async function fork(
   else {
     await suspendable(node, parent);
     await node.need("standby", parent);
+  }
+  if (env !== undefined) {
+    const isRunning = isAwake && parent.kind === "sandbox";
+    demandRenewable(isRunning ? { ...parent, processEnvVersion: await environmentVersion(node, parent) } : parent);
   }
   await node.need("fork", parent);
   await demandUnpublished(node, name);
@@ -77,6 +94,8 @@ export async function fork(
 export interface ForkOptions extends RestoreChoices, SuspendOptions {
   /** Default: a random one. */
   readonly name?: string | undefined;
+  /** Variables of its Process.env, in place of the origin's of the same names; as of `ResumeOptions`. */
+  readonly env?: Variables | undefined;
   /** Accept a fork whose random number generators could not be reseeded. */
   readonly acceptDegraded?: boolean | undefined;
 }
@@ -106,14 +125,14 @@ async function copy(node: Node, origin: JournalEntry, entry: SandboxEntry): Prom
 }
 
 /**
- * Gives a fork that has woken up credentials of its own: duties, which end its origin's connections; the new credential
- * files; duties once more, which read them. In between the agent may accept any mixture of old and new, so all mixtures
- * are tried. Resolves once it answers to the new ones.
+ * Gives a fork that has woken up credentials and variables of its own: duties, which end its origin's connections and
+ * leave its session frozen; the new files; duties once more, which read them and thaw it. In between the agent may
+ * accept any mixture of old and new, so all mixtures are tried. Resolves once it answers to the new ones.
  */
 async function welcome(
   node: Node,
   entry: SandboxEntry,
-  { acceptDegraded = false }: ForkOptions,
+  { acceptDegraded = false, env }: ForkOptions,
   signal: AbortSignal,
 ): Promise<Welcomed> {
   const { name } = entry;
@@ -124,13 +143,14 @@ async function welcome(
   const inherited = (): Promise<GuestClient> => node.dial(entry, parent);
   const accepted = (areDutiesDone: boolean): Promise<GuestClient> =>
     acceptedClient(node, entry, mixturesOf(parent, fresh, areDutiesDone), signal);
-  await restoreDuties(inherited, { reachMs, signal: AbortSignal.any([signal, AbortSignal.timeout(3 * reachMs)]) });
+  await dutiesBeforeFiles(node, entry, inherited, env, signal);
   const files = await node.credentials.guestFiles(name);
   let dial = inherited;
   // Write all files again if the agent read some of them and so ended the connection.
   const write = async (): Promise<void> => {
     using client = await dial();
     dial = () => accepted(false);
+    if (env !== undefined) await writeVariables(client, env);
     for (const { path, content } of files) {
       await client.writeFile(path, content, { mode: 0o600 }, { deadlineMs: CALL_MS });
     }
@@ -143,6 +163,10 @@ async function welcome(
   }
   using client = await node.dial(entry, fresh);
   await client.health({ waitForReady: true, deadlineMs: reachMs, signal });
+  if (env !== undefined) {
+    if (ranEarly(entry, awakening)) throw ranBefore(name);
+    await demandTaken(client, entry);
+  }
   const { runEpochMs, agentVersion } = awakening;
   const ready: SandboxEntry = { ...entry, phase: "ready", runEpochMs, agentVersion };
   node.step("fork", name, "write down that it is ready");

@@ -11,7 +11,7 @@ export { noSandbox, type Reach } from "./reach.ts";
 export { type NodeStatus, type SandboxInfo, Sandboxes } from "./sandboxes.ts";
 export type { IdleAction, NetworkSpec, SandboxSpec, Tags } from "./spec.ts";
 export type { Stopping } from "./stop.ts";
-export type { SuspendOptions } from "./suspend.ts";
+export type { ResumeOptions, SuspendOptions } from "./suspend.ts";
 export {
   type Capacity,
   type DaemonFacts,

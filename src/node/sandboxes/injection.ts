@@ -23,6 +23,8 @@ const AGENT_MOUNT = "/srv/guest-agent";
 const CREDENTIALS_MOUNT = "/srv/credentials";
 const PROCESS_FILE = "process.json";
 const HOOKS_FILE = "hooks.json";
+/** The process spec in the guest. */
+export const PROCESS_SPEC_PATH: string = join(CREDENTIALS_MOUNT, PROCESS_FILE);
 
 /** From 1970 for ten years: the guest may boot without a clock, and each instance has an authority of its own. */
 const VALID_FROM = new Date(0);
@@ -80,7 +82,7 @@ export function agentEnvironment(port: number): Readonly<Record<string, string>>
   return {
     SVC_GUEST_PORT: String(port),
     ...agentVariables(CREDENTIALS_MOUNT),
-    SVC_PROCESS_SPEC_FILE: join(CREDENTIALS_MOUNT, PROCESS_FILE),
+    SVC_PROCESS_SPEC_FILE: PROCESS_SPEC_PATH,
     SVC_HOOKS_SPEC_FILE: join(CREDENTIALS_MOUNT, HOOKS_FILE),
     SVC_WORKLOAD_SOCKET: "/run/guest/workload.sock",
   };

@@ -43,6 +43,8 @@ export interface Entry {
   readonly ttlMs?: number | undefined;
   readonly idleAction: IdleAction;
   readonly agentVersion?: string | undefined;
+  /** HealthResponse.process_env_version at its last suspension; 0 or undefined: its environment cannot change. */
+  readonly processEnvVersion?: number | undefined;
   /** Port of its agent. */
   readonly agentPort: number;
   /** The keys that a restore compares, as of its last suspension; before the first, only the template is valid. */

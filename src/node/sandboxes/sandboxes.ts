@@ -4,7 +4,6 @@ import { SandboxError, sandboxError } from "./errors.ts";
 import { fork, type ForkOptions } from "./fork.ts";
 import { type ImageInfo, imageInfos } from "./images.ts";
 import { publish, type PublishOptions, served, unpublish } from "./ingress.ts";
-import type { RestoreChoices } from "./keys.ts";
 import type { Awakening } from "./guest.ts";
 import { Journal, loadSqlite, type Publication, type Rest, type SandboxEntry, type SnapshotEntry } from "./journal.ts";
 import { Node, type NodeOptions, ready } from "./node.ts";
@@ -13,7 +12,7 @@ import { discard } from "./removal.ts";
 import { checkName, checkNodeId, checkSpec, randomName, type SandboxSpec } from "./spec.ts";
 import type { Capacity, InstanceState } from "./substrate.ts";
 import { stop, type Stopping } from "./stop.ts";
-import { resume, snapshot, standby, type SuspendOptions } from "./suspend.ts";
+import { resume, type ResumeOptions, snapshot, standby, type SuspendOptions } from "./suspend.ts";
 import { sweep, type SweepOptions, type SweepReport } from "./sweep.ts";
 import { watch, type WatchOptions } from "./watch.ts";
 
@@ -145,7 +144,7 @@ export class Sandboxes {
    * Compares the keys, restores, and runs duties, POST_RESTORE and Health. Undefined: it was stopped, and has booted
    * anew.
    */
-  resume(name: string, options: RestoreChoices = {}): Promise<Awakening | undefined> {
+  resume(name: string, options: ResumeOptions = {}): Promise<Awakening | undefined> {
     return this.#alone("resume", name, (entry) => resume(this.#node, entry, options));
   }
 

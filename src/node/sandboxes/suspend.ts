@@ -1,10 +1,21 @@
 import { randomUUID } from "node:crypto";
 import { messageOf } from "../../shared/errors.ts";
 import { booted } from "./boot.ts";
+import { whileUp } from "./ending.ts";
 import { SandboxError } from "./errors.ts";
 import { type GuestClient, GuestError } from "../client/index.ts";
 import { type Awakening, CALL_MS, type Freeze, freezeText, hookText, quiesce, type Warning } from "./guest.ts";
 import type { Entry, JournalEntry, Rest, SandboxEntry, SnapshotEntry } from "./journal.ts";
+import {
+  checkVariables,
+  demandRenewable,
+  demandTaken,
+  dutiesBeforeFiles,
+  ranBefore,
+  ranEarly,
+  type Variables,
+  writeVariables,
+} from "./environment.ts";
 import { bundleOf, type RestoreChoices } from "./keys.ts";
 import { besideKin } from "./kin.ts";
 import { AGENT_VOLUME_TAG, isUnknownOutcome, type Node, OPERATION_TAG } from "./node.ts";
@@ -132,9 +143,24 @@ export function paused(name: string, cause?: unknown): SandboxError {
   return new SandboxError("PAUSED", message, cause);
 }
 
+/** How to resume. */
+export interface ResumeOptions extends RestoreChoices {
+  /**
+   * Variables of Process.env, merged into those that it has. In force before anything of a frozen session runs; the
+   * call resolves once new commands have them. What runs keeps its own.
+   */
+  readonly env?: Variables | undefined;
+}
+
 /** Brings a sandbox back from standby, or makes it do its missing duties; a stopped one boots anew: undefined. */
-export async function resume(node: Node, entry: SandboxEntry, choices: RestoreChoices): Promise<Awakening | undefined> {
+export async function resume(node: Node, entry: SandboxEntry, choices: ResumeOptions): Promise<Awakening | undefined> {
+  const { env } = choices;
+  checkVariables(env);
   const { state } = await node.existing(entry);
+  if (env !== undefined) {
+    demandRenewable(entry);
+    if (state === "Stopped") throw wrongState(entry.name, state, "what boots anew has the environment of its creation");
+  }
   const id = entry.instanceId ?? "";
   let differing: readonly Warning[] = [];
   if (state === "Paused") throw paused(entry.name);
@@ -153,7 +179,20 @@ export async function resume(node: Node, entry: SandboxEntry, choices: RestoreCh
   } else if (entry.runEpochMs !== undefined) {
     throw wrongState(entry.name, state, "only what sleeps or was stopped is resumed");
   }
-  const awakening = await node.awaken("resume", node.sandbox(entry.name));
+  const restored = node.sandbox(entry.name);
+  if (env !== undefined) {
+    node.step("resume", entry.name, "duties, and its environment");
+    await whileUp(node.subject(restored), async (signal) => {
+      await dutiesBeforeFiles(node, restored, () => node.dial(restored), env, signal);
+      using client = await node.dial(restored);
+      await writeVariables(client, env);
+    });
+  }
+  const awakening = await node.awaken("resume", restored);
+  if (env !== undefined) {
+    if (ranEarly(restored, awakening)) throw ranBefore(entry.name);
+    await askAgent(node, restored, (client) => demandTaken(client, restored));
+  }
   return { ...awakening, warnings: [...differing, ...awakening.warnings] };
 }
 
@@ -231,9 +270,10 @@ async function take(node: Node, source: Suspended, entry: SnapshotEntry): Promis
 
 /** Fields that a snapshot or fork takes from its original. */
 export function inheritance(original: JournalEntry): Omit<Entry, "name" | "phase" | "createdMs"> {
-  const { image, hypervisor, volumeId, agentVolumeId, ttlMs, idleAction, agentVersion, agentPort, keys, preSnapshot } =
-    original;
-  return { image, hypervisor, volumeId, agentVolumeId, ttlMs, idleAction, agentVersion, agentPort, keys, preSnapshot };
+  const { image, hypervisor, volumeId, agentVolumeId, ttlMs, idleAction } = original;
+  const { agentVersion, processEnvVersion, agentPort, keys, preSnapshot } = original;
+  const ofItself = { image, hypervisor, volumeId, agentVolumeId, ttlMs, idleAction };
+  return { ...ofItself, agentVersion, processEnvVersion, agentPort, keys, preSnapshot };
 }
 
 /** A sandbox whose PRE_SNAPSHOT hook has run, with a frozen session. It counts as suspended until its next duties. */
@@ -258,7 +298,7 @@ export async function quiesced(
   ]);
   const suspending: SandboxEntry = { ...entry, runEpochMs: undefined, lastIp: ip };
   // An agent that cannot be reached has frozen nothing.
-  await askAgent(node, suspending, (client) => client.health({ deadlineMs: CALL_MS }));
+  const { processEnvVersion } = await askAgent(node, suspending, (client) => client.health({ deadlineMs: CALL_MS }));
   // From here on its session may be frozen, even if this process ends now: the next sweep makes it do its duties.
   node.journal.put(suspending);
   try {
@@ -266,7 +306,7 @@ export async function quiesced(
     if (freeze === "required" && preSnapshot.freeze !== "frozen") throw notFrozen(entry.name, preSnapshot);
     const { template } = entry.keys;
     const keys = { template, bundle: bundleOf(entry.hypervisor, version, agentVersion), cpuClass };
-    const suspended = { ...suspending, keys, agentVersion, preSnapshot };
+    const suspended = { ...suspending, keys, agentVersion, processEnvVersion, preSnapshot };
     node.journal.put(suspended);
     return suspended;
   } catch (error) {

@@ -19,7 +19,7 @@ import {
   sweepText,
 } from "../sandbox/report.ts";
 import { HOOK_TIMEOUT } from "./restore.ts";
-import { noNames, oneName, parseCount, parseDurationMs, parseWaitMs, parseWord } from "../values.ts";
+import { noNames, oneName, parseCount, parseDurationMs, parseWaitMs, parseWord, readVariables } from "../values.ts";
 
 const IDLE_ACTIONS: readonly IdleAction[] = ["none", "standby", "stop"];
 const FREEZES: readonly Freeze[] = ["on", "off", "required"];
@@ -52,6 +52,12 @@ const OPTIONS = {
   "accept-bundle": {
     help: "resume, fork: also under another hypervisor or agent than it was suspended under; the journal notes it",
   },
+  env: {
+    multiple: true,
+    argument: "NAME=value",
+    help: "resume, fork: a variable of its own; NAME alone: with guestctl's own value (arguments are public)",
+  },
+  "env-file": { multiple: true, argument: "FILE", completes: "file", help: "resume, fork: variables, one a line" },
   "accept-degraded": { help: "fork: also if its random number generators could not be reseeded" },
   "take-over": { help: "sweep: also what another journal of this node id has made" },
   timeout: HOOK_TIMEOUT,
@@ -196,9 +202,17 @@ async function standby(node: Sandboxes, names: readonly string[]): Promise<Answe
   return { text, json: sandboxObject(await node.get(name)), status };
 }
 
-async function resume(node: Sandboxes, names: readonly string[], values: Values): Promise<Answer> {
+/** The variables of --env and --env-file; undefined: none. */
+async function variablesOf(values: Values, host: Host): Promise<Record<string, string> | undefined> {
+  const { env = [], "env-file": files = [] } = values;
+  if (env.length + files.length === 0) return undefined;
+  return readVariables(files, env, host.env);
+}
+
+async function resume(node: Sandboxes, names: readonly string[], values: Values, host: Host): Promise<Answer> {
   const name = oneName(names, "sandbox resume or start");
-  const awakening = await node.resume(name, { acceptBundle: values["accept-bundle"] });
+  const env = await variablesOf(values, host);
+  const awakening = await node.resume(name, { acceptBundle: values["accept-bundle"], env });
   const json = { awakening: awakeningObject(awakening) };
   return { text: awakeningText(name, awakening), json, status: awakeningStatus(awakening) };
 }
@@ -224,10 +238,19 @@ async function snapshot(node: Sandboxes, names: readonly string[], values: Value
   return { text, json, status: awakeningStatus(awakening) };
 }
 
-async function fork(node: Sandboxes, names: readonly string[], values: Values): Promise<Answer> {
+async function fork(node: Sandboxes, names: readonly string[], values: Values, host: Host): Promise<Answer> {
   const from = oneName(names, "sandbox fork");
   const { name, "accept-bundle": acceptBundle, "accept-degraded": acceptDegraded } = values;
-  const { sandbox: made, awakening, source } = await node.fork(from, { name, acceptBundle, acceptDegraded });
+  const {
+    sandbox: made,
+    awakening,
+    source,
+  } = await node.fork(from, {
+    name,
+    acceptBundle,
+    acceptDegraded,
+    env: await variablesOf(values, host),
+  });
   const text = `${source === undefined ? "" : awakeningText(from, source)}${awakeningText(made.name, awakening)}`;
   const json = { sandbox: sandboxObject(made), fork: awakeningObject(awakening), source: awakeningObject(source) };
   return { text, json, status: awakeningStatus(awakening, source) };
