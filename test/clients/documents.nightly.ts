@@ -2,46 +2,24 @@ import assert from "node:assert/strict";
 import { existsSync, globSync, readFileSync } from "node:fs";
 import { cp, mkdir, mkdtemp, rm, writeFile } from "node:fs/promises";
 import { tmpdir } from "node:os";
-import { delimiter, join } from "node:path";
+import { join } from "node:path";
 import { after, before, describe, test } from "node:test";
 import { execa } from "execa";
 import { type RunningAgent, startAgent } from "../fixtures/agent.ts";
 import { issueCertificates, SERVER_NAME } from "../fixtures/certificates.ts";
-import { GO_ENVIRONMENT, provideGo } from "../fixtures/go-toolchain.ts";
-import { provideGrpcio, type Python } from "../fixtures/python-packages.ts";
+import { provideGrpcio } from "../fixtures/python-packages.ts";
+import { goProgram, programs, PROTO, protoc, pythonProgram, SCHEMA, TIMEOUT_MS } from "./documented.ts";
 import { provideDebianPython } from "./python.ts";
 
-const ROOT = join(import.meta.dirname, "../..");
-const PROTO = join(ROOT, "proto");
-const SCHEMA = globSync("svc/**/*.proto", { cwd: PROTO });
-const document = readFileSync(join(ROOT, "docs/node/clients.md"), "utf8");
-/** Versions of grpc-go and its generators. */
-const GO_MODULE = join(import.meta.dirname, "go");
 const ANSWER = "hello sandbox".toUpperCase();
-const TIMEOUT_MS = 500_000;
-
-/** The programs of a language, in the order of the document. */
-function programs(language: string): string[] {
-  return Array.from(document.matchAll(new RegExp(`^\`\`\`${language}\n(.*?)^\`\`\``, "gms")), ([, code = ""]) => code);
-}
-
-/** Runs the protoc of grpcio-tools. */
-async function protoc({ python, path }: Python, args: readonly string[], search = process.env["PATH"]): Promise<void> {
-  await execa(python, ["-m", "grpc_tools.protoc", "-I", PROTO, ...args], {
-    env: { PYTHONPATH: path, PATH: search },
-    timeout: TIMEOUT_MS,
-  });
-}
 
 describe("docs/node/clients.md", () => {
   let agent: RunningAgent;
   let folder: string;
-  let python: Python | string;
   let environment: Record<string, string>;
   before(async () => {
     folder = await mkdtemp(join(tmpdir(), "clients-"));
     agent = await startAgent();
-    python = await provideGrpcio();
     environment = {
       ADDRESS: `127.0.0.1:${agent.port}`,
       CREDENTIALS: agent.credentialsDir,
@@ -55,48 +33,29 @@ describe("docs/node/clients.md", () => {
   });
 
   test("has programs in Python that work with the newest grpcio", async (t) => {
-    if (typeof python === "string") {
-      t.skip(python);
+    const [nodeAgent = "", workload = ""] = programs("python");
+    const made = await pythonProgram(join(folder, "python"), nodeAgent);
+    if (typeof made === "string") {
+      t.skip(made);
       return;
     }
-    const generated = join(folder, "python");
-    await mkdir(generated);
-    const outputs = [`--python_out=${generated}`, `--grpc_python_out=${generated}`];
-    await protoc(python, [...outputs, ...SCHEMA, "google/rpc/error_details.proto"]);
-    const env = { ...environment, PYTHONPATH: [generated, python.path].join(delimiter) };
-    const [nodeAgent = "", workload = ""] = programs("python");
-    const first = await execa(python.python, ["-c", nodeAgent], { env, timeout: TIMEOUT_MS });
+    const env = { ...environment, ...made.env };
+    const [python, ...args] = made.command;
+    const first = await execa(python, args, { env, timeout: TIMEOUT_MS });
     assert.equal(first.stdout, `ready True\n${ANSWER}\nexit 0`);
-    const second = await execa(python.python, ["-c", workload], { env, timeout: TIMEOUT_MS });
+    const second = await execa(python, ["-c", workload], { env, timeout: TIMEOUT_MS });
     assert.match(second.stdout, /^idle since seconds: \d+\nnanos: \d+/);
   });
 
   test("has a program in Go that works with grpc-go", async (t) => {
-    const toolchain = await provideGo();
-    const missing = [toolchain, python].find((provided) => typeof provided === "string");
-    if (typeof toolchain === "string" || typeof python === "string") {
-      t.skip(missing);
+    const made = await goProgram(join(folder, "go"), programs("go")[0] ?? "");
+    if (typeof made === "string") {
+      t.skip(made);
       return;
     }
-    const { go } = toolchain;
-    const module = join(folder, "go");
-    await mkdir(module);
-    for (const name of ["go.mod", "go.sum"]) await cp(join(GO_MODULE, name), join(module, name));
-    await writeFile(join(module, "main.go"), programs("go")[0] ?? "");
-    const options = { cwd: module, timeout: TIMEOUT_MS, env: GO_ENVIRONMENT };
-    await execa(go, ["mod", "edit", "-module", "example.com/node"], options);
-    for (const generator of [
-      "google.golang.org/protobuf/cmd/protoc-gen-go",
-      "google.golang.org/grpc/cmd/protoc-gen-go-grpc",
-    ]) {
-      await execa(go, ["build", "-o", `${folder}/bin/`, generator], options);
-    }
-    const search = [join(folder, "bin"), process.env["PATH"]].join(delimiter);
-    await protoc(python, [`--go_out=${module}`, `--go-grpc_out=${module}`, ...SCHEMA], search);
-    // Only its status counts: it also reports what it downloads.
-    await execa(go, ["vet", "."], options);
-    const env = { ...options.env, ...environment };
-    const { stdout } = await execa(go, ["run", "."], { ...options, env });
+    const [program] = made.command;
+    const options = { env: environment, timeout: TIMEOUT_MS };
+    const { stdout } = await execa(program, options);
     assert.equal(stdout, `ready true\n${ANSWER}\nexit 0`);
     // Who has a certificate of another authority reads why it is refused.
     const stranger = join(folder, "stranger");
@@ -105,9 +64,9 @@ describe("docs/node/clients.md", () => {
     const { client } = await issueCertificates();
     await writeFile(join(stranger, "client.pem"), client.cert);
     await writeFile(join(stranger, "client.key"), client.key);
-    const refused = await execa(go, ["run", "."], {
+    const refused = await execa(program, {
       ...options,
-      env: { ...env, CREDENTIALS: stranger },
+      env: { ...environment, CREDENTIALS: stranger },
       reject: false,
     });
     assert.match(refused.stderr, /remote error: tls: unknown certificate authority/);
@@ -134,6 +93,7 @@ describe("docs/node/clients.md", () => {
   });
 
   test("says of the schema what is true: protoc needs no options for C++ and Java either", async (t) => {
+    const python = await provideGrpcio();
     if (typeof python === "string") {
       t.skip(python);
       return;

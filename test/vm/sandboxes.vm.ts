@@ -188,10 +188,11 @@ describe("the life of a sandbox", () => {
   });
 
   test("it wakes up as the same, with its duties done, and the old declaration does not put it to sleep again", async () => {
-    const awakening = await node.resume("box");
+    const awakening = await node.resume("box", { env: { STAGE: "resumed" } });
     assert.ok(awakening);
     isWhole(awakening);
     using guest = await dial("box");
+    assert.equal(await print(guest, "echo $API_KEY $STAGE"), `${SECRET} resumed`);
     const { idleDeclared } = await guest.health();
     assert.ok(idleDeclared !== undefined && idleDeclared.getTime() < awakening.runEpochMs);
     assert.match(await print(guest, "cat /run/woken"), /^\d+$/);
@@ -233,7 +234,11 @@ describe("the life of a sandbox", () => {
       const { sandbox, awakening } = await node.fork("base", { name, env: { API_KEY: `key-of-${name}` } });
       isWhole(awakening);
       using guest = await dial(name);
-      assert.equal(await print(guest, "echo $API_KEY; cat /run/key"), `key-of-${name}\nkey-of-${name}`, "the hook's too");
+      assert.equal(
+        await print(guest, "echo $API_KEY; cat /run/key"),
+        `key-of-${name}\nkey-of-${name}`,
+        "the hook's too",
+      );
       const [guestMs, nowMs] = [Number(await print(guest, "date +%s")) * 1000, Date.now()];
       assert.ok(guestMs >= beganMs - 1000 && guestMs <= nowMs + 1000, `${guestMs} between ${beganMs} and ${nowMs}`);
       draws.push(...(await print(guest, DRAWS)).split("\n"));

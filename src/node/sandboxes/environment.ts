@@ -59,7 +59,7 @@ export function ranBefore(name: string): SandboxError {
 }
 
 /** The guest's process spec with these variables, whole. Reads it in the guest: the host keeps no copy of its secrets. */
-export async function specWith(client: GuestClient, env: Variables): Promise<GuestFile> {
+async function specWith(client: GuestClient, env: Variables): Promise<GuestFile> {
   const read = client.readFile(PROCESS_SPEC_PATH, { length: BigInt(SPEC_LIMIT_BYTES) }, { deadlineMs: CALL_MS });
   const text = (await read.bytes()).toString();
   let spec: unknown;
