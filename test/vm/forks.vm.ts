@@ -84,7 +84,7 @@ describe(`${FORKS} forks with ${FORKS} secrets`, () => {
       for (const name of ["one", "two"]) {
         await node.fork("frozen", { name, env: { API_KEY: `key-of-${name}` } });
         const { address = "", credentials } = await node.get(name);
-        const lines = (await outputOf(made, address, credentials)).split("\n");
+        const lines: string[] = (await outputOf(made, address, credentials)).split("\n");
         assert.equal(lines.slice(1, 3).join(), `key-of-${name},key-of-${name}`);
       }
       for (const name of ["one", "two"]) await node.remove(name);
