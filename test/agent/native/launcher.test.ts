@@ -25,7 +25,7 @@ import { after, describe, test } from "node:test";
 import { COMPILED_ONCE } from "../../../scripts/testing/compiled.ts";
 import { builtAddonFolder } from "../../../src/agent/native/index.ts";
 import { makeLauncherBundle } from "../../fixtures/launcher-bundle.ts";
-import { noNamespaces } from "../../fixtures/namespaces.ts";
+import { NEEDS_NAMESPACES, noNamespaces } from "../../fixtures/namespaces.ts";
 import { withoutCapability } from "../../fixtures/privileges.ts";
 
 const bundle = makeLauncherBundle();
@@ -200,6 +200,22 @@ describe("launcher", () => {
     const [, signal] = (await once(child, "close")) as [number | null, string | null];
     assert.equal(signal, "SIGKILL");
     // "close" has come: nobody holds standard output any more, so all have ended.
+  });
+
+  test("finds what a crashed agent left where the image has no /proc, at no other cost", NEEDS_NAMESPACES, () => {
+    const script = 'trap "echo asked >&2; sleep 1; exit" TERM; echo set; while :; do sleep 0.05; done';
+    const crash = (hide: string, drop = ""): { stderr: string; cpuMs: number } => {
+      const lines = `TIMEFORMAT="%U %S"; time unshare -m sh -c '${hide}; exec ${drop} "$@"' sh "$@"`;
+      const args = ["-c", lines, "bash", bundle.launcher, ...AGENT, "crash", script];
+      const { stderr } = spawnSync("bash", args, { encoding: "utf8", timeout: TIMEOUT_MS });
+      const [, user, system] = /^([\d.]+) ([\d.]+)$/m.exec(stderr) ?? [];
+      return { stderr, cpuMs: 1000 * (Number(user) + Number(system)) };
+    };
+    const [seen, hidden] = [crash(":"), crash("umount -l /proc")];
+    // To ask for each of 4.2 million ids takes a second.
+    assert.ok(hidden.cpuMs < 4 * seen.cpuMs, `${hidden.cpuMs} ms of CPU, with /proc ${seen.cpuMs}`);
+    const unprivileged = crash("umount -l /proc", "setpriv --bounding-set -sys_admin --inh-caps -sys_admin");
+    for (const { stderr } of [seen, hidden, unprivileged]) assert.match(stderr, /^asked$/m);
   });
 
   test("leaves with the status of an agent that was killed although its standard error is full", async () => {

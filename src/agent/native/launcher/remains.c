@@ -1,18 +1,18 @@
 #include "remains.h"
 
+#include <dirent.h>
 #include <fcntl.h>
-#include <linux/magic.h>
 #include <signal.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
-#include <sys/vfs.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
 
+#include "proc.h"
 #include "process_set.h"
 #include "session.h"
 #include "signals.h"
@@ -25,6 +25,9 @@
 /* How often to look for orphans of others' children, of whose end the launcher gets no SIGCHLD. */
 #define ADOPTION_LOOK_MS 50
 #define HIGHEST_PRIORITY (-20)
+/* Pause after a search of all process ids, in times of what it took. */
+#define SEARCH_PAUSE_PART 9
+#define UNOPENED (-2)
 
 /* Processes that got SIGTERM: to many programs a second one means "at once". */
 static process_set asked;
@@ -46,20 +49,17 @@ static void signal_process(pid_t process, int number) {
   kill(process, SIGCONT);
 }
 
-/*
- * As many children as fit; false where the kernel does not list them (no /proc, or no CONFIG_PROC_CHILDREN). In an
- * ordinary folder of the image at /proc the list could name any process. It could also be a FIFO, which must not hold
- * up the launcher.
- */
-static bool signal_listed_children(int number) {
+/* As many children as fit; false where the kernel does not list them (no CONFIG_PROC_CHILDREN). */
+static bool signal_listed_children(int proc, int number) {
   char path[64], list[32768];
-  struct statfs file_system;
-  snprintf(path, sizeof path, "/proc/self/task/%d/children", getpid());
-  int file = open(path, O_RDONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC);
-  bool listed = file >= 0 && fstatfs(file, &file_system) == 0 && file_system.f_type == PROC_SUPER_MAGIC;
-  ssize_t length = listed ? read(file, list, sizeof list - 1) : -1;
+  snprintf(path, sizeof path, "self/task/%d/children", getpid());
+  int file = openat(proc, path, O_RDONLY | O_CLOEXEC);
+  if (file < 0)
+    return false;
+  ssize_t length = read(file, list, sizeof list - 1);
   close(file);
-  if (length < 0) return false;
+  if (length < 0)
+    return false;
   list[length] = '\0';
   /* Where the list fills the buffer the last number may be cut off: take only those that a space follows. */
   for (char *next = list, *end; (end = strchr(next, ' ')) != NULL; next = end + 1)
@@ -73,11 +73,44 @@ static bool is_own_child(pid_t process) {
   return waitid(P_PID, (id_t)process, &info, WEXITED | WNOHANG | WNOWAIT) == 0;
 }
 
-/* Asks for every possible process id in turn: slow, but it needs nothing of the image. */
+static bool signal_children_of(int proc, int number) {
+  DIR *entries = fdopendir(openat(proc, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  if (entries == NULL)
+    return false;
+  for (struct dirent *entry; (entry = readdir(entries)) != NULL;) {
+    pid_t process = atoi(entry->d_name);
+    if (process > 1 && is_own_child(process))
+      signal_process(process, number);
+  }
+  closedir(entries);
+  return true;
+}
+
+/*
+ * Asks for every possible process id in turn: a second of work, but it needs nothing of the image or the kernel. Pauses
+ * after that, so that what is to end has a processor to do so.
+ */
 static void signal_found_children(int number) {
+  static long rests_until_ms;
+  long began_ms = now_ms();
+  if (began_ms < rests_until_ms) {
+    /* Nothing is known of this round. */
+    reached = true;
+    return;
+  }
   for (pid_t process = 2; process <= HIGHEST_PID; process++) {
     if (is_own_child(process)) signal_process(process, number);
   }
+  long ended_ms = now_ms();
+  rests_until_ms = ended_ms + SEARCH_PAUSE_PART * (ended_ms - began_ms);
+}
+
+static void signal_children(int number) {
+  static int proc = UNOPENED;
+  if (proc == UNOPENED)
+    proc = open_proc();
+  if (proc < 0 || !(signal_listed_children(proc, number) || signal_children_of(proc, number)))
+    signal_found_children(number);
 }
 
 /* Others must not be signalled where the launcher is not the first process of all. */
@@ -88,8 +121,8 @@ static void signal_remains(int number) {
     all_asked = true;
     reached = kill(-1, number) == 0;
     kill(-1, SIGCONT);
-  } else if (!signal_listed_children(number)) {
-    signal_found_children(number);
+  } else {
+    signal_children(number);
   }
 }
 

@@ -3,14 +3,13 @@
 #include <dirent.h>
 #include <fcntl.h>
 #include <limits.h>
-#include <linux/magic.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/vfs.h>
 #include <unistd.h>
 
+#include "proc.h"
 #include "process_set.h"
 
 /* Depth to which cgroups are removed: a command can nest them as it likes. */
@@ -32,17 +31,6 @@ static DIR *open_folder(int folder, const char *name) {
   if (entries == NULL && file >= 0)
     close(file);
   return entries;
-}
-
-/* A real procfs, or NULL: a file of an ordinary folder there could name any process, or be a FIFO, which blocks. */
-static DIR *open_proc(void) {
-  struct statfs file_system;
-  DIR *proc = open_folder(AT_FDCWD, "/proc");
-  if (proc != NULL && (fstatfs(dirfd(proc), &file_system) < 0 || file_system.f_type != PROC_SUPER_MAGIC)) {
-    closedir(proc);
-    return NULL;
-  }
-  return proc;
 }
 
 /* A file of a process as text; false when there is none. */
@@ -135,7 +123,8 @@ void thaw_session(int session) {
   if (session < 0)
     return;
   write_at(session, "cgroup.freeze", "0");
-  DIR *proc = open_proc();
+  int folder = open_proc();
+  DIR *proc = folder < 0 ? NULL : fdopendir(folder);
   if (proc == NULL)
     return;
   thaw_descendants(session, proc);
