@@ -2,8 +2,6 @@ import {
   type Accounts,
   BufferPool,
   type Clock,
-  type FileOwner,
-  type FileSystem,
   type Kernel,
   type Processes,
   type ProcessRandomness,
@@ -14,13 +12,13 @@ import {
   type Timers,
   type WatchArrivals,
 } from "../domain/index.ts";
+import { type FileOwner, type FileSystem, guestFileSystem } from "../files/index.ts";
 import { type Addon, bundleFolder } from "../native/index.ts";
 import {
   arrivalsWatcher,
   Cgroups,
   fileAccounts,
   guestClock,
-  guestFileSystem,
   guestKernel,
   type Inheritance,
   LauncherChannel,
@@ -99,7 +97,7 @@ export function guestPlatform(addon: Addon, { entries, channelFd }: Inheritance,
     sessionGroup: cgroups && new SessionCgroup({ addon, ...cgroups.session, launcher }),
     life,
     accounts: fileAccounts(addon),
-    fileSystem: guestFileSystem(addon),
+    fileSystem: guestFileSystem(addon, nodeTimers),
     sockets: async () => (await import("../platform/sockets.ts")).guestSockets(addon),
     identity: { uid: process.getuid?.() ?? 0, gid: process.getgid?.() ?? 0 },
     clock,

@@ -120,7 +120,7 @@ export function buildRooms(platform: Platform, configuration: Configuration, lis
     workload,
     exec: new Exec({ starter, activity, clock, life }),
     files: new Files(fileParts),
-    folders: async () => new (await import("../folders/index.ts")).Folders(fileParts),
+    folders: async () => new (await import("../files/tree/folders.ts")).Folders(fileParts),
     hooks,
     health: new Health({
       readiness: () => readiness?.verdict ?? { ready: workload.running || !workload.configured, exitCode: 0 },

@@ -1,4 +1,4 @@
-import { type GuestFacts } from "../domain/index.ts";
+import type { GuestFacts } from "../domain/index.ts";
 import { wrap } from "../../shared/text.ts";
 
 /** Verdict on one feature that the agent uses if the guest has it. */

@@ -98,3 +98,6 @@ export function invalidField(field: string, problem: string): AgentError {
 export function frameOrder(message: string): AgentError {
   return new AgentError("INVALID_ARGUMENT", "FRAME_ORDER", message);
 }
+
+/** What an errno of the kernel means to a client. */
+export type Failure = readonly [status: StatusName, reason: Reason, problem: string];

@@ -3,22 +3,18 @@ import {
   BufferPool,
   type Caller,
   CallPlaces,
-  checkFilePath,
   type Clock,
   CONNECTION_FILE_CALL_LIMIT,
   FILE_CALL_LIMIT,
-  type FileAttributes,
-  type FileOwner,
-  type FileLocation,
-  type FileSystem,
-  inTree,
-  wholePath,
-  wrongType,
 } from "../domain/index.ts";
-import type { ContentInput, WriteResult } from "./content.ts";
-import { FILE_BUFFERS, readChunks, type ReadOutput } from "./read.ts";
-import { checkReadRequest, checkWriteRequest, type ReadRequest, type WriteRequest } from "./requests.ts";
-import { writeAtomically } from "./write.ts";
+import { checkFilePath, type FileLocation, inTree, wholePath } from "./location.ts";
+import type { FileAttributes, FileOwner } from "./attributes.ts";
+import type { FileSystem } from "./types.ts";
+import { wrongType } from "./failure.ts";
+import type { ContentInput, WriteResult } from "./transfer/content.ts";
+import { FILE_BUFFERS, readChunks, type ReadOutput } from "./transfer/read.ts";
+import { checkReadRequest, checkWriteRequest, type ReadRequest, type WriteRequest } from "./transfer/requests.ts";
+import { writeAtomically } from "./transfer/write.ts";
 
 /** What the files capability needs. */
 export interface FilesParts {

@@ -4,7 +4,6 @@ export { guestClock, nodeTimers } from "./clock.ts";
 export { MemoryKeeper } from "./memory.ts";
 export { machineIsIdle } from "./idle-machine.ts";
 export { guestKernel, processRandomness } from "./kernel.ts";
-export { guestFileSystem } from "./files/file-system.ts";
 export { type Inheritance, takeInheritance } from "./inherited-environment.ts";
 export { LauncherChannel, mergeSignals } from "./launcher-channel.ts";
 export {

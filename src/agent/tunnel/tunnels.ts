@@ -1,7 +1,6 @@
 import {
   type ActivityClock,
   AgentError,
-  type FileSystem,
   invalidField,
   NARROW_TUNNEL_WINDOW_BYTES,
   SocketError,
@@ -26,7 +25,8 @@ export type TunnelTarget = { readonly port: number } | { readonly path: string }
 /** What the tunnels need. */
 export interface TunnelsParts {
   readonly sockets: Sockets;
-  readonly fileSystem: Pick<FileSystem, "stat">;
+  /** Rejects with FileSystemError, also for a path into a file system that hangs. */
+  readonly fileSystem: { stat(path: Uint8Array, noFollow: boolean): Promise<{ readonly type: string }> };
   readonly activity: ActivityClock;
   readonly timers: Timers;
   /** Throws SESSION_FROZEN while nobody in the session could answer. */

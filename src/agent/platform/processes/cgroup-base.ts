@@ -1,9 +1,9 @@
 import { closeSync, constants, openSync, readFileSync, writeSync } from "node:fs";
 import { constants as system } from "node:os";
 import { errnoOf } from "../../../shared/errors.ts";
-import type { CgroupFacts, Errno } from "../../domain/index.ts";
+import { type CgroupFacts, type Errno, unescaped } from "../../domain/index.ts";
 import { type Addon, errnoName } from "../../native/index.ts";
-import { readProc, unescaped } from "../proc.ts";
+import { readProc } from "../proc.ts";
 
 /** Flags to open a folder with. */
 export const FOLDER: number = constants.O_RDONLY | constants.O_DIRECTORY;

@@ -1,6 +1,14 @@
 import { create } from "@bufbuild/protobuf";
-import { type FileAttributes, type FileLocation, type FileType, frameOrder, invalidField } from "../../domain/index.ts";
-import type { PathReport, ReadRequest, WriteRequest, WriteResult } from "../../files/index.ts";
+import type {
+  FileAttributes,
+  FileLocation,
+  FileType,
+  PathReport,
+  ReadRequest,
+  WriteRequest,
+  WriteResult,
+} from "../../files/index.ts";
+import { frameOrder, invalidField } from "../../domain/index.ts";
 import {
   FileChunkSchema,
   FileType as FileTypeNumber,

@@ -1,5 +1,5 @@
 import { create } from "@bufbuild/protobuf";
-import type { Folders, ListedEntry } from "../../folders/index.ts";
+import type { Folders, ListedEntry } from "../../files/index.ts";
 import {
   FileTree,
   type ListResponse,

@@ -1,8 +1,7 @@
 import { create } from "@bufbuild/protobuf";
 import { Mutex } from "../../domain/index.ts";
 import type { Exec } from "../../exec/index.ts";
-import type { Files } from "../../files/index.ts";
-import type { Folders } from "../../folders/index.ts";
+import type { Files, Folders } from "../../files/index.ts";
 import { ExecSessions } from "../../../shared/gen/svc/guest/v1alpha1/exec_sessions_pb.ts";
 import { GuestAgent } from "../../../shared/gen/svc/guest/v1alpha1/guest_agent_pb.ts";
 import { Lifecycle, StopResponseSchema } from "../../../shared/gen/svc/guest/v1alpha1/lifecycle_pb.ts";

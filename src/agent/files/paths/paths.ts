@@ -1,0 +1,109 @@
+import { constants } from "node:fs";
+import { FileSystemError, FileSystemHung, type FileStep, type Mount } from "../../domain/index.ts";
+import { WORKING_FOLDER } from "../../native/index.ts";
+import { type Descriptor, openIn } from "./descriptor.ts";
+import { mountAt, mountOf } from "../threads/mounts.ts";
+import type { FileWork, Work } from "../threads/work.ts";
+
+/** O_PATH of open(2), for which Node has no constant: opens a folder only to reach its entries. */
+export const O_PATH = 0o10000000;
+const ENTRY = O_PATH | constants.O_NOFOLLOW;
+const ROOT = Buffer.from("/");
+/** Most symbolic links on a path, as in the kernel (path_resolution(7)). */
+const MAX_LINKS = 40;
+type How = Pick<Work<never>, "step" | "isProbe">;
+
+/**
+ * Operations that follow a path, from a folder or from the root. Only the kernel knows where a path leads. So while a
+ * file system hangs, each path is first walked name by name, up to it.
+ */
+export class Paths {
+  readonly #work: FileWork;
+  /** Undefined: the root, for absolute paths. */
+  readonly #base: Descriptor | undefined;
+
+  constructor(work: FileWork, base?: Descriptor) {
+    this.#work = work;
+    this.#base = base;
+  }
+
+  /** Where paths begin, for openat(2). */
+  get #folder(): number {
+    return this.#base?.fd ?? WORKING_FOLDER;
+  }
+
+  /** Runs an operation that follows a path. Throws FileSystemError. */
+  follow<Value>(step: FileStep, path: Uint8Array, operation: () => Promise<Value>): Promise<Value> {
+    return this.#work.step(this.#along(step, path), operation);
+  }
+
+  /** Opens a path; flags as open(2) has them, `resolve` as openat2(2). Throws FileSystemError. */
+  open(step: FileStep, path: Uint8Array, flags: number, resolve = 0): Promise<Descriptor> {
+    return openIn(this.#work, this.#along(step, path), this.#folder, path, flags, { resolve });
+  }
+
+  #along(step: FileStep, path: Uint8Array): Work<never> {
+    return {
+      step,
+      on: this.#base === undefined ? [] : [this.#base],
+      path: { walk: (isProbe) => this.#walk({ step, isProbe }, path) },
+    };
+  }
+
+  /**
+   * Looks the names of a path up, one after another, as far as they exist. Returns the mount where that ends. Throws
+   * FileSystemHung before it looks a name up in a silent file system, and where one does not answer. Waits for no
+   * close: that would wait for a thread, and all may hang.
+   */
+  async #walk(how: How, path: Uint8Array): Promise<Mount | undefined> {
+    using opened = new DisposableStack();
+    const keep = (descriptor: Descriptor): Descriptor => {
+      opened.defer(() => void descriptor[Symbol.asyncDispose]());
+      return descriptor;
+    };
+    const root = async (): Promise<Descriptor> =>
+      keep(await openIn(this.#work, { ...how, on: [] }, WORKING_FOLDER, ROOT, O_PATH));
+    const lookUp = async (folder: Descriptor, name: Uint8Array): Promise<Descriptor> =>
+      keep(await openIn(this.#work, { ...how, on: [folder], mount: mountAt(folder.fd, name) }, folder.fd, name, ENTRY));
+    let names = namesOf(path);
+    let at = this.#base ?? (await root());
+    try {
+      for (let links = 0; ;) {
+        this.#work.refuse(how.step, this.#work.hung.holding(at.fd)?.mount);
+        const [name, ...rest] = names;
+        if (name === undefined || links > MAX_LINKS) return mountOf(at.fd);
+        const next = await lookUp(at, name);
+        const target = await this.#targetOf(next, how);
+        if (target === undefined) {
+          at = next;
+          names = rest;
+          continue;
+        }
+        links += 1;
+        names = [...namesOf(target), ...rest];
+        if (target[0] === ROOT[0]) at = await root();
+      }
+    } catch (error) {
+      // The operation itself will report what is missing or forbidden.
+      if (!(error instanceof FileSystemError) || error instanceof FileSystemHung) throw error;
+      return mountOf(at.fd);
+    }
+  }
+
+  /** Undefined: it is no symbolic link. */
+  async #targetOf(entry: Descriptor, how: How): Promise<Uint8Array | undefined> {
+    const target = await this.#work.step({ ...how, on: [entry] }, () => this.#work.addon.targetOf(entry.fd));
+    return typeof target === "number" ? undefined : target;
+  }
+}
+
+function namesOf(path: Uint8Array): Uint8Array[] {
+  const names: Uint8Array[] = [];
+  for (let start = 0; start < path.length;) {
+    const slash = path.indexOf(ROOT[0] ?? 0, start);
+    const end = slash < 0 ? path.length : slash;
+    if (end > start) names.push(path.subarray(start, end));
+    start = end + 1;
+  }
+  return names;
+}

@@ -1,0 +1,81 @@
+import type { FileOwner } from "../attributes.ts";
+import { FileSystemError } from "../../domain/index.ts";
+import type { FileTree, NewFile } from "../types.ts";
+import { folderOf, heirOf, ownerOf, Parents } from "../new-folders.ts";
+import { Content, type ContentInput, type WriteResult } from "./content.ts";
+import type { WriteRequest } from "./requests.ts";
+import { alreadyExists, findTarget, type Target } from "./target.ts";
+
+const DEFAULT_MODE = 0o644;
+
+/** What one transfer needs. */
+export interface WriteParts {
+  readonly fileSystem: FileTree;
+  readonly request: WriteRequest;
+  readonly input: ContentInput;
+  /** Files that are being written now, this one included. */
+  readonly writers: () => number;
+  /** Owner of new files. */
+  readonly newFileOwner: () => Promise<FileOwner>;
+  /** Called for every piece. */
+  readonly onProgress: () => void;
+  /** Its reason is thrown once it is aborted. */
+  readonly signal: AbortSignal;
+}
+
+/** Writes a file completely and puts it in place, or changes nothing. Throws AgentError or FileSystemError. */
+export async function writeAtomically(parts: WriteParts): Promise<WriteResult> {
+  const { fileSystem, request } = parts;
+  const target = await findTarget(fileSystem, request);
+  const owner = await ownerOf(request, () => target.existing ?? parts.newFileOwner());
+  const inherits = request.gid === undefined && target.existing === undefined;
+  const parents = new Parents(fileSystem);
+  try {
+    const folder = folderOf(target.path);
+    if (request.createParents) await parents.make(folder, owner, inherits);
+    return await writeTo(parts, target, inherits ? await heirOf(fileSystem, folder, owner) : owner);
+  } catch (error) {
+    await parents.takeBack();
+    throw error;
+  }
+}
+
+async function writeTo(parts: WriteParts, { path, existing }: Target, owner: FileOwner): Promise<WriteResult> {
+  const { fileSystem, request, signal } = parts;
+  const { sparse, skipSha256 } = request;
+  const file = await fileSystem.create(folderOf(path), { sparse, sha256: !skipSha256 });
+  try {
+    const result = await receive(file, parts);
+    await file.setAttributes(owner, request.mode ?? existing?.mode ?? DEFAULT_MODE);
+    if (request.modifiedNs !== undefined) await file.setModified(request.modifiedNs);
+    await file.sync();
+    signal.throwIfAborted();
+    await place(file, path, request);
+    return result;
+  } finally {
+    await file.dispose();
+  }
+}
+
+async function receive(file: NewFile, { request, input, writers, onProgress }: WriteParts): Promise<WriteResult> {
+  const content = new Content({ file, expected: request, release: (piece) => input.release(piece), writers });
+  try {
+    for await (const piece of input.pieces) {
+      await content.write(piece);
+      onProgress();
+    }
+    return await content.finish();
+  } finally {
+    // The file may not be closed while a thread writes to it.
+    await content.settled();
+  }
+}
+
+async function place(file: NewFile, path: Uint8Array, request: WriteRequest): Promise<void> {
+  try {
+    await file.place(path, request.exclusive);
+  } catch (error) {
+    const taken = error instanceof FileSystemError && error.errno === "EEXIST";
+    throw taken ? alreadyExists(request) : error;
+  }
+}

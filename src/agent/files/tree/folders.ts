@@ -1,0 +1,186 @@
+import {
+  type ActivityClock,
+  type Caller,
+  CallPlaces,
+  type Clock,
+  CONNECTION_FOLDER_CALL_LIMIT,
+  FileSystemError,
+  FOLDER_CALL_LIMIT,
+  invalidField,
+} from "../../domain/index.ts";
+import { checkAttributes, checkFilePath, type FileLocation, inTree, wholePath } from "../location.ts";
+import type { FileAttributes, FileOwner } from "../attributes.ts";
+import type { FileSystem, FileTree } from "../types.ts";
+import { makeFolder, ownerOf, Parents } from "../new-folders.ts";
+import { wrongType } from "../failure.ts";
+import { type ListOutput, listTree } from "./list.ts";
+import { type Removal, removeTree } from "./remove.ts";
+import {
+  type ListRequest,
+  type MakeFolderRequest,
+  type MakeLinkRequest,
+  namedEntry,
+  type RemoveRequest,
+  type RenameRequest,
+  type SetAttributesRequest,
+} from "./requests.ts";
+
+/** What the folders capability needs. */
+export interface FoldersParts {
+  readonly fileSystem: FileSystem;
+  readonly activity: Pick<ActivityClock, "touch">;
+  readonly clock: Pick<Clock, "monotonicMs">;
+  /** Owner of new folders and links. */
+  readonly newFileOwner: () => Promise<FileOwner>;
+}
+
+/** Lists and changes folders of the guest, with the agent's own rights. Everything throws AgentError. */
+export class Folders {
+  readonly #parts: FoldersParts;
+  readonly #places: CallPlaces;
+
+  constructor(parts: FoldersParts) {
+    this.#parts = parts;
+    this.#places = new CallPlaces({
+      calls: "calls of List and Remove",
+      limit: FOLDER_CALL_LIMIT,
+      connectionLimit: CONNECTION_FOLDER_CALL_LIMIT,
+      ...parts,
+    });
+  }
+
+  /** Lists a folder. Resolves when the output has taken everything. */
+  async list(request: ListRequest, output: ListOutput, caller: Caller): Promise<void> {
+    checkFilePath(request);
+    const { clock, fileSystem } = this.#parts;
+    const { signal } = caller;
+    await this.#places.run(caller, (onProgress) =>
+      inTree(fileSystem, "list", request, async (tree) => {
+        const top = await tree.openFolder(request.path, true).catch(asNoFolder(tree, request));
+        const taken: ListOutput = async (entries, truncated) => {
+          onProgress();
+          await output(entries, truncated);
+          onProgress();
+        };
+        await listTree({ top, request, output: taken, clock, signal });
+      }),
+    );
+  }
+
+  /** Makes a folder. Resolves with false where there is one already. */
+  async makeFolder(request: MakeFolderRequest): Promise<boolean> {
+    checkFilePath(request);
+    checkAttributes(request);
+    return this.#change("make", request, async (tree) => {
+      const parents = new Parents(tree);
+      try {
+        const owner = await ownerOf(request, this.#parts.newFileOwner);
+        const { folder, name } = namedEntry(request.path, "path");
+        const inherits = request.gid === undefined;
+        if (request.parents) await parents.make(folder, owner, inherits);
+        const path = Buffer.concat([folder, Buffer.from("/"), name]);
+        await makeFolder(tree, path, owner, inherits, request.mode);
+        return true;
+      } catch (error) {
+        if (isErrno(error, "EEXIST") && !request.exclusive) {
+          const there = await tree.stat(request.path, false);
+          if (there.type === "directory") return false;
+          throw wrongType("make", wholePath(request), there.type, "folder");
+        }
+        await parents.takeBack();
+        throw error;
+      }
+    });
+  }
+
+  async makeLink(request: MakeLinkRequest): Promise<void> {
+    checkFilePath(request);
+    checkAttributes(request);
+    const { target } = request;
+    if (target.length === 0) throw invalidField("target", "is empty");
+    if (target.includes(0)) throw invalidField("target", "holds a NUL");
+    const { folder, name } = namedEntry(request.path, "path");
+    await this.#change("make", request, async (tree) => {
+      const { uid, gid } = await ownerOf(request, this.#parts.newFileOwner);
+      await using above = await tree.openFolder(folder, false);
+      await above.makeLink(name, target, uid, gid);
+    });
+  }
+
+  /** Removes an entry; a folder with all in it where the request says so. */
+  async remove(request: RemoveRequest, caller: Caller): Promise<Removal> {
+    checkFilePath(request);
+    const { folder, name } = namedEntry(request.path, "path");
+    const { signal } = caller;
+    return this.#places.run(caller, (onProgress) =>
+      inTree(this.#parts.fileSystem, "remove", request, async (tree) => {
+        await using above = await tree.openFolder(folder, false);
+        await above.checkMount(name);
+        const removeAs = async (type: "unknown" | "directory"): Promise<string | undefined> =>
+          (await above.removeEach([{ name, type }]))[0];
+        let errno = await removeAs("unknown");
+        if (errno === "EISDIR") {
+          errno = await removeAs("directory");
+          if (request.recursive && (errno === "ENOTEMPTY" || errno === "EEXIST"))
+            return await removeTree({ above, name, onProgress, signal });
+        }
+        if (errno !== undefined) throw new FileSystemError("remove", errno);
+        return { removed: 1n, left: 0n, leftEntries: [] };
+      }),
+    );
+  }
+
+  async rename(request: RenameRequest): Promise<void> {
+    const { newPath, exclusive } = request;
+    checkFilePath(request);
+    checkFilePath({ ...request, path: newPath }, "new_path");
+    const [from, to] = [namedEntry(request.path, "path"), namedEntry(newPath, "new_path")];
+    await this.#change("rename", request, async (tree) => {
+      await using source = await tree.openFolder(from.folder, false);
+      await using target = await tree.openFolder(to.folder, false);
+      await source.move(from.name, target, to.name, exclusive);
+    });
+  }
+
+  /** Sets attributes of an entry, and returns all of its attributes. */
+  async setAttributes(request: SetAttributesRequest): Promise<FileAttributes> {
+    const { path, follow, mode, uid, gid, modifiedNs } = request;
+    checkFilePath(request);
+    checkAttributes(request);
+    if ([mode, uid, gid, modifiedNs].every((value) => value === undefined))
+      throw invalidField("mode", "is missing, and uid, gid and mtime too: there is nothing to set");
+    return this.#change("change", request, async (tree) => {
+      await using entry = await tree.openEntry(path, !follow);
+      if (uid !== undefined || gid !== undefined) await entry.setOwner(uid, gid);
+      if (mode !== undefined) await entry.setMode(mode);
+      if (modifiedNs !== undefined) await entry.setModified(modifiedNs);
+      return await entry.attributes();
+    });
+  }
+
+  /** Runs a change, which is activity when it begins and when it is done. */
+  async #change<Value>(
+    action: "make" | "rename" | "change",
+    location: FileLocation,
+    run: (tree: FileTree) => Promise<Value>,
+  ): Promise<Value> {
+    const { activity, fileSystem } = this.#parts;
+    activity.touch();
+    const value = await inTree(fileSystem, action, location, run);
+    activity.touch();
+    return value;
+  }
+}
+
+function isErrno(error: unknown, errno: string): boolean {
+  return error instanceof FileSystemError && error.errno === errno;
+}
+
+/** For ENOTDIR, throws an error with the path's type, unless it is a folder above that is none. */
+function asNoFolder(tree: FileTree, location: FileLocation): (error: unknown) => Promise<never> {
+  return async (error) => {
+    if (!isErrno(error, "ENOTDIR")) throw error;
+    const { type } = await tree.stat(location.path, false);
+    throw wrongType("list", wholePath(location), type, "folder");
+  };
+}

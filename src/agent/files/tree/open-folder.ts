@@ -1,0 +1,149 @@
+import { constants } from "node:fs";
+import { type Errno, type FileStep, FileSystemError } from "../../domain/index.ts";
+import type { FilePath } from "../attributes.ts";
+import type { FolderEntry, FolderIdentity, FolderPage, FolderPosition, OpenFolder, Removable } from "./types.ts";
+import { errnoName, RESOLVE_BENEATH, RESOLVE_NO_SYMLINKS, RESOLVE_NO_XDEV } from "../../native/index.ts";
+import { type Descriptor, openIn, type OpenPath } from "../paths/descriptor.ts";
+import { toldFolder } from "./entries.ts";
+import { mountAt } from "../threads/mounts.ts";
+import { checkOpenat2 } from "../paths/openat2.ts";
+import { O_PATH } from "../paths/paths.ts";
+import type { FileWork, Work } from "../threads/work.ts";
+
+const READING = constants.O_RDONLY | constants.O_DIRECTORY;
+const REACHING = O_PATH | constants.O_DIRECTORY;
+const ENTRY = O_PATH | constants.O_NOFOLLOW;
+const HERE = Buffer.from(".");
+const ABOVE = Buffer.from("..");
+const [SLASH, NUL] = [Buffer.from("/"), Buffer.from([0])];
+
+/** Opens a folder by its path, to read it or only to reach its entries. */
+export async function openFolder(path: FilePath, reads: boolean, open: OpenPath, work: FileWork): Promise<OpenFolder> {
+  await using opened = new AsyncDisposableStack();
+  const folder = opened.use(await open("open", path, reads ? READING : REACHING));
+  const how = { step: "open", on: [folder] } as const;
+  await checkOpenat2(() => openIn(work, how, folder.fd, HERE, O_PATH, { resolve: RESOLVE_BENEATH }), "FileTree");
+  opened.move();
+  return new NativeFolder(folder, work);
+}
+
+class NativeFolder implements OpenFolder {
+  readonly #descriptor: Descriptor;
+  readonly #work: FileWork;
+  #identity: FolderIdentity = "";
+
+  constructor(descriptor: Descriptor, work: FileWork) {
+    this.#descriptor = descriptor;
+    this.#work = work;
+  }
+
+  get identity(): FolderIdentity {
+    return this.#identity;
+  }
+
+  async read(from: FolderPosition | undefined): Promise<FolderPage> {
+    const { entries, next } = await this.#page(from, true);
+    if (!entries.some(({ isMountPoint }) => isMountPoint)) return { entries, next };
+    const whole: FolderEntry[] = [];
+    for (const entry of entries) whole.push(entry.isMountPoint ? await this.#mounted(entry) : entry);
+    return { entries: whole, next };
+  }
+
+  readNames(from: FolderPosition | undefined): Promise<FolderPage> {
+    return this.#page(from, false);
+  }
+
+  async enter(name: FilePath, crossesMounts: boolean): Promise<OpenFolder> {
+    const how = crossesMounts ? this.#intoMount("open", name) : this.#here<Descriptor>("open");
+    const resolve = RESOLVE_BENEATH | (crossesMounts ? 0 : RESOLVE_NO_XDEV);
+    const flags = READING | constants.O_NOFOLLOW;
+    return new NativeFolder(await openIn(this.#work, how, this.#descriptor.fd, name, flags, { resolve }), this.#work);
+  }
+
+  async above(left: FolderIdentity): Promise<OpenFolder> {
+    const how = this.#here<Descriptor>("open");
+    const options = { resolve: RESOLVE_NO_SYMLINKS };
+    const above = new NativeFolder(
+      await openIn(this.#work, how, this.#descriptor.fd, ABOVE, READING, options),
+      this.#work,
+    );
+    await above.#page(undefined, false);
+    if (above.identity === left) return above;
+    await above[Symbol.asyncDispose]();
+    throw new FileSystemError("open", "ESTALE");
+  }
+
+  async removeEach(entries: readonly Removable[]): Promise<readonly (Errno | undefined)[]> {
+    const names = Buffer.concat(entries.flatMap(({ name, type }) => [type === "directory" ? SLASH : NUL, name, NUL]));
+    const errors = await this.#descriptor.nativeBytes("remove", (addon, fd) => addon.removeEach(fd, names));
+    return Array.from({ length: errors.length / 4 }, (_, index) => {
+      const error = errors.readUInt32LE(index * 4);
+      return error === 0 ? undefined : errnoName(-error);
+    });
+  }
+
+  async checkMount(name: FilePath): Promise<void> {
+    await (await this.#openHere("remove", name))[Symbol.asyncDispose]();
+  }
+
+  async makeLink(name: FilePath, target: Uint8Array, uid: number, gid: number): Promise<void> {
+    await this.#descriptor.native("symlink", (addon, fd) => addon.makeLinkIn(fd, name, target));
+    await using link = await this.#openHere("symlink", name);
+    // Somebody may have put something else there.
+    if ((await link.attributes("symlink")).type !== "symlink") throw new FileSystemError("symlink", "ESTALE");
+    await link.native("chown", (addon, fd) => addon.changeOwner(fd, uid, gid));
+  }
+
+  async move(name: FilePath, target: OpenFolder, newName: FilePath, exclusive: boolean): Promise<void> {
+    if (!(target instanceof NativeFolder)) throw new TypeError("a folder of another platform");
+    const to = target.#descriptor;
+    await this.#descriptor.native("rename", (addon, fd) => addon.moveIn(fd, name, to.fd, newName, exclusive), [to]);
+  }
+
+  async [Symbol.asyncDispose](): Promise<void> {
+    await this.#descriptor[Symbol.asyncDispose]();
+  }
+
+  async #page(from: FolderPosition | undefined, describes: boolean): Promise<FolderPage> {
+    const position = positionBytes(from);
+    const bytes = await this.#descriptor.nativeBytes("list", (addon, fd) => addon.entriesIn(fd, position, describes));
+    const { identity, ...page } = toldFolder(bytes, describes);
+    this.#identity = identity;
+    return page;
+  }
+
+  /** Describes what is mounted at an entry. If that does not answer, the entry gets the errno. */
+  async #mounted(entry: FolderEntry): Promise<FolderEntry> {
+    try {
+      const how = this.#intoMount<Descriptor>("stat", entry.name);
+      await using mounted = await openIn(this.#work, how, this.#descriptor.fd, entry.name, ENTRY);
+      const attributes = await mounted.attributes("stat");
+      return { ...entry, attributes, type: attributes.type };
+    } catch (error) {
+      if (!(error instanceof FileSystemError)) throw error;
+      return { ...entry, errno: error.errno };
+    }
+  }
+
+  /** Opens an entry for its attributes alone, without following a link, and not what is mounted there. */
+  #openHere(step: FileStep, name: FilePath): Promise<Descriptor> {
+    const options = { resolve: RESOLVE_BENEATH | RESOLVE_NO_XDEV };
+    return openIn(this.#work, this.#here(step), this.#descriptor.fd, name, ENTRY, options);
+  }
+
+  #here<Value>(step: FileStep): Work<Value> {
+    return { step, on: [this.#descriptor] };
+  }
+
+  /** Runs an operation that may touch a mount at a name: the mount may hang, not the folder. */
+  #intoMount<Value>(step: FileStep, name: FilePath): Work<Value> {
+    return { ...this.#here(step), mount: mountAt(this.#descriptor.fd, name) };
+  }
+}
+
+/** As the addon takes it: empty for the beginning. */
+function positionBytes(position: FolderPosition | undefined): Buffer {
+  const bytes = Buffer.alloc(position === undefined ? 0 : 8);
+  if (position !== undefined) bytes.writeBigInt64LE(position);
+  return bytes;
+}

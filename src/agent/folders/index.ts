@@ -1,2 +1,0 @@
-export { Folders } from "./folders.ts";
-export type { ListedEntry, ListOutput } from "./list.ts";

@@ -1,0 +1,266 @@
+import assert from "node:assert/strict";
+import { chmod, chown, lstat, mkdir, readdir, readFile, rename, symlink, writeFile } from "node:fs/promises";
+import { join } from "node:path";
+import { describe, it } from "node:test";
+import { create, type MessageInitShape } from "@bufbuild/protobuf";
+import { status } from "@grpc/grpc-js";
+import { guestFileSystem } from "../../../../src/agent/files/index.ts";
+import { nodeTimers } from "../../../../src/agent/platform/index.ts";
+import {
+  ReadFileRequestSchema,
+  StatPathRequestSchema,
+  type StatPathResponse,
+} from "../../../../src/shared/gen/svc/guest/v1alpha1/files_pb.ts";
+import { GuestAgent } from "../../../../src/shared/gen/svc/guest/v1alpha1/guest_agent_pb.ts";
+import { forAllTests } from "../../../fixtures/for-all-tests.ts";
+import { startAgent } from "../../../fixtures/agent.ts";
+import { until } from "../../../fixtures/awake.ts";
+import {
+  dataMessage,
+  failureOf,
+  FileCalls,
+  headerMessage,
+  openFiles,
+  testFolder,
+  type TestFolder,
+} from "../../../fixtures/files.ts";
+import { NEEDS_INSIGHT, NEEDS_ROOT } from "../../../fixtures/privileges.ts";
+import { CLIENTS, one, type RpcFailure } from "../../../fixtures/rpc-clients.ts";
+import { addon } from "../../../fixtures/spawning.ts";
+
+/** Owner of the hostile folder. */
+const WORKLOAD = 1000;
+
+const agent = forAllTests(await startAgent());
+const calls = forAllTests(new FileCalls(agent));
+
+/** A folder of the workload beside one that the workload may not enter, with links from the first to the second. */
+interface Scene extends AsyncDisposable {
+  readonly folder: TestFolder;
+  /** The workload's folder. */
+  readonly inside: string;
+  /** Root's folder, mode 0700. */
+  readonly outside: string;
+}
+
+async function scene(): Promise<Scene> {
+  const folder = await testFolder();
+  const [inside, outside] = [folder.at("inside"), folder.at("outside")];
+  await mkdir(join(inside, "real"), { recursive: true });
+  await mkdir(outside, { mode: 0o700 });
+  await writeFile(join(outside, "secret"), "secret");
+  await symlink(outside, join(inside, "absolute"));
+  await symlink("../outside", join(inside, "dotted"));
+  await symlink("real", join(inside, "within"));
+  await symlink(join(outside, "secret"), join(inside, "file"));
+  for (const name of ["", "real"]) await chown(join(inside, name), WORKLOAD, WORKLOAD);
+  return { folder, inside, outside, [Symbol.asyncDispose]: () => folder[Symbol.asyncDispose]() };
+}
+
+function assertEscape(failure: RpcFailure, errno = "EXDEV"): void {
+  assert.deepEqual([failure.code, failure.reason], [status.FAILED_PRECONDITION, "PATH_ESCAPES"], failure.message);
+  assert.equal(failure.metadata["errno"], errno);
+}
+
+type StatInit = MessageInitShape<typeof StatPathRequestSchema>;
+
+async function statIn(beneath: string, path: string, rest: StatInit = {}): Promise<StatPathResponse> {
+  const client = CLIENTS[0]?.connect(agent);
+  assert.ok(client);
+  try {
+    const request = create(StatPathRequestSchema, { beneath, path, ...rest });
+    return await one(client.call(GuestAgent.method.statPath, [request], { token: agent.token }));
+  } finally {
+    client.close();
+  }
+}
+
+async function readIn(beneath: string, path: string, noSymlinks = false): Promise<string> {
+  const parts: Uint8Array[] = [];
+  for await (const { data } of calls.chunks(create(ReadFileRequestSchema, { beneath, path, noSymlinks })))
+    parts.push(data);
+  return Buffer.concat(parts).toString();
+}
+
+function writeIn(beneath: string, path: string): Promise<unknown> {
+  return calls.write({ beneath, path }, "x");
+}
+
+describe("a path beneath a folder", NEEDS_ROOT, () => {
+  it("is written, read and described there, over links that stay within", async () => {
+    await using at = await scene();
+    const beneath = at.inside;
+    for (const [path, text] of [
+      ["new", "1"],
+      ["real/new", "2"],
+      ["within/new", "3"],
+      ["real/../again", "4"],
+    ] as const) {
+      await calls.write({ beneath, path, exclusive: path !== "within/new" }, text);
+      assert.equal(await readIn(beneath, path), text);
+    }
+    assert.equal(await readFile(join(at.inside, "real/new"), "utf8"), "3");
+    assert.equal((await statIn(beneath, ".")).uid, WORKLOAD);
+    const link = await statIn(beneath, "within", { noFollow: true });
+    assert.equal(Buffer.from(link.linkTarget).toString(), "real");
+  });
+
+  it("replaces what a link within names, and keeps the link", async () => {
+    await using at = await scene();
+    await writeFile(join(at.inside, "real/old"), "old");
+    await symlink("real/old", join(at.inside, "link"));
+    await calls.write({ beneath: at.inside, path: "link" }, "new");
+    assert.equal(await readFile(join(at.inside, "real/old"), "utf8"), "new");
+    assert.ok((await lstat(join(at.inside, "link"))).isSymbolicLink());
+    assert.deepEqual(await readdir(join(at.inside, "real")), ["old"]);
+  });
+
+  it("never leaves it: by a link in a parent folder, by the last link, by dots", async () => {
+    await using at = await scene();
+    const beneath = at.inside;
+    for (const folder of ["absolute", "dotted", "..", "real/../../outside", "within/../../outside"]) {
+      assertEscape(await failureOf(calls.write({ beneath, path: `${folder}/made`, exclusive: true }, "x")));
+      assertEscape(await failureOf(calls.write({ beneath, path: `${folder}/deep/made`, createParents: true }, "x")));
+      assertEscape(await failureOf(readIn(beneath, `${folder}/secret`)));
+      assertEscape(await failureOf(statIn(beneath, `${folder}/secret`)));
+    }
+    assertEscape(await failureOf(calls.write({ beneath, path: "file" }, "x")));
+    assertEscape(await failureOf(readIn(beneath, "file")));
+    assert.equal(
+      (await statIn(beneath, "file", { noFollow: true })).linkTarget.length,
+      join(at.outside, "secret").length,
+    );
+    assert.deepEqual(await readdir(at.outside), ["secret"]);
+    assert.equal(await readFile(join(at.outside, "secret"), "utf8"), "secret");
+    assert.deepEqual((await readdir(at.inside)).toSorted(), ["absolute", "dotted", "file", "real", "within"]);
+  });
+
+  it("goes over no link at all with no_symlinks", async () => {
+    await using at = await scene();
+    const beneath = at.inside;
+    await symlink("new", join(at.inside, "last"));
+    for (const path of ["within/new", "last"])
+      assertEscape(await failureOf(calls.write({ beneath, path, noSymlinks: true }, "x")), "ELOOP");
+    assertEscape(await failureOf(readIn(beneath, "file", true)), "ELOOP");
+    await calls.write({ beneath, path: "real/new", noSymlinks: true, createParents: true }, "x");
+    assert.equal(await readIn(beneath, "real/new", true), "x");
+    assert.equal((await statIn(beneath, "last", { noSymlinks: true, noFollow: true })).linkTarget.length, 3);
+  });
+
+  it("refuses an absolute link that stays within, and says that those are refused", async () => {
+    await using at = await scene();
+    const beneath = at.inside;
+    await writeFile(join(at.inside, "real/here"), "here");
+    await symlink(join(at.inside, "real/here"), join(at.inside, "own"));
+    for (const call of [readIn, statIn, writeIn]) {
+      const failure = await failureOf(call(beneath, "own"));
+      assertEscape(failure);
+      assert.match(failure.message, /absolute links are refused/);
+    }
+    assert.equal(await readFile(join(at.inside, "real/here"), "utf8"), "here");
+  });
+
+  it("calls a loop of links an escape, which says that there are too many of them", async () => {
+    await using at = await scene();
+    const beneath = at.inside;
+    await symlink("loop", join(at.inside, "loop"));
+    for (const path of ["loop", "loop/deeper"]) {
+      for (const call of [readIn, statIn, writeIn]) {
+        const failure = await failureOf(call(beneath, path));
+        assertEscape(failure, "ELOOP");
+        assert.match(failure.message, /too many symbolic links/);
+      }
+    }
+  });
+
+  it("makes missing folders there, owned like the file, and takes them back when the write fails", async () => {
+    await using at = await scene();
+    const header = { beneath: at.inside, path: "a/b/c", createParents: true, uid: WORKLOAD, gid: WORKLOAD };
+    await failureOf(calls.write({ ...header, size: 5n }, "four"));
+    assert.ok(!(await readdir(at.inside)).includes("a"));
+    await calls.write(header, "x");
+    assert.equal((await lstat(join(at.inside, "a/b"))).uid, WORKLOAD);
+  });
+
+  it(
+    "stays in the folder that was opened when the workload puts a link in its place in mid-write",
+    NEEDS_INSIGHT,
+    async () => {
+      await using at = await scene();
+      let wrote = (): void => {};
+      const swapped = new Promise<void>((resolve) => {
+        wrote = resolve;
+      });
+      const messages = async function* () {
+        yield headerMessage({ beneath: at.inside, path: "real/made", exclusive: true });
+        yield dataMessage(Buffer.alloc(1024 * 1024));
+        await swapped;
+        yield dataMessage(Buffer.from("end"));
+      };
+      const writing = calls.writeMessages(messages());
+      const isOpened = async (): Promise<boolean> =>
+        (await openFiles(agent.pid)).some((path) => path.startsWith(`${at.inside}/real/`));
+      await until(isOpened, "the agent has a file in the folder");
+      await rename(join(at.inside, "real"), join(at.inside, "moved"));
+      await symlink(at.outside, join(at.inside, "real"));
+      wrote();
+      await writing;
+      assert.deepEqual(await readdir(at.outside), ["secret"]);
+      assert.deepEqual(await readdir(join(at.inside, "moved")), ["made"]);
+    },
+  );
+
+  it("is itself followed as usual, and has to be a folder that is there", async () => {
+    await using at = await scene();
+    await symlink(at.inside, at.folder.at("entry"));
+    await chmod(at.inside, 0o700);
+    await calls.write({ beneath: at.folder.at("entry"), path: "made" }, "x");
+    assert.equal(await readIn(at.folder.at("entry"), "made"), "x");
+    for (const beneath of [at.folder.at("missing"), join(at.inside, "made")]) {
+      const failure = await failureOf(readIn(beneath, "made"));
+      assert.deepEqual([failure.code, failure.reason], [status.NOT_FOUND, "PATH_NOT_FOUND"]);
+      assert.equal(failure.metadata["path"], beneath);
+    }
+  });
+
+  it("is relative, and its folder absolute; no_symlinks needs one", async () => {
+    const cases = [
+      [{ beneath: "/tmp", path: "/etc/passwd" }, "path"],
+      [{ beneath: "/tmp", path: "" }, "path"],
+      [{ beneath: "tmp", path: "x" }, "beneath"],
+      [{ beneath: "/t\0mp", path: "x" }, "beneath"],
+      [{ path: "/etc/passwd", noSymlinks: true }, "no_symlinks"],
+    ] as const;
+    for (const [where, field] of cases) {
+      for (const call of [calls.write(where, "x"), statIn("", "", where)]) {
+        const failure = await failureOf(call);
+        assert.deepEqual([failure.code, failure.reason], [status.INVALID_ARGUMENT, "INVALID_FIELD"]);
+        assert.equal(failure.metadata["field"], field);
+      }
+    }
+  });
+
+  it("leaves no descriptor open, whatever came of it", async () => {
+    await using at = await scene();
+    const held = async (): Promise<string[]> =>
+      (await openFiles(agent.pid)).filter((path) => path.includes(at.folder.path));
+    await calls.write({ beneath: at.inside, path: "made" }, "x");
+    await failureOf(calls.write({ beneath: at.inside, path: "absolute/made" }, "x"));
+    await failureOf(readIn(at.inside, "file"));
+    await readIn(at.inside, "made");
+    await until(async () => (await held()).length === 0, "the agent has closed all of it");
+  });
+
+  it("is UNIMPLEMENTED where the kernel has no openat2", async () => {
+    await using at = await scene();
+    const without = guestFileSystem(
+      {
+        ...addon,
+        openIn: (folder, path, flags, mode, resolve) =>
+          resolve === 0 ? addon.openIn(folder, path, flags, mode, 0) : Promise.resolve(-38),
+      },
+      nodeTimers,
+    );
+    await assert.rejects(without.beneath(Buffer.from(at.inside), false), { status: "UNIMPLEMENTED" });
+  });
+});

@@ -1,0 +1,148 @@
+import assert from "node:assert/strict";
+import { mkdir, symlink, writeFile } from "node:fs/promises";
+import { describe, it, type TestContext } from "node:test";
+import { status } from "@grpc/grpc-js";
+import { type RunningAgent, startAgent } from "../../../fixtures/agent.ts";
+import { until } from "../../../fixtures/awake.ts";
+import { exec } from "../../../fixtures/exec-stream.ts";
+import { fuseMount } from "../../../fixtures/fuse-mount.ts";
+import {
+  failureOf,
+  FileCalls,
+  headerMessage,
+  openFiles,
+  type TestFolder,
+  testFolder,
+} from "../../../fixtures/files.ts";
+import type { RpcFailure } from "../../../fixtures/rpc-clients.ts";
+
+/** Parts of a test with a hung file system. */
+interface Parts {
+  readonly agent: RunningAgent;
+  readonly files: FileCalls;
+  readonly folder: TestFolder;
+  /** Mount point of the file system, in the folder. */
+  readonly hung: string;
+  /** Lets the server answer, if it can. */
+  readonly answer: () => void;
+  /** Ends the server. */
+  readonly unmount: () => Promise<void>;
+}
+
+/** Runs a test with an agent beside a file system whose server answers, or does not. */
+async function beside(
+  server: Parameters<typeof fuseMount>[0],
+  t: TestContext,
+  test: (parts: Parts) => Promise<void>,
+): Promise<void> {
+  await using folder = await testFolder();
+  const hung = folder.at("hung");
+  await mkdir(hung);
+  await writeFile(folder.at("file"), "content");
+  await using mount = await fuseMount(server, hung);
+  if (mount === undefined) {
+    t.skip(server === "hanging_automount" ? "needs autofs in the kernel, and root" : "needs root and FUSE");
+    return;
+  }
+  await using agent = await startAgent();
+  using files = new FileCalls(agent);
+  const answer = (): void => void mount.server.stdin?.write("a");
+  await test({ agent, files, folder, hung, answer, unmount: async () => mount[Symbol.asyncDispose]() });
+  assert.deepEqual(await agent.stop(), { code: 0, signal: null });
+}
+
+function assertHung({ reason, code, metadata, message }: RpcFailure, mount: string): void {
+  assert.deepEqual([reason, code, metadata["mount"]], ["FILE_SYSTEM_HUNG", status.FAILED_PRECONDITION, mount]);
+  assert.ok(message.includes(`the file system mounted at ${JSON.stringify(mount)} does not answer`), message);
+}
+
+describe("a file system that never answers", () => {
+  it("costs its own calls alone: they are given up with its mount's name, and others go on", async (t) => {
+    await beside("hanging_mount", t, async ({ files, folder, hung, unmount }) => {
+      await symlink(folder.at("hung/target"), folder.at("link"));
+      const calls = (): Promise<unknown>[] => [
+        ...Array.from({ length: 8 }, async (_, index) => files.read(`${hung}/${index}`)),
+        files.stat(`${hung}/x`),
+        files.stat(hung),
+        files.write({ path: `${hung}/y` }),
+        files.write({ path: `${hung}/new/y`, createParents: true }),
+        files.read(folder.at("link")),
+        files.writeMessages([headerMessage({ path: "y", beneath: hung })]),
+        files.writeMessages([headerMessage({ path: "hung/y", beneath: folder.path })]),
+      ];
+      const hanging = Promise.all(calls().map(failureOf));
+      // More reads than threads: they wait for the hung ones until those are given up.
+      const living = Array.from({ length: 8 }, async () => files.read(folder.at("file")));
+      for (const { data } of await Promise.all(living)) assert.equal(data.toString(), "content");
+      for (const failure of await hanging) assertHung(failure, hung);
+      // More than the threads that may be given up: so these must take none.
+      for (let round = 0; round < 3; round++)
+        for (const failure of await Promise.all(calls().map(failureOf))) assertHung(failure, hung);
+      await files.write({ path: folder.at("other"), beneath: "" }, "still");
+      assert.equal((await files.stat(folder.at("other"))).size, 5n);
+      await unmount();
+      // The threads are back, and the folder below can be used.
+      await until(
+        async () => (await failureOf(files.stat(`${hung}/x`))).reason === "PATH_NOT_FOUND",
+        "it is an empty folder",
+      );
+      await files.write({ path: `${hung}/y` }, "again");
+    });
+  });
+
+  it("holds up neither commands nor Health nor the agent's end", async (t) => {
+    await beside("hanging_mount", t, async ({ agent, files, hung }) => {
+      const abort = new AbortController();
+      const hanging = Array.from({ length: 8 }, async (_, index) => {
+        for await (const chunk of files.chunks({ path: `${hung}/${index}` }, { signal: abort.signal })) void chunk;
+      });
+      const settled = Promise.allSettled(hanging);
+      const { exit, stdout } = await exec(agent, { args: ["echo", "alive"], user: "daemon" });
+      assert.deepEqual([exit.code, stdout.toString()], [0, "alive\n"]);
+      abort.abort();
+      assert.ok((await settled).every((outcome) => outcome.status === "rejected"));
+    });
+  });
+});
+
+describe("a name at which an automounter hangs", () => {
+  it("counts as hung itself, and not what holds it", async (t) => {
+    await beside("hanging_automount", t, async ({ files, folder, hung, unmount }) => {
+      const calls = (): Promise<unknown>[] => [files.stat(`${hung}/x`), files.read(folder.at("hung/y"))];
+      for (const failure of await Promise.all(calls().map(failureOf))) assertHung(failure, hung);
+      for (let round = 0; round < 3; round++) {
+        assert.equal((await files.read(folder.at("file"))).data.toString(), "content");
+        for (const failure of await Promise.all(calls().map(failureOf))) assertHung(failure, hung);
+      }
+      await unmount();
+      await until(
+        async () => (await failureOf(files.stat(`${hung}/x`))).reason === "PATH_NOT_FOUND",
+        "it is an empty folder",
+      );
+    });
+  });
+});
+
+describe("a file system that answers late", () => {
+  it("is used again once it does, and what it answers then reaches no other call", async (t) => {
+    await beside("slow_mount", t, async ({ agent, files, folder, hung, answer }) => {
+      await writeFile(folder.at("large"), Buffer.alloc(2 ** 20, "r"));
+      const before = new Set(await openFiles(agent.pid));
+      const reads = Array.from({ length: 5 }, async (_, index) => files.read(`${hung}/${index}`));
+      for (const failure of await Promise.all(reads.map(failureOf))) assertHung(failure, hung);
+      assertHung(await failureOf(files.read(`${hung}/x`)), hung);
+      // Descriptors whose reads are still in the kernel may not be closed: their numbers would be reused.
+      assert.ok((await openFiles(agent.pid)).some((path) => path.startsWith(hung)));
+      answer();
+      await until(async () => {
+        const { data } = await files.read(folder.at("large"));
+        assert.ok(data.every((byte) => byte === "r".charCodeAt(0)));
+        return (await files.read(`${hung}/x`).catch(() => undefined))?.data.length === 64 * 1024;
+      }, "the file system is used again");
+      await until(
+        async () => !(await openFiles(agent.pid)).some((path) => path.startsWith(hung) && !before.has(path)),
+        "its files are closed",
+      );
+    });
+  });
+});

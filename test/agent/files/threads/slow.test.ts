@@ -1,0 +1,118 @@
+import assert from "node:assert/strict";
+import { mkdir, writeFile } from "node:fs/promises";
+import { createInterface } from "node:readline";
+import { describe, it } from "node:test";
+import { FileSystemHung } from "../../../../src/agent/domain/index.ts";
+import { guestFileSystem } from "../../../../src/agent/files/index.ts";
+import { testFolder } from "../../../fixtures/files.ts";
+import { fuseMount } from "../../../fixtures/fuse-mount.ts";
+import { ManualTimers } from "../../../fixtures/manual-timers.ts";
+import { addon } from "../../../fixtures/spawning.ts";
+
+const SKIPPED = "needs root and FUSE";
+/** Of the agent's looks at what runs: two of them make an operation late. */
+const LOOK_MS = 500;
+
+const timers = new ManualTimers();
+/** Before any other use of libuv's threads, whose number it sets. */
+const files = guestFileSystem(addon, timers);
+
+const bytes = (path: string): Buffer => Buffer.from(path);
+
+describe("64 writes to a disk whose fsyncs do not end", () => {
+  it("keep eight of them waiting, and hold up no other call, not even for a moment", async (t) => {
+    await using folder = await testFolder();
+    await mkdir(folder.at("slow"));
+    await writeFile(folder.at("file"), "content");
+    await using mount = await fuseMount("slow_mount", folder.at("slow"));
+    const output = mount?.server.stdout ?? undefined;
+    if (mount === undefined || output === undefined) {
+      t.skip(SKIPPED);
+      return;
+    }
+    const write = async (above: string, name: string): Promise<void> => {
+      const file = await files.create(bytes(folder.at(above)), { sparse: false, sha256: true });
+      await file.write([bytes("x")]);
+      await file.sync();
+      await file.place(bytes(folder.at(`${above}/${name}`)), false);
+      await file.dispose();
+    };
+    // Time stands still: nothing becomes late.
+    const writes = Array.from({ length: 64 }, async (_, index) => write("slow", `${index}`));
+    let taken = 0;
+    for await (const line of createInterface(output)) if (line === "taken" && ++taken === 8) break;
+    output.on("data", () => (taken += 1));
+    for (let round = 0; round < 8; round++) {
+      assert.equal((await files.stat(bytes(folder.at("slow/x")), false)).sizeBytes, 65_536n);
+      const file = await files.openRegular(bytes(folder.at("file")));
+      assert.ok("read" in file);
+      assert.equal(await file.read(Buffer.alloc(16), 0n), 7);
+      await file.close();
+      await write(".", `other-${round}`);
+    }
+    assert.equal(taken, 8);
+    mount.server.stdin?.write("a");
+    await Promise.all(writes);
+  });
+});
+
+/** Lets time go on until the promise resolves. Returns how much. */
+async function timeUntil(promise: Promise<unknown>): Promise<number> {
+  let isDone = false;
+  const done = promise.finally(() => (isDone = true));
+  for (let durationMs = 0; ; durationMs += LOOK_MS) {
+    // Real threads work meanwhile.
+    await Promise.race([done, new Promise((resolve) => setTimeout(resolve, 100))]);
+    if (isDone) return durationMs;
+    timers.advance(LOOK_MS);
+  }
+}
+
+describe("calls into a mount that never answers", () => {
+  it("hold up others for a second, for four if they are many, and for none once it is known to be silent", async (t) => {
+    await using folder = await testFolder();
+    await mkdir(folder.at("hung"));
+    await writeFile(folder.at("file"), "content");
+    await using mount = await fuseMount("hanging_mount", folder.at("hung"));
+    if (mount === undefined) {
+      t.skip(SKIPPED);
+      return;
+    }
+    const living = (): Promise<unknown> => files.stat(bytes(folder.at("file")), false);
+    const call = async (index: number): Promise<unknown> =>
+      files.stat(bytes(folder.at(`hung/${index}`)), false).catch((error: unknown) => error);
+    const hanging = Array.from({ length: 3 }, async (_, index) => call(index));
+    // A busy machine's threads are slower than this time.
+    assert.ok((await timeUntil(living())) < 6 * LOOK_MS);
+    hanging.push(...Array.from({ length: 37 }, async (_, index) => call(3 + index)));
+    assert.ok((await timeUntil(living())) < 20 * LOOK_MS);
+    hanging.push(...Array.from({ length: 40 }, async (_, index) => call(40 + index)));
+    for (let round = 0; round < 8; round++) await living();
+    await timeUntil(Promise.all(hanging));
+    for (const error of await Promise.all(hanging)) {
+      assert.ok(error instanceof FileSystemHung);
+      assert.equal(error.mount?.path, folder.at("hung"));
+    }
+  });
+});
+
+describe("a mount that answers after five seconds", () => {
+  it("fails no call: those that came meanwhile have waited for it", async (t) => {
+    await using folder = await testFolder();
+    await mkdir(folder.at("slow"));
+    await using mount = await fuseMount("slow_mount", folder.at("slow"));
+    if (mount === undefined) {
+      t.skip(SKIPPED);
+      return;
+    }
+    mount.server.kill("SIGSTOP");
+    const calls: Promise<{ sizeBytes: bigint }>[] = [];
+    for (let look = 0; look < 10; look++) {
+      calls.push(...Array.from({ length: 4 }, async () => files.stat(bytes(folder.at(`slow/${look}`)), false)));
+      await timeUntil(new Promise((resolve) => setTimeout(resolve, 50)));
+      timers.advance(LOOK_MS);
+    }
+    mount.server.kill("SIGCONT");
+    for (const { sizeBytes } of await Promise.all(calls)) assert.equal(sizeBytes, 65_536n);
+  });
+});

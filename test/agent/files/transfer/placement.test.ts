@@ -1,0 +1,192 @@
+import assert from "node:assert/strict";
+import { spawnSync } from "node:child_process";
+import { createHash, randomBytes } from "node:crypto";
+import { chmod, chown, link, mkdir, readFile, stat, symlink, utimes, writeFile } from "node:fs/promises";
+import { describe, it } from "node:test";
+import { FileSystemError } from "../../../../src/agent/domain/index.ts";
+import type { FileSystem } from "../../../../src/agent/files/types.ts";
+import { guestFileSystem } from "../../../../src/agent/files/index.ts";
+import { nodeTimers } from "../../../../src/agent/platform/index.ts";
+import { testFolder } from "../../../fixtures/files.ts";
+import { addon } from "../../../fixtures/spawning.ts";
+import { NEEDS_ROOT } from "../../../fixtures/privileges.ts";
+
+const ENOENT = -2;
+const WITH_SHA256 = { sparse: false, sha256: true };
+const TEMPORARY = /^\.svc-guest-[0-9a-f]{24}\.tmp$/;
+
+/** The file system of an agent that cannot place unnamed files: no /proc, no capability. */
+const named = (): FileSystem => guestFileSystem({ ...addon, placeIn: () => Promise.resolve(ENOENT) }, nodeTimers);
+
+/** How a file is held until it is placed, and what the folder shows meanwhile. */
+const WAYS: readonly (readonly [string, FileSystem, (names: readonly string[]) => boolean])[] = [
+  ["a file without a name", guestFileSystem(addon, nodeTimers), (names) => names.length === 0],
+  ["a file with a temporary name", named(), (names) => names.length === 1 && TEMPORARY.test(names[0] ?? "")],
+];
+
+const isErrno =
+  (errno: string) =>
+  (error: unknown): boolean =>
+    error instanceof FileSystemError && error.errno === errno;
+
+for (const [name, files, meanwhile] of WAYS) {
+  describe(`${name} on its way to a path`, () => {
+    it("is private until it is placed, and then exactly as asked for", NEEDS_ROOT, async () => {
+      await using folder = await testFolder();
+      const file = await files.create(Buffer.from(folder.path), WITH_SHA256);
+      await file.write([Buffer.from("some ")]);
+      await file.write([Buffer.from("content")]);
+      const names = await folder.names();
+      assert.ok(meanwhile(names), String(names));
+      if (names[0] !== undefined) assert.equal((await stat(folder.at(names[0]))).mode & 0o7777, 0o600);
+      await file.setAttributes({ uid: 11, gid: 12 }, 0o6711);
+      await file.sync();
+      await file.place(Buffer.from(folder.at("placed")), false);
+      await file.dispose();
+      const { mode, uid, gid } = await stat(folder.at("placed"));
+      assert.deepEqual([mode & 0o7777, uid, gid], [0o6711, 11, 12]);
+      assert.equal(await readFile(folder.at("placed"), "utf8"), "some content");
+      assert.deepEqual(await folder.names(), ["placed"]);
+    });
+
+    it("replaces what is there, unless exclusively", async () => {
+      await using folder = await testFolder();
+      await writeFile(folder.at("file"), "old");
+      const exclusive = await files.create(Buffer.from(folder.path), WITH_SHA256);
+      await assert.rejects(exclusive.place(Buffer.from(folder.at("file")), true), isErrno("EEXIST"));
+      await exclusive.dispose();
+      assert.equal(await readFile(folder.at("file"), "utf8"), "old");
+      const file = await files.create(Buffer.from(folder.path), WITH_SHA256);
+      await file.write([Buffer.from("new")]);
+      await file.place(Buffer.from(folder.at("file")), false);
+      await file.dispose();
+      assert.equal(await readFile(folder.at("file"), "utf8"), "new");
+      assert.deepEqual(await folder.names(), ["file"]);
+    });
+
+    it("has the SHA-256 of all that was written, alone and beside others", async () => {
+      await using folder = await testFolder();
+      const pieces = [300_000, 256 * 1024, 5, 0, 1_000_000].map((sizeBytes) => randomBytes(sizeBytes));
+      const expected = createHash("sha256").update(Buffer.concat(pieces)).digest("hex");
+      for (const count of [1, 8]) {
+        const sums = Array.from({ length: count }, async (_, index) => {
+          const file = await files.create(Buffer.from(folder.path), WITH_SHA256);
+          for (const piece of pieces) await file.write([piece]);
+          const sum = Buffer.from(file.sha256() ?? []).toString("hex");
+          await file.place(Buffer.from(folder.at(`file${index}`)), false);
+          await file.dispose();
+          assert.deepEqual(await readFile(folder.at(`file${index}`)), Buffer.concat(pieces));
+          return sum;
+        });
+        for (const sum of await Promise.all(sums)) assert.equal(sum, expected);
+      }
+    });
+
+    it("is exclusive where there is nothing", async () => {
+      await using folder = await testFolder();
+      const file = await files.create(Buffer.from(folder.path), WITH_SHA256);
+      await file.place(Buffer.from(folder.at("file")), true);
+      await file.dispose();
+      assert.deepEqual(await folder.names(), ["file"]);
+    });
+
+    it("leaves nothing when it is given up, or cannot be placed", async () => {
+      await using folder = await testFolder();
+      await mkdir(folder.at("directory"));
+      const given = await files.create(Buffer.from(folder.path), WITH_SHA256);
+      await given.dispose();
+      const stuck = await files.create(Buffer.from(folder.path), WITH_SHA256);
+      await assert.rejects(stuck.place(Buffer.from(folder.at("directory")), false), FileSystemError);
+      await stuck.dispose();
+      assert.deepEqual(await folder.names(), ["directory"]);
+    });
+
+    it("has its mode whatever the umask", NEEDS_ROOT, async () => {
+      await using folder = await testFolder();
+      const umask = process.umask(0o777);
+      try {
+        const file = await files.create(Buffer.from(folder.path), WITH_SHA256);
+        await file.setAttributes({ uid: 0, gid: 0 }, 0o666);
+        await file.place(Buffer.from(folder.at("file")), false);
+        await file.dispose();
+        await files.makeDirectory(Buffer.from(folder.at("made")), { uid: 3, gid: 4 }, 0o755);
+      } finally {
+        process.umask(umask);
+      }
+      assert.equal((await stat(folder.at("file"))).mode & 0o7777, 0o666);
+      const { mode, uid, gid } = await stat(folder.at("made"));
+      assert.deepEqual([mode & 0o7777, uid, gid], [0o755, 3, 4]);
+    });
+  });
+}
+
+describe("a folder", () => {
+  it("is not made where something is already, and removed only when it is empty", NEEDS_ROOT, async () => {
+    await using folder = await testFolder();
+    const [, files] = WAYS[0] ?? [];
+    assert.ok(files);
+    const made = Buffer.from(folder.at("made"));
+    await files.makeDirectory(made, { uid: 0, gid: 0 }, 0o755);
+    await assert.rejects(files.makeDirectory(made, { uid: 0, gid: 0 }, 0o755), isErrno("EEXIST"));
+    await writeFile(folder.at("made/file"), "");
+    await files.removeDirectory(made);
+    assert.deepEqual(await folder.names(), ["made"]);
+    await chmod(folder.at("made"), 0o700);
+  });
+});
+
+describe("where files need a temporary name", () => {
+  it("a file whose temporary name cannot be removed is not placed exclusively either", async (t) => {
+    await using folder = await testFolder();
+    const file = await named().create(Buffer.from(folder.path), WITH_SHA256);
+    // Entries may be added, but not removed.
+    if (spawnSync("chattr", ["+a", folder.path]).status !== 0) {
+      await file.dispose();
+      t.skip("needs CAP_LINUX_IMMUTABLE and a file system with attributes");
+      return;
+    }
+    try {
+      await assert.rejects(file.place(Buffer.from(folder.at("file")), true), isErrno("EPERM"));
+    } finally {
+      spawnSync("chattr", ["-a", folder.path]);
+    }
+    assert.deepEqual(
+      (await folder.names()).filter((name) => !TEMPORARY.test(name)),
+      [],
+    );
+    await file.dispose();
+    assert.deepEqual(await folder.names(), []);
+  });
+
+  it("what a killed agent left goes with the first write to its folder, and nothing else", NEEDS_ROOT, async () => {
+    await using folder = await testFolder();
+    const nameOf = (digit: string): string => `.svc-guest-${digit.repeat(24)}.tmp`;
+    const longAgo = new Date(Date.now() - 2 * 3_600_000);
+    const leave = async (name: string): Promise<void> => {
+      await writeFile(folder.at(name), "half");
+      await utimes(folder.at(name), longAgo, longAgo);
+    };
+    for (const name of [nameOf("a"), nameOf("b"), nameOf("c"), ".svc-guest-short.tmp", "other.tmp"]) await leave(name);
+    await chown(folder.at(nameOf("b")), 1_000, 1_000);
+    await link(folder.at(nameOf("c")), folder.at("linked"));
+    await writeFile(folder.at(nameOf("d")), "of an agent that lives");
+    await symlink(folder.at("other.tmp"), folder.at(nameOf("e")));
+    await mkdir(folder.at(nameOf("f")));
+    await utimes(folder.at(nameOf("f")), longAgo, longAgo);
+    const before = new Set(await folder.names());
+    const files = named();
+    const write = async (name: string): Promise<void> => {
+      const file = await files.create(Buffer.from(folder.path), WITH_SHA256);
+      await file.place(Buffer.from(folder.at(name)), false);
+      await file.dispose();
+    };
+    await write("new");
+    const after = new Set(await folder.names());
+    assert.deepEqual([...before.difference(after)], [nameOf("a")]);
+    assert.deepEqual([...after.difference(before)], ["new"]);
+    // A folder is looked through once: later writes do not pay for that.
+    await leave(nameOf("a"));
+    await write("another");
+    assert.ok((await folder.names()).includes(nameOf("a")));
+  });
+});

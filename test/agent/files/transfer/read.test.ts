@@ -1,0 +1,242 @@
+import assert from "node:assert/strict";
+import { randomBytes } from "node:crypto";
+import { spawn, spawnSync } from "node:child_process";
+import { once } from "node:events";
+import { existsSync } from "node:fs";
+import { appendFile, mkdir, open, readFile, symlink, truncate, writeFile } from "node:fs/promises";
+import { createServer } from "node:net";
+import { describe, it } from "node:test";
+import { status } from "@grpc/grpc-js";
+import { FileType } from "../../../../src/shared/gen/svc/guest/v1alpha1/files_pb.ts";
+import { forAllTests } from "../../../fixtures/for-all-tests.ts";
+import { startAgent } from "../../../fixtures/agent.ts";
+import { until } from "../../../fixtures/awake.ts";
+import { clientOf } from "../../../fixtures/guest-client.ts";
+import { nanosecondsOf } from "../../../fixtures/times.ts";
+import { failureOf, FileCalls, openFiles, testFolder } from "../../../fixtures/files.ts";
+import { NEEDS_ROOT } from "../../../fixtures/privileges.ts";
+import { memoryOf } from "../../../fixtures/footprint.ts";
+
+const CHUNK = 256 * 1024;
+const GIB = 1024 ** 3;
+/** Four times the memory that the agent may use while it transfers such a file. */
+const LARGE = 400 * 1024 ** 2;
+
+const folder = forAllTests(await testFolder());
+const agent = forAllTests(await startAgent());
+const files = forAllTests(new FileCalls(agent));
+
+async function closed(path: string): Promise<void> {
+  await until(async () => !(await openFiles(agent.pid)).includes(path), `the agent has closed ${path}`);
+}
+
+/** Whether the process sleeps in the kernel while it opens a FIFO. */
+async function isWaiting(pid: number | undefined): Promise<boolean> {
+  return (await readFile(`/proc/${pid}/wchan`, "utf8")).includes("wait_for_partner");
+}
+
+async function writerWaits(pid: number | undefined): Promise<void> {
+  await until(() => isWaiting(pid), "the writer waits in open(2)");
+}
+
+describe("ReadFile", () => {
+  for (const size of [0, 1, 4096, CHUNK - 1, CHUNK, CHUNK + 1, 3 * CHUNK + 17]) {
+    it(`gives a file of ${size} bytes exactly, in full chunks, with its attributes first`, async () => {
+      const content = randomBytes(size);
+      await writeFile(folder.at(`of-${size}`), content, { mode: 0o640 });
+      const { data, stat, sizes } = await files.read(folder.at(`of-${size}`));
+      assert.ok(data.equals(content));
+      assert.deepEqual([stat.type, stat.size, stat.mode], [FileType.REGULAR, BigInt(size), 0o640]);
+      assert.ok(
+        sizes.slice(0, -1).every((length) => length === CHUNK),
+        String(sizes),
+      );
+      assert.ok((sizes.at(-1) ?? 0) <= CHUNK);
+    });
+  }
+
+  it("gives the part that is asked for, as far as the file goes", async () => {
+    const content = randomBytes(2 * CHUNK);
+    const path = folder.at("part");
+    await writeFile(path, content);
+    for (const [offset, length] of [
+      [0, 10],
+      [5, 0],
+      [5, CHUNK],
+      [CHUNK - 3, 6],
+      [2 * CHUNK - 4, 100],
+      [2 * CHUNK, 0],
+      [3 * CHUNK, 7],
+    ] as const) {
+      const { data } = await files.read(path, { offset: BigInt(offset), length: BigInt(length) });
+      const expected = content.subarray(offset, length === 0 ? undefined : offset + length);
+      assert.ok(data.equals(expected), `${length} from ${offset}`);
+    }
+    const { stat, data } = await files.read(path, { offset: 2n ** 63n - 1n, length: 2n ** 64n - 1n });
+    assert.deepEqual([stat.size, data.length], [BigInt(2 * CHUNK), 0]);
+  });
+
+  it("refuses an offset that no file can have", async () => {
+    const failure = await failureOf(files.read(folder.at("part"), { offset: 2n ** 63n }));
+    assert.deepEqual([failure.code, failure.metadata["field"]], [status.INVALID_ARGUMENT, "offset"]);
+  });
+
+  it("gives no data of a file of /proc at an offset near the largest that there is", async () => {
+    for (const offset of [2n ** 63n - 1n, 2n ** 63n - 2n ** 17n, 2n ** 62n]) {
+      const { stat, data } = await files.read("/proc/version", { offset });
+      assert.deepEqual([stat.size, data.length], [0n, 0]);
+    }
+  });
+
+  it("reads beyond 2^32 in a sparse file of 4 GiB and more", async () => {
+    const path = folder.at("sparse");
+    await using file = await open(path, "w");
+    const position = 4 * GIB + 12_345;
+    await file.write("far out", position);
+    const tail = await files.read(path, { offset: BigInt(position - 3) });
+    assert.equal(tail.data.toString("latin1"), "\0\0\0far out");
+    assert.equal(tail.stat.size, BigInt(position + 7));
+    const part = await files.read(path, { offset: BigInt(position), length: 3n });
+    assert.equal(part.data.toString(), "far");
+  });
+
+  it("reads a file of /proc, whose size is 0, to its end", async () => {
+    const { data, stat } = await files.read("/proc/cpuinfo");
+    assert.equal(stat.size, 0n);
+    assert.ok(data.includes("processor"));
+    assert.ok(data.toString().endsWith("\n\n"));
+    const whole = await files.read(`/proc/${agent.pid}/cmdline`);
+    const part = await files.read(`/proc/${agent.pid}/cmdline`, { offset: 3n, length: 5n });
+    assert.equal(part.data.toString("latin1"), whole.data.subarray(3, 8).toString("latin1"));
+  });
+
+  it("reads a file of /sys, whose size is more than it gives", async (t) => {
+    if (!existsSync("/sys/kernel")) {
+      t.skip("needs /sys");
+      return;
+    }
+    const { data, stat } = await files.read("/sys/kernel/mm/transparent_hugepage/enabled");
+    assert.ok(BigInt(data.length) < stat.size);
+    assert.match(data.toString(), /never/);
+  });
+
+  it("follows symbolic links", async () => {
+    await writeFile(folder.at("named"), "content");
+    await symlink("named", folder.at("link"));
+    assert.equal((await files.read(folder.at("link"))).data.toString(), "content");
+  });
+
+  it("gives a file that grows meanwhile as long as it was when it was opened", async () => {
+    const content = randomBytes(8 * CHUNK);
+    const path = folder.at("growing");
+    await writeFile(path, content);
+    const parts: Uint8Array[] = [];
+    for await (const chunk of files.chunks({ path })) {
+      if (parts.length < 4) await appendFile(path, randomBytes(CHUNK));
+      parts.push(chunk.data);
+    }
+    assert.ok(Buffer.concat(parts).equals(content));
+  });
+
+  it("ends where a file that shrinks meanwhile ends then; its first chunk tells the size before", async () => {
+    const path = folder.at("shrinking");
+    const original = 64 * 1024 * 1024;
+    await writeFile(path, "");
+    await truncate(path, original);
+    let received = 0;
+    let told = 0n;
+    for await (const chunk of files.chunks({ path })) {
+      if (received === 0) await truncate(path, CHUNK);
+      told ||= chunk.stat?.size ?? 0n;
+      received += chunk.data.length;
+    }
+    assert.equal(told, BigInt(original));
+    assert.ok(received >= CHUNK && received < original, String(received));
+  });
+
+  it("refuses everything but regular files, and says what it is", async () => {
+    const socket = createServer().listen(folder.at("socket"));
+    await once(socket, "listening");
+    await mkdir(folder.at("directory"));
+    assert.equal(spawnSync("mkfifo", [folder.at("fifo")]).status, 0);
+    for (const [path, type] of [
+      [folder.at("socket"), "socket"],
+      [folder.at("directory"), "directory"],
+      [folder.at("fifo"), "fifo"],
+      ["/dev/zero", "character_device"],
+      ["/", "directory"],
+    ] as const) {
+      const failure = await failureOf(files.read(path));
+      assert.deepEqual(
+        [failure.code, failure.reason, failure.metadata],
+        [status.FAILED_PRECONDITION, "NOT_A_REGULAR_FILE", { path, type }],
+      );
+    }
+    socket.close();
+  });
+
+  it("answers 60 reads of FIFOs at once, and lets no file thread wait for them", async () => {
+    assert.equal(spawnSync("mkfifo", [folder.at("quiet")]).status, 0);
+    const answers = await Promise.all(Array.from({ length: 60 }, () => failureOf(files.read(folder.at("quiet")))));
+    assert.ok(answers.every((failure) => failure.reason === "NOT_A_REGULAR_FILE"));
+    assert.ok((await files.read("/proc/version")).data.length > 0);
+  });
+
+  it("leaves a FIFO's writer waiting: the FIFO is not even opened", async () => {
+    const path = folder.at("written");
+    assert.equal(spawnSync("mkfifo", [path]).status, 0);
+    const writer = spawn("sh", ["-c", 'exec 3> "$0"', path]);
+    const exited = once(writer, "exit");
+    await writerWaits(writer.pid);
+    await failureOf(files.read(path));
+    assert.ok(await isWaiting(writer.pid));
+    writer.kill("SIGKILL");
+    await exited;
+  });
+
+  it("stops reading and closes the file when the call is cancelled", NEEDS_ROOT, async () => {
+    const path = folder.at("cancelled");
+    await using file = await open(path, "w");
+    await file.truncate(8 * GIB);
+    const abort = new AbortController();
+    await assert.rejects(async () => {
+      for await (const chunk of files.chunks({ path }, { signal: abort.signal })) {
+        assert.ok(chunk.data.length > 0);
+        abort.abort();
+      }
+    });
+    await closed(path);
+  });
+
+  it("reads no further than its client does, in flat memory", async () => {
+    const path = folder.at("large");
+    await using file = await open(path, "w");
+    await file.truncate(LARGE);
+    const before = memoryOf(agent.pid).ownBytes;
+    let most = 0;
+    let received = 0;
+    for await (const chunk of files.chunks({ path })) {
+      received += chunk.data.length;
+      if (received % (64 * CHUNK) === 0) most = Math.max(most, memoryOf(agent.pid).ownBytes);
+    }
+    assert.equal(received, LARGE);
+    assert.ok(most - before < 100 * 2 ** 20, `${before} bytes before, ${most} while reading 400 MiB`);
+  });
+
+  it("counts as user activity, StatPath does not", async () => {
+    using client = clientOf(agent);
+    const lastActivity = async (): Promise<bigint> => {
+      const { lastUserActivity, lastUserActivityNanos } = await client.health();
+      assert.ok(lastUserActivity);
+      return nanosecondsOf(lastUserActivity, lastUserActivityNanos);
+    };
+    const atFirst = await lastActivity();
+    await files.stat(folder.path);
+    assert.equal(await lastActivity(), atFirst);
+    await files.read("/proc/version");
+    const afterRead = await lastActivity();
+    assert.ok(afterRead > atFirst);
+    await files.write({ path: folder.at("active") }, "x");
+    assert.ok((await lastActivity()) > afterRead);
+  });
+});

@@ -1,0 +1,231 @@
+import assert from "node:assert/strict";
+import { spawnSync } from "node:child_process";
+import { existsSync } from "node:fs";
+import { readFile, stat, writeFile } from "node:fs/promises";
+import { afterEach, beforeEach, describe, it } from "node:test";
+import { status } from "@grpc/grpc-js";
+import { create, toBinary } from "@bufbuild/protobuf";
+import {
+  type WriteFileRequest,
+  WriteFileRequestSchema,
+} from "../../../../src/shared/gen/svc/guest/v1alpha1/files_pb.ts";
+import { forAllTests } from "../../../fixtures/for-all-tests.ts";
+import { startAgent } from "../../../fixtures/agent.ts";
+import { until } from "../../../fixtures/awake.ts";
+import {
+  dataMessage,
+  failureOf,
+  FileCalls,
+  headerMessage,
+  openFiles,
+  type TestFolder,
+  testFolder,
+} from "../../../fixtures/files.ts";
+import { callFields, CODE, envelope, FLAG, frame, FRAME, RawHttp2, uint32 } from "../../../fixtures/raw-http2.ts";
+import type { RpcFailure } from "../../../fixtures/rpc-clients.ts";
+import { NEEDS_ROOT } from "../../../fixtures/privileges.ts";
+import { startCuttingProxy } from "../../../../scripts/machine/cutting-proxy.ts";
+
+const OLD = "the old content";
+
+let folder: TestFolder;
+let path: string;
+const agent = forAllTests(await startAgent());
+const files = forAllTests(new FileCalls(agent));
+beforeEach(async () => {
+  folder = await testFolder();
+  path = folder.at("file");
+  await writeFile(path, OLD, { mode: 0o640 });
+});
+afterEach(async () => {
+  assert.equal(await readFile(path, "utf8"), OLD, "the old file must be untouched");
+  assert.deepEqual(await folder.names(), ["file"], "no temporary file may be left");
+  await folder[Symbol.asyncDispose]();
+});
+
+const data = (text: string): WriteFileRequest => dataMessage(Buffer.from(text));
+
+function assertRefused(failure: RpcFailure, code: number, reason: string): void {
+  assert.deepEqual([failure.code, failure.reason], [code, reason], failure.message);
+}
+
+/** Resolves when the agent holds no file of the folder any more. */
+async function finished(): Promise<void> {
+  const isClosed = async (): Promise<boolean> =>
+    !(await openFiles(agent.pid)).some((file) => file.startsWith(folder.path));
+  await until(isClosed, "the agent has closed its new file");
+}
+
+describe("WriteFile changes nothing", () => {
+  it("says NOT_FOUND for an existing file of /proc, whose file system takes no new files, and not that its folder is missing", async () => {
+    const failure = await failureOf(files.writeMessages([headerMessage({ path: "/proc/version" }), data("x")]));
+    assertRefused(failure, status.NOT_FOUND, "PATH_NOT_FOUND");
+    assert.match(failure.message, /or its file system takes no new files, as \/proc/);
+  });
+
+  const EMPTY = create(WriteFileRequestSchema);
+  const LAST = create(WriteFileRequestSchema, { message: { case: "data", value: Buffer.from("x") }, last: true });
+  for (const [problem, messages] of [
+    ["without any message", () => []],
+    ["without a header first", () => [data("x"), headerMessage({ path })]],
+    ["with an empty message first", () => [EMPTY]],
+    ["with an empty message later", () => [headerMessage({ path }), data("x"), EMPTY]],
+    ["with a second header", () => [headerMessage({ path }), data("x"), headerMessage({ path })]],
+    ["with a message after the last", () => [headerMessage({ path }), LAST, data("y")]],
+  ] as const) {
+    it(problem, async () => {
+      assertRefused(await failureOf(files.writeMessages(messages())), status.INVALID_ARGUMENT, "FRAME_ORDER");
+    });
+  }
+
+  for (const [problem, header, field] of [
+    ["an empty path", { path: "" }, "path"],
+    ["a relative path", { path: "file" }, "path"],
+    ["a NUL in the path", { path: "/tmp/a\0b" }, "path"],
+    ["a path longer than PATH_MAX", { path: `/${"a/".repeat(2_100)}b` }, "path"],
+    ["a name longer than NAME_MAX", { path: `/tmp/${"n".repeat(256)}` }, "path"],
+    ["a path that ends in a slash", { path: "/tmp/does-not-exist-as-file/" }, "path"],
+    ["a mode beyond 07777", { path: "/tmp/x", mode: 0o10000 }, "mode"],
+    ["the user id that means no change", { path: "/tmp/x", uid: 2 ** 32 - 1 }, "uid"],
+    ["the group id that means no change", { path: "/tmp/x", gid: 2 ** 32 - 1 }, "gid"],
+    ["a time with a second of nanoseconds", { path: "/tmp/x", mtime: { seconds: 1n, nanos: 1_000_000_000 } }, "mtime"],
+    ["a time after the year 9999", { path: "/tmp/x", mtime: { seconds: 253_402_300_800n } }, "mtime"],
+    ["a checksum of 31 bytes", { path: "/tmp/x", sha256: new Uint8Array(31) }, "sha256"],
+    [
+      "a checksum that nobody shall compute",
+      { path: "/tmp/x", sha256: new Uint8Array(32), skipSha256: true },
+      "skip_sha256",
+    ],
+  ] as const) {
+    it(`with ${problem}`, async () => {
+      const failure = await failureOf(files.write(header, "x"));
+      assertRefused(failure, status.INVALID_ARGUMENT, "INVALID_FIELD");
+      assert.equal(failure.metadata["field"], field);
+    });
+  }
+
+  it("with another checksum than declared", async () => {
+    const failure = await failureOf(files.write({ path, sha256: new Uint8Array(32) }, "new"));
+    assertRefused(failure, status.DATA_LOSS, "CHECKSUM_MISMATCH");
+  });
+
+  it("with fewer bytes than declared", async () => {
+    assertRefused(await failureOf(files.write({ path, size: 4n }, "new")), status.DATA_LOSS, "SIZE_MISMATCH");
+  });
+
+  it("with more bytes than declared, which it does not wait for", async () => {
+    async function* endless(): AsyncGenerator<WriteFileRequest> {
+      yield headerMessage({ path, size: 100_000n });
+      for (;;) yield dataMessage(Buffer.alloc(60_000));
+    }
+    assertRefused(await failureOf(files.writeMessages(endless())), status.DATA_LOSS, "SIZE_MISMATCH");
+  });
+
+  it("where a path is no regular file", async () => {
+    for (const other of [folder.path, "/dev/null", "/", "/proc/.", "/tmp/.."]) {
+      assertRefused(
+        await failureOf(files.write({ path: other }, "x")),
+        status.FAILED_PRECONDITION,
+        "NOT_A_REGULAR_FILE",
+      );
+    }
+    assert.ok((await stat("/dev/null")).isCharacterDevice());
+    assert.equal(spawnSync("mkfifo", [folder.at("fifo")]).status, 0);
+    const failure = await failureOf(files.write({ path: folder.at("fifo") }, "x"));
+    assertRefused(failure, status.FAILED_PRECONDITION, "NOT_A_REGULAR_FILE");
+    spawnSync("rm", [folder.at("fifo")]);
+  });
+
+  it("below a path that is no folder", async () => {
+    for (const createParents of [false, true]) {
+      const failure = await failureOf(files.write({ path: `${path}/below`, createParents }, "x"));
+      assertRefused(failure, status.NOT_FOUND, "PATH_NOT_FOUND");
+      assert.equal(failure.metadata["errno"], "ENOTDIR");
+    }
+  });
+
+  it("in file systems that take no files", async () => {
+    // Without a mount /sys is a folder like any other.
+    for (const target of ["/proc/guest-agent-test", ...(existsSync("/sys/kernel") ? ["/sys/guest-agent-test"] : [])]) {
+      const failure = await failureOf(files.write({ path: target }, "x"));
+      assert.ok(["PATH_PERMISSION_DENIED", "PATH_NOT_FOUND"].includes(failure.reason ?? ""), failure.message);
+    }
+  });
+
+  it("when the client cancels", async () => {
+    const abort = new AbortController();
+    async function* cancelled(): AsyncGenerator<WriteFileRequest> {
+      yield headerMessage({ path });
+      yield dataMessage(Buffer.alloc(1_000_000));
+      abort.abort();
+      await new Promise(() => {});
+    }
+    const failure = await failureOf(files.writeMessages(cancelled(), { signal: abort.signal }));
+    assert.equal(failure.code, status.CANCELLED);
+    // The agent completes its clean-up before it answers the next write.
+    await files.write({ path: folder.at("next") }, "x");
+    spawnSync("rm", [folder.at("next")]);
+  });
+
+  it("when its deadline passes", async () => {
+    async function* stalled(): AsyncGenerator<WriteFileRequest> {
+      yield headerMessage({ path });
+      yield data("x");
+      await new Promise(() => {});
+    }
+    const failure = await failureOf(files.writeMessages(stalled(), { timeoutMs: 300 }));
+    assert.equal(failure.code, status.DEADLINE_EXCEEDED);
+  });
+
+  describe("when a peer breaks its request off", () => {
+    const message = (request: WriteFileRequest): Buffer => envelope(toBinary(WriteFileRequestSchema, request));
+    /** A connection with a call that has sent its header and a part of the content. */
+    const begun = async (header: Parameters<typeof headerMessage>[0]): Promise<[peer: RawHttp2, stream: number]> => {
+      const peer = await RawHttp2.dial(agent);
+      const stream = peer.open(callFields("WriteFile", agent.token));
+      peer.send(frame(FRAME.data, 0, stream, message(headerMessage(header))));
+      peer.send(frame(FRAME.data, 0, stream, message(data("a part"))));
+      return [peer, stream];
+    };
+
+    for (const code of [CODE.cancel, CODE.none, CODE.internal]) {
+      it(`by a reset with the code ${code}, without an end`, NEEDS_ROOT, async () => {
+        const [peer, stream] = await begun({ path });
+        using _connection = peer;
+        peer.send(frame(FRAME.reset, 0, stream, uint32(code)));
+        assert.equal(await peer.ask("Health", agent.token), "0");
+        await finished();
+      });
+    }
+
+    it("by an end with the reset behind it, as Node's http2 cancels", NEEDS_ROOT, async () => {
+      const [peer, stream] = await begun({ path });
+      using _connection = peer;
+      peer.send(frame(FRAME.data, FLAG.endStream, stream), frame(FRAME.reset, 0, stream, uint32(CODE.cancel)));
+      assert.equal(await peer.ask("Health", agent.token), "0");
+      await finished();
+    });
+
+    it("by an end alone, where its last message was to say so", async () => {
+      const [peer, stream] = await begun({ path, marksLast: true });
+      using _connection = peer;
+      peer.send(frame(FRAME.data, FLAG.endStream, stream));
+      const trailers = await peer.status(stream);
+      assert.equal(trailers.get("grpc-status"), String(status.INVALID_ARGUMENT));
+      assert.match(trailers.get("grpc-message") ?? "", /ended before a message with last/);
+    });
+  });
+
+  it("when the connection is lost", NEEDS_ROOT, async () => {
+    await using proxied = await startCuttingProxy(agent.port);
+    using other = new FileCalls({ ...agent, port: proxied.port });
+    async function* stalled(): AsyncGenerator<WriteFileRequest> {
+      yield headerMessage({ path });
+      yield dataMessage(Buffer.alloc(1_000_000));
+      proxied.cut();
+      await new Promise(() => {});
+    }
+    assert.equal((await failureOf(other.writeMessages(stalled()))).code, status.UNAVAILABLE);
+    await finished();
+  });
+});

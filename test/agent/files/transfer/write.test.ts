@@ -1,0 +1,281 @@
+import assert from "node:assert/strict";
+import { createHash, randomBytes } from "node:crypto";
+import { chmod, chown, mkdir, readFile, readlink, realpath, stat, symlink, writeFile } from "node:fs/promises";
+import { describe, it } from "node:test";
+import { create } from "@bufbuild/protobuf";
+import { status } from "@grpc/grpc-js";
+import {
+  type WriteFileRequest,
+  WriteFileRequestSchema,
+} from "../../../../src/shared/gen/svc/guest/v1alpha1/files_pb.ts";
+import { forAllTests } from "../../../fixtures/for-all-tests.ts";
+import { startAgent } from "../../../fixtures/agent.ts";
+import { dataMessage, failureOf, FileCalls, headerMessage, testFolder } from "../../../fixtures/files.ts";
+import { NEEDS_ROOT } from "../../../fixtures/privileges.ts";
+
+const folder = forAllTests(await testFolder());
+const agent = forAllTests(await startAgent());
+const files = forAllTests(new FileCalls(agent));
+
+const sha256 = (content: Uint8Array | string): Buffer => createHash("sha256").update(content).digest();
+const modeOf = async (path: string): Promise<number> => (await stat(path)).mode & 0o7777;
+const ownerOf = async (path: string): Promise<readonly [number, number]> => {
+  const { uid, gid } = await stat(path);
+  return [uid, gid];
+};
+
+describe("WriteFile", () => {
+  it("creates a file and tells its size and checksum", NEEDS_ROOT, async () => {
+    const response = await files.write({ path: folder.at("new") }, "some ", "content");
+    assert.equal(await readFile(folder.at("new"), "utf8"), "some content");
+    assert.equal(response.bytesWritten, 12n);
+    assert.ok(sha256("some content").equals(response.sha256));
+    assert.deepEqual([await modeOf(folder.at("new")), ...(await ownerOf(folder.at("new")))], [0o644, 0, 0]);
+  });
+
+  it("sets the time that it is given, to the microsecond, also before 1970, and that of a file that it replaces", async () => {
+    const path = folder.at("timed");
+    for (const [seconds, nanos, ns] of [
+      [1_600_000_000n, 123_456_789, 1_600_000_000_123_456_000n],
+      [-1n, 500_000_000, -500_000_000n],
+      [0n, 0, 0n],
+    ] as const) {
+      await files.write({ path, mtime: { seconds, nanos } }, "x");
+      const { mtimeNs } = await stat(path, { bigint: true });
+      // Within a microsecond: the time is a floating-point number on its way to the kernel.
+      assert.ok(mtimeNs >= ns - 1_000n && mtimeNs <= ns + 1_000n, `${mtimeNs} for ${ns}`);
+    }
+    const writtenAfterMs = Date.now();
+    await files.write({ path }, "x");
+    assert.ok((await stat(path)).mtimeMs >= writtenAfterMs - 1_000, "without one it is now");
+  });
+
+  it("makes holes of blocks of zeros where it is asked to, and the same bytes and checksum of it", async () => {
+    const MIB = 2 ** 20;
+    const some = randomBytes(5_000);
+    const contents: readonly (readonly Buffer[])[] = [
+      [],
+      [Buffer.alloc(1)],
+      [Buffer.alloc(4_096)],
+      [Buffer.alloc(4 * MIB - 1), some, Buffer.alloc(4 * MIB)],
+      [some, Buffer.alloc(2 * MIB), Buffer.alloc(2 * MIB), some, some],
+      Array.from({ length: 300 }, (_, index) => (index % 100 === 99 ? some : Buffer.alloc(32 * 1_024 + index))),
+    ];
+    for (const [index, parts] of contents.entries()) {
+      const path = folder.at(`sparse${index}`);
+      const whole = Buffer.concat(parts);
+      const pieces = parts.flatMap((part) =>
+        Array.from({ length: Math.ceil(part.length / MIB) }, (_, at) => part.subarray(at * MIB, (at + 1) * MIB)),
+      );
+      const written = await files.write(
+        { path, sparse: true, size: BigInt(whole.length), sha256: sha256(whole) },
+        ...pieces,
+      );
+      assert.equal(written.bytesWritten, BigInt(whole.length));
+      assert.ok(sha256(whole).equals(written.sha256));
+      assert.ok((await readFile(path)).equals(whole), `content ${index}`);
+      const { blocks } = await stat(path);
+      assert.ok(blocks * 512 < 128 * 1_024, `content ${index} takes ${blocks * 512} bytes`);
+    }
+    await files.write({ path: folder.at("solid") }, Buffer.alloc(MIB));
+    assert.ok((await stat(folder.at("solid"))).blocks * 512 >= MIB);
+  });
+
+  it("answers without a checksum where the client wants none, and writes the same", async () => {
+    const pieces = [70_000, 3, 1_000_000].map((size) => randomBytes(size));
+    for (const sparse of [false, true]) {
+      const path = folder.at(`unsummed-${sparse}`);
+      const response = await files.write({ path, skipSha256: true, sparse }, ...pieces);
+      assert.ok((await readFile(path)).equals(Buffer.concat(pieces)));
+      assert.deepEqual([response.bytesWritten, response.sha256.length], [1_070_003n, 0]);
+    }
+  });
+
+  it("creates an empty file, of no messages or of empty ones", async () => {
+    await files.write({ path: folder.at("none") });
+    await files.write({ path: folder.at("empty"), size: 0n, sha256: sha256("") }, "", "", "");
+    assert.equal((await stat(folder.at("none"))).size + (await stat(folder.at("empty"))).size, 0);
+  });
+
+  it(
+    "gives new files and folders in a setgid folder its group, unless another one is asked for",
+    NEEDS_ROOT,
+    async () => {
+      const shared = folder.at("shared");
+      await mkdir(shared);
+      await chown(shared, 0, 4321);
+      await chmod(shared, 0o2775);
+      await files.write({ path: `${shared}/new` }, "x");
+      await files.write({ path: `${shared}/a/b/deep`, createParents: true }, "x");
+      await files.write({ path: `${shared}/given`, gid: 5 }, "x");
+      const owners = await Promise.all(
+        ["new", "a", "a/b", "a/b/deep", "given"].map((name) => ownerOf(`${shared}/${name}`)),
+      );
+      assert.deepEqual(owners, [...Array.from({ length: 4 }, () => [0, 4321]), [0, 5]]);
+      assert.deepEqual(
+        await Promise.all(["a", "a/b", "new"].map((name) => modeOf(`${shared}/${name}`))),
+        [0o2755, 0o2755, 0o644],
+      );
+    },
+  );
+
+  it("keeps the order of pieces of every size", async () => {
+    const pieces = [0, 1, 10, 70_000, 3, 0, 16_383, 16_384, 5, 65_535, 1_000_000, 1, 2].map((size) =>
+      randomBytes(size),
+    );
+    const whole = Buffer.concat(pieces);
+    const response = await files.write(
+      { path: folder.at("pieces"), size: BigInt(whole.length), sha256: sha256(whole) },
+      ...pieces,
+    );
+    assert.ok((await readFile(folder.at("pieces"))).equals(whole));
+    assert.ok(sha256(whole).equals(response.sha256));
+  });
+
+  it("takes 100,000 pieces of one byte", async () => {
+    const message = dataMessage(Buffer.from("x"));
+    await files.writeMessages([
+      headerMessage({ path: folder.at("crumbs") }),
+      ...Array.from({ length: 100_000 }, () => message),
+    ]);
+    assert.equal(await readFile(folder.at("crumbs"), "latin1"), "x".repeat(100_000));
+  });
+
+  it("takes content whose last message says so, with bytes in it or without", async () => {
+    const last = (text: string): WriteFileRequest =>
+      create(WriteFileRequestSchema, { message: { case: "data", value: Buffer.from(text) }, last: true });
+    for (const [name, marksLast, messages, content] of [
+      ["with-bytes", true, [dataMessage(Buffer.from("some ")), last("content")], "some content"],
+      ["without", true, [dataMessage(Buffer.from("content")), last("")], "content"],
+      ["nothing", true, [last("")], ""],
+      ["unannounced", false, [last("content")], "content"],
+    ] as const) {
+      await files.writeMessages([headerMessage({ path: folder.at(name), marksLast }), ...messages]);
+      assert.equal(await readFile(folder.at(name), "utf8"), content, name);
+    }
+  });
+
+  it("replaces a file as a whole, keeping its owner and mode", NEEDS_ROOT, async () => {
+    const path = folder.at("kept");
+    await writeFile(path, "a long old content");
+    await chown(path, 1234, 5678);
+    await chmod(path, 0o4751);
+    const { ino } = await stat(path);
+    await files.write({ path }, "new");
+    assert.equal(await readFile(path, "utf8"), "new");
+    assert.deepEqual([await modeOf(path), ...(await ownerOf(path))], [0o4751, 1234, 5678]);
+    assert.notEqual((await stat(path)).ino, ino);
+  });
+
+  it("sets owner and mode where they are given, setuid bits and owner 0 included", NEEDS_ROOT, async () => {
+    const path = folder.at("given");
+    await files.write({ path, mode: 0o6755, uid: 77, gid: 88 }, "x");
+    assert.deepEqual([await modeOf(path), ...(await ownerOf(path))], [0o6755, 77, 88]);
+    await files.write({ path, uid: 0 }, "x");
+    assert.deepEqual([await modeOf(path), ...(await ownerOf(path))], [0o6755, 0, 88]);
+    await files.write({ path, mode: 0, gid: 0 }, "x");
+    assert.deepEqual([await modeOf(path), ...(await ownerOf(path))], [0, 0, 0]);
+    await files.write({ path: folder.at("largest"), uid: 2 ** 32 - 2, gid: 2 ** 32 - 2 });
+    assert.deepEqual(await ownerOf(folder.at("largest")), [2 ** 32 - 2, 2 ** 32 - 2]);
+  });
+
+  it("replaces the target of a symbolic link, however far, and keeps the links", async () => {
+    await mkdir(folder.at("far"));
+    await writeFile(folder.at("far/target"), "old");
+    await symlink("target", folder.at("far/second"));
+    await symlink("far/second", folder.at("first"));
+    await symlink(folder.at("first"), folder.at("absolute"));
+    await files.write({ path: folder.at("absolute") }, "new");
+    assert.equal(await readFile(folder.at("far/target"), "utf8"), "new");
+    assert.equal(await readlink(folder.at("first")), "far/second");
+    assert.equal(await realpath(folder.at("absolute")), await realpath(folder.at("far/target")));
+  });
+
+  it("creates what a dangling link names, and refuses a loop of links", async () => {
+    await symlink("missing", folder.at("dangling"));
+    await files.write({ path: folder.at("dangling") }, "there");
+    assert.equal(await readFile(folder.at("missing"), "utf8"), "there");
+    await symlink("loop-b", folder.at("loop-a"));
+    await symlink("loop-a", folder.at("loop-b"));
+    const failure = await failureOf(files.write({ path: folder.at("loop-a") }, "x"));
+    assert.deepEqual([failure.reason, failure.metadata["errno"]], ["PATH_NOT_FOUND", "ELOOP"]);
+  });
+
+  it("makes missing folders on request, owned like the file", NEEDS_ROOT, async () => {
+    const path = folder.at("some//new/./folders/file");
+    const failure = await failureOf(files.write({ path }, "x"));
+    assert.deepEqual([failure.code, failure.reason], [status.NOT_FOUND, "PATH_NOT_FOUND"]);
+    assert.match(failure.message, /create_parents/);
+    await files.write({ path, createParents: true, uid: 5, gid: 6, mode: 0o600 }, "x");
+    assert.deepEqual([await modeOf(folder.at("some/new")), ...(await ownerOf(folder.at("some/new")))], [0o755, 5, 6]);
+    assert.deepEqual([await modeOf(path), ...(await ownerOf(path))], [0o600, 5, 6]);
+    await files.write({ path: folder.at("plain"), createParents: true }, "x");
+  });
+
+  it("takes the folders back that it made when the write fails", async () => {
+    const path = folder.at("taken/back/file");
+    await failureOf(files.write({ path, createParents: true, size: 5n }, "x"));
+    assert.ok(!(await folder.names()).includes("taken"));
+  });
+
+  it("refuses an exclusive write where anything is, a dangling link included", async () => {
+    await writeFile(folder.at("there"), "old");
+    await symlink("nowhere", folder.at("points-nowhere"));
+    for (const name of ["there", "points-nowhere", "."]) {
+      const failure = await failureOf(files.write({ path: folder.at(name), exclusive: true }, "x"));
+      assert.deepEqual([failure.code, failure.reason], [status.ALREADY_EXISTS, "ALREADY_EXISTS"], name);
+    }
+    assert.equal(await readFile(folder.at("there"), "utf8"), "old");
+    await files.write({ path: folder.at("exclusive"), exclusive: true }, "first");
+    assert.equal(await readFile(folder.at("exclusive"), "utf8"), "first");
+  });
+
+  it("lets exactly one of many exclusive writers win", async () => {
+    const path = folder.at("contested");
+    const outcomes = await Promise.allSettled(
+      Array.from({ length: 16 }, (_, i) => files.write({ path, exclusive: true }, String(i))),
+    );
+    const winners = outcomes.flatMap((outcome, i) => (outcome.status === "fulfilled" ? [String(i)] : []));
+    assert.deepEqual(winners, [await readFile(path, "utf8")]);
+  });
+
+  it("lets the last of many writers win, never a mixture; readers see one or the other", async () => {
+    const path = folder.at("rewritten");
+    const contents = Array.from({ length: 12 }, (_, i) => Buffer.alloc(200_000 + i, i));
+    await files.write({ path }, contents[0] as Buffer);
+    const writers = Promise.all(contents.map((content) => files.write({ path }, content)));
+    const isWhole = (data: Buffer): boolean => contents.some((content) => content.equals(data));
+    for (let i = 0; i < 20; i++) assert.ok(isWhole((await files.read(path)).data));
+    await writers;
+    assert.ok(isWhole(await readFile(path)));
+  });
+
+  it("leaves no temporary names behind", async () => {
+    assert.deepEqual(
+      (await folder.names()).filter((name) => name.startsWith(".")),
+      [],
+    );
+  });
+});
+
+describe("new files", () => {
+  it("belong to the workload's user, looked up in the sandbox", NEEDS_ROOT, async () => {
+    await using other = await startAgent({ process: { user: "daemon:games" } });
+    using calls = new FileCalls(other);
+    await calls.write({ path: folder.at("users/own"), createParents: true }, "x");
+    const groups = await readFile("/etc/group", "utf8");
+    const games = Number(/^games:[^:]*:(\d+)/m.exec(groups)?.[1]);
+    assert.deepEqual(await ownerOf(folder.at("users/own")), [1, games]);
+    assert.deepEqual(await ownerOf(folder.at("users")), [1, games]);
+    await calls.write({ path: folder.at("users/given"), uid: 0, gid: 0 }, "x");
+    assert.deepEqual(await ownerOf(folder.at("users/given")), [0, 0]);
+  });
+
+  it("cannot be made for a workload's user that the sandbox does not know", NEEDS_ROOT, async () => {
+    await using other = await startAgent({ process: { user: "nobody-knows" } });
+    using calls = new FileCalls(other);
+    const failure = await failureOf(calls.write({ path: folder.at("unowned") }, "x"));
+    assert.equal(failure.reason, "EXEC_BAD_USER");
+    await calls.write({ path: folder.at("owned"), uid: 1, gid: 1 }, "x");
+  });
+});

@@ -1,0 +1,301 @@
+import assert from "node:assert/strict";
+import { spawn, spawnSync } from "node:child_process";
+import { once } from "node:events";
+import {
+  chmod,
+  chown,
+  link,
+  lstat,
+  mkdir,
+  readdir,
+  readFile,
+  readlink,
+  stat,
+  symlink,
+  writeFile,
+} from "node:fs/promises";
+import { describe, it } from "node:test";
+import { create } from "@bufbuild/protobuf";
+import { TimestampSchema } from "@bufbuild/protobuf/wkt";
+import { status } from "@grpc/grpc-js";
+import { FileType } from "../../../../src/shared/gen/svc/guest/v1alpha1/files_pb.ts";
+import { forAllTests } from "../../../fixtures/for-all-tests.ts";
+import { startAgent } from "../../../fixtures/agent.ts";
+import { TreeCalls } from "../../../fixtures/file-tree.ts";
+import { failureOf, testFolder, testMount } from "../../../fixtures/files.ts";
+import { clientOf } from "../../../fixtures/guest-client.ts";
+import { NEEDS_NAMESPACES } from "../../../fixtures/namespaces.ts";
+import { NEEDS_ROOT } from "../../../fixtures/privileges.ts";
+
+const agent = forAllTests(await startAgent());
+const calls = forAllTests(new TreeCalls(agent));
+
+async function reasonOf(call: Promise<unknown>): Promise<string | undefined> {
+  return (await failureOf(call)).reason;
+}
+
+describe("a new folder", () => {
+  it(
+    "has exactly the mode and owner that it was given, and is left alone where it is there already",
+    NEEDS_ROOT,
+    async () => {
+      await using folder = await testFolder();
+      assert.equal(await calls.makeFolder({ path: folder.at("plain") }), true);
+      assert.equal((await stat(folder.at("plain"))).mode & 0o7777, 0o755);
+      const path = folder.at("own");
+      assert.equal(await calls.makeFolder({ path, mode: 0o1777, uid: 1000, gid: 1001 }), true);
+      const { mode, uid, gid } = await stat(path);
+      assert.deepEqual([mode & 0o7777, uid, gid], [0o1777, 1000, 1001]);
+      assert.equal(await calls.makeFolder({ path: `${path}/`, mode: 0o700 }), false);
+      assert.equal((await stat(path)).mode & 0o7777, 0o1777);
+      assert.equal(await reasonOf(calls.makeFolder({ path, exclusive: true })), "ALREADY_EXISTS");
+      await writeFile(folder.at("file"), "");
+      assert.equal(await reasonOf(calls.makeFolder({ path: folder.at("file") })), "NOT_A_FOLDER");
+      assert.equal(await reasonOf(calls.makeFolder({ path: folder.at("file/below") })), "PATH_NOT_FOUND");
+    },
+  );
+
+  it("gets the folders above it only with parents, and takes them back where it cannot be made", async () => {
+    await using folder = await testFolder();
+    assert.equal(await reasonOf(calls.makeFolder({ path: folder.at("a/b/c") })), "PATH_NOT_FOUND");
+    assert.deepEqual(await folder.names(), []);
+    assert.equal(await calls.makeFolder({ path: "a/b/c", beneath: folder.path, parents: true, mode: 0o700 }), true);
+    assert.equal((await stat(folder.at("a/b"))).mode & 0o777, 0o755);
+    const path = folder.at(`d/e/${"x".repeat(256)}`);
+    assert.equal(await reasonOf(calls.makeFolder({ path, parents: true })), "INVALID_FIELD");
+    assert.deepEqual(await folder.names(), ["a"]);
+  });
+
+  it("belongs to the workload's user, and to the group of a setgid folder", NEEDS_ROOT, async () => {
+    await using folder = await testFolder();
+    await using owned = await startAgent({ process: { user: "1234:1235" } });
+    using client = new TreeCalls(owned);
+    await client.makeFolder({ path: folder.at("plain") });
+    await chown(folder.at("plain"), 1234, 99);
+    await chmod(folder.at("plain"), 0o2755);
+    await client.makeFolder({ path: folder.at("plain/below/deeper"), parents: true });
+    for (const name of ["plain/below", "plain/below/deeper"]) {
+      const { uid, gid, mode } = await stat(folder.at(name));
+      assert.deepEqual([uid, gid, mode & 0o7777], [1234, 99, 0o2755], name);
+    }
+  });
+
+  it("is never somebody else's folder that is put in its place", NEEDS_ROOT, async () => {
+    await using folder = await testFolder();
+    await mkdir(folder.at("inside/secret"), { recursive: true, mode: 0o700 });
+    await writeFile(folder.at("inside/secret/key"), "root's");
+    await chown(folder.at("inside"), 1000, 1000);
+    const swap = `cd "$1" || exit 1
+      while :; do mv -T made away 2>/dev/null; mv -T secret made 2>/dev/null; mv -T made secret 2>/dev/null; rmdir away 2>/dev/null; done`;
+    const swapper = spawn(
+      "setpriv",
+      ["--reuid=1000", "--clear-groups", "bash", "-c", swap, "bash", folder.at("inside")],
+      {
+        stdio: "ignore",
+      },
+    );
+    const ended = once(swapper, "exit");
+    try {
+      for (let attempt = 0; attempt < 300; attempt++) {
+        await calls
+          .makeFolder({ path: "made", beneath: folder.at("inside"), uid: 1000, gid: 1000 })
+          .catch(() => undefined);
+      }
+    } finally {
+      swapper.kill("SIGKILL");
+      await ended;
+    }
+    const holders = (await readdir(folder.at("inside"))).filter((name) => name === "secret" || name === "made");
+    for (const name of holders) {
+      const found = await readdir(folder.at(`inside/${name}`));
+      if (found.includes("key")) assert.equal((await stat(folder.at(`inside/${name}`))).uid, 0);
+    }
+  });
+});
+
+describe("a new link", () => {
+  it("has its target as it is given, and takes no other entry's place", NEEDS_ROOT, async () => {
+    await using folder = await testFolder();
+    const target = Buffer.from([0x2e, 0x2e, 0x2f, 0xff]);
+    await calls.makeLink({ path: folder.at("link"), target, uid: 1000, gid: 1001 });
+    assert.deepEqual(await readlink(folder.at("link"), "buffer"), target);
+    const { uid, gid } = await lstat(folder.at("link"));
+    assert.deepEqual([uid, gid], [1000, 1001]);
+    assert.equal(await reasonOf(calls.makeLink({ path: folder.at("link"), target: "x" })), "ALREADY_EXISTS");
+    assert.equal(await reasonOf(calls.makeLink({ path: folder.at("other"), target: "" })), "INVALID_FIELD");
+    assert.equal(await reasonOf(calls.makeLink({ path: "../out", target: "x", beneath: folder.path })), "PATH_ESCAPES");
+  });
+});
+
+describe("a renaming", () => {
+  it("does what mv -T does: replaces a file or an empty folder, and follows no last link", async () => {
+    await using folder = await testFolder();
+    await mkdir(folder.at("sub/full"), { recursive: true });
+    await mkdir(folder.at("empty"));
+    for (const name of ["one", "two", "sub/full/file"]) await writeFile(folder.at(name), name);
+    await symlink("sub", folder.at("link"));
+    await calls.rename({ path: folder.at("one"), newPath: folder.at("two") });
+    assert.equal(await readFile(folder.at("two"), "utf8"), "one");
+    await calls.rename({ path: "two", newPath: "link/moved", beneath: folder.path });
+    assert.equal(await readFile(folder.at("sub/moved"), "utf8"), "one");
+    await calls.rename({ path: folder.at("link"), newPath: folder.at("sub/link") });
+    assert.equal(await readlink(folder.at("sub/link")), "sub");
+    await calls.rename({ path: folder.at("sub/full/"), newPath: folder.at("empty") });
+    assert.deepEqual(await readdir(folder.at("empty")), ["file"]);
+    await calls.rename({
+      path: folder.at("empty"),
+      newPath: Buffer.concat([Buffer.from(`${folder.path}/`), Buffer.from([0xff])]),
+    });
+    assert.deepEqual((await readdir(folder.path, "latin1")).toSorted(), ["sub", "\u00ff"]);
+  });
+
+  it("says what is in the way, and replaces nothing with exclusive", async () => {
+    await using folder = await testFolder();
+    await mkdir(folder.at("full/below"), { recursive: true });
+    await mkdir(folder.at("empty"));
+    for (const name of ["one", "two"]) await writeFile(folder.at(name), name);
+    await symlink("gone", folder.at("dangling"));
+    for (const [path, newPath, exclusive, reason] of [
+      ["one", "two", true, "ALREADY_EXISTS"],
+      ["one", "dangling", true, "ALREADY_EXISTS"],
+      ["empty", "full", false, "FOLDER_NOT_EMPTY"],
+      ["empty", "one", false, "NOT_A_FOLDER"],
+      ["one", "empty", false, "NOT_A_REGULAR_FILE"],
+      ["full", "full/below/it", false, "FILE_ERROR"],
+      ["gone", "other", false, "PATH_NOT_FOUND"],
+      ["one", "no/folder", false, "PATH_NOT_FOUND"],
+      ["one", ".", false, "INVALID_FIELD"],
+      [".", "other", false, "INVALID_FIELD"],
+      ["one", "../out", false, "PATH_ESCAPES"],
+    ] as const) {
+      assert.equal(await reasonOf(calls.rename({ path, newPath, exclusive, beneath: folder.path })), reason, newPath);
+    }
+    assert.equal(await readFile(folder.at("two"), "utf8"), "two");
+    assert.deepEqual(await folder.names().then((names) => names.toSorted()), [
+      "dangling",
+      "empty",
+      "full",
+      "one",
+      "two",
+    ]);
+  });
+
+  it("to another file system is CROSS_DEVICE", NEEDS_NAMESPACES, async () => {
+    await using mount = await testMount("tmpfs", () => "mode=0755");
+    await using folder = await testFolder();
+    await writeFile(folder.at("file"), "stays");
+    const failure = await failureOf(calls.rename({ path: folder.at("file"), newPath: mount.at("file") }));
+    assert.deepEqual(
+      [failure.code, failure.reason, failure.metadata["errno"]],
+      [status.FAILED_PRECONDITION, "CROSS_DEVICE", "EXDEV"],
+    );
+    const point = await failureOf(calls.rename({ path: mount.path, newPath: `${mount.path}-moved` }));
+    assert.equal(point.reason, "MOUNT_POINT");
+    assert.equal(await readFile(folder.at("file"), "utf8"), "stays");
+  });
+});
+
+describe("attributes", () => {
+  it("are set as chown, chmod and touch set them, and told afterwards", NEEDS_ROOT, async () => {
+    await using folder = await testFolder();
+    await writeFile(folder.at("file"), "");
+    await mkdir(folder.at("sub"));
+    spawnSync("mkfifo", [folder.at("fifo")]);
+    for (const name of ["file", "sub", "fifo"]) {
+      for (const seconds of [-86_400n, 0n, 1_700_000_000n, 5_000_000_000n]) {
+        const mtime = create(TimestampSchema, { seconds, nanos: 123_456_789 });
+        const told = await calls.setAttributes({ path: folder.at(name), mode: 0o4711, uid: 1000, gid: 1001, mtime });
+        const { mode, uid, gid, mtimeNs } = await lstat(folder.at(name), { bigint: true });
+        assert.deepEqual(
+          [Number(mode) & 0o7777, uid, gid, mtimeNs],
+          [0o4711, 1000n, 1001n, seconds * 1_000_000_000n + 123_456_789n],
+        );
+        assert.deepEqual(
+          [told.mode, told.uid, told.gid, told.mtime?.seconds, told.mtime?.nanos],
+          [0o4711, 1000, 1001, seconds, 123_456_789],
+        );
+      }
+    }
+    const told = await calls.setAttributes({ path: "file", beneath: folder.path, mode: 0o600 });
+    assert.deepEqual([told.mode, told.uid, told.gid], [0o600, 1000, 1001]);
+    assert.equal(told.mtime?.seconds, 5_000_000_000n, "what is not given stays");
+  });
+
+  it("of a link are its own, unless it is followed", NEEDS_ROOT, async () => {
+    await using folder = await testFolder();
+    await writeFile(folder.at("file"), "", { mode: 0o644 });
+    await symlink("file", folder.at("link"));
+    const path = folder.at("link");
+    const mtime = create(TimestampSchema, { seconds: 1_000n });
+    const own = await calls.setAttributes({ path, uid: 1000, mtime });
+    assert.deepEqual([own.type, own.uid, own.mtime?.seconds], [FileType.SYMLINK, 1000, 1_000n]);
+    assert.equal((await stat(folder.at("file"))).uid, 0);
+    assert.equal(await reasonOf(calls.setAttributes({ path, mode: 0o600 })), "FILE_ERROR");
+    assert.equal((await stat(folder.at("file"))).mode & 0o777, 0o644);
+    const followed = await calls.setAttributes({ path, mode: 0o600, follow: true });
+    assert.deepEqual([followed.type, followed.mode], [FileType.REGULAR, 0o600]);
+  });
+
+  it("are refused where there is nothing to set, or no such value or path", async () => {
+    await using folder = await testFolder();
+    const path = folder.path;
+    assert.equal(await reasonOf(calls.setAttributes({ path })), "INVALID_FIELD");
+    assert.equal(await reasonOf(calls.setAttributes({ path, mode: 0o10000 })), "INVALID_FIELD");
+    assert.equal(await reasonOf(calls.setAttributes({ path, uid: 2 ** 32 - 1 })), "INVALID_FIELD");
+    const mtime = create(TimestampSchema, { seconds: 2n ** 62n });
+    assert.equal(await reasonOf(calls.setAttributes({ path, mtime })), "INVALID_FIELD");
+    assert.equal(await reasonOf(calls.setAttributes({ path: folder.at("gone"), mode: 0 })), "PATH_NOT_FOUND");
+    assert.equal(await reasonOf(calls.setAttributes({ path: "..", beneath: path, mode: 0o777 })), "PATH_ESCAPES");
+  });
+
+  it("reach nothing outside while somebody swaps what is named for links", NEEDS_ROOT, async () => {
+    await using folder = await testFolder();
+    await mkdir(folder.at("inside"));
+    await mkdir(folder.at("outside"));
+    await writeFile(folder.at("outside/file"), "", { mode: 0o600 });
+    const swap = `cd "$1/inside" || exit 1
+      while :; do mkdir a 2>/dev/null; : > a/file 2>/dev/null; mv -T a away 2>/dev/null; ln -s ../outside a 2>/dev/null; rm -rf a away; done`;
+    const swapper = spawn("bash", ["-c", swap, "bash", folder.path], { stdio: "ignore" });
+    const ended = once(swapper, "exit");
+    try {
+      for (let attempt = 0; attempt < 300; attempt++) {
+        const at = { path: "a/file", beneath: folder.at("inside") };
+        await calls.setAttributes({ ...at, mode: 0o777, follow: attempt % 2 === 0 }).catch(() => undefined);
+        await calls.rename({ ...at, newPath: "a/renamed" }).catch(() => undefined);
+        await calls.makeLink({ path: "a/made", target: "x", beneath: folder.at("inside") }).catch(() => undefined);
+        await calls.makeFolder({ path: "a/folder", beneath: folder.at("inside") }).catch(() => undefined);
+      }
+    } finally {
+      swapper.kill("SIGKILL");
+      await ended;
+    }
+    assert.deepEqual(await readdir(folder.at("outside")), ["file"]);
+    assert.equal((await stat(folder.at("outside/file"))).mode & 0o777, 0o600);
+  });
+});
+
+describe("every call of FileTree", () => {
+  it("is user activity", async () => {
+    await using folder = await testFolder();
+    using client = clientOf(agent);
+    await writeFile(folder.at("file"), "");
+    await link(folder.at("file"), folder.at("other"));
+    const at = async (): Promise<number> => {
+      const { lastUserActivity, lastUserActivityNanos } = await client.health();
+      return Math.floor((lastUserActivity?.getTime() ?? 0) / 1_000) * 1e9 + lastUserActivityNanos;
+    };
+    for (const call of [
+      () => calls.list({ path: folder.path }),
+      () => calls.makeFolder({ path: folder.at("sub") }),
+      () => calls.makeLink({ path: folder.at("link"), target: "x" }),
+      () => calls.rename({ path: folder.at("link"), newPath: folder.at("moved") }),
+      () => calls.setAttributes({ path: folder.at("file"), mode: 0o600 }),
+      () => calls.remove({ path: folder.at("other") }),
+    ]) {
+      const earlier = await at();
+      assert.equal(await at(), earlier);
+      await call();
+      assert.ok((await at()) > earlier, call.toString());
+    }
+  });
+});

@@ -1,0 +1,246 @@
+import assert from "node:assert/strict";
+import { spawnSync } from "node:child_process";
+import { chmod, chown, link, lstat, mkdir, rename, rm, symlink, utimes, writeFile } from "node:fs/promises";
+import { describe, it } from "node:test";
+import { status } from "@grpc/grpc-js";
+import type { TreeEntry } from "../../../../src/shared/gen/svc/guest/v1alpha1/file_tree_pb.ts";
+import { FileType } from "../../../../src/shared/gen/svc/guest/v1alpha1/files_pb.ts";
+import { forAllTests } from "../../../fixtures/for-all-tests.ts";
+import { startAgent } from "../../../fixtures/agent.ts";
+import { TreeCalls } from "../../../fixtures/file-tree.ts";
+import { failureOf, testFolder, testMount } from "../../../fixtures/files.ts";
+import { NEEDS_NAMESPACES } from "../../../fixtures/namespaces.ts";
+import { NEEDS_ROOT } from "../../../fixtures/privileges.ts";
+import { CLIENTS } from "../../../fixtures/rpc-clients.ts";
+
+const agent = forAllTests(await startAgent());
+const calls = forAllTests(new TreeCalls(agent));
+
+/** What find(1) prints of an entry, NUL between the fields. */
+const PRINTED = "%P\\0%y\\0%s\\0%m\\0%U\\0%G\\0%T@\\0%A@\\0%C@\\0%i\\0%n\\0%l\\0";
+const FIELDS = 12;
+const LETTERS: Readonly<Record<number, string>> = {
+  [FileType.REGULAR]: "f",
+  [FileType.DIRECTORY]: "d",
+  [FileType.SYMLINK]: "l",
+  [FileType.FIFO]: "p",
+  [FileType.SOCKET]: "s",
+  [FileType.CHARACTER_DEVICE]: "c",
+  [FileType.BLOCK_DEVICE]: "b",
+};
+
+/** A folder in the form of find(1), byte by byte, one line for each entry. */
+function found(folder: string, depth: number): string[] {
+  const args = [folder, "-mindepth", "1", "-maxdepth", String(depth), "-printf", PRINTED];
+  const { stdout } = spawnSync("find", args, { encoding: "latin1", maxBuffer: 2 ** 28 });
+  const fields = stdout.split("\0").slice(0, -1);
+  return Array.from({ length: fields.length / FIELDS }, (_, index) =>
+    fields.slice(index * FIELDS, (index + 1) * FIELDS).join(" | "),
+  ).toSorted();
+}
+
+/** The same for an answer. */
+function told(entries: readonly TreeEntry[]): string[] {
+  const time = (stamp: { seconds: bigint; nanos: number } | undefined): string =>
+    `${stamp?.seconds}.${String(stamp?.nanos).padStart(9, "0")}0`;
+  return entries
+    .map(({ name, stat }) => {
+      assert.ok(stat);
+      const { type, size, mode, uid, gid, mtime, atime, ctime, inode, links, linkTarget } = stat;
+      const times = [time(mtime), time(atime), time(ctime)];
+      const bytes = (value: Uint8Array): string => Buffer.from(value).toString("latin1");
+      const numbers = [size, mode.toString(8), uid, gid, ...times, inode, links];
+      return [bytes(name), LETTERS[type], ...numbers, bytes(linkTarget)].join(" | ");
+    })
+    .toSorted();
+}
+
+/** Everything that a folder can hold, hostile names included. */
+async function makeTree(root: string): Promise<void> {
+  await mkdir(`${root}/sub/deep/deeper`, { recursive: true });
+  await mkdir(`${root}/empty`, { mode: 0o700 });
+  await writeFile(`${root}/file`, "content");
+  await link(`${root}/file`, `${root}/sub/second name`);
+  for (const name of ["new\nline", "-rf", " ", "日本語", "x".repeat(255), "\u001b]0;evil\u0007", "*"]) {
+    await writeFile(`${root}/sub/${name}`, name);
+  }
+  await writeFile(Buffer.concat([Buffer.from(`${root}/sub/deep/`), Buffer.from([0xff, 0xfe, 0x80])]), "not UTF-8");
+  await symlink("../file", `${root}/sub/link`);
+  await symlink(Buffer.from([0xff, 0x2f, 0xfe]), `${root}/sub/deep/dangling`);
+  await symlink("/", `${root}/sub/deep/root`);
+  await symlink("loop", `${root}/loop`);
+  spawnSync("mkfifo", [`${root}/sub/fifo`]);
+  await utimes(`${root}/file`, 1, -86_400.5);
+  await chmod(`${root}/sub/deep`, 0o2750);
+}
+
+describe("a listing", () => {
+  it("tells what find(1) tells, byte by byte, at any depth, by both clients", async () => {
+    await using folder = await testFolder();
+    await makeTree(folder.path);
+    // List once before: a first look may set the time of access.
+    found(folder.path, 9);
+    for (const { make } of CLIENTS) {
+      using client = new TreeCalls(agent, make);
+      for (const depth of [1, 2, 3, 9]) {
+        assert.deepEqual(told(await client.list({ path: folder.path, depth })), found(folder.path, depth));
+      }
+      assert.deepEqual(told(await client.list({ path: folder.path })), found(folder.path, 1), "0 means 1");
+      assert.deepEqual(
+        told(await client.list({ path: "sub/deep", beneath: folder.path })),
+        found(folder.at("sub/deep"), 1),
+      );
+    }
+  });
+
+  it("tells a folder right before what is in it, and ends after max_entries", async () => {
+    await using folder = await testFolder();
+    await makeTree(folder.path);
+    const whole = (await calls.list({ path: folder.path, depth: 9 })).map(({ name }) =>
+      Buffer.from(name).toString("latin1"),
+    );
+    for (const [index, name] of whole.entries()) {
+      const parent = name.slice(0, Math.max(0, name.lastIndexOf("/")));
+      const within = whole.slice(whole.indexOf(parent) + 1, index);
+      assert.ok(parent === "" || within.every((other) => other.startsWith(`${parent}/`)), name);
+    }
+    for (const maxEntries of [1n, 5n, BigInt(whole.length), BigInt(whole.length) + 1n]) {
+      const batches = [];
+      for await (const batch of calls.batches({ path: folder.path, depth: 9, maxEntries })) batches.push(batch);
+      const names = batches.flatMap(({ entries }) => entries.map(({ name }) => Buffer.from(name).toString("latin1")));
+      assert.deepEqual(names, whole.slice(0, Number(maxEntries)));
+      assert.deepEqual(
+        batches.map(({ truncated }) => truncated),
+        batches.map((_, index) => index === batches.length - 1 && maxEntries < whole.length),
+      );
+    }
+  });
+
+  it("of an empty folder has no entry, and one of a tree that is deeper than any path tells every level", async () => {
+    await using folder = await testFolder();
+    assert.deepEqual(await calls.list({ path: folder.path }), []);
+    const levels = 120;
+    const script = `i=0; while [ $i -lt ${levels} ]; do mkdir ${"d".repeat(40)} && cd ${"d".repeat(40)} && : > file || exit 1; i=$((i+1)); done`;
+    assert.equal(spawnSync("bash", ["-c", script], { cwd: folder.path }).status, 0);
+    const entries = await calls.list({ path: folder.path, depth: 10_000 });
+    assert.equal(entries.length, 2 * levels);
+    assert.equal(Math.max(...entries.map(({ name }) => name.length)), levels * 41 - 1 + 5);
+    assert.ok(entries.every(({ errno }) => errno === ""));
+    const { removed, left } = await calls.remove({ path: folder.at("d".repeat(40)), recursive: true });
+    assert.deepEqual([removed, left], [2 * levels, 0]);
+  });
+
+  it("follows a link that its own path ends in, and descends over none", async () => {
+    await using folder = await testFolder();
+    await mkdir(folder.at("real/sub"), { recursive: true });
+    await symlink("real", folder.at("link"));
+    await symlink("../..", folder.at("real/sub/up"));
+    assert.deepEqual(await calls.names({ path: folder.at("link"), depth: 9 }), ["sub", "sub/up"]);
+  });
+
+  it("refuses what is no folder, what is not there, and paths out of beneath", async () => {
+    await using folder = await testFolder();
+    await writeFile(folder.at("file"), "");
+    await symlink("/etc", folder.at("out"));
+    for (const [request, code, reason] of [
+      [{ path: folder.at("file") }, status.FAILED_PRECONDITION, "NOT_A_FOLDER"],
+      [{ path: folder.at("file/below") }, status.NOT_FOUND, "PATH_NOT_FOUND"],
+      [{ path: folder.at("gone") }, status.NOT_FOUND, "PATH_NOT_FOUND"],
+      [{ path: "relative" }, status.INVALID_ARGUMENT, "INVALID_FIELD"],
+      [{ path: "" }, status.INVALID_ARGUMENT, "INVALID_FIELD"],
+      [{ path: "/a\0b" }, status.INVALID_ARGUMENT, "INVALID_FIELD"],
+      [{ path: "..", beneath: folder.path }, status.FAILED_PRECONDITION, "PATH_ESCAPES"],
+      [{ path: "out", beneath: folder.path }, status.FAILED_PRECONDITION, "PATH_ESCAPES"],
+      [{ path: "x", noSymlinks: true }, status.INVALID_ARGUMENT, "INVALID_FIELD"],
+    ] as const) {
+      const failure = await failureOf(calls.list(request));
+      assert.deepEqual([failure.code, failure.reason], [code, reason], failure.message);
+    }
+  });
+
+  it("is no error where the folder changes meanwhile", async () => {
+    await using folder = await testFolder();
+    const names = Array.from({ length: 2_000 }, (_, index) => `${index}`.padStart(40, "0"));
+    for (const name of names) await mkdir(folder.at(name));
+    const seen: string[] = [];
+    let changes = 0;
+    for await (const { entries } of calls.batches({ path: folder.path, depth: 3 })) {
+      seen.push(...entries.map(({ name }) => Buffer.from(name).toString()));
+      // One entry goes, one becomes a file, one moves into another folder.
+      const [gone, file, moved, into] = names.slice(changes * 4, changes * 4 + 4);
+      if (into === undefined) break;
+      await rm(folder.at(gone ?? ""), { recursive: true });
+      await rm(folder.at(file ?? ""), { recursive: true });
+      await writeFile(folder.at(file ?? ""), "");
+      await rename(folder.at(moved ?? ""), folder.at(`${into}/moved`));
+      changes += 1;
+    }
+    assert.ok(changes > 0);
+    const stayed = names.slice(changes * 4);
+    assert.deepEqual(
+      stayed.filter((name) => !seen.includes(name)),
+      [],
+    );
+    assert.equal(new Set(seen).size, seen.length, "nothing is told twice");
+  });
+
+  it("tells what cannot be read as an entry with its errno", NEEDS_ROOT, async () => {
+    await using folder = await testFolder();
+    await mkdir(folder.at("open/closed"), { recursive: true });
+    await mkdir(folder.at("listed"));
+    await writeFile(folder.at("listed/file"), "");
+    await writeFile(folder.at("open/closed/file"), "");
+    for (const [name, mode] of [
+      ["listed", 0o744],
+      ["open/closed", 0o700],
+    ] as const) {
+      await chmod(folder.at(name), mode);
+      await chown(folder.at(name), 1000, 1000);
+    }
+    // Root enters every folder, unless it lacks all capabilities.
+    await using plain = await startAgent({ through: ["setpriv", "--bounding-set=-all", "--inh-caps=-all"] });
+    using client = new TreeCalls(plain);
+    const errnos = (await client.list({ path: folder.path, depth: 3 })).map(({ name, errno, stat }) => [
+      Buffer.from(name).toString(),
+      errno,
+      LETTERS[stat?.type ?? 0],
+    ]);
+    assert.deepEqual(errnos.map((fields) => fields.join(" ")).toSorted(), [
+      "listed  d",
+      "listed/file EACCES f",
+      "open  d",
+      "open/closed EACCES d",
+    ]);
+    const failure = await failureOf(client.list({ path: folder.at("open/closed") }));
+    assert.deepEqual([failure.code, failure.reason], [status.PERMISSION_DENIED, "PATH_PERMISSION_DENIED"]);
+  });
+
+  it(
+    "describes what is mounted in the folder, and descends there only with cross_mounts",
+    NEEDS_NAMESPACES,
+    async () => {
+      await using folder = await testFolder();
+      await using mount = await testMount("tmpfs", () => "mode=0711");
+      await writeFile(mount.at("inside"), "");
+      await writeFile(folder.at("file"), "");
+      await mkdir(folder.at("point"));
+      for (const [source, target] of [
+        [mount.path, folder.at("point")],
+        ["/etc/passwd", folder.at("file")],
+      ] as const)
+        assert.equal(spawnSync("mount", ["--bind", source, target]).status, 0);
+      try {
+        const entries = await calls.list({ path: folder.path, depth: 2 });
+        const points = entries.map(({ name, stat, errno, mountPoint }) =>
+          [Buffer.from(name).toString(), stat?.mode.toString(8), LETTERS[stat?.type ?? 0], errno, mountPoint].join(" "),
+        );
+        const fileMode = (await lstat("/etc/passwd")).mode.toString(8).slice(-3);
+        assert.deepEqual(points.toSorted(), [`file ${fileMode} f  true`, "point 711 d  true"]);
+        const crossing = { path: folder.path, depth: 2, crossMounts: true };
+        assert.deepEqual(await calls.names(crossing), ["file", "point", "point/inside"]);
+      } finally {
+        for (const name of ["point", "file"]) spawnSync("umount", ["--lazy", folder.at(name)]);
+      }
+    },
+  );
+});

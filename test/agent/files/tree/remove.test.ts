@@ -1,0 +1,190 @@
+import assert from "node:assert/strict";
+import { spawn, spawnSync } from "node:child_process";
+import { once } from "node:events";
+import { chown, link, lstat, mkdir, readdir, readFile, symlink, writeFile } from "node:fs/promises";
+import { describe, it } from "node:test";
+import { status } from "@grpc/grpc-js";
+import { forAllTests } from "../../../fixtures/for-all-tests.ts";
+import { startAgent } from "../../../fixtures/agent.ts";
+import { until } from "../../../fixtures/awake.ts";
+import { TreeCalls } from "../../../fixtures/file-tree.ts";
+import { failureOf, openFiles, testFolder, testMount } from "../../../fixtures/files.ts";
+import { NEEDS_NAMESPACES } from "../../../fixtures/namespaces.ts";
+import { NEEDS_ROOT } from "../../../fixtures/privileges.ts";
+
+const agent = forAllTests(await startAgent());
+const calls = forAllTests(new TreeCalls(agent));
+
+/** Names in a folder; none where there is no folder. */
+async function names(folder: string): Promise<string[]> {
+  return readdir(folder).catch(() => []);
+}
+
+describe("a removal", () => {
+  it("removes what rm -rf removes, of any name and type, and counts it", async () => {
+    await using folder = await testFolder();
+    await writeFile(folder.at("outside"), "stays");
+    for (const root of ["ours", "theirs"].map((name) => folder.at(name))) {
+      await mkdir(`${root}/sub/deep/deeper`, { recursive: true });
+      for (let index = 0; index < 1_000; index++) await writeFile(`${root}/sub/${index}`, "");
+      for (const name of ["new\nline", "-rf", " ", "x".repeat(255)]) await mkdir(`${root}/sub/deep/${name}`);
+      await writeFile(Buffer.concat([Buffer.from(`${root}/sub/deep/`), Buffer.from([0xff, 0xfe])]), "");
+      await symlink("/etc", `${root}/sub/link`);
+      await symlink("../../..", `${root}/sub/up`);
+      await link(folder.at("outside"), `${root}/sub/deep/hard`);
+      spawnSync("mkfifo", [`${root}/fifo`]);
+    }
+    const count = spawnSync("find", [folder.at("theirs")], { encoding: "buffer" }).stdout.filter(
+      (byte) => byte === 10,
+    ).length;
+    const { removed, left, entries } = await calls.remove({ path: folder.at("ours"), recursive: true });
+    // One of the names contains a line feed.
+    assert.deepEqual([removed, left, entries], [count - 1, 0, {}]);
+    assert.equal(spawnSync("rm", ["-rf", folder.at("theirs")]).status, 0);
+    assert.deepEqual(await folder.names(), ["outside"]);
+    assert.equal(await readFile(folder.at("outside"), "utf8"), "stays");
+    assert.ok((await readdir("/etc")).length > 0);
+  });
+
+  it("without recursive removes a file, a link and an empty folder, and no more", async () => {
+    await using folder = await testFolder();
+    await mkdir(folder.at("full/empty"), { recursive: true });
+    await writeFile(folder.at("file"), "");
+    await symlink("full", folder.at("link"));
+    for (const path of ["file", "link/", "full"].map((name) => folder.at(name))) {
+      if (!path.endsWith("full")) {
+        assert.deepEqual(await calls.remove({ path }), { removed: 1, left: 0, entries: {} });
+        continue;
+      }
+      const failure = await failureOf(calls.remove({ path }));
+      assert.deepEqual([failure.code, failure.reason], [status.FAILED_PRECONDITION, "FOLDER_NOT_EMPTY"]);
+    }
+    await calls.remove({ path: "full/empty", beneath: folder.path });
+    await calls.remove({ path: folder.at("full") });
+    const failure = await failureOf(calls.remove({ path: folder.at("full") }));
+    assert.deepEqual([failure.code, failure.reason], [status.NOT_FOUND, "PATH_NOT_FOUND"]);
+    assert.deepEqual(await folder.names(), []);
+  });
+
+  it("refuses /, the folder given as beneath, and what ends in dots or leads out", async () => {
+    await using folder = await testFolder();
+    await mkdir(folder.at("sub/below"), { recursive: true });
+    await symlink("..", folder.at("sub/up"));
+    const beneath = folder.at("sub");
+    for (const [request, reason] of [
+      [{ path: "/" }, "INVALID_FIELD"],
+      [{ path: "//" }, "INVALID_FIELD"],
+      [{ path: "/tmp/.." }, "INVALID_FIELD"],
+      [{ path: ".", beneath }, "INVALID_FIELD"],
+      [{ path: "below/..", beneath }, "INVALID_FIELD"],
+      [{ path: "./", beneath }, "INVALID_FIELD"],
+      [{ path: "../sub", beneath }, "PATH_ESCAPES"],
+      [{ path: "up/sub", beneath }, "PATH_ESCAPES"],
+    ] as const) {
+      assert.equal(
+        (await failureOf(calls.remove({ ...request, recursive: true }))).reason,
+        reason,
+        JSON.stringify(request),
+      );
+    }
+    assert.deepEqual((await readdir(beneath)).toSorted(), ["below", "up"]);
+  });
+
+  it(
+    "stays on its mount: it refuses a mount point, leaves one on its way, and tells it",
+    NEEDS_NAMESPACES,
+    async () => {
+      await using mount = await testMount("tmpfs", () => "mode=0755");
+      await using folder = await testFolder();
+      await writeFile(mount.at("inside"), "stays");
+      await mkdir(folder.at("top/sub/point"), { recursive: true });
+      for (const name of ["top/before", "top/sub/file", "top/sub/gone"]) await writeFile(folder.at(name), "");
+      for (const [source, target] of [
+        [mount.path, "top/sub/point"],
+        ["/etc/passwd", "top/sub/file"],
+      ] as const)
+        assert.equal(spawnSync("mount", ["--bind", source, folder.at(target)]).status, 0);
+      try {
+        for (const recursive of [true, false]) {
+          const failure = await failureOf(calls.remove({ path: folder.at("top/sub/point"), recursive }));
+          assert.deepEqual([failure.code, failure.reason], [status.FAILED_PRECONDITION, "MOUNT_POINT"]);
+        }
+        assert.deepEqual(await calls.remove({ path: folder.at("top"), recursive: true }), {
+          removed: 2,
+          left: 2,
+          entries: { "sub/point": "EBUSY", "sub/file": "EBUSY" },
+        });
+      } finally {
+        for (const name of ["point", "file"]) spawnSync("umount", ["--lazy", folder.at(`top/sub/${name}`)]);
+      }
+      assert.equal(await readFile(mount.at("inside"), "utf8"), "stays");
+      assert.ok((await readFile("/etc/passwd", "utf8")).length > 0);
+    },
+  );
+
+  it("leaves what it may not remove, and tells why", NEEDS_ROOT, async () => {
+    await using folder = await testFolder();
+    await mkdir(folder.at("top/closed"), { recursive: true });
+    for (const name of ["top/closed/kept", "top/file"]) await writeFile(folder.at(name), "");
+    await chown(folder.at("top/closed"), 1000, 1000);
+    await using plain = await startAgent({ through: ["setpriv", "--bounding-set=-all", "--inh-caps=-all"] });
+    using client = new TreeCalls(plain);
+    assert.deepEqual(await client.remove({ path: folder.at("top"), recursive: true }), {
+      removed: 1,
+      left: 1,
+      entries: { "closed/kept": "EACCES" },
+    });
+  });
+
+  it("ends when its call does, and leaves nothing open", async () => {
+    await using folder = await testFolder();
+    // A removal may be complete before it is cancelled: then try another.
+    for (let isCancelled = false; !isCancelled;) {
+      for (let index = 0; index < 300; index++) await mkdir(folder.at(`top/${index}/below`), { recursive: true });
+      const cancelled = new AbortController();
+      const removing = calls.remove({ path: folder.at("top"), recursive: true }, { signal: cancelled.signal });
+      const outcome = removing.then(() => undefined, failureOf.bind(undefined, removing));
+      await until(async () => (await names(folder.at("top"))).length < 300, "it has begun");
+      cancelled.abort();
+      isCancelled = (await outcome)?.code === status.CANCELLED && (await names(folder.at("top"))).length > 0;
+    }
+    await until(
+      async () => !(await openFiles(agent.pid)).some((path) => path.startsWith(folder.path)),
+      "all is closed",
+    );
+    const left = await names(folder.at("top"));
+    await calls.list({ path: folder.path });
+    assert.deepEqual(await names(folder.at("top")), left);
+  });
+
+  it("touches nothing outside while somebody swaps folders for links and moves them", NEEDS_ROOT, async () => {
+    await using folder = await testFolder();
+    await mkdir(folder.at("outside/deep"), { recursive: true });
+    for (const name of ["outside/secret", "outside/deep/secret"]) await writeFile(folder.at(name), "stays");
+    const swap = `
+      cd "$1" || exit 1
+      while :; do
+        mkdir -p inside/a/b/c 2>/dev/null; : > inside/a/b/file 2>/dev/null
+        mv inside/a/b inside/moved 2>/dev/null; ln -s ../../outside inside/a/b 2>/dev/null
+        mv inside/a inside/other 2>/dev/null; ln -s ../outside inside/a 2>/dev/null
+        mv inside/moved . 2>/dev/null; rm -f inside/a
+      done`;
+    const swapper = spawn("bash", ["-c", swap, "bash", folder.path], { stdio: "ignore" });
+    const ended = once(swapper, "exit");
+    try {
+      let removals = 0;
+      for (let attempt = 0; attempt < 400 || removals < 20; attempt++) {
+        const outcome = await calls
+          .remove({ path: attempt % 2 === 0 ? "inside" : "inside/a", beneath: folder.path, recursive: true })
+          .catch(() => undefined);
+        if (outcome !== undefined && outcome.removed > 0) removals += 1;
+      }
+    } finally {
+      swapper.kill("SIGKILL");
+      await ended;
+    }
+    for (const name of ["outside/secret", "outside/deep/secret"])
+      assert.equal(await readFile(folder.at(name), "utf8"), "stays");
+    assert.ok((await lstat(folder.at("outside/deep"))).isDirectory());
+  });
+});
