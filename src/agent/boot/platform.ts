@@ -12,7 +12,7 @@ import {
   type Timers,
   type WatchArrivals,
 } from "../domain/index.ts";
-import { type FileOwner, type FileSystem, guestFileSystem } from "../files/index.ts";
+import { type FileOwner, FileSystem } from "../files/index.ts";
 import { type Addon, bundleFolder } from "../native/index.ts";
 import {
   arrivalsWatcher,
@@ -97,7 +97,7 @@ export function guestPlatform(addon: Addon, { entries, channelFd }: Inheritance,
     sessionGroup: cgroups && new SessionCgroup({ addon, ...cgroups.session, launcher }),
     life,
     accounts: fileAccounts(addon),
-    fileSystem: guestFileSystem(addon, nodeTimers),
+    fileSystem: new FileSystem(addon, nodeTimers),
     sockets: async () => (await import("../platform/sockets.ts")).guestSockets(addon),
     identity: { uid: process.getuid?.() ?? 0, gid: process.getgid?.() ?? 0 },
     clock,

@@ -2,11 +2,26 @@ import {
   AgentError,
   type Failure,
   type FileStep,
-  type FileSystemError,
+  FileSystemError,
   FileSystemHung,
   type Reason,
 } from "../domain/index.ts";
-import { PathEscapes } from "./types.ts";
+
+/** Resolves once a failed operation no longer uses its memory: at once, unless its file system hangs. */
+export async function operationReturned(error: unknown): Promise<void> {
+  if (error instanceof FileSystemHung) await error.returned;
+}
+
+/** A path led out of the folder beneath which it had to stay, or over a symbolic link that may not be followed. */
+export class PathEscapes extends FileSystemError {
+  /** None is allowed. */
+  readonly noSymlinks: boolean;
+
+  constructor(step: FileStep, errno: string, noSymlinks: boolean) {
+    super(step, errno);
+    this.noSymlinks = noSymlinks;
+  }
+}
 
 const notFound = (problem: string): Failure => ["NOT_FOUND", "PATH_NOT_FOUND", problem];
 const denied = (problem: string): Failure => ["PERMISSION_DENIED", "PATH_PERMISSION_DENIED", problem];

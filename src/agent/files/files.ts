@@ -9,7 +9,7 @@ import {
 } from "../domain/index.ts";
 import { checkFilePath, type FileLocation, inTree, wholePath } from "./location.ts";
 import type { FileAttributes, FileOwner } from "./attributes.ts";
-import type { FileSystem } from "./types.ts";
+import type { FileSystem } from "./paths/file-system.ts";
 import { wrongType } from "./failure.ts";
 import type { ContentInput, WriteResult } from "./transfer/content.ts";
 import { FILE_BUFFERS, readChunks, type ReadOutput } from "./transfer/read.ts";

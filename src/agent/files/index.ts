@@ -1,11 +1,10 @@
 export type { FileAttributes, FileOwner, FileType } from "./attributes.ts";
 export { Files, type PathReport } from "./files.ts";
 export type { FileLocation } from "./location.ts";
-export { guestFileSystem } from "./paths/file-system.ts";
+export { FileSystem } from "./paths/file-system.ts";
 export type { WriteResult } from "./transfer/content.ts";
 export type { ReadOutput } from "./transfer/read.ts";
 export { sessionOwner } from "./transfer/target.ts";
 export type { ReadRequest, WriteRequest } from "./transfer/requests.ts";
 export type { Folders } from "./tree/folders.ts";
 export type { ListedEntry } from "./tree/list.ts";
-export type { FileSystem } from "./types.ts";

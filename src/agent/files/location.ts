@@ -1,7 +1,7 @@
 import { FileSystemError, invalidField } from "../domain/index.ts";
 import { type FileAction, fileFailure } from "./failure.ts";
 import type { FilePath, GivenAttributes } from "./attributes.ts";
-import type { FileSystem, FileTree } from "./types.ts";
+import type { FileSystem, FileTree } from "./paths/file-system.ts";
 
 const SLASH = 0x2f;
 /** (uid_t)-1 means "unchanged" to chown(2). */

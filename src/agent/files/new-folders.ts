@@ -1,12 +1,11 @@
 import { FileSystemError } from "../domain/index.ts";
 import type { FileAttributes, FileOwner, FilePath, GivenAttributes } from "./attributes.ts";
-import type { FileTree } from "./types.ts";
+import type { FileTree } from "./paths/file-system.ts";
+import { folderOf } from "./paths/names.ts";
 
 const FOLDER_MODE = 0o755;
 /** Mode of a folder whose new entries get its group (inode(7)). */
 const SETGID = 0o2000;
-const SLASH = 0x2f;
-const DOT = 0x2e;
 
 /** Attributes of a path; undefined: it does not exist. */
 export async function attributesOf(
@@ -20,27 +19,6 @@ export async function attributesOf(
     if (error instanceof FileSystemError && error.errno === "ENOENT") return undefined;
     throw error;
   }
-}
-
-/** The folder part of a path as it is written, without resolving anything. */
-export function folderOf(path: FilePath): FilePath {
-  const slash = path.lastIndexOf(SLASH);
-  if (slash < 0) return Uint8Array.of(DOT);
-  return path.subarray(0, slash === 0 ? 1 : slash);
-}
-
-/** A path, divided before its last name. */
-export interface DividedPath {
-  readonly folder: FilePath;
-  readonly name: FilePath;
-}
-
-/** Divides a path as it is written; slashes at its end do not count. */
-export function splitPath(path: FilePath): DividedPath {
-  let end = path.length;
-  while (end > 1 && path[end - 1] === SLASH) end -= 1;
-  const trimmed = path.subarray(0, end);
-  return { folder: folderOf(trimmed), name: trimmed.subarray(trimmed.lastIndexOf(SLASH) + 1) };
 }
 
 /** Folders that were made for a file. They are removed again if the file is not written. */

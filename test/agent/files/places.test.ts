@@ -3,7 +3,7 @@ import { readFile, writeFile } from "node:fs/promises";
 import { describe, it } from "node:test";
 import { create, toBinary } from "@bufbuild/protobuf";
 import { ActivityClock, AgentError, type Caller, Stamps } from "../../../src/agent/domain/index.ts";
-import { Files, guestFileSystem, type ReadRequest } from "../../../src/agent/files/index.ts";
+import { Files, FileSystem, type ReadRequest } from "../../../src/agent/files/index.ts";
 import { ReadFileRequestSchema } from "../../../src/shared/gen/svc/guest/v1alpha1/files_pb.ts";
 import { nodeTimers } from "../../../src/agent/platform/index.ts";
 import { startAgent } from "../../fixtures/agent.ts";
@@ -73,7 +73,7 @@ describe("file calls that stand still", () => {
     await writeFile(folder.at("large"), Buffer.alloc(MIB));
     let nowMs = 0;
     const files = new Files({
-      fileSystem: guestFileSystem(addon, nodeTimers),
+      fileSystem: new FileSystem(addon, nodeTimers),
       activity: new ActivityClock(new Stamps(systemClock)),
       clock: { monotonicMs: () => nowMs },
       newFileOwner: () => Promise.resolve({ uid: 0, gid: 0 }),

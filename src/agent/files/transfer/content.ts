@@ -1,5 +1,6 @@
 import { AgentError } from "../../domain/index.ts";
-import { type NewFile, operationReturned } from "../types.ts";
+import type { NewFile } from "./new-file.ts";
+import { operationReturned } from "../failure.ts";
 import { pathText } from "../location.ts";
 import type { WriteRequest } from "./requests.ts";
 

@@ -2,8 +2,7 @@ import { constants, opendir } from "node:fs";
 import { promisify } from "node:util";
 import type { FileOwner } from "../attributes.ts";
 import { FileSystemError } from "../../domain/index.ts";
-import type { NewFile, NewFileOptions } from "../types.ts";
-import { splitPath } from "../new-folders.ts";
+import { splitPath } from "../paths/names.ts";
 import { NO_SUM, SUM_HERE, SUM_ON_THREAD, type SummingWriter } from "../../native/index.ts";
 import type { Descriptor } from "../paths/descriptor.ts";
 import type { Folder } from "../paths/folder.ts";
@@ -30,6 +29,13 @@ const ENTRIES_LIMIT = 10_000;
 /** Checked folders that are remembered. At this number all are forgotten, and checked again. */
 const FOLDERS_LIMIT = 1_024;
 const openFolder = promisify(opendir);
+
+/** How a new file is written. */
+export interface NewFileOptions {
+  /** Blocks of zeros become holes. */
+  readonly sparse: boolean;
+  readonly sha256: boolean;
+}
 
 /** A name that nobody else has, of the form TEMPORARY. */
 function temporaryName(): Buffer {
@@ -60,7 +66,7 @@ export async function createFile(
   owned.use(file);
   const writer = sparse ? new SparseWriter(file.fd) : new work.addon.SummingWriter(file.fd);
   owned.move();
-  return new PlacedFile({ folder, file, writer, hashes: sha256, work }, temporary);
+  return new NewFile({ folder, file, writer, hashes: sha256, work }, temporary);
 }
 
 /** Undefined where the file system has no files without a name, or the kernel would not let this be placed later. */
@@ -82,7 +88,7 @@ async function canBePlaced(file: Descriptor, folder: Folder): Promise<boolean> {
   }
 }
 
-interface PlacedFileParts {
+interface NewFileParts {
   readonly folder: Folder;
   readonly file: Descriptor;
   readonly writer: SummingWriter;
@@ -90,17 +96,18 @@ interface PlacedFileParts {
   readonly work: FileWork;
 }
 
-/** A new file, with or without a temporary name until it is placed. */
-class PlacedFile implements NewFile {
-  readonly #parts: PlacedFileParts;
+/** A new file before it has its path: nobody sees it there before `place`. Call the methods one after the other. */
+export class NewFile {
+  readonly #parts: NewFileParts;
   /** Its temporary name, while it has one. */
   #temporary: Buffer | undefined;
 
-  constructor(parts: PlacedFileParts, temporary: Buffer | undefined) {
+  constructor(parts: NewFileParts, temporary: Buffer | undefined) {
     this.#parts = parts;
     this.#temporary = temporary;
   }
 
+  /** Appends the pieces, one after another. The caller may reuse them, and the array, once it resolves. */
   async write(pieces: readonly Uint8Array[]): Promise<void> {
     const { file, hashes, work, writer } = this.#parts;
     await work.native({ step: "write", on: [file] }, () => {
@@ -112,6 +119,7 @@ class PlacedFile implements NewFile {
     });
   }
 
+  /** SHA-256 of all that was written; undefined where the file was created without. Call it once. */
   sha256(): Uint8Array | undefined {
     const { hashes, writer } = this.#parts;
     if (!hashes) return undefined;
@@ -121,6 +129,7 @@ class PlacedFile implements NewFile {
     return sum;
   }
 
+  /** Sets owner, then mode (a change of owner clears setuid bits); both exactly, whatever the umask. */
   async setAttributes(owner: FileOwner, mode: number): Promise<void> {
     const { file } = this.#parts;
     await file.chown(owner);
@@ -128,14 +137,17 @@ class PlacedFile implements NewFile {
     await file.checkMode(mode);
   }
 
+  /** Sets the time of the last modification, in nanoseconds since 1970, to the microsecond. The last access is now. */
   async setModified(modifiedNs: bigint): Promise<void> {
     await this.#parts.file.setTimes(Date.now() / 1_000, Number(modifiedNs / 1_000n) / 1_000_000);
   }
 
+  /** Forces content and attributes to the disk. */
   async sync(): Promise<void> {
     await this.#parts.file.sync("sync");
   }
 
+  /** Gives the file its path, atomically, and syncs the folder. Replaces what is there; EEXIST with `exclusive`. */
   async place(path: Uint8Array, exclusive: boolean): Promise<void> {
     const { folder, file } = this.#parts;
     const { name } = splitPath(path);
@@ -145,6 +157,7 @@ class PlacedFile implements NewFile {
     await folder.sync();
   }
 
+  /** Closes the file, and removes it unless it was placed. Never rejects. */
   async dispose(): Promise<void> {
     const { folder, file } = this.#parts;
     if (this.#temporary !== undefined) await folder.remove(this.#temporary, false);

@@ -1,6 +1,7 @@
 import type { BufferPool, BufferPoolSizes, LentBuffer } from "../../domain/index.ts";
 import type { FileAttributes } from "../attributes.ts";
-import { type ReadableFile, operationReturned } from "../types.ts";
+import type { RegularFile } from "./regular-file.ts";
+import { operationReturned } from "../failure.ts";
 import type { ReadRequest } from "./requests.ts";
 
 /** Largest piece of a file in one message. */
@@ -23,7 +24,7 @@ export type ReadOutput = (bytes: Uint8Array, attributes: FileAttributes | undefi
 
 /** What one transfer needs. */
 export interface ReadParts {
-  readonly file: ReadableFile;
+  readonly file: RegularFile;
   readonly request: ReadRequest;
   readonly buffers: BufferPool;
   readonly output: ReadOutput;
@@ -110,7 +111,7 @@ export async function readChunks(parts: ReadParts): Promise<void> {
 
 /** Reads until the target is full or the file ends: a read of a /proc file gives only a page. */
 async function fill(
-  file: ReadableFile,
+  file: RegularFile,
   target: Uint8Array,
   position: bigint,
   sequential: boolean,

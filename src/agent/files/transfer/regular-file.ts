@@ -2,7 +2,6 @@ import { constants } from "node:fs";
 import { constants as system } from "node:os";
 import type { FileAttributes, FileType } from "../attributes.ts";
 import { FileSystemError } from "../../domain/index.ts";
-import type { ReadableFile } from "../types.ts";
 import type { Descriptor, OpenPath } from "../paths/descriptor.ts";
 
 /** O_NONBLOCK and O_NOCTTY, in case something else takes the file's place between stat(2) and open(2). */
@@ -15,7 +14,7 @@ export async function openRegular(
   path: Uint8Array,
   look: (path: Uint8Array) => Promise<FileAttributes>,
   open: OpenPath,
-): Promise<ReadableFile | { readonly notRegular: FileType }> {
+): Promise<RegularFile | { readonly notRegular: FileType }> {
   const seen = await look(path);
   if (seen.type !== "regular") return { notRegular: seen.type };
   await using opened = new AsyncDisposableStack();
@@ -26,7 +25,9 @@ export async function openRegular(
   return new RegularFile(file, attributes);
 }
 
-class RegularFile implements ReadableFile {
+/** An open regular file. */
+export class RegularFile {
+  /** As of the opening. */
   readonly attributes: FileAttributes;
   readonly #file: Descriptor;
   #mayBeCached = true;
@@ -36,6 +37,10 @@ class RegularFile implements ReadableFile {
     this.attributes = attributes;
   }
 
+  /**
+   * Reads into the start of `target`, from `offsetBytes` or where the last read ended. Resolves with the number of
+   * bytes read: 0 at the end of the file, and where a file such as /proc/kmsg has nothing now.
+   */
   async read(target: Uint8Array, offsetBytes: bigint | undefined): Promise<number> {
     const cachedBytes = this.#readCached(target, offsetBytes);
     if (cachedBytes !== undefined) return cachedBytes;
@@ -59,6 +64,7 @@ class RegularFile implements ReadableFile {
     return undefined;
   }
 
+  /** Never rejects. */
   async close(): Promise<void> {
     await this.#file[Symbol.asyncDispose]();
   }

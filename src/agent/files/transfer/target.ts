@@ -1,9 +1,10 @@
 import { type Accounts, AgentError, FileSystemError, invalidField } from "../../domain/index.ts";
-import { attributesOf, folderOf } from "../new-folders.ts";
+import { attributesOf } from "../new-folders.ts";
+import { folderOf } from "../paths/names.ts";
 import type { FileAttributes, FileOwner, FilePath } from "../attributes.ts";
-import { type FileTree, PathEscapes } from "../types.ts";
+import type { FileTree } from "../paths/file-system.ts";
+import { PathEscapes, wrongType } from "../failure.ts";
 import { pathText, wholePath } from "../location.ts";
-import { wrongType } from "../failure.ts";
 import { resolveUser } from "../../session/index.ts";
 import type { WriteRequest } from "./requests.ts";
 

@@ -1,7 +1,9 @@
 import type { FileOwner } from "../attributes.ts";
 import { FileSystemError } from "../../domain/index.ts";
-import type { FileTree, NewFile } from "../types.ts";
-import { folderOf, heirOf, ownerOf, Parents } from "../new-folders.ts";
+import type { FileTree } from "../paths/file-system.ts";
+import type { NewFile } from "./new-file.ts";
+import { folderOf } from "../paths/names.ts";
+import { heirOf, ownerOf, Parents } from "../new-folders.ts";
 import { Content, type ContentInput, type WriteResult } from "./content.ts";
 import type { WriteRequest } from "./requests.ts";
 import { alreadyExists, findTarget, type Target } from "./target.ts";

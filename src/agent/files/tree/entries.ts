@@ -1,7 +1,41 @@
-import type { FileAttributes } from "../attributes.ts";
-import type { FolderEntry, FolderIdentity, FolderPage } from "./types.ts";
+import type { FileAttributes, FilePath, FileType } from "../attributes.ts";
+import type { Errno } from "../../domain/index.ts";
 import { errnoName } from "../../native/index.ts";
 import { typeOfMode } from "../paths/descriptor.ts";
+
+/** An entry of a folder. */
+export interface FolderEntry {
+  readonly name: FilePath;
+  /** From the folder's own listing if the attributes are not known. */
+  readonly type: FileType;
+  readonly inode: bigint;
+  /** Of the entry itself: links are not followed. Undefined if `errno` says why, or if nobody asked for them. */
+  readonly attributes: FileAttributes | undefined;
+  /** Of a symbolic link. */
+  readonly linkTarget: Uint8Array | undefined;
+  /** Why the attributes cannot be read. */
+  readonly errno: Errno | undefined;
+  /** The entry is a mount point. Known only if attributes were asked for. */
+  readonly isMountPoint: boolean;
+  /** Position of the next entry. */
+  readonly position: FolderPosition;
+}
+
+/** A place in a folder; it stays the same for entries that stay. */
+export type FolderPosition = bigint;
+
+/** Some entries of a folder, in the kernel's order. */
+export interface FolderPage {
+  readonly entries: readonly FolderEntry[];
+  /** Where the next page begins; undefined: there is none. */
+  readonly next: FolderPosition | undefined;
+}
+
+/** A name to be removed, and its type when it was read. */
+export type Removable = Pick<FolderEntry, "name" | "type">;
+
+/** Device and inode of a folder. */
+export type FolderIdentity = string;
 
 /** Sizes of what addon/folders.c packs: struct told_folder, struct told_entry, and the position behind them. */
 const HEAD_BYTES = 24;

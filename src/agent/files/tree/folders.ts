@@ -10,7 +10,7 @@ import {
 } from "../../domain/index.ts";
 import { checkAttributes, checkFilePath, type FileLocation, inTree, wholePath } from "../location.ts";
 import type { FileAttributes, FileOwner } from "../attributes.ts";
-import type { FileSystem, FileTree } from "../types.ts";
+import type { FileSystem, FileTree } from "../paths/file-system.ts";
 import { makeFolder, ownerOf, Parents } from "../new-folders.ts";
 import { wrongType } from "../failure.ts";
 import { type ListOutput, listTree } from "./list.ts";

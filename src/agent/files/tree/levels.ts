@@ -1,5 +1,6 @@
 import type { FilePath } from "../attributes.ts";
-import type { FolderIdentity, OpenFolder } from "./types.ts";
+import type { FolderIdentity } from "./entries.ts";
+import type { OpenFolder } from "./open-folder.ts";
 
 /** Folders that a walk holds open at once: the first one, and the deepest. */
 const OPEN_LEVELS = 16;

@@ -1,5 +1,6 @@
 import { type Clock, FileSystemError } from "../../domain/index.ts";
-import type { FolderEntry, FolderPosition, OpenFolder } from "./types.ts";
+import type { FolderEntry, FolderPosition } from "./entries.ts";
+import type { OpenFolder } from "./open-folder.ts";
 import { Levels, type Place } from "./levels.ts";
 import type { ListRequest } from "./requests.ts";
 

@@ -1,6 +1,5 @@
 import { constants } from "node:fs";
 import type { FileAttributes, FilePath } from "../attributes.ts";
-import type { OpenEntry } from "./types.ts";
 import type { Descriptor, OpenPath } from "../paths/descriptor.ts";
 import { O_PATH } from "../paths/paths.ts";
 
@@ -9,10 +8,11 @@ const NS_PER_SECOND = 1_000_000_000n;
 
 /** Opens an entry of any type for its attributes alone: that has no effect on devices and FIFOs. */
 export async function openEntry(path: FilePath, noFollow: boolean, open: OpenPath): Promise<OpenEntry> {
-  return new NativeEntry(await open("open", path, O_PATH | (noFollow ? constants.O_NOFOLLOW : 0)));
+  return new OpenEntry(await open("open", path, O_PATH | (noFollow ? constants.O_NOFOLLOW : 0)));
 }
 
-class NativeEntry implements OpenEntry {
+/** An open entry of any type, of which only attributes are read and set. */
+export class OpenEntry implements AsyncDisposable {
   readonly #descriptor: Descriptor;
 
   constructor(descriptor: Descriptor) {
@@ -23,7 +23,7 @@ class NativeEntry implements OpenEntry {
     return this.#descriptor.attributes("stat");
   }
 
-  async setOwner(uid = UNCHANGED, gid = UNCHANGED): Promise<void> {
+  async setOwner(uid: number = UNCHANGED, gid: number = UNCHANGED): Promise<void> {
     await this.#descriptor.native("chown", (addon, fd) => addon.changeOwner(fd, uid, gid));
   }
 
@@ -32,6 +32,7 @@ class NativeEntry implements OpenEntry {
     await this.#descriptor.checkMode(mode);
   }
 
+  /** In nanoseconds since 1970. */
   async setModified(modifiedNs: bigint): Promise<void> {
     const nanoseconds = ((modifiedNs % NS_PER_SECOND) + NS_PER_SECOND) % NS_PER_SECOND;
     const seconds = Buffer.alloc(8);

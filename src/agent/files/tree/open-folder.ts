@@ -1,10 +1,16 @@
 import { constants } from "node:fs";
 import { type Errno, type FileStep, FileSystemError } from "../../domain/index.ts";
 import type { FilePath } from "../attributes.ts";
-import type { FolderEntry, FolderIdentity, FolderPage, FolderPosition, OpenFolder, Removable } from "./types.ts";
+import {
+  type FolderEntry,
+  type FolderIdentity,
+  type FolderPage,
+  type FolderPosition,
+  type Removable,
+  toldFolder,
+} from "./entries.ts";
 import { errnoName, RESOLVE_BENEATH, RESOLVE_NO_SYMLINKS, RESOLVE_NO_XDEV } from "../../native/index.ts";
 import { type Descriptor, openIn, type OpenPath } from "../paths/descriptor.ts";
-import { toldFolder } from "./entries.ts";
 import { mountAt } from "../threads/mounts.ts";
 import { checkOpenat2 } from "../paths/openat2.ts";
 import { O_PATH } from "../paths/paths.ts";
@@ -24,10 +30,11 @@ export async function openFolder(path: FilePath, reads: boolean, open: OpenPath,
   const how = { step: "open", on: [folder] } as const;
   await checkOpenat2(() => openIn(work, how, folder.fd, HERE, O_PATH, { resolve: RESOLVE_BENEATH }), "FileTree");
   opened.move();
-  return new NativeFolder(folder, work);
+  return new OpenFolder(folder, work);
 }
 
-class NativeFolder implements OpenFolder {
+/** An open folder. Names are single names, and no link is followed. Everything rejects with FileSystemError. */
+export class OpenFolder implements AsyncDisposable {
   readonly #descriptor: Descriptor;
   readonly #work: FileWork;
   #identity: FolderIdentity = "";
@@ -37,10 +44,12 @@ class NativeFolder implements OpenFolder {
     this.#work = work;
   }
 
+  /** Which folder it is, as of its last read. */
   get identity(): FolderIdentity {
     return this.#identity;
   }
 
+  /** The next entries, without those that were removed in the meantime. Undefined: from the beginning. */
   async read(from: FolderPosition | undefined): Promise<FolderPage> {
     const { entries, next } = await this.#page(from, true);
     if (!entries.some(({ isMountPoint }) => isMountPoint)) return { entries, next };
@@ -49,21 +58,24 @@ class NativeFolder implements OpenFolder {
     return { entries: whole, next };
   }
 
+  /** The same, with no more than names and types. */
   readNames(from: FolderPosition | undefined): Promise<FolderPage> {
     return this.#page(from, false);
   }
 
+  /** Opens a folder in it; a mount point only with `crossesMounts` (EXDEV). */
   async enter(name: FilePath, crossesMounts: boolean): Promise<OpenFolder> {
     const how = crossesMounts ? this.#intoMount("open", name) : this.#here<Descriptor>("open");
     const resolve = RESOLVE_BENEATH | (crossesMounts ? 0 : RESOLVE_NO_XDEV);
     const flags = READING | constants.O_NOFOLLOW;
-    return new NativeFolder(await openIn(this.#work, how, this.#descriptor.fd, name, flags, { resolve }), this.#work);
+    return new OpenFolder(await openIn(this.#work, how, this.#descriptor.fd, name, flags, { resolve }), this.#work);
   }
 
+  /** Opens the parent folder, which must be the one that the walk came from: ESTALE if this folder was moved. */
   async above(left: FolderIdentity): Promise<OpenFolder> {
     const how = this.#here<Descriptor>("open");
     const options = { resolve: RESOLVE_NO_SYMLINKS };
-    const above = new NativeFolder(
+    const above = new OpenFolder(
       await openIn(this.#work, how, this.#descriptor.fd, ABOVE, READING, options),
       this.#work,
     );
@@ -73,6 +85,7 @@ class NativeFolder implements OpenFolder {
     throw new FileSystemError("open", "ESTALE");
   }
 
+  /** Removes as many entries as it can in a moment. Returns an errno for each that it tried; undefined: removed. */
   async removeEach(entries: readonly Removable[]): Promise<readonly (Errno | undefined)[]> {
     const names = Buffer.concat(entries.flatMap(({ name, type }) => [type === "directory" ? SLASH : NUL, name, NUL]));
     const errors = await this.#descriptor.nativeBytes("remove", (addon, fd) => addon.removeEach(fd, names));
@@ -82,6 +95,7 @@ class NativeFolder implements OpenFolder {
     });
   }
 
+  /** Refuses a mount point, which cannot be removed by itself: EXDEV. */
   async checkMount(name: FilePath): Promise<void> {
     await (await this.#openHere("remove", name))[Symbol.asyncDispose]();
   }
@@ -94,8 +108,8 @@ class NativeFolder implements OpenFolder {
     await link.native("chown", (addon, fd) => addon.changeOwner(fd, uid, gid));
   }
 
+  /** Moves an entry to another folder; EEXIST where that has one of the name, and `exclusive` is set. */
   async move(name: FilePath, target: OpenFolder, newName: FilePath, exclusive: boolean): Promise<void> {
-    if (!(target instanceof NativeFolder)) throw new TypeError("a folder of another platform");
     const to = target.#descriptor;
     await this.#descriptor.native("rename", (addon, fd) => addon.moveIn(fd, name, to.fd, newName, exclusive), [to]);
   }

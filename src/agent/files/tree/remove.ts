@@ -1,6 +1,7 @@
 import type { FilePath } from "../attributes.ts";
 import { FileSystemError } from "../../domain/index.ts";
-import type { FolderPosition, OpenFolder, Removable } from "./types.ts";
+import type { FolderPosition, Removable } from "./entries.ts";
+import type { OpenFolder } from "./open-folder.ts";
 import { Levels, type Place } from "./levels.ts";
 
 /** Entries that are reported by name; the others are only counted. */

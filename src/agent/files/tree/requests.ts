@@ -1,4 +1,4 @@
-import { type DividedPath, splitPath } from "../new-folders.ts";
+import { type DividedPath, splitPath } from "../paths/names.ts";
 import type { FileLocation } from "../location.ts";
 import type { FilePath, GivenAttributes } from "../attributes.ts";
 import { invalidField } from "../../domain/index.ts";

@@ -4,7 +4,7 @@ import { join } from "node:path";
 import { describe, it } from "node:test";
 import { create, type MessageInitShape } from "@bufbuild/protobuf";
 import { status } from "@grpc/grpc-js";
-import { guestFileSystem } from "../../../../src/agent/files/index.ts";
+import { FileSystem } from "../../../../src/agent/files/index.ts";
 import { nodeTimers } from "../../../../src/agent/platform/index.ts";
 import {
   ReadFileRequestSchema,
@@ -253,7 +253,7 @@ describe("a path beneath a folder", NEEDS_ROOT, () => {
 
   it("is UNIMPLEMENTED where the kernel has no openat2", async () => {
     await using at = await scene();
-    const without = guestFileSystem(
+    const without = new FileSystem(
       {
         ...addon,
         openIn: (folder, path, flags, mode, resolve) =>

@@ -3,7 +3,7 @@ import { mkdir, writeFile } from "node:fs/promises";
 import { createInterface } from "node:readline";
 import { describe, it } from "node:test";
 import { FileSystemHung } from "../../../../src/agent/domain/index.ts";
-import { guestFileSystem } from "../../../../src/agent/files/index.ts";
+import { FileSystem } from "../../../../src/agent/files/index.ts";
 import { testFolder } from "../../../fixtures/files.ts";
 import { fuseMount } from "../../../fixtures/fuse-mount.ts";
 import { ManualTimers } from "../../../fixtures/manual-timers.ts";
@@ -15,7 +15,7 @@ const LOOK_MS = 500;
 
 const timers = new ManualTimers();
 /** Before any other use of libuv's threads, whose number it sets. */
-const files = guestFileSystem(addon, timers);
+const files = new FileSystem(addon, timers);
 
 const bytes = (path: string): Buffer => Buffer.from(path);
 

@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 import { describe, it } from "node:test";
-import type { NewFile } from "../../../../src/agent/files/types.ts";
+import type { NewFile } from "../../../../src/agent/files/transfer/new-file.ts";
 import { FileSystemError } from "../../../../src/agent/domain/index.ts";
 import { Content } from "../../../../src/agent/files/transfer/content.ts";
 

@@ -4,8 +4,7 @@ import { createHash, randomBytes } from "node:crypto";
 import { chmod, chown, link, mkdir, readFile, stat, symlink, utimes, writeFile } from "node:fs/promises";
 import { describe, it } from "node:test";
 import { FileSystemError } from "../../../../src/agent/domain/index.ts";
-import type { FileSystem } from "../../../../src/agent/files/types.ts";
-import { guestFileSystem } from "../../../../src/agent/files/index.ts";
+import { FileSystem } from "../../../../src/agent/files/index.ts";
 import { nodeTimers } from "../../../../src/agent/platform/index.ts";
 import { testFolder } from "../../../fixtures/files.ts";
 import { addon } from "../../../fixtures/spawning.ts";
@@ -16,11 +15,11 @@ const WITH_SHA256 = { sparse: false, sha256: true };
 const TEMPORARY = /^\.svc-guest-[0-9a-f]{24}\.tmp$/;
 
 /** The file system of an agent that cannot place unnamed files: no /proc, no capability. */
-const named = (): FileSystem => guestFileSystem({ ...addon, placeIn: () => Promise.resolve(ENOENT) }, nodeTimers);
+const named = (): FileSystem => new FileSystem({ ...addon, placeIn: () => Promise.resolve(ENOENT) }, nodeTimers);
 
 /** How a file is held until it is placed, and what the folder shows meanwhile. */
 const WAYS: readonly (readonly [string, FileSystem, (names: readonly string[]) => boolean])[] = [
-  ["a file without a name", guestFileSystem(addon, nodeTimers), (names) => names.length === 0],
+  ["a file without a name", new FileSystem(addon, nodeTimers), (names) => names.length === 0],
   ["a file with a temporary name", named(), (names) => names.length === 1 && TEMPORARY.test(names[0] ?? "")],
 ];
 

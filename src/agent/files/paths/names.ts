@@ -1,0 +1,25 @@
+import type { FilePath } from "../attributes.ts";
+
+const SLASH = 0x2f;
+const DOT = 0x2e;
+
+/** The folder part of a path as it is written, without resolving anything. */
+export function folderOf(path: FilePath): FilePath {
+  const slash = path.lastIndexOf(SLASH);
+  if (slash < 0) return Uint8Array.of(DOT);
+  return path.subarray(0, slash === 0 ? 1 : slash);
+}
+
+/** A path, divided before its last name. */
+export interface DividedPath {
+  readonly folder: FilePath;
+  readonly name: FilePath;
+}
+
+/** Divides a path as it is written; slashes at its end do not count. */
+export function splitPath(path: FilePath): DividedPath {
+  let end = path.length;
+  while (end > 1 && path[end - 1] === SLASH) end -= 1;
+  const trimmed = path.subarray(0, end);
+  return { folder: folderOf(trimmed), name: trimmed.subarray(trimmed.lastIndexOf(SLASH) + 1) };
+}
