@@ -59,9 +59,7 @@ export function writePageList(arch: Architecture, folder: string): void {
     const own = existsSync(join(folder, name)) ? identityOf(folder, name) : "none";
     if (own === identity) text += `${name}\n${runs}`;
     else if (name === PROGRAM) {
-      throw new Error(
-        `the pages of ${identity} are recorded, and this is ${own}: run scripts/package/agent/record-pages.ts`,
-      );
+      throw new Error(`the pages of ${identity} are recorded, and this is ${own}: run test/package/record-pages.ts`);
     }
   }
   text += linesOf(PROGRAM, [scriptPages(join(folder, PROGRAM))]);

@@ -4,7 +4,7 @@ import { setTimeout as delay } from "node:timers/promises";
 import type { RunningAgent } from "../fixtures/agent.ts";
 import { execStart } from "../fixtures/raw-calls.ts";
 import { RawHttp2 } from "../fixtures/raw-http2.ts";
-import { childrenOf, cpuMsOf } from "../../scripts/bench/proc.ts";
+import { childrenOf, cpuMsOf } from "../bench/proc.ts";
 import type { Attack, Outcome, Target } from "./attack.ts";
 
 const EXECS = 250;

@@ -1,6 +1,6 @@
 import { readFileSync } from "node:fs";
 import { connect as connectTls } from "node:tls";
-import { cpuMsOf } from "../../scripts/bench/proc.ts";
+import { cpuMsOf } from "../bench/proc.ts";
 import { HookKind } from "../../src/node/client/index.ts";
 import { type Identity, issueCertificates, SERVER_NAME } from "../fixtures/certificates.ts";
 import { forgeChain } from "../fixtures/forged-chains.ts";

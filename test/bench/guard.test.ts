@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { lossesAgainst, ratiosOf, readRecorded, together } from "../../scripts/bench/guard.ts";
-import { makeRow, type Row } from "../../scripts/bench/row.ts";
+import { lossesAgainst, ratiosOf, readRecorded, together } from "./guard.ts";
+import { makeRow, type Row } from "./row.ts";
 
 /** Load averages for each core. */
 const QUIET = 1;

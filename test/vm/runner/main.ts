@@ -5,8 +5,8 @@
  */
 import { existsSync } from "node:fs";
 import { parseArgs } from "node:util";
-import { runScript, UsageError } from "./machine/script.ts";
-import { machinesFolder } from "./vm/machines-folder.ts";
+import { runScript, UsageError } from "../../../scripts/machine/script.ts";
+import { machinesFolder } from "./machines-folder.ts";
 
 const USAGE = `usage: npm run test:vm [-- [--arch arm64] [--whole] FILE...]
   FILE           a file of tests, as test/vm/clock.vm.ts; default: all
@@ -28,7 +28,7 @@ async function main(): Promise<number> {
   if (whole === true) process.env["GUEST_VM_WHOLE"] = "1";
   if (arch !== undefined) process.env["GUEST_VM_ARCH"] = arch;
   // The guests' modules read the architecture when they load.
-  const { runVmTests } = await import("./vm/run.ts");
+  const { runVmTests } = await import("./run.ts");
   return runVmTests(positionals);
 }
 

@@ -1,8 +1,8 @@
 /** `npm run bench`: compares the agent with its alternatives, on this machine, in this run. See `--help`. */
-import { main } from "./bench/main.ts";
-import { readOptions, USAGE } from "./bench/options.ts";
-import { runScript } from "./machine/script.ts";
-import { isContained, runContained } from "./testing/contained.ts";
+import { main } from "./main.ts";
+import { readOptions, USAGE } from "./options.ts";
+import { runScript } from "../../scripts/machine/script.ts";
+import { isContained, runContained } from "../../scripts/testing/contained.ts";
 
 await runScript("bench", USAGE, () => {
   const args = process.argv.slice(2);

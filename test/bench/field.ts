@@ -1,6 +1,6 @@
 import { mkdir, mkdtempDisposable } from "node:fs/promises";
 import { join } from "node:path";
-import { memoryFolder } from "../testing/contained.ts";
+import { memoryFolder } from "../../scripts/testing/contained.ts";
 import type { Running } from "./contender.ts";
 import { lackedBy, type ServingPeer, startBuiltAgent, startPeer } from "./peers/peers.ts";
 import { anonymousBytesOf } from "./proc.ts";

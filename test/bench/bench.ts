@@ -1,5 +1,5 @@
 import { messageOf } from "../../src/shared/errors.ts";
-import { provideQemu, provideTools } from "../../test/vm/harness/provision.ts";
+import { provideQemu, provideTools } from "../vm/harness/provision.ts";
 import { type Job, measure, type Measurement } from "./contender.ts";
 import type { Field, Programs } from "./field.ts";
 import type { Contender } from "./row.ts";

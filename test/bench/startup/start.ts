@@ -6,8 +6,8 @@ import { join } from "node:path";
 import { createInterface } from "node:readline";
 import type { Readable, Writable } from "node:stream";
 import { setTimeout as delay } from "node:timers/promises";
-import { issueCertificates } from "../../../test/fixtures/certificates.ts";
-import { freePort } from "../../machine/free-port.ts";
+import { issueCertificates } from "../../fixtures/certificates.ts";
+import { freePort } from "../../../scripts/machine/free-port.ts";
 import { anonymousBytesOf, childrenOf, cpuMsOf, nameOf } from "../proc.ts";
 
 const PATH = "/usr/bin:/bin";

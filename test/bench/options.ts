@@ -1,5 +1,5 @@
 import { parseArgs } from "node:util";
-import { UsageError } from "../machine/script.ts";
+import { UsageError } from "../../scripts/machine/script.ts";
 import { type Group, GROUPS } from "./groups.ts";
 
 /** Help text. */

@@ -1,7 +1,7 @@
 import { existsSync, readFileSync } from "node:fs";
 import { join } from "node:path";
-import { type RunningAgent, startAgent } from "../../../test/fixtures/agent.ts";
-import { missingPrograms, type Program, providePrograms } from "../../machine/programs.ts";
+import { type RunningAgent, startAgent } from "../../fixtures/agent.ts";
+import { missingPrograms, type Program, providePrograms } from "../../../scripts/machine/programs.ts";
 import { type Grounds, Load, type PeerKind, type PeerPlan, type Running } from "../contender.ts";
 import { LineProcess } from "../line-process.ts";
 import { parentOf } from "../proc.ts";

@@ -5,10 +5,10 @@
  */
 import { mkdirSync } from "node:fs";
 import { join } from "node:path";
-import { ADMINISTRATOR, BareMachine, ORDINARY_USER, type Outcome, type Person } from "./bare/machine.ts";
-import { repositoryFiles, ROOT } from "./checks/tool.ts";
-import { providePrograms } from "./machine/programs.ts";
-import { onEndSignal, runScript, UsageError, words } from "./machine/script.ts";
+import { ADMINISTRATOR, BareMachine, ORDINARY_USER, type Outcome, type Person } from "./machine.ts";
+import { repositoryFiles, ROOT } from "../../scripts/checks/tool.ts";
+import { providePrograms } from "../../scripts/machine/programs.ts";
+import { onEndSignal, runScript, UsageError, words } from "../../scripts/machine/script.ts";
 
 const USAGE = `usage: npm run test:bare [-- 12|13]
   12   only on Debian 12, as root

@@ -4,7 +4,7 @@ import { closeSync, mkdirSync, openSync, readFileSync, rmdirSync, writeFileSync 
 import { dirname, join } from "node:path";
 import { loadAddon } from "../../../src/agent/native/index.ts";
 import { SessionCgroup } from "../../../src/agent/platform/index.ts";
-import { cgroupMounts } from "../../../test/fixtures/proc.ts";
+import { cgroupMounts } from "../../fixtures/proc.ts";
 import type { Bench } from "../bench.ts";
 import { makeRow, type Row } from "../row.ts";
 

@@ -1,7 +1,7 @@
 import { chmodSync, copyFileSync, mkdirSync, mkdtempSync, rmSync, statSync, writeFileSync } from "node:fs";
 import { dirname, join } from "node:path";
 import { execa } from "execa";
-import { debianRoot, type DebianRelease } from "../../test/system/debian-archive.ts";
+import { debianRoot, type DebianRelease } from "../system/debian-archive.ts";
 import { networkFiles, networkVariables } from "./host.ts";
 
 /** A user of the machine. */

@@ -1,9 +1,9 @@
 /**
  * Records which pages of the bundle's files a start, the first call of every kind and the duties touch, in
  * ../pages-<arch>.txt (see page-list.ts). Run it again, as root, after a new Node or a change that makes a start do
- * more: `node scripts/package/agent/record-pages.ts` after `npm run build`. It puts the bundle on a disk of its own
- * without read-ahead, so that the page cache then holds exactly the pages that were touched. Its mounts and processes
- * are in namespaces of their own, and end with it.
+ * more: `node test/package/record-pages.ts` after `npm run build`. It puts the bundle on a disk of its own without
+ * read-ahead, so that the page cache then holds exactly the pages that were touched. Its mounts and processes are in
+ * namespaces of their own, and end with it.
  */
 import { execFileSync } from "node:child_process";
 import {
@@ -21,17 +21,25 @@ import {
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { setTimeout as delay } from "node:timers/promises";
-import { HookKind } from "../../../src/shared/gen/svc/guest/v1alpha1/hooks_pb.ts";
-import { type Addon, builtAddonFolder, loadAddon } from "../../../src/agent/native/index.ts";
-import { type RunningAgent, startAgent } from "../../../test/fixtures/agent.ts";
-import { clientOf } from "../../../test/fixtures/guest-client.ts";
-import { identityOf, linesOf, PAGE_BYTES, PROGRAM, recordFile, type Run, scriptPages } from "../page-list.ts";
-import type { Architecture } from "../toolchain.ts";
+import { HookKind } from "../../src/shared/gen/svc/guest/v1alpha1/hooks_pb.ts";
+import { type Addon, builtAddonFolder, loadAddon } from "../../src/agent/native/index.ts";
+import { type RunningAgent, startAgent } from "../fixtures/agent.ts";
+import { clientOf } from "../fixtures/guest-client.ts";
+import {
+  identityOf,
+  linesOf,
+  PAGE_BYTES,
+  PROGRAM,
+  recordFile,
+  type Run,
+  scriptPages,
+} from "../../scripts/package/page-list.ts";
+import type { Architecture } from "../../scripts/package/toolchain.ts";
 
 const WARM_UP_MS = 3_000;
 const DISK_BYTES = 300 * 1024 * 1024;
 const ARCH: Architecture = process.arch === "arm64" ? "arm64" : "x64";
-const ROOT = join(import.meta.dirname, "..", "..", "..");
+const ROOT = join(import.meta.dirname, "..", "..");
 const BUILT = join(ROOT, "dist", `linux-${ARCH}`);
 const HOOK = { args: ["true"] };
 

@@ -1,6 +1,6 @@
 import { dirname } from "node:path";
-import { shippedAgent } from "../../../test/vm/harness/agent-build.ts";
-import { goAgent, measureResumes, type Resumes } from "../../../test/vm/harness/resume.ts";
+import { shippedAgent } from "../../vm/harness/agent-build.ts";
+import { goAgent, measureResumes, type Resumes } from "../../vm/harness/resume.ts";
 import { type Bench, canBoot } from "../bench.ts";
 import { type Contender, type Goal, makeRow, type Row, samplesOf } from "../row.ts";
 

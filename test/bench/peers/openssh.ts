@@ -1,7 +1,7 @@
 import { copyFileSync, mkdirSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { execaSync } from "execa";
-import { freePort } from "../../machine/free-port.ts";
+import { freePort } from "../../../scripts/machine/free-port.ts";
 import type { PeerKind } from "../contender.ts";
 import { childrenOf, nameOf } from "../proc.ts";
 

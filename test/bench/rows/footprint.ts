@@ -1,6 +1,6 @@
 import { dirname } from "node:path";
 import { setTimeout as delay } from "node:timers/promises";
-import { measureFootprint } from "../../../test/vm/harness/footprint.ts";
+import { measureFootprint } from "../../vm/harness/footprint.ts";
 import { type Bench, canBoot } from "../bench.ts";
 import type { Running } from "../contender.ts";
 import { anonymousBytesOf, wakeUpsOf } from "../proc.ts";

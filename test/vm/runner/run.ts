@@ -1,10 +1,10 @@
 import { globSync } from "node:fs";
 import { join } from "node:path";
 import { execaSync } from "execa";
-import { probeAccelerator } from "../../test/vm/harness/accelerator.ts";
-import { GUEST_ARCHITECTURE } from "../../test/vm/harness/architecture.ts";
-import { newerSeries, provideKernel, provideQemu, provideTools, SERIES } from "../../test/vm/harness/provision.ts";
-import { onEndSignal } from "../machine/script.ts";
+import { probeAccelerator } from "../harness/accelerator.ts";
+import { GUEST_ARCHITECTURE } from "../harness/architecture.ts";
+import { newerSeries, provideKernel, provideQemu, provideTools, SERIES } from "../harness/provision.ts";
+import { onEndSignal } from "../../../scripts/machine/script.ts";
 import { runCases } from "./cases.ts";
 
 /** Time for one file, under emulation on a busy machine; most take one minute. */
@@ -60,7 +60,7 @@ export async function runVmTests(chosen: readonly string[]): Promise<number> {
   return succeeded && !stop.signal.aborted ? 0 : 1;
 }
 
-const ROOT = join(import.meta.dirname, "..", "..");
+const ROOT = join(import.meta.dirname, "..", "..", "..");
 
 /** Builds the agent that goes into the guests, unless it was built from these sources. */
 function prepareAgent(): void {

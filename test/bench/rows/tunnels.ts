@@ -1,6 +1,6 @@
 import { dirname, join } from "node:path";
-import { freePort } from "../../machine/free-port.ts";
-import { makeGuestctl } from "../../package/guestctl.ts";
+import { freePort } from "../../../scripts/machine/free-port.ts";
+import { makeGuestctl } from "../../../scripts/package/guestctl.ts";
 import { type Bench, sideBySide } from "../bench.ts";
 import type { Job } from "../contender.ts";
 import { LineProcess } from "../line-process.ts";

@@ -1,4 +1,4 @@
-import type { Program } from "../machine/programs.ts";
+import type { Program } from "../../scripts/machine/programs.ts";
 import { LineProcess } from "./line-process.ts";
 import { anonymousBytesOf, cpuMsOf } from "./proc.ts";
 
