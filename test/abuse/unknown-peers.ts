@@ -133,9 +133,10 @@ function judged(ordinary: Cost, { cpuMs, readMib }: Cost, limit: number): string
 const CHAINS: readonly [string, () => Identity][] = [
   ["75 of RSA-3072", () => forgeChain({ links: 75, exponent: "usual" })],
   ["3 of RSA-3072", () => forgeChain({ links: 3, exponent: "usual" })],
-  ["6 of P-521", () => forgeChain({ links: 6, extensions: 0 })],
   ["5 of P-521", () => forgeChain({ links: 5, extensions: 0 })],
-  ["1 with 325 extensions", () => forgeChain({ links: 1, extensions: 325 })],
+  ["4 of P-521 with 70 extensions", () => forgeChain({ links: 4, extensions: 70 })],
+  ["1 with 110 extensions", () => forgeChain({ links: 1, extensions: 110 })],
+  ["1 with 400 extensions", () => forgeChain({ links: 1, extensions: 400 })],
 ];
 
 async function forgeChains(target: Target): Promise<Outcome> {

@@ -39,8 +39,11 @@ export class Listeners {
     const { clock, watchArrivals } = platform;
     const { guestPort, guestSocketPath, credentials } = configuration;
     credentials.digestToken();
-    const [{ Router }, { serveGuestAgent }, { ManagementServer, refuseExpired, tokenAuthenticator, tokenField }] =
-      await Promise.all([import("../rpc/index.ts"), import("../rpc/handlers/serve.ts"), import("../server/index.ts")]);
+    const [{ Router }, { serveGuestAgent }, { ManagementServer, tokenAuthenticator, tokenField }] = await Promise.all([
+      import("../rpc/index.ts"),
+      import("../rpc/handlers/serve.ts"),
+      import("../server/index.ts"),
+    ]);
     const router = new Router({ clock, log, agentVersion: AGENT_VERSION, onCalls, onLargeCalls });
     serveGuestAgent(router, capabilities);
     const admitToken = tokenAuthenticator(
@@ -64,17 +67,16 @@ export class Listeners {
           ? decision.then((refused) => refused ?? this.#refusal)
           : (decision ?? this.#refusal);
       },
-      verifyPeer: refuseExpired,
       onConnection: () => rotation.lookAgain(),
     });
     this.#management = management;
     this.#router = router;
     if (guestPort !== undefined && credentials.tls !== undefined) {
-      if (!platform.relaxClientCertificateChecks()) {
-        log.warn("certificate_times_enforced", { consequence: "certificates from the guest's future are refused" });
-      }
       if (!platform.boundHandshakes()) {
         log.warn("handshakes_unbounded", { consequence: "whoever reaches the port can keep the agent busy" });
+      }
+      if (!platform.relaxClientCertificateChecks()) {
+        log.warn("certificate_times_enforced", { consequence: "certificates from the guest's future are refused" });
       }
       const port = await management.listenTcp(guestPort, credentials.tls);
       this.#noteApplied(credentials.tls);

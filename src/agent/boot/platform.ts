@@ -60,9 +60,8 @@ export interface Platform {
   /** Drops an open file's pages from the page cache, best effort. */
   readonly dropFileCache: (fd: number) => void;
   /**
-   * From now on this process's TLS servers ignore the validity times of client certificates and trust an intermediate
-   * authority without its root. The server itself must refuse expired ones. False where this Node does not offer it:
-   * then OpenSSL still refuses both.
+   * From now on this process's TLS servers accept client certificates that are not valid yet, and trust an intermediate
+   * authority without its root. Needs `boundHandshakes`. False where this Node cannot: then OpenSSL refuses both.
    */
   readonly relaxClientCertificateChecks: () => boolean;
   /** Bounds what clients without a verified certificate can make TLS servers do. False where this Node cannot. */

@@ -156,12 +156,6 @@ export class Http2Connection {
     probation.pass();
   }
 
-  /** Ends the connection without reading from it. Sends the reason in a GOAWAY, which some clients show. */
-  refuse(reason: string): void {
-    receiveAll(this.#socket, () => {});
-    this.#fail(ErrorCode.INADEQUATE_SECURITY, reason);
-  }
-
   /**
    * Announces that it accepts no new requests, lets running ones and those in flight finish, then closes. Closes at
    * once if no request was admitted: nothing needs finishing, and a peer that keeps sending must not delay the end.

@@ -7,6 +7,7 @@
 
 #include "../native/addon/openssl_host.h"
 #include "../native/addon/values.h"
+#include "handshakes.h"
 
 #define RELAXING(F)               \
   F(X509_VERIFY_PARAM_new)        \
@@ -21,9 +22,12 @@ CALLS_OF_OPENSSL(RELAXING, can_relax)
 /* The parameters by which a server verifies its clients. */
 #define PARAMETERS "ssl_client"
 
-/* Node's own option for a partial chain, allowPartialTrustChain, has no effect on a server. All other checks stay. */
+/*
+ * Only where handshakes.c refuses what has expired, as it also does for contexts made later. Node's own option for a
+ * partial chain, allowPartialTrustChain, has no effect on a server. All other checks stay.
+ */
 long agent_relax_certificate_checks(void) {
-  if (!can_relax()) return refuse(ENOSYS);
+  if (!can_relax() || !checks_expiry()) return refuse(ENOSYS);
   const X509_VERIFY_PARAM *defaults = X509_VERIFY_PARAM_lookup(PARAMETERS);
   X509_VERIFY_PARAM *changed = X509_VERIFY_PARAM_new();
   bool done = defaults != NULL && changed != NULL && X509_VERIFY_PARAM_set1(changed, defaults) == 1 &&

@@ -149,14 +149,16 @@ export interface Addon {
   /** Reseeds OpenSSL's primary generator. 1: done; 0: it failed; -ENOSYS: this Node does not export it. */
   reseedOpenssl(additional: Uint8Array): number;
   /**
-   * From now on, a server that verifies a client's chain ignores the time and accepts a trusted intermediate authority
-   * as its end. 1: done; 0: it failed; -ENOSYS: this Node does not export it.
+   * From now on, a server that verifies a client's chain accepts what is not valid yet, and a trusted intermediate
+   * authority as its end. 1: done; 0: it failed; -ENOSYS: this Node does not export it, or boundHandshakes() is not
+   * done, which refuses what has expired.
    */
   relaxCertificateChecks(): number;
   /**
-   * Affects every TLS context that is made from now on: the check of a client's chain ends at its first failure.
-   * internals/handshakes.c bounds the chain, the records of an unverified client, and KeyUpdates. A client that exceeds
-   * a bound gets an alert or is cut off. 1: done; 0: it failed; -ENOSYS: this Node does not export it.
+   * Affects every TLS context that is made from now on: the check of a client's chain ends at its first failure, and
+   * refuses what has expired, with an alert. internals/handshakes.c bounds the chain, the records of an unverified
+   * client, and KeyUpdates. A client that exceeds a bound gets an alert or is cut off. 1: done; 0: it failed; -ENOSYS:
+   * this Node does not export it.
    */
   boundHandshakes(): number;
   /** True where a TLS server can use these PEM texts. False also where this Node does not export OpenSSL. */

@@ -1,5 +1,4 @@
 export { bridge } from "./bridge.ts";
 export type { ServerLimits } from "./listener.ts";
 export { ManagementServer } from "./management.ts";
-export { refuseExpired, type VerifyPeer } from "./tls.ts";
 export { tokenAuthenticator, tokenField, type TokenCheck } from "./token.ts";

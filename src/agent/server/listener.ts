@@ -12,15 +12,13 @@ import {
 } from "../listening/index.ts";
 import type { Interceptor, Router } from "../rpc/index.ts";
 import { Farewells } from "./farewell.ts";
-import { peerCertificate, refusedCertificate, type VerifyPeer } from "./tls.ts";
+import { handshakeFailure, peerCertificate } from "./tls.ts";
 
 /** What all listeners share. */
 export interface ListenersOptions {
   readonly router: Router;
   /** The field of requests with the token (see tokenField). Undefined: there is none. */
   readonly tokenField?: SecretField;
-  /** Further check of a client certificate that the authority issued. */
-  readonly verifyPeer?: VerifyPeer;
   readonly log: Log;
   readonly clock: Clock;
   /** Undefined: connections that are lost because no descriptor is left are not logged. */
@@ -34,6 +32,8 @@ export interface ListenerOptions extends ListenersOptions {
   /** Makes the TLS handshakes; undefined: no TLS. */
   readonly secure: TlsServer | undefined;
   readonly interceptor: Interceptor;
+  /** False: the authority of a verified certificate was replaced during the handshake. */
+  readonly isVouchedFor: (certificate: PeerCertificate) => boolean;
   readonly limits: ServerLimits;
   /** Numbers the established connections of all listeners. */
   readonly nextConnectionId: () => number;
@@ -160,12 +160,7 @@ export class Listener {
       connection.destroy();
       return;
     }
-    const refusal = refusedCertificate(error);
-    connection.failed(
-      refusal === undefined
-        ? `TLS handshake failed: ${code ?? error.message}`
-        : `client certificate refused: ${refusal}`,
-    );
+    connection.failed(handshakeFailure(error));
     connection.closing();
     // OpenSSL sends its own reasons in an alert.
     if (code?.startsWith("ERR_SSL_") === true) this.#farewells.begin(connection.socket);
@@ -180,19 +175,20 @@ export class Listener {
     }
     this.#farewells.release(connection.socket);
     socket.allowHalfOpen = true;
+    const certificate = peerCertificate(socket);
     if (socket.alpnProtocol !== "h2") connection.drop("does not speak HTTP/2 (ALPN)");
-    else this.#serve(socket, connection, socket);
+    else if (certificate === undefined) connection.drop("client certificate refused: it sent none");
+    else if (!this.#options.isVouchedFor(certificate))
+      connection.drop("client certificate refused: its authority has been replaced");
+    else {
+      connection.peer.certificate = certificate;
+      this.#serve(socket, connection, socket);
+    }
   }
 
   #serve(socket: Socket, connection: AcceptedConnection, tls: TLSSocket | undefined): void {
     const { router, interceptor, tokenField, log, limits, clock, nextConnectionId } = this.#options;
-    const certificate = tls && this.#verify(tls);
-    if (typeof certificate === "string") {
-      connection.failed(`client certificate refused: ${certificate}`);
-    } else {
-      connection.isHalfOpen = false;
-      connection.peer.certificate = certificate;
-    }
+    connection.isHalfOpen = false;
     connection.id = nextConnectionId();
     const fields = { connection: connection.id, peer: connection.peer.address };
     // The first admitted call also secures the connection's place.
@@ -241,20 +237,9 @@ export class Listener {
       if (!connection.isKept && errno?.startsWith("ERR_SSL_")) connection.failed(`TLS failed: ${errno}`);
     });
     this.#ending++;
-    if (typeof certificate === "string") {
-      http2.refuse(`the client certificate is refused: ${certificate}`);
-      return;
-    }
     this.#served.set(connection, http2);
     log.debug("connection_opened", { ...fields, connections: this.sockets });
     http2.serve();
-  }
-
-  #verify(tls: TLSSocket): PeerCertificate | string {
-    const { verifyPeer, clock } = this.#options;
-    const certificate = peerCertificate(tls);
-    if (typeof certificate === "string") return certificate;
-    return verifyPeer?.(certificate, Number(clock.wallNs() / 1_000_000n)) ?? certificate;
   }
 
   #onGone(connection: AcceptedConnection, fields: { readonly connection: number; readonly peer: string }): void {

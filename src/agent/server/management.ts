@@ -97,7 +97,7 @@ export class ManagementServer {
   }
 
   #addListener(secure: TlsServer | undefined, name: string): Listener {
-    const { authenticate, verifyPeer, onConnection } = this.#options;
+    const { authenticate, onConnection } = this.#options;
     const interceptor: Interceptor = (metadata) =>
       this.#shutdown === undefined ? authenticate(metadata) : shuttingDown();
     const listener = new Listener({
@@ -105,11 +105,7 @@ export class ManagementServer {
       name,
       secure,
       interceptor,
-      // The credentials may have been replaced during the handshake.
-      verifyPeer: (certificate, nowMs) =>
-        this.#renewed === undefined || isVouchedFor(certificate.chain, this.#renewed)
-          ? verifyPeer?.(certificate, nowMs)
-          : "the authority of its certificate has been replaced",
+      isVouchedFor: ({ chain }) => this.#renewed === undefined || isVouchedFor(chain, this.#renewed),
       limits: this.#limits,
       nextConnectionId: () => ++this.#connections,
     });

@@ -2,18 +2,19 @@ import { constants, X509Certificate } from "node:crypto";
 import type { DetailedPeerCertificate, SecureContextOptions, TlsOptions, TLSSocket } from "node:tls";
 import type { TlsMaterial } from "../domain/index.ts";
 import type { PeerCertificate } from "../listening/index.ts";
+import { errnoOf } from "../../shared/errors.ts";
 
 /**
  * TLS 1.3, HTTP/2, a client certificate, and no resumption: a ticket is a bearer credential, which a clone of this
- * guest would accept too. Node would end a handshake with a wrong certificate without a reason. Here it completes, and
- * the listener must check `authorized` before it reads anything (see `peerCertificate`).
+ * guest would accept too. A client without a right certificate gets an alert instead of HTTP/2
+ * (internals/handshakes.c): after the first frame of HTTP/2, clients dial again for as long as their call may take.
  */
 export function tlsOptions(material: TlsMaterial, handshakeTimeoutMs: number): TlsOptions {
   return {
     ...secureContextOptions(material),
     ALPNProtocols: ["h2"],
     requestCert: true,
-    rejectUnauthorized: false,
+    rejectUnauthorized: true,
     handshakeTimeout: handshakeTimeoutMs,
   };
 }
@@ -49,21 +50,23 @@ export function isVouchedFor(chain: readonly Buffer[], { clientCa }: TlsMaterial
   });
 }
 
-/** Why a client of the right authority is refused; undefined: it is not. `nowMs` in milliseconds since 1970. */
-export type VerifyPeer = (certificate: PeerCertificate, nowMs: number) => string | undefined;
-
-/** The client's verified certificate, or why it is refused: on TCP only this refuses clients, not the handshake. */
-export function peerCertificate(socket: TLSSocket): PeerCertificate | string {
+/** The certificate of a client whose handshake is complete. Undefined: it has none, and nothing of it may be read. */
+export function peerCertificate(socket: TLSSocket): PeerCertificate | undefined {
   const certificate = socket.getPeerX509Certificate();
-  // Check this first: Node calls a resumed session without a certificate authorized.
-  if (certificate === undefined || socket.isSessionReused()) return "PEER_DID_NOT_RETURN_A_CERTIFICATE";
-  if (!socket.authorized) return String(socket.authorizationError);
-  return described(certificate, socket);
+  // Node calls a resumed session without a certificate authorized.
+  return certificate === undefined || socket.isSessionReused() ? undefined : described(certificate, socket);
 }
 
-/** Why the addon refused a client's certificate, from the error of its handshake; undefined: that is not why. */
-export function refusedCertificate({ message }: Error): string | undefined {
-  return /:certificate verify failed:[^:]*:\d+:(.+)$/m.exec(message)?.[1];
+/** Why a client's handshake failed, from Node's error. */
+export function handshakeFailure(error: Error): string {
+  const [, why] = /:certificate verify failed:[^:]*:\d+:(.+)$/m.exec(error.message) ?? [];
+  if (why !== undefined) return `client certificate refused: ${why}`;
+  const code = errnoOf(error);
+  if (code === "ERR_SSL_PEER_DID_NOT_RETURN_A_CERTIFICATE") return "client certificate refused: it sent none";
+  // CHAIN_BYTES of internals/handshakes.c.
+  if (code === "ERR_SSL_EXCESSIVE_MESSAGE_SIZE")
+    return `TLS handshake failed: ${code}: a client's certificates may have 5.5 KiB together`;
+  return `TLS handshake failed: ${code ?? error.message}`;
 }
 
 /** What a certificate says, whether it is accepted or not. */
@@ -84,9 +87,3 @@ function chainOf(certificate: DetailedPeerCertificate): readonly DetailedPeerCer
   const issuer = certificate.issuerCertificate as DetailedPeerCertificate | undefined;
   return issuer === undefined || issuer === certificate ? [certificate] : [certificate, ...chainOf(issuer)];
 }
-
-/** Refuses certificates that have expired, but not those of the future: a restored guest's clock is behind. */
-export const refuseExpired: VerifyPeer = (certificate, nowMs) =>
-  nowMs >= certificate.notAfterMs
-    ? `expired on ${new Date(certificate.notAfterMs).toISOString()}, by the guest's clock`
-    : undefined;

@@ -72,9 +72,9 @@ async function shakeHands(
   { cert, key, clientCa }: TlsMaterial,
   signal: AbortSignal,
 ): Promise<[TLSSocket, TLSSocket]> {
-  const server = createServer(tlsOptions({ cert, key, clientCa }, LIMIT_MS));
+  // Without a certificate of the client: the agent has none of its authority's.
+  const server = createServer({ ...tlsOptions({ cert, key, clientCa }, LIMIT_MS), rejectUnauthorized: false });
   server.emit("connection", near);
-  // Without a certificate: the server refuses the handshake of a client whose own is not one of its authority's.
   const client = connect({ socket: far, rejectUnauthorized: false, ALPNProtocols: ["h2"] });
   client.on("error", () => {});
   const [[socket]] = (await Promise.all([

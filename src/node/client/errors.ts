@@ -154,6 +154,7 @@ const CERTIFICATE_ALERT =
   /\balert (unknown ca|bad certificate|unsupported certificate|certificate (?:expired|revoked|unknown|required))\b/i;
 const ALERT_WORDS: ReadonlyMap<string, string> = new Map([
   ["unknown ca", "it is not of the agent's authority"],
+  ["certificate expired", "it or its authority has expired, by the guest's clock"],
   ["unsupported certificate", "it is not for clients"],
   ["certificate required", "there is none"],
 ]);
@@ -165,7 +166,10 @@ function refusedCertificate({ details }: ServiceError): string | undefined {
   return `the agent refused your client certificate: ${ALERT_WORDS.get(alert) ?? "it is not valid"} (TLS alert ${alert})`;
 }
 
-/** The agent's GOAWAY for a refused certificate, INADEQUATE_SECURITY (12), as grpc-js and Node report it. */
+/**
+ * An agent of 0.2.0 or older refused the certificate by a GOAWAY: INADEQUATE_SECURITY (12), as grpc-js and Node report
+ * it.
+ */
 function isRefusedConnection({ details }: ServiceError): boolean {
   return details === "Protocol not secure enough" || details.endsWith("Session closed with error code 12");
 }
@@ -268,7 +272,7 @@ function nextStepFor({ status: name, reason, message }: GuestErrorParts): string
 
 function connectionStep(message: string): string {
   if (/bridge command/.test(message)) return "run the bridge command by hand: it must wait for input, silently";
-  if (/your client certificate: expired/.test(message))
+  if (/your client certificate: .*expired/.test(message))
     return "renew the client certificate, or look at the guest's clock";
   if (/client certificate/.test(message)) return "give the client certificate that was issued for this agent";
   if (/says nothing|no HTTP\/2/.test(message)) return "what listens there is no guest agent; check the address";
@@ -280,7 +284,7 @@ function connectionStep(message: string): string {
   if (/certificate/i.test(message)) return "give the authority that issued the agent's certificate as caPem";
   // OpenSSL's answer to a Certificate message that is too large, or has too many certificates.
   if (/alert (?:illegal parameter|decode error)/.test(message))
-    return "shorten the chain of the client certificate, at first by the root: the agent takes five certificates, 3.25 KiB";
+    return "shorten the chain of the client certificate, at first by the root: the agent takes four certificates, 5.5 KiB";
   if (/SSL|wrong version/i.test(message)) return "what listens there is no guest agent; check the address";
   if (/dropped|ECONNRESET|pings/.test(message)) return "the connection broke: look whether the call has taken effect";
   if (/closed before it was ready/.test(message)) return "check that the agent takes this client certificate";

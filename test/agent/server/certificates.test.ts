@@ -11,6 +11,12 @@ import { SERVER_NAME } from "../../fixtures/certificates.ts";
 const { subtle } = webcrypto;
 const { serverAuth, clientAuth } = x509.ExtendedKeyUsage;
 const P256 = { name: "ECDSA", namedCurve: "P-256", hash: "SHA-256" };
+const RSA = {
+  name: "RSASSA-PKCS1-v1_5",
+  hash: "SHA-256",
+  publicExponent: new Uint8Array([1, 0, 1]),
+  modulusLength: 2048,
+};
 const DAY_MS = 86_400_000;
 
 /** A certificate with its key, and the chain to send, itself first. */
@@ -27,23 +33,30 @@ interface Wish {
   readonly usages?: readonly string[];
   readonly algorithm?: webcrypto.Algorithm;
   readonly isAuthority?: boolean;
+  /** Default: new ones. */
+  readonly keys?: webcrypto.CryptoKeyPair;
 }
 
-async function issue({ issuer, usages = [], algorithm = P256, isAuthority = false }: Wish): Promise<Issued> {
-  const keys = (await subtle.generateKey(algorithm, true, ["sign", "verify"])) as webcrypto.CryptoKeyPair;
-  const subject = `CN=${randomBytes(8).toString("hex")}`;
+async function issue(wish: Wish): Promise<Issued> {
+  const { issuer, usages = [], algorithm = P256, isAuthority = false } = wish;
+  const keys =
+    wish.keys ?? ((await subtle.generateKey(algorithm, true, ["sign", "verify"])) as webcrypto.CryptoKeyPair);
+  const subject = `C=DE, O=Some Company, OU=Sandboxes, CN=${randomBytes(8).toString("hex")}`;
   const certificate = await x509.X509CertificateGenerator.create({
     subject,
     issuer: issuer?.certificate.subject ?? subject,
     publicKey: keys.publicKey,
     signingKey: (issuer ?? { keys }).keys.privateKey,
-    signingAlgorithm: issuer === undefined ? algorithm : P256,
+    signingAlgorithm: wish.keys !== undefined || issuer === undefined ? algorithm : P256,
     notBefore: new Date(Date.now() - DAY_MS),
     notAfter: new Date(Date.now() + DAY_MS),
     extensions: [
       new x509.BasicConstraintsExtension(isAuthority, undefined, true),
       ...(usages.length === 0 ? [] : [new x509.ExtendedKeyUsageExtension([...usages])]),
       new x509.SubjectAlternativeNameExtension([{ type: "dns", value: SERVER_NAME }]),
+      new x509.KeyUsagesExtension(x509.KeyUsageFlags.digitalSignature | x509.KeyUsageFlags.keyCertSign),
+      await x509.SubjectKeyIdentifierExtension.create(keys.publicKey),
+      await x509.AuthorityKeyIdentifierExtension.create((issuer ?? { keys }).keys.publicKey),
     ],
   });
   const pem = `${certificate.toString("pem")}\n`;
@@ -103,7 +116,7 @@ describe("certificates of an authority of one's own", () => {
       { name: "ECDSA", namedCurve: "P-384", hash: "SHA-384" },
       { name: "ECDSA", namedCurve: "P-521", hash: "SHA-512" },
       { name: "Ed25519" },
-      { name: "RSASSA-PKCS1-v1_5", hash: "SHA-256", publicExponent: new Uint8Array([1, 0, 1]), modulusLength: 2048 },
+      RSA,
     ]) {
       const own = await issue({ issuer: root, usages: [serverAuth], algorithm });
       await using agent = await start(root.pem, own);
@@ -131,6 +144,19 @@ describe("certificates of an authority of one's own", () => {
     assert.equal(await ask(agent, below), "answered");
     assert.equal(await ask(agent, below, below.pem), "answered");
     assert.equal(await ask(agent, client), "refused");
+  });
+
+  test("may be three of RSA-4096 with their root, and more than that is refused with the limit's name", async () => {
+    const algorithm = { ...RSA, modulusLength: 4_096 };
+    const keys = await subtle.generateKey(algorithm, true, ["sign", "verify"]);
+    const large = { algorithm, keys };
+    const top = await issue({ ...large, isAuthority: true });
+    const between = await issue({ ...large, issuer: top, isAuthority: true });
+    const own = await issue({ ...large, issuer: between, usages: [clientAuth] });
+    await using agent = await start(top.pem);
+    assert.equal(await ask(agent, own, own.chain + top.pem), "answered");
+    assert.equal(await ask(agent, own, own.chain + top.pem + between.pem), "refused");
+    await agent.logged("connection_refused", ({ reason }) => /certificates may have 5\.5 KiB/.test(String(reason)));
   });
 
   test("may be of any of several authorities", async () => {
