@@ -2,7 +2,7 @@ import { spawnSync } from "node:child_process";
 import { existsSync, readdirSync, readFileSync } from "node:fs";
 import { join } from "node:path";
 import { setTimeout as sleep } from "node:timers/promises";
-import { allProcesses, cgroupMounts, type ProcProcess } from "../../test/fixtures/proc.ts";
+import { allProcesses, cgroupMounts, type ProcProcess } from "../machine/proc.ts";
 
 /** Environment variable that marks all processes of a test file, also those that leave its session. */
 export const MARK_VARIABLE = "GUEST_AGENT_TEST_MARK";

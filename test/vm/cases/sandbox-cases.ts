@@ -1,10 +1,8 @@
 import assert from "node:assert/strict";
-import { createHash, randomBytes } from "node:crypto";
+import { randomBytes } from "node:crypto";
 import { test } from "node:test";
 import { setTimeout as pause } from "node:timers/promises";
-import { HookKind } from "../../../src/shared/gen/svc/guest/v1alpha1/hooks_pb.ts";
 import { issueCertificates } from "../../fixtures/certificates.ts";
-import { readClocks } from "../harness/oracle.ts";
 import { RawConnection } from "../harness/raw-connection.ts";
 import { TOKEN } from "../harness/sandbox.ts";
 import type { Stage } from "./stage.ts";
@@ -72,14 +70,6 @@ export function sandboxCases(stage: Stage, series: string): void {
     assert.equal(echoed.stdout.length, MEBIBYTE);
   });
 
-  test("a command gets a terminal", async () => {
-    using client = stage.client();
-    const terminal = { cols: 101, rows: 33 };
-    const script = "busybox tty; busybox stty size";
-    const { stdout } = await client.run({ args: ["/bin/busybox", "sh", "-c", script], terminal });
-    assert.match(stdout.toString(), /^\/dev\/pts\/\d+\r\n33 101\r\n$/);
-  });
-
   test("a command runs as another user of the image, with that user's groups", async () => {
     using client = stage.client();
     const { stdout } = await client.run({ args: ["/bin/busybox", "id"], user: "guest" });
@@ -95,17 +85,6 @@ export function sandboxCases(stage: Stage, series: string): void {
     assert.doesNotMatch(stdout.toString(), /sleep 4141/);
   });
 
-  test("files go in and out whole", async () => {
-    using client = stage.client();
-    const content = randomBytes(4 * MEBIBYTE);
-    await client.writeFile("/tmp/some/file", content, { createParents: true, mode: 0o640 });
-    const { size, mode } = await client.statPath("/tmp/some/file");
-    assert.deepEqual([size, mode & 0o777], [content.length, 0o640]);
-    const hash = createHash("sha256");
-    for await (const chunk of client.readFile("/tmp/some/file")) hash.update(chunk);
-    assert.equal(hash.digest("hex"), createHash("sha256").update(content).digest("hex"));
-  });
-
   test("ready follows ready_cmd", async () => {
     using client = stage.client();
     await client.run({ args: ["/bin/busybox", "touch", READY_FILE] });
@@ -119,31 +98,6 @@ export function sandboxCases(stage: Stage, series: string): void {
     assert.equal(before.idleDeclared, undefined);
     await client.run({ args: ["/bin/busybox", "killall", "-USR1", "workload"] });
     while ((await client.health()).idleDeclared === undefined) await pause(50);
-  });
-
-  test("a POST_RESTORE hook runs when it is asked for", async () => {
-    using client = stage.client();
-    const hook = await client.runHook({ kind: HookKind.POST_RESTORE, timeoutMs: 60_000 });
-    assert.deepEqual([hook.ran, hook.timedOut, hook.exitCode], [true, false, 0]);
-  });
-
-  test("empty entropy is refused and nothing has changed; without host_time the clock stays", async () => {
-    using client = stage.client();
-    using older = new RawConnection({
-      port: stage.machine.agentPort,
-      ca: stage.guest.certificates.ca,
-      client: stage.guest.certificates.client,
-    });
-    assert.equal(await older.health(TOKEN), 0);
-    const before = await readClocks(stage.machine.oraclePort);
-    const refused = client.runRestoreDuties({ entropy: new Uint8Array(), hostTime: { seconds: 4_000_000_000n } });
-    await assert.rejects(refused, { status: "INVALID_ARGUMENT" });
-    assert.equal(await older.health(TOKEN), 0, "sessions are as they were");
-    const duties = await client.runRestoreDuties({ entropy: randomBytes(64) });
-    assert.deepEqual([duties.entropyCredited, duties.clockStepped, duties.clockDriftMs], [true, false, 0n]);
-    assert.equal(duties.degraded, "");
-    const after = await readClocks(stage.machine.oraclePort);
-    assert.ok(Math.abs(after.driftMs - before.driftMs) < 100, `${before.driftMs} ms, then ${after.driftMs} ms`);
   });
 
   test("a command over the memory limit of its cgroup ends with oom_killed, its neighbour does not", async () => {
