@@ -1,3 +1,5 @@
+import type { LentBytes } from "./incoming.ts";
+
 /** Sizes of a pool's buffers, and how many of them it keeps. All in bytes. */
 export interface BufferPoolSizes {
   /** Size of a buffer in normal times; no loan is larger. */
@@ -14,12 +16,8 @@ export interface BufferPoolSizes {
 /** Smallest buffer: a small file needs no large one. */
 const SMALLEST_BYTES = 4 * 1024;
 
-/** A buffer on loan. Release it once; later calls do nothing. */
-export interface LentBuffer {
-  /** Not a Buffer, whose `slice` does not copy. */
-  readonly bytes: Uint8Array;
-  release(): void;
-}
+/** A buffer on loan; a second release does nothing. Its bytes are no Buffer, whose `slice` does not copy. */
+export type LentBuffer = LentBytes;
 
 /** A class: an object with a closure takes six times the memory, and reads of single bytes make many. */
 class Loan implements LentBuffer {

@@ -1,6 +1,6 @@
-import type { AgentError, Attachment } from "../domain/index.ts";
+import type { Incoming, AgentError, Attachment } from "../domain/index.ts";
 import type { ExecResult } from "./command.ts";
-import type { CommandInput, ExecInput, InputFrames } from "./frames.ts";
+import type { CommandInput, ExecInput } from "./frames.ts";
 import { type Cursor, type Offsets, type OutputLog, type OutputStream, READ_BYTES } from "./output-log.ts";
 
 /** What an attached call learns about its exec (message ExecStarted). */
@@ -29,7 +29,7 @@ interface KeptOutput {
 
 /** A call that attaches to a kept exec. */
 export interface KeptCall {
-  readonly input: InputFrames<ExecInput>;
+  readonly input: Incoming<ExecInput>;
   readonly output: KeptOutput;
   /** Aborted when the client is gone. */
   readonly signal: AbortSignal;

@@ -1,7 +1,7 @@
-import type { ActivityClock, AgentError, ByteSource } from "../domain/index.ts";
+import type { Incoming, ActivityClock, AgentError, ByteSource } from "../domain/index.ts";
 import { HANG_UP, TERMINATE } from "../session/index.ts";
 import { type CommandParts, type ExecResult, RunningCommand } from "./command.ts";
-import type { CommandInput, InputFrames } from "./frames.ts";
+import type { CommandInput } from "./frames.ts";
 import { InputPump } from "./input-pump.ts";
 import type { OutputStream } from "./output-log.ts";
 
@@ -15,7 +15,7 @@ export interface ExecOutput {
 
 /** What a command is connected to that belongs to its call. */
 export interface ExecCallParts extends CommandParts {
-  readonly input: InputFrames<CommandInput>;
+  readonly input: Incoming<CommandInput>;
   readonly output: ExecOutput;
   readonly activity: ActivityClock;
   /** Aborted when the client is gone. */

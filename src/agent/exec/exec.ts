@@ -1,4 +1,5 @@
 import {
+  type Incoming,
   type ActivityClock,
   AgentError,
   type ChildProcess,
@@ -21,7 +22,6 @@ import {
   type EndRequest,
   ExecInputOrder,
   type ExecRequest,
-  type InputFrames,
   type KeepRequest,
   type SignalRequest,
 } from "./frames.ts";
@@ -61,7 +61,7 @@ export class Exec {
    * @param signal aborted when the client is gone; the command is then ended too
    * @throws AgentError when the command cannot be started, when a frame is refused, or with the signal's reason
    */
-  run(request: ExecRequest, input: InputFrames<CommandInput>, output: ExecOutput, signal: AbortSignal): Promise<void> {
+  run(request: ExecRequest, input: Incoming<CommandInput>, output: ExecOutput, signal: AbortSignal): Promise<void> {
     const { timeoutMs, stdio } = request;
     // Neither this nor #attend may keep the request (up to 4 MiB of arguments) in memory while the command runs.
     const run = this.#attend(this.#start(request, signal), {

@@ -1,5 +1,4 @@
 import {
-  type AgentError,
   AWAKE_LIMIT_MS,
   END_GRACE_LIMIT_MS,
   frameOrder,
@@ -65,8 +64,8 @@ export interface SignalRequest extends KeptName {
 
 /** A frame from the client after the first that is for the command. */
 export type CommandInput =
-  /** `release`, where there is one, is called once the bytes are no longer needed. */
-  | { readonly kind: "stdin"; readonly bytes: Uint8Array; readonly release?: () => void }
+  /** `release` is called once the bytes are no longer needed. */
+  | { readonly kind: "stdin"; readonly bytes: Uint8Array; readonly release: () => void }
   | { readonly kind: "stdin_close" }
   | { readonly kind: "resize"; readonly cols: number; readonly rows: number }
   | { readonly kind: "signal"; readonly number: number };
@@ -76,15 +75,6 @@ export type ExecInput =
   | CommandInput
   | { readonly kind: "ack"; readonly stdoutOffset: bigint; readonly stderrOffset: bigint }
   | { readonly kind: "forget" };
-
-/**
- * Reads a client's frames. Calls `take` with each and waits for the promise that it returns, which never rejects. Calls
- * `over` last: with why the client broke off, or with what `take` threw.
- */
-export type InputFrames<Input> = (
-  take: (frame: Input) => Promise<void> | undefined,
-  over: (failure: AgentError | undefined) => void,
-) => void;
 
 const SIGNAL_MAX = 64;
 const TERMINAL_SIZE_MAX = 65_535;

@@ -9,6 +9,5 @@ export {
   type ExecInput,
   ExecInputOrder,
   type ExecRequest,
-  type InputFrames,
   type KeepRequest,
 } from "./frames.ts";

@@ -1,5 +1,5 @@
-import type { ActivityClock, AgentError, ChildProcess } from "../domain/index.ts";
-import type { CommandInput, InputFrames } from "./frames.ts";
+import type { Incoming, ActivityClock, AgentError, ChildProcess } from "../domain/index.ts";
+import type { CommandInput } from "./frames.ts";
 
 /** Bytes of input that may wait for the command before its frames are no longer read. */
 const QUEUE_BYTES = 256 * 1024;
@@ -20,7 +20,7 @@ export class InputPump {
   }
 
   /** Carries one client's frames, holding it back while too much waits, and then ends the input. */
-  carry(frames: InputFrames<CommandInput>, failed: (error: AgentError) => void): void {
+  carry(frames: Incoming<CommandInput>, failed: (error: AgentError) => void): void {
     frames(
       (frame) => {
         this.take(frame);
@@ -49,14 +49,14 @@ export class InputPump {
       case "stdin": {
         const written = this.#child.stdin?.write(frame.bytes);
         if (written === undefined) {
-          frame.release?.();
+          frame.release();
           break;
         }
         const heldBytes = frame.bytes.length + FRAME_OVERHEAD_BYTES;
         this.#queuedBytes += heldBytes;
         this.#written = written.then(() => {
           this.#queuedBytes -= heldBytes;
-          frame.release?.();
+          frame.release();
         });
         break;
       }

@@ -1,4 +1,6 @@
 import {
+  type Incoming,
+  type LentBytes,
   type ActivityClock,
   BufferPool,
   type Caller,
@@ -11,7 +13,7 @@ import { checkFilePath, type FileLocation, inTree, wholePath } from "./location.
 import type { FileAttributes, FileOwner } from "./attributes.ts";
 import type { FileSystem } from "./paths/file-system.ts";
 import { wrongType } from "./failure.ts";
-import type { ContentInput, WriteResult } from "./transfer/content.ts";
+import type { WriteResult } from "./transfer/content.ts";
 import { FILE_BUFFERS, readChunks, type ReadOutput } from "./transfer/read.ts";
 import { checkReadRequest, checkWriteRequest, type ReadRequest, type WriteRequest } from "./transfer/requests.ts";
 import { writeAtomically } from "./transfer/write.ts";
@@ -76,7 +78,7 @@ export class Files {
   }
 
   /** Replaces or creates a file in one step once its content is whole, as declared, and on disk; or changes nothing. */
-  async write(request: WriteRequest, input: ContentInput, caller: Caller): Promise<WriteResult> {
+  async write(request: WriteRequest, input: Incoming<LentBytes>, caller: Caller): Promise<WriteResult> {
     checkWriteRequest(request);
     const { newFileOwner } = this.#parts;
     const { signal } = caller;

@@ -3,6 +3,7 @@ import {
   AgentError,
   type Allowance,
   type Instant,
+  type LentBytes,
   MESSAGE_LIMIT_BYTES,
   type Share,
   TIMER_LIMIT_MS,
@@ -98,10 +99,9 @@ export class Call implements StreamConsumer {
   }
 
   /**
-   * The request messages in order, without their prefix. Iterate it once. Has backpressure. Beside the call's
-   * flow-control window it holds about 80 KiB while the handler does not ask for the next message, and one whole
-   * message while it does. Ends at the client's half-close. Throws AgentError at a refused message, and the signal's
-   * reason on abort. Leaving the loop early discards the rest of the request.
+   * The request messages in order, without their prefix. Has backpressure. Beside the call's flow-control window it
+   * holds about 80 KiB while the handler does not ask for the next message, and one whole message while it does. They
+   * end at the client's half-close, with AgentError at a refused message, and with the signal's reason on abort.
    */
   messages(): RequestMessages {
     return this.#request;
@@ -111,22 +111,18 @@ export class Call implements StreamConsumer {
    * Decodes the request's only message, and gives a large one's memory back. Fields of bytes are views of it: a short
    * path would hold all of it, uncounted, until the call is over. Throws AgentError as `decodeMessage` does.
    */
-  decode<Desc extends DescMessage>(schema: Desc, message: Uint8Array): MessageShape<Desc> {
-    if (message.length < LARGE_MESSAGE_BYTES) return decodeMessage(schema, message);
+  decode<Desc extends DescMessage>(schema: Desc, message: LentBytes): MessageShape<Desc> {
+    const { bytes } = message;
+    if (bytes.length < LARGE_MESSAGE_BYTES) return decodeMessage(schema, bytes);
     try {
       // Not of a Buffer: its slices, which clone takes for copies, are views.
-      const bytes = new Uint8Array(message.buffer, message.byteOffset, message.byteLength);
-      return clone(schema, decodeMessage(schema, bytes));
+      const view = new Uint8Array(bytes.buffer, bytes.byteOffset, bytes.byteLength);
+      return clone(schema, decodeMessage(schema, view));
     } finally {
       // It may be entropy.
-      message.fill(0);
-      this.release(message);
+      bytes.fill(0);
+      message.release();
     }
-  }
-
-  /** Returns the memory of a request message that nothing uses any more; another message will reuse it. */
-  release(message: Uint8Array): void {
-    this.#request.release(message);
   }
 
   /**

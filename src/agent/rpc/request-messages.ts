@@ -1,4 +1,4 @@
-import { AgentError, type Share } from "../domain/index.ts";
+import { AgentError, type Incoming, type LentBytes, type Share } from "../domain/index.ts";
 import type { Http2Stream } from "../http2/index.ts";
 import { MessageReader, wrongMessageCount } from "./framing.ts";
 import { MessageBuffers, type SpareMemory } from "./message-buffers.ts";
@@ -10,9 +10,6 @@ const MESSAGE_OVERHEAD_BYTES = 64;
 /** Messages over this size count until their memory is given back: a handler may hold one for any time. */
 const LARGE_MESSAGE_BYTES = 256 * 1024;
 
-/** Takes a message. Returns a promise, which never rejects, where it cannot take another one yet. */
-export type MessageTaker = (message: Uint8Array) => Promise<void> | undefined;
-
 /** The owner of a request. */
 export interface UnreadOwner {
   /** Its share of what all requests together may hold. */
@@ -21,8 +18,23 @@ export interface UnreadOwner {
   readonly spare: SpareMemory;
 }
 
+/** A class: an object with a closure takes six times the memory. */
+class Message implements LentBytes {
+  readonly bytes: Uint8Array;
+  readonly #back: (bytes: Uint8Array) => void;
+
+  constructor(bytes: Uint8Array, back: (bytes: Uint8Array) => void) {
+    this.bytes = bytes;
+    this.#back = back;
+  }
+
+  release(): void {
+    this.#back(this.bytes);
+  }
+}
+
 /** The messages of a request. While nobody asks for one it pauses the stream, and the client has to wait. */
-export class RequestMessages implements AsyncIterableIterator<Uint8Array> {
+export class RequestMessages {
   readonly #stream: Http2Stream;
   readonly #buffers: MessageBuffers;
   readonly #reader: MessageReader;
@@ -49,27 +61,24 @@ export class RequestMessages implements AsyncIterableIterator<Uint8Array> {
     stream.pause();
   }
 
-  [Symbol.asyncIterator](): this {
-    return this;
-  }
-
-  async next(): Promise<IteratorResult<Uint8Array, undefined>> {
+  /** The next message; undefined: there is none. Throws AgentError where the request failed. */
+  async next(): Promise<LentBytes | undefined> {
     for (;;) {
       const message = this.#shift();
-      if (message !== undefined) return { done: false, value: message };
+      if (message !== undefined) return message;
       if (this.#failure !== undefined) throw this.#failure;
-      if (this.#ended) return { done: true, value: undefined };
+      if (this.#ended) return undefined;
       await new Promise<void>((resolve) => this.#whenArrived(resolve));
     }
   }
 
-  #shift(): Uint8Array | undefined {
+  #shift(): LentBytes | undefined {
     const message = this.#queue.shift();
     if (message === undefined) return undefined;
     this.#queuedBytes -= message.length + MESSAGE_OVERHEAD_BYTES;
-    if (message.length > LARGE_MESSAGE_BYTES) this.#takenBytes += message.length;
+    if (message.length > LARGE_MESSAGE_BYTES || this.#isSingle) this.#takenBytes += message.length;
     this.#account(this.#heldBytes);
-    return message;
+    return new Message(message, this.#release);
   }
 
   /** Calls back once there is a message, or will be none. */
@@ -79,33 +88,33 @@ export class RequestMessages implements AsyncIterableIterator<Uint8Array> {
     this.#read();
   }
 
-  /** For a request of one message, instead of iterating: calls back in the turn in which it ends or is refused. */
-  only(got: (message: Uint8Array) => void, failed: (error: AgentError) => void): void {
-    const look = (): void => {
-      const [message, second] = this.#queue;
-      if (this.#failure !== undefined || this.#ended || second !== undefined) this.#account(0);
-      if (this.#failure !== undefined) failed(this.#failure);
-      else if (second !== undefined) {
-        failed(wrongMessageCount("more than one message"));
-      } else if (!this.#ended) this.#wake = look;
-      else if (message === undefined) failed(wrongMessageCount("no message"));
-      else {
-        // From here on the caller owns the bytes, and no other message will need them.
-        this.#queue.length = 0;
-        this.#buffers.close();
-        got(message);
-      }
-    };
+  /** For a request of one message: calls back in the turn in which it ends or is refused. */
+  only(got: (message: LentBytes) => void, failed: (error: AgentError) => void): void {
+    let only: LentBytes | undefined;
     this.#isSingle = true;
-    this.#whenArrived(look);
+    this.each(
+      (message) => {
+        if (only !== undefined) throw wrongMessageCount("more than one message");
+        only = message;
+        return undefined;
+      },
+      (failure) => {
+        this.#account(0);
+        if (failure !== undefined) {
+          only?.release();
+          failed(failure);
+        } else if (only === undefined) failed(wrongMessageCount("no message"));
+        else {
+          // From here on the caller owns the bytes, and no other message will need them.
+          this.#buffers.close();
+          got(only);
+        }
+      },
+    );
   }
 
-  /**
-   * Use it instead of iterating where it must be quick. Calls `take` with each message in the same turn of the event
-   * loop, and waits for the promise that it may return. Calls `over` last, with why the request failed, or with what
-   * `take` threw.
-   */
-  each(take: MessageTaker, over: (failure: AgentError | undefined) => void): void {
+  /** Calls `take` with each message in the turn of the event loop in which it arrives. */
+  readonly each: Incoming<LentBytes> = (take, over) => {
     const takeAll = (): void => {
       try {
         for (let message = this.#shift(); message !== undefined; message = this.#shift()) {
@@ -121,20 +130,14 @@ export class RequestMessages implements AsyncIterableIterator<Uint8Array> {
       else this.#whenArrived(takeAll);
     };
     takeAll();
-  }
+  };
 
-  /** Takes back a message that nothing uses any more. */
-  release(message: Uint8Array): void {
+  readonly #release = (message: Uint8Array): void => {
     const sizeBytes = this.#buffers.release(message);
     if (sizeBytes <= LARGE_MESSAGE_BYTES || this.#takenBytes === 0) return;
     this.#takenBytes -= sizeBytes;
     this.#account(this.#heldBytes);
-  }
-
-  return(): Promise<IteratorResult<Uint8Array, undefined>> {
-    this.discard();
-    return Promise.resolve({ done: true, value: undefined });
-  }
+  };
 
   /** Ends the iteration with an error at once, dropping held messages. (A refused message fails in its turn.) */
   fail(error: AgentError): void {

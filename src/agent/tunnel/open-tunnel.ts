@@ -1,4 +1,4 @@
-import { type AgentError, frameOrder, type StreamSocket } from "../domain/index.ts";
+import { type Incoming, type AgentError, frameOrder, type StreamSocket } from "../domain/index.ts";
 import { resetFailure } from "./failure.ts";
 
 /** What a data frame counts beside its bytes, so that a flood of tiny ones is bounded too. */
@@ -11,18 +11,11 @@ export type TunnelInput =
   /** The client takes this many bytes more. */
   | { readonly kind: "window"; readonly bytes: number };
 
-/** Takes a frame. Returns a promise, which never rejects, where too much waits for the socket to take another. */
-type TakeInput = (frame: TunnelInput) => Promise<void> | undefined;
-
 /** The client's side of a tunnel: its frames, and where those for it go, in the order of the calls. */
 export interface TunnelClient {
   /** Bytes that it takes at first; 0: no limit. */
   readonly windowBytes: number;
-  /**
-   * Its frames. Calls `take` with each and waits for the promise that it returns. Calls `over` last: with why the
-   * client has broken the tunnel off, or with what `take` threw.
-   */
-  input(take: TakeInput, over: (failure: AgentError | undefined) => void): void;
+  readonly input: Incoming<TunnelInput>;
   opened(windowBytes: number): void;
   /** `release` is called once the bytes are no longer needed; until then what sends them is held back. */
   data(bytes: Uint8Array, release: () => void): void;
@@ -117,7 +110,7 @@ export class OpenTunnel {
     this.#look();
   }
 
-  readonly #take: TakeInput = (frame) => {
+  readonly #take: Parameters<Incoming<TunnelInput>>[0] = (frame) => {
     const { socket, windowBytes, onBytes } = this.#parts;
     if (frame.kind === "window") {
       this.#roomBytes += frame.bytes;

@@ -1,8 +1,8 @@
 import assert from "node:assert/strict";
 import { once } from "node:events";
 import { describe, it } from "node:test";
-import { ActivityClock, KILL_WAIT_MS, Stamps } from "../../../src/agent/domain/index.ts";
-import type { CommandInput, InputFrames } from "../../../src/agent/exec/index.ts";
+import { ActivityClock, type Incoming, KILL_WAIT_MS, Stamps } from "../../../src/agent/domain/index.ts";
+import type { CommandInput } from "../../../src/agent/exec/index.ts";
 import { InputPump } from "../../../src/agent/exec/input-pump.ts";
 import { Collector, processes, request } from "../../fixtures/spawning.ts";
 import { systemClock } from "../../fixtures/system-clock.ts";
@@ -22,12 +22,12 @@ describe("input that a command does not read", () => {
     let taken = 0;
     const stalled = new EventTarget();
     const pumped = Promise.withResolvers<void>();
-    const keys: InputFrames<CommandInput> = (take, over) => {
+    const keys: Incoming<CommandInput> = (take, over) => {
       const rest = async (): Promise<void> => {
         for (; taken < KEYS; taken++) {
           // A client that is not asked for its next frame by the next turn of the event loop is held back.
           const asked = setImmediate(() => stalled.dispatchEvent(new Event("stalled")));
-          await take({ kind: "stdin", bytes: Buffer.from("x") });
+          await take({ kind: "stdin", bytes: Buffer.from("x"), release: () => {} });
           clearImmediate(asked);
         }
         over(undefined);

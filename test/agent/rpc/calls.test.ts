@@ -45,7 +45,7 @@ for (const { make, connect } of CLIENTS) {
     test("sees the status of a call that ends while it is still sending", async () => {
       await using rig = await start((router) =>
         router.clientStream(writeFile, async (call) => {
-          for await (const _ of call.messages()) break;
+          await call.messages().next();
           throw new AgentError("RESOURCE_EXHAUSTED", "NO_SPACE", "no space left");
         }),
       );
@@ -103,9 +103,9 @@ for (const { make, connect } of CLIENTS) {
     test("is refused messages over the limit, and gets the largest one back whole", async () => {
       await using rig = await start((router) =>
         router.bidiStream(exec, async (call) => {
-          for await (const message of call.messages()) {
-            call.send(bytesFieldFrame(STDOUT, tryBytesField(message, STDIN) ?? Buffer.alloc(0)));
-          }
+          const messages = call.messages();
+          for (let message = await messages.next(); message !== undefined; message = await messages.next())
+            call.send(bytesFieldFrame(STDOUT, tryBytesField(message.bytes, STDIN) ?? Buffer.alloc(0)));
         }),
       );
       const head = 5;

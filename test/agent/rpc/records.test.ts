@@ -40,7 +40,9 @@ describe("an answer on the wire", () => {
   test("is one TLS record when the status is an error that follows a message", async () => {
     await using rig = await start((router) => {
       router.bidiStream(exec, async (call) => {
-        for await (const message of call.messages()) assert.equal(message.length, 0);
+        const request = call.messages();
+        for (let message = await request.next(); message !== undefined; message = await request.next())
+          assert.equal(message.bytes.length, 0);
         call.send(bytesFieldFrame(STDOUT, Buffer.from("last words")));
         throw new AgentError("NOT_FOUND", "FILE_ERROR", "there is nothing");
       });
@@ -54,7 +56,9 @@ describe("an answer on the wire", () => {
     const messages = 4;
     await using rig = await start((router) => {
       router.bidiStream(exec, async (call) => {
-        for await (const message of call.messages()) assert.equal(message.length, 0);
+        const request = call.messages();
+        for (let message = await request.next(); message !== undefined; message = await request.next())
+          assert.equal(message.bytes.length, 0);
         for (let message = 0; message < messages; message++) call.send(bytesFieldFrame(STDOUT, output));
       });
     });

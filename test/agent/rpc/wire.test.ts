@@ -293,8 +293,7 @@ describe("the wire", () => {
     const opened = Promise.withResolvers<Call>();
     await using rig = await start((router) =>
       router.bidiStream(exec, async (call) => {
-        const messages = call.messages()[Symbol.asyncIterator]();
-        await messages.next();
+        await call.messages().next();
         opened.resolve(call);
         await new Promise<void>((resolve) => call.signal.addEventListener("abort", () => resolve()));
       }),

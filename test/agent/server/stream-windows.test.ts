@@ -84,9 +84,10 @@ async function start(): Promise<Rig> {
   const server = await startManagement((router) =>
     router.clientStream(writeFile, async (call: Call) => {
       const hash = createHash("sha256");
-      for await (const message of call.messages()) {
-        hash.update(message);
-        call.release(message);
+      const messages = call.messages();
+      for (let message = await messages.next(); message !== undefined; message = await messages.next()) {
+        hash.update(message.bytes);
+        message.release();
       }
       received.push(hash.digest("hex"));
       onReceived();

@@ -1,4 +1,4 @@
-import { AgentError } from "../../domain/index.ts";
+import { AgentError, type LentBytes } from "../../domain/index.ts";
 import type { NewFile } from "./new-file.ts";
 import { operationReturned } from "../failure.ts";
 import { pathText } from "../location.ts";
@@ -19,19 +19,10 @@ export interface WriteResult {
   readonly sha256: Uint8Array | undefined;
 }
 
-/** A file's content as it arrives. */
-export interface ContentInput {
-  /** If it ends without an error the content is complete. */
-  readonly pieces: AsyncIterable<Uint8Array>;
-  /** Called once for a piece that is written and may be reused. */
-  release(piece: Uint8Array): void;
-}
-
 /** What a file's content needs. */
 export interface ContentParts {
   readonly file: NewFile;
   readonly expected: Pick<WriteRequest, "path" | "sizeBytes" | "sha256">;
-  readonly release: ContentInput["release"];
   /** Files that are being written now. */
   readonly writers: () => number;
 }
@@ -40,7 +31,7 @@ export interface ContentParts {
 export class Content {
   readonly #parts: ContentParts;
   #sizeBytes = 0n;
-  #batch: Uint8Array[] = [];
+  #batch: LentBytes[] = [];
   #batchBytes = 0;
   #writing: Promise<void> | undefined;
 
@@ -48,18 +39,21 @@ export class Content {
     this.#parts = parts;
   }
 
-  /** Adds a piece, its own until released. Waits while enough is being written. Throws for too many, or a failure. */
-  async write(piece: Uint8Array): Promise<void> {
-    this.#sizeBytes += BigInt(piece.length);
+  /**
+   * Adds a piece, which is released once it is written. Returns a promise where enough is being written: it rejects if
+   * that failed. Throws AgentError for too many bytes.
+   */
+  write(piece: LentBytes): Promise<void> | undefined {
+    const { length } = piece.bytes;
+    this.#sizeBytes += BigInt(length);
     const { sizeBytes } = this.#parts.expected;
     if (sizeBytes !== undefined && this.#sizeBytes > sizeBytes) throw this.#sizeMismatch("more");
     this.#batch.push(piece);
-    this.#batchBytes += piece.length;
+    this.#batchBytes += length;
     const few = this.#parts.writers() <= FEW_WRITERS;
     const enoughBytes = few ? BATCH_BYTES : TIGHT_BATCH_BYTES;
-    if (this.#batchBytes < enoughBytes && this.#batch.length < BATCH_PIECES) return;
-    await this.#flush();
-    if (!few) await this.#writing;
+    if (this.#batchBytes < enoughBytes && this.#batch.length < BATCH_PIECES) return undefined;
+    return this.#flush().then(() => (few ? undefined : this.#writing));
   }
 
   /** Call it after the last bytes. Throws AgentError when size or checksum differ from the declared ones. */
@@ -95,9 +89,9 @@ export class Content {
     this.#batch = [];
     this.#batchBytes = 0;
     const release = (): void => {
-      for (const piece of batch) this.#parts.release(piece);
+      for (const piece of batch) piece.release();
     };
-    this.#writing = this.#parts.file.write(batch).then(release, (error: unknown) => {
+    this.#writing = this.#parts.file.write(batch.map(({ bytes }) => bytes)).then(release, (error: unknown) => {
       void operationReturned(error).then(release);
       throw error;
     });

@@ -1,10 +1,10 @@
 import type { FileOwner } from "../attributes.ts";
-import { FileSystemError } from "../../domain/index.ts";
+import { type Incoming, type LentBytes, FileSystemError } from "../../domain/index.ts";
 import type { FileTree } from "../paths/file-system.ts";
 import type { NewFile } from "./new-file.ts";
 import { folderOf } from "../paths/names.ts";
 import { heirOf, ownerOf, Parents } from "../new-folders.ts";
-import { Content, type ContentInput, type WriteResult } from "./content.ts";
+import { Content, type WriteResult } from "./content.ts";
 import type { WriteRequest } from "./requests.ts";
 import { alreadyExists, findTarget, type Target } from "./target.ts";
 
@@ -14,7 +14,7 @@ const DEFAULT_MODE = 0o644;
 export interface WriteParts {
   readonly fileSystem: FileTree;
   readonly request: WriteRequest;
-  readonly input: ContentInput;
+  readonly input: Incoming<LentBytes>;
   /** Files that are being written now, this one included. */
   readonly writers: () => number;
   /** Owner of new files. */
@@ -60,12 +60,27 @@ async function writeTo(parts: WriteParts, { path, existing }: Target, owner: Fil
 }
 
 async function receive(file: NewFile, { request, input, writers, onProgress }: WriteParts): Promise<WriteResult> {
-  const content = new Content({ file, expected: request, release: (piece) => input.release(piece), writers });
+  const content = new Content({ file, expected: request, writers });
   try {
-    for await (const piece of input.pieces) {
-      await content.write(piece);
-      onProgress();
-    }
+    await new Promise<void>((resolve, reject) => {
+      // What follows a failed write is not taken: the call ends.
+      const failed = (error: Error): Promise<void> => {
+        reject(error);
+        return new Promise(() => {});
+      };
+      input(
+        (piece) => {
+          const busy = content.write(piece);
+          if (busy !== undefined) return busy.then(onProgress, failed);
+          onProgress();
+          return undefined;
+        },
+        (failure) => {
+          if (failure === undefined) resolve();
+          else reject(failure);
+        },
+      );
+    });
     return await content.finish();
   } finally {
     // The file may not be closed while a thread writes to it.

@@ -8,7 +8,7 @@ import {
   ExecStream,
 } from "../../../shared/gen/svc/guest/v1alpha1/exec_pb.ts";
 import { bytesFieldFrame, decodeMessage, FieldWriter, type Frame, messageFrame, tryBytesField } from "../codec.ts";
-import { frameOrder } from "../../domain/index.ts";
+import { frameOrder, type LentBytes } from "../../domain/index.ts";
 
 const FRAME = ExecFrameSchema.field;
 const EXIT = ExecExitSchema.field;
@@ -18,15 +18,12 @@ const OUTPUT_FIELDS: Readonly<Record<OutputStream, number>> = {
   stderr: ExecFrameSchema.field.stderr.number,
 };
 
-/**
- * A frame after the first. Throws INVALID_ARGUMENT for one that a client may not send there.
- *
- * @param release releases the message; the input calls it
- */
-export function decodeInput(message: Uint8Array, release: () => void): ExecInput {
-  const bytes = tryBytesField(message, STDIN_FIELD);
+/** A frame after the first; input releases the message. Throws INVALID_ARGUMENT for one that no client may send. */
+export function decodeInput(message: LentBytes): ExecInput {
+  const release = (): void => message.release();
+  const bytes = tryBytesField(message.bytes, STDIN_FIELD);
   if (bytes !== undefined) return { kind: "stdin", bytes, release };
-  const { frame } = decodeMessage(ExecFrameSchema, message);
+  const { frame } = decodeMessage(ExecFrameSchema, message.bytes);
   switch (frame.case) {
     case "stdin":
       return { kind: "stdin", bytes: frame.value, release };

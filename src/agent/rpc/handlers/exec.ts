@@ -1,5 +1,5 @@
-import { type Mutex, within } from "../../domain/index.ts";
-import { type Exec, type ExecInput, ExecInputOrder, type InputFrames, type KeptCall } from "../../exec/index.ts";
+import { type Incoming, type LentBytes, type Mutex, within } from "../../domain/index.ts";
+import { type Exec, type ExecInput, ExecInputOrder, type KeptCall } from "../../exec/index.ts";
 import type { Call } from "../call.ts";
 import {
   decodeInput,
@@ -47,9 +47,8 @@ export function serveExec(exec: Exec, call: Call, largeStarts: Mutex): Promise<v
   };
   // No async function here: its variables would keep the request, up to 4 MiB, for as long as the command runs.
   return messages.next().then((first) => {
-    const message = first.done === true ? undefined : first.value;
-    if (message === undefined || message.length <= LARGE_START_BYTES) return decodeFirst(message).then(run);
-    return largeStarts.run(() => startLarge(message, call, run, started), call.signal).then(({ ended }) => ended);
+    if (first === undefined || first.bytes.length <= LARGE_START_BYTES) return decodeFirst(first?.bytes).then(run);
+    return largeStarts.run(() => startLarge(first, run, started), call.signal).then(({ ended }) => ended);
   });
 }
 
@@ -58,14 +57,13 @@ export function serveExec(exec: Exec, call: Call, largeStarts: Mutex): Promise<v
  * hangs (a folder of a dead network mount) delays the others only for that time.
  */
 async function startLarge(
-  message: Uint8Array,
-  call: Call,
+  message: LentBytes,
   run: (first: FirstFrame) => Promise<void>,
   started: Promise<void>,
 ): Promise<{ readonly ended: Promise<void> }> {
-  const first = await decodeFirst(message);
+  const first = await decodeFirst(message.bytes);
   // All of it is strings and numbers now.
-  call.release(message);
+  message.release();
   const ended = run(first);
   await within(Promise.race([started, ended.catch(() => undefined)]), LARGE_START_LIMIT_MS);
   return { ended };
@@ -91,12 +89,11 @@ function keptCall(call: Call, onStarted: () => void): KeptCall {
 }
 
 /** The frames after the first, checked by `accept`. */
-function inputs<Input extends ExecInput>(call: Call, accept: (frame: ExecInput) => Input): InputFrames<Input> {
+function inputs<Input extends ExecInput>(call: Call, accept: (frame: ExecInput) => Input): Incoming<Input> {
   return (take, over) => {
     call.messages().each((message) => {
-      const release = (): void => call.release(message);
-      const input = decodeInput(message, release);
-      if (input.kind !== "stdin") release();
+      const input = decodeInput(message);
+      if (input.kind !== "stdin") message.release();
       return take(accept(input));
     }, over);
   };

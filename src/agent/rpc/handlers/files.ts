@@ -1,4 +1,4 @@
-import { frameOrder } from "../../domain/index.ts";
+import { frameOrder, type Incoming, type LentBytes } from "../../domain/index.ts";
 import type { Files, ReadOutput } from "../../files/index.ts";
 import {
   type ReadFileRequest,
@@ -8,6 +8,8 @@ import {
 import type { Call } from "../call.ts";
 import { chunkFrame, decodeData, headerOf, readRequest, writeResponse } from "./file-messages.ts";
 
+const CUT = "the request ended before a message with last, which the header announces with marks_last";
+
 /** Serves one ReadFile call: the file, chunk by chunk. */
 export async function serveReadFile(files: Files, request: ReadFileRequest, call: Call): Promise<void> {
   const send: ReadOutput = (bytes, attributes, release) => call.send(chunkFrame(bytes, attributes), release);
@@ -16,26 +18,28 @@ export async function serveReadFile(files: Files, request: ReadFileRequest, call
 
 /** Serves one WriteFile call: a header, then the content. */
 export async function serveWriteFile(files: Files, call: Call): Promise<WriteFileResponse> {
-  const messages = call.messages()[Symbol.asyncIterator]();
+  const messages = call.messages();
   const first = await messages.next();
-  const { request, marksLast } = headerOf(
-    first.done === true ? undefined : call.decode(WriteFileRequestSchema, first.value),
-  );
-  const release = (piece: Uint8Array): void => call.release(piece);
-  return writeResponse(await files.write(request, { pieces: data(messages, marksLast), release }, call));
+  const { request, marksLast } = headerOf(first && call.decode(WriteFileRequestSchema, first));
+  return writeResponse(await files.write(request, content(messages.each, marksLast), call));
 }
 
 /** The content's pieces: views of messages. */
-async function* data(messages: AsyncIterator<Uint8Array>, marksLast: boolean): AsyncGenerator<Uint8Array> {
-  let isComplete = false;
-  for (let next = await messages.next(); next.done !== true; next = await messages.next()) {
-    if (isComplete) throw frameOrder("a message after the one that says last");
-    const { bytes, last } = decodeData(next.value);
-    isComplete = last;
-    yield bytes;
-  }
-  // A cancelled client may end its request before it resets it: then the content is not complete.
-  if (marksLast && !isComplete) {
-    throw frameOrder("the request ended before a message with last, which the header announces with marks_last");
-  }
+function content(each: Incoming<LentBytes>, marksLast: boolean): Incoming<LentBytes> {
+  return (take, over) => {
+    let isComplete = false;
+    each(
+      (message) => {
+        if (isComplete) throw frameOrder("a message after the one that says last");
+        const { bytes, last } = decodeData(message.bytes);
+        isComplete = last;
+        return take({ bytes, release: () => message.release() });
+      },
+      (failure) => {
+        // A cancelled client may end its request before it resets it: then the content is not complete.
+        const isCut = failure === undefined && marksLast && !isComplete;
+        over(isCut ? frameOrder(CUT) : failure);
+      },
+    );
+  };
 }

@@ -1,5 +1,5 @@
 import { create } from "@bufbuild/protobuf";
-import { frameOrder, invalidField } from "../../domain/index.ts";
+import { frameOrder, invalidField, type LentBytes } from "../../domain/index.ts";
 import type { TunnelClient, TunnelInput, Tunnels, TunnelTarget } from "../../tunnel/index.ts";
 import {
   Tunnel,
@@ -25,10 +25,10 @@ export function serveTunnels(router: Router, tunnels: Tunnels): void {
 async function serveOpen(tunnels: Tunnels, call: Call): Promise<void> {
   const messages = call.messages();
   const first = await messages.next();
-  const { target, windowBytes } = openOf(first.done === true ? undefined : call.decode(TunnelFrameSchema, first.value));
+  const { target, windowBytes } = openOf(first && call.decode(TunnelFrameSchema, first));
   const client: TunnelClient = {
     windowBytes,
-    input: (take, over) => messages.each((message) => take(inputOf(message, () => call.release(message))), over),
+    input: (take, over) => messages.each((message) => take(inputOf(message)), over),
     opened: (bytes) => call.send(frameOf({ case: "opened", value: { windowBytes: bytes } })),
     data: (bytes, release) => call.send(bytesFieldFrame(DATA_FIELD, bytes), release),
     end: () => call.send(frameOf({ case: "end", value: {} })),
@@ -54,10 +54,11 @@ function openOf(first: TunnelFrame | undefined): { readonly target: TunnelTarget
 }
 
 /** Throws INVALID_ARGUMENT for a frame that a client may not send there. */
-function inputOf(message: Uint8Array, release: () => void): TunnelInput {
-  const bytes = tryBytesField(message, DATA_FIELD);
+function inputOf(message: LentBytes): TunnelInput {
+  const release = (): void => message.release();
+  const bytes = tryBytesField(message.bytes, DATA_FIELD);
   if (bytes !== undefined) return { kind: "data", bytes, release };
-  const { frame } = decodeMessage(TunnelFrameSchema, message);
+  const { frame } = decodeMessage(TunnelFrameSchema, message.bytes);
   if (frame.case === "data") return { kind: "data", bytes: frame.value, release };
   release();
   if (frame.case === "end") return { kind: "end" };

@@ -1,0 +1,17 @@
+import type { AgentError } from "./errors.ts";
+
+/** Bytes that somebody else owns. */
+export interface LentBytes {
+  readonly bytes: Uint8Array;
+  /** Gives them back; call it once, when nothing uses them any more. */
+  release(): void;
+}
+
+/**
+ * What a client sends, one after another. Calls `take` with each and waits for the promise that it may return, which
+ * never rejects. Calls `over` last: with why the client broke off, or with what `take` threw.
+ */
+export type Incoming<Item> = (
+  take: (item: Item) => Promise<void> | undefined,
+  over: (failure: AgentError | undefined) => void,
+) => void;
