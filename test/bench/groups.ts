@@ -3,7 +3,6 @@ import type { Row } from "./row.ts";
 import { execRows, healthRows } from "./rows/calls.ts";
 import { fileRows } from "./rows/files.ts";
 import { firstExecRows } from "./rows/first-execs.ts";
-import { freezeRows } from "./rows/freeze.ts";
 import { idleRows, memoryRows, snapshotRows } from "./rows/footprint.ts";
 import { resumeRows } from "./rows/resume.ts";
 import { streamRows } from "./rows/streams.ts";
@@ -21,7 +20,6 @@ export type Group =
   | "idle"
   | "first-execs"
   | "startup"
-  | "freeze"
   | "memory"
   | "snapshot"
   | "resume";
@@ -39,7 +37,6 @@ export const MEASURES: Readonly<Record<Group, (bench: Bench) => readonly Row[] |
   idle: idleRows,
   "first-execs": firstExecRows,
   startup: async (bench) => [...(await startupRows(bench)), ...(await firstCallRows(bench))],
-  freeze: freezeRows,
   memory: memoryRows,
   snapshot: snapshotRows,
   resume: resumeRows,

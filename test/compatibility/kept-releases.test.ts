@@ -10,6 +10,8 @@ import { startAgent } from "../fixtures/agent.ts";
 import { SERVER_NAME } from "../fixtures/certificates.ts";
 import { clientOf } from "../fixtures/guest-client.ts";
 import { CLIENTS } from "../fixtures/rpc-clients.ts";
+import { currentSchema } from "./current.ts";
+import { OPERATIONS } from "./operations.ts";
 import { agentOf, commitOf, keptReleases, loadKeptClient, methodsOf } from "./releases.ts";
 import { everyOperation } from "./suite.ts";
 
@@ -79,6 +81,10 @@ for (const release of releases) {
     assert.match(readFileSync(join(folder, "commit"), "utf8"), /^[0-9a-f]{40}\n$/);
   });
 }
+
+test("the operations that are tried are all that there are", async () => {
+  assert.deepEqual(Object.keys(OPERATIONS).toSorted(), methodsOf(await currentSchema()));
+});
 
 test("a packed client is kept", () => {
   assert.ok(releases.some(({ client }) => client !== undefined));

@@ -18,29 +18,12 @@ function suite(failures: readonly Failure[], parts: Partial<Suite> = {}): Suite 
 const FAILURE: Failure = { name: "5.1: a case", problem: "GOAWAY instead of RST_STREAM" };
 
 describe("the verdict on a foreign suite", () => {
-  test("is good when all of its cases passed", async () => {
-    const verdict = await judge(suite([]), true);
-    assert.deepEqual([verdict.version, verdict.passed, verdict.problems], ["1.2", 3, []]);
-    assert.equal(tableOf([verdict]).succeeded, true);
-  });
-
   test("names a failed case and what came of it", async () => {
     const verdict = await judge(suite([FAILURE]), true);
     assert.deepEqual(verdict.problems, ["some: 5.1: a case: GOAWAY instead of RST_STREAM"]);
     const { lines, succeeded } = tableOf([verdict]);
     assert.equal(succeeded, false);
     assert.equal(lines.at(-1), "2 passed, 1 failed, 0 skipped");
-  });
-
-  test("tells a known difference with its reason, and does not count it as a failure", async () => {
-    const verdict = await judge(
-      suite([FAILURE], { differences: { [FAILURE.name]: "RFC 9113, 5.4.1 allows it" } }),
-      true,
-    );
-    const { lines, succeeded } = tableOf([verdict]);
-    assert.equal(succeeded, true);
-    assert.ok(lines.includes("  some: 5.1: a case: RFC 9113, 5.4.1 allows it"), lines.join("\n"));
-    assert.equal(lines.at(-1), "2 passed, 0 failed, 0 skipped");
   });
 
   test("fails for a known difference that is none any more", async () => {
@@ -51,11 +34,6 @@ describe("the verdict on a foreign suite", () => {
   test("fails when the suite ran only a part of its cases", async () => {
     const { problems } = await judge(suite([], { cases: 4 }), true);
     assert.deepEqual(problems, ["some: 3 cases ran, of 4"]);
-  });
-
-  test("fails when the suite breaks off", async () => {
-    const { problems } = await judge(suite([], { run: () => Promise.reject(new Error("it crashed")) }), false);
-    assert.deepEqual(problems, ["some did not run to its end: it crashed"]);
   });
 
   test("of a suite that cannot be installed is a failure where it has to run, and told elsewhere", async () => {

@@ -1,14 +1,12 @@
 import assert from "node:assert/strict";
 import { execFile, spawn } from "node:child_process";
 import { once } from "node:events";
-import { existsSync, mkdirSync, mkdtempSync, readdirSync, readFileSync, rmSync, utimesSync } from "node:fs";
+import { existsSync, mkdtempSync, readFileSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { describe, test } from "node:test";
 import { setTimeout as turn } from "node:timers/promises";
 import { COMPILED_ONCE } from "../../scripts/testing/compiled.ts";
-import { removeUnused } from "../../scripts/testing/joined-packages.ts";
-import { removeAbandonedCgroups } from "../../scripts/testing/leftovers.ts";
 
 const root = join(import.meta.dirname, "../..");
 const suite = (name: string): string => join("test/house/fixtures/suites", `${name}.ts`);
@@ -84,12 +82,6 @@ describe("npm test", () => {
     assert.equal(run.code, 1);
   });
 
-  test("lets a file go on for as long as it tells something of its tests", async () => {
-    const run = await runTests(["slow"], { TEST_SILENCE_MS: "4000" });
-    assert.equal(run.lastLine, "50 passed, 0 failed, 0 skipped");
-    assert.equal(run.code, 0);
-  });
-
   test("kills processes that a file left behind, and counts each as a failure", async () => {
     const run = await runTests(["leaking"]);
     assert.equal(run.lastLine, "1 passed, 1 failed, 0 skipped");
@@ -116,52 +108,6 @@ describe("npm test", () => {
     assert.equal(code, 128 + 15);
     for (const pid of left.pids) assert.ok([undefined, "Z"].includes(processState(pid)), String(pid));
     assert.equal(existsSync(left.folder), false);
-  });
-
-  test("removes cgroups of agents that were killed, and none of an agent that lives", async (t) => {
-    const own = /^0::(.*)$/m.exec(readFileSync("/proc/self/cgroup", "utf8"))?.[1] ?? "/";
-    const mounts = readFileSync("/proc/self/mounts", "utf8").split("\n");
-    const mount = mounts.map((line) => line.split(" ")).find(([, , type]) => type === "cgroup2")?.[1];
-    const [dead, living] = [1, 2].map((number) => join(mount ?? "/proc", own, `svc-guest-9999999${number}-session`));
-    assert.ok(dead !== undefined && living !== undefined);
-    try {
-      mkdirSync(dead);
-      mkdirSync(living);
-    } catch {
-      t.skip("needs a cgroup2 hierarchy that may be written");
-      return;
-    }
-    const agent = spawn("flock", [living, "sh", "-c", "echo locked; read end"], { stdio: ["pipe", "pipe", "inherit"] });
-    await once(agent.stdout, "data");
-    removeAbandonedCgroups();
-    assert.deepEqual([existsSync(dead), existsSync(living)], [false, true]);
-    agent.stdin.end();
-    await once(agent, "exit");
-    removeAbandonedCgroups();
-    assert.equal(existsSync(living), false);
-  });
-
-  test("removes bundles that no run has used for a day, and none of a run that may go on", (t) => {
-    const dist = mkdtempSync(join(tmpdir(), "test-runner-"));
-    t.after(() => rmSync(dist, { recursive: true }));
-    const now = Date.now() / 1_000;
-    for (const [name, hours] of Object.entries({
-      ".test-packages-old": 25,
-      ".test-packages-new": 23,
-      ".test-sources-killed": 25,
-      ".test-sources-running": 1,
-      "linux-x64": 1_000,
-    })) {
-      mkdirSync(join(dist, name, "lib"), { recursive: true });
-      utimesSync(join(dist, name), now - hours * 3_600, now - hours * 3_600);
-    }
-    removeUnused(dist);
-    assert.deepEqual(readdirSync(dist).toSorted(), [".test-packages-new", ".test-sources-running", "linux-x64"]);
-  });
-
-  test("refuses paths that are not there", async () => {
-    const run = await runTests(["passing", "no-such-file"]);
-    assert.equal(run.code, 64);
   });
 });
 
