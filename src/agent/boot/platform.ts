@@ -40,6 +40,8 @@ import type { InheritedEnvironment } from "../session/index.ts";
 export interface Platform {
   readonly inherited: InheritedEnvironment;
   readonly processes: Processes;
+  /** Makes the session's memory limit follow the guest's memory. Call it whenever there is work. */
+  readonly followMemory: () => void;
   /** Whether every command gets a cgroup of its own. */
   readonly hasCgroups: boolean;
   /** The cgroup of everything that `processes` starts; undefined without cgroups. */
@@ -75,7 +77,8 @@ export interface Platform {
 }
 
 /** The ports over guest and launcher. Calls `onPipeGivenUp` when it closes a pipe that a process still writes to. */
-export function guestPlatform(addon: Addon, { entries, channelFd }: Inheritance, onPipeGivenUp: () => void): Platform {
+export function guestPlatform(addon: Addon, inheritance: Inheritance, onPipeGivenUp: () => void): Platform {
+  const { entries, channelFd, containerOomScoreAdj } = inheritance;
   const cgroups = Cgroups.open(addon);
   const channel = channelFd === undefined ? undefined : new LauncherChannel(addon, channelFd);
   if (cgroups !== undefined) channel?.entrustSession(cgroups.session.folder);
@@ -86,12 +89,13 @@ export function guestPlatform(addon: Addon, { entries, channelFd }: Inheritance,
     inherited: entries,
     processes: new NativeProcesses(addon, new BufferPool(STREAM_BUFFERS), {
       openFilesLimit: openFilesLimitForChildren(addon, process.ppid),
-      standing: protectSelf(addon),
+      standing: protectSelf(addon, containerOomScoreAdj),
       cgroups,
       life,
       adopter: launcher,
       onPipeGivenUp,
     }),
+    followMemory: () => cgroups?.followMemory(),
     hasCgroups: cgroups !== undefined,
     sessionGroup: cgroups && new SessionCgroup({ addon, ...cgroups.session, launcher }),
     life,

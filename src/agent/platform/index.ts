@@ -17,6 +17,7 @@ export {
 export { Cgroups } from "./processes/cgroups.ts";
 export { NativeProcesses } from "./processes/processes.ts";
 export { SessionCgroup } from "./processes/session-cgroup.ts";
+export { SessionMemory } from "./processes/session-memory.ts";
 export { openFilesLimitForChildren } from "./processes/spawn.ts";
 export { ProgramPages } from "./program-pages.ts";
 export { protectSelf } from "./self-protection.ts";

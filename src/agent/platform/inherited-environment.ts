@@ -5,6 +5,7 @@ import type { InheritedEnvironment } from "../session/index.ts";
 /** Variables that the launcher sets for the agent (src/agent/native/launcher/environment.c). */
 const ENVIRON_FD = "GUEST_AGENT_ENVIRON_FD";
 const CHANNEL_FD = "GUEST_AGENT_CHANNEL_FD";
+const CONTAINER_OOM_SCORE_ADJ = "GUEST_AGENT_CONTAINER_OOM_SCORE_ADJ";
 
 /** What the agent was started with. */
 export interface Inheritance {
@@ -12,6 +13,8 @@ export interface Inheritance {
   readonly entries: InheritedEnvironment;
   /** The agent's end of the launcher's channel; undefined: started without the launcher. */
   readonly channelFd: number | undefined;
+  /** The OOM score of before the launcher lowered its own and the agent's (proc(5)); undefined: it did not. */
+  readonly containerOomScoreAdj: number | undefined;
 }
 
 /** Takes the inherited environment, once: from the launcher, else from `environment`, which loses the `secrets`. */
@@ -22,9 +25,11 @@ export function takeInheritance(
 ): Inheritance {
   const environFd = descriptor(environment, ENVIRON_FD);
   const channelFd = descriptor(environment, CHANNEL_FD);
+  const score = environment[CONTAINER_OOM_SCORE_ADJ];
+  delete environment[CONTAINER_OOM_SCORE_ADJ];
   const entries = environFd === undefined ? addon.environ() : readEntries(environFd);
   for (const name of secrets) delete environment[name];
-  return { entries, channelFd };
+  return { entries, channelFd, containerOomScoreAdj: score === undefined ? undefined : Number(score) };
 }
 
 function descriptor(environment: NodeJS.ProcessEnv, name: string): number | undefined {

@@ -23,9 +23,14 @@ function ownScore(): string {
   return readFileSync("/proc/self/oom_score_adj", "utf8");
 }
 
-/** The children's score: the one from before if the agent may lower its own, else 900 above the agent's. */
-function childScore(agentIsPrivileged = hasCapability(24)): string {
-  return agentIsPrivileged ? ownScore() : `${Math.min(Number(ownScore()) + 900, 1000)}\n`;
+/** The workload's score: the one from before if the agent may lower its own, else 900 above the agent's. */
+function workloadScore(agentIsPrivileged = hasCapability(24)): number {
+  return agentIsPrivileged ? Number(ownScore()) : Math.min(Number(ownScore()) + 900, 1000);
+}
+
+/** That of commands: half of the guest's memory above the workload's. */
+function commandScore(agentIsPrivileged?: boolean): number {
+  return Math.min(workloadScore(agentIsPrivileged) + 500, 1000);
 }
 
 describe("the agent beside its children", () => {
@@ -45,14 +50,14 @@ describe("the agent beside its children", () => {
   for (const user of ["", "12345:12345"]) {
     it(`hands neither down to an exec ${user === "" ? "as itself" : "as another user"}`, NEEDS_ROOT, async () => {
       const { stdout } = await exec(agent, { args: ["sh", "-c", "cat /proc/self/oom_score_adj; nice"], user });
-      assert.equal(String(stdout), `${childScore()}${getPriority()}\n`);
+      assert.equal(String(stdout), `${commandScore()}\n${getPriority()}\n`);
     });
   }
 
   it("hands neither down to the workload", async () => {
     // The workload has written both once its sleep runs.
     await agent.printed(/(?:.*\n){2}/);
-    assert.equal(agent.output.stdout, `${childScore()}${getPriority()}\n`);
+    assert.equal(agent.output.stdout, `${workloadScore()}\n${getPriority()}\n`);
   });
 
   it("can neither be dumped nor looked into by an exec of another user", NEEDS_ROOT, async () => {
@@ -74,8 +79,8 @@ describe("an agent without privileges", () => {
     assert.deepEqual([String(stdout), exit.code], ["", 0]);
     // The agent cannot do that before the command runs.
     const raised = `until cat /proc/self/oom_score_adj | grep -x "$0"; do sleep 0.1; done`;
-    const score = childScore(false);
-    assert.equal(String((await exec(plain, { args: ["sh", "-c", raised, score.trim()] })).stdout), score);
+    const score = String(commandScore(false));
+    assert.equal(String((await exec(plain, { args: ["sh", "-c", raised, score] })).stdout), `${score}\n`);
   });
 });
 

@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "failure.h"
+#include "oom_score.h"
 
 #ifndef MFD_NOEXEC_SEAL
 #define MFD_NOEXEC_SEAL 0x0008U
@@ -61,7 +62,7 @@ __attribute__((format(printf, 1, 2))) static char *entry_of(const char *format, 
   return entry;
 }
 
-char **agent_environment(const struct bundle *bundle, int environment, int channel) {
+char **agent_environment(const struct bundle *bundle, int environment, int channel, int container_score) {
   char *const entries[] = {
     entry_of("GUEST_AGENT_ENVIRON_FD=%d", environment),
     entry_of("GUEST_AGENT_CHANNEL_FD=%d", channel),
@@ -75,6 +76,7 @@ char **agent_environment(const struct bundle *bundle, int environment, int chann
     entry_of("SSL_CERT_DIR=%s", bundle->openssl_config),
     /* Nor is the image's time zone looked up: all times are UTC. */
     "TZ=UTC",
+    container_score == NO_OOM_SCORE ? NULL : entry_of("GUEST_AGENT_CONTAINER_OOM_SCORE_ADJ=%d", container_score),
     NULL,
   };
   char **copy = malloc(sizeof entries);

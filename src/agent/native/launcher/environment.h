@@ -10,7 +10,10 @@
  */
 int move_environment(char **environment);
 
-/* The agent's environment, from the launcher alone: NODE_OPTIONS, LD_PRELOAD and so on are for the image's programs. */
-char **agent_environment(const struct bundle *bundle, int environment, int channel);
+/*
+ * The agent's environment, from the launcher alone: NODE_OPTIONS, LD_PRELOAD and so on are for the image's programs.
+ * `container_score`: of protect_from_oom_killer.
+ */
+char **agent_environment(const struct bundle *bundle, int environment, int channel, int container_score);
 
 #endif

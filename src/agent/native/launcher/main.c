@@ -18,6 +18,7 @@
 #include "bundle.h"
 #include "environment.h"
 #include "failure.h"
+#include "oom_score.h"
 #include "remains.h"
 #include "signals.h"
 #include "tasks.h"
@@ -97,6 +98,7 @@ static void report_crash(int status) {
 int main(int argc, char **argv) {
   struct bundle bundle;
   int channel, agent_channel;
+  int container_score = protect_from_oom_killer();
   ensure_standard_streams();
   close_inherited_descriptors();
   find_bundle(&bundle);
@@ -104,7 +106,7 @@ int main(int argc, char **argv) {
   int environment = move_environment(environ);
   open_channel(&channel, &agent_channel);
   char **command = agent_command(&bundle, argc, argv);
-  char **clean = agent_environment(&bundle, environment, agent_channel);
+  char **clean = agent_environment(&bundle, environment, agent_channel, container_score);
 
   block_signals(ALL_SIGNALS);
   /* A parent can leave SIGCHLD ignored: then the kernel would reap the agent, and its status would be lost. */

@@ -3,6 +3,7 @@ import { constants as system } from "node:os";
 import { Cgroup } from "./cgroup.ts";
 import type { Addon } from "../../native/index.ts";
 import { FOLDER, openOwnCgroup, readAt, writeAt } from "./cgroup-base.ts";
+import { SessionMemory } from "./session-memory.ts";
 
 /** Another agent, in another process namespace, may have the same process id and the same base. */
 const NAME_ATTEMPTS = 16;
@@ -29,6 +30,7 @@ export class Cgroups {
   readonly #calls: Addon;
   readonly #base: number;
   readonly #session: Made;
+  readonly #memory: SessionMemory;
   #count = 0;
   #ready: Made | undefined;
   #tidying: NodeJS.Immediate | undefined;
@@ -42,6 +44,7 @@ export class Cgroups {
     this.#calls = calls;
     this.#base = base;
     this.#session = session;
+    this.#memory = new SessionMemory(calls, session.folder);
   }
 
   /** Undefined where the agent cannot make cgroups: not delegated, no privileges, or Linux before 5.14. */
@@ -63,6 +66,11 @@ export class Cgroups {
   /** The session's cgroup: its name below the agent's own, and its open folder. */
   get session(): { readonly name: string; readonly folder: number } {
     return this.#session;
+  }
+
+  /** Makes the session's limit follow the guest's memory. */
+  followMemory(): void {
+    this.#memory.follow();
   }
 
   /** A new, empty cgroup; undefined when the kernel gives none now. */

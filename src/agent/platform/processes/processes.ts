@@ -84,9 +84,11 @@ export class NativeProcesses implements Processes {
     abort: AbortSignal | undefined,
   ): Promise<{ readonly started: Started; readonly cgroup: Cgroup | undefined }> {
     const { cgroups, openFilesLimit, standing } = this.#surroundings;
+    const oomScoreAdj = block.stdio.kind === "inherit" ? standing?.workloadOomScoreAdj : standing?.commandOomScoreAdj;
+    const shared = { openFilesLimit, oomScoreAdj, priority: standing?.priority };
     const cgroup = cgroups?.create();
     const startIn = (cgroupFd: number | undefined): Promise<Started> =>
-      start(this.#addon, block, { openFilesLimit, cgroupFd, ...standing }, abort);
+      start(this.#addon, block, { ...shared, cgroupFd }, abort);
     if (cgroup !== undefined) {
       try {
         return { started: await startIn(cgroup.folder), cgroup };

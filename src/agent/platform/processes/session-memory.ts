@@ -1,0 +1,66 @@
+import { freemem, totalmem } from "node:os";
+import type { Addon } from "../../native/index.ts";
+import { readAt, writeAt } from "./cgroup-base.ts";
+
+/**
+ * What the session leaves of the guest's memory: the agent's code, which the kernel would drop and read again at each
+ * call, and room for calls. Without it Health waited up to 50 s in a full guest of 128 MB (docs/agent/reliability.md).
+ */
+const RESERVE_BYTES = 16 * 2 ** 20;
+/** A balloon or hotplug changes the guest's memory: how often that is looked at, at most. */
+const LOOK_EVERY_MS = 1_000;
+
+/** Of node:os: bytes of the guest's memory that are available (MemAvailable of proc_meminfo(5)), and all. */
+type GuestMemory = Readonly<Record<"freemem" | "totalmem", () => number>>;
+
+/**
+ * The limit of what workload and commands use together (memory.max of cgroups(7)). At the limit the kernel kills one of
+ * them, or fails a write into a file system in memory. Nothing where the agent is not in a root cgroup.
+ */
+export class SessionMemory {
+  readonly #calls: Addon;
+  readonly #folder: number;
+  readonly #guest: GuestMemory;
+  readonly #lookEveryMs: number;
+  /** What was in use before the session began, the agent's start included, and what is kept for the agent. */
+  readonly #othersBytes: number;
+  #totalBytes = 0;
+  #lookedMs = Number.NEGATIVE_INFINITY;
+
+  /** @param folder of the session's cgroup, in which nobody lives yet */
+  constructor(
+    calls: Addon,
+    folder: number,
+    guest: GuestMemory = { freemem, totalmem },
+    lookEveryMs: number = LOOK_EVERY_MS,
+  ) {
+    const availableBytes = guest.freemem();
+    this.#calls = calls;
+    this.#folder = folder;
+    this.#guest = guest;
+    this.#lookEveryMs = lookEveryMs;
+    this.#othersBytes = guest.totalmem() - availableBytes + RESERVE_BYTES;
+    // A smaller guest cannot be divided: its workload gets what it can, and the agent is slow.
+    if (availableBytes < 2 * RESERVE_BYTES) this.#lookedMs = Number.POSITIVE_INFINITY;
+    else this.#limit();
+  }
+
+  /** Makes the limit follow the guest's memory. Call it whenever there is work. */
+  follow(): void {
+    const nowMs = performance.now();
+    if (nowMs < this.#lookedMs + this.#lookEveryMs) return;
+    this.#lookedMs = nowMs;
+    this.#limit();
+  }
+
+  #limit(): void {
+    const totalBytes = this.#guest.totalmem();
+    if (totalBytes === this.#totalBytes) return;
+    const limitBytes = Math.max(totalBytes - this.#othersBytes, RESERVE_BYTES);
+    // Below what is in use, the write would keep this thread until the killer has made room.
+    if (limitBytes < Number(readAt(this.#calls, this.#folder, "memory.current") ?? 0)) return;
+    this.#totalBytes = totalBytes;
+    const refused = writeAt(this.#calls, this.#folder, "memory.max", String(limitBytes));
+    if (refused !== undefined) this.#lookedMs = Number.POSITIVE_INFINITY;
+  }
+}
