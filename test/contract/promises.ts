@@ -164,6 +164,14 @@ export const PROMISES: Readonly<Record<string, readonly Requirement[]>> = {
         ["agent/supervision/standing.test.ts", "comes first when it has work"],
         ["agent/supervision/standing.test.ts", "hands neither down to an exec"],
         ["agent/supervision/standing.test.ts", "hands neither down to the workload"],
+        ["vm/cases/memory-cases.ts", "a command dies before the workload, and that before the agent"],
+      ],
+    },
+    {
+      says: "A full guest, a slow disk: launcher, agent and workload live, other calls are answered",
+      tests: [
+        ["vm/cases/memory-cases.ts", "launcher, agent and workload live, and afterwards all is as before"],
+        ["vm/slow-disk.vm.ts", "other file calls, commands and Health come back before the first fsync"],
       ],
     },
     {

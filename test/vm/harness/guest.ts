@@ -22,7 +22,9 @@ const EARLY: ReadonlySet<string> = new Set(["UNAVAILABLE", "CANCELLED", "DEADLIN
 
 /** Parameters of a guest. Everything has a default. */
 export interface GuestOptions
-  extends SandboxOptions, Pick<MachineOptions, "bootTime" | "processor" | "kernelArguments" | "generation"> {
+  extends
+    SandboxOptions,
+    Pick<MachineOptions, "bootTime" | "processor" | "kernelArguments" | "generation" | "memoryMib" | "slowDisks"> {
   /** Series of the kernel. Default: the newest of those that are always tested. */
   readonly kernel?: string;
   /** Default: as shipped. */
@@ -58,7 +60,7 @@ export class Guest implements Disposable {
       writeDisk(file, files);
       return file;
     });
-    const { bootTime, processor, kernelArguments, generation } = others;
+    const { bootTime, processor, kernelArguments, generation, memoryMib, slowDisks } = others;
     return new Guest(folder, certificates, {
       kernelImage: kernel.image,
       initramfs,
@@ -70,6 +72,8 @@ export class Guest implements Disposable {
       ...(processor !== undefined && { processor }),
       ...(kernelArguments !== undefined && { kernelArguments }),
       ...(generation !== undefined && { generation }),
+      ...(memoryMib !== undefined && { memoryMib }),
+      ...(slowDisks !== undefined && { slowDisks }),
     });
   }
 

@@ -4,7 +4,7 @@ import { existsSync, mkdtempSync, readFileSync, renameSync, rmSync } from "node:
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { setTimeout as pause } from "node:timers/promises";
-import { copyDisk } from "./disks.ts";
+import { copyDisk, writeDisk } from "./disks.ts";
 import {
   CONSOLE_LOG,
   continueIncoming,
@@ -25,6 +25,8 @@ export interface MachineOptions extends Omit<QemuOptions, "disks" | "forwards" |
   readonly disk: string;
   /** Read-only disks after that one. Default: none. */
   readonly volumes?: readonly string[];
+  /** Writable disks after those, by the time that a write or flush takes there: empty ext4 file systems. Default: none. */
+  readonly slowDisks?: readonly number[];
   /** Continue from this file instead of booting, with the disk that was written beside it. */
   readonly snapshot?: string;
   /** Called with QEMU's process id when a snapshot with a memory file is loaded, right before its guest goes on. */
@@ -73,10 +75,15 @@ export class Machine implements AsyncDisposable {
     const ports = [await freePort(), await freePort()] as const;
     copyDisk(options.snapshot === undefined ? options.disk : diskOf(options.snapshot), join(folder, DISK));
     const complaints = join(folder, "qemu.log");
-    const { volumes = [], snapshot } = options;
+    const { volumes = [], slowDisks = [], snapshot } = options;
+    for (const [n] of slowDisks.entries()) writeDisk(join(folder, `slow-${n}`), []);
     const args = qemuArguments({
       ...options,
-      disks: [{ file: DISK, isReadonly: false }, ...volumes.map((file) => ({ file, isReadonly: true }))],
+      disks: [
+        { file: DISK, isReadonly: false },
+        ...volumes.map((file) => ({ file, isReadonly: true })),
+        ...slowDisks.map((writeMs, n) => ({ file: join(folder, `slow-${n}`), isReadonly: false, writeMs })),
+      ],
       forwards: GUEST_PORTS.map((guestPort, n) => ({ address: "127.0.0.1", port: ports[n] ?? 0, guestPort })),
       ...(snapshot !== undefined && { incoming: snapshot }),
     });

@@ -1,5 +1,5 @@
 import { type ChildProcess, spawn } from "node:child_process";
-import { closeSync, openSync, readdirSync, readlinkSync } from "node:fs";
+import { closeSync, openSync, readdirSync, readlinkSync, statSync } from "node:fs";
 import { basename } from "node:path";
 import { GUEST_ARCHITECTURE } from "./architecture.ts";
 import type { Qmp } from "./qmp.ts";
@@ -21,11 +21,19 @@ interface Forward {
   readonly guestPort: number;
 }
 
+/** A disk of a guest. */
+interface DiskOptions {
+  readonly file: string;
+  readonly isReadonly: boolean;
+  /** Every write and flush takes at least that long, as on a disk in a network. Reads do not. Default: 0. */
+  readonly writeMs?: number;
+}
+
 /** QEMU's options. For a continued guest everything but `incoming` and `forwards` must be as at the first start. */
 export interface QemuOptions {
   readonly kernelImage: string;
   readonly initramfs: string;
-  readonly disks: readonly { readonly file: string; readonly isReadonly: boolean }[];
+  readonly disks: readonly DiskOptions[];
   readonly forwards: readonly Forward[];
   /** "kvm" or "tcg". */
   readonly accelerator: string;
@@ -71,10 +79,8 @@ export function qemuArguments(options: QemuOptions): string[] {
     "-device",
     "virtserialport,chardev=c0,name=guest-agent",
   ];
-  const disks = options.disks.flatMap(({ file, isReadonly }, n) => [
-    "-drive",
-    // A comma in the path would end the option's value.
-    `if=none,id=d${n},format=raw,cache=unsafe,${isReadonly ? "readonly=on," : ""}file=${file.replaceAll(",", ",,")}`,
+  const disks = options.disks.flatMap((disk, n) => [
+    ...driveArguments(disk, n),
     "-device",
     `virtio-blk-pci,drive=d${n}`,
   ]);
@@ -101,6 +107,17 @@ export function qemuArguments(options: QemuOptions): string[] {
     ...(memory === undefined ? [] : memoryArguments(memory, memoryMib)),
     ...(incoming === undefined ? [] : ["-incoming", memory === undefined ? `exec:cat '${incoming}'` : "defer"]),
   ];
+}
+
+function driveArguments({ file, isReadonly, writeMs }: DiskOptions, n: number): string[] {
+  // A comma in the path would end the option's value.
+  const name = file.replaceAll(",", ",,");
+  const drive = `if=none,id=d${n},format=raw,cache=unsafe,${isReadonly ? "readonly=on," : ""}file=${name}`;
+  if (writeMs === undefined) return ["-drive", drive];
+  // Writes go to both disks, of which the second keeps nothing and is slow; reads to the first.
+  const slow = `driver=null-co,node-name=slow${n},size=${statSync(file).size},latency-ns=${writeMs * 1_000_000}`;
+  const both = `driver=quorum,node-name=d${n},vote-threshold=1,read-pattern=fifo,children.0=disk${n},children.1=slow${n}`;
+  return [`driver=file,node-name=disk${n},filename=${name}`, slow, both].flatMap((node) => ["-blockdev", node]);
 }
 
 function memoryArguments({ file, isShared }: NonNullable<QemuOptions["memory"]>, memoryMib: number): string[] {

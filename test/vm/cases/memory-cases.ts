@@ -1,0 +1,105 @@
+import assert from "node:assert/strict";
+import { after, test } from "node:test";
+import type { GuestClient } from "../../../src/node/client/index.ts";
+import { AGENT_FOLDER, shippedAgent } from "../harness/agent-build.ts";
+import { Stage } from "./stage.ts";
+
+/** What fills a guest, by an exec's script; each begins again when the kernel has killed its program. */
+const HOGS = {
+  /** The kernel can kill who wrote it, and that frees nothing. */
+  "a file in memory": "busybox mount -t tmpfs none /tmp; while :; do busybox cat /dev/zero >> /tmp/file; done",
+  "memory of its own": "while :; do busybox tail /dev/zero; done",
+  "memory of one that the kernel never kills": "echo -1000 > /proc/self/oom_score_adj; exec busybox tail /dev/zero",
+} as const;
+type Hog = keyof typeof HOGS;
+/** Share of the available memory that is there again. */
+const BACK = 0.7;
+const LOOKS = 50;
+const PATIENT = { deadlineMs: 300_000 };
+
+/** Shows the scores of its launcher, its agent, itself and a command in a container that has `score`. */
+const SHOW = `until test -s /run/command; do busybox usleep 50000; done
+read pid name state launcher more < /proc/$PPID/stat
+echo $(busybox cat /proc/$launcher/oom_score_adj /proc/$PPID/oom_score_adj /proc/self/oom_score_adj /run/command)
+busybox rm /run/command`;
+const nested = (score: number): string => `echo ${score} > /proc/self/oom_score_adj
+export SVC_GUEST_SOCKET=/run/nested.sock SVC_INSTANCE_TOKEN=0123456789abcdef0123
+export SVC_PROCESS_SPEC='${JSON.stringify({
+  args: ["/bin/sh", "-c", SHOW],
+  readyCmd: { args: ["/bin/sh", "-c", "busybox cat /proc/self/oom_score_adj > /run/command"] },
+})}'
+exec ${AGENT_FOLDER}/guest-agent`;
+
+async function shell(client: GuestClient, script: string): Promise<string> {
+  const { code, stdout, stderr } = await client.run({ args: ["/bin/sh", "-c", script] });
+  assert.equal(code, 0, stderr.toString());
+  return stdout.toString();
+}
+
+async function availableKib(client: GuestClient): Promise<number> {
+  return Number(await shell(client, "busybox sed -n 's/^MemAvailable: *\\([0-9]*\\).*/\\1/p' /proc/meminfo"));
+}
+
+/** Cases of a container's OOM score: launcher and agent are protected, and their children get the container's. */
+function scoreCases(stage: Stage): void {
+  // Launcher, agent, workload, command. One that the kernel never kills could make it panic: no child is such a one.
+  const scores: Readonly<Record<number, readonly number[]>> = {
+    0: [-900, -900, 0, 500],
+    700: [-900, -900, 700, 1000],
+    [-950]: [-950, -950, -950, -450],
+    [-1000]: [-1000, -1000, -999, -499],
+  };
+  for (const [container, expected] of Object.entries(scores)) {
+    test(`in a container with oom_score_adj ${container}, a command dies before the workload, and that before the agent`, async () => {
+      using client = stage.client();
+      assert.deepEqual((await shell(client, nested(Number(container)))).trim().split(" ").map(Number), expected);
+    });
+  }
+}
+
+/** Cases of a guest of that size which execs fill, one after the other. The container has that oom_score_adj. */
+export function fullMemoryCases(memoryMib: number, hogs: readonly Hog[], containerScore = 0): void {
+  const command = [
+    "/bin/sh",
+    "-c",
+    `echo ${containerScore} > /proc/self/oom_score_adj; exec ${AGENT_FOLDER}/guest-agent`,
+  ];
+  const stage = new Stage({ memoryMib, agent: { ...shippedAgent(), command } });
+  after(() => stage.end());
+
+  test(`boots with ${memoryMib} MB`, () => stage.boot());
+  if (containerScore === 0) scoreCases(stage);
+
+  for (const name of hogs) {
+    test(`an exec fills it with ${name}: launcher, agent and workload live, and afterwards all is as before`, async (t) => {
+      using client = stage.client();
+      const beforeKib = await availableKib(client);
+      using filling = stage.client();
+      const hog = filling.exec({ args: ["/bin/sh", "-c", HOGS[name]] });
+      hog.stdout.resume();
+      hog.stderr.resume();
+      const ended = hog.wait().catch(() => undefined);
+      const tookMs: number[] = [];
+      for (let look = 0; look < LOOKS; look++) {
+        const began = performance.now();
+        assert.ok((await client.health(PATIENT)).alive);
+        tookMs.push(Math.round(performance.now() - began));
+      }
+      hog.cancel();
+      await ended;
+      t.diagnostic(`Health took ${tookMs.toSorted((a, b) => a - b).join(" ")} ms`);
+      // A command would find no memory: the agent removes it.
+      if (name === "a file in memory") await client.remove("/tmp/file");
+      await shell(client, "busybox umount /tmp || busybox true");
+      assert.equal(await shell(client, "echo works"), "works\n");
+      await client.writeFile("/root/file", Buffer.from("content"));
+      assert.equal((await client.statPath("/root/file")).size, 7);
+      const afterKib = await availableKib(client);
+      assert.ok(afterKib > BACK * beforeKib, `${afterKib} KiB available, ${beforeKib} before`);
+      assert.doesNotMatch(
+        stage.machine.console,
+        /GUEST-ENTRYPOINT-ENDED|Killed process \d+ \((?:workload|node|guest-agent)/,
+      );
+    });
+  }
+}

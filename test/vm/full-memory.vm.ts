@@ -1,0 +1,4 @@
+import { describe } from "node:test";
+import { fullMemoryCases } from "./cases/memory-cases.ts";
+
+describe("a guest of 128 MB", () => fullMemoryCases(128, ["memory of its own", "a file in memory"]));
