@@ -14,7 +14,9 @@ import {
 } from "../../../src/agent/config/index.ts";
 import { issueCertificates } from "../../../src/node/credentials/certificates.ts";
 import { HooksSchema } from "../../../src/shared/gen/svc/guest/v1alpha1/process_pb.ts";
-import { channel, credentialFolder, faultLines, MARKER } from "./sandbox.ts";
+import { channel, type CredentialFolder, credentialFolder, faultLines, MARKER } from "./sandbox.ts";
+
+const NO_METADATA = "may hold visible ASCII characters only, and no spaces";
 
 describe("readBootstrap", () => {
   test("accepts a complete channel and fills in the defaults", async (t) => {
@@ -168,45 +170,12 @@ describe("readBootstrap", () => {
     }
   });
 
-  test("refuses tokens that cannot be a metadata value", async (t) => {
-    const folder = await credentialFolder(t);
-    const charset = "may hold visible ASCII characters only, and no spaces";
-    assert.deepEqual(await faultLines(channel(folder, { SVC_INSTANCE_TOKEN: "a b" })), [
-      `SVC_INSTANCE_TOKEN: ${charset}`,
-    ]);
-    assert.deepEqual(await faultLines(channel(folder, { SVC_INSTANCE_TOKEN: "ä" })), [
-      `SVC_INSTANCE_TOKEN: ${charset}`,
-    ]);
-    assert.deepEqual(await faultLines(channel(folder, { SVC_INSTANCE_TOKEN: "x".repeat(4096) })), []);
-    assert.deepEqual(await faultLines(channel(folder, { SVC_INSTANCE_TOKEN: "x".repeat(4097) })), [
-      "SVC_INSTANCE_TOKEN: is longer than 4096 characters",
-    ]);
-    const twoLines = await folder.write("token", "one\ntwo\n");
-    assert.deepEqual(
-      await faultLines(channel(folder, { SVC_INSTANCE_TOKEN: undefined, SVC_INSTANCE_TOKEN_FILE: twoLines })),
-      [`SVC_INSTANCE_TOKEN_FILE: the token in the file ${charset}`],
-    );
-  });
-
   test("takes the token from one place only", async (t) => {
     const folder = await credentialFolder(t);
     const token = await folder.write("token", folder.token);
     assert.deepEqual(await faultLines(channel(folder, { SVC_INSTANCE_TOKEN_FILE: token })), [
       "SVC_INSTANCE_TOKEN_FILE: is set beside SVC_INSTANCE_TOKEN; set one of them",
     ]);
-  });
-
-  test("takes ports from 1 to 65535 in plain decimal", async (t) => {
-    const folder = await credentialFolder(t);
-    for (const port of ["1", "65535"])
-      assert.deepEqual(await faultLines(channel(folder, { SVC_GUEST_PORT: port })), []);
-    for (const port of ["0", "65536", "-1", "7071 ", "0x10", "1e3", "70.5", "000007071", "seven"]) {
-      assert.deepEqual(
-        await faultLines(channel(folder, { SVC_GUEST_PORT: port })),
-        ["SVC_GUEST_PORT: must be a number from 1 to 65535"],
-        port,
-      );
-    }
   });
 
   test("wants the three TLS files with the port, and the port with them", async (t) => {
@@ -224,80 +193,74 @@ describe("readBootstrap", () => {
     ]);
   });
 
-  test("takes socket paths that are absolute, name a file and fit into sun_path", async (t) => {
+  test("refuses a token that cannot be a metadata value in a file too, and one socket for both", async (t) => {
     const folder = await credentialFolder(t);
-    const longest = `/${"s".repeat(106)}`;
-    assert.deepEqual(await faultLines(channel(folder, { SVC_WORKLOAD_SOCKET: longest })), []);
-    for (const [path, problem] of [
-      [`${longest}s`, "must not be longer than 107 bytes, the limit of a unix socket's path"],
-      [`/${"é".repeat(54)}`, "must not be longer than 107 bytes, the limit of a unix socket's path"],
-      ["run/x.sock", "must be an absolute path"],
-      ["/run/", "must name a file, not a directory"],
-    ] as const) {
-      for (const name of ["SVC_WORKLOAD_SOCKET", "SVC_GUEST_SOCKET"]) {
-        assert.deepEqual(await faultLines(channel(folder, { [name]: path })), [`${name}: ${problem}`]);
-      }
-    }
+    const token = { SVC_INSTANCE_TOKEN: undefined, SVC_INSTANCE_TOKEN_FILE: await folder.write("token", "one\ntwo\n") };
+    assert.deepEqual(await faultLines(channel(folder, token)), [
+      `SVC_INSTANCE_TOKEN_FILE: the token in the file ${NO_METADATA}`,
+    ]);
     const same = { SVC_GUEST_SOCKET: "/run/a.sock", SVC_WORKLOAD_SOCKET: "/run/a.sock" };
     assert.deepEqual(await faultLines(channel(folder, same)), [
       "SVC_WORKLOAD_SOCKET: names the same socket as SVC_GUEST_SOCKET",
     ]);
   });
-});
 
-describe("the TLS files", () => {
-  test("must be readable regular files of a sane size", async (t) => {
+  test("judges each value by itself", async (t) => {
     const folder = await credentialFolder(t);
-    const fifo = join(folder.path, "fifo");
-    await promisify(execFile)("mkfifo", [fifo]);
-    await mkdir(join(folder.path, "folder"));
-    for (const [path, problem] of [
-      [join(folder.path, "absent"), "names a file that cannot be read (ENOENT)"],
-      [join(folder.path, "folder"), "does not name a regular file"],
-      [fifo, "does not name a regular file"],
-      ["server.pem", "must be an absolute path"],
-      [await folder.write("empty", ""), "names an empty file"],
-      // A file of size 0 with terabytes in it.
-      ["/proc/self/pagemap", "names an empty file"],
-      [await folder.write("large", Buffer.alloc(1024 * 1024 + 1)), "names a file of more than 1 MiB"],
-    ] as const) {
-      for (const name of ["SVC_TLS_CERT_FILE", "SVC_TLS_KEY_FILE", "SVC_TLS_CLIENT_CA_FILE"]) {
-        assert.deepEqual(await faultLines(channel(folder, { [name]: path })), [`${name}: ${problem}`]);
-      }
-    }
-  });
-
-  test("must hold what they are for, in PEM", async (t) => {
-    const folder = await credentialFolder(t);
-    const garbage = await folder.write("garbage", `not PEM ${MARKER}`);
-    const broken = await folder.write("broken", "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n");
-    for (const path of [garbage, broken, folder.keyFile]) {
-      assert.deepEqual(await faultLines(channel(folder, { SVC_TLS_CERT_FILE: path })), [
-        "SVC_TLS_CERT_FILE: names a file that is not a PEM certificate",
-      ]);
-      assert.deepEqual(await faultLines(channel(folder, { SVC_TLS_CLIENT_CA_FILE: path })), [
-        "SVC_TLS_CLIENT_CA_FILE: names a file that is not a PEM certificate",
-      ]);
-    }
-    for (const path of [garbage, folder.certFile]) {
-      assert.deepEqual(await faultLines(channel(folder, { SVC_TLS_KEY_FILE: path })), [
-        "SVC_TLS_KEY_FILE: names a file that is not a PEM private key without a passphrase",
-      ]);
-    }
-  });
-
-  test("must belong together", async (t) => {
-    const folder = await credentialFolder(t);
-    const other = await issueCertificates("guest-agent", {
-      notBefore: new Date(0),
-      notAfter: new Date(Date.now() + 60_000),
-    });
-    const key = await folder.write("other.key", other.server.key);
-    assert.deepEqual(await faultLines(channel(folder, { SVC_TLS_KEY_FILE: key })), [
-      "SVC_TLS_KEY_FILE: does not belong to the certificate of SVC_TLS_CERT_FILE",
-    ]);
+    for (const [names, values, problem] of await valuesIn(folder))
+      for (const name of names)
+        for (const value of values)
+          assert.deepEqual(
+            await faultLines(channel(folder, { [name]: value })),
+            problem === undefined ? [] : [`${name}: ${problem}`],
+            value.slice(0, 60),
+          );
   });
 });
+
+/** Variables, values that each of them has in turn, and the problem with these; none: they are right. */
+type Judged = readonly [names: readonly string[], values: readonly string[], problem?: string];
+
+async function valuesIn(folder: CredentialFolder): Promise<readonly Judged[]> {
+  const fifo = join(folder.path, "fifo");
+  await promisify(execFile)("mkfifo", [fifo]);
+  await mkdir(join(folder.path, "folder"));
+  const validity = { notBefore: new Date(0), notAfter: new Date(Date.now() + 60_000) };
+  const other = await issueCertificates("guest-agent", validity);
+  const garbage = await folder.write("garbage", `not PEM ${MARKER}`);
+  const broken = await folder.write("broken", "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n");
+  const sockets = ["SVC_WORKLOAD_SOCKET", "SVC_GUEST_SOCKET"];
+  const certificates = ["SVC_TLS_CERT_FILE", "SVC_TLS_CLIENT_CA_FILE"];
+  const key = ["SVC_TLS_KEY_FILE"];
+  const files = [...certificates, ...key];
+  const ports = ["0", "65536", "-1", "7071 ", "0x10", "1e3", "70.5", "000007071", "seven"];
+  const longest = `/${"s".repeat(106)}`;
+  const tooLong = "must not be longer than 107 bytes, the limit of a unix socket's path";
+  return [
+    [["SVC_INSTANCE_TOKEN"], ["x".repeat(4096)]],
+    [["SVC_INSTANCE_TOKEN"], ["a b", "ä"], NO_METADATA],
+    [["SVC_INSTANCE_TOKEN"], ["x".repeat(4097)], "is longer than 4096 characters"],
+    [["SVC_GUEST_PORT"], ["1", "65535"]],
+    [["SVC_GUEST_PORT"], ports, "must be a number from 1 to 65535"],
+    [sockets, [longest]],
+    [sockets, [`${longest}s`, `/${"é".repeat(54)}`], tooLong],
+    [sockets, ["run/x.sock"], "must be an absolute path"],
+    [sockets, ["/run/"], "must name a file, not a directory"],
+    [files, [join(folder.path, "absent")], "names a file that cannot be read (ENOENT)"],
+    [files, [join(folder.path, "folder"), fifo], "does not name a regular file"],
+    [files, ["server.pem"], "must be an absolute path"],
+    // The second is a file of size 0 with terabytes in it.
+    [files, [await folder.write("empty", ""), "/proc/self/pagemap"], "names an empty file"],
+    [files, [await folder.write("large", Buffer.alloc(1024 * 1024 + 1))], "names a file of more than 1 MiB"],
+    [certificates, [garbage, broken, folder.keyFile], "names a file that is not a PEM certificate"],
+    [key, [garbage, folder.certFile], "names a file that is not a PEM private key without a passphrase"],
+    [
+      key,
+      [await folder.write("other.key", other.server.key)],
+      "does not belong to the certificate of SVC_TLS_CERT_FILE",
+    ],
+  ];
+}
 
 describe("misspeltVariables", () => {
   const found = (...entries: readonly string[]) => misspeltVariables(entries.map((entry) => Buffer.from(entry)));
