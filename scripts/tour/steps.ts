@@ -20,7 +20,7 @@ export interface Tour {
 export async function health({ report, client }: Tour): Promise<void> {
   report.step("Health: is the workload ready, and what is it doing?");
   report.asked("Health");
-  let answer = await client.health({ waitForReady: true, deadlineMs: 30_000 });
+  let answer = await client.health({ waitForReady: true, timeoutMs: 30_000 });
   while (answer.idleDeclared === undefined) answer = await client.health();
   report.came(`alive ${answer.alive}, ready ${answer.ready}, ready_cmd_exit ${answer.readyCmdExit}`);
   report.came(`idle_declared ${answer.idleDeclared.toISOString()} (the workload's own DeclareIdle)`);
@@ -32,16 +32,16 @@ export async function execOnPipes({ report, client }: Tour): Promise<void> {
   report.step("Exec on pipes: input goes in, output and errors come back apart, the exit comes last");
   const script = "tr a-z A-Z; echo 'and this is an error' >&2; exit 3";
   report.asked(`sh -c "${script}"   with "hello sandbox" on standard input`);
-  const result = await client.run({ args: ["sh", "-c", script] }, Buffer.from("hello sandbox\n"));
+  const result = await client.run({ args: ["sh", "-c", script] }, { input: "hello sandbox\n" });
   report.came(`stdout ${JSON.stringify(String(result.stdout))}`);
   report.came(`stderr ${JSON.stringify(String(result.stderr))}`);
-  report.came(`exit code ${result.code}, signal ${result.signal}, output complete ${result.outputComplete}`);
+  report.came(`exit code ${result.exitCode}, signal ${result.signal}, output complete ${result.outputComplete}`);
   report.expect("stdout", String(result.stdout), "HELLO SANDBOX\n");
-  report.expect("code", result.code, 3);
+  report.expect("code", result.exitCode, 3);
 
   report.asked("sleep 60   with a timeout of 200 ms");
   const late = await client.run({ args: ["sleep", "60"], timeoutMs: 200 });
-  report.came(`timed out ${late.timedOut}, code ${late.code}, signal ${late.signal}, after ${late.durationMs} ms`);
+  report.came(`timed out ${late.timedOut}, code ${late.exitCode}, signal ${late.signal}, after ${late.durationMs} ms`);
   report.expect("timed out", late.timedOut, true);
 
   report.asked("no-such-command");
@@ -97,9 +97,9 @@ export async function keptCommand({ report, sandbox, client }: Tour): Promise<vo
 
   const { stdoutOffset } = numbers.position;
   report.asked(`attach "numbers" from offset ${stdoutOffset}`);
-  const again = client.attach("numbers", { stdoutOffset, stderrOffset: 0n });
+  const again = client.attach("numbers", { stdoutOffset, stderrOffset: 0 });
   for await (const bytes of again.stdout as AsyncIterable<Buffer>) received.push(bytes);
-  const { code } = await again.wait();
+  const { exitCode: code } = await again.wait();
   const lines = Buffer.concat(received).toString().trimEnd().split("\n");
   report.came(`all ${lines.length} lines, the last ${lines.at(-1)}; exit code ${code}`);
   report.expect("lines", lines.every((line, index) => line === String(index + 1)) && lines.length, last);
@@ -130,7 +130,7 @@ export async function files({ report, client, sandbox }: Tour): Promise<void> {
   const path = join(sandbox.folder, "inside", "greeting.txt");
   const content = Buffer.from("carried into the sandbox\n");
   report.asked(`WriteFile ${path}   mode 0640, with its parent directories`);
-  const written = await client.writeFile(path, content, { mode: 0o640, createParents: true });
+  const written = await client.writeFile(path, content, { mode: 0o640, parents: true });
   report.came(`${written.bytesWritten} bytes, sha256 ${Buffer.from(written.sha256).toString("hex").slice(0, 16)}…`);
   report.asked(`ReadFile and StatPath ${path}`);
   const chunks: Uint8Array[] = [];

@@ -27,7 +27,7 @@ async function floodUnread({ agent, ...target }: Target): Promise<Outcome> {
   }
   const measured = async (): Promise<{ bytes: number; cpuMs: number; ownBytes: number }> => {
     const execs = await client.listExecs();
-    const bytes = execs.reduce((sum, { stdoutOffset }) => sum + Number(stdoutOffset), 0);
+    const bytes = execs.reduce((sum, { stdoutOffset }) => sum + stdoutOffset, 0);
     return { bytes, cpuMs: cpuMs(agent.pid), ownBytes: memoryOf(agent.pid).ownBytes };
   };
   await delay(WARM_UP_MS);

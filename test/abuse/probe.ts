@@ -40,7 +40,7 @@ parentPort?.on("message", (request: Request) => {
 for (;;) {
   const began = performance.now();
   try {
-    if (!isPaused) await client.health({ deadlineMs: agent.answerLimitMs });
+    if (!isPaused) await client.health({ timeoutMs: agent.answerLimitMs });
     if (!isPaused) healthMs.push(performance.now() - began);
   } catch (error) {
     if (error instanceof GuestError && error.status === "DEADLINE_EXCEEDED") unanswered += 1;

@@ -29,11 +29,15 @@ export const OPERATIONS: Readonly<Record<string, (scene: Scene) => Promise<void>
   },
   "GuestAgent/Exec": async ({ client }) => {
     const script = "tr a-z A-Z; echo $COLOUR >&2; exit 3";
-    const { code, stdout, stderr } = await client.run({ args: ["sh", "-c", script], env: { COLOUR: "blue" } }, "in");
+    const {
+      exitCode: code,
+      stdout,
+      stderr,
+    } = await client.run({ args: ["sh", "-c", script], env: { COLOUR: "blue" } }, { input: "in" });
     assert.deepEqual([code, stdout.toString(), stderr.toString()], [3, "IN", "blue\n"]);
   },
   "GuestAgent/WriteFile": async ({ client, folder }) => {
-    await client.writeFile(join(folder, "new/file"), "written\n", { mode: 0o640, createParents: true });
+    await client.writeFile(join(folder, "new/file"), "written\n", { mode: 0o640, parents: true });
     assert.equal(readFileSync(join(folder, "new/file"), "utf8"), "written\n");
   },
   "GuestAgent/ReadFile": async ({ client }) => {
@@ -49,7 +53,7 @@ export const OPERATIONS: Readonly<Record<string, (scene: Scene) => Promise<void>
     assert.equal(statSync(join(folder, "a/b")).mode & 0o777, 0o750);
   },
   "FileTree/MakeLink": async ({ client, folder }) => {
-    await client.symlink(join(folder, "link"), "somewhere");
+    await client.symlink("somewhere", join(folder, "link"));
     assert.equal(readlinkSync(join(folder, "link")), "somewhere");
   },
   "FileTree/List": async ({ client, folder }) => {
@@ -91,14 +95,14 @@ export const OPERATIONS: Readonly<Record<string, (scene: Scene) => Promise<void>
     const kept = client.exec({ args: ["sleep", "1000"], keep: { name: "ended" } });
     const pid = await kept.started;
     await kept.detach();
-    const { exit, forgotten } = await client.endExec("ended", { signal: "SIGHUP", forget: true });
+    const { exit, forgotten } = await client.endExec("ended", { killSignal: "SIGHUP", forget: true });
     assert.deepEqual([exit?.signal, forgotten], [1, true]);
     await processGone(pid);
   },
   "Tunnel/WaitForPort": ({ client }) => withEcho((port) => client.waitForPort(port)),
   "Tunnel/Open": ({ client }) =>
     withEcho(async (port) => {
-      const tunnel = client.connect(port);
+      const tunnel = client.openTunnel(port);
       tunnel.end("through the tunnel");
       assert.equal(Buffer.concat(await Array.fromAsync(tunnel)).toString(), "through the tunnel");
     }),

@@ -96,7 +96,7 @@ describe("a value of an enumeration that only a newer agent knows", () => {
     const command = agent.client.exec({ args: ["make"], keep: { name: "build" } }, options);
     command.stderr.resume();
     assert.equal(Buffer.concat(await Array.fromAsync(command.stdout)).toString(), "abc");
-    assert.equal((await command.wait()).code, 0);
+    assert.equal((await command.wait()).exitCode, 0);
     assert.deepEqual(events, []);
   });
 });

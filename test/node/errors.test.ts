@@ -39,7 +39,7 @@ const web = forAllTests(await listener((socket) => void socket.end("HTTP/1.1 400
 /** What the library reports for a call. Default: Health. */
 async function library(
   options: Partial<TcpOptions>,
-  call: (client: ReturnType<typeof clientOf>) => Promise<unknown> = (client) => client.health({ deadlineMs: 30_000 }),
+  call: (client: ReturnType<typeof clientOf>) => Promise<unknown> = (client) => client.health({ timeoutMs: 30_000 }),
 ): Promise<Told> {
   using client = clientOf(agent, options);
   const error = await failureOf(call(client));
@@ -113,7 +113,7 @@ const WORDS: readonly Row[] = [
     who: "library",
     when: "a file's folder is missing",
     told: () => library({}, (client) => client.writeFile("/no/create_parents/x", "text")),
-    message: /^cannot write "\/no\/create_parents\/x": its folder does not exist \(createParents makes it\)/,
+    message: /^cannot write "\/no\/create_parents\/x": its folder does not exist \(parents makes it\)/,
     nextStep: /^$/,
   },
   {
@@ -247,7 +247,7 @@ const ROWS: readonly Row[] = [
     when: "a restore finds an agent of another authority, at once",
     told: async () => {
       const { ca } = await issueCertificates();
-      return library({ caPem: ca }, (client) => client.restore({ hostTime: false, reachMs: 3_600_000 }));
+      return library({ caPem: ca }, (client) => client.restore({ hostTime: false, reachTimeoutMs: 3_600_000 }));
     },
     message: /certificate/,
     nextStep: /^give the authority that issued the agent's certificate as caPem$/,
@@ -257,7 +257,7 @@ const ROWS: readonly Row[] = [
     when: "a call waits for an agent that is not there",
     told: async () =>
       library({ address: `127.0.0.1:${await freePort()}` }, (client) =>
-        client.health({ waitForReady: true, deadlineMs: 300 }),
+        client.health({ waitForReady: true, timeoutMs: 300 }),
       ),
     message: /^no connection until the deadline: connect ECONNREFUSED 127\.0\.0\.1:\d+$/,
     nextStep: /^check that the agent runs and that the address is right$/,

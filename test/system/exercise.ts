@@ -1,7 +1,6 @@
 import assert from "node:assert/strict";
 import { readFileSync } from "node:fs";
 import { join } from "node:path";
-import { timestampFromMs } from "@bufbuild/protobuf/wkt";
 
 import { type GuestClient, GuestError } from "../../src/node/client/index.ts";
 import { HookKind } from "../../src/shared/gen/svc/guest/v1alpha1/hooks_pb.ts";
@@ -71,9 +70,9 @@ async function pipes({ root, setting }: Exercise, guest: GuestClient): Promise<s
     return NO_PROGRAM;
   }
   const line = 'read -r a; echo "got $a $GREETING"; exit 3';
-  const ran = await guest.run({ args: [...shell, line] }, Buffer.from("in\n"));
+  const ran = await guest.run({ args: [...shell, line] }, { input: "in\n" });
   assert.equal(Buffer.from(ran.stdout).toString(), "got in hello\n");
-  assert.equal(ran.code, 3);
+  assert.equal(ran.exitCode, 3);
   if (setting.hostile) {
     const { stdout } = await guest.run({ args: [...shell, "/busybox env"] });
     const seen = new Set(Buffer.from(stdout).toString().split("\n"));
@@ -89,7 +88,7 @@ async function terminal({ root, setting }: Exercise, guest: GuestClient): Promis
   const shell = shellIn(root, setting);
   if (shell === undefined) return NO_PROGRAM;
   const args = [...shell, "test -t 0 && echo here; read -r a; echo $a"];
-  const ran = guest.run({ args, terminal: { cols: 80, rows: 24 } }, Buffer.from("typed\n"));
+  const ran = guest.run({ args, terminal: { cols: 80, rows: 24 } }, { input: "typed\n" });
   if (setting.dev) {
     assert.match(Buffer.from((await ran).stdout).toString(), /here\r\n[^]*typed\r\n/);
     return "yes";
@@ -124,7 +123,7 @@ async function hooks({ root, setting }: Exercise, guest: GuestClient): Promise<s
 
 async function duties({ agent, setting }: Exercise, guest: GuestClient): Promise<string> {
   assertCannotSetClock(agentOf(launcherOf(agent.pid)));
-  const hostTime = timestampFromMs(Date.now());
+  const hostTime = new Date();
   const done = await guest.runRestoreDuties({ entropy: new Uint8Array(64).fill(7), hostTime });
   assert.equal(done.clockStepped, false);
   assert.match(done.degraded, /clock_set:EPERM$/);
@@ -159,7 +158,7 @@ async function folders(guest: GuestClient, { user, writable }: Setting): Promise
   const top = "/tmp/folder";
   assert.equal(await guest.mkdir(`${top}/a/b`, { parents: true, mode: 0o751 }), true);
   await guest.writeFile(`${top}/a/file`, "x");
-  await guest.symlink(`${top}/a/link`, "file");
+  await guest.symlink("file", `${top}/a/link`);
   await guest.rename(`${top}/a/b`, `${top}/c`);
   const mtime = new Date(1_000_000_000);
   const set = await guest.setAttributes(`${top}/a/file`, { mode: 0o640, mtime });

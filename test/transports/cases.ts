@@ -58,7 +58,7 @@ export const CASES: readonly Case[] = [
         command.wait(),
       ]);
       assert.deepEqual([stdout.toString(), stderr.toString()], ["HELLO SANDBOX", "careful\n"]);
-      assert.deepEqual([exit.code, exit.signal, exit.outputComplete], [3, 0, true]);
+      assert.deepEqual([exit.exitCode, exit.signal, exit.outputComplete], [3, 0, true]);
     },
   },
   {
@@ -73,7 +73,7 @@ export const CASES: readonly Case[] = [
       command.resize(120, 40);
       command.stdin.write("go\n");
       await output.until("40 120");
-      assert.equal((await command.wait()).code, 0);
+      assert.equal((await command.wait()).exitCode, 0);
     },
   },
   {
@@ -85,7 +85,7 @@ export const CASES: readonly Case[] = [
       await output.until("ready");
       command.signal("SIGUSR1");
       await output.until("caught");
-      assert.equal((await command.wait()).code, 7);
+      assert.equal((await command.wait()).exitCode, 7);
     },
   },
   {
@@ -94,8 +94,8 @@ export const CASES: readonly Case[] = [
       const path = join(folder, "deep", randomUUID());
       const content = randomBytes(FILE_BYTES);
       const sha256 = digest(content);
-      const written = await client.writeFile(path, content, { mode: 0o640, sha256, createParents: true });
-      assert.equal(written.bytesWritten, BigInt(FILE_BYTES));
+      const written = await client.writeFile(path, content, { mode: 0o640, sha256, parents: true });
+      assert.equal(written.bytesWritten, FILE_BYTES);
       assert.deepEqual(Buffer.from(written.sha256), sha256);
       const chunks: Uint8Array[] = [];
       for await (const chunk of client.readFile(path)) chunks.push(chunk);
@@ -132,12 +132,12 @@ export const CASES: readonly Case[] = [
   {
     title: "gets back through a tunnel what it sends, and the end after its own",
     run: async ({ client, folder }) => {
-      const tunnel = client.connect(join(folder, ECHO_SOCKET));
+      const tunnel = client.openTunnel(join(folder, ECHO_SOCKET));
       const sent = Array.from({ length: TUNNEL_PIECES }, () => randomBytes(TUNNEL_PIECE_BYTES));
       for (const piece of sent) tunnel.write(piece);
       tunnel.end();
       assert.deepEqual(digest(await buffer(tunnel)), digest(Buffer.concat(sent)));
-      const nowhere = await failureOf(buffer(client.connect(join(folder, "no.sock"))));
+      const nowhere = await failureOf(buffer(client.openTunnel(join(folder, "no.sock"))));
       assert.deepEqual([nowhere.status, nowhere.reason], ["NOT_FOUND", "PATH_NOT_FOUND"]);
     },
   },
@@ -199,7 +199,7 @@ export const CASES: readonly Case[] = [
     run: async ({ client }) => {
       // An argument that marks the command: its process id may remain unknown.
       const seconds = `1000.${Date.now()}${process.pid}`;
-      const command = client.exec({ args: ["sleep", seconds] }, { deadlineMs: 500 });
+      const command = client.exec({ args: ["sleep", seconds] }, { timeoutMs: 500 });
       assert.equal((await failureOf(command.wait())).status, "DEADLINE_EXCEEDED");
       await noProcessWith(seconds);
       assert.equal((await client.health()).alive, true);
@@ -230,7 +230,7 @@ export const CASES: readonly Case[] = [
         }
       };
       const [exit] = await Promise.all([command.wait(), send(), receive()]);
-      assert.deepEqual([exit.code, receivedBytes], [0, bulkBytes]);
+      assert.deepEqual([exit.exitCode, receivedBytes], [0, bulkBytes]);
       assert.equal(received.digest("hex"), sent.digest("hex"));
     },
   },

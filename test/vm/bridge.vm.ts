@@ -1,7 +1,6 @@
 import assert from "node:assert/strict";
 import { randomBytes } from "node:crypto";
 import { after, describe, test } from "node:test";
-import { timestampFromMs } from "@bufbuild/protobuf/wkt";
 import type { GuestClient } from "../../src/node/client/index.ts";
 import { Stage } from "./cases/stage.ts";
 
@@ -28,7 +27,7 @@ for (const bridge of ["joined", "on-the-port"] as const) {
       await stage.machine.said(WAITS);
       client = await stage.reach();
       const input = randomBytes(4 * MEBIBYTE);
-      const { stdout, code } = await client.run({ args: ["/bin/busybox", "cat"] }, input);
+      const { stdout, exitCode: code } = await client.run({ args: ["/bin/busybox", "cat"] }, { input });
       assert.equal(code, 0);
       assert.ok(stdout.equals(input));
     });
@@ -51,7 +50,7 @@ for (const bridge of ["joined", "on-the-port"] as const) {
       client?.close();
       await stage.machine.said(WAITS);
       client = await stage.reach();
-      const duties = await client.runRestoreDuties({ entropy: randomBytes(64), hostTime: timestampFromMs(Date.now()) });
+      const duties = await client.runRestoreDuties({ entropy: randomBytes(64), hostTime: new Date() });
       assert.deepEqual([duties.entropyCredited, duties.clockStepped, duties.degraded], [true, true, ""]);
       client.close();
       client.close();

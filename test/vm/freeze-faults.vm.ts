@@ -3,13 +3,7 @@ import { randomBytes } from "node:crypto";
 import { once } from "node:events";
 import { type AddressInfo, connect, createServer, type Socket } from "node:net";
 import { after, describe, test } from "node:test";
-import {
-  GuestError,
-  HookKind,
-  restoreDuties,
-  restoreSequence,
-  type RunHookResponse,
-} from "../../src/node/client/index.ts";
+import { GuestError, HookKind, restoreDuties, restoreSequence, type HookResult } from "../../src/node/client/index.ts";
 import { allBeat, type Beats, beatsOf } from "./cases/beats.ts";
 import { Stage } from "./cases/stage.ts";
 import { livesOn } from "./clones/drawn.ts";
@@ -89,7 +83,7 @@ describe("a frozen session in a guest", () => {
   let file = "";
   let before: Beats = new Map();
 
-  const freeze = async (freezeMs: number): Promise<RunHookResponse> => {
+  const freeze = async (freezeMs: number): Promise<HookResult> => {
     using client = stage.client();
     return await client.runHook({ kind: HookKind.PRE_SNAPSHOT, freezeMs });
   };
@@ -151,7 +145,7 @@ describe("a frozen session in a guest", () => {
     }
     await allBeat(clone, before, BEATING);
     const dial = () => stage.guest.client(clone);
-    const both = await Promise.all([1, 2].map(() => restoreDuties(dial, { reachMs: REACH_MS })));
+    const both = await Promise.all([1, 2].map(() => restoreDuties(dial, { reachTimeoutMs: REACH_MS })));
     assert.deepEqual(
       both.map(({ frozen }) => frozen),
       [false, false],
@@ -161,7 +155,7 @@ describe("a frozen session in a guest", () => {
 
   test("thaws by itself where its snapshot is never taken, and the next duties are told so, once", async () => {
     await stage.machine.resume();
-    assert.equal((await restoreDuties(() => stage.client(), { reachMs: REACH_MS })).frozen, false);
+    assert.equal((await restoreDuties(() => stage.client(), { reachTimeoutMs: REACH_MS })).frozen, false);
     await allBeat(stage.machine, before, BEATING);
     await freeze(SHORT_MS);
     await stage.machine.said("thawed_without_duties");
@@ -170,7 +164,7 @@ describe("a frozen session in a guest", () => {
     assert.equal((await client.health()).thawedWithoutDuties, true);
     const told = [];
     for (let time = 0; time < 2; time++)
-      told.push((await restoreSequence(() => stage.client(), { reachMs: REACH_MS })).thawedWithoutDuties);
+      told.push((await restoreSequence(() => stage.client(), { reachTimeoutMs: REACH_MS })).thawedWithoutDuties);
     assert.deepEqual(told, [true, false]);
   });
 });

@@ -3,7 +3,6 @@ import { randomBytes, randomUUID } from "node:crypto";
 import { readFileSync } from "node:fs";
 import { join } from "node:path";
 import { after, describe, test } from "node:test";
-import { timestampFromMs } from "@bufbuild/protobuf/wkt";
 import { type GuestClient, HookKind } from "../../src/node/client/index.ts";
 import { Stage } from "./cases/stage.ts";
 import type { Machine } from "./harness/machine.ts";
@@ -71,7 +70,7 @@ describe("a workload that draws without pause, in four clones of one snapshot", 
     using client = stage.client();
     const script = `busybox --install -s /bin && mkdir -p /var/lib/systemd && ${documentedHook()}
 head -c 512 /dev/urandom > /var/lib/systemd/random-seed`;
-    const { code, stderr } = await client.run({ args: ["/bin/busybox", "sh", "-c", script] });
+    const { exitCode: code, stderr } = await client.run({ args: ["/bin/busybox", "sh", "-c", script] });
     assert.deepEqual([code, stderr.toString()], [0, ""]);
     files.push(await digests(client));
   });
@@ -122,7 +121,7 @@ head -c 512 /dev/urandom > /var/lib/systemd/random-seed`;
         const { frozen: isFrozen, thawedWithoutDuties } = await client.health();
         assert.deepEqual([isFrozen, thawedWithoutDuties], [true, false]);
         const hostTimeMs = Date.now();
-        const hostTime = timestampFromMs(hostTimeMs);
+        const hostTime = new Date(hostTimeMs);
         const duties = await client.runRestoreDuties({ entropy: randomBytes(64), hostTime });
         assert.deepEqual([duties.frozen, duties.clockStepped, duties.degraded], [false, true, ""]);
         await madeAtLeast(

@@ -11,7 +11,7 @@ import {
   type KeptProcess,
   restoreDuties,
   restoreSequence,
-  type RunHookResponse,
+  type HookResult,
 } from "../../src/node/client/index.ts";
 import { allBeat, beatsOf } from "./cases/beats.ts";
 import { NumberedLines, optionsOf, Sink, Source } from "./cases/kept-streams.ts";
@@ -110,14 +110,14 @@ async function patiently<Answer>(stage: Stage, ask: (client: GuestClient) => Pro
       return await ask(client);
     } catch (error) {
       if (!(error instanceof GuestError)) throw error;
-      if (error.reason === "SESSION_FROZEN") await restoreDuties(() => stage.client(), { reachMs: REACH_MS });
+      if (error.reason === "SESSION_FROZEN") await restoreDuties(() => stage.client(), { reachTimeoutMs: REACH_MS });
       else if (error.status !== "UNAVAILABLE" && error.reason !== "EXEC_NOT_ENDED") throw error;
     }
   }
 }
 
 /** Repeats the call if a command was still being started after two seconds on a busy machine. */
-async function freeze(client: GuestClient): Promise<RunHookResponse> {
+async function freeze(client: GuestClient): Promise<HookResult> {
   for (;;) {
     const outcome = await client.runHook({ kind: HookKind.PRE_SNAPSHOT, timeoutMs: 300_000, freezeMs: LONG_MS });
     if (outcome.freezeProblem !== "starts_in_flight") return outcome;
@@ -154,7 +154,7 @@ describe("a session with everything in it that is hard to freeze", () => {
 
   /** A command that is kept over all snapshots, on its own connection, which reconnects by itself. */
   async function kept(name: string, script: string, terminal?: { cols: number; rows: number }): Promise<KeptProcess> {
-    const resume = { patienceMs: REACH_MS, connectOptions: () => optionsOf(stage) };
+    const resume = { timeoutMs: REACH_MS, connectOptions: () => optionsOf(stage) };
     const exec = await patiently(stage, async () => {
       const client = await stage.reach();
       clients.push(client);
@@ -176,7 +176,7 @@ describe("a session with everything in it that is hard to freeze", () => {
     const script = `busybox mkdir -p ${DISK}; busybox grep -q ${DISK} /proc/mounts || busybox mount -t ext4 /dev/vda ${DISK}
 test -p ${FIFO} || busybox mkfifo ${FIFO}`;
     const prepared = await patiently(stage, (client) => client.run({ args: inShell(script) }));
-    assert.deepEqual([prepared.code, prepared.stderr.toString()], [0, ""]);
+    assert.deepEqual([prepared.exitCode, prepared.stderr.toString()], [0, ""]);
     for (const [name, hardship] of [...Object.entries(HARDSHIPS), ["itself", FROZEN_ALREADY] as const]) {
       await patiently(stage, async (client) => {
         const command = { args: inShell(hardship), keep: { name, whenFull: "drop-oldest" as const } };
@@ -222,7 +222,7 @@ test -p ${FIFO} || busybox mkfifo ${FIFO}`;
       await livesOn(stage.machine);
       assert.deepEqual(await beatsOf(stage.machine), before, "no round was made");
       const { duties, hook, health } = await patiently(stage, () =>
-        restoreSequence(() => stage.client(), { reachMs: REACH_MS, hookTimeoutMs: 300_000 }),
+        restoreSequence(() => stage.client(), { reachTimeoutMs: REACH_MS, hookTimeoutMs: 300_000 }),
       );
       assert.deepEqual(
         [duties.frozen, hook.exitCode, health.frozen, health.thawedWithoutDuties],
@@ -236,7 +236,7 @@ test -p ${FIFO} || busybox mkfifo ${FIFO}`;
         "who was frozen before stays so",
       );
       const write = inShell("echo > /tmp/after && busybox cat /tmp/after");
-      assert.equal((await patiently(stage, (client) => client.run({ args: write }))).code, 0);
+      assert.equal((await patiently(stage, (client) => client.run({ args: write }))).exitCode, 0);
     });
   }
 
@@ -248,14 +248,14 @@ test -p ${FIFO} || busybox mkfifo ${FIFO}`;
     assert.deepEqual(living.toSorted(), wanted.toSorted());
     source.stop();
     await once(upload.stdin, "finish");
-    assert.equal((await upload.wait()).code, 0);
-    assert.equal((await reader.wait()).code, 0);
+    assert.equal((await upload.wait()).exitCode, 0);
+    assert.equal((await reader.wait()).exitCode, 0);
     assert.equal(received.bytes.toString().split(" ")[0], source.hash.digest("hex"));
     for (let snapshot = 1; snapshot <= SNAPSHOTS; snapshot++)
       assert.equal(screen.bytes.toString().split(`typed-${snapshot}\r`).length - 1, 2, screen.bytes.toString());
     t.diagnostic(`${flooded.count} numbered lines`);
     assert.ok(flooded.count > 0);
-    const killed = await patiently(stage, (client) => client.endExec("bomb", { signal: "SIGKILL" }));
+    const killed = await patiently(stage, (client) => client.endExec("bomb", { killSignal: "SIGKILL" }));
     assert.equal(killed.exit?.signal, 9);
     // If the first call to end it was given up, some processes may still be dying.
     const left = `left() { busybox ps -o args | busybox grep -c '[h]ardship bomb'; }; looks=3000

@@ -48,7 +48,7 @@ describe("kept commands", () => {
     const events = new Map<string, number>();
     const options: KeptOptions = {
       failOnGap: true,
-      resume: { patienceMs: REACH_MS, connectOptions: () => optionsOf(stage) },
+      resume: { timeoutMs: REACH_MS, connectOptions: () => optionsOf(stage) },
       onEvent: ({ kind }) => events.set(kind, (events.get(kind) ?? 0) + 1),
     };
     // Nobody reads this command, which holds up nothing else.
@@ -75,7 +75,7 @@ describe("kept commands", () => {
       shell.stdin.write(`echo amidst-$((${standby} + 40))\n`);
       const snapshot = await stage.guest.snapshot(stage.machine, `standby-${standby}`);
       await stage.replaceMachine(() => stage.guest.start(snapshot));
-      await restoreSequence(() => stage.client(), { reachMs: REACH_MS });
+      await restoreSequence(() => stage.client(), { reachTimeoutMs: REACH_MS });
       shell.stdin.write(`echo after-$((${standby} + 40))\n`);
       await screen.until(`amidst-${standby + 40}`);
       await screen.until(`after-${standby + 40}`);
@@ -86,7 +86,7 @@ describe("kept commands", () => {
     await other.run({ args: ["/bin/busybox", "touch", STOP_FILE] });
     shell.stdin.write("exit 5\n");
     const [built, left, piped] = await Promise.all([build.wait(), shell.wait(), pipe.wait()]);
-    assert.deepEqual([built.code, left.code, piped.code], [7, 5, 0]);
+    assert.deepEqual([built.exitCode, left.exitCode, piped.exitCode], [7, 5, 0]);
     assertNumbered(out.bytes, "out");
     assertNumbered(err.bytes, "err");
     for (let standby = 1; standby <= STANDBYS; standby++) {
@@ -100,8 +100,8 @@ describe("kept commands", () => {
     assert.equal(copied.digest("hex"), sent, "what came out of the pipe");
     assert.equal(await sha256InGuest(other, "/tmp/copy"), sent, "what its command got");
     assert.equal(events.get("gap"), undefined);
-    assert.ok((events.get("back") ?? 0) >= 3 * STANDBYS, `back ${events.get("back")} times`);
-    t.diagnostic(`${events.get("lost")} times lost, ${events.get("back")} times back`);
+    assert.ok((events.get("reconnected") ?? 0) >= 3 * STANDBYS, `back ${events.get("reconnected")} times`);
+    t.diagnostic(`${events.get("disconnected")} times lost, ${events.get("reconnected")} times back`);
     assert.deepEqual(
       (await other.listExecs()).map(({ name, exit }) => [name, exit]),
       [["unread", undefined]],
@@ -143,9 +143,9 @@ describe("kept commands", () => {
     const ends = new Set<string>();
     for (let fork = 0; fork < FORKS; fork++) {
       await stage.replaceMachine(() => stage.guest.start(snapshot));
-      await restoreSequence(() => stage.client(), { reachMs: REACH_MS });
+      await restoreSequence(() => stage.client(), { reachTimeoutMs: REACH_MS });
       using client = stage.client();
-      const build = client.attach("build", { ...buildAt, stderrOffset: 0n });
+      const build = client.attach("build", { ...buildAt, stderrOffset: 0 });
       const out = new Sink(build.stdout, stored.out);
       const err = new Sink(build.stderr);
       const pipe = client.attach("pipe", { ...pipeAt, failOnGap: true });
@@ -153,7 +153,7 @@ describe("kept commands", () => {
       assert.equal((await pipe.attached).stdinOffset, pipeAt.stdinOffset);
       pipe.stdin.end(`fork ${fork}\n`);
       await client.run({ args: ["/bin/busybox", "touch", STOP_FILE] });
-      assert.deepEqual([(await build.wait()).code, (await pipe.wait()).code], [7, 0]);
+      assert.deepEqual([(await build.wait()).exitCode, (await pipe.wait()).exitCode], [7, 0]);
       assertNumbered(out.bytes, "out");
       assertNumbered(err.bytes, "err");
       const sent = source.hash.copy().update(`fork ${fork}\n`).digest("hex");

@@ -202,11 +202,11 @@ describe("the life of a sandbox", () => {
 
   test("a command that was kept over the standby goes on, and has lost nothing", async () => {
     using guest = await dial("box");
-    const counting = guest.attach("count", { stdoutOffset: 0n });
+    const counting = guest.attach("count", { stdoutOffset: 0 });
     const output: Buffer[] = [];
     counting.stdout.on("data", (bytes: Buffer) => output.push(bytes));
     counting.stderr.resume();
-    assert.equal((await counting.wait()).code, 0);
+    assert.equal((await counting.wait()).exitCode, 0);
     const counted = Array.from({ length: COUNT }, (_, index) => `${index + 1}\n`).join("");
     assert.equal(Buffer.concat(output).toString(), counted);
   });
@@ -243,7 +243,7 @@ describe("the life of a sandbox", () => {
       assert.ok(guestMs >= beganMs - 1000 && guestMs <= nowMs + 1000, `${guestMs} between ${beganMs} and ${nowMs}`);
       draws.push(...(await print(guest, DRAWS)).split("\n"));
       using stranger = await strangerAt(sandbox.address ?? "");
-      await assert.rejects(stranger.health({ deadlineMs: REACH_MS }), (error: { status?: string }) =>
+      await assert.rejects(stranger.health({ timeoutMs: REACH_MS }), (error: { status?: string }) =>
         ["UNAUTHENTICATED", "UNAVAILABLE"].includes(error.status ?? ""),
       );
     }

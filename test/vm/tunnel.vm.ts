@@ -32,12 +32,12 @@ async function rest(begun: AsyncIterator<{ readonly name: string }>, names: stri
 
 /** Runs a script in the guest's shell, whose programs are all busybox's. */
 async function shell(client: GuestClient, script: string): Promise<void> {
-  const { code, stderr } = await client.run({ args: ["/bin/busybox", "sh", "-c", script] });
+  const { exitCode: code, stderr } = await client.run({ args: ["/bin/busybox", "sh", "-c", script] });
   assert.equal(code, 0, String(stderr));
 }
 
 async function open(client: GuestClient): Promise<GuestTunnel> {
-  const tunnel = client.connect(PORT).on("error", () => {});
+  const tunnel = client.openTunnel(PORT).on("error", () => {});
   await tunnel.opened;
   return tunnel;
 }
@@ -60,7 +60,7 @@ describe("tunnels and listings", () => {
       const snapshot = await stage.guest.snapshot(stage.machine, `standby-${standby}`);
       await stage.replaceMachine(() => stage.guest.start(snapshot));
       assert.equal((await failed).status, "UNAVAILABLE");
-      await restoreSequence(() => stage.client(), { reachMs: REACH_MS });
+      await restoreSequence(() => stage.client(), { reachTimeoutMs: REACH_MS });
       using restored = stage.client();
       // The servers of earlier tunnels have been reset: otherwise they would still exist.
       await shell(restored, "while busybox pgrep -x cat > /dev/null; do busybox usleep 20000; done");
@@ -90,7 +90,7 @@ describe("tunnels and listings", () => {
       assert.equal(status, "UNAVAILABLE");
       assert.ok(names.length < ENTRIES - 1, "all was on its way before the standby");
     }
-    await restoreSequence(() => stage.client(), { reachMs: REACH_MS });
+    await restoreSequence(() => stage.client(), { reachTimeoutMs: REACH_MS });
     using restored = stage.client();
     await shell(restored, `while ${IS_OPEN}; do busybox usleep 20000; done`);
     const whole: string[] = [];

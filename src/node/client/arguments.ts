@@ -41,6 +41,13 @@ export function wholeNumber(value: number, field: string): number {
   throw invalidArgument(`${field} wants a whole number from 0 up, not ${String(value)}`);
 }
 
+/** A number of bytes as messages have it; undefined: none is given. Throws GuestError (INVALID_ARGUMENT). */
+export function offsetOf(bytes: number | undefined, field: string): bigint | undefined {
+  if (bytes === undefined) return undefined;
+  if (Number.isSafeInteger(bytes) && bytes >= 0) return BigInt(bytes);
+  throw invalidOption(field, `${field} wants a whole number of bytes from 0 up, not ${String(bytes)}`);
+}
+
 /**
  * Refuses a value that is not an object of options, and unknown names: a misspelt option would be ignored silently.
  *

@@ -42,8 +42,8 @@ export interface CallOptions {
   /** Aborting cancels the call. */
   readonly signal?: AbortSignal | undefined;
   /** Time for the whole call, in milliseconds from now; then it fails with DEADLINE_EXCEEDED. No limit by default. */
-  readonly deadlineMs?: number | undefined;
-  /** Wait until the agent can be reached instead of failing with UNAVAILABLE. Give it a deadline. */
+  readonly timeoutMs?: number | undefined;
+  /** Wait until the agent can be reached instead of failing with UNAVAILABLE. Give it a time limit. */
   readonly waitForReady?: boolean | undefined;
 }
 
@@ -89,12 +89,12 @@ export class Channel {
     request: MessageInitShape<I>,
     options: CallOptions = {},
   ): Promise<MessageShape<O>> {
-    const { signal, deadlineMs = Number.POSITIVE_INFINITY } = options;
+    const { signal, timeoutMs = Number.POSITIVE_INFINITY } = options;
     const atMs = deadlineOf(options);
     const ask = (): Promise<MessageShape<O>> => this.unary(method, request, options, atMs);
     return retried(ask(), ask, {
       pausesMs: QUESTION_PAUSES_MS,
-      untilMs: performance.now() + deadlineMs,
+      untilMs: performance.now() + timeoutMs,
       signal,
       // That it takes long to find out is no reason to try again: it would take as long.
       mayPass: (error) => isLost(error) && error.code !== "CONNECT_TIMED_OUT",
@@ -293,8 +293,8 @@ function deserializer<Desc extends DescMessage>(schema: Desc): (bytes: Buffer) =
   return (bytes) => fromBinary(schema, bytes);
 }
 
-function deadlineOf({ deadlineMs }: CallOptions): number | undefined {
-  return deadlineMs === undefined ? undefined : Date.now() + wholeMilliseconds(deadlineMs, "deadlineMs");
+function deadlineOf({ timeoutMs }: CallOptions): number | undefined {
+  return timeoutMs === undefined ? undefined : Date.now() + wholeMilliseconds(timeoutMs, "timeoutMs");
 }
 
 function grpcOptions(deadlineMs: number | undefined): GrpcCallOptions {

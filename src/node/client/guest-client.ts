@@ -1,16 +1,9 @@
-import type { MessageInitShape } from "@bufbuild/protobuf";
-import {
-  type EndExecResponse,
-  ExecSessions,
-  type KeptExec,
-} from "../../shared/gen/svc/guest/v1alpha1/exec_sessions_pb.ts";
+import { ExecSessions } from "../../shared/gen/svc/guest/v1alpha1/exec_sessions_pb.ts";
 import { GuestAgent } from "../../shared/gen/svc/guest/v1alpha1/guest_agent_pb.ts";
-import type { RunHookRequestSchema, RunHookResponse } from "../../shared/gen/svc/guest/v1alpha1/hooks_pb.ts";
-import { Lifecycle, type StopResponse } from "../../shared/gen/svc/guest/v1alpha1/lifecycle_pb.ts";
-import type {
-  RestoreDutiesRequestSchema,
-  RestoreDutiesResponse,
-} from "../../shared/gen/svc/guest/v1alpha1/restore_pb.ts";
+import { HealthResponseSchema } from "../../shared/gen/svc/guest/v1alpha1/health_pb.ts";
+import { RunHookResponseSchema } from "../../shared/gen/svc/guest/v1alpha1/hooks_pb.ts";
+import { Lifecycle, StopResponseSchema } from "../../shared/gen/svc/guest/v1alpha1/lifecycle_pb.ts";
+import { RestoreDutiesResponseSchema } from "../../shared/gen/svc/guest/v1alpha1/restore_pb.ts";
 import { Tunnel } from "../../shared/gen/svc/guest/v1alpha1/tunnel_pb.ts";
 import { checkOptions, fromArguments, wholeMilliseconds, wholeNumber } from "./arguments.ts";
 import type { CallOptions, Channel } from "./channel.ts";
@@ -22,15 +15,27 @@ import { ExecProcess } from "./exec/process.ts";
 import { type RunOptions, type RunResult, runToEnd } from "./exec/run.ts";
 import { ExecCall } from "./exec/wire.ts";
 import { attributesOf, type PathAttributes } from "./files/attributes.ts";
-import { FileContent } from "./files/read.ts";
+import { FileContent, type ReadFileOptions } from "./files/read.ts";
 import { FolderClient } from "./files/tree.ts";
 import { type GuestPath, pathFields } from "./files/path.ts";
 import { type FileSource, writeFile, type WriteFileOptions, type WriteFileResult } from "./files/write.ts";
 import { isLost } from "./errors.ts";
-import { type Health, healthOf } from "./health.ts";
+import {
+  type DutiesRequest,
+  type DutiesResult,
+  type EndedExec,
+  endedExecOf,
+  type Health,
+  type HookRequest,
+  type HookResult,
+  type KeptExec,
+  keptExecOf,
+  type StopResult,
+} from "./messages.ts";
 import type { ConnectOptions } from "./link/link.ts";
 import { openChannel } from "./link/open.ts";
 import { OPTION_NAMES } from "./options.ts";
+import { plain, timestampOf } from "./plain.ts";
 import { growingPauses, retried } from "./retry.ts";
 import { type RestoreOptions, type RestoreOutcome, restoreSequence } from "./restore.ts";
 import { forward, FORWARD_NAMES, type Forwarding, type ForwardOptions } from "./tunnel/forward.ts";
@@ -38,11 +43,11 @@ import { TunnelOpener } from "./tunnel/opener.ts";
 import { GuestTunnel } from "./tunnel/tunnel.ts";
 
 /** How `endExec` ends a command. */
-export interface EndExecOptions {
+export interface EndExecOptions extends CallOptions {
   /** The very command that is meant. Default: whichever has the name now. */
   readonly execId?: string | undefined;
-  /** By its name or by its number in the guest. Default: SIGTERM. */
-  readonly signal?: number | SignalName | undefined;
+  /** The first signal, by its name or by its number in the guest. Default: SIGTERM. */
+  readonly killSignal?: number | SignalName | undefined;
   /** Time for all of it to end before SIGKILL, in milliseconds; at most 10 min. Default: 2 s. */
   readonly graceMs?: number | undefined;
   /** Forget it once it has ended: its output is gone, and its name free, when the call resolves. Default: false. */
@@ -53,18 +58,6 @@ export interface EndExecOptions {
 export interface SignalExecOptions extends CallOptions {
   /** The very command that is meant. Default: whichever has the name now. */
   readonly execId?: string | undefined;
-}
-
-/** What `readFile` reads. */
-export interface ReadRange {
-  /** The first byte. Default: 0. */
-  readonly offset?: bigint;
-  /** Number of bytes. Default: to the end. */
-  readonly length?: bigint;
-  /** A folder that the path may not leave, by no link either; the path is relative then. Default: anywhere. */
-  readonly beneath?: string;
-  /** With `beneath`: the path may go over no symbolic link at all. Default: false. */
-  readonly noSymlinks?: boolean;
 }
 
 /** Options of `statPath`. */
@@ -79,12 +72,8 @@ export interface WaitForPortOptions extends CallOptions {
   readonly timeoutMs?: number | undefined;
 }
 
-const END_NAMES = { execId: true, signal: true, graceMs: true, forget: true } satisfies Record<
-  keyof EndExecOptions,
-  true
->;
+const END_NAMES = { ...OPTION_NAMES.call, execId: true, graceMs: true, forget: true, killSignal: true } as const;
 const SIGNAL_NAMES = { ...OPTION_NAMES["call"], execId: true as const };
-const WAIT_NAMES = { ...OPTION_NAMES["call"], timeoutMs: true as const };
 
 /** The agent's own default. */
 const DEFAULT_PORT_WAIT_MS = 30_000;
@@ -126,7 +115,7 @@ export class GuestClient extends FolderClient {
   /** Asks for liveness, readiness, last user activity, guest time and the idle declaration. */
   async health(options?: CallOptions): Promise<Health> {
     checkOptions("the options of health", options, OPTION_NAMES.call);
-    return healthOf(await this.#channel.question(GuestAgent.method.health, {}, options));
+    return plain(HealthResponseSchema, await this.#channel.question(GuestAgent.method.health, {}, options));
   }
 
   /** Starts a command that outlives its connection. Its streams and its end are on the result. */
@@ -150,21 +139,21 @@ export class GuestClient extends FolderClient {
 
   /** Lists the kept commands, in the order of their starts. */
   async listExecs(options?: CallOptions): Promise<KeptExec[]> {
-    return (await this.#channel.question(ExecSessions.method.listExecs, {}, options)).execs;
+    return (await this.#channel.question(ExecSessions.method.listExecs, {}, options)).execs.map(keptExecOf);
   }
 
   /** Ends a kept command with all it has started: the signal, the grace, SIGKILL. One that has ended is forgotten. */
-  async endExec(name: string, end: EndExecOptions = {}, options?: CallOptions): Promise<EndExecResponse> {
-    checkOptions("what endExec is to do", end, END_NAMES);
-    const { execId = "", signal = 0, graceMs = 0, forget = false } = end;
+  async endExec(name: string, options: EndExecOptions = {}): Promise<EndedExec> {
+    checkOptions("the options of endExec", options, END_NAMES);
+    const { execId = "", killSignal = 0, graceMs = 0, forget = false, ...call } = options;
     const request = {
       name,
       execId,
-      signal: signalNumber(signal),
+      signal: signalNumber(killSignal),
       graceMs: BigInt(wholeMilliseconds(graceMs, "graceMs")),
       forget,
     };
-    return this.#channel.unary(ExecSessions.method.endExec, request, options);
+    return endedExecOf(await this.#channel.unary(ExecSessions.method.endExec, request, call));
   }
 
   /** Sends a signal to the process group of a running kept command, whether a call is attached to it or not. */
@@ -175,30 +164,21 @@ export class GuestClient extends FolderClient {
     await this.#channel.unary(ExecSessions.method.signalExec, request, call);
   }
 
-  /** Runs a command to its end with the given standard input (none: /dev/null) and collects its output in memory. */
-  async run(command: ExecCommand, input?: Uint8Array | string, options: RunOptions = {}): Promise<RunResult> {
+  /** Runs a command to its end with the given input and collects its output in memory. */
+  async run(command: ExecCommand, options: RunOptions = {}): Promise<RunResult> {
     checkOptions("the options of run", options, OPTION_NAMES.run);
-    const { maxOutputBytes: _, ...call } = options;
-    return runToEnd(() => this.exec({ ...command, stdin: input !== undefined }, call), input, options);
+    const { input, maxOutputBytes: _, ...call } = options;
+    return runToEnd(() => this.exec({ ...command, stdin: input !== undefined }, call), options);
   }
 
   /** A file's content, or a part of it. Nothing is asked for until it is read. */
-  readFile(path: GuestPath, range?: ReadRange, options?: CallOptions): FileContent {
-    checkOptions("the range of readFile", range, OPTION_NAMES.range);
-    checkOptions("the options of readFile", options, OPTION_NAMES.call);
-    return new FileContent(this.#channel, { ...pathFields(path), ...range }, options);
+  readFile(path: GuestPath, options?: ReadFileOptions): FileContent {
+    return new FileContent(this.#channel, path, options);
   }
 
   /** Writes a file atomically: its readers see the old content or all of the new. */
-  async writeFile(
-    path: GuestPath,
-    content: FileSource,
-    file?: WriteFileOptions,
-    options?: CallOptions,
-  ): Promise<WriteFileResult> {
-    checkOptions("the file of writeFile", file, OPTION_NAMES.file);
-    checkOptions("the options of writeFile", options, OPTION_NAMES.call);
-    return writeFile(this.#channel, { ...pathFields(path), ...file }, content, options);
+  writeFile(path: GuestPath, content: FileSource, options?: WriteFileOptions): Promise<WriteFileResult> {
+    return writeFile(this.#channel, path, content, options);
   }
 
   /** Asks for the attributes of a path. */
@@ -215,8 +195,8 @@ export class GuestClient extends FolderClient {
    * here. The agent's failures are the stream's: nothing listens there (PORT_REFUSED), nobody answers
    * (PORT_UNREACHABLE), it was reset (PORT_RESET).
    */
-  connect(target: number | string, options: CallOptions = {}): GuestTunnel {
-    checkOptions("the options of connect", options, OPTION_NAMES.call);
+  openTunnel(target: number | string, options: CallOptions = {}): GuestTunnel {
+    checkOptions("the options of openTunnel", options, OPTION_NAMES.call);
     return new GuestTunnel(this.#channel, target, options);
   }
 
@@ -229,14 +209,14 @@ export class GuestClient extends FolderClient {
   }
 
   /**
-   * Resolves once a process listens on a TCP port where `connect` reaches it; rejects (PORT_NOT_LISTENING) if none does
-   * in time.
+   * Resolves once a process listens on a TCP port where `openTunnel` reaches it; rejects (PORT_NOT_LISTENING) if none
+   * does in time.
    */
   async waitForPort(port: number, options: WaitForPortOptions = {}): Promise<void> {
-    checkOptions("the options of waitForPort", options, WAIT_NAMES);
+    checkOptions("the options of waitForPort", options, OPTION_NAMES.call);
     const { timeoutMs = DEFAULT_PORT_WAIT_MS, ...call } = options;
     const request = { port: wholeNumber(port, "port"), timeoutMs: wholeMilliseconds(timeoutMs, "timeoutMs") };
-    const { deadlineMs = timeoutMs, signal } = call;
+    const { signal } = call;
     const startMs = performance.now();
     const leftMs = (): number => Math.max(1, Math.ceil(timeoutMs - (performance.now() - startMs)));
     let tries = 0;
@@ -246,21 +226,20 @@ export class GuestClient extends FolderClient {
     };
     // Once there was a connection, a lost one costs no try of a wait that may take a day.
     const mayPass = (error: unknown): boolean => isLost(error) && (this.#channel.wasConnected || tries < FIRST_TRIES);
-    const untilMs = startMs + Math.min(timeoutMs, deadlineMs);
+    const untilMs = startMs + timeoutMs;
     await retried(ask(), ask, { pausesMs: growingPauses(LONGEST_PAUSE_MS), untilMs, signal, mayPass });
   }
 
   /** Runs a configured hook and waits for its end. */
-  runHook(request: MessageInitShape<typeof RunHookRequestSchema>, options?: CallOptions): Promise<RunHookResponse> {
-    return this.#channel.unary(GuestAgent.method.runHook, request, options);
+  async runHook(hook: HookRequest, options?: CallOptions): Promise<HookResult> {
+    return plain(RunHookResponseSchema, await this.#channel.unary(GuestAgent.method.runHook, hook, options));
   }
 
   /** Makes a restored guest perform its duties. */
-  runRestoreDuties(
-    request: MessageInitShape<typeof RestoreDutiesRequestSchema>,
-    options?: CallOptions,
-  ): Promise<RestoreDutiesResponse> {
-    return this.#channel.unary(GuestAgent.method.runRestoreDuties, request, options);
+  async runRestoreDuties({ hostTime, ...duties }: DutiesRequest, options?: CallOptions): Promise<DutiesResult> {
+    const request = { ...duties, ...(hostTime && { hostTime: timestampOf(hostTime) }) };
+    const answer = await this.#channel.unary(GuestAgent.method.runRestoreDuties, request, options);
+    return plain(RestoreDutiesResponseSchema, answer);
   }
 
   /** As `restoreSequence`, on connections of its own; the duties close this client's, whose next call dials again. */
@@ -272,8 +251,8 @@ export class GuestClient extends FolderClient {
    * Stops the agent, and with it the sandbox, as SIGTERM does: commands and workload get their grace. Resolves when
    * that has begun, with the workload's grace; UNAVAILABLE with SHUTTING_DOWN says that it had begun before.
    */
-  stop(options?: CallOptions): Promise<StopResponse> {
-    return this.#channel.unary(Lifecycle.method.stop, {}, options);
+  async stop(options?: CallOptions): Promise<StopResult> {
+    return plain(StopResponseSchema, await this.#channel.unary(Lifecycle.method.stop, {}, options));
   }
 
   /** Closes the connection once the calls in progress have ended, and removes a bridge's socket from TMPDIR. */

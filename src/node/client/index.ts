@@ -28,14 +28,12 @@ export type {
   SetAttributesOptions,
   SymlinkOptions,
 } from "./files/tree.ts";
-export type { FileContent } from "./files/read.ts";
-export type { Health } from "./health.ts";
+export type { FileContent, ReadFileOptions } from "./files/read.ts";
 export type { FileSource, WriteFileOptions, WriteFileResult } from "./files/write.ts";
 export {
   connect,
   type EndExecOptions,
   type GuestClient,
-  type ReadRange,
   type SignalExecOptions,
   type StatPathOptions,
   type WaitForPortOptions,
@@ -60,8 +58,15 @@ export {
 } from "./restore.ts";
 export type { Forwarding, ForwardOptions } from "./tunnel/forward.ts";
 export type { GuestTunnel } from "./tunnel/tunnel.ts";
-export type { StopResponse } from "../../shared/gen/svc/guest/v1alpha1/lifecycle_pb.ts";
-export type { EndExecResponse, KeptExec } from "../../shared/gen/svc/guest/v1alpha1/exec_sessions_pb.ts";
+export type {
+  DutiesRequest,
+  DutiesResult,
+  EndedExec,
+  Health,
+  HookRequest,
+  HookResult,
+  KeptExec,
+  StopResult,
+} from "./messages.ts";
 export { FileType } from "../../shared/gen/svc/guest/v1alpha1/files_pb.ts";
-export { HookKind, type RunHookResponse } from "../../shared/gen/svc/guest/v1alpha1/hooks_pb.ts";
-export type { RestoreDutiesResponse } from "../../shared/gen/svc/guest/v1alpha1/restore_pb.ts";
+export { HookKind } from "../../shared/gen/svc/guest/v1alpha1/hooks_pb.ts";

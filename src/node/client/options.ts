@@ -1,4 +1,3 @@
-import { WriteFileHeaderSchema } from "../../shared/gen/svc/guest/v1alpha1/files_pb.ts";
 import type { CallOptions } from "./channel.ts";
 import type { AttachOptions, KeptOptions, KeptPosition } from "./exec/keep.ts";
 import type { RunOptions } from "./exec/run.ts";
@@ -7,7 +6,7 @@ import type { BridgeOptions, TcpOptions } from "./link/link.ts";
 /** All names of an object of options; the compiler checks that none is missing. */
 export type Names<Options> = Readonly<Record<keyof Options, true>>;
 
-const CALL: Names<CallOptions> = { signal: true, deadlineMs: true, waitForReady: true };
+const CALL: Names<CallOptions> = { signal: true, timeoutMs: true, waitForReady: true };
 const KEPT: Names<KeptOptions> = {
   ...CALL,
   resume: true,
@@ -18,7 +17,7 @@ const KEPT: Names<KeptOptions> = {
 };
 /** The names of each kind of options. */
 export const OPTION_NAMES: Readonly<
-  Record<"connect" | "call" | "kept" | "attach" | "run" | "range" | "file", Readonly<Record<string, true>>>
+  Record<"connect" | "call" | "kept" | "attach" | "run", Readonly<Record<string, true>>>
 > = {
   connect: {
     ...({
@@ -43,12 +42,5 @@ export const OPTION_NAMES: Readonly<
     // A position can be used as the options of an `attach`.
     stdinOffset: true,
   } satisfies Names<AttachOptions & KeptPosition>,
-  run: { ...CALL, maxOutputBytes: true } satisfies Names<RunOptions>,
-  range: { offset: true, length: true, beneath: true, noSymlinks: true },
-  file: Object.fromEntries(
-    WriteFileHeaderSchema.fields
-      .map(({ localName }) => localName)
-      .filter((name) => !["path", "rawPath", "marksLast"].includes(name))
-      .map((name) => [name, true as const]),
-  ),
+  run: { ...CALL, input: true, maxOutputBytes: true } satisfies Names<RunOptions>,
 };

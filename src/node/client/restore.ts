@@ -1,25 +1,15 @@
 import { randomBytes } from "node:crypto";
-import type { MessageInitShape } from "@bufbuild/protobuf";
-import { timestampFromMs } from "@bufbuild/protobuf/wkt";
-import {
-  HookKind,
-  type RunHookRequestSchema,
-  type RunHookResponse,
-} from "../../shared/gen/svc/guest/v1alpha1/hooks_pb.ts";
-import type {
-  RestoreDutiesRequestSchema,
-  RestoreDutiesResponse,
-} from "../../shared/gen/svc/guest/v1alpha1/restore_pb.ts";
+import { HookKind } from "../../shared/gen/svc/guest/v1alpha1/hooks_pb.ts";
 import { wholeMilliseconds, wholeNumber } from "./arguments.ts";
 import type { CallOptions } from "./channel.ts";
 import { mayConnect } from "./errors.ts";
-import type { Health } from "./health.ts";
+import type { DutiesRequest, DutiesResult, Health, HookRequest, HookResult } from "./messages.ts";
 import { growingPauses, pauseFor, retried } from "./retry.ts";
 
 /** Twice the 32 bytes that a generator needs; the agent reports fewer as too short. */
 const DEFAULT_ENTROPY_BYTES = 64;
 /** Time for a restored guest to answer at all. */
-const DEFAULT_REACH_MS = 10_000;
+const DEFAULT_REACH_TIMEOUT_MS = 10_000;
 /** If the clock is further off after the duties, the call that set it was delayed: repeat it. */
 const REPEAT_OVER_MS = 50;
 /** Readings of the guest's clock. The quickest counts; it is uncertain by half of its duration. */
@@ -38,9 +28,9 @@ export interface DutiesOptions {
   /** Leave a frozen session frozen, for duties that follow once the guest's files are written. Default: no. */
   readonly keepFrozen?: boolean | undefined;
   /** How long to try to reach the agent, which may not be back yet, in milliseconds. Default: 10 s. */
-  readonly reachMs?: number | undefined;
+  readonly reachTimeoutMs?: number | undefined;
   /** Time for the answer to the duties once the agent is reached, in milliseconds. Default: no limit. */
-  readonly deadlineMs?: number | undefined;
+  readonly timeoutMs?: number | undefined;
   /** Aborting gives up whatever is in progress. */
   readonly signal?: AbortSignal | undefined;
 }
@@ -49,11 +39,8 @@ export interface DutiesOptions {
 export interface RestoredGuest {
   readonly agentVersion?: string | undefined;
   health(options?: CallOptions): Promise<Health>;
-  runHook(request: MessageInitShape<typeof RunHookRequestSchema>, options?: CallOptions): Promise<RunHookResponse>;
-  runRestoreDuties(
-    request: MessageInitShape<typeof RestoreDutiesRequestSchema>,
-    options?: CallOptions,
-  ): Promise<RestoreDutiesResponse>;
+  runHook(hook: HookRequest, options?: CallOptions): Promise<HookResult>;
+  runRestoreDuties(duties: DutiesRequest, options?: CallOptions): Promise<DutiesResult>;
   close(): void;
 }
 
@@ -69,7 +56,7 @@ export type Dial = (areDutiesDone: boolean) => RestoredGuest | Promise<RestoredG
  * Makes a restored guest perform its duties, with fresh entropy and the current time. Tries again while the agent
  * cannot be reached, or its session is still frozen: repeated duties do no harm. Rejects with GuestError.
  */
-export async function restoreDuties(dial: Dial, options: DutiesOptions = {}): Promise<RestoreDutiesResponse> {
+export async function restoreDuties(dial: Dial, options: DutiesOptions = {}): Promise<DutiesResult> {
   return (await dutiesOf(dial, options)).duties;
 }
 
@@ -82,16 +69,16 @@ async function dutiesOf(
     entropyBytes = DEFAULT_ENTROPY_BYTES,
     hostTime = true,
     keepFrozen = false,
-    reachMs = DEFAULT_REACH_MS,
+    reachTimeoutMs = DEFAULT_REACH_TIMEOUT_MS,
     ...call
   }: DutiesOptions,
 ): Promise<DutiesDone> {
   const { signal } = call;
-  const untilMs = performance.now() + wholeMilliseconds(reachMs, "reachMs");
+  const untilMs = performance.now() + wholeMilliseconds(reachTimeoutMs, "reachTimeoutMs");
   const sizeBytes = wholeNumber(entropyBytes, "entropyBytes");
   // Kept from the first attempt on: duties whose answer was lost have cleared it in the guest.
   let thawedWithoutDuties = false;
-  const attempt = async (): Promise<RestoreDutiesResponse> => {
+  const attempt = async (): Promise<DutiesResult> => {
     const client = await dial(false);
     try {
       // Connect first: a handshake would delay the call that carries the time.
@@ -99,7 +86,7 @@ async function dutiesOf(
       const request = {
         entropy: randomBytes(sizeBytes),
         keepFrozen,
-        ...(hostTime && { hostTime: timestampFromMs(Date.now()) }),
+        ...(hostTime && { hostTime: new Date() }),
       };
       return await client.runRestoreDuties(request, call);
     } finally {
@@ -122,21 +109,21 @@ async function dutiesOf(
 /** Connects, repeatedly while the agent may not be back yet. Without `waitForReady`, which hides why it fails. */
 function reach(client: RestoredGuest, untilMs: number, signal: AbortSignal | undefined): Promise<Health> {
   const ask = (): Promise<Health> =>
-    client.health({ deadlineMs: Math.max(1, Math.floor(untilMs - performance.now())), signal });
+    client.health({ timeoutMs: Math.max(1, Math.floor(untilMs - performance.now())), signal });
   return retried(ask(), ask, { pausesMs: growingPauses(LONGEST_PAUSE_MS), untilMs, signal, mayPass: mayConnect });
 }
 
 /** The result of a restore. */
 export interface RestoreOutcome {
   /** Result of the first duties. */
-  readonly duties: RestoreDutiesResponse;
+  readonly duties: DutiesResult;
   /** The session had thawed before these duties: it ran with old randomness and time, as clones of it may have. */
   readonly thawedWithoutDuties: boolean;
   /** The second duties, done because the clock was still more than 50 ms off; undefined: it was not. */
   readonly repeated: RepeatedDuties | undefined;
   /** Host's time after the answer to the last duties, in milliseconds of the epoch. */
   readonly dutiesDoneMs: number;
-  readonly hook: RunHookResponse;
+  readonly hook: HookResult;
   readonly health: Health;
   readonly agentVersion: string | undefined;
   /**
@@ -157,7 +144,7 @@ export interface RestoreWarning {
 interface RepeatedDuties {
   /** Guest time minus host time after the first ones, in milliseconds. */
   readonly clockErrorMs: number;
-  readonly duties: RestoreDutiesResponse;
+  readonly duties: DutiesResult;
 }
 
 /** Options of `restoreSequence`. */
@@ -175,20 +162,20 @@ export async function restoreSequence(
   dial: Dial,
   { hookTimeoutMs = 0, ...options }: RestoreOptions = {},
 ): Promise<RestoreOutcome> {
-  const { reachMs = DEFAULT_REACH_MS, signal } = options;
+  const { reachTimeoutMs = DEFAULT_REACH_TIMEOUT_MS, signal } = options;
   const { duties, thawedWithoutDuties } = await dutiesOf(dial, options);
   let dutiesDoneMs = Date.now();
   let repeated: RepeatedDuties | undefined;
   let client = await dial(true);
   try {
-    await reach(client, performance.now() + reachMs, signal);
+    await reach(client, performance.now() + reachTimeoutMs, signal);
     const { clockErrorMs } = await lookAtClock(client, signal);
     if (duties.clockStepped && Math.abs(clockErrorMs) > REPEAT_OVER_MS) {
       repeated = { clockErrorMs, duties: await restoreDuties(() => dial(true), options) };
       dutiesDoneMs = Date.now();
       client.close();
       client = await dial(true);
-      await reach(client, performance.now() + reachMs, signal);
+      await reach(client, performance.now() + reachTimeoutMs, signal);
     }
     const hook = await client.runHook({ kind: HookKind.POST_RESTORE, timeoutMs: hookTimeoutMs }, { signal });
     const last = await lookAtClock(client, signal);

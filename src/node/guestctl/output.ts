@@ -3,6 +3,7 @@ import {
   create,
   type DescMessage,
   isMessage,
+  type Message,
   type MessageInitShape,
   type MessageShape,
   ScalarType,
@@ -11,10 +12,10 @@ import {
 import { type Timestamp, TimestampSchema } from "@bufbuild/protobuf/wkt";
 import { StatPathResponseSchema } from "../../shared/gen/svc/guest/v1alpha1/files_pb.ts";
 import { HealthResponseSchema } from "../../shared/gen/svc/guest/v1alpha1/health_pb.ts";
-import type { Health, PathAttributes, RunHookResponse } from "../client/index.ts";
+import type { EndedExec, Health, HookResult, KeptExec, PathAttributes } from "../client/index.ts";
 
 /** A message as guestctl's JSON shows it: the schema's own names, and every field. */
-export function messageObject<Desc extends DescMessage>(schema: Desc, message: MessageShape<Desc>): object {
+function messageObject<Desc extends DescMessage>(schema: Desc, message: MessageShape<Desc>): object {
   const fields = Object.entries(message).map(([name, value]: [string, unknown]) => [name, withYear(value)]);
   const sayable = create(schema, Object.fromEntries(fields) as MessageInitShape<Desc>);
   return toJson(schema, sayable, { alwaysEmitImplicit: true, useProtoFieldName: true }) as object;
@@ -32,15 +33,29 @@ function withYear(value: unknown): unknown {
 }
 
 /** The library's answer in the schema's form: times and large numbers as messages have them. */
-function schemaObject(schema: DescMessage, answer: object): object {
+export function schemaObject(schema: DescMessage, answer: object): object {
+  return messageObject(schema, inMessage(schema, answer));
+}
+
+function inMessage(schema: DescMessage, answer: object): Message {
   const given = new Map<string, unknown>(Object.entries(answer));
-  const fields = schema.fields.flatMap(({ localName, scalar }): [string, unknown][] => {
+  const fields = schema.fields.flatMap(({ localName, scalar, message }): [string, unknown][] => {
     const value = given.get(localName);
     if (value === undefined) return [];
     if (value instanceof Date) return [[localName, timestampOf(value, Number(given.get(`${localName}Nanos`)))]];
-    return [[localName, scalar === ScalarType.UINT64 ? BigInt(value as number | string) : value]];
+    if (message !== undefined)
+      return [
+        [
+          localName,
+          Array.isArray(value)
+            ? value.map((item: object) => inMessage(message, item))
+            : inMessage(message, value as object),
+        ],
+      ];
+    const isLarge = scalar === ScalarType.UINT64 || scalar === ScalarType.INT64;
+    return [[localName, isLarge ? BigInt(value as number | string) : value]];
   });
-  return messageObject(schema, create(schema, Object.fromEntries(fields)));
+  return create(schema, Object.fromEntries(fields));
 }
 
 function timestampOf(time: Date, nanos: number): Timestamp {
@@ -55,6 +70,11 @@ export function healthObject(health: Health): object {
 /** Attributes of a path in the schema's form (StatPathResponse). */
 export function attributesObject(attributes: PathAttributes): object {
   return schemaObject(StatPathResponseSchema, attributes);
+}
+
+/** How a kept command ended, by the schema's name of its status. */
+export function withExitCode({ exit, ...exec }: KeptExec | EndedExec): object {
+  return { ...exec, ...(exit && { exit: { ...exit, code: exit.exitCode } }) };
 }
 
 /**
@@ -127,7 +147,7 @@ export function unreadyReason({ readyCmdExit }: Health): string {
 }
 
 /** How a hook ended. */
-export function hookWords({ ran, timedOut, exitCode }: Pick<RunHookResponse, "ran" | "timedOut" | "exitCode">): string {
+export function hookWords({ ran, timedOut, exitCode }: Pick<HookResult, "ran" | "timedOut" | "exitCode">): string {
   if (!ran) return "not configured";
   return timedOut ? "killed at its timeout" : `exit ${exitCode}`;
 }

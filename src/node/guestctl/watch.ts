@@ -61,7 +61,7 @@ async function sampleOf(client: GuestClient, timeoutMs: number): Promise<Sample>
   const askedMs = Date.now();
   const started = performance.now();
   try {
-    const health = await client.health({ deadlineMs: timeoutMs });
+    const health = await client.health({ timeoutMs });
     const roundTripMs = performance.now() - started;
     const guestMs = health.guestTime === undefined ? Number.NaN : health.guestTime.getTime();
     const clockErrorMs = guestMs - (askedMs + roundTripMs / 2);

@@ -30,7 +30,7 @@ export async function booted(
     const agentVersion = await retried(node.patience.reachMs, "the agent has not answered", async (deadlineMs) => {
       try {
         using client = await node.dial(entry);
-        await client.health({ waitForReady: true, deadlineMs });
+        await client.health({ waitForReady: true, timeoutMs: deadlineMs });
         return client.agentVersion ?? "";
       } catch (error) {
         const instance = await node.existing(entry);

@@ -43,7 +43,7 @@ export async function dutiesBeforeFiles(
 ): Promise<void> {
   const { reachMs } = node.patience;
   const limit = AbortSignal.any([signal, AbortSignal.timeout(3 * reachMs)]);
-  const { frozen } = await restoreDuties(dial, { reachMs, keepFrozen: true, signal: limit });
+  const { frozen } = await restoreDuties(dial, { reachTimeoutMs: reachMs, keepFrozen: true, signal: limit });
   if (env !== undefined && entry.preSnapshot?.freeze === "frozen" && !frozen) throw ranBefore(entry.name);
 }
 
@@ -60,7 +60,7 @@ export function ranBefore(name: string): SandboxError {
 
 /** The guest's process spec with these variables, whole. Reads it in the guest: the host keeps no copy of its secrets. */
 async function specWith(client: GuestClient, env: Variables): Promise<GuestFile> {
-  const read = client.readFile(PROCESS_SPEC_PATH, { length: BigInt(SPEC_LIMIT_BYTES) }, { deadlineMs: CALL_MS });
+  const read = client.readFile(PROCESS_SPEC_PATH, { length: SPEC_LIMIT_BYTES, timeoutMs: CALL_MS });
   const text = (await read.bytes()).toString();
   let spec: unknown;
   try {
@@ -79,7 +79,7 @@ async function specWith(client: GuestClient, env: Variables): Promise<GuestFile>
 
 /** Rejects with SandboxError (ENV_NOT_TAKEN) unless the agent has put the written variables in force. */
 export async function demandTaken(client: GuestClient, { name, processEnvVersion = 0 }: JournalEntry): Promise<void> {
-  const { processEnvVersion: now } = await client.health({ deadlineMs: CALL_MS });
+  const { processEnvVersion: now } = await client.health({ timeoutMs: CALL_MS });
   if (now > processEnvVersion) return;
   const message = `${name} has not taken its own environment: the agent's log (process_env_refused) says why`;
   throw new SandboxError("ENV_NOT_TAKEN", message);
@@ -88,14 +88,14 @@ export async function demandTaken(client: GuestClient, { name, processEnvVersion
 /** Writes the guest's process spec with these variables. */
 export async function writeVariables(client: GuestClient, env: Variables): Promise<void> {
   const { path, content } = await specWith(client, env);
-  await client.writeFile(path, content, { mode: 0o600 }, { deadlineMs: CALL_MS });
+  await client.writeFile(path, content, { mode: 0o600, timeoutMs: CALL_MS });
 }
 
 /** What the agent of a running sandbox says of its environment; undefined: it cannot be asked. */
 export async function environmentVersion(node: Node, entry: SandboxEntry): Promise<number> {
   try {
     using client = await node.dial(entry);
-    return (await client.health({ deadlineMs: CALL_MS })).processEnvVersion;
+    return (await client.health({ timeoutMs: CALL_MS })).processEnvVersion;
   } catch (error) {
     throw new SandboxError(
       "AGENT_UNREACHABLE",

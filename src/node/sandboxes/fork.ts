@@ -152,7 +152,7 @@ async function welcome(
     dial = () => accepted(false);
     if (env !== undefined) await writeVariables(client, env);
     for (const { path, content } of files) {
-      await client.writeFile(path, content, { mode: 0o600 }, { deadlineMs: CALL_MS });
+      await client.writeFile(path, content, { mode: 0o600, timeoutMs: CALL_MS });
     }
   };
   await retried(reachMs, "the fork has not taken its new credentials", write, signal);
@@ -162,7 +162,7 @@ async function welcome(
     throw new SandboxError("RESTORE_DEGRADED", `the fork ${name} may draw its origin's random numbers: ${words}`);
   }
   using client = await node.dial(entry, fresh);
-  await client.health({ waitForReady: true, deadlineMs: reachMs, signal });
+  await client.health({ waitForReady: true, timeoutMs: reachMs, signal });
   if (env !== undefined) {
     if (ranEarly(entry, awakening)) throw ranBefore(name);
     await demandTaken(client, entry);
@@ -203,7 +203,7 @@ function acceptedClient(
     for (const credentials of mixtures) {
       const client = await node.dial(entry, credentials);
       try {
-        await client.health({ deadlineMs });
+        await client.health({ timeoutMs: deadlineMs });
         return client;
       } catch (error) {
         client.close();

@@ -5,7 +5,7 @@ import {
   HookKind,
   restoreSequence,
   type RestoreWarning,
-  type RunHookResponse,
+  type HookResult,
 } from "../client/index.ts";
 import { SandboxError } from "./errors.ts";
 import type { HookOutcome, Rest } from "./journal.ts";
@@ -71,10 +71,10 @@ export type Freeze = "on" | "required" | "off";
 /** Runs PRE_SNAPSHOT, whose failure is recorded, and freezes the session. Rejects with GuestError, perhaps frozen. */
 export async function quiesce(client: GuestClient, freeze: Freeze, patience: Patience): Promise<Rest> {
   const { hookTimeoutMs } = patience;
-  const deadlineMs = (hookTimeoutMs || HOOK_TIMEOUT_MS) + FREEZE_WAIT_MS + CALL_MS;
+  const timeoutMs = (hookTimeoutMs || HOOK_TIMEOUT_MS) + FREEZE_WAIT_MS + CALL_MS;
   const freezeMs = freeze === "off" ? 0 : freezeTimeMs(patience);
   const request = { kind: HookKind.PRE_SNAPSHOT, timeoutMs: hookTimeoutMs, freezeMs };
-  const response = await client.runHook(request, { deadlineMs });
+  const response = await client.runHook(request, { timeoutMs });
   return { ...hookOutcome(response), ...(freezeMs === 0 ? { freeze: "off" } : freezeOutcome(response)) };
 }
 
@@ -83,12 +83,12 @@ function freezeTimeMs({ reachMs }: Patience): number {
   return Math.min(2 * SUBSTRATE_CALL_MS + reachMs + CALL_MS, FREEZE_LIMIT_MS);
 }
 
-function freezeOutcome({ frozen, freezeProblem }: RunHookResponse): Pick<Rest, "freeze" | "freezeProblem"> {
+function freezeOutcome({ frozen, freezeProblem }: HookResult): Pick<Rest, "freeze" | "freezeProblem"> {
   if (frozen) return { freeze: "frozen" };
   return freezeProblem === "" ? { freeze: "unsupported" } : { freeze: "failed", freezeProblem };
 }
 
-function hookOutcome({ ran, timedOut, exitCode }: RunHookResponse): HookOutcome {
+function hookOutcome({ ran, timedOut, exitCode }: HookResult): HookOutcome {
   return { ran, timedOut, exitCode };
 }
 
@@ -135,7 +135,7 @@ export async function awaken(
   // The sequence dials up to three times and runs a hook; the signal ends it, whatever hangs.
   const limit = AbortSignal.timeout(3 * reachMs + (hookTimeoutMs || HOOK_TIMEOUT_MS) + CALL_MS);
   const signal = ended === undefined ? limit : AbortSignal.any([limit, ended]);
-  const outcome = await restoreSequence(dial, { reachMs, hookTimeoutMs, signal });
+  const outcome = await restoreSequence(dial, { reachTimeoutMs: reachMs, hookTimeoutMs, signal });
   const { degraded } = outcome.repeated?.duties ?? outcome.duties;
   return {
     runEpochMs: outcome.dutiesDoneMs,

@@ -3,7 +3,7 @@ import { existsSync, mkdirSync, statSync } from "node:fs";
 import { join } from "node:path";
 import type * as Sqlite from "node:sqlite";
 import { messageOf } from "../../shared/errors.ts";
-import type { RunHookResponse } from "../client/index.ts";
+import type { HookResult } from "../client/index.ts";
 import { SandboxError } from "./errors.ts";
 import type { SnapshotKeys } from "./keys.ts";
 import { type Holder, Locks, LOCKS_SCHEMA } from "./locks.ts";
@@ -13,7 +13,7 @@ import type { IdleAction, Tags } from "./spec.ts";
 export type Phase = "creating" | "ready" | "removing";
 
 /** How a hook ended. */
-export type HookOutcome = Pick<RunHookResponse, "ran" | "timedOut" | "exitCode">;
+export type HookOutcome = Pick<HookResult, "ran" | "timedOut" | "exitCode">;
 
 /** How a sandbox was prepared for its suspension: the results of the PRE_SNAPSHOT hook and of the freeze. */
 export interface Rest extends HookOutcome {

@@ -57,7 +57,7 @@ async function askAgent(
   let client: GuestClient | undefined;
   try {
     client = await node.dial(entry);
-    return { graceMs: (await client.stop({ deadlineMs: CALL_MS })).stopGraceMs };
+    return { graceMs: (await client.stop({ timeoutMs: CALL_MS })).stopGraceMs };
   } catch (error) {
     if (!(error instanceof GuestError || error instanceof SandboxError)) throw error;
     // The agent was asked before, so its workload's remaining time is not known.

@@ -298,7 +298,7 @@ export async function quiesced(
   ]);
   const suspending: SandboxEntry = { ...entry, runEpochMs: undefined, lastIp: ip };
   // An agent that cannot be reached has frozen nothing.
-  const { processEnvVersion } = await askAgent(node, suspending, (client) => client.health({ deadlineMs: CALL_MS }));
+  const { processEnvVersion } = await askAgent(node, suspending, (client) => client.health({ timeoutMs: CALL_MS }));
   // From here on its session may be frozen, even if this process ends now: the next sweep makes it do its duties.
   node.journal.put(suspending);
   try {

@@ -164,7 +164,7 @@ class Watcher {
     if (entry === undefined) return undefined;
     try {
       this.#client ??= await this.#node.dial(entry);
-      const health = await this.#client.health({ deadlineMs: HEALTH_MS });
+      const health = await this.#client.health({ timeoutMs: HEALTH_MS });
       if (!this.#isReachable) this.#tell("reachable", "it answers again");
       this.#isReachable = true;
       return decide(entry, health, Date.now());

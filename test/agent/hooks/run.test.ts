@@ -4,8 +4,8 @@ import { existsSync } from "node:fs";
 import { readFile, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { describe, it } from "node:test";
-import { GuestError } from "../../../src/node/client/index.ts";
-import { HookKind, type RunHookResponse } from "../../../src/shared/gen/svc/guest/v1alpha1/hooks_pb.ts";
+import { GuestError, type HookResult } from "../../../src/node/client/index.ts";
+import { HookKind } from "../../../src/shared/gen/svc/guest/v1alpha1/hooks_pb.ts";
 import { testFolder } from "../../fixtures/files.ts";
 import { forAllTests } from "../../fixtures/for-all-tests.ts";
 import { startAgent } from "../../fixtures/agent.ts";
@@ -33,7 +33,7 @@ function path(name: string): string {
   return join(folder, name);
 }
 
-async function hook(script: string, kind: HookKind = PRE_SNAPSHOT, timeoutMs = 0): Promise<RunHookResponse> {
+async function hook(script: string, kind: HookKind = PRE_SNAPSHOT, timeoutMs = 0): Promise<HookResult> {
   await writeFile(path("hook.sh"), script);
   return client.runHook({ kind, timeoutMs });
 }
@@ -68,7 +68,11 @@ describe("RunHook", () => {
   });
 
   it("refuses a kind that is missing or unknown, and a timeout over ten minutes", async () => {
-    for (const request of [{}, { kind: 3 as HookKind }, { kind: PRE_SNAPSHOT, timeoutMs: 600_001 }]) {
+    for (const request of [
+      { kind: HookKind.UNSPECIFIED },
+      { kind: 3 as HookKind },
+      { kind: PRE_SNAPSHOT, timeoutMs: 600_001 },
+    ]) {
       await assert.rejects(client.runHook(request), refused("INVALID_ARGUMENT", "INVALID_FIELD"));
     }
     assert.equal((await hook("true", PRE_SNAPSHOT, 600_000)).ran, true);

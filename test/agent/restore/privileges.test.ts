@@ -4,7 +4,6 @@ import { mkdtempSync, readFileSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { after, describe, it } from "node:test";
-import { timestampFromMs } from "@bufbuild/protobuf/wkt";
 import { startAgent } from "../../fixtures/agent.ts";
 import { clientOf } from "../../fixtures/guest-client.ts";
 import { NEEDS_CREDIT } from "../../fixtures/privileges.ts";
@@ -26,7 +25,7 @@ async function dutiesThrough(through: readonly string[], entropyBytes = ENTROPY_
   await using agent = await startAgent({ through });
   using client = clientOf(agent);
   const entropy = new Uint8Array(entropyBytes).fill(7);
-  const report = await client.runRestoreDuties({ entropy, hostTime: timestampFromMs(Date.now()) });
+  const report = await client.runRestoreDuties({ entropy, hostTime: new Date() });
   assert.equal((await client.health()).alive, true);
   const { entropyBytesMixed, entropyCredited, clockStepped, degraded } = report;
   return { entropyBytesMixed, entropyCredited, clockStepped, degraded };

@@ -161,7 +161,7 @@ describe("the TLS files", () => {
     );
     assert.equal(await answers(old), false);
     stays.stdin.end();
-    assert.equal((await stays.wait()).code, 0);
+    assert.equal((await stays.wait()).exitCode, 0);
   });
 
   it("that do not fit together stay out, told of once, until they do", async () => {

@@ -1,7 +1,6 @@
 import assert from "node:assert/strict";
 import { describe, it, type TestContext } from "node:test";
 import { setTimeout } from "node:timers/promises";
-import { timestampFromMs } from "@bufbuild/protobuf/wkt";
 import { ActivityClock, Stamps } from "../../../src/agent/domain/index.ts";
 import { IdleDeclarations } from "../../../src/agent/workload-service/index.ts";
 import { GuestAgent } from "../../../src/shared/gen/svc/guest/v1alpha1/guest_agent_pb.ts";
@@ -78,9 +77,9 @@ async function guest(t: TestContext, wallMs = Date.now(), notBeforeMs = Date.now
     duties: async (hostMs: number) => {
       const { clockStepped, degraded, clockDriftMs } = await caller.runRestoreDuties({
         entropy: ENTROPY,
-        hostTime: timestampFromMs(hostMs),
+        hostTime: new Date(hostMs),
       });
-      return { clockStepped, degraded, driftMs: Number(clockDriftMs) };
+      return { clockStepped, degraded, driftMs: clockDriftMs };
     },
     /** Milliseconds since the last activity and the declaration, by Health. */
     ago: async () => {

@@ -184,7 +184,7 @@ describe("guest-agent bridge", () => {
     await using _agent = await agentOn(path);
     const bridge = [NODE, ...BRIDGE];
     using client = connect({ bridge, env: { SVC_GUEST_SOCKET: path }, token: AGENT_TOKEN });
-    const { stdout, code } = await client.run({ args: ["tr", "a-z", "A-Z"] }, Buffer.from("hello sandbox"));
+    const { stdout, exitCode: code } = await client.run({ args: ["tr", "a-z", "A-Z"] }, { input: "hello sandbox" });
     assert.deepEqual([stdout.toString(), code], ["HELLO SANDBOX", 0]);
   });
 });

@@ -98,7 +98,7 @@ async function ask(agent: RunningAgent, own: Issued, certPem = own.chain): Promi
     serverName: SERVER_NAME,
     token: agent.token,
   });
-  return await guest.health({ deadlineMs: 60_000 }).then(
+  return await guest.health({ timeoutMs: 60_000 }).then(
     () => "answered",
     (error: unknown) => {
       assert.ok(

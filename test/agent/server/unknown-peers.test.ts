@@ -102,6 +102,6 @@ describe("a peer of whom nobody knows who it is", () => {
   test("with a client of grpc-js is told why it is refused", async () => {
     const { ca } = agent.certificates;
     using client = clientOf({ ...agent, certificates: { ca, client: stranger } });
-    await assert.rejects(client.health({ deadlineMs: 20_000 }), /alert unknown ca|UNKNOWN_CA/i);
+    await assert.rejects(client.health({ timeoutMs: 20_000 }), /alert unknown ca|UNKNOWN_CA/i);
   });
 });

@@ -280,7 +280,7 @@ describe("a session that the kernel refuses", NEEDS_ROOT, () => {
     assert.equal((await client.runHook({ kind: PRE_SNAPSHOT, freezeMs: LONG_MS })).frozen, true);
     const file = freezeFileIn(base.path);
     chmodSync(file, 0);
-    const duties = restoreDuties(() => clientOf(agent), { reachMs: LONG_MS });
+    const duties = restoreDuties(() => clientOf(agent), { reachTimeoutMs: LONG_MS });
     assert.equal((await agent.logged("session_not_thawed"))["why"], "duties");
     await agent.logged("restore_duties_done");
     using meanwhile = clientOf(agent);
@@ -333,7 +333,7 @@ describe("the time of a frozen session stands still:", NEEDS_ROOT, () => {
     await later.runRestoreDuties({ entropy: ENTROPY });
     using again = clientOf(agent);
     const result = await again.attach("polite").wait();
-    assert.deepEqual([result.code, result.signal], [7, 0]);
+    assert.deepEqual([result.exitCode, result.signal], [7, 0]);
   });
 
   it("a command that is cancelled, or whose client is gone, gets its SIGHUP and its grace at the thaw", async (t) => {

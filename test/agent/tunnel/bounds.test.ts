@@ -142,10 +142,10 @@ describe("the bounds of tunnels", () => {
     await using echoes = await listener(echo);
     await using server = await listener((socket) => socket.pause());
     using client = clientOf(agent);
-    const other = client.connect(echoes.port);
-    const down = client.connect(server.port);
+    const other = client.openTunnel(echoes.port);
+    const down = client.openTunnel(server.port);
     const downSocket = await server.next();
-    const up = client.connect(server.port);
+    const up = client.openTunnel(server.port);
     const upSocket = await server.next();
     const [fromGuest, fromClient] = [flood(downSocket, piece), flood(up, piece)];
     await roundTrips(other, ROUND_TRIPS);
@@ -176,7 +176,7 @@ describe("the bounds of tunnels", () => {
     const clientAt = (number: number): GuestClient => clients[Math.floor(number / OF_A_CLIENT)] as GuestClient;
     const tunnels: GuestTunnel[] = [];
     const connect = (number: number, target: number | string): GuestTunnel => {
-      const tunnel = clientAt(number).connect(target);
+      const tunnel = clientAt(number).openTunnel(target);
       // The promise reports this failure.
       tunnels.push(tunnel.on("error", () => {}));
       return tunnel;

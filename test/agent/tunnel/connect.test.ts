@@ -29,7 +29,7 @@ function failure(tunnel: GuestTunnel): Promise<GuestError> {
 
 async function refusal(target: number | string): Promise<readonly [string, string | undefined]> {
   using client = clientOf(agent);
-  using tunnel = client.connect(target);
+  using tunnel = client.openTunnel(target);
   tunnel.on("error", () => {});
   const { status, reason } = await failureOf(tunnel.opened);
   return [status, reason];
@@ -47,7 +47,7 @@ describe("a tunnel", () => {
       socket.on("end", () => socket.end(hash.digest()));
     });
     using client = clientOf(agent);
-    const tunnel = client.connect(server.port);
+    const tunnel = client.openTunnel(server.port);
     const sent = randomBytes(8 * MIB + 1);
     tunnel.end(sent);
     const got = await buffer(tunnel);
@@ -58,7 +58,7 @@ describe("a tunnel", () => {
   it("carries what is written in pieces of any size, alone or many at once", async () => {
     await using server = await listener((socket) => socket.pipe(socket));
     using client = clientOf(agent);
-    const tunnel = client.connect(server.port);
+    const tunnel = client.openTunnel(server.port);
     const got = buffer(tunnel);
     // Lengths at which a frame's length field takes another byte, and the largest frame.
     const sizes = [127, 128, 16_383, 16_384, 196_608, 196_609, 1];
@@ -74,7 +74,7 @@ describe("a tunnel", () => {
   it("tells the client of the server's end, and takes what the client sends after it", async () => {
     await using server = await listener((socket) => socket.end("first and last"));
     using client = clientOf(agent);
-    const tunnel = client.connect(server.port);
+    const tunnel = client.openTunnel(server.port);
     // No async iterator: it would end both directions (as of a net.Socket).
     let got = "";
     tunnel.on("data", (bytes: Buffer) => (got += String(bytes)));
@@ -89,7 +89,7 @@ describe("a tunnel", () => {
     await using server = await listener((socket) => socket.end("its end first"));
     using client = clientOf(agent);
     const sent = randomBytes(8 * MIB);
-    const tunnel = client.connect(server.port).resume();
+    const tunnel = client.openTunnel(server.port).resume();
     tunnel.end(sent);
     const socket = await server.next();
     await once(tunnel, "end");
@@ -104,15 +104,15 @@ describe("a tunnel", () => {
     const path = folder.at("server.sock");
     await using unix = await listener(name("unix"), { path });
     using client = clientOf(agent);
-    assert.equal(await text(client.connect(v4.port).end()), "v4");
-    assert.equal(await text(client.connect(path).end()), "unix");
+    assert.equal(await text(client.openTunnel(v4.port).end()), "v4");
+    assert.equal(await text(client.openTunnel(path).end()), "unix");
     assert.equal(unix.sockets.length, 1);
     if (!networkInterfaces()["lo"]?.some(({ address }) => isIPv6(address))) {
       t.skip("needs IPv6 on the loopback");
       return;
     }
     await using v6 = await listener(name("v6"), { port: 0, host: "::1", ipv6Only: true });
-    assert.equal(await text(client.connect(v6.port).end()), "v6");
+    assert.equal(await text(client.openTunnel(v6.port).end()), "v6");
   });
 
   it("says why it cannot be opened, by status and reason", async () => {
@@ -155,7 +155,7 @@ describe("a tunnel", () => {
     await using own = await startSocketAgent();
     using client = clientOf(own);
     const refused = async (target: number | string): Promise<string> => {
-      using tunnel = client.connect(target);
+      using tunnel = client.openTunnel(target);
       tunnel.on("error", () => {});
       const { status, message } = await failureOf(tunnel.opened);
       return `${status} ${message}`;
@@ -181,7 +181,7 @@ describe("a tunnel", () => {
     await using own = await startAgent({ env: { SVC_GUEST_SOCKET: socket }, through: inMountNamespace("true") });
     execFileSync("nsenter", ["-t", String(own.pid), "-m", "mount", "--bind", socket, place]);
     using client = clientOf(own);
-    using tunnel = client.connect(place);
+    using tunnel = client.openTunnel(place);
     tunnel.on("error", () => {});
     assert.match((await failureOf(tunnel.opened)).message, /^path leads to a socket of the agent's own/);
   });
@@ -192,7 +192,7 @@ describe("a tunnel", () => {
       socket.once("data", () => socket.resetAndDestroy());
     });
     using client = clientOf(agent);
-    const tunnel = client.connect(server.port);
+    const tunnel = client.openTunnel(server.port);
     const failed = failure(tunnel);
     let got = "";
     for await (const bytes of tunnel.iterator({ destroyOnReturn: false })) {
@@ -211,7 +211,7 @@ describe("a tunnel", () => {
       socket.once("data", () => socket.pause());
     });
     using client = clientOf(agent);
-    const tunnel = client.connect(server.port);
+    const tunnel = client.openTunnel(server.port);
     let got = "";
     tunnel.on("data", (bytes: Buffer) => (got += String(bytes)));
     const failed = failureOf(once(tunnel, "close").then(() => undefined));
@@ -229,7 +229,7 @@ describe("a tunnel", () => {
       (tunnel) => tunnel.destroy(new Error("the source has failed")),
     ];
     for (const leave of leaving) {
-      const tunnel = client.connect(server.port);
+      const tunnel = client.openTunnel(server.port);
       tunnel.on("error", () => {});
       tunnel.write("a part");
       const socket = await server.next();

@@ -16,7 +16,7 @@ const ENTROPY = new Uint8Array(64).fill(7);
 const LONG_MS = 600_000;
 
 async function open(client: GuestClient, port: number): Promise<GuestTunnel> {
-  const tunnel = client.connect(port).on("error", () => {});
+  const tunnel = client.openTunnel(port).on("error", () => {});
   await tunnel.opened;
   return tunnel;
 }

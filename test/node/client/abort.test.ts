@@ -31,10 +31,10 @@ const OPERATIONS: Readonly<Record<string, (client: GuestClient, options: CallOpt
   StatPath: (client, options) => client.statPath("/x", options),
   RunHook: (client, options) => client.runHook({ kind: HookKind.PRE_SNAPSHOT }, options),
   RunRestoreDuties: (client, options) => client.runRestoreDuties({ entropy: new Uint8Array(32) }, options),
-  Exec: (client, options) => client.run({ args: ["true"] }, Buffer.from("input"), options),
-  ReadFile: (client, options) => client.readFile("/x", {}, options)[Symbol.asyncIterator]().next(),
-  "ReadFile as a stream": (client, options) => client.readFile("/x", {}, options).stream().getReader().read(),
-  WriteFile: (client, options) => client.writeFile("/x", stalledSource().source, {}, options),
+  Exec: (client, options) => client.run({ args: ["true"] }, { input: "input", ...options }),
+  ReadFile: (client, options) => client.readFile("/x", options)[Symbol.asyncIterator]().next(),
+  "ReadFile as a stream": (client, options) => client.readFile("/x", options).stream().getReader().read(),
+  WriteFile: (client, options) => client.writeFile("/x", stalledSource().source, options),
 };
 
 describe("aborting", () => {
@@ -51,13 +51,13 @@ describe("aborting", () => {
     test(`${name} in the turn that began it leaves nothing running at the agent`, async () => {
       await using agent = await startStandIn({ service: GuestAgent });
       // On an open connection grpc-js makes the call at once.
-      await failureOf(agent.client.runHook({ kind: HookKind.POST_RESTORE }, { deadlineMs: 100 }));
+      await failureOf(agent.client.runHook({ kind: HookKind.POST_RESTORE }, { timeoutMs: 100 }));
       const controller = new AbortController();
       const failure = failureOf(operate(agent.client, { signal: controller.signal }));
       controller.abort("at once");
       assert.deepEqual([(await failure).status, (await failure).cause], ["CANCELLED", "at once"]);
       // Calls of a connection arrive in order: had the operation been called, it would be here before this one.
-      await failureOf(agent.client.runHook({ kind: HookKind.PRE_SNAPSHOT }, { deadlineMs: 100 }));
+      await failureOf(agent.client.runHook({ kind: HookKind.PRE_SNAPSHOT }, { timeoutMs: 100 }));
       await agent.idle();
     });
 
@@ -77,7 +77,7 @@ describe("aborting", () => {
     await using agent = await startStandIn({ service: GuestAgent });
     const { source, closed } = stalledSource();
     const controller = new AbortController();
-    const failure = failureOf(agent.client.writeFile("/x", source, {}, { signal: controller.signal }));
+    const failure = failureOf(agent.client.writeFile("/x", source, { signal: controller.signal }));
     await agent.called("WriteFile");
     controller.abort();
     assert.equal((await failure).status, "CANCELLED");
@@ -143,8 +143,8 @@ describe("aborting", () => {
       remove(...args);
     };
     await agent.client.health({ signal });
-    await agent.client.run({ args: ["true"] }, undefined, { signal });
-    for await (const _ of agent.client.readFile("/x", {}, { signal })) continue;
+    await agent.client.run({ args: ["true"] }, { signal });
+    for await (const _ of agent.client.readFile("/x", { signal })) continue;
     await agent.client.health();
     assert.ok(counts.added >= 3);
     assert.equal(counts.removed, counts.added);

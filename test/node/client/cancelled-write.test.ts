@@ -62,9 +62,9 @@ const ENDS: Readonly<Record<string, (client: GuestClient, path: string, given: P
         abort.abort("given up");
         await never();
       });
-      return failureOf(client.writeFile(path, content, {}, { signal: abort.signal }));
+      return failureOf(client.writeFile(path, content, { signal: abort.signal }));
     },
-    "passes its deadline": (client, path) => failureOf(client.writeFile(path, part(never), {}, { deadlineMs: 300 })),
+    "passes its deadline": (client, path) => failureOf(client.writeFile(path, part(never), { timeoutMs: 300 })),
     "has a source that fails": (client, path, given) => {
       const content = part(async () => {
         await given;

@@ -16,7 +16,7 @@ const agent = forAllTests(await startAgent());
 describe("connect", () => {
   async function refusal(options: Partial<TcpOptions>): Promise<GuestError> {
     using client = clientOf(agent, options);
-    return await failureOf(client.health({ deadlineMs: 30_000 }));
+    return await failureOf(client.health({ timeoutMs: 30_000 }));
   }
 
   test("reaches the agent by mutual TLS and token", async () => {
@@ -35,7 +35,7 @@ describe("connect", () => {
       else process.env["http_proxy"] = proxied;
     });
     using client = clientOf(agent);
-    assert.equal((await client.health({ deadlineMs: 30_000 })).alive, true);
+    assert.equal((await client.health({ timeoutMs: 30_000 })).alive, true);
   });
 
   test("refuses an agent of another authority or of another name", async () => {
@@ -58,7 +58,7 @@ describe("connect", () => {
   test("gives a silent peer up at the deadline", async () => {
     await using silent = await listener();
     using client = clientOf(agent, { address: `127.0.0.1:${silent.port}` });
-    assert.equal((await failureOf(client.health({ deadlineMs: 300 }))).status, "DEADLINE_EXCEEDED");
+    assert.equal((await failureOf(client.health({ timeoutMs: 300 }))).status, "DEADLINE_EXCEEDED");
   });
 
   test("gives a connection that is not ready in time up, whatever the call, and then dials anew", async () => {
@@ -92,13 +92,13 @@ describe("connect", () => {
     }
     await until(() => door.sockets[0]?.readableEnded === true, "the silent connection is closed");
     isSilent = false;
-    assert.equal((await client.health({ waitForReady: true, deadlineMs: 30_000 })).alive, true);
+    assert.equal((await client.health({ waitForReady: true, timeoutMs: 30_000 })).alive, true);
   });
 
   test("waits for an agent that is still to come, where it is asked to", async () => {
     const port = await freePort();
     using early = clientOf(agent, { address: `127.0.0.1:${port}` });
-    const answer = early.health({ waitForReady: true, deadlineMs: 30_000 });
+    const answer = early.health({ waitForReady: true, timeoutMs: 30_000 });
     await using late = await startAgent({
       certificates: agent.certificates,
       env: { SVC_GUEST_PORT: String(port) },
@@ -122,6 +122,6 @@ describe("connect", () => {
     client.close();
     process.stdin.end("still there");
     process.stdout.resume();
-    assert.equal((await process.wait()).code, 0);
+    assert.equal((await process.wait()).exitCode, 0);
   });
 });

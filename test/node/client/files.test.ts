@@ -23,7 +23,7 @@ describe("files of a GuestClient", () => {
     const path = join(folder, "read");
     await writeFile(path, content);
     assert.ok((await buffer(client.readFile(path))).equals(content));
-    const range = await buffer(client.readFile(path, { offset: 1_000_000n, length: 5n }));
+    const range = await buffer(client.readFile(path, { offset: 1_000_000, length: 5 }));
     assert.deepEqual(range, content.subarray(1_000_000, 1_000_005));
     await writeFile(join(folder, "empty"), "");
     assert.equal((await buffer(client.readFile(join(folder, "empty")))).length, 0);
@@ -55,7 +55,7 @@ describe("files of a GuestClient", () => {
   test("are written from bytes and from streams, with their attributes", async () => {
     const sha256 = createHash("sha256").update(content).digest();
     const whole = await client.writeFile(join(folder, "whole"), content, { mode: 0o640, sha256 });
-    assert.equal(whole.bytesWritten, BigInt(content.length));
+    assert.equal(whole.bytesWritten, content.length);
     assert.deepEqual(Buffer.from(whole.sha256), sha256);
     assert.ok((await readFile(join(folder, "whole"))).equals(content));
     assert.equal((await stat(join(folder, "whole"))).mode & 0o777, 0o640);
@@ -63,7 +63,7 @@ describe("files of a GuestClient", () => {
     async function* pieces(): AsyncGenerator<Uint8Array> {
       for (let start = 0; start < content.length; start += 100_000) yield content.subarray(start, start + 100_000);
     }
-    await client.writeFile(join(folder, "new", "streamed"), pieces(), { createParents: true });
+    await client.writeFile(join(folder, "new", "streamed"), pieces(), { parents: true });
     assert.ok((await readFile(join(folder, "new", "streamed"))).equals(content));
   });
 

@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { describe, test } from "node:test";
 import { create } from "@bufbuild/protobuf";
-import { healthOf } from "../../../src/node/client/health.ts";
+import { plain } from "../../../src/node/client/plain.ts";
 import { GuestError, restoreDuties, type RestoredGuest, restoreSequence } from "../../../src/node/client/index.ts";
 import { GuestAgent } from "../../../src/shared/gen/svc/guest/v1alpha1/guest_agent_pb.ts";
 import { startGuestWithClock } from "../../fixtures/guest-with-clock.ts";
@@ -97,7 +97,7 @@ describe("restoreSequence", () => {
   test("waits longer and longer between attempts at an agent that says at once that it is leaving", async () => {
     let dialled = 0;
     const leaving: RestoredGuest = {
-      health: () => Promise.resolve(healthOf(create(HealthResponseSchema, { alive: true }))),
+      health: () => Promise.resolve(plain(HealthResponseSchema, create(HealthResponseSchema, { alive: true }))),
       runHook: () => assert.fail("no duties, no hook"),
       runRestoreDuties: () =>
         Promise.reject(new GuestError({ status: "UNAVAILABLE", reason: "SHUTTING_DOWN", message: "leaving" })),
@@ -107,7 +107,7 @@ describe("restoreSequence", () => {
       dialled++;
       return leaving;
     };
-    const error = await failureOf(restoreDuties(dial, { reachMs: 2_000 }));
+    const error = await failureOf(restoreDuties(dial, { reachTimeoutMs: 2_000 }));
     assert.equal(error.reason, "SHUTTING_DOWN");
     // Pauses of 50, 100, 200, 400 and 800 ms: never more than six attempts, however fast this machine is.
     assert.ok(dialled <= 6, `${dialled} attempts`);
@@ -117,15 +117,15 @@ describe("restoreSequence", () => {
       if (++again === 2) patience.abort("enough");
       return leaving;
     };
-    const given = failureOf(restoreDuties(dialAgain, { reachMs: 600_000, signal: patience.signal }));
+    const given = failureOf(restoreDuties(dialAgain, { reachTimeoutMs: 600_000, signal: patience.signal }));
     assert.deepEqual([(await given).status, (await given).cause], ["CANCELLED", "enough"]);
   });
 
-  test("gives an agent that does not come back up after reachMs", async () => {
+  test("gives an agent that does not come back up after reachTimeoutMs", async () => {
     const agent = await startStandIn({ service: GuestAgent });
     await agent[Symbol.asyncDispose]();
     await assert.rejects(
-      restoreDuties(() => agent.redial(), { reachMs: 300 }),
+      restoreDuties(() => agent.redial(), { reachTimeoutMs: 300 }),
       (error) => error instanceof GuestError && ["DEADLINE_EXCEEDED", "UNAVAILABLE"].includes(error.status),
     );
   });

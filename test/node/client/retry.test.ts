@@ -42,7 +42,7 @@ describe("retries", () => {
 
   test("end with the call's deadline", async () => {
     await using standIn = await breaking(4);
-    const error = await failureOf(standIn.client.health({ deadlineMs: 40 }));
+    const error = await failureOf(standIn.client.health({ timeoutMs: 40 }));
     assert.ok(["UNAVAILABLE", "DEADLINE_EXCEEDED"].includes(error.status), error.status);
     assert.ok(standIn.calls.length <= 1, standIn.calls.join());
   });
@@ -78,7 +78,7 @@ describe("retries", () => {
       assert.equal((await failure).status, "UNAVAILABLE");
     }
     // A later call on the same connection: once it is answered, any further attempt would have come.
-    assert.equal((await client.health({ waitForReady: true, deadlineMs: 30_000 })).alive, true);
+    assert.equal((await client.health({ waitForReady: true, timeoutMs: 30_000 })).alive, true);
     const acts = standIn.calls.filter((name) => name !== "Health");
     assert.deepEqual(acts, ["RunHook", "RunRestoreDuties", "Exec", "WriteFile", "ReadFile"]);
   });

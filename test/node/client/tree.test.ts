@@ -77,7 +77,7 @@ describe("the client's changes of folders", () => {
     assert.equal(await client.mkdir("a/b", { beneath, parents: true, mode: 0o700, uid: 1000, gid: 1001 }), true);
     assert.equal(await client.mkdir("a/b", { beneath }), false);
     assert.equal((await failureOf(client.mkdir("a/b", { beneath, exclusive: true }))).status, "ALREADY_EXISTS");
-    await client.symlink("a/link", "b", { beneath });
+    await client.symlink("b", "a/link", { beneath });
     assert.equal(await readlink(folder.at("a/link")), "b");
     const raw = Buffer.from([0xff, 0xfe]);
     await client.writeFile(Buffer.concat([Buffer.from(`${folder.path}/`), raw]), "x");

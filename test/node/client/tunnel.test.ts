@@ -82,7 +82,7 @@ async function exchange(partBytes: number, sends: string) {
     server.close();
   });
   using client = connect({ address: `unix:${path}`, token: "any" });
-  const tunnel = client.connect(80);
+  const tunnel = client.openTunnel(80);
   const closed = once(tunnel, "close");
   tunnel.end(sends);
   // No async iterator, which would break the tunnel off at the agent's end.

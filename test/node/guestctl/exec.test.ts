@@ -144,7 +144,7 @@ describe("guestctl exec", () => {
     assert.equal(output("stdout"), "out\n");
     assert.equal(output("stderr"), "err\n");
     const exit = events.at(-1);
-    assert.deepEqual([exit?.["event"], exit?.["code"], exit?.["output_complete"]], ["exit", 3, true]);
+    assert.deepEqual([exit?.["event"], exit?.["exit_code"], exit?.["output_complete"]], ["exit", 3, true]);
   });
 
   test("gives its error as JSON with --json", async () => {

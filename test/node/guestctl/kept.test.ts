@@ -80,9 +80,9 @@ describe("guestctl and kept commands", () => {
       String((JSON.parse(String((await events.next()).value)) as Record<string, unknown>)["event"]);
     assert.deepEqual([await next(), await next()], ["started", "stdout"]);
     proxy.cut();
-    assert.equal(await next(), "lost");
+    assert.equal(await next(), "disconnected");
     proxy.mend();
-    assert.equal(await next(), "back");
+    assert.equal(await next(), "reconnected");
     await guestctl(["end", "json"]);
     assert.equal(await next(), "exit");
     assert.equal(await running.ended, 128 + 15);

@@ -6,7 +6,7 @@ import { describe, test } from "node:test";
 import { create, type MessageInitShape } from "@bufbuild/protobuf";
 import { timestampFromMs } from "@bufbuild/protobuf/wkt";
 import { freePort } from "../../../scripts/machine/free-port.ts";
-import { healthOf } from "../../../src/node/client/health.ts";
+import { plain } from "../../../src/node/client/plain.ts";
 import { GuestError } from "../../../src/node/client/index.ts";
 import { newsOf, type Sample, type Seen, seenWith } from "../../../src/node/guestctl/watch.ts";
 import { HealthResponseSchema } from "../../../src/shared/gen/svc/guest/v1alpha1/health_pb.ts";
@@ -19,7 +19,10 @@ function up(atMs: number, health: MessageInitShape<typeof HealthResponseSchema> 
   const guestTime = timestampFromMs(START_MS + atMs + clockErrorMs);
   return {
     time: new Date(START_MS + atMs),
-    health: healthOf(create(HealthResponseSchema, { alive: true, ready: true, guestTime, ...health })),
+    health: plain(
+      HealthResponseSchema,
+      create(HealthResponseSchema, { alive: true, ready: true, guestTime, ...health }),
+    ),
     roundTripMs: 1.25,
     clockErrorMs,
     agentVersion: "1.2.3",

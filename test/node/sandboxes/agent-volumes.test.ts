@@ -123,7 +123,7 @@ describe("the volume of an older agent", NEEDS_NAMESPACES, () => {
     assert.deepEqual([state, creations, substrate.volumes.has(oldVolume)], ["Running", 2, true]);
     assert.deepEqual((await newer.sweep()).orphans, []);
     using client = await older.connect("again");
-    assert.equal((await client.run({ args: ["true"] })).code, 0);
+    assert.equal((await client.run({ args: ["true"] })).exitCode, 0);
   });
 
   test("is not removed once the sandbox is there, although the sweep had looked before", async () => {

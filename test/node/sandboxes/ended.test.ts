@@ -31,7 +31,7 @@ describe("an agent that ends right after it is back", NEEDS_NAMESPACES, () => {
     substrate.interfere = () => undefined;
     await node.resume("box");
     using client = await node.connect("box");
-    assert.equal((await client.run({ args: ["true"] })).code, 0);
+    assert.equal((await client.run({ args: ["true"] })).exitCode, 0);
   });
 
   for (const [what, request] of [
@@ -51,7 +51,7 @@ describe("an agent that ends right after it is back", NEEDS_NAMESPACES, () => {
       assert.deepEqual(substrate.left(), ["instance box", "snapshot taken", "volume box-credentials"]);
       assert.deepEqual((await traces(node, substrate.stateFolder)).slice(0, 2), ["box ready", "taken ready"]);
       using client = await node.connect("box");
-      assert.equal((await client.run({ args: ["true"] })).code, 0);
+      assert.equal((await client.run({ args: ["true"] })).exitCode, 0);
     });
   }
 });

@@ -157,7 +157,7 @@ describe("a sandbox that is suspended", NEEDS_NAMESPACES, () => {
       assert.match(message, /the session of box could not be frozen, .* processes_outside:\d+\(sleep\)$/);
       assert.match(nextStep ?? "", /freeze "on"/);
       using client = await node.connect("box");
-      assert.equal((await client.run({ args: ["true"] })).code, 0, "it runs on");
+      assert.equal((await client.run({ args: ["true"] })).exitCode, 0, "it runs on");
       assert.equal(readFileSync(woken).length, index + 1, "its POST_RESTORE hook has run");
     }
     assert.ok(!substrate.requests.some((request) => [STANDBY, SNAPSHOTS, FORK].includes(request)));

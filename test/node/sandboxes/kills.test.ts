@@ -69,7 +69,7 @@ async function checkSwept(substrate: HttpSubstrate, operation: Operation, when: 
   assert.deepEqual(await traces(node, substrate.stateFolder), known, when);
   if (keeps) {
     using client = await node.connect("box");
-    assert.equal((await client.run({ args: ["true"] })).code, 0, when);
+    assert.equal((await client.run({ args: ["true"] })).exitCode, 0, when);
   }
   const { removed, orphans, awakened } = await node.sweep();
   assert.deepEqual([removed, orphans, awakened], [[], [], []], when);

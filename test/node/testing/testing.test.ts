@@ -49,7 +49,9 @@ describe("an agent for tests", () => {
     });
     delete process.env["OF_THE_TEST"];
     const client = agent.client();
-    const { stdout, code } = await client.run({ args: ["sh", "-c", "echo $COLOUR $OF_THE_TEST$SVC_INSTANCE_TOKEN"] });
+    const { stdout, exitCode: code } = await client.run({
+      args: ["sh", "-c", "echo $COLOUR $OF_THE_TEST$SVC_INSTANCE_TOKEN"],
+    });
     assert.deepEqual([stdout.toString(), code], ["blue\n", 0]);
     assert.equal((await client.health()).ready, true);
     await client.run({ args: ["sh", "-c", waitFor(join(folder, "up"))] });

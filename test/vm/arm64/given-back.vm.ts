@@ -2,7 +2,6 @@ import assert from "node:assert/strict";
 import { randomBytes } from "node:crypto";
 import { after, describe, test } from "node:test";
 import { setTimeout as pause } from "node:timers/promises";
-import { timestampFromMs } from "@bufbuild/protobuf/wkt";
 import { HookKind } from "../../../src/shared/gen/svc/guest/v1alpha1/hooks_pb.ts";
 import { endCase } from "../cases/sandbox-cases.ts";
 import { Stage } from "../cases/stage.ts";
@@ -63,7 +62,7 @@ for (const { when, ask } of ORDERS) {
 
     test("restore duties mix entropy and look at the clock", async () => {
       using client = stage.client();
-      const hostTime = timestampFromMs(Date.now());
+      const hostTime = new Date();
       const { entropyBytesMixed, entropyCredited, degraded } = await client.runRestoreDuties({
         entropy: randomBytes(64),
         hostTime,
@@ -74,7 +73,7 @@ for (const { when, ask } of ORDERS) {
     test("a command runs", async () => {
       using client = stage.client();
       const content = randomBytes(100_000);
-      const { code, stdout } = await client.run({ args: ["/bin/busybox", "cat"] }, content);
+      const { exitCode: code, stdout } = await client.run({ args: ["/bin/busybox", "cat"] }, { input: content });
       assert.equal(code, 0);
       assert.ok(stdout.equals(content));
     });

@@ -1,7 +1,6 @@
 import assert from "node:assert/strict";
 import { randomBytes } from "node:crypto";
 import { test, type TestContext } from "node:test";
-import { timestampFromMs } from "@bufbuild/protobuf/wkt";
 import { SHIPPED_CHECKS } from "../clones/checks.ts";
 import { clone, type Clones } from "../clones/pair.ts";
 import { Source } from "../clones/source.ts";
@@ -59,7 +58,7 @@ async function repeatedDuties(t: TestContext, stage: Stage, machine: Machine): P
       await client.health();
       const began = performance.now();
       const calls = Array.from({ length: CALLS_AT_ONCE }, () =>
-        client.runRestoreDuties({ entropy: randomBytes(64), hostTime: timestampFromMs(Date.now()) }),
+        client.runRestoreDuties({ entropy: randomBytes(64), hostTime: new Date() }),
       );
       const all = await Promise.all(calls);
       for (const { entropyBytesMixed, entropyCredited, clockStepped, degraded } of all) {

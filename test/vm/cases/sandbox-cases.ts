@@ -61,12 +61,12 @@ export function sandboxCases(stage: Stage, series: string): void {
 
   test("commands run in the session: Process.env reaches them, the agent's own variables do not", async () => {
     using client = stage.client();
-    const { stdout, code } = await client.run({ args: ["/bin/busybox", "env"], env: { ASKED: "for" } });
+    const { stdout, exitCode: code } = await client.run({ args: ["/bin/busybox", "env"], env: { ASKED: "for" } });
     assert.equal(code, 0);
     assert.match(stdout.toString(), /^FROM_THE_SPEC=delivered$/m);
     assert.match(stdout.toString(), /^ASKED=for$/m);
     assert.doesNotMatch(stdout.toString(), /SVC_/);
-    const echoed = await client.run({ args: ["/bin/busybox", "cat"] }, randomBytes(MEBIBYTE));
+    const echoed = await client.run({ args: ["/bin/busybox", "cat"] }, { input: randomBytes(MEBIBYTE) });
     assert.equal(echoed.stdout.length, MEBIBYTE);
   });
 
@@ -107,14 +107,14 @@ export function sandboxCases(stage: Stage, series: string): void {
     for (const each of [limited, free]) each.stderr.resume();
     const pid = await limited.started;
     const limit = `cg=$(busybox cut -d: -f3 /proc/${pid}/cgroup); echo ${MEMORY_LIMIT_BYTES} > /sys/fs/cgroup$cg/memory.max`;
-    const { code, stderr } = await client.run({ args: ["/bin/busybox", "sh", "-c", limit] });
+    const { exitCode: code, stderr } = await client.run({ args: ["/bin/busybox", "sh", "-c", limit] });
     assert.equal(code, 0, stderr.toString());
     for (const each of [limited, free]) {
       each.stdout.resume();
       each.stdin.end("go\n");
     }
     const [killed, spared] = [await limited.wait(), await free.wait()];
-    assert.deepEqual([killed.oomKilled, killed.signal, killed.code], [true, 9, 137]);
-    assert.deepEqual([spared.oomKilled, spared.code], [false, 0]);
+    assert.deepEqual([killed.oomKilled, killed.signal, killed.exitCode], [true, 9, 137]);
+    assert.deepEqual([spared.oomKilled, spared.exitCode], [false, 0]);
   });
 }

@@ -39,7 +39,7 @@ export function standbyCases(stage: Stage): void {
     const clocks = await readClocks(stage.machine.oraclePort);
     assert.ok(clocks.uptimeMs >= clocksBefore.uptimeMs, "uptime goes on");
     assert.ok(clocks.driftMs <= clocksBefore.driftMs - STANDBY_MS + 100, `behind by the pause: ${clocks.driftMs} ms`);
-    const { duties, hook, health } = await restoreSequence(() => stage.client(), { reachMs: 60_000 });
+    const { duties, hook, health } = await restoreSequence(() => stage.client(), { reachTimeoutMs: 60_000 });
     assert.deepEqual([duties.degraded, duties.clockStepped, hook.ran], ["", true, true]);
     assert.equal(health.ready, true);
     assertSameStamp(health.lastUserActivity, healthBefore.lastUserActivity, "a restore is no activity of the user");

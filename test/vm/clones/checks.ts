@@ -95,7 +95,7 @@ export const CLONE_CHECKS: Readonly<Record<CheckName, CloneCheck>> = {
     title: "the drift before the step is reported",
     check: ofEach(({ duties, dutiesTookMs, driftBeforeMs }) => {
       assert.ok(driftBeforeMs < -3_000, `a guest that was paused is behind: ${driftBeforeMs} ms`);
-      near(Number(duties.clockDriftMs), driftBeforeMs, clockTolerance(dutiesTookMs), "clock_drift_ms");
+      near(duties.clockDriftMs, driftBeforeMs, clockTolerance(dutiesTookMs), "clock_drift_ms");
     }),
   },
   clock: {

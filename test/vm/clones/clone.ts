@@ -1,10 +1,8 @@
 import { randomBytes } from "node:crypto";
 import { connect } from "node:net";
 import { setTimeout as pause } from "node:timers/promises";
-import { timestampFromMs } from "@bufbuild/protobuf/wkt";
-import type { GuestClient } from "../../../src/node/client/index.ts";
+import type { DutiesResult, GuestClient } from "../../../src/node/client/index.ts";
 import { HookKind } from "../../../src/shared/gen/svc/guest/v1alpha1/hooks_pb.ts";
-import type { RestoreDutiesResponse } from "../../../src/shared/gen/svc/guest/v1alpha1/restore_pb.ts";
 import type { Guest } from "../harness/guest.ts";
 import type { Machine } from "../harness/machine.ts";
 import { readClocks } from "../harness/oracle.ts";
@@ -31,7 +29,7 @@ export interface Control {
 export interface Clone {
   readonly before: Draws;
   readonly after: Draws;
-  readonly duties: RestoreDutiesResponse;
+  readonly duties: DutiesResult;
   /** How long the call took. */
   readonly dutiesTookMs: number;
   readonly driftBeforeMs: number;
@@ -83,7 +81,7 @@ export async function observeClone(
   const dutiesBegan = performance.now();
   const duties = await callers.fresh.runRestoreDuties({
     entropy: randomBytes(ENTROPY_BYTES),
-    hostTime: timestampFromMs(Date.now()),
+    hostTime: new Date(),
   });
   const dutiesTookMs = performance.now() - dutiesBegan;
   const after = await drawAll(machine);
@@ -137,7 +135,7 @@ class Callers implements Disposable {
     const older = new RawConnection({ port, ca, client });
     await older.health(TOKEN);
     const caller = guest.client(machine, { certPem: fresh.cert, keyPem: fresh.key });
-    await caller.health({ deadlineMs: REACH_LIMIT_MS, waitForReady: true });
+    await caller.health({ timeoutMs: REACH_LIMIT_MS, waitForReady: true });
     return new Callers(older, new RawConnection({ port, ca, client: expired }), caller);
   }
 

@@ -139,7 +139,7 @@ export class Guest implements Disposable {
     for (;;) {
       const client = this.client(machine);
       try {
-        await client.health({ deadlineMs: timeoutMs });
+        await client.health({ timeoutMs });
         return client;
       } catch (error) {
         client.close();

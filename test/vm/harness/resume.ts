@@ -3,7 +3,6 @@ import { closeSync, mkdtempSync, openSync, readFileSync, readSync, rmSync, trunc
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { setTimeout as pause } from "node:timers/promises";
-import { timestampNow } from "@bufbuild/protobuf/wkt";
 import { execaSync } from "execa";
 import { HookKind } from "../../../src/shared/gen/svc/guest/v1alpha1/hooks_pb.ts";
 import { AGENT_FOLDER, type AgentBuild } from "./agent-build.ts";
@@ -98,7 +97,7 @@ async function steps(guest: Guest, machine: Machine, aloneMs: number, measure: (
   costs.alone = measure();
   {
     using first = guest.client(machine);
-    await first.runRestoreDuties({ entropy: randomBytes(64), hostTime: timestampNow() });
+    await first.runRestoreDuties({ entropy: randomBytes(64), hostTime: new Date() });
   }
   costs.duties = measure();
   // The duties end every connection.

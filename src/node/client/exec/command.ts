@@ -1,7 +1,13 @@
 import { create, toBinary } from "@bufbuild/protobuf";
-import { type ExecExit, type ExecStart, ExecStartSchema } from "../../../shared/gen/svc/guest/v1alpha1/exec_pb.ts";
+import {
+  type ExecExit,
+  ExecExitSchema,
+  type ExecStart,
+  ExecStartSchema,
+} from "../../../shared/gen/svc/guest/v1alpha1/exec_pb.ts";
 import { checkArgs, checkOptions, fromArguments, wholeMilliseconds, wholeNumber } from "../arguments.ts";
 import { invalidArgument } from "../errors.ts";
+import { plain, type Plain } from "../plain.ts";
 import { type KeepOptions, keepMessage } from "./keep.ts";
 
 /** A command to run in the sandbox. */
@@ -28,12 +34,10 @@ export interface KeptCommand extends ExecCommand {
 }
 
 /** How a command ended (message ExecExit). */
-export interface ExecResult extends Pick<
-  ExecExit,
-  "code" | "signal" | "coreDumped" | "timedOut" | "oomKilled" | "outputComplete"
-> {
-  readonly durationMs: number;
-}
+export type ExecResult = Omit<Plain<ExecExit>, "code"> & {
+  /** Its exit status; 128 + signal where a signal ended it. */
+  readonly exitCode: number;
+};
 
 const COMMAND_NAMES: Readonly<Record<keyof KeptCommand, true>> = {
   args: true,
@@ -79,8 +83,8 @@ export function startMessage(command: ExecCommand | KeptCommand): ExecStart {
 
 /** The exit frame's content. */
 export function resultOf(exit: ExecExit): ExecResult {
-  const { code, signal, coreDumped, timedOut, oomKilled, outputComplete, durationMs } = exit;
-  return { code, signal, coreDumped, timedOut, oomKilled, outputComplete, durationMs: Number(durationMs) };
+  const { code, ...result } = plain(ExecExitSchema, exit);
+  return { exitCode: code, ...result };
 }
 
 /** Signal numbers in the guest, which is a Linux on x86 or Arm (signal(7)). This side's may differ. */

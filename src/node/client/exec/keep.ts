@@ -6,10 +6,11 @@ import {
   type ExecStarted,
   ExecWhenFull,
 } from "../../../shared/gen/svc/guest/v1alpha1/exec_pb.ts";
-import { fromArguments, wholeMilliseconds, wholeNumber } from "../arguments.ts";
+import { fromArguments, offsetOf, wholeMilliseconds, wholeNumber } from "../arguments.ts";
 import { type CallOptions, encoded } from "../channel.ts";
 import { GuestError, invalidArgument } from "../errors.ts";
 import type { ConnectOptions } from "../link/link.ts";
+import type { Plain } from "../plain.ts";
 
 /** How a command is kept for later calls (message ExecKeep). */
 export interface KeepOptions {
@@ -33,16 +34,16 @@ export interface KeepOptions {
 /** What happens to a kept command's call while it runs. */
 export type KeptEvent =
   /** The connection is lost; with `resume` it is dialled anew. */
-  | { readonly kind: "lost"; readonly error: GuestError }
+  | { readonly kind: "disconnected"; readonly error: GuestError }
   /** The call continues where it was. */
-  | { readonly kind: "back" }
+  | { readonly kind: "reconnected" }
   /** The agent no longer has `bytes` bytes from `offset` on; the next follow them. Earlier ones may be unread. */
-  | { readonly kind: "gap"; readonly stream: "stdout" | "stderr"; readonly offset: bigint; readonly bytes: bigint };
+  | { readonly kind: "gap"; readonly stream: "stdout" | "stderr"; readonly offset: number; readonly bytes: number };
 
 /** How a lost connection is dialled anew. */
 export interface ResumeOptions {
   /** How long to try, in milliseconds since it was lost; Infinity: until the call is given up. Default: 10 min. */
-  readonly patienceMs?: number | undefined;
+  readonly timeoutMs?: number | undefined;
   /** Address and credentials for the next attempt, asked for at each: a restore may change them. Default: as before. */
   readonly connectOptions?: (() => ConnectOptions | Promise<ConnectOptions>) | undefined;
 }
@@ -54,14 +55,14 @@ export interface KeptOptions extends CallOptions {
    * another took over does not come back. Default: false; a lost connection is then an error of `wait()`.
    */
   readonly resume?: boolean | ResumeOptions | undefined;
-  /** Called when the connection is lost, when it is back, and for each gap. */
+  /** Called when the connection is lost, when there is one again, and for each gap. */
   readonly onEvent?: ((event: KeptEvent) => void) | undefined;
   /**
-   * Which output the agent may drop: what was read from the streams ("read", the default), or what `acknowledge()`
-   * names ("told"), for a reader that stores it first. An `attach` acknowledges everything before its offsets.
+   * Which output the agent may drop: what was read from the streams ("auto", the default), or what `acknowledge()`
+   * names ("manual"), for a reader that stores it first. An `attach` acknowledges everything before its offsets.
    */
-  readonly acknowledge?: "read" | "told" | undefined;
-  /** Have the agent forget the command before `wait()` resolves. Default: true with `acknowledge: "read"`. */
+  readonly acknowledge?: "auto" | "manual" | undefined;
+  /** Have the agent forget the command before `wait()` resolves. Default: true with `acknowledge: "auto"`. */
   readonly forget?: boolean | undefined;
   /** Fail with DATA_LOSS at the first gap, and detach. Default: true for a command started here with "block". */
   readonly failOnGap?: boolean | undefined;
@@ -72,9 +73,9 @@ export interface AttachOptions extends KeptOptions {
   /** Identity of the command. Default: whichever command has the name now. */
   readonly execId?: string | undefined;
   /** Bytes of standard output that the caller already has. A stream without an offset begins with new output. */
-  readonly stdoutOffset?: bigint | undefined;
+  readonly stdoutOffset?: number | undefined;
   /** The same for standard error. */
-  readonly stderrOffset?: bigint | undefined;
+  readonly stderrOffset?: number | undefined;
   /** Only output from now on. */
   readonly fromNow?: boolean | undefined;
   /** The size of its terminal from now on; ignored where it has none. */
@@ -82,18 +83,18 @@ export interface AttachOptions extends KeptOptions {
 }
 
 /** The command that a call is attached to (message ExecStarted). */
-export type Attachment = Pick<ExecStarted, "pid" | "execId" | "stdinOffset" | "stdinClosed" | "terminal">;
+export type Attachment = Pick<Plain<ExecStarted>, "pid" | "execId" | "stdinOffset" | "stdinClosed" | "terminal">;
 
 /** A call's position: options of an `attach` that continues there, and how much input the agent has taken. */
 export interface KeptPosition {
   readonly execId: string;
   /** Bytes of standard output that were read from the stream, including those lost in gaps. */
-  readonly stdoutOffset: bigint;
-  readonly stderrOffset: bigint;
-  readonly stdinOffset: bigint;
+  readonly stdoutOffset: number;
+  readonly stderrOffset: number;
+  readonly stdinOffset: number;
 }
 
-const DEFAULT_PATIENCE_MS = 600_000;
+const DEFAULT_RESUME_MS = 600_000;
 
 /** Where to dial next, if the address has changed. */
 export function redialOf({ resume }: KeptOptions): ResumeOptions["connectOptions"] {
@@ -101,10 +102,10 @@ export function redialOf({ resume }: KeptOptions): ResumeOptions["connectOptions
 }
 
 /** How long to try to reach an agent again, in milliseconds; 0: not at all. Throws GuestError (INVALID_ARGUMENT). */
-export function patienceOf({ resume = false }: KeptOptions): number {
-  if (typeof resume === "boolean") return resume ? DEFAULT_PATIENCE_MS : 0;
-  const { patienceMs = DEFAULT_PATIENCE_MS } = resume;
-  return patienceMs === Number.POSITIVE_INFINITY ? patienceMs : wholeMilliseconds(patienceMs, "resume.patienceMs");
+export function resumeTimeoutOf({ resume = false }: KeptOptions): number {
+  if (typeof resume === "boolean") return resume ? DEFAULT_RESUME_MS : 0;
+  const { timeoutMs = DEFAULT_RESUME_MS } = resume;
+  return timeoutMs === Number.POSITIVE_INFINITY ? timeoutMs : wholeMilliseconds(timeoutMs, "resume.timeoutMs");
 }
 
 const WHEN_FULL = { "drop-oldest": ExecWhenFull.DROP_OLDEST, block: ExecWhenFull.BLOCK } as const;
@@ -137,7 +138,8 @@ export function attachMessage(name: string, options: AttachOptions): ExecAttach 
       execId,
       fromNow,
       ...(terminal && { size: { cols: wholeNumber(terminal.cols, "cols"), rows: wholeNumber(terminal.rows, "rows") } }),
-      ...(isOpen ? { stdoutOffset: 0n, stderrOffset: 0n } : { stdoutOffset, stderrOffset }),
+      stdoutOffset: isOpen ? 0n : offsetOf(stdoutOffset, "stdoutOffset"),
+      stderrOffset: isOpen ? 0n : offsetOf(stderrOffset, "stderrOffset"),
     });
     // Encode it now: later it would fail in the middle of a call.
     encoded(ExecAttachSchema, message);

@@ -16,7 +16,7 @@ const FRAME_BYTES = 256;
 /** Standard input of a kept command, held until the agent has taken it, so that a later call can send it again. */
 export class KeptInput {
   /** Offset of the first held byte; undefined before the agent has reported how much it has. */
-  #offset: bigint | undefined;
+  #offset: number | undefined;
   #chunks: Buffer[] = [];
   #heldBytes = 0;
   /** How many of the chunks this call has sent, and what they take of the window. */
@@ -32,8 +32,8 @@ export class KeptInput {
   #isUnwanted = false;
 
   /** Offset up to which the agent has acknowledged input. */
-  get takenOffset(): bigint {
-    return this.#offset ?? 0n;
+  get takenOffset(): number {
+    return this.#offset ?? 0;
   }
 
   /** Resolves when the agent has taken everything, when no input is wanted any more, or after that time. */
@@ -64,7 +64,7 @@ export class KeptInput {
 
   /** A call is attached. Returns why its input cannot continue; undefined: it can. */
   attach({ stdin, terminal, stdinClosed, stdinOffset }: ExecStarted, send: (frame: Frame) => void): string | undefined {
-    const problem = this.taken(stdinOffset);
+    const problem = this.taken(Number(stdinOffset));
     if (problem !== undefined) return problem;
     this.#sent = this.#sentBytes = 0;
     this.#isCloseSent = false;
@@ -80,9 +80,9 @@ export class KeptInput {
   }
 
   /** The agent has taken input up to this offset. Returns why that cannot be; undefined: it can. */
-  taken(offset: bigint): string | undefined {
+  taken(offset: number): string | undefined {
     this.#offset ??= offset;
-    const takenBytes = Number(offset - this.#offset);
+    const takenBytes = offset - this.#offset;
     if (takenBytes > this.#heldBytes) return "somebody else has written to the command's standard input meanwhile";
     // What it had acknowledged is not held any more: to go on would leave a hole.
     if (takenBytes < 0)
@@ -115,7 +115,7 @@ export class KeptInput {
   }
 
   #forget(bytes: number): void {
-    this.#offset = this.takenOffset + BigInt(bytes);
+    this.#offset = this.takenOffset + bytes;
     this.#heldBytes -= bytes;
     let left = bytes;
     for (let [first] = this.#chunks; first !== undefined && left > 0; [first] = this.#chunks) {

@@ -6,29 +6,29 @@ const ACKNOWLEDGE_MS = 20;
 
 /** Offsets of both outputs. */
 export interface OutputOffsets {
-  readonly stdoutOffset: bigint;
-  readonly stderrOffset: bigint;
+  readonly stdoutOffset: number;
+  readonly stderrOffset: number;
 }
 
 /** Positions in one output: of received and of read bytes. */
 class KeptOutput {
   /** Offset behind the last byte that has arrived. */
-  offset: bigint;
+  offset: number;
   /** Offset up to which the output is acknowledged to the agent. */
-  acknowledged = 0n;
+  acknowledged = 0;
   /** Gaps in the output that may not have been read yet, oldest first. */
-  readonly #gaps: { readonly from: bigint; readonly to: bigint }[] = [];
+  readonly #gaps: { readonly from: number; readonly to: number }[] = [];
 
-  constructor(offset: bigint) {
+  constructor(offset: number) {
     this.offset = offset;
   }
 
   came(count: number): void {
-    this.offset += BigInt(count);
+    this.offset += count;
   }
 
   /** Bytes are lost. Returns the offset where they began. */
-  skip(bytes: bigint): bigint {
+  skip(bytes: number): number {
     const from = this.offset;
     this.offset += bytes;
     this.#gaps.push({ from, to: this.offset });
@@ -36,12 +36,12 @@ class KeptOutput {
   }
 
   /** Offset of the next byte of a reader that has not read the last `unread` bytes. */
-  readOffset(unread: number): bigint {
-    let left = BigInt(unread);
+  readOffset(unread: number): number {
+    let left = unread;
     let { offset } = this;
     let gap = this.#gaps.length;
     for (; gap > 0; gap--) {
-      const { from, to } = this.#gaps[gap - 1] ?? { from: 0n, to: 0n };
+      const { from, to } = this.#gaps[gap - 1] ?? { from: 0, to: 0 };
       if (left <= offset - to) break;
       left -= offset - to;
       offset = from;
@@ -99,7 +99,7 @@ export class KeptOutputs {
     const { stdoutOffset, stderrOffset } = this.read;
     const bytes = stdoutOffset - this.stdout.acknowledged + (stderrOffset - this.stderr.acknowledged);
     if (bytes >= ACKNOWLEDGE_BYTES) this.acknowledge({ stdoutOffset, stderrOffset });
-    else if (bytes > 0n) this.#timer ??= setTimeout(() => this.acknowledge(this.read), ACKNOWLEDGE_MS).unref();
+    else if (bytes > 0) this.#timer ??= setTimeout(() => this.acknowledge(this.read), ACKNOWLEDGE_MS).unref();
   }
 
   /**

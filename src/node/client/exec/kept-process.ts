@@ -7,7 +7,7 @@ const INPUT_TAKEN_MS = 1_000;
 
 /**
  * A command that outlives its connection (ExecStart.keep), or an attachment to one. Holds input of `stdin` until the
- * agent has taken it. `cancel()`, an aborted signal and a lost connection detach from the command, which runs on.
+ * agent has taken it. `detach()`, an aborted signal and a lost connection leave the command, which runs on.
  */
 export class KeptProcess extends ExecProcess {
   /** The command that the call is attached to. Rejects with GuestError. */
@@ -21,7 +21,7 @@ export class KeptProcess extends ExecProcess {
     this.#wire = wire;
     this.attached = this.answered.then((first) => {
       const { pid, execId, stdinOffset, stdinClosed, terminal } = first;
-      return { pid, execId, stdinOffset, stdinClosed, terminal };
+      return { pid, execId, stdinOffset: Number(stdinOffset), stdinClosed, terminal };
     });
     this.attached.catch(() => undefined);
   }
@@ -40,13 +40,18 @@ export class KeptProcess extends ExecProcess {
     await this.attached;
     await this.#wire.inputTaken(INPUT_TAKEN_MS);
     const { position } = this;
-    this.cancel();
+    super.cancel();
     return position;
   }
 
-  /** With `acknowledge: "told"`: the agent may drop output up to here. Throws GuestError past the received bytes. */
-  acknowledge(offsets: { readonly stdoutOffset?: bigint; readonly stderrOffset?: bigint }): void {
-    this.#wire.acknowledge({ stdoutOffset: 0n, stderrOffset: 0n, ...offsets });
+  /** Hangs up on the command, as of one that is not kept, and forgets it: SIGHUP, 5 s, SIGKILL. `wait()` rejects. */
+  override cancel(): void {
+    void this.#wire.hangUp();
+  }
+
+  /** With `acknowledge: "manual"`: the agent may drop output up to here. Throws GuestError past the received bytes. */
+  acknowledge(offsets: { readonly stdoutOffset?: number; readonly stderrOffset?: number }): void {
+    this.#wire.acknowledge({ stdoutOffset: 0, stderrOffset: 0, ...offsets });
   }
 
   /** Frees the name and the buffer of the command, which has ended. Rejects with GuestError. */

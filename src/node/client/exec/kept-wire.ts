@@ -13,7 +13,7 @@ import { wholeMilliseconds } from "../arguments.ts";
 import { abortedError, GuestError, type GuestStatus } from "../errors.ts";
 import { growingPauses, retried } from "../retry.ts";
 import { type Settlement, settlement } from "../settlement.ts";
-import { type KeptOptions, type KeptPosition, keepUnsupported, patienceOf } from "./keep.ts";
+import { type KeptOptions, type KeptPosition, keepUnsupported, resumeTimeoutOf } from "./keep.ts";
 import { KeptChannel, type KeptChannelParts } from "./kept-channel.ts";
 import { KeptInput } from "./kept-input.ts";
 import { KeptOutputs, type OutputOffsets } from "./kept-output.ts";
@@ -25,6 +25,9 @@ const ANSWER_MS = 10_000;
 const LONGEST_PAUSE_MS = 2_000;
 /** Time for the agent to forget a command before its end is reported. */
 const FORGET_MS = 2_000;
+const SIGHUP = 1;
+/** As the agent gives a command that it hangs up on. */
+const HANG_UP_GRACE_MS = 5_000n;
 /** Signals that wait for the connection. */
 const WAITING_SIGNALS = 64;
 /** By ExecStream. */
@@ -43,11 +46,11 @@ export interface KeptParts extends KeptChannelParts {
 
 /**
  * The successive calls of a kept command, as one. Arrived output is not requested again, and input that the agent has
- * not taken is sent again. Ends with the command, with a permanent error, or after `patienceMs`.
+ * not taken is sent again. Ends with the command, with a permanent error, or after `resume.timeoutMs`.
  */
 export class KeptWire implements ExecWire {
   readonly #parts: KeptParts;
-  readonly #patienceMs: number;
+  readonly #resumeTimeoutMs: number;
   readonly #deadlineAtMs: number;
   readonly #over = new AbortController();
   readonly #input = new KeptInput();
@@ -68,11 +71,11 @@ export class KeptWire implements ExecWire {
 
   /** Throws GuestError (INVALID_ARGUMENT) for invalid options. */
   constructor(parts: KeptParts) {
-    const { deadlineMs } = parts.options;
+    const { timeoutMs } = parts.options;
     this.#parts = parts;
     this.#channel = new KeptChannel(parts);
-    this.#patienceMs = patienceOf(parts.options);
-    const limitMs = deadlineMs === undefined ? Number.POSITIVE_INFINITY : wholeMilliseconds(deadlineMs, "deadlineMs");
+    this.#resumeTimeoutMs = resumeTimeoutOf(parts.options);
+    const limitMs = timeoutMs === undefined ? Number.POSITIVE_INFINITY : wholeMilliseconds(timeoutMs, "timeoutMs");
     this.#deadlineAtMs = performance.now() + limitMs;
   }
 
@@ -114,7 +117,7 @@ export class KeptWire implements ExecWire {
   }
 
   readonly onRead = (): void => {
-    if (this.#isAttached && this.#parts.options.acknowledge !== "told") this.#outputs?.noteRead();
+    if (this.#isAttached && this.#parts.options.acknowledge !== "manual") this.#outputs?.noteRead();
   };
 
   /** Acknowledges output, which the agent may then drop. Throws GuestError for an offset past the received bytes. */
@@ -125,7 +128,7 @@ export class KeptWire implements ExecWire {
   position(): KeptPosition {
     return {
       execId: this.#started?.execId ?? "",
-      ...(this.#outputs?.read ?? { stdoutOffset: 0n, stderrOffset: 0n }),
+      ...(this.#outputs?.read ?? { stdoutOffset: 0, stderrOffset: 0 }),
       stdinOffset: this.#input.takenOffset,
     };
   }
@@ -145,7 +148,7 @@ export class KeptWire implements ExecWire {
     const options = {
       signal,
       waitForReady: this.#started === undefined && waitForReady === true,
-      deadlineMs: leftMs === Number.POSITIVE_INFINITY ? undefined : Math.max(0, leftMs),
+      timeoutMs: leftMs === Number.POSITIVE_INFINITY ? undefined : Math.max(0, leftMs),
     };
     const call = new ExecCall(this.#channel.current, options, first);
     this.#call = call;
@@ -165,7 +168,7 @@ export class KeptWire implements ExecWire {
       if (this.#started === undefined) this.#takeUp(frame.value);
       else this.#goOn(this.#started, frame.value);
     } else if (frame.case === "gap") this.#miss(frame.value);
-    else if (frame.case === "stdinAck") this.#checkInput(this.#input.taken(frame.value.offset));
+    else if (frame.case === "stdinAck") this.#checkInput(this.#input.taken(Number(frame.value.offset)));
     else {
       if (frame.case === "stdout" || frame.case === "stderr") this.#outputs?.[frame.case].came(frame.value.length);
       if (frame.case === "exit") this.#hasExited = true;
@@ -182,7 +185,7 @@ export class KeptWire implements ExecWire {
     }
     this.#started = started;
     this.#outputs = new KeptOutputs(
-      started,
+      { stdoutOffset: Number(started.stdoutOffset), stderrOffset: Number(started.stderrOffset) },
       (output) => this.#listener?.unread(output) ?? 0,
       () => this.#sendAcknowledgement(),
     );
@@ -194,10 +197,10 @@ export class KeptWire implements ExecWire {
   /** Acknowledge what the caller already has: a command that waits for that would write nothing more. */
   #acknowledgeBefore(): void {
     const { first, options } = this.#parts;
-    if (options.acknowledge !== "told") this.#outputs?.noteRead();
+    if (options.acknowledge !== "manual") this.#outputs?.noteRead();
     else if (first.case === "attach") {
       const { stdoutOffset = 0n, stderrOffset = 0n } = first.value;
-      this.#outputs?.acknowledge({ stdoutOffset, stderrOffset });
+      this.#outputs?.acknowledge({ stdoutOffset: Number(stdoutOffset), stderrOffset: Number(stderrOffset) });
     }
   }
 
@@ -205,14 +208,14 @@ export class KeptWire implements ExecWire {
   #goOn(first: ExecStarted, started: ExecStarted): void {
     const { stdoutOffset, stderrOffset } = this.#outputs?.offsets ?? {};
     const isSame = started.kept && started.execId === first.execId;
-    if (!isSame || started.stdoutOffset !== stdoutOffset || started.stderrOffset !== stderrOffset) {
+    if (!isSame || Number(started.stdoutOffset) !== stdoutOffset || Number(started.stderrOffset) !== stderrOffset) {
       this.#fail(failure("INTERNAL", "the agent continues at another offset than requested"));
       return;
     }
     this.#attempt?.resolve(undefined);
     this.#attempt = undefined;
     this.#attach(started);
-    this.#parts.options.onEvent?.({ kind: "back" });
+    this.#parts.options.onEvent?.({ kind: "reconnected" });
   }
 
   #attach(started: ExecStarted): void {
@@ -226,19 +229,20 @@ export class KeptWire implements ExecWire {
   }
 
   #sendAcknowledgement(): void {
-    const { stdoutOffset, stderrOffset } = this.#outputs?.acknowledged ?? { stdoutOffset: 0n, stderrOffset: 0n };
-    if (!this.#isAttached || stdoutOffset + stderrOffset === 0n) return;
-    this.#call?.send({ case: "ack", value: { stdoutOffset, stderrOffset } });
+    const { stdoutOffset, stderrOffset } = this.#outputs?.acknowledged ?? { stdoutOffset: 0, stderrOffset: 0 };
+    if (!this.#isAttached || stdoutOffset + stderrOffset === 0) return;
+    this.#call?.send({ case: "ack", value: inMessage({ stdoutOffset, stderrOffset }) });
   }
 
   #checkInput(problem: string | undefined): void {
     if (problem !== undefined) this.#fail(failure("ABORTED", problem));
   }
 
-  #miss({ stream: number, bytes }: ExecGap): void {
+  #miss({ stream: number, bytes: lostBytes }: ExecGap): void {
+    const bytes = Number(lostBytes);
     const stream = STREAMS[number];
     if (stream === undefined) return; // one that a newer agent has
-    const offset = this.#outputs?.[stream].skip(bytes) ?? 0n;
+    const offset = this.#outputs?.[stream].skip(bytes) ?? 0;
     this.#parts.options.onEvent?.({ kind: "gap", stream, offset, bytes });
     if (this.#parts.options.failOnGap !== true) return;
     const message = `${bytes} bytes of ${stream} from offset ${offset} on are not held any more`;
@@ -249,11 +253,11 @@ export class KeptWire implements ExecWire {
     if (this.#hasExited) this.#end();
     else if (this.#attempt !== undefined) this.#attempt.reject(error);
     else if (this.#started === undefined) this.#fail(this.#asOlder(error));
-    else if (this.#patienceMs === 0 || !this.#channel.mayPass(error)) this.#fail(error);
+    else if (this.#resumeTimeoutMs === 0 || !this.#channel.mayPass(error)) this.#fail(error);
     else {
       this.#isAttached = false;
       this.#input.detach();
-      this.#parts.options.onEvent?.({ kind: "lost", error });
+      this.#parts.options.onEvent?.({ kind: "disconnected", error });
       this.#comeBack(this.#started.execId, error);
     }
   }
@@ -267,7 +271,7 @@ export class KeptWire implements ExecWire {
   #comeBack(execId: string, lost: GuestError): void {
     retried(Promise.reject(lost), () => this.#redial(execId), {
       pausesMs: growingPauses(LONGEST_PAUSE_MS),
-      untilMs: Math.min(performance.now() + this.#patienceMs, this.#deadlineAtMs),
+      untilMs: Math.min(performance.now() + this.#resumeTimeoutMs, this.#deadlineAtMs),
       signal: this.#over.signal,
       mayPass: (error) => this.#channel.mayPass(error as GuestError),
     }).catch((error: unknown) => this.#fail(error as GuestError));
@@ -281,7 +285,12 @@ export class KeptWire implements ExecWire {
     this.#attempt = attempt;
     this.#begin({
       case: "attach",
-      value: create(ExecAttachSchema, { name: this.#parts.name, execId, ...this.#outputs?.offsets, size: this.#size }),
+      value: create(ExecAttachSchema, {
+        name: this.#parts.name,
+        execId,
+        ...(this.#outputs && inMessage(this.#outputs.offsets)),
+        size: this.#size,
+      }),
     });
     const timer = setTimeout(() => {
       this.#call?.cancel();
@@ -303,7 +312,7 @@ export class KeptWire implements ExecWire {
   };
 
   #end(): void {
-    const { acknowledge, forget = acknowledge !== "told" } = this.#parts.options;
+    const { acknowledge, forget = acknowledge !== "manual" } = this.#parts.options;
     this.#call = undefined;
     const end = (): void => {
       if (this.#isOver) return;
@@ -317,9 +326,20 @@ export class KeptWire implements ExecWire {
   }
 
   /** Frees the name and the buffer of a command that has ended. Rejects with GuestError. */
-  async forget(deadlineMs?: number): Promise<void> {
+  async forget(timeoutMs?: number): Promise<void> {
     const request = { name: this.#parts.name, execId: this.#started?.execId ?? "" };
-    await this.#channel.use((channel) => channel.unary(ExecSessions.method.endExec, request, { deadlineMs }));
+    await this.#channel.use((channel) => channel.unary(ExecSessions.method.endExec, request, { timeoutMs }));
+  }
+
+  /** Ends the command with all it has started, even one whose start is not answered yet. Never rejects. */
+  async hangUp(): Promise<void> {
+    const execId = this.#started?.execId;
+    this.#fail(failure("CANCELLED", "hung up on the command"));
+    // Without an answer there is no telling whether it has started.
+    const request = { name: this.#parts.name, execId: execId ?? "", signal: SIGHUP, graceMs: HANG_UP_GRACE_MS };
+    await this.#channel
+      .use((channel) => channel.unary(ExecSessions.method.endExec, { ...request, forget: true }))
+      .catch(() => undefined);
   }
 
   #fail(error: GuestError): void {
@@ -338,6 +358,13 @@ export class KeptWire implements ExecWire {
     this.#input.drop();
     this.#channel.close();
   }
+}
+
+function inMessage({ stdoutOffset, stderrOffset }: OutputOffsets): {
+  readonly stdoutOffset: bigint;
+  readonly stderrOffset: bigint;
+} {
+  return { stdoutOffset: BigInt(stdoutOffset), stderrOffset: BigInt(stderrOffset) };
 }
 
 function failure(status: GuestStatus, message: string, reason?: string): GuestError {

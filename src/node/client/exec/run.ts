@@ -10,6 +10,8 @@ const DEFAULT_MAX_OUTPUT_BYTES = 100_000_000;
 
 /** Options of `run`. */
 export interface RunOptions extends CallOptions {
+  /** Standard input; text is sent as UTF-8. Default: /dev/null, and for a terminal none. */
+  readonly input?: Uint8Array | string | undefined;
   /** Bytes to collect of each output. A command that writes more is cancelled: RESOURCE_EXHAUSTED. Default: 100 MB. */
   readonly maxOutputBytes?: number | undefined;
 }
@@ -23,8 +25,7 @@ export interface RunResult extends ExecResult {
 /** Sends a command's input and collects all of its output. Rejects with GuestError. */
 export async function runToEnd(
   start: () => ExecProcess,
-  input: Uint8Array | string | undefined,
-  { maxOutputBytes = DEFAULT_MAX_OUTPUT_BYTES }: RunOptions,
+  { input, maxOutputBytes = DEFAULT_MAX_OUTPUT_BYTES }: RunOptions,
 ): Promise<RunResult> {
   const limit = wholeNumber(maxOutputBytes, "maxOutputBytes");
   const process = start();

@@ -2,10 +2,23 @@ import type { MessageInitShape } from "@bufbuild/protobuf";
 import { Readable } from "node:stream";
 import type { ReadFileRequestSchema } from "../../../shared/gen/svc/guest/v1alpha1/files_pb.ts";
 import { GuestAgent } from "../../../shared/gen/svc/guest/v1alpha1/guest_agent_pb.ts";
+import { checkOptions, offsetOf } from "../arguments.ts";
 import type { CallOptions, Channel } from "../channel.ts";
 import { received } from "../received.ts";
 import { settlement } from "../settlement.ts";
+import type { Names } from "../options.ts";
 import { attributesOf, type PathAttributes } from "./attributes.ts";
+import { beneathFields, defined, type GuestPath, pathFields, PLACE, type PlaceOptions } from "./path.ts";
+
+/** What `readFile` reads. */
+export interface ReadFileOptions extends PlaceOptions {
+  /** The first byte. Default: 0. */
+  readonly offset?: number | undefined;
+  /** Number of bytes. Default: to the end. */
+  readonly length?: number | undefined;
+}
+
+const READ: Names<ReadFileOptions> = { ...PLACE, offset: true, length: true };
 
 /** The content of a file in the sandbox. Each method makes a call of its own, which fails with GuestError. */
 export class FileContent implements AsyncIterable<Uint8Array> {
@@ -16,9 +29,15 @@ export class FileContent implements AsyncIterable<Uint8Array> {
   readonly #request: MessageInitShape<typeof ReadFileRequestSchema>;
   readonly #options: CallOptions;
 
-  constructor(channel: Channel, request: MessageInitShape<typeof ReadFileRequestSchema>, options: CallOptions = {}) {
+  constructor(channel: Channel, path: GuestPath, options: ReadFileOptions = {}) {
+    checkOptions("the options of readFile", options, READ);
+    const { offset, length } = options;
     this.#channel = channel;
-    this.#request = request;
+    this.#request = {
+      ...pathFields(path),
+      ...beneathFields(options),
+      ...defined({ offset: offsetOf(offset, "offset"), length: offsetOf(length, "length") }),
+    };
     this.#options = options;
     this.attributes = this.#opened.promise;
     // A caller that ignores `attributes` gets the error with the content.

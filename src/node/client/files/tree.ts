@@ -11,15 +11,7 @@ import type { CallOptions, Channel } from "../channel.ts";
 import type { Names } from "../options.ts";
 import { received } from "../received.ts";
 import { attributesOf, type PathAttributes } from "./attributes.ts";
-import { type GuestPath, pathBytes } from "./path.ts";
-
-/** Where a call's paths may lead. */
-interface PlaceOptions extends CallOptions {
-  /** A folder that the path may not leave, by no link either; the path is relative then. Default: anywhere. */
-  readonly beneath?: GuestPath | undefined;
-  /** With `beneath`: the path may go over no symbolic link at all. Default: false. */
-  readonly noSymlinks?: boolean | undefined;
-}
+import { type GuestPath, pathBytes, PLACE, type PlaceOptions, timeField } from "./path.ts";
 
 /** Owner of the new entry. */
 interface OwnerOptions extends PlaceOptions {
@@ -114,13 +106,6 @@ export interface RemoveResult {
   readonly leftEntries: readonly LeftEntry[];
 }
 
-const PLACE: Names<PlaceOptions> = {
-  signal: true,
-  deadlineMs: true,
-  waitForReady: true,
-  beneath: true,
-  noSymlinks: true,
-};
 const OWNER: Names<OwnerOptions> = { ...PLACE, uid: true, gid: true };
 const LIST: Names<ListOptions> = { ...PLACE, depth: true, maxEntries: true, crossMounts: true };
 const MKDIR: Names<MkdirOptions> = { ...OWNER, parents: true, mode: true, exclusive: true };
@@ -183,8 +168,8 @@ export class FolderClient {
     return (await this.#channel.unary(FileTree.method.makeFolder, request, options)).created;
   }
 
-  /** Makes a symbolic link to a target, which need not exist. */
-  async symlink(path: GuestPath, target: GuestPath, options: SymlinkOptions = {}): Promise<void> {
+  /** Makes a symbolic link at a path, to a target, which need not exist; in the order of ln(1) and Node's. */
+  async symlink(target: GuestPath, path: GuestPath, options: SymlinkOptions = {}): Promise<void> {
     checkOptions("the options of symlink", options, OWNER);
     const { uid, gid } = options;
     const request = { ...placeOf(path, options), ...numbers({ uid, gid }), target: pathBytes(target) };
@@ -221,7 +206,7 @@ export class FolderClient {
     const request = {
       ...placeOf(path, options),
       ...numbers(rest),
-      ...(mtime && { mtime: timeOf(mtime, mtimeNanos) }),
+      ...(mtime && { mtime: timeField(mtime, mtimeNanos) }),
       follow: options.follow ?? false,
     };
     const { stat } = await this.#channel.unary(FileTree.method.setAttributes, request, options);
@@ -238,13 +223,6 @@ function placeOf(path: GuestPath, { beneath = "", noSymlinks = false }: PlaceOpt
 function numbers(given: Readonly<Record<string, number | undefined>>): Record<string, number> {
   const present = Object.entries(given).filter((field): field is [string, number] => field[1] !== undefined);
   return Object.fromEntries(present.map(([field, value]) => [field, wholeNumber(value, field)]));
-}
-
-function timeOf(time: Date, nanos?: number): { readonly seconds: bigint; readonly nanos: number } {
-  const ms = time.getTime();
-  if (Number.isNaN(ms)) throw invalidOption("mtime", "mtime is no time");
-  const seconds = Math.floor(ms / 1_000);
-  return { seconds: BigInt(seconds), nanos: nanos ?? (ms - seconds * 1_000) * 1_000_000 };
 }
 
 function entryOf({ name, stat, errno, mountPoint }: TreeEntry): ListEntry {

@@ -6,19 +6,58 @@ import {
   type WriteFileRequest,
   WriteFileRequestSchema,
   type WriteFileResponse,
+  WriteFileResponseSchema,
 } from "../../../shared/gen/svc/guest/v1alpha1/files_pb.ts";
 import { GuestAgent } from "../../../shared/gen/svc/guest/v1alpha1/guest_agent_pb.ts";
-import { type CallOptions, cancelCall, type Channel, encoded } from "../channel.ts";
+import { checkOptions, offsetOf } from "../arguments.ts";
+import { cancelCall, type Channel, encoded } from "../channel.ts";
 import { GuestError } from "../errors.ts";
+import type { Names } from "../options.ts";
+import { plain, type Plain } from "../plain.ts";
+import { beneathFields, defined, type GuestPath, pathFields, PLACE, type PlaceOptions, timeField } from "./path.ts";
 
 /** Largest piece of a file in one message. */
 const CHUNK_BYTES = 256 * 1024;
 
 /** Options of `writeFile`. */
-export type WriteFileOptions = Omit<
-  MessageInitShape<typeof WriteFileHeaderSchema>,
-  "path" | "rawPath" | "marksLast" | "$typeName" | "$unknown"
->;
+export interface WriteFileOptions extends PlaceOptions {
+  /** Permission bits. Default: those of the file that is replaced; 0o644 for a new one. */
+  readonly mode?: number | undefined;
+  /** Owner. Default: that of the file that is replaced; the workload's user for a new one. */
+  readonly uid?: number | undefined;
+  readonly gid?: number | undefined;
+  /** Bytes that the content must have: SIZE_MISMATCH. Default: any number. */
+  readonly size?: number | undefined;
+  /** What the content must hash to: CHECKSUM_MISMATCH. Default: anything. */
+  readonly sha256?: Uint8Array | undefined;
+  /** Make missing folders above it. Default: false. */
+  readonly parents?: boolean | undefined;
+  /** Refuse with ALREADY_EXISTS when anything is there. Default: false. */
+  readonly exclusive?: boolean | undefined;
+  /** Time of the last modification. Default: now. */
+  readonly mtime?: Date | undefined;
+  /** Its nanoseconds within the second. Default: those of the Date. */
+  readonly mtimeNanos?: number | undefined;
+  /** Blocks of zeros become holes. Default: false. */
+  readonly sparse?: boolean | undefined;
+  /** Do not hash the content; `sha256` of the result is then empty. Default: false. */
+  readonly skipSha256?: boolean | undefined;
+}
+
+const WRITE: Names<WriteFileOptions> = {
+  ...PLACE,
+  mode: true,
+  uid: true,
+  gid: true,
+  size: true,
+  sha256: true,
+  parents: true,
+  exclusive: true,
+  mtime: true,
+  mtimeNanos: true,
+  sparse: true,
+  skipSha256: true,
+};
 
 /** Bytes, or text that is written as UTF-8. */
 type Content = Uint8Array | string;
@@ -27,15 +66,16 @@ type Content = Uint8Array | string;
 export type FileSource = Content | AsyncIterable<Content> | ReadableStream<Content>;
 
 /** Size and SHA-256 of the written content; the latter empty with `skipSha256`, unless the agent is too old. */
-export type WriteFileResult = Pick<WriteFileResponse, "bytesWritten" | "sha256">;
+export type WriteFileResult = Plain<WriteFileResponse>;
 
 /** Writes a file atomically. Rejects with GuestError; where the source failed, its error is the cause. */
 export async function writeFile(
   channel: Channel,
-  header: MessageInitShape<typeof WriteFileHeaderSchema>,
+  path: GuestPath,
   content: FileSource,
-  options: CallOptions = {},
+  options: WriteFileOptions = {},
 ): Promise<WriteFileResult> {
+  const header = headerOf(path, options);
   encoded(WriteFileRequestSchema, { message: { case: "header", value: header } });
   const { requests, response } = channel.clientStream(GuestAgent.method.writeFile, options);
   const sent = send(requests, response, header, content).catch((error: unknown) => {
@@ -44,7 +84,19 @@ export async function writeFile(
     throw error;
   });
   const [answer] = await Promise.all([response, sent]);
-  return { bytesWritten: answer.bytesWritten, sha256: answer.sha256 };
+  return plain(WriteFileResponseSchema, answer);
+}
+
+function headerOf(path: GuestPath, options: WriteFileOptions): MessageInitShape<typeof WriteFileHeaderSchema> {
+  checkOptions("the options of writeFile", options, WRITE);
+  const { mode, uid, gid, sha256, size, mtime, mtimeNanos, parents: createParents, ...rest } = options;
+  const { exclusive, sparse, skipSha256, beneath, noSymlinks } = rest;
+  return {
+    ...pathFields(path),
+    ...beneathFields({ beneath, noSymlinks }),
+    ...defined({ mode, uid, gid, sha256, createParents, exclusive, sparse, skipSha256 }),
+    ...defined({ size: offsetOf(size, "size"), mtime: mtime && timeField(mtime, mtimeNanos) }),
+  };
 }
 
 /** Sends header and content until the agent answers: an early answer (a refused header) closes the source. */

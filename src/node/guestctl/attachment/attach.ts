@@ -28,7 +28,9 @@ export async function runAttached(
   isForPrograms: boolean,
   host: NodeJS.Process,
 ): Promise<number> {
-  const { code, timedOut } = await (isForPrograms ? attachAsEvents(attachment, host) : attach(attachment, host));
+  const { exitCode: code, timedOut } = await (isForPrograms
+    ? attachAsEvents(attachment, host)
+    : attach(attachment, host));
   // Frees its name and buffer. If that fails, the command lingers, and nothing is lost.
   await attachment.kept?.process.forget().catch(() => undefined);
   const after = attachment.timeout === undefined ? "" : ` after ${attachment.timeout}`;
@@ -53,7 +55,9 @@ async function attach(attachment: Attachment, host: NodeJS.Process): Promise<Exe
     if (isLost(error) && isTerminal && host.stderr.isTTY) host.stderr.write("\r\n");
     throw isLost(error) ? connectionLost(error) : error;
   } finally {
-    process.cancel();
+    // A kept command goes on without guestctl.
+    if (kept === undefined) process.cancel();
+    else kept.process.detach().catch(() => undefined);
   }
 }
 

@@ -33,16 +33,16 @@ export function openKept(
   const say = (text: string): void => {
     host.stderr.write(`${isWatched ? lineEnd : ""}guestctl: ${printable(text)}${lineEnd}`);
   };
-  const resume = { ...(isWatched && { patienceMs: Number.POSITIVE_INFINITY }), connectOptions: redial };
+  const resume = { ...(isWatched && { timeoutMs: Number.POSITIVE_INFINITY }), connectOptions: redial };
   let lostAtMs = 0;
   const process = open({
     resume,
     forget: false,
     onEvent: (event) => {
-      if (event.kind === "lost") lostAtMs = performance.now();
+      if (event.kind === "disconnected") lostAtMs = performance.now();
       if (isForPrograms) host.stdout.write(jsonLine(eventObject(event)));
       else say(eventText(name, event, performance.now() - lostAtMs));
-      if (event.kind !== "lost" && isTerminal) redraw(process, host);
+      if (event.kind !== "disconnected" && isTerminal) redraw(process, host);
     },
   });
   return process;
@@ -58,7 +58,7 @@ export function redraw(process: KeptProcess, host: NodeJS.Process): void {
 
 /** The kept command of that name. Throws UsageError, which names the others, where there is none. */
 export async function keptCommand(client: GuestClient, name: string): Promise<KeptExec> {
-  const execs = await client.listExecs({ deadlineMs: ANSWER_TIMEOUT_MS });
+  const execs = await client.listExecs({ timeoutMs: ANSWER_TIMEOUT_MS });
   const exec = execs.find((each) => each.name === name);
   if (exec !== undefined) return exec;
   const others = execs.length === 0 ? "there are none" : `there are ${execs.map((each) => each.name).join(", ")}`;
@@ -67,9 +67,9 @@ export async function keptCommand(client: GuestClient, name: string): Promise<Ke
 
 function eventText(name: string, event: KeptEvent, lostMs: number): string {
   switch (event.kind) {
-    case "lost":
+    case "disconnected":
       return `lost the connection to ${name}: ${event.error.message}; trying to come back`;
-    case "back":
+    case "reconnected":
       return `back after ${(lostMs / 1000).toFixed(1)} s`;
     case "gap":
       return `${event.bytes} bytes of ${event.stream} from offset ${event.offset} on are not held any more`;
@@ -78,7 +78,7 @@ function eventText(name: string, event: KeptEvent, lostMs: number): string {
 
 /** Names as in the schema; offsets are text, as all 64-bit numbers. */
 function eventObject(event: KeptEvent): object {
-  if (event.kind === "lost") return { event: "lost", message: event.error.message };
-  if (event.kind === "back") return { event: "back" };
+  if (event.kind === "disconnected") return { event: "disconnected", message: event.error.message };
+  if (event.kind === "reconnected") return { event: "reconnected" };
   return { event: "gap", stream: event.stream, offset: String(event.offset), bytes: String(event.bytes) };
 }

@@ -17,20 +17,20 @@ export const cat: Command = defineCommand({
   takes: { some: "a path" },
   completes: ["path"],
   async run({ values, positionals }, host) {
-    const start = BigInt(parseCount(values.offset, "--offset", 0) ?? 0);
-    const length = BigInt(parseCount(values.length, "--length", 1) ?? 0);
+    const start = parseCount(values.offset, "--offset", 0) ?? 0;
+    const length = parseCount(values.length, "--length", 1);
     using client = await openClient(values, host);
     for (const path of positionals.map(guestPath)) {
       let offset = start;
       for await (const chunk of client.readFile(path, { offset, length })) {
         await writeAll(host.stdout, values.json === true ? asJson(path, offset, chunk) : chunk);
-        offset += BigInt(chunk.length);
+        offset += chunk.length;
       }
     }
     return 0;
   },
 });
 
-function asJson(path: string, offset: bigint, chunk: Uint8Array): string {
+function asJson(path: string, offset: number, chunk: Uint8Array): string {
   return jsonLine({ path, offset: String(offset), data: Buffer.from(chunk).toString("base64") });
 }

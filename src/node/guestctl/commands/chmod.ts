@@ -21,7 +21,7 @@ export const chmod: Command = defineCommand({
     using client = await openClient(values, host);
     const changed: object[] = [];
     for (const path of paths.map(guestPath)) {
-      const attributes = await client.setAttributes(path, { mode }, { follow: true, deadlineMs: ANSWER_TIMEOUT_MS });
+      const attributes = await client.setAttributes(path, { mode }, { follow: true, timeoutMs: ANSWER_TIMEOUT_MS });
       changed.push({ path, ...attributesObject(attributes) });
     }
     return { text: "", json: changed };

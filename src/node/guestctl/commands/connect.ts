@@ -21,7 +21,7 @@ direction ends separately; guestctl exits after both, at a terminal after the sa
     if (values.json === true) throw new UsageError("connect has bytes, and no --json");
     const place = portOrPath(target, target);
     using client = await openClient(values, host);
-    using tunnel = client.connect(place);
+    using tunnel = client.openTunnel(place);
     const closed = once(tunnel, "close");
     // The other promises report this failure.
     closed.catch(() => undefined);

@@ -66,7 +66,7 @@ With --json, one object at the end: "files", "bytes" and "skipped" (what was lef
     using client = await openClient(targetOf(values, order.sandbox), host);
     const report = new CopyReport();
     // A transfer may take any time, so first check that the agent answers.
-    await client.health({ deadlineMs: ANSWER_TIMEOUT_MS });
+    await client.health({ timeoutMs: ANSWER_TIMEOUT_MS });
     await copy(order, { client, report, host, makesParents: values.parents === true });
     const { files, bytes, skipped } = report;
     if (values.json !== true) for (const line of skipped) host.stderr.write(`guestctl: skipped ${printable(line)}\n`);

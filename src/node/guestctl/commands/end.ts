@@ -1,7 +1,7 @@
 import { EndExecResponseSchema } from "../../../shared/gen/svc/guest/v1alpha1/exec_sessions_pb.ts";
 import { type Command, defineCommand } from "../command-line.ts";
 import { CONNECTION_OPTIONS, openClient } from "../connection.ts";
-import { messageObject } from "../output.ts";
+import { schemaObject, withExitCode } from "../output.ts";
 import { parseDurationMs, parseSignal } from "../values.ts";
 
 export const end: Command = defineCommand({
@@ -27,11 +27,11 @@ that has ended already.`,
     using client = await openClient(values, host);
     const response = await client.endExec(name, {
       graceMs,
-      signal: signal === undefined ? undefined : parseSignal(signal),
+      killSignal: signal === undefined ? undefined : parseSignal(signal),
       forget: true,
     });
     const { exit } = response;
-    const text = `ended: code ${exit?.code ?? "unknown"}, signal ${exit?.signal ?? 0}\n`;
-    return { text, json: messageObject(EndExecResponseSchema, response) };
+    const text = `ended: code ${exit?.exitCode ?? "unknown"}, signal ${exit?.signal ?? 0}\n`;
+    return { text, json: schemaObject(EndExecResponseSchema, withExitCode(response)) };
   },
 });

@@ -71,9 +71,9 @@ restore: guestctl then prints "lost" and reconnects by itself. "guestctl attach 
 guestctl passes signals on to the command. The third SIGINT, SIGHUP, and with -t SIGTERM end guestctl instead: the agent
 then hangs up on the command.
 With --json, one object a line: "event" is started ("pid"), stdout or stderr ("data" in base64), and at last exit
-("code", "signal", "core_dumped", "timed_out", "oom_killed", "output_complete", "duration_ms"). With --name started has
-"exec_id" too, and there are lost ("message"), back, and gap ("stream", "offset", "bytes"); with -d there is one object:
-"name", "exec_id" and "pid".`,
+("exit_code", "signal", "core_dumped", "timed_out", "oom_killed", "output_complete", "duration_ms"). With --name started
+has "exec_id" too, and there are disconnected ("message"), reconnected, and gap ("stream", "offset", "bytes"); with -d
+there is one object: "name", "exec_id" and "pid".`,
   statuses: `the command's; 128 + signal when a signal ended it; 124 when --timeout did; 125 when guestctl or the agent
 failed, and after the escape key; 126 when the command cannot be run; 127 when there is no such command.`,
   examples: [
@@ -120,14 +120,14 @@ failed, and after the escape key; 126 when the command cannot be run; 127 when t
     using client = connection.connect();
     const isForPrograms = values.json === true;
     // A command may take any time to start: this call notices an agent that does not answer.
-    await client.health({ deadlineMs: ANSWER_TIMEOUT_MS });
+    await client.health({ timeoutMs: ANSWER_TIMEOUT_MS });
     const attachment = { isInteractive, isTerminal, escape, timeout: values.timeout };
     if (keep === undefined)
       return await runAttached({ ...attachment, process: client.exec(command) }, isForPrograms, host);
     const { name } = keep;
     const isDetached = values.detach === true;
     const taken = async (): Promise<Answer | number | undefined> => {
-      const kept = await client.listExecs({ deadlineMs: ANSWER_TIMEOUT_MS });
+      const kept = await client.listExecs({ timeoutMs: ANSWER_TIMEOUT_MS });
       const running = kept.find((each) => each.name === name && each.exit === undefined);
       if (running === undefined || isDetached) return running && started(running);
       return takeUp({ exec: running, isInteractive, escape, isForPrograms }, client, connection, host);

@@ -1,8 +1,8 @@
-import { timestampDate } from "@bufbuild/protobuf/wkt";
-import { type KeptExec, KeptExecSchema } from "../../../shared/gen/svc/guest/v1alpha1/exec_sessions_pb.ts";
+import { KeptExecSchema } from "../../../shared/gen/svc/guest/v1alpha1/exec_sessions_pb.ts";
+import type { KeptExec } from "../../client/index.ts";
 import { type Command, defineCommand } from "../command-line.ts";
 import { ANSWER_TIMEOUT_MS, CONNECTION_OPTIONS, openClient } from "../connection.ts";
-import { messageObject, printable, tableText } from "../output.ts";
+import { printable, schemaObject, tableText, withExitCode } from "../output.ts";
 
 export const execs: Command = defineCommand({
   usage: ["execs [options]"],
@@ -17,10 +17,10 @@ has ended, "attached", "terminal", "stdout_offset", "stderr_offset", "stdin_offs
   elsewhere: [["-a --all", "all are listed, those that have ended too"]],
   async run({ values }, host) {
     using client = await openClient(values, host);
-    const kept = await client.listExecs({ deadlineMs: ANSWER_TIMEOUT_MS });
+    const kept = await client.listExecs({ timeoutMs: ANSWER_TIMEOUT_MS });
     const names = kept.map(({ name }) => `${printable(name)}\n`).join("");
     const text = values.quiet === true ? names : tableText([HEADINGS, ...kept.map(cellsOf)]);
-    return { text, json: kept.map((exec) => messageObject(KeptExecSchema, exec)) };
+    return { text, json: kept.map((exec) => schemaObject(KeptExecSchema, withExitCode(exec))) };
   },
 });
 
@@ -28,7 +28,7 @@ const HEADINGS = ["NAME", "PID", "STATE", "STARTED", "STDOUT", "STDERR", "HELD",
 
 function cellsOf(exec: KeptExec): readonly string[] {
   const { name, pid, started, stdoutOffset, stderrOffset, heldBytes, execId } = exec;
-  const startedAt = started === undefined ? "-" : timestampDate(started).toISOString();
+  const startedAt = started?.toISOString() ?? "-";
   return [
     name,
     String(pid),
@@ -42,6 +42,6 @@ function cellsOf(exec: KeptExec): readonly string[] {
 }
 
 function stateOf({ exit, attached, awakeLeftMs }: KeptExec): string {
-  if (exit === undefined) return `running${attached ? ", attached" : ""}${awakeLeftMs > 0n ? ", awake" : ""}`;
-  return exit.signal === 0 ? `ended, code ${exit.code}` : `ended, signal ${exit.signal}`;
+  if (exit === undefined) return `running${attached ? ", attached" : ""}${awakeLeftMs > 0 ? ", awake" : ""}`;
+  return exit.signal === 0 ? `ended, code ${exit.exitCode}` : `ended, signal ${exit.signal}`;
 }

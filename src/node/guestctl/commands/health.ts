@@ -44,7 +44,7 @@ a line for each look: "time" and "state"; up with "round_trip_ms", "clock_error_
       throw new UsageError("--interval and --count are for --watch");
     }
     using client = await openClient(values, host);
-    const response = await client.health({ deadlineMs: ANSWER_TIMEOUT_MS });
+    const response = await client.health({ timeoutMs: ANSWER_TIMEOUT_MS });
     return {
       text: asText(response),
       json: healthObject(response),

@@ -1,12 +1,9 @@
-import {
-  HookKind,
-  type RunHookResponse,
-  RunHookResponseSchema,
-} from "../../../shared/gen/svc/guest/v1alpha1/hooks_pb.ts";
+import { HookKind, RunHookResponseSchema } from "../../../shared/gen/svc/guest/v1alpha1/hooks_pb.ts";
+import type { HookResult } from "../../client/index.ts";
 import { type Command, defineCommand } from "../command-line.ts";
 import { CONNECTION_OPTIONS, openClient } from "../connection.ts";
 import { STATUS_FAILED, STATUS_TIMED_OUT } from "../errors.ts";
-import { messageObject } from "../output.ts";
+import { schemaObject } from "../output.ts";
 import { parseDurationMs, parseWord } from "../values.ts";
 import { HOOK_TIMEOUT } from "./restore.ts";
 
@@ -46,17 +43,14 @@ and with --freeze "frozen", "frozen_processes", "freeze_pending", "freeze_proble
       if (timedOut) host.stderr.write(`guestctl: the ${name} hook was killed at its timeout\n`);
       host.stderr.write(freezeText(freezeMs, response));
     }
-    const json = messageObject(RunHookResponseSchema, response);
+    const json = schemaObject(RunHookResponseSchema, response);
     if (freezeMs > 0 && !response.frozen) return { text: stdoutTail, json, status: STATUS_FAILED };
     return { text: stdoutTail, json, status: timedOut ? STATUS_TIMED_OUT : exitCode };
   },
 });
 
 /** The result of --freeze; empty without it. */
-function freezeText(
-  freezeMs: number,
-  { frozen, frozenProcesses, freezePending, freezeProblem }: RunHookResponse,
-): string {
+function freezeText(freezeMs: number, { frozen, frozenProcesses, freezePending, freezeProblem }: HookResult): string {
   if (freezeMs === 0) return "";
   if (!frozen) return `guestctl: nothing is frozen: ${freezeProblem || "this agent does not know --freeze"}\n`;
   const pending = freezePending === undefined ? "" : `, of which ${freezePending.count} wait in the kernel`;

@@ -35,7 +35,7 @@ step, within one file system.`,
     const moved: object[] = [];
     for (const path of sources) {
       const newPath = isInto ? posix.join(destination, posix.basename(path)) : destination;
-      await client.rename(path, newPath, { exclusive: values.exclusive === true, deadlineMs: ANSWER_TIMEOUT_MS });
+      await client.rename(path, newPath, { exclusive: values.exclusive === true, timeoutMs: ANSWER_TIMEOUT_MS });
       moved.push({ path, new_path: newPath });
     }
     return { text: "", json: moved };

@@ -1,21 +1,19 @@
 import {
   type DutiesOptions,
+  type DutiesResult,
   restoreDuties,
   type RestoreOutcome,
   restoreSequence as runSequence,
 } from "../../client/index.ts";
 import { RunHookResponseSchema } from "../../../shared/gen/svc/guest/v1alpha1/hooks_pb.ts";
-import {
-  type RestoreDutiesResponse,
-  RestoreDutiesResponseSchema,
-} from "../../../shared/gen/svc/guest/v1alpha1/restore_pb.ts";
+import { RestoreDutiesResponseSchema } from "../../../shared/gen/svc/guest/v1alpha1/restore_pb.ts";
 import { type Command, defineCommand, type Parsed } from "../command-line.ts";
 import { CONNECTION_OPTIONS, connector } from "../connection.ts";
 import { STATUS_NOT_AS_INTENDED } from "../errors.ts";
 import {
   healthObject,
   hookWords,
-  messageObject,
+  schemaObject,
   printable,
   type ReportLine,
   reportText,
@@ -37,7 +35,7 @@ const DUTIES_OPTIONS = {
 
 /** Reads the options of both commands. Throws UsageError. */
 function dutiesOptions(values: Parsed<typeof DUTIES_OPTIONS>["values"]): DutiesOptions {
-  return { hostTime: values["no-time"] !== true, reachMs: parseWaitMs(values.wait, "--wait") };
+  return { hostTime: values["no-time"] !== true, reachTimeoutMs: parseWaitMs(values.wait, "--wait") };
 }
 
 export const restore: Command = defineCommand({
@@ -54,11 +52,11 @@ time, credentials read again, every other connection closed. "restore-sequence" 
   statuses: '0 every duty done, 1 some could not be (see "degraded" in docs/agent/operations.md), 125 guestctl failed.',
   examples: ["restore --timeout 10s", "restore --no-time --json"],
   async run({ values }, host) {
-    const options = { ...dutiesOptions(values), deadlineMs: parseDurationMs(values.timeout, "--timeout") };
+    const options = { ...dutiesOptions(values), timeoutMs: parseDurationMs(values.timeout, "--timeout") };
     const response = await restoreDuties((await connector(values, host)).connect, options);
     return {
       text: reportText(dutiesLines(response, options.hostTime !== false)),
-      json: messageObject(RestoreDutiesResponseSchema, response),
+      json: schemaObject(RestoreDutiesResponseSchema, response),
       status: response.degraded === "" ? 0 : STATUS_NOT_AS_INTENDED,
     };
   },
@@ -106,20 +104,19 @@ function textOf({ duties, repeated, hook, health, clockErrorMs }: RestoreOutcome
 
 function outcomeObject(outcome: RestoreOutcome): object {
   const { duties, thawedWithoutDuties, repeated, hook, health, clockErrorMs } = outcome;
-  const dutiesObject = (response: RestoreDutiesResponse): object =>
-    messageObject(RestoreDutiesResponseSchema, response);
+  const dutiesObject = (response: DutiesResult): object => schemaObject(RestoreDutiesResponseSchema, response);
   return {
     duties: dutiesObject(duties),
     thawed_without_duties: thawedWithoutDuties,
     repeated: repeated ? { duties: dutiesObject(repeated.duties), clock_error_ms: repeated.clockErrorMs } : null,
-    hook: messageObject(RunHookResponseSchema, hook),
+    hook: schemaObject(RunHookResponseSchema, hook),
     health: healthObject(health),
     clock_error_ms: clockErrorMs,
   };
 }
 
 /** The result of the duties, for people. */
-function dutiesLines(response: RestoreDutiesResponse, withTime: boolean): ReportLine[] {
+function dutiesLines(response: DutiesResult, withTime: boolean): ReportLine[] {
   const { entropyBytesMixed, entropyCredited, clockDriftMs, clockStepped, degraded } = response;
   const clock = clockStepped ? `stepped; it was ${drift(clockDriftMs)}` : `not stepped; it is ${drift(clockDriftMs)}`;
   return [
@@ -129,7 +126,7 @@ function dutiesLines(response: RestoreDutiesResponse, withTime: boolean): Report
   ];
 }
 
-function drift(ms: bigint): string {
-  if (ms === 0n) return "right";
-  return ms < 0n ? `${-ms} ms behind` : `${ms} ms ahead`;
+function drift(ms: number): string {
+  if (ms === 0) return "right";
+  return ms < 0 ? `${-ms} ms behind` : `${ms} ms ahead`;
 }

@@ -61,7 +61,7 @@ Signals end guestctl, and the agent then hangs up on the command.`,
     const connection = await connector(targetOf(name, values, host.env), host);
     using client = connection.connect();
     // A command may take any time to start: this call notices an agent that does not answer.
-    await client.health({ deadlineMs: ANSWER_TIMEOUT_MS });
+    await client.health({ timeoutMs: ANSWER_TIMEOUT_MS });
     const terminal = isTerminal ? terminalOf(host) : undefined;
     const process = client.exec({ args, user, stdin: isInteractive, terminal });
     return await runAttached({ process, isInteractive, isTerminal, escape, endsBySignals: true }, false, host);

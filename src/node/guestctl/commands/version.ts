@@ -16,7 +16,7 @@ export const version: Command = defineCommand({
     if (values.json !== true) host.stdout.write(reportText([["guestctl", AGENT_VERSION]]));
     if (values.client === true) return { text: "", json: { client: AGENT_VERSION, agent: null } };
     using client = await openClient(values, host);
-    await client.health({ deadlineMs: ANSWER_TIMEOUT_MS });
+    await client.health({ timeoutMs: ANSWER_TIMEOUT_MS });
     const agent = client.agentVersion;
     const text = reportText([["agent", agent ?? "unknown"]], "guestctl".length);
     return { text, json: { client: AGENT_VERSION, agent: agent ?? null } };

@@ -25,7 +25,7 @@ a new one belongs to the workload's user. The path may begin with a colon, as in
     const file = {
       // Only --json shows the checksum.
       skipSha256: values.json !== true,
-      createParents: values.parents === true,
+      parents: values.parents === true,
       exclusive: values.exclusive === true,
       ...(mode !== undefined && { mode }),
     };

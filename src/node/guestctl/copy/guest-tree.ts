@@ -65,7 +65,7 @@ async function* generated(
   const chunks: Uint8Array[] = [];
   let sizeBytes = 0;
   try {
-    for await (const chunk of client.readFile(path, undefined, { deadlineMs: GENERATED_TIMEOUT_MS })) {
+    for await (const chunk of client.readFile(path, { timeoutMs: GENERATED_TIMEOUT_MS })) {
       sizeBytes += chunk.length;
       if (sizeBytes > GENERATED_LIMIT_BYTES) throw new CliError(`it has more than ${GENERATED_LIMIT_BYTES} bytes`);
       chunks.push(chunk);
@@ -86,7 +86,7 @@ async function* contentOf({ client, progress }: TreeParts, remote: string, entry
   const sizeBytes = entry.attributes?.size ?? 0;
   if (sizeBytes === 0) return;
   let received = 0;
-  const range = { length: BigInt(sizeBytes), beneath: remote, noSymlinks: true };
+  const range = { length: sizeBytes, beneath: remote, noSymlinks: true };
   for await (const bytes of client.readFile(entry.rawName, range)) {
     received += bytes.length;
     progress(bytes.length);

@@ -61,11 +61,11 @@ async function writeFile(
     }
   }
   const file = {
-    size: BigInt(sizeBytes),
+    size: sizeBytes,
     mode: mode & 0o7777,
-    mtime: timestampOf(modifiedSeconds),
+    ...timeOf(modifiedSeconds),
     sparse,
-    createParents: makesParents,
+    parents: makesParents,
     beneath,
   };
   const { sha256 } = await client.writeFile(path, hashed(), file);
@@ -75,9 +75,9 @@ async function writeFile(
   report.bytes += sizeBytes;
 }
 
-function timestampOf(time: number): { readonly seconds: bigint; readonly nanos: number } {
+function timeOf(time: number): { readonly mtime: Date; readonly mtimeNanos: number } {
   const seconds = Math.floor(time);
-  return { seconds: BigInt(seconds), nanos: Math.floor((time - seconds) * 1_000_000) * 1_000 };
+  return { mtime: new Date(seconds * 1_000), mtimeNanos: Math.floor((time - seconds) * 1_000_000) * 1_000 };
 }
 
 /** Copies a directory into the sandbox, with modes, times and links, whatever programs the image has. */
@@ -172,7 +172,7 @@ class GuestTarget {
     } else if (type === "symlink") await this.#link(path, linkName);
     else if (type === "hard-link") {
       const source = this.#client.readFile(this.#pathOf(linkName), { beneath });
-      await this.#client.writeFile(path, source, { beneath, mode: mode & 0o7777, mtime: timestampOf(modifiedSeconds) });
+      await this.#client.writeFile(path, source, { beneath, mode: mode & 0o7777, ...timeOf(modifiedSeconds) });
       this.#context.report.files += 1;
     } else this.#context.report.skip(name.toString(), NOT_COPIED);
   }
@@ -180,7 +180,7 @@ class GuestTarget {
   /** Replaces whatever is there, as tar(1) does. */
   async #link(path: Buffer, target: Buffer): Promise<void> {
     const beneath = this.#beneath;
-    const make = (): Promise<void> => this.#client.symlink(path, target, { beneath });
+    const make = (): Promise<void> => this.#client.symlink(target, path, { beneath });
     await make().catch(async (error: unknown) => {
       if (isReason(error, "PATH_NOT_FOUND")) {
         await this.#client.mkdir(path.subarray(0, path.lastIndexOf(SLASH)), { beneath, parents: true });

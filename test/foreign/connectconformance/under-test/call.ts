@@ -134,7 +134,7 @@ export class Call {
 
   #options(): CallOptions {
     const { timeoutMs } = this.#request;
-    return { signal: this.#cancelled.signal, ...(timeoutMs !== undefined && { deadlineMs: timeoutMs }) };
+    return { signal: this.#cancelled.signal, ...(timeoutMs !== undefined && { timeoutMs: timeoutMs }) };
   }
 
   #messages(schema: DescMessage): Message[] {

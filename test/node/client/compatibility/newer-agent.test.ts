@@ -68,6 +68,6 @@ describe("a client of a newer agent", () => {
       },
     });
     const result = await agent.client.run({ args: ["true"] });
-    assert.deepEqual([result.stdout.toString(), result.code, result.outputComplete], ["out", 5, true]);
+    assert.deepEqual([result.stdout.toString(), result.exitCode, result.outputComplete], ["out", 5, true]);
   });
 });

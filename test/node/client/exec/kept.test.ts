@@ -47,31 +47,31 @@ describe("a kept command", () => {
     const first = client.exec({ args, stdin: true, keep: { name: "detached" } });
     await readUntil(first, "out\n");
     const position = await first.detach();
-    assert.equal(position.stdoutOffset, 4n);
+    assert.equal(position.stdoutOffset, 4);
     const left = await failureOf(first.wait());
     assert.deepEqual([left.status, left.reason], ["CANCELLED", undefined]);
 
     const exec = await stateOf("detached");
     assert.deepEqual([exec?.exit, exec?.execId], [undefined, position.execId]);
     using other = clientOf(agent);
-    const second = other.attach("detached", { ...position, stderrOffset: 0n });
+    const second = other.attach("detached", { ...position, stderrOffset: 0 });
     const { execId, stdinOffset, stdinClosed, terminal, pid } = await second.attached;
-    assert.deepEqual([execId, stdinOffset, stdinClosed, terminal], [position.execId, 0n, false, false]);
+    assert.deepEqual([execId, stdinOffset, stdinClosed, terminal], [position.execId, 0, false, false]);
     assert.equal(pid, exec?.pid);
     second.stdin.end("hello\n");
     assert.deepEqual(await Promise.all([text(second.stdout), text(second.stderr)]), ["got hello\n", "err\n"]);
-    assert.equal((await second.wait()).code, 7);
+    assert.equal((await second.wait()).exitCode, 7);
   });
 
   test("hands detach() only after the agent has what was written", async () => {
     const command = client.exec({ args: ["cat"], stdin: true, keep: { name: "written" } });
     command.stdin.write("before ");
     const { stdinOffset } = await command.detach();
-    assert.equal(stdinOffset, 7n);
+    assert.equal(stdinOffset, 7);
     const next = client.attach("written");
     next.stdin.end("after");
     assert.equal(await text(next.stdout), "before after");
-    assert.equal((await next.wait()).code, 0);
+    assert.equal((await next.wait()).exitCode, 0);
   });
 
   test("is forgotten once its end has come, unless that is left to its client", async () => {
@@ -85,9 +85,9 @@ describe("a kept command", () => {
     await run("forgotten", {});
     assert.equal(await stateOf("forgotten"), undefined);
     const kept = await run("remembered", { forget: false });
-    assert.equal((await stateOf("remembered"))?.exit?.code, 0);
-    const told = await run("told", { acknowledge: "told" });
-    assert.equal((await stateOf("told"))?.exit?.code, 0);
+    assert.equal((await stateOf("remembered"))?.exit?.exitCode, 0);
+    const told = await run("told", { acknowledge: "manual" });
+    assert.equal((await stateOf("told"))?.exit?.exitCode, 0);
     const used = await failureOf(client.exec({ args: ["true"], keep: { name: "told" } }).attached);
     assert.deepEqual([used.status, used.reason], ["ALREADY_EXISTS", "EXEC_NAME_IN_USE"]);
     await told.forget();
@@ -101,11 +101,11 @@ describe("a kept command", () => {
     await first.attached;
     using other = clientOf(agent);
     const second = other.attach("taken", { fromNow: true });
-    const back = next("back").then(() => assert.fail("the earlier call has come back"));
+    const back = next("reconnected").then(() => assert.fail("the earlier call has come back"));
     await second.attached;
     const error = await Promise.race([failureOf(first.wait()), back]);
     assert.deepEqual([error.status, error.reason, events], ["ABORTED", "EXEC_TAKEN_OVER", []]);
-    const { exit, forgotten } = await client.endExec("taken", { signal: "SIGKILL" });
+    const { exit, forgotten } = await client.endExec("taken", { killSignal: "SIGKILL" });
     assert.deepEqual([exit?.signal, forgotten], [9, false]);
     assert.equal((await second.wait()).signal, 9);
   });
@@ -119,15 +119,15 @@ describe("a kept command", () => {
     await new Promise((resolve) => first.stderr.once("data", resolve));
     await first.detach();
     const { options, events } = watched();
-    const second = client.attach("gap", { ...options, stdoutOffset: 0n });
+    const second = client.attach("gap", { ...options, stdoutOffset: 0 });
     let received = 0;
     second.stdout.on("data", (bytes: Buffer) => (received += bytes.length));
-    while (Number(second.position.stdoutOffset) < size) await new Promise(setImmediate);
+    while (second.position.stdoutOffset < size) await new Promise(setImmediate);
     const [gap] = events;
     assert.ok(gap?.kind === "gap");
-    assert.deepEqual([gap.stream, gap.offset], ["stdout", 0n]);
-    assert.equal(Number(gap.bytes) + received, size);
-    const refused = client.attach("gap", { stdoutOffset: 0n, failOnGap: true });
+    assert.deepEqual([gap.stream, gap.offset], ["stdout", 0]);
+    assert.equal(gap.bytes + received, size);
+    const refused = client.attach("gap", { stdoutOffset: 0, failOnGap: true });
     const error = await failureOf(refused.wait());
     assert.deepEqual([error.status, error.reason], ["DATA_LOSS", "OUTPUT_LOST"]);
     await client.endExec("gap");
@@ -138,7 +138,7 @@ describe("a kept command", () => {
     const keep = { name: "blocked", bufferBytes: 32 * KIBIBYTE, whenFull: "block" } as const;
     const command = client.exec(
       { args: ["sh", "-c", `head -c ${size} /dev/zero; echo end >&2`], keep },
-      { acknowledge: "told" },
+      { acknowledge: "manual" },
     );
     command.stderr.resume();
     let received = 0;
@@ -146,11 +146,11 @@ describe("a kept command", () => {
       received += bytes.length;
       if (received % keep.bufferBytes > 0) continue;
       assert.equal(Number((await stateOf("blocked"))?.stdoutOffset), received, "nothing is let go of unasked");
-      assert.throws(() => command.acknowledge({ stdoutOffset: BigInt(received + 1) }), { status: "INVALID_ARGUMENT" });
-      command.acknowledge({ stdoutOffset: BigInt(received) });
+      assert.throws(() => command.acknowledge({ stdoutOffset: received + 1 }), { status: "INVALID_ARGUMENT" });
+      command.acknowledge({ stdoutOffset: received });
     }
     assert.equal(received, size);
-    assert.equal((await command.wait()).code, 0);
+    assert.equal((await command.wait()).exitCode, 0);
     await command.forget();
   });
 
@@ -162,8 +162,8 @@ describe("a kept command", () => {
     const terminal = { cols: 80, rows: 24 };
     const shell = through.exec({ args: ["sh", "-c", script], terminal, keep: { name: "size" } }, options);
     await readUntil(shell, "up");
-    const lost = next("lost");
-    const back = next("back");
+    const lost = next("disconnected");
+    const back = next("reconnected");
     proxy.cut();
     await lost;
     shell.resize(101, 33);
@@ -171,7 +171,7 @@ describe("a kept command", () => {
     proxy.mend();
     await back;
     assert.match(await text(shell.stdout), /33 101/);
-    assert.equal((await shell.wait()).code, 3);
+    assert.equal((await shell.wait()).exitCode, 3);
   });
 
   test("is given up when its agent does not come back in time, when it is cancelled, and when its signal is aborted", async () => {
@@ -182,16 +182,16 @@ describe("a kept command", () => {
       options: KeptOptions,
     ): Promise<{ command: KeptProcess; lost: Promise<void> }> => {
       const { options: all, next } = watched(options);
-      const lost = next("lost");
+      const lost = next("disconnected");
       const command = through.exec({ args: ["sleep", "1000"], keep: { name } }, all);
       await command.attached;
       return { command, lost };
     };
     const controller = new AbortController();
-    const impatient = await start("impatient", { resume: { patienceMs: 300 } });
+    const impatient = await start("impatient", { resume: { timeoutMs: 300 } });
     const cancelled = await start("cancelled", { resume: true });
     const aborted = await start("aborted", { resume: true, signal: controller.signal });
-    const late = await start("late", { resume: true, deadlineMs: 60_000 });
+    const late = await start("late", { resume: true, timeoutMs: 60_000 });
     proxy.cut();
     for (const { lost } of [impatient, cancelled, aborted, late]) await lost;
     cancelled.command.cancel();
@@ -237,7 +237,7 @@ describe("a kept command", () => {
     const { options, next } = watched({ resume: true });
     const command = through.exec({ args: ["cat"], stdin: true, keep: { name: "frozen" } }, options);
     await command.attached;
-    const back = next("back");
+    const back = next("reconnected");
     const caught = proxy.freeze();
     command.stdin.end("typed meanwhile");
     await caught;
@@ -265,13 +265,13 @@ describe("a kept command", () => {
     });
     const command = through.exec({ args: ["cat"], stdin: true, keep: { name: "moved" } }, options);
     await command.attached;
-    const back = next("back");
+    const back = next("reconnected");
     await gone[Symbol.asyncDispose]();
     await back;
     assert.equal(asked, 2);
     command.stdin.end("over there");
     assert.equal(await text(command.stdout), "over there");
-    assert.equal((await command.wait()).code, 0);
+    assert.equal((await command.wait()).exitCode, 0);
     assert.equal(await stateOf("moved"), undefined);
   });
 
@@ -288,7 +288,7 @@ describe("a kept command", () => {
     const { options, next } = watched({ forget: false, resume: { connectOptions } });
     const command = through.exec({ args: ["cat"], stdin: true, keep: { name: "unforgotten" } }, options);
     await command.attached;
-    const back = next("back");
+    const back = next("reconnected");
     await gone[Symbol.asyncDispose]();
     await back;
     command.stdin.end();
@@ -326,7 +326,7 @@ describe("a kept command", () => {
       [wrong({ bufferBytes: -1 }), /keep\.bufferBytes wants a whole number/],
       [wrong({ lingerMs: Number.NaN }), /keep\.lingerMs wants a number of milliseconds/],
       [wrong({ whenFull: "wait" }), /keep\.whenFull is "wait"; give drop-oldest or block/],
-      [wrong({}, { resume: { patienceMs: -1 } }), /resume\.patienceMs wants a number/],
+      [wrong({}, { resume: { timeoutMs: -1 } }), /resume\.timeoutMs wants a number/],
     ] as const) {
       assert.equal(error.status, "INVALID_ARGUMENT");
       assert.match(error.message, message);
@@ -359,8 +359,8 @@ describe("an agent that was rolled back", () => {
     const { options, next } = watched({ resume: true });
     const command = rolledBack.client.exec({ args: ["cat"], stdin: true, keep: { name: "rolled" } }, options);
     command.stdin.write("abc");
-    while (command.position.stdinOffset < 3n) await new Promise(setImmediate);
-    const lost = next("lost");
+    while (command.position.stdinOffset < 3) await new Promise(setImmediate);
+    const lost = next("disconnected");
     rolledBack.drop();
     await lost;
     command.stdin.write("def");

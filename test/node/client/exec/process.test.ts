@@ -27,26 +27,26 @@ describe("ExecProcess", () => {
 
   test("carries input byte for byte, keeps stdout and stderr apart and reports the exit code", async () => {
     const input = randomBytes(5 * 1024 * 1024 + 1);
-    const result = await client.run({ args: ["sh", "-c", "cat; echo err >&2; exit 7"] }, input);
+    const result = await client.run({ args: ["sh", "-c", "cat; echo err >&2; exit 7"] }, { input });
     assert.ok(result.stdout.equals(input));
-    assert.deepEqual([result.stderr.toString(), result.code, result.signal], ["err\n", 7, 0]);
+    assert.deepEqual([result.stderr.toString(), result.exitCode, result.signal], ["err\n", 7, 0]);
   });
 
   test("has no standard input unless it was asked for", async () => {
     const process = client.exec({ args: ["cat"] });
     assert.equal(process.stdin.writableEnded, true);
     assert.equal(await text(process.stdout), "");
-    assert.equal((await process.wait()).code, 0);
+    assert.equal((await process.wait()).exitCode, 0);
   });
 
   test("ends the input of a terminal that is given none, so that what reads it ends", async () => {
     const result = await client.run({ args: ["cat"], terminal: { cols: 80, rows: 24 } });
-    assert.deepEqual([result.code, result.timedOut], [0, false]);
+    assert.deepEqual([result.exitCode, result.timedOut], [0, false]);
   });
 
   test("drops input that the command does not want, and still reports its end", async () => {
-    const result = await client.run({ args: ["true"] }, randomBytes(8 * 1024 * 1024));
-    assert.equal(result.code, 0);
+    const result = await client.run({ args: ["true"] }, { input: randomBytes(8 * 1024 * 1024) });
+    assert.equal(result.exitCode, 0);
   });
 
   test("holds the command up while nobody reads, and loses nothing", async () => {
@@ -65,14 +65,14 @@ describe("ExecProcess", () => {
     }
     assert.equal(received, megabytes * 1024 * 1024);
     assert.ok(largestBacklog <= 1024 * 1024, `${largestBacklog} bytes were waiting`);
-    assert.equal((await process.wait()).code, 0);
+    assert.equal((await process.wait()).exitCode, 0);
   });
 
   test("goes on with the other stream when one is destroyed", async () => {
     const process = client.exec({ args: ["sh", "-c", "head -c 4M /dev/zero >&2; echo out"] });
     process.stderr.destroy();
     assert.equal(await text(process.stdout), "out\n");
-    assert.equal((await process.wait()).code, 0);
+    assert.equal((await process.wait()).exitCode, 0);
   });
 
   test("sends signals and reports the one that ended the command", async () => {
@@ -81,7 +81,7 @@ describe("ExecProcess", () => {
     process.signal(constants.signals.SIGTERM);
     process.stdout.resume();
     const result = await process.wait();
-    assert.deepEqual([result.code, result.signal], [143, 15]);
+    assert.deepEqual([result.exitCode, result.signal], [143, 15]);
   });
 
   test("reports the timeout of the command", async () => {
@@ -98,7 +98,7 @@ describe("ExecProcess", () => {
     assert.match(await readUntil(process, "again-42"), /23 101/);
     process.stdin.end("exit 5\n");
     process.stdout.resume();
-    assert.equal((await process.wait()).code, 5);
+    assert.equal((await process.wait()).exitCode, 5);
     assert.equal(await text(process.stderr), "");
   });
 

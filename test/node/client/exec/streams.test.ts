@@ -36,7 +36,7 @@ describe("the streams of a command", () => {
     const [, out, err] = await Promise.all([source.pipeTo(stdin), buffer(stdout), text(stderr)]);
     assert.ok(input.equals(out));
     assert.equal(err, "err\n");
-    assert.equal((await process.wait()).code, 0);
+    assert.equal((await process.wait()).exitCode, 0);
   });
 
   test("hold a command up while nobody reads the web stream, and lose nothing", async () => {
@@ -58,7 +58,7 @@ describe("the streams of a command", () => {
       size += value.length;
     }
     assert.equal(size, 64 * MEBIBYTE);
-    assert.equal((await process.wait()).code, 0);
+    assert.equal((await process.wait()).exitCode, 0);
   });
 
   test("take input no faster than the command reads it", async () => {
@@ -85,14 +85,14 @@ describe("the streams of a command", () => {
     await client.writeFile(go, new Uint8Array());
     await sent;
     assert.equal((await answer).trim(), String(total * MEBIBYTE));
-    assert.equal((await process.wait()).code, 0);
+    assert.equal((await process.wait()).exitCode, 0);
   });
 
   test("go on without the output that is cancelled", async () => {
     const process = client.exec({ args: ["sh", "-c", "head -c 4M /dev/zero >&2; echo out"] });
     await process.web.stderr.cancel();
     assert.equal(await text(process.web.stdout), "out\n");
-    assert.equal((await process.wait()).code, 0);
+    assert.equal((await process.wait()).exitCode, 0);
   });
 
   test("give the command up when the source of its input fails: it must not take a part for the whole", async () => {
@@ -120,7 +120,7 @@ describe("the streams of a command", () => {
     process.stdin.write("so far");
     process.stdin.destroy();
     assert.equal(await sizeOf(process.stdout), 6);
-    assert.equal((await process.wait()).code, 0);
+    assert.equal((await process.wait()).exitCode, 0);
   });
 
   test("end the input when standard input is destroyed during a large write: nothing follows its end", async () => {
@@ -129,7 +129,7 @@ describe("the streams of a command", () => {
       process.stdin.write(Buffer.alloc(4 * MEBIBYTE));
       for (let turn = 0; turn < destroyAfter; turn++) await new Promise(setImmediate);
       process.stdin.destroy();
-      assert.equal((await process.wait()).code, 0, `destroyed after ${destroyAfter} turns`);
+      assert.equal((await process.wait()).exitCode, 0, `destroyed after ${destroyAfter} turns`);
     }
   });
 
@@ -141,7 +141,7 @@ describe("the streams of a command", () => {
     const to = client.exec({ args: ["cat"], stdin: true });
     await from.web.stdout.pipeThrough(upper).pipeTo(to.web.stdin);
     assert.equal(await text(to.web.stdout), "SHOUT\n");
-    assert.deepEqual([(await from.wait()).code, (await to.wait()).code], [0, 0]);
+    assert.deepEqual([(await from.wait()).exitCode, (await to.wait()).exitCode], [0, 0]);
   });
 
   test("are read from files in both kinds, and written from both", async () => {

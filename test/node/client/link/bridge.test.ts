@@ -13,7 +13,7 @@ const CLIENT = join(import.meta.dirname, "../../../../src/node/client/index.ts")
 
 async function failureOver(...bridge: readonly string[]): Promise<GuestError> {
   using client = connect({ bridge, token: "any" });
-  return await failureOf(client.health({ deadlineMs: 30_000 }));
+  return await failureOf(client.health({ timeoutMs: 30_000 }));
 }
 
 describe("a bridge command", () => {
@@ -77,7 +77,7 @@ describe("a bridge command", () => {
       assert.ok(error instanceof GuestError);
       return error.status === "UNAVAILABLE" && /sh was ended by SIGKILL/.test(error.message);
     });
-    assert.equal((await client.health({ waitForReady: true, deadlineMs: 60_000 })).alive, true);
+    assert.equal((await client.health({ waitForReady: true, timeoutMs: 60_000 })).alive, true);
     assert.equal((await readFile(pids, "utf8")).trim().split("\n").length, 2);
   });
 

@@ -90,9 +90,9 @@ describe("a program that reads slower than its command writes, and resumes", () 
       for await (const line of linesOf(provided.node, timersOf(20))) {
         lines.push(line);
         if (line === "attached") proxy.silence();
-        if (line === "lost") break;
+        if (line === "disconnected") break;
       }
-      assert.equal(lines.at(-1), "lost", lines.join());
+      assert.equal(lines.at(-1), "disconnected", lines.join());
     });
   }
 });

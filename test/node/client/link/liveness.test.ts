@@ -157,7 +157,7 @@ describe("a connection on which nothing comes while it has a call", () => {
       await echo();
     }
     command.stdin.end();
-    assert.equal((await command.wait()).code, 0);
+    assert.equal((await command.wait()).exitCode, 0);
   });
 
   test("is asked also when it takes no more calls, and keeps the one that it has until nothing comes", async () => {

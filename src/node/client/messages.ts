@@ -1,0 +1,49 @@
+import {
+  type EndExecResponse,
+  EndExecResponseSchema,
+  type KeptExec as KeptExecMessage,
+  KeptExecSchema,
+} from "../../shared/gen/svc/guest/v1alpha1/exec_sessions_pb.ts";
+import type { HealthResponse } from "../../shared/gen/svc/guest/v1alpha1/health_pb.ts";
+import type { RunHookRequest, RunHookResponse } from "../../shared/gen/svc/guest/v1alpha1/hooks_pb.ts";
+import type { StopResponse } from "../../shared/gen/svc/guest/v1alpha1/lifecycle_pb.ts";
+import type { RestoreDutiesRequest, RestoreDutiesResponse } from "../../shared/gen/svc/guest/v1alpha1/restore_pb.ts";
+import { type ExecResult, resultOf } from "./exec/command.ts";
+import { plain, type Plain } from "./plain.ts";
+
+/** State of an agent (message HealthResponse). Its times are by the guest's clock. */
+export type Health = Plain<HealthResponse>;
+
+/** A hook to run (message RunHookRequest); `timeoutMs` is the hook's own. */
+export type HookRequest = Partial<Plain<RunHookRequest>> & Pick<RunHookRequest, "kind">;
+
+/** How a hook ended (message RunHookResponse). */
+export type HookResult = Plain<RunHookResponse>;
+
+/** What restore duties are to do (message RestoreDutiesRequest). */
+export type DutiesRequest = Partial<Pick<Plain<RestoreDutiesRequest>, "hostTime" | "keepFrozen">> &
+  Pick<RestoreDutiesRequest, "entropy">;
+
+/** What restore duties have done (message RestoreDutiesResponse). */
+export type DutiesResult = Plain<RestoreDutiesResponse>;
+
+/** What a stop has begun (message StopResponse). */
+export type StopResult = Plain<StopResponse>;
+
+/** A kept command (message KeptExec); without `exit` it runs. */
+export type KeptExec = Omit<Plain<KeptExecMessage>, "exit"> & { readonly exit?: ExecResult };
+
+/** How an ended command ended, and whether it is forgotten (message EndExecResponse). */
+export type EndedExec = Omit<Plain<EndExecResponse>, "exit"> & { readonly exit?: ExecResult };
+
+/** The message as a plain object. */
+export function keptExecOf(message: KeptExecMessage): KeptExec {
+  const { exit: _, ...fields } = plain(KeptExecSchema, message);
+  return { ...fields, ...(message.exit && { exit: resultOf(message.exit) }) };
+}
+
+/** The message as a plain object. */
+export function endedExecOf(message: EndExecResponse): EndedExec {
+  const { exit: _, ...fields } = plain(EndExecResponseSchema, message);
+  return { ...fields, ...(message.exit && { exit: resultOf(message.exit) }) };
+}
