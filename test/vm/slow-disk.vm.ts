@@ -22,7 +22,7 @@ describe("disks whose fsync takes 20 ms, and 8 s, under 64 writers", () => {
   after(() => stage.end());
 
   async function guestRun(client: GuestClient, script: string): Promise<string> {
-    const { code, stdout, stderr } = await client.run({ args: ["/bin/busybox", "sh", "-c", script] });
+    const { exitCode: code, stdout, stderr } = await client.run({ args: ["/bin/busybox", "sh", "-c", script] });
     assert.deepEqual([code, stderr.toString()], [0, ""], script);
     return stdout.toString();
   }
@@ -51,7 +51,7 @@ describe("disks whose fsync takes 20 ms, and 8 s, under 64 writers", () => {
     const given = new AbortController();
     let written = 0;
     const writes = Array.from({ length: WRITERS }, async (_, n) => {
-      await writers.writeFile(pathOf("/very-slow", n), CONTENT, {}, { signal: given.signal });
+      await writers.writeFile(pathOf("/very-slow", n), CONTENT, { signal: given.signal });
       written++;
     });
     const ends = Promise.allSettled(writes);

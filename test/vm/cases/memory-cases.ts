@@ -15,7 +15,7 @@ type Hog = keyof typeof HOGS;
 /** Share of the available memory that is there again. */
 const BACK = 0.7;
 const LOOKS = 50;
-const PATIENT = { deadlineMs: 300_000 };
+const PATIENT = { timeoutMs: 300_000 };
 
 /** Shows the scores of its launcher, its agent, itself and a command in a container that has `score`. */
 const SHOW = `until test -s /run/command; do busybox usleep 50000; done
@@ -31,7 +31,7 @@ export SVC_PROCESS_SPEC='${JSON.stringify({
 exec ${AGENT_FOLDER}/guest-agent`;
 
 async function shell(client: GuestClient, script: string): Promise<string> {
-  const { code, stdout, stderr } = await client.run({ args: ["/bin/sh", "-c", script] });
+  const { exitCode: code, stdout, stderr } = await client.run({ args: ["/bin/sh", "-c", script] });
   assert.equal(code, 0, stderr.toString());
   return stdout.toString();
 }
