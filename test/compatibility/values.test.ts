@@ -1,9 +1,10 @@
 import assert from "node:assert/strict";
 import { describe, test } from "node:test";
-import { create } from "@bufbuild/protobuf";
-import { WireType } from "@bufbuild/protobuf/wire";
+import { create, type Message, type MessageInitShape } from "@bufbuild/protobuf";
+import { BinaryWriter, WireType } from "@bufbuild/protobuf/wire";
 import type { FileType, HookKind, KeptEvent } from "../../src/node/client/index.ts";
 import {
+  type ExecFrame,
   ExecFrameSchema,
   ExecStartSchema,
   type ExecWhenFull,
@@ -18,6 +19,55 @@ import { startStandIn } from "../fixtures/stand-in-agent.ts";
 
 /** A value that is in no enumeration. */
 const UNKNOWN = 42;
+/** Fields that no release has, of all types on the wire. */
+const FUTURE_FIELDS = [
+  { no: 900, wireType: WireType.Varint, data: new BinaryWriter().uint32(7).finish() },
+  { no: 901, wireType: WireType.LengthDelimited, data: new BinaryWriter().string("of the future").finish() },
+  { no: 902, wireType: WireType.Bit64, data: Buffer.alloc(8, 9) },
+  { no: 903, wireType: WireType.Bit32, data: Buffer.alloc(4, 9) },
+];
+
+function ofTheFuture<Shape extends Message>(message: Shape): Shape {
+  message.$unknown = FUTURE_FIELDS;
+  return message;
+}
+
+/** A frame with such fields, in what it holds too. */
+function futureFrame(frame: NonNullable<MessageInitShape<typeof ExecFrameSchema>["frame"]>): ExecFrame {
+  const message = create(ExecFrameSchema, { frame });
+  if (typeof message.frame.value === "object" && "$typeName" in message.frame.value) ofTheFuture(message.frame.value);
+  return ofTheFuture(message);
+}
+
+describe("fields that only a newer peer knows", () => {
+  test("are passed over in a command's first frame and in later ones", async () => {
+    await using agent = await startAgent();
+    const start = futureFrame({ case: "start", value: { args: ["cat"], env: { A: "b" }, stdin: true } });
+    const sent = [
+      start,
+      futureFrame({ case: "stdin", value: Buffer.from("abc") }),
+      futureFrame({ case: "stdinClose", value: {} }),
+    ];
+    for (const { make, connect } of CLIENTS) {
+      const client = connect({ port: agent.port, certificates: agent.certificates });
+      const frames = await Array.fromAsync(client.call(GuestAgent.method.exec, sent, { token: agent.token }));
+      const output = frames.flatMap(({ frame }) => (frame.case === "stdout" ? [frame.value] : []));
+      assert.equal(Buffer.concat(output).toString(), "abc", make);
+      client.close();
+    }
+  });
+
+  test("are passed over in what a command answers", async () => {
+    const Exec = [
+      futureFrame({ case: "started", value: { pid: 12 } }),
+      futureFrame({ case: "stdout", value: Buffer.from("abc") }),
+      futureFrame({ case: "exit", value: { code: 3 } }),
+    ];
+    await using agent = await startStandIn({ service: GuestAgent, streams: { Exec } });
+    const { stdout, code } = await agent.client.run({ args: ["make"] });
+    assert.deepEqual([Buffer.from(stdout).toString(), code], ["abc", 3]);
+  });
+});
 
 describe("a value of an enumeration that only a newer client knows", () => {
   test("is refused by name: what it asks for cannot be done", async () => {
