@@ -64,8 +64,8 @@ describe("fields that only a newer peer knows", () => {
       futureFrame({ case: "exit", value: { code: 3 } }),
     ];
     await using agent = await startStandIn({ service: GuestAgent, streams: { Exec } });
-    const { stdout, code } = await agent.client.run({ args: ["make"] });
-    assert.deepEqual([Buffer.from(stdout).toString(), code], ["abc", 3]);
+    const { stdout, exitCode } = await agent.client.run({ args: ["make"] });
+    assert.deepEqual([Buffer.from(stdout).toString(), exitCode], ["abc", 3]);
   });
 });
 
