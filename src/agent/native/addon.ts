@@ -40,23 +40,6 @@ interface BackgroundWriter {
 /** Constructs a writer. The caller keeps the descriptor. Throws when the thread cannot be started. */
 type BackgroundWriterClass = new (fd: number, capacityBytes: number) => BackgroundWriter;
 
-/** Who hashes the bytes that a SummingWriter writes: nobody, the calling thread during the write, or the worker. */
-export const NO_SUM = 0;
-export const SUM_HERE = 1;
-export const SUM_ON_THREAD = 2;
-export type SummedBy = typeof NO_SUM | typeof SUM_HERE | typeof SUM_ON_THREAD;
-
-/** Appends to a file on a libuv thread, and keeps the SHA-256 of the hashed bytes. */
-export interface SummingWriter {
-  /** Appends the pieces. Neither they nor the array may change until it resolves: 0 or a negated errno (EBUSY). */
-  write(pieces: readonly Uint8Array[], sum: SummedBy): Promise<number>;
-  /** SHA-256 of all bytes hashed since the last call; undefined while a write runs, or where OpenSSL fails. */
-  takeSha256(): Buffer | undefined;
-}
-
-/** Constructs a writer. The caller keeps the descriptor, and must not close it while a write runs. */
-type SummingWriterClass = new (fd: number) => SummingWriter;
-
 /** A child's settings beside its block. Undefined: as the agent has them. */
 export interface SpawnSettings {
   /** Soft RLIMIT_NOFILE, at most the hard limit. */
@@ -255,5 +238,4 @@ export interface Addon {
   exitNow(status: number): never;
   readonly FdWatch: FdWatchClass;
   readonly BackgroundWriter: BackgroundWriterClass;
-  readonly SummingWriter: SummingWriterClass;
 }

@@ -11,14 +11,8 @@ export function errnoName(errno: number): string {
   return NAMES.get(Math.abs(errno)) ?? `E${Math.abs(errno)}`;
 }
 
-/** Negated errno of a failed Node call, as the addon returns it; undefined for any other error. */
-export function negatedErrno(error: unknown): number | undefined {
-  const errno = error instanceof Error && "errno" in error ? error.errno : undefined;
-  return typeof errno === "number" ? errno : undefined;
-}
-
 /** Symbolic errno of a failed Node call, from its number: libuv has no name for some (EDQUOT). */
 export function failedWith(error: unknown): string | undefined {
-  const errno = negatedErrno(error);
-  return errno === undefined ? undefined : errnoName(errno);
+  const errno = error instanceof Error && "errno" in error ? error.errno : undefined;
+  return typeof errno === "number" ? errnoName(errno) : undefined;
 }

@@ -1,17 +1,16 @@
 import assert from "node:assert/strict";
-import { createHash } from "node:crypto";
-import { closeSync, fstatSync, openSync } from "node:fs";
+import { closeSync, fstatSync } from "node:fs";
 import { constants } from "node:os";
 import { test } from "node:test";
 import { setImmediate as nextTurn } from "node:timers/promises";
 import { setFlagsFromString } from "node:v8";
 import { runInNewContext } from "node:vm";
-import { NO_SUM, READABLE, SUM_HERE, SUM_ON_THREAD, WRITABLE } from "../../../src/agent/native/index.ts";
+import { READABLE, WRITABLE } from "../../../src/agent/native/index.ts";
 import { pipe } from "../../fixtures/pipe.ts";
 import { addon, bytes, request, run } from "../../fixtures/spawning.ts";
 import { script } from "../../fixtures/programs/index.ts";
 
-const { EAGAIN, EBADF, EBUSY, EINVAL, ENODATA, ENOSPC, ENOTTY, EPIPE } = constants.errno;
+const { EAGAIN, EBADF, EINVAL, ENODATA, ENOTTY, EPIPE } = constants.errno;
 
 function pair(result: readonly [number, number] | number): readonly [number, number] {
   if (typeof result === "number") throw new Error(`errno ${-result}`);
@@ -96,29 +95,6 @@ test("a background writer also writes where another made the descriptor non-bloc
   assert.equal(writer.write(Buffer.alloc(10)), true);
   assert.equal(writer.drain(60_000), true);
   closeSync(theirs);
-});
-
-test("a summing writer takes one write at a time, tells why it failed, and has no sum meanwhile", async () => {
-  const full = openSync("/dev/full", "w");
-  for (const sum of [NO_SUM, SUM_HERE, SUM_ON_THREAD] as const) {
-    const writer = new addon.SummingWriter(full);
-    const failed = writer.write([bytes("does not fit")], sum);
-    assert.equal(writer.takeSha256(), undefined);
-    assert.equal(await writer.write([bytes("too early")], sum), -EBUSY);
-    assert.equal(await failed, -ENOSPC);
-  }
-  closeSync(full);
-  const [reading, writing] = pipe(true);
-  const writer = new addon.SummingWriter(writing);
-  assert.equal(await writer.write([bytes("so"), bytes(""), bytes("me ")], SUM_ON_THREAD), 0);
-  assert.equal(await writer.write([bytes("by"), bytes("tes")], SUM_HERE), 0);
-  assert.equal(await writer.write([bytes("not summed up")], NO_SUM), 0);
-  assert.equal(await writer.write([bytes("")], SUM_ON_THREAD), 0);
-  assert.deepEqual(writer.takeSha256(), createHash("sha256").update("some bytes").digest());
-  assert.deepEqual(writer.takeSha256(), createHash("sha256").digest());
-  closeSync(reading);
-  assert.equal(await writer.write([bytes("nobody")], SUM_ON_THREAD), -EPIPE);
-  closeSync(writing);
 });
 
 test("a watch tells of bytes, of the end and of a reader that left, and closes its descriptor once", async () => {

@@ -5,7 +5,8 @@ import { type Addon, RESOLVE_BENEATH, RESOLVE_NO_MAGICLINKS, RESOLVE_NO_SYMLINKS
 import type { FileAttributes, FileOwner, FilePath, FileType } from "../attributes.ts";
 import { PathEscapes } from "../failure.ts";
 import { FileWork } from "../threads/work.ts";
-import { createFile, Leftovers, type NewFile, type NewFileOptions } from "../transfer/new-file.ts";
+import type { NewFileOptions } from "../transfer/file-writer.ts";
+import { createFile, Leftovers, type NewFile } from "../transfer/new-file.ts";
 import { openRegular, type RegularFile } from "../transfer/regular-file.ts";
 import type { OpenEntry } from "../tree/open-entry.ts";
 import type { OpenFolder } from "../tree/open-folder.ts";

@@ -105,11 +105,6 @@ export class FileWork {
     startThreads();
   }
 
-  /** Whether more than one operation is running. */
-  get busy(): boolean {
-    return this.#free < SHARED_THREADS - 1;
-  }
-
   /** Runs one step. Turns a failed system call into a FileSystemError. */
   async step<Value>(work: Work<Value>, operation: () => Promise<Value>): Promise<Value> {
     try {

@@ -3,14 +3,11 @@ import { promisify } from "node:util";
 import type { FileOwner } from "../attributes.ts";
 import { FileSystemError } from "../../domain/index.ts";
 import { splitPath } from "../paths/names.ts";
-import { NO_SUM, SUM_HERE, SUM_ON_THREAD, type SummingWriter } from "../../native/index.ts";
 import type { Descriptor } from "../paths/descriptor.ts";
 import type { Folder } from "../paths/folder.ts";
-import { SparseWriter } from "./sparse-writer.ts";
+import { FileWriter, type NewFileOptions } from "./file-writer.ts";
 import type { FileWork } from "../threads/work.ts";
 
-/** Most bytes to hash on the event loop's thread: more would hold up other calls. */
-const SUM_HERE_BYTES = 512 * 1024;
 /** Mode of a file while it is being written. */
 const PRIVATE_MODE = 0o600;
 /** O_TMPFILE of open(2), for which Node has no constant. */
@@ -30,13 +27,6 @@ const ENTRIES_LIMIT = 10_000;
 const FOLDERS_LIMIT = 1_024;
 const openFolder = promisify(opendir);
 
-/** How a new file is written. */
-export interface NewFileOptions {
-  /** Blocks of zeros become holes. */
-  readonly sparse: boolean;
-  readonly sha256: boolean;
-}
-
 /** A name that nobody else has, of the form TEMPORARY. */
 function temporaryName(): Buffer {
   const { randomBytes } = process.getBuiltinModule("node:crypto");
@@ -52,7 +42,7 @@ export async function createFile(
   folder: Folder,
   work: FileWork,
   leftovers: Leftovers,
-  { sparse, sha256 }: NewFileOptions,
+  options: NewFileOptions,
 ): Promise<NewFile> {
   await using owned = new AsyncDisposableStack();
   owned.use(folder);
@@ -64,9 +54,9 @@ export async function createFile(
     file = await folder.open("create", temporary, NAMED, PRIVATE_MODE);
   }
   owned.use(file);
-  const writer = sparse ? new SparseWriter(file.fd) : new work.addon.SummingWriter(file.fd);
+  const writer = new FileWriter(file.fd, options);
   owned.move();
-  return new NewFile({ folder, file, writer, hashes: sha256, work }, temporary);
+  return new NewFile({ folder, file, writer, work }, temporary);
 }
 
 /** Undefined where the file system has no files without a name, or the kernel would not let this be placed later. */
@@ -91,8 +81,7 @@ async function canBePlaced(file: Descriptor, folder: Folder): Promise<boolean> {
 interface NewFileParts {
   readonly folder: Folder;
   readonly file: Descriptor;
-  readonly writer: SummingWriter;
-  readonly hashes: boolean;
+  readonly writer: FileWriter;
   readonly work: FileWork;
 }
 
@@ -109,24 +98,13 @@ export class NewFile {
 
   /** Appends the pieces, one after another. The caller may reuse them, and the array, once it resolves. */
   async write(pieces: readonly Uint8Array[]): Promise<void> {
-    const { file, hashes, work, writer } = this.#parts;
-    await work.native({ step: "write", on: [file] }, () => {
-      if (!hashes) return writer.write(pieces, NO_SUM);
-      // For a single file it is faster to hash here while another thread writes.
-      const sizeBytes = pieces.reduce((sum, { length }) => sum + length, 0);
-      const onThread = work.busy || sizeBytes > SUM_HERE_BYTES;
-      return writer.write(pieces, onThread ? SUM_ON_THREAD : SUM_HERE);
-    });
+    const { file, work, writer } = this.#parts;
+    await work.step({ step: "write", on: [file] }, () => writer.write(pieces));
   }
 
   /** SHA-256 of all that was written; undefined where the file was created without. Call it once. */
   sha256(): Uint8Array | undefined {
-    const { hashes, writer } = this.#parts;
-    if (!hashes) return undefined;
-    const sum = writer.takeSha256();
-    if (sum === undefined)
-      throw new Error("there is no SHA-256 of what was written: a write has not ended, or OpenSSL failed");
-    return sum;
+    return this.#parts.writer.sha256();
   }
 
   /** Sets owner, then mode (a change of owner clears setuid bits); both exactly, whatever the umask. */

@@ -118,8 +118,7 @@
 /* All classes that it exports. */
 #define AGENT_CLASSES(C)                                                         \
   C("FdWatch", agent_fd_watch_class) /* fd_watch.c */                            \
-  C("BackgroundWriter", agent_background_writer_class) /* background_writer.c */ \
-  C("SummingWriter", agent_summing_writer_class) /* summing_writer.c */
+  C("BackgroundWriter", agent_background_writer_class) /* background_writer.c */
 
 #define DECLARE_CALL(name, call, count, parameters) long call parameters;
 #define DECLARE_FUNCTION(name, call) napi_value call(napi_env env, napi_callback_info info);
