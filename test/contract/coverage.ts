@@ -147,8 +147,8 @@ export const REQUIREMENTS: Readonly<Record<string, readonly Requirement[]>> = {
       says: "All operations are gRPC, of the kinds that the table names",
       tests: [
         ["agent/health/health.test.ts", "tells that the workload is alive and ready, and the guest's time"],
-        ["agent/files/read.test.ts", "gives the part that is asked for, as far as the file goes"],
-        ["agent/files/write.test.ts", "creates a file and tells its size and checksum"],
+        ["agent/files/transfer/read.test.ts", "gives the part that is asked for, as far as the file goes"],
+        ["agent/files/transfer/write.test.ts", "creates a file and tells its size and checksum"],
         ["agent/exec/pipes.test.ts", "carries input to the command and its answer back while both sides stay open"],
       ],
     },
