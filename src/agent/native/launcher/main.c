@@ -21,7 +21,6 @@
 #include "oom_score.h"
 #include "remains.h"
 #include "signals.h"
-#include "tasks.h"
 
 /* Anything may lie at that path in an image; opening it could hang. */
 static int open_null_device(void) {
@@ -70,28 +69,16 @@ static void open_channel(int *launcher_end, int *agent_end) {
     fail("cannot open a channel to the agent");
 }
 
-/* Node aborts without a message if it cannot start its threads. If that is the reason, prints so and exits. */
-static void report_shortage_of_tasks(void) {
-  char text[200];
-  int available = tasks_available(TASKS_NEEDED);
-  if (available == TASKS_NEEDED)
-    return;
-  snprintf(text, sizeof text,
-           "guest-agent: the agent needs %d processes and threads, and may have %d: raise pids.max of its cgroup, or the "
-           "limit of processes of its user (RLIMIT_NPROC)\n",
-           TASKS_NEEDED, available);
-  say_without_waiting(text);
-  _exit(LAUNCHER_FAILED);
-}
-
 static void report_crash(int status) {
-  char text[200];
+  char text[300];
   if (!WIFSIGNALED(status))
     return;
-  if (WTERMSIG(status) == SIGABRT)
-    report_shortage_of_tasks();
-  snprintf(text, sizeof text, "guest-agent: the agent was killed by signal %d (%s); what it left running was ended\n",
-           WTERMSIG(status), strsignal(WTERMSIG(status)));
+  /* Node aborts without a message if it cannot start its threads. */
+  const char *hint = WTERMSIG(status) == SIGABRT ? "; it needs 30 processes and threads: look at pids.max of its cgroup, "
+                                                   "and at the limit of processes of its user (RLIMIT_NPROC)"
+                                                 : "";
+  snprintf(text, sizeof text, "guest-agent: the agent was killed by signal %d (%s); what it left running was ended%s\n",
+           WTERMSIG(status), strsignal(WTERMSIG(status)), hint);
   say_without_waiting(text);
 }
 
