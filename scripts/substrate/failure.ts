@@ -21,6 +21,13 @@ export function notFound(): ApiFailure {
   return new ApiFailure(404, "not_found", "resource not found");
 }
 
+/** 404 of a path that has no route, as its router says it: plain text, and no code (go-chi/chi, mux.go). */
+export class Unrouted extends ApiFailure {
+  constructor() {
+    super(404, "", "404 page not found\n");
+  }
+}
+
 /** 409: not in the state that the operation needs. */
 export function invalidState(message: string): ApiFailure {
   return new ApiFailure(409, "invalid_state", message);

@@ -176,9 +176,11 @@ export class Instances {
     });
   }
 
-  /** Continues an instance that is on standby. @throws ApiFailure */
+  /** Continues an instance that is on standby; one that runs is left as it is. @throws ApiFailure */
   restore(instance: InstanceRecord): Promise<InstanceRecord> {
     return this.#change(instance, async (current) => {
+      // lib/instances/manager.go:590
+      if (["Running", "Initializing"].includes(this.machines.stateOf(current))) return current;
       this.#demand(current, "Standby");
       await this.#continue(current);
       return current;

@@ -8,7 +8,7 @@ import {
   snapshotAnswer,
   volumeAnswer,
 } from "./answers.ts";
-import { ApiFailure, asInternal, invalidState } from "./failure.ts";
+import { ApiFailure, asInternal, invalidState, notFound } from "./failure.ts";
 import type { Images } from "./images.ts";
 import type { Ingresses } from "./ingresses.ts";
 import { demandForkable, type InstanceRecord } from "./instance.ts";
@@ -62,7 +62,12 @@ function imageRoutes({ images }: Holdings): Routes {
       const { name, tags = {} } = imageRequest(await body());
       return [202, imageAnswer(images.create(name, tags))];
     },
-    "GET /images/{name}": ({ id }) => [200, imageAnswer(images.get(id))],
+    "GET /images/{name}": ({ id }) => {
+      const image = images.get(id);
+      // A tag leads to an image only once that is ready (hypeman 8853445, lib/images/manager.go:512, :645-650).
+      if (image.status !== "ready" && !id.includes("@")) throw notFound();
+      return [200, imageAnswer(image)];
+    },
     "DELETE /images/{name}": ({ id }) => {
       images.remove(images.get(id));
       return [204];

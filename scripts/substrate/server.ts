@@ -1,7 +1,8 @@
 import { createHash, timingSafeEqual } from "node:crypto";
 import { createServer, type IncomingMessage, type Server, type ServerResponse } from "node:http";
 import { messageOf } from "../../src/shared/errors.ts";
-import { ApiFailure, asInternal, SchemaFailure } from "./failure.ts";
+import { departure } from "./departure.ts";
+import { ApiFailure, asInternal, SchemaFailure, Unrouted } from "./failure.ts";
 import { LIMITS_MS, type Rules } from "./rules.ts";
 import { scopeOf } from "./scopes.ts";
 
@@ -14,7 +15,10 @@ interface Call {
   readonly query: URLSearchParams;
   /** The body as it arrives, for bodies that are no JSON. */
   readonly stream: AsyncIterable<Uint8Array>;
-  /** Aborted when the call has taken as long as the substrate lets any (hypeman 5d9eff0, cmd/api/main.go:523). */
+  /**
+   * Aborted when the call has taken as long as the substrate lets any (hypeman 5d9eff0, cmd/api/main.go:523), or when
+   * the caller has left.
+   */
   readonly signal: AbortSignal;
   /** Reads the body as JSON; an absent one is an empty object, and null is as good as absent. @throws SchemaFailure */
   readonly body: () => Promise<unknown>;
@@ -69,8 +73,8 @@ export function createApiServer(routes: Routes, token: string, rules: Rules, log
       const fitting = table.filter(({ pattern }) => pattern.test(pathname));
       const found = fitting.find(({ method }) => method === request.method);
       if (found === undefined) {
-        if (fitting.length === 0) plain(response, 404, "404 page not found\n");
-        else plain(response, 405, "");
+        if (fitting.length === 0) throw new Unrouted();
+        plain(response, 405, "");
         return;
       }
       if (found.operation !== OPEN) {
@@ -79,7 +83,8 @@ export function createApiServer(routes: Routes, token: string, rules: Rules, log
       }
       id = decoded(found.pattern.exec(pathname)?.[1] ?? "");
       const stream = request.iterator({ destroyOnReturn: false }) as AsyncIterable<Buffer>;
-      const signal = AbortSignal.timeout(Math.ceil(LIMITS_MS.call * rules.patience));
+      const limit = AbortSignal.timeout(Math.ceil(LIMITS_MS.call * rules.patience));
+      const signal = AbortSignal.any([limit, departure(request, response)]);
       const [status, content] = await found.handle({ id, query, body: () => jsonOf(stream), stream, signal });
       if (content instanceof Events) sendEvents(response, content);
       else send(response, status, content === undefined ? "" : JSON.stringify(content));
@@ -93,6 +98,10 @@ export function createApiServer(routes: Routes, token: string, rules: Rules, log
 
   function sendFailure(response: ServerResponse, id: string, error: unknown): void {
     const { status, code, message, cause } = asInternal("internal error", error);
+    if (error instanceof Unrouted) {
+      plain(response, status, message);
+      return;
+    }
     if (status === 500) log(`${id === "" ? "" : `${id}: `}${message}: ${messageOf(cause)}`);
     const isJson = !(error instanceof SchemaFailure);
     send(response, status, isJson ? JSON.stringify({ code, message }) : `{"code":"${code}","message":"${message}"}`);

@@ -32,7 +32,9 @@ describe("the development substrate has the rules of the real one:", () => {
       assert.deepEqual(error.error, { code: "image_not_ready", message });
       return true;
     });
-    assert.match((await client.images.get("later")).status, /pending|converting/);
+    const image = (await client.images.list()).find(({ name }) => name.includes("later"));
+    assert.match(image?.status ?? "", /pending|converting/);
+    assert.deepEqual(await refusal(client.images.get("later")), { status: 404, code: "not_found" });
     assert.equal(await daemon.end("SIGTERM"), 0);
   });
 

@@ -30,6 +30,7 @@ const WORDS: readonly (readonly [theirs: string, ours: string])[] = [
   ["graceMs", "--grace"],
   ["timeoutMs", "--timeout"],
   ["args[0]", "the command"],
+  ["agent.archive", "--agent or GUESTCTL_AGENT"],
 ];
 
 const THEIRS = WORDS.map(([theirs]) => theirs.replaceAll(/[.()[\]]/g, String.raw`\$&`)).join("|");
@@ -39,12 +40,17 @@ const PATTERN = new RegExp(
   "g",
 );
 /** A call of the library about a sandbox. */
-const CALL = /\bsandboxes\.([a-z]+)\("([\w.-]+)"(?:, …)?\)/g;
+const CALL = /(boot it anew: )?\bsandboxes\.([a-z]+)\("([\w.-]+)"(?:, …)?\)/g;
 const OURS: ReadonlyMap<string, string> = new Map(WORDS);
 
 /** A message of the library in the words of guestctl's command line. */
 export function inFlags(message: string): string {
-  return message.replaceAll(CALL, "guestctl sandbox $1 $2").replaceAll(PATTERN, (found) => {
+  const inCommands = message.replaceAll(
+    CALL,
+    (_, boots: string | undefined, verb: string, name: string) =>
+      `${boots ?? ""}guestctl sandbox ${boots === undefined ? verb : "start"} ${name}`,
+  );
+  return inCommands.replaceAll(PATTERN, (found) => {
     if (found.startsWith('"')) return found;
     return OURS.get(found) ?? `--${found.replaceAll(/[A-Z]/g, (letter) => `-${letter.toLowerCase()}`)}`;
   });

@@ -53,6 +53,9 @@ export class AgentVolumes {
 
   #read(): Promise<AgentVolume> {
     if (this.#source !== undefined) return agentVolume(this.#source);
-    throw new SandboxError("INVALID_SPEC", "no archive of an agent is given to put into the sandbox");
+    const nextStep = "name the .tar.gz of the build as agent.archive";
+    throw new SandboxError("INVALID_SPEC", "no archive of an agent is given to put into the sandbox", undefined, {
+      nextStep,
+    });
   }
 }

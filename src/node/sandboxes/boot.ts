@@ -5,8 +5,11 @@ import type { SandboxEntry } from "./journal.ts";
 import type { Node } from "./node.ts";
 import type { Instance } from "./substrate.ts";
 
-/** Between two looks at the console of an initializing instance: each look starts a process of the daemon. */
+/** Between two looks at the console of an instance that does not answer: each look starts a process of the daemon. */
 const LOOK_PAUSE_MS = 1_000;
+/** More than a boot writes: a kernel that panics writes its registers behind init's words. */
+const WHOLE_CONSOLE_LINES = 10_000;
+const SHOWN_LINES = 10;
 /** What the substrate's init prints if it cannot start the entrypoint (hypeman, lib/system/init/mode_exec.go). */
 const NOT_STARTED = /failed to start entrypoint: (.*)/;
 /** What a kernel prints that cannot start init: -8 is ENOEXEC, a program for other processors. */
@@ -34,11 +37,11 @@ export async function booted(
         return client.agentVersion ?? "";
       } catch (error) {
         const instance = await node.existing(entry);
-        if (isOff(instance)) throw await agentEnded(node.subject(entry), instance);
-        if (instance.state === "Initializing" && performance.now() >= lookMs) {
+        if (isOff(instance) || performance.now() >= lookMs) {
           await lookForStart(node, entry, instance);
           lookMs = performance.now() + LOOK_PAUSE_MS;
         }
+        if (isOff(instance)) throw await agentEnded(node.subject(entry), instance);
         throw error;
       }
     });
@@ -54,14 +57,16 @@ export async function booted(
 
 /** Rejects if init could not start the entrypoint, or the kernel not init: then the instance initializes for ever. */
 async function lookForStart(node: Node, { image }: SandboxEntry, { id }: Instance): Promise<void> {
-  const tail = await consoleTail(node.substrate, id);
-  const panic = tail.find((line) => NO_INIT.test(line));
-  if (panic !== undefined) {
-    const message = `no instance boots here: ${panic.trim()}`;
-    throw new SandboxError("AGENT_UNREACHABLE", message, undefined, { consoleTail: tail, nextStep: NO_INIT_STEP });
+  const lines = await consoleTail(node.substrate, id, WHOLE_CONSOLE_LINES);
+  const at = lines.findIndex((line) => NO_INIT.test(line) || NOT_STARTED.test(line));
+  const line = lines[at];
+  if (line === undefined) return;
+  const shown = { consoleTail: lines.slice(at, at + SHOWN_LINES) };
+  const [, problem] = NOT_STARTED.exec(line) ?? [];
+  if (problem === undefined) {
+    const message = `no instance boots here: ${line.trim()}`;
+    throw new SandboxError("AGENT_UNREACHABLE", message, undefined, { ...shown, nextStep: NO_INIT_STEP });
   }
-  const [, problem] = tail.map((line) => NOT_STARTED.exec(line)).find((match) => match !== null) ?? [];
-  if (problem === undefined) return;
   const message = `init cannot start anything in the image ${image}: ${problem}`;
-  throw new SandboxError("IMAGE_UNSUITABLE", message, undefined, { consoleTail: tail });
+  throw new SandboxError("IMAGE_UNSUITABLE", message, undefined, shown);
 }

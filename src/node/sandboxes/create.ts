@@ -1,12 +1,12 @@
 import { randomBytes, randomUUID } from "node:crypto";
 import { booted } from "./boot.ts";
 import { SandboxError } from "./errors.ts";
-import { notReady } from "./images.ts";
+import { listedImage, notReady, unknownImage } from "./images.ts";
 import { demandUnpublished } from "./ingress.ts";
 import { agentEnvironment, mounts } from "./injection.ts";
 import type { SandboxEntry } from "./journal.ts";
 import { bundleOf } from "./keys.ts";
-import { AGENT_VOLUME_TAG, NODE_TAG, type Node, OPERATION_TAG } from "./node.ts";
+import { AGENT_VOLUME_TAG, JOURNAL_TAG, NODE_TAG, type Node, OPERATION_TAG } from "./node.ts";
 import { making } from "./removal.ts";
 import { randomName, type SandboxSpec, sizeBytesOf } from "./spec.ts";
 import type { DaemonFacts, Image, Instance, InstanceParts } from "./substrate.ts";
@@ -41,7 +41,7 @@ async function plan(node: Node, name: string, spec: SandboxSpec): Promise<Sandbo
     createdMs: Date.now(),
     image: spec.image,
     hypervisor,
-    volumeId: freeVolumeId(node, name),
+    volumeId: await freeVolumeId(node, name),
     agentVolumeId,
     agentPort: node.agentPort,
     ttlMs: spec.ttlMs,
@@ -51,16 +51,23 @@ async function plan(node: Node, name: string, spec: SandboxSpec): Promise<Sandbo
   };
 }
 
-/** Snapshots and forks of an earlier sandbox of this name may still use its volume. */
-function freeVolumeId({ journal }: Node, name: string): string {
+/**
+ * Snapshots and forks of an earlier sandbox of this name may still use its volume, or the daemon may have kept it. That
+ * of another node stays in the way: so two nodes find out that they want one name.
+ */
+async function freeVolumeId({ journal, substrate }: Node, name: string): Promise<string> {
   const usual = `${name}-credentials`;
-  const isTaken = journal.all().some(({ volumeId }) => volumeId === usual);
+  const isTaken =
+    journal.all().some(({ volumeId }) => volumeId === usual) ||
+    (await substrate.volume(usual))?.tags[JOURNAL_TAG] === journal.id;
   return isTaken ? `${name}-cred-${randomBytes(4).toString("hex")}` : usual;
 }
 
-async function suitableImage(node: Node, image: Image | undefined, name: string): Promise<Image> {
-  if (image === undefined) throw new SandboxError("IMAGE_NOT_READY", `the substrate has no image ${name}`);
-  if (image.status !== "ready") throw notReady(image, await node.substrate.images());
+async function suitableImage(node: Node, found: Image | undefined, name: string): Promise<Image> {
+  const all = found?.status === "ready" ? [] : await node.substrate.images();
+  const image = found ?? listedImage(all, name);
+  if (image === undefined) throw unknownImage(name);
+  if (image.status !== "ready") throw notReady(image, all);
   const [first = ""] = [...(image.entrypoint ?? []), ...(image.cmd ?? [])];
   if (!OWN_INITS.has(first)) return image;
   const message = `the image ${name} starts ${first}, which the substrate lets be its init, and no agent in its place`;
@@ -92,11 +99,36 @@ async function checkSizes(node: Node, { vcpus = 0, memory = "0B", overlaySize = 
     ["overlaySize", sizeBytesOf(overlaySize) ?? 0, capacity.diskBytes || Infinity],
   ] as const) {
     if (wanted <= most) continue;
-    throw new SandboxError("CAPABILITY_MISSING", `${field} wants ${wanted}; the host has ${most} for all sandboxes`);
+    const message = `${field} wants ${amount(field, wanted)}; the host has ${amount(field, most)} for all sandboxes`;
+    throw new SandboxError("CAPABILITY_MISSING", message);
   }
 }
 
-async function build(node: Node, planned: SandboxEntry, spec: SandboxSpec): Promise<SandboxEntry> {
+function amount(field: string, value: number): string {
+  return field === "vcpus" ? `${value} processors` : `${Number((value / 2 ** 20).toFixed(1))} MiB`;
+}
+
+/** What a daemon allows one instance where its operator has not said otherwise (hypeman 8853445, config.go). */
+const USUAL_LIMITS = [
+  ["vcpus", 16, "limits.max_vcpus_per_instance"],
+  ["memory", 32 * 2 ** 30, "limits.max_memory_per_instance"],
+  ["overlaySize", 100 * 2 ** 30, "limits.max_overlay_size"],
+] as const;
+
+/** The daemon's own limits for one instance: it answers a bare internal error (lib/instances/create.go:197-210). */
+function withLimits(error: unknown, { vcpus = 0, memory = "0B", overlaySize = "0B" }: SandboxSpec): unknown {
+  if (!(error instanceof SandboxError) || error.code !== "SUBSTRATE_FAILED") return error;
+  const wanted = { vcpus, memory: sizeBytesOf(memory) ?? 0, overlaySize: sizeBytesOf(overlaySize) ?? 0 };
+  const over = USUAL_LIMITS.find(([field, most]) => wanted[field] > most);
+  if (over === undefined) return error;
+  const [field, most, key] = over;
+  const message = `${field} wants ${amount(field, wanted[field])}, and the daemon may allow one instance ${amount(field, most)} (its default): ${error.message}`;
+  const nextStep = `ask for less, or raise ${key} in the daemon's configuration`;
+  return new SandboxError("CAPABILITY_MISSING", message, error, { nextStep });
+}
+
+async function build(node: Node, entryBefore: SandboxEntry, spec: SandboxSpec): Promise<SandboxEntry> {
+  let planned = entryBefore;
   const { name, tags, volumeId } = planned;
   node.step(OPERATION, name, "issue credentials");
   await node.credentials.issue(name);
@@ -105,7 +137,7 @@ async function build(node: Node, planned: SandboxEntry, spec: SandboxSpec): Prom
   const agent = await node.agents.own();
   // Before the lookup of the agent's volume: a sweep that sees this volume does not remove the agent's.
   await node.substrate.createVolume({ id: volumeId, tags: { ...node.tags, [AGENT_VOLUME_TAG]: agent.id } }, archive);
-  const parts: InstanceParts = {
+  let parts: InstanceParts = {
     name,
     entrypoint: agent.entrypoint,
     env: agentEnvironment(node.agentPort),
@@ -118,10 +150,18 @@ async function build(node: Node, planned: SandboxEntry, spec: SandboxSpec): Prom
     node.step(OPERATION, name, "create the instance");
     return node.changed(planned, () => node.substrate.createInstance(spec, parts));
   };
+  const startBesideGhost = async (): Promise<Instance> => {
+    const instanceName = `${name}-${randomBytes(4).toString("hex")}`;
+    planned = { ...planned, instanceName };
+    node.journal.put(planned);
+    parts = { ...parts, name: instanceName };
+    return start();
+  };
   const sinceMs = Date.now();
   const instance = await start().catch(async (error: unknown) => {
-    if (!(await isAgentSwept(node, agent.id, error))) throw error;
-    return start();
+    if (await isAgentSwept(node, agent.id, error)) return start();
+    if (await isGhosts(node, name, error)) return startBesideGhost();
+    throw withLimits(error, spec);
   });
   const entry = { ...planned, instanceId: instance.id, hypervisor: instance.hypervisor ?? planned.hypervisor };
   node.journal.put(entry);
@@ -137,6 +177,14 @@ async function build(node: Node, planned: SandboxEntry, spec: SandboxSpec): Prom
 async function isAgentSwept(node: Node, id: string, error: unknown): Promise<boolean> {
   if (!(error instanceof SandboxError) || error.code !== "SUBSTRATE_FAILED") return false;
   return (await node.substrate.volume(id).catch(() => ({ id }))) === undefined;
+}
+
+/** Whether the daemon refused a name only because of an instance that it lists and does not have (a ghost). */
+async function isGhosts({ substrate }: Node, name: string, error: unknown): Promise<boolean> {
+  if (!(error instanceof SandboxError) || error.code !== "ALREADY_EXISTS") return false;
+  const named = (await substrate.instances({})).filter((instance) => instance.name === name);
+  const found = await Promise.all(named.map(({ id }) => substrate.instance(id)));
+  return named.length > 0 && found.every((instance) => instance?.name !== name);
 }
 
 /** A daemon older than API 0.3.0 drops fields that it does not know, such as the tags. */

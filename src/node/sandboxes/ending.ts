@@ -70,8 +70,12 @@ export function ending(substrate: Substrate, id: string): Promise<readonly strin
   return consoleTail(substrate, id).catch(() => []);
 }
 
-export async function consoleTail(substrate: Substrate, id: string): Promise<readonly string[]> {
-  const lines = await substrate.console(id, TAIL_LINES);
+export async function consoleTail(
+  substrate: Substrate,
+  id: string,
+  count: number = TAIL_LINES,
+): Promise<readonly string[]> {
+  const lines = await substrate.console(id, count);
   return lines.map((line) => line.slice(0, LINE_CHARACTERS));
 }
 

@@ -21,6 +21,7 @@ export const NEXT_STEPS = {
   PAUSED: "remove it, and create it anew or fork its last snapshot: the substrate can only delete it",
   SOURCE_ASLEEP: undefined,
   KIN_RUNS: undefined,
+  LEFT_BEHIND: undefined,
   NOT_FROZEN: 'take away what is in the way (the agent\'s docs explain each problem), or suspend it with freeze "on"',
   RESTORE_DEGRADED:
     "look at the agent's words; acceptDegraded takes it as it is, with numbers that another guest may draw too",
@@ -100,18 +101,37 @@ export function statusOf(error: unknown): number | undefined {
   return typeof status === "number" ? status : undefined;
 }
 
-/** The SandboxError for an error of the substrate's client, by its shape: the package may not be installed. */
-export function substrateError(error: unknown): SandboxError {
+/** The code in the JSON of the answer that a call of the substrate failed with; undefined where it has none. */
+export function codeOf(error: unknown): unknown {
+  return bodyOf(error instanceof SandboxError ? error.cause : error)["code"];
+}
+
+function bodyOf(error: unknown): Record<string, unknown> {
+  const { error: body } = (error ?? {}) as { readonly error?: unknown };
+  return (typeof body === "object" && body !== null ? body : {}) as Record<string, unknown>;
+}
+
+/**
+ * The SandboxError for an error of the substrate's client, by its shape: the package may not be installed.
+ *
+ * @param url where the daemon was looked for
+ */
+export function substrateError(error: unknown, url: string): SandboxError {
   const status = statusOf(error);
   if (status === undefined) {
     const { cause } = error as { readonly cause?: unknown };
     const detail = cause === undefined ? messageOf(error) : `${messageOf(error)} ${causeOf(cause)}`;
-    return new SandboxError("SUBSTRATE_UNAVAILABLE", `the daemon cannot be reached or broke off: ${detail}`, error);
+    const message = `the daemon at ${url} cannot be reached or broke off: ${detail}`;
+    return new SandboxError("SUBSTRATE_UNAVAILABLE", message, error);
   }
-  const { error: body } = error as { readonly error?: unknown };
-  const { code, message } = (typeof body === "object" && body !== null ? body : {}) as Record<string, unknown>;
+  const { code, message } = bodyOf(error);
   const text = typeof message === "string" && message !== "" ? message : messageOf(error);
   const excerpt = text.length > EXCERPT_CHARACTERS ? `${text.slice(0, EXCERPT_CHARACTERS)}…` : text;
+  if (status === 404 && code !== "not_found") {
+    const nextStep = "look whether that is the address of the substrate's daemon";
+    const unlike = `what answers at ${url} is not the daemon, or is older: 404 without its code not_found`;
+    return new SandboxError("SUBSTRATE_UNAVAILABLE", unlike, error, { nextStep });
+  }
   const sandboxCode = substrateCode(status, code, text);
   const answer = typeof code === "string" ? `${status} ${code}` : String(status);
   const nextStep = status === 403 ? `give a token with the scopes ${SCOPES}` : undefined;

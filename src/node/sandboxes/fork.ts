@@ -1,3 +1,4 @@
+import { randomUUID } from "node:crypto";
 import type { GuestClient } from "../client/index.ts";
 import type { ClientCredentials } from "../credentials/index.ts";
 import { whileUp } from "./ending.ts";
@@ -79,10 +80,13 @@ export async function fork(
       making(node, "fork", entry, async () => {
         const source = (suspended = await quiesced(node, "fork", parent, choices));
         const forked = await copy(node, source, entry);
+        // The fork has kept the number, and the source another (hypeman 5d9eff0, lib/instances/fork.go:72).
+        const rotated = { ...source, vsock: randomUUID() };
+        node.journal.put(rotated);
         // If the fork's answer was lost.
         if ((await node.existing(source)).state === "Standby") await wake(node, source);
         // In parallel: neither must wait for the other's duties.
-        const awakening = node.awaken("fork", source);
+        const awakening = node.awaken("fork", rotated);
         const made = welcomed(forked);
         await Promise.allSettled([awakening, made]);
         return { ...(await made), source: await awakening };

@@ -1,5 +1,5 @@
 import type { Hypeman } from "@onkernel/hypeman";
-import { SandboxError, statusOf, substrateError } from "./errors.ts";
+import { codeOf, SandboxError, statusOf, substrateError } from "./errors.ts";
 import {
   createBody,
   has,
@@ -11,6 +11,7 @@ import {
   snapshotOf,
   volumeOf,
 } from "./hypeman-shapes.ts";
+import { lastingFetch } from "./lasting-fetch.ts";
 import type { SandboxSpec, Tags } from "./spec.ts";
 import type {
   Capacity,
@@ -54,6 +55,8 @@ export async function connectHypeman(options: HypemanOptions): Promise<Substrate
     apiKey: apiToken,
     baseURL: baseUrl ?? null,
     timeout: timeoutMs,
+    // A call that reads may end with this process; one that changes something may not.
+    fetch: (url, init) => (isReading(init?.method) ? fetch(url, init) : lastingFetch(url, init)),
     // No retries: a repeated call could make two instances. A caller whose answer is lost looks the outcome up by
     // name.
     maxRetries: 0,
@@ -61,6 +64,10 @@ export async function connectHypeman(options: HypemanOptions): Promise<Substrate
     logLevel: "off",
   });
   return new HypemanSubstrate(client, timeoutMs);
+}
+
+function isReading(method = "GET"): boolean {
+  return method.toUpperCase() === "GET";
 }
 
 class HypemanSubstrate implements Substrate {
@@ -77,7 +84,9 @@ class HypemanSubstrate implements Substrate {
   }
 
   async facts(): Promise<DaemonFacts> {
-    const facts = await this.#found((client, options) => client.capabilities.get(options));
+    const facts = await this.#call((client, options) => client.capabilities.get(options)).catch((error: unknown) => {
+      if (statusOf(error) !== 404) throw error;
+    });
     if (facts === undefined) {
       // /capabilities is newer than API 0.3.0. Without it, ask for /resources.
       await this.capacity();
@@ -94,14 +103,7 @@ class HypemanSubstrate implements Substrate {
   }
 
   async capacity(): Promise<Capacity> {
-    const resources = await this.#found((client, options) => client.resources.get(options));
-    if (resources === undefined) {
-      throw new SandboxError(
-        "CAPABILITY_MISSING",
-        "the daemon reports no resources; this needs hypeman with API 0.3.0 or later",
-      );
-    }
-    const { cpu, memory, disk } = resources;
+    const { cpu, memory, disk } = await this.#call((client, options) => client.resources.get(options));
     return {
       vcpus: cpu.effective_limit,
       memoryBytes: memory.effective_limit,
@@ -165,7 +167,7 @@ class HypemanSubstrate implements Substrate {
       for await (const line of await client.instances.logs(id, query, options)) found.push(line);
       return found;
     };
-    return (await this.#found(read)) ?? [];
+    return (await this.#found(read, ["not_found", "log_not_found"])) ?? [];
   }
 
   createInstance(spec: SandboxSpec, parts: InstanceParts): Promise<Instance> {
@@ -236,18 +238,21 @@ class HypemanSubstrate implements Substrate {
     try {
       return await call(this.#client, { signal });
     } catch (error) {
-      if (!signal.aborted) throw substrateError(error);
-      const message = `the daemon gave no answer within ${this.#timeoutMs} ms`;
+      if (!signal.aborted) throw substrateError(error, this.#client.baseURL);
+      const message = `the daemon at ${this.#client.baseURL} gave no answer within ${this.#timeoutMs} ms`;
       throw new SandboxError("SUBSTRATE_UNAVAILABLE", message, error);
     }
   }
 
-  /** The same; undefined: not found. */
-  async #found<Answer>(call: Call<Answer>): Promise<Answer | undefined> {
+  /**
+   * The same; undefined: the daemon says that it is not there. Any other 404 says nothing about that: it may be of
+   * another server, or of a route that an older daemon lacks.
+   */
+  async #found<Answer>(call: Call<Answer>, codes: readonly unknown[] = ["not_found"]): Promise<Answer | undefined> {
     try {
       return await this.#call(call);
     } catch (error) {
-      if (statusOf(error) === 404) return undefined;
+      if (statusOf(error) === 404 && codes.includes(codeOf(error))) return undefined;
       throw error;
     }
   }

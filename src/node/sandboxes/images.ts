@@ -39,6 +39,27 @@ export function imageInfos(images: readonly Image[], daemonFolder: string | unde
   );
 }
 
+/**
+ * The image of a reference in the list. By its tag the daemon finds an image only once it is ready (hypeman 8853445,
+ * lib/images/manager.go:512, :645-650); the list has it from its adding on, by its full name
+ * (lib/images/reference.go).
+ */
+export function listedImage(images: readonly Image[], reference: string): Image | undefined {
+  const [first = "", ...rest] = reference.split("/");
+  const path = rest.length > 0 ? reference : `library/${first}`;
+  const isHost = rest.length > 0 && (/[.:]/.test(first) || first === "localhost");
+  const full = isHost ? reference : `docker.io/${path}`;
+  const isTagged = /[@:][^/]*$/.test(full);
+  return images.findLast(({ name }) => name === full || name === (isTagged ? reference : `${full}:latest`));
+}
+
+/** The error about an image that was never added. */
+export function unknownImage(name: string): SandboxError {
+  const message = `the substrate has no image ${name}`;
+  const nextStep = `add it, and wait until it is ready: hypeman pull ${name}, or POST /images with {"name": "${name}"}`;
+  return new SandboxError("IMAGE_NOT_READY", message, undefined, { nextStep });
+}
+
 /** The error about an image that is not ready, with what to do about it. */
 export function notReady(image: Image, images: readonly Image[]): SandboxError {
   const { problem, nextStep } = obstacle(image, images) ?? { problem: "", nextStep: undefined };

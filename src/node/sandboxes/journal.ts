@@ -72,6 +72,8 @@ export interface Publication {
 export interface SandboxEntry extends Entry {
   readonly kind: "sandbox";
   readonly tags: Tags;
+  /** The instance's name where that is not the sandbox's, which a ghost of the daemon has. */
+  readonly instanceName?: string | undefined;
   /** The substrate's id; undefined: not known yet. */
   readonly instanceId?: string | undefined;
   /**
@@ -85,6 +87,16 @@ export interface SandboxEntry extends Entry {
   readonly lastIp?: string | undefined;
   /** Why it sleeps unasked: it could not be restored after a snapshot or fork was taken of it. */
   readonly asleepBecause?: string | undefined;
+  /**
+   * What the daemon was asked to do with it; undefined: nothing whose end is not known. The daemon may still be at it
+   * where the process that asked has ended.
+   */
+  readonly asked?: { readonly operation: string; readonly atMs: number } | undefined;
+  /**
+   * The guests of one such name have the same vsock number, and under QEMU only one of them runs at a time. Undefined:
+   * `volumeId`.
+   */
+  readonly vsock?: string | undefined;
   /** Its hostnames; undefined: none. They stay while it sleeps or is stopped, and no fork has them. */
   readonly published?: readonly Publication[] | undefined;
 }
@@ -93,6 +105,10 @@ export interface SandboxEntry extends Entry {
 export interface SnapshotEntry extends Entry {
   readonly kind: "snapshot";
   readonly snapshotId?: string | undefined;
+  /** Value of the operation's tag, by which it is found where the answer to its making was lost. */
+  readonly operation?: string | undefined;
+  /** As in SandboxEntry: of its source when it was taken. */
+  readonly vsock?: string | undefined;
   /** Its size on disk when it was taken, in bytes; the daemon may compress it later. */
   readonly sizeBytes?: number | undefined;
   /** Name of the sandbox that it was taken of. */
@@ -118,6 +134,8 @@ const SCHEMA = `
 export class Journal {
   readonly #database: Sqlite.DatabaseSync;
   readonly #locks: Locks;
+  /** Whether this process has changed it. */
+  isChanged = false;
   /** Names this journal in tags: a sweep must not remove what another journal of the same node has made. */
   readonly id: string;
 
@@ -201,6 +219,7 @@ export class Journal {
   }
 
   #run(statement: string, ...values: readonly string[]): { readonly changes: number | bigint } {
+    this.isChanged = true;
     return attempt("write the journal", () => this.#database.prepare(statement).run(...values));
   }
 }

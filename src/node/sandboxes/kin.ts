@@ -5,14 +5,11 @@ import type { Node } from "./node.ts";
 /**
  * Starts a sandbox from memory: a sleeping one, or a fork of that or of a snapshot. Rejects with KIN_RUNS, a cause that
  * the daemon does not report. Under QEMU such a fork keeps the number of its origin's vsock device, and no two with one
- * number can run (hypeman 5d9eff0: lib/instances/snapshot.go:443, lib/hypervisor/qemu/diagnostics.go:22). Kin is what
- * shares a credential volume.
+ * number can run (hypeman 5d9eff0: lib/instances/snapshot.go:443, lib/hypervisor/qemu/diagnostics.go:22). Kin has the
+ * same number; a fork of a running source leaves it to the fork, and gives the source another (fork.go:72).
  */
-export async function besideKin<Value>(
-  node: Node,
-  { name, volumeId, hypervisor }: SandboxEntry,
-  start: () => Promise<Value>,
-): Promise<Value> {
+export async function besideKin<Value>(node: Node, entry: SandboxEntry, start: () => Promise<Value>): Promise<Value> {
+  const { name, hypervisor } = entry;
   try {
     return await start();
   } catch (error) {
@@ -20,14 +17,18 @@ export async function besideKin<Value>(
       throw error;
     const kin = node.journal
       .all()
-      .filter((entry) => entry.kind === "sandbox")
-      .filter((entry) => entry.volumeId === volumeId && entry.name !== name);
-    const states = await Promise.all(kin.map((entry) => node.instanceOf(entry).catch(() => undefined)));
-    const running = kin.filter((_, index) => states[index]?.state === "Running").map((entry) => entry.name);
+      .filter((other) => other.kind === "sandbox")
+      .filter((other) => vsockOf(other) === vsockOf(entry) && other.name !== name);
+    const states = await Promise.all(kin.map((other) => node.instanceOf(other).catch(() => undefined)));
+    const running = kin.filter((_, index) => states[index]?.state === "Running").map((other) => other.name);
     if (running.length === 0) throw error;
     const names = running.join(", ");
     const message = `${name} could not be started beside ${names}, which ${running.length === 1 ? "has" : "have"} the same origin: ${error.message}`;
     const nextStep = `under QEMU only one of them can run at a time: put ${names} to sleep or remove it, and try again`;
     throw new SandboxError("KIN_RUNS", message, error, { nextStep });
   }
+}
+
+function vsockOf({ vsock, volumeId }: SandboxEntry): string {
+  return vsock ?? volumeId;
 }

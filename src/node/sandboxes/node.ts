@@ -81,6 +81,8 @@ export class Node {
   /** Folder of journal and credentials. */
   readonly folder: string;
   readonly #options: NodeOptions;
+  /** By name: what ends badly if this process ends now. */
+  readonly #atRisk = new Map<string, string>();
   /** The last operation of each name, which the next one waits for. */
   readonly #turns = new Map<string, Promise<unknown>>();
 
@@ -106,6 +108,28 @@ export class Node {
 
   step(operation: string, name: string, step: string): void {
     this.#options.onStep?.({ operation, name, step });
+  }
+
+  /** What the end of this process would leave undone or frozen until somebody sweeps. */
+  get atRisk(): readonly string[] {
+    return [...this.#atRisk].map(([name, why]) => `${name}: ${why}`);
+  }
+
+  /** Notes it until its operation ends, or until `why` is undefined. */
+  risk(name: string, why: string | undefined): void {
+    if (why === undefined) this.#atRisk.delete(name);
+    else this.#atRisk.set(name, why);
+  }
+
+  /** Waits for a call that changes something. If this process ends before, nobody knows what has become of it. */
+  async answered<Value>(name: string, call: () => Promise<Value>): Promise<Value> {
+    const before = this.#atRisk.get(name);
+    this.risk(name, before ?? "the daemon has not answered yet");
+    try {
+      return await call();
+    } finally {
+      this.risk(name, before);
+    }
   }
 
   /**
@@ -147,6 +171,7 @@ export class Node {
     try {
       return await action();
     } finally {
+      this.risk(name, undefined);
       try {
         this.journal.release(name);
       } catch {
@@ -170,11 +195,11 @@ export class Node {
   }
 
   /** The instance of a sandbox: by its id, else by name and tags, as other nodes may use the name. Undefined: none. */
-  async instanceOf({ name, instanceId, tags }: SandboxEntry): Promise<Instance | undefined> {
+  async instanceOf({ name, instanceName = name, instanceId, tags }: SandboxEntry): Promise<Instance | undefined> {
     if (instanceId !== undefined) return this.substrate.instance(instanceId);
     const { [OPERATION_TAG]: operation } = tags;
     const own = { ...this.tags, ...(operation !== undefined && { [OPERATION_TAG]: operation }) };
-    return (await this.substrate.instances(own)).find((instance) => instance.name === name);
+    return (await this.substrate.instances(own)).find((instance) => instance.name === instanceName);
   }
 
   /** A sandbox as `ending` needs it. */
@@ -206,7 +231,7 @@ export class Node {
    */
   async changed(entry: SandboxEntry, change: () => Promise<Instance>, wanted?: InstanceState): Promise<Instance> {
     try {
-      return await change();
+      return await this.answered(entry.name, change);
     } catch (error) {
       if (!isUnknownOutcome(error)) throw error;
       const settleMs = error.code === "SUBSTRATE_FAILED" ? 0 : (this.#options.settleMs ?? DEFAULT_SETTLE_MS);
@@ -251,6 +276,7 @@ export class Node {
     );
     const { runEpochMs, agentVersion } = awakening;
     this.journal.put({ ...entry, runEpochMs, agentVersion, asleepBecause: undefined });
+    this.risk(entry.name, undefined);
     return awakening;
   }
 

@@ -2,6 +2,7 @@ import { SandboxError } from "./errors.ts";
 import type { SandboxEntry } from "./journal.ts";
 import { NODE_TAG, type Node, ready } from "./node.ts";
 import { paused, sourceAsleep } from "./suspend.ts";
+import { isBeingSuspended } from "./unsettled.ts";
 
 /** A sandbox's agent: its address and credentials. */
 export interface Reach {
@@ -18,10 +19,11 @@ export interface Reach {
 export async function reach(node: Node, name: string): Promise<Reach> {
   const entry = ready(await ownSandbox(node, name));
   const { state, ip } = await node.existing(entry);
+  if (state === "Paused" && isBeingSuspended(entry)) throw asleep(name, "is being suspended");
   if (state === "Paused") throw paused(name);
   if (state === "Standby" && entry.asleepBecause !== undefined) throw sourceAsleep(name, entry.asleepBecause);
   if (state === "Standby") throw asleep(name, "sleeps (Standby)");
-  if (state === "Stopped" || state === "Shutdown") throw asleep(name, `is stopped (${state})`);
+  if (state === "Stopped" || state === "Shutdown") throw stopped(name, state);
   if (entry.runEpochMs === undefined)
     throw asleep(name, `is ${state}, and has not done its duties since it was suspended`);
   if (ip === undefined) throw new SandboxError("AGENT_UNREACHABLE", `the instance of ${name} has no address`);
@@ -31,6 +33,11 @@ export async function reach(node: Node, name: string): Promise<Reach> {
 function asleep(name: string, how: string): SandboxError {
   const nextStep = `first: sandboxes.resume("${name}")`;
   return new SandboxError("WRONG_STATE", `${name} ${how}`, undefined, { nextStep });
+}
+
+function stopped(name: string, state: string): SandboxError {
+  const nextStep = `boot it anew: sandboxes.resume("${name}")`;
+  return new SandboxError("WRONG_STATE", `${name} is stopped (${state})`, undefined, { nextStep });
 }
 
 /** The entry of a sandbox. Rejects with NOT_FOUND, which names the owner if another node has a sandbox of that name. */

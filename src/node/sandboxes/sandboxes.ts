@@ -11,8 +11,10 @@ import { reach, type Reach } from "./reach.ts";
 import { discard } from "./removal.ts";
 import { checkName, checkNodeId, checkSpec, randomName, type SandboxSpec } from "./spec.ts";
 import type { Capacity, InstanceState } from "./substrate.ts";
+import { snapshot } from "./snapshot.ts";
 import { stop, type Stopping } from "./stop.ts";
-import { resume, type ResumeOptions, snapshot, standby, type SuspendOptions } from "./suspend.ts";
+import { settled } from "./unsettled.ts";
+import { resume, type ResumeOptions, standby, type SuspendOptions } from "./suspend.ts";
 import { sweep, type SweepOptions, type SweepReport } from "./sweep.ts";
 import { watch, type WatchOptions } from "./watch.ts";
 
@@ -182,8 +184,9 @@ export class Sandboxes {
     options: ForkOptions = {},
   ): Promise<{ readonly sandbox: SandboxInfo; readonly awakening: Awakening; readonly source: Awakening | undefined }> {
     const own = this.#newName(options.name, "sandbox");
-    const { fork: made, ...rest } = await this.#node.alone("fork", from, () => {
-      const parent = ready(this.#node.entry(from));
+    const { fork: made, ...rest } = await this.#node.alone("fork", from, async () => {
+      const found = ready(this.#node.entry(from));
+      const parent = found.kind === "sandbox" ? await settled(this.#node, found) : found;
       return this.#node.alone("fork", own, () => fork(this.#node, parent, own, options));
     });
     return { sandbox: await this.#info(made), ...rest };
@@ -223,6 +226,15 @@ export class Sandboxes {
     return watch(this.#node, options);
   }
 
+  /**
+   * What the end of this process would leave undone or frozen until somebody sweeps, in words; undefined: nothing was
+   * changed yet, and nothing is to be undone.
+   */
+  get atRisk(): readonly string[] | undefined {
+    const risks = this.#node.atRisk;
+    return risks.length > 0 || this.#node.journal.isChanged ? risks : undefined;
+  }
+
   /** Closes the journal. */
   close(): void {
     this.#node.journal.close();
@@ -233,7 +245,9 @@ export class Sandboxes {
   }
 
   #alone<Value>(operation: string, name: string, action: (entry: SandboxEntry) => Promise<Value>): Promise<Value> {
-    return this.#node.alone(operation, name, () => action(ready(this.#node.sandbox(name))));
+    return this.#node.alone(operation, name, async () =>
+      action(await settled(this.#node, ready(this.#node.sandbox(name)))),
+    );
   }
 
   /** Refuses a taken name at once: two operations that wait for each other's names would wait for ever. */

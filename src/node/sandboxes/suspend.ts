@@ -1,11 +1,10 @@
-import { randomUUID } from "node:crypto";
 import { messageOf } from "../../shared/errors.ts";
 import { booted } from "./boot.ts";
 import { whileUp } from "./ending.ts";
 import { SandboxError } from "./errors.ts";
 import { type GuestClient, GuestError } from "../client/index.ts";
-import { type Awakening, CALL_MS, type Freeze, freezeText, hookText, quiesce, type Warning } from "./guest.ts";
-import type { Entry, JournalEntry, Rest, SandboxEntry, SnapshotEntry } from "./journal.ts";
+import { type Awakening, CALL_MS, type Freeze, quiesce, type Warning } from "./guest.ts";
+import type { Entry, JournalEntry, Rest, SandboxEntry } from "./journal.ts";
 import {
   checkVariables,
   demandRenewable,
@@ -18,9 +17,8 @@ import {
 } from "./environment.ts";
 import { bundleOf, type RestoreChoices } from "./keys.ts";
 import { besideKin } from "./kin.ts";
-import { AGENT_VOLUME_TAG, isUnknownOutcome, type Node, OPERATION_TAG } from "./node.ts";
-import { making } from "./removal.ts";
-import type { Instance, InstanceState, Snapshot } from "./substrate.ts";
+import type { Node } from "./node.ts";
+import type { Instance, InstanceState } from "./substrate.ts";
 
 /** How to suspend a sandbox. */
 export interface SuspendOptions {
@@ -42,6 +40,7 @@ export async function standby(
   await orAwaken(node, operation, suspended, () =>
     node.changed(suspended, () => node.substrate.standby(entry.instanceId ?? ""), "Standby"),
   );
+  node.journal.put(suspended);
   return suspended.preSnapshot;
 }
 
@@ -203,81 +202,18 @@ async function bootedAnew(node: Node, entry: SandboxEntry): Promise<undefined> {
   node.journal.put({ ...entry, bootingSinceMs: undefined, ...agent });
 }
 
-/** Takes a snapshot of a running sandbox, which the substrate suspends for it and which then does its duties. */
-export async function snapshot(
-  node: Node,
-  source: SandboxEntry,
-  name: string,
-  options: SuspendOptions,
-): Promise<{ readonly snapshot: SnapshotEntry; readonly awakening: Awakening }> {
-  await suspendable(node, source);
-  await node.need("snapshots", source);
-  await node.need("standby", source);
-  const entry: SnapshotEntry = {
-    kind: "snapshot",
-    name,
-    phase: "creating",
-    createdMs: Date.now(),
-    source: source.name,
-    ...inheritance(source),
-  };
-  let suspended: Suspended | undefined;
-  const taken = await orRestored(
-    node,
-    "snapshot",
-    () => suspended,
-    () =>
-      making(node, "snapshot", entry, async () => {
-        suspended = await quiesced(node, "snapshot", source, options);
-        return take(node, suspended, entry);
-      }),
-  );
-  return { snapshot: taken, awakening: await node.awaken("snapshot", suspended ?? source) };
-}
-
-async function take(node: Node, source: Suspended, entry: SnapshotEntry): Promise<SnapshotEntry> {
-  const { name } = entry;
-  node.step("snapshot", name, "keep the credentials that it wakes up with");
-  await node.credentials.copy(source.name, name);
-  node.step("snapshot", name, "take it");
-  const { template, bundle, cpuClass } = source.keys;
-  const operation = randomUUID();
-  const tags = {
-    ...node.tags,
-    [OPERATION_TAG]: operation,
-    [AGENT_VOLUME_TAG]: entry.agentVolumeId,
-    // For tools without the journal.
-    "svc.template": template,
-    "svc.bundle": bundle,
-    "svc.cpu_class": cpuClass,
-    "svc.pre_snapshot": hookText(source.preSnapshot),
-    "svc.freeze": freezeText(source.preSnapshot),
-  };
-  let made: Snapshot | undefined;
-  try {
-    made = await node.substrate.createSnapshot(source.instanceId ?? "", name, tags);
-  } catch (error) {
-    if (!isUnknownOutcome(error)) throw error;
-    [made] = await node.substrate.snapshots({ ...node.tags, [OPERATION_TAG]: operation });
-    if (made === undefined) throw error;
-  }
-  const { id, sizeBytes } = made;
-  const taken: SnapshotEntry = { ...entry, ...inheritance(source), phase: "ready", snapshotId: id, sizeBytes };
-  node.step("snapshot", name, "write down that it is there");
-  node.journal.put(taken);
-  return taken;
-}
-
 /** Fields that a snapshot or fork takes from its original. */
-export function inheritance(original: JournalEntry): Omit<Entry, "name" | "phase" | "createdMs"> {
+export function inheritance(
+  original: JournalEntry,
+): Omit<Entry, "name" | "phase" | "createdMs"> & Pick<SandboxEntry, "vsock"> {
   const { image, hypervisor, volumeId, agentVolumeId, ttlMs, idleAction } = original;
-  const { agentVersion, processEnvVersion, agentPort, keys, preSnapshot } = original;
+  const { agentVersion, processEnvVersion, agentPort, keys, preSnapshot, vsock } = original;
   const ofItself = { image, hypervisor, volumeId, agentVolumeId, ttlMs, idleAction };
-  return { ...ofItself, agentVersion, processEnvVersion, agentPort, keys, preSnapshot };
+  return { ...ofItself, agentVersion, processEnvVersion, agentPort, keys, preSnapshot, vsock };
 }
 
 /** A sandbox whose PRE_SNAPSHOT hook has run, with a frozen session. It counts as suspended until its next duties. */
-type Suspended = SandboxEntry & { readonly preSnapshot: Rest };
+export type Suspended = SandboxEntry & { readonly preSnapshot: Rest };
 
 /**
  * Runs PRE_SNAPSHOT and freezes the session, and notes the keys that a restore will need. Where any of it fails, the
@@ -300,6 +236,7 @@ export async function quiesced(
   // An agent that cannot be reached has frozen nothing.
   const { processEnvVersion } = await askAgent(node, suspending, (client) => client.health({ timeoutMs: CALL_MS }));
   // From here on its session may be frozen, even if this process ends now: the next sweep makes it do its duties.
+  node.risk(entry.name, "its session is frozen until its duties");
   node.journal.put(suspending);
   try {
     const { preSnapshot, agentVersion } = await atRest(node, operation, suspending, freeze);
@@ -307,7 +244,7 @@ export async function quiesced(
     const { template } = entry.keys;
     const keys = { template, bundle: bundleOf(entry.hypervisor, version, agentVersion), cpuClass };
     const suspended = { ...suspending, keys, agentVersion, processEnvVersion, preSnapshot };
-    node.journal.put(suspended);
+    node.journal.put({ ...suspended, asked: { operation, atMs: Date.now() } });
     return suspended;
   } catch (error) {
     await node.awaken(operation, suspending).catch(() => undefined);

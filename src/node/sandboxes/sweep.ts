@@ -1,11 +1,13 @@
 import { messageOf } from "../../shared/errors.ts";
-import { SandboxError, sandboxError } from "./errors.ts";
+import { SandboxError, sandboxError, statusOf } from "./errors.ts";
 import { unfinished, withdraw } from "./ingress.ts";
 import type { JournalEntry, SandboxEntry } from "./journal.ts";
 import { AGENT_VOLUME_TAG, JOURNAL_TAG, NODE_TAG, type Node, parentOf } from "./node.ts";
-import { discard } from "./removal.ts";
+import { discard, ghost, volumeLeft } from "./removal.ts";
 import type { Tags } from "./spec.ts";
+import { keptSnapshot, madeSnapshot } from "./snapshot.ts";
 import { paused, sourceAsleep } from "./suspend.ts";
+import { settled } from "./unsettled.ts";
 
 /** What a sweep has done, by names and ids. */
 export interface SweepReport {
@@ -18,6 +20,8 @@ export interface SweepReport {
   readonly orphans: readonly string[];
   /** Sandboxes that ran after a restore without having done their duties. */
   readonly awakened: readonly string[];
+  /** Snapshots that the daemon has taken although the process that asked for them has ended. */
+  readonly completed: readonly string[];
   /** What could not be done, and why. The next sweep tries again. */
   readonly failed: readonly {
     readonly name: string;
@@ -45,7 +49,7 @@ export async function sweep(node: Node, { takeOver = false }: SweepOptions): Pro
   if (foreign.length > 0 && !takeOver) throw conflict(node, foreign);
   // Whatever belongs to an entry is removed with it, and reported under its name alone.
   const strays = found.filter((thing) => !isKnown(node, thing));
-  const report = { removed: [], orphans: [], awakened: [], failed: [] } as Writable<SweepReport>;
+  const report = { removed: [], orphans: [], awakened: [], completed: [], failed: [] } as Writable<SweepReport>;
   const attempt = async (name: string, action: () => Promise<void>): Promise<void> => {
     try {
       await action();
@@ -91,7 +95,7 @@ interface Thing {
   /** Undefined: it has none. */
   readonly name?: string | undefined;
   readonly tags: Tags;
-  /** False: something else still uses it. */
+  /** Rejects with LEFT_BEHIND where only the daemon's operator can. */
   readonly remove: () => Promise<boolean>;
 }
 
@@ -110,12 +114,26 @@ async function nodesThings({ substrate, nodeId }: Node): Promise<readonly Thing[
       return { ...each, kind: "ingress", remove: () => done(substrate.deleteIngress(each.id)) };
     }),
     ...instances.map((each): Thing => {
-      return { ...each, kind: "instance", remove: () => done(substrate.deleteInstance(each.id)) };
+      const remove = async (): Promise<boolean> => {
+        // 409: several have the id.
+        const found = await substrate.instance(each.id).catch((error: unknown) => {
+          if (statusOf(error) !== 409) throw error;
+        });
+        if (found?.name !== each.name) throw ghost(each.id, each.name);
+        return done(substrate.deleteInstance(each.id));
+      };
+      return { ...each, kind: "instance", remove };
     }),
     ...snapshots.map((each): Thing => {
       return { ...each, kind: "snapshot", remove: () => done(substrate.deleteSnapshot(each.id)) };
     }),
-    ...volumes.map((each): Thing => ({ ...each, kind: "volume", remove: () => substrate.deleteVolume(each.id) })),
+    ...volumes.map((each): Thing => {
+      const remove = async (): Promise<boolean> => {
+        if (await substrate.deleteVolume(each.id)) return true;
+        throw volumeLeft(each.id);
+      };
+      return { ...each, kind: "volume", remove };
+    }),
   ];
 }
 
@@ -124,7 +142,8 @@ function isKnown({ journal }: Node, { kind, id, name }: Thing): boolean {
   return journal.all().some((entry) => {
     if (kind === "volume") return entry.volumeId === id;
     if (kind === "ingress") return entry.kind === "sandbox" && publishes(entry, name);
-    return entry.name === name && (entry.kind === "snapshot") === (kind === "snapshot");
+    const itsName = entry.kind === "sandbox" ? (entry.instanceName ?? entry.name) : entry.name;
+    return itsName === name && (entry.kind === "snapshot") === (kind === "snapshot");
   });
 }
 
@@ -166,8 +185,17 @@ async function isAgentUsed({ journal, substrate }: Node, id: string): Promise<bo
 }
 
 async function sweepEntry(node: Node, name: string, report: Writable<SweepReport>): Promise<void> {
-  const entry = node.journal.get(name);
-  if (entry === undefined) return;
+  const found = node.journal.get(name);
+  if (found === undefined) return;
+  const entry = found.kind === "sandbox" && found.phase === "ready" ? await settled(node, found) : found;
+  // Taken for a process that has ended: it is whole, and may be all that is left of its source.
+  const snapshot =
+    entry.kind === "snapshot" && entry.phase === "creating" ? await madeSnapshot(node, entry) : undefined;
+  if (entry.kind === "snapshot" && snapshot !== undefined) {
+    keptSnapshot(node, entry, snapshot);
+    report.completed.push(name);
+    return;
+  }
   if (entry.phase !== "ready" || (await isGone(node, entry))) {
     await discard(node, "sweep", entry);
     report.removed.push(name);

@@ -27,7 +27,7 @@ describe("an agent that ends right after it is back", NEEDS_NAMESPACES, () => {
     assert.equal(code, "AGENT_ENDED");
     assert.match(message, /the agent of box ended before it answered/);
     assert.equal(consoleTail.at(-1), "guest-agent: last words");
-    assert.match((await failureOf(node.connect("box"))).nextStep ?? "", /^first: sandboxes\.resume\("box"\)$/);
+    assert.match((await failureOf(node.connect("box"))).nextStep ?? "", /^boot it anew: sandboxes\.resume\("box"\)$/);
     substrate.interfere = () => undefined;
     await node.resume("box");
     using client = await node.connect("box");

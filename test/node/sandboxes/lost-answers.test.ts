@@ -63,7 +63,7 @@ describe("a sandbox that is made all the same", NEEDS_NAMESPACES, () => {
       return undefined;
     };
     await node.create(SPEC);
-    const nothing = { removed: [], orphans: [], awakened: [], failed: [] };
+    const nothing = { removed: [], orphans: [], awakened: [], completed: [], failed: [] };
     assert.deepEqual(sweeps, [nothing, nothing, nothing]);
     using client = await node.connect("box");
     assert.equal((await client.health()).alive, true);

@@ -25,6 +25,8 @@ export interface NodeParts {
   readonly agentPort: number;
   readonly agentArchive: string;
   readonly stateFolder: string;
+  /** Default: more than any test takes. */
+  readonly timeoutMs?: number;
 }
 
 /** The parts of the one node of a test. */
@@ -35,7 +37,7 @@ export function partsOf({ baseUrl, apiToken, agentPort, agentArchive, stateFolde
 /** Opens a node over the official client. Close it. */
 export async function openNode(parts: NodeParts, options: Partial<NodeOptions> = {}): Promise<Sandboxes> {
   return Sandboxes.open({
-    substrate: await connectHypeman({ baseUrl: parts.baseUrl, apiToken: parts.apiToken, timeoutMs: 600_000 }),
+    substrate: await connectHypeman({ timeoutMs: 600_000, ...parts }),
     folder: parts.stateFolder,
     nodeId: "node-1",
     agent: { archive: parts.agentArchive },

@@ -47,6 +47,8 @@ export class ProcessMachines extends Machines {
   readonly #host: Host;
   readonly #agentPort: number;
   forksCannotReseed = false;
+  /** Awaited while the memory of a machine is written, which a cancelled call breaks off. */
+  whileWritten: () => Promise<void> | void = () => undefined;
   /** What the init of machines that boot from now on prints in place of starting the entrypoint. */
   complaint: string | undefined;
 
@@ -57,7 +59,7 @@ export class ProcessMachines extends Machines {
   }
 
   override of(id: string): ProcessMachine {
-    const machine = this.#all.get(id) ?? new ProcessMachine(this.folderOf(id));
+    const machine = this.#all.get(id) ?? new ProcessMachine(this.folderOf(id), async () => this.whileWritten());
     this.#all.set(id, machine);
     return machine;
   }
@@ -107,6 +109,7 @@ export class ProcessMachines extends Machines {
  */
 class ProcessMachine extends Vm {
   readonly #folder: string;
+  readonly #whileWritten: () => Promise<void>;
   #process: ChildProcess | undefined;
   #parts: Parts | undefined;
   #port = 0;
@@ -116,9 +119,11 @@ class ProcessMachine extends Vm {
   /** As when the daemon cancels its own call, at 60 s. */
   breaksStandbyOff = false;
 
-  constructor(folder: string) {
+  /** @param whileWritten what it waits for while its memory is written */
+  constructor(folder: string, whileWritten: () => Promise<void>) {
     super(folder);
     this.#folder = folder;
+    this.#whileWritten = whileWritten;
   }
 
   get hasBooted(): boolean {
@@ -192,9 +197,12 @@ class ProcessMachine extends Vm {
     await this.#open();
   }
 
-  override async standby(): Promise<void> {
+  override async standby(signal?: AbortSignal): Promise<void> {
     await this.suspend();
-    if (this.breaksStandbyOff) {
+    const cancelled = Promise.withResolvers<void>();
+    signal?.addEventListener("abort", () => cancelled.resolve());
+    await Promise.race([this.#whileWritten(), cancelled.promise]);
+    if (this.breaksStandbyOff || signal?.aborted === true) {
       writeFileSync(join(this.#folder, PAUSED), "");
       throw new Error("context deadline exceeded");
     }

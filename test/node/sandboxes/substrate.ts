@@ -7,7 +7,7 @@ import type { AddressInfo, Socket } from "node:net";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { freePort } from "../../../scripts/machine/free-port.ts";
-import { ApiFailure } from "../../../scripts/substrate/failure.ts";
+import { ApiFailure, Unrouted } from "../../../scripts/substrate/failure.ts";
 import { type ImageRecord, Images } from "../../../scripts/substrate/images.ts";
 import { Ingresses } from "../../../scripts/substrate/ingresses.ts";
 import { newId } from "../../../scripts/substrate/instance.ts";
@@ -35,8 +35,8 @@ type Interference = (operation: string, when: "before" | "after") => Fault | und
 export const IMAGE = "debian:12";
 /** What the daemon answers to most that goes wrong. */
 export const INTERNAL: ApiFailure = new ApiFailure(500, "internal_error", "failed");
-/** What it answers to what it does not have. */
-export const MISSING: ApiFailure = new ApiFailure(404, "not_found", "404 page not found");
+/** What it answers to a path that it does not have. */
+export const MISSING: ApiFailure = new Unrouted();
 const API_TOKEN = "a-token-of-the-daemon";
 
 /**
@@ -80,6 +80,7 @@ export class HttpSubstrate implements AsyncDisposable {
   readonly #proxy: Proxy | undefined;
   readonly #sockets = new AsyncLocalStorage<Socket>();
   readonly #server = createServer();
+  readonly #callers = new Set<Socket>();
   #port = 0;
 
   private constructor(folder: string, agentPort: number, hasProxy: boolean) {
@@ -102,6 +103,10 @@ export class HttpSubstrate implements AsyncDisposable {
     this.#server.on("request", (request, response) =>
       this.#sockets.run(request.socket, () => api.emit("request", request, response)),
     );
+    this.#server.on("connection", (socket) => {
+      this.#callers.add(socket);
+      socket.once("close", () => this.#callers.delete(socket));
+    });
     this.addImage(IMAGE, {
       digest: `sha256:${"1".repeat(64)}`,
       entrypoint: ["/docker-entrypoint.sh"],
@@ -180,6 +185,11 @@ export class HttpSubstrate implements AsyncDisposable {
       return undefined;
     };
     return { begun, release, done };
+  }
+
+  /** Ports of those that are connected. */
+  callers(): number[] {
+    return [...this.#callers].flatMap(({ remotePort }) => remotePort ?? []);
   }
 
   /** Stops the daemon; its instances stay. */

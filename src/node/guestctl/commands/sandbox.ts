@@ -1,13 +1,14 @@
-import { once } from "node:events";
 import { readFile } from "node:fs/promises";
 import { messageOf } from "../../../shared/errors.ts";
 import type { Freeze, IdleAction, Sandboxes, SandboxSpec } from "../../sandboxes/index.ts";
 import { type Answer, type Command, defineCommand, type Host, type Parsed } from "../command-line.ts";
-import { CliError, STATUS_NOT_AS_INTENDED, UsageError } from "../errors.ts";
+import { CliError, STATUS_FAILED, STATUS_NOT_AS_INTENDED, UsageError } from "../errors.ts";
+import { reportFailure } from "../failure.ts";
 import { jsonLine, printable, quoted } from "../output.ts";
 import { images, node as nodeStatus } from "../sandbox/inventory.ts";
 import { NODE_OPTIONS, openNode } from "../sandbox/node.ts";
 import { publish, unpublish } from "../sandbox/publish.ts";
+import { unbroken } from "../sandbox/unbroken.ts";
 import {
   awakeningObject,
   awakeningStatus,
@@ -67,7 +68,13 @@ const OPTIONS = {
 const FREEZE_WORDS: Readonly<Record<string, Freeze>> = Object.fromEntries(FREEZES.map((word) => [word, word]));
 
 type Values = Parsed<typeof OPTIONS>["values"];
-type Verb = (node: Sandboxes, names: readonly string[], values: Values, host: Host) => Promise<Answer | number>;
+type Verb = (
+  node: Sandboxes,
+  names: readonly string[],
+  values: Values,
+  host: Host,
+  signal?: AbortSignal,
+) => Promise<Answer | number>;
 
 const VERBS: Readonly<Record<string, Verb>> = {
   create,
@@ -132,7 +139,9 @@ two nodes of a substrate may have the same.`,
     const action = parseWord(verb, VERBS, "what to do with sandboxes");
     const freeze = values.freeze === undefined ? undefined : parseWord(values.freeze, FREEZE_WORDS, "how to --freeze");
     using node = await openNode(values, host, { readOnly: READING.has(verb), json: values.json === true, freeze });
-    return await action(node, names, values, host);
+    if (READING.has(verb)) return await action(node, names, values, host);
+    const how = { isEndless: action === watch, isForPrograms: values.json === true };
+    return await unbroken(node, host, how, (signal) => action(node, names, values, host, signal));
   },
 });
 
@@ -256,27 +265,31 @@ async function fork(node: Sandboxes, names: readonly string[], values: Values, h
   return { text, json, status: awakeningStatus(awakening, source) };
 }
 
-async function rm(node: Sandboxes, names: readonly string[]): Promise<Answer> {
+async function rm(...[node, names, values, host]: Parameters<Verb>): Promise<Answer> {
   if (names.length === 0) throw new UsageError("sandbox rm wants names of sandboxes and snapshots");
-  for (const name of names) await node.remove(name);
-  return { text: names.map((name) => `${name} is gone\n`).join(""), json: { removed: names } };
+  const removed: string[] = [];
+  const failures: unknown[] = [];
+  for (const name of names)
+    await node.remove(name).then(
+      () => removed.push(name),
+      (failure: unknown) => failures.push(failure),
+    );
+  for (const failure of failures) reportFailure(failure, values.json === true, host);
+  const status = failures.length === 0 ? 0 : STATUS_FAILED;
+  return { text: removed.map((name) => `${name} is gone\n`).join(""), json: { removed }, status };
 }
 
-async function watch(node: Sandboxes, names: readonly string[], values: Values, host: Host): Promise<number> {
+async function watch(...[node, names, values, host, signal]: Parameters<Verb>): Promise<number> {
   noNames(names, "sandbox watch");
-  const end = new AbortController();
-  const watching = node.watch({
+  await node.watch({
     pollMs: parseWaitMs(values.poll, "--poll"),
-    signal: end.signal,
+    // An action that runs then is completed.
+    signal: signal ?? new AbortController().signal,
     onEvent: (event) => {
       const text = `${event.name}: ${event.event}: ${printable(event.message)}\n`;
       host.stdout.write(values.json === true ? jsonLine(event) : text);
     },
   });
-  // An action that runs when the signal comes is completed.
-  await Promise.race([once(host, "SIGINT", end), once(host, "SIGTERM", end), once(host, "SIGHUP", end)]);
-  end.abort();
-  await watching;
   return 0;
 }
 

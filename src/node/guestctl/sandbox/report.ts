@@ -111,11 +111,12 @@ function stateWords({ state, phase, runEpochMs, asleepBecause }: SandboxInfo): s
 }
 
 /** What a sweep found and did. */
-export function sweepText({ removed, orphans, awakened, failed }: SweepReport): string {
+export function sweepText({ removed, orphans, awakened, completed, failed }: SweepReport): string {
   const lines = [
     ...removed.map((name) => `removed ${name}\n`),
     ...orphans.map((name) => `removed the orphan ${name}\n`),
     ...awakened.map((name) => `had ${name} do its duties\n`),
+    ...completed.map((name) => `${name} is a snapshot whose taking was broken off, and is whole\n`),
     ...failed.map(({ name, code, message, nextStep }) => {
       const next = nextStep === undefined ? "" : `; ${inFlags(nextStep)}`;
       return `failed: ${name}: ${printable(message)} [${code}]${next}\n`;

@@ -1,0 +1,62 @@
+import type { Sandboxes } from "../../sandboxes/index.ts";
+import type { Host } from "../command-line.ts";
+import { jsonLine } from "../output.ts";
+
+const SIGNALS = ["SIGINT", "SIGTERM", "SIGHUP"] as const;
+
+/**
+ * Runs an action that changes sandboxes to its end, whatever signals come: one that suspends a sandbox must also see it
+ * wake up. The first signal says what is awaited; a further one leaves only where nothing is at risk, and where nothing
+ * was changed yet, the first does. guestctl then ends by the first signal, as its caller expects.
+ *
+ * @param isEndless the action ends by the first signal, and nothing went wrong then
+ * @param action its signal is aborted by the first signal
+ */
+export async function unbroken<Value>(
+  node: Pick<Sandboxes, "atRisk">,
+  host: Host,
+  { isEndless, isForPrograms }: { readonly isEndless: boolean; readonly isForPrograms: boolean },
+  action: (signal: AbortSignal) => Promise<Value>,
+): Promise<Value> {
+  const end = new AbortController();
+  let first: NodeJS.Signals | undefined;
+  const say = (step: string): void => {
+    host.stderr.write(isForPrograms ? jsonLine({ progress: { step } }) : `guestctl: ${step}\n`);
+  };
+  const onSignal = (signal: NodeJS.Signals): void => {
+    const atRisk = node.atRisk ?? (isEndless ? [] : undefined);
+    if (atRisk === undefined || (first !== undefined && atRisk.length === 0)) {
+      if (atRisk !== undefined) say(`${signal}: leaves at once; "guestctl sandbox sweep" removes what is half made`);
+      stop();
+      host.kill(host.pid, signal);
+      return;
+    }
+    end.abort();
+    if (isEndless && first === undefined && atRisk.length === 0) {
+      first = signal;
+      return;
+    }
+    const because = atRisk.length === 0 ? "" : ` (${atRisk.join("; ")})`;
+    const again = first === undefined ? "; another signal leaves as soon as nothing can be lost" : " yet";
+    say(`${signal}: ${first === undefined ? "waits until this is done" : "cannot leave"}${because}${again}`);
+    first ??= signal;
+  };
+  const stop = (): void => {
+    for (const signal of SIGNALS) host.off(signal, onSignal);
+  };
+  for (const signal of SIGNALS) host.on(signal, onSignal);
+  try {
+    return await action(end.signal);
+  } finally {
+    stop();
+    if (first !== undefined && !isEndless) endBy(host, first);
+  }
+}
+
+/** The process still writes its output, and then ends by the signal, so that a shell's script stops, too. */
+function endBy(host: Host, signal: NodeJS.Signals): void {
+  host.once("exit", () => {
+    host.removeAllListeners(signal);
+    host.kill(host.pid, signal);
+  });
+}
