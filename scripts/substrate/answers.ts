@@ -59,7 +59,7 @@ export function snapshotAnswer({ source: _source, ...snapshot }: SnapshotRecord)
   return snapshot;
 }
 
-/** An ingress in the API (hypeman 7a99231, cmd/api/api/ingress.go:144-185). */
+/** An ingress in the API (hypeman 8853445, cmd/api/api/ingress.go:144-185). */
 export function ingressAnswer(ingress: IngressRecord): Hypeman.Ingress {
   return { ...ingress, rules: ingress.rules.map((rule) => ({ ...rule, tls: false, redirect_http: false })) };
 }

@@ -2,7 +2,7 @@ import type { Hypeman } from "@onkernel/hypeman";
 
 const USUAL_PORT = 80;
 
-/** Rules of the real one's ingresses, by file and line of hypeman 7a99231. */
+/** Rules of the real one's ingresses, by file and line of hypeman 8853445. */
 export type Rule = Pick<Hypeman.IngressRule, "match" | "target">;
 
 /** Why a rule is refused, in the real one's words (lib/ingress/types.go:236-300); undefined: it is taken. */

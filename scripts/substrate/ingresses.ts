@@ -15,7 +15,7 @@ export type IngressRecord = Readonly<Hypeman.Ingress>;
 type NameOf = (reference: string) => string;
 
 /**
- * The ingresses of a daemon, with the rules of hypeman 7a99231. They name an instance and outlive it: then they lead to
+ * The ingresses of a daemon, with the rules of hypeman 8853445. They name an instance and outlive it: then they lead to
  * the next one of that name.
  */
 export class Ingresses {

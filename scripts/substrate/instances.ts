@@ -22,7 +22,7 @@ import { LIMITS_MS } from "./rules.ts";
 import { MEMORY } from "./vm.ts";
 
 const GIBIBYTE = 2 ** 30;
-/** hypeman 5d9eff0, lib/instances/create.go:188-201. */
+/** hypeman 8853445, lib/instances/create.go:188-201. */
 const USUAL = { memoryBytes: GIBIBYTE, overlayBytes: 10 * GIBIBYTE, vcpus: 2 };
 /** How long a create waits for an image that it has begun to pull (lib/instances/create_image.go:77). */
 const PULL_LIMIT_MS = 5_000;

@@ -10,7 +10,7 @@ export type Command = Pick<Hypeman.InstanceCreateParams, "entrypoint" | "cmd">;
 const LEAST_MEMORY_BYTES = 256 * 2 ** 20;
 const SIZE = /^\s*(\d+(?:\.\d+)?)\s*(?:B|([KMGT])i?B?)?\s*$/i;
 const UNITS = ["", "K", "M", "G", "T"];
-/** hypeman 5d9eff0, lib/tags/constraints.go:14. */
+/** hypeman 8853445, lib/tags/constraints.go:14. */
 const TAG_TEXT = /^[A-Za-z0-9 _.:/=+@-]+$/;
 const NAME = /^[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?$/;
 /** The substrate mounts nothing at or below these. */
@@ -106,7 +106,7 @@ const volume = ruled<Hypeman.VolumeMount>(
   "overlay needs readonly and overlay_size",
 );
 const command = { entrypoint: listOf(line), cmd: listOf(line) };
-/** hypeman 7a99231, openapi.yaml:1502-1519: a request against these never gets to the rules. */
+/** hypeman 8853445, openapi.yaml:1688-1705: a request against these never gets to the rules. */
 const ingressName = typed(
   (value) => typeof value === "string" && NAME.test(value),
   'string doesn\'t match the regular expression "^[a-z0-9]([a-z0-9-]*[a-z0-9])?$"',

@@ -115,7 +115,7 @@ function instanceRoutes({ instances, snapshots }: Holdings): Routes {
       reply(201, instances.create(instanceRequest(await body()), signal)),
     ),
     "GET /instances/{id}": ({ id }) => reply(200, instances.get(id)),
-    // hypeman 5d9eff0, cmd/api/api/instances.go:833-914; nothing is followed here.
+    // hypeman 8853445, cmd/api/api/instances.go:833-914; nothing is followed here.
     "GET /instances/{id}/logs": ({ id, query }) => {
       const vm = instances.machines.of(instances.get(id).id);
       return [200, new Events(vm.consoleTail(Number(query.get("tail") ?? 100)))];

@@ -18,7 +18,7 @@ export interface Rules {
 }
 
 /**
- * The substrate's limits in milliseconds (hypeman 5d9eff0: lib/instances/stop.go:22, delete.go:18,
+ * The substrate's limits in milliseconds (hypeman 8853445: lib/instances/stop.go:22, delete.go:18,
  * cmd/api/main.go:523).
  */
 export const LIMITS_MS = { stop: 5_000, delete: 2_000, call: 60_000 } as const;

@@ -1,4 +1,4 @@
-/** The scope that each operation asks for (hypeman 5d9eff0, lib/scopes/scopes.go:203-290); others ask for none. */
+/** The scope that each operation asks for (hypeman 8853445, lib/scopes/scopes.go:203-290); others ask for none. */
 const SCOPES: readonly (readonly [operation: RegExp, scope: string])[] = [
   [/^GET \/(?:health|capabilities|resources)$/, "resource:read"],
   [/^GET \/images/, "image:read"],

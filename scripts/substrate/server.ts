@@ -16,7 +16,7 @@ interface Call {
   /** The body as it arrives, for bodies that are no JSON. */
   readonly stream: AsyncIterable<Uint8Array>;
   /**
-   * Aborted when the call has taken as long as the substrate lets any (hypeman 5d9eff0, cmd/api/main.go:523), or when
+   * Aborted when the call has taken as long as the substrate lets any (hypeman 8853445, cmd/api/main.go:523), or when
    * the caller has left.
    */
   readonly signal: AbortSignal;
@@ -128,7 +128,7 @@ function authenticate(request: IncomingMessage, token: string): void {
   if (!timingSafeEqual(digest(given), digest(token))) throw new ApiFailure(401, "Unauthorized", "invalid token");
 }
 
-/** hypeman 5d9eff0, lib/scopes/middleware.go:39-43. */
+/** hypeman 8853445, lib/scopes/middleware.go:39-43. */
 function authorize(operation: string, scopes: Rules["scopes"]): void {
   const needed = scopeOf(operation);
   if (needed === undefined || scopes === undefined || scopes.has(needed)) return;

@@ -100,7 +100,7 @@ export class Snapshots {
   }
 }
 
-/** Another operation's answer in this one's words (hypeman 5d9eff0, cmd/api/api/snapshots.go:55-62). */
+/** Another operation's answer in this one's words (hypeman 8853445, cmd/api/api/snapshots.go:55-62). */
 function asSnapshots(error: unknown): unknown {
   if (!(error instanceof ApiFailure)) return error;
   if (error.code === "invalid_state") return new ApiFailure(409, "conflict", error.message);

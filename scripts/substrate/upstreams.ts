@@ -3,7 +3,7 @@ import type { InstanceRecord } from "./instance.ts";
 import type { Instances } from "./instances.ts";
 import type { Resolve } from "./proxy.ts";
 
-/** Least length of an ingress's name that begins an id (hypeman 7a99231, lib/instances/ingress_resolver.go:8). */
+/** Least length of an ingress's name that begins an id (hypeman 8853445, lib/instances/ingress_resolver.go:8). */
 const LEAST_PREFIX = 8;
 
 /**

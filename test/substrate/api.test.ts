@@ -177,7 +177,7 @@ describe("the development substrate's API", () => {
     ["a size that no guest fits into", { size: "64MB" }],
     ["too many tags", { tags: Object.fromEntries(Array.from({ length: 51 }, (_, n) => [`key-${n}`, "value"])) }],
     ["a tag that is too long", { tags: { key: "v".repeat(257) } }],
-    // hypeman 5d9eff0, lib/tags/constraints.go:14.
+    // hypeman 8853445, lib/tags/constraints.go:14.
     ["a tag with a comma in its value", { tags: { key: "a,b" } }],
     ["a tag with an accent in its key", { tags: { é: "b" } }],
     ["a variable without a name", { env: { "": "value" } }],

@@ -5,7 +5,7 @@ import type { Command } from "../../scripts/substrate/requests.ts";
 
 const IMAGE = { entrypoint: ["/entry"], cmd: ["serve"] };
 
-// hypeman 5d9eff0, lib/instances/configdisk.go:53-60: each is the instance's own only where it has a word.
+// hypeman 8853445, lib/instances/configdisk.go:53-60: each is the instance's own only where it has a word.
 const CASES: readonly (readonly [what: string, command: Command, words: readonly string[]])[] = [
   ["is both where the instance names neither", {}, ["/entry", "serve"]],
   ["is both where the instance's lists are empty", { entrypoint: [], cmd: [] }, ["/entry", "serve"]],

@@ -63,7 +63,7 @@ describe("npm run substrate", () => {
       () => instances.stop("asleep"),
     ])
       assert.deepEqual(await refusal(call()), { status: 409, code: "invalid_state" });
-    // hypeman 5d9eff0: cmd/api/api/snapshots.go:55-56 and instances.go:712-716 have other words for these.
+    // hypeman 8853445: cmd/api/api/snapshots.go:55-56 and instances.go:712-716 have other words for these.
     for (const kind of ["Standby", "Stopped"] as const) {
       const source = kind === "Standby" ? "stopped" : "asleep";
       assert.deepEqual(await refusal(instances.snapshots.create(source, { kind })), { status: 409, code: "conflict" });

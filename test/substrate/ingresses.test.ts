@@ -19,7 +19,7 @@ async function answer(port: number, host: string, path = "/"): Promise<IncomingM
   return Object.assign(response, { body });
 }
 
-/** Each rule names its place in the real substrate, hypeman at 7a99231. test/vm has a guest behind an ingress. */
+/** Each rule names its place in the real substrate, hypeman at 8853445. test/vm has a guest behind an ingress. */
 describe("the development substrate's ingresses have the rules of the real ones:", () => {
   let daemon: SubstrateDaemon;
   let client: Hypeman;
@@ -75,7 +75,7 @@ describe("the development substrate's ingresses have the rules of the real ones:
     assert.deepEqual(await refusal(client.ingresses.delete(id)), { status: 404, code: "not_found" });
   });
 
-  test("what is against the schema is no JSON (openapi.yaml:1502), what is against the rules a bad_request (lib/ingress/types.go:222-300, cmd/api/api/ingress.go:57)", async () => {
+  test("what is against the schema is no JSON (openapi.yaml:1688), what is against the rules a bad_request (lib/ingress/types.go:222-300, cmd/api/api/ingress.go:57)", async () => {
     for (const name of ["Box", "-a", "a-", "a".repeat(64)]) {
       const refused = client.ingresses.create({ name, rules: rulesOf("a.test") });
       assert.deepEqual(await refusal(refused), { status: 400, code: undefined }, name);

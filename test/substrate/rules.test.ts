@@ -13,7 +13,7 @@ function layImageOut(folder: string, name: string): void {
   writeFileSync(join(folder, `${name}.json`), JSON.stringify({ cmd: ["/bin/program"] }));
 }
 
-/** Each rule names its place in the real substrate, hypeman at 5d9eff0. test/vm has those that need machines. */
+/** Each rule names its place in the real substrate, hypeman at 8853445. test/vm has those that need machines. */
 describe("the development substrate has the rules of the real one:", () => {
   test("an image that no registry can be asked for is an internal error (lib/instances/create_image.go:44, cmd/api/api/instances.go:391)", async () => {
     await using daemon = await SubstrateDaemon.start();

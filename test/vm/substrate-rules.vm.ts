@@ -11,7 +11,7 @@ const INTERNAL = { status: 500, code: "internal_error" };
 const INVALID = { status: 409, code: "invalid_state" };
 const SLEEPER = { image: "busybox", cmd: ["sleep", "1000000"], size: "300MB", vcpus: 1, overlay_size: "1GB" };
 
-/** The part of test/substrate/rules.test.ts that needs machines. Places are in hypeman at 5d9eff0. */
+/** The part of test/substrate/rules.test.ts that needs machines. Places are in hypeman at 8853445. */
 describe("machines of the development substrate have the rules of the real one:", () => {
   let daemon: SubstrateDaemon;
   let client: Hypeman;
@@ -49,7 +49,7 @@ describe("machines of the development substrate have the rules of the real one:"
     await becomes("box", "Running");
   });
 
-  test("a fork of a snapshot keeps the vsock number, and cannot run beside its source; it leaves nothing (lib/instances/snapshot.go:443, lib/hypervisor/qemu/diagnostics.go:22)", async () => {
+  test("a fork of a snapshot keeps the vsock number, and cannot run beside its source; it leaves nothing (lib/instances/snapshot.go:461, lib/hypervisor/qemu/diagnostics.go:22)", async () => {
     const { id } = await client.instances.snapshots.create("box", { kind: "Standby", name: "base" });
     assert.deepEqual(await refusal(client.snapshots.fork(id, { name: "beside" })), INTERNAL);
     await daemon.logged(/failed to fork snapshot: vhost-vsock: unable to set guest cid/);

@@ -51,7 +51,7 @@ export type SandboxCode = keyof typeof NEXT_STEPS;
 /** Longest excerpt of an answer in a message. */
 const EXCERPT_CHARACTERS = 300;
 
-/** Scopes that the node's token needs (hypeman 5d9eff0, lib/scopes/scopes.go:203-290). */
+/** Scopes that the node's token needs (hypeman 8853445, lib/scopes/scopes.go:203-290). */
 const SCOPES =
   "resource:read image:read instance:read instance:write instance:delete snapshot:read snapshot:write snapshot:delete " +
   "volume:read volume:write volume:delete ingress:read ingress:write ingress:delete";
@@ -143,7 +143,7 @@ function substrateCode(status: number, code: unknown, text: string): SandboxCode
   if (code === "name_conflict" || code === "already_exists") return "ALREADY_EXISTS";
   if (code === "conflict" && text.includes("already exists")) return "ALREADY_EXISTS";
   if (code === "image_not_ready") return "IMAGE_NOT_READY";
-  // 7a99231: cmd/api/api/ingress.go:54-90; a port that is taken comes as config_validation_failed
+  // 8853445: cmd/api/api/ingress.go:54-90; a port that is taken comes as config_validation_failed
   // (lib/ingress/manager.go:372).
   if (code === "hostname_in_use") return "HOSTNAME_IN_USE";
   if (code === "config_validation_failed" || code === "port_in_use") return "INGRESS_NOT_SERVED";

@@ -80,7 +80,7 @@ export async function fork(
       making(node, "fork", entry, async () => {
         const source = (suspended = await quiesced(node, "fork", parent, choices));
         const forked = await copy(node, source, entry);
-        // The fork has kept the number, and the source another (hypeman 5d9eff0, lib/instances/fork.go:72).
+        // The fork has kept the number, and the source another (hypeman 8853445, lib/instances/fork.go:72).
         const rotated = { ...source, vsock: randomUUID() };
         node.journal.put(rotated);
         // If the fork's answer was lost.

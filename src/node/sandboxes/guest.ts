@@ -17,7 +17,7 @@ const PAUSE_MS = 100;
 export const CALL_MS = 10_000;
 /** The agent's default for a hook. */
 const HOOK_TIMEOUT_MS = 30_000;
-/** Time for one call of the substrate, which cancels it then (hypeman 5d9eff0, cmd/api/main.go:523). */
+/** Time for one call of the substrate, which cancels it then (hypeman 8853445, cmd/api/main.go:523). */
 const SUBSTRATE_CALL_MS = 60_000;
 /** The agent's limit of a freeze. */
 const FREEZE_LIMIT_MS = 600_000;

@@ -98,7 +98,7 @@ function obstacle(
   };
 }
 
-/** The disk of an image, where the daemon keeps it (hypeman 7a99231, lib/paths/paths.go:145-158). */
+/** The disk of an image, where the daemon keeps it (hypeman 8853445, lib/paths/paths.go:145-158). */
 async function allocatedBytes(daemonFolder: string, { name, digest }: Image): Promise<number | undefined> {
   const [, hex] = /^sha256:([0-9a-f]+)$/.exec(digest) ?? [];
   const repository = withoutTag(name);

@@ -94,7 +94,7 @@ export async function withdrawAll(node: Node, operation: string, entry: SandboxE
 
 /**
  * Rejects with ALREADY_EXISTS if an ingress still leads to this name: it would lead to the new sandbox. Nobody can make
- * one later for a name without an instance (hypeman 7a99231, lib/ingress/manager.go:317-320).
+ * one later for a name without an instance (hypeman 8853445, lib/ingress/manager.go:317-320).
  */
 export async function demandUnpublished(node: Node, name: string): Promise<void> {
   const all = await node.substrate.ingresses({});

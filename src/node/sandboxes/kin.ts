@@ -5,7 +5,7 @@ import type { Node } from "./node.ts";
 /**
  * Starts a sandbox from memory: a sleeping one, or a fork of that or of a snapshot. Rejects with KIN_RUNS, a cause that
  * the daemon does not report. Under QEMU such a fork keeps the number of its origin's vsock device, and no two with one
- * number can run (hypeman 5d9eff0: lib/instances/snapshot.go:443, lib/hypervisor/qemu/diagnostics.go:22). Kin has the
+ * number can run (hypeman 8853445: lib/instances/snapshot.go:461, lib/hypervisor/qemu/diagnostics.go:22). Kin has the
  * same number; a fork of a running source leaves it to the fork, and gives the source another (fork.go:72).
  */
 export async function besideKin<Value>(node: Node, entry: SandboxEntry, start: () => Promise<Value>): Promise<Value> {

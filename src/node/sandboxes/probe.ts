@@ -7,7 +7,7 @@ const ATTEMPT_MS = 10_000;
 const PAUSE_MS = 250;
 /** Bytes of a body to read. */
 const BEGINNING_CHARACTERS = 256;
-/** The answer of a daemon's proxy that has no such rule (hypeman 7a99231, lib/ingress/config.go:436-447). */
+/** The answer of a daemon's proxy that has no such rule (hypeman 8853445, lib/ingress/config.go:436-447). */
 const NO_RULE = /no ingress configured for hostname/;
 
 /** Where to ask, and for how long. */

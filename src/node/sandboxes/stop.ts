@@ -17,7 +17,7 @@ export interface Stopping {
 
 /**
  * Stops a sandbox: memory is lost, disks stay. Asks the agent first, which gives the workload its whole grace. The
- * substrate's own stop kills after five seconds (hypeman 5d9eff0, lib/instances/stop.go:22); it is used if the agent
+ * substrate's own stop kills after five seconds (hypeman 8853445, lib/instances/stop.go:22); it is used if the agent
  * does not end.
  */
 export async function stop(node: Node, entry: SandboxEntry, operation = "stop"): Promise<Stopping> {

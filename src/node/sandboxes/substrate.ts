@@ -50,7 +50,7 @@ export interface Snapshot {
   readonly sizeBytes?: number | undefined;
 }
 
-/** The host's port of an ingress that names none (hypeman 5d9eff0, lib/ingress/types.go). */
+/** The host's port of an ingress that names none (hypeman 8853445, lib/ingress/types.go). */
 export const USUAL_LISTEN_PORT = 80;
 
 /** A rule of the daemon's reverse proxy. */

@@ -166,7 +166,7 @@ function conflict({ nodeId }: Node, foreign: readonly Thing[]): SandboxError {
 /**
  * Removes volumes of agents that are older than that of this node and that nothing of any node uses. The tags decide
  * that. The daemon refuses only what an instance was created with, and a fork has no volume in its eyes (hypeman
- * 5d9eff0, lib/instances/create.go:444). Forks and snapshots share the credential volume of their origin, which names
+ * 8853445, lib/instances/create.go:444). Forks and snapshots share the credential volume of their origin, which names
  * the agent's.
  */
 async function sweepAgents(node: Node, report: Writable<SweepReport>): Promise<void> {

@@ -237,8 +237,17 @@ describe("guestctl sandbox", NEEDS_NAMESPACES, () => {
   });
 
   test("removes them, and the sweep finds nothing", async () => {
-    const gone = await sandbox("rm", "box", "taken", "twin");
-    assert.deepEqual([gone.exitCode, gone.stdout], [0, "box is gone\ntaken is gone\ntwin is gone\n"]);
+    await sandbox("stop", "box");
+    const stopped = await runGuestctl(["exec", "--sandbox", "box", "--", "true"], env);
+    assert.match(stopped.stderr, /box is stopped .*; boot it anew: guestctl sandbox start box\n$/);
+    const { GUESTCTL_AGENT: _agent, ...agentless } = env;
+    const without = await runGuestctl(["sandbox", "create", IMAGE], agentless);
+    assert.match(without.stderr, /\[INVALID_SPEC\]; name the \.tar\.gz of the build as --agent or GUESTCTL_AGENT\n$/);
+    const some = await sandbox("rm", "none", "taken");
+    assert.deepEqual([some.exitCode, some.stdout], [125, "taken is gone\n"]);
+    assert.match(some.stderr, /there is no sandbox or snapshot "none" \[NOT_FOUND\]\n$/);
+    const gone = await sandbox("rm", "box", "twin");
+    assert.deepEqual([gone.exitCode, gone.stdout], [0, "box is gone\ntwin is gone\n"]);
     assert.deepEqual(substrate.left(), []);
     assert.deepEqual(await sandbox("sweep"), { exitCode: 0, stdout: "nothing to sweep\n", stderr: "" });
     await chmod(join(env["HOME"] ?? "", ".local/state/guestctl/sandboxes"), 0o755);

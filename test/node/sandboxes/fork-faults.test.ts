@@ -54,7 +54,14 @@ describe("a hypervisor that gives forks the vsock number of their origin, as QEM
     }
     await node.resume("box");
     await node.fork("box", { name: "three" });
-    for (const name of ["box", "taken", "three"]) await node.remove(name);
+    // That fork has kept the number, and its source another.
+    assert.match(
+      (await failureOf(node.fork("taken", { name: "four" }))).message,
+      /four could not .* beside three, which/,
+    );
+    await node.standby("three");
+    await node.fork("taken", { name: "four" });
+    for (const name of ["box", "taken", "three", "four"]) await node.remove(name);
     assert.deepEqual(substrate.left(), []);
   });
 });

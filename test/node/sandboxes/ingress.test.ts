@@ -194,7 +194,7 @@ describe("what cannot be published", NEEDS_NAMESPACES, () => {
   });
 
   test("is not taken for gone where the daemon could not tell its proxy so (500), until it is asked again", async () => {
-    // hypeman 7a99231, lib/ingress/manager.go:494-518: the record is gone by then, and the rule may be served.
+    // hypeman 8853445, lib/ingress/manager.go:494-518: the record is gone by then, and the rule may be served.
     await node.publish("box", 80, HOSTNAME, { listenPort });
     substrate.fail("DELETE /ingresses/{id}", INTERNAL, "after");
     assert.equal(await codeOf(node.remove("box")), "SUBSTRATE_FAILED");

@@ -70,7 +70,7 @@ describe("what only the daemon's operator can remove", NEEDS_NAMESPACES, () => {
     assert.match(instanceName, /^box-[0-9a-f]{8}$/);
     assert.deepEqual(await failuresOf(node), told, "its own instance is known");
     using client = await node.connect("box");
-    assert.equal((await client.run({ args: ["true"] })).code, 0);
+    assert.equal((await client.run({ args: ["true"] })).exitCode, 0);
     await node.remove("box");
     assert.deepEqual(substrate.left(), []);
   });

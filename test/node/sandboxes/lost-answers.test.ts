@@ -31,7 +31,7 @@ describe("a sandbox that is made all the same", NEEDS_NAMESPACES, () => {
   });
 
   test("is found asleep or awake all the same where the daemon cancels its own call, at 60 s, and answers 500", async () => {
-    // hypeman 5d9eff0, cmd/api/main.go:523: the outcome is as unknown as that of a lost answer.
+    // hypeman 8853445, cmd/api/main.go:523: the outcome is as unknown as that of a lost answer.
     await using substrate = await HttpSubstrate.start();
     using node = await openNode(partsOf(substrate));
     substrate.fail(/^POST \/(?!volumes)/, INTERNAL, "after");

@@ -72,6 +72,16 @@ describe("a sandbox that cannot be made", NEEDS_NAMESPACES, () => {
     }
   });
 
+  test("by the daemon's own limits for one instance, which it does not tell: CAPABILITY_MISSING by the field", async () => {
+    substrate.rules.memoryBytes = 64 * 2 ** 30;
+    substrate.fail(CREATE, INTERNAL);
+    const { code, message, nextStep } = await failureOf(node.create({ ...SPEC, memory: "33GB" }));
+    substrate.rules.memoryBytes = 8 * 2 ** 30;
+    assert.equal(code, "CAPABILITY_MISSING");
+    assert.match(message, /^memory wants 33792 MiB, and the daemon may allow one instance 32768 MiB/);
+    assert.match(nextStep ?? "", /limits\.max_memory_per_instance/);
+  });
+
   test("by a daemon whose answer is no JSON: its text is the message", async () => {
     substrate.fail(CREATE, new SchemaFailure("/", '"name" is wrong'));
     const { code, message } = await failureOf(node.create(SPEC));
@@ -81,8 +91,17 @@ describe("a sandbox that cannot be made", NEEDS_NAMESPACES, () => {
 
   test("of an image that is not there or not ready: IMAGE_NOT_READY", async () => {
     substrate.addImage("half:1", { status: "converting" });
-    assert.match((await failureOf(node.create({ image: "half:1" }))).message, /converting/);
-    for (const image of ["half:1", "none:1"]) assert.equal(await codeOf(node.create({ image })), "IMAGE_NOT_READY");
+    substrate.addImage("broken", { name: "docker.io/library/broken:latest", status: "failed", error: "no mkfs.erofs" });
+    for (const [image, said, next] of [
+      ["half:1", /half:1 is converting, not ready/, /^wait until/],
+      ["broken", /broken:latest is failed, not ready: no mkfs.erofs/, /^the daemon's journal/],
+      ["none:1", /has no image none:1/, /hypeman pull none:1, or POST \/images/],
+    ] as const) {
+      const { code, message, nextStep } = await failureOf(node.create({ image }));
+      assert.equal(code, "IMAGE_NOT_READY");
+      assert.match(message, said);
+      assert.match(nextStep ?? "", next);
+    }
     // The image stops being ready in between.
     substrate.fail(CREATE, new ApiFailure(400, "image_not_ready", "image is not ready"));
     assert.equal(await codeOf(node.create(SPEC)), "IMAGE_NOT_READY");
@@ -137,7 +156,7 @@ describe("a sandbox that cannot be made", NEEDS_NAMESPACES, () => {
     for (const [difference, said] of [
       [{ vcpus: 5000 }, /vcpus wants 5000 processors; the host has \d+ /],
       [{ memory: "9GB" }, /memory wants 9216 MiB; the host has 8192 MiB/],
-      // hypeman 5d9eff0: a bare internal error (lib/instances/create.go:146-148).
+      // hypeman 8853445: a bare internal error (lib/instances/create.go:146-148).
       [{ hypervisor: "vz" }, /cannot start vz here; it can start: qemu/],
     ] as const) {
       const { code, message } = await failureOf(node.create({ ...SPEC, ...difference }));
@@ -151,7 +170,7 @@ describe("a sandbox that cannot be made", NEEDS_NAMESPACES, () => {
   });
 
   test("of an image with an init of its own, which the substrate starts in the agent's place: IMAGE_UNSUITABLE", async () => {
-    // hypeman 5d9eff0, lib/images/systemd.go, lib/instances/configdisk.go.
+    // hypeman 8853445, lib/images/systemd.go, lib/instances/configdisk.go.
     substrate.addImage("systemd:1", { cmd: ["/lib/systemd/systemd"] });
     substrate.addImage("systemd:2", { entrypoint: ["/sbin/init"], cmd: ["--log-target=console"] });
     for (const name of ["systemd:1", "systemd:2"]) {
@@ -169,10 +188,12 @@ describe("a sandbox that cannot be made", NEEDS_NAMESPACES, () => {
   });
 
   test("of an image without /bin/sh, by which init starts every entrypoint: IMAGE_UNSUITABLE, long before the limit", async () => {
-    substrate.machines.complaint = NO_SHELL;
-    const { code, message, nextStep } = await failureOf(node.create(SPEC));
+    // A kernel that panics over its init's end writes its registers behind that.
+    substrate.machines.complaint = [NO_SHELL, ...Array.from({ length: 38 }, (_, n) => `R${n}: 0`)].join("\n");
+    const { code, message, nextStep, consoleTail } = await failureOf(node.create(SPEC));
     substrate.machines.complaint = undefined;
     assert.equal(code, "IMAGE_UNSUITABLE");
+    assert.deepEqual([consoleTail[0], consoleTail.length], [NO_SHELL, 10]);
     assert.match(message, /debian:12.*fork\/exec \/bin\/sh: no such file or directory/);
     assert.match(nextStep ?? "", /\/bin\/sh/);
   });

@@ -86,7 +86,7 @@ describe("a sandbox whose suspension goes wrong", NEEDS_NAMESPACES, () => {
       using node = await openNode(partsOf(substrate));
       await node.create(SPEC);
       const { runEpochMs = 0 } = await node.get("box");
-      // There is room for one instance. The fork's is free again once the fork is removed (hypeman 5d9eff0,
+      // There is room for one instance. The fork's is free again once the fork is removed (hypeman 8853445,
       // lib/instances/fork.go:96-103); the snapshot's restore is refused as long as another instance has it.
       substrate.rules.memoryBytes = ROOM_BYTES;
       if (what === "snapshot") {

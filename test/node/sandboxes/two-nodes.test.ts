@@ -49,6 +49,8 @@ describe("two nodes", NEEDS_NAMESPACES, () => {
     });
     assert.deepEqual((await third.sweep()).orphans, []);
     assert.deepEqual(substrate.left(), ["instance box", "volume box-credentials"]);
+    // A listing without a state lacks what sleeps.
+    await first.standby("box");
     const { orphans } = await second.sweep({ takeOver: true });
     assert.deepEqual(orphans, ["box", "box-credentials"]);
     assert.deepEqual(substrate.left(), []);

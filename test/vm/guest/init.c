@@ -207,7 +207,7 @@ static char **with_defaults(char **environment) {
 
 /*
  * In init's own session and process group, 0, and with a console that it can only write to. Without /bin/sh in the
- * image, prints so as the substrate's init does (hypeman 5d9eff0, lib/system/init/mode_exec.go:138-141) and then does
+ * image, prints so as the substrate's init does (hypeman 8853445, lib/system/init/mode_exec.go:138-141) and then does
  * nothing more. The substrate's ends, and its kernel panics and halts.
  */
 static pid_t start_entrypoint(char *line, char **environment, char **drop) {

@@ -6,7 +6,7 @@ import type { Host } from "../command-line.ts";
 import { UsageError } from "../errors.ts";
 import { parseCount, parseDurationMs, parseWaitMs, setting } from "../values.ts";
 
-/** hypeman 7a99231, config.example.yaml:17. */
+/** hypeman 8853445, config.example.yaml:17. */
 const USUAL_DAEMON_FOLDER = "/var/lib/hypeman";
 
 /** Options of every command that works with sandboxes. */
