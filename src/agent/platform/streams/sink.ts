@@ -4,16 +4,11 @@ import type { ByteSink } from "../../domain/index.ts";
 import { type Addon, type FdWatch, WRITABLE } from "../../native/index.ts";
 import type { StreamKind } from "./source.ts";
 import { WidePipes } from "./wide-pipes.ts";
-
-interface PendingWrite {
-  bytes: Uint8Array;
-  readonly done: () => void;
-}
+import { WriteQueue } from "./write-queue.ts";
 
 type State = "open" | "ending" | "ended" | "closed";
 
 const NEWLINE = 0x0a;
-const NO_BYTES: Uint8Array = new Uint8Array();
 
 /** Writes to a non-blocking descriptor at the pace of its reader. Owns the descriptor. */
 export class FdSink implements ByteSink {
@@ -22,7 +17,7 @@ export class FdSink implements ByteSink {
   readonly #fd: number;
   readonly #pipes: WidePipes;
   readonly #watch: FdWatch;
-  #pending: PendingWrite[] = [];
+  readonly #queue: WriteQueue;
   #state: State = "open";
   #lastByte = NEWLINE;
   #watching = false;
@@ -32,22 +27,29 @@ export class FdSink implements ByteSink {
     this.#pipes = pipes;
     this.#kind = kind;
     this.#fd = fd;
-    this.#watch = new addon.FdWatch(fd, () => this.#writePending());
+    this.#queue = new WriteQueue(addon, fd);
+    this.#watch = new addon.FdWatch(fd, () => this.#flush());
   }
 
   write(bytes: Uint8Array): Promise<void> | undefined {
-    if (this.#state !== "open") return undefined;
-    const rest = this.#pending.length === 0 ? this.#writeSome(bytes) : bytes;
-    if (rest.length === 0) return undefined;
-    return new Promise((done) => {
-      this.#pending.push({ bytes: rest, done });
+    const last = bytes.at(-1);
+    if (this.#state !== "open" || last === undefined) return undefined;
+    let isWritten = false;
+    let wake: (() => void) | undefined;
+    const isFirst = this.#queue.isEmpty;
+    this.#queue.add(bytes, () => {
+      isWritten = true;
+      wake?.();
     });
+    this.#lastByte = last;
+    if (isFirst) this.#flush();
+    return isWritten ? undefined : new Promise((resolve) => (wake = resolve));
   }
 
   end(): void {
     if (this.#state !== "open") return;
     this.#state = "ending";
-    if (this.#pending.length === 0) this.#finish();
+    if (this.#queue.isEmpty) this.#finish();
   }
 
   close(): void {
@@ -55,39 +57,18 @@ export class FdSink implements ByteSink {
     this.#state = "closed";
     this.#pipes.leave(this.#fd);
     this.#watch.close();
-    const dropped = this.#pending;
-    this.#pending = [];
-    for (const write of dropped) write.done();
+    this.#queue.drop();
   }
 
-  /** Writes what the descriptor takes now, and watches it where something is left. Returns the rest. */
-  #writeSome(bytes: Uint8Array): Uint8Array {
-    let rest = bytes;
-    while (rest.length > 0) {
-      const count = this.#addon.write(this.#fd, rest, 0, rest.length);
-      if (count === -constants.errno.EAGAIN) {
-        if (this.#kind === "pipe" && this.#pipes.widen(this.#fd)) continue;
-        this.#watchIf(true);
-        return rest;
-      }
-      if (count < 0) {
-        this.close(); /* EPIPE, or EIO of a terminal: nobody reads any more. */
-        return NO_BYTES;
-      }
-      this.#lastByte = rest[count - 1] ?? this.#lastByte;
-      rest = count === rest.length ? NO_BYTES : rest.subarray(count);
-    }
-    return rest;
-  }
-
-  #writePending(): void {
-    for (let write = this.#pending[0]; write !== undefined; write = this.#pending[0]) {
-      write.bytes = this.#writeSome(write.bytes);
-      if (write.bytes.length > 0) return;
-      this.#pending.shift()?.done();
-    }
-    this.#watchIf(false);
-    if (this.#state === "ending") this.#finish();
+  /** Writes what the descriptor takes now, and watches it where something is left. */
+  #flush(): void {
+    let result = this.#queue.flush();
+    while (result === -constants.errno.EAGAIN && this.#kind === "pipe" && this.#pipes.widen(this.#fd))
+      result = this.#queue.flush();
+    // EPIPE, or EIO of a terminal: nobody reads any more.
+    if (result < 0 && result !== -constants.errno.EAGAIN) this.close();
+    else this.#watchIf(result < 0);
+    if (this.#state === "ending" && this.#queue.isEmpty) this.#finish();
   }
 
   /** Sets the watch only if it changes: stopping one costs a system call, even if there is none. */
@@ -108,7 +89,7 @@ export class FdSink implements ByteSink {
     if (eof < 0) return;
     /* In the middle of a line the first one only delivers the line; the second makes the reader's next read empty. */
     const keys = Uint8Array.from(this.#lastByte === NEWLINE ? [eof] : [eof, eof]);
-    this.#pending.push({ bytes: keys, done: () => {} });
-    this.#writePending();
+    this.#queue.add(keys, () => {});
+    this.#flush();
   }
 }

@@ -1,6 +1,8 @@
 import { constants } from "node:os";
 import type { BufferPool, BufferPoolSizes, Errno, SocketReceiver, StreamSocket } from "../../domain/index.ts";
 import { type Addon, errnoName, type FdWatch, READABLE, WRITABLE } from "../../native/index.ts";
+import { HeldChunks } from "./held-chunks.ts";
+import { WriteQueue } from "./write-queue.ts";
 
 /** Buffers that all sockets are read into. */
 export const SOCKET_BUFFERS: BufferPoolSizes = {
@@ -20,14 +22,7 @@ const HELD_CHUNKS = 2;
 const MOST_BYTES: number = SOCKET_BUFFERS.fullBytes - 16;
 /** The least, where there is any room: a small frame costs as much. Below the 64 KiB by which windows may be passed. */
 const LEAST_BYTES: number = 63 * 1024;
-/** Smaller chunks are copied, so that a few bytes do not tie up a whole buffer. */
-const COPY_BELOW_BYTES = 4096;
 const BOTH: number = READABLE | WRITABLE;
-
-interface PendingWrite {
-  bytes: Uint8Array;
-  readonly done: () => void;
-}
 
 /** A stream socket over a non-blocking descriptor, at the pace of receiver and peer. Owns the descriptor. */
 export class FdSocket implements StreamSocket {
@@ -39,8 +34,8 @@ export class FdSocket implements StreamSocket {
   #mask = 0;
   #receiver: SocketReceiver | undefined;
   #hasEnded = false;
-  #heldChunks = 0;
-  readonly #pending: PendingWrite[] = [];
+  readonly #held: HeldChunks;
+  readonly #queue: WriteQueue;
   #endAsked = false;
   /** Why nothing can be written any more. */
   #broken: Errno | undefined;
@@ -52,6 +47,8 @@ export class FdSocket implements StreamSocket {
     this.#addon = addon;
     this.#pool = pool;
     this.#fd = fd;
+    this.#held = new HeldChunks(pool, HELD_CHUNKS, () => this.resume());
+    this.#queue = new WriteQueue(addon, fd);
     this.#watch = new addon.FdWatch(fd, (events) => this.#onEvents(events));
   }
 
@@ -80,13 +77,14 @@ export class FdSocket implements StreamSocket {
       done();
       return;
     }
-    this.#pending.push({ bytes, done });
-    if (this.#pending.length === 1) this.#writePending();
+    const isFirst = this.#queue.isEmpty;
+    this.#queue.add(bytes, done);
+    if (isFirst) this.#writePending();
   }
 
   end(): void {
     this.#endAsked = true;
-    if (this.#pending.length === 0) this.#endWriting();
+    if (this.#queue.isEmpty) this.#endWriting();
   }
 
   reset(): void {
@@ -98,7 +96,7 @@ export class FdSocket implements StreamSocket {
     if (this.#closed) return;
     this.#closed = true;
     this.#watch.close();
-    this.#dropPending();
+    this.#queue.drop();
     this.#leave?.();
   }
 
@@ -119,13 +117,13 @@ export class FdSocket implements StreamSocket {
 
   #mayRead(): boolean {
     const roomBytes = this.#hasEnded || this.#closed ? 0 : (this.#receiver?.room() ?? 0);
-    return roomBytes > 0 && this.#heldChunks < (this.#pool.tight ? 1 : HELD_CHUNKS);
+    return roomBytes > 0 && this.#held.hasRoom;
   }
 
   /** To stop and restart a watch is three system calls: where only reading stops, it waits for an event in vain. */
   #rearm(isInVain = false): void {
     if (this.#closed) return;
-    const writes = this.#pending.length > 0 || this.#connecting !== undefined;
+    const writes = !this.#queue.isEmpty || this.#connecting !== undefined;
     const wanted = (this.#mayRead() ? READABLE : 0) | (writes ? WRITABLE : 0);
     if (wanted === this.#mask || (!isInVain && (wanted | READABLE) === this.#mask)) return;
     this.#mask = wanted;
@@ -138,26 +136,11 @@ export class FdSocket implements StreamSocket {
     const roomBytes = Math.max(LEAST_BYTES, this.#receiver?.room() ?? 0);
     const count = this.#addon.read(this.#fd, buffer.bytes, 0, Math.min(buffer.bytes.length, MOST_BYTES, roomBytes));
     if (count > 0) {
-      this.#deliver(buffer.bytes.subarray(0, count), () => buffer.release());
+      this.#held.give(buffer, count, (bytes, release) => this.#receiver?.chunk(bytes, release));
     } else {
       buffer.release();
       this.#foundNone(count);
     }
-  }
-
-  #deliver(bytes: Uint8Array, release: () => void): void {
-    const isSmall = bytes.length < COPY_BELOW_BYTES;
-    const chunk = isSmall ? bytes.slice() : bytes;
-    if (isSmall) release();
-    let held = true;
-    this.#heldChunks++;
-    this.#receiver?.chunk(chunk, () => {
-      if (!held) return;
-      held = false;
-      if (!isSmall) release();
-      this.#heldChunks--;
-      this.resume();
-    });
   }
 
   #foundNone(count: number): void {
@@ -169,39 +152,30 @@ export class FdSocket implements StreamSocket {
   }
 
   #writePending(): void {
-    for (let write = this.#pending[0]; write !== undefined; write = this.#pending[0]) {
-      const count = this.#addon.write(this.#fd, write.bytes, 0, write.bytes.length);
-      if (count === -constants.errno.EAGAIN) break;
-      if (count < 0) {
-        this.#breakOff(errnoName(count));
-        return;
-      }
-      write.bytes = write.bytes.subarray(count);
-      if (write.bytes.length === 0) this.#pending.shift()?.done();
+    const result = this.#queue.flush();
+    if (result < 0 && result !== -constants.errno.EAGAIN) {
+      this.#breakOff(errnoName(result));
+      return;
     }
-    if (this.#pending.length === 0 && this.#endAsked) this.#endWriting();
+    if (this.#queue.isEmpty && this.#endAsked) this.#endWriting();
     this.#rearm();
   }
 
   /** Nothing can be written. Received bytes are delivered first. */
   #breakOff(errno: Errno): void {
     this.#broken = errno;
-    this.#dropPending();
+    this.#queue.drop();
     if (this.#hasEnded) this.#fail(errno);
     else this.#read();
     this.#rearm();
   }
 
   #fail(errno: Errno): void {
-    this.#dropPending();
+    this.#queue.drop();
     this.#receiver?.failed(errno);
   }
 
   #endWriting(): void {
     if (!this.#closed && this.#broken === undefined) this.#addon.endWriting(this.#fd);
-  }
-
-  #dropPending(): void {
-    for (const { done } of this.#pending.splice(0)) done();
   }
 }

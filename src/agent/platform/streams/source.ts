@@ -1,15 +1,9 @@
 import { fstatSync } from "node:fs";
 import { constants } from "node:os";
 
-import type {
-  BufferPool,
-  BufferPoolSizes,
-  ByteReceiver,
-  ByteSource,
-  ByteStore,
-  LentBuffer,
-} from "../../domain/index.ts";
+import type { BufferPool, BufferPoolSizes, ByteReceiver, ByteSource, ByteStore } from "../../domain/index.ts";
 import { type Addon, type FdWatch, READABLE } from "../../native/index.ts";
+import { HeldChunks } from "./held-chunks.ts";
 import { WidePipes } from "./wide-pipes.ts";
 
 /** What a pipe holds at first. */
@@ -40,8 +34,6 @@ const LAST_LOOKS_MS: readonly number[] = [1, 2, 4, 6, 7];
 const START_LOOK_MS = 5;
 /** Far more than a terminal's buffers hold (8 KiB, and 4 KiB in the line discipline). */
 const TERMINAL_BOUND_BYTES = 128 * 1024;
-/** Smaller chunks are copied, so that a few bytes do not tie up a whole buffer. */
-const COPY_BELOW_BYTES = 4096;
 
 /** A stream whose process has exited. Its end itself shows in reading: 0 from read(2), or EIO of a terminal. */
 interface Drain {
@@ -74,7 +66,7 @@ export class FdSource implements ByteSource {
   #store: ByteStore | undefined;
   /** The store had no room, and has not called `resume` since. */
   #storeIsFull = false;
-  #heldChunks = 0;
+  readonly #held: HeldChunks;
   #watching = false;
   #scheduled = false;
   #drain: Drain | undefined;
@@ -93,6 +85,7 @@ export class FdSource implements ByteSource {
     this.#fd = fd;
     this.#startsSettled = startsSettled;
     this.#pipes = pipes;
+    this.#held = new HeldChunks(pool, HELD_CHUNKS, () => this.#rearm());
     this.#watch = new addon.FdWatch(fd, () => this.#readable());
   }
 
@@ -188,12 +181,7 @@ export class FdSource implements ByteSource {
   }
 
   #mayRead(): boolean {
-    return (
-      this.#state === "reading" &&
-      this.#drain?.isLooking !== true &&
-      !this.#storeIsFull &&
-      this.#heldChunks < (this.#pool.tight ? 1 : HELD_CHUNKS)
-    );
+    return this.#state === "reading" && this.#drain?.isLooking !== true && !this.#storeIsFull && this.#held.hasRoom;
   }
 
   /** Watches while the receiver has room. A drain reads without that: an empty terminal would never wake it. */
@@ -236,7 +224,8 @@ export class FdSource implements ByteSource {
         this.#foundNone(count);
         break;
       }
-      this.#deliver(buffer, count);
+      this.#held.give(buffer, count, (bytes, release) => this.#receiver?.chunk(bytes, release));
+      this.#delivered(count);
       if (this.#isEmptied(count, length)) break;
     }
     this.#rearm();
@@ -280,22 +269,6 @@ export class FdSource implements ByteSource {
       filled += more;
     }
     return filled;
-  }
-
-  #deliver(buffer: LentBuffer, count: number): void {
-    const isSmall = count < COPY_BELOW_BYTES;
-    const bytes = isSmall ? buffer.bytes.slice(0, count) : buffer.bytes.subarray(0, count);
-    if (isSmall) buffer.release();
-    let held = true;
-    this.#heldChunks++;
-    this.#receiver?.chunk(bytes, () => {
-      if (!held) return;
-      held = false;
-      buffer.release();
-      this.#heldChunks--;
-      this.#rearm();
-    });
-    this.#delivered(count);
   }
 
   /** Looks for other writers once all of an exited process's bytes are delivered; without one, reads to the end. */
