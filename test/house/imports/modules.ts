@@ -1,7 +1,7 @@
 import { globSync, readFileSync } from "node:fs";
 import { join, posix } from "node:path";
 
-/** A source file and its imports, as paths from the project's folder or names of packages. */
+/** A source file and its imports of others, as paths from the project's folder. */
 export interface Module {
   /** Path from the project's folder, such as "src/agent/exec/exec.ts". */
   readonly path: string;
@@ -9,8 +9,6 @@ export interface Module {
   readonly files: readonly string[];
   /** Those of them that load with it. */
   readonly eager: readonly string[];
-  /** Packages and Node's own modules, as written. */
-  readonly packages: readonly string[];
   /** Dynamic imports of something other than a plain string: they cannot be followed. */
   readonly untraceable: number;
   /** Lines with `using` directly in a loop, not in a function inside it. */
@@ -39,7 +37,6 @@ export function parseModule(path: string, text: string): Module {
       .map((match) => match[1] ?? "")
       .filter(isFile)
       .map(fileOf),
-    packages: imports.filter((name) => !isFile(name)),
     untraceable: (code.match(ANY_DYNAMIC) ?? []).length - dynamic.length,
     usingInLoops: usingInLoops(text.split("\n")),
   };

@@ -52,19 +52,6 @@ const GUESTS: ReadonlyMap<string, ReadonlySet<string>> = new Map([
   ["version", new Set(["main", "boot", "server", "client", "guestctl"])],
 ]);
 
-/** Packages of the wire format; the domain and the capabilities never import them. */
-const WIRE_PACKAGES = /^(?:@bufbuild\/|@connectrpc\/|@grpc\/|node:http2$)/;
-const WIRE_ROOMS: ReadonlySet<string> = new Set([
-  "config",
-  "rpc",
-  "http2",
-  "server",
-  "workload-service",
-  "client",
-  "guestctl",
-  "gen",
-]);
-
 /** The program of a file of src/, or "shared". */
 function houseOf(path: string): string {
   return path.split("/")[1] ?? "";
@@ -154,20 +141,6 @@ const doorsOfRooms: Rule = (modules) => {
   ]);
 };
 
-const wire: Rule = (modules) =>
-  modules
-    .filter(({ path }) => !WIRE_ROOMS.has(roomOf(path)))
-    .flatMap(({ path, packages }) =>
-      packages
-        .filter((name) => WIRE_PACKAGES.test(name))
-        .map((name) => `${path} must not see the wire: it imports ${name}`),
-    );
-
-const pureDomain: Rule = (modules) =>
-  modules
-    .filter(({ path }) => roomOf(path) === "domain")
-    .flatMap(({ path, packages }) => packages.map((name) => `${path} must be pure: it imports ${name}`));
-
 const traceable: Rule = (modules) =>
   modules
     .filter(({ untraceable }) => untraceable > 0)
@@ -191,7 +164,7 @@ const noCycles: Rule = (modules) => {
 const noUsingInLoops: Rule = (modules) =>
   modules.flatMap(({ path, usingInLoops }) => usingInLoops.map((line) => `${path}:${line} has using in a loop`));
 
-/** All rules, by the sentence that each enforces. */
+/** All rules but those of .oxlintrc.json (no-restricted-imports), by the sentence that each enforces. */
 export const RULES: ReadonlyMap<string, Rule> = new Map([
   ["every folder of src is a house, and every folder in it a room of that house", knownRooms],
   ["the agent and the node side know nothing of each other, and shared nothing of either", twoPrograms],
@@ -199,8 +172,6 @@ export const RULES: ReadonlyMap<string, Rule> = new Map([
   ["a room is entered through its index.ts", doors],
   ["modules that load later than their room are loaded by import()", loadedLater],
   ["every room has an index.ts, and no folder in it has one", doorsOfRooms],
-  ["only the rooms of the wire see protobuf, gRPC and HTTP/2", wire],
-  ["the domain imports nothing but the domain", pureDomain],
   ["every import can be followed", traceable],
   ["no imports in a circle", noCycles],
   ["no using in a loop", noUsingInLoops],
