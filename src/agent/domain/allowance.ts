@@ -11,7 +11,7 @@ export interface Caller {
   giveUp(error: AgentError): void;
 }
 
-/** Only a share without progress for this long may be taken away: a slow or paused peer is no attack. */
+/** A slow or paused peer is no attack. */
 const PATIENCE_MS = 60_000;
 
 /** Options of an allowance. */
@@ -20,6 +20,8 @@ export interface AllowanceOptions {
   readonly limit: number;
   /** Of one owner. Default: the limit. */
   readonly ownerLimit?: number;
+  /** Only a share without progress for this long may be taken away. Default: a minute. */
+  readonly patienceMs?: number;
   readonly clock: Pick<Clock, "monotonicMs">;
   /** Makes the error for a refused or removed share. Gets the end of a sentence that begins with "because ". */
   readonly refusal: (because: string) => AgentError;
@@ -34,7 +36,7 @@ export interface Share {
 
 /**
  * A shared limit, of places or bytes. When it is used up, the holder that has made no progress for longest, and for at
- * least a minute, loses its share. Without such a holder the new request is refused.
+ * least the patience, loses its share. Without such a holder the new request is refused.
  */
 export class Allowance {
   readonly #options: AllowanceOptions;
@@ -95,8 +97,8 @@ export class Allowance {
 
   /** Takes the share that made no progress for longest. Throws the refusal if that was less than a minute. */
   #takeAway(asking: Held, from: (held: Held) => boolean): void {
-    const { clock, refusal } = this.#options;
-    const stillSinceMs = clock.monotonicMs() - PATIENCE_MS;
+    const { clock, patienceMs = PATIENCE_MS, refusal } = this.#options;
+    const stillSinceMs = clock.monotonicMs() - patienceMs;
     for (const held of this.#shares) {
       if (held.sinceMs > stillSinceMs) break;
       if (held === asking || !from(held)) continue;

@@ -15,7 +15,6 @@ import { messageTooLarge, PREFIX_BYTES } from "./framing.ts";
 import type { SpareMemory } from "./message-buffers.ts";
 import { RequestMessages } from "./request-messages.ts";
 import { errorFields, OK_FIELDS } from "./status.ts";
-import type { Untaken } from "./untaken.ts";
 
 /** Queued bytes below which `drained` resolves: one file chunk is sent while the next is read. */
 const LOW_WATER_BYTES = 256 * 1024;
@@ -38,8 +37,8 @@ export interface CallSetup {
   readonly unread: Allowance;
   /** Bounds the memory that all calls keep for their next messages. */
   readonly spare: SpareMemory;
-  /** Bounds what dismissed calls hold. */
-  readonly untaken: Untaken;
+  /** Bounds what dismissed calls hold: the oldest gives way. */
+  readonly untaken: Allowance;
   /** Most bytes of a request's message. */
   readonly messageLimitBytes: number;
   /** Called with 1 when the call becomes large, and with -1 when a large call is over. */
@@ -65,6 +64,8 @@ export class Call implements StreamConsumer {
   #finished = false;
   #refuse: (() => void) | undefined;
   #patience: NodeJS.Timeout | undefined;
+  /** What it holds since it was dismissed. */
+  #untaken: Share | undefined;
 
   constructor(stream: Http2Stream, setup: CallSetup) {
     this.metadata = setup.metadata;
@@ -202,12 +203,19 @@ export class Call implements StreamConsumer {
 
   /**
    * Ends the call with this error, which its client learns whenever it reads on: the message that has begun is
-   * completed, the others are dropped. The connection's end ends the wait, and Untaken bounds it.
+   * completed, the others are dropped. The connection's end ends the wait; `untaken` bounds what waits.
    */
   dismiss(error: AgentError): void {
     const heldBytes = this.#cutShort(error);
     if (this.#isLarge) this.#setLarge(false);
-    if (heldBytes > 0) this.#setup.untaken.add(this, heldBytes, () => this.#stream.reset(ErrorCode.CANCEL));
+    if (heldBytes === 0) return;
+    const drop = (): void => this.#stream.reset(ErrorCode.CANCEL);
+    this.#untaken = this.#setup.untaken.share(this.connection, drop);
+    try {
+      this.#untaken.set(heldBytes);
+    } catch {
+      drop();
+    }
   }
 
   /** Aborts the handler's signal and messages. Later calls do nothing. */
@@ -263,7 +271,7 @@ export class Call implements StreamConsumer {
     }
     this.#releaseWaiters();
     this.#requestEnded();
-    this.#setup.untaken.remove(this);
+    this.#untaken?.set(0);
     if (this.#isLarge) this.#setLarge(false);
   }
 

@@ -21,7 +21,9 @@ import { type Frame, messageFrame } from "./codec.ts";
 import type { Connection } from "../listening/index.ts";
 import { SpareMemory } from "./message-buffers.ts";
 import { httpRefusal, requestTimeoutMs, requireIdentityEncoding } from "./request-head.ts";
-import { Untaken } from "./untaken.ts";
+
+/** Bytes that dismissed calls together may hold until their clients take them. */
+const UNTAKEN_LIMIT_BYTES: number = 4 * 1024 * 1024;
 
 /** What a router needs. */
 export interface RouterOptions {
@@ -58,7 +60,7 @@ export class Router {
   #largeCalls = 0;
   readonly #onLarge: (change: 1 | -1) => void;
   readonly #unread: Allowance;
-  readonly #untaken = new Untaken();
+  readonly #untaken: Allowance;
   readonly #spare = new SpareMemory();
 
   constructor(options: RouterOptions) {
@@ -70,6 +72,13 @@ export class Router {
     };
     this.#versionField = { "svc-agent-version": options.agentVersion };
     this.#unread = new Allowance({ limit: UNREAD_LIMIT_BYTES, clock: options.clock, refusal: tooMuchUnread });
+    // Whoever dismisses another call waits for nobody.
+    this.#untaken = new Allowance({
+      limit: UNTAKEN_LIMIT_BYTES,
+      patienceMs: 0,
+      clock: options.clock,
+      refusal: tooMuchUnread,
+    });
     this.#responseFields = { ":status": "200", "content-type": "application/grpc+proto", ...this.#versionField };
   }
 
