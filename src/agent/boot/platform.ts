@@ -6,7 +6,7 @@ import {
   type Processes,
   type ProcessRandomness,
   type SessionGroup,
-  SessionLife,
+  SessionClock,
   type Signals,
   type Sockets,
   type Timers,
@@ -47,7 +47,7 @@ export interface Platform {
   /** The cgroup of everything that `processes` starts; undefined without cgroups. */
   readonly sessionGroup: SessionGroup | undefined;
   /** The clock for timeouts and grace periods of processes. */
-  readonly life: SessionLife;
+  readonly life: SessionClock;
   readonly accounts: Accounts;
   readonly fileSystem: FileSystem;
   /** Loads the code for sockets, which few agents need. */
@@ -84,7 +84,7 @@ export function guestPlatform(addon: Addon, inheritance: Inheritance, onPipeGive
   if (cgroups !== undefined) channel?.entrustSession(cgroups.session.folder);
   const launcher = channel === undefined ? undefined : process.ppid;
   const clock = guestClock(addon);
-  const life = new SessionLife(clock, nodeTimers);
+  const life = new SessionClock(clock, nodeTimers);
   return {
     inherited: entries,
     processes: new NativeProcesses(addon, new BufferPool(STREAM_BUFFERS), {

@@ -104,10 +104,10 @@ export class Allowance {
       if (held === asking || !from(held)) continue;
       held.isLost = true;
       this.#keep(held, 0);
-      held.giveWay(refusal("this one stood still for longest and its place was needed"));
+      held.giveWay(refusal("this one was idle for longest and its place was needed"));
       return;
     }
-    throw refusal("none has stood still for a minute");
+    throw refusal("no other has been idle for a minute");
   }
 }
 

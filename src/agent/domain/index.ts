@@ -13,5 +13,5 @@ export * from "./mutex.ts";
 export * from "./ports/processes.ts";
 export * from "./ports/sockets.ts";
 export type * from "./ports/system.ts";
-export * from "./session-life.ts";
+export * from "./session-clock.ts";
 export type * from "./specs.ts";

@@ -86,7 +86,7 @@ export class AttachedCall {
   }
 
   /** The call reads no more frames because too much input waits. */
-  get holdsEnough(): boolean {
+  get isFull(): boolean {
     return this.#waitingBytes > WAITING_INPUT_BYTES;
   }
 

@@ -1,4 +1,4 @@
-import { type ChildProcess, type ProcessEnd, type SessionLife, TIMER_LIMIT_MS } from "../domain/index.ts";
+import { type ChildProcess, type ProcessEnd, type SessionClock, TIMER_LIMIT_MS } from "../domain/index.ts";
 import { type Ending, endProcesses, type EndOfProcesses, TERMINATE } from "../session/index.ts";
 
 /** How a command ended (message ExecExit). */
@@ -15,7 +15,7 @@ export interface CommandParts {
   /** 0: no limit. */
   readonly timeoutMs: number;
   /** The clock for its timeout and its duration. */
-  readonly life: SessionLife;
+  readonly life: SessionClock;
   /** Called once when the agent begins to end the command. */
   readonly onEnding: () => void;
   /** Called when the process has ended and its output is not yet delivered: `outputComplete` is false. */

@@ -6,7 +6,7 @@ import {
   type Clock,
   DEFAULT_LINGER_MS,
   EXEC_LIMIT,
-  type SessionLife,
+  type SessionClock,
   unlessAborted,
 } from "../domain/index.ts";
 import type { CommandStarter } from "../session/index.ts";
@@ -34,7 +34,7 @@ export interface ExecParts {
   readonly starter: CommandStarter;
   readonly activity: ActivityClock;
   readonly clock: Clock;
-  readonly life: SessionLife;
+  readonly life: SessionClock;
 }
 
 /** The part of an exec's request that its running command still needs. */

@@ -289,7 +289,7 @@ export class KeptExec {
   #carry(attached: AttachedCall): Promise<void> {
     const left = attached.over.catch(() => {});
     const room = async (): Promise<void> => {
-      while (attached.holdsEnough) await Promise.race([this.#input.room(), left]);
+      while (attached.isFull) await Promise.race([this.#input.room(), left]);
     };
     return new Promise((resolve) => {
       attached.call.input(
@@ -304,7 +304,7 @@ export class KeptExec {
           if (frame.kind === "ack") this.#acknowledge(frame.stdoutOffset, frame.stderrOffset);
           else if (frame.kind === "stdin" || frame.kind === "stdin_close") this.#takeInTurn(attached, frame);
           else this.#take(attached, frame);
-          return attached.holdsEnough ? room() : undefined;
+          return attached.isFull ? room() : undefined;
         },
         (failure) => {
           if (failure !== undefined) attached.end(failure);

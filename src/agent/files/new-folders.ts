@@ -60,8 +60,8 @@ export async function makeFolder(
   inherits: boolean,
   mode?: number,
 ): Promise<void> {
-  const heir = inherits ? await heirOf(tree, folderOf(path), owner) : owner;
-  await tree.makeDirectory(path, heir, mode ?? (heir === owner ? FOLDER_MODE : FOLDER_MODE | SETGID));
+  const owned = inherits ? await ownerInFolder(tree, folderOf(path), owner) : owner;
+  await tree.makeDirectory(path, owned, mode ?? (owned === owner ? FOLDER_MODE : FOLDER_MODE | SETGID));
 }
 
 /** The owner that a request's fields name; what they leave out is that of `otherwise`. */
@@ -75,7 +75,7 @@ export async function ownerOf(
 }
 
 /** The owner of a new entry in a folder: `owner` itself, except that a setgid folder gives its group. */
-export async function heirOf(tree: FileTree, folder: FilePath, owner: FileOwner): Promise<FileOwner> {
+export async function ownerInFolder(tree: FileTree, folder: FilePath, owner: FileOwner): Promise<FileOwner> {
   try {
     const { mode, gid } = await tree.stat(folder, false);
     return (mode & SETGID) === 0 ? owner : { ...owner, gid };

@@ -239,7 +239,7 @@ export class Http2Connection {
     this.#takenMs = this.#nowMs();
     this.#machine.peerIsLeaving = true;
     const look = (): void => {
-      this.#machine.drop("needy", ErrorCode.CONNECT_ERROR);
+      this.#machine.drop("waiting_for_peer", ErrorCode.CONNECT_ERROR);
       // If the peer is gone, writing it fails.
       this.#machine.goAway(false);
       if (this.#writing && this.#nowMs() - this.#takenMs > HALF_CLOSED_IDLE_MS) this.close();

@@ -112,14 +112,14 @@ export class FloodGuard {
     if (!this.#unproven.spend(this.#nowMs())) throw calmError("too many requests that were not let in");
   }
 
-  /** A request has begun, or DATA was sent: small frames are usual then. */
-  usual(frames: number = FRAMES_FOR_DATA): void {
+  /** A request has begun, or DATA was sent: the peer has earned small frames. */
+  earn(frames: number = FRAMES_FOR_DATA): void {
     if (this.#proven) this.#credit = Math.min(this.#credit + frames, CREDIT_FACTOR * this.#limits.idleFrames);
   }
 
   /** A request was reset while more of it is in flight. */
   resetSent(): void {
-    this.usual(RESET_FACTOR * this.#limits.idleFrames);
+    this.earn(RESET_FACTOR * this.#limits.idleFrames);
   }
 
   /** Counts a small frame: as a useless one, unless the peer has earned it. */

@@ -116,10 +116,10 @@ export class Http2Machine implements FrameHandler, StreamOwner {
   }
 
   /** Ends all streams, or those with incomplete answers, or those that need more from the peer. */
-  drop(which: "all" | "unanswered" | "needy", code: number): void {
+  drop(which: "all" | "unanswered" | "waiting_for_peer", code: number): void {
     if (which === "all") this.#blocks.forget();
     for (const stream of this.streams.values()) {
-      const isMeant = which === "needy" ? this.#sender.needsPeer(stream) : which === "all" || !stream.ended;
+      const isMeant = which === "waiting_for_peer" ? this.#sender.needsPeer(stream) : which === "all" || !stream.ended;
       if (isMeant) this.#close(stream, code);
     }
   }
@@ -164,7 +164,7 @@ export class Http2Machine implements FrameHandler, StreamOwner {
     } else if (stream === undefined || stream.remoteEnded) {
       this.#streamError(streamId, ErrorCode.STREAM_CLOSED);
     } else {
-      if (lengthBytes > 0) this.#floods.usual(1);
+      if (lengthBytes > 0) this.#floods.earn(1);
       stream.receiveWindowBytes -= lengthBytes;
       if (stream.receiveWindowBytes < 0) this.#streamError(streamId, ErrorCode.FLOW_CONTROL_ERROR);
     }
@@ -277,7 +277,7 @@ export class Http2Machine implements FrameHandler, StreamOwner {
     stream.expectedBytes = contentLength(fields);
     stream.remoteEnded = endStream;
     this.streams.set(streamId, stream);
-    this.#floods.usual();
+    this.#floods.earn();
     this.#events.request(stream, fields);
     if (endStream && !stream.closed) this.#requestEnds(stream);
   }

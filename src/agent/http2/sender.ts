@@ -116,7 +116,7 @@ export class Sender {
       const sizeBytes = Math.min(stream.queuedBytes, windowBytes, roomBytes);
       const last = sizeBytes === stream.queuedBytes && stream.ended && stream.trailers === undefined;
       this.#output.frame(FrameType.DATA, last ? Flag.END_STREAM : 0, stream.id, sizeBytes, 0);
-      this.#floods.usual();
+      this.#floods.earn();
       stream.moveTo(this.#output, sizeBytes);
       stream.sendWindowBytes -= sizeBytes;
       this.#windowBytes -= sizeBytes;

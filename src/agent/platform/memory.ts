@@ -27,7 +27,7 @@ const OLD_GENERATION_GROWTH_PERCENT = 60;
 /** V8's compilers that only save time: without them the first calls touch 740 pages less (decision 0020). */
 const OPTIMIZERS: readonly string[] = ["sparkplug", "maglev", "turbofan"];
 /** Calls after a restore that do without them: the node's own, and a few commands. */
-const CALM_CALLS = 32;
+const UNOPTIMIZED_CALLS = 32;
 
 /** Keeps the agent's memory small: little garbage while it works, none at rest. */
 export class MemoryKeeper {
@@ -99,7 +99,7 @@ export class MemoryKeeper {
     await warmUp();
     // Otherwise the next look would discard what was compiled.
     this.#atRestBytes = residentBytes();
-    this.#calmCalls = CALM_CALLS;
+    this.#calmCalls = UNOPTIMIZED_CALLS;
     this.#pages?.giveBack();
     this.#isAnswered = () => {
       if (this.#calls === 0) this.#pages?.unmap();
@@ -126,7 +126,7 @@ export class MemoryKeeper {
   #look(): void {
     this.#timer = undefined;
     // Without calls the snapshot may still be to come.
-    if (this.#calmCalls !== CALM_CALLS) this.#optimize();
+    if (this.#calmCalls !== UNOPTIMIZED_CALLS) this.#optimize();
     const { user, system } = process.cpuUsage(this.#cpuAtWork);
     if ((user + system) / 1_000 > this.#lookAfterMs * REST_CPU_SHARE) {
       this.worked();

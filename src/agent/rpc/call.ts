@@ -45,7 +45,17 @@ export interface CallSetup {
   readonly onLarge: (change: 1 | -1) => void;
 }
 
-/** One call on one HTTP/2 stream, headers to trailers. Its handler reads and sends messages; the router ends it. */
+/**
+ * One call on one HTTP/2 stream, headers to trailers. Its handler reads and sends messages; the router ends it. Its
+ * ends:
+ *
+ * | end     | handler's signal | unsent messages               | status                                           |
+ * | ------- | ---------------- | ----------------------------- | ------------------------------------------------ |
+ * | finish  | as it is         | sent                          | after them                                       |
+ * | abort   | aborted          | sent                          | the handler's, which ends then                   |
+ * | giveUp  | aborted          | dropped                       | within a second, then the stream is reset        |
+ * | dismiss | aborted          | dropped but for the one begun | whenever the client reads; `untaken` bounds that |
+ */
 export class Call implements StreamConsumer {
   readonly metadata: RequestFields;
   /** When its headers arrived. */

@@ -6,7 +6,7 @@ import {
   type Log,
   type PendingProcess,
   type SessionGroup,
-  type SessionLife,
+  type SessionClock,
   type Timers,
 } from "../domain/index.ts";
 
@@ -42,7 +42,7 @@ export interface FreezeRequest {
 export interface SessionFreezeParts {
   /** Undefined: there is no cgroup that holds the session. */
   readonly group: SessionGroup | undefined;
-  readonly life: SessionLife;
+  readonly life: SessionClock;
   readonly timers: Timers;
   readonly clock: Pick<Clock, "monotonicMs">;
   readonly log: Log;

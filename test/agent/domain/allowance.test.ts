@@ -32,7 +32,7 @@ describe("an allowance", () => {
     const now = rig({ limit: 10 });
     now.share("a").set(6);
     const b = now.share("b");
-    assert.throws(() => b.set(5), /stood still for a minute/);
+    assert.throws(() => b.set(5), /has been idle for a minute/);
     b.set(4);
     assert.throws(() => b.set(5), AgentError);
     now.nowMs = MINUTE_MS - 1;

@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 import { describe, it } from "node:test";
-import { type SessionGroup, SessionLife } from "../../../src/agent/domain/index.ts";
+import { type SessionGroup, SessionClock } from "../../../src/agent/domain/index.ts";
 import { SessionFreeze } from "../../../src/agent/session/index.ts";
 import { ManualTimers } from "../../fixtures/manual-timers.ts";
 import { recordingLog } from "../../fixtures/recording-log.ts";
@@ -21,7 +21,7 @@ function setup() {
       return state.mayThaw;
     },
   };
-  const life = new SessionLife(clock, timers);
+  const life = new SessionClock(clock, timers);
   const freeze = new SessionFreeze({ group, life, timers, clock, log: recordingLog() });
   return {
     state,

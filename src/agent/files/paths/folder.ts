@@ -2,7 +2,7 @@ import { constants } from "node:fs";
 import type { FileAttributes, FileOwner } from "../attributes.ts";
 import { FileSystemError, type FileStep } from "../../domain/index.ts";
 import { type Descriptor, openIn, type OpenPath } from "./descriptor.ts";
-import { toldFolder } from "../tree/entries.ts";
+import { unpackFolder } from "../tree/entries.ts";
 import { O_PATH } from "./paths.ts";
 import type { FileWork } from "../threads/work.ts";
 
@@ -84,7 +84,7 @@ export class Folder implements AsyncDisposable {
       await using made = await this.open("mkdir", name, constants.O_RDONLY | constants.O_DIRECTORY);
       // That owner could put another folder there: one that holds something is not given away.
       const held = await made.nativeBytes("mkdir", (addon, fd) => addon.entriesIn(fd, BEGINNING, false));
-      if (toldFolder(held, false).entries.length > 0) throw new FileSystemError("mkdir", "EEXIST");
+      if (unpackFolder(held, false).entries.length > 0) throw new FileSystemError("mkdir", "EEXIST");
       await made.chown(owner);
       await made.chmod(mode);
       await this.sync();

@@ -3,7 +3,7 @@ import { type Incoming, type LentBytes, FileSystemError } from "../../domain/ind
 import type { FileTree } from "../paths/file-system.ts";
 import type { NewFile } from "./new-file.ts";
 import { folderOf } from "../paths/names.ts";
-import { heirOf, ownerOf, Parents } from "../new-folders.ts";
+import { ownerInFolder, ownerOf, Parents } from "../new-folders.ts";
 import { Content, type WriteResult } from "./content.ts";
 import type { WriteRequest } from "./requests.ts";
 import { alreadyExists, findTarget, type Target } from "./target.ts";
@@ -35,7 +35,7 @@ export async function writeAtomically(parts: WriteParts): Promise<WriteResult> {
   try {
     const folder = folderOf(target.path);
     if (request.createParents) await parents.make(folder, owner, inherits);
-    return await writeTo(parts, target, inherits ? await heirOf(fileSystem, folder, owner) : owner);
+    return await writeTo(parts, target, inherits ? await ownerInFolder(fileSystem, folder, owner) : owner);
   } catch (error) {
     await parents.takeBack();
     throw error;

@@ -37,7 +37,7 @@ export type Removable = Pick<FolderEntry, "name" | "type">;
 /** Device and inode of a folder. */
 export type FolderIdentity = string;
 
-/** Sizes of what addon/folders.c packs: struct told_folder, struct told_entry, and the position behind them. */
+/** Sizes of what addon/folders.c packs: struct packed_folder, struct packed_entry, and the position behind them. */
 const HEAD_BYTES = 24;
 const ENTRY_BYTES = 96;
 const POSITION_BYTES = 8;
@@ -46,12 +46,12 @@ const MOUNTED = "EXDEV";
 const NS_PER_SECOND = 1_000_000_000n;
 
 /** A batch of a folder's entries, and which folder it is. */
-export interface ToldFolder extends FolderPage {
+export interface PackedFolder extends FolderPage {
   readonly identity: FolderIdentity;
 }
 
 /** Reads what the addon's entriesIn gave. Names and targets are views. */
-export function toldFolder(bytes: Buffer, describes: boolean): ToldFolder {
+export function unpackFolder(bytes: Buffer, describes: boolean): PackedFolder {
   const entries: FolderEntry[] = [];
   const end = bytes.length - POSITION_BYTES;
   for (let at = HEAD_BYTES; at < end;) {

@@ -33,7 +33,7 @@ class ListPlace implements Place {
   readonly inode: bigint;
   entries: readonly FolderEntry[] = [];
   /** Entries of it that were sent. */
-  told = 0;
+  sent = 0;
   /** Where to read on; undefined: from the beginning, or at the end. */
   next: FolderPosition | undefined;
   isAtEnd = false;
@@ -43,13 +43,13 @@ class ListPlace implements Place {
   }
 
   rest(): void {
-    const last = this.entries[this.told - 1];
+    const last = this.entries[this.sent - 1];
     if (last !== undefined) {
       this.next = last.position;
       this.isAtEnd = false;
     }
     this.entries = [];
-    this.told = 0;
+    this.sent = 0;
   }
 }
 
@@ -62,7 +62,7 @@ class ListWalk {
   readonly #parts: ListParts;
   readonly #levels = new Levels<ListPlace>();
   readonly #depth: number;
-  #told = 0n;
+  #sent = 0n;
   #batch: ListedEntry[] = [];
   #batchBytes = 0;
   #sentMs: number;
@@ -80,18 +80,18 @@ class ListWalk {
     for (let here = levels.here; here !== undefined; here = levels.here) {
       signal.throwIfAborted();
       const { folder, place } = here;
-      const entry = place.entries[place.told];
+      const entry = place.entries[place.sent];
       if (entry === undefined) {
         if (place.isAtEnd) await this.#leave();
         else await this.#read(folder, place);
         continue;
       }
-      if (request.maxEntries > 0n && this.#told === request.maxEntries) {
+      if (request.maxEntries > 0n && this.#sent === request.maxEntries) {
         await this.#send(true);
         return;
       }
-      place.told += 1;
-      await this.#tell(folder, entry);
+      place.sent += 1;
+      await this.#visit(folder, entry);
     }
     if (this.#batch.length > 0) await this.#send(false);
   }
@@ -110,12 +110,12 @@ class ListWalk {
       place.isAtEnd = true;
       this.#complain(place, error.errno);
     }
-    place.told = 0;
+    place.sent = 0;
     const waitedMs = this.#parts.clock.monotonicMs() - this.#sentMs;
     if (this.#batch.length > 0 && waitedMs > BATCH_MS) await this.#send(false);
   }
 
-  async #tell(folder: OpenFolder, entry: FolderEntry): Promise<void> {
+  async #visit(folder: OpenFolder, entry: FolderEntry): Promise<void> {
     const { request } = this.#parts;
     const name = this.#levels.depth === 1 ? entry.name : this.#levels.pathOf(entry.name);
     const isEntered =
@@ -155,7 +155,7 @@ class ListWalk {
   }
 
   async #add(entry: ListedEntry): Promise<void> {
-    this.#told += 1n;
+    this.#sent += 1n;
     this.#batch.push(entry);
     this.#batchBytes += entry.name.length + (entry.linkTarget?.length ?? 0);
     if (this.#batch.length >= BATCH_ENTRIES || this.#batchBytes >= BATCH_BYTES) await this.#send(false);

@@ -7,7 +7,7 @@ import {
   type FolderPage,
   type FolderPosition,
   type Removable,
-  toldFolder,
+  unpackFolder,
 } from "./entries.ts";
 import { errnoName, RESOLVE_BENEATH, RESOLVE_NO_SYMLINKS, RESOLVE_NO_XDEV } from "../../native/index.ts";
 import { type Descriptor, openIn, type OpenPath } from "../paths/descriptor.ts";
@@ -121,7 +121,7 @@ export class OpenFolder implements AsyncDisposable {
   async #page(from: FolderPosition | undefined, describes: boolean): Promise<FolderPage> {
     const position = positionBytes(from);
     const bytes = await this.#descriptor.nativeBytes("list", (addon, fd) => addon.entriesIn(fd, position, describes));
-    const { identity, ...page } = toldFolder(bytes, describes);
+    const { identity, ...page } = unpackFolder(bytes, describes);
     this.#identity = identity;
     return page;
   }

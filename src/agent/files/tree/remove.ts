@@ -5,7 +5,7 @@ import type { OpenFolder } from "./open-folder.ts";
 import { Levels, type Place } from "./levels.ts";
 
 /** Entries that are reported by name; the others are only counted. */
-const TOLD_LIMIT = 100;
+const NAMED_LIMIT = 100;
 /** How often a folder is read again, because others may fill it in the meantime. */
 const PASSES = 3;
 /** Why a folder cannot be removed: it still holds something. */
@@ -176,6 +176,6 @@ class RemoveWalk {
   #keep(place: RemovePlace | undefined, name: Buffer, errno: string): void {
     if (place !== undefined) place.keeps = true;
     this.#left += 1n;
-    if (this.#leftEntries.length < TOLD_LIMIT) this.#leftEntries.push({ name: Buffer.from(name), errno });
+    if (this.#leftEntries.length < NAMED_LIMIT) this.#leftEntries.push({ name: Buffer.from(name), errno });
   }
 }

@@ -30,7 +30,7 @@ struct kernel_entry {
 };
 
 /* The answer's part about an entry, before its name and target. ../../platform/files/entries.ts reads it. */
-struct told_entry {
+struct packed_entry {
   uint32_t name_bytes, target_bytes;
   uint32_t error; /* 0: all fields are set; else only mode (the type) and inode */
   uint32_t mode, uid, gid;
@@ -42,7 +42,7 @@ struct told_entry {
 };
 
 /* The beginning of the answer. */
-struct told_folder {
+struct packed_folder {
   uint64_t device, inode;
   uint64_t at_end;
 };
@@ -67,29 +67,29 @@ static bool add(struct argument *answer, size_t *room, const void *bytes, size_t
 }
 
 /* Returns 0 or an errno: EXDEV for a mount point, because what is mounted there may hang. */
-static int describe(int folder, const char *name, struct told_entry *told, char target[PATH_MAX]) {
+static int describe(int folder, const char *name, struct packed_entry *entry, char target[PATH_MAX]) {
   struct stat seen;
   int fd = open_resolved(folder, name, O_PATH | O_NOFOLLOW, 0, RESOLVE_BENEATH | RESOLVE_NO_XDEV);
   if (fd < 0) return errno;
   int error = fstat(fd, &seen) < 0 ? errno : 0;
   if (error == 0 && S_ISLNK(seen.st_mode)) {
     ssize_t length = readlinkat(fd, "", target, PATH_MAX);
-    if (length >= 0) told->target_bytes = (uint32_t)length;
+    if (length >= 0) entry->target_bytes = (uint32_t)length;
   }
   close(fd);
   if (error != 0) return error;
-  told->mode = seen.st_mode;
-  told->uid = seen.st_uid;
-  told->gid = seen.st_gid;
-  told->inode = seen.st_ino;
-  told->size = (uint64_t)seen.st_size;
-  told->links = seen.st_nlink;
-  told->modified = seen.st_mtim.tv_sec;
-  told->modified_ns = (uint32_t)seen.st_mtim.tv_nsec;
-  told->accessed = seen.st_atim.tv_sec;
-  told->accessed_ns = (uint32_t)seen.st_atim.tv_nsec;
-  told->changed = seen.st_ctim.tv_sec;
-  told->changed_ns = (uint32_t)seen.st_ctim.tv_nsec;
+  entry->mode = seen.st_mode;
+  entry->uid = seen.st_uid;
+  entry->gid = seen.st_gid;
+  entry->inode = seen.st_ino;
+  entry->size = (uint64_t)seen.st_size;
+  entry->links = seen.st_nlink;
+  entry->modified = seen.st_mtim.tv_sec;
+  entry->modified_ns = (uint32_t)seen.st_mtim.tv_nsec;
+  entry->accessed = seen.st_atim.tv_sec;
+  entry->accessed_ns = (uint32_t)seen.st_atim.tv_nsec;
+  entry->changed = seen.st_ctim.tv_sec;
+  entry->changed_ns = (uint32_t)seen.st_ctim.tv_nsec;
   return 0;
 }
 
@@ -99,12 +99,12 @@ static bool is_dots(const char *name) {
 
 static bool tell(int folder, const struct kernel_entry *entry, bool describes, struct argument *answer, size_t *room) {
   char target[PATH_MAX];
-  struct told_entry told = {.position = entry->position, .inode = entry->inode, .mode = DTTOIF(entry->type)};
-  told.name_bytes = (uint32_t)strlen(entry->name);
-  if (describes) told.error = (uint32_t)describe(folder, entry->name, &told, target);
-  if (told.error == ENOENT) return true; /* it has gone */
-  return add(answer, room, &told, sizeof told) && add(answer, room, entry->name, told.name_bytes) &&
-         add(answer, room, target, told.target_bytes);
+  struct packed_entry packed = {.position = entry->position, .inode = entry->inode, .mode = DTTOIF(entry->type)};
+  packed.name_bytes = (uint32_t)strlen(entry->name);
+  if (describes) packed.error = (uint32_t)describe(folder, entry->name, &packed, target);
+  if (packed.error == ENOENT) return true; /* it has gone */
+  return add(answer, room, &packed, sizeof packed) && add(answer, room, entry->name, packed.name_bytes) &&
+         add(answer, room, target, packed.target_bytes);
 }
 
 /* An entry that is longer than what is left would be the kernel's fault. */
@@ -120,7 +120,7 @@ int agent_entries_in(struct argument *args) {
   if (fstat(folder, &own) < 0 || lseek(folder, position, SEEK_SET) < 0) return -1;
   long count = syscall(SYS_getdents64, folder, raw, sizeof raw);
   if (count < 0) return -1;
-  struct told_folder head = {.device = own.st_dev, .inode = own.st_ino, .at_end = count == 0};
+  struct packed_folder head = {.device = own.st_dev, .inode = own.st_ino, .at_end = count == 0};
   answer->bytes = malloc(room);
   if (answer->bytes == NULL || !add(answer, &room, &head, sizeof head)) return refuse(ENOMEM);
   for (long at = 0; at < count;) {

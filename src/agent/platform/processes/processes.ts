@@ -3,7 +3,7 @@ import {
   type ChildProcess,
   KILL_WAIT_MS,
   type Processes,
-  type SessionLife,
+  type SessionClock,
   type SpawnBlock,
   SpawnError,
 } from "../../domain/index.ts";
@@ -25,7 +25,7 @@ export interface Surroundings extends Pick<SpawnSettings, "openFilesLimit"> {
   /** Undefined: commands get no cgroups. */
   readonly cgroups?: Cgroups | undefined;
   /** The clock for grace periods of processes. */
-  readonly life?: SessionLife;
+  readonly life?: SessionClock;
   /** The process that adopts orphans, if it adopts only those of the agent's children: the launcher. */
   readonly adopter?: number | undefined;
   /** Called when a pipe was closed although a process still writes to it, because too many are kept. */

@@ -1,6 +1,6 @@
 import { constants } from "node:os";
 import { setImmediate as nextTurn, setTimeout as delay } from "node:timers/promises";
-import type { ProcessSet, SessionLife } from "../../domain/index.ts";
+import type { ProcessSet, SessionClock } from "../../domain/index.ts";
 import type { Addon } from "../../native/index.ts";
 import { type ProcessReadings, SessionTable } from "./process-readings.ts";
 import { isSame, membersOf, type ProcessRow, ProcessTable, rowsOf } from "./process-table.ts";
@@ -18,7 +18,7 @@ const SENT_AT_ONCE = 256;
 const LONGEST_PAUSE_MS = 50;
 
 /** The clock of a limit: real time, or the session's. */
-export type TimeOf = Pick<SessionLife, "nowMs">;
+export type TimeOf = Pick<SessionClock, "nowMs">;
 
 const REAL_TIME: TimeOf = { nowMs: () => performance.now() };
 

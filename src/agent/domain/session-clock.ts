@@ -12,7 +12,7 @@ interface SessionTimer {
  * The session's own time. It stops while the session is frozen: else all timeouts of commands would be over at the
  * thaw.
  */
-export class SessionLife {
+export class SessionClock {
   readonly #clock: Pick<Clock, "monotonicMs">;
   readonly #timers: Timers;
   readonly #pending: Set<SessionTimer> = new Set();
