@@ -249,7 +249,8 @@ export class Channel {
   /** Throws once closed or aborted. */
   #metadata(options: CallOptions): Metadata {
     if (options.signal?.aborted === true) throw abortedError(options.signal);
-    if (this.#isClosed) throw new GuestError({ status: "CANCELLED", message: "the client has been closed" });
+    if (this.#isClosed)
+      throw new GuestError({ status: "CANCELLED", code: "CLIENT_CLOSED", message: "the client has been closed" });
     const metadata = new Metadata({ waitForReady: options.waitForReady ?? false });
     metadata.set("svc-instance-token", this.#token);
     return metadata;

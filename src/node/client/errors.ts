@@ -3,6 +3,16 @@ import { BinaryReader } from "@bufbuild/protobuf/wire";
 import { AnySchema } from "@bufbuild/protobuf/wkt";
 import { type ServiceError, status } from "@grpc/grpc-js";
 import { ErrorInfoSchema } from "../../shared/gen/google/rpc/error_details_pb.ts";
+import { type ErrorCode, nextStepFor } from "./error-codes.ts";
+import {
+  type Cause,
+  causeOf,
+  isClosedUnready,
+  isNoAnswer,
+  isRefusedConnection,
+  isUnconnected,
+  withoutNoise,
+} from "./grpc-texts.ts";
 import { inOptions } from "./words.ts";
 
 /** A gRPC status by its canonical name. Never OK. */
@@ -14,7 +24,7 @@ export interface GuestErrorParts {
   readonly message: string;
   readonly reason?: string | undefined;
   /** Default: the reason, or else the status. */
-  readonly code?: string | undefined;
+  readonly code?: ErrorCode | undefined;
   readonly metadata?: Readonly<Record<string, string>> | undefined;
   readonly cause?: unknown;
 }
@@ -24,7 +34,7 @@ export class GuestError extends Error {
   override readonly name = "GuestError";
   /** Canonical name of the gRPC status. */
   readonly status: GuestStatus;
-  /** Stable constant of the cause: the agent's `reason`, one of this library, or the status. */
+  /** Stable constant of the cause: the agent's `reason`, one of ERROR_CODES, or the status. */
   readonly code: string;
   /** The agent's stable constant for the cause, such as "EXEC_NOT_FOUND"; undefined when the agent never answered. */
   readonly reason: string | undefined;
@@ -39,7 +49,7 @@ export class GuestError extends Error {
     this.code = parts.code ?? parts.reason ?? parts.status;
     this.reason = parts.reason;
     this.metadata = parts.metadata ?? {};
-    this.nextStep = nextStepFor(parts);
+    this.nextStep = nextStepFor(this.status, this.code);
   }
 }
 
@@ -73,7 +83,7 @@ export interface FailedCall {
   readonly signal: AbortSignal | undefined;
   readonly agentVersion: string | undefined;
   /** Why there is no connection, if the link knows. */
-  readonly linkFailure: string | undefined;
+  readonly linkFailure: Cause | undefined;
   /** Time after which no connection was ready; undefined: a different error. */
   readonly connectTimeoutMs?: number | undefined;
 }
@@ -83,26 +93,24 @@ export function guestError(error: ServiceError, call: FailedCall): GuestError {
   if (call.signal?.aborted === true) return abortedError(call.signal);
   const details = detailsOf(error);
   const name = statusName(error.code);
-  const agentMessage = details?.message === undefined ? undefined : inOptions(details.message);
-  const refusal = refusedCertificate(error);
+  const made = (under: GuestStatus, cause: Partial<Cause> & Pick<Cause, "message">): GuestError =>
+    new GuestError({ status: under, reason: details?.reason, metadata: details?.metadata, ...cause, cause: error });
   if (call.connectTimeoutMs !== undefined) {
-    const because = call.linkFailure === undefined ? "" : `: ${call.linkFailure}`;
+    const because = call.linkFailure === undefined ? "" : `: ${call.linkFailure.message}`;
     const message = `no connection within ${call.connectTimeoutMs} ms${because}`;
-    return new GuestError({ status: "UNAVAILABLE", code: "CONNECT_TIMED_OUT", message, cause: error });
+    return made("UNAVAILABLE", { code: "CONNECT_TIMED_OUT", message });
   }
-  if (refusal !== undefined) return new GuestError({ status: "PERMISSION_DENIED", message: refusal, cause: error });
-  return new GuestError({
-    status: isRefusedConnection(error) ? "PERMISSION_DENIED" : name,
-    message: missingMethod(name, details, error, call) ?? agentMessage ?? connectionMessage(name, error, call),
-    reason: details?.reason,
-    metadata: details?.metadata,
-    cause: error,
-  });
+  const missing = missingMethod(name, details, error, call);
+  if (missing !== undefined) return made(name, { code: "AGENT_TOO_OLD", message: missing });
+  if (details?.message !== undefined) return made(name, { message: inOptions(details.message) });
+  const cause = connectionCause(name, error, call);
+  return made(isRefusal(cause.code) ? "PERMISSION_DENIED" : name, cause);
 }
 
 /** The GuestError for a call that its caller aborted. */
 export function abortedError(signal: AbortSignal): GuestError {
-  return new GuestError({ status: "CANCELLED", message: "the call was aborted by its caller", cause: signal.reason });
+  const message = "the call was aborted by its caller";
+  return new GuestError({ status: "CANCELLED", code: "CALL_ABORTED", message, cause: signal.reason });
 }
 
 function detailsOf(error: ServiceError): ErrorDetails | undefined {
@@ -122,8 +130,7 @@ function missingMethod(
   error: ServiceError,
   { method, service, agentVersion }: FailedCall,
 ): string | undefined {
-  if (name !== "UNIMPLEMENTED" || (details?.reason ?? name) !== name || IS_NO_ANSWER.test(error.details))
-    return undefined;
+  if (name !== "UNIMPLEMENTED" || (details?.reason ?? name) !== name || isNoAnswer(error)) return undefined;
   const since = SINCE[service];
   const known = agentVersion === undefined ? "" : ` (version ${agentVersion})`;
   if (since !== undefined) return `this agent${known} is older than ${since}, which brought ${method}`;
@@ -138,82 +145,53 @@ const SINCE: Readonly<Record<string, string>> = {
   "svc.guest.v1alpha1.Tunnel": "0.2.0",
 };
 
-/** grpc-js gives UNIMPLEMENTED also to answers that are not gRPC. */
-const IS_NO_ANSWER = /^(?:No message received|Too many responses received|Received HTTP status code)/;
-
-function connectionMessage(name: GuestStatus, error: ServiceError, { linkFailure }: FailedCall): string {
-  if (linkFailure !== undefined && isUnconnected(error)) return `no connection until the deadline: ${linkFailure}`;
-  if (isRefusedConnection(error)) return linkFailure ?? REFUSED_CONNECTION;
-  return (name === "UNAVAILABLE" ? linkFailure : undefined) ?? withoutNoise(error.details);
+function connectionCause(
+  name: GuestStatus,
+  error: ServiceError,
+  { linkFailure }: FailedCall,
+): Partial<Cause> & Pick<Cause, "message"> {
+  if (linkFailure !== undefined && isUnconnected(error))
+    return { ...linkFailure, message: `no connection until the deadline: ${linkFailure.message}` };
+  if (isRefusedConnection(error)) return linkFailure ?? { code: "CLIENT_CERTIFICATE_REFUSED", message: REFUSED };
+  const message = withoutNoise(error.details);
+  const cause = causeOf(error.details);
+  if (cause !== undefined && isRefusal(cause.code)) return cause;
+  return (name === "UNAVAILABLE" ? (linkFailure ?? cause) : undefined) ?? { message };
 }
 
-const REFUSED_CONNECTION = "the agent refused the connection, most often for its client certificate";
-
-/** The agent's alerts about a client certificate (RFC 8446, 6.2), as OpenSSL names them. */
-const CERTIFICATE_ALERT =
-  /\balert (unknown ca|bad certificate|unsupported certificate|certificate (?:expired|revoked|unknown|required))\b/i;
-const ALERT_WORDS: ReadonlyMap<string, string> = new Map([
-  ["unknown ca", "it is not of the agent's authority"],
-  ["certificate expired", "it or its authority has expired, by the guest's clock"],
-  ["unsupported certificate", "it is not for clients"],
-  ["certificate required", "there is none"],
-]);
-
-/** Why the agent refused the client's certificate, by its alert; undefined: a different error. */
-function refusedCertificate({ details }: ServiceError): string | undefined {
-  const alert = CERTIFICATE_ALERT.exec(details)?.[1]?.toLowerCase();
-  if (alert === undefined) return undefined;
-  return `the agent refused your client certificate: ${ALERT_WORDS.get(alert) ?? "it is not valid"} (TLS alert ${alert})`;
+function isRefusal(code: ErrorCode | undefined): boolean {
+  return code === "CLIENT_CERTIFICATE_REFUSED" || code === "CLIENT_CERTIFICATE_EXPIRED";
 }
 
-/**
- * An agent of 0.2.0 or older refused the certificate by a GOAWAY: INADEQUATE_SECURITY (12), as grpc-js and Node report
- * it.
- */
-function isRefusedConnection({ details }: ServiceError): boolean {
-  return details === "Protocol not secure enough" || details.endsWith("Session closed with error code 12");
-}
-
-/** The call waited for a connection until its deadline (grpc-js, deadline.ts and internal-channel.ts). */
-function isUnconnected({ code, details }: ServiceError): boolean {
-  return code === status.DEADLINE_EXCEEDED && /Waiting for LB pick|name resolution$/.test(details);
-}
+const REFUSED = "the agent refused the connection, most often for its client certificate";
 
 /** A refused connection is explained by the agent's answer; a hanging one may stay silent past the deadline. */
 const REFUSAL_LIMIT_MS = 3_000;
 export const SILENCE_LIMIT_MS = 300;
 
-/**
- * Whether a later attempt may connect. Not if nobody listens: a restored guest has its listener from its first
- * instruction on. Not if the agent is of another authority. But a guest may be about to accept this client's
- * authority.
- */
+/** Causes that no later attempt mends. A guest may be about to accept this client's authority, and to be restored. */
+const PERMANENT: ReadonlySet<string> = new Set<ErrorCode>([
+  // A restored guest has its listener from its first instruction on.
+  "CONNECTION_REFUSED",
+  "NOT_AN_AGENT",
+  "CLIENT_CERTIFICATE_EXPIRED",
+  "CLIENT_CERTIFICATE_TOO_LONG",
+  "SERVER_NAME_MISMATCH",
+  "SERVER_CERTIFICATE_EXPIRED",
+  "SERVER_CERTIFICATE_NOT_YET_VALID",
+  "SERVER_CERTIFICATE_UNTRUSTED",
+]);
+
+/** Whether a later attempt may connect. */
 export function mayConnect(error: unknown): boolean {
-  if (!(error instanceof GuestError)) return false;
-  const { status: name, reason, message } = error;
-  if (name === "PERMISSION_DENIED") return reason === undefined && !/expired/.test(message);
-  return (
-    name === "UNAVAILABLE" &&
-    (reason !== undefined || !/ECONNREFUSED|certificate|altname|SSL|wrong version/i.test(message))
-  );
+  if (!(error instanceof GuestError) || PERMANENT.has(error.code)) return false;
+  return error.status === "UNAVAILABLE" || (error.status === "PERMISSION_DENIED" && error.reason === undefined);
 }
 
 /** Milliseconds for finding out why a call has no connection; undefined: its error says why, or it had one. */
 export function explanationLimitMs(error: ServiceError): number | undefined {
   if (isUnconnected(error)) return SILENCE_LIMIT_MS;
-  const isClosed = error.code === status.UNAVAILABLE && /Failed to connect \(/.test(error.details);
-  return isRefusedConnection(error) || isClosed ? REFUSAL_LIMIT_MS : undefined;
-}
-
-/** Removes what grpc-js and OpenSSL wrap around the reason of a failed connection. */
-function withoutNoise(details: string): string {
-  return details
-    .replace(/^No connection established\. Last error: /, "")
-    .replace(/\.?\s*Resolution note: $/, "")
-    .replace(/^Error(?: \[\w+\])?: /, "")
-    .replace(/^[\dA-F]+:error:[\dA-F]+:SSL routines:\w*:([^:]+):.*$/s, "the TLS handshake failed: SSL $1")
-    .replace(/^Failed to connect \(.*\)$/, "the connection was closed before it was ready")
-    .trim();
+  return isRefusedConnection(error) || isClosedUnready(error) ? REFUSAL_LIMIT_MS : undefined;
 }
 
 const ERROR_INFO_TYPE = "type.googleapis.com/google.rpc.ErrorInfo";
@@ -249,44 +227,4 @@ export function readErrorDetails(bytes: Uint8Array): ErrorDetails | undefined {
   } catch {
     return undefined;
   }
-}
-
-const BY_REASON: Readonly<Record<string, string>> = {
-  KEEP_UNSUPPORTED: "update the agent, or run the command without keep; it may be that of an old snapshot",
-  SHUTTING_DOWN: "the sandbox is going away: nothing to do here",
-  TOO_MANY_EXECS: "wait until a command has ended",
-  CHECKSUM_MISMATCH: "the content changed on its way or at its source: write it again",
-  SIZE_MISMATCH: "the content changed at its source: write it again",
-};
-
-/** What to do about a failed call; undefined: its message says everything. */
-function nextStepFor({ status: name, reason, message }: GuestErrorParts): string | undefined {
-  if (name === "UNAUTHENTICATED") return "give the token of this very instance; it changes with a restore";
-  if (name === "UNIMPLEMENTED") return "update the agent, or do without; it may be that of an old snapshot";
-  if (reason !== undefined) return BY_REASON[reason];
-  if (name === "DEADLINE_EXCEEDED" && message.startsWith("no connection")) return connectionStep(message);
-  if (name === "DEADLINE_EXCEEDED") return "check that the agent runs, or give the call more time";
-  if (/refused (?:your client certificate|the connection)/.test(message)) return connectionStep(message);
-  return name === "UNAVAILABLE" ? connectionStep(message) : undefined;
-}
-
-function connectionStep(message: string): string {
-  if (/bridge command/.test(message)) return "run the bridge command by hand: it must wait for input, silently";
-  if (/your client certificate: .*expired/.test(message))
-    return "renew the client certificate, or look at the guest's clock";
-  if (/client certificate/.test(message)) return "give the client certificate that was issued for this agent";
-  if (/says nothing|no HTTP\/2/.test(message)) return "what listens there is no guest agent; check the address";
-  if (/nothing answers/.test(message)) return "check the address, and the network on the way";
-  if (/altname/i.test(message)) return "give the name in the agent's certificate as serverName";
-  if (/certificate has expired/i.test(message)) return "renew the agent's certificate, or look at this host's clock";
-  if (/certificate is not yet valid/i.test(message))
-    return "look at this host's clock: the agent's certificate begins later";
-  if (/certificate/i.test(message)) return "give the authority that issued the agent's certificate as caPem";
-  // OpenSSL's answer to a Certificate message that is too large, or has too many certificates.
-  if (/alert (?:illegal parameter|decode error)/.test(message))
-    return "shorten the chain of the client certificate, at first by the root: the agent takes four certificates, 5.5 KiB";
-  if (/SSL|wrong version/i.test(message)) return "what listens there is no guest agent; check the address";
-  if (/dropped|ECONNRESET|pings/.test(message)) return "the connection broke: look whether the call has taken effect";
-  if (/closed before it was ready/.test(message)) return "check that the agent takes this client certificate";
-  return "check that the agent runs and that the address is right";
 }

@@ -1,5 +1,6 @@
 export type { CallOptions } from "./channel.ts";
-export { GuestError, type GuestErrorParts, type GuestStatus } from "./errors.ts";
+export { ERROR_CODES, type ErrorCode } from "./error-codes.ts";
+export { GuestError, isLost as isConnectionLost, type GuestErrorParts, type GuestStatus } from "./errors.ts";
 export type { ExecCommand, ExecResult, KeptCommand, SignalName } from "./exec/command.ts";
 export type {
   AttachOptions,

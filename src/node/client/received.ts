@@ -29,7 +29,9 @@ export function received<I extends DescMessage, O extends DescMessage, Value>(
       // A generator returns only after its pending step, which may wait for the agent for ever.
       left.abort();
       // A generator that was never begun runs no part of itself.
-      reception.over?.(new GuestError({ status: "CANCELLED", message: "the stream was left by its reader" }));
+      reception.over?.(
+        new GuestError({ status: "CANCELLED", code: "STREAM_LEFT", message: "the stream was left by its reader" }),
+      );
       return values.return(undefined);
     },
     [Symbol.asyncIterator]() {

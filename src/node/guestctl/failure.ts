@@ -37,8 +37,8 @@ function isSandboxError(error: unknown): error is SandboxError {
 /** The error, its reason, and what to do; then what the console of a sandbox says about it. */
 function failureLine(error: unknown, advice?: Advice): string {
   if (error instanceof GuestError) {
-    const { status, reason, message } = error;
-    const cause = reason === undefined || reason === status ? status : `${status}, ${reason}`;
+    const { status, code, message } = error;
+    const cause = code === status ? status : `${status}, ${code}`;
     return withNextStep(`${inFlags(message)} [${cause}]`, advice?.(error) ?? hintFor(error));
   }
   if (isSandboxError(error)) {
@@ -61,9 +61,16 @@ function withNextStep(line: string, nextStep: string | undefined): string {
 /** The error, for programs. */
 export function failureObject(error: unknown, advice?: Advice): object {
   if (error instanceof GuestError) {
-    const { status, reason, message, metadata } = error;
+    const { status, code, reason, message, metadata } = error;
     return {
-      error: { status, reason, message: inFlags(message), metadata, next_step: advice?.(error) ?? hintFor(error) },
+      error: {
+        status,
+        code,
+        reason,
+        message: inFlags(message),
+        metadata,
+        next_step: advice?.(error) ?? hintFor(error),
+      },
     };
   }
   if (isSandboxError(error)) {
@@ -75,9 +82,8 @@ export function failureObject(error: unknown, advice?: Advice): object {
 }
 
 /** The next step, with guestctl's own options. */
-function hintFor({ reason, message, nextStep }: GuestError): string | undefined {
-  if (reason === "PATH_NOT_FOUND" && /"[^"]*[*?[][^"]*"/.test(message))
+function hintFor({ code, metadata, nextStep }: GuestError): string | undefined {
+  if (code === "PATH_NOT_FOUND" && /[*?[]/.test(metadata["path"] ?? ""))
     return 'patterns are not expanded here, as by a shell: guestctl exec -- sh -c "…"';
-  if (message.startsWith("connection lost: ")) return "with --name a command outlives its connection";
   return nextStep && inFlags(nextStep);
 }

@@ -15,6 +15,7 @@ const WORDS: readonly (readonly [theirs: string, ours: string])[] = [
   ["the folder given as beneath", "the folder that is copied to"],
   ["without exclusive", "without --exclusive"],
   ["without keep", "without --name"],
+  ["with keep", "with --name"],
   ["(parents makes it)", "(--parents makes it)"],
   ["keep.bufferBytes", "--buffer"],
   ["keep.lingerMs", "--linger"],

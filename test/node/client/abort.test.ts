@@ -44,7 +44,7 @@ describe("aborting", () => {
     test(`${name} before it begins rejects with the reason as its cause`, async () => {
       await using agent = await startStandIn({ service: GuestAgent });
       const error = await failureOf(operate(agent.client, { signal: AbortSignal.abort("early") }));
-      assert.deepEqual([error.status, error.code, error.cause], ["CANCELLED", "CANCELLED", "early"]);
+      assert.deepEqual([error.status, error.code, error.cause], ["CANCELLED", "CALL_ABORTED", "early"]);
       assert.deepEqual(agent.calls, []);
     });
 

@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { describe, test } from "node:test";
 import { Metadata, status } from "@grpc/grpc-js";
-import { guestError } from "../../../src/node/client/errors.ts";
+import { guestError, mayConnect } from "../../../src/node/client/errors.ts";
 
 const CALL = {
   method: "Exec",
@@ -41,9 +41,24 @@ describe("guestError", () => {
     assert.match(failed(status.DEADLINE_EXCEEDED, "Deadline exceeded").nextStep ?? "", /more time/);
   });
 
+  test("decides by what went wrong whether a later attempt may connect, never by a name in the text", () => {
+    for (const [details, code, isWorthIt] of [
+      ["Name resolution failed for target dns:ssl-guest-1:7071", "ADDRESS_UNREACHABLE", true],
+      ["getaddrinfo EAI_AGAIN certificate.example", "ADDRESS_UNREACHABLE", true],
+      ["No connection established. Last error: Error: connect ECONNREFUSED 10.0.0.1:7071", "CONNECTION_REFUSED", false],
+      ["Error: certificate has expired", "SERVER_CERTIFICATE_EXPIRED", false],
+      ["Error: self-signed certificate in certificate chain", "SERVER_CERTIFICATE_UNTRUSTED", false],
+      ["Connection dropped", "CONNECTION_LOST", true],
+      ["14 UNAVAILABLE: something new", "UNAVAILABLE", true],
+    ] as const) {
+      const error = failed(status.UNAVAILABLE, details);
+      assert.deepEqual([error.code, mayConnect(error)], [code, isWorthIt], details);
+    }
+  });
+
   test("prefers what the link knows about a missing connection", () => {
-    const linkFailure = "the bridge command docker ended with status 1";
-    assert.equal(failed(status.UNAVAILABLE, "Failed to connect", { linkFailure }).message, linkFailure);
+    const linkFailure = { code: "BRIDGE_FAILED", message: "the bridge command docker ended with status 1" } as const;
+    assert.equal(failed(status.UNAVAILABLE, "Failed to connect", { linkFailure }).message, linkFailure.message);
     assert.equal(failed(status.DEADLINE_EXCEEDED, "Deadline exceeded", { linkFailure }).message, "Deadline exceeded");
   });
 

@@ -73,7 +73,10 @@ describe("guestctl health", () => {
     await agent.stop();
     const { stdout, stderr, exitCode } = await runGuestctl(["health"], env);
     assert.deepEqual([stdout, exitCode], ["", 125]);
-    assert.match(stderr, /^guestctl: connect ECONNREFUSED \S+ \[UNAVAILABLE\]; check that the agent runs.*\n$/);
+    assert.match(
+      stderr,
+      /^guestctl: connect ECONNREFUSED \S+ \[UNAVAILABLE, CONNECTION_REFUSED\]; check that the agent runs.*\n$/,
+    );
   });
 
   test("says which credentials do not fit", async () => {

@@ -104,7 +104,7 @@ describe("guestctl health --watch", () => {
       const next = async (): Promise<string> => ((await guestctl.lines.next()) as { value: string }).value;
       assert.match(await next(), /^\d\d:\d\d:\d\d {2}up and ready$/);
       first.kill("SIGKILL");
-      assert.match(await next(), /^\d\d:\d\d:\d\d {2}lost: .* \[UNAVAILABLE\]$/);
+      assert.match(await next(), /^\d\d:\d\d:\d\d {2}lost: .* \[UNAVAILABLE, \w+\]$/);
       const { certificates } = first;
       await using _second = await startIssuedAgent({ ...options, certificates });
       assert.match(await next(), /^\d\d:\d\d:\d\d {2}back after \d+\.\d s$/);

@@ -152,7 +152,7 @@ export function keepUnsupported(agentVersion: string | undefined): GuestError {
   const who = agentVersion === undefined ? "the agent" : `the agent (version ${agentVersion})`;
   return new GuestError({
     status: "FAILED_PRECONDITION",
-    reason: "KEEP_UNSUPPORTED",
+    code: "KEEP_UNSUPPORTED",
     message: `${who} cannot keep commands: it is older than this client`,
   });
 }

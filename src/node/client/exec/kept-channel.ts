@@ -79,7 +79,7 @@ export class KeptChannel {
     return this.#parts.dial().catch((cause: unknown) => {
       if (cause instanceof GuestError) throw cause;
       const message = `the agent cannot be dialled: ${messageOf(cause)}`;
-      throw new GuestError({ status: "UNAVAILABLE", message, cause });
+      throw new GuestError({ status: "UNAVAILABLE", code: "DIAL_FAILED", message, cause });
     });
   }
 }

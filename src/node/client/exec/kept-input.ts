@@ -1,4 +1,5 @@
 import type { ExecStarted } from "../../../shared/gen/svc/guest/v1alpha1/exec_pb.ts";
+import type { ErrorCode } from "../error-codes.ts";
 import { settlement } from "../settlement.ts";
 import type { Frame } from "./wire.ts";
 
@@ -12,6 +13,12 @@ const HELD_BYTES = 1024 * 1024;
 const WINDOW_BYTES = 256 * 1024;
 /** Cost of a frame on top of its bytes. */
 const FRAME_BYTES = 256;
+
+/** Why a command's input cannot continue. */
+export interface InputProblem {
+  readonly code: ErrorCode;
+  readonly message: string;
+}
 
 /** Standard input of a kept command, held until the agent has taken it, so that a later call can send it again. */
 export class KeptInput {
@@ -63,7 +70,10 @@ export class KeptInput {
   }
 
   /** A call is attached. Returns why its input cannot continue; undefined: it can. */
-  attach({ stdin, terminal, stdinClosed, stdinOffset }: ExecStarted, send: (frame: Frame) => void): string | undefined {
+  attach(
+    { stdin, terminal, stdinClosed, stdinOffset }: ExecStarted,
+    send: (frame: Frame) => void,
+  ): InputProblem | undefined {
     const problem = this.taken(Number(stdinOffset));
     if (problem !== undefined) return problem;
     this.#sent = this.#sentBytes = 0;
@@ -80,13 +90,18 @@ export class KeptInput {
   }
 
   /** The agent has taken input up to this offset. Returns why that cannot be; undefined: it can. */
-  taken(offset: number): string | undefined {
+  taken(offset: number): InputProblem | undefined {
     this.#offset ??= offset;
     const takenBytes = offset - this.#offset;
-    if (takenBytes > this.#heldBytes) return "somebody else has written to the command's standard input meanwhile";
+    if (takenBytes > this.#heldBytes) {
+      const message = "somebody else has written to the command's standard input meanwhile";
+      return { code: "INPUT_CONFLICT", message };
+    }
     // What it had acknowledged is not held any more: to go on would leave a hole.
-    if (takenBytes < 0)
-      return `the agent has ${offset} bytes of the command's standard input, and had acknowledged ${this.#offset}: the rest is lost, as by a rollback`;
+    if (takenBytes < 0) {
+      const had = `the agent has ${offset} bytes of the command's standard input, and had acknowledged ${this.#offset}`;
+      return { code: "INPUT_LOST", message: `${had}: the rest is lost, as by a rollback` };
+    }
     if (takenBytes > 0) this.#forget(takenBytes);
     if (this.#heldBytes < HELD_BYTES) this.#release();
     this.#flush();

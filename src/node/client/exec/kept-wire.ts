@@ -11,11 +11,12 @@ import {
 import { ExecSessions } from "../../../shared/gen/svc/guest/v1alpha1/exec_sessions_pb.ts";
 import { wholeMilliseconds } from "../arguments.ts";
 import { abortedError, GuestError, type GuestStatus } from "../errors.ts";
+import type { ErrorCode } from "../error-codes.ts";
 import { growingPauses, retried } from "../retry.ts";
 import { type Settlement, settlement } from "../settlement.ts";
 import { type KeptOptions, type KeptPosition, keepUnsupported, resumeTimeoutOf } from "./keep.ts";
 import { KeptChannel, type KeptChannelParts } from "./kept-channel.ts";
-import { KeptInput } from "./kept-input.ts";
+import { type InputProblem, KeptInput } from "./kept-input.ts";
 import { KeptOutputs, type OutputOffsets } from "./kept-output.ts";
 import { ExecCall, type ExecListener, type ExecWire, type Frame } from "./wire.ts";
 
@@ -113,7 +114,7 @@ export class KeptWire implements ExecWire {
   }
 
   cancel(): void {
-    this.#fail(failure("CANCELLED", "detached from the command, which goes on in the sandbox"));
+    this.#fail(failure("CANCELLED", "DETACHED", "detached from the command, which goes on in the sandbox"));
   }
 
   readonly onRead = (): void => {
@@ -209,7 +210,7 @@ export class KeptWire implements ExecWire {
     const { stdoutOffset, stderrOffset } = this.#outputs?.offsets ?? {};
     const isSame = started.kept && started.execId === first.execId;
     if (!isSame || Number(started.stdoutOffset) !== stdoutOffset || Number(started.stderrOffset) !== stderrOffset) {
-      this.#fail(failure("INTERNAL", "the agent continues at another offset than requested"));
+      this.#fail(failure("INTERNAL", "RESUME_MISMATCH", "the agent continues at another offset than requested"));
       return;
     }
     this.#attempt?.resolve(undefined);
@@ -234,8 +235,8 @@ export class KeptWire implements ExecWire {
     this.#call?.send({ case: "ack", value: inMessage({ stdoutOffset, stderrOffset }) });
   }
 
-  #checkInput(problem: string | undefined): void {
-    if (problem !== undefined) this.#fail(failure("ABORTED", problem));
+  #checkInput(problem: InputProblem | undefined): void {
+    if (problem !== undefined) this.#fail(failure("ABORTED", problem.code, problem.message));
   }
 
   #miss({ stream: number, bytes: lostBytes }: ExecGap): void {
@@ -246,7 +247,7 @@ export class KeptWire implements ExecWire {
     this.#parts.options.onEvent?.({ kind: "gap", stream, offset, bytes });
     if (this.#parts.options.failOnGap !== true) return;
     const message = `${bytes} bytes of ${stream} from offset ${offset} on are not held any more`;
-    this.#fail(failure("DATA_LOSS", message, "OUTPUT_LOST"));
+    this.#fail(failure("DATA_LOSS", "OUTPUT_LOST", message));
   }
 
   #lose(error: GuestError): void {
@@ -297,7 +298,7 @@ export class KeptWire implements ExecWire {
       // Ignore its further frames.
       this.#call = undefined;
       this.#channel.leave();
-      attempt.reject(failure("UNAVAILABLE", `the agent has not answered within ${ANSWER_MS} ms`));
+      attempt.reject(failure("UNAVAILABLE", "CONNECT_TIMED_OUT", `the agent has not answered within ${ANSWER_MS} ms`));
     }, ANSWER_MS);
     try {
       await attempt.promise;
@@ -334,7 +335,7 @@ export class KeptWire implements ExecWire {
   /** Ends the command with all it has started, even one whose start is not answered yet. Never rejects. */
   async hangUp(): Promise<void> {
     const execId = this.#started?.execId;
-    this.#fail(failure("CANCELLED", "hung up on the command"));
+    this.#fail(failure("CANCELLED", "HUNG_UP", "hung up on the command"));
     // Without an answer there is no telling whether it has started.
     const request = { name: this.#parts.name, execId: execId ?? "", signal: SIGHUP, graceMs: HANG_UP_GRACE_MS };
     await this.#channel
@@ -367,6 +368,6 @@ function inMessage({ stdoutOffset, stderrOffset }: OutputOffsets): {
   return { stdoutOffset: BigInt(stdoutOffset), stderrOffset: BigInt(stderrOffset) };
 }
 
-function failure(status: GuestStatus, message: string, reason?: string): GuestError {
-  return new GuestError({ status, message, reason });
+function failure(status: GuestStatus, code: ErrorCode, message: string): GuestError {
+  return new GuestError({ status, code, message });
 }

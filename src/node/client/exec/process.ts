@@ -113,6 +113,7 @@ export class ExecProcess {
       this.#fail(
         new GuestError({
           status: "INTERNAL",
+          code: "EXIT_MISSING",
           message: "the agent ended the call without saying how the command ended",
         }),
       );
@@ -134,7 +135,7 @@ export class ExecProcess {
   #abandon(cause: Error): void {
     if (this.#exit !== undefined || this.#failed) return;
     const message = `the source of the command's standard input failed: ${cause.message}`;
-    this.#abandoned = new GuestError({ status: "CANCELLED", message, cause });
+    this.#abandoned = new GuestError({ status: "CANCELLED", code: "SOURCE_FAILED", message, cause });
     this.#wire.cancel();
   }
 

@@ -49,7 +49,7 @@ async function collect(process: ExecProcess, name: "stdout" | "stderr", limit: n
     if (bytes > limit) {
       process.cancel();
       const message = `the command wrote more than ${limit} bytes to ${name} and was given up; raise maxOutputBytes, or read its streams with exec`;
-      throw new GuestError({ status: "RESOURCE_EXHAUSTED", message });
+      throw new GuestError({ status: "RESOURCE_EXHAUSTED", code: "OUTPUT_TOO_LARGE", message });
     }
     chunks.push(chunk);
   }

@@ -164,7 +164,7 @@ function bytesOf(content: Content): Uint8Array {
 /** Throws a GuestError with the source's error as its cause. */
 function failed(cause: unknown): never {
   const message = `the source of the file's content failed: ${messageOf(cause)}`;
-  throw new GuestError({ status: "CANCELLED", message, cause });
+  throw new GuestError({ status: "CANCELLED", code: "SOURCE_FAILED", message, cause });
 }
 
 /** Result for a value that did not come before the answer. */

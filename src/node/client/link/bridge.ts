@@ -6,6 +6,7 @@ import { join } from "node:path";
 import type { Readable, Stream, Writable } from "node:stream";
 import { type ChannelCredentials, type ChannelOptions, credentials } from "@grpc/grpc-js";
 import { GuestError, invalidArgument } from "../errors.ts";
+import type { Cause } from "../grpc-texts.ts";
 import type { BridgeOptions, Link } from "./link.ts";
 
 /** Connections through a command, started for each: grpc-js dials only sockets, so this listens on a private one. */
@@ -41,8 +42,8 @@ export class BridgeLink implements Link {
     this.#server.unref();
   }
 
-  failure(): string | undefined {
-    return this.#failure;
+  failure(): Cause | undefined {
+    return this.#failure === undefined ? undefined : { code: "BRIDGE_FAILED", message: this.#failure };
   }
 
   close(): void {
@@ -56,7 +57,7 @@ function privateFolder(): string {
     return mkdtempSync(join(tmpdir(), "guest-agent-bridge-"));
   } catch (cause) {
     const message = `the bridge needs a folder in ${tmpdir()}, which cannot be written; set TMPDIR`;
-    throw new GuestError({ status: "UNAVAILABLE", message, cause });
+    throw new GuestError({ status: "UNAVAILABLE", code: "BRIDGE_FAILED", message, cause });
   }
 }
 

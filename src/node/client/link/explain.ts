@@ -2,6 +2,7 @@ import { type ClientHttp2Session, connect as connectHttp2 } from "node:http2";
 import { connect as connectTcp, type Socket } from "node:net";
 import { checkServerIdentity, connect as connectTls, type SecureContext } from "node:tls";
 import { messageOf } from "../../../shared/errors.ts";
+import { type Cause, causeOf, refusalOf } from "../grpc-texts.ts";
 import { settlement } from "../settlement.ts";
 
 /** Where an agent is to be reached, and how. */
@@ -19,23 +20,28 @@ export interface Place {
  *
  * @param limitMs time for the whole of it
  */
-export function explain({ address, to, tls }: Place, limitMs: number): Promise<string | undefined> {
-  const { promise, resolve } = settlement<string | undefined>();
-  let hangs = `nothing answers at ${address}`;
+export function explain({ address, to, tls }: Place, limitMs: number): Promise<Cause | undefined> {
+  const { promise, resolve } = settlement<Cause | undefined>();
+  let hangs: Cause = { code: "ADDRESS_UNREACHABLE", message: `nothing answers at ${address}` };
+  const silent = (what: string): Cause => ({ code: "NOT_AN_AGENT", message: `${address} ${what}` });
   let connection: ClientHttp2Session | undefined;
   const raw = connectTcp(to);
   const speak = (socket: Socket): void => {
-    hangs = `${address} takes the connection and then says nothing of HTTP/2`;
+    hangs = silent("takes the connection and then says nothing of HTTP/2");
     connection = connectHttp2("https://agent", { createConnection: () => socket });
-    connection.on("error", (error) => resolve(messageOf(error)));
-    connection.on("goaway", (_code, _stream, reason?: Uint8Array) => resolve(refusal(reason)));
+    connection.on("error", (error) => resolve(failed(error)));
+    connection.on("goaway", (_code, _stream, reason?: Uint8Array) =>
+      resolve(refusalOf(Buffer.from(reason ?? []).toString("utf8"))),
+    );
     // The reason follows the server's first frames.
     connection.ping(() => resolve(undefined));
   };
-  raw.on("error", (error) => resolve(messageOf(error)));
-  raw.on("close", () => resolve("the connection was closed before it was ready"));
+  raw.on("error", (error) => resolve(failed(error)));
+  raw.on("close", () =>
+    resolve({ code: "CONNECTION_CLOSED", message: "the connection was closed before it was ready" }),
+  );
   raw.on("connect", () => {
-    hangs = `${address} takes the connection and then says nothing`;
+    hangs = silent("takes the connection and then says nothing");
     if (tls === undefined) {
       speak(raw);
       return;
@@ -47,10 +53,10 @@ export function explain({ address, to, tls }: Place, limitMs: number): Promise<s
       ALPNProtocols: ["h2"],
       checkServerIdentity: (_host, certificate) => checkServerIdentity(tls.serverName, certificate),
     });
-    secure.on("error", (error) => resolve(messageOf(error)));
+    secure.on("error", (error) => resolve(failed(error)));
     secure.on("secureConnect", () => {
       if (secure.alpnProtocol === "h2") speak(secure);
-      else resolve(`${address} speaks TLS, but no HTTP/2`);
+      else resolve(silent("speaks TLS, but no HTTP/2"));
     });
   });
   const late = setTimeout(() => resolve(hangs), limitMs);
@@ -61,12 +67,7 @@ export function explain({ address, to, tls }: Place, limitMs: number): Promise<s
   });
 }
 
-/** The agent's own words: debug data of its GOAWAY (RFC 9113, 6.8). */
-function refusal(reason: Uint8Array | undefined): string {
-  const words = Buffer.from(reason ?? []).toString("utf8");
-  const [, why] = /^the client certificate is refused: (.*)$/s.exec(words) ?? [];
-  if (why !== undefined) return `the agent refused your client certificate: ${why}`;
-  return words === ""
-    ? "the agent refused the connection without a reason"
-    : `the agent refused the connection: ${words}`;
+function failed(error: unknown): Cause {
+  const message = messageOf(error);
+  return causeOf(message) ?? { code: "CONNECTION_CLOSED", message };
 }

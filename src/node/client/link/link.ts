@@ -1,4 +1,5 @@
 import type { ChannelCredentials, ChannelOptions } from "@grpc/grpc-js";
+import type { Cause } from "../grpc-texts.ts";
 
 /** How a client's connections are made, in grpc-js's terms. */
 export interface Link {
@@ -7,9 +8,9 @@ export interface Link {
   readonly credentials: ChannelCredentials;
   readonly options: ChannelOptions;
   /** Why there is no connection, if the link knows more than gRPC. */
-  failure?(): string | undefined;
+  failure?(): Cause | undefined;
   /** Connects once more to find out why there is no connection, within that time; undefined: there is one. */
-  explain?(limitMs: number): Promise<string | undefined>;
+  explain?(limitMs: number): Promise<Cause | undefined>;
   /** Takes no more connections; those that are open go on. */
   close?(): void;
 }

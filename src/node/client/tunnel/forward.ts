@@ -128,7 +128,7 @@ function listening(server: Server, port: number, host: string): Promise<number> 
     server.once("error", (error: NodeJS.ErrnoException) => {
       const status = error.code === "EADDRINUSE" ? "ALREADY_EXISTS" : "FAILED_PRECONDITION";
       const message = `cannot listen on ${host}, port ${port}: ${messageOf(error)}`;
-      reject(new GuestError({ status, message, cause: error }));
+      reject(new GuestError({ status, code: "LISTEN_FAILED", message, cause: error }));
     });
     fromArguments("the options of forward are not valid", () => server.listen(port, host));
     server.once("listening", () => {

@@ -109,7 +109,11 @@ export class GuestTunnel extends Duplex implements Disposable {
   }
 
   override _destroy(error: Error | null, done: (error: Error | null) => void): void {
-    const early = new GuestError({ status: "CANCELLED", message: "the tunnel was closed before it was open" });
+    const early = new GuestError({
+      status: "CANCELLED",
+      code: "TUNNEL_CLOSED",
+      message: "the tunnel was closed before it was open",
+    });
     this.#opening.reject(error instanceof GuestError ? error : early);
     if (this.#waiting.splice(0).length > 0) this.#onSent();
     const isComplete = error === null && this.readableEnded && this.writableFinished;

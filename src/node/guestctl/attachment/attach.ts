@@ -1,6 +1,12 @@
 import type { Readable, Writable } from "node:stream";
 import { finished } from "node:stream/promises";
-import { type ExecProcess, type ExecResult, GuestError, type KeptProcess } from "../../client/index.ts";
+import {
+  type ExecProcess,
+  type ExecResult,
+  GuestError,
+  isConnectionLost,
+  type KeptProcess,
+} from "../../client/index.ts";
 import { signalStatus, STATUS_TIMED_OUT } from "../errors.ts";
 import { inSnakeCase, jsonLine, writeAll } from "../output.ts";
 import { openKeyboard } from "./keyboard.ts";
@@ -52,8 +58,8 @@ async function attach(attachment: Attachment, host: NodeJS.Process): Promise<Exe
     return result;
   } catch (error) {
     // The command has left the cursor wherever it was.
-    if (isLost(error) && isTerminal && host.stderr.isTTY) host.stderr.write("\r\n");
-    throw isLost(error) ? connectionLost(error) : error;
+    if (isConnectionLost(error) && isTerminal && host.stderr.isTTY) host.stderr.write("\r\n");
+    throw isConnectionLost(error) ? connectionLost(error) : error;
   } finally {
     // A kept command goes on without guestctl.
     if (kept === undefined) process.cancel();
@@ -61,13 +67,13 @@ async function attach(attachment: Attachment, host: NodeJS.Process): Promise<Exe
   }
 }
 
-/** Whether the connection is gone, as opposed to an error from the agent. */
-function isLost(error: unknown): error is GuestError {
-  return error instanceof GuestError && error.status === "UNAVAILABLE" && error.reason === undefined;
-}
-
 function connectionLost(cause: GuestError): GuestError {
-  return new GuestError({ status: cause.status, message: `connection lost: ${cause.message}`, cause });
+  return new GuestError({
+    status: cause.status,
+    code: "COMMAND_CUT_OFF",
+    message: `connection lost: ${cause.message}`,
+    cause,
+  });
 }
 
 /** Copies with backpressure. Once nobody reads the local stream, discards the rest: the command must not wait. */

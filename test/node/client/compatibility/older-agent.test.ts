@@ -22,7 +22,7 @@ describe("a client of an older agent", () => {
     const { client } = agent;
     assert.equal(client.agentVersion, undefined);
     const before = await failureOf(client.runHook({ kind: HookKind.PRE_SNAPSHOT }));
-    assert.deepEqual([before.status, before.code], ["UNIMPLEMENTED", "UNIMPLEMENTED"]);
+    assert.deepEqual([before.status, before.code], ["UNIMPLEMENTED", "AGENT_TOO_OLD"]);
     assert.equal(before.message, "the agent has no method RunHook");
     assert.match(before.nextStep ?? "", /update the agent/);
     await client.health();

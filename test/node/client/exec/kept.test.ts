@@ -129,7 +129,7 @@ describe("a kept command", () => {
     assert.equal(gap.bytes + received, size);
     const refused = client.attach("gap", { stdoutOffset: 0, failOnGap: true });
     const error = await failureOf(refused.wait());
-    assert.deepEqual([error.status, error.reason], ["DATA_LOSS", "OUTPUT_LOST"]);
+    assert.deepEqual([error.status, error.code], ["DATA_LOSS", "OUTPUT_LOST"]);
     await client.endExec("gap");
   });
 
@@ -365,7 +365,7 @@ describe("an agent that was rolled back", () => {
     await lost;
     command.stdin.write("def");
     const error = await failureOf(command.wait());
-    assert.deepEqual([error.status, received], ["ABORTED", ["abc"]]);
+    assert.deepEqual([error.status, error.code, received], ["ABORTED", "INPUT_LOST", ["abc"]]);
     assert.match(error.message, /has 0 bytes of the command's standard input, and had acknowledged 3/);
   });
 });
@@ -382,7 +382,7 @@ describe("an agent that cannot keep commands", () => {
     const command = older.client.exec({ args: ["make"], stdin: true, keep: { name: "build" } }, { resume: true });
     command.stdin.write("never sent");
     for (const error of [await failureOf(command.wait()), await failureOf(command.attached)]) {
-      assert.deepEqual([error.status, error.reason], ["FAILED_PRECONDITION", "KEEP_UNSUPPORTED"]);
+      assert.deepEqual([error.status, error.code], ["FAILED_PRECONDITION", "KEEP_UNSUPPORTED"]);
       assert.match(error.message, /the agent \(version 0\.1\.0\) cannot keep commands/);
     }
     await older.cancelled("Exec");

@@ -47,9 +47,12 @@ describe("guestctl reaches an agent", () => {
     assert.equal(exitCode, 125);
     assert.match(
       stderr,
-      /^guestctl: the bridge command \/bin\/sh ended with status 3: no such box \[UNAVAILABLE\]; run the/,
+      /^guestctl: the bridge command \/bin\/sh ended with status 3: no such box \[UNAVAILABLE, BRIDGE_FAILED\]; run the/,
     );
     const { stderr: missing } = await runGuestctl(["health", "-H", `unix:${folder}/no.sock`], env);
-    assert.match(missing, /^guestctl: connect ENOENT .*no\.sock \[UNAVAILABLE\]; check that the agent runs/);
+    assert.match(
+      missing,
+      /^guestctl: connect ENOENT .*no\.sock \[UNAVAILABLE, CONNECTION_REFUSED\]; check that the agent runs/,
+    );
   });
 });

@@ -1,0 +1,70 @@
+/**
+ * Every cause that this library finds itself, by its stable code, and what to do about it; empty: the message says it.
+ * Beside them a code is the agent's reason (docs/agent/operations.md), or the status of a call that has none.
+ */
+const CODES = {
+  // No connection.
+  CONNECT_TIMED_OUT: "check the address and the network on the way; what listens there may be no guest agent",
+  CONNECTION_REFUSED: "check that the agent runs and that the address is right",
+  ADDRESS_UNREACHABLE: "check the address, and the network on the way",
+  NOT_AN_AGENT: "what listens there is no guest agent; check the address",
+  CONNECTION_CLOSED: "check that the agent takes this client certificate",
+  BRIDGE_FAILED: "run the bridge command by hand: it must wait for input, silently",
+  DIAL_FAILED: "",
+  // Certificates.
+  CLIENT_CERTIFICATE_REFUSED: "give the client certificate that was issued for this agent",
+  CLIENT_CERTIFICATE_EXPIRED: "renew the client certificate, or look at the guest's clock",
+  CLIENT_CERTIFICATE_TOO_LONG:
+    "shorten the chain of the client certificate, at first by the root: the agent takes four certificates, 5.5 KiB",
+  SERVER_NAME_MISMATCH: "give the name in the agent's certificate as serverName",
+  SERVER_CERTIFICATE_EXPIRED: "renew the agent's certificate, or look at this host's clock",
+  SERVER_CERTIFICATE_NOT_YET_VALID: "look at this host's clock: the agent's certificate begins later",
+  SERVER_CERTIFICATE_UNTRUSTED: "give the authority that issued the agent's certificate as caPem",
+  // A call.
+  CONNECTION_LOST: "the connection broke: look whether the call has taken effect",
+  CALL_ABORTED: "",
+  CLIENT_CLOSED: "",
+  ANSWER_UNREADABLE: "",
+  AGENT_TOO_OLD: "update the agent, or do without; it may be that of an old snapshot",
+  SOURCE_FAILED: "",
+  STREAM_LEFT: "",
+  TUNNEL_CLOSED: "",
+  LISTEN_FAILED: "",
+  // Commands.
+  OUTPUT_TOO_LARGE: "",
+  COMMAND_CUT_OFF: "with keep a command outlives its connection",
+  EXIT_MISSING: "",
+  DETACHED: "",
+  HUNG_UP: "",
+  INPUT_CONFLICT: "",
+  INPUT_LOST: "",
+  OUTPUT_LOST: "",
+  RESUME_MISMATCH: "",
+  KEEP_UNSUPPORTED: "update the agent, or run the command without keep; it may be that of an old snapshot",
+} as const;
+
+/** The code of a cause that this library finds itself. */
+export type ErrorCode = keyof typeof CODES;
+
+/** All of them, with what to do; empty: the message says it. */
+export const ERROR_CODES: Readonly<Record<ErrorCode, string>> = CODES;
+
+/** What to do about an agent's reason, or about a status without one. */
+const STEPS: Readonly<Record<string, string>> = {
+  ...CODES,
+  SHUTTING_DOWN: "the sandbox is going away: nothing to do here",
+  TOO_MANY_EXECS: "wait until a command has ended",
+  CHECKSUM_MISMATCH: "the content changed on its way or at its source: write it again",
+  SIZE_MISMATCH: "the content changed at its source: write it again",
+  DEADLINE_EXCEEDED: "check that the agent runs, or give the call more time",
+  UNAVAILABLE: "check that the agent runs and that the address is right",
+  UNAUTHENTICATED: "give the token of this very instance; it changes with a restore",
+  UNIMPLEMENTED: "update the agent, or do without; it may be that of an old snapshot",
+};
+
+/** What to do about a failed call; undefined: its message says everything. */
+export function nextStepFor(status: string, code: string): string | undefined {
+  const isStatus = status === "UNAUTHENTICATED" || status === "UNIMPLEMENTED";
+  const step = STEPS[isStatus ? status : code];
+  return step === "" ? undefined : step;
+}

@@ -1,0 +1,104 @@
+import { type ServiceError, status } from "@grpc/grpc-js";
+import type { ErrorCode } from "./error-codes.ts";
+
+/*
+ * What grpc-js, Node and OpenSSL say only in words, and what the agent says in a GOAWAY, read in this one file: grpc-js
+ * 1.14.7, Node 20.19 to 26.10 (OpenSSL 3.0 to 3.5), agents from 0.1.0 on. Each pattern is anchored where a name of the
+ * caller's could stand in the text.
+ */
+
+/** Why a connection or a call failed. */
+export interface Cause {
+  readonly code: ErrorCode;
+  readonly message: string;
+}
+
+/** Texts of failed connections, in the order in which they are tried. */
+const CAUSES: readonly (readonly [pattern: RegExp, code: ErrorCode])[] = [
+  [/^connect (?:ECONNREFUSED|ENOENT|EACCES) /, "CONNECTION_REFUSED"],
+  [/^(?:connect E[A-Z]+ |getaddrinfo |queryA|Name resolution failed )/, "ADDRESS_UNREACHABLE"],
+  [/^(?:Connection dropped|read E[A-Z]+|write E[A-Z]+|the agent has said nothing for )/, "CONNECTION_LOST"],
+  [/^the connection was closed before it was ready/, "CONNECTION_CLOSED"],
+  [/^Hostname\/IP does not match certificate's altnames/, "SERVER_NAME_MISMATCH"],
+  [/^certificate has expired/, "SERVER_CERTIFICATE_EXPIRED"],
+  [/^certificate is not yet valid/, "SERVER_CERTIFICATE_NOT_YET_VALID"],
+  // OpenSSL's answer to a Certificate message that is too large, or has too many certificates.
+  [/\balert (?:illegal parameter|decode error)\b/, "CLIENT_CERTIFICATE_TOO_LONG"],
+  [/^[a-z -]*certificate\b/, "SERVER_CERTIFICATE_UNTRUSTED"],
+  [/^(?:the TLS handshake failed: |(?:\w+:)*SSL routines|SSL |wrong version)/, "NOT_AN_AGENT"],
+];
+
+/** The cause of a failed connection by its text. */
+export function causeOf(text: string): Cause | undefined {
+  const message = withoutNoise(text);
+  const refusal = refusedCertificate(text);
+  if (refusal !== undefined) return refusal;
+  const code = CAUSES.find(([pattern]) => pattern.test(message))?.[1];
+  return code && { code, message };
+}
+
+/** Removes what grpc-js and OpenSSL wrap around the reason of a failed connection. */
+export function withoutNoise(details: string): string {
+  return details
+    .replace(/^No connection established\. Last error: /, "")
+    .replace(/\.?\s*Resolution note: $/, "")
+    .replace(/^Error(?: \[\w+\])?: /, "")
+    .replace(/^[\dA-F]+:error:[\dA-F]+:SSL routines:\w*:([^:]+):.*$/s, "the TLS handshake failed: SSL $1")
+    .replace(/^Failed to connect \(.*\)$/, "the connection was closed before it was ready")
+    .trim();
+}
+
+/** The agent's alerts about a client certificate (RFC 8446, 6.2), as OpenSSL names them. */
+const CERTIFICATE_ALERT =
+  /\balert (unknown ca|bad certificate|unsupported certificate|certificate (?:expired|revoked|unknown|required))\b/i;
+const ALERT_WORDS: ReadonlyMap<string, string> = new Map([
+  ["unknown ca", "it is not of the agent's authority"],
+  ["certificate expired", "it or its authority has expired, by the guest's clock"],
+  ["unsupported certificate", "it is not for clients"],
+  ["certificate required", "there is none"],
+]);
+
+/** Why the agent refused the client's certificate, by its alert; undefined: a different error. */
+function refusedCertificate(details: string): Cause | undefined {
+  const alert = CERTIFICATE_ALERT.exec(details)?.[1]?.toLowerCase();
+  if (alert === undefined) return undefined;
+  const message = `the agent refused your client certificate: ${ALERT_WORDS.get(alert) ?? "it is not valid"} (TLS alert ${alert})`;
+  return {
+    code: alert === "certificate expired" ? "CLIENT_CERTIFICATE_EXPIRED" : "CLIENT_CERTIFICATE_REFUSED",
+    message,
+  };
+}
+
+/** The agent's own words about a refused connection: debug data of its GOAWAY (RFC 9113, 6.8). */
+export function refusalOf(words: string): Cause {
+  const [, why] = /^the client certificate is refused: (.*)$/s.exec(words) ?? [];
+  if (why !== undefined) {
+    const code = /\bexpired\b/.test(why) ? "CLIENT_CERTIFICATE_EXPIRED" : "CLIENT_CERTIFICATE_REFUSED";
+    return { code, message: `the agent refused your client certificate: ${why}` };
+  }
+  const message = "the agent refused the connection";
+  return {
+    code: "CLIENT_CERTIFICATE_REFUSED",
+    message: words === "" ? `${message} without a reason` : `${message}: ${words}`,
+  };
+}
+
+/** The agent's GOAWAY for a refused certificate, INADEQUATE_SECURITY (12), as grpc-js and Node report it. */
+export function isRefusedConnection({ details }: ServiceError): boolean {
+  return details === "Protocol not secure enough" || details.endsWith("Session closed with error code 12");
+}
+
+/** The call waited for a connection until its deadline (grpc-js, deadline.ts and internal-channel.ts). */
+export function isUnconnected({ code, details }: ServiceError): boolean {
+  return code === status.DEADLINE_EXCEEDED && /Waiting for LB pick|name resolution$/.test(details);
+}
+
+/** grpc-js gives UNIMPLEMENTED also to answers that are not gRPC. */
+export function isNoAnswer({ details }: ServiceError): boolean {
+  return /^(?:No message received|Too many responses received|Received HTTP status code)/.test(details);
+}
+
+/** A connection that was closed in its handshake: grpc-js knows no reason. */
+export function isClosedUnready({ code, details }: ServiceError): boolean {
+  return code === status.UNAVAILABLE && /Failed to connect \(/.test(details);
+}
