@@ -1,10 +1,10 @@
 import assert from "node:assert/strict";
 import { appendFileSync } from "node:fs";
 import { test } from "node:test";
-import { instanceAnswer } from "../../scripts/substrate/answers.ts";
-import { Records } from "../../scripts/substrate/records.ts";
-import type { InstanceRecord } from "../../scripts/substrate/instance.ts";
-import { Vm } from "../../scripts/substrate/vm.ts";
+import { instanceAnswer } from "./double/answers.ts";
+import { Records } from "./double/records.ts";
+import type { InstanceRecord } from "./double/instance.ts";
+import { Vm } from "./double/vm.ts";
 import { testFolder } from "../fixtures/files.ts";
 import { layOut } from "./lay-out.ts";
 

@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { describe, test } from "node:test";
-import { commandOf } from "../../scripts/substrate/guest.ts";
-import type { Command } from "../../scripts/substrate/requests.ts";
+import { commandOf } from "./double/guest.ts";
+import type { Command } from "./double/requests.ts";
 
 const IMAGE = { entrypoint: ["/entry"], cmd: ["serve"] };
 

@@ -5,11 +5,11 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { describe, test } from "node:test";
 import { execaNode } from "execa";
-import { RECORD } from "../../scripts/substrate/records.ts";
+import { RECORD } from "./double/records.ts";
 import { refusal, SubstrateDaemon } from "../fixtures/substrate-daemon.ts";
 import { layOut } from "./lay-out.ts";
 
-const SCRIPT = join(import.meta.dirname, "../../scripts/substrate.ts");
+const SCRIPT = join(import.meta.dirname, "main.ts");
 
 const run = (args: readonly string[]) => execaNode(SCRIPT, args, { reject: false });
 

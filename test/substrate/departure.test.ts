@@ -2,8 +2,8 @@ import assert from "node:assert/strict";
 import { once } from "node:events";
 import { type AddressInfo, connect, type Socket } from "node:net";
 import { describe, test } from "node:test";
-import type { Rules } from "../../scripts/substrate/rules.ts";
-import { createApiServer, type Handler } from "../../scripts/substrate/server.ts";
+import type { Rules } from "./double/rules.ts";
+import { createApiServer, type Handler } from "./double/server.ts";
 
 const RULES: Rules = {
   forks: "contract",

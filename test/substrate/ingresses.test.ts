@@ -5,7 +5,7 @@ import type { AddressInfo } from "node:net";
 import { after, before, describe, test } from "node:test";
 import type { Hypeman } from "@onkernel/hypeman";
 import { freePort } from "../../scripts/machine/free-port.ts";
-import { Proxy } from "../../scripts/substrate/proxy.ts";
+import { Proxy } from "./double/proxy.ts";
 import { refusal, SubstrateDaemon } from "../fixtures/substrate-daemon.ts";
 import { layOut } from "./lay-out.ts";
 

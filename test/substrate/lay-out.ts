@@ -1,7 +1,7 @@
 import { mkdirSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
-import type { InstanceRecord } from "../../scripts/substrate/instance.ts";
-import { RECORD } from "../../scripts/substrate/records.ts";
+import type { InstanceRecord } from "./double/instance.ts";
+import { RECORD } from "./double/records.ts";
 
 /** Puts an instance in place, stopped or on standby, as an earlier daemon would leave it. */
 export function layOut(state: string, id: string, differences: Partial<InstanceRecord>, hasMemory = false): void {

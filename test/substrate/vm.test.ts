@@ -4,7 +4,7 @@ import { copyFileSync, writeFileSync } from "node:fs";
 import { createServer } from "node:net";
 import { test } from "node:test";
 import { freePort } from "../../scripts/machine/free-port.ts";
-import { Vm } from "../../scripts/substrate/vm.ts";
+import { Vm } from "./double/vm.ts";
 import { testFolder } from "../fixtures/files.ts";
 import { program } from "../fixtures/programs/index.ts";
 import { GUEST_ARCHITECTURE } from "../vm/harness/architecture.ts";

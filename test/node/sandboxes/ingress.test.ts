@@ -4,7 +4,7 @@ import { request, type IncomingMessage } from "node:http";
 import { text } from "node:stream/consumers";
 import { after, before, describe, test } from "node:test";
 import { freePort } from "../../../scripts/machine/free-port.ts";
-import { Proxy } from "../../../scripts/substrate/proxy.ts";
+import { Proxy } from "../../substrate/double/proxy.ts";
 import type { Sandboxes, Step } from "../../../src/node/sandboxes/index.ts";
 import { listener } from "../../fixtures/listeners.ts";
 import { NEEDS_NAMESPACES } from "../../fixtures/namespaces.ts";

@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 import { describe, test } from "node:test";
-import { ApiFailure } from "../../../scripts/substrate/failure.ts";
+import { ApiFailure } from "../../substrate/double/failure.ts";
 import { connectHypeman, type Sandboxes } from "../../../src/node/sandboxes/index.ts";
 import { listener } from "../../fixtures/listeners.ts";
 import { NEEDS_NAMESPACES } from "../../fixtures/namespaces.ts";

@@ -14,11 +14,11 @@ import {
 } from "node:fs";
 import { join } from "node:path";
 import { freePort } from "../../../scripts/machine/free-port.ts";
-import { commandOf } from "../../../scripts/substrate/guest.ts";
-import { DISK, type InstanceRecord } from "../../../scripts/substrate/instance.ts";
-import { type Host, Machines } from "../../../scripts/substrate/machines.ts";
-import { LIMITS_MS } from "../../../scripts/substrate/rules.ts";
-import { type ConsoleWords, MEMORY, PAUSED, Vm } from "../../../scripts/substrate/vm.ts";
+import { commandOf } from "../../substrate/double/guest.ts";
+import { DISK, type InstanceRecord } from "../../substrate/double/instance.ts";
+import { type Host, Machines } from "../../substrate/double/machines.ts";
+import { LIMITS_MS } from "../../substrate/double/rules.ts";
+import { type ConsoleWords, MEMORY, PAUSED, Vm } from "../../substrate/double/vm.ts";
 import { type ByteRelay, relayTo } from "../../fixtures/byte-relay.ts";
 import { allProcesses } from "../../fixtures/proc.ts";
 import { CONSOLE_LOG } from "../../vm/harness/qemu.ts";

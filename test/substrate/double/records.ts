@@ -1,6 +1,6 @@
 import { mkdirSync, readFileSync, readdirSync, renameSync, rmSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
-import { Mutex } from "../../src/agent/domain/index.ts";
+import { Mutex } from "../../../src/agent/domain/index.ts";
 import { ApiFailure, notFound } from "./failure.ts";
 
 /** A thing's record, in its folder: mostly in the API's form. */

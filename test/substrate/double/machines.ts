@@ -1,6 +1,6 @@
 import { existsSync, rmSync } from "node:fs";
 import { basename, join } from "node:path";
-import { qemusBelow, type QemuOptions } from "../../test/vm/harness/qemu.ts";
+import { qemusBelow, type QemuOptions } from "../../vm/harness/qemu.ts";
 import { AGENT_PORT } from "./addresses.ts";
 import { invalidState } from "./failure.ts";
 import { type GuestParts, writeInitramfs, writeInstanceDisk } from "./guest.ts";

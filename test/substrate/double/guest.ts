@@ -1,8 +1,8 @@
 import { mkdirSync, readFileSync } from "node:fs";
 import { join } from "node:path";
-import { writeDisk } from "../../test/vm/harness/disks.ts";
-import { type GuestFile, modules, writeInitramfs as writeFiles } from "../../test/vm/harness/initramfs.ts";
-import { type Accelerator, probeAccelerator } from "../../test/vm/harness/accelerator.ts";
+import { writeDisk } from "../../vm/harness/disks.ts";
+import { type GuestFile, modules, writeInitramfs as writeFiles } from "../../vm/harness/initramfs.ts";
+import { type Accelerator, probeAccelerator } from "../../vm/harness/accelerator.ts";
 import {
   buildGuestProgram,
   type GuestKernel,
@@ -10,8 +10,8 @@ import {
   provideQemu,
   provideTools,
   SERIES,
-} from "../../test/vm/harness/provision.ts";
-import { MODULES } from "../../test/vm/harness/sandbox.ts";
+} from "../../vm/harness/provision.ts";
+import { MODULES } from "../../vm/harness/sandbox.ts";
 import type { ImageRecord } from "./images.ts";
 import type { InstanceRecord } from "./instance.ts";
 import type { Command } from "./requests.ts";

@@ -1,6 +1,6 @@
 import type { Hypeman } from "@onkernel/hypeman";
-import { Mutex } from "../../src/agent/domain/index.ts";
-import { messageOf } from "../../src/shared/errors.ts";
+import { Mutex } from "../../../src/agent/domain/index.ts";
+import { messageOf } from "../../../src/shared/errors.ts";
 import { ApiFailure } from "./failure.ts";
 import { listenPortOf, type Rule, ruleProblem } from "./ingress-rules.ts";
 import { newId } from "./instance.ts";

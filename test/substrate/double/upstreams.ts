@@ -1,4 +1,4 @@
-import { freePort } from "../machine/free-port.ts";
+import { freePort } from "../../../scripts/machine/free-port.ts";
 import type { InstanceRecord } from "./instance.ts";
 import type { Instances } from "./instances.ts";
 import type { Resolve } from "./proxy.ts";

@@ -2,7 +2,7 @@ import { existsSync, rmSync } from "node:fs";
 import { join } from "node:path";
 import { setTimeout as pause } from "node:timers/promises";
 import type { Hypeman } from "@onkernel/hypeman";
-import { Mutex } from "../../src/agent/domain/index.ts";
+import { Mutex } from "../../../src/agent/domain/index.ts";
 import { freeAddress, newMac } from "./addresses.ts";
 import { ApiFailure, insufficientResources, invalidRequest, invalidState, notFound } from "./failure.ts";
 import { commandOf, MOST_VOLUMES } from "./guest.ts";

@@ -1,6 +1,6 @@
 import { once } from "node:events";
 import { createServer, request, type IncomingMessage, type Server, type ServerResponse } from "node:http";
-import { messageOf } from "../../src/shared/errors.ts";
+import { messageOf } from "../../../src/shared/errors.ts";
 import { listenPortOf, type Rule } from "./ingress-rules.ts";
 
 /**

@@ -5,10 +5,10 @@ import { chmodSync, existsSync, mkdirSync, readFileSync, rmSync, writeFileSync }
 import type { AddressInfo } from "node:net";
 import { join, resolve } from "node:path";
 import { DatabaseSync } from "node:sqlite";
-import { GUEST_ARCHITECTURE } from "../../test/vm/harness/architecture.ts";
-import { writeFolderDisk } from "../../test/vm/harness/disks.ts";
-import { messageOf } from "../../src/shared/errors.ts";
-import { missingPrograms } from "../machine/programs.ts";
+import { GUEST_ARCHITECTURE } from "../../vm/harness/architecture.ts";
+import { writeFolderDisk } from "../../vm/harness/disks.ts";
+import { messageOf } from "../../../src/shared/errors.ts";
+import { missingPrograms } from "../../../scripts/machine/programs.ts";
 import { type GuestParts, prepareGuests } from "./guest.ts";
 import { Images } from "./images.ts";
 import { Ingresses } from "./ingresses.ts";

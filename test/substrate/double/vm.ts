@@ -13,8 +13,8 @@ import {
   runsIn,
   saveMemory,
   startLastingQemu,
-} from "../../test/vm/harness/qemu.ts";
-import { Qmp } from "../../test/vm/harness/qmp.ts";
+} from "../../vm/harness/qemu.ts";
+import { Qmp } from "../../vm/harness/qmp.ts";
 
 /** The guest's memory in the instance's folder, while it is on standby. */
 export const MEMORY = "memory";

@@ -4,7 +4,7 @@ import { join } from "node:path";
 import { pipeline } from "node:stream/promises";
 import { createGunzip } from "node:zlib";
 import type { Hypeman } from "@onkernel/hypeman";
-import { readTar, type TarEntry, unpack } from "../../src/node/tar/index.ts";
+import { readTar, type TarEntry, unpack } from "../../../src/node/tar/index.ts";
 import { ApiFailure, invalidRequest, notFound } from "./failure.ts";
 import { Records } from "./records.ts";
 import { hasTags, type Tags } from "./requests.ts";

@@ -1,6 +1,6 @@
 import { createHash, timingSafeEqual } from "node:crypto";
 import { createServer, type IncomingMessage, type Server, type ServerResponse } from "node:http";
-import { messageOf } from "../../src/shared/errors.ts";
+import { messageOf } from "../../../src/shared/errors.ts";
 import { departure } from "./departure.ts";
 import { ApiFailure, asInternal, SchemaFailure, Unrouted } from "./failure.ts";
 import { LIMITS_MS, type Rules } from "./rules.ts";

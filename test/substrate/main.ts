@@ -5,11 +5,11 @@
 import { homedir } from "node:os";
 import { join } from "node:path";
 import { parseArgs } from "node:util";
-import { onEndSignal, runScript, UsageError } from "./machine/script.ts";
-import { type Daemon, purge, startDaemon } from "./substrate/daemon.ts";
-import { bytesOf } from "./substrate/requests.ts";
-import type { Rules } from "./substrate/rules.ts";
-import { ALL_SCOPES } from "./substrate/scopes.ts";
+import { onEndSignal, runScript, UsageError } from "../../scripts/machine/script.ts";
+import { type Daemon, purge, startDaemon } from "./double/daemon.ts";
+import { bytesOf } from "./double/requests.ts";
+import type { Rules } from "./double/rules.ts";
+import { ALL_SCOPES } from "./double/scopes.ts";
 
 const USUAL_PORT = 4973;
 const USUAL_STATE = join(process.env["XDG_STATE_HOME"] ?? join(homedir(), ".local", "state"), "guest-agent-substrate");
