@@ -19,22 +19,31 @@ export interface WaitRequest {
 interface Waiter {
   readonly port: number;
   readonly settle: (error?: unknown) => void;
+  readonly tooLate: AgentError;
+  /** Its time is over: it has one look that begins after that. */
+  isExpired: boolean;
 }
 
 /** Limit of one attempt to connect where the kernel lists no listeners: shorter than the pause between two checks. */
 const ATTEMPT_MS = 1_000;
+/** Attempts at once: a port that does not answer must not keep the others waiting. */
+const ATTEMPTS_AT_ONCE = 32;
 
 /** Throws INVALID_ARGUMENT for a number that is no TCP port. */
 export function checkPort(port: number): void {
   if (port < 1 || port > 65_535) throw invalidField("port", "must be 1 to 65535");
 }
 
-/** Checks at intervals which ports have a listener: once for all waiters, and only while there are any. */
+/**
+ * Checks at intervals which ports have a listener: once for all waiters, and only while there are any. A waiter whose
+ * time is over gets a last check at once.
+ */
 export class PortWatch {
   readonly #sockets: Sockets;
   readonly #timers: Timers;
   readonly #waiters = new Set<Waiter>();
   #isLooking = false;
+  #cancelPause: (() => void) | undefined;
 
   constructor(sockets: Sockets, timers: Timers) {
     this.#sockets = sockets;
@@ -48,12 +57,20 @@ export class PortWatch {
     signal.throwIfAborted();
     const limitMs = timeoutMs === 0 ? DEFAULT_PORT_WAIT_MS : timeoutMs;
     const { promise, resolve, reject } = Promise.withResolvers<void>();
-    const waiter: Waiter = { port, settle: (error) => (error === undefined ? resolve() : reject(error)) };
+    const waiter: Waiter = {
+      port,
+      settle: (error) => (error === undefined ? resolve() : reject(error)),
+      tooLate: notListening(port, limitMs),
+      isExpired: false,
+    };
     const onAbort = (): void => waiter.settle(signal.reason);
-    const cancel = this.#timers.after(limitMs, () => waiter.settle(notListening(port, limitMs)));
+    const cancel = this.#timers.after(limitMs, () => {
+      waiter.isExpired = true;
+      this.#look();
+    });
     signal.addEventListener("abort", onAbort);
     this.#waiters.add(waiter);
-    this.#look();
+    if (this.#cancelPause === undefined) this.#look();
     try {
       await promise;
     } finally {
@@ -69,33 +86,47 @@ export class PortWatch {
   }
 
   #look(): void {
-    if (this.#isLooking || this.#waiters.size === 0) return;
+    if (this.#isLooking) return;
+    this.#cancelPause?.();
+    this.#cancelPause = undefined;
+    if (this.#waiters.size === 0) return;
     this.#isLooking = true;
+    const last = [...this.#waiters].filter(({ isExpired }) => isExpired);
     const failed = (error: unknown): void => {
       for (const waiter of this.#waiters) waiter.settle(error);
     };
     void this.#lookOnce()
       .catch(failed)
       .then(() => {
-        this.#timers.after(PORT_LOOK_MS, () => {
-          this.#isLooking = false;
-          this.#look();
-        });
+        for (const waiter of last) {
+          waiter.settle(waiter.tooLate);
+          this.#waiters.delete(waiter);
+        }
+        this.#isLooking = false;
+        // Those whose time ended during the look have theirs now.
+        if ([...this.#waiters].some(({ isExpired }) => isExpired)) this.#look();
+        else this.#cancelPause = this.#timers.after(PORT_LOOK_MS, () => this.#look());
       });
   }
 
   async #lookOnce(): Promise<void> {
-    const ports = (await this.#sockets.listeningPorts()) ?? (await this.#portsThatConnect());
-    for (const waiter of this.#waiters) if (ports.has(waiter.port)) waiter.settle();
+    const ports = await this.#sockets.listeningPorts();
+    if (ports === undefined) await this.#tryEach();
+    else for (const port of ports) this.#found(port);
   }
 
-  /** One after another, because each attempt costs the listener a moment. */
-  async #portsThatConnect(): Promise<ReadonlySet<number>> {
-    const found = new Set<number>();
-    for (const port of new Set(Array.from(this.#waiters, (waiter) => waiter.port))) {
-      if ((await this.#connects(4, port)) || (await this.#connects(6, port))) found.add(port);
-    }
-    return found;
+  #found(port: number): void {
+    for (const waiter of this.#waiters) if (waiter.port === port) waiter.settle();
+  }
+
+  /** Once each, because an attempt costs the listener a moment. */
+  async #tryEach(): Promise<void> {
+    const ports = new Set(Array.from(this.#waiters, (waiter) => waiter.port)).values();
+    const attempts = async (): Promise<void> => {
+      for (const port of ports)
+        if ((await this.#connects(4, port)) || (await this.#connects(6, port))) this.#found(port);
+    };
+    await Promise.all(Array.from({ length: ATTEMPTS_AT_ONCE }, attempts));
   }
 
   async #connects(family: 4 | 6, port: number): Promise<boolean> {

@@ -109,6 +109,61 @@ describe("WaitForPort", () => {
     await once(await server.next(), "end");
   });
 
+  it("finds who listens already, however short the wait and however many wait beside it", async () => {
+    await using agent = await startAgent();
+    using client = clientOf(agent);
+    await using server = await listener(undefined, { port: 0, host: "127.0.0.1" });
+    const absent = await freePort();
+    const others = Array.from({ length: 100 }, () => client.waitForPort(absent, { timeoutMs: LONG_MS }));
+    for (const other of others) other.catch(() => {});
+    for (let time = 0; time < 20; time++) {
+      const timeoutMs = [1, 7, 40][time % 3] ?? 1;
+      await Promise.all(Array.from({ length: 10 }, () => client.waitForPort(server.port, { timeoutMs })));
+    }
+  });
+
+  it("looks once more when a wait is over, and answers by that look", async () => {
+    const looks: PromiseWithResolvers<Set<number>>[] = [];
+    const watched: Sockets = {
+      ...guestSockets(addon),
+      listeningPorts: () => (looks.push(Promise.withResolvers()), looks.at(-1)?.promise ?? Promise.resolve(undefined)),
+    };
+    const due = new Map<number, () => void>();
+    const manual: Timers = { after: (delayMs, task) => (due.set(delayMs, task), () => due.delete(delayMs)) };
+    const watch = new PortWatch(watched, manual);
+    const { signal } = new AbortController();
+    const [found, missed] = [80, 81].map((port) => watch.wait({ port, timeoutMs: port }, signal));
+    // Both times are over during the first look, which found nobody.
+    due.get(80)?.();
+    due.get(81)?.();
+    looks[0]?.resolve(new Set());
+    while (looks.length < 2) await new Promise(setImmediate);
+    looks[1]?.resolve(new Set([80]));
+    await found;
+    await assert.rejects(missed ?? Promise.resolve(), { reason: "PORT_NOT_LISTENING" });
+    assert.equal(looks.length, 2);
+  });
+
+  it("where the kernel does not tell, a port that does not answer keeps no other waiting", async () => {
+    const real = guestSockets(addon);
+    const sockets: Sockets = {
+      ...silent(),
+      connectPort: (family, port, signal) =>
+        port === 9
+          ? new Promise((_, reject) => signal.addEventListener("abort", reject))
+          : real.connectPort(family, port, signal),
+    };
+    const watch = new PortWatch(sockets, {
+      after: (delayMs, task) => (delayMs === LOOK_MS ? timers.after(0, task) : () => {}),
+    });
+    const caller = new AbortController();
+    await using server = await listener((socket) => socket.resume(), { port: 0, host: "127.0.0.1" });
+    const silentOnes = Array.from({ length: 3 }, () => watch.wait({ port: 9, timeoutMs: LONG_MS }, caller.signal));
+    await watch.wait({ port: server.port, timeoutMs: LONG_MS }, new AbortController().signal);
+    caller.abort();
+    await Promise.allSettled(silentOnes);
+  });
+
   it("looks once for all who wait, at most 20 times a second, and not when nobody does", async () => {
     let looks = 0;
     const delays: number[] = [];

@@ -254,7 +254,8 @@ export const Tunnel: GenService<{
   },
   /**
    * Waits until a process listens on a TCP port where Open would reach it. Looks at most 20 times a second, for all
-   * callers together: into /proc/net, or by connecting where there is no /proc. Does not count as user activity.
+   * callers together: into /proc/net, or by connecting where there is no /proc. A call whose time is over gets one more
+   * look, and its answer by that. Does not count as user activity.
    *
    * Nothing listens in time: DEADLINE_EXCEEDED, PORT_NOT_LISTENING.
    *
