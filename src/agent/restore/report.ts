@@ -23,6 +23,8 @@ export interface RestoreReport {
   readonly degraded: readonly DegradedToken[];
   /** The session is still frozen: as asked, or because the kernel refused to thaw it. */
   readonly frozen: boolean;
+  /** The session had been frozen, and thawed before any duties. */
+  readonly thawedWithoutDuties: boolean;
 }
 
 /** A duty that failed, as stable text, which clients compare: never rename one. operations.md has them all. */

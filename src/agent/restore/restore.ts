@@ -34,8 +34,8 @@ export interface RenewedParts<Connection> {
   readonly renewFiles: () => Promise<Renewal>;
   /** Ends every connection but one, as clones of the guest share their keys. Returns how many. */
   readonly dropOtherConnections: (keep: Connection) => number;
-  /** Thaws the session if it was frozen for the snapshot, unless it is to be kept; true: it is frozen still. */
-  readonly thaw: (keep: boolean) => boolean;
+  /** Thaws the session if it was frozen for the snapshot, unless it is to be kept. Tells what has become of a freeze. */
+  readonly thaw: (keep: boolean) => Pick<RestoreReport, "frozen" | "thawedWithoutDuties">;
   /** Restarts what waits for a timer: ready_cmd runs at once. */
   readonly rearmTimers: () => void;
 }
@@ -108,12 +108,12 @@ export class Restore<Connection> {
     const { credentials, environment } = await renew.renewFiles();
     const droppedConnections = renew.dropOtherConnections(call.connection);
     // Last of all that the session could notice: its first instruction finds new randomness and the right time.
-    const frozen = renew.thaw(request.keepFrozen === true);
+    const thaw = renew.thaw(request.keepFrozen === true);
     renew.rearmTimers();
     const refused: DegradedToken[] = [];
     if (!credentials) refused.push("credentials_reload:refused");
     if (!environment) refused.push("process_env:refused");
-    const report = { ...entropy, ...clock, frozen, degraded: [...entropy.degraded, ...clock.degraded, ...refused] };
+    const report = { ...entropy, ...clock, ...thaw, degraded: [...entropy.degraded, ...clock.degraded, ...refused] };
     log[report.degraded.length === 0 ? "info" : "warn"]("restore_duties_done", {
       entropy_bytes_mixed: report.entropyBytesMixed,
       entropy_credited: report.entropyCredited,
@@ -121,7 +121,8 @@ export class Restore<Connection> {
       clock_stepped: report.clockStepped,
       degraded: report.degraded.join(";"),
       dropped_connections: droppedConnections,
-      frozen,
+      frozen: report.frozen,
+      thawed_without_duties: report.thawedWithoutDuties,
     });
     return report;
   }

@@ -28,6 +28,12 @@ export interface FreezeReport {
   readonly problem: FreezeProblem | undefined;
 }
 
+/** What the restore duties found of a freeze. */
+export interface DutiesThaw {
+  readonly frozen: boolean;
+  readonly thawedWithoutDuties: boolean;
+}
+
 /** A request to freeze the session. */
 export interface FreezeRequest {
   /** Time of the guest's own life after which the session thaws without duties. */
@@ -155,6 +161,12 @@ export class SessionFreeze {
       if (this.#state === closing) this.#goOn();
     }
     const pending = await group.stopped(FREEZE_WAIT_MS);
+    const late = this.frozen ? group.recheck() : undefined;
+    if (late !== undefined) {
+      this.#thaw("failed");
+      if (!this.frozen) this.#resting?.runNow();
+      return this.#refused(late);
+    }
     const processes = group.size();
     log.info("session_frozen", { processes, pending: pending?.length ?? 0, freeze_ms: freezeMs });
     // A short freeze_ms may be over, or the agent may have begun to leave.
@@ -165,12 +177,13 @@ export class SessionFreeze {
    * The part of the restore duties: thaws the session if it is frozen, unless it is to be kept frozen for the duties
    * that follow. The caller resumes ready_cmd.
    *
-   * @returns whether it is still frozen: as asked, or because the kernel refused
+   * @returns whether it is still frozen, as asked or because the kernel refused; and whether it had thawed before
    */
-  thawByDuties(keep = false): boolean {
+  thawByDuties(keep = false): DutiesThaw {
+    const thawedWithoutDuties = this.#thawedWithoutDuties;
     this.#thawedWithoutDuties = false;
     if (this.#state.kind === "frozen" && !keep) this.#thaw("duties");
-    return this.frozen;
+    return { frozen: this.frozen, thawedWithoutDuties };
   }
 
   /** Thaws the session because the agent leaves; from now on nothing freezes it. */
@@ -232,7 +245,7 @@ export class SessionFreeze {
     });
   }
 
-  #thaw(why: "duties" | "leaving" | "signal" | "time_over"): void {
+  #thaw(why: "duties" | "failed" | "leaving" | "signal" | "time_over"): void {
     const { group, life, log, clock } = this.#parts;
     if (this.#state.kind !== "frozen") return;
     const frozenMs = Math.round(clock.monotonicMs() - this.#state.sinceMs);
@@ -243,6 +256,8 @@ export class SessionFreeze {
     this.#state.cancelTick();
     this.#state = LIVE;
     life.thaw();
+    // Nobody was told that a failed freeze was one.
+    if (why === "failed") return;
     this.#thawedWithoutDuties = why !== "duties";
     if (this.#thawedWithoutDuties) log.warn("thawed_without_duties", { why, frozen_ms: frozenMs });
     else log.info("session_thawed", { frozen_ms: frozenMs });

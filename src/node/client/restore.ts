@@ -56,14 +56,7 @@ export type Dial = (areDutiesDone: boolean) => RestoredGuest | Promise<RestoredG
  * Makes a restored guest perform its duties, with fresh entropy and the current time. Tries again while the agent
  * cannot be reached, or its session is still frozen: repeated duties do no harm. Rejects with GuestError.
  */
-export async function restoreDuties(dial: Dial, options: DutiesOptions = {}): Promise<DutiesResult> {
-  return (await dutiesOf(dial, options)).duties;
-}
-
-/** Duties, and how the guest was before. */
-type DutiesDone = Pick<RestoreOutcome, "duties" | "thawedWithoutDuties">;
-
-async function dutiesOf(
+export async function restoreDuties(
   dial: Dial,
   {
     entropyBytes = DEFAULT_ENTROPY_BYTES,
@@ -71,12 +64,13 @@ async function dutiesOf(
     keepFrozen = false,
     reachTimeoutMs = DEFAULT_REACH_TIMEOUT_MS,
     ...call
-  }: DutiesOptions,
-): Promise<DutiesDone> {
+  }: DutiesOptions = {},
+): Promise<DutiesResult> {
   const { signal } = call;
   const untilMs = performance.now() + wholeMilliseconds(reachTimeoutMs, "reachTimeoutMs");
   const sizeBytes = wholeNumber(entropyBytes, "entropyBytes");
-  // Kept from the first attempt on: duties whose answer was lost have cleared it in the guest.
+  // Health's word is kept from the first attempt on: duties whose answer was lost have cleared it in the guest, and an
+  // older agent says it in Health alone.
   let thawedWithoutDuties = false;
   const attempt = async (): Promise<DutiesResult> => {
     const client = await dial(false);
@@ -88,7 +82,9 @@ async function dutiesOf(
         keepFrozen,
         ...(hostTime && { hostTime: new Date() }),
       };
-      return await client.runRestoreDuties(request, call);
+      const duties = await client.runRestoreDuties(request, call);
+      thawedWithoutDuties ||= duties.thawedWithoutDuties;
+      return { ...duties, thawedWithoutDuties };
     } finally {
       client.close();
     }
@@ -100,7 +96,7 @@ async function dutiesOf(
       signal,
       mayPass: mayConnect,
     });
-    if (!duties.frozen || keepFrozen || performance.now() + pauseMs >= untilMs) return { duties, thawedWithoutDuties };
+    if (!duties.frozen || keepFrozen || performance.now() + pauseMs >= untilMs) return duties;
     await pauseFor(pauseMs, signal);
   }
   throw new Error("the pauses have no end");
@@ -163,7 +159,8 @@ export async function restoreSequence(
   { hookTimeoutMs = 0, ...options }: RestoreOptions = {},
 ): Promise<RestoreOutcome> {
   const { reachTimeoutMs = DEFAULT_REACH_TIMEOUT_MS, signal } = options;
-  const { duties, thawedWithoutDuties } = await dutiesOf(dial, options);
+  const duties = await restoreDuties(dial, options);
+  const { thawedWithoutDuties } = duties;
   let dutiesDoneMs = Date.now();
   let repeated: RepeatedDuties | undefined;
   let client = await dial(true);

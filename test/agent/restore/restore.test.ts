@@ -44,7 +44,7 @@ function setup(renew: Partial<RenewedParts<string>> = {}): Setup {
       },
       thaw: () => {
         events.push("thaw");
-        return false;
+        return { frozen: false, thawedWithoutDuties: false };
       },
       rearmTimers: () => void events.push("timers"),
       ...renew,
@@ -73,6 +73,7 @@ describe("the restore duties", () => {
       clockStepped: true,
       degraded: [],
       frozen: false,
+      thawedWithoutDuties: false,
     });
     assert.deepEqual(kernel.calls, ["open", "credit 64", "reseed", "close", "step"]);
     assert.equal(randomness.seeds.length, 1);

@@ -49,7 +49,7 @@ async function guest(t: TestContext, wallMs = Date.now(), notBeforeMs = Date.now
       sweepHooks: () => Promise.resolve(),
       renewFiles: () => Promise.resolve({ credentials: true, environment: true }),
       dropOtherConnections: () => 0,
-      thaw: () => false,
+      thaw: () => ({ frozen: false, thawedWithoutDuties: false }),
       rearmTimers: () => {},
     },
   });

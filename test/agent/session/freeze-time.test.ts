@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 import { describe, it } from "node:test";
-import { type SessionGroup, SessionClock } from "../../../src/agent/domain/index.ts";
+import { type FreezeProblem, type SessionGroup, SessionClock } from "../../../src/agent/domain/index.ts";
 import { SessionFreeze } from "../../../src/agent/session/index.ts";
 import { ManualTimers } from "../../fixtures/manual-timers.ts";
 import { recordingLog } from "../../fixtures/recording-log.ts";
@@ -11,10 +11,11 @@ function setup() {
   let nowMs = 0;
   let jumpMs = 0;
   const clock = { monotonicMs: () => nowMs + jumpMs };
-  const state = { frozen: false, mayThaw: true };
+  const state: { frozen: boolean; mayThaw: boolean; late?: FreezeProblem } = { frozen: false, mayThaw: true };
   const group: SessionGroup = {
     freeze: () => void (state.frozen = true),
     stopped: () => Promise.resolve(undefined),
+    recheck: () => state.late,
     size: () => 1,
     thaw: () => {
       if (state.mayThaw) state.frozen = false;
@@ -51,8 +52,8 @@ describe("the time until a frozen session thaws without duties", () => {
     pass(1_000);
     assert.deepEqual([state.frozen, freeze.frozen, freeze.thawedWithoutDuties], [false, false, true]);
     freeze.check();
-    assert.equal(freeze.thawByDuties(), false);
-    assert.equal(freeze.thawedWithoutDuties, false);
+    assert.deepEqual(freeze.thawByDuties(), { frozen: false, thawedWithoutDuties: true });
+    assert.deepEqual(freeze.thawByDuties(), { frozen: false, thawedWithoutDuties: false });
   });
 
   it("goes on being over while the kernel refuses to thaw it, and the duties say that it is still frozen", async () => {
@@ -60,11 +61,22 @@ describe("the time until a frozen session thaws without duties", () => {
     await begin(1_000);
     state.mayThaw = false;
     pass(2_000);
-    assert.equal(freeze.thawByDuties(), true);
+    assert.equal(freeze.thawByDuties().frozen, true);
     assert.equal(freeze.frozen, true);
     state.mayThaw = true;
     pass(200);
     assert.deepEqual([state.frozen, freeze.frozen, freeze.thawedWithoutDuties], [false, false, true]);
+  });
+
+  it("is over at once where a look after it finds one that ran: it is thawed, and no freeze was told", async () => {
+    const { begin, freeze, state } = setup();
+    state.late = "processes_outside:7(late)";
+    const { frozen, problem } = await begin(10_000);
+    assert.deepEqual([frozen, problem, state.frozen, freeze.frozen], [false, state.late, false, false]);
+    assert.equal(freeze.thawedWithoutDuties, false);
+    state.mayThaw = false;
+    assert.equal((await begin(10_000)).frozen, false);
+    assert.equal(freeze.frozen, true, "the kernel refused to thaw it");
   });
 
   it("is not begun by an agent that leaves, and is cut short by its leaving", async () => {

@@ -181,9 +181,11 @@ describe("a frozen session", NEEDS_ROOT, () => {
     const health = await client.health();
     assert.deepEqual([health.frozen, health.thawedWithoutDuties], [false, true]);
     assert.equal((await exec(agent, { args: ["true"] })).exit.code, 0);
-    await client.runRestoreDuties({ entropy: ENTROPY });
+    const told = await client.runRestoreDuties({ entropy: ENTROPY });
+    assert.deepEqual([told.thawedWithoutDuties, told.frozen, told.degraded], [true, false, ""]);
     using later = clientOf(agent);
     assert.equal((await later.health()).thawedWithoutDuties, false);
+    assert.equal((await later.runRestoreDuties({ entropy: ENTROPY })).thawedWithoutDuties, false);
   });
 
   it("is not frozen for a caller that is gone before its hook has ended", async (t) => {

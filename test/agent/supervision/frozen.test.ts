@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { spawn } from "node:child_process";
 import { once } from "node:events";
-import { copyFileSync, existsSync, readFileSync, rmdirSync, writeFileSync } from "node:fs";
+import { copyFileSync, existsSync, readdirSync, readFileSync, rmdirSync, rmSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { describe, it, type TestContext } from "node:test";
 import { buildNative } from "../../../scripts/build-native.ts";
@@ -21,6 +21,7 @@ import { makeLauncherBundle } from "../../fixtures/launcher-bundle.ts";
 import { NEEDS_ROOT } from "../../fixtures/privileges.ts";
 import { cgroupMounts, processById } from "../../fixtures/proc.ts";
 import { processGone } from "../../fixtures/processes.ts";
+import { program } from "../../fixtures/programs/index.ts";
 import { Ticking } from "../../fixtures/ticking.ts";
 import { lacksCgroups } from "../../fixtures/namespaces.ts";
 
@@ -200,3 +201,35 @@ async function removeCgroups(name: string): Promise<void> {
     rmdirSync(path);
   }
 }
+
+describe("a session with a chain of processes, each in a new cgroup,", NEEDS_ROOT, () => {
+  it("is never said to be frozen while one of them runs", async (t) => {
+    const mount = cgroupMounts()[0];
+    if (mount === undefined) {
+      t.skip("needs a cgroup2 hierarchy");
+      return;
+    }
+    const file = folder.at("hops");
+    writeFileSync(file, "");
+    const stays = '"$@" & while [ -e "$3" ]; do sleep 0.05; done';
+    await using agent = await startAgent(launched(["sh", "-c", stays, "sh", program("cgroup_hops"), mount, file]));
+    if (lacksCgroups(t, agent)) return;
+    t.after(() => {
+      for (const name of readdirSync(mount)) if (name.startsWith("hop-")) rmdirSync(join(mount, name));
+    });
+    const hops = (): number => readFileSync(file).length;
+    for (let time = 0; time < 8; time++) {
+      const made = hops();
+      await until(() => hops() > made, "it has hopped");
+      using client = clientOf(agent);
+      const { frozen, freezeProblem } = await client.runHook({ kind: HookKind.PRE_SNAPSHOT, freezeMs: LONG_MS });
+      const before = hops();
+      if (!frozen) assert.match(freezeProblem, /^processes_outside:/);
+      for (let call = 0; call < 20; call++) await client.health();
+      if (frozen) assert.equal(hops(), before, "it ran although the session is frozen");
+      await client.runRestoreDuties({ entropy: new Uint8Array(64).fill(7) });
+    }
+    rmSync(file);
+    await agent.exited;
+  });
+});

@@ -4,6 +4,7 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { describe, test, type TestContext } from "node:test";
 import { GuestAgent } from "../../../src/shared/gen/svc/guest/v1alpha1/guest_agent_pb.ts";
+import { until } from "../../fixtures/awake.ts";
 import { startGuestWithClock } from "../../fixtures/guest-with-clock.ts";
 import { NEEDS_CREDIT } from "../../fixtures/privileges.ts";
 import { startStandIn } from "../../fixtures/stand-in-agent.ts";
@@ -93,6 +94,7 @@ describe("guestctl restore", NEEDS_CREDIT, () => {
       clock_stepped: false,
       degraded: "clock_set:EPERM",
       frozen: false,
+      thawed_without_duties: false,
     });
     assert.ok(Math.abs(Number(drift)) < 60_000, String(drift));
   });
@@ -155,6 +157,12 @@ describe("guestctl restore-sequence", NEEDS_CREDIT, () => {
     assert.deepEqual([thawed, health?.["thawed_without_duties"]], [true, false]);
     const again = await runGuestctl(["restore-sequence", "--no-time"], env);
     assert.deepEqual([again.exitCode, again.stderr], [0, ""]);
+    await runGuestctl(["hook", "pre-snapshot", "--freeze", "1s"], env);
+    const thaws = (): number => agent.log.filter(({ event }) => event === "thawed_without_duties").length;
+    await until(() => thaws() === 2, "it has thawed again");
+    const alone = await runGuestctl(["restore", "--no-time"], env);
+    assert.equal(alone.exitCode, 1);
+    assert.match(alone.stdout, /^session: +had thawed before these duties$/m);
   });
 
   test("repeats the duties once for a clock that is off, reports both, and warns when it stays off", async (t) => {

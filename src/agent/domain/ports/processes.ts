@@ -200,6 +200,8 @@ export interface SessionGroup {
   freeze(): FreezeProblem | undefined;
   /** Resolves with undefined as soon as all have stopped; else, after `limitMs`, with those that wait in the kernel. */
   stopped(limitMs: number): Promise<readonly PendingProcess[] | undefined>;
+  /** Looks once more for processes that have run since `freeze`. Undefined: none has; else the freeze has failed. */
+  recheck(): FreezeProblem | undefined;
   size(): number;
   /** Thaws what `freeze` stopped. False: the kernel refused. */
   thaw(): boolean;

@@ -6,12 +6,14 @@ const COLUMNS = 2;
 const WAYS = 64;
 const INIT = 1;
 
-/** The processes of one look. A process that ends or is born during the look may be in neither set. */
+/** The processes of one look. One that is born during the look may be missing. */
 export interface KinFound {
   /** Descendants, the agent not among them. */
   readonly kin: ReadonlySet<number>;
   /** All others, the ancestor and the agent among them. */
   readonly others: ReadonlySet<number>;
+  /** Of unknown descent, as they have ended: long ago, or since the list, perhaps leaving a child that was not listed. */
+  readonly ended: ReadonlySet<number>;
 }
 
 /**
@@ -41,20 +43,21 @@ export class Kin {
       if (pid === this.#ancestor) ownSession = session;
     }
     if (ownSession === undefined) return undefined;
-    const [kin, others] = [new Set<number>(), new Set<number>()];
+    const [kin, others, ended] = [new Set<number>(), new Set<number>(), new Set<number>()];
     const known = new Map([[this.#ancestor, true]]);
     for (const [session, pids] of sessions) {
       const ofAll = session === ownSession ? undefined : this.#firstVerdict(pids, known);
       for (const pid of pids) {
         const isKin = session === ownSession ? this.#descends(pid, known) : ofAll;
-        if (isKin !== undefined) (isKin ? kin : others).add(pid);
+        if (isKin === undefined) ended.add(pid);
+        else (isKin ? kin : others).add(pid);
       }
     }
     for (const pid of [this.#ancestor, process.pid]) {
       kin.delete(pid);
       others.add(pid);
     }
-    return { kin, others };
+    return { kin, others, ended };
   }
 
   /** Whether the process is there and has not ended. */

@@ -91,6 +91,14 @@ export class SessionCgroup implements SessionGroup {
     return problem;
   }
 
+  recheck(): FreezeProblem | undefined {
+    const frozen = this.#outer.length;
+    const problem = this.#settle();
+    if (problem !== undefined || this.#outer.length === frozen) return problem;
+    const late = this.#membersOf(this.#outer.slice(frozen).map(({ folder }) => folder));
+    return `processes_outside:${named([...late])}`;
+  }
+
   async stopped(limitMs: number): Promise<readonly PendingProcess[] | undefined> {
     const beganMs = performance.now();
     for (;;) {
@@ -156,30 +164,33 @@ export class SessionCgroup implements SessionGroup {
 
   /**
    * Looks for frozen processes of others, and freezes the session's processes outside of its cgroup. Undefined: all is
-   * well.
+   * well, as a look found nobody who runs, and nobody who may have left a child that it did not find.
    */
   #settle(): FreezeProblem | undefined {
-    const ended = new Set<number>();
+    let ended: ReadonlySet<number> = new Set();
     let strangers: number[] = [];
     let stuck: number[] = [];
+    let running: number[] = [];
     for (let round = 0; round < ROUNDS; round++) {
       const found = this.#kin.look();
       if (found === undefined) return undefined;
       // In this order a process that is born meanwhile is no kin, or a member too.
       const members = this.#members();
-      const [strangersBefore, stuckBefore] = [strangers, stuck];
+      const [strangersBefore, stuckBefore, endedBefore] = [strangers, stuck, ended];
       strangers = this.#launcher === undefined ? [] : [...members].filter((pid) => found.others.has(pid));
       const surelyStrangers = strangers.filter((pid) => strangersBefore.includes(pid));
       if (surelyStrangers.length > 0) return `foreign_inside:${named(surelyStrangers)}`;
-      const outside = [...found.kin].filter((pid) => !members.has(pid) && !ended.has(pid));
-      if (outside.length === 0 && strangers.length === 0) return undefined;
-      // One that has ended meanwhile may have started another one: look again.
-      for (const pid of outside) if (!this.#kin.isAlive(pid)) ended.add(pid);
-      stuck = outside.filter((pid) => !ended.has(pid) && !this.#freezeCgroupOf(pid, found));
+      const outside = [...found.kin].filter((pid) => !members.has(pid));
+      const living = outside.filter((pid) => this.#kin.isAlive(pid));
+      ended = new Set([...found.ended, ...outside.filter((pid) => !living.includes(pid))]);
+      const justEnded = [...ended].filter((pid) => !endedBefore.has(pid));
+      running = [...living, ...justEnded];
+      if (running.length === 0 && strangers.length === 0) return undefined;
+      stuck = living.filter((pid) => !this.#freezeCgroupOf(pid, found));
       const surelyStuck = stuck.filter((pid) => stuckBefore.includes(pid));
       if (surelyStuck.length > 0) return `processes_outside:${named(surelyStuck)}`;
     }
-    return stuck.length === 0 ? undefined : `processes_outside:${named(stuck)}`;
+    return `processes_outside:${named(running)}`;
   }
 
   /** False: it cannot be frozen alone. */

@@ -48,8 +48,9 @@ time, credentials read again, every other connection closed. "restore-sequence" 
     ...CONNECTION_OPTIONS,
   },
   notes: `With --json, the fields of the schema (RestoreDutiesResponse): "entropy_bytes_mixed", "entropy_credited",
-"clock_drift_ms" (text), "clock_stepped", "degraded".`,
-  statuses: '0 every duty done, 1 some could not be (see "degraded" in docs/agent/operations.md), 125 guestctl failed.',
+"clock_drift_ms" (text), "clock_stepped", "degraded", "frozen", "thawed_without_duties".`,
+  statuses: `0 every duty done; 1 some could not be (see "degraded" in docs/agent/operations.md), or the session had thawed
+before; 125 guestctl failed.`,
   examples: ["restore --timeout 10s", "restore --no-time --json"],
   async run({ values }, host) {
     const options = { ...dutiesOptions(values), timeoutMs: parseDurationMs(values.timeout, "--timeout") };
@@ -57,7 +58,7 @@ time, credentials read again, every other connection closed. "restore-sequence" 
     return {
       text: reportText(dutiesLines(response, options.hostTime !== false)),
       json: schemaObject(RestoreDutiesResponseSchema, response),
-      status: response.degraded === "" ? 0 : STATUS_NOT_AS_INTENDED,
+      status: response.degraded === "" && !response.thawedWithoutDuties ? 0 : STATUS_NOT_AS_INTENDED,
     };
   },
 });
@@ -123,6 +124,7 @@ function dutiesLines(response: DutiesResult, withTime: boolean): ReportLine[] {
     ["entropy", `${entropyBytesMixed} bytes mixed in, ${entropyCredited ? "credited" : "not credited"}`],
     ["clock", withTime ? clock : "left alone"],
     ["degraded", degraded === "" ? "no" : degraded.replaceAll(";", ", ")],
+    ...(response.thawedWithoutDuties ? [["session", "had thawed before these duties"] as const] : []),
   ];
 }
 

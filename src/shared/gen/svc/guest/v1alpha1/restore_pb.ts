@@ -12,7 +12,7 @@ import type { Message } from "@bufbuild/protobuf";
  * Describes the file svc/guest/v1alpha1/restore.proto.
  */
 export const file_svc_guest_v1alpha1_restore: GenFile = /*@__PURE__*/
-  fileDesc("CiBzdmMvZ3Vlc3QvdjFhbHBoYTEvcmVzdG9yZS5wcm90bxISc3ZjLmd1ZXN0LnYxYWxwaGExImsKFFJlc3RvcmVEdXRpZXNSZXF1ZXN0Eg8KB2VudHJvcHkYASABKAwSLQoJaG9zdF90aW1lGAIgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBITCgtrZWVwX2Zyb3plbhgDIAEoCCKfAQoVUmVzdG9yZUR1dGllc1Jlc3BvbnNlEhsKE2VudHJvcHlfYnl0ZXNfbWl4ZWQYASABKA0SGAoQZW50cm9weV9jcmVkaXRlZBgCIAEoCBIWCg5jbG9ja19kcmlmdF9tcxgDIAEoAxIVCg1jbG9ja19zdGVwcGVkGAQgASgIEhAKCGRlZ3JhZGVkGAUgASgJEg4KBmZyb3plbhgGIAEoCEI+QgxSZXN0b3JlUHJvdG9QAVosZ3Vlc3QtYWdlbnQvc3ZjL2d1ZXN0L3YxYWxwaGExO2d1ZXN0djFhbHBoYTFiBnByb3RvMw", [file_google_protobuf_timestamp]);
+  fileDesc("CiBzdmMvZ3Vlc3QvdjFhbHBoYTEvcmVzdG9yZS5wcm90bxISc3ZjLmd1ZXN0LnYxYWxwaGExImsKFFJlc3RvcmVEdXRpZXNSZXF1ZXN0Eg8KB2VudHJvcHkYASABKAwSLQoJaG9zdF90aW1lGAIgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBITCgtrZWVwX2Zyb3plbhgDIAEoCCK+AQoVUmVzdG9yZUR1dGllc1Jlc3BvbnNlEhsKE2VudHJvcHlfYnl0ZXNfbWl4ZWQYASABKA0SGAoQZW50cm9weV9jcmVkaXRlZBgCIAEoCBIWCg5jbG9ja19kcmlmdF9tcxgDIAEoAxIVCg1jbG9ja19zdGVwcGVkGAQgASgIEhAKCGRlZ3JhZGVkGAUgASgJEg4KBmZyb3plbhgGIAEoCBIdChV0aGF3ZWRfd2l0aG91dF9kdXRpZXMYByABKAhCPkIMUmVzdG9yZVByb3RvUAFaLGd1ZXN0LWFnZW50L3N2Yy9ndWVzdC92MWFscGhhMTtndWVzdHYxYWxwaGExYgZwcm90bzM", [file_google_protobuf_timestamp]);
 
 /**
  * Request of RunRestoreDuties.
@@ -101,6 +101,15 @@ export type RestoreDutiesResponse = Message<"svc.guest.v1alpha1.RestoreDutiesRes
    * @generated from field: bool frozen = 6;
    */
   frozen: boolean;
+
+  /**
+   * The session had been frozen and thawed before these duties, with none in between: freeze_ms was over, or a signal
+   * asked it to end. It ran with the randomness and the time of the snapshot. A repeated call no longer says so. An
+   * older agent leaves it false, and says it in HealthResponse alone, until the duties.
+   *
+   * @generated from field: bool thawed_without_duties = 7;
+   */
+  thawedWithoutDuties: boolean;
 };
 
 /**
