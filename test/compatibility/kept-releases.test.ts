@@ -11,6 +11,7 @@ import { SERVER_NAME } from "../fixtures/certificates.ts";
 import { clientOf } from "../fixtures/guest-client.ts";
 import { CLIENTS } from "../fixtures/rpc-clients.ts";
 import { currentSchema } from "./current.ts";
+import { byTodaysNames } from "./earlier-names.ts";
 import { OPERATIONS } from "./operations.ts";
 import { agentOf, commitOf, keptReleases, loadKeptClient, methodsOf } from "./releases.ts";
 import { everyOperation } from "./suite.ts";
@@ -46,14 +47,16 @@ for (const release of releases) {
       everyOperation({
         library: () => loadKeptClient(version, tarball),
         dial: ({ connect }, { port, token, certificates: { ca, client } }) =>
-          connect({
-            address: `127.0.0.1:${port}`,
-            caPem: ca,
-            certPem: client.cert,
-            keyPem: client.key,
-            serverName: SERVER_NAME,
-            token,
-          }),
+          byTodaysNames(
+            connect({
+              address: `127.0.0.1:${port}`,
+              caPem: ca,
+              certPem: client.cert,
+              keyPem: client.key,
+              serverName: SERVER_NAME,
+              token,
+            }),
+          ),
         methods: methodsOf(schema),
       });
     });
