@@ -9,13 +9,23 @@ import {
 } from "../config/index.ts";
 import { KEPT_PIPES_LIMIT, type Log } from "../domain/index.ts";
 import type { Addon } from "../native/index.ts";
-import { complain, complaint, jsonLog, logWarnings, stderrLines, takeInheritance } from "../platform/index.ts";
+import {
+  complain,
+  complaint,
+  jsonLog,
+  logWarnings,
+  stderrLines,
+  surviveBugs,
+  takeInheritance,
+} from "../platform/index.ts";
 import type { InheritedEnvironment } from "../session/index.ts";
 import { Agent } from "./agent.ts";
 import { guestPlatform } from "./platform.ts";
 
 /** Time allowed for reading a file of the bootstrap channel: as long as for a system call of ReadFile. */
 const READ_LIMIT_MS = 15_000;
+/** Exit status after too many bugs: EX_SOFTWARE. The launcher ends what is left. */
+const STATUS_SOFTWARE = 70;
 /** Exit status for a faulty bootstrap channel: EX_CONFIG of sysexits(3). */
 const STATUS_CONFIG = 78;
 
@@ -32,6 +42,10 @@ export async function boot(addon: Addon): Promise<number> {
   const lines = stderrLines(addon);
   const log: Log = jsonLog(configuration.logLevel, platform.clock, lines.write);
   logWarnings(log);
+  surviveBugs(log, platform.clock, () => {
+    lines.flush();
+    addon.exitNow(STATUS_SOFTWARE);
+  });
   if (!platform.hasCgroups) log.info("no_cgroups", { consequence: "process trees are found by walking /proc" });
   let status: number;
   try {

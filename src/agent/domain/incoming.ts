@@ -1,5 +1,3 @@
-import type { AgentError } from "./errors.ts";
-
 /** Bytes that somebody else owns. */
 export interface LentBytes {
   readonly bytes: Uint8Array;
@@ -13,5 +11,5 @@ export interface LentBytes {
  */
 export type Incoming<Item> = (
   take: (item: Item) => Promise<void> | undefined,
-  over: (failure: AgentError | undefined) => void,
+  over: (failure: Error | undefined) => void,
 ) => void;

@@ -1,6 +1,7 @@
 export * from "./activity.ts";
 export * from "./allowance.ts";
 export * from "./budget.ts";
+export * from "./bug.ts";
 export * from "./buffer-pool.ts";
 export * from "./call-places.ts";
 export * from "./errors.ts";

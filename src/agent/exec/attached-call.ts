@@ -103,7 +103,7 @@ export class AttachedCall {
   }
 
   /** Ends the call: nothing more is sent, and waiting input is dropped. */
-  end(error?: AgentError): void {
+  end(error?: Error): void {
     if (this.#isOver) return;
     this.#isOver = true;
     this.waiting.length = 0;

@@ -27,7 +27,7 @@ export class ExecCall {
   readonly #parts: ExecCallParts;
   readonly #command: RunningCommand;
   /** Why the client no longer gets frames; undefined while it does. */
-  #detached: AgentError | undefined;
+  #detached: Error | undefined;
 
   constructor(parts: ExecCallParts) {
     this.#parts = parts;
@@ -76,7 +76,7 @@ export class ExecCall {
     });
   }
 
-  #detach(reason: AgentError): void {
+  #detach(reason: Error): void {
     if (this.#detached !== undefined) return;
     this.#detached = reason;
     this.#command.endBy("session", HANG_UP);

@@ -6,6 +6,7 @@ import {
   type Clock,
   DEFAULT_LINGER_MS,
   EXEC_LIMIT,
+  KILL_WAIT_MS,
   type SessionClock,
   unlessAborted,
 } from "../domain/index.ts";
@@ -25,7 +26,7 @@ import {
   type KeepRequest,
   type SignalRequest,
 } from "./frames.ts";
-import { KeptExec, type KeptExecState } from "./kept-exec.ts";
+import { KeptExec, type KeptExecState, type KeptParts } from "./kept-exec.ts";
 import { KeptExecs } from "./kept-execs.ts";
 import { type ExecOutput, ExecCall, type ExecCallParts } from "./exec-call.ts";
 
@@ -180,7 +181,7 @@ export class Exec {
       const onProcessEnd = (): void => void (place.isRunning = false);
       const onFreed = (): void => this.#kept.release(place);
       const { timeoutMs } = request;
-      const exec = new KeptExec({
+      const exec = await this.#keptOrEnded(child, {
         ...place,
         child,
         whenFull: keep.whenFull ?? "drop_oldest",
@@ -202,6 +203,18 @@ export class Exec {
     } catch (error) {
       this.#kept.release(place);
       throw error;
+    }
+  }
+
+  /** Where there is no memory for the buffer, nobody would own the child: it is killed. */
+  async #keptOrEnded(child: ChildProcess, parts: KeptParts): Promise<KeptExec> {
+    try {
+      return new KeptExec(parts);
+    } catch (error) {
+      await child.tree.killWithin(KILL_WAIT_MS);
+      child.release();
+      const message = `there is no memory for a buffer of ${parts.bufferBytes} bytes; ask for a smaller one`;
+      throw new AgentError("RESOURCE_EXHAUSTED", "EXEC_RESOURCE_LIMIT", message, { field: "keep.buffer_bytes" }, error);
     }
   }
 

@@ -1,4 +1,4 @@
-import type { Incoming, ActivityClock, AgentError, ChildProcess } from "../domain/index.ts";
+import type { Incoming, ActivityClock, ChildProcess } from "../domain/index.ts";
 import type { CommandInput } from "./frames.ts";
 
 /** Bytes of input that may wait for the command before its frames are no longer read. */
@@ -20,7 +20,7 @@ export class InputPump {
   }
 
   /** Carries one client's frames, holding it back while too much waits, and then ends the input. */
-  carry(frames: Incoming<CommandInput>, failed: (error: AgentError) => void): void {
+  carry(frames: Incoming<CommandInput>, failed: (error: Error) => void): void {
     frames(
       (frame) => {
         this.take(frame);

@@ -1,5 +1,6 @@
 import type { Socket } from "node:net";
 import type { Duplex } from "node:stream";
+import { reportBug } from "../domain/index.ts";
 import { receiveAll, writeEach, writeJoined } from "../internals/index.ts";
 import { DEFAULT_HTTP2_LIMITS, type Http2Limits } from "./limits.ts";
 import type { SecretField } from "./hpack.ts";
@@ -118,14 +119,14 @@ export class Http2Connection {
     if (limits.probation === undefined) this.#machine.prove();
     else {
       this.#probation = new Probation(socket, limits.probation, {
-        read: (bytes) => this.#receive(bytes),
-        ended: () => this.#onInputEnd(),
+        read: this.#receive,
+        ended: this.#onInputEnd,
         exceeded: (problem) => this.#fail(ErrorCode.ENHANCE_YOUR_CALM, problem),
       });
     }
     // An error is followed by "close".
     socket.on("error", () => {});
-    raw.once("close", () => this.#onClose());
+    raw.once("close", this.#onClose);
   }
 
   /** Starts reading. */
@@ -139,11 +140,14 @@ export class Http2Connection {
       if (this.#probation === undefined) this.#onInputEnd();
       else this.#probation.endInput();
     });
-    this.#firstRequest = setTimeout(() => {
+    const late = this.#entry(() => {
       this.#fail(ErrorCode.ENHANCE_YOUR_CALM, `no request within ${firstRequestMs} ms of the handshake`);
-    }, firstRequestMs);
-    this.#firstRequest.unref();
-    if (pings !== undefined) this.#pings = setInterval(() => this.#ping(pings), pings.intervalMs).unref();
+    });
+    this.#firstRequest = setTimeout(late, firstRequestMs).unref();
+    if (pings !== undefined) {
+      const ping = this.#entry(() => this.#ping(pings));
+      this.#pings = setInterval(ping, pings.intervalMs).unref();
+    }
     this.#flushSoon();
   }
 
@@ -203,7 +207,19 @@ export class Http2Connection {
     else this.close();
   }
 
-  #receive(chunk: Buffer): void {
+  /** What the event loop calls: a throw is a bug, which ends this connection and no other. The process logs it. */
+  #entry<Args extends readonly unknown[]>(run: (...args: Args) => void): (...args: Args) => void {
+    return (...args) => {
+      try {
+        run(...args);
+      } catch (error) {
+        this.#destroy(true);
+        throw error;
+      }
+    };
+  }
+
+  readonly #receive: (chunk: Buffer) => void = this.#entry((chunk) => {
     // A peer that sends anything, such as WINDOW_UPDATE, is not idle.
     if (this.#state === "closing") this.#takenMs = this.#nowMs();
     if (this.#halfClosed) return;
@@ -213,7 +229,7 @@ export class Http2Connection {
     // Flush a complete answer now: no later output could share its write.
     if (this.#machine.hasAnswer) this.#flush();
     else if (this.#flushIsWanted) this.#flushSoon();
-  }
+  });
 
   #onRequest(stream: Http2Stream, fields: RequestFields): void {
     if (!this.#served) {
@@ -224,11 +240,16 @@ export class Http2Connection {
       clearTimeout(this.#deadline);
       this.#deadline = undefined;
     }
-    this.#events.request(stream, fields);
+    try {
+      this.#events.request(stream, fields);
+    } catch (error) {
+      reportBug(error);
+      stream.reset(ErrorCode.INTERNAL_ERROR);
+    }
   }
 
   /** The peer sends no more. Without TLS the host of a bridge may still read, so complete requests are answered. */
-  #onInputEnd(): void {
+  readonly #onInputEnd: () => void = this.#entry(() => {
     // Then the deadline decides.
     if (this.#state === "closing" || this.#state === "gone") return;
     if (this.#socket !== this.#raw || this.#machine.streams.size === 0) {
@@ -238,15 +259,15 @@ export class Http2Connection {
     this.#stopTimers();
     this.#takenMs = this.#nowMs();
     this.#machine.peerIsLeaving = true;
-    const look = (): void => {
+    const look = this.#entry(() => {
       this.#machine.drop("waiting_for_peer", ErrorCode.CONNECT_ERROR);
       // If the peer is gone, writing it fails.
       this.#machine.goAway(false);
       if (this.#writing && this.#nowMs() - this.#takenMs > HALF_CLOSED_IDLE_MS) this.close();
-    };
+    });
     this.#pings = setInterval(look, HALF_CLOSED_LOOK_MS).unref();
     look();
-  }
+  });
 
   #fail(code: number, reason: string): void {
     this.#machine.fail(new ConnectionError(code, reason));
@@ -257,14 +278,14 @@ export class Http2Connection {
     this.close();
   }
 
-  #onClose(): void {
+  readonly #onClose: () => void = this.#entry(() => {
     this.#state = "gone";
     this.#stopTimers();
     clearTimeout(this.#deadline);
     this.#probation?.stop();
     this.#machine.drop("all", ErrorCode.CONNECT_ERROR);
     this.#events.gone();
-  }
+  });
 
   // --- writing
 
@@ -278,7 +299,7 @@ export class Http2Connection {
 
   readonly #afterMicrotasks = (): void => process.nextTick(this.#flush);
 
-  readonly #flush = (): void => {
+  readonly #flush: () => void = this.#entry(() => {
     this.#flushIsDue = false;
     this.#flushIsWanted = false;
     if (this.#writing || this.#state === "gone") return;
@@ -288,16 +309,16 @@ export class Http2Connection {
       return;
     }
     this.#writing = true;
-    const written = (): void => {
+    const written = this.#entry(() => {
       this.#writing = false;
       this.#takenMs = this.#nowMs();
       batch.release();
       this.#flush();
-    };
+    });
     const { chunks, sizeBytes } = batch;
     if (this.#socket === this.#raw) writeEach(this.#socket, chunks, written);
     else writeJoined(this.#socket, chunks, sizeBytes, written);
-  };
+  });
 
   /** Called when nothing is queued or being written. */
   #onQuiet(): void {
@@ -322,12 +343,12 @@ export class Http2Connection {
     this.#deadline = setTimeout(this.#checkDeadline, this.#probation === undefined ? IDLE_END_MS : UNPROVEN_END_MS);
   }
 
-  readonly #checkDeadline = (): void => {
+  readonly #checkDeadline: () => void = this.#entry(() => {
     const longestMs = this.#probation === undefined ? LONGEST_END_MS : UNPROVEN_END_MS;
     const leftMs = Math.min(this.#takenMs + IDLE_END_MS, this.#endBeganMs + longestMs) - this.#nowMs();
     if (leftMs > 0) this.#deadline = setTimeout(this.#checkDeadline, Math.ceil(leftMs));
     else this.#destroy(this.#writing);
-  };
+  });
 
   /** With `reset` the kernel drops what the peer has not taken; otherwise it still delivers that. */
   #destroy(reset: boolean): void {
@@ -337,11 +358,11 @@ export class Http2Connection {
 
   #ping({ timeoutMs }: PingLimits): void {
     if (this.#pingOverdue !== undefined) return;
-    this.#pingOverdue = setTimeout(() => {
+    const overdue = this.#entry(() => {
       this.#events.peerDead();
       this.#destroy(true);
-    }, timeoutMs);
-    this.#pingOverdue.unref();
+    });
+    this.#pingOverdue = setTimeout(overdue, timeoutMs).unref();
     this.#machine.ping(() => {
       clearTimeout(this.#pingOverdue);
       this.#pingOverdue = undefined;

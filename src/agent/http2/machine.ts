@@ -1,3 +1,4 @@
+import { reportBug } from "../domain/index.ts";
 import { FloodGuard, type Http2Limits } from "./limits.ts";
 import { type FrameHandler, FrameReader } from "./frame-reader.ts";
 import { HeaderBlocks } from "./header-blocks.ts";
@@ -80,8 +81,19 @@ export class Http2Machine implements FrameHandler, StreamOwner {
     try {
       this.#reader.push(chunk);
     } catch (error) {
-      if (!(error instanceof ConnectionError)) throw error;
-      this.fail(error);
+      if (!(error instanceof ConnectionError)) reportBug(error);
+      this.fail(error instanceof ConnectionError ? error : new ConnectionError(ErrorCode.INTERNAL_ERROR, "a bug"));
+    }
+  }
+
+  /** Passes on a piece of a request, or its end (undefined). A bug of its consumer ends this stream, and no other. */
+  #deliver(stream: Http2Stream, slice: Buffer | undefined): void {
+    try {
+      if (slice === undefined) stream.receiveEnd();
+      else stream.receive(slice);
+    } catch (error) {
+      reportBug(error);
+      stream.reset(ErrorCode.INTERNAL_ERROR);
     }
   }
 
@@ -153,7 +165,7 @@ export class Http2Machine implements FrameHandler, StreamOwner {
   dataBegins(streamId: number, lengthBytes: number): void {
     this.#requireFrame(FrameType.DATA, streamId);
     if (streamId === 0) throw protocolError("DATA for no stream");
-    if (streamId > this.#lastStreamId) throw protocolError("DATA for a stream that was never opened");
+    if (this.#isIdle(streamId)) throw protocolError("DATA for a stream that was never opened");
     this.#floods.frame();
     this.#windows.spend(lengthBytes);
     this.#currentBytes = lengthBytes;
@@ -177,7 +189,7 @@ export class Http2Machine implements FrameHandler, StreamOwner {
       return;
     }
     this.#windows.received(stream, slice.length);
-    stream.receive(slice);
+    this.#deliver(stream, slice);
   }
 
   dataEnds(flags: number, discardedBytes: number): void {
@@ -237,6 +249,11 @@ export class Http2Machine implements FrameHandler, StreamOwner {
     }
   }
 
+  /** A stream that nobody has opened: even ones are ours to open, and we push nothing (RFC 9113, 5.1). */
+  #isIdle(streamId: number): boolean {
+    return streamId > this.#lastStreamId || (streamId > 0 && streamId % 2 === 0);
+  }
+
   #requireFrame(type: number, streamId: number, flags = 0): void {
     if (!this.#settled && (type !== FrameType.SETTINGS || flags & Flag.ACK)) {
       throw protocolError("the first frame is not SETTINGS");
@@ -284,7 +301,7 @@ export class Http2Machine implements FrameHandler, StreamOwner {
 
   #requestEnds(stream: Http2Stream): void {
     const isWhole = stream.expectedBytes === undefined || stream.receivedBytes === stream.expectedBytes;
-    if (isWhole) stream.receiveEnd();
+    if (isWhole) this.#deliver(stream, undefined);
     else this.#streamError(stream.id, ErrorCode.PROTOCOL_ERROR);
   }
 
@@ -300,7 +317,7 @@ export class Http2Machine implements FrameHandler, StreamOwner {
   #resetByPeer(streamId: number, payload: Buffer): void {
     if (streamId === 0) throw protocolError("RST_STREAM for no stream");
     if (payload.length !== 4) throw frameSizeError("RST_STREAM");
-    if (streamId > this.#lastStreamId) throw protocolError("RST_STREAM for a stream that was never opened");
+    if (this.#isIdle(streamId)) throw protocolError("RST_STREAM for a stream that was never opened");
     // Counts even if the answer was already complete: the request cost the same.
     this.#floods.reset();
     const stream = this.streams.get(streamId);
@@ -334,7 +351,7 @@ export class Http2Machine implements FrameHandler, StreamOwner {
     if (payload.length !== 4) throw frameSizeError("WINDOW_UPDATE");
     this.#floods.smallFrame("WINDOW_UPDATE frames");
     const increment = payload.readUInt32BE(0) & 0x7fffffff;
-    if (streamId > this.#lastStreamId) throw protocolError("WINDOW_UPDATE for a stream that was never opened");
+    if (this.#isIdle(streamId)) throw protocolError("WINDOW_UPDATE for a stream that was never opened");
     const stream = this.streams.get(streamId);
     if (streamId === 0) {
       if (increment === 0) throw protocolError("WINDOW_UPDATE by nothing");

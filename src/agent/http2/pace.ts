@@ -37,11 +37,15 @@ export class Pace {
     this.#scheduled = false;
     let left = TURN_BYTES;
     // A connection with more to read is at the end of the set again, where this loop meets it.
-    for (const paced of this.#waiting) {
-      this.#waiting.delete(paced);
-      left -= paced.handOn();
-      if (left <= 0) break;
+    try {
+      for (const paced of this.#waiting) {
+        this.#waiting.delete(paced);
+        left -= paced.handOn();
+        if (left <= 0) break;
+      }
+    } finally {
+      // Also after a bug of one of them.
+      if (this.#waiting.size > 0) this.#schedule();
     }
-    if (this.#waiting.size > 0) this.#schedule();
   }
 }

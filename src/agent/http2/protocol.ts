@@ -29,6 +29,7 @@ export const Setting = {
 export const ErrorCode = {
   NO_ERROR: 0,
   PROTOCOL_ERROR: 1,
+  INTERNAL_ERROR: 2,
   FLOW_CONTROL_ERROR: 3,
   STREAM_CLOSED: 5,
   FRAME_SIZE_ERROR: 6,
@@ -37,7 +38,6 @@ export const ErrorCode = {
   COMPRESSION_ERROR: 9,
   CONNECT_ERROR: 10,
   ENHANCE_YOUR_CALM: 11,
-  INADEQUATE_SECURITY: 12,
 } as const;
 
 /** Bytes of a frame's header (RFC 9113, 4.1). */

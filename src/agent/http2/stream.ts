@@ -1,3 +1,4 @@
+import { reportBug } from "../domain/index.ts";
 import { BLOCK_BYTES, type HeldBlocks } from "./held-blocks.ts";
 import type { Fields } from "./hpack.ts";
 import type { Output } from "./output.ts";
@@ -193,8 +194,13 @@ export class Http2Stream {
     const heldBytes = this.#held.length === 0 ? 0 : (this.#held.length - 1) * BLOCK_BYTES + this.#lastBytes;
     this.#held = NONE;
     this.queuedBytes = 0;
-    if (this.#queue.length > 0) for (const { release } of this.#queue.splice(0)) release?.();
-    this.consumer?.closed(code);
+    try {
+      if (this.#queue.length > 0) for (const { release } of this.#queue.splice(0)) release?.();
+      this.consumer?.closed(code);
+    } catch (error) {
+      // The connection's other streams have to end too.
+      reportBug(error);
+    }
     return heldBytes;
   }
 

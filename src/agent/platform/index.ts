@@ -1,5 +1,6 @@
 export { fileAccounts } from "./accounts.ts";
 export { arrivalsWatcher } from "./arrivals.ts";
+export { surviveBugs } from "./bugs.ts";
 export { guestClock, nodeTimers } from "./clock.ts";
 export { MemoryKeeper } from "./memory.ts";
 export { machineIsIdle } from "./idle-machine.ts";

@@ -47,7 +47,8 @@ function readEntries(fd: number): Uint8Array[] {
   closeSync(fd);
   const entries: Uint8Array[] = [];
   for (let start = 0; start < bytes.length;) {
-    const end = bytes.indexOf(0, start);
+    const nul = bytes.indexOf(0, start);
+    const end = nul < 0 ? bytes.length : nul;
     entries.push(bytes.subarray(start, end));
     start = end + 1;
   }

@@ -19,11 +19,20 @@ export function guestSockets(addon: Addon): Sockets {
       throw error;
     });
   };
+  const socketOver = (fd: number): FdSocket => {
+    try {
+      return new FdSocket(addon, pool, fd);
+    } catch (error) {
+      // Nobody owns the descriptor if it cannot be watched.
+      closeSync(fd);
+      throw error;
+    }
+  };
   return {
     connectPort: async (family, port, signal) => {
       const fd = addon.connectPort(family, port);
       if (fd < 0) throw new SocketError(errnoName(fd));
-      const socket = new FdSocket(addon, pool, fd);
+      const socket = socketOver(fd);
       try {
         const errno = await unlessAborted(socket.connected(), signal);
         if (errno !== undefined) throw new SocketError(errno);
@@ -42,7 +51,7 @@ export function guestSockets(addon: Addon): Sockets {
         fd = await enterQueue(bytes, signal);
       }
       if (fd < 0) throw new SocketError(errnoName(fd));
-      const socket = new FdSocket(addon, pool, fd);
+      const socket = socketOver(fd);
       if (addon.peerProcess(fd) !== process.pid) return socket;
       socket.close();
       return "own";

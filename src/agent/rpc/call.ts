@@ -22,6 +22,8 @@ const LOW_WATER_BYTES = 256 * 1024;
 const LINGER_MS = 1_000;
 /** How long the status of a refused call waits for the end of its request. */
 const PATIENCE_MS = 1_000;
+/** What clients send of a deadline that has passed: a nanosecond (grpc-go), or none. */
+const SHORTEST_DEADLINE_MS = 1;
 /** A call that has moved more than this counts as large. */
 const LARGE_CALL_BYTES = 1024 * 1024;
 /** A unary request of that size consists mostly of fields that nobody knows. */
@@ -172,12 +174,16 @@ export class Call implements StreamConsumer {
     });
   }
 
-  /** Starts the deadline, counted from now. When it passes the call is aborted and answered at once. */
+  /**
+   * Starts the deadline, counted from now. When it passes the call is aborted and answered at once. Throws AgentError
+   * where it has passed on its way here: such a call is not begun.
+   */
   startDeadline(timeoutMs: number): void {
+    if (timeoutMs < SHORTEST_DEADLINE_MS) throw deadlinePassed();
     // As good as none.
     if (timeoutMs > TIMER_LIMIT_MS) return;
     this.#deadline = setTimeout(() => {
-      this.giveUp(new AgentError("DEADLINE_EXCEEDED", "DEADLINE_EXCEEDED", "the call's deadline has passed"));
+      this.giveUp(deadlinePassed());
     }, timeoutMs);
   }
 
@@ -319,4 +325,8 @@ export class Call implements StreamConsumer {
     this.#waiters = undefined;
     for (const resolve of waiters) resolve();
   }
+}
+
+function deadlinePassed(): AgentError {
+  return new AgentError("DEADLINE_EXCEEDED", "DEADLINE_EXCEEDED", "the call's deadline has passed");
 }

@@ -1,4 +1,4 @@
-import { AgentError, type Incoming, type LentBytes, type Share } from "../domain/index.ts";
+import { type AgentError, type Incoming, type LentBytes, type Share } from "../domain/index.ts";
 import type { Http2Stream } from "../http2/index.ts";
 import { MessageReader, wrongMessageCount } from "./framing.ts";
 import { MessageBuffers, type SpareMemory } from "./message-buffers.ts";
@@ -50,7 +50,7 @@ export class RequestMessages {
   #discarded = false;
   /** The request has one message, which is taken only at its end. */
   #isSingle = false;
-  #failure: AgentError | undefined;
+  #failure: Error | undefined;
   #wake: (() => void) | undefined;
 
   constructor(stream: Http2Stream, owner: UnreadOwner, messageLimitBytes: number) {
@@ -89,7 +89,7 @@ export class RequestMessages {
   }
 
   /** For a request of one message: calls back in the turn in which it ends or is refused. */
-  only(got: (message: LentBytes) => void, failed: (error: AgentError) => void): void {
+  only(got: (message: LentBytes) => void, failed: (error: Error) => void): void {
     let only: LentBytes | undefined;
     this.#isSingle = true;
     this.each(
@@ -217,9 +217,9 @@ export class RequestMessages {
     this.#wakeUp();
   }
 
+  /** Any other error than AgentError is a bug: it ends this call, and not what the connection's read belongs to. */
   #refuse(error: unknown): void {
-    if (!(error instanceof AgentError)) throw error;
-    this.#failure = error;
+    this.#failure = error instanceof Error ? error : new Error("thrown without a reason", { cause: error });
     this.#buffers.close();
     this.#reader.drop();
     this.#unread?.set(0);

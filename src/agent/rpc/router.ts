@@ -148,7 +148,11 @@ export class Router {
   later(service: string, load: () => Promise<void>): void {
     let loading: Promise<void> | undefined;
     this.#later.set(service, () => {
-      loading ??= load();
+      loading ??= load().catch((error: unknown) => {
+        // The next call tries again.
+        loading = undefined;
+        throw error;
+      });
       return loading;
     });
   }

@@ -23,4 +23,22 @@ describe("a start with a file on a file system that never answers", { concurrenc
       assert.equal(agent.output.stderr, words);
     });
   }
+
+  it("ends also where standard error is full and nobody reads it", async (t) => {
+    await using folder = await testFolder();
+    const hung = folder.at("hung");
+    await mkdir(hung);
+    await using mount = await fuseMount("hanging_mount", hung);
+    if (mount === undefined) {
+      t.skip("needs root and FUSE");
+      return;
+    }
+    const fill = 'mkfifo full; exec 3<>full; dd if=/dev/zero of=full bs=4k count=16 2>/dev/null; exec 2>&3; exec "$@"';
+    await using agent = await startAgent({
+      env: { SVC_TLS_KEY_FILE: `${hung}/file` },
+      through: ["sh", "-c", `cd ${folder.path}; ${fill}`, "sh"],
+      awaitListening: false,
+    });
+    assert.deepEqual(await agent.exited, { code: 78, signal: null });
+  });
 });

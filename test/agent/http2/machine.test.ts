@@ -207,6 +207,18 @@ describe("the HTTP/2 machine", () => {
     assert.equal(peer.streams.length, 4);
   });
 
+  for (const [name, type, payload] of [
+    ["DATA", FRAME.data, Buffer.alloc(1)],
+    ["RST_STREAM", FRAME.reset, uint32(CODE.cancel)],
+    ["WINDOW_UPDATE", FRAME.windowUpdate, uint32(1)],
+  ] as const)
+    test(`ends the connection at ${name} for an even stream, which no client opens and no server has (RFC 9113, 5.1)`, () => {
+      const peer = new Machine();
+      peer.request(5, FLAG.endStream);
+      peer.feed(frame(type, 0, 4, payload));
+      assert.equal(peer.machine.failure?.code, CODE.protocol);
+    });
+
   test("takes no request after it has announced the end, and says which was the last", () => {
     const peer = new Machine();
     peer.request(1, FLAG.endStream);

@@ -159,6 +159,7 @@ for (const setting of Object.keys(SETTINGS)) {
     test("mirrors exit codes and deaths by a signal", () => {
       assert.equal(run(setting, "exit", "0").status, 0);
       assert.equal(run(setting, "exit", "42").status, 42);
+      assert.match(run(setting, "fail", "70").stderr, /the agent crashed \(its log says why\)/);
       for (const number of [15, 11, 9, 1]) assert.equal(run(setting, "die", String(number)).status, 128 + number);
     });
 

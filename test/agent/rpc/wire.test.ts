@@ -219,6 +219,32 @@ describe("the wire", () => {
     }
   });
 
+  test("does not begin a call whose deadline has passed on its way", async () => {
+    let begun = 0;
+    await using rig = await start((router) =>
+      router.bidiStream(exec, async () => {
+        begun++;
+      }),
+    );
+    for (const timeout of ["0n", "1n", "999u", "0S"]) {
+      const answer = await rig.ask(EXEC, framed(Buffer.alloc(0)), { "grpc-timeout": timeout });
+      assertError(answer, 4, "DEADLINE_EXCEEDED");
+    }
+    assert.equal(begun, 0);
+  });
+
+  test("loads a service again whose first load failed", async () => {
+    let loads = 0;
+    await using rig = await start((router) =>
+      router.later("svc.guest.v1alpha1.GuestAgent", async () => {
+        if (++loads === 1) throw new Error("no descriptor left");
+        withHealth(router);
+      }),
+    );
+    assertError(await rig.ask(HEALTH, framed(Buffer.alloc(0))), 13, "INTERNAL");
+    assert.equal((await rig.ask(HEALTH, framed(Buffer.alloc(0)))).trailers["grpc-status"], "0");
+  });
+
   test("ends a call at its deadline by itself, whatever its handler does", async () => {
     const reasons: unknown[] = [];
     await using rig = await start((router) =>

@@ -9,7 +9,8 @@ import {
   invalidField,
 } from "../../domain/index.ts";
 import { checkAttributes, checkFilePath, type FileLocation, inTree, wholePath } from "../location.ts";
-import type { FileAttributes, FileOwner } from "../attributes.ts";
+import type { FileOwner } from "../attributes.ts";
+import type { PathReport } from "../files.ts";
 import type { FileSystem, FileTree } from "../paths/file-system.ts";
 import { makeFolder, ownerOf, Parents } from "../new-folders.ts";
 import { wrongType } from "../failure.ts";
@@ -143,7 +144,7 @@ export class Folders {
   }
 
   /** Sets attributes of an entry, and returns all of its attributes. */
-  async setAttributes(request: SetAttributesRequest): Promise<FileAttributes> {
+  async setAttributes(request: SetAttributesRequest): Promise<PathReport> {
     const { path, follow, mode, uid, gid, modifiedNs } = request;
     checkFilePath(request);
     checkAttributes(request);
@@ -154,7 +155,8 @@ export class Folders {
       if (uid !== undefined || gid !== undefined) await entry.setOwner(uid, gid);
       if (mode !== undefined) await entry.setMode(mode);
       if (modifiedNs !== undefined) await entry.setModified(modifiedNs);
-      return await entry.attributes();
+      const attributes = await entry.attributes();
+      return { attributes, linkTarget: attributes.type === "symlink" ? await tree.readLink(path) : undefined };
     });
   }
 

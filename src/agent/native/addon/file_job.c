@@ -63,8 +63,10 @@ napi_value on_thread(napi_env env, napi_callback_info info, file_call *call) {
     return promise;
   }
   napi_create_string_utf8(env, "files", NAPI_AUTO_LENGTH, &name);
-  napi_create_async_work(env, NULL, name, run_on_thread, finish, job, &job->work);
-  napi_queue_async_work(env, job->work);
+  bool is_made = napi_create_async_work(env, NULL, name, run_on_thread, finish, job, &job->work) == napi_ok;
+  if (is_made && napi_queue_async_work(env, job->work) == napi_ok) return promise;
+  if (is_made) napi_delete_async_work(env, job->work);
+  settle(env, job, -ENOMEM);
   return promise;
 }
 

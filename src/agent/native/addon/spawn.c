@@ -112,7 +112,7 @@ static void deliver(napi_env env, napi_value unused, void *context, void *data) 
   (void)context;
   forget(env, job);
   if (env != NULL) {
-    napi_value undefined, done, args[6];
+    napi_value undefined, done, args[6], exception;
     napi_get_undefined(env, &undefined);
     napi_get_reference_value(env, job->done, &done);
     napi_delete_reference(env, job->done);
@@ -121,7 +121,9 @@ static void deliver(napi_env env, napi_value unused, void *context, void *data) 
     if (job->error != 0) napi_create_string_utf8(env, job->step, NAPI_AUTO_LENGTH, &args[1]);
     args[2] = from_int(env, atomic_load(&job->pid));
     for (int i = 0; i < 3; i++) args[3 + i] = from_int(env, job->ours[i]);
-    napi_call_function(env, undefined, done, 6, args, NULL);
+    if (napi_call_function(env, undefined, done, 6, args, NULL) == napi_pending_exception &&
+        napi_get_and_clear_last_exception(env, &exception) == napi_ok)
+      napi_fatal_exception(env, exception);
   }
   free_job(job);
 }
@@ -155,7 +157,10 @@ napi_value agent_spawn(napi_env env, napi_callback_info info) {
     free_job(job);
     return from_int(env, 0);
   }
-  napi_create_reference(env, args[2], 1, &job->done);
+  if (napi_create_reference(env, args[2], 1, &job->done) != napi_ok) {
+    free_job(job);
+    return from_int(env, 0);
+  }
   if (starting == NULL) napi_ref_threadsafe_function(env, settled);
   job->next = starting;
   starting = job;

@@ -12,6 +12,7 @@
 #include <sys/syscall.h>
 #include <sys/sysmacros.h>
 #include <sys/wait.h>
+#include <sysexits.h>
 #include <unistd.h>
 
 #include "agent.h"
@@ -71,8 +72,12 @@ static void open_channel(int *launcher_end, int *agent_end) {
 
 static void report_crash(int status) {
   char text[300];
-  if (!WIFSIGNALED(status))
+  if (!WIFSIGNALED(status)) {
+    /* A start that failed has another status, and has said why; so have the agent's other uses. */
+    if (WEXITSTATUS(status) == EX_SOFTWARE)
+      say_without_waiting("guest-agent: the agent crashed (its log says why); what it left running was ended\n");
     return;
+  }
   /* Node aborts without a message if it cannot start its threads. */
   const char *hint = WTERMSIG(status) == SIGABRT ? "; it needs 30 processes and threads: look at pids.max of its cgroup, "
                                                    "and at the limit of processes of its user (RLIMIT_NPROC)"

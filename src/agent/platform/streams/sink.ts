@@ -28,7 +28,7 @@ export class FdSink implements ByteSink {
     this.#kind = kind;
     this.#fd = fd;
     this.#queue = new WriteQueue(addon, fd);
-    this.#watch = new addon.FdWatch(fd, () => this.#flush());
+    this.#watch = new addon.FdWatch(fd, () => this.#onWritable());
   }
 
   write(bytes: Uint8Array): Promise<void> | undefined {
@@ -58,6 +58,16 @@ export class FdSink implements ByteSink {
     this.#pipes.leave(this.#fd);
     this.#watch.close();
     this.#queue.drop();
+  }
+
+  /** A bug closes this stream, as if nobody read it any more. The process logs it. */
+  #onWritable(): void {
+    try {
+      this.#flush();
+    } catch (error) {
+      this.close();
+      throw error;
+    }
   }
 
   /** Writes what the descriptor takes now, and watches it where something is left. */

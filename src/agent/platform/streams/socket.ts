@@ -100,7 +100,17 @@ export class FdSocket implements StreamSocket {
     this.#leave?.();
   }
 
+  /** A bug breaks this connection off. The process logs it. */
   #onEvents(events: number): void {
+    try {
+      this.#handle(events);
+    } catch (error) {
+      this.#fail("EIO");
+      throw error;
+    }
+  }
+
+  #handle(events: number): void {
     // libuv reports an error as both, and ends the watch (uv_poll_t).
     if (events === BOTH) this.#mask = 0;
     const isInVain = (events & READABLE) !== 0 && !this.#mayRead();

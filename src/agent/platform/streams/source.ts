@@ -86,7 +86,8 @@ export class FdSource implements ByteSource {
     this.#startsSettled = startsSettled;
     this.#pipes = pipes;
     this.#held = new HeldChunks(pool, HELD_CHUNKS, () => this.#rearm());
-    this.#watch = new addon.FdWatch(fd, () => this.#readable());
+    const readable = (): void => this.#readable();
+    this.#watch = new addon.FdWatch(fd, () => this.#entry(readable));
   }
 
   start(receiver: ByteReceiver): void {
@@ -195,6 +196,16 @@ export class FdSource implements ByteSource {
     this.#watch.set(wanted ? READABLE : 0);
   }
 
+  /** What the event loop calls: a bug closes this stream, whose writer then ends too. The process logs it. */
+  #entry(run: () => void): void {
+    try {
+      run();
+    } catch (error) {
+      this.close();
+      throw error;
+    }
+  }
+
   /** Output of a terminal arrives in small pieces: reading at the end of the turn puts more into one message. */
   #readable(): void {
     if (this.#kind === "terminal") this.#schedule();
@@ -206,7 +217,7 @@ export class FdSource implements ByteSource {
     this.#scheduled = true;
     setImmediate(() => {
       this.#scheduled = false;
-      this.#read();
+      this.#entry(() => this.#read());
     });
   }
 

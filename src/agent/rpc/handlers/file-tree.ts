@@ -41,8 +41,8 @@ export function serveFileTree(router: Router, folders: Folders): void {
   });
   router.unary(FileTree.method.setAttributes, async (request) => {
     const modifiedNs = request.mtime && timestampNs("mtime", request.mtime);
-    const attributes = await folders.setAttributes({ ...request, modifiedNs });
-    return create(SetAttributesResponseSchema, { stat: statResponse({ attributes, linkTarget: undefined }) });
+    const stat = statResponse(await folders.setAttributes({ ...request, modifiedNs }));
+    return create(SetAttributesResponseSchema, { stat });
   });
 }
 

@@ -229,6 +229,7 @@ describe("attributes", () => {
     const mtime = create(TimestampSchema, { seconds: 1_000n });
     const own = await calls.setAttributes({ path, uid: 1000, mtime });
     assert.deepEqual([own.type, own.uid, own.mtime?.seconds], [FileType.SYMLINK, 1000, 1_000n]);
+    assert.equal(Buffer.from(own.linkTarget).toString(), "file");
     assert.equal((await stat(folder.at("file"))).uid, 0);
     assert.equal(await reasonOf(calls.setAttributes({ path, mode: 0o600 })), "FILE_ERROR");
     assert.equal((await stat(folder.at("file"))).mode & 0o777, 0o644);

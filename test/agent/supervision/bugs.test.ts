@@ -1,0 +1,169 @@
+import assert from "node:assert/strict";
+import { once } from "node:events";
+import { readdirSync, writeFileSync } from "node:fs";
+import { mkdtemp, rm } from "node:fs/promises";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { after, before, describe, test } from "node:test";
+import { type RunningAgent, SOURCES_COMMAND, startAgent } from "../../fixtures/agent.ts";
+import { exec, ExecStream } from "../../fixtures/exec-stream.ts";
+import { clientOf } from "../../fixtures/guest-client.ts";
+import { echo, listener } from "../../fixtures/listeners.ts";
+import { RawHttp2 } from "../../fixtures/raw-http2.ts";
+import { RpcFailure } from "../../fixtures/rpc-clients.ts";
+
+const INTERNAL = 13;
+
+/** Runs in the agent before it: where the file names an entry from the event loop, the next call of that throws. */
+const INJECTED = (file: string): string => `
+  const { readFileSync, unlinkSync } = process.getBuiltinModule("node:fs");
+  const fire = (entry) => {
+    let asked = "";
+    try { asked = readFileSync(${JSON.stringify(file)}, "utf8"); } catch {}
+    if (asked === "storm") setInterval(() => { throw new TypeError("injected without end"); }, 1);
+    if (asked !== entry && asked !== "storm") return;
+    unlinkSync(${JSON.stringify(file)});
+    if (entry === "ring") throw new RangeError("Array buffer allocation failed");
+    throw new TypeError("injected into " + entry);
+  };
+  const then = (entry, run) => (...args) => { run(...args); fire(entry); };
+  for (const name of ["setTimeout", "setInterval", "setImmediate"]) {
+    const original = globalThis[name];
+    globalThis[name] = (run, ...rest) => original(then(name, run), ...rest);
+  }
+  const construct = (target, args) => {
+    if (args[0] > 7_000_000) fire("ring");
+    return Reflect.construct(target, args);
+  };
+  globalThis.Uint8Array = new Proxy(Uint8Array, { construct });
+  const { dlopen } = process;
+  process.dlopen = (module, ...rest) => {
+    dlopen.call(process, module, ...rest);
+    const { FdWatch, spawn } = module.exports;
+    for (const name of ["realtimeNs", "write", "read", "resizeTerminal", "peekEnd"]) {
+      const original = module.exports[name];
+      module.exports[name] = (...args) => { fire(name); return original(...args); };
+    }
+    module.exports.spawn = (block, settings, done) => spawn(block, settings, then("spawn", done));
+    module.exports.FdWatch = class extends FdWatch {
+      constructor(fd, run) { fire("new FdWatch"); super(fd, then("FdWatch", run)); }
+    };
+  };
+`;
+
+describe("a bug of the agent", () => {
+  let folder: string;
+  let agent: RunningAgent;
+  const arm = (entry: string, file = "entry"): void => writeFileSync(join(folder, file), entry);
+  const start = (file: string, workload: readonly string[] = []): Promise<RunningAgent> => {
+    const [node, ...args] = SOURCES_COMMAND;
+    const preload = `data:text/javascript,${encodeURIComponent(INJECTED(join(folder, file)))}`;
+    return startAgent({ command: [node, "--import", preload, ...args], process: { args: workload } });
+  };
+  before(async () => {
+    folder = await mkdtemp(join(tmpdir(), "bugs-"));
+    agent = await start("entry", ["sleep", "1000"]);
+  });
+  after(async () => {
+    await agent[Symbol.asyncDispose]();
+    await rm(folder, { recursive: true });
+  });
+
+  /** The agent has logged its stack, and serves a newcomer. */
+  async function isSurvived(event: "bug" | "call_failed", entry: string): Promise<void> {
+    await agent.logged(event, ({ error }) => String(error).includes(`injected into ${entry}\n    at `));
+    using guest = clientOf(agent);
+    assert.equal((await guest.health()).ready, true);
+    assert.equal((await exec(agent, { args: ["echo", "on"] })).stdout.toString(), "on\n");
+  }
+
+  const failsInternally = (error: unknown): boolean => error instanceof RpcFailure && error.code === INTERNAL;
+
+  test("in a request's HEADERS ends that request; the connection's others go on", async () => {
+    using peer = await RawHttp2.dial(agent);
+    assert.equal(await peer.ask("Health", agent.token), "0");
+    arm("realtimeNs");
+    assert.equal(await peer.resetCode(peer.call("Health", agent.token)), 2);
+    assert.equal(await peer.ask("Health", agent.token), "0");
+    await isSurvived("bug", "realtimeNs");
+  });
+
+  for (const [frame, entry, send] of [
+    ["stdin", "write", (stream: ExecStream) => stream.stdin("more")],
+    ["resize", "resizeTerminal", (stream: ExecStream) => stream.send({ case: "resize", value: { cols: 9, rows: 9 } })],
+  ] as const) {
+    test(`in a later frame (${frame}) ends its call with INTERNAL`, async () => {
+      using stream = new ExecStream(agent);
+      const terminal = frame === "resize" ? { cols: 80, rows: 24 } : undefined;
+      await stream.start({ args: ["sh", "-c", "echo up; exec cat"], stdin: true, terminal }).until("up");
+      arm(entry);
+      send(stream);
+      await assert.rejects(stream.until("never"), failsInternally);
+      await isSurvived("call_failed", entry);
+    });
+  }
+
+  test("in the watch of a command's output ends the command, which has no reader any more", async () => {
+    using stream = new ExecStream(agent);
+    await stream.start({ args: ["sh", "-c", "while echo up; do sleep 0.02; done"] }).until("up");
+    arm("read");
+    const { exit } = await stream.outcome();
+    assert.equal(exit.outputComplete, false);
+    await isSurvived("bug", "read");
+  });
+
+  test("at the start of a tunnel's watch ends that tunnel and closes its descriptor", async () => {
+    await using server = await listener(echo);
+    using guest = clientOf(agent);
+    await guest.health();
+    const open = readdirSync(`/proc/${agent.pid}/fd`).length;
+    arm("new FdWatch");
+    const [failure] = (await once(guest.openTunnel(server.port), "error")) as [Error];
+    assert.match(failure.message, /its log says why/);
+    assert.equal(readdirSync(`/proc/${agent.pid}/fd`).length, open);
+    await isSurvived("call_failed", "new FdWatch");
+  });
+
+  test("for lack of memory for a kept exec's buffer ends the command and says so", async () => {
+    using stream = new ExecStream(agent);
+    arm("ring");
+    const keep = { name: "large", bufferBytes: 8_000_000 };
+    stream.start({ args: ["sleep", `61${process.pid}`], keep });
+    await assert.rejects(stream.until("never"), /there is no memory for a buffer of 8000000 bytes/);
+    assert.equal((await exec(agent, { args: ["pgrep", "-f", `sleep 61${process.pid}$`] })).exit.code, 1);
+  });
+
+  for (const [entry, act] of [
+    ["setTimeout", () => exec(agent, { args: ["sleep", "1000"], timeoutMs: 50n })],
+    ["setImmediate", () => exec(agent, { args: ["echo", "hello"], terminal: { cols: 80, rows: 24 } })],
+    ["FdWatch", () => exec(agent, { args: ["echo", "hello"] })],
+    ["spawn", () => exec(agent, { args: ["true"] })],
+  ] as const) {
+    test(`in a callback of ${entry} is survived`, async () => {
+      arm(entry);
+      await act();
+      await isSurvived("bug", entry);
+    });
+  }
+
+  test("where the end of a process is noticed is survived, and the next end finds both", async () => {
+    using stream = new ExecStream(agent);
+    await stream
+      .start({ args: ["cat"], stdin: true })
+      .stdin("up")
+      .until("up");
+    arm("peekEnd");
+    stream.end();
+    await agent.logged("bug", ({ error }) => String(error).includes("injected into peekEnd"));
+    await isSurvived("bug", "peekEnd");
+    assert.equal((await stream.outcome()).exit.code, 0);
+  });
+
+  test("that never ceases ends the agent with 70, for its launcher to end what is left", async () => {
+    await using other = await start("other");
+    arm("storm", "other");
+    using guest = clientOf(other);
+    await guest.health().catch(() => undefined);
+    assert.deepEqual(await other.exited, { code: 70, signal: null });
+  });
+});
