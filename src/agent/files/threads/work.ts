@@ -1,16 +1,8 @@
-import { stat } from "node:fs";
 import { type FileStep, FileSystemError, FileSystemHung, type Mount, Mutex, type Timers } from "../../domain/index.ts";
 import { type Addon, errnoName, failedWith } from "../../native/index.ts";
 import { HungMounts, mountOf } from "./mounts.ts";
+import { EXTRA_THREADS, PROBE_THREADS, SHARED_THREADS, startThreads } from "./pool.ts";
 
-/** Threads that file calls share. */
-const SHARED_THREADS = 3;
-/** More threads: for syncs, for probes, and in place of shared ones whose operation is late. */
-const EXTRA_THREADS = 16;
-/** Extra threads that only probes get. */
-const PROBE_THREADS = 1;
-/** All threads of libuv, which starts no more later: one stays free for others (user database, credentials). */
-const POOL_THREADS = SHARED_THREADS + EXTRA_THREADS + 1;
 /** Interval of the looks at running operations. Looks count their time: a suspended guest's clock may jump. */
 const LOOK_MS = 500;
 /** Looks after which an operation is late: another one gets its shared thread. */
@@ -70,8 +62,6 @@ interface Running {
   isGivenUp: boolean;
   /** The silent mount, once a probe has found it. */
   silent: Mount | undefined;
-  /** The file system on which it waits, once somebody asked. */
-  fileSystem: string | undefined;
 }
 
 /** An operation that waits for a thread. */
@@ -94,7 +84,11 @@ export class FileWork {
   #free: number = SHARED_THREADS;
   #extra = 0;
   readonly #running = new Set<Running>();
-  readonly #waiting = new Set<Waiting>();
+  /** Of the extra threads, those of syncs. */
+  #syncing = 0;
+  readonly #waitingSyncs = new Set<Waiting>();
+  readonly #waitingCalls = new Set<Waiting>();
+  readonly #fileSystems = new WeakMap<Held, string>();
   /** One after another: the first one's result spares the others a thread. */
   readonly #probing = new Mutex();
   #isLooking = false;
@@ -157,13 +151,12 @@ export class FileWork {
       isJudged: false,
       isGivenUp: false,
       silent: undefined,
-      fileSystem: undefined,
     };
     this.#running.add(running);
     this.#look();
     const over = (): void => {
       this.#running.delete(running);
-      this.#leave(running.isExtra);
+      this.#leave(work, running.isExtra);
       letGo();
       returned.resolve();
     };
@@ -189,11 +182,11 @@ export class FileWork {
       let isExtra = this.#take(work);
       if (isExtra === undefined) {
         const { promise, resolve, reject } = Promise.withResolvers<boolean>();
-        this.#waiting.add({ work, start: resolve, reject, looks: 0 });
+        this.#queueOf(work).add({ work, start: resolve, reject, looks: 0 });
         isExtra = await promise;
       }
       if (found === this.hung.found) return isExtra;
-      this.#leave(isExtra);
+      this.#leave(work, isExtra);
     }
   }
 
@@ -236,6 +229,7 @@ export class FileWork {
       return false;
     }
     this.#extra += 1;
+    if (SYNCS.has(work.step)) this.#syncing += 1;
     return true;
   }
 
@@ -247,27 +241,66 @@ export class FileWork {
   #isCrowded(work: Work<never>): boolean {
     const isSync = SYNCS.has(work.step);
     const share = isSync ? SYNCS_AT_ONCE : LATE_AT_ONCE;
-    if (work.path !== undefined || this.#extra < share) return false;
-    const isAlike = ({ isExtra, work: { path, step } }: Running): boolean =>
-      isExtra && path === undefined && (isSync ? SYNCS.has(step) : step === work.step);
-    const alike = [...this.#running].filter(isAlike);
-    if (alike.length < share) return false;
-    const fileSystem = mountUnder(work)?.fileSystem;
-    for (const running of alike) running.fileSystem ??= mountUnder(running.work)?.fileSystem;
-    return alike.filter((running) => running.fileSystem === fileSystem).length >= share;
+    if (work.path !== undefined || (isSync ? this.#syncing : this.#extra - this.#syncing) < share) return false;
+    if (isSync && this.#syncsMove()) return true;
+    const fileSystem = this.#fileSystemOf(work);
+    let alike = 0;
+    for (const { isExtra, work: other } of this.#running) {
+      const isAlike = isSync ? SYNCS.has(other.step) : other.step === work.step && other.path === undefined;
+      if (isExtra && isAlike && this.#fileSystemOf(other) === fileSystem) alike += 1;
+    }
+    return alike >= share;
+  }
+
+  /** Whether one of the syncs is not late: then the next one's turn will come, whatever its file system. */
+  #syncsMove(): boolean {
+    for (const { isExtra, looks, work } of this.#running)
+      if (isExtra && looks < LATE_LOOKS && SYNCS.has(work.step)) return true;
+    return false;
+  }
+
+  /** Where an operation that follows no path waits. Asks the kernel once for each descriptor. */
+  #fileSystemOf(work: Work<never>): string | undefined {
+    const {
+      mount,
+      on: [held],
+    } = work;
+    if (mount !== undefined || held === undefined) return mount?.fileSystem;
+    const fileSystem = this.#fileSystems.get(held) ?? mountOf(held.fd)?.fileSystem;
+    if (fileSystem !== undefined) this.#fileSystems.set(held, fileSystem);
+    return fileSystem;
+  }
+
+  #queueOf({ step }: Work<never>): Set<Waiting> {
+    return SYNCS.has(step) ? this.#waitingSyncs : this.#waitingCalls;
   }
 
   /** Gives a thread back, to the operation that has waited longest of those that may have it. */
-  #leave(isExtra: boolean): void {
-    if (isExtra) this.#extra -= 1;
-    else this.#free += 1;
-    for (const waiting of this.#waiting) {
+  #leave(work: Work<never>, isExtra: boolean): void {
+    if (!isExtra) this.#free += 1;
+    else {
+      this.#extra -= 1;
+      if (SYNCS.has(work.step)) this.#syncing -= 1;
+    }
+    this.#startNext();
+  }
+
+  /** Starts one that waits, if one may. Whether it did. */
+  #startNext(): boolean {
+    if (this.#free > 0 && this.#startFirst(this.#waitingCalls)) return true;
+    const isFull = this.#syncing >= SYNCS_AT_ONCE && this.#syncsMove();
+    return !isFull && this.#startFirst(this.#waitingSyncs);
+  }
+
+  #startFirst(queue: Set<Waiting>): boolean {
+    for (const waiting of queue) {
       const taken = this.#take(waiting.work);
       if (taken === undefined) continue;
-      this.#waiting.delete(waiting);
+      queue.delete(waiting);
       waiting.start(taken);
-      return;
+      return true;
     }
+    return false;
   }
 
   /** Looks at the operations from time to time while there are any: a timer for each costs as much as a small one. */
@@ -277,7 +310,10 @@ export class FileWork {
     this.#timers.after(LOOK_MS, () => {
       this.#isLooking = false;
       for (const running of this.#running) void this.#lookAt(running);
-      if (!this.#hasExtra) for (const waiting of this.#waiting) this.#lookAtWaiting(waiting);
+      if (!this.#hasExtra)
+        for (const waiting of [...this.#waitingCalls, ...this.#waitingSyncs]) this.#lookAtWaiting(waiting);
+      // Syncs that have become late hold up their own file system only.
+      while (this.#startNext());
       if (this.#running.size > 0) this.#look();
     });
   }
@@ -306,7 +342,9 @@ export class FileWork {
     if (running.isExtra || !this.#hasExtra || !this.#running.has(running)) return;
     running.isExtra = true;
     this.#extra += 1;
-    this.#leave(false);
+    if (SYNCS.has(running.work.step)) this.#syncing += 1;
+    this.#free += 1;
+    this.#startNext();
   }
 
   /** The mount on which it waits. @param mustBeSilent undefined where the probe of a path came through to its end */
@@ -336,7 +374,7 @@ export class FileWork {
   #lookAtWaiting(waiting: Waiting): void {
     waiting.looks += 1;
     if (waiting.looks < (SYNCS.has(waiting.work.step) ? HUNG_SYNC_LOOKS : HUNG_LOOKS)) return;
-    this.#waiting.delete(waiting);
+    this.#queueOf(waiting.work).delete(waiting);
     waiting.reject(new FileSystemHung(waiting.work.step, undefined, undefined));
   }
 }
@@ -344,13 +382,4 @@ export class FileWork {
 /** What is mounted where an operation waits, unless it follows a path. */
 function mountUnder({ mount, on: [held] }: Work<never>): Mount | undefined {
   return mount ?? (held && mountOf(held.fd));
-}
-
-/**
- * Starts all of libuv's threads now: later it would end the process if the guest may have no more processes. Children
- * get the environment from before.
- */
-function startThreads(): void {
-  process.env["UV_THREADPOOL_SIZE"] = String(POOL_THREADS);
-  stat("/", () => {});
 }
