@@ -17,7 +17,7 @@ const CPU_LIMIT_MS = 400;
 /** What the agent may spend before it answers a Health that arrives meanwhile. */
 const LATE_LIMIT_MS = 100;
 /** The least of so many runs counts: what else runs on the machine only adds. */
-const RUNS = 5;
+const RUNS = 3;
 /** Forks so many children that only wait. */
 const CROWD = 'i=0; while [ $i -lt "$0" ]; do read line <&3 & i=$((i+1)); done; echo up; wait';
 
