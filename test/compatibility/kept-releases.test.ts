@@ -39,6 +39,7 @@ for (const release of releases) {
           library: () => Promise.resolve(library),
           dial: (_, agent) => clientOf(agent),
           methods: methodsOf(schema),
+          older: "agent",
         });
       });
     }
@@ -58,6 +59,7 @@ for (const release of releases) {
             }),
           ),
         methods: methodsOf(schema),
+        older: "client",
       });
     });
   }

@@ -106,6 +106,15 @@ export const OPERATIONS: Readonly<Record<string, (scene: Scene) => Promise<void>
       tunnel.end("through the tunnel");
       assert.equal(Buffer.concat(await Array.fromAsync(tunnel)).toString(), "through the tunnel");
     }),
+  "Usage/Get": async ({ client }) => {
+    const { cpu, generation, fileSystems } = await client.usage();
+    assert.deepEqual([(cpu?.count ?? 0) > 0, generation, fileSystems[0]?.path], [true, 0, "/"]);
+  },
+  "Usage/Watch": async ({ client }) => {
+    const watch = client.watchUsage();
+    assert.ok(((await watch.next()).value?.memory?.totalBytes ?? 0) > 0);
+    await watch.return?.();
+  },
   "GuestAgent/RunHook": async ({ client, library: { HookKind } }) => {
     const { ran, exitCode, stdoutTail } = await client.runHook({ kind: HookKind.PRE_SNAPSHOT });
     assert.deepEqual([ran, exitCode, stdoutTail], [true, 3, "at rest\n"]);

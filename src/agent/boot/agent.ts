@@ -56,7 +56,7 @@ export class Agent {
   /** Resolves with the status that the process should exit with. */
   async run(): Promise<number> {
     const { signals } = this.#platform;
-    const { workloadService, readiness, rotation } = this.#rooms;
+    const { workload, workloadService, readiness, rotation } = this.#rooms;
     signals.listen((signal) => this.#onSignal(signal));
     this.#log.info("agent_started", { version: AGENT_VERSION, pid: process.pid });
     try {
@@ -71,7 +71,11 @@ export class Agent {
       }
       await this.#leave();
       // A signal may have cancelled the workload's start: that has a status too.
-      return await ended;
+      const status = await ended;
+      const reason = workload.configured ? workload.endInWords : "the agent was asked to end, and had no workload";
+      // The last line of the log, and with it of the console: what there is to see once the guest is off.
+      this.#log.info("agent_ended", { status, reason });
+      return status;
     } catch (error) {
       if (!(error instanceof AgentError)) throw error;
       await this.#leave();
@@ -141,13 +145,13 @@ export class Agent {
 
   /** Ends execs, sends their exits, and closes everything. Bounded in time, whatever the clients do. */
   async #leave(): Promise<void> {
-    const { workload, workloadService, readiness, exec, hooks, files, leaveTunnels, freeze } = this.#rooms;
+    const { workload, workloadService, readiness, exec, hooks, files, leaveStreams, freeze } = this.#rooms;
     this.#refuseCalls();
     freeze.leave();
     await workload.stop();
     const ended = Promise.all([exec.terminateAll(), hooks.terminate(), readiness?.stop()]);
     await within(ended, TERM_GRACE_MS + LAST_FRAMES_MS);
-    leaveTunnels(LEAVING);
+    leaveStreams(LEAVING);
     workloadService.close();
     await this.#listeners.close(LAST_FRAMES_MS);
     await within(files.settled(), LAST_FRAMES_MS);

@@ -5,6 +5,7 @@ import {
   type Kernel,
   type Processes,
   type ProcessRandomness,
+  type ReadCounters,
   type SessionGroup,
   SessionClock,
   type Signals,
@@ -52,6 +53,8 @@ export interface Platform {
   readonly fileSystem: FileSystem;
   /** Loads the code for sockets, which few agents need. */
   readonly sockets: () => Promise<Sockets>;
+  /** Loads the code that reads the guest's usage. */
+  readonly counters: () => Promise<ReadCounters>;
   /** The agent's own user and group. */
   readonly identity: FileOwner;
   readonly clock: Clock;
@@ -102,6 +105,7 @@ export function guestPlatform(addon: Addon, inheritance: Inheritance, onPipeGive
     accounts: fileAccounts(addon),
     fileSystem: new FileSystem(addon, nodeTimers),
     sockets: async () => (await import("../platform/sockets.ts")).guestSockets(addon),
+    counters: async () => (await import("../platform/guest-usage.ts")).countersReader(addon, cgroups?.session.folder),
     identity: { uid: process.getuid?.() ?? 0, gid: process.getgid?.() ?? 0 },
     clock,
     // A terminal sends signals to the agent directly, as its foreground process group.

@@ -18,6 +18,7 @@ import type { Connection } from "../listening/index.ts";
 import type { Capabilities } from "../rpc/handlers/serve.ts";
 import { CommandStarter, SessionEnvironment, SessionFreeze } from "../session/index.ts";
 import type { Tunnels } from "../tunnel/index.ts";
+import type { Usage } from "../usage/index.ts";
 import { IdleDeclarations, WorkloadServer } from "../workload-service/index.ts";
 import { Workload } from "../workload/index.ts";
 import { AGENT_VERSION } from "../../shared/version.ts";
@@ -32,8 +33,8 @@ export interface Rooms extends Omit<Capabilities, "stop"> {
   readonly workload: Workload;
   readonly rotation: CredentialRotation;
   readonly workloadService: WorkloadServer;
-  /** Ends the tunnels, if there have been any. */
-  readonly leaveTunnels: (reason: AgentError) => void;
+  /** Ends the tunnels and watches, if there have been any. */
+  readonly leaveStreams: (reason: AgentError) => void;
   readonly freeze: SessionFreeze;
   /** Undefined without a ready_cmd. */
   readonly readiness: ReadinessLoop | undefined;
@@ -110,6 +111,11 @@ export function buildRooms(platform: Platform, configuration: Configuration, lis
     const checkSession = (): void => freeze.check();
     return new room.Tunnels({ sockets, fileSystem, activity, timers, checkSession, ownPort: configuration.guestPort });
   };
+  let usage: Promise<Usage> | undefined;
+  const loadUsage = async (): Promise<Usage> => {
+    const [room, readCounters] = await Promise.all([import("../usage/index.ts"), platform.counters()]);
+    return new room.Usage({ readCounters, fileSystem, clock, timers, generation: () => restore.generation });
+  };
   const fileParts = {
     fileSystem,
     activity,
@@ -140,8 +146,11 @@ export function buildRooms(platform: Platform, configuration: Configuration, lis
       watchArrivals: platform.watchArrivals,
     }),
     tunnels: () => (tunnels ??= loadTunnels()),
-    // Who asked for them learns why they could not be loaded.
-    leaveTunnels: (reason) => void tunnels?.then((built) => built.leave(reason)).catch(() => undefined),
+    usage: () => (usage ??= loadUsage()),
+    leaveStreams: (reason) => {
+      // Who asked for them learns why they could not be loaded.
+      for (const room of [tunnels, usage]) void room?.then((built) => built.leave(reason)).catch(() => undefined);
+    },
     freeze,
     readiness,
   };

@@ -2,6 +2,7 @@
 export type FileStep =
   | "open_beneath"
   | "stat"
+  | "statfs"
   | "readlink"
   | "open"
   | "read"

@@ -14,5 +14,6 @@ export * from "./mutex.ts";
 export * from "./ports/processes.ts";
 export * from "./ports/sockets.ts";
 export type * from "./ports/system.ts";
+export type * from "./ports/usage.ts";
 export * from "./session-clock.ts";
 export type * from "./specs.ts";

@@ -79,3 +79,12 @@ export const DEFAULT_PORT_WAIT_MS = 30_000;
 export const PORT_WAIT_LIMIT_MS = 86_400_000;
 /** Least time between two checks for listeners. */
 export const PORT_LOOK_MS = 50;
+/** Usage.Watch calls at once. */
+export const USAGE_WATCH_LIMIT = 8;
+/** Their interval: the least, the default, and the most. */
+export const LEAST_USAGE_INTERVAL_MS = 1_000;
+export const DEFAULT_USAGE_INTERVAL_MS = 5_000;
+export const USAGE_INTERVAL_LIMIT_MS = 86_400_000;
+/** File systems and network interfaces that an answer of Usage lists. */
+export const FILE_SYSTEMS_LISTED = 64;
+export const NETWORKS_LISTED = 32;

@@ -1,4 +1,10 @@
-import { type ChildProcess, type ProcessEnd, type SessionClock, TIMER_LIMIT_MS } from "../domain/index.ts";
+import {
+  type ChildProcess,
+  type CommandUsage,
+  type ProcessEnd,
+  type SessionClock,
+  TIMER_LIMIT_MS,
+} from "../domain/index.ts";
 import { type Ending, endProcesses, type EndOfProcesses, TERMINATE } from "../session/index.ts";
 
 /** How a command ended (message ExecExit). */
@@ -7,6 +13,7 @@ export interface ExecResult extends ProcessEnd {
   readonly oomKilled: boolean;
   readonly outputComplete: boolean;
   readonly durationMs: number;
+  readonly usage: CommandUsage | undefined;
 }
 
 /** Parts of a running command. */
@@ -96,12 +103,7 @@ export class RunningCommand {
   }
 
   #result(end: ProcessEnd, outputComplete: boolean, durationMs: number): ExecResult {
-    return {
-      ...end,
-      timedOut: this.#timedOut,
-      oomKilled: this.#parts.child.oomKilled(),
-      outputComplete,
-      durationMs,
-    };
+    const { oomKilled = false, usage } = this.#parts.child.accounts();
+    return { ...end, timedOut: this.#timedOut, oomKilled, outputComplete, durationMs, usage };
   }
 }

@@ -4,6 +4,7 @@ import {
   type ChildProcess,
   type Clock,
   type CommandSpec,
+  type CommandUsage,
   DEFAULT_HOOK_TIMEOUT_MS,
   FREEZE_LIMIT_MS,
   HOOK_TAIL_BYTES,
@@ -41,6 +42,8 @@ export interface HookOutcome {
   readonly exitCode: number;
   readonly stdoutTail: string;
   readonly stderrTail: string;
+  readonly oomKilled: boolean;
+  readonly usage?: CommandUsage | undefined;
   /** The result of the freeze; undefined: none was requested. */
   readonly freeze?: FreezeReport;
 }
@@ -72,6 +75,7 @@ const NOT_CONFIGURED: HookOutcome & { readonly isSwept?: boolean } = {
   ran: false,
   timedOut: false,
   exitCode: 0,
+  oomKilled: false,
   ...NO_TAILS,
 };
 
@@ -180,12 +184,13 @@ export class Hooks {
     this.#running = running;
     try {
       const { leftRunning, ...result } = await outcome;
-      const { exitCode, timedOut } = result;
+      const { exitCode, timedOut, oomKilled } = result;
       if (leftRunning.length > 0) log.warn("hook_left_running", { kind, pids: leftRunning.join(" ") });
       log.info("hook_ended", {
         kind,
         exit_code: exitCode,
         timed_out: timedOut,
+        oom_killed: oomKilled,
         cancelled: signal.aborted,
         duration_ms: Math.round(clock.monotonicMs() - startedMs),
       });
@@ -218,11 +223,14 @@ export class Hooks {
       const { end, byAgent } = await followToEnd(child, stop.signal);
       await Promise.all([child.stdout?.drain(), child.stderr?.drain()]);
       const leftRunning = byAgent ? child.outputHolders() : [];
+      const { oomKilled = false, usage } = child.accounts();
       child.release();
       return {
         ran: true,
         timedOut: timedOut && byAgent,
         exitCode: end.code,
+        oomKilled,
+        usage,
         stdoutTail: stdout.text(),
         stderrTail: stderr.text(),
         leftRunning,
@@ -230,7 +238,7 @@ export class Hooks {
     } catch (error) {
       if (!timedOut) throw error;
       // The timeout came while the hook was starting, for example from a file system that hangs.
-      return { ran: true, timedOut, exitCode: KILLED_EXIT, ...NO_TAILS, leftRunning: [] };
+      return { ran: true, timedOut, exitCode: KILLED_EXIT, oomKilled: false, ...NO_TAILS, leftRunning: [] };
     } finally {
       cancelTimeout();
     }

@@ -94,6 +94,16 @@ export interface Addon {
   processRows(pids: Int32Array): Int32Array | number;
   /** Rows of pid and session, one for every process in /proc: takes a seventh of the time. */
   processSessions(): Int32Array | number;
+  /**
+   * What an ended child, which is not reaped, and its descendants that were waited for have used: user and system time
+   * in microseconds, and the largest resident set in bytes. Then that of this process. -ECHILD: it has not ended.
+   */
+  usedBy(pid: number): Float64Array | number;
+  /**
+   * The same of the cgroup in an open folder: user and system time in microseconds, the most memory in bytes, and how
+   * many processes the out-of-memory killer has killed. Each -1 where the cgroup does not tell.
+   */
+  usedIn(folder: number): Float64Array;
   /** -ESRCH: there is no such process; -ECHILD: it has ended, and is not reaped. */
   parentOf(pid: number): number;
   /** Another descriptor, above the standard ones, of the same open file. */

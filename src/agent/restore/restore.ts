@@ -57,10 +57,16 @@ export class Restore<Connection> {
   readonly #clockDuty: ClockDuty;
   readonly #mutex = new Mutex();
   readonly #inProgress = new Set<Promise<void>>();
+  #generation = 0;
 
   constructor(parts: RestoreParts<Connection>) {
     this.#parts = parts;
     this.#clockDuty = new ClockDuty(parts);
+  }
+
+  /** How often the duties have been performed. */
+  get generation(): number {
+    return this.#generation;
   }
 
   /** Counts duties as in progress from now on, as their call has arrived, until the returned function is called. */
@@ -100,6 +106,7 @@ export class Restore<Connection> {
 
   async #perform(request: RestoreRequest, call: RestoreCall<Connection>): Promise<RestoreReport> {
     const { kernel, randomness, activity, renew, log } = this.#parts;
+    this.#generation += 1;
     const entropy = renewRandomness(request.entropy, kernel, randomness);
     request.entropy.fill(0);
     activity.restored();

@@ -38,7 +38,11 @@ export class FieldWriter {
 
   /** Writes a field of any integer type except sint. Omits 0, as in proto3. */
   number(field: number, value: number): void {
-    if (value === 0) return;
+    if (value !== 0) this.optionalNumber(field, value);
+  }
+
+  /** Writes an `optional` field of these types: 0 too. */
+  optionalNumber(field: number, value: number): void {
     this.#end = writeVarint(this.#bytes, writeVarint(this.#bytes, this.#end, field * 8), value);
   }
 

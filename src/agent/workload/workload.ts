@@ -8,6 +8,7 @@ import {
   unlessAborted,
 } from "../domain/index.ts";
 import { type CommandStarter, endProcesses } from "../session/index.ts";
+import { endInWords } from "./end-in-words.ts";
 
 const SIGTERM = 15;
 /** 128 + SIGKILL. */
@@ -29,6 +30,8 @@ export class Workload {
   #child: ChildProcess | undefined;
   #stopping: Promise<void> | undefined;
   #running = false;
+  /** How it has ended, for the last line of the log. */
+  #end = "the workload had not ended";
 
   constructor(parts: WorkloadParts) {
     this.#parts = parts;
@@ -42,6 +45,11 @@ export class Workload {
   /** Whether it has been started and has not ended. */
   get running(): boolean {
     return this.#running;
+  }
+
+  /** How it has ended, in words. */
+  get endInWords(): string {
+    return this.#end;
   }
 
   /** Time that its whole tree gets between SIGTERM and SIGKILL, in milliseconds. */
@@ -70,6 +78,7 @@ export class Workload {
     } catch (error) {
       if (!signal.aborted) throw error;
       log.warn("workload_start_given_up", { signal: Number(signal.reason) });
+      this.#end = "the workload was not started: a signal asked the agent to end first";
       this.#status.resolve(128 + Number(signal.reason));
     }
     return { ended: this.#status.promise };
@@ -102,15 +111,30 @@ export class Workload {
     const outcome = await endProcesses(child.tree, { signal: SIGTERM, graceMs });
     if (outcome !== "in_time")
       this.#parts.log.warn("workload_killed", { pid: child.pid, stop_grace_ms: graceMs, outcome });
-    if (outcome === "left") this.#status.resolve(KILLED_STATUS);
-    else await this.#status.promise;
+    if (outcome === "left") {
+      this.#end = "the workload hangs in the kernel: not even SIGKILL has ended it";
+      this.#status.resolve(KILLED_STATUS);
+    } else await this.#status.promise;
     child.release();
   }
 
   #onEnd(child: ChildProcess, end: ProcessEnd): void {
     this.#running = false;
-    const { code: status, signal } = end;
-    this.#parts.log.info("workload_ended", { pid: child.pid, status, signal: signal === 0 ? undefined : signal });
+    const { code: status, signal, coreDumped } = end;
+    const { oomKilled, usage } = child.accounts();
+    this.#end = endInWords(end, oomKilled, this.#stopping !== undefined);
+    this.#parts.log.info("workload_ended", {
+      pid: child.pid,
+      status,
+      signal: signal === 0 ? undefined : signal,
+      oom_killed: oomKilled,
+      core_dumped: coreDumped,
+      cpu_scope: usage?.cpuScope,
+      cpu_user_us: usage?.cpuUserUs,
+      cpu_system_us: usage?.cpuSystemUs,
+      peak_memory_scope: usage?.peakMemory?.scope,
+      peak_memory_bytes: usage?.peakMemory?.bytes,
+    });
     this.#status.resolve(status);
   }
 }

@@ -1,9 +1,11 @@
 import { ExecSessions } from "../../shared/gen/svc/guest/v1alpha1/exec_sessions_pb.ts";
+import type { MessageShape } from "@bufbuild/protobuf";
 import { GuestAgent } from "../../shared/gen/svc/guest/v1alpha1/guest_agent_pb.ts";
 import { HealthResponseSchema } from "../../shared/gen/svc/guest/v1alpha1/health_pb.ts";
 import { RunHookResponseSchema } from "../../shared/gen/svc/guest/v1alpha1/hooks_pb.ts";
 import { Lifecycle, StopResponseSchema } from "../../shared/gen/svc/guest/v1alpha1/lifecycle_pb.ts";
 import { RestoreDutiesResponseSchema } from "../../shared/gen/svc/guest/v1alpha1/restore_pb.ts";
+import { GuestUsageSchema, Usage } from "../../shared/gen/svc/guest/v1alpha1/usage_pb.ts";
 import { Tunnel } from "../../shared/gen/svc/guest/v1alpha1/tunnel_pb.ts";
 import { checkOptions, fromArguments, wholeMilliseconds, wholeNumber } from "./arguments.ts";
 import type { CallOptions, Channel } from "./channel.ts";
@@ -25,6 +27,7 @@ import {
   type DutiesResult,
   type EndedExec,
   endedExecOf,
+  type GuestUsage,
   type Health,
   type HookRequest,
   type HookResult,
@@ -36,6 +39,7 @@ import type { ConnectOptions } from "./link/link.ts";
 import { openChannel } from "./link/open.ts";
 import { OPTION_NAMES } from "./options.ts";
 import { plain, timestampOf } from "./plain.ts";
+import { received } from "./received.ts";
 import { growingPauses, retried } from "./retry.ts";
 import { type RestoreOptions, type RestoreOutcome, restoreSequence } from "./restore.ts";
 import { forward, FORWARD_NAMES, type Forwarding, type ForwardOptions } from "./tunnel/forward.ts";
@@ -75,6 +79,14 @@ export interface WaitForPortOptions extends CallOptions {
 const END_NAMES = { ...OPTION_NAMES.call, execId: true, graceMs: true, forget: true, killSignal: true } as const;
 const SIGNAL_NAMES = { ...OPTION_NAMES["call"], execId: true as const };
 
+/** Options of `watchUsage`. */
+export interface WatchUsageOptions extends CallOptions {
+  /** From one report to the next, in milliseconds; 1 s to a day. Default: 5 s. */
+  readonly intervalMs?: number | undefined;
+}
+
+const WATCH_NAMES = { ...OPTION_NAMES.call, intervalMs: true } as const;
+
 /** The agent's own default. */
 const DEFAULT_PORT_WAIT_MS = 30_000;
 /** Tries of a wait for a port before there was any connection. */
@@ -91,7 +103,7 @@ export function connect(options: ConnectOptions): GuestClient {
 
 /**
  * A client of one sandbox's agent. Every method rejects with GuestError; `exec` throws it for a command that cannot be
- * sent, on a closed client or with an aborted signal. `health`, `statPath` and `listExecs` are repeated when a
+ * sent, on a closed client or with an aborted signal. `health`, `usage`, `statPath` and `listExecs` are repeated when a
  * connection fails, `waitForPort` for as long as it may wait; all other calls are made once.
  */
 export class GuestClient extends FolderClient {
@@ -228,6 +240,21 @@ export class GuestClient extends FolderClient {
     const mayPass = (error: unknown): boolean => isLost(error) && (this.#channel.wasConnected || tries < FIRST_TRIES);
     const untilMs = startMs + timeoutMs;
     await retried(ask(), ask, { pausesMs: growingPauses(LONGEST_PAUSE_MS), untilMs, signal, mayPass });
+  }
+
+  /** What the guest uses of memory, processors, file systems and network now. */
+  async usage(options?: CallOptions): Promise<GuestUsage> {
+    checkOptions("the options of usage", options, OPTION_NAMES.call);
+    return plain(GuestUsageSchema, await this.#channel.question(Usage.method.get, {}, options));
+  }
+
+  /** The same at once and then at intervals, until the loop is left or the connection lost, as by restore duties. */
+  watchUsage(options: WatchUsageOptions = {}): AsyncIterableIterator<GuestUsage, undefined, undefined> {
+    checkOptions("the options of watchUsage", options, WATCH_NAMES);
+    const { intervalMs = 0, ...call } = options;
+    const request = { intervalMs: wholeMilliseconds(intervalMs, "intervalMs") };
+    const take = (message: MessageShape<typeof GuestUsageSchema>): GuestUsage[] => [plain(GuestUsageSchema, message)];
+    return received(this.#channel, Usage.method.watch, request, call, { take });
   }
 
   /** Runs a configured hook and waits for its end. */

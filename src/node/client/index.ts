@@ -38,6 +38,7 @@ export {
   type SignalExecOptions,
   type StatPathOptions,
   type WaitForPortOptions,
+  type WatchUsageOptions,
 } from "./guest-client.ts";
 export {
   type BridgeOptions,
@@ -59,10 +60,13 @@ export {
 } from "./restore.ts";
 export type { Forwarding, ForwardOptions } from "./tunnel/forward.ts";
 export type { GuestTunnel } from "./tunnel/tunnel.ts";
+export { usageMetrics } from "./usage-metrics.ts";
 export type {
+  CommandUsage,
   DutiesRequest,
   DutiesResult,
   EndedExec,
+  GuestUsage,
   Health,
   HookRequest,
   HookResult,
@@ -71,3 +75,4 @@ export type {
 } from "./messages.ts";
 export { FileType } from "../../shared/gen/svc/guest/v1alpha1/files_pb.ts";
 export { HookKind } from "../../shared/gen/svc/guest/v1alpha1/hooks_pb.ts";
+export { UsageScope } from "../../shared/gen/svc/guest/v1alpha1/exec_pb.ts";

@@ -8,6 +8,8 @@ import type { HealthResponse } from "../../shared/gen/svc/guest/v1alpha1/health_
 import type { RunHookRequest, RunHookResponse } from "../../shared/gen/svc/guest/v1alpha1/hooks_pb.ts";
 import type { StopResponse } from "../../shared/gen/svc/guest/v1alpha1/lifecycle_pb.ts";
 import type { RestoreDutiesRequest, RestoreDutiesResponse } from "../../shared/gen/svc/guest/v1alpha1/restore_pb.ts";
+import type { CommandUsage as UsageMessage } from "../../shared/gen/svc/guest/v1alpha1/exec_pb.ts";
+import type { GuestUsage as GuestUsageMessage } from "../../shared/gen/svc/guest/v1alpha1/usage_pb.ts";
 import { type ExecResult, resultOf } from "./exec/command.ts";
 import { plain, type Plain } from "./plain.ts";
 
@@ -29,6 +31,12 @@ export type DutiesResult = Plain<RestoreDutiesResponse>;
 
 /** What a stop has begun (message StopResponse). */
 export type StopResult = Plain<StopResponse>;
+
+/** What a guest uses (message GuestUsage): what it cannot tell is absent. */
+export type GuestUsage = Plain<GuestUsageMessage>;
+
+/** What a command has used (message CommandUsage). */
+export type CommandUsage = Plain<UsageMessage>;
 
 /** A kept command (message KeptExec); without `exit` it runs. */
 export type KeptExec = Omit<Plain<KeptExecMessage>, "exit"> & { readonly exit?: ExecResult };

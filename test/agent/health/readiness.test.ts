@@ -39,7 +39,7 @@ class Run {
         emptyWithin: () => Promise.resolve(true),
         killWithin: () => Promise.resolve(true),
       },
-      oomKilled: () => false,
+      accounts: () => ({ oomKilled: undefined, usage: undefined }),
       outputHolders: () => [],
       release: () => void (this.released = true),
     };

@@ -42,10 +42,22 @@ test("the first and the last frame of a command have the bytes that the full enc
   }
   const none = { coreDumped: false, timedOut: false, oomKilled: false, outputComplete: false };
   const all = { coreDumped: true, timedOut: true, oomKilled: true, outputComplete: true };
+  const used = {
+    cpuScope: "process",
+    cpuUserUs: 0,
+    cpuSystemUs: 1,
+    peakMemory: { scope: "tree", bytes: 2 ** 52 },
+  } as const;
   for (const result of [
-    { code: 0, signal: 0, ...none, durationMs: 0 },
-    { code: 255, signal: 0, ...none, outputComplete: true, durationMs: 127 },
-    { code: 192, signal: 64, ...all, durationMs: 2 ** 40 },
+    { code: 0, signal: 0, ...none, durationMs: 0, usage: undefined },
+    { code: 255, signal: 0, ...none, outputComplete: true, durationMs: 127, usage: { ...used, peakMemory: undefined } },
+    {
+      code: 192,
+      signal: 64,
+      ...all,
+      durationMs: 2 ** 40,
+      usage: { ...used, cpuUserUs: 2 ** 52, cpuSystemUs: 2 ** 52 },
+    },
   ]) {
     const exit = create(ExecFrameSchema, { frame: { case: "exit", value: exitOf(result) } });
     assert.ok(unframe(exitFrame(result)).equals(toBinary(ExecFrameSchema, exit)), JSON.stringify(result));

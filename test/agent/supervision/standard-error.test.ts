@@ -65,12 +65,19 @@ describe("standard error, which the workload shares", () => {
   it("carries every line of the agent, late, when the workload has flooded it", async (t) => {
     const { agent, fifo } = await floodedAgent(t);
     for (let i = 0; i < 20; i++) await exec(agent, { args: ["true"] });
-    const events = eventsUntil(fifo, "workload_ended");
+    const events = eventsUntil(fifo, "agent_ended");
     await agent.stop();
     // The bare connection by which the listener was found is logged too.
     assert.deepEqual(
       (await events).filter((event) => event !== "connection_refused"),
-      ["agent_started", "workload_socket_listening", "workload_started", "management_listening", "workload_ended"],
+      [
+        "agent_started",
+        "workload_socket_listening",
+        "workload_started",
+        "management_listening",
+        "workload_ended",
+        "agent_ended",
+      ],
     );
   });
 

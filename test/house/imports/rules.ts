@@ -3,7 +3,7 @@ import type { Module } from "./modules.ts";
 /** A rule over all modules of src/. Returns one line per offence. */
 export type Rule = (modules: readonly Module[]) => string[];
 
-const CAPABILITIES = ["workload", "exec", "files", "hooks", "health", "restore", "tunnel", "check"];
+const CAPABILITIES = ["workload", "exec", "files", "hooks", "health", "restore", "tunnel", "usage", "check"];
 
 type Floors = ReadonlyMap<string, number>;
 
@@ -105,6 +105,7 @@ const LOADED_LATER: ReadonlySet<string> = new Set([
   "src/agent/server/warm-up.ts",
   "src/agent/rpc/handlers/serve.ts",
   "src/agent/platform/guest-facts.ts",
+  "src/agent/platform/guest-usage.ts",
   "src/agent/platform/sockets.ts",
   "src/node/credentials/certificates.ts",
 ]);

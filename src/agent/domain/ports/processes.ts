@@ -108,6 +108,26 @@ export interface ProcessEnd {
   readonly coreDumped: boolean;
 }
 
+/** Whose usage it is: all of the command's cgroup, or its process and the descendants that were waited for. */
+type UsageScope = "tree" | "process";
+
+/** What a command has used so far. */
+export interface CommandUsage {
+  readonly cpuScope: UsageScope;
+  readonly cpuUserUs: number;
+  readonly cpuSystemUs: number;
+  /** Undefined: not known. */
+  readonly peakMemory: { readonly scope: UsageScope; readonly bytes: number } | undefined;
+}
+
+/** The kernel's accounts of a command. */
+export interface CommandAccounts {
+  /** Whether the out-of-memory killer struck in its own cgroup. Undefined: nobody counts that. */
+  readonly oomKilled: boolean | undefined;
+  /** Undefined: not known. */
+  readonly usage: CommandUsage | undefined;
+}
+
 /**
  * Processes that are ended together: a tree, or a session. Each call looks for them again, so that new ones count.
  * After the child's release it reaches none. No call throws.
@@ -145,8 +165,8 @@ export interface ChildProcess {
   signal(signal: number): void;
   /** Sends a signal to the child's process group. Nothing after `release`. */
   signalGroup(signal: number): void;
-  /** Whether the out-of-memory killer struck in the child's own cgroup. False where it has none. */
-  oomKilled(): boolean;
+  /** What the kernel has counted. Ask once it has ended, and before `release`. */
+  accounts(): CommandAccounts;
   /** Living processes with the writing end of one of the child's pipes. Takes about 20 us a process of the guest. */
   outputHolders(): readonly number[];
   /**

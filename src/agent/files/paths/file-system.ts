@@ -1,6 +1,6 @@
-import { type BigIntStats, constants, lstat, readlink, stat } from "node:fs";
+import { type BigIntStats, constants, lstat, readlink, stat, type StatsFs, statfs } from "node:fs";
 import { promisify } from "node:util";
-import { type FileStep, FileSystemError, type Timers } from "../../domain/index.ts";
+import { type FileStep, FileSystemError, type FileSystemSpace, type Timers } from "../../domain/index.ts";
 import { type Addon, RESOLVE_BENEATH, RESOLVE_NO_MAGICLINKS, RESOLVE_NO_SYMLINKS } from "../../native/index.ts";
 import type { FileAttributes, FileOwner, FilePath, FileType } from "../attributes.ts";
 import { PathEscapes } from "../failure.ts";
@@ -20,6 +20,7 @@ const HERE = Buffer.from(".");
 const statPath: (path: Buffer, options: { bigint: true }) => Promise<BigIntStats> = promisify(stat);
 const statLink: (path: Buffer, options: { bigint: true }) => Promise<BigIntStats> = promisify(lstat);
 const targetOfLink = promisify(readlink);
+const statfsOf: (path: Buffer) => Promise<StatsFs> = promisify(statfs);
 
 /** Path lookups in a tree. All throw FileSystemError. */
 interface Lookups {
@@ -141,6 +142,16 @@ export class FileSystem extends FileTree {
     );
     this.#paths = paths;
     this.#shared = shared;
+  }
+
+  /** Size and free space of the file system that a path leads into (statfs(2)). */
+  async space(path: FilePath): Promise<FileSystemSpace> {
+    const bytes = Buffer.from(path);
+    const { frsize, blocks, bfree, bavail, files, ffree } = await this.#paths.follow("statfs", bytes, () =>
+      statfsOf(bytes),
+    );
+    const [totalBytes, freeBytes, availableBytes] = [blocks * frsize, bfree * frsize, bavail * frsize];
+    return { totalBytes, freeBytes, availableBytes, inodes: files, freeInodes: ffree };
   }
 
   /**

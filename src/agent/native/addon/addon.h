@@ -68,6 +68,9 @@
   /* processes.c */                                        \
   F("processRows", agent_process_rows)                     \
   F("processSessions", agent_process_sessions)             \
+  /* usage.c */                                            \
+  F("usedBy", agent_used_by)                               \
+  F("usedIn", agent_used_in)                               \
   /* own_process.c */                                      \
   F("environ", agent_environ)                              \
   F("effectiveCapabilities", agent_effective_capabilities) \

@@ -65,9 +65,9 @@ export class Cgroup {
     return found;
   }
 
-  /** Whether the out-of-memory killer struck in it or below. False where the memory controller does not count. */
-  oomKilled(): boolean {
-    return (valueOf(readAt(this.#calls, this.#folder, "memory.events"), "oom_kill") ?? 0) > 0;
+  /** What has been used in it and below; of Addon.usedIn. */
+  used(): Float64Array {
+    return this.#calls.usedIn(this.#folder);
   }
 
   /**

@@ -1,5 +1,5 @@
 import { closeSync } from "node:fs";
-import type { BufferPool, ChildProcess, ProcessEnd, StdioPlan } from "../../domain/index.ts";
+import type { BufferPool, ChildProcess, CommandAccounts, ProcessEnd, StdioPlan } from "../../domain/index.ts";
 import type { Addon } from "../../native/index.ts";
 import type { KeptPipes } from "../streams/kept-pipes.ts";
 import { FdSink } from "../streams/sink.ts";
@@ -71,7 +71,7 @@ export function childProcess(addon: Addon, keptPipes: KeptPipes, parts: ChildPar
     signalGroup: (signal) => {
       if (!released) addon.killGroup(pid, signal);
     },
-    oomKilled: () => cgroup?.oomKilled() === true,
+    accounts: () => accountsOf(addon, pid, cgroup),
     outputHolders: () => {
       const pipes = sources.flatMap((source) => source.pipeInode() ?? []);
       return pipes.length === 0 ? [] : outputHolders(new Set(pipes));
@@ -91,6 +91,20 @@ export function childProcess(addon: Addon, keptPipes: KeptPipes, parts: ChildPar
       session.release();
     },
   };
+}
+
+/** The cgroup knows the whole tree; what it does not tell, the process may. */
+function accountsOf(addon: Addon, pid: number, cgroup: Cgroup | undefined): CommandAccounts {
+  const [userUs = -1, systemUs = -1, bytes = -1, oomKills = -1] = cgroup?.used() ?? [];
+  const oomKilled = oomKills < 0 ? undefined : oomKills > 0;
+  const ofTree = { cpuScope: "tree", cpuUserUs: userUs, cpuSystemUs: systemUs } as const;
+  if (userUs >= 0 && bytes >= 0) return { oomKilled, usage: { ...ofTree, peakMemory: { scope: "tree", bytes } } };
+  const used = addon.usedBy(pid);
+  const [cpuUserUs = -1, cpuSystemUs = -1, ownBytes = 0, agentBytes = 0] = typeof used === "number" ? [] : used;
+  const ofProcess = { cpuScope: "process", cpuUserUs, cpuSystemUs } as const;
+  const peakMemory = ownBytes > agentBytes ? ({ scope: "process", bytes: ownBytes } as const) : undefined;
+  if (userUs < 0 && cpuUserUs < 0) return { oomKilled, usage: undefined };
+  return { oomKilled, usage: { ...(userUs >= 0 ? ofTree : ofProcess), peakMemory } };
 }
 
 /** si_code of waitid(2). */

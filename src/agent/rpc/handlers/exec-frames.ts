@@ -1,17 +1,21 @@
 import { create } from "@bufbuild/protobuf";
 import type { ExecInput, ExecResult, KeptStarted, OutputStream } from "../../exec/index.ts";
 import {
+  type CommandUsage as WireUsage,
+  CommandUsageSchema,
   type ExecExit,
   ExecExitSchema,
   ExecFrameSchema,
   ExecStartedSchema,
   ExecStream,
+  UsageScope,
 } from "../../../shared/gen/svc/guest/v1alpha1/exec_pb.ts";
 import { bytesFieldFrame, decodeMessage, FieldWriter, type Frame, messageFrame, tryBytesField } from "../codec.ts";
-import { frameOrder, type LentBytes } from "../../domain/index.ts";
+import { type CommandUsage, frameOrder, type LentBytes } from "../../domain/index.ts";
 
 const FRAME = ExecFrameSchema.field;
 const EXIT = ExecExitSchema.field;
+const USAGE = CommandUsageSchema.field;
 const STDIN_FIELD = ExecFrameSchema.field.stdin.number;
 const OUTPUT_FIELDS: Readonly<Record<OutputStream, number>> = {
   stdout: ExecFrameSchema.field.stdout.number,
@@ -95,8 +99,21 @@ export function stdinAckFrame(offset: number): Frame {
 }
 
 /** How a command ended. */
-export function exitOf(result: ExecResult): ExecExit {
-  return create(ExecExitSchema, { ...result, durationMs: BigInt(result.durationMs) });
+export function exitOf({ usage, durationMs, ...rest }: ExecResult): ExecExit {
+  const used = usage && { usage: usageOf(usage) };
+  return create(ExecExitSchema, { ...rest, durationMs: BigInt(durationMs), ...used });
+}
+
+const SCOPE = { tree: UsageScope.TREE, process: UsageScope.PROCESS } as const;
+
+/** What a command has used. */
+export function usageOf({ cpuScope, cpuUserUs, cpuSystemUs, peakMemory }: CommandUsage): WireUsage {
+  return create(CommandUsageSchema, {
+    cpuScope: SCOPE[cpuScope],
+    cpuUserUs: BigInt(cpuUserUs),
+    cpuSystemUs: BigInt(cpuSystemUs),
+    ...(peakMemory && { peakMemoryScope: SCOPE[peakMemory.scope], peakMemoryBytes: BigInt(peakMemory.bytes) }),
+  });
 }
 
 /** The last frame of a response. */
@@ -110,6 +127,17 @@ export function exitFrame(result: ExecResult): Frame {
     writer.number(EXIT.oomKilled.number, Number(result.oomKilled));
     writer.number(EXIT.outputComplete.number, Number(result.outputComplete));
     writer.number(EXIT.durationMs.number, result.durationMs);
+    const { usage } = result;
+    if (usage !== undefined) writer.message(EXIT.usage.number, () => writeUsage(writer, usage));
   });
   return writer.frame();
+}
+
+function writeUsage(writer: FieldWriter, { cpuScope, cpuUserUs, cpuSystemUs, peakMemory }: CommandUsage): void {
+  writer.number(USAGE.cpuScope.number, SCOPE[cpuScope]);
+  writer.number(USAGE.cpuUserUs.number, cpuUserUs);
+  writer.number(USAGE.cpuSystemUs.number, cpuSystemUs);
+  if (peakMemory === undefined) return;
+  writer.number(USAGE.peakMemoryScope.number, SCOPE[peakMemory.scope]);
+  writer.optionalNumber(USAGE.peakMemoryBytes.number, peakMemory.bytes);
 }

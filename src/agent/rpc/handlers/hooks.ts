@@ -9,6 +9,7 @@ import {
 import type { HookKind, Hooks } from "../../hooks/index.ts";
 import type { FreezeReport } from "../../session/index.ts";
 import type { Call } from "../call.ts";
+import { usageOf } from "./exec-frames.ts";
 
 /** Processes that FreezePending names. */
 const PENDING_NAMED = 8;
@@ -16,8 +17,12 @@ const PENDING_NAMED = 8;
 /** Serves one RunHook call. */
 export async function serveRunHook(hooks: Hooks, request: RunHookRequest, call: Call): Promise<RunHookResponse> {
   const { timeoutMs, freezeMs } = request;
-  const { freeze, ...outcome } = await hooks.run({ kind: hookKind(request.kind), timeoutMs, freezeMs }, call.signal);
-  return create(RunHookResponseSchema, { ...outcome, ...(freeze !== undefined && freezeFields(freeze)) });
+  const { freeze, usage, ...outcome } = await hooks.run(
+    { kind: hookKind(request.kind), timeoutMs, freezeMs },
+    call.signal,
+  );
+  const used = usage && { usage: usageOf(usage) };
+  return create(RunHookResponseSchema, { ...outcome, ...used, ...(freeze !== undefined && freezeFields(freeze)) });
 }
 
 function freezeFields(report: FreezeReport): MessageInitShape<typeof RunHookResponseSchema> {

@@ -9,6 +9,7 @@ import type { Health } from "../../health/index.ts";
 import type { Hooks } from "../../hooks/index.ts";
 import type { Restore } from "../../restore/index.ts";
 import type { Tunnels } from "../../tunnel/index.ts";
+import type { Usage } from "../../usage/index.ts";
 import type { Connection } from "../../listening/index.ts";
 import type { Router } from "../router.ts";
 import { serveExec } from "./exec.ts";
@@ -30,13 +31,14 @@ export interface Capabilities {
   readonly restore: Restore<Connection>;
   /** Loads and builds them at the first call. */
   readonly tunnels: () => Promise<Tunnels>;
+  readonly usage: () => Promise<Usage>;
   /** Begins the agent's end, as SIGTERM does. Returns the longest time that the workload gets, in milliseconds. */
   readonly stop: () => number;
 }
 
-/** Puts the services GuestAgent, ExecSessions, Lifecycle, FileTree and Tunnel on a router. */
+/** Puts all services of the management channel on a router. */
 export function serveGuestAgent(router: Router, capabilities: Capabilities): void {
-  const { health, exec, files, folders, hooks, restore, tunnels, stop } = capabilities;
+  const { health, exec, files, folders, hooks, restore, tunnels, usage, stop } = capabilities;
   const largeStarts = new Mutex();
   router.unary(GuestAgent.method.health, () => healthFrame(health.report()));
   router.bidiStream(GuestAgent.method.exec, (call) => serveExec(exec, call, largeStarts));
@@ -63,6 +65,10 @@ export function serveGuestAgent(router: Router, capabilities: Capabilities): voi
   router.later("svc.guest.v1alpha1.Tunnel", async () => {
     const [{ serveTunnels }, built] = await Promise.all([import("./tunnel.ts"), tunnels()]);
     serveTunnels(router, built);
+  });
+  router.later("svc.guest.v1alpha1.Usage", async () => {
+    const [{ serveUsage }, built] = await Promise.all([import("./usage.ts"), usage()]);
+    serveUsage(router, built);
   });
   router.unary(Lifecycle.method.stop, () => create(StopResponseSchema, { stopGraceMs: stop() }));
 }

@@ -10,7 +10,7 @@ import type { Message, UnknownEnum } from "@bufbuild/protobuf";
  * Describes the file svc/guest/v1alpha1/exec.proto.
  */
 export const file_svc_guest_v1alpha1_exec: GenFile = /*@__PURE__*/
-  fileDesc("Ch1zdmMvZ3Vlc3QvdjFhbHBoYTEvZXhlYy5wcm90bxISc3ZjLmd1ZXN0LnYxYWxwaGExIu8ECglFeGVjRnJhbWUSLgoFc3RhcnQYASABKAsyHS5zdmMuZ3Vlc3QudjFhbHBoYTEuRXhlY1N0YXJ0SAASDwoFc3RkaW4YAiABKAxIABI5CgtzdGRpbl9jbG9zZRgDIAEoCzIiLnN2Yy5ndWVzdC52MWFscGhhMS5FeGVjU3RkaW5DbG9zZUgAEjIKBnJlc2l6ZRgEIAEoCzIgLnN2Yy5ndWVzdC52MWFscGhhMS5UZXJtaW5hbFNpemVIABIwCgZzaWduYWwYBSABKAsyHi5zdmMuZ3Vlc3QudjFhbHBoYTEuRXhlY1NpZ25hbEgAEjIKB3N0YXJ0ZWQYBiABKAsyHy5zdmMuZ3Vlc3QudjFhbHBoYTEuRXhlY1N0YXJ0ZWRIABIQCgZzdGRvdXQYByABKAxIABIQCgZzdGRlcnIYCCABKAxIABIsCgRleGl0GAkgASgLMhwuc3ZjLmd1ZXN0LnYxYWxwaGExLkV4ZWNFeGl0SAASMAoGYXR0YWNoGAogASgLMh4uc3ZjLmd1ZXN0LnYxYWxwaGExLkV4ZWNBdHRhY2hIABIqCgNnYXAYCyABKAsyGy5zdmMuZ3Vlc3QudjFhbHBoYTEuRXhlY0dhcEgAEjUKCXN0ZGluX2FjaxgMIAEoCzIgLnN2Yy5ndWVzdC52MWFscGhhMS5FeGVjU3RkaW5BY2tIABIqCgNhY2sYDSABKAsyGy5zdmMuZ3Vlc3QudjFhbHBoYTEuRXhlY0Fja0gAEjAKBmZvcmdldBgOIAEoCzIeLnN2Yy5ndWVzdC52MWFscGhhMS5FeGVjRm9yZ2V0SABCBwoFZnJhbWUilAIKCUV4ZWNTdGFydBIMCgRhcmdzGAEgAygJEjMKA2VudhgCIAMoCzImLnN2Yy5ndWVzdC52MWFscGhhMS5FeGVjU3RhcnQuRW52RW50cnkSCwoDY3dkGAMgASgJEgwKBHVzZXIYBCABKAkSLgoIdGVybWluYWwYBSABKAsyHC5zdmMuZ3Vlc3QudjFhbHBoYTEuVGVybWluYWwSDQoFc3RkaW4YBiABKAgSEgoKdGltZW91dF9tcxgHIAEoBBIqCgRrZWVwGAggASgLMhwuc3ZjLmd1ZXN0LnYxYWxwaGExLkV4ZWNLZWVwGioKCEVudkVudHJ5EgsKA2tleRgBIAEoCRINCgV2YWx1ZRgCIAEoCToCOAEiowEKCEV4ZWNLZWVwEgwKBG5hbWUYASABKAkSFAoMYnVmZmVyX2J5dGVzGAIgASgNEjMKCXdoZW5fZnVsbBgDIAEoDjIgLnN2Yy5ndWVzdC52MWFscGhhMS5FeGVjV2hlbkZ1bGwSEQoJbGluZ2VyX21zGAQgASgEEhUKDXJlcGxhY2VfZW5kZWQYBSABKAgSFAoMYXdha2VfZm9yX21zGAYgASgEIskBCgpFeGVjQXR0YWNoEgwKBG5hbWUYASABKAkSDwoHZXhlY19pZBgCIAEoCRIaCg1zdGRvdXRfb2Zmc2V0GAMgASgESACIAQESGgoNc3RkZXJyX29mZnNldBgEIAEoBEgBiAEBEhAKCGZyb21fbm93GAUgASgIEi4KBHNpemUYBiABKAsyIC5zdmMuZ3Vlc3QudjFhbHBoYTEuVGVybWluYWxTaXplQhAKDl9zdGRvdXRfb2Zmc2V0QhAKDl9zdGRlcnJfb2Zmc2V0IkgKB0V4ZWNHYXASLgoGc3RyZWFtGAEgASgOMh4uc3ZjLmd1ZXN0LnYxYWxwaGExLkV4ZWNTdHJlYW0SDQoFYnl0ZXMYAiABKAQiHgoMRXhlY1N0ZGluQWNrEg4KBm9mZnNldBgBIAEoBCI3CgdFeGVjQWNrEhUKDXN0ZG91dF9vZmZzZXQYASABKAQSFQoNc3RkZXJyX29mZnNldBgCIAEoBCIMCgpFeGVjRm9yZ2V0IjQKCFRlcm1pbmFsEgwKBGNvbHMYASABKA0SDAoEcm93cxgCIAEoDRIMCgR0ZXJtGAMgASgJIioKDFRlcm1pbmFsU2l6ZRIMCgRjb2xzGAEgASgNEgwKBHJvd3MYAiABKA0iEAoORXhlY1N0ZGluQ2xvc2UiHAoKRXhlY1NpZ25hbBIOCgZudW1iZXIYASABKA0itAEKC0V4ZWNTdGFydGVkEgsKA3BpZBgBIAEoDRIMCgRrZXB0GAIgASgIEg8KB2V4ZWNfaWQYAyABKAkSFQoNc3Rkb3V0X29mZnNldBgEIAEoBBIVCg1zdGRlcnJfb2Zmc2V0GAUgASgEEhQKDHN0ZGluX29mZnNldBgGIAEoBBIUCgxzdGRpbl9jbG9zZWQYByABKAgSEAoIdGVybWluYWwYCCABKAgSDQoFc3RkaW4YCSABKAgikgEKCEV4ZWNFeGl0EgwKBGNvZGUYASABKAUSDgoGc2lnbmFsGAIgASgNEhMKC2NvcmVfZHVtcGVkGAMgASgIEhEKCXRpbWVkX291dBgEIAEoCBISCgpvb21fa2lsbGVkGAUgASgIEhcKD291dHB1dF9jb21wbGV0ZRgGIAEoCBITCgtkdXJhdGlvbl9tcxgHIAEoBCpoCgxFeGVjV2hlbkZ1bGwSHgoaRVhFQ19XSEVOX0ZVTExfVU5TUEVDSUZJRUQQABIeChpFWEVDX1dIRU5fRlVMTF9EUk9QX09MREVTVBABEhgKFEVYRUNfV0hFTl9GVUxMX0JMT0NLEAIqWQoKRXhlY1N0cmVhbRIbChdFWEVDX1NUUkVBTV9VTlNQRUNJRklFRBAAEhYKEkVYRUNfU1RSRUFNX1NURE9VVBABEhYKEkVYRUNfU1RSRUFNX1NUREVSUhACQjtCCUV4ZWNQcm90b1ABWixndWVzdC1hZ2VudC9zdmMvZ3Vlc3QvdjFhbHBoYTE7Z3Vlc3R2MWFscGhhMWIGcHJvdG8z");
+  fileDesc("Ch1zdmMvZ3Vlc3QvdjFhbHBoYTEvZXhlYy5wcm90bxISc3ZjLmd1ZXN0LnYxYWxwaGExIu8ECglFeGVjRnJhbWUSLgoFc3RhcnQYASABKAsyHS5zdmMuZ3Vlc3QudjFhbHBoYTEuRXhlY1N0YXJ0SAASDwoFc3RkaW4YAiABKAxIABI5CgtzdGRpbl9jbG9zZRgDIAEoCzIiLnN2Yy5ndWVzdC52MWFscGhhMS5FeGVjU3RkaW5DbG9zZUgAEjIKBnJlc2l6ZRgEIAEoCzIgLnN2Yy5ndWVzdC52MWFscGhhMS5UZXJtaW5hbFNpemVIABIwCgZzaWduYWwYBSABKAsyHi5zdmMuZ3Vlc3QudjFhbHBoYTEuRXhlY1NpZ25hbEgAEjIKB3N0YXJ0ZWQYBiABKAsyHy5zdmMuZ3Vlc3QudjFhbHBoYTEuRXhlY1N0YXJ0ZWRIABIQCgZzdGRvdXQYByABKAxIABIQCgZzdGRlcnIYCCABKAxIABIsCgRleGl0GAkgASgLMhwuc3ZjLmd1ZXN0LnYxYWxwaGExLkV4ZWNFeGl0SAASMAoGYXR0YWNoGAogASgLMh4uc3ZjLmd1ZXN0LnYxYWxwaGExLkV4ZWNBdHRhY2hIABIqCgNnYXAYCyABKAsyGy5zdmMuZ3Vlc3QudjFhbHBoYTEuRXhlY0dhcEgAEjUKCXN0ZGluX2FjaxgMIAEoCzIgLnN2Yy5ndWVzdC52MWFscGhhMS5FeGVjU3RkaW5BY2tIABIqCgNhY2sYDSABKAsyGy5zdmMuZ3Vlc3QudjFhbHBoYTEuRXhlY0Fja0gAEjAKBmZvcmdldBgOIAEoCzIeLnN2Yy5ndWVzdC52MWFscGhhMS5FeGVjRm9yZ2V0SABCBwoFZnJhbWUilAIKCUV4ZWNTdGFydBIMCgRhcmdzGAEgAygJEjMKA2VudhgCIAMoCzImLnN2Yy5ndWVzdC52MWFscGhhMS5FeGVjU3RhcnQuRW52RW50cnkSCwoDY3dkGAMgASgJEgwKBHVzZXIYBCABKAkSLgoIdGVybWluYWwYBSABKAsyHC5zdmMuZ3Vlc3QudjFhbHBoYTEuVGVybWluYWwSDQoFc3RkaW4YBiABKAgSEgoKdGltZW91dF9tcxgHIAEoBBIqCgRrZWVwGAggASgLMhwuc3ZjLmd1ZXN0LnYxYWxwaGExLkV4ZWNLZWVwGioKCEVudkVudHJ5EgsKA2tleRgBIAEoCRINCgV2YWx1ZRgCIAEoCToCOAEiowEKCEV4ZWNLZWVwEgwKBG5hbWUYASABKAkSFAoMYnVmZmVyX2J5dGVzGAIgASgNEjMKCXdoZW5fZnVsbBgDIAEoDjIgLnN2Yy5ndWVzdC52MWFscGhhMS5FeGVjV2hlbkZ1bGwSEQoJbGluZ2VyX21zGAQgASgEEhUKDXJlcGxhY2VfZW5kZWQYBSABKAgSFAoMYXdha2VfZm9yX21zGAYgASgEIskBCgpFeGVjQXR0YWNoEgwKBG5hbWUYASABKAkSDwoHZXhlY19pZBgCIAEoCRIaCg1zdGRvdXRfb2Zmc2V0GAMgASgESACIAQESGgoNc3RkZXJyX29mZnNldBgEIAEoBEgBiAEBEhAKCGZyb21fbm93GAUgASgIEi4KBHNpemUYBiABKAsyIC5zdmMuZ3Vlc3QudjFhbHBoYTEuVGVybWluYWxTaXplQhAKDl9zdGRvdXRfb2Zmc2V0QhAKDl9zdGRlcnJfb2Zmc2V0IkgKB0V4ZWNHYXASLgoGc3RyZWFtGAEgASgOMh4uc3ZjLmd1ZXN0LnYxYWxwaGExLkV4ZWNTdHJlYW0SDQoFYnl0ZXMYAiABKAQiHgoMRXhlY1N0ZGluQWNrEg4KBm9mZnNldBgBIAEoBCI3CgdFeGVjQWNrEhUKDXN0ZG91dF9vZmZzZXQYASABKAQSFQoNc3RkZXJyX29mZnNldBgCIAEoBCIMCgpFeGVjRm9yZ2V0IjQKCFRlcm1pbmFsEgwKBGNvbHMYASABKA0SDAoEcm93cxgCIAEoDRIMCgR0ZXJtGAMgASgJIioKDFRlcm1pbmFsU2l6ZRIMCgRjb2xzGAEgASgNEgwKBHJvd3MYAiABKA0iEAoORXhlY1N0ZGluQ2xvc2UiHAoKRXhlY1NpZ25hbBIOCgZudW1iZXIYASABKA0itAEKC0V4ZWNTdGFydGVkEgsKA3BpZBgBIAEoDRIMCgRrZXB0GAIgASgIEg8KB2V4ZWNfaWQYAyABKAkSFQoNc3Rkb3V0X29mZnNldBgEIAEoBBIVCg1zdGRlcnJfb2Zmc2V0GAUgASgEEhQKDHN0ZGluX29mZnNldBgGIAEoBBIUCgxzdGRpbl9jbG9zZWQYByABKAgSEAoIdGVybWluYWwYCCABKAgSDQoFc3RkaW4YCSABKAgiwwEKCEV4ZWNFeGl0EgwKBGNvZGUYASABKAUSDgoGc2lnbmFsGAIgASgNEhMKC2NvcmVfZHVtcGVkGAMgASgIEhEKCXRpbWVkX291dBgEIAEoCBISCgpvb21fa2lsbGVkGAUgASgIEhcKD291dHB1dF9jb21wbGV0ZRgGIAEoCBITCgtkdXJhdGlvbl9tcxgHIAEoBBIvCgV1c2FnZRgIIAEoCzIgLnN2Yy5ndWVzdC52MWFscGhhMS5Db21tYW5kVXNhZ2Ui3gEKDENvbW1hbmRVc2FnZRIxCgljcHVfc2NvcGUYASABKA4yHi5zdmMuZ3Vlc3QudjFhbHBoYTEuVXNhZ2VTY29wZRITCgtjcHVfdXNlcl91cxgCIAEoBBIVCg1jcHVfc3lzdGVtX3VzGAMgASgEEjkKEXBlYWtfbWVtb3J5X3Njb3BlGAQgASgOMh4uc3ZjLmd1ZXN0LnYxYWxwaGExLlVzYWdlU2NvcGUSHgoRcGVha19tZW1vcnlfYnl0ZXMYBSABKARIAIgBAUIUChJfcGVha19tZW1vcnlfYnl0ZXMqaAoMRXhlY1doZW5GdWxsEh4KGkVYRUNfV0hFTl9GVUxMX1VOU1BFQ0lGSUVEEAASHgoaRVhFQ19XSEVOX0ZVTExfRFJPUF9PTERFU1QQARIYChRFWEVDX1dIRU5fRlVMTF9CTE9DSxACKlkKCkV4ZWNTdHJlYW0SGwoXRVhFQ19TVFJFQU1fVU5TUEVDSUZJRUQQABIWChJFWEVDX1NUUkVBTV9TVERPVVQQARIWChJFWEVDX1NUUkVBTV9TVERFUlIQAipYCgpVc2FnZVNjb3BlEhsKF1VTQUdFX1NDT1BFX1VOU1BFQ0lGSUVEEAASFAoQVVNBR0VfU0NPUEVfVFJFRRABEhcKE1VTQUdFX1NDT1BFX1BST0NFU1MQAkI7QglFeGVjUHJvdG9QAVosZ3Vlc3QtYWdlbnQvc3ZjL2d1ZXN0L3YxYWxwaGExO2d1ZXN0djFhbHBoYTFiBnByb3RvMw");
 
 /**
  * One frame of an Exec call, in either direction.
@@ -684,6 +684,13 @@ export type ExecExit = Message<"svc.guest.v1alpha1.ExecExit"> & {
    * @generated from field: uint64 duration_ms = 7;
    */
   durationMs: bigint;
+
+  /**
+   * What it has used until its end. Absent: an older agent.
+   *
+   * @generated from field: svc.guest.v1alpha1.CommandUsage usage = 8;
+   */
+  usage?: CommandUsage | undefined;
 };
 
 /**
@@ -692,6 +699,57 @@ export type ExecExit = Message<"svc.guest.v1alpha1.ExecExit"> & {
  */
 export const ExecExitSchema: GenMessage<ExecExit> = /*@__PURE__*/
   messageDesc(file_svc_guest_v1alpha1_exec, 13);
+
+/**
+ * What a command has used.
+ *
+ * @generated from message svc.guest.v1alpha1.CommandUsage
+ */
+export type CommandUsage = Message<"svc.guest.v1alpha1.CommandUsage"> & {
+  /**
+   * Whose time it is.
+   *
+   * @generated from field: svc.guest.v1alpha1.UsageScope cpu_scope = 1;
+   */
+  cpuScope: UsageScope;
+
+  /**
+   * Time in user mode, in microseconds.
+   *
+   * @generated from field: uint64 cpu_user_us = 2;
+   */
+  cpuUserUs: bigint;
+
+  /**
+   * Time in the kernel, in microseconds.
+   *
+   * @generated from field: uint64 cpu_system_us = 3;
+   */
+  cpuSystemUs: bigint;
+
+  /**
+   * Whose memory it is; unspecified where that is not known.
+   *
+   * @generated from field: svc.guest.v1alpha1.UsageScope peak_memory_scope = 4;
+   */
+  peakMemoryScope: UsageScope;
+
+  /**
+   * Most memory at any time, in bytes. Of a tree: memory.peak, which includes the files that it had cached. Of a
+   * process: the largest resident set of it or of one that it waited for. The agent's own counts in that, because the
+   * command begins as a copy of it: absent where it is not larger.
+   *
+   * @generated from field: optional uint64 peak_memory_bytes = 5;
+   */
+  peakMemoryBytes?: bigint | undefined;
+};
+
+/**
+ * Describes the message svc.guest.v1alpha1.CommandUsage.
+ * Use `create(CommandUsageSchema)` to create a new message.
+ */
+export const CommandUsageSchema: GenMessage<CommandUsage> = /*@__PURE__*/
+  messageDesc(file_svc_guest_v1alpha1_exec, 14);
 
 /**
  * What happens when the buffer of a kept exec is full.
@@ -775,4 +833,46 @@ export type ExecStream = (typeof ExecStream)[keyof typeof ExecStream] | UnknownE
  */
 export const ExecStreamSchema: GenEnum<ExecStream> = /*@__PURE__*/
   enumDesc(file_svc_guest_v1alpha1_exec, 1);
+
+/**
+ * Whose usage it is.
+ *
+ * @generated from enum svc.guest.v1alpha1.UsageScope
+ */
+export const UsageScope = {
+  /**
+   * Not known.
+   *
+   * @generated from enum value: USAGE_SCOPE_UNSPECIFIED = 0;
+   */
+  UNSPECIFIED: 0,
+
+  /**
+   * The command's cgroup: all that it started, ended or not (cpu.stat; memory.peak, from Linux 5.19 and with the memory
+   * controller).
+   *
+   * @generated from enum value: USAGE_SCOPE_TREE = 1;
+   */
+  TREE: 1,
+
+  /**
+   * The process, and those of its descendants that were waited for (getrusage(2)).
+   *
+   * @generated from enum value: USAGE_SCOPE_PROCESS = 2;
+   */
+  PROCESS: 2,
+} as const;
+
+/**
+ * Whose usage it is.
+ *
+ * @generated from enum svc.guest.v1alpha1.UsageScope
+ */
+export type UsageScope = (typeof UsageScope)[keyof typeof UsageScope] | UnknownEnum;
+
+/**
+ * Describes the enum svc.guest.v1alpha1.UsageScope.
+ */
+export const UsageScopeSchema: GenEnum<UsageScope> = /*@__PURE__*/
+  enumDesc(file_svc_guest_v1alpha1_exec, 2);
 

@@ -4,13 +4,15 @@
 
 import type { GenEnum, GenFile, GenMessage } from "@bufbuild/protobuf/codegenv2";
 import { enumDesc, fileDesc, messageDesc } from "@bufbuild/protobuf/codegenv2";
+import type { CommandUsage } from "./exec_pb.ts";
+import { file_svc_guest_v1alpha1_exec } from "./exec_pb.ts";
 import type { Message, UnknownEnum } from "@bufbuild/protobuf";
 
 /**
  * Describes the file svc/guest/v1alpha1/hooks.proto.
  */
 export const file_svc_guest_v1alpha1_hooks: GenFile = /*@__PURE__*/
-  fileDesc("Ch5zdmMvZ3Vlc3QvdjFhbHBoYTEvaG9va3MucHJvdG8SEnN2Yy5ndWVzdC52MWFscGhhMSJjCg5SdW5Ib29rUmVxdWVzdBIqCgRraW5kGAEgASgOMhwuc3ZjLmd1ZXN0LnYxYWxwaGExLkhvb2tLaW5kEhIKCnRpbWVvdXRfbXMYAiABKA0SEQoJZnJlZXplX21zGAMgASgNIusBCg9SdW5Ib29rUmVzcG9uc2USCwoDcmFuGAEgASgIEhEKCXRpbWVkX291dBgCIAEoCBIRCglleGl0X2NvZGUYAyABKAUSEwoLc3Rkb3V0X3RhaWwYBCABKAkSEwoLc3RkZXJyX3RhaWwYBSABKAkSDgoGZnJvemVuGAYgASgIEhgKEGZyb3plbl9wcm9jZXNzZXMYByABKA0SOQoOZnJlZXplX3BlbmRpbmcYCCABKAsyIS5zdmMuZ3Vlc3QudjFhbHBoYTEuRnJlZXplUGVuZGluZxIWCg5mcmVlemVfcHJvYmxlbRgJIAEoCSJVCg1GcmVlemVQZW5kaW5nEg0KBWNvdW50GAEgASgNEjUKCXByb2Nlc3NlcxgCIAMoCzIiLnN2Yy5ndWVzdC52MWFscGhhMS5QZW5kaW5nUHJvY2VzcyJBCg5QZW5kaW5nUHJvY2VzcxILCgNwaWQYASABKAUSDAoEbmFtZRgCIAEoCRIUCgx3YWl0X2NoYW5uZWwYAyABKAkqXQoISG9va0tpbmQSGQoVSE9PS19LSU5EX1VOU1BFQ0lGSUVEEAASGgoWSE9PS19LSU5EX1BSRV9TTkFQU0hPVBABEhoKFkhPT0tfS0lORF9QT1NUX1JFU1RPUkUQAkI8QgpIb29rc1Byb3RvUAFaLGd1ZXN0LWFnZW50L3N2Yy9ndWVzdC92MWFscGhhMTtndWVzdHYxYWxwaGExYgZwcm90bzM");
+  fileDesc("Ch5zdmMvZ3Vlc3QvdjFhbHBoYTEvaG9va3MucHJvdG8SEnN2Yy5ndWVzdC52MWFscGhhMSJjCg5SdW5Ib29rUmVxdWVzdBIqCgRraW5kGAEgASgOMhwuc3ZjLmd1ZXN0LnYxYWxwaGExLkhvb2tLaW5kEhIKCnRpbWVvdXRfbXMYAiABKA0SEQoJZnJlZXplX21zGAMgASgNIrACCg9SdW5Ib29rUmVzcG9uc2USCwoDcmFuGAEgASgIEhEKCXRpbWVkX291dBgCIAEoCBIRCglleGl0X2NvZGUYAyABKAUSEwoLc3Rkb3V0X3RhaWwYBCABKAkSEwoLc3RkZXJyX3RhaWwYBSABKAkSDgoGZnJvemVuGAYgASgIEhgKEGZyb3plbl9wcm9jZXNzZXMYByABKA0SOQoOZnJlZXplX3BlbmRpbmcYCCABKAsyIS5zdmMuZ3Vlc3QudjFhbHBoYTEuRnJlZXplUGVuZGluZxIWCg5mcmVlemVfcHJvYmxlbRgJIAEoCRISCgpvb21fa2lsbGVkGAogASgIEi8KBXVzYWdlGAsgASgLMiAuc3ZjLmd1ZXN0LnYxYWxwaGExLkNvbW1hbmRVc2FnZSJVCg1GcmVlemVQZW5kaW5nEg0KBWNvdW50GAEgASgNEjUKCXByb2Nlc3NlcxgCIAMoCzIiLnN2Yy5ndWVzdC52MWFscGhhMS5QZW5kaW5nUHJvY2VzcyJBCg5QZW5kaW5nUHJvY2VzcxILCgNwaWQYASABKAUSDAoEbmFtZRgCIAEoCRIUCgx3YWl0X2NoYW5uZWwYAyABKAkqXQoISG9va0tpbmQSGQoVSE9PS19LSU5EX1VOU1BFQ0lGSUVEEAASGgoWSE9PS19LSU5EX1BSRV9TTkFQU0hPVBABEhoKFkhPT0tfS0lORF9QT1NUX1JFU1RPUkUQAkI8QgpIb29rc1Byb3RvUAFaLGd1ZXN0LWFnZW50L3N2Yy9ndWVzdC92MWFscGhhMTtndWVzdHYxYWxwaGExYgZwcm90bzM", [file_svc_guest_v1alpha1_exec]);
 
 /**
  * Request of RunHook.
@@ -122,6 +124,20 @@ export type RunHookResponse = Message<"svc.guest.v1alpha1.RunHookResponse"> & {
    * @generated from field: string freeze_problem = 9;
    */
   freezeProblem: string;
+
+  /**
+   * The kernel's out-of-memory killer struck in the hook's cgroup. False where there is no such cgroup.
+   *
+   * @generated from field: bool oom_killed = 10;
+   */
+  oomKilled: boolean;
+
+  /**
+   * What the hook has used until its end. Absent: it did not run, or an older agent.
+   *
+   * @generated from field: svc.guest.v1alpha1.CommandUsage usage = 11;
+   */
+  usage?: CommandUsage | undefined;
 };
 
 /**

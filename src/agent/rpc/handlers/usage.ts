@@ -1,0 +1,68 @@
+import { create } from "@bufbuild/protobuf";
+import type { FileSystemUsage, Usage, UsageReport } from "../../usage/index.ts";
+import {
+  FileSystemUsageSchema,
+  type GuestUsage,
+  GuestUsageSchema,
+  MemoryUsageSchema,
+  PressureSchema,
+  Usage as UsageService,
+} from "../../../shared/gen/svc/guest/v1alpha1/usage_pb.ts";
+import { messageFrame, timestamp } from "../codec.ts";
+import type { Router } from "../router.ts";
+
+/** Puts the service Usage on a router. */
+export function serveUsage(router: Router, usage: Usage): void {
+  router.unary(UsageService.method.get, async () => guestUsage(await usage.get()));
+  router.serverStream(UsageService.method.watch, ({ intervalMs }, call) =>
+    usage.watch(intervalMs, {
+      isBehind: () => call.queuedBytes > 0,
+      send: (report) => call.send(messageFrame(GuestUsageSchema, guestUsage(report))),
+      signal: call.signal,
+    }),
+  );
+}
+
+function guestUsage(report: UsageReport): GuestUsage {
+  const { guestTimeNs, generation, uptimeUs, memory, cpu, pressure, fileSystems, networks } = report;
+  const pressureOf = (kind: keyof typeof pressure) =>
+    pressure[kind] && create(PressureSchema, counters(pressure[kind]));
+  return create(GuestUsageSchema, {
+    guestTime: timestamp(guestTimeNs),
+    uptimeUs: counter(uptimeUs),
+    generation,
+    memory: memory && create(MemoryUsageSchema, counters(memory)),
+    cpu: cpu && { count: cpu.count, busyUs: counter(cpu.busyUs), stealUs: counter(cpu.stealUs) },
+    cpuPressure: pressureOf("cpu"),
+    memoryPressure: pressureOf("memory"),
+    ioPressure: pressureOf("io"),
+    fileSystems: fileSystems.items.map(fileSystemUsage),
+    fileSystemsTruncated: fileSystems.truncated,
+    networks: networks.items.map(({ name, ...bytes }) => ({ name, ...counters(bytes) })),
+    networksTruncated: networks.truncated,
+    processes: report.processes,
+    ...counters({ sessionOomKills: report.sessionOomKills }),
+  });
+}
+
+function fileSystemUsage({ path, type, space }: FileSystemUsage) {
+  const place = { path: Buffer.from(path).toString(), type };
+  if (typeof space === "string") return create(FileSystemUsageSchema, { ...place, problem: space });
+  const { inodes, freeInodes, ...bytes } = space;
+  return create(FileSystemUsageSchema, {
+    ...place,
+    ...counters(bytes),
+    ...(inodes > 0 && counters({ inodes, freeInodes })),
+  });
+}
+
+/** A file system of the guest may tell any number, also one that no field holds. */
+function counter(value: number): bigint {
+  return BigInt(Math.min(value, Number.MAX_SAFE_INTEGER));
+}
+
+/** The same of all that are known. */
+function counters<Name extends string>(values: Readonly<Record<Name, number | undefined>>): Record<Name, bigint> {
+  const known = Object.entries<number | undefined>(values).filter(([, value]) => value !== undefined);
+  return Object.fromEntries(known.map(([name, value]) => [name, counter(value ?? 0)])) as Record<Name, bigint>;
+}

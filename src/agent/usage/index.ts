@@ -1,0 +1,1 @@
+export { type FileSystemUsage, Usage, type UsageReport } from "./usage.ts";

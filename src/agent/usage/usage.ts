@@ -1,0 +1,115 @@
+import {
+  AgentError,
+  type Clock,
+  DEFAULT_USAGE_INTERVAL_MS,
+  type GuestCounters,
+  invalidField,
+  LEAST_USAGE_INTERVAL_MS,
+  type Listed,
+  type ReadCounters,
+  type Timers,
+  unlessAborted,
+  USAGE_INTERVAL_LIMIT_MS,
+  USAGE_WATCH_LIMIT,
+} from "../domain/index.ts";
+import { type FileSystemUsage, Space, type SpaceOf } from "./space.ts";
+
+export type { FileSystemUsage } from "./space.ts";
+
+/** What the guest uses (message GuestUsage). */
+export interface UsageReport extends Omit<GuestCounters, "fileSystems"> {
+  readonly guestTimeNs: bigint;
+  readonly generation: number;
+  readonly fileSystems: Listed<FileSystemUsage>;
+}
+
+/** What the usage capability needs. */
+export interface UsageParts {
+  readonly readCounters: ReadCounters;
+  readonly fileSystem: SpaceOf;
+  readonly clock: Clock;
+  readonly timers: Timers;
+  /** How often the guest has been restored. */
+  readonly generation: () => number;
+}
+
+/** The client of a watch. */
+export interface UsageWatcher {
+  /** It has not taken the last report yet. */
+  readonly isBehind: () => boolean;
+  readonly send: (report: UsageReport) => void;
+  /** Aborted when it is gone. */
+  readonly signal: AbortSignal;
+}
+
+/** Reads the guest's usage when somebody asks. */
+export class Usage {
+  readonly #parts: UsageParts;
+  readonly #space: Space;
+  readonly #leave = new AbortController();
+  #watchers = 0;
+  /** The reading that has not begun yet. */
+  #next: Promise<UsageReport> | undefined;
+  /** Resolves when those before it are over. */
+  #before: Promise<unknown> = Promise.resolve();
+
+  constructor(parts: UsageParts) {
+    this.#parts = parts;
+    this.#space = new Space(parts.fileSystem, parts.timers);
+  }
+
+  /** Reads it. All who ask during a reading share the next one: this one may have missed what they have seen happen. */
+  get(): Promise<UsageReport> {
+    if (this.#next === undefined) {
+      this.#next = this.#before.then(() => {
+        this.#next = undefined;
+        return this.#read();
+      });
+      this.#before = this.#next.catch(() => undefined);
+    }
+    return this.#next;
+  }
+
+  /**
+   * Sends a report at once, and then at intervals. Never resolves.
+   *
+   * @throws AgentError INVALID_ARGUMENT; RESOURCE_EXHAUSTED for too many watchers; the signal's reason, or that of
+   *   `leave`
+   */
+  async watch(intervalMs: number, watcher: UsageWatcher): Promise<never> {
+    if (intervalMs > 0 && (intervalMs < LEAST_USAGE_INTERVAL_MS || intervalMs > USAGE_INTERVAL_LIMIT_MS)) {
+      throw invalidField("interval_ms", `must be ${LEAST_USAGE_INTERVAL_MS} to ${USAGE_INTERVAL_LIMIT_MS}, or 0`);
+    }
+    if (this.#watchers >= USAGE_WATCH_LIMIT) throw tooManyWatchers();
+    const signal = AbortSignal.any([watcher.signal, this.#leave.signal]);
+    this.#watchers += 1;
+    try {
+      for (;;) {
+        if (!watcher.isBehind()) watcher.send(await unlessAborted(this.get(), signal));
+        const { promise, resolve } = Promise.withResolvers<void>();
+        const cancel = this.#parts.timers.after(intervalMs === 0 ? DEFAULT_USAGE_INTERVAL_MS : intervalMs, resolve);
+        await unlessAborted(promise, signal).finally(cancel);
+      }
+    } finally {
+      this.#watchers -= 1;
+    }
+  }
+
+  /** Ends all watches, also those that come later. */
+  leave(reason: AgentError): void {
+    this.#leave.abort(reason);
+  }
+
+  async #read(): Promise<UsageReport> {
+    const { readCounters, clock, generation } = this.#parts;
+    const { fileSystems, ...counters } = await readCounters();
+    const report = { ...counters, guestTimeNs: clock.wallNs(), generation: generation() };
+    const items = await this.#space.of(fileSystems.items);
+    return { ...report, fileSystems: { items, truncated: fileSystems.truncated } };
+  }
+}
+
+function tooManyWatchers(): AgentError {
+  const message = `${USAGE_WATCH_LIMIT} calls watch the usage already; end one, or call Get`;
+  return new AgentError("RESOURCE_EXHAUSTED", "TOO_MANY_WATCHERS", message, { limit: String(USAGE_WATCH_LIMIT) });
+}

@@ -1,0 +1,67 @@
+import assert from "node:assert/strict";
+import { describe, it } from "node:test";
+import { startAgent } from "../../fixtures/agent.ts";
+import { forAllTests } from "../../fixtures/for-all-tests.ts";
+import { clientOf } from "../../fixtures/guest-client.ts";
+import { HookKind, UsageScope } from "../../../src/node/client/index.ts";
+import { lacksCgroups, NEEDS_NAMESPACES, withoutCgroups } from "../../fixtures/namespaces.ts";
+
+const BUSY_US = 200_000;
+/** Uses more CPU time than that. */
+const BURN = `for (let u = {}; !(u.user + u.system > ${BUSY_US}); u = process.cpuUsage()) for (let i = 0; i < 1e6; i++);`;
+const burns = [process.execPath, "-e", BURN];
+const burnsInShell = `'${burns.join("' '")}'`;
+const timeOf = (
+  usage: { readonly cpuUserUs: number | bigint; readonly cpuSystemUs: number | bigint } | undefined,
+): number => Number(usage?.cpuUserUs ?? 0) + Number(usage?.cpuSystemUs ?? 0);
+const PEAK_MIB = 400;
+const MIB = 2 ** 20;
+const holds = [process.execPath, "-e", `Buffer.alloc(${PEAK_MIB} * ${MIB}, 1); setImmediate(() => {})`];
+
+const agent = forAllTests(await startAgent({ hooks: { post_restore: { args: burns } } }));
+
+describe("what a command has used", () => {
+  it("is that of its whole tree where it has a cgroup, of a daemon that nobody waited for too", async (t) => {
+    if (lacksCgroups(t, agent)) return;
+    using client = clientOf(agent);
+    const daemon = `(${burnsInShell} & echo $!) | { read pid; while kill -0 $pid; do sleep 0.05; done; }`;
+    const { usage } = await client.run({ args: ["sh", "-c", daemon] });
+    assert.equal(usage?.cpuScope, UsageScope.TREE);
+    assert.ok(timeOf(usage) >= BUSY_US, JSON.stringify(usage));
+  });
+
+  it("is that of the process and of those that it waited for where there is no cgroup", NEEDS_NAMESPACES, async () => {
+    await using bare = await startAgent({ through: withoutCgroups() });
+    using client = clientOf(bare);
+    const { usage } = await client.run({
+      args: ["sh", "-c", `${burnsInShell}; true`],
+    });
+    assert.equal(usage?.cpuScope, UsageScope.PROCESS);
+    assert.ok(timeOf(usage) >= BUSY_US, JSON.stringify(usage));
+  });
+
+  it("has the peak of its memory, unless that may be the agent's own", async () => {
+    using client = clientOf(agent);
+    const { usage } = await client.run({ args: holds });
+    assert.ok((usage?.peakMemoryBytes ?? 0) >= PEAK_MIB * MIB, JSON.stringify(usage));
+    const { usage: small } = await client.run({ args: ["true"] });
+    if (small?.peakMemoryScope !== UsageScope.TREE) assert.equal(small?.peakMemoryBytes, undefined);
+  });
+
+  it("is told of kept commands, also in the list and by EndExec, and of hooks", async () => {
+    using client = clientOf(agent);
+    const kept = client.exec({ args: burns, keep: { name: "burns" } }, { forget: false });
+    kept.stdout.resume();
+    kept.stderr.resume();
+    const { usage } = await kept.wait();
+    assert.ok(timeOf(usage) >= BUSY_US);
+    const [listed] = await client.listExecs();
+    assert.equal(timeOf(listed?.exit?.usage), timeOf(usage));
+    const { exit } = await client.endExec("burns");
+    assert.equal(timeOf(exit?.usage), timeOf(usage));
+    const hook = await client.runHook({ kind: HookKind.POST_RESTORE });
+    assert.ok(timeOf(hook.usage) >= BUSY_US);
+    assert.notEqual(hook.usage?.cpuScope, UsageScope.UNSPECIFIED);
+    assert.equal((await client.runHook({ kind: HookKind.PRE_SNAPSHOT })).usage, undefined);
+  });
+});

@@ -1,0 +1,196 @@
+import assert from "node:assert/strict";
+import { mkdirSync, readFileSync, statfsSync } from "node:fs";
+import { describe, it } from "node:test";
+import { type GuestUsage, HookKind } from "../../../src/node/client/index.ts";
+import { Usage, type UsageReport } from "../../../src/agent/usage/index.ts";
+import { AgentError } from "../../../src/agent/domain/index.ts";
+import { startAgent } from "../../fixtures/agent.ts";
+import { testFolder } from "../../fixtures/files.ts";
+import { forAllTests } from "../../fixtures/for-all-tests.ts";
+import { fuseMount } from "../../fixtures/fuse-mount.ts";
+import { clientOf } from "../../fixtures/guest-client.ts";
+import { failureOf } from "../../fixtures/guest-errors.ts";
+import { ManualTimers } from "../../fixtures/manual-timers.ts";
+import { inMountNamespace, lacksCgroups, NEEDS_NAMESPACES } from "../../fixtures/namespaces.ts";
+
+const WATCHERS = 8;
+const ENTROPY = Buffer.alloc(32, 1);
+const agent = forAllTests(await startAgent());
+
+/** Columns of the line of a file of /proc that matches. */
+function columns(file: string, line: RegExp): number[] {
+  return (line.exec(readFileSync(`/proc/${file}`, "utf8"))?.[1] ?? "").trim().split(/ +/).map(Number);
+}
+
+/** Counters of this machine, by files and columns of proc(5). */
+function countersHere(): number[] {
+  const [user = 0, nice = 0, system = 0, , , irq = 0, softirq = 0, steal = 0] = columns("stat", /^cpu +(.*)/);
+  const interfaces = readFileSync("/proc/net/dev", "utf8").split("\n").slice(2, -1);
+  const bytes = interfaces.map((line) => line.split(":")[1]?.trim().split(/ +/).map(Number) ?? []);
+  const loopback = columns("net/dev", /^ *lo:(.*)/m);
+  const sum = (column: number): number =>
+    bytes.reduce((total, of) => total + (of[column] ?? 0), -(loopback[column] ?? 0));
+  return [(user + nice + system + irq + softirq) * 10_000, steal * 10_000, sum(0), sum(8)];
+}
+
+function countersOf({ cpu, networks }: GuestUsage): number[] {
+  const sum = (of: "receivedBytes" | "sentBytes"): number => networks.reduce((total, one) => total + one[of], 0);
+  return [cpu?.busyUs ?? -1, cpu?.stealUs ?? -1, sum("receivedBytes"), sum("sentBytes")];
+}
+
+describe("the usage of a guest", () => {
+  it("is what its kernel counts", async () => {
+    using client = clientOf(agent);
+    const before = countersHere();
+    const usage = await client.usage();
+    const after = countersHere();
+    for (const [index, value] of countersOf(usage).entries())
+      assert.ok(
+        value >= (before[index] ?? 0) && value <= (after[index] ?? 0),
+        JSON.stringify([index, before, value, after]),
+      );
+    assert.equal(usage.memory?.totalBytes, (columns("meminfo", /^MemTotal: +(\d+)/m)[0] ?? 0) * 1024);
+    assert.equal(usage.cpu?.count, readFileSync("/proc/stat", "utf8").match(/^cpu\d/gm)?.length);
+    const { bsize, blocks } = statfsSync("/");
+    const [root] = usage.fileSystems;
+    assert.deepEqual([root?.path, root?.problem, root?.totalBytes], ["/", "", bsize * blocks]);
+    assert.ok((root?.availableBytes ?? 0) > 0 && (usage.processes ?? 0) > 1);
+    const paths = usage.fileSystems.map(({ path }) => path);
+    assert.deepEqual(paths, [...new Set(paths)]);
+    assert.ok(!usage.fileSystems.some(({ type }) => ["proc", "sysfs", "cgroup2", "devpts"].includes(type)));
+  });
+
+  it("is absent where the image has no /proc, and 0 nowhere", NEEDS_NAMESPACES, async () => {
+    await using bare = await startAgent({ through: inMountNamespace("mount -t tmpfs none /proc") });
+    using client = clientOf(bare);
+    const told = await client.usage();
+    const { guestTime, guestTimeNanos: _nanos, uptimeUs, sessionOomKills: _kills, ...rest } = told;
+    assert.ok(guestTime !== undefined && uptimeUs > 0);
+    const none = { fileSystems: [], fileSystemsTruncated: false, networks: [], networksTruncated: false };
+    assert.deepEqual(rest, { generation: 0, ...none });
+  });
+
+  it("names a file system that does not answer, waits for it once, and tells the others", async (t) => {
+    await using folder = await testFolder();
+    mkdirSync(folder.at("hung"));
+    await using mount = await fuseMount("hanging_mount", folder.at("hung"));
+    if (mount === undefined) {
+      t.skip("needs root and FUSE");
+      return;
+    }
+    await using own = await startAgent();
+    using client = clientOf(own);
+    const hung = async (): Promise<unknown> =>
+      (await client.usage()).fileSystems.filter(({ path }) => path === folder.at("hung"));
+    for (let time = 0; time < 3; time++)
+      assert.deepEqual(await hung(), [{ path: folder.at("hung"), type: "fuse", problem: "NO_ANSWER" }]);
+    const { fileSystems } = await client.usage();
+    assert.ok(fileSystems.some(({ path, totalBytes }) => path === "/" && (totalBytes ?? 0) > 0));
+    await mount[Symbol.asyncDispose]();
+    assert.deepEqual(await hung(), []);
+  });
+
+  it("is watched by eight at most, at intervals of a second to a day", async () => {
+    using client = clientOf(agent);
+    for (const intervalMs of [1, 999, 86_400_001, 2 ** 32 - 1]) {
+      const refused = await failureOf(client.watchUsage({ intervalMs }).next());
+      assert.deepEqual([refused.code, refused.metadata["field"]], ["INVALID_FIELD", "interval_ms"], `${intervalMs}`);
+    }
+    const watches = Array.from({ length: WATCHERS }, () => client.watchUsage({ intervalMs: 1_000 }));
+    const first = await Promise.all(watches.map(async (watch) => (await watch.next()).value?.uptimeUs ?? 0));
+    const tooMany = await failureOf(client.watchUsage().next());
+    assert.deepEqual([tooMany.status, tooMany.reason], ["RESOURCE_EXHAUSTED", "TOO_MANY_WATCHERS"]);
+    const [left, ...others] = watches;
+    await left?.return?.();
+    for (;;) {
+      const again = client.watchUsage();
+      const taken = await again.next().then(
+        () => true,
+        () => false,
+      );
+      await again.return?.();
+      if (taken) break;
+    }
+    const second = await Promise.all(others.map(async (watch) => (await watch.next()).value?.uptimeUs ?? 0));
+    for (const [index, uptimeUs] of second.entries()) assert.ok(uptimeUs - (first[index + 1] ?? 0) >= 990_000);
+    for (const watch of others) await watch.return?.();
+  });
+
+  it("is told in a frozen session, is no activity, and counts restores", async (t) => {
+    await using own = await startAgent({ process: { args: ["sleep", "1000"] } });
+    if (lacksCgroups(t, own)) return;
+    using client = clientOf(own);
+    const before = await client.health();
+    await client.runHook({ kind: HookKind.PRE_SNAPSHOT, freezeMs: 600_000 });
+    const watch = client.watchUsage();
+    assert.equal((await watch.next()).value?.generation, 0);
+    assert.equal((await client.usage()).generation, 0);
+    const after = await client.health();
+    assert.deepEqual(
+      [after.frozen, after.lastUserActivity, after.lastUserActivityNanos],
+      [true, before.lastUserActivity, before.lastUserActivityNanos],
+    );
+    using other = clientOf(own);
+    await other.runRestoreDuties({ entropy: ENTROPY });
+    assert.equal((await failureOf(watch.next())).status, "UNAVAILABLE");
+    assert.equal((await other.usage()).generation, 1);
+  });
+
+  it("ends for its watchers when the agent leaves", async () => {
+    await using own = await startAgent();
+    using client = clientOf(own);
+    const watch = client.watchUsage();
+    await watch.next();
+    const [ended, refused] = await Promise.all([own.stop(), failureOf(watch.next())]);
+    assert.deepEqual([ended.code, refused.reason], [0, "SHUTTING_DOWN"]);
+  });
+});
+
+describe("readings of the usage", () => {
+  const report = { fileSystems: { items: [], truncated: false } } as unknown as UsageReport;
+  const clock = { wallNs: () => 1n, monotonicMs: () => 1 };
+  const fileSystem = { space: () => assert.fail("there are none") };
+
+  it("are shared by all who ask before they begin, and by nobody who asks later", async () => {
+    const begun: ((value: UsageReport) => void)[] = [];
+    const usage = new Usage({
+      readCounters: () => new Promise((resolve) => begun.push(resolve)),
+      fileSystem,
+      clock,
+      timers: new ManualTimers(),
+      generation: () => begun.length,
+    });
+    const first = usage.get();
+    await Promise.resolve();
+    const later = [usage.get(), usage.get(), usage.get()];
+    begun[0]?.(report);
+    await first;
+    await new Promise(setImmediate);
+    begun[1]?.(report);
+    const generations = (await Promise.all([first, ...later])).map(({ generation }) => generation);
+    assert.deepEqual([begun.length, ...generations], [2, 1, 2, 2, 2]);
+  });
+
+  it("are not made for a watcher that has not taken the last one", async () => {
+    const timers = new ManualTimers();
+    let readings = 0;
+    const readCounters = async (): Promise<UsageReport> => {
+      readings++;
+      return report;
+    };
+    const usage = new Usage({ readCounters, fileSystem, clock, timers, generation: () => 0 });
+    let isBehind = false;
+    const sent: UsageReport[] = [];
+    const { signal } = new AbortController();
+    const over = usage.watch(1_000, { isBehind: () => isBehind, send: (one) => sent.push(one), signal });
+    for (isBehind of [false, true, true, false]) {
+      await new Promise(setImmediate);
+      timers.advance(1_000);
+    }
+    await new Promise(setImmediate);
+    assert.deepEqual([readings, sent.length], [3, 3]);
+    const leaving = new AgentError("UNAVAILABLE", "SHUTTING_DOWN", "over");
+    usage.leave(leaving);
+    await assert.rejects(over, leaving);
+  });
+});
