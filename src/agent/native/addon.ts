@@ -193,6 +193,24 @@ export interface Addon {
    * an errno of 32 bits for each that it got to, 0 where it is removed.
    */
   removeEach(folder: number, names: Uint8Array): Promise<Buffer | number>;
+  /**
+   * Makes entries below a folder from records that files/tree/batch.ts packs, each whole or not at all. Resolves with
+   * an errno of 32 bits for each that it got to, 0 where it is there. `temporary`: a name that nobody else uses.
+   */
+  writeEntries(folder: number, entries: Uint8Array, flags: number, temporary: Uint8Array): Promise<Buffer | number>;
+  /**
+   * Reads regular files below a folder, by paths that end with a NUL each. Resolves with a size of 32 bits and the
+   * bytes for each that it got to; a negative size is a negated errno (EFBIG: more than `eachBytes`).
+   */
+  readEntries(
+    folder: number,
+    paths: Uint8Array,
+    flags: number,
+    eachBytes: number,
+    roomBytes: number,
+  ): Promise<Buffer | number>;
+  /** syncfs(2) of the file system that an open folder lies in. */
+  syncFileSystem(folder: number): Promise<number>;
   makeLinkIn(folder: number, name: Uint8Array, target: Uint8Array): Promise<number>;
   /** Changes any open entry, O_PATH included, as the next two do. -1: stays as it is. */
   changeOwner(fd: number, uid: number, gid: number): Promise<number>;

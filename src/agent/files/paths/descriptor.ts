@@ -74,7 +74,7 @@ export async function openIn(
 }
 
 /** A call of the addon with the descriptor; where it fails it resolves with a negated errno. */
-type NativeJob<Value> = (addon: Addon, fd: number) => Promise<Value>;
+export type NativeJob<Value> = (addon: Addon, fd: number) => Promise<Value>;
 
 /** An open file or folder. Its opener disposes of it once: that closes it when no operation uses it any more. */
 export class Descriptor implements AsyncDisposable, Held {

@@ -28,7 +28,7 @@ const FOLDERS_LIMIT = 1_024;
 const openFolder = promisify(opendir);
 
 /** A name that nobody else has, of the form TEMPORARY. */
-function temporaryName(): Buffer {
+export function temporaryName(): Buffer {
   const { randomBytes } = process.getBuiltinModule("node:crypto");
   return Buffer.from(`.svc-guest-${randomBytes(12).toString("hex")}.tmp`);
 }
@@ -125,14 +125,17 @@ export class NewFile {
     await this.#parts.file.sync("sync");
   }
 
-  /** Gives the file its path, atomically, and syncs the folder. Replaces what is there; EEXIST with `exclusive`. */
-  async place(path: Uint8Array, exclusive: boolean): Promise<void> {
+  /**
+   * Gives the file its path, atomically, and syncs the folder, unless a tree is synced as a whole. Replaces what is
+   * there; EEXIST with `exclusive`.
+   */
+  async place(path: Uint8Array, exclusive: boolean, syncs = true): Promise<void> {
     const { folder, file } = this.#parts;
     const { name } = splitPath(path);
     if (this.#temporary === undefined) await folder.place(file, name, exclusive ? NONE : temporaryName());
     else await folder.move(this.#temporary, name, exclusive);
     this.#temporary = undefined;
-    await folder.sync();
+    if (syncs) await folder.sync();
   }
 
   /** Closes the file, and removes it unless it was placed. Never rejects. */

@@ -1,5 +1,6 @@
 import {
   type ActivityClock,
+  BufferPool,
   type Caller,
   CallPlaces,
   type Clock,
@@ -15,6 +16,9 @@ import type { FileSystem, FileTree } from "../paths/file-system.ts";
 import { makeFolder, ownerOf, Parents } from "../new-folders.ts";
 import { wrongType } from "../failure.ts";
 import { type ListOutput, listTree } from "./list.ts";
+import { FILE_BUFFERS } from "../transfer/read.ts";
+import { temporaryName } from "../transfer/new-file.ts";
+import { readTree, type TreeOutput, type TreeRead } from "./read-tree.ts";
 import { type Removal, removeTree } from "./remove.ts";
 import {
   type ListRequest,
@@ -24,7 +28,9 @@ import {
   type RemoveRequest,
   type RenameRequest,
   type SetAttributesRequest,
+  type WriteTreeRequest,
 } from "./requests.ts";
+import { type TreeProgress, TreeWriter } from "./write-tree.ts";
 
 /** What the folders capability needs. */
 export interface FoldersParts {
@@ -39,6 +45,7 @@ export interface FoldersParts {
 export class Folders {
   readonly #parts: FoldersParts;
   readonly #places: CallPlaces;
+  readonly #buffers = new BufferPool(FILE_BUFFERS);
 
   constructor(parts: FoldersParts) {
     this.#parts = parts;
@@ -92,6 +99,54 @@ export class Folders {
         throw error;
       }
     });
+  }
+
+  /**
+   * Writes a tree below a folder: `fill` hands the items over. Throws AgentError; what could not be written is in the
+   * result.
+   */
+  async writeTree(
+    request: WriteTreeRequest,
+    fill: (writer: TreeWriter, onProgress: () => void) => Promise<void>,
+    caller: Caller,
+  ): Promise<TreeProgress> {
+    checkFilePath(request);
+    const { fileSystem, newFileOwner } = this.#parts;
+    const { parents, ...location } = request;
+    if (parents) await this.makeFolder({ ...location, parents, exclusive: false });
+    return this.#places.run(caller, (onProgress) =>
+      inTree(fileSystem, "write", request, async (tree) => {
+        await using folder = await tree.openFolder(request.path, true).catch(asNoFolder(tree, request));
+        await using writer = new TreeWriter(folder, request, await newFileOwner(), temporaryName(), caller.signal);
+        await fill(writer, onProgress);
+        return await writer.finish();
+      }),
+    );
+  }
+
+  /** Reads a folder with all below it. Resolves when the output has taken everything. */
+  async readTree(location: FileLocation, output: TreeOutput, caller: Caller): Promise<TreeRead> {
+    checkFilePath(location);
+    const { clock, fileSystem } = this.#parts;
+    const { signal } = caller;
+    return this.#places.run(caller, (onProgress) =>
+      inTree(fileSystem, "read", location, async (tree) => {
+        const top = await tree.openFolder(location.path, true).catch(asNoFolder(tree, location));
+        const active: TreeOutput = {
+          items: (items) => {
+            onProgress();
+            return output.items(items);
+          },
+          data: (bytes, release) => {
+            onProgress();
+            return output.data(bytes, release);
+          },
+        };
+        // The list closes its own before its last entries are out.
+        await using root = await top.enter(Buffer.from("."), false);
+        return await readTree({ top, root, output: active, buffers: this.#buffers, clock, signal });
+      }),
+    );
   }
 
   async makeLink(request: MakeLinkRequest): Promise<void> {

@@ -1,6 +1,6 @@
 import { constants } from "node:fs";
 import { type Errno, type FileStep, FileSystemError } from "../../domain/index.ts";
-import type { FilePath } from "../attributes.ts";
+import type { FileAttributes, FilePath } from "../attributes.ts";
 import {
   type FolderEntry,
   type FolderIdentity,
@@ -9,8 +9,17 @@ import {
   type Removable,
   unpackFolder,
 } from "./entries.ts";
-import { errnoName, RESOLVE_BENEATH, RESOLVE_NO_SYMLINKS, RESOLVE_NO_XDEV } from "../../native/index.ts";
-import { type Descriptor, openIn, type OpenPath } from "../paths/descriptor.ts";
+import {
+  errnoName,
+  RESOLVE_BENEATH,
+  RESOLVE_NO_MAGICLINKS,
+  RESOLVE_NO_SYMLINKS,
+  RESOLVE_NO_XDEV,
+} from "../../native/index.ts";
+import { type Descriptor, type NativeJob, openIn, type OpenPath } from "../paths/descriptor.ts";
+import { Folder } from "../paths/folder.ts";
+import { createFile, Leftovers, type NewFile, type NewFileOptions } from "../transfer/new-file.ts";
+import { openRegular, type RegularFile } from "../transfer/regular-file.ts";
 import { mountAt } from "../threads/mounts.ts";
 import { checkOpenat2 } from "../paths/openat2.ts";
 import { O_PATH } from "../paths/paths.ts";
@@ -88,11 +97,48 @@ export class OpenFolder implements AsyncDisposable {
   /** Removes as many entries as it can in a moment. Returns an errno for each that it tried; undefined: removed. */
   async removeEach(entries: readonly Removable[]): Promise<readonly (Errno | undefined)[]> {
     const names = Buffer.concat(entries.flatMap(({ name, type }) => [type === "directory" ? SLASH : NUL, name, NUL]));
-    const errors = await this.#descriptor.nativeBytes("remove", (addon, fd) => addon.removeEach(fd, names));
-    return Array.from({ length: errors.length / 4 }, (_, index) => {
-      const error = errors.readUInt32LE(index * 4);
-      return error === 0 ? undefined : errnoName(-error);
-    });
+    return errnosOf(await this.#descriptor.nativeBytes("remove", (addon, fd) => addon.removeEach(fd, names)));
+  }
+
+  /**
+   * Makes packed entries (batch.ts) beneath the folder, as many as it can in a moment. Returns an errno for each that
+   * it tried; undefined: it is there.
+   */
+  async putEach(entries: Buffer, flags: number, temporary: Uint8Array): Promise<readonly (Errno | undefined)[]> {
+    const job: NativeJob<Buffer | number> = (addon, fd) => addon.writeEntries(fd, entries, flags, temporary);
+    return errnosOf(await this.#descriptor.nativeBytes("create", job));
+  }
+
+  /** Reads files beneath the folder, by paths with a NUL each, as many as it can in a moment (addon readEntries). */
+  readEach(paths: Buffer, flags: number, eachBytes: number, roomBytes: number): Promise<Buffer> {
+    const job: NativeJob<Buffer | number> = (addon, fd) => addon.readEntries(fd, paths, flags, eachBytes, roomBytes);
+    return this.#descriptor.nativeBytes("read", job);
+  }
+
+  /** Forces all of its file system to the disk. */
+  async syncAll(): Promise<void> {
+    await this.#descriptor.native("sync", (addon, fd) => addon.syncFileSystem(fd));
+  }
+
+  /** Creates a file of mode 0600 in a folder beneath this one. */
+  async createIn(folder: FilePath, options: NewFileOptions, noSymlinks: boolean): Promise<NewFile> {
+    return createFile(
+      await Folder.open("create", folder, this.#beneath(noSymlinks), this.#work),
+      this.#work,
+      new Leftovers(),
+      options,
+    );
+  }
+
+  /** Opens a regular file beneath the folder, without following a link; undefined: it is none any more. */
+  async openFile(path: FilePath): Promise<RegularFile | undefined> {
+    const open = this.#beneath(true);
+    const look = async (sought: FilePath): Promise<FileAttributes> => {
+      await using entry = await open("stat", sought, ENTRY);
+      return await entry.attributes("stat");
+    };
+    const file = await openRegular(path, look, open);
+    return "notRegular" in file ? undefined : file;
   }
 
   /** Refuses a mount point, which cannot be removed by itself: EXDEV. */
@@ -145,6 +191,11 @@ export class OpenFolder implements AsyncDisposable {
     return openIn(this.#work, this.#here(step), this.#descriptor.fd, name, ENTRY, options);
   }
 
+  #beneath(noSymlinks: boolean): OpenPath {
+    const resolve = RESOLVE_BENEATH | RESOLVE_NO_MAGICLINKS | (noSymlinks ? RESOLVE_NO_SYMLINKS : 0);
+    return (step, path, flags) => openIn(this.#work, this.#here(step), this.#descriptor.fd, path, flags, { resolve });
+  }
+
   #here<Value>(step: FileStep): Work<Value> {
     return { step, on: [this.#descriptor] };
   }
@@ -153,6 +204,14 @@ export class OpenFolder implements AsyncDisposable {
   #intoMount<Value>(step: FileStep, name: FilePath): Work<Value> {
     return { ...this.#here(step), mount: mountAt(this.#descriptor.fd, name) };
   }
+}
+
+/** Errnos of 32 bits each, 0 for none. */
+function errnosOf(bytes: Buffer): readonly (Errno | undefined)[] {
+  return Array.from({ length: bytes.length / 4 }, (_, index) => {
+    const error = bytes.readUInt32LE(index * 4);
+    return error === 0 ? undefined : errnoName(-error);
+  });
 }
 
 /** As the addon takes it: empty for the beginning. */

@@ -2,6 +2,7 @@ import { type DividedPath, splitPath } from "../paths/names.ts";
 import type { FileLocation } from "../location.ts";
 import type { FilePath, GivenAttributes } from "../attributes.ts";
 import { invalidField } from "../../domain/index.ts";
+import type { TreeOptions } from "./write-tree.ts";
 
 /** What to list. */
 export interface ListRequest extends FileLocation {
@@ -32,6 +33,12 @@ export interface RemoveRequest extends FileLocation {
 export interface RenameRequest extends FileLocation {
   readonly newPath: FilePath;
   readonly exclusive: boolean;
+}
+
+/** Where a tree is written, and how. */
+export interface WriteTreeRequest extends FileLocation, TreeOptions {
+  /** Make the folder, with missing ones above it. */
+  readonly parents: boolean;
 }
 
 /** Attributes to set, those that are not undefined. */

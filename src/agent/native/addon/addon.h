@@ -115,6 +115,10 @@
   F("changeOwner", agent_change_owner)       \
   F("changeMode", agent_change_mode)         \
   F("changeModified", agent_change_modified) \
+  /* tree.c */                               \
+  F("writeEntries", agent_write_entries)     \
+  F("readEntries", agent_read_entries)       \
+  F("syncFileSystem", agent_sync_file_system) \
   /* sockets.c */                            \
   F("connectPath", agent_connect_path)
 

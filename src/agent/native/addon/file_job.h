@@ -26,6 +26,9 @@ napi_value on_thread(napi_env env, napi_callback_info info, file_call *call);
 /* openat2(2), repeated when somebody renames a folder meanwhile. O_CLOEXEC is set. */
 int open_resolved(int folder, const char *path, int flags, int mode, int resolve);
 
+/* Gives an open file a name in a folder, which must be free. */
+int link_descriptor(int fd, int folder, const char *name);
+
 /* The path that leads to an open file, for calls that take no descriptor. Leads nowhere without /proc. */
 struct descriptor_path {
   char text[sizeof "/proc/self/fd/-2147483648"];

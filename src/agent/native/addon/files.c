@@ -26,7 +26,7 @@ int agent_open_in(struct argument *args) {
   return open_resolved(folder, args[1].bytes, flags, mode, resolve);
 }
 
-static int link_descriptor(int fd, int folder, const char *name) {
+int link_descriptor(int fd, int folder, const char *name) {
   int result = linkat(fd, "", folder, name, AT_EMPTY_PATH);
   /* ENOENT also means: no privilege to link by descriptor alone (open(2), O_TMPFILE). */
   if (result < 0 && errno == ENOENT)

@@ -14,6 +14,7 @@ import { StatPathResponseSchema } from "../../../shared/gen/svc/guest/v1alpha1/f
 import { messageFrame, timestampNs } from "../codec.ts";
 import type { Router } from "../router.ts";
 import { statResponse, TYPE_NUMBERS } from "./file-messages.ts";
+import { serveReadTree, serveWriteTree } from "./tree.ts";
 
 /** Puts the service FileTree on a router. */
 export function serveFileTree(router: Router, folders: Folders): void {
@@ -35,6 +36,8 @@ export function serveFileTree(router: Router, folders: Folders): void {
     const { removed, left, leftEntries } = await folders.remove(request, call);
     return create(RemoveResponseSchema, { removed, left, leftEntries: [...leftEntries] });
   });
+  router.bidiStream(FileTree.method.writeTree, (call) => serveWriteTree(folders, call));
+  router.serverStream(FileTree.method.readTree, (request, call) => serveReadTree(folders, request, call));
   router.unary(FileTree.method.rename, async (request) => {
     await folders.rename(request);
     return create(RenameResponseSchema);

@@ -2,19 +2,432 @@
 // @generated from file svc/guest/v1alpha1/file_tree.proto (package svc.guest.v1alpha1, syntax proto3)
 /* eslint-disable */
 
-import type { GenFile, GenMessage, GenService } from "@bufbuild/protobuf/codegenv2";
-import { fileDesc, messageDesc, serviceDesc } from "@bufbuild/protobuf/codegenv2";
+import type { GenEnum, GenFile, GenMessage, GenService } from "@bufbuild/protobuf/codegenv2";
+import { enumDesc, fileDesc, messageDesc, serviceDesc } from "@bufbuild/protobuf/codegenv2";
 import type { Timestamp } from "@bufbuild/protobuf/wkt";
 import { file_google_protobuf_timestamp } from "@bufbuild/protobuf/wkt";
-import type { StatPathResponse } from "./files_pb.ts";
+import type { FileType, StatPathResponse } from "./files_pb.ts";
 import { file_svc_guest_v1alpha1_files } from "./files_pb.ts";
-import type { Message } from "@bufbuild/protobuf";
+import type { Message, UnknownEnum } from "@bufbuild/protobuf";
 
 /**
  * Describes the file svc/guest/v1alpha1/file_tree.proto.
  */
 export const file_svc_guest_v1alpha1_file_tree: GenFile = /*@__PURE__*/
-  fileDesc("CiJzdmMvZ3Vlc3QvdjFhbHBoYTEvZmlsZV90cmVlLnByb3RvEhJzdmMuZ3Vlc3QudjFhbHBoYTEiewoLTGlzdFJlcXVlc3QSDAoEcGF0aBgBIAEoDBIPCgdiZW5lYXRoGAIgASgMEhMKC25vX3N5bWxpbmtzGAMgASgIEg0KBWRlcHRoGAQgASgNEhMKC21heF9lbnRyaWVzGAUgASgEEhQKDGNyb3NzX21vdW50cxgGIAEoCCJRCgxMaXN0UmVzcG9uc2USLgoHZW50cmllcxgBIAMoCzIdLnN2Yy5ndWVzdC52MWFscGhhMS5UcmVlRW50cnkSEQoJdHJ1bmNhdGVkGAIgASgIInEKCVRyZWVFbnRyeRIMCgRuYW1lGAEgASgMEjIKBHN0YXQYAiABKAsyJC5zdmMuZ3Vlc3QudjFhbHBoYTEuU3RhdFBhdGhSZXNwb25zZRINCgVlcnJubxgDIAEoCRITCgttb3VudF9wb2ludBgEIAEoCCK7AQoRTWFrZUZvbGRlclJlcXVlc3QSDAoEcGF0aBgBIAEoDBIPCgdiZW5lYXRoGAIgASgMEhMKC25vX3N5bWxpbmtzGAMgASgIEg8KB3BhcmVudHMYBCABKAgSEQoEbW9kZRgFIAEoDUgAiAEBEhAKA3VpZBgGIAEoDUgBiAEBEhAKA2dpZBgHIAEoDUgCiAEBEhEKCWV4Y2x1c2l2ZRgIIAEoCEIHCgVfbW9kZUIGCgRfdWlkQgYKBF9naWQiJQoSTWFrZUZvbGRlclJlc3BvbnNlEg8KB2NyZWF0ZWQYASABKAgiiQEKD01ha2VMaW5rUmVxdWVzdBIMCgRwYXRoGAEgASgMEg8KB2JlbmVhdGgYAiABKAwSEwoLbm9fc3ltbGlua3MYAyABKAgSDgoGdGFyZ2V0GAQgASgMEhAKA3VpZBgFIAEoDUgAiAEBEhAKA2dpZBgGIAEoDUgBiAEBQgYKBF91aWRCBgoEX2dpZCISChBNYWtlTGlua1Jlc3BvbnNlIlYKDVJlbW92ZVJlcXVlc3QSDAoEcGF0aBgBIAEoDBIPCgdiZW5lYXRoGAIgASgMEhMKC25vX3N5bWxpbmtzGAMgASgIEhEKCXJlY3Vyc2l2ZRgEIAEoCCJkCg5SZW1vdmVSZXNwb25zZRIPCgdyZW1vdmVkGAEgASgEEgwKBGxlZnQYAiABKAQSMwoMbGVmdF9lbnRyaWVzGAMgAygLMh0uc3ZjLmd1ZXN0LnYxYWxwaGExLkxlZnRFbnRyeSIoCglMZWZ0RW50cnkSDAoEbmFtZRgBIAEoDBINCgVlcnJubxgCIAEoCSJoCg1SZW5hbWVSZXF1ZXN0EgwKBHBhdGgYASABKAwSEAoIbmV3X3BhdGgYAiABKAwSDwoHYmVuZWF0aBgDIAEoDBITCgtub19zeW1saW5rcxgEIAEoCBIRCglleGNsdXNpdmUYBSABKAgiEAoOUmVuYW1lUmVzcG9uc2Ui1QEKFFNldEF0dHJpYnV0ZXNSZXF1ZXN0EgwKBHBhdGgYASABKAwSDwoHYmVuZWF0aBgCIAEoDBITCgtub19zeW1saW5rcxgDIAEoCBIOCgZmb2xsb3cYBCABKAgSEQoEbW9kZRgFIAEoDUgAiAEBEhAKA3VpZBgGIAEoDUgBiAEBEhAKA2dpZBgHIAEoDUgCiAEBEikKBW10aW1lGAggASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcEIHCgVfbW9kZUIGCgRfdWlkQgYKBF9naWQiSwoVU2V0QXR0cmlidXRlc1Jlc3BvbnNlEjIKBHN0YXQYASABKAsyJC5zdmMuZ3Vlc3QudjFhbHBoYTEuU3RhdFBhdGhSZXNwb25zZTKTBAoIRmlsZVRyZWUSSwoETGlzdBIfLnN2Yy5ndWVzdC52MWFscGhhMS5MaXN0UmVxdWVzdBogLnN2Yy5ndWVzdC52MWFscGhhMS5MaXN0UmVzcG9uc2UwARJbCgpNYWtlRm9sZGVyEiUuc3ZjLmd1ZXN0LnYxYWxwaGExLk1ha2VGb2xkZXJSZXF1ZXN0GiYuc3ZjLmd1ZXN0LnYxYWxwaGExLk1ha2VGb2xkZXJSZXNwb25zZRJVCghNYWtlTGluaxIjLnN2Yy5ndWVzdC52MWFscGhhMS5NYWtlTGlua1JlcXVlc3QaJC5zdmMuZ3Vlc3QudjFhbHBoYTEuTWFrZUxpbmtSZXNwb25zZRJPCgZSZW1vdmUSIS5zdmMuZ3Vlc3QudjFhbHBoYTEuUmVtb3ZlUmVxdWVzdBoiLnN2Yy5ndWVzdC52MWFscGhhMS5SZW1vdmVSZXNwb25zZRJPCgZSZW5hbWUSIS5zdmMuZ3Vlc3QudjFhbHBoYTEuUmVuYW1lUmVxdWVzdBoiLnN2Yy5ndWVzdC52MWFscGhhMS5SZW5hbWVSZXNwb25zZRJkCg1TZXRBdHRyaWJ1dGVzEiguc3ZjLmd1ZXN0LnYxYWxwaGExLlNldEF0dHJpYnV0ZXNSZXF1ZXN0Gikuc3ZjLmd1ZXN0LnYxYWxwaGExLlNldEF0dHJpYnV0ZXNSZXNwb25zZUI/Qg1GaWxlVHJlZVByb3RvUAFaLGd1ZXN0LWFnZW50L3N2Yy9ndWVzdC92MWFscGhhMTtndWVzdHYxYWxwaGExYgZwcm90bzM", [file_google_protobuf_timestamp, file_svc_guest_v1alpha1_files]);
+  fileDesc("CiJzdmMvZ3Vlc3QvdjFhbHBoYTEvZmlsZV90cmVlLnByb3RvEhJzdmMuZ3Vlc3QudjFhbHBoYTEikQEKEFdyaXRlVHJlZVJlcXVlc3QSNQoGaGVhZGVyGAEgASgLMiMuc3ZjLmd1ZXN0LnYxYWxwaGExLldyaXRlVHJlZUhlYWRlckgAEi4KBWl0ZW1zGAIgASgLMh0uc3ZjLmd1ZXN0LnYxYWxwaGExLlRyZWVJdGVtc0gAEg4KBGRhdGEYAyABKAxIAEIGCgRwYXJ0Ir4BCg9Xcml0ZVRyZWVIZWFkZXISDAoEcGF0aBgBIAEoDBIPCgdiZW5lYXRoGAIgASgMEhMKC25vX3N5bWxpbmtzGAMgASgIEg8KB3BhcmVudHMYBCABKAgSEQoJb3ZlcndyaXRlGAUgASgIEhQKDHNwZWNpYWxfYml0cxgGIAEoCBIRCglmYWlsX2Zhc3QYByABKAgSKgoEc3luYxgIIAEoDjIcLnN2Yy5ndWVzdC52MWFscGhhMS5UcmVlU3luYyI4CglUcmVlSXRlbXMSKwoFaXRlbXMYASADKAsyHC5zdmMuZ3Vlc3QudjFhbHBoYTEuVHJlZUl0ZW0igAIKCFRyZWVJdGVtEgwKBHBhdGgYASABKAwSKgoEdHlwZRgCIAEoDjIcLnN2Yy5ndWVzdC52MWFscGhhMS5GaWxlVHlwZRIRCgRtb2RlGAMgASgNSACIAQESEAoDdWlkGAQgASgNSAGIAQESEAoDZ2lkGAUgASgNSAKIAQESKQoFbXRpbWUYBiABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wEgwKBHNpemUYByABKAQSDAoEZGF0YRgIIAEoDBITCgtsaW5rX3RhcmdldBgJIAEoDBIOCgZzcGFyc2UYCiABKAhCBwoFX21vZGVCBgoEX3VpZEIGCgRfZ2lkIoIBChFXcml0ZVRyZWVSZXNwb25zZRINCgVpdGVtcxgBIAEoBBINCgVieXRlcxgCIAEoBBIMCgRkb25lGAMgASgIEg4KBmZhaWxlZBgEIAEoBBIxCghmYWlsdXJlcxgFIAMoCzIfLnN2Yy5ndWVzdC52MWFscGhhMS5UcmVlRmFpbHVyZSIqCgtUcmVlRmFpbHVyZRIMCgRwYXRoGAEgASgMEg0KBWVycm5vGAIgASgJIkUKD1JlYWRUcmVlUmVxdWVzdBIMCgRwYXRoGAEgASgMEg8KB2JlbmVhdGgYAiABKAwSEwoLbm9fc3ltbGlua3MYAyABKAgikAEKEFJlYWRUcmVlUmVzcG9uc2USLgoFaXRlbXMYASABKAsyHS5zdmMuZ3Vlc3QudjFhbHBoYTEuVHJlZUl0ZW1zSAASDgoEZGF0YRgCIAEoDEgAEjQKBnJlc3VsdBgDIAEoCzIiLnN2Yy5ndWVzdC52MWFscGhhMS5SZWFkVHJlZVJlc3VsdEgAQgYKBHBhcnQiYgoOUmVhZFRyZWVSZXN1bHQSDQoFaXRlbXMYASABKAQSDgoGZmFpbGVkGAIgASgEEjEKCGZhaWx1cmVzGAMgAygLMh8uc3ZjLmd1ZXN0LnYxYWxwaGExLlRyZWVGYWlsdXJlInsKC0xpc3RSZXF1ZXN0EgwKBHBhdGgYASABKAwSDwoHYmVuZWF0aBgCIAEoDBITCgtub19zeW1saW5rcxgDIAEoCBINCgVkZXB0aBgEIAEoDRITCgttYXhfZW50cmllcxgFIAEoBBIUCgxjcm9zc19tb3VudHMYBiABKAgiUQoMTGlzdFJlc3BvbnNlEi4KB2VudHJpZXMYASADKAsyHS5zdmMuZ3Vlc3QudjFhbHBoYTEuVHJlZUVudHJ5EhEKCXRydW5jYXRlZBgCIAEoCCJxCglUcmVlRW50cnkSDAoEbmFtZRgBIAEoDBIyCgRzdGF0GAIgASgLMiQuc3ZjLmd1ZXN0LnYxYWxwaGExLlN0YXRQYXRoUmVzcG9uc2USDQoFZXJybm8YAyABKAkSEwoLbW91bnRfcG9pbnQYBCABKAgiuwEKEU1ha2VGb2xkZXJSZXF1ZXN0EgwKBHBhdGgYASABKAwSDwoHYmVuZWF0aBgCIAEoDBITCgtub19zeW1saW5rcxgDIAEoCBIPCgdwYXJlbnRzGAQgASgIEhEKBG1vZGUYBSABKA1IAIgBARIQCgN1aWQYBiABKA1IAYgBARIQCgNnaWQYByABKA1IAogBARIRCglleGNsdXNpdmUYCCABKAhCBwoFX21vZGVCBgoEX3VpZEIGCgRfZ2lkIiUKEk1ha2VGb2xkZXJSZXNwb25zZRIPCgdjcmVhdGVkGAEgASgIIokBCg9NYWtlTGlua1JlcXVlc3QSDAoEcGF0aBgBIAEoDBIPCgdiZW5lYXRoGAIgASgMEhMKC25vX3N5bWxpbmtzGAMgASgIEg4KBnRhcmdldBgEIAEoDBIQCgN1aWQYBSABKA1IAIgBARIQCgNnaWQYBiABKA1IAYgBAUIGCgRfdWlkQgYKBF9naWQiEgoQTWFrZUxpbmtSZXNwb25zZSJWCg1SZW1vdmVSZXF1ZXN0EgwKBHBhdGgYASABKAwSDwoHYmVuZWF0aBgCIAEoDBITCgtub19zeW1saW5rcxgDIAEoCBIRCglyZWN1cnNpdmUYBCABKAgiZAoOUmVtb3ZlUmVzcG9uc2USDwoHcmVtb3ZlZBgBIAEoBBIMCgRsZWZ0GAIgASgEEjMKDGxlZnRfZW50cmllcxgDIAMoCzIdLnN2Yy5ndWVzdC52MWFscGhhMS5MZWZ0RW50cnkiKAoJTGVmdEVudHJ5EgwKBG5hbWUYASABKAwSDQoFZXJybm8YAiABKAkiaAoNUmVuYW1lUmVxdWVzdBIMCgRwYXRoGAEgASgMEhAKCG5ld19wYXRoGAIgASgMEg8KB2JlbmVhdGgYAyABKAwSEwoLbm9fc3ltbGlua3MYBCABKAgSEQoJZXhjbHVzaXZlGAUgASgIIhAKDlJlbmFtZVJlc3BvbnNlItUBChRTZXRBdHRyaWJ1dGVzUmVxdWVzdBIMCgRwYXRoGAEgASgMEg8KB2JlbmVhdGgYAiABKAwSEwoLbm9fc3ltbGlua3MYAyABKAgSDgoGZm9sbG93GAQgASgIEhEKBG1vZGUYBSABKA1IAIgBARIQCgN1aWQYBiABKA1IAYgBARIQCgNnaWQYByABKA1IAogBARIpCgVtdGltZRgIIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXBCBwoFX21vZGVCBgoEX3VpZEIGCgRfZ2lkIksKFVNldEF0dHJpYnV0ZXNSZXNwb25zZRIyCgRzdGF0GAEgASgLMiQuc3ZjLmd1ZXN0LnYxYWxwaGExLlN0YXRQYXRoUmVzcG9uc2UqTAoIVHJlZVN5bmMSGQoVVFJFRV9TWU5DX1VOU1BFQ0lGSUVEEAASEQoNVFJFRV9TWU5DX0FMTBABEhIKDlRSRUVfU1lOQ19OT05FEAIyygUKCEZpbGVUcmVlEksKBExpc3QSHy5zdmMuZ3Vlc3QudjFhbHBoYTEuTGlzdFJlcXVlc3QaIC5zdmMuZ3Vlc3QudjFhbHBoYTEuTGlzdFJlc3BvbnNlMAESWwoKTWFrZUZvbGRlchIlLnN2Yy5ndWVzdC52MWFscGhhMS5NYWtlRm9sZGVyUmVxdWVzdBomLnN2Yy5ndWVzdC52MWFscGhhMS5NYWtlRm9sZGVyUmVzcG9uc2USVQoITWFrZUxpbmsSIy5zdmMuZ3Vlc3QudjFhbHBoYTEuTWFrZUxpbmtSZXF1ZXN0GiQuc3ZjLmd1ZXN0LnYxYWxwaGExLk1ha2VMaW5rUmVzcG9uc2USTwoGUmVtb3ZlEiEuc3ZjLmd1ZXN0LnYxYWxwaGExLlJlbW92ZVJlcXVlc3QaIi5zdmMuZ3Vlc3QudjFhbHBoYTEuUmVtb3ZlUmVzcG9uc2USTwoGUmVuYW1lEiEuc3ZjLmd1ZXN0LnYxYWxwaGExLlJlbmFtZVJlcXVlc3QaIi5zdmMuZ3Vlc3QudjFhbHBoYTEuUmVuYW1lUmVzcG9uc2USZAoNU2V0QXR0cmlidXRlcxIoLnN2Yy5ndWVzdC52MWFscGhhMS5TZXRBdHRyaWJ1dGVzUmVxdWVzdBopLnN2Yy5ndWVzdC52MWFscGhhMS5TZXRBdHRyaWJ1dGVzUmVzcG9uc2USXAoJV3JpdGVUcmVlEiQuc3ZjLmd1ZXN0LnYxYWxwaGExLldyaXRlVHJlZVJlcXVlc3QaJS5zdmMuZ3Vlc3QudjFhbHBoYTEuV3JpdGVUcmVlUmVzcG9uc2UoATABElcKCFJlYWRUcmVlEiMuc3ZjLmd1ZXN0LnYxYWxwaGExLlJlYWRUcmVlUmVxdWVzdBokLnN2Yy5ndWVzdC52MWFscGhhMS5SZWFkVHJlZVJlc3BvbnNlMAFCP0INRmlsZVRyZWVQcm90b1ABWixndWVzdC1hZ2VudC9zdmMvZ3Vlc3QvdjFhbHBoYTE7Z3Vlc3R2MWFscGhhMWIGcHJvdG8z", [file_google_protobuf_timestamp, file_svc_guest_v1alpha1_files]);
+
+/**
+ * A part of a tree that is written. The first has the header.
+ *
+ * @generated from message svc.guest.v1alpha1.WriteTreeRequest
+ */
+export type WriteTreeRequest = Message<"svc.guest.v1alpha1.WriteTreeRequest"> & {
+  /**
+   * What the message holds.
+   *
+   * @generated from oneof svc.guest.v1alpha1.WriteTreeRequest.part
+   */
+  part: {
+    /**
+     * Where to write and how; first, once.
+     *
+     * @generated from field: svc.guest.v1alpha1.WriteTreeHeader header = 1;
+     */
+    value: WriteTreeHeader;
+    case: "header";
+  } | {
+    /**
+     * The next items.
+     *
+     * @generated from field: svc.guest.v1alpha1.TreeItems items = 2;
+     */
+    value: TreeItems;
+    case: "items";
+  } | {
+    /**
+     * The next bytes of the file that was the last item, which said more than it held.
+     *
+     * @generated from field: bytes data = 3;
+     */
+    value: Uint8Array;
+    case: "data";
+  } | { case: undefined; value?: undefined };
+};
+
+/**
+ * Describes the message svc.guest.v1alpha1.WriteTreeRequest.
+ * Use `create(WriteTreeRequestSchema)` to create a new message.
+ */
+export const WriteTreeRequestSchema: GenMessage<WriteTreeRequest> = /*@__PURE__*/
+  messageDesc(file_svc_guest_v1alpha1_file_tree, 0);
+
+/**
+ * Where a tree is written, and how.
+ *
+ * @generated from message svc.guest.v1alpha1.WriteTreeHeader
+ */
+export type WriteTreeHeader = Message<"svc.guest.v1alpha1.WriteTreeHeader"> & {
+  /**
+   * The folder: absolute (relative with `beneath`).
+   *
+   * @generated from field: bytes path = 1;
+   */
+  path: Uint8Array;
+
+  /**
+   * As in ReadFileRequest, for the folder's own path.
+   *
+   * @generated from field: bytes beneath = 2;
+   */
+  beneath: Uint8Array;
+
+  /**
+   * No symbolic link is followed on the folder's own path beneath `beneath`, nor below the folder.
+   *
+   * @generated from field: bool no_symlinks = 3;
+   */
+  noSymlinks: boolean;
+
+  /**
+   * Make the folder if it is missing, with missing ones above it: mode 0755, of the workload's user.
+   *
+   * @generated from field: bool parents = 4;
+   */
+  parents: boolean;
+
+  /**
+   * Replace what is there under an item's name, whatever it is but a folder. Else that is ALREADY_EXISTS of the item.
+   * A folder that is there stays, and takes the item's mode and time.
+   *
+   * @generated from field: bool overwrite = 5;
+   */
+  overwrite: boolean;
+
+  /**
+   * Keep setuid, setgid and sticky bits of modes. Else they are left out.
+   *
+   * @generated from field: bool special_bits = 6;
+   */
+  specialBits: boolean;
+
+  /**
+   * The first item that fails ends the call with its error.
+   *
+   * @generated from field: bool fail_fast = 7;
+   */
+  failFast: boolean;
+
+  /**
+   * When the entries are on the disk.
+   *
+   * @generated from field: svc.guest.v1alpha1.TreeSync sync = 8;
+   */
+  sync: TreeSync;
+};
+
+/**
+ * Describes the message svc.guest.v1alpha1.WriteTreeHeader.
+ * Use `create(WriteTreeHeaderSchema)` to create a new message.
+ */
+export const WriteTreeHeaderSchema: GenMessage<WriteTreeHeader> = /*@__PURE__*/
+  messageDesc(file_svc_guest_v1alpha1_file_tree, 1);
+
+/**
+ * Items of a tree: many small ones, or one.
+ *
+ * @generated from message svc.guest.v1alpha1.TreeItems
+ */
+export type TreeItems = Message<"svc.guest.v1alpha1.TreeItems"> & {
+  /**
+   * In their order.
+   *
+   * @generated from field: repeated svc.guest.v1alpha1.TreeItem items = 1;
+   */
+  items: TreeItem[];
+};
+
+/**
+ * Describes the message svc.guest.v1alpha1.TreeItems.
+ * Use `create(TreeItemsSchema)` to create a new message.
+ */
+export const TreeItemsSchema: GenMessage<TreeItems> = /*@__PURE__*/
+  messageDesc(file_svc_guest_v1alpha1_file_tree, 2);
+
+/**
+ * An entry of a tree.
+ *
+ * @generated from message svc.guest.v1alpha1.TreeItem
+ */
+export type TreeItem = Message<"svc.guest.v1alpha1.TreeItem"> & {
+  /**
+   * Its path from the tree's folder on. Not absolute, and without "..".
+   *
+   * @generated from field: bytes path = 1;
+   */
+  path: Uint8Array;
+
+  /**
+   * A regular file, directory or symlink. Others are refused.
+   *
+   * @generated from field: svc.guest.v1alpha1.FileType type = 2;
+   */
+  type: FileType;
+
+  /**
+   * Permission bits. Absent: 0644 for files, 0755 for folders.
+   *
+   * @generated from field: optional uint32 mode = 3;
+   */
+  mode?: number | undefined;
+
+  /**
+   * Owner. Absent: the workload's user.
+   *
+   * @generated from field: optional uint32 uid = 4;
+   */
+  uid?: number | undefined;
+
+  /**
+   * Group. Absent: in a folder with setgid its group, else the workload's.
+   *
+   * @generated from field: optional uint32 gid = 5;
+   */
+  gid?: number | undefined;
+
+  /**
+   * Time of the last modification. Absent: now.
+   *
+   * @generated from field: google.protobuf.Timestamp mtime = 6;
+   */
+  mtime?: Timestamp | undefined;
+
+  /**
+   * Bytes of a regular file in all. What `data` lacks follows in `data` of later messages, before the next items.
+   *
+   * @generated from field: uint64 size = 7;
+   */
+  size: bigint;
+
+  /**
+   * The content of a regular file, or its beginning.
+   *
+   * @generated from field: bytes data = 8;
+   */
+  data: Uint8Array;
+
+  /**
+   * Target of a symbolic link; or, of a regular file, the path of an earlier item of which this is another name.
+   *
+   * @generated from field: bytes link_target = 9;
+   */
+  linkTarget: Uint8Array;
+
+  /**
+   * Blocks of zeros of a file that follows in `data` become holes. Not set in an answer: the reader looks for zeros.
+   *
+   * @generated from field: bool sparse = 10;
+   */
+  sparse: boolean;
+};
+
+/**
+ * Describes the message svc.guest.v1alpha1.TreeItem.
+ * Use `create(TreeItemSchema)` to create a new message.
+ */
+export const TreeItemSchema: GenMessage<TreeItem> = /*@__PURE__*/
+  messageDesc(file_svc_guest_v1alpha1_file_tree, 3);
+
+/**
+ * Progress, or the result.
+ *
+ * @generated from message svc.guest.v1alpha1.WriteTreeResponse
+ */
+export type WriteTreeResponse = Message<"svc.guest.v1alpha1.WriteTreeResponse"> & {
+  /**
+   * Items that are done, failed ones included.
+   *
+   * @generated from field: uint64 items = 1;
+   */
+  items: bigint;
+
+  /**
+   * Bytes of files that are in place.
+   *
+   * @generated from field: uint64 bytes = 2;
+   */
+  bytes: bigint;
+
+  /**
+   * The last answer: everything that could be is written, and synced.
+   *
+   * @generated from field: bool done = 3;
+   */
+  done: boolean;
+
+  /**
+   * Items that failed; in the last answer.
+   *
+   * @generated from field: uint64 failed = 4;
+   */
+  failed: bigint;
+
+  /**
+   * At most 100 of them; in the last answer.
+   *
+   * @generated from field: repeated svc.guest.v1alpha1.TreeFailure failures = 5;
+   */
+  failures: TreeFailure[];
+};
+
+/**
+ * Describes the message svc.guest.v1alpha1.WriteTreeResponse.
+ * Use `create(WriteTreeResponseSchema)` to create a new message.
+ */
+export const WriteTreeResponseSchema: GenMessage<WriteTreeResponse> = /*@__PURE__*/
+  messageDesc(file_svc_guest_v1alpha1_file_tree, 4);
+
+/**
+ * Why an item is not written, or was not read.
+ *
+ * @generated from message svc.guest.v1alpha1.TreeFailure
+ */
+export type TreeFailure = Message<"svc.guest.v1alpha1.TreeFailure"> & {
+  /**
+   * Its TreeItem.path.
+   *
+   * @generated from field: bytes path = 1;
+   */
+  path: Uint8Array;
+
+  /**
+   * Symbolic name of the errno, such as "ENOSPC".
+   *
+   * @generated from field: string errno = 2;
+   */
+  errno: string;
+};
+
+/**
+ * Describes the message svc.guest.v1alpha1.TreeFailure.
+ * Use `create(TreeFailureSchema)` to create a new message.
+ */
+export const TreeFailureSchema: GenMessage<TreeFailure> = /*@__PURE__*/
+  messageDesc(file_svc_guest_v1alpha1_file_tree, 5);
+
+/**
+ * Which tree to read.
+ *
+ * @generated from message svc.guest.v1alpha1.ReadTreeRequest
+ */
+export type ReadTreeRequest = Message<"svc.guest.v1alpha1.ReadTreeRequest"> & {
+  /**
+   * The folder: absolute (relative with `beneath`).
+   *
+   * @generated from field: bytes path = 1;
+   */
+  path: Uint8Array;
+
+  /**
+   * As in ReadFileRequest, for the folder's own path.
+   *
+   * @generated from field: bytes beneath = 2;
+   */
+  beneath: Uint8Array;
+
+  /**
+   * As in ReadFileRequest, for the folder's own path.
+   *
+   * @generated from field: bool no_symlinks = 3;
+   */
+  noSymlinks: boolean;
+};
+
+/**
+ * Describes the message svc.guest.v1alpha1.ReadTreeRequest.
+ * Use `create(ReadTreeRequestSchema)` to create a new message.
+ */
+export const ReadTreeRequestSchema: GenMessage<ReadTreeRequest> = /*@__PURE__*/
+  messageDesc(file_svc_guest_v1alpha1_file_tree, 6);
+
+/**
+ * A part of a tree that is read.
+ *
+ * @generated from message svc.guest.v1alpha1.ReadTreeResponse
+ */
+export type ReadTreeResponse = Message<"svc.guest.v1alpha1.ReadTreeResponse"> & {
+  /**
+   * What the message holds.
+   *
+   * @generated from oneof svc.guest.v1alpha1.ReadTreeResponse.part
+   */
+  part: {
+    /**
+     * The next items.
+     *
+     * @generated from field: svc.guest.v1alpha1.TreeItems items = 1;
+     */
+    value: TreeItems;
+    case: "items";
+  } | {
+    /**
+     * The next bytes of the file that was the last item. Fewer than it said: it has shrunk.
+     *
+     * @generated from field: bytes data = 2;
+     */
+    value: Uint8Array;
+    case: "data";
+  } | {
+    /**
+     * The last message.
+     *
+     * @generated from field: svc.guest.v1alpha1.ReadTreeResult result = 3;
+     */
+    value: ReadTreeResult;
+    case: "result";
+  } | { case: undefined; value?: undefined };
+};
+
+/**
+ * Describes the message svc.guest.v1alpha1.ReadTreeResponse.
+ * Use `create(ReadTreeResponseSchema)` to create a new message.
+ */
+export const ReadTreeResponseSchema: GenMessage<ReadTreeResponse> = /*@__PURE__*/
+  messageDesc(file_svc_guest_v1alpha1_file_tree, 7);
+
+/**
+ * What was read.
+ *
+ * @generated from message svc.guest.v1alpha1.ReadTreeResult
+ */
+export type ReadTreeResult = Message<"svc.guest.v1alpha1.ReadTreeResult"> & {
+  /**
+   * Items that were sent.
+   *
+   * @generated from field: uint64 items = 1;
+   */
+  items: bigint;
+
+  /**
+   * Entries that could not be read, or are of a type that a tree does not hold.
+   *
+   * @generated from field: uint64 failed = 2;
+   */
+  failed: bigint;
+
+  /**
+   * At most 100 of them.
+   *
+   * @generated from field: repeated svc.guest.v1alpha1.TreeFailure failures = 3;
+   */
+  failures: TreeFailure[];
+};
+
+/**
+ * Describes the message svc.guest.v1alpha1.ReadTreeResult.
+ * Use `create(ReadTreeResultSchema)` to create a new message.
+ */
+export const ReadTreeResultSchema: GenMessage<ReadTreeResult> = /*@__PURE__*/
+  messageDesc(file_svc_guest_v1alpha1_file_tree, 8);
 
 /**
  * What to list.
@@ -70,7 +483,7 @@ export type ListRequest = Message<"svc.guest.v1alpha1.ListRequest"> & {
  * Use `create(ListRequestSchema)` to create a new message.
  */
 export const ListRequestSchema: GenMessage<ListRequest> = /*@__PURE__*/
-  messageDesc(file_svc_guest_v1alpha1_file_tree, 0);
+  messageDesc(file_svc_guest_v1alpha1_file_tree, 9);
 
 /**
  * A batch of entries. The first comes as soon as it is read, however large the folder is.
@@ -98,7 +511,7 @@ export type ListResponse = Message<"svc.guest.v1alpha1.ListResponse"> & {
  * Use `create(ListResponseSchema)` to create a new message.
  */
 export const ListResponseSchema: GenMessage<ListResponse> = /*@__PURE__*/
-  messageDesc(file_svc_guest_v1alpha1_file_tree, 1);
+  messageDesc(file_svc_guest_v1alpha1_file_tree, 10);
 
 /**
  * An entry of a folder.
@@ -142,7 +555,7 @@ export type TreeEntry = Message<"svc.guest.v1alpha1.TreeEntry"> & {
  * Use `create(TreeEntrySchema)` to create a new message.
  */
 export const TreeEntrySchema: GenMessage<TreeEntry> = /*@__PURE__*/
-  messageDesc(file_svc_guest_v1alpha1_file_tree, 2);
+  messageDesc(file_svc_guest_v1alpha1_file_tree, 11);
 
 /**
  * Which folder to make.
@@ -212,7 +625,7 @@ export type MakeFolderRequest = Message<"svc.guest.v1alpha1.MakeFolderRequest"> 
  * Use `create(MakeFolderRequestSchema)` to create a new message.
  */
 export const MakeFolderRequestSchema: GenMessage<MakeFolderRequest> = /*@__PURE__*/
-  messageDesc(file_svc_guest_v1alpha1_file_tree, 3);
+  messageDesc(file_svc_guest_v1alpha1_file_tree, 12);
 
 /**
  * The folder is there.
@@ -233,7 +646,7 @@ export type MakeFolderResponse = Message<"svc.guest.v1alpha1.MakeFolderResponse"
  * Use `create(MakeFolderResponseSchema)` to create a new message.
  */
 export const MakeFolderResponseSchema: GenMessage<MakeFolderResponse> = /*@__PURE__*/
-  messageDesc(file_svc_guest_v1alpha1_file_tree, 4);
+  messageDesc(file_svc_guest_v1alpha1_file_tree, 13);
 
 /**
  * Which link to make.
@@ -289,7 +702,7 @@ export type MakeLinkRequest = Message<"svc.guest.v1alpha1.MakeLinkRequest"> & {
  * Use `create(MakeLinkRequestSchema)` to create a new message.
  */
 export const MakeLinkRequestSchema: GenMessage<MakeLinkRequest> = /*@__PURE__*/
-  messageDesc(file_svc_guest_v1alpha1_file_tree, 5);
+  messageDesc(file_svc_guest_v1alpha1_file_tree, 14);
 
 /**
  * The link is made. It has no fields.
@@ -304,7 +717,7 @@ export type MakeLinkResponse = Message<"svc.guest.v1alpha1.MakeLinkResponse"> & 
  * Use `create(MakeLinkResponseSchema)` to create a new message.
  */
 export const MakeLinkResponseSchema: GenMessage<MakeLinkResponse> = /*@__PURE__*/
-  messageDesc(file_svc_guest_v1alpha1_file_tree, 6);
+  messageDesc(file_svc_guest_v1alpha1_file_tree, 15);
 
 /**
  * What to remove.
@@ -346,7 +759,7 @@ export type RemoveRequest = Message<"svc.guest.v1alpha1.RemoveRequest"> & {
  * Use `create(RemoveRequestSchema)` to create a new message.
  */
 export const RemoveRequestSchema: GenMessage<RemoveRequest> = /*@__PURE__*/
-  messageDesc(file_svc_guest_v1alpha1_file_tree, 7);
+  messageDesc(file_svc_guest_v1alpha1_file_tree, 16);
 
 /**
  * Result of the removal. Only a recursive removal of a folder leaves anything with status OK.
@@ -381,7 +794,7 @@ export type RemoveResponse = Message<"svc.guest.v1alpha1.RemoveResponse"> & {
  * Use `create(RemoveResponseSchema)` to create a new message.
  */
 export const RemoveResponseSchema: GenMessage<RemoveResponse> = /*@__PURE__*/
-  messageDesc(file_svc_guest_v1alpha1_file_tree, 8);
+  messageDesc(file_svc_guest_v1alpha1_file_tree, 17);
 
 /**
  * An entry that could not be removed.
@@ -410,7 +823,7 @@ export type LeftEntry = Message<"svc.guest.v1alpha1.LeftEntry"> & {
  * Use `create(LeftEntrySchema)` to create a new message.
  */
 export const LeftEntrySchema: GenMessage<LeftEntry> = /*@__PURE__*/
-  messageDesc(file_svc_guest_v1alpha1_file_tree, 9);
+  messageDesc(file_svc_guest_v1alpha1_file_tree, 18);
 
 /**
  * What to rename.
@@ -459,7 +872,7 @@ export type RenameRequest = Message<"svc.guest.v1alpha1.RenameRequest"> & {
  * Use `create(RenameRequestSchema)` to create a new message.
  */
 export const RenameRequestSchema: GenMessage<RenameRequest> = /*@__PURE__*/
-  messageDesc(file_svc_guest_v1alpha1_file_tree, 10);
+  messageDesc(file_svc_guest_v1alpha1_file_tree, 19);
 
 /**
  * The entry has its new name. It has no fields.
@@ -474,7 +887,7 @@ export type RenameResponse = Message<"svc.guest.v1alpha1.RenameResponse"> & {
  * Use `create(RenameResponseSchema)` to create a new message.
  */
 export const RenameResponseSchema: GenMessage<RenameResponse> = /*@__PURE__*/
-  messageDesc(file_svc_guest_v1alpha1_file_tree, 11);
+  messageDesc(file_svc_guest_v1alpha1_file_tree, 20);
 
 /**
  * What to set. At least one of mode, uid, gid and mtime.
@@ -545,7 +958,7 @@ export type SetAttributesRequest = Message<"svc.guest.v1alpha1.SetAttributesRequ
  * Use `create(SetAttributesRequestSchema)` to create a new message.
  */
 export const SetAttributesRequestSchema: GenMessage<SetAttributesRequest> = /*@__PURE__*/
-  messageDesc(file_svc_guest_v1alpha1_file_tree, 12);
+  messageDesc(file_svc_guest_v1alpha1_file_tree, 21);
 
 /**
  * The attributes are set.
@@ -566,7 +979,48 @@ export type SetAttributesResponse = Message<"svc.guest.v1alpha1.SetAttributesRes
  * Use `create(SetAttributesResponseSchema)` to create a new message.
  */
 export const SetAttributesResponseSchema: GenMessage<SetAttributesResponse> = /*@__PURE__*/
-  messageDesc(file_svc_guest_v1alpha1_file_tree, 13);
+  messageDesc(file_svc_guest_v1alpha1_file_tree, 22);
+
+/**
+ * Durability of a tree.
+ *
+ * @generated from enum svc.guest.v1alpha1.TreeSync
+ */
+export const TreeSync = {
+  /**
+   * As TREE_SYNC_ALL.
+   *
+   * @generated from enum value: TREE_SYNC_UNSPECIFIED = 0;
+   */
+  UNSPECIFIED: 0,
+
+  /**
+   * Before the result: one syncfs(2) for each file system that was written to.
+   *
+   * @generated from enum value: TREE_SYNC_ALL = 1;
+   */
+  ALL: 1,
+
+  /**
+   * When the guest's kernel writes them by itself.
+   *
+   * @generated from enum value: TREE_SYNC_NONE = 2;
+   */
+  NONE: 2,
+} as const;
+
+/**
+ * Durability of a tree.
+ *
+ * @generated from enum svc.guest.v1alpha1.TreeSync
+ */
+export type TreeSync = (typeof TreeSync)[keyof typeof TreeSync] | UnknownEnum;
+
+/**
+ * Describes the enum svc.guest.v1alpha1.TreeSync.
+ */
+export const TreeSyncSchema: GenEnum<TreeSync> = /*@__PURE__*/
+  enumDesc(file_svc_guest_v1alpha1_file_tree, 0);
 
 /**
  * Lists and changes folders, in any image, without its programs. Served where GuestAgent is, to the same clients, with
@@ -651,6 +1105,35 @@ export const FileTree: GenService<{
     methodKind: "unary";
     input: typeof SetAttributesRequestSchema;
     output: typeof SetAttributesResponseSchema;
+  },
+  /**
+   * Writes many entries below a folder in one stream: `header`, then batches of items, small files whole in them; a
+   * large file's `data` follows its item. Folders that an item needs and that are missing are made. Each file is whole
+   * or not there under its name, and nothing keeps a temporary one. Nothing is written outside of the folder, whatever
+   * the tree does meanwhile. Devices, FIFOs and sockets are not made.
+   *
+   * An item that fails is in the result, and the rest is written, unless `fail_fast`. The call fails where the folder
+   * cannot be entered or a message is malformed. Cancelled or cut: what is written stays. All that was written is synced
+   * before the result, as `sync` says. The answer is progress, as often as batches are written, and last the result.
+   *
+   * @generated from rpc svc.guest.v1alpha1.FileTree.WriteTree
+   */
+  writeTree: {
+    methodKind: "bidi_streaming";
+    input: typeof WriteTreeRequestSchema;
+    output: typeof WriteTreeResponseSchema;
+  },
+  /**
+   * Reads a folder with all below it, in the form that WriteTree takes: batches of items, each subfolder before its own
+   * entries; small files whole in them; a large file's `data` follows its item. Other file systems, devices, FIFOs and
+   * sockets are left out. The tree may change meanwhile: a file is sent as it is when it is read.
+   *
+   * @generated from rpc svc.guest.v1alpha1.FileTree.ReadTree
+   */
+  readTree: {
+    methodKind: "server_streaming";
+    input: typeof ReadTreeRequestSchema;
+    output: typeof ReadTreeResponseSchema;
   },
 }> = /*@__PURE__*/
   serviceDesc(file_svc_guest_v1alpha1_file_tree, 0);

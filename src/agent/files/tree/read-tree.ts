@@ -1,0 +1,188 @@
+import { type BufferPool, type Clock, FileSystemError } from "../../domain/index.ts";
+import { errnoName } from "../../native/index.ts";
+import type { FileAttributes, FilePath } from "../attributes.ts";
+import { readChunks } from "../transfer/read.ts";
+import { NO_SYMLINKS, readResults } from "./batch.ts";
+import { type ListedEntry, listTree } from "./list.ts";
+import type { OpenFolder } from "./open-folder.ts";
+import type { TreeFailure, TreeItem } from "./write-tree.ts";
+
+/** Largest file that is read in a batch; a larger one streams. */
+const SMALL_BYTES = 64 * 1024;
+/** Of a batch, and so of a message. */
+const BATCH_BYTES = 256 * 1024;
+const FAILURES_LIMIT = 100;
+/** Inodes with several names that are remembered: beyond that the other names are copies. */
+const LINKS_LIMIT = 65_536;
+/** Deeper than any path that is listed. */
+const ALL_LEVELS = 2 ** 31;
+const NONE = new Uint8Array(0);
+const NUL: Uint8Array = Uint8Array.of(0);
+
+/** What a walk hands on. Each promise resolves when more may come; bytes of `data` are valid until then. */
+export interface TreeOutput {
+  items(items: readonly TreeItem[]): Promise<void>;
+  data(bytes: Uint8Array, release: () => void): Promise<void>;
+}
+
+/** What a walk needs. */
+export interface ReadTreeParts {
+  /** To list it; the walk closes it. */
+  readonly top: OpenFolder;
+  /** The same folder, to read files in it. */
+  readonly root: OpenFolder;
+  readonly output: TreeOutput;
+  readonly buffers: BufferPool;
+  readonly clock: Pick<Clock, "monotonicMs">;
+  readonly signal: AbortSignal;
+}
+
+/** What was read. */
+export interface TreeRead {
+  readonly items: bigint;
+  readonly failed: bigint;
+  readonly failures: readonly TreeFailure[];
+}
+
+/** Reads all below a folder. Throws FileSystemError, or the signal's reason. */
+export async function readTree(parts: ReadTreeParts): Promise<TreeRead> {
+  const reader = new TreeReader(parts);
+  const { top, clock, signal } = parts;
+  const request = {
+    path: NONE,
+    beneath: NONE,
+    noSymlinks: true,
+    depth: ALL_LEVELS,
+    maxEntries: 0n,
+    crossMounts: false,
+  };
+  await listTree({ top, request, clock, signal, output: (entries) => reader.take(entries) });
+  return reader.result;
+}
+
+class TreeReader {
+  readonly #parts: ReadTreeParts;
+  /** First names of files that have several. */
+  readonly #names = new Map<bigint, FilePath>();
+  #items = 0n;
+  #failed = 0n;
+  readonly #failures: TreeFailure[] = [];
+
+  constructor(parts: ReadTreeParts) {
+    this.#parts = parts;
+  }
+
+  get result(): TreeRead {
+    return { items: this.#items, failed: this.#failed, failures: this.#failures };
+  }
+
+  async take(entries: readonly ListedEntry[]): Promise<void> {
+    let ready: TreeItem[] = [];
+    const send = async (): Promise<void> => {
+      const items = ready;
+      ready = [];
+      this.#items += BigInt(items.length);
+      if (items.length > 0) await this.#parts.output.items(items);
+    };
+    let small: (readonly [path: FilePath, attributes: FileAttributes])[] = [];
+    const readSmall = async (): Promise<void> => {
+      for (let rest = small; rest.length > 0;) {
+        const { items, done } = await this.#readSmall(rest);
+        rest = rest.slice(done);
+        ready.push(...items);
+        await send();
+      }
+      small = [];
+    };
+    for (const { name, attributes, linkTarget, errno, isMountPoint } of entries) {
+      if (attributes === undefined || errno !== undefined) {
+        // Another file system is none of this tree's.
+        if (!isMountPoint) this.#fail(name, errno ?? "ENOENT");
+        if (attributes === undefined) continue;
+      }
+      const first =
+        attributes.links > 1n && attributes.type === "regular" ? this.#names.get(attributes.inode) : undefined;
+      if (attributes.type === "directory") ready.push(itemOf(name, attributes, NONE, 0n));
+      else if (attributes.type === "symlink")
+        ready.push({ ...itemOf(name, attributes, NONE, 0n), linkTarget: linkTarget ?? NONE });
+      else if (attributes.type !== "regular") this.#fail(name, "EOPNOTSUPP");
+      else if (first !== undefined) {
+        // Its first name goes out before it.
+        await readSmall();
+        ready.push({ ...itemOf(name, attributes, NONE, 0n), linkTarget: first });
+      } else {
+        if (attributes.links > 1n && this.#names.size < LINKS_LIMIT)
+          this.#names.set(attributes.inode, Uint8Array.from(name));
+        if (attributes.sizeBytes <= SMALL_BYTES) small.push([name, attributes]);
+        else {
+          await readSmall();
+          await send();
+          await this.#readLarge(name);
+        }
+      }
+    }
+    await readSmall();
+    await send();
+  }
+
+  async #readSmall(
+    files: readonly (readonly [path: FilePath, attributes: FileAttributes])[],
+  ): Promise<{ readonly items: TreeItem[]; readonly done: number }> {
+    const { root, signal } = this.#parts;
+    signal.throwIfAborted();
+    const paths = Buffer.concat(files.flatMap(([path]) => [path, NUL]));
+    const items: TreeItem[] = [];
+    let done = 0;
+    for (const read of readResults(
+      await root.readEach(paths, NO_SYMLINKS, SMALL_BYTES, BATCH_BYTES + SMALL_BYTES + 4),
+    )) {
+      const [path, attributes] = files[done++] ?? [];
+      if (path === undefined || attributes === undefined) break;
+      if (typeof read === "number") this.#fail(path, errnoName(read));
+      else items.push(itemOf(path, attributes, read, BigInt(read.length)));
+    }
+    return { items, done };
+  }
+
+  async #readLarge(path: FilePath): Promise<void> {
+    const { root, buffers, output, signal } = this.#parts;
+    try {
+      const file = await root.openFile(path);
+      if (file === undefined) return this.#fail(path, "ESTALE");
+      const leave = buffers.enter();
+      try {
+        await output.items([itemOf(path, file.attributes, NONE, file.attributes.sizeBytes)]);
+        this.#items += 1n;
+        let sending = Promise.resolve();
+        const request = { path, beneath: NONE, noSymlinks: true, offsetBytes: 0n, lengthBytes: 0n };
+        await readChunks({
+          file,
+          request,
+          buffers,
+          signal,
+          output: (bytes, _attributes, release) => {
+            if (bytes.length === 0) release();
+            else sending = output.data(bytes, release);
+          },
+        });
+        await sending;
+      } finally {
+        leave();
+        await file.close();
+      }
+    } catch (error) {
+      if (!(error instanceof FileSystemError)) throw error;
+      this.#fail(path, error.errno);
+    }
+  }
+
+  #fail(path: FilePath, errno: string): void {
+    this.#failed += 1n;
+    if (this.#failures.length < FAILURES_LIMIT) this.#failures.push({ path: Uint8Array.from(path), errno });
+  }
+}
+
+function itemOf(path: FilePath, attributes: FileAttributes, data: Uint8Array, sizeBytes: bigint): TreeItem {
+  const { type, mode, uid, gid, modifiedNs } = attributes;
+  return { path, type, mode, uid, gid, modifiedNs, sizeBytes, data, linkTarget: NONE, sparse: false };
+}

@@ -1,0 +1,337 @@
+import { AgentError, FileSystemError, frameOrder, invalidField } from "../../domain/index.ts";
+import type { FileOwner, FilePath, FileType } from "../attributes.ts";
+import { fileFailure } from "../failure.ts";
+import { pathText } from "../location.ts";
+import { folderOf } from "../paths/names.ts";
+import type { NewFile } from "../transfer/new-file.ts";
+import { ENTRY, NO_SYMLINKS, OVERWRITE, packEntry, type SmallEntry, SYNC } from "./batch.ts";
+import type { OpenFolder } from "./open-folder.ts";
+
+/** Failures that an answer names. */
+const FAILURES_LIMIT = 100;
+/** Of folders' attributes that wait for their content, as packed. */
+const LATER_LIMIT_BYTES = 4 * 1024 * 1024;
+/** Longest path of an item: PATH_MAX. */
+const PATH_LIMIT_BYTES = 4_095;
+const FILE_MODE = 0o644;
+const FOLDER_MODE = 0o755;
+const MODE_BITS = 0o7777;
+const SPECIAL_BITS = 0o7000;
+/** (uid_t)-1 means "unchanged" to chown(2). */
+const MAX_ID = 2 ** 32 - 2;
+const SLASH = 0x2f;
+const DOT = 0x2e;
+const NONE = new Uint8Array(0);
+
+/** An item as it comes (message TreeItem). */
+export interface TreeItem {
+  readonly path: FilePath;
+  readonly type: FileType;
+  readonly mode?: number | undefined;
+  readonly uid?: number | undefined;
+  readonly gid?: number | undefined;
+  readonly modifiedNs: bigint | undefined;
+  readonly sizeBytes: bigint;
+  readonly data: Uint8Array;
+  readonly linkTarget: Uint8Array;
+  readonly sparse: boolean;
+}
+
+/** How a tree is written (message WriteTreeHeader). */
+export interface TreeOptions {
+  /** No symbolic link is followed below the folder. */
+  readonly followsNone: boolean;
+  readonly overwrite: boolean;
+  readonly specialBits: boolean;
+  readonly failFast: boolean;
+  /** Everything is on the disk before the result. */
+  readonly syncs: boolean;
+}
+
+/** Why an item is missing. */
+export interface TreeFailure {
+  readonly path: FilePath;
+  readonly errno: string;
+}
+
+/** What is done so far. */
+export interface TreeProgress {
+  readonly items: bigint;
+  readonly bytes: bigint;
+  readonly failed: bigint;
+  readonly failures: readonly TreeFailure[];
+}
+
+/** A file whose content is still coming. */
+interface LargeFile {
+  readonly item: TreeItem;
+  readonly owner: FileOwner;
+  /** Undefined: it could not be made, and its bytes are dropped. */
+  readonly file: NewFile | undefined;
+  leftBytes: bigint;
+}
+
+/** Writes items below a folder. Call one method at a time; dispose of it. */
+export class TreeWriter implements AsyncDisposable {
+  readonly #folder: OpenFolder;
+  readonly #options: TreeOptions;
+  readonly #owner: FileOwner;
+  readonly #signal: AbortSignal;
+  readonly #flags: number;
+  readonly #temporary: Uint8Array;
+  /** Small entries that wait for their hand-over to a thread. */
+  #batch: SmallEntry[] = [];
+  /** Modes and times of folders, which their content would change again. */
+  #later: SmallEntry[] = [];
+  #laterBytes = 0;
+  #large: LargeFile | undefined;
+  #items = 0n;
+  #bytes = 0n;
+  #failed = 0n;
+  readonly #failures: TreeFailure[] = [];
+
+  /** `owner`: of what names none. `temporary`: a name that nobody else uses. */
+  constructor(folder: OpenFolder, options: TreeOptions, owner: FileOwner, temporary: Uint8Array, signal: AbortSignal) {
+    this.#folder = folder;
+    this.#options = options;
+    this.#owner = owner;
+    this.#temporary = temporary;
+    this.#signal = signal;
+    const { overwrite, followsNone, syncs } = options;
+    this.#flags = (overwrite ? OVERWRITE : 0) | (followsNone ? NO_SYMLINKS : 0) | (syncs ? SYNC : 0);
+  }
+
+  get progress(): TreeProgress {
+    return { items: this.#items, bytes: this.#bytes, failed: this.#failed, failures: this.#failures };
+  }
+
+  /** Takes the next items. Resolves when nothing uses their memory any more. Throws AgentError. */
+  async take(items: readonly TreeItem[]): Promise<void> {
+    for (const item of items) checkItem(item);
+    for (const item of items) {
+      await this.#endLarge();
+      const isWhole =
+        item.type !== "regular" || item.linkTarget.length > 0 || BigInt(item.data.length) === item.sizeBytes;
+      if (isWhole) this.#batch.push(this.#entryOf(item));
+      else await this.#beginLarge(item);
+    }
+    await this.#flush();
+  }
+
+  /** Takes the next bytes of the last item. Resolves when nothing uses their memory any more. Throws AgentError. */
+  async data(bytes: Uint8Array): Promise<void> {
+    const large = this.#large;
+    if (large === undefined) throw frameOrder("data without an item that lacks any");
+    if (BigInt(bytes.length) > large.leftBytes) throw tooLong(large.item);
+    await this.#append(large, bytes);
+    if (large.leftBytes === 0n) await this.#endLarge();
+  }
+
+  /** Sets what had to wait, and syncs. Throws AgentError where the last file lacks bytes. */
+  async finish(): Promise<TreeProgress> {
+    await this.#endLarge();
+    await this.#setLater();
+    if (this.#options.syncs) await this.#folder.syncAll();
+    return this.progress;
+  }
+
+  async [Symbol.asyncDispose](): Promise<void> {
+    await this.#large?.file?.dispose();
+    this.#large = undefined;
+  }
+
+  #entryOf(item: TreeItem): SmallEntry {
+    const { path, type, data, linkTarget, modifiedNs } = item;
+    const owner = {
+      uid: item.uid ?? this.#owner.uid,
+      gid: item.gid ?? this.#owner.gid,
+      hasGroup: item.gid !== undefined,
+    };
+    const mode = this.#modeOf(item);
+    if (type === "directory") {
+      this.#later.push({ path, type: ENTRY.attributes, mode, ...owner, modifiedNs, content: NONE });
+      this.#laterBytes += path.length;
+      return { path, type: ENTRY.folder, mode, ...owner, modifiedNs: undefined, content: NONE };
+    }
+    if (type === "symlink") return { path, type: ENTRY.symlink, mode, ...owner, modifiedNs, content: linkTarget };
+    if (linkTarget.length > 0) return { path, type: ENTRY.hardLink, mode, ...owner, modifiedNs, content: linkTarget };
+    return { path, type: ENTRY.file, mode, ...owner, modifiedNs, content: data };
+  }
+
+  #modeOf({ type, mode = type === "directory" ? FOLDER_MODE : FILE_MODE }: TreeItem): number {
+    return this.#options.specialBits ? mode : mode & ~SPECIAL_BITS;
+  }
+
+  /** Hands the batch over, again for what the thread did not get to in its time. */
+  async #flush(): Promise<void> {
+    const batch = this.#batch;
+    this.#batch = [];
+    await this.#put(batch);
+    // Paths are views of messages, whose memory is used again.
+    this.#later = this.#later.map((entry) =>
+      isOwn(entry.path) ? entry : { ...entry, path: Uint8Array.from(entry.path) },
+    );
+    if (this.#laterBytes > LATER_LIMIT_BYTES) await this.#setLater();
+  }
+
+  async #put(entries: readonly SmallEntry[]): Promise<void> {
+    for (let rest = entries; rest.length > 0;) {
+      this.#signal.throwIfAborted();
+      const errors = await this.#folder.putEach(Buffer.concat(rest.flatMap(packEntry)), this.#flags, this.#temporary);
+      for (const [index, errno] of errors.entries()) {
+        const entry = rest[index];
+        if (entry === undefined) break;
+        if (errno !== undefined) this.#fail(entry.path, errno);
+        else if (entry.type === ENTRY.file) this.#bytes += BigInt(entry.content.length);
+        if (entry.type !== ENTRY.attributes) this.#items += 1n;
+      }
+      rest = rest.slice(errors.length);
+    }
+  }
+
+  /** The deepest first: a folder's mode may close it. */
+  async #setLater(): Promise<void> {
+    const later = this.#later.toReversed();
+    this.#later = [];
+    this.#laterBytes = 0;
+    for (let at = 0; at < later.length; at += 1_024) await this.#put(later.slice(at, at + 1_024));
+  }
+
+  async #beginLarge(item: TreeItem): Promise<void> {
+    await this.#flush();
+    const owner = { uid: item.uid ?? this.#owner.uid, gid: item.gid ?? this.#owner.gid };
+    // The item is a view of a message.
+    const own = { ...item, path: Uint8Array.from(item.path), data: NONE };
+    let file: NewFile | undefined;
+    try {
+      file = await this.#create(own);
+    } catch (error) {
+      this.#failBy(own.path, error);
+      this.#items += 1n;
+    }
+    this.#large = { item: own, owner, file, leftBytes: item.sizeBytes };
+    if (item.data.length > 0) await this.#append(this.#large, item.data);
+  }
+
+  async #create(item: TreeItem): Promise<NewFile> {
+    const folder = folderOf(item.path);
+    const options = { sparse: item.sparse, sha256: false };
+    try {
+      return await this.#folder.createIn(folder, options, this.#options.followsNone);
+    } catch (error) {
+      if (!(error instanceof FileSystemError) || error.errno !== "ENOENT") throw error;
+      await this.#put([
+        { ...this.#entryOf({ ...item, path: folder, type: "directory", modifiedNs: undefined }), mode: FOLDER_MODE },
+      ]);
+      this.#later.pop();
+      this.#items -= 1n;
+      return this.#folder.createIn(folder, options, this.#options.followsNone);
+    }
+  }
+
+  async #append(large: LargeFile, bytes: Uint8Array): Promise<void> {
+    large.leftBytes -= BigInt(bytes.length);
+    this.#signal.throwIfAborted();
+    try {
+      await large.file?.write([bytes]);
+    } catch (error) {
+      await large.file?.dispose();
+      this.#large = { ...large, file: undefined };
+      this.#failBy(large.item.path, error);
+      this.#items += 1n;
+    }
+  }
+
+  /** Puts the large file in its place. Throws where bytes of it are missing. */
+  async #endLarge(): Promise<void> {
+    const large = this.#large;
+    if (large === undefined) return;
+    const { item, file, owner, leftBytes } = large;
+    if (leftBytes > 0n) throw tooShort(item, leftBytes);
+    this.#large = undefined;
+    if (file === undefined) return;
+    try {
+      await file.setAttributes(owner, this.#modeOf(item));
+      if (item.modifiedNs !== undefined) await file.setModified(item.modifiedNs);
+      this.#signal.throwIfAborted();
+      await file.place(item.path, !this.#options.overwrite, false);
+      this.#bytes += item.sizeBytes;
+    } catch (error) {
+      this.#failBy(item.path, error);
+    } finally {
+      await file.dispose();
+    }
+    this.#items += 1n;
+  }
+
+  #failBy(path: FilePath, error: unknown): void {
+    if (!(error instanceof FileSystemError)) throw error;
+    this.#fail(path, error.errno, error);
+  }
+
+  #fail(path: FilePath, errno: string, error: FileSystemError = new FileSystemError("create", errno)): void {
+    if (this.#options.failFast) throw fileFailure(error, "write", pathText(path));
+    this.#failed += 1n;
+    if (this.#failures.length < FAILURES_LIMIT) this.#failures.push({ path: Uint8Array.from(path), errno });
+  }
+}
+
+function isOwn({ byteLength, buffer }: Uint8Array): boolean {
+  return byteLength === buffer.byteLength;
+}
+
+/** Throws INVALID_ARGUMENT for an item that no tree has: nothing of its message is written then. */
+function checkItem({ path, type, mode, uid, gid, sizeBytes, data, linkTarget }: TreeItem): void {
+  if (!isInside(path))
+    throw invalidField(
+      "items.path",
+      `is ${JSON.stringify(pathText(path))}: give a path below the folder, without ".."`,
+    );
+  const shown = JSON.stringify(pathText(path));
+  if (type !== "regular" && type !== "directory" && type !== "symlink")
+    throw invalidField("items.type", `of ${shown} is none of REGULAR, DIRECTORY and SYMLINK`);
+  if (type === "symlink" && (linkTarget.length === 0 || linkTarget.includes(0)))
+    throw invalidField("items.link_target", `of ${shown} is empty or holds a NUL`);
+  if (type === "regular" && linkTarget.length > 0 && !isInside(linkTarget))
+    throw invalidField("items.link_target", `of ${shown} is no path below the folder`);
+  if (mode !== undefined && mode > MODE_BITS) throw invalidField("items.mode", `of ${shown} has bits beyond 07777`);
+  if ([uid, gid].some((id) => id !== undefined && id > MAX_ID))
+    throw invalidField("items.uid", `or gid of ${shown} is larger than ${MAX_ID}`);
+  if (BigInt(data.length) > sizeBytes) throw invalidField("items.size", `of ${shown} is less than its data`);
+}
+
+/** Whether a path leads to a name below the folder: relative, without "..", and short enough. */
+function isInside(path: FilePath): boolean {
+  if (path.length === 0 || path.length > PATH_LIMIT_BYTES || path[0] === SLASH || path.includes(0)) return false;
+  return path.at(-1) !== SLASH && namesOf(path).every((name) => !isDots(name));
+}
+
+function* parts(path: FilePath): Generator<Uint8Array> {
+  for (let start = 0; start <= path.length;) {
+    const slash = path.indexOf(SLASH, start);
+    const end = slash < 0 ? path.length : slash;
+    yield path.subarray(start, end);
+    start = end + 1;
+  }
+}
+
+function namesOf(path: FilePath): Uint8Array[] {
+  return [...parts(path)];
+}
+
+/** Empty, "." and ".." are no names: a path has one form. */
+function isDots(name: Uint8Array): boolean {
+  return name.length <= 2 && name.every((byte) => byte === DOT);
+}
+
+function tooLong({ path, sizeBytes }: TreeItem): AgentError {
+  const message = `more bytes came of ${JSON.stringify(pathText(path))} than its ${sizeBytes}`;
+  return new AgentError("DATA_LOSS", "SIZE_MISMATCH", message, { path: pathText(path), declared: String(sizeBytes) });
+}
+
+function tooShort({ path, sizeBytes }: TreeItem, leftBytes: bigint): AgentError {
+  const received = sizeBytes - leftBytes;
+  const message = `only ${received} bytes came of ${JSON.stringify(pathText(path))}, which has ${sizeBytes}; it is not written`;
+  const metadata = { path: pathText(path), declared: String(sizeBytes), received: String(received) };
+  return new AgentError("DATA_LOSS", "SIZE_MISMATCH", message, metadata);
+}

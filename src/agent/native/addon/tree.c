@@ -1,0 +1,327 @@
+/*
+ * Writes and reads many small entries below a folder in one job on a libuv thread, as files.c does: a file each would
+ * cost ten hand-overs to a thread. Paths are looked up beneath the folder (openat2(2)), whatever the tree does
+ * meanwhile. A job ends early when its time is over: other calls need the thread.
+ */
+#include <fcntl.h>
+#include <linux/fs.h>
+#include <linux/openat2.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <time.h>
+
+#include "file_job.h"
+
+enum { BATCH_MS = 200, RAW_BYTES = 1024 };
+
+/* What an entry is to become. ../../files/tree/batch.ts writes it. ATTRIBUTES: of a folder whose content is there. */
+enum { FILE_ENTRY = 1, FOLDER_ENTRY, SYMLINK_ENTRY, HARD_LINK_ENTRY, ATTRIBUTES_ENTRY };
+enum { OVERWRITE = 1, NO_SYMLINKS = 2, SYNC = 4, HAS_MODIFIED = 1, HAS_GROUP = 2 };
+
+/* Before a path with its NUL, and the content, or a link's target with its NUL. */
+struct entry {
+  uint32_t path_bytes, data_bytes;
+  uint32_t type, has;
+  uint32_t mode, uid, gid, modified_ns;
+  int64_t modified;
+};
+
+/* The folder that is written to, and the one that the last entry lay in. */
+struct tree {
+  int root, flags;
+  const char *temporary;
+  int folder;
+  char path[PATH_MAX];
+  struct stat seen;
+};
+
+static int64_t now_ms(void) {
+  struct timespec now = {0};
+  clock_gettime(CLOCK_MONOTONIC, &now);
+  return (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000;
+}
+
+static int beneath(const struct tree *tree, const char *path, int flags) {
+  int resolve = RESOLVE_BENEATH | RESOLVE_NO_MAGICLINKS | (tree->flags & NO_SYMLINKS ? RESOLVE_NO_SYMLINKS : 0);
+  return open_resolved(tree->root, path[0] == '\0' ? "." : path, flags, 0, resolve);
+}
+
+/* A folder of root's that just came to be. Its parent's owner could put another there: one that holds something stays. */
+static int open_made(int parent, const char *name) {
+  _Alignas(8) char raw[RAW_BYTES];
+  int fd = openat(parent, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+  if (fd < 0) return -1;
+  long first = syscall(SYS_getdents64, fd, raw, sizeof raw);
+  /* "." and ".." alone: two records of 24 bytes. */
+  if (first >= 0 && first <= 48) return fd;
+  close(fd);
+  return refuse(EEXIST);
+}
+
+static int make_folder(int parent, const char *name, const struct entry *entry, mode_t mode) {
+  if (mkdirat(parent, name, 0700) < 0) return -1;
+  int fd = open_made(parent, name);
+  if (fd < 0) return -1;
+  int result = fchown(fd, entry->uid, entry->gid);
+  if (result == 0) result = fchmod(fd, mode);
+  close_after(fd);
+  return result;
+}
+
+/* Makes missing folders above an entry: mode 0755, owned like it. */
+static int make_parents(struct tree *tree, char *path, const struct entry *entry) {
+  for (char *slash = path; *slash != '\0';) {
+    slash = strchrnul(slash + 1, '/');
+    char end = *slash;
+    *slash = '\0';
+    int fd = beneath(tree, path, O_PATH | O_DIRECTORY);
+    if (fd < 0 && errno == ENOENT) {
+      char *name = strrchr(path, '/');
+      if (name != NULL) *name = '\0';
+      int parent = beneath(tree, name == NULL ? "" : path, O_PATH | O_DIRECTORY);
+      if (name != NULL) *name = '/';
+      int made = parent < 0 ? -1 : make_folder(parent, name == NULL ? path : name + 1, entry, 0755);
+      close_after(parent);
+      if (made < 0 && errno != EEXIST) return -1;
+      fd = beneath(tree, path, O_PATH | O_DIRECTORY);
+    }
+    if (fd < 0) return -1;
+    close(fd);
+    *slash = end;
+  }
+  return 0;
+}
+
+/* Another file system below the folder is synced here: syncFileSystem of the folder does not reach it. */
+static void sync_elsewhere(const struct tree *tree) {
+  struct stat root;
+  if (tree->folder < 0 || fstat(tree->root, &root) < 0 || root.st_dev == tree->seen.st_dev) return;
+  int fd = openat(tree->folder, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  if (fd >= 0) syncfs(fd);
+  close_after(fd);
+}
+
+static void leave(struct tree *tree) {
+  if ((tree->flags & SYNC) != 0) sync_elsewhere(tree);
+  if (tree->folder >= 0) close(tree->folder);
+  tree->folder = -1;
+}
+
+/* Opens the folder that an entry lies in, and keeps it for the next. Returns the entry's name, NULL with errno. */
+static const char *enter(struct tree *tree, const char *path, const struct entry *entry) {
+  const char *slash = strrchr(path, '/');
+  size_t length = slash == NULL ? 0 : (size_t)(slash - path);
+  const char *name = slash == NULL ? path : slash + 1;
+  if (name[0] == '\0' || strcmp(name, ".") == 0 || strcmp(name, "..") == 0 || length >= PATH_MAX) {
+    errno = length >= PATH_MAX ? ENAMETOOLONG : EINVAL;
+    return NULL;
+  }
+  if (tree->folder >= 0 && strncmp(tree->path, path, length) == 0 && tree->path[length] == '\0') return name;
+  leave(tree);
+  memcpy(tree->path, path, length);
+  tree->path[length] = '\0';
+  tree->folder = beneath(tree, tree->path, O_PATH | O_DIRECTORY);
+  if (tree->folder < 0 && errno == ENOENT && length > 0 && make_parents(tree, tree->path, entry) == 0)
+    tree->folder = beneath(tree, tree->path, O_PATH | O_DIRECTORY);
+  if (tree->folder < 0 || fstat(tree->folder, &tree->seen) < 0) return NULL;
+  return name;
+}
+
+/* Another link to the same file leaves both names (rename(2)). */
+static int replace(const struct tree *tree, const char *name) {
+  int result = renameat(tree->folder, tree->temporary, tree->folder, name);
+  int error = errno;
+  unlinkat(tree->folder, tree->temporary, 0);
+  return result < 0 ? refuse(error) : 0;
+}
+
+static int finish_file(int fd, const struct entry *entry, const char *data) {
+  for (size_t at = 0; at < entry->data_bytes;) {
+    ssize_t count = write(fd, data + at, entry->data_bytes - at);
+    if (count < 0 && errno != EINTR) return -1;
+    if (count > 0) at += (size_t)count;
+  }
+  struct timespec times[2] = {{.tv_nsec = UTIME_NOW}, {.tv_sec = entry->modified, .tv_nsec = entry->modified_ns}};
+  struct stat made;
+  if (fchown(fd, entry->uid, entry->gid) < 0 || fchmod(fd, entry->mode) < 0) return -1;
+  /* The kernel leaves out what the agent may not set, without a word. */
+  if ((entry->mode & 07000) != 0 && (fstat(fd, &made) < 0 || (made.st_mode & 07777) != entry->mode)) return refuse(EPERM);
+  return entry->has & HAS_MODIFIED ? futimens(fd, times) : 0;
+}
+
+/* Without a name where the file system can, and the kernel lets it have one later; else under the temporary one. */
+static int put_file(const struct tree *tree, const char *name, const struct entry *entry, const char *data) {
+  bool replaces = (tree->flags & OVERWRITE) != 0;
+  int fd = openat(tree->folder, ".", O_TMPFILE | O_WRONLY | O_CLOEXEC, 0600);
+  if (fd >= 0) {
+    int result = finish_file(fd, entry, data);
+    bool isWhole = result == 0;
+    if (isWhole) result = link_descriptor(fd, tree->folder, name);
+    if (isWhole && result < 0 && errno == EEXIST && replaces) {
+      result = link_descriptor(fd, tree->folder, tree->temporary);
+      if (result == 0) result = replace(tree, name);
+    }
+    close_after(fd);
+    if (result == 0 || !isWhole || (errno != ENOENT && errno != EPERM)) return result;
+  }
+  fd = openat(tree->folder, tree->temporary, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_NOCTTY | O_CLOEXEC, 0600);
+  if (fd < 0) return -1;
+  int result = finish_file(fd, entry, data);
+  close_after(fd);
+  if (result == 0 && replaces) return replace(tree, name);
+  if (result == 0) result = (int)syscall(SYS_renameat2, tree->folder, tree->temporary, tree->folder, name, RENAME_NOREPLACE);
+  if (result < 0) {
+    int error = errno;
+    unlinkat(tree->folder, tree->temporary, 0);
+    return refuse(error);
+  }
+  return 0;
+}
+
+static int put_folder(const struct tree *tree, const char *name, const struct entry *entry) {
+  /* Closed to others until its content is there; ATTRIBUTES opens it. */
+  if (make_folder(tree->folder, name, entry, entry->mode | 0700) == 0) return 0;
+  if (errno != EEXIST) return -1;
+  int fd = openat(tree->folder, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+  if (fd < 0) return errno == ENOTDIR || errno == ELOOP ? refuse(EEXIST) : -1;
+  close(fd);
+  return 0;
+}
+
+static int set_link(const struct tree *tree, const char *name, const struct entry *entry) {
+  struct stat made;
+  struct timespec times[2] = {{.tv_nsec = UTIME_NOW}, {.tv_sec = entry->modified, .tv_nsec = entry->modified_ns}};
+  int fd = openat(tree->folder, name, O_PATH | O_NOFOLLOW | O_CLOEXEC);
+  if (fd < 0) return -1;
+  int result = fstat(fd, &made);
+  /* Somebody may have put something else there. */
+  if (result == 0 && !S_ISLNK(made.st_mode)) result = refuse(ESTALE);
+  if (result == 0) result = fchownat(fd, "", entry->uid, entry->gid, AT_EMPTY_PATH);
+  /* Linux before 5.8 sets no time of a link by its descriptor. */
+  if (result == 0 && entry->has & HAS_MODIFIED) utimensat(fd, "", times, AT_EMPTY_PATH);
+  close_after(fd);
+  return result;
+}
+
+static int put_symlink(const struct tree *tree, const char *name, const struct entry *entry, const char *target) {
+  if (symlinkat(target, tree->folder, name) == 0) return set_link(tree, name, entry);
+  if (errno != EEXIST || (tree->flags & OVERWRITE) == 0) return -1;
+  if (symlinkat(target, tree->folder, tree->temporary) < 0) return -1;
+  if (set_link(tree, tree->temporary, entry) == 0) return replace(tree, name);
+  int error = errno;
+  unlinkat(tree->folder, tree->temporary, 0);
+  return refuse(error);
+}
+
+/* The target is a path of the tree, and a regular file. */
+static int put_hard_link(const struct tree *tree, const char *name, const char *target) {
+  struct stat seen;
+  int fd = beneath(tree, target, O_PATH | O_NOFOLLOW);
+  if (fd < 0) return -1;
+  int result = fstat(fd, &seen);
+  if (result == 0 && !S_ISREG(seen.st_mode)) result = refuse(EINVAL);
+  bool isTarget = result == 0;
+  if (isTarget) result = link_descriptor(fd, tree->folder, name);
+  if (isTarget && result < 0 && errno == EEXIST && (tree->flags & OVERWRITE) != 0) {
+    result = link_descriptor(fd, tree->folder, tree->temporary);
+    if (result == 0) result = replace(tree, name);
+  }
+  close_after(fd);
+  return result;
+}
+
+static int set_attributes(const struct tree *tree, const char *name, const struct entry *entry) {
+  struct timespec times[2] = {{.tv_nsec = UTIME_NOW}, {.tv_sec = entry->modified, .tv_nsec = entry->modified_ns}};
+  int fd = openat(tree->folder, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+  if (fd < 0) return -1;
+  int result = fchmod(fd, entry->mode);
+  if (result == 0 && entry->has & HAS_MODIFIED) result = futimens(fd, times);
+  close_after(fd);
+  return result;
+}
+
+static int put(struct tree *tree, struct entry *entry, const char *path, const char *data) {
+  const char *name = enter(tree, path, entry);
+  if (name == NULL) return -1;
+  if ((entry->has & HAS_GROUP) == 0 && (tree->seen.st_mode & S_ISGID) != 0) entry->gid = tree->seen.st_gid;
+  switch (entry->type) {
+    case FILE_ENTRY: return put_file(tree, name, entry, data);
+    case FOLDER_ENTRY: return put_folder(tree, name, entry);
+    case SYMLINK_ENTRY: return put_symlink(tree, name, entry, data);
+    case HARD_LINK_ENTRY: return put_hard_link(tree, name, data);
+    case ATTRIBUTES_ENTRY: return set_attributes(tree, name, entry);
+    default: return refuse(EINVAL);
+  }
+}
+
+int agent_write_entries(struct argument *args) {
+  struct argument *answer = &args[ANSWER];
+  const struct argument *entries = &args[1];
+  struct tree tree = {.root = args[0].number, .flags = args[2].number, .temporary = args[3].bytes, .folder = -1};
+  int64_t until_ms = now_ms() + BATCH_MS;
+  size_t count = 0;
+  answer->bytes = malloc(entries->length / sizeof(struct entry) * sizeof(int32_t) + 1);
+  if (answer->bytes == NULL) return refuse(ENOMEM);
+  for (size_t at = 0; at + sizeof(struct entry) <= entries->length && (count == 0 || now_ms() < until_ms); count++) {
+    struct entry entry;
+    memcpy(&entry, entries->bytes + at, sizeof entry);
+    const char *path = entries->bytes + at + sizeof entry, *data = path + entry.path_bytes;
+    at += sizeof entry + entry.path_bytes + entry.data_bytes;
+    if (entry.type == SYMLINK_ENTRY || entry.type == HARD_LINK_ENTRY) entry.data_bytes = 0;
+    int32_t error = put(&tree, &entry, path, data) < 0 ? errno : 0;
+    memcpy(answer->bytes + count * sizeof error, &error, sizeof error);
+  }
+  leave(&tree);
+  answer->length = count * sizeof(int32_t);
+  return 0;
+}
+
+int agent_sync_file_system(struct argument *args) {
+  return syncfs(args[0].number);
+}
+
+/* One file's bytes behind its size (32 bits); a negative size is an errno: EFBIG, it has more than there is room for. */
+static int read_file(const struct tree *tree, const char *path, char *bytes, size_t room) {
+  struct stat seen;
+  int fd = beneath(tree, path, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY);
+  if (fd < 0) return -1;
+  int result = fstat(fd, &seen);
+  if (result == 0 && !S_ISREG(seen.st_mode)) result = refuse(EINVAL);
+  size_t filled = 0;
+  while (result == 0) {
+    /* One byte more than there is room for shows that it has grown. */
+    char over;
+    ssize_t count = filled < room ? read(fd, bytes + filled, room - filled) : read(fd, &over, 1);
+    if (count == 0) break;
+    if (count < 0) result = errno == EINTR ? 0 : -1;
+    else if (filled == room) result = refuse(EFBIG);
+    else filled += (size_t)count;
+  }
+  close_after(fd);
+  return result < 0 ? -1 : (int)filled;
+}
+
+/* Paths, each with a NUL. Stops before a file for which there is no room left. */
+int agent_read_entries(struct argument *args) {
+  struct argument *answer = &args[ANSWER];
+  const struct argument *paths = &args[1];
+  const struct tree tree = {.root = args[0].number, .flags = args[2].number, .folder = -1};
+  size_t each = (size_t)args[3].number, room = (size_t)args[4].number;
+  int64_t until_ms = now_ms() + BATCH_MS;
+  answer->bytes = malloc(room);
+  if (answer->bytes == NULL) return refuse(ENOMEM);
+  for (size_t at = 0; at < paths->length && answer->length + sizeof(int32_t) + each <= room;) {
+    const char *path = paths->bytes + at;
+    char *place = answer->bytes + answer->length;
+    int32_t size = (int32_t)read_file(&tree, path, place + sizeof size, each);
+    if (size < 0) size = -errno;
+    memcpy(place, &size, sizeof size);
+    answer->length += sizeof size + (size > 0 ? (size_t)size : 0);
+    at += strlen(path) + 1;
+    if (now_ms() > until_ms) break;
+  }
+  return 0;
+}

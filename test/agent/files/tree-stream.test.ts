@@ -1,0 +1,346 @@
+import assert from "node:assert/strict";
+import { execFileSync } from "node:child_process";
+import { randomBytes } from "node:crypto";
+import {
+  chmodSync,
+  chownSync,
+  existsSync,
+  linkSync,
+  lstatSync,
+  mkdirSync,
+  readdirSync,
+  readFileSync,
+  readlinkSync,
+  statSync,
+  symlinkSync,
+  utimesSync,
+  writeFileSync,
+} from "node:fs";
+import { join } from "node:path";
+import { describe, it } from "node:test";
+import { create, type MessageInitShape } from "@bufbuild/protobuf";
+import { timestampFromMs } from "@bufbuild/protobuf/wkt";
+import {
+  FileTree,
+  type ReadTreeResult,
+  ReadTreeRequestSchema,
+  type TreeItem,
+  TreeItemSchema,
+  TreeSync,
+  type WriteTreeHeaderSchema,
+  type WriteTreeRequest,
+  WriteTreeRequestSchema,
+  type WriteTreeResponse,
+} from "../../../src/shared/gen/svc/guest/v1alpha1/file_tree_pb.ts";
+import { FileType } from "../../../src/shared/gen/svc/guest/v1alpha1/files_pb.ts";
+import { startAgent } from "../../fixtures/agent.ts";
+import { testFolder } from "../../fixtures/files.ts";
+import { forAllTests } from "../../fixtures/for-all-tests.ts";
+import { NEEDS_ROOT } from "../../fixtures/privileges.ts";
+import { CLIENTS, type RpcClient, RpcFailure } from "../../fixtures/rpc-clients.ts";
+
+type Item = MessageInitShape<typeof TreeItemSchema>;
+type Header = MessageInitShape<typeof WriteTreeHeaderSchema>;
+
+const agent = forAllTests(await startAgent());
+const folder = forAllTests(await testFolder());
+let count = 0;
+const newFolder = (): string => {
+  const path = folder.at(`tree-${count++}`);
+  mkdirSync(path);
+  return path;
+};
+
+function connect(): RpcClient {
+  const [{ connect: dial }] = CLIENTS as [(typeof CLIENTS)[number]];
+  return dial(agent);
+}
+
+const file = (path: string, data: string | Uint8Array = "", more: Item = {}): Item => ({
+  path: Buffer.from(path),
+  type: FileType.REGULAR,
+  data: Buffer.from(data),
+  size: BigInt(Buffer.from(data).length),
+  ...more,
+});
+const directory = (path: string, more: Item = {}): Item => ({
+  path: Buffer.from(path),
+  type: FileType.DIRECTORY,
+  ...more,
+});
+const link = (path: string, target: string): Item => ({
+  path: Buffer.from(path),
+  type: FileType.SYMLINK,
+  linkTarget: Buffer.from(target),
+});
+
+function* requests(header: Header, parts: readonly (readonly Item[] | Uint8Array)[]): Generator<WriteTreeRequest> {
+  yield create(WriteTreeRequestSchema, { part: { case: "header", value: header } });
+  for (const part of parts) {
+    yield part instanceof Uint8Array
+      ? create(WriteTreeRequestSchema, { part: { case: "data", value: part } })
+      : create(WriteTreeRequestSchema, { part: { case: "items", value: { items: [...part] } } });
+  }
+}
+
+async function write(
+  header: Header,
+  ...parts: readonly (readonly Item[] | Uint8Array)[]
+): Promise<{ readonly result: WriteTreeResponse; readonly failed: Record<string, string> }> {
+  const client = connect();
+  try {
+    let last: WriteTreeResponse | undefined;
+    const call = client.call(FileTree.method.writeTree, [...requests(header, parts)], { token: agent.token });
+    for await (const answer of call) last = answer;
+    assert.equal(last?.done, true);
+    const failures = last.failures.map(({ path, errno }) => [Buffer.from(path).toString(), errno]);
+    return { result: last, failed: Object.fromEntries(failures) as Record<string, string> };
+  } finally {
+    client.close();
+  }
+}
+
+async function refusal(header: Header, ...parts: readonly (readonly Item[] | Uint8Array)[]): Promise<RpcFailure> {
+  try {
+    await write(header, ...parts);
+  } catch (error) {
+    assert.ok(error instanceof RpcFailure, String(error));
+    return error;
+  }
+  assert.fail("it was not refused");
+}
+
+async function read(
+  path: string,
+): Promise<{ items: Map<string, TreeItem & { content: Buffer }>; result: ReadTreeResult }> {
+  const client = connect();
+  const items = new Map<string, TreeItem & { content: Buffer }>();
+  let last: (TreeItem & { content: Buffer }) | undefined;
+  let result: ReadTreeResult | undefined;
+  const request = create(ReadTreeRequestSchema, { path: Buffer.from(path) });
+  for await (const { part } of client.call(FileTree.method.readTree, [request], { token: agent.token })) {
+    if (part.case === "items") {
+      for (const item of part.value.items) {
+        last = Object.assign(item, { content: Buffer.from(item.data) });
+        items.set(Buffer.from(item.path).toString("latin1"), last);
+      }
+    } else if (part.case === "data" && last !== undefined) last.content = Buffer.concat([last.content, part.value]);
+    else if (part.case === "result") result = part.value;
+  }
+  client.close();
+  assert.ok(result !== undefined);
+  return { items, result };
+}
+
+const leftovers = (path: string): string[] =>
+  readdirSync(path, { recursive: true, encoding: "utf8" }).filter((name) => name.includes("svc-guest"));
+
+describe("WriteTree", NEEDS_ROOT, () => {
+  it("writes files, folders and links with mode, owner and time; missing folders are made", async () => {
+    const path = newFolder();
+    const large = randomBytes(700_000);
+    const { result } = await write(
+      { path: Buffer.from(`${path}/new/root`), parents: true },
+      [
+        directory("folder", { mode: 0o555, uid: 7, gid: 8, mtime: timestampFromMs(1_000_000_000_500) }),
+        file("folder/inside", "content", { mode: 0o640, uid: 1, gid: 2, mtime: timestampFromMs(1_234_567_890_123) }),
+        file("deep/er/file", "x"),
+        link("folder/link", "../away"),
+        { ...file("other-name"), linkTarget: Buffer.from("folder/inside") },
+        file("large", large.subarray(0, 100), { size: BigInt(large.length), mode: 0o600 }),
+      ],
+      large.subarray(100, 300_000),
+      large.subarray(300_000),
+      [file("after", "it")],
+    );
+    assert.deepEqual([result.items, result.failed], [7n, 0n]);
+    const root = `${path}/new/root`;
+    const [inside, closed] = [statSync(`${root}/folder/inside`), statSync(`${root}/folder`)];
+    assert.deepEqual([inside.mode & 0o7777, inside.uid, inside.gid, inside.mtimeMs], [0o640, 1, 2, 1_234_567_890_123]);
+    assert.deepEqual([closed.mode & 0o7777, closed.uid, closed.gid, closed.mtimeMs], [0o555, 7, 8, 1_000_000_000_500]);
+    assert.equal(readlinkSync(`${root}/folder/link`), "../away");
+    assert.equal(statSync(`${root}/other-name`).ino, inside.ino);
+    assert.ok(readFileSync(`${root}/large`).equals(large));
+    assert.deepEqual(
+      [readFileSync(`${root}/deep/er/file`, "utf8"), readFileSync(`${root}/after`, "utf8")],
+      ["x", "it"],
+    );
+    assert.equal(statSync(`${root}/deep`).mode & 0o777, 0o755);
+    assert.deepEqual(leftovers(path), []);
+  });
+
+  it("replaces only when asked, and then whatever is there but a folder; what fails is listed, the rest is there", async () => {
+    const path = newFolder();
+    const put = (): void => {
+      writeFileSync(`${path}/there`, "old");
+      if (!existsSync(`${path}/linked`)) symlinkSync("/etc/hostname", `${path}/linked`);
+      if (!existsSync(`${path}/fifo`)) execFileSync("mkfifo", [`${path}/fifo`]);
+      mkdirSync(`${path}/folder`, { recursive: true });
+    };
+    put();
+    const items = [
+      file("there", "new"),
+      file("linked", "own"),
+      file("fifo", "file"),
+      file("folder", "no"),
+      file("rest", "ok"),
+    ];
+    const refused = await write({ path: Buffer.from(path) }, items);
+    assert.deepEqual(refused.failed, { there: "EEXIST", linked: "EEXIST", fifo: "EEXIST", folder: "EEXIST" });
+    assert.equal(readFileSync(`${path}/rest`, "utf8"), "ok");
+    assert.equal(readFileSync(`${path}/there`, "utf8"), "old");
+    const { failed } = await write({ path: Buffer.from(path), overwrite: true }, [
+      ...items,
+      link("there2", "a"),
+      link("rest", "b"),
+    ]);
+    assert.deepEqual(failed, { folder: "EISDIR" });
+    assert.deepEqual(
+      ["there", "linked", "fifo"].map((name) => [
+        lstatSync(`${path}/${name}`).isFile(),
+        readFileSync(`${path}/${name}`, "utf8"),
+      ]),
+      [
+        [true, "new"],
+        [true, "own"],
+        [true, "file"],
+      ],
+    );
+    assert.equal(readlinkSync(`${path}/rest`), "b");
+    assert.deepEqual(leftovers(path), []);
+  });
+
+  it("ends at the first failure with fail_fast, with the path and the errno", async () => {
+    const path = newFolder();
+    writeFileSync(`${path}/there`, "");
+    const failure = await refusal({ path: Buffer.from(path), failFast: true }, [file("there")], [file("never")]);
+    assert.deepEqual([failure.reason, failure.metadata["path"]], ["ALREADY_EXISTS", "there"]);
+    assert.equal(existsSync(`${path}/never`), false);
+  });
+
+  it("writes nothing outside, whatever links lie in the tree, and none at all with no_symlinks", async () => {
+    const [path, outside] = [newFolder(), newFolder()];
+    mkdirSync(`${path}/real`);
+    symlinkSync(outside, `${path}/absolute`);
+    symlinkSync(`../${outside.split("/").at(-1)}`, `${path}/relative`);
+    symlinkSync("real", `${path}/within`);
+    const items = ["absolute/a", "relative/b", "within/c"].map((name) => file(name, "x"));
+    const { failed } = await write({ path: Buffer.from(path) }, items);
+    assert.deepEqual(failed, { "absolute/a": "EXDEV", "relative/b": "EXDEV" });
+    assert.equal(readFileSync(`${path}/real/c`, "utf8"), "x");
+    assert.deepEqual(readdirSync(outside), []);
+    const strict = await write({ path: Buffer.from("real/.."), beneath: Buffer.from(path), noSymlinks: true }, [
+      file("within/d"),
+    ]);
+    assert.deepEqual(strict.failed, { "within/d": "ELOOP" });
+  });
+
+  it("leaves out setuid, setgid and sticky bits unless asked", async () => {
+    const path = newFolder();
+    await write({ path: Buffer.from(path) }, [file("plain", "", { mode: 0o4755 }), directory("d", { mode: 0o2755 })]);
+    await write({ path: Buffer.from(path), specialBits: true }, [file("special", "", { mode: 0o4755 })]);
+    const modes = ["plain", "d", "special"].map((name) => statSync(join(path, name)).mode & 0o7777);
+    assert.deepEqual(modes, [0o755, 0o755, 0o4755]);
+  });
+
+  it("gives new entries of a setgid folder its group", async () => {
+    const path = newFolder();
+    chownSync(path, 0, 1234);
+    chmodSync(path, 0o2775);
+    await write({ path: Buffer.from(path) }, [file("file"), file("own", "", { gid: 5 }), directory("sub")]);
+    const groups = ["file", "own", "sub"].map((name) => statSync(join(path, name)).gid);
+    assert.deepEqual(groups, [1234, 5, 1234]);
+  });
+
+  it("refuses malformed items before anything of their message is written", async () => {
+    const path = newFolder();
+    const header = { path: Buffer.from(path) };
+    for (const [item, field] of [
+      [file("/absolute"), "items.path"],
+      [file(""), "items.path"],
+      [file("a/../b"), "items.path"],
+      [file("a//b"), "items.path"],
+      [file("./a"), "items.path"],
+      [file("a/"), "items.path"],
+      [file("nul\0"), "items.path"],
+      [file("x".repeat(4_096)), "items.path"],
+      [{ ...file("dev"), type: FileType.BLOCK_DEVICE }, "items.type"],
+      [{ ...file("fifo"), type: FileType.FIFO }, "items.type"],
+      [link("link", ""), "items.link_target"],
+      [{ ...file("hard"), linkTarget: Buffer.from("../../etc/passwd") }, "items.link_target"],
+      [file("mode", "", { mode: 0o10000 }), "items.mode"],
+      [file("uid", "", { uid: 0xffff_ffff }), "items.uid"],
+      [file("size", "more", { size: 1n }), "items.size"],
+    ] as const) {
+      const failure = await refusal(header, [file("fine"), item]);
+      assert.deepEqual([failure.reason, failure.metadata["field"]], ["INVALID_FIELD", field]);
+    }
+    for (const parts of [[Buffer.from("data")], [[file("large", "", { size: 5n })], Buffer.from("toomany")]] as const) {
+      assert.match((await refusal(header, ...parts)).reason ?? "", /FRAME_ORDER|SIZE_MISMATCH/);
+    }
+    assert.equal((await refusal(header, [file("short", "", { size: 5n })])).reason, "SIZE_MISMATCH");
+    assert.equal((await refusal({ ...header, sync: 9 as TreeSync })).metadata["field"], "header.sync");
+    assert.deepEqual(readdirSync(path), []);
+  });
+
+  it("cut in the middle, leaves what is whole, nothing half and no temporary name", async () => {
+    const path = newFolder();
+    const client = connect();
+    const abort = new AbortController();
+    async function* endless(): AsyncGenerator<WriteTreeRequest> {
+      yield* requests({ path: Buffer.from(path) }, [
+        [file("whole", "1")],
+        [file("half", "", { size: 1_000_000n })],
+        randomBytes(300_000),
+      ]);
+      await new Promise((_resolve, reject) => abort.signal.addEventListener("abort", () => reject(new Error("cut"))));
+    }
+    const call = client.call(FileTree.method.writeTree, endless(), { token: agent.token, signal: abort.signal });
+    await assert.rejects(async () => {
+      for await (const { items } of call) if (items >= 1n) abort.abort();
+    });
+    client.close();
+    assert.deepEqual(readdirSync(path), ["whole"]);
+  });
+});
+
+describe("ReadTree", NEEDS_ROOT, () => {
+  it("reads what WriteTree wrote: names of any bytes, links, several names of one file, large files", async () => {
+    const path = newFolder();
+    const large = randomBytes(3_000_000);
+    mkdirSync(`${path}/sub/empty`, { recursive: true });
+    writeFileSync(Buffer.concat([Buffer.from(`${path}/`), Buffer.of(0xff, 0x0a)]), "odd");
+    writeFileSync(`${path}/sub/large`, large);
+    writeFileSync(`${path}/sub/one`, "same", { mode: 0o600 });
+    linkSync(`${path}/sub/one`, `${path}/sub/two`);
+    symlinkSync("nowhere", `${path}/dangling`);
+    utimesSync(`${path}/sub/one`, 1, 1_111_111_111);
+    execFileSync("mkfifo", [`${path}/fifo`]);
+    const { items, result } = await read(path);
+    assert.deepEqual([result.failed, result.failures.map(({ errno }) => errno)], [1n, ["EOPNOTSUPP"]]);
+    assert.equal(items.get("\xff\n")?.content.toString(), "odd");
+    assert.ok(items.get("sub/large")?.content.equals(large));
+    assert.equal(Buffer.from(items.get("dangling")?.linkTarget ?? "").toString(), "nowhere");
+    assert.equal(items.get("sub/empty")?.type, FileType.DIRECTORY);
+    const [one, two] = [items.get("sub/one"), items.get("sub/two")];
+    const first = one?.content.length === 4 ? one : two;
+    const second = first === one ? two : one;
+    assert.deepEqual([first?.mode, first?.mtime?.seconds, first?.content.toString()], [0o600, 1_111_111_111n, "same"]);
+    assert.equal(Buffer.from(second?.linkTarget ?? "").toString(), Buffer.from(first?.path ?? "").toString());
+  });
+
+  it("leads nowhere but into the folder, and refuses what is none", async () => {
+    const path = newFolder();
+    writeFileSync(`${path}/file`, "");
+    await assert.rejects(
+      read(`${path}/file`),
+      (error) => error instanceof RpcFailure && error.reason === "NOT_A_FOLDER",
+    );
+    await assert.rejects(
+      read(`${path}/none`),
+      (error) => error instanceof RpcFailure && error.reason === "PATH_NOT_FOUND",
+    );
+    symlinkSync("/etc", `${path}/etc`);
+    assert.deepEqual([...(await read(path)).items.keys()].toSorted(), ["etc", "file"]);
+  });
+});
