@@ -89,7 +89,7 @@ class Database {
   async #read(): Promise<Uint8Array> {
     try {
       const known = this.#known;
-      // Asks on a thread only if the kernel's memory cannot tell: that takes a twentieth of a small command's time.
+      // Asks on a thread only if the kernel's memory cannot tell: that takes a sixth of a small command's CPU (1.18x).
       if (known !== undefined && isSame(known.state, stateOf(await statPath(this.#path, { bigint: true }))))
         return known.bytes;
       const content = await readRegularFile(this.#path);
