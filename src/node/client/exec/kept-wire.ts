@@ -45,6 +45,25 @@ export interface KeptParts extends KeptChannelParts {
   readonly options: KeptOptions;
 }
 
+/** What the agent has said of the command: its first answer, and how far its outputs have come. */
+interface Session {
+  readonly started: ExecStarted;
+  readonly outputs: KeptOutputs;
+}
+
+/** Where a kept command's calls are. A lost connection leads from "attached" to "reconnecting", and that back. */
+type State =
+  /** The agent has not answered the first call. */
+  | { readonly kind: "starting" }
+  /** It has answered the present call: frames may be sent. */
+  | { readonly kind: "attached" }
+  /** Between two calls; with `attempt` the agent has not answered the later one yet. */
+  | { readonly kind: "reconnecting"; readonly attempt?: Settlement<undefined> }
+  /** The exit has come, and the call is about to end. */
+  | { readonly kind: "exited" }
+  /** The listener has been told of the end. */
+  | { readonly kind: "over" };
+
 /**
  * The successive calls of a kept command, as one. Arrived output is not requested again, and input that the agent has
  * not taken is sent again. Ends with the command, with a permanent error, or after `resume.timeoutMs`.
@@ -58,17 +77,12 @@ export class KeptWire implements ExecWire {
   #listener: ExecListener | undefined;
   readonly #channel: KeptChannel;
   #call: ExecCall | undefined;
-  /** The first answer of the first call. */
-  #started: ExecStarted | undefined;
-  #outputs: KeptOutputs | undefined;
-  /** The agent has answered the present call, and frames may be sent. */
-  #isAttached = false;
+  #state: State = { kind: "starting" };
+  /** Undefined before the agent's first answer. */
+  #session: Session | undefined;
   #isPaused = false;
-  #hasExited = false;
   #size: MessageInitShape<typeof TerminalSizeSchema> | undefined;
   readonly #signals: Frame[] = [];
-  /** An attempt to come back that the agent has not answered yet. */
-  #attempt: Settlement<undefined> | undefined;
 
   /** Throws GuestError (INVALID_ARGUMENT) for invalid options. */
   constructor(parts: KeptParts) {
@@ -93,7 +107,7 @@ export class KeptWire implements ExecWire {
     else {
       if (frame.case === "resize") this.#size = frame.value;
       // The next call sends the size by itself.
-      if (this.#isAttached) this.#call?.send(frame);
+      if (this.#isLive) this.#call?.send(frame);
       else if (frame.case === "signal" && this.#signals.length < WAITING_SIGNALS) this.#signals.push(frame);
     }
   }
@@ -101,7 +115,7 @@ export class KeptWire implements ExecWire {
   pause(): void {
     this.#isPaused = true;
     // Before its first answer there is nothing to hold back.
-    if (this.#isAttached) this.#call?.pause();
+    if (this.#isLive) this.#call?.pause();
   }
 
   resume(): void {
@@ -118,18 +132,18 @@ export class KeptWire implements ExecWire {
   }
 
   readonly onRead = (): void => {
-    if (this.#isAttached && this.#parts.options.acknowledge !== "manual") this.#outputs?.noteRead();
+    if (this.#isLive && this.#parts.options.acknowledge !== "manual") this.#session?.outputs.noteRead();
   };
 
   /** Acknowledges output, which the agent may then drop. Throws GuestError for an offset past the received bytes. */
   acknowledge(offsets: OutputOffsets): void {
-    this.#outputs?.acknowledge(offsets);
+    this.#session?.outputs.acknowledge(offsets);
   }
 
   position(): KeptPosition {
     return {
-      execId: this.#started?.execId ?? "",
-      ...(this.#outputs?.read ?? { stdoutOffset: 0, stderrOffset: 0 }),
+      execId: this.#session?.started.execId ?? "",
+      ...(this.#session?.outputs.read ?? { stdoutOffset: 0, stderrOffset: 0 }),
       stdinOffset: this.#input.takenOffset,
     };
   }
@@ -139,8 +153,13 @@ export class KeptWire implements ExecWire {
     return this.#input.allTaken(limitMs);
   }
 
+  /** Frames may be sent. */
+  get #isLive(): boolean {
+    return this.#state.kind === "attached" || this.#state.kind === "exited";
+  }
+
   get #isOver(): boolean {
-    return this.#over.signal.aborted;
+    return this.#state.kind === "over";
   }
 
   #begin(first: First): void {
@@ -148,7 +167,7 @@ export class KeptWire implements ExecWire {
     const leftMs = this.#deadlineAtMs - performance.now();
     const options = {
       signal,
-      waitForReady: this.#started === undefined && waitForReady === true,
+      waitForReady: this.#state.kind === "starting" && waitForReady === true,
       timeoutMs: leftMs === Number.POSITIVE_INFINITY ? undefined : Math.max(0, leftMs),
     };
     const call = new ExecCall(this.#channel.current, options, first);
@@ -159,37 +178,38 @@ export class KeptWire implements ExecWire {
     call.open({
       frame: (frame) => own(() => this.#receive(frame)),
       ended: () => own(() => this.#end()),
-      failed: (error) => own(() => this.#lose(error)),
+      failed: (error) => own(() => this.#onCallFailed(error)),
       unread: () => 0,
     });
   }
 
   #receive(frame: ExecFrame["frame"]): void {
     if (frame.case === "started") {
-      if (this.#started === undefined) this.#takeUp(frame.value);
-      else this.#goOn(this.#started, frame.value);
-    } else if (frame.case === "gap") this.#miss(frame.value);
+      if (this.#session === undefined) this.#onStarted(frame.value);
+      else this.#onReattached(this.#session, frame.value);
+    } else if (frame.case === "gap") this.#onGap(frame.value);
     else if (frame.case === "stdinAck") this.#checkInput(this.#input.taken(Number(frame.value.offset)));
     else {
-      if (frame.case === "stdout" || frame.case === "stderr") this.#outputs?.[frame.case].came(frame.value.length);
-      if (frame.case === "exit") this.#hasExited = true;
+      if (frame.case === "stdout" || frame.case === "stderr")
+        this.#session?.outputs[frame.case].came(frame.value.length);
+      if (frame.case === "exit") this.#state = { kind: "exited" };
       this.#listener?.frame(frame);
     }
   }
 
   /** The first answer of the agent. */
-  #takeUp(started: ExecStarted): void {
+  #onStarted(started: ExecStarted): void {
     // An agent that does not know ExecStart.keep runs the command as any other: it ends with the call.
     if (!started.kept) {
       this.#fail(keepUnsupported(this.#channel.current.agentVersion));
       return;
     }
-    this.#started = started;
-    this.#outputs = new KeptOutputs(
+    const outputs = new KeptOutputs(
       { stdoutOffset: Number(started.stdoutOffset), stderrOffset: Number(started.stderrOffset) },
       (output) => this.#listener?.unread(output) ?? 0,
       () => this.#sendAcknowledgement(),
     );
+    this.#session = { started, outputs };
     this.#listener?.frame({ case: "started", value: started });
     this.#attach(started);
     this.#acknowledgeBefore();
@@ -198,29 +218,29 @@ export class KeptWire implements ExecWire {
   /** Acknowledge what the caller already has: a command that waits for that would write nothing more. */
   #acknowledgeBefore(): void {
     const { first, options } = this.#parts;
-    if (options.acknowledge !== "manual") this.#outputs?.noteRead();
+    if (options.acknowledge !== "manual") this.#session?.outputs.noteRead();
     else if (first.case === "attach") {
       const { stdoutOffset = 0n, stderrOffset = 0n } = first.value;
-      this.#outputs?.acknowledge({ stdoutOffset: Number(stdoutOffset), stderrOffset: Number(stderrOffset) });
+      this.#session?.outputs.acknowledge({ stdoutOffset: Number(stdoutOffset), stderrOffset: Number(stderrOffset) });
     }
   }
 
   /** The first answer to a later call. */
-  #goOn(first: ExecStarted, started: ExecStarted): void {
-    const { stdoutOffset, stderrOffset } = this.#outputs?.offsets ?? {};
+  #onReattached({ started: first, outputs }: Session, started: ExecStarted): void {
+    const { stdoutOffset, stderrOffset } = outputs.offsets;
     const isSame = started.kept && started.execId === first.execId;
     if (!isSame || Number(started.stdoutOffset) !== stdoutOffset || Number(started.stderrOffset) !== stderrOffset) {
       this.#fail(failure("INTERNAL", "RESUME_MISMATCH", "the agent continues at another offset than requested"));
       return;
     }
-    this.#attempt?.resolve(undefined);
-    this.#attempt = undefined;
+    const answered = this.#state.kind === "reconnecting" ? this.#state.attempt : undefined;
     this.#attach(started);
+    answered?.resolve(undefined);
     this.#parts.options.onEvent?.({ kind: "reconnected" });
   }
 
   #attach(started: ExecStarted): void {
-    this.#isAttached = true;
+    this.#state = { kind: "attached" };
     // Before the input: a command may wait for its output to be taken before it reads on.
     this.#sendAcknowledgement();
     this.#checkInput(this.#input.attach(started, (frame) => this.#call?.send(frame)));
@@ -230,8 +250,8 @@ export class KeptWire implements ExecWire {
   }
 
   #sendAcknowledgement(): void {
-    const { stdoutOffset, stderrOffset } = this.#outputs?.acknowledged ?? { stdoutOffset: 0, stderrOffset: 0 };
-    if (!this.#isAttached || stdoutOffset + stderrOffset === 0) return;
+    const { stdoutOffset, stderrOffset } = this.#session?.outputs.acknowledged ?? { stdoutOffset: 0, stderrOffset: 0 };
+    if (!this.#isLive || stdoutOffset + stderrOffset === 0) return;
     this.#call?.send({ case: "ack", value: inMessage({ stdoutOffset, stderrOffset }) });
   }
 
@@ -239,27 +259,33 @@ export class KeptWire implements ExecWire {
     if (problem !== undefined) this.#fail(failure("ABORTED", problem.code, problem.message));
   }
 
-  #miss({ stream: number, bytes: lostBytes }: ExecGap): void {
+  #onGap({ stream: number, bytes: lostBytes }: ExecGap): void {
     const bytes = Number(lostBytes);
     const stream = STREAMS[number];
     if (stream === undefined) return; // one that a newer agent has
-    const offset = this.#outputs?.[stream].skip(bytes) ?? 0;
+    const offset = this.#session?.outputs[stream].skip(bytes) ?? 0;
     this.#parts.options.onEvent?.({ kind: "gap", stream, offset, bytes });
     if (this.#parts.options.failOnGap !== true) return;
     const message = `${bytes} bytes of ${stream} from offset ${offset} on are not held any more`;
     this.#fail(failure("DATA_LOSS", "OUTPUT_LOST", message));
   }
 
-  #lose(error: GuestError): void {
-    if (this.#hasExited) this.#end();
-    else if (this.#attempt !== undefined) this.#attempt.reject(error);
-    else if (this.#started === undefined) this.#fail(this.#asOlder(error));
-    else if (this.#resumeTimeoutMs === 0 || !this.#channel.mayPass(error)) this.#fail(error);
-    else {
-      this.#isAttached = false;
-      this.#input.detach();
-      this.#parts.options.onEvent?.({ kind: "disconnected", error });
-      this.#comeBack(this.#started.execId, error);
+  #onCallFailed(error: GuestError): void {
+    switch (this.#state.kind) {
+      case "exited":
+        this.#end();
+        return;
+      case "reconnecting":
+        this.#state.attempt?.reject(error);
+        return;
+      case "starting":
+        this.#fail(this.#asOlder(error));
+        return;
+      case "attached":
+        if (this.#resumeTimeoutMs === 0 || !this.#channel.mayPass(error)) this.#fail(error);
+        else this.#reconnect(error);
+        return;
+      case "over":
     }
   }
 
@@ -269,27 +295,30 @@ export class KeptWire implements ExecWire {
     return isOlder ? keepUnsupported(this.#channel.current.agentVersion) : error;
   }
 
-  #comeBack(execId: string, lost: GuestError): void {
-    retried(Promise.reject(lost), () => this.#redial(execId), {
+  #reconnect(error: GuestError): void {
+    this.#state = { kind: "reconnecting" };
+    this.#input.detach();
+    this.#parts.options.onEvent?.({ kind: "disconnected", error });
+    retried(Promise.reject(error), () => this.#redial(), {
       pausesMs: growingPauses(LONGEST_PAUSE_MS),
       untilMs: Math.min(performance.now() + this.#resumeTimeoutMs, this.#deadlineAtMs),
       signal: this.#over.signal,
-      mayPass: (error) => this.#channel.mayPass(error as GuestError),
-    }).catch((error: unknown) => this.#fail(error as GuestError));
+      mayPass: (failure) => this.#channel.mayPass(failure as GuestError),
+    }).catch((failure: unknown) => this.#fail(failure as GuestError));
   }
 
   /** One attempt. Resolves when the agent has answered. */
-  async #redial(execId: string): Promise<void> {
+  async #redial(): Promise<void> {
     await this.#channel.renew();
     if (this.#isOver) return;
     const attempt = settlement<undefined>();
-    this.#attempt = attempt;
+    this.#state = { kind: "reconnecting", attempt };
     this.#begin({
       case: "attach",
       value: create(ExecAttachSchema, {
         name: this.#parts.name,
-        execId,
-        ...(this.#outputs && inMessage(this.#outputs.offsets)),
+        execId: this.#session?.started.execId ?? "",
+        ...(this.#session && inMessage(this.#session.outputs.offsets)),
         size: this.#size,
       }),
     });
@@ -322,19 +351,19 @@ export class KeptWire implements ExecWire {
     };
     // Its name is then free when its end is reported. If it cannot be forgotten in time, it lingers and is forgotten
     // later.
-    if (forget && this.#hasExited) this.forget(FORGET_MS).then(end, end);
+    if (forget && this.#state.kind === "exited") this.forget(FORGET_MS).then(end, end);
     else end();
   }
 
   /** Frees the name and the buffer of a command that has ended. Rejects with GuestError. */
   async forget(timeoutMs?: number): Promise<void> {
-    const request = { name: this.#parts.name, execId: this.#started?.execId ?? "" };
+    const request = { name: this.#parts.name, execId: this.#session?.started.execId ?? "" };
     await this.#channel.use((channel) => channel.unary(ExecSessions.method.endExec, request, { timeoutMs }));
   }
 
   /** Ends the command with all it has started, even one whose start is not answered yet. Never rejects. */
   async hangUp(): Promise<void> {
-    const execId = this.#started?.execId;
+    const execId = this.#session?.started.execId;
     this.#fail(failure("CANCELLED", "HUNG_UP", "hung up on the command"));
     // Without an answer there is no telling whether it has started.
     const request = { name: this.#parts.name, execId: execId ?? "", signal: SIGHUP, graceMs: HANG_UP_GRACE_MS };
@@ -351,10 +380,11 @@ export class KeptWire implements ExecWire {
   }
 
   #close(): void {
+    const { attempt } = { attempt: undefined, ...this.#state };
+    this.#state = { kind: "over" };
     this.#over.abort();
-    this.#isAttached = false;
-    this.#attempt?.resolve(undefined);
-    this.#outputs?.stop();
+    attempt?.resolve(undefined);
+    this.#session?.outputs.stop();
     this.#parts.options.signal?.removeEventListener("abort", this.#onAbort);
     this.#input.drop();
     this.#channel.close();

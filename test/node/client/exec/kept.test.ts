@@ -13,6 +13,7 @@ import { startAgent } from "../../../fixtures/agent.ts";
 import { SERVER_NAME } from "../../../fixtures/certificates.ts";
 import { startCuttingProxy } from "../../../../scripts/machine/cutting-proxy.ts";
 import { clientOf, readUntil } from "../../../fixtures/guest-client.ts";
+import { until } from "../../../fixtures/awake.ts";
 import { forAllTests } from "../../../fixtures/for-all-tests.ts";
 import { failureOf } from "../../../fixtures/guest-errors.ts";
 import { ReleasedSchema } from "../../../fixtures/released-schema.ts";
@@ -207,6 +208,21 @@ describe("a kept command", () => {
     );
     late.command.cancel();
     for (const name of ["impatient", "cancelled", "aborted", "late"]) await client.endExec(name);
+  });
+
+  test("is hung up on and forgotten by cancel(), as one that is not kept", async () => {
+    const script = "trap 'exit 3' HUP; while :; do sleep 0.05; done";
+    const command = client.exec({ args: ["sh", "-c", script], keep: { name: "hung" } });
+    await command.attached;
+    using other = clientOf(agent);
+    const { status, code } = await failureOf(
+      (async () => {
+        command.cancel();
+        await command.wait();
+      })(),
+    );
+    assert.deepEqual([status, code], ["CANCELLED", "HUNG_UP"]);
+    await until(async () => !(await other.listExecs()).some(({ name }) => name === "hung"), "it is forgotten");
   });
 
   test("drops what is written to one without input, however much it is", async () => {
