@@ -18,7 +18,8 @@ import {
 } from "../../native/index.ts";
 import { type Descriptor, type NativeJob, openIn, type OpenPath } from "../paths/descriptor.ts";
 import { Folder } from "../paths/folder.ts";
-import { createFile, Leftovers, type NewFile, type NewFileOptions } from "../transfer/new-file.ts";
+import type { NewFileOptions } from "../transfer/file-writer.ts";
+import { createFile, Leftovers, type NewFile } from "../transfer/new-file.ts";
 import { openRegular, type RegularFile } from "../transfer/regular-file.ts";
 import { mountAt } from "../threads/mounts.ts";
 import { checkOpenat2 } from "../paths/openat2.ts";

@@ -24,9 +24,9 @@ const DATA_FIELD = ReadTreeResponseSchema.field.data.number;
 
 /** Serves one WriteTree call: a header, then items and the bytes of large files. */
 export async function serveWriteTree(folders: Folders, call: Call): Promise<void> {
-  const messages = call.messages()[Symbol.asyncIterator]();
+  const messages = call.messages();
   const first = await messages.next();
-  const header = first.done === true ? undefined : call.decode(WriteTreeRequestSchema, first.value).part;
+  const header = first && call.decode(WriteTreeRequestSchema, first).part;
   if (header?.case !== "header")
     throw frameOrder(`the first message is ${header?.case ?? "missing"}; it must be header`);
   const send = (progress: TreeProgress, done: boolean): void => {
@@ -35,11 +35,11 @@ export async function serveWriteTree(folders: Folders, call: Call): Promise<void
     call.send(messageFrame(WriteTreeResponseSchema, create(WriteTreeResponseSchema, { items, bytes, ...result })));
   };
   const fill = async (writer: TreeWriter, onProgress: () => void): Promise<void> => {
-    for (let next = await messages.next(); next.done !== true; next = await messages.next()) {
+    for (let next = await messages.next(); next !== undefined; next = await messages.next()) {
       onProgress();
       // Views of the message: it is given back when nothing uses them any more.
-      await take(writer, decodeMessage(WriteTreeRequestSchema, next.value));
-      call.release(next.value);
+      await take(writer, decodeMessage(WriteTreeRequestSchema, next.bytes));
+      next.release();
       send(writer.progress, false);
       await call.drained();
     }
