@@ -1,8 +1,9 @@
 import assert from "node:assert/strict";
 import { once } from "node:events";
-import { readFileSync, readlinkSync, statSync, utimesSync } from "node:fs";
+import { mkdirSync, readFileSync, readlinkSync, statSync, utimesSync, writeFileSync } from "node:fs";
 import { createServer } from "node:net";
 import { join } from "node:path";
+import { Readable } from "node:stream";
 import type { GuestClient } from "../../src/node/client/index.ts";
 import type { AgentExit, RunningAgent } from "../fixtures/agent.ts";
 import { processGone } from "../fixtures/processes.ts";
@@ -69,6 +70,25 @@ export const OPERATIONS: Readonly<Record<string, (scene: Scene) => Promise<void>
   "FileTree/SetAttributes": async ({ client, folder }) => {
     await client.setAttributes(folder, { mode: 0o710, mtime: new Date(1_000) });
     assert.deepEqual([statSync(folder).mode & 0o777, statSync(folder).mtimeMs], [0o710, 1_000]);
+  },
+  "FileTree/WriteTree": async ({ client, folder }) => {
+    const content = Readable.from([Buffer.from("content")]);
+    const file = { type: "file", name: Buffer.from("a/file"), linkName: Buffer.alloc(0), mode: 0o600 } as const;
+    const entries = Readable.from([{ ...file, sizeBytes: 7, modifiedSeconds: 1, content }]);
+    assert.deepEqual(await client.writeTree(join(folder, "tree"), entries, { parents: true }), {
+      entries: 1,
+      failed: 0,
+      failures: [],
+    });
+    assert.equal(readFileSync(join(folder, "tree/a/file"), "utf8"), "content");
+  },
+  "FileTree/ReadTree": async ({ client, folder }) => {
+    const found: string[] = [];
+    mkdirSync(join(folder, "tree/a"), { recursive: true });
+    writeFileSync(join(folder, "tree/a/file"), "content");
+    for await (const { name, content } of client.readTree(join(folder, "tree")))
+      found.push(`${name.toString()}: ${Buffer.concat(await Array.fromAsync(content)).toString()}`);
+    assert.deepEqual(found, ["a: ", "a/file: content"]);
   },
   "FileTree/Remove": async ({ client, folder }) => {
     await client.mkdir(join(folder, "gone/deep"), { parents: true });

@@ -30,6 +30,14 @@ export type {
   SymlinkOptions,
 } from "./files/tree.ts";
 export type { FileContent, ReadFileOptions } from "./files/read.ts";
+export type {
+  ReadTreeOptions,
+  TreeEntry,
+  TreeFailure,
+  TreeReading,
+  TreeResult,
+  WriteTreeOptions,
+} from "./files/tree-stream.ts";
 export type { FileSource, WriteFileOptions, WriteFileResult } from "./files/write.ts";
 export {
   connect,

@@ -429,7 +429,7 @@ describe("guestctl cp", () => {
     await mkdir(folder.at("elsewhere"));
     await symlink(folder.at("elsewhere"), folder.at("there/tree/sub"));
     const { stderr, exitCode } = await guestctl("cp", folder.at("tree"), `:${folder.at("there")}`);
-    assert.match(stderr, /PATH_ESCAPES|NOT_A_FOLDER/);
+    assert.match(stderr, /not written in the sandbox: sub: EEXIST; sub\/file: EXDEV/);
     assert.equal(exitCode, 125);
     assert.deepEqual(await readdir(folder.at("elsewhere")), []);
   });

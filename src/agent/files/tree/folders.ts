@@ -125,7 +125,11 @@ export class Folders {
   }
 
   /** Reads a folder with all below it. Resolves when the output has taken everything. */
-  async readTree(location: FileLocation, output: TreeOutput, caller: Caller): Promise<TreeRead> {
+  async readTree(
+    location: FileLocation & Pick<ListRequest, "crossMounts">,
+    output: TreeOutput,
+    caller: Caller,
+  ): Promise<TreeRead> {
     checkFilePath(location);
     const { clock, fileSystem } = this.#parts;
     const { signal } = caller;
@@ -144,7 +148,8 @@ export class Folders {
         };
         // The list closes its own before its last entries are out.
         await using root = await top.enter(Buffer.from("."), false);
-        return await readTree({ top, root, output: active, buffers: this.#buffers, clock, signal });
+        const { crossMounts } = location;
+        return await readTree({ top, root, crossMounts, output: active, buffers: this.#buffers, clock, signal });
       }),
     );
   }

@@ -32,6 +32,7 @@ export interface ReadTreeParts {
   /** The same folder, to read files in it. */
   readonly root: OpenFolder;
   readonly output: TreeOutput;
+  readonly crossMounts: boolean;
   readonly buffers: BufferPool;
   readonly clock: Pick<Clock, "monotonicMs">;
   readonly signal: AbortSignal;
@@ -47,14 +48,14 @@ export interface TreeRead {
 /** Reads all below a folder. Throws FileSystemError, or the signal's reason. */
 export async function readTree(parts: ReadTreeParts): Promise<TreeRead> {
   const reader = new TreeReader(parts);
-  const { top, clock, signal } = parts;
+  const { top, crossMounts, clock, signal } = parts;
   const request = {
     path: NONE,
     beneath: NONE,
     noSymlinks: true,
     depth: ALL_LEVELS,
     maxEntries: 0n,
-    crossMounts: false,
+    crossMounts,
   };
   await listTree({ top, request, clock, signal, output: (entries) => reader.take(entries) });
   return reader.result;
@@ -100,8 +101,9 @@ class TreeReader {
         if (!isMountPoint) this.#fail(name, errno ?? "ENOENT");
         if (attributes === undefined) continue;
       }
-      const first =
-        attributes.links > 1n && attributes.type === "regular" ? this.#names.get(attributes.inode) : undefined;
+      // Inodes are of one file system.
+      const isShared = attributes.links > 1n && attributes.type === "regular" && !this.#parts.crossMounts;
+      const first = isShared ? this.#names.get(attributes.inode) : undefined;
       if (attributes.type === "directory") ready.push(itemOf(name, attributes, NONE, 0n));
       else if (attributes.type === "symlink")
         ready.push({ ...itemOf(name, attributes, NONE, 0n), linkTarget: linkTarget ?? NONE });
@@ -111,8 +113,7 @@ class TreeReader {
         await readSmall();
         ready.push({ ...itemOf(name, attributes, NONE, 0n), linkTarget: first });
       } else {
-        if (attributes.links > 1n && this.#names.size < LINKS_LIMIT)
-          this.#names.set(attributes.inode, Uint8Array.from(name));
+        if (isShared && this.#names.size < LINKS_LIMIT) this.#names.set(attributes.inode, Uint8Array.from(name));
         if (attributes.sizeBytes <= SMALL_BYTES) small.push([name, attributes]);
         else {
           await readSmall();
@@ -148,7 +149,10 @@ class TreeReader {
     const { root, buffers, output, signal } = this.#parts;
     try {
       const file = await root.openFile(path);
-      if (file === undefined) return this.#fail(path, "ESTALE");
+      if (file === undefined) {
+        this.#fail(path, "ESTALE");
+        return;
+      }
       const leave = buffers.enter();
       try {
         await output.items([itemOf(path, file.attributes, NONE, file.attributes.sizeBytes)]);

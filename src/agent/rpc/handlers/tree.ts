@@ -35,6 +35,8 @@ export async function serveWriteTree(folders: Folders, call: Call): Promise<void
     call.send(messageFrame(WriteTreeResponseSchema, create(WriteTreeResponseSchema, { items, bytes, ...result })));
   };
   const fill = async (writer: TreeWriter, onProgress: () => void): Promise<void> => {
+    // Its client may wait for this before it begins with what it cannot begin twice.
+    send(writer.progress, false);
     for (let next = await messages.next(); next !== undefined; next = await messages.next()) {
       onProgress();
       // Views of the message: it is given back when nothing uses them any more.
@@ -100,7 +102,8 @@ export async function serveReadTree(folders: Folders, request: ReadTreeRequest, 
       return call.drained();
     },
   };
-  const { items, failed, failures } = await folders.readTree(locationOf(request), output, call);
+  const where = { ...locationOf(request), crossMounts: request.crossMounts };
+  const { items, failed, failures } = await folders.readTree(where, output, call);
   sendPart({ part: { case: "result", value: { items, failed, failures: failures.map(failureMessage) } } });
 }
 

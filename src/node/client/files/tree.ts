@@ -3,7 +3,7 @@ import {
   FileTree,
   type LeftEntry as LeftMessage,
   type ListRequestSchema,
-  type TreeEntry,
+  type TreeEntry as EntryMessage,
 } from "../../../shared/gen/svc/guest/v1alpha1/file_tree_pb.ts";
 import { FileType } from "../../../shared/gen/svc/guest/v1alpha1/files_pb.ts";
 import { checkOptions, invalidOption, wholeNumber } from "../arguments.ts";
@@ -12,6 +12,14 @@ import type { Names } from "../options.ts";
 import { received } from "../received.ts";
 import { attributesOf, type PathAttributes } from "./attributes.ts";
 import { type GuestPath, pathBytes, PLACE, type PlaceOptions, timeField } from "./path.ts";
+import {
+  type ReadTreeOptions,
+  type TreeEntry,
+  TreeReading,
+  type TreeResult,
+  writeTree,
+  type WriteTreeOptions,
+} from "./tree-stream.ts";
 
 /** Owner of the new entry. */
 interface OwnerOptions extends PlaceOptions {
@@ -187,6 +195,20 @@ export class FolderClient {
     return { removed: Number(removed), left: Number(left), leftEntries: leftEntries.map(leftOf) };
   }
 
+  /**
+   * Writes entries below a folder in one stream, many small files at once. Each file is whole or not there; resolves
+   * when everything is on the disk, unless `sync` says otherwise. What failed is in the result. An agent before 0.3.0
+   * refuses with UNIMPLEMENTED before it asks for the first entry.
+   */
+  writeTree(path: GuestPath, entries: AsyncIterable<TreeEntry>, options: WriteTreeOptions = {}): Promise<TreeResult> {
+    return writeTree(this.#channel, path, entries, options);
+  }
+
+  /** A folder with all below it, with content, in one stream. Begins with the first read; leaving the loop ends it. */
+  readTree(path: GuestPath, options: ReadTreeOptions = {}): TreeReading {
+    return new TreeReading(this.#channel, path, options);
+  }
+
   /** Gives an entry another name or folder, in place of what is there unless `exclusive` is set. */
   async rename(path: GuestPath, newPath: GuestPath, options: RenameOptions = {}): Promise<void> {
     checkOptions("the options of rename", options, RENAME);
@@ -225,7 +247,7 @@ function numbers(given: Readonly<Record<string, number | undefined>>): Record<st
   return Object.fromEntries(present.map(([field, value]) => [field, wholeNumber(value, field)]));
 }
 
-function entryOf({ name, stat, errno, mountPoint }: TreeEntry): ListEntry {
+function entryOf({ name, stat, errno, mountPoint }: EntryMessage): ListEntry {
   const rawName = Buffer.from(name.buffer, name.byteOffset, name.length);
   // Without attributes there are only type and inode.
   const isRead = stat?.mtime !== undefined;

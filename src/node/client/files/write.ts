@@ -168,24 +168,25 @@ function failed(cause: unknown): never {
 }
 
 /** Result for a value that did not come before the answer. */
-const ANSWERED: unique symbol = Symbol("answered");
+export const ANSWERED: unique symbol = Symbol("answered");
 
 /** Waits for a promise or the answer, whichever comes first. */
-type UntilAnswered = <Value>(promise: Promise<Value>) => Promise<Value | typeof ANSWERED>;
+export type UntilAnswered = <Value>(promise: Promise<Value>) => Promise<Value | typeof ANSWERED>;
 
 /** Not Promise.race: with a long-lived promise that would keep every value in memory. */
-function untilAnswered(answer: Promise<unknown>): UntilAnswered {
+export function untilAnswered(answer: Promise<unknown>): UntilAnswered {
   let isAnswered = false;
-  let wake: (() => void) | undefined;
+  const waiting = new Set<() => void>();
   const answered = (): void => {
     isAnswered = true;
-    wake?.();
+    for (const wake of waiting) wake();
   };
   answer.then(answered, answered);
   return (promise) =>
     new Promise((resolve, reject) => {
-      wake = () => resolve(ANSWERED);
-      promise.then(resolve, reject);
+      const wake = (): void => resolve(ANSWERED);
+      waiting.add(wake);
+      promise.then(resolve, reject).finally(() => waiting.delete(wake));
       if (isAnswered) wake();
     });
 }

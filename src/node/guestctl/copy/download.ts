@@ -7,7 +7,7 @@ import type { PathAttributes } from "../../client/index.ts";
 import { MODE_MASK, unpack } from "../../tar/index.ts";
 import { CliError } from "../errors.ts";
 import { isGenerated } from "./guest-paths.ts";
-import { guestTree } from "./guest-tree.ts";
+import { wholeTree } from "./guest-tree.ts";
 import { localFailure, locally } from "./local-tree.ts";
 import type { CopyParts } from "./report.ts";
 
@@ -85,7 +85,7 @@ async function receive(
 /** Copies a directory out of the sandbox, whatever programs the image has. */
 export async function downloadTree(parts: CopyParts, remote: string, local: string): Promise<void> {
   const { client, progress, report } = parts;
-  const tree = guestTree({ client, report, progress: (bytes) => progress.add(bytes) }, remote);
+  const tree = wholeTree({ client, report, progress: (bytes) => progress.add(bytes) }, remote);
   const { files, bytes } = await unpack(local, tree);
   report.files += files;
   report.bytes += bytes;

@@ -2,7 +2,13 @@ import { posix } from "node:path";
 import { Readable } from "node:stream";
 import { messageOf } from "../../../shared/errors.ts";
 import { FileType } from "../../../shared/gen/svc/guest/v1alpha1/files_pb.ts";
-import type { GuestClient, ListEntry, PathAttributes } from "../../client/index.ts";
+import {
+  type GuestClient,
+  GuestError,
+  type ListEntry,
+  type PathAttributes,
+  type TreeEntry,
+} from "../../client/index.ts";
 import { entryEnd, entryHead, TAR_END, type TarEntry, type TarType } from "../../tar/index.ts";
 import { CliError } from "../errors.ts";
 import { writeAll } from "../output.ts";
@@ -24,7 +30,7 @@ interface TreeParts {
 }
 
 /** A folder of the sandbox as entries of an archive, itself first, nameless. Skips all but files, folders and links. */
-export async function* guestTree(parts: TreeParts, remote: string): AsyncGenerator<TarEntry> {
+async function* guestTree(parts: TreeParts, remote: string): AsyncGenerator<TarEntry> {
   const { client, report } = parts;
   const top = await client.statPath(remote);
   yield { ...headOf("directory", NONE, top), content: nothing() };
@@ -38,6 +44,48 @@ export async function* guestTree(parts: TreeParts, remote: string): AsyncGenerat
     if (type === "file" && isGenerated(path)) yield* generated(parts, path, head);
     else yield { ...head, content: type === "file" ? contentOf(parts, remote, entry) : nothing() };
   }
+}
+
+/**
+ * The same in one stream; entry by entry of an agent that has no such call, and of what the kernel generates, whose
+ * size only the reading tells.
+ */
+export async function* wholeTree(parts: TreeParts, remote: string): AsyncGenerator<TarEntry> {
+  const { client, report, progress } = parts;
+  const tree = client.readTree(remote, { crossMounts: true });
+  let isBegun = false;
+  try {
+    if (isGenerated(`${remote}/`)) yield* guestTree(parts, remote);
+    else {
+      const top = await client.statPath(remote);
+      for await (const entry of tree) {
+        if (!isBegun) yield { ...headOf("directory", NONE, top), content: nothing() };
+        isBegun = true;
+        yield { ...entry, content: counted(entry, progress) };
+      }
+      if (!isBegun) yield { ...headOf("directory", NONE, top), content: nothing() };
+      isBegun = true;
+      for (const { name, errno } of tree.result?.failures ?? [])
+        report.skip(posix.join(remote, name), errno === "EOPNOTSUPP" ? NOT_COPIED : errno);
+    }
+  } catch (error) {
+    if (isBegun || !(error instanceof GuestError) || error.status !== "UNIMPLEMENTED") throw error;
+    yield* guestTree(parts, remote);
+  }
+}
+
+async function* counted(
+  { name, sizeBytes, content }: TreeEntry,
+  progress: (bytes: number) => void,
+): AsyncGenerator<Buffer> {
+  let received = 0;
+  for await (const bytes of content) {
+    received += bytes.length;
+    progress(bytes.length);
+    yield bytes;
+  }
+  if (received < sizeBytes)
+    throw new CliError(`${name.toString()} became shorter while it was being copied; copy it again`);
 }
 
 function headOf(type: TarType, name: Buffer, attributes: PathAttributes): Omit<TarEntry, "content"> {
@@ -100,7 +148,7 @@ async function* contentOf({ client, progress }: TreeParts, remote: string, entry
 export async function tarOut(parts: TreeParts, remote: string, output: NodeJS.WritableStream): Promise<void> {
   const top = Buffer.from(posix.basename(remote) || ".");
   const attributes = await parts.client.statPath(remote);
-  const entries = attributes.type === FileType.DIRECTORY ? guestTree(parts, remote) : single(parts, remote, attributes);
+  const entries = attributes.type === FileType.DIRECTORY ? wholeTree(parts, remote) : single(parts, remote, attributes);
   for await (const { content, ...head } of entries) {
     const below = head.name.length === 0 ? [] : [Buffer.from("/"), head.name];
     const end = head.type === "directory" ? [Buffer.from("/")] : [];

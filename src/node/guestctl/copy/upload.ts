@@ -2,7 +2,13 @@ import { createHash } from "node:crypto";
 import type { Stats } from "node:fs";
 import { readlink } from "node:fs/promises";
 import { posix } from "node:path";
-import type { GuestClient, GuestPath } from "../../client/index.ts";
+import {
+  type GuestClient,
+  GuestError,
+  type GuestPath,
+  type TreeEntry as GuestTreeEntry,
+  type TreeFailure,
+} from "../../client/index.ts";
 import { readTar, type TarEntry, type TarType } from "../../tar/index.ts";
 import { CliError } from "../errors.ts";
 import { existingFolder, isReason, statIfThere } from "./guest-paths.ts";
@@ -87,8 +93,7 @@ export async function uploadTree(parts: CopyParts, local: string, remote: string
     throw new CliError(`cannot make ${remote} in the sandbox: its folder does not exist; --parents makes it`);
   }
   const beneath = folder ?? (await existingFolder(client, posix.dirname(remote)));
-  const target = new GuestTarget(parts, beneath, Buffer.from(posix.relative(beneath, remote)));
-  await target.fill(localEntries(parts, local), AT_ONCE);
+  await fill(parts, { beneath, top: posix.relative(beneath, remote) }, localEntries(parts, local), AT_ONCE);
 }
 
 /** Unpacks a tar archive into a folder of the sandbox. */
@@ -96,7 +101,72 @@ export async function tarIn(context: CopyContext, remote: string, input: AsyncIt
   if ((await statIfThere(context.client, remote)) === undefined)
     throw new CliError(`there is no folder ${remote} in the sandbox; guestctl mkdir -p ${remote} makes it`);
   // An entry's content is in the stream: it has to be written before the next.
-  await new GuestTarget(context, remote, Buffer.alloc(0)).fill(readTar(input), 1);
+  await fill(context, { beneath: remote, top: "" }, readTar(input), 1);
+}
+
+/** A folder of the sandbox, and the one above it that nothing leaves; `top` is the way from that to the folder. */
+interface Destination {
+  readonly beneath: string;
+  readonly top: string;
+}
+
+/** Writes entries in one stream; file by file, some at once, to an agent that has no such call. */
+async function fill(
+  context: CopyContext,
+  { beneath, top }: Destination,
+  entries: AsyncIterable<TreeEntry>,
+  atOnce: number,
+): Promise<void> {
+  const { client } = context;
+  const root: { entry?: TreeEntry } = {};
+  const options = { parents: true, overwrite: true, specialBits: true };
+  const items = itemsOf(context, entries, root);
+  try {
+    const { failed, failures } =
+      top === ""
+        ? await client.writeTree(beneath, items, options)
+        : await client.writeTree(top, items, { ...options, beneath });
+    if (failed > 0) throw notWritten(failed, failures);
+  } catch (error) {
+    if (!(error instanceof GuestError) || error.status !== "UNIMPLEMENTED") throw error;
+    await new GuestTarget(context, beneath, Buffer.from(top)).fill(entries, atOnce);
+    return;
+  }
+  if (root.entry === undefined || top === "") return;
+  const { mode, modifiedSeconds } = root.entry;
+  await client.setAttributes(top, { mode: mode & 0o7777, mtime: new Date(modifiedSeconds * 1_000) }, { beneath });
+}
+
+/** The entries as a tree has them. Counts them, and skips what the sandbox does not take. */
+async function* itemsOf(
+  { report }: CopyContext,
+  entries: AsyncIterable<TreeEntry>,
+  root: { entry?: TreeEntry },
+): AsyncGenerator<GuestTreeEntry> {
+  for await (const entry of entries) {
+    const { type, sizeBytes } = entry;
+    const name = plainPath(entry.name);
+    if (name.length === 0) root.entry = entry;
+    else if (type === "directory" || type === "symlink") yield { ...entry, type, name };
+    else if (type !== "file" && type !== "hard-link") report.skip(entry.name.toString(), NOT_COPIED);
+    else {
+      yield { ...entry, type, name, linkName: type === "hard-link" ? plainPath(entry.linkName) : entry.linkName };
+      report.files += 1;
+      report.bytes += type === "file" ? sizeBytes : 0;
+    }
+  }
+}
+
+/** A path of an archive without the slashes and dots that it may begin and end with. */
+function plainPath(path: Buffer): Buffer {
+  const names = path.toString("latin1").split("/");
+  return Buffer.from(names.filter((name) => name !== "" && name !== ".").join("/"), "latin1");
+}
+
+function notWritten(failed: number, failures: readonly TreeFailure[]): CliError {
+  const first = failures.slice(0, 3).map(({ name, errno }) => `${name}: ${errno}`);
+  const more = failed > first.length ? `, and ${failed - first.length} more` : "";
+  return new CliError(`not written in the sandbox: ${first.join("; ")}${more}; the rest is there`);
 }
 
 /** The type of a local entry in an archive; undefined for devices, sockets and FIFOs, which are not copied. */

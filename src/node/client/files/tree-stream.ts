@@ -1,0 +1,344 @@
+import { create, type MessageInitShape } from "@bufbuild/protobuf";
+import type { ServiceError } from "@grpc/grpc-js";
+import {
+  FileTree,
+  type ReadTreeResponse,
+  type TreeFailure as FailureMessage,
+  type TreeItem,
+  type TreeItemSchema,
+  TreeSync,
+  WriteTreeRequestSchema,
+  type WriteTreeResponse,
+} from "../../../shared/gen/svc/guest/v1alpha1/file_tree_pb.ts";
+import { FileType } from "../../../shared/gen/svc/guest/v1alpha1/files_pb.ts";
+import { checkOptions } from "../arguments.ts";
+import { cancelCall, type Channel } from "../channel.ts";
+import { GuestError } from "../errors.ts";
+import type { Names } from "../options.ts";
+import { type GuestPath, pathBytes, PLACE, type PlaceOptions } from "./path.ts";
+import { ANSWERED, type UntilAnswered, untilAnswered } from "./write.ts";
+
+/** Files up to here travel in the message of their item. */
+const SMALL_BYTES = 64 * 1024;
+/** Of a message with many items, and of one with a large file's bytes. */
+const MESSAGE_BYTES = 256 * 1024;
+const MESSAGE_ITEMS = 512;
+/** Entries wait no longer than that for others to go with them. */
+const LATE_MS = 50;
+const NS_PER_SECOND = 1_000_000_000;
+const NONE = new Uint8Array(0);
+
+/** An entry of a tree, as in an archive. Its content has to be read before the next entry is asked for. */
+export interface TreeEntry {
+  readonly type: "file" | "directory" | "symlink" | "hard-link";
+  /** Path from the tree's folder on; empty for that folder itself. */
+  readonly name: Buffer;
+  /** Target of a symbolic link; of a hard link the path of an earlier file. */
+  readonly linkName: Buffer;
+  readonly mode: number;
+  /** Owner. Default: the workload's user. */
+  readonly uid?: number | undefined;
+  readonly gid?: number | undefined;
+  /** Since 1970, with fractions. */
+  readonly modifiedSeconds: number;
+  readonly sizeBytes: number;
+  /** The file has holes: blocks of zeros become holes. */
+  readonly sparse?: boolean | undefined;
+  readonly content: AsyncIterable<Buffer>;
+}
+
+/** Options of `readTree`. */
+export interface ReadTreeOptions extends PlaceOptions {
+  /** Read what is mounted below it, too. Default: false. */
+  readonly crossMounts?: boolean | undefined;
+}
+
+/** Options of `writeTree`. */
+export interface WriteTreeOptions extends PlaceOptions {
+  /** Make the folder, with missing ones above it. Default: false. */
+  readonly parents?: boolean | undefined;
+  /** Replace what is there, except for folders. Default: false, it counts as failed. */
+  readonly overwrite?: boolean | undefined;
+  /** Keep setuid, setgid and sticky bits. Default: false. */
+  readonly specialBits?: boolean | undefined;
+  /** Reject at the first entry that fails. Default: false, it is in the result. */
+  readonly failFast?: boolean | undefined;
+  /** "all": on the disk before the call resolves (default); "none": when the guest's kernel writes it. */
+  readonly sync?: "all" | "none" | undefined;
+  /** Called with what is done so far. */
+  readonly onProgress?: ((done: { readonly entries: number; readonly bytes: number }) => void) | undefined;
+}
+
+/** An entry that failed. */
+export interface TreeFailure {
+  /** Its path from the tree's folder on. Bytes that are no UTF-8 are replaced: see `rawName`. */
+  readonly name: string;
+  readonly rawName: Buffer;
+  /** Such as "ENOSPC". "EOPNOTSUPP": a tree holds no devices, FIFOs and sockets. */
+  readonly errno: string;
+}
+
+/** The result of a tree's way. */
+export interface TreeResult {
+  readonly entries: number;
+  readonly failed: number;
+  /** The first 100 that failed. */
+  readonly failures: readonly TreeFailure[];
+}
+
+const READ: Names<ReadTreeOptions> = { ...PLACE, crossMounts: true };
+const WRITE: Names<WriteTreeOptions> = {
+  ...PLACE,
+  parents: true,
+  overwrite: true,
+  specialBits: true,
+  failFast: true,
+  sync: true,
+  onProgress: true,
+};
+
+/**
+ * Writes entries below a folder of the guest in one stream. Asks for the first entry once the agent has the folder
+ * open, so that a refusal (UNIMPLEMENTED by an older agent) leaves them untouched. Rejects with GuestError, or the
+ * entries' own error.
+ */
+export async function writeTree(
+  channel: Channel,
+  path: GuestPath,
+  entries: AsyncIterable<TreeEntry>,
+  options: WriteTreeOptions = {},
+): Promise<TreeResult> {
+  checkOptions("the options of writeTree", options, WRITE);
+  const {
+    parents = false,
+    overwrite = false,
+    specialBits = false,
+    failFast = false,
+    sync = "all",
+    onProgress,
+  } = options;
+  const call = channel.bidiStream(FileTree.method.writeTree, options);
+  const answers = (call as AsyncIterable<WriteTreeResponse>)[Symbol.asyncIterator]();
+  const answered = Promise.withResolvers<void>();
+  const orAnswer = untilAnswered(answered.promise);
+  // A call that has ended takes no more, and says nothing of what it did not take.
+  const write: Write = (part) =>
+    orAnswer(new Promise((resolve) => call.write(create(WriteTreeRequestSchema, { part }), () => resolve())));
+  const place = {
+    path: pathBytes(path),
+    beneath: pathBytes(options.beneath ?? ""),
+    noSymlinks: options.noSymlinks ?? false,
+  };
+  let result: WriteTreeResponse | undefined;
+  const follow = async (): Promise<void> => {
+    for (let next = await answers.next(); next.done !== true; next = await answers.next()) {
+      const { items, bytes } = (result = next.value);
+      onProgress?.({ entries: Number(items), bytes: Number(bytes) });
+    }
+  };
+  try {
+    const value = {
+      ...place,
+      parents,
+      overwrite,
+      specialBits,
+      failFast,
+      sync: sync === "all" ? TreeSync.ALL : TreeSync.NONE,
+    };
+    await write({ case: "header", value });
+    const first = await answers.next();
+    if (first.done !== true) result = first.value;
+    const followed = follow().finally(answered.resolve);
+    // A refusal ends the sending; it is reported below.
+    followed.catch(() => undefined);
+    await send(entries, write, orAnswer);
+    call.end();
+    await followed;
+  } catch (cause) {
+    cancelCall(call);
+    if (cause instanceof GuestError || !isServiceError(cause)) throw cause;
+    throw await channel.failure(cause, FileTree.method.writeTree, options.signal);
+  }
+  if (result?.done !== true) throw new TypeError("the agent's answer has no result");
+  return resultOf(result.items, result.failed, result.failures);
+}
+
+function isServiceError(error: unknown): error is ServiceError {
+  return error instanceof Error && "code" in error && "details" in error;
+}
+
+type Write = (
+  part: NonNullable<MessageInitShape<typeof WriteTreeRequestSchema>["part"]>,
+) => Promise<void | typeof ANSWERED>;
+
+/** Sends the entries until the agent has answered for good, even while they have nothing to give. */
+async function send(entries: AsyncIterable<TreeEntry>, write: Write, orAnswer: UntilAnswered): Promise<void> {
+  const iterator = entries[Symbol.asyncIterator]();
+  let isAnswered = false;
+  let items: MessageInitShape<typeof TreeItemSchema>[] = [];
+  let bytes = 0;
+  let late: NodeJS.Timeout | undefined;
+  const flush = async (): Promise<void> => {
+    clearTimeout(late);
+    late = undefined;
+    const value = { items };
+    items = [];
+    bytes = 0;
+    if (value.items.length > 0) isAnswered = (await write({ case: "items", value })) === ANSWERED;
+  };
+  for (;;) {
+    // What is there is not held up by a source that gives no more, such as an archive from a slow pipe.
+    if (items.length > 0) late ??= setTimeout(() => void flush(), LATE_MS);
+    const next = await orAnswer(iterator.next());
+    if (next === ANSWERED || isAnswered) {
+      clearTimeout(late);
+      // Not awaited: `return` of a generator settles only when its pending step has.
+      iterator.return?.().catch(() => undefined);
+      return;
+    }
+    if (next.done === true) break;
+    const entry = next.value;
+    const isFile = entry.type === "file";
+    const isSmall = !isFile || entry.sizeBytes <= SMALL_BYTES;
+    const data = isFile && isSmall ? Buffer.concat(await Array.fromAsync(entry.content)) : NONE;
+    if (entry.name.length === 0) continue;
+    items.push(itemOf(entry, data, isFile && !isSmall ? entry.sizeBytes : data.length));
+    bytes += entry.name.length + data.length;
+    if (!isSmall) {
+      await flush();
+      for await (const piece of entry.content) {
+        for (let at = 0; at < piece.length && !isAnswered; at += MESSAGE_BYTES)
+          isAnswered = (await write({ case: "data", value: piece.subarray(at, at + MESSAGE_BYTES) })) === ANSWERED;
+        if (isAnswered) break;
+      }
+    } else if (bytes >= MESSAGE_BYTES - SMALL_BYTES || items.length >= MESSAGE_ITEMS) await flush();
+  }
+  await flush();
+}
+
+function itemOf(entry: TreeEntry, data: Uint8Array, sizeBytes: number): MessageInitShape<typeof TreeItemSchema> {
+  const { type, name, linkName, mode, uid, gid, modifiedSeconds, sparse = false } = entry;
+  const seconds = Math.floor(modifiedSeconds);
+  return {
+    path: name,
+    type: TYPES[type],
+    mode: mode & 0o7777,
+    ...(uid !== undefined && { uid }),
+    ...(gid !== undefined && { gid }),
+    mtime: { seconds: BigInt(seconds), nanos: Math.floor((modifiedSeconds - seconds) * 1_000_000) * 1_000 },
+    size: BigInt(sizeBytes),
+    data,
+    linkTarget: type === "symlink" || type === "hard-link" ? linkName : NONE,
+    sparse,
+  };
+}
+
+const TYPES = {
+  file: FileType.REGULAR,
+  "hard-link": FileType.REGULAR,
+  directory: FileType.DIRECTORY,
+  symlink: FileType.SYMLINK,
+} as const;
+
+/** The entries of a guest's folder in one stream, with their content. Leaving the loop ends the call. Iterate it once. */
+export class TreeReading implements AsyncIterable<TreeEntry> {
+  readonly #channel: Channel;
+  readonly #path: GuestPath;
+  readonly #options: ReadTreeOptions;
+  #result: TreeResult | undefined;
+
+  constructor(channel: Channel, path: GuestPath, options: ReadTreeOptions = {}) {
+    checkOptions("the options of readTree", options, READ);
+    this.#channel = channel;
+    this.#path = path;
+    this.#options = options;
+  }
+
+  /** What was read, and what could not be. Undefined before the end. */
+  get result(): TreeResult | undefined {
+    return this.#result;
+  }
+
+  async *[Symbol.asyncIterator](): AsyncGenerator<TreeEntry, void, undefined> {
+    const options = this.#options;
+    const { beneath = "", noSymlinks = false, crossMounts = false } = options;
+    const request = { path: pathBytes(this.#path), beneath: pathBytes(beneath), noSymlinks, crossMounts };
+    const method = FileTree.method.readTree;
+    const call = this.#channel.serverStream(method, request, options);
+    const messages = (call as AsyncIterable<ReadTreeResponse>)[Symbol.asyncIterator]();
+    const pull = async (): Promise<ReadTreeResponse["part"] | undefined> => {
+      try {
+        const next = await messages.next();
+        return next.done === true ? undefined : next.value.part;
+      } catch (cause) {
+        throw isServiceError(cause) ? await this.#channel.failure(cause, method, options.signal) : cause;
+      }
+    };
+    try {
+      let held: ReadTreeResponse["part"] | undefined;
+      for (let part = await pull(); part !== undefined; part = held ?? (await pull())) {
+        held = undefined;
+        if (part.case === "result") {
+          this.#result = resultOf(part.value.items, part.value.failed, part.value.failures);
+          return;
+        }
+        if (part.case !== "items") continue;
+        for (const item of part.value.items) {
+          let leftBytes = Number(item.size) - item.data.length;
+          const content = async function* (): AsyncGenerator<Buffer> {
+            if (item.data.length > 0) yield bufferOf(item.data);
+            while (leftBytes > 0 && held === undefined) {
+              const more = await pull();
+              if (more?.case !== "data") held = more;
+              else {
+                leftBytes -= more.value.length;
+                yield bufferOf(more.value);
+              }
+              if (more === undefined) return;
+            }
+          };
+          const bytes = content();
+          yield entryOf(item, bytes);
+          // What was not read of it is in the way of the next.
+          while ((await bytes.next()).done !== true);
+        }
+      }
+    } finally {
+      cancelCall(call);
+    }
+  }
+}
+
+function bufferOf({ buffer, byteOffset, length }: Uint8Array): Buffer {
+  return Buffer.from(buffer, byteOffset, length);
+}
+
+function entryOf(
+  { path, type, linkTarget, mode, uid, gid, mtime, size }: TreeItem,
+  content: AsyncIterable<Buffer>,
+): TreeEntry {
+  const ofFile = linkTarget.length > 0 ? "hard-link" : "file";
+  const ofOther = type === FileType.SYMLINK ? "symlink" : "directory";
+  return {
+    type: type === FileType.REGULAR ? ofFile : ofOther,
+    name: bufferOf(path),
+    linkName: bufferOf(linkTarget),
+    mode: mode ?? 0,
+    uid,
+    gid,
+    modifiedSeconds: Number(mtime?.seconds ?? 0n) + (mtime?.nanos ?? 0) / NS_PER_SECOND,
+    sizeBytes: Number(size),
+    content,
+  };
+}
+
+function resultOf(items: bigint, failed: bigint, failures: readonly FailureMessage[]): TreeResult {
+  return {
+    entries: Number(items),
+    failed: Number(failed),
+    failures: failures.map(({ path, errno }) => {
+      const rawName = bufferOf(path);
+      return { name: rawName.toString(), rawName, errno };
+    }),
+  };
+}
