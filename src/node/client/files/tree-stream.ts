@@ -15,6 +15,7 @@ import { checkOptions } from "../arguments.ts";
 import { cancelCall, type Channel } from "../channel.ts";
 import { GuestError } from "../errors.ts";
 import type { Names } from "../options.ts";
+import { settlement } from "../settlement.ts";
 import { type GuestPath, pathBytes, PLACE, type PlaceOptions } from "./path.ts";
 import { ANSWERED, type UntilAnswered, untilAnswered } from "./write.ts";
 
@@ -119,7 +120,7 @@ export async function writeTree(
   } = options;
   const call = channel.bidiStream(FileTree.method.writeTree, options);
   const answers = (call as AsyncIterable<WriteTreeResponse>)[Symbol.asyncIterator]();
-  const answered = Promise.withResolvers<void>();
+  const answered = settlement<void>();
   const orAnswer = untilAnswered(answered.promise);
   // A call that has ended takes no more, and says nothing of what it did not take.
   const write: Write = (part) =>
@@ -148,7 +149,7 @@ export async function writeTree(
     await write({ case: "header", value });
     const first = await answers.next();
     if (first.done !== true) result = first.value;
-    const followed = follow().finally(answered.resolve);
+    const followed = follow().finally(() => answered.resolve());
     // A refusal ends the sending; it is reported below.
     followed.catch(() => undefined);
     await send(entries, write, orAnswer);
@@ -170,6 +171,12 @@ function isServiceError(error: unknown): error is ServiceError {
 type Write = (
   part: NonNullable<MessageInitShape<typeof WriteTreeRequestSchema>["part"]>,
 ) => Promise<void | typeof ANSWERED>;
+
+async function wholeOf(content: AsyncIterable<Buffer>): Promise<Buffer> {
+  const pieces: Buffer[] = [];
+  for await (const piece of content) pieces.push(piece);
+  return pieces.length === 1 && pieces[0] !== undefined ? pieces[0] : Buffer.concat(pieces);
+}
 
 /** Sends the entries until the agent has answered for good, even while they have nothing to give. */
 async function send(entries: AsyncIterable<TreeEntry>, write: Write, orAnswer: UntilAnswered): Promise<void> {
@@ -200,7 +207,7 @@ async function send(entries: AsyncIterable<TreeEntry>, write: Write, orAnswer: U
     const entry = next.value;
     const isFile = entry.type === "file";
     const isSmall = !isFile || entry.sizeBytes <= SMALL_BYTES;
-    const data = isFile && isSmall ? Buffer.concat(await Array.fromAsync(entry.content)) : NONE;
+    const data = isFile && isSmall ? await wholeOf(entry.content) : NONE;
     if (entry.name.length === 0) continue;
     items.push(itemOf(entry, data, isFile && !isSmall ? entry.sizeBytes : data.length));
     bytes += entry.name.length + data.length;
