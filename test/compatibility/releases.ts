@@ -6,7 +6,6 @@ import { pathToFileURL } from "node:url";
 import { createFileRegistry, fromBinary, type Registry } from "@bufbuild/protobuf";
 import { FileDescriptorSetSchema } from "@bufbuild/protobuf/wkt";
 import { execa } from "execa";
-import type { GuestClient } from "../../src/node/client/index.ts";
 import type * as Library from "../../src/node/client/index.ts";
 import { machinePath } from "../../scripts/machine/npm.ts";
 import { KEPT } from "../../scripts/release/keep.ts";
@@ -63,38 +62,7 @@ export async function loadKeptClient(version: string, tarball: string): Promise<
     await npm(target, [...INSTALL, tarball]);
   });
   const entry = join(folder, "node_modules/guest-agent-client/lib/node/client/index.js");
-  const library = (await import(pathToFileURL(entry).href)) as ClientLibrary;
-  if (!version.startsWith("0.2.")) return library;
-  return { ...library, connect: (options) => underPresentNames(library.connect(options)) };
-}
-
-type Call = (...args: readonly unknown[]) => unknown;
-type Options = Readonly<Record<string, unknown>> | undefined;
-
-/** A client of 0.2 under the names that 0.3.0 gave its calls and options (CHANGELOG.md). */
-function underPresentNames(client: GuestClient): GuestClient {
-  const old = (name: string): Call => (Reflect.get(client, name) as Call).bind(client);
-  const renamed = (options: Options, from: string, to: string): Options => {
-    const { [from]: value, ...rest } = options ?? {};
-    return value === undefined ? rest : { ...rest, [to]: value };
-  };
-  const present: Readonly<Record<string, Call>> = {
-    run: async (command, options) => {
-      const result = (await old("run")(command, (options as Options)?.["input"])) as Record<string, unknown>;
-      return { ...result, exitCode: result["code"] };
-    },
-    writeFile: (path, content, file) =>
-      old("writeFile")(path, content, renamed(file as Options, "parents", "createParents")),
-    symlink: (target, path) => old("symlink")(path, target),
-    endExec: (name, options) => old("endExec")(name, renamed(options as Options, "killSignal", "signal")),
-    openTunnel: (port) => old("connect")(port),
-  };
-  return new Proxy(client, {
-    get: (target, name) => {
-      const value: unknown = present[String(name)] ?? Reflect.get(target, name);
-      return typeof value === "function" && !(String(name) in present) ? (value as Call).bind(target) : value;
-    },
-  });
+  return (await import(pathToFileURL(entry).href)) as ClientLibrary;
 }
 
 /**
