@@ -7,7 +7,8 @@ import { UsageError } from "./errors.ts";
 import { optionsText } from "./help.ts";
 import type { SandboxTarget } from "./sandbox/reach.ts";
 import type { Target } from "./target.ts";
-import { LAST_PORT, parseWaitMs, setting } from "./values.ts";
+import { LAST_PORT } from "../../shared/ports.ts";
+import { parseWaitMs, setting } from "./values.ts";
 
 /** Time for an agent to answer, including connecting, for calls that do not wait for a command. */
 export const ANSWER_TIMEOUT_MS = 10_000;

@@ -1,6 +1,7 @@
 import { readFile } from "node:fs/promises";
 import { messageOf } from "../../shared/errors.ts";
 import type { SignalName } from "../client/index.ts";
+import { LAST_PORT } from "../../shared/ports.ts";
 import { nearest } from "../../shared/text.ts";
 import { CliError, UsageError } from "./errors.ts";
 
@@ -119,8 +120,6 @@ export function absoluteForm(path: string, prefix = ""): string {
   if (path.startsWith("~")) return "only a shell knows ~; write the path of the home folder";
   return `a path in the sandbox is absolute, as in ${prefix}/${path.replace(/^(?:\.\/)+/, "")}`;
 }
-
-export const LAST_PORT: number = 65_535;
 
 /** Where a tunnel leads: a port as a number, or an absolute path. Throws UsageError, which names what was `given`. */
 export function portOrPath(text: string, given: string): number | string {

@@ -1,4 +1,5 @@
 import { randomBytes, randomUUID } from "node:crypto";
+import { LAST_PORT } from "../../shared/ports.ts";
 import { SandboxError, statusOf } from "./errors.ts";
 import type { Publication, SandboxEntry } from "./journal.ts";
 import { isUnknownOutcome, type Node, OPERATION_TAG } from "./node.ts";
@@ -6,7 +7,6 @@ import { ingressAnswers } from "./probe.ts";
 import { type Ingress, USUAL_LISTEN_PORT } from "./substrate.ts";
 
 const HOSTNAME = /^(?=.{1,253}$)[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?(?:\.[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?)*$/;
-const MOST_PORT = 65_535;
 /** The daemon's API and its proxy's admin port: a proxy that has one of them keeps the daemon from starting again. */
 const DAEMON_PORTS: ReadonlySet<number> = new Set([4973, 2019]);
 
@@ -166,8 +166,8 @@ function publicationOf({ published = [] }: SandboxEntry, hostname: string, port:
 
 function checkPublication(agentPort: number, port: number, hostname: string, listenPort: number): void {
   for (const [field, value] of Object.entries({ port, listenPort })) {
-    if (Number.isInteger(value) && value >= 1 && value <= MOST_PORT) continue;
-    throw new SandboxError("INVALID_SPEC", `${field} wants a number from 1 to ${MOST_PORT}`);
+    if (Number.isInteger(value) && value >= 1 && value <= LAST_PORT) continue;
+    throw new SandboxError("INVALID_SPEC", `${field} wants a number from 1 to ${LAST_PORT}`);
   }
   if (DAEMON_PORTS.has(listenPort))
     throw new SandboxError("INVALID_SPEC", `listenPort ${listenPort} is the daemon's own, which would not start again`);

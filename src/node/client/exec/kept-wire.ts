@@ -13,11 +13,12 @@ import { wholeMilliseconds } from "../arguments.ts";
 import { abortedError, GuestError, type GuestStatus } from "../errors.ts";
 import type { ErrorCode } from "../error-codes.ts";
 import { growingPauses, retried } from "../retry.ts";
-import { type Settlement, settlement } from "../settlement.ts";
+import { settlement } from "../settlement.ts";
 import { type KeptOptions, type KeptPosition, keepUnsupported, resumeTimeoutOf } from "./keep.ts";
 import { KeptChannel, type KeptChannelParts } from "./kept-channel.ts";
 import { type InputProblem, KeptInput } from "./kept-input.ts";
 import { KeptOutputs, type OutputOffsets } from "./kept-output.ts";
+import type { Session, State } from "./kept-state.ts";
 import { ExecCall, type ExecListener, type ExecWire, type Frame } from "./wire.ts";
 
 /** Time for a reached agent to answer an attach; a silent peer is left for the next attempt. */
@@ -44,25 +45,6 @@ export interface KeptParts extends KeptChannelParts {
   readonly first: First;
   readonly options: KeptOptions;
 }
-
-/** What the agent has said of the command: its first answer, and how far its outputs have come. */
-interface Session {
-  readonly started: ExecStarted;
-  readonly outputs: KeptOutputs;
-}
-
-/** Where a kept command's calls are. A lost connection leads from "attached" to "reconnecting", and that back. */
-type State =
-  /** The agent has not answered the first call. */
-  | { readonly kind: "starting" }
-  /** It has answered the present call: frames may be sent. */
-  | { readonly kind: "attached" }
-  /** Between two calls; with `attempt` the agent has not answered the later one yet. */
-  | { readonly kind: "reconnecting"; readonly attempt?: Settlement<undefined> }
-  /** The exit has come, and the call is about to end. */
-  | { readonly kind: "exited" }
-  /** The listener has been told of the end. */
-  | { readonly kind: "over" };
 
 /**
  * The successive calls of a kept command, as one. Arrived output is not requested again, and input that the agent has
@@ -295,16 +277,16 @@ export class KeptWire implements ExecWire {
     return isOlder ? keepUnsupported(this.#channel.current.agentVersion) : error;
   }
 
-  #reconnect(error: GuestError): void {
+  #reconnect(lost: GuestError): void {
     this.#state = { kind: "reconnecting" };
     this.#input.detach();
-    this.#parts.options.onEvent?.({ kind: "disconnected", error });
-    retried(Promise.reject(error), () => this.#redial(), {
+    this.#parts.options.onEvent?.({ kind: "disconnected", error: lost });
+    retried(Promise.reject(lost), () => this.#redial(), {
       pausesMs: growingPauses(LONGEST_PAUSE_MS),
       untilMs: Math.min(performance.now() + this.#resumeTimeoutMs, this.#deadlineAtMs),
       signal: this.#over.signal,
-      mayPass: (failure) => this.#channel.mayPass(failure as GuestError),
-    }).catch((failure: unknown) => this.#fail(failure as GuestError));
+      mayPass: (error) => this.#channel.mayPass(error as GuestError),
+    }).catch((error: unknown) => this.#fail(error as GuestError));
   }
 
   /** One attempt. Resolves when the agent has answered. */

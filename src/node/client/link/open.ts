@@ -1,5 +1,6 @@
 import { createSecureContext } from "node:tls";
 import { ChannelCredentials, type ChannelOptions, Client, type ClientOptions, credentials } from "@grpc/grpc-js";
+import { LAST_PORT } from "../../../shared/ports.ts";
 import { reservedTransport } from "../../../shared/transports.ts";
 import { invalidOption, tokenOf, wholeMilliseconds } from "../arguments.ts";
 import { Channel } from "../channel.ts";
@@ -87,8 +88,6 @@ function linkOf(options: ConnectOptions): Link {
 }
 
 const ADDRESS = /^(?:\[[\da-fA-F:.]+(?:%[\w.-]+)?\]|[^:/[\]\s]+):\d{1,5}$/;
-
-const LAST_PORT = 65_535;
 
 /** Mutual TLS 1.3 to a host and port. Throws GuestError for a malformed address or PEM. */
 function tcpLink(options: TcpOptions): Link {

@@ -2,6 +2,9 @@ import { spawnSync } from "node:child_process";
 import type { WriteStream } from "node:tty";
 import type { ExecCommand, ExecProcess } from "../../client/index.ts";
 
+/** `-tt`, as with ssh(1). */
+export const FORCED = 2;
+
 /** The terminal for a command: like the local one, if there is one. */
 export function terminalOf(host: NodeJS.Process): NonNullable<ExecCommand["terminal"]> {
   const local = localTerminal(host);

@@ -10,11 +10,8 @@ import { runAttached } from "../attachment/attach.ts";
 import { openKept } from "../attachment/kept.ts";
 import { ESCAPE_OPTION, parseEscapeChar } from "../attachment/keyboard.ts";
 import { takeUp } from "../attachment/take-up.ts";
-import { terminalOf } from "../attachment/terminal.ts";
+import { FORCED, terminalOf } from "../attachment/terminal.ts";
 import { parseDurationMs, parseSizeBytes, parseVariables } from "../values.ts";
-
-/** `-tt`, as with ssh(1). */
-const FORCED = 2;
 
 const OPTIONS = {
   interactive: { short: "i", help: "connect standard input" },

@@ -5,7 +5,8 @@ import { CONNECTION_OPTIONS, connector } from "../connection.ts";
 import { UsageError } from "../errors.ts";
 import { failureObject } from "../failure.ts";
 import { jsonLine, printable, writeAll } from "../output.ts";
-import { LAST_PORT, parseWaitMs, portOrPath } from "../values.ts";
+import { LAST_PORT } from "../../../shared/ports.ts";
+import { parseWaitMs, portOrPath } from "../values.ts";
 
 const DEFAULT_HOST = "127.0.0.1";
 /** As long as the agent waits at most: a build may come before the server. */

@@ -4,10 +4,8 @@ import { ANSWER_TIMEOUT_MS, CONNECTION_OPTIONS, type ConnectionValues, connector
 import { STATUS_RSH_FAILED, UsageError } from "../errors.ts";
 import { runAttached } from "../attachment/attach.ts";
 import { ESCAPE_OPTION, parseEscapeChar } from "../attachment/keyboard.ts";
-import { terminalOf } from "../attachment/terminal.ts";
+import { FORCED, terminalOf } from "../attachment/terminal.ts";
 
-/** `-tt`, as with ssh(1). */
-const FORCED = 2;
 /** What sshd(8) does: the user's home, and the user's shell with the line; a login shell without one. */
 const WITH_LINE = 'cd "${HOME:-/}" 2>/dev/null || cd /; exec "${SHELL:-/bin/sh}" -c "$1"';
 const LOGIN = 'cd "${HOME:-/}" 2>/dev/null || cd /; exec "${SHELL:-/bin/sh}" -l';

@@ -2,7 +2,8 @@ import { type Publication, type SandboxInfo, type Sandboxes, USUAL_LISTEN_PORT }
 import type { Answer } from "../command-line.ts";
 import { UsageError } from "../errors.ts";
 import { inSnakeCase } from "../output.ts";
-import { LAST_PORT, parseCount, parseWaitMs } from "../values.ts";
+import { LAST_PORT } from "../../../shared/ports.ts";
+import { parseCount, parseWaitMs } from "../values.ts";
 
 interface Values {
   readonly listen?: string | undefined;

@@ -1,0 +1,2 @@
+/** The highest TCP port. */
+export const LAST_PORT = 65_535;
