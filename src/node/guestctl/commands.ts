@@ -35,6 +35,7 @@ export const COMMANDS: ReadonlyMap<string, CommandEntry> = new Map([
   entry("rsh", "run a command line as ssh does", async () => (await import("./commands/rsh.ts")).rsh),
   entry("sandbox", "make and manage sandboxes", async () => (await import("./commands/sandbox.ts")).sandbox),
   entry("stat", "describe files of a sandbox", async () => (await import("./commands/stat.ts")).stat),
+  entry("usage", "show what a sandbox uses", async () => (await import("./commands/usage.ts")).usage),
   entry(
     "version",
     "print the versions of client and agent",

@@ -38,7 +38,7 @@ const COMMANDS: Answers = [
     "start",
     '"guestctl exec -d" starts a command that outlives its connection, "guestctl sandbox create" makes a sandbox',
   ],
-  ["stats top", '"guestctl exec -it -- top" shows processor time and memory, where the image has top'],
+  ["df free stats top uptime vmstat", '"guestctl usage" shows memory, processors, disks and network of a sandbox'],
   ["stop", '"guestctl end NAME" ends a kept command (--grace 5s), "guestctl sandbox standby" pauses a sandbox'],
   [
     "wait",

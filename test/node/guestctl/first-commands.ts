@@ -42,7 +42,7 @@ export const FIRST_COMMANDS: readonly FirstCommand[] = [
   ],
   ["guestctl attach -it build", /^step 1\s/, "\x03"],
   ["guestctl port-forward box 8080:80", /"guestctl forward 8080:80" leads a local port/],
-  ["guestctl top pod", /"guestctl exec -it -- top" shows/],
+  ["guestctl top pod", /"guestctl usage" shows memory/],
   ["guestctl exec box -c web -- ls", /if box is a sandbox: guestctl exec --sandbox box -- ls \(127\)$/],
   ["guestctl exec --stdin --tty box -- sh", /-i connects standard input/],
   ["guestctl forward --address 0.0.0.0 8080:80", /to listen at 0\.0\.0\.0, write 0\.0\.0\.0:8080:80 /],

@@ -1,0 +1,70 @@
+import assert from "node:assert/strict";
+import { describe, test } from "node:test";
+import { type GuestUsage, usageMetrics } from "../../../src/node/client/index.ts";
+import { until } from "../../fixtures/awake.ts";
+import { forAllTests } from "../../fixtures/for-all-tests.ts";
+import { clientOf } from "../../fixtures/guest-client.ts";
+import { guestctlVariables, jsonLines, runGuestctl, startGuestctl, startIssuedAgent } from "./guestctl.ts";
+
+const agent = forAllTests(await startIssuedAgent());
+const env = guestctlVariables(agent);
+
+/** A line of Prometheus' text form (https://prometheus.io/docs/instrumenting/exposition_formats/), comments included. */
+const LINE = /^(?:# (?:HELP|TYPE) [a-z_]+ .+|[a-z_]+(?:\{(?:[a-z_]+="(?:[^"\\\n]|\\["\\n])*",?)+\})? [\d.e+-]+)$/;
+
+describe("guestctl usage", () => {
+  test("shows what the guest uses, for people, for programs and for Prometheus", async () => {
+    const { stdout, exitCode } = await runGuestctl(["usage"], env);
+    assert.equal(exitCode, 0);
+    assert.match(stdout, /^memory: +[\d.]+ \w+ of [\d.]+ \w+ available\n/);
+    assert.match(stdout, /^file system: +\/ \(\w+\) /m);
+    const [object] = jsonLines((await runGuestctl(["usage", "--json"], env)).stdout);
+    assert.deepEqual([object?.["generation"], typeof object?.["uptime_us"]], [0, "string"]);
+    const lines = (await runGuestctl(["usage", "--metrics"], env)).stdout.trimEnd().split("\n");
+    assert.deepEqual(
+      lines.filter((line) => !LINE.test(line)),
+      [],
+    );
+    assert.ok(lines.some((line) => /^guest_memory_total_bytes \d+$/.test(line)));
+  });
+
+  test("goes on with --watch until a signal, over restore duties too", async () => {
+    const watch = startGuestctl(["usage", "--watch", "--interval", "1s", "--json"], env);
+    let seen = "";
+    watch.stdout.on("data", (bytes: Buffer) => (seen += bytes.toString()));
+    await until(() => seen.includes('"generation":0'), "the first report");
+    using client = clientOf(agent);
+    await client.runRestoreDuties({ entropy: Buffer.alloc(32, 1) });
+    await until(() => seen.includes('"generation":1'), "a report after the duties");
+    watch.kill("SIGINT");
+    assert.equal(await watch.ended, 0);
+  });
+
+  test("refuses an interval without --watch, and one that the agent does not take", async () => {
+    for (const [args, said] of [
+      [["--interval", "5s"], /--interval is for --watch/],
+      [["--json", "--metrics"], /not both/],
+      [["--watch", "--interval", "900ms"], /must be 1000 to 86400000/],
+    ] as const) {
+      const { stderr, exitCode } = await runGuestctl(["usage", ...args], env);
+      assert.equal(exitCode, 125);
+      assert.match(stderr, said);
+    }
+  });
+});
+
+test("usageMetrics leaves out what a guest does not tell, escapes its names, and counts nothing twice", () => {
+  const fileSystem = { path: '/a "b"\\\n', type: "fuse", problem: "NO_ANSWER" };
+  const networks = [{ name: "eth0", receivedBytes: 0, sentBytes: 5 }];
+  const report = { uptimeUs: 2_500_000, generation: 3, fileSystems: [fileSystem], networks } as unknown as GuestUsage;
+  const lines = usageMetrics(report, { sandbox: "web" })
+    .split("\n")
+    .filter((line) => line !== "" && !line.startsWith("#"));
+  assert.deepEqual(lines, [
+    'guest_uptime_seconds_total{sandbox="web"} 2.5',
+    'guest_generation{sandbox="web"} 3',
+    'guest_filesystem_device_error{sandbox="web",mountpoint="/a \\"b\\"\\\\\\n",fstype="fuse"} 1',
+    'guest_network_receive_bytes_total{sandbox="web",device="eth0"} 0',
+    'guest_network_transmit_bytes_total{sandbox="web",device="eth0"} 5',
+  ]);
+});
