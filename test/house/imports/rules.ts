@@ -36,7 +36,12 @@ const HOUSES: ReadonlyMap<string, Floors> = new Map([
   ],
   [
     "shared",
-    new Map(["errors", "gen", "make-folder", "ports", "sparse-file", "text", "transports", "version"].map((room) => [room, 0])),
+    new Map(
+      ["errors", "gen", "make-folder", "ports", "sparse-file", "text", "transports", "version"].map((room) => [
+        room,
+        0,
+      ]),
+    ),
   ],
 ]);
 
