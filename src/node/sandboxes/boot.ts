@@ -1,4 +1,4 @@
-import { agentEnded, consoleTail, ending, isOff } from "./ending.ts";
+import { agentEnded, consoleTail, ending, isOff, WHOLE_CONSOLE_LINES } from "./ending.ts";
 import { SandboxError } from "./errors.ts";
 import { retried } from "./guest.ts";
 import type { SandboxEntry } from "./journal.ts";
@@ -7,8 +7,6 @@ import type { Instance } from "./substrate.ts";
 
 /** Between two looks at the console of an instance that does not answer: each look starts a process of the daemon. */
 const LOOK_PAUSE_MS = 1_000;
-/** More than a boot writes: a kernel that panics writes its registers behind init's words. */
-const WHOLE_CONSOLE_LINES = 10_000;
 const SHOWN_LINES = 10;
 /** What the substrate's init prints if it cannot start the entrypoint (hypeman, lib/system/init/mode_exec.go). */
 const NOT_STARTED = /failed to start entrypoint: (.*)/;

@@ -6,6 +6,11 @@ import type { Instance, Substrate } from "./substrate.ts";
 /** Console lines in an error, and the most characters of each. */
 const TAIL_LINES = 10;
 const LINE_CHARACTERS = 300;
+/** The whole console: the last lines are of init, and a workload may have said much. */
+export const WHOLE_CONSOLE_LINES = 10_000;
+/** The agent's first and last line of a boot (docs/agent/operations.md). What is in them is the guest's word. */
+const FIRST_LINE = /"event":"agent_started"/;
+const LAST_LINE = /\{"time":.*"event":"agent_ended".*\}/;
 /** Between two looks at whether an instance is off. */
 const LOOK_PAUSE_MS = 1_000;
 /** Time for init to power off after the agent's end. */
@@ -57,8 +62,20 @@ export async function agentEnded({ name, substrate }: Subject, instance: Instanc
   const { id, exitCode, exitMessage } = instance;
   const status =
     exitCode === undefined ? "" : ` with status ${exitCode}${exitMessage === undefined ? "" : ` (${exitMessage})`}`;
-  const message = `the agent of ${name} ended before it answered${status}`;
+  const message = `the agent of ${name} ended before it answered${status}${await reasonOfEnd(substrate, id)}`;
   return new SandboxError("AGENT_ENDED", message, undefined, { consoleTail: await ending(substrate, id) });
+}
+
+/** What the agent's last line on the console says has happened, after a colon; empty where there is no such line. */
+export async function reasonOfEnd(substrate: Substrate, id: string): Promise<string> {
+  const lines = await substrate.console(id, WHOLE_CONSOLE_LINES).catch(() => []);
+  const last = lines.findLast((line) => FIRST_LINE.test(line) || LAST_LINE.test(line)) ?? "";
+  try {
+    const { reason } = JSON.parse(LAST_LINE.exec(last)?.[0] ?? "{}") as { readonly reason?: unknown };
+    return typeof reason === "string" ? `: ${reason.slice(0, LINE_CHARACTERS)}` : "";
+  } catch {
+    return "";
+  }
 }
 
 export function isOff({ state }: Instance): boolean {

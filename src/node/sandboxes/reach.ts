@@ -1,3 +1,4 @@
+import { reasonOfEnd } from "./ending.ts";
 import { SandboxError } from "./errors.ts";
 import type { SandboxEntry } from "./journal.ts";
 import { NODE_TAG, type Node, ready } from "./node.ts";
@@ -18,12 +19,12 @@ export interface Reach {
  */
 export async function reach(node: Node, name: string): Promise<Reach> {
   const entry = ready(await ownSandbox(node, name));
-  const { state, ip } = await node.existing(entry);
+  const { id, state, ip } = await node.existing(entry);
   if (state === "Paused" && isBeingSuspended(entry)) throw asleep(name, "is being suspended");
   if (state === "Paused") throw paused(name);
   if (state === "Standby" && entry.asleepBecause !== undefined) throw sourceAsleep(name, entry.asleepBecause);
   if (state === "Standby") throw asleep(name, "sleeps (Standby)");
-  if (state === "Stopped" || state === "Shutdown") throw stopped(name, state);
+  if (state === "Stopped" || state === "Shutdown") throw stopped(name, state, await reasonOfEnd(node.substrate, id));
   if (entry.runEpochMs === undefined)
     throw asleep(name, `is ${state}, and has not done its duties since it was suspended`);
   if (ip === undefined) throw new SandboxError("AGENT_UNREACHABLE", `the instance of ${name} has no address`);
@@ -35,9 +36,10 @@ function asleep(name: string, how: string): SandboxError {
   return new SandboxError("WRONG_STATE", `${name} ${how}`, undefined, { nextStep });
 }
 
-function stopped(name: string, state: string): SandboxError {
+/** @param reason what the agent's last line says, after a colon */
+function stopped(name: string, state: string, reason: string): SandboxError {
   const nextStep = `boot it anew: sandboxes.resume("${name}")`;
-  return new SandboxError("WRONG_STATE", `${name} is stopped (${state})`, undefined, { nextStep });
+  return new SandboxError("WRONG_STATE", `${name} is stopped (${state})${reason}`, undefined, { nextStep });
 }
 
 /** The entry of a sandbox. Rejects with NOT_FOUND, which names the owner if another node has a sandbox of that name. */
