@@ -28,13 +28,18 @@ export function messageFrame<Desc extends DescMessage>(schema: Desc, message: Me
 /** The prefix, and a tag and a length of five bytes at most. */
 const HEAD_BYTES: number = PREFIX_BYTES + 10;
 
-/** Size of a FieldWriter's buffer; the answers that use one are far smaller. */
+/** Size of a FieldWriter's buffer; most answers that use one are far smaller. */
 const WRITER_BYTES = 128;
 
 /** Writes a small message of numbers and messages directly into its frame, without a message object. */
 export class FieldWriter {
-  readonly #bytes: Buffer = Buffer.allocUnsafe(WRITER_BYTES);
+  readonly #bytes: Buffer;
   #end = PREFIX_BYTES;
+
+  /** @param sizeBytes that suffice for the frame */
+  constructor(sizeBytes: number = WRITER_BYTES) {
+    this.#bytes = Buffer.allocUnsafe(sizeBytes);
+  }
 
   /** Writes a field of any integer type except sint. Omits 0, as in proto3. */
   number(field: number, value: number): void {
@@ -52,6 +57,13 @@ export class FieldWriter {
     this.#end = at + 1;
     write(this);
     this.#bytes[at] = this.#end - at - 1;
+  }
+
+  /** Writes a field that is text of ASCII with less than 128 characters. */
+  ascii(field: number, text: string): void {
+    const at = writeVarint(this.#bytes, this.#end, field * 8 + LENGTH_DELIMITED);
+    this.#bytes[at] = text.length;
+    this.#end = at + 1 + this.#bytes.write(text, at + 1, "latin1");
   }
 
   frame(): Frame {

@@ -157,6 +157,12 @@ export class Router {
     });
   }
 
+  /** Full names of the services that have methods here, sorted. */
+  services(): readonly string[] {
+    const registered = [...this.#handlers.keys()].map((path) => path.slice(1, path.lastIndexOf("/")));
+    return [...new Set([...registered, ...this.#later.keys()])].toSorted();
+  }
+
   /** Answers one request. Never throws. */
   handle(stream: Http2Stream, fields: RequestFields, connection: Connection, interceptor: Interceptor): void {
     const { clock } = this.#options;

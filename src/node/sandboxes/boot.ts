@@ -25,14 +25,14 @@ export async function booted(
   node: Node,
   entry: SandboxEntry,
   sinceMs: number,
-): Promise<Pick<SandboxEntry, "agentVersion" | "runEpochMs">> {
+): Promise<Pick<SandboxEntry, "agentVersion" | "agentServices" | "runEpochMs">> {
   let lookMs = 0;
   try {
-    const agentVersion = await retried(node.patience.reachMs, "the agent has not answered", async (deadlineMs) => {
+    const agent = await retried(node.patience.reachMs, "the agent has not answered", async (deadlineMs) => {
       try {
         using client = await node.dial(entry);
-        await client.health({ waitForReady: true, timeoutMs: deadlineMs });
-        return client.agentVersion ?? "";
+        const { services } = await client.health({ waitForReady: true, timeoutMs: deadlineMs });
+        return { agentVersion: client.agentVersion ?? "", agentServices: services };
       } catch (error) {
         const instance = await node.existing(entry);
         if (isOff(instance) || performance.now() >= lookMs) {
@@ -43,7 +43,7 @@ export async function booted(
         throw error;
       }
     });
-    return { agentVersion, runEpochMs: sinceMs };
+    return { ...agent, runEpochMs: sinceMs };
   } catch (error) {
     if (!(error instanceof SandboxError) || error.code !== "AGENT_UNREACHABLE") throw error;
     const instance = await node.instanceOf(entry).catch(() => undefined);

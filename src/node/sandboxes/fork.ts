@@ -1,6 +1,7 @@
 import { randomUUID } from "node:crypto";
 import type { GuestClient } from "../client/index.ts";
 import type { ClientCredentials } from "../credentials/index.ts";
+import { demandAgent } from "./agent-version.ts";
 import { whileUp } from "./ending.ts";
 import {
   checkVariables,
@@ -35,6 +36,7 @@ export async function fork(
 ): Promise<{ readonly fork: SandboxEntry; readonly awakening: Awakening; readonly source: Awakening | undefined }> {
   const { env } = choices;
   checkVariables(env);
+  demandAgent(parent, choices.minAgentVersion);
   const state = parent.kind === "sandbox" ? (await node.existing(parent)).state : "Standby";
   const isAwake = state !== "Standby";
   let differing: readonly Warning[] = [];
@@ -171,8 +173,8 @@ async function welcome(
     if (ranEarly(entry, awakening)) throw ranBefore(name);
     await demandTaken(client, entry);
   }
-  const { runEpochMs, agentVersion } = awakening;
-  const ready: SandboxEntry = { ...entry, phase: "ready", runEpochMs, agentVersion };
+  const { runEpochMs, agentVersion, agentServices } = awakening;
+  const ready: SandboxEntry = { ...entry, phase: "ready", runEpochMs, agentVersion, agentServices };
   node.step("fork", name, "write down that it is ready");
   node.journal.put(ready);
   await node.credentials.remove(parentOf(name));

@@ -115,6 +115,8 @@ export interface Awakening {
   /** Host's time after the answer to the duties, in milliseconds of the epoch. */
   readonly runEpochMs: number;
   readonly agentVersion: string;
+  /** HealthResponse.services. */
+  readonly agentServices: readonly string[];
   /** The POST_RESTORE hook. */
   readonly postRestore: HookOutcome;
   /** Whether the workload is ready, by the agent's last verdict. */
@@ -140,6 +142,7 @@ export async function awaken(
   return {
     runEpochMs: outcome.dutiesDoneMs,
     agentVersion: outcome.agentVersion ?? "",
+    agentServices: outcome.health.services,
     postRestore: hookOutcome(outcome.hook),
     ready: outcome.health.ready,
     clockErrorMs: outcome.clockErrorMs,

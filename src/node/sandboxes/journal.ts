@@ -37,12 +37,15 @@ export interface Entry {
   readonly hypervisor: string;
   /** Its credential volume; a fork shares that of its origin. */
   readonly volumeId: string;
-  /** The volume of its agent. */
+  /** The volume of its agent: `guest-agent-` and the digest of the archive. */
   readonly agentVolumeId: string;
   /** In milliseconds; undefined: none. */
   readonly ttlMs?: number | undefined;
   readonly idleAction: IdleAction;
+  /** Of the agent in it, which its snapshots and forks keep. Its build is `agentVolumeId`. */
   readonly agentVersion?: string | undefined;
+  /** HealthResponse.services at its last answer; empty: an agent of 0.2.0 or older. Undefined: an older node wrote this. */
+  readonly agentServices?: readonly string[] | undefined;
   /** HealthResponse.process_env_version at its last suspension; 0 or undefined: its environment cannot change. */
   readonly processEnvVersion?: number | undefined;
   /** Port of its agent. */

@@ -14,10 +14,12 @@ export interface SnapshotKeys {
   readonly cpuClass: string;
 }
 
-/** Differences that a caller accepts at a restore or fork. */
+/** What a caller accepts at a restore or fork. */
 export interface RestoreChoices {
   /** Restore under another hypervisor or with another agent than it was suspended under. It is noted in the journal. */
   readonly acceptBundle?: boolean | undefined;
+  /** Rejects with AGENT_TOO_OLD before anything wakes up, where the agent in it is older. Default: any. */
+  readonly minAgentVersion?: string | undefined;
 }
 
 /** The bundle that a sandbox runs on. */

@@ -274,8 +274,8 @@ export class Node {
     const awakening = await whileUp(this.subject(entry), (signal) =>
       awaken(() => this.dial(entry), { ...this.patience, reachMs }, signal),
     );
-    const { runEpochMs, agentVersion } = awakening;
-    this.journal.put({ ...entry, runEpochMs, agentVersion, asleepBecause: undefined });
+    const { runEpochMs, agentVersion, agentServices } = awakening;
+    this.journal.put({ ...entry, runEpochMs, agentVersion, agentServices, asleepBecause: undefined });
     this.risk(entry.name, undefined);
     return awakening;
   }

@@ -1,4 +1,5 @@
 import { messageOf } from "../../shared/errors.ts";
+import { demandAgent } from "./agent-version.ts";
 import { booted } from "./boot.ts";
 import { whileUp } from "./ending.ts";
 import { SandboxError } from "./errors.ts";
@@ -155,6 +156,7 @@ export interface ResumeOptions extends RestoreChoices {
 export async function resume(node: Node, entry: SandboxEntry, choices: ResumeOptions): Promise<Awakening | undefined> {
   const { env } = choices;
   checkVariables(env);
+  demandAgent(entry, choices.minAgentVersion);
   const { state } = await node.existing(entry);
   if (env !== undefined) {
     demandRenewable(entry);
@@ -207,9 +209,9 @@ export function inheritance(
   original: JournalEntry,
 ): Omit<Entry, "name" | "phase" | "createdMs"> & Pick<SandboxEntry, "vsock"> {
   const { image, hypervisor, volumeId, agentVolumeId, ttlMs, idleAction } = original;
-  const { agentVersion, processEnvVersion, agentPort, keys, preSnapshot, vsock } = original;
+  const { agentVersion, agentServices, processEnvVersion, agentPort, keys, preSnapshot, vsock } = original;
   const ofItself = { image, hypervisor, volumeId, agentVolumeId, ttlMs, idleAction };
-  return { ...ofItself, agentVersion, processEnvVersion, agentPort, keys, preSnapshot, vsock };
+  return { ...ofItself, agentVersion, agentServices, processEnvVersion, agentPort, keys, preSnapshot, vsock };
 }
 
 /** A sandbox whose PRE_SNAPSHOT hook has run, with a frozen session. It counts as suspended until its next duties. */
@@ -234,7 +236,9 @@ export async function quiesced(
   ]);
   const suspending: SandboxEntry = { ...entry, runEpochMs: undefined, lastIp: ip };
   // An agent that cannot be reached has frozen nothing.
-  const { processEnvVersion } = await askAgent(node, suspending, (client) => client.health({ timeoutMs: CALL_MS }));
+  const { processEnvVersion, services: agentServices } = await askAgent(node, suspending, (client) =>
+    client.health({ timeoutMs: CALL_MS }),
+  );
   // From here on its session may be frozen, even if this process ends now: the next sweep makes it do its duties.
   node.risk(entry.name, "its session is frozen until its duties");
   node.journal.put(suspending);
@@ -243,7 +247,7 @@ export async function quiesced(
     if (freeze === "required" && preSnapshot.freeze !== "frozen") throw notFrozen(entry.name, preSnapshot);
     const { template } = entry.keys;
     const keys = { template, bundle: bundleOf(entry.hypervisor, version, agentVersion), cpuClass };
-    const suspended = { ...suspending, keys, agentVersion, processEnvVersion, preSnapshot };
+    const suspended = { ...suspending, keys, agentVersion, agentServices, processEnvVersion, preSnapshot };
     node.journal.put({ ...suspended, asked: { operation, atMs: Date.now() } });
     return suspended;
   } catch (error) {

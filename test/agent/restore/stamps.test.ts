@@ -61,7 +61,7 @@ async function guest(t: TestContext, wallMs = Date.now(), notBeforeMs = Date.now
   const certificates = { ...issued, client };
   const server = await startManagement(
     (router) => {
-      router.unary(GuestAgent.method.health, () => healthFrame(health.report()));
+      router.unary(GuestAgent.method.health, () => healthFrame(health.report(), []));
       router.unary(GuestAgent.method.runRestoreDuties, (request, call) => serveRestoreDuties(restore, request, call));
     },
     { clock, certificates },

@@ -130,6 +130,7 @@ test("a Health answer that is laid out by hand is what the library would have ma
     processEnvVersion: index,
     ...report,
   }));
+  const services = ["svc.guest.v1alpha1.ExecSessions", "svc.guest.v1alpha1.GuestAgent"];
   for (const report of reports) {
     const message = create(HealthResponseSchema, {
       alive: true,
@@ -141,7 +142,11 @@ test("a Health answer that is laid out by hand is what the library would have ma
       frozen: report.frozen,
       thawedWithoutDuties: report.thawedWithoutDuties,
       processEnvVersion: report.processEnvVersion,
+      services,
     });
-    assert.deepEqual(Buffer.concat(healthFrame(report)), Buffer.concat(messageFrame(HealthResponseSchema, message)));
+    assert.deepEqual(
+      Buffer.concat(healthFrame(report, services)),
+      Buffer.concat(messageFrame(HealthResponseSchema, message)),
+    );
   }
 });

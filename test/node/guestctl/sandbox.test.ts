@@ -4,6 +4,7 @@ import { cpus } from "node:os";
 import { join } from "node:path";
 import { after, before, describe, test } from "node:test";
 import { freePort } from "../../../scripts/machine/free-port.ts";
+import { AGENT_VERSION } from "../../../src/shared/version.ts";
 import { DECLARE_IDLE_LINE } from "../../fixtures/declare-idle.ts";
 import { NEEDS_NAMESPACES } from "../../fixtures/namespaces.ts";
 import { NO_SHELL } from "../sandboxes/process-machines.ts";
@@ -65,7 +66,7 @@ describe("guestctl sandbox", NEEDS_NAMESPACES, () => {
     const listed = await sandbox("ls");
     assert.match(
       listed.stdout,
-      /^NAME +STATE +IMAGE +ADDRESS +PUBLISHED +CREDENTIALS\nbox +Running +debian:12 +127\.[\d.]+:\d+ +- +\/.*\/box\n$/,
+      /^NAME +STATE +AGENT +IMAGE +ADDRESS +PUBLISHED +CREDENTIALS\nbox +Running +\d+\.\d+\.\d+ +debian:12 +127\.[\d.]+:\d+ +- +\/.*\/box\n$/,
     );
     assert.equal(listed.stderr, "");
     const [first = {}] = (await json("ls"))["sandboxes"] as Json[];
@@ -82,7 +83,7 @@ describe("guestctl sandbox", NEEDS_NAMESPACES, () => {
     assert.equal(
       // The clock cannot be measured well on a busy machine.
       resumed.stdout.replace(/^box: the guest's clock .*\n/m, ""),
-      "box: the duties could not do: clock_set:EPERM [DUTIES_DEGRADED]\nbox runs; POST_RESTORE: not configured; workload ready\n",
+      `box: the duties could not do: clock_set:EPERM [DUTIES_DEGRADED]\nbox runs; POST_RESTORE: not configured; workload ready; agent ${AGENT_VERSION}\n`,
     );
     const { snapshot, source } = await json("snapshot", "box", "--name", "taken");
     assert.equal((snapshot as Json)["source"], "box");
@@ -93,7 +94,7 @@ describe("guestctl sandbox", NEEDS_NAMESPACES, () => {
     const forked = await json("fork", "taken", "--name", "twin");
     assert.equal((forked["sandbox"] as Json)["name"], "twin");
     assert.equal(forked["source"], null);
-    assert.match((await sandbox("ls")).stdout, /\ntaken +snapshot of box, [\d.]+ (?:Ki|Mi)?B\n/);
+    assert.match((await sandbox("ls")).stdout, /\ntaken +snapshot of box, [\d.]+ (?:Ki|Mi)?B +\d[\d.]+\n/);
     assert.equal(typeof (snapshot as Json)["size_bytes"], "number");
   });
 

@@ -1,6 +1,6 @@
 import { readFileSync } from "node:fs";
 import { create, toBinary } from "@bufbuild/protobuf";
-import { type handleUnaryCall, Server, ServerCredentials } from "@grpc/grpc-js";
+import { type handleUnaryCall, Metadata, Server, ServerCredentials } from "@grpc/grpc-js";
 import { HealthResponseSchema } from "../../../src/shared/gen/svc/guest/v1alpha1/health_pb.ts";
 import { StopResponseSchema } from "../../../src/shared/gen/svc/guest/v1alpha1/lifecycle_pb.ts";
 
@@ -16,7 +16,12 @@ const method = (path: string, response: Uint8Array): object => ({
   requestDeserialize: (bytes: Buffer) => bytes,
   responseSerialize: () => Buffer.from(response),
 });
-const answer: handleUnaryCall<unknown, unknown> = (_call, done) => done(null, {});
+const version = new Metadata();
+version.set("svc-agent-version", "0.1.0");
+const answer: handleUnaryCall<unknown, unknown> = (call, done) => {
+  call.sendMetadata(version);
+  done(null, {});
+};
 
 const server = new Server();
 const health = toBinary(HealthResponseSchema, create(HealthResponseSchema, { alive: true, ready: true }));

@@ -2,12 +2,14 @@ import type { HealthReport } from "../../health/index.ts";
 import { HealthResponseSchema } from "../../../shared/gen/svc/guest/v1alpha1/health_pb.ts";
 import { FieldWriter, type Frame, timestamp } from "../codec.ts";
 
+/** Twice what the agent's services and all other fields take. */
+const SIZE_BYTES = 640;
 const FIELD = HealthResponseSchema.field;
 
 /** The contract's message. By hand: nodes ask for it all the time, and it saves 10 of a call's 33 µs of CPU time. */
-export function healthFrame(report: HealthReport): Frame {
+export function healthFrame(report: HealthReport, services: readonly string[]): Frame {
   const { ready, readyCommandExit, lastUserActivityNs, guestTimeNs, idleDeclaredNs } = report;
-  const writer = new FieldWriter();
+  const writer = new FieldWriter(SIZE_BYTES);
   writer.number(FIELD.alive.number, 1);
   writer.number(FIELD.ready.number, ready ? 1 : 0);
   writer.number(FIELD.readyCmdExit.number, readyCommandExit);
@@ -17,6 +19,7 @@ export function healthFrame(report: HealthReport): Frame {
   writer.number(FIELD.frozen.number, report.frozen ? 1 : 0);
   writer.number(FIELD.thawedWithoutDuties.number, report.thawedWithoutDuties ? 1 : 0);
   writer.number(FIELD.processEnvVersion.number, report.processEnvVersion);
+  for (const service of services) writer.ascii(FIELD.services.number, service);
   return writer.frame();
 }
 

@@ -40,7 +40,8 @@ export interface Capabilities {
 export function serveGuestAgent(router: Router, capabilities: Capabilities): void {
   const { health, exec, files, folders, hooks, restore, tunnels, usage, stop } = capabilities;
   const largeStarts = new Mutex();
-  router.unary(GuestAgent.method.health, () => healthFrame(health.report()));
+  let services: readonly string[] | undefined;
+  router.unary(GuestAgent.method.health, () => healthFrame(health.report(), (services ??= router.services())));
   router.bidiStream(GuestAgent.method.exec, (call) => serveExec(exec, call, largeStarts));
   router.serverStream(GuestAgent.method.readFile, (request, call) => serveReadFile(files, request, call));
   router.clientStream(GuestAgent.method.writeFile, (call) => serveWriteFile(files, call));

@@ -1,6 +1,6 @@
 import { readFile } from "node:fs/promises";
 import { messageOf } from "../../../shared/errors.ts";
-import type { Freeze, IdleAction, Sandboxes, SandboxSpec } from "../../sandboxes/index.ts";
+import type { Freeze, IdleAction, ResumeOptions, Sandboxes, SandboxSpec } from "../../sandboxes/index.ts";
 import { type Answer, type Command, defineCommand, type Host, type Parsed } from "../command-line.ts";
 import { CliError, STATUS_FAILED, STATUS_NOT_AS_INTENDED, UsageError } from "../errors.ts";
 import { reportFailure } from "../failure.ts";
@@ -52,6 +52,10 @@ const OPTIONS = {
   },
   "accept-bundle": {
     help: "resume, fork: also under another hypervisor or agent than it was suspended under; the journal notes it",
+  },
+  "min-agent": {
+    argument: "VERSION",
+    help: "resume, fork: only with an agent of that version or later; nothing wakes up otherwise",
   },
   env: {
     multiple: true,
@@ -218,10 +222,15 @@ async function variablesOf(values: Values, host: Host): Promise<Record<string, s
   return readVariables(files, env, host.env);
 }
 
+/** What resume and fork accept. */
+function choicesOf(values: Values): Pick<ResumeOptions, "acceptBundle" | "minAgentVersion"> {
+  return { acceptBundle: values["accept-bundle"], minAgentVersion: values["min-agent"] };
+}
+
 async function resume(node: Sandboxes, names: readonly string[], values: Values, host: Host): Promise<Answer> {
   const name = oneName(names, "sandbox resume or start");
   const env = await variablesOf(values, host);
-  const awakening = await node.resume(name, { acceptBundle: values["accept-bundle"], env });
+  const awakening = await node.resume(name, { ...choicesOf(values), env });
   const json = { awakening: awakeningObject(awakening) };
   return { text: awakeningText(name, awakening), json, status: awakeningStatus(awakening) };
 }
@@ -249,14 +258,14 @@ async function snapshot(node: Sandboxes, names: readonly string[], values: Value
 
 async function fork(node: Sandboxes, names: readonly string[], values: Values, host: Host): Promise<Answer> {
   const from = oneName(names, "sandbox fork");
-  const { name, "accept-bundle": acceptBundle, "accept-degraded": acceptDegraded } = values;
+  const { name, "accept-degraded": acceptDegraded } = values;
   const {
     sandbox: made,
     awakening,
     source,
   } = await node.fork(from, {
     name,
-    acceptBundle,
+    ...choicesOf(values),
     acceptDegraded,
     env: await variablesOf(values, host),
   });

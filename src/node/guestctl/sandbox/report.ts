@@ -11,6 +11,7 @@ export function sandboxObject(info: SandboxInfo): object {
     ...inSnakeCase({ name, state, phase, image, address, credentials, instanceId, agentVersion, ttlMs, idleAction }),
     created_at: isoTime(info.createdMs),
     run_epoch: isoTime(info.runEpochMs),
+    agent: agentObject(info),
     published: (info.published ?? []).map(publicationObject),
     tags: info.tags,
     keys: inSnakeCase(info.keys),
@@ -28,10 +29,16 @@ export function snapshotObject(info: SnapshotInfo): object {
     snapshot_id: info.snapshotId ?? null,
     size_bytes: info.sizeBytes ?? null,
     created_at: isoTime(info.createdMs),
+    agent: agentObject(info),
     keys: inSnakeCase(info.keys),
     pre_snapshot: hookObject(info.preSnapshot),
     freeze: freezeObject(info.preSnapshot),
   };
+}
+
+/** The agent in a sandbox or snapshot. Null: not known. */
+function agentObject({ agentVersion = "", agentVolumeId, agentServices }: SandboxInfo | SnapshotInfo): object {
+  return { version: agentVersion === "" ? null : agentVersion, build: agentVolumeId, services: agentServices ?? null };
 }
 
 function hookObject(hook: HookOutcome | undefined): object | null {
@@ -56,20 +63,20 @@ function isoTime(epochMs: number | undefined): string | null {
 /** How something woke up, in JSON. */
 export function awakeningObject(awakening: Awakening | undefined): object | null {
   if (awakening === undefined) return null;
-  const { runEpochMs, postRestore, ready, clockErrorMs, warnings } = awakening;
+  const { runEpochMs, agentVersion, postRestore, ready, clockErrorMs, warnings } = awakening;
   return {
     run_epoch: isoTime(runEpochMs),
     post_restore: hookObject(postRestore),
-    ...inSnakeCase({ ready, clockErrorMs, warnings }),
+    ...inSnakeCase({ agentVersion, ready, clockErrorMs, warnings }),
   };
 }
 
 /** Lines about a wake-up: what went wrong, or that nothing did. */
 export function awakeningText(name: string, awakening: Awakening | undefined): string {
   if (awakening === undefined) return `${name} has booted anew\n`;
-  const { warnings, ready, postRestore } = awakening;
+  const { warnings, ready, postRestore, agentVersion } = awakening;
   const lines = warnings.map(({ code, message }) => `${name}: ${printable(message)} [${code}]\n`);
-  return `${lines.join("")}${name} runs; POST_RESTORE: ${hookWords(postRestore)}; workload ${ready ? "ready" : "not ready"}\n`;
+  return `${lines.join("")}${name} runs; POST_RESTORE: ${hookWords(postRestore)}; workload ${ready ? "ready" : "not ready"}; agent ${printable(agentVersion === "" ? "unknown" : agentVersion)}\n`;
 }
 
 /** The exit status: 0 if nothing went wrong with any of them. */
@@ -81,25 +88,31 @@ export function awakeningStatus(...awakenings: readonly (Awakening | undefined)[
 /** Sandboxes and snapshots as a table. */
 export function listText(sandboxes: readonly SandboxInfo[], snapshots: readonly SnapshotInfo[]): string {
   const rows = [
-    ["NAME", "STATE", "IMAGE", "ADDRESS", "PUBLISHED", "CREDENTIALS"],
+    ["NAME", "STATE", "AGENT", "IMAGE", "ADDRESS", "PUBLISHED", "CREDENTIALS"],
     ...sandboxes.map((each) => [
       each.name,
       stateWords(each),
+      agentWords(each),
       each.image,
       each.address ?? "-",
       publishedWords(each),
       each.credentials,
     ]),
-    ...snapshots.map(({ name, phase, source, sizeBytes }) => [
+    ...snapshots.map(({ name, phase, source, sizeBytes, agentVersion }) => [
       name,
       [
         `snapshot of ${source}`,
         ...(sizeBytes === undefined ? [] : [sizeWords(sizeBytes)]),
         ...(phase === "ready" ? [] : [phase]),
       ].join(", "),
+      agentWords({ agentVersion }),
     ]),
   ];
   return tableText(rows);
+}
+
+function agentWords({ agentVersion = "" }: Pick<SandboxInfo, "agentVersion">): string {
+  return printable(agentVersion === "" ? "-" : agentVersion);
 }
 
 function stateWords({ state, phase, runEpochMs, asleepBecause }: SandboxInfo): string {

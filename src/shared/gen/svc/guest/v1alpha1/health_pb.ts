@@ -12,7 +12,7 @@ import type { Message } from "@bufbuild/protobuf";
  * Describes the file svc/guest/v1alpha1/health.proto.
  */
 export const file_svc_guest_v1alpha1_health: GenFile = /*@__PURE__*/
-  fileDesc("Ch9zdmMvZ3Vlc3QvdjFhbHBoYTEvaGVhbHRoLnByb3RvEhJzdmMuZ3Vlc3QudjFhbHBoYTEiDwoNSGVhbHRoUmVxdWVzdCKtAgoOSGVhbHRoUmVzcG9uc2USDQoFYWxpdmUYASABKAgSDQoFcmVhZHkYAiABKAgSFgoOcmVhZHlfY21kX2V4aXQYAyABKAUSNgoSbGFzdF91c2VyX2FjdGl2aXR5GAQgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBIuCgpndWVzdF90aW1lGAUgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBIxCg1pZGxlX2RlY2xhcmVkGAYgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBIOCgZmcm96ZW4YByABKAgSHQoVdGhhd2VkX3dpdGhvdXRfZHV0aWVzGAggASgIEhsKE3Byb2Nlc3NfZW52X3ZlcnNpb24YCSABKA1CPUILSGVhbHRoUHJvdG9QAVosZ3Vlc3QtYWdlbnQvc3ZjL2d1ZXN0L3YxYWxwaGExO2d1ZXN0djFhbHBoYTFiBnByb3RvMw", [file_google_protobuf_timestamp]);
+  fileDesc("Ch9zdmMvZ3Vlc3QvdjFhbHBoYTEvaGVhbHRoLnByb3RvEhJzdmMuZ3Vlc3QudjFhbHBoYTEiDwoNSGVhbHRoUmVxdWVzdCK/AgoOSGVhbHRoUmVzcG9uc2USDQoFYWxpdmUYASABKAgSDQoFcmVhZHkYAiABKAgSFgoOcmVhZHlfY21kX2V4aXQYAyABKAUSNgoSbGFzdF91c2VyX2FjdGl2aXR5GAQgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBIuCgpndWVzdF90aW1lGAUgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBIxCg1pZGxlX2RlY2xhcmVkGAYgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBIOCgZmcm96ZW4YByABKAgSHQoVdGhhd2VkX3dpdGhvdXRfZHV0aWVzGAggASgIEhsKE3Byb2Nlc3NfZW52X3ZlcnNpb24YCSABKA0SEAoIc2VydmljZXMYCiADKAlCPUILSGVhbHRoUHJvdG9QAVosZ3Vlc3QtYWdlbnQvc3ZjL2d1ZXN0L3YxYWxwaGExO2d1ZXN0djFhbHBoYTFiBnByb3RvMw", [file_google_protobuf_timestamp]);
 
 /**
  * Request of Health. It has no fields.
@@ -104,6 +104,13 @@ export type HealthResponse = Message<"svc.guest.v1alpha1.HealthResponse"> & {
    * @generated from field: uint32 process_env_version = 9;
    */
   processEnvVersion: number;
+
+  /**
+   * Full names of the services that this agent serves to its node, sorted. Empty: an agent of 0.2.0 or older.
+   *
+   * @generated from field: repeated string services = 10;
+   */
+  services: string[];
 };
 
 /**
