@@ -49,8 +49,8 @@ time, credentials read again, every other connection closed. "restore-sequence" 
   },
   notes: `With --json, the fields of the schema (RestoreDutiesResponse): "entropy_bytes_mixed", "entropy_credited",
 "clock_drift_ms" (text), "clock_stepped", "degraded", "frozen", "thawed_without_duties".`,
-  statuses: `0 every duty done; 1 some could not be (see "degraded" in docs/agent/operations.md), or the session had thawed
-before; 125 guestctl failed.`,
+  statuses: `0 every duty done; 1 some could not be (see "degraded" in docs/agent/operations.md), or the session had
+thawed before; 125 guestctl failed.`,
   examples: ["restore --timeout 10s", "restore --no-time --json"],
   async run({ values }, host) {
     const options = { ...dutiesOptions(values), timeoutMs: parseDurationMs(values.timeout, "--timeout") };
