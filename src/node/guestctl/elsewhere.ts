@@ -4,7 +4,10 @@ export type Answers = readonly (readonly [words: string, answer: string])[];
 const PORTS =
   '"guestctl forward 8080:80" leads a local port to one of the sandbox, "guestctl connect 80" standard input and output';
 
-/** Commands of docker, kubectl, ssh and tmux. Words that are programs in a sandbox, such as `vim`, need no answer. */
+/**
+ * Commands of docker, kubectl, incus, ssh and tmux. Words that are programs in a sandbox, such as `vim`, need no
+ * answer.
+ */
 const COMMANDS: Answers = [
   ["apply create fork resume snapshot standby sweep publish", '"guestctl sandbox" looks after whole sandboxes'],
   ["expose", '"guestctl sandbox publish" has the substrate\'s ingress lead a hostname to a port'],
@@ -13,7 +16,8 @@ const COMMANDS: Answers = [
   ["pause", '"guestctl sandbox standby" pauses a sandbox to disk'],
   ["images", '"guestctl sandbox images" lists those of the substrate'],
   ["config context use", 'see "guestctl help connection" for how to choose an agent'],
-  ["debug login shell", '"guestctl exec -it -- sh" gives a shell'],
+  ["env printenv", '"guestctl exec -- env" shows the environment of commands'],
+  ["console debug enter login shell", '"guestctl exec -it -- sh" gives a shell'],
   ["delete remove", '"guestctl rm" removes files, "guestctl sandbox rm" a sandbox, "guestctl end" ends a kept command'],
   ["describe info status", '"guestctl health" describes an agent, "guestctl sandbox ls" lists sandboxes'],
   ["events", '"guestctl health --watch" shows changes as they happen'],
@@ -27,7 +31,7 @@ const COMMANDS: Answers = [
   ],
   ["port port-forward proxy tunnel", PORTS],
   ["ps", '"guestctl execs" lists kept commands, "guestctl exec -- ps" processes, "guestctl sandbox ls" sandboxes'],
-  ["pull push put download upload scp sftp", '"guestctl cp" copies: paths in the sandbox begin with a colon'],
+  ["file pull push put download upload scp sftp", '"guestctl cp" copies: paths in the sandbox begin with a colon'],
   ["rename", '"guestctl mv" renames files; a kept command keeps its name'],
   ["restart", '"guestctl end NAME" ends a kept command, and "exec --name NAME" starts it again'],
   ["rmdir", '"guestctl rm PATH" removes an empty folder'],
@@ -53,7 +57,9 @@ const OPTIONS: Answers = [
   ["-P -p --port", "the port is part of the address: -H HOST:PORT"],
   ["-a --host --server", "the address is -H"],
   ["-i", "keys and certificates are a folder: -c FOLDER"],
-  ["-F -o", 'see "guestctl help connection" for how to reach an agent'],
+  ["--format --output", "--json prints JSON"],
+  ["-o", '--json prints JSON; see "guestctl help connection" for how to reach an agent'],
+  ["-F", 'see "guestctl help connection" for how to reach an agent'],
   ["-l --login", "-u USER runs as another user"],
   [
     "-n --namespace --container --context",
@@ -61,6 +67,24 @@ const OPTIONS: Answers = [
   ],
   ["-t", '"guestctl exec -it -- COMMAND" runs one in a terminal'],
   ["-v --verbose", "errors say their cause without it"],
+];
+
+/** Verbs of other tools behind `sandbox`. */
+export const SANDBOX_VERBS: Answers = [
+  ["delete destroy kill remove", '"guestctl sandbox rm NAME" removes one'],
+  ["describe get info inspect status", '"guestctl sandbox ls --json" describes all'],
+  [
+    "exec run shell",
+    '"guestctl exec --sandbox NAME -- COMMAND" runs a command in one, "sandbox create IMAGE" makes one',
+  ],
+  ["list ps snapshots", '"guestctl sandbox ls" lists sandboxes and snapshots'],
+  [
+    "logs",
+    "\"guestctl attach --sandbox NAME COMMAND\" shows a kept command's output; the substrate has the workload's",
+  ],
+  ["pause suspend", '"guestctl sandbox standby NAME" suspends one to disk'],
+  ["restore unpause wake", '"guestctl sandbox resume NAME" wakes one'],
+  ["stats top usage", '"guestctl usage --sandbox NAME" shows what one uses'],
 ];
 
 /** The equivalent of another tool's command; undefined for an unknown word. */

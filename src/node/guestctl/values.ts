@@ -3,6 +3,7 @@ import { messageOf } from "../../shared/errors.ts";
 import type { SignalName } from "../client/index.ts";
 import { LAST_PORT } from "../../shared/ports.ts";
 import { nearest } from "../../shared/text.ts";
+import { type Answers, answerTo } from "./elsewhere.ts";
 import { CliError, UsageError } from "./errors.ts";
 
 const UNIT_MS: Readonly<Record<string, number>> = { "": 1, ms: 1, s: 1_000, m: 60_000, h: 3_600_000 };
@@ -147,11 +148,14 @@ export function parseWord<Meaning>(
   text: string | undefined,
   meanings: Readonly<Record<string, Meaning>>,
   what: string,
+  elsewhere: Answers = [],
 ): Meaning {
   const found = Object.entries(meanings).find(([word]) => word === text);
   if (found !== undefined) return found[1];
   const words = Object.keys(meanings);
   const meant = text === undefined ? undefined : nearest(text, words);
-  const suggestion = meant === undefined ? "" : `; did you mean ${meant}?`;
+  const likely = meant === undefined ? undefined : `did you mean ${meant}?`;
+  const advice = answerTo(text ?? "", elsewhere) ?? likely;
+  const suggestion = advice === undefined ? "" : `; ${advice}`;
   throw new UsageError(`say ${what}: ${words.slice(0, -1).join(", ")} or ${words.at(-1)}${suggestion}`);
 }

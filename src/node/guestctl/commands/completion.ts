@@ -1,3 +1,4 @@
+import { basename } from "node:path";
 import { type Command, type CommandEntry, defineCommand } from "../command-line.ts";
 import { SCRIPTS } from "../completion/scripts.ts";
 import { UsageError } from "../errors.ts";
@@ -9,9 +10,9 @@ export const SHELLS: readonly string[] = Object.keys(SCRIPTS);
 /** @param table all commands, this one included */
 export function completion(table: ReadonlyMap<string, CommandEntry>): Command {
   return defineCommand({
-    usage: [`completion ${SHELLS.join("|")}`, "completion --of bash -- LINE PART", "completion --of zsh -- WORD..."],
+    usage: [`completion [${SHELLS.join("|")}]`, "completion --of bash -- LINE PART", "completion --of zsh -- WORD..."],
     about: `Writes a script that completes command lines of guestctl in a shell: commands, options, files here and in the sandbox,
-names of kept commands and of this node's sandboxes.
+names of kept commands and of this node's sandboxes. Without a name, the shell is that of $SHELL.
 
   bash  in ~/.bashrc:                 source <(guestctl completion bash)
   zsh   in ~/.zshrc, after compinit:  source <(guestctl completion zsh)`,
@@ -29,8 +30,9 @@ names of kept commands and of this node's sandboxes.
     async run({ values, positionals: [first, ...more] }, host) {
       if (values.of === undefined) {
         if (more.length > 0) throw new UsageError("completion wants one shell");
-        const script = parseWord(first, SCRIPTS, "which shell");
-        return { text: script, json: { shell: first, script } };
+        const shell = first ?? basename(host.env["SHELL"] ?? "");
+        const script = parseWord(shell, SCRIPTS, "which shell");
+        return { text: script, json: { shell, script } };
       }
       // Loads the client library, which the scripts do not need.
       const { offersFor } = await import("../completion/offers.ts");

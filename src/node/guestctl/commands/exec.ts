@@ -83,7 +83,7 @@ failed, and after the escape key; 126 when the command cannot be run; 127 when t
     "exec -d -- ./server",
     "exec -it --name shell --attach-or-start -- bash",
   ],
-  takes: { some: "a command" },
+  takes: { some: "a command; a whole line wants a shell: guestctl exec -- sh -c LINE" },
   takesCommand: true,
   elsewhere: [
     ["--detach-keys", "--escape-char ^] sets the key that leaves"],

@@ -2,6 +2,7 @@ import { readFile } from "node:fs/promises";
 import { messageOf } from "../../../shared/errors.ts";
 import type { Freeze, IdleAction, ResumeOptions, Sandboxes, SandboxSpec } from "../../sandboxes/index.ts";
 import { type Answer, type Command, defineCommand, type Host, type Parsed } from "../command-line.ts";
+import { SANDBOX_VERBS } from "../elsewhere.ts";
 import { CliError, STATUS_FAILED, STATUS_NOT_AS_INTENDED, UsageError } from "../errors.ts";
 import { reportFailure } from "../failure.ts";
 import { jsonLine, printable, quoted } from "../output.ts";
@@ -140,7 +141,7 @@ two nodes of a substrate may have the same.`,
   completes: [Object.keys(VERBS), "sandbox"],
   async run({ values, positionals }, host) {
     const [verb, ...names] = positionals;
-    const action = parseWord(verb, VERBS, "what to do with sandboxes");
+    const action = parseWord(verb, VERBS, "what to do with sandboxes", SANDBOX_VERBS);
     const freeze = values.freeze === undefined ? undefined : parseWord(values.freeze, FREEZE_WORDS, "how to --freeze");
     using node = await openNode(values, host, { readOnly: READING.has(verb), json: values.json === true, freeze });
     if (READING.has(verb)) return await action(node, names, values, host);

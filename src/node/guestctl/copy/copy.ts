@@ -18,9 +18,10 @@ export async function copy(order: CopyOrder, context: CopyContext): Promise<void
     return tarOut({ ...context, progress: () => undefined }, sources[0] ?? "", host.stdout);
   if (order.direction === "tar in") return tarIn(context, destination, host.stdin);
   const isUpload = order.direction === "upload";
-  const intoDirectory = isUpload
+  const isDirectoryThere = isUpload
     ? (await statIfThere(client, destination))?.type === FileType.DIRECTORY
     : (await stat(destination).catch(() => undefined))?.isDirectory() === true;
+  const intoDirectory = isDirectoryThere || (await madeDirectory(order, context));
   if (sources.length > 1 && !intoDirectory)
     throw new CliError(`${destination} is no directory; several sources need one`);
   for (const source of sources) {
@@ -31,6 +32,22 @@ export async function copy(order: CopyOrder, context: CopyContext): Promise<void
     const folder = intoDirectory ? destination : undefined;
     await (isUpload ? upload(source, target, folder, context) : download(source, target, context));
   }
+}
+
+/** Makes a missing destination that only a directory can be: one with a slash at its end, for files (--parents). */
+async function madeDirectory({ direction, sources, destination }: CopyOrder, context: CopyContext): Promise<boolean> {
+  const { client, makesParents } = context;
+  if (!makesParents || !destination.endsWith("/")) return false;
+  const [source = ""] = sources;
+  const isUpload = direction === "upload";
+  const isDirectory = isUpload
+    ? (await locally(source, stat(source))).isDirectory()
+    : (await client.statPath(source)).type === FileType.DIRECTORY;
+  // As with cp(1), one directory is copied under the new name.
+  if (isDirectory && sources.length === 1) return false;
+  if (isUpload) await client.mkdir(destination, { parents: true });
+  else await locally(destination, mkdir(destination, { recursive: true }));
+  return true;
 }
 
 async function upload(local: string, remote: string, folder: string | undefined, context: CopyContext): Promise<void> {
