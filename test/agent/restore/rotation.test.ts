@@ -83,7 +83,10 @@ describe("a credential volume that never answers", () => {
   it("holds up neither duties nor refusals, leaves the old credentials in force, and counts again once it answers", async (t) => {
     await using token = await tokenFolder();
     await put(token.file, "token-one-0123456789");
-    await using agent = await startWithTokenFile(token.file);
+    const spec = join(dirname(token.file), "process.json");
+    await put(spec, "{}");
+    const sources = { SVC_INSTANCE_TOKEN_FILE: token.file, SVC_PROCESS_SPEC_FILE: spec };
+    await using agent = await startAgent({ env: { SVC_INSTANCE_TOKEN: undefined, ...sources } });
     await using mount = await fuseMount("hanging_mount", dirname(token.file));
     if (mount === undefined) {
       t.skip("needs root and FUSE");
@@ -92,7 +95,11 @@ describe("a credential volume that never answers", () => {
     using client = clientOf(agent, { token: "token-one-0123456789" });
     const reloads = async (): Promise<boolean> => {
       const { degraded } = await client.runRestoreDuties({ entropy: ENTROPY });
-      return !degraded.split(";").includes("credentials_reload:refused");
+      const [credentials, specs] = ["credentials_reload:refused", "process_env:refused"].map((token) =>
+        degraded.includes(token),
+      );
+      assert.equal(credentials, specs, "the spec file waits and counts again as the token does");
+      return credentials === false;
     };
     assert.equal(await reloads(), false);
     const line = await agent.logged("credentials_refused");
