@@ -22,6 +22,7 @@ import { keptAttacks } from "./kept.ts";
 import { mixedExecs } from "./mix.ts";
 import type { Request, Seen, Watched } from "./probe.ts";
 import { tunnelAttacks } from "./tunnels.ts";
+import { usageAttacks } from "./usage.ts";
 import { unknownPeerAttacks } from "./unknown-peers.ts";
 
 /** All attacks, in order. */
@@ -32,6 +33,7 @@ export const ATTACKS: readonly Attack[] = [
   ...keptAttacks,
   ...endAttacks,
   ...tunnelAttacks,
+  ...usageAttacks,
   ...folderAttacks,
   ...floods,
   ...mixedExecs,
