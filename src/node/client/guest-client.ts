@@ -9,7 +9,14 @@ import { GuestUsageSchema, Usage } from "../../shared/gen/svc/guest/v1alpha1/usa
 import { Tunnel } from "../../shared/gen/svc/guest/v1alpha1/tunnel_pb.ts";
 import { checkOptions, fromArguments, wholeMilliseconds, wholeNumber } from "./arguments.ts";
 import type { CallOptions, Channel } from "./channel.ts";
-import { type ExecCommand, type KeptCommand, type SignalName, signalNumber, startMessage } from "./exec/command.ts";
+import {
+  checkShape,
+  type ExecCommand,
+  type KeptCommand,
+  type SignalName,
+  signalNumber,
+  startMessage,
+} from "./exec/command.ts";
 import { attachMessage, type AttachOptions, type KeptOptions, redialOf } from "./exec/keep.ts";
 import { KeptProcess } from "./exec/kept-process.ts";
 import type { KeptParts } from "./exec/kept-wire.ts";
@@ -179,7 +186,8 @@ export class GuestClient extends FolderClient {
   /** Runs a command to its end with the given input and collects its output in memory. */
   async run(command: ExecCommand, options: RunOptions = {}): Promise<RunResult> {
     checkOptions("the options of run", options, OPTION_NAMES.run);
-    const { input, maxOutputBytes: _, ...call } = options;
+    const { input, maxOutputBytes: _, onStdout: _stdout, onStderr: _stderr, ...call } = options;
+    checkShape(command);
     return runToEnd(() => this.exec({ ...command, stdin: input !== undefined }, call), options);
   }
 

@@ -42,5 +42,5 @@ export const OPTION_NAMES: Readonly<
     // A position can be used as the options of an `attach`.
     stdinOffset: true,
   } satisfies Names<AttachOptions & KeptPosition>,
-  run: { ...CALL, input: true, maxOutputBytes: true } satisfies Names<RunOptions>,
+  run: { ...CALL, input: true, maxOutputBytes: true, onStdout: true, onStderr: true } satisfies Names<RunOptions>,
 };

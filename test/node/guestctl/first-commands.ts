@@ -53,7 +53,7 @@ export const FIRST_COMMANDS: readonly FirstCommand[] = [
   ["guestctl version --client", /^guestctl: +\d+\.\d+\.\d+\S* \(0\)$/],
   ["guestctl health -o json", /Unknown option '-o'; --json prints JSON/],
   ["guestctl stats box", /"guestctl usage" shows memory/],
-  ["guestctl sandbox list", /; "guestctl sandbox ls" lists sandboxes and snapshots \(125\)$/],
+  ["guestctl sandbox list", /; "guestctl sandbox ls" lists sandboxes and snapshots /],
   ["guestctl sandbox delete box", /; "guestctl sandbox rm NAME" removes one/],
   ["guestctl exec -c 'echo hi'", /exec wants a command; a whole line wants a shell: guestctl exec -- sh -c LINE/],
   // incus

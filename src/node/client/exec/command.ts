@@ -5,7 +5,7 @@ import {
   type ExecStart,
   ExecStartSchema,
 } from "../../../shared/gen/svc/guest/v1alpha1/exec_pb.ts";
-import { checkArgs, checkOptions, fromArguments, wholeMilliseconds, wholeNumber } from "../arguments.ts";
+import { checkArgs, checkOptions, fromArguments, invalidOption, wholeMilliseconds, wholeNumber } from "../arguments.ts";
 import { invalidArgument } from "../errors.ts";
 import { plain, type Plain } from "../plain.ts";
 import { type KeepOptions, keepMessage } from "./keep.ts";
@@ -58,9 +58,17 @@ const KEEP_NAMES: Readonly<Record<keyof KeepOptions, true>> = {
   awakeForMs: true,
 };
 
+/** Throws GuestError (INVALID_ARGUMENT) for a line or a list of words, which other libraries take as a command. */
+export function checkShape(command: unknown): void {
+  if (typeof command === "object" && !Array.isArray(command)) return;
+  const message = 'a command is an object, { args: ["ls", "-l"] }; a line for a shell is { args: ["sh", "-c", line] }';
+  throw invalidOption("args", message);
+}
+
 /** The start frame's content. Throws GuestError (INVALID_ARGUMENT) for what cannot be sent. */
 export function startMessage(command: ExecCommand | KeptCommand): ExecStart {
   return fromArguments("the command cannot be sent", () => {
+    checkShape(command);
     checkOptions("the command", command, COMMAND_NAMES);
     checkArgs(command.args);
     if ("keep" in command) checkOptions("keep", command.keep, KEEP_NAMES);

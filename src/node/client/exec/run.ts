@@ -14,6 +14,13 @@ export interface RunOptions extends CallOptions {
   readonly input?: Uint8Array | string | undefined;
   /** Bytes to collect of each output. A command that writes more is cancelled: RESOURCE_EXHAUSTED. Default: 100 MB. */
   readonly maxOutputBytes?: number | undefined;
+  /**
+   * Called with each piece of standard output as it comes. A promise holds up the next piece, and in the end the
+   * command; an error cancels the command, and rejects the call.
+   */
+  readonly onStdout?: ((piece: Buffer) => unknown) | undefined;
+  /** The same for standard error. */
+  readonly onStderr?: ((piece: Buffer) => unknown) | undefined;
 }
 
 /** How a command ended, and its output. */
@@ -25,7 +32,7 @@ export interface RunResult extends ExecResult {
 /** Sends a command's input and collects all of its output. Rejects with GuestError. */
 export async function runToEnd(
   start: () => ExecProcess,
-  { input, maxOutputBytes = DEFAULT_MAX_OUTPUT_BYTES }: RunOptions,
+  { input, maxOutputBytes = DEFAULT_MAX_OUTPUT_BYTES, onStdout, onStderr }: RunOptions,
 ): Promise<RunResult> {
   const limit = wholeNumber(maxOutputBytes, "maxOutputBytes");
   const process = start();
@@ -33,18 +40,23 @@ export async function runToEnd(
   process.stdin.end(input);
   const [result, stdout, stderr] = await Promise.all([
     process.wait(),
-    collect(process, "stdout", limit),
-    collect(process, "stderr", limit),
+    collect(process, "stdout", limit, onStdout),
+    collect(process, "stderr", limit, onStderr),
   ]);
   return { ...result, stdout, stderr };
 }
 
 /** Everything that an output delivers. `wait()` reports its failure. */
-async function collect(process: ExecProcess, name: "stdout" | "stderr", limit: number): Promise<Buffer> {
+async function collect(
+  process: ExecProcess,
+  name: "stdout" | "stderr",
+  limit: number,
+  onPiece: RunOptions["onStdout"],
+): Promise<Buffer> {
   const stream: Readable = process[name];
-  const chunks: Uint8Array[] = [];
+  const chunks: Buffer[] = [];
   let bytes = 0;
-  for await (const chunk of stream as AsyncIterable<Uint8Array>) {
+  for await (const chunk of stream as AsyncIterable<Buffer>) {
     bytes += chunk.length;
     if (bytes > limit) {
       process.cancel();
@@ -52,6 +64,12 @@ async function collect(process: ExecProcess, name: "stdout" | "stderr", limit: n
       throw new GuestError({ status: "RESOURCE_EXHAUSTED", code: "OUTPUT_TOO_LARGE", message });
     }
     chunks.push(chunk);
+    try {
+      await onPiece?.(chunk);
+    } catch (error) {
+      process.cancel();
+      throw error;
+    }
   }
   return Buffer.concat(chunks);
 }

@@ -1,5 +1,5 @@
 import assert from "node:assert/strict";
-import { randomBytes } from "node:crypto";
+import { randomBytes, randomUUID } from "node:crypto";
 import { constants } from "node:os";
 import { text } from "node:stream/consumers";
 import { describe, test } from "node:test";
@@ -30,6 +30,32 @@ describe("ExecProcess", () => {
     const result = await client.run({ args: ["sh", "-c", "cat; echo err >&2; exit 7"] }, { input });
     assert.ok(result.stdout.equals(input));
     assert.deepEqual([result.stderr.toString(), result.exitCode, result.signal], ["err\n", 7, 0]);
+  });
+
+  test("gives each piece of output to run's onStdout and onStderr as it comes, whose error cancels the command", async () => {
+    const path = `/tmp/${randomUUID()}`;
+    const pieces: string[] = [];
+    const onStdout = async (piece: Buffer): Promise<void> => {
+      pieces.push(`out ${piece.toString()}`);
+      if (pieces.length === 1) await client.writeFile(path, "");
+    };
+    const script = `echo ready; until [ -e ${path} ]; do sleep 0.02; done; rm ${path}; echo gone >&2`;
+    const onStderr = (piece: Buffer): number => pieces.push(`err ${piece.toString()}`);
+    const { stdout } = await client.run({ args: ["sh", "-c", script] }, { onStdout, onStderr });
+    assert.deepEqual([pieces, stdout.toString()], [["out ready\n", "err gone\n"], "ready\n"]);
+    const fail = (): never => {
+      throw new RangeError("the caller's own");
+    };
+    await assert.rejects(client.run({ args: ["sh", "-c", "echo; sleep 1000"] }, { onStdout: fail }), RangeError);
+  });
+
+  test("refuses a line or a list of words as a command, and says what to write instead", async () => {
+    for (const command of ["ls -l", ["ls", "-l"]]) {
+      const { status, message } = await failureOf(client.run(command as never));
+      assert.equal(status, "INVALID_ARGUMENT");
+      assert.match(message, /a line for a shell is \{ args: \["sh", "-c", line\] \}$/);
+      assert.throws(() => client.exec(command as never), GuestError);
+    }
   });
 
   test("has no standard input unless it was asked for", async () => {
