@@ -25,7 +25,9 @@ import { type RunOptions, type RunResult, runToEnd } from "./exec/run.ts";
 import { ExecCall } from "./exec/wire.ts";
 import { attributesOf, type PathAttributes } from "./files/attributes.ts";
 import { FileContent, type ReadFileOptions } from "./files/read.ts";
+import type { DownloadFolderOptions, FolderCopy } from "./files/folder.ts";
 import { FolderClient } from "./files/tree.ts";
+import type { WriteTreeOptions } from "./files/tree-stream.ts";
 import { type GuestPath, pathFields } from "./files/path.ts";
 import { type FileSource, writeFile, type WriteFileOptions, type WriteFileResult } from "./files/write.ts";
 import { isLost } from "./errors.ts";
@@ -199,6 +201,25 @@ export class GuestClient extends FolderClient {
   /** Writes a file atomically: its readers see the old content or all of the new. */
   writeFile(path: GuestPath, content: FileSource, options?: WriteFileOptions): Promise<WriteFileResult> {
     return writeFile(this.#channel, path, content, options);
+  }
+
+  /**
+   * Copies a folder of this machine with all in it into a folder of the guest, which is made with what is missing above
+   * it: contents, modes, times, links as links. What is there is replaced, folders are merged. Rejects at the first
+   * entry that fails, or with this machine's own error; what was written by then stays.
+   */
+  async uploadFolder(local: string, path: GuestPath, options: WriteTreeOptions = {}): Promise<FolderCopy> {
+    return (await import("./files/folder.ts")).uploadFolder(this, local, path, options);
+  }
+
+  /**
+   * Copies a folder of the guest with all in it into a folder of this machine, which is made; as `uploadFolder`, but
+   * without setuid bits and owners. Whatever the guest sends, nothing outside of that folder is touched.
+   */
+  async downloadFolder(path: GuestPath, local: string, options: DownloadFolderOptions = {}): Promise<FolderCopy> {
+    const { downloadFolder } = await import("./files/folder.ts");
+    const { mode } = await this.statPath(path, { signal: options.signal });
+    return downloadFolder(this, { path, mode }, local, options);
   }
 
   /** Asks for the attributes of a path. */

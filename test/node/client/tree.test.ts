@@ -1,5 +1,6 @@
 import assert from "node:assert/strict";
-import { lstat, mkdir, readFile, readlink, stat, writeFile } from "node:fs/promises";
+import { spawnSync } from "node:child_process";
+import { chmod, lstat, mkdir, readdir, readFile, readlink, stat, symlink, utimes, writeFile } from "node:fs/promises";
 import { describe, it } from "node:test";
 import { FileType, type ListEntry, type ListOptions } from "../../../src/node/client/index.ts";
 import { forAllTests } from "../../fixtures/for-all-tests.ts";
@@ -106,5 +107,50 @@ describe("the client's changes of folders", () => {
       const error = await failureOf(call());
       assert.deepEqual([error.status, message.test(error.message)], ["INVALID_ARGUMENT", true], error.message);
     }
+  });
+});
+
+describe("client.uploadFolder and downloadFolder", () => {
+  it("copy a tree there and back, with modes, times, links, large and empty files, and say what they leave out", async () => {
+    await using folder = await testFolder();
+    const at = (path: string): string => folder.at(`here/${path}`);
+    await mkdir(at("sub/empty"), { recursive: true });
+    const large = Buffer.alloc(3 * 1024 * 1024, "large");
+    await writeFile(at("sub/large"), large);
+    await writeFile(at("none"), "", { mode: 0o600 });
+    await chmod(at("sub"), 0o750);
+    await utimes(at("none"), 1, 1);
+    await symlink("../none", at("sub/link"));
+    spawnSync("mkfifo", [at("sub/fifo")]);
+    const there = folder.at("new/there");
+    const up = await client.uploadFolder(folder.at("here"), there);
+    assert.deepEqual(up, { files: 2, bytes: large.length, skipped: ["sub/fifo"] });
+    await writeFile(`${there}/none`, "changed");
+    await client.uploadFolder(folder.at("here"), there);
+    spawnSync("mkfifo", [`${there}/fifo`]);
+    const back = folder.at("back");
+    assert.deepEqual(await client.downloadFolder(there, back), { ...up, skipped: ["fifo"] });
+    const names = ["none", "sub", "sub/empty", "sub/large", "sub/link"];
+    assert.deepEqual((await readdir(back, { recursive: true })).toSorted(), names);
+    assert.ok((await readFile(`${back}/sub/large`)).equals(large));
+    assert.equal(await readlink(`${back}/sub/link`), "../none");
+    const [none, sub] = [await stat(`${back}/none`), await stat(`${back}/sub`)];
+    assert.deepEqual([none.mode & 0o777, none.mtimeMs, none.size, sub.mode & 0o777], [0o600, 1_000, 0, 0o750]);
+  });
+
+  it("reject where either folder is missing or in the way, and make nothing there", async () => {
+    await using folder = await testFolder();
+    await assert.rejects(client.uploadFolder(folder.at("missing"), folder.at("there")), { code: "ENOENT" });
+    const { reason } = await failureOf(client.downloadFolder(folder.at("missing"), folder.at("back")));
+    assert.equal(reason, "PATH_NOT_FOUND");
+    await assert.rejects(lstat(folder.at("back")), { code: "ENOENT" });
+    await mkdir(folder.at("no entries"), { mode: 0o700 });
+    await client.downloadFolder(folder.at("no entries"), folder.at("back"));
+    assert.equal((await stat(folder.at("back"))).mode & 0o777, 0o700);
+    await mkdir(folder.at("here/name"), { recursive: true });
+    await mkdir(folder.at("there"));
+    await writeFile(folder.at("there/name"), "in the way");
+    await failureOf(client.uploadFolder(folder.at("here"), folder.at("there"), { overwrite: false }));
+    assert.equal(await readFile(folder.at("there/name"), "utf8"), "in the way");
   });
 });
