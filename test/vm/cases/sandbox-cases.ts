@@ -2,6 +2,7 @@ import assert from "node:assert/strict";
 import { randomBytes } from "node:crypto";
 import { test } from "node:test";
 import { setTimeout as pause } from "node:timers/promises";
+import { UsageScope } from "../../../src/node/client/index.ts";
 import { issueCertificates } from "../../fixtures/certificates.ts";
 import { RawConnection } from "../harness/raw-connection.ts";
 import { TOKEN } from "../harness/sandbox.ts";
@@ -116,5 +117,11 @@ export function sandboxCases(stage: Stage, series: string): void {
     const [killed, spared] = [await limited.wait(), await free.wait()];
     assert.deepEqual([killed.oomKilled, killed.signal, killed.exitCode], [true, 9, 137]);
     assert.deepEqual([spared.oomKilled, spared.exitCode], [false, 0]);
+    const { sessionOomKills } = await client.usage();
+    assert.equal(sessionOomKills, 1);
+    // memory.peak came with Linux 5.19.
+    assert.deepEqual([killed.usage?.cpuScope, killed.usage?.peakMemoryScope], [UsageScope.TREE, UsageScope.TREE]);
+    assert.ok((spared.usage?.peakMemoryBytes ?? 0) >= 64 * MEBIBYTE, JSON.stringify(spared.usage));
+    assert.ok((killed.usage?.peakMemoryBytes ?? Infinity) <= MEMORY_LIMIT_BYTES, JSON.stringify(killed.usage));
   });
 }

@@ -28,7 +28,7 @@ export function standbyCases(stage: Stage): void {
       assert.match(workload, /^\d+ \d+\n$/);
     }
     using before = stage.client();
-    const healthBefore = await before.health();
+    const [healthBefore, usageBefore] = [await before.health(), await before.usage()];
     const clocksBefore = await readClocks(stage.machine.oraclePort);
     const snapshot = await guest.snapshot(stage.machine, "standby");
     await stage.replaceMachine(async () => {
@@ -46,5 +46,11 @@ export function standbyCases(stage: Stage): void {
     assertSameStamp(health.idleDeclared, healthBefore.idleDeclared, "nor a declaration");
     using client = stage.client();
     assert.equal((await client.run({ args: WORKLOAD })).stdout.toString(), workload, "the same workload");
+    const { generation, cpu, uptimeUs } = await client.usage();
+    assert.equal(generation, usageBefore.generation + 1, "another life of the guest");
+    assert.ok(
+      uptimeUs > usageBefore.uptimeUs && (cpu?.busyUs ?? 0) >= (usageBefore.cpu?.busyUs ?? 0),
+      "counters go on",
+    );
   });
 }
