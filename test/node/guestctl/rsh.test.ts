@@ -1,7 +1,12 @@
 import assert from "node:assert/strict";
+import { spawnSync } from "node:child_process";
+import { existsSync } from "node:fs";
+import { readFile, writeFile } from "node:fs/promises";
 import { homedir, userInfo } from "node:os";
 import { describe, test } from "node:test";
+import { execa } from "execa";
 import { Terminal } from "../../../scripts/machine/terminal.ts";
+import { testFolder } from "../../fixtures/files.ts";
 import { forAllTests } from "../../fixtures/for-all-tests.ts";
 import { NEEDS_ROOT } from "../../fixtures/privileges.ts";
 import { processGone } from "../../fixtures/processes.ts";
@@ -9,6 +14,7 @@ import {
   GUESTCTL,
   type GuestctlResult,
   guestctlVariables,
+  putGuestctl,
   runGuestctl,
   startGuestctl,
   startIssuedAgent,
@@ -54,9 +60,49 @@ describe("guestctl rsh", () => {
   });
 
   test("takes the options that programs give to ssh", async () => {
-    const options = ["-F", "/dev/null", "-o", "BatchMode=yes", "-oPort=22", "-q", "-C", "-T", "-n"];
+    const options = [
+      "-F",
+      "/dev/null",
+      "-o",
+      "BatchMode=yes",
+      "-oPort=22",
+      "-q",
+      "-C",
+      "-T",
+      "-n",
+      "-x",
+      "-a",
+      "-vv",
+      "-p",
+      "22",
+      "-i/k",
+    ];
     const { stdout, stderr, exitCode } = await rsh([...options, "any", "echo", "ok"]);
     assert.deepEqual([stdout, stderr, exitCode], ["ok\n", "", 0]);
+  });
+
+  test("is an ssh for scp, by SFTP and by its old protocol, and for sftp", async (t) => {
+    if (!existsSync("/usr/lib/openssh/sftp-server") || spawnSync("scp").error !== undefined) {
+      t.skip("needs scp and sftp-server (Debian: openssh-client openssh-sftp-server)");
+      return;
+    }
+    await using folder = await testFolder();
+    await putGuestctl(folder.path);
+    const ssh = folder.at("ssh");
+    await writeFile(ssh, `#!/bin/sh\nexec '${folder.at("guestctl")}' rsh "$@"\n`, { mode: 0o755 });
+    await writeFile(folder.at("file"), "content");
+    for (const [program, ...args] of [
+      ["scp", "-S", ssh, "-p", folder.at("file"), `any:${folder.at("one")}`],
+      ["scp", "-O", "-S", ssh, "-P", "2222", folder.at("file"), `any:${folder.at("two")}`],
+      ["sh", "-c", `echo "get ${folder.at("one")} ${folder.at("three")}" | sftp -b - -S ${ssh} any`],
+    ] as const) {
+      const { stderr } = await execa(program, args, { env, extendEnv: false });
+      assert.doesNotMatch(stderr, /guestctl/);
+    }
+    for (const name of ["one", "two", "three"]) assert.equal(await readFile(folder.at(name), "utf8"), "content");
+    const { stderr, exitCode } = await rsh(["-s", "any", "absent"]);
+    assert.match(stderr, /^guestctl: the image has no absent-server /);
+    assert.deepEqual([exitCode, (await rsh(["-s", "any", "a;b"])).exitCode], [127, 255]);
   });
 
   test("leaves with 255 at failures of its own, and with the shell's status at those of the command", async () => {

@@ -9,11 +9,17 @@ import { FORCED, terminalOf } from "../attachment/terminal.ts";
 /** What sshd(8) does: the user's home, and the user's shell with the line; a login shell without one. */
 const WITH_LINE = 'cd "${HOME:-/}" 2>/dev/null || cd /; exec "${SHELL:-/bin/sh}" -c "$1"';
 const LOGIN = 'cd "${HOME:-/}" 2>/dev/null || cd /; exec "${SHELL:-/bin/sh}" -l';
+/** The program of a subsystem: where Debian, Alpine, Fedora and SUSE have it, then PATH; 127, as of a shell. */
+const SUBSYSTEM = `for d in /usr/lib/openssh /usr/lib/ssh /usr/libexec/openssh /usr/libexec; do
+  [ -x "$d/$1-server" ] && exec "$d/$1-server"; done
+command -v "$1-server" >/dev/null && exec "$1-server"
+echo "guestctl: the image has no $1-server (sftp: package openssh-sftp-server); scp -O needs scp in it instead" >&2; exit 127`;
 const IGNORED = "accepted and ignored, for programs that pass it to ssh";
 
 export const rsh: Command = defineCommand({
   usage: ["rsh [-l USER] [-t] [USER@]HOST [COMMAND...]"],
   about: `Runs a command line as ssh does, for programs that want an ssh: rsync -e "guestctl rsh", GIT_SSH_COMMAND="guestctl rsh".
+scp and sftp take it as -S FILE, where FILE is a script: exec guestctl rsh "$@".
 HOST is a sandbox of this node. It is ignored where --sandbox, --address, --bridge, GUESTCTL_ADDRESS or GUESTCTL_BRIDGE
 choose the agent.`,
   options: {
@@ -31,6 +37,12 @@ choose the agent.`,
     config: { short: "F", multiple: true, argument: "FILE", help: IGNORED },
     compress: { short: "C", multiple: true, help: IGNORED },
     quiet: { short: "q", multiple: true, help: IGNORED },
+    "no-x11": { short: "x", multiple: true, help: IGNORED },
+    "no-agent": { short: "a", multiple: true, help: IGNORED },
+    verbose: { short: "v", multiple: true, help: IGNORED },
+    port: { short: "p", multiple: true, argument: "PORT", help: IGNORED },
+    identity: { short: "i", multiple: true, argument: "FILE", help: IGNORED },
+    subsystem: { short: "s", help: "COMMAND names a subsystem, such as sftp: its program in the image runs" },
     ...CONNECTION_OPTIONS,
   },
   notes: `The words of COMMAND are joined by spaces, and the user's shell runs the line in the user's home. Without COMMAND it is
@@ -53,7 +65,10 @@ Signals end guestctl, and the agent then hangs up on the command.`,
     );
     const isTerminal = wantsTerminal(values, words.length > 0, host);
     const line = words.join(" ");
-    const args = ["/bin/sh", "-c", ...(words.length > 0 ? [WITH_LINE, "sh", line] : [LOGIN])];
+    const script = values.subsystem === true ? SUBSYSTEM : WITH_LINE;
+    if (values.subsystem === true && !/^[\w-]+$/.test(line))
+      throw new UsageError("rsh -s wants the name of a subsystem");
+    const args = ["/bin/sh", "-c", ...(words.length > 0 ? [script, "sh", line] : [LOGIN])];
     const isInteractive = values["no-input"] !== true;
     const escape = parseEscapeChar(values["escape-char"]);
     const connection = await connector(targetOf(name, values, host.env), host);
