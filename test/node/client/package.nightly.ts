@@ -51,6 +51,7 @@ const OUTPUTS: readonly (readonly [title: string, output: RegExp])[] = [
   ["Run commands 6", /^build true undefined\nstep 1\nstep 2\nstep 3\n0$/m],
   ["Run commands 7", /^1 true$/m],
   ["Files 2", /^1 0 \[\]$/m],
+  ["Files 3", /^1 0 1$/m],
   ["Files 1", /^first\n\n4\n6 640 \d{4}-\d\d-\d\dT\S+Z$/m],
   ["Hooks and restore 1", /^true false 0 at rest/m],
   ["Hooks and restore 2", /^false true /m],
