@@ -73,8 +73,12 @@ export class FieldWriter {
 }
 
 /** Decodes a message. Throws AgentError for malformed bytes and for too many fields. */
-export function decodeMessage<Desc extends DescMessage>(schema: Desc, bytes: Uint8Array): MessageShape<Desc> {
-  checkFieldCount(schema, bytes);
+export function decodeMessage<Desc extends DescMessage>(
+  schema: Desc,
+  bytes: Uint8Array,
+  fieldLimit?: number,
+): MessageShape<Desc> {
+  checkFieldCount(schema, bytes, fieldLimit);
   if (bytes.length === 0) return create(schema);
   try {
     return fromBinary(schema, bytes, { readUnknownFields: false });

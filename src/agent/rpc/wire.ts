@@ -97,9 +97,9 @@ export class FieldCursor {
   }
 }
 
-/** The refusal of a message with more fields than FIELD_LIMIT. */
-export function tooManyFields(): Error {
-  return malformedMessage(`the request has more than ${FIELD_LIMIT} fields; no request needs as many`);
+/** The refusal of a message with more fields than `limit`. */
+export function tooManyFields(limit: number = FIELD_LIMIT): Error {
+  return malformedMessage(`the request has more than ${limit} fields; no request needs as many`);
 }
 
 function damaged(): Error {
@@ -107,20 +107,19 @@ function damaged(): Error {
 }
 
 /** Throws AgentError for a message with more fields than any request has, before it is decoded. */
-export function checkFieldCount(schema: DescMessage, bytes: Uint8Array): void {
-  if (bytes.length > FEW_FIELDS_BYTES) countFields(schema, bytes, 0, bytes.length, FIELD_LIMIT);
-}
-
-/** Returns how many more fields are allowed. Terminates, because no message of the schema contains itself. */
-function countFields(schema: DescMessage, bytes: Uint8Array, start: number, end: number, limit: number): number {
-  let left = limit;
-  const fields = new FieldCursor(bytes, start, end);
-  while (fields.next()) {
-    left -= 1;
-    if (left < 0) throw tooManyFields();
-    if (fields.wireType !== LENGTH_DELIMITED) continue;
-    const field = schema.fields.find(({ number }) => number === fields.number);
-    if (field?.message) left = countFields(field.message, bytes, fields.valueStart, fields.valueEnd, left);
-  }
-  return left;
+export function checkFieldCount(schema: DescMessage, bytes: Uint8Array, limit: number = FIELD_LIMIT): void {
+  if (bytes.length <= FEW_FIELDS_BYTES) return;
+  /** Returns how many more fields are allowed. Terminates, because no message of the schema contains itself. */
+  const count = (of: DescMessage, fields: FieldCursor, allowed: number): number => {
+    let left = allowed;
+    while (fields.next()) {
+      left -= 1;
+      if (left < 0) throw tooManyFields(limit);
+      if (fields.wireType !== LENGTH_DELIMITED) continue;
+      const { message } = of.fields.find(({ number }) => number === fields.number) ?? {};
+      if (message) left = count(message, new FieldCursor(bytes, fields.valueStart, fields.valueEnd), left);
+    }
+    return left;
+  };
+  count(schema, new FieldCursor(bytes), limit);
 }

@@ -243,6 +243,14 @@ describe("WriteTree", NEEDS_ROOT, () => {
     assert.deepEqual(modes, [0o755, 0o755, 0o4755]);
   });
 
+  it("takes a thousand items with all that an item has in one message, and not tens of thousands", async () => {
+    const header = { path: Buffer.from(newFolder()) };
+    const full = { mode: 0o600, uid: 1, gid: 2, mtime: { seconds: 1n, nanos: 2 }, sparse: true };
+    const items = (number: number): Item[] => Array.from({ length: number }, (_, at) => file(`${at}`, "x", full));
+    assert.equal((await write(header, items(1_000))).result.items, 1_000n);
+    assert.equal((await refusal(header, items(20_000))).reason, "MALFORMED_MESSAGE");
+  });
+
   it("gives new entries of a setgid folder its group", async () => {
     const path = newFolder();
     chownSync(path, 0, 1234);

@@ -53,6 +53,7 @@ const OUTPUTS: readonly (readonly [title: string, output: RegExp])[] = [
   ["Files 2", /^1 0 \[\]$/m],
   ["Files 3", /^1 0 1$/m],
   ["Files 1", /^first\n\n4\n6 640 \d{4}-\d\d-\d\dT\S+Z$/m],
+  ["Usage 1", /^\d+ \d+ \d+ \d+$/m],
   ["Hooks and restore 1", /^true false 0 at rest/m],
   ["Hooks and restore 2", /^false true /m],
   ["Errors 1", /^NOT_FOUND EXEC_NOT_FOUND EXEC_NOT_FOUND /m],

@@ -20,6 +20,8 @@ import { bytesFieldFrame, decodeMessage, messageFrame, timestamp, timestampNs } 
 import { TYPE_NUMBERS } from "./file-messages.ts";
 
 const SYNCS: ReadonlySet<number> = new Set(Object.values(TreeSync));
+/** Of a message of items: 1,365 with all that an item can have. */
+const ITEM_FIELDS = 16_384;
 const DATA_FIELD = ReadTreeResponseSchema.field.data.number;
 
 /** Serves one WriteTree call: a header, then items and the bytes of large files. */
@@ -40,7 +42,7 @@ export async function serveWriteTree(folders: Folders, call: Call): Promise<void
     for (let next = await messages.next(); next !== undefined; next = await messages.next()) {
       onProgress();
       // Views of the message: it is given back when nothing uses them any more.
-      await take(writer, decodeMessage(WriteTreeRequestSchema, next.bytes));
+      await take(writer, decodeMessage(WriteTreeRequestSchema, next.bytes, ITEM_FIELDS));
       next.release();
       send(writer.progress, false);
       await call.drained();
