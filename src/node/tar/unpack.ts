@@ -36,13 +36,13 @@ export async function unpack(root: string, entries: AsyncIterable<TarEntry>): Pr
       throw new TarError(`cannot unpack ${entry.name.toString()} into ${root}: ${problem}`, { cause: error });
     }
   }
-  await target.setModes();
+  await target.finishDirectories();
   return unpacked;
 }
 
 async function unpackEntry(target: Target, entry: TarEntry, unpacked: Unpacked): Promise<void> {
   const parts = partsOf(entry.name);
-  if (entry.type === "directory") return target.addDirectory(parts, entry.mode & MODE_MASK);
+  if (entry.type === "directory") return target.addDirectory(parts, entry);
   if (parts.length === 0) throw refused(entry.name);
   const path = await target.pathOf(parts);
   if (entry.type === "file") {
@@ -61,15 +61,15 @@ class Target {
   readonly #root: Buffer;
   /** Directories known to be no links, by their bytes in latin1. */
   readonly #real = new Set<string>();
-  /** Modes for the end: a directory's mode may forbid to write into it. */
-  readonly #modes: { readonly path: Buffer; readonly mode: number }[] = [];
+  /** For the end: a directory's mode may forbid to write into it, and writing changes its time. */
+  readonly #directories: { readonly path: Buffer; readonly mode: number; readonly modifiedSeconds: number }[] = [];
 
   constructor(root: string) {
     this.#root = Buffer.from(root);
   }
 
-  async addDirectory(parts: readonly Buffer[], mode: number): Promise<void> {
-    this.#modes.push({ path: await this.#directory(parts), mode });
+  async addDirectory(parts: readonly Buffer[], { mode, modifiedSeconds }: TarEntry): Promise<void> {
+    this.#directories.push({ path: await this.#directory(parts), mode: mode & MODE_MASK, modifiedSeconds });
   }
 
   /** The path of an entry. Makes the directories above it, none of which may be a link. */
@@ -78,8 +78,11 @@ class Target {
     return this.#join(parts);
   }
 
-  async setModes(): Promise<void> {
-    for (const { path, mode } of this.#modes.toReversed()) await chmod(path, mode);
+  async finishDirectories(): Promise<void> {
+    for (const { path, mode, modifiedSeconds } of this.#directories.toReversed()) {
+      await setModified(path, modifiedSeconds);
+      await chmod(path, mode);
+    }
   }
 
   /** Makes sure that every part of a path is a directory and no link. */
@@ -132,7 +135,11 @@ async function writeFile(path: Buffer, entry: TarEntry): Promise<void> {
   } finally {
     await file.close();
   }
+  await setModified(path, entry.modifiedSeconds);
+}
+
+async function setModified(path: Buffer, seconds: number): Promise<void> {
   // As a date: Node reads a negative number as "now".
-  const modified = new Date(entry.modifiedSeconds * 1000);
+  const modified = new Date(seconds * 1000);
   await utimes(path, modified, modified);
 }

@@ -95,8 +95,8 @@ describe("a credential volume that never answers", () => {
     using client = clientOf(agent, { token: "token-one-0123456789" });
     const reloads = async (): Promise<boolean> => {
       const { degraded } = await client.runRestoreDuties({ entropy: ENTROPY });
-      const [credentials, specs] = ["credentials_reload:refused", "process_env:refused"].map((token) =>
-        degraded.includes(token),
+      const [credentials, specs] = ["credentials_reload:refused", "process_env:refused"].map((reason) =>
+        degraded.includes(reason),
       );
       assert.equal(credentials, specs, "the spec file waits and counts again as the token does");
       return credentials === false;

@@ -132,9 +132,13 @@ async function fill(
     await new GuestTarget(context, beneath, Buffer.from(top)).fill(entries, atOnce);
     return;
   }
-  if (root.entry === undefined || top === "") return;
+  if (root.entry === undefined) return;
   const { mode, modifiedSeconds } = root.entry;
-  await client.setAttributes(top, { mode: mode & 0o7777, mtime: new Date(modifiedSeconds * 1_000) }, { beneath });
+  await client.setAttributes(
+    top || ".",
+    { mode: mode & 0o7777, mtime: new Date(modifiedSeconds * 1_000) },
+    { beneath },
+  );
 }
 
 /** The entries as a tree has them. Counts them, and skips what the sandbox does not take. */
