@@ -94,17 +94,18 @@ describe("what guestctl health --watch prints", () => {
 const agent = forAllTests(await startIssuedAgent());
 
 describe("guestctl health --watch", () => {
-  test("prints a lost agent, and dials anew until another is there", async () => {
+  test("prints a lost agent, and dials anew until another is there", async (t) => {
     const port = await freePort();
     const options = { env: { SVC_GUEST_PORT: String(port) } };
     const first = await startIssuedAgent(options);
     try {
       const env = { ...guestctlVariables(first), GUESTCTL_ADDRESS: `127.0.0.1:${port}` };
       const guestctl = startGuestctl(["health", "--watch", "--interval", "200ms"], env);
+      t.after(() => guestctl.kill("SIGKILL"));
       const next = async (): Promise<string> => ((await guestctl.lines.next()) as { value: string }).value;
       assert.match(await next(), /^\d\d:\d\d:\d\d {2}up and ready$/);
       first.kill("SIGKILL");
-      assert.match(await next(), /^\d\d:\d\d:\d\d {2}lost: .* \[UNAVAILABLE, \w+\]$/);
+      assert.match(await next(), /^\d\d:\d\d:\d\d {2}lost: .* \[UNAVAILABLE(?:, \w+)?\]$/);
       const { certificates } = first;
       await using _second = await startIssuedAgent({ ...options, certificates });
       assert.match(await next(), /^\d\d:\d\d:\d\d {2}back after \d+\.\d s$/);
