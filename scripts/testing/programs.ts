@@ -7,6 +7,7 @@ export const NIGHTLY_PROGRAMS: readonly Program[] = [
   { name: "debootstrap", package: "debootstrap" },
   { name: "ip", package: "iproute2" },
   { name: "ps", package: "procps" },
+  { name: "sshd", package: "openssh-server" },
   { name: "skopeo", package: "skopeo" },
   { name: "qemu-aarch64-static", package: "qemu-user-static" },
   { name: "readelf", package: "binutils" },
