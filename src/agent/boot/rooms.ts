@@ -3,6 +3,7 @@ import {
   ActivityClock,
   type AgentError,
   type ChildProcess,
+  Late,
   type Log,
   type ReadyCommandSpec,
   Stamps,
@@ -105,17 +106,15 @@ export function buildRooms(platform: Platform, configuration: Configuration, lis
     },
   });
   const { fileSystem } = platform;
-  let tunnels: Promise<Tunnels> | undefined;
-  const loadTunnels = async (): Promise<Tunnels> => {
+  const tunnels = new Late<Tunnels>(async () => {
     const [room, sockets] = await Promise.all([import("../tunnel/index.ts"), platform.sockets()]);
     const checkSession = (): void => freeze.check();
     return new room.Tunnels({ sockets, fileSystem, activity, timers, checkSession, ownPort: configuration.guestPort });
-  };
-  let usage: Promise<Usage> | undefined;
-  const loadUsage = async (): Promise<Usage> => {
+  });
+  const usage = new Late<Usage>(async () => {
     const [room, readCounters] = await Promise.all([import("../usage/index.ts"), platform.counters()]);
     return new room.Usage({ readCounters, fileSystem, clock, timers, generation: () => restore.generation });
-  };
+  });
   const fileParts = {
     fileSystem,
     activity,
@@ -145,11 +144,11 @@ export function buildRooms(platform: Platform, configuration: Configuration, lis
       clock,
       watchArrivals: platform.watchArrivals,
     }),
-    tunnels: () => (tunnels ??= loadTunnels()),
-    usage: () => (usage ??= loadUsage()),
+    tunnels: () => tunnels.get(),
+    usage: () => usage.get(),
     leaveStreams: (reason) => {
       // Who asked for them learns why they could not be loaded.
-      for (const room of [tunnels, usage]) void room?.then((built) => built.leave(reason)).catch(() => undefined);
+      for (const room of [tunnels, usage]) void room.begun?.then((built) => built.leave(reason)).catch(() => undefined);
     },
     freeze,
     readiness,

@@ -42,6 +42,29 @@ export async function within(promise: Promise<unknown>, limitMs: number): Promis
   }
 }
 
+/** What is loaded at its first use. A load that has failed is tried again at the next use. */
+export class Late<Value> {
+  readonly #load: () => Promise<Value>;
+  #loading: Promise<Value> | undefined;
+
+  constructor(load: () => Promise<Value>) {
+    this.#load = load;
+  }
+
+  /** What `get` has begun to load or loaded; undefined: nothing. */
+  get begun(): Promise<Value> | undefined {
+    return this.#loading;
+  }
+
+  get(): Promise<Value> {
+    this.#loading ??= this.#load().catch((error: unknown) => {
+      this.#loading = undefined;
+      throw error;
+    });
+    return this.#loading;
+  }
+}
+
 /** Arguments or variables to handle before other calls get a turn of the event loop. */
 export const STRINGS_A_TURN = 16_384;
 

@@ -11,6 +11,7 @@ import {
   AgentError,
   Allowance,
   type Clock,
+  Late,
   type Log,
   MESSAGE_LIMIT_BYTES,
   UNREAD_LIMIT_BYTES,
@@ -146,15 +147,8 @@ export class Router {
 
   /** Registers a service whose methods `load` registers, at the first call of one of them. */
   later(service: string, load: () => Promise<void>): void {
-    let loading: Promise<void> | undefined;
-    this.#later.set(service, () => {
-      loading ??= load().catch((error: unknown) => {
-        // The next call tries again.
-        loading = undefined;
-        throw error;
-      });
-      return loading;
-    });
+    const late = new Late(load);
+    this.#later.set(service, () => late.get());
   }
 
   /** Full names of the services that have methods here, sorted. */

@@ -1,5 +1,5 @@
 import { createServer, type IncomingMessage, type Server, type ServerResponse } from "node:http";
-import type { Clock } from "../domain/index.ts";
+import { type Clock, Late } from "../domain/index.ts";
 import {
   ErrorCode,
   Http2Connection,
@@ -46,7 +46,10 @@ export class WorkloadHttp {
   readonly #versionField: Readonly<Record<string, string>>;
   readonly #http1: Server;
   readonly #pace = new Pace();
-  #service: Promise<AnswerWorkload> | undefined;
+  readonly #service = new Late<AnswerWorkload>(async () => {
+    const { workloadService } = await import("./service.ts");
+    return workloadService(this.#options.idle);
+  });
 
   constructor(options: WorkloadHttpOptions) {
     this.#options = options;
@@ -140,8 +143,7 @@ export class WorkloadHttp {
    * call.
    */
   async #answer(request: WorkloadRequest): Promise<WorkloadAnswer> {
-    this.#service ??= import("./service.ts").then(({ workloadService }) => workloadService(this.#options.idle));
-    const answer = await (await this.#service)(request);
+    const answer = await (await this.#service.get())(request);
     return { ...answer, fields: { ...this.#versionField, ...answer.fields } };
   }
 }

@@ -1,6 +1,6 @@
 import type { Socket } from "node:net";
 import { messageOf } from "../../shared/errors.ts";
-import type { Log, WatchArrivals } from "../domain/index.ts";
+import { Late, type Log, type WatchArrivals } from "../domain/index.ts";
 import { type AcceptedConnection, Acceptor, listenUnix } from "../listening/index.ts";
 import type { WorkloadHttp, WorkloadHttpOptions } from "./http.ts";
 import { DEFAULT_WORKLOAD_LIMITS, type WorkloadLimits } from "./limits.ts";
@@ -22,7 +22,11 @@ export class WorkloadServer {
   readonly #limits: WorkloadLimits;
   readonly #acceptor: Acceptor;
   #removeSocket: (() => void) | undefined;
-  #http: Promise<WorkloadHttp> | undefined;
+  readonly #http = new Late<WorkloadHttp>(async () => {
+    const { idle, agentVersion, clock } = this.#options;
+    const { WorkloadHttp } = await import("./http.ts");
+    return new WorkloadHttp({ idle, agentVersion, clock, limits: this.#limits });
+  });
 
   constructor(options: WorkloadServerOptions) {
     const { log, clock, watchArrivals } = options;
@@ -75,11 +79,7 @@ export class WorkloadServer {
 
   /** Loads HTTP at the first connection: the agent listens before the workload starts, which need not wait for that. */
   async #serve(connection: AcceptedConnection, protocol: "http1" | "http2"): Promise<void> {
-    const { idle, agentVersion, clock } = this.#options;
-    this.#http ??= import("./http.ts").then(
-      ({ WorkloadHttp }) => new WorkloadHttp({ idle, agentVersion, clock, limits: this.#limits }),
-    );
-    const http = await this.#http;
+    const http = await this.#http.get();
     if (!connection.socket.destroyed) http.serve(connection, protocol);
   }
 }

@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { describe, it } from "node:test";
 import { setImmediate as turn } from "node:timers/promises";
-import { Mutex, unlessAborted } from "../../../src/agent/domain/index.ts";
+import { Late, Mutex, unlessAborted } from "../../../src/agent/domain/index.ts";
 
 describe("a mutex", () => {
   it("runs one task at a time, in the order of the calls", async () => {
@@ -68,5 +68,23 @@ describe("waiting unless aborted", () => {
     const waiting = unlessAborted(new Promise(() => {}), controller.signal);
     controller.abort(new Error("gone"));
     await assert.rejects(waiting, /gone/);
+  });
+});
+
+describe("what is loaded late", () => {
+  it("is loaded once by all who ask, and again after a load that failed", async () => {
+    let loads = 0;
+    const late = new Late(async () => {
+      if (++loads === 1) throw new Error("no memory");
+      return loads;
+    });
+    assert.equal(late.begun, undefined);
+    const first = await Promise.allSettled([late.get(), late.get()]);
+    assert.deepEqual(
+      first.map(({ status }) => status),
+      ["rejected", "rejected"],
+    );
+    assert.deepEqual([late.begun, loads], [undefined, 1]);
+    assert.deepEqual(await Promise.all([late.get(), late.get()]), [2, 2]);
   });
 });
