@@ -1,3 +1,4 @@
+import { reportBug } from "./bug.ts";
 import type { Clock, Timers } from "./ports/system.ts";
 
 interface SessionTimer {
@@ -55,10 +56,20 @@ export class SessionClock {
     for (const timer of this.#pending) this.#arm(timer);
   }
 
+  /** Runs others that are due, too: a bug in between may have kept theirs from running, and its own must not end them. */
   #arm(timer: SessionTimer): void {
     timer.cancel = this.#timers.after(Math.max(0, timer.dueMs - this.nowMs()), () => {
-      this.#pending.delete(timer);
-      timer.task();
+      const nowMs = this.nowMs();
+      for (const due of this.#pending) {
+        if (due !== timer && due.dueMs >= nowMs) continue;
+        this.#pending.delete(due);
+        due.cancel();
+        try {
+          due.task();
+        } catch (error) {
+          reportBug(error);
+        }
+      }
     });
   }
 }

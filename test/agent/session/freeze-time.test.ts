@@ -148,4 +148,26 @@ describe("a timer of the session", () => {
     pass(300);
     assert.deepEqual(due, ["meanwhile", "before"]);
   });
+
+  it("whose callback was lost to a bug does its work with the next one's", () => {
+    const timers: (() => void)[] = [];
+    let nowMs = 0;
+    const life = new SessionClock(
+      { monotonicMs: () => nowMs },
+      { after: (_delayMs, run) => (timers.push(run), () => {}) },
+    );
+    const done: string[] = [];
+    for (const [name, delayMs] of [
+      ["lost", 10],
+      ["next", 20],
+      ["later", 30],
+    ] as const) {
+      life.after(delayMs, () => done.push(name));
+    }
+    nowMs = 20;
+    timers[1]?.();
+    assert.deepEqual(done, ["lost", "next"]);
+    timers[0]?.();
+    assert.deepEqual(done, ["lost", "next"]);
+  });
 });
