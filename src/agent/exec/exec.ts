@@ -8,6 +8,7 @@ import {
   EXEC_LIMIT,
   KILL_WAIT_MS,
   type SessionClock,
+  TIMER_LIMIT_MS,
   unlessAborted,
 } from "../domain/index.ts";
 import type { CommandStarter } from "../session/index.ts";
@@ -150,7 +151,29 @@ export class Exec {
   async #start(request: ExecRequest, signal: AbortSignal): Promise<ChildProcess> {
     this.#admit(request);
     this.#parts.activity.touch();
-    return this.#parts.starter.start(request, signal);
+    return this.#startInTime(request, signal);
+  }
+
+  /**
+   * Starts a command within its timeout_ms: chdir(2) and execve(2) may wait for a file system that does not answer.
+   *
+   * @param signal aborted when the client is gone; the start is then given up
+   */
+  async #startInTime(request: ExecRequest, signal?: AbortSignal): Promise<ChildProcess> {
+    const { starter, life } = this.#parts;
+    const { timeoutMs } = request;
+    if (timeoutMs === 0 || timeoutMs > TIMER_LIMIT_MS) return starter.start(request, signal);
+    const late = new AbortController();
+    const cancel = life.after(timeoutMs, () => late.abort());
+    try {
+      return await starter.start(request, signal === undefined ? late.signal : AbortSignal.any([signal, late.signal]));
+    } catch (error) {
+      if (!late.signal.aborted || !(error instanceof AgentError) || error.reason !== "CANCELLED") throw error;
+      const message = `the command had not started when its timeout_ms (${timeoutMs}) was over; give it more`;
+      throw new AgentError("FAILED_PRECONDITION", "EXEC_SETUP_FAILED", message, { field: "start.timeout_ms" }, error);
+    } finally {
+      cancel();
+    }
   }
 
   #admit(request: ExecRequest): void {
@@ -171,13 +194,13 @@ export class Exec {
   /** Resolves once the command runs; hence the wrapping of `over`, which resolves or rejects when the call is over. */
   async #startKept(request: ExecRequest, keep: KeepRequest, call: KeptCall): Promise<{ readonly over: Promise<void> }> {
     this.#admit(request);
-    const { clock, activity, starter, life } = this.#parts;
+    const { clock, activity, life } = this.#parts;
     const place = this.#kept.reserve(keep);
     activity.touch();
     try {
       // Without the call's signal: if its connection is lost now, the command still starts whole, and only the answer
       // is lost.
-      const child = await starter.start(request);
+      const child = await this.#startInTime(request);
       const onProcessEnd = (): void => void (place.isRunning = false);
       const onFreed = (): void => this.#kept.release(place);
       const { timeoutMs } = request;

@@ -69,8 +69,11 @@ type SpawnDone = (
 export interface Addon {
   /** Returns a number for abortSpawn. 0: no memory; `done` will not be called then. */
   spawn(block: SpawnBlock, settings: SpawnSettings, done: SpawnDone): number;
-  /** Kills a child that is still starting (step "killed"); nothing once it has started or failed. */
-  abortSpawn(number: number): void;
+  /**
+   * Kills a child that is still starting (step "killed"); nothing once it has started or failed. Returns where it was:
+   * 1 in chdir, 2 + n in execve of the n-th file, 0 elsewhere.
+   */
+  abortSpawn(number: number): number;
   /** 0 while the child runs; once it has ended CLD_ code * 256 + status (waitid(2)). The child stays a zombie. */
   peekEnd(pid: number): number;
   /** Takes an ended child out of the process table; its id may be given to another process from then on. */

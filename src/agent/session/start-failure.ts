@@ -1,4 +1,11 @@
-import { AgentError, type Failure, type SpawnError, type SpawnStep, type StatusName } from "../domain/index.ts";
+import {
+  AgentError,
+  type Failure,
+  SpawnAborted,
+  type SpawnError,
+  type SpawnStep,
+  type StatusName,
+} from "../domain/index.ts";
 
 /** The command is missing, not executable, or not a program. */
 const notFound = (problem: string): Failure => ["NOT_FOUND", "EXEC_NOT_FOUND", problem];
@@ -88,10 +95,23 @@ function classify(step: SpawnStep, errno: string): Failure {
 
 /** The status for a command that could not be started. Its metadata has step and errno. */
 export function startFailure(error: SpawnError, command: string, cwd: string): AgentError {
+  if (error instanceof SpawnAborted && error.waited !== undefined) return startHung(error, command, cwd);
   const [status, reason, problem] = classify(error.step, error.errno);
   const isFolder = error.step === "chdir";
   const about = isFolder ? cwd : command;
   const what = isFolder ? `${problem}: ${JSON.stringify(about)}` : `cannot start ${JSON.stringify(about)}: ${problem}`;
   const message = `${what} (${error.step}: ${error.errno})`;
   return new AgentError(status, reason, message, { step: error.step, errno: error.errno, path: about }, error);
+}
+
+/** The status for a start that was given up while it waited for the file system of its folder or program. */
+function startHung(error: SpawnAborted, command: string, cwd: string): AgentError {
+  const { step = "execve", mount } = error.waited ?? {};
+  const path = step === "chdir" ? cwd : command;
+  const where = mount === undefined ? "its file system" : `the file system mounted at ${JSON.stringify(mount)}`;
+  const message = `cannot start ${JSON.stringify(command)}: ${
+    step === "chdir" ? `cannot enter ${JSON.stringify(cwd)}: ` : ""
+  }${where} did not answer in time; try again once it does, or unmount it (${step}: ETIMEDOUT)`;
+  const metadata = { step, errno: "ETIMEDOUT", path, ...(mount !== undefined && { mount }) };
+  return new AgentError("FAILED_PRECONDITION", "EXEC_SETUP_FAILED", message, metadata, error);
 }

@@ -99,6 +99,17 @@ export class SpawnError extends Error {
   }
 }
 
+/** A start that was aborted: whether it left nothing, or hangs in the kernel and ends as soon as that lets it. */
+export class SpawnAborted extends SpawnError {
+  /** What it waited for; undefined: for nothing that may hang. */
+  readonly waited: { readonly step: "chdir" | "execve"; readonly mount: string | undefined } | undefined;
+
+  constructor(waited?: SpawnAborted["waited"]) {
+    super("killed", "ECANCELED");
+    this.waited = waited;
+  }
+}
+
 /** How a process ended (waitid(2)). */
 export interface ProcessEnd {
   /** As a shell reports it: 128 + `signal` when a signal ended it. */
@@ -182,7 +193,8 @@ export interface Processes {
   /**
    * Starts a child. Rejects with SpawnError when it could not be started; then nothing of it is left. Never blocks the
    * event loop, not even where the working directory or the command lies on a file system that hangs. Aborting kills
-   * the child while it starts and rejects; once resolved, the signal has no effect.
+   * the child while it starts and rejects (SpawnAborted), even where the kernel does not end it yet; once resolved, the
+   * signal has no effect.
    */
   spawn(block: SpawnBlock, abort?: AbortSignal): Promise<ChildProcess>;
 }

@@ -149,6 +149,7 @@ static int become_command(struct spawn_job *job) {
   syscall(SYS_rt_sigprocmask, SIG_SETMASK, &no_signals, NULL, KERNEL_SIGSET_BYTES);
   errno = ENOENT;
   for (char **file = job->files; *file != NULL; file++) {
+    job->candidate = (int)(file - job->files);
     syscall(SYS_execve, *file, job->args, job->env);
     if (errno == EACCES)
       denied = true;

@@ -175,17 +175,23 @@ napi_value agent_spawn(napi_env env, napi_callback_info info) {
   return from_int(env, number);
 }
 
-/* Does nothing once the start is settled: the id may belong to another process. */
+/*
+ * Does nothing once the start is settled: the id may belong to another process. Returns where the child was: 1 in chdir,
+ * 2 + n in execve of the n-th file, 0 elsewhere.
+ */
 long agent_abort_spawn(int number) {
   struct spawn_job *job = starting;
+  long at = 0;
   while (job != NULL && job->number != number) job = job->next;
   if (job == NULL) return 0;
   pthread_mutex_lock(&job->lock);
   if (!job->settled) {
     atomic_store(&job->aborted, true);
+    if (strcmp(job->step, "chdir") == 0) at = 1;
+    if (strcmp(job->step, "execve") == 0) at = 2 + job->candidate;
     /* Id still 0: the child has not run yet and will see the flag first. */
     if (atomic_load(&job->pid) > 1) kill(atomic_load(&job->pid), SIGKILL);
   }
   pthread_mutex_unlock(&job->lock);
-  return 0;
+  return at;
 }

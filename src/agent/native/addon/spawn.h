@@ -47,6 +47,7 @@ struct spawn_job {
 
   /* The outcome. The child shares our memory until it becomes the command, so it writes step and error itself. */
   const char *volatile step; /* the step that is under way, named as in the port */
+  volatile int candidate;    /* of `files`: the one that execve tries */
   volatile int error;        /* errno of the step that failed; 0: none has */
   volatile bool leaves_score; /* the child may not change its OOM score; the agent may once it has become the command */
   atomic_int pid;            /* written by the kernel before the child runs (CLONE_PARENT_SETTID) */

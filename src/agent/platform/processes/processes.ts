@@ -1,9 +1,11 @@
 import {
   type BufferPool,
   type ChildProcess,
+  EXEC_LIMIT,
   KILL_WAIT_MS,
   type Processes,
   type SessionClock,
+  SpawnAborted,
   type SpawnBlock,
   SpawnError,
 } from "../../domain/index.ts";
@@ -15,7 +17,7 @@ import { type Cgroup, ContainedTree } from "./cgroup.ts";
 import type { Cgroups } from "./cgroups.ts";
 import { ChildEnds, childProcess, streamsOf } from "./child.ts";
 import { ProcessReadings } from "./process-readings.ts";
-import { start, startAborted, type Started, StartsInFlight } from "./spawn.ts";
+import { start, type Started, StartsInFlight } from "./spawn.ts";
 import { walkedSession, walkedTree } from "./walked-processes.ts";
 
 /** What all children share. */
@@ -32,6 +34,9 @@ export interface Surroundings extends Pick<SpawnSettings, "openFilesLimit"> {
   readonly onPipeGivenUp?: () => void;
 }
 
+/** Starts that hang in the kernel although they were aborted: each holds a thread, a process and its streams. */
+const STUCK_LIMIT = EXEC_LIMIT;
+
 /** Starts processes through the addon. */
 export class NativeProcesses implements Processes {
   readonly #addon: Addon;
@@ -42,6 +47,8 @@ export class NativeProcesses implements Processes {
   readonly #keptPipes: KeptPipes;
   readonly #widePipes: WidePipes;
   readonly #readings: ProcessReadings;
+  /** Aborted starts that hang. */
+  #stuck = 0;
 
   constructor(addon: Addon, pool: BufferPool, surroundings: Surroundings) {
     this.#addon = addon;
@@ -54,7 +61,25 @@ export class NativeProcesses implements Processes {
   }
 
   async spawn(block: SpawnBlock, abort?: AbortSignal): Promise<ChildProcess> {
-    const { started, cgroup } = await this.#starts.track(this.#start(block, abort));
+    if (this.#stuck >= STUCK_LIMIT) throw new SpawnError("clone", "EAGAIN");
+    const { promise, resolve, reject } = Promise.withResolvers<ChildProcess>();
+    let isStuck = false;
+    const onStuck = (error: SpawnAborted): void => {
+      isStuck = true;
+      this.#stuck += 1;
+      reject(error);
+    };
+    const over = (): void => void (isStuck && (this.#stuck -= 1));
+    void this.#spawn(block, abort, onStuck).then(resolve, reject).finally(over);
+    return promise;
+  }
+
+  async #spawn(
+    block: SpawnBlock,
+    abort: AbortSignal | undefined,
+    onStuck: (error: SpawnAborted) => void,
+  ): Promise<ChildProcess> {
+    const { started, cgroup } = await this.#starts.track(this.#start(block, abort, onStuck));
     const { kind } = block.stdio;
     const { pid } = started;
     const { adopter, life } = this.#surroundings;
@@ -74,7 +99,7 @@ export class NativeProcesses implements Processes {
       streams: streams ?? {},
     });
     if (streams === undefined) await undo(child, new SpawnError("prepare", "ENOMEM"));
-    if (abort?.aborted === true) await undo(child, startAborted());
+    if (abort?.aborted === true) await undo(child, new SpawnAborted());
     return child;
   }
 
@@ -82,13 +107,14 @@ export class NativeProcesses implements Processes {
   async #start(
     block: SpawnBlock,
     abort: AbortSignal | undefined,
+    onStuck: (error: SpawnAborted) => void,
   ): Promise<{ readonly started: Started; readonly cgroup: Cgroup | undefined }> {
     const { cgroups, openFilesLimit, standing } = this.#surroundings;
     const oomScoreAdj = block.stdio.kind === "inherit" ? standing?.workloadOomScoreAdj : standing?.commandOomScoreAdj;
     const shared = { openFilesLimit, oomScoreAdj, priority: standing?.priority };
     const cgroup = cgroups?.create();
     const startIn = (cgroupFd: number | undefined): Promise<Started> =>
-      start(this.#addon, block, { ...shared, cgroupFd }, abort);
+      start(this.#addon, block, { ...shared, cgroupFd }, abort, onStuck);
     if (cgroup !== undefined) {
       try {
         return { started: await startIn(cgroup.folder), cgroup };

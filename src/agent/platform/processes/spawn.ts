@@ -1,10 +1,7 @@
-import { type Identity, type SpawnBlock, SpawnError } from "../../domain/index.ts";
+import { readFileSync } from "node:fs";
+import { resolve as resolvePath } from "node:path";
+import { type Identity, mountPointOf, SpawnAborted, type SpawnBlock, SpawnError } from "../../domain/index.ts";
 import { type Addon, errnoName, type SpawnSettings } from "../../native/index.ts";
-
-/** The error of an aborted start. */
-export function startAborted(): SpawnError {
-  return new SpawnError("killed", "ECANCELED");
-}
 
 /** A child that runs its command, and the agent's ends of its streams, which the caller closes. -1: there is none. */
 export interface Started {
@@ -14,29 +11,64 @@ export interface Started {
   readonly stderr: number;
 }
 
-/** Starts a child. Resolves once it runs the command; rejects with SpawnError. A late abort may go unnoticed. */
+/** How long an aborted start may take to end. One in a dead file system may hang even after SIGKILL. */
+const ABORT_LIMIT_MS = 200;
+
+/**
+ * Starts a child. Resolves once it runs the command; rejects with SpawnError. A late abort may go unnoticed. Calls
+ * `onStuck` where an abort has not ended the start soon; it settles all the same once the kernel lets it.
+ */
 export function start(
   addon: Addon,
   block: SpawnBlock,
   settings: SpawnSettings,
   abort: AbortSignal | undefined,
+  onStuck: (error: SpawnAborted) => void,
 ): Promise<Started> {
-  if (abort?.aborted === true) return Promise.reject(startAborted());
+  if (abort?.aborted === true) return Promise.reject(new SpawnAborted());
   const isOwn = block.identity !== undefined && isOwnIdentity(block.identity);
   return new Promise((resolve, reject) => {
-    const onAbort = (): void => addon.abortSpawn(number);
+    let aborted: SpawnAborted | undefined;
+    let limit: NodeJS.Timeout | undefined;
+    const onAbort = (): void => {
+      const error = (aborted = abortedAt(block, addon.abortSpawn(number)));
+      limit = setTimeout(() => onStuck(error), ABORT_LIMIT_MS);
+    };
     const number = addon.spawn(
       isOwn ? { ...block, identity: undefined } : block,
       settings,
       (errno, step, pid, stdin, stdout, stderr) => {
         abort?.removeEventListener("abort", onAbort);
+        clearTimeout(limit);
         if (errno === 0) resolve({ pid, stdin, stdout, stderr });
+        else if (step === "killed" && aborted !== undefined) reject(aborted);
         else reject(new SpawnError(step ?? "prepare", errnoName(errno)));
       },
     );
     if (number === 0) reject(new SpawnError("prepare", "ENOMEM"));
     else abort?.addEventListener("abort", onAbort);
   });
+}
+
+/** The error of a start that was aborted where `abortSpawn` says. */
+function abortedAt({ cwd, files }: SpawnBlock, at: number): SpawnAborted {
+  if (at < 1) return new SpawnAborted();
+  const folder = stringsOf(cwd)[0] ?? "";
+  const path = at === 1 ? folder : resolvePath(folder, stringsOf(files)[at - 2] ?? "");
+  return new SpawnAborted({ step: at === 1 ? "chdir" : "execve", mount: mountPointOf(path, mountinfo()) });
+}
+
+function stringsOf(packed: Uint8Array): string[] {
+  return Buffer.from(packed).toString().split("\0");
+}
+
+/** Empty without /proc. */
+function mountinfo(): string {
+  try {
+    return readFileSync("/proc/self/mountinfo", "utf8");
+  } catch {
+    return "";
+  }
 }
 
 /** Whether it is our own: without privileges the agent may run commands as itself, but not call setgroups. */

@@ -84,7 +84,7 @@ test("an abort while the kernel refuses a start in a cgroup is not forgotten by 
       });
       return ++starts;
     },
-    abortSpawn: () => {},
+    abortSpawn: () => 0,
   };
   const refusing: Addon = Object.assign(Object.create(addon) as Addon, calls);
   const inCgroups = new NativeProcesses(refusing, new BufferPool(STREAM_BUFFERS), { openFilesLimit: 1024, cgroups });

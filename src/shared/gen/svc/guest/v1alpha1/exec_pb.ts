@@ -202,7 +202,8 @@ export type ExecStart = Message<"svc.guest.v1alpha1.ExecStart"> & {
   /**
    * Time allowed, in milliseconds; then SIGTERM to the whole tree, two seconds for all of it to end, and SIGKILL to
    * what is left. `exit` follows when nothing of the tree is alive. 0: no limit. For a kept exec the time also runs
-   * while no call is attached, but not while the guest is suspended or its session frozen.
+   * while no call is attached, but not while the guest is suspended or its session frozen. A start that has not come in
+   * this time, as on a file system that does not answer, is given up: FAILED_PRECONDITION, EXEC_SETUP_FAILED.
    *
    * @generated from field: uint64 timeout_ms = 7;
    */
