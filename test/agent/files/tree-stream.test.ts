@@ -35,6 +35,7 @@ import {
 import { FileType } from "../../../src/shared/gen/svc/guest/v1alpha1/files_pb.ts";
 import { startAgent } from "../../fixtures/agent.ts";
 import { testFolder } from "../../fixtures/files.ts";
+import { fuseMount } from "../../fixtures/fuse-mount.ts";
 import { forAllTests } from "../../fixtures/for-all-tests.ts";
 import { NEEDS_ROOT } from "../../fixtures/privileges.ts";
 import { CLIENTS, type RpcClient, RpcFailure } from "../../fixtures/rpc-clients.ts";
@@ -225,8 +226,14 @@ describe("WriteTree", NEEDS_ROOT, () => {
     symlinkSync(`../${outside.split("/").at(-1)}`, `${path}/relative`);
     symlinkSync("real", `${path}/within`);
     const items = ["absolute/a", "relative/b", "within/c"].map((name) => file(name, "x"));
-    const { failed } = await write({ path: Buffer.from(path) }, items);
-    assert.deepEqual(failed, { "absolute/a": "EXDEV", "relative/b": "EXDEV" });
+    const large = file("absolute/large", "", { size: 9n });
+    const { failed, result } = await write(
+      { path: Buffer.from(path) },
+      [...items, directory("absolute/d"), large],
+      Buffer.from("its bytes"),
+    );
+    assert.deepEqual(Object.values(failed), ["EXDEV", "EXDEV", "EXDEV", "EXDEV"]);
+    assert.deepEqual([result.items, result.failed], [5n, 4n], "each counts once");
     assert.equal(readFileSync(`${path}/real/c`, "utf8"), "x");
     assert.deepEqual(readdirSync(outside), []);
     const strict = await write({ path: Buffer.from("real/.."), beneath: Buffer.from(path), noSymlinks: true }, [
@@ -309,6 +316,30 @@ describe("WriteTree", NEEDS_ROOT, () => {
     });
     client.close();
     assert.deepEqual(readdirSync(path), ["whole"]);
+  });
+});
+
+describe("a dead file system below the folder", NEEDS_ROOT, () => {
+  it("fails what leads into it, and nothing else", async (t) => {
+    const path = newFolder();
+    const hung = join(path, "hung");
+    mkdirSync(hung);
+    await using mount = await fuseMount("hanging_mount", hung);
+    if (mount === undefined) {
+      t.skip("needs FUSE");
+      return;
+    }
+    const header = { path: Buffer.from(path) };
+    const [small, large] = await Promise.all([
+      write(header, [file("before"), file("hung/small"), directory("hung/folder"), file("after")]),
+      write(header, [file("hung/large", "", { size: 100_000n })], randomBytes(100_000), [file("last")]),
+    ]);
+    assert.deepEqual(small.failed, { "hung/small": "ETIMEDOUT", "hung/folder": "ETIMEDOUT" });
+    assert.deepEqual([large.failed, large.result.items], [{ "hung/large": "ETIMEDOUT" }, 2n]);
+    assert.deepEqual((await write(header, [file("beside", "x")])).failed, {});
+    assert.deepEqual([...(await read(path)).items.keys()].toSorted(), ["after", "before", "beside", "last"]);
+    symlinkSync("hung", `${path}/link`);
+    assert.deepEqual((await write(header, [file("link/file")])).failed, { "link/file": "EXDEV" });
   });
 });
 

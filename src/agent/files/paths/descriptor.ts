@@ -1,7 +1,7 @@
 import { type BigIntStats, close, constants, fchmod, fchown, fstat, fsync, futimes, read } from "node:fs";
 import { promisify } from "node:util";
 import type { FileAttributes, FileOwner, FileType } from "../attributes.ts";
-import { type FileStep, FileSystemError } from "../../domain/index.ts";
+import { type FileStep, FileSystemError, type Mount } from "../../domain/index.ts";
 import { type Addon, errnoName } from "../../native/index.ts";
 import type { FileWork, Held, Work } from "../threads/work.ts";
 
@@ -119,9 +119,9 @@ export class Descriptor implements AsyncDisposable, Held {
     await this.#work.native({ step, on: [this, ...others] }, (addon) => job(addon, this.fd));
   }
 
-  /** The same for a step that resolves with bytes. */
-  async nativeBytes(step: FileStep, job: NativeJob<Buffer | number>): Promise<Buffer> {
-    const result = await this.#run(step, () => job(this.#work.addon, this.fd));
+  /** The same for a step that resolves with bytes. `mount`: what it leads into, if not its own. */
+  async nativeBytes(step: FileStep, job: NativeJob<Buffer | number>, mount?: Mount): Promise<Buffer> {
+    const result = await this.#work.step({ step, on: [this], mount }, () => job(this.#work.addon, this.fd));
     if (typeof result === "number") throw new FileSystemError(step, errnoName(result));
     return result;
   }

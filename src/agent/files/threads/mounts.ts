@@ -23,6 +23,22 @@ export function mountAt(folder: number, name: Uint8Array): Mount | undefined {
   }
 }
 
+/** The mounts below an open folder, by their paths from it on; undefined without /proc. Touches none of them. */
+export function mountsBelow(folder: number): readonly { readonly path: Buffer; readonly mount: Mount }[] | undefined {
+  try {
+    const above = readlinkSync(`/proc/self/fd/${folder}`, "latin1");
+    const start = above === "/" ? "/" : `${above}/`;
+    const mounts = readFileSync("/proc/self/mountinfo", "latin1").split("\n").map(mountOfLine);
+    return mounts.flatMap((mount) =>
+      mount.path?.startsWith(start) === true && mount.path !== start
+        ? [{ path: Buffer.from(mount.path.slice(start.length), "latin1"), mount }]
+        : [],
+    );
+  } catch {
+    return undefined;
+  }
+}
+
 /** proc_pid_mountinfo(5): id, parent's id, device, root, mount point. One that is no longer mounted is not listed. */
 function mountWithId(id: string): Mount {
   const line = new RegExp(String.raw`^${id} .*`, "m").exec(readFileSync("/proc/self/mountinfo", "utf8"));

@@ -5,6 +5,7 @@ export const ENTRY = { file: 1, folder: 2, symlink: 3, hardLink: 4, attributes: 
 export const OVERWRITE = 1;
 export const NO_SYMLINKS = 2;
 export const SYNC = 4;
+export const NO_MOUNTS = 8;
 const HAS_MODIFIED = 1;
 const HAS_GROUP = 2;
 /** Size of tree.c's struct entry. */

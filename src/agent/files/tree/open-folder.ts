@@ -1,5 +1,5 @@
 import { constants } from "node:fs";
-import { type Errno, type FileStep, FileSystemError } from "../../domain/index.ts";
+import { type Errno, type FileStep, FileSystemError, type Mount } from "../../domain/index.ts";
 import type { FileAttributes, FilePath } from "../attributes.ts";
 import {
   type FolderEntry,
@@ -21,7 +21,9 @@ import { Folder } from "../paths/folder.ts";
 import type { NewFileOptions } from "../transfer/file-writer.ts";
 import { createFile, Leftovers, type NewFile } from "../transfer/new-file.ts";
 import { openRegular, type RegularFile } from "../transfer/regular-file.ts";
-import { mountAt } from "../threads/mounts.ts";
+import { mountAt, mountsBelow } from "../threads/mounts.ts";
+import { NO_MOUNTS, NO_SYMLINKS } from "./batch.ts";
+import { MountsBelow } from "./mounts-below.ts";
 import { checkOpenat2 } from "../paths/openat2.ts";
 import { O_PATH } from "../paths/paths.ts";
 import type { FileWork, Work } from "../threads/work.ts";
@@ -48,6 +50,7 @@ export class OpenFolder implements AsyncDisposable {
   readonly #descriptor: Descriptor;
   readonly #work: FileWork;
   #identity: FolderIdentity = "";
+  #knowsMounts = false;
 
   constructor(descriptor: Descriptor, work: FileWork) {
     this.#descriptor = descriptor;
@@ -105,15 +108,37 @@ export class OpenFolder implements AsyncDisposable {
    * Makes packed entries (batch.ts) beneath the folder, as many as it can in a moment. Returns an errno for each that
    * it tried; undefined: it is there.
    */
-  async putEach(entries: Buffer, flags: number, temporary: Uint8Array): Promise<readonly (Errno | undefined)[]> {
-    const job: NativeJob<Buffer | number> = (addon, fd) => addon.writeEntries(fd, entries, flags, temporary);
-    return errnosOf(await this.#descriptor.nativeBytes("create", job));
+  async putEach(
+    entries: Buffer,
+    flags: number,
+    temporary: Uint8Array,
+    mount: Mount | undefined,
+  ): Promise<readonly (Errno | undefined)[]> {
+    const how = this.#within(flags, mount);
+    const job: NativeJob<Buffer | number> = (addon, fd) => addon.writeEntries(fd, entries, how, temporary);
+    return errnosOf(await this.#descriptor.nativeBytes("create", job, mount));
   }
 
   /** Reads files beneath the folder, by paths with a NUL each, as many as it can in a moment (addon readEntries). */
-  readEach(paths: Buffer, flags: number, eachBytes: number, roomBytes: number): Promise<Buffer> {
-    const job: NativeJob<Buffer | number> = (addon, fd) => addon.readEntries(fd, paths, flags, eachBytes, roomBytes);
-    return this.#descriptor.nativeBytes("read", job);
+  readEach(paths: Buffer, eachBytes: number, roomBytes: number, mount: Mount | undefined): Promise<Buffer> {
+    const how = this.#within(NO_SYMLINKS, mount);
+    const job: NativeJob<Buffer | number> = (addon, fd) => addon.readEntries(fd, paths, how, eachBytes, roomBytes);
+    return this.#descriptor.nativeBytes("read", job, mount);
+  }
+
+  /**
+   * Finds the mounts below it, without touching them. All that is done beneath the folder names the one that it leads
+   * into.
+   */
+  findMounts(): MountsBelow {
+    const mounts = mountsBelow(this.#descriptor.fd);
+    this.#knowsMounts = mounts !== undefined;
+    return new MountsBelow(mounts ?? []);
+  }
+
+  /** A mount that was not named, such as behind a link, is not entered. */
+  #within(flags: number, mount: Mount | undefined): number {
+    return mount === undefined && this.#knowsMounts ? flags | NO_MOUNTS : flags;
   }
 
   /** Forces all of its file system to the disk. */
@@ -122,9 +147,14 @@ export class OpenFolder implements AsyncDisposable {
   }
 
   /** Creates a file of mode 0600 in a folder beneath this one. */
-  async createIn(folder: FilePath, options: NewFileOptions, noSymlinks: boolean): Promise<NewFile> {
+  async createIn(
+    folder: FilePath,
+    options: NewFileOptions,
+    noSymlinks: boolean,
+    mount: Mount | undefined,
+  ): Promise<NewFile> {
     return createFile(
-      await Folder.open("create", folder, this.#beneath(noSymlinks), this.#work),
+      await Folder.open("create", folder, this.#beneath(noSymlinks, mount), this.#work),
       this.#work,
       new Leftovers(),
       options,
@@ -132,8 +162,8 @@ export class OpenFolder implements AsyncDisposable {
   }
 
   /** Opens a regular file beneath the folder, without following a link; undefined: it is none any more. */
-  async openFile(path: FilePath): Promise<RegularFile | undefined> {
-    const open = this.#beneath(true);
+  async openFile(path: FilePath, mount: Mount | undefined): Promise<RegularFile | undefined> {
+    const open = this.#beneath(true, mount);
     const look = async (sought: FilePath): Promise<FileAttributes> => {
       await using entry = await open("stat", sought, ENTRY);
       return await entry.attributes("stat");
@@ -192,9 +222,11 @@ export class OpenFolder implements AsyncDisposable {
     return openIn(this.#work, this.#here(step), this.#descriptor.fd, name, ENTRY, options);
   }
 
-  #beneath(noSymlinks: boolean): OpenPath {
-    const resolve = RESOLVE_BENEATH | RESOLVE_NO_MAGICLINKS | (noSymlinks ? RESOLVE_NO_SYMLINKS : 0);
-    return (step, path, flags) => openIn(this.#work, this.#here(step), this.#descriptor.fd, path, flags, { resolve });
+  #beneath(noSymlinks: boolean, mount: Mount | undefined): OpenPath {
+    const within = mount === undefined && this.#knowsMounts ? RESOLVE_NO_XDEV : 0;
+    const resolve = RESOLVE_BENEATH | RESOLVE_NO_MAGICLINKS | (noSymlinks ? RESOLVE_NO_SYMLINKS : 0) | within;
+    return (step, path, flags) =>
+      openIn(this.#work, { ...this.#here(step), mount }, this.#descriptor.fd, path, flags, { resolve });
   }
 
   #here<Value>(step: FileStep): Work<Value> {

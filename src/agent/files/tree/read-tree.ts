@@ -2,8 +2,9 @@ import { type BufferPool, type Clock, FileSystemError } from "../../domain/index
 import { errnoName } from "../../native/index.ts";
 import type { FileAttributes, FilePath } from "../attributes.ts";
 import { readChunks } from "../transfer/read.ts";
-import { NO_SYMLINKS, readResults } from "./batch.ts";
+import { readResults } from "./batch.ts";
 import { type ListedEntry, listTree } from "./list.ts";
+import type { MountsBelow } from "./mounts-below.ts";
 import type { OpenFolder } from "./open-folder.ts";
 import type { TreeFailure, TreeItem } from "./write-tree.ts";
 
@@ -63,6 +64,7 @@ export async function readTree(parts: ReadTreeParts): Promise<TreeRead> {
 
 class TreeReader {
   readonly #parts: ReadTreeParts;
+  readonly #mounts: MountsBelow;
   /** First names of files that have several. */
   readonly #names = new Map<bigint, FilePath>();
   #items = 0n;
@@ -71,6 +73,7 @@ class TreeReader {
 
   constructor(parts: ReadTreeParts) {
     this.#parts = parts;
+    this.#mounts = parts.root.findMounts();
   }
 
   get result(): TreeRead {
@@ -131,12 +134,11 @@ class TreeReader {
   ): Promise<{ readonly items: TreeItem[]; readonly done: number }> {
     const { root, signal } = this.#parts;
     signal.throwIfAborted();
-    const paths = Buffer.concat(files.flatMap(([path]) => [path, NUL]));
+    const { mount, entries } = this.#mounts.first(files, ([path]) => path);
+    const paths = Buffer.concat(entries.flatMap(([path]) => [path, NUL]));
     const items: TreeItem[] = [];
     let done = 0;
-    for (const read of readResults(
-      await root.readEach(paths, NO_SYMLINKS, SMALL_BYTES, BATCH_BYTES + SMALL_BYTES + 4),
-    )) {
+    for (const read of readResults(await root.readEach(paths, SMALL_BYTES, BATCH_BYTES + SMALL_BYTES + 4, mount))) {
       const [path, attributes] = files[done++] ?? [];
       if (path === undefined || attributes === undefined) break;
       if (typeof read === "number") this.#fail(path, errnoName(read));
@@ -148,7 +150,7 @@ class TreeReader {
   async #readLarge(path: FilePath): Promise<void> {
     const { root, buffers, output, signal } = this.#parts;
     try {
-      const file = await root.openFile(path);
+      const file = await root.openFile(path, this.#mounts.of(path));
       if (file === undefined) {
         this.#fail(path, "ESTALE");
         return;

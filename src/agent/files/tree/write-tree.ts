@@ -5,12 +5,15 @@ import { pathText } from "../location.ts";
 import { folderOf } from "../paths/names.ts";
 import type { NewFile } from "../transfer/new-file.ts";
 import { ENTRY, NO_SYMLINKS, OVERWRITE, packEntry, type SmallEntry, SYNC } from "./batch.ts";
+import type { MountsBelow } from "./mounts-below.ts";
 import type { OpenFolder } from "./open-folder.ts";
 
 /** Failures that an answer names. */
 const FAILURES_LIMIT = 100;
-/** Of folders' attributes that wait for their content, as packed. */
+/** Of folders' attributes that wait for their content. */
 const LATER_LIMIT_BYTES = 4 * 1024 * 1024;
+/** Of one of them in memory, but for its path. */
+const LATER_ENTRY_BYTES = 256;
 /** Longest path of an item: PATH_MAX. */
 const PATH_LIMIT_BYTES = 4_095;
 const FILE_MODE = 0o644;
@@ -78,6 +81,7 @@ export class TreeWriter implements AsyncDisposable {
   readonly #owner: FileOwner;
   readonly #signal: AbortSignal;
   readonly #flags: number;
+  readonly #mounts: MountsBelow;
   readonly #temporary: Uint8Array;
   /** Small entries that wait for their hand-over to a thread. */
   #batch: SmallEntry[] = [];
@@ -95,6 +99,7 @@ export class TreeWriter implements AsyncDisposable {
     this.#folder = folder;
     this.#options = options;
     this.#owner = owner;
+    this.#mounts = folder.findMounts();
     this.#temporary = temporary;
     this.#signal = signal;
     const { overwrite, followsNone, syncs } = options;
@@ -148,11 +153,7 @@ export class TreeWriter implements AsyncDisposable {
       hasGroup: item.gid !== undefined,
     };
     const mode = this.#modeOf(item);
-    if (type === "directory") {
-      this.#later.push({ path, type: ENTRY.attributes, mode, ...owner, modifiedNs, content: NONE });
-      this.#laterBytes += path.length;
-      return { path, type: ENTRY.folder, mode, ...owner, modifiedNs: undefined, content: NONE };
-    }
+    if (type === "directory") return { path, type: ENTRY.folder, mode, ...owner, modifiedNs, content: NONE };
     if (type === "symlink") return { path, type: ENTRY.symlink, mode, ...owner, modifiedNs, content: linkTarget };
     if (linkTarget.length > 0) return { path, type: ENTRY.hardLink, mode, ...owner, modifiedNs, content: linkTarget };
     return { path, type: ENTRY.file, mode, ...owner, modifiedNs, content: data };
@@ -167,22 +168,30 @@ export class TreeWriter implements AsyncDisposable {
     const batch = this.#batch;
     this.#batch = [];
     await this.#put(batch);
-    // Paths are views of messages, whose memory is used again.
-    this.#later = this.#later.map((entry) =>
-      isOwn(entry.path) ? entry : { ...entry, path: Uint8Array.from(entry.path) },
-    );
     if (this.#laterBytes > LATER_LIMIT_BYTES) await this.#setLater();
   }
 
   async #put(entries: readonly SmallEntry[]): Promise<void> {
     for (let rest = entries; rest.length > 0;) {
       this.#signal.throwIfAborted();
-      const errors = await this.#folder.putEach(Buffer.concat(rest.flatMap(packEntry)), this.#flags, this.#temporary);
+      const { mount, entries: next } = this.#mounts.first(rest, ({ path }) => path);
+      const packed = Buffer.concat(next.flatMap(packEntry));
+      const putting = this.#folder.putEach(packed, this.#flags, this.#temporary, mount);
+      // One that does not answer is not the tree's end.
+      const errors = await putting.catch((error: unknown) => {
+        if (mount === undefined || !(error instanceof FileSystemError)) throw error;
+        return next.map(() => error.errno);
+      });
       for (const [index, errno] of errors.entries()) {
         const entry = rest[index];
         if (entry === undefined) break;
         if (errno !== undefined) this.#fail(entry.path, errno);
         else if (entry.type === ENTRY.file) this.#bytes += BigInt(entry.content.length);
+        else if (entry.type === ENTRY.folder) {
+          // A path is a view of a message, whose memory is used again.
+          this.#later.push({ ...entry, type: ENTRY.attributes, path: Uint8Array.from(entry.path) });
+          this.#laterBytes += entry.path.length + LATER_ENTRY_BYTES;
+        }
         if (entry.type !== ENTRY.attributes) this.#items += 1n;
       }
       rest = rest.slice(errors.length);
@@ -216,16 +225,23 @@ export class TreeWriter implements AsyncDisposable {
   async #create(item: TreeItem): Promise<NewFile> {
     const folder = folderOf(item.path);
     const options = { sparse: item.sparse, sha256: false };
+    const create = (): Promise<NewFile> =>
+      this.#folder.createIn(folder, options, this.#options.followsNone, this.#mounts.of(folder));
     try {
-      return await this.#folder.createIn(folder, options, this.#options.followsNone);
+      return await create();
     } catch (error) {
       if (!(error instanceof FileSystemError) || error.errno !== "ENOENT") throw error;
-      await this.#put([
-        { ...this.#entryOf({ ...item, path: folder, type: "directory", modifiedNs: undefined }), mode: FOLDER_MODE },
-      ]);
-      this.#later.pop();
-      this.#items -= 1n;
-      return this.#folder.createIn(folder, options, this.#options.followsNone);
+      const above = this.#entryOf({
+        ...item,
+        path: folder,
+        type: "directory",
+        mode: FOLDER_MODE,
+        modifiedNs: undefined,
+      });
+      const packed = Buffer.concat(packEntry(above));
+      // What goes wrong here is the file's failure.
+      await this.#folder.putEach(packed, this.#flags, this.#temporary, this.#mounts.of(folder));
+      return create();
     }
   }
 
@@ -274,10 +290,6 @@ export class TreeWriter implements AsyncDisposable {
     this.#failed += 1n;
     if (this.#failures.length < FAILURES_LIMIT) this.#failures.push({ path: Uint8Array.from(path), errno });
   }
-}
-
-function isOwn({ byteLength, buffer }: Uint8Array): boolean {
-  return byteLength === buffer.byteLength;
 }
 
 /** Throws INVALID_ARGUMENT for an item that no tree has: nothing of its message is written then. */

@@ -19,7 +19,7 @@ enum { BATCH_MS = 200, RAW_BYTES = 1024 };
 
 /* What an entry is to become. ../../files/tree/batch.ts writes it. ATTRIBUTES: of a folder whose content is there. */
 enum { FILE_ENTRY = 1, FOLDER_ENTRY, SYMLINK_ENTRY, HARD_LINK_ENTRY, ATTRIBUTES_ENTRY };
-enum { OVERWRITE = 1, NO_SYMLINKS = 2, SYNC = 4, HAS_MODIFIED = 1, HAS_GROUP = 2 };
+enum { OVERWRITE = 1, NO_SYMLINKS = 2, SYNC = 4, NO_MOUNTS = 8, HAS_MODIFIED = 1, HAS_GROUP = 2 };
 
 /* Before a path with its NUL, and the content, or a link's target with its NUL. */
 struct entry {
@@ -45,7 +45,8 @@ static int64_t now_ms(void) {
 }
 
 static int beneath(const struct tree *tree, const char *path, int flags) {
-  int resolve = RESOLVE_BENEATH | RESOLVE_NO_MAGICLINKS | (tree->flags & NO_SYMLINKS ? RESOLVE_NO_SYMLINKS : 0);
+  int resolve = RESOLVE_BENEATH | RESOLVE_NO_MAGICLINKS | (tree->flags & NO_SYMLINKS ? RESOLVE_NO_SYMLINKS : 0) |
+                (tree->flags & NO_MOUNTS ? RESOLVE_NO_XDEV : 0);
   return open_resolved(tree->root, path[0] == '\0' ? "." : path, flags, 0, resolve);
 }
 

@@ -1,0 +1,47 @@
+import type { Mount } from "../../domain/index.ts";
+import type { FilePath } from "../attributes.ts";
+
+const SLASH = 0x2f;
+
+/** What is mounted at a path below a folder. */
+export interface MountBelow {
+  readonly path: FilePath;
+  readonly mount: Mount;
+}
+
+/**
+ * The mounts below a folder when a call began. One that hangs must be named by what waits for it: or else the folder's
+ * own file system counts as hung, and every call on that fails.
+ */
+export class MountsBelow {
+  readonly #mounts: readonly MountBelow[];
+
+  /** `mounts`: as the kernel lists them, one mounted over another behind it. */
+  constructor(mounts: readonly MountBelow[]) {
+    this.#mounts = mounts.toReversed();
+  }
+
+  /** The mount that a path leads into by its names, the innermost; undefined: none. */
+  of(path: FilePath): Mount | undefined {
+    let found: MountBelow | undefined;
+    for (const below of this.#mounts)
+      if (below.path.length > (found?.path.length ?? 0) && isWithin(path, below.path)) found = below;
+    return found?.mount;
+  }
+
+  /** The first of the entries, as far as they lie in one mount. */
+  first<Entry>(
+    entries: readonly Entry[],
+    pathOf: (entry: Entry) => FilePath,
+  ): { readonly mount: Mount | undefined; readonly entries: readonly Entry[] } {
+    const [entry] = entries;
+    const mount = entry === undefined || this.#mounts.length === 0 ? undefined : this.of(pathOf(entry));
+    const end = this.#mounts.length === 0 ? -1 : entries.findIndex((other) => this.of(pathOf(other)) !== mount);
+    return { mount, entries: end < 0 ? entries : entries.slice(0, end) };
+  }
+}
+
+function isWithin(path: FilePath, folder: FilePath): boolean {
+  if (path.length < folder.length || (path.length > folder.length && path[folder.length] !== SLASH)) return false;
+  return Buffer.compare(path.subarray(0, folder.length), folder) === 0;
+}
