@@ -1,5 +1,5 @@
 import assert from "node:assert/strict";
-import { execFileSync } from "node:child_process";
+import { execFileSync, spawnSync } from "node:child_process";
 import { randomBytes } from "node:crypto";
 import {
   chmodSync,
@@ -113,12 +113,13 @@ async function refusal(header: Header, ...parts: readonly (readonly Item[] | Uin
 
 async function read(
   path: string,
+  crossMounts = false,
 ): Promise<{ items: Map<string, TreeItem & { content: Buffer }>; result: ReadTreeResult }> {
   const client = connect();
   const items = new Map<string, TreeItem & { content: Buffer }>();
   let last: (TreeItem & { content: Buffer }) | undefined;
   let result: ReadTreeResult | undefined;
-  const request = create(ReadTreeRequestSchema, { path: Buffer.from(path) });
+  const request = create(ReadTreeRequestSchema, { path: Buffer.from(path), crossMounts });
   for await (const { part } of client.call(FileTree.method.readTree, [request], { token: agent.token })) {
     if (part.case === "items") {
       for (const item of part.value.items) {
@@ -258,13 +259,47 @@ describe("WriteTree", NEEDS_ROOT, () => {
     assert.equal((await refusal(header, items(20_000))).reason, "MALFORMED_MESSAGE");
   });
 
+  it("writes into what is mounted below the folder, small and large", async (t) => {
+    const path = newFolder();
+    mkdirSync(`${path}/a/mounted`, { recursive: true });
+    if (spawnSync("mount", ["-t", "tmpfs", "none", `${path}/a/mounted`]).status !== 0) {
+      t.skip("cannot mount");
+      return;
+    }
+    t.after(() => execFileSync("umount", [`${path}/a/mounted`]));
+    const large = randomBytes(100_000);
+    const { failed } = await write(
+      { path: Buffer.from(path) },
+      [file("a/mounted-beside", "1"), file("a/mounted/small", "2"), file("a/after", "3"), directory("a/mounted/d")],
+      [file("a/mounted/d/large", "", { size: 100_000n, mode: 0o600 })],
+      large,
+      [directory("a/mounted", { mode: 0o700 })],
+    );
+    assert.deepEqual(failed, {});
+    assert.ok(readFileSync(`${path}/a/mounted/d/large`).equals(large));
+    assert.equal(statSync(`${path}/a/mounted`).mode & 0o7777, 0o700);
+    const [within, beyond] = [await read(path), await read(path, true)];
+    assert.equal(within.items.has("a/mounted/small"), false);
+    assert.ok(beyond.items.get("a/mounted/d/large")?.content.equals(large));
+    assert.equal(beyond.items.get("a/mounted/small")?.content.toString(), "2");
+  });
+
   it("gives new entries of a setgid folder its group", async () => {
     const path = newFolder();
     chownSync(path, 0, 1234);
     chmodSync(path, 0o2775);
-    await write({ path: Buffer.from(path) }, [file("file"), file("own", "", { gid: 5 }), directory("sub")]);
-    const groups = ["file", "own", "sub"].map((name) => statSync(join(path, name)).gid);
-    assert.deepEqual(groups, [1234, 5, 1234]);
+    await write({ path: Buffer.from(path) }, [
+      file("file"),
+      file("own", "", { gid: 5 }),
+      directory("sub"),
+      file("new/er/file"),
+    ]);
+    assert.deepEqual(
+      ["new", "new/er"].map((name) => statSync(join(path, name)).mode & 0o7777),
+      [0o2755, 0o2755],
+    );
+    const groups = ["file", "own", "sub", "new", "new/er", "new/er/file"].map((name) => statSync(join(path, name)).gid);
+    assert.deepEqual(groups, [1234, 5, 1234, 1234, 1234, 1234]);
   });
 
   it("refuses malformed items before anything of their message is written", async () => {

@@ -270,7 +270,10 @@ export class TreeWriter implements AsyncDisposable {
       await file.setAttributes(owner, this.#modeOf(item));
       if (item.modifiedNs !== undefined) await file.setModified(item.modifiedNs);
       this.#signal.throwIfAborted();
-      await file.place(item.path, !this.#options.overwrite, false);
+      // The sync at the end does not reach another file system.
+      const syncs = this.#options.syncs && this.#mounts.of(item.path) !== undefined;
+      if (syncs) await file.sync();
+      await file.place(item.path, !this.#options.overwrite, syncs);
       this.#bytes += item.sizeBytes;
     } catch (error) {
       this.#failBy(item.path, error);

@@ -34,6 +34,8 @@ struct tree {
   int root, flags;
   const char *temporary;
   int folder;
+  /* Of a sync: what was written may not be on the disk. */
+  int error;
   char path[PATH_MAX];
   struct stat seen;
 };
@@ -72,7 +74,17 @@ static int make_folder(int parent, const char *name, const struct entry *entry, 
   return result;
 }
 
-/* Makes missing folders above an entry: mode 0755, owned like it. */
+/* One that an item needs, owned like it: mode 0755. A setgid folder hands its group and setgid down (mkdir(2)). */
+static int make_between(int parent, const char *name, const struct entry *entry) {
+  struct stat above;
+  if (fstat(parent, &above) < 0) return -1;
+  struct entry folder = *entry;
+  bool inherits = (above.st_mode & S_ISGID) != 0 && (entry->has & HAS_GROUP) == 0;
+  if (inherits) folder.gid = above.st_gid;
+  return make_folder(parent, name, &folder, inherits ? S_ISGID | 0755 : 0755);
+}
+
+/* Makes missing folders above an entry. */
 static int make_parents(struct tree *tree, char *path, const struct entry *entry) {
   for (char *slash = path; *slash != '\0';) {
     slash = strchrnul(slash + 1, '/');
@@ -84,7 +96,7 @@ static int make_parents(struct tree *tree, char *path, const struct entry *entry
       if (name != NULL) *name = '\0';
       int parent = beneath(tree, name == NULL ? "" : path, O_PATH | O_DIRECTORY);
       if (name != NULL) *name = '/';
-      int made = parent < 0 ? -1 : make_folder(parent, name == NULL ? path : name + 1, entry, 0755);
+      int made = parent < 0 ? -1 : make_between(parent, name == NULL ? path : name + 1, entry);
       close_after(parent);
       if (made < 0 && errno != EEXIST) return -1;
       fd = beneath(tree, path, O_PATH | O_DIRECTORY);
@@ -97,16 +109,19 @@ static int make_parents(struct tree *tree, char *path, const struct entry *entry
 }
 
 /* Another file system below the folder is synced here: syncFileSystem of the folder does not reach it. */
-static void sync_elsewhere(const struct tree *tree) {
+static int sync_elsewhere(const struct tree *tree) {
   struct stat root;
-  if (tree->folder < 0 || fstat(tree->root, &root) < 0 || root.st_dev == tree->seen.st_dev) return;
+  if (tree->folder < 0) return 0;
+  if (fstat(tree->root, &root) < 0) return -1;
+  if (root.st_dev == tree->seen.st_dev) return 0;
   int fd = openat(tree->folder, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-  if (fd >= 0) syncfs(fd);
+  int result = fd < 0 ? -1 : syncfs(fd);
   close_after(fd);
+  return result;
 }
 
 static void leave(struct tree *tree) {
-  if ((tree->flags & SYNC) != 0) sync_elsewhere(tree);
+  if ((tree->flags & SYNC) != 0 && sync_elsewhere(tree) < 0) tree->error = errno;
   if (tree->folder >= 0) close(tree->folder);
   tree->folder = -1;
 }
@@ -277,7 +292,7 @@ int agent_write_entries(struct argument *args) {
   }
   leave(&tree);
   answer->length = count * sizeof(int32_t);
-  return 0;
+  return tree.error == 0 ? 0 : refuse(tree.error);
 }
 
 int agent_sync_file_system(struct argument *args) {
