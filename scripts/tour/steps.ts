@@ -1,6 +1,6 @@
 import { randomBytes } from "node:crypto";
 import { readFile } from "node:fs/promises";
-import { connect as connectHttp2 } from "node:http2";
+import { connect as connectTls } from "node:tls";
 import { join } from "node:path";
 import { HookKind } from "../../src/shared/gen/svc/guest/v1alpha1/hooks_pb.ts";
 import type { GuestClient } from "../../src/node/client/index.ts";
@@ -184,10 +184,12 @@ export async function refusals({ report, sandbox }: Tour): Promise<void> {
 /** Returns the alert that ends the handshake. */
 async function dialWithoutCertificate(sandbox: Sandbox): Promise<string> {
   const ca = await readFile(join(sandbox.folder, "ca.pem"));
-  const session = connectHttp2(`https://${sandbox.address}`, { ca, servername: "guest-agent" });
+  const { hostname: host, port } = new URL(`https://${sandbox.address}`);
+  const socket = connectTls({ host, port: Number(port), ca, servername: "guest-agent", ALPNProtocols: ["h2"] });
   return new Promise((resolve) => {
-    session.on("error", (error: NodeJS.ErrnoException) => resolve(error.code ?? error.message));
-    session.on("close", () => resolve("closed without a word"));
+    socket.on("error", (error: NodeJS.ErrnoException) => resolve(error.code ?? error.message));
+    socket.on("close", () => resolve("closed without a word"));
+    socket.resume();
   });
 }
 

@@ -1,5 +1,5 @@
 import { create, fromBinary } from "@bufbuild/protobuf";
-import { InterceptingCall, type Interceptor, Metadata } from "@grpc/grpc-js";
+import { InterceptingCall, type Interceptor, Metadata, status as statusCodes } from "@grpc/grpc-js";
 import { GuestError } from "../../../../src/node/client/index.ts";
 import type { Code } from "./gen/connectrpc/conformance/v1/config_pb.ts";
 import {
@@ -56,5 +56,5 @@ export function errorOf(failure: unknown, trailers: Metadata): WantedError {
   if (!(failure instanceof GuestError)) throw failure;
   const [status] = trailers.get(DETAILS_FIELD);
   const { details } = fromBinary(ErrorSchema, status instanceof Buffer ? status : Buffer.alloc(0));
-  return create(ErrorSchema, { code: failure.code as Code, message: failure.message, details });
+  return create(ErrorSchema, { code: statusCodes[failure.status] as number as Code, message: failure.message, details });
 }

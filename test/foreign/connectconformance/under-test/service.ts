@@ -36,8 +36,9 @@ export function serve(router: AnsweringRouter): void {
   router.clientStream(clientStream, async (call) => {
     let definition: UnaryResponseDefinition | undefined;
     const requests: Any[] = [];
-    for await (const bytes of call.messages()) {
-      const request = decodeMessage(clientStream.input, bytes);
+    const messages = call.messages();
+    for (let next = await messages.next(); next !== undefined; next = await messages.next()) {
+      const request = decodeMessage(clientStream.input, next.bytes);
       if (requests.length === 0) definition = request.responseDefinition;
       requests.push(anyPack(clientStream.input, request));
     }
@@ -81,8 +82,9 @@ async function talk(call: Call, answer: Answer): Promise<void> {
   let responses: Responses | undefined;
   let isFullDuplex = false;
   let requests: Any[] = [];
-  for await (const bytes of call.messages()) {
-    const request = decodeMessage(input, bytes);
+  const messages = call.messages();
+  for (let next = await messages.next(); next !== undefined; next = await messages.next()) {
+    const request = decodeMessage(input, next.bytes);
     requests.push(anyPack(input, request));
     if (responses === undefined) {
       if (request.responseDefinition !== undefined) {
