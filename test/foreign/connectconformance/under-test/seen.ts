@@ -56,5 +56,9 @@ export function errorOf(failure: unknown, trailers: Metadata): WantedError {
   if (!(failure instanceof GuestError)) throw failure;
   const [status] = trailers.get(DETAILS_FIELD);
   const { details } = fromBinary(ErrorSchema, status instanceof Buffer ? status : Buffer.alloc(0));
-  return create(ErrorSchema, { code: statusCodes[failure.status] as number as Code, message: failure.message, details });
+  return create(ErrorSchema, {
+    code: statusCodes[failure.status] as number as Code,
+    message: failure.message,
+    details,
+  });
 }
