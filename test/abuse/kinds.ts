@@ -66,7 +66,7 @@ async function throughCat(agent: RunningAgent, client: Client, number: number): 
 
 async function timedOut(agent: RunningAgent, client: Client): Promise<Moved> {
   const args = ["sh", "-c", "setsid sleep 1000 & sleep 1000"];
-  const { exit } = await run(new ExecStream(agent, client).start({ args, timeoutMs: 50n }).end());
+  const { exit } = await run(new ExecStream(agent, client).start({ args, timeoutMs: 1_000n }).end());
   expect("timed out", exit.timedOut, true);
   expect("signal", exit.signal, 15);
   return { bytes: 0 };
