@@ -62,7 +62,7 @@ describe("guestctl", () => {
       [["rm", "-r", "/"], "/ is all of the sandbox; name what is in it"],
       [["helth"], 'there is no command "helth"; did you mean health?'],
       [["restore-seqence"], 'there is no command "restore-seqence"; did you mean restore-sequence?'],
-      [["exec"], "exec wants a command"],
+      [["exec"], "exec wants a command; a whole line wants a shell: guestctl exec -- sh -c LINE"],
       [["exec", "--bogus", "ls"], "Unknown option '--bogus'"],
       [["exec", "--tmeout", "5s", "ls"], "Unknown option '--tmeout'; did you mean --timeout?"],
       [["exec", "--timeout", "5", "ls"], "--timeout 5 would be 5 milliseconds; say which, as in 5s or 5ms"],
