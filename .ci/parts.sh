@@ -39,7 +39,7 @@ report() { # report: what each part took, the ends of those that failed; the sta
   local name
   for name in "${failed[@]}"; do
     printf '\n=== FAILED: %s\n' "$name"
-    [ ! -f "$logs/$name" ] || { grep -E -A 14 '✖|not ok|rror:|FAILED' "$logs/$name" | head -n 60; tail -n 8 "$logs/$name"; }
+    [ ! -f "$logs/$name" ] || { grep -E -A 14 '✖|not ok|rror:|^FAILED' "$logs/$name" | head -n 60; tail -n 8 "$logs/$name"; }
   done
   ((${#failed[@]} == 0))
 }
