@@ -5,7 +5,7 @@ import { type Check, repositoryFiles, ROOT } from "./tool.ts";
 
 /** Names of one machine, which a repository must not have. */
 const MACHINE_TRACES: readonly { readonly pattern: RegExp; readonly what: string }[] = [
-  { pattern: /(?<![\w.$-])\/(?:root|Users|home\/[\w.-]+)\/[\w.-]+\/[\w.-]+/, what: "a path in someone's home" },
+  { pattern: /(?<![\w.$-])\/(?:root|Users\/[\w.-]+|home\/[\w.-]+)\/[\w.-]+/, what: "a path in someone's home" },
   {
     pattern: /\b(?:registry|mirror|artifactory|nexus|verdaccio)[\w-]*\.[\w-]+\.\w+/i,
     what: "a package registry's host",
