@@ -3,16 +3,15 @@ import { errnoName } from "../../native/index.ts";
 import type { FileAttributes, FilePath } from "../attributes.ts";
 import { readChunks } from "../transfer/read.ts";
 import { readResults } from "./batch.ts";
+import { Failures, type TreeFailure, type TreeItem } from "./item.ts";
 import { type ListedEntry, listTree } from "./list.ts";
 import type { MountsBelow } from "./mounts-below.ts";
 import type { OpenFolder } from "./open-folder.ts";
-import type { TreeFailure, TreeItem } from "./write-tree.ts";
 
 /** Largest file that is read in a batch; a larger one streams. */
 const SMALL_BYTES = 64 * 1024;
 /** Of a batch, and so of a message. */
 const BATCH_BYTES = 256 * 1024;
-const FAILURES_LIMIT = 100;
 /** Inodes with several names that are remembered: beyond that the other names are copies. */
 const LINKS_LIMIT = 65_536;
 /** Deeper than any path that is listed. */
@@ -68,8 +67,7 @@ class TreeReader {
   /** First names of files that have several. */
   readonly #names = new Map<bigint, FilePath>();
   #items = 0n;
-  #failed = 0n;
-  readonly #failures: TreeFailure[] = [];
+  readonly #failures = new Failures();
 
   constructor(parts: ReadTreeParts) {
     this.#parts = parts;
@@ -77,7 +75,7 @@ class TreeReader {
   }
 
   get result(): TreeRead {
-    return { items: this.#items, failed: this.#failed, failures: this.#failures };
+    return { items: this.#items, failed: this.#failures.count, failures: this.#failures.first };
   }
 
   async take(entries: readonly ListedEntry[]): Promise<void> {
@@ -101,7 +99,7 @@ class TreeReader {
     for (const { name, attributes, linkTarget, errno, isMountPoint } of entries) {
       if (attributes === undefined || errno !== undefined) {
         // Another file system is none of this tree's.
-        if (!isMountPoint) this.#fail(name, errno ?? "ENOENT");
+        if (!isMountPoint) this.#failures.add(name, errno ?? "ENOENT");
         if (attributes === undefined) continue;
       }
       // Inodes are of one file system.
@@ -110,7 +108,7 @@ class TreeReader {
       if (attributes.type === "directory") ready.push(itemOf(name, attributes, NONE, 0n));
       else if (attributes.type === "symlink")
         ready.push({ ...itemOf(name, attributes, NONE, 0n), linkTarget: linkTarget ?? NONE });
-      else if (attributes.type !== "regular") this.#fail(name, "EOPNOTSUPP");
+      else if (attributes.type !== "regular") this.#failures.add(name, "EOPNOTSUPP");
       else if (first !== undefined) {
         // Its first name goes out before it.
         await readSmall();
@@ -141,7 +139,7 @@ class TreeReader {
     for (const read of readResults(await root.readEach(paths, SMALL_BYTES, BATCH_BYTES + SMALL_BYTES + 4, mount))) {
       const [path, attributes] = files[done++] ?? [];
       if (path === undefined || attributes === undefined) break;
-      if (typeof read === "number") this.#fail(path, errnoName(read));
+      if (typeof read === "number") this.#failures.add(path, errnoName(read));
       else items.push(itemOf(path, attributes, read, BigInt(read.length)));
     }
     return { items, done };
@@ -152,7 +150,7 @@ class TreeReader {
     try {
       const file = await root.openFile(path, this.#mounts.of(path));
       if (file === undefined) {
-        this.#fail(path, "ESTALE");
+        this.#failures.add(path, "ESTALE");
         return;
       }
       const leave = buffers.enter();
@@ -178,13 +176,8 @@ class TreeReader {
       }
     } catch (error) {
       if (!(error instanceof FileSystemError)) throw error;
-      this.#fail(path, error.errno);
+      this.#failures.add(path, error.errno);
     }
-  }
-
-  #fail(path: FilePath, errno: string): void {
-    this.#failed += 1n;
-    if (this.#failures.length < FAILURES_LIMIT) this.#failures.push({ path: Uint8Array.from(path), errno });
   }
 }
 

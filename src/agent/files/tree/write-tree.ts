@@ -1,44 +1,22 @@
-import { AgentError, FileSystemError, frameOrder, invalidField } from "../../domain/index.ts";
-import type { FileOwner, FilePath, FileType } from "../attributes.ts";
+import { FileSystemError, frameOrder } from "../../domain/index.ts";
+import type { FileOwner, FilePath } from "../attributes.ts";
 import { fileFailure } from "../failure.ts";
 import { pathText } from "../location.ts";
 import { folderOf } from "../paths/names.ts";
 import type { NewFile } from "../transfer/new-file.ts";
 import { ENTRY, NO_SYMLINKS, OVERWRITE, packEntry, type SmallEntry, SYNC } from "./batch.ts";
+import { checkItem, Failures, type TreeFailure, type TreeItem, tooLong, tooShort } from "./item.ts";
 import type { MountsBelow } from "./mounts-below.ts";
 import type { OpenFolder } from "./open-folder.ts";
 
-/** Failures that an answer names. */
-const FAILURES_LIMIT = 100;
 /** Of folders' attributes that wait for their content. */
 const LATER_LIMIT_BYTES = 4 * 1024 * 1024;
 /** Of one of them in memory, but for its path. */
 const LATER_ENTRY_BYTES = 256;
-/** Longest path of an item: PATH_MAX. */
-const PATH_LIMIT_BYTES = 4_095;
 const FILE_MODE = 0o644;
 const FOLDER_MODE = 0o755;
-const MODE_BITS = 0o7777;
 const SPECIAL_BITS = 0o7000;
-/** (uid_t)-1 means "unchanged" to chown(2). */
-const MAX_ID = 2 ** 32 - 2;
-const SLASH = 0x2f;
-const DOT = 0x2e;
 const NONE = new Uint8Array(0);
-
-/** An item as it comes (message TreeItem). */
-export interface TreeItem {
-  readonly path: FilePath;
-  readonly type: FileType;
-  readonly mode?: number | undefined;
-  readonly uid?: number | undefined;
-  readonly gid?: number | undefined;
-  readonly modifiedNs: bigint | undefined;
-  readonly sizeBytes: bigint;
-  readonly data: Uint8Array;
-  readonly linkTarget: Uint8Array;
-  readonly sparse: boolean;
-}
 
 /** How a tree is written (message WriteTreeHeader). */
 export interface TreeOptions {
@@ -49,12 +27,6 @@ export interface TreeOptions {
   readonly failFast: boolean;
   /** Everything is on the disk before the result. */
   readonly syncs: boolean;
-}
-
-/** Why an item is missing. */
-export interface TreeFailure {
-  readonly path: FilePath;
-  readonly errno: string;
 }
 
 /** What is done so far. */
@@ -91,8 +63,7 @@ export class TreeWriter implements AsyncDisposable {
   #large: LargeFile | undefined;
   #items = 0n;
   #bytes = 0n;
-  #failed = 0n;
-  readonly #failures: TreeFailure[] = [];
+  readonly #failures = new Failures();
 
   /** `owner`: of what names none. `temporary`: a name that nobody else uses. */
   constructor(folder: OpenFolder, options: TreeOptions, owner: FileOwner, temporary: Uint8Array, signal: AbortSignal) {
@@ -107,7 +78,7 @@ export class TreeWriter implements AsyncDisposable {
   }
 
   get progress(): TreeProgress {
-    return { items: this.#items, bytes: this.#bytes, failed: this.#failed, failures: this.#failures };
+    return { items: this.#items, bytes: this.#bytes, failed: this.#failures.count, failures: this.#failures.first };
   }
 
   /** Takes the next items. Resolves when nothing uses their memory any more. Throws AgentError. */
@@ -290,63 +261,6 @@ export class TreeWriter implements AsyncDisposable {
 
   #fail(path: FilePath, errno: string, error: FileSystemError = new FileSystemError("create", errno)): void {
     if (this.#options.failFast) throw fileFailure(error, "write", pathText(path));
-    this.#failed += 1n;
-    if (this.#failures.length < FAILURES_LIMIT) this.#failures.push({ path: Uint8Array.from(path), errno });
+    this.#failures.add(path, errno);
   }
-}
-
-/** Throws INVALID_ARGUMENT for an item that no tree has: nothing of its message is written then. */
-function checkItem({ path, type, mode, uid, gid, sizeBytes, data, linkTarget }: TreeItem): void {
-  if (!isInside(path))
-    throw invalidField(
-      "items.path",
-      `is ${JSON.stringify(pathText(path))}: give a path below the folder, without ".."`,
-    );
-  const shown = JSON.stringify(pathText(path));
-  if (type !== "regular" && type !== "directory" && type !== "symlink")
-    throw invalidField("items.type", `of ${shown} is none of REGULAR, DIRECTORY and SYMLINK`);
-  if (type === "symlink" && (linkTarget.length === 0 || linkTarget.includes(0)))
-    throw invalidField("items.link_target", `of ${shown} is empty or holds a NUL`);
-  if (type === "regular" && linkTarget.length > 0 && !isInside(linkTarget))
-    throw invalidField("items.link_target", `of ${shown} is no path below the folder`);
-  if (mode !== undefined && mode > MODE_BITS) throw invalidField("items.mode", `of ${shown} has bits beyond 07777`);
-  if ([uid, gid].some((id) => id !== undefined && id > MAX_ID))
-    throw invalidField("items.uid", `or gid of ${shown} is larger than ${MAX_ID}`);
-  if (BigInt(data.length) > sizeBytes) throw invalidField("items.size", `of ${shown} is less than its data`);
-}
-
-/** Whether a path leads to a name below the folder: relative, without "..", and short enough. */
-function isInside(path: FilePath): boolean {
-  if (path.length === 0 || path.length > PATH_LIMIT_BYTES || path[0] === SLASH || path.includes(0)) return false;
-  return path.at(-1) !== SLASH && namesOf(path).every((name) => !isDots(name));
-}
-
-function* parts(path: FilePath): Generator<Uint8Array> {
-  for (let start = 0; start <= path.length;) {
-    const slash = path.indexOf(SLASH, start);
-    const end = slash < 0 ? path.length : slash;
-    yield path.subarray(start, end);
-    start = end + 1;
-  }
-}
-
-function namesOf(path: FilePath): Uint8Array[] {
-  return [...parts(path)];
-}
-
-/** Empty, "." and ".." are no names: a path has one form. */
-function isDots(name: Uint8Array): boolean {
-  return name.length <= 2 && name.every((byte) => byte === DOT);
-}
-
-function tooLong({ path, sizeBytes }: TreeItem): AgentError {
-  const message = `more bytes came of ${JSON.stringify(pathText(path))} than its ${sizeBytes}`;
-  return new AgentError("DATA_LOSS", "SIZE_MISMATCH", message, { path: pathText(path), declared: String(sizeBytes) });
-}
-
-function tooShort({ path, sizeBytes }: TreeItem, leftBytes: bigint): AgentError {
-  const received = sizeBytes - leftBytes;
-  const message = `only ${received} bytes came of ${JSON.stringify(pathText(path))}, which has ${sizeBytes}; it is not written`;
-  const metadata = { path: pathText(path), declared: String(sizeBytes), received: String(received) };
-  return new AgentError("DATA_LOSS", "SIZE_MISMATCH", message, metadata);
 }

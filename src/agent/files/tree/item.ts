@@ -1,0 +1,97 @@
+import { AgentError, invalidField } from "../../domain/index.ts";
+import type { FilePath, FileType } from "../attributes.ts";
+import { pathText } from "../location.ts";
+
+/** Failures that an answer names. */
+const NAMED_LIMIT = 100;
+/** Longest path of an item: PATH_MAX. */
+const PATH_LIMIT_BYTES = 4_095;
+const MODE_BITS = 0o7777;
+/** (uid_t)-1 means "unchanged" to chown(2). */
+const MAX_ID = 2 ** 32 - 2;
+const SLASH = 0x2f;
+const DOT = 0x2e;
+
+/** An item as it comes (message TreeItem). */
+export interface TreeItem {
+  readonly path: FilePath;
+  readonly type: FileType;
+  readonly mode?: number | undefined;
+  readonly uid?: number | undefined;
+  readonly gid?: number | undefined;
+  readonly modifiedNs: bigint | undefined;
+  readonly sizeBytes: bigint;
+  readonly data: Uint8Array;
+  readonly linkTarget: Uint8Array;
+  readonly sparse: boolean;
+}
+
+/** Why an item is missing. */
+export interface TreeFailure {
+  readonly path: FilePath;
+  readonly errno: string;
+}
+
+/** Items that failed: how many, and the first of them by name. */
+export class Failures {
+  readonly first: TreeFailure[] = [];
+  #count = 0n;
+
+  get count(): bigint {
+    return this.#count;
+  }
+
+  add(path: FilePath, errno: string): void {
+    this.#count += 1n;
+    // A path is a view of a message.
+    if (this.first.length < NAMED_LIMIT) this.first.push({ path: Uint8Array.from(path), errno });
+  }
+}
+
+/** Throws INVALID_ARGUMENT for an item that no tree has: nothing of its message is written then. */
+export function checkItem({ path, type, mode, uid, gid, sizeBytes, data, linkTarget }: TreeItem): void {
+  if (!isInside(path))
+    throw invalidField(
+      "items.path",
+      `is ${JSON.stringify(pathText(path))}: give a path below the folder, without ".."`,
+    );
+  const shown = JSON.stringify(pathText(path));
+  if (type !== "regular" && type !== "directory" && type !== "symlink")
+    throw invalidField("items.type", `of ${shown} is none of REGULAR, DIRECTORY and SYMLINK`);
+  if (type === "symlink" && (linkTarget.length === 0 || linkTarget.includes(0)))
+    throw invalidField("items.link_target", `of ${shown} is empty or holds a NUL`);
+  if (type === "regular" && linkTarget.length > 0 && !isInside(linkTarget))
+    throw invalidField("items.link_target", `of ${shown} is no path below the folder`);
+  if (mode !== undefined && mode > MODE_BITS) throw invalidField("items.mode", `of ${shown} has bits beyond 07777`);
+  if ([uid, gid].some((id) => id !== undefined && id > MAX_ID))
+    throw invalidField("items.uid", `or gid of ${shown} is larger than ${MAX_ID}`);
+  if (BigInt(data.length) > sizeBytes) throw invalidField("items.size", `of ${shown} is less than its data`);
+}
+
+/** Whether a path leads to a name below the folder: relative, without "..", and short enough. It has one form. */
+function isInside(path: FilePath): boolean {
+  if (path.length > PATH_LIMIT_BYTES || path.includes(0)) return false;
+  for (let start = 0; start <= path.length;) {
+    const slash = path.indexOf(SLASH, start);
+    const end = slash < 0 ? path.length : slash;
+    const name = path.subarray(start, end);
+    // Empty, "." and ".." are no names.
+    if (name.length <= 2 && name.every((byte) => byte === DOT)) return false;
+    start = end + 1;
+  }
+  return true;
+}
+
+/** More bytes came of a file than it was to have. */
+export function tooLong({ path, sizeBytes }: TreeItem): AgentError {
+  const message = `more bytes came of ${JSON.stringify(pathText(path))} than its ${sizeBytes}`;
+  return new AgentError("DATA_LOSS", "SIZE_MISMATCH", message, { path: pathText(path), declared: String(sizeBytes) });
+}
+
+/** Fewer bytes came of a file than it was to have. */
+export function tooShort({ path, sizeBytes }: TreeItem, leftBytes: bigint): AgentError {
+  const received = sizeBytes - leftBytes;
+  const message = `only ${received} bytes came of ${JSON.stringify(pathText(path))}, which has ${sizeBytes}; it is not written`;
+  const metadata = { path: pathText(path), declared: String(sizeBytes), received: String(received) };
+  return new AgentError("DATA_LOSS", "SIZE_MISMATCH", message, metadata);
+}
