@@ -27,7 +27,7 @@ import { attributesOf, type PathAttributes } from "./files/attributes.ts";
 import { FileContent, type ReadFileOptions } from "./files/read.ts";
 import type { DownloadFolderOptions, FolderCopy } from "./files/folder.ts";
 import { FolderClient } from "./files/tree.ts";
-import type { WriteTreeOptions } from "./files/tree-stream.ts";
+import type { WriteTreeOptions } from "./files/write-tree.ts";
 import { type GuestPath, pathFields } from "./files/path.ts";
 import { type FileSource, writeFile, type WriteFileOptions, type WriteFileResult } from "./files/write.ts";
 import { isLost } from "./errors.ts";

@@ -31,14 +31,9 @@ export type {
   SymlinkOptions,
 } from "./files/tree.ts";
 export type { FileContent, ReadFileOptions } from "./files/read.ts";
-export type {
-  ReadTreeOptions,
-  TreeEntry,
-  TreeFailure,
-  TreeReading,
-  TreeResult,
-  WriteTreeOptions,
-} from "./files/tree-stream.ts";
+export type { ReadTreeOptions, TreeReading } from "./files/read-tree.ts";
+export type { TreeEntry, TreeFailure, TreeResult } from "./files/tree-entry.ts";
+export type { WriteTreeOptions } from "./files/write-tree.ts";
 export type { FileSource, WriteFileOptions, WriteFileResult } from "./files/write.ts";
 export {
   connect,

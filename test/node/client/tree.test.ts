@@ -1,8 +1,10 @@
 import assert from "node:assert/strict";
 import { spawnSync } from "node:child_process";
+import { existsSync } from "node:fs";
 import { chmod, lstat, mkdir, readdir, readFile, readlink, stat, symlink, utimes, writeFile } from "node:fs/promises";
+import { Readable } from "node:stream";
 import { describe, it } from "node:test";
-import { FileType, type ListEntry, type ListOptions } from "../../../src/node/client/index.ts";
+import { FileType, type ListEntry, type ListOptions, type TreeEntry } from "../../../src/node/client/index.ts";
 import { forAllTests } from "../../fixtures/for-all-tests.ts";
 import { startAgent } from "../../fixtures/agent.ts";
 import { until } from "../../fixtures/awake.ts";
@@ -152,5 +154,28 @@ describe("client.uploadFolder and downloadFolder", () => {
     await writeFile(folder.at("there/name"), "in the way");
     await failureOf(client.uploadFolder(folder.at("here"), folder.at("there"), { overwrite: false }));
     assert.equal(await readFile(folder.at("there/name"), "utf8"), "in the way");
+  });
+});
+
+describe("client.writeTree", () => {
+  it("ends at a file that never ends though its size is small, tells it, and closes its content", async () => {
+    await using folder = await testFolder();
+    let isClosed = false;
+    async function* content(): AsyncGenerator<Buffer> {
+      try {
+        for (;;) yield await Promise.resolve(Buffer.alloc(1024, "more"));
+      } finally {
+        isClosed = true;
+      }
+    }
+    async function* entries(): AsyncGenerator<TreeEntry> {
+      const head = { linkName: Buffer.alloc(0), mode: 0o644, modifiedSeconds: 1, type: "file" as const };
+      yield { ...head, name: Buffer.from("good"), sizeBytes: 2, content: Readable.from([Buffer.from("ok")]) };
+      yield await Promise.resolve({ ...head, name: Buffer.from("endless"), sizeBytes: 5, content: content() });
+    }
+    const { status, message } = await failureOf(client.writeTree(folder.path, entries()));
+    assert.deepEqual([status, isClosed], ["INVALID_ARGUMENT", true]);
+    assert.match(message, /^"endless" has more bytes than its sizeBytes, 5; /);
+    assert.equal(existsSync(folder.at("endless")), false);
   });
 });

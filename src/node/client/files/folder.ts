@@ -2,7 +2,9 @@ import { createReadStream, lstatSync, readdirSync, readFileSync, readlinkSync, t
 import { unpack } from "../../tar/index.ts";
 import type { FolderClient } from "./tree.ts";
 import type { GuestPath } from "./path.ts";
-import type { ReadTreeOptions, TreeEntry, WriteTreeOptions } from "./tree-stream.ts";
+import type { ReadTreeOptions } from "./read-tree.ts";
+import type { TreeEntry } from "./tree-entry.ts";
+import type { WriteTreeOptions } from "./write-tree.ts";
 
 /** What of a folder was copied. */
 export interface FolderCopy {

@@ -12,14 +12,9 @@ import type { Names } from "../options.ts";
 import { received } from "../received.ts";
 import { attributesOf, type PathAttributes } from "./attributes.ts";
 import { type GuestPath, pathBytes, PLACE, type PlaceOptions, timeField } from "./path.ts";
-import {
-  type ReadTreeOptions,
-  type TreeEntry,
-  TreeReading,
-  type TreeResult,
-  writeTree,
-  type WriteTreeOptions,
-} from "./tree-stream.ts";
+import { type ReadTreeOptions, TreeReading } from "./read-tree.ts";
+import type { TreeEntry, TreeResult } from "./tree-entry.ts";
+import { writeTree, type WriteTreeOptions } from "./write-tree.ts";
 
 /** Owner of the new entry. */
 interface OwnerOptions extends PlaceOptions {

@@ -1,22 +1,19 @@
 import { create, type MessageInitShape } from "@bufbuild/protobuf";
-import type { ServiceError } from "@grpc/grpc-js";
 import {
   FileTree,
-  type ReadTreeResponse,
-  type TreeFailure as FailureMessage,
-  type TreeItem,
   type TreeItemSchema,
   TreeSync,
   WriteTreeRequestSchema,
   type WriteTreeResponse,
 } from "../../../shared/gen/svc/guest/v1alpha1/file_tree_pb.ts";
 import { FileType } from "../../../shared/gen/svc/guest/v1alpha1/files_pb.ts";
-import { checkOptions } from "../arguments.ts";
+import { checkOptions, invalidOption } from "../arguments.ts";
 import { cancelCall, type Channel } from "../channel.ts";
 import { GuestError } from "../errors.ts";
 import type { Names } from "../options.ts";
 import { settlement } from "../settlement.ts";
 import { type GuestPath, pathBytes, PLACE, type PlaceOptions } from "./path.ts";
+import { isServiceError, resultOf, type TreeEntry, type TreeResult } from "./tree-entry.ts";
 import { ANSWERED, type UntilAnswered, untilAnswered } from "./write.ts";
 
 /** Files up to here travel in the message of their item. */
@@ -26,33 +23,7 @@ const MESSAGE_BYTES = 256 * 1024;
 const MESSAGE_ITEMS = 512;
 /** Entries wait no longer than that for others to go with them. */
 const LATE_MS = 50;
-const NS_PER_SECOND = 1_000_000_000;
 const NONE = new Uint8Array(0);
-
-/** An entry of a tree, as in an archive. Its content has to be read before the next entry is asked for. */
-export interface TreeEntry {
-  readonly type: "file" | "directory" | "symlink" | "hard-link";
-  /** Path from the tree's folder on; empty for that folder itself. */
-  readonly name: Buffer;
-  /** Target of a symbolic link; of a hard link the path of an earlier file. */
-  readonly linkName: Buffer;
-  readonly mode: number;
-  /** Owner. Default: the workload's user. */
-  readonly uid?: number | undefined;
-  readonly gid?: number | undefined;
-  /** Since 1970, with fractions. */
-  readonly modifiedSeconds: number;
-  readonly sizeBytes: number;
-  /** The file has holes: blocks of zeros become holes. */
-  readonly sparse?: boolean | undefined;
-  readonly content: AsyncIterable<Buffer>;
-}
-
-/** Options of `readTree`. */
-export interface ReadTreeOptions extends PlaceOptions {
-  /** Read what is mounted below it, too. Default: false. */
-  readonly crossMounts?: boolean | undefined;
-}
 
 /** Options of `writeTree`. */
 export interface WriteTreeOptions extends PlaceOptions {
@@ -70,24 +41,6 @@ export interface WriteTreeOptions extends PlaceOptions {
   readonly onProgress?: ((done: { readonly entries: number; readonly bytes: number }) => void) | undefined;
 }
 
-/** An entry that failed. */
-export interface TreeFailure {
-  /** Its path from the tree's folder on. Bytes that are no UTF-8 are replaced: see `rawName`. */
-  readonly name: string;
-  readonly rawName: Buffer;
-  /** Such as "ENOSPC". "EOPNOTSUPP": a tree holds no devices, FIFOs and sockets. */
-  readonly errno: string;
-}
-
-/** The result of a tree's way. */
-export interface TreeResult {
-  readonly entries: number;
-  readonly failed: number;
-  /** The first 100 that failed. */
-  readonly failures: readonly TreeFailure[];
-}
-
-const READ: Names<ReadTreeOptions> = { ...PLACE, crossMounts: true };
 const WRITE: Names<WriteTreeOptions> = {
   ...PLACE,
   parents: true,
@@ -164,17 +117,23 @@ export async function writeTree(
   return resultOf(result.items, result.failed, result.failures);
 }
 
-function isServiceError(error: unknown): error is ServiceError {
-  return error instanceof Error && "code" in error && "details" in error;
-}
-
 type Write = (
   part: NonNullable<MessageInitShape<typeof WriteTreeRequestSchema>["part"]>,
 ) => Promise<void | typeof ANSWERED>;
 
-async function wholeOf(content: AsyncIterable<Buffer>): Promise<Buffer> {
+/** The content of a small file. It may have grown, but not without end. */
+async function wholeOf({ name, sizeBytes, content }: TreeEntry): Promise<Buffer> {
   const pieces: Buffer[] = [];
-  for await (const piece of content) pieces.push(piece);
+  let bytes = 0;
+  for await (const piece of content) {
+    bytes += piece.length;
+    if (bytes > SMALL_BYTES)
+      throw invalidOption(
+        "entries",
+        `${JSON.stringify(name.toString())} has more bytes than its sizeBytes, ${sizeBytes}; give its size, or end its content there`,
+      );
+    pieces.push(piece);
+  }
   return pieces.length === 1 && pieces[0] !== undefined ? pieces[0] : Buffer.concat(pieces);
 }
 
@@ -207,7 +166,7 @@ async function send(entries: AsyncIterable<TreeEntry>, write: Write, orAnswer: U
     const entry = next.value;
     const isFile = entry.type === "file";
     const isSmall = !isFile || entry.sizeBytes <= SMALL_BYTES;
-    const data = isFile && isSmall ? await wholeOf(entry.content) : NONE;
+    const data = isFile && isSmall ? await wholeOf(entry) : NONE;
     if (entry.name.length === 0) continue;
     items.push(itemOf(entry, data, isFile && !isSmall ? entry.sizeBytes : data.length));
     bytes += entry.name.length + data.length;
@@ -246,106 +205,3 @@ const TYPES = {
   directory: FileType.DIRECTORY,
   symlink: FileType.SYMLINK,
 } as const;
-
-/** The entries of a guest's folder in one stream, with their content. Leaving the loop ends the call. Iterate it once. */
-export class TreeReading implements AsyncIterable<TreeEntry> {
-  readonly #channel: Channel;
-  readonly #path: GuestPath;
-  readonly #options: ReadTreeOptions;
-  #result: TreeResult | undefined;
-
-  constructor(channel: Channel, path: GuestPath, options: ReadTreeOptions = {}) {
-    checkOptions("the options of readTree", options, READ);
-    this.#channel = channel;
-    this.#path = path;
-    this.#options = options;
-  }
-
-  /** What was read, and what could not be. Undefined before the end. */
-  get result(): TreeResult | undefined {
-    return this.#result;
-  }
-
-  async *[Symbol.asyncIterator](): AsyncGenerator<TreeEntry, void, undefined> {
-    const options = this.#options;
-    const { beneath = "", noSymlinks = false, crossMounts = false } = options;
-    const request = { path: pathBytes(this.#path), beneath: pathBytes(beneath), noSymlinks, crossMounts };
-    const method = FileTree.method.readTree;
-    const call = this.#channel.serverStream(method, request, options);
-    const messages = (call as AsyncIterable<ReadTreeResponse>)[Symbol.asyncIterator]();
-    const pull = async (): Promise<ReadTreeResponse["part"] | undefined> => {
-      try {
-        const next = await messages.next();
-        return next.done === true ? undefined : next.value.part;
-      } catch (cause) {
-        throw isServiceError(cause) ? await this.#channel.failure(cause, method, options.signal) : cause;
-      }
-    };
-    try {
-      let held: ReadTreeResponse["part"] | undefined;
-      for (let part = await pull(); part !== undefined; part = held ?? (await pull())) {
-        held = undefined;
-        if (part.case === "result") {
-          this.#result = resultOf(part.value.items, part.value.failed, part.value.failures);
-          return;
-        }
-        if (part.case !== "items") continue;
-        for (const item of part.value.items) {
-          let leftBytes = Number(item.size) - item.data.length;
-          const content = async function* (): AsyncGenerator<Buffer> {
-            if (item.data.length > 0) yield bufferOf(item.data);
-            while (leftBytes > 0 && held === undefined) {
-              const more = await pull();
-              if (more?.case !== "data") held = more;
-              else {
-                leftBytes -= more.value.length;
-                yield bufferOf(more.value);
-              }
-              if (more === undefined) return;
-            }
-          };
-          const bytes = content();
-          yield entryOf(item, bytes);
-          // What was not read of it is in the way of the next.
-          while ((await bytes.next()).done !== true);
-        }
-      }
-    } finally {
-      cancelCall(call);
-    }
-  }
-}
-
-function bufferOf({ buffer, byteOffset, length }: Uint8Array): Buffer {
-  return Buffer.from(buffer, byteOffset, length);
-}
-
-function entryOf(
-  { path, type, linkTarget, mode, uid, gid, mtime, size }: TreeItem,
-  content: AsyncIterable<Buffer>,
-): TreeEntry {
-  const ofFile = linkTarget.length > 0 ? "hard-link" : "file";
-  const ofOther = type === FileType.SYMLINK ? "symlink" : "directory";
-  return {
-    type: type === FileType.REGULAR ? ofFile : ofOther,
-    name: bufferOf(path),
-    linkName: bufferOf(linkTarget),
-    mode: mode ?? 0,
-    uid,
-    gid,
-    modifiedSeconds: Number(mtime?.seconds ?? 0n) + (mtime?.nanos ?? 0) / NS_PER_SECOND,
-    sizeBytes: Number(size),
-    content,
-  };
-}
-
-function resultOf(items: bigint, failed: bigint, failures: readonly FailureMessage[]): TreeResult {
-  return {
-    entries: Number(items),
-    failed: Number(failed),
-    failures: failures.map(({ path, errno }) => {
-      const rawName = bufferOf(path);
-      return { name: rawName.toString(), rawName, errno };
-    }),
-  };
-}

@@ -1,0 +1,60 @@
+import type { ServiceError } from "@grpc/grpc-js";
+import type { TreeFailure as FailureMessage } from "../../../shared/gen/svc/guest/v1alpha1/file_tree_pb.ts";
+
+/** An entry of a tree, as in an archive. Its content has to be read before the next entry is asked for. */
+export interface TreeEntry {
+  readonly type: "file" | "directory" | "symlink" | "hard-link";
+  /** Path from the tree's folder on; empty for that folder itself. */
+  readonly name: Buffer;
+  /** Target of a symbolic link; of a hard link the path of an earlier file. */
+  readonly linkName: Buffer;
+  readonly mode: number;
+  /** Owner. Default: the workload's user. */
+  readonly uid?: number | undefined;
+  readonly gid?: number | undefined;
+  /** Since 1970, with fractions. */
+  readonly modifiedSeconds: number;
+  readonly sizeBytes: number;
+  /** The file has holes: blocks of zeros become holes. */
+  readonly sparse?: boolean | undefined;
+  readonly content: AsyncIterable<Buffer>;
+}
+
+/** An entry that failed. */
+export interface TreeFailure {
+  /** Its path from the tree's folder on. Bytes that are no UTF-8 are replaced: see `rawName`. */
+  readonly name: string;
+  readonly rawName: Buffer;
+  /** Such as "ENOSPC". "EOPNOTSUPP": a tree holds no devices, FIFOs and sockets. */
+  readonly errno: string;
+}
+
+/** The result of a tree's way. */
+export interface TreeResult {
+  readonly entries: number;
+  readonly failed: number;
+  /** The first 100 that failed. */
+  readonly failures: readonly TreeFailure[];
+}
+
+/** The result as the library gives it. */
+export function resultOf(items: bigint, failed: bigint, failures: readonly FailureMessage[]): TreeResult {
+  return {
+    entries: Number(items),
+    failed: Number(failed),
+    failures: failures.map(({ path, errno }) => {
+      const rawName = bufferOf(path);
+      return { name: rawName.toString(), rawName, errno };
+    }),
+  };
+}
+
+/** Whether a call failed, not the caller's own source or loop. */
+export function isServiceError(error: unknown): error is ServiceError {
+  return error instanceof Error && "code" in error && "details" in error;
+}
+
+/** The same bytes. */
+export function bufferOf({ buffer, byteOffset, length }: Uint8Array): Buffer {
+  return Buffer.from(buffer, byteOffset, length);
+}
