@@ -107,8 +107,10 @@ export interface Addon {
    * many processes the out-of-memory killer has killed. Each -1 where the cgroup does not tell.
    */
   usedIn(folder: number): Float64Array;
-  /** -ESRCH: there is no such process; -ECHILD: it has ended, and is not reaped. */
+  /** Of a process that has ended too, until it is reaped. -ESRCH: there is none. */
   parentOf(pid: number): number;
+  /** 1: the process is there, and has not ended. */
+  isAlive(pid: number): number;
   /** Another descriptor, above the standard ones, of the same open file. */
   duplicate(fd: number): number;
   /** Bytes read; 0 at the end. */

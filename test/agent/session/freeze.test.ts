@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { execFileSync, spawn } from "node:child_process";
 import { once } from "node:events";
-import { chmodSync, existsSync, readdirSync, readFileSync, writeFileSync } from "node:fs";
+import { chmodSync, existsSync, mkdirSync, readdirSync, readFileSync, writeFileSync } from "node:fs";
 import { describe, it, type TestContext } from "node:test";
 import { status } from "@grpc/grpc-js";
 import { GuestError, restoreDuties } from "../../../src/node/client/index.ts";
@@ -279,7 +279,8 @@ describe("a session that the kernel refuses", NEEDS_ROOT, () => {
     if (agent === undefined) return;
     using client = clientOf(agent);
     await until(async () => (await client.health()).ready, "ready_cmd has given its verdict");
-    assert.equal((await client.runHook({ kind: PRE_SNAPSHOT, freezeMs: LONG_MS })).frozen, true);
+    const hook = await client.runHook({ kind: PRE_SNAPSHOT, freezeMs: LONG_MS });
+    assert.deepEqual([hook.frozen, hook.freezeProblem], [true, ""]);
     const file = freezeFileIn(base.path);
     chmodSync(file, 0);
     const duties = restoreDuties(() => clientOf(agent), { reachTimeoutMs: LONG_MS });
@@ -435,22 +436,29 @@ echo 1 > "$own/inner/cgroup.freeze"; echo "in $own/inner"; wait`;
     assert.equal(readFileSync(`${inner}/cgroup.freeze`, "utf8"), "1\n");
   });
 
-  it("a process that has moved to a cgroup of its own is frozen and thawed there", async (t) => {
-    const mover = ticking();
-    const move = `${FIND_CGROUP}\nmkdir "$mount/moved-$$" && echo 0 > "$mount/moved-$$/cgroup.procs"; exec "$@"`;
-    await using agent = await freezable(t, { process: { args: ["sh", "-c", move, "sh", ...mover.args] } });
-    if (agent === undefined) return;
-    using client = clientOf(agent);
-    const { pid } = await agent.logged("workload_started");
-    t.after(() => removeCgroup(`moved-${String(pid)}`));
-    await mover.runs();
-    const outcome = await client.runHook({ kind: PRE_SNAPSHOT, freezeMs: LONG_MS });
-    assert.deepEqual([outcome.frozen, outcome.frozenProcesses, outcome.freezeProblem], [true, 1, ""]);
-    await mover.standsStill(client);
-    using later = clientOf(agent);
-    await later.runRestoreDuties({ entropy: ENTROPY });
-    await mover.runs();
-  });
+  for (const [what, argsOf] of [
+    ["a process", (path: string) => new Ticking(path, "moved").args],
+    ["a process whose first thread has ended", (path: string) => [program("leaderless"), `${path}/moved`]],
+  ] as const) {
+    it(`${what} that has moved to a cgroup of its own is frozen and thawed there`, async (t) => {
+      const path = folder.at(`moved-${++names}`);
+      mkdirSync(path);
+      const mover = new Ticking(path, "moved");
+      const move = `${FIND_CGROUP}\nmkdir "$mount/moved-$$" && echo 0 > "$mount/moved-$$/cgroup.procs"; exec "$@"`;
+      await using agent = await freezable(t, { process: { args: ["sh", "-c", move, "sh", ...argsOf(path)] } });
+      if (agent === undefined) return;
+      using client = clientOf(agent);
+      const { pid } = await agent.logged("workload_started");
+      t.after(() => removeCgroup(`moved-${String(pid)}`));
+      await mover.runs();
+      const outcome = await client.runHook({ kind: PRE_SNAPSHOT, freezeMs: LONG_MS });
+      assert.deepEqual([outcome.frozen, outcome.frozenProcesses, outcome.freezeProblem], [true, 1, ""]);
+      await mover.standsStill(client);
+      using later = clientOf(agent);
+      await later.runRestoreDuties({ entropy: ENTROPY });
+      await mover.runs();
+    });
+  }
 
   it("a fork loop in a cgroup of its own is frozen there, and none of its newborn is taken for another's", async (t) => {
     const file = folder.at("forks");
@@ -471,6 +479,25 @@ while :; do (:) & (echo >> '${file}'); done`;
       const { frozen, freezeProblem } = await client.runHook({ kind: PRE_SNAPSHOT, freezeMs: LONG_MS });
       assert.deepEqual([frozen, freezeProblem], [true, ""], `time ${time}`);
       assert.equal((await client.runRestoreDuties({ entropy: ENTROPY })).frozen, false);
+    }
+  });
+
+  it("processes of others that begin and end without end are no reason to refuse", async (t) => {
+    const workload = ticking();
+    await using agent = await freezable(t, { process: { args: workload.args } });
+    if (agent === undefined) return;
+    // Each in a session of its own, as those of other agents are: nobody alive tells whose they were.
+    const loops = [1, 2].map(() => spawn("sh", ["-c", "while :; do setsid true; setsid sh -c '(:) & :' & done"]));
+    try {
+      for (let time = 0; time < 20; time++) {
+        await workload.runs();
+        using client = clientOf(agent);
+        const { frozen, freezeProblem } = await client.runHook({ kind: PRE_SNAPSHOT, freezeMs: LONG_MS });
+        assert.deepEqual([frozen, freezeProblem], [true, ""], `time ${time}`);
+        assert.equal((await client.runRestoreDuties({ entropy: ENTROPY })).frozen, false);
+      }
+    } finally {
+      for (const loop of loops) loop.kill("SIGKILL");
     }
   });
 

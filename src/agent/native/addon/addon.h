@@ -26,6 +26,7 @@
   F("signalProcess", agent_signal_process, 3, (pid_t pid, int start, int signal)) \
   F("openFilesLimitOf", agent_open_files_limit_of, 1, (pid_t pid))                \
   F("parentOf", agent_parent_of, 1, (pid_t pid))                                  \
+  F("isAlive", agent_is_alive, 1, (pid_t pid))                                    \
   /* own_process.c */                                                             \
   F("forbidDumps", agent_forbid_dumps, 0, (void))                                 \
   F("seccompMode", agent_seccomp_mode, 0, (void))                                 \

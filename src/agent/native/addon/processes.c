@@ -64,6 +64,7 @@ enum { PID, PARENT, GROUP, SESSION, STATE, START, COLUMNS };
 static bool read_row(pid_t pid, int32_t *row) {
   char path[32], text[1024];
   char state;
+  int threads;
   unsigned long long start;
   snprintf(path, sizeof path, "/proc/%d/stat", pid);
   int fd = open(path, O_RDONLY | O_CLOEXEC);
@@ -74,10 +75,12 @@ static bool read_row(pid_t pid, int32_t *row) {
   if (length <= 0) return false;
   text[length] = '\0';
   const char *rest = strrchr(text, ')');
-  /* Fields 3 to 6, and 22. */
-  const char *format = " %c %d %d %d %*d %*d %*u %*u %*u %*u %*u %*u %*u %*d %*d %*d %*d %*d %*d %llu";
-  if (rest == NULL || sscanf(rest + 1, format, &state, &row[PARENT], &row[GROUP], &row[SESSION], &start) != 5)
+  /* Fields 3 to 6, 20 and 22. */
+  const char *format = " %c %d %d %d %*d %*d %*u %*u %*u %*u %*u %*u %*u %*d %*d %*d %*d %d %*d %llu";
+  if (rest == NULL || sscanf(rest + 1, format, &state, &row[PARENT], &row[GROUP], &row[SESSION], &threads, &start) != 6)
     return false;
+  /* Its first thread alone has ended: the others run on. */
+  if (state == 'Z' && threads > 1) state = 'S';
   row[PID] = pid;
   row[STATE] = state;
   row[START] = (int32_t)(start & INT32_MAX);
@@ -164,8 +167,13 @@ napi_value agent_process_sessions(napi_env env, napi_callback_info info) {
   return to_table(env, rows, 2 * count);
 }
 
+/* Of one that has ended too, until it is reaped. */
 long agent_parent_of(pid_t pid) {
   int32_t row[COLUMNS];
-  if (!read_row(pid, row)) return refuse(ESRCH);
-  return row[STATE] == 'Z' || row[STATE] == 'X' ? refuse(ECHILD) : row[PARENT];
+  return read_row(pid, row) ? row[PARENT] : refuse(ESRCH);
+}
+
+long agent_is_alive(pid_t pid) {
+  int32_t row[COLUMNS];
+  return read_row(pid, row) && row[STATE] != 'Z' && row[STATE] != 'X';
 }

@@ -1,4 +1,5 @@
 import type { Addon } from "../../native/index.ts";
+import { readProc } from "../proc.ts";
 
 /** Columns of the addon's rows of processes and their sessions. */
 const COLUMNS = 2;
@@ -12,7 +13,7 @@ export interface KinFound {
   readonly kin: ReadonlySet<number>;
   /** All others, the ancestor and the agent among them. */
   readonly others: ReadonlySet<number>;
-  /** Of unknown descent, as they have ended: long ago, or since the list, perhaps leaving a child that was not listed. */
+  /** Of unknown descent, as they were reaped since the list. Each may have left a child that was not listed. */
   readonly ended: ReadonlySet<number>;
 }
 
@@ -23,16 +24,17 @@ export interface KinFound {
  * not begun.
  */
 export class Kin {
-  readonly #addon: Pick<Addon, "processSessions" | "parentOf">;
+  readonly #addon: Pick<Addon, "processSessions" | "parentOf" | "isAlive">;
   readonly #ancestor: number;
 
-  constructor(addon: Pick<Addon, "processSessions" | "parentOf">, ancestor: number) {
+  constructor(addon: Pick<Addon, "processSessions" | "parentOf" | "isAlive">, ancestor: number) {
     this.#addon = addon;
     this.#ancestor = ancestor;
   }
 
   /** Undefined: there is no usable /proc. */
   look(): KinFound | undefined {
+    const slept = this.#ancestorSleeps();
     const rows = this.#addon.processSessions();
     if (typeof rows === "number") return undefined;
     const sessions = new Map<number, number[]>();
@@ -57,12 +59,23 @@ export class Kin {
       kin.delete(pid);
       others.add(pid);
     }
+    // A guest in which others begin and end without end must not refuse each look for it. The last of a family to be
+    // reaped is reaped by the ancestor, which has slept: then those of unknown descent were others'.
+    if (slept !== undefined && slept === this.#ancestorSleeps()) ended.clear();
     return { kin, others, ended };
   }
 
   /** Whether the process is there and has not ended. */
   isAlive(pid: number): boolean {
-    return this.#addon.parentOf(pid) >= 0;
+    return this.#addon.isAlive(pid) === 1;
+  }
+
+  /** How often the ancestor has gone to sleep (proc_pid_status(5)); undefined: it is awake, and may reap. */
+  #ancestorSleeps(): string | undefined {
+    // This process reaps nobody while it looks.
+    if (this.#ancestor === process.pid) return "";
+    const status = readProc(`/proc/${this.#ancestor}/status`);
+    return /^State:\tS.*^voluntary_ctxt_switches:\t(\d+)$/ms.exec(status)?.[1];
   }
 
   #firstVerdict(pids: readonly number[], known: Map<number, boolean>): boolean | undefined {
@@ -73,7 +86,7 @@ export class Kin {
     return undefined;
   }
 
-  /** Undefined: it has ended. */
+  /** Undefined: it was reaped. One that only ended still has its parent, so others' ends need no further look. */
   #descends(pid: number, known: Map<number, boolean>): boolean | undefined {
     for (let way = 0; way < WAYS; way++) {
       const passed: number[] = [];
