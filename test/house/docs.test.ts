@@ -3,7 +3,7 @@ import { existsSync, globSync, readFileSync } from "node:fs";
 import { dirname, join } from "node:path";
 import { describe, test } from "node:test";
 import { BOOTSTRAP_VARIABLES } from "../../src/agent/config/index.ts";
-import { NEXT_STEPS } from "../../src/node/sandboxes/errors.ts";
+import { NEXT_STEPS } from "../../src/node/sandboxes/substrate/errors.ts";
 import { DEFAULT_WORKLOAD_LIMITS, MESSAGE_LIMIT_BYTES } from "../../src/agent/workload-service/limits.ts";
 
 const root = join(import.meta.dirname, "../..");

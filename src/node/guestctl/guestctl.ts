@@ -1,9 +1,7 @@
 import { AGENT_VERSION } from "../../shared/version.ts";
 import { nearest } from "../../shared/text.ts";
-import type { Host } from "./command-line.ts";
-import { commandElsewhere, optionElsewhere } from "./elsewhere.ts";
-import { COMMANDS } from "./commands.ts";
-import { UsageError } from "./errors.ts";
+import { commandElsewhere, type Host, optionElsewhere, reportFailure, UsageError } from "./cli/index.ts";
+import { COMMANDS } from "./commands/index.ts";
 
 const HELP = `Usage: guestctl COMMAND [options]
 
@@ -31,7 +29,7 @@ const LEADING: ReadonlyMap<string, boolean> = new Map([
 export async function guestctl(args: readonly string[], host: Host): Promise<number> {
   if (args[0] === "help" && args.length > 1) {
     if (args[1] !== "connection") return guestctl([...args.slice(1), "--help"], host);
-    host.stdout.write((await import("./connection.ts")).CONNECTION_HELP);
+    host.stdout.write((await import("./target/index.ts")).CONNECTION_HELP);
     return 0;
   }
   const leading = leadingOptions(args);
@@ -46,8 +44,6 @@ export async function guestctl(args: readonly string[], host: Host): Promise<num
   }
   const entry = name === undefined ? undefined : COMMANDS.get(name);
   if (entry !== undefined) return (await entry.load()).run([...leading, ...rest], host);
-  // Loads the client library, which nothing else here needs.
-  const { reportFailure } = await import("./failure.ts");
   return reportFailure(new UsageError(problemOf(name)), args.includes("--json"), host);
 }
 

@@ -1,4 +1,4 @@
-import { signalStatus } from "./errors.ts";
+import { signalStatus } from "./cli/index.ts";
 import { guestctl } from "./index.ts";
 
 /** Exit status if the reader of standard output is gone: 128 + SIGPIPE. */

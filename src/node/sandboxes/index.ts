@@ -1,31 +1,50 @@
-export { type SandboxCode, SandboxError } from "./errors.ts";
-export type { Awakening, Freeze, Warning } from "./guest.ts";
-export { connectHypeman, type HypemanOptions } from "./hypeman.ts";
-export type { AgentSource } from "./injection.ts";
-export type { ImageInfo } from "./images.ts";
-export type { PublishOptions } from "./ingress.ts";
-export type { HookOutcome, Phase, Publication, Rest, SnapshotEntry as SnapshotInfo } from "./journal.ts";
-export type { SnapshotKeys } from "./keys.ts";
-export type { NodeOptions, Step } from "./node.ts";
-export { noSandbox, type Reach } from "./reach.ts";
-export { type NodeStatus, type SandboxInfo, Sandboxes } from "./sandboxes.ts";
-export type { IdleAction, NetworkSpec, SandboxSpec, Tags } from "./spec.ts";
-export type { Stopping } from "./stop.ts";
-export type { ResumeOptions, SuspendOptions } from "./suspend.ts";
 export {
   type Capacity,
+  connectHypeman,
   type DaemonFacts,
+  type HypemanOptions,
+  type IdleAction,
   type Image,
   type Ingress,
   type IngressRule,
   type Instance,
   type InstanceParts,
   type InstanceState,
+  type NetworkSpec,
+  type SandboxCode,
+  SandboxError,
+  type SandboxSpec,
   type Snapshot,
   type Substrate,
+  type Tags,
   USUAL_LISTEN_PORT,
   type Volume,
   type VolumeMount,
-} from "./substrate.ts";
-export type { SweepOptions, SweepReport } from "./sweep.ts";
-export type { Verdict, WatchEvent, WatchOptions } from "./watch.ts";
+} from "./substrate/index.ts";
+export type {
+  AgentSource,
+  Awakening,
+  Freeze,
+  HookOutcome,
+  NodeOptions,
+  Phase,
+  Publication,
+  Rest,
+  SnapshotEntry as SnapshotInfo,
+  SnapshotKeys,
+  Step,
+  Warning,
+} from "./node/index.ts";
+export type { ImageInfo, PublishOptions, ResumeOptions, Stopping, SuspendOptions } from "./operations/index.ts";
+export {
+  type NodeStatus,
+  noSandbox,
+  type Reach,
+  Sandboxes,
+  type SandboxInfo,
+  type SweepOptions,
+  type SweepReport,
+  type Verdict,
+  type WatchEvent,
+  type WatchOptions,
+} from "./api/index.ts";

@@ -1,4 +1,4 @@
-export { BLOCK_BYTES, readHeader, readPax, TarError, writeHeader, writePax } from "./format.ts";
+export { BLOCK_BYTES, readHeader, readPax, writeHeader, writePax } from "./format.ts";
 export type { TarHeader, TarType } from "./format.ts";
 export { readTar, type TarEntry } from "./read.ts";
 export { MODE_MASK, unpack } from "./unpack.ts";

@@ -9,7 +9,8 @@ type Floors = ReadonlyMap<string, number>;
 
 /**
  * The programs of src/, and the floor of each of their rooms; imports only lead down. Rooms of one floor do not import
- * each other. src/shared has no floors: it is below all rooms but the domain.
+ * each other. src/shared has no floors: it is below all rooms but the domain. A suite has rooms of its own, each with
+ * its floor, behind one door; a file in none of them belongs to the suite itself.
  */
 const HOUSES: ReadonlyMap<string, Floors> = new Map([
   [
@@ -28,8 +29,17 @@ const HOUSES: ReadonlyMap<string, Floors> = new Map([
   [
     "node",
     new Map([
-      ["guestctl", 3],
-      ...["sandboxes", "testing"].map((room) => [room, 2] as const),
+      ["guestctl", 12],
+      ["guestctl/commands", 11],
+      ...["guestctl/copy", "guestctl/terminal"].map((room) => [room, 10] as const),
+      ["guestctl/target", 9],
+      ["guestctl/sandbox", 8],
+      ["guestctl/cli", 7],
+      ["sandboxes", 6],
+      ["sandboxes/api", 5],
+      ["sandboxes/operations", 4],
+      ["sandboxes/node", 3],
+      ...["sandboxes/substrate", "testing"].map((room) => [room, 2] as const),
       ...["client", "credentials"].map((room) => [room, 1] as const),
       ["tar", 0],
     ]),
@@ -62,15 +72,26 @@ function houseOf(path: string): string {
   return path.split("/")[1] ?? "";
 }
 
-/** The room of a file of src/: its folder in the program, or its own name if it lies in no folder. */
-function roomOf(path: string): string {
+/** Rooms with rooms inside. */
+const SUITES: ReadonlySet<string> = new Set(["guestctl", "sandboxes"]);
+
+/** A file's folder in the program, or its own name if it lies in no folder. */
+function outerRoomOf(path: string): string {
   return (path.split("/")[2] ?? "").replace(/\.ts$/, "");
+}
+
+/** The room of a file of src/: in a suite that of the folder it lies in. */
+function roomOf(path: string): string {
+  const outer = outerRoomOf(path);
+  const [inner = "", ...deeper] = path.split("/").slice(3);
+  return SUITES.has(outer) && deeper.length > 0 ? `${outer}/${inner}` : outer;
 }
 
 function mayEnter(from: string, to: string): boolean {
   if (roomOf(from) === roomOf(to)) return true;
-  const guests = GUESTS.get(roomOf(to));
-  if (guests !== undefined && !guests.has(roomOf(from))) return false;
+  const guests = GUESTS.get(outerRoomOf(to));
+  const isWithin = outerRoomOf(from) === outerRoomOf(to);
+  if (!isWithin && guests !== undefined && !guests.has(outerRoomOf(from))) return false;
   if (houseOf(to) === "shared") return roomOf(from) !== "domain";
   const floorOf = (path: string): number => HOUSES.get(houseOf(path))?.get(roomOf(path)) ?? 0;
   return floorOf(to) < floorOf(from);
@@ -84,10 +105,8 @@ function eachImport(modules: readonly Module[], complaint: (from: string, to: st
 }
 
 const knownRooms: Rule = (modules) => {
-  const rooms = new Set(modules.map(({ path }) => `${houseOf(path)}/${roomOf(path)}`));
-  return [...rooms]
-    .filter((place) => !HOUSES.get(place.split("/")[0] ?? "")?.has(place.split("/")[1] ?? ""))
-    .map((place) => `src/${place} is no room of a house`);
+  const unknown = modules.filter(({ path }) => HOUSES.get(houseOf(path))?.has(roomOf(path)) !== true);
+  return [...new Set(unknown.map(({ path }) => `${placeOf(path)} is no room of a house`))];
 };
 
 const twoPrograms: Rule = (modules) =>
@@ -122,12 +141,14 @@ function liesInRoom(path: string): boolean {
 
 const placeOf = (path: string): string => `src/${houseOf(path)}/${roomOf(path)}`;
 
-/** Code outside of a room imports it only through its index.ts. */
+/** Code outside of a room imports it only through its index.ts, and code outside of a suite through the suite's. */
 const doors: Rule = (modules) =>
   eachImport(modules, (from, to) => {
-    if (!liesInRoom(to) || placeOf(from) === placeOf(to)) return undefined;
-    if (to === `${placeOf(to)}/index.ts` || LOADED_LATER.has(to)) return undefined;
-    return `${from} must enter ${placeOf(to)} through its index.ts, not import ${to}`;
+    if (!liesInRoom(to) || placeOf(from) === placeOf(to) || LOADED_LATER.has(to)) return undefined;
+    const suite = `src/${houseOf(to)}/${outerRoomOf(to)}`;
+    const place = from.startsWith(`${suite}/`) ? placeOf(to) : suite;
+    if (to === `${place}/index.ts`) return undefined;
+    return `${from} must enter ${place} through its index.ts, not import ${to}`;
   });
 
 const loadedLater: Rule = (modules) =>

@@ -6,7 +6,7 @@ import { join } from "node:path";
 import { after, before, describe, test, type TestContext } from "node:test";
 import { Terminal } from "../../../scripts/machine/terminal.ts";
 import { execa } from "execa";
-import { COMMANDS } from "../../../src/node/guestctl/commands.ts";
+import { COMMANDS } from "../../../src/node/guestctl/commands/commands.ts";
 import { SHELLS } from "../../../src/node/guestctl/commands/completion.ts";
 import { guestctlVariables, putGuestctl, runGuestctl, startIssuedAgent } from "./guestctl.ts";
 

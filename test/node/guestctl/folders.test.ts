@@ -3,7 +3,7 @@ import { spawnSync } from "node:child_process";
 import { chmod, lstat, mkdir, readdir, readFile, stat, symlink, writeFile } from "node:fs/promises";
 import { afterEach, beforeEach, describe, it } from "node:test";
 import { type TestFolder, testFolder } from "../../fixtures/files.ts";
-import { tableText } from "../../../src/node/guestctl/output.ts";
+import { tableText } from "../../../src/node/guestctl/cli/output.ts";
 import { forAllTests } from "../../fixtures/for-all-tests.ts";
 import { NEEDS_ROOT } from "../../fixtures/privileges.ts";
 import { type GuestctlResult, guestctlVariables, jsonLines, runGuestctl, startIssuedAgent } from "./guestctl.ts";

@@ -2,7 +2,7 @@ import assert from "node:assert/strict";
 import { readFile } from "node:fs/promises";
 import { join } from "node:path";
 import { describe, test } from "node:test";
-import { COMMANDS } from "../../../src/node/guestctl/commands.ts";
+import { COMMANDS } from "../../../src/node/guestctl/commands/commands.ts";
 import { AGENT_VERSION } from "../../../src/shared/version.ts";
 import { runGuestctl } from "./guestctl.ts";
 

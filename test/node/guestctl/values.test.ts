@@ -1,8 +1,8 @@
 import assert from "node:assert/strict";
 import { describe, test } from "node:test";
-import { wholeAddress } from "../../../src/node/guestctl/connection.ts";
-import { UsageError } from "../../../src/node/guestctl/errors.ts";
-import { parseCount, parseDurationMs, parseVariables } from "../../../src/node/guestctl/values.ts";
+import { wholeAddress } from "../../../src/node/guestctl/target/connection.ts";
+import { UsageError } from "../../../src/node/guestctl/cli/errors.ts";
+import { parseCount, parseDurationMs, parseVariables } from "../../../src/node/guestctl/cli/values.ts";
 
 describe("parseDurationMs", () => {
   test("reads units, and milliseconds where there is none", () => {

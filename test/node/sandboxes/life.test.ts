@@ -4,7 +4,7 @@ import { join } from "node:path";
 import { after, before, describe, test } from "node:test";
 import { connect, type GuestClient } from "../../../src/node/client/index.ts";
 import { type ClientCredentials, readClientCredentials } from "../../../src/node/credentials/index.ts";
-import { freezeText } from "../../../src/node/sandboxes/guest.ts";
+import { freezeText } from "../../../src/node/sandboxes/node/guest.ts";
 import type { HookOutcome, Rest, Sandboxes, Step } from "../../../src/node/sandboxes/index.ts";
 import { NEEDS_NAMESPACES } from "../../fixtures/namespaces.ts";
 import { failureOf as guestFailureOf } from "../../fixtures/guest-errors.ts";

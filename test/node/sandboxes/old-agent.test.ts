@@ -1,9 +1,9 @@
 import assert from "node:assert/strict";
 import { join } from "node:path";
 import { describe, test } from "node:test";
-import { demandAgent } from "../../../src/node/sandboxes/agent-version.ts";
-import type { SandboxError } from "../../../src/node/sandboxes/errors.ts";
-import type { JournalEntry } from "../../../src/node/sandboxes/journal.ts";
+import { demandAgent } from "../../../src/node/sandboxes/node/agent-version.ts";
+import type { SandboxError } from "../../../src/node/sandboxes/substrate/errors.ts";
+import type { JournalEntry } from "../../../src/node/sandboxes/node/journal.ts";
 import { AGENT_VERSION } from "../../../src/shared/version.ts";
 import { NEEDS_NAMESPACES } from "../../fixtures/namespaces.ts";
 import { failureOf, openNode, partsOf, SPEC } from "./node.ts";

@@ -1,18 +1,18 @@
 import assert from "node:assert/strict";
 import { chmod, readFile, writeFile } from "node:fs/promises";
 import { describe, test } from "node:test";
-import { awaken } from "../../../src/node/sandboxes/guest.ts";
-import { Journal, type SandboxEntry } from "../../../src/node/sandboxes/journal.ts";
+import { awaken } from "../../../src/node/sandboxes/node/guest.ts";
+import { Journal, type SandboxEntry } from "../../../src/node/sandboxes/node/journal.ts";
 import {
   bundleOf,
   compareKeys,
   hostCpuClass,
   type Present,
   type SnapshotKeys,
-} from "../../../src/node/sandboxes/keys.ts";
-import { checkSpec, type SandboxSpec } from "../../../src/node/sandboxes/spec.ts";
+} from "../../../src/node/sandboxes/node/keys.ts";
+import { checkSpec, type SandboxSpec } from "../../../src/node/sandboxes/substrate/spec.ts";
 import { SandboxError } from "../../../src/node/sandboxes/index.ts";
-import { decide } from "../../../src/node/sandboxes/watch.ts";
+import { decide } from "../../../src/node/sandboxes/api/watch.ts";
 import { testFolder } from "../../fixtures/files.ts";
 import { startGuestWithClock } from "../../fixtures/guest-with-clock.ts";
 import { codeOf } from "./node.ts";

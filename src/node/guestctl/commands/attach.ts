@@ -1,9 +1,6 @@
-import { type Command, defineCommand } from "../command-line.ts";
-import { CONNECTION_OPTIONS, connector } from "../connection.ts";
-import { UsageError } from "../errors.ts";
-import { keptCommand } from "../attachment/kept.ts";
-import { ESCAPE_OPTION, parseEscapeChar } from "../attachment/keyboard.ts";
-import { takeUp } from "../attachment/take-up.ts";
+import { type Command, defineCommand, UsageError } from "../cli/index.ts";
+import { CONNECTION_OPTIONS, connector } from "../target/index.ts";
+import { ESCAPE_OPTION, keptCommand, parseEscapeChar, takeUp } from "../terminal/index.ts";
 
 export const attach: Command = defineCommand({
   usage: ["attach [options] NAME"],

@@ -1,7 +1,5 @@
-import { type Command, defineCommand } from "../command-line.ts";
-import { CONNECTION_OPTIONS, openClient } from "../connection.ts";
-import { jsonLine, writeAll } from "../output.ts";
-import { guestPath, parseCount } from "../values.ts";
+import { type Command, defineCommand, guestPath, jsonLine, parseCount, writeAll } from "../cli/index.ts";
+import { CONNECTION_OPTIONS, openClient } from "../target/index.ts";
 
 export const cat: Command = defineCommand({
   usage: ["cat [options] PATH..."],

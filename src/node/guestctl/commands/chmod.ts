@@ -1,8 +1,6 @@
-import { attributesObject } from "../output.ts";
-import { type Command, defineCommand } from "../command-line.ts";
-import { ANSWER_TIMEOUT_MS, CONNECTION_OPTIONS, openClient } from "../connection.ts";
-import { UsageError } from "../errors.ts";
-import { guestPath, parseMode } from "../values.ts";
+import { attributesObject } from "./schema.ts";
+import { type Command, defineCommand, guestPath, parseMode, UsageError } from "../cli/index.ts";
+import { ANSWER_TIMEOUT_MS, CONNECTION_OPTIONS, openClient } from "../target/index.ts";
 
 export const chmod: Command = defineCommand({
   usage: ["chmod [options] MODE PATH..."],

@@ -1,8 +1,6 @@
 import { basename } from "node:path";
-import { type Command, type CommandEntry, defineCommand } from "../command-line.ts";
-import { SCRIPTS } from "../completion/scripts.ts";
-import { UsageError } from "../errors.ts";
-import { parseWord } from "../values.ts";
+import { type Command, type CommandEntry, defineCommand, parseWord, UsageError } from "../cli/index.ts";
+import { SCRIPTS } from "./completion/scripts.ts";
 
 /** The shells that have a completion script. */
 export const SHELLS: readonly string[] = Object.keys(SCRIPTS);
@@ -35,7 +33,7 @@ names of kept commands and of this node's sandboxes. Without a name, the shell i
         return { text: script, json: { shell, script } };
       }
       // Loads the client library, which the scripts do not need.
-      const { offersFor } = await import("../completion/offers.ts");
+      const { offersFor } = await import("./completion/offers.ts");
       const words = values.of === "bash" ? wordsOf(first ?? "") : [first ?? "", ...more];
       // bash takes words apart, as at each = and colon, and completes the last part.
       const cut = values.of === "bash" ? (words.at(-1) ?? "").length - unquoted(more[0] ?? "").length : 0;

@@ -1,8 +1,6 @@
 import { once } from "node:events";
-import { type Command, defineCommand } from "../command-line.ts";
-import { CONNECTION_OPTIONS, openClient } from "../connection.ts";
-import { UsageError } from "../errors.ts";
-import { portOrPath } from "../values.ts";
+import { type Command, defineCommand, portOrPath, UsageError } from "../cli/index.ts";
+import { CONNECTION_OPTIONS, openClient } from "../target/index.ts";
 
 export const connect: Command = defineCommand({
   usage: ["connect [options] PORT|PATH"],

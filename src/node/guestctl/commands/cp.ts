@@ -1,9 +1,6 @@
-import { type Command, defineCommand } from "../command-line.ts";
-import { ANSWER_TIMEOUT_MS, CONNECTION_OPTIONS, type ConnectionValues, openClient } from "../connection.ts";
-import { copy, parseOrder } from "../copy/copy.ts";
-import { CopyReport } from "../copy/report.ts";
-import { STATUS_NOT_AS_INTENDED, UsageError } from "../errors.ts";
-import { printable } from "../output.ts";
+import { type Command, defineCommand, printable, STATUS_NOT_AS_INTENDED, UsageError } from "../cli/index.ts";
+import { ANSWER_TIMEOUT_MS, CONNECTION_OPTIONS, type ConnectionValues, openClient } from "../target/index.ts";
+import { copy, CopyReport, parseOrder } from "../copy/index.ts";
 
 /** The options, with the sandbox that the paths name. Throws UsageError if the options name another agent. */
 function targetOf(values: ConnectionValues, sandbox: string | undefined): ConnectionValues {

@@ -1,8 +1,7 @@
 import { EndExecResponseSchema } from "../../../shared/gen/svc/guest/v1alpha1/exec_sessions_pb.ts";
-import { type Command, defineCommand } from "../command-line.ts";
-import { CONNECTION_OPTIONS, openClient } from "../connection.ts";
-import { schemaObject, withExitCode } from "../output.ts";
-import { parseDurationMs, parseSignal } from "../values.ts";
+import { type Command, defineCommand, parseDurationMs, parseSignal } from "../cli/index.ts";
+import { CONNECTION_OPTIONS, openClient } from "../target/index.ts";
+import { schemaObject, withExitCode } from "./schema.ts";
 
 export const end: Command = defineCommand({
   usage: ["end [options] NAME"],

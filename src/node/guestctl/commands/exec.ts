@@ -1,17 +1,29 @@
 import { randomBytes } from "node:crypto";
 import { posix } from "node:path";
 import type { GuestError, KeepOptions, KeptExec, KeptProcess } from "../../client/index.ts";
-import { type Answer, type Command, defineCommand, type Parsed } from "../command-line.ts";
-import { ANSWER_TIMEOUT_MS, CONNECTION_OPTIONS, connector } from "../connection.ts";
-import { isReason } from "../copy/guest-paths.ts";
-import { UsageError } from "../errors.ts";
-import { printable, quoted } from "../output.ts";
-import { runAttached } from "../attachment/attach.ts";
-import { openKept } from "../attachment/kept.ts";
-import { ESCAPE_OPTION, parseEscapeChar } from "../attachment/keyboard.ts";
-import { takeUp } from "../attachment/take-up.ts";
-import { FORCED, terminalOf } from "../attachment/terminal.ts";
-import { parseDurationMs, parseSizeBytes, parseVariables } from "../values.ts";
+import {
+  type Answer,
+  type Command,
+  defineCommand,
+  type Parsed,
+  parseDurationMs,
+  parseSizeBytes,
+  parseVariables,
+  printable,
+  quoted,
+  UsageError,
+} from "../cli/index.ts";
+import { ANSWER_TIMEOUT_MS, CONNECTION_OPTIONS, connector } from "../target/index.ts";
+import { isReason } from "../copy/index.ts";
+import {
+  ESCAPE_OPTION,
+  FORCED,
+  openKept,
+  parseEscapeChar,
+  runAttached,
+  takeUp,
+  terminalOf,
+} from "../terminal/index.ts";
 
 const OPTIONS = {
   interactive: { short: "i", help: "connect standard input" },

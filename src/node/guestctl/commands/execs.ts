@@ -1,8 +1,8 @@
 import { KeptExecSchema } from "../../../shared/gen/svc/guest/v1alpha1/exec_sessions_pb.ts";
 import type { KeptExec } from "../../client/index.ts";
-import { type Command, defineCommand } from "../command-line.ts";
-import { ANSWER_TIMEOUT_MS, CONNECTION_OPTIONS, openClient } from "../connection.ts";
-import { printable, schemaObject, tableText, withExitCode } from "../output.ts";
+import { type Command, defineCommand, printable, tableText } from "../cli/index.ts";
+import { ANSWER_TIMEOUT_MS, CONNECTION_OPTIONS, openClient } from "../target/index.ts";
+import { schemaObject, withExitCode } from "./schema.ts";
 
 export const execs: Command = defineCommand({
   usage: ["execs [options]"],

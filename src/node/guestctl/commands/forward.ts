@@ -1,12 +1,18 @@
 import { once } from "node:events";
 import type { GuestError } from "../../client/index.ts";
-import { type Command, defineCommand } from "../command-line.ts";
-import { CONNECTION_OPTIONS, connector } from "../connection.ts";
-import { UsageError } from "../errors.ts";
-import { failureObject } from "../failure.ts";
-import { jsonLine, printable, writeAll } from "../output.ts";
+import {
+  type Command,
+  defineCommand,
+  failureObject,
+  jsonLine,
+  parseWaitMs,
+  portOrPath,
+  printable,
+  UsageError,
+  writeAll,
+} from "../cli/index.ts";
+import { CONNECTION_OPTIONS, connector } from "../target/index.ts";
 import { LAST_PORT } from "../../../shared/ports.ts";
-import { parseWaitMs, portOrPath } from "../values.ts";
 
 const DEFAULT_HOST = "127.0.0.1";
 /** As long as the agent waits at most: a build may come before the server. */

@@ -1,10 +1,19 @@
 import type { Health } from "../../client/index.ts";
-import { type Command, defineCommand } from "../command-line.ts";
-import { ANSWER_TIMEOUT_MS, CONNECTION_OPTIONS, connector, openClient } from "../connection.ts";
-import { STATUS_FAILED, STATUS_NOT_AS_INTENDED, UsageError } from "../errors.ts";
-import { healthObject, type ReportLine, reportText, unreadyReason } from "../output.ts";
-import { parseCount, parseWaitMs } from "../values.ts";
-import { type Sample, watchHealth } from "../watch.ts";
+import {
+  type Command,
+  defineCommand,
+  parseCount,
+  parseWaitMs,
+  type ReportLine,
+  reportText,
+  STATUS_FAILED,
+  STATUS_NOT_AS_INTENDED,
+  unreadyReason,
+  UsageError,
+} from "../cli/index.ts";
+import { ANSWER_TIMEOUT_MS, CONNECTION_OPTIONS, connector, openClient } from "../target/index.ts";
+import { healthObject } from "./schema.ts";
+import { type Sample, watchHealth } from "./watch.ts";
 
 const DEFAULT_INTERVAL_MS = 1_000;
 /** Health is cheap, but a guest has its own work to do. */

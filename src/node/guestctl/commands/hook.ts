@@ -1,10 +1,15 @@
 import { HookKind, RunHookResponseSchema } from "../../../shared/gen/svc/guest/v1alpha1/hooks_pb.ts";
 import type { HookResult } from "../../client/index.ts";
-import { type Command, defineCommand } from "../command-line.ts";
-import { CONNECTION_OPTIONS, openClient } from "../connection.ts";
-import { STATUS_FAILED, STATUS_TIMED_OUT } from "../errors.ts";
-import { schemaObject } from "../output.ts";
-import { parseDurationMs, parseWord } from "../values.ts";
+import {
+  type Command,
+  defineCommand,
+  parseDurationMs,
+  parseWord,
+  STATUS_FAILED,
+  STATUS_TIMED_OUT,
+} from "../cli/index.ts";
+import { CONNECTION_OPTIONS, openClient } from "../target/index.ts";
+import { schemaObject } from "./schema.ts";
 import { HOOK_TIMEOUT } from "./restore.ts";
 
 const FREEZE = {

@@ -1,9 +1,6 @@
 import { DEFAULT_PORT, DEFAULT_SERVER_NAME } from "../../client/index.ts";
 import { agentVariables, generateToken, prepareFolder, writeFolder } from "../../credentials/index.ts";
-import { type Command, defineCommand } from "../command-line.ts";
-import { UsageError } from "../errors.ts";
-import { quoted } from "../output.ts";
-import { parseCount } from "../values.ts";
+import { type Command, defineCommand, parseCount, quoted, UsageError } from "../cli/index.ts";
 
 const DAY_MS = 86_400_000;
 const DEFAULT_DAYS = 365;

@@ -1,12 +1,21 @@
 import { posix } from "node:path";
 import { FileType, FileTypeSchema } from "../../../shared/gen/svc/guest/v1alpha1/files_pb.ts";
 import type { GuestClient, ListEntry } from "../../client/index.ts";
-import { type Command, defineCommand, type Host } from "../command-line.ts";
-import { CONNECTION_OPTIONS, openClient } from "../connection.ts";
-import { ALL_LEVELS, isReason } from "../copy/guest-paths.ts";
-import { STATUS_NOT_AS_INTENDED } from "../errors.ts";
-import { attributesObject, jsonLine, printable, sizeWords, tableText, writeAll } from "../output.ts";
-import { guestPath } from "../values.ts";
+import {
+  type Command,
+  defineCommand,
+  guestPath,
+  type Host,
+  jsonLine,
+  printable,
+  sizeWords,
+  STATUS_NOT_AS_INTENDED,
+  tableText,
+  writeAll,
+} from "../cli/index.ts";
+import { CONNECTION_OPTIONS, openClient } from "../target/index.ts";
+import { ALL_LEVELS, isReason } from "../copy/index.ts";
+import { attributesObject } from "./schema.ts";
 
 /** st_mode's letters (inode(7)). */
 const TYPE_LETTERS: Readonly<Record<FileType, string>> = {

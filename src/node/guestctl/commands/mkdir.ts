@@ -1,6 +1,5 @@
-import { type Command, defineCommand } from "../command-line.ts";
-import { ANSWER_TIMEOUT_MS, CONNECTION_OPTIONS, openClient } from "../connection.ts";
-import { guestPath, parseMode } from "../values.ts";
+import { type Command, defineCommand, guestPath, parseMode } from "../cli/index.ts";
+import { ANSWER_TIMEOUT_MS, CONNECTION_OPTIONS, openClient } from "../target/index.ts";
 
 export const mkdir: Command = defineCommand({
   usage: ["mkdir [options] PATH..."],

@@ -1,10 +1,8 @@
 import { posix } from "node:path";
 import { FileType } from "../../../shared/gen/svc/guest/v1alpha1/files_pb.ts";
-import { type Command, defineCommand } from "../command-line.ts";
-import { ANSWER_TIMEOUT_MS, CONNECTION_OPTIONS, openClient } from "../connection.ts";
-import { statIfThere } from "../copy/guest-paths.ts";
-import { CliError, UsageError } from "../errors.ts";
-import { guestPath } from "../values.ts";
+import { CliError, type Command, defineCommand, guestPath, UsageError } from "../cli/index.ts";
+import { ANSWER_TIMEOUT_MS, CONNECTION_OPTIONS, openClient } from "../target/index.ts";
+import { statIfThere } from "../copy/index.ts";
 
 export const mv: Command = defineCommand({
   usage: ["mv [options] SOURCE... DESTINATION"],

@@ -7,19 +7,21 @@ import {
 } from "../../client/index.ts";
 import { RunHookResponseSchema } from "../../../shared/gen/svc/guest/v1alpha1/hooks_pb.ts";
 import { RestoreDutiesResponseSchema } from "../../../shared/gen/svc/guest/v1alpha1/restore_pb.ts";
-import { type Command, defineCommand, type Parsed } from "../command-line.ts";
-import { CONNECTION_OPTIONS, connector } from "../connection.ts";
-import { STATUS_NOT_AS_INTENDED } from "../errors.ts";
 import {
-  healthObject,
+  type Command,
+  defineCommand,
   hookWords,
-  schemaObject,
+  type Parsed,
+  parseDurationMs,
+  parseWaitMs,
   printable,
   type ReportLine,
   reportText,
+  STATUS_NOT_AS_INTENDED,
   unreadyReason,
-} from "../output.ts";
-import { parseDurationMs, parseWaitMs } from "../values.ts";
+} from "../cli/index.ts";
+import { CONNECTION_OPTIONS, connector } from "../target/index.ts";
+import { healthObject, schemaObject } from "./schema.ts";
 
 /** Option for a hook's timeout. */
 export const HOOK_TIMEOUT = {

@@ -1,10 +1,7 @@
 import { posix } from "node:path";
-import { type Command, defineCommand } from "../command-line.ts";
-import { CONNECTION_OPTIONS, openClient } from "../connection.ts";
-import { isReason } from "../copy/guest-paths.ts";
-import { STATUS_NOT_AS_INTENDED, UsageError } from "../errors.ts";
-import { printable } from "../output.ts";
-import { guestPath } from "../values.ts";
+import { type Command, defineCommand, guestPath, printable, STATUS_NOT_AS_INTENDED, UsageError } from "../cli/index.ts";
+import { CONNECTION_OPTIONS, openClient } from "../target/index.ts";
+import { isReason } from "../copy/index.ts";
 
 export const rm: Command = defineCommand({
   usage: ["rm [options] PATH..."],

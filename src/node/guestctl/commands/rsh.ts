@@ -1,10 +1,7 @@
 import type { GuestError } from "../../client/index.ts";
-import { type Command, defineCommand } from "../command-line.ts";
-import { ANSWER_TIMEOUT_MS, CONNECTION_OPTIONS, type ConnectionValues, connector } from "../connection.ts";
-import { STATUS_RSH_FAILED, UsageError } from "../errors.ts";
-import { runAttached } from "../attachment/attach.ts";
-import { ESCAPE_OPTION, parseEscapeChar } from "../attachment/keyboard.ts";
-import { FORCED, terminalOf } from "../attachment/terminal.ts";
+import { type Command, defineCommand, STATUS_RSH_FAILED, UsageError } from "../cli/index.ts";
+import { ANSWER_TIMEOUT_MS, CONNECTION_OPTIONS, type ConnectionValues, connector } from "../target/index.ts";
+import { ESCAPE_OPTION, FORCED, parseEscapeChar, runAttached, terminalOf } from "../terminal/index.ts";
 
 /** What sshd(8) does: the user's home, and the user's shell with the line; a login shell without one. */
 const WITH_LINE = 'cd "${HOME:-/}" 2>/dev/null || cd /; exec "${SHELL:-/bin/sh}" -c "$1"';

@@ -1,27 +1,47 @@
 import { readFile } from "node:fs/promises";
 import { messageOf } from "../../../shared/errors.ts";
 import type { Freeze, IdleAction, ResumeOptions, Sandboxes, SandboxSpec } from "../../sandboxes/index.ts";
-import { type Answer, type Command, defineCommand, type Host, type Parsed } from "../command-line.ts";
-import { SANDBOX_VERBS } from "../elsewhere.ts";
-import { CliError, STATUS_FAILED, STATUS_NOT_AS_INTENDED, UsageError } from "../errors.ts";
-import { reportFailure } from "../failure.ts";
-import { jsonLine, printable, quoted } from "../output.ts";
-import { images, node as nodeStatus } from "../sandbox/inventory.ts";
-import { NODE_OPTIONS, openNode } from "../sandbox/node.ts";
-import { publish, unpublish } from "../sandbox/publish.ts";
-import { unbroken } from "../sandbox/unbroken.ts";
+import {
+  type Answer,
+  CliError,
+  type Command,
+  defineCommand,
+  type Host,
+  jsonLine,
+  noNames,
+  oneName,
+  parseCount,
+  type Parsed,
+  parseDurationMs,
+  parseWaitMs,
+  parseWord,
+  printable,
+  quoted,
+  readVariables,
+  reportFailure,
+  SANDBOX_VERBS,
+  STATUS_FAILED,
+  STATUS_NOT_AS_INTENDED,
+  UsageError,
+} from "../cli/index.ts";
 import {
   awakeningObject,
   awakeningStatus,
   awakeningText,
+  images,
   listText,
+  node as nodeStatus,
+  NODE_OPTIONS,
+  openNode,
+  publish,
   restWords,
   sandboxObject,
   snapshotObject,
   sweepText,
-} from "../sandbox/report.ts";
+  unbroken,
+  unpublish,
+} from "../sandbox/index.ts";
 import { HOOK_TIMEOUT } from "./restore.ts";
-import { noNames, oneName, parseCount, parseDurationMs, parseWaitMs, parseWord, readVariables } from "../values.ts";
 
 const IDLE_ACTIONS: readonly IdleAction[] = ["none", "standby", "stop"];
 const FREEZES: readonly Freeze[] = ["on", "off", "required"];

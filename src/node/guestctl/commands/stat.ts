@@ -1,9 +1,8 @@
 import type { PathAttributes } from "../../client/index.ts";
 import { FileType } from "../../../shared/gen/svc/guest/v1alpha1/files_pb.ts";
-import { type Command, defineCommand } from "../command-line.ts";
-import { ANSWER_TIMEOUT_MS, CONNECTION_OPTIONS, openClient } from "../connection.ts";
-import { guestPath } from "../values.ts";
-import { attributesObject, jsonLine, type ReportLine, reportText } from "../output.ts";
+import { type Command, defineCommand, guestPath, jsonLine, type ReportLine, reportText } from "../cli/index.ts";
+import { ANSWER_TIMEOUT_MS, CONNECTION_OPTIONS, openClient } from "../target/index.ts";
+import { attributesObject } from "./schema.ts";
 
 export const stat: Command = defineCommand({
   usage: ["stat [options] PATH..."],

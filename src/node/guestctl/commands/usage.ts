@@ -8,11 +8,20 @@ import {
   usageMetrics,
   type WatchUsageOptions,
 } from "../../client/index.ts";
-import { type Command, defineCommand } from "../command-line.ts";
-import { ANSWER_TIMEOUT_MS, CONNECTION_OPTIONS, connector, openClient } from "../connection.ts";
-import { UsageError } from "../errors.ts";
-import { jsonLine, printable, type ReportLine, reportText, schemaObject, sizeWords, writeAll } from "../output.ts";
-import { parseDurationMs } from "../values.ts";
+import {
+  type Command,
+  defineCommand,
+  jsonLine,
+  parseDurationMs,
+  printable,
+  type ReportLine,
+  reportText,
+  sizeWords,
+  UsageError,
+  writeAll,
+} from "../cli/index.ts";
+import { ANSWER_TIMEOUT_MS, CONNECTION_OPTIONS, connector, openClient } from "../target/index.ts";
+import { schemaObject } from "./schema.ts";
 
 const US = 1e-6;
 const RETRY_PAUSE_MS = 1_000;

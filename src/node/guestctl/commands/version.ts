@@ -1,7 +1,6 @@
 import { AGENT_VERSION } from "../../../shared/version.ts";
-import { type Command, defineCommand } from "../command-line.ts";
-import { ANSWER_TIMEOUT_MS, CONNECTION_OPTIONS, openClient } from "../connection.ts";
-import { reportText } from "../output.ts";
+import { type Command, defineCommand, reportText } from "../cli/index.ts";
+import { ANSWER_TIMEOUT_MS, CONNECTION_OPTIONS, openClient } from "../target/index.ts";
 
 export const version: Command = defineCommand({
   usage: ["version [options]"],

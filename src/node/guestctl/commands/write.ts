@@ -1,8 +1,6 @@
 import { fstatSync } from "node:fs";
-import { type Command, defineCommand } from "../command-line.ts";
-import { CONNECTION_OPTIONS, openClient } from "../connection.ts";
-import { CliError } from "../errors.ts";
-import { guestPath, parseMode } from "../values.ts";
+import { CliError, type Command, defineCommand, guestPath, parseMode } from "../cli/index.ts";
+import { CONNECTION_OPTIONS, openClient } from "../target/index.ts";
 
 export const write: Command = defineCommand({
   usage: ["write [options] PATH"],

@@ -1,8 +1,7 @@
 import { mkdir, stat } from "node:fs/promises";
 import { basename, dirname, join, posix } from "node:path";
 import { FileType } from "../../../shared/gen/svc/guest/v1alpha1/files_pb.ts";
-import { CliError, UsageError } from "../errors.ts";
-import { absoluteForm } from "../values.ts";
+import { absoluteForm, CliError, UsageError } from "../cli/index.ts";
 import { downloadFile, downloadTree } from "./download.ts";
 import { statIfThere } from "./guest-paths.ts";
 import { tarOut } from "./guest-tree.ts";

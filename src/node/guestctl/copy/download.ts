@@ -5,7 +5,7 @@ import { dirname, join } from "node:path";
 import { SparseFile } from "../../../shared/sparse-file.ts";
 import type { PathAttributes } from "../../client/index.ts";
 import { MODE_MASK, unpack } from "../../tar/index.ts";
-import { CliError } from "../errors.ts";
+import { CliError } from "../cli/index.ts";
 import { isGenerated } from "./guest-paths.ts";
 import { wholeTree } from "./guest-tree.ts";
 import { localFailure, locally } from "./local-tree.ts";

@@ -10,8 +10,7 @@ import {
   type TreeEntry,
 } from "../../client/index.ts";
 import { entryEnd, entryHead, TAR_END, type TarEntry, type TarType } from "../../tar/index.ts";
-import { CliError } from "../errors.ts";
-import { writeAll } from "../output.ts";
+import { CliError, writeAll } from "../cli/index.ts";
 import { ALL_LEVELS, isGenerated } from "./guest-paths.ts";
 import { type CopyReport, NOT_COPIED } from "./report.ts";
 

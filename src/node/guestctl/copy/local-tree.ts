@@ -1,6 +1,6 @@
 import { createReadStream, lstatSync, readdirSync, readFileSync, type Stats, statSync } from "node:fs";
 import { errnoOf } from "../../../shared/errors.ts";
-import { CliError } from "../errors.ts";
+import { CliError } from "../cli/index.ts";
 
 const SLASH = Buffer.from("/");
 

@@ -1,5 +1,5 @@
 import type { GuestClient } from "../../client/index.ts";
-import type { Host } from "../command-line.ts";
+import type { Host } from "../cli/index.ts";
 
 /** What a copy works with. */
 export interface CopyContext {

@@ -10,7 +10,7 @@ import {
   type TreeFailure,
 } from "../../client/index.ts";
 import { readTar, type TarEntry, type TarType } from "../../tar/index.ts";
-import { CliError } from "../errors.ts";
+import { CliError } from "../cli/index.ts";
 import { existingFolder, isReason, statIfThere } from "./guest-paths.ts";
 import { localContent, type LocalEntry, locally, localTree } from "./local-tree.ts";
 import { type CopyContext, type CopyParts, NOT_COPIED } from "./report.ts";

@@ -1,7 +1,14 @@
 import type { NodeStatus, Sandboxes } from "../../sandboxes/index.ts";
-import type { Answer } from "../command-line.ts";
-import { inSnakeCase, type ReportLine, printable, reportText, sizeWords, tableText } from "../output.ts";
-import { noNames } from "../values.ts";
+import {
+  type Answer,
+  inSnakeCase,
+  noNames,
+  printable,
+  type ReportLine,
+  reportText,
+  sizeWords,
+  tableText,
+} from "../cli/index.ts";
 
 /** `sandbox node`: the daemon, what it can do, and what its host has. */
 export async function node(sandboxes: Sandboxes, words: readonly string[]): Promise<Answer> {

@@ -2,9 +2,7 @@ import { homedir, hostname } from "node:os";
 import { isAbsolute, join, resolve } from "node:path";
 import { connectHypeman, type Freeze, Sandboxes, type Step } from "../../sandboxes/index.ts";
 import { DEFAULT_PORT } from "../../client/index.ts";
-import type { Host } from "../command-line.ts";
-import { UsageError } from "../errors.ts";
-import { parseCount, parseDurationMs, parseWaitMs, setting } from "../values.ts";
+import { type Host, parseCount, parseDurationMs, parseWaitMs, setting, UsageError } from "../cli/index.ts";
 
 /** hypeman 8853445, config.example.yaml:17. */
 const USUAL_DAEMON_FOLDER = "/var/lib/hypeman";

@@ -1,9 +1,6 @@
-import { type Publication, type SandboxInfo, type Sandboxes, USUAL_LISTEN_PORT } from "../../sandboxes/index.ts";
-import type { Answer } from "../command-line.ts";
-import { UsageError } from "../errors.ts";
-import { inSnakeCase } from "../output.ts";
+import { type Publication, type Sandboxes, type SandboxInfo, USUAL_LISTEN_PORT } from "../../sandboxes/index.ts";
+import { type Answer, inSnakeCase, parseCount, parseWaitMs, UsageError } from "../cli/index.ts";
 import { LAST_PORT } from "../../../shared/ports.ts";
-import { parseCount, parseWaitMs } from "../values.ts";
 
 interface Values {
   readonly listen?: string | undefined;

@@ -1,5 +1,4 @@
-import { noSandbox, Sandboxes } from "../../sandboxes/index.ts";
-import type { Target } from "../target.ts";
+import { noSandbox, type Reach, Sandboxes } from "../../sandboxes/index.ts";
 import { openNode, stateFolder } from "./node.ts";
 
 /** A sandbox of this node: journal and substrate know its address and credentials. */
@@ -17,7 +16,7 @@ export async function sandboxNames(state: string | undefined, { env }: NodeJS.Pr
 }
 
 /** Where a sandbox is now. Throws SandboxError, which names the next command, where no agent answers in it. */
-export async function targetOfSandbox({ sandbox, ...values }: SandboxTarget, host: NodeJS.Process): Promise<Target> {
+export async function targetOfSandbox({ sandbox, ...values }: SandboxTarget, host: NodeJS.Process): Promise<Reach> {
   const folder = stateFolder(values.state, host.env);
   // A user without sandboxes needs no token to learn that.
   if ((host.env["HYPEMAN_API_KEY"] ?? "") === "" && !(await sandboxNames(values.state, host)).includes(sandbox))

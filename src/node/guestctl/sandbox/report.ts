@@ -1,7 +1,13 @@
 import type { Awakening, HookOutcome, Rest, SandboxInfo, SnapshotInfo, SweepReport } from "../../sandboxes/index.ts";
-import { STATUS_NOT_AS_INTENDED } from "../errors.ts";
-import { inFlags } from "../words.ts";
-import { hookWords, inSnakeCase, printable, sizeWords, tableText } from "../output.ts";
+import {
+  hookWords,
+  inFlags,
+  inSnakeCase,
+  printable,
+  sizeWords,
+  STATUS_NOT_AS_INTENDED,
+  tableText,
+} from "../cli/index.ts";
 import { publicationObject, publishedWords } from "./publish.ts";
 
 /** A sandbox in JSON. */

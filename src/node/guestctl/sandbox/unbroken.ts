@@ -1,6 +1,5 @@
 import type { Sandboxes } from "../../sandboxes/index.ts";
-import type { Host } from "../command-line.ts";
-import { jsonLine } from "../output.ts";
+import { type Host, jsonLine } from "../cli/index.ts";
 
 const SIGNALS = ["SIGINT", "SIGTERM", "SIGHUP"] as const;
 

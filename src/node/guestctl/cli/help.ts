@@ -1,0 +1,54 @@
+import { wrap } from "../../../shared/text.ts";
+import type { Option, Options } from "./option.ts";
+
+const COLUMN = 28;
+const WIDTH = 120;
+
+/** What the help of a command is made of. */
+export interface HelpParts {
+  /** Its forms without "guestctl", one per line. */
+  readonly usage: readonly string[];
+  /** Description, in full lines. */
+  readonly about: string;
+  readonly options: Options;
+  /** Further notes, in full lines. */
+  readonly notes?: string;
+  /** Exit statuses, in full lines. */
+  readonly statuses: string;
+  /** Arguments, from "guestctl" on. */
+  readonly examples: readonly string[];
+}
+
+/** The text that `guestctl COMMAND --help` shows. */
+export function helpText({ usage, about, options, notes, statuses, examples }: HelpParts): string {
+  const forms = usage.map((form, index) => `${index === 0 ? "Usage:" : "      "} guestctl ${form}`);
+  const ofTopic = Object.values(options).filter(({ topic }) => topic !== undefined);
+  const own = Object.entries(options).filter(([, { topic }]) => topic === undefined);
+  const sections = [
+    forms.join("\n"),
+    about,
+    optionsText(Object.fromEntries(own)),
+    ...(ofTopic.length === 0 ? [] : ['Which agent, and how to be let in: "guestctl help connection".']),
+    ...(notes === undefined ? [] : [notes]),
+    `Exit status: ${statuses}`,
+    `Examples:\n${examples.map((example) => `  guestctl ${example}`).join("\n")}`,
+  ];
+  return `${sections.join("\n\n")}\n`;
+}
+
+/** Options and what they mean, a line or more for each. */
+export function optionsText(options: Options): string {
+  return Object.entries(options)
+    .map(([name, option]) => optionLines(name, option))
+    .join("\n");
+}
+
+/** `-s, --long ARGUMENT` and what it means, the text in a column of its own. */
+function optionLines(name: string, { short, argument, help }: Option): string {
+  const left = `  ${short === undefined ? "   " : `-${short},`} --${name}${argument === undefined ? "" : ` ${argument}`}`;
+  const lines = wrap(help, WIDTH - COLUMN);
+  const [first = "", ...rest] = left.length < COLUMN - 1 ? lines : ["", ...lines];
+  return [left.padEnd(COLUMN) + first, ...rest.map((line) => " ".repeat(COLUMN) + line)]
+    .map((line) => line.trimEnd())
+    .join("\n");
+}

@@ -1,0 +1,91 @@
+import { once } from "node:events";
+import type { Health, HookResult } from "../../client/index.ts";
+
+/**
+ * An object of the library in guestctl's JSON: its names as those of the schema, null for what is undefined or no
+ * number.
+ */
+export function inSnakeCase(given: object): object {
+  const entries = Object.entries(given).map(([name, value]: [string, unknown]) => [
+    name.replaceAll(/[A-Z]/g, (letter) => `_${letter.toLowerCase()}`),
+    Number.isNaN(value) ? null : (value ?? null),
+  ]);
+  return Object.fromEntries(entries) as object;
+}
+
+/** One line of JSON. */
+export function jsonLine(object: object): string {
+  return `${JSON.stringify(object)}\n`;
+}
+
+/** Writes to a stream, and waits while it is full. */
+export async function writeAll(stream: NodeJS.WritableStream, output: string | Uint8Array): Promise<void> {
+  if (!stream.write(output)) await once(stream, "drain");
+}
+
+/** A name and the text beside it. */
+export type ReportLine = readonly [name: string, text: string];
+
+/** Lines of names, in a column as wide as the longest, and texts, which may come from a sandbox. */
+export function reportText(
+  lines: readonly ReportLine[],
+  longest: number = longestOf(lines.map(([name]) => name.length)),
+): string {
+  const width = longest + ": ".length;
+  return lines.map(([name, text]) => `${`${name}:`.padEnd(width)}${printable(text)}\n`).join("");
+}
+
+/** One line of text for a person's terminal, which a sandbox must not control. */
+export function printable(text: string): string {
+  return text.replaceAll(/\p{Cc}/gu, "?");
+}
+
+/** Rows of cells, which may come from a sandbox, in columns as wide as their widest; the first row has all columns. */
+export function tableText(rows: readonly (readonly string[])[]): string {
+  const cells = rows.map((row) => row.map(printable));
+  const widths = (rows[0] ?? []).map((_, column) => longestOf(cells.map((row) => columnsOf(row[column] ?? ""))));
+  const line = (row: readonly string[]): string =>
+    row.map((cell, column) => cell + " ".repeat((widths[column] ?? 0) - columnsOf(cell))).join("  ");
+  return cells.map((row) => `${line(row).trimEnd()}\n`).join("");
+}
+
+/** Not Math.max(...): a function takes some 125,000 arguments. */
+function longestOf(lengths: readonly number[]): number {
+  return lengths.reduce((longest, length) => Math.max(longest, length), 0);
+}
+
+/** Columns that a terminal gives a text: two for the wide characters of East Asia (UAX #11) and for emoji. */
+function columnsOf(text: string): number {
+  if (/^[\x20-\x7e]*$/.test(text)) return text.length;
+  let columns = 0;
+  for (const character of text.replaceAll(/[\p{Mn}\p{Me}\p{Cf}]/gu, "")) columns += WIDE.test(character) ? 2 : 1;
+  return columns;
+}
+
+const WIDE =
+  /[\u1100-\u115f\u2e80-\u303e\u3041-\ua4cf\ua960-\ua97c\uac00-\ud7a3\uf900-\ufaff\ufe30-\ufe6f\uff01-\uff60\uffe0-\uffe6]|[\u{20000}-\u{3fffd}]|\p{Emoji_Presentation}/u;
+
+/** Why an agent is not ready, by the last run of ready_cmd. */
+export function unreadyReason({ readyCmdExit }: Health): string {
+  return `ready_cmd: ${readyCmdExit < 0 ? "no verdict yet" : `exit ${readyCmdExit}`}`;
+}
+
+/** How a hook ended. */
+export function hookWords({ ran, timedOut, exitCode }: Pick<HookResult, "ran" | "timedOut" | "exitCode">): string {
+  if (!ran) return "not configured";
+  return timedOut ? "killed at its timeout" : `exit ${exitCode}`;
+}
+
+/** Quotes a word for a POSIX shell. */
+export function quoted(text: string): string {
+  return /^[\w./:@%+,=-]+$/.test(text) ? text : `'${text.replaceAll("'", `'\\''`)}'`;
+}
+
+const UNITS = ["B", "KiB", "MiB", "GiB", "TiB"];
+
+/** A size for people. */
+export function sizeWords(bytes: number | undefined): string {
+  if (bytes === undefined) return "-";
+  const power = bytes < 1 ? 0 : Math.min(UNITS.length - 1, Math.floor(Math.log2(bytes) / 10));
+  return `${(bytes / 1024 ** power).toFixed(power === 0 ? 0 : 1)} ${UNITS[power]}`;
+}

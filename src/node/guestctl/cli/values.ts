@@ -1,0 +1,161 @@
+import { readFile } from "node:fs/promises";
+import { messageOf } from "../../../shared/errors.ts";
+import type { SignalName } from "../../client/index.ts";
+import { LAST_PORT } from "../../../shared/ports.ts";
+import { nearest } from "../../../shared/text.ts";
+import { type Answers, answerTo } from "./elsewhere.ts";
+import { CliError, UsageError } from "./errors.ts";
+
+const UNIT_MS: Readonly<Record<string, number>> = { "": 1, ms: 1, s: 1_000, m: 60_000, h: 3_600_000 };
+
+/** Below it a number without a unit is more likely to mean seconds than milliseconds. */
+const LEAST_BARE_MS = 1_000;
+
+/** Reads `500ms`, `1.5s`, `2m`, `1h` or `5000`; undefined, as below, without the option. Throws UsageError. */
+export function parseDurationMs(text: string | undefined, option: string): number | undefined {
+  if (text === undefined) return undefined;
+  const [, number, unit = ""] = /^(\d+(?:\.\d+)?)(ms|s|m|h)?$/.exec(text) ?? [];
+  const durationMs = Math.round(Number(number) * (UNIT_MS[unit] ?? 1));
+  if (number === undefined || !Number.isSafeInteger(durationMs) || durationMs === 0) {
+    throw new UsageError(`${option} wants a duration above 0, such as 500ms, 5s or 2m`);
+  }
+  if (unit === "" && durationMs < LEAST_BARE_MS) {
+    throw new UsageError(`${option} ${text} would be ${text} milliseconds; say which, as in ${text}s or ${text}ms`);
+  }
+  return durationMs;
+}
+
+/** Far below what Node's timers take: a longer time would be over at once. */
+const LONGEST_WAIT_MS = 86_400_000;
+
+/** Reads a duration for which guestctl itself waits. */
+export function parseWaitMs(text: string | undefined, option: string): number | undefined {
+  const waitMs = parseDurationMs(text, option);
+  if (waitMs !== undefined && waitMs > LONGEST_WAIT_MS) throw new UsageError(`${option} wants 24h at most`);
+  return waitMs;
+}
+
+/** The flag, else the variable. An empty one counts as unset, as in most programs: `NAME= guestctl …` disables it. */
+export function setting(flag: string | undefined, variable?: string): string | undefined {
+  return [flag, variable].find((value) => value !== undefined && value !== "");
+}
+
+/** Reads `NAME=value` pairs; a bare `NAME` passes the variable of guestctl's own environment on, if it is set. */
+export function parseVariables(entries: readonly string[], env: NodeJS.ProcessEnv): Record<string, string> {
+  const variables: Record<string, string> = {};
+  for (const entry of entries) {
+    const equals = entry.indexOf("=");
+    const name = equals < 0 ? entry : entry.slice(0, equals);
+    if (name === "") throw new UsageError("--env wants NAME=value or NAME");
+    const value = equals < 0 ? env[name] : entry.slice(equals + 1);
+    if (value !== undefined) variables[name] = value;
+  }
+  return variables;
+}
+
+/**
+ * Reads files of variables: `NAME=value` or `NAME` in each line; empty lines and those that begin with # do not count.
+ * Later ones win, and the entries win over files.
+ */
+export async function readVariables(
+  files: readonly string[],
+  entries: readonly string[],
+  env: NodeJS.ProcessEnv,
+): Promise<Record<string, string>> {
+  const lines: string[] = [];
+  for (const file of files) {
+    const text = await readFile(file, "utf8").catch((error: unknown) => {
+      throw new CliError(`cannot read ${file}: ${messageOf(error)}`);
+    });
+    lines.push(...text.split(/\r?\n/).filter((line) => line.trim() !== "" && !line.startsWith("#")));
+  }
+  return parseVariables([...lines, ...entries], env);
+}
+
+/** Reads a whole number from `least` up. */
+export function parseCount(text: string | undefined, option: string, least: number): number | undefined {
+  if (text === undefined) return undefined;
+  const count = /^\d+$/.test(text) ? Number(text) : NaN;
+  if (!Number.isSafeInteger(count) || count < least) {
+    throw new UsageError(`${option} wants a whole number, at least ${least}`);
+  }
+  return count;
+}
+
+const UNIT_BYTES: Readonly<Record<string, number>> = { "": 1, K: 2 ** 10, M: 2 ** 20 };
+
+/** Reads a size such as `65536`, `64K` or `1M`, in bytes. Throws UsageError. */
+export function parseSizeBytes(text: string | undefined, option: string): number | undefined {
+  if (text === undefined) return undefined;
+  const [, number, unit = ""] = /^(\d+)([KM])?$/.exec(text) ?? [];
+  const sizeBytes = Number(number) * (UNIT_BYTES[unit] ?? 1);
+  if (number === undefined || !Number.isSafeInteger(sizeBytes) || sizeBytes === 0) {
+    throw new UsageError(`${option} wants a size above 0, such as 65536, 64K or 1M`);
+  }
+  return sizeBytes;
+}
+
+/** Reads permissions in octal, such as `640` or `0640`. */
+export function parseMode(text: string | undefined, option: string): number | undefined {
+  if (text === undefined) return undefined;
+  if (!/^0?[0-7]{1,4}$/.test(text)) throw new UsageError(`${option} wants permissions in octal, such as 0640`);
+  return Number.parseInt(text, 8);
+}
+
+/** Reads a signal: `15`, `TERM` or `SIGTERM`, in either case. The client refuses a name that is none. */
+export function parseSignal(text: string): number | SignalName {
+  if (/^\d+$/.test(text)) return Number(text);
+  const name = text.toUpperCase();
+  return (name.startsWith("SIG") ? name : `SIG${name}`) as SignalName;
+}
+
+/** A path in the sandbox as `cp` writes it, with a colon, or without. Throws UsageError for a relative one. */
+export function guestPath(argument: string): string {
+  const path = argument.startsWith(":") ? argument.slice(1) : argument;
+  if (!path.startsWith("/")) throw new UsageError(`${argument} is relative; ${absoluteForm(path)}`);
+  return path;
+}
+
+/** How a relative path is to be written. */
+export function absoluteForm(path: string, prefix = ""): string {
+  if (path.startsWith("~")) return "only a shell knows ~; write the path of the home folder";
+  return `a path in the sandbox is absolute, as in ${prefix}/${path.replace(/^(?:\.\/)+/, "")}`;
+}
+
+/** Where a tunnel leads: a port as a number, or an absolute path. Throws UsageError, which names what was `given`. */
+export function portOrPath(text: string, given: string): number | string {
+  if (text.startsWith("/")) return text;
+  const port = /^\d{1,5}$/.test(text) ? Number(text) : 0;
+  if (port >= 1 && port <= LAST_PORT) return port;
+  throw new UsageError(
+    `${given} names no port from 1 to ${LAST_PORT}, and no absolute path${text.includes(":") ? "; the host is the sandbox" : ""}`,
+  );
+}
+
+/** The only one of the names after a command's verb. Throws UsageError for another number. */
+export function oneName([name, ...more]: readonly string[], command: string): string {
+  if (name === undefined || more.length > 0) throw new UsageError(`${command} wants one name`);
+  return name;
+}
+
+/** Throws UsageError for names after a verb that takes none. */
+export function noNames(names: readonly string[], command: string): void {
+  if (names.length > 0) throw new UsageError(`${command} takes no names`);
+}
+
+/** The value of a fixed word of the command line. Throws UsageError, which lists the words, for any other. */
+export function parseWord<Meaning>(
+  text: string | undefined,
+  meanings: Readonly<Record<string, Meaning>>,
+  what: string,
+  elsewhere: Answers = [],
+): Meaning {
+  const found = Object.entries(meanings).find(([word]) => word === text);
+  if (found !== undefined) return found[1];
+  const words = Object.keys(meanings);
+  const meant = text === undefined ? undefined : nearest(text, words);
+  const likely = meant === undefined ? undefined : `did you mean ${meant}?`;
+  const advice = answerTo(text ?? "", elsewhere) ?? likely;
+  const suggestion = advice === undefined ? "" : `; ${advice}`;
+  throw new UsageError(`say ${what}: ${words.slice(0, -1).join(", ")} or ${words.at(-1)}${suggestion}`);
+}

@@ -1,0 +1,130 @@
+import { FileType, type GuestClient } from "../../../client/index.ts";
+import { type Command, type CommandEntry, type Completes, type Option, parsed } from "../../cli/index.ts";
+import { type ConnectionValues, openClient } from "../../target/index.ts";
+
+/** A word to offer, and its meaning. */
+type Offer = readonly [word: string, about?: string];
+
+/** What a shell offers: words, paths of the sandbox, or its own files or folders. */
+export interface Offers {
+  readonly kind: "word" | "path" | "file" | "folder";
+  readonly offers: readonly Offer[];
+}
+
+/** Nobody waits longer for the Tab key. */
+const PATIENCE_MS = 1_000;
+const PATIENT: ConnectionValues = { "connect-timeout": `${PATIENCE_MS}ms` };
+
+/** NAME:PATH or :PATH, as `cp` writes it. */
+const REMOTE = /^([a-z0-9-]*):(.*)$/;
+
+/** What may replace the last of the words, of which the first is the program. Rejects as openClient does. */
+export async function offersFor(
+  table: ReadonlyMap<string, CommandEntry>,
+  [, name = "", ...args]: readonly string[],
+  host: NodeJS.Process,
+): Promise<Offers> {
+  const [current] = args.slice(-1);
+  if (current === undefined) {
+    const commands = Array.from(table, ([command, { summary }]): Offer => [command, summary]);
+    return begun([...commands, ["--help", "the commands"], ["--version", "version of guestctl"]], name);
+  }
+  const command = await table.get(name)?.load();
+  if (command === undefined) return begun([], current);
+  const { completes, prefix, values } = wanted(command, args.slice(0, -1), current);
+  return offersOf(completes, prefix, current.slice(prefix.length), values, host);
+}
+
+interface Wanted {
+  readonly completes: Completes | readonly Offer[];
+  /** The part of the word before the offered one. */
+  readonly prefix: string;
+  readonly values: ConnectionValues;
+}
+
+/** What the last word of a command line is to be. */
+function wanted({ options, completes, takesCommand }: Command, before: readonly string[], current: string): Wanted {
+  const { tokens, values } = parsed(before, options, false);
+  const is = (what: Wanted["completes"] = "nothing", prefix = ""): Wanted => ({
+    completes: what,
+    prefix,
+    values,
+  });
+  const last = tokens.at(-1);
+  const option = last?.kind === "option" && last.value === undefined ? options[last.name] : undefined;
+  if (option?.argument !== undefined) return is(option.completes);
+  const isEnded = tokens.some(({ kind }) => kind === "option-terminator");
+  const place = tokens.filter(({ kind }) => kind === "positional").length;
+  if (takesCommand && (isEnded || place > 0)) return is();
+  if (isEnded || !current.startsWith("-")) return is(completes[Math.min(place, completes.length - 1)]);
+  const [prefix = "", long = ""] = /^--([\w-]+)=/.exec(current) ?? [];
+  return prefix === "" ? is(Object.entries(options).flatMap(spellings)) : is(options[long]?.completes, prefix);
+}
+
+function spellings([long, { short, help }]: [string, Option]): Offer[] {
+  return [[`--${long}`, help], ...(short === undefined ? [] : [[`-${short}`, help] as const])];
+}
+
+async function offersOf(
+  completes: Wanted["completes"],
+  prefix: string,
+  text: string,
+  values: ConnectionValues,
+  host: NodeJS.Process,
+): Promise<Offers> {
+  const words = (all: readonly string[]): Offers =>
+    begun(
+      all.map((word): Offer => [prefix + word]),
+      prefix + text,
+    );
+  const paths = async (sandbox: string, begin: string, path: string): Promise<Offers> => {
+    using client = await openClient({ ...PATIENT, ...values, ...(sandbox !== "" && { sandbox }) }, host);
+    return { kind: "path", offers: (await guestPaths(client, path)).map((each) => [begin + each]) };
+  };
+  if (typeof completes !== "string") return begun(completes.map(asOffer), text);
+  switch (completes) {
+    case "either": {
+      const [, sandbox = "", path] = REMOTE.exec(text) ?? [];
+      return path === undefined ? { kind: "file", offers: [] } : paths(sandbox, `${sandbox}:`, path);
+    }
+    case "path":
+      return paths("", "", text);
+    case "exec": {
+      using client = await openClient({ ...PATIENT, ...values }, host);
+      return words((await client.listExecs({ timeoutMs: PATIENCE_MS })).map(({ name }) => name));
+    }
+    case "sandbox": {
+      const { sandboxNames } = await import("../../sandbox/index.ts");
+      return words(await sandboxNames(values.state, host));
+    }
+    case "nothing":
+      return words([]);
+    case "file":
+    case "folder":
+    default:
+      return { kind: completes, offers: [] };
+  }
+}
+
+/** The paths of the sandbox that begin with a prefix, folders with a slash at their end. Rejects with GuestError. */
+async function guestPaths(client: GuestClient, prefix: string): Promise<string[]> {
+  const start = prefix === "" ? "/" : prefix;
+  if (!start.startsWith("/")) return [];
+  const folder = start.slice(0, start.lastIndexOf("/") + 1);
+  const begin = start.slice(folder.length);
+  const paths: string[] = [];
+  for await (const { name, type } of client.list(folder, { timeoutMs: PATIENCE_MS })) {
+    // As with local files: hidden ones only after a typed dot.
+    if (!name.startsWith(begin) || (begin === "" && name.startsWith("."))) continue;
+    paths.push(`${folder}${name}${type === FileType.DIRECTORY ? "/" : ""}`);
+  }
+  return paths;
+}
+
+function asOffer(word: string | Offer): Offer {
+  return typeof word === "string" ? [word] : word;
+}
+
+function begun(offers: readonly Offer[], text: string): Offers {
+  return { kind: "word", offers: offers.filter(([word]) => word.startsWith(text)) };
+}

@@ -1,0 +1,77 @@
+import {
+  create,
+  type DescMessage,
+  isMessage,
+  type Message,
+  type MessageInitShape,
+  type MessageShape,
+  ScalarType,
+  toJson,
+} from "@bufbuild/protobuf";
+import { type Timestamp, TimestampSchema } from "@bufbuild/protobuf/wkt";
+import { StatPathResponseSchema } from "../../../shared/gen/svc/guest/v1alpha1/files_pb.ts";
+import { HealthResponseSchema } from "../../../shared/gen/svc/guest/v1alpha1/health_pb.ts";
+import type { EndedExec, Health, KeptExec, PathAttributes } from "../../client/index.ts";
+
+/** A message as guestctl's JSON shows it: the schema's own names, and every field. */
+function messageObject<Desc extends DescMessage>(schema: Desc, message: MessageShape<Desc>): object {
+  const fields = Object.entries(message).map(([name, value]: [string, unknown]) => [name, withYear(value)]);
+  const sayable = create(schema, Object.fromEntries(fields) as MessageInitShape<Desc>);
+  return toJson(schema, sayable, { alwaysEmitImplicit: true, useProtoFieldName: true }) as object;
+}
+
+const FIRST_SECOND = BigInt(Date.parse("0001-01-01T00:00:00Z") / 1000);
+const LAST_SECOND = BigInt(Date.parse("9999-12-31T23:59:59Z") / 1000);
+
+/** JSON has only the years 1 to 9999, and a file's time may be any: uses the nearest. */
+function withYear(value: unknown): unknown {
+  if (!isMessage(value, TimestampSchema)) return value;
+  const { seconds, nanos } = value;
+  const nearest = seconds < FIRST_SECOND ? FIRST_SECOND : seconds > LAST_SECOND ? LAST_SECOND : seconds;
+  return create(TimestampSchema, { seconds: nearest, nanos: Math.min(Math.max(nanos, 0), 999_999_999) });
+}
+
+/** The library's answer in the schema's form: times and large numbers as messages have them. */
+export function schemaObject(schema: DescMessage, answer: object): object {
+  return messageObject(schema, inMessage(schema, answer));
+}
+
+function inMessage(schema: DescMessage, answer: object): Message {
+  const given = new Map<string, unknown>(Object.entries(answer));
+  const fields = schema.fields.flatMap(({ localName, scalar, message }): [string, unknown][] => {
+    const value = given.get(localName);
+    if (value === undefined) return [];
+    if (value instanceof Date) return [[localName, timestampOf(value, Number(given.get(`${localName}Nanos`)))]];
+    if (message !== undefined)
+      return [
+        [
+          localName,
+          Array.isArray(value)
+            ? value.map((item: object) => inMessage(message, item))
+            : inMessage(message, value as object),
+        ],
+      ];
+    const isLarge = scalar === ScalarType.UINT64 || scalar === ScalarType.INT64;
+    return [[localName, isLarge ? BigInt(value as number | string) : value]];
+  });
+  return create(schema, Object.fromEntries(fields));
+}
+
+function timestampOf(time: Date, nanos: number): Timestamp {
+  return create(TimestampSchema, { seconds: BigInt(Math.floor(time.getTime() / 1_000)), nanos });
+}
+
+/** Health in the schema's form. */
+export function healthObject(health: Health): object {
+  return schemaObject(HealthResponseSchema, health);
+}
+
+/** Attributes of a path in the schema's form (StatPathResponse). */
+export function attributesObject(attributes: PathAttributes): object {
+  return schemaObject(StatPathResponseSchema, attributes);
+}
+
+/** How a kept command ended, by the schema's name of its status. */
+export function withExitCode({ exit, ...exec }: KeptExec | EndedExec): object {
+  return { ...exec, ...(exit && { exit: { ...exit, code: exit.exitCode } }) };
+}

@@ -1,0 +1,162 @@
+import { setTimeout as pause } from "node:timers/promises";
+import { type GuestClient, GuestError, type Health } from "../../client/index.ts";
+import type { Connector } from "../target/index.ts";
+import { failureObject, jsonLine, printable, unreadyReason, writeAll } from "../cli/index.ts";
+import { healthObject } from "./schema.ts";
+
+/** Least time to wait for an answer; a longer interval extends it. */
+const LEAST_TIMEOUT_MS = 2_000;
+
+/** Failures that may be temporary. */
+const PASSING: ReadonlySet<string> = new Set(["UNAVAILABLE", "DEADLINE_EXCEEDED"]);
+
+/** Options of a watch. */
+export interface WatchOptions {
+  readonly intervalMs: number;
+  /** Number of looks. Default: without an end. */
+  readonly count?: number | undefined;
+}
+
+/** An agent's answer, and this host's time. */
+interface Answer {
+  readonly time: Date;
+  readonly health: Health;
+  readonly roundTripMs: number;
+  /** Guest time minus host time; half of the round trip is uncertain. NaN if the agent sends no time. */
+  readonly clockErrorMs: number;
+  readonly agentVersion: string | undefined;
+}
+
+/** One look at an agent: its answer, or why there is none. */
+export type Sample = Answer | { readonly time: Date; readonly error: GuestError };
+
+/** Looks at an agent at every interval; dials again after a failure. Throws GuestError if the first is permanent. */
+async function* samples(
+  { connect }: Connector,
+  { intervalMs, count = Number.POSITIVE_INFINITY }: WatchOptions,
+): AsyncGenerator<Sample> {
+  const timeoutMs = Math.max(intervalMs, LEAST_TIMEOUT_MS);
+  let client: GuestClient | undefined;
+  try {
+    for (let looks = 1; ; looks += 1) {
+      const nextMs = performance.now() + intervalMs;
+      client ??= connect();
+      const sample = await sampleOf(client, timeoutMs);
+      if ("error" in sample) {
+        if (looks === 1 && !PASSING.has(sample.error.status)) throw sample.error;
+        client.close();
+        client = undefined;
+      }
+      yield sample;
+      if (looks >= count) return;
+      await pause(Math.max(0, nextMs - performance.now()));
+    }
+  } finally {
+    client?.close();
+  }
+}
+
+/** Calls Health once. Rejects only with errors that are no GuestError. */
+async function sampleOf(client: GuestClient, timeoutMs: number): Promise<Sample> {
+  const askedMs = Date.now();
+  const started = performance.now();
+  try {
+    const health = await client.health({ timeoutMs });
+    const roundTripMs = performance.now() - started;
+    const guestMs = health.guestTime === undefined ? Number.NaN : health.guestTime.getTime();
+    const clockErrorMs = guestMs - (askedMs + roundTripMs / 2);
+    return { time: new Date(), health, roundTripMs, clockErrorMs, agentVersion: client.agentVersion };
+  } catch (error) {
+    if (!(error instanceof GuestError)) throw error;
+    return { time: new Date(), error };
+  }
+}
+
+/** Watches an agent: writes a line a change, as JSON an object a look. Resolves with the last; throws as `samples`. */
+export async function watchHealth(
+  connector: Connector,
+  options: WatchOptions & { readonly isJson: boolean },
+  host: NodeJS.Process,
+): Promise<Sample | undefined> {
+  let last: Sample | undefined;
+  let seen: Seen = {};
+  for await (const sample of samples(connector, options)) {
+    const news = options.isJson ? [jsonLine(sampleObject(sample))] : newsOf(seen, sample).map(changeLine(sample.time));
+    if (news.length > 0) await writeAll(host.stdout, news.join(""));
+    seen = seenWith(seen, sample);
+    last = sample;
+  }
+  return last;
+}
+
+/** A change, with the time of day on this host. */
+function changeLine(time: Date): (text: string) => string {
+  return (text) => `${time.toTimeString().slice(0, 8)}  ${text}\n`;
+}
+
+function sampleObject(sample: Sample): object {
+  if ("error" in sample) return { time: sample.time.toISOString(), state: "lost", ...failureObject(sample.error) };
+  const { time, health, roundTripMs, clockErrorMs, agentVersion } = sample;
+  return {
+    time: time.toISOString(),
+    state: "up",
+    round_trip_ms: rounded(roundTripMs),
+    clock_error_ms: rounded(clockErrorMs),
+    agent_version: agentVersion ?? null,
+    health: healthObject(health),
+  };
+}
+
+/** Rounds to microseconds; null for NaN. */
+function rounded(ms: number): number | null {
+  return Number.isNaN(ms) ? null : Math.round(ms * 1000) / 1000;
+}
+
+/** A guest clock that moves this much against the host's was stepped or stopped. */
+const CLOCK_JUMP_MS = 1_000;
+
+/** State that later looks are compared with. */
+export interface Seen {
+  /** The last answer, however old. */
+  readonly answer?: Answer;
+  /** Since when there has been no answer; undefined while there is one. */
+  readonly lostSince?: Date;
+}
+
+/** The state after one more look. */
+export function seenWith(seen: Seen, sample: Sample): Seen {
+  return "error" in sample ? { ...seen, lostSince: seen.lostSince ?? sample.time } : { answer: sample };
+}
+
+/** Changes that a look shows, oldest first. */
+export function newsOf({ answer: before, lostSince }: Seen, now: Sample): string[] {
+  if ("error" in now) {
+    return lostSince === undefined ? [printable(`lost: ${now.error.message} [${now.error.status}]`)] : [];
+  }
+  const texts: string[] = [];
+  if (lostSince !== undefined) {
+    texts.push(`back after ${((now.time.getTime() - lostSince.getTime()) / 1000).toFixed(1)} s`);
+  }
+  if (before === undefined) return [...texts, now.health.ready ? "up and ready" : `up, ${readiness(now.health)}`];
+  if (readiness(before.health) !== readiness(now.health)) texts.push(readiness(now.health));
+  if (before.health.frozen !== now.health.frozen) texts.push(now.health.frozen ? "session frozen" : "session thawed");
+  if (idleMs(before.health) !== idleMs(now.health)) texts.push("idle declared");
+  if (before.agentVersion !== now.agentVersion) texts.push(`agent version ${printable(now.agentVersion ?? "unknown")}`);
+  const movedMs = now.clockErrorMs - before.clockErrorMs;
+  if (Math.abs(movedMs) > CLOCK_JUMP_MS) texts.push(`guest clock moved by ${signedSeconds(movedMs)}`);
+  return texts;
+}
+
+/** Ready or why not. */
+function readiness(health: Health): string {
+  return health.ready ? "ready" : `not ready (${unreadyReason(health)})`;
+}
+
+/** `+1.500 s`, `-0.002 s`. */
+function signedSeconds(ms: number): string {
+  return `${ms < 0 ? "-" : "+"}${(Math.abs(ms) / 1000).toFixed(3)} s`;
+}
+
+function idleMs({ idleDeclared }: Health): number | undefined {
+  return idleDeclared === undefined ? undefined : idleDeclared.getTime();
+}

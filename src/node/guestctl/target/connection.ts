@@ -1,0 +1,209 @@
+import { isIPv6 } from "node:net";
+import { resolve } from "node:path";
+import {
+  connect,
+  type ConnectOptions,
+  DEFAULT_PORT,
+  DEFAULT_SERVER_NAME,
+  type GuestClient,
+} from "../../client/index.ts";
+import { readClientCredentials, readToken } from "../../credentials/index.ts";
+import { reservedTransport } from "../../../shared/transports.ts";
+import { optionsText, parseWaitMs, setting, UsageError } from "../cli/index.ts";
+import type { SandboxTarget } from "../sandbox/index.ts";
+import { LAST_PORT } from "../../../shared/ports.ts";
+
+/** Time for an agent to answer, including connecting, for calls that do not wait for a command. */
+export const ANSWER_TIMEOUT_MS = 10_000;
+
+/** Where an agent is, and how to be let in. */
+interface Target {
+  /** `HOST:PORT` or `unix:PATH`. Either this or `bridge`. */
+  readonly address?: string | undefined;
+  /** A shell command whose standard input and output lead to the agent. */
+  readonly bridge?: string | undefined;
+  /** Path of a credential folder. */
+  readonly credentials: string;
+  readonly serverName?: string | undefined;
+}
+
+/** Makes clients of one agent, each with its own connection. */
+export interface Connector {
+  readonly connect: () => GuestClient;
+  /** Reads the credentials anew, which change with a restore; absent where a bridge leads to the agent. */
+  readonly redial: (() => Promise<ConnectOptions>) | undefined;
+}
+
+/** Makes the client that flags and environment ask for. Throws UsageError, or CredentialsError for unreadable files. */
+export async function openClient(values: ConnectionValues, host: NodeJS.Process): Promise<GuestClient> {
+  return (await connector(values, host)).connect();
+}
+
+/** Makes any number of such clients. Throws what openClient throws. */
+export async function connector(values: ConnectionValues, host: NodeJS.Process): Promise<Connector> {
+  const named = resolveTarget(values, host.env);
+  const target = await targetNow(named, host);
+  const connectTimeoutMs = parseWaitMs(values["connect-timeout"], "--connect-timeout");
+  const options = { ...(await connectOptions(target)), connectTimeoutMs };
+  let latest: GuestClient | undefined;
+  // Close it: a bridge has a socket in TMPDIR.
+  if (target.bridge !== undefined) host.once("exit", () => latest?.close());
+  return {
+    connect: () => {
+      latest = connect(options);
+      return latest;
+    },
+    redial:
+      target.bridge === undefined
+        ? async () => ({ ...(await connectOptions(await targetNow(named, host))), connectTimeoutMs })
+        : undefined,
+  };
+}
+
+/** Asks the substrate where a sandbox is now; any other agent stays where it is. Throws SandboxError. */
+async function targetNow(named: Target | SandboxTarget, host: NodeJS.Process): Promise<Target> {
+  if (!("sandbox" in named)) return named;
+  // Loads the room of sandboxes, which nothing else here needs.
+  const { targetOfSandbox } = await import("../sandbox/index.ts");
+  return targetOfSandbox(named, host);
+}
+
+async function connectOptions({ address = "", bridge, credentials, serverName }: Target): Promise<ConnectOptions> {
+  if (bridge !== undefined) return { bridge: [...SHELL, bridge], token: await readToken(credentials) };
+  const whole = wholeAddress(address);
+  if (whole.startsWith(UNIX_PREFIX)) return { address: whole, token: await readToken(credentials) };
+  return { address: whole, serverName, ...(await readClientCredentials(credentials)) };
+}
+
+/** Runs a command line as ssh(1) runs its ProxyCommand. */
+const SHELL = ["/bin/sh", "-c"];
+
+/** Options of every command that talks to an agent. */
+export const CONNECTION_OPTIONS = {
+  sandbox: {
+    topic: "connection",
+    argument: "NAME",
+    completes: "sandbox",
+    help: 'a sandbox of this node ("guestctl sandbox ls"), instead of address and credentials (or GUESTCTL_SANDBOX)',
+  },
+  address: {
+    topic: "connection",
+    short: "H",
+    argument: "ADDRESS",
+    help: `where the agent listens: HOST[:PORT], port ${DEFAULT_PORT} by default, or unix:PATH (or GUESTCTL_ADDRESS)` as string,
+  },
+  bridge: {
+    topic: "connection",
+    argument: "COMMAND",
+    help: "a shell command whose standard input and output lead to the agent, instead of an address (or GUESTCTL_BRIDGE)",
+  },
+  credentials: {
+    topic: "connection",
+    short: "c",
+    argument: "DIR",
+    completes: "folder",
+    help: 'folder made by "guestctl issue" (or GUESTCTL_CREDENTIALS); unix: and --bridge only need its token',
+  },
+  "server-name": {
+    topic: "connection",
+    argument: "NAME",
+    help: `name in the agent's certificate (default ${DEFAULT_SERVER_NAME}; or GUESTCTL_SERVER_NAME)` as string,
+  },
+  "connect-timeout": {
+    topic: "connection",
+    argument: "DURATION",
+    help: "time for a connection to be ready (default 10s)",
+  },
+  state: {
+    topic: "connection",
+    argument: "DIR",
+    completes: "folder",
+    help: 'with a sandbox: its node\'s journal, as of "guestctl sandbox" (or GUESTCTL_STATE)',
+  },
+  api: {
+    topic: "connection",
+    argument: "URL",
+    help: "with a sandbox: the substrate's daemon (or HYPEMAN_BASE_URL); its token is HYPEMAN_API_KEY",
+  },
+} as const;
+
+/** The help topic of these options: "guestctl help connection". */
+export const CONNECTION_HELP: string = `Which agent a command talks to, and how it is let in
+
+These options stand before or behind the name of every command that talks to an agent:
+
+${optionsText(CONNECTION_OPTIONS)}
+
+Options win over variables. A sandbox has credentials of its own; the node's journal and the substrate's daemon know its
+address.
+
+  guestctl issue ./creds                                  # an authority, certificates and a token, for agent and client
+  export GUESTCTL_ADDRESS=10.0.0.7 GUESTCTL_CREDENTIALS=./creds
+  guestctl health
+  guestctl exec --sandbox box -- uname -a                 # of those that "guestctl sandbox create" makes
+  guestctl -H unix:/run/box/guest.sock -c ./creds exec -it -- sh
+  guestctl --bridge "docker exec -i box guest-agent bridge" -c ./creds health
+`;
+
+/** Their values. */
+export type ConnectionValues = { readonly [Name in keyof typeof CONNECTION_OPTIONS]?: string | undefined };
+
+/** The ways to say where an agent is, of which a command line or an environment has one. */
+const PLACES = ["sandbox", "address", "bridge"] as const;
+type Place = (typeof PLACES)[number];
+
+/** Which agent a command line means, and how to be let in: flags first, then the environment. Throws UsageError. */
+export function resolveTarget(values: ConnectionValues, env: NodeJS.ProcessEnv): Target | SandboxTarget {
+  const variable = (name: Place): string => `GUESTCTL_${name.toUpperCase()}`;
+  const place =
+    placeOf(
+      (name) => values[name],
+      (name) => `--${name}`,
+    ) ?? placeOf((name) => env[variable(name)], variable);
+  if (place === undefined)
+    throw new UsageError("no address; give --sandbox, --address or --bridge, or set GUESTCTL_ADDRESS");
+  if (place.sandbox !== undefined) return sandboxTarget(place.sandbox, values);
+  const credentials = setting(values.credentials, env["GUESTCTL_CREDENTIALS"]);
+  if (credentials === undefined) {
+    throw new UsageError("no credentials; give --credentials DIR or set GUESTCTL_CREDENTIALS");
+  }
+  return { ...place, credentials, serverName: setting(values["server-name"], env["GUESTCTL_SERVER_NAME"]) };
+}
+
+/** Where the agent is; undefined: that is not said. Throws UsageError for two places, by their spelling. */
+function placeOf(
+  valueOf: (name: Place) => string | undefined,
+  spelling: (name: Place) => string,
+): { readonly [Name in Place]?: string | undefined } | undefined {
+  const [name, ...more] = PLACES.filter((each) => setting(valueOf(each)) !== undefined);
+  if (name === undefined) return undefined;
+  if (more.length > 0) throw new UsageError(`${[name, ...more].map(spelling).join(" and ")} do not go together`);
+  return { [name]: valueOf(name) };
+}
+
+/** Throws UsageError for flags about another agent. */
+function sandboxTarget(sandbox: string, values: ConnectionValues): SandboxTarget {
+  const other = (["credentials", "server-name"] as const).find((name) => setting(values[name]) !== undefined);
+  if (other === undefined) return { sandbox, state: values.state, api: values.api };
+  throw new UsageError(
+    `--${other} does not go with the sandbox ${sandbox}, which brings its own; leave one of them out`,
+  );
+}
+
+const UNIX_PREFIX = "unix:";
+
+/** Adds the default port to a host name or IP address; makes the path of a socket absolute. Throws UsageError. */
+export function wholeAddress(address: string): string {
+  if (address === UNIX_PREFIX) throw new UsageError(`${address} lacks the path of a socket; write unix:PATH`);
+  if (address.startsWith(UNIX_PREFIX)) return `${UNIX_PREFIX}${resolve(address.slice(UNIX_PREFIX.length))}`;
+  const reserved = reservedTransport(address);
+  if (reserved !== undefined) throw new UsageError(`the address ${reserved}; use HOST:PORT, unix:PATH or --bridge`);
+  if (/^\[.*\]:\d+$/.test(address) || /^[^:]+:\d+$/.test(address)) {
+    const port = Number(address.slice(address.lastIndexOf(":") + 1));
+    if (port < 1 || port > LAST_PORT) throw new UsageError(`${address} has no port from 1 to ${LAST_PORT}`);
+    return address;
+  }
+  if (/^\[.*\]$/.test(address) || /^[^:]+$/.test(address)) return `${address}:${DEFAULT_PORT}`;
+  if (isIPv6(address)) return `[${address}]:${DEFAULT_PORT}`;
+  throw new UsageError(`${address} is no address; write HOST:PORT, and an IPv6 address in brackets, or unix:PATH`);
+}

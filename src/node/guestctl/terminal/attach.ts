@@ -1,0 +1,134 @@
+import type { Readable, Writable } from "node:stream";
+import { finished } from "node:stream/promises";
+import {
+  type ExecProcess,
+  type ExecResult,
+  GuestError,
+  isConnectionLost,
+  type KeptProcess,
+} from "../../client/index.ts";
+import { inSnakeCase, jsonLine, signalStatus, STATUS_TIMED_OUT, writeAll } from "../cli/index.ts";
+import { openKeyboard } from "./keyboard.ts";
+import { followSize, handleSignals } from "./terminal.ts";
+
+/** A command and its connection to the local process. */
+interface Attachment {
+  readonly process: ExecProcess;
+  /** Whether to send the local standard input to the command. */
+  readonly isInteractive: boolean;
+  readonly isTerminal: boolean;
+  /** The escape character's byte, if the local terminal is raw; undefined: none. */
+  readonly escape: number | undefined;
+  /** The command's time limit, as the user wrote it. */
+  readonly timeout?: string | undefined;
+  /** Signals end guestctl, and so the command, instead of being passed on. */
+  readonly endsBySignals?: boolean;
+  /** The command is kept, under this name. */
+  readonly kept?: { readonly name: string; readonly process: KeptProcess } | undefined;
+}
+
+/** Joins guestctl to a command until its end. Returns the exit status: after a timeout 124, whatever it exits with. */
+export async function runAttached(
+  attachment: Attachment,
+  isForPrograms: boolean,
+  host: NodeJS.Process,
+): Promise<number> {
+  const { exitCode: code, timedOut } = await (isForPrograms
+    ? attachAsEvents(attachment, host)
+    : attach(attachment, host));
+  // Frees its name and buffer. If that fails, the command lingers, and nothing is lost.
+  await attachment.kept?.process.forget().catch(() => undefined);
+  const after = attachment.timeout === undefined ? "" : ` after ${attachment.timeout}`;
+  if (timedOut && !isForPrograms) host.stderr.write(`guestctl: timed out${after}\n`);
+  return timedOut ? STATUS_TIMED_OUT : code;
+}
+
+/** Joins the local streams, terminal and signals to a command until its end. Throws CliError when the user leaves. */
+async function attach(attachment: Attachment, host: NodeJS.Process): Promise<ExecResult> {
+  const { process, isInteractive, isTerminal, escape, kept } = attachment;
+  const leaving = kept ? `the command goes on: guestctl attach ${kept.name}` : "the agent hangs up on the command";
+  using _signals = attachment.endsBySignals === true ? undefined : forwardSignals(process, isTerminal, host);
+  using _size = isTerminal ? followSize(process, host) : undefined;
+  using keyboard = isInteractive ? openKeyboard({ process, isTerminal, escape, leaving }, host) : undefined;
+  const written = Promise.all([copy(process.stdout, host.stdout), copy(process.stderr, host.stderr)]);
+  const ended = Promise.all([process.wait(), written]);
+  try {
+    const [result] = await (keyboard === undefined ? ended : Promise.race([ended, keyboard.left]));
+    return result;
+  } catch (error) {
+    // The command has left the cursor wherever it was.
+    if (isConnectionLost(error) && isTerminal && host.stderr.isTTY) host.stderr.write("\r\n");
+    throw isConnectionLost(error) ? connectionLost(error) : error;
+  } finally {
+    // A kept command goes on without guestctl.
+    if (kept === undefined) process.cancel();
+    else kept.process.detach().catch(() => undefined);
+  }
+}
+
+function connectionLost(cause: GuestError): GuestError {
+  return new GuestError({
+    status: cause.status,
+    code: "COMMAND_CUT_OFF",
+    message: `connection lost: ${cause.message}`,
+    cause,
+  });
+}
+
+/** Copies with backpressure. Once nobody reads the local stream, discards the rest: the command must not wait. */
+async function copy(from: Readable, to: Writable): Promise<void> {
+  const discard = (): unknown => from.resume();
+  to.on("error", discard);
+  from.pipe(to, { end: false });
+  await finished(from).finally(() => to.off("error", discard));
+}
+
+/** Like `attach`, with output as one JSON object a line: started, stdout, stderr (data in base64), exit. */
+async function attachAsEvents(attachment: Attachment, host: NodeJS.Process): Promise<ExecResult> {
+  const { process, isInteractive, kept } = attachment;
+  using _signals = forwardSignals(process, false, host);
+  const emit = (event: object): Promise<void> => writeAll(host.stdout, jsonLine(event));
+  const report = async (stream: Readable, name: "stdout" | "stderr"): Promise<void> => {
+    for await (const chunk of stream as AsyncIterable<Buffer>) {
+      await emit({ event: name, data: chunk.toString("base64") });
+    }
+  };
+  if (isInteractive) host.stdin.pipe(process.stdin);
+  try {
+    const started = process.started.then(async (pid) => {
+      const attached = kept && (await kept.process.attached);
+      await emit({ event: "started", pid, ...(attached && { exec_id: attached.execId }) });
+    });
+    const outputs = started.then(() =>
+      Promise.all([report(process.stdout, "stdout"), report(process.stderr, "stderr")]),
+    );
+    const [result] = await Promise.all([process.wait(), outputs]);
+    await emit({ event: "exit", ...inSnakeCase(result) });
+    return result;
+  } finally {
+    if (isInteractive) {
+      host.stdin.unpipe(process.stdin);
+      host.stdin.pause();
+    }
+  }
+}
+
+/** Signals to forward to the command. */
+const SIGNALS = ["SIGHUP", "SIGINT", "SIGQUIT", "SIGTERM", "SIGUSR1", "SIGUSR2"] as const;
+
+/** After this many SIGINTs guestctl exits: the command ignores them and the user wants to leave. */
+const PATIENCE = 3;
+
+/**
+ * Passes signals on to a command until disposed of. SIGHUP, the end of the local terminal, ends guestctl: the agent
+ * then hangs up on the command as well. So does SIGTERM with a terminal: shells ignore it there.
+ */
+function forwardSignals(process: ExecProcess, isTerminal: boolean, host: NodeJS.Process): Disposable {
+  let interrupts = 0;
+  return handleSignals(host, SIGNALS, (signal) => {
+    if (signal === "SIGINT") interrupts += 1;
+    const leaves = signal === "SIGHUP" || (signal === "SIGTERM" && isTerminal) || interrupts >= PATIENCE;
+    if (leaves) host.exit(signalStatus(signal));
+    process.signal(signal as (typeof SIGNALS)[number]);
+  });
+}

@@ -1,0 +1,83 @@
+import type { GuestClient, KeptEvent, KeptExec, KeptOptions, KeptProcess } from "../../client/index.ts";
+import { ANSWER_TIMEOUT_MS, type Connector } from "../target/index.ts";
+import { jsonLine, printable, UsageError } from "../cli/index.ts";
+import { localSize } from "./terminal.ts";
+
+/** Pause between two sizes: a program that sees only the second draws nothing. */
+const NUDGE_MS = 50;
+
+/** How guestctl is joined to a kept command. */
+export interface KeptAttachment {
+  readonly name: string;
+  /** The local terminal is the command's: messages must not leave the cursor in the middle of a line. */
+  readonly isTerminal: boolean;
+  /** Events are reported only as lines of JSON. */
+  readonly isForPrograms: boolean;
+}
+
+/**
+ * Attaches to a kept command so that it survives a lost connection, and reports each loss. A person at a terminal can
+ * leave by the escape key; anything else waits ten minutes.
+ *
+ * @param open makes the call with the options that it is given
+ */
+export function openKept(
+  { name, isTerminal, isForPrograms }: KeptAttachment,
+  { redial }: Connector,
+  host: NodeJS.Process,
+  open: (options: KeptOptions) => KeptProcess,
+): KeptProcess {
+  const isWatched = isTerminal && host.stdin.isTTY;
+  const lineEnd = isWatched ? "\r\n" : "\n";
+  const say = (text: string): void => {
+    host.stderr.write(`${isWatched ? lineEnd : ""}guestctl: ${printable(text)}${lineEnd}`);
+  };
+  const resume = { ...(isWatched && { timeoutMs: Number.POSITIVE_INFINITY }), connectOptions: redial };
+  let lostAtMs = 0;
+  const process = open({
+    resume,
+    forget: false,
+    onEvent: (event) => {
+      if (event.kind === "disconnected") lostAtMs = performance.now();
+      if (isForPrograms) host.stdout.write(jsonLine(eventObject(event)));
+      else say(eventText(name, event, performance.now() - lostAtMs));
+      if (event.kind !== "disconnected" && isTerminal) redraw(process, host);
+    },
+  });
+  return process;
+}
+
+/** Makes the program in the terminal redraw it, by a different size for a moment, as dtach(1) does. */
+export function redraw(process: KeptProcess, host: NodeJS.Process): void {
+  const size = localSize(host);
+  if (size === undefined) return;
+  process.resize(size.cols, size.rows > 1 ? size.rows - 1 : size.rows + 1);
+  setTimeout(() => process.resize(size.cols, size.rows), NUDGE_MS).unref();
+}
+
+/** The kept command of that name. Throws UsageError, which names the others, where there is none. */
+export async function keptCommand(client: GuestClient, name: string): Promise<KeptExec> {
+  const execs = await client.listExecs({ timeoutMs: ANSWER_TIMEOUT_MS });
+  const exec = execs.find((each) => each.name === name);
+  if (exec !== undefined) return exec;
+  const others = execs.length === 0 ? "there are none" : `there are ${execs.map((each) => each.name).join(", ")}`;
+  throw new UsageError(`there is no kept command ${JSON.stringify(name)}; ${others}`);
+}
+
+function eventText(name: string, event: KeptEvent, lostMs: number): string {
+  switch (event.kind) {
+    case "disconnected":
+      return `lost the connection to ${name}: ${event.error.message}; trying to come back`;
+    case "reconnected":
+      return `back after ${(lostMs / 1000).toFixed(1)} s`;
+    case "gap":
+      return `${event.bytes} bytes of ${event.stream} from offset ${event.offset} on are not held any more`;
+  }
+}
+
+/** Names as in the schema; offsets are text, as all 64-bit numbers. */
+function eventObject(event: KeptEvent): object {
+  if (event.kind === "disconnected") return { event: "disconnected", message: event.error.message };
+  if (event.kind === "reconnected") return { event: "reconnected" };
+  return { event: "gap", stream: event.stream, offset: String(event.offset), bytes: String(event.bytes) };
+}

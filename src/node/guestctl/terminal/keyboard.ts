@@ -1,0 +1,175 @@
+import { Transform } from "node:stream";
+import type { ExecProcess } from "../../client/index.ts";
+import { CliError, UsageError } from "../cli/index.ts";
+import { enterRawMode } from "./terminal.ts";
+
+/** The local keyboard at a command, until it is disposed of. */
+export interface Keyboard extends Disposable {
+  /** Rejects with CliError when the user leaves by the escape character; never resolves. */
+  readonly left: Promise<never>;
+}
+
+/** What the keyboard is joined to. */
+interface Typed {
+  readonly process: ExecProcess;
+  readonly isTerminal: boolean;
+  readonly escape: number | undefined;
+  /** What happens to the command when the user leaves. */
+  readonly leaving: string;
+}
+
+/** Joins standard input to a command: a local terminal raw, with the escape character, if that runs in one too. */
+export function openKeyboard({ process, isTerminal, escape, leaving }: Typed, host: NodeJS.Process): Keyboard {
+  const raw = isTerminal && host.stdin.isTTY ? enterRawMode(host) : undefined;
+  let leave: (why: CliError) => void = () => undefined;
+  const left = new Promise<never>((_resolve, reject) => {
+    leave = reject;
+  });
+  // Perhaps nobody awaits it then.
+  left.catch(() => undefined);
+  const say = (...lines: readonly string[]): void =>
+    void host.stderr.write(lines.map((line) => `${line}\r\n`).join(""));
+  const filterFor = (key: number): EscapeFilter => {
+    const name = escapeCharName(key);
+    return new EscapeFilter(key, {
+      leave: () => {
+        say(`${name}.`);
+        leave(new CliError(`left by the escape key; ${leaving}`));
+      },
+      suspend: () => {
+        say(`${name}^Z (suspended; "fg" goes on)`);
+        raw?.suspend();
+      },
+      help: () => say("", ...helpLines(name, leaving)),
+    });
+  };
+  const keys = raw && escape !== undefined ? filterFor(escape) : undefined;
+  keys?.pipe(process.stdin);
+  const target = keys ?? process.stdin;
+  host.stdin.pipe(target);
+  return {
+    left,
+    [Symbol.dispose]: () => {
+      raw?.[Symbol.dispose]();
+      host.stdin.unpipe(target);
+      host.stdin.pause();
+    },
+  };
+}
+
+function helpLines(name: string, leaving: string): readonly string[] {
+  const keys = [
+    [".", `leave; ${leaving}`],
+    ["^Z", "suspend guestctl"],
+    [name, "send the escape character"],
+    ["?", "this list"],
+  ];
+  return [
+    "At the start of a line:",
+    ...keys.map(([key = "", meaning = ""]) => `  ${`${name}${key}`.padEnd(6)}${meaning}`),
+  ];
+}
+
+/** Actions of the keys after the escape character. */
+export interface EscapeActions {
+  leave(): void;
+  suspend(): void;
+  help(): void;
+}
+
+const CARRIAGE_RETURN = 0x0d;
+const LINE_FEED = 0x0a;
+const DOT = 0x2e;
+const QUESTION_MARK = 0x3f;
+const CONTROL_Z = 0x1a;
+/** Ctrl clears these bits of a letter. */
+const CONTROL_BITS = 0x1f;
+
+/** The escape character of ssh(1). */
+const DEFAULT_ESCAPE = "~";
+
+/** The option that names the escape character. */
+export const ESCAPE_OPTION = {
+  "escape-char": {
+    argument: "CHAR",
+    help: 'escape character of a terminal, such as ~ (the default), ^] or "none"',
+    completes: ["none"],
+  },
+} as const;
+
+/**
+ * Reads an escape character: one of ASCII, one such as `^]`, or `none`. Returns its byte; undefined: none. Throws
+ * UsageError.
+ */
+export function parseEscapeChar(text: string = DEFAULT_ESCAPE): number | undefined {
+  if (text === "none") return undefined;
+  const [, control, plain] = /^(?:\^([@-_a-z])|([!-~]))$/.exec(text) ?? [];
+  if (control !== undefined) return control.charCodeAt(0) & CONTROL_BITS;
+  if (plain !== undefined) return plain.charCodeAt(0);
+  throw new UsageError("--escape-char wants one character such as ~, one with Ctrl such as ^], or none");
+}
+
+/** An escape character in readable form. */
+export function escapeCharName(byte: number): string {
+  return byte > CONTROL_BITS ? String.fromCharCode(byte) : `^${String.fromCharCode(byte + 0x40)}`;
+}
+
+/**
+ * Passes keys through, but for the escape character at the start of a line. It and the key that follows are for
+ * guestctl, as with ssh(1). After it, any other key goes through together with it, and a second escape character goes
+ * through alone.
+ */
+export class EscapeFilter extends Transform {
+  readonly #escape: number;
+  readonly #actions: EscapeActions;
+  #isAtLineStart = true;
+  #isEscaped = false;
+  #hasLeft = false;
+
+  constructor(escape: number, actions: EscapeActions) {
+    super();
+    this.#escape = escape;
+    this.#actions = actions;
+  }
+
+  override _transform(chunk: Buffer, _encoding: BufferEncoding, done: (error: null, passed: Buffer) => void): void {
+    const passed: number[] = [];
+    for (const key of chunk) if (!this.#hasLeft) passed.push(...this.#pass(key));
+    done(null, Buffer.from(passed));
+  }
+
+  override _flush(done: (error: null, passed?: Buffer) => void): void {
+    done(null, Buffer.from(this.#isEscaped ? [this.#escape] : []));
+  }
+
+  #pass(key: number): readonly number[] {
+    if (this.#isEscaped) {
+      this.#isEscaped = false;
+      if (this.#act(key)) return [];
+      this.#isAtLineStart = key !== this.#escape && isLineEnd(key);
+      return key === this.#escape ? [key] : [this.#escape, key];
+    }
+    if (this.#isAtLineStart && key === this.#escape) {
+      this.#isEscaped = true;
+      return [];
+    }
+    this.#isAtLineStart = isLineEnd(key);
+    return [key];
+  }
+
+  /** Runs the action of the key after the escape character, if it has one. */
+  #act(key: number): boolean {
+    if (key === this.#escape) return false;
+    if (key === DOT) {
+      this.#hasLeft = true;
+      this.#actions.leave();
+    } else if (key === CONTROL_Z) this.#actions.suspend();
+    else if (key === QUESTION_MARK) this.#actions.help();
+    else return false;
+    return true;
+  }
+}
+
+function isLineEnd(key: number): boolean {
+  return key === CARRIAGE_RETURN || key === LINE_FEED;
+}

@@ -1,0 +1,4 @@
+export { noSandbox, type Reach } from "./reach.ts";
+export { type NodeStatus, Sandboxes, type SandboxInfo } from "./sandboxes.ts";
+export type { SweepOptions, SweepReport } from "./sweep.ts";
+export type { Verdict, WatchEvent, WatchOptions } from "./watch.ts";

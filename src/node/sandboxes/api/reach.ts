@@ -1,0 +1,64 @@
+import { type Node, NODE_TAG, ready, reasonOfEnd, type SandboxEntry } from "../node/index.ts";
+import { SandboxError } from "../substrate/index.ts";
+import { isBeingSuspended, paused, sourceAsleep } from "../operations/index.ts";
+
+/** A sandbox's agent: its address and credentials. */
+export interface Reach {
+  /** HOST:PORT. */
+  readonly address: string;
+  /** Folder of its credentials, as `guestctl --credentials` takes it. */
+  readonly credentials: string;
+}
+
+/**
+ * Finds the agent of a sandbox that runs and has done its duties. Rejects with SandboxError, which names the next call:
+ * NOT_FOUND, WRONG_STATE, PAUSED, SOURCE_ASLEEP, or AGENT_UNREACHABLE where the instance has no address.
+ */
+export async function reach(node: Node, name: string): Promise<Reach> {
+  const entry = ready(await ownSandbox(node, name));
+  const { id, state, ip } = await node.existing(entry);
+  if (state === "Paused" && isBeingSuspended(entry)) throw asleep(name, "is being suspended");
+  if (state === "Paused") throw paused(name);
+  if (state === "Standby" && entry.asleepBecause !== undefined) throw sourceAsleep(name, entry.asleepBecause);
+  if (state === "Standby") throw asleep(name, "sleeps (Standby)");
+  if (state === "Stopped" || state === "Shutdown") throw stopped(name, state, await reasonOfEnd(node.substrate, id));
+  if (entry.runEpochMs === undefined)
+    throw asleep(name, `is ${state}, and has not done its duties since it was suspended`);
+  if (ip === undefined) throw new SandboxError("AGENT_UNREACHABLE", `the instance of ${name} has no address`);
+  return { address: node.addressOf(entry, ip), credentials: node.credentials.folderOf(name) };
+}
+
+function asleep(name: string, how: string): SandboxError {
+  const nextStep = `first: sandboxes.resume("${name}")`;
+  return new SandboxError("WRONG_STATE", `${name} ${how}`, undefined, { nextStep });
+}
+
+/** @param reason what the agent's last line says, after a colon */
+function stopped(name: string, state: string, reason: string): SandboxError {
+  const nextStep = `boot it anew: sandboxes.resume("${name}")`;
+  return new SandboxError("WRONG_STATE", `${name} is stopped (${state})${reason}`, undefined, { nextStep });
+}
+
+/** The entry of a sandbox. Rejects with NOT_FOUND, which names the owner if another node has a sandbox of that name. */
+async function ownSandbox(node: Node, name: string): Promise<SandboxEntry> {
+  const entry = node.journal.get(name);
+  if (entry?.kind === "sandbox") return entry;
+  if (entry?.kind === "snapshot") {
+    const nextStep = `make a sandbox of it: sandboxes.fork("${name}", …)`;
+    throw new SandboxError("NOT_FOUND", `${name} is a snapshot, and no agent runs in it`, undefined, { nextStep });
+  }
+  const { message, nextStep } = noSandbox(name, node.folder);
+  const elsewhere = (await node.substrate.instances({})).find((instance) => instance.name === name);
+  const { [NODE_TAG]: owner } = elsewhere?.tags ?? {};
+  if (owner === undefined) throw new SandboxError("NOT_FOUND", message, undefined, { nextStep });
+  throw new SandboxError("NOT_FOUND", `${message}; the node ${owner} has one of that name`, undefined, {
+    nextStep: "call it on that node, or where its folder is opened",
+  });
+}
+
+/** The error about a name that a journal does not have. */
+export function noSandbox(name: string, folder: string): SandboxError {
+  const nextStep = "sandboxes.list() shows those that are; an agent elsewhere is dialled by connect";
+  const message = `there is no sandbox ${JSON.stringify(name)} in the journal of ${folder}`;
+  return new SandboxError("NOT_FOUND", message, undefined, { nextStep });
+}

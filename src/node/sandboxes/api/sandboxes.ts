@@ -1,0 +1,302 @@
+import { connect, type GuestClient } from "../../client/index.ts";
+import {
+  create,
+  discard,
+  fork,
+  type ForkOptions,
+  type ImageInfo,
+  imageInfos,
+  publish,
+  type PublishOptions,
+  resume,
+  type ResumeOptions,
+  served,
+  settled,
+  snapshot,
+  standby,
+  stop,
+  type Stopping,
+  type SuspendOptions,
+  unpublish,
+} from "../operations/index.ts";
+import {
+  type Capacity,
+  checkName,
+  checkNodeId,
+  checkSpec,
+  type InstanceState,
+  randomName,
+  SandboxError,
+  sandboxError,
+  type SandboxSpec,
+} from "../substrate/index.ts";
+import {
+  type Awakening,
+  Journal,
+  loadSqlite,
+  Node,
+  type NodeOptions,
+  type Publication,
+  ready,
+  type Rest,
+  type SandboxEntry,
+  type SnapshotEntry,
+} from "../node/index.ts";
+import { reach, type Reach } from "./reach.ts";
+import { sweep, type SweepOptions, type SweepReport } from "./sweep.ts";
+import { watch, type WatchOptions } from "./watch.ts";
+
+/** A sandbox, as this node knows it. Operations need one whose phase is "ready". */
+export interface SandboxInfo extends SandboxEntry {
+  /** State of its instance at the substrate; undefined: there is no instance. */
+  readonly state: InstanceState | undefined;
+  /** HOST:PORT of its agent. */
+  readonly address: string | undefined;
+  /** Folder of its credentials, as `guestctl --credentials` takes it. */
+  readonly credentials: string;
+}
+
+/** This node: what it can do, and what its host has. The substrate accepts more than it carries out. */
+export interface NodeStatus {
+  /** The substrate accepts an egress policy and enforces none. */
+  readonly egress_control: false;
+  /** The substrate suspends a sandbox to take a snapshot of it. */
+  readonly live_checkpoint: false;
+  readonly daemonVersion: string;
+  /** Features of the hypervisors that can be started, by name; none where the daemon is older than /capabilities. */
+  readonly hypervisors: Readonly<Record<string, readonly string[]>>;
+  /** Undefined: the daemon does not report it, as one without /capabilities. */
+  readonly apiVersion: string | undefined;
+  /** Default hypervisor; undefined as above. */
+  readonly defaultHypervisor: string | undefined;
+  /** Whether the daemon has /capabilities: without, what a hypervisor cannot do shows when it is asked to. */
+  readonly hasCapabilities: boolean;
+  readonly capacity: Capacity;
+}
+
+/**
+ * The sandboxes of one node: instances of the substrate with the agent inside, from their creation to their removal.
+ * Operations on one sandbox wait for each other, also those of other processes. Every method rejects with
+ * SandboxError.
+ */
+export class Sandboxes {
+  readonly #node: Node;
+
+  private constructor(node: Node) {
+    this.#node = node;
+  }
+
+  /** Rejects with MISSING_PACKAGE where this Node cannot keep a journal: what a program checks before all else. */
+  static async checkRuntime(): Promise<void> {
+    await loadSqlite();
+  }
+
+  /** Opens the node's journal until `close`, beside any other process that has it open. Makes no call. */
+  static async open(options: NodeOptions): Promise<Sandboxes> {
+    checkNodeId(options.nodeId);
+    return new Sandboxes(new Node(options, await Journal.open(options.folder, options.readOnly === true)));
+  }
+
+  /** Names of the sandboxes in a journal, without a call. */
+  static async names(folder: string): Promise<readonly string[]> {
+    const journal = await Journal.open(folder, true);
+    try {
+      return journal.all().flatMap(({ kind, name }) => (kind === "sandbox" ? [name] : []));
+    } finally {
+      journal.close();
+    }
+  }
+
+  /** Asks the daemon for its state, its features and its host's resources. */
+  async status(): Promise<NodeStatus> {
+    const { substrate } = this.#node;
+    await told(substrate.health());
+    const [facts, capacity] = await told(Promise.all([substrate.facts(), substrate.capacity()]));
+    const { version, apiVersion, defaultHypervisor, features } = facts;
+    return {
+      egress_control: false,
+      live_checkpoint: false,
+      daemonVersion: version,
+      apiVersion,
+      defaultHypervisor,
+      hypervisors: Object.fromEntries([...(features ?? [])].map(([name, each]) => [name, [...each].toSorted()])),
+      hasCapabilities: features !== undefined,
+      capacity,
+    };
+  }
+
+  /** The images of the substrate, all nodes' included, with what to do about those that are not ready. */
+  async images(): Promise<readonly ImageInfo[]> {
+    return imageInfos(await told(this.#node.substrate.images()), this.#node.daemonFolder);
+  }
+
+  /** Makes a sandbox and waits for its agent's Health. Where that fails, nothing of it is left. */
+  async create(spec: SandboxSpec): Promise<SandboxInfo> {
+    checkSpec(spec);
+    return this.#info(await create(this.#node, spec));
+  }
+
+  async get(name: string): Promise<SandboxInfo> {
+    return this.#info(this.#node.sandbox(name));
+  }
+
+  /** All sandboxes of this node, in the order of their creation. */
+  async list(): Promise<readonly SandboxInfo[]> {
+    const entries = this.#node.journal.all().filter((entry) => entry.kind === "sandbox");
+    return Promise.all(entries.map((entry) => this.#info(entry)));
+  }
+
+  /** All snapshots of this node, in the order of their creation. */
+  snapshots(): readonly SnapshotEntry[] {
+    return this.#node.journal.all().filter((entry) => entry.kind === "snapshot");
+  }
+
+  /** A client of its agent, to be closed by the caller. WRONG_STATE while it sleeps, and before its duties are done. */
+  async connect(name: string): Promise<GuestClient> {
+    const { address } = await this.reach(name);
+    return connect({ address, ...(await told(this.#node.credentials.client(name))) });
+  }
+
+  /** Where its agent answers, for a program of another kind; errors name the command that makes it answer. */
+  reach(name: string): Promise<Reach> {
+    return told(reach(this.#node, name));
+  }
+
+  /**
+   * Runs PRE_SNAPSHOT, freezes the session until the duties, and suspends the sandbox to disk, however the hook ends.
+   * Resolves with the outcome of hook and freeze.
+   */
+  standby(name: string, options: SuspendOptions = {}): Promise<Rest> {
+    return this.#alone("standby", name, (entry) => standby(this.#node, entry, options));
+  }
+
+  /**
+   * Compares the keys, restores, and runs duties, POST_RESTORE and Health. Undefined: it was stopped, and has booted
+   * anew.
+   */
+  resume(name: string, options: ResumeOptions = {}): Promise<Awakening | undefined> {
+    return this.#alone("resume", name, (entry) => resume(this.#node, entry, options));
+  }
+
+  /** Stops it: the workload gets all of its grace, or a warning says why not; disks stay. `resume` boots it anew. */
+  stop(name: string): Promise<Stopping> {
+    return this.#alone("stop", name, (entry) => stop(this.#node, entry));
+  }
+
+  /**
+   * Runs PRE_SNAPSHOT, freezes the session and takes a snapshot, for which the sandbox is suspended; then it does its
+   * duties. Where it does not wake up, the snapshot stays: it may be all that is left of the sandbox.
+   *
+   * @param options.live asks for a snapshot without suspension, which this substrate cannot take: CAPABILITY_MISSING
+   */
+  async snapshot(
+    name: string,
+    options: SuspendOptions & { readonly name?: string | undefined; readonly live?: boolean | undefined } = {},
+  ): Promise<{ readonly snapshot: SnapshotEntry; readonly awakening: Awakening }> {
+    if (options.live === true) {
+      const message = "the substrate suspends what it takes a snapshot of (live_checkpoint is false)";
+      throw new SandboxError("CAPABILITY_MISSING", message);
+    }
+    const own = this.#newName(options.name, "snapshot");
+    return this.#alone("snapshot", name, (entry) =>
+      this.#node.alone("snapshot", own, () => snapshot(this.#node, entry, own, options)),
+    );
+  }
+
+  /**
+   * Makes another running sandbox from a sandbox or a snapshot, with its own credentials and randomness and the current
+   * time. A source that runs is suspended meanwhile, and then does its duties (`source`).
+   */
+  async fork(
+    from: string,
+    options: ForkOptions = {},
+  ): Promise<{ readonly sandbox: SandboxInfo; readonly awakening: Awakening; readonly source: Awakening | undefined }> {
+    const own = this.#newName(options.name, "sandbox");
+    const { fork: made, ...rest } = await this.#node.alone("fork", from, async () => {
+      const found = ready(this.#node.entry(from));
+      const parent = found.kind === "sandbox" ? await settled(this.#node, found) : found;
+      return this.#node.alone("fork", own, () => fork(this.#node, parent, own, options));
+    });
+    return { sandbox: await this.#info(made), ...rest };
+  }
+
+  /**
+   * Makes the daemon's ingress lead requests for a hostname to a port of a sandbox, until the sandbox is removed or
+   * `unpublish` ends that. The hostname is in `published` of `get` and `list`. Repeating it changes nothing, so that a
+   * wait can be repeated. Rejects with HOSTNAME_IN_USE; with INGRESS_NOT_SERVED or GUEST_NOT_LISTENING the publication
+   * stays if only the wait failed.
+   *
+   * @param port in the sandbox, where a server listens on all addresses
+   */
+  async publish(name: string, port: number, hostname: string, options: PublishOptions = {}): Promise<Publication> {
+    const made = await this.#alone("publish", name, (entry) => publish(this.#node, entry, port, hostname, options));
+    if (options.waitMs !== undefined) await served(this.#node, name, made, options.waitMs);
+    return made;
+  }
+
+  /** Ends a publication. @param listenPort the host's port that it listens on. Default: 80 */
+  unpublish(name: string, hostname: string, listenPort?: number): Promise<void> {
+    return this.#alone("unpublish", name, (entry) => unpublish(this.#node, entry, hostname, listenPort));
+  }
+
+  /** Removes a sandbox or a snapshot in any state, with its credentials, and their volume unless a fork has it. */
+  remove(name: string): Promise<void> {
+    return this.#node.alone("remove", name, () => discard(this.#node, "remove", this.#node.entry(name)));
+  }
+
+  /** Removes what earlier processes have left behind, at the substrate and here. */
+  sweep(options: SweepOptions = {}): Promise<SweepReport> {
+    return told(sweep(this.#node, options));
+  }
+
+  /** Carries out TTLs and idle actions until the signal is aborted. */
+  watch(options: WatchOptions): Promise<void> {
+    return watch(this.#node, options);
+  }
+
+  /**
+   * What the end of this process would leave undone or frozen until somebody sweeps, in words; undefined: nothing was
+   * changed yet, and nothing is to be undone.
+   */
+  get atRisk(): readonly string[] | undefined {
+    const risks = this.#node.atRisk;
+    return risks.length > 0 || this.#node.journal.isChanged ? risks : undefined;
+  }
+
+  /** Closes the journal. */
+  close(): void {
+    this.#node.journal.close();
+  }
+
+  [Symbol.dispose](): void {
+    this.close();
+  }
+
+  #alone<Value>(operation: string, name: string, action: (entry: SandboxEntry) => Promise<Value>): Promise<Value> {
+    return this.#node.alone(operation, name, async () =>
+      action(await settled(this.#node, ready(this.#node.sandbox(name)))),
+    );
+  }
+
+  /** Refuses a taken name at once: two operations that wait for each other's names would wait for ever. */
+  #newName(wanted: string | undefined, prefix: string): string {
+    const name = wanted ?? randomName(prefix);
+    checkName(name);
+    if (!this.#node.isBusy(name) && this.#node.journal.get(name) === undefined) return name;
+    throw new SandboxError("ALREADY_EXISTS", `there is a sandbox or snapshot ${name} already`);
+  }
+
+  async #info(entry: SandboxEntry): Promise<SandboxInfo> {
+    const { ip, state } = (await told(this.#node.instanceOf(entry))) ?? {};
+    const address = ip === undefined ? undefined : this.#node.addressOf(entry, ip);
+    return { ...entry, state, address, credentials: this.#node.credentials.folderOf(entry.name) };
+  }
+}
+
+async function told<Value>(answer: Promise<Value>): Promise<Value> {
+  try {
+    return await answer;
+  } catch (error) {
+    throw sandboxError(error);
+  }
+}

@@ -1,0 +1,234 @@
+import { messageOf } from "../../../shared/errors.ts";
+import { SandboxError, sandboxError, statusOf, type Tags } from "../substrate/index.ts";
+import {
+  discard,
+  ghost,
+  keptSnapshot,
+  madeSnapshot,
+  paused,
+  settled,
+  sourceAsleep,
+  unfinished,
+  volumeLeft,
+  withdraw,
+} from "../operations/index.ts";
+import {
+  AGENT_VOLUME_TAG,
+  JOURNAL_TAG,
+  type JournalEntry,
+  type Node,
+  NODE_TAG,
+  parentOf,
+  type SandboxEntry,
+} from "../node/index.ts";
+
+/** What a sweep has done, by names and ids. */
+export interface SweepReport {
+  /** Sandboxes and snapshots that were half made or half removed, or lost their instance; hostnames half published. */
+  readonly removed: readonly string[];
+  /**
+   * Instances, snapshots, volumes and ingresses of this node that are not in its journal; volumes of older agents that
+   * no node uses.
+   */
+  readonly orphans: readonly string[];
+  /** Sandboxes that ran after a restore without having done their duties. */
+  readonly awakened: readonly string[];
+  /** Snapshots that the daemon has taken although the process that asked for them has ended. */
+  readonly completed: readonly string[];
+  /** What could not be done, and why. The next sweep tries again. */
+  readonly failed: readonly {
+    readonly name: string;
+    readonly code: string;
+    readonly message: string;
+    /** What to do; undefined where the message says it. */
+    readonly nextStep?: string | undefined;
+  }[];
+}
+
+/** How to sweep. */
+export interface SweepOptions {
+  /** Also remove what another journal of this node has made, as its own is lost. Never with one id on two nodes. */
+  readonly takeOver?: boolean | undefined;
+}
+
+/**
+ * Removes entries that an earlier process has not finished, and things with this node's tag and no entry. A thing that
+ * is just being made has its entry already, and stays. Rejects with SandboxError (NODE_ID_CONFLICT), before it removes
+ * anything, where another journal's things have this node's tag.
+ */
+export async function sweep(node: Node, { takeOver = false }: SweepOptions): Promise<SweepReport> {
+  const found = await nodesThings(node);
+  const foreign = found.filter(({ tags }) => isForeign(node, tags));
+  if (foreign.length > 0 && !takeOver) throw conflict(node, foreign);
+  // Whatever belongs to an entry is removed with it, and reported under its name alone.
+  const strays = found.filter((thing) => !isKnown(node, thing));
+  const report = { removed: [], orphans: [], awakened: [], completed: [], failed: [] } as Writable<SweepReport>;
+  const attempt = async (name: string, action: () => Promise<void>): Promise<void> => {
+    try {
+      await action();
+    } catch (error) {
+      const failure = sandboxError(error);
+      // Another process works on it, so it is not left over.
+      if (failure instanceof SandboxError && failure.code === "SANDBOX_BUSY") return;
+      const { code, nextStep } = failure instanceof SandboxError ? failure : { code: "INTERNAL", nextStep: undefined };
+      report.failed.push({ name, code, message: messageOf(failure), nextStep });
+    }
+  };
+  for (const { name } of node.journal.all()) {
+    if (node.isBusy(name)) continue;
+    await attempt(name, () => node.alone("sweep", name, () => sweepEntry(node, name, report)));
+  }
+  // Volumes last: one that an instance has cannot be deleted.
+  for (const thing of strays) {
+    if (isKnown(node, thing)) continue;
+    const label = thing.name ?? thing.id;
+    await attempt(label, async () => {
+      node.step("sweep", label, `delete the orphaned ${thing.kind}`);
+      if (await thing.remove()) report.orphans.push(label);
+    });
+  }
+  await attempt("agents", () => sweepAgents(node, report));
+  for (const folder of await node.credentials.names()) {
+    const known = node.journal
+      .all()
+      .some(({ name, phase }) => name === folder || (parentOf(name) === folder && phase === "creating"));
+    if (!known) await attempt(folder, () => node.credentials.remove(folder));
+  }
+  return report;
+}
+
+type Writable<Report> = {
+  -readonly [Key in keyof Report]: Report[Key] extends readonly (infer Each)[] ? Each[] : never;
+};
+
+/** Something at the substrate with this node's tag. */
+interface Thing {
+  readonly kind: "instance" | "snapshot" | "volume" | "ingress";
+  readonly id: string;
+  /** Undefined: it has none. */
+  readonly name?: string | undefined;
+  readonly tags: Tags;
+  /** Rejects with LEFT_BEHIND where only the daemon's operator can. */
+  readonly remove: () => Promise<boolean>;
+}
+
+async function nodesThings({ substrate, nodeId }: Node): Promise<readonly Thing[]> {
+  const tags = { [NODE_TAG]: nodeId };
+  const [ingresses, instances, snapshots, volumes] = await Promise.all([
+    substrate.ingresses(tags),
+    substrate.instances(tags),
+    substrate.snapshots(tags),
+    substrate.volumes(tags),
+  ]);
+  const done = (removing: Promise<void>): Promise<boolean> => removing.then(() => true);
+  return [
+    // Ingresses first: they lead to whatever has the name of their instance.
+    ...ingresses.map((each): Thing => {
+      return { ...each, kind: "ingress", remove: () => done(substrate.deleteIngress(each.id)) };
+    }),
+    ...instances.map((each): Thing => {
+      const remove = async (): Promise<boolean> => {
+        // 409: several have the id.
+        const found = await substrate.instance(each.id).catch((error: unknown) => {
+          if (statusOf(error) !== 409) throw error;
+        });
+        if (found?.name !== each.name) throw ghost(each.id, each.name);
+        return done(substrate.deleteInstance(each.id));
+      };
+      return { ...each, kind: "instance", remove };
+    }),
+    ...snapshots.map((each): Thing => {
+      return { ...each, kind: "snapshot", remove: () => done(substrate.deleteSnapshot(each.id)) };
+    }),
+    ...volumes.map((each): Thing => {
+      const remove = async (): Promise<boolean> => {
+        if (await substrate.deleteVolume(each.id)) return true;
+        throw volumeLeft(each.id);
+      };
+      return { ...each, kind: "volume", remove };
+    }),
+  ];
+}
+
+/** Whether it has an entry. Check right before the removal: it may have been made since the listing. */
+function isKnown({ journal }: Node, { kind, id, name }: Thing): boolean {
+  return journal.all().some((entry) => {
+    if (kind === "volume") return entry.volumeId === id;
+    if (kind === "ingress") return entry.kind === "sandbox" && publishes(entry, name);
+    const itsName = entry.kind === "sandbox" ? (entry.instanceName ?? entry.name) : entry.name;
+    return itsName === name && (entry.kind === "snapshot") === (kind === "snapshot");
+  });
+}
+
+function publishes({ published = [] }: SandboxEntry, ingress: string | undefined): boolean {
+  return published.some((each) => each.ingress === ingress);
+}
+
+function isForeign({ journal }: Node, tags: Tags): boolean {
+  return tags[JOURNAL_TAG] !== undefined && tags[JOURNAL_TAG] !== journal.id;
+}
+
+function conflict({ nodeId }: Node, foreign: readonly Thing[]): SandboxError {
+  const [first] = foreign;
+  const message =
+    `${foreign.length} of this node's things were made with another journal (such as ${first?.kind} ${first?.name ?? first?.id}): either ` +
+    `another node has the id ${nodeId} too, or its journal was lost`;
+  return new SandboxError("NODE_ID_CONFLICT", message);
+}
+
+/**
+ * Removes volumes of agents that are older than that of this node and that nothing of any node uses. The tags decide
+ * that. The daemon refuses only what an instance was created with, and a fork has no volume in its eyes (hypeman
+ * 8853445, lib/instances/create.go:444). Forks and snapshots share the credential volume of their origin, which names
+ * the agent's.
+ */
+async function sweepAgents(node: Node, report: Writable<SweepReport>): Promise<void> {
+  for (const id of await node.agents.older()) {
+    if (await isAgentUsed(node, id)) continue;
+    node.step("sweep", id, "delete the unused volume of an older agent");
+    if (await node.substrate.deleteVolume(id)) report.orphans.push(id);
+  }
+}
+
+async function isAgentUsed({ journal, substrate }: Node, id: string): Promise<boolean> {
+  if (journal.all().some(({ agentVolumeId }) => agentVolumeId === id)) return true;
+  const tags = { [AGENT_VOLUME_TAG]: id };
+  const users = await Promise.all([substrate.volumes(tags), substrate.instances(tags), substrate.snapshots(tags)]);
+  return users.flat().length > 0;
+}
+
+async function sweepEntry(node: Node, name: string, report: Writable<SweepReport>): Promise<void> {
+  const found = node.journal.get(name);
+  if (found === undefined) return;
+  const entry = found.kind === "sandbox" && found.phase === "ready" ? await settled(node, found) : found;
+  // Taken for a process that has ended: it is whole, and may be all that is left of its source.
+  const snapshot =
+    entry.kind === "snapshot" && entry.phase === "creating" ? await madeSnapshot(node, entry) : undefined;
+  if (entry.kind === "snapshot" && snapshot !== undefined) {
+    keptSnapshot(node, entry, snapshot);
+    report.completed.push(name);
+    return;
+  }
+  if (entry.phase !== "ready" || (await isGone(node, entry))) {
+    await discard(node, "sweep", entry);
+    report.removed.push(name);
+    return;
+  }
+  if (entry.kind !== "sandbox") return;
+  for (const publication of unfinished(entry)) {
+    await withdraw(node, "sweep", entry, publication);
+    report.removed.push(publication.hostname);
+  }
+  if (entry.runEpochMs !== undefined) return;
+  const { state } = await node.existing(entry);
+  if (state === "Paused") throw paused(name);
+  if (state === "Standby" && entry.asleepBecause !== undefined) throw sourceAsleep(name, entry.asleepBecause);
+  if (state !== "Running") return;
+  await node.awaken("sweep", node.sandbox(name));
+  report.awakened.push(name);
+}
+
+async function isGone(node: Node, entry: JournalEntry): Promise<boolean> {
+  if (entry.kind === "sandbox") return (await node.instanceOf(entry)) === undefined;
+  return !(await node.substrate.snapshots({})).some(({ id }) => id === entry.snapshotId);
+}

@@ -1,0 +1,117 @@
+import { setTimeout as pause } from "node:timers/promises";
+import { GuestError } from "../../client/index.ts";
+import { type Instance, SandboxError, sandboxError, type Substrate } from "../substrate/index.ts";
+
+/** Console lines in an error, and the most characters of each. */
+const TAIL_LINES = 10;
+const LINE_CHARACTERS = 300;
+/** The whole console: the last lines are of init, and a workload may have said much. */
+export const WHOLE_CONSOLE_LINES = 10_000;
+/** The agent's first and last line of a boot (docs/agent/operations.md). What is in them is the guest's word. */
+const FIRST_LINE = /"event":"agent_started"/;
+const LAST_LINE = /\{"time":.*"event":"agent_ended".*\}/;
+/** Between two looks at whether an instance is off. */
+const LOOK_PAUSE_MS = 1_000;
+/** Time for init to power off after the agent's end. */
+const POWER_OFF_MS = 5_000;
+
+/** A sandbox that may end. */
+export interface Subject {
+  readonly name: string;
+  readonly substrate: Substrate;
+  /** Its instance as it is now. */
+  readonly instance: () => Promise<Instance | undefined>;
+}
+
+/**
+ * Does something with the agent of a sandbox that has been restored or forked. Rejects with AGENT_ENDED as soon as the
+ * instance is off, and with AGENT_UNREACHABLE where the agent fails otherwise, both with the end of the console.
+ *
+ * @param action ends when its signal is aborted
+ */
+export async function whileUp<Value>(
+  subject: Subject,
+  action: (signal: AbortSignal) => Promise<Value>,
+): Promise<Value> {
+  const over = new AbortController();
+  const off = new AbortController();
+  const looking = offInstance(subject, over.signal).then((instance) => {
+    if (instance !== undefined) off.abort();
+    return instance;
+  });
+  try {
+    return await action(off.signal);
+  } catch (error) {
+    if (!isAgents(error)) throw error;
+    // An instance that refuses connections may be powering off.
+    const waitMs = error instanceof GuestError && error.status === "UNAVAILABLE" ? POWER_OFF_MS : 0;
+    await Promise.race([looking, pause(waitMs, undefined, { signal: over.signal })]);
+    over.abort();
+    const instance = (await looking) ?? (await subject.instance().catch(() => undefined));
+    if (instance === undefined) throw error;
+    if (isOff(instance)) throw await agentEnded(subject, instance);
+    throw withConsole(error, await ending(subject.substrate, instance.id));
+  } finally {
+    over.abort();
+  }
+}
+
+/** The error about an instance that is off: an agent that refuses its configuration exits, and init then powers off. */
+export async function agentEnded({ name, substrate }: Subject, instance: Instance): Promise<SandboxError> {
+  const { id, exitCode, exitMessage } = instance;
+  const status =
+    exitCode === undefined ? "" : ` with status ${exitCode}${exitMessage === undefined ? "" : ` (${exitMessage})`}`;
+  const message = `the agent of ${name} ended before it answered${status}${await reasonOfEnd(substrate, id)}`;
+  return new SandboxError("AGENT_ENDED", message, undefined, { consoleTail: await ending(substrate, id) });
+}
+
+/** What the agent's last line on the console says has happened, after a colon; empty where there is no such line. */
+export async function reasonOfEnd(substrate: Substrate, id: string): Promise<string> {
+  const lines = await substrate.console(id, WHOLE_CONSOLE_LINES).catch(() => []);
+  const last = lines.findLast((line) => FIRST_LINE.test(line) || LAST_LINE.test(line)) ?? "";
+  try {
+    const { reason } = JSON.parse(LAST_LINE.exec(last)?.[0] ?? "{}") as { readonly reason?: unknown };
+    return typeof reason === "string" ? `: ${reason.slice(0, LINE_CHARACTERS)}` : "";
+  } catch {
+    return "";
+  }
+}
+
+export function isOff({ state }: Instance): boolean {
+  return state === "Stopped" || state === "Shutdown";
+}
+
+/** The end of the console. A failure to read it must not hide the error. */
+export function ending(substrate: Substrate, id: string): Promise<readonly string[]> {
+  return consoleTail(substrate, id).catch(() => []);
+}
+
+export async function consoleTail(
+  substrate: Substrate,
+  id: string,
+  count: number = TAIL_LINES,
+): Promise<readonly string[]> {
+  const lines = await substrate.console(id, count);
+  return lines.map((line) => line.slice(0, LINE_CHARACTERS));
+}
+
+/** Resolves with the instance once it is off; with undefined once the signal is aborted. */
+async function offInstance({ instance }: Subject, signal: AbortSignal): Promise<Instance | undefined> {
+  for (;;) {
+    await pause(LOOK_PAUSE_MS, undefined, { signal }).catch(() => undefined);
+    if (signal.aborted) return undefined;
+    // A daemon that is away says nothing about the instance.
+    const found = await instance().catch(() => undefined);
+    if (found !== undefined && isOff(found)) return found;
+  }
+}
+
+function isAgents(error: unknown): error is GuestError | SandboxError {
+  return error instanceof GuestError || (error instanceof SandboxError && error.code === "AGENT_UNREACHABLE");
+}
+
+function withConsole(error: GuestError | SandboxError, tail: readonly string[]): unknown {
+  const failure = sandboxError(error);
+  if (!(failure instanceof SandboxError)) return failure;
+  return new SandboxError(failure.code, failure.message, failure.cause, { consoleTail: tail });
+}

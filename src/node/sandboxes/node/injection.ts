@@ -1,0 +1,182 @@
+import { createHash } from "node:crypto";
+import { cp, mkdir, readdir, readFile, rm } from "node:fs/promises";
+import { basename, join } from "node:path";
+import { promisify } from "node:util";
+import { constants, gunzipSync, gzip } from "node:zlib";
+import { messageOf } from "../../../shared/errors.ts";
+import { DEFAULT_SERVER_NAME } from "../../client/index.ts";
+import {
+  agentVariables,
+  type ClientCredentials,
+  generateToken,
+  prepareFolder,
+  readClientCredentials,
+  writeFolder,
+} from "../../credentials/index.ts";
+import { BLOCK_BYTES, entryEnd, entryHead, readHeader, TAR_END } from "../../tar/index.ts";
+import { SandboxError, type VolumeMount } from "../substrate/index.ts";
+import type * as Certificates from "../../credentials/certificates.ts";
+
+/** Mount points: the substrate refuses most other places. */
+const AGENT_MOUNT = "/srv/guest-agent";
+const CREDENTIALS_MOUNT = "/srv/credentials";
+const PROCESS_FILE = "process.json";
+const HOOKS_FILE = "hooks.json";
+/** The process spec in the guest. */
+export const PROCESS_SPEC_PATH: string = join(CREDENTIALS_MOUNT, PROCESS_FILE);
+
+/** From 1970 for ten years: the guest may boot without a clock, and each instance has an authority of its own. */
+const VALID_FROM = new Date(0);
+const VALIDITY_MS = 10 * 365 * 86_400_000;
+
+/** Bytes of a .gz that surely hold the first header of its archive. */
+const BEGINNING_BYTES = 4096;
+
+/** The agent for sandboxes. */
+export interface AgentSource {
+  /** Path of the build's .tar.gz. */
+  readonly archive: string;
+}
+
+/** The agent's volume and the program in it. */
+export interface AgentVolume {
+  readonly id: string;
+  /** Path of the program in the guest. */
+  readonly entrypoint: string;
+  readonly content: Buffer;
+}
+
+/** Reads the agent's archive. The volume is named by its content, so all nodes share it and no release replaces it. */
+export async function agentVolume({ archive }: AgentSource): Promise<AgentVolume> {
+  try {
+    const content = await readFile(archive);
+    const digest = createHash("sha256").update(content).digest("hex").slice(0, 16);
+    const entrypoint = join(AGENT_MOUNT, topFolder(content), "guest-agent");
+    return { id: `guest-agent-${digest}`, entrypoint, content };
+  } catch (error) {
+    const message = `cannot read the agent's archive ${archive}: ${messageOf(error)}; name a .tar.gz of the build`;
+    throw new SandboxError("INVALID_SPEC", message, error);
+  }
+}
+
+/** The folder that an archive's first entry is, or lies in. */
+function topFolder(archive: Buffer): string {
+  const beginning = gunzipSync(archive.subarray(0, BEGINNING_BYTES), { finishFlush: constants.Z_SYNC_FLUSH });
+  const name = readHeader(beginning.subarray(0, BLOCK_BYTES))?.name.toString() ?? "";
+  const [folder = ""] = name.replace(/^\.\//, "").split("/");
+  if (folder === "") throw new Error("it does not begin with a folder");
+  return folder;
+}
+
+/** Volumes of an instance: the agent's, which all share, and that of its credentials, with a layer for later ones. */
+export function mounts(agentVolumeId: string, credentialVolumeId: string): readonly VolumeMount[] {
+  return [
+    { volumeId: agentVolumeId, mountPath: AGENT_MOUNT },
+    { volumeId: credentialVolumeId, mountPath: CREDENTIALS_MOUNT, overlaySize: "64MB" },
+  ];
+}
+
+/** The agent's environment in the guest. It has no secret, because every read of the instance returns it. */
+export function agentEnvironment(port: number): Readonly<Record<string, string>> {
+  return {
+    SVC_GUEST_PORT: String(port),
+    ...agentVariables(CREDENTIALS_MOUNT),
+    SVC_PROCESS_SPEC_FILE: PROCESS_SPEC_PATH,
+    SVC_HOOKS_SPEC_FILE: join(CREDENTIALS_MOUNT, HOOKS_FILE),
+    SVC_WORKLOAD_SOCKET: "/run/guest/workload.sock",
+  };
+}
+
+/** The files of a credential set, in the order in which a fork gets new ones: key and certificate side by side. */
+const FILE_VARIABLES = [
+  "SVC_TLS_KEY_FILE",
+  "SVC_TLS_CERT_FILE",
+  "SVC_TLS_CLIENT_CA_FILE",
+  "SVC_INSTANCE_TOKEN_FILE",
+] as const;
+
+/** A file for the guest. */
+export interface GuestFile {
+  /** Absolute path in the guest. */
+  readonly path: string;
+  readonly content: Buffer;
+}
+
+/** Credential folders of a node, one for each sandbox and snapshot, as `guestctl --credentials` takes them. */
+export class CredentialStore {
+  readonly #folder: string;
+
+  constructor(folder: string) {
+    this.#folder = join(folder, "credentials");
+  }
+
+  folderOf(name: string): string {
+    return join(this.#folder, name);
+  }
+
+  /**
+   * Issues an authority, certificates and a token. Rejects with SandboxError (MISSING_PACKAGE) without the packages for
+   * it.
+   */
+  async issue(name: string): Promise<void> {
+    const { issueCertificates } = await loadIssuer();
+    const validity = { notBefore: VALID_FROM, notAfter: new Date(Date.now() + VALIDITY_MS) };
+    prepareFolder(this.folderOf(name), true);
+    await writeFolder(this.folderOf(name), await issueCertificates(DEFAULT_SERVER_NAME, validity), generateToken());
+  }
+
+  /** Copies a folder: a snapshot or fork wakes up with the credentials that its origin had. */
+  async copy(from: string, to: string): Promise<void> {
+    await mkdir(this.#folder, { recursive: true, mode: 0o700 });
+    await cp(this.folderOf(from), this.folderOf(to), { recursive: true });
+  }
+
+  client(name: string): Promise<ClientCredentials> {
+    return readClientCredentials(this.folderOf(name));
+  }
+
+  async remove(name: string): Promise<void> {
+    await rm(this.folderOf(name), { recursive: true, force: true });
+  }
+
+  /** Names of all folders. */
+  async names(): Promise<readonly string[]> {
+    return readdir(this.#folder).catch(() => []);
+  }
+
+  /** The guest's part of a credential set, for WriteFile. */
+  guestFiles(name: string): Promise<readonly GuestFile[]> {
+    const here = agentVariables(this.folderOf(name));
+    const there = agentVariables(CREDENTIALS_MOUNT);
+    return Promise.all(
+      FILE_VARIABLES.map(async (variable) => ({
+        path: there[variable] ?? "",
+        content: await readFile(here[variable] ?? ""),
+      })),
+    );
+  }
+
+  /** The guest's part and the specs, as the .tar.gz that the substrate makes a volume from. */
+  async archive(name: string, processSpec: object, hooksSpec: object): Promise<Buffer> {
+    const specs = [
+      { path: PROCESS_FILE, content: Buffer.from(JSON.stringify(processSpec)) },
+      { path: HOOKS_FILE, content: Buffer.from(JSON.stringify(hooksSpec)) },
+    ];
+    const files = [...(await this.guestFiles(name)), ...specs];
+    const common = { type: "file", linkName: Buffer.alloc(0), mode: 0o600, modifiedSeconds: 0 } as const;
+    const blocks = files.flatMap(({ path, content }) => {
+      const sizeBytes = content.length;
+      return [entryHead({ ...common, name: Buffer.from(basename(path)), sizeBytes }), content, entryEnd(sizeBytes)];
+    });
+    return promisify(gzip)(Buffer.concat([...blocks, TAR_END]));
+  }
+}
+
+async function loadIssuer(): Promise<Pick<typeof Certificates, "issueCertificates">> {
+  try {
+    return await import("../../credentials/certificates.ts");
+  } catch (error) {
+    const message = "no certificates can be issued: npm install @peculiar/x509 reflect-metadata";
+    throw new SandboxError("MISSING_PACKAGE", message, error);
+  }
+}

@@ -1,0 +1,96 @@
+import { createHash } from "node:crypto";
+import { readFile } from "node:fs/promises";
+import { messageOf } from "../../../shared/errors.ts";
+import { type DaemonFacts, type Image, SandboxError } from "../substrate/index.ts";
+
+/** What must be the same at a restore as at the suspension. The substrate compares none of it, and keeps little. */
+export interface SnapshotKeys {
+  /** Digest of the image at the sandbox's creation. */
+  readonly template: string;
+  /** Type of the hypervisor, version of the daemon and version of the agent: `qemu 1a2b3c4 0.1.0`. */
+  readonly bundle: string;
+  /** Class of the host's processors: programs in memory rely on the instructions that they found at their start. */
+  readonly cpuClass: string;
+}
+
+/** What a caller accepts at a restore or fork. */
+export interface RestoreChoices {
+  /** Restore under another hypervisor or with another agent than it was suspended under. It is noted in the journal. */
+  readonly acceptBundle?: boolean | undefined;
+  /** Rejects with AGENT_TOO_OLD before anything wakes up, where the agent in it is older. Default: any. */
+  readonly minAgentVersion?: string | undefined;
+}
+
+/** The bundle that a sandbox runs on. */
+export function bundleOf(hypervisor: string, daemonVersion: string, agentVersion: string): string {
+  return `${hypervisor} ${daemonVersion} ${agentVersion}`;
+}
+
+/**
+ * The class of this host's processors: a digest of their sorted instruction set extensions ("flags" in /proc/cpuinfo,
+ * on arm64 "Features"). Rejects with SandboxError (CAPABILITY_MISSING) where the kernel does not show them.
+ */
+export async function hostCpuClass(path = "/proc/cpuinfo"): Promise<string> {
+  let text;
+  try {
+    text = await readFile(path, "latin1");
+  } catch (error) {
+    throw noCpuClass(`${path} cannot be read: ${messageOf(error)}`);
+  }
+  const [, flags] = /^(?:flags|Features)\s*:\s*(\S.*)$/m.exec(text) ?? [];
+  if (flags === undefined) throw noCpuClass(`${path} names no flags`);
+  const sorted = [...new Set(flags.trim().split(/\s+/))].toSorted();
+  return createHash("sha256").update(sorted.join(" ")).digest("hex").slice(0, 16);
+}
+
+function noCpuClass(problem: string): SandboxError {
+  return new SandboxError(
+    "CAPABILITY_MISSING",
+    `the class of this host's processor is not known: ${problem}; set cpuClass`,
+  );
+}
+
+/** The present values, at a restore or fork. */
+export interface Present {
+  readonly daemon: DaemonFacts;
+  readonly images: readonly Image[];
+  readonly hypervisor: string;
+  readonly agentVersion: string;
+  readonly cpuClass: string;
+}
+
+/**
+ * Compares the keys of a suspended sandbox with the present. Throws SandboxError: SNAPSHOT_INVALIDATED, BUNDLE_MISMATCH
+ * or CPU_CLASS_MISMATCH. Returns differences that were accepted or harmless, such as another build of the daemon.
+ */
+export function compareKeys(
+  what: string,
+  keys: SnapshotKeys,
+  present: Present,
+  { acceptBundle = false }: RestoreChoices = {},
+): { readonly warning: string | undefined; readonly acceptedBundle: string | undefined } {
+  const { daemon, images, hypervisor, agentVersion, cpuClass } = present;
+  if (!images.some(({ digest, status }) => digest === keys.template && status === "ready")) {
+    throw new SandboxError("SNAPSHOT_INVALIDATED", `the image ${keys.template} of ${what} is gone`);
+  }
+  const [oldHypervisor, oldDaemon, oldAgent] = keys.bundle.split(" ");
+  const bundle = bundleOf(hypervisor, daemon.version, agentVersion);
+  const differs = `${what} was suspended under "${keys.bundle}"; this is "${bundle}"`;
+  if (daemon.features?.has(hypervisor) === false) {
+    throw new SandboxError(
+      "BUNDLE_MISMATCH",
+      `${what} was suspended under ${hypervisor}, which the daemon cannot start`,
+    );
+  }
+  const isOther = hypervisor !== oldHypervisor || agentVersion !== oldAgent;
+  if (isOther && !acceptBundle) throw new SandboxError("BUNDLE_MISMATCH", differs);
+  if (cpuClass !== keys.cpuClass) {
+    const message = `${what} was suspended on processors of class ${keys.cpuClass}; these are of class ${cpuClass}`;
+    throw new SandboxError("CPU_CLASS_MISMATCH", message);
+  }
+  const isKnown = oldDaemon !== "unknown" && daemon.version !== "unknown";
+  return {
+    warning: isOther || (isKnown && daemon.version !== oldDaemon) ? differs : undefined,
+    acceptedBundle: isOther ? bundle : undefined,
+  };
+}

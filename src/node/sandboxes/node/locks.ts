@@ -1,0 +1,126 @@
+import { randomUUID } from "node:crypto";
+import { existsSync, mkdirSync, readdirSync, rmSync } from "node:fs";
+import { join } from "node:path";
+import type * as Sqlite from "node:sqlite";
+import { messageOf } from "../../../shared/errors.ts";
+
+/** The process that works on a sandbox or snapshot. */
+export interface Holder {
+  readonly pid: number;
+  readonly operation: string;
+  /** By the host's clock, in milliseconds of the epoch. */
+  readonly sinceMs: number;
+}
+
+/** The table of the journal that says who works on what. */
+export const LOCKS_SCHEMA = `
+  CREATE TABLE IF NOT EXISTS lock (
+    name TEXT PRIMARY KEY, process TEXT NOT NULL, pid INTEGER NOT NULL, operation TEXT NOT NULL, since_ms INTEGER NOT NULL
+  ) STRICT;
+`;
+const ENDING = ".sqlite";
+
+/**
+ * Which process works on which sandbox or snapshot of a journal. Rows name the processes. Each process locks a file of
+ * its own, and the kernel drops that lock when the process ends, however it ends. So a dead holder holds nothing, even
+ * if its pid is reused.
+ */
+export class Locks {
+  readonly #Database: typeof Sqlite.DatabaseSync;
+  readonly #journal: Sqlite.DatabaseSync;
+  /** Names of the processes' files. */
+  readonly #folder: string;
+  readonly #process = randomUUID();
+  /** This process's locked file; undefined: it has taken nothing yet. */
+  #life: Sqlite.DatabaseSync | undefined;
+
+  /** @param journal the database with the rows */
+  constructor(Database: typeof Sqlite.DatabaseSync, journal: Sqlite.DatabaseSync, folder: string) {
+    this.#Database = Database;
+    this.#journal = journal;
+    this.#folder = join(folder, "processes");
+  }
+
+  /** Takes a name for this process. Returns the other holder; undefined: taken. Throws errors of SQLite. */
+  take(name: string, operation: string): Holder | undefined {
+    return this.#whole(() => {
+      this.#live();
+      const other = this.holder(name);
+      if (other !== undefined) return other;
+      this.#journal
+        .prepare("INSERT OR REPLACE INTO lock VALUES (?, ?, ?, ?, ?)")
+        .run(name, this.#process, process.pid, operation, Date.now());
+      return undefined;
+    });
+  }
+
+  release(name: string): void {
+    this.#journal.prepare("DELETE FROM lock WHERE name = ? AND process = ?").run(name, this.#process);
+  }
+
+  /** The living process, other than this one, that holds a name; undefined: none. */
+  holder(name: string): Holder | undefined {
+    const row = this.#journal
+      .prepare("SELECT process, pid, operation, since_ms AS sinceMs FROM lock WHERE name = ? AND process <> ?")
+      .get(name, this.#process) as (Holder & { readonly process: string }) | undefined;
+    return row !== undefined && this.#isAlive(row.process) ? row : undefined;
+  }
+
+  /** From then on this process holds nothing. */
+  close(): void {
+    if (this.#life === undefined) return;
+    this.#life.close();
+    rmSync(this.#pathOf(this.#process), { force: true });
+  }
+
+  /** Makes and locks the file of this process, and removes those of processes that have died. */
+  #live(): void {
+    if (this.#life !== undefined) return;
+    mkdirSync(this.#folder, { recursive: true, mode: 0o700 });
+    for (const file of readdirSync(this.#folder)) {
+      if (file.endsWith(ENDING) && !this.#isAlive(file.slice(0, -ENDING.length)))
+        rmSync(join(this.#folder, file), { force: true });
+    }
+    const life = new this.#Database(this.#pathOf(this.#process));
+    // Without a SQLite journal, which would be a file that a killed process leaves.
+    life.exec("PRAGMA journal_mode = MEMORY; BEGIN EXCLUSIVE");
+    this.#life = life;
+  }
+
+  #isAlive(id: string): boolean {
+    const path = this.#pathOf(id);
+    let file: Sqlite.DatabaseSync | undefined;
+    try {
+      file = new this.#Database(path, { readOnly: true });
+      file.prepare("SELECT name FROM sqlite_master").all();
+      return false;
+    } catch (error) {
+      if (/locked|busy/i.test(messageOf(error))) return true;
+      if (!existsSync(path)) return false;
+      throw error;
+    } finally {
+      file?.close();
+    }
+  }
+
+  #pathOf(id: string): string {
+    return join(this.#folder, `${id}${ENDING}`);
+  }
+
+  /** In the meantime no other process takes a name, or makes or removes a file. */
+  #whole<Value>(action: () => Value): Value {
+    this.#journal.exec("BEGIN IMMEDIATE");
+    try {
+      const value = action();
+      this.#journal.exec("COMMIT");
+      return value;
+    } catch (error) {
+      try {
+        this.#journal.exec("ROLLBACK");
+      } catch {
+        // After a full disk SQLite has already rolled back.
+      }
+      throw error;
+    }
+  }
+}

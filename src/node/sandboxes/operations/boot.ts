@@ -1,0 +1,75 @@
+import {
+  agentEnded,
+  consoleTail,
+  ending,
+  isOff,
+  type Node,
+  retried,
+  type SandboxEntry,
+  WHOLE_CONSOLE_LINES,
+} from "../node/index.ts";
+import { type Instance, SandboxError } from "../substrate/index.ts";
+
+/** Between two looks at the console of an instance that does not answer: each look starts a process of the daemon. */
+const LOOK_PAUSE_MS = 1_000;
+const SHOWN_LINES = 10;
+/** What the substrate's init prints if it cannot start the entrypoint (hypeman, lib/system/init/mode_exec.go). */
+const NOT_STARTED = /failed to start entrypoint: (.*)/;
+/** What a kernel prints that cannot start init: -8 is ENOEXEC, a program for other processors. */
+const NO_INIT = /Kernel panic - not syncing: (?:No working init found|Requested init \S+ failed \(error -8\))/;
+const NO_INIT_STEP =
+  "the daemon's init is made for other processors, as in hypeman's arm64 release 0.17.0 (the contract's deviation 4): put init and " +
+  "agent for this host's into its initrd, or take another release";
+
+/**
+ * Waits for the first answer of a booted agent. The run epoch is the time before the boot (`sinceMs`), because a
+ * workload may declare itself idle first thing. Rejects with SandboxError: IMAGE_UNSUITABLE, AGENT_ENDED or
+ * AGENT_UNREACHABLE, all with the end of the console.
+ */
+export async function booted(
+  node: Node,
+  entry: SandboxEntry,
+  sinceMs: number,
+): Promise<Pick<SandboxEntry, "agentVersion" | "agentServices" | "runEpochMs">> {
+  let lookMs = 0;
+  try {
+    const agent = await retried(node.patience.reachMs, "the agent has not answered", async (deadlineMs) => {
+      try {
+        using client = await node.dial(entry);
+        const { services } = await client.health({ waitForReady: true, timeoutMs: deadlineMs });
+        return { agentVersion: client.agentVersion ?? "", agentServices: services };
+      } catch (error) {
+        const instance = await node.existing(entry);
+        if (isOff(instance) || performance.now() >= lookMs) {
+          await lookForStart(node, entry, instance);
+          lookMs = performance.now() + LOOK_PAUSE_MS;
+        }
+        if (isOff(instance)) throw await agentEnded(node.subject(entry), instance);
+        throw error;
+      }
+    });
+    return { ...agent, runEpochMs: sinceMs };
+  } catch (error) {
+    if (!(error instanceof SandboxError) || error.code !== "AGENT_UNREACHABLE") throw error;
+    const instance = await node.instanceOf(entry).catch(() => undefined);
+    const tail =
+      error.consoleTail.length > 0 ? error.consoleTail : instance && (await ending(node.substrate, instance.id));
+    throw new SandboxError(error.code, error.message, error.cause, { consoleTail: tail, nextStep: error.nextStep });
+  }
+}
+
+/** Rejects if init could not start the entrypoint, or the kernel not init: then the instance initializes for ever. */
+async function lookForStart(node: Node, { image }: SandboxEntry, { id }: Instance): Promise<void> {
+  const lines = await consoleTail(node.substrate, id, WHOLE_CONSOLE_LINES);
+  const at = lines.findIndex((line) => NO_INIT.test(line) || NOT_STARTED.test(line));
+  const line = lines[at];
+  if (line === undefined) return;
+  const shown = { consoleTail: lines.slice(at, at + SHOWN_LINES) };
+  const [, problem] = NOT_STARTED.exec(line) ?? [];
+  if (problem === undefined) {
+    const message = `no instance boots here: ${line.trim()}`;
+    throw new SandboxError("AGENT_UNREACHABLE", message, undefined, { ...shown, nextStep: NO_INIT_STEP });
+  }
+  const message = `init cannot start anything in the image ${image}: ${problem}`;
+  throw new SandboxError("IMAGE_UNSUITABLE", message, undefined, shown);
+}

@@ -1,0 +1,211 @@
+import { randomBytes, randomUUID } from "node:crypto";
+import { booted } from "./boot.ts";
+import {
+  type DaemonFacts,
+  type Image,
+  type Instance,
+  type InstanceParts,
+  randomName,
+  SandboxError,
+  type SandboxSpec,
+  sizeBytesOf,
+} from "../substrate/index.ts";
+import { listedImage, notReady, unknownImage } from "./images.ts";
+import { demandUnpublished } from "./ingress.ts";
+import {
+  AGENT_VOLUME_TAG,
+  agentEnvironment,
+  bundleOf,
+  JOURNAL_TAG,
+  mounts,
+  type Node,
+  NODE_TAG,
+  OPERATION_TAG,
+  type SandboxEntry,
+} from "../node/index.ts";
+import { making } from "./removal.ts";
+
+const OPERATION = "create";
+/** An image that starts one of these is booted with it, whatever the entrypoint (hypeman, lib/images/systemd.go). */
+const OWN_INITS: ReadonlySet<string> = new Set(["/sbin/init", "/lib/systemd/systemd", "/usr/lib/systemd/systemd"]);
+
+/** Makes a sandbox from a checked specification. If any step fails, everything made is removed again. */
+export async function create(node: Node, spec: SandboxSpec): Promise<SandboxEntry> {
+  const name = spec.name ?? randomName("sandbox");
+  return node.alone(OPERATION, name, async () => {
+    const entry = await plan(node, name, spec);
+    return making(node, OPERATION, entry, () => build(node, entry, spec));
+  });
+}
+
+/** The journal entry, before anything is made. */
+async function plan(node: Node, name: string, spec: SandboxSpec): Promise<SandboxEntry> {
+  node.step(OPERATION, name, "look at image and daemon");
+  const [daemon, image] = await Promise.all([node.substrate.facts(), node.substrate.image(spec.image)]);
+  const { digest } = await suitableImage(node, image, spec.image);
+  const hypervisor = spec.hypervisor ?? daemon.defaultHypervisor ?? "unknown";
+  checkHypervisor(daemon, hypervisor, spec);
+  await checkSizes(node, spec);
+  await demandUnpublished(node, name);
+  const { id: agentVolumeId } = await node.agents.own();
+  return {
+    kind: "sandbox",
+    name,
+    phase: "creating",
+    createdMs: Date.now(),
+    image: spec.image,
+    hypervisor,
+    volumeId: await freeVolumeId(node, name),
+    agentVolumeId,
+    agentPort: node.agentPort,
+    ttlMs: spec.ttlMs,
+    idleAction: spec.idleAction ?? "none",
+    keys: { template: digest, bundle: bundleOf(hypervisor, daemon.version, ""), cpuClass: await node.cpuClass() },
+    tags: { ...spec.tags, ...node.tags, [OPERATION_TAG]: randomUUID(), [AGENT_VOLUME_TAG]: agentVolumeId },
+  };
+}
+
+/**
+ * Snapshots and forks of an earlier sandbox of this name may still use its volume, or the daemon may have kept it. That
+ * of another node stays in the way: so two nodes find out that they want one name.
+ */
+async function freeVolumeId({ journal, substrate }: Node, name: string): Promise<string> {
+  const usual = `${name}-credentials`;
+  const isTaken =
+    journal.all().some(({ volumeId }) => volumeId === usual) ||
+    (await substrate.volume(usual))?.tags[JOURNAL_TAG] === journal.id;
+  return isTaken ? `${name}-cred-${randomBytes(4).toString("hex")}` : usual;
+}
+
+async function suitableImage(node: Node, found: Image | undefined, name: string): Promise<Image> {
+  const all = found?.status === "ready" ? [] : await node.substrate.images();
+  const image = found ?? listedImage(all, name);
+  if (image === undefined) throw unknownImage(name);
+  if (image.status !== "ready") throw notReady(image, all);
+  const [first = ""] = [...(image.entrypoint ?? []), ...(image.cmd ?? [])];
+  if (!OWN_INITS.has(first)) return image;
+  const message = `the image ${name} starts ${first}, which the substrate lets be its init, and no agent in its place`;
+  throw new SandboxError("IMAGE_UNSUITABLE", message);
+}
+
+/** Throws SandboxError (CAPABILITY_MISSING) for requests that the daemon at best answers with an internal error. */
+function checkHypervisor({ features }: DaemonFacts, hypervisor: string, { idleAction }: SandboxSpec): void {
+  if (features === undefined) return;
+  const own = features.get(hypervisor);
+  if (own === undefined) {
+    const there = [...features.keys()].join(", ") || "none";
+    throw new SandboxError("CAPABILITY_MISSING", `the daemon cannot start ${hypervisor} here; it can start: ${there}`);
+  }
+  if (idleAction === "standby" && !own.has("standby"))
+    throw new SandboxError(
+      "CAPABILITY_MISSING",
+      `${hypervisor} has no standby on this host, which idleAction asks for`,
+    );
+}
+
+/** Rejects with SandboxError (CAPABILITY_MISSING) for more than the host has at all. */
+async function checkSizes(node: Node, { vcpus = 0, memory = "0B", overlaySize = "0B" }: SandboxSpec): Promise<void> {
+  const capacity = await node.substrate.capacity();
+  for (const [field, wanted, most] of [
+    ["vcpus", vcpus, capacity.vcpus],
+    ["memory", sizeBytesOf(memory) ?? 0, capacity.memoryBytes],
+    // 0 means that the daemon does not know.
+    ["overlaySize", sizeBytesOf(overlaySize) ?? 0, capacity.diskBytes || Infinity],
+  ] as const) {
+    if (wanted <= most) continue;
+    const message = `${field} wants ${amount(field, wanted)}; the host has ${amount(field, most)} for all sandboxes`;
+    throw new SandboxError("CAPABILITY_MISSING", message);
+  }
+}
+
+function amount(field: string, value: number): string {
+  return field === "vcpus" ? `${value} processors` : `${Number((value / 2 ** 20).toFixed(1))} MiB`;
+}
+
+/** What a daemon allows one instance where its operator has not said otherwise (hypeman 8853445, config.go). */
+const USUAL_LIMITS = [
+  ["vcpus", 16, "limits.max_vcpus_per_instance"],
+  ["memory", 32 * 2 ** 30, "limits.max_memory_per_instance"],
+  ["overlaySize", 100 * 2 ** 30, "limits.max_overlay_size"],
+] as const;
+
+/** The daemon's own limits for one instance: it answers a bare internal error (lib/instances/create.go:197-210). */
+function withLimits(error: unknown, { vcpus = 0, memory = "0B", overlaySize = "0B" }: SandboxSpec): unknown {
+  if (!(error instanceof SandboxError) || error.code !== "SUBSTRATE_FAILED") return error;
+  const wanted = { vcpus, memory: sizeBytesOf(memory) ?? 0, overlaySize: sizeBytesOf(overlaySize) ?? 0 };
+  const over = USUAL_LIMITS.find(([field, most]) => wanted[field] > most);
+  if (over === undefined) return error;
+  const [field, most, key] = over;
+  const message = `${field} wants ${amount(field, wanted[field])}, and the daemon may allow one instance ${amount(field, most)} (its default): ${error.message}`;
+  const nextStep = `ask for less, or raise ${key} in the daemon's configuration`;
+  return new SandboxError("CAPABILITY_MISSING", message, error, { nextStep });
+}
+
+async function build(node: Node, entryBefore: SandboxEntry, spec: SandboxSpec): Promise<SandboxEntry> {
+  let planned = entryBefore;
+  const { name, tags, volumeId } = planned;
+  node.step(OPERATION, name, "issue credentials");
+  await node.credentials.issue(name);
+  node.step(OPERATION, name, "make the credential volume");
+  const archive = await node.credentials.archive(name, spec.process ?? {}, spec.hooks ?? {});
+  const agent = await node.agents.own();
+  // Before the lookup of the agent's volume: a sweep that sees this volume does not remove the agent's.
+  await node.substrate.createVolume({ id: volumeId, tags: { ...node.tags, [AGENT_VOLUME_TAG]: agent.id } }, archive);
+  let parts: InstanceParts = {
+    name,
+    entrypoint: agent.entrypoint,
+    env: agentEnvironment(node.agentPort),
+    tags,
+    volumes: mounts(agent.id, volumeId),
+  };
+  const start = async (): Promise<Instance> => {
+    node.step(OPERATION, name, "provide the agent's volume");
+    await node.agents.provide();
+    node.step(OPERATION, name, "create the instance");
+    return node.changed(planned, () => node.substrate.createInstance(spec, parts));
+  };
+  const startBesideGhost = async (): Promise<Instance> => {
+    const instanceName = `${name}-${randomBytes(4).toString("hex")}`;
+    planned = { ...planned, instanceName };
+    node.journal.put(planned);
+    parts = { ...parts, name: instanceName };
+    return start();
+  };
+  const sinceMs = Date.now();
+  const instance = await start().catch(async (error: unknown) => {
+    if (await isAgentSwept(node, agent.id, error)) return start();
+    if (await isGhosts(node, name, error)) return startBesideGhost();
+    throw withLimits(error, spec);
+  });
+  const entry = { ...planned, instanceId: instance.id, hypervisor: instance.hypervisor ?? planned.hypervisor };
+  node.journal.put(entry);
+  checkAnswer(node, instance);
+  node.step(OPERATION, name, "wait for the agent");
+  const ready: SandboxEntry = { ...entry, phase: "ready", ...(await booted(node, entry, sinceMs)) };
+  node.step(OPERATION, name, "write down that it is ready");
+  node.journal.put(ready);
+  return ready;
+}
+
+/** Whether the daemon refused because another node's sweep removed the agent's volume before it saw this one. */
+async function isAgentSwept(node: Node, id: string, error: unknown): Promise<boolean> {
+  if (!(error instanceof SandboxError) || error.code !== "SUBSTRATE_FAILED") return false;
+  return (await node.substrate.volume(id).catch(() => ({ id }))) === undefined;
+}
+
+/** Whether the daemon refused a name only because of an instance that it lists and does not have (a ghost). */
+async function isGhosts({ substrate }: Node, name: string, error: unknown): Promise<boolean> {
+  if (!(error instanceof SandboxError) || error.code !== "ALREADY_EXISTS") return false;
+  const named = (await substrate.instances({})).filter((instance) => instance.name === name);
+  const found = await Promise.all(named.map(({ id }) => substrate.instance(id)));
+  return named.length > 0 && found.every((instance) => instance?.name !== name);
+}
+
+/** A daemon older than API 0.3.0 drops fields that it does not know, such as the tags. */
+function checkAnswer(node: Node, { tags }: Instance): void {
+  if (tags[NODE_TAG] === node.nodeId) return;
+  throw new SandboxError(
+    "CAPABILITY_MISSING",
+    "the daemon has dropped the instance's tags; it wants API 0.3.0 or later",
+  );
+}

@@ -1,0 +1,230 @@
+import { randomUUID } from "node:crypto";
+import type { GuestClient } from "../../client/index.ts";
+import type { ClientCredentials } from "../../credentials/index.ts";
+import {
+  awaken,
+  type Awakening,
+  CALL_MS,
+  demandAgent,
+  type JournalEntry,
+  type Node,
+  parentOf,
+  type RestoreChoices,
+  retried,
+  type SandboxEntry,
+  type Warning,
+  whileUp,
+} from "../node/index.ts";
+import {
+  checkVariables,
+  demandRenewable,
+  demandTaken,
+  dutiesBeforeFiles,
+  environmentVersion,
+  ranBefore,
+  ranEarly,
+  type Variables,
+  writeVariables,
+} from "./environment.ts";
+import { SandboxError } from "../substrate/index.ts";
+import { demandUnpublished } from "./ingress.ts";
+import { besideKin } from "./kin.ts";
+import { making } from "./removal.ts";
+import { inheritance, orRestored, quiesced, suspendable, type SuspendOptions, wake, wrongState } from "./suspend.ts";
+
+/**
+ * Makes another running sandbox from a sandbox or a snapshot, with its own credentials and randomness and the current
+ * time.
+ */
+export async function fork(
+  node: Node,
+  parent: JournalEntry,
+  name: string,
+  choices: ForkOptions,
+): Promise<{ readonly fork: SandboxEntry; readonly awakening: Awakening; readonly source: Awakening | undefined }> {
+  const { env } = choices;
+  checkVariables(env);
+  demandAgent(parent, choices.minAgentVersion);
+  const state = parent.kind === "sandbox" ? (await node.existing(parent)).state : "Standby";
+  const isAwake = state !== "Standby";
+  let differing: readonly Warning[] = [];
+  if (!isAwake) differing = await node.compareKeys("fork", parent, choices);
+  else if (state === "Stopped" || parent.kind !== "sandbox")
+    throw wrongState(parent.name, state, "only what runs or sleeps can be forked");
+  else {
+    await suspendable(node, parent);
+    await node.need("standby", parent);
+  }
+  if (env !== undefined) {
+    const isRunning = isAwake && parent.kind === "sandbox";
+    demandRenewable(isRunning ? { ...parent, processEnvVersion: await environmentVersion(node, parent) } : parent);
+  }
+  await node.need("fork", parent);
+  await demandUnpublished(node, name);
+  const entry: SandboxEntry = {
+    kind: "sandbox",
+    name,
+    phase: "creating",
+    createdMs: Date.now(),
+    tags: parent.kind === "sandbox" ? parent.tags : node.tags,
+    ...inheritance(parent),
+  };
+  const welcomed = async (forked: SandboxEntry): Promise<Welcomed> => {
+    const { fork: made, awakening } = await whileUp(node.subject(forked), (signal) =>
+      welcome(node, forked, choices, signal),
+    );
+    return { fork: made, awakening: { ...awakening, warnings: [...differing, ...awakening.warnings] } };
+  };
+  if (parent.kind !== "sandbox" || !isAwake) {
+    return making(node, "fork", entry, async () => {
+      const forked = await besideKin(node, entry, () => copy(node, node.entry(parent.name), entry));
+      return { ...(await welcomed(forked)), source: undefined };
+    });
+  }
+  let suspended: SandboxEntry | undefined;
+  return orRestored(
+    node,
+    "fork",
+    () => suspended,
+    () =>
+      making(node, "fork", entry, async () => {
+        const source = (suspended = await quiesced(node, "fork", parent, choices));
+        const forked = await copy(node, source, entry);
+        // The fork has kept the number, and the source another (hypeman 8853445, lib/instances/fork.go:72).
+        const rotated = { ...source, vsock: randomUUID() };
+        node.journal.put(rotated);
+        // If the fork's answer was lost.
+        if ((await node.existing(source)).state === "Standby") await wake(node, source);
+        // In parallel: neither must wait for the other's duties.
+        const awakening = node.awaken("fork", rotated);
+        const made = welcomed(forked);
+        await Promise.allSettled([awakening, made]);
+        return { ...(await made), source: await awakening };
+      }),
+  );
+}
+
+/** How to fork. `freeze` is about a source that runs. */
+export interface ForkOptions extends RestoreChoices, SuspendOptions {
+  /** Default: a random one. */
+  readonly name?: string | undefined;
+  /** Variables of its Process.env, in place of the origin's of the same names; as of `ResumeOptions`. */
+  readonly env?: Variables | undefined;
+  /** Accept a fork whose random number generators could not be reseeded. */
+  readonly acceptDegraded?: boolean | undefined;
+}
+
+interface Welcomed {
+  readonly fork: SandboxEntry;
+  readonly awakening: Awakening;
+}
+
+/**
+ * Forks at the substrate, and keeps both sets of credentials here: the origin's, with which the fork wakes up, and its
+ * own.
+ */
+async function copy(node: Node, origin: JournalEntry, entry: SandboxEntry): Promise<SandboxEntry> {
+  const { name } = entry;
+  node.step("fork", name, "issue credentials");
+  await node.credentials.copy(origin.name, parentOf(name));
+  await node.credentials.issue(name);
+  node.step("fork", name, "fork it");
+  const id = (origin.kind === "sandbox" ? origin.instanceId : origin.snapshotId) ?? "";
+  const instance = await node.changed(entry, () =>
+    origin.kind === "sandbox" ? node.substrate.fork(id, name) : node.substrate.forkSnapshot(id, name),
+  );
+  const forked = { ...entry, ...inheritance(origin), instanceId: instance.id };
+  node.journal.put(forked);
+  return forked;
+}
+
+/**
+ * Gives a fork that has woken up credentials and variables of its own: duties, which end its origin's connections and
+ * leave its session frozen; the new files; duties once more, which read them and thaw it. In between the agent may
+ * accept any mixture of old and new, so all mixtures are tried. Resolves once it answers to the new ones.
+ */
+async function welcome(
+  node: Node,
+  entry: SandboxEntry,
+  { acceptDegraded = false, env }: ForkOptions,
+  signal: AbortSignal,
+): Promise<Welcomed> {
+  const { name } = entry;
+  const { reachMs } = node.patience;
+  node.step("fork", name, "duties, new credentials, duties, POST_RESTORE and Health");
+  const parent = await node.credentials.client(parentOf(name));
+  const fresh = await node.credentials.client(name);
+  const inherited = (): Promise<GuestClient> => node.dial(entry, parent);
+  const accepted = (areDutiesDone: boolean): Promise<GuestClient> =>
+    acceptedClient(node, entry, mixturesOf(parent, fresh, areDutiesDone), signal);
+  await dutiesBeforeFiles(node, entry, inherited, env, signal);
+  const files = await node.credentials.guestFiles(name);
+  let dial = inherited;
+  // Write all files again if the agent read some of them and so ended the connection.
+  const write = async (): Promise<void> => {
+    using client = await dial();
+    dial = () => accepted(false);
+    if (env !== undefined) await writeVariables(client, env);
+    for (const { path, content } of files) {
+      await client.writeFile(path, content, { mode: 0o600, timeoutMs: CALL_MS });
+    }
+  };
+  await retried(reachMs, "the fork has not taken its new credentials", write, signal);
+  const awakening = await awaken(accepted, node.patience, signal);
+  if (awakening.notReseeded.length > 0 && !acceptDegraded) {
+    const words = awakening.notReseeded.join(" ");
+    throw new SandboxError("RESTORE_DEGRADED", `the fork ${name} may draw its origin's random numbers: ${words}`);
+  }
+  using client = await node.dial(entry, fresh);
+  await client.health({ waitForReady: true, timeoutMs: reachMs, signal });
+  if (env !== undefined) {
+    if (ranEarly(entry, awakening)) throw ranBefore(name);
+    await demandTaken(client, entry);
+  }
+  const { runEpochMs, agentVersion, agentServices } = awakening;
+  const ready: SandboxEntry = { ...entry, phase: "ready", runEpochMs, agentVersion, agentServices };
+  node.step("fork", name, "write down that it is ready");
+  node.journal.put(ready);
+  await node.credentials.remove(parentOf(name));
+  return { fork: ready, awakening };
+}
+
+/** All mixtures that the agent may accept, the likeliest first: each wrong one is a refused call in its log. */
+function mixturesOf(
+  parent: ClientCredentials,
+  fresh: ClientCredentials,
+  areDutiesDone: boolean,
+): readonly ClientCredentials[] {
+  const caPem = Buffer.concat([parent.caPem, fresh.caPem]);
+  const whole = [
+    { ...parent, caPem },
+    { ...fresh, caPem },
+  ];
+  if (areDutiesDone) whole.reverse();
+  return [...whole, { ...fresh, caPem, token: parent.token }, { ...parent, caPem, token: fresh.token }];
+}
+
+/** A client with the credentials that the agent accepts at this moment. */
+function acceptedClient(
+  node: Node,
+  entry: SandboxEntry,
+  mixtures: readonly ClientCredentials[],
+  signal: AbortSignal,
+): Promise<GuestClient> {
+  const problem = "the fork has taken neither old nor new credentials";
+  const attempt = async (deadlineMs: number): Promise<GuestClient> => {
+    let refusal: unknown;
+    for (const credentials of mixtures) {
+      const client = await node.dial(entry, credentials);
+      try {
+        await client.health({ timeoutMs: deadlineMs });
+        return client;
+      } catch (error) {
+        client.close();
+        refusal ??= error;
+      }
+    }
+    throw refusal;
+  };
+  return retried(node.patience.reachMs, problem, attempt, signal);
+}

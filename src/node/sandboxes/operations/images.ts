@@ -1,0 +1,117 @@
+import { readdir, stat } from "node:fs/promises";
+import { join } from "node:path";
+import { type Image, SandboxError } from "../substrate/index.ts";
+
+/** Longer than a conversion takes. */
+const LONG_MS = 10 * 60_000;
+const BLOCK_BYTES = 512;
+
+/** An image of the substrate, and what to do if it is not ready. */
+export interface ImageInfo {
+  readonly name: string;
+  /** Empty until the daemon knows it. */
+  readonly digest: string;
+  /** pending, pulling, converting, ready or failed. */
+  readonly status: string;
+  /** Length of its disk, in bytes; undefined until it is ready. */
+  readonly apparentBytes: number | undefined;
+  /** Bytes allocated on the host: disks are sparse. Undefined: the daemon's folder is not known here. */
+  readonly allocatedBytes: number | undefined;
+  /** Why it is not ready, if known. */
+  readonly problem: string | undefined;
+  readonly nextStep: string | undefined;
+}
+
+/** All images, with their problems. The API has only the lengths of disks; the daemon's folder, what they take. */
+export function imageInfos(images: readonly Image[], daemonFolder: string | undefined): Promise<ImageInfo[]> {
+  return Promise.all(
+    images.map(async (image) => ({
+      name: image.name,
+      digest: image.digest,
+      status: image.status,
+      apparentBytes: image.sizeBytes,
+      allocatedBytes: daemonFolder === undefined ? undefined : await allocatedBytes(daemonFolder, image),
+      problem: undefined,
+      nextStep: undefined,
+      ...obstacle(image, images),
+    })),
+  );
+}
+
+/**
+ * The image of a reference in the list. By its tag the daemon finds an image only once it is ready (hypeman 8853445,
+ * lib/images/manager.go:512, :645-650); the list has it from its adding on, by its full name
+ * (lib/images/reference.go).
+ */
+export function listedImage(images: readonly Image[], reference: string): Image | undefined {
+  const [first = "", ...rest] = reference.split("/");
+  const path = rest.length > 0 ? reference : `library/${first}`;
+  const isHost = rest.length > 0 && (/[.:]/.test(first) || first === "localhost");
+  const full = isHost ? reference : `docker.io/${path}`;
+  const isTagged = /[@:][^/]*$/.test(full);
+  return images.findLast(({ name }) => name === full || name === (isTagged ? reference : `${full}:latest`));
+}
+
+/** The error about an image that was never added. */
+export function unknownImage(name: string): SandboxError {
+  const message = `the substrate has no image ${name}`;
+  const nextStep = `add it, and wait until it is ready: hypeman pull ${name}, or POST /images with {"name": "${name}"}`;
+  return new SandboxError("IMAGE_NOT_READY", message, undefined, { nextStep });
+}
+
+/** The error about an image that is not ready, with what to do about it. */
+export function notReady(image: Image, images: readonly Image[]): SandboxError {
+  const { problem, nextStep } = obstacle(image, images) ?? { problem: "", nextStep: undefined };
+  const message = `the image ${image.name} is ${image.status}, not ready: ${problem}`;
+  return new SandboxError("IMAGE_NOT_READY", message, undefined, { nextStep });
+}
+
+/**
+ * Why an image is not ready. A build that names its image leaves the name pending for ever, while its own handle,
+ * builds/ID@DIGEST, is ready (the second contract's deviation 8).
+ */
+function obstacle(
+  image: Image,
+  images: readonly Image[],
+): { readonly problem: string; readonly nextStep: string } | undefined {
+  const { digest, status, createdMs = Infinity, isQueued = false, problem } = image;
+  if (status === "ready") return undefined;
+  if (status === "failed") {
+    return {
+      problem: problem ?? "its conversion has failed, and the API does not say why",
+      nextStep:
+        "the daemon's journal has the cause, such as a missing mkfs.erofs (erofs-utils); then delete the image and add it again",
+    };
+  }
+  const twin = images.find((other) => digest !== "" && other.digest === digest && other.status === "ready");
+  if (twin !== undefined) {
+    const handle = twin.name.includes("@") ? twin.name : `${withoutTag(twin.name)}@${digest}`;
+    return { problem: `${twin.name}, which has the same content, is ready`, nextStep: `use ${handle}` };
+  }
+  if (isQueued || Date.now() - createdMs < LONG_MS)
+    return { problem: "it is being made", nextStep: "wait until it is ready" };
+  return {
+    problem: `it has been so since ${new Date(createdMs).toISOString()}`,
+    nextStep:
+      "a name that a build was given never becomes ready: use builds/ID@DIGEST of that build; for any other image the daemon's journal has the cause",
+  };
+}
+
+/** The disk of an image, where the daemon keeps it (hypeman 8853445, lib/paths/paths.go:145-158). */
+async function allocatedBytes(daemonFolder: string, { name, digest }: Image): Promise<number | undefined> {
+  const [, hex] = /^sha256:([0-9a-f]+)$/.exec(digest) ?? [];
+  const repository = withoutTag(name);
+  if (hex === undefined || repository.split("/").includes("..")) return undefined;
+  const folder = join(daemonFolder, "images", repository, hex);
+  try {
+    const disk = (await readdir(folder)).find((file) => file.startsWith("rootfs."));
+    return disk === undefined ? undefined : (await stat(join(folder, disk))).blocks * BLOCK_BYTES;
+  } catch {
+    // Missing, or unreadable for this user, as on another host.
+    return undefined;
+  }
+}
+
+function withoutTag(name: string): string {
+  return name.replace(/@.*$/, "").replace(/:[^:/]*$/, "");
+}

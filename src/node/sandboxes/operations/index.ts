@@ -1,0 +1,9 @@
+export { create } from "./create.ts";
+export { fork, type ForkOptions } from "./fork.ts";
+export { type ImageInfo, imageInfos } from "./images.ts";
+export { publish, type PublishOptions, served, unfinished, unpublish, withdraw } from "./ingress.ts";
+export { discard, ghost, volumeLeft } from "./removal.ts";
+export { keptSnapshot, madeSnapshot, snapshot } from "./snapshot.ts";
+export { stop, type Stopping } from "./stop.ts";
+export { paused, resume, type ResumeOptions, sourceAsleep, standby, type SuspendOptions } from "./suspend.ts";
+export { isBeingSuspended, settled } from "./unsettled.ts";

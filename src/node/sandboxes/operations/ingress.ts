@@ -1,0 +1,178 @@
+import { randomBytes, randomUUID } from "node:crypto";
+import { LAST_PORT } from "../../../shared/ports.ts";
+import { type Ingress, SandboxError, statusOf, USUAL_LISTEN_PORT } from "../substrate/index.ts";
+import { isUnknownOutcome, type Node, OPERATION_TAG, type Publication, type SandboxEntry } from "../node/index.ts";
+import { ingressAnswers } from "./probe.ts";
+
+const HOSTNAME = /^(?=.{1,253}$)[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?(?:\.[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?)*$/;
+/** The daemon's API and its proxy's admin port: a proxy that has one of them keeps the daemon from starting again. */
+const DAEMON_PORTS: ReadonlySet<number> = new Set([4973, 2019]);
+
+/** How to publish a port. */
+export interface PublishOptions {
+  /** The host's port that the ingress listens on. Default: 80. */
+  readonly listenPort?: number | undefined;
+  /** How long to wait until the sandbox answers through the ingress, in milliseconds. Default: not at all. */
+  readonly waitMs?: number | undefined;
+}
+
+/**
+ * Makes the daemon's ingress lead a hostname to a port of a sandbox. Repeatable. If it fails, the hostname leads
+ * nowhere.
+ */
+export async function publish(
+  node: Node,
+  entry: SandboxEntry,
+  port: number,
+  hostname: string,
+  { listenPort = USUAL_LISTEN_PORT }: PublishOptions,
+): Promise<Publication> {
+  checkPublication(entry.agentPort, port, hostname, listenPort);
+  const known = publicationOf(entry, hostname, listenPort);
+  if (known?.ingressId !== undefined) {
+    if (known.port === port) return known;
+    const message = `${hostname} leads to port ${known.port} of ${entry.name} already; unpublish it first`;
+    throw new SandboxError("HOSTNAME_IN_USE", message, undefined, { nextStep: "unpublish it, and publish it anew" });
+  }
+  // An earlier attempt may have left it.
+  if (known !== undefined) await withdraw(node, "publish", entry, known);
+  const { id: instanceId } = await node.existing(entry);
+  const ingress = `${entry.name}-${randomBytes(4).toString("hex")}`;
+  const planned: Publication = { hostname, listenPort, port, ingress };
+  noted(node, entry.name, planned);
+  node.step("publish", entry.name, `have ${hostname} lead to port ${port}`);
+  try {
+    const { id } = await made(node, planned, instanceId);
+    return noted(node, entry.name, { ...planned, ingressId: id });
+  } catch (error) {
+    // If it cannot be withdrawn now, the next sweep does it.
+    await withdraw(node, "publish", node.sandbox(entry.name), planned).catch(() => undefined);
+    throw error;
+  }
+}
+
+/** Resolves once the sandbox answers through its ingress. Rejects with INGRESS_NOT_SERVED or GUEST_NOT_LISTENING. */
+export async function served(node: Node, name: string, publication: Publication, waitMs: number): Promise<void> {
+  const { hostname, port } = publication;
+  node.step("publish", name, `wait until ${hostname} answers`);
+  const problem = await ingressAnswers({ host: node.ingressHost, ...publication, waitMs });
+  if (problem === undefined) return;
+  if (problem.isProxys)
+    throw new SandboxError("INGRESS_NOT_SERVED", `the daemon has taken the rule for ${hostname}, but ${problem.said}`);
+  const message = `${hostname} leads to port ${port} of ${name}, but after ${waitMs} ms ${problem.said}`;
+  throw new SandboxError("GUEST_NOT_LISTENING", message);
+}
+
+/** Ends a publication. Rejects with NOT_FOUND where that hostname has none, or one on another port of the host. */
+export async function unpublish(
+  node: Node,
+  entry: SandboxEntry,
+  hostname: string,
+  listenPort: number = USUAL_LISTEN_PORT,
+): Promise<void> {
+  const known = publicationOf(entry, hostname, listenPort);
+  if (known === undefined) {
+    const own = (entry.published ?? []).map((each) => `${each.hostname}:${each.listenPort}`).join(", ") || "nothing";
+    throw new SandboxError(
+      "NOT_FOUND",
+      `${entry.name} does not publish ${hostname}:${listenPort}; it publishes ${own}`,
+    );
+  }
+  node.step("unpublish", entry.name, `have ${hostname} lead nowhere`);
+  await withdraw(node, "unpublish", entry, known);
+}
+
+/** Ends all publications of a sandbox, before its instance goes: an ingress leads to whatever has that name. */
+export async function withdrawAll(node: Node, operation: string, entry: SandboxEntry): Promise<void> {
+  for (const publication of entry.published ?? []) {
+    node.step(operation, entry.name, `delete the ingress of ${publication.hostname}`);
+    await withdraw(node, operation, node.sandbox(entry.name), publication);
+  }
+}
+
+/**
+ * Rejects with ALREADY_EXISTS if an ingress still leads to this name: it would lead to the new sandbox. Nobody can make
+ * one later for a name without an instance (hypeman 8853445, lib/ingress/manager.go:317-320).
+ */
+export async function demandUnpublished(node: Node, name: string): Promise<void> {
+  const all = await node.substrate.ingresses({});
+  const found = all.find(({ rules }) => rules.some(({ instance }) => instance === name));
+  if (found === undefined) return;
+  const hostnames = found.rules.map(({ hostname }) => hostname).join(", ");
+  const message = `the ingress ${found.name} is left from another sandbox of the name ${name}: ${hostnames} would lead to this one`;
+  const nextStep = "sweep, where it is of this node; else choose another name, or delete that ingress";
+  throw new SandboxError("ALREADY_EXISTS", message, undefined, { nextStep });
+}
+
+/** A sandbox's publications that an earlier process did not finish. */
+export function unfinished({ published = [] }: SandboxEntry): readonly Publication[] {
+  return published.filter(({ ingressId }) => ingressId === undefined);
+}
+
+/** Deletes an ingress, and then forgets the publication. */
+export async function withdraw(
+  node: Node,
+  operation: string,
+  { name }: SandboxEntry,
+  publication: Publication,
+): Promise<void> {
+  const found = await listed(node, publication);
+  if (found !== undefined) {
+    try {
+      await node.substrate.deleteIngress(found.id);
+    } catch (error) {
+      // Only the answer was lost. After a 500 the rule may be gone and still served (lib/ingress/manager.go:494-518).
+      if (statusOf(error) === 500 || (await listed(node, publication)) !== undefined) throw error;
+    }
+  }
+  node.step(operation, name, `forget ${publication.hostname}`);
+  const entry = node.sandbox(name);
+  const rest = (entry.published ?? []).filter(({ ingress }) => ingress !== publication.ingress);
+  node.journal.put({ ...entry, published: rest.length === 0 ? undefined : rest });
+}
+
+function listed(node: Node, { ingress, ingressId }: Publication): Promise<Ingress | undefined> {
+  const isThis = ({ id, name }: Ingress): boolean => (ingressId === undefined ? name === ingress : id === ingressId);
+  return node.substrate.ingresses(node.tags).then((all) => all.find(isThis));
+}
+
+/** Makes the ingress. Where the answer was lost, looks for it once, by its name and tags. */
+async function made(node: Node, { ingress: name, ...rule }: Publication, instance: string): Promise<Ingress> {
+  const tags = { ...node.tags, [OPERATION_TAG]: randomUUID() };
+  try {
+    const { hostname, listenPort, port } = rule;
+    return await node.substrate.createIngress({ name, tags, rules: [{ hostname, listenPort, instance, port }] });
+  } catch (error) {
+    if (!isUnknownOutcome(error)) throw error;
+    const [found] = await node.substrate.ingresses(tags).catch(() => []);
+    if (found === undefined) throw error;
+    return found;
+  }
+}
+
+/** Records a publication in the journal, new or changed. */
+function noted(node: Node, name: string, publication: Publication): Publication {
+  const entry = node.sandbox(name);
+  const others = (entry.published ?? []).filter(({ ingress }) => ingress !== publication.ingress);
+  node.journal.put({ ...entry, published: [...others, publication] });
+  return publication;
+}
+
+function publicationOf({ published = [] }: SandboxEntry, hostname: string, port: number): Publication | undefined {
+  return published.find((each) => each.hostname === hostname && each.listenPort === port);
+}
+
+function checkPublication(agentPort: number, port: number, hostname: string, listenPort: number): void {
+  for (const [field, value] of Object.entries({ port, listenPort })) {
+    if (Number.isInteger(value) && value >= 1 && value <= LAST_PORT) continue;
+    throw new SandboxError("INVALID_SPEC", `${field} wants a number from 1 to ${LAST_PORT}`);
+  }
+  if (DAEMON_PORTS.has(listenPort))
+    throw new SandboxError("INVALID_SPEC", `listenPort ${listenPort} is the daemon's own, which would not start again`);
+  if (port === agentPort)
+    throw new SandboxError("INVALID_SPEC", `port ${port} is the agent's own, which only its node has business with`);
+  if (typeof hostname === "string" && HOSTNAME.test(hostname)) return;
+  // The substrate also accepts patterns, which lead to all sandboxes, and treats capitals as a different name.
+  const message = "hostname wants a name in lowercase without a pattern, such as web.example.com";
+  throw new SandboxError("INVALID_SPEC", message);
+}

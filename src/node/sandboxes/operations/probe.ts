@@ -1,0 +1,88 @@
+import { request } from "node:http";
+import { setTimeout as pause } from "node:timers/promises";
+import { messageOf } from "../../../shared/errors.ts";
+
+/** Time of each attempt, even the last: a shortened attempt would prove nothing. */
+const ATTEMPT_MS = 10_000;
+const PAUSE_MS = 250;
+/** Bytes of a body to read. */
+const BEGINNING_CHARACTERS = 256;
+/** The answer of a daemon's proxy that has no such rule (hypeman 8853445, lib/ingress/config.go:436-447). */
+const NO_RULE = /no ingress configured for hostname/;
+
+/** Where to ask, and for how long. */
+export interface Probe {
+  /** Address of the daemon's reverse proxy. */
+  readonly host: string;
+  readonly listenPort: number;
+  readonly hostname: string;
+  readonly waitMs: number;
+}
+
+/** Why a sandbox does not answer through its ingress. */
+export interface Problem {
+  /** The proxy is not there, or has no rule for the hostname. Else nothing answers behind it. */
+  readonly isProxys: boolean;
+  readonly said: string;
+}
+
+/**
+ * Asks the daemon's ingress for a hostname until a sandbox answers, with whatever status, or the time is up: then
+ * resolves with the last problem. A 201 for an ingress proves nothing (the second contract's deviation 2).
+ */
+export async function ingressAnswers(probe: Probe): Promise<Problem | undefined> {
+  const untilMs = performance.now() + probe.waitMs;
+  for (;;) {
+    const problem = await ask(probe);
+    if (problem === undefined || performance.now() >= untilMs) return problem;
+    await pause(Math.min(PAUSE_MS, Math.max(0, untilMs - performance.now())));
+  }
+}
+
+async function ask({ host, listenPort, hostname }: Probe): Promise<Problem | undefined> {
+  let answer;
+  try {
+    answer = await get(host, listenPort, hostname);
+  } catch (error) {
+    const said = `its proxy at ${host}:${listenPort} does not answer: ${messageOf(error)}`;
+    // The proxy waits longer for the guest than this attempt.
+    return { isProxys: !isTimeout(error), said: isTimeout(error) ? "nothing has answered" : said };
+  }
+  const { status, isGuests, beginning } = answer;
+  if (isGuests) return undefined;
+  if (status === 404 && NO_RULE.test(beginning))
+    return { isProxys: true, said: `its proxy at ${host}:${listenPort} has no such rule (404)` };
+  if (status < 502 || status > 504) return undefined;
+  return { isProxys: false, said: `nothing answers there (${status} of the proxy)` };
+}
+
+interface Answer {
+  readonly status: number;
+  /** Caddy adds Via (RFC 9110, 7.6.3) to answers that it passes on, and not to its own. */
+  readonly isGuests: boolean;
+  readonly beginning: string;
+}
+
+function get(host: string, port: number, hostname: string): Promise<Answer> {
+  return new Promise((resolve, reject) => {
+    const signal = AbortSignal.timeout(ATTEMPT_MS);
+    const asked = request({ host, port, path: "/", headers: { host: hostname }, agent: false, signal }, (response) => {
+      let beginning = "";
+      const told = (): void => {
+        const isGuests = /caddy/i.test(response.headers.via ?? "");
+        resolve({ status: response.statusCode ?? 0, isGuests, beginning });
+        asked.destroy();
+      };
+      response.on("error", reject).on("end", told);
+      response.setEncoding("latin1").on("data", (part: string) => {
+        beginning = `${beginning}${part}`.slice(0, BEGINNING_CHARACTERS);
+        if (beginning.length === BEGINNING_CHARACTERS) told();
+      });
+    });
+    asked.on("error", reject).end();
+  });
+}
+
+function isTimeout(error: unknown): boolean {
+  return error instanceof Error && (error.name === "AbortError" || error.name === "TimeoutError");
+}

@@ -1,0 +1,119 @@
+import { messageOf } from "../../../shared/errors.ts";
+import { SandboxError } from "../substrate/index.ts";
+import { withdrawAll } from "./ingress.ts";
+import {
+  JOURNAL_TAG,
+  type JournalEntry,
+  type Node,
+  parentOf,
+  type SandboxEntry,
+  type SnapshotEntry,
+} from "../node/index.ts";
+
+/**
+ * Removes all that belongs to an entry of any phase, and the entry last. Rejects with LEFT_BEHIND where the daemon
+ * keeps the volume: all else is gone then.
+ */
+export async function discard(node: Node, operation: string, entry: JournalEntry): Promise<void> {
+  const { name, volumeId } = entry;
+  node.journal.put({ ...entry, phase: "removing" });
+  if (entry.kind === "sandbox") await withdrawAll(node, operation, entry);
+  node.step(operation, name, entry.kind === "sandbox" ? "delete the instance" : "delete the snapshot");
+  if (entry.kind === "sandbox") await discardInstance(node, entry);
+  else await discardSnapshot(node, entry);
+  // Forks share the volume of their origin: it goes with the last of them.
+  const isShared = (): boolean =>
+    node.journal.all().some((other) => other.name !== name && other.volumeId === volumeId);
+  const wasShared = isShared();
+  let isLeft = false;
+  if (!wasShared) {
+    node.step(operation, name, "delete the credential volume");
+    isLeft = !(await discardVolume(node, volumeId));
+  }
+  node.step(operation, name, "delete the credentials");
+  await node.credentials.remove(name);
+  await node.credentials.remove(parentOf(name));
+  node.step(operation, name, "forget it");
+  node.journal.remove(name);
+  // The others may have been removed in the meantime, each while it was not the last.
+  if (wasShared && !isShared()) isLeft = !(await discardVolume(node, volumeId));
+  if (isLeft) throw volumeLeft(volumeId, `${name} is removed, but not `);
+}
+
+/** The error about a volume that the daemon keeps for an instance that it does not have (volumes/manager.go:369). */
+export function volumeLeft(id: string, before = ""): SandboxError {
+  const message = `${before}the volume ${id}: the daemon says that an instance has it, and has no such instance`;
+  const nextStep =
+    "a daemon that was killed in the creation of an instance leaves such a volume, which only its operator can remove: stop the " +
+    `daemon, delete volumes/${id} in its data folder, and start it; it holds credentials that nobody has any more`;
+  return new SandboxError("LEFT_BEHIND", message, undefined, { nextStep });
+}
+
+/** The error about an instance that is in the daemon's list, and that it does not find (a broken-off fork's). */
+export function ghost(id: string, name: string): SandboxError {
+  const message = `the daemon lists an instance ${name} with the id ${id}, and answers 404 for it: nothing of it runs`;
+  const nextStep =
+    "a daemon that was killed in a fork of a snapshot leaves such an instance, which only its operator can remove: stop the daemon, " +
+    `delete the folder of guests/ in its data folder whose metadata.json has that id but whose name is another, and start it`;
+  return new SandboxError("LEFT_BEHIND", message, undefined, { nextStep });
+}
+
+async function discardInstance(node: Node, entry: SandboxEntry): Promise<void> {
+  const instance = await node.instanceOf(entry);
+  if (instance === undefined) return;
+  const { id } = instance;
+  await gone(
+    node.answered(entry.name, () => node.substrate.deleteInstance(id)),
+    async () => (await node.substrate.instance(id)) === undefined,
+  );
+}
+
+/** Deletes the volume, unless another node made it under the same id. Resolves with false where the daemon keeps it. */
+async function discardVolume({ substrate, journal }: Node, id: string): Promise<boolean> {
+  const tags = (await substrate.volume(id))?.tags;
+  if (tags?.[JOURNAL_TAG] !== journal.id) return true;
+  return gone(substrate.deleteVolume(id), async () => (await substrate.volume(id)) === undefined);
+}
+
+async function discardSnapshot(node: Node, { name, snapshotId }: SnapshotEntry): Promise<void> {
+  const all = await node.substrate.snapshots(node.tags);
+  const id = snapshotId ?? all.find((each) => each.name === name)?.id;
+  if (id === undefined) return;
+  const isGone = async (): Promise<boolean> => !(await node.substrate.snapshots({})).some((each) => each.id === id);
+  await gone(node.substrate.deleteSnapshot(id), isGone);
+}
+
+/** Waits for a removal. Ignores a failure if the thing is gone: only the answer was lost. False: it was refused. */
+async function gone(removal: Promise<unknown>, isGone: () => Promise<boolean>): Promise<boolean> {
+  try {
+    return (await removal) !== false;
+  } catch (error) {
+    if (!(await isGone())) throw error;
+    return true;
+  }
+}
+
+/**
+ * Writes an entry, then makes the thing that it names. If that fails, removes all of it, or leaves it to the next
+ * sweep.
+ */
+export async function making<Made>(
+  node: Node,
+  operation: string,
+  entry: JournalEntry,
+  make: () => Promise<Made>,
+): Promise<Made> {
+  const { name } = entry;
+  node.step(operation, name, "write it down");
+  node.journal.add(entry);
+  try {
+    return await make();
+  } catch (error) {
+    try {
+      await discard(node, operation, node.journal.get(name) ?? entry);
+    } catch (second) {
+      node.step(operation, name, `leave the rest to the next sweep: ${messageOf(second)}`);
+    }
+    throw error;
+  }
+}

@@ -1,0 +1,94 @@
+import { randomUUID } from "node:crypto";
+import {
+  AGENT_VOLUME_TAG,
+  type Awakening,
+  freezeText,
+  hookText,
+  isUnknownOutcome,
+  type Node,
+  OPERATION_TAG,
+  type SandboxEntry,
+  type SnapshotEntry,
+} from "../node/index.ts";
+import { making } from "./removal.ts";
+import type { Snapshot } from "../substrate/index.ts";
+import { inheritance, orRestored, quiesced, suspendable, type Suspended, type SuspendOptions } from "./suspend.ts";
+
+/** Takes a snapshot of a running sandbox, which the substrate suspends for it and which then does its duties. */
+export async function snapshot(
+  node: Node,
+  source: SandboxEntry,
+  name: string,
+  options: SuspendOptions,
+): Promise<{ readonly snapshot: SnapshotEntry; readonly awakening: Awakening }> {
+  await suspendable(node, source);
+  await node.need("snapshots", source);
+  await node.need("standby", source);
+  const entry: SnapshotEntry = {
+    kind: "snapshot",
+    name,
+    phase: "creating",
+    createdMs: Date.now(),
+    source: source.name,
+    ...inheritance(source),
+  };
+  let suspended: Suspended | undefined;
+  const taken = await orRestored(
+    node,
+    "snapshot",
+    () => suspended,
+    () =>
+      making(node, "snapshot", entry, async () => {
+        suspended = await quiesced(node, "snapshot", source, options);
+        return take(node, suspended, entry);
+      }),
+  );
+  return { snapshot: taken, awakening: await node.awaken("snapshot", suspended ?? source) };
+}
+
+async function take(node: Node, source: Suspended, entry: SnapshotEntry): Promise<SnapshotEntry> {
+  const { name } = entry;
+  node.step("snapshot", name, "keep the credentials that it wakes up with");
+  await node.credentials.copy(source.name, name);
+  node.step("snapshot", name, "take it");
+  const { template, bundle, cpuClass } = source.keys;
+  const operation = randomUUID();
+  const tags = {
+    ...node.tags,
+    [OPERATION_TAG]: operation,
+    [AGENT_VOLUME_TAG]: entry.agentVolumeId,
+    // For tools without the journal.
+    "svc.template": template,
+    "svc.bundle": bundle,
+    "svc.cpu_class": cpuClass,
+    "svc.pre_snapshot": hookText(source.preSnapshot),
+    "svc.freeze": freezeText(source.preSnapshot),
+  };
+  const planned: SnapshotEntry = { ...entry, ...inheritance(source), operation };
+  node.journal.put(planned);
+  let made: Snapshot | undefined;
+  try {
+    made = await node.answered(name, () => node.substrate.createSnapshot(source.instanceId ?? "", name, tags));
+  } catch (error) {
+    if (!isUnknownOutcome(error)) throw error;
+    made = await madeSnapshot(node, planned);
+    if (made === undefined) throw error;
+  }
+  node.step("snapshot", name, "write down that it is there");
+  return keptSnapshot(node, planned, made);
+}
+
+/** The snapshot of an entry whose making nobody has confirmed; undefined: the daemon has none, or none that is whole. */
+export async function madeSnapshot(
+  { substrate, tags }: Node,
+  { operation }: SnapshotEntry,
+): Promise<Snapshot | undefined> {
+  return operation === undefined ? undefined : (await substrate.snapshots({ ...tags, [OPERATION_TAG]: operation }))[0];
+}
+
+/** Writes down that a snapshot is there. */
+export function keptSnapshot(node: Node, entry: SnapshotEntry, { id, sizeBytes }: Snapshot): SnapshotEntry {
+  const kept: SnapshotEntry = { ...entry, phase: "ready", snapshotId: id, sizeBytes };
+  node.journal.put(kept);
+  return kept;
+}

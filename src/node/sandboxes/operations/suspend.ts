@@ -1,0 +1,341 @@
+import { messageOf } from "../../../shared/errors.ts";
+import {
+  type Awakening,
+  bundleOf,
+  CALL_MS,
+  demandAgent,
+  type Entry,
+  type Freeze,
+  type JournalEntry,
+  type Node,
+  quiesce,
+  type Rest,
+  type RestoreChoices,
+  type SandboxEntry,
+  type Warning,
+  whileUp,
+} from "../node/index.ts";
+import { booted } from "./boot.ts";
+import { type Instance, type InstanceState, SandboxError } from "../substrate/index.ts";
+import { type GuestClient, GuestError } from "../../client/index.ts";
+import {
+  checkVariables,
+  demandRenewable,
+  demandTaken,
+  dutiesBeforeFiles,
+  ranBefore,
+  ranEarly,
+  type Variables,
+  writeVariables,
+} from "./environment.ts";
+import { besideKin } from "./kin.ts";
+
+/** How to suspend a sandbox. */
+export interface SuspendOptions {
+  /** Default: the node's. */
+  readonly freeze?: Freeze | undefined;
+}
+
+/** Suspends a running sandbox to disk: from then on it takes no memory or processor. */
+export async function standby(
+  node: Node,
+  entry: SandboxEntry,
+  options: SuspendOptions = {},
+  operation = "standby",
+): Promise<Rest> {
+  await suspendable(node, entry);
+  await node.need("standby", entry);
+  const suspended = await quiesced(node, operation, entry, options);
+  node.step(operation, entry.name, "suspend it");
+  await orAwaken(node, operation, suspended, () =>
+    node.changed(suspended, () => node.substrate.standby(entry.instanceId ?? ""), "Standby"),
+  );
+  node.journal.put(suspended);
+  return suspended.preSnapshot;
+}
+
+/**
+ * Runs an action that suspends or stops a sandbox. If it fails and the sandbox still runs, the sandbox does its duties,
+ * because it may have been suspended in between. Rejects with PAUSED if it then neither runs nor sleeps.
+ */
+export async function orAwaken<Value>(
+  node: Node,
+  operation: string,
+  entry: SandboxEntry,
+  action: () => Promise<Value>,
+): Promise<Value> {
+  try {
+    return await action();
+  } catch (error) {
+    const state = await stateOf(node, entry);
+    if (state === "Paused") throw paused(entry.name, error);
+    if (state === "unknown" || isRunning(state)) await awakenAfter(node, operation, entry, state);
+    throw error;
+  }
+}
+
+/** State of a sandbox's instance; "gone": there is none. "unknown": the daemon does not report it. */
+type KnownState = InstanceState | "gone" | "unknown";
+
+async function stateOf(node: Node, entry: SandboxEntry): Promise<KnownState> {
+  try {
+    return (await node.instanceOf(entry))?.state ?? "gone";
+  } catch {
+    return "unknown";
+  }
+}
+
+/** Has a sandbox, which may be frozen, do its duties after a failure. Waits less in an unknown state: it may sleep. */
+async function awakenAfter(node: Node, operation: string, entry: SandboxEntry, state: KnownState): Promise<void> {
+  await node.awaken(operation, entry, state === "unknown" ? CALL_MS : undefined).catch(() => undefined);
+}
+
+/**
+ * Runs an action for which the substrate suspends a running sandbox. If it fails, everything that it made is already
+ * removed, and its memory is free. A sleeping sandbox is then restored once, and does its duties. Rejects with the
+ * failure, or with SOURCE_ASLEEP, whose message has the failure, if the restore is refused again.
+ *
+ * @param suspended the sandbox, once its PRE_SNAPSHOT hook has run
+ */
+export async function orRestored<Value>(
+  node: Node,
+  operation: string,
+  suspended: () => SandboxEntry | undefined,
+  action: () => Promise<Value>,
+): Promise<Value> {
+  try {
+    return await action();
+  } catch (error) {
+    const source = suspended();
+    const entry = source && node.journal.get(source.name);
+    if (entry?.kind !== "sandbox" || entry.runEpochMs !== undefined) throw error;
+    const state = await stateOf(node, entry);
+    if (state === "Paused") throw paused(entry.name, error);
+    if (state === "Standby") await restoredAgain(node, operation, entry, error);
+    if (state !== "gone") await awakenAfter(node, operation, entry, state);
+    throw error;
+  }
+}
+
+/** Restores a sandbox that the substrate has left asleep. Rejects with SOURCE_ASLEEP, which the journal keeps. */
+async function restoredAgain(node: Node, operation: string, entry: SandboxEntry, failure: unknown): Promise<void> {
+  const { name } = entry;
+  node.step(operation, name, "restore it once more");
+  try {
+    await wake(node, entry);
+  } catch (error) {
+    const asleepBecause = `the ${operation} failed (${messageOf(failure)}), and restoring it again, too (${messageOf(error)})`;
+    node.journal.put({ ...entry, asleepBecause });
+    throw sourceAsleep(name, asleepBecause, failure);
+  }
+}
+
+/** Restores a sleeping sandbox. The substrate may be restoring it already, and then refuses because it runs. */
+export async function wake(node: Node, entry: SandboxEntry): Promise<void> {
+  try {
+    await node.changed(entry, () => node.substrate.restore(entry.instanceId ?? ""), "Running");
+  } catch (error) {
+    if (!isRunning((await node.existing(entry)).state)) throw error;
+  }
+}
+
+/** The error about a sandbox that sleeps although nobody asked it to, with the call that wakes it. */
+export function sourceAsleep(name: string, because: string, cause?: unknown): SandboxError {
+  const nextStep = `wake it up once there is room for it: sandboxes.resume("${name}")`;
+  return new SandboxError("SOURCE_ASLEEP", `${name} sleeps: ${because}`, cause, { nextStep });
+}
+
+/** The error about a sandbox whose suspension was broken off. */
+export function paused(name: string, cause?: unknown): SandboxError {
+  const because = cause === undefined ? "" : ` (${messageOf(cause)})`;
+  const message = `${name} is Paused: its suspension was broken off${because}, and it neither runs nor sleeps`;
+  return new SandboxError("PAUSED", message, cause);
+}
+
+/** How to resume. */
+export interface ResumeOptions extends RestoreChoices {
+  /**
+   * Variables of Process.env, merged into those that it has. In force before anything of a frozen session runs; the
+   * call resolves once new commands have them. What runs keeps its own.
+   */
+  readonly env?: Variables | undefined;
+}
+
+/** Brings a sandbox back from standby, or makes it do its missing duties; a stopped one boots anew: undefined. */
+export async function resume(node: Node, entry: SandboxEntry, choices: ResumeOptions): Promise<Awakening | undefined> {
+  const { env } = choices;
+  checkVariables(env);
+  demandAgent(entry, choices.minAgentVersion);
+  const { state } = await node.existing(entry);
+  if (env !== undefined) {
+    demandRenewable(entry);
+    if (state === "Stopped") throw wrongState(entry.name, state, "what boots anew has the environment of its creation");
+  }
+  const id = entry.instanceId ?? "";
+  let differing: readonly Warning[] = [];
+  if (state === "Paused") throw paused(entry.name);
+  if (state === "Standby") {
+    differing = await node.compareKeys("resume", entry, choices);
+    node.step("resume", entry.name, "restore it");
+    await besideKin(node, entry, () => node.changed(entry, () => node.substrate.restore(id), "Running"));
+  } else if (state === "Stopped") {
+    node.step("resume", entry.name, "start it");
+    const booting = { ...entry, bootingSinceMs: Date.now() };
+    node.journal.put(booting);
+    await node.changed(booting, () => node.substrate.start(id), "Running");
+    return bootedAnew(node, booting);
+  } else if (entry.bootingSinceMs !== undefined) {
+    return bootedAnew(node, entry);
+  } else if (entry.runEpochMs !== undefined) {
+    throw wrongState(entry.name, state, "only what sleeps or was stopped is resumed");
+  }
+  const restored = node.sandbox(entry.name);
+  if (env !== undefined) {
+    node.step("resume", entry.name, "duties, and its environment");
+    await whileUp(node.subject(restored), async (signal) => {
+      await dutiesBeforeFiles(node, restored, () => node.dial(restored), env, signal);
+      using client = await node.dial(restored);
+      await writeVariables(client, env);
+    });
+  }
+  const awakening = await node.awaken("resume", restored);
+  if (env !== undefined) {
+    if (ranEarly(restored, awakening)) throw ranBefore(entry.name);
+    await askAgent(node, restored, (client) => demandTaken(client, restored));
+  }
+  return { ...awakening, warnings: [...differing, ...awakening.warnings] };
+}
+
+/** Waits for the agent of a sandbox that boots anew: it has no duties, as nothing was restored. */
+async function bootedAnew(node: Node, entry: SandboxEntry): Promise<undefined> {
+  node.step("resume", entry.name, "wait for the agent");
+  const agent = await booted(node, entry, entry.bootingSinceMs ?? Date.now());
+  node.journal.put({ ...entry, bootingSinceMs: undefined, ...agent });
+}
+
+/** Fields that a snapshot or fork takes from its original. */
+export function inheritance(
+  original: JournalEntry,
+): Omit<Entry, "name" | "phase" | "createdMs"> & Pick<SandboxEntry, "vsock"> {
+  const { image, hypervisor, volumeId, agentVolumeId, ttlMs, idleAction } = original;
+  const { agentVersion, agentServices, processEnvVersion, agentPort, keys, preSnapshot, vsock } = original;
+  const ofItself = { image, hypervisor, volumeId, agentVolumeId, ttlMs, idleAction };
+  return { ...ofItself, agentVersion, agentServices, processEnvVersion, agentPort, keys, preSnapshot, vsock };
+}
+
+/** A sandbox whose PRE_SNAPSHOT hook has run, with a frozen session. It counts as suspended until its next duties. */
+export type Suspended = SandboxEntry & { readonly preSnapshot: Rest };
+
+/**
+ * Runs PRE_SNAPSHOT and freezes the session, and notes the keys that a restore will need. Where any of it fails, the
+ * sandbox does its duties, so that nothing of it stays frozen. Rejects with NOT_FROZEN where the freeze is required and
+ * did not come about.
+ */
+export async function quiesced(
+  node: Node,
+  operation: string,
+  entry: SandboxEntry,
+  { freeze = node.freeze }: SuspendOptions,
+): Promise<Suspended> {
+  node.step(operation, entry.name, freeze === "off" ? "PRE_SNAPSHOT" : "PRE_SNAPSHOT and freeze");
+  const [{ version }, cpuClass, { ip }] = await Promise.all([
+    node.substrate.facts(),
+    node.cpuClass(),
+    node.existing(entry),
+  ]);
+  const suspending: SandboxEntry = { ...entry, runEpochMs: undefined, lastIp: ip };
+  // An agent that cannot be reached has frozen nothing.
+  const { processEnvVersion, services: agentServices } = await askAgent(node, suspending, (client) =>
+    client.health({ timeoutMs: CALL_MS }),
+  );
+  // From here on its session may be frozen, even if this process ends now: the next sweep makes it do its duties.
+  node.risk(entry.name, "its session is frozen until its duties");
+  node.journal.put(suspending);
+  try {
+    const { preSnapshot, agentVersion } = await atRest(node, operation, suspending, freeze);
+    if (freeze === "required" && preSnapshot.freeze !== "frozen") throw notFrozen(entry.name, preSnapshot);
+    const { template } = entry.keys;
+    const keys = { template, bundle: bundleOf(entry.hypervisor, version, agentVersion), cpuClass };
+    const suspended = { ...suspending, keys, agentVersion, agentServices, processEnvVersion, preSnapshot };
+    node.journal.put({ ...suspended, asked: { operation, atMs: Date.now() } });
+    return suspended;
+  } catch (error) {
+    await node.awaken(operation, suspending).catch(() => undefined);
+    throw error;
+  }
+}
+
+/** Runs PRE_SNAPSHOT; once more after duties where the session is frozen already, by a call whose answer was lost. */
+async function atRest(
+  node: Node,
+  operation: string,
+  entry: SandboxEntry,
+  freeze: Freeze,
+): Promise<{ readonly preSnapshot: Rest; readonly agentVersion: string }> {
+  const attempt = (): Promise<{ readonly preSnapshot: Rest; readonly agentVersion: string }> =>
+    askAgent(node, entry, async (client) => {
+      const preSnapshot = await quiesce(client, freeze, node.patience);
+      return { preSnapshot, agentVersion: client.agentVersion ?? entry.agentVersion ?? "" };
+    });
+  try {
+    return await attempt();
+  } catch (error) {
+    if (!(error instanceof GuestError) || error.reason !== "SESSION_FROZEN") throw error;
+  }
+  await node.awaken(operation, entry);
+  node.journal.put(entry);
+  return attempt();
+}
+
+async function askAgent<Answer>(
+  node: Node,
+  entry: SandboxEntry,
+  ask: (client: GuestClient) => Promise<Answer>,
+): Promise<Answer> {
+  using client = await node.dial(entry);
+  return await ask(client);
+}
+
+function notFrozen(name: string, { freeze, freezeProblem }: Rest): SandboxError {
+  const because = freeze === "failed" ? `the agent says ${freezeProblem}` : "its agent is too old for that";
+  return new SandboxError(
+    "NOT_FROZEN",
+    `the session of ${name} could not be frozen, and it was not suspended: ${because}`,
+  );
+}
+
+/** As `running`, once init is done: until then the substrate refuses to suspend it. Waits as long as for an agent. */
+export async function suspendable(node: Node, entry: SandboxEntry): Promise<void> {
+  const { reachMs } = node.patience;
+  // A hypervisor that is too busy to answer is "Unknown".
+  const isDone = ({ state }: Instance): boolean => state !== "Initializing" && state !== "Unknown";
+  const found = await node.existing(entry);
+  if (!isDone(found)) {
+    node.step("wait", entry.name, `wait while it is ${found.state}`);
+    const last = await node.awaited(entry, isDone, reachMs);
+    const rule = `what initializes cannot be suspended, and ${reachMs} ms did not suffice`;
+    if (!isDone(last)) throw wrongState(entry.name, last.state, rule);
+  }
+  await running(node, entry);
+}
+
+/** Throws SandboxError (WRONG_STATE, PAUSED) unless the sandbox runs and has done its duties. */
+export async function running(node: Node, entry: SandboxEntry): Promise<void> {
+  const { state } = await node.existing(entry);
+  if (state === "Paused") throw paused(entry.name);
+  if (!isRunning(state)) throw wrongState(entry.name, state, "only what runs can be suspended or stopped");
+  if (entry.runEpochMs !== undefined) return;
+  throw new SandboxError(
+    "WRONG_STATE",
+    `${entry.name} has not done its duties since it was suspended; resume it first`,
+  );
+}
+
+/** "Initializing" too: the agent answers before the substrate notices that init has started the entrypoint. */
+function isRunning(state: KnownState): boolean {
+  return state === "Running" || state === "Initializing";
+}
+
+export function wrongState(name: string, state: InstanceState, rule: string): SandboxError {
+  return new SandboxError("WRONG_STATE", `${name} is ${state}; ${rule}`);
+}

@@ -1,0 +1,163 @@
+import { GuestError } from "../../client/index.ts";
+import { CredentialsError } from "../../credentials/index.ts";
+import { messageOf } from "../../../shared/errors.ts";
+
+/**
+ * Why operations fail, for programs, and what to do; undefined: each message says it. The first four are the
+ * contract's.
+ */
+export const NEXT_STEPS = {
+  CAPABILITY_MISSING: undefined,
+  SNAPSHOT_INVALIDATED: "create it anew; no snapshot outlives its image",
+  BUNDLE_MISMATCH: "restore it under the hypervisor that it was suspended under, create it anew, or accept the bundle",
+  CPU_CLASS_MISMATCH: "restore it on a host with the processor that it was taken on, or create it anew",
+  INVALID_SPEC: undefined,
+  AGENT_TOO_OLD: "create a new sandbox, which gets the agent of this node: no instance or snapshot changes its agent",
+  IMAGE_NOT_READY: "wait until the image is ready, or look at its build",
+  IMAGE_UNSUITABLE:
+    "use an image with /bin/sh, by which the substrate's init starts everything, and without an init of its own",
+  NOT_FOUND: undefined,
+  ALREADY_EXISTS: "choose another name; where this node has none of it, another node of the substrate has",
+  WRONG_STATE: undefined,
+  PAUSED: "remove it, and create it anew or fork its last snapshot: the substrate can only delete it",
+  SOURCE_ASLEEP: undefined,
+  KIN_RUNS: undefined,
+  LEFT_BEHIND: undefined,
+  NOT_FROZEN: 'take away what is in the way (the agent\'s docs explain each problem), or suspend it with freeze "on"',
+  RESTORE_DEGRADED:
+    "look at the agent's words; acceptDegraded takes it as it is, with numbers that another guest may draw too",
+  ENV_UNSUPPORTED: "create a new sandbox with a newer agent, or leave env out",
+  ENV_NOT_TAKEN: 'look at the agent\'s log; suspend it with freeze "required", or fork it again',
+  AGENT_UNREACHABLE: "look at the instance's console, and whether this host reaches its network",
+  AGENT_ENDED: "look at the instance's console: the agent says there why it left",
+  HOSTNAME_IN_USE: "choose another hostname or port, or unpublish it where it is",
+  INGRESS_NOT_SERVED:
+    "look whether the daemon's proxy runs, for which its admin port (127.0.0.1:2019), its DNS port and the published one must be free; a restart of the daemon loads all rules anew",
+  GUEST_NOT_LISTENING:
+    "look whether the server in the sandbox runs, and listens on all addresses (0.0.0.0), not on 127.0.0.1",
+  SUBSTRATE_UNAVAILABLE: "look whether the daemon runs and where it listens; sweep once it is back",
+  SUBSTRATE_UNAUTHORIZED: "give a token that the daemon has signed and that has not expired",
+  SUBSTRATE_REFUSED: undefined,
+  INSUFFICIENT_RESOURCES: "put sandboxes to sleep or remove some, or give the daemon more; then try again",
+  SUBSTRATE_FAILED: "the daemon's own journal says why; its API does not",
+  SANDBOX_BUSY: "wait for its end; if that process hangs, end it, and sweep",
+  JOURNAL_FAILED: "look at the file system of the state folder: space, mode, owner",
+  NODE_ID_CONFLICT: "give each node an id of its own; where the journal was lost, sweep with takeOver",
+  MISSING_PACKAGE: undefined,
+} as const;
+
+/** Why an operation failed. */
+export type SandboxCode = keyof typeof NEXT_STEPS;
+
+/** Longest excerpt of an answer in a message. */
+const EXCERPT_CHARACTERS = 300;
+
+/** Scopes that the node's token needs (hypeman 8853445, lib/scopes/scopes.go:203-290). */
+const SCOPES =
+  "resource:read image:read instance:read instance:write instance:delete snapshot:read snapshot:write snapshot:delete " +
+  "volume:read volume:write volume:delete ingress:read ingress:write ingress:delete";
+
+interface ErrorDetails {
+  /** Default: that of the code. */
+  readonly nextStep?: string | undefined;
+  readonly consoleTail?: readonly string[] | undefined;
+}
+
+/** The only error of this library. Everything that the failed operation made is removed, or left to the next sweep. */
+export class SandboxError extends Error {
+  override readonly name = "SandboxError";
+  readonly code: SandboxCode;
+  /** What to do; undefined where the message says it. */
+  readonly nextStep: string | undefined;
+  /** The end of the instance's console, as the guest wrote it; empty if it says nothing about the failure. */
+  readonly consoleTail: readonly string[];
+
+  constructor(code: SandboxCode, message: string, cause?: unknown, more: ErrorDetails = {}) {
+    super(message, cause === undefined ? undefined : { cause });
+    this.code = code;
+    this.nextStep = more.nextStep ?? NEXT_STEPS[code];
+    this.consoleTail = more.consoleTail ?? [];
+  }
+}
+
+/** The SandboxError for an error of the agent or the file system; any other error as it is. */
+export function sandboxError(error: unknown): unknown {
+  if (error instanceof GuestError) {
+    const reason = error.reason === undefined ? error.status : `${error.status}, ${error.reason}`;
+    return new SandboxError("AGENT_UNREACHABLE", `the agent: ${error.message} [${reason}]`, error);
+  }
+  if (error instanceof CredentialsError || isSystemError(error)) {
+    return new SandboxError("JOURNAL_FAILED", messageOf(error), error);
+  }
+  return error;
+}
+
+function isSystemError(error: unknown): boolean {
+  return error instanceof Error && "syscall" in error;
+}
+
+/** HTTP status that a failed call of the substrate was answered with; undefined where no answer came. */
+export function statusOf(error: unknown): number | undefined {
+  const { status } = ((error instanceof SandboxError ? error.cause : error) ?? {}) as { readonly status?: unknown };
+  return typeof status === "number" ? status : undefined;
+}
+
+/** The code in the JSON of the answer that a call of the substrate failed with; undefined where it has none. */
+export function codeOf(error: unknown): unknown {
+  return bodyOf(error instanceof SandboxError ? error.cause : error)["code"];
+}
+
+function bodyOf(error: unknown): Record<string, unknown> {
+  const { error: body } = (error ?? {}) as { readonly error?: unknown };
+  return (typeof body === "object" && body !== null ? body : {}) as Record<string, unknown>;
+}
+
+/**
+ * The SandboxError for an error of the substrate's client, by its shape: the package may not be installed.
+ *
+ * @param url where the daemon was looked for
+ */
+export function substrateError(error: unknown, url: string): SandboxError {
+  const status = statusOf(error);
+  if (status === undefined) {
+    const { cause } = error as { readonly cause?: unknown };
+    const detail = cause === undefined ? messageOf(error) : `${messageOf(error)} ${causeOf(cause)}`;
+    const message = `the daemon at ${url} cannot be reached or broke off: ${detail}`;
+    return new SandboxError("SUBSTRATE_UNAVAILABLE", message, error);
+  }
+  const { code, message } = bodyOf(error);
+  const text = typeof message === "string" && message !== "" ? message : messageOf(error);
+  const excerpt = text.length > EXCERPT_CHARACTERS ? `${text.slice(0, EXCERPT_CHARACTERS)}…` : text;
+  if (status === 404 && code !== "not_found") {
+    const nextStep = "look whether that is the address of the substrate's daemon";
+    const unlike = `what answers at ${url} is not the daemon, or is older: 404 without its code not_found`;
+    return new SandboxError("SUBSTRATE_UNAVAILABLE", unlike, error, { nextStep });
+  }
+  const sandboxCode = substrateCode(status, code, text);
+  const answer = typeof code === "string" ? `${status} ${code}` : String(status);
+  const nextStep = status === 403 ? `give a token with the scopes ${SCOPES}` : undefined;
+  return new SandboxError(sandboxCode, `the daemon answered ${answer}: ${excerpt}`, error, { nextStep });
+}
+
+function substrateCode(status: number, code: unknown, text: string): SandboxCode {
+  // cmd/api/api/instances.go:358, volumes.go:148; a fork of a snapshot says "conflict" for every reason.
+  if (code === "name_conflict" || code === "already_exists") return "ALREADY_EXISTS";
+  if (code === "conflict" && text.includes("already exists")) return "ALREADY_EXISTS";
+  if (code === "image_not_ready") return "IMAGE_NOT_READY";
+  // 8853445: cmd/api/api/ingress.go:54-90; a port that is taken comes as config_validation_failed
+  // (lib/ingress/manager.go:372).
+  if (code === "hostname_in_use") return "HOSTNAME_IN_USE";
+  if (code === "config_validation_failed" || code === "port_in_use") return "INGRESS_NOT_SERVED";
+  if (code === "insufficient_resources" || status === 429) return "INSUFFICIENT_RESOURCES";
+  if (status >= 502 && status <= 504) return "SUBSTRATE_UNAVAILABLE";
+  if (status === 401 || status === 403) return "SUBSTRATE_UNAUTHORIZED";
+  if (status === 404) return "NOT_FOUND";
+  return status >= 500 ? "SUBSTRATE_FAILED" : "SUBSTRATE_REFUSED";
+}
+
+/** The reason below fetch's "fetch failed", such as ECONNREFUSED. */
+function causeOf(cause: unknown): string {
+  const inner = cause instanceof Error && cause.cause !== undefined ? cause.cause : cause;
+  const { code } = inner as { readonly code?: unknown };
+  return typeof code === "string" ? `(${code})` : `(${messageOf(inner)})`;
+}
