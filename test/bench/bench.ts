@@ -1,6 +1,6 @@
 import { messageOf } from "../../src/shared/errors.ts";
 import { provideQemu, provideTools } from "../vm/harness/provision.ts";
-import { type Job, measure, type Measurement } from "./contender.ts";
+import { type Job, measure, type Measurement, type Work } from "./contender.ts";
 import type { Field, Programs } from "./field.ts";
 import type { Contender } from "./row.ts";
 import type { Scale } from "./scale.ts";
@@ -31,7 +31,7 @@ export interface Repetition {
 export async function sideBySide(
   bench: Bench,
   repetition: Repetition,
-  jobFor: (contender: Contender) => Job,
+  workFor: (contender: Contender) => Work,
 ): Promise<Runs> {
   const { name, rounds = bench.scale.rounds } = repetition;
   const runs = new Map<Contender, Measurement[]>();
@@ -44,7 +44,7 @@ export async function sideBySide(
       const running = bench.contenders.get(contender);
       if (running === undefined) continue;
       try {
-        const measurement = await measure(running, jobFor(contender));
+        const measurement = await measure(running, workFor(contender));
         runs.getOrInsert(contender, []).push(measurement);
         peaks.set(contender, Math.max(peaks.get(contender) ?? 0, measurement.peakBytes));
       } catch (error) {

@@ -1,6 +1,6 @@
 import type { Program } from "../../scripts/machine/programs.ts";
 import { LineProcess } from "./line-process.ts";
-import { anonymousBytesOf, cpuMsOf } from "./proc.ts";
+import { anonymousBytesOf, cpuMsOf, cpuMsOfAll } from "./proc.ts";
 
 const SAMPLE_INTERVAL_MS = 20;
 
@@ -66,24 +66,15 @@ export class Load extends LineProcess {
   }
 }
 
-/** Inputs of a forwarding. */
-interface ForwardPlan {
-  /** The port where it begins, and the one behind the server. */
-  readonly local: number;
-  readonly behind: number;
-  /** The built guestctl. */
-  readonly guestctl: string;
-}
-
-/** The command of a user's own tool that leads a port here through the server. */
-type ForwardCommand = (plan: ForwardPlan) => readonly [file: string, ...args: string[]];
+/** A user's own tool with what leads it to the server, given the built guestctl: `guestctl OPTIONS` or `ssh OPTIONS`. */
+type Tool = (guestctl: string) => readonly [file: string, ...args: string[]];
 
 /** A measured server, with a connected client. */
 export interface Running extends AsyncDisposable {
   /** Description, with its version. */
   readonly description: string;
   readonly load: Load;
-  readonly forward?: ForwardCommand;
+  readonly tool?: Tool;
   /** Its own processes now, without the commands that it runs. */
   pids(): readonly number[];
 }
@@ -105,7 +96,7 @@ export interface PeerPlan {
   readonly command: readonly [file: string, ...args: string[]];
   /** The client's arguments, once the server can be dialled. */
   readonly target: (server: LineProcess) => Promise<readonly string[]>;
-  readonly forward?: ForwardCommand;
+  readonly tool?: Tool;
   /** The server's processes. Default: the one that was started. */
   readonly pids?: (server: LineProcess) => readonly number[];
 }
@@ -125,18 +116,29 @@ export interface Measurement extends JobResult {
   readonly peakBytes: number;
 }
 
-/** Runs a job and samples the server meanwhile. */
-export async function measure(running: Running, job: Job): Promise<Measurement> {
+/** What is measured: a job of the load client, or a user's own tool at work. */
+export type Work = Job | (() => Promise<void>);
+
+/** Runs a job and samples the server meanwhile. With a tool the commands that it runs there count, too. */
+export async function measure(running: Running, work: Work): Promise<Measurement> {
+  const usedMs = typeof work === "function" ? cpuMsOfAll : cpuMsOf;
   const before = running.pids();
   let peakBytes = anonymousBytesOf(before);
   const timer = setInterval(() => {
     peakBytes = Math.max(peakBytes, anonymousBytesOf(running.pids()));
   }, SAMPLE_INTERVAL_MS);
-  const cpuBeforeMs = cpuMsOf(before);
+  const cpuBeforeMs = usedMs(before);
   try {
-    const result = await running.load.run(job);
-    return { ...result, cpuMs: cpuMsOf(running.pids()) - cpuBeforeMs, peakBytes };
+    const result = await (typeof work === "function" ? timed(work) : running.load.run(work));
+    return { ...result, cpuMs: usedMs(running.pids()) - cpuBeforeMs, peakBytes };
   } finally {
     clearInterval(timer);
   }
+}
+
+async function timed(work: () => Promise<void>): Promise<JobResult> {
+  const began = performance.now();
+  await work();
+  const seconds = (performance.now() - began) / 1e3;
+  return { seconds, operations: 1, bytes: 0, latency: { p50Us: seconds * 1e6, p99Us: seconds * 1e6 } };
 }

@@ -6,6 +6,7 @@ import { firstExecRows } from "./rows/first-execs.ts";
 import { idleRows, memoryRows, snapshotRows } from "./rows/footprint.ts";
 import { resumeRows } from "./rows/resume.ts";
 import { streamRows } from "./rows/streams.ts";
+import { treeRows } from "./rows/trees.ts";
 import { tunnelRows } from "./rows/tunnels.ts";
 import { firstCallRows } from "./startup/first-calls.ts";
 import { startupRows } from "./startup/rows.ts";
@@ -17,6 +18,7 @@ export type Group =
   | "streams"
   | "tunnels"
   | "files"
+  | "tree"
   | "idle"
   | "first-execs"
   | "startup"
@@ -34,6 +36,7 @@ export const MEASURES: Readonly<Record<Group, (bench: Bench) => readonly Row[] |
   streams: streamRows,
   tunnels: tunnelRows,
   files: fileRows,
+  tree: treeRows,
   idle: idleRows,
   "first-execs": firstExecRows,
   startup: async (bench) => [...(await startupRows(bench)), ...(await firstCallRows(bench))],

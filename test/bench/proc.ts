@@ -46,6 +46,17 @@ export function cpuMsOf(pids: readonly number[]): number {
   return ns / 1e6;
 }
 
+/** The same with what their children have used that have ended: of tools that start one for each connection or command. */
+export function cpuMsOfAll(pids: readonly number[]): number {
+  return pids.reduce((sum, pid) => sum + waitedMsOf(pid), cpuMsOf(pids));
+}
+
+/** proc_pid_stat(5): cutime and cstime, in hundredths of a second. */
+function waitedMsOf(pid: number): number {
+  const fields = read(`/proc/${pid}/stat`).split(") ").at(-1)?.split(" ") ?? [];
+  return (Number(fields[13] ?? 0) + Number(fields[14] ?? 0)) * 10;
+}
+
 function statusField(text: string, name: string): number {
   return Number(new RegExp(`^${name}:\\s+(\\d+)`, "m").exec(text)?.[1] ?? 0);
 }

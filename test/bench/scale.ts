@@ -14,6 +14,9 @@ export interface Scale {
   readonly terminalBytes: number;
   /** Each of 64 files. */
   readonly parallelBytes: number;
+  /** Values of each row of a tree, and by how much its trees are smaller. */
+  readonly treeRounds: number;
+  readonly treePart: number;
   /** Servers of which the first commands are measured. */
   readonly newServers: number;
   readonly starts: number;
@@ -35,6 +38,8 @@ export const FULL: Scale = {
   streamBytes: 512 * MIB,
   terminalBytes: 64 * MIB,
   parallelBytes: 8 * MIB,
+  treeRounds: 3,
+  treePart: 1,
   newServers: 4,
   starts: 31,
   firstCalls: 7,
@@ -53,6 +58,8 @@ export const QUICK: Scale = {
   streamBytes: 128 * MIB,
   terminalBytes: 8 * MIB,
   parallelBytes: 2 * MIB,
+  treeRounds: 1,
+  treePart: 0.1,
   newServers: 3,
   starts: 11,
   firstCalls: 2,

@@ -7,7 +7,7 @@ import { childrenOf, nameOf } from "../proc.ts";
 
 const SSHD = "/usr/sbin/sshd";
 
-/** OpenSSH's server with keys and a port of its own, for tunnels by `ssh -L`. */
+/** OpenSSH's server with keys and a port of its own, for tunnels by `ssh -L` and trees by tar(1). */
 export const OPENSSH: PeerKind = {
   needs: [
     { name: "sshd", package: "openssh-server" },
@@ -23,18 +23,17 @@ export const OPENSSH: PeerKind = {
     writeFileSync(join(folder, "sshd_config"), configuration(folder, port));
     const [version] = execaSync("ssh", ["-V"]).stderr.split(",", 1);
     return {
-      description: `tunnels of ${version} by its own ssh -L`,
+      description: `tunnels and tar of ${version} by its own ssh`,
       command: [SSHD, "-D", "-e", "-f", join(folder, "sshd_config")],
       target: async (server) => {
         await server.untilListening(port);
         return ["ssh", `127.0.0.1:${port}`, join(folder, "client")];
       },
       // Without the user's own settings: as it comes.
-      forward: ({ local, behind }) => {
+      tool: () => {
         const identity = ["-i", join(folder, "client"), "-p", String(port), "-o", "BatchMode=yes"];
         const anyHost = ["-o", "StrictHostKeyChecking=no", "-o", "UserKnownHostsFile=/dev/null"];
-        const lead = ["-N", "-L", `127.0.0.1:${local}:127.0.0.1:${behind}`, "127.0.0.1"];
-        return ["ssh", "-F", "none", ...identity, ...anyHost, ...lead];
+        return ["ssh", "-q", "-F", "none", ...identity, ...anyHost, "127.0.0.1"];
       },
       pids: ({ pid }) => processesOf(pid),
     };

@@ -16,8 +16,8 @@ function printedPort(protocol: "grpc" | "https", { credentialsFolder, token }: G
   return async (server) => [protocol, `127.0.0.1:${await server.line()}`, credentialsFolder, token];
 }
 
-/** Peers that calls are made to: all but node-net, which is for the start alone. */
-export type ServingPeer = Exclude<Peer, "node-net">;
+/** Peers with a server of their own: node-net is for the start alone, and tar runs in the agent's commands. */
+export type ServingPeer = Exclude<Peer, "node-net" | "exec-tar">;
 
 const PEERS: Readonly<Record<ServingPeer, PeerKind>> = {
   "grpc-go": {
@@ -54,7 +54,7 @@ export function lackedBy(peer: ServingPeer): readonly Program[] {
 
 /** Starts a peer and connects to it. */
 export async function startPeer(peer: ServingPeer, grounds: Grounds): Promise<Running> {
-  const { description, command, target, forward, pids = ({ pid }) => [pid] } = await PEERS[peer].plan(grounds);
+  const { description, command, target, tool, pids = ({ pid }) => [pid] } = await PEERS[peer].plan(grounds);
   await using starting = new AsyncDisposableStack();
   const server = starting.use(new LineProcess(...command));
   const load = starting.use(new Load(grounds.program, ...(await target(server))));
@@ -62,7 +62,7 @@ export async function startPeer(peer: ServingPeer, grounds: Grounds): Promise<Ru
   return {
     description,
     load,
-    ...(forward && { forward }),
+    ...(tool && { tool }),
     pids: () => pids(server),
     [Symbol.asyncDispose]: () => started.disposeAsync(),
   };
@@ -82,9 +82,9 @@ export async function startBuiltAgent(native: string, agentProgram: string): Pro
     description: "the built agent under its launcher",
     agent,
     load,
-    forward: ({ local, behind, guestctl }) => {
+    tool: (guestctl) => {
       const agentOptions = ["--address", `127.0.0.1:${agent.port}`, "--credentials", agent.credentialsDir];
-      return [guestctl, ...agentOptions, "--server-name", "localhost", "forward", `${local}:${behind}`];
+      return [guestctl, ...agentOptions, "--server-name", "localhost"];
     },
     // The agent's own children are commands: until it has become one, a child shares, and seems to have, all its
     // memory.

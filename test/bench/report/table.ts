@@ -7,6 +7,7 @@ const NAMES: Readonly<Record<Contender, string>> = {
   "grpc-go": "grpc-go",
   "go-https": "Go HTTPS",
   openssh: "OpenSSH",
+  "exec-tar": "tar over exec",
 };
 
 /** Three significant digits, without an exponent. */

@@ -58,11 +58,13 @@ async function startTools({ contenders }: Bench, guestctl: string): Promise<Tool
   const environment = `PATH=${dirname(process.execPath)}:${process.env["PATH"] ?? ""}`;
   for (const contender of CONTENDERS) {
     const running = contenders.get(contender);
-    if (running?.forward === undefined) continue;
+    if (running?.tool === undefined) continue;
     const [local, behind] = [await freePort(), await freePort()];
     await running.load.run({ kind: "tunnel-serve", port: behind });
-    const plan = { local, behind, guestctl: join(guestctl, "guestctl") };
-    const tool = starting.use(new LineProcess("env", environment, ...running.forward(plan)));
+    const forward =
+      contender === "ours" ? ["forward", `${local}:${behind}`] : ["-N", "-L", `127.0.0.1:${local}:127.0.0.1:${behind}`];
+    const command = running.tool(join(guestctl, "guestctl"));
+    const tool = starting.use(new LineProcess("env", environment, ...command, ...forward));
     await tool.untilListening(local);
     ports.set(contender, local);
   }
