@@ -2,6 +2,15 @@
 const BLOCK_BYTES = 4096;
 const ZEROS = Buffer.alloc(BLOCK_BYTES);
 
+/** Whether the beginning of a file has a block of zeros. */
+export function hasHole(bytes: Buffer): boolean {
+  for (let at = 0; at < bytes.length; at += BLOCK_BYTES) {
+    const block = bytes.subarray(at, at + BLOCK_BYTES);
+    if (block[0] === 0 && ZEROS.subarray(0, block.length).equals(block)) return true;
+  }
+  return false;
+}
+
 /** Where the bytes go: the part of a FileHandle of Node that is needed. Rejects with the error of the failed call. */
 export interface SparseTarget {
   write(
