@@ -28,10 +28,13 @@ export function messageFrame<Desc extends DescMessage>(schema: Desc, message: Me
 /** The prefix, and a tag and a length of five bytes at most. */
 const HEAD_BYTES: number = PREFIX_BYTES + 10;
 
+/** Takes no byte: what is written there is only counted. */
+const NONE = new Uint8Array(0);
+
 /** Size of a FieldWriter's buffer; most answers that use one are far smaller. */
 const WRITER_BYTES = 128;
 
-/** Writes a small message of numbers and messages directly into its frame, without a message object. */
+/** Writes a message directly into its frame, without a message object. */
 export class FieldWriter {
   readonly #bytes: Buffer;
   #end = PREFIX_BYTES;
@@ -51,12 +54,36 @@ export class FieldWriter {
     this.#end = writeVarint(this.#bytes, writeVarint(this.#bytes, this.#end, field * 8), value);
   }
 
-  /** Writes a field that is a message of less than 128 bytes. */
+  /** Writes a field that is a message. One of 128 bytes or more is moved once, to make room for its length. */
   message(field: number, write: (writer: this) => void): void {
     const at = writeVarint(this.#bytes, this.#end, field * 8 + LENGTH_DELIMITED);
     this.#end = at + 1;
     write(this);
-    this.#bytes[at] = this.#end - at - 1;
+    const length = this.#end - at - 1;
+    if (length > 0x7f) {
+      const start = writeVarint(NONE, 0, length) + at;
+      this.#bytes.copyWithin(start, at + 1, this.#end);
+      this.#end = start + length;
+    }
+    writeVarint(this.#bytes, at, length);
+  }
+
+  /** Writes a field of bytes, a copy. Omits none, as in proto3. */
+  bytes(field: number, value: Uint8Array): void {
+    if (value.length === 0) return;
+    const at = writeVarint(this.#bytes, this.#end, field * 8 + LENGTH_DELIMITED);
+    const start = writeVarint(this.#bytes, at, value.length);
+    this.#bytes.set(value, start);
+    this.#end = start + value.length;
+  }
+
+  /** Writes a google.protobuf.Timestamp. */
+  time(field: number, ns: bigint): void {
+    const { seconds, nanos } = timestamp(ns);
+    this.message(field, () => {
+      this.number(1, Number(seconds));
+      this.number(2, nanos);
+    });
   }
 
   /** Writes a field that is text of ASCII with less than 128 characters. */

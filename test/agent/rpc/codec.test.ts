@@ -3,10 +3,12 @@ import { test } from "node:test";
 import { create, fromBinary, toBinary } from "@bufbuild/protobuf";
 import { AgentError } from "../../../src/agent/domain/index.ts";
 import { ExecFrameSchema } from "../../../src/shared/gen/svc/guest/v1alpha1/exec_pb.ts";
-import { FileChunkSchema } from "../../../src/shared/gen/svc/guest/v1alpha1/files_pb.ts";
+import { ReadTreeResponseSchema } from "../../../src/shared/gen/svc/guest/v1alpha1/file_tree_pb.ts";
+import { FileChunkSchema, FileType } from "../../../src/shared/gen/svc/guest/v1alpha1/files_pb.ts";
 import { HealthResponseSchema } from "../../../src/shared/gen/svc/guest/v1alpha1/health_pb.ts";
 import { exitFrame, exitOf, startedFrame } from "../../../src/agent/rpc/handlers/exec-frames.ts";
 import { healthFrame } from "../../../src/agent/rpc/handlers/health.ts";
+import { itemsFrame } from "../../../src/agent/rpc/handlers/tree.ts";
 import { timestamp } from "../../../src/agent/rpc/codec.ts";
 import {
   bytesFieldFrame,
@@ -32,6 +34,47 @@ test("a thin frame has the bytes that the full encoder makes", () => {
     const full = toBinary(ExecFrameSchema, create(ExecFrameSchema, { frame: { case: "stdout", value: payload } }));
     assert.ok(unframe(bytesFieldFrame(STDOUT, payload)).equals(full), `${size} bytes`);
     assert.ok(unframe(messageFrame(FileChunkSchema, create(FileChunkSchema, { data: payload }))).length >= size);
+  }
+});
+
+test("a tree's items have the bytes that the full encoder makes", () => {
+  const none = new Uint8Array(0);
+  const bare = { modifiedNs: undefined, sizeBytes: 0n, data: none, linkTarget: none, sparse: false } as const;
+  const owned = { mode: 0, uid: 0, gid: 2 ** 32 - 2 };
+  const items = SIZES.slice(0, -1).flatMap((size) => [
+    { ...bare, path: Buffer.alloc(size % 4_096, "p"), type: "regular" as const, data: Buffer.alloc(size, 7) },
+    { ...bare, ...owned, path: Buffer.of(0xff), type: "directory" as const, modifiedNs: -1n },
+    {
+      ...bare,
+      ...owned,
+      mode: 0o7777,
+      path: Buffer.from("l"),
+      type: "symlink" as const,
+      linkTarget: Buffer.alloc(size, "t"),
+    },
+    {
+      ...bare,
+      ...owned,
+      path: none,
+      type: "regular" as const,
+      sizeBytes: 2n ** 53n,
+      modifiedNs: 1_600_000_000_123_456_789n,
+    },
+  ]);
+  const TYPES = { regular: FileType.REGULAR, directory: FileType.DIRECTORY, symlink: FileType.SYMLINK };
+  const messages = items.map(({ path, type, modifiedNs, sizeBytes, data, linkTarget, ...attributes }) => ({
+    ...attributes,
+    path,
+    data,
+    linkTarget,
+    type: TYPES[type],
+    size: sizeBytes,
+    ...(modifiedNs !== undefined && { mtime: timestamp(modifiedNs) }),
+  }));
+  for (const count of [0, 1, items.length]) {
+    const part = { case: "items", value: { items: messages.slice(0, count) } } as const;
+    const full = toBinary(ReadTreeResponseSchema, create(ReadTreeResponseSchema, { part }));
+    assert.ok(unframe(itemsFrame(items.slice(0, count))).equals(full), `${count} items`);
   }
 });
 

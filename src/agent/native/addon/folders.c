@@ -17,8 +17,11 @@
 #define SYS_fchmodat2 452 /* Linux 6.6; the same on all architectures */
 #endif
 
-/* RAW: one read of getdents64(2), hundreds of entries of 24 bytes or more. ROOM: the answer's first size; it grows. */
-enum { RAW_BYTES = 8 * 1024, ROOM_BYTES = 16 * 1024, BATCH_MS = 200 };
+/*
+ * RAW: one read of getdents64(2), hundreds of entries of 24 bytes or more. ROOM: the answer's first size; it grows. PAGE:
+ * no further read then.
+ */
+enum { RAW_BYTES = 8 * 1024, ROOM_BYTES = 16 * 1024, PAGE_BYTES = 16 * 1024, BATCH_MS = 200 };
 
 /* As the kernel has it (getdents64(2)). */
 struct kernel_entry {
@@ -118,18 +121,25 @@ int agent_entries_in(struct argument *args) {
   size_t room = ROOM_BYTES;
   if (args[1].length == sizeof position) memcpy(&position, args[1].bytes, sizeof position);
   if (fstat(folder, &own) < 0 || lseek(folder, position, SEEK_SET) < 0) return -1;
-  long count = syscall(SYS_getdents64, folder, raw, sizeof raw);
-  if (count < 0) return -1;
-  struct packed_folder head = {.device = own.st_dev, .inode = own.st_ino, .at_end = count == 0};
+  struct packed_folder head = {.device = own.st_dev, .inode = own.st_ino};
   answer->bytes = malloc(room);
   if (answer->bytes == NULL || !add(answer, &room, &head, sizeof head)) return refuse(ENOMEM);
-  for (long at = 0; at < count;) {
-    const struct kernel_entry *entry = (const struct kernel_entry *)(const void *)(raw + at);
-    at += entry->record_bytes;
-    position = entry->position;
-    if (!is_dots(entry->name) && !tell(folder, entry, describes, answer, &room)) return refuse(ENOMEM);
-    if (now_ms() > until_ms) break;
+  bool is_late = false;
+  /* Only another read tells the end of a folder: a hand-over less for each that is small. */
+  while (!is_late && answer->length < PAGE_BYTES) {
+    long count = syscall(SYS_getdents64, folder, raw, sizeof raw);
+    if (count < 0 && answer->length == sizeof head) return -1;
+    head.at_end = count == 0;
+    if (count <= 0) break;
+    for (long at = 0; at < count && !is_late;) {
+      const struct kernel_entry *entry = (const struct kernel_entry *)(const void *)(raw + at);
+      at += entry->record_bytes;
+      position = entry->position;
+      if (!is_dots(entry->name) && !tell(folder, entry, describes, answer, &room)) return refuse(ENOMEM);
+      is_late = now_ms() > until_ms;
+    }
   }
+  memcpy(answer->bytes, &head, sizeof head);
   return add(answer, &room, &position, sizeof position) ? 0 : refuse(ENOMEM);
 }
 

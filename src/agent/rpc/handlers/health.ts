@@ -1,6 +1,6 @@
 import type { HealthReport } from "../../health/index.ts";
 import { HealthResponseSchema } from "../../../shared/gen/svc/guest/v1alpha1/health_pb.ts";
-import { FieldWriter, type Frame, timestamp } from "../codec.ts";
+import { FieldWriter, type Frame } from "../codec.ts";
 
 /** Twice what the agent's services and all other fields take. */
 const SIZE_BYTES = 640;
@@ -13,21 +13,12 @@ export function healthFrame(report: HealthReport, services: readonly string[]): 
   writer.number(FIELD.alive.number, 1);
   writer.number(FIELD.ready.number, ready ? 1 : 0);
   writer.number(FIELD.readyCmdExit.number, readyCommandExit);
-  writeTime(writer, FIELD.lastUserActivity.number, lastUserActivityNs);
-  writeTime(writer, FIELD.guestTime.number, guestTimeNs);
-  if (idleDeclaredNs !== undefined) writeTime(writer, FIELD.idleDeclared.number, idleDeclaredNs);
+  writer.time(FIELD.lastUserActivity.number, lastUserActivityNs);
+  writer.time(FIELD.guestTime.number, guestTimeNs);
+  if (idleDeclaredNs !== undefined) writer.time(FIELD.idleDeclared.number, idleDeclaredNs);
   writer.number(FIELD.frozen.number, report.frozen ? 1 : 0);
   writer.number(FIELD.thawedWithoutDuties.number, report.thawedWithoutDuties ? 1 : 0);
   writer.number(FIELD.processEnvVersion.number, report.processEnvVersion);
   for (const service of services) writer.ascii(FIELD.services.number, service);
   return writer.frame();
-}
-
-/** Writes a google.protobuf.Timestamp. */
-function writeTime(writer: FieldWriter, field: number, ns: bigint): void {
-  const { seconds, nanos } = timestamp(ns);
-  writer.message(field, (time) => {
-    time.number(1, Number(seconds));
-    time.number(2, nanos);
-  });
 }

@@ -8,15 +8,15 @@ import {
   TreeFailureSchema,
   type TreeItem as ItemMessage,
   TreeItemSchema,
+  TreeItemsSchema,
   TreeSync,
   type WriteTreeHeader,
   type WriteTreeRequest,
   WriteTreeRequestSchema,
   WriteTreeResponseSchema,
 } from "../../../shared/gen/svc/guest/v1alpha1/file_tree_pb.ts";
-import { FileType as FileTypeNumber } from "../../../shared/gen/svc/guest/v1alpha1/files_pb.ts";
 import type { Call } from "../call.ts";
-import { bytesFieldFrame, decodeMessage, messageFrame, timestamp, timestampNs } from "../codec.ts";
+import { bytesFieldFrame, decodeMessage, FieldWriter, type Frame, messageFrame, timestampNs } from "../codec.ts";
 import { TYPE_NUMBERS } from "./file-messages.ts";
 
 const SYNCS: ReadonlySet<number> = new Set(Object.values(TreeSync));
@@ -92,11 +92,9 @@ function failureMessage({ path, errno }: TreeFailure): FailureMessage {
 
 /** Serves one ReadTree call. */
 export async function serveReadTree(folders: Folders, request: ReadTreeRequest, call: Call): Promise<void> {
-  const sendPart = (part: Parameters<typeof create<typeof ReadTreeResponseSchema>>[1]): void =>
-    call.send(messageFrame(ReadTreeResponseSchema, create(ReadTreeResponseSchema, part)));
   const output: TreeOutput = {
     items: (items) => {
-      sendPart({ part: { case: "items", value: { items: items.map(itemMessage) } } });
+      call.send(itemsFrame(items));
       return call.drained();
     },
     data: (bytes, release) => {
@@ -106,19 +104,37 @@ export async function serveReadTree(folders: Folders, request: ReadTreeRequest, 
   };
   const where = { ...locationOf(request), crossMounts: request.crossMounts };
   const { items, failed, failures } = await folders.readTree(where, output, call);
-  sendPart({ part: { case: "result", value: { items, failed, failures: failures.map(failureMessage) } } });
+  const value = { items, failed, failures: failures.map(failureMessage) };
+  call.send(messageFrame(ReadTreeResponseSchema, create(ReadTreeResponseSchema, { part: { case: "result", value } })));
 }
 
-function itemMessage({ path, type, mode, uid, gid, modifiedNs, sizeBytes, data, linkTarget }: TreeItem): ItemMessage {
-  return create(TreeItemSchema, {
-    path,
-    type: TYPE_NUMBERS[type] ?? FileTypeNumber.UNSPECIFIED,
-    ...(mode !== undefined && { mode }),
-    ...(uid !== undefined && { uid }),
-    ...(gid !== undefined && { gid }),
-    ...(modifiedNs !== undefined && { mtime: timestamp(modifiedNs) }),
-    size: sizeBytes,
-    data,
-    linkTarget,
+/** Bytes of an item beside its path, its data and its target, at most: ten fields. */
+const ITEM_BYTES = 128;
+const FIELD = TreeItemSchema.field;
+
+/** A message of items. By hand: message objects of 30,000 files took as much CPU time as their reading and sending. */
+export function itemsFrame(items: readonly TreeItem[]): Frame {
+  let sizeBytes = ITEM_BYTES;
+  for (const { path, data, linkTarget } of items)
+    sizeBytes += ITEM_BYTES + path.length + data.length + linkTarget.length;
+  const writer = new FieldWriter(sizeBytes);
+  writer.message(ReadTreeResponseSchema.field.items.number, () => {
+    for (const item of items) writer.message(TreeItemsSchema.field.items.number, () => writeItem(writer, item));
   });
+  return writer.frame();
+}
+
+function writeItem(
+  writer: FieldWriter,
+  { path, type, mode, uid, gid, modifiedNs, sizeBytes, ...rest }: TreeItem,
+): void {
+  writer.bytes(FIELD.path.number, path);
+  writer.number(FIELD.type.number, TYPE_NUMBERS[type]);
+  if (mode !== undefined) writer.optionalNumber(FIELD.mode.number, mode);
+  if (uid !== undefined) writer.optionalNumber(FIELD.uid.number, uid);
+  if (gid !== undefined) writer.optionalNumber(FIELD.gid.number, gid);
+  if (modifiedNs !== undefined) writer.time(FIELD.mtime.number, modifiedNs);
+  writer.number(FIELD.size.number, Number(sizeBytes));
+  writer.bytes(FIELD.data.number, rest.data);
+  writer.bytes(FIELD.linkTarget.number, rest.linkTarget);
 }
