@@ -12,10 +12,10 @@ export interface Bench extends Programs, Pick<Field, "contenders" | "idleBytes" 
   readonly peaks: Map<string, Map<Contender, number>>;
 }
 
-/** The measurements of one job, by contender and round. */
+/** The measurements of one piece of work, by contender and round. */
 export type Runs = ReadonlyMap<Contender, readonly Measurement[]>;
 
-/** How to repeat a job. */
+/** How to repeat work. */
 export interface Repetition {
   /** Name of the load; its memory peaks are kept under it. */
   readonly name: string;
@@ -25,7 +25,7 @@ export interface Repetition {
 }
 
 /**
- * Runs the job of each contender in turn, round by round, so that other work of the machine strikes all of them. Each
+ * Does the work of each contender in turn, round by round, so that other work of the machine strikes all of them. Each
  * round begins with another one. A peer that fails is left out from then on.
  */
 export async function sideBySide(
@@ -71,7 +71,7 @@ export function canBoot({ say }: Bench, rows: string): boolean {
 export async function warmUp({ contenders }: Bench, job: Job): Promise<void> {
   for (const [contender, { load }] of contenders) {
     try {
-      await load.run(job);
+      await load?.run(job);
     } catch (error) {
       if (contender === "ours") throw error;
     }

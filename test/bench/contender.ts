@@ -6,23 +6,9 @@ const SAMPLE_INTERVAL_MS = 20;
 
 /** A job for the load client; see peers/go/load/jobs.go. */
 export interface Job {
-  readonly kind:
-    | "ping"
-    | "run"
-    | "terminal"
-    | "feed"
-    | "read"
-    | "write"
-    | "echo"
-    | "tunnel-serve"
-    | "tunnel-out"
-    | "tunnel-in"
-    | "tunnel-echo"
-    | "release";
+  readonly kind: "ping" | "run" | "terminal" | "feed" | "read" | "write" | "echo" | "release";
   readonly command?: readonly string[];
   readonly path?: string;
-  /** Where to listen, or where a tunnel begins. */
-  readonly port?: number;
   /** Total operations, and how many run at once. Default: 1 each. */
   readonly count?: number;
   readonly atOnce?: number;
@@ -46,7 +32,7 @@ export interface JobResult {
   readonly seconds: number;
   readonly operations: number;
   readonly bytes: number;
-  readonly latency: Quantiles;
+  readonly latency?: Quantiles;
   /** Undefined: none was asked for, or none was answered. */
   readonly probe?: Quantiles;
 }
@@ -69,11 +55,12 @@ export class Load extends LineProcess {
 /** A user's own tool with what leads it to the server, given the built guestctl: `guestctl OPTIONS` or `ssh OPTIONS`. */
 type Tool = (guestctl: string) => readonly [file: string, ...args: string[]];
 
-/** A measured server, with a connected client. */
+/** A measured server. */
 export interface Running extends AsyncDisposable {
   /** Description, with its version. */
   readonly description: string;
-  readonly load: Load;
+  /** Its client; a server for tools alone has none. */
+  readonly load?: Load;
   readonly tool?: Tool;
   /** Its own processes now, without the commands that it runs. */
   pids(): readonly number[];
@@ -94,8 +81,8 @@ export interface Grounds {
 export interface PeerPlan {
   readonly description: string;
   readonly command: readonly [file: string, ...args: string[]];
-  /** The client's arguments, once the server can be dialled. */
-  readonly target: (server: LineProcess) => Promise<readonly string[]>;
+  /** Resolves once the server can be dialled, with its client if it has one. */
+  readonly untilUp: (server: LineProcess) => Promise<Load | undefined>;
   readonly tool?: Tool;
   /** The server's processes. Default: the one that was started. */
   readonly pids?: (server: LineProcess) => readonly number[];
@@ -116,8 +103,8 @@ export interface Measurement extends JobResult {
   readonly peakBytes: number;
 }
 
-/** What is measured: a job of the load client, or a user's own tool at work. */
-export type Work = Job | (() => Promise<void>);
+/** What is measured: a job of the load client, or a user's own tool at work, with its own figures if it has some. */
+export type Work = Job | (() => Promise<Partial<JobResult> | void>);
 
 /** Runs a job and samples the server meanwhile. With a tool the commands that it runs there count, too. */
 export async function measure(running: Running, work: Work): Promise<Measurement> {
@@ -129,16 +116,22 @@ export async function measure(running: Running, work: Work): Promise<Measurement
   }, SAMPLE_INTERVAL_MS);
   const cpuBeforeMs = usedMs(before);
   try {
-    const result = await (typeof work === "function" ? timed(work) : running.load.run(work));
+    const result = await (typeof work === "function" ? timed(work) : clientOf(running).run(work));
     return { ...result, cpuMs: usedMs(running.pids()) - cpuBeforeMs, peakBytes };
   } finally {
     clearInterval(timer);
   }
 }
 
-async function timed(work: () => Promise<void>): Promise<JobResult> {
+async function timed(work: () => Promise<Partial<JobResult> | void>): Promise<JobResult> {
   const began = performance.now();
-  await work();
+  const own = await work();
   const seconds = (performance.now() - began) / 1e3;
-  return { seconds, operations: 1, bytes: 0, latency: { p50Us: seconds * 1e6, p99Us: seconds * 1e6 } };
+  return { seconds, operations: 1, bytes: 0, latency: { p50Us: seconds * 1e6, p99Us: seconds * 1e6 }, ...own };
+}
+
+/** The client of a server. @throws Error if it has none */
+export function clientOf({ description, load }: Running): Load {
+  if (load === undefined) throw new Error(`${description} takes no calls`);
+  return load;
 }

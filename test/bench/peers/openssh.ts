@@ -25,9 +25,9 @@ export const OPENSSH: PeerKind = {
     return {
       description: `tunnels and tar of ${version} by its own ssh`,
       command: [SSHD, "-D", "-e", "-f", join(folder, "sshd_config")],
-      target: async (server) => {
+      untilUp: async (server) => {
         await server.untilListening(port);
-        return ["ssh", `127.0.0.1:${port}`, join(folder, "client")];
+        return undefined;
       },
       // Without the user's own settings: as it comes.
       tool: () => {

@@ -2,7 +2,7 @@ import { existsSync, readFileSync } from "node:fs";
 import { join } from "node:path";
 import { type RunningAgent, startAgent } from "../../fixtures/agent.ts";
 import { missingPrograms, type Program, providePrograms } from "../../../scripts/machine/programs.ts";
-import { type Grounds, Load, type PeerKind, type PeerPlan, type Running } from "../contender.ts";
+import { type Grounds, Load, type PeerKind, type Running } from "../contender.ts";
 import { LineProcess } from "../line-process.ts";
 import { parentOf } from "../proc.ts";
 import type { Peer } from "../row.ts";
@@ -11,27 +11,15 @@ import { OPENSSH } from "./openssh.ts";
 /** Sources of the native program: the client of all contenders, and the servers in Go. */
 export const GO_SOURCES: string = join(import.meta.dirname, "go");
 
-/** The target of a server that prints its port first. */
-function printedPort(protocol: "grpc" | "https", { credentialsFolder, token }: Grounds): PeerPlan["target"] {
-  return async (server) => [protocol, `127.0.0.1:${await server.line()}`, credentialsFolder, token];
-}
-
 /** Peers with a server of their own: node-net is for the start alone, and tar runs in the agent's commands. */
 export type ServingPeer = Exclude<Peer, "node-net" | "exec-tar">;
 
 const PEERS: Readonly<Record<ServingPeer, PeerKind>> = {
   "grpc-go": {
-    plan: (grounds) => ({
+    plan: ({ program, credentialsFolder, token }) => ({
       description: `a server of the same schema with grpc-go ${grpcGoVersion()}`,
-      command: [grounds.program, "serve", grounds.credentialsFolder, grounds.token],
-      target: printedPort("grpc", grounds),
-    }),
-  },
-  "go-https": {
-    plan: (grounds) => ({
-      description: "files over HTTP/1.1 and TLS 1.3 by Go's standard library alone: io.Copy to and from the file",
-      command: [grounds.program, "serve-https", grounds.credentialsFolder, grounds.token],
-      target: printedPort("https", grounds),
+      command: [program, "serve", credentialsFolder, token],
+      untilUp: async (server) => new Load(program, `127.0.0.1:${await server.line()}`, credentialsFolder, token),
     }),
   },
   openssh: OPENSSH,
@@ -54,14 +42,15 @@ export function lackedBy(peer: ServingPeer): readonly Program[] {
 
 /** Starts a peer and connects to it. */
 export async function startPeer(peer: ServingPeer, grounds: Grounds): Promise<Running> {
-  const { description, command, target, tool, pids = ({ pid }) => [pid] } = await PEERS[peer].plan(grounds);
+  const { description, command, untilUp, tool, pids = ({ pid }) => [pid] } = await PEERS[peer].plan(grounds);
   await using starting = new AsyncDisposableStack();
   const server = starting.use(new LineProcess(...command));
-  const load = starting.use(new Load(grounds.program, ...(await target(server))));
+  const load = await untilUp(server);
+  starting.use(load);
   const started = starting.move();
   return {
     description,
-    load,
+    ...(load && { load }),
     ...(tool && { tool }),
     pids: () => pids(server),
     [Symbol.asyncDispose]: () => started.disposeAsync(),
@@ -76,7 +65,7 @@ export interface MeasuredAgent extends Running {
 /** Starts the built agent without a workload, and connects to it. */
 export async function startBuiltAgent(native: string, agentProgram: string): Promise<MeasuredAgent> {
   const agent = await startAgent({ command: [agentProgram] });
-  const load = new Load(native, "grpc", `127.0.0.1:${agent.port}`, agent.credentialsDir, agent.token);
+  const load = new Load(native, `127.0.0.1:${agent.port}`, agent.credentialsDir, agent.token);
   const pids = [agent.pid, parentOf(agent.pid)].filter((pid) => pid !== process.pid);
   return {
     description: "the built agent under its launcher",

@@ -5,7 +5,6 @@ const NAMES: Readonly<Record<Contender, string>> = {
   ours: "ours",
   "node-net": "bare Node",
   "grpc-go": "grpc-go",
-  "go-https": "Go HTTPS",
   openssh: "OpenSSH",
   "exec-tar": "tar over exec",
 };

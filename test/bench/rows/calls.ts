@@ -22,10 +22,10 @@ export async function healthRows(bench: Bench): Promise<Row[]> {
     makeRow({
       name: "Health p50",
       unit: "µs",
-      samples: samplesOf(runs, ({ latency }) => latency.p50Us),
+      samples: samplesOf(runs, ({ latency }) => latency?.p50Us),
       goal: atMost(0.9),
     }),
-    makeRow({ name: "Health p99", unit: "µs", samples: samplesOf(runs, ({ latency }) => latency.p99Us) }),
+    makeRow({ name: "Health p99", unit: "µs", samples: samplesOf(runs, ({ latency }) => latency?.p99Us) }),
     makeRow({
       name: "CPU of 1,000 Health calls",
       unit: "ms",
@@ -37,7 +37,10 @@ export async function healthRows(bench: Bench): Promise<Row[]> {
 
 /** The median and the slowest of a hundred, with goals or without. */
 export function latencyRows(name: string, runs: Runs, limits?: LatencyLimits): Row[] {
-  const [p50, p99] = [samplesOf(runs, ({ latency }) => latency.p50Us), samplesOf(runs, ({ latency }) => latency.p99Us)];
+  const [p50, p99] = [
+    samplesOf(runs, ({ latency }) => latency?.p50Us),
+    samplesOf(runs, ({ latency }) => latency?.p99Us),
+  ];
   return [
     makeRow({ name: `${name} p50`, unit: "µs", samples: p50, ...(limits && { goal: atMost(limits[0]) }) }),
     makeRow({ name: `${name} p99`, unit: "µs", samples: p99, ...(limits && { goal: atMost(limits[1]) }) }),
@@ -50,7 +53,7 @@ async function roundTripRows(bench: Bench): Promise<Row[]> {
     command: ["cat"],
     count: bench.scale.roundTrips,
   }));
-  for (const contender of CONTENDERS) await bench.contenders.get(contender)?.load.run({ kind: "release" });
+  for (const contender of CONTENDERS) await bench.contenders.get(contender)?.load?.run({ kind: "release" });
   return latencyRows("one byte through cat and back,", runs, [1, 1.2]);
 }
 

@@ -19,7 +19,7 @@ function megabytesRow(name: string, bytes: Samples, limitMb?: number, note = "")
 export async function idleRows(bench: Bench): Promise<Row[]> {
   const { idleSeconds: seconds, settleSeconds } = bench.scale;
   bench.say(`idle for ${seconds} s`);
-  for (const { load } of bench.contenders.values()) await load[Symbol.asyncDispose]();
+  for (const { load } of bench.contenders.values()) await load?.[Symbol.asyncDispose]();
   await delay(settleSeconds * 1_000);
   const before = [...bench.contenders].map(([contender, running]) => ({ contender, running, stock: stockOf(running) }));
   await delay(seconds * 1_000);

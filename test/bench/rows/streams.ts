@@ -42,10 +42,11 @@ export function besideRow(name: string, runs: Runs, { goal }: Pick<RowSpec, "goa
   });
 }
 
-/** Throughput, CPU of the server for each GiB, and what a second caller sees meanwhile. */
+/** Throughput, CPU of the server for each GiB, and what a second caller sees meanwhile, if there was one. */
 export function transferRows(name: string, goals: TransferGoals, runs: Runs, note = ""): Row[] {
   const goalOf = (relation: Goal["relation"], limit: number | undefined): Pick<RowSpec, "goal"> =>
     limit === undefined ? {} : { goal: { peer: goals.peer, relation, limit } };
+  const isProbed = [...runs.values()].flat().some(({ probe }) => probe !== undefined);
   return [
     makeRow({
       name: `${name}: throughput`,
@@ -61,7 +62,7 @@ export function transferRows(name: string, goals: TransferGoals, runs: Runs, not
       samples: cpuOfGib(runs),
       ...goalOf("at most", goals.cpu),
     }),
-    besideRow(`${name}: Health p99 beside it`, runs, goalOf("at most", goals.health)),
+    ...(isProbed ? [besideRow(`${name}: Health p99 beside it`, runs, goalOf("at most", goals.health))] : []),
   ];
 }
 

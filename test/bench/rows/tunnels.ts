@@ -1,76 +1,83 @@
+import { readFileSync } from "node:fs";
 import { dirname, join } from "node:path";
+import { execa } from "execa";
 import { freePort } from "../../../scripts/machine/free-port.ts";
+import { providePrograms } from "../../../scripts/machine/programs.ts";
 import { makeGuestctl } from "../../../scripts/package/guestctl.ts";
 import { type Bench, sideBySide } from "../bench.ts";
-import type { Job } from "../contender.ts";
+import type { JobResult } from "../contender.ts";
 import { LineProcess } from "../line-process.ts";
 import type { Contender, Row } from "../row.ts";
-import { latencyRows } from "./calls.ts";
 import { type TransferGoals, transferRows } from "./streams.ts";
 
 const ROOT = join(import.meta.dirname, "..", "..", "..");
 const CHUNK_BYTES = 64 * 1024;
+/** An emergency brake: it takes seconds. */
+const LIMIT_MS = 120_000;
 const CONTENDERS = ["ours", "openssh"] as const;
+/** The server behind the tunnel sends, or receives. */
 const DIRECTIONS = [
-  ["out of a port", "tunnel-out"],
-  ["into a port", "tunnel-in"],
+  ["out of a port", ["--reverse"]],
+  ["into a port", []],
 ] as const;
 /** Tool beside tool, as users run them: `guestctl forward` and `ssh -L`, each as it comes. */
 const GOALS: TransferGoals = { peer: "openssh", throughput: 1.5, cpu: 0.7 };
-const NOTE = "guestctl forward beside ssh -L with its default cipher; CPU: the agent's and sshd's";
+const NOTE = "iperf3 over guestctl forward, and over ssh -L with its default cipher; CPU: the agent's and sshd's";
 
-/** A tunnel's bytes at speed, out of the guest and into it, and one byte there and back. */
+/** What iperf3 --json prints, as far as it is read. */
+interface Iperf3 {
+  readonly error?: string;
+  readonly end: { readonly sum_received: { readonly bytes: number; readonly seconds: number } };
+}
+
+/** A tunnel's bytes at speed, out of the guest and into it, by iperf3. No rows without it. */
 export async function tunnelRows(bench: Bench): Promise<Row[]> {
+  if (providePrograms([{ name: "iperf3", package: "iperf3" }], "for tunnels").length > 0) return [];
+  await using tools = new AsyncDisposableStack();
+  const behind = await freePort();
+  const server = tools.use(new LineProcess("iperf3", "--server", "--bind", "127.0.0.1", "--port", String(behind)));
+  await server.until(() => isListening(behind));
+  const ports = new Map<Contender, number>();
   const guestctl = join(bench.folder, "guestctl");
   await makeGuestctl(ROOT, guestctl);
-  await using tools = await startTools(bench, guestctl);
-  const rows: Row[] = [];
-  for (const [direction, kind] of DIRECTIONS) {
-    const name = `tunnel ${direction}`;
-    const job: Job = { kind, totalBytes: bench.scale.streamBytes, chunkBytes: CHUNK_BYTES, probe: true };
-    const runs = await sideBySide(bench, { name, contenders: CONTENDERS }, (contender) =>
-      tools.through(contender, job),
-    );
-    rows.push(...transferRows(name, GOALS, runs, NOTE));
-  }
-  return [...rows, ...(await echoRows(bench, tools))];
-}
-
-async function echoRows(bench: Bench, tools: Tools): Promise<Row[]> {
-  const name = "one byte through a tunnel and back";
-  const runs = await sideBySide(bench, { name, contenders: CONTENDERS }, (contender) =>
-    tools.through(contender, { kind: "tunnel-echo", count: bench.scale.roundTrips }),
-  );
-  for (const contender of CONTENDERS) await bench.contenders.get(contender)?.load.run({ kind: "release" });
-  return latencyRows(`${name},`, runs);
-}
-
-interface Tools extends AsyncDisposable {
-  /** The job, through the contender's tool. */
-  readonly through: (contender: Contender, job: Job) => Job;
-}
-
-/** Starts the tool of each contender. All run to the end, so that none begins with a handshake. */
-async function startTools({ contenders }: Bench, guestctl: string): Promise<Tools> {
-  await using starting = new AsyncDisposableStack();
-  const ports = new Map<Contender, number>();
   // guestctl runs with the Node in PATH; here with the project's.
   const environment = `PATH=${dirname(process.execPath)}:${process.env["PATH"] ?? ""}`;
   for (const contender of CONTENDERS) {
-    const running = contenders.get(contender);
+    const running = bench.contenders.get(contender);
     if (running?.tool === undefined) continue;
-    const [local, behind] = [await freePort(), await freePort()];
-    await running.load.run({ kind: "tunnel-serve", port: behind });
+    const local = await freePort();
     const forward =
       contender === "ours" ? ["forward", `${local}:${behind}`] : ["-N", "-L", `127.0.0.1:${local}:127.0.0.1:${behind}`];
     const command = running.tool(join(guestctl, "guestctl"));
-    const tool = starting.use(new LineProcess("env", environment, ...command, ...forward));
-    await tool.untilListening(local);
+    const tool = tools.use(new LineProcess("env", environment, ...command, ...forward));
+    await tool.until(() => isListening(local));
     ports.set(contender, local);
   }
-  const started = starting.move();
-  return {
-    through: (contender, job) => ({ ...job, port: ports.get(contender) ?? 0 }),
-    [Symbol.asyncDispose]: () => started.disposeAsync(),
-  };
+  const rows: Row[] = [];
+  for (const [direction, options] of DIRECTIONS) {
+    const name = `tunnel ${direction}`;
+    const runs = await sideBySide(
+      bench,
+      { name, contenders: CONTENDERS },
+      (contender) => () => carried(ports.get(contender) ?? 0, bench.scale.streamBytes, options),
+    );
+    rows.push(...transferRows(name, GOALS, runs, NOTE));
+  }
+  return rows;
+}
+
+/** A connection that only looks would be a test to iperf3. */
+function isListening(port: number): boolean {
+  const local = `:${port.toString(16).toUpperCase().padStart(4, "0")}`;
+  return readFileSync("/proc/net/tcp", "latin1").includes(`${local} 00000000:0000 0A`);
+}
+
+/** Sends so many bytes through the tunnel that begins at a port here. */
+async function carried(port: number, totalBytes: number, options: readonly string[]): Promise<JobResult> {
+  const sizes = ["--bytes", String(totalBytes), "--length", String(CHUNK_BYTES)];
+  const words = ["--client", "127.0.0.1", "--port", String(port), "--json", ...sizes, ...options];
+  const { stdout } = await execa("iperf3", words, { reject: false, timeout: LIMIT_MS });
+  const { error, end } = JSON.parse(stdout) as Iperf3;
+  if (error !== undefined) throw new Error(`iperf3: ${error}`);
+  return { seconds: end.sum_received.seconds, operations: 1, bytes: end.sum_received.bytes };
 }

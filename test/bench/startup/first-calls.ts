@@ -1,5 +1,6 @@
 import { setTimeout as delay } from "node:timers/promises";
 import type { Bench } from "../bench.ts";
+import { clientOf } from "../contender.ts";
 import { openField } from "../field.ts";
 import { type Contender, makeRow, type Row } from "../row.ts";
 
@@ -14,9 +15,9 @@ export async function firstCallRows(bench: Bench): Promise<Row[]> {
   for (let round = 0; round < servers; round++) {
     await using field = await openField(bench, ["grpc-go"]);
     await delay(SETTLE_MS);
-    for (const [contender, { load }] of field.contenders) {
-      const { latency } = await load.run({ kind: "ping" });
-      (samples[contender] ??= []).push(latency.p50Us / 1e3);
+    for (const [contender, running] of field.contenders) {
+      const { latency } = await clientOf(running).run({ kind: "ping" });
+      (samples[contender] ??= []).push((latency?.p50Us ?? NaN) / 1e3);
     }
   }
   return [

@@ -4,16 +4,12 @@ package load
 import (
 	"bufio"
 	"encoding/json"
-	"fmt"
 	"os"
 )
 
 // Drive takes jobs as JSON lines on standard input and answers each with a JSON line on standard output.
-func Drive(args []string) error {
-	dial, err := dialer(args)
-	if err != nil {
-		return err
-	}
+func Drive(address, folder, token string) error {
+	dial := func() (*target, error) { return dialTarget(address, folder, token) }
 	target, err := dial()
 	if err != nil {
 		return err
@@ -35,16 +31,4 @@ func Drive(args []string) error {
 		}
 	}
 	return lines.Err()
-}
-
-func dialer(args []string) (func() (target, error), error) {
-	switch {
-	case len(args) == 4 && args[0] == "grpc":
-		return func() (target, error) { return dialGrpc(args[1], args[2], args[3]) }, nil
-	case len(args) == 4 && args[0] == "https":
-		return func() (target, error) { return dialHttps(args[1], args[2], args[3]) }, nil
-	case len(args) == 3 && args[0] == "ssh":
-		return func() (target, error) { return dialSsh(args[1], args[2]) }, nil
-	}
-	return nil, fmt.Errorf("load: grpc|https ADDRESS CREDENTIALS-FOLDER TOKEN | ssh ADDRESS KEY-FILE")
 }

@@ -25,13 +25,13 @@ const (
 
 var bothWays = &grpc.StreamDesc{ServerStreams: true, ClientStreams: true}
 
-// grpcTarget speaks the schema. It neither decodes nor encodes payloads: the client's own work is not to be measured.
-type grpcTarget struct {
+// target speaks the schema. It neither decodes nor encodes payloads: the client's own work is not to be measured.
+type target struct {
 	connection *grpc.ClientConn
 	ctx        context.Context
 }
 
-func dialGrpc(address, folder, token string) (target, error) {
+func dialTarget(address, folder, token string) (*target, error) {
 	secure, err := clientTls(folder)
 	if err != nil {
 		return nil, err
@@ -46,7 +46,7 @@ func dialGrpc(address, folder, token string) (target, error) {
 		return nil, err
 	}
 	ctx := metadata.AppendToOutgoingContext(context.Background(), "svc-instance-token", token)
-	return &grpcTarget{connection: connection, ctx: ctx}, nil
+	return &target{connection: connection, ctx: ctx}, nil
 }
 
 func clientTls(folder string) (*tls.Config, error) {
@@ -71,9 +71,9 @@ func clientTls(folder string) (*tls.Config, error) {
 // Large enough that the client never holds the server back.
 const windowBytes = 4 * 1024 * 1024
 
-func (t *grpcTarget) close() { t.connection.Close() }
+func (t *target) close() { t.connection.Close() }
 
-func (t *grpcTarget) ping() error {
+func (t *target) ping() error {
 	var raw rawMessage
 	if err := t.connection.Invoke(t.ctx, schema+"GuestAgent/Health", encoded(&pb.HealthRequest{}), &raw); err != nil {
 		return err
@@ -83,7 +83,7 @@ func (t *grpcTarget) ping() error {
 }
 
 // open begins a call of SERVICE/METHOD.
-func (t *grpcTarget) open(method string) (grpc.ClientStream, context.CancelFunc, error) {
+func (t *target) open(method string) (grpc.ClientStream, context.CancelFunc, error) {
 	ctx, cancel := context.WithCancel(t.ctx)
 	stream, err := t.connection.NewStream(ctx, bothWays, schema+method)
 	if err != nil {
@@ -93,7 +93,7 @@ func (t *grpcTarget) open(method string) (grpc.ClientStream, context.CancelFunc,
 }
 
 // ask makes a call with one request, and calls visit with every field of its answers.
-func (t *grpcTarget) ask(method string, request proto.Message, visit func(number int, length int64)) error {
+func (t *target) ask(method string, request proto.Message, visit func(number int, length int64)) error {
 	stream, cancel, err := t.open(method)
 	if err != nil {
 		return err
@@ -120,7 +120,7 @@ func (t *grpcTarget) ask(method string, request proto.Message, visit func(number
 	}
 }
 
-func (t *grpcTarget) readFile(path string) (total int64, err error) {
+func (t *target) readFile(path string) (total int64, err error) {
 	err = t.ask("GuestAgent/ReadFile", &pb.ReadFileRequest{Path: path}, func(number int, length int64) {
 		if number == chunkDataField {
 			total += length
@@ -129,7 +129,7 @@ func (t *grpcTarget) readFile(path string) (total int64, err error) {
 	return total, err
 }
 
-func (t *grpcTarget) writeFile(path string, totalBytes int64, chunkBytes int, skipSum bool) error {
+func (t *target) writeFile(path string, totalBytes int64, chunkBytes int, skipSum bool) error {
 	stream, cancel, err := t.open("GuestAgent/WriteFile")
 	if err != nil {
 		return err

@@ -30,7 +30,7 @@ func stdinFrame(bytes []byte) *pb.ExecFrame {
 	return &pb.ExecFrame{Frame: &pb.ExecFrame_Stdin{Stdin: bytes}}
 }
 
-func (t *grpcTarget) start(command []string, inTerminal, hasInput bool) (grpc.ClientStream, context.CancelFunc, error) {
+func (t *target) start(command []string, inTerminal, hasInput bool) (grpc.ClientStream, context.CancelFunc, error) {
 	stream, cancel, err := t.open("GuestAgent/Exec")
 	if err != nil {
 		return nil, nil, err
@@ -42,7 +42,7 @@ func (t *grpcTarget) start(command []string, inTerminal, hasInput bool) (grpc.Cl
 	return stream, cancel, nil
 }
 
-func (t *grpcTarget) run(command []string, inTerminal bool) (int64, error) {
+func (t *target) run(command []string, inTerminal bool) (int64, error) {
 	stream, cancel, err := t.start(command, inTerminal, false)
 	if err != nil {
 		return 0, err
@@ -56,7 +56,7 @@ func (t *grpcTarget) run(command []string, inTerminal bool) (int64, error) {
 	return awaitExit(stream)
 }
 
-func (t *grpcTarget) feed(command []string, totalBytes int64, chunkBytes int) error {
+func (t *target) feed(command []string, totalBytes int64, chunkBytes int) error {
 	stream, cancel, err := t.start(command, false, true)
 	if err != nil {
 		return err
@@ -129,7 +129,7 @@ type grpcEcho struct {
 	cancel context.CancelFunc
 }
 
-func (t *grpcTarget) echo(command []string) (echoSession, error) {
+func (t *target) echo(command []string) (*grpcEcho, error) {
 	stream, cancel, err := t.start(command, false, true)
 	if err != nil {
 		return nil, err

@@ -12,7 +12,6 @@ type job struct {
 	Kind       string   `json:"kind"`
 	Command    []string `json:"command"`
 	Path       string   `json:"path"`
-	Port       int      `json:"port"`
 	Count      int      `json:"count"`
 	AtOnce     int      `json:"atOnce"`
 	TotalBytes int64    `json:"totalBytes"`
@@ -32,11 +31,11 @@ type jobResult struct {
 }
 
 type bench struct {
-	dial   func() (target, error)
-	target target
+	dial   func() (*target, error)
+	target *target
 	// Further connections, where one does not take all calls of a job.
-	more []target
-	held []echoSession
+	more []*target
+	held []*grpcEcho
 }
 
 // operation is done Count times; it returns the bytes moved.
@@ -95,20 +94,6 @@ func (b *bench) operationOf(job job) (operation, error) {
 		}
 		b.held = append(b.held, session)
 		return func(int) (int64, error) { return 1, session.roundTrip() }, nil
-	case "tunnel-serve":
-		return serveBehind(job.Port)
-	case "tunnel-out":
-		return outOfTunnel(job), nil
-	case "tunnel-in":
-		return intoTunnel(job), nil
-	case "tunnel-echo":
-		through, err := ask(job.Port, askedToEcho)
-		if err != nil {
-			return nil, err
-		}
-		session := tunnelEcho{through}
-		b.held = append(b.held, session)
-		return func(int) (int64, error) { return 1, session.roundTrip() }, nil
 	case "release":
 		return func(int) (int64, error) { return 0, b.release() }, nil
 	}
@@ -119,7 +104,7 @@ func (b *bench) operationOf(job job) (operation, error) {
 const callsOfConnection = 128
 
 // targetsFor gives a connection for each so many workers; those that are opened for it stay open for the next job.
-func (b *bench) targetsFor(workers int) ([]target, error) {
+func (b *bench) targetsFor(workers int) ([]*target, error) {
 	for len(b.more)+1 < (workers+callsOfConnection-1)/callsOfConnection {
 		another, err := b.dial()
 		if err != nil {
@@ -127,7 +112,7 @@ func (b *bench) targetsFor(workers int) ([]target, error) {
 		}
 		b.more = append(b.more, another)
 	}
-	return append([]target{b.target}, b.more...), nil
+	return append([]*target{b.target}, b.more...), nil
 }
 
 func (b *bench) release() error {
