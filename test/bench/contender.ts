@@ -78,7 +78,7 @@ export interface Grounds {
 }
 
 /** How to start a peer's server, and how the client reaches it. */
-export interface PeerPlan {
+interface PeerPlan {
   readonly description: string;
   readonly command: readonly [file: string, ...args: string[]];
   /** Resolves once the server can be dialled, with its client if it has one. */

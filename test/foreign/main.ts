@@ -2,8 +2,7 @@
  * Runs suites that others wrote, unchanged, against the agent and the node side: `npm run foreign`, or `npm run foreign
  * -- h2spec` for some of them. Ends with a table and the line `N passed, N failed, N skipped`.
  */
-import { judge, type Verdict } from "./verdict.ts";
-import { tableOf } from "./table.ts";
+import { judge, tableOf, type Verdict } from "./verdict.ts";
 import { SUITES } from "./suites.ts";
 import { runScript, UsageError, words } from "../../scripts/machine/script.ts";
 import { isContained, runContained } from "../../scripts/testing/contained.ts";

@@ -6,11 +6,6 @@ export interface Suite {
   readonly about: string;
   /** How many cases it has at least: a suite that has fewer was not run as a whole. */
   readonly cases: number;
-  /**
-   * Cases whose outcome differs from what the suite expects, by name, each with the reason why that is right. One that
-   * does not differ has no place here.
-   */
-  readonly differences: Readonly<Record<string, string>>;
   /** @throws Unavailable if this machine cannot have the suite; any other error is a failure */
   readonly run: () => Promise<Outcome>;
 }

@@ -1,4 +1,4 @@
-import { CONNECTCONFORMANCE, CONNECTCONFORMANCE_CLIENT } from "./connectconformance/suite.ts";
+import { CONNECTCONFORMANCE } from "./connectconformance/suite.ts";
 import { CONSUMERS } from "./consumers/suite.ts";
 import { H2SPEC } from "./h2spec/suite.ts";
 import { ANSIBLE } from "./rsh/ansible.ts";
@@ -9,14 +9,4 @@ import { TERMINAL } from "./terminal/suite.ts";
 import { TESTSSL } from "./tls/testssl.ts";
 
 /** All suites, in the order in which they run. */
-export const SUITES: readonly Suite[] = [
-  CONNECTCONFORMANCE,
-  CONNECTCONFORMANCE_CLIENT,
-  H2SPEC,
-  TESTSSL,
-  RSYNC,
-  GIT,
-  ANSIBLE,
-  TERMINAL,
-  CONSUMERS,
-];
+export const SUITES: readonly Suite[] = [CONNECTCONFORMANCE, H2SPEC, TESTSSL, RSYNC, GIT, ANSIBLE, TERMINAL, CONSUMERS];

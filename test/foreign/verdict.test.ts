@@ -1,43 +1,38 @@
 import assert from "node:assert/strict";
 import { describe, test } from "node:test";
-import { type Failure, type Suite, Unavailable } from "./suite.ts";
-import { tableOf } from "./table.ts";
-import { judge } from "./verdict.ts";
+import { type Outcome, type Suite, Unavailable } from "./suite.ts";
+import { judge, tableOf } from "./verdict.ts";
 
-function suite(failures: readonly Failure[], parts: Partial<Suite> = {}): Suite {
-  return {
-    name: "some",
-    about: "",
-    cases: 3,
-    differences: {},
-    run: () => Promise.resolve({ version: "1.2", cases: 3, failures }),
-    ...parts,
-  };
-}
-
-const FAILURE: Failure = { name: "5.1: a case", problem: "GOAWAY instead of RST_STREAM" };
+const suite = (outcome: () => Promise<Outcome>): Suite => ({ name: "some", about: "", cases: 3, run: outcome });
+const RUN: Outcome = { version: "1.2", cases: 3, failures: [] };
 
 describe("the verdict on a foreign suite", () => {
-  test("names a failed case and what came of it", async () => {
-    const verdict = await judge(suite([FAILURE]), true);
-    assert.deepEqual(verdict.problems, ["some: 5.1: a case: GOAWAY instead of RST_STREAM"]);
-    const { lines, succeeded } = tableOf([verdict]);
-    assert.equal(succeeded, false);
-    assert.equal(lines.at(-1), "2 passed, 1 failed, 0 skipped");
-  });
-
-  test("fails for a known difference that is none any more", async () => {
-    const { problems } = await judge(suite([], { differences: { "5.1: a case": "a reason" } }), true);
-    assert.deepEqual(problems, ["some: 5.1: a case: passes, but is listed as a known difference"]);
-  });
-
-  test("fails when the suite ran only a part of its cases", async () => {
-    const { problems } = await judge(suite([], { cases: 4 }), true);
-    assert.deepEqual(problems, ["some: 3 cases ran, of 4"]);
-  });
+  for (const [what, outcome, problem, line] of [
+    [
+      "names a failed case and what came of it",
+      { ...RUN, failures: [{ name: "5.1: a case", problem: "GOAWAY instead of RST_STREAM" }] },
+      "some: 5.1: a case: GOAWAY instead of RST_STREAM",
+      "2 passed, 1 failed, 0 skipped",
+    ],
+    [
+      "fails when the suite ran only a part of its cases",
+      { ...RUN, cases: 2 },
+      "some: 2 cases ran, of 3",
+      "2 passed, 1 failed, 0 skipped",
+    ],
+  ] as const)
+    test(what, async () => {
+      const verdict = await judge(
+        suite(() => Promise.resolve(outcome)),
+        true,
+      );
+      assert.deepEqual(verdict.problems, [problem]);
+      const { lines, succeeded } = tableOf([verdict]);
+      assert.deepEqual([succeeded, lines.at(-1)], [false, line]);
+    });
 
   test("of a suite that cannot be installed is a failure where it has to run, and told elsewhere", async () => {
-    const absent = suite([], { run: () => Promise.reject(new Unavailable("needs Go")) });
+    const absent = suite(() => Promise.reject(new Unavailable("needs Go")));
     assert.deepEqual((await judge(absent, true)).problems, ["some cannot be installed: needs Go"]);
     const { lines, succeeded } = tableOf([await judge(absent, false)]);
     assert.equal(succeeded, true);

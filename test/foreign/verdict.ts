@@ -1,18 +1,16 @@
 import { messageOf } from "../../src/shared/errors.ts";
-import { type Outcome, type Suite, Unavailable } from "./suite.ts";
+import { type Suite, Unavailable } from "./suite.ts";
 
 /** Verdict on a suite's run. */
 export interface Verdict {
   readonly name: string;
   /** Undefined: the suite did not run. */
-  readonly version: string | undefined;
+  readonly version?: string;
   readonly passed: number;
-  /** Known differences that occurred, by case. */
-  readonly differences: Readonly<Record<string, string>>;
   /** Each counts as a failed case. */
   readonly problems: readonly string[];
   /** Why it was left out; undefined: it ran, or should have. */
-  readonly skipped: string | undefined;
+  readonly skipped?: string;
   readonly durationMs: number;
 }
 
@@ -22,42 +20,45 @@ export interface Verdict {
  * @param required it has to run: that it cannot be installed is a failure
  */
 export async function judge(suite: Suite, required: boolean): Promise<Verdict> {
+  const { name } = suite;
   const began = performance.now();
-  const nothing = {
-    name: suite.name,
-    version: undefined,
+  const verdict = (rest: Partial<Verdict>): Verdict => ({
+    name,
     passed: 0,
-    differences: {},
     problems: [],
-    skipped: undefined,
-  };
+    durationMs: performance.now() - began,
+    ...rest,
+  });
   try {
-    const outcome = await suite.run();
-    return { ...nothing, ...judgement(suite, outcome), durationMs: performance.now() - began };
+    const { version, cases, failures } = await suite.run();
+    const problems = failures.map((failure) => `${name}: ${failure.name}: ${failure.problem}`);
+    if (cases < suite.cases) problems.push(`${name}: ${cases} cases ran, of ${suite.cases}`);
+    return verdict({ version, passed: cases - failures.length, problems });
   } catch (error) {
-    const durationMs = performance.now() - began;
-    if (error instanceof Unavailable && !required) return { ...nothing, skipped: error.message, durationMs };
+    if (error instanceof Unavailable && !required) return verdict({ skipped: error.message });
     const what = error instanceof Unavailable ? "cannot be installed" : "did not run to its end";
-    return { ...nothing, problems: [`${suite.name} ${what}: ${messageOf(error)}`], durationMs };
+    return verdict({ problems: [`${name} ${what}: ${messageOf(error)}`] });
   }
 }
 
-function judgement(
-  suite: Suite,
-  { version, cases, failures }: Outcome,
-): Pick<Verdict, "version" | "passed" | "differences" | "problems"> {
-  const known = failures.filter(({ name }) => Object.hasOwn(suite.differences, name));
-  const unknown = failures.filter((failure) => !known.includes(failure));
-  const differing = new Set(known.map(({ name }) => name));
-  const needless = Object.keys(suite.differences).filter((name) => !differing.has(name));
+/** The end of a run: a line for each suite, and the counts of all cases. */
+export function tableOf(verdicts: readonly Verdict[]): { lines: readonly string[]; succeeded: boolean } {
+  const rows = verdicts.map(({ name, version, passed, problems, skipped, durationMs }) => [
+    name,
+    skipped === undefined ? (version ?? "-") : "SKIPPED",
+    ...[passed, problems.length, Math.round(durationMs / 1000)].map(String),
+  ]);
+  const head = ["suite", "version", "passed", "failed", "seconds"];
+  const left = verdicts.filter(({ skipped }) => skipped !== undefined);
+  const passed = verdicts.reduce((sum, each) => sum + each.passed, 0);
+  const failed = verdicts.reduce((sum, { problems }) => sum + problems.length, 0);
   return {
-    version,
-    passed: cases - failures.length,
-    differences: Object.fromEntries(known.map(({ name }) => [name, suite.differences[name] ?? ""])),
-    problems: [
-      ...unknown.map(({ name, problem }) => `${suite.name}: ${name}: ${problem}`),
-      ...needless.map((name) => `${suite.name}: ${name}: passes, but is listed as a known difference`),
-      ...(cases < suite.cases ? [`${suite.name}: ${cases} cases ran, of ${suite.cases}`] : []),
+    lines: [
+      "",
+      ...[head, head.map(() => "---"), ...rows].map((row) => `| ${row.join(" | ")} |`),
+      ...left.map(({ name, skipped }) => `  ${name}: ${skipped}`),
+      `${passed} passed, ${failed} failed, ${left.length} skipped`,
     ],
+    succeeded: failed === 0 && passed + left.length > 0,
   };
 }

@@ -36,7 +36,7 @@ export async function healthRows(bench: Bench): Promise<Row[]> {
 }
 
 /** The median and the slowest of a hundred, with goals or without. */
-export function latencyRows(name: string, runs: Runs, limits?: LatencyLimits): Row[] {
+function latencyRows(name: string, runs: Runs, limits?: LatencyLimits): Row[] {
   const [p50, p99] = [
     samplesOf(runs, ({ latency }) => latency?.p50Us),
     samplesOf(runs, ({ latency }) => latency?.p99Us),

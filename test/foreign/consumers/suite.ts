@@ -25,7 +25,6 @@ export const CONSUMERS: Suite = {
   name: "consumers",
   about: "the packed client library by publint and arethetypeswrong",
   cases: 17,
-  differences: {},
   run: async () => {
     const machine = machineNode();
     if (typeof machine === "string") throw new Unavailable(machine);

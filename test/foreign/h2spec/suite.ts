@@ -27,7 +27,6 @@ export const H2SPEC: Suite = {
   name: "h2spec",
   about: "HTTP/2 of the agent's management listener, the strict cases too",
   cases: Object.values(LISTS).reduce((sum, cases) => sum + cases, 0),
-  differences: {},
   run: async () => {
     const { program, version } = await buildGoSuite(import.meta.dirname, MODULE, `${MODULE}/cmd/h2spec`);
     await using agent = await startSocketAgent();

@@ -9,7 +9,6 @@ export const ANSIBLE: Suite = {
   name: "ansible",
   about: "guestctl rsh: the raw module",
   cases: 4,
-  differences: {},
   run: async () => {
     requirePrograms([{ name: "ansible", package: "ansible-core" }], "for Ansible");
     await using guest = await Guest.start();

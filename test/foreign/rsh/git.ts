@@ -11,7 +11,6 @@ export const GIT: Suite = {
   name: "git",
   about: "guestctl rsh: clone, push, fetch",
   cases: 4,
-  differences: {},
   run: async () => {
     requirePrograms([{ name: "git", package: "git" }], "for git");
     await using guest = await Guest.start();

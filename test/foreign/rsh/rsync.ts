@@ -19,7 +19,6 @@ export const RSYNC: Suite = {
   name: "rsync",
   about: `guestctl rsh: ${FILES} files, deltas, --checksum`,
   cases: 6,
-  differences: {},
   run: async () => {
     requirePrograms([{ name: "rsync", package: "rsync" }], "for rsync");
     await using guest = await Guest.start();

@@ -98,7 +98,6 @@ export const TERMINAL: Suite = {
   name: "terminal",
   about: "vim, less, top and bash's jobs by tmux, here and through guestctl exec -it",
   cases: Object.keys(SESSIONS).length,
-  differences: {},
   run: async () => {
     requirePrograms(PROGRAMS, "for the terminals");
     await using guest = await Guest.start();

@@ -51,7 +51,6 @@ export const TESTSSL: Suite = {
   name: "testssl.sh",
   about: "protocols, ciphers and vulnerabilities of the agent's port",
   cases: 32,
-  differences: {},
   run: async () => {
     requirePrograms(PROGRAMS, "for testssl.sh");
     await using agent = await startAgent();
