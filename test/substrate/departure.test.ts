@@ -5,14 +5,7 @@ import { describe, test } from "node:test";
 import type { Rules } from "./double/rules.ts";
 import { createApiServer, type Handler } from "./double/server.ts";
 
-const RULES: Rules = {
-  forks: "contract",
-  patience: 1000,
-  memoryBytes: undefined,
-  capabilities: true,
-  proxy: false,
-  scopes: undefined,
-};
+const RULES: Rules = { forks: "contract", patience: 1000, memoryBytes: undefined, scopes: undefined };
 const POST = "POST /slow HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer t\r\nContent-Length: 2\r\n\r\n{}";
 const NEXT = "GET /health HTTP/1.1\r\nHost: x\r\n";
 const PADDED = `${NEXT}X-Padding: ${"-".repeat(4096)}\r\n\r\n`;

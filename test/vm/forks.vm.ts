@@ -29,9 +29,8 @@ describe(`${FORKS} forks with ${FORKS} secrets`, () => {
   const folder = mkdtempSync(join(tmpdir(), "forks-"));
 
   before(async () => {
-    daemon = await SubstrateDaemon.start((prepared) => {
-      prepared.args = PATIENT;
-      const image = join(prepared.imagesFolder, "box");
+    daemon = await SubstrateDaemon.start(PATIENT, (imagesFolder) => {
+      const image = join(imagesFolder, "box");
       for (const name of ["bin", "etc", "tmp", "run", "root"]) mkdirSync(join(image, name), { recursive: true });
       for (const name of ["sh", "cat", "sleep"]) {
         copyFileSync(provideBusybox(), join(image, "bin", name));

@@ -18,9 +18,7 @@ describe("guestctl sandbox, with a microVM", () => {
   let folder: string;
   before(async () => {
     folder = mkdtempSync(join(tmpdir(), "guestctl-vm-"));
-    daemon = await SubstrateDaemon.start((prepared) => {
-      prepared.args = PATIENT;
-    });
+    daemon = await SubstrateDaemon.start(PATIENT);
     await daemon.imageReady("busybox");
   });
   after(async () => {

@@ -94,9 +94,7 @@ describe("the life of a sandbox", () => {
 
   before(async () => {
     folder = mkdtempSync(join(tmpdir(), "node-"));
-    daemon = await SubstrateDaemon.start((prepared) => {
-      prepared.args = PATIENT;
-      const { imagesFolder } = prepared;
+    daemon = await SubstrateDaemon.start(PATIENT, (imagesFolder) => {
       layImageOut(join(imagesFolder, "box"));
       // Neither is ever started: the agent replaces them.
       const command = { entrypoint: ["/docker-entrypoint.sh"], cmd: ["serve", "--port=80"] };

@@ -77,10 +77,11 @@ interface Run {
 
 /** Deadlines of 200 ms and delays of 50 ms need an idle machine. So failed cases run once more alone. */
 async function repeated(run: (only: readonly string[]) => Promise<Run>): Promise<Run> {
-  let { cases, failures } = await run([]);
+  const all = await run([]);
+  let { failures } = all;
   for (let repetition = 1; repetition <= REPETITIONS && failures.length > 0; repetition++)
     failures = (await run(failures.map(({ name }) => name))).failures;
-  return { cases, failures };
+  return { ...all, failures };
 }
 
 /** Reads `FAILED: NAME:` with the problem in indented lines, and the counts at the end. */

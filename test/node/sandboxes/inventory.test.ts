@@ -19,7 +19,7 @@ describe("what a node tells of itself", NEEDS_NAMESPACES, () => {
     node = await openNode(partsOf(substrate), { daemonFolder: join(substrate.stateFolder, "../daemon") });
   });
   afterEach(() => {
-    for (const image of substrate.images.list({}).slice(1)) substrate.images.remove(image);
+    for (const image of substrate.images.list().slice(1)) substrate.images.remove(image);
   });
   after(async () => {
     node.close();

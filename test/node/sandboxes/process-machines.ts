@@ -98,7 +98,7 @@ export class ProcessMachines extends Machines {
     await (machine.isRunning && graceMs === LIMITS_MS.stop ? machine.stop() : machine.kill());
   }
 
-  async endAll(): Promise<void> {
+  override async endAll(): Promise<void> {
     await Promise.all([...this.#all.values()].map((machine) => machine.kill()));
   }
 }

@@ -58,8 +58,6 @@ export class HttpSubstrate implements AsyncDisposable {
     // None of its limits is reached, under whatever load.
     patience: 1000,
     memoryBytes: 8 * 2 ** 30,
-    capabilities: true,
-    proxy: true,
     scopes: undefined,
   };
   /** Operations so far. */

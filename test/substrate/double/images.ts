@@ -21,7 +21,6 @@ import { writeFolderDisk } from "../../vm/harness/disks.ts";
 import { provideBusybox } from "../../vm/harness/provision.ts";
 import { ApiFailure, notFound } from "./failure.ts";
 import type { Records } from "./records.ts";
-import { hasTags, type Tags } from "./requests.ts";
 
 /** Of the host and of its images, by Go's name. */
 export const ARCHITECTURE: string = process.arch === "x64" ? "amd64" : process.arch;
@@ -42,43 +41,38 @@ export interface ImageRecord extends Readonly<Hypeman.Image> {
 /** The fields that say which program to start, and how. */
 type ImageConfig = Pick<ImageRecord, "entrypoint" | "cmd" | "env" | "working_dir">;
 
-/** The images of a daemon: disks that it makes from a folder of root file systems, each a folder or a tar. */
+/** The images of a daemon: disks that it makes of root file systems. */
 export class Images {
   readonly #records: Records<ImageRecord>;
   readonly #sources: string | undefined;
   readonly #log: (line: string) => void;
   readonly #conversions = new Set<Promise<void>>();
-  readonly #closing = new AbortController();
 
   /**
-   * @param sources folder of NAME/, NAME.tar or NAME.tar.gz, and perhaps a NAME.json beside it with entrypoint, cmd,
-   *   env and working_dir; undefined: busybox is the only image
+   * @param sources folder of NAME/, and perhaps a NAME.json beside it with entrypoint, cmd, env and working_dir;
+   *   undefined: busybox is the only image
    */
   constructor(records: Records<ImageRecord>, sources: string | undefined, log: (line: string) => void) {
     this.#records = records;
     this.#sources = sources;
     this.#log = log;
-    // The daemon before may have been killed while it made them.
-    for (const image of this.#records.all())
-      if (image.status === "pending" || image.status === "converting") this.#begin(image);
   }
 
   /** Begins to make all images that have a source. */
   addAll(): void {
     const cwd = this.#sources;
-    const found = cwd === undefined ? [] : globSync(["*/", "*.tar", "*.tar.gz"], { cwd });
-    for (const name of [BUSYBOX, ...found.map((path) => path.replace(/\/$|\.tar(?:\.gz)?$/, ""))])
-      this.create(name, {});
+    const found = cwd === undefined ? [] : globSync("*/", { cwd });
+    for (const name of [BUSYBOX, ...found.map((path) => path.replace(/\/$/, ""))]) this.create(name);
   }
 
-  list(tags: Tags): ImageRecord[] {
-    return this.#records.all().filter((image) => hasTags(image.tags, tags));
+  list(): ImageRecord[] {
+    return this.#records.all();
   }
 
   /** Whether there is an image of that reference. @throws ApiFailure for what is no reference */
   has(reference: string): boolean {
     return reference.includes("@")
-      ? this.list({}).some(({ digest }) => reference.endsWith(digest))
+      ? this.list().some(({ digest }) => reference.endsWith(digest))
       : this.#named(normalized(reference)) !== undefined;
   }
 
@@ -114,7 +108,7 @@ export class Images {
   }
 
   /** Begins to make an image, unless it exists or is being made. @throws ApiFailure where there is no such source */
-  create(reference: string, tags: Tags): ImageRecord {
+  create(reference: string): ImageRecord {
     const name = normalized(reference);
     const known = this.#named(name);
     if (known !== undefined && known.status !== "failed") return known;
@@ -132,28 +126,24 @@ export class Images {
       // The API does not say why one failed.
       error: null,
       platform: PLATFORM,
-      tags: { ...tags },
       created_at: new Date().toISOString(),
     });
     this.#begin(image);
     return image;
   }
 
-  /** Gives up the images that are being made: the next daemon begins them anew. */
+  /** Resolves once no image is being made. */
   async close(): Promise<void> {
-    this.#closing.abort();
     await Promise.all(this.#conversions);
   }
 
   #begin(image: ImageRecord): void {
     const conversion = this.#convert(image)
       .catch((error: unknown) => {
-        if (this.#closing.signal.aborted) return;
         // The log says why, because the API does not.
         this.#log(`image ${image.name} failed: ${messageOf(error)}`);
         this.#update(image, { status: "failed" });
       })
-      .catch((error: unknown) => this.#log(`that image ${image.name} failed cannot be noted: ${messageOf(error)}`))
       .finally(() => this.#conversions.delete(conversion));
     this.#conversions.add(conversion);
   }
@@ -168,7 +158,7 @@ export class Images {
     try {
       this.#update(image, { status: "converting" });
       const source = this.#sourceOf(image.name);
-      const root = source === undefined ? busyboxRoot(work) : await rootOf(source, work, this.#closing.signal);
+      const root = source ?? busyboxRoot(work);
       const digest = await digestOf(root);
       const { stdout } = await execa("du", ["-s", "-B1", root]);
       const disk = this.diskOf(image);
@@ -180,15 +170,13 @@ export class Images {
     }
   }
 
-  /** The folder or archive of an image. Its name may lack the default registry and tag. */
+  /** The folder of an image. Its name may lack the default registry and tag. */
   #sourceOf(name: string): string | undefined {
     const folder = this.#sources;
     if (folder === undefined) return undefined;
     const plain = name.replace(/^docker\.io\/(?:library\/)?/, "");
     const names = [name, plain, plain.replace(/:latest$/, "")];
-    return names
-      .flatMap((each) => ["", ".tar", ".tar.gz"].map((suffix) => join(folder, `${each}${suffix}`)))
-      .find((path) => existsSync(path));
+    return names.map((each) => join(folder, each)).find((path) => existsSync(path));
   }
 }
 
@@ -203,22 +191,9 @@ function normalized(reference: string): string {
 
 function configOf(source: string | undefined): ImageConfig {
   if (source === undefined) return { cmd: ["/bin/sh"] };
-  const file = `${source.replace(/\.tar(?:\.gz)?$/, "")}.json`;
+  const file = `${source}.json`;
   if (!existsSync(file)) return {};
-  const { entrypoint, cmd, env, working_dir } = JSON.parse(readFileSync(file, "utf8")) as ImageConfig;
-  return {
-    ...(entrypoint && { entrypoint }),
-    ...(cmd && { cmd }),
-    ...(env && { env }),
-    ...(working_dir && { working_dir }),
-  };
-}
-
-/** A folder is used as it is. An archive is unpacked with owners and modes: it is the developer's own, and trusted. */
-async function rootOf(source: string, work: string, signal: AbortSignal): Promise<string> {
-  if (statSync(source).isDirectory()) return source;
-  await execa("tar", ["-xf", source, "-C", work, "--numeric-owner", "-p"], { cancelSignal: signal });
-  return work;
+  return JSON.parse(readFileSync(file, "utf8")) as ImageConfig;
 }
 
 /** Digest of names, modes, owners and contents: the same for the same folder, wherever and whenever it is made. */

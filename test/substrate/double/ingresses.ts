@@ -31,11 +31,6 @@ export class Ingresses {
     this.#proxy = proxy;
   }
 
-  /** Serves the ingresses that an earlier daemon left. @throws Error where a port cannot be listened on */
-  async serve(): Promise<void> {
-    await this.#proxy?.load(rulesOf(this.#records.all()));
-  }
-
   list(tags: Tags): IngressRecord[] {
     return this.#records.all().filter((ingress) => hasTags(ingress.tags, tags));
   }

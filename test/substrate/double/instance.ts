@@ -45,8 +45,8 @@ export interface InstanceRecord extends Readonly<Told> {
   };
 }
 
-/** A standby that was broken off leaves "Paused"; "Unknown" is a hypervisor that does not answer. */
-export type InstanceState = "Initializing" | "Running" | "Paused" | "Unknown" | "Standby" | "Stopped";
+/** A standby that was broken off leaves "Paused". */
+export type InstanceState = "Initializing" | "Running" | "Paused" | "Standby" | "Stopped";
 
 /** Refuses to fork an instance that writes to a volume: both guests would write to it. @throws ApiFailure */
 export function demandForkable({ volumes }: InstanceRecord): void {

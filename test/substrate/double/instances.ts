@@ -38,15 +38,11 @@ export class Instances {
   /** Memory of machines that are about to run, by id. */
   readonly #reserved = new Map<string, number>();
 
-  /** @param machines of the same folder: those that run are adopted before the records are opened */
+  /** @param machines of the same folder */
   constructor(folder: string, machines: Machines, host: Host) {
     this.#records = new Records(folder);
     this.machines = machines;
     this.#host = host;
-  }
-
-  get runningCount(): number {
-    return this.#records.all().filter(({ id }) => this.machines.of(id).isRunning).length;
   }
 
   /** Instances with these tags. Those on standby only for `state` "Standby", as in the substrate's contract. */
@@ -118,7 +114,7 @@ export class Instances {
     const { images } = this.#host;
     if (images.has(reference)) return images.get(reference);
     try {
-      images.create(reference, {});
+      images.create(reference);
     } catch (error) {
       if (error instanceof ApiFailure && error.status === 400) throw error;
       // An image that no registry can be asked for: lib/images/manager.go:147, cmd/api/api/instances.go:391.

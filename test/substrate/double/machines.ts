@@ -1,12 +1,11 @@
 import { existsSync, rmSync } from "node:fs";
-import { basename, join } from "node:path";
+import { join } from "node:path";
 import { qemusBelow, type QemuOptions } from "../../vm/harness/qemu.ts";
 import { AGENT_PORT } from "./addresses.ts";
 import { invalidState } from "./failure.ts";
 import { type GuestParts, writeInitramfs, writeInstanceDisk } from "./guest.ts";
 import type { ImageRecord, Images } from "./images.ts";
 import { DISK, INITRAMFS, type InstanceRecord, type InstanceState } from "./instance.ts";
-import { RECORD } from "./records.ts";
 import type { Rules } from "./rules.ts";
 import { MEMORY, Vm } from "./vm.ts";
 import type { Volumes } from "./volumes.ts";
@@ -25,7 +24,7 @@ export interface Host {
   readonly log: (line: string) => void;
 }
 
-/** The machines of a daemon's instances: boots, suspends, continues and ends them. They outlive the daemon. */
+/** The machines of a daemon's instances: boots, suspends, continues and ends them. */
 export class Machines {
   readonly #folder: string;
   readonly #host: Host;
@@ -35,29 +34,14 @@ export class Machines {
     this.#host = host;
   }
 
-  /** Adopts the machines of a folder of instances, and ends those of which there is no record. */
-  static async open(folder: string, host: Host): Promise<Machines> {
-    for (const machine of qemusBelow(folder)) {
-      const vm = new Vm(machine.folder);
-      if (existsSync(join(machine.folder, RECORD))) {
-        await vm.settle();
-        host.log(`instance ${basename(machine.folder)} is adopted`);
-      } else await vm.kill();
-    }
-    return new Machines(folder, host);
-  }
-
-  /** Ends all machines of a folder of instances; returns how many there were. */
-  static async endAll(folder: string): Promise<number> {
-    const machines = qemusBelow(folder);
-    await Promise.all(machines.map((machine) => new Vm(machine.folder).kill()));
-    return machines.length;
+  /** Ends all machines. */
+  async endAll(): Promise<void> {
+    await Promise.all(qemusBelow(this.#folder).map((machine) => new Vm(machine.folder).kill()));
   }
 
   stateOf(instance: InstanceRecord): InstanceState {
     const vm = this.of(instance.id);
     if (vm.isRunning) {
-      if (!vm.isAnswering) return "Unknown";
       if (vm.isPaused) return "Paused";
       return instance.own.isContinued || vm.words().entrypointStarted ? "Running" : "Initializing";
     }

@@ -1,37 +1,17 @@
-import { mkdirSync, readFileSync, readdirSync, renameSync, rmSync, writeFileSync } from "node:fs";
+import { mkdirSync, rmSync } from "node:fs";
 import { join } from "node:path";
 import { Mutex } from "../../../src/agent/domain/index.ts";
 import { ApiFailure, notFound } from "./failure.ts";
 
-/** A thing's record, in its folder: mostly in the API's form. */
-export const RECORD = "told.json";
-
-/**
- * Things of one kind on the daemon's disk: a folder each, with a record that is replaced as a whole. A folder without a
- * record was left half-made by a daemon that was killed, and is removed when the records are next opened.
- */
+/** Things of one kind: a folder on the daemon's disk for each, and a record, mostly in the API's form. */
 export class Records<T extends { readonly id: string }> {
   readonly #folder: string;
   readonly #all = new Map<string, T>();
   readonly #turns = new Map<string, Mutex>();
 
-  /** Opens the records of a folder, which is made where it is missing. */
   constructor(folder: string) {
     this.#folder = folder;
     mkdirSync(folder, { recursive: true, mode: 0o700 });
-    for (const id of readdirSync(folder)) {
-      const record = this.#read(id);
-      if (record === undefined) rmSync(join(folder, id), { recursive: true, force: true });
-      else this.#all.set(id, record);
-    }
-  }
-
-  #read(id: string): T | undefined {
-    try {
-      return JSON.parse(readFileSync(join(this.#folder, id, RECORD), "utf8")) as T;
-    } catch {
-      return undefined;
-    }
   }
 
   /** Where a thing's files are. */
@@ -47,18 +27,14 @@ export class Records<T extends { readonly id: string }> {
 
   /** Adds a thing's record, or replaces it. */
   save(record: T): T {
-    const file = join(this.folderOf(record.id), RECORD);
-    writeFileSync(`${file}.new`, JSON.stringify(record), { mode: 0o600 });
-    renameSync(`${file}.new`, file);
     this.#all.set(record.id, record);
     return record;
   }
 
-  /** Removes a thing with its files; the record first, so that half a folder is never taken for a thing. */
+  /** Removes a thing with its files. */
   remove(id: string): void {
     this.#all.delete(id);
     this.#turns.delete(id);
-    rmSync(join(this.folderOf(id), RECORD), { force: true });
     rmSync(this.folderOf(id), { recursive: true, force: true });
   }
 

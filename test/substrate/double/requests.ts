@@ -168,9 +168,6 @@ export const snapshotRequest: (body: unknown) => Hypeman.Instances.SnapshotCreat
 export const ingressRequest: (body: unknown) => Hypeman.IngressCreateParams = requestOf(
   fieldsOf({ name: ingressName, rules: ingressRules, tags }, ["name", "rules"]),
 );
-export const imageRequest: (body: unknown) => Hypeman.ImageCreateParams = requestOf(
-  fieldsOf({ name: text, tags }, ["name"]),
-);
 export const volumeRequest: (body: unknown) => Hypeman.VolumeCreateParams = requestOf(
   fieldsOf({ name: text, size_gb: count, id: text, tags }, ["name", "size_gb"]),
 );

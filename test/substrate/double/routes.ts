@@ -15,7 +15,6 @@ import { demandForkable, type InstanceRecord } from "./instance.ts";
 import type { Instances } from "./instances.ts";
 import {
   forkRequest,
-  imageRequest,
   ingressRequest,
   instanceRequest,
   queryTags,
@@ -45,7 +44,7 @@ export function routesOf(holdings: Holdings): Routes {
   const { instances, version, rules } = holdings;
   return {
     "GET /health": () => [200, { status: "ok" }],
-    ...(rules.capabilities && { "GET /capabilities": () => [200, capabilitiesAnswer(version)] as const }),
+    "GET /capabilities": () => [200, capabilitiesAnswer(version)],
     "GET /resources": () => [200, resourcesAnswer(instances, rules.memoryBytes)],
     ...imageRoutes(holdings),
     ...volumeRoutes(holdings),
@@ -57,20 +56,12 @@ export function routesOf(holdings: Holdings): Routes {
 
 function imageRoutes({ images }: Holdings): Routes {
   return {
-    "GET /images": ({ query }) => [200, images.list(queryTags(query)).map(imageAnswer)],
-    "POST /images": async ({ body }) => {
-      const { name, tags = {} } = imageRequest(await body());
-      return [202, imageAnswer(images.create(name, tags))];
-    },
+    "GET /images": () => [200, images.list().map(imageAnswer)],
     "GET /images/{name}": ({ id }) => {
       const image = images.get(id);
       // A tag leads to an image only once that is ready (hypeman 8853445, lib/images/manager.go:512, :645-650).
       if (image.status !== "ready" && !id.includes("@")) throw notFound();
       return [200, imageAnswer(image)];
-    },
-    "DELETE /images/{name}": ({ id }) => {
-      images.remove(images.get(id));
-      return [204];
     },
   };
 }
@@ -81,10 +72,6 @@ function volumeRoutes({ volumes, instances }: Holdings): Routes {
       200,
       volumes.list(queryTags(query)).map((volume) => volumeAnswer(volume, instances)),
     ],
-    "POST /volumes": failing("failed to create volume", async ({ body }) => [
-      201,
-      volumeAnswer(await volumes.create(volumeRequest(await body())), instances),
-    ]),
     "POST /volumes/from-archive": failing("failed to create volume", async ({ query, stream }) => {
       const { name, size_gb, id } = Object.fromEntries(query);
       const request = volumeRequest({ name, size_gb: Number(size_gb), id, tags: queryTags(query) });
@@ -193,7 +180,6 @@ function ingressRoutes({ ingresses }: Holdings): Routes {
       201,
       ingressAnswer(await ingresses.create(ingressRequest(await body()))),
     ]),
-    "GET /ingresses/{id}": ({ id }) => [200, ingressAnswer(ingresses.get(id))],
     "DELETE /ingresses/{id}": failing("failed to delete ingress", async ({ id }) => {
       await ingresses.delete(ingresses.get(id));
       return [204];

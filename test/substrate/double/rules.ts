@@ -9,10 +9,6 @@ export interface Rules {
   readonly patience: number;
   /** Memory of all instances that run, in bytes; undefined: no limit. */
   readonly memoryBytes: number | undefined;
-  /** False: as a daemon of API 0.3.0 before August 2026, which has no /capabilities. */
-  readonly capabilities: boolean;
-  /** False: the reverse proxy of ingresses does not run; they are accepted anyway (the contract's deviation 2). */
-  readonly proxy: boolean;
   /** Scopes of the token; undefined: all. */
   readonly scopes: ReadonlySet<string> | undefined;
 }

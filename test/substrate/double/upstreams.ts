@@ -18,7 +18,7 @@ export function upstreams(instances: Instances): Resolve {
     if (instance === undefined || host === undefined || host === null) return undefined;
     const vm = instances.machines.of(instance.id);
     const { pid } = vm;
-    if (pid === undefined || vm.isPaused || !vm.isAnswering) return "unreachable";
+    if (pid === undefined || vm.isPaused) return "unreachable";
     const key = `${instance.id} ${pid} ${guestPort}`;
     const port = forwards.get(key) ?? forwarded();
     forwards.set(key, port);

@@ -1,5 +1,5 @@
 import type { ChildProcess } from "node:child_process";
-import { existsSync, readFileSync, renameSync, rmSync, writeFileSync } from "node:fs";
+import { existsSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { connect } from "node:net";
 import { join } from "node:path";
 import { setTimeout as pause } from "node:timers/promises";
@@ -18,8 +18,6 @@ import { Qmp } from "../../vm/harness/qmp.ts";
 
 /** The guest's memory in the instance's folder, while it is on standby. */
 export const MEMORY = "memory";
-/** Its name until all of it is written. */
-const UNFINISHED_MEMORY = "memory.unfinished";
 /** Its presence says that a standby was broken off, after which the guest stays stopped. */
 export const PAUSED = "paused";
 const PID = "qemu.pid";
@@ -34,7 +32,7 @@ const STARTED = "GUEST-ENTRYPOINT-STARTED";
 const ENDED = /GUEST-ENTRYPOINT-ENDED (exit|signal) (\d+)/;
 const NEVER_STARTED = "GUEST-SUBSTRATE-NOT-READY";
 
-/** The QEMU process of an instance. It is known by its working folder, because it may be older than this daemon. */
+/** The QEMU process of an instance. It is known by its working folder. */
 export class Vm {
   readonly #folder: string;
 
@@ -84,11 +82,6 @@ export class Vm {
     return existsSync(this.#at(PAUSED));
   }
 
-  /** Whether it can answer at all: its process may be stopped. */
-  get isAnswering(): boolean {
-    return !/^State:\s+[Tt]/m.test(textOf(`/proc/${this.pid}/status`));
-  }
-
   /** The id of the process until all of it is gone. Compares its folder, as another process may have got the id. */
   get pid(): number | undefined {
     const pid = Number(textOf(this.#at(PID)));
@@ -103,28 +96,14 @@ export class Vm {
   async standby(signal?: AbortSignal): Promise<void> {
     using qmp = await this.#qmp();
     try {
-      await saveMemory(qmp, UNFINISHED_MEMORY, signal);
+      await saveMemory(qmp, MEMORY, signal);
     } catch (error) {
       if (signal?.aborted === true) writeFileSync(this.#at(PAUSED), "");
       else await qmp.execute("cont");
-      rmSync(this.#at(UNFINISHED_MEMORY), { force: true });
+      rmSync(this.#at(MEMORY), { force: true });
       throw error;
     }
-    renameSync(this.#at(UNFINISHED_MEMORY), this.#at(MEMORY));
     await this.kill();
-  }
-
-  /**
-   * Finishes what a killed daemon was doing with the machine. If all of its memory is written, it is on standby: ends
-   * it. Any other machine runs on.
-   */
-  async settle(): Promise<void> {
-    using qmp = await this.#qmp();
-    const { status } = (await qmp.execute("query-status")) as { readonly status: string };
-    rmSync(this.#at(UNFINISHED_MEMORY), { force: true });
-    if (status === "running") rmSync(this.#at(MEMORY), { force: true });
-    else if (existsSync(this.#at(MEMORY))) await this.kill();
-    else if (!this.isPaused) await qmp.execute("cont");
   }
 
   /** Has init stop the entrypoint. Resolves with whether the machine was off in time. */
