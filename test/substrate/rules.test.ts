@@ -21,7 +21,7 @@ const NOT_FOUND = { status: 404, code: "not_found" };
 await daemon.imageReady("small");
 
 const create = (fields: object): Promise<unknown> =>
-  client.instances.create({ name: "box", image: "small", ...fields } as Hypeman.InstanceCreateParams);
+  client.instances.create({ name: "box", image: "small", ...fields });
 const mounted = (mount_path: string, volume_id: string): object => ({
   volumes: [{ volume_id, mount_path, readonly: true }],
 });

@@ -1,4 +1,6 @@
 import assert from "node:assert/strict";
+import { readFileSync } from "node:fs";
+import { join } from "node:path";
 import { describe, test } from "node:test";
 import { type CheckName, CLONE_CHECKS, type Pair } from "./clones/checks.ts";
 import { observeClone } from "./clones/clone.ts";
@@ -44,6 +46,14 @@ async function verdict(patches: readonly Patch[], wanted: readonly CheckName[]):
 }
 
 describe("a build that leaves out a duty is caught", () => {
+  test("what the mutants leave out is in the shipped program", () => {
+    const program = readFileSync(join(import.meta.dirname, "../../dist/linux-x64/agent.bin"), "latin1");
+    for (const trace of ["reseedCrng", "reseedOpenssl", "stepClock", "dropOtherConnections"])
+      assert.ok(program.includes(trace));
+    assert.ok(!program.includes("own_numbers"));
+    assert.equal(MUTATIONS.length, 4);
+  });
+
   test("with every duty, and its own numbers shown, it passes all checks", async () => {
     assert.deepEqual(await verdict([SHOW_OWN_NUMBERS], []), new Map());
   });

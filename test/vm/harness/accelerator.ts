@@ -37,7 +37,7 @@ export async function probeAccelerator(): Promise<Accelerator> {
 }
 
 /** A guest with init, the oracle, and an empty entrypoint; makes its files in the folder. */
-export function smallestGuest(folder: string): Pick<MachineOptions, "kernelImage" | "initramfs" | "disk"> {
+function smallestGuest(folder: string): Pick<MachineOptions, "kernelImage" | "initramfs" | "disk"> {
   const initramfs = join(folder, "initramfs");
   const disk = join(folder, "empty-disk");
   const { image: kernelImage, modulesFolder } = provideKernel(GUEST_ARCHITECTURE.series[0]);
