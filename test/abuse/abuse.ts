@@ -13,7 +13,6 @@ import { RawHttp2 } from "../fixtures/raw-http2.ts";
 import { seededRandom } from "../fixtures/seeded-random.ts";
 import { type Footprint, settledFootprint } from "../fixtures/footprint.ts";
 import type { Attack, Outcome, Target } from "./attack.ts";
-import { connectionAttacks } from "./connections.ts";
 import { floods } from "./floods.ts";
 import { folderAttacks } from "./folders.ts";
 import { endAttacks } from "./ends.ts";
@@ -28,7 +27,6 @@ import { unknownPeerAttacks } from "./unknown-peers.ts";
 /** All attacks, in order. */
 export const ATTACKS: readonly Attack[] = [
   ...fuzzing,
-  ...connectionAttacks,
   ...unknownPeerAttacks,
   ...keptAttacks,
   ...endAttacks,
