@@ -18,6 +18,8 @@ import {
 } from "node:fs";
 import { join } from "node:path";
 import { describe, it } from "node:test";
+import { once } from "node:events";
+import { Worker } from "node:worker_threads";
 import { create, type MessageInitShape } from "@bufbuild/protobuf";
 import { timestampFromMs } from "@bufbuild/protobuf/wkt";
 import {
@@ -401,6 +403,29 @@ describe("ReadTree", NEEDS_ROOT, () => {
     const second = first === one ? two : one;
     assert.deepEqual([first?.mode, first?.mtime?.seconds, first?.content.toString()], [0o600, 1_111_111_111n, "same"]);
     assert.equal(Buffer.from(second?.linkTarget ?? "").toString(), Buffer.from(first?.path ?? "").toString());
+  });
+
+  it("reads a file that grows between its listing and its reading, as it is then", async () => {
+    const path = newFolder();
+    const names = Array.from({ length: 100 }, (_, at) => join(path, `${at}`));
+    for (const name of names) writeFileSync(name, Buffer.alloc(10, "x"));
+    const isOver = new Int32Array(new SharedArrayBuffer(4));
+    const changing = new Worker(
+      `const { truncateSync } = require("node:fs");
+      const { names, isOver } = require("node:worker_threads").workerData;
+      while (Atomics.load(isOver, 0) === 0) for (const name of names) for (const size of [200_000, 10]) truncateSync(name, size);`,
+      { eval: true, workerData: { names, isOver } },
+    );
+    try {
+      for (let round = 0; round < 10; round++) {
+        const { items, result } = await read(path);
+        assert.deepEqual([items.size, result.failures], [100, []]);
+        for (const { size, content } of items.values()) assert.ok(BigInt(content.length) <= size, `${size}`);
+      }
+    } finally {
+      Atomics.store(isOver, 0, 1);
+      await once(changing, "exit");
+    }
   });
 
   it("leads nowhere but into the folder, and refuses what is none", async () => {

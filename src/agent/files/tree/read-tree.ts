@@ -89,10 +89,11 @@ class TreeReader {
     let small: (readonly [path: FilePath, attributes: FileAttributes])[] = [];
     const readSmall = async (): Promise<void> => {
       for (let rest = small; rest.length > 0;) {
-        const { items, done } = await this.#readSmall(rest);
+        const { items, grown, done } = await this.#readSmall(rest);
         rest = rest.slice(done);
         ready.push(...items);
         await send();
+        for (const name of grown) await this.#readLarge(name, true);
       }
       small = [];
     };
@@ -129,23 +130,26 @@ class TreeReader {
 
   async #readSmall(
     files: readonly (readonly [path: FilePath, attributes: FileAttributes])[],
-  ): Promise<{ readonly items: TreeItem[]; readonly done: number }> {
+  ): Promise<{ readonly items: TreeItem[]; readonly grown: readonly FilePath[]; readonly done: number }> {
     const { root, signal } = this.#parts;
     signal.throwIfAborted();
     const { mount, entries } = this.#mounts.first(files, ([path]) => path);
     const paths = Buffer.concat(entries.flatMap(([path]) => [path, NUL]));
     const items: TreeItem[] = [];
+    const grown: FilePath[] = [];
     let done = 0;
     for (const read of readResults(await root.readEach(paths, SMALL_BYTES, BATCH_BYTES + SMALL_BYTES + 4, mount))) {
       const [path, attributes] = files[done++] ?? [];
       if (path === undefined || attributes === undefined) break;
-      if (typeof read === "number") this.#failures.add(path, errnoName(read));
+      if (typeof read === "number" && errnoName(read) === "EFBIG") grown.push(path);
+      else if (typeof read === "number") this.#failures.add(path, errnoName(read));
       else items.push(itemOf(path, attributes, read, BigInt(read.length)));
     }
-    return { items, done };
+    return { items, grown, done };
   }
 
-  async #readLarge(path: FilePath): Promise<void> {
+  /** @param isFilled it has content: without a size (/proc) nothing tells how much */
+  async #readLarge(path: FilePath, isFilled = false): Promise<void> {
     const { root, buffers, output, signal } = this.#parts;
     try {
       const file = await root.openFile(path, this.#mounts.of(path));
@@ -155,6 +159,7 @@ class TreeReader {
       }
       const leave = buffers.enter();
       try {
+        if (isFilled && file.attributes.sizeBytes === 0n) throw new FileSystemError("read", "EFBIG");
         await output.items([itemOf(path, file.attributes, NONE, file.attributes.sizeBytes)]);
         this.#items += 1n;
         let sending = Promise.resolve();
