@@ -214,6 +214,11 @@ export interface Addon {
     eachBytes: number,
     roomBytes: number,
   ): Promise<Buffer | number>;
+  /**
+   * Makes a file without a name in a folder, from a record as of writeEntries whose path is a name in it. A file that
+   * is there gives the attributes that it lacks. Resolves with its descriptor, or an errno: nothing is made then.
+   */
+  makeSmallFile(folder: number, entry: Uint8Array, exclusive: boolean): Promise<number>;
   /** syncfs(2) of the file system that an open folder lies in. */
   syncFileSystem(folder: number): Promise<number>;
   makeLinkIn(folder: number, name: Uint8Array, target: Uint8Array): Promise<number>;

@@ -63,14 +63,22 @@ export async function openIn(
   flags: number,
   { mode = 0, resolve = 0 }: { readonly mode?: number; readonly resolve?: number } = {},
 ): Promise<Descriptor> {
+  return openedBy(work, how, (addon) => addon.openIn(folder, path, flags, mode, resolve));
+}
+
+/** Runs a call of the addon that opens a descriptor. Throws FileSystemError. */
+export async function openedBy(
+  work: FileWork,
+  how: Work<Descriptor>,
+  open: (addon: Addon) => Promise<number>,
+): Promise<Descriptor> {
   const late = (fd: number): void => {
     if (fd < 0) return;
     const opened = new Descriptor(fd, work);
     how.late?.(opened);
     void opened[Symbol.asyncDispose]();
   };
-  const fd = await work.native({ ...how, late }, (addon) => addon.openIn(folder, path, flags, mode, resolve));
-  return new Descriptor(fd, work);
+  return new Descriptor(await work.native({ ...how, late }, open), work);
 }
 
 /** A call of the addon with the descriptor; where it fails it resolves with a negated errno. */

@@ -6,7 +6,7 @@ import type { FileAttributes, FileOwner, FilePath, FileType } from "../attribute
 import { PathEscapes } from "../failure.ts";
 import { FileWork } from "../threads/work.ts";
 import type { NewFileOptions } from "../transfer/file-writer.ts";
-import { createFile, Leftovers, type NewFile } from "../transfer/new-file.ts";
+import { createFile, createSmallFile, Leftovers, type NewFile } from "../transfer/new-file.ts";
 import { openRegular, type RegularFile } from "../transfer/regular-file.ts";
 import type { OpenEntry } from "../tree/open-entry.ts";
 import type { OpenFolder } from "../tree/open-folder.ts";
@@ -68,6 +68,12 @@ export class FileTree {
   async create(folder: FilePath, options: NewFileOptions): Promise<NewFile> {
     const { work, leftovers } = this.#shared;
     return createFile(await this.#folderAt("create", folder), work, leftovers, options);
+  }
+
+  /** The same for a small one with its content and attributes, from a packed entry of that name (tree/batch.ts). */
+  async createSmall(folder: FilePath, entry: Uint8Array, exclusive: boolean): Promise<NewFile> {
+    const { work } = this.#shared;
+    return createSmallFile(await this.#folderAt("create", folder), work, entry, exclusive);
   }
 
   /** Creates a directory; mode exactly, whatever the umask. */

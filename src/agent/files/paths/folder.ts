@@ -1,7 +1,7 @@
 import { constants } from "node:fs";
 import type { FileAttributes, FileOwner } from "../attributes.ts";
 import { FileSystemError, type FileStep } from "../../domain/index.ts";
-import { type Descriptor, openIn, type OpenPath } from "./descriptor.ts";
+import { type Descriptor, openedBy, openIn, type OpenPath } from "./descriptor.ts";
 import { unpackFolder } from "../tree/entries.ts";
 import { O_PATH } from "./paths.ts";
 import type { FileWork } from "../threads/work.ts";
@@ -55,6 +55,12 @@ export class Folder implements AsyncDisposable {
     };
     const how = { step, on: [this.#descriptor], late };
     return openIn(this.#work, how, this.#descriptor.fd, name, flags | constants.O_NOFOLLOW, { mode });
+  }
+
+  /** Makes a small file without a name, from a packed entry (tree/batch.ts). Throws FileSystemError: nothing is made. */
+  makeSmall(entry: Uint8Array, exclusive: boolean): Promise<Descriptor> {
+    const how = { step: "create", on: [this.#descriptor] } as const;
+    return openedBy(this.#work, how, (addon) => addon.makeSmallFile(this.#descriptor.fd, entry, exclusive));
   }
 
   /** Gives an open file a name. Replaces an existing entry through the temporary name; EEXIST if that is empty. */

@@ -21,7 +21,7 @@ export interface WriteResult {
 
 /** What a file's content needs. */
 export interface ContentParts {
-  readonly file: NewFile;
+  readonly file: Pick<NewFile, "write" | "sha256">;
   readonly expected: Pick<WriteRequest, "path" | "sizeBytes" | "sha256">;
   /** Files that are being written now. */
   readonly writers: () => number;

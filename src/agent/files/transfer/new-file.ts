@@ -59,6 +59,23 @@ export async function createFile(
   return new NewFile({ folder, file, writer, work }, temporary);
 }
 
+/**
+ * Creates a file with content and attributes in one step, and owns the folder from then on. Throws FileSystemError
+ * where that fails, also where the file would need a temporary name.
+ */
+export async function createSmallFile(
+  folder: Folder,
+  work: FileWork,
+  entry: Uint8Array,
+  exclusive: boolean,
+): Promise<NewFile> {
+  await using owned = new AsyncDisposableStack();
+  owned.use(folder);
+  const file = await folder.makeSmall(entry, exclusive);
+  owned.move();
+  return new NewFile({ folder, file, writer: undefined, work }, undefined);
+}
+
 /** Undefined where the file system has no files without a name, or the kernel would not let this be placed later. */
 async function createUnnamed(folder: Folder): Promise<Descriptor | undefined> {
   const flags = constants.O_WRONLY | O_TMPFILE;
@@ -81,7 +98,8 @@ async function canBePlaced(file: Descriptor, folder: Folder): Promise<boolean> {
 interface NewFileParts {
   readonly folder: Folder;
   readonly file: Descriptor;
-  readonly writer: FileWriter;
+  /** Undefined: its content is in it. */
+  readonly writer: FileWriter | undefined;
   readonly work: FileWork;
 }
 
@@ -99,12 +117,12 @@ export class NewFile {
   /** Appends the pieces, one after another. The caller may reuse them, and the array, once it resolves. */
   async write(pieces: readonly Uint8Array[]): Promise<void> {
     const { file, work, writer } = this.#parts;
-    await work.step({ step: "write", on: [file] }, () => writer.write(pieces));
+    await work.step({ step: "write", on: [file] }, async () => writer?.write(pieces));
   }
 
   /** SHA-256 of all that was written; undefined where the file was created without. Call it once. */
   sha256(): Uint8Array | undefined {
-    return this.#parts.writer.sha256();
+    return this.#parts.writer?.sha256();
   }
 
   /** Sets owner, then mode (a change of owner clears setuid bits); both exactly, whatever the umask. */

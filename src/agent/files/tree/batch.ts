@@ -8,6 +8,8 @@ export const SYNC = 4;
 export const NO_MOUNTS = 8;
 const HAS_MODIFIED = 1;
 const HAS_GROUP = 2;
+const HAS_OWNER = 4;
+const HAS_MODE = 8;
 /** Size of tree.c's struct entry. */
 const HEAD_BYTES = 40;
 const NUL: Uint8Array = Uint8Array.of(0);
@@ -23,6 +25,9 @@ export interface SmallEntry {
   readonly gid: number;
   /** Its group was asked for, and is not that of a setgid folder. */
   readonly hasGroup: boolean;
+  /** Its owner and its mode were asked for, and are not those of a file that is there. */
+  readonly hasOwner?: boolean;
+  readonly hasMode?: boolean;
   /** In nanoseconds since 1970; undefined: now. */
   readonly modifiedNs: bigint | undefined;
   /** A file's bytes, or a link's target. */
@@ -37,7 +42,8 @@ export function packEntry({ path, type, content, modifiedNs, ...entry }: SmallEn
   head.writeUInt32LE(path.length + 1, 0);
   head.writeUInt32LE(content.length + (isLink ? 1 : 0), 4);
   head.writeUInt32LE(type, 8);
-  head.writeUInt32LE((modifiedNs === undefined ? 0 : HAS_MODIFIED) | (entry.hasGroup ? HAS_GROUP : 0), 12);
+  const asked = (entry.hasGroup ? HAS_GROUP : 0) | (entry.hasOwner ? HAS_OWNER : 0) | (entry.hasMode ? HAS_MODE : 0);
+  head.writeUInt32LE((modifiedNs === undefined ? 0 : HAS_MODIFIED) | asked, 12);
   head.writeUInt32LE(entry.mode, 16);
   head.writeUInt32LE(entry.uid, 20);
   head.writeUInt32LE(entry.gid, 24);

@@ -119,6 +119,7 @@
   /* tree.c */                               \
   F("writeEntries", agent_write_entries)     \
   F("readEntries", agent_read_entries)       \
+  F("makeSmallFile", agent_make_small_file)  \
   F("syncFileSystem", agent_sync_file_system) \
   /* sockets.c */                            \
   F("connectPath", agent_connect_path)

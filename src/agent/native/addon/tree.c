@@ -19,7 +19,7 @@ enum { BATCH_MS = 200, RAW_BYTES = 1024 };
 
 /* What an entry is to become. ../../files/tree/batch.ts writes it. ATTRIBUTES: of a folder whose content is there. */
 enum { FILE_ENTRY = 1, FOLDER_ENTRY, SYMLINK_ENTRY, HARD_LINK_ENTRY, ATTRIBUTES_ENTRY };
-enum { OVERWRITE = 1, NO_SYMLINKS = 2, SYNC = 4, NO_MOUNTS = 8, HAS_MODIFIED = 1, HAS_GROUP = 2 };
+enum { OVERWRITE = 1, NO_SYMLINKS = 2, SYNC = 4, NO_MOUNTS = 8, HAS_MODIFIED = 1, HAS_GROUP = 2, HAS_OWNER = 4, HAS_MODE = 8 };
 
 /* Before a path with its NUL, and the content, or a link's target with its NUL. */
 struct entry {
@@ -293,6 +293,41 @@ int agent_write_entries(struct argument *args) {
   leave(&tree);
   answer->length = count * sizeof(int32_t);
   return tree.error == 0 ? 0 : refuse(tree.error);
+}
+
+/* Whether the file may be given a name later: "/" is taken, so EEXIST means yes. */
+static bool can_be_placed(int fd, int folder) {
+  return link_descriptor(fd, folder, "/") < 0 && errno == EEXIST;
+}
+
+/*
+ * A small file without a name, from one record, whose path is its name in the folder. What is there under that name
+ * gives what the record lacks. Returns a descriptor, or -1: nothing is made, and a step after the other may tell why.
+ */
+int agent_make_small_file(struct argument *args) {
+  int folder = args[0].number;
+  struct entry entry;
+  struct stat above, there = {0};
+  if (args[1].length < sizeof entry) return refuse(EINVAL);
+  memcpy(&entry, args[1].bytes, sizeof entry);
+  if (args[1].length < sizeof entry + entry.path_bytes + entry.data_bytes) return refuse(EINVAL);
+  const char *name = args[1].bytes + sizeof entry;
+  /* What is mounted there may hang. */
+  int seen = open_resolved(folder, name, O_PATH | O_NOFOLLOW, 0, RESOLVE_BENEATH | RESOLVE_NO_XDEV);
+  bool is_new = seen < 0 && errno == ENOENT;
+  bool is_file = seen >= 0 && fstat(seen, &there) == 0 && S_ISREG(there.st_mode);
+  close_after(seen);
+  if (!is_new && (!is_file || args[2].number != 0)) return refuse(EEXIST);
+  if (fstat(folder, &above) < 0) return -1;
+  bool inherits = is_new && (above.st_mode & S_ISGID) != 0;
+  if ((entry.has & HAS_OWNER) == 0 && is_file) entry.uid = there.st_uid;
+  if ((entry.has & HAS_GROUP) == 0 && (is_file || inherits)) entry.gid = is_file ? there.st_gid : above.st_gid;
+  if ((entry.has & HAS_MODE) == 0 && is_file) entry.mode = there.st_mode & 07777;
+  int fd = openat(folder, ".", O_TMPFILE | O_WRONLY | O_CLOEXEC, 0600);
+  if (fd < 0) return -1;
+  if (can_be_placed(fd, folder) && finish_file(fd, &entry, name + entry.path_bytes) == 0) return fd;
+  close_after(fd);
+  return -1;
 }
 
 int agent_sync_file_system(struct argument *args) {

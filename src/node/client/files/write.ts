@@ -26,7 +26,7 @@ export interface WriteFileOptions extends PlaceOptions {
   /** Owner. Default: that of the file that is replaced; the workload's user for a new one. */
   readonly uid?: number | undefined;
   readonly gid?: number | undefined;
-  /** Bytes that the content must have: SIZE_MISMATCH. Default: any number. */
+  /** Bytes that the content must have: SIZE_MISMATCH. Default: those of bytes and text, any number of a stream. */
   readonly size?: number | undefined;
   /** What the content must hash to: CHECKSUM_MISMATCH. Default: anything. */
   readonly sha256?: Uint8Array | undefined;
@@ -75,7 +75,9 @@ export async function writeFile(
   content: FileSource,
   options: WriteFileOptions = {},
 ): Promise<WriteFileResult> {
-  const header = headerOf(path, options);
+  // The agent writes a small file in fewer steps where it knows its size.
+  const size = content instanceof Uint8Array ? content.length : sizeOfText(content);
+  const header = headerOf(path, { ...options, size: options.size ?? size });
   encoded(WriteFileRequestSchema, { message: { case: "header", value: header } });
   const { requests, response } = channel.clientStream(GuestAgent.method.writeFile, options);
   const sent = send(requests, response, header, content).catch((error: unknown) => {
@@ -85,6 +87,10 @@ export async function writeFile(
   });
   const [answer] = await Promise.all([response, sent]);
   return plain(WriteFileResponseSchema, answer);
+}
+
+function sizeOfText(content: FileSource): number | undefined {
+  return typeof content === "string" ? Buffer.byteLength(content) : undefined;
 }
 
 function headerOf(path: GuestPath, options: WriteFileOptions): MessageInitShape<typeof WriteFileHeaderSchema> {
