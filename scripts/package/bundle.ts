@@ -46,6 +46,11 @@ export async function bundle(entry: string, output: string, plugins: Plugin[] = 
   });
 }
 
+/** Where the source map of the agent's script is. */
+export function mapOf(script: string): string {
+  return `${script}.map`;
+}
+
 /** The agent's script, bundled, and the files that went into it, as paths from the project's folder. */
 export interface AgentScript {
   readonly file: string;
@@ -71,6 +76,8 @@ export async function bundleScript(root: string, file: string): Promise<AgentScr
     plugins: [readyDescriptors()],
     define: OF_COMMONJS,
     metafile: true,
+    sourcemap: "inline",
+    sourcesContent: false,
   });
   await build({
     ...both,
@@ -80,6 +87,9 @@ export async function bundleScript(root: string, file: string): Promise<AgentScr
     // No shorter names: stacks show the sources' own, and keepNames would cost a call for each function.
     minifyWhitespace: true,
     minifySyntax: true,
+    // Beside the script, which does not name it: mapOf.
+    sourcemap: "external",
+    sourcesContent: false,
     banner: { js: `(function (require, module, exports, __filename, __dirname) {${BUNDLE_URL}` },
     footer: { js: "})" },
   });

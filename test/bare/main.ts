@@ -3,11 +3,13 @@
  * an ordinary user who first follows the advice of the refusals. Each first has Debian's own Node and npm, and then
  * current ones: `npm run test:bare`. Ends with the line `N passed, N failed`.
  */
+import { execFileSync } from "node:child_process";
 import { mkdirSync } from "node:fs";
-import { join } from "node:path";
+import { join, relative } from "node:path";
 import { ADMINISTRATOR, BareMachine, ORDINARY_USER, type Outcome, type Person } from "./machine.ts";
 import { repositoryFiles, ROOT } from "../../scripts/checks/tool.ts";
 import { providePrograms } from "../../scripts/machine/programs.ts";
+import { standaloneFolder } from "../fixtures/standalone.ts";
 import { onEndSignal, runScript, UsageError, words } from "../../scripts/machine/script.ts";
 
 const USAGE = `usage: npm run test:bare [-- 12|13]
@@ -68,6 +70,15 @@ async function tour({ machine, person, folder }: Clone): Promise<void> {
   const complaint = ended ? undefined : `exit ${outcome.code}`;
   const noise = lines > TOUR_LINES ? `${lines} lines, of at most ${TOUR_LINES}` : undefined;
   judge(`npm start, as ${person.name}`, outcome, complaint ?? noise);
+}
+
+/** What is shipped must not depend on who builds it where: the code cache is of the functions that a run called. */
+async function sameBytes({ machine, person, folder }: Clone): Promise<void> {
+  const own = join(standaloneFolder(), "agent.bin");
+  const line = `sha256sum < ${join(folder, relative(ROOT, own))}`;
+  const [there, here] = [await machine.run(person, folder, line), execFileSync("sh", ["-c", `sha256sum < "${own}"`])];
+  const same = there.code === 0 && there.output.trim() === String(here).trim();
+  judge("agent.bin has the bytes that this machine gives it", there, same ? undefined : `not ${String(here)}`);
 }
 
 async function someTests({ machine, person, folder }: Clone, paths: string): Promise<void> {
@@ -149,6 +160,8 @@ async function run(asked: readonly string[], stop: AbortSignal): Promise<void> {
       await offline(clone);
     }
     await tour(clone);
+    // Debian 13's strip and compiler are others.
+    if (release === "bookworm") await sameBytes(clone);
     await tests(clone);
     await withCurrentNpm(clone);
     stop.throwIfAborted();

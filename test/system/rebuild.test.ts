@@ -1,12 +1,22 @@
 import assert from "node:assert/strict";
 import { execFileSync, spawnSync } from "node:child_process";
-import { cpSync, existsSync, mkdirSync, mkdtempSync, readdirSync, readFileSync, rmSync, symlinkSync } from "node:fs";
+import {
+  chmodSync,
+  cpSync,
+  existsSync,
+  mkdirSync,
+  mkdtempSync,
+  readdirSync,
+  readFileSync,
+  rmSync,
+  symlinkSync,
+} from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { after, before, describe, test } from "node:test";
 
 import { type Architecture, haveTool, toolFor } from "../../scripts/package/toolchain.ts";
-import { inMountNamespace, noNamespaces } from "../fixtures/namespaces.ts";
+import { inMountNamespace, noNamespaces, UNMOUNT_CGROUPS } from "../fixtures/namespaces.ts";
 import { releaseFolder, standaloneFolder } from "../fixtures/standalone.ts";
 
 const PROJECT_ROOT = join(import.meta.dirname, "..", "..");
@@ -60,19 +70,21 @@ describe("another build of the same sources", OPTIONS, () => {
   });
   after(() => rmSync(base, { recursive: true, force: true }));
 
-  /** Builds with another HOME, umask, locale and time zone. */
-  function build(args: readonly string[], PATH: string): Outcome {
+  /** Builds with another HOME, umask, locale and time zone. With `lines`, they run first, and the builder is nobody. */
+  function build(args: readonly string[], PATH: string, lines?: string): Outcome {
     const env = { PATH, HOME: join(base, "home"), LANG: "tr_TR.UTF-8", TZ: "Pacific/Chatham" };
     const mounts = SHARED.map((shared) => `mount --bind "${join(PROJECT_ROOT, shared)}" "${join(checkout, shared)}"`);
-    const [file = "", ...inside] = inMountNamespace([...mounts, "umask 077"].join("\n"));
-    const command = [...inside, process.execPath, join(checkout, "scripts", "build.ts"), ...args];
+    const [file = "", ...inside] = inMountNamespace([...mounts, lines ?? "", "umask 077"].join("\n"));
+    const asUser = lines === undefined ? [] : ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"];
+    const command = [...inside, ...asUser, process.execPath, join(checkout, "scripts", "build.ts"), ...args];
     return spawnSync(file, command, { env, encoding: "utf8" });
   }
 
   const sumsOf = (dist: string): string[] => readFileSync(join(dist, "SHA256SUMS"), "utf8").split("\n");
 
-  test("without a compiler for the other architecture makes this one's, and says so", () => {
-    const { status, stdout, stderr } = build([], tools);
+  test("by a user without cgroups and without the other architecture's compiler makes this one's, and says so", () => {
+    chmodSync(base, 0o755);
+    const { status, stdout, stderr } = build([], tools, `chown -R 65534:65534 "${base}"; ${UNMOUNT_CGROUPS}`);
     assert.equal(status, 0, stderr);
     assert.match(stdout, new RegExp(`^built dist/linux-${OWN}: the agent for ${OWN}$`, "m"));
     assert.match(

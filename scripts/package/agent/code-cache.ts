@@ -6,13 +6,30 @@ import { join } from "node:path";
 import { issueCertificates } from "../../../src/node/credentials/certificates.ts";
 import { agentVariables, writeFolder } from "../../../src/node/credentials/index.ts";
 import { freePort } from "../../machine/free-port.ts";
+import { mapOf } from "../bundle.ts";
 import { runTool } from "../toolchain.ts";
+import type { ToCompile } from "./compile-called.ts";
 import { NODE_FLAGS } from "./node-flags.ts";
+import { piecesOf } from "./pieces.ts";
 import { TOKEN } from "./warm-up-client.ts";
 
 const HOUR_MS = 3_600_000;
 /** Runs differ by a few functions on a busy machine: the cache gets those that most runs call. */
 const RUNS = 5;
+/**
+ * Sources of which a builder with cgroups, root or a user each call other functions: the cache gets all of them, so
+ * that it has the same bytes wherever it is made.
+ */
+const DEPEND_ON_BUILDER: readonly string[] = [
+  "src/agent/domain/mountinfo.ts",
+  "src/agent/domain/ports/processes.ts",
+  "src/agent/platform/processes/cgroup.ts",
+  "src/agent/platform/processes/cgroup-base.ts",
+  "src/agent/platform/processes/cgroups.ts",
+  "src/agent/platform/processes/kin.ts",
+  "src/agent/platform/processes/session-cgroup.ts",
+  "src/agent/platform/processes/session-memory.ts",
+];
 
 /**
  * Makes the code cache of the agent's script. It has the functions that the agent calls on this machine until it has
@@ -27,9 +44,22 @@ export async function makeCodeCache(script: string, addonFolder: string, output:
   const runs: number[][] = [];
   for (let run = 0; run < RUNS; run++) runs.push(await calledFunctions(script, folder, environment));
   const called = join(folder, "called.json");
-  writeFileSync(called, JSON.stringify(calledByMost(runs)));
+  writeFileSync(called, JSON.stringify(toCompile(script, calledByMost(runs))));
   runBuildStep("compile-called.ts", script, output, called);
   runBuildStep("fits.ts", script, output);
+}
+
+function toCompile(script: string, called: readonly number[]): ToCompile {
+  const all = piecesOf(readFileSync(script, "latin1"), readFileSync(mapOf(script), "utf8"));
+  const pieces = DEPEND_ON_BUILDER.flatMap((path) => {
+    const found = all.filter(({ source }) => source.endsWith(path));
+    if (found.length === 0) throw new Error(`DEPEND_ON_BUILDER: the agent's script has nothing of ${path}`);
+    return found;
+  });
+  return {
+    functions: called.filter((offset) => !pieces.some(({ start, end }) => offset >= start && offset < end)),
+    pieces: pieces.map(({ start, end }) => [start, end]),
+  };
 }
 
 function calledByMost(runs: readonly (readonly number[])[]): number[] {
