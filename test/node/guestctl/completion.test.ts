@@ -4,11 +4,10 @@ import { mkdir, mkdtemp, rm, symlink, writeFile } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { after, before, describe, test, type TestContext } from "node:test";
-import { Terminal } from "../../../scripts/machine/terminal.ts";
 import { execa } from "execa";
 import { COMMANDS } from "../../../src/node/guestctl/commands/commands.ts";
 import { SHELLS } from "../../../src/node/guestctl/commands/completion.ts";
-import { guestctlVariables, putGuestctl, runGuestctl, startIssuedAgent } from "./guestctl.ts";
+import { putGuestctl, runGuestctl, startIssuedAgent } from "./guestctl.ts";
 
 /** Completes a command line's last word, given the line, its words, the script and a folder with a `guestctl`. */
 const COMPLETER = `source "$SCRIPT"; COMP_LINE=$LINE; COMP_POINT=\${#LINE}; COMP_WORDS=("$@"); COMP_CWORD=$(($# - 1)); _guestctl
@@ -54,15 +53,6 @@ describe("guestctl completion", () => {
     });
     return stdout.split("\n").filter((word) => word !== "");
   }
-
-  test("is a script that bash takes", (t) => {
-    if (isMissing(t, "bash")) return;
-    const { stderr, status } = spawnSync("bash", ["-n", join(folder, "bash")], {
-      encoding: "utf8",
-      env: { ...process.env, HOME: folder },
-    });
-    assert.deepEqual([stderr, status], ["", 0]);
-  });
 
   test("offers commands, options, files, folders, and fixed words", async (t) => {
     if (isMissing(t, "bash")) return;
@@ -127,45 +117,6 @@ describe("guestctl completion", () => {
     assert.deepEqual(await offers("health --credentials="), ["a folder"]);
     assert.deepEqual(await offers("health --credentials=a"), ["a folder"]);
     assert.deepEqual(await offers("hook --timeout=5s pre"), ["pre-snapshot"]);
-  });
-
-  test("completes at the Tab key of a real bash", async (t) => {
-    if (isMissing(t, "bash")) return;
-    const command = ["bash", "--norc", "--noprofile"] as const;
-    await using terminal = new Terminal({ cols: 100, rows: 24, env, command });
-    terminal.type(`. '${join(folder, "bash")}'; cd '${join(folder, "work")}'\n`);
-    terminal.type("guestctl heal");
-    terminal.key("Tab");
-    terminal.type("--cred");
-    terminal.key("Tab");
-    terminal.type("a");
-    terminal.key("Tab");
-    await terminal.expect(/guestctl health --credentials a\\ folder/m);
-    terminal.key("C-u");
-    terminal.type("guestctl cp a\\ fi");
-    terminal.key("Tab");
-    await terminal.expect(/guestctl cp a\\ file$/m);
-  });
-
-  test("completes a remote path and a name at the Tab key of a real bash", async (t) => {
-    if (isMissing(t, "bash")) return;
-    await using agent = await startIssuedAgent();
-    const reaching = { ...env, ...guestctlVariables(agent), PATH: env["PATH"] ?? "" };
-    await runGuestctl(["exec", "--name", "server", "-d", "sleep", "1000"], reaching);
-    await mkdir(join(folder, "far/away"), { recursive: true });
-    const command = ["bash", "--norc", "--noprofile"] as const;
-    await using terminal = new Terminal({ cols: 200, rows: 24, env: reaching, command });
-    terminal.type(`. '${join(folder, "bash")}'; echo ready-$((1))\n`);
-    await terminal.expect(/^ready-1$/m);
-    terminal.type("guestctl attach ser");
-    terminal.key("Tab");
-    await terminal.expect(/guestctl attach server$/m);
-    terminal.key("C-u");
-    terminal.type(`guestctl cp :${folder}/fa`);
-    terminal.key("Tab");
-    await terminal.expect(/guestctl cp :\/[^:]+\/far\/$/m);
-    terminal.key("Tab");
-    await terminal.expect(/guestctl cp :\/[^:]+\/far\/away\/$/m);
   });
 
   test("gives the script to programs as well", async () => {

@@ -1,0 +1,57 @@
+import assert from "node:assert/strict";
+import { spawnSync } from "node:child_process";
+import { mkdir, mkdtemp, rm, writeFile } from "node:fs/promises";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { test } from "node:test";
+import { Terminal } from "../../../scripts/machine/terminal.ts";
+import { guestctlVariables, putGuestctl, runGuestctl, startIssuedAgent } from "./guestctl.ts";
+
+for (const [shell, command, begin] of [
+  ["bash", ["bash", "--norc", "--noprofile"], ""],
+  ["zsh", ["zsh", "-f"], "autoload -U compinit; compinit -u -D;"],
+] as const) {
+  test(`guestctl's completion works at the Tab key of a real ${shell}: commands, options, local and remote paths, names`, async (t) => {
+    if (spawnSync(shell, ["--version"]).status !== 0) {
+      t.skip(`needs ${shell} (Debian: ${shell})`);
+      return;
+    }
+    const folder = await mkdtemp(join(tmpdir(), "guestctl-tab-"));
+    t.after(() => rm(folder, { recursive: true }));
+    await using agent = await startIssuedAgent();
+    await putGuestctl(folder);
+    const env = { HOME: folder, PATH: `${folder}:${process.env["PATH"] ?? "/usr/bin:/bin"}` };
+    const script = join(folder, "script");
+    await writeFile(script, (await runGuestctl(["completion", shell], env)).stdout);
+    assert.deepEqual(spawnSync(shell, ["-n", script], { encoding: "utf8", env }).stderr, "");
+    await mkdir(join(folder, "work/a folder"), { recursive: true });
+    await writeFile(join(folder, "work/a file"), "");
+    await mkdir(join(folder, "far/away"), { recursive: true });
+    const reaching = { ...guestctlVariables(agent), ...env };
+    await runGuestctl(["exec", "--name", "server", "-d", "sleep", "1000"], reaching);
+
+    await using terminal = new Terminal({ cols: 200, rows: 24, env: reaching, command });
+    terminal.type(`${begin} . '${script}'; cd '${join(folder, "work")}'; expr 41 + 1\n`);
+    await terminal.expect(/^42$/m);
+    for (const [typed, completed] of [
+      ["guestctl heal", /guestctl health$/m],
+      ["guestctl health --cred", /guestctl health --credentials/],
+      ["guestctl health --credentials a", /guestctl health --credentials a\\ folder/m],
+      ["guestctl hook post", /guestctl hook post-restore$/m],
+      ["guestctl cp a\\ fi", /guestctl cp a\\ file$/m],
+      ["guestctl attach ser", /guestctl attach server$/m],
+      [`guestctl cp :${folder}/fa`, /guestctl cp :\/[^:]+\/far\/$/m],
+      [`guestctl cp :${folder}/far/`, /guestctl cp :\/[^:]+\/far\/away\/$/m],
+    ] as const) {
+      const ask = (): void => {
+        terminal.key("C-u");
+        terminal.type(typed);
+        terminal.key("Tab");
+      };
+      ask();
+      // What the agent does not tell within a second is not offered: a busy machine needs more than one.
+      const again = setInterval(ask, 10_000);
+      await terminal.expect(completed).finally(() => clearInterval(again));
+    }
+  });
+}
