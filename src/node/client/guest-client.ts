@@ -19,7 +19,7 @@ import {
 } from "./exec/command.ts";
 import { attachMessage, type AttachOptions, type KeptOptions, redialOf } from "./exec/keep.ts";
 import { KeptProcess } from "./exec/kept-process.ts";
-import type { KeptParts } from "./exec/kept-wire.ts";
+import type { KeptParts } from "./exec/kept-call.ts";
 import { ExecProcess } from "./exec/process.ts";
 import { type RunOptions, type RunResult, runToEnd } from "./exec/run.ts";
 import { ExecCall } from "./exec/wire.ts";

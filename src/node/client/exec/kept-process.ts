@@ -1,9 +1,11 @@
 import type { Attachment, KeptPosition } from "./keep.ts";
-import { type KeptParts, KeptWire } from "./kept-wire.ts";
+import { KeptCall, type KeptParts } from "./kept-call.ts";
 import { ExecProcess } from "./process.ts";
 
 /** How long a detaching call waits for the agent to take its input: longer only if the command reads nothing. */
 const INPUT_TAKEN_MS = 1_000;
+/** SIGHUP, and the time that the agent gives a command that it hangs up on. */
+const HANG_UP = { signal: 1, graceMs: 5_000n, forget: true };
 
 /**
  * A command that outlives its connection (ExecStart.keep), or an attachment to one. Holds input of `stdin` until the
@@ -12,11 +14,11 @@ const INPUT_TAKEN_MS = 1_000;
 export class KeptProcess extends ExecProcess {
   /** The command that the call is attached to. Rejects with GuestError. */
   readonly attached: Promise<Attachment>;
-  readonly #wire: KeptWire;
+  readonly #wire: KeptCall;
 
   /** Throws GuestError for a closed channel or invalid options. */
   constructor(parts: KeptParts, hasStdin: boolean) {
-    const wire = new KeptWire(parts);
+    const wire = new KeptCall(parts);
     super(wire, hasStdin);
     this.#wire = wire;
     this.attached = this.answered.then((first) => {
@@ -28,7 +30,7 @@ export class KeptProcess extends ExecProcess {
 
   /** This call's position, for an `attach` that continues here. All 0 before it is attached. */
   get position(): KeptPosition {
-    return this.#wire.position();
+    return this.#wire.position;
   }
 
   /**
@@ -38,7 +40,7 @@ export class KeptProcess extends ExecProcess {
    */
   async detach(): Promise<KeptPosition> {
     await this.attached;
-    await this.#wire.inputTaken(INPUT_TAKEN_MS);
+    await this.#wire.input.allTaken(INPUT_TAKEN_MS);
     const { position } = this;
     super.cancel();
     return position;
@@ -46,7 +48,8 @@ export class KeptProcess extends ExecProcess {
 
   /** Hangs up on the command, as of one that is not kept, and forgets it: SIGHUP, 5 s, SIGKILL. `wait()` rejects. */
   override cancel(): void {
-    void this.#wire.hangUp();
+    this.#wire.giveUp("HUNG_UP", "hung up on the command");
+    this.#wire.endExec(HANG_UP).catch(() => undefined);
   }
 
   /** With `acknowledge: "manual"`: the agent may drop output up to here. Throws GuestError past the received bytes. */
@@ -56,6 +59,6 @@ export class KeptProcess extends ExecProcess {
 
   /** Frees the name and the buffer of the command, which has ended. Rejects with GuestError. */
   forget(): Promise<void> {
-    return this.#wire.forget();
+    return this.#wire.endExec({});
   }
 }

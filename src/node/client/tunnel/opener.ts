@@ -1,43 +1,40 @@
 import type { Channel } from "../channel.ts";
 import { GuestError, isLost } from "../errors.ts";
+import { RedialledChannel } from "../link/redialled.ts";
 import { GuestTunnel } from "./tunnel.ts";
 
 /** Opens tunnels over one connection. Where the agent does not accept that, opens them over a new one from then on. */
 export class TunnelOpener {
-  readonly #given: Channel;
-  readonly #dial: (() => Promise<Channel>) | undefined;
-  #channel: Channel;
+  readonly #channel: RedialledChannel;
+  readonly #mayDial: boolean;
   #dialling: Promise<void> | undefined;
 
   /** @param dial where a restore may have changed address and credentials; its channels are the opener's own */
   constructor(channel: Channel, dial?: () => Promise<Channel>) {
-    this.#given = channel;
-    this.#channel = channel;
-    this.#dial = dial;
+    this.#channel = new RedialledChannel(channel, dial ?? (async () => channel));
+    this.#mayDial = dial !== undefined;
   }
 
   /** Resolves with a tunnel that is open. Rejects with GuestError. */
   async open(target: number | string, signal: AbortSignal): Promise<GuestTunnel> {
-    const channel = this.#channel;
+    const channel = this.#channel.current;
     try {
       return await opened(channel, target, signal);
     } catch (error) {
-      if (this.#dial === undefined || !isNotTaken(error) || signal.aborted) throw error;
-      if (this.#channel === channel) await (this.#dialling ??= this.#change(this.#dial));
-      return opened(this.#channel, target, signal);
+      if (!this.#mayDial || !isNotTaken(error) || signal.aborted) throw error;
+      if (this.#channel.current === channel) await (this.#dialling ??= this.#renew());
+      return opened(this.#channel.current, target, signal);
     }
   }
 
   /** Closes a connection of its own once its tunnels have ended. */
   close(): void {
-    if (this.#channel !== this.#given) this.#channel.close();
+    this.#channel.close();
   }
 
-  async #change(dial: () => Promise<Channel>): Promise<void> {
+  async #renew(): Promise<void> {
     try {
-      const fresh = await dial();
-      this.close();
-      this.#channel = fresh;
+      await this.#channel.renew();
     } finally {
       this.#dialling = undefined;
     }

@@ -1,0 +1,365 @@
+import { create } from "@bufbuild/protobuf";
+import {
+  type ExecAttach,
+  ExecAttachSchema,
+  type ExecFrame,
+  type ExecGap,
+  type ExecStarted,
+  TerminalSizeSchema,
+} from "../../../shared/gen/svc/guest/v1alpha1/exec_pb.ts";
+import { ExecSessions } from "../../../shared/gen/svc/guest/v1alpha1/exec_sessions_pb.ts";
+import { wholeMilliseconds } from "../arguments.ts";
+import type { Channel } from "../channel.ts";
+import type { ErrorCode } from "../error-codes.ts";
+import { abortedError, GuestError, type GuestStatus } from "../errors.ts";
+import { RedialledChannel } from "../link/redialled.ts";
+import { growingPauses, retried } from "../retry.ts";
+import { type Settlement, settlement } from "../settlement.ts";
+import { type KeptOptions, type KeptPosition, keepUnsupported, resumeTimeoutOf } from "./keep.ts";
+import { KeptInput, KeptOutputs, NO_OUTPUT, type OutputOffsets } from "./kept-streams.ts";
+import { ExecCall, type ExecListener, type ExecWire, type Frame } from "./wire.ts";
+
+/** Time for a reached agent to answer an attach; a silent peer is left for the next attempt. */
+const ANSWER_MS = 10_000;
+/** Longest pause between attempts to come back. */
+const LONGEST_PAUSE_MS = 2_000;
+/** Time for the agent to forget a command before its end is reported. */
+const FORGET_MS = 2_000;
+/** Signals that wait for the connection. */
+const WAITING_SIGNALS = 64;
+/** By ExecStream. */
+const STREAMS: readonly (undefined | "stdout" | "stderr")[] = [undefined, "stdout", "stderr"];
+/** Statuses of a call whose connection failed, where the agent gives no reason. */
+const BROKEN: ReadonlySet<GuestStatus> = new Set(["UNAVAILABLE", "INTERNAL", "CANCELLED", "UNKNOWN"]);
+
+/** What the successive calls need. */
+export interface KeptParts {
+  readonly name: string;
+  readonly first: Extract<Frame, { readonly case: "start" | "attach" }>;
+  readonly options: KeptOptions;
+  readonly channel: Channel;
+  /** Makes a channel to the agent, which the caller closes. */
+  readonly dial: () => Promise<Channel>;
+  /** Dial at every attempt, because credentials may have changed. Otherwise the existing channel dials by itself. */
+  readonly alwaysDials: boolean;
+}
+
+/** Where the calls are. A lost connection leads from "attached" to "reconnecting", and an answer back. */
+type State =
+  /** The agent has not answered the first call. */
+  | { readonly kind: "starting"; readonly call: ExecCall }
+  /** It has answered this call: frames may be sent. */
+  | { readonly kind: "attached"; readonly call: ExecCall }
+  /** Between two calls; with `call` the agent has not answered the later one yet. */
+  | { readonly kind: "reconnecting"; readonly call?: ExecCall; readonly answer?: Settlement<undefined> }
+  /** The exit has come, and the call is about to end. */
+  | { readonly kind: "exited"; readonly call: ExecCall }
+  /** The listener has been told of the end. */
+  | { readonly kind: "over"; readonly call?: undefined };
+
+/**
+ * The successive calls of a kept command, as one. Arrived output is not requested again, and input that the agent has
+ * not taken is sent again. Ends with the command, with a permanent error, or after `resume.timeoutMs`.
+ */
+export class KeptCall implements ExecWire {
+  readonly #parts: KeptParts;
+  readonly #resumeTimeoutMs: number;
+  readonly #deadlineAtMs: number;
+  readonly #over = new AbortController();
+  readonly #signals: Frame[] = [];
+  readonly #channel: RedialledChannel;
+  /** The next attempt dials: a channel whose connection hangs in its handshake makes no other. */
+  #dialsNext: boolean;
+  #size: Extract<Frame, { readonly case: "resize" }>["value"] | undefined;
+  #listener: ExecListener | undefined;
+  #state: State;
+  /** Undefined before the agent's first answer. */
+  #started: ExecStarted | undefined;
+  #outputs: KeptOutputs | undefined;
+  readonly input: KeptInput = new KeptInput();
+
+  /** Throws GuestError for invalid options, a closed channel or an aborted signal. */
+  constructor(parts: KeptParts) {
+    const { timeoutMs } = parts.options;
+    this.#parts = parts;
+    this.#channel = new RedialledChannel(parts.channel, parts.dial);
+    this.#dialsNext = parts.alwaysDials;
+    this.#resumeTimeoutMs = resumeTimeoutOf(parts.options);
+    const limitMs = timeoutMs === undefined ? Number.POSITIVE_INFINITY : wholeMilliseconds(timeoutMs, "timeoutMs");
+    this.#deadlineAtMs = performance.now() + limitMs;
+    this.#state = { kind: "starting", call: this.#call(parts.first, parts.options.waitForReady) };
+  }
+
+  open(listener: ExecListener): void {
+    this.#listener = listener;
+    if (this.#state.call !== undefined) this.#follow(this.#state.call);
+    this.#parts.options.signal?.addEventListener("abort", this.#onAbort);
+  }
+
+  send(frame: Frame, sent?: () => void): void {
+    if (frame.case === "stdin") this.input.write(frame.value ?? new Uint8Array(), () => sent?.());
+    else if (frame.case === "stdinClose") this.input.close();
+    else {
+      if (frame.case === "resize") this.#size = frame.value;
+      // The next call sends the size by itself.
+      if (this.#live !== undefined) this.#live.send(frame);
+      else if (frame.case === "signal" && this.#signals.length < WAITING_SIGNALS) this.#signals.push(frame);
+    }
+  }
+
+  pause(): void {
+    this.#live?.pause();
+  }
+
+  resume(): void {
+    this.#live?.resume();
+  }
+
+  finish(): void {
+    this.#live?.finish();
+  }
+
+  cancel(): void {
+    this.giveUp("DETACHED", "detached from the command, which goes on in the sandbox");
+  }
+
+  giveUp(code: ErrorCode, message: string): void {
+    this.#fail(failure("CANCELLED", code, message));
+  }
+
+  readonly onRead = (): void => {
+    if (this.#live !== undefined && this.#parts.options.acknowledge !== "manual") this.#outputs?.noteRead();
+  };
+
+  /** Acknowledges output, which the agent may then drop. Throws GuestError for an offset past the received bytes. */
+  acknowledge(offsets: OutputOffsets): void {
+    this.#outputs?.acknowledge(offsets);
+  }
+
+  get position(): KeptPosition {
+    const { read } = this.#outputs ?? { read: NO_OUTPUT };
+    return { execId: this.#started?.execId ?? "", ...read, stdinOffset: this.input.takenOffset };
+  }
+
+  /** Ends the command, or forgets one that has ended. Without an answer its name must do. Rejects with GuestError. */
+  async endExec(how: { signal?: number; graceMs?: bigint; forget?: boolean }, timeoutMs?: number): Promise<void> {
+    const request = { name: this.#parts.name, execId: this.#started?.execId ?? "", ...how };
+    await this.#channel.use((channel) => channel.unary(ExecSessions.method.endExec, request, { timeoutMs }));
+  }
+
+  /** The call that frames may be sent to. */
+  get #live(): ExecCall | undefined {
+    return this.#state.kind === "attached" || this.#state.kind === "exited" ? this.#state.call : undefined;
+  }
+
+  get #isOver(): boolean {
+    return this.#state.kind === "over";
+  }
+
+  #call(first: Frame, waitForReady = false): ExecCall {
+    const leftMs = this.#deadlineAtMs - performance.now();
+    const timeoutMs = leftMs === Number.POSITIVE_INFINITY ? undefined : Math.max(0, leftMs);
+    return new ExecCall(this.#channel.current, { signal: this.#parts.options.signal, waitForReady, timeoutMs }, first);
+  }
+
+  /** Its frames count for as long as it is the present call. */
+  #follow(call: ExecCall): void {
+    const own = (tell: () => void): void => {
+      if (call === this.#state.call) tell();
+    };
+    call.open({
+      frame: (frame) => own(() => this.#receive(frame, call)),
+      ended: () => own(() => this.#end()),
+      failed: (error) => own(() => this.#onFailed(error)),
+      unread: () => 0,
+    });
+  }
+
+  #receive(frame: ExecFrame["frame"], call: ExecCall): void {
+    if (frame.case === "started") this.#onAnswer(frame.value, call);
+    else if (frame.case === "gap") this.#onGap(frame.value);
+    else if (frame.case === "stdinAck") this.#orFail(() => this.input.taken(Number(frame.value.offset)));
+    else {
+      if (frame.case === "stdout" || frame.case === "stderr") this.#outputs?.received(frame.case, frame.value.length);
+      if (frame.case === "exit") this.#state = { kind: "exited", call };
+      this.#listener?.frame(frame);
+    }
+  }
+
+  /** The agent's answer to a call. */
+  #onAnswer(started: ExecStarted, call: ExecCall): void {
+    const answer = this.#state.kind === "reconnecting" ? this.#state.answer : undefined;
+    const asked = this.#continuation();
+    // An agent that does not know ExecStart.keep runs the command as any other: it ends with the call.
+    if (!started.kept) this.#fail(keepUnsupported(this.#channel.current.agentVersion));
+    else if (answer === undefined) this.#begin(started, call);
+    else if (!(["execId", "stdoutOffset", "stderrOffset"] as const).every((name) => started[name] === asked[name]))
+      this.#fail(failure("INTERNAL", "RESUME_MISMATCH", "the agent continues at another offset than requested"));
+    else {
+      this.#attached(started, call);
+      answer.resolve(undefined);
+      if (this.#state.kind === "attached") this.#parts.options.onEvent?.({ kind: "reconnected" });
+    }
+  }
+
+  #begin(started: ExecStarted, call: ExecCall): void {
+    const began = { stdoutOffset: Number(started.stdoutOffset), stderrOffset: Number(started.stderrOffset) };
+    const unread = (output: "stdout" | "stderr"): number => this.#listener?.unread(output) ?? 0;
+    this.#started = started;
+    this.#outputs = new KeptOutputs(began, unread, () => this.#sendAcknowledgement());
+    this.#listener?.frame({ case: "started", value: started });
+    this.#attached(started, call);
+    // What the caller already has: a command that waits for its acknowledgement would write nothing more.
+    const { first, options } = this.#parts;
+    if (options.acknowledge !== "manual") this.#outputs.noteRead();
+    else if (first.case === "attach") {
+      const { stdoutOffset = 0n, stderrOffset = 0n } = first.value ?? {};
+      this.#outputs.acknowledge({ stdoutOffset: Number(stdoutOffset), stderrOffset: Number(stderrOffset) });
+    }
+  }
+
+  #attached(started: ExecStarted, call: ExecCall): void {
+    this.#state = { kind: "attached", call };
+    // Before the input: a command may wait for its output to be taken before it reads on.
+    this.#sendAcknowledgement();
+    this.#orFail(() => this.input.attach(started, (frame) => call.send(frame)));
+    if (this.#size !== undefined && started.terminal) call.send({ case: "resize", value: this.#size });
+    for (const signal of this.#signals.splice(0)) call.send(signal);
+  }
+
+  #sendAcknowledgement(): void {
+    const { acknowledged } = this.#outputs ?? { acknowledged: NO_OUTPUT };
+    if (acknowledged.stdoutOffset + acknowledged.stderrOffset > 0)
+      this.#live?.send({ case: "ack", value: inMessage(acknowledged) });
+  }
+
+  #orFail(action: () => void): void {
+    try {
+      action();
+    } catch (error) {
+      this.#fail(error as GuestError);
+    }
+  }
+
+  #onGap({ stream: number, bytes: lost }: ExecGap): void {
+    const bytes = Number(lost);
+    const stream = STREAMS[number];
+    if (stream === undefined) return; // one that a newer agent has
+    const offset = this.#outputs?.skip(stream, bytes) ?? 0;
+    this.#parts.options.onEvent?.({ kind: "gap", stream, offset, bytes });
+    const message = `${bytes} bytes of ${stream} from offset ${offset} on are not held any more`;
+    if (this.#parts.options.failOnGap === true) this.#fail(failure("DATA_LOSS", "OUTPUT_LOST", message));
+  }
+
+  #onFailed(error: GuestError): void {
+    switch (this.#state.kind) {
+      case "starting": {
+        // An agent that does not know the frame finds a first frame without content.
+        const isOlder = this.#parts.first.case === "attach" && error.reason === "FRAME_ORDER";
+        this.#fail(isOlder ? keepUnsupported(this.#channel.current.agentVersion) : error);
+        return;
+      }
+      case "attached":
+        if (this.#resumeTimeoutMs > 0 && this.#mayPass(error)) this.#reconnect(error);
+        else this.#fail(error);
+        return;
+      case "reconnecting":
+        this.#state.answer?.reject(error);
+        return;
+      case "exited":
+        this.#end();
+        return;
+      case "over":
+    }
+  }
+
+  /** Whether another attempt may succeed: the connection failed without a reason, or new credentials may be late. */
+  #mayPass({ status, reason }: GuestError): boolean {
+    const { alwaysDials, channel } = this.#parts;
+    if (status === "UNAUTHENTICATED") return alwaysDials;
+    return reason === undefined && BROKEN.has(status) && (alwaysDials || !channel.isClosed);
+  }
+
+  #reconnect(lost: GuestError): void {
+    this.#state = { kind: "reconnecting" };
+    this.input.detach();
+    this.#parts.options.onEvent?.({ kind: "disconnected", error: lost });
+    retried(Promise.reject(lost), () => this.#reattach(), {
+      pausesMs: growingPauses(LONGEST_PAUSE_MS),
+      untilMs: Math.min(performance.now() + this.#resumeTimeoutMs, this.#deadlineAtMs),
+      signal: this.#over.signal,
+      mayPass: (error) => this.#mayPass(error as GuestError),
+    }).catch((error: unknown) => this.#fail(error as GuestError));
+  }
+
+  /** One attempt. Resolves when the agent has answered, or when all is over. */
+  async #reattach(): Promise<void> {
+    if (this.#dialsNext) await this.#channel.renew();
+    this.#dialsNext = this.#parts.alwaysDials;
+    if (this.#isOver) return;
+    const call = this.#call({ case: "attach", value: this.#continuation() });
+    const answer = settlement<undefined>();
+    this.#state = { kind: "reconnecting", call, answer };
+    this.#follow(call);
+    const timer = setTimeout(() => {
+      call.cancel();
+      this.#state = { kind: "reconnecting" };
+      this.#dialsNext = true;
+      answer.reject(failure("UNAVAILABLE", "CONNECT_TIMED_OUT", `the agent has not answered within ${ANSWER_MS} ms`));
+    }, ANSWER_MS);
+    await answer.promise.finally(() => clearTimeout(timer));
+  }
+
+  /** What the next call asks for: whatever the first one did, from where the outputs are. */
+  #continuation(): ExecAttach {
+    const { first, name } = this.#parts;
+    const message = create(ExecAttachSchema, first.case === "attach" ? first.value : {});
+    const size = this.#size && create(TerminalSizeSchema, this.#size);
+    const at = { name, execId: this.#started?.execId ?? "", fromNow: false, size };
+    return Object.assign(message, at, inMessage(this.#outputs?.offsets ?? NO_OUTPUT));
+  }
+
+  readonly #onAbort = (): void => {
+    const { signal } = this.#parts.options;
+    if (signal !== undefined) this.#fail(abortedError(signal));
+  };
+
+  #end(): void {
+    const { acknowledge, forget = acknowledge !== "manual" } = this.#parts.options;
+    const end = (): void => {
+      if (this.#isOver) return;
+      this.#close();
+      this.#listener?.ended();
+    };
+    // Its name is then free when its end is reported. If it cannot be forgotten in time, it lingers and is forgotten
+    // later.
+    if (forget && this.#state.kind === "exited") this.endExec({}, FORGET_MS).then(end, end);
+    else end();
+  }
+
+  #fail(error: GuestError): void {
+    if (this.#isOver) return;
+    this.#state.call?.cancel();
+    this.#close();
+    this.#listener?.failed(error);
+  }
+
+  #close(): void {
+    const { answer } = { answer: undefined, ...this.#state };
+    this.#state = { kind: "over" };
+    this.#over.abort();
+    answer?.resolve(undefined);
+    this.#outputs?.stop();
+    this.#parts.options.signal?.removeEventListener("abort", this.#onAbort);
+    this.input.drop();
+    this.#channel.close();
+  }
+}
+
+function inMessage({ stdoutOffset, stderrOffset }: OutputOffsets): Record<keyof OutputOffsets, bigint> {
+  return { stdoutOffset: BigInt(stdoutOffset), stderrOffset: BigInt(stderrOffset) };
+}
+
+function failure(status: GuestStatus, code: ErrorCode, message: string): GuestError {
+  return new GuestError({ status, code, message });
+}
