@@ -1,4 +1,4 @@
-import { type Node, NODE_TAG, ready, reasonOfEnd, type SandboxEntry } from "../node/index.ts";
+import { addressOf, type Needs, NODE_TAG, ready, reasonOfEnd, type SandboxEntry } from "../node/index.ts";
 import { SandboxError } from "../substrate/index.ts";
 import { isBeingSuspended, paused, sourceAsleep } from "../operations/index.ts";
 
@@ -14,9 +14,12 @@ export interface Reach {
  * Finds the agent of a sandbox that runs and has done its duties. Rejects with SandboxError, which names the next call:
  * NOT_FOUND, WRONG_STATE, PAUSED, SOURCE_ASLEEP, or AGENT_UNREACHABLE where the instance has no address.
  */
-export async function reach(node: Node, name: string): Promise<Reach> {
+export async function reach(
+  node: Needs<"folder" | "substrate" | "journal" | "credentials" | "instances">,
+  name: string,
+): Promise<Reach> {
   const entry = ready(await ownSandbox(node, name));
-  const { id, state, ip } = await node.existing(entry);
+  const { id, state, ip } = await node.instances.existing(entry);
   if (state === "Paused" && isBeingSuspended(entry)) throw asleep(name, "is being suspended");
   if (state === "Paused") throw paused(name);
   if (state === "Standby" && entry.asleepBecause !== undefined) throw sourceAsleep(name, entry.asleepBecause);
@@ -25,7 +28,7 @@ export async function reach(node: Node, name: string): Promise<Reach> {
   if (entry.runEpochMs === undefined)
     throw asleep(name, `is ${state}, and has not done its duties since it was suspended`);
   if (ip === undefined) throw new SandboxError("AGENT_UNREACHABLE", `the instance of ${name} has no address`);
-  return { address: node.addressOf(entry, ip), credentials: node.credentials.folderOf(name) };
+  return { address: addressOf(entry, ip), credentials: node.credentials.folderOf(name) };
 }
 
 function asleep(name: string, how: string): SandboxError {
@@ -40,7 +43,7 @@ function stopped(name: string, state: string, reason: string): SandboxError {
 }
 
 /** The entry of a sandbox. Rejects with NOT_FOUND, which names the owner if another node has a sandbox of that name. */
-async function ownSandbox(node: Node, name: string): Promise<SandboxEntry> {
+async function ownSandbox(node: Needs<"folder" | "substrate" | "journal">, name: string): Promise<SandboxEntry> {
   const entry = node.journal.get(name);
   if (entry?.kind === "sandbox") return entry;
   if (entry?.kind === "snapshot") {

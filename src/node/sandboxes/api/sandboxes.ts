@@ -31,11 +31,13 @@ import {
   type SandboxSpec,
 } from "../substrate/index.ts";
 import {
+  addressOf,
   type Awakening,
   Journal,
   loadSqlite,
-  Node,
+  nodeOf,
   type NodeOptions,
+  type NodeParts,
   type Publication,
   ready,
   type Rest,
@@ -80,9 +82,9 @@ export interface NodeStatus {
  * SandboxError.
  */
 export class Sandboxes {
-  readonly #node: Node;
+  readonly #node: NodeParts;
 
-  private constructor(node: Node) {
+  private constructor(node: NodeParts) {
     this.#node = node;
   }
 
@@ -94,7 +96,7 @@ export class Sandboxes {
   /** Opens the node's journal until `close`, beside any other process that has it open. Makes no call. */
   static async open(options: NodeOptions): Promise<Sandboxes> {
     checkNodeId(options.nodeId);
-    return new Sandboxes(new Node(options, await Journal.open(options.folder, options.readOnly === true)));
+    return new Sandboxes(nodeOf(options, await Journal.open(options.folder, options.readOnly === true)));
   }
 
   /** Names of the sandboxes in a journal, without a call. */
@@ -137,7 +139,7 @@ export class Sandboxes {
   }
 
   async get(name: string): Promise<SandboxInfo> {
-    return this.#info(this.#node.sandbox(name));
+    return this.#info(this.#node.journal.sandbox(name));
   }
 
   /** All sandboxes of this node, in the order of their creation. */
@@ -199,7 +201,7 @@ export class Sandboxes {
     }
     const own = this.#newName(options.name, "snapshot");
     return this.#alone("snapshot", name, (entry) =>
-      this.#node.alone("snapshot", own, () => snapshot(this.#node, entry, own, options)),
+      this.#node.turns.alone("snapshot", own, () => snapshot(this.#node, entry, own, options)),
     );
   }
 
@@ -212,10 +214,10 @@ export class Sandboxes {
     options: ForkOptions = {},
   ): Promise<{ readonly sandbox: SandboxInfo; readonly awakening: Awakening; readonly source: Awakening | undefined }> {
     const own = this.#newName(options.name, "sandbox");
-    const { fork: made, ...rest } = await this.#node.alone("fork", from, async () => {
-      const found = ready(this.#node.entry(from));
+    const { fork: made, ...rest } = await this.#node.turns.alone("fork", from, async () => {
+      const found = ready(this.#node.journal.entry(from));
       const parent = found.kind === "sandbox" ? await settled(this.#node, found) : found;
-      return this.#node.alone("fork", own, () => fork(this.#node, parent, own, options));
+      return this.#node.turns.alone("fork", own, () => fork(this.#node, parent, own, options));
     });
     return { sandbox: await this.#info(made), ...rest };
   }
@@ -241,7 +243,7 @@ export class Sandboxes {
 
   /** Removes a sandbox or a snapshot in any state, with its credentials, and their volume unless a fork has it. */
   remove(name: string): Promise<void> {
-    return this.#node.alone("remove", name, () => discard(this.#node, "remove", this.#node.entry(name)));
+    return this.#node.turns.alone("remove", name, () => discard(this.#node, "remove", this.#node.journal.entry(name)));
   }
 
   /** Removes what earlier processes have left behind, at the substrate and here. */
@@ -259,7 +261,7 @@ export class Sandboxes {
    * changed yet, and nothing is to be undone.
    */
   get atRisk(): readonly string[] | undefined {
-    const risks = this.#node.atRisk;
+    const risks = this.#node.turns.atRisk;
     return risks.length > 0 || this.#node.journal.isChanged ? risks : undefined;
   }
 
@@ -273,8 +275,8 @@ export class Sandboxes {
   }
 
   #alone<Value>(operation: string, name: string, action: (entry: SandboxEntry) => Promise<Value>): Promise<Value> {
-    return this.#node.alone(operation, name, async () =>
-      action(await settled(this.#node, ready(this.#node.sandbox(name)))),
+    return this.#node.turns.alone(operation, name, async () =>
+      action(await settled(this.#node, ready(this.#node.journal.sandbox(name)))),
     );
   }
 
@@ -282,13 +284,13 @@ export class Sandboxes {
   #newName(wanted: string | undefined, prefix: string): string {
     const name = wanted ?? randomName(prefix);
     checkName(name);
-    if (!this.#node.isBusy(name) && this.#node.journal.get(name) === undefined) return name;
+    if (!this.#node.turns.isBusy(name) && this.#node.journal.get(name) === undefined) return name;
     throw new SandboxError("ALREADY_EXISTS", `there is a sandbox or snapshot ${name} already`);
   }
 
   async #info(entry: SandboxEntry): Promise<SandboxInfo> {
-    const { ip, state } = (await told(this.#node.instanceOf(entry))) ?? {};
-    const address = ip === undefined ? undefined : this.#node.addressOf(entry, ip);
+    const { ip, state } = (await told(this.#node.instances.find(entry))) ?? {};
+    const address = ip === undefined ? undefined : addressOf(entry, ip);
     return { ...entry, state, address, credentials: this.#node.credentials.folderOf(entry.name) };
   }
 }

@@ -16,7 +16,7 @@ import {
   AGENT_VOLUME_TAG,
   JOURNAL_TAG,
   type JournalEntry,
-  type Node,
+  type Needs,
   NODE_TAG,
   parentOf,
   type SandboxEntry,
@@ -56,7 +56,12 @@ export interface SweepOptions {
  * is just being made has its entry already, and stays. Rejects with SandboxError (NODE_ID_CONFLICT), before it removes
  * anything, where another journal's things have this node's tag.
  */
-export async function sweep(node: Node, { takeOver = false }: SweepOptions): Promise<SweepReport> {
+export async function sweep(
+  node: Needs<
+    "nodeId" | "tags" | "substrate" | "journal" | "credentials" | "agents" | "turns" | "instances" | "guests" | "step"
+  >,
+  { takeOver = false }: SweepOptions,
+): Promise<SweepReport> {
   const found = await nodesThings(node);
   const foreign = found.filter(({ tags }) => isForeign(node, tags));
   if (foreign.length > 0 && !takeOver) throw conflict(node, foreign);
@@ -75,8 +80,8 @@ export async function sweep(node: Node, { takeOver = false }: SweepOptions): Pro
     }
   };
   for (const { name } of node.journal.all()) {
-    if (node.isBusy(name)) continue;
-    await attempt(name, () => node.alone("sweep", name, () => sweepEntry(node, name, report)));
+    if (node.turns.isBusy(name)) continue;
+    await attempt(name, () => node.turns.alone("sweep", name, () => sweepEntry(node, name, report)));
   }
   // Volumes last: one that an instance has cannot be deleted.
   for (const thing of strays) {
@@ -112,7 +117,7 @@ interface Thing {
   readonly remove: () => Promise<boolean>;
 }
 
-async function nodesThings({ substrate, nodeId }: Node): Promise<readonly Thing[]> {
+async function nodesThings({ substrate, nodeId }: Needs<"nodeId" | "substrate">): Promise<readonly Thing[]> {
   const tags = { [NODE_TAG]: nodeId };
   const [ingresses, instances, snapshots, volumes] = await Promise.all([
     substrate.ingresses(tags),
@@ -151,7 +156,7 @@ async function nodesThings({ substrate, nodeId }: Node): Promise<readonly Thing[
 }
 
 /** Whether it has an entry. Check right before the removal: it may have been made since the listing. */
-function isKnown({ journal }: Node, { kind, id, name }: Thing): boolean {
+function isKnown({ journal }: Needs<"journal">, { kind, id, name }: Thing): boolean {
   return journal.all().some((entry) => {
     if (kind === "volume") return entry.volumeId === id;
     if (kind === "ingress") return entry.kind === "sandbox" && publishes(entry, name);
@@ -164,11 +169,11 @@ function publishes({ published = [] }: SandboxEntry, ingress: string | undefined
   return published.some((each) => each.ingress === ingress);
 }
 
-function isForeign({ journal }: Node, tags: Tags): boolean {
+function isForeign({ journal }: Needs<"journal">, tags: Tags): boolean {
   return tags[JOURNAL_TAG] !== undefined && tags[JOURNAL_TAG] !== journal.id;
 }
 
-function conflict({ nodeId }: Node, foreign: readonly Thing[]): SandboxError {
+function conflict({ nodeId }: Needs<"nodeId">, foreign: readonly Thing[]): SandboxError {
   const [first] = foreign;
   const message =
     `${foreign.length} of this node's things were made with another journal (such as ${first?.kind} ${first?.name ?? first?.id}): either ` +
@@ -182,7 +187,10 @@ function conflict({ nodeId }: Node, foreign: readonly Thing[]): SandboxError {
  * 8853445, lib/instances/create.go:444). Forks and snapshots share the credential volume of their origin, which names
  * the agent's.
  */
-async function sweepAgents(node: Node, report: Writable<SweepReport>): Promise<void> {
+async function sweepAgents(
+  node: Needs<"substrate" | "journal" | "agents" | "step">,
+  report: Writable<SweepReport>,
+): Promise<void> {
   for (const id of await node.agents.older()) {
     if (await isAgentUsed(node, id)) continue;
     node.step("sweep", id, "delete the unused volume of an older agent");
@@ -190,14 +198,18 @@ async function sweepAgents(node: Node, report: Writable<SweepReport>): Promise<v
   }
 }
 
-async function isAgentUsed({ journal, substrate }: Node, id: string): Promise<boolean> {
+async function isAgentUsed({ journal, substrate }: Needs<"substrate" | "journal">, id: string): Promise<boolean> {
   if (journal.all().some(({ agentVolumeId }) => agentVolumeId === id)) return true;
   const tags = { [AGENT_VOLUME_TAG]: id };
   const users = await Promise.all([substrate.volumes(tags), substrate.instances(tags), substrate.snapshots(tags)]);
   return users.flat().length > 0;
 }
 
-async function sweepEntry(node: Node, name: string, report: Writable<SweepReport>): Promise<void> {
+async function sweepEntry(
+  node: Needs<"tags" | "substrate" | "journal" | "credentials" | "turns" | "instances" | "guests" | "step">,
+  name: string,
+  report: Writable<SweepReport>,
+): Promise<void> {
   const found = node.journal.get(name);
   if (found === undefined) return;
   const entry = found.kind === "sandbox" && found.phase === "ready" ? await settled(node, found) : found;
@@ -220,15 +232,15 @@ async function sweepEntry(node: Node, name: string, report: Writable<SweepReport
     report.removed.push(publication.hostname);
   }
   if (entry.runEpochMs !== undefined) return;
-  const { state } = await node.existing(entry);
+  const { state } = await node.instances.existing(entry);
   if (state === "Paused") throw paused(name);
   if (state === "Standby" && entry.asleepBecause !== undefined) throw sourceAsleep(name, entry.asleepBecause);
   if (state !== "Running") return;
-  await node.awaken("sweep", node.sandbox(name));
+  await node.guests.awaken("sweep", node.journal.sandbox(name));
   report.awakened.push(name);
 }
 
-async function isGone(node: Node, entry: JournalEntry): Promise<boolean> {
-  if (entry.kind === "sandbox") return (await node.instanceOf(entry)) === undefined;
+async function isGone(node: Needs<"substrate" | "instances">, entry: JournalEntry): Promise<boolean> {
+  if (entry.kind === "sandbox") return (await node.instances.find(entry)) === undefined;
   return !(await node.substrate.snapshots({})).some(({ id }) => id === entry.snapshotId);
 }

@@ -1,7 +1,7 @@
 import { setTimeout as pause } from "node:timers/promises";
 import { messageOf } from "../../../shared/errors.ts";
 import type { GuestClient, Health } from "../../client/index.ts";
-import { type JournalEntry, type Node, ready, type SandboxEntry } from "../node/index.ts";
+import { type JournalEntry, type Needs, type NodeParts, ready, type SandboxEntry } from "../node/index.ts";
 import { discard, standby, stop } from "../operations/index.ts";
 import { SandboxError, sandboxError } from "../substrate/index.ts";
 
@@ -64,7 +64,7 @@ function millisecondsOf(time: Date | undefined, nanos: number): number | undefin
 }
 
 /** Looks at all running sandboxes until it is aborted, and acts; a slow one delays no other. Never rejects. */
-export async function watch(node: Node, options: WatchOptions): Promise<void> {
+export async function watch(node: NodeParts, options: WatchOptions): Promise<void> {
   const { pollMs = DEFAULT_POLL_MS, signal, onEvent = () => undefined } = options;
   const watchers = new Map<string, Watcher>();
   while (!signal.aborted) {
@@ -82,7 +82,7 @@ export async function watch(node: Node, options: WatchOptions): Promise<void> {
   await Promise.all([...watchers.values()].map((watcher) => watcher.end()));
 }
 
-function runningNames(node: Node, onEvent: (event: WatchEvent) => void): ReadonlySet<string> {
+function runningNames(node: Needs<"journal">, onEvent: (event: WatchEvent) => void): ReadonlySet<string> {
   try {
     return new Set(node.journal.all().flatMap((entry) => running(entry)?.name ?? []));
   } catch (error) {
@@ -99,14 +99,14 @@ function running(entry: JournalEntry | undefined): SandboxEntry | undefined {
 
 /** Looks at one sandbox, over one connection while that lasts. */
 class Watcher {
-  readonly #node: Node;
+  readonly #node: NodeParts;
   readonly #name: string;
   readonly #onEvent: (event: WatchEvent) => void;
   #client: GuestClient | undefined;
   #isReachable = true;
   #looking: Promise<void> | undefined;
 
-  constructor(node: Node, name: string, onEvent: (event: WatchEvent) => void) {
+  constructor(node: NodeParts, name: string, onEvent: (event: WatchEvent) => void) {
     this.#node = node;
     this.#name = name;
     this.#onEvent = onEvent;
@@ -114,7 +114,7 @@ class Watcher {
 
   /** Looks once, unless the last look still runs or a process works on the sandbox. */
   look(): void {
-    if (this.#looking !== undefined || this.#node.isBusy(this.#name)) return;
+    if (this.#looking !== undefined || this.#node.turns.isBusy(this.#name)) return;
     this.#looking = this.#look().finally(() => (this.#looking = undefined));
   }
 
@@ -133,7 +133,7 @@ class Watcher {
 
   async #look(): Promise<void> {
     try {
-      if ((await this.#verdict()) !== undefined) await this.#node.alone("watch", this.#name, () => this.#act());
+      if ((await this.#verdict()) !== undefined) await this.#node.turns.alone("watch", this.#name, () => this.#act());
     } catch (error) {
       // Its user works on it; the next look decides again.
       if (error instanceof SandboxError && error.code === "SANDBOX_BUSY") return;
@@ -145,7 +145,7 @@ class Watcher {
   async #act(): Promise<void> {
     const verdict = await this.#verdict();
     if (verdict === undefined) return;
-    const entry = ready(this.#node.sandbox(this.#name));
+    const entry = ready(this.#node.journal.sandbox(this.#name));
     this.close();
     if (verdict.action === "remove") await discard(this.#node, "watch", entry);
     else if (verdict.action === "stop") {
@@ -160,7 +160,7 @@ class Watcher {
     const entry = running(this.#node.journal.get(this.#name));
     if (entry === undefined) return undefined;
     try {
-      this.#client ??= await this.#node.dial(entry);
+      this.#client ??= await this.#node.guests.dial(entry);
       const health = await this.#client.health({ timeoutMs: HEALTH_MS });
       if (!this.#isReachable) this.#tell("reachable", "it answers again");
       this.#isReachable = true;

@@ -1,6 +1,7 @@
 import { setTimeout as pause } from "node:timers/promises";
 import { GuestError } from "../../client/index.ts";
 import { type Instance, SandboxError, sandboxError, type Substrate } from "../substrate/index.ts";
+import { polled } from "./polled.ts";
 
 /** Console lines in an error, and the most characters of each. */
 const TAIL_LINES = 10;
@@ -97,13 +98,13 @@ export async function consoleTail(
 
 /** Resolves with the instance once it is off; with undefined once the signal is aborted. */
 async function offInstance({ instance }: Subject, signal: AbortSignal): Promise<Instance | undefined> {
-  for (;;) {
-    await pause(LOOK_PAUSE_MS, undefined, { signal }).catch(() => undefined);
-    if (signal.aborted) return undefined;
-    // A daemon that is away says nothing about the instance.
-    const found = await instance().catch(() => undefined);
-    if (found !== undefined && isOff(found)) return found;
-  }
+  const isSeen = (found: Instance | undefined): found is Instance => found !== undefined && isOff(found);
+  // A daemon that is away says nothing about the instance.
+  const look = async (): Promise<Instance | undefined> =>
+    signal.aborted ? undefined : instance().catch(() => undefined);
+  await pause(LOOK_PAUSE_MS, undefined, { signal }).catch(() => undefined);
+  const found = await polled(look, isSeen, { pauseMs: LOOK_PAUSE_MS, signal });
+  return isSeen(found) ? found : undefined;
 }
 
 function isAgents(error: unknown): error is GuestError | SandboxError {

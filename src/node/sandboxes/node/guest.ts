@@ -1,4 +1,3 @@
-import { setTimeout as pause } from "node:timers/promises";
 import {
   type GuestClient,
   GuestError,
@@ -9,6 +8,7 @@ import {
 } from "../../client/index.ts";
 import { SandboxError } from "../substrate/index.ts";
 import type { HookOutcome, Rest } from "./journal.ts";
+import { polled } from "./polled.ts";
 
 /** Longest attempt to reach an agent that may not be there yet, and the pause before the next. */
 const ATTEMPT_MS = 2_000;
@@ -39,27 +39,30 @@ export interface Patience {
  * Tries again while the agent fails, and resolves with what an attempt resolves with. Rejects with SandboxError
  * (AGENT_UNREACHABLE) once the time is up, and at once with any error that is not the agent's.
  *
- * @param the failure's text, such as "the agent has not answered"
+ * @param what the failure's text, such as "the agent has not answered"
  * @param attempt gets the milliseconds that an answer may take
  * @param signal aborting gives up at the next failure
  */
-export async function retried<Value>(
+export async function reached<Value>(
   reachMs: number,
   what: string,
   attempt: (deadlineMs: number) => Promise<Value>,
   signal?: AbortSignal,
 ): Promise<Value> {
   const untilMs = performance.now() + reachMs;
-  for (;;) {
-    try {
-      return await attempt(Math.max(1, Math.min(ATTEMPT_MS, untilMs - performance.now())));
-    } catch (error) {
-      if (!(error instanceof GuestError)) throw error;
-      if (signal?.aborted === true || performance.now() + PAUSE_MS >= untilMs)
-        throw new SandboxError("AGENT_UNREACHABLE", `${what} within ${reachMs} ms: ${error.message}`, error);
-    }
-    await pause(PAUSE_MS);
-  }
+  const outcome = await polled(
+    () =>
+      attempt(Math.max(1, Math.min(ATTEMPT_MS, untilMs - performance.now()))).then(
+        (value) => ({ value }),
+        (error: unknown) => ({ error }),
+      ),
+    (seen) => "value" in seen || !(seen.error instanceof GuestError),
+    { pauseMs: PAUSE_MS, limitMs: reachMs, signal },
+  );
+  if ("value" in outcome) return outcome.value;
+  const { error } = outcome;
+  if (!(error instanceof GuestError)) throw error;
+  throw new SandboxError("AGENT_UNREACHABLE", `${what} within ${reachMs} ms: ${error.message}`, error);
 }
 
 /**

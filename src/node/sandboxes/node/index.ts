@@ -1,3 +1,4 @@
+export { addressOf } from "./access.ts";
 export { demandAgent } from "./agent-version.ts";
 export { agentEnded, consoleTail, ending, isOff, reasonOfEnd, whileUp, WHOLE_CONSOLE_LINES } from "./ending.ts";
 export {
@@ -8,10 +9,11 @@ export {
   freezeText,
   hookText,
   quiesce,
-  retried,
+  reached,
   type Warning,
 } from "./guest.ts";
 export { agentEnvironment, type AgentSource, type GuestFile, mounts, PROCESS_SPEC_PATH } from "./injection.ts";
+export { isUnknownOutcome, OPERATION_TAG } from "./instances.ts";
 export {
   type Entry,
   type HookOutcome,
@@ -20,6 +22,7 @@ export {
   loadSqlite,
   type Phase,
   type Publication,
+  ready,
   type Rest,
   type SandboxEntry,
   type SnapshotEntry,
@@ -27,13 +30,13 @@ export {
 export { bundleOf, type RestoreChoices, type SnapshotKeys } from "./keys.ts";
 export {
   AGENT_VOLUME_TAG,
-  isUnknownOutcome,
   JOURNAL_TAG,
-  Node,
+  type Needs,
   NODE_TAG,
+  nodeOf,
   type NodeOptions,
-  OPERATION_TAG,
+  type NodeParts,
   parentOf,
-  ready,
-  type Step,
 } from "./node.ts";
+export { polled } from "./polled.ts";
+export type { Step } from "./turns.ts";

@@ -187,6 +187,20 @@ export class Journal {
     });
   }
 
+  /** The entry of a sandbox or snapshot in any phase. Throws SandboxError (NOT_FOUND). */
+  entry(name: string): JournalEntry {
+    const entry = this.get(name);
+    if (entry !== undefined) return entry;
+    throw new SandboxError("NOT_FOUND", `there is no sandbox or snapshot ${JSON.stringify(name)}`);
+  }
+
+  /** The entry of a sandbox in any phase. Throws SandboxError (NOT_FOUND). */
+  sandbox(name: string): SandboxEntry {
+    const entry = this.get(name);
+    if (entry?.kind === "sandbox") return entry;
+    throw new SandboxError("NOT_FOUND", `there is no sandbox ${JSON.stringify(name)}`);
+  }
+
   /** Adds an entry; it is on disk when this returns. Throws ALREADY_EXISTS for a taken name. */
   add(entry: JournalEntry): void {
     const { changes } = this.#run("INSERT OR IGNORE INTO entry VALUES (?, ?)", entry.name, JSON.stringify(entry));
@@ -224,6 +238,13 @@ export class Journal {
     this.isChanged = true;
     return attempt("write the journal", () => this.#database.prepare(statement).run(...values));
   }
+}
+
+/** The entry if it is ready. Throws SandboxError (WRONG_STATE) while its sandbox or snapshot is made or removed. */
+export function ready<Each extends JournalEntry>(entry: Each): Each {
+  if (entry.phase === "ready") return entry;
+  const message = `${entry.name} is being ${entry.phase === "creating" ? "made" : "removed"}; sweep if nobody does it any more`;
+  throw new SandboxError("WRONG_STATE", message);
 }
 
 /** Rejects with SandboxError, MISSING_PACKAGE, for a Node without node:sqlite. */

@@ -3,8 +3,8 @@ import {
   consoleTail,
   ending,
   isOff,
-  type Node,
-  retried,
+  type Needs,
+  reached,
   type SandboxEntry,
   WHOLE_CONSOLE_LINES,
 } from "../node/index.ts";
@@ -27,31 +27,31 @@ const NO_INIT_STEP =
  * AGENT_UNREACHABLE, all with the end of the console.
  */
 export async function booted(
-  node: Node,
+  node: Needs<"substrate" | "instances" | "guests">,
   entry: SandboxEntry,
   sinceMs: number,
 ): Promise<Pick<SandboxEntry, "agentVersion" | "agentServices" | "runEpochMs">> {
   let lookMs = 0;
   try {
-    const agent = await retried(node.patience.reachMs, "the agent has not answered", async (deadlineMs) => {
+    const agent = await reached(node.guests.patience.reachMs, "the agent has not answered", async (deadlineMs) => {
       try {
-        using client = await node.dial(entry);
+        using client = await node.guests.dial(entry);
         const { services } = await client.health({ waitForReady: true, timeoutMs: deadlineMs });
         return { agentVersion: client.agentVersion ?? "", agentServices: services };
       } catch (error) {
-        const instance = await node.existing(entry);
+        const instance = await node.instances.existing(entry);
         if (isOff(instance) || performance.now() >= lookMs) {
           await lookForStart(node, entry, instance);
           lookMs = performance.now() + LOOK_PAUSE_MS;
         }
-        if (isOff(instance)) throw await agentEnded(node.subject(entry), instance);
+        if (isOff(instance)) throw await agentEnded(node.instances.subject(entry), instance);
         throw error;
       }
     });
     return { ...agent, runEpochMs: sinceMs };
   } catch (error) {
     if (!(error instanceof SandboxError) || error.code !== "AGENT_UNREACHABLE") throw error;
-    const instance = await node.instanceOf(entry).catch(() => undefined);
+    const instance = await node.instances.find(entry).catch(() => undefined);
     const tail =
       error.consoleTail.length > 0 ? error.consoleTail : instance && (await ending(node.substrate, instance.id));
     throw new SandboxError(error.code, error.message, error.cause, { consoleTail: tail, nextStep: error.nextStep });
@@ -59,7 +59,7 @@ export async function booted(
 }
 
 /** Rejects if init could not start the entrypoint, or the kernel not init: then the instance initializes for ever. */
-async function lookForStart(node: Node, { image }: SandboxEntry, { id }: Instance): Promise<void> {
+async function lookForStart(node: Needs<"substrate">, { image }: SandboxEntry, { id }: Instance): Promise<void> {
   const lines = await consoleTail(node.substrate, id, WHOLE_CONSOLE_LINES);
   const at = lines.findIndex((line) => NO_INIT.test(line) || NOT_STARTED.test(line));
   const line = lines[at];

@@ -18,8 +18,9 @@ import {
   bundleOf,
   JOURNAL_TAG,
   mounts,
-  type Node,
+  type Needs,
   NODE_TAG,
+  type NodeParts,
   OPERATION_TAG,
   type SandboxEntry,
 } from "../node/index.ts";
@@ -30,16 +31,20 @@ const OPERATION = "create";
 const OWN_INITS: ReadonlySet<string> = new Set(["/sbin/init", "/lib/systemd/systemd", "/usr/lib/systemd/systemd"]);
 
 /** Makes a sandbox from a checked specification. If any step fails, everything made is removed again. */
-export async function create(node: Node, spec: SandboxSpec): Promise<SandboxEntry> {
+export async function create(node: NodeParts, spec: SandboxSpec): Promise<SandboxEntry> {
   const name = spec.name ?? randomName("sandbox");
-  return node.alone(OPERATION, name, async () => {
+  return node.turns.alone(OPERATION, name, async () => {
     const entry = await plan(node, name, spec);
     return making(node, OPERATION, entry, () => build(node, entry, spec));
   });
 }
 
 /** The journal entry, before anything is made. */
-async function plan(node: Node, name: string, spec: SandboxSpec): Promise<SandboxEntry> {
+async function plan(
+  node: Needs<"tags" | "substrate" | "journal" | "agents" | "guests" | "host" | "step">,
+  name: string,
+  spec: SandboxSpec,
+): Promise<SandboxEntry> {
   node.step(OPERATION, name, "look at image and daemon");
   const [daemon, image] = await Promise.all([node.substrate.facts(), node.substrate.image(spec.image)]);
   const { digest } = await suitableImage(node, image, spec.image);
@@ -57,10 +62,10 @@ async function plan(node: Node, name: string, spec: SandboxSpec): Promise<Sandbo
     hypervisor,
     volumeId: await freeVolumeId(node, name),
     agentVolumeId,
-    agentPort: node.agentPort,
+    agentPort: node.guests.agentPort,
     ttlMs: spec.ttlMs,
     idleAction: spec.idleAction ?? "none",
-    keys: { template: digest, bundle: bundleOf(hypervisor, daemon.version, ""), cpuClass: await node.cpuClass() },
+    keys: { template: digest, bundle: bundleOf(hypervisor, daemon.version, ""), cpuClass: await node.host.cpuClass() },
     tags: { ...spec.tags, ...node.tags, [OPERATION_TAG]: randomUUID(), [AGENT_VOLUME_TAG]: agentVolumeId },
   };
 }
@@ -69,7 +74,7 @@ async function plan(node: Node, name: string, spec: SandboxSpec): Promise<Sandbo
  * Snapshots and forks of an earlier sandbox of this name may still use its volume, or the daemon may have kept it. That
  * of another node stays in the way: so two nodes find out that they want one name.
  */
-async function freeVolumeId({ journal, substrate }: Node, name: string): Promise<string> {
+async function freeVolumeId({ journal, substrate }: Needs<"substrate" | "journal">, name: string): Promise<string> {
   const usual = `${name}-credentials`;
   const isTaken =
     journal.all().some(({ volumeId }) => volumeId === usual) ||
@@ -77,7 +82,7 @@ async function freeVolumeId({ journal, substrate }: Node, name: string): Promise
   return isTaken ? `${name}-cred-${randomBytes(4).toString("hex")}` : usual;
 }
 
-async function suitableImage(node: Node, found: Image | undefined, name: string): Promise<Image> {
+async function suitableImage(node: Needs<"substrate">, found: Image | undefined, name: string): Promise<Image> {
   const all = found?.status === "ready" ? [] : await node.substrate.images();
   const image = found ?? listedImage(all, name);
   if (image === undefined) throw unknownImage(name);
@@ -104,7 +109,10 @@ function checkHypervisor({ features }: DaemonFacts, hypervisor: string, { idleAc
 }
 
 /** Rejects with SandboxError (CAPABILITY_MISSING) for more than the host has at all. */
-async function checkSizes(node: Node, { vcpus = 0, memory = "0B", overlaySize = "0B" }: SandboxSpec): Promise<void> {
+async function checkSizes(
+  node: Needs<"substrate">,
+  { vcpus = 0, memory = "0B", overlaySize = "0B" }: SandboxSpec,
+): Promise<void> {
   const capacity = await node.substrate.capacity();
   for (const [field, wanted, most] of [
     ["vcpus", vcpus, capacity.vcpus],
@@ -141,7 +149,11 @@ function withLimits(error: unknown, { vcpus = 0, memory = "0B", overlaySize = "0
   return new SandboxError("CAPABILITY_MISSING", message, error, { nextStep });
 }
 
-async function build(node: Node, entryBefore: SandboxEntry, spec: SandboxSpec): Promise<SandboxEntry> {
+async function build(
+  node: Needs<"nodeId" | "tags" | "substrate" | "journal" | "credentials" | "agents" | "instances" | "guests" | "step">,
+  entryBefore: SandboxEntry,
+  spec: SandboxSpec,
+): Promise<SandboxEntry> {
   let planned = entryBefore;
   const { name, tags, volumeId } = planned;
   node.step(OPERATION, name, "issue credentials");
@@ -154,7 +166,7 @@ async function build(node: Node, entryBefore: SandboxEntry, spec: SandboxSpec): 
   let parts: InstanceParts = {
     name,
     entrypoint: agent.entrypoint,
-    env: agentEnvironment(node.agentPort),
+    env: agentEnvironment(node.guests.agentPort),
     tags,
     volumes: mounts(agent.id, volumeId),
   };
@@ -162,7 +174,7 @@ async function build(node: Node, entryBefore: SandboxEntry, spec: SandboxSpec): 
     node.step(OPERATION, name, "provide the agent's volume");
     await node.agents.provide();
     node.step(OPERATION, name, "create the instance");
-    return node.changed(planned, () => node.substrate.createInstance(spec, parts));
+    return node.instances.changed(planned, () => node.substrate.createInstance(spec, parts));
   };
   const startBesideGhost = async (): Promise<Instance> => {
     const instanceName = `${name}-${randomBytes(4).toString("hex")}`;
@@ -188,13 +200,13 @@ async function build(node: Node, entryBefore: SandboxEntry, spec: SandboxSpec): 
 }
 
 /** Whether the daemon refused because another node's sweep removed the agent's volume before it saw this one. */
-async function isAgentSwept(node: Node, id: string, error: unknown): Promise<boolean> {
+async function isAgentSwept(node: Needs<"substrate">, id: string, error: unknown): Promise<boolean> {
   if (!(error instanceof SandboxError) || error.code !== "SUBSTRATE_FAILED") return false;
   return (await node.substrate.volume(id).catch(() => ({ id }))) === undefined;
 }
 
 /** Whether the daemon refused a name only because of an instance that it lists and does not have (a ghost). */
-async function isGhosts({ substrate }: Node, name: string, error: unknown): Promise<boolean> {
+async function isGhosts({ substrate }: Needs<"substrate">, name: string, error: unknown): Promise<boolean> {
   if (!(error instanceof SandboxError) || error.code !== "ALREADY_EXISTS") return false;
   const named = (await substrate.instances({})).filter((instance) => instance.name === name);
   const found = await Promise.all(named.map(({ id }) => substrate.instance(id)));
@@ -202,7 +214,7 @@ async function isGhosts({ substrate }: Node, name: string, error: unknown): Prom
 }
 
 /** A daemon older than API 0.3.0 drops fields that it does not know, such as the tags. */
-function checkAnswer(node: Node, { tags }: Instance): void {
+function checkAnswer(node: Needs<"nodeId">, { tags }: Instance): void {
   if (tags[NODE_TAG] === node.nodeId) return;
   throw new SandboxError(
     "CAPABILITY_MISSING",

@@ -6,7 +6,7 @@ import {
   CALL_MS,
   type GuestFile,
   type JournalEntry,
-  type Node,
+  type Needs,
   PROCESS_SPEC_PATH,
   type SandboxEntry,
 } from "../node/index.ts";
@@ -40,13 +40,13 @@ export function demandRenewable({ name, processEnvVersion = 0, agentVersion }: J
 
 /** Duties that leave the session as frozen as it is, so that files can be written before anything of it runs. */
 export async function dutiesBeforeFiles(
-  node: Node,
+  node: Needs<"guests">,
   entry: SandboxEntry,
   dial: () => Promise<GuestClient>,
   env: Variables | undefined,
   signal: AbortSignal,
 ): Promise<void> {
-  const { reachMs } = node.patience;
+  const { reachMs } = node.guests.patience;
   const limit = AbortSignal.any([signal, AbortSignal.timeout(3 * reachMs)]);
   const { frozen } = await restoreDuties(dial, { reachTimeoutMs: reachMs, keepFrozen: true, signal: limit });
   if (env !== undefined && entry.preSnapshot?.freeze === "frozen" && !frozen) throw ranBefore(entry.name);
@@ -97,9 +97,9 @@ export async function writeVariables(client: GuestClient, env: Variables): Promi
 }
 
 /** What the agent of a running sandbox says of its environment; undefined: it cannot be asked. */
-export async function environmentVersion(node: Node, entry: SandboxEntry): Promise<number> {
+export async function environmentVersion(node: Needs<"guests">, entry: SandboxEntry): Promise<number> {
   try {
-    using client = await node.dial(entry);
+    using client = await node.guests.dial(entry);
     return (await client.health({ timeoutMs: CALL_MS })).processEnvVersion;
   } catch (error) {
     throw new SandboxError(

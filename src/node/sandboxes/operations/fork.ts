@@ -7,10 +7,10 @@ import {
   CALL_MS,
   demandAgent,
   type JournalEntry,
-  type Node,
+  type Needs,
   parentOf,
+  reached,
   type RestoreChoices,
-  retried,
   type SandboxEntry,
   type Warning,
   whileUp,
@@ -37,7 +37,7 @@ import { inheritance, orRestored, quiesced, suspendable, type SuspendOptions, wa
  * time.
  */
 export async function fork(
-  node: Node,
+  node: Needs<"tags" | "substrate" | "journal" | "credentials" | "turns" | "instances" | "guests" | "host" | "step">,
   parent: JournalEntry,
   name: string,
   choices: ForkOptions,
@@ -45,21 +45,21 @@ export async function fork(
   const { env } = choices;
   checkVariables(env);
   demandAgent(parent, choices.minAgentVersion);
-  const state = parent.kind === "sandbox" ? (await node.existing(parent)).state : "Standby";
+  const state = parent.kind === "sandbox" ? (await node.instances.existing(parent)).state : "Standby";
   const isAwake = state !== "Standby";
   let differing: readonly Warning[] = [];
-  if (!isAwake) differing = await node.compareKeys("fork", parent, choices);
+  if (!isAwake) differing = await node.host.compareKeys("fork", parent, choices);
   else if (state === "Stopped" || parent.kind !== "sandbox")
     throw wrongState(parent.name, state, "only what runs or sleeps can be forked");
   else {
     await suspendable(node, parent);
-    await node.need("standby", parent);
+    await node.host.need("standby", parent);
   }
   if (env !== undefined) {
     const isRunning = isAwake && parent.kind === "sandbox";
     demandRenewable(isRunning ? { ...parent, processEnvVersion: await environmentVersion(node, parent) } : parent);
   }
-  await node.need("fork", parent);
+  await node.host.need("fork", parent);
   await demandUnpublished(node, name);
   const entry: SandboxEntry = {
     kind: "sandbox",
@@ -70,14 +70,14 @@ export async function fork(
     ...inheritance(parent),
   };
   const welcomed = async (forked: SandboxEntry): Promise<Welcomed> => {
-    const { fork: made, awakening } = await whileUp(node.subject(forked), (signal) =>
+    const { fork: made, awakening } = await whileUp(node.instances.subject(forked), (signal) =>
       welcome(node, forked, choices, signal),
     );
     return { fork: made, awakening: { ...awakening, warnings: [...differing, ...awakening.warnings] } };
   };
   if (parent.kind !== "sandbox" || !isAwake) {
     return making(node, "fork", entry, async () => {
-      const forked = await besideKin(node, entry, () => copy(node, node.entry(parent.name), entry));
+      const forked = await besideKin(node, entry, () => copy(node, node.journal.entry(parent.name), entry));
       return { ...(await welcomed(forked)), source: undefined };
     });
   }
@@ -94,9 +94,9 @@ export async function fork(
         const rotated = { ...source, vsock: randomUUID() };
         node.journal.put(rotated);
         // If the fork's answer was lost.
-        if ((await node.existing(source)).state === "Standby") await wake(node, source);
+        if ((await node.instances.existing(source)).state === "Standby") await wake(node, source);
         // In parallel: neither must wait for the other's duties.
-        const awakening = node.awaken("fork", rotated);
+        const awakening = node.guests.awaken("fork", rotated);
         const made = welcomed(forked);
         await Promise.allSettled([awakening, made]);
         return { ...(await made), source: await awakening };
@@ -123,14 +123,18 @@ interface Welcomed {
  * Forks at the substrate, and keeps both sets of credentials here: the origin's, with which the fork wakes up, and its
  * own.
  */
-async function copy(node: Node, origin: JournalEntry, entry: SandboxEntry): Promise<SandboxEntry> {
+async function copy(
+  node: Needs<"substrate" | "journal" | "credentials" | "instances" | "step">,
+  origin: JournalEntry,
+  entry: SandboxEntry,
+): Promise<SandboxEntry> {
   const { name } = entry;
   node.step("fork", name, "issue credentials");
   await node.credentials.copy(origin.name, parentOf(name));
   await node.credentials.issue(name);
   node.step("fork", name, "fork it");
   const id = (origin.kind === "sandbox" ? origin.instanceId : origin.snapshotId) ?? "";
-  const instance = await node.changed(entry, () =>
+  const instance = await node.instances.changed(entry, () =>
     origin.kind === "sandbox" ? node.substrate.fork(id, name) : node.substrate.forkSnapshot(id, name),
   );
   const forked = { ...entry, ...inheritance(origin), instanceId: instance.id };
@@ -144,17 +148,17 @@ async function copy(node: Node, origin: JournalEntry, entry: SandboxEntry): Prom
  * accept any mixture of old and new, so all mixtures are tried. Resolves once it answers to the new ones.
  */
 async function welcome(
-  node: Node,
+  node: Needs<"journal" | "credentials" | "guests" | "step">,
   entry: SandboxEntry,
   { acceptDegraded = false, env }: ForkOptions,
   signal: AbortSignal,
 ): Promise<Welcomed> {
   const { name } = entry;
-  const { reachMs } = node.patience;
+  const { reachMs } = node.guests.patience;
   node.step("fork", name, "duties, new credentials, duties, POST_RESTORE and Health");
   const parent = await node.credentials.client(parentOf(name));
   const fresh = await node.credentials.client(name);
-  const inherited = (): Promise<GuestClient> => node.dial(entry, parent);
+  const inherited = (): Promise<GuestClient> => node.guests.dial(entry, parent);
   const accepted = (areDutiesDone: boolean): Promise<GuestClient> =>
     acceptedClient(node, entry, mixturesOf(parent, fresh, areDutiesDone), signal);
   await dutiesBeforeFiles(node, entry, inherited, env, signal);
@@ -169,13 +173,13 @@ async function welcome(
       await client.writeFile(path, content, { mode: 0o600, timeoutMs: CALL_MS });
     }
   };
-  await retried(reachMs, "the fork has not taken its new credentials", write, signal);
-  const awakening = await awaken(accepted, node.patience, signal);
+  await reached(reachMs, "the fork has not taken its new credentials", write, signal);
+  const awakening = await awaken(accepted, node.guests.patience, signal);
   if (awakening.notReseeded.length > 0 && !acceptDegraded) {
     const words = awakening.notReseeded.join(" ");
     throw new SandboxError("RESTORE_DEGRADED", `the fork ${name} may draw its origin's random numbers: ${words}`);
   }
-  using client = await node.dial(entry, fresh);
+  using client = await node.guests.dial(entry, fresh);
   await client.health({ waitForReady: true, timeoutMs: reachMs, signal });
   if (env !== undefined) {
     if (ranEarly(entry, awakening)) throw ranBefore(name);
@@ -206,7 +210,7 @@ function mixturesOf(
 
 /** A client with the credentials that the agent accepts at this moment. */
 function acceptedClient(
-  node: Node,
+  node: Needs<"guests">,
   entry: SandboxEntry,
   mixtures: readonly ClientCredentials[],
   signal: AbortSignal,
@@ -215,7 +219,7 @@ function acceptedClient(
   const attempt = async (deadlineMs: number): Promise<GuestClient> => {
     let refusal: unknown;
     for (const credentials of mixtures) {
-      const client = await node.dial(entry, credentials);
+      const client = await node.guests.dial(entry, credentials);
       try {
         await client.health({ timeoutMs: deadlineMs });
         return client;
@@ -226,5 +230,5 @@ function acceptedClient(
     }
     throw refusal;
   };
-  return retried(node.patience.reachMs, problem, attempt, signal);
+  return reached(node.guests.patience.reachMs, problem, attempt, signal);
 }

@@ -1,7 +1,7 @@
 import { randomBytes, randomUUID } from "node:crypto";
 import { LAST_PORT } from "../../../shared/ports.ts";
 import { type Ingress, SandboxError, statusOf, USUAL_LISTEN_PORT } from "../substrate/index.ts";
-import { isUnknownOutcome, type Node, OPERATION_TAG, type Publication, type SandboxEntry } from "../node/index.ts";
+import { isUnknownOutcome, type Needs, OPERATION_TAG, type Publication, type SandboxEntry } from "../node/index.ts";
 import { ingressAnswers } from "./probe.ts";
 
 const HOSTNAME = /^(?=.{1,253}$)[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?(?:\.[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?)*$/;
@@ -21,7 +21,7 @@ export interface PublishOptions {
  * nowhere.
  */
 export async function publish(
-  node: Node,
+  node: Needs<"tags" | "substrate" | "journal" | "instances" | "step">,
   entry: SandboxEntry,
   port: number,
   hostname: string,
@@ -36,7 +36,7 @@ export async function publish(
   }
   // An earlier attempt may have left it.
   if (known !== undefined) await withdraw(node, "publish", entry, known);
-  const { id: instanceId } = await node.existing(entry);
+  const { id: instanceId } = await node.instances.existing(entry);
   const ingress = `${entry.name}-${randomBytes(4).toString("hex")}`;
   const planned: Publication = { hostname, listenPort, port, ingress };
   noted(node, entry.name, planned);
@@ -46,13 +46,18 @@ export async function publish(
     return noted(node, entry.name, { ...planned, ingressId: id });
   } catch (error) {
     // If it cannot be withdrawn now, the next sweep does it.
-    await withdraw(node, "publish", node.sandbox(entry.name), planned).catch(() => undefined);
+    await withdraw(node, "publish", node.journal.sandbox(entry.name), planned).catch(() => undefined);
     throw error;
   }
 }
 
 /** Resolves once the sandbox answers through its ingress. Rejects with INGRESS_NOT_SERVED or GUEST_NOT_LISTENING. */
-export async function served(node: Node, name: string, publication: Publication, waitMs: number): Promise<void> {
+export async function served(
+  node: Needs<"ingressHost" | "step">,
+  name: string,
+  publication: Publication,
+  waitMs: number,
+): Promise<void> {
   const { hostname, port } = publication;
   node.step("publish", name, `wait until ${hostname} answers`);
   const problem = await ingressAnswers({ host: node.ingressHost, ...publication, waitMs });
@@ -65,7 +70,7 @@ export async function served(node: Node, name: string, publication: Publication,
 
 /** Ends a publication. Rejects with NOT_FOUND where that hostname has none, or one on another port of the host. */
 export async function unpublish(
-  node: Node,
+  node: Needs<"tags" | "substrate" | "journal" | "step">,
   entry: SandboxEntry,
   hostname: string,
   listenPort: number = USUAL_LISTEN_PORT,
@@ -83,10 +88,14 @@ export async function unpublish(
 }
 
 /** Ends all publications of a sandbox, before its instance goes: an ingress leads to whatever has that name. */
-export async function withdrawAll(node: Node, operation: string, entry: SandboxEntry): Promise<void> {
+export async function withdrawAll(
+  node: Needs<"tags" | "substrate" | "journal" | "step">,
+  operation: string,
+  entry: SandboxEntry,
+): Promise<void> {
   for (const publication of entry.published ?? []) {
     node.step(operation, entry.name, `delete the ingress of ${publication.hostname}`);
-    await withdraw(node, operation, node.sandbox(entry.name), publication);
+    await withdraw(node, operation, node.journal.sandbox(entry.name), publication);
   }
 }
 
@@ -94,7 +103,7 @@ export async function withdrawAll(node: Node, operation: string, entry: SandboxE
  * Rejects with ALREADY_EXISTS if an ingress still leads to this name: it would lead to the new sandbox. Nobody can make
  * one later for a name without an instance (hypeman 8853445, lib/ingress/manager.go:317-320).
  */
-export async function demandUnpublished(node: Node, name: string): Promise<void> {
+export async function demandUnpublished(node: Needs<"substrate">, name: string): Promise<void> {
   const all = await node.substrate.ingresses({});
   const found = all.find(({ rules }) => rules.some(({ instance }) => instance === name));
   if (found === undefined) return;
@@ -111,7 +120,7 @@ export function unfinished({ published = [] }: SandboxEntry): readonly Publicati
 
 /** Deletes an ingress, and then forgets the publication. */
 export async function withdraw(
-  node: Node,
+  node: Needs<"tags" | "substrate" | "journal" | "step">,
   operation: string,
   { name }: SandboxEntry,
   publication: Publication,
@@ -126,18 +135,22 @@ export async function withdraw(
     }
   }
   node.step(operation, name, `forget ${publication.hostname}`);
-  const entry = node.sandbox(name);
+  const entry = node.journal.sandbox(name);
   const rest = (entry.published ?? []).filter(({ ingress }) => ingress !== publication.ingress);
   node.journal.put({ ...entry, published: rest.length === 0 ? undefined : rest });
 }
 
-function listed(node: Node, { ingress, ingressId }: Publication): Promise<Ingress | undefined> {
+function listed(node: Needs<"tags" | "substrate">, { ingress, ingressId }: Publication): Promise<Ingress | undefined> {
   const isThis = ({ id, name }: Ingress): boolean => (ingressId === undefined ? name === ingress : id === ingressId);
   return node.substrate.ingresses(node.tags).then((all) => all.find(isThis));
 }
 
 /** Makes the ingress. Where the answer was lost, looks for it once, by its name and tags. */
-async function made(node: Node, { ingress: name, ...rule }: Publication, instance: string): Promise<Ingress> {
+async function made(
+  node: Needs<"tags" | "substrate">,
+  { ingress: name, ...rule }: Publication,
+  instance: string,
+): Promise<Ingress> {
   const tags = { ...node.tags, [OPERATION_TAG]: randomUUID() };
   try {
     const { hostname, listenPort, port } = rule;
@@ -151,8 +164,8 @@ async function made(node: Node, { ingress: name, ...rule }: Publication, instanc
 }
 
 /** Records a publication in the journal, new or changed. */
-function noted(node: Node, name: string, publication: Publication): Publication {
-  const entry = node.sandbox(name);
+function noted(node: Needs<"journal">, name: string, publication: Publication): Publication {
+  const entry = node.journal.sandbox(name);
   const others = (entry.published ?? []).filter(({ ingress }) => ingress !== publication.ingress);
   node.journal.put({ ...entry, published: [...others, publication] });
   return publication;

@@ -1,5 +1,5 @@
 import { SandboxError } from "../substrate/index.ts";
-import type { Node, SandboxEntry } from "../node/index.ts";
+import { type Needs, type SandboxEntry } from "../node/index.ts";
 
 /**
  * Starts a sandbox from memory: a sleeping one, or a fork of that or of a snapshot. Rejects with KIN_RUNS, a cause that
@@ -7,7 +7,11 @@ import type { Node, SandboxEntry } from "../node/index.ts";
  * number can run (hypeman 8853445: lib/instances/snapshot.go:461, lib/hypervisor/qemu/diagnostics.go:22). Kin has the
  * same number; a fork of a running source leaves it to the fork, and gives the source another (fork.go:72).
  */
-export async function besideKin<Value>(node: Node, entry: SandboxEntry, start: () => Promise<Value>): Promise<Value> {
+export async function besideKin<Value>(
+  node: Needs<"journal" | "instances">,
+  entry: SandboxEntry,
+  start: () => Promise<Value>,
+): Promise<Value> {
   const { name, hypervisor } = entry;
   try {
     return await start();
@@ -18,7 +22,7 @@ export async function besideKin<Value>(node: Node, entry: SandboxEntry, start: (
       .all()
       .filter((other) => other.kind === "sandbox")
       .filter((other) => vsockOf(other) === vsockOf(entry) && other.name !== name);
-    const states = await Promise.all(kin.map((other) => node.instanceOf(other).catch(() => undefined)));
+    const states = await Promise.all(kin.map((other) => node.instances.find(other).catch(() => undefined)));
     const running = kin.filter((_, index) => states[index]?.state === "Running").map((other) => other.name);
     if (running.length === 0) throw error;
     const names = running.join(", ");

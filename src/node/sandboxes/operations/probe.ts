@@ -1,6 +1,6 @@
 import { request } from "node:http";
-import { setTimeout as pause } from "node:timers/promises";
 import { messageOf } from "../../../shared/errors.ts";
+import { polled } from "../node/index.ts";
 
 /** Time of each attempt, even the last: a shortened attempt would prove nothing. */
 const ATTEMPT_MS = 10_000;
@@ -31,12 +31,12 @@ export interface Problem {
  * resolves with the last problem. A 201 for an ingress proves nothing (the second contract's deviation 2).
  */
 export async function ingressAnswers(probe: Probe): Promise<Problem | undefined> {
-  const untilMs = performance.now() + probe.waitMs;
-  for (;;) {
-    const problem = await ask(probe);
-    if (problem === undefined || performance.now() >= untilMs) return problem;
-    await pause(Math.min(PAUSE_MS, Math.max(0, untilMs - performance.now())));
-  }
+  const limits = { pauseMs: PAUSE_MS, limitMs: probe.waitMs };
+  return polled(
+    () => ask(probe),
+    (problem) => problem === undefined,
+    limits,
+  );
 }
 
 async function ask({ host, listenPort, hostname }: Probe): Promise<Problem | undefined> {

@@ -4,7 +4,7 @@ import { withdrawAll } from "./ingress.ts";
 import {
   JOURNAL_TAG,
   type JournalEntry,
-  type Node,
+  type Needs,
   parentOf,
   type SandboxEntry,
   type SnapshotEntry,
@@ -14,7 +14,11 @@ import {
  * Removes all that belongs to an entry of any phase, and the entry last. Rejects with LEFT_BEHIND where the daemon
  * keeps the volume: all else is gone then.
  */
-export async function discard(node: Node, operation: string, entry: JournalEntry): Promise<void> {
+export async function discard(
+  node: Needs<"tags" | "substrate" | "journal" | "credentials" | "turns" | "instances" | "step">,
+  operation: string,
+  entry: JournalEntry,
+): Promise<void> {
   const { name, volumeId } = entry;
   node.journal.put({ ...entry, phase: "removing" });
   if (entry.kind === "sandbox") await withdrawAll(node, operation, entry);
@@ -58,24 +62,24 @@ export function ghost(id: string, name: string): SandboxError {
   return new SandboxError("LEFT_BEHIND", message, undefined, { nextStep });
 }
 
-async function discardInstance(node: Node, entry: SandboxEntry): Promise<void> {
-  const instance = await node.instanceOf(entry);
+async function discardInstance(node: Needs<"substrate" | "turns" | "instances">, entry: SandboxEntry): Promise<void> {
+  const instance = await node.instances.find(entry);
   if (instance === undefined) return;
   const { id } = instance;
   await gone(
-    node.answered(entry.name, () => node.substrate.deleteInstance(id)),
+    node.turns.answered(entry.name, () => node.substrate.deleteInstance(id)),
     async () => (await node.substrate.instance(id)) === undefined,
   );
 }
 
 /** Deletes the volume, unless another node made it under the same id. Resolves with false where the daemon keeps it. */
-async function discardVolume({ substrate, journal }: Node, id: string): Promise<boolean> {
+async function discardVolume({ substrate, journal }: Needs<"substrate" | "journal">, id: string): Promise<boolean> {
   const tags = (await substrate.volume(id))?.tags;
   if (tags?.[JOURNAL_TAG] !== journal.id) return true;
   return gone(substrate.deleteVolume(id), async () => (await substrate.volume(id)) === undefined);
 }
 
-async function discardSnapshot(node: Node, { name, snapshotId }: SnapshotEntry): Promise<void> {
+async function discardSnapshot(node: Needs<"tags" | "substrate">, { name, snapshotId }: SnapshotEntry): Promise<void> {
   const all = await node.substrate.snapshots(node.tags);
   const id = snapshotId ?? all.find((each) => each.name === name)?.id;
   if (id === undefined) return;
@@ -98,7 +102,7 @@ async function gone(removal: Promise<unknown>, isGone: () => Promise<boolean>): 
  * sweep.
  */
 export async function making<Made>(
-  node: Node,
+  node: Needs<"tags" | "substrate" | "journal" | "credentials" | "turns" | "instances" | "step">,
   operation: string,
   entry: JournalEntry,
   make: () => Promise<Made>,

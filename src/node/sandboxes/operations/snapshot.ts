@@ -5,7 +5,7 @@ import {
   freezeText,
   hookText,
   isUnknownOutcome,
-  type Node,
+  type Needs,
   OPERATION_TAG,
   type SandboxEntry,
   type SnapshotEntry,
@@ -16,14 +16,14 @@ import { inheritance, orRestored, quiesced, suspendable, type Suspended, type Su
 
 /** Takes a snapshot of a running sandbox, which the substrate suspends for it and which then does its duties. */
 export async function snapshot(
-  node: Node,
+  node: Needs<"tags" | "substrate" | "journal" | "credentials" | "turns" | "instances" | "guests" | "host" | "step">,
   source: SandboxEntry,
   name: string,
   options: SuspendOptions,
 ): Promise<{ readonly snapshot: SnapshotEntry; readonly awakening: Awakening }> {
   await suspendable(node, source);
-  await node.need("snapshots", source);
-  await node.need("standby", source);
+  await node.host.need("snapshots", source);
+  await node.host.need("standby", source);
   const entry: SnapshotEntry = {
     kind: "snapshot",
     name,
@@ -43,10 +43,14 @@ export async function snapshot(
         return take(node, suspended, entry);
       }),
   );
-  return { snapshot: taken, awakening: await node.awaken("snapshot", suspended ?? source) };
+  return { snapshot: taken, awakening: await node.guests.awaken("snapshot", suspended ?? source) };
 }
 
-async function take(node: Node, source: Suspended, entry: SnapshotEntry): Promise<SnapshotEntry> {
+async function take(
+  node: Needs<"tags" | "substrate" | "journal" | "credentials" | "turns" | "step">,
+  source: Suspended,
+  entry: SnapshotEntry,
+): Promise<SnapshotEntry> {
   const { name } = entry;
   node.step("snapshot", name, "keep the credentials that it wakes up with");
   await node.credentials.copy(source.name, name);
@@ -68,7 +72,7 @@ async function take(node: Node, source: Suspended, entry: SnapshotEntry): Promis
   node.journal.put(planned);
   let made: Snapshot | undefined;
   try {
-    made = await node.answered(name, () => node.substrate.createSnapshot(source.instanceId ?? "", name, tags));
+    made = await node.turns.answered(name, () => node.substrate.createSnapshot(source.instanceId ?? "", name, tags));
   } catch (error) {
     if (!isUnknownOutcome(error)) throw error;
     made = await madeSnapshot(node, planned);
@@ -80,14 +84,14 @@ async function take(node: Node, source: Suspended, entry: SnapshotEntry): Promis
 
 /** The snapshot of an entry whose making nobody has confirmed; undefined: the daemon has none, or none that is whole. */
 export async function madeSnapshot(
-  { substrate, tags }: Node,
+  { substrate, tags }: Needs<"tags" | "substrate">,
   { operation }: SnapshotEntry,
 ): Promise<Snapshot | undefined> {
   return operation === undefined ? undefined : (await substrate.snapshots({ ...tags, [OPERATION_TAG]: operation }))[0];
 }
 
 /** Writes down that a snapshot is there. */
-export function keptSnapshot(node: Node, entry: SnapshotEntry, { id, sizeBytes }: Snapshot): SnapshotEntry {
+export function keptSnapshot(node: Needs<"journal">, entry: SnapshotEntry, { id, sizeBytes }: Snapshot): SnapshotEntry {
   const kept: SnapshotEntry = { ...entry, phase: "ready", snapshotId: id, sizeBytes };
   node.journal.put(kept);
   return kept;

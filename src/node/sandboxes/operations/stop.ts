@@ -1,6 +1,6 @@
 import { type GuestClient, GuestError } from "../../client/index.ts";
 import { type Instance, SandboxError } from "../substrate/index.ts";
-import { CALL_MS, type Node, type SandboxEntry, type Warning } from "../node/index.ts";
+import { CALL_MS, type Needs, type SandboxEntry, type Warning } from "../node/index.ts";
 import { orAwaken, running } from "./suspend.ts";
 
 /** Time on top of the workload's grace, for commands, last frames and the substrate's init to end. */
@@ -17,7 +17,11 @@ export interface Stopping {
  * substrate's own stop kills after five seconds (hypeman 8853445, lib/instances/stop.go:22); it is used if the agent
  * does not end.
  */
-export async function stop(node: Node, entry: SandboxEntry, operation = "stop"): Promise<Stopping> {
+export async function stop(
+  node: Needs<"substrate" | "journal" | "instances" | "guests" | "step">,
+  entry: SandboxEntry,
+  operation = "stop",
+): Promise<Stopping> {
   await running(node, entry);
   const stopping = { ...entry, runEpochMs: undefined };
   node.journal.put(stopping);
@@ -30,17 +34,17 @@ export async function stop(node: Node, entry: SandboxEntry, operation = "stop"):
   } else {
     node.step(operation, entry.name, "wait for its end");
     const isOff = ({ state }: Instance): boolean => state === "Stopped";
-    if (isOff(await node.awaited(stopping, isOff, asked.graceMs + MARGIN_MS))) return { warnings: [] };
+    if (isOff(await node.instances.awaited(stopping, isOff, asked.graceMs + MARGIN_MS))) return { warnings: [] };
     const message = `the agent had ${asked.graceMs} ms and ${MARGIN_MS} ms more to end, and did not; the substrate stopped it`;
     warning = { code: "STOP_FORCED", message };
   }
   node.step(operation, entry.name, "stop the instance");
   await orAwaken(node, operation, stopping, async () => {
     try {
-      await node.changed(stopping, () => node.substrate.stop(entry.instanceId ?? ""), "Stopped");
+      await node.instances.changed(stopping, () => node.substrate.stop(entry.instanceId ?? ""), "Stopped");
     } catch (error) {
       // Refused, because the instance ended by itself in the meantime.
-      if ((await node.existing(stopping)).state !== "Stopped") throw error;
+      if ((await node.instances.existing(stopping)).state !== "Stopped") throw error;
     }
   });
   return { warnings: [warning] };
@@ -48,17 +52,18 @@ export async function stop(node: Node, entry: SandboxEntry, operation = "stop"):
 
 /** Resolves with the longest time that its workload gets, or with why the agent does not stop. */
 async function askAgent(
-  node: Node,
+  node: Needs<"guests">,
   entry: SandboxEntry,
 ): Promise<{ readonly graceMs: number } | { readonly refusal: string }> {
   let client: GuestClient | undefined;
   try {
-    client = await node.dial(entry);
+    client = await node.guests.dial(entry);
     return { graceMs: (await client.stop({ timeoutMs: CALL_MS })).stopGraceMs };
   } catch (error) {
     if (!(error instanceof GuestError || error instanceof SandboxError)) throw error;
     // The agent was asked before, so its workload's remaining time is not known.
-    if (error instanceof GuestError && error.reason === "SHUTTING_DOWN") return { graceMs: node.patience.reachMs };
+    if (error instanceof GuestError && error.reason === "SHUTTING_DOWN")
+      return { graceMs: node.guests.patience.reachMs };
     return { refusal: error.message };
   } finally {
     client?.close();

@@ -7,7 +7,7 @@ import {
   type Entry,
   type Freeze,
   type JournalEntry,
-  type Node,
+  type Needs,
   quiesce,
   type Rest,
   type RestoreChoices,
@@ -38,17 +38,17 @@ export interface SuspendOptions {
 
 /** Suspends a running sandbox to disk: from then on it takes no memory or processor. */
 export async function standby(
-  node: Node,
+  node: Needs<"substrate" | "journal" | "turns" | "instances" | "guests" | "host" | "step">,
   entry: SandboxEntry,
   options: SuspendOptions = {},
   operation = "standby",
 ): Promise<Rest> {
   await suspendable(node, entry);
-  await node.need("standby", entry);
+  await node.host.need("standby", entry);
   const suspended = await quiesced(node, operation, entry, options);
   node.step(operation, entry.name, "suspend it");
   await orAwaken(node, operation, suspended, () =>
-    node.changed(suspended, () => node.substrate.standby(entry.instanceId ?? ""), "Standby"),
+    node.instances.changed(suspended, () => node.substrate.standby(entry.instanceId ?? ""), "Standby"),
   );
   node.journal.put(suspended);
   return suspended.preSnapshot;
@@ -59,7 +59,7 @@ export async function standby(
  * because it may have been suspended in between. Rejects with PAUSED if it then neither runs nor sleeps.
  */
 export async function orAwaken<Value>(
-  node: Node,
+  node: Needs<"instances" | "guests">,
   operation: string,
   entry: SandboxEntry,
   action: () => Promise<Value>,
@@ -77,17 +77,22 @@ export async function orAwaken<Value>(
 /** State of a sandbox's instance; "gone": there is none. "unknown": the daemon does not report it. */
 type KnownState = InstanceState | "gone" | "unknown";
 
-async function stateOf(node: Node, entry: SandboxEntry): Promise<KnownState> {
+async function stateOf(node: Needs<"instances">, entry: SandboxEntry): Promise<KnownState> {
   try {
-    return (await node.instanceOf(entry))?.state ?? "gone";
+    return (await node.instances.find(entry))?.state ?? "gone";
   } catch {
     return "unknown";
   }
 }
 
 /** Has a sandbox, which may be frozen, do its duties after a failure. Waits less in an unknown state: it may sleep. */
-async function awakenAfter(node: Node, operation: string, entry: SandboxEntry, state: KnownState): Promise<void> {
-  await node.awaken(operation, entry, state === "unknown" ? CALL_MS : undefined).catch(() => undefined);
+async function awakenAfter(
+  node: Needs<"guests">,
+  operation: string,
+  entry: SandboxEntry,
+  state: KnownState,
+): Promise<void> {
+  await node.guests.awaken(operation, entry, state === "unknown" ? CALL_MS : undefined).catch(() => undefined);
 }
 
 /**
@@ -98,7 +103,7 @@ async function awakenAfter(node: Node, operation: string, entry: SandboxEntry, s
  * @param suspended the sandbox, once its PRE_SNAPSHOT hook has run
  */
 export async function orRestored<Value>(
-  node: Node,
+  node: Needs<"substrate" | "journal" | "instances" | "guests" | "step">,
   operation: string,
   suspended: () => SandboxEntry | undefined,
   action: () => Promise<Value>,
@@ -118,7 +123,12 @@ export async function orRestored<Value>(
 }
 
 /** Restores a sandbox that the substrate has left asleep. Rejects with SOURCE_ASLEEP, which the journal keeps. */
-async function restoredAgain(node: Node, operation: string, entry: SandboxEntry, failure: unknown): Promise<void> {
+async function restoredAgain(
+  node: Needs<"substrate" | "journal" | "instances" | "step">,
+  operation: string,
+  entry: SandboxEntry,
+  failure: unknown,
+): Promise<void> {
   const { name } = entry;
   node.step(operation, name, "restore it once more");
   try {
@@ -131,11 +141,11 @@ async function restoredAgain(node: Node, operation: string, entry: SandboxEntry,
 }
 
 /** Restores a sleeping sandbox. The substrate may be restoring it already, and then refuses because it runs. */
-export async function wake(node: Node, entry: SandboxEntry): Promise<void> {
+export async function wake(node: Needs<"substrate" | "instances">, entry: SandboxEntry): Promise<void> {
   try {
-    await node.changed(entry, () => node.substrate.restore(entry.instanceId ?? ""), "Running");
+    await node.instances.changed(entry, () => node.substrate.restore(entry.instanceId ?? ""), "Running");
   } catch (error) {
-    if (!isRunning((await node.existing(entry)).state)) throw error;
+    if (!isRunning((await node.instances.existing(entry)).state)) throw error;
   }
 }
 
@@ -162,11 +172,15 @@ export interface ResumeOptions extends RestoreChoices {
 }
 
 /** Brings a sandbox back from standby, or makes it do its missing duties; a stopped one boots anew: undefined. */
-export async function resume(node: Node, entry: SandboxEntry, choices: ResumeOptions): Promise<Awakening | undefined> {
+export async function resume(
+  node: Needs<"substrate" | "journal" | "instances" | "guests" | "host" | "step">,
+  entry: SandboxEntry,
+  choices: ResumeOptions,
+): Promise<Awakening | undefined> {
   const { env } = choices;
   checkVariables(env);
   demandAgent(entry, choices.minAgentVersion);
-  const { state } = await node.existing(entry);
+  const { state } = await node.instances.existing(entry);
   if (env !== undefined) {
     demandRenewable(entry);
     if (state === "Stopped") throw wrongState(entry.name, state, "what boots anew has the environment of its creation");
@@ -175,30 +189,30 @@ export async function resume(node: Node, entry: SandboxEntry, choices: ResumeOpt
   let differing: readonly Warning[] = [];
   if (state === "Paused") throw paused(entry.name);
   if (state === "Standby") {
-    differing = await node.compareKeys("resume", entry, choices);
+    differing = await node.host.compareKeys("resume", entry, choices);
     node.step("resume", entry.name, "restore it");
-    await besideKin(node, entry, () => node.changed(entry, () => node.substrate.restore(id), "Running"));
+    await besideKin(node, entry, () => node.instances.changed(entry, () => node.substrate.restore(id), "Running"));
   } else if (state === "Stopped") {
     node.step("resume", entry.name, "start it");
     const booting = { ...entry, bootingSinceMs: Date.now() };
     node.journal.put(booting);
-    await node.changed(booting, () => node.substrate.start(id), "Running");
+    await node.instances.changed(booting, () => node.substrate.start(id), "Running");
     return bootedAnew(node, booting);
   } else if (entry.bootingSinceMs !== undefined) {
     return bootedAnew(node, entry);
   } else if (entry.runEpochMs !== undefined) {
     throw wrongState(entry.name, state, "only what sleeps or was stopped is resumed");
   }
-  const restored = node.sandbox(entry.name);
+  const restored = node.journal.sandbox(entry.name);
   if (env !== undefined) {
     node.step("resume", entry.name, "duties, and its environment");
-    await whileUp(node.subject(restored), async (signal) => {
-      await dutiesBeforeFiles(node, restored, () => node.dial(restored), env, signal);
-      using client = await node.dial(restored);
+    await whileUp(node.instances.subject(restored), async (signal) => {
+      await dutiesBeforeFiles(node, restored, () => node.guests.dial(restored), env, signal);
+      using client = await node.guests.dial(restored);
       await writeVariables(client, env);
     });
   }
-  const awakening = await node.awaken("resume", restored);
+  const awakening = await node.guests.awaken("resume", restored);
   if (env !== undefined) {
     if (ranEarly(restored, awakening)) throw ranBefore(entry.name);
     await askAgent(node, restored, (client) => demandTaken(client, restored));
@@ -207,7 +221,10 @@ export async function resume(node: Node, entry: SandboxEntry, choices: ResumeOpt
 }
 
 /** Waits for the agent of a sandbox that boots anew: it has no duties, as nothing was restored. */
-async function bootedAnew(node: Node, entry: SandboxEntry): Promise<undefined> {
+async function bootedAnew(
+  node: Needs<"substrate" | "journal" | "instances" | "guests" | "step">,
+  entry: SandboxEntry,
+): Promise<undefined> {
   node.step("resume", entry.name, "wait for the agent");
   const agent = await booted(node, entry, entry.bootingSinceMs ?? Date.now());
   node.journal.put({ ...entry, bootingSinceMs: undefined, ...agent });
@@ -232,16 +249,16 @@ export type Suspended = SandboxEntry & { readonly preSnapshot: Rest };
  * did not come about.
  */
 export async function quiesced(
-  node: Node,
+  node: Needs<"substrate" | "journal" | "turns" | "instances" | "guests" | "host" | "step">,
   operation: string,
   entry: SandboxEntry,
-  { freeze = node.freeze }: SuspendOptions,
+  { freeze = node.guests.freeze }: SuspendOptions,
 ): Promise<Suspended> {
   node.step(operation, entry.name, freeze === "off" ? "PRE_SNAPSHOT" : "PRE_SNAPSHOT and freeze");
   const [{ version }, cpuClass, { ip }] = await Promise.all([
     node.substrate.facts(),
-    node.cpuClass(),
-    node.existing(entry),
+    node.host.cpuClass(),
+    node.instances.existing(entry),
   ]);
   const suspending: SandboxEntry = { ...entry, runEpochMs: undefined, lastIp: ip };
   // An agent that cannot be reached has frozen nothing.
@@ -249,7 +266,7 @@ export async function quiesced(
     client.health({ timeoutMs: CALL_MS }),
   );
   // From here on its session may be frozen, even if this process ends now: the next sweep makes it do its duties.
-  node.risk(entry.name, "its session is frozen until its duties");
+  node.turns.risk(entry.name, "its session is frozen until its duties");
   node.journal.put(suspending);
   try {
     const { preSnapshot, agentVersion } = await atRest(node, operation, suspending, freeze);
@@ -260,21 +277,21 @@ export async function quiesced(
     node.journal.put({ ...suspended, asked: { operation, atMs: Date.now() } });
     return suspended;
   } catch (error) {
-    await node.awaken(operation, suspending).catch(() => undefined);
+    await node.guests.awaken(operation, suspending).catch(() => undefined);
     throw error;
   }
 }
 
 /** Runs PRE_SNAPSHOT; once more after duties where the session is frozen already, by a call whose answer was lost. */
 async function atRest(
-  node: Node,
+  node: Needs<"journal" | "guests">,
   operation: string,
   entry: SandboxEntry,
   freeze: Freeze,
 ): Promise<{ readonly preSnapshot: Rest; readonly agentVersion: string }> {
   const attempt = (): Promise<{ readonly preSnapshot: Rest; readonly agentVersion: string }> =>
     askAgent(node, entry, async (client) => {
-      const preSnapshot = await quiesce(client, freeze, node.patience);
+      const preSnapshot = await quiesce(client, freeze, node.guests.patience);
       return { preSnapshot, agentVersion: client.agentVersion ?? entry.agentVersion ?? "" };
     });
   try {
@@ -282,17 +299,17 @@ async function atRest(
   } catch (error) {
     if (!(error instanceof GuestError) || error.reason !== "SESSION_FROZEN") throw error;
   }
-  await node.awaken(operation, entry);
+  await node.guests.awaken(operation, entry);
   node.journal.put(entry);
   return attempt();
 }
 
 async function askAgent<Answer>(
-  node: Node,
+  node: Needs<"guests">,
   entry: SandboxEntry,
   ask: (client: GuestClient) => Promise<Answer>,
 ): Promise<Answer> {
-  using client = await node.dial(entry);
+  using client = await node.guests.dial(entry);
   return await ask(client);
 }
 
@@ -305,14 +322,14 @@ function notFrozen(name: string, { freeze, freezeProblem }: Rest): SandboxError 
 }
 
 /** As `running`, once init is done: until then the substrate refuses to suspend it. Waits as long as for an agent. */
-export async function suspendable(node: Node, entry: SandboxEntry): Promise<void> {
-  const { reachMs } = node.patience;
+export async function suspendable(node: Needs<"instances" | "guests" | "step">, entry: SandboxEntry): Promise<void> {
+  const { reachMs } = node.guests.patience;
   // A hypervisor that is too busy to answer is "Unknown".
   const isDone = ({ state }: Instance): boolean => state !== "Initializing" && state !== "Unknown";
-  const found = await node.existing(entry);
+  const found = await node.instances.existing(entry);
   if (!isDone(found)) {
     node.step("wait", entry.name, `wait while it is ${found.state}`);
-    const last = await node.awaited(entry, isDone, reachMs);
+    const last = await node.instances.awaited(entry, isDone, reachMs);
     const rule = `what initializes cannot be suspended, and ${reachMs} ms did not suffice`;
     if (!isDone(last)) throw wrongState(entry.name, last.state, rule);
   }
@@ -320,8 +337,8 @@ export async function suspendable(node: Node, entry: SandboxEntry): Promise<void
 }
 
 /** Throws SandboxError (WRONG_STATE, PAUSED) unless the sandbox runs and has done its duties. */
-export async function running(node: Node, entry: SandboxEntry): Promise<void> {
-  const { state } = await node.existing(entry);
+export async function running(node: Needs<"instances">, entry: SandboxEntry): Promise<void> {
+  const { state } = await node.instances.existing(entry);
   if (state === "Paused") throw paused(entry.name);
   if (!isRunning(state)) throw wrongState(entry.name, state, "only what runs can be suspended or stopped");
   if (entry.runEpochMs !== undefined) return;

@@ -1,4 +1,4 @@
-import type { Node, SandboxEntry } from "../node/index.ts";
+import { type Needs, type SandboxEntry } from "../node/index.ts";
 import { wake } from "./suspend.ts";
 
 /** How long after a call the daemon may still be at it: its limit (cmd/api/main.go:523), and a restore of the source. */
@@ -14,16 +14,19 @@ export function isBeingSuspended({ asked }: SandboxEntry): boolean {
  * asleep after a standby; after a snapshot or fork it is restored, also if the daemon has failed to. Resolves with its
  * entry, which says nothing of the call any more.
  */
-export async function settled(node: Node, entry: SandboxEntry): Promise<SandboxEntry> {
+export async function settled(
+  node: Needs<"substrate" | "journal" | "instances" | "step">,
+  entry: SandboxEntry,
+): Promise<SandboxEntry> {
   const { asked, name } = entry;
   if (asked === undefined) return entry;
-  if (isBeingSuspended(entry) && (await node.instanceOf(entry)) !== undefined) {
+  if (isBeingSuspended(entry) && (await node.instances.find(entry)) !== undefined) {
     node.step(asked.operation, name, `wait for the end of the ${asked.operation} that an earlier process has begun`);
     // The daemon carries out one call on an instance after the other (lib/instances/manager.go:582-592).
     if (asked.operation === "snapshot" || asked.operation === "fork") await wake(node, entry).catch(() => undefined);
-    else await node.awaited(entry, ({ state }) => state === "Standby", asked.atMs + AT_IT_MS - Date.now());
+    else await node.instances.awaited(entry, ({ state }) => state === "Standby", asked.atMs + AT_IT_MS - Date.now());
   }
-  const known = { ...node.sandbox(name), asked: undefined };
+  const known = { ...node.journal.sandbox(name), asked: undefined };
   node.journal.put(known);
   return known;
 }

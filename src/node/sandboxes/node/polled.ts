@@ -1,0 +1,19 @@
+import { setTimeout as pause } from "node:timers/promises";
+
+/**
+ * Looks until what is seen will do, the next look would come too late, or the signal is aborted. Resolves with the last
+ * that was seen.
+ */
+export async function polled<Seen>(
+  look: () => Promise<Seen>,
+  isEnough: (seen: Seen) => boolean,
+  how: { readonly pauseMs: number; readonly limitMs?: number; readonly signal?: AbortSignal | undefined },
+): Promise<Seen> {
+  const { pauseMs, limitMs = Number.POSITIVE_INFINITY, signal } = how;
+  const untilMs = performance.now() + limitMs;
+  for (;;) {
+    const seen = await look();
+    if (isEnough(seen) || signal?.aborted === true || performance.now() + pauseMs >= untilMs) return seen;
+    await pause(pauseMs, undefined, signal && { signal }).catch(() => undefined);
+  }
+}

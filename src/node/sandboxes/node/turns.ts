@@ -1,0 +1,103 @@
+import { SandboxError, sandboxError } from "../substrate/index.ts";
+import type { Journal } from "./journal.ts";
+import { polled } from "./polled.ts";
+
+const DEFAULT_LOCK_WAIT_MS = 30_000;
+const LOCK_PAUSE_MS = 100;
+
+/** The next step of an operation. */
+export interface Step {
+  readonly operation: string;
+  /** The sandbox or snapshot. */
+  readonly name: string;
+  readonly step: string;
+}
+
+/** Called before each step, for progress. */
+export type OnStep = (operation: string, name: string, step: string) => void;
+
+/** Who works on which sandbox or snapshot, in this process and in others, and what its end would leave undone. */
+export class Turns {
+  readonly #journal: Journal;
+  readonly #step: OnStep;
+  readonly #waitMs: number;
+  /** By name: what ends badly if this process ends now. */
+  readonly #atRisk = new Map<string, string>();
+  /** The last operation of each name, which the next one waits for. */
+  readonly #last = new Map<string, Promise<unknown>>();
+
+  constructor(journal: Journal, step: OnStep, waitMs: number = DEFAULT_LOCK_WAIT_MS) {
+    this.#journal = journal;
+    this.#step = step;
+    this.#waitMs = waitMs;
+  }
+
+  /** What the end of this process would leave undone or frozen until somebody sweeps. */
+  get atRisk(): readonly string[] {
+    return [...this.#atRisk].map(([name, why]) => `${name}: ${why}`);
+  }
+
+  /** Notes it until its operation ends, or until `why` is undefined. */
+  risk(name: string, why: string | undefined): void {
+    if (why === undefined) this.#atRisk.delete(name);
+    else this.#atRisk.set(name, why);
+  }
+
+  /** Waits for a call that changes something. If this process ends before, nobody knows what has become of it. */
+  async answered<Value>(name: string, call: () => Promise<Value>): Promise<Value> {
+    const before = this.#atRisk.get(name);
+    this.risk(name, before ?? "the daemon has not answered yet");
+    try {
+      return await call();
+    } finally {
+      this.risk(name, before);
+    }
+  }
+
+  /**
+   * Runs an operation on a sandbox or snapshot once all earlier ones on it have ended, in this process and in others.
+   * Rejects with SandboxError, such as SANDBOX_BUSY where another process does not end its own in time.
+   */
+  async alone<Value>(operation: string, name: string, action: () => Promise<Value>): Promise<Value> {
+    const before = this.#last.get(name) ?? Promise.resolve();
+    const turn = before.then(() => this.#locked(operation, name, action));
+    const ended = turn.catch(() => undefined);
+    this.#last.set(name, ended);
+    try {
+      return await turn;
+    } catch (error) {
+      throw sandboxError(error);
+    } finally {
+      if (this.#last.get(name) === ended) this.#last.delete(name);
+    }
+  }
+
+  /** Whether a process works on it, so that it is not left over from an earlier one. */
+  isBusy(name: string): boolean {
+    return this.#last.has(name) || this.#journal.holder(name) !== undefined;
+  }
+
+  async #locked<Value>(operation: string, name: string, action: () => Promise<Value>): Promise<Value> {
+    let waitsFor: string | undefined;
+    const isHeld = async (): Promise<boolean> => {
+      const holder = this.#journal.take(name, operation);
+      if (holder === undefined) return false;
+      const other = `${holder.operation} of process ${holder.pid}, since ${new Date(holder.sinceMs).toISOString()}`;
+      if (waitsFor === undefined) this.#step(operation, name, `wait for the ${other}`);
+      waitsFor = other;
+      return true;
+    };
+    if (await polled(isHeld, (held) => !held, { pauseMs: LOCK_PAUSE_MS, limitMs: this.#waitMs }))
+      throw new SandboxError("SANDBOX_BUSY", `${name} has been busy for ${this.#waitMs} ms with the ${waitsFor}`);
+    try {
+      return await action();
+    } finally {
+      this.risk(name, undefined);
+      try {
+        this.#journal.release(name);
+      } catch {
+        // For example on a full disk. The name then stays this process's for as long as it lives.
+      }
+    }
+  }
+}
