@@ -4,7 +4,7 @@ import { existsSync, mkdtempDisposableSync, readFileSync, rmSync, writeFileSync 
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { issueCertificates } from "../../../src/node/credentials/certificates.ts";
-import { agentVariables, writeFolder } from "../../../src/node/credentials/index.ts";
+import { agentVariables, writeFolder } from "../../../src/node/credentials/folder.ts";
 import { freePort } from "../../machine/free-port.ts";
 import { mapOf } from "../bundle.ts";
 import { runTool } from "../toolchain.ts";

@@ -40,8 +40,22 @@ export function agentVariables(folder: string): Readonly<Record<string, string>>
   };
 }
 
+/**
+ * Issues all credentials of an instance, valid from 1970 on, for guests that boot without a clock. Rejects with
+ * CredentialsError; it has a cause where the packages for certificates are missing.
+ */
+export async function issueFolder(folder: string, serverName: string, notAfter: Date): Promise<void> {
+  const { issueCertificates } = await import("./certificates.ts").catch((cause: unknown) => {
+    throw new CredentialsError(MISSING, { cause });
+  });
+  await writeFolder(folder, await issueCertificates(serverName, { notBefore: new Date(0), notAfter }), generateToken());
+}
+
+/** Optional packages of the library. */
+const MISSING = "no certificates can be issued: npm install @peculiar/x509 reflect-metadata";
+
 /** An instance token: 256 random bits, base64url. */
-export function generateToken(): string {
+function generateToken(): string {
   return randomBytes(32).toString("base64url");
 }
 

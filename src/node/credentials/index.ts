@@ -1,10 +1,9 @@
 export {
+  agentVariables,
   type ClientCredentials,
   CredentialsError,
-  agentVariables,
-  generateToken,
+  issueFolder,
   prepareFolder,
   readClientCredentials,
   readToken,
-  writeFolder,
 } from "./folder.ts";

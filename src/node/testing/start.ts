@@ -1,18 +1,14 @@
-import { once } from "node:events";
 import { mkdtemp, rm } from "node:fs/promises";
-import { createServer } from "node:net";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { connect, DEFAULT_SERVER_NAME, type GuestClient, type TcpOptions } from "../client/index.ts";
-import type * as Certificates from "../credentials/certificates.ts";
-import { agentVariables, generateToken, readClientCredentials, writeFolder } from "../credentials/index.ts";
+import { agentVariables, CredentialsError, issueFolder, readClientCredentials } from "../credentials/index.ts";
 import { type AgentEnd, AgentProcess } from "./agent-process.ts";
 import { TestAgentError } from "./errors.ts";
+import { freePort } from "./free-port.ts";
 import { AGENT_VARIABLE, agentProgram } from "./program.ts";
 
 const HOUR_MS = 3_600_000;
-/** Certificates are for one test, and clocks differ. */
-const VALID_FROM = new Date(0);
 const VALID_MS = 24 * HOUR_MS;
 /** A test waits for the end of its workload; the agent's own default is 10 s. */
 const STOP_GRACE_MS = 1_000;
@@ -60,17 +56,15 @@ export async function startTestAgent(options: TestAgentOptions = {}): Promise<Te
   const unknown = Object.keys(options).find((name) => !Object.hasOwn(OPTION_NAMES, name));
   if (unknown !== undefined) throw new TestAgentError(`startTestAgent has no option ${JSON.stringify(unknown)}`);
   const program = agentProgram(options.agent, process.env[AGENT_VARIABLE]);
-  const { issueCertificates } = await loadIssuer();
   const folder = await mkdtemp(join(tmpdir(), "guest-agent-test-"));
   try {
-    const validity = { notBefore: VALID_FROM, notAfter: new Date(Date.now() + VALID_MS) };
-    await writeFolder(folder, await issueCertificates(DEFAULT_SERVER_NAME, validity), generateToken());
+    await issueFolder(folder, DEFAULT_SERVER_NAME, new Date(Date.now() + VALID_MS));
     const credentials = await readClientCredentials(folder);
     const { agent, port } = await listeningAgent(program, environment(folder, options));
     return testAgent(folder, { address: `127.0.0.1:${port}`, ...credentials }, agent);
   } catch (error) {
     await rm(folder, { recursive: true, force: true });
-    throw error;
+    throw error instanceof CredentialsError ? new TestAgentError(error.message, { cause: error }) : error;
   }
 }
 
@@ -121,22 +115,4 @@ async function listeningAgent(
     if (await agent.listening()) return { agent, port };
   }
   throw new TestAgentError(`no port stays free: ${PORT_ATTEMPTS} were tried`);
-}
-
-async function freePort(): Promise<number> {
-  const server = createServer().listen(0);
-  await once(server, "listening");
-  const address = server.address();
-  server.close();
-  await once(server, "close");
-  return typeof address === "object" && address !== null ? address.port : 0;
-}
-
-async function loadIssuer(): Promise<Pick<typeof Certificates, "issueCertificates">> {
-  try {
-    return await import("../credentials/certificates.ts");
-  } catch (error) {
-    const message = "no credentials can be issued: npm install --save-dev @peculiar/x509 reflect-metadata";
-    throw new TestAgentError(message, { cause: error });
-  }
 }

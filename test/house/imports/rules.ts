@@ -131,7 +131,6 @@ const LOADED_LATER: ReadonlySet<string> = new Set([
   "src/agent/platform/guest-facts.ts",
   "src/agent/platform/guest-usage.ts",
   "src/agent/platform/sockets.ts",
-  "src/node/credentials/certificates.ts",
 ]);
 
 /** Whether the file lies in a room's folder, which others see only through its door. src/shared has no doors. */

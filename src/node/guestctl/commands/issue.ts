@@ -1,5 +1,5 @@
 import { DEFAULT_PORT, DEFAULT_SERVER_NAME } from "../../client/index.ts";
-import { agentVariables, generateToken, prepareFolder, writeFolder } from "../../credentials/index.ts";
+import { agentVariables, issueFolder, prepareFolder } from "../../credentials/index.ts";
 import { type Command, defineCommand, parseCount, quoted, UsageError } from "../cli/index.ts";
 
 const DAY_MS = 86_400_000;
@@ -24,9 +24,7 @@ With --json, one object: "folder", "not_after", and "agent_variables" (names and
     if (folder === "") throw new UsageError("issue wants one folder");
     const notAfter = lastDay(parseCount(values.days, "--days", 1) ?? DEFAULT_DAYS);
     prepareFolder(folder, values.force === true);
-    const { issueCertificates } = await import("../../credentials/certificates.ts");
-    const certificates = await issueCertificates(DEFAULT_SERVER_NAME, { notBefore: new Date(0), notAfter });
-    await writeFolder(folder, certificates, generateToken());
+    await issueFolder(folder, DEFAULT_SERVER_NAME, notAfter);
     const variables = agentVariables(folder);
     const json = { folder, not_after: notAfter.toISOString(), agent_variables: variables };
     return { text: asText(folder, notAfter, variables), json };

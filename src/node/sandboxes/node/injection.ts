@@ -8,14 +8,13 @@ import { DEFAULT_SERVER_NAME } from "../../client/index.ts";
 import {
   agentVariables,
   type ClientCredentials,
-  generateToken,
+  CredentialsError,
+  issueFolder,
   prepareFolder,
   readClientCredentials,
-  writeFolder,
 } from "../../credentials/index.ts";
 import { BLOCK_BYTES, entryEnd, entryHead, readHeader, TAR_END } from "../../tar/index.ts";
 import { SandboxError, type VolumeMount } from "../substrate/index.ts";
-import type * as Certificates from "../../credentials/certificates.ts";
 
 /** Mount points: the substrate refuses most other places. */
 const AGENT_MOUNT = "/srv/guest-agent";
@@ -26,7 +25,6 @@ const HOOKS_FILE = "hooks.json";
 export const PROCESS_SPEC_PATH: string = join(CREDENTIALS_MOUNT, PROCESS_FILE);
 
 /** From 1970 for ten years: the guest may boot without a clock, and each instance has an authority of its own. */
-const VALID_FROM = new Date(0);
 const VALIDITY_MS = 10 * 365 * 86_400_000;
 
 /** Bytes of a .gz that surely hold the first header of its archive. */
@@ -119,10 +117,13 @@ export class CredentialStore {
    * it.
    */
   async issue(name: string): Promise<void> {
-    const { issueCertificates } = await loadIssuer();
-    const validity = { notBefore: VALID_FROM, notAfter: new Date(Date.now() + VALIDITY_MS) };
     prepareFolder(this.folderOf(name), true);
-    await writeFolder(this.folderOf(name), await issueCertificates(DEFAULT_SERVER_NAME, validity), generateToken());
+    try {
+      await issueFolder(this.folderOf(name), DEFAULT_SERVER_NAME, new Date(Date.now() + VALIDITY_MS));
+    } catch (error) {
+      if (!(error instanceof CredentialsError) || error.cause === undefined) throw error;
+      throw new SandboxError("MISSING_PACKAGE", error.message, error);
+    }
   }
 
   /** Copies a folder: a snapshot or fork wakes up with the credentials that its origin had. */
@@ -169,14 +170,5 @@ export class CredentialStore {
       return [entryHead({ ...common, name: Buffer.from(basename(path)), sizeBytes }), content, entryEnd(sizeBytes)];
     });
     return promisify(gzip)(Buffer.concat([...blocks, TAR_END]));
-  }
-}
-
-async function loadIssuer(): Promise<Pick<typeof Certificates, "issueCertificates">> {
-  try {
-    return await import("../../credentials/certificates.ts");
-  } catch (error) {
-    const message = "no certificates can be issued: npm install @peculiar/x509 reflect-metadata";
-    throw new SandboxError("MISSING_PACKAGE", message, error);
   }
 }

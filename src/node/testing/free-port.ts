@@ -1,0 +1,45 @@
+import { randomInt } from "node:crypto";
+import { once } from "node:events";
+import { readFileSync } from "node:fs";
+import { createServer } from "node:net";
+
+const LEAST_PORT = 10_000;
+const USUAL_FIRST_EPHEMERAL = 32_768;
+const ATTEMPTS = 64;
+
+/**
+ * A TCP port that nobody listens on now, on whatever address; another process may take it before it is used. It is none
+ * of those that the kernel gives to connections, of which every test on the machine makes many (ip_local_port_range of
+ * ip(7)).
+ */
+export async function freePort(): Promise<number> {
+  const end = firstEphemeralPort();
+  for (let attempt = 0; attempt < ATTEMPTS; attempt++) {
+    const port = end > LEAST_PORT + ATTEMPTS ? randomInt(LEAST_PORT, end) : 0;
+    const found = await listenedOn(port);
+    if (found !== undefined) return found;
+  }
+  throw new Error(`no port is free: ${ATTEMPTS} were tried`);
+}
+
+function firstEphemeralPort(): number {
+  try {
+    return Number.parseInt(readFileSync("/proc/sys/net/ipv4/ip_local_port_range", "utf8"), 10);
+  } catch {
+    return USUAL_FIRST_EPHEMERAL;
+  }
+}
+
+/** The port, after listening on it for a moment; 0 means any. Undefined: it is taken. */
+async function listenedOn(port: number): Promise<number | undefined> {
+  const server = createServer().listen(port);
+  try {
+    await once(server, "listening");
+  } catch {
+    return undefined;
+  }
+  const address = server.address();
+  server.close();
+  await once(server, "close");
+  return address === null || typeof address === "string" ? undefined : address.port;
+}
