@@ -1,8 +1,12 @@
 import { setTimeout as delay } from "node:timers/promises";
+import { create, toBinary } from "@bufbuild/protobuf";
+import { ExecFrameSchema } from "../../src/shared/gen/svc/guest/v1alpha1/exec_pb.ts";
+import { startAgent } from "../fixtures/agent.ts";
 import { cpuMs } from "../fixtures/cpu.ts";
 import { memoryOf } from "../fixtures/footprint.ts";
 import { clientOf } from "../fixtures/guest-client.ts";
 import { endAll } from "../fixtures/kept-execs.ts";
+import { RawHttp2 } from "../fixtures/raw-http2.ts";
 import type { Attack, Outcome, Target } from "./attack.ts";
 
 /** As many as an agent keeps, each with its part of what all of them may hold. */
@@ -17,6 +21,13 @@ const MEASURED_MS = 20_000;
 const GROWTH_LIMIT_BYTES = 16 * MIB;
 /** Allowed cost of dropped output, in seconds of processor time for a GiB. */
 const CPU_LIMIT = 0.5;
+const READERS = 8;
+/** Most CPU time that the agent may spend from a Health call to its answer, the caller's own waits included. */
+const LATE_LIMIT_MS = 100;
+const ATTACH = toBinary(
+  ExecFrameSchema,
+  create(ExecFrameSchema, { frame: { case: "attach", value: { workload: true, stdoutOffset: 0n } } }),
+);
 
 /** Commands that flood their buffers, which drop the oldest output, without an attached client. */
 async function floodUnread({ agent, ...target }: Target): Promise<Outcome> {
@@ -47,4 +58,43 @@ async function floodUnread({ agent, ...target }: Target): Promise<Outcome> {
   return { inputs: FLOODS, measured: figures };
 }
 
-export const floods: readonly Attack[] = [{ name: "floods that nobody reads", weight: 1, run: floodUnread }];
+/** A workload that floods its kept output, on an agent of its own, beside readers that do not read. */
+async function floodReaders(): Promise<Outcome> {
+  const output = { keep: { bufferBytes: MIB } };
+  await using agent = await startAgent({
+    process: { args: ["yes", "line of the workload"], output },
+    through: ["sh", "-c", 'exec "$@" >/dev/null', "sh"],
+  });
+  const readers = await Promise.all(
+    Array.from({ length: READERS }, async () => {
+      const peer = await RawHttp2.dial(agent, { windowBytes: 0 });
+      peer.call("Exec", agent.token, ATTACH, false);
+      return peer;
+    }),
+  );
+  using client = clientOf(agent);
+  const ask = async (): Promise<number> => {
+    const beganMs = cpuMs(agent.pid);
+    await client.health();
+    return cpuMs(agent.pid) - beganMs;
+  };
+  const warmUntilMs = performance.now() + WARM_UP_MS;
+  while (performance.now() < warmUntilMs) await ask();
+  const before = memoryOf(agent.pid).ownBytes;
+  const lateMs: number[] = [];
+  const untilMs = performance.now() + MEASURED_MS;
+  while (performance.now() < untilMs) lateMs.push(await ask());
+  const grownBytes = memoryOf(agent.pid).ownBytes - before;
+  for (const reader of readers) reader[Symbol.dispose]();
+  const sorted = lateMs.toSorted((a, b) => a - b);
+  const lateAt = (share: number): number => sorted[Math.ceil(sorted.length * share) - 1] ?? Infinity;
+  const figures = `Health late by ${lateAt(0.99)} (p99), at most ${lateAt(1)} ms of CPU, ${(grownBytes / MIB).toFixed(1)} MiB more`;
+  if (lateAt(0.99) > LATE_LIMIT_MS) throw new Error(`${figures}: over ${LATE_LIMIT_MS} ms`);
+  if (grownBytes >= GROWTH_LIMIT_BYTES) throw new Error(`${figures}: over ${GROWTH_LIMIT_BYTES / MIB} MiB`);
+  return { inputs: READERS, measured: figures };
+}
+
+export const floods: readonly Attack[] = [
+  { name: "floods that nobody reads", weight: 1, run: floodUnread },
+  { name: "a flood of the workload beside readers that do not read", weight: 1, run: floodReaders },
+];

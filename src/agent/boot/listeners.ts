@@ -19,6 +19,9 @@ export interface ListenerParts {
   readonly onLargeCalls: (any: boolean) => void;
 }
 
+/** Refuses by itself all that the agent refuses while it leaves, but not the workload's last output. */
+const EXEC = "/svc.guest.v1alpha1.GuestAgent/Exec";
+
 /** The management listeners. Their code is loaded when they are opened: the workload does not wait for it. */
 export class Listeners {
   readonly #parts: ListenerParts;
@@ -63,9 +66,8 @@ export class Listeners {
       authenticate: (metadata) => {
         rotation.lookAgain();
         const decision = admitToken(metadata);
-        return decision instanceof Promise
-          ? decision.then((refused) => refused ?? this.#refusal)
-          : (decision ?? this.#refusal);
+        const refusal = metadata[":path"] === EXEC ? undefined : this.#refusal;
+        return decision instanceof Promise ? decision.then((refused) => refused ?? refusal) : (decision ?? refusal);
       },
       onConnection: () => rotation.lookAgain(),
     });
@@ -124,7 +126,7 @@ export class Listeners {
     return this.#management?.dropOtherConnections(keep) ?? 0;
   }
 
-  /** Answers new management calls with this error from now on; those in progress go on. */
+  /** Answers new management calls but Exec with this error from now on; those in progress go on. */
   refuseCalls(error: AgentError): void {
     this.#refusal ??= error;
   }

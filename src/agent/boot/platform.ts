@@ -2,6 +2,7 @@ import {
   type Accounts,
   BufferPool,
   type Clock,
+  type ConsoleOutput,
   type Kernel,
   type Processes,
   type ProcessRandomness,
@@ -18,6 +19,7 @@ import { type Addon, bundleFolder } from "../native/index.ts";
 import {
   arrivalsWatcher,
   Cgroups,
+  consoleOutput,
   fileAccounts,
   guestClock,
   guestKernel,
@@ -55,6 +57,8 @@ export interface Platform {
   readonly sockets: () => Promise<Sockets>;
   /** Loads the code that reads the guest's usage. */
   readonly counters: () => Promise<ReadCounters>;
+  /** What the workload's output is passed on to; its threads run from the call on. */
+  readonly consoleOutput: () => ConsoleOutput;
   /** The agent's own user and group. */
   readonly identity: FileOwner;
   readonly clock: Clock;
@@ -106,6 +110,7 @@ export function guestPlatform(addon: Addon, inheritance: Inheritance, onPipeGive
     fileSystem: new FileSystem(addon, nodeTimers),
     sockets: async () => (await import("../platform/sockets.ts")).guestSockets(addon),
     counters: async () => (await import("../platform/guest-usage.ts")).countersReader(addon, cgroups?.session.folder),
+    consoleOutput: () => consoleOutput(addon),
     identity: { uid: process.getuid?.() ?? 0, gid: process.getgid?.() ?? 0 },
     clock,
     // A terminal sends signals to the agent directly, as its foreground process group.

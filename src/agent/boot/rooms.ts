@@ -10,7 +10,7 @@ import {
   type StdioPlan,
   type Timers,
 } from "../domain/index.ts";
-import { Exec } from "../exec/index.ts";
+import { Exec, WorkloadOutput } from "../exec/index.ts";
 import { Files, sessionOwner } from "../files/index.ts";
 import { Health, ReadinessLoop } from "../health/index.ts";
 import { Hooks } from "../hooks/index.ts";
@@ -51,7 +51,11 @@ export function buildRooms(platform: Platform, configuration: Configuration, lis
   const stamps = new Stamps(clock);
   const activity = new ActivityClock(stamps);
   const idle = new IdleDeclarations(stamps);
-  const workload = new Workload({ starter, spec, log });
+  const output =
+    spec.output === undefined || spec.args.length === 0
+      ? undefined
+      : new WorkloadOutput({ ...spec.output, console: platform.consoleOutput(), life, log });
+  const workload = new Workload({ starter, spec, log, output });
   const readiness = spec.readyCommand && readinessLoop(starter, spec.readyCommand, timers, log);
   if (readiness !== undefined) freeze.rests(readiness);
   const rotation = new CredentialRotation({
@@ -123,7 +127,7 @@ export function buildRooms(platform: Platform, configuration: Configuration, lis
   };
   return {
     workload,
-    exec: new Exec({ starter, activity, clock, life }),
+    exec: new Exec({ starter, activity, clock, life, workloadOutput: output }),
     files: new Files(fileParts),
     folders: async () => new (await import("../files/tree/folders.ts")).Folders(fileParts),
     hooks,

@@ -10,10 +10,12 @@ import {
 } from "@bufbuild/protobuf";
 import {
   type CommandSpec,
+  DEFAULT_KEPT_BUFFER_BYTES,
   DEFAULT_READY_INTERVAL_MS,
   DEFAULT_READY_TIMEOUT_MS,
   DEFAULT_STOP_GRACE_MS,
   type HooksSpec,
+  KEPT_BUFFER_LIMIT_BYTES,
   type ProcessSpec,
 } from "../domain/index.ts";
 import { type Hook, HooksSchema, type Process, ProcessSchema } from "../../shared/gen/svc/guest/v1alpha1/process_pb.ts";
@@ -61,6 +63,10 @@ function processSpec(message: Process): ProcessSpec {
       timeoutMs: ready.timeoutMs || DEFAULT_READY_TIMEOUT_MS,
     },
     stopGraceMs: message.stopGraceMs || DEFAULT_STOP_GRACE_MS,
+    output:
+      message.output?.mode.case === "keep"
+        ? { bufferBytes: message.output.mode.value.bufferBytes || DEFAULT_KEPT_BUFFER_BYTES }
+        : undefined,
   };
 }
 
@@ -74,7 +80,14 @@ function processProblems(message: Process): string[] {
     ...argumentProblems("args", message.args),
     ...sessionProblems("", message),
     ...(message.readyCmd === undefined ? [] : requiredCommandProblems("ready_cmd.args", message.readyCmd.args)),
+    ...outputProblems(message),
   ];
+}
+
+function outputProblems({ output }: Process): string[] {
+  const bufferBytes = output?.mode.case === "keep" ? output.mode.value.bufferBytes : 0;
+  if (bufferBytes <= KEPT_BUFFER_LIMIT_BYTES) return [];
+  return [`output.keep.buffer_bytes: is ${bufferBytes}; at most ${KEPT_BUFFER_LIMIT_BYTES} are held`];
 }
 
 function hookProblems(name: string, hook: Hook | undefined): string[] {
@@ -173,6 +186,10 @@ function jsonProblems(message: DescMessage, json: unknown, path = ""): string[] 
     const fieldPath = join(path, field?.name ?? quotedName(key));
     if (field === undefined) problems.push(`${fieldPath}: unknown field of ${message.name}`);
     else if (value !== null) problems.push(...fieldProblems(field, value, fieldPath));
+  }
+  for (const { fields } of message.oneofs) {
+    const given = fields.filter(({ name, jsonName }) => isObject(json[name] ?? json[jsonName]));
+    if (given.length > 1) problems.push(`${path}: has ${given.map(({ name }) => name).join(" and ")}; give one`);
   }
   return problems;
 }

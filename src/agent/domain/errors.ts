@@ -70,7 +70,8 @@ export type Reason =
   | "TOO_MANY_WATCHERS"
   | "UNAUTHENTICATED"
   | "UNIMPLEMENTED"
-  | "UNSUPPORTED_COMPRESSION";
+  | "UNSUPPORTED_COMPRESSION"
+  | "WORKLOAD_OUTPUT_NOT_KEPT";
 
 /** What an error was about: path, errno, step, field. Never a secret. */
 export type ErrorMetadata = Readonly<Record<string, string>>;

@@ -9,6 +9,8 @@ export const KEPT_EXEC_LIMIT = 64;
 /** Output that one kept exec may hold for later calls: the most, and the default. */
 export const KEPT_BUFFER_LIMIT_BYTES: number = 16 * 1024 * 1024;
 export const DEFAULT_KEPT_BUFFER_BYTES: number = 1024 * 1024;
+/** Calls that may read the workload's output at once. */
+export const WORKLOAD_READERS_LIMIT = 32;
 /** Output that all kept execs together may hold. */
 export const KEPT_BUFFERS_LIMIT_BYTES: number = 32 * 1024 * 1024;
 /** Time that output and exit of a kept exec stay after its end, unless its request says otherwise. */

@@ -28,6 +28,8 @@ export interface CommandSpec {
 export interface ProcessSpec extends CommandSpec {
   readonly readyCommand: ReadyCommandSpec | undefined;
   readonly stopGraceMs: number;
+  /** The ring that keeps the workload's output; undefined: its outputs are the agent's own. */
+  readonly output: { readonly bufferBytes: number } | undefined;
 }
 
 /** The configured hooks (message Hooks); undefined: not configured. */

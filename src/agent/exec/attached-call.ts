@@ -9,6 +9,8 @@ export interface KeptStarted {
   readonly execId: string;
   /** Where the call's output begins. A gap that follows counts from there. */
   readonly offsets: Offsets;
+  /** Bytes of output so far. */
+  readonly ends: Offsets;
   /** Bytes of input taken so far. */
   readonly stdinOffset: number;
   readonly stdinClosed: boolean;
@@ -79,6 +81,18 @@ export class AttachedCall {
     this.over = this.#settle.promise;
     // If the client goes while the command starts, nobody waits for this promise.
     this.over.catch(() => {});
+  }
+
+  /** As `over`; also rejects, with the signal's reason, once the client is gone. */
+  async untilOver(): Promise<void> {
+    const { signal } = this.call;
+    const onAbort = (): void => this.end(signal.reason as AgentError);
+    signal.addEventListener("abort", onAbort);
+    try {
+      await this.over;
+    } finally {
+      signal.removeEventListener("abort", onAbort);
+    }
   }
 
   get isOver(): boolean {

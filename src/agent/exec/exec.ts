@@ -30,6 +30,7 @@ import {
 import { KeptExec, type KeptExecState, type KeptParts } from "./kept-exec.ts";
 import { KeptExecs } from "./kept-execs.ts";
 import { type ExecOutput, ExecCall, type ExecCallParts } from "./exec-call.ts";
+import { outputNotKept, type WorkloadOutput } from "./workload-output.ts";
 
 /** What the exec capability needs. */
 export interface ExecParts {
@@ -37,6 +38,8 @@ export interface ExecParts {
   readonly activity: ActivityClock;
   readonly clock: Clock;
   readonly life: SessionClock;
+  /** Undefined: it is not kept. */
+  readonly workloadOutput: WorkloadOutput | undefined;
 }
 
 /** The part of an exec's request that its running command still needs. */
@@ -90,12 +93,19 @@ export class Exec {
   }
 
   /**
-   * Attaches a call to a kept exec; resolves as `keep` does.
+   * Attaches a call to a kept exec, and resolves as `keep` does; or to the workload's output, even while the agent
+   * leaves.
    *
-   * @throws AgentError NOT_FOUND where there is no such exec, and as KeptExec.attach
+   * @throws AgentError NOT_FOUND where there is no such exec, and as KeptExec.attach and WorkloadOutput.attach
    */
   async attach(request: AttachRequest, call: KeptCall): Promise<void> {
     checkAttachRequest(request);
+    if (request.workload) {
+      const { workloadOutput } = this.#parts;
+      if (workloadOutput === undefined) throw outputNotKept();
+      return workloadOutput.attach(request, call);
+    }
+    if (this.#closed !== undefined) throw this.#closed;
     const exec = await this.#kept.find(request.name, request.execId, call.signal);
     return exec.attach(call, request);
   }
@@ -142,10 +152,10 @@ export class Exec {
     this.#closed ??= reason;
   }
 
-  /** Ends every exec with its whole tree; resolves when all of them have reported their exits. */
+  /** Ends every exec with its whole tree; resolves when all have reported their exits, an ended workload's included. */
   async terminateAll(): Promise<void> {
     for (const call of this.#calls) call.terminate();
-    await Promise.allSettled([...this.#running, this.#kept.terminateAll()]);
+    await Promise.allSettled([...this.#running, this.#kept.terminateAll(), this.#parts.workloadOutput?.exitsSent()]);
   }
 
   async #start(request: ExecRequest, signal: AbortSignal): Promise<ChildProcess> {

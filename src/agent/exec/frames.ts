@@ -1,4 +1,5 @@
 import {
+  AgentError,
   AWAKE_LIMIT_MS,
   END_GRACE_LIMIT_MS,
   frameOrder,
@@ -7,7 +8,7 @@ import {
   TIMER_LIMIT_MS,
 } from "../domain/index.ts";
 import type { Command } from "../session/index.ts";
-import type { WhenFull } from "./output-log.ts";
+import type { Offsets, WhenFull } from "./output-log.ts";
 
 /** What to run and how (message ExecStart). */
 export interface ExecRequest extends Command {
@@ -45,6 +46,8 @@ export interface AttachRequest extends KeptName {
   readonly fromNow: boolean;
   /** Of the terminal, if it has one. */
   readonly size?: { readonly cols: number; readonly rows: number } | undefined;
+  /** The workload's output is meant; then there is no name. */
+  readonly workload: boolean;
 }
 
 /** Which kept exec to end (message EndExecRequest). */
@@ -117,13 +120,30 @@ function checkKeep({ name, bufferBytes, whenFull, lingerMs, awakeForMs }: KeepRe
 }
 
 /** Refuses an attach frame that does not say from where, or says it twice. */
-export function checkAttachRequest({ stdoutOffset, stderrOffset, fromNow, size }: AttachRequest): void {
+export function checkAttachRequest(request: AttachRequest): void {
+  const { name, stdoutOffset, stderrOffset, fromNow, size, workload } = request;
+  if (workload && name !== "")
+    throw invalidField("attach.name", "is set beside attach.workload: give one or the other");
   const hasOffset = stdoutOffset !== undefined || stderrOffset !== undefined;
   if (fromNow && hasOffset) throw invalidField("attach.from_now", "is set beside an offset: give one or the other");
   if (!fromNow && !hasOffset) {
     throw invalidField("attach", "does not say from where: set from_now, stdout_offset or stderr_offset");
   }
   if (size !== undefined) checkTerminalSize("attach.size", size.cols, size.rows);
+}
+
+/** Where an attach frame, which is checked, begins in streams of that length. Throws OUT_OF_RANGE for past the end. */
+export function attachOffsets({ stdoutOffset, stderrOffset }: AttachRequest, { stdout, stderr }: Offsets): Offsets {
+  checkOffset("attach.stdout_offset", stdoutOffset, stdout);
+  checkOffset("attach.stderr_offset", stderrOffset, stderr);
+  return { stdout: Number(stdoutOffset ?? stdout), stderr: Number(stderrOffset ?? stderr) };
+}
+
+/** Throws OUT_OF_RANGE for an offset past a stream's end. */
+export function checkOffset(field: string, offset: bigint | undefined, end: number): void {
+  if (offset === undefined || offset <= end) return;
+  const message = `${field} is ${offset}: the stream has ${end} bytes so far`;
+  throw new AgentError("OUT_OF_RANGE", "EXEC_OFFSET_PAST_END", message, { field, end: String(end) });
 }
 
 /** Refuses a frame that could not be carried out. */

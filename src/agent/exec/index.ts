@@ -1,4 +1,5 @@
 export { Exec } from "./exec.ts";
+export { WorkloadOutput } from "./workload-output.ts";
 export type { KeptCall, KeptStarted } from "./attached-call.ts";
 export type { ExecResult } from "./command.ts";
 export type { KeptExecState } from "./kept-exec.ts";

@@ -2,7 +2,7 @@ import { type ActivityClock, AgentError, type Clock, TERM_GRACE_MS, within } fro
 import { type Ending, TERMINATE } from "../session/index.ts";
 import { AttachedCall, type KeptCall } from "./attached-call.ts";
 import { type CommandParts, type ExecResult, RunningCommand } from "./command.ts";
-import { type AttachRequest, checkAttachRequest, type CommandInput, type ExecInputOrder } from "./frames.ts";
+import { attachOffsets, type AttachRequest, checkOffset, type CommandInput, type ExecInputOrder } from "./frames.ts";
 import { InputPump } from "./input-pump.ts";
 import { type Offsets, OutputLog, type WhenFull } from "./output-log.ts";
 
@@ -137,7 +137,7 @@ export class KeptExec {
    * Attaches a call in place of the last one. Resolves when its exit was sent and its client has ended the request,
    * forgotten the exec, or sent nothing for a second.
    *
-   * @param request from where; undefined: from the start
+   * @param request from where, checked; undefined: from the start
    * @throws AgentError INVALID_ARGUMENT or OUT_OF_RANGE for a request that is refused, before anybody is detached.
    *   Later for a refused frame, ABORTED when another call takes over, NOT_FOUND when the exec is forgotten, or the
    *   signal's reason
@@ -145,7 +145,7 @@ export class KeptExec {
   async attach(call: KeptCall, request?: AttachRequest): Promise<void> {
     const { child, activity, execId, order } = this.#parts;
     const { stdinClosed, hasTerminal, hasStdin } = order;
-    const offsets = request === undefined ? { stdout: 0, stderr: 0 } : this.#offsets(request);
+    const offsets = request === undefined ? { stdout: 0, stderr: 0 } : attachOffsets(request, this.#log.ends);
     call.signal.throwIfAborted();
     activity.touch();
     const lasting = hasTerminal ? undefined : activity.attach();
@@ -158,21 +158,19 @@ export class KeptExec {
       pid: child.pid,
       execId,
       offsets,
+      ends: this.#log.ends,
       stdinOffset: this.#stdinOffset,
       stdinClosed,
       terminal: hasTerminal,
       stdin: hasStdin,
     });
     if (request?.size !== undefined) this.#input.take({ kind: "resize", ...request.size });
-    const onAbort = (): void => attached.end(call.signal.reason as AgentError);
-    call.signal.addEventListener("abort", onAbort);
     if (this.#isDrained && this.#result !== undefined) attached.exited(this.#result);
     else attached.flush();
     const carried = this.#carry(attached);
     try {
-      await attached.over;
+      await attached.untilOver();
     } finally {
-      call.signal.removeEventListener("abort", onAbort);
       this.#left(attached);
     }
     // Wait for the client's last frames: an immediate end would cut off a `forget`.
@@ -229,15 +227,6 @@ export class KeptExec {
     this.#resume();
     if (this.#attached !== undefined) this.#dismiss(this.#attached, unknownExec(this.#parts.name));
     this.#parts.onFreed();
-  }
-
-  #offsets(request: AttachRequest): Offsets {
-    checkAttachRequest(request);
-    const { stdoutOffset, stderrOffset } = request;
-    const { stdout, stderr } = this.#log.ends;
-    checkOffset("attach.stdout_offset", stdoutOffset, stdout);
-    checkOffset("attach.stderr_offset", stderrOffset, stderr);
-    return { stdout: Number(stdoutOffset ?? stdout), stderr: Number(stderrOffset ?? stderr) };
   }
 
   #dismiss(attached: AttachedCall, error: AgentError): void {
@@ -348,12 +337,6 @@ export class KeptExec {
     this.#log.acknowledge({ stdout: Number(stdoutOffset), stderr: Number(stderrOffset) });
     this.#resume();
   }
-}
-
-function checkOffset(field: string, offset: bigint | undefined, end: number): void {
-  if (offset === undefined || offset <= end) return;
-  const message = `${field} is ${offset}: the stream has ${end} bytes so far`;
-  throw new AgentError("OUT_OF_RANGE", "EXEC_OFFSET_PAST_END", message, { field, end: String(end) });
 }
 
 function takenOver(name: string): AgentError {

@@ -2,6 +2,7 @@ export { fileAccounts } from "./accounts.ts";
 export { arrivalsWatcher } from "./arrivals.ts";
 export { surviveBugs } from "./bugs.ts";
 export { guestClock, nodeTimers } from "./clock.ts";
+export { consoleOutput } from "./console-output.ts";
 export { MemoryKeeper } from "./memory.ts";
 export { machineIsIdle } from "./idle-machine.ts";
 export { guestKernel, processRandomness } from "./kernel.ts";

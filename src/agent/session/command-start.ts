@@ -81,9 +81,9 @@ export class CommandStarter {
   }
 
   /** Starts the workload: its environment alone holds SVC_WORKLOAD_SOCKET. Throws AgentError. */
-  startWorkload(args: readonly string[], abort?: AbortSignal): Promise<ChildProcess> {
+  startWorkload(args: readonly string[], pipesOutputs: boolean, abort?: AbortSignal): Promise<ChildProcess> {
     const env = this.#parts.environment.ofWorkload;
-    return this.start({ args, env, cwd: "", user: "", stdio: { kind: "inherit" } }, abort);
+    return this.start({ args, env, cwd: "", user: "", stdio: { kind: "inherit", pipesOutputs } }, abort);
   }
 
   #userOf({ user }: Command): string {

@@ -1,6 +1,7 @@
 import {
   type AgentError,
   type ChildProcess,
+  type CommandAccounts,
   type Log,
   type ProcessEnd,
   type ProcessSpec,
@@ -14,11 +15,26 @@ const SIGTERM = 15;
 /** 128 + SIGKILL. */
 const KILLED_STATUS = 137;
 
+/** What keeps the workload's output. */
+interface OutputKeeper {
+  /** Reads from now on what the workload, which has just been started, writes. */
+  begin(child: ChildProcess): void;
+  /**
+   * Called once the workload and its descendants have ended, before the child's release: reads the rest of their
+   * output.
+   *
+   * @param end how the workload has ended; undefined: it hangs in the kernel
+   */
+  finish(end: (ProcessEnd & CommandAccounts) | undefined): Promise<void>;
+}
+
 /** What the workload needs. */
 export interface WorkloadParts {
   readonly starter: CommandStarter;
   readonly spec: ProcessSpec;
   readonly log: Log;
+  /** Undefined: the workload writes to the agent's own streams. */
+  readonly output: OutputKeeper | undefined;
 }
 
 /** The user's own process, around which the agent was started, and all its descendants. */
@@ -30,6 +46,7 @@ export class Workload {
   #child: ChildProcess | undefined;
   #stopping: Promise<void> | undefined;
   #running = false;
+  #ended: (ProcessEnd & CommandAccounts) | undefined;
   /** How it has ended, for the last line of the log. */
   #end = "the workload had not ended";
 
@@ -58,19 +75,20 @@ export class Workload {
   }
 
   /**
-   * Starts the workload on the agent's own standard streams. Resolves when it runs, or when its start was given up.
-   * `ended` is the exit code for the agent to leave with: the workload's, or 128 + n when signal n ended it. Call
-   * `stop` after any end, as descendants may be left.
+   * Starts the workload on the agent's own standard streams, or with its output kept. Resolves when it runs, or when
+   * its start was given up. `ended` is the exit code for the agent to leave with: the workload's, or 128 + n when
+   * signal n ended it. Call `stop` after any end, as descendants may be left.
    *
    * @throws AgentError when it cannot be started
    */
   async start(): Promise<{ readonly ended: Promise<number> }> {
-    const { starter, spec, log } = this.#parts;
+    const { starter, spec, log, output } = this.#parts;
     const { signal } = this.#startAbort;
     try {
       signal.throwIfAborted();
       // Does not wait for an aborted start: a child that hangs in the kernel survives even SIGKILL.
-      const child = await unlessAborted(starter.startWorkload(spec.args, signal), signal);
+      const child = await unlessAborted(starter.startWorkload(spec.args, output !== undefined, signal), signal);
+      output?.begin(child);
       this.#child = child;
       this.#running = true;
       log.info("workload_started", { pid: child.pid });
@@ -115,13 +133,16 @@ export class Workload {
       this.#end = "the workload hangs in the kernel: not even SIGKILL has ended it";
       this.#status.resolve(KILLED_STATUS);
     } else await this.#status.promise;
+    await this.#parts.output?.finish(this.#ended);
     child.release();
   }
 
   #onEnd(child: ChildProcess, end: ProcessEnd): void {
     this.#running = false;
     const { code: status, signal, coreDumped } = end;
-    const { oomKilled, usage } = child.accounts();
+    const accounts = child.accounts();
+    const { oomKilled, usage } = accounts;
+    this.#ended = { ...end, ...accounts };
     this.#end = endInWords(end, oomKilled, this.#stopping !== undefined);
     this.#parts.log.info("workload_ended", {
       pid: child.pid,

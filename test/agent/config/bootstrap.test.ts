@@ -33,6 +33,7 @@ describe("readBootstrap", () => {
       user: "",
       readyCommand: undefined,
       stopGraceMs: 10_000,
+      output: undefined,
     });
     assert.deepEqual(configuration.hooks, { preSnapshot: undefined, postRestore: undefined });
     assert.match(String(configuration.credentials.tls?.cert), /BEGIN CERTIFICATE/);

@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 import { describe, test } from "node:test";
-import { create, toBinary } from "@bufbuild/protobuf";
+import { create, fromJson, toBinary } from "@bufbuild/protobuf";
 import { readHooksSpec, readProcessSpec } from "../../../src/agent/config/specs.ts";
 import { HooksSchema, ProcessSchema } from "../../../src/shared/gen/svc/guest/v1alpha1/process_pb.ts";
 import { MARKER } from "./sandbox.ts";
@@ -12,6 +12,7 @@ const process = {
   user: "app:wheel",
   readyCmd: { args: ["true"], intervalMs: 20, timeoutMs: 30 },
   stopGraceMs: 40,
+  output: { keep: { bufferBytes: 4096 } },
 };
 const processSpec = {
   args: process.args,
@@ -20,6 +21,7 @@ const processSpec = {
   user: "app:wheel",
   readyCommand: process.readyCmd,
   stopGraceMs: 40,
+  output: { bufferBytes: 4096 },
 };
 const hooks = { preSnapshot: { args: ["sync"], env: { A: "1" }, cwd: "/", user: "0" } };
 const hooksSpec = {
@@ -28,7 +30,7 @@ const hooksSpec = {
 };
 
 function binary(value: typeof process): Buffer {
-  return Buffer.from(toBinary(ProcessSchema, create(ProcessSchema, value)));
+  return Buffer.from(toBinary(ProcessSchema, fromJson(ProcessSchema, value)));
 }
 
 describe("SVC_PROCESS_SPEC", () => {
@@ -59,6 +61,12 @@ describe("SVC_PROCESS_SPEC", () => {
     assert.deepEqual(value.readyCommand, { args: ["y"], intervalMs: 1000, timeoutMs: 5000 });
     assert.equal(value.stopGraceMs, 10_000);
     assert.equal(value.cwd, "");
+    for (const [output, read] of [
+      ["null", undefined],
+      ['{"inherit": {}}', undefined],
+      ['{"keep": {}}', { bufferBytes: 1_048_576 }],
+    ] as const)
+      assert.deepEqual(readProcessSpec(`{"output": ${output}}`).value.output, read);
   });
 
   test("is refused with all faults of its JSON at once, each with its field", () => {
@@ -70,6 +78,7 @@ describe("SVC_PROCESS_SPEC", () => {
       ready_cmd: { args: MARKER, interval_ms: -1, timeoutMs: MARKER, retries: 3, "odd\nname": 1 },
       stop_grace_ms: 1.5,
       user: 1000,
+      output: { inherit: {}, keep: { buffer_bytes: "x" } },
     };
     assert.deepEqual(readProcessSpec(JSON.stringify(json)).problems, [
       "args[1]: must be a string",
@@ -83,6 +92,8 @@ describe("SVC_PROCESS_SPEC", () => {
       'ready_cmd."odd\\nname": unknown field of ReadyCommand',
       "stop_grace_ms: must be a whole number from 0 to 4294967295",
       "user: must be a string",
+      "output.keep.buffer_bytes: must be a whole number from 0 to 4294967295",
+      "output: has inherit and keep; give one",
     ]);
   });
 
@@ -111,6 +122,7 @@ describe("SVC_PROCESS_SPEC", () => {
       cwd: "relative\0",
       user: "a:b:c",
       ready_cmd: {},
+      output: { keep: { buffer_bytes: 16_777_217 } },
     };
     assert.deepEqual(readProcessSpec(JSON.stringify(spec)).problems, [
       "args[0]: is empty; it names the command",
@@ -122,6 +134,7 @@ describe("SVC_PROCESS_SPEC", () => {
       "cwd: holds a NUL",
       "user: has more than one colon; write user, uid, user:group or uid:gid",
       "ready_cmd.args: is empty; name a command or leave ready_cmd out",
+      "output.keep.buffer_bytes: is 16777217; at most 16777216 are held",
     ]);
   });
 });

@@ -8,8 +8,11 @@ export interface Identity {
 
 /** Where a child's standard streams lead. */
 export type StdioPlan =
-  /** The agent's own streams: for the workload. The child gets a process group of its own, in the agent's session. */
-  | { readonly kind: "inherit" }
+  /**
+   * The agent's own streams, with `pipesOutputs` a pipe for each output: for the workload. The child gets a process
+   * group of its own, in the agent's session.
+   */
+  | { readonly kind: "inherit"; readonly pipesOutputs: boolean }
   /** A pipe each; standard input only where `stdin` (else /dev/null). The child leads a session of its own. */
   | { readonly kind: "pipes"; readonly stdin: boolean }
   /** A new terminal, controlling terminal of the child's own session. */
@@ -160,9 +163,9 @@ export interface ChildProcess {
   readonly pid: number;
   /** Present with pipes where stdin was asked for, and with a terminal. */
   readonly stdin: ByteSink | undefined;
-  /** Present with pipes and with a terminal. */
+  /** Present with pipes, for the outputs alone too, and with a terminal. */
   readonly stdout: ByteSource | undefined;
-  /** Present with pipes. */
+  /** Present with pipes, for the outputs alone too. */
   readonly stderr: ByteSource | undefined;
   /** Resolves when the process has ended. The process id stays reserved (a zombie) until `release`. Never rejects. */
   readonly ended: Promise<ProcessEnd>;

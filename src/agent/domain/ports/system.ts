@@ -80,6 +80,14 @@ export interface Log {
   error(event: string, fields?: LogFields): void;
 }
 
+/** The agent's own standard output and error, which are the console of the sandbox. */
+export interface ConsoleOutput {
+  /** Queues bytes in order, and never waits. Returns how many: the console loses those that it has no room for. */
+  write(stream: "stdout" | "stderr", bytes: Uint8Array): number;
+  /** Resolves when all that is queued is written, or after a second. */
+  flushed(): Promise<void>;
+}
+
 /**
  * Watches a listening socket beside its server. Calls `onLost` for connections that arrive while no descriptor is left,
  * with the errno ("EMFILE", "ENFILE"). Returns a function that ends the watch; until then the socket stays open. Never

@@ -46,6 +46,7 @@ static void read_streams(napi_env env, napi_value plan, struct spawn_job *job) {
                  : strcmp(kind, "terminal") == 0 ? STREAMS_TERMINAL
                                                  : STREAMS_INHERITED;
   job->has_input = to_bool(env, property(env, plan, "stdin"));
+  job->pipes_outputs = to_bool(env, property(env, plan, "pipesOutputs"));
   get_int(env, plan, "cols", &job->cols);
   get_int(env, plan, "rows", &job->rows);
 }

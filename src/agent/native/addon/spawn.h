@@ -11,7 +11,7 @@
 
 /* Where the child's standard streams lead, which decides what the child leads itself. */
 enum spawn_streams {
-  STREAMS_INHERITED = 0, /* ours; it leads a process group in our session */
+  STREAMS_INHERITED = 0, /* ours, or pipes for its outputs; it leads a process group in our session */
   STREAMS_PIPES = 1,     /* a pipe each; it leads a session */
   STREAMS_TERMINAL = 2,  /* a new terminal, which controls the session that it leads */
 };
@@ -28,6 +28,7 @@ struct spawn_job {
   char **cwd; /* one element */
   enum spawn_streams streams;
   bool has_input; /* of pipes: standard input is one too */
+  bool pipes_outputs; /* of inherited streams: the outputs are pipes all the same */
   int cols, rows;
   int cgroup_fd; /* the directory of a cgroup, or -1 */
   bool joins_cgroup; /* the child has to move there itself */

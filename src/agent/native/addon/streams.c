@@ -39,12 +39,15 @@ static int open_empty_input(struct spawn_job *job) {
   return result;
 }
 
-static int open_pipes(struct spawn_job *job) {
-  int input = job->has_input ? open_pipe(&job->ours[0], &job->theirs[0], false) : open_empty_input(job);
-  if (input < 0) return -1;
+static int open_outputs(struct spawn_job *job) {
   for (int i = 1; i < 3; i++)
     if (open_pipe(&job->ours[i], &job->theirs[i], true) < 0) return -1;
   return 0;
+}
+
+static int open_pipes(struct spawn_job *job) {
+  int input = job->has_input ? open_pipe(&job->ours[0], &job->theirs[0], false) : open_empty_input(job);
+  return input < 0 ? -1 : open_outputs(job);
 }
 
 /* The two directions end at different times, so each has a descriptor of its own. */
@@ -79,6 +82,7 @@ int open_streams(struct spawn_job *job) {
   job->step = job->streams == STREAMS_TERMINAL ? "terminal" : "prepare";
   int result = job->streams == STREAMS_PIPES      ? open_pipes(job)
                : job->streams == STREAMS_TERMINAL ? open_on_terminal(job)
+               : job->pipes_outputs               ? open_outputs(job)
                                                   : 0;
   if (result < 0) {
     job->error = errno;
@@ -91,10 +95,10 @@ int open_streams(struct spawn_job *job) {
 }
 
 void close_their_streams(struct spawn_job *job) {
-  if (job->streams == STREAMS_INHERITED) return;
   for (int i = 0; i < 3; i++) {
+    bool is_ours = job->streams == STREAMS_INHERITED && job->theirs[i] == i;
     /* A terminal's slave is all three. */
-    if (job->theirs[i] >= 0 && (i == 0 || job->theirs[i] != job->theirs[i - 1])) close(job->theirs[i]);
+    if (!is_ours && job->theirs[i] >= 0 && (i == 0 || job->theirs[i] != job->theirs[i - 1])) close(job->theirs[i]);
   }
   for (int i = 0; i < 3; i++) job->theirs[i] = -1;
 }

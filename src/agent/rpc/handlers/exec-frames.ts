@@ -68,13 +68,15 @@ export function startedFrame(pid: number): Frame {
 }
 
 /** The first frame of a kept exec's response. */
-export function keptStartedFrame({ pid, execId, offsets, stdinOffset, ...rest }: KeptStarted): Frame {
+export function keptStartedFrame({ pid, execId, offsets, ends, stdinOffset, ...rest }: KeptStarted): Frame {
   const value = {
     pid,
     kept: true,
     execId,
     stdoutOffset: BigInt(offsets.stdout),
     stderrOffset: BigInt(offsets.stderr),
+    stdoutEnd: BigInt(ends.stdout),
+    stderrEnd: BigInt(ends.stderr),
     stdinOffset: BigInt(stdinOffset),
     ...rest,
   };

@@ -10,7 +10,7 @@ import type { Message } from "@bufbuild/protobuf";
  * Describes the file svc/guest/v1alpha1/process.proto.
  */
 export const file_svc_guest_v1alpha1_process: GenFile = /*@__PURE__*/
-  fileDesc("CiBzdmMvZ3Vlc3QvdjFhbHBoYTEvcHJvY2Vzcy5wcm90bxISc3ZjLmd1ZXN0LnYxYWxwaGExIt0BCgdQcm9jZXNzEgwKBGFyZ3MYASADKAkSMQoDZW52GAIgAygLMiQuc3ZjLmd1ZXN0LnYxYWxwaGExLlByb2Nlc3MuRW52RW50cnkSCwoDY3dkGAMgASgJEgwKBHVzZXIYBCABKAkSMwoJcmVhZHlfY21kGAUgASgLMiAuc3ZjLmd1ZXN0LnYxYWxwaGExLlJlYWR5Q29tbWFuZBIVCg1zdG9wX2dyYWNlX21zGAYgASgNGioKCEVudkVudHJ5EgsKA2tleRgBIAEoCRINCgV2YWx1ZRgCIAEoCToCOAEiRQoMUmVhZHlDb21tYW5kEgwKBGFyZ3MYASADKAkSEwoLaW50ZXJ2YWxfbXMYAiABKA0SEgoKdGltZW91dF9tcxgDIAEoDSJnCgVIb29rcxIuCgxwcmVfc25hcHNob3QYASABKAsyGC5zdmMuZ3Vlc3QudjFhbHBoYTEuSG9vaxIuCgxwb3N0X3Jlc3RvcmUYAiABKAsyGC5zdmMuZ3Vlc3QudjFhbHBoYTEuSG9vayKLAQoESG9vaxIMCgRhcmdzGAEgAygJEi4KA2VudhgCIAMoCzIhLnN2Yy5ndWVzdC52MWFscGhhMS5Ib29rLkVudkVudHJ5EgsKA2N3ZBgDIAEoCRIMCgR1c2VyGAQgASgJGioKCEVudkVudHJ5EgsKA2tleRgBIAEoCRINCgV2YWx1ZRgCIAEoCToCOAFCPkIMUHJvY2Vzc1Byb3RvUAFaLGd1ZXN0LWFnZW50L3N2Yy9ndWVzdC92MWFscGhhMTtndWVzdHYxYWxwaGExYgZwcm90bzM");
+  fileDesc("CiBzdmMvZ3Vlc3QvdjFhbHBoYTEvcHJvY2Vzcy5wcm90bxISc3ZjLmd1ZXN0LnYxYWxwaGExIpACCgdQcm9jZXNzEgwKBGFyZ3MYASADKAkSMQoDZW52GAIgAygLMiQuc3ZjLmd1ZXN0LnYxYWxwaGExLlByb2Nlc3MuRW52RW50cnkSCwoDY3dkGAMgASgJEgwKBHVzZXIYBCABKAkSMwoJcmVhZHlfY21kGAUgASgLMiAuc3ZjLmd1ZXN0LnYxYWxwaGExLlJlYWR5Q29tbWFuZBIVCg1zdG9wX2dyYWNlX21zGAYgASgNEjEKBm91dHB1dBgHIAEoCzIhLnN2Yy5ndWVzdC52MWFscGhhMS5Qcm9jZXNzT3V0cHV0GioKCEVudkVudHJ5EgsKA2tleRgBIAEoCRINCgV2YWx1ZRgCIAEoCToCOAEifQoNUHJvY2Vzc091dHB1dBI0Cgdpbmhlcml0GAEgASgLMiEuc3ZjLmd1ZXN0LnYxYWxwaGExLkluaGVyaXRPdXRwdXRIABIuCgRrZWVwGAIgASgLMh4uc3ZjLmd1ZXN0LnYxYWxwaGExLktlZXBPdXRwdXRIAEIGCgRtb2RlIg8KDUluaGVyaXRPdXRwdXQiIgoKS2VlcE91dHB1dBIUCgxidWZmZXJfYnl0ZXMYASABKA0iRQoMUmVhZHlDb21tYW5kEgwKBGFyZ3MYASADKAkSEwoLaW50ZXJ2YWxfbXMYAiABKA0SEgoKdGltZW91dF9tcxgDIAEoDSJnCgVIb29rcxIuCgxwcmVfc25hcHNob3QYASABKAsyGC5zdmMuZ3Vlc3QudjFhbHBoYTEuSG9vaxIuCgxwb3N0X3Jlc3RvcmUYAiABKAsyGC5zdmMuZ3Vlc3QudjFhbHBoYTEuSG9vayKLAQoESG9vaxIMCgRhcmdzGAEgAygJEi4KA2VudhgCIAMoCzIhLnN2Yy5ndWVzdC52MWFscGhhMS5Ib29rLkVudkVudHJ5EgsKA2N3ZBgDIAEoCRIMCgR1c2VyGAQgASgJGioKCEVudkVudHJ5EgsKA2tleRgBIAEoCRINCgV2YWx1ZRgCIAEoCToCOAFCPkIMUHJvY2Vzc1Byb3RvUAFaLGd1ZXN0LWFnZW50L3N2Yy9ndWVzdC92MWFscGhhMTtndWVzdHYxYWxwaGExYgZwcm90bzM");
 
 /**
  * The workload, as given to the agent in SVC_PROCESS_SPEC or in the file that SVC_PROCESS_SPEC_FILE names (proto3 JSON,
@@ -63,6 +63,13 @@ export type Process = Message<"svc.guest.v1alpha1.Process"> & {
    * @generated from field: uint32 stop_grace_ms = 6;
    */
   stopGraceMs: number;
+
+  /**
+   * Where its standard output and error lead. Absent: as `inherit`. Like `args` never renewed by a changed spec file.
+   *
+   * @generated from field: svc.guest.v1alpha1.ProcessOutput output = 7;
+   */
+  output?: ProcessOutput | undefined;
 };
 
 /**
@@ -71,6 +78,85 @@ export type Process = Message<"svc.guest.v1alpha1.Process"> & {
  */
 export const ProcessSchema: GenMessage<Process> = /*@__PURE__*/
   messageDesc(file_svc_guest_v1alpha1_process, 0);
+
+/**
+ * Where the workload's standard output and error lead.
+ *
+ * @generated from message svc.guest.v1alpha1.ProcessOutput
+ */
+export type ProcessOutput = Message<"svc.guest.v1alpha1.ProcessOutput"> & {
+  /**
+   * At most one; none: `inherit`. An agent that does not know this field refuses it in JSON (exit code 78), and ignores
+   * it in the binary form.
+   *
+   * @generated from oneof svc.guest.v1alpha1.ProcessOutput.mode
+   */
+  mode: {
+    /**
+     * The agent's own streams, which are the console of the sandbox.
+     *
+     * @generated from field: svc.guest.v1alpha1.InheritOutput inherit = 1;
+     */
+    value: InheritOutput;
+    case: "inherit";
+  } | {
+    /**
+     * A buffer that ExecAttach.workload reads, and on to where `inherit` leads.
+     *
+     * @generated from field: svc.guest.v1alpha1.KeepOutput keep = 2;
+     */
+    value: KeepOutput;
+    case: "keep";
+  } | { case: undefined; value?: undefined };
+};
+
+/**
+ * Describes the message svc.guest.v1alpha1.ProcessOutput.
+ * Use `create(ProcessOutputSchema)` to create a new message.
+ */
+export const ProcessOutputSchema: GenMessage<ProcessOutput> = /*@__PURE__*/
+  messageDesc(file_svc_guest_v1alpha1_process, 1);
+
+/**
+ * The agent's own streams. It has no fields.
+ *
+ * @generated from message svc.guest.v1alpha1.InheritOutput
+ */
+export type InheritOutput = Message<"svc.guest.v1alpha1.InheritOutput"> & {
+};
+
+/**
+ * Describes the message svc.guest.v1alpha1.InheritOutput.
+ * Use `create(InheritOutputSchema)` to create a new message.
+ */
+export const InheritOutputSchema: GenMessage<InheritOutput> = /*@__PURE__*/
+  messageDesc(file_svc_guest_v1alpha1_process, 2);
+
+/**
+ * The last output is kept for calls that read it, in the order in which it came.
+ *
+ * Standard output and error are pipes then: isatty(3) is false, and many programs buffer what they print into a pipe
+ * (stdbuf(1), PYTHONUNBUFFERED). Standard input stays the agent's. The workload never waits: not for a call that does
+ * not read, and not for the console, which loses what it does not take in time. The agent logs how many bytes it lost.
+ *
+ * @generated from message svc.guest.v1alpha1.KeepOutput
+ */
+export type KeepOutput = Message<"svc.guest.v1alpha1.KeepOutput"> & {
+  /**
+   * Bytes that are held, of both streams together; reserved at the start. At most 16 MiB. 0: 1 MiB. Fewer are held if
+   * the streams alternate in small pieces, as in ExecKeep.buffer_bytes.
+   *
+   * @generated from field: uint32 buffer_bytes = 1;
+   */
+  bufferBytes: number;
+};
+
+/**
+ * Describes the message svc.guest.v1alpha1.KeepOutput.
+ * Use `create(KeepOutputSchema)` to create a new message.
+ */
+export const KeepOutputSchema: GenMessage<KeepOutput> = /*@__PURE__*/
+  messageDesc(file_svc_guest_v1alpha1_process, 3);
 
 /**
  * A command that is run again and again; exit code 0 means ready.
@@ -106,7 +192,7 @@ export type ReadyCommand = Message<"svc.guest.v1alpha1.ReadyCommand"> & {
  * Use `create(ReadyCommandSchema)` to create a new message.
  */
 export const ReadyCommandSchema: GenMessage<ReadyCommand> = /*@__PURE__*/
-  messageDesc(file_svc_guest_v1alpha1_process, 1);
+  messageDesc(file_svc_guest_v1alpha1_process, 4);
 
 /**
  * The snapshot and restore hooks, as given to the agent in SVC_HOOKS_SPEC or in the file that SVC_HOOKS_SPEC_FILE names
@@ -135,7 +221,7 @@ export type Hooks = Message<"svc.guest.v1alpha1.Hooks"> & {
  * Use `create(HooksSchema)` to create a new message.
  */
 export const HooksSchema: GenMessage<Hooks> = /*@__PURE__*/
-  messageDesc(file_svc_guest_v1alpha1_process, 2);
+  messageDesc(file_svc_guest_v1alpha1_process, 5);
 
 /**
  * One hook: an exec'd command in the workload's session.
@@ -177,5 +263,5 @@ export type Hook = Message<"svc.guest.v1alpha1.Hook"> & {
  * Use `create(HookSchema)` to create a new message.
  */
 export const HookSchema: GenMessage<Hook> = /*@__PURE__*/
-  messageDesc(file_svc_guest_v1alpha1_process, 3);
+  messageDesc(file_svc_guest_v1alpha1_process, 6);
 
