@@ -1,6 +1,6 @@
 import { globSync, readFileSync } from "node:fs";
 import { cp, mkdir, writeFile } from "node:fs/promises";
-import { delimiter, join } from "node:path";
+import { delimiter, dirname, join } from "node:path";
 import { execa } from "execa";
 import { GO_ENVIRONMENT, provideGo } from "../fixtures/go-toolchain.ts";
 import { provideGrpcio, type Python } from "../fixtures/python-packages.ts";
@@ -10,8 +10,6 @@ export const PROTO: string = join(ROOT, "proto");
 /** The schema's files, below proto. */
 export const SCHEMA: readonly string[] = globSync("svc/**/*.proto", { cwd: PROTO });
 const document = readFileSync(join(ROOT, "docs/node/clients.md"), "utf8");
-/** Versions of grpc-go and its generators. */
-const GO_MODULE = join(import.meta.dirname, "go");
 export const TIMEOUT_MS: number = 500_000;
 
 /** A program that is ready to run, once for each environment; a text: why it cannot be made here. */
@@ -23,6 +21,12 @@ export interface Program {
 /** The programs of a language in docs/node/clients.md, in its order. */
 export function programs(language: string): string[] {
   return Array.from(document.matchAll(new RegExp(`^\`\`\`${language}\n(.*?)^\`\`\``, "gms")), ([, code = ""]) => code);
+}
+
+/** The lines of shell before the first program of a language. */
+function shellOf(language: string): string {
+  const [before = ""] = document.split(`\`\`\`${language}\n`);
+  return before.split("```sh\n").at(-1)?.split("```")[0] ?? "";
 }
 
 /** Runs the protoc of grpcio-tools. */
@@ -47,26 +51,16 @@ export async function pythonProgram(folder: string, code: string): Promise<Progr
   return { command: [python.python, "-c", code], env: { PYTHONPATH: [folder, python.path].join(delimiter) } };
 }
 
-/** A program in Go, vetted and built in a new folder. */
+/** A program in Go, made by the document's own lines in an empty folder, and vetted. */
 export async function goProgram(folder: string, code: string): Promise<Program | string> {
-  const [toolchain, python] = [await provideGo(), await provideGrpcio()];
+  const toolchain = await provideGo();
   if (typeof toolchain === "string") return toolchain;
-  if (typeof python === "string") return python;
-  const { go } = toolchain;
+  const lines = shellOf("go").replace(/^go run \.$/m, "go vet . && go build -o program .");
   await mkdir(folder);
-  for (const name of ["go.mod", "go.sum"]) await cp(join(GO_MODULE, name), join(folder, name));
+  await cp(PROTO, join(folder, "proto"), { recursive: true });
   await writeFile(join(folder, "main.go"), code);
-  const options = { cwd: folder, timeout: TIMEOUT_MS, env: GO_ENVIRONMENT };
-  await execa(go, ["mod", "edit", "-module", "example.com/node"], options);
-  for (const generator of [
-    "google.golang.org/protobuf/cmd/protoc-gen-go",
-    "google.golang.org/grpc/cmd/protoc-gen-go-grpc",
-  ]) {
-    await execa(go, ["build", "-o", `${folder}/bin/`, generator], options);
-  }
-  const search = [join(folder, "bin"), process.env["PATH"]].join(delimiter);
-  await protoc(python, [`--go_out=${folder}`, `--go-grpc_out=${folder}`, ...SCHEMA], search);
-  await execa(go, ["vet", "."], options);
-  await execa(go, ["build", "-o", join(folder, "program"), "."], options);
+  const search = [dirname(toolchain.go), process.env["PATH"]].join(delimiter);
+  const env = { ...GO_ENVIRONMENT, PATH: search, DEBIAN_FRONTEND: "noninteractive" };
+  await execa("sh", ["-euc", lines], { cwd: folder, timeout: TIMEOUT_MS, env });
   return { command: [join(folder, "program")], env: {} };
 }
