@@ -14,7 +14,7 @@ import { bundleScript } from "./package/bundle.ts";
 import { makeDistribution } from "./package/distribution.ts";
 import { makeGuestctl } from "./package/guestctl.ts";
 import { writeChecksums } from "./package/archive.ts";
-import { makeImages } from "./package/images.ts";
+import { imageOrigin, makeImages } from "./package/images.ts";
 import { readPackage } from "./package/materials.ts";
 
 const ROOT = join(import.meta.dirname, "..");
@@ -80,7 +80,8 @@ async function build(asked: readonly string[], digest: string): Promise<void> {
   }
   if (asked.length > 0) return;
   const { version, description, license } = readPackage(ROOT);
-  const [layout = "", ...dockerArchives] = await makeImages(DIST, possible, { version, description, license });
+  const facts = { version, description, license, ...imageOrigin() };
+  const [layout = "", ...dockerArchives] = await makeImages(DIST, possible, facts);
   say(layout, `the same as an OCI image layout, for ${possible.join(" and ")}`);
   for (const archive of dockerArchives) say(archive, `the same for docker load, ${megabytes(archive)}`);
   const files = [...release, layout, ...dockerArchives, join(DIST, "guestctl"), join(DIST, "client")];

@@ -2,14 +2,15 @@ import { createHash } from "node:crypto";
 import { existsSync, mkdirSync, readFileSync, statSync, writeFileSync } from "node:fs";
 import { dirname, join, relative } from "node:path";
 
+import { imageOrigin } from "./images.ts";
 import { filesBelow } from "./inspect.ts";
 
 /** Inputs of a distribution; the lock file names what comes from npm. */
 const SOURCES = ["src", "scripts/package", "scripts/build.ts", "scripts/build-native.ts", "package-lock.json"];
 
-/** Digest of the project's own part in a build. */
+/** Digest of the project's own part in a build, and of what the environment tells it. */
 export function sourcesDigest(root: string): string {
-  const hash = createHash("sha256");
+  const hash = createHash("sha256").update(JSON.stringify(imageOrigin()));
   const files = SOURCES.map((path) => join(root, path)).flatMap((path) =>
     statSync(path).isDirectory() ? filesBelow(path) : [path],
   );

@@ -25,6 +25,15 @@ export interface ImageFacts {
   readonly description: string;
   /** An SPDX expression. */
   readonly license: string;
+  /** A URL of the sources, and the commit of them. A build knows neither by itself: it may have no clone. */
+  readonly source: string | undefined;
+  readonly revision: string | undefined;
+}
+
+/** What the environment says of the images' origin: whoever publishes them knows. */
+export function imageOrigin(): Pick<ImageFacts, "source" | "revision"> {
+  const told = (name: string): string | undefined => (process.env[name] === "" ? undefined : process.env[name]);
+  return { source: told("IMAGE_SOURCE"), revision: told("IMAGE_REVISION") };
 }
 
 /** A blob of a layout, as others refer to it. */
@@ -118,6 +127,9 @@ async function addImage(layout: Layout, dist: string, arch: Architecture, facts:
         "org.opencontainers.image.description": facts.description,
         "org.opencontainers.image.version": facts.version,
         "org.opencontainers.image.licenses": facts.license,
+        // Left out where undefined.
+        "org.opencontainers.image.source": facts.source,
+        "org.opencontainers.image.revision": facts.revision,
       },
     },
     rootfs: { type: "layers", diff_ids: [`sha256:${sha256(tar)}`] },

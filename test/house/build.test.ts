@@ -1,12 +1,13 @@
 import assert from "node:assert/strict";
 import { type ChildProcessWithoutNullStreams, spawn } from "node:child_process";
 import { once } from "node:events";
-import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from "node:fs";
+import { mkdirSync, mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { describe, test, type TestContext } from "node:test";
 import { missingPrograms } from "../../scripts/machine/programs.ts";
 import { isCurrent, markCurrent, sourcesDigest } from "../../scripts/package/currency.ts";
+import { imageOrigin, makeImages } from "../../scripts/package/images.ts";
 
 const ROOT = join(import.meta.dirname, "../..");
 const [missing] = missingPrograms([{ name: "flock", package: "util-linux" }]);
@@ -91,5 +92,25 @@ describe("what was built", () => {
     assert.equal(sourcesDigest(root), before);
     writeFileSync(join(root, "src/a.ts"), "2");
     assert.notEqual(sourcesDigest(root), before);
+  });
+
+  test("labels its images with the origin that the environment tells it, and with none otherwise", async (t) => {
+    const dist = temporary(t);
+    mkdirSync(join(dist, "linux-x64"));
+    t.after(() => {
+      delete process.env["IMAGE_SOURCE"];
+      delete process.env["IMAGE_REVISION"];
+    });
+    const labels = async (source: string, revision: string): Promise<readonly (string | undefined)[]> => {
+      Object.assign(process.env, { IMAGE_SOURCE: source, IMAGE_REVISION: revision });
+      const facts = { version: "1.2.3", description: "a test", license: "MIT", ...imageOrigin() };
+      const [layout = ""] = await makeImages(dist, ["x64"], facts);
+      const blobs = readdirSync(join(layout, "blobs/sha256")).map((name) => join(layout, "blobs/sha256", name));
+      const config = blobs.map((path) => readFileSync(path, "latin1")).find((text) => text.includes("Entrypoint"));
+      const { Labels } = (JSON.parse(config ?? "") as { config: { Labels: Record<string, string> } }).config;
+      return [Labels["org.opencontainers.image.source"], Labels["org.opencontainers.image.revision"]];
+    };
+    assert.deepEqual(await labels("https://example.com/agent", "0123abc"), ["https://example.com/agent", "0123abc"]);
+    assert.deepEqual(await labels("", ""), [undefined, undefined]);
   });
 });
