@@ -41,7 +41,7 @@ describe(`${FORKS} forks with ${FORKS} secrets`, () => {
     await daemon.imageReady("box");
     const [archive = ""] = globSync(join(import.meta.dirname, "../../dist/guest-agent-*-linux-x64.tar.gz"));
     const substrate = await connectHypeman({ baseUrl: daemon.url, apiToken: daemon.token, timeoutMs: REACH_MS });
-    node = await Sandboxes.open({ substrate, folder, nodeId: "node-7", agent: { archive }, reachMs: REACH_MS });
+    node = await Sandboxes.open({ substrate, folder, nodeId: "node-7", agent: { archive }, reachTimeoutMs: REACH_MS });
     await node.create({ image: "box", name: "box", process: PROCESS, hooks: HOOKS });
     await node.snapshot("box", { name: "frozen", freeze: "required" });
     await node.snapshot("box", { name: "running", freeze: "off" });

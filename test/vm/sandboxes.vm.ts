@@ -109,7 +109,7 @@ describe("the life of a sandbox", () => {
       folder,
       nodeId: "node-7",
       agent: { archive },
-      reachMs: REACH_MS,
+      reachTimeoutMs: REACH_MS,
     });
   });
   after(async () => {
@@ -158,7 +158,7 @@ describe("the life of a sandbox", () => {
     using guest = await dial("box");
     await print(guest, "mkdir /tmp/www && echo from the guest > /tmp/www/index.html");
     await guest.exec({ args: ["httpd", "-f", "-p", "8080", "-h", "/tmp/www"], keep: { name: "httpd" } }).detach();
-    await node.publish("box", 8080, "box.test", { listenPort, waitMs: REACH_MS });
+    await node.publish("box", 8080, "box.test", { listenPort, timeoutMs: REACH_MS });
     assert.deepEqual(await published(), { status: 200, body: "from the guest\n" });
   });
 
@@ -174,7 +174,11 @@ describe("the life of a sandbox", () => {
     await counting.detach();
     await declareIdle(guest);
     const end = new AbortController();
-    await node.watch({ pollMs: 200, signal: end.signal, onEvent: ({ event }) => event === "standby" && end.abort() });
+    await node.watch({
+      intervalMs: 200,
+      signal: end.signal,
+      onEvent: ({ event }) => event === "standby" && end.abort(),
+    });
     const { state, preSnapshot, runEpochMs } = await node.get("box");
     assert.deepEqual(
       [state, preSnapshot, runEpochMs],

@@ -25,7 +25,7 @@ import type { TarEntry } from "./read.ts";
 export const MODE_MASK = 0o777;
 
 const NEW_FILE = constants.O_WRONLY | constants.O_CREAT | constants.O_EXCL | constants.O_NOFOLLOW;
-const PRIVATE_DIRECTORY = 0o700;
+const PRIVATE_FOLDER = 0o700;
 /** Written in one step, on this thread: a hand-over to another costs ten times as much. */
 const SMALL_BYTES = 64 * 1024;
 const writePiece = promisify(write);
@@ -40,8 +40,8 @@ export interface Unpacked {
 }
 
 /**
- * Unpacks an archive, which may be hostile, below a directory, which is made where it is missing. Nothing outside of it
- * is touched: a name that climbs and a hard link are refused, and no link is followed. Ignores owners and setuid bits.
+ * Unpacks an archive, which may be hostile, below a folder, which is made where it is missing. Nothing outside of it is
+ * touched: a name that climbs and a hard link are refused, and no link is followed. Ignores owners and setuid bits.
  * Throws TarError.
  */
 export async function unpack(root: string, entries: AsyncIterable<TarEntry>): Promise<Unpacked> {
@@ -56,14 +56,14 @@ export async function unpack(root: string, entries: AsyncIterable<TarEntry>): Pr
       throw new TarError(`cannot unpack ${entry.name.toString()} into ${root}: ${problem}`, { cause: error });
     }
   }
-  target.finishDirectories();
+  target.finishFolders();
   return unpacked;
 }
 
 async function unpackEntry(target: Target, entry: TarEntry, unpacked: Unpacked): Promise<void> {
   const parts = partsOf(entry.name);
   if (entry.type === "directory") {
-    target.addDirectory(parts, entry);
+    target.addFolder(parts, entry);
     return;
   }
   if (parts.length === 0) throw refused(entry.name);
@@ -73,53 +73,53 @@ async function unpackEntry(target: Target, entry: TarEntry, unpacked: Unpacked):
     unpacked.files += 1;
     unpacked.bytes += entry.sizeBytes;
   } else if (entry.type === "symlink") inRoom(path, () => symlinkSync(entry.linkName, path));
-  else throw new TarError(`${entry.name.toString()} is neither a file, a directory nor a symbolic link`);
+  else throw new TarError(`${entry.name.toString()} is neither a file, a folder nor a symbolic link`);
 }
 
-/** Paths below the directory that is unpacked into. */
+/** Paths below the folder that is unpacked into. */
 class Target {
   readonly #root: Buffer;
-  /** Directories known to be no links, by their bytes in latin1. */
+  /** Folders known to be no links, by their bytes in latin1. */
   readonly #real = new Set<string>();
-  /** For the end: a directory's mode may forbid to write into it, and writing changes its time. */
-  readonly #directories: { readonly path: Buffer; readonly mode: number; readonly modifiedSeconds: number }[] = [];
+  /** For the end: a folder's mode may forbid to write into it, and writing changes its time. */
+  readonly #folders: { readonly path: Buffer; readonly mode: number; readonly modifiedSeconds: number }[] = [];
 
   constructor(root: string) {
     this.#root = Buffer.from(root);
   }
 
-  addDirectory(parts: readonly Buffer[], { mode, modifiedSeconds }: TarEntry): void {
-    this.#directories.push({ path: this.#directory(parts), mode: mode & MODE_MASK, modifiedSeconds });
+  addFolder(parts: readonly Buffer[], { mode, modifiedSeconds }: TarEntry): void {
+    this.#folders.push({ path: this.#folder(parts), mode: mode & MODE_MASK, modifiedSeconds });
   }
 
-  /** The path of an entry. Makes the directories above it, none of which may be a link. */
+  /** The path of an entry. Makes the folders above it, none of which may be a link. */
   pathOf(parts: readonly Buffer[]): Buffer {
-    this.#directory(parts.slice(0, -1));
+    this.#folder(parts.slice(0, -1));
     return this.#join(parts);
   }
 
-  finishDirectories(): void {
-    for (const { path, mode, modifiedSeconds } of this.#directories.toReversed()) {
+  finishFolders(): void {
+    for (const { path, mode, modifiedSeconds } of this.#folders.toReversed()) {
       utimesSync(path, String(modifiedSeconds), String(modifiedSeconds));
       chmodSync(path, mode);
     }
   }
 
-  /** Makes sure that every part of a path is a directory and no link. */
-  #directory(parts: readonly Buffer[]): Buffer {
+  /** Makes sure that every part of a path is a folder and no link. */
+  #folder(parts: readonly Buffer[]): Buffer {
     const whole = this.#join(parts);
     for (let depth = this.#real.has(whole.toString("latin1")) ? parts.length + 1 : 0; depth <= parts.length; depth++) {
       const path = this.#join(parts.slice(0, depth));
       const key = path.toString("latin1");
       if (this.#real.has(key)) continue;
       try {
-        mkdirSync(path, PRIVATE_DIRECTORY);
+        mkdirSync(path, PRIVATE_FOLDER);
       } catch (error) {
         if (errnoOf(error) !== "EEXIST") throw error;
       }
       // Follow a link that the user named; a link below it is the sandbox's.
       const found = depth === 0 ? statSync(path) : lstatSync(path);
-      if (!found.isDirectory()) throw new TarError(`${path.toString()} is in the way: it is no directory`);
+      if (!found.isDirectory()) throw new TarError(`${path.toString()} is in the way: it is no folder`);
       this.#real.add(key);
     }
     return whole;
@@ -138,10 +138,10 @@ function partsOf(name: Buffer): Buffer[] {
 }
 
 function refused(name: Buffer): TarError {
-  return new TarError(`the archive has the name ${JSON.stringify(name.toString())}, which leads out of the directory`);
+  return new TarError(`the archive has the name ${JSON.stringify(name.toString())}, which leads out of the folder`);
 }
 
-/** Makes an entry, in place of what has its name, unless that is a directory. */
+/** Makes an entry, in place of what has its name, unless that is a folder. */
 function inRoom<Made>(path: Buffer, make: () => Made): Made {
   try {
     return make();

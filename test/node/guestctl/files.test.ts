@@ -152,7 +152,7 @@ describe("guestctl write, given a directory for standard input", () => {
     await writeFile(path, "kept");
     const command = ["sh", "-c", 'exec "$@" < /', "sh", ...GUESTCTL, "write", path] as const;
     const { status, stderr } = spawnSync("env", command, { env: guestctlVariables(agent), encoding: "utf8" });
-    assert.deepEqual([status, stderr], [125, "guestctl: standard input is a directory; give a file or a pipe\n"]);
+    assert.deepEqual([status, stderr], [125, "guestctl: standard input is a folder; give a file or a pipe\n"]);
     assert.equal(await readFile(path, "utf8"), "kept");
   });
 });
@@ -240,7 +240,7 @@ describe("guestctl cp", () => {
     await copies(`:${folder.at("in/a")}`, `:${folder.at("in/b")}`, folder.at("out"));
     assert.deepEqual(await readdir(folder.at("out")), ["a", "b"]);
     const { stderr } = await guestctl("cp", folder.at("a"), folder.at("b"), `:${folder.at("c")}`);
-    assert.match(stderr, /c is no directory; several sources need one/);
+    assert.match(stderr, /c is no folder; several sources need one/);
   });
 
   it("copies what .. names into the folder that was named, and not above it", async () => {
@@ -262,7 +262,7 @@ describe("guestctl cp", () => {
     await mkdir(folder.at("tree"), { mode: 0o711 });
     await writeFile(folder.at("plain"), "plain", { mode: 0o600 });
     const { stderr, exitCode } = await guestctl("cp", `:${folder.at("tree")}`, folder.at("plain"));
-    assert.match(stderr, /^guestctl: \S+plain is in the way: it is no directory\n$/);
+    assert.match(stderr, /^guestctl: \S+plain is in the way: it is no folder\n$/);
     assert.equal(exitCode, 125);
     assert.equal((await stat(folder.at("plain"))).mode & 0o777, 0o600);
   });

@@ -70,9 +70,9 @@ describe("a file on its way into a folder of the sandbox", () => {
 describe("a folder on its way out of a hostile sandbox", () => {
   it("stays where it goes to: a name that climbs is refused, and no link is followed", async () => {
     for (const [names, message] of [
-      [["../evil"], /leads out of the directory/],
-      [["/evil"], /leads out of the directory/],
-      [["link", "link/evil"], /is in the way: it is no directory/],
+      [["../evil"], /leads out of the folder/],
+      [["/evil"], /leads out of the folder/],
+      [["link", "link/evil"], /is in the way: it is no folder/],
     ] as const) {
       await using folder = await testFolder();
       await using agent = await startAgent();

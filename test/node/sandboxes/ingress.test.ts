@@ -48,12 +48,15 @@ describe("a published sandbox", NEEDS_NAMESPACES, () => {
   test("answers under its hostname once its server listens: until then a wait sees the proxy's 502", async () => {
     await node.publish("box", port, HOSTNAME, { listenPort });
     assert.equal((await answer(listenPort, HOSTNAME)).status, 502);
-    assert.equal(await codeOf(node.publish("box", port, HOSTNAME, { listenPort, waitMs: 1 })), "GUEST_NOT_LISTENING");
+    assert.equal(
+      await codeOf(node.publish("box", port, HOSTNAME, { listenPort, timeoutMs: 1 })),
+      "GUEST_NOT_LISTENING",
+    );
     const waits = Promise.withResolvers<void>();
     onStep = ({ step }) => {
       if (step.startsWith("wait until")) waits.resolve();
     };
-    const published = node.publish("box", port, HOSTNAME, { listenPort, waitMs: WAIT_MS });
+    const published = node.publish("box", port, HOSTNAME, { listenPort, timeoutMs: WAIT_MS });
     await waits.promise;
     onStep = () => undefined;
     using client = await node.connect("box");
@@ -89,7 +92,7 @@ describe("a published sandbox", NEEDS_NAMESPACES, () => {
   test("does not answer while it sleeps, and does again when it is awake; its fork has no hostname", async () => {
     await node.standby("box");
     assert.equal((await answer(listenPort, HOSTNAME)).status, 502);
-    assert.match((await failureOf(node.publish("box", port, HOSTNAME, { listenPort, waitMs: 1 }))).message, /502/);
+    assert.match((await failureOf(node.publish("box", port, HOSTNAME, { listenPort, timeoutMs: 1 }))).message, /502/);
     await node.resume("box");
     assert.equal((await answer(listenPort, HOSTNAME)).status, 200);
     const { sandbox } = await node.fork("box", { name: "twin" });
@@ -104,7 +107,7 @@ describe("a published sandbox", NEEDS_NAMESPACES, () => {
     await node.resume("box");
     using client = await node.connect("box");
     await client.exec({ ...serving(port, "anew"), keep: { name: "server" } }).detach();
-    await node.publish("box", port, HOSTNAME, { listenPort, waitMs: WAIT_MS });
+    await node.publish("box", port, HOSTNAME, { listenPort, timeoutMs: WAIT_MS });
     assert.match((await answer(listenPort, HOSTNAME)).body, /^anew /);
   });
 
@@ -115,7 +118,7 @@ describe("a published sandbox", NEEDS_NAMESPACES, () => {
     assert.deepEqual(deletions.slice(0, 2), ["DELETE /ingresses/{id}", "DELETE /instances/{id}"]);
     assert.deepEqual(substrate.left(), []);
     await node.create({ image: IMAGE, name: "box", process: serving(port, "another") });
-    await node.publish("box", port, "other.example.com", { listenPort, waitMs: WAIT_MS });
+    await node.publish("box", port, "other.example.com", { listenPort, timeoutMs: WAIT_MS });
     const { status, body } = await answer(listenPort, HOSTNAME);
     assert.deepEqual([status, body], [404, `Not Found: no ingress configured for hostname ${HOSTNAME}`]);
   });
@@ -138,7 +141,7 @@ describe("what cannot be published", NEEDS_NAMESPACES, () => {
   let listenPort: number;
   before(async () => {
     substrate = await HttpSubstrate.start();
-    node = await openNode(partsOf(substrate), { settleMs: 300 });
+    node = await openNode(partsOf(substrate), { settleTimeoutMs: 300 });
     listenPort = await freePort();
     await node.create({ image: IMAGE, name: "box" });
   });
@@ -209,7 +212,7 @@ describe("what cannot be published", NEEDS_NAMESPACES, () => {
     await using lame = await HttpSubstrate.start(false);
     using other = await openNode(partsOf(lame), { nodeId: "node-2" });
     await other.create({ image: IMAGE, name: "box" });
-    const away = await failureOf(other.publish("box", 80, HOSTNAME, { listenPort, waitMs: 1 }));
+    const away = await failureOf(other.publish("box", 80, HOSTNAME, { listenPort, timeoutMs: 1 }));
     assert.equal(away.code, "INGRESS_NOT_SERVED");
     assert.match(away.message, /has taken the rule for web\.example\.com, but .*ECONNREFUSED/);
     await using proxy = new Proxy(
@@ -217,7 +220,7 @@ describe("what cannot be published", NEEDS_NAMESPACES, () => {
       () => undefined,
     );
     await proxy.load([{ match: { hostname: "other", port: listenPort }, target: { instance: "box", port: 80 } }]);
-    const ruleless = await failureOf(other.publish("box", 80, HOSTNAME, { listenPort, waitMs: 1 }));
+    const ruleless = await failureOf(other.publish("box", 80, HOSTNAME, { listenPort, timeoutMs: 1 }));
     assert.equal(ruleless.code, "INGRESS_NOT_SERVED");
     assert.match(ruleless.message, /has no such rule \(404\)/);
     assert.equal((await other.get("box")).published?.length, 1, "it stands, and can be waited for again");

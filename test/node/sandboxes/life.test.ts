@@ -162,7 +162,7 @@ describe("a sandbox", NEEDS_NAMESPACES, () => {
 
   test("is waited for again after a boot that took too long, without the duties of a restore", async () => {
     await node.stop("of-box");
-    using impatient = await openNode(partsOf(substrate), { reachMs: 1 });
+    using impatient = await openNode(partsOf(substrate), { reachTimeoutMs: 1 });
     assert.equal(await codeOf(impatient.resume("of-box")), "AGENT_UNREACHABLE");
     assert.equal(await node.resume("of-box"), undefined);
     assert.equal(await codeOf(node.resume("of-box")), "WRONG_STATE");

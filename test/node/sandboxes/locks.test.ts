@@ -82,7 +82,7 @@ describe("two processes with one journal", NEEDS_NAMESPACES, () => {
     const { begun, release } = substrate.hold(STANDBY);
     const first = new NodeProcess(substrate, "standby");
     await begun;
-    const second = new NodeProcess(substrate, "remove", { lockWaitMs: 600_000 });
+    const second = new NodeProcess(substrate, "remove", { lockTimeoutMs: 600_000 });
     const said = await second.said(/wait/);
     assert.match(said, new RegExp(`^remove box: wait for the standby of process ${first.child.pid}, since 2\\d{3}-`));
     assert.ok(!substrate.requests.includes("DELETE /instances/{id}"));
@@ -97,14 +97,14 @@ describe("two processes with one journal", NEEDS_NAMESPACES, () => {
     const { begun, release } = substrate.hold(STANDBY);
     const first = new NodeProcess(substrate, "standby");
     await begun;
-    const second = new NodeProcess(substrate, "remove", { lockWaitMs: 1 });
+    const second = new NodeProcess(substrate, "remove", { lockTimeoutMs: 1 });
     const busy = new RegExp(
       `^box has been busy for 1 ms with the standby of process ${first.child.pid}, since 2\\d{3}-`,
     );
     await second.said(busy);
     assert.equal(await second.outcome(), "SANDBOX_BUSY");
     // A program that uses the library gets the same error.
-    using node = await openNode(partsOf(substrate), { lockWaitMs: 1 });
+    using node = await openNode(partsOf(substrate), { lockTimeoutMs: 1 });
     assert.equal(await codeOf(node.resume("box")), "SANDBOX_BUSY");
     release();
     assert.equal(await first.outcome(), "done");
@@ -117,7 +117,7 @@ describe("two processes with one journal", NEEDS_NAMESPACES, () => {
     const { begun, release } = substrate.hold(STANDBY);
     const first = new NodeProcess(substrate, "standby");
     await begun;
-    const second = new NodeProcess(substrate, "remove", { lockWaitMs: 600_000 });
+    const second = new NodeProcess(substrate, "remove", { lockTimeoutMs: 600_000 });
     await second.said(/wait for the standby/);
     {
       // As if a living process had got the pid: this one.
@@ -160,7 +160,7 @@ describe("two processes with one journal", NEEDS_NAMESPACES, () => {
 
   test("let the watch of one say nothing of what the other does", async () => {
     await using substrate = await HttpSubstrate.start();
-    using node = await openNode(partsOf(substrate), { lockWaitMs: 1 });
+    using node = await openNode(partsOf(substrate), { lockTimeoutMs: 1 });
     // The watch would remove it at once, before the standby has recorded that it sleeps.
     await node.create({ image: IMAGE, name: "box", ttlMs: 1 });
     const events: WatchEvent[] = [];
@@ -170,7 +170,7 @@ describe("two processes with one journal", NEEDS_NAMESPACES, () => {
     await begun;
     const { promise: removed, resolve: remove } = Promise.withResolvers<void>();
     const watching = node.watch({
-      pollMs: 10,
+      intervalMs: 10,
       signal: end.signal,
       onEvent: (event) => {
         events.push(event);

@@ -43,7 +43,7 @@ export async function openNode(parts: NodeParts, options: Partial<NodeOptions> =
     agent: { archive: parts.agentArchive },
     agentPort: parts.agentPort,
     // Longer than any boot under any load.
-    reachMs: 300_000,
+    reachTimeoutMs: 300_000,
     ...options,
   });
 }

@@ -20,7 +20,7 @@ describe("a sandbox that cannot be made", NEEDS_NAMESPACES, () => {
   let node: Sandboxes;
   before(async () => {
     substrate = await HttpSubstrate.start();
-    node = await openNode(partsOf(substrate), { settleMs: 300 });
+    node = await openNode(partsOf(substrate), { settleTimeoutMs: 300 });
   });
   afterEach(async () => {
     substrate.interfere = () => undefined;
@@ -201,7 +201,7 @@ describe("a sandbox that cannot be made", NEEDS_NAMESPACES, () => {
   test("with an agent that never answers: AGENT_UNREACHABLE, with the console's last lines", async () => {
     const folder = join(substrate.stateFolder, "../silent-state");
     const agent = { archive: substrate.agentOf("silent", "seq 3 9; exec sleep 100000") };
-    using silent = await openNode(partsOf(substrate), { folder, agent, reachMs: 1 });
+    using silent = await openNode(partsOf(substrate), { folder, agent, reachTimeoutMs: 1 });
     // The node waits once the instance is made: its console is complete by then.
     substrate.interfere = async (request, when) => {
       if (request === CREATE && when === "after") await substrate.said("box", /^9$/m);

@@ -210,7 +210,7 @@ describe("a guest whose clock stays off after the duties", () => {
   test("is told of: CLOCK_OFF", async () => {
     await using guest = await startGuestWithClock([-3_600_000], false);
     const { warnings, clockErrorMs } = await awaken(() => Promise.resolve(guest.redial()), {
-      reachMs: 60_000,
+      reachTimeoutMs: 60_000,
       hookTimeoutMs: 0,
     });
     assert.ok(Math.abs(clockErrorMs + 3_600_000) < 60_000, `${clockErrorMs} ms`);

@@ -74,7 +74,7 @@ describe("a sandbox whose suspension goes wrong", NEEDS_NAMESPACES, () => {
       await node.resume("box");
     }
     substrate.edits.set(look, (instance: object) => ({ ...instance, state: "Initializing" }));
-    using hasty = await openNode(partsOf(substrate), { reachMs: 1 });
+    using hasty = await openNode(partsOf(substrate), { reachTimeoutMs: 1 });
     const { code, message } = await failureOf(hasty.standby("box"));
     assert.equal(code, "WRONG_STATE");
     assert.match(message, /box is Initializing; .* 1 ms did not suffice/);
@@ -149,7 +149,7 @@ describe("a sandbox whose suspension goes wrong", NEEDS_NAMESPACES, () => {
     for (const operation of [node.standby("box"), node.snapshot("box"), node.fork("box")]) {
       assert.equal(await codeOf(operation), "CAPABILITY_MISSING");
     }
-    const { egress_control: egress, live_checkpoint: live, hypervisors } = await node.status();
+    const { egressControl: egress, liveCheckpoint: live, hypervisors } = await node.status();
     assert.deepEqual([egress, live, hypervisors], [false, false, { qemu: [] }]);
     using client = await node.connect("box");
     assert.equal((await client.health()).alive, true);

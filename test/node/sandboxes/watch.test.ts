@@ -19,7 +19,7 @@ class Watch implements AsyncDisposable {
       this.events.push(event);
       this.#emitter.emit("event");
     };
-    this.#ended = node.watch({ pollMs: 50, signal: this.#abort.signal, onEvent });
+    this.#ended = node.watch({ intervalMs: 50, signal: this.#abort.signal, onEvent });
   }
 
   /** Resolves once that event has come. The test's own time limit bounds it. */
@@ -106,7 +106,7 @@ describe("the watch", NEEDS_NAMESPACES, () => {
       end.abort();
       return undefined;
     };
-    await node.watch({ pollMs: 50, signal: end.signal, onEvent: (event) => events.push(event) });
+    await node.watch({ intervalMs: 50, signal: end.signal, onEvent: (event) => events.push(event) });
     assert.deepEqual([isAsleep, events], [true, []]);
   });
 

@@ -19,15 +19,15 @@ export const cp: Command = defineCommand({
     "cp [options] - [NAME]:FOLDER",
     "cp [options] [NAME]:SOURCE -",
   ],
-  about: `Copies files and directories to or from a sandbox, whose absolute paths begin with a colon; NAME:/PATH is that of a
+  about: `Copies files and folders to or from a sandbox, whose absolute paths begin with a colon; NAME:/PATH is that of a
 sandbox of this node, as by --sandbox NAME (a local file of such a name: ./NAME:/PATH). Into the sandbox every file is
-replaced as a whole, or not at all; modes and times are kept; new files belong to the workload's user. Directories
+replaced as a whole, or not at all; modes and times are kept; new files belong to the workload's user. Folders
 need no program of the image. Out of the sandbox, owners and setuid bits are left behind, and zeros become holes.
 "-" is a tar archive on standard input or output.`,
   options: {
-    archive: { short: "a", help: "for those used to it: directories are always copied, with modes, times and links" },
+    archive: { short: "a", help: "for those used to it: folders are always copied, with modes, times and links" },
     parents: { help: "make missing folders above the destination" },
-    recursive: { short: "r", help: "for those used to it: directories are always copied with all in them" },
+    recursive: { short: "r", help: "for those used to it: folders are always copied with all in them" },
     preserve: { short: "p", help: "for those used to it: modes and times are always kept" },
     ...CONNECTION_OPTIONS,
   },
@@ -47,7 +47,7 @@ With --json, one object at the end: "files", "bytes" and "skipped" (what was lef
     ["-3", "guestctl cp ONE:/PATH - | guestctl cp - OTHER:/FOLDER copies between two"],
     ["-C -z --compress", "nothing is compressed on the way; leave it out"],
     ["-L", "a link is copied as a link; name what it leads to"],
-    ["-R", "directories are always copied with all in them"],
+    ["-R", "folders are always copied with all in them"],
     ["-e -u --update", 'rsync -e "guestctl rsh" copies only what differs'],
     ["-l --bwlimit", "nothing limits the speed; leave it out"],
     ["-n --dry-run", "show what would be copied with: tar -cvf /dev/null SOURCE"],

@@ -29,7 +29,7 @@ step, within one file system.`,
     if (sources.length === 0) throw new UsageError("mv wants a source and a destination");
     using client = await openClient(values, host);
     const isInto = (await statIfThere(client, destination))?.type === FileType.DIRECTORY;
-    if (sources.length > 1 && !isInto) throw new CliError(`${destination} is no directory; several sources need one`);
+    if (sources.length > 1 && !isInto) throw new CliError(`${destination} is no folder; several sources need one`);
     const moved: object[] = [];
     for (const path of sources) {
       const newPath = isInto ? posix.join(destination, posix.basename(path)) : destination;

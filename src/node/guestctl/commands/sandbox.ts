@@ -312,7 +312,7 @@ async function rm(...[node, names, values, host]: Parameters<Verb>): Promise<Ans
 async function watch(...[node, names, values, host, signal]: Parameters<Verb>): Promise<number> {
   noNames(names, "sandbox watch");
   await node.watch({
-    pollMs: parseWaitMs(values.poll, "--poll"),
+    intervalMs: parseWaitMs(values.poll, "--poll"),
     // An action that runs then is completed.
     signal: signal ?? new AbortController().signal,
     onEvent: (event) => {

@@ -28,8 +28,7 @@ a new one belongs to the workload's user. The path may begin with a colon, as in
       ...(mode !== undefined && { mode }),
     };
     // Node treats a closed standard input as an empty stream, and the file would be emptied.
-    if (fstatSync(host.stdin.fd).isDirectory())
-      throw new CliError("standard input is a directory; give a file or a pipe");
+    if (fstatSync(host.stdin.fd).isDirectory()) throw new CliError("standard input is a folder; give a file or a pipe");
     using client = await openClient(values, host);
     const { bytesWritten, sha256 } = await client.writeFile(path, host.stdin as AsyncIterable<Buffer>, file);
     const json = { path, bytes_written: String(bytesWritten), sha256: Buffer.from(sha256).toString("hex") };

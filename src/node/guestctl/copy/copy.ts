@@ -9,7 +9,7 @@ import { locally, localTree } from "./local-tree.ts";
 import { type CopyContext, Progress } from "./report.ts";
 import { tarIn, uploadFile, uploadTree } from "./upload.ts";
 
-/** Runs a copy. Into an existing directory, as with cp(1). */
+/** Runs a copy. Into an existing folder, as with cp(1). */
 export async function copy(order: CopyOrder, context: CopyContext): Promise<void> {
   const { sources, destination } = order;
   const { client, host } = context;
@@ -20,21 +20,20 @@ export async function copy(order: CopyOrder, context: CopyContext): Promise<void
   const isDirectoryThere = isUpload
     ? (await statIfThere(client, destination))?.type === FileType.DIRECTORY
     : (await stat(destination).catch(() => undefined))?.isDirectory() === true;
-  const intoDirectory = isDirectoryThere || (await madeDirectory(order, context));
-  if (sources.length > 1 && !intoDirectory)
-    throw new CliError(`${destination} is no directory; several sources need one`);
+  const intoFolder = isDirectoryThere || (await madeFolder(order, context));
+  if (sources.length > 1 && !intoFolder) throw new CliError(`${destination} is no folder; several sources need one`);
   for (const source of sources) {
     const name = basename(source);
     // As with cp(1), the content of `..` goes into the folder itself, not above it.
     const below = name === ".." ? "" : name;
-    const target = intoDirectory ? (isUpload ? posix : { join }).join(destination, below) : destination;
-    const folder = intoDirectory ? destination : undefined;
+    const target = intoFolder ? (isUpload ? posix : { join }).join(destination, below) : destination;
+    const folder = intoFolder ? destination : undefined;
     await (isUpload ? upload(source, target, folder, context) : download(source, target, context));
   }
 }
 
-/** Makes a missing destination that only a directory can be: one with a slash at its end, for files (--parents). */
-async function madeDirectory({ direction, sources, destination }: CopyOrder, context: CopyContext): Promise<boolean> {
+/** Makes a missing destination that only a folder can be: one with a slash at its end, for files (--parents). */
+async function madeFolder({ direction, sources, destination }: CopyOrder, context: CopyContext): Promise<boolean> {
   const { client, makesParents } = context;
   if (!makesParents || !destination.endsWith("/")) return false;
   const [source = ""] = sources;
@@ -42,7 +41,7 @@ async function madeDirectory({ direction, sources, destination }: CopyOrder, con
   const isDirectory = isUpload
     ? (await locally(source, stat(source))).isDirectory()
     : (await client.statPath(source)).type === FileType.DIRECTORY;
-  // As with cp(1), one directory is copied under the new name.
+  // As with cp(1), one folder is copied under the new name.
   if (isDirectory && sources.length === 1) return false;
   if (isUpload) await client.mkdir(destination, { parents: true });
   else await locally(destination, mkdir(destination, { recursive: true }));
@@ -51,7 +50,7 @@ async function madeDirectory({ direction, sources, destination }: CopyOrder, con
 
 async function upload(local: string, remote: string, folder: string | undefined, context: CopyContext): Promise<void> {
   const stats = await locally(local, stat(local));
-  if (!stats.isFile() && !stats.isDirectory()) throw new CliError(`${local} is neither a file nor a directory`);
+  if (!stats.isFile() && !stats.isDirectory()) throw new CliError(`${local} is neither a file nor a folder`);
   const totalBytes = stats.isFile() ? stats.size : await treeBytes(local);
   using progress = new Progress(context.host.stderr, basename(local), totalBytes);
   const parts = { ...context, progress };

@@ -82,7 +82,7 @@ async function receive(
   };
 }
 
-/** Copies a directory out of the sandbox, whatever programs the image has. */
+/** Copies a folder out of the sandbox, whatever programs the image has. */
 export async function downloadTree(parts: CopyParts, remote: string, local: string): Promise<void> {
   const { client, progress, report } = parts;
   const tree = wholeTree({ client, report, progress: (bytes) => progress.add(bytes) }, remote);

@@ -4,9 +4,9 @@ import { CliError } from "../cli/index.ts";
 
 const SLASH = Buffer.from("/");
 
-/** A local file, directory, link or other thing that is being copied. Names are bytes: they need not be UTF-8. */
+/** A local file, folder, link or other thing that is being copied. Names are bytes: they need not be UTF-8. */
 export interface LocalEntry {
-  /** Relative to the directory, with slashes; empty for the directory itself. */
+  /** Relative to the folder, with slashes; empty for the folder itself. */
   readonly name: Buffer;
   readonly path: Buffer;
   readonly stats: Stats;
@@ -34,7 +34,7 @@ function here<Value>(path: Buffer, work: () => Value): Value {
   }
 }
 
-/** Everything in a directory, itself first, parents before children, by name; does not follow links. */
+/** Everything in a folder, itself first, parents before children, by name; does not follow links. */
 export async function* localTree(root: string, name: Buffer = Buffer.alloc(0)): AsyncGenerator<LocalEntry> {
   const path = joined(Buffer.from(root), name);
   // On this thread: a hand-over to another costs ten times as much, and nothing else waits for it.

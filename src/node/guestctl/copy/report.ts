@@ -17,7 +17,7 @@ export interface CopyParts extends CopyContext {
 }
 
 /** Why devices, sockets and FIFOs are skipped. */
-export const NOT_COPIED = "neither a file, a directory nor a link";
+export const NOT_COPIED = "neither a file, a folder nor a link";
 
 /** Counts of copied and skipped entries. */
 export class CopyReport {

@@ -86,7 +86,7 @@ function timeOf(time: number): { readonly mtime: Date; readonly mtimeNanos: numb
   return { mtime: new Date(seconds * 1_000), mtimeNanos: Math.floor((time - seconds) * 1_000_000) * 1_000 };
 }
 
-/** Copies a directory into the sandbox, with modes, times and links, whatever programs the image has. */
+/** Copies a folder into the sandbox, with modes, times and links, whatever programs the image has. */
 export async function uploadTree(parts: CopyParts, local: string, remote: string, folder?: string): Promise<void> {
   const { client, makesParents } = parts;
   if (!makesParents && (await statIfThere(client, posix.dirname(remote))) === undefined) {

@@ -66,7 +66,7 @@ export async function openNode(
     daemonFolder: setting(values["daemon-folder"], USUAL_DAEMON_FOLDER),
     ingressHost: setting(values["ingress-host"]),
     hookTimeoutMs: parseDurationMs(values.timeout, "--timeout"),
-    reachMs: parseWaitMs(values.wait, "--wait"),
+    reachTimeoutMs: parseWaitMs(values.wait, "--wait"),
     freeze: how.freeze,
     readOnly: how.readOnly,
     onStep: (step) => host.stderr.write(how.json ? `${JSON.stringify({ progress: step })}\n` : stepLine(step)),

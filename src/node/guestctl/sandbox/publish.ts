@@ -12,9 +12,12 @@ export async function publish(node: Sandboxes, words: readonly string[], values:
   const [name, port, hostname, ...more] = words;
   if (name === undefined || port === undefined || hostname === undefined || more.length > 0)
     throw new UsageError("sandbox publish wants a name, a port of the sandbox and a hostname");
-  const waitMs = parseWaitMs(values.wait, "--wait");
-  const made = await node.publish(name, portOf(port, "the port"), hostname, { listenPort: listenOf(values), waitMs });
-  const rest = waitMs === undefined ? "; --wait checks that it is served" : "";
+  const timeoutMs = parseWaitMs(values.wait, "--wait");
+  const made = await node.publish(name, portOf(port, "the port"), hostname, {
+    listenPort: listenOf(values),
+    timeoutMs,
+  });
+  const rest = timeoutMs === undefined ? "; --wait checks that it is served" : "";
   return { text: `${publicationWords(made)} of ${name}${rest}\n`, json: publicationObject(made) };
 }
 

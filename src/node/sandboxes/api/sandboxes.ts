@@ -61,9 +61,9 @@ export interface SandboxInfo extends SandboxEntry {
 /** This node: what it can do, and what its host has. The substrate accepts more than it carries out. */
 export interface NodeStatus {
   /** The substrate accepts an egress policy and enforces none. */
-  readonly egress_control: false;
+  readonly egressControl: false;
   /** The substrate suspends a sandbox to take a snapshot of it. */
-  readonly live_checkpoint: false;
+  readonly liveCheckpoint: false;
   readonly daemonVersion: string;
   /** Features of the hypervisors that can be started, by name; none where the daemon is older than /capabilities. */
   readonly hypervisors: Readonly<Record<string, readonly string[]>>;
@@ -116,8 +116,8 @@ export class Sandboxes {
     const [facts, capacity] = await told(Promise.all([substrate.facts(), substrate.capacity()]));
     const { version, apiVersion, defaultHypervisor, features } = facts;
     return {
-      egress_control: false,
-      live_checkpoint: false,
+      egressControl: false,
+      liveCheckpoint: false,
       daemonVersion: version,
       apiVersion,
       defaultHypervisor,
@@ -196,7 +196,7 @@ export class Sandboxes {
     options: SuspendOptions & { readonly name?: string | undefined; readonly live?: boolean | undefined } = {},
   ): Promise<{ readonly snapshot: SnapshotEntry; readonly awakening: Awakening }> {
     if (options.live === true) {
-      const message = "the substrate suspends what it takes a snapshot of (live_checkpoint is false)";
+      const message = "the substrate suspends what it takes a snapshot of (liveCheckpoint is false)";
       throw new SandboxError("CAPABILITY_MISSING", message);
     }
     const own = this.#newName(options.name, "snapshot");
@@ -232,7 +232,7 @@ export class Sandboxes {
    */
   async publish(name: string, port: number, hostname: string, options: PublishOptions = {}): Promise<Publication> {
     const made = await this.#alone("publish", name, (entry) => publish(this.#node, entry, port, hostname, options));
-    if (options.waitMs !== undefined) await served(this.#node, name, made, options.waitMs);
+    if (options.timeoutMs !== undefined) await served(this.#node, name, made, options.timeoutMs);
     return made;
   }
 

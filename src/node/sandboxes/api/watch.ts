@@ -19,7 +19,7 @@ export interface WatchEvent {
 /** How to watch. */
 export interface WatchOptions {
   /** Time between two looks at a sandbox, in milliseconds. Default: 5 s. */
-  readonly pollMs?: number | undefined;
+  readonly intervalMs?: number | undefined;
   /** Ends the watch. */
   readonly signal: AbortSignal;
   /** Must not throw. */
@@ -65,7 +65,7 @@ function millisecondsOf(time: Date | undefined, nanos: number): number | undefin
 
 /** Looks at all running sandboxes until it is aborted, and acts; a slow one delays no other. Never rejects. */
 export async function watch(node: NodeParts, options: WatchOptions): Promise<void> {
-  const { pollMs = DEFAULT_POLL_MS, signal, onEvent = () => undefined } = options;
+  const { intervalMs = DEFAULT_POLL_MS, signal, onEvent = () => undefined } = options;
   const watchers = new Map<string, Watcher>();
   while (!signal.aborted) {
     const names = runningNames(node, onEvent);
@@ -77,7 +77,7 @@ export async function watch(node: NodeParts, options: WatchOptions): Promise<voi
     for (const [name, watcher] of watchers) {
       if (!names.has(name) && watcher.close()) watchers.delete(name);
     }
-    await pause(pollMs, undefined, { signal }).catch(() => undefined);
+    await pause(intervalMs, undefined, { signal }).catch(() => undefined);
   }
   await Promise.all([...watchers.values()].map((watcher) => watcher.end()));
 }

@@ -50,13 +50,17 @@ export class GuestAccess {
   /**
    * Has a restored sandbox do its duties, POST_RESTORE and Health; from then on it counts as running.
    *
-   * @param reachMs for its agent to answer
+   * @param reachTimeoutMs for its agent to answer
    */
-  async awaken(operation: string, entry: SandboxEntry, reachMs: number = this.patience.reachMs): Promise<Awakening> {
+  async awaken(
+    operation: string,
+    entry: SandboxEntry,
+    reachTimeoutMs: number = this.patience.reachTimeoutMs,
+  ): Promise<Awakening> {
     const { instances, journal, turns, step } = this.#parts;
     step(operation, entry.name, "duties, POST_RESTORE and Health");
     const awakening = await whileUp(instances.subject(entry), (signal) =>
-      awaken(() => this.dial(entry), { ...this.patience, reachMs }, signal),
+      awaken(() => this.dial(entry), { ...this.patience, reachTimeoutMs }, signal),
     );
     const { runEpochMs, agentVersion, agentServices } = awakening;
     journal.put({ ...entry, runEpochMs, agentVersion, agentServices, asleepBecause: undefined });

@@ -30,7 +30,7 @@ const NOT_RESEEDED = /^(?:entropy_open|entropy_short|crng_reseed(?!:unverified)|
 /** Limits of waiting for an agent. */
 export interface Patience {
   /** For a booted or restored agent to answer, in milliseconds. */
-  readonly reachMs: number;
+  readonly reachTimeoutMs: number;
   /** For each of the hooks, in milliseconds; 0: the agent's own time. */
   readonly hookTimeoutMs: number;
 }
@@ -44,12 +44,12 @@ export interface Patience {
  * @param signal aborting gives up at the next failure
  */
 export async function reached<Value>(
-  reachMs: number,
+  reachTimeoutMs: number,
   what: string,
   attempt: (deadlineMs: number) => Promise<Value>,
   signal?: AbortSignal,
 ): Promise<Value> {
-  const untilMs = performance.now() + reachMs;
+  const untilMs = performance.now() + reachTimeoutMs;
   const outcome = await polled(
     () =>
       attempt(Math.max(1, Math.min(ATTEMPT_MS, untilMs - performance.now()))).then(
@@ -57,12 +57,12 @@ export async function reached<Value>(
         (error: unknown) => ({ error }),
       ),
     (seen) => "value" in seen || !(seen.error instanceof GuestError),
-    { pauseMs: PAUSE_MS, limitMs: reachMs, signal },
+    { pauseMs: PAUSE_MS, limitMs: reachTimeoutMs, signal },
   );
   if ("value" in outcome) return outcome.value;
   const { error } = outcome;
   if (!(error instanceof GuestError)) throw error;
-  throw new SandboxError("AGENT_UNREACHABLE", `${what} within ${reachMs} ms: ${error.message}`, error);
+  throw new SandboxError("AGENT_UNREACHABLE", `${what} within ${reachTimeoutMs} ms: ${error.message}`, error);
 }
 
 /**
@@ -82,8 +82,8 @@ export async function quiesce(client: GuestClient, freeze: Freeze, patience: Pat
 }
 
 /** A suspension, a restore and the way to the duties, each as slow as it may be, and a margin. */
-function freezeTimeMs({ reachMs }: Patience): number {
-  return Math.min(2 * SUBSTRATE_CALL_MS + reachMs + CALL_MS, FREEZE_LIMIT_MS);
+function freezeTimeMs({ reachTimeoutMs }: Patience): number {
+  return Math.min(2 * SUBSTRATE_CALL_MS + reachTimeoutMs + CALL_MS, FREEZE_LIMIT_MS);
 }
 
 function freezeOutcome({ frozen, freezeProblem }: HookResult): Pick<Rest, "freeze" | "freezeProblem"> {
@@ -134,13 +134,13 @@ export interface Awakening {
 /** Duties with fresh entropy and time, POST_RESTORE, Health. Rejects with GuestError. */
 export async function awaken(
   dial: (areDutiesDone: boolean) => Promise<GuestClient>,
-  { reachMs, hookTimeoutMs }: Patience,
+  { reachTimeoutMs, hookTimeoutMs }: Patience,
   ended?: AbortSignal,
 ): Promise<Awakening> {
   // The sequence dials up to three times and runs a hook; the signal ends it, whatever hangs.
-  const limit = AbortSignal.timeout(3 * reachMs + (hookTimeoutMs || HOOK_TIMEOUT_MS) + CALL_MS);
+  const limit = AbortSignal.timeout(3 * reachTimeoutMs + (hookTimeoutMs || HOOK_TIMEOUT_MS) + CALL_MS);
   const signal = ended === undefined ? limit : AbortSignal.any([limit, ended]);
-  const outcome = await restoreSequence(dial, { reachTimeoutMs: reachMs, hookTimeoutMs, signal });
+  const outcome = await restoreSequence(dial, { reachTimeoutMs, hookTimeoutMs, signal });
   const { degraded } = outcome.repeated?.duties ?? outcome.duties;
   return {
     runEpochMs: outcome.dutiesDoneMs,

@@ -15,17 +15,17 @@ export class Instances {
   readonly #substrate: Substrate;
   readonly #tags: Tags;
   readonly #turns: Turns;
-  readonly #settleMs: number;
+  readonly #settleTimeoutMs: number;
 
   /**
    * @param tags of all that the node makes
-   * @param settleMs how long to look for the outcome of a call whose answer was lost
+   * @param settleTimeoutMs how long to look for the outcome of a call whose answer was lost
    */
-  constructor(substrate: Substrate, tags: Tags, turns: Turns, settleMs: number = DEFAULT_SETTLE_MS) {
+  constructor(substrate: Substrate, tags: Tags, turns: Turns, settleTimeoutMs: number = DEFAULT_SETTLE_MS) {
     this.#substrate = substrate;
     this.#tags = tags;
     this.#turns = turns;
-    this.#settleMs = settleMs;
+    this.#settleTimeoutMs = settleTimeoutMs;
   }
 
   /** The instance of a sandbox: by its id, else by name and tags, as other nodes may use the name. Undefined: none. */
@@ -65,7 +65,7 @@ export class Instances {
       if (!isUnknownOutcome(error)) throw error;
       const found = (instance: Instance | undefined): instance is Instance =>
         instance !== undefined && (wanted === undefined ? isUp(instance) : instance.state === wanted);
-      const limitMs = error.code === "SUBSTRATE_FAILED" ? 0 : this.#settleMs;
+      const limitMs = error.code === "SUBSTRATE_FAILED" ? 0 : this.#settleTimeoutMs;
       const instance = await polled(() => this.find(entry), found, { pauseMs: SETTLE_PAUSE_MS, limitMs }).catch(
         () => undefined,
       );

@@ -27,17 +27,17 @@ export interface NodeOptions {
   /** Address of the daemon's ingress as this node reaches it, to see whether it serves. Default: 127.0.0.1. */
   readonly ingressHost?: string | undefined;
   /** How long an agent may take to answer, booting included, in milliseconds. Default: 60 s. */
-  readonly reachMs?: number | undefined;
+  readonly reachTimeoutMs?: number | undefined;
   /** Time allowed for each hook, in milliseconds. Default: the agent's, 30 s. */
   readonly hookTimeoutMs?: number | undefined;
   /** Whether the session is frozen for a suspension, until the duties. Default: "on". */
   readonly freeze?: Freeze | undefined;
   /** How long to look for the outcome of a call whose answer was lost, in milliseconds. Default: 30 s. */
-  readonly settleMs?: number | undefined;
+  readonly settleTimeoutMs?: number | undefined;
   /** Name of this host's class of processors. Default: a digest of the flags in /proc/cpuinfo. */
   readonly cpuClass?: string | undefined;
   /** How long to wait for another process that works on the same sandbox, in milliseconds. Default: 30 s. */
-  readonly lockWaitMs?: number | undefined;
+  readonly lockTimeoutMs?: number | undefined;
   /** Only read the journal: one that is not there is not made. */
   readonly readOnly?: boolean | undefined;
   /** Called before each step, for progress. */
@@ -76,14 +76,22 @@ export type Needs<Names extends keyof NodeParts> = Pick<NodeParts, Names>;
 
 /** Puts a node together. */
 export function nodeOf(options: NodeOptions, journal: Journal): NodeParts {
-  const { substrate, nodeId, folder, onStep, settleMs, lockWaitMs, reachMs = DEFAULT_REACH_MS } = options;
+  const {
+    substrate,
+    nodeId,
+    folder,
+    onStep,
+    settleTimeoutMs,
+    lockTimeoutMs,
+    reachTimeoutMs = DEFAULT_REACH_MS,
+  } = options;
   const step: OnStep = (operation, name, what) => onStep?.({ operation, name, step: what });
   const tags = { [NODE_TAG]: nodeId, [JOURNAL_TAG]: journal.id };
   const credentials = new CredentialStore(folder);
-  const turns = new Turns(journal, step, lockWaitMs);
-  const instances = new Instances(substrate, tags, turns, settleMs);
+  const turns = new Turns(journal, step, lockTimeoutMs);
+  const instances = new Instances(substrate, tags, turns, settleTimeoutMs);
   const guests = new GuestAccess({
-    patience: { reachMs, hookTimeoutMs: options.hookTimeoutMs ?? 0 },
+    patience: { reachTimeoutMs, hookTimeoutMs: options.hookTimeoutMs ?? 0 },
     freeze: options.freeze ?? "on",
     agentPort: options.agentPort ?? DEFAULT_PORT,
     credentials,

@@ -20,16 +20,16 @@ export type OnStep = (operation: string, name: string, step: string) => void;
 export class Turns {
   readonly #journal: Journal;
   readonly #step: OnStep;
-  readonly #waitMs: number;
+  readonly #timeoutMs: number;
   /** By name: what ends badly if this process ends now. */
   readonly #atRisk = new Map<string, string>();
   /** The last operation of each name, which the next one waits for. */
   readonly #last = new Map<string, Promise<unknown>>();
 
-  constructor(journal: Journal, step: OnStep, waitMs: number = DEFAULT_LOCK_WAIT_MS) {
+  constructor(journal: Journal, step: OnStep, timeoutMs: number = DEFAULT_LOCK_WAIT_MS) {
     this.#journal = journal;
     this.#step = step;
-    this.#waitMs = waitMs;
+    this.#timeoutMs = timeoutMs;
   }
 
   /** What the end of this process would leave undone or frozen until somebody sweeps. */
@@ -87,8 +87,8 @@ export class Turns {
       waitsFor = other;
       return true;
     };
-    if (await polled(isHeld, (held) => !held, { pauseMs: LOCK_PAUSE_MS, limitMs: this.#waitMs }))
-      throw new SandboxError("SANDBOX_BUSY", `${name} has been busy for ${this.#waitMs} ms with the ${waitsFor}`);
+    if (await polled(isHeld, (held) => !held, { pauseMs: LOCK_PAUSE_MS, limitMs: this.#timeoutMs }))
+      throw new SandboxError("SANDBOX_BUSY", `${name} has been busy for ${this.#timeoutMs} ms with the ${waitsFor}`);
     try {
       return await action();
     } finally {

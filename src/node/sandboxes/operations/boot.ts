@@ -33,21 +33,25 @@ export async function booted(
 ): Promise<Pick<SandboxEntry, "agentVersion" | "agentServices" | "runEpochMs">> {
   let lookMs = 0;
   try {
-    const agent = await reached(node.guests.patience.reachMs, "the agent has not answered", async (deadlineMs) => {
-      try {
-        using client = await node.guests.dial(entry);
-        const { services } = await client.health({ waitForReady: true, timeoutMs: deadlineMs });
-        return { agentVersion: client.agentVersion ?? "", agentServices: services };
-      } catch (error) {
-        const instance = await node.instances.existing(entry);
-        if (isOff(instance) || performance.now() >= lookMs) {
-          await lookForStart(node, entry, instance);
-          lookMs = performance.now() + LOOK_PAUSE_MS;
+    const agent = await reached(
+      node.guests.patience.reachTimeoutMs,
+      "the agent has not answered",
+      async (deadlineMs) => {
+        try {
+          using client = await node.guests.dial(entry);
+          const { services } = await client.health({ waitForReady: true, timeoutMs: deadlineMs });
+          return { agentVersion: client.agentVersion ?? "", agentServices: services };
+        } catch (error) {
+          const instance = await node.instances.existing(entry);
+          if (isOff(instance) || performance.now() >= lookMs) {
+            await lookForStart(node, entry, instance);
+            lookMs = performance.now() + LOOK_PAUSE_MS;
+          }
+          if (isOff(instance)) throw await agentEnded(node.instances.subject(entry), instance);
+          throw error;
         }
-        if (isOff(instance)) throw await agentEnded(node.instances.subject(entry), instance);
-        throw error;
-      }
-    });
+      },
+    );
     return { ...agent, runEpochMs: sinceMs };
   } catch (error) {
     if (!(error instanceof SandboxError) || error.code !== "AGENT_UNREACHABLE") throw error;

@@ -46,9 +46,9 @@ export async function dutiesBeforeFiles(
   env: Variables | undefined,
   signal: AbortSignal,
 ): Promise<void> {
-  const { reachMs } = node.guests.patience;
-  const limit = AbortSignal.any([signal, AbortSignal.timeout(3 * reachMs)]);
-  const { frozen } = await restoreDuties(dial, { reachTimeoutMs: reachMs, keepFrozen: true, signal: limit });
+  const { reachTimeoutMs } = node.guests.patience;
+  const limit = AbortSignal.any([signal, AbortSignal.timeout(3 * reachTimeoutMs)]);
+  const { frozen } = await restoreDuties(dial, { reachTimeoutMs, keepFrozen: true, signal: limit });
   if (env !== undefined && entry.preSnapshot?.freeze === "frozen" && !frozen) throw ranBefore(entry.name);
 }
 

@@ -154,7 +154,7 @@ async function welcome(
   signal: AbortSignal,
 ): Promise<Welcomed> {
   const { name } = entry;
-  const { reachMs } = node.guests.patience;
+  const { reachTimeoutMs } = node.guests.patience;
   node.step("fork", name, "duties, new credentials, duties, POST_RESTORE and Health");
   const parent = await node.credentials.client(parentOf(name));
   const fresh = await node.credentials.client(name);
@@ -173,14 +173,14 @@ async function welcome(
       await client.writeFile(path, content, { mode: 0o600, timeoutMs: CALL_MS });
     }
   };
-  await reached(reachMs, "the fork has not taken its new credentials", write, signal);
+  await reached(reachTimeoutMs, "the fork has not taken its new credentials", write, signal);
   const awakening = await awaken(accepted, node.guests.patience, signal);
   if (awakening.notReseeded.length > 0 && !acceptDegraded) {
     const words = awakening.notReseeded.join(" ");
     throw new SandboxError("RESTORE_DEGRADED", `the fork ${name} may draw its origin's random numbers: ${words}`);
   }
   using client = await node.guests.dial(entry, fresh);
-  await client.health({ waitForReady: true, timeoutMs: reachMs, signal });
+  await client.health({ waitForReady: true, timeoutMs: reachTimeoutMs, signal });
   if (env !== undefined) {
     if (ranEarly(entry, awakening)) throw ranBefore(name);
     await demandTaken(client, entry);
@@ -230,5 +230,5 @@ function acceptedClient(
     }
     throw refusal;
   };
-  return reached(node.guests.patience.reachMs, problem, attempt, signal);
+  return reached(node.guests.patience.reachTimeoutMs, problem, attempt, signal);
 }

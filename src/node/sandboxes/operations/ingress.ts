@@ -13,7 +13,7 @@ export interface PublishOptions {
   /** The host's port that the ingress listens on. Default: 80. */
   readonly listenPort?: number | undefined;
   /** How long to wait until the sandbox answers through the ingress, in milliseconds. Default: not at all. */
-  readonly waitMs?: number | undefined;
+  readonly timeoutMs?: number | undefined;
 }
 
 /**
@@ -56,15 +56,15 @@ export async function served(
   node: Needs<"ingressHost" | "step">,
   name: string,
   publication: Publication,
-  waitMs: number,
+  timeoutMs: number,
 ): Promise<void> {
   const { hostname, port } = publication;
   node.step("publish", name, `wait until ${hostname} answers`);
-  const problem = await ingressAnswers({ host: node.ingressHost, ...publication, waitMs });
+  const problem = await ingressAnswers({ host: node.ingressHost, ...publication, timeoutMs });
   if (problem === undefined) return;
   if (problem.isProxys)
     throw new SandboxError("INGRESS_NOT_SERVED", `the daemon has taken the rule for ${hostname}, but ${problem.said}`);
-  const message = `${hostname} leads to port ${port} of ${name}, but after ${waitMs} ms ${problem.said}`;
+  const message = `${hostname} leads to port ${port} of ${name}, but after ${timeoutMs} ms ${problem.said}`;
   throw new SandboxError("GUEST_NOT_LISTENING", message);
 }
 

@@ -16,7 +16,7 @@ export interface Probe {
   readonly host: string;
   readonly listenPort: number;
   readonly hostname: string;
-  readonly waitMs: number;
+  readonly timeoutMs: number;
 }
 
 /** Why a sandbox does not answer through its ingress. */
@@ -31,7 +31,7 @@ export interface Problem {
  * resolves with the last problem. A 201 for an ingress proves nothing (the second contract's deviation 2).
  */
 export async function ingressAnswers(probe: Probe): Promise<Problem | undefined> {
-  const limits = { pauseMs: PAUSE_MS, limitMs: probe.waitMs };
+  const limits = { pauseMs: PAUSE_MS, limitMs: probe.timeoutMs };
   return polled(
     () => ask(probe),
     (problem) => problem === undefined,

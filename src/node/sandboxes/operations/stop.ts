@@ -63,7 +63,7 @@ async function askAgent(
     if (!(error instanceof GuestError || error instanceof SandboxError)) throw error;
     // The agent was asked before, so its workload's remaining time is not known.
     if (error instanceof GuestError && error.reason === "SHUTTING_DOWN")
-      return { graceMs: node.guests.patience.reachMs };
+      return { graceMs: node.guests.patience.reachTimeoutMs };
     return { refusal: error.message };
   } finally {
     client?.close();

@@ -323,14 +323,14 @@ function notFrozen(name: string, { freeze, freezeProblem }: Rest): SandboxError 
 
 /** As `running`, once init is done: until then the substrate refuses to suspend it. Waits as long as for an agent. */
 export async function suspendable(node: Needs<"instances" | "guests" | "step">, entry: SandboxEntry): Promise<void> {
-  const { reachMs } = node.guests.patience;
+  const { reachTimeoutMs } = node.guests.patience;
   // A hypervisor that is too busy to answer is "Unknown".
   const isDone = ({ state }: Instance): boolean => state !== "Initializing" && state !== "Unknown";
   const found = await node.instances.existing(entry);
   if (!isDone(found)) {
     node.step("wait", entry.name, `wait while it is ${found.state}`);
-    const last = await node.instances.awaited(entry, isDone, reachMs);
-    const rule = `what initializes cannot be suspended, and ${reachMs} ms did not suffice`;
+    const last = await node.instances.awaited(entry, isDone, reachTimeoutMs);
+    const rule = `what initializes cannot be suspended, and ${reachTimeoutMs} ms did not suffice`;
     if (!isDone(last)) throw wrongState(entry.name, last.state, rule);
   }
   await running(node, entry);

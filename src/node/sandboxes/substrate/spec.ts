@@ -84,7 +84,7 @@ export function checkSpec(spec: SandboxSpec): void {
   if (unknown !== undefined) throw new SandboxError("INVALID_SPEC", `there is no field network.${unknown}`);
   const { egress } = spec.network ?? {};
   if (egress !== undefined && egress.enabled !== false) {
-    const message = "network.egress is not enforced by the substrate (egress_control is false); leave it out";
+    const message = "network.egress is not enforced by the substrate (egressControl is false); leave it out";
     throw new SandboxError("CAPABILITY_MISSING", message);
   }
 }
