@@ -4,7 +4,7 @@ import { reportBug } from "../domain/index.ts";
 import { receiveAll, writeEach, writeJoined } from "../internals/index.ts";
 import { DEFAULT_HTTP2_LIMITS, type Http2Limits } from "./limits.ts";
 import type { SecretField } from "./hpack.ts";
-import { Probation, type ProbationLimits } from "./probation.ts";
+import { PacedInput, type PacedInputLimits } from "./paced-input.ts";
 import { ConnectionError, ErrorCode, errorName } from "./protocol.ts";
 import type { RequestFields } from "./request-fields.ts";
 import { Http2Machine } from "./machine.ts";
@@ -42,8 +42,10 @@ export interface ConnectionLimits {
   /** Pings to the peer. Undefined: none are sent, and a peer is as alive as its socket. */
   readonly pings?: PingLimits;
   readonly http2?: Partial<Http2Limits>;
-  /** Bounds until `prove` is called. Undefined: every peer may make requests. */
-  readonly probation?: ProbationLimits;
+  /** How it is read until `prove` is called. Undefined: every peer may make requests. */
+  readonly probation?: PacedInputLimits;
+  /** Without probation: how it is read. Undefined: as its bytes come. */
+  readonly pace?: PacedInputLimits;
   /** A field of requests whose value is secret and not kept. */
   readonly secret?: SecretField;
 }
@@ -74,8 +76,10 @@ export class Http2Connection {
   readonly #limits: ConnectionLimits;
   readonly #nowMs: () => number;
   readonly #machine: Http2Machine;
-  /** Undefined: the peer may make requests. */
-  #probation: Probation | undefined;
+  /** The peer may make requests. */
+  #isProven: boolean;
+  /** Undefined: its bytes are read as they come. */
+  #input: PacedInput | undefined;
   #state: "serving" | "draining" | "closing" | "gone" = "serving";
   #served = false;
   /** The machine is reading bytes; a flush waits until it has read all of them. */
@@ -116,9 +120,11 @@ export class Http2Connection {
         failed: (error) => this.#onFailure(error),
       },
     });
-    if (limits.probation === undefined) this.#machine.prove();
-    else {
-      this.#probation = new Probation(socket, limits.probation, {
+    const { probation, pace = probation } = limits;
+    this.#isProven = probation === undefined;
+    if (this.#isProven) this.#machine.prove();
+    if (pace !== undefined) {
+      this.#input = new PacedInput(socket, pace, {
         read: this.#receive,
         ended: this.#onInputEnd,
         exceeded: (problem) => this.#fail(ErrorCode.ENHANCE_YOUR_CALM, problem),
@@ -133,12 +139,12 @@ export class Http2Connection {
   serve(): void {
     const { firstRequestMs, pings } = this.#limits;
     receiveAll(this.#socket, (chunk) => {
-      if (this.#probation === undefined) this.#receive(chunk);
-      else this.#probation.add(chunk);
+      if (this.#input === undefined) this.#receive(chunk);
+      else this.#input.add(chunk);
     });
     this.#socket.once("end", () => {
-      if (this.#probation === undefined) this.#onInputEnd();
-      else this.#probation.endInput();
+      if (this.#input === undefined) this.#onInputEnd();
+      else this.#input.endInput();
     });
     const late = this.#entry(() => {
       this.#fail(ErrorCode.ENHANCE_YOUR_CALM, `no request within ${firstRequestMs} ms of the handshake`);
@@ -153,11 +159,12 @@ export class Http2Connection {
 
   /** One of the peer's requests was admitted: from now on its bytes are read as they come. */
   prove(): void {
-    const probation = this.#probation;
-    if (probation === undefined || this.#state === "gone") return;
+    if (this.#isProven || this.#state === "gone") return;
+    this.#isProven = true;
     this.#machine.prove();
-    this.#probation = undefined;
-    probation.pass();
+    const input = this.#input;
+    this.#input = undefined;
+    input?.pass();
   }
 
   /**
@@ -166,7 +173,7 @@ export class Http2Connection {
    */
   drain(): void {
     if (this.#state !== "serving") return;
-    if (this.#probation !== undefined) {
+    if (!this.#isProven) {
       this.close();
       return;
     }
@@ -190,7 +197,7 @@ export class Http2Connection {
     this.#stopTimers();
     if (this.#machine.failure === undefined) this.#machine.goAway(true);
     this.#machine.drop("unanswered", ErrorCode.CONNECT_ERROR);
-    this.#probation?.stop();
+    this.#input?.stop();
     this.#beginDeadline();
     this.#flushSoon();
   }
@@ -282,7 +289,7 @@ export class Http2Connection {
     this.#state = "gone";
     this.#stopTimers();
     clearTimeout(this.#deadline);
-    this.#probation?.stop();
+    this.#input?.stop();
     this.#machine.drop("all", ErrorCode.CONNECT_ERROR);
     this.#events.gone();
   });
@@ -340,11 +347,11 @@ export class Http2Connection {
     if (this.#deadline !== undefined) return;
     this.#endBeganMs = this.#nowMs();
     this.#takenMs = this.#endBeganMs;
-    this.#deadline = setTimeout(this.#checkDeadline, this.#probation === undefined ? IDLE_END_MS : UNPROVEN_END_MS);
+    this.#deadline = setTimeout(this.#checkDeadline, this.#isProven ? IDLE_END_MS : UNPROVEN_END_MS);
   }
 
   readonly #checkDeadline: () => void = this.#entry(() => {
-    const longestMs = this.#probation === undefined ? LONGEST_END_MS : UNPROVEN_END_MS;
+    const longestMs = this.#isProven ? LONGEST_END_MS : UNPROVEN_END_MS;
     const leftMs = Math.min(this.#takenMs + IDLE_END_MS, this.#endBeganMs + longestMs) - this.#nowMs();
     if (leftMs > 0) this.#deadline = setTimeout(this.#checkDeadline, Math.ceil(leftMs));
     else this.#destroy(this.#writing);

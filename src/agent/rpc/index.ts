@@ -1,3 +1,12 @@
 export type { Call } from "./call.ts";
-export { bytesFieldFrame, decodeMessage, type Frame, messageFrame, timestamp, tryBytesField } from "./codec.ts";
+export {
+  bytesFieldFrame,
+  decodeMessage,
+  FieldWriter,
+  type Frame,
+  messageFrame,
+  timestamp,
+  tryBytesField,
+} from "./codec.ts";
 export { type Interceptor, Router } from "./router.ts";
+export { PREFIX_BYTES } from "./framing.ts";

@@ -1,6 +1,10 @@
-import { parseContentType, parseTimeout } from "@connectrpc/connect/protocol-grpc";
 import { AgentError } from "../domain/index.ts";
 import type { Fields, RequestFields } from "../http2/index.ts";
+
+const CONTENT_TYPE = /^application\/grpc(?:\+proto)?$/i;
+/** gRPC over HTTP/2, "Timeout". */
+const TIMEOUT = /^(\d{1,8})([HMSmun])$/;
+const UNIT_MS: Readonly<Record<string, number>> = { H: 3_600_000, M: 60_000, S: 1_000, m: 1, u: 0.001, n: 0.000_001 };
 
 /** Answer to a request that is not gRPC. */
 interface HttpRefusal {
@@ -11,7 +15,7 @@ interface HttpRefusal {
 /** The refusal of a request that is not gRPC (gRPC over HTTP/2: "HTTP status of 415"); undefined: it is. */
 export function httpRefusal(fields: RequestFields): HttpRefusal | undefined {
   if (fields[":method"] !== "POST") return refusal({ ":status": "405", allow: "POST" });
-  if (parseContentType(fields["content-type"] ?? null)?.binary !== true) {
+  if (!CONTENT_TYPE.test(fields["content-type"] ?? "")) {
     return refusal({ ":status": "415", "accept-post": "application/grpc, application/grpc+proto" });
   }
   return undefined;
@@ -26,8 +30,8 @@ function refusal(fields: Fields): HttpRefusal {
 export function requestTimeoutMs(fields: RequestFields): number | undefined {
   const value = fields["grpc-timeout"];
   if (value === undefined) return undefined;
-  const { timeoutMs, error } = parseTimeout(value, Number.POSITIVE_INFINITY);
-  if (error !== undefined) {
+  const [, count, unit] = TIMEOUT.exec(value) ?? [];
+  if (count === undefined || unit === undefined) {
     throw new AgentError(
       "INVALID_ARGUMENT",
       "INVALID_FIELD",
@@ -35,7 +39,7 @@ export function requestTimeoutMs(fields: RequestFields): number | undefined {
       { field: "grpc-timeout" },
     );
   }
-  return timeoutMs;
+  return Number(count) * (UNIT_MS[unit] as number);
 }
 
 /** Refuses a request whose messages may be compressed. Throws AgentError. */

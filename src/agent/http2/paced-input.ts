@@ -1,36 +1,37 @@
 import type { Duplex } from "node:stream";
+import { receiveAll } from "../internals/index.ts";
 import type { Pace, Paced } from "./pace.ts";
 
 /** Bytes that a connection passes on in its turn: a few dozen frames. */
 const PIECE_BYTES = 2 * 1024;
 
-/** Bounds of a connection whose peer has not shown yet that it may make requests. */
-export interface ProbationLimits {
-  /** Gives it its turns, among all such connections. */
+/** How a connection is read in turns with others. */
+export interface PacedInputLimits {
+  /** Gives it its turns. */
   readonly pace: Pace;
-  /** Bytes that it may send. */
-  readonly bytes: number;
+  /** Bytes that the peer may send; undefined: as many as it likes. */
+  readonly bytes?: number;
   /** Reads in which they arrive: each TLS record is one, however short. */
-  readonly reads: number;
+  readonly reads?: number;
 }
 
 /** Callbacks to the connection. */
-export interface ProbationEvents {
+export interface PacedInputEvents {
   read(bytes: Buffer): void;
   /** The peer sends no more, and all that it sent was read. */
   ended(): void;
   /** The peer has sent more than it may. */
-  exceeded(problem: string): void;
+  exceeded?(problem: string): void;
 }
 
 /**
- * Reads what a peer sends before one of its requests was admitted: a little at a time, in turns with other such peers,
- * up to a bound. The socket is paused meanwhile, so that the rest waits in the kernel.
+ * Reads what an untrusted peer sends: a little at a time, in turns with other such peers, up to a bound. The socket is
+ * paused meanwhile, so that the rest waits in the kernel.
  */
-export class Probation implements Paced {
+export class PacedInput implements Paced {
   readonly #socket: Duplex;
-  readonly #limits: ProbationLimits;
-  readonly #events: ProbationEvents;
+  readonly #limits: PacedInputLimits;
+  readonly #events: PacedInputEvents;
   readonly #held: Buffer[] = [];
   #bytes = 0;
   #reads = 0;
@@ -38,20 +39,27 @@ export class Probation implements Paced {
   #reading = false;
   #state: "running" | "passed" | "over" = "running";
 
-  constructor(socket: Duplex, limits: ProbationLimits, events: ProbationEvents) {
+  constructor(socket: Duplex, limits: PacedInputLimits, events: PacedInputEvents) {
     this.#socket = socket;
     this.#limits = limits;
     this.#events = events;
   }
 
+  /** Reads the socket from now on, until it is closed. For an owner that does not read it itself. */
+  start(): void {
+    receiveAll(this.#socket, (bytes) => this.add(bytes));
+    this.#socket.once("end", () => this.endInput());
+    this.#socket.once("close", () => this.stop());
+  }
+
   /** Takes what the socket has read; copies it. */
   add(bytes: Buffer): void {
     if (this.#state === "over") return;
-    const { bytes: limitBytes, reads } = this.#limits;
+    const { bytes: limitBytes = Infinity, reads = Infinity } = this.#limits;
     this.#bytes += bytes.length;
     this.#reads++;
     if (this.#bytes > limitBytes || this.#reads > reads) {
-      this.#events.exceeded(`no request was let in within ${limitBytes} bytes and ${reads} reads`);
+      this.#events.exceeded?.(`no request was let in within ${limitBytes} bytes and ${reads} reads`);
       return;
     }
     this.#held.push(Buffer.from(bytes));
@@ -79,7 +87,7 @@ export class Probation implements Paced {
     return piece.length;
   }
 
-  /** The peer has shown that it may make requests: passes on the held bytes. The caller passes on later ones. */
+  /** The peer has shown that it may be trusted: passes on the held bytes. The caller passes on later ones. */
   pass(): void {
     if (this.#state !== "running") return;
     this.#state = "passed";

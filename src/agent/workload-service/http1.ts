@@ -1,0 +1,176 @@
+import { RequestBody } from "./request-body.ts";
+import type { WorkloadAnswer, WorkloadRequest } from "./service.ts";
+
+/** A request's line and fields together; and again its trailers. */
+const HEAD_LIMIT_BYTES = 8 * 1024;
+/** Extensions of all chunks of a body. */
+const EXTENSIONS_LIMIT_BYTES = 16 * 1024;
+const LF = 0x0a;
+/** RFC 9112, 3; a target is a path, `*` or a URL. */
+const REQUEST_LINE = /^([A-Z][A-Z-]*) +((?:[/*]|[a-zA-Z]+:\/\/)[!-~]*)(?: HTTP\/(0\.9|1\.[01]|2\.0))?$/;
+/** RFC 9110, 5: a token, and no control character but a tab. */
+const FIELD = /^([!#$%&'*+\-.^_`|~0-9A-Za-z]+):([\t -~\x80-\xff]*)$/;
+/** RFC 9112, 7.1. */
+const CHUNK_SIZE =
+  /^([0-9A-Fa-f]{1,12})((?:;[!#$%&'*+\-.^_`|~0-9A-Za-z]+(?:=(?:[!#$%&'*+\-.^_`|~0-9A-Za-z]+|"(?:[^"\\]|\\.)*"))?)*)$/;
+const LENGTH = /^\d{1,15}$/;
+const CONTINUES = /(?:^|\W)100-continue(?:$|\W)/i;
+
+/** Callbacks of a reader. */
+export interface Http1Events {
+  /** The client waits for a sign to send its body. */
+  expects(): void;
+  /** The request is complete, or its body over the limit. */
+  complete(request: WorkloadRequest, version: string): void;
+}
+
+/** Reads one request of HTTP/1 (RFC 9112), in pieces of any size. Its answer closes the connection. */
+export class Http1Reader {
+  readonly #events: Http1Events;
+  readonly #fields = Object.create(null) as Record<string, string | undefined>;
+  readonly #body: RequestBody;
+  #method = "";
+  #path = "";
+  #version = "0.9";
+  /** Takes the next line. Returns whether it may stand there. */
+  #next: (line: string) => boolean = (line) => this.#readRequestLine(line);
+  /** The beginning of the next line, and the bytes that count against the limit of this part. */
+  #line = "";
+  #lineBytes = 0;
+  #lineLimitBytes = HEAD_LIMIT_BYTES;
+  /** Of the body or its chunk. */
+  #leftBytes = 0;
+  #isChunked = false;
+  /** The request is complete: what follows it is not read. */
+  isComplete = false;
+
+  constructor(events: Http1Events) {
+    this.#events = events;
+    this.#body = new RequestBody((body) => {
+      this.isComplete = true;
+      const request = { method: this.#method, path: this.#path, fields: this.#fields, body };
+      this.#events.complete(request, this.#version);
+    });
+  }
+
+  /** Takes the next bytes. Returns false where they are no HTTP/1, or over a limit; then it is unusable. */
+  receive(piece: Buffer): boolean {
+    for (let at = 0; at < piece.length && !this.isComplete;) {
+      if (this.#leftBytes > 0) {
+        const part = piece.subarray(at, at + this.#leftBytes);
+        at += part.length;
+        this.#leftBytes -= part.length;
+        this.#body.add(part);
+        if (this.#leftBytes === 0 && !this.#isChunked) this.#body.end();
+        continue;
+      }
+      const end = piece.indexOf(LF, at) + 1 || piece.length;
+      this.#line += piece.toString("latin1", at, end);
+      this.#lineBytes += end - at;
+      at = end;
+      if (this.#lineBytes > this.#lineLimitBytes) return false;
+      if (!this.#line.endsWith("\n")) break;
+      const line = this.#line;
+      this.#line = "";
+      if (!line.endsWith("\r\n") || !this.#next(line.slice(0, -2))) return false;
+    }
+    // What begins like no request need not be waited for.
+    return this.#method !== "" || /^(?:[A-Z\r]|$)/.test(this.#line);
+  }
+
+  #readRequestLine(line: string): boolean {
+    // RFC 9112, 2.2: clients may send empty lines before it.
+    if (line === "") return true;
+    const [, method, path, version] = REQUEST_LINE.exec(line) ?? [];
+    if (method === undefined || path === undefined) return false;
+    this.#method = method;
+    this.#path = path;
+    this.#version = version ?? this.#version;
+    this.#next = (field) => this.#readField(field);
+    return true;
+  }
+
+  #readField(line: string): boolean {
+    if (line === "") return this.#endHead();
+    const [, capitals, value] = FIELD.exec(line) ?? [];
+    if (capitals === undefined || value === undefined) return false;
+    const name = capitals.toLowerCase();
+    const before = this.#fields[name];
+    if (before !== undefined && ["content-length", "transfer-encoding"].includes(name)) return false;
+    this.#fields[name] = before === undefined ? value.trim() : `${before}, ${value.trim()}`;
+    return true;
+  }
+
+  #endHead(): boolean {
+    const { "transfer-encoding": encoding, "content-length": length, expect = "" } = this.#fields;
+    if (encoding !== undefined) {
+      if (encoding.toLowerCase() !== "chunked" || length !== undefined) return false;
+      this.#isChunked = true;
+      this.#lineBytes = 0;
+      this.#lineLimitBytes = EXTENSIONS_LIMIT_BYTES;
+      this.#next = (line) => this.#readChunkSize(line);
+    } else if (length !== undefined && !LENGTH.test(length)) return false;
+    this.#leftBytes = Number(length ?? 0);
+    if (this.#version === "1.1" && CONTINUES.test(expect)) this.#events.expects();
+    if (this.#leftBytes === 0 && !this.#isChunked) this.#body.end();
+    return true;
+  }
+
+  #readChunkSize(line: string): boolean {
+    const [, size, extensions] = CHUNK_SIZE.exec(line) ?? [];
+    if (size === undefined || extensions === undefined) return false;
+    this.#leftBytes = Number.parseInt(size, 16);
+    this.#lineBytes -= line.length - extensions.length + 2;
+    if (this.#leftBytes > 0) this.#next = (end) => this.#readChunkEnd(end);
+    else {
+      this.#lineBytes = 0;
+      this.#lineLimitBytes = HEAD_LIMIT_BYTES;
+      this.#next = (trailer) => this.#readTrailer(trailer);
+    }
+    return true;
+  }
+
+  #readChunkEnd(line: string): boolean {
+    this.#lineBytes -= 2;
+    this.#next = (size) => this.#readChunkSize(size);
+    return line === "";
+  }
+
+  #readTrailer(line: string): boolean {
+    if (line !== "") return FIELD.test(line);
+    this.#body.end();
+    return true;
+  }
+}
+
+/** Reason phrases (RFC 9110, 15). */
+const PHRASES: Readonly<Record<number, string>> = {
+  200: "OK",
+  400: "Bad Request",
+  404: "Not Found",
+  405: "Method Not Allowed",
+  415: "Unsupported Media Type",
+  429: "Too Many Requests",
+  500: "Internal Server Error",
+  501: "Not Implemented",
+};
+
+/** An answer as it goes over the wire. HTTP/1 has no trailers here: few clients would read them. */
+export function http1Answer({ status, fields, body }: WorkloadAnswer, method: string, version: string): Buffer {
+  const isChunked = fields["content-length"] === undefined && method !== "HEAD" && !["0.9", "1.0"].includes(version);
+  const lines = [
+    `HTTP/1.1 ${status} ${PHRASES[status]}`,
+    ...Object.entries(fields).map((field) => field.join(": ")),
+    `Date: ${new Date().toUTCString()}`,
+    "Connection: close",
+    ...(isChunked ? ["Transfer-Encoding: chunked"] : []),
+    "\r\n",
+  ];
+  const parts: Uint8Array[] = [Buffer.from(lines.join("\r\n"), "latin1")];
+  for (const bytes of body)
+    parts.push(
+      ...(isChunked ? [Buffer.from(`${bytes.length.toString(16)}\r\n`), bytes, Buffer.from("\r\n")] : [bytes]),
+    );
+  if (isChunked) parts.push(Buffer.from("0\r\n\r\n"));
+  return Buffer.concat(parts);
+}

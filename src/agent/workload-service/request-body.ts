@@ -1,0 +1,37 @@
+import { MESSAGE_LIMIT_BYTES } from "./limits.ts";
+
+/** Largest body: a message and gRPC's prefix of 5 bytes. A longer one is refused without reading more. */
+const BODY_LIMIT_BYTES = MESSAGE_LIMIT_BYTES + 5;
+
+/** Collects a request's body up to the limit. A client that sends more is answered without waiting for the end. */
+export class RequestBody {
+  /** One growing buffer: pieces can be one byte each, and memory of its own for each would be a hundred times that. */
+  #bytes = Buffer.allocUnsafeSlow(256);
+  readonly #whole: (body: Buffer) => void;
+  #sizeBytes = 0;
+  #isWhole = false;
+
+  constructor(whole: (body: Buffer) => void) {
+    this.#whole = whole;
+  }
+
+  /** Copies the piece. */
+  add(piece: Buffer): void {
+    if (this.#isWhole) return;
+    const endBytes = this.#sizeBytes + piece.length;
+    if (endBytes > this.#bytes.length) {
+      const larger = Buffer.allocUnsafeSlow(2 * endBytes);
+      this.#bytes.copy(larger, 0, 0, this.#sizeBytes);
+      this.#bytes = larger;
+    }
+    piece.copy(this.#bytes, this.#sizeBytes);
+    this.#sizeBytes = endBytes;
+    if (endBytes > BODY_LIMIT_BYTES) this.end();
+  }
+
+  end(): void {
+    if (this.#isWhole) return;
+    this.#isWhole = true;
+    this.#whole(this.#bytes.subarray(0, this.#sizeBytes));
+  }
+}
