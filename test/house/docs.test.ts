@@ -54,7 +54,8 @@ function loggedEvents(): string[] {
     read("src/agent/listening/connections.ts").matchAll(/"(connection_[a-z]+)"/g),
     ([, event = ""]) => event,
   );
-  return [...new Set([...calls, ...refusals])].toSorted();
+  const launcher = read("src/agent/native/launcher/trace.c").matchAll(/say\("([a-z_]+)"/g);
+  return [...new Set([...calls, ...refusals, ...Array.from(launcher, ([, event = ""]) => event)])].toSorted();
 }
 
 describe("the documents", () => {

@@ -119,6 +119,7 @@ export class Agent {
 
   #onSignal(signal: number): void {
     const { workload, rotation, freeze } = this.#rooms;
+    this.#log.debug("signal_received", { signal, workload: workload.running ? "gets_it" : "does_not_run" });
     if (signal === SIGHUP) this.#inBackground("credentials", rotation.renew("signal"));
     // A frozen workload would not get the signal.
     if (LEAVE_SIGNALS.has(signal)) freeze.endAskedFor();

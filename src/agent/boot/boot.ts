@@ -38,7 +38,10 @@ export async function boot(addon: Addon): Promise<number> {
   const configuration = await readConfiguration(addon, inheritance.entries);
   if (configuration === undefined) return STATUS_CONFIG;
   // Before the log is created: its thread inherits the priority that the platform gives this thread.
-  const platform = guestPlatform(addon, inheritance, () => log.warn("kept_pipe_closed", { limit: KEPT_PIPES_LIMIT }));
+  const platform = guestPlatform(addon, inheritance, {
+    onPipeGivenUp: () => log.warn("kept_pipe_closed", { limit: KEPT_PIPES_LIMIT }),
+    onEnded: (pid, { code, signal }) => log.debug("process_ended", { pid, status: code, signal }),
+  });
   const lines = stderrLines(addon);
   const log: Log = jsonLog(configuration.logLevel, platform.clock, lines.write);
   logWarnings(log);

@@ -36,6 +36,7 @@ import {
   protectSelf,
   SessionCgroup,
   STREAM_BUFFERS,
+  type Surroundings,
 } from "../platform/index.ts";
 import type { InheritedEnvironment } from "../session/index.ts";
 
@@ -83,8 +84,12 @@ export interface Platform {
   readonly close: () => void;
 }
 
-/** The ports over guest and launcher. Calls `onPipeGivenUp` when it closes a pipe that a process still writes to. */
-export function guestPlatform(addon: Addon, inheritance: Inheritance, onPipeGivenUp: () => void): Platform {
+/** The ports over guest and launcher. */
+export function guestPlatform(
+  addon: Addon,
+  inheritance: Inheritance,
+  events: Pick<Surroundings, "onPipeGivenUp" | "onEnded">,
+): Platform {
   const { entries, channelFd, containerOomScoreAdj } = inheritance;
   const cgroups = Cgroups.open(addon);
   const channel = channelFd === undefined ? undefined : new LauncherChannel(addon, channelFd);
@@ -100,7 +105,7 @@ export function guestPlatform(addon: Addon, inheritance: Inheritance, onPipeGive
       cgroups,
       life,
       adopter: launcher,
-      onPipeGivenUp,
+      ...events,
     }),
     followMemory: () => cgroups?.followMemory(),
     hasCgroups: cgroups !== undefined,

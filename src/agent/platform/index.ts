@@ -17,7 +17,7 @@ export {
   stderrLines,
 } from "./standard-error.ts";
 export { Cgroups } from "./processes/cgroups.ts";
-export { NativeProcesses } from "./processes/processes.ts";
+export { NativeProcesses, type Surroundings } from "./processes/processes.ts";
 export { SessionCgroup } from "./processes/session-cgroup.ts";
 export { SessionMemory } from "./processes/session-memory.ts";
 export { openFilesLimitForChildren } from "./processes/spawn.ts";

@@ -20,6 +20,7 @@ import {
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { createInterface } from "node:readline";
+import { text } from "node:stream/consumers";
 import { after, describe, test } from "node:test";
 
 import { COMPILED_ONCE } from "../../../scripts/testing/compiled.ts";
@@ -188,6 +189,27 @@ for (const setting of Object.keys(SETTINGS)) {
 }
 
 describe("launcher", () => {
+  test("tells the signals that it passes on and the processes that it reaps, under SVC_LOG_LEVEL=debug alone", async () => {
+    for (const level of ["debug", "info"]) {
+      const env = { ...process.env, SVC_LOG_LEVEL: level };
+      const child = spawn(bundle.launcher, [...AGENT, "signals", "1"], { env, stdio: ["ignore", "pipe", "pipe"] });
+      const [[, agent], told] = [await line(child, /^ready (\d+)/), text(child.stderr)];
+      child.kill("SIGUSR1");
+      await once(child, "close");
+      const [signal, reaped] = (await told)
+        .trim()
+        .split("\n")
+        .map((each) => (each === "" ? undefined : (JSON.parse(each) as unknown)));
+      if (level === "info") assert.deepEqual([signal, reaped], [undefined, undefined]);
+      else {
+        const head = { time: (signal as { time: string }).time, level: "debug" };
+        assert.match(head.time, /^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z$/);
+        assert.deepEqual(signal, { ...head, event: "launcher_signal", signal: 10, sender: process.pid });
+        assert.partialDeepStrictEqual(reaped, { event: "launcher_reaped", pid: Number(agent), status: 0 });
+      }
+    }
+  });
+
   test("ends by the agent's own signal where it is not PID 1", () => {
     for (const [number, name] of Object.entries({ 15: "SIGTERM", 6: "SIGABRT", 9: "SIGKILL" })) {
       assert.equal(runAlone(["die", number]).signal, name);

@@ -49,6 +49,8 @@ test("lines of the log have the fields that the documentation lists, in snake_ca
     "hook_not_started",
     "restore_duties_done",
     "connection_opened",
+    "signal_received",
+    "process_ended",
   ]) {
     assert.ok(seen.has(event), `${event} should be in ${[...seen].join()}`);
   }

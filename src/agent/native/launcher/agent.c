@@ -11,6 +11,7 @@
 
 #include "failure.h"
 #include "signals.h"
+#include "trace.h"
 
 /* Only the foreground group may hand the terminal on; SIGTTOU, which tcsetpgrp(3) can raise, is blocked here. */
 static void become_own_group(pid_t launcher_group) {
@@ -41,6 +42,7 @@ static bool reap(pid_t agent, int *status) {
   bool agent_ended = false;
   int ended_status;
   for (pid_t ended; (ended = waitpid(-1, &ended_status, WNOHANG)) > 0;) {
+    trace_reaped(ended, ended_status);
     if (ended == agent) {
       *status = ended_status;
       agent_ended = true;
@@ -63,8 +65,10 @@ int supervise(pid_t agent, int channel) {
     int number = held == 0 ? take_signal(ALL_SIGNALS, -1, &info) : take_signal(ONLY(SIGCHLD), RETRY_MS, &info);
     if (number == SIGCHLD && reap(agent, &status))
       return status;
-    if (held == 0 && number > 0 && (number != SIGCHLD || sent_by_process(&info)))
+    if (held == 0 && number > 0 && (number != SIGCHLD || sent_by_process(&info))) {
       held = (uint8_t)number;
+      trace_signal(&info);
+    }
     if (held != 0 && pass_on(channel, held))
       held = 0;
   }

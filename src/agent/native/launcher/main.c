@@ -22,6 +22,7 @@
 #include "oom_score.h"
 #include "remains.h"
 #include "signals.h"
+#include "trace.h"
 
 /* Anything may lie at that path in an image; opening it could hang. */
 static int open_null_device(void) {
@@ -95,6 +96,7 @@ int main(int argc, char **argv) {
   close_inherited_descriptors();
   find_bundle(&bundle);
   read_ahead(&bundle);
+  read_trace_level();
   int environment = move_environment(environ);
   open_channel(&channel, &agent_channel);
   char **command = agent_command(&bundle, argc, argv);

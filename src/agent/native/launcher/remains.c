@@ -16,6 +16,7 @@
 #include "process_set.h"
 #include "session.h"
 #include "signals.h"
+#include "trace.h"
 
 /* Something that SIGKILL does not end, such as a process stuck in the kernel, must not keep the launcher. */
 #define KILL_GRACE_MS 10000
@@ -130,8 +131,11 @@ static void signal_remains(int number) {
 static bool reap_until(long deadline_ms) {
   for (;;) {
     pid_t ended;
-    while ((ended = waitpid(-1, NULL, WNOHANG)) > 0)
+    int status;
+    while ((ended = waitpid(-1, &status, WNOHANG)) > 0) {
+      trace_reaped(ended, status);
       put(asked, ended, false);
+    }
     if (ended < 0)
       return true;
     long left_ms = deadline_ms - now_ms();

@@ -125,11 +125,13 @@ function endFrom(peeked: number): ProcessEnd {
 /** Notices when children have ended, without reaping them. At every SIGCHLD it asks only about its own children. */
 export class ChildEnds {
   readonly #addon: Addon;
+  readonly #onEnded: (pid: number, end: ProcessEnd) => void;
   readonly #waiting: Map<number, (end: ProcessEnd) => void> = new Map();
   #keepAlive: NodeJS.Timeout | undefined;
 
-  constructor(addon: Addon) {
+  constructor(addon: Addon, onEnded: (pid: number, end: ProcessEnd) => void = () => {}) {
     this.#addon = addon;
+    this.#onEnded = onEnded;
   }
 
   /** Resolves when the child has ended; it stays a zombie. Keeps the event loop alive until then. */
@@ -151,7 +153,9 @@ export class ChildEnds {
     if (peeked === 0) return;
     this.#waiting.delete(pid);
     if (this.#waiting.size === 0) this.#keepAlive?.unref();
-    resolve(endFrom(peeked));
+    const end = endFrom(peeked);
+    this.#onEnded(pid, end);
+    resolve(end);
   }
 
   /** Keeps its handler and timer: to make them for each command took longer than asking for the end. */

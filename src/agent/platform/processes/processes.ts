@@ -3,6 +3,7 @@ import {
   type ChildProcess,
   EXEC_LIMIT,
   KILL_WAIT_MS,
+  type ProcessEnd,
   type Processes,
   type SessionClock,
   SpawnAborted,
@@ -32,6 +33,8 @@ export interface Surroundings extends Pick<SpawnSettings, "openFilesLimit"> {
   readonly adopter?: number | undefined;
   /** Called when a pipe was closed although a process still writes to it, because too many are kept. */
   readonly onPipeGivenUp?: () => void;
+  /** Called when a child has ended, before it is reaped. */
+  readonly onEnded?: (pid: number, end: ProcessEnd) => void;
 }
 
 /** Starts that hang in the kernel although they were aborted: each holds a thread, a process and its streams. */
@@ -54,7 +57,7 @@ export class NativeProcesses implements Processes {
     this.#addon = addon;
     this.#pool = pool;
     this.#surroundings = surroundings;
-    this.#ends = new ChildEnds(addon);
+    this.#ends = new ChildEnds(addon, surroundings.onEnded);
     this.#readings = new ProcessReadings(addon);
     this.#keptPipes = new KeptPipes(addon, surroundings.onPipeGivenUp);
     this.#widePipes = new WidePipes(addon);
