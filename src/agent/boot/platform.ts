@@ -101,7 +101,7 @@ export function guestPlatform(
     inherited: entries,
     processes: new NativeProcesses(addon, new BufferPool(STREAM_BUFFERS), {
       openFilesLimit: openFilesLimitForChildren(addon, process.ppid),
-      standing: protectSelf(addon, containerOomScoreAdj),
+      childPriority: protectSelf(addon, containerOomScoreAdj),
       cgroups,
       life,
       adopter: launcher,

@@ -57,7 +57,7 @@ export function buildRooms(platform: Platform, configuration: Configuration, lis
       : new WorkloadOutput({ ...spec.output, console: platform.consoleOutput(), life, log });
   const workload = new Workload({ starter, spec, log, output });
   const readiness = spec.readyCommand && readinessLoop(starter, spec.readyCommand, timers, log);
-  if (readiness !== undefined) freeze.rests(readiness);
+  if (readiness !== undefined) freeze.pauseWhileFrozen(readiness);
   const rotation = new CredentialRotation({
     reload: async () => (await configuration.credentials.reload(platform.dropFileCache)).map(describeFault),
     readVersion: () => `${configuration.credentials.readVersion};${configuration.specFiles.readVersion}`,

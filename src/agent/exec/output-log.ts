@@ -19,16 +19,16 @@ export const READ_BYTES: number = 64 * 1024;
  * nothing. Small buffers have less.
  */
 const LEAST_SLACK_BYTES = 4 * 1024;
-/** The list of turns has one entry (9 bytes) for this many bytes of the buffer. */
-const BYTES_A_TURN = 64;
-const LEAST_TURNS = 64;
+/** The list of runs has one entry (9 bytes) for this many bytes of the buffer. */
+const BYTES_A_RUN = 64;
+const LEAST_RUNS = 64;
 
 /** A reader's position in the log. */
 export interface Cursor {
   /** In both streams together. */
   position: number;
-  /** Number of the turn that the position lies in. */
-  turn: number;
+  /** Number of the run that the position lies in. */
+  run: number;
   /** Bytes of each stream that lie before the position. */
   readonly at: Record<OutputStream, number>;
   /** The next byte of each stream that the reader wants. */
@@ -57,14 +57,14 @@ export class OutputLog {
   readonly #ends: Record<OutputStream, number> = { stdout: 0, stderr: 0 };
   readonly #held: Record<OutputStream, number> = { stdout: 0, stderr: 0 };
   readonly #acknowledged: Record<OutputStream, number> = { stdout: 0, stderr: 0 };
-  /** Stream and end position of each turn, in a ring of their own. Turn numbers only grow; the last turn is open. */
-  readonly #turnEnds: Float64Array;
-  readonly #turnStreams: Uint8Array;
-  #firstTurn = 0;
-  #turns = 0;
+  /** Stream and end position of each run, in a ring of their own. Run numbers only grow; the last run is open. */
+  readonly #runEnds: Float64Array;
+  readonly #runStreams: Uint8Array;
+  #firstRun = 0;
+  #runs = 0;
 
   /**
-   * @param streams 1 where there is no stderr: then the streams take no turns
+   * @param streams 1 where there is no stderr: then the streams make no runs
    * @param onMore called when there is more to read
    */
   constructor(capacityBytes: number, whenFull: WhenFull, streams: 1 | 2, onMore: () => void) {
@@ -72,9 +72,9 @@ export class OutputLog {
     this.#onMore = onMore;
     this.#whenFull = whenFull;
     this.#bytes = new Uint8Array(capacityBytes + Math.max(LEAST_SLACK_BYTES, Math.min(capacityBytes, READ_BYTES)));
-    const turns = streams === 1 ? 1 : Math.max(LEAST_TURNS, Math.ceil(capacityBytes / BYTES_A_TURN));
-    this.#turnEnds = new Float64Array(turns);
-    this.#turnStreams = new Uint8Array(turns);
+    const runs = streams === 1 ? 1 : Math.max(LEAST_RUNS, Math.ceil(capacityBytes / BYTES_A_RUN));
+    this.#runEnds = new Float64Array(runs);
+    this.#runStreams = new Uint8Array(runs);
   }
 
   get heldBytes(): number {
@@ -120,7 +120,7 @@ export class OutputLog {
   /** A reader that begins at an offset of each stream, which must not be past its end. */
   cursor({ stdout, stderr }: Offsets): Cursor {
     const at = { stdout: this.#base("stdout"), stderr: this.#base("stderr") };
-    return { position: this.#oldest, turn: this.#firstTurn, at, wanted: { stdout, stderr } };
+    return { position: this.#oldest, run: this.#firstRun, at, wanted: { stdout, stderr } };
   }
 
   /** Returns what the reader gets next, and advances it. Undefined: nothing yet. Copies to `bufferFor`'s result. */
@@ -130,19 +130,19 @@ export class OutputLog {
       cursor.at.stdout = this.#base("stdout");
       cursor.at.stderr = this.#base("stderr");
     }
-    // The list entry of a dropped turn may belong to a new one by now.
-    cursor.turn = Math.max(cursor.turn, this.#firstTurn);
+    // The list entry of a dropped run may belong to a new one by now.
+    cursor.run = Math.max(cursor.run, this.#firstRun);
     const gap = this.#gap(cursor, "stdout") ?? this.#gap(cursor, "stderr");
     if (gap !== undefined) return gap;
     while (cursor.position < this.#end) {
-      const turnEnd = this.#turnEnd(cursor.turn);
-      if (cursor.position === turnEnd) {
-        cursor.turn++;
+      const runEnd = this.#runEnd(cursor.run);
+      if (cursor.position === runEnd) {
+        cursor.run++;
         continue;
       }
-      const stream = this.#streamOf(cursor.turn);
+      const stream = this.#streamOf(cursor.run);
       const unwanted = cursor.wanted[stream] - cursor.at[stream];
-      const count = Math.min(turnEnd - cursor.position, unwanted > 0 ? unwanted : READ_BYTES);
+      const count = Math.min(runEnd - cursor.position, unwanted > 0 ? unwanted : READ_BYTES);
       const bytes = unwanted > 0 ? undefined : this.#copy(cursor.position, bufferFor(count));
       cursor.position += count;
       cursor.at[stream] += count;
@@ -165,24 +165,24 @@ export class OutputLog {
     return this.#ends[stream] - this.#held[stream];
   }
 
-  #turnEnd(turn: number): number {
-    return this.#turnEnds[turn % this.#turnEnds.length] ?? 0;
+  #runEnd(run: number): number {
+    return this.#runEnds[run % this.#runEnds.length] ?? 0;
   }
 
-  #streamOf(turn: number): OutputStream {
-    return this.#turnStreams[turn % this.#turnStreams.length] === 0 ? "stdout" : "stderr";
+  #streamOf(run: number): OutputStream {
+    return this.#runStreams[run % this.#runStreams.length] === 0 ? "stdout" : "stderr";
   }
 
-  /** Whether the next bytes of the stream lengthen the last turn. */
-  #isOnTurn(stream: OutputStream): boolean {
-    return this.#turns > 0 && this.#streamOf(this.#firstTurn + this.#turns - 1) === stream;
+  /** Whether the next bytes of the stream lengthen the last run. */
+  #isOnRun(stream: OutputStream): boolean {
+    return this.#runs > 0 && this.#streamOf(this.#firstRun + this.#runs - 1) === stream;
   }
 
   #room(stream: OutputStream): number {
     const size = this.#bytes.length;
     const untilWrap = size - (this.#end % size);
     if (this.#whenFull !== "block") return Math.min(READ_BYTES, untilWrap, size - this.heldBytes);
-    while (!this.#isOnTurn(stream) && this.#turns === this.#turnEnds.length) {
+    while (!this.#isOnRun(stream) && this.#runs === this.#runEnds.length) {
       if (!this.#dropAcknowledged(1)) return 0;
     }
     const missing = Math.min(READ_BYTES, untilWrap) - (this.#capacity - this.heldBytes);
@@ -195,13 +195,13 @@ export class OutputLog {
       this.#ends[stream] += count;
       return;
     }
-    if (!this.#isOnTurn(stream)) {
-      if (this.#turns === this.#turnEnds.length) this.#drop(this.#turnEnd(this.#firstTurn) - this.#oldest);
-      this.#turnStreams[(this.#firstTurn + this.#turns) % this.#turnStreams.length] = stream === "stdout" ? 0 : 1;
-      this.#turns++;
+    if (!this.#isOnRun(stream)) {
+      if (this.#runs === this.#runEnds.length) this.#drop(this.#runEnd(this.#firstRun) - this.#oldest);
+      this.#runStreams[(this.#firstRun + this.#runs) % this.#runStreams.length] = stream === "stdout" ? 0 : 1;
+      this.#runs++;
     }
     this.#end += count;
-    this.#turnEnds[(this.#firstTurn + this.#turns - 1) % this.#turnEnds.length] = this.#end;
+    this.#runEnds[(this.#firstRun + this.#runs - 1) % this.#runEnds.length] = this.#end;
     this.#ends[stream] += count;
     this.#held[stream] += count;
     this.#drop(this.heldBytes - this.#capacity);
@@ -212,9 +212,9 @@ export class OutputLog {
   #dropAcknowledged(wantedBytes: number): boolean {
     let left = wantedBytes;
     while (left > 0 && this.heldBytes > 0) {
-      const stream = this.#streamOf(this.#firstTurn);
+      const stream = this.#streamOf(this.#firstRun);
       const acknowledged = this.#acknowledged[stream] - this.#base(stream);
-      const count = Math.min(left, acknowledged, this.#turnEnd(this.#firstTurn) - this.#oldest);
+      const count = Math.min(left, acknowledged, this.#runEnd(this.#firstRun) - this.#oldest);
       if (count <= 0) break;
       this.#drop(count);
       left -= count;
@@ -225,14 +225,14 @@ export class OutputLog {
   #drop(bytes: number): void {
     let left = bytes;
     while (left > 0) {
-      const turnEnd = this.#turnEnd(this.#firstTurn);
-      const count = Math.min(left, turnEnd - this.#oldest);
-      this.#held[this.#streamOf(this.#firstTurn)] -= count;
+      const runEnd = this.#runEnd(this.#firstRun);
+      const count = Math.min(left, runEnd - this.#oldest);
+      this.#held[this.#streamOf(this.#firstRun)] -= count;
       this.#oldest += count;
       left -= count;
-      if (this.#oldest === turnEnd) {
-        this.#firstTurn++;
-        this.#turns--;
+      if (this.#oldest === runEnd) {
+        this.#firstRun++;
+        this.#runs--;
       }
     }
   }

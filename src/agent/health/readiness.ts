@@ -55,7 +55,7 @@ export class ReadinessLoop {
   }
 
   /** Pauses until `runNow`. Kills a run in progress, without a verdict; resolves when its whole tree has ended. */
-  async rest(): Promise<void> {
+  async pause(): Promise<void> {
     this.#cancelWait();
     this.#run?.abort(KILL);
     this.#run = undefined;

@@ -5,17 +5,17 @@ import { DEFAULT_WINDOW_BYTES, Flag, FRAME_HEADER_BYTES, FrameType, MAX_WINDOW_B
 import type { PeerSettings } from "./settings.ts";
 import type { Http2Stream } from "./stream.ts";
 
-/** Bytes that a stream sends before the next one's turn, with the headers of its frames. */
+/** Bytes that a stream sends in its round, with the headers of its frames. */
 const TURN_BYTES = 64 * 1024;
 
-/** Sends the answers of a connection's streams in turns, within the peer's windows. */
+/** Sends the answers of a connection's streams round by round, within the peer's windows. */
 export class Sender {
   readonly #output: Output;
   readonly #encoder: HpackEncoder;
   readonly #peer: PeerSettings;
   readonly #floods: FloodGuard;
   readonly #answered: (stream: Http2Stream) => void;
-  /** Streams that can send, in the order of their turns. */
+  /** Streams that can send, in the order of their rounds. */
   readonly #ready = new Set<Http2Stream>();
   /** Streams that wait for the connection's window. */
   readonly #starved = new Set<Http2Stream>();
@@ -96,11 +96,11 @@ export class Sender {
       if (this.#output.sizeBytes >= limitBytes) return;
       // An unfinished stream is added at the end of the set, where this loop meets it again.
       this.#ready.delete(stream);
-      this.#turn(stream);
+      this.#sendRound(stream);
     }
   }
 
-  #turn(stream: Http2Stream): void {
+  #sendRound(stream: Http2Stream): void {
     for (let left = TURN_BYTES; stream.queuedBytes > 0;) {
       const windowBytes = Math.min(this.#windowBytes, stream.sendWindowBytes);
       if (windowBytes <= 0) {

@@ -42,7 +42,7 @@ export class MemoryKeeper {
   #growsSlowly = false;
   #hasRested = false;
   /** Calls until the optimizing compilers work again, after a snapshot was announced; undefined: they work. */
-  #calmCalls: number | undefined;
+  #unoptimizedLeft: number | undefined;
   /** To run once the call that announced a snapshot is answered. */
   #isAnswered: (() => void) | undefined;
 
@@ -60,7 +60,7 @@ export class MemoryKeeper {
   /** Call it when a call begins or ends, with the number of calls that run. */
   calls(running: number): void {
     const isOver = running < this.#calls;
-    if (this.#calmCalls !== undefined && !isOver && this.#calmCalls-- === 0) this.#optimize();
+    if (this.#unoptimizedLeft !== undefined && !isOver && this.#unoptimizedLeft-- === 0) this.#optimize();
     this.#calls = running;
     if (isOver) this.worked();
     if (running > 0) return;
@@ -99,7 +99,7 @@ export class MemoryKeeper {
     await warmUp();
     // Otherwise the next look would discard what was compiled.
     this.#atRestBytes = residentBytes();
-    this.#calmCalls = UNOPTIMIZED_CALLS;
+    this.#unoptimizedLeft = UNOPTIMIZED_CALLS;
     this.#pages?.giveBack();
     this.#isAnswered = () => {
       if (this.#calls === 0) this.#pages?.unmap();
@@ -118,15 +118,15 @@ export class MemoryKeeper {
 
   /** Lets V8 optimize again. */
   #optimize(): void {
-    if (this.#calmCalls === undefined) return;
-    this.#calmCalls = undefined;
+    if (this.#unoptimizedLeft === undefined) return;
+    this.#unoptimizedLeft = undefined;
     setFlags(OPTIMIZERS);
   }
 
   #look(): void {
     this.#timer = undefined;
     // Without calls the snapshot may still be to come.
-    if (this.#calmCalls !== UNOPTIMIZED_CALLS) this.#optimize();
+    if (this.#unoptimizedLeft !== UNOPTIMIZED_CALLS) this.#optimize();
     const { user, system } = process.cpuUsage(this.#cpuAtWork);
     if ((user + system) / 1_000 > this.#lookAfterMs * REST_CPU_SHARE) {
       this.worked();

@@ -20,7 +20,7 @@ const OOM_SCORE_FILE = "/proc/self/oom_score_adj";
 const PRIORITY = -5;
 
 /** OOM scores and priority that the agent's children get. */
-export interface Standing {
+export interface ChildPriority {
   /** Above the agent's. Undefined: they are not known. */
   readonly workloadOomScoreAdj?: number;
   /** Of execs, hooks and ready_cmd: above the workload's. */
@@ -64,7 +64,10 @@ function raisePriority(): number | undefined {
  *
  * @param containerOomScoreAdj of before the launcher changed it; undefined: it did not
  */
-export function protectSelf(addon: Pick<Addon, "forbidDumps">, containerOomScoreAdj: number | undefined): Standing {
+export function protectSelf(
+  addon: Pick<Addon, "forbidDumps">,
+  containerOomScoreAdj: number | undefined,
+): ChildPriority {
   const workloadOomScoreAdj = protectFromOomKiller(containerOomScoreAdj);
   const priority = raisePriority();
   addon.forbidDumps();

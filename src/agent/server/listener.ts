@@ -11,7 +11,7 @@ import {
   type PeerCertificate,
 } from "../listening/index.ts";
 import type { Interceptor, Router } from "../rpc/index.ts";
-import { Farewells } from "./farewell.ts";
+import { FailedHandshakeLinger } from "./failed-handshake-linger.ts";
 import { handshakeFailure, peerCertificate } from "./tls.ts";
 
 /** What all listeners share. */
@@ -56,7 +56,7 @@ export class Listener {
   #ending = 0;
   readonly #whenEmpty: (() => void)[] = [];
   readonly #pace = new Pace();
-  readonly #farewells = new Farewells();
+  readonly #failedHandshakes = new FailedHandshakeLinger();
 
   constructor(options: ListenerOptions) {
     const { limits, secure } = options;
@@ -72,7 +72,7 @@ export class Listener {
         }
         // A peer that leaves during its handshake is gone: do not wait for the handshake's time limit.
         connection.socket.allowHalfOpen = false;
-        this.#farewells.hold(connection.socket);
+        this.#failedHandshakes.hold(connection.socket);
         secure.emit("connection", connection.socket);
       },
     );
@@ -163,7 +163,7 @@ export class Listener {
     connection.failed(handshakeFailure(error));
     connection.closing();
     // OpenSSL sends its own reasons in an alert.
-    if (code?.startsWith("ERR_SSL_") === true) this.#farewells.begin(connection.socket);
+    if (code?.startsWith("ERR_SSL_") === true) this.#failedHandshakes.begin(connection.socket);
     else connection.destroy();
   }
 
@@ -173,7 +173,7 @@ export class Listener {
       socket.destroy();
       return;
     }
-    this.#farewells.release(connection.socket);
+    this.#failedHandshakes.release(connection.socket);
     socket.allowHalfOpen = true;
     const certificate = peerCertificate(socket);
     if (socket.alpnProtocol !== "h2") connection.drop("does not speak HTTP/2 (ALPN)");

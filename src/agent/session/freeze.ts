@@ -36,7 +36,7 @@ export interface DutiesThaw {
 
 /** A request to freeze the session. */
 export interface FreezeRequest {
-  /** Time of the guest's own life after which the session thaws without duties. */
+  /** How long to stay frozen at most, without the time for which the VM was suspended. */
   readonly freezeMs: number;
   /** Aborted when the caller is gone: nothing is frozen then. */
   readonly signal: AbortSignal;
@@ -55,9 +55,9 @@ export interface SessionFreezeParts {
 }
 
 /** Something that runs at intervals in the session and pauses while it is frozen: ready_cmd. */
-export interface Resting {
+export interface Pausable {
   /** Ends what runs. Resolves when it has ended. */
-  rest(): Promise<void>;
+  pause(): Promise<void>;
   /** Goes on. */
   runNow(): void;
 }
@@ -83,7 +83,7 @@ export function notFrozen(problem: FreezeProblem): FreezeReport {
 export class SessionFreeze {
   readonly #parts: SessionFreezeParts;
   readonly #starts: Set<Promise<unknown>> = new Set();
-  #resting: Resting | undefined;
+  #pausable: Pausable | undefined;
   #state: State = LIVE;
   #thawedWithoutDuties = false;
   #isOver = false;
@@ -93,8 +93,8 @@ export class SessionFreeze {
   }
 
   /** Registers what pauses while the session is frozen. */
-  rests(resting: Resting): void {
-    this.#resting = resting;
+  pauseWhileFrozen(pausable: Pausable): void {
+    this.#pausable = pausable;
   }
 
   get frozen(): boolean {
@@ -164,7 +164,7 @@ export class SessionFreeze {
     const late = this.frozen ? group.recheck() : undefined;
     if (late !== undefined) {
       this.#thaw("failed");
-      if (!this.frozen) this.#resting?.runNow();
+      if (!this.frozen) this.#pausable?.runNow();
       return this.#refused(late);
     }
     const processes = group.size();
@@ -199,7 +199,7 @@ export class SessionFreeze {
     if (this.#state.kind === "closing") this.#goOn();
     if (this.#state.kind !== "frozen") return;
     this.#thaw("signal");
-    if (!this.frozen) this.#resting?.runNow();
+    if (!this.frozen) this.#pausable?.runNow();
   }
 
   /**
@@ -209,7 +209,7 @@ export class SessionFreeze {
   async #quiesce(): Promise<FreezeProblem | undefined> {
     const { promise: timeUp, resolve } = Promise.withResolvers<"late">();
     const cancel = this.#parts.timers.after(FREEZE_WAIT_MS, () => resolve("late"));
-    await Promise.race([this.#resting?.rest(), timeUp]);
+    await Promise.race([this.#pausable?.pause(), timeUp]);
     const started = Promise.allSettled(this.#starts);
     const late = (await Promise.race([started, timeUp])) === "late";
     cancel();
@@ -225,7 +225,7 @@ export class SessionFreeze {
   #goOn(): void {
     this.#parts.life.thaw();
     this.#state = LIVE;
-    this.#resting?.runNow();
+    this.#pausable?.runNow();
   }
 
   #tick(frozen: Extract<State, { kind: "frozen" }>): void {
@@ -241,7 +241,7 @@ export class SessionFreeze {
       frozen.leftMs = 0;
       this.#thaw("time_over");
       if (this.#state === frozen) this.#tick(frozen);
-      else this.#resting?.runNow();
+      else this.#pausable?.runNow();
     });
   }
 

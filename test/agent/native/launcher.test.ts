@@ -20,7 +20,7 @@ import {
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { createInterface } from "node:readline";
-import { text } from "node:stream/consumers";
+import { text as textOf } from "node:stream/consumers";
 import { after, describe, test } from "node:test";
 
 import { COMPILED_ONCE } from "../../../scripts/testing/compiled.ts";
@@ -193,7 +193,7 @@ describe("launcher", () => {
     for (const level of ["debug", "info"]) {
       const env = { ...process.env, SVC_LOG_LEVEL: level };
       const child = spawn(bundle.launcher, [...AGENT, "signals", "1"], { env, stdio: ["ignore", "pipe", "pipe"] });
-      const [[, agent], told] = [await line(child, /^ready (\d+)/), text(child.stderr)];
+      const [[, agent], told] = [await line(child, /^ready (\d+)/), textOf(child.stderr)];
       child.kill("SIGUSR1");
       await once(child, "close");
       const [signal, reaped] = (await told)

@@ -95,7 +95,10 @@ describe("a freeze that waits for a command which is being started", () => {
     const { freeze, state } = setup();
     const events: string[] = [];
     const started = Promise.withResolvers<void>();
-    freeze.rests({ rest: async () => void events.push("ready_cmd"), runNow: () => events.push("ready_cmd again") });
+    freeze.pauseWhileFrozen({
+      pause: async () => void events.push("ready_cmd"),
+      runNow: () => events.push("ready_cmd again"),
+    });
     const start = freeze.admit(() => started.promise).then(() => events.push("started"));
     const prepare = async (): Promise<void> => void events.push(`memory, ${state.frozen ? "stopped" : "running"}`);
     const freezing = freeze.freeze({ freezeMs: 10_000, signal: new AbortController().signal, prepare });

@@ -94,7 +94,7 @@ static int reset_standing(struct spawn_job *job) {
   int flags = O_WRONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY;
   int fd = (int)syscall(SYS_openat, AT_FDCWD, "/proc/self/oom_score_adj", flags);
   if (fd >= 0) syscall(SYS_write, fd, job->oom_score, strlen(job->oom_score));
-  job->leaves_score = fd < 0 && errno == EACCES;
+  job->parent_sets_oom_score = fd < 0 && errno == EACCES;
   return 0;
 }
 

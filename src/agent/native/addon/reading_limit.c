@@ -12,8 +12,8 @@ static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 /* The limit of the file that is read now. */
 static struct {
   /* Written when the limit is over; empty: nothing is read. */
-  char words[512];
-  size_t words_bytes;
+  char message[512];
+  size_t message_bytes;
   struct timespec until;
   int exit_status;
 } reading;
@@ -27,13 +27,13 @@ static bool is_late(const struct timespec *now) {
 
 static void *watch(void *unused) {
   pthread_mutex_lock(&lock);
-  while (reading.words_bytes > 0) {
+  while (reading.message_bytes > 0) {
     struct timespec now;
     clock_gettime(CLOCK_MONOTONIC, &now);
     if (is_late(&now)) {
       /* A full pipe would take no line, and hold up the exit: one with room takes as much as PIPE_BUF at once. */
       struct pollfd output = {.fd = STDERR_FILENO, .events = POLLOUT};
-      ssize_t written = poll(&output, 1, 0) > 0 ? write(STDERR_FILENO, reading.words, reading.words_bytes) : 0;
+      ssize_t written = poll(&output, 1, 0) > 0 ? write(STDERR_FILENO, reading.message, reading.message_bytes) : 0;
       (void)written;
       _exit(reading.exit_status);
     }
@@ -56,15 +56,15 @@ static int start_watch(void) {
 /* The same thread watches one file after the other; where it cannot be started, nothing is bounded. */
 napi_value agent_limit_reading(napi_env env, napi_callback_info info) {
   napi_value args[3];
-  void *words = NULL;
+  void *message = NULL;
   size_t bytes = 0;
   get_arguments(env, info, 3, args);
-  napi_get_buffer_info(env, args[0], &words, &bytes);
+  napi_get_buffer_info(env, args[0], &message, &bytes);
   int limit_ms = to_int(env, args[1]);
   int error = 0;
   pthread_mutex_lock(&lock);
-  reading.words_bytes = bytes < sizeof reading.words ? bytes : sizeof reading.words;
-  if (bytes > 0) memcpy(reading.words, words, reading.words_bytes);
+  reading.message_bytes = bytes < sizeof reading.message ? bytes : sizeof reading.message;
+  if (bytes > 0) memcpy(reading.message, message, reading.message_bytes);
   reading.exit_status = to_int(env, args[2]);
   clock_gettime(CLOCK_MONOTONIC, &reading.until);
   reading.until.tv_sec += limit_ms / 1000;

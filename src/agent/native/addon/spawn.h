@@ -50,7 +50,7 @@ struct spawn_job {
   const char *volatile step; /* the step that is under way, named as in the port */
   volatile int candidate;    /* of `files`: the one that execve tries */
   volatile int error;        /* errno of the step that failed; 0: none has */
-  volatile bool leaves_score; /* the child may not change its OOM score; the agent may once it has become the command */
+  volatile bool parent_sets_oom_score; /* the child may not change its OOM score; the agent may once it has become the command */
   atomic_int pid;            /* written by the kernel before the child runs (CLONE_PARENT_SETTID) */
 
   /* Between the JavaScript thread and the job's own. */

@@ -50,7 +50,7 @@ static void settle(struct spawn_job *job, int pid) {
   if (job->error == 0) {
     bool became_command = strcmp(job->step, "execve") == 0;
     if (became_command && !aborted) {
-      if (job->leaves_score) set_oom_score(job, pid);
+      if (job->parent_sets_oom_score) set_oom_score(job, pid);
       return;
     }
     /* The abort came late and the command runs already: kill its group, whose id is the child's. */

@@ -83,8 +83,8 @@ static int descriptor_of(struct msghdr *message) {
   return descriptor;
 }
 
-struct last_words read_last_words(int channel) {
-  struct last_words words = {.farewell = false, .session = -1};
+struct exit_report read_exit_report(int channel) {
+  struct exit_report report = {.announced = false, .session = -1};
   for (;;) {
     char byte;
     _Alignas(struct cmsghdr) char control[CMSG_SPACE(sizeof(int))];
@@ -92,16 +92,16 @@ struct last_words read_last_words(int channel) {
     struct msghdr message = {
         .msg_iov = &bytes, .msg_iovlen = 1, .msg_control = control, .msg_controllen = sizeof control};
     if (recvmsg(channel, &message, MSG_DONTWAIT | MSG_CMSG_CLOEXEC) != 1)
-      return words;
+      return report;
     int descriptor = descriptor_of(&message);
     if (descriptor >= 0)
-      words.session = descriptor;
+      report.session = descriptor;
     else
-      words.farewell = true;
+      report.announced = true;
   }
 }
 
-_Noreturn void leave_like(int status) {
+_Noreturn void exit_as(int status) {
   if (!WIFSIGNALED(status))
     _exit(WEXITSTATUS(status));
   int number = WTERMSIG(status);

@@ -18,16 +18,16 @@ pid_t start_agent(char **command, char **environment);
 int supervise(pid_t agent, int channel);
 
 /* What the agent wrote over its channel by the time it had ended. */
-struct last_words {
+struct exit_report {
   /* The agent left on purpose. If false it crashed, whatever its status. */
-  bool farewell;
+  bool announced;
   /* The folder of the session's cgroup; -1: there is none. */
   int session;
 };
 
-struct last_words read_last_words(int channel);
+struct exit_report read_exit_report(int channel);
 
 /* Ends the launcher as the agent ended: with its exit code, or its signal, which as PID 1 becomes 128 + signal. */
-_Noreturn void leave_like(int status);
+_Noreturn void exit_as(int status);
 
 #endif

@@ -114,9 +114,9 @@ int main(int argc, char **argv) {
   close(agent_channel);
 
   int status = supervise(agent, channel);
-  struct last_words words = read_last_words(channel);
-  end_remains(words.session, agent, words.farewell ? LEFT_GRACE_MS : REMAINS_GRACE_MS);
-  if (!words.farewell)
+  struct exit_report report = read_exit_report(channel);
+  end_leftovers(report.session, agent, report.announced ? LEFT_GRACE_MS : REMAINS_GRACE_MS);
+  if (!report.announced)
     report_crash(status);
-  leave_like(status);
+  exit_as(status);
 }

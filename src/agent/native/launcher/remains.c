@@ -175,7 +175,7 @@ static void end_processes(int session, int grace_ms) {
   } while (!reap_until(now_ms() + KILL_ROUND_MS) && rounds_in_vain < ROUNDS_IN_VAIN && now_ms() < deadline_ms);
 }
 
-void end_remains(int session, pid_t agent, int grace_ms) {
+void end_leftovers(int session, pid_t agent, int grace_ms) {
   end_processes(session, grace_ms);
   remove_session(session, agent);
 }

@@ -17,6 +17,6 @@
  * is left. As PID 1 the launcher ends every process. Else it ends its children, their children once they become its
  * own, and the processes in the session's cgroup, which it thaws first and then removes. `session`: its folder, or -1.
  */
-void end_remains(int session, pid_t agent, int grace_ms);
+void end_leftovers(int session, pid_t agent, int grace_ms);
 
 #endif

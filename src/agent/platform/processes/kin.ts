@@ -3,8 +3,8 @@ import { readProc } from "../proc.ts";
 
 /** Columns of the addon's rows of processes and their sessions. */
 const COLUMNS = 2;
-/** Most new beginnings of a way to an ancestor: a process on it may end, which gives its children another parent. */
-const WAYS = 64;
+/** Retries where a process on the path to the ancestor exits, which gives its children another parent. */
+const RETRIES = 64;
 const INIT = 1;
 
 /** The processes of one look. One that is born during the look may be missing. */
@@ -88,7 +88,7 @@ export class Kin {
 
   /** Undefined: it was reaped. One that only ended still has its parent, so others' ends need no further look. */
   #descends(pid: number, known: Map<number, boolean>): boolean | undefined {
-    for (let way = 0; way < WAYS; way++) {
+    for (let retry = 0; retry < RETRIES; retry++) {
       const passed: number[] = [];
       let at = pid;
       let isKin = known.get(at);

@@ -11,7 +11,7 @@ import {
   SpawnError,
 } from "../../domain/index.ts";
 import type { Addon, SpawnSettings } from "../../native/index.ts";
-import type { Standing } from "../self-protection.ts";
+import type { ChildPriority } from "../self-protection.ts";
 import { KeptPipes } from "../streams/kept-pipes.ts";
 import { WidePipes } from "../streams/wide-pipes.ts";
 import { type Cgroup, ContainedTree } from "./cgroup.ts";
@@ -24,7 +24,7 @@ import { walkedSession, walkedTree } from "./walked-processes.ts";
 /** What all children share. */
 export interface Surroundings extends Pick<SpawnSettings, "openFilesLimit"> {
   /** OOM score and priority. */
-  readonly standing?: Standing;
+  readonly childPriority?: ChildPriority;
   /** Undefined: commands get no cgroups. */
   readonly cgroups?: Cgroups | undefined;
   /** The clock for grace periods of processes. */
@@ -112,9 +112,10 @@ export class NativeProcesses implements Processes {
     abort: AbortSignal | undefined,
     onStuck: (error: SpawnAborted) => void,
   ): Promise<{ readonly started: Started; readonly cgroup: Cgroup | undefined }> {
-    const { cgroups, openFilesLimit, standing } = this.#surroundings;
-    const oomScoreAdj = block.stdio.kind === "inherit" ? standing?.workloadOomScoreAdj : standing?.commandOomScoreAdj;
-    const shared = { openFilesLimit, oomScoreAdj, priority: standing?.priority };
+    const { cgroups, openFilesLimit, childPriority } = this.#surroundings;
+    const oomScoreAdj =
+      block.stdio.kind === "inherit" ? childPriority?.workloadOomScoreAdj : childPriority?.commandOomScoreAdj;
+    const shared = { openFilesLimit, oomScoreAdj, priority: childPriority?.priority };
     const cgroup = cgroups?.create();
     const startIn = (cgroupFd: number | undefined): Promise<Started> =>
       start(this.#addon, block, { ...shared, cgroupFd }, abort, onStuck);

@@ -17,7 +17,7 @@ const ROUNDS = 8;
 const NAMED_LIMIT = 8;
 /** Time in which the state is polled in every turn of the event loop, and then every millisecond. */
 const SPIN_MS = 3;
-const EVERY_MS_MS = 200;
+const FAST_POLL_FOR_MS = 200;
 const LONGEST_PAUSE_MS = 20;
 const INIT = 1;
 /** Where the kernel holds a task that has stopped (wchan of proc(5)). */
@@ -168,27 +168,27 @@ export class SessionCgroup implements SessionGroup {
    */
   #settle(): FreezeProblem | undefined {
     let ended: ReadonlySet<number> = new Set();
-    let strangers: number[] = [];
-    let stuck: number[] = [];
+    let foreign: number[] = [];
+    let unfreezable: number[] = [];
     let running: number[] = [];
     for (let round = 0; round < ROUNDS; round++) {
       const found = this.#kin.look();
       if (found === undefined) return undefined;
       // In this order a process that is born meanwhile is no kin, or a member too.
       const members = this.#members();
-      const [strangersBefore, stuckBefore, endedBefore] = [strangers, stuck, ended];
-      strangers = this.#launcher === undefined ? [] : [...members].filter((pid) => found.others.has(pid));
-      const surelyStrangers = strangers.filter((pid) => strangersBefore.includes(pid));
-      if (surelyStrangers.length > 0) return `foreign_inside:${named(surelyStrangers)}`;
+      const [foreignBefore, unfreezableBefore, endedBefore] = [foreign, unfreezable, ended];
+      foreign = this.#launcher === undefined ? [] : [...members].filter((pid) => found.others.has(pid));
+      const foreignTwice = foreign.filter((pid) => foreignBefore.includes(pid));
+      if (foreignTwice.length > 0) return `foreign_inside:${named(foreignTwice)}`;
       const outside = [...found.kin].filter((pid) => !members.has(pid));
       const living = outside.filter((pid) => this.#kin.isAlive(pid));
       ended = new Set([...found.ended, ...outside.filter((pid) => !living.includes(pid))]);
       const justEnded = [...ended].filter((pid) => !endedBefore.has(pid));
       running = [...living, ...justEnded];
-      if (running.length === 0 && strangers.length === 0) return undefined;
-      stuck = living.filter((pid) => !this.#freezeCgroupOf(pid, found));
-      const surelyStuck = stuck.filter((pid) => stuckBefore.includes(pid));
-      if (surelyStuck.length > 0) return `processes_outside:${named(surelyStuck)}`;
+      if (running.length === 0 && foreign.length === 0) return undefined;
+      unfreezable = living.filter((pid) => !this.#freezeCgroupOf(pid, found));
+      const unfreezableTwice = unfreezable.filter((pid) => unfreezableBefore.includes(pid));
+      if (unfreezableTwice.length > 0) return `processes_outside:${named(unfreezableTwice)}`;
     }
     return `processes_outside:${named(running)}`;
   }
@@ -220,7 +220,7 @@ export class SessionCgroup implements SessionGroup {
 function pause(spentMs: number): Promise<void> {
   return new Promise((resolve) => {
     if (spentMs < SPIN_MS) setImmediate(resolve);
-    else setTimeout(resolve, spentMs < EVERY_MS_MS ? 1 : LONGEST_PAUSE_MS);
+    else setTimeout(resolve, spentMs < FAST_POLL_FOR_MS ? 1 : LONGEST_PAUSE_MS);
   });
 }
 

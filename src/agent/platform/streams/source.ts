@@ -28,7 +28,7 @@ export type StartsSettled = () => Promise<void> | undefined;
 const HELD_CHUNKS = 4;
 /** Most chunks in a turn, so that one busy stream starves no other. A terminal's chunk is sixteen reads. */
 const CHUNKS_PER_TURN: Readonly<Record<StreamKind, number>> = { pipe: 4, terminal: 1 };
-/** Pauses between looks for the last writer's end: a background child holds the output until it redirects its own. */
+/** Polls for EOF after the exit: a child that was just forked holds the pipe until it redirects its own output. */
 const LAST_LOOKS_MS: readonly number[] = [1, 2, 4, 6, 7];
 /** The pause for as long as the writer may be a starting child, which holds a copy for a moment. */
 const START_LOOK_MS = 5;

@@ -11,7 +11,7 @@ const FAREWELLS_AT_ONCE = 64;
  * What the client has sent or still writes then resets the connection, and some clients (grpc-go) report that instead
  * of the alert.
  */
-export class Farewells {
+export class FailedHandshakeLinger {
   /** Oldest first. */
   readonly #waiting = new Map<Socket, NodeJS.Timeout>();
 
