@@ -154,8 +154,9 @@ export class Descriptor implements AsyncDisposable, Held {
     await this.#run("utime", () => touchDescriptor(this.fd, String(accessed), String(modified)));
   }
 
-  async sync(step: FileStep): Promise<void> {
-    await this.#run(step, () => syncDescriptor(this.fd));
+  /** The signal ends the wait for other syncs, not one that runs. */
+  async sync(step: FileStep, signal?: AbortSignal): Promise<void> {
+    await this.#work.step({ step, on: [this], signal }, () => syncDescriptor(this.fd));
   }
 
   /** Never rejects. */

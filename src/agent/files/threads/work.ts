@@ -43,6 +43,8 @@ export interface Work<Value> {
   readonly path?: FollowedPath;
   /** What is mounted at a name in `on` that the operation looks up: that may hang, while its folder does not. */
   readonly mount?: Mount | undefined;
+  /** Aborted while the operation waits for a thread, it waits no more. Its reason is thrown. */
+  readonly signal?: AbortSignal | undefined;
   /** It helps to find what hangs: it waits for no thread, and counts as hung after 2 s. */
   readonly isProbe?: boolean;
   /** Called with the result of an operation that returns after it was given up. */
@@ -179,14 +181,27 @@ export class FileWork {
     for (;;) {
       if (this.hung.any) await this.#check(work);
       const { found } = this.hung;
-      let isExtra = this.#take(work);
-      if (isExtra === undefined) {
-        const { promise, resolve, reject } = Promise.withResolvers<boolean>();
-        this.#queueOf(work).add({ work, start: resolve, reject, looks: 0 });
-        isExtra = await promise;
-      }
+      const isExtra = this.#take(work) ?? (await this.#turnOf(work));
       if (found === this.hung.found) return isExtra;
       this.#leave(work, isExtra);
+    }
+  }
+
+  /** Waits for a thread: whether it is an extra one. */
+  async #turnOf(work: Work<never>): Promise<boolean> {
+    const { signal } = work;
+    signal?.throwIfAborted();
+    const { promise, resolve, reject } = Promise.withResolvers<boolean>();
+    const waiting: Waiting = { work, start: resolve, reject, looks: 0 };
+    const queue = this.#queueOf(work).add(waiting);
+    const giveUp = (): void => {
+      if (queue.delete(waiting)) reject(signal?.reason as Error);
+    };
+    signal?.addEventListener("abort", giveUp);
+    try {
+      return await promise;
+    } finally {
+      signal?.removeEventListener("abort", giveUp);
     }
   }
 

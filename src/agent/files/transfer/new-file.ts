@@ -138,9 +138,9 @@ export class NewFile {
     await this.#parts.file.setTimes(Date.now() / 1_000, Number(modifiedNs / 1_000n) / 1_000_000);
   }
 
-  /** Forces content and attributes to the disk. */
-  async sync(): Promise<void> {
-    await this.#parts.file.sync("sync");
+  /** Forces content and attributes to the disk. A signal that is aborted before this has begun is thrown. */
+  async sync(signal?: AbortSignal): Promise<void> {
+    await this.#parts.file.sync("sync", signal);
   }
 
   /**

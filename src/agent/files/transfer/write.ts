@@ -63,7 +63,7 @@ async function writeTo(parts: WriteParts, { path, existing }: Target, owner: Fil
     const result = await receive(file, parts);
     await file.setAttributes(owner, request.mode ?? existing?.mode ?? DEFAULT_MODE);
     if (request.modifiedNs !== undefined) await file.setModified(request.modifiedNs);
-    await file.sync();
+    await file.sync(signal);
     signal.throwIfAborted();
     await place(file, path, request);
     return result;
@@ -91,7 +91,7 @@ async function placeSmall(
     return false;
   }
   try {
-    await file.sync();
+    await file.sync(signal);
     signal.throwIfAborted();
     await place(file, request.path, request);
     return true;

@@ -141,9 +141,9 @@ export class OpenFolder implements AsyncDisposable {
     return mount === undefined && this.#knowsMounts ? flags | NO_MOUNTS : flags;
   }
 
-  /** Forces all of its file system to the disk. */
-  async syncAll(): Promise<void> {
-    await this.#descriptor.native("sync", (addon, fd) => addon.syncFileSystem(fd));
+  /** Forces all of its file system to the disk. A signal that is aborted before this has begun is thrown. */
+  async syncAll(signal: AbortSignal): Promise<void> {
+    await this.#work.native({ ...this.#here("sync"), signal }, (addon) => addon.syncFileSystem(this.#descriptor.fd));
   }
 
   /** Creates a file of mode 0600 in a folder beneath this one. */

@@ -107,7 +107,7 @@ export class TreeWriter implements AsyncDisposable {
   async finish(): Promise<TreeProgress> {
     await this.#endLarge();
     await this.#setLater();
-    if (this.#options.syncs) await this.#folder.syncAll();
+    if (this.#options.syncs) await this.#folder.syncAll(this.#signal);
     return this.progress;
   }
 
@@ -243,7 +243,7 @@ export class TreeWriter implements AsyncDisposable {
       this.#signal.throwIfAborted();
       // The sync at the end does not reach another file system.
       const syncs = this.#options.syncs && this.#mounts.of(item.path) !== undefined;
-      if (syncs) await file.sync();
+      if (syncs) await file.sync(this.#signal);
       await file.place(item.path, !this.#options.overwrite, syncs);
       this.#bytes += item.sizeBytes;
     } catch (error) {
