@@ -206,7 +206,8 @@ export class GuestClient extends FolderClient {
   /**
    * Copies a folder of this machine with all in it into a folder of the guest, which is made with what is missing above
    * it: contents, modes, times, links as links. What is there is replaced, folders are merged. Rejects at the first
-   * entry that fails, or with this machine's own error; what was written by then stays.
+   * entry that fails, or with this machine's own error; what was written by then stays. After a lost connection, such
+   * as by a standby, it goes on with the files that are not there yet by name, size and time.
    */
   async uploadFolder(local: string, path: GuestPath, options: WriteTreeOptions = {}): Promise<FolderCopy> {
     return (await import("./files/folder.ts")).uploadFolder(this, local, path, options);

@@ -1,3 +1,4 @@
+export { fileContent } from "./content.ts";
 export { BLOCK_BYTES, readHeader, readPax, writeHeader, writePax } from "./format.ts";
 export type { TarHeader, TarType } from "./format.ts";
 export { readTar, type TarEntry } from "./read.ts";

@@ -1,12 +1,14 @@
 import assert from "node:assert/strict";
 import { spawnSync } from "node:child_process";
-import { existsSync } from "node:fs";
+import { existsSync, readdirSync, statSync, writeFileSync } from "node:fs";
 import { chmod, lstat, mkdir, readdir, readFile, readlink, stat, symlink, utimes, writeFile } from "node:fs/promises";
+import { join } from "node:path";
 import { Readable } from "node:stream";
 import { describe, it } from "node:test";
 import { FileType, type ListEntry, type ListOptions, type TreeEntry } from "../../../src/node/client/index.ts";
 import { forAllTests } from "../../fixtures/for-all-tests.ts";
 import { startAgent } from "../../fixtures/agent.ts";
+import { relayTo } from "../../fixtures/byte-relay.ts";
 import { until } from "../../fixtures/awake.ts";
 import { openFiles, testFolder } from "../../fixtures/files.ts";
 import { clientOf } from "../../fixtures/guest-client.ts";
@@ -138,6 +140,33 @@ describe("client.uploadFolder and downloadFolder", () => {
     assert.equal(await readlink(`${back}/sub/link`), "../none");
     const [none, sub] = [await stat(`${back}/none`), await stat(`${back}/sub`)];
     assert.deepEqual([none.mode & 0o777, none.mtimeMs, none.size, sub.mode & 0o777], [0o600, 1_000, 0, 0o750]);
+  });
+
+  it("go on after lost connections with what is not there yet, as size and time tell", async () => {
+    await using folder = await testFolder();
+    await using relay = await relayTo({ port: agent.port, host: "127.0.0.1" });
+    using through = clientOf({ ...agent, port: relay.port ?? 0 });
+    const [here, there] = [folder.at("here"), folder.at("there")];
+    await mkdir(here);
+    const contentOf = (at: number): string => `${at}`.repeat(at === 7 ? 100_000 : 5_000);
+    for (let at = 0; at < 300; at += 1) await writeFile(join(here, `${at}`), contentOf(at));
+    const before = new Map<string, number>();
+    let cuts = 0;
+    const onProgress = ({ entries }: { entries: number }): void => {
+      // Once for each connection: answers that came before the cut are told after it.
+      if (entries < 30 || cuts === 3 || relay.dialled === cuts) return;
+      cuts += 1;
+      for (const name of readdirSync(there)) before.getOrInsert(name, statSync(join(there, name)).ino);
+      if (cuts === 1) writeFileSync(join(there, [...before.keys()][0] ?? ""), "changed meanwhile");
+      relay.cut();
+    };
+    const copied = await through.uploadFolder(here, there, { onProgress });
+    assert.deepEqual([cuts, copied.files, relay.dialled], [3, 300, 4]);
+    for (let at = 0; at < 300; at += 1)
+      assert.equal(await readFile(join(there, `${at}`), "utf8"), contentOf(at), `file ${at}`);
+    const [, ...kept] = before.keys();
+    assert.ok(kept.length >= 30);
+    for (const name of kept) assert.equal((await stat(join(there, name))).ino, before.get(name), name);
   });
 
   it("reject where either folder is missing or in the way, and make nothing there", async () => {

@@ -1,9 +1,10 @@
 import assert from "node:assert/strict";
-import { readdir, readFile, writeFile } from "node:fs/promises";
+import { readdir, readFile, truncate, writeFile } from "node:fs/promises";
 import { describe, it } from "node:test";
 import {
   BLOCK_BYTES,
   entryEnd,
+  fileContent,
   readHeader,
   readPax,
   readTar,
@@ -216,6 +217,26 @@ describe("an archive that a sandbox made", () => {
       }
     }
     assert.ok(refused > 300 && refused < 3_000, `${refused} of 3000 refused`);
+  });
+});
+
+describe("fileContent", () => {
+  it("gives what a file had, though it has 8 GiB by now, and less of one that has less", async () => {
+    await using folder = await testFolder();
+    const path = folder.at("file");
+    for (const [now, had, given] of [
+      [8 * 2 ** 30, 10, 10],
+      [8 * 2 ** 30, 100_000, 100_000],
+      [5, 10, 5],
+      [5, 100_000, 5],
+      [5, 0, 0],
+    ] as const) {
+      await writeFile(path, "x");
+      await truncate(path, now);
+      let bytes = 0;
+      for await (const piece of fileContent(path, had)) bytes += piece.length;
+      assert.equal(bytes, given, `${had} of ${now}`);
+    }
   });
 });
 

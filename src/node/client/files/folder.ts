@@ -1,9 +1,11 @@
-import { createReadStream, lstatSync, readdirSync, readFileSync, readlinkSync, type Stats, statSync } from "node:fs";
-import { unpack } from "../../tar/index.ts";
-import type { FolderClient } from "./tree.ts";
+import { lstatSync, readdirSync, readlinkSync, type Stats, statSync } from "node:fs";
+import { fileContent, unpack } from "../../tar/index.ts";
+import { FileType } from "../../../shared/gen/svc/guest/v1alpha1/files_pb.ts";
+import { isLost } from "../errors.ts";
+import type { FolderClient, ListOptions } from "./tree.ts";
 import type { GuestPath } from "./path.ts";
 import type { ReadTreeOptions } from "./read-tree.ts";
-import type { TreeEntry } from "./tree-entry.ts";
+import { timeOfSeconds, type TreeEntry } from "./tree-entry.ts";
 import type { WriteTreeOptions } from "./write-tree.ts";
 
 /** What of a folder was copied. */
@@ -16,10 +18,19 @@ export interface FolderCopy {
 
 const NONE = Buffer.alloc(0);
 const SLASH = Buffer.from("/");
-/** Read in one step, on this thread. */
-const SMALL_BYTES = 64 * 1024;
 
-/** Copies a folder of this machine into the guest: GuestClient.uploadFolder. */
+/** Tries after a lost connection, such as by a standby, and how long each may wait for the agent to be back. */
+const RESUMES = 5;
+const REACH_TIMEOUT_MS = 30_000;
+/** More than any tree has levels. */
+const ALL_LEVELS = 2 ** 32 - 1;
+/** Large files' times are floating-point numbers on their way to the guest's kernel. */
+const SAME_WITHIN_NS = 2_000;
+
+/**
+ * Copies a folder of this machine into the guest: GuestClient.uploadFolder. After a lost connection it goes on with
+ * what is not there yet: what has its name in the guest is whole, and has its time.
+ */
 export async function uploadFolder(
   client: FolderClient,
   local: string,
@@ -27,12 +38,46 @@ export async function uploadFolder(
   options: WriteTreeOptions,
 ): Promise<FolderCopy> {
   const root = statSync(local);
-  const done = { files: 0, bytes: 0, skipped: [] as string[] };
-  const entries = localEntries(Buffer.from(local), NONE, done);
-  await client.writeTree(path, entries, { parents: true, overwrite: true, failFast: true, ...options });
   const { beneath, noSymlinks, signal } = options;
-  await client.setAttributes(path, { mode: root.mode & 0o777, mtime: root.mtime }, { beneath, noSymlinks, signal });
-  return done;
+  const place = { beneath, noSymlinks, signal };
+  let isThere: IsThere = () => false;
+  for (let resumes = 0; ; resumes += 1) {
+    const done = { files: 0, bytes: 0, skipped: [] as string[] };
+    let isBegun = false;
+    const onProgress: WriteTreeOptions["onProgress"] = (progress) => {
+      isBegun = true;
+      options.onProgress?.(progress);
+    };
+    try {
+      const entries = localEntries(Buffer.from(local), NONE, done, isThere);
+      await client.writeTree(path, entries, { parents: true, overwrite: true, failFast: true, ...options, onProgress });
+      await client.setAttributes(path, { mode: root.mode & 0o777, mtime: root.mtime }, place);
+      return done;
+    } catch (error) {
+      if (!isLost(error) || !(isBegun || resumes > 0) || resumes === RESUMES) throw error;
+      isThere = await filesThere(client, path, { ...place, waitForReady: true, timeoutMs: REACH_TIMEOUT_MS });
+    }
+  }
+}
+
+/** Whether the guest has a file of that name, size and time. */
+type IsThere = (name: Buffer, size: number, modifiedSeconds: number) => boolean;
+
+async function filesThere(client: FolderClient, path: GuestPath, options: ListOptions): Promise<IsThere> {
+  const there = new Map<string, readonly [size: number, ms: number, nanos: number]>();
+  for await (const { rawName, type, attributes } of client.list(path, {
+    ...options,
+    depth: ALL_LEVELS,
+    crossMounts: true,
+  }))
+    if (type === FileType.REGULAR && attributes?.mtime !== undefined)
+      there.set(rawName.toString("latin1"), [attributes.size, attributes.mtime.getTime(), attributes.mtimeNanos]);
+  return (name, size, modifiedSeconds) => {
+    const [sizeThere, ms = 0, nanos = 0] = there.get(name.toString("latin1")) ?? [];
+    const { seconds, nanos: nanosHere } = timeOfSeconds(modifiedSeconds);
+    const apartNs = (Math.floor(ms / 1_000) - seconds) * 1e9 + nanos - nanosHere;
+    return sizeThere === size && Math.abs(apartNs) <= SAME_WITHIN_NS;
+  };
 }
 
 /** All below a folder, by name, folders before what is in them. Follows no link. */
@@ -40,6 +85,7 @@ async function* localEntries(
   folder: Buffer,
   above: Buffer,
   done: { files: number; bytes: number; readonly skipped: string[] },
+  isThere: IsThere,
 ): AsyncGenerator<TreeEntry> {
   const names = readdirSync(folder, { encoding: "buffer" }).toSorted((one, other) => one.compare(other));
   for (const child of names) {
@@ -53,15 +99,22 @@ async function* localEntries(
       mode,
       modifiedSeconds: mtimeMs / 1_000,
       sizeBytes: 0,
-      content: contentOf(path, 0),
+      content: fileContent(path, 0),
     };
     if (stats.isDirectory()) {
       yield { ...head, type: "directory" };
-      yield* localEntries(path, name, done);
+      yield* localEntries(path, name, done, isThere);
     } else if (stats.isSymbolicLink())
       yield { ...head, type: "symlink", linkName: readlinkSync(path, { encoding: "buffer" }) };
     else if (stats.isFile()) {
-      yield { ...head, type: "file", sizeBytes: size, sparse: hasHoles(stats), content: contentOf(path, size) };
+      if (!isThere(name, size, head.modifiedSeconds))
+        yield {
+          ...head,
+          type: "file",
+          sizeBytes: size,
+          sparse: hasHoles(stats),
+          content: whole(path, size, fileContent(path, size)),
+        };
       done.files += 1;
       done.bytes += size;
     } else done.skipped.push(name.toString());
@@ -72,22 +125,8 @@ function hasHoles({ blocks, size }: Stats): boolean {
   return blocks * 512 < size;
 }
 
-/** As much as the file had when it was looked at: an entry is as long as it says. */
-async function* contentOf(path: Buffer, sizeBytes: number): AsyncGenerator<Buffer> {
-  if (sizeBytes === 0) return;
-  const source: AsyncIterable<Buffer> | readonly Buffer[] =
-    sizeBytes <= SMALL_BYTES
-      ? [readFileSync(path).subarray(0, sizeBytes)]
-      : createReadStream(path, { end: sizeBytes - 1, highWaterMark: 4 * SMALL_BYTES });
-  yield* whole(path, sizeBytes, source);
-}
-
 /** Throws where a file has become shorter: a part is not to be taken for the whole. */
-async function* whole(
-  name: Buffer,
-  sizeBytes: number,
-  content: AsyncIterable<Buffer> | readonly Buffer[],
-): AsyncGenerator<Buffer> {
+async function* whole(name: Buffer, sizeBytes: number, content: AsyncIterable<Buffer>): AsyncGenerator<Buffer> {
   let read = 0;
   for await (const bytes of content) {
     read += bytes.length;
@@ -112,7 +151,7 @@ export async function downloadFolder(
 ): Promise<FolderCopy> {
   const tree = client.readTree(path, { crossMounts: true, ...options });
   async function* entries(): AsyncGenerator<TreeEntry> {
-    const nothing = { name: NONE, linkName: NONE, sizeBytes: 0, content: contentOf(NONE, 0) };
+    const nothing = { name: NONE, linkName: NONE, sizeBytes: 0, content: fileContent(NONE, 0) };
     const root = { ...nothing, type: "directory", mode, modifiedSeconds: 0 } as const;
     let isBegun = false;
     // The folder itself first, but only once the agent has it open.

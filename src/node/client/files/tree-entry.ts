@@ -58,3 +58,9 @@ export function isServiceError(error: unknown): error is ServiceError {
 export function bufferOf({ buffer, byteOffset, length }: Uint8Array): Buffer {
   return Buffer.from(buffer, byteOffset, length);
 }
+
+/** A time since 1970 with fractions as the wire has it, to the microsecond. */
+export function timeOfSeconds(time: number): { readonly seconds: number; readonly nanos: number } {
+  const seconds = Math.floor(time);
+  return { seconds, nanos: Math.floor((time - seconds) * 1_000_000) * 1_000 };
+}

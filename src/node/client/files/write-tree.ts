@@ -13,7 +13,7 @@ import { GuestError } from "../errors.ts";
 import type { Names } from "../options.ts";
 import { settlement } from "../settlement.ts";
 import { type GuestPath, pathBytes, PLACE, type PlaceOptions } from "./path.ts";
-import { isServiceError, resultOf, type TreeEntry, type TreeResult } from "./tree-entry.ts";
+import { isServiceError, resultOf, timeOfSeconds, type TreeEntry, type TreeResult } from "./tree-entry.ts";
 import { ANSWERED, type UntilAnswered, untilAnswered } from "./write.ts";
 
 /** Files up to here travel in the message of their item. */
@@ -184,14 +184,14 @@ async function send(entries: AsyncIterable<TreeEntry>, write: Write, orAnswer: U
 
 function itemOf(entry: TreeEntry, data: Uint8Array, sizeBytes: number): MessageInitShape<typeof TreeItemSchema> {
   const { type, name, linkName, mode, uid, gid, modifiedSeconds, sparse = false } = entry;
-  const seconds = Math.floor(modifiedSeconds);
+  const { seconds, nanos } = timeOfSeconds(modifiedSeconds);
   return {
     path: name,
     type: TYPES[type],
     mode: mode & 0o7777,
     ...(uid !== undefined && { uid }),
     ...(gid !== undefined && { gid }),
-    mtime: { seconds: BigInt(seconds), nanos: Math.floor((modifiedSeconds - seconds) * 1_000_000) * 1_000 },
+    mtime: { seconds: BigInt(seconds), nanos },
     size: BigInt(sizeBytes),
     data,
     linkTarget: type === "symlink" || type === "hard-link" ? linkName : NONE,

@@ -1,5 +1,6 @@
-import { createReadStream, lstatSync, readdirSync, readFileSync, type Stats, statSync } from "node:fs";
+import { lstatSync, readdirSync, type Stats, statSync } from "node:fs";
 import { errnoOf } from "../../../shared/errors.ts";
+import { fileContent } from "../../tar/index.ts";
 import { CliError } from "../cli/index.ts";
 
 const SLASH = Buffer.from("/");
@@ -46,28 +47,15 @@ export async function* localTree(root: string, name: Buffer = Buffer.alloc(0)): 
     yield* localTree(root, joined(name, child));
 }
 
-const CHUNK_BYTES = 256 * 1024;
-/** Read in one step, on this thread. */
-const SMALL_BYTES = 64 * 1024;
-
 /** A local file's content, up to its size when looked at. Throws CliError if it is unreadable or became shorter. */
 export async function* localContent(
   path: string | Buffer,
   sizeBytes: number,
   progress: (bytes: number) => void,
 ): AsyncGenerator<Buffer> {
-  if (sizeBytes === 0) return;
   let sent = 0;
-  if (sizeBytes <= SMALL_BYTES) {
-    const bytes = here(Buffer.from(path), () => readFileSync(path)).subarray(0, sizeBytes);
-    progress(bytes.length);
-    yield bytes;
-    if (bytes.length < sizeBytes) throw shorter(path);
-    return;
-  }
-  const file: AsyncIterable<Buffer> = createReadStream(path, { end: sizeBytes - 1, highWaterMark: CHUNK_BYTES });
   try {
-    for await (const bytes of file) {
+    for await (const bytes of fileContent(path, sizeBytes)) {
       sent += bytes.length;
       progress(bytes.length);
       yield bytes;
@@ -75,11 +63,7 @@ export async function* localContent(
   } catch (error) {
     throw localFailure(path, error);
   }
-  if (sent < sizeBytes) throw shorter(path);
-}
-
-function shorter(path: string | Buffer): CliError {
-  return new CliError(`${path.toString()} became shorter while it was being copied; copy again`);
+  if (sent < sizeBytes) throw new CliError(`${path.toString()} became shorter while it was being copied; copy again`);
 }
 
 function joined(folder: Buffer, name: Buffer): Buffer {
