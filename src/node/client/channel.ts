@@ -35,7 +35,7 @@ import {
 import type { Link } from "./link/link.ts";
 import type { Liveness } from "./link/liveness.ts";
 import { retried } from "./retry.ts";
-import { settlement } from "./settlement.ts";
+import { deferred } from "./deferred.ts";
 
 /** Options of every call. */
 export interface CallOptions {
@@ -97,7 +97,7 @@ export class Channel {
       untilMs: performance.now() + timeoutMs,
       signal,
       // That it takes long to find out is no reason to try again: it would take as long.
-      mayPass: (error) => isLost(error) && error.code !== "CONNECT_TIMED_OUT",
+      isTransient: (error) => isLost(error) && error.code !== "CONNECT_TIMED_OUT",
     });
   }
 
@@ -215,7 +215,7 @@ export class Channel {
     method: DescMethod & { readonly output: O },
     signal: AbortSignal | undefined,
   ): { promise: Promise<MessageShape<O>>; answer: (error: ServiceError | null, value?: MessageShape<O>) => void } {
-    const { promise, resolve, reject } = settlement<MessageShape<O>>();
+    const { promise, resolve, reject } = deferred<MessageShape<O>>();
     return {
       promise,
       answer: (error, value) => {

@@ -267,9 +267,10 @@ export class GuestClient extends FolderClient {
       return this.#channel.unary(Tunnel.method.waitForPort, { ...request, timeoutMs: leftMs() }, call);
     };
     // Once there was a connection, a lost one costs no try of a wait that may take a day.
-    const mayPass = (error: unknown): boolean => isLost(error) && (this.#channel.wasConnected || tries < FIRST_TRIES);
+    const isTransient = (error: unknown): boolean =>
+      isLost(error) && (this.#channel.wasConnected || tries < FIRST_TRIES);
     const untilMs = startMs + timeoutMs;
-    await retried(ask(), ask, { pausesMs: growingPauses(LONGEST_PAUSE_MS), untilMs, signal, mayPass });
+    await retried(ask(), ask, { pausesMs: growingPauses(LONGEST_PAUSE_MS), untilMs, signal, isTransient });
   }
 
   /** What the guest uses of memory, processors, file systems and network now. */
@@ -283,8 +284,8 @@ export class GuestClient extends FolderClient {
     checkOptions("the options of watchUsage", options, WATCH_NAMES);
     const { intervalMs = 0, ...call } = options;
     const request = { intervalMs: wholeMilliseconds(intervalMs, "intervalMs") };
-    const take = (message: MessageShape<typeof GuestUsageSchema>): GuestUsage[] => [plain(GuestUsageSchema, message)];
-    return received(this.#channel, Usage.method.watch, request, call, { take });
+    const decode = (message: MessageShape<typeof GuestUsageSchema>): GuestUsage[] => [plain(GuestUsageSchema, message)];
+    return received(this.#channel, Usage.method.watch, request, call, { decode });
   }
 
   /** Runs a configured hook and waits for its end. */

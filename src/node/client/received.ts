@@ -5,9 +5,9 @@ import { GuestError } from "./errors.ts";
 
 /** How a stream's messages become values. */
 export interface Reception<Message, Value> {
-  take(message: Message): Iterable<Value>;
+  decode(message: Message): Iterable<Value>;
   /** Called when the stream is over or was left, with the error that it fails with; only the first time counts. */
-  over?(error?: GuestError): void;
+  onEnd?(error?: GuestError): void;
 }
 
 /**
@@ -29,7 +29,7 @@ export function received<I extends DescMessage, O extends DescMessage, Value>(
       // A generator returns only after its pending step, which may wait for the agent for ever.
       left.abort();
       // A generator that was never begun runs no part of itself.
-      reception.over?.(
+      reception.onEnd?.(
         new GuestError({ status: "CANCELLED", code: "STREAM_LEFT", message: "the stream was left by its reader" }),
       );
       return values.return(undefined);
@@ -45,12 +45,12 @@ export function received<I extends DescMessage, O extends DescMessage, Value>(
       const call = channel.serverStream(method, request, options);
       cancel = () => cancelCall(call);
       left.signal.addEventListener("abort", cancel);
-      for await (const message of call as AsyncIterable<MessageShape<O>>) yield* reception.take(message);
-      reception.over?.();
+      for await (const message of call as AsyncIterable<MessageShape<O>>) yield* reception.decode(message);
+      reception.onEnd?.();
     } catch (cause) {
       const error =
         cause instanceof GuestError ? cause : await channel.failure(cause as ServiceError, method, options.signal);
-      reception.over?.(error);
+      reception.onEnd?.(error);
       throw error;
     } finally {
       cancel();

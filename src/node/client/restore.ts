@@ -94,7 +94,7 @@ export async function restoreDuties(
       pausesMs: growingPauses(LONGEST_PAUSE_MS),
       untilMs,
       signal,
-      mayPass: mayConnect,
+      isTransient: mayConnect,
     });
     if (!duties.frozen || keepFrozen || performance.now() + pauseMs >= untilMs) return duties;
     await pauseFor(pauseMs, signal);
@@ -106,7 +106,7 @@ export async function restoreDuties(
 function reach(client: RestoredGuest, untilMs: number, signal: AbortSignal | undefined): Promise<Health> {
   const ask = (): Promise<Health> =>
     client.health({ timeoutMs: Math.max(1, Math.floor(untilMs - performance.now())), signal });
-  return retried(ask(), ask, { pausesMs: growingPauses(LONGEST_PAUSE_MS), untilMs, signal, mayPass: mayConnect });
+  return retried(ask(), ask, { pausesMs: growingPauses(LONGEST_PAUSE_MS), untilMs, signal, isTransient: mayConnect });
 }
 
 /** The result of a restore. */

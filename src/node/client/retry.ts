@@ -11,7 +11,7 @@ interface Retries {
   /** When to stop trying, on performance.now(). */
   readonly untilMs: number;
   /** Whether another attempt may succeed after this error. */
-  readonly mayPass: (error: unknown) => boolean;
+  readonly isTransient: (error: unknown) => boolean;
   /** Aborting gives up. */
   readonly signal: AbortSignal | undefined;
 }
@@ -25,14 +25,14 @@ interface Retries {
 export async function retried<Value>(
   first: Promise<Value>,
   again: () => Promise<Value>,
-  { pausesMs, untilMs, mayPass, signal }: Retries,
+  { pausesMs, untilMs, isTransient, signal }: Retries,
 ): Promise<Value> {
   let attempt = first;
   for (const pauseMs of pausesMs) {
     try {
       return await attempt;
     } catch (error) {
-      if (!mayPass(error) || performance.now() + pauseMs >= untilMs) throw error;
+      if (!isTransient(error) || performance.now() + pauseMs >= untilMs) throw error;
     }
     await pauseFor(pauseMs, signal);
     attempt = again();

@@ -29,7 +29,7 @@ export type {
   NodeOptions,
   Phase,
   Publication,
-  Rest,
+  SuspendReport,
   SnapshotEntry as SnapshotInfo,
   SnapshotKeys,
   Step,

@@ -194,7 +194,7 @@ describe("guestctl sandbox", NEEDS_NAMESPACES, () => {
     const { hostname, listen_port, port: told } = published;
     assert.deepEqual([hostname, listen_port, told], ["web.example.com", Number(listen), Number(port)]);
     const ended = await sandbox("unpublish", "box", "web.example.com", "--listen", listen);
-    assert.deepEqual([ended.exitCode, ended.stdout], [0, "web.example.com leads nowhere\n"]);
+    assert.deepEqual([ended.exitCode, ended.stdout], [0, "web.example.com is unpublished\n"]);
     assert.deepEqual(substrate.ingresses.list({}), []);
   });
 

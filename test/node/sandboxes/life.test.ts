@@ -5,7 +5,7 @@ import { after, before, describe, test } from "node:test";
 import { connect, type GuestClient } from "../../../src/node/client/index.ts";
 import { type ClientCredentials, readClientCredentials } from "../../../src/node/credentials/index.ts";
 import { freezeText } from "../../../src/node/sandboxes/node/guest.ts";
-import type { HookOutcome, Rest, Sandboxes, Step } from "../../../src/node/sandboxes/index.ts";
+import type { HookOutcome, SuspendReport, Sandboxes, Step } from "../../../src/node/sandboxes/index.ts";
 import { NEEDS_NAMESPACES } from "../../fixtures/namespaces.ts";
 import { failureOf as guestFailureOf } from "../../fixtures/guest-errors.ts";
 import { codeOf, openNode, partsOf, traces, warningsOf } from "./node.ts";
@@ -19,7 +19,7 @@ const HOOKS = {
 const WORKLOAD = { args: ["sleep", "100000"], env: { API_KEY: SECRET } };
 
 /** The outcome of the hook alone: the freeze depends on this machine (freeze.test.ts). */
-function hookOf(rest: Rest | undefined): HookOutcome {
+function hookOf(rest: SuspendReport | undefined): HookOutcome {
   const { ran, timedOut, exitCode } = rest ?? assert.fail();
   return { ran, timedOut, exitCode };
 }

@@ -14,7 +14,7 @@ import type { ErrorCode } from "../error-codes.ts";
 import { abortedError, GuestError, type GuestStatus } from "../errors.ts";
 import { RedialledChannel } from "../link/redialled.ts";
 import { growingPauses, retried } from "../retry.ts";
-import { type Settlement, settlement } from "../settlement.ts";
+import { type Deferred, deferred } from "../deferred.ts";
 import { type KeptOptions, type KeptPosition, keepUnsupported, resumeTimeoutOf } from "./keep.ts";
 import { KeptInput, KeptOutputs, NO_OUTPUT, type OutputOffsets } from "./kept-streams.ts";
 import { ExecCall, type ExecListener, type ExecWire, type Frame } from "./wire.ts";
@@ -51,7 +51,7 @@ type State =
   /** It has answered this call: frames may be sent. */
   | { readonly kind: "attached"; readonly call: ExecCall }
   /** Between two calls; with `call` the agent has not answered the later one yet. */
-  | { readonly kind: "reconnecting"; readonly call?: ExecCall; readonly answer?: Settlement<undefined> }
+  | { readonly kind: "reconnecting"; readonly call?: ExecCall; readonly answer?: Deferred<undefined> }
   /** The exit has come, and the call is about to end. */
   | { readonly kind: "exited"; readonly call: ExecCall }
   /** The listener has been told of the end. */
@@ -260,7 +260,7 @@ export class KeptCall implements ExecWire {
         return;
       }
       case "attached":
-        if (this.#resumeTimeoutMs > 0 && this.#mayPass(error)) this.#reconnect(error);
+        if (this.#resumeTimeoutMs > 0 && this.#isTransient(error)) this.#reconnect(error);
         else this.#fail(error);
         return;
       case "reconnecting":
@@ -274,7 +274,7 @@ export class KeptCall implements ExecWire {
   }
 
   /** Whether another attempt may succeed: the connection failed without a reason, or new credentials may be late. */
-  #mayPass({ status, reason }: GuestError): boolean {
+  #isTransient({ status, reason }: GuestError): boolean {
     const { alwaysDials, channel } = this.#parts;
     if (status === "UNAUTHENTICATED") return alwaysDials;
     return reason === undefined && BROKEN.has(status) && (alwaysDials || !channel.isClosed);
@@ -288,7 +288,7 @@ export class KeptCall implements ExecWire {
       pausesMs: growingPauses(LONGEST_PAUSE_MS),
       untilMs: Math.min(performance.now() + this.#resumeTimeoutMs, this.#deadlineAtMs),
       signal: this.#over.signal,
-      mayPass: (error) => this.#mayPass(error as GuestError),
+      isTransient: (error) => this.#isTransient(error as GuestError),
     }).catch((error: unknown) => this.#fail(error as GuestError));
   }
 
@@ -298,7 +298,7 @@ export class KeptCall implements ExecWire {
     this.#dialsNext = this.#parts.alwaysDials;
     if (this.#isOver) return;
     const call = this.#call({ case: "attach", value: this.#continuation() });
-    const answer = settlement<undefined>();
+    const answer = deferred<undefined>();
     this.#state = { kind: "reconnecting", call, answer };
     this.#follow(call);
     const timer = setTimeout(() => {

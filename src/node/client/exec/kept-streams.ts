@@ -1,7 +1,7 @@
 import type { ExecStarted } from "../../../shared/gen/svc/guest/v1alpha1/exec_pb.ts";
 import type { ErrorCode } from "../error-codes.ts";
 import { GuestError, invalidArgument } from "../errors.ts";
-import { settlement } from "../settlement.ts";
+import { deferred } from "../deferred.ts";
 import type { Frame } from "./wire.ts";
 
 /** Input that may wait for the agent to take it; further writes wait. */
@@ -39,7 +39,7 @@ export class KeptInput {
 
   /** Resolves when the agent has taken everything, when no input is wanted any more, or after that time. */
   async allTaken(limitMs: number): Promise<void> {
-    const { promise, resolve } = settlement<undefined>();
+    const { promise, resolve } = deferred<undefined>();
     const timer = setTimeout(resolve, limitMs, undefined);
     this.#whenBelow(1, () => resolve(undefined));
     await promise;

@@ -5,7 +5,7 @@ import { GuestAgent } from "../../../shared/gen/svc/guest/v1alpha1/guest_agent_p
 import { checkOptions, offsetOf } from "../arguments.ts";
 import type { CallOptions, Channel } from "../channel.ts";
 import { received } from "../received.ts";
-import { settlement } from "../settlement.ts";
+import { deferred } from "../deferred.ts";
 import type { Names } from "../options.ts";
 import { attributesOf, type PathAttributes } from "./attributes.ts";
 import { beneathFields, defined, type GuestPath, pathFields, PLACE, type PlaceOptions } from "./path.ts";
@@ -24,7 +24,7 @@ const READ: Names<ReadFileOptions> = { ...PLACE, offset: true, length: true };
 export class FileContent implements AsyncIterable<Uint8Array> {
   /** Attributes of the file once it is being read; undefined where the agent sends none. Rejects with GuestError. */
   readonly attributes: Promise<PathAttributes | undefined>;
-  readonly #opened = settlement<PathAttributes | undefined>();
+  readonly #opened = deferred<PathAttributes | undefined>();
   readonly #channel: Channel;
   readonly #request: MessageInitShape<typeof ReadFileRequestSchema>;
   readonly #options: CallOptions;
@@ -48,11 +48,11 @@ export class FileContent implements AsyncIterable<Uint8Array> {
   [Symbol.asyncIterator](): AsyncIterableIterator<Uint8Array> {
     const opened = this.#opened;
     return received(this.#channel, GuestAgent.method.readFile, this.#request, this.#options, {
-      take: ({ stat, data }) => {
+      decode: ({ stat, data }) => {
         if (stat !== undefined) opened.resolve(attributesOf(stat));
         return data.length > 0 ? [data] : [];
       },
-      over: (error) => (error === undefined ? opened.resolve(undefined) : opened.reject(error)),
+      onEnd: (error) => (error === undefined ? opened.resolve(undefined) : opened.reject(error)),
     });
   }
 

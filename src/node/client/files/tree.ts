@@ -142,7 +142,7 @@ export class Listing implements AsyncIterable<ListEntry> {
 
   [Symbol.asyncIterator](): AsyncIterableIterator<ListEntry> {
     return received(this.#channel, FileTree.method.list, this.#request, this.#options, {
-      take: ({ entries, truncated }) => {
+      decode: ({ entries, truncated }) => {
         this.#isTruncated = truncated;
         return entries.map(entryOf);
       },

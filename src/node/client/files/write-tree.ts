@@ -11,7 +11,7 @@ import { checkOptions, invalidOption } from "../arguments.ts";
 import { cancelCall, type Channel } from "../channel.ts";
 import { GuestError } from "../errors.ts";
 import type { Names } from "../options.ts";
-import { settlement } from "../settlement.ts";
+import { deferred } from "../deferred.ts";
 import { type GuestPath, pathBytes, PLACE, type PlaceOptions } from "./path.ts";
 import { isServiceError, resultOf, timeOfSeconds, type TreeEntry, type TreeResult } from "./tree-entry.ts";
 import { ANSWERED, type UntilAnswered, untilAnswered } from "./write.ts";
@@ -73,7 +73,7 @@ export async function writeTree(
   } = options;
   const call = channel.bidiStream(FileTree.method.writeTree, options);
   const answers = (call as AsyncIterable<WriteTreeResponse>)[Symbol.asyncIterator]();
-  const answered = settlement<void>();
+  const answered = deferred<void>();
   const orAnswer = untilAnswered(answered.promise);
   // A call that has ended takes no more, and says nothing of what it did not take.
   const write: Write = (part) =>

@@ -15,12 +15,12 @@ interface OnRead {
 
 /**
  * Lets accepted sockets read into large buffers that are used again: Node allocates one for each read, and the kernel
- * acknowledges each. Where a version of Node keeps `onread` elsewhere, sockets read as they do.
+ * acknowledges each. Falls back to Node's own reads where a version of Node keeps `onread` elsewhere.
  */
 export class LargeReads {
   readonly #free: ArrayBufferLike[] = [];
 
-  /** Lets the socket read so. Its stream stays what it is. */
+  /** Has a socket read into them; its stream is used as before. */
   begin(socket: Socket): void {
     const inside = socket as unknown as OnRead;
     const { _handle: handle } = inside;

@@ -3,7 +3,7 @@ import { connect as connectTcp, type Socket } from "node:net";
 import { checkServerIdentity, connect as connectTls, type SecureContext } from "node:tls";
 import { messageOf } from "../../../shared/errors.ts";
 import { type Cause, causeOf, refusalOf } from "../grpc-texts.ts";
-import { settlement } from "../settlement.ts";
+import { deferred } from "../deferred.ts";
 
 /** Where an agent is to be reached, and how. */
 export interface Place {
@@ -21,7 +21,7 @@ export interface Place {
  * @param limitMs time for the whole of it
  */
 export function explain({ address, to, tls }: Place, limitMs: number): Promise<Cause | undefined> {
-  const { promise, resolve } = settlement<Cause | undefined>();
+  const { promise, resolve } = deferred<Cause | undefined>();
   let hangs: Cause = { code: "ADDRESS_UNREACHABLE", message: `nothing answers at ${address}` };
   const silent = (what: string): Cause => ({ code: "NOT_AN_AGENT", message: `${address} ${what}` });
   let connection: ClientHttp2Session | undefined;

@@ -6,7 +6,7 @@ import { readAgain } from "../internals/read-again.ts";
 
 /** Interval of the looks at connections while there are calls. */
 const LOOK_MS = 1_000;
-/** Looks without a byte after which a connection gets a ping, and the next one after as many again. */
+/** Silent looks before each ping. */
 const PING_LOOKS = 5;
 const PINGS = 3;
 /** Node's timers take no longer time. */

@@ -5,7 +5,7 @@ import { Tunnel, type TunnelFrame, TunnelFrameSchema } from "../../../shared/gen
 import { wholeNumber } from "../arguments.ts";
 import { type CallOptions, cancelCall, type Channel } from "../channel.ts";
 import { GuestError } from "../errors.ts";
-import { settlement } from "../settlement.ts";
+import { deferred } from "../deferred.ts";
 import { DataFrames } from "./data-frames.ts";
 import { READ_BYTES } from "../internals/large-reads.ts";
 
@@ -32,7 +32,7 @@ export class GuestTunnel extends Duplex implements Disposable {
   readonly #call: ClientDuplexStream<TunnelFrame, TunnelFrame>;
   /** The end of the call: why it failed, or null. */
   readonly #over: Promise<GuestError | null>;
-  readonly #opening = settlement<undefined>();
+  readonly #opening = deferred<undefined>();
   /** Bytes that may be sent now, as the agent counts them. */
   #window = 0;
   #frames: DataFrames | undefined;

@@ -8,7 +8,7 @@ export const attach: Command = defineCommand({
 begins with the oldest that the agent holds; in a terminal it begins now, and the program in it is asked to redraw.`,
   options: {
     interactive: { short: "i", help: "connect standard input (the default from a terminal to a terminal)" },
-    tty: { short: "t", help: "for those used to it: the command has the terminal it was started with" },
+    tty: { short: "t", help: "accepted for compatibility: the command has the terminal it was started with" },
     "no-input": { help: "only read, from a terminal to a terminal too" },
     from: {
       argument: "WHERE",

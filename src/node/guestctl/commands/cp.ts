@@ -25,10 +25,10 @@ replaced as a whole, or not at all; modes and times are kept; new files belong t
 need no program of the image. Out of the sandbox, owners and setuid bits are left behind, and zeros become holes.
 "-" is a tar archive on standard input or output.`,
   options: {
-    archive: { short: "a", help: "for those used to it: folders are always copied, with modes, times and links" },
+    archive: { short: "a", help: "accepted for compatibility: folders are always copied, with modes, times and links" },
     parents: { help: "make missing folders above the destination" },
-    recursive: { short: "r", help: "for those used to it: folders are always copied with all in them" },
-    preserve: { short: "p", help: "for those used to it: modes and times are always kept" },
+    recursive: { short: "r", help: "accepted for compatibility: folders are always copied with all in them" },
+    preserve: { short: "p", help: "accepted for compatibility: modes and times are always kept" },
     ...CONNECTION_OPTIONS,
   },
   notes: `At a terminal a long copy shows its progress.

@@ -38,7 +38,7 @@ folder is listed itself.`,
     recursive: { short: "R", help: "the content of subfolders too; not over links or into mount points" },
     unsorted: { short: "U", help: "entries as they come, with whole paths: for folders of millions" },
     human: { help: "with --long: sizes in KiB, MiB and so on; ls -lh" },
-    all: { short: "a", help: "for those used to it: names with a dot are always listed" },
+    all: { short: "a", help: "accepted for compatibility: names with a dot are always listed" },
     ...CONNECTION_OPTIONS,
   },
   notes: `With --json, one object a line, as it comes: "path", "raw_path" (base64, where the path is not UTF-8), "errno" (where it

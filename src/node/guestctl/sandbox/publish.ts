@@ -27,7 +27,7 @@ export async function unpublish(node: Sandboxes, words: readonly string[], value
   if (name === undefined || hostname === undefined || more.length > 0)
     throw new UsageError("sandbox unpublish wants a name and a hostname");
   await node.unpublish(name, hostname, listenOf(values));
-  return { text: `${hostname} leads nowhere\n`, json: { unpublished: hostname } };
+  return { text: `${hostname} is unpublished\n`, json: { unpublished: hostname } };
 }
 
 /** A publication in JSON. */

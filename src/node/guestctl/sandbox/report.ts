@@ -1,4 +1,11 @@
-import type { Awakening, HookOutcome, Rest, SandboxInfo, SnapshotInfo, SweepReport } from "../../sandboxes/index.ts";
+import type {
+  Awakening,
+  HookOutcome,
+  SuspendReport,
+  SandboxInfo,
+  SnapshotInfo,
+  SweepReport,
+} from "../../sandboxes/index.ts";
 import {
   hookWords,
   inFlags,
@@ -51,12 +58,12 @@ function hookObject(hook: HookOutcome | undefined): object | null {
   return hook === undefined ? null : { ran: hook.ran, timed_out: hook.timedOut, exit_code: hook.exitCode };
 }
 
-function freezeObject(rest: Rest | undefined): object | null {
+function freezeObject(rest: SuspendReport | undefined): object | null {
   return rest === undefined ? null : { outcome: rest.freeze, problem: rest.freezeProblem ?? null };
 }
 
 /** How a sandbox came to rest, for people. */
-export function restWords(rest: Rest): string {
+export function restWords(rest: SuspendReport): string {
   const { freeze, freezeProblem = "" } = rest;
   const frozen = { frozen: "frozen", off: "not frozen", unsupported: "not frozen: the agent is too old", failed: "" };
   return `PRE_SNAPSHOT: ${hookWords(rest)}; session ${frozen[freeze] || `not frozen: ${printable(freezeProblem)}`}`;

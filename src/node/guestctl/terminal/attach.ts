@@ -117,7 +117,7 @@ async function attachAsEvents(attachment: Attachment, host: NodeJS.Process): Pro
 const SIGNALS = ["SIGHUP", "SIGINT", "SIGQUIT", "SIGTERM", "SIGUSR1", "SIGUSR2"] as const;
 
 /** After this many SIGINTs guestctl exits: the command ignores them and the user wants to leave. */
-const PATIENCE = 3;
+const MAX_INTERRUPTS = 3;
 
 /**
  * Passes signals on to a command until disposed of. SIGHUP, the end of the local terminal, ends guestctl: the agent
@@ -127,7 +127,7 @@ function forwardSignals(process: ExecProcess, isTerminal: boolean, host: NodeJS.
   let interrupts = 0;
   return handleSignals(host, SIGNALS, (signal) => {
     if (signal === "SIGINT") interrupts += 1;
-    const leaves = signal === "SIGHUP" || (signal === "SIGTERM" && isTerminal) || interrupts >= PATIENCE;
+    const leaves = signal === "SIGHUP" || (signal === "SIGTERM" && isTerminal) || interrupts >= MAX_INTERRUPTS;
     if (leaves) host.exit(signalStatus(signal));
     process.signal(signal as (typeof SIGNALS)[number]);
   });

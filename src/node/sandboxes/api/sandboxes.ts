@@ -40,7 +40,7 @@ import {
   type NodeParts,
   type Publication,
   ready,
-  type Rest,
+  type SuspendReport,
   type SandboxEntry,
   type SnapshotEntry,
 } from "../node/index.ts";
@@ -112,8 +112,8 @@ export class Sandboxes {
   /** Asks the daemon for its state, its features and its host's resources. */
   async status(): Promise<NodeStatus> {
     const { substrate } = this.#node;
-    await told(substrate.health());
-    const [facts, capacity] = await told(Promise.all([substrate.facts(), substrate.capacity()]));
+    await asSandboxError(substrate.health());
+    const [facts, capacity] = await asSandboxError(Promise.all([substrate.facts(), substrate.capacity()]));
     const { version, apiVersion, defaultHypervisor, features } = facts;
     return {
       egressControl: false,
@@ -129,7 +129,7 @@ export class Sandboxes {
 
   /** The images of the substrate, all nodes' included, with what to do about those that are not ready. */
   async images(): Promise<readonly ImageInfo[]> {
-    return imageInfos(await told(this.#node.substrate.images()), this.#node.daemonFolder);
+    return imageInfos(await asSandboxError(this.#node.substrate.images()), this.#node.daemonFolder);
   }
 
   /** Makes a sandbox and waits for its agent's Health. Where that fails, nothing of it is left. */
@@ -156,19 +156,19 @@ export class Sandboxes {
   /** A client of its agent, to be closed by the caller. WRONG_STATE while it sleeps, and before its duties are done. */
   async connect(name: string): Promise<GuestClient> {
     const { address } = await this.reach(name);
-    return connect({ address, ...(await told(this.#node.credentials.client(name))) });
+    return connect({ address, ...(await asSandboxError(this.#node.credentials.client(name))) });
   }
 
   /** Where its agent answers, for a program of another kind; errors name the command that makes it answer. */
   reach(name: string): Promise<Reach> {
-    return told(reach(this.#node, name));
+    return asSandboxError(reach(this.#node, name));
   }
 
   /**
    * Runs PRE_SNAPSHOT, freezes the session until the duties, and suspends the sandbox to disk, however the hook ends.
    * Resolves with the outcome of hook and freeze.
    */
-  standby(name: string, options: SuspendOptions = {}): Promise<Rest> {
+  standby(name: string, options: SuspendOptions = {}): Promise<SuspendReport> {
     return this.#alone("standby", name, (entry) => standby(this.#node, entry, options));
   }
 
@@ -248,7 +248,7 @@ export class Sandboxes {
 
   /** Removes what earlier processes have left behind, at the substrate and here. */
   sweep(options: SweepOptions = {}): Promise<SweepReport> {
-    return told(sweep(this.#node, options));
+    return asSandboxError(sweep(this.#node, options));
   }
 
   /** Carries out TTLs and idle actions until the signal is aborted. */
@@ -289,13 +289,13 @@ export class Sandboxes {
   }
 
   async #info(entry: SandboxEntry): Promise<SandboxInfo> {
-    const { ip, state } = (await told(this.#node.instances.find(entry))) ?? {};
+    const { ip, state } = (await asSandboxError(this.#node.instances.find(entry))) ?? {};
     const address = ip === undefined ? undefined : addressOf(entry, ip);
     return { ...entry, state, address, credentials: this.#node.credentials.folderOf(entry.name) };
   }
 }
 
-async function told<Value>(answer: Promise<Value>): Promise<Value> {
+async function asSandboxError<Value>(answer: Promise<Value>): Promise<Value> {
   try {
     return await answer;
   } catch (error) {

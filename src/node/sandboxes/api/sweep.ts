@@ -107,7 +107,7 @@ type Writable<Report> = {
 };
 
 /** Something at the substrate with this node's tag. */
-interface Thing {
+interface TaggedResource {
   readonly kind: "instance" | "snapshot" | "volume" | "ingress";
   readonly id: string;
   /** Undefined: it has none. */
@@ -117,7 +117,7 @@ interface Thing {
   readonly remove: () => Promise<boolean>;
 }
 
-async function nodesThings({ substrate, nodeId }: Needs<"nodeId" | "substrate">): Promise<readonly Thing[]> {
+async function nodesThings({ substrate, nodeId }: Needs<"nodeId" | "substrate">): Promise<readonly TaggedResource[]> {
   const tags = { [NODE_TAG]: nodeId };
   const [ingresses, instances, snapshots, volumes] = await Promise.all([
     substrate.ingresses(tags),
@@ -128,10 +128,10 @@ async function nodesThings({ substrate, nodeId }: Needs<"nodeId" | "substrate">)
   const done = (removing: Promise<void>): Promise<boolean> => removing.then(() => true);
   return [
     // Ingresses first: they lead to whatever has the name of their instance.
-    ...ingresses.map((each): Thing => {
+    ...ingresses.map((each): TaggedResource => {
       return { ...each, kind: "ingress", remove: () => done(substrate.deleteIngress(each.id)) };
     }),
-    ...instances.map((each): Thing => {
+    ...instances.map((each): TaggedResource => {
       const remove = async (): Promise<boolean> => {
         // 409: several have the id.
         const found = await substrate.instance(each.id).catch((error: unknown) => {
@@ -142,10 +142,10 @@ async function nodesThings({ substrate, nodeId }: Needs<"nodeId" | "substrate">)
       };
       return { ...each, kind: "instance", remove };
     }),
-    ...snapshots.map((each): Thing => {
+    ...snapshots.map((each): TaggedResource => {
       return { ...each, kind: "snapshot", remove: () => done(substrate.deleteSnapshot(each.id)) };
     }),
-    ...volumes.map((each): Thing => {
+    ...volumes.map((each): TaggedResource => {
       const remove = async (): Promise<boolean> => {
         if (await substrate.deleteVolume(each.id)) return true;
         throw volumeLeft(each.id);
@@ -156,7 +156,7 @@ async function nodesThings({ substrate, nodeId }: Needs<"nodeId" | "substrate">)
 }
 
 /** Whether it has an entry. Check right before the removal: it may have been made since the listing. */
-function isKnown({ journal }: Needs<"journal">, { kind, id, name }: Thing): boolean {
+function isKnown({ journal }: Needs<"journal">, { kind, id, name }: TaggedResource): boolean {
   return journal.all().some((entry) => {
     if (kind === "volume") return entry.volumeId === id;
     if (kind === "ingress") return entry.kind === "sandbox" && publishes(entry, name);
@@ -173,7 +173,7 @@ function isForeign({ journal }: Needs<"journal">, tags: Tags): boolean {
   return tags[JOURNAL_TAG] !== undefined && tags[JOURNAL_TAG] !== journal.id;
 }
 
-function conflict({ nodeId }: Needs<"nodeId">, foreign: readonly Thing[]): SandboxError {
+function conflict({ nodeId }: Needs<"nodeId">, foreign: readonly TaggedResource[]): SandboxError {
   const [first] = foreign;
   const message =
     `${foreign.length} of this node's things were made with another journal (such as ${first?.kind} ${first?.name ?? first?.id}): either ` +

@@ -7,7 +7,7 @@ import {
   type RestoreWarning,
 } from "../../client/index.ts";
 import { SandboxError } from "../substrate/index.ts";
-import type { HookOutcome, Rest } from "./journal.ts";
+import type { HookOutcome, SuspendReport } from "./journal.ts";
 import { polled } from "./polled.ts";
 
 /** Longest attempt to reach an agent that may not be there yet, and the pause before the next. */
@@ -72,7 +72,7 @@ export async function reached<Value>(
 export type Freeze = "on" | "required" | "off";
 
 /** Runs PRE_SNAPSHOT, whose failure is recorded, and freezes the session. Rejects with GuestError, perhaps frozen. */
-export async function quiesce(client: GuestClient, freeze: Freeze, patience: Patience): Promise<Rest> {
+export async function quiesce(client: GuestClient, freeze: Freeze, patience: Patience): Promise<SuspendReport> {
   const { hookTimeoutMs } = patience;
   const timeoutMs = (hookTimeoutMs || HOOK_TIMEOUT_MS) + FREEZE_WAIT_MS + CALL_MS;
   const freezeMs = freeze === "off" ? 0 : freezeTimeMs(patience);
@@ -86,7 +86,7 @@ function freezeTimeMs({ reachTimeoutMs }: Patience): number {
   return Math.min(2 * SUBSTRATE_CALL_MS + reachTimeoutMs + CALL_MS, FREEZE_LIMIT_MS);
 }
 
-function freezeOutcome({ frozen, freezeProblem }: HookResult): Pick<Rest, "freeze" | "freezeProblem"> {
+function freezeOutcome({ frozen, freezeProblem }: HookResult): Pick<SuspendReport, "freeze" | "freezeProblem"> {
   if (frozen) return { freeze: "frozen" };
   return freezeProblem === "" ? { freeze: "unsupported" } : { freeze: "failed", freezeProblem };
 }
@@ -102,7 +102,7 @@ export function hookText({ ran, timedOut, exitCode }: HookOutcome): string {
 }
 
 /** A freeze's result as text for tags: "frozen", "off", "unsupported", "failed: no_cgroups". */
-export function freezeText({ freeze, freezeProblem }: Rest): string {
+export function freezeText({ freeze, freezeProblem }: SuspendReport): string {
   // Cut at the colon: process names of the guest may follow.
   return freeze === "failed" ? `failed: ${freezeProblem?.split(":")[0] ?? ""}` : freeze;
 }

@@ -23,7 +23,7 @@ export {
   type Phase,
   type Publication,
   ready,
-  type Rest,
+  type SuspendReport,
   type SandboxEntry,
   type SnapshotEntry,
 } from "./journal.ts";

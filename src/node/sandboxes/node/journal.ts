@@ -15,7 +15,7 @@ export type Phase = "creating" | "ready" | "removing";
 export type HookOutcome = Pick<HookResult, "ran" | "timedOut" | "exitCode">;
 
 /** How a sandbox was prepared for its suspension: the results of the PRE_SNAPSHOT hook and of the freeze. */
-export interface Rest extends HookOutcome {
+export interface SuspendReport extends HookOutcome {
   /**
    * "frozen": its session stays frozen until the duties. "off": nobody asked for it. "unsupported": the agent is older
    * than that. "failed": see `freezeProblem`.
@@ -54,7 +54,7 @@ export interface Entry {
   /** The bundle that a caller has accepted instead of the one in its keys. */
   readonly acceptedBundle?: string | undefined;
   /** How it was prepared for its last suspension. */
-  readonly preSnapshot?: Rest | undefined;
+  readonly preSnapshot?: SuspendReport | undefined;
 }
 
 /** A hostname of the substrate's ingress that leads to a port of a sandbox. */

@@ -9,7 +9,7 @@ import {
   type JournalEntry,
   type Needs,
   quiesce,
-  type Rest,
+  type SuspendReport,
   type RestoreChoices,
   type SandboxEntry,
   type Warning,
@@ -42,7 +42,7 @@ export async function standby(
   entry: SandboxEntry,
   options: SuspendOptions = {},
   operation = "standby",
-): Promise<Rest> {
+): Promise<SuspendReport> {
   await suspendable(node, entry);
   await node.host.need("standby", entry);
   const suspended = await quiesced(node, operation, entry, options);
@@ -241,7 +241,7 @@ export function inheritance(
 }
 
 /** A sandbox whose PRE_SNAPSHOT hook has run, with a frozen session. It counts as suspended until its next duties. */
-export type Suspended = SandboxEntry & { readonly preSnapshot: Rest };
+export type Suspended = SandboxEntry & { readonly preSnapshot: SuspendReport };
 
 /**
  * Runs PRE_SNAPSHOT and freezes the session, and notes the keys that a restore will need. Where any of it fails, the
@@ -288,8 +288,8 @@ async function atRest(
   operation: string,
   entry: SandboxEntry,
   freeze: Freeze,
-): Promise<{ readonly preSnapshot: Rest; readonly agentVersion: string }> {
-  const attempt = (): Promise<{ readonly preSnapshot: Rest; readonly agentVersion: string }> =>
+): Promise<{ readonly preSnapshot: SuspendReport; readonly agentVersion: string }> {
+  const attempt = (): Promise<{ readonly preSnapshot: SuspendReport; readonly agentVersion: string }> =>
     askAgent(node, entry, async (client) => {
       const preSnapshot = await quiesce(client, freeze, node.guests.patience);
       return { preSnapshot, agentVersion: client.agentVersion ?? entry.agentVersion ?? "" };
@@ -313,7 +313,7 @@ async function askAgent<Answer>(
   return await ask(client);
 }
 
-function notFrozen(name: string, { freeze, freezeProblem }: Rest): SandboxError {
+function notFrozen(name: string, { freeze, freezeProblem }: SuspendReport): SandboxError {
   const because = freeze === "failed" ? `the agent says ${freezeProblem}` : "its agent is too old for that";
   return new SandboxError(
     "NOT_FROZEN",
