@@ -119,7 +119,19 @@ export const OPERATIONS: Readonly<Record<string, (scene: Scene) => Promise<void>
     assert.deepEqual([exit?.signal, forgotten], [1, true]);
     await processGone(pid);
   },
-  "Tunnel/WaitForPort": ({ client }) => withEcho((port) => client.waitForPort(port)),
+  "Tunnel/WaitForPort": ({ client }) => withEcho(async (port) => void (await client.waitForPort(port))),
+  "Tunnel/ListPorts": ({ client }) =>
+    withEcho(async (port) => {
+      const { ports } = await client.listPorts();
+      assert.ok(ports.some((one) => one.port === port && one.pid === process.pid));
+    }),
+  "Tunnel/WatchPorts": ({ client }) =>
+    withEcho(async (port) => {
+      const watch = client.watchPorts();
+      const first = (await watch.next()).value;
+      assert.ok(first?.full === true && first.ports.some((one) => one.port === port));
+      await watch.return?.();
+    }),
   "Tunnel/Open": ({ client }) =>
     withEcho(async (port) => {
       const tunnel = client.openTunnel(port);

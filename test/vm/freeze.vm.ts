@@ -3,7 +3,7 @@ import { randomBytes, randomUUID } from "node:crypto";
 import { readFileSync } from "node:fs";
 import { join } from "node:path";
 import { after, describe, test } from "node:test";
-import { type GuestClient, HookKind } from "../../src/node/client/index.ts";
+import { type GuestClient, HookKind, type ListeningPort } from "../../src/node/client/index.ts";
 import { Stage } from "./cases/stage.ts";
 import type { Machine } from "./harness/machine.ts";
 import { ask } from "./harness/oracle.ts";
@@ -20,6 +20,10 @@ const CLONES = 4;
 const ENOUGH = 64;
 /** Longer than the test takes. */
 const LONG_MS = 600_000;
+
+const PORT = 8000;
+/** Listens as long as the guest is there. */
+const SERVER = ["/bin/busybox", "nc", "-ll", "-p", String(PORT), "-e", "/bin/busybox", "cat"];
 
 /** Files that clones share and no hook can change. */
 const SHARED_FILES = ["/etc/machine-id", "/var/lib/systemd/random-seed", "/proc/sys/kernel/random/boot_id"];
@@ -51,6 +55,7 @@ describe("a workload that draws without pause, in four clones of one snapshot", 
   let frozen = "";
   let madeRunning: number[] = [];
   let madeBefore: number[] = [];
+  let listening: readonly ListeningPort[] = [];
 
   /** Leaves the source stopped. */
   const takeRunning = async (): Promise<void> => {
@@ -73,6 +78,8 @@ head -c 512 /dev/urandom > /var/lib/systemd/random-seed`;
     const { exitCode: code, stderr } = await client.run({ args: ["/bin/busybox", "sh", "-c", script] });
     assert.deepEqual([code, stderr.toString()], [0, ""]);
     files.push(await digests(client));
+    await client.exec({ args: SERVER, keep: { name: "server" } }).detach();
+    await client.waitForPort(PORT, { timeoutMs: LONG_MS });
   });
 
   for (const [way, generation] of Object.entries(WAYS)) {
@@ -106,6 +113,11 @@ head -c 512 /dev/urandom > /var/lib/systemd/random-seed`;
       freezeMs: LONG_MS,
     });
     assert.deepEqual([isFrozen, freezeProblem], [true, ""]);
+    listening = (await client.listPorts()).ports;
+    assert.deepEqual(
+      listening.filter(({ port }) => port === PORT).map(({ command, uid }) => [command, uid]),
+      [["busybox", 0]],
+    );
     madeBefore = await made(stage.machine);
     frozen = await stage.guest.snapshot(stage.machine, "frozen");
   });
@@ -120,6 +132,9 @@ head -c 512 /dev/urandom > /var/lib/systemd/random-seed`;
         using client = stage.guest.client(clone);
         const { frozen: isFrozen, thawedWithoutDuties } = await client.health();
         assert.deepEqual([isFrozen, thawedWithoutDuties], [true, false]);
+        const usage = await client.usage();
+        assert.deepEqual([usage.generation, usage.memory !== undefined], [0, true]);
+        assert.deepEqual((await client.listPorts()).ports, listening);
         const hostTimeMs = Date.now();
         const hostTime = new Date(hostTimeMs);
         const duties = await client.runRestoreDuties({ entropy: randomBytes(64), hostTime });
@@ -135,6 +150,10 @@ head -c 512 /dev/urandom > /var/lib/systemd/random-seed`;
         );
         assert.ok(fresh.length >= ENOUGH);
         using woken = stage.guest.client(clone);
+        const watch = woken.watchPorts();
+        const first = (await watch.next()).value;
+        await watch.return?.();
+        assert.deepEqual([first?.full, first?.ports, (await woken.usage()).generation], [true, listening, 1]);
         assert.equal((await woken.runHook({ kind: HookKind.POST_RESTORE, timeoutMs: 300_000 })).exitCode, 0);
         files.push(await digests(woken));
         for (const { clockNs } of fresh)

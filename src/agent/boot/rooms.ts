@@ -113,7 +113,8 @@ export function buildRooms(platform: Platform, configuration: Configuration, lis
   const tunnels = new Late<Tunnels>(async () => {
     const [room, sockets] = await Promise.all([import("../tunnel/index.ts"), platform.sockets()]);
     const checkSession = (): void => freeze.check();
-    return new room.Tunnels({ sockets, fileSystem, activity, timers, checkSession, ownPort: configuration.guestPort });
+    const parts = { sockets, fileSystem, activity, timers, checkSession, generation: () => restore.generation };
+    return new room.Tunnels({ ...parts, ownPort: configuration.guestPort });
   });
   const usage = new Late<Usage>(async () => {
     const [room, readCounters] = await Promise.all([import("../usage/index.ts"), platform.counters()]);

@@ -54,6 +54,7 @@ export type Reason =
   | "PATH_ESCAPES"
   | "PATH_NOT_FOUND"
   | "PATH_PERMISSION_DENIED"
+  | "PORTS_NOT_KNOWN"
   | "PORT_NOT_LISTENING"
   | "PORT_REFUSED"
   | "PORT_RESET"
@@ -99,6 +100,12 @@ export function invalidField(field: string, problem: string): AgentError {
 /** The error for a message that is out of order. */
 export function frameOrder(message: string): AgentError {
   return new AgentError("INVALID_ARGUMENT", "FRAME_ORDER", message);
+}
+
+/** The error for one watch more than there may be at once; `instead` is the call that asks once. */
+export function tooManyWatchers(limit: number, instead: string): AgentError {
+  const message = `${limit} calls watch already; end one, or call ${instead}`;
+  return new AgentError("RESOURCE_EXHAUSTED", "TOO_MANY_WATCHERS", message, { limit: String(limit) });
 }
 
 /** What an errno of the kernel means to a client. */

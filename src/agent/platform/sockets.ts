@@ -1,8 +1,8 @@
-import { close, closeSync, open, read } from "node:fs";
+import { closeSync } from "node:fs";
 import { constants } from "node:os";
-import { promisify } from "node:util";
 import { BufferPool, SocketError, type Sockets, unlessAborted } from "../domain/index.ts";
 import { type Addon, errnoName } from "../native/index.ts";
+import { eachListener, SocketHolders } from "./listeners.ts";
 import { FdSocket, SOCKET_BUFFERS } from "./streams/socket.ts";
 
 /** Pause between two attempts to enter a listener's full queue: the kernel does not signal room in it. */
@@ -11,6 +11,7 @@ const FULL_QUEUE_PAUSE_MS = 50;
 /** Sockets of this process's own network namespace. */
 export function guestSockets(addon: Addon): Sockets {
   const pool = new BufferPool(SOCKET_BUFFERS);
+  const holders = new SocketHolders();
   const enterQueue = async (path: Buffer, signal: AbortSignal): Promise<number> => {
     const connecting = addon.connectPath(path);
     return unlessAborted(connecting, signal).catch((error: unknown) => {
@@ -56,70 +57,7 @@ export function guestSockets(addon: Addon): Sockets {
       socket.close();
       return "own";
     },
-    listeningPorts: async () => {
-      const tables = await Promise.all([TABLE_V4, TABLE_V6].map((table) => listenersIn(table)));
-      const known = tables.filter((ports) => ports !== undefined);
-      return known.length === 0 ? undefined : new Set(known.flat());
-    },
+    eachListener,
+    holders: (inodes) => holders.of(inodes),
   };
-}
-
-/**
- * A table of sockets (proc(5)): its file, and the addresses, as it writes them, at which listeners are reached from
- * here.
- */
-interface Table {
-  readonly file: string;
-  readonly addresses: ReadonlySet<string>;
-}
-
-const TABLE_V4: Table = { file: "/proc/net/tcp", addresses: new Set(["00000000", "0100007F"]) };
-const TABLE_V6: Table = {
-  file: "/proc/net/tcp6",
-  addresses: new Set([
-    "00000000000000000000000000000000",
-    "00000000000000000000000001000000",
-    // IPv4's, as a socket of both families has them.
-    "0000000000000000FFFF000000000000",
-    "0000000000000000FFFF00000100007F",
-  ]),
-};
-
-/** Its number, local and remote address, and state. */
-const LINE = /^ *\d+: ([0-9A-F]+):([0-9A-F]{4}) \S+ ([0-9A-F]{2}) /;
-/** State of a socket that listens (TCP_LISTEN of the kernel's tcp_states.h). */
-const LISTENS = "0A";
-const TABLE_READ_BYTES = 16 * 1024;
-
-const openFile = promisify(open);
-const readFile = promisify(read);
-const closeFile = promisify(close);
-
-/**
- * Ports of a table. Those that listen come first: the others, perhaps thousands, are not read. Undefined: there is no
- * table.
- */
-async function listenersIn({ file, addresses }: Table): Promise<number[] | undefined> {
-  const fd = await openFile(file, "r").catch(() => undefined);
-  if (fd === undefined) return undefined;
-  const ports: number[] = [];
-  try {
-    const bytes = Buffer.alloc(TABLE_READ_BYTES);
-    let rest = "";
-    for (;;) {
-      const { bytesRead } = await readFile(fd, bytes, 0, bytes.length, null);
-      const lines = (rest + bytes.toString("latin1", 0, bytesRead)).split("\n");
-      rest = lines.pop() ?? "";
-      for (const line of lines) {
-        const [, address = "", port = "", state] = LINE.exec(line) ?? [];
-        if (state === LISTENS && addresses.has(address)) ports.push(Number.parseInt(port, 16));
-        if (state !== undefined && state !== LISTENS) return ports;
-      }
-      if (bytesRead === 0) return ports;
-    }
-  } catch {
-    return undefined;
-  } finally {
-    await closeFile(fd);
-  }
 }

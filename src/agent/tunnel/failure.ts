@@ -22,8 +22,25 @@ const HUNG: Failure = [
 ];
 
 /** The error for a port that cannot be reached; one of another kind is returned as it is. */
-export function portFailure(error: unknown, port: number): unknown {
-  return failure(error, `port ${port}`, { port: String(port) });
+export function portFailure(error: unknown, port: number, hint = ""): unknown {
+  return failure(error, `port ${port}`, { port: String(port) }, hint);
+}
+
+/** The error for a port that was waited for in vain; `elsewhere` as for `elsewhereWords`. */
+export function notListening(port: number, limitMs: number, elsewhere: string | undefined): AgentError {
+  const message = `nothing listens on port ${port} of the guest's loopback after ${limitMs} ms${elsewhereWords(elsewhere)}`;
+  return new AgentError("DEADLINE_EXCEEDED", "PORT_NOT_LISTENING", message, { port: String(port) });
+}
+
+/** What to say of a server that is not where tunnels lead, but at that address. */
+export function elsewhereWords(address: string | undefined): string {
+  return address === undefined ? "" : `; a server listens at ${address} only: have it listen at 127.0.0.1 too`;
+}
+
+/** The error for a list of ports where the kernel gives none. */
+export function portsNotKnown(): AgentError {
+  const message = "the guest has no /proc/net/tcp, which tells who listens; mount /proc in it";
+  return new AgentError("FAILED_PRECONDITION", "PORTS_NOT_KNOWN", message);
 }
 
 /** The error for a unix socket that cannot be reached; one of another kind is returned as it is. */
@@ -37,14 +54,14 @@ export function resetFailure(errno: string): AgentError {
   return new AgentError("ABORTED", "PORT_RESET", message, { errno });
 }
 
-function failure(error: unknown, place: string, metadata: Readonly<Record<string, string>>): unknown {
+function failure(error: unknown, place: string, metadata: Readonly<Record<string, string>>, hint = ""): unknown {
   if (!(error instanceof SocketError || error instanceof FileSystemError)) return error;
   const { errno } = error;
   const [status, reason, problem] = error instanceof FileSystemHung ? HUNG : (FAILURES[errno] ?? UNREACHABLE);
   return new AgentError(
     status,
     reason,
-    `cannot connect to ${place}: ${problem} (${errno})`,
+    `cannot connect to ${place}: ${problem} (${errno})${hint}`,
     { ...metadata, errno },
     error,
   );

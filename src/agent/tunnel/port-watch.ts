@@ -1,13 +1,21 @@
 import {
-  AgentError,
+  type AgentError,
   DEFAULT_PORT_WAIT_MS,
   invalidField,
+  type Listener,
+  type ListenerScope,
   PORT_LOOK_MS,
   PORT_WAIT_LIMIT_MS,
-  SocketError,
+  PORT_WATCH_LIMIT,
+  PORT_WATCH_LOOK_MS,
   type Sockets,
   type Timers,
+  tooManyWatchers,
+  unlessAborted,
 } from "../domain/index.ts";
+import { notListening, portsNotKnown } from "./failure.ts";
+import { tryPorts } from "./port-attempts.ts";
+import { changesOf, Gathering, type PortChanges, type PortList } from "./port-list.ts";
 
 /** A wait for a port. */
 export interface WaitRequest {
@@ -18,134 +26,190 @@ export interface WaitRequest {
 
 interface Waiter {
   readonly port: number;
-  readonly settle: (error?: unknown) => void;
-  readonly tooLate: AgentError;
+  readonly limitMs: number;
+  /** With undefined: somebody listens, and the kernel does not tell where. */
+  readonly found: (scope: ListenerScope | undefined) => void;
+  readonly fail: (error: unknown) => void;
+  /** Where somebody listens on the port without being reached, as of the last look. */
+  elsewhere: string | undefined;
   /** Its time is over: it has one look that begins after that. */
   isExpired: boolean;
 }
 
-/** Limit of one attempt to connect where the kernel lists no listeners: shorter than the pause between two checks. */
-const ATTEMPT_MS = 1_000;
-/** Attempts at once: a port that does not answer must not keep the others waiting. */
-const ATTEMPTS_AT_ONCE = 32;
+/** The client of a watch. */
+export interface PortWatcher {
+  /** It has not taken the last message yet. */
+  readonly isBehind: () => boolean;
+  readonly send: (changes: PortChanges) => void;
+  /** Aborted when it is gone. */
+  readonly signal: AbortSignal;
+}
 
+/** Of the listeners on one port the widest tells who reaches it. */
+const WIDTHS: Readonly<Record<ListenerScope, number>> = { LOOPBACK: 1, ADDRESS: 2, ANY: 3 };
 /** Throws INVALID_ARGUMENT for a number that is no TCP port. */
 export function checkPort(port: number): void {
   if (port < 1 || port > 65_535) throw invalidField("port", "must be 1 to 65535");
 }
 
+/** What looks for listeners need. */
+export interface PortWatchParts {
+  readonly sockets: Sockets;
+  readonly timers: Timers;
+  /** The agent's own TCP port, which no list has. */
+  readonly ownPort: number | undefined;
+  /** How often the guest has been restored. */
+  readonly generation: () => number;
+}
+
 /**
- * Checks at intervals which ports have a listener: once for all waiters, and only while there are any. A waiter whose
- * time is over gets a last check at once.
+ * Looks at intervals which ports have a listener: once for all who wait, list or watch, and only while there are any. A
+ * waiter whose time is over gets a last look at once.
  */
 export class PortWatch {
-  readonly #sockets: Sockets;
-  readonly #timers: Timers;
+  readonly #parts: PortWatchParts;
   readonly #waiters = new Set<Waiter>();
+  #watchers = 0;
+  /** Those who want the list of the next look. */
+  readonly #asking: PromiseWithResolvers<PortList>[] = [];
+  #list: PortList | undefined;
   #isLooking = false;
+  /** Somebody asks for a look that does not wait. */
+  #isUrgent = false;
   #cancelPause: (() => void) | undefined;
+  #pauseMs = 0;
+  readonly #leave = new AbortController();
 
-  constructor(sockets: Sockets, timers: Timers) {
-    this.#sockets = sockets;
-    this.#timers = timers;
+  constructor(parts: PortWatchParts) {
+    this.#parts = parts;
   }
 
-  /** Resolves once somebody listens on the port; rejects when the time is over, or with the signal's reason. */
-  async wait({ port, timeoutMs }: WaitRequest, signal: AbortSignal): Promise<void> {
+  /**
+   * Resolves once somebody listens on the port, with the widest scope of those who do; rejects when the time is over,
+   * or with the signal's reason.
+   */
+  async wait({ port, timeoutMs }: WaitRequest, signal: AbortSignal): Promise<ListenerScope | undefined> {
     checkPort(port);
     if (timeoutMs > PORT_WAIT_LIMIT_MS) throw invalidField("timeout_ms", `is more than ${PORT_WAIT_LIMIT_MS}`);
     signal.throwIfAborted();
     const limitMs = timeoutMs === 0 ? DEFAULT_PORT_WAIT_MS : timeoutMs;
-    const { promise, resolve, reject } = Promise.withResolvers<void>();
-    const waiter: Waiter = {
-      port,
-      settle: (error) => (error === undefined ? resolve() : reject(error)),
-      tooLate: notListening(port, limitMs),
-      isExpired: false,
-    };
-    const onAbort = (): void => waiter.settle(signal.reason);
-    const cancel = this.#timers.after(limitMs, () => {
+    const { promise, resolve: found, reject: fail } = Promise.withResolvers<ListenerScope | undefined>();
+    const waiter: Waiter = { port, limitMs, found, fail, elsewhere: undefined, isExpired: false };
+    const cancel = this.#parts.timers.after(limitMs, () => {
       waiter.isExpired = true;
       this.#look();
     });
-    signal.addEventListener("abort", onAbort);
     this.#waiters.add(waiter);
-    if (this.#cancelPause === undefined) this.#look();
+    // The pause of those who only watch is too long for it.
+    if (this.#cancelPause === undefined || this.#pauseMs > PORT_LOOK_MS) this.#look();
     try {
-      await promise;
+      return await unlessAborted(promise, signal);
     } finally {
       this.#waiters.delete(waiter);
-      signal.removeEventListener("abort", onAbort);
       cancel();
     }
   }
 
-  /** Ends all waits. */
+  /** The ports that listen, by a look that has not begun yet. Rejects with PORTS_NOT_KNOWN where there is no /proc. */
+  list(): Promise<PortList> {
+    const list = this.#nextList();
+    this.#isUrgent = true;
+    this.#look();
+    return list;
+  }
+
+  /** Sends the list, and then what changes. Never resolves; rejects as `list` does, or with a signal's reason. */
+  async watch(watcher: PortWatcher): Promise<never> {
+    if (this.#watchers >= PORT_WATCH_LIMIT) throw tooManyWatchers(PORT_WATCH_LIMIT, "ListPorts");
+    const { generation } = this.#parts;
+    const signal = AbortSignal.any([watcher.signal, this.#leave.signal]);
+    this.#watchers += 1;
+    try {
+      let sent: PortList | undefined;
+      let life = generation();
+      for (
+        let list = await unlessAborted(this.list(), signal);
+        ;
+        list = await unlessAborted(this.#nextList(), signal)
+      ) {
+        if (watcher.isBehind()) continue;
+        const changes = changesOf(life === generation() ? sent : undefined, list);
+        [sent, life] = [list, generation()];
+        if (changes !== undefined) watcher.send(changes);
+      }
+    } finally {
+      this.#watchers -= 1;
+    }
+  }
+
+  /** Ends all waits and watches. */
   leave(reason: AgentError): void {
-    for (const waiter of this.#waiters) waiter.settle(reason);
+    for (const { fail } of this.#waiters) fail(reason);
+    this.#leave.abort(reason);
+  }
+
+  #nextList(): Promise<PortList> {
+    const asking = Promise.withResolvers<PortList>();
+    this.#asking.push(asking);
+    // Who asks may be gone by then.
+    asking.promise.catch(() => undefined);
+    return asking.promise;
   }
 
   #look(): void {
     if (this.#isLooking) return;
     this.#cancelPause?.();
     this.#cancelPause = undefined;
-    if (this.#waiters.size === 0) return;
+    if (this.#waiters.size === 0 && this.#asking.length === 0) return;
     this.#isLooking = true;
-    const last = [...this.#waiters].filter(({ isExpired }) => isExpired);
-    const failed = (error: unknown): void => {
-      for (const waiter of this.#waiters) waiter.settle(error);
-    };
-    void this.#lookOnce()
-      .catch(failed)
+    this.#isUrgent = false;
+    const waiters = [...this.#waiters];
+    const asking = this.#asking.splice(0);
+    const last = waiters.filter(({ isExpired }) => isExpired);
+    void this.#lookOnce(waiters, asking)
+      .catch((error: unknown) => {
+        for (const one of waiters) one.fail(error);
+        for (const one of asking) one.reject(error);
+      })
       .then(() => {
         for (const waiter of last) {
-          waiter.settle(waiter.tooLate);
+          waiter.fail(notListening(waiter.port, waiter.limitMs, waiter.elsewhere));
           this.#waiters.delete(waiter);
         }
         this.#isLooking = false;
+        this.#pauseMs = waiters.length + this.#waiters.size > 0 ? PORT_LOOK_MS : PORT_WATCH_LOOK_MS;
         // Those whose time ended during the look have theirs now.
-        if ([...this.#waiters].some(({ isExpired }) => isExpired)) this.#look();
-        else this.#cancelPause = this.#timers.after(PORT_LOOK_MS, () => this.#look());
+        if (this.#isUrgent || [...this.#waiters].some(({ isExpired }) => isExpired)) this.#look();
+        else this.#cancelPause = this.#parts.timers.after(this.#pauseMs, () => this.#look());
       });
   }
 
-  async #lookOnce(): Promise<void> {
-    const ports = await this.#sockets.listeningPorts();
-    if (ports === undefined) await this.#tryEach();
-    else for (const port of ports) this.#found(port);
-  }
-
-  #found(port: number): void {
-    for (const waiter of this.#waiters) if (waiter.port === port) waiter.settle();
-  }
-
-  /** Once each, because an attempt costs the listener a moment. */
-  async #tryEach(): Promise<void> {
-    const ports = new Set(Array.from(this.#waiters, (waiter) => waiter.port)).values();
-    const attempts = async (): Promise<void> => {
-      for (const port of ports)
-        if ((await this.#connects(4, port)) || (await this.#connects(6, port))) this.#found(port);
-    };
-    await Promise.all(Array.from({ length: ATTEMPTS_AT_ONCE }, attempts));
-  }
-
-  async #connects(family: 4 | 6, port: number): Promise<boolean> {
-    const stop = new AbortController();
-    const cancel = this.#timers.after(ATTEMPT_MS, () => stop.abort(new SocketError("ETIMEDOUT")));
-    try {
-      (await this.#sockets.connectPort(family, port, stop.signal)).close();
-      return true;
-    } catch (error) {
-      // Other errors do not mean that nobody listens: the network or this process lacks something now.
-      if (!(error instanceof SocketError)) throw error;
-      return false;
-    } finally {
-      cancel();
+  async #lookOnce(waiters: readonly Waiter[], asking: readonly PromiseWithResolvers<PortList>[]): Promise<void> {
+    const { sockets, ownPort } = this.#parts;
+    const gathering = asking.length > 0 ? new Gathering() : undefined;
+    const reached = new Set<number>();
+    const widest = new Map<number, Listener | undefined>(waiters.map(({ port }) => [port, undefined]));
+    const isKnown = await sockets.eachListener((listener) => {
+      const { port, scope, isReached } = listener;
+      if (port !== ownPort) gathering?.take(listener);
+      if (!widest.has(port)) return;
+      if (isReached) reached.add(port);
+      const before = widest.get(port);
+      if (before === undefined || WIDTHS[before.scope] < WIDTHS[scope]) widest.set(port, listener);
+    });
+    if (!isKnown) {
+      for (const { reject } of asking) reject(portsNotKnown());
+      return tryPorts(this.#parts, new Set(Array.from(this.#waiters, ({ port }) => port)), (port) => {
+        for (const waiter of this.#waiters) if (waiter.port === port) waiter.found(undefined);
+      });
     }
+    for (const waiter of waiters) {
+      const { scope, address } = widest.get(waiter.port) ?? {};
+      if (reached.has(waiter.port)) waiter.found(scope);
+      else waiter.elsewhere = address;
+    }
+    if (gathering === undefined) return;
+    const list = (this.#list = await gathering.listed(sockets, this.#list));
+    for (const { resolve } of asking) resolve(list);
   }
-}
-
-function notListening(port: number, limitMs: number): AgentError {
-  const message = `nothing listens on port ${port} of the guest's loopback after ${limitMs} ms`;
-  return new AgentError("DEADLINE_EXCEEDED", "PORT_NOT_LISTENING", message, { port: String(port) });
 }

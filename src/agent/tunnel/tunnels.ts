@@ -2,6 +2,7 @@ import {
   type ActivityClock,
   AgentError,
   invalidField,
+  type ListenerScope,
   NARROW_TUNNEL_WINDOW_BYTES,
   SocketError,
   type Sockets,
@@ -13,8 +14,9 @@ import {
   TUNNEL_WINDOWS_BYTES,
   unlessAborted,
 } from "../domain/index.ts";
-import { pathFailure, portFailure } from "./failure.ts";
-import { checkPort, PortWatch, type WaitRequest } from "./port-watch.ts";
+import { elsewhereWords, pathFailure, portFailure } from "./failure.ts";
+import type { PortList } from "./port-list.ts";
+import { checkPort, PortWatch, type PortWatcher, type WaitRequest } from "./port-watch.ts";
 import { OpenTunnel, type TunnelClient } from "./open-tunnel.ts";
 
 export type { TunnelClient, TunnelInput } from "./open-tunnel.ts";
@@ -33,6 +35,8 @@ export interface TunnelsParts {
   readonly checkSession: () => void;
   /** The agent's own TCP port. */
   readonly ownPort: number | undefined;
+  /** How often the guest has been restored. */
+  readonly generation: () => number;
 }
 
 /** Room of sockaddr_un.sun_path, without its NUL (unix(7)). */
@@ -50,7 +54,7 @@ export class Tunnels {
 
   constructor(parts: TunnelsParts) {
     this.#parts = parts;
-    this.#ports = new PortWatch(parts.sockets, parts.timers);
+    this.#ports = new PortWatch(parts);
   }
 
   /**
@@ -80,14 +84,27 @@ export class Tunnels {
     }
   }
 
-  /** Resolves once somebody listens on a port; rejects where nobody does in time, or with the signal's reason. */
-  async waitForPort(request: WaitRequest, signal: AbortSignal): Promise<void> {
+  /** As `PortWatch.wait`. */
+  async waitForPort(request: WaitRequest, signal: AbortSignal): Promise<ListenerScope | undefined> {
     this.#checkNotOwn(request.port);
     if (this.#leaving !== undefined) throw this.#leaving;
     return this.#ports.wait(request, signal);
   }
 
-  /** Ends all waits, and each tunnel as soon as what listens in the guest has ended its side. Refuses new ones. */
+  /** As `PortWatch.list`. */
+  listPorts(): Promise<PortList> {
+    return this.#ports.list();
+  }
+
+  /** As `PortWatch.watch`. */
+  watchPorts(watcher: PortWatcher): Promise<never> {
+    return this.#ports.watch(watcher);
+  }
+
+  /**
+   * Ends all waits and watches, and each tunnel as soon as what listens in the guest has ended its side. Refuses new
+   * ones.
+   */
   leave(reason: AgentError): void {
     this.#leaving ??= reason;
     this.#ports.leave(reason);
@@ -138,12 +155,20 @@ export class Tunnels {
       return await sockets.connectPort(4, port, signal);
     } catch (error) {
       if (!(error instanceof SocketError) || signal.aborted) throw portFailure(error, port);
-      return sockets.connectPort(6, port, signal).catch((second: unknown) => {
+      return sockets.connectPort(6, port, signal).catch(async (second: unknown) => {
         // Without IPv6, IPv4's error is the answer.
         const isThere = second instanceof SocketError && (signal.aborted || second.errno === "ECONNREFUSED");
-        throw portFailure(isThere || !(second instanceof SocketError) ? second : error, port);
+        throw portFailure(isThere || !(second instanceof SocketError) ? second : error, port, await this.#hint(port));
       });
     }
+  }
+
+  /** Where a server listens instead. */
+  async #hint(port: number): Promise<string> {
+    const list = await this.#ports.list().catch(() => undefined);
+    return elsewhereWords(
+      [...(list?.ports.values() ?? [])].find((one) => one.port === port && !one.isReached)?.address,
+    );
   }
 
   async #reachPath(path: string, signal: AbortSignal): Promise<StreamSocket> {

@@ -1,5 +1,5 @@
 import {
-  AgentError,
+  type AgentError,
   type Clock,
   DEFAULT_USAGE_INTERVAL_MS,
   type GuestCounters,
@@ -8,6 +8,7 @@ import {
   type Listed,
   type ReadCounters,
   type Timers,
+  tooManyWatchers,
   unlessAborted,
   USAGE_INTERVAL_LIMIT_MS,
   USAGE_WATCH_LIMIT,
@@ -80,7 +81,7 @@ export class Usage {
     if (intervalMs > 0 && (intervalMs < LEAST_USAGE_INTERVAL_MS || intervalMs > USAGE_INTERVAL_LIMIT_MS)) {
       throw invalidField("interval_ms", `must be ${LEAST_USAGE_INTERVAL_MS} to ${USAGE_INTERVAL_LIMIT_MS}, or 0`);
     }
-    if (this.#watchers >= USAGE_WATCH_LIMIT) throw tooManyWatchers();
+    if (this.#watchers >= USAGE_WATCH_LIMIT) throw tooManyWatchers(USAGE_WATCH_LIMIT, "Get");
     const signal = AbortSignal.any([watcher.signal, this.#leave.signal]);
     this.#watchers += 1;
     try {
@@ -107,9 +108,4 @@ export class Usage {
     const items = await this.#space.of(fileSystems.items);
     return { ...report, fileSystems: { items, truncated: fileSystems.truncated } };
   }
-}
-
-function tooManyWatchers(): AgentError {
-  const message = `${USAGE_WATCH_LIMIT} calls watch the usage already; end one, or call Get`;
-  return new AgentError("RESOURCE_EXHAUSTED", "TOO_MANY_WATCHERS", message, { limit: String(USAGE_WATCH_LIMIT) });
 }

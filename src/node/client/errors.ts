@@ -131,19 +131,23 @@ function missingMethod(
   { method, service, agentVersion }: FailedCall,
 ): string | undefined {
   if (name !== "UNIMPLEMENTED" || (details?.reason ?? name) !== name || isNoAnswer(error)) return undefined;
-  const since = SINCE[service];
+  const since = SINCE[method] ?? SINCE[service];
   const known = agentVersion === undefined ? "" : ` (version ${agentVersion})`;
   if (since !== undefined) return `this agent${known} is older than ${since}, which brought ${method}`;
   return `the agent${known} has no method ${method}`;
 }
 
-/** Versions of the agent that brought whole services. */
+/** Versions of the agent that brought whole services, and methods of older ones. */
 const SINCE: Readonly<Record<string, string>> = {
   "svc.guest.v1alpha1.ExecSessions": "0.2.0",
   "svc.guest.v1alpha1.FileTree": "0.2.0",
   "svc.guest.v1alpha1.Lifecycle": "0.2.0",
   "svc.guest.v1alpha1.Tunnel": "0.2.0",
   "svc.guest.v1alpha1.Usage": "0.3.0",
+  ListPorts: "0.3.0",
+  ReadTree: "0.3.0",
+  WatchPorts: "0.3.0",
+  WriteTree: "0.3.0",
 };
 
 function connectionCause(

@@ -6,7 +6,12 @@ import { RunHookResponseSchema } from "../../shared/gen/svc/guest/v1alpha1/hooks
 import { Lifecycle, StopResponseSchema } from "../../shared/gen/svc/guest/v1alpha1/lifecycle_pb.ts";
 import { RestoreDutiesResponseSchema } from "../../shared/gen/svc/guest/v1alpha1/restore_pb.ts";
 import { GuestUsageSchema, Usage } from "../../shared/gen/svc/guest/v1alpha1/usage_pb.ts";
-import { Tunnel } from "../../shared/gen/svc/guest/v1alpha1/tunnel_pb.ts";
+import {
+  PortChangesSchema,
+  PortListSchema,
+  Tunnel,
+  WaitForPortResponseSchema,
+} from "../../shared/gen/svc/guest/v1alpha1/tunnel_pb.ts";
 import { checkOptions, fromArguments, wholeMilliseconds, wholeNumber } from "./arguments.ts";
 import type { CallOptions, Channel } from "./channel.ts";
 import {
@@ -42,6 +47,9 @@ import {
   type HookResult,
   type KeptExec,
   keptExecOf,
+  type PortChanges,
+  type PortList,
+  type PortWait,
   type StopResult,
 } from "./messages.ts";
 import type { ConnectOptions } from "./link/link.ts";
@@ -112,8 +120,8 @@ export function connect(options: ConnectOptions): GuestClient {
 
 /**
  * A client of one sandbox's agent. Every method rejects with GuestError; `exec` throws it for a command that cannot be
- * sent, on a closed client or with an aborted signal. `health`, `usage`, `statPath` and `listExecs` are repeated when a
- * connection fails, `waitForPort` for as long as it may wait; all other calls are made once.
+ * sent, on a closed client or with an aborted signal. `health`, `usage`, `listPorts`, `statPath` and `listExecs` are
+ * repeated when a connection fails, `waitForPort` for as long as it may wait; all other calls are made once.
  */
 export class GuestClient extends FolderClient {
   readonly #channel: Channel;
@@ -251,10 +259,10 @@ export class GuestClient extends FolderClient {
   }
 
   /**
-   * Resolves once a process listens on a TCP port where `openTunnel` reaches it; rejects (PORT_NOT_LISTENING) if none
-   * does in time.
+   * Resolves once a process listens on a TCP port where `openTunnel` reaches it, with who else does; rejects
+   * (PORT_NOT_LISTENING) if none does in time.
    */
-  async waitForPort(port: number, options: WaitForPortOptions = {}): Promise<void> {
+  async waitForPort(port: number, options: WaitForPortOptions = {}): Promise<PortWait> {
     checkOptions("the options of waitForPort", options, OPTION_NAMES.call);
     const { timeoutMs = DEFAULT_PORT_WAIT_MS, ...call } = options;
     const request = { port: wholeNumber(port, "port"), timeoutMs: wholeMilliseconds(timeoutMs, "timeoutMs") };
@@ -262,7 +270,7 @@ export class GuestClient extends FolderClient {
     const startMs = performance.now();
     const leftMs = (): number => Math.max(1, Math.ceil(timeoutMs - (performance.now() - startMs)));
     let tries = 0;
-    const ask = (): Promise<unknown> => {
+    const ask = (): Promise<MessageShape<typeof WaitForPortResponseSchema>> => {
       tries += 1;
       return this.#channel.unary(Tunnel.method.waitForPort, { ...request, timeoutMs: leftMs() }, call);
     };
@@ -270,7 +278,23 @@ export class GuestClient extends FolderClient {
     const isTransient = (error: unknown): boolean =>
       isLost(error) && (this.#channel.wasConnected || tries < FIRST_TRIES);
     const untilMs = startMs + timeoutMs;
-    await retried(ask(), ask, { pausesMs: growingPauses(LONGEST_PAUSE_MS), untilMs, signal, isTransient });
+    const how = { pausesMs: growingPauses(LONGEST_PAUSE_MS), untilMs, signal, isTransient };
+    return plain(WaitForPortResponseSchema, await retried(ask(), ask, how));
+  }
+
+  /** The TCP ports on which processes of the guest listen now, at whatever address. */
+  async listPorts(options?: CallOptions): Promise<PortList> {
+    checkOptions("the options of listPorts", options, OPTION_NAMES.call);
+    return plain(PortListSchema, await this.#channel.question(Tunnel.method.listPorts, {}, options));
+  }
+
+  /** The same at once and then what changes, until the loop is left or the connection lost, as by restore duties. */
+  watchPorts(options: CallOptions = {}): AsyncIterableIterator<PortChanges, undefined, undefined> {
+    checkOptions("the options of watchPorts", options, OPTION_NAMES.call);
+    const take = (message: MessageShape<typeof PortChangesSchema>): PortChanges[] => [
+      plain(PortChangesSchema, message),
+    ];
+    return received(this.#channel, Tunnel.method.watchPorts, {}, options, { take });
   }
 
   /** What the guest uses of memory, processors, file systems and network now. */

@@ -75,8 +75,13 @@ export type {
   HookRequest,
   HookResult,
   KeptExec,
+  ListeningPort,
+  PortChanges,
+  PortList,
+  PortWait,
   StopResult,
 } from "./messages.ts";
 export { FileType } from "../../shared/gen/svc/guest/v1alpha1/files_pb.ts";
 export { HookKind } from "../../shared/gen/svc/guest/v1alpha1/hooks_pb.ts";
 export { UsageScope } from "../../shared/gen/svc/guest/v1alpha1/exec_pb.ts";
+export { PortScope } from "../../shared/gen/svc/guest/v1alpha1/tunnel_pb.ts";

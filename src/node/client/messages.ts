@@ -9,6 +9,12 @@ import type { RunHookRequest, RunHookResponse } from "../../shared/gen/svc/guest
 import type { StopResponse } from "../../shared/gen/svc/guest/v1alpha1/lifecycle_pb.ts";
 import type { RestoreDutiesRequest, RestoreDutiesResponse } from "../../shared/gen/svc/guest/v1alpha1/restore_pb.ts";
 import type { CommandUsage as UsageMessage } from "../../shared/gen/svc/guest/v1alpha1/exec_pb.ts";
+import type {
+  ListeningPort as PortMessage,
+  PortChanges as PortChangesMessage,
+  PortList as PortListMessage,
+  WaitForPortResponse,
+} from "../../shared/gen/svc/guest/v1alpha1/tunnel_pb.ts";
 import type { GuestUsage as GuestUsageMessage } from "../../shared/gen/svc/guest/v1alpha1/usage_pb.ts";
 import { type ExecResult, resultOf } from "./exec/command.ts";
 import { plain, type Plain } from "./plain.ts";
@@ -34,6 +40,18 @@ export type StopResult = Plain<StopResponse>;
 
 /** What a guest uses (message GuestUsage): what it cannot tell is absent. */
 export type GuestUsage = Plain<GuestUsageMessage>;
+
+/** A TCP port that listens (message ListeningPort). Its process chooses the name in `command`: escape it. */
+export type ListeningPort = Plain<PortMessage>;
+
+/** The ports that listen (message PortList). */
+export type PortList = Plain<PortListMessage>;
+
+/** What has changed, or all that listen (message PortChanges). */
+export type PortChanges = Plain<PortChangesMessage>;
+
+/** Who reaches a port that was waited for (message WaitForPortResponse). */
+export type PortWait = Plain<WaitForPortResponse>;
 
 /** What a command has used (message CommandUsage). */
 export type CommandUsage = Plain<UsageMessage>;

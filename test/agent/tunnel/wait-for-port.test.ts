@@ -12,6 +12,7 @@ import { startAgent } from "../../fixtures/agent.ts";
 import { clientOf } from "../../fixtures/guest-client.ts";
 import { failureOf } from "../../fixtures/guest-errors.ts";
 import { listener } from "../../fixtures/listeners.ts";
+import { PortScope } from "../../../src/node/client/index.ts";
 import { addon } from "../../fixtures/spawning.ts";
 
 const LONG_MS = 600_000;
@@ -25,7 +26,18 @@ const timers: Timers = {
   },
 };
 /** As in an image without /proc. */
-const silent = (): Sockets => ({ ...guestSockets(addon), listeningPorts: () => Promise.resolve(undefined) });
+const silent = (): Sockets => ({ ...guestSockets(addon), eachListener: () => Promise.resolve(false) });
+const watchOf = (sockets: Sockets, its: Timers): PortWatch =>
+  new PortWatch({ sockets, timers: its, ownPort: undefined, generation: () => 0 });
+const listener80 = {
+  inode: 1,
+  port: 80,
+  family: 4,
+  address: "0.0.0.0",
+  scope: "ANY",
+  isReached: true,
+  uid: 0,
+} as const;
 
 describe("WaitForPort", () => {
   it("answers once somebody listens, at whatever address a tunnel reaches", async (t) => {
@@ -35,13 +47,14 @@ describe("WaitForPort", () => {
     for (const host of ["127.0.0.1", "0.0.0.0", ...(hasV6 ? ["::1", "::", "::ffff:127.0.0.1"] : [])]) {
       const port = await freePort();
       let isListening = false;
-      const waited = client.waitForPort(port, { timeoutMs: LONG_MS }).then(() => isListening);
+      const waited = client.waitForPort(port, { timeoutMs: LONG_MS }).then(({ scope }) => isListening && scope);
       // The wait has begun, and is not answered.
       await client.health();
       const server = createServer();
       server.once("listening", () => (isListening = true));
       server.listen({ port, host, ipv6Only: host === "::" });
-      assert.equal(await waited, true, host);
+      const isAny = host === "0.0.0.0" || host === "::";
+      assert.equal(await waited, isAny ? PortScope.ANY : PortScope.LOOPBACK, host);
       server.close();
     }
     if (!hasV6) t.diagnostic("without IPv6");
@@ -68,7 +81,11 @@ describe("WaitForPort", () => {
     await using agent = await startAgent();
     using client = clientOf(agent);
     await using elsewhere = await listener(undefined, { port: 0, host: "127.0.0.2" });
-    const { status, reason, metadata } = await failureOf(client.waitForPort(elsewhere.port, { timeoutMs: SOON_MS }));
+    const failed = await failureOf(client.waitForPort(elsewhere.port, { timeoutMs: SOON_MS }));
+    const { status, reason, metadata } = failed;
+    assert.match(failed.message, /; a server listens at 127\.0\.0\.2 only: have it listen at 127\.0\.0\.1 too$/);
+    const tunnel = client.openTunnel(elsewhere.port).on("error", () => undefined);
+    assert.match((await failureOf(tunnel.opened)).message, /\(ECONNREFUSED\); a server listens at 127\.0\.0\.2 only/);
     assert.deepEqual(
       [status, reason, metadata],
       ["DEADLINE_EXCEEDED", "PORT_NOT_LISTENING", { port: String(elsewhere.port) }],
@@ -99,7 +116,7 @@ describe("WaitForPort", () => {
   });
 
   it("connects where the kernel does not tell who listens, and leaves the connection at once", async () => {
-    const watch = new PortWatch(silent(), timers);
+    const watch = watchOf(silent(), timers);
     const port = await freePort();
     const { signal } = new AbortController();
     const waited = watch.wait({ port, timeoutMs: LONG_MS }, signal);
@@ -123,22 +140,26 @@ describe("WaitForPort", () => {
   });
 
   it("looks once more when a wait is over, and answers by that look", async () => {
-    const looks: PromiseWithResolvers<Set<number>>[] = [];
+    const looks: PromiseWithResolvers<boolean>[] = [];
     const watched: Sockets = {
       ...guestSockets(addon),
-      listeningPorts: () => (looks.push(Promise.withResolvers()), looks.at(-1)?.promise ?? Promise.resolve(undefined)),
+      eachListener: (take) => {
+        const look = Promise.withResolvers<boolean>();
+        if (looks.push(look) === 2) take(listener80);
+        return look.promise;
+      },
     };
     const due = new Map<number, () => void>();
     const manual: Timers = { after: (delayMs, task) => (due.set(delayMs, task), () => due.delete(delayMs)) };
-    const watch = new PortWatch(watched, manual);
+    const watch = watchOf(watched, manual);
     const { signal } = new AbortController();
     const [found, missed] = [80, 81].map((port) => watch.wait({ port, timeoutMs: port }, signal));
     // Both times are over during the first look, which found nobody.
     due.get(80)?.();
     due.get(81)?.();
-    looks[0]?.resolve(new Set());
+    looks[0]?.resolve(true);
     while (looks.length < 2) await new Promise(setImmediate);
-    looks[1]?.resolve(new Set([80]));
+    looks[1]?.resolve(true);
     await found;
     await assert.rejects(missed ?? Promise.resolve(), { reason: "PORT_NOT_LISTENING" });
     assert.equal(looks.length, 2);
@@ -153,7 +174,7 @@ describe("WaitForPort", () => {
           ? new Promise((_, reject) => signal.addEventListener("abort", reject))
           : real.connectPort(family, port, signal),
     };
-    const watch = new PortWatch(sockets, {
+    const watch = watchOf(sockets, {
       after: (delayMs, task) => (delayMs === LOOK_MS ? timers.after(0, task) : () => {}),
     });
     const caller = new AbortController();
@@ -170,9 +191,10 @@ describe("WaitForPort", () => {
     const due: (() => void)[] = [];
     const watched: Sockets = {
       ...guestSockets(addon),
-      listeningPorts: () => {
+      eachListener: (take) => {
         looks += 1;
-        return Promise.resolve(new Set(looks > 20 ? [80] : []));
+        if (looks > 20) take(listener80);
+        return Promise.resolve(true);
       },
     };
     const manual: Timers = {
@@ -182,7 +204,7 @@ describe("WaitForPort", () => {
         return () => {};
       },
     };
-    const watch = new PortWatch(watched, manual);
+    const watch = watchOf(watched, manual);
     const { signal } = new AbortController();
     const waits = Array.from({ length: 100 }, () => watch.wait({ port: 80, timeoutMs: LONG_MS }, signal));
     const isOver = Promise.all(waits).then(() => true);

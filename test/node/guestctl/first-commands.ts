@@ -26,6 +26,7 @@ export const FIRST_COMMANDS: readonly FirstCommand[] = [
   ["guestctl cp -L notes.txt :$REMOTE/", /a link is copied as a link/],
   ["guestctl logs --since 5m -n 5 build", /"guestctl attach NAME" shows the output/],
   ["guestctl wait build", /"guestctl attach NAME" waits for a kept command/],
+  ["guestctl ss -ltnp", /"guestctl ports" lists the TCP ports/],
   ["guestctl port box 80", /"guestctl forward 8080:80" leads a local port/],
   ["guestctl inspect -f '{{.State.Pid}}' build", /"guestctl execs --json" describes kept commands/],
   ["guestctl rm -f box", /"guestctl sandbox rm" removes a sandbox/],

@@ -36,6 +36,31 @@ export interface StreamSocket {
   reset(): void;
 }
 
+/** From where a listener is reached: only inside the guest, at every address of it, or at one. */
+export type ListenerScope = "LOOPBACK" | "ANY" | "ADDRESS";
+
+/** A TCP socket that listens. */
+export interface Listener {
+  /** Its number, unique among the sockets that are open. */
+  readonly inode: number;
+  readonly port: number;
+  readonly family: 4 | 6;
+  /** As text, such as "127.0.0.1". */
+  readonly address: string;
+  readonly scope: ListenerScope;
+  /** `connectPort` leads to it. */
+  readonly isReached: boolean;
+  /** Of who made it. */
+  readonly uid: number;
+}
+
+/** The process that holds a socket: of several, the lowest pid. */
+export interface SocketHolder {
+  readonly pid: number;
+  /** The name that it has given itself. */
+  readonly command: string;
+}
+
 /** What listens in the guest. */
 export interface Sockets {
   /**
@@ -49,6 +74,11 @@ export interface Sockets {
    * whose queue is full. Rejects as `connectPort` does.
    */
   connectPath(path: string, signal: AbortSignal): Promise<StreamSocket | "own">;
-  /** The TCP ports with a listener that `connectPort` reaches. Undefined: the kernel does not tell. Never rejects. */
-  listeningPorts(): Promise<ReadonlySet<number> | undefined>;
+  /**
+   * Calls back with each TCP socket that listens; with one that did all the time at least once, perhaps twice. False:
+   * the kernel does not tell. Never rejects.
+   */
+  eachListener(take: (listener: Listener) => void): Promise<boolean>;
+  /** Who holds sockets, by their inodes; those of whom nobody is found are missing. Looks for new ones only once. */
+  holders(inodes: ReadonlySet<number>): Promise<ReadonlyMap<number, SocketHolder>>;
 }

@@ -1,7 +1,12 @@
 import { create } from "@bufbuild/protobuf";
 import { frameOrder, invalidField, type LentBytes } from "../../domain/index.ts";
-import type { TunnelClient, TunnelInput, Tunnels, TunnelTarget } from "../../tunnel/index.ts";
+import type { ListeningPort, TunnelClient, TunnelInput, Tunnels, TunnelTarget } from "../../tunnel/index.ts";
 import {
+  type ListeningPort as ListeningPortMessage,
+  ListeningPortSchema,
+  PortChangesSchema,
+  PortListSchema,
+  PortScope,
   Tunnel,
   type TunnelFrame,
   TunnelFrameSchema,
@@ -17,8 +22,34 @@ const DATA_FIELD = TunnelFrameSchema.field.data.number;
 export function serveTunnels(router: Router, tunnels: Tunnels): void {
   router.bidiStream(Tunnel.method.open, (call) => serveOpen(tunnels, call));
   router.unary(Tunnel.method.waitForPort, async (request, call) => {
-    await tunnels.waitForPort(request, call.signal);
-    return create(WaitForPortResponseSchema);
+    const scope = await tunnels.waitForPort(request, call.signal);
+    return create(WaitForPortResponseSchema, { scope: PortScope[scope ?? "UNSPECIFIED"] });
+  });
+  router.unary(Tunnel.method.listPorts, async () => {
+    const { ports, truncated } = await tunnels.listPorts();
+    return create(PortListSchema, { ports: [...ports.values()].map(listeningPort), truncated });
+  });
+  router.serverStream(Tunnel.method.watchPorts, (_, call) =>
+    tunnels.watchPorts({
+      isBehind: () => call.queuedBytes > 0,
+      send: ({ ports, closed, ...rest }) => {
+        const message = { ...rest, ports: ports.map(listeningPort), closed: closed.map(listeningPort) };
+        call.send(messageFrame(PortChangesSchema, create(PortChangesSchema, message)));
+      },
+      signal: call.signal,
+    }),
+  );
+}
+
+function listeningPort({ inode, port, family, scope, address, uid, holder }: ListeningPort): ListeningPortMessage {
+  return create(ListeningPortSchema, {
+    inode: BigInt(inode),
+    port,
+    family,
+    scope: PortScope[scope],
+    address,
+    uid,
+    ...holder,
   });
 }
 

@@ -19,7 +19,7 @@ const COMMANDS: Answers = [
   ["env printenv", '"guestctl exec -- env" shows the environment of commands'],
   ["console debug enter login shell", '"guestctl exec -it -- sh" gives a shell'],
   ["delete remove", '"guestctl rm" removes files, "guestctl sandbox rm" a sandbox, "guestctl end" ends a kept command'],
-  ["describe info status", '"guestctl health" describes an agent, "guestctl sandbox ls" lists sandboxes'],
+  ["describe info status", '"guestctl health" describes an agent, "guestctl sandbox status NAME" a sandbox'],
   ["events", '"guestctl health --watch" shows changes as they happen'],
   ["get list", '"guestctl sandbox ls" lists sandboxes, "guestctl execs" kept commands, "guestctl ls" folders'],
   ["inspect", '"guestctl execs --json" describes kept commands, "guestctl sandbox ls --json" sandboxes'],
@@ -29,6 +29,7 @@ const COMMANDS: Answers = [
     "logs",
     '"guestctl attach NAME" shows the output of a kept command and follows it; of the workload the substrate has it',
   ],
+  ["lsof netstat ss", '"guestctl ports" lists the TCP ports on which a sandbox listens, with their processes'],
   ["port port-forward proxy tunnel", PORTS],
   ["ps", '"guestctl execs" lists kept commands, "guestctl exec -- ps" processes, "guestctl sandbox ls" sandboxes'],
   ["file pull push put download upload scp sftp", '"guestctl cp" copies: paths in the sandbox begin with a colon'],
@@ -72,7 +73,7 @@ const OPTIONS: Answers = [
 /** Verbs of other tools behind `sandbox`. */
 export const SANDBOX_VERBS: Answers = [
   ["delete destroy kill remove", '"guestctl sandbox rm NAME" removes one'],
-  ["describe get info inspect status", '"guestctl sandbox ls --json" describes all'],
+  ["describe get info inspect", '"guestctl sandbox status NAME" describes one, "guestctl sandbox ls --json" all'],
   [
     "exec run shell",
     '"guestctl exec --sandbox NAME -- COMMAND" runs a command in one, "sandbox create IMAGE" makes one',

@@ -25,6 +25,7 @@ export const COMMANDS: ReadonlyMap<string, CommandEntry> = new Map([
   entry("ls", "list folders of a sandbox", async () => (await import("./ls.ts")).ls),
   entry("mkdir", "make folders in a sandbox", async () => (await import("./mkdir.ts")).mkdir),
   entry("mv", "rename files of a sandbox", async () => (await import("./mv.ts")).mv),
+  entry("ports", "list the ports on which a sandbox listens", async () => (await import("./ports.ts")).ports),
   entry("restore", "make a restored guest do its duties", async () => (await import("./restore.ts")).restore),
   entry(
     "restore-sequence",

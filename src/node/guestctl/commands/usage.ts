@@ -1,30 +1,21 @@
-import { setTimeout as pause } from "node:timers/promises";
 import { GuestUsageSchema } from "../../../shared/gen/svc/guest/v1alpha1/usage_pb.ts";
-import {
-  connect,
-  type GuestClient,
-  GuestError,
-  type GuestUsage,
-  usageMetrics,
-  type WatchUsageOptions,
-} from "../../client/index.ts";
+import { type GuestUsage, usageMetrics } from "../../client/index.ts";
 import {
   type Command,
   defineCommand,
   jsonLine,
   parseDurationMs,
-  printable,
   type ReportLine,
   reportText,
   sizeWords,
   UsageError,
   writeAll,
 } from "../cli/index.ts";
-import { ANSWER_TIMEOUT_MS, CONNECTION_OPTIONS, connector, openClient } from "../target/index.ts";
+import { ANSWER_TIMEOUT_MS, CONNECTION_OPTIONS, openClient } from "../target/index.ts";
+import { watchUntilSignal } from "./lasting-watch.ts";
 import { schemaObject } from "./schema.ts";
 
 const US = 1e-6;
-const RETRY_PAUSE_MS = 1_000;
 
 export const usage: Command = defineCommand({
   usage: ["usage [options]"],
@@ -52,45 +43,17 @@ the guest cannot tell is absent.`,
       const report = await client.usage({ timeoutMs: ANSWER_TIMEOUT_MS });
       return { text: textOf(report), json: schemaObject(GuestUsageSchema, report) };
     }
-    const show = async (report: GuestUsage): Promise<void> => {
-      const text = values.json === true ? jsonLine(schemaObject(GuestUsageSchema, report)) : `${textOf(report)}\n`;
-      await writeAll(host.stdout, text);
-    };
-    const left = new AbortController();
-    for (const signal of ["SIGINT", "SIGTERM"] as const) host.once(signal, () => left.abort());
-    const { redial, connect: dial } = await connector(values, host);
-    let wasThere = false;
-    while (!left.signal.aborted) {
-      try {
-        await watchOnce(
-          redial === undefined ? dial() : connect(await redial()),
-          { intervalMs, signal: left.signal },
-          async (report) => {
-            await show(report);
-            wasThere = true;
-          },
-        );
-      } catch (error) {
-        if (left.signal.aborted) break;
-        // Restore duties end all connections, and credentials may have changed.
-        if (!wasThere || !(error instanceof GuestError) || error.status !== "UNAVAILABLE") throw error;
-        host.stderr.write(`guestctl: ${printable(error.message)}; tries again\n`);
-        await pause(RETRY_PAUSE_MS, undefined, { signal: left.signal }).catch(() => undefined);
-      }
-    }
-    return 0;
+    return watchUntilSignal(
+      values,
+      host,
+      (client, signal) => client.watchUsage({ intervalMs, signal }),
+      async (report) => {
+        const text = values.json === true ? jsonLine(schemaObject(GuestUsageSchema, report)) : `${textOf(report)}\n`;
+        await writeAll(host.stdout, text);
+      },
+    );
   },
 });
-
-/** Closes the client at the end. */
-async function watchOnce(
-  client: GuestClient,
-  options: WatchUsageOptions,
-  show: (report: GuestUsage) => Promise<void>,
-): Promise<void> {
-  using watched = client;
-  for await (const report of watched.watchUsage(options)) await show(report);
-}
 
 function linesOf(report: GuestUsage): readonly ReportLine[] {
   const { memory, cpu, fileSystems, networks, processes, sessionOomKills } = report;

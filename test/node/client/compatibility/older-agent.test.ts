@@ -46,11 +46,11 @@ describe("a client of an older agent", () => {
     }
   });
 
-  test("says which version brought a service that the agent lacks", async () => {
+  test("says which version brought a service or a method that the agent lacks", async () => {
     await using agent = await startStandIn({ service: new ReleasedSchema().service(), version: "0.1.0" });
     const { client } = agent;
     const tunnel = client.openTunnel(80).on("error", () => {});
-    for (const [method, call] of [
+    for (const [method, call, since = "0.2.0"] of [
       ["Open", () => tunnel.opened],
       ["WaitForPort", () => client.waitForPort(80)],
       ["List", () => client.list("/x")[Symbol.asyncIterator]().next()],
@@ -63,12 +63,15 @@ describe("a client of an older agent", () => {
       ["EndExec", () => client.endExec("x")],
       ["SignalExec", () => client.signalExec("x", "SIGTERM")],
       ["Stop", () => client.stop()],
+      ["ListPorts", () => client.listPorts(), "0.3.0"],
+      ["WatchPorts", () => client.watchPorts().next(), "0.3.0"],
+      ["ReadTree", () => client.readTree("/x")[Symbol.asyncIterator]().next(), "0.3.0"],
     ] as const) {
       const { status, message, nextStep } = await failureOf(call());
       assert.equal(status, "UNIMPLEMENTED");
       assert.match(
         message,
-        new RegExp(`^this agent(?: \\(version 0\\.1\\.0\\))? is older than 0\\.2\\.0, which brought ${method}$`),
+        new RegExp(`^this agent(?: \\(version 0\\.1\\.0\\))? is older than ${since}, which brought ${method}$`),
       );
       assert.match(nextStep ?? "", /update the agent/);
     }

@@ -2,15 +2,15 @@
 // @generated from file svc/guest/v1alpha1/tunnel.proto (package svc.guest.v1alpha1, syntax proto3)
 /* eslint-disable */
 
-import type { GenFile, GenMessage, GenService } from "@bufbuild/protobuf/codegenv2";
-import { fileDesc, messageDesc, serviceDesc } from "@bufbuild/protobuf/codegenv2";
-import type { Message } from "@bufbuild/protobuf";
+import type { GenEnum, GenFile, GenMessage, GenService } from "@bufbuild/protobuf/codegenv2";
+import { enumDesc, fileDesc, messageDesc, serviceDesc } from "@bufbuild/protobuf/codegenv2";
+import type { Message, UnknownEnum } from "@bufbuild/protobuf";
 
 /**
  * Describes the file svc/guest/v1alpha1/tunnel.proto.
  */
 export const file_svc_guest_v1alpha1_tunnel: GenFile = /*@__PURE__*/
-  fileDesc("Ch9zdmMvZ3Vlc3QvdjFhbHBoYTEvdHVubmVsLnByb3RvEhJzdmMuZ3Vlc3QudjFhbHBoYTEi7AEKC1R1bm5lbEZyYW1lEi4KBG9wZW4YASABKAsyHi5zdmMuZ3Vlc3QudjFhbHBoYTEuVHVubmVsT3BlbkgAEjIKBm9wZW5lZBgCIAEoCzIgLnN2Yy5ndWVzdC52MWFscGhhMS5UdW5uZWxPcGVuZWRIABIOCgRkYXRhGAMgASgMSAASLAoDZW5kGAQgASgLMh0uc3ZjLmd1ZXN0LnYxYWxwaGExLlR1bm5lbEVuZEgAEjIKBndpbmRvdxgFIAEoCzIgLnN2Yy5ndWVzdC52MWFscGhhMS5UdW5uZWxXaW5kb3dIAEIHCgVmcmFtZSJMCgpUdW5uZWxPcGVuEg4KBHBvcnQYASABKA1IABIOCgRwYXRoGAIgASgJSAASFAoMd2luZG93X2J5dGVzGAMgASgNQggKBnRhcmdldCIkCgxUdW5uZWxPcGVuZWQSFAoMd2luZG93X2J5dGVzGAEgASgNIgsKCVR1bm5lbEVuZCIdCgxUdW5uZWxXaW5kb3cSDQoFYnl0ZXMYASABKA0iNgoSV2FpdEZvclBvcnRSZXF1ZXN0EgwKBHBvcnQYASABKA0SEgoKdGltZW91dF9tcxgCIAEoDSIVChNXYWl0Rm9yUG9ydFJlc3BvbnNlMrYBCgZUdW5uZWwSTAoET3BlbhIfLnN2Yy5ndWVzdC52MWFscGhhMS5UdW5uZWxGcmFtZRofLnN2Yy5ndWVzdC52MWFscGhhMS5UdW5uZWxGcmFtZSgBMAESXgoLV2FpdEZvclBvcnQSJi5zdmMuZ3Vlc3QudjFhbHBoYTEuV2FpdEZvclBvcnRSZXF1ZXN0Gicuc3ZjLmd1ZXN0LnYxYWxwaGExLldhaXRGb3JQb3J0UmVzcG9uc2VCPUILVHVubmVsUHJvdG9QAVosZ3Vlc3QtYWdlbnQvc3ZjL2d1ZXN0L3YxYWxwaGExO2d1ZXN0djFhbHBoYTFiBnByb3RvMw");
+  fileDesc("Ch9zdmMvZ3Vlc3QvdjFhbHBoYTEvdHVubmVsLnByb3RvEhJzdmMuZ3Vlc3QudjFhbHBoYTEi7AEKC1R1bm5lbEZyYW1lEi4KBG9wZW4YASABKAsyHi5zdmMuZ3Vlc3QudjFhbHBoYTEuVHVubmVsT3BlbkgAEjIKBm9wZW5lZBgCIAEoCzIgLnN2Yy5ndWVzdC52MWFscGhhMS5UdW5uZWxPcGVuZWRIABIOCgRkYXRhGAMgASgMSAASLAoDZW5kGAQgASgLMh0uc3ZjLmd1ZXN0LnYxYWxwaGExLlR1bm5lbEVuZEgAEjIKBndpbmRvdxgFIAEoCzIgLnN2Yy5ndWVzdC52MWFscGhhMS5UdW5uZWxXaW5kb3dIAEIHCgVmcmFtZSJMCgpUdW5uZWxPcGVuEg4KBHBvcnQYASABKA1IABIOCgRwYXRoGAIgASgJSAASFAoMd2luZG93X2J5dGVzGAMgASgNQggKBnRhcmdldCIkCgxUdW5uZWxPcGVuZWQSFAoMd2luZG93X2J5dGVzGAEgASgNIgsKCVR1bm5lbEVuZCIdCgxUdW5uZWxXaW5kb3cSDQoFYnl0ZXMYASABKA0iNgoSV2FpdEZvclBvcnRSZXF1ZXN0EgwKBHBvcnQYASABKA0SEgoKdGltZW91dF9tcxgCIAEoDSJDChNXYWl0Rm9yUG9ydFJlc3BvbnNlEiwKBXNjb3BlGAEgASgOMh0uc3ZjLmd1ZXN0LnYxYWxwaGExLlBvcnRTY29wZSISChBMaXN0UG9ydHNSZXF1ZXN0IhMKEVdhdGNoUG9ydHNSZXF1ZXN0Ik8KCFBvcnRMaXN0EjAKBXBvcnRzGAEgAygLMiEuc3ZjLmd1ZXN0LnYxYWxwaGExLkxpc3RlbmluZ1BvcnQSEQoJdHJ1bmNhdGVkGAIgASgIIpMBCgtQb3J0Q2hhbmdlcxIMCgRmdWxsGAEgASgIEjAKBXBvcnRzGAIgAygLMiEuc3ZjLmd1ZXN0LnYxYWxwaGExLkxpc3RlbmluZ1BvcnQSMQoGY2xvc2VkGAMgAygLMiEuc3ZjLmd1ZXN0LnYxYWxwaGExLkxpc3RlbmluZ1BvcnQSEQoJdHJ1bmNhdGVkGAQgASgIIrMBCg1MaXN0ZW5pbmdQb3J0Eg0KBWlub2RlGAEgASgEEgwKBHBvcnQYAiABKA0SDgoGZmFtaWx5GAMgASgNEiwKBXNjb3BlGAQgASgOMh0uc3ZjLmd1ZXN0LnYxYWxwaGExLlBvcnRTY29wZRIPCgdhZGRyZXNzGAUgASgJEgsKA3VpZBgGIAEoDRIQCgNwaWQYByABKA1IAIgBARIPCgdjb21tYW5kGAggASgJQgYKBF9waWQqbAoJUG9ydFNjb3BlEhoKFlBPUlRfU0NPUEVfVU5TUEVDSUZJRUQQABIXChNQT1JUX1NDT1BFX0xPT1BCQUNLEAESEgoOUE9SVF9TQ09QRV9BTlkQAhIWChJQT1JUX1NDT1BFX0FERFJFU1MQAzLfAgoGVHVubmVsEkwKBE9wZW4SHy5zdmMuZ3Vlc3QudjFhbHBoYTEuVHVubmVsRnJhbWUaHy5zdmMuZ3Vlc3QudjFhbHBoYTEuVHVubmVsRnJhbWUoATABEl4KC1dhaXRGb3JQb3J0EiYuc3ZjLmd1ZXN0LnYxYWxwaGExLldhaXRGb3JQb3J0UmVxdWVzdBonLnN2Yy5ndWVzdC52MWFscGhhMS5XYWl0Rm9yUG9ydFJlc3BvbnNlEk8KCUxpc3RQb3J0cxIkLnN2Yy5ndWVzdC52MWFscGhhMS5MaXN0UG9ydHNSZXF1ZXN0Ghwuc3ZjLmd1ZXN0LnYxYWxwaGExLlBvcnRMaXN0ElYKCldhdGNoUG9ydHMSJS5zdmMuZ3Vlc3QudjFhbHBoYTEuV2F0Y2hQb3J0c1JlcXVlc3QaHy5zdmMuZ3Vlc3QudjFhbHBoYTEuUG9ydENoYW5nZXMwAUI9QgtUdW5uZWxQcm90b1ABWixndWVzdC1hZ2VudC9zdmMvZ3Vlc3QvdjFhbHBoYTE7Z3Vlc3R2MWFscGhhMWIGcHJvdG8z");
 
 /**
  * A frame of Open, in either direction.
@@ -206,11 +206,18 @@ export const WaitForPortRequestSchema: GenMessage<WaitForPortRequest> = /*@__PUR
   messageDesc(file_svc_guest_v1alpha1_tunnel, 5);
 
 /**
- * A process listens on the port. It has no fields.
+ * A process listens on the port.
  *
  * @generated from message svc.guest.v1alpha1.WaitForPortResponse
  */
 export type WaitForPortResponse = Message<"svc.guest.v1alpha1.WaitForPortResponse"> & {
+  /**
+   * Of all that listen on the port, the widest: ANY, ADDRESS, LOOPBACK. With PORT_SCOPE_LOOPBACK only tunnels reach it,
+   * and no connection from outside of the guest does. Unspecified where there is no /proc.
+   *
+   * @generated from field: svc.guest.v1alpha1.PortScope scope = 1;
+   */
+  scope: PortScope;
 };
 
 /**
@@ -221,8 +228,228 @@ export const WaitForPortResponseSchema: GenMessage<WaitForPortResponse> = /*@__P
   messageDesc(file_svc_guest_v1alpha1_tunnel, 6);
 
 /**
- * Connects to listeners inside the guest: TCP ports of its loopback, and unix sockets. Served where GuestAgent is, to
- * the same clients, with the same token, headers, errors and limits.
+ * Request of ListPorts. It has no fields.
+ *
+ * @generated from message svc.guest.v1alpha1.ListPortsRequest
+ */
+export type ListPortsRequest = Message<"svc.guest.v1alpha1.ListPortsRequest"> & {
+};
+
+/**
+ * Describes the message svc.guest.v1alpha1.ListPortsRequest.
+ * Use `create(ListPortsRequestSchema)` to create a new message.
+ */
+export const ListPortsRequestSchema: GenMessage<ListPortsRequest> = /*@__PURE__*/
+  messageDesc(file_svc_guest_v1alpha1_tunnel, 7);
+
+/**
+ * Request of WatchPorts. It has no fields.
+ *
+ * @generated from message svc.guest.v1alpha1.WatchPortsRequest
+ */
+export type WatchPortsRequest = Message<"svc.guest.v1alpha1.WatchPortsRequest"> & {
+};
+
+/**
+ * Describes the message svc.guest.v1alpha1.WatchPortsRequest.
+ * Use `create(WatchPortsRequestSchema)` to create a new message.
+ */
+export const WatchPortsRequestSchema: GenMessage<WatchPortsRequest> = /*@__PURE__*/
+  messageDesc(file_svc_guest_v1alpha1_tunnel, 8);
+
+/**
+ * The ports that listen.
+ *
+ * @generated from message svc.guest.v1alpha1.PortList
+ */
+export type PortList = Message<"svc.guest.v1alpha1.PortList"> & {
+  /**
+   * By port; at most 512.
+   *
+   * @generated from field: repeated svc.guest.v1alpha1.ListeningPort ports = 1;
+   */
+  ports: ListeningPort[];
+
+  /**
+   * There are more of them.
+   *
+   * @generated from field: bool truncated = 2;
+   */
+  truncated: boolean;
+};
+
+/**
+ * Describes the message svc.guest.v1alpha1.PortList.
+ * Use `create(PortListSchema)` to create a new message.
+ */
+export const PortListSchema: GenMessage<PortList> = /*@__PURE__*/
+  messageDesc(file_svc_guest_v1alpha1_tunnel, 9);
+
+/**
+ * What has changed since the last message.
+ *
+ * @generated from message svc.guest.v1alpha1.PortChanges
+ */
+export type PortChanges = Message<"svc.guest.v1alpha1.PortChanges"> & {
+  /**
+   * `ports` is the full list, which takes the place of all that came before.
+   *
+   * @generated from field: bool full = 1;
+   */
+  full: boolean;
+
+  /**
+   * Those that are new, or whose process has changed (then with a known `inode`).
+   *
+   * @generated from field: repeated svc.guest.v1alpha1.ListeningPort ports = 2;
+   */
+  ports: ListeningPort[];
+
+  /**
+   * Those that listen no more, as they were last.
+   *
+   * @generated from field: repeated svc.guest.v1alpha1.ListeningPort closed = 3;
+   */
+  closed: ListeningPort[];
+
+  /**
+   * The list has 512, and there are more.
+   *
+   * @generated from field: bool truncated = 4;
+   */
+  truncated: boolean;
+};
+
+/**
+ * Describes the message svc.guest.v1alpha1.PortChanges.
+ * Use `create(PortChangesSchema)` to create a new message.
+ */
+export const PortChangesSchema: GenMessage<PortChanges> = /*@__PURE__*/
+  messageDesc(file_svc_guest_v1alpha1_tunnel, 10);
+
+/**
+ * A TCP socket that listens.
+ *
+ * @generated from message svc.guest.v1alpha1.ListeningPort
+ */
+export type ListeningPort = Message<"svc.guest.v1alpha1.ListeningPort"> & {
+  /**
+   * Number of the socket, unique among those that are open (ss -e shows it as "ino").
+   *
+   * @generated from field: uint64 inode = 1;
+   */
+  inode: bigint;
+
+  /**
+   * TCP port.
+   *
+   * @generated from field: uint32 port = 2;
+   */
+  port: number;
+
+  /**
+   * 4 or 6, for IPv4 or IPv6. A socket of IPv6 at all addresses mostly takes IPv4 too; the kernel does not tell.
+   *
+   * @generated from field: uint32 family = 3;
+   */
+  family: number;
+
+  /**
+   * From where it is reached.
+   *
+   * @generated from field: svc.guest.v1alpha1.PortScope scope = 4;
+   */
+  scope: PortScope;
+
+  /**
+   * Address that it listens at, such as "127.0.0.1" or "::".
+   *
+   * @generated from field: string address = 5;
+   */
+  address: string;
+
+  /**
+   * User id of who made it.
+   *
+   * @generated from field: uint32 uid = 6;
+   */
+  uid: number;
+
+  /**
+   * Process that holds it: of several, the lowest pid. Absent where /proc does not show it, or after 32,768 descriptors
+   * of other processes.
+   *
+   * @generated from field: optional uint32 pid = 7;
+   */
+  pid?: number | undefined;
+
+  /**
+   * Name of that process (/proc/PID/comm), which it can choose: at most 15 bytes, of which those that are not UTF-8 are
+   * U+FFFD. Empty without `pid`.
+   *
+   * @generated from field: string command = 8;
+   */
+  command: string;
+};
+
+/**
+ * Describes the message svc.guest.v1alpha1.ListeningPort.
+ * Use `create(ListeningPortSchema)` to create a new message.
+ */
+export const ListeningPortSchema: GenMessage<ListeningPort> = /*@__PURE__*/
+  messageDesc(file_svc_guest_v1alpha1_tunnel, 11);
+
+/**
+ * From where a listener is reached.
+ *
+ * @generated from enum svc.guest.v1alpha1.PortScope
+ */
+export const PortScope = {
+  /**
+   * Not known.
+   *
+   * @generated from enum value: PORT_SCOPE_UNSPECIFIED = 0;
+   */
+  UNSPECIFIED: 0,
+
+  /**
+   * Only inside the guest: 127.0.0.0/8 or ::1.
+   *
+   * @generated from enum value: PORT_SCOPE_LOOPBACK = 1;
+   */
+  LOOPBACK: 1,
+
+  /**
+   * At all addresses: 0.0.0.0 or ::.
+   *
+   * @generated from enum value: PORT_SCOPE_ANY = 2;
+   */
+  ANY: 2,
+
+  /**
+   * At one address of another interface. Tunnels do not reach it.
+   *
+   * @generated from enum value: PORT_SCOPE_ADDRESS = 3;
+   */
+  ADDRESS: 3,
+} as const;
+
+/**
+ * From where a listener is reached.
+ *
+ * @generated from enum svc.guest.v1alpha1.PortScope
+ */
+export type PortScope = (typeof PortScope)[keyof typeof PortScope] | UnknownEnum;
+
+/**
+ * Describes the enum svc.guest.v1alpha1.PortScope.
+ */
+export const PortScopeSchema: GenEnum<PortScope> = /*@__PURE__*/
+  enumDesc(file_svc_guest_v1alpha1_tunnel, 0);
+
+/**
+ * Connects to listeners inside the guest: TCP ports of its loopback, and unix sockets. Tells which TCP ports listen.
+ * Served where GuestAgent is, to the same clients, with the same token, headers, errors and limits.
  *
  * @generated from service svc.guest.v1alpha1.Tunnel
  */
@@ -265,6 +492,34 @@ export const Tunnel: GenService<{
     methodKind: "unary";
     input: typeof WaitForPortRequestSchema;
     output: typeof WaitForPortResponseSchema;
+  },
+  /**
+   * Lists the TCP ports on which processes of the guest listen, by a look that begins after the call. The agent's own
+   * is not among them. ListPorts and WatchPorts do not count as user activity, and answer while the session is frozen.
+   *
+   * There is no /proc/net/tcp: FAILED_PRECONDITION, PORTS_NOT_KNOWN.
+   *
+   * @generated from rpc svc.guest.v1alpha1.Tunnel.ListPorts
+   */
+  listPorts: {
+    methodKind: "unary";
+    input: typeof ListPortsRequestSchema;
+    output: typeof PortListSchema;
+  },
+  /**
+   * Sends the same list at once, and then each change within a second, until the client cancels the call. A client that
+   * does not read gets the changes in one message later. One look, twice a second, serves all calls; without a call
+   * there is none. Restore duties end the call with the other connections; on theirs, the full list follows.
+   *
+   * There is no /proc/net/tcp: FAILED_PRECONDITION, PORTS_NOT_KNOWN. Eight watch already: RESOURCE_EXHAUSTED,
+   * TOO_MANY_WATCHERS.
+   *
+   * @generated from rpc svc.guest.v1alpha1.Tunnel.WatchPorts
+   */
+  watchPorts: {
+    methodKind: "server_streaming";
+    input: typeof WatchPortsRequestSchema;
+    output: typeof PortChangesSchema;
   },
 }> = /*@__PURE__*/
   serviceDesc(file_svc_guest_v1alpha1_tunnel, 0);

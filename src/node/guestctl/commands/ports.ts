@@ -1,0 +1,60 @@
+import { PortChangesSchema, PortListSchema } from "../../../shared/gen/svc/guest/v1alpha1/tunnel_pb.ts";
+import { type ListeningPort, PortScope } from "../../client/index.ts";
+import { type Command, defineCommand, jsonLine, printable, tableText, writeAll } from "../cli/index.ts";
+import { ANSWER_TIMEOUT_MS, CONNECTION_OPTIONS, openClient } from "../target/index.ts";
+import { watchUntilSignal } from "./lasting-watch.ts";
+import { schemaObject } from "./schema.ts";
+
+const TITLES = ["ADDRESS", "PORT", "REACHED FROM", "UID", "PID", "COMMAND"];
+const SCOPES: Readonly<Record<PortScope, string>> = {
+  [PortScope.UNSPECIFIED]: "-",
+  [PortScope.LOOPBACK]: "the sandbox",
+  [PortScope.ANY]: "everywhere",
+  [PortScope.ADDRESS]: "its network",
+};
+
+export const ports: Command = defineCommand({
+  usage: ["ports [options]"],
+  about: `Lists the TCP ports on which processes of a sandbox listen, and from where each is reached: "guestctl
+forward" leads to those that only the sandbox reaches, "guestctl sandbox publish" does not. No user activity.`,
+  options: {
+    watch: { short: "w", help: "go on with what opens and closes, within a second, until SIGINT or SIGTERM" },
+    ...CONNECTION_OPTIONS,
+  },
+  notes: `With --watch, a line for each port that opens (+), closes (-) or has another process (+ again).
+With --json, the fields of the schema: one PortList, or with --watch one PortChanges a line, of which those with "full"
+take the place of all before, as after a restore.`,
+  statuses: "0 listed, or ended by SIGINT or SIGTERM; 125 failed.",
+  examples: ["ports", "ports --watch --json"],
+  elsewhere: [["-l -t -n -p --listening --tcp", "it lists only TCP ports that listen, with their processes"]],
+  async run({ values }, host) {
+    if (values.watch === true) {
+      return watchUntilSignal(
+        values,
+        host,
+        (client, signal) => client.watchPorts({ signal }),
+        async (changes) => {
+          const words = (sign: string) => (port: ListeningPort) => `${sign} ${printable(rowOf(port).join("  "))}\n`;
+          const { closed, ports: opened } = changes;
+          const lines = [
+            ...(changes.full ? ["all that listen:\n"] : []),
+            ...closed.map(words("-")),
+            ...opened.map(words("+")),
+          ];
+          await writeAll(
+            host.stdout,
+            values.json === true ? jsonLine(schemaObject(PortChangesSchema, changes)) : lines.join(""),
+          );
+        },
+      );
+    }
+    using client = await openClient(values, host);
+    const list = await client.listPorts({ timeoutMs: ANSWER_TIMEOUT_MS });
+    const text = tableText([TITLES, ...list.ports.map(rowOf)]) + (list.truncated ? "and more\n" : "");
+    return { text, json: schemaObject(PortListSchema, list) };
+  },
+});
+
+function rowOf({ address, port, scope, uid, pid, command }: ListeningPort): string[] {
+  return [address, String(port), SCOPES[scope] ?? "-", String(uid), String(pid ?? "-"), command || "-"];
+}

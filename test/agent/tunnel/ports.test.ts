@@ -1,0 +1,255 @@
+import assert from "node:assert/strict";
+import { spawn } from "node:child_process";
+import { once } from "node:events";
+import { readFileSync } from "node:fs";
+import { createServer, type AddressInfo, type Server } from "node:net";
+import { networkInterfaces } from "node:os";
+import { describe, it } from "node:test";
+import type { Listener, Sockets } from "../../../src/agent/domain/index.ts";
+import type { PortChanges as Changes } from "../../../src/agent/tunnel/index.ts";
+import { PortWatch } from "../../../src/agent/tunnel/port-watch.ts";
+import { HookKind, type ListeningPort, type PortChanges, PortScope } from "../../../src/node/client/index.ts";
+import { startAgent } from "../../fixtures/agent.ts";
+import { forAllTests } from "../../fixtures/for-all-tests.ts";
+import { clientOf } from "../../fixtures/guest-client.ts";
+import { failureOf } from "../../fixtures/guest-errors.ts";
+import { listener } from "../../fixtures/listeners.ts";
+import { ManualTimers } from "../../fixtures/manual-timers.ts";
+import { inMountNamespace, lacksCgroups, NEEDS_NAMESPACES } from "../../fixtures/namespaces.ts";
+
+const LISTED = 512;
+const WATCHERS = 8;
+const LOOK_MS = 500;
+const agent = forAllTests(await startAgent());
+const command = readFileSync("/proc/self/comm", "utf8").trimEnd();
+
+async function serverAt(host: string): Promise<Server & AsyncDisposable> {
+  const server = createServer().listen(0, host);
+  await once(server, "listening");
+  return server;
+}
+
+const portOf = (server: Server): number => (server.address() as AddressInfo).port;
+
+/** Reads on until a message has a port that fits, among those that are new or those that are closed. */
+async function told(
+  watch: AsyncIterator<PortChanges, undefined>,
+  list: "ports" | "closed",
+  fits: (port: ListeningPort) => boolean,
+): Promise<ListeningPort> {
+  for (;;) {
+    const found = (await watch.next()).value?.[list].find(fits);
+    if (found !== undefined) return found;
+  }
+}
+
+describe("the ports that listen", () => {
+  it("are listed with family, address and scope, and with the process that holds them", async (t) => {
+    using client = clientOf(agent);
+    const all = Object.values(networkInterfaces()).flatMap((addresses) => addresses ?? []);
+    const outer = all.find(({ internal, family }) => !internal && family === "IPv4")?.address;
+    const hasV6 = all.some(({ address }) => address === "::1");
+    const places: [string, 4 | 6, PortScope][] = [
+      ["127.0.0.1", 4, PortScope.LOOPBACK],
+      ["127.0.0.2", 4, PortScope.LOOPBACK],
+      ["0.0.0.0", 4, PortScope.ANY],
+      ...(outer === undefined ? [] : [[outer, 4, PortScope.ADDRESS] as [string, 4, PortScope]]),
+    ];
+    if (hasV6) places.push(["::1", 6, PortScope.LOOPBACK], ["::", 6, PortScope.ANY]);
+    if (hasV6) places.push(["::ffff:127.0.0.1", 6, PortScope.LOOPBACK], ["::ffff:0.0.0.0", 6, PortScope.ANY]);
+    t.diagnostic(`${places.length} addresses`);
+    for (const [address, family, scope] of places) {
+      await using server = await serverAt(address);
+      const { ports, truncated } = await client.listPorts();
+      const { inode, ...found } = ports.find(({ port }) => port === portOf(server)) ?? assert.fail(address);
+      const holder = { uid: process.getuid?.(), pid: process.pid, command };
+      assert.deepEqual(found, { port: portOf(server), family, scope, address, ...holder });
+      assert.ok(inode > 0 && !truncated);
+      assert.deepEqual(
+        ports.map(({ port }) => port),
+        ports.map(({ port }) => port).toSorted((one, other) => one - other),
+      );
+      assert.ok(!ports.some(({ port }) => port === agent.port), "the agent's own");
+    }
+  });
+
+  it("are 512 at most, always the same, and there are more", async () => {
+    using client = clientOf(agent);
+    const servers = await Promise.all(Array.from({ length: LISTED + 20 }, () => serverAt("127.0.0.3")));
+    const [one, other] = [await client.listPorts(), await client.listPorts()];
+    assert.deepEqual([one.ports.length, one.truncated], [LISTED, true]);
+    const ours = new Set(servers.map(portOf));
+    const listed = ({ ports }: typeof one): number[] => ports.map(({ port }) => port).filter((port) => ours.has(port));
+    assert.deepEqual(listed(one).slice(0, 400), listed(other).slice(0, 400));
+    assert.ok(new Set(listed(one)).size > 400, "each once");
+    for (const server of servers) await server[Symbol.asyncDispose]();
+  });
+
+  it("are watched: all of them first, then what opens, changes hands and closes", async () => {
+    using client = clientOf(agent);
+    await using early = await serverAt("127.0.0.1");
+    const watch = client.watchPorts();
+    const first = (await watch.next()).value;
+    assert.ok(first?.full === true && first.ports.some(({ port }) => port === portOf(early)));
+    const server = await serverAt("127.0.0.1");
+    const isIt = ({ port }: ListeningPort): boolean => port === portOf(server);
+    const port = portOf(server);
+    const opened = await told(watch, "ports", isIt);
+    assert.deepEqual([opened.pid, opened.command], [process.pid, command]);
+    const { fd } = (server as unknown as { readonly _handle: { readonly fd: number } })._handle;
+    const heir = spawn("sleep", ["1000"], { stdio: ["ignore", "ignore", "ignore", fd] });
+    server.close();
+    const inherited = await told(watch, "ports", (one) => one.port === port);
+    assert.deepEqual(
+      [inherited.inode, inherited.pid, inherited.command],
+      [opened.inode, heir.pid ?? assert.fail("no pid"), "sleep"],
+    );
+    heir.kill("SIGKILL");
+    assert.deepEqual(await told(watch, "closed", (one) => one.port === port), inherited);
+    await watch.return?.();
+  });
+
+  it("are told in a frozen session, are no activity, and are told whole again after the duties", async (t) => {
+    await using own = await startAgent({ process: { args: ["sleep", "1000"] } });
+    if (lacksCgroups(t, own)) return;
+    using client = clientOf(own);
+    using other = clientOf(own);
+    const before = await client.health();
+    await client.runHook({ kind: HookKind.PRE_SNAPSHOT, freezeMs: 600_000 });
+    const [watch, lost] = [client.watchPorts(), other.watchPorts()];
+    for (const each of [watch, lost]) assert.equal((await each.next()).value?.full, true);
+    await using server = await serverAt("127.0.0.1");
+    assert.ok((await client.listPorts()).ports.some(({ port }) => port === portOf(server)));
+    const after = await client.health();
+    assert.deepEqual(
+      [after.frozen, after.lastUserActivity, after.lastUserActivityNanos],
+      [true, before.lastUserActivity, before.lastUserActivityNanos],
+    );
+    await client.runRestoreDuties({ entropy: Buffer.alloc(32, 1) });
+    assert.equal((await failureOf(Array.fromAsync(lost))).status, "UNAVAILABLE");
+    for (;;) {
+      const { value } = await watch.next();
+      if (value?.full !== true) continue;
+      assert.ok(value.ports.some(({ port }) => port === portOf(server)));
+      break;
+    }
+    const [, refused] = await Promise.all([own.stop(), failureOf(Array.fromAsync(watch))]);
+    assert.equal(refused.reason, "SHUTTING_DOWN");
+  });
+
+  it("are not known where the image has no /proc, which is said", NEEDS_NAMESPACES, async () => {
+    await using bare = await startAgent({ through: inMountNamespace("mount -t tmpfs none /proc") });
+    using client = clientOf(bare);
+    for (const asked of [client.listPorts(), client.watchPorts().next()]) {
+      const { status, reason } = await failureOf(asked);
+      assert.deepEqual([status, reason], ["FAILED_PRECONDITION", "PORTS_NOT_KNOWN"]);
+    }
+    await using server = await listener(undefined, { port: 0, host: "127.0.0.1" });
+    assert.deepEqual(await client.waitForPort(server.port), { scope: PortScope.UNSPECIFIED });
+  });
+});
+
+describe("looks for listeners", () => {
+  const listenerAt = (port: number): Listener => ({
+    inode: port,
+    port,
+    family: 4,
+    address: "0.0.0.0",
+    scope: "ANY",
+    isReached: true,
+    uid: 0,
+  });
+  /** A watch over sockets that the test names. */
+  function scene(open: () => readonly number[]) {
+    const timers = new ManualTimers();
+    const counts = { looks: 0, life: 0 };
+    const sockets: Sockets = {
+      connectPort: () => assert.fail("nobody connects"),
+      connectPath: () => assert.fail("nobody connects"),
+      eachListener: async (take) => {
+        counts.looks += 1;
+        for (const port of open()) take(listenerAt(port));
+        return true;
+      },
+      holders: async () => new Map(),
+    };
+    return { counts, timers, ports: new PortWatch({ sockets, timers, ownPort: 7071, generation: () => counts.life }) };
+  }
+  const settled = (): Promise<void> => new Promise((resolve) => setTimeout(resolve));
+
+  it("serve eight watchers at once, twice a second, and nobody when nobody watches", async () => {
+    let open = [80, 7071];
+    const { counts, timers, ports } = scene(() => open);
+    const callers = Array.from({ length: WATCHERS + 1 }, () => new AbortController());
+    const sent: Changes[][] = [];
+    const watches = callers.map(({ signal }) => {
+      const messages: Changes[] = [];
+      sent.push(messages);
+      return ports.watch({ isBehind: () => false, send: (changes) => messages.push(changes), signal });
+    });
+    const over = Promise.allSettled(watches);
+    await assert.rejects(watches[WATCHERS] ?? assert.fail(), { reason: "TOO_MANY_WATCHERS" });
+    await settled();
+    const first = counts.looks;
+    for (let time = 0; time < 10; time++) {
+      timers.advance(LOOK_MS);
+      await settled();
+    }
+    assert.equal(counts.looks - first, 10);
+    open = [80, 90];
+    timers.advance(LOOK_MS);
+    await settled();
+    open = [90];
+    timers.advance(LOOK_MS);
+    await settled();
+    const words = ({ full, ports: opened, closed }: Changes): unknown[] => [
+      full,
+      opened.map(({ port }) => port),
+      closed.map(({ port }) => port),
+    ];
+    for (const messages of sent.slice(0, WATCHERS))
+      assert.deepEqual(messages.map(words), [
+        [true, [80], []],
+        [false, [90], []],
+        [false, [], [80]],
+      ]);
+    for (const caller of callers) caller.abort(new Error("gone"));
+    await over;
+    timers.advance(LOOK_MS);
+    await settled();
+    const last = counts.looks;
+    timers.advance(100 * LOOK_MS);
+    await settled();
+    assert.equal(counts.looks, last);
+  });
+
+  it("are told to a watcher that was behind in one message, and whole after a restore", async () => {
+    let open = [1];
+    let isBehind = false;
+    const { counts, timers, ports } = scene(() => open);
+    const { signal } = new AbortController();
+    const sent: Changes[] = [];
+    void ports.watch({ isBehind: () => isBehind, send: (one) => sent.push(one), signal }).catch(() => undefined);
+    await settled();
+    isBehind = true;
+    for (open of [[2], [2, 3], [3, 4]]) {
+      timers.advance(LOOK_MS);
+      await settled();
+    }
+    assert.equal(sent.length, 1);
+    isBehind = false;
+    timers.advance(LOOK_MS);
+    await settled();
+    counts.life = 1;
+    timers.advance(LOOK_MS);
+    await settled();
+    assert.deepEqual(
+      sent.map(({ full, ports: opened, closed }) => [full, opened.length, closed.length]),
+      [
+        [true, 1, 0],
+        [false, 2, 1],
+        [true, 2, 0],
+      ],
+    );
+  });
+});
