@@ -291,10 +291,10 @@ export class GuestClient extends FolderClient {
   /** The same at once and then what changes, until the loop is left or the connection lost, as by restore duties. */
   watchPorts(options: CallOptions = {}): AsyncIterableIterator<PortChanges, undefined, undefined> {
     checkOptions("the options of watchPorts", options, OPTION_NAMES.call);
-    const take = (message: MessageShape<typeof PortChangesSchema>): PortChanges[] => [
+    const decode = (message: MessageShape<typeof PortChangesSchema>): PortChanges[] => [
       plain(PortChangesSchema, message),
     ];
-    return received(this.#channel, Tunnel.method.watchPorts, {}, options, { take });
+    return received(this.#channel, Tunnel.method.watchPorts, {}, options, { decode });
   }
 
   /** What the guest uses of memory, processors, file systems and network now. */

@@ -69,6 +69,10 @@ describe("guestctl sandbox", NEEDS_NAMESPACES, () => {
       /^NAME +STATE +AGENT +IMAGE +ADDRESS +PUBLISHED +CREDENTIALS\nbox +Running +\d+\.\d+\.\d+ +debian:12 +127\.[\d.]+:\d+ +- +\/.*\/box\n$/,
     );
     assert.equal(listed.stderr, "");
+    assert.match(
+      (await sandbox("status", "box")).stdout,
+      /^name: +box\nstate: +Running\nagent: +\d.*\nimage: +debian:12\naddress: +127\..*\npublished: +-\ncredentials: +\/.*\n$/,
+    );
     const [first = {}] = (await json("ls"))["sandboxes"] as Json[];
     assert.deepEqual([first["name"], first["phase"], (first["tags"] as Json)["a"]], ["box", "ready", "b=c"]);
     assert.equal((first["tags"] as Json)["svc.node_id"], "node-7");
@@ -155,6 +159,7 @@ describe("guestctl sandbox", NEEDS_NAMESPACES, () => {
       [["toString"], /say what to do/],
       [["create"], /wants an image/],
       [["standby"], /wants one name/],
+      [["status"], /wants one name/],
       [["standby", "box", "--freeze", "of"], /say how to --freeze: on, off or required/],
       [["rm"], /wants names/],
       [["ls", "box"], /takes no names/],

@@ -1,5 +1,6 @@
 import assert from "node:assert/strict";
 import { describe, test } from "node:test";
+import { until } from "../../fixtures/awake.ts";
 import { NEEDS_NAMESPACES } from "../../fixtures/namespaces.ts";
 import { failureOf, openNode, partsOf, SPEC, traces } from "./node.ts";
 import { HttpSubstrate } from "./substrate.ts";
@@ -14,6 +15,26 @@ function endAfter(substrate: HttpSubstrate, wanted: string, name: string): void 
     return undefined;
   };
 }
+
+test(
+  "a sandbox whose workload has ended says how, in get and in the error of the next call, whatever its console said after",
+  NEEDS_NAMESPACES,
+  async () => {
+    await using substrate = await HttpSubstrate.start();
+    using node = await openNode(partsOf(substrate));
+    const process = { args: ["sh", "-c", "until test -e /run/go; do sleep 0.05; done; exit 7"] };
+    await node.create({ ...SPEC, process });
+    assert.equal((await node.get("box")).endedBecause, undefined);
+    const machine = substrate.machine("box");
+    machine.touch("/run/go");
+    await until(() => machine.console.includes("agent_ended"), "the agent's last line");
+    machine.say("init says more\n".repeat(200));
+    await until(async () => (await node.get("box")).state === "Stopped", "it is off");
+    assert.equal((await node.get("box")).endedBecause, "the workload exited with status 7");
+    const { code, message } = await failureOf(node.connect("box"));
+    assert.deepEqual([code, message], ["WRONG_STATE", "box is stopped (Stopped): the workload exited with status 7"]);
+  },
+);
 
 // An agent has five minutes to answer here: without a look at the instance each test would take that long.
 describe("an agent that ends right after it is back", NEEDS_NAMESPACES, () => {

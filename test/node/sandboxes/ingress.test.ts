@@ -80,6 +80,20 @@ describe("a published sandbox", NEEDS_NAMESPACES, () => {
     assert.deepEqual([failure.code, failure.nextStep], ["HOSTNAME_IN_USE", "unpublish it, and publish it anew"]);
   });
 
+  test("is warned of where its server listens on the loopback only", async () => {
+    using client = await node.connect("box");
+    const own = await freePort();
+    const { args } = serving(own, "private");
+    const onLoopback = args.map((arg) => arg.replace(`listen(${own})`, `listen(${own}, "127.0.0.1")`));
+    await client.exec({ args: onLoopback, keep: { name: "private" } }).detach();
+    await client.waitForPort(own);
+    const { warning } = await node.publish("box", own, "private.example.com", { listenPort });
+    assert.match(warning ?? "", /^its server listens at 127\.0\.0\.1 only, .*; have it listen at 0\.0\.0\.0$/);
+    await node.unpublish("box", "private.example.com", listenPort);
+    assert.equal("warning" in (await node.publish("box", port, HOSTNAME, { listenPort })), false);
+    await client.endExec("private", { forget: true });
+  });
+
   test("keeps a hostname to itself: another one's is refused (HOSTNAME_IN_USE), and leaves nothing", async () => {
     await node.create({ image: IMAGE, name: "second" });
     const failure = await failureOf(node.publish("second", port, HOSTNAME, { listenPort }));

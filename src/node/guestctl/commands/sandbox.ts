@@ -37,6 +37,7 @@ import {
   restWords,
   sandboxObject,
   snapshotObject,
+  statusText,
   sweepText,
   unbroken,
   unpublish,
@@ -104,6 +105,7 @@ type Verb = (
 const VERBS: Readonly<Record<string, Verb>> = {
   create,
   ls,
+  status: statusOf,
   standby,
   resume,
   stop,
@@ -119,12 +121,13 @@ const VERBS: Readonly<Record<string, Verb>> = {
   images,
 };
 /** These verbs change nothing, so they work beside a running node. */
-const READING: ReadonlySet<string | undefined> = new Set(["ls", "node", "images"]);
+const READING: ReadonlySet<string | undefined> = new Set(["ls", "status", "node", "images"]);
 
 export const sandbox: Command = defineCommand({
   usage: [
     "sandbox create [options] IMAGE [-- COMMAND [ARG...]]",
     "sandbox ls",
+    "sandbox status NAME",
     "sandbox standby|resume NAME",
     "sandbox stop|start NAME",
     "sandbox snapshot NAME [--name NAME]",
@@ -141,7 +144,7 @@ export const sandbox: Command = defineCommand({
 credentials for every fork, hooks, idle actions, and leftovers of interrupted commands. stop lets the workload clean up;
 start boots the sandbox anew from its disk. publish makes the substrate's ingress lead requests for a hostname to a port
 of a sandbox, until that is removed. node shows the daemon and its host's resources, images shows what sandboxes can be
-made of. NAME is a sandbox; for fork and rm also a snapshot.
+made of. NAME is a sandbox; for fork and rm also a snapshot. status also says why one that is off has ended.
 All other commands find a sandbox by its name: "guestctl exec --sandbox NAME". "ls" shows its address and credentials.`,
   options: OPTIONS,
   notes: `Every step is a line on standard error. With --json, those are objects with "progress", and the result is one object on
@@ -226,6 +229,11 @@ async function ls(node: Sandboxes, names: readonly string[]): Promise<Answer> {
   const snapshots = node.snapshots();
   const json = { sandboxes: sandboxes.map(sandboxObject), snapshots: snapshots.map(snapshotObject) };
   return { text: listText(sandboxes, snapshots), json };
+}
+
+async function statusOf(node: Sandboxes, names: readonly string[]): Promise<Answer> {
+  const info = await node.get(oneName(names, "sandbox status"));
+  return { text: statusText(info), json: sandboxObject(info) };
 }
 
 async function standby(node: Sandboxes, names: readonly string[]): Promise<Answer> {

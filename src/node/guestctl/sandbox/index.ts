@@ -10,6 +10,7 @@ export {
   restWords,
   sandboxObject,
   snapshotObject,
+  statusText,
   sweepText,
 } from "./report.ts";
 export { unbroken } from "./unbroken.ts";

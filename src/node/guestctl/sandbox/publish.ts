@@ -1,5 +1,5 @@
 import { type Publication, type Sandboxes, type SandboxInfo, USUAL_LISTEN_PORT } from "../../sandboxes/index.ts";
-import { type Answer, inSnakeCase, parseCount, parseWaitMs, UsageError } from "../cli/index.ts";
+import { type Answer, inSnakeCase, parseCount, parseWaitMs, printable, UsageError } from "../cli/index.ts";
 import { LAST_PORT } from "../../../shared/ports.ts";
 
 interface Values {
@@ -17,7 +17,8 @@ export async function publish(node: Sandboxes, words: readonly string[], values:
     listenPort: listenOf(values),
     timeoutMs,
   });
-  const rest = timeoutMs === undefined ? "; --wait checks that it is served" : "";
+  const warning = made.warning === undefined ? "" : `; ${printable(made.warning)}`;
+  const rest = timeoutMs === undefined ? warning || "; --wait checks that it is served" : "";
   return { text: `${publicationWords(made)} of ${name}${rest}\n`, json: publicationObject(made) };
 }
 

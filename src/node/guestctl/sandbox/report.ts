@@ -11,6 +11,7 @@ import {
   inFlags,
   inSnakeCase,
   printable,
+  reportText,
   sizeWords,
   STATUS_NOT_AS_INTENDED,
   tableText,
@@ -30,6 +31,7 @@ export function sandboxObject(info: SandboxInfo): object {
     keys: inSnakeCase(info.keys),
     pre_snapshot: hookObject(info.preSnapshot),
     freeze: freezeObject(info.preSnapshot),
+    ...(info.endedBecause !== undefined && { ended_because: info.endedBecause }),
   };
 }
 
@@ -96,6 +98,22 @@ export function awakeningText(name: string, awakening: Awakening | undefined): s
 export function awakeningStatus(...awakenings: readonly (Awakening | undefined)[]): number {
   const isWhole = awakenings.every((each) => each === undefined || (each.warnings.length === 0 && each.ready));
   return isWhole ? 0 : STATUS_NOT_AS_INTENDED;
+}
+
+/** One sandbox, for people. */
+export function statusText(info: SandboxInfo): string {
+  const { name, endedBecause, image, address = "-", credentials, preSnapshot } = info;
+  return reportText([
+    ["name", name],
+    ["state", stateWords(info)],
+    ...(endedBecause === undefined ? [] : ([["ended", endedBecause]] as const)),
+    ["agent", agentWords(info)],
+    ["image", image],
+    ["address", address],
+    ["published", publishedWords(info)],
+    ["credentials", credentials],
+    ...(preSnapshot === undefined ? [] : ([["came to rest", restWords(preSnapshot)]] as const)),
+  ]);
 }
 
 /** Sandboxes and snapshots as a table. */

@@ -1,4 +1,13 @@
-import { addressOf, type Needs, NODE_TAG, ready, reasonOfEnd, type SandboxEntry } from "../node/index.ts";
+import {
+  addressOf,
+  afterColon,
+  isOff,
+  type Needs,
+  NODE_TAG,
+  ready,
+  reasonOfEnd,
+  type SandboxEntry,
+} from "../node/index.ts";
 import { SandboxError } from "../substrate/index.ts";
 import { isBeingSuspended, paused, sourceAsleep } from "../operations/index.ts";
 
@@ -19,12 +28,13 @@ export async function reach(
   name: string,
 ): Promise<Reach> {
   const entry = ready(await ownSandbox(node, name));
-  const { id, state, ip } = await node.instances.existing(entry);
+  const instance = await node.instances.existing(entry);
+  const { id, state, ip } = instance;
   if (state === "Paused" && isBeingSuspended(entry)) throw asleep(name, "is being suspended");
   if (state === "Paused") throw paused(name);
   if (state === "Standby" && entry.asleepBecause !== undefined) throw sourceAsleep(name, entry.asleepBecause);
   if (state === "Standby") throw asleep(name, "sleeps (Standby)");
-  if (state === "Stopped" || state === "Shutdown") throw stopped(name, state, await reasonOfEnd(node.substrate, id));
+  if (isOff(instance)) throw stopped(name, state, await reasonOfEnd(node.substrate, id));
   if (entry.runEpochMs === undefined)
     throw asleep(name, `is ${state}, and has not done its duties since it was suspended`);
   if (ip === undefined) throw new SandboxError("AGENT_UNREACHABLE", `the instance of ${name} has no address`);
@@ -36,10 +46,9 @@ function asleep(name: string, how: string): SandboxError {
   return new SandboxError("WRONG_STATE", `${name} ${how}`, undefined, { nextStep });
 }
 
-/** @param reason what the agent's last line says, after a colon */
-function stopped(name: string, state: string, reason: string): SandboxError {
+function stopped(name: string, state: string, reason: string | undefined): SandboxError {
   const nextStep = `boot it anew: sandboxes.resume("${name}")`;
-  return new SandboxError("WRONG_STATE", `${name} is stopped (${state})${reason}`, undefined, { nextStep });
+  return new SandboxError("WRONG_STATE", `${name} is stopped (${state})${afterColon(reason)}`, undefined, { nextStep });
 }
 
 /** The entry of a sandbox. Rejects with NOT_FOUND, which names the owner if another node has a sandbox of that name. */

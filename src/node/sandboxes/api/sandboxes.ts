@@ -1,4 +1,4 @@
-import { connect, type GuestClient } from "../../client/index.ts";
+import { connect, type GuestClient, PortScope } from "../../client/index.ts";
 import {
   create,
   discard,
@@ -33,6 +33,8 @@ import {
 import {
   addressOf,
   type Awakening,
+  CALL_MS,
+  isOff,
   Journal,
   loadSqlite,
   nodeOf,
@@ -40,6 +42,7 @@ import {
   type NodeParts,
   type Publication,
   ready,
+  reasonOfEnd,
   type SuspendReport,
   type SandboxEntry,
   type SnapshotEntry,
@@ -52,6 +55,8 @@ import { watch, type WatchOptions } from "./watch.ts";
 export interface SandboxInfo extends SandboxEntry {
   /** State of its instance at the substrate; undefined: there is no instance. */
   readonly state: InstanceState | undefined;
+  /** Only from `get`, and in the guest's words: why its agent has ended, such as "the workload ran out of memory". */
+  readonly endedBecause?: string | undefined;
   /** HOST:PORT of its agent. */
   readonly address: string | undefined;
   /** Folder of its credentials, as `guestctl --credentials` takes it. */
@@ -138,8 +143,12 @@ export class Sandboxes {
     return this.#info(await create(this.#node, spec));
   }
 
+  /** A sandbox; of one that is off also why, by its whole console. */
   async get(name: string): Promise<SandboxInfo> {
-    return this.#info(this.#node.journal.sandbox(name));
+    const info = await this.#info(this.#node.journal.sandbox(name));
+    const { instanceId, state } = info;
+    if (instanceId === undefined || state === undefined || !isOff({ state })) return info;
+    return { ...info, endedBecause: await reasonOfEnd(this.#node.substrate, instanceId) };
   }
 
   /** All sandboxes of this node, in the order of their creation. */
@@ -226,14 +235,32 @@ export class Sandboxes {
    * Makes the daemon's ingress lead requests for a hostname to a port of a sandbox, until the sandbox is removed or
    * `unpublish` ends that. The hostname is in `published` of `get` and `list`. Repeating it changes nothing, so that a
    * wait can be repeated. Rejects with HOSTNAME_IN_USE; with INGRESS_NOT_SERVED or GUEST_NOT_LISTENING the publication
-   * stays if only the wait failed.
+   * stays if only the wait failed. The result's `warning` says that the server listens where the ingress does not
+   * come.
    *
    * @param port in the sandbox, where a server listens on all addresses
    */
-  async publish(name: string, port: number, hostname: string, options: PublishOptions = {}): Promise<Publication> {
+  async publish(
+    name: string,
+    port: number,
+    hostname: string,
+    options: PublishOptions = {},
+  ): Promise<Publication & { readonly warning?: string | undefined }> {
     const made = await this.#alone("publish", name, (entry) => publish(this.#node, entry, port, hostname, options));
-    if (options.timeoutMs !== undefined) await served(this.#node, name, made, options.timeoutMs);
-    return made;
+    const hint = (): Promise<string | undefined> => this.#loopbackOnly(name, port).catch(() => undefined);
+    if (options.timeoutMs !== undefined) await served(this.#node, name, made, options.timeoutMs, hint);
+    const warning = options.timeoutMs === undefined ? await hint() : undefined;
+    return warning === undefined ? made : { ...made, warning };
+  }
+
+  /** That whoever listens on a port does on the loopback only; undefined where nobody does, or one elsewhere. */
+  async #loopbackOnly(name: string, port: number): Promise<string | undefined> {
+    using client = await this.connect(name);
+    const { ports } = await client.listPorts({ timeoutMs: CALL_MS });
+    const own = ports.filter((one) => one.port === port);
+    const [first] = own;
+    if (first === undefined || own.some(({ scope }) => scope !== PortScope.LOOPBACK)) return undefined;
+    return `its server listens at ${first.address} only, where the ingress does not come; have it listen at 0.0.0.0`;
   }
 
   /** Ends a publication. @param listenPort the host's port that it listens on. Default: 80 */

@@ -62,23 +62,28 @@ export async function agentEnded({ name, substrate }: Subject, instance: Instanc
   const { id, exitCode, exitMessage } = instance;
   const status =
     exitCode === undefined ? "" : ` with status ${exitCode}${exitMessage === undefined ? "" : ` (${exitMessage})`}`;
-  const message = `the agent of ${name} ended before it answered${status}${await reasonOfEnd(substrate, id)}`;
+  const message = `the agent of ${name} ended before it answered${status}${afterColon(await reasonOfEnd(substrate, id))}`;
   return new SandboxError("AGENT_ENDED", message, undefined, { consoleTail: await ending(substrate, id) });
 }
 
-/** What the agent's last line on the console says has happened, after a colon; empty where there is no such line. */
-export async function reasonOfEnd(substrate: Substrate, id: string): Promise<string> {
+/** A reason at the end of a sentence, if there is one. */
+export function afterColon(reason: string | undefined): string {
+  return reason === undefined ? "" : `: ${reason}`;
+}
+
+/** What the agent's last line on the console says has happened; undefined where there is no such line. */
+export async function reasonOfEnd(substrate: Substrate, id: string): Promise<string | undefined> {
   const lines = await substrate.console(id, WHOLE_CONSOLE_LINES).catch(() => []);
   const last = lines.findLast((line) => FIRST_LINE.test(line) || LAST_LINE.test(line)) ?? "";
   try {
     const { reason } = JSON.parse(LAST_LINE.exec(last)?.[0] ?? "{}") as { readonly reason?: unknown };
-    return typeof reason === "string" ? `: ${reason.slice(0, LINE_CHARACTERS)}` : "";
+    return typeof reason === "string" ? reason.slice(0, LINE_CHARACTERS) : undefined;
   } catch {
-    return "";
+    return undefined;
   }
 }
 
-export function isOff({ state }: Instance): boolean {
+export function isOff({ state }: Pick<Instance, "state">): boolean {
   return state === "Stopped" || state === "Shutdown";
 }
 

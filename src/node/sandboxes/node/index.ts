@@ -1,6 +1,15 @@
 export { addressOf } from "./access.ts";
 export { demandAgent } from "./agent-version.ts";
-export { agentEnded, consoleTail, ending, isOff, reasonOfEnd, whileUp, WHOLE_CONSOLE_LINES } from "./ending.ts";
+export {
+  afterColon,
+  agentEnded,
+  consoleTail,
+  ending,
+  isOff,
+  reasonOfEnd,
+  whileUp,
+  WHOLE_CONSOLE_LINES,
+} from "./ending.ts";
 export {
   awaken,
   type Awakening,

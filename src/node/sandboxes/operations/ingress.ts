@@ -51,12 +51,17 @@ export async function publish(
   }
 }
 
-/** Resolves once the sandbox answers through its ingress. Rejects with INGRESS_NOT_SERVED or GUEST_NOT_LISTENING. */
+/**
+ * Resolves once the sandbox answers through its ingress. Rejects with INGRESS_NOT_SERVED or GUEST_NOT_LISTENING.
+ *
+ * @param hint what the guest tells about who listens on the port
+ */
 export async function served(
   node: Needs<"ingressHost" | "step">,
   name: string,
   publication: Publication,
   timeoutMs: number,
+  hint: () => Promise<string | undefined>,
 ): Promise<void> {
   const { hostname, port } = publication;
   node.step("publish", name, `wait until ${hostname} answers`);
@@ -64,7 +69,9 @@ export async function served(
   if (problem === undefined) return;
   if (problem.isProxys)
     throw new SandboxError("INGRESS_NOT_SERVED", `the daemon has taken the rule for ${hostname}, but ${problem.said}`);
-  const message = `${hostname} leads to port ${port} of ${name}, but after ${timeoutMs} ms ${problem.said}`;
+  const told = await hint();
+  const because = told === undefined ? "" : `; ${told}`;
+  const message = `${hostname} leads to port ${port} of ${name}, but after ${timeoutMs} ms ${problem.said}${because}`;
   throw new SandboxError("GUEST_NOT_LISTENING", message);
 }
 
