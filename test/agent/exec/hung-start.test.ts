@@ -1,5 +1,4 @@
 import assert from "node:assert/strict";
-import { mkdir } from "node:fs/promises";
 import { describe, it } from "node:test";
 import { status } from "@grpc/grpc-js";
 import { startAgent } from "../../fixtures/agent.ts";
@@ -7,23 +6,19 @@ import { until } from "../../fixtures/awake.ts";
 import { exec, failingExec, type StartInit } from "../../fixtures/exec-stream.ts";
 import { testFolder } from "../../fixtures/files.ts";
 import { fuseMount } from "../../fixtures/fuse-mount.ts";
+import { NEEDS_FUSE } from "../../fixtures/privileges.ts";
 import { allProcesses } from "../../fixtures/proc.ts";
 
-describe("an exec whose start waits for a file system that never answers", { concurrency: true }, () => {
+describe("an exec whose start waits for a file system that never answers", { concurrency: true, ...NEEDS_FUSE }, () => {
   // fs/fuse/dev.c, request_wait_answer: once the server has taken the request, not even SIGKILL ends its caller.
   for (const [kind, more] of [
     ["killable", []],
     ["unkillable", ["taken"]],
   ] as const) {
-    it(`ends at its timeout_ms and names the mount, where the wait is ${kind}`, async (t) => {
+    it(`ends at its timeout_ms and names the mount, where the wait is ${kind}`, async () => {
       await using folder = await testFolder();
       const hung = folder.at("hung");
-      await mkdir(hung);
       await using mount = await fuseMount("hanging_mount", hung, more);
-      if (mount === undefined) {
-        t.skip("needs root and FUSE");
-        return;
-      }
       await using agent = await startAgent();
       const children = (): number => allProcesses().filter(({ parent }) => parent === agent.pid).length;
       const command = `${hung}/command`;

@@ -1,4 +1,5 @@
 import assert from "node:assert/strict";
+import { execFileSync } from "node:child_process";
 import { createHash, randomBytes } from "node:crypto";
 import { describe, it } from "node:test";
 import { forAllTests } from "../../fixtures/for-all-tests.ts";
@@ -105,9 +106,27 @@ describe("exec on pipes", () => {
     assert.equal(exit.code, 7);
   });
 
-  it("lets the command reopen its output through /dev/stdout", async () => {
-    const { stdout } = await exec(agent, { args: ["sh", "-c", "echo again > /dev/stdout"] });
-    assert.equal(String(stdout), "again\n");
+  it("lets the command reopen its output through /dev/stdout, in a terminal and as another user too", async () => {
+    const args = ["sh", "-c", "echo again > /dev/stdout"];
+    for (const user of process.getuid?.() === 0 ? ["", "12345:12345"] : [""])
+      for (const terminal of [undefined, {}]) {
+        const { stdout } = await exec(agent, { args, user, ...(terminal && { terminal }) });
+        assert.equal(String(stdout).replace("\r", ""), "again\n", user);
+      }
+  });
+
+  it("leads a session of its own, with every signal at its default, none blocked, and the files limit of the agent's parent", async () => {
+    execFileSync("prlimit", ["--pid", String(process.pid), "--nofile=1000:"]);
+    await using limited = await startAgent();
+    const files = ["status", "stat", "limits"].map((name) => `/proc/self/${name}`);
+    const { stdout, pid } = await exec(limited, { args: ["cat", ...files] });
+    const signals = [...String(stdout).matchAll(/^Sig(?:Blk|Ign|Cgt):\s+(\w+)$/gm)].map(([, mask = ""]) =>
+      Number(mask),
+    );
+    assert.deepEqual(signals, [0, 0, 0]);
+    // proc_pid_stat(5): process id, name, state, parent, group, session.
+    assert.match(String(stdout), new RegExp(`^${pid} \\(cat\\) \\w \\d+ ${pid} ${pid} `, "m"));
+    assert.match(String(stdout), /^Max open files +1000 /m);
   });
 
   it("passes arguments byte for byte, without a shell", async () => {
@@ -118,10 +137,11 @@ describe("exec on pipes", () => {
 
   it("delivers signals to the command's process group", async () => {
     using stream = new ExecStream(agent);
-    stream.start({ args: ["sh", "-c", "trap 'echo caught; exit 5' USR1; echo ready; while :; do sleep 0.05; done"] });
-    await stream.until("ready");
+    const child = "sh -c 'trap \"echo child; exit\" USR1; echo ready; while :; do sleep 0.05; done' &";
+    const leader = "trap 'wait; echo caught; exit 5' USR1; while :; do sleep 0.05; done";
+    await stream.start({ args: ["sh", "-c", `${child} ${leader}`] }).until("ready");
     const { stdout, exit } = await stream.send({ case: "signal", value: { number: 10 } }).outcome();
-    assert.equal(String(stdout), "caught\n");
+    assert.equal(String(stdout), "child\ncaught\n");
     assert.equal(exit.code, 5);
   });
 

@@ -4,6 +4,7 @@ import { userInfo } from "node:os";
 import { join } from "node:path";
 import { describe, it } from "node:test";
 import { status } from "@grpc/grpc-js";
+import { NEEDS_ROOT } from "../../fixtures/privileges.ts";
 import { testFolder } from "../../fixtures/files.ts";
 import { forAllTests } from "../../fixtures/for-all-tests.ts";
 import { startAgent } from "../../fixtures/agent.ts";
@@ -16,8 +17,6 @@ await writeFile(join(folder, "plain"), "data", { mode: 0o644 });
 await writeFile(join(folder, "orphan"), "#!/no/such/interpreter\n", { mode: 0o755 });
 await mkdir(join(folder, "closed"), { mode: 0o700 });
 const agent = forAllTests(await startAgent());
-
-const root = process.getuid?.() === 0;
 
 describe("a command that cannot be started is a status, never an exit", () => {
   const cases: readonly [string, () => StartInit, number, string][] = [
@@ -69,11 +68,7 @@ describe("a command that cannot be started is a status, never an exit", () => {
     assert.deepEqual(failure.metadata, { step: "chdir", errno: "ENOENT", path: "/no/such/dir" });
   });
 
-  it("looks at the working directory with the rights of the command's user", async (t) => {
-    if (!root) {
-      t.skip("needs root");
-      return;
-    }
+  it("looks at the working directory with the rights of the command's user", NEEDS_ROOT, async () => {
     const failure = await failingExec(agent, { args: ["true"], user: "nobody", cwd: join(folder, "closed") });
     assert.deepEqual([failure.code, failure.reason], [status.PERMISSION_DENIED, "EXEC_BAD_CWD"]);
   });
@@ -86,11 +81,7 @@ describe("users and working directories", () => {
     assert.equal(String(stdout), `${uid}\n${homedir}\n`);
   });
 
-  it("runs as user, uid, user:group and uid:gid", async (t) => {
-    if (!root) {
-      t.skip("needs root");
-      return;
-    }
+  it("runs as user, uid, user:group and uid:gid", NEEDS_ROOT, async () => {
     const idsOf = async (user: string): Promise<string> =>
       String((await exec(agent, { args: ["sh", "-c", "id -u; id -g; id -G"], user, cwd: "/" })).stdout)
         .replaceAll("\n", " ")
@@ -101,11 +92,7 @@ describe("users and working directories", () => {
     assert.equal(await idsOf("12345:54321"), "12345 54321 54321");
   });
 
-  it("falls back to / when the user's home is missing and no directory was asked for", async (t) => {
-    if (!root) {
-      t.skip("needs root");
-      return;
-    }
+  it("falls back to / when the user's home is missing and no directory was asked for", NEEDS_ROOT, async () => {
     assert.equal(String((await exec(agent, { args: ["pwd"], user: "nobody" })).stdout), "/\n");
   });
 
@@ -119,5 +106,16 @@ describe("users and working directories", () => {
     await writeFile(join(folder, "only-here"), "#!/bin/sh\necho found\n", { mode: 0o755 });
     const { stdout } = await exec(agent, { args: ["only-here"], env: { PATH: `/nowhere:${folder}:/bin:/usr/bin` } });
     assert.equal(String(stdout), "found\n");
+  });
+
+  it("goes on in PATH past what is missing or denied, as execvp does, and ends at what is no program", async () => {
+    const within = (...folders: string[]): StartInit => ({ args: ["env"], env: { PATH: folders.join(":") } });
+    for (const name of ["denied", "text-first"]) await mkdir(join(folder, name));
+    await mkdir(join(folder, "denied/env"));
+    await writeFile(join(folder, "text-first/env"), "echo not a program\n", { mode: 0o755 });
+    const denied = join(folder, "denied");
+    assert.equal((await exec(agent, within("/nonexistent", "/etc/passwd", denied, "/usr/bin"))).exit.code, 0);
+    assert.equal((await failingExec(agent, within(denied, "/nonexistent"))).reason, "EXEC_PERMISSION_DENIED");
+    assert.equal((await failingExec(agent, within(join(folder, "text-first"), "/usr/bin"))).reason, "EXEC_BAD_FORMAT");
   });
 });

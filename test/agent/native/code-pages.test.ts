@@ -53,56 +53,67 @@ describe("the pages of code that are given back", () => {
     return pages.of(file, [pageBytes]).map(({ start, end }) => [start.toString(16), end.toString(16)]);
   }
 
-  test("are all that read-only segments touch, where nothing writable is near", (t) => {
-    const parts: Part[] = [
-      { flags: "R", start: 0, end: 0x1_0001 },
-      { flags: "RE", start: 0x4_0800, end: 0x5_0800 },
-      { flags: "RW", start: 0x8_0800, end: 0x9_0000 },
-    ];
-    assert.deepEqual(givenBack(t, 4 * KIB, parts), [
-      ["0", "11000"],
-      ["40000", "51000"],
-    ]);
-    assert.deepEqual(givenBack(t, 16 * KIB, parts), [
-      ["0", "14000"],
-      ["40000", "54000"],
-    ]);
-    assert.deepEqual(givenBack(t, 64 * KIB, parts), [
-      ["0", "20000"],
-      ["40000", "60000"],
-    ]);
-  });
-
-  test("end before the page in which a writable segment begins, as in Node 26 for arm64", (t) => {
-    const parts: Part[] = [
-      { flags: "R", start: 0x31d_0000, end: 0x707_d1f0 },
-      { flags: "RW", start: 0x707_d1f0, end: 0x713_c600 },
-    ];
-    assert.deepEqual(givenBack(t, 4 * KIB, parts), [["31d0000", "707d000"]]);
-    assert.deepEqual(givenBack(t, 16 * KIB, parts), [["31d0000", "707c000"]]);
-    assert.deepEqual(givenBack(t, 64 * KIB, parts), [["31d0000", "7070000"]]);
-  });
-
-  test("begin after the page in which a writable segment ends, which is that of its zeros too", (t) => {
-    const parts: Part[] = [
-      { flags: "RW", start: 0x1_0000, end: 0x2_3001 },
-      { flags: "R", start: 0x2_3800, end: 0x5_8000 },
-    ];
-    assert.deepEqual(givenBack(t, 4 * KIB, parts), [["24000", "58000"]]);
-    assert.deepEqual(givenBack(t, 16 * KIB, parts), [["24000", "58000"]]);
-    assert.deepEqual(givenBack(t, 64 * KIB, parts), [["30000", "60000"]]);
-  });
-
-  test("are none where writable segments touch every page", (t) => {
-    const parts: Part[] = [
-      { flags: "RW", start: 0, end: 0x800 },
-      { flags: "RE", start: 0x800, end: 0x1_3000 },
-      { flags: "RW", start: 0x1_3000, end: 0x1_4000 },
-    ];
-    assert.deepEqual(givenBack(t, 4 * KIB, parts), [["1000", "13000"]]);
-    assert.deepEqual(givenBack(t, 16 * KIB, parts), [["4000", "10000"]]);
-    assert.deepEqual(givenBack(t, 64 * KIB, parts), []);
-  });
+  /** Parts of a program, and what is given back with pages of 4, 16 and 64 KiB. */
+  const CASES: readonly (readonly [title: string, parts: Part[], ...pages: string[][][]])[] = [
+    [
+      "are all that read-only segments touch, where nothing writable is near",
+      [
+        { flags: "R", start: 0, end: 0x1_0001 },
+        { flags: "RE", start: 0x4_0800, end: 0x5_0800 },
+        { flags: "RW", start: 0x8_0800, end: 0x9_0000 },
+      ],
+      [
+        ["0", "11000"],
+        ["40000", "51000"],
+      ],
+      [
+        ["0", "14000"],
+        ["40000", "54000"],
+      ],
+      [
+        ["0", "20000"],
+        ["40000", "60000"],
+      ],
+    ],
+    [
+      "end before the page in which a writable segment begins, as in Node 26 for arm64",
+      [
+        { flags: "R", start: 0x31d_0000, end: 0x707_d1f0 },
+        { flags: "RW", start: 0x707_d1f0, end: 0x713_c600 },
+      ],
+      [["31d0000", "707d000"]],
+      [["31d0000", "707c000"]],
+      [["31d0000", "7070000"]],
+    ],
+    [
+      "begin after the page in which a writable segment ends, which is that of its zeros too",
+      [
+        { flags: "RW", start: 0x1_0000, end: 0x2_3001 },
+        { flags: "R", start: 0x2_3800, end: 0x5_8000 },
+      ],
+      [["24000", "58000"]],
+      [["24000", "58000"]],
+      [["30000", "60000"]],
+    ],
+    [
+      "are none where writable segments touch every page",
+      [
+        { flags: "RW", start: 0, end: 0x800 },
+        { flags: "RE", start: 0x800, end: 0x1_3000 },
+        { flags: "RW", start: 0x1_3000, end: 0x1_4000 },
+      ],
+      [["1000", "13000"]],
+      [["4000", "10000"]],
+      [],
+    ],
+  ];
+  for (const [title, parts, ...pages] of CASES)
+    test(title, (t) => {
+      assert.deepEqual(
+        [4, 16, 64].map((pageKib) => givenBack(t, pageKib * KIB, parts)),
+        pages,
+      );
+    });
 
   test("are the same in whatever order the headers name the segments", (t) => {
     const parts: Part[] = [

@@ -1,15 +1,8 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { bytes, launch, request, run } from "../../../fixtures/spawning.ts";
+import { NEEDS_ROOT } from "../../../fixtures/privileges.ts";
 import { program, script } from "../../../fixtures/programs/index.ts";
-
-test("a child on the agent's own streams reads and writes them, and its status can be mirrored", async () => {
-  const command = script("inherit", "/bin/sh", "-c", "cat; echo err >&2; exit 7");
-  const found = await run(request(command, { stdio: { kind: "pipes", stdin: true } }), bytes("through\n"));
-  assert.equal(found.stdout.toString(), "through\n");
-  assert.equal(found.stderr.toString(), "err\n");
-  assert.equal(found.end.code, 7);
-});
 
 test("it leads a group of its own in the agent's session", async () => {
   // proc_pid_stat(5): process id, name, state, parent, group, session.
@@ -39,11 +32,7 @@ test("in a terminal it gets the foreground, so that it can read and is interrupt
   assert.equal((await running.child.ended).code, 130);
 });
 
-test("a child whose agent's streams are pipes of another user owns them", async (t) => {
-  if (process.getuid?.() !== 0) {
-    t.skip("needs root");
-    return;
-  }
+test("a child whose agent's streams are pipes of another user owns them", NEEDS_ROOT, async () => {
   const command = script("inherit", "--uid=12345", "/bin/sh", "-c", "id -u > /dev/stdout");
   assert.equal((await run(request(command))).stdout.toString(), "12345\n");
 });

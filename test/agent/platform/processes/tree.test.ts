@@ -8,10 +8,9 @@ import { ContainedTree } from "../../../../src/agent/platform/processes/cgroup.t
 import { membersOf, ProcessTable, rowsOf } from "../../../../src/agent/platform/processes/process-table.ts";
 import { ProcessReadings } from "../../../../src/agent/platform/processes/process-readings.ts";
 import { walkedTree } from "../../../../src/agent/platform/processes/walked-processes.ts";
-import { livingNamed } from "../../../fixtures/proc.ts";
 import { processesWith } from "../../../fixtures/processes.ts";
 import { program } from "../../../fixtures/programs/index.ts";
-import { addon, launch, request, shell } from "../../../fixtures/spawning.ts";
+import { addon, launch, request } from "../../../fixtures/spawning.ts";
 
 const RUNNING = 0x52;
 const ZOMBIE = 0x5a;
@@ -98,31 +97,6 @@ test("a tree that forks faster than it is killed is killed to the last process",
   assert.ok((await processesWith(path)).length > 300);
   await running.child.tree.killWithin(KILL_WAIT_MS);
   assert.deepEqual(await processesWith(path), []);
-});
-
-test("a signal to the tree reaches everyone in it, a signal to the group only the group", async () => {
-  const line = `setsid sh -c 'trap "echo inner; exit" USR1; echo up; while :; do sleep 0.01; done' &
-    trap "echo outer" USR1; echo up; while :; do sleep 0.01; done`;
-  await using running = await launch(shell(line));
-  await running.stdout.until(/up\nup\n/);
-  running.child.signalGroup(10);
-  await running.stdout.until(/outer/);
-  assert.doesNotMatch(running.stdout.text, /inner/);
-  await running.child.tree.signal(10);
-  await running.stdout.until(/inner/);
-});
-
-test("a signal to the leader alone leaves its children alone", async () => {
-  await using running = await launch(shell("sleep 1004 & echo $!; wait"));
-  const [, pid = ""] = await running.stdout.until(/(\d+)\n/);
-  running.child.signal(15);
-  assert.equal((await running.child.ended).signal, 15);
-  assert.equal(addon.kill(Number(pid), 0), 0);
-  await running.child.tree.killWithin(KILL_WAIT_MS);
-  assert.deepEqual(
-    livingNamed("sleep").filter((found) => found.pid === Number(pid)),
-    [],
-  );
 });
 
 test("a tree that is still being ended when its child is released does not end the next command's", async (t) => {

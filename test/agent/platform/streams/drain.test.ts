@@ -1,26 +1,18 @@
 import assert from "node:assert/strict";
-import { spawn } from "node:child_process";
-import { once } from "node:events";
 import { closeSync } from "node:fs";
-import { mkdtemp, rmdir } from "node:fs/promises";
-import { tmpdir } from "node:os";
-import { join } from "node:path";
 import { test, type TestContext } from "node:test";
 import { setImmediate as immediate } from "node:timers/promises";
 import {
   BufferPool,
   type ByteReceiver,
   type ChildProcess,
-  KILL_WAIT_MS,
   type SpawnBlock,
   type StdioPlan,
 } from "../../../../src/agent/domain/index.ts";
 import type { Addon } from "../../../../src/agent/native/index.ts";
 import { FdSource, STREAM_BUFFERS } from "../../../../src/agent/platform/streams/source.ts";
 import { pipe } from "../../../fixtures/pipe.ts";
-import { allProcesses } from "../../../fixtures/proc.ts";
-import { program } from "../../../fixtures/programs/index.ts";
-import { addon, Collector, discard, launch, processes, request, run, shell } from "../../../fixtures/spawning.ts";
+import { addon, discard, processes, shell } from "../../../fixtures/spawning.ts";
 
 const PIPES: StdioPlan = { kind: "pipes", stdin: false };
 const TERMINAL: StdioPlan = { kind: "terminal", cols: 80, rows: 24 };
@@ -28,12 +20,10 @@ const PLANS: readonly (readonly [string, StdioPlan])[] = [
   ["pipes", PIPES],
   ["a terminal", TERMINAL],
 ];
-const BYTES = 300_000;
 /** What a terminal takes without a reader too: 8 KiB, and 4 KiB in its line discipline. */
 const IN_FLIGHT_BYTES = 9_000;
 /** Chunks that a source passes on before one has to be released. */
 const HELD_CHUNKS = 4;
-const CHUNK_BYTES = 64 * 1024;
 
 /** Holds every chunk until `releaseAll`, and from then on none. */
 class LateReceiver implements ByteReceiver {
@@ -72,12 +62,6 @@ async function launchLate(of: SpawnBlock): Promise<{ child: ChildProcess; late: 
 }
 
 for (const [name, stdio] of PLANS) {
-  test(`on ${name}, a background process that writes without pause does not delay the end`, async () => {
-    const { stdout, complete } = await run(shell("trap '' HUP; yes & echo hi; sleep 0.1", { stdio }));
-    assert.ok(stdout.includes("hi"));
-    assert.equal(complete, false);
-  });
-
   test(`on ${name}, what the leader wrote reaches a receiver that takes it late, though others hold the stream`, async () => {
     await using running = await launchLate(
       shell(`trap '' HUP; sleep 1011 & head -c ${IN_FLIGHT_BYTES} /dev/zero`, { stdio }),
@@ -97,87 +81,7 @@ for (const [name, stdio] of PLANS) {
     assert.equal(await drain, false);
     assert.equal(late.sizeBytes, IN_FLIGHT_BYTES);
   });
-
-  test(`on ${name}, a receiver that releases nothing stops the writer`, async () => {
-    await using running = await launchLate(shell(`head -c ${BYTES * 10} /dev/zero`, { stdio }));
-    const { child, late } = running;
-    await late.full.promise;
-    for (let turn = 0; turn < 20; turn++) await immediate();
-    assert.equal(late.heldChunks, HELD_CHUNKS);
-    assert.ok(late.sizeBytes <= HELD_CHUNKS * CHUNK_BYTES);
-    assert.equal(addon.peekEnd(child.pid), 0);
-    late.releaseAll();
-    await child.ended;
-    assert.equal(await child.stdout?.drain(), true);
-    assert.equal(late.sizeBytes, BYTES * 10);
-  });
 }
-
-test("what a background process wrote before it left too is delivered to the end", async () => {
-  for (let i = 0; i < 20; i++) {
-    const { stdout, complete } = await run(shell("(echo background) & echo hi; wait; head -c 200000 /dev/zero"));
-    assert.equal(stdout.length, "background\nhi\n".length + 200_000);
-    assert.equal(complete, true);
-  }
-});
-
-test("a drain without a start, or after a close, is incomplete; after the end it is complete", async () => {
-  const child = await processes.spawn(shell("true"));
-  await child.ended;
-  assert.equal(await child.stdout?.drain(), false);
-  child.stdout?.close();
-  assert.equal(await child.stdout?.drain(), false);
-  child.release();
-
-  await using running = await launch(shell("true"));
-  await running.child.ended;
-  assert.equal(await running.child.stdout?.drain(), true);
-  assert.equal(await running.child.stdout?.drain(), true);
-});
-
-test("a close during a drain answers it", async () => {
-  const child = await processes.spawn(shell("head -c 60000 /dev/zero; sleep 1012 >/dev/null &"));
-  child.stdout?.start({ chunk: () => {}, end: () => {} });
-  await child.ended;
-  const drain = child.stdout?.drain();
-  child.stdout?.close();
-  assert.equal(typeof (await drain), "boolean");
-  await child.tree.killWithin(KILL_WAIT_MS);
-  child.release();
-});
-
-test("a child that hangs in its start does not make other children's output look incomplete", async (t) => {
-  const folder = await mkdtemp(join(tmpdir(), "guest-agent-"));
-  const mount = spawn(program("hanging_mount"), [folder], { stdio: ["pipe", "pipe", "inherit"] });
-  const unmounted = once(mount, "exit");
-  const abort = new AbortController();
-  t.after(async () => {
-    mount.stdin.end();
-    await unmounted;
-    await rmdir(folder);
-  });
-  if (!(await Promise.race([once(mount.stdout, "data"), unmounted.then(() => undefined)]))) {
-    t.skip("needs root and FUSE");
-    return;
-  }
-  const ownChildren = (): number => allProcesses().filter(({ parent }) => parent === process.pid).length;
-  const before = ownChildren();
-  const first = processes.spawn(shell("echo hi"));
-  const hanging = processes.spawn(request(["/bin/true"], { cwd: folder }), abort.signal);
-  hanging.catch(() => {});
-  // Both are cloned before this turn ends, so the second may have a copy of the first one's pipe.
-  while (ownChildren() < before + 2);
-  const child = await first;
-  const stdout = new Collector();
-  child.stdout?.start(stdout);
-  child.stderr?.start(new Collector());
-  await child.ended;
-  assert.equal(await child.stdout?.drain(), true);
-  assert.equal(stdout.text, "hi\n");
-  child.release();
-  abort.abort();
-  await assert.rejects(hanging, { step: "killed" });
-});
 
 /** The drain of a pipe without writers, which the kernel reports only where `answers` is true, look by look. */
 async function drainOf(
