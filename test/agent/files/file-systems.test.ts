@@ -1,7 +1,6 @@
 import assert from "node:assert/strict";
-import { mkdir, readFile, stat, utimes, writeFile } from "node:fs/promises";
-import { spawn, spawnSync } from "node:child_process";
-import { once } from "node:events";
+import { mkdir, readFile, stat, writeFile } from "node:fs/promises";
+import { spawnSync } from "node:child_process";
 import { describe, it, type TestContext } from "node:test";
 import { status } from "@grpc/grpc-js";
 import type { WriteFileRequest } from "../../../src/shared/gen/svc/guest/v1alpha1/files_pb.ts";
@@ -18,35 +17,12 @@ import {
   type TestMount,
   testMount,
 } from "../../fixtures/files.ts";
-import { providePrograms } from "../../../scripts/machine/programs.ts";
 import { NEEDS_INSIGHT, NEEDS_ROOT } from "../../fixtures/privileges.ts";
 
 const MIB = 1024 ** 2;
 
 const agent = forAllTests(await startAgent());
 const files = forAllTests(new FileCalls(agent));
-
-/** Mounts the folder again as a FUSE file system, without O_TMPFILE. Undefined: the machine cannot. */
-async function bound(t: TestContext, source: string, target: string): Promise<AsyncDisposable | undefined> {
-  if (providePrograms([{ name: "bindfs", package: "bindfs" }], "for a file system without O_TMPFILE").length > 0) {
-    t.skip("needs bindfs(1)");
-    return undefined;
-  }
-  const { dev } = await stat(target);
-  const server = spawn("bindfs", ["-f", source, target], { stdio: ["ignore", "ignore", "inherit"] });
-  const ended = once(server, "exit");
-  await until(async () => server.exitCode !== null || (await stat(target)).dev !== dev, "bindfs has mounted or ended");
-  if (server.exitCode !== null) {
-    t.skip("needs FUSE");
-    return undefined;
-  }
-  return {
-    [Symbol.asyncDispose]: async () => {
-      spawnSync("umount", ["--lazy", target]);
-      await ended;
-    },
-  };
-}
 
 /** Mounts, or skips the test where that is not permitted. */
 async function mounted(
@@ -196,47 +172,6 @@ describe("an agent killed in mid-write", () => {
       await victim.exited;
       const left = (await folder.names()).filter((name) => !names.includes(name));
       assert.ok(left.length <= FILE_THREADS, left.join(" "));
-    },
-  );
-
-  it(
-    "leaves a temporary name where there is no O_TMPFILE; an hour later another agent's first write removes it",
-    NEEDS_ROOT,
-    async (t) => {
-      await using below = await testFolder();
-      await using folder = await testFolder();
-      await using mount = await bound(t, below.path, folder.path);
-      if (mount === undefined) return;
-      await writeFile(folder.at("file"), "old");
-      const temporaries = async (): Promise<string[]> =>
-        (await below.names()).filter((name) => /^\.svc-guest-[0-9a-f]{24}\.tmp$/.test(name));
-      {
-        await using victim = await startAgent();
-        using calls = new FileCalls(victim);
-        async function* killing(): AsyncGenerator<WriteFileRequest> {
-          yield headerMessage({ path: folder.at("file") });
-          yield dataMessage(Buffer.alloc(MIB));
-          await until(async () => (await temporaries()).length > 0, "there is a file of a temporary name");
-          process.kill(victim.pid, "SIGKILL");
-          await new Promise(() => {});
-        }
-        assert.equal((await failureOf(calls.writeMessages(killing()))).code, status.UNAVAILABLE);
-        await victim.exited;
-      }
-      const [left = ""] = await temporaries();
-      assert.equal(await readFile(folder.at("file"), "utf8"), "old");
-      await using another = await startAgent();
-      using calls = new FileCalls(another);
-      // The first write looks through the folder, and takes this file for that of a living agent.
-      await calls.write({ path: folder.at("file") }, "new");
-      assert.deepEqual(await temporaries(), [left]);
-      await using later = await startAgent();
-      using callsLater = new FileCalls(later);
-      const longAgo = new Date(Date.now() - 2 * 3_600_000);
-      await utimes(folder.at(left), longAgo, longAgo);
-      await callsLater.write({ path: folder.at("file") }, "newer");
-      assert.deepEqual(await temporaries(), []);
-      assert.deepEqual([await below.names(), await readFile(below.at("file"), "utf8")], [["file"], "newer"]);
     },
   );
 

@@ -8,7 +8,7 @@ import { until } from "../../fixtures/awake.ts";
 import { type Certificates, issueCertificates } from "../../fixtures/certificates.ts";
 import { fuseMount } from "../../fixtures/fuse-mount.ts";
 import { clientOf } from "../../fixtures/guest-client.ts";
-import { NEEDS_CREDIT } from "../../fixtures/privileges.ts";
+import { NEEDS_CREDIT, NEEDS_FUSE } from "../../fixtures/privileges.ts";
 import { testFolder } from "../../fixtures/files.ts";
 
 const ENTROPY = new Uint8Array(64).fill(7);
@@ -80,41 +80,41 @@ describe("a token from a file", () => {
 });
 
 describe("a credential volume that never answers", () => {
-  it("holds up neither duties nor refusals, leaves the old credentials in force, and counts again once it answers", async (t) => {
-    await using token = await tokenFolder();
-    await put(token.file, "token-one-0123456789");
-    const spec = join(dirname(token.file), "process.json");
-    await put(spec, "{}");
-    const sources = { SVC_INSTANCE_TOKEN_FILE: token.file, SVC_PROCESS_SPEC_FILE: spec };
-    await using agent = await startAgent({ env: { SVC_INSTANCE_TOKEN: undefined, ...sources } });
-    await using mount = await fuseMount("hanging_mount", dirname(token.file));
-    if (mount === undefined) {
-      t.skip("needs root and FUSE");
-      return;
-    }
-    using client = clientOf(agent, { token: "token-one-0123456789" });
-    const reloads = async (): Promise<boolean> => {
-      const { degraded } = await client.runRestoreDuties({ entropy: ENTROPY });
-      const [credentials, specs] = ["credentials_reload:refused", "process_env:refused"].map((reason) =>
-        degraded.includes(reason),
+  it(
+    "holds up neither duties nor refusals, leaves the old credentials in force, and counts again once it answers",
+    NEEDS_FUSE,
+    async () => {
+      await using token = await tokenFolder();
+      await put(token.file, "token-one-0123456789");
+      const spec = join(dirname(token.file), "process.json");
+      await put(spec, "{}");
+      const sources = { SVC_INSTANCE_TOKEN_FILE: token.file, SVC_PROCESS_SPEC_FILE: spec };
+      await using agent = await startAgent({ env: { SVC_INSTANCE_TOKEN: undefined, ...sources } });
+      await using mount = await fuseMount("hanging_mount", dirname(token.file));
+      using client = clientOf(agent, { token: "token-one-0123456789" });
+      const reloads = async (): Promise<boolean> => {
+        const { degraded } = await client.runRestoreDuties({ entropy: ENTROPY });
+        const [credentials, specs] = ["credentials_reload:refused", "process_env:refused"].map((reason) =>
+          degraded.includes(reason),
+        );
+        assert.equal(credentials, specs, "the spec file waits and counts again as the token does");
+        return credentials === false;
+      };
+      assert.equal(await reloads(), false);
+      const line = await agent.logged("credentials_refused");
+      assert.equal(
+        line["problem"],
+        "SVC_INSTANCE_TOKEN_FILE: names a file whose file system does not answer (ETIMEDOUT)",
       );
-      assert.equal(credentials, specs, "the spec file waits and counts again as the token does");
-      return credentials === false;
-    };
-    assert.equal(await reloads(), false);
-    const line = await agent.logged("credentials_refused");
-    assert.equal(
-      line["problem"],
-      "SVC_INSTANCE_TOKEN_FILE: names a file whose file system does not answer (ETIMEDOUT)",
-    );
-    // More reloads than threads: each hanging read would hold one.
-    for (let round = 0; round < 24; round++) assert.equal(await reloads(), false);
-    using wrong = clientOf(agent, { token: "another-0123456789" });
-    await assert.rejects(wrong.health(), (error: unknown) => (error as GuestError).status === "UNAUTHENTICATED");
-    await client.statPath("/");
-    await mount[Symbol.asyncDispose]();
-    await until(reloads, "the file can be read again");
-  });
+      // More reloads than threads: each hanging read would hold one.
+      for (let round = 0; round < 24; round++) assert.equal(await reloads(), false);
+      using wrong = clientOf(agent, { token: "another-0123456789" });
+      await assert.rejects(wrong.health(), (error: unknown) => (error as GuestError).status === "UNAUTHENTICATED");
+      await client.statPath("/");
+      await mount[Symbol.asyncDispose]();
+      await until(reloads, "the file can be read again");
+    },
+  );
 });
 
 describe("the TLS files", () => {
@@ -202,17 +202,6 @@ describe("the TLS files", () => {
     using after = clientOf(agent, { ...pems(renewed) });
     assert.equal(await answers(after), true);
     assert.equal(await answers(before), false, "its connection is closed, and its certificate is of the old authority");
-  });
-
-  it("stay as they were when the new ones do not fit together, and the duties say so", NEEDS_CREDIT, async () => {
-    await using agent = await startAgent();
-    await put(join(agent.credentialsDir, "server.key"), (await issueCertificates()).server.key);
-    using client = clientOf(agent);
-    const report = await client.runRestoreDuties({ entropy: ENTROPY });
-    assert.equal(report.degraded, "credentials_reload:refused");
-    const line = await agent.logged("credentials_refused");
-    assert.equal(line["cause"], "restore");
-    assert.equal(await answers(client), true);
   });
 });
 

@@ -8,7 +8,6 @@ import { GuestError, restoreDuties } from "../../../src/node/client/index.ts";
 import { HookKind } from "../../../src/shared/gen/svc/guest/v1alpha1/hooks_pb.ts";
 import { type AgentOptions, type RunningAgent, startAgent } from "../../fixtures/agent.ts";
 import { until } from "../../fixtures/awake.ts";
-import { postJson } from "../../fixtures/declare-idle.ts";
 import { delegatedCgroup, HELD_TO_MODES } from "../../fixtures/delegated-cgroup.ts";
 import { ExecStream, exec, failingExec } from "../../fixtures/exec-stream.ts";
 import { testFolder } from "../../fixtures/files.ts";
@@ -16,9 +15,9 @@ import { forAllTests } from "../../fixtures/for-all-tests.ts";
 import { clientOf } from "../../fixtures/guest-client.ts";
 import { endExec, keep } from "../../fixtures/kept-execs.ts";
 import { lacksCgroups, NEEDS_NAMESPACES, withoutCgroups } from "../../fixtures/namespaces.ts";
-import { NEEDS_ROOT } from "../../fixtures/privileges.ts";
+import { fuseMount } from "../../fixtures/fuse-mount.ts";
+import { NEEDS_FUSE, NEEDS_ROOT } from "../../fixtures/privileges.ts";
 import { allProcesses, cgroupMounts } from "../../fixtures/proc.ts";
-import { program } from "../../fixtures/programs/index.ts";
 import { Ticking } from "../../fixtures/ticking.ts";
 
 const PRE_SNAPSHOT = HookKind.PRE_SNAPSHOT;
@@ -74,26 +73,6 @@ describe("a frozen session", NEEDS_ROOT, () => {
     await workload.runs();
   });
 
-  it("leaves files and folders to its host: they are listed, made, renamed, changed and removed", async (t) => {
-    const workload = ticking();
-    await using agent = await freezable(t, { process: { args: workload.args } });
-    if (agent === undefined) return;
-    await workload.runs();
-    using client = clientOf(agent);
-    assert.equal((await client.runHook({ kind: PRE_SNAPSHOT, freezeMs: LONG_MS })).frozen, true);
-    const made = `${folder.path}/made-while-frozen`;
-    await client.mkdir(made);
-    await client.writeFile(`${made}/first`, Buffer.from("text"));
-    await client.rename(`${made}/first`, `${made}/second`);
-    await client.setAttributes(`${made}/second`, { mode: 0o600 });
-    const entries = [];
-    for await (const { name } of client.list(made)) entries.push(name);
-    assert.deepEqual(entries, ["second"]);
-    await client.remove(made, { recursive: true });
-    assert.equal(existsSync(made), false);
-    await workload.standsStill(client);
-  });
-
   it("is frozen however the hook has ended: by itself, with a failure, or at its timeout", async (t) => {
     for (const args of [["true"], ["false"], ["sleep", "1000"]]) {
       const workload = ticking();
@@ -127,28 +106,6 @@ describe("a frozen session", NEEDS_ROOT, () => {
     assert.deepEqual(await client.listExecs(), []);
   });
 
-  it("belongs to the node that froze it: another one's freeze is refused, and its duties are no harm", async (t) => {
-    const workload = ticking();
-    await using agent = await freezable(t, { process: { args: workload.args } });
-    if (agent === undefined) return;
-    using one = clientOf(agent);
-    using other = clientOf(agent);
-    const freeze = { kind: PRE_SNAPSHOT, freezeMs: LONG_MS };
-    const outcomes = await Promise.allSettled([one.runHook(freeze), other.runHook(freeze)]);
-    assert.deepEqual(outcomes.map((outcome) => outcome.status).toSorted(), ["fulfilled", "rejected"]);
-    const refused = outcomes.find((outcome) => outcome.status === "rejected");
-    assert.equal(reasonOf(refused?.reason), "SESSION_FROZEN");
-    // A node that lost the answer runs the duties and begins again, and once more if it lost their answer.
-    for (let time = 0; time < 3; time++) {
-      using client = clientOf(agent);
-      assert.equal((await client.runRestoreDuties({ entropy: ENTROPY })).frozen, false);
-    }
-    await workload.runs();
-    using again = clientOf(agent);
-    assert.equal((await again.runHook(freeze)).frozen, true);
-    await workload.standsStill(again);
-  });
-
   it("stays frozen after refused duties, and is thawed by degraded ones", async (t) => {
     const workload = ticking();
     await using agent = await freezable(t, { process: { args: workload.args } });
@@ -164,28 +121,6 @@ describe("a frozen session", NEEDS_ROOT, () => {
     assert.match(degraded, /entropy_short/);
     assert.equal(frozen, false);
     await workload.runs();
-  });
-
-  it("thaws by itself once its time is over, and says so until the next duties", async (t) => {
-    const workload = ticking();
-    const ready = { args: ["true"], intervalMs: 600_000 };
-    await using agent = await freezable(t, { process: { args: workload.args, readyCmd: ready } });
-    if (agent === undefined) return;
-    using client = clientOf(agent);
-    const began = performance.now();
-    assert.equal((await client.runHook({ kind: PRE_SNAPSHOT, freezeMs: 3_000 })).frozen, true);
-    const { frozen_ms: frozenMs } = await agent.logged("thawed_without_duties");
-    assert.ok(performance.now() - began >= 3_000);
-    assert.ok(Number(frozenMs) >= 3_000);
-    await workload.runs();
-    const health = await client.health();
-    assert.deepEqual([health.frozen, health.thawedWithoutDuties], [false, true]);
-    assert.equal((await exec(agent, { args: ["true"] })).exit.code, 0);
-    const told = await client.runRestoreDuties({ entropy: ENTROPY });
-    assert.deepEqual([told.thawedWithoutDuties, told.frozen, told.degraded], [true, false, ""]);
-    using later = clientOf(agent);
-    assert.equal((await later.health()).thawedWithoutDuties, false);
-    assert.equal((await later.runRestoreDuties({ entropy: ENTROPY })).thawedWithoutDuties, false);
   });
 
   it("is not frozen for a caller that is gone before its hook has ended", async (t) => {
@@ -221,20 +156,6 @@ describe("a frozen session", NEEDS_ROOT, () => {
     await call;
     assert.equal((await later.health()).frozen, false);
     assert.equal((await exec(agent, { args: ["true"] })).exit.code, 0);
-  });
-
-  it("ends a ready_cmd that runs, without a verdict, and runs it at once after the duties", async (t) => {
-    const args = ["sh", "-c", `echo >> '${folder.at("ready-runs")}'; exec sleep 1000`];
-    await using agent = await freezable(t, { process: { args: [], readyCmd: { args, timeoutMs: 600_000 } } });
-    if (agent === undefined) return;
-    const runs = (): number => (existsSync(folder.at("ready-runs")) ? readFileSync(folder.at("ready-runs")).length : 0);
-    await until(() => runs() === 1, "ready_cmd has begun");
-    using client = clientOf(agent);
-    const { frozen, frozenProcesses } = await client.runHook({ kind: PRE_SNAPSHOT, freezeMs: LONG_MS });
-    assert.deepEqual([frozen, frozenProcesses], [true, 0]);
-    assert.equal((await client.health()).readyCmdExit, -1);
-    await client.runRestoreDuties({ entropy: ENTROPY });
-    await until(() => runs() === 2, "ready_cmd has begun again");
   });
 
   it("refuses a time over the limit, and a freeze after a restore", async (t) => {
@@ -299,23 +220,6 @@ describe("a session that the kernel refuses", NEEDS_ROOT, () => {
 });
 
 describe("the time of a frozen session stands still:", NEEDS_ROOT, () => {
-  it("a timeout goes on at the thaw with the time that it had", async (t) => {
-    await using agent = await freezable(t);
-    if (agent === undefined) return;
-    using client = clientOf(agent);
-    using stream = new ExecStream(agent);
-    const began = performance.now();
-    await stream.start({ args: ["sh", "-c", "echo up; exec sleep 1000"], timeoutMs: 10_000n }).until("up");
-    assert.equal((await client.runHook({ kind: PRE_SNAPSHOT, freezeMs: 6_000 })).frozen, true);
-    const { exit } = await stream.outcome();
-    assert.equal(exit.timedOut, true);
-    assert.ok(performance.now() - began >= 16_000, "the frozen time does not count");
-    assert.ok(
-      exit.durationMs >= 10_000n && exit.durationMs < performance.now() - began - 5_000,
-      String(exit.durationMs),
-    );
-  });
-
   it("EndExec begins at the thaw, with all of its grace; with SIGKILL it acts at once", async (t) => {
     await using agent = await freezable(t);
     if (agent === undefined) return;
@@ -407,15 +311,6 @@ setInterval(() => {}, 1000);`;
     using later = clientOf(agent);
     await later.runRestoreDuties({ entropy: ENTROPY });
     await until(() => existsSync(answered ?? ""), "it has its answer");
-  });
-
-  it("an idle declaration over an open connection counts", async (t) => {
-    await using agent = await freezable(t);
-    if (agent === undefined) return;
-    using client = clientOf(agent);
-    assert.equal((await client.runHook({ kind: PRE_SNAPSHOT, freezeMs: LONG_MS })).frozen, true);
-    assert.equal((await postJson(agent.workloadSocket)).status, 200);
-    assert.notEqual((await client.health()).idleDeclared, undefined);
   });
 });
 
@@ -532,18 +427,14 @@ while :; do (:) & (echo >> '${file}'); done`;
     assert.equal((await client.runHook({ kind: PRE_SNAPSHOT, freezeMs: LONG_MS })).frozen, true);
   });
 
-  it("processes that wait in the kernel are counted, and eight are named with where they wait: they run no instruction", async (t) => {
-    await using mounted = await testFolder();
-    const mount = spawn(program("hanging_mount"), [mounted.path, "serve"], { stdio: ["pipe", "pipe", "inherit"] });
-    const unmounted = once(mount, "exit");
-    let said = "";
-    mount.stdout.on("data", (bytes: Buffer) => (said += bytes.toString()));
-    const isReady = await Promise.race([once(mount.stdout, "data").then(() => true), unmounted.then(() => false)]);
-    if (!isReady) {
-      t.skip("needs FUSE");
-      return;
-    }
-    try {
+  it(
+    "processes that wait in the kernel are counted, and eight are named with where they wait: they run no instruction",
+    NEEDS_FUSE,
+    async (t) => {
+      await using mounted = await testFolder();
+      await using mount = await fuseMount("hanging_mount", mounted.at("hung"), ["serve"]);
+      let said = "";
+      mount.server.stdout.on("data", (bytes: Buffer) => (said += bytes.toString()));
       await using agent = await freezable(t);
       if (agent === undefined) return;
       using client = clientOf(agent);
@@ -551,7 +442,7 @@ while :; do (:) & (echo >> '${file}'); done`;
       const pids: number[] = [];
       for (let number = 1; number <= 10; number++) {
         const stream = streams.use(new ExecStream(agent));
-        pids.push(await started(stream.start({ args: ["cat", mounted.at(`file-${number}`)] })));
+        pids.push(await started(stream.start({ args: ["cat", mounted.at(`hung/file-${number}`)] })));
       }
       await until(() => said.split("taken\n").length > pids.length, "each waits for the file system's answer");
       const { frozen, freezePending } = await client.runHook({ kind: PRE_SNAPSHOT, freezeMs: LONG_MS });
@@ -564,41 +455,26 @@ while :; do (:) & (echo >> '${file}'); done`;
         // Where the kernel does not show it, the file has 0.
         assert.equal(waitChannel, readFileSync(`/proc/${pid}/wchan`, "latin1").replace(/^0$/, ""));
       }
-      mount.stdin.end();
-      await unmounted;
+      await mount[Symbol.asyncDispose]();
       using later = clientOf(agent);
       assert.equal((await later.runRestoreDuties({ entropy: ENTROPY })).frozen, false);
-    } finally {
-      mount.stdin.end();
-      await unmounted;
-    }
-  });
+    },
+  );
 
-  it("a command that is still being started is waited for, but not for ever", async (t) => {
+  it("a command that is still being started is waited for, but not for ever", NEEDS_FUSE, async (t) => {
     await using mounted = await testFolder();
-    const mount = spawn(program("hanging_mount"), [mounted.path], { stdio: ["pipe", "pipe", "inherit"] });
-    const unmounted = once(mount, "exit");
-    const isReady = await Promise.race([once(mount.stdout, "data").then(() => true), unmounted.then(() => false)]);
-    if (!isReady) {
-      t.skip("needs FUSE");
-      return;
-    }
-    try {
-      const workload = ticking();
-      await using agent = await freezable(t, { process: { args: workload.args } });
-      if (agent === undefined) return;
-      using client = clientOf(agent);
-      const hanging = new ExecStream(agent);
-      hanging.start({ args: ["true"], cwd: mounted.path });
-      await until(async () => (await client.health()).alive && agentChildren(agent) > 1, "it is being started");
-      const { frozen, freezeProblem } = await client.runHook({ kind: PRE_SNAPSHOT, freezeMs: LONG_MS });
-      assert.deepEqual([frozen, freezeProblem], [false, "starts_in_flight"]);
-      await workload.runs();
-      hanging[Symbol.dispose]();
-    } finally {
-      mount.stdin.end();
-      await unmounted;
-    }
+    await using _mount = await fuseMount("hanging_mount", mounted.at("hung"));
+    const workload = ticking();
+    await using agent = await freezable(t, { process: { args: workload.args } });
+    if (agent === undefined) return;
+    using client = clientOf(agent);
+    const hanging = new ExecStream(agent);
+    hanging.start({ args: ["true"], cwd: mounted.at("hung") });
+    await until(async () => (await client.health()).alive && agentChildren(agent) > 1, "it is being started");
+    const { frozen, freezeProblem } = await client.runHook({ kind: PRE_SNAPSHOT, freezeMs: LONG_MS });
+    assert.deepEqual([frozen, freezeProblem], [false, "starts_in_flight"]);
+    await workload.runs();
+    hanging[Symbol.dispose]();
   });
 
   it("without cgroups nothing is frozen, and the answer says so", NEEDS_NAMESPACES, async () => {

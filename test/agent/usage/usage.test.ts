@@ -1,5 +1,5 @@
 import assert from "node:assert/strict";
-import { mkdirSync, readFileSync, statfsSync } from "node:fs";
+import { readFileSync, statfsSync } from "node:fs";
 import { describe, it } from "node:test";
 import { type GuestUsage, HookKind } from "../../../src/node/client/index.ts";
 import { Usage, type UsageReport } from "../../../src/agent/usage/index.ts";
@@ -11,6 +11,7 @@ import { fuseMount } from "../../fixtures/fuse-mount.ts";
 import { clientOf } from "../../fixtures/guest-client.ts";
 import { failureOf } from "../../fixtures/guest-errors.ts";
 import { ManualTimers } from "../../fixtures/manual-timers.ts";
+import { NEEDS_FUSE } from "../../fixtures/privileges.ts";
 import { inMountNamespace, lacksCgroups, NEEDS_NAMESPACES } from "../../fixtures/namespaces.ts";
 
 const WATCHERS = 8;
@@ -70,14 +71,9 @@ describe("the usage of a guest", () => {
     assert.deepEqual(rest, { generation: 0, ...none });
   });
 
-  it("names a file system that does not answer, waits for it once, and tells the others", async (t) => {
+  it("names a file system that does not answer, waits for it once, and tells the others", NEEDS_FUSE, async () => {
     await using folder = await testFolder();
-    mkdirSync(folder.at("hung"));
     await using mount = await fuseMount("hanging_mount", folder.at("hung"));
-    if (mount === undefined) {
-      t.skip("needs root and FUSE");
-      return;
-    }
     await using own = await startAgent();
     using client = clientOf(own);
     const hung = async (): Promise<unknown> =>

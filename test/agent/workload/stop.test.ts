@@ -1,5 +1,5 @@
 import assert from "node:assert/strict";
-import { copyFileSync, mkdtempSync, readFileSync, rmdirSync, writeFileSync } from "node:fs";
+import { copyFileSync, readFileSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { describe, it } from "node:test";
 import { buildNative } from "../../../scripts/build-native.ts";
@@ -9,10 +9,9 @@ import { exec } from "../../fixtures/exec-stream.ts";
 import { clientOf } from "../../fixtures/guest-client.ts";
 import { failureOf } from "../../fixtures/guest-errors.ts";
 import { makeLauncherBundle } from "../../fixtures/launcher-bundle.ts";
-import { NEEDS_ROOT } from "../../fixtures/privileges.ts";
+import { fuseMount } from "../../fixtures/fuse-mount.ts";
+import { NEEDS_FUSE } from "../../fixtures/privileges.ts";
 import { processesWith } from "../../fixtures/processes.ts";
-import { program } from "../../fixtures/programs/index.ts";
-import { launch, request } from "../../fixtures/spawning.ts";
 import { testFolder } from "../../fixtures/files.ts";
 import { forAllTests } from "../../fixtures/for-all-tests.ts";
 
@@ -112,20 +111,14 @@ describe("below the launcher, which orphans become children of, a stop", () => {
   });
 });
 
-describe("a workload whose start hangs in a dead file system", NEEDS_ROOT, () => {
+describe("a workload whose start hangs in a dead file system", NEEDS_FUSE, () => {
   for (const [signal, code] of [
     ["SIGTERM", 143],
     ["SIGINT", 130],
   ] as const) {
-    it(`does not keep the agent: it leaves with ${code} at ${signal}`, async (t) => {
-      const mountPoint = mkdtempSync(join(folder, "hang-"));
-      await using mount = await launch(
-        request([program("hanging_mount"), mountPoint], { stdio: { kind: "pipes", stdin: true } }),
-      );
-      if ((await mount.stdout.until(/ready/).catch(() => undefined)) === undefined) {
-        t.skip("needs FUSE");
-        return;
-      }
+    it(`does not keep the agent: it leaves with ${code} at ${signal}`, async () => {
+      const mountPoint = join(folder, `hang-${code}`);
+      await using _mount = await fuseMount("hanging_mount", mountPoint);
       await using agent = await startAgent({
         process: { args: ["sleep", "1000"], cwd: mountPoint },
         command: AGENT_COMMAND,
@@ -136,9 +129,6 @@ describe("a workload whose start hangs in a dead file system", NEEDS_ROOT, () =>
       assert.deepEqual(await agent.exited, { code, signal: null });
       assert.ok(agent.log.some(({ event }) => event === "workload_start_given_up"));
       assert.ok(!agent.log.some(({ event }) => event === "management_listening"));
-      mount.child.stdin?.end();
-      await mount.child.ended;
-      rmdirSync(mountPoint);
     });
   }
 });

@@ -1,5 +1,5 @@
 import assert from "node:assert/strict";
-import { mkdir, symlink, writeFile } from "node:fs/promises";
+import { symlink, writeFile } from "node:fs/promises";
 import { describe, it, type TestContext } from "node:test";
 import { status } from "@grpc/grpc-js";
 import { type RunningAgent, startAgent } from "../../../fixtures/agent.ts";
@@ -37,16 +37,15 @@ async function beside(
 ): Promise<void> {
   await using folder = await testFolder();
   const hung = folder.at("hung");
-  await mkdir(hung);
   await writeFile(folder.at("file"), "content");
-  await using mount = await fuseMount(server, hung);
+  await using mount = await fuseMount(server, hung).catch(() => undefined);
   if (mount === undefined) {
     t.skip(server === "hanging_automount" ? "needs autofs in the kernel, and root" : "needs root and FUSE");
     return;
   }
   await using agent = await startAgent();
   using files = new FileCalls(agent);
-  const answer = (): void => void mount.server.stdin?.write("a");
+  const answer = (): void => void mount.server.stdin.write("a");
   await test({ agent, files, folder, hung, answer, unmount: async () => mount[Symbol.asyncDispose]() });
   assert.deepEqual(await agent.stop(), { code: 0, signal: null });
 }

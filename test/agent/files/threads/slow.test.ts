@@ -1,5 +1,5 @@
 import assert from "node:assert/strict";
-import { mkdir, writeFile } from "node:fs/promises";
+import { writeFile } from "node:fs/promises";
 import { createInterface } from "node:readline";
 import { describe, it } from "node:test";
 import { FileSystemHung } from "../../../../src/agent/domain/index.ts";
@@ -7,9 +7,9 @@ import { FileSystem } from "../../../../src/agent/files/index.ts";
 import { testFolder } from "../../../fixtures/files.ts";
 import { fuseMount } from "../../../fixtures/fuse-mount.ts";
 import { ManualTimers } from "../../../fixtures/manual-timers.ts";
+import { NEEDS_FUSE } from "../../../fixtures/privileges.ts";
 import { addon } from "../../../fixtures/spawning.ts";
 
-const SKIPPED = "needs root and FUSE";
 /** Of the agent's looks at what runs: two of them make an operation late. */
 const LOOK_MS = 500;
 
@@ -19,17 +19,12 @@ const files = new FileSystem(addon, timers);
 
 const bytes = (path: string): Buffer => Buffer.from(path);
 
-describe("64 writes to a disk whose fsyncs do not end", () => {
-  it("keep eight of them waiting, hold up no other call, and other fsyncs for a second; those that are given up do not wait", async (t) => {
+describe("64 writes to a disk whose fsyncs do not end", NEEDS_FUSE, () => {
+  it("keep eight of them waiting, hold up no other call, and other fsyncs for a second; those that are given up do not wait", async () => {
     await using folder = await testFolder();
-    await mkdir(folder.at("slow"));
     await writeFile(folder.at("file"), "content");
     await using mount = await fuseMount("slow_mount", folder.at("slow"));
-    const output = mount?.server.stdout ?? undefined;
-    if (mount === undefined || output === undefined) {
-      t.skip(SKIPPED);
-      return;
-    }
+    const output = mount.server.stdout;
     let begun = 0;
     const allBegun = Promise.withResolvers<void>();
     const write = async (above: string, name: string, signal?: AbortSignal): Promise<void> => {
@@ -67,7 +62,7 @@ describe("64 writes to a disk whose fsyncs do not end", () => {
     timers.advance(2 * LOOK_MS);
     await Promise.all(others);
     assert.equal(taken, 8);
-    mount.server.stdin?.write("a");
+    mount.server.stdin.write("a");
     await Promise.all(writes);
   });
 });
@@ -84,16 +79,11 @@ async function timeUntil(promise: Promise<unknown>): Promise<number> {
   }
 }
 
-describe("calls into a mount that never answers", () => {
-  it("hold up others for a second, for four if they are many, and for none once it is known to be silent", async (t) => {
+describe("calls into a mount that never answers", NEEDS_FUSE, () => {
+  it("hold up others for a second, for four if they are many, and for none once it is known to be silent", async () => {
     await using folder = await testFolder();
-    await mkdir(folder.at("hung"));
     await writeFile(folder.at("file"), "content");
-    await using mount = await fuseMount("hanging_mount", folder.at("hung"));
-    if (mount === undefined) {
-      t.skip(SKIPPED);
-      return;
-    }
+    await using _mount = await fuseMount("hanging_mount", folder.at("hung"));
     const living = (): Promise<unknown> => files.stat(bytes(folder.at("file")), false);
     const call = async (index: number): Promise<unknown> =>
       files.stat(bytes(folder.at(`hung/${index}`)), false).catch((error: unknown) => error);
@@ -112,15 +102,10 @@ describe("calls into a mount that never answers", () => {
   });
 });
 
-describe("a mount that answers after five seconds", () => {
-  it("fails no call: those that came meanwhile have waited for it", async (t) => {
+describe("a mount that answers after five seconds", NEEDS_FUSE, () => {
+  it("fails no call: those that came meanwhile have waited for it", async () => {
     await using folder = await testFolder();
-    await mkdir(folder.at("slow"));
     await using mount = await fuseMount("slow_mount", folder.at("slow"));
-    if (mount === undefined) {
-      t.skip(SKIPPED);
-      return;
-    }
     mount.server.kill("SIGSTOP");
     const calls: Promise<{ sizeBytes: bigint }>[] = [];
     for (let look = 0; look < 10; look++) {

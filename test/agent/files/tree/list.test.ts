@@ -165,6 +165,7 @@ describe("a listing", () => {
     const seen: string[] = [];
     let changes = 0;
     for await (const { entries } of calls.batches({ path: folder.path, depth: 3 })) {
+      assert.ok(entries.length <= 256, "a batch is sent as soon as it is there");
       seen.push(...entries.map(({ name }) => Buffer.from(name).toString()));
       // One entry goes, one becomes a file, one moves into another folder.
       const [gone, file, moved, into] = names.slice(changes * 4, changes * 4 + 4);
