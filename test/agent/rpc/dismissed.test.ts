@@ -32,29 +32,6 @@ function widen(client: RawHttp2, stream: number, bytes: number): void {
 }
 
 describe("a dismissed call whose client does not read", () => {
-  test("is told why whenever that reads on, behind the message that had begun and no other", async () => {
-    const calls: Call[] = [];
-    await using server = await flooding(calls);
-    using client = await RawHttp2.dial(server, { windowBytes: WINDOW_BYTES });
-    const stream = client.open(callFields("Exec", TEST_TOKEN));
-    await client.next(({ type }) => type === FRAME.data);
-    dismiss(calls[0] as Call);
-    // The agent waits a second for the reader of a call that is given up: that has passed when this one is reset.
-    widen(client, 0, 1024 * 1024);
-    const late = client.open(callFields("Exec", TEST_TOKEN));
-    await client.next(({ type, stream: of }) => type === FRAME.data && of === late);
-    (calls[1] as Call).giveUp(new AgentError("DEADLINE_EXCEEDED", "DEADLINE_EXCEEDED", "it took too long"));
-    assert.equal(await client.resetCode(late), CODE.cancel);
-    assert.equal(client.hasClosed(stream), false);
-    widen(client, stream, MESSAGE_BYTES);
-    const status = await client.status(stream);
-    assert.equal(status.get("grpc-status"), "10");
-    assert.match(
-      Buffer.from(status.get("grpc-status-details-bin") ?? "", "base64").toString("latin1"),
-      /EXEC_TAKEN_OVER/,
-    );
-  });
-
   test("is told at once where no message has begun, though the connection's window is used up", async () => {
     const calls: Call[] = [];
     await using server = await flooding(calls);

@@ -3,7 +3,8 @@ import { once } from "node:events";
 import http2 from "node:http2";
 import { describe, test } from "node:test";
 import { create, toBinary } from "@bufbuild/protobuf";
-import { AgentError } from "../../../src/agent/domain/index.ts";
+import { AgentError, MESSAGE_LIMIT_BYTES } from "../../../src/agent/domain/index.ts";
+import { FileChunkSchema } from "../../../src/shared/gen/svc/guest/v1alpha1/files_pb.ts";
 import { GuestAgent } from "../../../src/shared/gen/svc/guest/v1alpha1/guest_agent_pb.ts";
 import { HealthResponseSchema } from "../../../src/shared/gen/svc/guest/v1alpha1/health_pb.ts";
 import { RunHookRequestSchema, RunHookResponseSchema } from "../../../src/shared/gen/svc/guest/v1alpha1/hooks_pb.ts";
@@ -11,9 +12,9 @@ import {
   RestoreDutiesRequestSchema,
   RestoreDutiesResponseSchema,
 } from "../../../src/shared/gen/svc/guest/v1alpha1/restore_pb.ts";
-import { bytesFieldFrame, type Call, type Router } from "../../../src/agent/rpc/index.ts";
+import { bytesFieldFrame, type Call, messageFrame, type Router } from "../../../src/agent/rpc/index.ts";
 import { SERVER_NAME } from "../../fixtures/certificates.ts";
-import { startManagement, TEST_TOKEN, TEST_VERSION } from "../../fixtures/management.ts";
+import { startManagement, TEST_TOKEN, type TestServer, TEST_VERSION } from "../../fixtures/management.ts";
 
 const SERVICE = "/svc.guest.v1alpha1.GuestAgent";
 const HEALTH = `${SERVICE}/Health`;
@@ -31,6 +32,7 @@ interface Answer {
 }
 
 interface Rig extends AsyncDisposable {
+  readonly server: TestServer;
   readonly session: http2.ClientHttp2Session;
   open(path: string, headers?: http2.OutgoingHttpHeaders): http2.ClientHttp2Stream;
   /** Sends a whole request and waits for the whole answer. */
@@ -50,6 +52,7 @@ async function start(register: (router: Router) => void): Promise<Rig> {
       ...headers,
     });
   return {
+    server,
     session,
     open,
     ask: (path, body, headers) => {
@@ -140,6 +143,28 @@ describe("the wire", () => {
     assert.equal(answer.headers["grpc-message"], 'a "b" %25 %C3%BC%0A');
     assert.deepEqual({ ...answer.trailers }, {});
     assert.equal(answer.body.length, 0);
+  });
+
+  test("answers an exception with INTERNAL and no word of its text, which is logged", async () => {
+    await using rig = await start((router) =>
+      router.unary(health, () => {
+        throw new TypeError("marker-of-the-inside");
+      }),
+    );
+    const answer = await rig.ask(HEALTH, framed(Buffer.alloc(0)));
+    assertError(answer, 13, "INTERNAL");
+    assert.doesNotMatch(JSON.stringify(answer.headers), /marker/);
+    assert.match(String((await rig.server.logged("call_failed")).fields["error"]), /marker-of-the-inside/);
+  });
+
+  test("answers RESOURCE_EXHAUSTED where the agent's own answer is over the limit", async () => {
+    const data = Buffer.alloc(MESSAGE_LIMIT_BYTES);
+    await using rig = await start((router) =>
+      router.bidiStream(exec, async (call) => {
+        call.send(messageFrame(FileChunkSchema, create(FileChunkSchema, { data })));
+      }),
+    );
+    assertError(await rig.ask(EXEC, framed(Buffer.alloc(0))), 8, "MESSAGE_TOO_LARGE");
   });
 
   test("cuts an error's text to what fits into a header", async () => {

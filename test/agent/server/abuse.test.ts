@@ -7,7 +7,7 @@ import { create } from "@bufbuild/protobuf";
 import { GuestAgent } from "../../../src/shared/gen/svc/guest/v1alpha1/guest_agent_pb.ts";
 import { HealthResponseSchema } from "../../../src/shared/gen/svc/guest/v1alpha1/health_pb.ts";
 import { until } from "../../fixtures/awake.ts";
-import { type Identity, SERVER_NAME } from "../../fixtures/certificates.ts";
+import { SERVER_NAME } from "../../fixtures/certificates.ts";
 import { startManagement, TEST_TOKEN, type TestServer, type TestServerOptions } from "../../fixtures/management.ts";
 import { FRAME, frame, type Frame, RawHttp2 } from "../../fixtures/raw-http2.ts";
 import { systemClock } from "../../fixtures/system-clock.ts";
@@ -15,53 +15,56 @@ import { systemClock } from "../../fixtures/system-clock.ts";
 const { health } = GuestAgent.method;
 
 describe("the management port", () => {
-  test("closes a connection that sends plain text, and says so in the log", async () => {
-    await using server = await start();
-    const socket = net.connect(server.port, "127.0.0.1");
-    socket.on("error", () => {});
-    socket.end("GET / HTTP/1.1\r\nHost: x\r\n\r\n");
-    socket.resume();
-    const line = await server.logged("connection_refused");
-    assert.match(String(line.fields["reason"]), /^TLS handshake failed: ERR_SSL_/);
-    assert.match(String(line.fields["peer"]), /^127\.0\.0\.1:\d+$/);
-    await assertAlive(server);
-  });
-
-  test("closes a connection that sends random bytes after the TLS handshake", async () => {
-    await using server = await start();
-    using peer = await RawHttp2.dial(server, { isSilent: true });
-    peer.send(Buffer.alloc(10_000, 0xa5));
-    await peer.ended();
-    const line = await server.logged("connection_failed");
-    assert.match(String(line.fields["reason"]), /^what came first is not HTTP\/2 \(PROTOCOL_ERROR\)$/);
-    await assertAlive(server);
-  });
-
-  test("refuses HTTP/1.1 inside TLS", async () => {
-    await using server = await start();
-    const socket = await connectTls(server, server.certificates.client, { ALPNProtocols: [] });
-    socket.write("GET / HTTP/1.1\r\nHost: x\r\n\r\n");
-    await closed(socket);
-    const line = await server.logged("connection_refused");
-    assert.match(String(line.fields["reason"]), /does not speak HTTP\/2/);
-    await assertAlive(server);
-  });
-
-  test("refuses a client that offers HTTP/1.1 only", async () => {
-    await using server = await start();
-    await assert.rejects(connectTls(server, server.certificates.client, { ALPNProtocols: ["http/1.1"] }));
-    const line = await server.logged("connection_refused");
-    assert.match(String(line.fields["reason"]), /^TLS handshake failed: /);
-    await assertAlive(server);
-  });
-
-  test("refuses TLS 1.2", async () => {
-    await using server = await start();
-    await assert.rejects(connectTls(server, server.certificates.client, { maxVersion: "TLSv1.2" }));
-    const line = await server.logged("connection_refused");
-    assert.match(String(line.fields["reason"]), /ERR_SSL_UNSUPPORTED_PROTOCOL/);
-    await assertAlive(server);
-  });
+  const STRANGERS: readonly [string, RegExp, (server: TestServer) => Promise<void>][] = [
+    [
+      "sends plain text",
+      /^TLS handshake failed: ERR_SSL_/,
+      async ({ port }) => {
+        const socket = net.connect(port, "127.0.0.1");
+        socket.write("GET / HTTP/1.1\r\nHost: x\r\n\r\n");
+        await closed(socket);
+      },
+    ],
+    [
+      "speaks HTTP/1.1 inside TLS",
+      /does not speak HTTP\/2/,
+      async (server) => {
+        const socket = await connectTls(server, { ALPNProtocols: [] });
+        socket.write("GET / HTTP/1.1\r\nHost: x\r\n\r\n");
+        await closed(socket);
+      },
+    ],
+    [
+      "offers HTTP/1.1 only",
+      /^TLS handshake failed: /,
+      (server) => assert.rejects(connectTls(server, { ALPNProtocols: ["http/1.1"] })),
+    ],
+    [
+      "offers TLS 1.2 only",
+      /ERR_SSL_UNSUPPORTED_PROTOCOL/,
+      (server) => assert.rejects(connectTls(server, { maxVersion: "TLSv1.2" })),
+    ],
+    [
+      "sends random bytes after the handshake",
+      /^what came first is not HTTP\/2 \(PROTOCOL_ERROR\)$/,
+      async (server) => {
+        using peer = await RawHttp2.dial(server, { isSilent: true });
+        peer.send(Buffer.alloc(10_000, 0xa5));
+        await peer.ended();
+      },
+    ],
+  ];
+  for (const [what, reason, act] of STRANGERS)
+    test(`ends the connection of a peer that ${what}, and says why in the log`, async () => {
+      await using server = await start();
+      await act(server);
+      const isRefusal = ({ event }: { event: string }): boolean => /^connection_(?:refused|failed)$/.test(event);
+      await until(() => server.log.some(isRefusal), "the log has it");
+      const { reason: told, peer } = server.log.find(isRefusal)?.fields ?? {};
+      assert.match(String(told), reason);
+      assert.match(String(peer), /^127\.0\.0\.1:\d+$/);
+      await assertAlive(server);
+    });
 
   test("survives 200 half-open connections, and lets the node agent in among them", async () => {
     await using server = await start();
@@ -215,18 +218,14 @@ function answers(server: TestServer): Promise<boolean> {
 }
 
 /** With TLS 1.3 a refused client sees its handshake succeed first. */
-async function connectTls(
-  server: TestServer,
-  identity: Identity | undefined,
-  options: tls.ConnectionOptions = {},
-): Promise<tls.TLSSocket> {
+async function connectTls(server: TestServer, options: tls.ConnectionOptions): Promise<tls.TLSSocket> {
   const socket = tls.connect({
     port: server.port,
     host: "127.0.0.1",
     servername: SERVER_NAME,
     ca: server.certificates.ca,
     ALPNProtocols: ["h2"],
-    ...identity,
+    ...server.certificates.client,
     ...options,
   });
   await once(socket, "secureConnect");
