@@ -1,21 +1,13 @@
 import assert from "node:assert/strict";
-import { createHash, randomBytes, randomUUID } from "node:crypto";
+import { createHash, randomBytes } from "node:crypto";
 import { once } from "node:events";
 import { join } from "node:path";
 import type { Readable } from "node:stream";
-import { buffer } from "node:stream/consumers";
-import { FileType, type GuestClient, HookKind } from "../../src/node/client/index.ts";
+import { type GuestClient } from "../../src/node/client/index.ts";
 import { failureOf } from "../fixtures/guest-errors.ts";
 import { noProcessWith, processGone } from "../fixtures/processes.ts";
 
 const MEBIBYTE = 1024 * 1024;
-const FILE_BYTES = 8 * MEBIBYTE;
-/** More than a tunnel's windows hold. */
-const TUNNEL_PIECES = 64;
-const TUNNEL_PIECE_BYTES = 64 * 1024;
-/** Name of an echo socket in the cases' folder. */
-export const ECHO_SOCKET = "echo.sock";
-
 /** What a case gets. */
 interface CaseContext {
   readonly client: GuestClient;
@@ -33,34 +25,8 @@ export interface Case {
   readonly run: (context: CaseContext) => Promise<void>;
 }
 
-/** Configuration of the suite's agent. */
-export const SUITE_HOOKS = { preSnapshot: { args: ["sh", "-c", "echo at rest; echo a word >&2; exit 3"] } } as const;
-
-/** Run in this order over one connection; the duties come last because they end it. */
+/** Beside each operation once. Run in this order over one connection; the duties come last because they end it. */
 export const CASES: readonly Case[] = [
-  {
-    title: "asks for Health",
-    run: async ({ client }) => {
-      const health = await client.health();
-      assert.deepEqual([health.alive, health.ready], [true, true]);
-      assert.ok(health.guestTime !== undefined && health.lastUserActivity !== undefined);
-    },
-  },
-  {
-    title: "runs a command with input, its end, output, errors and exit code",
-    run: async ({ client }) => {
-      const command = client.exec({ args: ["sh", "-c", "tr a-z A-Z; echo careful >&2; exit 3"], stdin: true });
-      command.stdin.write("hello ");
-      command.stdin.end("sandbox");
-      const [stdout, stderr, exit] = await Promise.all([
-        buffer(command.stdout),
-        buffer(command.stderr),
-        command.wait(),
-      ]);
-      assert.deepEqual([stdout.toString(), stderr.toString()], ["HELLO SANDBOX", "careful\n"]);
-      assert.deepEqual([exit.exitCode, exit.signal, exit.outputComplete], [3, 0, true]);
-    },
-  },
   {
     title: "runs a command in a terminal whose size follows",
     run: async ({ client }) => {
@@ -86,67 +52,6 @@ export const CASES: readonly Case[] = [
       command.signal("SIGUSR1");
       await output.until("caught");
       assert.equal((await command.wait()).exitCode, 7);
-    },
-  },
-  {
-    title: "writes and reads a file of 8 MiB",
-    run: async ({ client, folder }) => {
-      const path = join(folder, "deep", randomUUID());
-      const content = randomBytes(FILE_BYTES);
-      const sha256 = digest(content);
-      const written = await client.writeFile(path, content, { mode: 0o640, sha256, parents: true });
-      assert.equal(written.bytesWritten, FILE_BYTES);
-      assert.deepEqual(Buffer.from(written.sha256), sha256);
-      const chunks: Uint8Array[] = [];
-      for await (const chunk of client.readFile(path)) chunks.push(chunk);
-      assert.deepEqual(digest(Buffer.concat(chunks)), sha256);
-    },
-  },
-  {
-    title: "asks for the attributes of a file",
-    run: async ({ client, folder }) => {
-      const path = join(folder, randomUUID());
-      await client.writeFile(path, Buffer.from("twelve bytes"), { mode: 0o604 });
-      const { type, size, mode, mtime } = await client.statPath(path);
-      assert.deepEqual([type, size, mode], [FileType.REGULAR, 12, 0o604]);
-      assert.ok(mtime !== undefined);
-    },
-  },
-  {
-    title: "makes, lists and removes a folder, and renames what is in it",
-    run: async ({ client, folder }) => {
-      const path = join(folder, randomUUID());
-      await client.mkdir(path);
-      await client.writeFile(join(path, "before"), Buffer.from("content"));
-      await client.rename(join(path, "before"), join(path, "after"));
-      const entries = await Array.fromAsync(client.list(path));
-      assert.deepEqual(
-        entries.map(({ name, type }) => [name, type]),
-        [["after", FileType.REGULAR]],
-      );
-      assert.equal((await client.remove(path, { recursive: true })).removed, 2);
-      const gone = await failureOf(Array.fromAsync(client.list(path)));
-      assert.deepEqual([gone.status, gone.reason], ["NOT_FOUND", "PATH_NOT_FOUND"]);
-    },
-  },
-  {
-    title: "gets back through a tunnel what it sends, and the end after its own",
-    run: async ({ client, folder }) => {
-      const tunnel = client.openTunnel(join(folder, ECHO_SOCKET));
-      const sent = Array.from({ length: TUNNEL_PIECES }, () => randomBytes(TUNNEL_PIECE_BYTES));
-      for (const piece of sent) tunnel.write(piece);
-      tunnel.end();
-      assert.deepEqual(digest(await buffer(tunnel)), digest(Buffer.concat(sent)));
-      const nowhere = await failureOf(buffer(client.openTunnel(join(folder, "no.sock"))));
-      assert.deepEqual([nowhere.status, nowhere.reason], ["NOT_FOUND", "PATH_NOT_FOUND"]);
-    },
-  },
-  {
-    title: "runs a hook, and is told where none is configured",
-    run: async ({ client }) => {
-      const { ran, timedOut, exitCode, stdoutTail, stderrTail } = await client.runHook({ kind: HookKind.PRE_SNAPSHOT });
-      assert.deepEqual([ran, timedOut, exitCode, stdoutTail, stderrTail], [true, false, 3, "at rest\n", "a word\n"]);
-      assert.equal((await client.runHook({ kind: HookKind.POST_RESTORE })).ran, false);
     },
   },
   {

@@ -5,16 +5,11 @@ import { mkdtemp, rm, stat } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { describe, test, type TestContext } from "node:test";
-import { create } from "@bufbuild/protobuf";
-import { status } from "@grpc/grpc-js";
 import { connect } from "../../src/node/client/index.ts";
-import { GuestAgent } from "../../src/shared/gen/svc/guest/v1alpha1/guest_agent_pb.ts";
-import { HealthRequestSchema } from "../../src/shared/gen/svc/guest/v1alpha1/health_pb.ts";
 import { AGENT_TOKEN, type AgentOptions, type RunningAgent, startAgent } from "../fixtures/agent.ts";
 import { clientOf } from "../fixtures/guest-client.ts";
 import { withoutCapability } from "../fixtures/privileges.ts";
 import { allProcesses } from "../fixtures/proc.ts";
-import { CLIENTS, one, RpcFailure } from "../fixtures/rpc-clients.ts";
 import { networkEntries, socketsHeldBy } from "./sockets.ts";
 
 /** Exit status of an agent that cannot open its listener. */
@@ -34,26 +29,6 @@ describe("SVC_GUEST_SOCKET", () => {
     assert.equal((await health(socket)).alive, true);
     assert.deepEqual(await agent.stop(), { code: 0, signal: null });
     assert.equal(existsSync(socket), false);
-  });
-
-  test("needs the token, and answers a missing and a wrong one alike", async (t) => {
-    const socket = join(await folder(t), "guest.sock");
-    await using _agent = await startOn(socket);
-    const answers: string[] = [];
-    // The client library does not even dial without a token.
-    const plain = CLIENTS[0]?.connect({ socketPath: socket });
-    assert.ok(plain);
-    t.after(() => plain.close());
-    for (const token of [{}, { token: "" }, { token: "wrong" }]) {
-      const answer = one(plain.call(GuestAgent.method.health, [create(HealthRequestSchema)], token));
-      await assert.rejects(answer, (error) => {
-        assert.ok(error instanceof RpcFailure);
-        assert.deepEqual([error.code, error.reason], [status.UNAUTHENTICATED, "UNAUTHENTICATED"]);
-        answers.push(error.message);
-        return true;
-      });
-    }
-    assert.equal(new Set(answers).size, 1);
   });
 
   test("serves beside the TCP port", async (t) => {

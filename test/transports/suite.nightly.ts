@@ -1,19 +1,19 @@
+import { mkdtemp } from "node:fs/promises";
 import { join } from "node:path";
 import { after, before, describe, test } from "node:test";
-import { connect, type GuestClient } from "../../src/node/client/index.ts";
+import { connect, type GuestClient, HookKind } from "../../src/node/client/index.ts";
+import { HOOKS, OPERATIONS } from "../compatibility/operations.ts";
 import { startAgent } from "../fixtures/agent.ts";
 import { testFolder } from "../fixtures/files.ts";
 import { forAllTests } from "../fixtures/for-all-tests.ts";
-import { echo, listener } from "../fixtures/listeners.ts";
 import { agentUnderTest } from "./agent-under-test.ts";
-import { CASES, ECHO_SOCKET, SUITE_HOOKS } from "./cases.ts";
+import { CASES } from "./cases.ts";
 import { TRANSPORTS } from "./transports.ts";
 
 const command = agentUnderTest();
 const folder = forAllTests(await testFolder()).path;
-forAllTests(await listener(echo, { path: join(folder, ECHO_SOCKET) }));
 const socket = join(folder, "guest.sock");
-const agent = forAllTests(await startAgent({ command, env: { SVC_GUEST_SOCKET: socket }, hooks: SUITE_HOOKS }));
+const agent = forAllTests(await startAgent({ command, env: { SVC_GUEST_SOCKET: socket }, hooks: HOOKS }));
 
 for (const transport of TRANSPORTS) {
   describe(`over ${transport.name} a client`, () => {
@@ -27,6 +27,12 @@ for (const transport of TRANSPORTS) {
       client = dialAgain();
     });
     after(() => opened.dispose());
+    for (const [method, run] of Object.entries(OPERATIONS)) {
+      if (method === "GuestAgent/RunRestoreDuties" || method === "Lifecycle/Stop") continue;
+      test(method, async () =>
+        run({ client, library: { HookKind }, agent, folder: await mkdtemp(join(folder, "operation-")) }),
+      );
+    }
     for (const { title, run } of CASES)
       test(title, () => run({ client, dialAgain, folder, bulkBytes: transport.bulkBytes }));
   });
