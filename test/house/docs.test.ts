@@ -117,6 +117,17 @@ describe("the documents", () => {
     assert.deepEqual(namesUnder("docs/agent/operations.md", "Error reasons"), names.toSorted());
   });
 
+  test("say of every degraded token of the restore duties what it means and what to do", () => {
+    const [, union = ""] = read("src/agent/restore/report.ts").split("export type DegradedToken");
+    const tokens = Array.from(union.matchAll(/^ {2}\| ["`](.+)["`];?$/gm), ([, token = ""]) =>
+      token.replace("${Errno}", "ERRNO"),
+    );
+    const section = /^### degraded$[^]*?(?=^###? )/m.exec(read("docs/agent/operations.md"))?.[0] ?? "";
+    const rows = Array.from(section.matchAll(/^\| `([^`]+)` \| (.+) \| (.+) \|$/gm), ([, token = ""]) => token);
+    assert.ok(tokens.length >= 12);
+    assert.deepEqual(rows.toSorted(), tokens.toSorted());
+  });
+
   test("list the codes of sandboxes", () => {
     assert.deepEqual(namesUnder("docs/node/sandboxes.md", "Codes"), Object.keys(NEXT_STEPS).toSorted());
   });

@@ -44,30 +44,6 @@ describe("ready_cmd", () => {
     assert.equal((await healthOnce(agent, (health) => !health.ready)).readyCmdExit, 5);
   });
 
-  it("has no verdict, and the workload is not ready, until its first run has ended", async () => {
-    await using agent = await startAgent({
-      process: { args: ["sleep", "1000"], ready_cmd: { args: ["sleep", "1000"], timeout_ms: HOUR_MS } },
-    });
-    using client = clientOf(agent);
-    const { ready, readyCmdExit } = await client.health();
-    assert.deepEqual([ready, readyCmdExit], [false, -1]);
-  });
-
-  it("is killed at its timeout with all that it started: exit code 124", async () => {
-    const mark = `1000.${Date.now()}`;
-    await using agent = await startAgent({
-      process: {
-        ready_cmd: {
-          args: ["sh", "-c", `setsid sleep ${mark} & sleep ${mark}`],
-          timeout_ms: 200,
-          interval_ms: HOUR_MS,
-        },
-      },
-    });
-    assert.equal((await healthOnce(agent, (health) => health.readyCmdExit !== -1)).readyCmdExit, 124);
-    await noProcessWith(mark);
-  });
-
   it("may write as much as it likes", async () => {
     await using agent = await startAgent({
       process: { ready_cmd: { args: ["sh", "-c", "head -c 10000000 /dev/zero; head -c 10000000 /dev/zero >&2"] } },

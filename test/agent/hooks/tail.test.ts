@@ -9,12 +9,6 @@ function tailOf(sizeBytes: number, ...chunks: readonly (string | Uint8Array)[]):
 }
 
 describe("the tail of an output", () => {
-  it("is all of a short one", () => {
-    assert.equal(tailOf(8), "");
-    assert.equal(tailOf(8, "abc", "", "def"), "abcdef");
-    assert.equal(tailOf(8, "abcdefgh"), "abcdefgh");
-  });
-
   it("is the end of a long one, wherever its pieces are cut", () => {
     const whole = "the quick brown fox jumps over the lazy dog";
     for (let pieceBytes = 1; pieceBytes <= whole.length; pieceBytes++) {
@@ -24,26 +18,24 @@ describe("the tail of an output", () => {
     }
   });
 
-  it("begins at a character", () => {
-    assert.equal(tailOf(8, "äöüß€"), "üß€", "the last 8 of 11 bytes begin in the middle of ö");
-    assert.equal(tailOf(5, "a😀b😀"), "b😀");
-    assert.equal(tailOf(4, "😀x😀"), "😀");
-    assert.equal(tailOf(3, "😀x😀"), "");
-  });
-
-  it("ends with U+FFFD when the output ends in the middle of a character, within its size", () => {
-    assert.equal(tailOf(8, "ab", Buffer.from("😀").subarray(0, 3)), "ab\ufffd");
-    assert.equal(tailOf(5, "abcde", Buffer.from("ü").subarray(0, 1)), "de\ufffd");
-  });
-
-  it("replaces what is no UTF-8, and stays within its size all the same", () => {
-    assert.equal(tailOf(16, Buffer.from([0x61, 0xff, 0x62])), "a\ufffdb");
-    const text = tailOf(16, Buffer.alloc(100, 0xff));
-    assert.equal(text, "\ufffd".repeat(5));
-    assert.ok(Buffer.byteLength(text) <= 16);
-  });
-
-  it("keeps a byte order mark and NUL bytes", () => {
-    assert.equal(tailOf(16, "\ufeffa\0b"), "\ufeffa\0b");
-  });
+  const CASES: readonly (readonly [
+    what: string,
+    sizeBytes: number,
+    chunks: readonly (string | Uint8Array)[],
+    text: string,
+  ])[] = [
+    ["is empty without output", 8, [], ""],
+    ["is all of a short one", 8, ["abc", "", "def"], "abcdef"],
+    ["is all that fits", 8, ["abcdefgh"], "abcdefgh"],
+    ["begins at a character, not in the middle of ö", 8, ["äöüß€"], "üß€"],
+    ["begins at a character of four bytes", 5, ["a😀b😀"], "b😀"],
+    ["is a character that fits", 4, ["😀x😀"], "😀"],
+    ["is nothing where none fits", 3, ["😀x😀"], ""],
+    ["ends with U+FFFD in the middle of a character", 8, ["ab", Buffer.from("😀").subarray(0, 3)], "ab\ufffd"],
+    ["stays within its size with it", 5, ["abcde", Buffer.from("ü").subarray(0, 1)], "de\ufffd"],
+    ["replaces what is no UTF-8", 16, [Buffer.from([0x61, 0xff, 0x62])], "a\ufffdb"],
+    ["stays within its size then too", 16, [Buffer.alloc(100, 0xff)], "\ufffd".repeat(5)],
+    ["keeps a byte order mark and NUL bytes", 16, ["\ufeffa\0b"], "\ufeffa\0b"],
+  ];
+  for (const [what, sizeBytes, chunks, text] of CASES) it(what, () => assert.equal(tailOf(sizeBytes, ...chunks), text));
 });

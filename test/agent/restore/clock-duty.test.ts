@@ -1,8 +1,9 @@
 import assert from "node:assert/strict";
 import { describe, it } from "node:test";
-import { type Clock, Stamps } from "../../../src/agent/domain/index.ts";
+import { ActivityClock, type Clock, Stamps } from "../../../src/agent/domain/index.ts";
 import { ClockDuty } from "../../../src/agent/restore/clock-duty.ts";
 import { type KernelAnswers, RecordingKernel } from "../../fixtures/recording-kernel.ts";
+import { SimulatedClock } from "../../fixtures/simulated-clock.ts";
 
 const MS = 1_000_000n;
 const HOST_NS = 1_800_000_000_000_000_000n;
@@ -84,6 +85,19 @@ describe("the clock's duty", () => {
       assert.deepEqual(result.degraded, steps ? [] : ["clock_outside_cert"]);
       assert.equal(kernel.steppedTo.length, steps ? 1 : 0);
     }
+  });
+
+  it("takes along what was stamped before the clock had ever been set, by the caller's certificate", () => {
+    const clock = new SimulatedClock(60_000);
+    const stamps = new Stamps(clock);
+    const activity = new ActivityClock(stamps);
+    const kernel = Object.assign(new RecordingKernel(), { stepClock: (ns: bigint) => void clock.set(ns) });
+    clock.pass(2_000);
+    const arrived = { wallNs: clock.wallNs(), monotonicMs: clock.monotonicMs() };
+    const hostMs = Number(HOST_NS / MS);
+    const validity = { notBeforeMs: hostMs - 86_400_000, notAfterMs: hostMs + 86_400_000 };
+    assert.equal(new ClockDuty({ kernel, clock, stamps }).run(HOST_NS, arrived, validity).clockStepped, true);
+    assert.equal(clock.wallNs() - activity.lastNs(), 2_000n * MS);
   });
 
   it("does not take a time that it refused for the last one applied", () => {

@@ -164,26 +164,4 @@ describe("credential files that change on the disk", () => {
     await pass(1_000);
     assert.equal(log.lines.length, 2);
   });
-
-  it("of a file system that hangs cost one look", async () => {
-    const { rotation, files, pass } = setup();
-    let looks = 0;
-    const hanging = new CredentialRotation({
-      reload: () => Promise.resolve([]),
-      readVersion: () => files.read,
-      presentVersion: () => {
-        looks++;
-        return new Promise(() => {});
-      },
-      apply: () => {},
-      renewEnvironment: () => Promise.resolve({ problems: [], ignored: [] }),
-      timers: new ManualTimers(),
-      clock: { wallNs: () => 0n, monotonicMs: () => looks * 10_000 },
-      log: recordingLog(),
-    });
-    for (let call = 0; call < 10; call++) hanging.lookAgain();
-    await pass(0);
-    assert.equal(looks, 1);
-    assert.equal((await rotation.renew("signal")).credentials, true);
-  });
 });

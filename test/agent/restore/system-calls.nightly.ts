@@ -66,30 +66,4 @@ describe("the duties ask the kernel", { skip: straceProblem() }, () => {
       assert.ok(dropped, `${file} is read past the page cache`);
     }
   });
-
-  it("never to set the clock without host time, outside the certificate, or twice for one time", async () => {
-    const output = join(folder, "trace.none");
-    const trace = ["-e", "trace=clock_settime", "-e", "inject=clock_settime:retval=0"];
-    await using agent = await startAgent({ through: ["strace", "-D", "-f", "-o", output, ...trace] });
-    using client = clientOf(agent);
-    const entropy = new Uint8Array(64).fill(7);
-    const host = Date.now();
-    const duties = async (hostTimeMs?: number): Promise<[boolean, string, number]> => {
-      const hostTime = hostTimeMs === undefined ? {} : { hostTime: new Date(hostTimeMs) };
-      const { clockStepped, degraded, clockDriftMs } = await client.runRestoreDuties({ entropy, ...hostTime });
-      return [clockStepped, degraded, clockDriftMs];
-    };
-    assert.deepEqual(await duties(), [false, "", 0n]);
-    const yearMs = 365 * 86_400_000;
-    for (const away of [-yearMs, yearMs]) {
-      const [stepped, degraded, driftMs] = await duties(host + away);
-      assert.deepEqual([stepped, degraded], [false, "clock_outside_cert"]);
-      assert.ok(Math.abs(driftMs + away) < 3_600_000);
-    }
-    assert.deepEqual((await duties(host)).slice(0, 2), [true, ""]);
-    assert.deepEqual((await duties(host)).slice(0, 2), [false, "clock_stale"]);
-    assert.deepEqual((await duties(host - 60_000)).slice(0, 2), [false, "clock_stale"]);
-    await agent.stop();
-    assert.equal(readFileSync(output, "utf8").match(/clock_settime\(/g)?.length, 1);
-  });
 });

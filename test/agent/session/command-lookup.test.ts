@@ -10,16 +10,10 @@ function candidates(command: string, ...environment: string[]): string[] {
 }
 
 describe("looking a command up", () => {
-  it("takes a command with a slash as it is", () => {
+  it("takes a command with a slash as it is, and goes through PATH in its order, empty entries for the working directory", () => {
     assert.deepEqual(candidates("./x", "PATH=/a"), ["./x"]);
     assert.deepEqual(candidates("/bin/x"), ["/bin/x"]);
-  });
-
-  it("goes through the PATH of the child's environment in its order", () => {
     assert.deepEqual(candidates("x", "PATH=/a:/b/"), ["/a/x", "/b//x"]);
-  });
-
-  it("takes an empty entry of PATH for the working directory", () => {
     assert.deepEqual(candidates("x", "PATH=:/a:"), ["./x", "/a/x", "./x"]);
   });
 

@@ -1,6 +1,5 @@
 import assert from "node:assert/strict";
 import { describe, test } from "node:test";
-import { AgentError } from "../../../src/agent/domain/index.ts";
 import { resolveUser } from "../../../src/agent/session/users.ts";
 
 const none = new Uint8Array();
@@ -34,113 +33,76 @@ const group = Buffer.from(
   ].join("\n"),
 );
 
-function refusal(spec: string, users: Uint8Array = passwd, groups: Uint8Array = group): AgentError {
-  try {
-    resolveUser(spec, users, groups);
-  } catch (error) {
-    assert.ok(error instanceof AgentError);
-    return error;
-  }
-  return assert.fail(`${JSON.stringify(spec)} was accepted`);
-}
+type Expected = readonly [
+  uid: number,
+  gid: number,
+  groups: readonly number[],
+  home: string,
+  name?: string,
+  shell?: string,
+];
+
+/** Users that are there, and what each gets. */
+const KNOWN: Readonly<Record<string, Expected>> = {
+  // Its entry's ids, home and shell, and its supplementary groups without repeats; "app:" is the user alone.
+  app: [1000, 1001, [1001, 10, 44], "/home/app", "app", "/bin/bash"],
+  "app:": [1000, 1001, [1001, 10, 44], "/home/app", "app", "/bin/bash"],
+  // A number means an id, even where a user or a group has that number for a name.
+  "1000": [1000, 1001, [1001, 10, 44], "/home/app", "app", "/bin/bash"],
+  "app:77": [1000, 77, [77], "/home/app", "app", "/bin/bash"],
+  // A named group replaces the user's groups.
+  "app:wheel": [1000, 10, [10], "/home/app", "app", "/bin/bash"],
+  "app:4711": [1000, 4711, [4711], "/home/app", "app", "/bin/bash"],
+  // Without an entry: group 0, home / and neither name nor shell. The largest id is 2^31 - 1.
+  "4242": [4242, 0, [0], "/"],
+  "2147483647": [2_147_483_647, 0, [0], "/"],
+  "5000:6000": [5000, 6000, [6000], "/"],
+  // Entries without home or shell, or with a relative home.
+  bare: [1500, 1501, [1501], "/", "bare"],
+  relative: [1600, 1600, [1600], "/", "relative"],
+};
+const [BAD, UNKNOWN] = ["INVALID_ARGUMENT", "NOT_FOUND"];
+const NO_NAME = /^user has no name before its colon/;
+
+/** Users that are refused: with an empty name, which is never root; malformed; or of malformed lines and comments. */
+const REFUSED: readonly (readonly [status: string | undefined, message: RegExp, ...specs: string[]])[] = [
+  [BAD, NO_NAME, ":", ":0", ":wheel", "::"],
+  [BAD, /./, "a:b:c", "-1", "0:-1", "2147483648", "0:2147483648", "99999999999999999999", "a\0b", "a\nb"],
+  [
+    UNKNOWN,
+    /no user ".+" in \/etc\/passwd/,
+    "broken line",
+    "nouid",
+    "badgid",
+    "huge",
+    "+",
+    "# a comment",
+    "nobody-here",
+  ],
+  [UNKNOWN, /no group "nope" in \/etc\/group/, "app:nope"],
+];
 
 describe("resolveUser", () => {
-  test("a name gets its entry's ids, home and shell, and its supplementary groups without repeats", () => {
-    assert.deepEqual(resolveUser("app", passwd, group), {
-      identity: { uid: 1000, gid: 1001, groups: [1001, 10, 44] },
-      name: "app",
-      home: "/home/app",
-      shell: "/bin/bash",
+  for (const [spec, [uid, gid, groups, home, name, shell]] of Object.entries(KNOWN))
+    test(`takes ${JSON.stringify(spec)}`, () => {
+      assert.deepEqual(resolveUser(spec, passwd, group), { identity: { uid, gid, groups }, name, home, shell });
     });
-  });
 
-  test("a number means an id even where a user has that number for a name", () => {
-    assert.equal(resolveUser("1000", passwd, group).name, "app");
-  });
+  for (const [status, message, ...specs] of REFUSED)
+    for (const spec of specs)
+      test(`refuses ${JSON.stringify(spec)}`, () => {
+        assert.throws(() => resolveUser(spec, passwd, group), { status, reason: "EXEC_BAD_USER", message });
+      });
 
-  test("a user id without an entry has group 0, home / and no name or shell", () => {
-    assert.deepEqual(resolveUser("4242", passwd, group), {
-      identity: { uid: 4242, gid: 0, groups: [0] },
-      name: undefined,
-      home: "/",
-      shell: undefined,
-    });
-  });
-
-  test("a named group replaces the user's groups, supplementary ones included", () => {
-    assert.deepEqual(resolveUser("app:wheel", passwd, group).identity, { uid: 1000, gid: 10, groups: [10] });
-    assert.deepEqual(resolveUser("app:4711", passwd, group).identity, { uid: 1000, gid: 4711, groups: [4711] });
-    assert.deepEqual(resolveUser("5000:6000", none, none).identity, { uid: 5000, gid: 6000, groups: [6000] });
-  });
-
-  test("a number for a group means an id even where a group has that number for a name", () => {
-    assert.equal(resolveUser("app:77", passwd, group).identity.gid, 77);
-  });
-
-  test("user: is the user alone", () => {
-    assert.deepEqual(resolveUser("app:", passwd, group), resolveUser("app", passwd, group));
-  });
-
-  test("an empty user is refused and never root, whatever group follows", () => {
-    for (const spec of [":", ":0", ":wheel", "::"]) {
-      const error = refusal(spec);
-      assert.deepEqual([error.status, error.reason], ["INVALID_ARGUMENT", "EXEC_BAD_USER"], JSON.stringify(spec));
-      assert.match(error.message, /^user has no name before its colon/);
-    }
-  });
-
-  test("entries without home or shell, or with a relative home, get / and no shell", () => {
-    assert.deepEqual(resolveUser("bare", passwd, group), {
-      identity: { uid: 1500, gid: 1501, groups: [1501] },
-      name: "bare",
-      home: "/",
-      shell: undefined,
-    });
-    assert.equal(resolveUser("relative", passwd, group).home, "/");
-  });
-
-  test("malformed lines and comments name nobody", () => {
-    for (const name of ["broken line", "nouid", "badgid", "huge", "+", "# a comment"]) {
-      assert.equal(refusal(name).status, "NOT_FOUND", name);
-    }
-  });
-
-  test("ids work without any user database, names do not", () => {
+  test("takes ids without any user database, and no names", () => {
     assert.deepEqual(resolveUser("0", none, none).identity, { uid: 0, gid: 0, groups: [0] });
-    assert.equal(refusal("root", none, none).status, "NOT_FOUND");
+    assert.throws(() => resolveUser("root", none, none), { status: UNKNOWN, metadata: { user: "root" } });
   });
 
-  test("a file that is not UTF-8 does not disturb its other lines, and UTF-8 names match byte for byte", () => {
-    const bytes = Buffer.concat([
-      Buffer.from("caf\xe9:x:50:50::/:\n", "latin1"),
-      Buffer.from("café:x:51:51::/home/café:/bin/sh\n"),
-    ]);
-    const user = resolveUser("café", bytes, Buffer.from("g:x:9:café\n"));
-    assert.deepEqual(user.identity, { uid: 51, gid: 51, groups: [51, 9] });
-    assert.equal(user.name, "café");
-    assert.equal(user.home, "/home/café");
-  });
-
-  test("unknown names are NOT_FOUND and say which file lacks them", () => {
-    const user = refusal("nobody-here");
-    assert.deepEqual(
-      [user.status, user.reason, user.metadata],
-      ["NOT_FOUND", "EXEC_BAD_USER", { user: "nobody-here" }],
-    );
-    assert.match(user.message, /no user "nobody-here" in \/etc\/passwd/);
-    const unknownGroup = refusal("app:nope");
-    assert.deepEqual([unknownGroup.status, unknownGroup.metadata], ["NOT_FOUND", { group: "nope" }]);
-    assert.match(unknownGroup.message, /no group "nope" in \/etc\/group/);
-  });
-
-  test("malformed specs are INVALID_ARGUMENT", () => {
-    for (const spec of ["a:b:c", "-1", "0:-1", "2147483648", "0:2147483648", "99999999999999999999", "a\0b", "a\nb"]) {
-      const error = refusal(spec);
-      assert.deepEqual([error.status, error.reason], ["INVALID_ARGUMENT", "EXEC_BAD_USER"], JSON.stringify(spec));
-    }
-  });
-
-  test("the largest id is 2^31 - 1", () => {
-    assert.equal(resolveUser("2147483647", passwd, group).identity.uid, 2147483647);
+  test("is not disturbed by lines that are not UTF-8, and matches names in UTF-8 byte for byte", () => {
+    const latin1 = Buffer.from("caf\xe9:x:50:50::/:\n", "latin1");
+    const bytes = Buffer.concat([latin1, Buffer.from("café:x:51:51::/home/café:/bin/sh\n")]);
+    const { identity, name, home } = resolveUser("café", bytes, Buffer.from("g:x:9:café\n"));
+    assert.deepEqual([identity, name, home], [{ uid: 51, gid: 51, groups: [51, 9] }, "café", "/home/café"]);
   });
 });

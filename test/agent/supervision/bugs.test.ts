@@ -134,7 +134,7 @@ describe("a bug of the agent", () => {
   });
 
   for (const [entry, act] of [
-    ["setTimeout", () => exec(agent, { args: ["sleep", "1000"], timeoutMs: 50n })],
+    ["setTimeout", () => exec(agent, { args: ["sleep", "1000"], timeoutMs: 1_000n })],
     ["setImmediate", () => exec(agent, { args: ["echo", "hello"], terminal: { cols: 80, rows: 24 } })],
     ["FdWatch", () => exec(agent, { args: ["echo", "hello"] })],
     ["spawn", () => exec(agent, { args: ["true"] })],

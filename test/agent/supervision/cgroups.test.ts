@@ -2,10 +2,8 @@ import assert from "node:assert/strict";
 import { spawnSync } from "node:child_process";
 import { existsSync } from "node:fs";
 import { describe, it } from "node:test";
-import { HookKind } from "../../../src/shared/gen/svc/guest/v1alpha1/hooks_pb.ts";
 import { type RunningAgent, startAgent } from "../../fixtures/agent.ts";
 import { exec, ExecStream, execUntilTimeout } from "../../fixtures/exec-stream.ts";
-import { clientOf } from "../../fixtures/guest-client.ts";
 import {
   inMountNamespace,
   UNMOUNT_CGROUPS,
@@ -94,16 +92,6 @@ describe("a command in a cgroup of its own", () => {
     assert.equal(exit.timedOut, true);
     assert.deepEqual(await processesWith(program("fork_loop")), []);
   });
-
-  it("is killed with its daemons when it is a hook at its timeout", async (t) => {
-    const [command, ...args] = daemon(mark(500));
-    await using agent = await startAgent({ hooks: { preSnapshot: { args: [command, ...args] } } });
-    if (lacksCgroups(t, agent)) return;
-    using client = clientOf(agent);
-    const outcome = await client.runHook({ kind: HookKind.PRE_SNAPSHOT, timeoutMs: 2_000 });
-    assert.equal(outcome.timedOut, true);
-    assert.deepEqual(await processesWith(mark(500)), []);
-  });
 });
 
 describe("an agent that may have no cgroups", () => {
@@ -111,7 +99,7 @@ describe("an agent that may have no cgroups", () => {
     await using agent = await startAgent({ through: withoutCgroups() });
     assert.ok(agent.log.some(({ event }) => event === "no_cgroups"));
     const line = `setsid sleep ${mark(625)} & trap '' TERM; echo up; while :; do sleep 0.05; done`;
-    const { exit } = await exec(agent, { args: ["sh", "-c", line], timeoutMs: 300n });
+    const { exit } = await exec(agent, { args: ["sh", "-c", line], timeoutMs: 2_000n });
     assert.equal(exit.timedOut, true);
     assert.deepEqual(await processesWith(mark(625)), []);
     const { stdout } = await exec(agent, { args: ["cat", "/proc/self/cgroup"] });

@@ -1,7 +1,5 @@
 import assert from "node:assert/strict";
-import { spawn } from "node:child_process";
-import { once } from "node:events";
-import { copyFileSync, existsSync, readdirSync, readFileSync, rmdirSync, rmSync, writeFileSync } from "node:fs";
+import { copyFileSync, existsSync, readFileSync, rmdirSync } from "node:fs";
 import { join } from "node:path";
 import { describe, it, type TestContext } from "node:test";
 import { buildNative } from "../../../scripts/build-native.ts";
@@ -21,7 +19,6 @@ import { makeLauncherBundle } from "../../fixtures/launcher-bundle.ts";
 import { NEEDS_ROOT } from "../../fixtures/privileges.ts";
 import { cgroupMounts, processById } from "../../fixtures/proc.ts";
 import { processGone } from "../../fixtures/processes.ts";
-import { program } from "../../fixtures/programs/index.ts";
 import { Ticking } from "../../fixtures/ticking.ts";
 import { lacksCgroups } from "../../fixtures/namespaces.ts";
 
@@ -69,15 +66,6 @@ describe("a session does not stay frozen when", NEEDS_ROOT, () => {
     await using _ = agent;
     assert.deepEqual(await agent.stop(), { code: 7, signal: null });
     assert.ok(existsSync(folder.at("stopped")));
-  });
-
-  it("a node calls Stop", async (t) => {
-    const agent = await frozenAgent(t, { process: { args: cleaningUp("stop-called"), stopGraceMs: 300_000 } });
-    if (agent === undefined) return;
-    await using _ = agent;
-    using client = clientOf(agent);
-    await client.stop();
-    assert.deepEqual(await agent.exited, { code: 7, signal: null });
   });
 
   it("the agent gets a signal to forward that asks the workload to end", async (t) => {
@@ -163,31 +151,6 @@ while :; do sleep 0.05; done`;
   });
 });
 
-describe("a session that holds somebody else's process", NEEDS_ROOT, () => {
-  it("is not frozen: the answer names the process, and all goes on; once that has left, it is", async (t) => {
-    const workload = new Ticking(folder.path, "beside-a-stranger");
-    await using agent = await startAgent(launched(workload.args));
-    const [session] = sessionsOf(agent.pid);
-    if (session === undefined) {
-      t.skip("needs a cgroup2 hierarchy that may be written");
-      return;
-    }
-    await workload.runs();
-    const stranger = spawn("sleep", ["100000"]);
-    t.after(() => stranger.kill());
-    await once(stranger, "spawn");
-    using client = clientOf(agent);
-    const freeze = { kind: HookKind.PRE_SNAPSHOT, freezeMs: LONG_MS };
-    writeFileSync(join(session, "cgroup.procs"), String(stranger.pid));
-    const { frozen, freezeProblem } = await client.runHook(freeze);
-    assert.deepEqual([frozen, freezeProblem], [false, `foreign_inside:${stranger.pid}(sleep)`]);
-    await workload.runs();
-    writeFileSync(join(session, "..", "cgroup.procs"), String(stranger.pid));
-    assert.equal((await client.runHook(freeze)).frozen, true);
-    await workload.standsStill(client);
-  });
-});
-
 function sessionsOf(agent: number): string[] {
   return cgroupMounts()
     .map((mount) => join(mount, `svc-guest-${agent}-session`))
@@ -201,35 +164,3 @@ async function removeCgroups(name: string): Promise<void> {
     rmdirSync(path);
   }
 }
-
-describe("a session with a chain of processes, each in a new cgroup,", NEEDS_ROOT, () => {
-  it("is never said to be frozen while one of them runs", async (t) => {
-    const mount = cgroupMounts()[0];
-    if (mount === undefined) {
-      t.skip("needs a cgroup2 hierarchy");
-      return;
-    }
-    const file = folder.at("hops");
-    writeFileSync(file, "");
-    const stays = '"$@" & while [ -e "$3" ]; do sleep 0.05; done';
-    await using agent = await startAgent(launched(["sh", "-c", stays, "sh", program("cgroup_hops"), mount, file]));
-    if (lacksCgroups(t, agent)) return;
-    t.after(() => {
-      for (const name of readdirSync(mount)) if (name.startsWith("hop-")) rmdirSync(join(mount, name));
-    });
-    const hops = (): number => readFileSync(file).length;
-    for (let time = 0; time < 8; time++) {
-      const made = hops();
-      await until(() => hops() > made, "it has hopped");
-      using client = clientOf(agent);
-      const { frozen, freezeProblem } = await client.runHook({ kind: HookKind.PRE_SNAPSHOT, freezeMs: LONG_MS });
-      const before = hops();
-      if (!frozen) assert.match(freezeProblem, /^processes_outside:/);
-      for (let call = 0; call < 20; call++) await client.health();
-      if (frozen) assert.equal(hops(), before, "it ran although the session is frozen");
-      await client.runRestoreDuties({ entropy: new Uint8Array(64).fill(7) });
-    }
-    rmSync(file);
-    await agent.exited;
-  });
-});

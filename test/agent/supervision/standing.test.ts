@@ -5,7 +5,6 @@ import { describe, it } from "node:test";
 import { forAllTests } from "../../fixtures/for-all-tests.ts";
 import { startAgent } from "../../fixtures/agent.ts";
 import { exec } from "../../fixtures/exec-stream.ts";
-import { memoryCgroup } from "../../fixtures/memory-cgroup.ts";
 import { NEEDS_ROOT } from "../../fixtures/privileges.ts";
 
 const DROP = "setpriv --reuid=12345 --regid=12345 --clear-groups";
@@ -81,26 +80,5 @@ describe("an agent without privileges", () => {
     const raised = `until cat /proc/self/oom_score_adj | grep -x "$0"; do sleep 0.1; done`;
     const score = String(commandScore(false));
     assert.equal(String((await exec(plain, { args: ["sh", "-c", raised, score] })).stdout), `${score}\n`);
-  });
-});
-
-describe("an agent whose guest has no memory left", () => {
-  it("outlives commands that use it up, although each of them is smaller", NEEDS_ROOT, async (t) => {
-    await using limited = await memoryCgroup(384 * 2 ** 20);
-    if (limited === undefined) {
-      t.skip("needs the memory controller");
-      return;
-    }
-    await using small = await startAgent({ through: limited.through });
-    const hog = [
-      "for i in $(seq 100); do (x=$(head -c 8000000 /dev/zero | tr '\\0' x); sleep 60) & done",
-      'until grep -q "oom_kill [1-9]" "$0"; do sleep 0.1; done',
-      "kill -KILL 0",
-    ].join("\n");
-    await exec(small, { args: ["sh", "-c", hog, limited.events] });
-    assert.match(readFileSync(limited.events, "utf8"), /^oom_kill [1-9]/m);
-    const { stdout } = await exec(small, { args: ["echo", "alive"] });
-    assert.equal(String(stdout), "alive\n");
-    assert.deepEqual(await small.stop(), { code: 0, signal: null });
   });
 });
