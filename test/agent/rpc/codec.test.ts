@@ -1,10 +1,9 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { create, fromBinary, toBinary } from "@bufbuild/protobuf";
-import { AgentError } from "../../../src/agent/domain/index.ts";
 import { ExecFrameSchema } from "../../../src/shared/gen/svc/guest/v1alpha1/exec_pb.ts";
 import { ReadTreeResponseSchema } from "../../../src/shared/gen/svc/guest/v1alpha1/file_tree_pb.ts";
-import { FileChunkSchema, FileType } from "../../../src/shared/gen/svc/guest/v1alpha1/files_pb.ts";
+import { FileType } from "../../../src/shared/gen/svc/guest/v1alpha1/files_pb.ts";
 import { HealthResponseSchema } from "../../../src/shared/gen/svc/guest/v1alpha1/health_pb.ts";
 import { exitFrame, exitOf, startedFrame } from "../../../src/agent/rpc/handlers/exec-frames.ts";
 import { healthFrame } from "../../../src/agent/rpc/handlers/health.ts";

@@ -1,6 +1,5 @@
 import assert from "node:assert/strict";
 import { execFileSync, spawn } from "node:child_process";
-import { once } from "node:events";
 import { chmodSync, existsSync, mkdirSync, readdirSync, readFileSync, writeFileSync } from "node:fs";
 import { describe, it, type TestContext } from "node:test";
 import { status } from "@grpc/grpc-js";
@@ -18,6 +17,7 @@ import { lacksCgroups, NEEDS_NAMESPACES, withoutCgroups } from "../../fixtures/n
 import { fuseMount } from "../../fixtures/fuse-mount.ts";
 import { NEEDS_FUSE, NEEDS_ROOT } from "../../fixtures/privileges.ts";
 import { allProcesses, cgroupMounts } from "../../fixtures/proc.ts";
+import { program } from "../../fixtures/programs/index.ts";
 import { Ticking } from "../../fixtures/ticking.ts";
 
 const PRE_SNAPSHOT = HookKind.PRE_SNAPSHOT;
