@@ -107,11 +107,11 @@ describe("the pages of code that are given back", () => {
       [],
     ],
   ];
-  for (const [title, parts, ...pages] of CASES)
+  for (const [title, parts, ...expected] of CASES)
     test(title, (t) => {
       assert.deepEqual(
         [4, 16, 64].map((pageKib) => givenBack(t, pageKib * KIB, parts)),
-        pages,
+        expected,
       );
     });
 

@@ -91,7 +91,12 @@ describe("the clock's duty", () => {
     const clock = new SimulatedClock(60_000);
     const stamps = new Stamps(clock);
     const activity = new ActivityClock(stamps);
-    const kernel = Object.assign(new RecordingKernel(), { stepClock: (ns: bigint) => void clock.set(ns) });
+    const kernel = Object.assign(new RecordingKernel(), {
+      stepClock: (ns: bigint) => {
+        clock.set(ns);
+        return undefined;
+      },
+    });
     clock.pass(2_000);
     const arrived = { wallNs: clock.wallNs(), monotonicMs: clock.monotonicMs() };
     const hostMs = Number(HOST_NS / MS);
