@@ -3,7 +3,7 @@ import { join } from "node:path";
 import { after, before, describe, test } from "node:test";
 import { connect, type GuestClient, HookKind } from "../../src/node/client/index.ts";
 import { HOOKS, OPERATIONS } from "../compatibility/operations.ts";
-import { startAgent } from "../fixtures/agent.ts";
+import { type RunningAgent, startAgent } from "../fixtures/agent.ts";
 import { testFolder } from "../fixtures/files.ts";
 import { forAllTests } from "../fixtures/for-all-tests.ts";
 import { agentUnderTest } from "./agent-under-test.ts";
@@ -12,21 +12,25 @@ import { TRANSPORTS } from "./transports.ts";
 
 const command = agentUnderTest();
 const folder = forAllTests(await testFolder()).path;
-const socket = join(folder, "guest.sock");
-const agent = forAllTests(await startAgent({ command, env: { SVC_GUEST_SOCKET: socket }, hooks: HOOKS }));
 
-for (const transport of TRANSPORTS) {
+for (const [index, transport] of TRANSPORTS.entries()) {
   describe(`over ${transport.name} a client`, () => {
     const opened = new DisposableStack();
     let dialAgain: (token?: string) => GuestClient;
     let client: GuestClient;
+    let agent: RunningAgent;
     before(async () => {
+      const socket = join(folder, `${index}.sock`);
+      agent = await startAgent({ command, env: { SVC_GUEST_SOCKET: socket }, hooks: HOOKS });
       const { options, [Symbol.dispose]: close } = await transport.open({ agent, socket, command, folder });
       if (close !== undefined) opened.defer(close);
       dialAgain = (token = agent.token) => opened.adopt(connect({ ...options, token }), (each) => each.close());
       client = dialAgain();
     });
-    after(() => opened.dispose());
+    after(async () => {
+      opened.dispose();
+      await agent[Symbol.asyncDispose]();
+    });
     for (const [method, run] of Object.entries(OPERATIONS)) {
       if (method === "GuestAgent/RunRestoreDuties" || method === "Lifecycle/Stop") continue;
       test(method, async () =>
