@@ -3,7 +3,8 @@ import { promisify } from "node:util";
 import type { FileAttributes, FileOwner, FileType } from "../attributes.ts";
 import { type FileStep, FileSystemError, type Mount } from "../../domain/index.ts";
 import { type Addon, errnoName } from "../../native/index.ts";
-import type { FileWork, Held, Work } from "../threads/work.ts";
+import type { Held, Work } from "../threads/operation.ts";
+import type { FileWork } from "../threads/work.ts";
 
 const TYPES: ReadonlyMap<number, FileType> = new Map([
   [constants.S_IFREG, "regular"],

@@ -3,7 +3,8 @@ import { FileSystemError, FileSystemHung, type FileStep, type Mount } from "../.
 import { WORKING_FOLDER } from "../../native/index.ts";
 import { type Descriptor, openIn } from "./descriptor.ts";
 import { mountAt, mountOf } from "../threads/mounts.ts";
-import type { FileWork, Work } from "../threads/work.ts";
+import type { Work } from "../threads/operation.ts";
+import type { FileWork } from "../threads/work.ts";
 
 /** O_PATH of open(2), for which Node has no constant: opens a folder only to reach its entries. */
 export const O_PATH = 0o10000000;

@@ -26,7 +26,8 @@ import { NO_MOUNTS, NO_SYMLINKS } from "./batch.ts";
 import { MountsBelow } from "./mounts-below.ts";
 import { checkOpenat2 } from "../paths/openat2.ts";
 import { O_PATH } from "../paths/paths.ts";
-import type { FileWork, Work } from "../threads/work.ts";
+import type { Work } from "../threads/operation.ts";
+import type { FileWork } from "../threads/work.ts";
 
 const READING = constants.O_RDONLY | constants.O_DIRECTORY;
 const REACHING = O_PATH | constants.O_DIRECTORY;
