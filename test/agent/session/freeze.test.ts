@@ -220,6 +220,23 @@ describe("a session that the kernel refuses", NEEDS_ROOT, () => {
 });
 
 describe("the time of a frozen session stands still:", NEEDS_ROOT, () => {
+  it("a timeout goes on at the thaw with the time that it had", async (t) => {
+    await using agent = await freezable(t);
+    if (agent === undefined) return;
+    using client = clientOf(agent);
+    using stream = new ExecStream(agent);
+    const began = performance.now();
+    await stream.start({ args: ["sh", "-c", "echo up; exec sleep 1000"], timeoutMs: 10_000n }).until("up");
+    assert.equal((await client.runHook({ kind: PRE_SNAPSHOT, freezeMs: 6_000 })).frozen, true);
+    const { exit } = await stream.outcome();
+    assert.equal(exit.timedOut, true);
+    assert.ok(performance.now() - began >= 16_000, "the frozen time does not count");
+    assert.ok(
+      exit.durationMs >= 10_000n && exit.durationMs < performance.now() - began - 5_000,
+      String(exit.durationMs),
+    );
+  });
+
   it("EndExec begins at the thaw, with all of its grace; with SIGKILL it acts at once", async (t) => {
     await using agent = await freezable(t);
     if (agent === undefined) return;
