@@ -51,7 +51,9 @@ async function madeFolder({ direction, sources, destination }: CopyOrder, contex
 async function upload(local: string, remote: string, folder: string | undefined, context: CopyContext): Promise<void> {
   const stats = await locally(local, stat(local));
   if (!stats.isFile() && !stats.isDirectory()) throw new CliError(`${local} is neither a file nor a folder`);
-  const totalBytes = stats.isFile() ? stats.size : await treeBytes(local);
+  // Only a terminal shows it, and all of a folder has to be looked at for it.
+  const ofFolder = stats.isDirectory() && context.host.stderr.isTTY ? await treeBytes(local) : undefined;
+  const totalBytes = stats.isFile() ? stats.size : ofFolder;
   using progress = new Progress(context.host.stderr, basename(local), totalBytes);
   const parts = { ...context, progress };
   await (stats.isFile() ? uploadFile(parts, local, stats, remote, folder) : uploadTree(parts, local, remote, folder));
