@@ -106,6 +106,28 @@ describe("a frozen session", NEEDS_ROOT, () => {
     assert.deepEqual(await client.listExecs(), []);
   });
 
+  it("belongs to the node that froze it: another one's freeze is refused, and its duties are no harm", async (t) => {
+    const workload = ticking();
+    await using agent = await freezable(t, { process: { args: workload.args } });
+    if (agent === undefined) return;
+    using one = clientOf(agent);
+    using other = clientOf(agent);
+    const freeze = { kind: PRE_SNAPSHOT, freezeMs: LONG_MS };
+    const outcomes = await Promise.allSettled([one.runHook(freeze), other.runHook(freeze)]);
+    assert.deepEqual(outcomes.map((outcome) => outcome.status).toSorted(), ["fulfilled", "rejected"]);
+    const refused = outcomes.find((outcome) => outcome.status === "rejected");
+    assert.equal(reasonOf(refused?.reason), "SESSION_FROZEN");
+    // A node that lost the answer runs the duties and begins again, and once more if it lost their answer.
+    for (let time = 0; time < 3; time++) {
+      using client = clientOf(agent);
+      assert.equal((await client.runRestoreDuties({ entropy: ENTROPY })).frozen, false);
+    }
+    await workload.runs();
+    using again = clientOf(agent);
+    assert.equal((await again.runHook(freeze)).frozen, true);
+    await workload.standsStill(again);
+  });
+
   it("stays frozen after refused duties, and is thawed by degraded ones", async (t) => {
     const workload = ticking();
     await using agent = await freezable(t, { process: { args: workload.args } });
