@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 import { after, test } from "node:test";
-import type { GuestClient } from "../../../src/node/client/index.ts";
+import { type GuestClient, HookKind } from "../../../src/node/client/index.ts";
 import { AGENT_FOLDER, shippedAgent } from "../harness/agent-build.ts";
 import { Stage } from "./stage.ts";
 
@@ -12,6 +12,11 @@ const HOGS = {
   "memory of one that the kernel never kills": "echo -1000 > /proc/self/oom_score_adj; exec busybox tail /dev/zero",
 } as const;
 type Hog = keyof typeof HOGS;
+/** Limits the memory of its own cgroup, and wants more. */
+const OVER_ITS_LIMIT = `cg=$(busybox cut -d: -f3 /proc/self/cgroup); echo 16M > /sys/fs/cgroup$cg/memory.max
+exec busybox dd if=/dev/zero of=/dev/null bs=64M count=1`;
+/** The kernel kills in a cgroup that has more than its new limit (memory_max_write of mm/memcontrol.c). */
+const LIMIT_WORKLOAD = `cg=$(busybox cut -d: -f3 /proc/$(busybox pidof workload)/cgroup); echo 0 > /sys/fs/cgroup$cg/memory.max`;
 /** Share of the available memory that is there again. */
 const BACK = 0.7;
 const LOOKS = 50;
@@ -43,7 +48,8 @@ export function fullMemoryCases(memoryMib: number, hogs: readonly Hog[], contain
     "-c",
     `echo ${containerScore} > /proc/self/oom_score_adj; exec ${AGENT_FOLDER}/guest-agent`,
   ];
-  const stage = new Stage({ memoryMib, agent: { ...shippedAgent(), command } });
+  const hooks = { preSnapshot: { args: ["/bin/sh", "-c", OVER_ITS_LIMIT] } };
+  const stage = new Stage({ memoryMib, hooks, agent: { ...shippedAgent(), command } });
   after(() => stage.end());
 
   test(`boots with ${memoryMib} MB`, () => stage.boot());
@@ -86,4 +92,22 @@ export function fullMemoryCases(memoryMib: number, hogs: readonly Hog[], contain
       );
     });
   }
+
+  test("a hook over the limit of its cgroup is told as one that ran out of memory", async () => {
+    using client = stage.client();
+    const { exitCode, oomKilled, timedOut } = await client.runHook({ kind: HookKind.PRE_SNAPSHOT });
+    assert.deepEqual([exitCode, oomKilled, timedOut], [137, true, false]);
+  });
+
+  test("a workload over its limit ends the guest with 137, and the log says that memory ran out", async () => {
+    const { machine } = stage;
+    using client = stage.client();
+    await client.run({ args: ["/bin/sh", "-c", LIMIT_WORKLOAD] }).catch(() => undefined);
+    await machine.ended();
+    assert.match(machine.console, /"event":"workload_ended".*"status":137,"signal":9,"oom_killed":true/);
+    const reason =
+      "the workload was ended by SIGKILL: out of memory, the kernel's out-of-memory killer has struck in it";
+    assert.ok(machine.console.includes(`"event":"agent_ended","status":137,"reason":"${reason}"`), machine.console);
+    assert.match(machine.console, /GUEST-ENTRYPOINT-ENDED exit 137/);
+  });
 }
