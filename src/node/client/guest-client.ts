@@ -227,8 +227,8 @@ export class GuestClient extends FolderClient {
    */
   async downloadFolder(path: GuestPath, local: string, options: DownloadFolderOptions = {}): Promise<FolderCopy> {
     const { downloadFolder } = await import("./files/folder.ts");
-    const { mode } = await this.statPath(path, { signal: options.signal });
-    return downloadFolder(this, { path, mode }, local, options);
+    const { mode, mtime } = await this.statPath(path, { signal: options.signal });
+    return downloadFolder(this, { path, mode, mtime }, local, options);
   }
 
   /** Asks for the attributes of a path. */

@@ -127,8 +127,10 @@ describe("client.uploadFolder and downloadFolder", () => {
     await symlink("../none", at("sub/link"));
     spawnSync("mkfifo", [at("sub/fifo")]);
     const there = folder.at("new/there");
+    await utimes(folder.at("here"), 2, 2);
     const up = await client.uploadFolder(folder.at("here"), there);
     assert.deepEqual(up, { files: 2, bytes: large.length, skipped: ["sub/fifo"] });
+    assert.equal((await stat(there)).mtimeMs, 2_000);
     await writeFile(`${there}/none`, "changed");
     await client.uploadFolder(folder.at("here"), there);
     spawnSync("mkfifo", [`${there}/fifo`]);
@@ -138,6 +140,9 @@ describe("client.uploadFolder and downloadFolder", () => {
     assert.deepEqual((await readdir(back, { recursive: true })).toSorted(), names);
     assert.ok((await readFile(`${back}/sub/large`)).equals(large));
     assert.equal(await readlink(`${back}/sub/link`), "../none");
+    await utimes(there, 2, 2);
+    await client.downloadFolder(there, back);
+    assert.equal((await stat(back)).mtimeMs, 2_000);
     const [none, sub] = [await stat(`${back}/none`), await stat(`${back}/sub`)];
     assert.deepEqual([none.mode & 0o777, none.mtimeMs, none.size, sub.mode & 0o777], [0o600, 1_000, 0, 0o750]);
   });

@@ -141,18 +141,18 @@ export type DownloadFolderOptions = Pick<ReadTreeOptions, "crossMounts" | "signa
 /**
  * Copies a folder of the guest to this machine: GuestClient.downloadFolder.
  *
- * @param mode of the folder itself
+ * @param mode of the folder itself, and `mtime` its time
  */
 export async function downloadFolder(
   client: FolderClient,
-  { path, mode }: { readonly path: GuestPath; readonly mode: number },
+  { path, mode, mtime }: { readonly path: GuestPath; readonly mode: number; readonly mtime?: Date | undefined },
   local: string,
   options: DownloadFolderOptions,
 ): Promise<FolderCopy> {
   const tree = client.readTree(path, { crossMounts: true, ...options });
   async function* entries(): AsyncGenerator<TreeEntry> {
     const nothing = { name: NONE, linkName: NONE, sizeBytes: 0, content: fileContent(NONE, 0) };
-    const root = { ...nothing, type: "directory", mode, modifiedSeconds: 0 } as const;
+    const root = { ...nothing, type: "directory", mode, modifiedSeconds: (mtime?.getTime() ?? 0) / 1_000 } as const;
     let isBegun = false;
     // The folder itself first, but only once the agent has it open.
     for await (const entry of tree) {
