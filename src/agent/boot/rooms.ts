@@ -84,7 +84,11 @@ export function buildRooms(platform: Platform, configuration: Configuration, lis
     specs: configuration.hooks,
     start: (hook, abort) => starter.start({ ...hook, stdio: PIPES }, abort),
     dutiesSettled: (signal) => restore.settled(signal),
-    beforeSnapshot: () => platform.memory.beforeSnapshot(() => listeners.warmUp()),
+    beforeSnapshot: () =>
+      platform.memory.beforeSnapshot(async () => {
+        await restore.rehearse();
+        await listeners.warmUp();
+      }),
     freeze: (request) => restore.exclusively(() => freeze.freeze(request), request.signal),
     timers,
     clock,
@@ -99,7 +103,7 @@ export function buildRooms(platform: Platform, configuration: Configuration, lis
     log,
     renew: {
       sweepHooks: () => hooks.sweep(),
-      renewFiles: () => rotation.renew("restore"),
+      renewFiles: (cause) => rotation.renew(cause),
       dropOtherConnections: (keep) => listeners.dropOtherConnections(keep),
       thaw: (keep) => freeze.thawByDuties(keep),
       rearmTimers: () => {

@@ -1,17 +1,19 @@
-type Collect = (options: { type: "major"; execution: "sync"; flavor: "last-resort" }) => void;
+type Kind = "major" | "minor";
+type Collect = (options: { type: Kind; execution: "sync"; flavor?: "last-resort" }) => void;
 
 /**
- * Frees garbage, and code that V8 has not used lately. This is V8's own collector, which contexts see if they are made
- * while a flag is set. After an upload of 16 MiB the agent at rest has 14 MiB of anonymous memory; without this and
- * malloc_trim(3) 21 (decision 0013). On a V8 without it the function does nothing, and V8 collects when it likes.
+ * Frees all garbage ("major") or that of the young generation. This is V8's own collector, which contexts see if they
+ * are made while a flag is set. After an upload of 16 MiB the agent at rest has 14 MiB of anonymous memory; without
+ * this and malloc_trim(3) 21 (decision 0013). On a V8 without it the function does nothing, and V8 collects when it
+ * likes.
  *
  * @param name of V8's function
  */
-export function garbageCollector(name = "gc"): () => void {
+export function garbageCollector(name = "gc"): (kind: Kind) => void {
   const { setFlagsFromString } = process.getBuiltinModule("node:v8");
   const { runInNewContext } = process.getBuiltinModule("node:vm");
   setFlagsFromString("--expose-gc");
   const collect = runInNewContext(`globalThis.${name}`) as Collect | undefined;
   setFlagsFromString("--no-expose-gc");
-  return () => collect?.({ type: "major", execution: "sync", flavor: "last-resort" });
+  return (type) => collect?.({ type, execution: "sync", ...(type === "major" && { flavor: "last-resort" }) });
 }

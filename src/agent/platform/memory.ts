@@ -6,11 +6,8 @@ import type { ProgramPages } from "./program-pages.ts";
 const LOOK_AFTER_MS = 10_000;
 /** Below this share of one CPU the agent is at rest. */
 const REST_CPU_SHARE = 0.02;
-/**
- * When to give memory back after a call. First when its answer is usually written; then for slow machines, and after
- * its client's last frames, which map pages again.
- */
-const ANSWERED_MS = [10, 100] as const;
+/** After a snapshot was announced nothing is given back for so long, or until a call: each clone would do it. */
+const SNAPSHOT_LIMIT_MS = 60_000;
 /** Giving memory back takes some 20 ms; for less than this it is not worth it. */
 const WORTHWHILE_BYTES: number = 4 * 1024 * 1024;
 /**
@@ -33,9 +30,10 @@ const UNOPTIMIZED_CALLS = 32;
 export class MemoryKeeper {
   readonly #addon: Pick<Addon, "trimHeap">;
   readonly #lookAfterMs: number;
-  readonly #pages: Pick<ProgramPages, "giveBack" | "unmap"> | undefined;
+  readonly #snapshotLimitMs: number;
+  readonly #pages: Pick<ProgramPages, "giveBack"> | undefined;
   #calls = 0;
-  #collectGarbage: (() => void) | undefined;
+  #collect: ReturnType<typeof garbageCollector> | undefined;
   #timer: NodeJS.Timeout | undefined;
   #cpuAtWork: NodeJS.CpuUsage | undefined;
   #atRestBytes = 0;
@@ -43,15 +41,17 @@ export class MemoryKeeper {
   #hasRested = false;
   /** Calls until the optimizing compilers work again, after a snapshot was announced; undefined: they work. */
   #unoptimizedLeft: number | undefined;
-  /** To run once the call that announced a snapshot is answered. */
-  #isAnswered: (() => void) | undefined;
+  /** A snapshot was announced, and no call has come since. */
+  #awaitsSnapshot = false;
 
   /** @param pages of the bundle's programs; undefined: the agent does not run from a bundle */
   constructor(
     addon: Pick<Addon, "trimHeap">,
-    pages: Pick<ProgramPages, "giveBack" | "unmap"> | undefined,
+    pages: Pick<ProgramPages, "giveBack"> | undefined,
     lookAfterMs: number = LOOK_AFTER_MS,
+    snapshotLimitMs: number = SNAPSHOT_LIMIT_MS,
   ) {
+    this.#snapshotLimitMs = snapshotLimitMs;
     this.#addon = addon;
     this.#pages = pages;
     this.#lookAfterMs = lookAfterMs;
@@ -63,11 +63,15 @@ export class MemoryKeeper {
     if (this.#unoptimizedLeft !== undefined && !isOver && this.#unoptimizedLeft-- === 0) this.#optimize();
     this.#calls = running;
     if (isOver) this.worked();
-    if (running > 0) return;
-    // Not before the answer is written: writing it has mapped a third of the pages again.
-    const isAnswered = this.#isAnswered;
-    if (isAnswered !== undefined) for (const afterMs of ANSWERED_MS) setTimeout(isAnswered, afterMs).unref();
-    this.#isAnswered = undefined;
+    else if (this.#awaitsSnapshot) this.#goOn();
+  }
+
+  /** A call has come since a snapshot was announced, or no snapshot was taken. */
+  #goOn(): void {
+    clearTimeout(this.#timer);
+    this.#timer = undefined;
+    this.#awaitsSnapshot = false;
+    this.worked();
   }
 
   /** Call it after work. Without work there is no timer that wakes the agent. */
@@ -88,22 +92,26 @@ export class MemoryKeeper {
 
   /**
    * Gives back all possible memory before a snapshot, except what the first calls after a restore need: they read it
-   * from the snapshot. Does nothing while other calls run than the one that announces the snapshot.
+   * from the snapshot. Does nothing while other calls run than the one that announces the snapshot. From then on
+   * nothing is done before the next call, or for a minute.
    *
-   * @param warmUp runs once what such calls need, as a collection discards their code. Never rejects
+   * @param rehearse runs once what such calls run. Never rejects
    */
-  async beforeSnapshot(warmUp: () => Promise<void>): Promise<void> {
+  async beforeSnapshot(rehearse: () => Promise<void>): Promise<void> {
     if (this.#calls > 1) return;
     setFlags(OPTIMIZERS.map((compiler) => `no-${compiler}`));
     this.#giveBackGarbage();
-    await warmUp();
+    // Before the rehearsal: what is mapped then is mapped in the clones, too.
+    this.#pages?.giveBack();
+    await rehearse();
+    // The first calls then fill the young generation from its beginning, without a collection.
+    this.#collect?.("minor");
     // Otherwise the next look would discard what was compiled.
     this.#atRestBytes = residentBytes();
     this.#unoptimizedLeft = UNOPTIMIZED_CALLS;
-    this.#pages?.giveBack();
-    this.#isAnswered = () => {
-      if (this.#calls === 0) this.#pages?.unmap();
-    };
+    this.#awaitsSnapshot = true;
+    clearTimeout(this.#timer);
+    this.#timer = setTimeout(() => this.#goOn(), this.#snapshotLimitMs).unref();
   }
 
   /**
@@ -138,8 +146,8 @@ export class MemoryKeeper {
 
   /** Frees garbage and code that V8 has not used lately, then makes the C library return the memory to the kernel. */
   #giveBackGarbage(): void {
-    this.#collectGarbage ??= garbageCollector();
-    this.#collectGarbage();
+    this.#collect ??= garbageCollector();
+    this.#collect("major");
     this.#addon.trimHeap();
     this.#atRestBytes = residentBytes();
   }

@@ -28,16 +28,12 @@ export class ProgramPages {
 
   /**
    * Drops pages that nobody used since the last time from the page cache, and unmaps the others. Those stay in the page
-   * cache until the next time, and longer if they are used. Takes some 5 ms.
+   * cache until the next time, and longer if they are used. What is used again is mapped again, sixteen pages at a
+   * time. Takes some 5 ms.
    */
   giveBack(): void {
     for (const file of this.#files()) this.#drop(file);
     this.#addon.adviseCode(ADVICE_NORMAL);
-    this.unmap();
-  }
-
-  /** Unmaps the pages, which stay in the page cache. What is used again is mapped again, sixteen pages at a time. */
-  unmap(): void {
     this.#addon.adviseCode(ADVICE_DONT_NEED);
   }
 

@@ -7,7 +7,10 @@ const REFUSALS_INTERVAL_MS = 1_000;
 const LOOKS_INTERVAL_MS = 1_000;
 
 /** Why the credentials are reloaded, for the log. */
-export type RotationCause = "restore" | "signal" | "token" | "files";
+export type RotationCause = "restore" | "signal" | "token" | "files" | "snapshot";
+
+/** Causes that only the restore of a snapshot or an operator has are logged each time; the others come often. */
+const QUIET: ReadonlySet<RotationCause> = new Set(["token", "files", "snapshot"]);
 
 /** What became of the spec files (SVC_PROCESS_SPEC_FILE, SVC_HOOKS_SPEC_FILE). */
 interface EnvironmentRenewal {
@@ -90,13 +93,13 @@ export class CredentialRotation {
     const problems = await this.#reload();
     if (problems.length > 0) {
       // Otherwise calls and checks would log the same files every second.
-      const isKnown = readVersion() === this.#refusedVersion && (cause === "token" || cause === "files");
+      const isKnown = readVersion() === this.#refusedVersion && QUIET.has(cause);
       this.#refusedVersion = readVersion();
       if (!isKnown) for (const problem of problems) log.warn("credentials_refused", { cause, problem });
       return false;
     }
     this.#refusedVersion = undefined;
-    log[cause === "token" ? "debug" : "info"]("credentials_renewed", { cause });
+    log[cause === "token" || cause === "snapshot" ? "debug" : "info"]("credentials_renewed", { cause });
     return true;
   }
 

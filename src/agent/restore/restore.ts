@@ -10,11 +10,15 @@ import {
   type ProcessRandomness,
   type Stamps,
   unlessAborted,
+  within,
 } from "../domain/index.ts";
 import { ClockDuty, type ValidityWindow } from "./clock-duty.ts";
 import type { Renewal } from "./credential-rotation.ts";
 import { renewRandomness } from "./entropy-duty.ts";
 import type { DegradedToken, RestoreReport, RestoreRequest } from "./report.ts";
+
+/** How long a snapshot waits for the credentials' file system. */
+const REHEARSAL_LIMIT_MS = 1_000;
 
 /** The call that asks for the duties. */
 export interface RestoreCall<Connection> {
@@ -31,7 +35,7 @@ export interface RenewedParts<Connection> {
   /** Ends PRE_SNAPSHOT hooks that were running when the snapshot was taken. */
   readonly sweepHooks: () => Promise<void>;
   /** Reloads credential and spec files and puts them in force, before anything of the session can run. */
-  readonly renewFiles: () => Promise<Renewal>;
+  readonly renewFiles: (cause: "restore" | "snapshot") => Promise<Renewal>;
   /** Ends every connection but one, as clones of the guest share their keys. Returns how many. */
   readonly dropOtherConnections: (keep: Connection) => number;
   /** Thaws the session if it was frozen for the snapshot, unless it is to be kept. Tells what has become of a freeze. */
@@ -99,6 +103,17 @@ export class Restore<Connection> {
     }
   }
 
+  /**
+   * Runs, before a snapshot, what the duties run: then no clone compiles that code, or reads it from a disk. Mixes no
+   * entropy in, and changes nothing but credential and spec files that have changed. Waits for their file system for a
+   * second at most. Never rejects.
+   */
+  async rehearse(): Promise<void> {
+    const { kernel, randomness, renew } = this.#parts;
+    renewRandomness(new Uint8Array(), kernel, randomness);
+    await within(renew.renewFiles("snapshot"), REHEARSAL_LIMIT_MS);
+  }
+
   /** Runs a task while no duties run. Rejects with the signal's reason if it is aborted before the task's turn. */
   exclusively<Result>(task: () => Promise<Result>, signal: AbortSignal): Promise<Result> {
     return this.#mutex.run(task, signal);
@@ -112,7 +127,7 @@ export class Restore<Connection> {
     activity.restored();
     const clock = this.#clockDuty.run(request.hostTimeNs, call.arrival, call.validity);
     await renew.sweepHooks();
-    const { credentials, environment } = await renew.renewFiles();
+    const { credentials, environment } = await renew.renewFiles("restore");
     const droppedConnections = renew.dropOtherConnections(call.connection);
     // Last of all that the session could notice: its first instruction finds new randomness and the right time.
     const thaw = renew.thaw(request.keepFrozen === true);

@@ -61,8 +61,13 @@ export async function warmUp(
     // The first client then waits as long as without a warm-up.
   } finally {
     clearTimeout(timer);
-    for (const stream of open) stream.destroy();
+    await Promise.all(open.map((stream) => ended(stream)));
   }
+}
+
+/** Nothing of it is left to run, after a snapshot for instance. */
+function ended(stream: Duplex): Promise<unknown> {
+  return stream.closed ? Promise.resolve() : new Promise((resolve) => stream.once("close", resolve).destroy());
 }
 
 /** Returns the server's side and the client's. */

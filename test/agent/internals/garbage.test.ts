@@ -1,7 +1,9 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
+import { getHeapSpaceStatistics } from "node:v8";
 import { garbageCollector } from "../../../src/agent/internals/index.ts";
 
+const KIB = 2 ** 10;
 const MIB = 2 ** 20;
 
 /** A function of its own: a suspended one would keep alive what its registers still hold. */
@@ -10,13 +12,25 @@ function leaveGarbage(sizeMib: number): void {
   assert.equal(garbage.length, sizeMib);
 }
 
+function youngBytes(): number {
+  return getHeapSpaceStatistics().find(({ space_name: name }) => name === "new_space")?.space_used_size ?? NaN;
+}
+
 test("V8's collector frees garbage before it returns", () => {
   const collect = garbageCollector();
-  collect();
+  collect("major");
   const beforeBytes = process.memoryUsage().arrayBuffers;
   leaveGarbage(64);
-  collect();
+  collect("major");
   assert.ok(process.memoryUsage().arrayBuffers < beforeBytes + 32 * MIB);
 });
 
-test("on a V8 without that function nothing happens", () => garbageCollector("noSuchFunction")());
+test("a minor collection empties the young generation", () => {
+  const collect = garbageCollector();
+  collect("minor");
+  while (youngBytes() < 512 * KIB) Array.from({ length: 100 }, String);
+  collect("minor");
+  assert.ok(youngBytes() < 256 * KIB, `${youngBytes()} bytes are left`);
+});
+
+test("on a V8 without that function nothing happens", () => garbageCollector("noSuchFunction")("major"));

@@ -9,7 +9,10 @@ const NEVER_MS = 3_600_000;
 const MIB = 2 ** 20;
 
 /** A keeper, the resident size each time that it gave memory back, and its calls about program pages. */
-function keeper(lookAfterMs = LOOK_AFTER_MS): {
+function keeper(
+  lookAfterMs = LOOK_AFTER_MS,
+  snapshotLimitMs = NEVER_MS,
+): {
   readonly memory: MemoryKeeper;
   readonly trimmed: number[];
   readonly pages: string[];
@@ -24,8 +27,8 @@ function keeper(lookAfterMs = LOOK_AFTER_MS): {
     return 1;
   };
   const next = (): Promise<void> => new Promise((resolve) => (wake = resolve));
-  const program = { giveBack: (): number => pages.push("given back"), unmap: (): number => pages.push("unmapped") };
-  return { memory: new MemoryKeeper({ trimHeap }, program, lookAfterMs), trimmed, pages, next };
+  const program = { giveBack: (): number => pages.push("given back") };
+  return { memory: new MemoryKeeper({ trimHeap }, program, lookAfterMs, snapshotLimitMs), trimmed, pages, next };
 }
 
 const nothing = (): Promise<void> => Promise.resolve();
@@ -101,25 +104,43 @@ test("the program's pages are not given back while a call runs, but at the rest 
   assert.ok(trimmed.length >= 2);
 });
 
-test("before a snapshot garbage and pages are given back, and what the answer mapped when it is out", async () => {
-  const { memory, trimmed, pages } = keeper(NEVER_MS);
-  memory.calls(1);
-  await memory.beforeSnapshot(nothing);
-  assert.equal(trimmed.length, 1);
-  assert.deepEqual(pages, ["given back"]);
-  memory.calls(0);
-  await until(() => pages.length === 3, "they are unmapped, and again what the answer's end mapped");
-  assert.deepEqual(pages, ["given back", "unmapped", "unmapped"]);
-});
-
-test("before a snapshot what the first calls need is run after the collection that discards its code, and its pages stay", async () => {
+test("before a snapshot garbage and pages are given back, and then the first calls are rehearsed", async () => {
   const { memory, trimmed, pages } = keeper();
   memory.calls(1);
   await memory.beforeSnapshot(() => {
-    assert.deepEqual([trimmed.length, pages], [1, []]);
-    return Promise.resolve(void pages.push("warmed up"));
+    assert.equal(trimmed.length, 1);
+    return Promise.resolve(void pages.push("rehearsed"));
   });
-  assert.deepEqual(pages, ["warmed up", "given back"]);
+  assert.deepEqual(pages, ["given back", "rehearsed"]);
+});
+
+test("after a snapshot was announced nothing is given back before the next call", async () => {
+  const { memory, trimmed, next } = keeper();
+  memory.calls(1);
+  await memory.beforeSnapshot(nothing);
+  memory.calls(0);
+  memory.worked();
+  const grown = Array.from({ length: 64 }, () => new Uint8Array(MIB).fill(1));
+  await awake(new Promise((resolve) => setTimeout(resolve, 8 * LOOK_AFTER_MS)));
+  assert.equal(trimmed.length, 1);
+  const rested = next();
+  for (const running of [1, 0]) memory.calls(running);
+  await awake(rested);
+  assert.deepEqual([trimmed.length, grown.length], [2, 64]);
+});
+
+test("after a snapshot was announced nothing is given back before a time without a call", async () => {
+  const limitMs = 10 * LOOK_AFTER_MS;
+  const { memory, trimmed } = keeper(LOOK_AFTER_MS, limitMs);
+  memory.calls(1);
+  await memory.beforeSnapshot(nothing);
+  const beganMs = performance.now();
+  memory.calls(0);
+  const grown = Array.from({ length: 64 }, () => new Uint8Array(MIB).fill(1));
+  await until(() => trimmed.length > 1, "memory is given back");
+  // A timer's clock has whole milliseconds.
+  assert.ok(performance.now() - beganMs >= limitMs - 1);
+  assert.equal(grown.length, 64);
 });
 
 /**

@@ -216,3 +216,16 @@ describe("the restore duties", () => {
     await assert.rejects(waiting, /gone/);
   });
 });
+
+it("a rehearsal of the duties mixes nothing in, reloads the files, and waits a second for a file system that hangs", async () => {
+  const causes: string[] = [];
+  const renewFiles: RenewedParts<string>["renewFiles"] = (cause) => {
+    causes.push(cause);
+    return new Promise(() => {});
+  };
+  const { restore, kernel, randomness, events } = setup({ renewFiles });
+  await restore.rehearse();
+  assert.deepEqual(kernel.calls, ["open", "reseed", "close"]);
+  assert.equal(randomness.seeds.length, 1);
+  assert.deepEqual([causes, events, restore.generation], [["snapshot"], [], 0]);
+});

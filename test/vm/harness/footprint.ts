@@ -6,8 +6,6 @@ import { Guest } from "./guest.ts";
 import type { Machine } from "./machine.ts";
 import { ask, readClocks } from "./oracle.ts";
 
-/** In guest time. */
-const LOOK_MS = 1_000;
 /** In guest time: the agent counts as resting after ten seconds, and checks every ten. */
 const REST_MS = 30_000;
 const HOOKS = { preSnapshot: { args: ["/bin/busybox", "true"] } };
@@ -46,16 +44,6 @@ async function pass(machine: Machine, durationMs: number): Promise<void> {
   while ((await readClocks(machine.oraclePort)).uptimeMs < uptimeMs + durationMs) await pause(durationMs / 30);
 }
 
-/** Once the agent has unmapped the pages that answering had mapped: after 10 ms, later in a busy emulated guest. */
-async function settledMemory(machine: Machine): Promise<AgentMemory> {
-  for (let before = await agentMemory(machine); ;) {
-    await pass(machine, LOOK_MS);
-    const now = await agentMemory(machine);
-    if (now.mappedBytes === before.mappedBytes) return now;
-    before = now;
-  }
-}
-
 async function snapshotBytes(guest: Guest, machine: Machine): Promise<number> {
   return statSync(await guest.snapshot(machine)).size;
 }
@@ -68,7 +56,7 @@ async function withAgent(agent: AgentBuild): Promise<Omit<Footprint, "withoutByt
   using client = guest.client(machine);
   const { exitCode } = await client.runHook({ kind: HookKind.PRE_SNAPSHOT });
   if (exitCode !== 0) throw new Error(`PRE_SNAPSHOT ended with ${exitCode}`);
-  const atSnapshot = await settledMemory(machine);
+  const atSnapshot = await agentMemory(machine);
   return { afterStart, atSnapshot, withBytes: await snapshotBytes(guest, machine) };
 }
 

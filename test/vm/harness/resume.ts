@@ -20,6 +20,10 @@ const REST_MS = 30_000;
 /** For what a guest does by itself after a resume. */
 const ALONE_MS = 2_000;
 const PAGE_KIB = 4;
+const PAGE_BYTES = 4096;
+/** Of /proc/PID/pagemap (proc_pid_pagemap(5)): bytes of a page's entry, of which bit 63 tells that it is mapped. */
+const ENTRY_BYTES = 8;
+const FRAME_ENTRIES_BYTES = (2 ** 21 / PAGE_BYTES) * ENTRY_BYTES;
 const HOOKS = { preSnapshot: { args: ["/bin/busybox", "true"] }, postRestore: { args: ["/bin/busybox", "true"] } };
 
 /** A node's steps after a resume, in this order; the first leaves the guest alone. */
@@ -33,6 +37,8 @@ type Resume = Readonly<Record<Step, number>>;
 export interface Resumes {
   /** Distinct pages of 4 KiB of the guest's memory that were touched, by its kernel and devices too. */
   readonly pages: Resume;
+  /** Distinct frames of 2 MiB of it: memory servers fetch larger pieces than a page. */
+  readonly frames: Resume;
   /** Milliseconds, with and without the memory's file in the host's page cache. Without the step "alone". */
   readonly warmMs: Resume;
   readonly coldMs: Resume;
@@ -48,7 +54,7 @@ export function goAgent(program: string): AgentBuild {
 }
 
 /**
- * Boots a guest with this agent, lets it rest, runs PRE_SNAPSHOT, takes a snapshot, and resumes it three times. Each
+ * Boots a guest with this agent, lets it rest, runs PRE_SNAPSHOT, takes a snapshot, and resumes it four times. Each
  * resumed machine maps the memory's file for itself, with no page of it at first.
  */
 export async function measureResumes(agent: AgentBuild): Promise<Resumes> {
@@ -67,9 +73,13 @@ export async function measureResumes(agent: AgentBuild): Promise<Resumes> {
     const warmMs = await timed(file);
     execaSync("dd", [`if=${diskFile}`, "iflag=nocache", "count=0", "status=none"]);
     const coldMs = await timed(diskFile);
-    await using machine = await resumed(guest, snapshot, file, (pid) => forgetTouched(pid, file));
-    const { pid = 0 } = machine;
-    return { pages: await steps(guest, machine, ALONE_MS, () => touchedPages(pid, file)), warmMs, coldMs };
+    const touched = async (count: typeof touchedPages, beforeResume = count): Promise<Resume> => {
+      await using machine = await resumed(guest, snapshot, file, (pid) => void beforeResume(pid, file));
+      const { pid = 0 } = machine;
+      return await steps(guest, machine, ALONE_MS, () => count(pid, file));
+    };
+    const pages = await touched(touchedPages, forgetTouched);
+    return { pages, frames: await touched(touchedFrames), warmMs, coldMs };
   } finally {
     for (const folder of folders) rmSync(folder, { recursive: true, force: true });
   }
@@ -115,7 +125,7 @@ async function steps(guest: Guest, machine: Machine, aloneMs: number, measure: (
  * Makes every page of the mapping present, so that none comes with a neighbour's fault, and marks none as referenced
  * (clear_refs of proc_pid_clear_refs(5)).
  */
-function forgetTouched(pid: number, file: string): void {
+function forgetTouched(pid: number, file: string): number {
   const { start, end } = mappingOf(pid, file);
   const memory = openSync(`/proc/${pid}/mem`, "r");
   try {
@@ -125,10 +135,28 @@ function forgetTouched(pid: number, file: string): void {
     closeSync(memory);
   }
   writeFileSync(`/proc/${pid}/clear_refs`, "1");
+  return 0;
 }
 
 function touchedPages(pid: number, file: string): number {
   return mappingOf(pid, file).referencedKib / PAGE_KIB;
+}
+
+/** Of a mapping with no page at first: a fault maps neighbours too, but none beyond its frame. */
+function touchedFrames(pid: number, file: string): number {
+  const { start, end } = mappingOf(pid, file);
+  const entries = Buffer.alloc(((end - start) / PAGE_BYTES) * ENTRY_BYTES);
+  const map = openSync(`/proc/${pid}/pagemap`, "r");
+  try {
+    for (let at = 0; at < entries.length;)
+      at += readSync(map, entries, at, entries.length - at, (start / PAGE_BYTES) * ENTRY_BYTES + at);
+  } finally {
+    closeSync(map);
+  }
+  const frames = new Set<number>();
+  for (let at = 0; at < entries.length; at += ENTRY_BYTES)
+    if (entries.readInt32LE(at + 4) < 0) frames.add(Math.floor(at / FRAME_ENTRIES_BYTES));
+  return frames.size;
 }
 
 /** The guest's memory in QEMU's address space (proc_pid_smaps(5)). */
