@@ -22,8 +22,14 @@ import {
   signalNumber,
   startMessage,
 } from "./exec/command.ts";
-import { attachMessage, type AttachOptions, type KeptOptions, redialOf } from "./exec/keep.ts";
-import { KeptProcess } from "./exec/kept-process.ts";
+import {
+  attachMessage,
+  type AttachOptions,
+  type KeptOptions,
+  redialOf,
+  type WorkloadOutputOptions,
+} from "./exec/keep.ts";
+import { KeptProcess, type WorkloadOutput } from "./exec/kept-process.ts";
 import type { KeptParts } from "./exec/kept-call.ts";
 import { ExecProcess } from "./exec/process.ts";
 import { type RunOptions, type RunResult, runToEnd } from "./exec/run.ts";
@@ -164,6 +170,17 @@ export class GuestClient extends FolderClient {
   attach(name: string, options: AttachOptions = {}): KeptProcess {
     checkOptions("the options of attach", options, OPTION_NAMES.attach);
     return this.#kept({ name, first: { case: "attach", value: attachMessage(name, options) }, options }, true);
+  }
+
+  /**
+   * Reads what the workload writes, where its `Process.output` keeps it (else WORKLOAD_OUTPUT_NOT_KEPT): `stdout` and
+   * `stderr`, as of a kept command, beside any other reader. Read both. It never slows the workload.
+   */
+  workloadOutput(options: WorkloadOutputOptions = {}): WorkloadOutput {
+    checkOptions("the options of workloadOutput", options, OPTION_NAMES.workloadOutput);
+    const first = { case: "attach", value: attachMessage(undefined, options) } as const;
+    // Nothing is acknowledged: the agent drops the oldest anyway.
+    return this.#kept({ name: "", first, options: { ...options, acknowledge: "manual", forget: false } }, false);
   }
 
   /** Lists the kept commands, in the order of their starts. */

@@ -10,8 +10,9 @@ export type {
   KeptOptions,
   KeptPosition,
   ResumeOptions,
+  WorkloadOutputOptions,
 } from "./exec/keep.ts";
-export type { KeptProcess } from "./exec/kept-process.ts";
+export type { KeptProcess, WorkloadOutput } from "./exec/kept-process.ts";
 export type { ExecProcess, WebStreams } from "./exec/process.ts";
 export type { RunOptions, RunResult } from "./exec/run.ts";
 export type { PathAttributes } from "./files/attributes.ts";

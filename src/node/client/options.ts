@@ -1,5 +1,5 @@
 import type { CallOptions } from "./channel.ts";
-import type { AttachOptions, KeptOptions, KeptPosition } from "./exec/keep.ts";
+import type { AttachOptions, KeptOptions, KeptPosition, WorkloadOutputOptions } from "./exec/keep.ts";
 import type { RunOptions } from "./exec/run.ts";
 import type { BridgeOptions, TcpOptions } from "./link/link.ts";
 
@@ -15,9 +15,17 @@ const KEPT: Names<KeptOptions> = {
   forget: true,
   failOnGap: true,
 };
+/** A position can be used as the options of a call that goes on there. */
+const FROM: Names<Pick<AttachOptions, "fromNow"> & KeptPosition> = {
+  execId: true,
+  stdoutOffset: true,
+  stderrOffset: true,
+  stdinOffset: true,
+  fromNow: true,
+};
 /** The names of each kind of options. */
 export const OPTION_NAMES: Readonly<
-  Record<"connect" | "call" | "kept" | "attach" | "run", Readonly<Record<string, true>>>
+  Record<"connect" | "call" | "kept" | "attach" | "workloadOutput" | "run", Readonly<Record<string, true>>>
 > = {
   connect: {
     ...({
@@ -32,15 +40,9 @@ export const OPTION_NAMES: Readonly<
   },
   call: CALL,
   kept: KEPT,
-  attach: {
-    ...KEPT,
-    execId: true,
-    stdoutOffset: true,
-    stderrOffset: true,
-    fromNow: true,
-    terminal: true,
-    // A position can be used as the options of an `attach`.
-    stdinOffset: true,
-  } satisfies Names<AttachOptions & KeptPosition>,
+  attach: { ...KEPT, ...FROM, terminal: true } satisfies Names<AttachOptions & KeptPosition>,
+  workloadOutput: { ...CALL, resume: true, onEvent: true, failOnGap: true, ...FROM } satisfies Names<
+    WorkloadOutputOptions & KeptPosition
+  >,
   run: { ...CALL, input: true, maxOutputBytes: true, onStdout: true, onStderr: true } satisfies Names<RunOptions>,
 };

@@ -58,12 +58,15 @@ describe("guestctl", () => {
   test("says in one line what is wrong with a command line", async () => {
     for (const [args, problem] of [
       [[], "no command given"],
-      [["bogus"], 'there is no command "bogus"; "guestctl exec -- bogus" runs a program of that name in a sandbox'],
+      [
+        ["frobnicate"],
+        'there is no command "frobnicate"; "guestctl exec -- frobnicate" runs a program of that name in a sandbox',
+      ],
       [["rm", "-r", "/"], "/ is all of the sandbox; name what is in it"],
       [["helth"], 'there is no command "helth"; did you mean health?'],
       [["restore-seqence"], 'there is no command "restore-seqence"; did you mean restore-sequence?'],
       [["exec"], "exec wants a command; a whole line wants a shell: guestctl exec -- sh -c LINE"],
-      [["exec", "--bogus", "ls"], "Unknown option '--bogus'"],
+      [["exec", "--frobnicate", "ls"], "Unknown option '--frobnicate'"],
       [["exec", "--tmeout", "5s", "ls"], "Unknown option '--tmeout'; did you mean --timeout?"],
       [["exec", "--timeout", "5", "ls"], "--timeout 5 would be 5 milliseconds; say which, as in 5s or 5ms"],
       [["-H", "x"], "no command given"],

@@ -82,8 +82,14 @@ export interface AttachOptions extends KeptOptions {
   readonly terminal?: { readonly cols: number; readonly rows: number } | undefined;
 }
 
+/** Options of `workloadOutput`. Without offsets and `fromNow`: all output that the agent still holds. */
+export type WorkloadOutputOptions = Omit<AttachOptions, "acknowledge" | "forget" | "terminal">;
+
 /** The command that a call is attached to (message ExecStarted). */
-export type Attachment = Pick<Plain<ExecStarted>, "pid" | "execId" | "stdinOffset" | "stdinClosed" | "terminal">;
+export type Attachment = Pick<
+  Plain<ExecStarted>,
+  "pid" | "execId" | "stdinOffset" | "stdinClosed" | "terminal" | "stdoutEnd" | "stderrEnd"
+>;
 
 /** A call's position: options of an `attach` that continues there, and how much input the agent has taken. */
 export interface KeptPosition {
@@ -128,13 +134,14 @@ export function keepMessage(keep: KeepOptions): MessageInitShape<typeof ExecKeep
   };
 }
 
-/** The attach frame's content. Throws GuestError (INVALID_ARGUMENT). */
-export function attachMessage(name: string, options: AttachOptions): ExecAttach {
+/** The attach frame's content; without a name for the workload's output. Throws GuestError (INVALID_ARGUMENT). */
+export function attachMessage(name: string | undefined, options: AttachOptions): ExecAttach {
   return fromArguments("the attachment cannot be asked for", () => {
     const { execId = "", stdoutOffset, stderrOffset, fromNow = false, terminal } = options;
     const isOpen = stdoutOffset === undefined && stderrOffset === undefined && !fromNow;
     const message = create(ExecAttachSchema, {
-      name,
+      name: name ?? "",
+      workload: name === undefined,
       execId,
       fromNow,
       ...(terminal && { size: { cols: wholeNumber(terminal.cols, "cols"), rows: wholeNumber(terminal.rows, "rows") } }),
@@ -147,12 +154,12 @@ export function attachMessage(name: string, options: AttachOptions): ExecAttach 
   });
 }
 
-/** The error of an agent that runs commands but cannot keep them. */
-export function keepUnsupported(agentVersion: string | undefined): GuestError {
+/** The error of an agent that runs commands but cannot keep them, or the workload's output. */
+export function keepUnsupported(agentVersion: string | undefined, what: string = "commands"): GuestError {
   const who = agentVersion === undefined ? "the agent" : `the agent (version ${agentVersion})`;
   return new GuestError({
     status: "FAILED_PRECONDITION",
     code: "KEEP_UNSUPPORTED",
-    message: `${who} cannot keep commands: it is older than this client`,
+    message: `${who} cannot keep ${what}: it is older than this client`,
   });
 }

@@ -253,12 +253,9 @@ export class KeptCall implements ExecWire {
 
   #onFailed(error: GuestError): void {
     switch (this.#state.kind) {
-      case "starting": {
-        // An agent that does not know the frame finds a first frame without content.
-        const isOlder = this.#parts.first.case === "attach" && error.reason === "FRAME_ORDER";
-        this.#fail(isOlder ? keepUnsupported(this.#channel.current.agentVersion) : error);
+      case "starting":
+        this.#fail(this.#asOlder(error));
         return;
-      }
       case "attached":
         if (this.#resumeTimeoutMs > 0 && this.#isTransient(error)) this.#reconnect(error);
         else this.#fail(error);
@@ -271,6 +268,18 @@ export class KeptCall implements ExecWire {
         return;
       case "over":
     }
+  }
+
+  /**
+   * An agent that does not know the frame finds a first frame without content; one that does not know `workload`, no
+   * name. A newer one refuses an `exec_id` like that, but not its absence.
+   */
+  #asOlder(error: GuestError): GuestError {
+    const { case: kind, value } = this.#parts.first;
+    const isWorkload = kind === "attach" && value?.workload === true;
+    const isNameless = isWorkload && value.execId === "" && error.reason === "EXEC_UNKNOWN";
+    if (kind !== "attach" || (error.reason !== "FRAME_ORDER" && !isNameless)) return error;
+    return keepUnsupported(this.#channel.current.agentVersion, isWorkload ? "the workload's output" : undefined);
   }
 
   /** Whether another attempt may succeed: the connection failed without a reason, or new credentials may be late. */

@@ -7,6 +7,9 @@ const INPUT_TAKEN_MS = 1_000;
 /** SIGHUP, and the time that the agent gives a command that it hangs up on. */
 const HANG_UP = { signal: 1, graceMs: 5_000n, forget: true };
 
+/** The workload's output, for reading alone. `wait()` resolves with how the workload has ended. */
+export type WorkloadOutput = Pick<KeptProcess, "stdout" | "stderr" | "attached" | "position" | "detach" | "wait">;
+
 /**
  * A command that outlives its connection (ExecStart.keep), or an attachment to one. Holds input of `stdin` until the
  * agent has taken it. `detach()`, an aborted signal and a lost connection leave the command, which runs on.
@@ -22,8 +25,9 @@ export class KeptProcess extends ExecProcess {
     super(wire, hasStdin);
     this.#wire = wire;
     this.attached = this.answered.then((first) => {
-      const { pid, execId, stdinOffset, stdinClosed, terminal } = first;
-      return { pid, execId, stdinOffset: Number(stdinOffset), stdinClosed, terminal };
+      const { pid, execId, stdinOffset, stdinClosed, terminal, stdoutEnd, stderrEnd } = first;
+      const offsets = { stdinOffset: Number(stdinOffset), stdoutEnd: Number(stdoutEnd), stderrEnd: Number(stderrEnd) };
+      return { pid, execId, stdinClosed, terminal, ...offsets };
     });
     this.attached.catch(() => undefined);
   }

@@ -25,10 +25,6 @@ const COMMANDS: Answers = [
   ["inspect", '"guestctl execs --json" describes kept commands, "guestctl sandbox ls --json" sandboxes'],
   ["kill-session", '"guestctl end NAME" ends a kept command'],
   ["new-session", '"guestctl exec -it --name NAME --attach-or-start -- sh" begins a shell that lasts'],
-  [
-    "logs",
-    '"guestctl attach NAME" shows the output of a kept command and follows it; of the workload the substrate has it',
-  ],
   ["lsof netstat ss", '"guestctl ports" lists the TCP ports on which a sandbox listens, with their processes'],
   ["port port-forward proxy tunnel", PORTS],
   ["ps", '"guestctl execs" lists kept commands, "guestctl exec -- ps" processes, "guestctl sandbox ls" sandboxes'],
@@ -79,10 +75,7 @@ export const SANDBOX_VERBS: Answers = [
     '"guestctl exec --sandbox NAME -- COMMAND" runs a command in one, "sandbox create IMAGE" makes one',
   ],
   ["list ps snapshots", '"guestctl sandbox ls" lists sandboxes and snapshots'],
-  [
-    "logs",
-    "\"guestctl attach --sandbox NAME COMMAND\" shows a kept command's output; the substrate has the workload's",
-  ],
+  ["logs", '"guestctl logs --sandbox NAME" shows what the workload of one wrote'],
   ["pause suspend", '"guestctl sandbox standby NAME" suspends one to disk'],
   ["restore unpause wake", '"guestctl sandbox resume NAME" wakes one'],
   ["stats top usage", '"guestctl usage --sandbox NAME" shows what one uses'],

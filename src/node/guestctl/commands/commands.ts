@@ -22,6 +22,7 @@ export const COMMANDS: ReadonlyMap<string, CommandEntry> = new Map([
   entry("hook", "run a snapshot or restore hook", async () => (await import("./hook.ts")).hook),
   entry("issue", "issue the credentials of a sandbox", async () => (await import("./issue.ts")).issue),
   entry("kill", "send a signal to a kept command", async () => (await import("./kill.ts")).kill),
+  entry("logs", "show what the workload wrote", async () => (await import("./logs.ts")).logs),
   entry("ls", "list folders of a sandbox", async () => (await import("./ls.ts")).ls),
   entry("mkdir", "make folders in a sandbox", async () => (await import("./mkdir.ts")).mkdir),
   entry("mv", "rename files of a sandbox", async () => (await import("./mv.ts")).mv),

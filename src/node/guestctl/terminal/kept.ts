@@ -28,23 +28,37 @@ export function openKept(
   open: (options: KeptOptions) => KeptProcess,
 ): KeptProcess {
   const isWatched = isTerminal && host.stdin.isTTY;
-  const lineEnd = isWatched ? "\r\n" : "\n";
-  const say = (text: string): void => {
-    host.stderr.write(`${isWatched ? lineEnd : ""}guestctl: ${printable(text)}${lineEnd}`);
-  };
   const resume = { ...(isWatched && { timeoutMs: Number.POSITIVE_INFINITY }), connectOptions: redial };
-  let lostAtMs = 0;
+  const tell = eventTeller(name, isWatched, isForPrograms, host);
   const process = open({
     resume,
     forget: false,
     onEvent: (event) => {
-      if (event.kind === "disconnected") lostAtMs = performance.now();
-      if (isForPrograms) host.stdout.write(jsonLine(eventObject(event)));
-      else say(eventText(name, event, performance.now() - lostAtMs));
+      tell(event);
       if (event.kind !== "disconnected" && isTerminal) redraw(process, host);
     },
   });
   return process;
+}
+
+/** Reports what happens to a kept command's call: for a person, whose terminal may be raw, or as lines of JSON. */
+export function eventTeller(
+  name: string,
+  isRaw: boolean,
+  isForPrograms: boolean,
+  host: NodeJS.Process,
+): (event: KeptEvent) => void {
+  const lineEnd = isRaw ? "\r\n" : "\n";
+  let lostAtMs = 0;
+  return (event) => {
+    if (event.kind === "disconnected") lostAtMs = performance.now();
+    if (isForPrograms) {
+      host.stdout.write(jsonLine(eventObject(event)));
+      return;
+    }
+    const text = printable(eventText(name, event, performance.now() - lostAtMs));
+    host.stderr.write(`${isRaw ? lineEnd : ""}guestctl: ${text}${lineEnd}`);
+  };
 }
 
 /** Makes the program in the terminal redraw it, by a different size for a moment, as dtach(1) does. */

@@ -1,0 +1,214 @@
+import { finished } from "node:stream/promises";
+import type { KeptEvent, WorkloadOutput } from "../../client/index.ts";
+import { type Command, defineCommand, inSnakeCase, jsonLine, parseCount, UsageError } from "../cli/index.ts";
+import { CONNECTION_OPTIONS, connector } from "../target/index.ts";
+import { eventTeller } from "../terminal/index.ts";
+
+const NEWLINE = 0x0a;
+
+export const logs: Command = defineCommand({
+  usage: ["logs [options]"],
+  about: `Shows what the workload of a sandbox wrote, as far as the agent holds it: its spec must keep it, "output": {"keep": {}}.
+Never slows the workload, and does not count as user activity.`,
+  options: {
+    follow: { short: "f", help: "go on with new output, until the workload's end, SIGINT or SIGTERM" },
+    tail: { short: "n", argument: "N", help: "of what is held only the last N lines" },
+    since: {
+      argument: "OFFSET",
+      help: "of what is held only bytes from there: of standard output, or of both: 1200,34",
+    },
+    ...CONNECTION_OPTIONS,
+  },
+  notes: `A lost connection is dialled anew: for a terminal until it is back, else for ten minutes. Left by a signal, -f tells the
+offsets to go on from.
+With --json, an object a line: "started"; "stdout" and "stderr" with "offset" and "data" (base64); "gap",
+"disconnected", "reconnected"; at the end "exit" or "left" with both offsets.`,
+  statuses: "0 shown, the workload has ended, or ended by SIGINT or SIGTERM; 125 failed.",
+  examples: ["logs", "logs -f --tail 100", "logs -f --since 1200,34"],
+  takes: "anything",
+  elsewhere: [["-t --timestamps", "the output is as the workload wrote it, without times"]],
+  async run({ values, positionals }, host) {
+    if (positionals.length > 0)
+      throw new UsageError(
+        'logs takes no name: it is for the workload; "guestctl attach NAME" shows the output of a kept command',
+      );
+    const tail = parseCount(values.tail, "--tail", 0);
+    const [stdout, stderr] = parseOffsets(values.since);
+    const { follow = false, json = false } = values;
+    const { connect, redial } = await connector(values, host);
+    using client = connect();
+    const tell = eventTeller("the workload", false, json, host);
+    const shown = new Shown({ stdout, stderr }, json, host);
+    const onEvent = (event: KeptEvent): void => {
+      if (event.kind === "gap") shown.skip(event);
+      // What was dropped before a first look is no news.
+      if (event.kind !== "gap" || event.offset > 0 || values.since !== undefined) tell(event);
+    };
+    const resume = { ...(host.stdout.isTTY && { timeoutMs: Number.POSITIVE_INFINITY }), connectOptions: redial };
+    const output = client.workloadOutput({ stdoutOffset: stdout, stderrOffset: stderr, resume, onEvent });
+    return await show(output, shown, { tail, follow }, host);
+  },
+});
+
+/** Shows what is held, and with `follow` what comes. Resolves with the exit status. */
+async function show(
+  output: WorkloadOutput,
+  shown: Shown,
+  { tail, follow }: { readonly tail: number | undefined; readonly follow: boolean },
+  host: NodeJS.Process,
+): Promise<number> {
+  const left = new Promise<"left">((resolve) => {
+    for (const signal of ["SIGINT", "SIGTERM"] as const) host.once(signal, () => resolve("left"));
+  });
+  const whole = Promise.all([output.wait(), ...STREAMS.map((stream) => copy(output, stream, shown))]);
+  // Whoever leaves does not wait for it.
+  whole.catch(() => undefined);
+  const { pid, execId, stdoutEnd, stderrEnd } = await output.attached;
+  shown.event({ event: "started", pid, exec_id: execId });
+  if (tail === undefined) shown.release();
+  const first = await Promise.race([shown.until({ stdout: stdoutEnd, stderr: stderrEnd }), whole, left]);
+  shown.release(tail);
+  const last = first !== undefined || !follow ? first : await Promise.race([whole, left]);
+  if (typeof last === "object") {
+    shown.event({ event: "exit", ...inSnakeCase(last[0]) });
+    return 0;
+  }
+  await output.detach();
+  if (last === "left") shown.tellWhere();
+  return 0;
+}
+
+/** Shows a stream piece by piece as it comes, so that the order of both is kept. Resolves at its end. */
+async function copy(output: WorkloadOutput, stream: Stream, shown: Shown): Promise<void> {
+  output[stream].on("data", (bytes: Buffer) => {
+    const full = shown.output(stream, bytes);
+    if (full === undefined) return;
+    for (const each of STREAMS) output[each].pause();
+    full.once("drain", () => {
+      for (const each of STREAMS) output[each].resume();
+    });
+  });
+  await finished(output[stream]);
+}
+
+const STREAMS = ["stdout", "stderr"] as const;
+type Stream = (typeof STREAMS)[number];
+type Offsets = Readonly<Record<Stream, number>>;
+
+/** Bytes of a stream, and where they begin. */
+interface Piece {
+  readonly stream: Stream;
+  readonly offset: number;
+  readonly bytes: Buffer;
+}
+
+/** What is shown of the output, and how far it has come. */
+class Shown {
+  readonly #isForPrograms: boolean;
+  readonly #host: NodeJS.Process;
+  readonly #at: Record<Stream, number>;
+  /** Gaps behind bytes that have not been read yet. */
+  readonly #gaps: Record<Stream, { readonly offset: number; readonly bytes: number }[]> = { stdout: [], stderr: [] };
+  #whole: { readonly ends: Offsets; readonly reached: () => void } | undefined;
+  /** Held back until `release`. */
+  #held: Piece[] | undefined = [];
+
+  constructor(at: Offsets, isForPrograms: boolean, host: NodeJS.Process) {
+    this.#at = { ...at };
+    this.#isForPrograms = isForPrograms;
+    this.#host = host;
+  }
+
+  /** Resolves once all up to these offsets has come. */
+  until(ends: Offsets): Promise<undefined> {
+    return new Promise((resolve) => {
+      this.#whole = { ends, reached: () => resolve(undefined) };
+      this.#look();
+    });
+  }
+
+  /** Shows the last lines of what was held back, by default all, and from now on what comes. */
+  release(lines: number = Number.POSITIVE_INFINITY): void {
+    const pieces = lastLines(this.#held ?? [], lines);
+    this.#held = undefined;
+    for (const piece of pieces) this.#write(piece);
+  }
+
+  /** Returns the local stream that is full now, if it is. */
+  output(stream: Stream, bytes: Buffer): NodeJS.WriteStream | undefined {
+    let full: NodeJS.WriteStream | undefined;
+    for (let begin = 0; begin < bytes.length;) {
+      const offset = this.#at[stream];
+      const [gap] = this.#gaps[stream];
+      const piece = { stream, offset, bytes: bytes.subarray(begin, gap && begin + gap.offset - offset) };
+      if (this.#held !== undefined) this.#held.push(piece);
+      else full = this.#write(piece) ?? full;
+      begin += piece.bytes.length;
+      this.#at[stream] += piece.bytes.length;
+      this.#pass(stream);
+    }
+    this.#look();
+    return full;
+  }
+
+  skip({ stream, offset, bytes }: { readonly stream: Stream; readonly offset: number; readonly bytes: number }): void {
+    this.#gaps[stream].push({ offset, bytes });
+    this.#pass(stream);
+    this.#look();
+  }
+
+  /** One line of JSON, for programs alone. */
+  event(event: object): void {
+    if (this.#isForPrograms) this.#host.stdout.write(jsonLine(event));
+  }
+
+  /** Says where another call can go on. */
+  tellWhere(): void {
+    const { stdout, stderr } = this.#at;
+    this.event({ event: "left", stdout_offset: String(stdout), stderr_offset: String(stderr) });
+    if (!this.#isForPrograms) this.#host.stderr.write(`guestctl: goes on with --since ${stdout},${stderr}\n`);
+  }
+
+  /** Passes the gaps that the reader has come to. */
+  #pass(stream: Stream): void {
+    const gaps = this.#gaps[stream];
+    while (gaps[0]?.offset === this.#at[stream]) this.#at[stream] += gaps.shift()?.bytes ?? 0;
+  }
+
+  #look(): void {
+    const { ends, reached } = this.#whole ?? {};
+    if (ends !== undefined && this.#at.stdout >= ends.stdout && this.#at.stderr >= ends.stderr) reached?.();
+  }
+
+  #write({ stream, offset, bytes }: Piece): NodeJS.WriteStream | undefined {
+    const to = this.#isForPrograms ? this.#host.stdout : this.#host[stream];
+    const event = { event: stream, offset: String(offset), data: bytes.toString("base64") };
+    return to.write(this.#isForPrograms ? jsonLine(event) : bytes) ? undefined : to;
+  }
+}
+
+/** The last lines of all pieces together; what follows the last newline is a line too. */
+function lastLines(pieces: readonly Piece[], lines: number): readonly Piece[] {
+  if (lines === 0) return [];
+  const newlineBefore = (bytes: Buffer, end: number): number => (end < 1 ? -1 : bytes.lastIndexOf(NEWLINE, end - 1));
+  let left = lines;
+  for (const [index, { stream, offset, bytes }] of [...pieces.entries()].toReversed()) {
+    // The newline at the very end is not between two lines.
+    let at = newlineBefore(bytes, index === pieces.length - 1 ? bytes.length - 1 : bytes.length);
+    for (; at >= 0; at = newlineBefore(bytes, at)) {
+      left -= 1;
+      if (left > 0) continue;
+      const begin = { stream, offset: offset + at + 1, bytes: bytes.subarray(at + 1) };
+      return [begin, ...pieces.slice(index + 1)].filter((piece) => piece.bytes.length > 0);
+    }
+  }
+  return pieces;
+}
+
+/** Reads `1200` or `1200,34`: offsets of standard output and error, 0 where one is not given. */
+function parseOffsets(text: string | undefined): [number, number] {
+  if (text === undefined) return [0, 0];
+  const [stdout = "", stderr = "0", ...more] = text.split(",");
+  if (more.length > 0) throw new UsageError("--since wants an offset, or that of each stream: 1200,34");
+  return [parseCount(stdout, "--since", 0) ?? 0, parseCount(stderr, "--since", 0) ?? 0];
+}
