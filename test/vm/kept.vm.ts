@@ -5,12 +5,14 @@ import { Readable } from "node:stream";
 import { after, describe, test } from "node:test";
 import {
   type GuestClient,
+  HookKind,
   type KeptOptions,
   type KeptPosition,
   type KeptProcess,
   restoreSequence,
 } from "../../src/node/client/index.ts";
 import { optionsOf, Sink, Source } from "./cases/kept-streams.ts";
+import { until } from "../fixtures/awake.ts";
 import { Stage } from "./cases/stage.ts";
 
 const STANDBYS = 3;
@@ -20,6 +22,8 @@ const REACH_MS = 600_000;
 const STOP_FILE = "/run/build-stop";
 /** Prints a numbered line on each stream, again and again. */
 const BUILD = `i=0; while ! [ -e ${STOP_FILE} ]; do echo out $i; echo err $i >&2; i=$((i+1)); busybox usleep 20000; done; exit 7`;
+/** The same of the workload, without end. */
+const WORKLOAD = "i=0; while :; do echo out $i; echo err $i >&2; i=$((i+1)); busybox usleep 250000; done";
 /** Fails unless the lines are `word 0`, `word 1` and so on to the last. */
 function assertNumbered(bytes: Buffer, word: string): void {
   const lines = bytes.toString().trimEnd().split("\n");
@@ -38,8 +42,15 @@ async function sha256InGuest(client: GuestClient, path: string): Promise<string>
 const start = (client: GuestClient, name: string, script: string, options?: KeptOptions): KeptProcess =>
   client.exec({ args: ["/bin/busybox", "sh", "-c", script], stdin: true, keep: { name } }, options);
 
-describe("kept commands", () => {
-  const stage = new Stage({});
+/** Whole lines: whoever leaves a workload that writes on may leave in the middle of one. */
+function wholeLines(bytes: Buffer): Buffer {
+  return bytes.subarray(0, bytes.lastIndexOf("\n") + 1);
+}
+
+describe("kept commands, and the workload's kept output", () => {
+  const stage = new Stage({ process: { args: ["/bin/busybox", "sh", "-c", WORKLOAD], output: { keep: {} } } });
+  /** What a reader of the workload's output has, and where it was left. */
+  let said: { readonly at: KeptPosition; readonly out: Buffer; readonly err: Buffer } | undefined;
   after(() => stage.end());
 
   test("a build, a terminal and a pipe that blocks go on through three standbys: every byte comes once, on each side", async (t) => {
@@ -66,13 +77,24 @@ describe("kept commands", () => {
     const copied = createHash("sha256");
     pipe.stdout.on("data", (bytes: Buffer) => copied.update(bytes));
     pipe.stderr.resume();
-    await Promise.all([build.attached, shell.attached, pipe.attached]);
+    const workload = client.workloadOutput({ ...options, failOnGap: true });
+    const [workloadOut, workloadErr] = [new Sink(workload.stdout), new Sink(workload.stderr)];
+    await Promise.all([build.attached, shell.attached, pipe.attached, workload.attached]);
 
     for (let standby = 1; standby <= STANDBYS; standby++) {
       shell.stdin.write(`echo before-$((${standby} + 40))\n`);
       await screen.until(`before-${standby + 40}`);
       // Nobody waits for the answer: the snapshot may come before or after it.
       shell.stdin.write(`echo amidst-$((${standby} + 40))\n`);
+      if (standby === STANDBYS) {
+        // Frozen: what is held can be read all the same.
+        using frozen = stage.client();
+        assert.equal((await frozen.runHook({ kind: HookKind.PRE_SNAPSHOT, freezeMs: REACH_MS })).frozen, true);
+        const held = frozen.workloadOutput();
+        held.stderr.resume();
+        await new Sink(held.stdout).until("out 0\n");
+        await held.detach();
+      }
       const snapshot = await stage.guest.snapshot(stage.machine, `standby-${standby}`);
       await stage.replaceMachine(() => stage.guest.start(snapshot));
       await restoreSequence(() => stage.client(), { reachTimeoutMs: REACH_MS });
@@ -80,6 +102,12 @@ describe("kept commands", () => {
       await screen.until(`amidst-${standby + 40}`);
       await screen.until(`after-${standby + 40}`);
     }
+
+    const lines = workloadOut.bytes.toString().split("\n").length;
+    await workloadErr.until(`err ${lines + STANDBYS}\n`);
+    said = { at: await workload.detach(), out: workloadOut.bytes, err: workloadErr.bytes };
+    assertNumbered(wholeLines(said.out), "out");
+    assertNumbered(wholeLines(said.err), "err");
 
     using other = stage.client();
     source.stop();
@@ -100,7 +128,7 @@ describe("kept commands", () => {
     assert.equal(copied.digest("hex"), sent, "what came out of the pipe");
     assert.equal(await sha256InGuest(other, "/tmp/copy"), sent, "what its command got");
     assert.equal(events.get("gap"), undefined);
-    assert.ok((events.get("reconnected") ?? 0) >= 3 * STANDBYS, `back ${events.get("reconnected")} times`);
+    assert.ok((events.get("reconnected") ?? 0) >= 4 * STANDBYS, `back ${events.get("reconnected")} times`);
     t.diagnostic(`${events.get("disconnected")} times lost, ${events.get("reconnected")} times back`);
     assert.deepEqual(
       (await other.listExecs()).map(({ name, exit }) => [name, exit]),
@@ -137,7 +165,8 @@ describe("kept commands", () => {
     }
     first.close();
     const [buildAt, pipeAt] = positions;
-    assert.ok(buildAt !== undefined && pipeAt !== undefined);
+    assert.ok(buildAt !== undefined && pipeAt !== undefined && said !== undefined);
+    const { at, out: saidOut, err: saidErr } = said;
     const snapshot = await stage.guest.snapshot(stage.machine, "fork");
 
     const ends = new Set<string>();
@@ -151,11 +180,18 @@ describe("kept commands", () => {
       const pipe = client.attach("pipe", { ...pipeAt, failOnGap: true });
       const copied = new Sink(pipe.stdout, stored.copied);
       assert.equal((await pipe.attached).stdinOffset, pipeAt.stdinOffset);
+      const workload = client.workloadOutput({ ...at, failOnGap: true });
+      const [workloadOut, workloadErr] = [new Sink(workload.stdout, saidOut), new Sink(workload.stderr, saidErr)];
+      const { stdoutEnd } = await workload.attached;
+      await until(() => workloadOut.bytes.length > stdoutEnd, "the workload of the fork has written on");
       pipe.stdin.end(`fork ${fork}\n`);
       await client.run({ args: ["/bin/busybox", "touch", STOP_FILE] });
       assert.deepEqual([(await build.wait()).exitCode, (await pipe.wait()).exitCode], [7, 0]);
       assertNumbered(out.bytes, "out");
       assertNumbered(err.bytes, "err");
+      await workload.detach();
+      assertNumbered(wholeLines(workloadOut.bytes), "out");
+      assertNumbered(wholeLines(workloadErr.bytes), "err");
       const sent = source.hash.copy().update(`fork ${fork}\n`).digest("hex");
       assert.equal(createHash("sha256").update(copied.bytes).digest("hex"), sent, "what came out of the pipe");
       assert.equal(await sha256InGuest(client, "/tmp/copy"), sent, "what its command got");
