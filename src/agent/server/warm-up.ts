@@ -1,7 +1,7 @@
 import { once } from "node:events";
 import { addAbortSignal, type Duplex, duplexPair } from "node:stream";
 import { connect, createServer, type TLSSocket } from "node:tls";
-import type { Clock, TlsMaterial } from "../domain/index.ts";
+import { type Clock, type TlsMaterial, within } from "../domain/index.ts";
 import { GuestAgent } from "../../shared/gen/svc/guest/v1alpha1/guest_agent_pb.ts";
 import { Http2Connection, Pace } from "../http2/index.ts";
 import type { Connection } from "../listening/index.ts";
@@ -11,6 +11,8 @@ import { described, peerCertificate, tlsOptions } from "./tls.ts";
 
 /** The warm-up ends after this time, whatever goes wrong. */
 const LIMIT_MS = 5_000;
+/** How long its streams may take to close: PRE_SNAPSHOT's answer waits for it. */
+const CLOSE_LIMIT_MS = 1_000;
 
 const PREFACE = Buffer.from("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0", "latin1");
 const REQUEST_FIELDS = {
@@ -31,7 +33,7 @@ const EMPTY_MESSAGE = Buffer.from("\0\0\x05\0\x01\0\0\0\x01\0\0\0\0\0", "latin1"
  * Loads and runs once what a first connection and its first call need, so that no client waits for it. Makes a TLS
  * handshake (if `tls` is given) and a Health, over streams in memory. No listener knows of it, nothing is logged, and
  * Health is no activity. The client's side shows no certificate, and trusts any. Resolves when it is over, well or not:
- * within five seconds, or `limitMs`.
+ * within five seconds, or `limitMs`, and the second that its streams may take to close.
  */
 export async function warmUp(
   router: Router,
@@ -61,7 +63,7 @@ export async function warmUp(
     // The first client then waits as long as without a warm-up.
   } finally {
     clearTimeout(timer);
-    await Promise.all(open.map((stream) => ended(stream)));
+    await within(Promise.all(open.map((stream) => ended(stream))), CLOSE_LIMIT_MS);
   }
 }
 
