@@ -102,9 +102,9 @@ export function frameOrder(message: string): AgentError {
   return new AgentError("INVALID_ARGUMENT", "FRAME_ORDER", message);
 }
 
-/** The error for one watch more than there may be at once; `instead` is the call that asks once. */
-export function tooManyWatchers(limit: number, instead: string): AgentError {
-  const message = `${limit} calls watch already; end one, or call ${instead}`;
+/** The error for one call more that watches or reads than there may be at once; `advice` is what to do. */
+export function tooManyWatchers(limit: number, advice: string): AgentError {
+  const message = `${limit} calls do this already; ${advice}`;
   return new AgentError("RESOURCE_EXHAUSTED", "TOO_MANY_WATCHERS", message, { limit: String(limit) });
 }
 

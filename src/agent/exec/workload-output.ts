@@ -8,6 +8,7 @@ import {
   type ByteStore,
   type ProcessEnd,
   type SessionClock,
+  tooManyWatchers,
   WORKLOAD_READERS_LIMIT,
 } from "../domain/index.ts";
 import { AttachedCall, type KeptCall } from "./attached-call.ts";
@@ -71,7 +72,7 @@ export class WorkloadOutput {
     const child = this.#child;
     if (child === undefined || (request.execId !== "" && request.execId !== this.#execId)) throw anotherWorkload();
     const offsets = attachOffsets(request, this.#log.ends);
-    if (this.#readers.size >= WORKLOAD_READERS_LIMIT) throw tooManyReaders();
+    if (this.#readers.size >= WORKLOAD_READERS_LIMIT) throw tooManyWatchers(WORKLOAD_READERS_LIMIT, "end one of them");
     call.signal.throwIfAborted();
     const reader = new AttachedCall(call, this.#log, this.#log.cursor(offsets), undefined);
     call.output.started({
@@ -182,9 +183,4 @@ export function outputNotKept(): AgentError {
 function anotherWorkload(): AgentError {
   const message = "attach.exec_id is that of another workload: the sandbox has been started anew";
   return new AgentError("NOT_FOUND", "EXEC_UNKNOWN", message, { field: "attach.exec_id" });
-}
-
-function tooManyReaders(): AgentError {
-  const message = `${WORKLOAD_READERS_LIMIT} calls read the workload's output already; end one`;
-  return new AgentError("RESOURCE_EXHAUSTED", "TOO_MANY_WATCHERS", message, { limit: String(WORKLOAD_READERS_LIMIT) });
 }

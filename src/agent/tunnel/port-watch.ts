@@ -120,7 +120,7 @@ export class PortWatch {
 
   /** Sends the list, and then what changes. Never resolves; rejects as `list` does, or with a signal's reason. */
   async watch(watcher: PortWatcher): Promise<never> {
-    if (this.#watchers >= PORT_WATCH_LIMIT) throw tooManyWatchers(PORT_WATCH_LIMIT, "ListPorts");
+    if (this.#watchers >= PORT_WATCH_LIMIT) throw tooManyWatchers(PORT_WATCH_LIMIT, "end one, or call ListPorts");
     const { generation } = this.#parts;
     const signal = AbortSignal.any([watcher.signal, this.#leave.signal]);
     this.#watchers += 1;
