@@ -1,9 +1,8 @@
-/** Prints the tests of both tables for `npm test -- --only`: a file, a tab, and a part of a title. */
-import { REQUIREMENTS } from "./coverage.ts";
-import { PROMISES } from "./promises.ts";
+/** Prints the tests of requirements.txt for `npm test -- --only`: a file, a tab, and a part of a title. */
+import { requirements } from "./requirements.ts";
 
-const rows = [...Object.values(REQUIREMENTS), ...Object.values(PROMISES)].flat().flatMap(({ tests }) => tests);
-const lines = rows
+const lines = requirements()
+  .flatMap(({ tests }) => tests)
   .filter(([file]) => !file.startsWith("vm/") && !file.includes(".nightly."))
   .map(([file, title]) => `${file}\t${title}\n`);
 process.stdout.write([...new Set(lines)].join(""));

@@ -2,8 +2,7 @@ import assert from "node:assert/strict";
 import { readFile } from "node:fs/promises";
 import { join } from "node:path";
 import { describe, it } from "node:test";
-import { REQUIREMENTS } from "./coverage.ts";
-import { PROMISES } from "./promises.ts";
+import { requirements } from "./requirements.ts";
 
 const TESTS = join(import.meta.dirname, "..");
 
@@ -13,12 +12,9 @@ async function titlesOf(file: string): Promise<string[]> {
   return [...source.matchAll(/\b(?:it|test)\(\s*(["'`])(.*?)\1,/g)].map(([, , title = ""]) => title);
 }
 
-for (const [section, requirements] of [
-  ...Object.entries(REQUIREMENTS).map(([title, rows]) => [`contract, ${title}`, rows] as const),
-  ...Object.entries(PROMISES).map(([title, rows]) => [`processes, ${title}`, rows] as const),
-]) {
+for (const [section, rows] of Map.groupBy(requirements(), (each) => each.section)) {
   describe(section, () => {
-    for (const { says, tests } of requirements) {
+    for (const { says, tests } of rows) {
       it(`has a test for: ${says}`, async () => {
         assert.ok(tests.length > 0);
         for (const [file, title] of tests) {
