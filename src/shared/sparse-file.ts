@@ -50,6 +50,12 @@ export class SparseFile {
     if (writtenTo === bytes.length) await this.#target.truncate(this.#sizeBytes);
   }
 
+  /** Appends zeros, which become a hole. */
+  async skip(bytes: number): Promise<void> {
+    this.#sizeBytes += bytes;
+    await this.#target.truncate(this.#sizeBytes);
+  }
+
   async #writeAll(bytes: Uint8Array, position: number): Promise<void> {
     for (let at = 0; at < bytes.length;) {
       at += (await this.#target.write(bytes, at, bytes.length - at, position + at)).bytesWritten;

@@ -34,6 +34,8 @@ export interface FileAttributes extends FileOwner {
   readonly changedNs: bigint;
   readonly inode: bigint;
   readonly links: bigint;
+  /** It has fewer blocks than its size needs. Known of an open file only. */
+  readonly hasHoles?: boolean;
 }
 
 /** A path as the kernel takes it: without NUL, not necessarily UTF-8. Absolute; relative in a FolderView. */

@@ -215,6 +215,11 @@ export interface Addon {
     roomBytes: number,
   ): Promise<Buffer | number>;
   /**
+   * Where a file's next data begins and ends, from a place on (64 bits each). Holes of less than 64 KiB count as data.
+   * Resolves with 64 bits each: both the file's end where there is no more. Reading goes on from that place.
+   */
+  nextData(fd: number, from: Uint8Array): Promise<Buffer | number>;
+  /**
    * Makes a file without a name in a folder, from a record as of writeEntries whose path is a name in it. A file that
    * is there gives the attributes that it lacks. Resolves with its descriptor, or an errno: nothing is made then.
    */

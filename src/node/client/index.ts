@@ -33,6 +33,7 @@ export type {
 } from "./files/tree.ts";
 export type { FileContent, ReadFileOptions } from "./files/read.ts";
 export type { ReadTreeOptions, TreeReading } from "./files/read-tree.ts";
+export type { Hole, Piece } from "../tar/index.ts";
 export type { TreeEntry, TreeFailure, TreeResult } from "./files/tree-entry.ts";
 export type { WriteTreeOptions } from "./files/write-tree.ts";
 export type { FileSource, WriteFileOptions, WriteFileResult } from "./files/write.ts";

@@ -1,6 +1,7 @@
-export { fileContent } from "./content.ts";
+export { fileContent, sparseContent } from "./content.ts";
 export { BLOCK_BYTES, readHeader, readPax, writeHeader, writePax } from "./format.ts";
 export type { TarHeader, TarType } from "./format.ts";
+export { type Hole, isHole, type Piece, withHoles, withZeros } from "./holes.ts";
 export { readTar, type TarEntry } from "./read.ts";
 export { MODE_MASK, unpack } from "./unpack.ts";
 export { entryEnd, entryHead, TAR_END } from "./write.ts";

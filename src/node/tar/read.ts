@@ -8,10 +8,13 @@ import {
   type TarHeader,
   type TarType,
 } from "./format.ts";
+import type { Piece } from "./holes.ts";
 
 /** An entry of an archive and its content, to be read before the next entry is asked for. */
 export interface TarEntry extends TarHeader {
   readonly content: AsyncIterable<Buffer>;
+  /** The same with its holes, where they are known: take either. */
+  readonly pieces?: AsyncIterable<Piece> | undefined;
 }
 
 /** Longest accepted name or pax header. */

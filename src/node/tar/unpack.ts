@@ -8,6 +8,7 @@ import {
   lstatSync,
   mkdirSync,
   openSync,
+  rmSync,
   statSync,
   symlinkSync,
   unlinkSync,
@@ -19,6 +20,7 @@ import { promisify } from "node:util";
 import { errnoOf } from "../../shared/errors.ts";
 import { hasHole, SparseFile } from "../../shared/sparse-file.ts";
 import { TarError } from "./format.ts";
+import { isHole } from "./holes.ts";
 import type { TarEntry } from "./read.ts";
 
 /** Mode bits to keep. No setuid bit: a sandbox could leave programs that run as another user. */
@@ -152,7 +154,7 @@ function inRoom<Made>(path: Buffer, make: () => Made): Made {
   }
 }
 
-async function writeFile(path: Buffer, { content, sizeBytes, mode, modifiedSeconds }: TarEntry): Promise<void> {
+async function writeFile(path: Buffer, { content, pieces, sizeBytes, mode, modifiedSeconds }: TarEntry): Promise<void> {
   const fd = inRoom(path, () => openSync(path, NEW_FILE, 0o600));
   try {
     // The holes of a sparse file arrive as zeros; write them as holes again.
@@ -160,14 +162,18 @@ async function writeFile(path: Buffer, { content, sizeBytes, mode, modifiedSecon
       write: (...piece) => writePiece(fd, ...piece),
       truncate: (size) => setSize(fd, size),
     });
-    for await (const bytes of content) {
-      const isWhole = bytes.length === sizeBytes && sizeBytes <= SMALL_BYTES && !hasHole(bytes);
-      if (!isWhole) await sparse.write(bytes);
+    for await (const bytes of pieces ?? content) {
+      const isWhole = !isHole(bytes) && bytes.length === sizeBytes && sizeBytes <= SMALL_BYTES && !hasHole(bytes);
+      if (!isWhole) await (isHole(bytes) ? sparse.skip(bytes.holeBytes) : sparse.write(bytes));
       else for (let at = 0; at < sizeBytes;) at += writeSync(fd, bytes, at);
     }
     fchmodSync(fd, mode & MODE_MASK);
     // As text: Node reads a negative number as "now".
     futimesSync(fd, String(modifiedSeconds), String(modifiedSeconds));
+  } catch (error) {
+    // A part of a file is not to be taken for the whole.
+    rmSync(path, { force: true });
+    throw error;
   } finally {
     closeSync(fd);
   }

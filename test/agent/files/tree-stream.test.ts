@@ -2,17 +2,22 @@ import assert from "node:assert/strict";
 import { execFileSync, spawnSync } from "node:child_process";
 import { randomBytes } from "node:crypto";
 import {
+  appendFileSync,
   chmodSync,
   chownSync,
+  closeSync,
   existsSync,
   linkSync,
   lstatSync,
   mkdirSync,
+  openSync,
   readdirSync,
   readFileSync,
   readlinkSync,
+  readSync,
   statSync,
   symlinkSync,
+  truncateSync,
   utimesSync,
   writeFileSync,
 } from "node:fs";
@@ -77,18 +82,23 @@ const link = (path: string, target: string): Item => ({
   linkTarget: Buffer.from(target),
 });
 
-function* requests(header: Header, parts: readonly (readonly Item[] | Uint8Array)[]): Generator<WriteTreeRequest> {
+/** Items, or the next bytes of the last, or a hole of it. */
+type Part = readonly Item[] | Uint8Array | bigint;
+
+function* requests(header: Header, parts: readonly Part[]): Generator<WriteTreeRequest> {
   yield create(WriteTreeRequestSchema, { part: { case: "header", value: header } });
   for (const part of parts) {
-    yield part instanceof Uint8Array
-      ? create(WriteTreeRequestSchema, { part: { case: "data", value: part } })
-      : create(WriteTreeRequestSchema, { part: { case: "items", value: { items: [...part] } } });
+    if (typeof part === "bigint") yield create(WriteTreeRequestSchema, { part: { case: "hole", value: part } });
+    else
+      yield part instanceof Uint8Array
+        ? create(WriteTreeRequestSchema, { part: { case: "data", value: part } })
+        : create(WriteTreeRequestSchema, { part: { case: "items", value: { items: [...part] } } });
   }
 }
 
 async function write(
   header: Header,
-  ...parts: readonly (readonly Item[] | Uint8Array)[]
+  ...parts: readonly Part[]
 ): Promise<{ readonly result: WriteTreeResponse; readonly failed: Record<string, string> }> {
   const client = connect();
   try {
@@ -103,7 +113,7 @@ async function write(
   }
 }
 
-async function refusal(header: Header, ...parts: readonly (readonly Item[] | Uint8Array)[]): Promise<RpcFailure> {
+async function refusal(header: Header, ...parts: readonly Part[]): Promise<RpcFailure> {
   try {
     await write(header, ...parts);
   } catch (error) {
@@ -115,14 +125,17 @@ async function refusal(header: Header, ...parts: readonly (readonly Item[] | Uin
 
 async function read(
   path: string,
-  crossMounts = false,
-): Promise<{ items: Map<string, TreeItem & { content: Buffer }>; result: ReadTreeResult }> {
+  more: MessageInitShape<typeof ReadTreeRequestSchema> = {},
+): Promise<{ items: Map<string, TreeItem & { content: Buffer }>; result: ReadTreeResult; parts: (number | bigint)[] }> {
   const client = connect();
   const items = new Map<string, TreeItem & { content: Buffer }>();
   let last: (TreeItem & { content: Buffer }) | undefined;
   let result: ReadTreeResult | undefined;
-  const request = create(ReadTreeRequestSchema, { path: Buffer.from(path), crossMounts });
+  const parts: (number | bigint)[] = [];
+  const request = create(ReadTreeRequestSchema, { path: Buffer.from(path), ...more });
   for await (const { part } of client.call(FileTree.method.readTree, [request], { token: agent.token })) {
+    if (part.case === "hole") parts.push(part.value);
+    else if (part.case === "data") parts.push(part.value.length);
     if (part.case === "items") {
       for (const item of part.value.items) {
         last = Object.assign(item, { content: Buffer.from(item.data) });
@@ -133,7 +146,7 @@ async function read(
   }
   client.close();
   assert.ok(result !== undefined);
-  return { items, result };
+  return { items, result, parts };
 }
 
 const leftovers = (path: string): string[] =>
@@ -280,7 +293,7 @@ describe("WriteTree", NEEDS_ROOT, () => {
     assert.deepEqual(failed, {});
     assert.ok(readFileSync(`${path}/a/mounted/d/large`).equals(large));
     assert.equal(statSync(`${path}/a/mounted`).mode & 0o7777, 0o700);
-    const [within, beyond] = [await read(path), await read(path, true)];
+    const [within, beyond] = [await read(path), await read(path, { crossMounts: true })];
     assert.equal(within.items.has("a/mounted/small"), false);
     assert.ok(beyond.items.get("a/mounted/d/large")?.content.equals(large));
     assert.equal(beyond.items.get("a/mounted/small")?.content.toString(), "2");
@@ -333,6 +346,38 @@ describe("WriteTree", NEEDS_ROOT, () => {
     assert.equal((await refusal(header, [file("short", "", { size: 5n })])).reason, "SIZE_MISMATCH");
     assert.equal((await refusal({ ...header, sync: 9 as TreeSync })).metadata["field"], "header.sync");
     assert.deepEqual(readdirSync(path), []);
+  });
+
+  it("makes holes where an item's bytes are told as such, and refuses those that are false", async () => {
+    const path = newFolder();
+    const header = { path: Buffer.from(path) };
+    const [gib, sparse] = [2n ** 30n, (more: Item = {}) => file("f", "", { size: 2n ** 30n, sparse: true, ...more })];
+    const islands = [1, 2].map((value) => Buffer.alloc(100_000, value));
+    const left = gib - 300_000n - 200_000n;
+    const { failed } = await write(header, [sparse()], islands[0] as Buffer, 300_000n, islands[1] as Buffer, left);
+    assert.deepEqual(failed, {});
+    const { size, blocks } = statSync(`${path}/f`);
+    assert.ok(blocks * 512 < 500_000, `${blocks} blocks`);
+    assert.equal(size, 2 ** 30);
+    const begin = Buffer.concat([islands[0] as Buffer, Buffer.alloc(300_000), islands[1] as Buffer, Buffer.alloc(99)]);
+    const there = Buffer.alloc(begin.length);
+    const fd = openSync(`${path}/f`, "r");
+    readSync(fd, there, 0, there.length, 0);
+    closeSync(fd);
+    assert.ok(there.equals(begin));
+    const none = newFolder();
+    for (const [reason, ...parts] of [
+      ["SIZE_MISMATCH", [sparse()], gib + 1n],
+      ["SIZE_MISMATCH", [sparse()], 1n, gib],
+      ["SIZE_MISMATCH", [sparse()], 2n ** 64n - 1n],
+      ["SIZE_MISMATCH", [sparse()], gib - 1n, [file("next")]],
+      ["FRAME_ORDER", [sparse()], gib, 1n],
+      ["FRAME_ORDER", 1n],
+      ["INVALID_FIELD", [sparse({ sparse: false })], 1n],
+      ["INVALID_FIELD", [sparse({ size: 2n ** 53n })], 1n],
+    ] as const satisfies readonly (readonly [string, ...Part[]])[])
+      assert.equal((await refusal({ path: Buffer.from(none) }, ...parts)).reason, reason);
+    assert.deepEqual(readdirSync(none), ["f"], "what was whole before the false one");
   });
 
   it("cut in the middle, leaves what is whole, nothing half and no temporary name", async () => {
@@ -397,6 +442,33 @@ describe("ReadTree", NEEDS_ROOT, () => {
     const second = first === one ? two : one;
     assert.deepEqual([first?.mode, first?.mtime?.seconds, first?.content.toString()], [0o600, 1_111_111_111n, "same"]);
     assert.equal(Buffer.from(second?.linkTarget ?? "").toString(), Buffer.from(first?.path ?? "").toString());
+  });
+
+  it("tells holes as such to whoever takes them, and as zeros to others", async () => {
+    const path = newFolder();
+    const [begin, end] = [randomBytes(70_000), randomBytes(5_000)];
+    writeFileSync(`${path}/file`, begin);
+    truncateSync(`${path}/file`, 4_000_000);
+    appendFileSync(`${path}/file`, end);
+    // A hole too small to be told, and one at the end.
+    truncateSync(`${path}/file`, 4_040_000);
+    appendFileSync(`${path}/file`, end);
+    truncateSync(`${path}/file`, 6_000_000);
+    const whole = readFileSync(`${path}/file`);
+    const [sparse, plain] = [await read(path, { holes: true }), await read(path)];
+    assert.ok(plain.items.get("file")?.content.equals(whole));
+    assert.ok(plain.parts.every((part) => typeof part === "number"));
+    assert.equal(sparse.items.get("file")?.sparse, true);
+    const sent = sparse.parts.filter((part) => typeof part === "number").reduce((sum, part) => sum + part, 0);
+    assert.ok(sent < 150_000, `${sent} bytes`);
+    assert.equal(
+      sparse.parts.reduce<bigint>((sum, part) => sum + BigInt(part), 0n),
+      6_000_000n,
+    );
+    assert.deepEqual(
+      sparse.parts.map((part) => typeof part),
+      ["number", "bigint", "number", "bigint"],
+    );
   });
 
   it("reads a file that grows between its listing and its reading, as it is then", async () => {

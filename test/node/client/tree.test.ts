@@ -1,11 +1,26 @@
 import assert from "node:assert/strict";
 import { spawnSync } from "node:child_process";
 import { existsSync, readdirSync, statSync, writeFileSync } from "node:fs";
-import { chmod, lstat, mkdir, readdir, readFile, readlink, stat, symlink, utimes, writeFile } from "node:fs/promises";
+import {
+  chmod,
+  lstat,
+  mkdir,
+  open,
+  readdir,
+  readFile,
+  readlink,
+  stat,
+  symlink,
+  truncate,
+  utimes,
+  writeFile,
+} from "node:fs/promises";
 import { join } from "node:path";
 import { Readable } from "node:stream";
 import { describe, it } from "node:test";
 import { FileType, type ListEntry, type ListOptions, type TreeEntry } from "../../../src/node/client/index.ts";
+import { downloadFolder } from "../../../src/node/client/files/folder.ts";
+import { FileTree, type WriteTreeRequest } from "../../../src/shared/gen/svc/guest/v1alpha1/file_tree_pb.ts";
 import { forAllTests } from "../../fixtures/for-all-tests.ts";
 import { startAgent } from "../../fixtures/agent.ts";
 import { relayTo } from "../../fixtures/byte-relay.ts";
@@ -13,6 +28,7 @@ import { until } from "../../fixtures/awake.ts";
 import { openFiles, testFolder } from "../../fixtures/files.ts";
 import { clientOf } from "../../fixtures/guest-client.ts";
 import { failureOf } from "../../fixtures/guest-errors.ts";
+import { type StandInCall, startStandIn } from "../../fixtures/stand-in-agent.ts";
 import { NEEDS_ROOT } from "../../fixtures/privileges.ts";
 
 const agent = forAllTests(await startAgent());
@@ -172,6 +188,93 @@ describe("client.uploadFolder and downloadFolder", () => {
     const [, ...kept] = before.keys();
     assert.ok(kept.length >= 30);
     for (const name of kept) assert.equal((await stat(join(there, name))).ino, before.get(name), name);
+  });
+
+  it("keep the holes of a sparse file, which do not cross the wire", async () => {
+    await using folder = await testFolder();
+    await using relay = await relayTo({ port: agent.port, host: "127.0.0.1" });
+    using through = clientOf({ ...agent, port: relay.port ?? 0 });
+    const [here, there, back] = ["here", "there", "back"].map((name) => folder.at(name)) as [string, string, string];
+    await mkdir(here);
+    const sizeBytes = 256 * 1024 * 1024;
+    const islands = [0, 100_000_000, sizeBytes - 204_800].map((at) => [at, Buffer.alloc(204_800, `${at}`)] as const);
+    await using file = await open(join(here, "file"), "w");
+    await file.truncate(sizeBytes);
+    for (const [at, bytes] of islands) await file.write(bytes, 0, bytes.length, at);
+    assert.deepEqual(await through.uploadFolder(here, there), { files: 1, bytes: sizeBytes, skipped: [] });
+    const up = relay.bytes;
+    assert.deepEqual(await through.downloadFolder(there, back), { files: 1, bytes: sizeBytes, skipped: [] });
+    for (const bytes of [up, relay.bytes - up]) assert.ok(bytes < 2_000_000, `${bytes} bytes crossed the wire`);
+    const copied = await through.writeTree(folder.at("again"), through.readTree(there), { parents: true });
+    assert.deepEqual([copied.entries, copied.failed], [1, 0]);
+    for (const copy of [there, back, folder.at("again")]) {
+      await using read = await open(join(copy, "file"));
+      const { size, blocks } = await read.stat();
+      assert.equal(size, sizeBytes);
+      assert.ok(blocks * 512 < 1_200_000, `${blocks} blocks`);
+      for (const [at, bytes] of islands)
+        assert.ok((await read.read(Buffer.alloc(bytes.length), 0, bytes.length, at)).buffer.equals(bytes), `${at}`);
+    }
+  });
+
+  it("send zeros to an agent that does not say that it takes holes", async () => {
+    await using folder = await testFolder();
+    await mkdir(folder.at("here"));
+    await writeFile(folder.at("here/file"), "");
+    await truncate(folder.at("here/file"), 1_000_000);
+    for (const holes of [false, true]) {
+      const sent = { data: 0, hole: 0 };
+      const writeTree = (call: StandInCall): void => {
+        call.on("data", (message) => {
+          const { part } = message as WriteTreeRequest;
+          if (part.case === "header") call.send({ holes });
+          else if (part.case === "data") sent.data += part.value.length;
+          else if (part.case === "hole") sent.hole += Number(part.value);
+          if (sent.data + sent.hole === 1_000_000) {
+            call.send({ done: true, items: 1n });
+            call.end();
+          }
+        });
+      };
+      await using older = await startStandIn({
+        service: FileTree,
+        serves: { WriteTree: writeTree },
+        answers: { SetAttributes: () => ({ stat: {} }) },
+      });
+      await older.client.uploadFolder(folder.at("here"), "/there");
+      assert.deepEqual(sent, holes ? { data: 0, hole: 1_000_000 } : { data: 1_000_000, hole: 0 });
+    }
+  });
+
+  it("refuse a sandbox's false sizes and holes, and keep nothing of them", async () => {
+    const file = (size: bigint, data = ""): object => ({
+      case: "items",
+      value: { items: [{ path: Buffer.from("file"), type: FileType.REGULAR, size, data: Buffer.from(data) }] },
+    });
+    const hole = (value: bigint): object => ({ case: "hole", value });
+    const bytes = (value: string): object => ({ case: "data", value: Buffer.from(value) });
+    for (const [says, ...parts] of [
+      [/has a file of 18446744073709551615 bytes of "file"/, file(2n ** 64n - 1n), hole(2n ** 64n - 1n)],
+      [/has a file of 9007199254740992 bytes/, file(2n ** 53n)],
+      [/has more bytes than 100000 of "file"/, file(100_000n), hole(100_001n)],
+      [/has more bytes than 100000 of "file"/, file(100_000n, "begin"), hole(99_995n + 2n ** 63n)],
+      [/has more bytes than 100000 of "file"/, file(100_000n), hole(99_999n), bytes("two")],
+      [/has more bytes than 1 of "file"/, file(1n, "two")],
+      [/has bytes that no file lacks/, file(3n, "two"), hole(1n)],
+      [/has bytes that no file lacks/, file(3n, "two"), bytes("more")],
+      [/became shorter/, file(100_000n), hole(99_999n)],
+    ] as const) {
+      await using folder = await testFolder();
+      const streams = { ReadTree: [...parts, { case: "result", value: {} }].map((part) => ({ part })) };
+      await using hostile = await startStandIn({ service: FileTree, streams });
+      const copied = downloadFolder(hostile.client, { path: "/any", mode: 0o755 }, folder.at("back"), {});
+      await assert.rejects(
+        copied,
+        (error) => says.test(String(error)) || says.test(String((error as Error).cause)),
+        String(says),
+      );
+      if (!/no file lacks/.test(String(says))) assert.equal(existsSync(folder.at("back/file")), false, String(says));
+    }
   });
 
   it("reject where either folder is missing or in the way, and make nothing there", async () => {

@@ -344,6 +344,14 @@ describe("guestctl cp", () => {
       assert.equal(mtimeMs, 3_000_000, name);
       assert.ok((await readFile(folder.at(name))).equals(await readFile(path)));
     }
+    // An archive has zeros for them.
+    await mkdir(folder.at("archive/in"), { recursive: true });
+    const command = `${GUESTCTL_LINE} cp`;
+    const script = `set -e; cd '${folder.path}'; ${command} ':${folder.at("tree")}' - | tar -xf - -C archive
+      tar -cf - tree | ${command} - ':${folder.at("archive/in")}'`;
+    await execa("sh", ["-c", script], { env: guestctlVariables(agent) });
+    for (const name of ["archive/tree/below/sparse", "archive/in/tree/below/sparse"])
+      assert.ok((await readFile(folder.at(name))).equals(await readFile(path)), name);
     assert.deepEqual(await described(folder.at("there")), await described(folder.at("tree")));
     assert.equal((await stat(folder.at("there/below"))).mtimeMs, 2_000_000, "the archive comes after it");
   });

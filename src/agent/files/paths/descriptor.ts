@@ -21,6 +21,9 @@ export function typeOfMode(mode: number): FileType {
   return TYPES.get(mode & constants.S_IFMT) ?? "unknown";
 }
 
+/** Of st_blocks. */
+const BLOCK_BYTES = 512n;
+
 /** The result of stat(2) in the domain's terms. */
 export function fileAttributes(stats: BigIntStats): FileAttributes {
   const mode = Number(stats.mode);
@@ -36,6 +39,7 @@ export function fileAttributes(stats: BigIntStats): FileAttributes {
     modifiedNs: stats.mtimeNs,
     accessedNs: stats.atimeNs,
     changedNs: stats.ctimeNs,
+    hasHoles: stats.blocks * BLOCK_BYTES < stats.size,
   };
 }
 

@@ -37,6 +37,11 @@ export class FileWriter {
     await written;
   }
 
+  /** Appends a hole to a sparse file. Rejects with the error of the failed system call. */
+  async skip(bytes: number): Promise<void> {
+    await this.#sparse?.skip(bytes);
+  }
+
   /** SHA-256 of all that was written; undefined where nobody wants it. Call it once. */
   sha256(): Buffer | undefined {
     return this.#hash?.digest();

@@ -120,6 +120,12 @@ export class NewFile {
     await work.step({ step: "write", on: [file] }, async () => writer?.write(pieces));
   }
 
+  /** Appends a hole to a file that is made sparse. */
+  async skip(bytes: number): Promise<void> {
+    const { file, work, writer } = this.#parts;
+    await work.step({ step: "write", on: [file] }, async () => writer?.skip(bytes));
+  }
+
   /** SHA-256 of all that was written; undefined where the file was created without. Call it once. */
   sha256(): Uint8Array | undefined {
     return this.#parts.writer?.sha256();

@@ -53,6 +53,17 @@ export class RegularFile {
     }
   }
 
+  /**
+   * Where the next data from an offset on begins and ends; both the file's end where there is none. Holes of less than
+   * 64 KiB are data.
+   */
+  async nextData(fromBytes: bigint): Promise<{ readonly beginBytes: bigint; readonly endBytes: bigint }> {
+    const from = Buffer.alloc(8);
+    from.writeBigInt64LE(fromBytes);
+    const found = await this.#file.nativeBytes("read", (addon, fd) => addon.nextData(fd, from));
+    return { beginBytes: found.readBigInt64LE(0), endBytes: found.readBigInt64LE(8) };
+  }
+
   /** Reads cached data without a thread, which would cost as much as the copy. Undefined: not cached. */
   #readCached(target: Uint8Array, offsetBytes: bigint | undefined): number | undefined {
     if (!this.#mayBeCached) return undefined;

@@ -145,6 +145,7 @@ export class Folders {
             onProgress();
             return output.data(bytes, release);
           },
+          hole: output.hole?.bind(output),
         };
         // The list closes its own before its last entries are out.
         await using root = await top.enter(Buffer.from("."), false);

@@ -9,6 +9,8 @@ const PATH_LIMIT_BYTES = 4_095;
 const MODE_BITS = 0o7777;
 /** (uid_t)-1 means "unchanged" to chown(2). */
 const MAX_ID = 2 ** 32 - 2;
+/** Of what Node can write. */
+export const MAX_SIZE_BYTES: bigint = BigInt(Number.MAX_SAFE_INTEGER);
 const SLASH = 0x2f;
 const DOT = 0x2e;
 
@@ -65,6 +67,7 @@ export function checkItem({ path, type, mode, uid, gid, sizeBytes, data, linkTar
   if (mode !== undefined && mode > MODE_BITS) throw invalidField("items.mode", `of ${shown} has bits beyond 07777`);
   if ([uid, gid].some((id) => id !== undefined && id > MAX_ID))
     throw invalidField("items.uid", `or gid of ${shown} is larger than ${MAX_ID}`);
+  if (sizeBytes > MAX_SIZE_BYTES) throw invalidField("items.size", `of ${shown} is larger than 2^53 - 1`);
   if (BigInt(data.length) > sizeBytes) throw invalidField("items.size", `of ${shown} is less than its data`);
 }
 
@@ -80,6 +83,11 @@ function isInside(path: FilePath): boolean {
     start = end + 1;
   }
   return true;
+}
+
+/** A hole of a file that is not written with holes. */
+export function notSparse({ path }: TreeItem): AgentError {
+  return invalidField("hole", `is of ${JSON.stringify(pathText(path))}, whose item does not say sparse`);
 }
 
 /** More bytes came of a file than it was to have. */

@@ -2,8 +2,9 @@ import { type BufferPool, type Clock, FileSystemError } from "../../domain/index
 import { errnoName } from "../../native/index.ts";
 import type { FileAttributes, FilePath } from "../attributes.ts";
 import { readChunks } from "../transfer/read.ts";
+import type { RegularFile } from "../transfer/regular-file.ts";
 import { readResults } from "./batch.ts";
-import { Failures, type TreeFailure, type TreeItem } from "./item.ts";
+import { Failures, MAX_SIZE_BYTES, type TreeFailure, type TreeItem } from "./item.ts";
 import { type ListedEntry, listTree } from "./list.ts";
 import type { MountsBelow } from "./mounts-below.ts";
 import type { OpenFolder } from "./open-folder.ts";
@@ -23,6 +24,8 @@ const NUL: Uint8Array = Uint8Array.of(0);
 export interface TreeOutput {
   items(items: readonly TreeItem[]): Promise<void>;
   data(bytes: Uint8Array, release: () => void): Promise<void>;
+  /** Undefined: their zeros come as data. */
+  readonly hole: ((bytes: bigint) => Promise<void>) | undefined;
 }
 
 /** What a walk needs. */
@@ -150,7 +153,7 @@ class TreeReader {
 
   /** @param isFilled it has content: without a size (/proc) nothing tells how much */
   async #readLarge(path: FilePath, isFilled = false): Promise<void> {
-    const { root, buffers, output, signal } = this.#parts;
+    const { root, buffers, output } = this.#parts;
     try {
       const file = await root.openFile(path, this.#mounts.of(path));
       if (file === undefined) {
@@ -160,21 +163,12 @@ class TreeReader {
       const leave = buffers.enter();
       try {
         if (isFilled && file.attributes.sizeBytes === 0n) throw new FileSystemError("read", "EFBIG");
-        await output.items([itemOf(path, file.attributes, NONE, file.attributes.sizeBytes)]);
+        const { sizeBytes, hasHoles = false } = file.attributes;
+        if (sizeBytes > MAX_SIZE_BYTES) throw new FileSystemError("read", "EFBIG");
+        await output.items([{ ...itemOf(path, file.attributes, NONE, sizeBytes), sparse: hasHoles }]);
         this.#items += 1n;
-        let sending = Promise.resolve();
-        const request = { path, beneath: NONE, noSymlinks: true, offsetBytes: 0n, lengthBytes: 0n };
-        await readChunks({
-          file,
-          request,
-          buffers,
-          signal,
-          output: (bytes, _attributes, release) => {
-            if (bytes.length === 0) release();
-            else sending = output.data(bytes, release);
-          },
-        });
-        await sending;
+        if (hasHoles && output.hole !== undefined) await this.#readSparse(path, file, output.hole);
+        else await this.#readPart(path, file, 0n, sizeBytes);
       } finally {
         leave();
         await file.close();
@@ -183,6 +177,41 @@ class TreeReader {
       if (!(error instanceof FileSystemError)) throw error;
       this.#failures.add(path, error.errno);
     }
+  }
+
+  /** Ends where the file does now, if it has shrunk. */
+  async #readSparse(path: FilePath, file: RegularFile, hole: (bytes: bigint) => Promise<void>): Promise<void> {
+    const { sizeBytes } = file.attributes;
+    for (let at = 0n; at < sizeBytes;) {
+      const { beginBytes, endBytes } = await file.nextData(at);
+      const [begin, end] = [beginBytes, endBytes].map((place) => (place < sizeBytes ? place : sizeBytes)) as [
+        bigint,
+        bigint,
+      ];
+      if (begin > at) await hole(begin - at);
+      if (end <= begin || (await this.#readPart(path, file, begin, end - begin)) < end - begin) return;
+      at = end;
+    }
+  }
+
+  async #readPart(path: FilePath, file: RegularFile, offsetBytes: bigint, lengthBytes: bigint): Promise<bigint> {
+    const { buffers, output, signal } = this.#parts;
+    let sentBytes = 0n;
+    let sending = Promise.resolve();
+    const request = { path, beneath: NONE, noSymlinks: true, offsetBytes, lengthBytes };
+    await readChunks({
+      file,
+      request,
+      buffers,
+      signal,
+      output: (bytes, _attributes, release) => {
+        sentBytes += BigInt(bytes.length);
+        if (bytes.length === 0) release();
+        else sending = output.data(bytes, release);
+      },
+    });
+    await sending;
+    return sentBytes;
   }
 }
 

@@ -5,7 +5,7 @@ import { pathText } from "../location.ts";
 import { folderOf } from "../paths/names.ts";
 import type { NewFile } from "../transfer/new-file.ts";
 import { ENTRY, NO_SYMLINKS, OVERWRITE, packEntry, type SmallEntry, SYNC } from "./batch.ts";
-import { checkItem, Failures, type TreeFailure, type TreeItem, tooLong, tooShort } from "./item.ts";
+import { checkItem, Failures, notSparse, type TreeFailure, type TreeItem, tooLong, tooShort } from "./item.ts";
 import type { MountsBelow } from "./mounts-below.ts";
 import type { OpenFolder } from "./open-folder.ts";
 
@@ -99,8 +99,16 @@ export class TreeWriter implements AsyncDisposable {
     const large = this.#large;
     if (large === undefined) throw frameOrder("data without an item that lacks any");
     if (BigInt(bytes.length) > large.leftBytes) throw tooLong(large.item);
-    await this.#append(large, bytes);
-    if (large.leftBytes === 0n) await this.#endLarge();
+    await this.#append(large, BigInt(bytes.length), (file) => file.write([bytes]));
+  }
+
+  /** Takes a hole of the last item as its next bytes. Throws AgentError. */
+  async hole(bytes: bigint): Promise<void> {
+    const large = this.#large;
+    if (large === undefined) throw frameOrder("hole without an item that lacks any bytes");
+    if (bytes > large.leftBytes) throw tooLong(large.item);
+    if (!large.item.sparse) throw notSparse(large.item);
+    await this.#append(large, bytes, (file) => file.skip(Number(bytes)));
   }
 
   /** Sets what had to wait, and syncs. Throws AgentError where the last file lacks bytes. */
@@ -190,7 +198,8 @@ export class TreeWriter implements AsyncDisposable {
       this.#items += 1n;
     }
     this.#large = { item: own, owner, file, leftBytes: item.sizeBytes };
-    if (item.data.length > 0) await this.#append(this.#large, item.data);
+    const { data } = item;
+    if (data.length > 0) await this.#append(this.#large, BigInt(data.length), (made) => made.write([data]));
   }
 
   async #create(item: TreeItem): Promise<NewFile> {
@@ -216,17 +225,18 @@ export class TreeWriter implements AsyncDisposable {
     }
   }
 
-  async #append(large: LargeFile, bytes: Uint8Array): Promise<void> {
-    large.leftBytes -= BigInt(bytes.length);
+  async #append(large: LargeFile, bytes: bigint, append: (file: NewFile) => Promise<void>): Promise<void> {
+    large.leftBytes -= bytes;
     this.#signal.throwIfAborted();
     try {
-      await large.file?.write([bytes]);
+      if (large.file !== undefined) await append(large.file);
     } catch (error) {
       await large.file?.dispose();
       this.#large = { ...large, file: undefined };
       this.#failBy(large.item.path, error);
       this.#items += 1n;
     }
+    if (large.leftBytes === 0n) await this.#endLarge();
   }
 
   /** Puts the large file in its place. Throws where bytes of it are missing. */

@@ -119,6 +119,7 @@
   /* tree.c */                               \
   F("writeEntries", agent_write_entries)     \
   F("readEntries", agent_read_entries)       \
+  F("nextData", agent_next_data)             \
   F("makeSmallFile", agent_make_small_file)  \
   F("syncFileSystem", agent_sync_file_system) \
   /* sockets.c */                            \

@@ -15,7 +15,7 @@
 
 #include "file_job.h"
 
-enum { BATCH_MS = 200, RAW_BYTES = 1024 };
+enum { BATCH_MS = 200, RAW_BYTES = 1024, LEAST_HOLE_BYTES = 64 * 1024 };
 
 /* What an entry is to become. ../../files/tree/batch.ts writes it. ATTRIBUTES: of a folder whose content is there. */
 enum { FILE_ENTRY = 1, FOLDER_ENTRY, SYMLINK_ENTRY, HARD_LINK_ENTRY, ATTRIBUTES_ENTRY };
@@ -332,6 +332,37 @@ int agent_make_small_file(struct argument *args) {
 
 int agent_sync_file_system(struct argument *args) {
   return syncfs(args[0].number);
+}
+
+/*
+ * Where a file's next data from a place on begins and ends; both the file's end where there is none. A small hole counts
+ * as data: telling it takes as much as its zeros. Whoever cannot tell has no holes. Reading goes on from the place.
+ */
+int agent_next_data(struct argument *args) {
+  struct argument *answer = &args[ANSWER];
+  int fd = args[0].number;
+  int64_t from = 0, data[2], until_ms = now_ms() + BATCH_MS;
+  memcpy(&from, args[1].bytes, args[1].length == sizeof from ? sizeof from : 0);
+  answer->bytes = malloc(sizeof data);
+  if (answer->bytes == NULL) return refuse(ENOMEM);
+  data[0] = lseek(fd, from, SEEK_DATA);
+  if (data[0] < 0) {
+    struct stat seen;
+    bool is_none = errno == ENXIO && fstat(fd, &seen) == 0;
+    data[0] = is_none ? seen.st_size : from;
+    data[1] = is_none ? seen.st_size : INT64_MAX;
+  } else {
+    for (int64_t next = data[0]; next >= 0;) {
+      int64_t hole = lseek(fd, next, SEEK_HOLE);
+      data[1] = hole < 0 ? INT64_MAX : hole;
+      next = hole < 0 || now_ms() > until_ms ? -1 : lseek(fd, hole, SEEK_DATA);
+      if (next - hole >= LEAST_HOLE_BYTES) break;
+    }
+  }
+  lseek(fd, from, SEEK_SET);
+  memcpy(answer->bytes, data, sizeof data);
+  answer->length = sizeof data;
+  return 0;
 }
 
 /* One file's bytes behind its size (32 bits); a negative size is an errno: EFBIG, it has more than there is room for. */

@@ -23,6 +23,7 @@ const SYNCS: ReadonlySet<number> = new Set(Object.values(TreeSync));
 /** Of a message of items: 1,365 with all that an item can have. */
 const ITEM_FIELDS = 16_384;
 const DATA_FIELD = ReadTreeResponseSchema.field.data.number;
+const HOLE_FIELD = ReadTreeResponseSchema.field.hole.number;
 
 /** Serves one WriteTree call: a header, then items and the bytes of large files. */
 export async function serveWriteTree(folders: Folders, call: Call): Promise<void> {
@@ -31,14 +32,14 @@ export async function serveWriteTree(folders: Folders, call: Call): Promise<void
   const header = first && call.decode(WriteTreeRequestSchema, first).part;
   if (header?.case !== "header")
     throw frameOrder(`the first message is ${header?.case ?? "missing"}; it must be header`);
-  const send = (progress: TreeProgress, done: boolean): void => {
+  const send = (progress: TreeProgress, done: boolean, holes = false): void => {
     const { items, bytes, failed, failures } = progress;
-    const result = done ? { done, failed, failures: failures.map(failureMessage) } : {};
+    const result = done ? { done, failed, failures: failures.map(failureMessage) } : { holes };
     call.send(messageFrame(WriteTreeResponseSchema, create(WriteTreeResponseSchema, { items, bytes, ...result })));
   };
   const fill = async (writer: TreeWriter, onProgress: () => void): Promise<void> => {
     // Its client may wait for this before it begins with what it cannot begin twice.
-    send(writer.progress, false);
+    send(writer.progress, false, true);
     for (let next = await messages.next(); next !== undefined; next = await messages.next()) {
       onProgress();
       // Views of the message: it is given back when nothing uses them any more.
@@ -64,6 +65,7 @@ function optionsOf({ overwrite, specialBits, failFast, parents, sync, noSymlinks
 async function take(writer: TreeWriter, { part }: WriteTreeRequest): Promise<void> {
   if (part.case === "items") await writer.take(part.value.items.map(treeItem));
   else if (part.case === "data") await writer.data(part.value);
+  else if (part.case === "hole") await writer.hole(part.value);
   else throw frameOrder(part.case === "header" ? "second header; a call writes one tree" : "message without content");
 }
 
@@ -92,6 +94,12 @@ function failureMessage({ path, errno }: TreeFailure): FailureMessage {
 
 /** Serves one ReadTree call. */
 export async function serveReadTree(folders: Folders, request: ReadTreeRequest, call: Call): Promise<void> {
+  const sendHole = (bytes: bigint): Promise<void> => {
+    const writer = new FieldWriter();
+    writer.number(HOLE_FIELD, Number(bytes));
+    call.send(writer.frame());
+    return call.drained();
+  };
   const output: TreeOutput = {
     items: (items) => {
       call.send(itemsFrame(items));
@@ -101,6 +109,7 @@ export async function serveReadTree(folders: Folders, request: ReadTreeRequest, 
       call.send(bytesFieldFrame(DATA_FIELD, bytes), release);
       return call.drained();
     },
+    hole: request.holes ? sendHole : undefined,
   };
   const where = { ...locationOf(request), crossMounts: request.crossMounts };
   const { items, failed, failures } = await folders.readTree(where, output, call);
@@ -137,4 +146,5 @@ function writeItem(
   writer.number(FIELD.size.number, Number(sizeBytes));
   writer.bytes(FIELD.data.number, rest.data);
   writer.bytes(FIELD.linkTarget.number, rest.linkTarget);
+  writer.number(FIELD.sparse.number, rest.sparse ? 1 : 0);
 }

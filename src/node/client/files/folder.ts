@@ -1,5 +1,5 @@
 import { lstatSync, readdirSync, readlinkSync, type Stats, statSync } from "node:fs";
-import { fileContent, unpack } from "../../tar/index.ts";
+import { fileContent, isHole, type Piece, sparseContent, unpack } from "../../tar/index.ts";
 import { FileType } from "../../../shared/gen/svc/guest/v1alpha1/files_pb.ts";
 import { isLost } from "../errors.ts";
 import type { FolderClient, ListOptions } from "./tree.ts";
@@ -107,13 +107,15 @@ async function* localEntries(
     } else if (stats.isSymbolicLink())
       yield { ...head, type: "symlink", linkName: readlinkSync(path, { encoding: "buffer" }) };
     else if (stats.isFile()) {
+      const sparse = hasHoles(stats);
       if (!isThere(name, size, head.modifiedSeconds))
         yield {
           ...head,
           type: "file",
           sizeBytes: size,
-          sparse: hasHoles(stats),
+          sparse,
           content: whole(path, size, fileContent(path, size)),
+          pieces: sparse ? whole(path, size, sparseContent(path, size)) : undefined,
         };
       done.files += 1;
       done.bytes += size;
@@ -126,11 +128,15 @@ function hasHoles({ blocks, size }: Stats): boolean {
 }
 
 /** Throws where a file has become shorter: a part is not to be taken for the whole. */
-async function* whole(name: Buffer, sizeBytes: number, content: AsyncIterable<Buffer>): AsyncGenerator<Buffer> {
+async function* whole<Part extends Piece>(
+  name: Buffer,
+  sizeBytes: number,
+  content: AsyncIterable<Part>,
+): AsyncGenerator<Part> {
   let read = 0;
-  for await (const bytes of content) {
-    read += bytes.length;
-    yield bytes;
+  for await (const piece of content) {
+    read += isHole(piece) ? piece.holeBytes : piece.length;
+    yield piece;
   }
   if (read < sizeBytes) throw new Error(`${name.toString()} became shorter while it was being copied; copy it again`);
 }
@@ -158,7 +164,7 @@ export async function downloadFolder(
     for await (const entry of tree) {
       if (!isBegun) yield root;
       isBegun = true;
-      yield { ...entry, content: whole(entry.name, entry.sizeBytes, entry.content) };
+      yield { ...entry, pieces: whole(entry.name, entry.sizeBytes, entry.pieces ?? entry.content) };
     }
     if (!isBegun) yield root;
   }

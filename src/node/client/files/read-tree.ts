@@ -1,12 +1,15 @@
 import { FileTree, type ReadTreeResponse, type TreeItem } from "../../../shared/gen/svc/guest/v1alpha1/file_tree_pb.ts";
 import { FileType } from "../../../shared/gen/svc/guest/v1alpha1/files_pb.ts";
 import { checkOptions } from "../arguments.ts";
+import { type Piece, withZeros } from "../../tar/index.ts";
 import { cancelCall, type Channel } from "../channel.ts";
+import { GuestError } from "../errors.ts";
 import type { Names } from "../options.ts";
 import { type GuestPath, pathBytes, PLACE, type PlaceOptions } from "./path.ts";
 import { bufferOf, isServiceError, resultOf, type TreeEntry, type TreeResult } from "./tree-entry.ts";
 
 const NS_PER_SECOND = 1_000_000_000;
+const MAX_SIZE_BYTES = BigInt(Number.MAX_SAFE_INTEGER);
 
 /** Options of `readTree`. */
 export interface ReadTreeOptions extends PlaceOptions {
@@ -38,7 +41,7 @@ export class TreeReading implements AsyncIterable<TreeEntry> {
   async *[Symbol.asyncIterator](): AsyncGenerator<TreeEntry, void, undefined> {
     const options = this.#options;
     const { beneath = "", noSymlinks = false, crossMounts = false } = options;
-    const request = { path: pathBytes(this.#path), beneath: pathBytes(beneath), noSymlinks, crossMounts };
+    const request = { path: pathBytes(this.#path), beneath: pathBytes(beneath), noSymlinks, crossMounts, holes: true };
     const method = FileTree.method.readTree;
     const call = this.#channel.serverStream(method, request, options);
     const messages = (call as AsyncIterable<ReadTreeResponse>)[Symbol.asyncIterator]();
@@ -58,25 +61,30 @@ export class TreeReading implements AsyncIterable<TreeEntry> {
           this.#result = resultOf(part.value.items, part.value.failed, part.value.failures);
           return;
         }
+        if (part.case === "data" || part.case === "hole") throw untrue("bytes that no file lacks");
         if (part.case !== "items") continue;
         for (const item of part.value.items) {
-          let leftBytes = Number(item.size) - item.data.length;
-          const content = async function* (): AsyncGenerator<Buffer> {
+          if (item.size > MAX_SIZE_BYTES) throw untrue(`a file of ${item.size} bytes`, item);
+          let leftBytes = restOf(item, Number(item.size), item.data.length);
+          const content = async function* (): AsyncGenerator<Piece> {
             if (item.data.length > 0) yield bufferOf(item.data);
             while (leftBytes > 0 && held === undefined) {
               const more = await pull();
-              if (more?.case !== "data") held = more;
-              else {
-                leftBytes -= more.value.length;
+              if (more?.case === "data") {
+                leftBytes = restOf(item, leftBytes, more.value.length);
                 yield bufferOf(more.value);
-              }
+              } else if (more?.case === "hole") {
+                const holeBytes = Number(more.value);
+                leftBytes = restOf(item, leftBytes, holeBytes);
+                yield { holeBytes };
+              } else held = more;
               if (more === undefined) return;
             }
           };
-          const bytes = content();
-          yield entryOf(item, bytes);
+          const pieces = content();
+          yield entryOf(item, pieces);
           // What was not read of it is in the way of the next.
-          while ((await bytes.next()).done !== true);
+          while ((await pieces.next()).done !== true);
         }
       }
     } finally {
@@ -86,8 +94,8 @@ export class TreeReading implements AsyncIterable<TreeEntry> {
 }
 
 function entryOf(
-  { path, type, linkTarget, mode, uid, gid, mtime, size }: TreeItem,
-  content: AsyncIterable<Buffer>,
+  { path, type, linkTarget, mode, uid, gid, mtime, size, sparse }: TreeItem,
+  pieces: AsyncIterable<Piece>,
 ): TreeEntry {
   const ofFile = linkTarget.length > 0 ? "hard-link" : "file";
   const ofOther = type === FileType.SYMLINK ? "symlink" : "directory";
@@ -100,6 +108,20 @@ function entryOf(
     gid,
     modifiedSeconds: Number(mtime?.seconds ?? 0n) + (mtime?.nanos ?? 0) / NS_PER_SECOND,
     sizeBytes: Number(size),
-    content,
+    sparse,
+    content: withZeros(pieces),
+    pieces,
   };
+}
+
+function restOf(item: TreeItem, leftBytes: number, bytes: number): number {
+  if (bytes > leftBytes) throw untrue(`more bytes than ${item.size}`, item);
+  return leftBytes - bytes;
+}
+
+/** The error for what no agent says; whatever runs in the sandbox may have taken its place. */
+function untrue(what: string, item?: TreeItem): GuestError {
+  const of = item === undefined ? "" : ` of ${JSON.stringify(bufferOf(item.path).toString())}`;
+  const message = `the sandbox's answer is not to be trusted: it has ${what}${of}`;
+  return new GuestError({ status: "DATA_LOSS", code: "ANSWER_UNREADABLE", message });
 }

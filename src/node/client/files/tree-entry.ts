@@ -1,4 +1,5 @@
 import type { ServiceError } from "@grpc/grpc-js";
+import type { Piece } from "../../tar/index.ts";
 import type { TreeFailure as FailureMessage } from "../../../shared/gen/svc/guest/v1alpha1/file_tree_pb.ts";
 
 /** An entry of a tree, as in an archive. Its content has to be read before the next entry is asked for. */
@@ -18,6 +19,8 @@ export interface TreeEntry {
   /** The file has holes: blocks of zeros become holes. */
   readonly sparse?: boolean | undefined;
   readonly content: AsyncIterable<Buffer>;
+  /** The same with holes instead of their zeros, as `readTree` gives it. Read one of the two. */
+  readonly pieces?: AsyncIterable<Piece> | undefined;
 }
 
 /** An entry that failed. */

@@ -7,6 +7,7 @@ import {
   type WriteTreeResponse,
 } from "../../../shared/gen/svc/guest/v1alpha1/file_tree_pb.ts";
 import { FileType } from "../../../shared/gen/svc/guest/v1alpha1/files_pb.ts";
+import { isHole, type Piece, withHoles } from "../../tar/index.ts";
 import { checkOptions, invalidOption } from "../arguments.ts";
 import { cancelCall, type Channel } from "../channel.ts";
 import { GuestError } from "../errors.ts";
@@ -105,7 +106,7 @@ export async function writeTree(
     const followed = follow().finally(() => answered.resolve());
     // A refusal ends the sending; it is reported below.
     followed.catch(() => undefined);
-    await send(entries, write, orAnswer);
+    await send(entries, write, orAnswer, result?.holes ?? false);
     call.end();
     await followed;
   } catch (cause) {
@@ -138,7 +139,12 @@ async function wholeOf({ name, sizeBytes, content }: TreeEntry): Promise<Buffer>
 }
 
 /** Sends the entries until the agent has answered for good, even while they have nothing to give. */
-async function send(entries: AsyncIterable<TreeEntry>, write: Write, orAnswer: UntilAnswered): Promise<void> {
+async function send(
+  entries: AsyncIterable<TreeEntry>,
+  write: Write,
+  orAnswer: UntilAnswered,
+  takesHoles: boolean,
+): Promise<void> {
   const iterator = entries[Symbol.asyncIterator]();
   let isAnswered = false;
   let items: MessageInitShape<typeof TreeItemSchema>[] = [];
@@ -172,14 +178,21 @@ async function send(entries: AsyncIterable<TreeEntry>, write: Write, orAnswer: U
     bytes += entry.name.length + data.length;
     if (!isSmall) {
       await flush();
-      for await (const piece of entry.content) {
-        for (let at = 0; at < piece.length && !isAnswered; at += MESSAGE_BYTES)
-          isAnswered = (await write({ case: "data", value: piece.subarray(at, at + MESSAGE_BYTES) })) === ANSWERED;
+      for await (const piece of piecesOf(entry, takesHoles)) {
+        if (isHole(piece)) isAnswered = (await write({ case: "hole", value: BigInt(piece.holeBytes) })) === ANSWERED;
+        else
+          for (let at = 0; at < piece.length && !isAnswered; at += MESSAGE_BYTES)
+            isAnswered = (await write({ case: "data", value: piece.subarray(at, at + MESSAGE_BYTES) })) === ANSWERED;
         if (isAnswered) break;
       }
     } else if (bytes >= MESSAGE_BYTES - SMALL_BYTES || items.length >= MESSAGE_ITEMS) await flush();
   }
   await flush();
+}
+
+/** A large file's content. An agent before 0.3.0 takes no holes. */
+function piecesOf({ content, pieces, sparse }: TreeEntry, takesHoles: boolean): AsyncIterable<Piece> {
+  return takesHoles && sparse === true ? (pieces ?? withHoles(content)) : content;
 }
 
 function itemOf(entry: TreeEntry, data: Uint8Array, sizeBytes: number): MessageInitShape<typeof TreeItemSchema> {

@@ -9,7 +9,16 @@ import {
   type PathAttributes,
   type TreeEntry,
 } from "../../client/index.ts";
-import { entryEnd, entryHead, TAR_END, type TarEntry, type TarType } from "../../tar/index.ts";
+import {
+  entryEnd,
+  entryHead,
+  isHole,
+  type Piece,
+  TAR_END,
+  type TarEntry,
+  type TarType,
+  withZeros,
+} from "../../tar/index.ts";
 import { CliError, writeAll } from "../cli/index.ts";
 import { ALL_LEVELS, isGenerated } from "./guest-paths.ts";
 import { type CopyReport, NOT_COPIED } from "./report.ts";
@@ -60,7 +69,8 @@ export async function* wholeTree(parts: TreeParts, remote: string): AsyncGenerat
       for await (const entry of tree) {
         if (!isBegun) yield { ...headOf("directory", NONE, top), content: nothing() };
         isBegun = true;
-        yield { ...entry, content: counted(entry, progress) };
+        const pieces = counted(entry, progress);
+        yield { ...entry, pieces, content: withZeros(pieces) };
       }
       if (!isBegun) yield { ...headOf("directory", NONE, top), content: nothing() };
       isBegun = true;
@@ -74,14 +84,15 @@ export async function* wholeTree(parts: TreeParts, remote: string): AsyncGenerat
 }
 
 async function* counted(
-  { name, sizeBytes, content }: TreeEntry,
+  { name, sizeBytes, content, pieces = content }: TreeEntry,
   progress: (bytes: number) => void,
-): AsyncGenerator<Buffer> {
+): AsyncGenerator<Piece> {
   let received = 0;
-  for await (const bytes of content) {
-    received += bytes.length;
-    progress(bytes.length);
-    yield bytes;
+  for await (const piece of pieces) {
+    const bytes = isHole(piece) ? piece.holeBytes : piece.length;
+    received += bytes;
+    progress(bytes);
+    yield piece;
   }
   if (received < sizeBytes)
     throw new CliError(`${name.toString()} became shorter while it was being copied; copy it again`);

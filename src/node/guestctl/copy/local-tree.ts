@@ -1,6 +1,6 @@
 import { lstatSync, readdirSync, type Stats, statSync } from "node:fs";
 import { errnoOf } from "../../../shared/errors.ts";
-import { fileContent } from "../../tar/index.ts";
+import { isHole, type Piece } from "../../tar/index.ts";
 import { CliError } from "../cli/index.ts";
 
 const SLASH = Buffer.from("/");
@@ -48,17 +48,19 @@ export async function* localTree(root: string, name: Buffer = Buffer.alloc(0)): 
 }
 
 /** A local file's content, up to its size when looked at. Throws CliError if it is unreadable or became shorter. */
-export async function* localContent(
+export async function* localContent<Part extends Piece>(
   path: string | Buffer,
   sizeBytes: number,
+  read: (path: string | Buffer, sizeBytes: number) => AsyncIterable<Part>,
   progress: (bytes: number) => void,
-): AsyncGenerator<Buffer> {
+): AsyncGenerator<Part> {
   let sent = 0;
   try {
-    for await (const bytes of fileContent(path, sizeBytes)) {
-      sent += bytes.length;
-      progress(bytes.length);
-      yield bytes;
+    for await (const piece of read(path, sizeBytes)) {
+      const bytes = isHole(piece) ? piece.holeBytes : piece.length;
+      sent += bytes;
+      progress(bytes);
+      yield piece;
     }
   } catch (error) {
     throw localFailure(path, error);

@@ -9,7 +9,7 @@ import {
   type TreeEntry as GuestTreeEntry,
   type TreeFailure,
 } from "../../client/index.ts";
-import { readTar, type TarEntry, type TarType } from "../../tar/index.ts";
+import { fileContent, readTar, sparseContent, type TarEntry, type TarType } from "../../tar/index.ts";
 import { CliError } from "../cli/index.ts";
 import { existingFolder, isReason, statIfThere } from "./guest-paths.ts";
 import { localContent, type LocalEntry, locally, localTree } from "./local-tree.ts";
@@ -43,7 +43,7 @@ export async function uploadFile(
   folder?: string,
 ): Promise<void> {
   const path = folder === undefined ? remote : posix.relative(folder, remote);
-  const content = localContent(local, stats.size, (count) => parts.progress.add(count));
+  const content = localContent(local, stats.size, fileContent, (count) => parts.progress.add(count));
   await writeFile(parts, path, content, { ...fileOf(stats), makesParents: parts.makesParents }, folder);
 }
 
@@ -189,8 +189,11 @@ async function* localEntries({ report, progress }: CopyParts, local: string): As
       continue;
     }
     const linkName = type === "symlink" ? await locally(path, readlink(path, { encoding: "buffer" })) : Buffer.alloc(0);
-    const content = localContent(path, stats.size, (bytes) => progress.add(bytes));
-    yield { type, name, linkName, ...fileOf(stats), content };
+    const told = (bytes: number): void => progress.add(bytes);
+    const content = localContent(path, stats.size, fileContent, told);
+    const file = fileOf(stats);
+    const pieces = file.sparse ? localContent(path, stats.size, sparseContent, told) : undefined;
+    yield { type, name, linkName, ...file, content, pieces };
   }
 }
 
