@@ -2,7 +2,7 @@ import { join } from "node:path";
 import type { AgentCommand, RunningAgent } from "../fixtures/agent.ts";
 import type { ConnectOptions } from "../../src/node/client/index.ts";
 import { optionsFor } from "../fixtures/guest-client.ts";
-import { type Attach, betweenPipes, onOneSocket, onRawTerminal, relay } from "./relay.ts";
+import { betweenPipes, relay } from "./relay.ts";
 
 /** What a transport leads to. */
 interface Destination {
@@ -50,14 +50,13 @@ export const TRANSPORTS: readonly Transport[] = [
         options: { bridge: betweenPipes([...command, "bridge", socket]), token: agent.token },
       }),
   },
-  { name: "bridge, one socket", bulkBytes: 32 * MEBIBYTE, open: relayed("one.sock", onOneSocket) },
-  { name: "bridge, raw terminal", bulkBytes: 32 * MEBIBYTE, open: relayed("terminal.sock", onRawTerminal) },
+  {
+    name: "bridge, one socket",
+    bulkBytes: 32 * MEBIBYTE,
+    open: async ({ agent, command, socket, folder }) => {
+      const path = join(folder, "one.sock");
+      const running = await relay(path, [...command, "bridge", socket]);
+      return { options: { address: `unix:${path}`, token: agent.token }, [Symbol.dispose]: () => running.close() };
+    },
+  },
 ];
-
-function relayed(name: string, attach: Attach): Transport["open"] {
-  return async ({ agent, command, socket, folder }) => {
-    const path = join(folder, name);
-    const running = await relay(path, [...command, "bridge", socket], attach);
-    return { options: { address: `unix:${path}`, token: agent.token }, [Symbol.dispose]: () => running.close() };
-  };
-}

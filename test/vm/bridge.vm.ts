@@ -9,54 +9,51 @@ const MEBIBYTE = 2 ** 20;
 const LISTENING = "0A";
 /** Printed by the stand-in for the substrate's agent (test/vm/guest/substrate.c). */
 const WAITS = "SUBSTRATE-WAITS";
-const NAMES = { joined: "joined to a serial port", "on-the-port": "on a serial port itself" };
 const ORACLE_PORT = (7070).toString(16).toUpperCase();
 
-for (const bridge of ["joined", "on-the-port"] as const) {
-  describe(`a guest without a management port, its bridge ${NAMES[bridge]}`, () => {
-    const stage = new Stage({ bridge });
-    /** The port carries one connection at a time. */
-    let client: GuestClient | undefined;
-    after(async () => {
-      client?.close();
-      await stage.end();
-    });
-
-    test("is reached over virtio-serial, through the bridge command that the substrate's agent runs", async () => {
-      await stage.boot();
-      await stage.machine.said(WAITS);
-      client = await stage.reach();
-      const input = randomBytes(4 * MEBIBYTE);
-      const { stdout, exitCode: code } = await client.run({ args: ["/bin/busybox", "cat"] }, { input });
-      assert.equal(code, 0);
-      assert.ok(stdout.equals(input));
-    });
-
-    test("has no listener on the network", async () => {
-      assert.ok(client);
-      const { stdout } = await client.run({ args: ["/bin/busybox", "cat", "/proc/net/tcp", "/proc/net/tcp6"] });
-      const sockets = stdout
-        .toString()
-        .split("\n")
-        .map((line) => line.trim().split(/\s+/));
-      const ports = sockets.filter(([, , , state]) => state === LISTENING).map(([, local = ""]) => local.split(":")[1]);
-      assert.deepEqual(ports, [ORACLE_PORT], "none but the test's own oracle");
-    });
-
-    test("is reached again after a restore, and performs its duties", async () => {
-      const { guest } = stage;
-      const snapshot = await guest.snapshot(stage.machine);
-      await stage.replaceMachine(() => guest.start(snapshot));
-      client?.close();
-      await stage.machine.said(WAITS);
-      client = await stage.reach();
-      const duties = await client.runRestoreDuties({ entropy: randomBytes(64), hostTime: new Date() });
-      assert.deepEqual([duties.entropyCredited, duties.clockStepped, duties.degraded], [true, true, ""]);
-      client.close();
-      client.close();
-      await stage.machine.said(WAITS, 2);
-      client = await stage.reach();
-      assert.equal((await client.health()).alive, true);
-    });
+describe("a guest without a management port, its bridge on a serial port", () => {
+  const stage = new Stage({ bridge: true });
+  /** The port carries one connection at a time. */
+  let client: GuestClient | undefined;
+  after(async () => {
+    client?.close();
+    await stage.end();
   });
-}
+
+  test("is reached over virtio-serial, through the bridge command that the substrate's agent runs", async () => {
+    await stage.boot();
+    await stage.machine.said(WAITS);
+    client = await stage.reach();
+    const input = randomBytes(4 * MEBIBYTE);
+    const { stdout, exitCode: code } = await client.run({ args: ["/bin/busybox", "cat"] }, { input });
+    assert.equal(code, 0);
+    assert.ok(stdout.equals(input));
+  });
+
+  test("has no listener on the network", async () => {
+    assert.ok(client);
+    const { stdout } = await client.run({ args: ["/bin/busybox", "cat", "/proc/net/tcp", "/proc/net/tcp6"] });
+    const sockets = stdout
+      .toString()
+      .split("\n")
+      .map((line) => line.trim().split(/\s+/));
+    const ports = sockets.filter(([, , , state]) => state === LISTENING).map(([, local = ""]) => local.split(":")[1]);
+    assert.deepEqual(ports, [ORACLE_PORT], "none but the test's own oracle");
+  });
+
+  test("is reached again after a restore, and performs its duties", async () => {
+    const { guest } = stage;
+    const snapshot = await guest.snapshot(stage.machine);
+    await stage.replaceMachine(() => guest.start(snapshot));
+    client?.close();
+    await stage.machine.said(WAITS);
+    client = await stage.reach();
+    const duties = await client.runRestoreDuties({ entropy: randomBytes(64), hostTime: new Date() });
+    assert.deepEqual([duties.entropyCredited, duties.clockStepped, duties.degraded], [true, true, ""]);
+    client.close();
+    client.close();
+    await stage.machine.said(WAITS, 2);
+    client = await stage.reach();
+    assert.equal((await client.health()).alive, true);
+  });
+});

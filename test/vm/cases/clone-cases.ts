@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { randomBytes } from "node:crypto";
 import { test, type TestContext } from "node:test";
-import { SHIPPED_CHECKS } from "../clones/checks.ts";
+import { CLONE_CHECKS } from "../clones/checks.ts";
 import { clone, type Clones } from "../clones/pair.ts";
 import { Source } from "../clones/source.ts";
 import { drawTheSame } from "../clones/draws.ts";
@@ -46,7 +46,7 @@ export function cloneCases(stage: Stage, { hasVdso }: { readonly hasVdso: boolea
     assert.ok(drawTheSame(pair[0].before, control[0].first));
   });
 
-  for (const { title, check } of SHIPPED_CHECKS) test(title, () => check(seen().pair));
+  for (const { title, check } of CLONE_CHECKS) test(title, () => check(seen().pair));
 }
 
 /** In one of the clones, after everything else. */

@@ -1,4 +1,6 @@
 import assert from "node:assert/strict";
+import { once } from "node:events";
+import { text } from "node:stream/consumers";
 import { test } from "node:test";
 import { setTimeout as pause } from "node:timers/promises";
 import { restoreSequence } from "../../../src/node/client/index.ts";
@@ -33,6 +35,9 @@ export function standbyCases(stage: Stage): void {
     const server = ["/bin/busybox", "nc", "-ll", "-p", String(PORT), "-e", "/bin/busybox", "cat"];
     await before.exec({ args: server, keep: { name: "server" } }).detach();
     await before.waitForPort(PORT);
+    const tunnel = before.openTunnel(PORT).on("error", () => {});
+    await tunnel.opened;
+    const broken = failureOf(once(tunnel, "close"));
     const watch = before.watchPorts();
     const listening = (await watch.next()).value?.ports;
     assert.equal(listening?.filter(({ port, command }) => port === PORT && command === "busybox").length, 1);
@@ -48,7 +53,7 @@ export function standbyCases(stage: Stage): void {
     const clocks = await readClocks(stage.machine.oraclePort);
     assert.ok(clocks.uptimeMs >= clocksBefore.uptimeMs, "uptime goes on");
     assert.ok(clocks.driftMs <= clocksBefore.driftMs - STANDBY_MS + 100, `behind by the pause: ${clocks.driftMs} ms`);
-    assert.equal((await lost).status, "UNAVAILABLE");
+    assert.deepEqual([(await lost).status, (await broken).status], ["UNAVAILABLE", "UNAVAILABLE"]);
     const { duties, hook, health } = await restoreSequence(() => stage.client(), { reachTimeoutMs: 60_000 });
     assert.deepEqual([duties.degraded, duties.clockStepped, hook.ran], ["", true, true]);
     assert.equal(health.ready, true);
@@ -60,6 +65,9 @@ export function standbyCases(stage: Stage): void {
     const again = (await anew.next()).value;
     await anew.return?.();
     assert.deepEqual([again?.full, again?.ports], [true, listening], "the same listeners, told whole");
+    const echo = client.openTunnel(PORT);
+    echo.end("after the standby");
+    assert.equal(await text(echo), "after the standby", "by the same server");
     await client.endExec("server", { forget: true });
     const { generation, cpu, uptimeUs } = await client.usage();
     // The sequence repeats the duties where the first answer came late.

@@ -50,28 +50,20 @@ export interface Clone {
 /** Draws twice, with the same calls in between as in a clone with duties, except the duties. */
 export async function observeControl(guest: Guest, snapshot: string): Promise<Control> {
   await using machine = await guest.start(snapshot);
-  const first = await drawAll(machine);
+  const first = await drawAll(guest, machine);
   using callers = await Callers.meet(guest, machine);
   await callers.expired.health(TOKEN);
-  return { first, second: await drawAll(machine) };
+  return { first, second: await drawAll(guest, machine) };
 }
 
-/** How to observe a clone. */
-export interface ObserveOptions {
-  /** Continues with the clone after everything was observed. */
-  readonly goOn?: (machine: Machine) => Promise<void>;
-  /** How long to wait for the end of the old connection's command, in milliseconds. Default: 30 s. */
-  readonly hangupLimitMs?: number;
-}
-
-/** Makes a clone perform its duties, and observes it before and after. */
+/** Makes a clone perform its duties, observes it before and after, and goes on with it then. */
 export async function observeClone(
   guest: Guest,
   snapshot: string,
-  { goOn, hangupLimitMs = HANGUP_LIMIT_MS }: ObserveOptions = {},
+  goOn?: (machine: Machine) => Promise<void>,
 ): Promise<Clone> {
   await using machine = await guest.start(snapshot);
-  const before = await drawAll(machine);
+  const before = await drawAll(guest, machine);
   using callers = await Callers.meet(guest, machine);
   const expiredSession = await callers.expired.health(TOKEN);
   const { driftMs: driftBeforeMs } = await readClocks(machine.oraclePort);
@@ -84,13 +76,13 @@ export async function observeClone(
     hostTime: new Date(),
   });
   const dutiesTookMs = performance.now() - dutiesBegan;
-  const after = await drawAll(machine);
+  const after = await drawAll(guest, machine);
   const { driftMs: driftAfterMs } = await readClocks(machine.oraclePort);
   const olderAfter = await callers.older.health(TOKEN);
   using client = guest.client(machine);
   const hook = await postRestore(client);
-  const processes = await settledProcesses(client, hangupLimitMs);
-  const connections = await settledConnections(client, hangupLimitMs);
+  const processes = await settledProcesses(client);
+  const connections = await settledConnections(client);
   const parts: Uint8Array[] = [];
   for await (const part of client.readFile(FILE.path)) parts.push(part);
   await goOn?.(machine);
@@ -157,8 +149,8 @@ async function postRestore(client: GuestClient): Promise<Clone["hook"]> {
 }
 
 /** Asks again until the answer is as wanted or the time is over. Resolves with the last answer. */
-async function settled<T>(ask: () => Promise<T>, wanted: (answer: T) => boolean, limitMs: number): Promise<T> {
-  const deadline = performance.now() + limitMs;
+async function settled<T>(ask: () => Promise<T>, wanted: (answer: T) => boolean): Promise<T> {
+  const deadline = performance.now() + HANGUP_LIMIT_MS;
   for (;;) {
     const answer = await ask();
     if (wanted(answer) || performance.now() > deadline) return answer;
@@ -170,18 +162,16 @@ async function print(client: GuestClient, ...command: string[]): Promise<string>
   return (await client.run({ args: ["/bin/busybox", ...command] })).stdout.toString();
 }
 
-function settledProcesses(client: GuestClient, limitMs: number): Promise<string> {
+function settledProcesses(client: GuestClient): Promise<string> {
   return settled(
     () => print(client, "ps"),
     (processes) => !EXEC_MARK.test(processes),
-    limitMs,
   );
 }
 
-function settledConnections(client: GuestClient, limitMs: number): Promise<number> {
+function settledConnections(client: GuestClient): Promise<number> {
   return settled(
     async () => (await print(client, "cat", "/proc/net/tcp", "/proc/net/tcp6")).match(TO_AGENT)?.length ?? 0,
     (count) => count === 1,
-    limitMs,
   );
 }

@@ -1,3 +1,4 @@
+import type { Guest } from "../harness/guest.ts";
 import type { Machine } from "../harness/machine.ts";
 import { ask } from "../harness/oracle.ts";
 import { serverHello } from "../harness/server-hello.ts";
@@ -14,17 +15,24 @@ export interface Draws {
   readonly tlsRandom: string;
   /** Key share of that ServerHello. */
   readonly tlsKeyShare: string;
+  /** Id of the next kept command. */
+  readonly execId: string;
 }
 
 /** The kernel first: everything else makes it draw as well. */
-export async function drawAll(machine: Machine): Promise<Draws> {
+export async function drawAll(guest: Guest, machine: Machine): Promise<Draws> {
   const [kernel = "", vdso = "none"] = await ask(machine.oraclePort, ["random", "vdso"], DRAW_LIMIT_MS, DRAW_LIMIT_MS);
   const hello = await serverHello(machine.agentPort);
+  using client = guest.client(machine);
+  const kept = client.exec({ args: ["/bin/busybox", "true"], keep: { name: "draw" } });
+  const { execId } = await kept.attached;
+  await client.endExec("draw", { forget: true });
   return {
     kernel: kernel.split(" "),
     vdso: vdso === "none" ? [] : vdso.split(" "),
     tlsRandom: hello.random,
     tlsKeyShare: hello.keyShare,
+    execId,
   };
 }
 
@@ -43,6 +51,7 @@ export function drawTheSame(one: Draws, other: Draws): boolean {
     shareNumbers(one.kernel, other.kernel) &&
     (one.vdso.length === 0 || shareNumbers(one.vdso, other.vdso)) &&
     one.tlsRandom === other.tlsRandom &&
-    one.tlsKeyShare === other.tlsKeyShare
+    one.tlsKeyShare === other.tlsKeyShare &&
+    one.execId === other.execId
   );
 }

@@ -23,7 +23,7 @@ export async function clone(guest: Guest, source: Source, goOn?: (machine: Machi
     const control = [await observeControl(guest, file), await observeControl(guest, file)] as const;
     const last = snapshots === MOST_SNAPSHOTS;
     if (!last && !controlIsAlike(control)) continue;
-    const pair = [await observeClone(guest, file), await observeClone(guest, file, { ...(goOn && { goOn }) })] as const;
+    const pair = [await observeClone(guest, file), await observeClone(guest, file, goOn)] as const;
     const alike = [pair[1].before, control[0].first].every((draws) => drawTheSame(pair[0].before, draws));
     if (last || alike) return { control, pair, snapshots };
   }

@@ -4,8 +4,8 @@
  * with the instance's disk above it, so that /run and /tmp survive a hard stop. Mounts the volumes of /volumes there.
  * Starts the stand-in for the substrate's own agent, with the command of /substrate.args and the instance's
  * environment, /instance.env. If that is ready within 10 s, launches the shell line of /entrypoint, with the same
- * environment and without the capabilities of /agent.drop (a line each). Forwards TERM, HUP, QUIT and INT to the
- * entrypoint, reaps orphans, and switches the guest off when the entrypoint has ended.
+ * environment. Forwards TERM, HUP, QUIT and INT to the entrypoint, reaps orphans, and switches the guest off when the
+ * entrypoint has ended.
  */
 #define _GNU_SOURCE
 #include <arpa/inet.h>
@@ -20,7 +20,6 @@
 #include <string.h>
 #include <sys/ioctl.h>
 #include <sys/mount.h>
-#include <sys/prctl.h>
 #include <sys/random.h>
 #include <sys/reboot.h>
 #include <sys/resource.h>
@@ -210,7 +209,7 @@ static char **with_defaults(char **environment) {
  * image, prints so as the substrate's init does (hypeman 8853445, lib/system/init/mode_exec.go:138-141) and then does
  * nothing more. The substrate's ends, and its kernel panics and halts.
  */
-static pid_t start_entrypoint(char *line, char **environment, char **drop) {
+static pid_t start_entrypoint(char *line, char **environment) {
   int ends[2], problem;
   if (pipe2(ends, O_CLOEXEC))
     perror("pipe2");
@@ -234,9 +233,6 @@ static pid_t start_entrypoint(char *line, char **environment, char **drop) {
   close(nothing);
   close(console);
   setrlimit(RLIMIT_NOFILE, &files);
-  for (; *drop; drop++)
-    if (prctl(PR_CAPBSET_DROP, atoi(*drop), 0, 0, 0))
-      perror("PR_CAPBSET_DROP");
   execve("/bin/sh", (char *[]){"/bin/sh", "-c", line, NULL}, environment);
   problem = errno;
   _exit(write(ends[1], &problem, sizeof problem) == sizeof problem ? 127 : 1);
@@ -276,7 +272,7 @@ int main(void) {
   mount_at("devpts", "/sandbox/dev/pts");
   mkdir("/sandbox/dev/shm", 01777);
   start_oracle();
-  char **environment = lines_of("/instance.env"), **drop = lines_of("/agent.drop"), **line = lines_of("/entrypoint");
+  char **environment = lines_of("/instance.env"), **line = lines_of("/entrypoint");
   char **substrate = lines_of("/substrate.args");
   if (chroot("/sandbox") || chdir("/"))
     perror("/sandbox");
@@ -286,7 +282,7 @@ int main(void) {
   }
   for (const int *each = (const int[]){SIGTERM, SIGHUP, SIGQUIT, SIGINT, 0}; *each; each++)
     signal(*each, forward);
-  entrypoint = start_entrypoint(*line, with_defaults(environment), drop);
+  entrypoint = start_entrypoint(*line, with_defaults(environment));
   printf("GUEST-ENTRYPOINT-STARTED\n");
   for (;;) {
     int status;

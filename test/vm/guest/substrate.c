@@ -1,11 +1,10 @@
 /*
  * Stands in for the substrate's own agent, which runs in the same guest beside ours. That agent runs a command for each
  * connection on a channel of the hypervisor, with the channel as standard input and output. Here the channel is the
- * first port of virtio-serial, and the arguments are the command; without arguments it does nothing. With --on-the-port
- * before it, the command gets the port itself as standard input and output, else a socket that is joined to the port.
- * Prints on the console when it waits for the host: bytes from before that are lost. With --console alone it obeys the
- * host's words on the console: "stop" sends SIGTERM to init. Writes a byte to descriptor 3 when it is ready, for which
- * init waits; with --never-ready it does not.
+ * first port of virtio-serial, and the arguments are the command; without arguments it does nothing. Prints on the
+ * console when it waits for the host: bytes from before that are lost. With --console alone it obeys the host's words on
+ * the console: "stop" sends SIGTERM to init. Writes a byte to descriptor 3 when it is ready, for which init waits; with
+ * --never-ready it does not.
  */
 #define _GNU_SOURCE
 #include <dirent.h>
@@ -14,7 +13,6 @@
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -47,56 +45,15 @@ static void await_host(int port) {
     usleep(PAUSE_US);
 }
 
-static void pump(int from, int to) {
-  char bytes[65536];
-  ssize_t count;
-  while ((count = read(from, bytes, sizeof bytes)) > 0)
-    for (ssize_t done = 0, written; done < count; done += written)
-      if ((written = write(to, bytes + done, (size_t)(count - done))) < 0)
-        return;
-}
-
-static pid_t start(char **command, int stream) {
-  pid_t pid = fork();
-  if (pid != 0)
-    return pid;
-  dup2(stream, STDIN_FILENO);
-  dup2(stream, STDOUT_FILENO);
-  execv(command[0], command);
-  perror(command[0]);
-  _exit(127);
-}
-
-/* Each direction has its own process: neither waits for the other, and a blocked one can be killed. */
-static pid_t start_pump(int from, int to) {
-  pid_t pid = fork();
-  if (pid == 0) {
-    pump(from, to);
-    _exit(0);
-  }
-  return pid;
-}
-
-/* Serves until either side has ended. The other side's last bytes are lost then, as on any broken connection. */
+/* Runs the command until it ends. */
 static void serve(int port, char **command) {
-  int streams[2];
-  if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, streams))
-    return;
-  pid_t child = start(command, streams[1]);
-  close(streams[1]);
-  pid_t to_command = start_pump(port, streams[0]), to_host = start_pump(streams[0], port);
-  close(streams[0]);
-  while (wait(NULL) == child)
-    ;
-  kill(to_command, SIGKILL);
-  kill(to_host, SIGKILL);
-  kill(child, SIGTERM);
-  while (wait(NULL) > 0)
-    ;
-}
-
-static void serve_directly(int port, char **command) {
-  start(command, port);
+  if (fork() == 0) {
+    dup2(port, STDIN_FILENO);
+    dup2(port, STDOUT_FILENO);
+    execv(command[0], command);
+    perror(command[0]);
+    _exit(127);
+  }
   wait(NULL);
 }
 
@@ -114,9 +71,8 @@ int main(int argc, char **argv) {
   if (argc > 1 && !strcmp(argv[1], "--never-ready"))
     for (;;)
       pause();
-  int directly = argc > 1 && !strcmp(argv[1], "--on-the-port");
   int obeys = argc > 1 && !strcmp(argv[1], "--console");
-  char **command = argv + 1 + directly + obeys;
+  char **command = argv + 1 + obeys;
   signal(SIGPIPE, SIG_IGN);
   if (write(READY_FD, "", 1) != 1)
     perror("ready");
@@ -127,7 +83,7 @@ int main(int argc, char **argv) {
     int port = open_port();
     fputs("SUBSTRATE-WAITS\n", stderr);
     await_host(port);
-    (directly ? serve_directly : serve)(port, command);
+    serve(port, command);
     /* The kernel drops what has arrived unread. */
     close(port);
   }

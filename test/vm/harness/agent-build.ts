@@ -1,12 +1,7 @@
-import { execFileSync } from "node:child_process";
-import { globSync, mkdtempSync, readFileSync, rmSync, statSync } from "node:fs";
-import { tmpdir } from "node:os";
+import { globSync, readFileSync, statSync } from "node:fs";
 import { join, relative } from "node:path";
-import { buildNative } from "../../../scripts/build-native.ts";
-import { bundle } from "../../../scripts/package/bundle.ts";
 import { GUEST_ARCHITECTURE } from "./architecture.ts";
-import { type GuestFile, withLibraries } from "./initramfs.ts";
-import { type Patch, patches } from "./patches.ts";
+import type { GuestFile } from "./initramfs.ts";
 
 const ROOT = join(import.meta.dirname, "..", "..", "..");
 const DISTRIBUTION = join(ROOT, "dist", `linux-${GUEST_ARCHITECTURE.name}`);
@@ -35,26 +30,4 @@ export function shippedAgent(folder: string = DISTRIBUTION): AgentBuild {
       mode: statSync(path).mode & 0o777,
     }));
   return { files, command: [`${AGENT_FOLDER}/guest-agent`] };
-}
-
-/** The same program from changed sources, as a script beside Node and the addon. Never shipped. */
-export async function patchedAgent(changes: readonly Patch[]): Promise<AgentBuild> {
-  const folder = mkdtempSync(join(tmpdir(), "guest-agent-vm-"));
-  try {
-    const script = join(folder, "agent.cjs");
-    const node = join(folder, "node");
-    await bundle(join(ROOT, "src", "agent", "main.ts"), script, [patches(ROOT, changes)]);
-    execFileSync("strip", ["-s", "-o", node, process.execPath]);
-    return {
-      files: [
-        { path: "node", content: readFileSync(node) },
-        { path: "agent.cjs", content: readFileSync(script) },
-        { path: "agent.node", content: readFileSync(buildNative()) },
-      ],
-      inImage: withLibraries(process.execPath),
-      command: [`${AGENT_FOLDER}/node`, `${AGENT_FOLDER}/agent.cjs`],
-    };
-  } finally {
-    rmSync(folder, { recursive: true, force: true });
-  }
 }

@@ -24,6 +24,7 @@ const EARLY: ReadonlySet<string> = new Set(["UNAVAILABLE", "CANCELLED", "DEADLIN
 export interface GuestOptions
   extends
     SandboxOptions,
+    Partial<Pick<MachineOptions, "accelerator">>,
     Pick<MachineOptions, "bootTime" | "processor" | "kernelArguments" | "generation" | "memoryMib" | "slowDisks"> {
   /** Series of the kernel. Default: the newest of those that are always tested. */
   readonly kernel?: string;
@@ -61,12 +62,13 @@ export class Guest implements Disposable {
       return file;
     });
     const { bootTime, processor, kernelArguments, generation, memoryMib, slowDisks } = others;
+    const { accelerator = process.env["GUEST_VM_ACCELERATOR"] ?? "tcg" } = others;
     return new Guest(folder, certificates, {
       kernelImage: kernel.image,
       initramfs,
       disk,
       volumes: volumeFiles,
-      accelerator: process.env["GUEST_VM_ACCELERATOR"] ?? "tcg",
+      accelerator,
       serialPort: bridge !== undefined,
       ...(bootTime !== undefined && { bootTime }),
       ...(processor !== undefined && { processor }),

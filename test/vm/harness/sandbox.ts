@@ -31,13 +31,11 @@ export interface SandboxOptions {
   readonly process?: object;
   /** SVC_HOOKS_SPEC. Default: none. */
   readonly hooks?: object;
-  /** Numbers of the capabilities that the sandbox lacks (capabilities(7)). Default: none. */
-  readonly dropCapabilities?: readonly number[];
   /**
-   * Reach the agent without a network, by its bridge command on the hypervisor's channel: joined to the channel, or
-   * with the channel as its standard input and output. Default: over TCP.
+   * Reach the agent without a network, by its bridge command, whose standard input and output are the hypervisor's
+   * channel. Default: over TCP.
    */
-  readonly bridge?: "joined" | "on-the-port";
+  readonly bridge?: true;
   /** More programs of test/vm/guest in the image's /bin. Default: none. */
   readonly programs?: readonly string[];
   /** More kernel modules to load. Default: none. */
@@ -94,7 +92,6 @@ export function guestFiles(
     { path: "volumes", content: lines(volumes.map(({ path, mode }, n) => `${diskName(n + 1)} ${path} ${mode}`)) },
     { path: "instance.env", content: lines(environment(options)) },
     { path: "entrypoint", content: lines([entrypoint(agent.command)]) },
-    { path: "agent.drop", content: lines((options.dropCapabilities ?? []).map(String)) },
     { path: "substrate.args", content: lines(["/opt/substrate/agent", ...substrateArguments(agent, options)]) },
   ];
 }
@@ -115,7 +112,7 @@ function entrypoint(command: readonly string[]): string {
 function substrateArguments(agent: AgentBuild, { bridge, substrateHangs }: SandboxOptions): string[] {
   if (substrateHangs === true) return ["--never-ready"];
   if (bridge === undefined) return [];
-  return [...(bridge === "on-the-port" ? ["--on-the-port"] : []), ...agent.command, "bridge", GUEST_SOCKET];
+  return [...agent.command, "bridge", GUEST_SOCKET];
 }
 
 function environment({ process: spec, hooks, bridge }: SandboxOptions): string[] {

@@ -19,13 +19,7 @@ const ARM64_FILES = ["test/vm/arm64/*.vm.ts", "test/vm/{clock,substrate}.vm.ts"]
 function allFiles(kernels: readonly string[]): string[] {
   if (GUEST_ARCHITECTURE.name === "arm64") return globSync(ARM64_FILES).toSorted();
   const files = globSync("test/vm/*.vm.ts");
-  return files.filter((file) => !file.includes("newer") || kernels.length > SERIES.length).toSorted(longestFirst);
-}
-
-/** The mutants take as long as half of the rest. */
-function longestFirst(a: string, b: string): number {
-  const rank = (file: string): number => (file.includes("mutations") ? 0 : 1);
-  return rank(a) - rank(b) || a.localeCompare(b, "en");
+  return files.filter((file) => !file.includes("newer") || kernels.length > SERIES.length).toSorted();
 }
 
 /**
