@@ -3,7 +3,7 @@
  * run some at a time, each in a process of its own. Ends with the line `N passed, N failed, N skipped`.
  *
  * `*.test.ts` needs no more than `npm start` does. `*.nightly.ts` is the breadth of a guarantee, takes minutes, or
- * needs packages of Debian, which are installed for it.
+ * needs packages of Debian, which `--nightly` installs.
  */
 import { randomUUID } from "node:crypto";
 import { existsSync, globSync, readFileSync, statSync } from "node:fs";
@@ -109,7 +109,7 @@ async function main(): Promise<number> {
       : testFiles(paths.length > 0 ? paths : ["test"], values.nightly ? "nightly" : "test");
   const interrupted = new AbortController();
   onEndSignal((name) => interrupted.abort(name));
-  if (files.some((file) => file.endsWith(".nightly.ts"))) providePrograms(NIGHTLY_PROGRAMS, "for the tests");
+  if (values.nightly) providePrograms(NIGHTLY_PROGRAMS, "for the tests");
   using _sources = await joinSources();
   const outcomes = await runAll(files, titles, interrupted.signal);
   removeAbandonedCgroups();

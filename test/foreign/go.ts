@@ -2,8 +2,6 @@ import { readFileSync } from "node:fs";
 import { join } from "node:path";
 import { execa } from "execa";
 import { buildGoTool, GO_ENVIRONMENT, provideGo } from "../fixtures/go-toolchain.ts";
-import { messageOf } from "../../src/shared/errors.ts";
-import { Unavailable } from "./suite.ts";
 
 /** A suite that is a Go program. */
 export interface GoSuite {
@@ -15,16 +13,14 @@ export interface GoSuite {
   readonly sources: () => Promise<string>;
 }
 
-/** Builds the tool of a module that `modules`, a folder of go.mod and go.sum, pins. @throws Unavailable */
-export async function buildGoSuite(modules: string, module: string, tool: string): Promise<GoSuite> {
+/** Builds the tool of a module that `modules`, a folder of go.mod and go.sum, pins; or says why it cannot be had. */
+export async function buildGoSuite(modules: string, module: string, tool: string): Promise<GoSuite | string> {
   const toolchain = await provideGo();
-  if (typeof toolchain === "string") throw new Unavailable(toolchain);
+  if (typeof toolchain === "string") return toolchain;
   const pinned = readFileSync(join(modules, "go.mod"), "utf8");
   const [, version = "?"] =
     new RegExp(`^\\s*(?:require )?${RegExp.escape(module)} v([\\w.-]+)`, "m").exec(pinned) ?? [];
-  const program = await buildGoTool(toolchain, modules, tool).catch((error: unknown) => {
-    throw new Unavailable(`${tool} was not built: ${messageOf(error)}`);
-  });
+  const program = await buildGoTool(toolchain, modules, tool);
   const sources = async (): Promise<string> => {
     const words = ["mod", "download", "-json", module];
     const { stdout } = await execa(toolchain.go, words, { cwd: modules, env: GO_ENVIRONMENT });

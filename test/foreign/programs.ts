@@ -1,18 +1,8 @@
-import { execa } from "execa";
-import { missingPrograms, type Program, providePrograms } from "../../scripts/machine/programs.ts";
-import { Unavailable } from "./suite.ts";
+import { type Program, providePrograms } from "../../scripts/machine/programs.ts";
 
-/** Installs what is missing of these programs. @throws Unavailable that names those that are missing still */
-export function requirePrograms(programs: readonly Program[], purpose: string): void {
-  const missing = providePrograms(missingPrograms(programs), purpose);
-  if (missing.length === 0) return;
-  throw new Unavailable(
-    `needs ${missing.map(({ name }) => name).join(", ")} (Debian: apt-get install ${missing.map((each) => each.package).join(" ")})`,
-  );
-}
-
-/** The version of an installed Debian package, without Debian's own part. */
-export async function packageVersion(name: string): Promise<string> {
-  const { stdout } = await execa("dpkg-query", ["--show", "--showformat=${Version}", name], { reject: false });
-  return /^(?:\d+:)?([^-+~]+)/.exec(stdout ?? "")?.[1] ?? "?";
+/** Installs what is missing of these programs. Returns what is missing still, as a reason to skip; undefined: nothing. */
+export function lackOf(programs: readonly Program[]): string | undefined {
+  const missing = providePrograms(programs, "for the tests");
+  const [names, packages] = [missing.map(({ name }) => name).join(", "), missing.map((each) => each.package).join(" ")];
+  return missing.length === 0 ? undefined : `needs ${names} (Debian: apt-get install ${packages})`;
 }

@@ -1,30 +1,29 @@
-/** A suite that others wrote, and how it is run against ours. */
-export interface Suite {
-  /** As on the command line. */
-  readonly name: string;
-  /** What it judges, in a few words. */
-  readonly about: string;
-  /** How many cases it has at least: a suite that has fewer was not run as a whole. */
-  readonly cases: number;
-  /** @throws Unavailable if this machine cannot have the suite; any other error is a failure */
-  readonly run: () => Promise<Outcome>;
-}
+import assert from "node:assert/strict";
+import { test } from "node:test";
 
-/** Result of a run. */
+/** Result of a suite that others wrote. */
 export interface Outcome {
-  /** Of the suite. */
-  readonly version: string;
   /** How many cases ran, those that failed included. */
   readonly cases: number;
-  readonly failures: readonly Failure[];
+  /** The cases that failed, each with its name and what came of it. */
+  readonly failures: readonly string[];
 }
 
-/** A case that failed. */
-export interface Failure {
-  readonly name: string;
-  /** The actual result, and the expected one. */
-  readonly problem: string;
+/**
+ * Defines the test that a suite which others wrote runs whole, and that no case of it fails.
+ *
+ * @param cases how many it has at least
+ * @param run resolves with a text where this machine cannot have the suite: what is missing
+ */
+export function foreignSuite(title: string, cases: number, run: () => Promise<Outcome | string>): void {
+  test(`${title}: none of its ${cases} cases fails`, async (t) => {
+    const outcome = await run();
+    if (typeof outcome === "string") {
+      t.skip(outcome);
+      return;
+    }
+    t.diagnostic(`${outcome.cases} cases`);
+    assert.deepEqual(outcome.failures, []);
+    assert.ok(outcome.cases >= cases, `${outcome.cases} cases ran, of ${cases}`);
+  });
 }
-
-/** The suite cannot be installed here; the message says what is missing. */
-export class Unavailable extends Error {}

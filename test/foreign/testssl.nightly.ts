@@ -2,9 +2,9 @@ import { mkdtempDisposable, readFile } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { execa } from "execa";
-import { startAgent } from "../../fixtures/agent.ts";
-import { packageVersion, requirePrograms } from "../debian.ts";
-import type { Suite } from "../suite.ts";
+import { startAgent } from "../fixtures/agent.ts";
+import { lackOf } from "./programs.ts";
+import { foreignSuite } from "./suite.ts";
 
 const PROGRAMS = [
   { name: "testssl", package: "testssl.sh" },
@@ -46,26 +46,19 @@ async function scan(target: string, report: string): Promise<readonly Finding[]>
   return all.filter(({ id }) => !NO_CASES.has(id));
 }
 
-/** testssl.sh's sections on protocols, ciphers and vulnerabilities. */
-export const TESTSSL: Suite = {
-  name: "testssl.sh",
-  about: "protocols, ciphers and vulnerabilities of the agent's port",
-  cases: 32,
-  run: async () => {
-    requirePrograms(PROGRAMS, "for testssl.sh");
-    await using agent = await startAgent();
-    await using folder = await mkdtempDisposable(join(tmpdir(), "testssl-"));
-    let findings: readonly Finding[] = [];
-    for (let tries = 1; tries <= TRIES; tries++) {
-      findings = await scan(`127.0.0.1:${agent.port}`, join(folder.path, `report-${tries}.json`));
-      if (!findings.some(({ id }) => id === NOT_BEGUN)) break;
-    }
-    return {
-      version: await packageVersion("testssl.sh"),
-      cases: findings.length,
-      failures: findings
-        .filter(({ severity }) => FAULTS.has(severity))
-        .map(({ id, severity, finding }) => ({ name: id, problem: `${severity}: ${finding}` })),
-    };
-  },
-};
+foreignSuite("testssl.sh, of the protocols, ciphers and vulnerabilities of the agent's port", 32, async () => {
+  const lack = lackOf(PROGRAMS);
+  if (lack !== undefined) return lack;
+  await using agent = await startAgent();
+  await using folder = await mkdtempDisposable(join(tmpdir(), "testssl-"));
+  let findings: readonly Finding[] = [];
+  for (let tries = 1; tries <= TRIES; tries++) {
+    findings = await scan(`127.0.0.1:${agent.port}`, join(folder.path, `report-${tries}.json`));
+    if (!findings.some(({ id }) => id === NOT_BEGUN)) break;
+  }
+  const faults = findings.filter(({ severity }) => FAULTS.has(severity));
+  return {
+    cases: findings.length,
+    failures: faults.map(({ id, severity, finding }) => `${id}: ${severity}: ${finding}`),
+  };
+});

@@ -4,7 +4,7 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { execa } from "execa";
 import { buildGoSuite, type GoSuite } from "../go.ts";
-import type { Failure, Suite } from "../suite.ts";
+import { foreignSuite, type Outcome } from "../suite.ts";
 
 const MODULE = "connectrpc.com/conformance";
 /** An emergency brake: it takes seconds. */
@@ -21,29 +21,26 @@ const FEATURES = {
   supportsTlsClientCerts: true,
 };
 
-/** connectconformance in server mode. */
-export const CONNECTCONFORMANCE: Suite = {
-  name: "connectconformance",
-  about: "gRPC of the agent's HTTP/2, TLS and gRPC, by connectrpc.com/conformance",
-  cases: 199,
-  run: async () => {
-    const suite = await buildGoSuite(import.meta.dirname, MODULE, `${MODULE}/cmd/connectconformance`);
-    await generate(suite);
-    await using folder = await mkdtempDisposable(join(tmpdir(), "conformance-"));
-    // JSON is YAML. The agent takes nobody without a certificate.
-    const features = join(folder.path, "features.yaml");
-    const excludeCases = [{ useTls: true, useTlsClientCerts: false }];
-    await writeFile(features, JSON.stringify({ features: FEATURES, excludeCases }));
-    const program = join(import.meta.dirname, "under-test/server.ts");
-    const run = async (only: readonly string[]): Promise<Run> => {
-      const chosen = only.length > 0 ? ["--parallel", "1", ...only.flatMap((name) => ["--run", name])] : [];
-      const words = ["--mode", "server", "--conf", features, ...chosen, "--", process.execPath, program];
-      const { all } = await execa(suite.program, words, { all: true, reject: false, timeout: RUN_LIMIT_MS });
-      return runOf(all);
-    };
-    return { version: suite.version, ...(await repeated(run)) };
-  },
-};
+/** In server mode. */
+foreignSuite("connectconformance, of the agent's gRPC, HTTP/2 and TLS", 199, async () => {
+  const suite = await buildGoSuite(import.meta.dirname, MODULE, `${MODULE}/cmd/connectconformance`);
+  if (typeof suite === "string") return suite;
+  await generate(suite);
+  await using folder = await mkdtempDisposable(join(tmpdir(), "conformance-"));
+  // JSON is YAML. The agent takes nobody without a certificate.
+  const features = join(folder.path, "features.yaml");
+  const excludeCases = [{ useTls: true, useTlsClientCerts: false }];
+  await writeFile(features, JSON.stringify({ features: FEATURES, excludeCases }));
+  const program = join(import.meta.dirname, "under-test/server.ts");
+  const run = async (only: readonly string[]): Promise<Named> => {
+    const chosen = only.length > 0 ? ["--parallel", "1", ...only.flatMap((name) => ["--run", name])] : [];
+    const words = ["--mode", "server", "--conf", features, ...chosen, "--", process.execPath, program];
+    const { all } = await execa(suite.program, words, { all: true, reject: false, timeout: RUN_LIMIT_MS });
+    return runOf(all);
+  };
+  const { cases, failures } = await repeated(run);
+  return { cases, failures: failures.map(({ name, problem }) => `${name}: ${problem}`) };
+});
 
 /** Where our program expects the generated code of the suite's schema. Git ignores it: it is not our schema. */
 const GENERATED = join(import.meta.dirname, "under-test/gen");
@@ -70,13 +67,12 @@ async function generate({ version, sources }: GoSuite): Promise<void> {
 }
 
 /** What one run has printed. */
-interface Run {
-  readonly cases: number;
-  readonly failures: readonly Failure[];
+interface Named extends Pick<Outcome, "cases"> {
+  readonly failures: readonly { readonly name: string; readonly problem: string }[];
 }
 
 /** Deadlines of 200 ms and delays of 50 ms need an idle machine. So failed cases run once more alone. */
-async function repeated(run: (only: readonly string[]) => Promise<Run>): Promise<Run> {
+async function repeated(run: (only: readonly string[]) => Promise<Named>): Promise<Named> {
   const all = await run([]);
   let { failures } = all;
   for (let repetition = 1; repetition <= REPETITIONS && failures.length > 0; repetition++)
@@ -85,7 +81,7 @@ async function repeated(run: (only: readonly string[]) => Promise<Run>): Promise
 }
 
 /** Reads `FAILED: NAME:` with the problem in indented lines, and the counts at the end. */
-function runOf(printed: string): Run {
+function runOf(printed: string): Named {
   const [, passed, failed] = /^(\d+) passed, (\d+) failed$/m.exec(printed) ?? [];
   if (passed === undefined) throw new Error(`it printed no counts: ${printed.slice(-2_000)}`);
   const failures = Array.from(printed.matchAll(/^FAILED: (.*?):\n((?:\t.*\n?)*)/gm), ([, name = "", problem = ""]) => ({

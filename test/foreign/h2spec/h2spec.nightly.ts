@@ -5,7 +5,7 @@ import { execa } from "execa";
 import { relayTo } from "../../fixtures/byte-relay.ts";
 import { startSocketAgent } from "../../fixtures/socket-agent.ts";
 import { buildGoSuite } from "../go.ts";
-import type { Outcome, Suite } from "../suite.ts";
+import { foreignSuite, type Outcome } from "../suite.ts";
 
 /*
  * h2spec's whole list, its strict cases too, against the agent's unix socket: it cannot show a client certificate. What
@@ -22,33 +22,19 @@ const LISTS = { generic: 44, http2: 95, hpack: 7 } as const;
 const CASE_LIMIT_S = 4;
 const RUN_LIMIT_MS = 500_000;
 
-/** h2spec. */
-export const H2SPEC: Suite = {
-  name: "h2spec",
-  about: "HTTP/2 of the agent's management listener, the strict cases too",
-  cases: Object.values(LISTS).reduce((sum, cases) => sum + cases, 0),
-  run: async () => {
-    const { program, version } = await buildGoSuite(import.meta.dirname, MODULE, `${MODULE}/cmd/h2spec`);
+for (const [list, cases] of Object.entries(LISTS))
+  foreignSuite(`h2spec's list ${list}, of the agent's HTTP/2`, cases, async () => {
+    const suite = await buildGoSuite(import.meta.dirname, MODULE, `${MODULE}/cmd/h2spec`);
+    if (typeof suite === "string") return suite;
     await using agent = await startSocketAgent();
-    const outcomes: Omit<Outcome, "version">[] = [];
-    for (const [list, cases] of Object.entries(LISTS)) {
-      const outcome = await run(program, agent.socketPath, list);
-      if (outcome.cases < cases) throw new Error(`${outcome.cases} cases of its list "${list}" ran, of ${cases}`);
-      outcomes.push(outcome);
-    }
-    return {
-      version,
-      cases: outcomes.reduce((sum, { cases }) => sum + cases, 0),
-      failures: outcomes.flatMap(({ failures }) => failures),
-    };
-  },
-};
+    return await run(suite.program, agent.socketPath, list);
+  });
 
 /**
  * Runs a list of h2spec through a relay of bytes, because it dials TCP only. Each list alone: it keeps its connections
  * to its end, and those of all lists are more than the agent takes.
  */
-async function run(program: string, socketPath: string, list: string): Promise<Omit<Outcome, "version">> {
+async function run(program: string, socketPath: string, list: string): Promise<Outcome> {
   await using relay = await relayTo({ path: socketPath });
   await using folder = await mkdtempDisposable(join(tmpdir(), "h2spec-"));
   const report = join(folder.path, "report.xml");
@@ -59,13 +45,13 @@ async function run(program: string, socketPath: string, list: string): Promise<O
 }
 
 /** The cases of a JUnit report: h2spec writes each as `<testcase package classname>`, with an element for a fault. */
-function outcomeOf(report: string): Omit<Outcome, "version"> {
+function outcomeOf(report: string): Outcome {
   const cases = [...report.matchAll(/<testcase package="([^"]*)" classname="([^"]*)"[^>]*>(.*?)<\/testcase>/gs)];
   const failures = cases.flatMap(([, section = "", title = "", body = ""]) => {
     const [, kind, text = ""] = /<(error|failure|skipped)\b[^>]*>(.*?)<\/\1>/s.exec(body) ?? [];
     if (kind === undefined) return [];
     const problem = kind === "skipped" ? "h2spec passed it over" : instead(unescape(text));
-    return [{ name: unescape(`${section}: ${title}`), problem }];
+    return [`${unescape(`${section}: ${title}`)}: ${problem}`];
   });
   return { cases: cases.length, failures };
 }
