@@ -1,15 +1,63 @@
 import assert from "node:assert/strict";
-import { existsSync, globSync, readFileSync } from "node:fs";
+import { globSync, readFileSync } from "node:fs";
 import { cp, mkdir, mkdtemp, rm, writeFile } from "node:fs/promises";
 import { tmpdir } from "node:os";
-import { join } from "node:path";
+import { delimiter, dirname, join } from "node:path";
 import { after, before, describe, test } from "node:test";
 import { execa } from "execa";
 import { type RunningAgent, startAgent } from "../fixtures/agent.ts";
 import { issueCertificates, SERVER_NAME } from "../fixtures/certificates.ts";
+import { GO_ENVIRONMENT, provideGo } from "../fixtures/go-toolchain.ts";
 import { provideGrpcio } from "../fixtures/python-packages.ts";
-import { goProgram, programs, PROTO, protoc, pythonProgram, SCHEMA, TIMEOUT_MS } from "./documented.ts";
-import { provideDebianPython } from "./python.ts";
+
+const ROOT = join(import.meta.dirname, "../..");
+const PROTO: string = join(ROOT, "proto");
+/** The schema's files, below proto. */
+const SCHEMA: readonly string[] = globSync("svc/**/*.proto", { cwd: PROTO });
+const document = readFileSync(join(ROOT, "docs/node/clients.md"), "utf8");
+const TIMEOUT_MS: number = 500_000;
+
+/** A program that is ready to run, once for each environment; a text: why it cannot be made here. */
+interface Program {
+  readonly command: readonly [file: string, ...args: string[]];
+  readonly env: Readonly<Record<string, string>>;
+}
+
+/** The programs of a language in docs/node/clients.md, in its order. */
+function programs(language: string): string[] {
+  return Array.from(document.matchAll(new RegExp(`^\`\`\`${language}\n(.*?)^\`\`\``, "gms")), ([, code = ""]) => code);
+}
+
+/** The lines of shell before the first program of a language. */
+function shellOf(language: string): string {
+  const [before = ""] = document.split(`\`\`\`${language}\n`);
+  return before.split("```sh\n").at(-1)?.split("```")[0] ?? "";
+}
+
+/** A program in Python, with the newest grpcio and generated code in a new folder. */
+async function pythonProgram(folder: string, code: string): Promise<Program | string> {
+  const python = await provideGrpcio();
+  if (typeof python === "string") return python;
+  await mkdir(folder);
+  const outputs = [`--python_out=${folder}`, `--grpc_python_out=${folder}`];
+  const words = ["-m", "grpc_tools.protoc", "-I", PROTO, ...outputs, ...SCHEMA, "google/rpc/error_details.proto"];
+  await execa(python.python, words, { env: { PYTHONPATH: python.path }, timeout: TIMEOUT_MS });
+  return { command: [python.python, "-c", code], env: { PYTHONPATH: [folder, python.path].join(delimiter) } };
+}
+
+/** A program in Go, made by the document's own lines in an empty folder, and vetted. */
+async function goProgram(folder: string, code: string): Promise<Program | string> {
+  const toolchain = await provideGo();
+  if (typeof toolchain === "string") return toolchain;
+  const lines = shellOf("go").replace(/^go run \.$/m, "go vet . && go build -o program .");
+  await mkdir(folder);
+  await cp(PROTO, join(folder, "proto"), { recursive: true });
+  await writeFile(join(folder, "main.go"), code);
+  const search = [dirname(toolchain.go), process.env["PATH"]].join(delimiter);
+  const env = { ...GO_ENVIRONMENT, PATH: search, DEBIAN_FRONTEND: "noninteractive" };
+  await execa("sh", ["-euc", lines], { cwd: folder, timeout: TIMEOUT_MS, env });
+  return { command: [join(folder, "program")], env: {} };
+}
 
 const ANSWER = "hello sandbox".toUpperCase();
 
@@ -90,34 +138,5 @@ describe("docs/node/clients.md", () => {
       names.filter((name) => taken.has(name)),
       [],
     );
-  });
-
-  test("says of the schema what is true: protoc needs no options for C++ and Java either", async (t) => {
-    const python = await provideGrpcio();
-    if (typeof python === "string") {
-      t.skip(python);
-      return;
-    }
-    const generated = join(folder, "generated");
-    await mkdir(generated);
-    // grpcio-tools lacks these languages; Debian's protoc has them, and the descriptors stand in for Google's own
-    // schemas.
-    const descriptors = join(generated, "schema.binpb");
-    await protoc(python, [`--descriptor_set_out=${descriptors}`, "--include_imports", ...SCHEMA]);
-    const debian = await provideDebianPython();
-    if (typeof debian === "string") {
-      t.skip(debian);
-      return;
-    }
-    await execa("protoc", [
-      `--descriptor_set_in=${descriptors}`,
-      `--java_out=${generated}`,
-      `--cpp_out=${generated}`,
-      ...SCHEMA,
-    ]);
-    assert.equal(globSync("svc/guest/v1alpha1/*.pb.h", { cwd: generated }).length, SCHEMA.length);
-    for (const name of ["ExecFrame", "HealthResponse", "Process"]) {
-      assert.ok(existsSync(join(generated, `svc/guest/v1alpha1/${name}.java`)), name);
-    }
   });
 });

@@ -8,7 +8,6 @@ import { noDebian } from "./debian-archive.ts";
 import { exercise, shellIn } from "./exercise.ts";
 import { makeRoots, type Root, ROOT_NAMES, type Roots } from "./roots.ts";
 import { endAtLast, makeSandbox, type Setting } from "./sandbox.ts";
-import { type Run, tableOf } from "./table.ts";
 
 const BOTH = [true, false];
 
@@ -41,7 +40,7 @@ function workloadOf({ sleep = "" }: Root, { hostile }: Setting): string {
 }
 
 /** Starts the agent in the root, makes it do everything, and ends it by a signal. */
-async function runIn(roots: Roots, root: Root, bundle: string, setting: Setting): Promise<Run> {
+async function runIn(roots: Roots, root: Root, bundle: string, setting: Setting): Promise<void> {
   const shell = shellIn(root, setting);
   const sandbox = makeSandbox(roots, root, bundle, setting);
   await using agent = await startAgent({
@@ -50,36 +49,31 @@ async function runIn(roots: Roots, root: Root, bundle: string, setting: Setting)
     ...(shell && { hooks: { preSnapshot: { args: [...shell, "echo hook; exit 5"] } } }),
   });
   using launcher = endAtLast(agent);
-  const findings = await exercise({ agent, root, setting, sandbox });
+  await exercise({ agent, root, setting, sandbox });
   process.kill(launcher.pid, "SIGTERM");
   const { code } = await agent.exited;
   assert.equal(code, shell === undefined ? 0 : 42);
   assert.equal(agent.output.stdout, shell === undefined ? "" : "workload hello\n");
   assert.match(agent.output.stderr, /^(?:Terminated\n)?$/);
-  return { root: root.name, setting, findings };
 }
 
 const refused = noNamespaces() ?? noDebian();
 
 describe("the standalone agent", { skip: refused ?? false, concurrency: 2 }, () => {
-  const runs: Run[] = [];
   let roots: Roots;
   let bundle = "";
   before(() => {
     bundle = standaloneFolder();
     roots = makeRoots();
   });
-  after(() => {
-    roots.remove();
-    if (runs.length > 0) process.stdout.write(tableOf(runs));
-  });
+  after(() => roots.remove());
 
   for (const name of ROOT_NAMES) {
     for (const setting of SETTINGS) {
       test(titleOf(name, setting), async () => {
         const root = roots.all.find((candidate) => candidate.name === name);
         assert.ok(root !== undefined);
-        runs.push(await runIn(roots, root, bundle, setting));
+        await runIn(roots, root, bundle, setting);
       });
     }
   }
