@@ -26,8 +26,6 @@ export interface Attack {
   readonly name: string;
   /** Its share of the inputs: `weight` times those of one unit. */
   readonly weight: number;
-  /** It gets an agent of its own that logs everything, and may compare what that tells of itself. */
-  readonly isLogged?: true;
   /** Resolves once it has closed everything, at least with the number of inputs. Throws if the agent misbehaved. */
   run(target: Target): Promise<number | Outcome>;
 }

@@ -3,7 +3,6 @@ import { messageOf } from "../../src/shared/errors.ts";
 import { connect } from "../fixtures/exec-stream.ts";
 import { memoryOf } from "../fixtures/footprint.ts";
 import type { Attack, Outcome, Target } from "./attack.ts";
-import { compareCounts } from "./count.ts";
 import { KINDS } from "./kinds.ts";
 
 const MIB = 2 ** 20;
@@ -20,24 +19,21 @@ const COMING_AND_GOING = 12;
 const GROWTH_LIMIT_BYTES = 64 * MIB;
 const TOLD_FAILURES = 5;
 
-/** The soak: ordinary execs of every kind, which must lose no byte; the agent counts its connections rightly. */
+/**
+ * The soak: ordinary execs of every kind, which must lose no byte. Thousands of connections come and go: an agent that
+ * miscounted them would refuse one.
+ */
 async function mixExecs(target: Target): Promise<Outcome> {
   const { agent, inputs } = target;
   // What the first ones open once or keep is no growth.
   const warmUp = Math.min(WARM_UP, inputs);
   await runMix(target, warmUp);
   const ownBefore = memoryOf(agent.pid).ownBytes;
-  const stop = new AbortController();
-  const counting = compareCounts(agent, stop.signal);
-  counting.catch(() => {});
   const { failures, bytes, incomplete, cleanUps } = await runMix(target, inputs);
-  stop.abort();
-  const compared = await counting;
   const grownBytes = await grown(agent.pid, ownBefore);
   const measured = [
     `${(bytes / MIB).toFixed(1)} MiB of output right by SHA-256`,
     `${cleanUps.done} of ${cleanUps.due} clean-ups done`,
-    `connections compared ${compared} times`,
     `${(grownBytes / MIB).toFixed(1)} MiB grown`,
   ].join(", ");
   if (failures.length > 0)
@@ -96,4 +92,4 @@ async function grown(pid: number, ownBefore: number): Promise<number> {
   }
 }
 
-export const mixedExecs: readonly Attack[] = [{ name: "mixed execs", weight: 10, isLogged: true, run: mixExecs }];
+export const mixedExecs: readonly Attack[] = [{ name: "mixed execs", weight: 10, run: mixExecs }];
