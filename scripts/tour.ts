@@ -1,13 +1,12 @@
 /**
- * `npm start`: builds the agent, starts it around a workload, and dials it as a node agent would. `npm start -- --keep
- * -- CMD...`: leaves a sandbox up around CMD and prints the lines to talk to it.
+ * `npm start`: builds the agent, starts it around a workload, and shows what guestctl does with it. `npm start --
+ * --keep -- CMD...`: leaves a sandbox up around CMD and prints the lines to talk to it.
  */
 import { join } from "node:path";
 import { execaNode } from "execa";
 import { onEndSignal, runScript, UsageError } from "./machine/script.ts";
-import { Report } from "./tour/report.ts";
 import { AGENT, GUESTCTL, startSandbox } from "./tour/sandbox.ts";
-import * as steps from "./tour/steps.ts";
+import { STEPS } from "./tour/steps.ts";
 
 const USAGE = `usage: npm start                        the tour
        npm start -- --keep -- COMMAND…  a sandbox around COMMAND, until it ends`;
@@ -43,29 +42,21 @@ async function build(): Promise<boolean> {
 }
 
 async function tour(): Promise<number> {
-  const report = new Report();
-  report.step("Build the agent and guestctl");
+  console.log("1. Build the agent and guestctl");
   if (!(await build())) return 1;
-  report.step("Issue credentials for one instance, and start the agent around a workload");
+  console.log(`\n2. Issue credentials for one instance, and start the agent around a workload\n     ${AGENT}`);
   await using sandbox = await startSandbox(SPEC);
-  report.asked("guestctl issue DIR, then the agent with its bootstrap variables");
-  report.came(`${Object.keys(sandbox.variables).join(" ")}\n${AGENT}`);
-  using client = await sandbox.dial();
-  const parts = { report, sandbox, client };
-  try {
-    await steps.health(parts);
-    await steps.execOnPipes(parts);
-    await steps.execInTerminal(parts);
-    await steps.keptCommand(parts);
-    await steps.environmentLayers(parts);
-    await steps.files(parts);
-    await steps.snapshotAndRestore(parts);
-    await steps.refusals(parts);
-    await steps.shutDown(parts);
-  } catch (error) {
-    console.error(sandbox.log.join("\n"));
-    throw error;
+  for (const [index, { title, line, shows }] of STEPS.entries()) {
+    console.log(`\n${index + 3}. ${title}\n   $ ${line}`);
+    const output = (await sandbox.shell(line)).trim().replaceAll("\r", "");
+    console.log(output.replaceAll(/^/gm, "     "));
+    if (!shows.test(output)) throw new Error(`that should show ${String(shows)}; the log:\n${sandbox.log.join("\n")}`);
   }
+  console.log(`\n${STEPS.length + 3}. The end: SIGTERM goes to the workload, its status comes back as the agent's`);
+  sandbox.kill("SIGTERM");
+  const { exitCode } = await sandbox.ended;
+  console.log(`     the agent left with ${exitCode ?? "a signal"}`);
+  if (exitCode !== 42) throw new Error("that should be 42");
   console.log("\nEverything came back as it should.");
   return 0;
 }
@@ -73,7 +64,7 @@ async function tour(): Promise<number> {
 async function keep(command: readonly string[]): Promise<number> {
   if (!(await build())) return 1;
   await using sandbox = await startSandbox({ process: { args: command }, interactive: true });
-  const connection = `--address ${sandbox.address} --credentials ${sandbox.folder}`;
+  const connection = `--address ${sandbox.address} --credentials ${sandbox.credentials}`;
   process.stderr.write(`
 A sandbox around ${command[0] ?? ""} is up, until that ends or you press Ctrl-C. In another terminal:
   ${GUESTCTL} health ${connection}

@@ -1,9 +1,7 @@
 import { mkdtemp, rm } from "node:fs/promises";
 import { tmpdir } from "node:os";
-import { join } from "node:path";
-import { execa, execaNode } from "execa";
-import { connect, type GuestClient } from "../../src/node/client/index.ts";
-import { readClientCredentials } from "../../src/node/credentials/index.ts";
+import { delimiter, dirname, join } from "node:path";
+import { execa } from "execa";
 import { freePort } from "../machine/free-port.ts";
 
 const DIST = join(import.meta.dirname, "..", "..", "dist");
@@ -26,26 +24,28 @@ export interface SandboxSpec {
 
 /** The built agent around a workload, with its own credentials and folder. Disposing of it ends the agent. */
 export interface Sandbox extends AsyncDisposable {
-  readonly folder: string;
   readonly address: string;
-  /** The agent's bootstrap variables. */
-  readonly variables: Readonly<Record<string, string>>;
+  /** The folder of its credentials. */
+  readonly credentials: string;
   /** Lines that the agent has logged. */
   readonly log: readonly string[];
   /** Resolves when the agent has ended. */
   readonly ended: Promise<{ readonly exitCode?: number; readonly signal?: string }>;
-  /** Connects as a node agent would, except for the given options. */
-  dial(changes?: { readonly token?: string; readonly address?: string }): Promise<GuestClient>;
+  /** Runs a line in the sandbox's folder on this side, with guestctl in PATH and led to the agent; its whole output. */
+  shell(line: string): Promise<string>;
   kill(signal: NodeJS.Signals): void;
 }
 
 /** Issues credentials with guestctl and starts the agent; resolves once it has started. */
 export async function startSandbox({ process: spec, hooks, env, interactive = false }: SandboxSpec): Promise<Sandbox> {
   const folder = await mkdtemp(join(tmpdir(), "guest-agent-"));
-  const { stdout } = await execaNode(`${GUESTCTL}.mjs`, ["issue", "--json", folder]);
-  const issued = JSON.parse(stdout) as { agent_variables: Record<string, string> };
   const port = await freePort();
-  const address = `127.0.0.1:${port}`;
+  const [address, credentials] = [`127.0.0.1:${port}`, join(folder, "creds")];
+  const PATH = [dirname(GUESTCTL), dirname(process.execPath), process.env["PATH"]].join(delimiter);
+  const led = { PATH, GUESTCTL_ADDRESS: address, GUESTCTL_CREDENTIALS: credentials };
+  const shell = async (line: string): Promise<string> =>
+    (await execa("sh", ["-c", line], { cwd: folder, env: led, stdin: "ignore", all: true, reject: false })).all;
+  const issued = JSON.parse(await shell("guestctl issue --json creds")) as { agent_variables: Record<string, string> };
   const variables = {
     ...issued.agent_variables,
     SVC_GUEST_PORT: String(port),
@@ -59,12 +59,11 @@ export async function startSandbox({ process: spec, hooks, env, interactive = fa
   const log: string[] = [];
   void collectLog(agent.iterable({ from: "stderr" }), log, interactive);
   return {
-    folder,
     address,
-    variables,
+    credentials,
     log,
     ended: agent,
-    dial: async (changes) => connect({ address, ...(await readClientCredentials(folder)), ...changes }),
+    shell,
     kill: (signal) => void agent.kill(signal),
     [Symbol.asyncDispose]: async () => {
       agent.kill("SIGTERM");

@@ -30,8 +30,8 @@ function programs(language: string): string[] {
 
 /** The lines of shell before the first program of a language. */
 function shellOf(language: string): string {
-  const [before = ""] = document.split(`\`\`\`${language}\n`);
-  return before.split("```sh\n").at(-1)?.split("```")[0] ?? "";
+  const [above = ""] = document.split(`\`\`\`${language}\n`);
+  return above.split("```sh\n").at(-1)?.split("```")[0] ?? "";
 }
 
 /** A program in Python, with the newest grpcio and generated code in a new folder. */
