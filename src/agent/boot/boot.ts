@@ -1,6 +1,7 @@
 import {
   BOOTSTRAP_VARIABLES,
   BootstrapError,
+  type BootstrapFault,
   type Configuration,
   describeFault,
   misspeltVariables,
@@ -70,9 +71,9 @@ async function readConfiguration(addon: Addon, inherited: InheritedEnvironment):
     return await readBootstrap(
       inherited,
       ({ cert, key, clientCa }) => addon.acceptsTlsMaterial(cert, key, clientCa),
-      (variable) => {
-        const fault = complaint(describeFault({ variable, problem: NO_ANSWER_PROBLEM }));
-        addon.limitReading(fault, READ_LIMIT_MS, STATUS_CONFIG);
+      (variable, reading) => {
+        const limit = setTimeout(() => leave(addon, { variable, problem: NO_ANSWER_PROBLEM }), READ_LIMIT_MS);
+        return reading.finally(() => clearTimeout(limit));
       },
     );
   } catch (error) {
@@ -80,7 +81,13 @@ async function readConfiguration(addon: Addon, inherited: InheritedEnvironment):
     for (const fault of error.faults) complain(describeFault(fault));
     for (const { name, meant } of misspeltVariables(inherited)) complain(`${name} is not known; ${meant} may be meant`);
     return undefined;
-  } finally {
-    addon.limitReading(Buffer.alloc(0), 0, 0);
   }
+}
+
+/** Ends the process, even where a thread hangs in a file system, and nobody reads standard error. */
+function leave(addon: Addon, fault: BootstrapFault): never {
+  const lines = stderrLines(addon);
+  lines.write(complaint(describeFault(fault)));
+  lines.flush();
+  return addon.exitNow(STATUS_CONFIG);
 }

@@ -58,13 +58,11 @@ export function buildRooms(platform: Platform, configuration: Configuration, lis
   const workload = new Workload({ starter, spec, log, output });
   const readiness = spec.readyCommand && readinessLoop(starter, spec.readyCommand, timers, log);
   if (readiness !== undefined) freeze.pauseWhileFrozen(readiness);
+  const files = [configuration.credentials.files, configuration.specFiles.files];
   const rotation = new CredentialRotation({
     reload: async () => (await configuration.credentials.reload(platform.dropFileCache)).map(describeFault),
-    readVersion: () => `${configuration.credentials.readVersion};${configuration.specFiles.readVersion}`,
-    presentVersion: async () => {
-      const { credentials, specFiles } = configuration;
-      return (await Promise.all([credentials.presentVersion(), specFiles.presentVersion()])).join(";");
-    },
+    readVersion: () => files.map(({ readVersion }) => readVersion).join(";"),
+    presentVersion: async () => (await Promise.all(files.map((each) => each.presentVersion()))).join(";"),
     apply: () => listeners.applyCredentials(),
     renewEnvironment: async () => {
       const { specs, faults, ignored } = await configuration.specFiles.reload(platform.dropFileCache);

@@ -1,7 +1,7 @@
 import type { HooksSpec, LogLevel, ProcessSpec } from "../domain/index.ts";
-import { type CredentialFile, readCredentialFile } from "./credential-file.ts";
 import { type AcceptsTlsMaterial, Credentials } from "./credentials.ts";
-import { SpecFiles } from "./spec-files.ts";
+import type { BoundRead } from "./files.ts";
+import { SpecFiles, specFilesOf } from "./spec-files.ts";
 import { readHooksSpec, readProcessSpec, readSpecFile } from "./specs.ts";
 import {
   BOOTSTRAP_VARIABLES,
@@ -28,7 +28,7 @@ export interface Configuration {
   readonly credentials: Credentials;
   readonly process: ProcessSpec;
   readonly hooks: HooksSpec;
-  /** The files from which both come, if they do. */
+  /** What renews both from their files, if they come from files. */
   readonly specFiles: SpecFiles;
   readonly logLevel: LogLevel;
 }
@@ -36,20 +36,15 @@ export interface Configuration {
 /**
  * Reads the bootstrap channel (docs/agent/operations.md, Variables) from the raw entries of the agent's environment
  * (`NAME=value`) and the files that it names. If `accepts` says yes, the slower check of the TLS files is skipped.
- * Calls `onRead` before it reads a variable's file, which blocks the thread until the file system answers.
  *
  * @throws BootstrapError with every fault found, never with a value; the process should then exit with status 78
  */
 export async function readBootstrap(
   environ: readonly Uint8Array[],
   accepts?: AcceptsTlsMaterial,
-  onRead?: (variable: BootstrapVariable) => void,
+  bound?: BoundRead,
 ): Promise<Configuration> {
   const { values, token, faults } = readVariables(environ);
-  const readFile = (variable: BootstrapVariable): CredentialFile => {
-    onRead?.(variable);
-    return readCredentialFile(values.get(variable) ?? "");
-  };
   const take = <Value>(variable: BootstrapVariable, read: (text: string | undefined) => Read<Value>): Value => {
     const { value, problems } = read(values.get(variable));
     faults.push(...problems.map((problem) => ({ variable, problem })));
@@ -64,34 +59,30 @@ export async function readBootstrap(
   faults.push(...tokenFaults(given), ...listenerFaults(given), ...socketFaults(values));
   // Takes a spec from its variable or from the file that the other variable names. A file keeps secrets out of the
   // host's API, which shows an instance's environment.
-  const specVersions = new Map<BootstrapVariable, string>();
-  const readSpec = (variable: BootstrapVariable): CredentialFile => {
-    const file = readFile(variable);
-    specVersions.set(variable, file.version);
-    return file;
-  };
-  const takeSpec = <Value>(
+  const files = specFilesOf(values);
+  const takeSpec = async <Value>(
     variable: "SVC_PROCESS_SPEC" | "SVC_HOOKS_SPEC",
     read: (text: string | undefined) => Read<Value>,
-  ): Value => {
-    const fileVariable: BootstrapVariable = `${variable}_FILE`;
+  ): Promise<Value> => {
+    const fileVariable = `${variable}_FILE` as const;
     if (given.has(variable) && given.has(fileVariable)) {
       faults.push({ variable: fileVariable, problem: `is set beside ${variable}; set one of them` });
     }
     const inline = take(variable, read);
-    return values.has(fileVariable) ? take(fileVariable, () => readSpecFile(readSpec(fileVariable), read)) : inline;
+    const file = await files.read(fileVariable, bound);
+    return file === undefined ? inline : take(fileVariable, () => readSpecFile(file, read));
   };
 
   const guestPort = take("SVC_GUEST_PORT", readPort);
   const guestSocketPath = take("SVC_GUEST_SOCKET", readSocketPath);
   const workloadSocketPath = take("SVC_WORKLOAD_SOCKET", readSocketPath);
-  const process = takeSpec("SVC_PROCESS_SPEC", readProcessSpec);
-  const hooks = takeSpec("SVC_HOOKS_SPEC", readHooksSpec);
+  const process = await takeSpec("SVC_PROCESS_SPEC", readProcessSpec);
+  const hooks = await takeSpec("SVC_HOOKS_SPEC", readHooksSpec);
   const logLevel = take("SVC_LOG_LEVEL", readLogLevel);
-  const loaded = await Credentials.load({ values, token }, accepts, readFile);
+  const loaded = await Credentials.load({ values, token }, accepts, bound);
   faults.push(...loaded.faults);
   if (faults.length > 0 || loaded.credentials === undefined) throw new BootstrapError(inOrder(faults));
-  const specFiles = new SpecFiles(values, { process, hooks }, specVersions);
+  const specFiles = new SpecFiles(files, { process, hooks });
   const { credentials } = loaded;
   return { guestPort, guestSocketPath, workloadSocketPath, credentials, process, hooks, specFiles, logLevel };
 }

@@ -1,13 +1,17 @@
-import { type CredentialFile, type DropFileCache, readCredentialFile } from "./credential-file.ts";
 import type { TlsMaterial } from "../domain/index.ts";
-import { CredentialReader } from "./credential-reader.ts";
-import type { BootstrapFault, BootstrapVariable, BootstrapVariables } from "./variables.ts";
+import { type BootstrapFile, BootstrapFiles, type BoundRead, type DropFileCache } from "./files.ts";
+import type { BootstrapFault, BootstrapVariables } from "./variables.ts";
 
-/** Where the credentials come from: the token itself, or the file of it, and the TLS files that variables name. */
-type CredentialSources = Pick<BootstrapVariables, "values" | "token">;
+const FILE_VARIABLES = [
+  "SVC_INSTANCE_TOKEN_FILE",
+  "SVC_TLS_CERT_FILE",
+  "SVC_TLS_KEY_FILE",
+  "SVC_TLS_CLIENT_CA_FILE",
+] as const;
+type FileVariable = (typeof FILE_VARIABLES)[number];
 
-/** Reads the file that a variable names. */
-type ReadFile = (variable: BootstrapVariable) => CredentialFile | Promise<CredentialFile>;
+/** Whether a listener could start with the material. False also if that is unknown: then the full check decides. */
+export type AcceptsTlsMaterial = (material: TlsMaterial) => boolean;
 
 /** What the sources contain: credentials only with a token and without faults. */
 export interface LoadedCredentials {
@@ -20,35 +24,53 @@ interface Material {
   readonly tls: TlsMaterial | undefined;
 }
 
+/** What sources hold: undefined where there are faults, or where it is not given. */
+interface Found<Value> {
+  readonly value: Value | undefined;
+  readonly faults: readonly BootstrapFault[];
+}
+
+/** Reads the file of a variable; undefined: it is not set. */
+type ReadIfSet = (variable: FileVariable) => Promise<BootstrapFile | undefined>;
+
+/** Where the credentials come from. */
+interface Sources {
+  readonly files: BootstrapFiles<FileVariable>;
+  /** A token that is given by value: it stays the same object. */
+  readonly given: Found<InstanceToken> | undefined;
+  readonly accepts: AcceptsTlsMaterial;
+}
+
 /** The instance token and the TLS material in use. Once the agent serves, it keeps only the token's digest. */
 export class Credentials {
-  /** Whether the token comes from a file, and so can change. */
-  readonly tokenRotates: boolean;
+  readonly #sources: Sources;
   #material: Material;
-  readonly #paths: CredentialSources["values"];
-  readonly #read: MaterialReader;
-  /** The version last read of each file, whether it is in use or not. */
-  readonly #versions: Versions;
-  readonly #reader = new CredentialReader();
 
-  private constructor(material: Material, { values }: CredentialSources, read: MaterialReader, versions: Versions) {
+  private constructor(material: Material, sources: Sources) {
     this.#material = material;
-    this.#paths = values;
-    this.#read = read;
-    this.tokenRotates = values.has("SVC_INSTANCE_TOKEN_FILE");
-    this.#versions = versions;
+    this.#sources = sources;
   }
 
   /** Reads and checks all sources. If `accepts` says yes, the slower check of the TLS files is skipped. */
   static async load(
-    sources: CredentialSources,
+    { values, token }: Pick<BootstrapVariables, "values" | "token">,
     accepts: AcceptsTlsMaterial = () => false,
-    readFile: ReadFile = (variable) => readCredentialFile(sources.values.get(variable) ?? ""),
+    bound?: BoundRead,
   ): Promise<LoadedCredentials> {
-    const read = materialReader(sources, accepts);
-    const versions: Versions = new Map();
-    const { value, faults } = await read(remembering(versions, readFile), undefined);
-    return { credentials: value && new Credentials(value, sources, read, versions), faults };
+    const given = token && check(token, "SVC_INSTANCE_TOKEN", "");
+    const sources: Sources = { files: new BootstrapFiles(values, FILE_VARIABLES), given, accepts };
+    const { value, faults } = await readMaterial(sources, (variable) => sources.files.read(variable, bound), undefined);
+    return { credentials: value && new Credentials(value, sources), faults };
+  }
+
+  /** The files that the credentials come from, as far as they do. */
+  get files(): BootstrapFiles<FileVariable> {
+    return this.#sources.files;
+  }
+
+  /** Whether the token comes from a file, and so can change. */
+  get tokenRotates(): boolean {
+    return this.files.has("SVC_INSTANCE_TOKEN_FILE");
   }
 
   /** Undefined where no TCP listener is configured. The same object until a reload has found other bytes. */
@@ -66,17 +88,6 @@ export class Credentials {
     return this.#material.token.matches(digest);
   }
 
-  /** Versions of the files last read; equal to `presentVersion()` while none has changed. */
-  get readVersion(): string {
-    return [...this.#versions.values()].join(";");
-  }
-
-  /** Versions of the files now. Empty without files. Never rejects. */
-  async presentVersion(): Promise<string> {
-    const versions = Array.from(this.#versions.keys(), async (variable) => this.#reader.version(this.#path(variable)));
-    return (await Promise.all(versions)).join(";");
-  }
-
   /** Identity of the token in use, for comparison only. */
   get currentToken(): object {
     return this.#material.token;
@@ -84,60 +95,31 @@ export class Credentials {
 
   /** Reads the files again, with `dropFileCache` past the page cache. With any fault, nothing changes. */
   async reload(dropFileCache?: DropFileCache): Promise<readonly BootstrapFault[]> {
-    const reread: ReadFile = (variable) => this.#reader.read(this.#path(variable), dropFileCache);
-    const { value, faults } = await this.#read(remembering(this.#versions, reread), this.tls);
+    const reread: ReadIfSet = (variable) => this.files.reread(variable, dropFileCache);
+    const { value, faults } = await readMaterial(this.#sources, reread, this.tls);
     if (value !== undefined) {
       this.#material = value;
       this.digestToken();
     }
     return faults;
   }
-
-  #path(variable: BootstrapVariable): string {
-    return this.#paths.get(variable) ?? "";
-  }
-}
-
-/** Versions of files, by the variables that name them. */
-type Versions = Map<BootstrapVariable, string>;
-
-/** Keeps the version of every file that is read. */
-function remembering(versions: Versions, readFile: ReadFile): ReadFile {
-  return async (variable) => {
-    const file = await readFile(variable);
-    versions.set(variable, file.version);
-    return file;
-  };
-}
-
-/** What sources hold: undefined where there are faults, or where it is not given. */
-interface Found<Value> {
-  readonly value: Value | undefined;
-  readonly faults: readonly BootstrapFault[];
 }
 
 /** @param inForce the material in use; returned again if the files still hold the same */
-type MaterialReader = (readFile: ReadFile, inForce: TlsMaterial | undefined) => Promise<Found<Material>>;
-
-/** Reads the file of a variable; undefined: it is not set. */
-type ReadIfSet = (variable: BootstrapVariable) => Promise<CredentialFile | undefined>;
-
-/** A token given by value stays the same object. */
-function materialReader({ values, token: value }: CredentialSources, accepts: AcceptsTlsMaterial): MaterialReader {
-  const given = value && check(value, "SVC_INSTANCE_TOKEN", "");
-  return async (readFile, inForce) => {
-    const read: ReadIfSet = async (variable) => (values.has(variable) ? readFile(variable) : undefined);
-    const acceptsAll: AcceptsTlsMaterial = (material) => isSame(material, inForce) || accepts(material);
-    const [{ value: token, ...ofToken }, tls] = await Promise.all([
-      given ?? readTokenFile(read),
-      readTlsMaterial(read, acceptsAll),
-    ]);
-    const faults = [...ofToken.faults, ...tls.faults];
-    // A refused token leaves no copy either.
-    if (faults.length > 0) token?.digest();
-    if (token === undefined || faults.length > 0) return { value: undefined, faults };
-    return { value: { token, tls: isSame(tls.value, inForce) ? inForce : tls.value }, faults };
-  };
+async function readMaterial(
+  { given, accepts }: Sources,
+  read: ReadIfSet,
+  inForce: TlsMaterial | undefined,
+): Promise<Found<Material>> {
+  const [{ value: token, ...ofToken }, tls] = await Promise.all([
+    given ?? readTokenFile(read),
+    readTlsMaterial(read, (material) => isSame(material, inForce) || accepts(material)),
+  ]);
+  const faults = [...ofToken.faults, ...tls.faults];
+  // A refused token leaves no copy either.
+  if (faults.length > 0) token?.digest();
+  if (token === undefined || faults.length > 0) return { value: undefined, faults };
+  return { value: { token, tls: isSame(tls.value, inForce) ? inForce : tls.value }, faults };
 }
 
 async function readTokenFile(read: ReadIfSet): Promise<Found<InstanceToken>> {
@@ -162,9 +144,6 @@ function check(token: Buffer, variable: BootstrapFault["variable"], subject: str
     : { value: undefined, faults: [{ variable, problem: subject + problem }] };
 }
 
-/** Whether a listener could start with the material. False also if that is unknown: then the full check decides. */
-export type AcceptsTlsMaterial = (material: TlsMaterial) => boolean;
-
 /** Reads the given TLS files and checks that a listener could start with them. Material only of all three. */
 async function readTlsMaterial(read: ReadIfSet, accepts: AcceptsTlsMaterial): Promise<Found<TlsMaterial>> {
   const [cert, key, clientCa] = await Promise.all([
@@ -187,7 +166,7 @@ function isSame(material: TlsMaterial | undefined, other: TlsMaterial | undefine
   return material.cert.equals(cert) && material.key.equals(key) && material.clientCa.equals(clientCa);
 }
 
-function materialOf(...files: readonly (CredentialFile | undefined)[]): TlsMaterial | undefined {
+function materialOf(...files: readonly (BootstrapFile | undefined)[]): TlsMaterial | undefined {
   const [cert, key, clientCa] = files.map((file) => (file === undefined || "problem" in file ? undefined : file.bytes));
   return cert === undefined || key === undefined || clientCa === undefined ? undefined : { cert, key, clientCa };
 }

@@ -1,8 +1,7 @@
 import type { HooksSpec, ProcessSpec } from "../domain/index.ts";
-import { type DropFileCache, writtenByHostAlone } from "./credential-file.ts";
-import { CredentialReader } from "./credential-reader.ts";
+import { BootstrapFiles, type DropFileCache, writtenByHostAlone } from "./files.ts";
 import { readHooksSpec, readProcessSpec, readSpecFile } from "./specs.ts";
-import type { BootstrapFault, BootstrapValues, BootstrapVariable } from "./variables.ts";
+import type { BootstrapFault, BootstrapValues } from "./variables.ts";
 
 /** The specs in force: from the start, except for the variables of their `env`. */
 export interface Specs {
@@ -23,37 +22,26 @@ export interface SpecReload {
 const VARIABLES = ["SVC_PROCESS_SPEC_FILE", "SVC_HOOKS_SPEC_FILE"] as const;
 type SpecVariable = (typeof VARIABLES)[number];
 
+/** The files of SVC_PROCESS_SPEC_FILE and SVC_HOOKS_SPEC_FILE. */
+export function specFilesOf(values: BootstrapValues): BootstrapFiles<SpecVariable> {
+  return new BootstrapFiles(values, VARIABLES, writtenByHostAlone);
+}
+
 /**
- * The files of SVC_PROCESS_SPEC_FILE and SVC_HOOKS_SPEC_FILE, which a host may replace while the agent runs. Their
- * `env` is taken, whole and never merged; a merge would keep what a fork must not see.
+ * The specs that come from files, which a host may replace while the agent runs. Their `env` is taken, whole and never
+ * merged; a merge would keep what a fork must not see.
  */
 export class SpecFiles {
-  readonly #paths: ReadonlyMap<SpecVariable, string>;
-  readonly #versions: Map<BootstrapVariable, string>;
-  readonly #reader = new CredentialReader(writtenByHostAlone);
+  readonly files: BootstrapFiles<SpecVariable>;
   #specs: Specs;
   /** Versions of the files in force. */
   #inForce: string;
 
-  /** `versions`: of the files as they were read at the start. */
-  constructor(values: BootstrapValues, specs: Specs, versions: ReadonlyMap<BootstrapVariable, string>) {
-    this.#paths = new Map(VARIABLES.flatMap((name) => (values.has(name) ? [[name, values.get(name) ?? ""]] : [])));
-    this.#versions = new Map(
-      VARIABLES.flatMap((name) => (this.#paths.has(name) ? [[name, versions.get(name) ?? ""]] : [])),
-    );
+  /** @param files that `specs` were read from */
+  constructor(files: BootstrapFiles<SpecVariable>, specs: Specs) {
+    this.files = files;
     this.#specs = specs;
-    this.#inForce = this.readVersion;
-  }
-
-  /** Versions of the files last read; equal to `presentVersion()` while none has changed. */
-  get readVersion(): string {
-    return [...this.#versions.values()].join(";");
-  }
-
-  /** Versions of the files now. Empty without files. Never rejects. */
-  async presentVersion(): Promise<string> {
-    const versions = Array.from(this.#paths.values(), (path) => this.#reader.version(path));
-    return (await Promise.all(versions)).join(";");
+    this.#inForce = files.readVersion;
   }
 
   /** Reads the files again, with `dropFileCache` past the page cache. Never rejects. */
@@ -64,10 +52,8 @@ export class SpecFiles {
       variable: SpecVariable,
       parse: (text: string | undefined) => { readonly value: Value; readonly problems: readonly string[] },
     ): Promise<Value | undefined> => {
-      const path = this.#paths.get(variable);
-      if (path === undefined) return undefined;
-      const file = await this.#reader.read(path, dropFileCache);
-      this.#versions.set(variable, file.version);
+      const file = await this.files.reread(variable, dropFileCache);
+      if (file === undefined) return undefined;
       const { value, problems } = readSpecFile(file, parse);
       faults.push(...problems.map((problem) => ({ variable, problem })));
       return value;
@@ -96,8 +82,8 @@ export class SpecFiles {
       note("SVC_HOOKS_SPEC_FILE", "pre_snapshot.", old.hooks.preSnapshot, hooks.preSnapshot);
       note("SVC_HOOKS_SPEC_FILE", "post_restore.", old.hooks.postRestore, hooks.postRestore);
     }
-    const isSame = this.readVersion === this.#inForce && sameEnv(specs, old);
-    this.#inForce = this.readVersion;
+    const isSame = this.files.readVersion === this.#inForce && sameEnv(specs, old);
+    this.#inForce = this.files.readVersion;
     this.#specs = specs;
     return isSame ? { specs: undefined, faults, ignored: [] } : { specs, faults, ignored };
   }

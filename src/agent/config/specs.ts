@@ -20,7 +20,7 @@ import {
 } from "../domain/index.ts";
 import { type Hook, HooksSchema, type Process, ProcessSchema } from "../../shared/gen/svc/guest/v1alpha1/process_pb.ts";
 import { userSyntaxProblem } from "../session/index.ts";
-import type { CredentialFile } from "./credential-file.ts";
+import type { BootstrapFile } from "./files.ts";
 import type { Read } from "./variables.ts";
 
 /** Reads SVC_PROCESS_SPEC. Absent: no workload. */
@@ -43,10 +43,7 @@ export function readHooksSpec(value = "{}"): Read<HooksSpec> {
 }
 
 /** Reads a spec from the file that SVC_PROCESS_SPEC_FILE or SVC_HOOKS_SPEC_FILE names, at most 1 MiB of UTF-8. */
-export function readSpecFile<Value>(
-  file: CredentialFile,
-  read: (text: string | undefined) => Read<Value>,
-): Read<Value> {
+export function readSpecFile<Value>(file: BootstrapFile, read: (text: string | undefined) => Read<Value>): Read<Value> {
   if ("problem" in file) return { ...read(undefined), problems: [file.problem] };
   if (!isUtf8(file.bytes)) return { ...read(undefined), problems: ["names a file that is not UTF-8"] };
   const { value, problems } = read(file.bytes.toString());

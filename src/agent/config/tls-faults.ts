@@ -1,13 +1,13 @@
 import { createPrivateKey, type KeyObject, X509Certificate } from "node:crypto";
 import { createSecureContext } from "node:tls";
-import type { CredentialFile } from "./credential-file.ts";
+import type { BootstrapFile } from "./files.ts";
 import type { BootstrapFault } from "./variables.ts";
 
 /** The three TLS files as they were read; undefined: not given. */
 export interface ReadTlsFiles {
-  readonly cert: CredentialFile | undefined;
-  readonly key: CredentialFile | undefined;
-  readonly clientCa: CredentialFile | undefined;
+  readonly cert: BootstrapFile | undefined;
+  readonly key: BootstrapFile | undefined;
+  readonly clientCa: BootstrapFile | undefined;
 }
 
 /** Returns the faults that keep a listener from starting with these files. A missing file is none. */
@@ -33,7 +33,7 @@ interface PemFile<Value> {
   readonly problem?: string;
 }
 
-function parse<Value>(file: CredentialFile | undefined, read: (pem: Buffer) => Value, problem: string): PemFile<Value> {
+function parse<Value>(file: BootstrapFile | undefined, read: (pem: Buffer) => Value, problem: string): PemFile<Value> {
   if (file === undefined || "problem" in file) return file ?? {};
   try {
     return { bytes: file.bytes, value: read(file.bytes) };

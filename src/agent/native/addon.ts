@@ -272,11 +272,6 @@ export interface Addon {
   probeClone3(): number;
   /** The same for close_range(2). */
   probeCloseRange(): number;
-  /**
-   * Limits a read that may block this thread. Unless it is called again within the limit (rounded down to seconds), the
-   * process writes the words (at most 512 bytes) to standard error and exits with the status. No words: no limit.
-   */
-  limitReading(words: Buffer, limitMs: number, status: number): number;
   /** Ends the process at once, without waiting for its threads. */
   exitNow(status: number): never;
   readonly FdWatch: FdWatchClass;

@@ -75,8 +75,6 @@
   /* own_process.c */                                      \
   F("environ", agent_environ)                              \
   F("effectiveCapabilities", agent_effective_capabilities) \
-  /* reading_limit.c */                                    \
-  F("limitReading", agent_limit_reading)                   \
   /* kernel.c */                                           \
   F("realtimeNs", agent_realtime_ns)                       \
   F("setRealtimeNs", agent_set_realtime_ns)                \
