@@ -1,8 +1,32 @@
 import { createServer, type Server, type ServerOpts, Socket } from "node:net";
 import { Budget, type Clock, type Log, type WatchArrivals } from "../domain/index.ts";
-import type { Connection, PeerCertificate } from "./connection.ts";
 import { descriptorOf, socketBelow } from "../internals/index.ts";
 import { errnoOf } from "../../shared/errors.ts";
+import { listenTcp, listenUnix } from "./listen.ts";
+
+/** A verified client certificate. */
+export interface PeerCertificate {
+  /** Distinguished name, as Node prints it. */
+  readonly subject: string;
+  /** Start of its validity, milliseconds since 1970. */
+  readonly notBeforeMs: number;
+  /** End of its validity or of its issuers', whichever is first, milliseconds since 1970. */
+  readonly notAfterMs: number;
+  /** The certificate and its known issuers, DER. */
+  readonly chain: readonly Buffer[];
+}
+
+/** A connection, identified by the object itself. */
+export interface Connection {
+  /** Number of the connection in this process, from 1. For logs. */
+  readonly id: number;
+  readonly peer: {
+    /** `address:port`, or "unix". */
+    readonly address: string;
+    /** Undefined on a connection without TLS. */
+    readonly certificate: PeerCertificate | undefined;
+  };
+}
 
 /** An accepted connection, from accept(2) to its end. */
 export class AcceptedConnection implements Connection {
@@ -89,7 +113,6 @@ const SILENCE_MS = 10_000;
  * agent out. If there is neither, the new one is refused.
  */
 export class Acceptor {
-  /** Listens wherever the owner says. */
   readonly server: Server;
   readonly #options: AcceptorOptions;
   readonly #lines: Budget;
@@ -98,6 +121,7 @@ export class Acceptor {
   /** Connections whose end has begun. Each has its own deadline. */
   readonly #closing = new Set<AcceptedConnection>();
   #stopWatching: (() => void) | undefined;
+  #removeSocket: (() => void) | undefined;
 
   /** @param accepted is called with each connection that is let in */
   constructor(options: AcceptorOptions, sockets: ServerOpts, accepted: (connection: AcceptedConnection) => void) {
@@ -118,10 +142,21 @@ export class Acceptor {
     return this.#open.size + this.#closing.size;
   }
 
+  /** Listens on a TCP port, on all addresses; 0: any free port. Returns the port. Throws AgentError when it cannot. */
+  listenTcp(port: number): Promise<number> {
+    return listenTcp(this.server, port);
+  }
+
+  /** Listens on a unix socket. Throws AgentError when it cannot. */
+  async listenUnix(path: string, mode: number): Promise<void> {
+    this.#removeSocket = await listenUnix(this.server, path, mode);
+  }
+
   /** Accepts no more connections. */
   stop(): void {
     this.server.close();
     this.#stopWatching?.();
+    this.#removeSocket?.();
   }
 
   dropHalfOpen(reason: string): void {

@@ -1,3 +1,7 @@
-export type { Connection, PeerCertificate } from "./connection.ts";
-export { type AcceptedConnection, Acceptor, connectionOf } from "./connections.ts";
-export { listenTcp, listenUnix } from "./listen.ts";
+export {
+  type AcceptedConnection,
+  Acceptor,
+  type Connection,
+  connectionOf,
+  type PeerCertificate,
+} from "./connections.ts";

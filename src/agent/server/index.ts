@@ -1,4 +1,3 @@
 export { bridge } from "./bridge.ts";
-export type { ServerLimits } from "./listener.ts";
-export { ManagementServer } from "./management.ts";
+export { ManagementServer, type ServerLimits } from "./management.ts";
 export { tokenAuthenticator, tokenField, type TokenCheck } from "./token.ts";

@@ -1,28 +1,80 @@
-import { createServer as createTlsServer, type Server as TlsServer } from "node:tls";
-import { AgentError, type TlsMaterial } from "../domain/index.ts";
-import { type Connection, listenTcp, listenUnix } from "../listening/index.ts";
-import type { Interceptor } from "../rpc/index.ts";
-import { DEFAULT_SERVER_LIMITS, Listener, type ListenersOptions, type ServerLimits } from "./listener.ts";
-import { isVouchedFor, secureContextOptions, tlsOptions } from "./tls.ts";
+import type { Socket } from "node:net";
+import {
+  AgentError,
+  type Clock,
+  CONNECTION_LIMIT,
+  HANDSHAKE_TIMEOUT_MS,
+  type Log,
+  type TlsMaterial,
+  type WatchArrivals,
+} from "../domain/index.ts";
+import { errnoOf } from "../../shared/errors.ts";
+import { Http2Connection, type Http2Limits, Pace, type PingLimits, type SecretField } from "../http2/index.ts";
+import { type AcceptedConnection, Acceptor, type Connection } from "../listening/index.ts";
+import type { Interceptor, Router } from "../rpc/index.ts";
+import { Handshakes } from "./handshakes.ts";
+import { isVouchedFor } from "./tls.ts";
 
 /** Options of the management server. */
-export interface ManagementServerOptions extends ListenersOptions {
+export interface ManagementServerOptions {
+  readonly router: Router;
   /** Admits or refuses every call (see tokenAuthenticator). */
   readonly authenticate: Interceptor;
+  /** The field of requests with the token (see tokenField). Undefined: there is none. */
+  readonly tokenField?: SecretField;
   /** Called for every accepted connection. */
   readonly onConnection?: () => void;
+  readonly log: Log;
+  readonly clock: Clock;
+  /** Undefined: connections that are lost because no descriptor is left are not logged. */
+  readonly watchArrivals?: WatchArrivals;
   readonly limits?: Partial<ServerLimits>;
 }
 
-/** Serves GuestAgent to the node agent: over TCP with mutual TLS, over a unix socket, or both. */
+/** Bounds of the management server, for each of its listeners. */
+export interface ServerLimits {
+  /** Connections at once, half-open ones included. */
+  readonly connections: number;
+  /** Time for the TLS handshake, and again for the first request's headers. */
+  readonly handshakeTimeoutMs: number;
+  readonly pings: PingLimits;
+  /** What a connection may send before its first call that is let in, and in how many reads. */
+  readonly unprovenBytes: number;
+  readonly unprovenReads: number;
+  /** Bounds of HTTP/2 that differ from the usual ones. */
+  readonly http2?: Partial<Http2Limits>;
+}
+
+/** The default bounds. */
+export const DEFAULT_SERVER_LIMITS: ServerLimits = {
+  connections: CONNECTION_LIMIT,
+  handshakeTimeoutMs: HANDSHAKE_TIMEOUT_MS,
+  pings: { intervalMs: 30_000, timeoutMs: 10_000 },
+  unprovenBytes: 256 * 1024,
+  unprovenReads: 1_000,
+};
+
+/** How long requests on an unwanted connection may go on, and how long the connection may stay open at all. */
+const UNWANTED_GRACE_MS = 3_000;
+const UNWANTED_LIMIT_MS = 4_500;
+
+/** Serves an established connection over its socket: the accepted one, or TLS over it. */
+type Serve = (connection: AcceptedConnection, socket: Socket) => void;
+
+/**
+ * Serves GuestAgent to the node agent: over TCP with mutual TLS, over a unix socket, or both. Accepts connections,
+ * bounds them, and passes their requests to the router. `AcceptedConnection.drop` ends one during its handshake; after
+ * that `Http2Connection` does.
+ */
 export class ManagementServer {
   readonly #options: ManagementServerOptions;
   readonly #limits: ServerLimits;
-  readonly #listeners: Listener[] = [];
-  #secure: TlsServer | undefined;
-  /** Credentials that replaced the first ones. */
-  #renewed: TlsMaterial | undefined;
-  #removeSocket: (() => void) | undefined;
+  /** One for each listener. */
+  readonly #acceptors: Acceptor[] = [];
+  /** Established connections, until their sockets are closed. */
+  readonly #served = new Map<AcceptedConnection, Http2Connection>();
+  readonly #noneServed = Promise.withResolvers<void>();
+  #handshakes: Handshakes | undefined;
   #connections = 0;
   #shutdown: Promise<void> | undefined;
 
@@ -33,16 +85,18 @@ export class ManagementServer {
 
   /** Listens on a TCP port with mutual TLS; 0: any free port. Returns the port. Throws AgentError when it cannot. */
   async listenTcp(port: number, tls: TlsMaterial): Promise<number> {
-    const secure = createTlsServer(tlsOptions(tls, this.#limits.handshakeTimeoutMs));
-    const bound = await listenTcp(this.#addListener(secure, "tcp").server, port);
-    this.#secure = secure;
-    return bound;
+    const acceptor = this.#acceptor("tcp", (serve) => {
+      const handshakes = new Handshakes(tls, this.#limits.handshakeTimeoutMs, this.#options.log, serve);
+      this.#handshakes = handshakes;
+      return (connection) => handshakes.begin(connection);
+    });
+    return acceptor.listenTcp(port);
   }
 
   /** Listens on a unix socket, without TLS. Throws AgentError when it cannot. */
   async listenUnix(path: string): Promise<void> {
-    const listener = this.#addListener(undefined, "unix");
-    this.#removeSocket = await listenUnix(listener.server, path, 0o600);
+    const acceptor = this.#acceptor("unix", (serve) => (connection) => serve(connection, connection.socket));
+    await acceptor.listenUnix(path, 0o600);
   }
 
   /**
@@ -50,20 +104,28 @@ export class ManagementServer {
    * they accept no new calls and end within five seconds.
    */
   setCredentials(tls: TlsMaterial): void {
-    this.#secure?.setSecureContext(secureContextOptions(tls));
-    this.#renewed = tls;
-    for (const listener of this.#listeners) {
-      const ended = listener.endOf(
-        ({ certificate }) => certificate !== undefined && !isVouchedFor(certificate.chain, tls),
-        (connections) => this.#options.router.abortCalls(authorityReplaced(), connections),
-      );
-      if (ended > 0) this.#options.log.info("connections_of_replaced_authority", { connections: ended });
-    }
+    this.#handshakes?.setCredentials(tls);
+    const unwanted = [...this.#served].filter(
+      ([{ peer }]) => peer.certificate !== undefined && !isVouchedFor(peer.certificate.chain, tls),
+    );
+    if (unwanted.length === 0) return;
+    for (const [, http2] of unwanted) http2.drain();
+    const end = setTimeout(() => {
+      this.#options.router.abortCalls(authorityReplaced(), new Set(unwanted.map(([connection]) => connection)));
+      for (const [, http2] of unwanted) http2.close();
+    }, UNWANTED_GRACE_MS);
+    const cut = setTimeout(() => {
+      for (const [{ socket }] of unwanted) socket.destroy();
+    }, UNWANTED_LIMIT_MS);
+    // These timers must not delay the agent's own end.
+    end.unref();
+    cut.unref();
+    this.#options.log.info("connections_of_replaced_authority", { connections: unwanted.length });
   }
 
   /** Open sockets of all listeners, in whatever state. */
   get sockets(): number {
-    return this.#listeners.reduce((sum, listener) => sum + listener.sockets, 0);
+    return this.#acceptors.reduce((sum, acceptor) => sum + acceptor.sockets, 0);
   }
 
   /**
@@ -72,7 +134,17 @@ export class ManagementServer {
    * no tickets: see `tlsOptions`.) Returns how many connections it ended.
    */
   dropOtherConnections(keep: Connection | undefined): number {
-    return this.#listeners.reduce((dropped, listener) => dropped + listener.dropOthers(keep), 0);
+    for (const acceptor of this.#acceptors) acceptor.dropHalfOpen("half-open while the connections were renewed");
+    let dropped = 0;
+    for (const [connection, http2] of this.#served) {
+      if (connection === keep) {
+        http2.drain();
+        continue;
+      }
+      http2.cut();
+      dropped++;
+    }
+    return dropped;
   }
 
   /**
@@ -85,33 +157,92 @@ export class ManagementServer {
   }
 
   async #end(graceMs: number): Promise<void> {
-    for (const listener of this.#listeners) listener.stopAccepting();
-    this.#removeSocket?.();
-    const closed = Promise.all(this.#listeners.map((listener) => listener.close()));
+    for (const acceptor of this.#acceptors) {
+      acceptor.stop();
+      acceptor.dropHalfOpen("the agent is shutting down");
+    }
+    if (this.#served.size === 0) return;
+    for (const http2 of this.#served.values()) http2.drain();
+    // Closes every connection once its complete answers are written, within 5 s whatever its peer does.
     const abort = setTimeout(() => {
       this.#options.router.abortCalls(shuttingDown());
-      for (const listener of this.#listeners) listener.closeNow();
+      for (const http2 of this.#served.values()) http2.close();
     }, graceMs);
-    await closed;
+    await this.#noneServed.promise;
     clearTimeout(abort);
   }
 
-  #addListener(secure: TlsServer | undefined, name: string): Listener {
-    const { authenticate, onConnection } = this.#options;
+  /** @param beginner makes what begins with each connection that is let in */
+  #acceptor(name: string, beginner: (serve: Serve) => (connection: AcceptedConnection) => void): Acceptor {
+    const { onConnection } = this.#options;
+    const pace = new Pace();
+    const acceptor: Acceptor = new Acceptor(
+      { ...this.#options, name, limit: this.#limits.connections },
+      // Half-open: Http2Connection decides when a connection ends.
+      { noDelay: true, allowHalfOpen: true },
+      beginner((connection, socket) => this.#serve(connection, socket, pace, () => acceptor.sockets)),
+    );
+    if (onConnection !== undefined) acceptor.server.on("connection", onConnection);
+    this.#acceptors.push(acceptor);
+    return acceptor;
+  }
+
+  #serve(connection: AcceptedConnection, socket: Socket, pace: Pace, sockets: () => number): void {
+    const { router, authenticate, tokenField, log, clock } = this.#options;
+    const limits = this.#limits;
+    connection.isHalfOpen = false;
+    connection.id = ++this.#connections;
+    const fields = { connection: connection.id, peer: connection.peer.address };
     const interceptor: Interceptor = (metadata) =>
       this.#shutdown === undefined ? authenticate(metadata) : shuttingDown();
-    const listener = new Listener({
-      ...this.#options,
-      name,
-      secure,
-      interceptor,
-      isVouchedFor: ({ chain }) => this.#renewed === undefined || isVouchedFor(chain, this.#renewed),
-      limits: this.#limits,
-      nextConnectionId: () => ++this.#connections,
-    });
-    if (onConnection !== undefined) listener.server.on("connection", onConnection);
-    this.#listeners.push(listener);
-    return listener;
+    let admit: Interceptor = (metadata) => {
+      const decision = interceptor(metadata);
+      const decided = (refused: Awaited<typeof decision>): Awaited<typeof decision> => {
+        if (refused === undefined) {
+          // The first admitted call also secures the connection's place.
+          connection.isKept = true;
+          http2.prove();
+          admit = interceptor;
+        }
+        return refused;
+      };
+      return decision instanceof Promise ? decision.then(decided) : decided(decision);
+    };
+    const http2 = new Http2Connection(
+      socket,
+      connection.socket,
+      {
+        ...limits,
+        ...(tokenField !== undefined && { secret: tokenField }),
+        firstRequestMs: limits.handshakeTimeoutMs,
+        probation: { pace, bytes: limits.unprovenBytes, reads: limits.unprovenReads },
+      },
+      {
+        request: (stream, request) => router.handle(stream, request, connection, admit),
+        failed: (reason) => {
+          // Served clients often close not quite by the protocol.
+          if (connection.isKept) log.debug("connection_broken", { ...fields, reason });
+          else connection.failed(reason);
+        },
+        peerDead: () => log.warn("peer_dead", fields),
+        closing: () => connection.closing(),
+        gone: () => {
+          this.#served.delete(connection);
+          log.debug("connection_closed", { ...fields, connections: sockets() });
+          if (this.#shutdown !== undefined && this.#served.size === 0) this.#noneServed.resolve();
+        },
+      },
+      () => clock.monotonicMs(),
+    );
+    // Node cuts off a peer that breaks TLS; a connection that is merely lost has another errno.
+    if (socket !== connection.socket)
+      socket.once("error", (error) => {
+        const errno = errnoOf(error);
+        if (!connection.isKept && errno?.startsWith("ERR_SSL_")) connection.failed(`TLS failed: ${errno}`);
+      });
+    this.#served.set(connection, http2);
+    log.debug("connection_opened", { ...fields, connections: sockets() });
+    http2.serve();
   }
 }
 

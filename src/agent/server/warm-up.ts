@@ -6,7 +6,7 @@ import { GuestAgent } from "../../shared/gen/svc/guest/v1alpha1/guest_agent_pb.t
 import { Http2Connection, Pace } from "../http2/index.ts";
 import type { Connection } from "../listening/index.ts";
 import type { Router } from "../rpc/index.ts";
-import { DEFAULT_SERVER_LIMITS } from "./listener.ts";
+import { DEFAULT_SERVER_LIMITS } from "./management.ts";
 import { described, peerCertificate, tlsOptions } from "./tls.ts";
 
 /** The warm-up ends after this time, whatever goes wrong. */

@@ -1,7 +1,7 @@
 import type { Socket } from "node:net";
 import { messageOf } from "../../shared/errors.ts";
 import { Late, type Log, type WatchArrivals } from "../domain/index.ts";
-import { type AcceptedConnection, Acceptor, listenUnix } from "../listening/index.ts";
+import { type AcceptedConnection, Acceptor } from "../listening/index.ts";
 import type { WorkloadHttp, WorkloadHttpOptions } from "./http.ts";
 import { DEFAULT_WORKLOAD_LIMITS, type WorkloadLimits } from "./limits.ts";
 
@@ -21,7 +21,6 @@ export class WorkloadServer {
   readonly #options: WorkloadServerOptions;
   readonly #limits: WorkloadLimits;
   readonly #acceptor: Acceptor;
-  #removeSocket: (() => void) | undefined;
   readonly #http = new Late<WorkloadHttp>(async () => {
     const { idle, agentVersion, clock } = this.#options;
     const { WorkloadHttp } = await import("./http.ts");
@@ -41,7 +40,7 @@ export class WorkloadServer {
 
   /** Listens on `path`. Throws AgentError when it cannot. */
   async listen(path: string): Promise<void> {
-    this.#removeSocket = await listenUnix(this.#acceptor.server, path, SOCKET_MODE);
+    await this.#acceptor.listenUnix(path, SOCKET_MODE);
     this.#options.log.info("workload_socket_listening", { path });
   }
 
@@ -52,7 +51,6 @@ export class WorkloadServer {
 
   close(): void {
     this.#acceptor.stop();
-    this.#removeSocket?.();
     this.#acceptor.destroy();
   }
 

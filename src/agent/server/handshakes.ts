@@ -1,0 +1,80 @@
+import { createServer, type Server, type TLSSocket } from "node:tls";
+import type { Log, TlsMaterial } from "../domain/index.ts";
+import { errnoOf } from "../../shared/errors.ts";
+import { type AcceptedConnection, connectionOf } from "../listening/index.ts";
+import { FailedHandshakeLinger } from "./failed-handshake-linger.ts";
+import { handshakeFailure, isVouchedFor, peerCertificate, secureContextOptions, tlsOptions } from "./tls.ts";
+
+/** Makes the TLS handshakes of the TCP listener's connections, and refuses those without a right certificate. */
+export class Handshakes {
+  readonly #server: Server;
+  readonly #log: Log;
+  readonly #linger = new FailedHandshakeLinger();
+  /** Credentials that replaced the first ones. */
+  #renewed: TlsMaterial | undefined;
+
+  /** @param secured is called with each connection whose handshake is complete, and the TLS socket over it */
+  constructor(
+    tls: TlsMaterial,
+    timeoutMs: number,
+    log: Log,
+    secured: (connection: AcceptedConnection, socket: TLSSocket) => void,
+  ) {
+    this.#log = log;
+    this.#server = createServer(tlsOptions(tls, timeoutMs));
+    this.#server.on("secureConnection", (socket) => {
+      const connection = connectionOf(socket);
+      if (connection === undefined) socket.destroy();
+      else if (this.#admits(connection, socket)) secured(connection, socket);
+    });
+    this.#server.on("tlsClientError", (error, socket) => {
+      const connection = connectionOf(socket);
+      if (connection !== undefined) this.#failed(connection, error);
+    });
+  }
+
+  /** Uses these credentials for handshakes that begin from now on. */
+  setCredentials(tls: TlsMaterial): void {
+    this.#server.setSecureContext(secureContextOptions(tls));
+    this.#renewed = tls;
+  }
+
+  begin({ socket }: AcceptedConnection): void {
+    // A peer that leaves during its handshake is gone: do not wait for the handshake's time limit.
+    socket.allowHalfOpen = false;
+    this.#linger.hold(socket);
+    this.#server.emit("connection", socket);
+  }
+
+  /** False: the connection is dropped. */
+  #admits(connection: AcceptedConnection, socket: TLSSocket): boolean {
+    this.#linger.release(connection.socket);
+    socket.allowHalfOpen = true;
+    const certificate = peerCertificate(socket);
+    if (socket.alpnProtocol !== "h2") connection.drop("does not speak HTTP/2 (ALPN)");
+    else if (certificate === undefined) connection.drop("client certificate refused: it sent none");
+    // The authority was replaced during the handshake.
+    else if (this.#renewed !== undefined && !isVouchedFor(certificate.chain, this.#renewed))
+      connection.drop("client certificate refused: its authority has been replaced");
+    else {
+      connection.peer.certificate = certificate;
+      return true;
+    }
+    return false;
+  }
+
+  #failed(connection: AcceptedConnection, error: Error): void {
+    const code = errnoOf(error);
+    // The peer left, as load balancers' checks do: no warning.
+    if (code === "ECONNRESET") {
+      this.#log.debug("connection_unused", { listener: "tcp", peer: connection.peer.address });
+      connection.destroy();
+      return;
+    }
+    connection.failed(handshakeFailure(error));
+    connection.closing();
+    // OpenSSL sends its own reasons in an alert.
+    if (code?.startsWith("ERR_SSL_") === true) this.#linger.begin(connection.socket);
+    else connection.destroy();
+  }
+}
