@@ -50,7 +50,8 @@ export async function boot(addon: Addon): Promise<number> {
     lines.flush();
     addon.exitNow(STATUS_SOFTWARE);
   });
-  if (!platform.hasCgroups) log.info("no_cgroups", { consequence: "process trees are found by walking /proc" });
+  if (platform.cgroups === undefined)
+    log.info("no_cgroups", { consequence: "process trees are found by walking /proc" });
   let status: number;
   try {
     const ended = new Agent(platform, configuration, log).run();
@@ -59,10 +60,10 @@ export async function boot(addon: Addon): Promise<number> {
       log.warn("variable_misspelt", { name, meant });
     status = await ended;
   } finally {
-    platform.close();
+    platform.cgroups?.close();
     lines.flush();
   }
-  platform.announceExit();
+  platform.launcher?.announceExit();
   return status;
 }
 

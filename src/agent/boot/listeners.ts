@@ -1,8 +1,9 @@
 import { type Configuration, tokenDigest } from "../config/index.ts";
-import type { AgentError, Log, TlsMaterial } from "../domain/index.ts";
+import type { AgentError, Log } from "../domain/index.ts";
 import type { CredentialRotation } from "../restore/index.ts";
 import type { Capabilities } from "../rpc/handlers/serve.ts";
 import type { Connection } from "../listening/index.ts";
+import { arrivalsWatcher } from "../platform/index.ts";
 import type { Router } from "../rpc/index.ts";
 import type { ManagementServer } from "../server/index.ts";
 import { AGENT_VERSION } from "../../shared/version.ts";
@@ -28,9 +29,6 @@ export class Listeners {
   #management: ManagementServer | undefined;
   #router: Router | undefined;
   #refusal: AgentError | undefined;
-  /** The TCP listener's credentials and their expiry. Parsed once: after a restore the files are mostly the same. */
-  #applied: TlsMaterial | undefined;
-  #notAfter: Date | undefined;
 
   constructor(parts: ListenerParts) {
     this.#parts = parts;
@@ -39,7 +37,7 @@ export class Listeners {
   /** Opens the configured management listeners. Throws AgentError when it cannot. */
   async serveManagement(capabilities: Capabilities, rotation: CredentialRotation): Promise<void> {
     const { configuration, platform, log, onCalls, onLargeCalls } = this.#parts;
-    const { clock, watchArrivals } = platform;
+    const { addon, clock } = platform;
     const { guestPort, guestSocketPath, credentials } = configuration;
     credentials.digestToken();
     const [{ Router }, { serveGuestAgent }, { ManagementServer, tokenAuthenticator, tokenField }] = await Promise.all([
@@ -61,7 +59,7 @@ export class Listeners {
       router,
       log,
       clock,
-      watchArrivals,
+      watchArrivals: arrivalsWatcher(addon),
       tokenField: tokenField({ digest: tokenDigest }),
       authenticate: (metadata) => {
         rotation.lookAgain();
@@ -74,14 +72,13 @@ export class Listeners {
     this.#management = management;
     this.#router = router;
     if (guestPort !== undefined && credentials.tls !== undefined) {
-      if (!platform.boundHandshakes()) {
+      if (addon.boundHandshakes() !== 1) {
         log.warn("handshakes_unbounded", { consequence: "whoever reaches the port can keep the agent busy" });
       }
-      if (!platform.relaxClientCertificateChecks()) {
+      if (addon.relaxCertificateChecks() !== 1) {
         log.warn("certificate_times_enforced", { consequence: "certificates from the guest's future are refused" });
       }
       const port = await management.listenTcp(guestPort, credentials.tls);
-      this.#noteApplied(credentials.tls);
       log.info("management_listening", { port });
     }
     if (guestSocketPath !== undefined) {
@@ -101,24 +98,7 @@ export class Listeners {
   /** Makes new connections use the current credentials. */
   applyCredentials(): void {
     const { tls } = this.#parts.configuration.credentials;
-    if (tls === undefined) return;
-    if (tls !== this.#applied) this.#management?.setCredentials(tls);
-    this.#noteApplied(tls);
-  }
-
-  #noteApplied(tls: TlsMaterial): void {
-    if (tls !== this.#applied) this.#notAfter = expiryOf(tls);
-    this.#applied = tls;
-    this.#warnOfExpiry();
-  }
-
-  /** Only warns: clients decide whether they accept the certificate, and the guest's clock may be wrong. */
-  #warnOfExpiry(): void {
-    const { platform, log } = this.#parts;
-    const notAfter = this.#notAfter;
-    if (notAfter === undefined || BigInt(notAfter.getTime()) * 1_000_000n > platform.clock.wallNs()) return;
-    const consequence = "clients that check it refuse the agent; replace SVC_TLS_CERT_FILE, or set the guest's clock";
-    log.warn("server_certificate_expired", { not_after: notAfter.toISOString(), consequence });
+    if (tls !== undefined) this.#management?.setCredentials(tls);
   }
 
   /** Ends every management connection but one. Returns how many it ended. */
@@ -135,9 +115,4 @@ export class Listeners {
   async close(graceMs: number): Promise<void> {
     await this.#management?.shutdown(graceMs);
   }
-}
-
-function expiryOf({ cert }: TlsMaterial): Date {
-  const { X509Certificate } = process.getBuiltinModule("node:crypto");
-  return new X509Certificate(cert).validToDate;
 }

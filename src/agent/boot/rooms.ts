@@ -1,15 +1,5 @@
 import { BOOTSTRAP_VARIABLES, type Configuration, describeFault } from "../config/index.ts";
-import {
-  ActivityClock,
-  type AgentError,
-  type ChildProcess,
-  Late,
-  type Log,
-  type ReadyCommandSpec,
-  Stamps,
-  type StdioPlan,
-  type Timers,
-} from "../domain/index.ts";
+import { ActivityClock, type AgentError, Late, type Log, Stamps, type StdioPlan } from "../domain/index.ts";
 import { Exec, WorkloadOutput } from "../exec/index.ts";
 import { Files, sessionOwner } from "../files/index.ts";
 import { Health, ReadinessLoop } from "../health/index.ts";
@@ -18,6 +8,14 @@ import { CredentialRotation, Restore } from "../restore/index.ts";
 import type { Connection } from "../listening/index.ts";
 import type { Capabilities } from "../rpc/handlers/serve.ts";
 import { CommandStarter, SessionEnvironment, SessionFreeze } from "../session/index.ts";
+import {
+  arrivalsWatcher,
+  consoleOutput,
+  fileAccounts,
+  guestKernel,
+  nodeTimers,
+  processRandomness,
+} from "../platform/index.ts";
 import type { Tunnels } from "../tunnel/index.ts";
 import type { Usage } from "../usage/index.ts";
 import { IdleDeclarations, WorkloadServer } from "../workload-service/index.ts";
@@ -44,28 +42,51 @@ export interface Rooms extends Omit<Capabilities, "stop"> {
 /** Builds every capability over the platform. */
 export function buildRooms(platform: Platform, configuration: Configuration, listeners: Listeners, log: Log): Rooms {
   const { process: spec } = configuration;
-  const { clock, timers, accounts, life } = platform;
+  const { addon, clock, life, cgroups } = platform;
+  const identity = { uid: process.getuid?.() ?? 0, gid: process.getgid?.() ?? 0 };
+  const accounts = fileAccounts(addon);
+  const timers = nodeTimers;
+  const dropFileCache = (fd: number): void => void addon.dropFileCache(fd);
   const freeze = new SessionFreeze({ group: platform.sessionGroup, life, timers, clock, log });
-  const environment = sessionEnvironment(platform, configuration);
-  const starter = commandStarter(platform, configuration, environment, freeze);
+  const environment = new SessionEnvironment({
+    inherited: platform.inheritance.entries,
+    bootstrapNames: BOOTSTRAP_VARIABLES,
+    processEnv: spec.env,
+    workloadSocket: configuration.workloadSocketPath,
+  });
+  const starter = new CommandStarter({
+    processes: platform.processes,
+    accounts,
+    environment,
+    defaults: spec,
+    ownUid: identity.uid,
+    freeze,
+  });
   const stamps = new Stamps(clock);
   const activity = new ActivityClock(stamps);
   const idle = new IdleDeclarations(stamps);
   const output =
     spec.output === undefined || spec.args.length === 0
       ? undefined
-      : new WorkloadOutput({ ...spec.output, console: platform.consoleOutput(), life, log });
+      : new WorkloadOutput({ ...spec.output, console: consoleOutput(addon), life, log });
   const workload = new Workload({ starter, spec, log, output });
-  const readiness = spec.readyCommand && readinessLoop(starter, spec.readyCommand, timers, log);
+  const readiness =
+    spec.readyCommand &&
+    new ReadinessLoop({
+      spec: spec.readyCommand,
+      start: (args, abort) => starter.start({ args, env: new Map(), cwd: "", user: "", stdio: PIPES }, abort),
+      timers,
+      log,
+    });
   if (readiness !== undefined) freeze.pauseWhileFrozen(readiness);
   const files = [configuration.credentials.files, configuration.specFiles.files];
   const rotation = new CredentialRotation({
-    reload: async () => (await configuration.credentials.reload(platform.dropFileCache)).map(describeFault),
+    reload: async () => (await configuration.credentials.reload(dropFileCache)).map(describeFault),
     readVersion: () => files.map(({ readVersion }) => readVersion).join(";"),
     presentVersion: async () => (await Promise.all(files.map((each) => each.presentVersion()))).join(";"),
     apply: () => listeners.applyCredentials(),
     renewEnvironment: async () => {
-      const { specs, faults, ignored } = await configuration.specFiles.reload(platform.dropFileCache);
+      const { specs, faults, ignored } = await configuration.specFiles.reload(dropFileCache);
       const renewal = { problems: faults.map(describeFault), ignored };
       if (specs === undefined) return renewal;
       environment.renew(specs.process.env);
@@ -93,8 +114,8 @@ export function buildRooms(platform: Platform, configuration: Configuration, lis
     log,
   });
   const restore = new Restore<Connection>({
-    kernel: platform.kernel,
-    randomness: platform.randomness,
+    kernel: guestKernel(addon),
+    randomness: processRandomness(addon),
     clock,
     stamps,
     activity,
@@ -113,20 +134,28 @@ export function buildRooms(platform: Platform, configuration: Configuration, lis
   });
   const { fileSystem } = platform;
   const tunnels = new Late<Tunnels>(async () => {
-    const [room, sockets] = await Promise.all([import("../tunnel/index.ts"), platform.sockets()]);
+    const [room, { guestSockets }] = await Promise.all([
+      import("../tunnel/index.ts"),
+      import("../platform/sockets.ts"),
+    ]);
+    const sockets = guestSockets(addon);
     const checkSession = (): void => freeze.check();
     const parts = { sockets, fileSystem, activity, timers, checkSession, generation: () => restore.generation };
     return new room.Tunnels({ ...parts, ownPort: configuration.guestPort });
   });
   const usage = new Late<Usage>(async () => {
-    const [room, readCounters] = await Promise.all([import("../usage/index.ts"), platform.counters()]);
+    const [room, { countersReader }] = await Promise.all([
+      import("../usage/index.ts"),
+      import("../platform/guest-usage.ts"),
+    ]);
+    const readCounters = countersReader(addon, cgroups?.session.folder);
     return new room.Usage({ readCounters, fileSystem, clock, timers, generation: () => restore.generation });
   });
   const fileParts = {
     fileSystem,
     activity,
     clock,
-    newFileOwner: sessionOwner(accounts, spec.user, platform.identity),
+    newFileOwner: sessionOwner(accounts, spec.user, identity),
   };
   return {
     workload,
@@ -149,7 +178,7 @@ export function buildRooms(platform: Platform, configuration: Configuration, lis
       agentVersion: AGENT_VERSION,
       log,
       clock,
-      watchArrivals: platform.watchArrivals,
+      watchArrivals: arrivalsWatcher(addon),
     }),
     tunnels: () => tunnels.get(),
     usage: () => usage.get(),
@@ -160,38 +189,4 @@ export function buildRooms(platform: Platform, configuration: Configuration, lis
     freeze,
     readiness,
   };
-}
-
-function sessionEnvironment(
-  platform: Platform,
-  { process: spec, workloadSocketPath }: Configuration,
-): SessionEnvironment {
-  return new SessionEnvironment({
-    inherited: platform.inherited,
-    bootstrapNames: BOOTSTRAP_VARIABLES,
-    processEnv: spec.env,
-    workloadSocket: workloadSocketPath,
-  });
-}
-
-function commandStarter(
-  platform: Platform,
-  { process: spec }: Configuration,
-  environment: SessionEnvironment,
-  freeze: SessionFreeze,
-): CommandStarter {
-  return new CommandStarter({
-    processes: platform.processes,
-    accounts: platform.accounts,
-    environment,
-    defaults: { user: spec.user, cwd: spec.cwd },
-    ownUid: platform.identity.uid,
-    freeze,
-  });
-}
-
-function readinessLoop(starter: CommandStarter, spec: ReadyCommandSpec, timers: Timers, log: Log): ReadinessLoop {
-  const start = (args: readonly string[], abort: AbortSignal): Promise<ChildProcess> =>
-    starter.start({ args, env: new Map(), cwd: "", user: "", stdio: PIPES }, abort);
-  return new ReadinessLoop({ spec, start, timers, log });
 }

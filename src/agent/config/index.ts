@@ -1,6 +1,6 @@
 export { type Configuration, readBootstrap } from "./bootstrap.ts";
 export { Credentials, tokenDigest } from "./credentials.ts";
-export { type BoundRead, NO_ANSWER_PROBLEM } from "./files.ts";
+export { NO_ANSWER_PROBLEM } from "./files.ts";
 export {
   BOOTSTRAP_VARIABLES,
   BootstrapError,

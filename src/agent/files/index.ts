@@ -1,4 +1,4 @@
-export type { FileAttributes, FileOwner, FileType } from "./attributes.ts";
+export type { FileAttributes, FileType } from "./attributes.ts";
 export { Files, type PathReport } from "./files.ts";
 export type { FileLocation } from "./location.ts";
 export { FileSystem } from "./paths/file-system.ts";

@@ -1,3 +1,4 @@
+import { X509Certificate } from "node:crypto";
 import type { Socket } from "node:net";
 import {
   AgentError,
@@ -75,6 +76,9 @@ export class ManagementServer {
   readonly #served = new Map<AcceptedConnection, Http2Connection>();
   readonly #noneServed = Promise.withResolvers<void>();
   #handshakes: Handshakes | undefined;
+  /** The TCP listener's credentials and their expiry. Parsed once: after a restore the files are mostly the same. */
+  #credentials: TlsMaterial | undefined;
+  #notAfter = new Date(0);
   #connections = 0;
   #shutdown: Promise<void> | undefined;
 
@@ -90,7 +94,9 @@ export class ManagementServer {
       this.#handshakes = handshakes;
       return (connection) => handshakes.begin(connection);
     });
-    return acceptor.listenTcp(port);
+    const bound = await acceptor.listenTcp(port);
+    this.#noteCredentials(tls);
+    return bound;
   }
 
   /** Listens on a unix socket, without TLS. Throws AgentError when it cannot. */
@@ -101,9 +107,12 @@ export class ManagementServer {
 
   /**
    * Uses these credentials for new connections. Open ones stay, except for clients of an authority that was replaced:
-   * they accept no new calls and end within five seconds.
+   * they accept no new calls and end within five seconds. The same object again changes nothing.
    */
   setCredentials(tls: TlsMaterial): void {
+    const isKnown = tls === this.#credentials;
+    this.#noteCredentials(tls);
+    if (isKnown) return;
     this.#handshakes?.setCredentials(tls);
     const unwanted = [...this.#served].filter(
       ([{ peer }]) => peer.certificate !== undefined && !isVouchedFor(peer.certificate.chain, tls),
@@ -121,6 +130,16 @@ export class ManagementServer {
     end.unref();
     cut.unref();
     this.#options.log.info("connections_of_replaced_authority", { connections: unwanted.length });
+  }
+
+  /** Only warns of expiry: clients decide whether they accept the certificate, and the guest's clock may be wrong. */
+  #noteCredentials(tls: TlsMaterial): void {
+    const { log, clock } = this.#options;
+    if (tls !== this.#credentials) this.#notAfter = new X509Certificate(tls.cert).validToDate;
+    this.#credentials = tls;
+    if (BigInt(this.#notAfter.getTime()) * 1_000_000n > clock.wallNs()) return;
+    const consequence = "clients that check it refuse the agent; replace SVC_TLS_CERT_FILE, or set the guest's clock";
+    log.warn("server_certificate_expired", { not_after: this.#notAfter.toISOString(), consequence });
   }
 
   /** Open sockets of all listeners, in whatever state. */

@@ -1,0 +1,75 @@
+import { BOOTSTRAP_VARIABLES } from "../config/index.ts";
+import type { Addon } from "../native/index.ts";
+import { LauncherChannel, takeInheritance } from "../platform/index.ts";
+import { reservedTransport } from "../../shared/transports.ts";
+import { AGENT_VERSION } from "../../shared/version.ts";
+
+const SOCKET_VARIABLE = "SVC_GUEST_SOCKET=";
+const STATUS_LIMITED = 1;
+/** sysexits(3). */
+const STATUS_USAGE = 64;
+/** SIGHUP, SIGINT, SIGQUIT, SIGTERM. */
+const LEAVE_SIGNALS: ReadonlySet<number> = new Set([1, 2, 3, 15]);
+
+/**
+ * Joins standard input and output to an agent's management socket: `path`, else SVC_GUEST_SOCKET, which the launcher
+ * may have taken out of the environment. Resolves with the exit status; reports failures to `complain`.
+ */
+export function bootBridge(addon: Addon, path: string | undefined, complain: (line: string) => void): Promise<number> {
+  return beside(addon, (entries, launcher) => {
+    // The launcher forwards signals only over its channel. Without a launcher they have their default effect.
+    launcher?.listen((signal) => {
+      if (!LEAVE_SIGNALS.has(signal)) return;
+      launcher.announceExit();
+      addon.exitNow(128 + signal);
+    });
+    return runBridge(addon, path ?? socketOf(entries), complain);
+  });
+}
+
+/** Prints what the agent could do in this guest, as a table or JSON. Resolves with the status: 0, or 1 if limited. */
+export function bootCheck(addon: Addon, asJson: boolean, print: (text: string) => void): Promise<number> {
+  return beside(addon, async (_, launcher) => {
+    const [{ guestFacts }, { checkGuest, describeChecks }] = await Promise.all([
+      import("../platform/guest-facts.ts"),
+      import("../check/index.ts"),
+    ]);
+    // The entrypoint is the launcher if there is one, else this process.
+    const checks = checkGuest(guestFacts(addon, launcher === undefined ? process.pid : process.ppid));
+    const report = { version: AGENT_VERSION, ok: checks.every(({ ok }) => ok), checks };
+    print(asJson ? `${JSON.stringify(report, undefined, 2)}\n` : describeChecks(checks));
+    return report.ok ? 0 : STATUS_LIMITED;
+  });
+}
+
+/** Runs another use of the program than the agent, with the inherited environment. The launcher learns of its end. */
+async function beside(
+  addon: Addon,
+  run: (entries: readonly Uint8Array[], launcher: LauncherChannel | undefined) => Promise<number>,
+): Promise<number> {
+  const { entries, channelFd } = takeInheritance(addon, process.env, BOOTSTRAP_VARIABLES);
+  const launcher = channelFd === undefined ? undefined : new LauncherChannel(addon, channelFd);
+  const status = await run(entries, launcher);
+  launcher?.announceExit();
+  return status;
+}
+
+async function runBridge(addon: Addon, path: string | undefined, complain: (line: string) => void): Promise<number> {
+  // Only a terminal in line mode has an end-of-file character.
+  if ([0, 1].some((fd) => addon.terminalEofByte(fd) >= 0)) {
+    complain("bridge: a terminal in line mode would change the bytes; start it without one (docker exec -i, not -it)");
+    return STATUS_USAGE;
+  }
+  const reserved = reservedTransport(path ?? "");
+  if (reserved !== undefined) {
+    complain(`bridge: the socket's path ${reserved}`);
+    return STATUS_USAGE;
+  }
+  const { bridge } = await import("../server/index.ts");
+  return bridge(path, complain);
+}
+
+function socketOf(environment: readonly Uint8Array[]): string | undefined {
+  const entries = environment.map((entry) => Buffer.from(entry).toString());
+  return entries.find((entry) => entry.startsWith(SOCKET_VARIABLE))?.slice(SOCKET_VARIABLE.length);
+}
