@@ -106,8 +106,8 @@ const WORDS: readonly Row[] = [
       await ended("cwd");
       return guestctl(["exec", "--name", "cwd", "--json", "--", "true"]);
     },
-    message: /^exec "cwd" is there already, ended; "guestctl end" forgets it, or --replace takes the name$/,
-    nextStep: /^$/,
+    message: /^exec "cwd" is there already, ended; forget it, or set --replace$/,
+    nextStep: /^"guestctl attach" takes it up, "guestctl end" ends it and frees its name$/,
   },
   {
     who: "library",

@@ -108,5 +108,5 @@ export function tooManyWatchers(limit: number, advice: string): AgentError {
   return new AgentError("RESOURCE_EXHAUSTED", "TOO_MANY_WATCHERS", message, { limit: String(limit) });
 }
 
-/** What an errno of the kernel means to a client. */
-export type Failure = readonly [status: StatusName, reason: Reason, problem: string];
+/** What an errno of the kernel means to a client; `field` is the one of the request that the problem names. */
+export type Failure = readonly [status: StatusName, reason: Reason, problem: string, field?: string | undefined];

@@ -179,7 +179,7 @@ export class Exec {
       return await starter.start(request, signal === undefined ? late.signal : AbortSignal.any([signal, late.signal]));
     } catch (error) {
       if (!late.signal.aborted || !(error instanceof AgentError) || error.reason !== "CANCELLED") throw error;
-      const message = `the command had not started when its timeout_ms (${timeoutMs}) was over; give it more`;
+      const message = `the command had not started within start.timeout_ms (${timeoutMs}); give it more`;
       throw new AgentError("FAILED_PRECONDITION", "EXEC_SETUP_FAILED", message, { field: "start.timeout_ms" }, error);
     } finally {
       cancel();
@@ -247,7 +247,13 @@ export class Exec {
       await child.tree.killWithin(KILL_WAIT_MS);
       child.release();
       const message = `there is no memory for a buffer of ${parts.bufferBytes} bytes; ask for a smaller one`;
-      throw new AgentError("RESOURCE_EXHAUSTED", "EXEC_RESOURCE_LIMIT", message, { field: "keep.buffer_bytes" }, error);
+      throw new AgentError(
+        "RESOURCE_EXHAUSTED",
+        "EXEC_RESOURCE_LIMIT",
+        message,
+        { field: "start.keep.buffer_bytes" },
+        error,
+      );
     }
   }
 

@@ -143,15 +143,16 @@ export class KeptExecs {
       .filter((place) => place.name !== name)
       .toArray();
     if (others.length >= KEPT_EXEC_LIMIT) {
-      const message = `${KEPT_EXEC_LIMIT} execs are kept already; forget one that has ended, or end one (EndExec)`;
+      const message = `${KEPT_EXEC_LIMIT} execs are kept already; forget one that has ended, or end one`;
       throw new AgentError("RESOURCE_EXHAUSTED", "TOO_MANY_KEPT_EXECS", message, { limit: String(KEPT_EXEC_LIMIT) });
     }
     const heldBytes = sizeOf(others);
     if (heldBytes + bufferBytes > KEPT_BUFFERS_LIMIT_BYTES) {
+      const field = "start.keep.buffer_bytes";
       const message =
         `kept execs have ${heldBytes} bytes of buffers, and ${bufferBytes} more would be over the limit of ` +
-        `${KEPT_BUFFERS_LIMIT_BYTES}; ask for less in start.keep.buffer_bytes, or forget one that has ended`;
-      const metadata = { limitBytes: String(KEPT_BUFFERS_LIMIT_BYTES), heldBytes: String(heldBytes) };
+        `${KEPT_BUFFERS_LIMIT_BYTES}; forget one that has ended, or ask for less in ${field}`;
+      const metadata = { field, limitBytes: String(KEPT_BUFFERS_LIMIT_BYTES), heldBytes: String(heldBytes) };
       throw new AgentError("RESOURCE_EXHAUSTED", "TOO_MANY_KEPT_BYTES", message, metadata);
     }
   }
@@ -164,8 +165,10 @@ function sizeOf(places: readonly KeptPlace[]): number {
 function nameInUse({ name, execId, exec, isRunning }: KeptPlace): AgentError {
   const started = isRunning ? "running" : "ended";
   const state = exec === undefined ? "starting" : started;
-  const advice = state === "ended" ? "forget it, or set start.keep.replace_ended" : "attach to it, or end it";
-  const metadata = { name, execId, state, ...(exec !== undefined && { pid: String(exec.state.pid) }) };
+  const field = state === "ended" ? "start.keep.replace_ended" : undefined;
+  const advice = field === undefined ? "attach to it, or end it" : `forget it, or set ${field}`;
+  const pid = exec && String(exec.state.pid);
+  const metadata = { name, execId, state, ...(pid && { pid }), ...(field && { field }) };
   return new AgentError(
     "ALREADY_EXISTS",
     "EXEC_NAME_IN_USE",

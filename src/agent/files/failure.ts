@@ -23,15 +23,20 @@ export class PathEscapes extends FileSystemError {
   }
 }
 
-const notFound = (problem: string): Failure => ["NOT_FOUND", "PATH_NOT_FOUND", problem];
+const notFound = (problem: string, field?: string): Failure => ["NOT_FOUND", "PATH_NOT_FOUND", problem, field];
 const denied = (problem: string): Failure => ["PERMISSION_DENIED", "PATH_PERMISSION_DENIED", problem];
 const noSpace = (problem: string): Failure => ["RESOURCE_EXHAUSTED", "NO_SPACE", problem];
 const tooMany = (problem: string): Failure => ["RESOURCE_EXHAUSTED", "FILE_ERROR", problem];
-const failed = (reason: Reason, problem: string): Failure => ["FAILED_PRECONDITION", reason, problem];
-const notNow = (problem: string): Failure => failed("FILE_ERROR", problem);
+const failed = (reason: Reason, problem: string, field?: string): Failure => [
+  "FAILED_PRECONDITION",
+  reason,
+  problem,
+  field,
+];
+const notNow = (problem: string, field?: string): Failure => failed("FILE_ERROR", problem, field);
 const broken = (problem: string): Failure => ["INTERNAL", "FILE_ERROR", problem];
 const notRegular = (problem: string): Failure => failed("NOT_A_REGULAR_FILE", problem);
-const escapes = (problem: string): Failure => failed("PATH_ESCAPES", problem);
+const escapes = (problem: string, field?: string): Failure => failed("PATH_ESCAPES", problem, field);
 
 /** errno(3): what each says about a path. */
 const FAILURES: Readonly<Record<string, Failure>> = {
@@ -70,15 +75,17 @@ const UNMAPPED = notNow("the guest does not map such a user or group id");
 const NOT_OWNER = denied("the agent may not give files to that owner; it needs CAP_CHOWN");
 const NO_FOLDER = notFound(
   "its folder does not exist (create_parents makes it), or its file system takes no new files, as /proc",
+  "create_parents",
 );
-const NO_LINKS = notNow("the file system cannot place a file exclusively; write it without exclusive");
+const NO_LINKS = notNow("the file system cannot place a file exclusively; write it without exclusive", "exclusive");
 const NOT_DURABLE = broken(
   "the file is in place, but might not survive a crash of the guest: its folder was not synced",
 );
 const ESCAPES = escapes(
   "it leads out of the folder given as beneath, or over an absolute link; absolute links are refused there",
+  "beneath",
 );
-const OVER_A_LINK = escapes("it goes over a symbolic link, and no_symlinks is set");
+const OVER_A_LINK = escapes("it goes over a symbolic link, and no_symlinks is set", "no_symlinks");
 const OVER_TOO_MANY = escapes("too many symbolic links on the path, or a magic link of /proc");
 const MOUNTED = failed("MOUNT_POINT", "it is a mount point; unmount it first");
 const FULL = failed("FOLDER_NOT_EMPTY", "the folder is not empty");
@@ -129,11 +136,10 @@ export type FileAction = "read" | "write" | "stat" | "list" | "make" | "remove" 
 /** The status for a failed file operation. Its metadata has path, step and errno. */
 export function fileFailure(error: FileSystemError, action: FileAction, path: string): AgentError {
   const { step, errno } = error;
-  const [status, reason, problem] = classify(error);
-  const field = reason === "INVALID_FIELD" ? { field: "path" } : {};
+  const [status, reason, problem, field = reason === "INVALID_FIELD" ? "path" : undefined] = classify(error);
   const mount = error instanceof FileSystemHung && error.mount?.path !== undefined ? { mount: error.mount.path } : {};
   const message = `cannot ${action} ${JSON.stringify(path)}: ${problem} (${step}: ${errno})`;
-  return new AgentError(status, reason, message, { path, step, errno, ...field, ...mount }, error);
+  return new AgentError(status, reason, message, { path, step, errno, ...(field && { field }), ...mount }, error);
 }
 
 /** The refusal of a path that is of another type than the action takes. */

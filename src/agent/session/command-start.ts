@@ -197,7 +197,7 @@ export function commandCandidates(command: string, environment: Environment): (U
 }
 
 function tooManyFolders(count: number): AgentError {
-  const message = `args[0] is too long to be looked for in each of the ${count} folders of PATH; give its path`;
+  const message = `the command's name is too long to be looked for in each of the ${count} folders of PATH; give its path`;
   const metadata = { limit: String(EXEC_STRINGS_LIMIT_BYTES) };
   return new AgentError("RESOURCE_EXHAUSTED", "EXEC_ARGS_TOO_LONG", message, metadata);
 }

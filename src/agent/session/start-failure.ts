@@ -23,7 +23,7 @@ const LIMIT_ERRNOS: ReadonlySet<string> = new Set(["EAGAIN", "ENOMEM", "EMFILE",
 
 /** execve(2): what each errno says about the command. */
 const EXECVE: Readonly<Record<string, Failure>> = {
-  ENOENT: notFound("no such command (or the interpreter that it names is missing); check args[0] and PATH"),
+  ENOENT: notFound("no such command (or the interpreter that it names is missing); check its name and PATH"),
   ENOTDIR: notFound("a part of the command's path is not a directory"),
   ELOOP: notFound("too many symbolic links on the command's path"),
   ENAMETOOLONG: ["INVALID_ARGUMENT", "EXEC_NOT_FOUND", "the command's path is too long"],

@@ -1,5 +1,5 @@
 import { messageOf } from "../../shared/errors.ts";
-import { GuestError, invalidArgument } from "./errors.ts";
+import { GuestError, invalidOption } from "./errors.ts";
 
 /** Longest token that the agent takes. */
 const TOKEN_LIMIT_CHARACTERS = 4096;
@@ -11,19 +11,19 @@ export function fromArguments<Value>(what: string, make: () => Value): Value {
     return make();
   } catch (error) {
     if (error instanceof GuestError) throw error;
-    throw invalidArgument(`${what}: ${messageOf(error)}`);
+    throw invalidOption(undefined, `${what}: ${messageOf(error)}`);
   }
 }
 
 /** The token without its file's line break. Throws GuestError where it cannot be sent; grpc-js's would show it. */
 export function tokenOf(given: string): string {
-  if (typeof given !== "string") throw invalidArgument("token is no text; read its file as UTF-8");
+  if (typeof given !== "string") throw invalidOption("token", "token is no text; read its file as UTF-8");
   const token = given.trim();
-  if (token === "") throw invalidArgument("token is empty");
+  if (token === "") throw invalidOption("token", "token is empty");
   if (token.length > TOKEN_LIMIT_CHARACTERS)
-    throw invalidArgument(`token has more than ${TOKEN_LIMIT_CHARACTERS} characters`);
+    throw invalidOption("token", `token has more than ${TOKEN_LIMIT_CHARACTERS} characters`);
   if (!/^[\x21-\x7e]+$/.test(token)) {
-    throw invalidArgument("token may hold visible ASCII characters only, and no spaces; is it the right file?");
+    throw invalidOption("token", "token may hold visible ASCII characters only, and no spaces; is it the right file?");
   }
   return token;
 }
@@ -32,13 +32,13 @@ export function tokenOf(given: string): string {
 export function wholeMilliseconds(durationMs: number, field: string): number {
   const whole = Math.ceil(durationMs);
   if (typeof durationMs === "number" && whole >= 0 && Number.isSafeInteger(whole)) return whole;
-  throw invalidArgument(`${field} wants a number of milliseconds from 0 up, not ${String(durationMs)}`);
+  throw invalidOption(field, `${field} wants a number of milliseconds from 0 up, not ${String(durationMs)}`);
 }
 
 /** A whole number that 32 bits hold. Throws GuestError (INVALID_ARGUMENT). */
 export function wholeNumber(value: number, field: string): number {
   if (Number.isInteger(value) && value >= 0 && value <= UINT32_MAX) return value;
-  throw invalidArgument(`${field} wants a whole number from 0 up, not ${String(value)}`);
+  throw invalidOption(field, `${field} wants a whole number from 0 up, not ${String(value)}`);
 }
 
 /** A number of bytes as messages have it; undefined: none is given. Throws GuestError (INVALID_ARGUMENT). */
@@ -57,7 +57,7 @@ export function offsetOf(bytes: number | undefined, field: string): bigint | und
 export function checkOptions(what: string, given: unknown, names: Readonly<Record<string, true>>): void {
   if (given === undefined) return;
   if (typeof given !== "object" || given === null || Array.isArray(given)) {
-    throw invalidOption(what, `${what} want an object`);
+    throw invalidOption(undefined, `${what} want an object`);
   }
   const field = Object.keys(given).find((name) => !Object.hasOwn(names, name));
   if (field === undefined) return;
@@ -69,9 +69,4 @@ export function checkArgs(args: unknown): void {
   const isList = Array.isArray(args) && args.every((argument) => typeof argument === "string");
   if (!isList) throw invalidOption("args", 'args want a list of texts, such as ["ls", "-l"]');
   if (args.length === 0) throw invalidOption("args", "args are empty; name the command to run");
-}
-
-/** The GuestError for an option that cannot be used. */
-export function invalidOption(field: string, message: string): GuestError {
-  return new GuestError({ status: "INVALID_ARGUMENT", message, metadata: { field } });
 }

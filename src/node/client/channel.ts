@@ -25,12 +25,12 @@ import {
 import { fromArguments, wholeMilliseconds } from "./arguments.ts";
 import {
   abortedError,
-  completed,
   explanationLimitMs,
   GuestError,
   guestError,
   isLost,
   SILENCE_LIMIT_MS,
+  uncompressed,
 } from "./errors.ts";
 import type { Link } from "./link/link.ts";
 import type { Liveness } from "./link/liveness.ts";
@@ -176,8 +176,9 @@ export class Channel {
   }
 
   /** The GuestError for a call's ServiceError. Where grpc-js does not say why nothing connects, the link finds out. */
-  async failure(told: ServiceError, method: DescMethod, signal: AbortSignal | undefined): Promise<GuestError> {
-    const error = completed(told);
+  async failure(error: ServiceError, method: DescMethod, signal: AbortSignal | undefined): Promise<GuestError> {
+    const known = uncompressed(error);
+    if (known !== undefined) return known;
     this.#noteVersion(error.metadata);
     const isTimedOut = error.code === status.UNAVAILABLE && this.#liveness.isGivenUp;
     const limitMs = signal?.aborted === true ? undefined : isTimedOut ? SILENCE_LIMIT_MS : explanationLimitMs(error);

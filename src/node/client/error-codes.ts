@@ -22,11 +22,13 @@ const CODES = {
   SERVER_CERTIFICATE_UNTRUSTED: "give the authority that issued the agent's certificate as caPem",
   // A call.
   CONNECTION_LOST: "the connection broke: look whether the call has taken effect",
+  INVALID_ARGUMENT: "",
   CALL_ABORTED: "",
   CLIENT_CLOSED: "",
   ANSWER_UNREADABLE: "",
   AGENT_TOO_OLD: "update the agent, or do without; it may be that of an old snapshot",
   SOURCE_FAILED: "",
+  FILE_CHANGED: "copy it again",
   STREAM_LEFT: "",
   TUNNEL_CLOSED: "",
   LISTEN_FAILED: "",
@@ -62,9 +64,7 @@ const STEPS: Readonly<Record<string, string>> = {
   UNIMPLEMENTED: "update the agent, or do without; it may be that of an old snapshot",
 };
 
-/** What to do about a failed call; undefined: its message says everything. */
-export function nextStepFor(status: string, code: string): string | undefined {
-  const isStatus = status === "UNAUTHENTICATED" || status === "UNIMPLEMENTED";
-  const step = STEPS[isStatus ? status : code];
-  return step === "" ? undefined : step;
+/** What to do about an error of that code; undefined: its message says everything. */
+export function nextStepFor(code: string): string | undefined {
+  return STEPS[code] || undefined;
 }

@@ -1,4 +1,5 @@
 import { fromBinary } from "@bufbuild/protobuf";
+import { protoCamelCase } from "@bufbuild/protobuf/reflect";
 import { BinaryReader } from "@bufbuild/protobuf/wire";
 import { AnySchema } from "@bufbuild/protobuf/wkt";
 import { type ServiceError, status } from "@grpc/grpc-js";
@@ -13,7 +14,6 @@ import {
   isUnconnected,
   withoutNoise,
 } from "./grpc-texts.ts";
-import { inOptions } from "./words.ts";
 
 /** A gRPC status by its canonical name. Never OK. */
 export type GuestStatus = Exclude<keyof typeof status, "OK">;
@@ -22,9 +22,9 @@ export type GuestStatus = Exclude<keyof typeof status, "OK">;
 export interface GuestErrorParts {
   readonly status: GuestStatus;
   readonly message: string;
-  readonly reason?: string | undefined;
   /** Default: the reason, or else the status. */
   readonly code?: ErrorCode | undefined;
+  readonly reason?: string | undefined;
   readonly metadata?: Readonly<Record<string, string>> | undefined;
   readonly cause?: unknown;
 }
@@ -40,17 +40,46 @@ export class GuestError extends Error {
   readonly reason: string | undefined;
   /** What the error is about: path, errno, step, field. */
   readonly metadata: Readonly<Record<string, string>>;
+  /** The option of the call that it is about, such as "keep.bufferBytes"; undefined: none of them. */
+  readonly option: string | undefined;
   /** What to do about it, in a few words; undefined: the message says everything. */
   readonly nextStep: string | undefined;
 
   constructor(parts: GuestErrorParts) {
-    super(parts.message, parts.cause === undefined ? undefined : { cause: parts.cause });
+    const { reason, metadata: { field } = {} } = parts;
+    // An agent's error has its schema's name for it.
+    const option = field && reason !== undefined ? optionOf(field) : field;
+    super(renamed(parts.message, field, option), parts.cause === undefined ? undefined : { cause: parts.cause });
     this.status = parts.status;
     this.code = parts.code ?? parts.reason ?? parts.status;
     this.reason = parts.reason;
     this.metadata = parts.metadata ?? {};
-    this.nextStep = nextStepFor(this.status, this.code);
+    this.option = option;
+    this.nextStep = nextStepFor(this.code);
   }
+
+  /** The message with another name for `option`, as a command line has. */
+  messageWith(name: string): string {
+    return renamed(this.message, this.option, name);
+  }
+}
+
+/** The option of a field that an agent's error names: of `start.keep.buffer_bytes`, `keep.bufferBytes`. */
+function optionOf(field: string): string {
+  const names = field.split(".");
+  const ofFrame = names.length > 1 && (names[0] === "start" || names[0] === "attach");
+  const option = names
+    .slice(ofFrame ? 1 : 0)
+    .map(protoCamelCase)
+    .join(".");
+  return option === "createParents" ? "parents" : option;
+}
+
+/** A text with the name of its error's field in other words: at its beginning, or else the last. */
+function renamed(text: string, from: string | undefined, to: string | undefined): string {
+  if (from === undefined || to === undefined) return text;
+  const at = text.startsWith(from) ? 0 : text.lastIndexOf(from);
+  return at < 0 ? text : text.slice(0, at) + to + text.slice(at + from.length);
 }
 
 /** Whether a call failed with its connection. The agent's own UNAVAILABLE, sent while it shuts down, has a reason. */
@@ -58,22 +87,25 @@ export function isLost(error: unknown): error is GuestError {
   return error instanceof GuestError && error.status === "UNAVAILABLE" && error.reason === undefined;
 }
 
-/** The GuestError for an argument that cannot be sent or used. */
-export function invalidArgument(message: string, cause?: unknown): GuestError {
-  return new GuestError({ status: "INVALID_ARGUMENT", message, cause });
+/** The GuestError for an option or argument that cannot be sent or used; `field` is its name, if it is one. */
+export function invalidOption(field: string | undefined, message: string, cause?: unknown): GuestError {
+  const metadata = field === undefined ? {} : { field };
+  return new GuestError({ status: "INVALID_ARGUMENT", code: "INVALID_ARGUMENT", message, metadata, cause });
+}
+
+/** The GuestError for an answer that is not what the schema promises. */
+export function unreadable(problem: string, cause?: unknown): GuestError {
+  const message = `the agent's answer ${problem}`;
+  return new GuestError({ status: "INTERNAL", code: "ANSWER_UNREADABLE", message, cause });
 }
 
 /**
- * A call's error with what its type promises. grpc-js's error for a message that it cannot decompress has neither code
- * nor details (ResolvingCall of 1.14 takes them from whatever was thrown).
+ * The GuestError for a message that grpc-js cannot decompress; undefined: a different error. That has neither code nor
+ * details (ResolvingCall of 1.14 takes them from whatever was thrown).
  */
-export function completed(error: ServiceError): ServiceError {
-  const { details }: { readonly details?: unknown } = error;
-  if (typeof details === "string") return error;
-  return Object.assign(error, {
-    code: status.INTERNAL,
-    details: "the agent's answer cannot be read: it is compressed, in a way that this client does not know",
-  });
+export function uncompressed(error: ServiceError): GuestError | undefined {
+  if (typeof (error as Partial<ServiceError>).details === "string") return undefined;
+  return unreadable("cannot be read: it is compressed, in a way that this client does not know", error);
 }
 
 /** The failed call, and what its connection knows about it. */
@@ -94,7 +126,7 @@ export function guestError(error: ServiceError, call: FailedCall): GuestError {
   const details = detailsOf(error);
   const name = statusName(error.code);
   const made = (under: GuestStatus, cause: Partial<Cause> & Pick<Cause, "message">): GuestError =>
-    new GuestError({ status: under, reason: details?.reason, metadata: details?.metadata, ...cause, cause: error });
+    new GuestError({ status: under, ...details, ...cause, cause: error });
   if (call.connectTimeoutMs !== undefined) {
     const because = call.linkFailure === undefined ? "" : `: ${call.linkFailure.message}`;
     const message = `no connection within ${call.connectTimeoutMs} ms${because}`;
@@ -102,7 +134,7 @@ export function guestError(error: ServiceError, call: FailedCall): GuestError {
   }
   const missing = missingMethod(name, details, error, call);
   if (missing !== undefined) return made(name, { code: "AGENT_TOO_OLD", message: missing });
-  if (details?.message !== undefined) return made(name, { message: inOptions(details.message) });
+  if (details?.message !== undefined) return made(name, { message: details.message });
   const cause = connectionCause(name, error, call);
   return made(isRefusal(cause.code) ? "PERMISSION_DENIED" : name, cause);
 }

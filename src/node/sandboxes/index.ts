@@ -11,6 +11,7 @@ export {
   type InstanceParts,
   type InstanceState,
   type NetworkSpec,
+  type Remedy,
   type SandboxCode,
   SandboxError,
   type SandboxSpec,

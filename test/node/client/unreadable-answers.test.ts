@@ -51,7 +51,7 @@ describe("an answer that the client cannot read", () => {
     test(`in an unknown compression fails a call with ${shape}, and not the program`, async () => {
       await using server = await clientOf({ headers: { "grpc-encoding": "unheard-of" }, messages: [COMPRESSED] });
       const error = await failureOf(call(server.client));
-      assert.deepEqual([error.status, error.code], ["INTERNAL", "INTERNAL"]);
+      assert.deepEqual([error.status, error.code], ["INTERNAL", "ANSWER_UNREADABLE"]);
       assert.match(error.message, /cannot be read: .*compress/);
     });
   }

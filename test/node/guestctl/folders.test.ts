@@ -130,7 +130,7 @@ describe("guestctl mkdir, mv, chmod and rm", () => {
       [["mkdir", "-m", "9", "/a"], /permissions in octal/],
       [["rm", "relative"], /is relative/],
       [["rm", "-r", "/"], /\/ is all of the sandbox/],
-      [["rm", "-r", "/etc/.."], /path must end in a name: neither \/ nor dots \[/],
+      [["rm", "-r", "/etc/.."], /path must end in a name; \/, \. and \.\. are none \[/],
     ] as const) {
       const { stderr, exitCode } = await guestctl(...args);
       assert.match(stderr, pattern);

@@ -52,6 +52,6 @@ export interface SetAttributesRequest extends FileLocation, GivenAttributes {
 export function namedEntry(path: FilePath, field: string): DividedPath {
   const divided = splitPath(path);
   if (["", ".", ".."].includes(Buffer.from(divided.name).toString("latin1")))
-    throw invalidField(field, "must end in a name: neither / nor the folder given as beneath, and no dots");
+    throw invalidField(field, "must end in a name; /, . and .. are none");
   return divided;
 }

@@ -5,8 +5,8 @@ import {
   type ExecStart,
   ExecStartSchema,
 } from "../../../shared/gen/svc/guest/v1alpha1/exec_pb.ts";
-import { checkArgs, checkOptions, fromArguments, invalidOption, wholeMilliseconds, wholeNumber } from "../arguments.ts";
-import { invalidArgument } from "../errors.ts";
+import { checkArgs, checkOptions, fromArguments, wholeMilliseconds, wholeNumber } from "../arguments.ts";
+import { invalidOption } from "../errors.ts";
 import { plain, type Plain } from "../plain.ts";
 import { type KeepOptions, keepMessage } from "./keep.ts";
 
@@ -137,5 +137,5 @@ export function signalNumber(signal: number | SignalName): number {
   if (typeof signal === "number") return wholeNumber(signal, "signal");
   const number: number | undefined = Object.hasOwn(NUMBERS, signal) ? NUMBERS[signal] : undefined;
   if (number !== undefined) return number;
-  throw invalidArgument(`${JSON.stringify(signal)} is no signal; give a name such as SIGTERM, or a number`);
+  throw invalidOption("signal", `${JSON.stringify(signal)} is no signal; give a name such as SIGTERM, or a number`);
 }

@@ -8,7 +8,7 @@ import {
 } from "../../../shared/gen/svc/guest/v1alpha1/exec_pb.ts";
 import { fromArguments, offsetOf, wholeMilliseconds, wholeNumber } from "../arguments.ts";
 import { type CallOptions, encoded } from "../channel.ts";
-import { GuestError, invalidArgument } from "../errors.ts";
+import { GuestError, invalidOption } from "../errors.ts";
 import type { ConnectOptions } from "../link/link.ts";
 import type { Plain } from "../plain.ts";
 
@@ -123,7 +123,7 @@ const WHEN_FULL = { "drop-oldest": ExecWhenFull.DROP_OLDEST, block: ExecWhenFull
 export function keepMessage(keep: KeepOptions): MessageInitShape<typeof ExecKeepSchema> {
   const { name, bufferBytes = 0, whenFull = "drop-oldest", lingerMs = 0, replaceEnded = false, awakeForMs = 0 } = keep;
   if (!Object.hasOwn(WHEN_FULL, whenFull))
-    throw invalidArgument(`keep.whenFull is ${JSON.stringify(whenFull)}; give drop-oldest or block`);
+    throw invalidOption("keep.whenFull", `keep.whenFull is ${JSON.stringify(whenFull)}; give drop-oldest or block`);
   return {
     name,
     bufferBytes: wholeNumber(bufferBytes, "keep.bufferBytes"),

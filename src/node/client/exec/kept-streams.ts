@@ -1,6 +1,6 @@
 import type { ExecStarted } from "../../../shared/gen/svc/guest/v1alpha1/exec_pb.ts";
 import type { ErrorCode } from "../error-codes.ts";
-import { GuestError, invalidArgument } from "../errors.ts";
+import { GuestError, invalidOption } from "../errors.ts";
 import { deferred } from "../deferred.ts";
 import type { Frame } from "./wire.ts";
 
@@ -219,7 +219,7 @@ export class KeptOutputs {
     for (const output of ["stdout", "stderr"] as const) {
       const name = `${output}Offset` as const;
       if (given[name] > offsets[name])
-        throw invalidArgument(`${name} is ${given[name]}, but only ${offsets[name]} bytes have come`);
+        throw invalidOption(name, `${name} is ${given[name]}, but only ${offsets[name]} bytes have come`);
       this.#at[output].acknowledged = Math.max(this.#at[output].acknowledged, given[name]);
     }
     this.#onAcknowledged();

@@ -1,7 +1,7 @@
 import { lstatSync, readdirSync, readlinkSync, type Stats, statSync } from "node:fs";
 import { fileContent, isHole, type Piece, sparseContent, unpack } from "../../tar/index.ts";
 import { FileType } from "../../../shared/gen/svc/guest/v1alpha1/files_pb.ts";
-import { isLost } from "../errors.ts";
+import { GuestError, isLost } from "../errors.ts";
 import type { FolderClient, ListOptions } from "./tree.ts";
 import type { GuestPath } from "./path.ts";
 import type { ReadTreeOptions } from "./read-tree.ts";
@@ -138,7 +138,8 @@ async function* whole<Part extends Piece>(
     read += isHole(piece) ? piece.holeBytes : piece.length;
     yield piece;
   }
-  if (read < sizeBytes) throw new Error(`${name.toString()} became shorter while it was being copied; copy it again`);
+  const message = `${name.toString()} became shorter while it was being copied`;
+  if (read < sizeBytes) throw new GuestError({ status: "ABORTED", code: "FILE_CHANGED", message });
 }
 
 /** Options of `downloadFolder`. */

@@ -1,6 +1,6 @@
 import { isUtf8 } from "node:buffer";
-import { invalidOption } from "../arguments.ts";
 import type { CallOptions } from "../channel.ts";
+import { invalidOption } from "../errors.ts";
 import type { Names } from "../options.ts";
 import { timestampOf } from "../plain.ts";
 

@@ -6,8 +6,9 @@ import {
   type TreeEntry as EntryMessage,
 } from "../../../shared/gen/svc/guest/v1alpha1/file_tree_pb.ts";
 import { FileType } from "../../../shared/gen/svc/guest/v1alpha1/files_pb.ts";
-import { checkOptions, invalidOption, wholeNumber } from "../arguments.ts";
+import { checkOptions, wholeNumber } from "../arguments.ts";
 import type { CallOptions, Channel } from "../channel.ts";
+import { invalidOption, unreadable } from "../errors.ts";
 import type { Names } from "../options.ts";
 import { received } from "../received.ts";
 import { attributesOf, type PathAttributes } from "./attributes.ts";
@@ -227,7 +228,7 @@ export class FolderClient {
       follow: options.follow ?? false,
     };
     const { stat } = await this.#channel.unary(FileTree.method.setAttributes, request, options);
-    if (stat === undefined) throw new TypeError("the agent's answer has no attributes");
+    if (stat === undefined) throw unreadable("has no attributes");
     return attributesOf(stat);
   }
 }

@@ -8,9 +8,9 @@ import {
 } from "../../../shared/gen/svc/guest/v1alpha1/file_tree_pb.ts";
 import { FileType } from "../../../shared/gen/svc/guest/v1alpha1/files_pb.ts";
 import { isHole, type Piece, withHoles } from "../../tar/index.ts";
-import { checkOptions, invalidOption } from "../arguments.ts";
+import { checkOptions } from "../arguments.ts";
 import { cancelCall, type Channel } from "../channel.ts";
-import { GuestError } from "../errors.ts";
+import { GuestError, invalidOption, unreadable } from "../errors.ts";
 import type { Names } from "../options.ts";
 import { deferred } from "../deferred.ts";
 import { type GuestPath, pathBytes, PLACE, type PlaceOptions } from "./path.ts";
@@ -114,7 +114,7 @@ export async function writeTree(
     if (cause instanceof GuestError || !isServiceError(cause)) throw cause;
     throw await channel.failure(cause, FileTree.method.writeTree, options.signal);
   }
-  if (result?.done !== true) throw new TypeError("the agent's answer has no result");
+  if (result?.done !== true) throw unreadable("has no result");
   return resultOf(result.items, result.failed, result.failures);
 }
 

@@ -5,7 +5,7 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import type { Readable, Stream, Writable } from "node:stream";
 import { type ChannelCredentials, type ChannelOptions, credentials } from "@grpc/grpc-js";
-import { GuestError, invalidArgument } from "../errors.ts";
+import { GuestError, invalidOption } from "../errors.ts";
 import type { Cause } from "../grpc-texts.ts";
 import type { BridgeOptions, Link } from "./link.ts";
 
@@ -25,7 +25,8 @@ export class BridgeLink implements Link {
   /** Throws GuestError where there is no command or no place for the socket. */
   constructor({ bridge, env }: Omit<BridgeOptions, "token">) {
     const [program, ...args] = Array.isArray(bridge) ? (bridge as readonly string[]) : [];
-    if (!program) throw invalidArgument("bridge is no list or an empty one; name the command and its arguments");
+    if (!program)
+      throw invalidOption("bridge", "bridge is no list or an empty one; name the command and its arguments");
     this.#folder = privateFolder();
     const path = join(this.#folder, "bridge.sock");
     this.target = `unix:${path}`;

@@ -2,9 +2,9 @@ import { createSecureContext } from "node:tls";
 import { ChannelCredentials, type ChannelOptions, Client, type ClientOptions, credentials } from "@grpc/grpc-js";
 import { LAST_PORT } from "../../../shared/ports.ts";
 import { reservedTransport } from "../../../shared/transports.ts";
-import { invalidOption, tokenOf, wholeMilliseconds } from "../arguments.ts";
+import { tokenOf, wholeMilliseconds } from "../arguments.ts";
 import { Channel } from "../channel.ts";
-import { invalidArgument } from "../errors.ts";
+import { invalidOption } from "../errors.ts";
 import { tellingSockets } from "../internals/grpc-js.ts";
 import { BridgeLink } from "./bridge.ts";
 import { explain } from "./explain.ts";
@@ -70,7 +70,7 @@ function linkOf(options: ConnectOptions): Link {
   }
   const reserved = reservedTransport(options.address);
   if (reserved !== undefined)
-    throw invalidArgument(`the address ${reserved}; use host:port, unix:/path or a bridge command`);
+    throw invalidOption("address", `the address ${reserved}; use host:port, unix:/path or a bridge command`);
   const socketPath = UNIX_ADDRESS.exec(options.address)?.[1];
   if (socketPath !== undefined) {
     const place = { address: options.address, to: { path: socketPath } };
@@ -82,7 +82,8 @@ function linkOf(options: ConnectOptions): Link {
     };
   }
   if ("caPem" in options) return tcpLink(options);
-  throw invalidArgument(
+  throw invalidOption(
+    "address",
     `"${options.address}" is not unix:/path; an address of host:port needs caPem, certPem and keyPem`,
   );
 }
@@ -94,7 +95,8 @@ function tcpLink(options: TcpOptions): Link {
   const { address, serverName = DEFAULT_SERVER_NAME } = options;
   const port = Number(address.slice(address.lastIndexOf(":") + 1));
   if (!ADDRESS.test(address) || port < 1 || port > LAST_PORT) {
-    throw invalidArgument(
+    throw invalidOption(
+      "address",
       `"${address}" is no address; write host:port with a port from 1 to ${LAST_PORT} and an IPv6 address in brackets, or unix:/path`,
     );
   }
@@ -114,7 +116,11 @@ function secureContext({ caPem, certPem, keyPem }: TcpOptions): ReturnType<typeo
   try {
     return createSecureContext({ ca, cert, key, minVersion: "TLSv1.3" });
   } catch (cause) {
-    throw invalidArgument("caPem, certPem or keyPem cannot be read, or the key is not that of the certificate", cause);
+    throw invalidOption(
+      "keyPem",
+      "caPem, certPem or keyPem cannot be read, or the key is not that of the certificate",
+      cause,
+    );
   }
 }
 
@@ -123,5 +129,5 @@ function pem(value: string | Uint8Array, name: string): Buffer {
   const isGiven = typeof value === "string" || value instanceof Uint8Array;
   const bytes = isGiven ? Buffer.from(value) : Buffer.alloc(0);
   if (bytes.includes("-----BEGIN ")) return bytes;
-  throw invalidArgument(`${name} holds no PEM`);
+  throw invalidOption(name, `${name} holds no PEM`);
 }

@@ -1,7 +1,7 @@
 import { createServer, type Server, type Socket } from "node:net";
 import { messageOf } from "../../../shared/errors.ts";
 import { fromArguments } from "../arguments.ts";
-import { GuestError, invalidArgument } from "../errors.ts";
+import { GuestError, invalidOption } from "../errors.ts";
 import type { ConnectOptions } from "../link/link.ts";
 import type { TunnelOpener } from "./opener.ts";
 import { LargeReads } from "../internals/large-reads.ts";
@@ -64,7 +64,7 @@ export async function forward(
 ): Promise<Forwarding> {
   const target = port ?? path;
   if (target === undefined || (port !== undefined && path !== undefined)) {
-    throw invalidArgument("forward wants a port or a path");
+    throw invalidOption("port", "forward wants a port or a path");
   }
   const sockets = new Set<Socket>();
   const reads = new LargeReads();

@@ -1,7 +1,7 @@
 import type { GuestError } from "../../client/index.ts";
 import { jsonLine, printable } from "./output.ts";
 import type { SandboxError } from "../../sandboxes/index.ts";
-import { inFlags } from "./words.ts";
+import { flagOf, nextStepOf } from "./next-steps.ts";
 import { CliError, STATUS_CANNOT_RUN, STATUS_FAILED, STATUS_NOT_FOUND, UsageError } from "./errors.ts";
 
 const STATUS_BY_REASON: ReadonlyMap<unknown, number> = new Map([
@@ -38,14 +38,14 @@ const isSandboxError = (error: unknown): error is SandboxError => isNamed(error,
 /** The error, its reason, and what to do; then what the console of a sandbox says about it. */
 function failureLine(error: unknown, advice?: Advice): string {
   if (isGuestError(error)) {
-    const { status, code, message } = error;
+    const { status, code } = error;
     const cause = code === status ? status : `${status}, ${code}`;
-    return withNextStep(`${inFlags(message)} [${cause}]`, advice?.(error) ?? hintFor(error));
+    return withNextStep(`${wordsOf(error)} [${cause}]`, advice?.(error) ?? hintFor(error));
   }
   if (isSandboxError(error)) {
-    const { message, code, nextStep, consoleTail } = error;
+    const { message, code, consoleTail } = error;
     return [
-      withNextStep(`${message} [${code}]`, nextStep && inFlags(nextStep)),
+      withNextStep(`${message} [${code}]`, nextStepOf(error)),
       ...consoleTail.map((line) => `  console: ${line}`),
     ].join("\n");
   }
@@ -62,29 +62,36 @@ function withNextStep(line: string, nextStep: string | undefined): string {
 /** The error, for programs. */
 export function failureObject(error: unknown, advice?: Advice): object {
   if (isGuestError(error)) {
-    const { status, code, reason, message, metadata } = error;
+    const { status, code, reason, metadata } = error;
     return {
       error: {
         status,
         code,
         reason,
-        message: inFlags(message),
+        message: wordsOf(error),
         metadata,
         next_step: advice?.(error) ?? hintFor(error),
       },
     };
   }
   if (isSandboxError(error)) {
-    const { code, message, nextStep, consoleTail } = error;
+    const { code, message, consoleTail } = error;
     const tail = consoleTail.length === 0 ? undefined : consoleTail;
-    return { error: { code, message, next_step: nextStep && inFlags(nextStep), console_tail: tail } };
+    return { error: { code, message, next_step: nextStepOf(error), console_tail: tail } };
   }
   return { error: { message: failureLine(error) } };
 }
 
-/** The next step, with guestctl's own options. */
-function hintFor({ code, metadata, nextStep }: GuestError): string | undefined {
+/** The message, with guestctl's name of the option that it is about. */
+function wordsOf(error: GuestError): string {
+  const flag = flagOf(error);
+  return flag === undefined ? error.message : error.messageWith(flag);
+}
+
+/** The next step, in guestctl's words. */
+function hintFor(error: GuestError): string | undefined {
+  const { code, metadata } = error;
   if (code === "PATH_NOT_FOUND" && /[*?[]/.test(metadata["path"] ?? ""))
     return 'patterns are not expanded here, as by a shell: guestctl exec -- sh -c "…"';
-  return nextStep && inFlags(nextStep);
+  return nextStepOf(error);
 }

@@ -8,6 +8,7 @@ import {
   defineCommand,
   type Host,
   jsonLine,
+  nextStepOf,
   noNames,
   oneName,
   parseCount,
@@ -335,5 +336,6 @@ async function sweep(node: Sandboxes, names: readonly string[], values: Values):
   noNames(names, "sandbox sweep");
   const report = await node.sweep({ takeOver: values["take-over"] });
   const status = report.failed.length === 0 ? 0 : STATUS_NOT_AS_INTENDED;
-  return { text: sweepText(report), json: report, status };
+  const failed = report.failed.map(({ remedy, ...each }) => ({ ...each, nextStep: nextStepOf({ ...each, remedy }) }));
+  return { text: sweepText(report), json: { ...report, failed }, status };
 }

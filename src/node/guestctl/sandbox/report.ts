@@ -8,8 +8,8 @@ import type {
 } from "../../sandboxes/index.ts";
 import {
   hookWords,
-  inFlags,
   inSnakeCase,
+  nextStepOf,
   printable,
   reportText,
   sizeWords,
@@ -161,9 +161,10 @@ export function sweepText({ removed, orphans, awakened, completed, failed }: Swe
     ...orphans.map((name) => `removed the orphan ${name}\n`),
     ...awakened.map((name) => `had ${name} do its duties\n`),
     ...completed.map((name) => `${name} is a snapshot whose taking was broken off, and is whole\n`),
-    ...failed.map(({ name, code, message, nextStep }) => {
-      const next = nextStep === undefined ? "" : `; ${inFlags(nextStep)}`;
-      return `failed: ${name}: ${printable(message)} [${code}]${next}\n`;
+    ...failed.map((failure) => {
+      const { name, code, message } = failure;
+      const nextStep = nextStepOf(failure);
+      return `failed: ${name}: ${printable(message)} [${code}]${nextStep === undefined ? "" : `; ${nextStep}`}\n`;
     }),
   ];
   return lines.length === 0 ? "nothing to sweep\n" : lines.join("");

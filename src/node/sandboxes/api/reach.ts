@@ -42,13 +42,12 @@ export async function reach(
 }
 
 function asleep(name: string, how: string): SandboxError {
-  const nextStep = `first: sandboxes.resume("${name}")`;
-  return new SandboxError("WRONG_STATE", `${name} ${how}`, undefined, { nextStep });
+  return new SandboxError("WRONG_STATE", `${name} ${how}`, undefined, { remedy: { kind: "resume", name } });
 }
 
 function stopped(name: string, state: string, reason: string | undefined): SandboxError {
-  const nextStep = `boot it anew: sandboxes.resume("${name}")`;
-  return new SandboxError("WRONG_STATE", `${name} is stopped (${state})${afterColon(reason)}`, undefined, { nextStep });
+  const message = `${name} is stopped (${state})${afterColon(reason)}`;
+  return new SandboxError("WRONG_STATE", message, undefined, { remedy: { kind: "start", name } });
 }
 
 /** The entry of a sandbox. Rejects with NOT_FOUND, which names the owner if another node has a sandbox of that name. */
@@ -56,21 +55,19 @@ async function ownSandbox(node: Needs<"folder" | "substrate" | "journal">, name:
   const entry = node.journal.get(name);
   if (entry?.kind === "sandbox") return entry;
   if (entry?.kind === "snapshot") {
-    const nextStep = `make a sandbox of it: sandboxes.fork("${name}", …)`;
-    throw new SandboxError("NOT_FOUND", `${name} is a snapshot, and no agent runs in it`, undefined, { nextStep });
+    const remedy = { kind: "fork", name } as const;
+    throw new SandboxError("NOT_FOUND", `${name} is a snapshot, and no agent runs in it`, undefined, { remedy });
   }
-  const { message, nextStep } = noSandbox(name, node.folder);
+  const unknown = noSandbox(name, node.folder);
   const elsewhere = (await node.substrate.instances({})).find((instance) => instance.name === name);
   const { [NODE_TAG]: owner } = elsewhere?.tags ?? {};
-  if (owner === undefined) throw new SandboxError("NOT_FOUND", message, undefined, { nextStep });
-  throw new SandboxError("NOT_FOUND", `${message}; the node ${owner} has one of that name`, undefined, {
-    nextStep: "call it on that node, or where its folder is opened",
-  });
+  if (owner === undefined) throw unknown;
+  const message = `${unknown.message}; the node ${owner} has one of that name`;
+  throw new SandboxError("NOT_FOUND", message, undefined, { remedy: { kind: "elsewhere", name } });
 }
 
 /** The error about a name that a journal does not have. */
 export function noSandbox(name: string, folder: string): SandboxError {
-  const nextStep = "sandboxes.list() shows those that are; an agent elsewhere is dialled by connect";
   const message = `there is no sandbox ${JSON.stringify(name)} in the journal of ${folder}`;
-  return new SandboxError("NOT_FOUND", message, undefined, { nextStep });
+  return new SandboxError("NOT_FOUND", message, undefined, { remedy: { kind: "list", name } });
 }

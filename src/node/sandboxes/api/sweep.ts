@@ -1,5 +1,5 @@
 import { messageOf } from "../../../shared/errors.ts";
-import { SandboxError, sandboxError, statusOf, type Tags } from "../substrate/index.ts";
+import { type Remedy, SandboxError, sandboxError, statusOf, type Tags } from "../substrate/index.ts";
 import {
   discard,
   ghost,
@@ -42,8 +42,11 @@ export interface SweepReport {
     readonly message: string;
     /** What to do; undefined where the message says it. */
     readonly nextStep?: string | undefined;
+    readonly remedy?: Remedy | undefined;
   }[];
 }
+
+const INTERNAL = { code: "INTERNAL", nextStep: undefined, remedy: undefined };
 
 /** How to sweep. */
 export interface SweepOptions {
@@ -75,8 +78,8 @@ export async function sweep(
       const failure = sandboxError(error);
       // Another process works on it, so it is not left over.
       if (failure instanceof SandboxError && failure.code === "SANDBOX_BUSY") return;
-      const { code, nextStep } = failure instanceof SandboxError ? failure : { code: "INTERNAL", nextStep: undefined };
-      report.failed.push({ name, code, message: messageOf(failure), nextStep });
+      const { code, nextStep, remedy } = failure instanceof SandboxError ? failure : INTERNAL;
+      report.failed.push({ name, code, message: messageOf(failure), nextStep, remedy });
     }
   };
   for (const { name } of node.journal.all()) {

@@ -52,9 +52,9 @@ export class AgentVolumes {
 
   #read(): Promise<AgentVolume> {
     if (this.#source !== undefined) return agentVolume(this.#source);
-    const nextStep = "name the .tar.gz of the build as agent.archive";
+    const remedy = { kind: "archive", name: "" } as const;
     throw new SandboxError("INVALID_SPEC", "no archive of an agent is given to put into the sandbox", undefined, {
-      nextStep,
+      remedy,
     });
   }
 }

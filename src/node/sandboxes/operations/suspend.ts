@@ -151,8 +151,7 @@ export async function wake(node: Needs<"substrate" | "instances">, entry: Sandbo
 
 /** The error about a sandbox that sleeps although nobody asked it to, with the call that wakes it. */
 export function sourceAsleep(name: string, because: string, cause?: unknown): SandboxError {
-  const nextStep = `wake it up once there is room for it: sandboxes.resume("${name}")`;
-  return new SandboxError("SOURCE_ASLEEP", `${name} sleeps: ${because}`, cause, { nextStep });
+  return new SandboxError("SOURCE_ASLEEP", `${name} sleeps: ${because}`, cause, { remedy: { kind: "wake", name } });
 }
 
 /** The error about a sandbox whose suspension was broken off. */

@@ -57,9 +57,28 @@ const SCOPES =
   "resource:read image:read instance:read instance:write instance:delete snapshot:read snapshot:write snapshot:delete " +
   "volume:read volume:write volume:delete ingress:read ingress:write ingress:delete";
 
+/** What to call about a sandbox, snapshot or option of that name. */
+const REMEDIES = {
+  resume: (name: string) => `first: sandboxes.resume("${name}")`,
+  start: (name: string) => `boot it anew: sandboxes.resume("${name}")`,
+  wake: (name: string) => `wake it up once there is room for it: sandboxes.resume("${name}")`,
+  fork: (name: string) => `make a sandbox of it: sandboxes.fork("${name}", …)`,
+  list: () => "sandboxes.list() shows those that are; an agent elsewhere is dialled by connect",
+  elsewhere: () => "call it on that node, or where its folder is opened",
+  archive: () => "name the .tar.gz of the build as agent.archive",
+} as const;
+
+/** A next step that names calls or options of this library, for programs that have other names for them. */
+export interface Remedy {
+  readonly kind: keyof typeof REMEDIES;
+  /** Of the sandbox or snapshot. */
+  readonly name: string;
+}
+
 interface ErrorDetails {
-  /** Default: that of the code. */
+  /** Default: that of the remedy, or else of the code. */
   readonly nextStep?: string | undefined;
+  readonly remedy?: Remedy | undefined;
   readonly consoleTail?: readonly string[] | undefined;
 }
 
@@ -69,13 +88,16 @@ export class SandboxError extends Error {
   readonly code: SandboxCode;
   /** What to do; undefined where the message says it. */
   readonly nextStep: string | undefined;
+  /** The same for programs; undefined where no call of the library is the next step. */
+  readonly remedy: Remedy | undefined;
   /** The end of the instance's console, as the guest wrote it; empty if it says nothing about the failure. */
   readonly consoleTail: readonly string[];
 
   constructor(code: SandboxCode, message: string, cause?: unknown, more: ErrorDetails = {}) {
     super(message, cause === undefined ? undefined : { cause });
     this.code = code;
-    this.nextStep = more.nextStep ?? NEXT_STEPS[code];
+    this.remedy = more.remedy;
+    this.nextStep = more.nextStep ?? (this.remedy && REMEDIES[this.remedy.kind](this.remedy.name)) ?? NEXT_STEPS[code];
     this.consoleTail = more.consoleTail ?? [];
   }
 }
