@@ -66,5 +66,6 @@ const STEPS: Readonly<Record<string, string>> = {
 
 /** What to do about an error of that code; undefined: its message says everything. */
 export function nextStepFor(code: string): string | undefined {
-  return STEPS[code] || undefined;
+  const step = STEPS[code];
+  return step === "" ? undefined : step;
 }

@@ -1,6 +1,5 @@
 import { AGENT_VERSION } from "../../shared/version.ts";
-import { nearest } from "../../shared/text.ts";
-import { commandElsewhere, type Host, optionElsewhere, reportFailure, UsageError } from "./cli/index.ts";
+import type { Host } from "./cli/index.ts";
 import { COMMANDS } from "./commands/index.ts";
 
 const HELP = `Usage: guestctl COMMAND [options]
@@ -44,7 +43,9 @@ export async function guestctl(args: readonly string[], host: Host): Promise<num
   }
   const entry = name === undefined ? undefined : COMMANDS.get(name);
   if (entry !== undefined) return (await entry.load()).run([...leading, ...rest], host);
-  return reportFailure(new UsageError(problemOf(name)), args.includes("--json"), host);
+  // Overview and version load nothing of the commands' rooms.
+  const { reportUnknown } = await import("./unknown-command.ts");
+  return reportUnknown(name, [...LEADING.keys()], args.includes("--json"), host);
 }
 
 function leadingOptions(args: readonly string[]): readonly string[] {
@@ -53,28 +54,4 @@ function leadingOptions(args: readonly string[]): readonly string[] {
     count += takesValue && !args[count]?.includes("=") ? 2 : 1;
   }
   return args.slice(0, count);
-}
-
-function problemOf(name: string | undefined): string {
-  if (name === undefined) return "no command given";
-  if (name.startsWith("-")) {
-    const meant = nearest(
-      name,
-      [...LEADING.keys(), "--help", "--version"].filter((option) => option.startsWith("--")),
-    );
-    const likely = meant === undefined ? "options of a command follow it" : `did you mean ${meant}?`;
-    return `there is no option ${JSON.stringify(name)} before the command; ${optionElsewhere(name) ?? likely}`;
-  }
-  const advice = commandElsewhere(name) ?? likelyCommand(name) ?? programOf(name);
-  return `there is no command ${JSON.stringify(name)}${advice === undefined ? "" : `; ${advice}`}`;
-}
-
-/** Any other word may be a program: it is common to leave "exec" out. */
-function programOf(name: string): string | undefined {
-  return /^[\w.+-]+$/.test(name) ? `"guestctl exec -- ${name}" runs a program of that name in a sandbox` : undefined;
-}
-
-function likelyCommand(name: string): string | undefined {
-  const meant = nearest(name, COMMANDS.keys());
-  return meant === undefined ? undefined : `did you mean ${meant}?`;
 }

@@ -1,4 +1,4 @@
-import { signalStatus } from "./cli/index.ts";
+import { constants } from "node:os";
 import { guestctl } from "./index.ts";
 
 /** Exit status if the reader of standard output is gone: 128 + SIGPIPE. */
@@ -33,7 +33,7 @@ function leaveBySignal(signal: NodeJS.Signals): void {
     process.off(signal, leaveBySignal);
     process.kill(process.pid, signal);
   });
-  process.exit(signalStatus(signal));
+  process.exit(128 + constants.signals[signal]);
 }
 
 for (const signal of ["SIGHUP", "SIGINT", "SIGTERM"] as const) process.on(signal, leaveBySignal);

@@ -32,7 +32,7 @@ describe("guestctl ports", () => {
       const listed = (object?.["ports"] as { port: number; command: string; scope: string }[] | undefined)?.find(
         (one) => one.port === port,
       );
-      assert.deepEqual([listed?.command, listed?.scope], ["\u001b[31mx\r\ny", "PORT_SCOPE_LOOPBACK"]);
+      assert.deepEqual([listed?.command, listed?.scope], ["\u001b[31mx\r\ny", "loopback"]);
     } finally {
       server.kill();
     }

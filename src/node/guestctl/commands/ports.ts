@@ -1,4 +1,4 @@
-import { PortChangesSchema, PortListSchema } from "../../../shared/gen/svc/guest/v1alpha1/tunnel_pb.ts";
+import { ListeningPortSchema } from "../../../shared/gen/svc/guest/v1alpha1/tunnel_pb.ts";
 import { type ListeningPort, PortScope } from "../../client/index.ts";
 import { type Command, defineCommand, jsonLine, printable, tableText, writeAll } from "../cli/index.ts";
 import { ANSWER_TIMEOUT_MS, CONNECTION_OPTIONS, openClient } from "../target/index.ts";
@@ -6,11 +6,12 @@ import { watchUntilSignal } from "./lasting-watch.ts";
 import { schemaObject } from "./schema.ts";
 
 const TITLES = ["ADDRESS", "PORT", "REACHED FROM", "UID", "PID", "COMMAND"];
-const SCOPES: Readonly<Record<PortScope, string>> = {
-  [PortScope.UNSPECIFIED]: "-",
-  [PortScope.LOOPBACK]: "the sandbox",
-  [PortScope.ANY]: "everywhere",
-  [PortScope.ADDRESS]: "its network",
+/** From where a port is reached, for people and in JSON. */
+const SCOPES: Readonly<Record<PortScope, readonly [words: string, name: string]>> = {
+  [PortScope.UNSPECIFIED]: ["-", "unknown"],
+  [PortScope.LOOPBACK]: ["the sandbox", "loopback"],
+  [PortScope.ANY]: ["everywhere", "any"],
+  [PortScope.ADDRESS]: ["its network", "address"],
 };
 
 export const ports: Command = defineCommand({
@@ -23,7 +24,7 @@ forward" leads to those that only the sandbox reaches, "guestctl sandbox publish
   },
   notes: `With --watch, a line for each port that opens (+), closes (-) or has another process (+ again).
 With --json, the fields of the schema: one PortList, or with --watch one PortChanges a line, of which those with "full"
-take the place of all before, as after a restore.`,
+take the place of all before, as after a restore. "scope" is loopback, any, or address: that one alone.`,
   statuses: "0 listed, or ended by SIGINT or SIGTERM; 125 failed.",
   examples: ["ports", "ports --watch --json"],
   elsewhere: [["-l -t -n -p --listening --tcp", "it lists only TCP ports that listen, with their processes"]],
@@ -41,20 +42,22 @@ take the place of all before, as after a restore.`,
             ...closed.map(words("-")),
             ...opened.map(words("+")),
           ];
-          await writeAll(
-            host.stdout,
-            values.json === true ? jsonLine(schemaObject(PortChangesSchema, changes)) : lines.join(""),
-          );
+          const json = { ...changes, ports: opened.map(portObject), closed: closed.map(portObject) };
+          await writeAll(host.stdout, values.json === true ? jsonLine(json) : lines.join(""));
         },
       );
     }
     using client = await openClient(values, host);
     const list = await client.listPorts({ timeoutMs: ANSWER_TIMEOUT_MS });
     const text = tableText([TITLES, ...list.ports.map(rowOf)]) + (list.truncated ? "and more\n" : "");
-    return { text, json: schemaObject(PortListSchema, list) };
+    return { text, json: { ...list, ports: list.ports.map(portObject) } };
   },
 });
 
+function portObject(port: ListeningPort): object {
+  return { ...schemaObject(ListeningPortSchema, port), scope: (SCOPES[port.scope] ?? SCOPES[0])[1] };
+}
+
 function rowOf({ address, port, scope, uid, pid, command }: ListeningPort): string[] {
-  return [address, String(port), SCOPES[scope] ?? "-", String(uid), String(pid ?? "-"), command || "-"];
+  return [address, String(port), (SCOPES[scope] ?? SCOPES[0])[0], String(uid), String(pid ?? "-"), command || "-"];
 }

@@ -11,8 +11,8 @@ export interface Offers {
   readonly offers: readonly Offer[];
 }
 
-/** Nobody waits longer for the Tab key. */
-const PATIENCE_MS = 1_000;
+/** As long as kubectl's completion waits for an answer. */
+const PATIENCE_MS = 5_000;
 const PATIENT: ConnectionValues = { "connect-timeout": `${PATIENCE_MS}ms` };
 
 /** NAME:PATH or :PATH, as `cp` writes it. */

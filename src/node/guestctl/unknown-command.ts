@@ -1,0 +1,37 @@
+import { nearest } from "../../shared/text.ts";
+import { commandElsewhere, type Host, optionElsewhere, reportFailure, UsageError } from "./cli/index.ts";
+import { COMMANDS } from "./commands/index.ts";
+
+/** Reports a command line without a command of guestctl, and what was probably meant. Returns the exit status. */
+export function reportUnknown(
+  name: string | undefined,
+  leading: readonly string[],
+  isForPrograms: boolean,
+  host: Host,
+): number {
+  return reportFailure(new UsageError(problemOf(name, leading)), isForPrograms, host);
+}
+
+function problemOf(name: string | undefined, leading: readonly string[]): string {
+  if (name === undefined) return "no command given";
+  if (name.startsWith("-")) {
+    const meant = nearest(
+      name,
+      [...leading, "--help", "--version"].filter((option) => option.startsWith("--")),
+    );
+    const likely = meant === undefined ? "options of a command follow it" : `did you mean ${meant}?`;
+    return `there is no option ${JSON.stringify(name)} before the command; ${optionElsewhere(name) ?? likely}`;
+  }
+  const advice = commandElsewhere(name) ?? likelyCommand(name) ?? programOf(name);
+  return `there is no command ${JSON.stringify(name)}${advice === undefined ? "" : `; ${advice}`}`;
+}
+
+/** Any other word may be a program: it is common to leave "exec" out. */
+function programOf(name: string): string | undefined {
+  return /^[\w.+-]+$/.test(name) ? `"guestctl exec -- ${name}" runs a program of that name in a sandbox` : undefined;
+}
+
+function likelyCommand(name: string): string | undefined {
+  const meant = nearest(name, COMMANDS.keys());
+  return meant === undefined ? undefined : `did you mean ${meant}?`;
+}
