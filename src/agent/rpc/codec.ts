@@ -2,7 +2,7 @@ import { create, type DescMessage, fromBinary, type MessageShape, toBinary } fro
 import type { Timestamp } from "@bufbuild/protobuf/wkt";
 import { invalidField } from "../domain/index.ts";
 import { malformedMessage, PREFIX_BYTES } from "./framing.ts";
-import { checkFieldCount, FieldCursor, LENGTH_DELIMITED, writeVarint } from "./wire.ts";
+import { checkFieldCount, FIELD_LIMIT, FieldCursor, LENGTH_DELIMITED, tooManyFields, writeVarint } from "./wire.ts";
 
 /** Below this size one copy costs less than a second write. */
 const JOIN_BELOW_BYTES = 1_024;
@@ -99,13 +99,14 @@ export class FieldWriter {
   }
 }
 
-/** Decodes a message. Throws AgentError for malformed bytes and for too many fields. */
+/** Decodes a message. Throws AgentError for malformed bytes, and `refusal` for more fields than `fieldLimit`. */
 export function decodeMessage<Desc extends DescMessage>(
   schema: Desc,
   bytes: Uint8Array,
-  fieldLimit?: number,
+  fieldLimit: number = FIELD_LIMIT,
+  refusal: (limit: number) => Error = tooManyFields,
 ): MessageShape<Desc> {
-  checkFieldCount(schema, bytes, fieldLimit);
+  checkFieldCount(schema, bytes, fieldLimit, refusal);
   if (bytes.length === 0) return create(schema);
   try {
     return fromBinary(schema, bytes, { readUnknownFields: false });

@@ -98,7 +98,7 @@ export class FieldCursor {
 }
 
 /** The refusal of a message with more fields than `limit`. */
-export function tooManyFields(limit: number = FIELD_LIMIT): Error {
+export function tooManyFields(limit: number): Error {
   return malformedMessage(`the request has more than ${limit} fields; no request needs as many`);
 }
 
@@ -106,15 +106,20 @@ function damaged(): Error {
   return malformedMessage("the request is damaged: its bytes are no protobuf message");
 }
 
-/** Throws AgentError for a message with more fields than any request has, before it is decoded. */
-export function checkFieldCount(schema: DescMessage, bytes: Uint8Array, limit: number = FIELD_LIMIT): void {
+/** Throws `refusal` for a message of more fields than `limit`, before it is decoded; AgentError for a malformed one. */
+export function checkFieldCount(
+  schema: DescMessage,
+  bytes: Uint8Array,
+  limit: number,
+  refusal: (limit: number) => Error,
+): void {
   if (bytes.length <= FEW_FIELDS_BYTES) return;
   /** Returns how many more fields are allowed. Terminates, because no message of the schema contains itself. */
   const count = (of: DescMessage, fields: FieldCursor, allowed: number): number => {
     let left = allowed;
     while (fields.next()) {
       left -= 1;
-      if (left < 0) throw tooManyFields(limit);
+      if (left < 0) throw refusal(limit);
       if (fields.wireType !== LENGTH_DELIMITED) continue;
       const { message } = of.fields.find(({ number }) => number === fields.number) ?? {};
       if (message) left = count(message, new FieldCursor(bytes, fields.valueStart, fields.valueEnd), left);

@@ -47,7 +47,7 @@ export function serveExec(exec: Exec, call: Call, largeStarts: Mutex): Promise<v
   };
   // No async function here: its variables would keep the request, up to 4 MiB, for as long as the command runs.
   return messages.next().then((first) => {
-    if (first === undefined || first.bytes.length <= LARGE_START_BYTES) return decodeFirst(first?.bytes).then(run);
+    if (first === undefined || first.bytes.length <= LARGE_START_BYTES) return run(decodeFirst(first?.bytes));
     return largeStarts.run(() => startLarge(first, run, started), call.signal).then(({ ended }) => ended);
   });
 }
@@ -61,7 +61,7 @@ async function startLarge(
   run: (first: FirstFrame) => Promise<void>,
   started: Promise<void>,
 ): Promise<{ readonly ended: Promise<void> }> {
-  const first = await decodeFirst(message.bytes);
+  const first = decodeFirst(message.bytes);
   // All of it is strings and numbers now.
   message.release();
   const ended = run(first);
