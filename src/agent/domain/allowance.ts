@@ -8,7 +8,7 @@ export interface Caller {
   /** Aborted when the call is over. */
   readonly signal: AbortSignal;
   /** Ends the call with this error, even if its client does not read. Aborts the signal. */
-  giveUp(error: AgentError): void;
+  failSoon(error: AgentError): void;
 }
 
 /** A slow or paused peer is no attack. */

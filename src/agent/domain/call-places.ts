@@ -30,7 +30,7 @@ export class CallPlaces {
 
   /** Runs a call in a place of its own; its progress is activity. Rejects with RESOURCE_EXHAUSTED if none is free. */
   async run<Value>(caller: Caller, call: (onProgress: () => void, place: Share) => Promise<Value>): Promise<Value> {
-    const place = this.#places.share(caller.connection, (reason) => caller.giveUp(reason));
+    const place = this.#places.share(caller.connection, (reason) => caller.failSoon(reason));
     place.set(1);
     const onProgress = (): void => {
       this.#activity.touch();

@@ -1,5 +1,6 @@
 import type { Incoming, AgentError, Attachment } from "../domain/index.ts";
 import type { ExecResult } from "./command.ts";
+import type { ExecOutput } from "./exec-call.ts";
 import type { CommandInput, ExecInput } from "./frames.ts";
 import { type Cursor, type Offsets, type OutputLog, type OutputStream, READ_BYTES } from "./output-log.ts";
 
@@ -19,14 +20,11 @@ export interface KeptStarted {
 }
 
 /** Where the frames for a kept exec's client go, in the order of the calls. */
-interface KeptOutput {
+interface KeptOutput extends Pick<ExecOutput, "output" | "exit"> {
   started(started: KeptStarted): void;
-  /** `release` is called once the bytes are no longer needed. */
-  output(stream: OutputStream, bytes: Uint8Array, release: () => void): void;
   gap(stream: OutputStream, bytes: number): void;
   /** `done` is called once the frame has left. */
   stdinAck(offset: number, done: () => void): void;
-  exit(result: ExecResult): void;
 }
 
 /** A call that attaches to a kept exec. */
@@ -36,7 +34,7 @@ export interface KeptCall {
   /** Aborted when the client is gone. */
   readonly signal: AbortSignal;
   /** Ends the call with this error, which its client learns when it reads on. */
-  dismiss(error: AgentError): void;
+  failWhenRead(error: AgentError): void;
 }
 
 /** Limit of unsent output of a call; the rest waits in the exec's buffer. */

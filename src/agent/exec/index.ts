@@ -1,5 +1,6 @@
 export { Exec } from "./exec.ts";
 export { WorkloadOutput } from "./workload-output.ts";
+export type { ExecOutput } from "./exec-call.ts";
 export type { KeptCall, KeptStarted } from "./attached-call.ts";
 export type { ExecResult } from "./command.ts";
 export type { KeptExecState } from "./kept-exec.ts";

@@ -232,7 +232,7 @@ export class KeptExec {
   #dismiss(attached: AttachedCall, error: AgentError): void {
     attached.end(error);
     attached.activity?.cut();
-    attached.call.dismiss(error);
+    attached.call.failWhenRead(error);
   }
 
   #left(attached: AttachedCall): void {

@@ -39,8 +39,8 @@ export interface CallSetup {
   readonly unread: Allowance;
   /** Bounds the memory that all calls keep for their next messages. */
   readonly spare: SpareMemory;
-  /** Bounds what dismissed calls hold: the oldest gives way. */
-  readonly untaken: Allowance;
+  /** Bounds what calls hold after `failWhenRead`: the oldest gives way. */
+  readonly unreadAnswers: Allowance;
   /** Most bytes of a request's message. */
   readonly messageLimitBytes: number;
   /** Called with 1 when the call becomes large, and with -1 when a large call is over. */
@@ -49,14 +49,18 @@ export interface CallSetup {
 
 /**
  * One call on one HTTP/2 stream, headers to trailers. Its handler reads and sends messages; the router ends it. Its
- * ends:
+ * four ends:
  *
- * | end     | handler's signal | unsent messages               | status                                           |
- * | ------- | ---------------- | ----------------------------- | ------------------------------------------------ |
- * | finish  | as it is         | sent                          | after them                                       |
- * | abort   | aborted          | sent                          | the handler's, which ends then                   |
- * | giveUp  | aborted          | dropped                       | within a second, then the stream is reset        |
- * | dismiss | aborted          | dropped but for the one begun | whenever the client reads; `untaken` bounds that |
+ * | end          | by                            | handler's signal | unsent messages | status                    |
+ * | ------------ | ----------------------------- | ---------------- | --------------- | ------------------------- |
+ * | finish       | the handler's end             | as it is         | sent            | after them                |
+ * | abort        | cancel, lost connection, stop | aborted          | sent            | the handler's, if it can  |
+ * |              |                               |                  |                 | still be sent             |
+ * | failSoon     | deadline, a share taken away  | aborted          | dropped but one | within 1 s; then a reset  |
+ * | failWhenRead | another call takes over       | aborted          | dropped but one | when the client reads on; |
+ * |              |                               |                  |                 | `unreadAnswers` bounds it |
+ *
+ * "But one": the message that has begun is completed.
  */
 export class Call implements StreamConsumer {
   readonly metadata: RequestFields;
@@ -76,8 +80,8 @@ export class Call implements StreamConsumer {
   #finished = false;
   #refuse: (() => void) | undefined;
   #patience: NodeJS.Timeout | undefined;
-  /** What it holds since it was dismissed. */
-  #untaken: Share | undefined;
+  /** What it holds since `failWhenRead`. */
+  #unreadAnswer: Share | undefined;
 
   constructor(stream: Http2Stream, setup: CallSetup) {
     this.metadata = setup.metadata;
@@ -85,7 +89,9 @@ export class Call implements StreamConsumer {
     this.connection = setup.connection;
     this.#stream = stream;
     this.#setup = setup;
-    this.#request = new RequestMessages(stream, this, setup.messageLimitBytes);
+    const { messageLimitBytes, spare, unread } = setup;
+    const newShare = (): Share => unread.share(this.connection, (error) => this.failSoon(error));
+    this.#request = new RequestMessages(stream, messageLimitBytes, spare, newShare);
     stream.consumer = this;
   }
 
@@ -183,7 +189,7 @@ export class Call implements StreamConsumer {
     // As good as none.
     if (timeoutMs > TIMER_LIMIT_MS) return;
     this.#deadline = setTimeout(() => {
-      this.giveUp(deadlinePassed());
+      this.failSoon(deadlinePassed());
     }, timeoutMs);
   }
 
@@ -203,32 +209,24 @@ export class Call implements StreamConsumer {
     this.#request.discard();
   }
 
-  get spare(): SpareMemory {
-    return this.#setup.spare;
-  }
-
-  unreadShare(): Share {
-    return this.#setup.unread.share(this.connection, (error) => this.giveUp(error));
-  }
-
   /** Ends the call with this error, even if its client does not read: a second later the rest, or all, is dropped. */
-  giveUp(error: AgentError): void {
-    this.#cutShort(error);
+  failSoon(error: AgentError): void {
+    this.#fail(error);
     setTimeout(() => this.#stream.reset(ErrorCode.CANCEL), LINGER_MS).unref();
   }
 
   /**
    * Ends the call with this error, which its client learns whenever it reads on: the message that has begun is
-   * completed, the others are dropped. The connection's end ends the wait; `untaken` bounds what waits.
+   * completed, the others are dropped. The connection's end ends the wait; `unreadAnswers` bounds what waits.
    */
-  dismiss(error: AgentError): void {
-    const heldBytes = this.#cutShort(error);
+  failWhenRead(error: AgentError): void {
+    const heldBytes = this.#fail(error);
     if (this.#isLarge) this.#setLarge(false);
     if (heldBytes === 0) return;
     const drop = (): void => this.#stream.reset(ErrorCode.CANCEL);
-    this.#untaken = this.#setup.untaken.share(this.connection, drop);
+    this.#unreadAnswer = this.#setup.unreadAnswers.share(this.connection, drop);
     try {
-      this.#untaken.set(heldBytes);
+      this.#unreadAnswer.set(heldBytes);
     } catch {
       drop();
     }
@@ -245,16 +243,16 @@ export class Call implements StreamConsumer {
 
   /** Ends the response with a status after all that was sent; resets an incomplete request. Later calls do nothing. */
   finish(error?: AgentError): void {
-    this.#finish(error, false);
+    this.#endResponse(error, false);
   }
 
   /** Returns the bytes that the client still has to take. */
-  #cutShort(error: AgentError): number {
+  #fail(error: AgentError): number {
     this.abort(error);
-    return this.#finish(error, true);
+    return this.#endResponse(error, true);
   }
 
-  #finish(error: AgentError | undefined, dropsUnsent: boolean): number {
+  #endResponse(error: AgentError | undefined, dropsUnsent: boolean): number {
     if (this.#finished) return 0;
     this.#finished = true;
     if (this.#deadline !== undefined) clearTimeout(this.#deadline);
@@ -287,7 +285,7 @@ export class Call implements StreamConsumer {
     }
     this.#releaseWaiters();
     this.#requestEnded();
-    this.#untaken?.set(0);
+    this.#unreadAnswer?.set(0);
     if (this.#isLarge) this.#setLarge(false);
   }
 

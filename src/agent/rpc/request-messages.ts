@@ -10,14 +10,6 @@ const MESSAGE_OVERHEAD_BYTES = 64;
 /** Messages over this size count until their memory is given back: a handler may hold one for any time. */
 const LARGE_MESSAGE_BYTES = 256 * 1024;
 
-/** The owner of a request. */
-export interface UnreadOwner {
-  /** Its share of what all requests together may hold. */
-  unreadShare(): Share;
-  /** What all requests together may keep unused. */
-  readonly spare: SpareMemory;
-}
-
 /** A class: an object with a closure takes six times the memory. */
 class Message implements LentBytes {
   readonly bytes: Uint8Array;
@@ -39,8 +31,8 @@ export class RequestMessages {
   readonly #buffers: MessageBuffers;
   readonly #reader: MessageReader;
   readonly #queue: Uint8Array[] = [];
-  readonly #owner: UnreadOwner;
-  /** Created when the request first holds something. */
+  readonly #newShare: () => Share;
+  /** Of what all requests together may hold. Created when this one first holds something. */
   #unread: Share | undefined;
   #queuedBytes = 0;
   /** Bytes of large messages that a handler has taken and not released. */
@@ -53,23 +45,33 @@ export class RequestMessages {
   #failure: Error | undefined;
   #wake: (() => void) | undefined;
 
-  constructor(stream: Http2Stream, owner: UnreadOwner, messageLimitBytes: number) {
-    this.#buffers = new MessageBuffers(owner.spare);
+  /**
+   * @param spare what all requests together may keep unused
+   * @param newShare makes the request's share of what all of them may hold unread
+   */
+  constructor(stream: Http2Stream, messageLimitBytes: number, spare: SpareMemory, newShare: () => Share) {
+    this.#buffers = new MessageBuffers(spare);
     this.#reader = new MessageReader(messageLimitBytes, this.#buffers);
     this.#stream = stream;
-    this.#owner = owner;
+    this.#newShare = newShare;
     stream.pause();
   }
 
   /** The next message; undefined: there is none. Throws AgentError where the request failed. */
-  async next(): Promise<LentBytes | undefined> {
-    for (;;) {
-      const message = this.#shift();
-      if (message !== undefined) return message;
-      if (this.#failure !== undefined) throw this.#failure;
-      if (this.#ended) return undefined;
-      await new Promise<void>((resolve) => this.#whenArrived(resolve));
-    }
+  next(): Promise<LentBytes | undefined> {
+    return new Promise((resolve, reject) => {
+      this.each(
+        (message) => {
+          resolve(message);
+          // The next reader takes over.
+          return new Promise<never>(() => {});
+        },
+        (failure) => {
+          if (failure === undefined) resolve(undefined);
+          else reject(failure);
+        },
+      );
+    });
   }
 
   #shift(): LentBytes | undefined {
@@ -81,14 +83,7 @@ export class RequestMessages {
     return new Message(message, this.#release);
   }
 
-  /** Calls back once there is a message, or will be none. */
-  #whenArrived(wake: () => void): void {
-    // Register before reading resumes: held bytes may arrive within the call.
-    this.#wake = wake;
-    this.#read();
-  }
-
-  /** For a request of one message: calls back in the turn in which it ends or is refused. */
+  /** For a request of one message: calls back in the tick in which it ends or is refused. */
   only(got: (message: LentBytes) => void, failed: (error: Error) => void): void {
     let only: LentBytes | undefined;
     this.#isSingle = true;
@@ -113,7 +108,7 @@ export class RequestMessages {
     );
   }
 
-  /** Calls `take` with each message in the turn of the event loop in which it arrives. */
+  /** Calls `take` with each message in the tick of the event loop in which it arrives. */
   readonly each: Incoming<LentBytes> = (take, over) => {
     const takeAll = (): void => {
       try {
@@ -126,8 +121,13 @@ export class RequestMessages {
       } catch (error) {
         this.#refuse(error);
       }
-      if (this.#failure !== undefined || this.#ended) over(this.#failure);
-      else this.#whenArrived(takeAll);
+      if (this.#failure !== undefined || this.#ended) {
+        over(this.#failure);
+        return;
+      }
+      // Register before reading resumes: held bytes may arrive within the call.
+      this.#wake = takeAll;
+      this.#read();
     };
     takeAll();
   };
@@ -139,7 +139,7 @@ export class RequestMessages {
     this.#account(this.#heldBytes);
   };
 
-  /** Ends the iteration with an error at once, dropping held messages. (A refused message fails in its turn.) */
+  /** Ends the iteration with an error at once, dropping held messages. (A refused message fails only when it is next.) */
   fail(error: AgentError): void {
     if (this.#discarded) return;
     this.#failure ??= error;
@@ -192,7 +192,7 @@ export class RequestMessages {
 
   /** Updates the share. Throws AgentError when all requests together hold too much. */
   #account(bytes: number): void {
-    if (bytes > 0) this.#unread ??= this.#owner.unreadShare();
+    if (bytes > 0) this.#unread ??= this.#newShare();
     this.#unread?.set(bytes);
   }
 

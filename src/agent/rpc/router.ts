@@ -23,8 +23,8 @@ import type { Connection } from "../listening/index.ts";
 import { SpareMemory } from "./message-buffers.ts";
 import { httpRefusal, requestTimeoutMs, requireIdentityEncoding } from "./request-head.ts";
 
-/** Bytes that dismissed calls together may hold until their clients take them. */
-const UNTAKEN_LIMIT_BYTES: number = 4 * 1024 * 1024;
+/** Bytes that ended calls together may hold until their clients read them. */
+const UNREAD_ANSWERS_LIMIT_BYTES: number = 4 * 1024 * 1024;
 
 /** What a router needs. */
 export interface RouterOptions {
@@ -61,7 +61,7 @@ export class Router {
   #largeCalls = 0;
   readonly #onLarge: (change: 1 | -1) => void;
   readonly #unread: Allowance;
-  readonly #untaken: Allowance;
+  readonly #unreadAnswers: Allowance;
   readonly #spare = new SpareMemory();
 
   constructor(options: RouterOptions) {
@@ -73,9 +73,9 @@ export class Router {
     };
     this.#versionField = { "svc-agent-version": options.agentVersion };
     this.#unread = new Allowance({ limit: UNREAD_LIMIT_BYTES, clock: options.clock, refusal: tooMuchUnread });
-    // Whoever dismisses another call waits for nobody.
-    this.#untaken = new Allowance({
-      limit: UNTAKEN_LIMIT_BYTES,
+    // Nobody gets time to read: the call that ends another one must not wait.
+    this.#unreadAnswers = new Allowance({
+      limit: UNREAD_ANSWERS_LIMIT_BYTES,
       patienceMs: 0,
       clock: options.clock,
       refusal: tooMuchUnread,
@@ -166,7 +166,7 @@ export class Router {
       connection,
       responseFields: this.#responseFields,
       unread: this.#unread,
-      untaken: this.#untaken,
+      unreadAnswers: this.#unreadAnswers,
       spare: this.#spare,
       messageLimitBytes: this.#options.messageLimitBytes ?? MESSAGE_LIMIT_BYTES,
       onLarge: this.#onLarge,

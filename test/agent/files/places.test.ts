@@ -99,7 +99,7 @@ describe("file calls that stand still", () => {
       const caller: Caller = {
         connection,
         signal: controller.signal,
-        giveUp: (error) => {
+        failSoon: (error) => {
           given.push(number);
           [stillest] = stillestFirst;
           controller.abort(error);

@@ -23,7 +23,7 @@ async function flooding(calls: Call[]): Promise<TestServer> {
 }
 
 function dismiss(call: Call): void {
-  call.dismiss(new AgentError("ABORTED", "EXEC_TAKEN_OVER", "another call has attached"));
+  call.failWhenRead(new AgentError("ABORTED", "EXEC_TAKEN_OVER", "another call has attached"));
 }
 
 /** Widens the window of a stream, or with 0 that of the connection. */

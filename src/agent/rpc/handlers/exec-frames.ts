@@ -1,4 +1,4 @@
-import { create } from "@bufbuild/protobuf";
+import { create, type MessageInitShape } from "@bufbuild/protobuf";
 import type { ExecInput, ExecResult, KeptStarted, OutputStream } from "../../exec/index.ts";
 import {
   type CommandUsage as WireUsage,
@@ -6,16 +6,12 @@ import {
   type ExecExit,
   ExecExitSchema,
   ExecFrameSchema,
-  ExecStartedSchema,
   ExecStream,
   UsageScope,
 } from "../../../shared/gen/svc/guest/v1alpha1/exec_pb.ts";
-import { bytesFieldFrame, decodeMessage, FieldWriter, type Frame, messageFrame, tryBytesField } from "../codec.ts";
+import { bytesFieldFrame, decodeMessage, type Frame, messageFrame, tryBytesField } from "../codec.ts";
 import { type CommandUsage, frameOrder, type LentBytes } from "../../domain/index.ts";
 
-const FRAME = ExecFrameSchema.field;
-const EXIT = ExecExitSchema.field;
-const USAGE = CommandUsageSchema.field;
 const STDIN_FIELD = ExecFrameSchema.field.stdin.number;
 const OUTPUT_FIELDS: Readonly<Record<OutputStream, number>> = {
   stdout: ExecFrameSchema.field.stdout.number,
@@ -57,14 +53,9 @@ export function decodeInput(message: LentBytes): ExecInput {
   }
 }
 
-/**
- * The first frame of a response. Laid out by hand, as the last one: with objects the two are a fiftieth of a command's
- * CPU.
- */
+/** The first frame of a response. */
 export function startedFrame(pid: number): Frame {
-  const writer = new FieldWriter();
-  writer.message(FRAME.started.number, () => writer.number(ExecStartedSchema.field.pid.number, pid));
-  return writer.frame();
+  return frameOf({ case: "started", value: { pid } });
 }
 
 /** The first frame of a kept exec's response. */
@@ -80,7 +71,7 @@ export function keptStartedFrame({ pid, execId, offsets, ends, stdinOffset, ...r
     stdinOffset: BigInt(stdinOffset),
     ...rest,
   };
-  return messageFrame(ExecFrameSchema, create(ExecFrameSchema, { frame: { case: "started", value } }));
+  return frameOf({ case: "started", value });
 }
 
 /** A piece of output; the bytes are not copied unless there are few. */
@@ -91,13 +82,13 @@ export function outputFrame(stream: OutputStream, bytes: Uint8Array): Frame {
 /** Output that is not held any more. */
 export function gapFrame(stream: OutputStream, bytes: number): Frame {
   const value = { stream: stream === "stdout" ? ExecStream.STDOUT : ExecStream.STDERR, bytes: BigInt(bytes) };
-  return messageFrame(ExecFrameSchema, create(ExecFrameSchema, { frame: { case: "gap", value } }));
+  return frameOf({ case: "gap", value });
 }
 
 /** Input that is taken. */
 export function stdinAckFrame(offset: number): Frame {
   const value = { offset: BigInt(offset) };
-  return messageFrame(ExecFrameSchema, create(ExecFrameSchema, { frame: { case: "stdinAck", value } }));
+  return frameOf({ case: "stdinAck", value });
 }
 
 /** How a command ended. */
@@ -120,26 +111,11 @@ export function usageOf({ cpuScope, cpuUserUs, cpuSystemUs, peakMemory }: Comman
 
 /** The last frame of a response. */
 export function exitFrame(result: ExecResult): Frame {
-  const writer = new FieldWriter();
-  writer.message(FRAME.exit.number, () => {
-    writer.number(EXIT.code.number, result.code);
-    writer.number(EXIT.signal.number, result.signal);
-    writer.number(EXIT.coreDumped.number, Number(result.coreDumped));
-    writer.number(EXIT.timedOut.number, Number(result.timedOut));
-    writer.number(EXIT.oomKilled.number, Number(result.oomKilled));
-    writer.number(EXIT.outputComplete.number, Number(result.outputComplete));
-    writer.number(EXIT.durationMs.number, result.durationMs);
-    const { usage } = result;
-    if (usage !== undefined) writer.message(EXIT.usage.number, () => writeUsage(writer, usage));
-  });
-  return writer.frame();
+  return frameOf({ case: "exit", value: exitOf(result) });
 }
 
-function writeUsage(writer: FieldWriter, { cpuScope, cpuUserUs, cpuSystemUs, peakMemory }: CommandUsage): void {
-  writer.number(USAGE.cpuScope.number, SCOPE[cpuScope]);
-  writer.number(USAGE.cpuUserUs.number, cpuUserUs);
-  writer.number(USAGE.cpuSystemUs.number, cpuSystemUs);
-  if (peakMemory === undefined) return;
-  writer.number(USAGE.peakMemoryScope.number, SCOPE[peakMemory.scope]);
-  writer.optionalNumber(USAGE.peakMemoryBytes.number, peakMemory.bytes);
+type FrameInit = NonNullable<MessageInitShape<typeof ExecFrameSchema>["frame"]>;
+
+function frameOf(frame: FrameInit): Frame {
+  return messageFrame(ExecFrameSchema, create(ExecFrameSchema, { frame }));
 }

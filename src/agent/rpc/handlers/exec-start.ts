@@ -33,7 +33,8 @@ export function decodeFirst(message: Uint8Array | undefined): FirstFrame {
   // Arguments and variables are counted before an object is made for each.
   const { frame } = decodeMessage(ExecFrameSchema, message, EXEC_ENTRIES_LIMIT + FIELD_LIMIT, tooManyEntries);
   if (frame.case === "attach") return frame.value;
-  if (frame.case !== "start") throw frameOrder(`the first frame is ${frame.case ?? "empty"}; it must be start or attach`);
+  if (frame.case !== "start")
+    throw frameOrder(`the first frame is ${frame.case ?? "empty"}; it must be start or attach`);
   const { args, env, cwd, user, terminal, stdin, timeoutMs, keep } = frame.value;
   checkLimits(frame.value, message.length);
   return {

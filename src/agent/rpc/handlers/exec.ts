@@ -1,5 +1,5 @@
 import { type Incoming, type LentBytes, type Mutex, within } from "../../domain/index.ts";
-import { type Exec, type ExecInput, ExecInputOrder, type KeptCall } from "../../exec/index.ts";
+import { type Exec, type ExecInput, ExecInputOrder, type ExecOutput, type KeptCall } from "../../exec/index.ts";
 import type { Call } from "../call.ts";
 import {
   decodeInput,
@@ -25,25 +25,19 @@ const LARGE_START_LIMIT_MS = 1_000;
 export function serveExec(exec: Exec, call: Call, largeStarts: Mutex): Promise<void> {
   const messages = call.messages();
   const { promise: started, resolve: onStarted } = Promise.withResolvers<void>();
-  const output = {
-    started: (pid: number): void => {
+  const output: ExecOutput = {
+    ...outputOf(call),
+    started: (pid) => {
       onStarted();
       call.send(startedFrame(pid));
     },
-    output: (stream: "stdout" | "stderr", bytes: Uint8Array, release: () => void): void =>
-      call.send(outputFrame(stream, bytes), release),
-    exit: (result: Parameters<typeof exitFrame>[0]): void => call.send(exitFrame(result)),
   };
   const run = (first: FirstFrame): Promise<void> => {
     if ("execId" in first) return exec.attach(first, keptCall(call, onStarted));
     if (first.keep !== undefined) return exec.keep(first, first.keep, keptCall(call, onStarted));
     const order = new ExecInputOrder(first);
-    return exec.run(
-      first,
-      inputs(call, (frame) => order.check(frame)),
-      output,
-      call.signal,
-    );
+    const input = inputs(call, (frame) => order.check(frame));
+    return exec.run(first, input, output, call.signal);
   };
   // No async function here: its variables would keep the request, up to 4 MiB, for as long as the command runs.
   return messages.next().then((first) => {
@@ -69,6 +63,14 @@ async function startLarge(
   return { ended };
 }
 
+/** The frames that plain and kept execs share. */
+function outputOf(call: Call): Pick<ExecOutput, "output" | "exit"> {
+  return {
+    output: (stream, bytes, release) => call.send(outputFrame(stream, bytes), release),
+    exit: (result) => call.send(exitFrame(result)),
+  };
+}
+
 /** A call that attaches to a kept exec, which checks the order of its frames. */
 function keptCall(call: Call, onStarted: () => void): KeptCall {
   return {
@@ -78,13 +80,12 @@ function keptCall(call: Call, onStarted: () => void): KeptCall {
         onStarted();
         call.send(keptStartedFrame(started));
       },
-      output: (stream, bytes, release) => call.send(outputFrame(stream, bytes), release),
+      ...outputOf(call),
       gap: (stream, bytes) => call.send(gapFrame(stream, bytes)),
       stdinAck: (offset, done) => call.send(stdinAckFrame(offset), done),
-      exit: (result) => call.send(exitFrame(result)),
     },
     signal: call.signal,
-    dismiss: (error) => call.dismiss(error),
+    failWhenRead: (error) => call.failWhenRead(error),
   };
 }
 
