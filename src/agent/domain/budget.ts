@@ -13,13 +13,13 @@ export class Budget {
     this.#refilledAtMs = nowMs;
   }
 
-  /** Counts an event. False: it exceeds the budget, and is not counted. */
-  spend(nowMs: number): boolean {
+  /** Counts an event, or one as costly as several. False: it exceeds the budget, and is not counted. */
+  spend(nowMs: number, cost = 1): boolean {
     const refill = ((nowMs - this.#refilledAtMs) / 1_000) * this.#perSecond;
     this.#left = Math.min(this.#burst, this.#left + refill);
     this.#refilledAtMs = nowMs;
-    if (this.#left < 1) return false;
-    this.#left -= 1;
+    if (this.#left < cost) return false;
+    this.#left -= cost;
     return true;
   }
 }

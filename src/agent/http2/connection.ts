@@ -296,7 +296,7 @@ export class Http2Connection {
 
   // --- writing
 
-  /** Flushes at the end of this turn of the event loop, so that an answer is one write and one TLS record. */
+  /** Flushes at the end of this tick of the event loop, so that an answer is one write and one TLS record. */
   #flushSoon(): void {
     if (this.#receiving) this.#flushIsWanted = true;
     if (this.#receiving || this.#flushIsDue || this.#writing) return;

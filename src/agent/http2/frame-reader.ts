@@ -1,4 +1,4 @@
-import { ConnectionError, ErrorCode, Flag, FRAME_HEADER_BYTES, FrameType, MAX_FRAME_BYTES } from "./protocol.ts";
+import { Flag, FRAME_HEADER_BYTES, frameSizeError, FrameType, MAX_FRAME_BYTES, protocolError } from "./protocol.ts";
 
 /** What a client sends first (RFC 9113, 3.4). */
 const PREFACE = Buffer.from("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", "latin1");
@@ -51,7 +51,7 @@ export class FrameReader {
   #preface(chunk: Buffer): number {
     const taken = Math.min(PREFACE.length - this.#prefaceBytes, chunk.length);
     const fits = chunk.compare(PREFACE, this.#prefaceBytes, this.#prefaceBytes + taken, 0, taken) === 0;
-    if (!fits) throw new ConnectionError(ErrorCode.PROTOCOL_ERROR, "what came first is not HTTP/2");
+    if (!fits) throw protocolError("what came first is not HTTP/2");
     this.#prefaceBytes += taken;
     return taken;
   }
@@ -74,9 +74,7 @@ export class FrameReader {
     this.#type = head[from + 3] as number;
     this.#flags = head[from + 4] as number;
     this.#streamId = head.readUInt32BE(from + 5) & 0x7fffffff;
-    if (this.#left > MAX_FRAME_BYTES) {
-      throw new ConnectionError(ErrorCode.FRAME_SIZE_ERROR, `a frame of more than ${MAX_FRAME_BYTES} bytes`);
-    }
+    if (this.#left > MAX_FRAME_BYTES) throw frameSizeError(`a frame of more than ${MAX_FRAME_BYTES} bytes`);
     if (this.#type === FrameType.DATA) {
       this.#padding = (this.#flags & Flag.PADDED) === 0 ? 0 : -1;
       this.#discarded = 0;
@@ -88,13 +86,11 @@ export class FrameReader {
   #data(chunk: Buffer, from: number): number {
     let at = from;
     if (this.#padding < 0) {
-      if (this.#left === 0) throw new ConnectionError(ErrorCode.FRAME_SIZE_ERROR, "padded DATA without padding");
+      if (this.#left === 0) throw frameSizeError("padded DATA without padding");
       this.#padding = chunk[at++] as number;
       this.#left--;
       this.#discarded = 1 + this.#padding;
-      if (this.#padding > this.#left) {
-        throw new ConnectionError(ErrorCode.PROTOCOL_ERROR, "padding that is longer than its frame");
-      }
+      if (this.#padding > this.#left) throw protocolError("padding that is longer than its frame");
     }
     const taken = Math.min(this.#left - this.#padding, chunk.length - at);
     if (taken > 0) {

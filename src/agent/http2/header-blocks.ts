@@ -1,6 +1,6 @@
 import { HpackDecoder, type SecretField } from "./hpack.ts";
 import type { Http2Limits } from "./limits.ts";
-import { calmError, ConnectionError, ErrorCode, Flag, FrameType, protocolError } from "./protocol.ts";
+import { calmError, Flag, frameSizeError, FrameType, protocolError } from "./protocol.ts";
 import { areTrailers, type RequestFields, requestFields } from "./request-fields.ts";
 
 /** Larger blocks, or blocks of more fields, are not remembered. A call's block has some ten bytes and a token. */
@@ -74,12 +74,11 @@ export class HeaderBlocks {
     let end = payload.length;
     if (flags & Flag.PADDED) {
       end -= payload[start++] ?? 0;
-      if (payload.length === 0) throw new ConnectionError(ErrorCode.FRAME_SIZE_ERROR, "padded HEADERS without padding");
+      if (payload.length === 0) throw frameSizeError("padded HEADERS without padding");
     }
     this.#dependsOnItself = false;
     if (flags & Flag.PRIORITY) {
-      if (start + 5 > payload.length)
-        throw new ConnectionError(ErrorCode.FRAME_SIZE_ERROR, "HEADERS without their priority");
+      if (start + 5 > payload.length) throw frameSizeError("HEADERS without their priority");
       this.#dependsOnItself = (payload.readUInt32BE(start) & 0x7fffffff) === streamId;
       start += 5;
     }
@@ -100,9 +99,8 @@ export class HeaderBlocks {
   /** Adds the payload of CONTINUATION. Throws ConnectionError at too many frames. */
   continue(payload: Buffer): void {
     const { continuationFrames } = this.#limits;
-    if (++this.#continuations > continuationFrames) {
-      throw new ConnectionError(ErrorCode.ENHANCE_YOUR_CALM, `more than ${continuationFrames} CONTINUATION frames`);
-    }
+    if (++this.#continuations > continuationFrames)
+      throw calmError(`more than ${continuationFrames} CONTINUATION frames`);
     this.#checkSize(this.#block.length + payload.length);
     const begun = this.#block;
     this.#block = Buffer.concat([begun, payload]);

@@ -1,8 +1,7 @@
 export { Http2Connection, type PingLimits } from "./connection.ts";
 export type { Fields, SecretField } from "./hpack.ts";
 export { type Http2Limits } from "./limits.ts";
-export { Pace } from "./pace.ts";
-export { PacedInput } from "./paced-input.ts";
+export { Pace, PacedInput } from "./paced-input.ts";
 export { ErrorCode } from "./protocol.ts";
 export type { RequestFields } from "./request-fields.ts";
 export type { Http2Stream, StreamConsumer } from "./stream.ts";

@@ -2,62 +2,45 @@ import { Budget } from "../domain/index.ts";
 import type { Output } from "./output.ts";
 import { calmError } from "./protocol.ts";
 
-/** Limits of an HTTP/2 connection. Exceeding one ends the stream or the connection with the code named with it. */
-export interface Http2Limits {
+/** The default limits of an HTTP/2 connection. Exceeding one ends the stream or the connection with the code named. */
+export const DEFAULT_HTTP2_LIMITS = {
   /** Requests at once: REFUSED_STREAM. */
-  readonly streams: number;
+  streams: 128,
   /**
    * Names and values of a request's fields, and 32 bytes for each (RFC 9113, 6.5.2): ENHANCE_YOUR_CALM for the stream.
    * A block of more bytes than that, as it is sent: ENHANCE_YOUR_CALM for the connection.
    */
-  readonly headerListBytes: number;
+  headerListBytes: 16_384,
   /** Decoded blocks that are remembered. */
-  readonly rememberedBlocks: number;
-  /** CONTINUATION frames of a header block: ENHANCE_YOUR_CALM for the connection. */
-  readonly continuationFrames: number;
-  /** SETTINGS and PINGs whose answers the peer has not taken: ENHANCE_YOUR_CALM for the connection. */
-  readonly unwrittenAnswers: number;
-  /** Cancelled or failed requests, at once and a second: ENHANCE_YOUR_CALM for the connection. */
-  readonly resets: number;
-  readonly resetsPerSecond: number;
-  /** Requests before the first admitted one: ENHANCE_YOUR_CALM for the connection. */
-  readonly unprovenRequests: number;
-  readonly unprovenRequestsPerSecond: number;
-  /** Useless frames (empty DATA, PRIORITY, unknown types; before an admitted request, all): ENHANCE_YOUR_CALM. */
-  readonly idleFrames: number;
-  readonly idleFramesPerSecond: number;
-  /** Flow-control window of a request (what its client may send unread) while none on its connection is large. */
-  readonly streamWindowBytes: number;
-  /** The window while few requests of the connection are large. */
-  readonly largestStreamWindowBytes: number;
-  /** The window while many are. */
-  readonly smallestStreamWindowBytes: number;
-  /** Bound of all large requests' windows together, unless each has the smallest. */
-  readonly sharedWindowBytes: number;
-  /** Flow-control window of a connection. */
-  readonly connectionWindowBytes: number;
-}
-
-/** The default limits. */
-export const DEFAULT_HTTP2_LIMITS: Http2Limits = {
-  streams: 128,
-  headerListBytes: 16 * 1024,
   rememberedBlocks: 64,
+  /** CONTINUATION frames of a header block: ENHANCE_YOUR_CALM for the connection. */
   continuationFrames: 4,
+  /** SETTINGS and PINGs whose answers the peer has not taken: ENHANCE_YOUR_CALM for the connection. */
   unwrittenAnswers: 100,
-  resets: 500,
-  resetsPerSecond: 50,
-  unprovenRequests: 128,
-  unprovenRequestsPerSecond: 10,
+  /**
+   * Useless frames (empty DATA, PRIORITY, unknown types; before an admitted request, all), at once and a second:
+   * ENHANCE_YOUR_CALM for the connection. Cancelled and refused requests count as several.
+   */
   idleFrames: 1_000,
   idleFramesPerSecond: 100,
-  streamWindowBytes: 256 * 1024,
-  largestStreamWindowBytes: 1024 * 1024,
-  smallestStreamWindowBytes: 32 * 1024,
-  sharedWindowBytes: 2 * 1024 * 1024,
-  connectionWindowBytes: 4 * 1024 * 1024,
+  /** Flow-control window of a request (what its client may send unread) while none on its connection is large. */
+  streamWindowBytes: 262_144,
+  /** The window while few requests of the connection are large. */
+  largestStreamWindowBytes: 1_048_576,
+  /** The window while many are. */
+  smallestStreamWindowBytes: 32_768,
+  /** Bound of all large requests' windows together, unless each has the smallest. */
+  sharedWindowBytes: 2_097_152,
+  /** Flow-control window of a connection. */
+  connectionWindowBytes: 4_194_304,
 };
 
+/** Limits of an HTTP/2 connection. */
+export type Http2Limits = Readonly<typeof DEFAULT_HTTP2_LIMITS>;
+
+/** What a request that either side ends early costs, in useless frames; and one before the first that is admitted. */
+const RESET_COST = 2;
+const UNPROVEN_REQUEST_COST = 8;
 /**
  * Small frames (WINDOW_UPDATE, PING) that a request or a DATA frame of its answer earns: clients send four, some one a
  * KiB.
@@ -75,9 +58,7 @@ const CREDIT_FACTOR = 8;
 export class FloodGuard {
   readonly #limits: Http2Limits;
   readonly #nowMs: () => number;
-  readonly #resets: Budget;
-  readonly #idleFrames: Budget;
-  readonly #unproven: Budget;
+  readonly #budget: Budget;
   /** Small frames that the peer has earned by requests and by DATA sent to it. */
   #credit = 0;
   #proven = false;
@@ -88,14 +69,12 @@ export class FloodGuard {
   constructor(limits: Http2Limits, nowMs: () => number) {
     this.#limits = limits;
     this.#nowMs = nowMs;
-    this.#resets = new Budget(limits.resets, limits.resetsPerSecond, nowMs());
-    this.#idleFrames = new Budget(limits.idleFrames, limits.idleFramesPerSecond, nowMs());
-    this.#unproven = new Budget(limits.unprovenRequests, limits.unprovenRequestsPerSecond, nowMs());
+    this.#budget = new Budget(limits.idleFrames, limits.idleFramesPerSecond, nowMs());
   }
 
   /** Counts a request that either side ended early. */
   reset(): void {
-    if (!this.#resets.spend(this.#nowMs())) throw calmError("too many requests that were broken off");
+    this.#spend("requests that were broken off", RESET_COST);
   }
 
   /** One of the peer's requests was admitted. */
@@ -108,8 +87,7 @@ export class FloodGuard {
   }
 
   headers(): void {
-    if (this.#proven) return;
-    if (!this.#unproven.spend(this.#nowMs())) throw calmError("too many requests that were not let in");
+    if (!this.#proven) this.#spend("requests that were not let in", UNPROVEN_REQUEST_COST);
   }
 
   /** A request has begun, or DATA was sent: the peer has earned small frames. */
@@ -130,7 +108,11 @@ export class FloodGuard {
 
   /** Counts a useless frame. */
   idleFrame(what: string): void {
-    if (!this.#idleFrames.spend(this.#nowMs())) throw calmError(`too many ${what}`);
+    this.#spend(what, 1);
+  }
+
+  #spend(what: string, cost: number): void {
+    if (!this.#budget.spend(this.#nowMs(), cost)) throw calmError(`too many ${what}`);
   }
 
   /** Counts a small frame that is to be answered. */

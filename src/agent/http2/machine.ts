@@ -2,10 +2,10 @@ import { reportBug } from "../domain/index.ts";
 import { FloodGuard, type Http2Limits } from "./limits.ts";
 import { type FrameHandler, FrameReader } from "./frame-reader.ts";
 import { HeaderBlocks } from "./header-blocks.ts";
-import { HeldBlocks } from "./held-blocks.ts";
 import { type Fields, HpackEncoder } from "./hpack.ts";
 import { type Batch, Output } from "./output.ts";
-import { applySettings, type PeerSettings } from "./settings.ts";
+import { applySettings, type PeerSettings, Pings } from "./control-frames.ts";
+import type { MachineEvents, MachineOptions } from "./machine-options.ts";
 import {
   ConnectionError,
   DEFAULT_WINDOW_BYTES,
@@ -19,11 +19,9 @@ import {
   protocolError,
 } from "./protocol.ts";
 import { contentLength, type RequestFields } from "./request-fields.ts";
-import { Pings } from "./pings.ts";
 import { ReceiveWindows } from "./receive-windows.ts";
 import { Sender } from "./sender.ts";
-import type { MachineEvents, MachineOptions } from "./machine-options.ts";
-import { EndedStreams, Http2Stream, type StreamOwner } from "./stream.ts";
+import { EndedStreams, HeldBlocks, Http2Stream, type StreamOwner } from "./stream.ts";
 
 /** The server's side of HTTP/2 (RFC 9113) without a socket: bytes in, requests out. No push, no priorities. */
 export class Http2Machine implements FrameHandler, StreamOwner {
@@ -60,8 +58,8 @@ export class Http2Machine implements FrameHandler, StreamOwner {
     this.#events = events;
     this.#blocks = new HeaderBlocks(limits, secret);
     this.#floods = new FloodGuard(limits, nowMs);
-    this.#sender = new Sender(this.#output, this.#encoder, this.#peer, this.#floods, this.#answered);
     this.#pings = new Pings(this.#output, this.#floods);
+    this.#sender = new Sender(this.#output, this.#encoder, this.#peer, this.#floods, this.#answered);
     this.#windows = new ReceiveWindows(limits, this.#output, this.streams);
   }
 
@@ -234,7 +232,7 @@ export class Http2Machine implements FrameHandler, StreamOwner {
         break;
       case FrameType.GOAWAY:
         if (streamId !== 0) throw protocolError("GOAWAY for a stream");
-        if (payload.length < 8) throw frameSizeError("GOAWAY");
+        if (payload.length < 8) throw frameSizeError("GOAWAY of a wrong length");
         if (this.peerIsLeaving) this.#floods.idleFrame("GOAWAY frames");
         this.peerIsLeaving = true;
         this.#events.quieter();
@@ -316,7 +314,7 @@ export class Http2Machine implements FrameHandler, StreamOwner {
 
   #resetByPeer(streamId: number, payload: Buffer): void {
     if (streamId === 0) throw protocolError("RST_STREAM for no stream");
-    if (payload.length !== 4) throw frameSizeError("RST_STREAM");
+    if (payload.length !== 4) throw frameSizeError("RST_STREAM of a wrong length");
     if (this.#isIdle(streamId)) throw protocolError("RST_STREAM for a stream that was never opened");
     // Counts even if the answer was already complete: the request cost the same.
     this.#floods.reset();
@@ -329,7 +327,7 @@ export class Http2Machine implements FrameHandler, StreamOwner {
   #settingsOfPeer(flags: number, streamId: number, payload: Buffer): void {
     if (streamId !== 0) throw protocolError("SETTINGS for a stream");
     if (flags & Flag.ACK) {
-      if (payload.length > 0) throw frameSizeError("the acknowledgement of SETTINGS");
+      if (payload.length > 0) throw frameSizeError("the acknowledgement of SETTINGS of a wrong length");
       if (!this.#windows.acknowledged()) throw protocolError("an acknowledgement of SETTINGS that were never sent");
       this.#events.output();
       return;
@@ -348,7 +346,7 @@ export class Http2Machine implements FrameHandler, StreamOwner {
   }
 
   #windowOfPeer(streamId: number, payload: Buffer): void {
-    if (payload.length !== 4) throw frameSizeError("WINDOW_UPDATE");
+    if (payload.length !== 4) throw frameSizeError("WINDOW_UPDATE of a wrong length");
     this.#floods.smallFrame("WINDOW_UPDATE frames");
     const increment = payload.readUInt32BE(0) & 0x7fffffff;
     if (this.#isIdle(streamId)) throw protocolError("WINDOW_UPDATE for a stream that was never opened");

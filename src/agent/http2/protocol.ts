@@ -77,8 +77,8 @@ export function flowControlError(problem: string): ConnectionError {
 }
 
 /** A frame's length is not that of its type. */
-export function frameSizeError(frame: string): ConnectionError {
-  return new ConnectionError(ErrorCode.FRAME_SIZE_ERROR, `${frame} of a wrong length`);
+export function frameSizeError(problem: string): ConnectionError {
+  return new ConnectionError(ErrorCode.FRAME_SIZE_ERROR, problem);
 }
 
 /** The peer does too much of something that is allowed. */

@@ -1,7 +1,7 @@
 import type { Http2Limits } from "./limits.ts";
 import type { Output } from "./output.ts";
 import { DEFAULT_WINDOW_BYTES, flowControlError, FrameType } from "./protocol.ts";
-import { writeSettings } from "./settings.ts";
+import { writeSettings } from "./control-frames.ts";
 import type { Http2Stream } from "./stream.ts";
 
 /** A larger request counts as large; so does an unread one, because the agent holds more than this for it. */

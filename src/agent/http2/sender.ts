@@ -2,11 +2,11 @@ import type { Fields, HpackEncoder } from "./hpack.ts";
 import type { FloodGuard } from "./limits.ts";
 import type { Output } from "./output.ts";
 import { DEFAULT_WINDOW_BYTES, Flag, FRAME_HEADER_BYTES, FrameType, MAX_WINDOW_BYTES } from "./protocol.ts";
-import type { PeerSettings } from "./settings.ts";
+import type { PeerSettings } from "./control-frames.ts";
 import type { Http2Stream } from "./stream.ts";
 
 /** Bytes that a stream sends in its round, with the headers of its frames. */
-const TURN_BYTES = 64 * 1024;
+const ROUND_BYTES = 64 * 1024;
 
 /** Sends the answers of a connection's streams round by round, within the peer's windows. */
 export class Sender {
@@ -101,7 +101,7 @@ export class Sender {
   }
 
   #sendRound(stream: Http2Stream): void {
-    for (let left = TURN_BYTES; stream.queuedBytes > 0;) {
+    for (let left = ROUND_BYTES; stream.queuedBytes > 0;) {
       const windowBytes = Math.min(this.#windowBytes, stream.sendWindowBytes);
       if (windowBytes <= 0) {
         if (stream.sendWindowBytes > 0) this.#starved.add(stream);

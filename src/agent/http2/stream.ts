@@ -1,10 +1,13 @@
 import { reportBug } from "../domain/index.ts";
-import { BLOCK_BYTES, type HeldBlocks } from "./held-blocks.ts";
 import type { Fields } from "./hpack.ts";
 import type { Output } from "./output.ts";
 
 /** Below this size a copy costs less than a separate chunk. */
 const COPY_BELOW_BYTES = 1_024;
+/** What a paused request sends is kept in blocks: memory of its own for each piece would cost more than its bytes. */
+const BLOCK_BYTES: number = 16 * 1024;
+/** Unused blocks that a connection keeps. */
+const SPARE_BLOCKS = 16;
 /** Shared by requests that hold nothing back, as most do. Never changed. */
 const NONE: Buffer[] = [];
 
@@ -220,6 +223,26 @@ export class Http2Stream {
       this.#lastBytes += copied;
       at += copied;
     }
+  }
+}
+
+/** Reused blocks for what paused requests send: a command's input takes 0.8 of the CPU time (decision 0025). */
+export class HeldBlocks {
+  readonly #spare: Buffer[] = [];
+
+  /** A block with any content. */
+  take(): Buffer {
+    return this.#spare.pop() ?? Buffer.allocUnsafeSlow(BLOCK_BYTES);
+  }
+
+  /** Takes back a block that nothing uses any more. */
+  release(block: Buffer): void {
+    if (this.#spare.length < SPARE_BLOCKS) this.#spare.push(block);
+  }
+
+  /** Keeps no unused block. */
+  drop(): void {
+    this.#spare.length = 0;
   }
 }
 

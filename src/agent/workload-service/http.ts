@@ -21,8 +21,6 @@ const HTTP2_LIMITS: Partial<Http2Limits> = {
   streams: 4,
   headerListBytes: 8 * 1024,
   rememberedBlocks: 0,
-  resets: 32,
-  resetsPerSecond: 1,
   idleFrames: 100,
   idleFramesPerSecond: 10,
   streamWindowBytes: 64 * 1024,
