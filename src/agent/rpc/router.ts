@@ -210,7 +210,7 @@ export class Router {
     try {
       const timeoutMs = requestTimeoutMs(call.metadata);
       if (timeoutMs !== undefined) call.startDeadline(timeoutMs);
-      // Await only promises: other calls then start within one turn of the event loop.
+      // Await only promises: other calls then start within one tick of the event loop.
       const decision = interceptor(call.metadata);
       if (decision instanceof Promise) decision.then((refused) => this.#admit(call, refused, over)).catch(turnAway);
       else this.#admit(call, decision, over);

@@ -262,7 +262,7 @@ export interface ByteStore {
   room(): number;
   readonly bytes: Uint8Array;
   readonly position: number;
-  /** `count` bytes were read into the space last returned. Called in the same turn of the event loop. */
+  /** `count` bytes were read into the space last returned. Called in the same tick of the event loop. */
   filled(count: number): void;
 }
 
