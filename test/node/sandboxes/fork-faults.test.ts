@@ -29,14 +29,14 @@ describe("a fork whose random numbers its origin may draw, too", NEEDS_NAMESPACE
 });
 
 describe("a hypervisor that gives forks the vsock number of their origin, as QEMU", NEEDS_NAMESPACES, () => {
-  test("runs two with one number one after the other; beside each other KIN_RUNS names the one that is in the way", async () => {
+  test("runs two with one number one after the other; beside each other SIBLING_RUNNING names the one that is in the way", async () => {
     await using substrate = await HttpSubstrate.start();
     substrate.rules.forks = "qemu";
     using node = await openNode(partsOf(substrate));
     await node.create(SPEC);
     await node.snapshot("box", { name: "taken" });
     const { code, message, nextStep } = await failureOf(node.fork("taken", { name: "one" }));
-    assert.equal(code, "KIN_RUNS");
+    assert.equal(code, "SIBLING_RUNNING");
     assert.match(
       message,
       /one could not be started beside box, which has the same origin: .*500 internal_error: failed/,
@@ -45,11 +45,11 @@ describe("a hypervisor that gives forks the vsock number of their origin, as QEM
     assert.deepEqual(substrate.left(), ["instance box", "snapshot taken", "volume box-credentials"]);
     await node.standby("box");
     substrate.fail("POST /snapshots/{id}/fork", INTERNAL);
-    assert.equal(await codeOf(node.fork("taken", { name: "one" })), "SUBSTRATE_FAILED", "nothing of its kin runs");
+    assert.equal(await codeOf(node.fork("taken", { name: "one" })), "SUBSTRATE_FAILED", "no sibling runs");
     substrate.interfere = () => undefined;
     for (const name of ["one", "two"]) {
       await node.fork("taken", { name });
-      if (name === "one") assert.equal(await codeOf(node.resume("box")), "KIN_RUNS");
+      if (name === "one") assert.equal(await codeOf(node.resume("box")), "SIBLING_RUNNING");
       await node.remove(name);
     }
     await node.resume("box");

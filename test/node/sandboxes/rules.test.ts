@@ -1,11 +1,10 @@
 import assert from "node:assert/strict";
 import { chmod, readFile, writeFile } from "node:fs/promises";
 import { describe, test } from "node:test";
-import { awaken } from "../../../src/node/sandboxes/node/guest.ts";
-import { Journal, type SandboxEntry } from "../../../src/node/sandboxes/node/journal.ts";
+import { Journal } from "../../../src/node/sandboxes/node/journal.ts";
 import {
   bundleOf,
-  compareKeys,
+  differences,
   hostCpuClass,
   type Present,
   type SnapshotKeys,
@@ -14,7 +13,6 @@ import { checkSpec, type SandboxSpec } from "../../../src/node/sandboxes/substra
 import { SandboxError } from "../../../src/node/sandboxes/index.ts";
 import { decide } from "../../../src/node/sandboxes/api/watch.ts";
 import { testFolder } from "../../fixtures/files.ts";
-import { startGuestWithClock } from "../../fixtures/guest-with-clock.ts";
 import { codeOf } from "./node.ts";
 
 describe("what a sandbox is made of", () => {
@@ -78,18 +76,18 @@ describe("the keys of what is suspended", () => {
   };
 
   test("fit what they were made of", () => {
-    assert.deepEqual(compareKeys("box", keys, present), { warning: undefined, acceptedBundle: undefined });
+    assert.deepEqual(differences("box", keys, present), { warning: undefined, acceptedBundle: undefined });
   });
 
   test("fit with another build of the daemon alone, which is told: its version says nothing about the hypervisor's", () => {
     const compared = (version: string): string | undefined =>
-      compareKeys("box", keys, { ...present, daemon: { ...present.daemon, version } }).warning;
+      differences("box", keys, { ...present, daemon: { ...present.daemon, version } }).warning;
     assert.match(compared("2") ?? "", /"qemu 1 0.1.0"; this is "qemu 2 0.1.0"/);
     assert.equal(compared("unknown"), undefined, "a daemon without /capabilities tells none");
   });
 
   test("fit under another hypervisor or with another agent where that is accepted, which is told and noted", () => {
-    const compared = compareKeys("box", keys, { ...present, agentVersion: "0.2.0" }, { acceptBundle: true });
+    const compared = differences("box", keys, { ...present, agentVersion: "0.2.0" }, { acceptBundle: true });
     assert.match(compared.warning ?? "", /0\.2\.0/);
     assert.equal(compared.acceptedBundle, "qemu 1 0.2.0");
   });
@@ -107,7 +105,7 @@ describe("the keys of what is suspended", () => {
     ["CPU_CLASS_MISMATCH", "with another processor", { cpuClass: "d" }],
   ] as const) {
     test(`do not fit ${what}: ${code}`, () => {
-      const compare = (): unknown => compareKeys("box", keys, { ...present, ...changed } as Present);
+      const compare = (): unknown => differences("box", keys, { ...present, ...changed } as Present);
       assert.throws(compare, (error) => error instanceof SandboxError && error.code === code);
     });
   }
@@ -130,6 +128,8 @@ describe("the keys of what is suspended", () => {
 
 describe("what the watch decides", () => {
   const epochMs = 1_000_000;
+  const HOUR_MS = 3_600_000;
+  const USUAL = { aheadMs: 0, ttlMs: undefined as number | undefined, runEpochMs: epochMs as number | undefined };
   type Stamps = Parameters<typeof decide>[1];
   const nanosOf = (ms: number): number => Math.round((((ms % 1000) + 1000) % 1000) * 1e6);
   const stampsOf = (guestMs: number, activeMs: number, idleMs: number | undefined): Stamps => ({
@@ -140,64 +140,28 @@ describe("what the watch decides", () => {
     ...(idleMs !== undefined && { idleDeclared: new Date(idleMs) }),
     idleDeclaredNanos: nanosOf(idleMs ?? 0),
   });
-  interface Case {
-    readonly idle?: number;
-    readonly active: number;
-    readonly now: number;
-    readonly ahead?: number;
-    readonly ttlMs?: number;
-    readonly epoch?: number | null;
-  }
-  const verdictOf = ({ idle, active, now, ahead = 0, ttlMs, epoch = epochMs }: Case): string | undefined =>
-    decide(
-      { runEpochMs: epoch ?? undefined, ttlMs, idleAction: "standby" },
-      stampsOf(now + ahead, active + ahead, idle && idle + ahead),
-      now,
-    )?.action;
+  /** What is decided `nowMs` after the run epoch; all times count from that. Without `idleMs` nothing was declared. */
+  const verdictOf = (nowMs: number, activeMs: number, idleMs?: number, more: Partial<typeof USUAL> = {}) => {
+    const { aheadMs, ttlMs, runEpochMs } = { ...USUAL, ...more };
+    const at = (ms: number): number => epochMs + ms + aheadMs;
+    const stamps = stampsOf(at(nowMs), at(activeMs), idleMs === undefined ? undefined : at(idleMs));
+    return decide({ runEpochMs, ttlMs, idleAction: "standby" }, stamps, epochMs + nowMs)?.action;
+  };
 
-  for (const [what, verdict, given] of [
-    ["nothing, without a declaration", undefined, { active: epochMs, now: epochMs + 9_000 }],
-    ["standby, once declared", "standby", { idle: epochMs + 2_000, active: epochMs + 1_000, now: epochMs + 9_000 }],
-    [
-      "nothing, declared before it woke up",
-      undefined,
-      { idle: epochMs - 1, active: epochMs - 2, now: epochMs + 9_000 },
-    ],
-    [
-      "nothing, where the user came back within the same millisecond",
-      undefined,
-      { idle: epochMs + 2_000.25, active: epochMs + 2_000.5, now: epochMs + 9_000 },
-    ],
-    [
-      "nothing, where the user came back",
-      undefined,
-      { idle: epochMs + 2_000, active: epochMs + 3_000, now: epochMs + 9_000 },
-    ],
-    [
-      "standby, with a guest an hour ahead",
-      "standby",
-      { idle: epochMs + 2_000, active: epochMs + 1_000, now: epochMs + 9_000, ahead: 3_600_000 },
-    ],
-    [
-      "nothing of an old declaration, with a guest an hour ahead",
-      undefined,
-      { idle: epochMs - 1_000, active: epochMs - 2_000, now: epochMs + 9_000, ahead: 3_600_000 },
-    ],
-    [
-      "nothing, before its duties are done",
-      undefined,
-      { idle: epochMs + 2_000, active: epochMs, now: epochMs + 9_000, epoch: null, ttlMs: 1 },
-    ],
-    ["removal, at its TTL", "remove", { active: epochMs + 1_000, now: epochMs + 6_000, ttlMs: 5_000 }],
-    ["nothing, just before it", undefined, { active: epochMs + 1_000, now: epochMs + 5_999, ttlMs: 5_000 }],
-    [
-      "nothing, just after it woke up from a long sleep",
-      undefined,
-      { active: epochMs - 900_000, now: epochMs + 1, ttlMs: 5_000 },
-    ],
-  ] as const satisfies readonly (readonly [string, string | undefined, Case])[]) {
-    test(`is ${what}`, () => assert.equal(verdictOf(given), verdict));
-  }
+  const CASES: readonly (readonly [string, string | undefined, ...Parameters<typeof verdictOf>])[] = [
+    ["nothing, without a declaration", undefined, 9_000, 0],
+    ["standby, once declared", "standby", 9_000, 1_000, 2_000],
+    ["nothing, declared before it woke up", undefined, 9_000, -2, -1],
+    ["nothing, where the user came back within the same millisecond", undefined, 9_000, 2_000.5, 2_000.25],
+    ["nothing, where the user came back", undefined, 9_000, 3_000, 2_000],
+    ["standby, with a guest an hour ahead", "standby", 9_000, 1_000, 2_000, { aheadMs: HOUR_MS }],
+    ["nothing of an old one, with a guest an hour ahead", undefined, 9_000, -2_000, -1_000, { aheadMs: HOUR_MS }],
+    ["nothing, before its duties are done", undefined, 9_000, 0, 2_000, { runEpochMs: undefined, ttlMs: 1 }],
+    ["removal, at its TTL", "remove", 6_000, 1_000, undefined, { ttlMs: 5_000 }],
+    ["nothing, just before it", undefined, 5_999, 1_000, undefined, { ttlMs: 5_000 }],
+    ["nothing, just after it woke up from a long sleep", undefined, 1, -900_000, undefined, { ttlMs: 5_000 }],
+  ];
+  for (const [what, verdict, ...given] of CASES) test(`is ${what}`, () => assert.equal(verdictOf(...given), verdict));
 
   test("is nothing where no action is wanted", () => {
     const stamps = stampsOf(9, 1, 8);
@@ -206,40 +170,7 @@ describe("what the watch decides", () => {
   });
 });
 
-describe("a guest whose clock stays off after the duties", () => {
-  test("is told of: CLOCK_OFF", async () => {
-    await using guest = await startGuestWithClock([-3_600_000], false);
-    const { warnings, clockErrorMs } = await awaken(() => Promise.resolve(guest.redial()), {
-      reachTimeoutMs: 60_000,
-      hookTimeoutMs: 0,
-    });
-    assert.ok(Math.abs(clockErrorMs + 3_600_000) < 60_000, `${clockErrorMs} ms`);
-    assert.ok(
-      warnings.some(({ code, message }) => code === "CLOCK_OFF" && /\d{7}\.\d ms behind/.test(message)),
-      JSON.stringify(warnings),
-    );
-  });
-});
-
 describe("the journal", () => {
-  const entry = { kind: "sandbox", name: "box", phase: "creating", createdMs: 1 } as SandboxEntry;
-
-  test("keeps entries, and its own id, from one process to the next", async () => {
-    await using folder = await testFolder();
-    const first = await Journal.open(folder.at("state"), false);
-    const { id } = first;
-    first.add(entry);
-    assert.throws(() => first.add(entry), /already/);
-    first.put({ ...entry, phase: "ready" });
-    first.close();
-    const second = await Journal.open(folder.at("state"), false);
-    assert.equal(second.id, id);
-    assert.deepEqual(second.all(), [{ ...entry, phase: "ready" }]);
-    second.remove("box");
-    assert.equal(second.get("box"), undefined);
-    second.close();
-  });
-
   test("is refused in a folder that others may enter, and where it is damaged: JOURNAL_FAILED", async () => {
     await using folder = await testFolder();
     (await Journal.open(folder.at("state"), false)).close();

@@ -47,6 +47,12 @@ export class GuestAccess {
     return connect({ address: addressOf(entry, ip), ...own });
   }
 
+  /** Asks a sandbox's agent over a connection of its own. */
+  async ask<Answer>(entry: SandboxEntry, question: (client: GuestClient) => Promise<Answer>): Promise<Answer> {
+    using client = await this.dial(entry);
+    return await question(client);
+  }
+
   /**
    * Has a restored sandbox do its duties, POST_RESTORE and Health; from then on it counts as running.
    *

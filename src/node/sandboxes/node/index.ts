@@ -2,6 +2,7 @@ export * from "./access.ts";
 export * from "./agent-version.ts";
 export * from "./ending.ts";
 export * from "./guest.ts";
+export * from "./host.ts";
 export * from "./injection.ts";
 export * from "./instances.ts";
 export * from "./journal.ts";

@@ -63,7 +63,7 @@ export interface Present {
  * Compares the keys of a suspended sandbox with the present. Throws SandboxError: SNAPSHOT_INVALIDATED, BUNDLE_MISMATCH
  * or CPU_CLASS_MISMATCH. Returns differences that were accepted or harmless, such as another build of the daemon.
  */
-export function compareKeys(
+export function differences(
   what: string,
   keys: SnapshotKeys,
   present: Present,

@@ -3,10 +3,10 @@ import type { Substrate, Tags } from "../substrate/index.ts";
 import { GuestAccess } from "./access.ts";
 import { AgentVolumes } from "./agent-volumes.ts";
 import type { Freeze } from "./guest.ts";
-import { Host } from "./host.ts";
 import { type AgentSource, CredentialStore } from "./injection.ts";
 import { Instances } from "./instances.ts";
 import type { Journal } from "./journal.ts";
+import { hostCpuClass } from "./keys.ts";
 import { type OnStep, type Step, Turns } from "./turns.ts";
 
 const DEFAULT_REACH_MS = 60_000;
@@ -64,7 +64,8 @@ export interface NodeParts {
   readonly turns: Turns;
   readonly instances: Instances;
   readonly guests: GuestAccess;
-  readonly host: Host;
+  /** Name of the class of this host's processors. */
+  readonly cpuClass: () => Promise<string>;
   readonly ingressHost: string;
   readonly daemonFolder: string | undefined;
   /** Called before each step, for progress. */
@@ -111,7 +112,7 @@ export function nodeOf(options: NodeOptions, journal: Journal): NodeParts {
     turns,
     instances,
     guests,
-    host: new Host(substrate, journal, step, options.cpuClass),
+    cpuClass: async () => options.cpuClass ?? hostCpuClass(),
     ingressHost: options.ingressHost ?? "127.0.0.1",
     daemonFolder: options.daemonFolder,
     step,

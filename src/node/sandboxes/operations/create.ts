@@ -41,7 +41,7 @@ export async function create(node: NodeParts, spec: SandboxSpec): Promise<Sandbo
 
 /** The journal entry, before anything is made. */
 async function plan(
-  node: Needs<"tags" | "substrate" | "journal" | "agents" | "guests" | "host" | "step">,
+  node: Needs<"tags" | "substrate" | "journal" | "agents" | "guests" | "cpuClass" | "step">,
   name: string,
   spec: SandboxSpec,
 ): Promise<SandboxEntry> {
@@ -65,7 +65,7 @@ async function plan(
     agentPort: node.guests.agentPort,
     ttlMs: spec.ttlMs,
     idleAction: spec.idleAction ?? "none",
-    keys: { template: digest, bundle: bundleOf(hypervisor, daemon.version, ""), cpuClass: await node.host.cpuClass() },
+    keys: { template: digest, bundle: bundleOf(hypervisor, daemon.version, ""), cpuClass: await node.cpuClass() },
     tags: { ...spec.tags, ...node.tags, [OPERATION_TAG]: randomUUID(), [AGENT_VOLUME_TAG]: agentVolumeId },
   };
 }

@@ -99,8 +99,8 @@ export async function writeVariables(client: GuestClient, env: Variables): Promi
 /** What the agent of a running sandbox says of its environment; undefined: it cannot be asked. */
 export async function environmentVersion(node: Needs<"guests">, entry: SandboxEntry): Promise<number> {
   try {
-    using client = await node.guests.dial(entry);
-    return (await client.health({ timeoutMs: CALL_MS })).processEnvVersion;
+    const health = await node.guests.ask(entry, (client) => client.health({ timeoutMs: CALL_MS }));
+    return health.processEnvVersion;
   } catch (error) {
     throw new SandboxError(
       "AGENT_UNREACHABLE",

@@ -5,7 +5,9 @@ import {
   awaken,
   type Awakening,
   CALL_MS,
+  compareKeys,
   demandAgent,
+  demandFeature,
   type JournalEntry,
   type Needs,
   parentOf,
@@ -28,7 +30,7 @@ import {
 } from "./environment.ts";
 import { SandboxError } from "../substrate/index.ts";
 import { demandUnpublished } from "./ingress.ts";
-import { besideKin } from "./kin.ts";
+import { besideSiblings } from "./siblings.ts";
 import { making } from "./removal.ts";
 import { inheritance, orRestored, quiesced, suspendable, type SuspendOptions, wake, wrongState } from "./suspend.ts";
 
@@ -37,7 +39,9 @@ import { inheritance, orRestored, quiesced, suspendable, type SuspendOptions, wa
  * time.
  */
 export async function fork(
-  node: Needs<"tags" | "substrate" | "journal" | "credentials" | "turns" | "instances" | "guests" | "host" | "step">,
+  node: Needs<
+    "tags" | "substrate" | "journal" | "credentials" | "turns" | "instances" | "guests" | "cpuClass" | "step"
+  >,
   parent: JournalEntry,
   name: string,
   choices: ForkOptions,
@@ -48,18 +52,18 @@ export async function fork(
   const state = parent.kind === "sandbox" ? (await node.instances.existing(parent)).state : "Standby";
   const isAwake = state !== "Standby";
   let differing: readonly Warning[] = [];
-  if (!isAwake) differing = await node.host.compareKeys("fork", parent, choices);
+  if (!isAwake) differing = await compareKeys(node, "fork", parent, choices);
   else if (state === "Stopped" || parent.kind !== "sandbox")
     throw wrongState(parent.name, state, "only what runs or sleeps can be forked");
   else {
     await suspendable(node, parent);
-    await node.host.need("standby", parent);
+    await demandFeature(node, "standby", parent);
   }
   if (env !== undefined) {
     const isRunning = isAwake && parent.kind === "sandbox";
     demandRenewable(isRunning ? { ...parent, processEnvVersion: await environmentVersion(node, parent) } : parent);
   }
-  await node.host.need("fork", parent);
+  await demandFeature(node, "fork", parent);
   await demandUnpublished(node, name);
   const entry: SandboxEntry = {
     kind: "sandbox",
@@ -77,7 +81,7 @@ export async function fork(
   };
   if (parent.kind !== "sandbox" || !isAwake) {
     return making(node, "fork", entry, async () => {
-      const forked = await besideKin(node, entry, () => copy(node, node.journal.entry(parent.name), entry));
+      const forked = await besideSiblings(node, entry, () => copy(node, node.journal.entry(parent.name), entry));
       return { ...(await welcomed(forked)), source: undefined };
     });
   }

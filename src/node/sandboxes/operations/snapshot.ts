@@ -2,6 +2,7 @@ import { randomUUID } from "node:crypto";
 import {
   AGENT_VOLUME_TAG,
   type Awakening,
+  demandFeature,
   freezeText,
   hookText,
   isUnknownOutcome,
@@ -16,14 +17,16 @@ import { inheritance, orRestored, quiesced, suspendable, type Suspended, type Su
 
 /** Takes a snapshot of a running sandbox, which the substrate suspends for it and which then does its duties. */
 export async function snapshot(
-  node: Needs<"tags" | "substrate" | "journal" | "credentials" | "turns" | "instances" | "guests" | "host" | "step">,
+  node: Needs<
+    "tags" | "substrate" | "journal" | "credentials" | "turns" | "instances" | "guests" | "cpuClass" | "step"
+  >,
   source: SandboxEntry,
   name: string,
   options: SuspendOptions,
 ): Promise<{ readonly snapshot: SnapshotEntry; readonly awakening: Awakening }> {
   await suspendable(node, source);
-  await node.host.need("snapshots", source);
-  await node.host.need("standby", source);
+  await demandFeature(node, "snapshots", source);
+  await demandFeature(node, "standby", source);
   const entry: SnapshotEntry = {
     kind: "snapshot",
     name,

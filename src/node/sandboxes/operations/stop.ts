@@ -1,4 +1,4 @@
-import { type GuestClient, GuestError } from "../../client/index.ts";
+import { GuestError } from "../../client/index.ts";
 import { type Instance, SandboxError } from "../substrate/index.ts";
 import { CALL_MS, type Needs, type SandboxEntry, type Warning } from "../node/index.ts";
 import { orAwaken, running } from "./suspend.ts";
@@ -55,17 +55,14 @@ async function askAgent(
   node: Needs<"guests">,
   entry: SandboxEntry,
 ): Promise<{ readonly graceMs: number } | { readonly refusal: string }> {
-  let client: GuestClient | undefined;
   try {
-    client = await node.guests.dial(entry);
-    return { graceMs: (await client.stop({ timeoutMs: CALL_MS })).stopGraceMs };
+    const { stopGraceMs } = await node.guests.ask(entry, (client) => client.stop({ timeoutMs: CALL_MS }));
+    return { graceMs: stopGraceMs };
   } catch (error) {
     if (!(error instanceof GuestError || error instanceof SandboxError)) throw error;
     // The agent was asked before, so its workload's remaining time is not known.
     if (error instanceof GuestError && error.reason === "SHUTTING_DOWN")
       return { graceMs: node.guests.patience.reachTimeoutMs };
     return { refusal: error.message };
-  } finally {
-    client?.close();
   }
 }

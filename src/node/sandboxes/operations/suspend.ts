@@ -3,7 +3,9 @@ import {
   type Awakening,
   bundleOf,
   CALL_MS,
+  compareKeys,
   demandAgent,
+  demandFeature,
   type Entry,
   type Freeze,
   type JournalEntry,
@@ -17,7 +19,7 @@ import {
 } from "../node/index.ts";
 import { booted } from "./boot.ts";
 import { type Instance, type InstanceState, SandboxError } from "../substrate/index.ts";
-import { type GuestClient, GuestError } from "../../client/index.ts";
+import { GuestError } from "../../client/index.ts";
 import {
   checkVariables,
   demandRenewable,
@@ -28,7 +30,7 @@ import {
   type Variables,
   writeVariables,
 } from "./environment.ts";
-import { besideKin } from "./kin.ts";
+import { besideSiblings } from "./siblings.ts";
 
 /** How to suspend a sandbox. */
 export interface SuspendOptions {
@@ -38,13 +40,13 @@ export interface SuspendOptions {
 
 /** Suspends a running sandbox to disk: from then on it takes no memory or processor. */
 export async function standby(
-  node: Needs<"substrate" | "journal" | "turns" | "instances" | "guests" | "host" | "step">,
+  node: Needs<"substrate" | "journal" | "turns" | "instances" | "guests" | "cpuClass" | "step">,
   entry: SandboxEntry,
   options: SuspendOptions = {},
   operation = "standby",
 ): Promise<SuspendReport> {
   await suspendable(node, entry);
-  await node.host.need("standby", entry);
+  await demandFeature(node, "standby", entry);
   const suspended = await quiesced(node, operation, entry, options);
   node.step(operation, entry.name, "suspend it");
   await orAwaken(node, operation, suspended, () =>
@@ -172,7 +174,7 @@ export interface ResumeOptions extends RestoreChoices {
 
 /** Brings a sandbox back from standby, or makes it do its missing duties; a stopped one boots anew: undefined. */
 export async function resume(
-  node: Needs<"substrate" | "journal" | "instances" | "guests" | "host" | "step">,
+  node: Needs<"substrate" | "journal" | "instances" | "guests" | "cpuClass" | "step">,
   entry: SandboxEntry,
   choices: ResumeOptions,
 ): Promise<Awakening | undefined> {
@@ -188,9 +190,9 @@ export async function resume(
   let differing: readonly Warning[] = [];
   if (state === "Paused") throw paused(entry.name);
   if (state === "Standby") {
-    differing = await node.host.compareKeys("resume", entry, choices);
+    differing = await compareKeys(node, "resume", entry, choices);
     node.step("resume", entry.name, "restore it");
-    await besideKin(node, entry, () => node.instances.changed(entry, () => node.substrate.restore(id), "Running"));
+    await besideSiblings(node, entry, () => node.instances.changed(entry, () => node.substrate.restore(id), "Running"));
   } else if (state === "Stopped") {
     node.step("resume", entry.name, "start it");
     const booting = { ...entry, bootingSinceMs: Date.now() };
@@ -207,14 +209,13 @@ export async function resume(
     node.step("resume", entry.name, "duties, and its environment");
     await whileUp(node.instances.subject(restored), async (signal) => {
       await dutiesBeforeFiles(node, restored, () => node.guests.dial(restored), env, signal);
-      using client = await node.guests.dial(restored);
-      await writeVariables(client, env);
+      await node.guests.ask(restored, (client) => writeVariables(client, env));
     });
   }
   const awakening = await node.guests.awaken("resume", restored);
   if (env !== undefined) {
     if (ranEarly(restored, awakening)) throw ranBefore(entry.name);
-    await askAgent(node, restored, (client) => demandTaken(client, restored));
+    await node.guests.ask(restored, (client) => demandTaken(client, restored));
   }
   return { ...awakening, warnings: [...differing, ...awakening.warnings] };
 }
@@ -248,7 +249,7 @@ export type Suspended = SandboxEntry & { readonly preSnapshot: SuspendReport };
  * did not come about.
  */
 export async function quiesced(
-  node: Needs<"substrate" | "journal" | "turns" | "instances" | "guests" | "host" | "step">,
+  node: Needs<"substrate" | "journal" | "turns" | "instances" | "guests" | "cpuClass" | "step">,
   operation: string,
   entry: SandboxEntry,
   { freeze = node.guests.freeze }: SuspendOptions,
@@ -256,12 +257,12 @@ export async function quiesced(
   node.step(operation, entry.name, freeze === "off" ? "PRE_SNAPSHOT" : "PRE_SNAPSHOT and freeze");
   const [{ version }, cpuClass, { ip }] = await Promise.all([
     node.substrate.facts(),
-    node.host.cpuClass(),
+    node.cpuClass(),
     node.instances.existing(entry),
   ]);
   const suspending: SandboxEntry = { ...entry, runEpochMs: undefined, lastIp: ip };
   // An agent that cannot be reached has frozen nothing.
-  const { processEnvVersion, services: agentServices } = await askAgent(node, suspending, (client) =>
+  const { processEnvVersion, services: agentServices } = await node.guests.ask(suspending, (client) =>
     client.health({ timeoutMs: CALL_MS }),
   );
   // From here on its session may be frozen, even if this process ends now: the next sweep makes it do its duties.
@@ -289,7 +290,7 @@ async function atRest(
   freeze: Freeze,
 ): Promise<{ readonly preSnapshot: SuspendReport; readonly agentVersion: string }> {
   const attempt = (): Promise<{ readonly preSnapshot: SuspendReport; readonly agentVersion: string }> =>
-    askAgent(node, entry, async (client) => {
+    node.guests.ask(entry, async (client) => {
       const preSnapshot = await quiesce(client, freeze, node.guests.patience);
       return { preSnapshot, agentVersion: client.agentVersion ?? entry.agentVersion ?? "" };
     });
@@ -301,15 +302,6 @@ async function atRest(
   await node.guests.awaken(operation, entry);
   node.journal.put(entry);
   return attempt();
-}
-
-async function askAgent<Answer>(
-  node: Needs<"guests">,
-  entry: SandboxEntry,
-  ask: (client: GuestClient) => Promise<Answer>,
-): Promise<Answer> {
-  using client = await node.guests.dial(entry);
-  return await ask(client);
 }
 
 function notFrozen(name: string, { freeze, freezeProblem }: SuspendReport): SandboxError {

@@ -21,7 +21,7 @@ export const NEXT_STEPS = {
   WRONG_STATE: undefined,
   PAUSED: "remove it, and create it anew or fork its last snapshot: the substrate can only delete it",
   SOURCE_ASLEEP: undefined,
-  KIN_RUNS: undefined,
+  SIBLING_RUNNING: undefined,
   LEFT_BEHIND: undefined,
   NOT_FROZEN: 'take away what is in the way (the agent\'s docs explain each problem), or suspend it with freeze "on"',
   RESTORE_DEGRADED:

@@ -13,17 +13,7 @@ import {
 } from "./hypeman-shapes.ts";
 import { lastingFetch } from "./lasting-fetch.ts";
 import type { SandboxSpec, Tags } from "./spec.ts";
-import type {
-  Capacity,
-  DaemonFacts,
-  Image,
-  Ingress,
-  Instance,
-  InstanceParts,
-  Snapshot,
-  Substrate,
-  Volume,
-} from "./substrate.ts";
+import type { Capacity, DaemonFacts, Image, Ingress, Instance, InstanceParts, Snapshot, Volume } from "./substrate.ts";
 
 /** The daemon answers calls that boot, suspend or copy only when that is done, within a minute. */
 const DEFAULT_TIMEOUT_MS = 90_000;
@@ -42,43 +32,55 @@ export interface HypemanOptions {
 }
 
 /** Connects to the daemon over its official client. Rejects with SandboxError (MISSING_PACKAGE) without that. */
-export async function connectHypeman(options: HypemanOptions): Promise<Substrate> {
-  const { baseUrl, apiToken, timeoutMs = DEFAULT_TIMEOUT_MS } = options;
-  let sdk;
-  try {
-    sdk = await import("@onkernel/hypeman");
-  } catch (error) {
-    const message = "the substrate's client is not installed: npm install @onkernel/hypeman";
-    throw new SandboxError("MISSING_PACKAGE", message, error);
-  }
-  const client = new sdk.Hypeman({
-    apiKey: apiToken,
-    baseURL: baseUrl ?? null,
-    timeout: timeoutMs,
-    // A call that reads may end with this process; one that changes something may not.
-    fetch: (url, init) => (isReading(init?.method) ? fetch(url, init) : lastingFetch(url, init)),
-    // No retries: a repeated call could make two instances. A caller whose answer is lost looks the outcome up by
-    // name.
-    maxRetries: 0,
-    // Otherwise the client would write to the console of the program that uses it.
-    logLevel: "off",
-  });
-  return new HypemanSubstrate(client, timeoutMs);
+export function connectHypeman(options: HypemanOptions): Promise<Substrate> {
+  return HypemanSubstrate.connect(options);
 }
+
+/** The substrate's API, as far as sandboxes need it, for whoever has another client of it. */
+export type Substrate = Pick<HypemanSubstrate, keyof HypemanSubstrate>;
 
 function isReading(method = "GET"): boolean {
   return method.toUpperCase() === "GET";
 }
 
-class HypemanSubstrate implements Substrate {
+/**
+ * The API over the official client. Every method rejects with SandboxError: SUBSTRATE_UNAVAILABLE where no answer came,
+ * so that it is not known whether the call took effect. No call that changes something is made twice.
+ */
+class HypemanSubstrate {
   readonly #client: Hypeman;
   readonly #timeoutMs: number;
 
-  constructor(client: Hypeman, timeoutMs: number) {
+  private constructor(client: Hypeman, timeoutMs: number) {
     this.#client = client;
     this.#timeoutMs = timeoutMs;
   }
 
+  static async connect(options: HypemanOptions): Promise<HypemanSubstrate> {
+    const { baseUrl, apiToken, timeoutMs = DEFAULT_TIMEOUT_MS } = options;
+    let sdk;
+    try {
+      sdk = await import("@onkernel/hypeman");
+    } catch (error) {
+      const message = "the substrate's client is not installed: npm install @onkernel/hypeman";
+      throw new SandboxError("MISSING_PACKAGE", message, error);
+    }
+    const client = new sdk.Hypeman({
+      apiKey: apiToken,
+      baseURL: baseUrl ?? null,
+      timeout: timeoutMs,
+      // A call that reads may end with this process; one that changes something may not.
+      fetch: (url, init) => (isReading(init?.method) ? fetch(url, init) : lastingFetch(url, init)),
+      // No retries: a repeated call could make two instances. A caller whose answer is lost looks the outcome up by
+      // name.
+      maxRetries: 0,
+      // Otherwise the client would write to the console of the program that uses it.
+      logLevel: "off",
+    });
+    return new HypemanSubstrate(client, timeoutMs);
+  }
+
+  /** Resolves if the daemon is there at all, whatever the token. */
   async health(): Promise<void> {
     await this.#call((client, options) => client.health.check(options));
   }
@@ -116,11 +118,13 @@ class HypemanSubstrate implements Substrate {
     return (await this.#call((client, options) => client.images.list({}, options))).map(imageOf);
   }
 
+  /** Undefined: there is none of that name (a repository with its tag or digest). */
   async image(name: string): Promise<Image | undefined> {
     const found = await this.#found((client, options) => client.images.get(name, options));
     return found && imageOf(found);
   }
 
+  /** Undefined: there is none with that id. */
   async volume(id: string): Promise<Volume | undefined> {
     const found = await this.#found((client, options) => client.volumes.get(id, options));
     return found && volumeOf(found);
@@ -131,11 +135,13 @@ class HypemanSubstrate implements Substrate {
     return volumes.map(volumeOf).filter((volume) => has(volume.tags, tags));
   }
 
+  /** Makes a volume from a .tar.gz with relative paths. */
   async createVolume({ id, tags }: Omit<Volume, "createdMs">, archive: Uint8Array): Promise<void> {
     const about = { id, name: id, size_gb: VOLUME_SIZE_GB, tags };
     await this.#call((client, options) => client.volumes.createFromArchive(archive, about, options));
   }
 
+  /** Resolves with false if an instance still has it. A missing volume is no error. */
   async deleteVolume(id: string): Promise<boolean> {
     try {
       await this.#found((client, options) => client.volumes.delete(id, options));
@@ -146,11 +152,13 @@ class HypemanSubstrate implements Substrate {
     }
   }
 
+  /** Undefined: there is none with that id. */
   async instance(id: string): Promise<Instance | undefined> {
     const found = await this.#found((client, options) => client.instances.get(id, options));
     return found && instanceOf(found);
   }
 
+  /** All instances with these tags, in whatever state. */
   async instances(tags: Tags): Promise<readonly Instance[]> {
     const queries = [{ tags }, ...STATES_NOT_LISTED.map((state) => ({ tags, state }))];
     const lists = await Promise.all(
@@ -160,6 +168,7 @@ class HypemanSubstrate implements Substrate {
     return [...byId.values()].filter((instance) => has(instance.tags, tags));
   }
 
+  /** The last lines that the instance has written on its console, oldest first; none where there is none. */
   async console(id: string, lines: number): Promise<readonly string[]> {
     const query = { tail: lines, follow: false, source: "app" } as const;
     const read = async (client: Hypeman, options: CallOptions): Promise<string[]> => {
@@ -174,6 +183,7 @@ class HypemanSubstrate implements Substrate {
     return this.#instance((client, options) => client.instances.create(createBody(spec, parts), options));
   }
 
+  /** A missing one is no error. */
   async deleteInstance(id: string): Promise<void> {
     await this.#found((client, options) => client.instances.delete(id, {}, options));
   }
@@ -194,6 +204,7 @@ class HypemanSubstrate implements Substrate {
     return this.#instance((client, options) => client.instances.start(id, {}, options));
   }
 
+  /** Makes a running instance from another, which is suspended meanwhile where it runs. */
   fork(id: string, name: string): Promise<Instance> {
     const body = { name, from_running: true, target_state: "Running" } as const;
     return this.#instance((client, options) => client.instances.fork(id, body, options));
@@ -204,15 +215,18 @@ class HypemanSubstrate implements Substrate {
     return snapshots.map(snapshotOf).filter((snapshot) => has(snapshot.tags, tags));
   }
 
+  /** Takes a snapshot of a running instance, which is suspended meanwhile. */
   async createSnapshot(id: string, name: string, tags: Tags): Promise<Snapshot> {
     const body = { kind: "Standby", name, tags } as const;
     return snapshotOf(await this.#call((client, options) => client.instances.snapshots.create(id, body, options)));
   }
 
+  /** A missing one is no error. */
   async deleteSnapshot(id: string): Promise<void> {
     await this.#found((client, options) => client.snapshots.delete(id, options));
   }
 
+  /** Makes a running instance from a snapshot. */
   forkSnapshot(id: string, name: string): Promise<Instance> {
     const body = { name, target_state: "Running" } as const;
     return this.#instance((client, options) => client.snapshots.fork(id, body, options));
@@ -223,11 +237,13 @@ class HypemanSubstrate implements Substrate {
     return ingresses.map(ingressOf).filter((ingress) => has(ingress.tags, tags));
   }
 
+  /** Success does not mean that the rule is served. */
   async createIngress(ingress: Omit<Ingress, "id">): Promise<Ingress> {
     const body = ingressBody(ingress);
     return ingressOf(await this.#call((client, options) => client.ingresses.create(body, options)));
   }
 
+  /** A missing one is no error. */
   async deleteIngress(id: string): Promise<void> {
     await this.#found((client, options) => client.ingresses.delete(id, options));
   }

@@ -1,4 +1,4 @@
-import type { SandboxSpec, Tags } from "./spec.ts";
+import type { Tags } from "./spec.ts";
 
 /** State of an instance by the substrate's names. "Running" describes VMM or init, not the workload. */
 export type InstanceState =
@@ -119,52 +119,4 @@ export interface InstanceParts {
   readonly env: Readonly<Record<string, string>>;
   readonly tags: Tags;
   readonly volumes: readonly VolumeMount[];
-}
-
-/**
- * The substrate's API, as far as sandboxes need it. Every method rejects with SandboxError: SUBSTRATE_UNAVAILABLE where
- * no answer came, so that it is not known whether the call took effect. No call that changes something is made twice.
- */
-export interface Substrate {
-  /** Resolves if the daemon is there at all, whatever the token. */
-  health(): Promise<void>;
-  facts(): Promise<DaemonFacts>;
-  capacity(): Promise<Capacity>;
-  images(): Promise<readonly Image[]>;
-  /** Undefined: there is none of that name (a repository with its tag or digest). */
-  image(name: string): Promise<Image | undefined>;
-  /** Undefined: there is none with that id. */
-  volume(id: string): Promise<Volume | undefined>;
-  volumes(tags: Tags): Promise<readonly Volume[]>;
-  /** Makes a volume from a .tar.gz with relative paths. */
-  createVolume(volume: Omit<Volume, "createdMs">, archive: Uint8Array): Promise<void>;
-  /** Resolves with false if an instance still has it. A missing volume is no error. */
-  deleteVolume(id: string): Promise<boolean>;
-  /** Undefined: there is none with that id. */
-  instance(id: string): Promise<Instance | undefined>;
-  /** All instances with these tags, in whatever state. */
-  instances(tags: Tags): Promise<readonly Instance[]>;
-  /** The last lines that the instance has written on its console, oldest first; none where there is none. */
-  console(id: string, lines: number): Promise<readonly string[]>;
-  createInstance(spec: SandboxSpec, parts: InstanceParts): Promise<Instance>;
-  /** A missing one is no error. */
-  deleteInstance(id: string): Promise<void>;
-  standby(id: string): Promise<Instance>;
-  restore(id: string): Promise<Instance>;
-  stop(id: string): Promise<Instance>;
-  start(id: string): Promise<Instance>;
-  /** Makes a running instance from another, which is suspended meanwhile where it runs. */
-  fork(id: string, name: string): Promise<Instance>;
-  snapshots(tags: Tags): Promise<readonly Snapshot[]>;
-  /** Takes a snapshot of a running instance, which is suspended meanwhile. */
-  createSnapshot(id: string, name: string, tags: Tags): Promise<Snapshot>;
-  /** A missing one is no error. */
-  deleteSnapshot(id: string): Promise<void>;
-  /** Makes a running instance from a snapshot. */
-  forkSnapshot(id: string, name: string): Promise<Instance>;
-  ingresses(tags: Tags): Promise<readonly Ingress[]>;
-  /** Success does not mean that the rule is served. */
-  createIngress(ingress: Omit<Ingress, "id">): Promise<Ingress>;
-  /** A missing one is no error. */
-  deleteIngress(id: string): Promise<void>;
 }
