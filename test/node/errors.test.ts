@@ -14,19 +14,10 @@ import { listener } from "../fixtures/listeners.ts";
 import { runGuestctl } from "./guestctl/guestctl.ts";
 
 /** What a person reads: the message, and the next step. */
-interface Told {
-  readonly message: string;
-  readonly nextStep: string;
-}
+type Told = readonly [message: string, nextStep: string];
 
-/** A row of the table: who reports a fault. Each fault is provoked in the real client of a real peer. */
-interface Row {
-  readonly who: "library" | "guestctl";
-  readonly when: string;
-  readonly told: () => Promise<Told>;
-  readonly message: RegExp;
-  readonly nextStep: RegExp;
-}
+/** Who reports a fault, and when. Each fault is provoked in the real client of a real peer. */
+type Row = readonly [who: string, told: () => Promise<Told>, message: RegExp, nextStep: RegExp];
 
 const EXPIRED =
   /^the agent refused your client certificate: it or its authority has expired, by the guest's clock \(TLS alert certificate expired\)$/;
@@ -43,7 +34,7 @@ async function library(
 ): Promise<Told> {
   using client = clientOf(agent, options);
   const error = await failureOf(call(client));
-  return { message: error.message, nextStep: error.nextStep ?? "" };
+  return [error.message, error.nextStep ?? ""];
 }
 
 /** What guestctl reports, with the agent's credentials but for the client's certificate. */
@@ -62,7 +53,7 @@ async function guestctl(args: readonly string[], certificate?: CertificateOption
   const { stderr, exitCode } = await runGuestctl(args.includes("--json") ? args : [...args, "--json"], env);
   assert.equal(exitCode, 125);
   const { error } = JSON.parse(stderr) as { error: { message: string; next_step?: string } };
-  return { message: error.message, nextStep: error.next_step ?? "" };
+  return [error.message, error.next_step ?? ""];
 }
 
 /** A client's certificate: one of the agent's authority that has expired, or one of another authority. */
@@ -87,189 +78,157 @@ async function ended(name: string): Promise<void> {
   await client.exec({ args: ["true"], keep: { name } }, { forget: false }).wait();
 }
 
-/** What is wrong with a request: the agent's message, with each client's names. */
-const WORDS: readonly Row[] = [
-  {
-    who: "library",
-    when: "the name is that of a command that has ended",
-    told: async () => {
+const NONE = /^$/;
+const RENEW = /^renew the client certificate, or look at the guest's clock$/;
+const ISSUED = /^give the client certificate that was issued for this agent$/;
+const CHECK = /^check that the agent runs and that the address is right$/;
+const NO_AGENT = /^what listens there is no guest agent; check the address$/;
+
+const ROWS: readonly Row[] = [
+  // What is wrong with a request: the agent's message, with each client's names.
+  [
+    "library: the name is that of a command that has ended",
+    async () => {
       await ended("buffer_bytes");
       return library({}, (client) => client.exec({ args: ["true"], keep: { name: "buffer_bytes" } }).wait());
     },
-    message: /^exec "buffer_bytes" is there already, ended; forget it, or set keep\.replaceEnded$/,
-    nextStep: /^$/,
-  },
-  {
-    who: "guestctl",
-    when: "the name is that of a command that has ended",
-    told: async () => {
+    /^exec "buffer_bytes" is there already, ended; forget it, or set keep\.replaceEnded$/,
+    NONE,
+  ],
+  [
+    "guestctl: the name is that of a command that has ended",
+    async () => {
       await ended("cwd");
       return guestctl(["exec", "--name", "cwd", "--json", "--", "true"]);
     },
-    message: /^exec "cwd" is there already, ended; forget it, or set --replace$/,
-    nextStep: /^"guestctl attach" takes it up, "guestctl end" ends it and frees its name$/,
-  },
-  {
-    who: "library",
-    when: "a file's folder is missing",
-    told: () => library({}, (client) => client.writeFile("/no/create_parents/x", "text")),
-    message: /^cannot write "\/no\/create_parents\/x": its folder does not exist \(parents makes it\)/,
-    nextStep: /^$/,
-  },
-  {
-    who: "guestctl",
-    when: "a file's folder is missing",
-    told: () => guestctl(["write", "/no/createParents/x"]),
-    message: /^cannot write "\/no\/createParents\/x": its folder does not exist \(--parents makes it\)/,
-    nextStep: /^$/,
-  },
-  {
-    who: "library",
-    when: "a path is relative",
-    told: () => library({}, (client) => client.statPath("etc")),
-    message: /^path is relative; give an absolute one$/,
-    nextStep: /^$/,
-  },
-  {
-    who: "guestctl",
-    when: "a path is relative",
-    told: () => guestctl(["stat", "etc"]),
-    message: /^etc is relative; a path in the sandbox is absolute, as in \/etc \(see --help\)$/,
-    nextStep: /^$/,
-  },
-  {
-    who: "library",
-    when: "a path beneath a folder is missing, which it names whole",
-    told: () => library({}, (client) => client.writeFile("no/such", "text", { beneath: "/etc/" })),
-    message: /^cannot write "\/etc\/no\/such": its folder does not exist/,
-    nextStep: /^$/,
-  },
-  {
-    who: "library",
-    when: "a command is to start in a relative folder",
-    told: () => library({}, (client) => client.run({ args: ["true"], cwd: "etc" })),
-    message: /^cwd is not an absolute path$/,
-    nextStep: /^$/,
-  },
-  {
-    who: "guestctl",
-    when: "a command is to start in a relative folder",
-    told: () => guestctl(["exec", "-w", "etc", "--json", "--", "true"]),
-    message: /^--workdir is not an absolute path$/,
-    nextStep: /^$/,
-  },
-  {
-    who: "guestctl",
-    when: "a command is to start in no folder",
-    told: () => guestctl(["exec", "-w", "/no", "--json", "--", "true"]),
-    message: /^no such directory to start in: "\/no"/,
-    nextStep: /^$/,
-  },
-];
-
-const ROWS: readonly Row[] = [
-  ...WORDS,
-  {
-    who: "library",
-    when: "its client certificate has expired",
-    told: async () => library(await withCertificate({ clientValidity: "expired" })),
-    message: EXPIRED,
-    nextStep: /^renew the client certificate, or look at the guest's clock$/,
-  },
-  {
-    who: "library",
-    when: "its client certificate has expired, and it reads a file",
-    told: async () =>
+    /^exec "cwd" is there already, ended; forget it, or set --replace$/,
+    /^"guestctl attach" takes it up, "guestctl end" ends it and frees its name$/,
+  ],
+  [
+    "library: a file's folder is missing",
+    () => library({}, (client) => client.writeFile("/no/create_parents/x", "text")),
+    /^cannot write "\/no\/create_parents\/x": its folder does not exist \(parents makes it\)/,
+    NONE,
+  ],
+  [
+    "guestctl: a file's folder is missing",
+    () => guestctl(["write", "/no/createParents/x"]),
+    /^cannot write "\/no\/createParents\/x": its folder does not exist \(--parents makes it\)/,
+    NONE,
+  ],
+  [
+    "library: a path is relative",
+    () => library({}, (client) => client.statPath("etc")),
+    /^path is relative; give an absolute one$/,
+    NONE,
+  ],
+  [
+    "guestctl: a path is relative",
+    () => guestctl(["stat", "etc"]),
+    /^etc is relative; a path in the sandbox is absolute, as in \/etc \(see --help\)$/,
+    NONE,
+  ],
+  [
+    "library: a path beneath a folder is missing, which it names whole",
+    () => library({}, (client) => client.writeFile("no/such", "text", { beneath: "/etc/" })),
+    /^cannot write "\/etc\/no\/such": its folder does not exist/,
+    NONE,
+  ],
+  [
+    "library: a command is to start in a relative folder",
+    () => library({}, (client) => client.run({ args: ["true"], cwd: "etc" })),
+    /^cwd is not an absolute path$/,
+    NONE,
+  ],
+  [
+    "guestctl: a command is to start in a relative folder",
+    () => guestctl(["exec", "-w", "etc", "--json", "--", "true"]),
+    /^--workdir is not an absolute path$/,
+    NONE,
+  ],
+  [
+    "guestctl: a command is to start in no folder",
+    () => guestctl(["exec", "-w", "/no", "--json", "--", "true"]),
+    /^no such directory to start in: "\/no"/,
+    NONE,
+  ],
+  // What is wrong with a connection.
+  [
+    "library: its client certificate has expired, and it reads a file",
+    async () =>
       library(await withCertificate({ clientValidity: "expired" }), (client) =>
         client.readFile("/etc/hostname").bytes(),
       ),
-    message: EXPIRED,
-    nextStep: /^renew the client certificate/,
-  },
-  {
-    who: "library",
-    when: "its client certificate brings a chain that is too long",
-    told: () => {
+    EXPIRED,
+    RENEW,
+  ],
+  [
+    "library: its client certificate brings a chain that is too long",
+    () => {
       const { cert, key } = agent.certificates.client;
       return library({ certPem: `${cert}\n`.repeat(9), keyPem: key });
     },
-    message: /decode error/,
-    nextStep:
-      /^shorten the chain of the client certificate, at first by the root: the agent takes four certificates, 5\.5 KiB$/,
-  },
-  {
-    who: "library",
-    when: "its client certificate is of another authority",
-    told: async () => library(await withCertificate({})),
-    message: /^the agent refused your client certificate: \S/,
-    nextStep: /^give the client certificate that was issued for this agent$/,
-  },
-  {
-    who: "guestctl",
-    when: "its client certificate has expired",
-    told: () => guestctl(["health"], { clientValidity: "expired" }),
-    message: EXPIRED,
-    nextStep: /^renew the client certificate, or look at the guest's clock$/,
-  },
-  {
-    who: "guestctl",
-    when: "its client certificate is of another authority",
-    told: () => guestctl(["health"], {}),
-    message: /^the agent refused your client certificate: \S/,
-    nextStep: /^give the client certificate that was issued for this agent$/,
-  },
+    /decode error/,
+    /^shorten the chain of the client certificate, at first by the root: the agent takes four certificates, 5\.5 KiB$/,
+  ],
+  [
+    "library: its client certificate is of another authority",
+    async () => library(await withCertificate({})),
+    /^the agent refused your client certificate: \S/,
+    ISSUED,
+  ],
+  [
+    "guestctl: its client certificate has expired",
+    () => guestctl(["health"], { clientValidity: "expired" }),
+    EXPIRED,
+    RENEW,
+  ],
   ...["restore", "restore-sequence"].flatMap((command): Row[] => [
-    {
-      who: "guestctl",
-      when: `${command} finds no listener, at once`,
+    [
+      `guestctl: ${command} finds no listener, at once`,
       // Only the refusal can end it within the allowed time.
-      told: async () => guestctl([command, "--wait", "1h"], undefined, `127.0.0.1:${await freePort()}`),
-      message: /^connect ECONNREFUSED 127\.0\.0\.1:\d+$/,
-      nextStep: /^check that the agent runs and that the address is right$/,
-    },
-    {
-      who: "guestctl",
-      when: `${command} finds a port that says nothing`,
-      told: () => guestctl([command, "--wait", "500ms"], undefined, `127.0.0.1:${silent.port}`),
-      message: /^no connection until the deadline: 127\.0\.0\.1:\d+ takes the connection and then says nothing$/,
-      nextStep: /^what listens there is no guest agent; check the address$/,
-    },
-    {
-      who: "guestctl",
-      when: `${command} finds another protocol, at once`,
-      told: () => guestctl([command, "--wait", "1h"], undefined, `127.0.0.1:${web.port}`),
-      message: /^the TLS handshake failed: SSL wrong version number$/,
-      nextStep: /^what listens there is no guest agent; check the address$/,
-    },
+      async () => guestctl([command, "--wait", "1h"], undefined, `127.0.0.1:${await freePort()}`),
+      /^connect ECONNREFUSED 127\.0\.0\.1:\d+$/,
+      CHECK,
+    ],
+    [
+      `guestctl: ${command} finds a port that says nothing`,
+      () => guestctl([command, "--wait", "500ms"], undefined, `127.0.0.1:${silent.port}`),
+      /^no connection until the deadline: 127\.0\.0\.1:\d+ takes the connection and then says nothing$/,
+      NO_AGENT,
+    ],
+    [
+      `guestctl: ${command} finds another protocol, at once`,
+      () => guestctl([command, "--wait", "1h"], undefined, `127.0.0.1:${web.port}`),
+      /^the TLS handshake failed: SSL wrong version number$/,
+      NO_AGENT,
+    ],
   ]),
-  {
-    who: "library",
-    when: "a restore finds an agent of another authority, at once",
-    told: async () => {
+  [
+    "library: a restore finds an agent of another authority, at once",
+    async () => {
       const { ca } = await issueCertificates();
       return library({ caPem: ca }, (client) => client.restore({ hostTime: false, reachTimeoutMs: 3_600_000 }));
     },
-    message: /certificate/,
-    nextStep: /^give the authority that issued the agent's certificate as caPem$/,
-  },
-  {
-    who: "library",
-    when: "a call waits for an agent that is not there",
-    told: async () =>
+    /certificate/,
+    /^give the authority that issued the agent's certificate as caPem$/,
+  ],
+  [
+    "library: a call waits for an agent that is not there",
+    async () =>
       library({ address: `127.0.0.1:${await freePort()}` }, (client) =>
         client.health({ waitForReady: true, timeoutMs: 300 }),
       ),
-    message: /^no connection until the deadline: connect ECONNREFUSED 127\.0\.0\.1:\d+$/,
-    nextStep: /^check that the agent runs and that the address is right$/,
-  },
+    /^no connection until the deadline: connect ECONNREFUSED 127\.0\.0\.1:\d+$/,
+    CHECK,
+  ],
 ];
 
 describe("errors say what was wrong and what to do", () => {
-  for (const { who, when, told, message, nextStep } of ROWS) {
-    test(`${who}: ${when}`, async () => {
+  for (const [who, told, message, nextStep] of ROWS)
+    test(who, async () => {
       const said = await told();
-      assert.match(said.message, message);
-      assert.match(said.nextStep, nextStep);
+      assert.match(said[0], message);
+      assert.match(said[1], nextStep);
     });
-  }
 });

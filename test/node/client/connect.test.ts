@@ -47,20 +47,6 @@ describe("connect", () => {
     assert.match((await refusal({ serverName: "someone-else" })).message, /altname/);
   });
 
-  test("says what stopped the connection, and nothing around it", async () => {
-    const address = `127.0.0.1:${await freePort()}`;
-    const refused = await refusal({ address });
-    assert.deepEqual([refused.status, refused.message], ["UNAVAILABLE", `connect ECONNREFUSED ${address}`]);
-    await using plain = await listener((socket) => void socket.end("no TLS here\n"));
-    assert.equal((await refusal({ address: `127.0.0.1:${plain.port}` })).status, "UNAVAILABLE");
-  });
-
-  test("gives a silent peer up at the deadline", async () => {
-    await using silent = await listener();
-    using client = clientOf(agent, { address: `127.0.0.1:${silent.port}` });
-    assert.equal((await failureOf(client.health({ timeoutMs: 300 }))).status, "DEADLINE_EXCEEDED");
-  });
-
   test("gives a connection that is not ready in time up, whatever the call, and then dials anew", async () => {
     let isSilent = true;
     await using door = await listener((socket) => {

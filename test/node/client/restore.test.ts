@@ -66,17 +66,6 @@ describe("restoreSequence", () => {
     }
   });
 
-  test("dials with what is right at the moment: credentials may be new after the duties", async () => {
-    await using agent = await restored();
-    let dialled = 0;
-    await restoreSequence(async () => {
-      dialled++;
-      await Promise.resolve();
-      return agent.redial();
-    });
-    assert.equal(dialled, 3);
-  });
-
   test("does not run the hook again when it fails", async () => {
     const agent = await startStandIn({
       service: GuestAgent,

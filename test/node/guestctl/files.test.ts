@@ -288,7 +288,7 @@ describe("guestctl cp", () => {
 
   it("keeps times, of single files and in folders, those before 1970 and after 2242 too", async () => {
     await mkdir(folder.at("tree"));
-    const seconds = { old: -86_400 * 365, new: 1_700_000_000, far: 10_413_792_000 };
+    const seconds = { old: -86_400 * 365 - 0.5, new: 1_700_000_000.25, far: 10_413_792_000 };
     for (const [name, time] of Object.entries(seconds)) {
       await writeFile(folder.at(`tree/${name}`), name);
       // Node takes a negative number to mean now.
@@ -354,16 +354,6 @@ describe("guestctl cp", () => {
       assert.ok((await readFile(folder.at(name))).equals(await readFile(path)), name);
     assert.deepEqual(await described(folder.at("there")), await described(folder.at("tree")));
     assert.equal((await stat(folder.at("there/below"))).mtimeMs, 2_000_000, "the archive comes after it");
-  });
-
-  it("keeps the time of a single file to the microsecond, before 1970 too", async () => {
-    for (const time of [1_600_000_000.123456, -86_400.5, 0]) {
-      await writeFile(folder.at("file"), "x");
-      await utimes(folder.at("file"), time, time);
-      await copies(folder.at("file"), `:${folder.at("copied")}`);
-      const [there, here] = [await stat(folder.at("copied")), await stat(folder.at("file"))];
-      assert.ok(Math.abs(there.mtimeMs - here.mtimeMs) <= 0.002, `${there.mtimeMs} for ${here.mtimeMs}`);
-    }
   });
 
   it("gives a single file as an archive too, and says what is missing for one", async () => {
@@ -440,15 +430,6 @@ describe("guestctl cp", () => {
     assert.match(stderr, /not written in the sandbox: sub: EEXIST; sub\/file: EXDEV/);
     assert.equal(exitCode, 125);
     assert.deepEqual(await readdir(folder.at("elsewhere")), []);
-  });
-
-  it("says what is in the way in the sandbox", async () => {
-    await mkdir(folder.at("tree"));
-    await tree(folder.at("tree"));
-    await writeFile(folder.at("plain"), "");
-    const { stderr, exitCode } = await guestctl("cp", folder.at("tree"), `:${folder.at("plain/below")}`);
-    assert.match(stderr, /its folder does not exist|not a directory/);
-    assert.equal(exitCode, 125);
   });
 
   it("lets neither names nor errors of a sandbox act on the terminal", async () => {

@@ -29,14 +29,8 @@ describe("guestctl rsh", () => {
     runGuestctl(["rsh", ...args], env, input);
 
   test("joins the words and has the user's shell run the line, in the user's home", async () => {
-    const { stdout, stderr, exitCode } = await rsh([
-      "any",
-      "echo",
-      "a  b;",
-      'echo "$HOME"; pwd;',
-      "echo err >&2;",
-      "exit 7",
-    ]);
+    const words = ["any", "echo", "a  b;", 'echo "$HOME"; pwd;', "echo err >&2;", "exit 7"];
+    const { stdout, stderr, exitCode } = await rsh(words);
     assert.deepEqual([stdout, stderr, exitCode], [`a b\n${userInfo().homedir}\n${homedir()}\n`, "err\n", 7]);
   });
 
@@ -60,23 +54,7 @@ describe("guestctl rsh", () => {
   });
 
   test("takes the options that programs give to ssh", async () => {
-    const options = [
-      "-F",
-      "/dev/null",
-      "-o",
-      "BatchMode=yes",
-      "-oPort=22",
-      "-q",
-      "-C",
-      "-T",
-      "-n",
-      "-x",
-      "-a",
-      "-vv",
-      "-p",
-      "22",
-      "-i/k",
-    ];
+    const options = "-F /dev/null -o BatchMode=yes -oPort=22 -q -C -T -n -x -a -vv -p 22 -i/k".split(" ");
     const { stdout, stderr, exitCode } = await rsh([...options, "any", "echo", "ok"]);
     assert.deepEqual([stdout, stderr, exitCode], ["ok\n", "", 0]);
   });

@@ -40,23 +40,8 @@ describe("guestctl sandbox", NEEDS_NAMESPACES, () => {
     JSON.parse((await sandbox(...args, "--json")).stdout) as Json;
 
   test("makes one, says each step, and shows where it is for all other commands", async () => {
-    const made = await runGuestctl(
-      [
-        "sandbox",
-        "create",
-        "--agent-port",
-        String(substrate.agentPort),
-        "--name",
-        "box",
-        "--tag",
-        "a=b=c",
-        IMAGE,
-        "--",
-        "sleep",
-        "100000",
-      ],
-      env,
-    );
+    const words = ["--name", "box", "--tag", "a=b=c", IMAGE, "--", "sleep", "100000"];
+    const made = await runGuestctl(["sandbox", "create", "--agent-port", String(substrate.agentPort), ...words], env);
     assert.equal(made.exitCode, 0, made.stderr);
     assert.match(made.stderr, /^guestctl: create box: look at image and daemon\n/);
     assert.match(made.stderr, /\nguestctl: create box: wait for the agent\n/);

@@ -101,34 +101,6 @@ describe("guestctl cp of trees", NEEDS_ROOT, () => {
     assertSame(source, guest);
   });
 
-  it("keeps a git repository whole, up and down", async (t) => {
-    if (lacks(t, "git")) return;
-    const [origin, clone, guest, back] = ["origin", "clone", "git-guest", "git-back"].map((name) =>
-      folder.at(name),
-    ) as [string, string, string, string];
-    const git = (at: string, ...args: string[]): string =>
-      execFileSync("git", ["-c", "user.name=T", "-c", "user.email=t@localhost", "-c", "safe.directory=*", ...args], {
-        cwd: at,
-        encoding: "utf8",
-      });
-    await mkdir(origin);
-    git(origin, "init", "-q");
-    for (let commit = 0; commit < 20; commit += 1) {
-      await mkdir(join(origin, `folder-${commit}`));
-      for (let at = 0; at < 20; at += 1) await writeFile(join(origin, `folder-${commit}/${at}`), randomBytes(5_000));
-      git(origin, "add", ".");
-      git(origin, "commit", "-qm", `commit ${commit}`);
-    }
-    git(origin, "clone", "-q", "--no-local", origin, clone);
-    await copy(clone, `:${guest}`);
-    await copy(`:${guest}`, back);
-    for (const at of [guest, back]) {
-      git(at, "fsck", "--full", "--strict");
-      assert.equal(git(at, "status", "--porcelain"), "");
-      assert.equal(git(at, "rev-parse", "HEAD"), git(clone, "rev-parse", "HEAD"));
-    }
-  });
-
   it("killed at ten moments, leaves no half file and no temporary name in the guest, and goes on when repeated", async () => {
     const [source, guest] = [folder.at("cut"), folder.at("cut-guest")];
     const small = Buffer.alloc(3_000, "x");

@@ -1,8 +1,8 @@
 import assert from "node:assert/strict";
 import { readdirSync, readFileSync, statSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
-import { after, before, describe, test } from "node:test";
-import type { Sandboxes } from "../../../src/node/sandboxes/index.ts";
+import { before, describe, test } from "node:test";
+import { forAllTests } from "../../fixtures/for-all-tests.ts";
 import { NEEDS_NAMESPACES } from "../../fixtures/namespaces.ts";
 import { runGuestctl } from "../guestctl/guestctl.ts";
 import { failureOf, openNode, partsOf } from "./node.ts";
@@ -20,20 +20,13 @@ function textOf(folder: string): string {
     .join("\n");
 }
 
+const substrate = forAllTests(await HttpSubstrate.start());
+const node = forAllTests(await openNode(partsOf(substrate), { freeze: "off" }));
+
 // In this double a fork is another process, which was never frozen: test/vm has forks of a frozen session.
 describe("a sandbox with an environment of its own", NEEDS_NAMESPACES, () => {
-  let substrate: HttpSubstrate;
-  let node: Sandboxes;
-  before(async () => {
-    substrate = await HttpSubstrate.start();
-    node = await openNode(partsOf(substrate), { freeze: "off" });
-    const process = { args: ["sleep", "100000"], env: { API_KEY: SOURCES, STAGE: "test" } };
-    await node.create({ image: IMAGE, name: "box", process });
-  });
-  after(async () => {
-    node[Symbol.dispose]();
-    await substrate[Symbol.asyncDispose]();
-  });
+  const process = { args: ["sleep", "100000"], env: { API_KEY: SOURCES, STAGE: "test" } };
+  before(() => node.create({ image: IMAGE, name: "box", process }));
 
   async function seenIn(name: string): Promise<string> {
     using client = await node.connect(name);
@@ -64,7 +57,7 @@ describe("a sandbox with an environment of its own", NEEDS_NAMESPACES, () => {
     const file = join(substrate.stateFolder, "../variables");
     writeFileSync(file, "# a comment\n\nSTAGE=from the file\nAPI_KEY=overwritten\n");
     const env = {
-      PATH: process.env["PATH"] ?? "",
+      PATH: globalThis.process.env["PATH"] ?? "",
       HYPEMAN_BASE_URL: substrate.baseUrl,
       HYPEMAN_API_KEY: substrate.apiToken,
       GUESTCTL_STATE: substrate.stateFolder,

@@ -107,7 +107,7 @@ describe("a sandbox that is suspended", NEEDS_NAMESPACES, () => {
     await substrate.said("box", new RegExp(`"freeze_ms":${2 * 60_000 + 300_000 + 10_000}\\b`));
     const { snapshot } = await node.snapshot("box", { name: "taken" });
     assert.equal(snapshot.preSnapshot?.freeze, "frozen");
-    assert.equal(substrate.snapshots.list({}, {})[0]?.tags?.["svc.freeze"], "frozen");
+    assert.equal(substrate.snapshots.list({})[0]?.tags?.["svc.freeze"], "frozen");
     await box.runs();
     const { sandbox } = await node.fork("box", { name: "twin" });
     assert.equal(sandbox.preSnapshot?.freeze, "frozen");
@@ -133,7 +133,7 @@ describe("a sandbox that is suspended", NEEDS_NAMESPACES, () => {
     await node.snapshot("box", { name: "second", freeze: "on" });
     assert.equal(looks, 3);
     assert.deepEqual(
-      substrate.snapshots.list({}, {}).map(({ tags }) => tags?.["svc.freeze"]),
+      substrate.snapshots.list({}).map(({ tags }) => tags?.["svc.freeze"]),
       ["off", "frozen"],
     );
   });
@@ -164,7 +164,7 @@ describe("a sandbox that is suspended", NEEDS_NAMESPACES, () => {
     const { snapshot } = await node.snapshot("box");
     assert.equal(snapshot.preSnapshot?.freeze, "failed");
     assert.match(snapshot.preSnapshot.freezeProblem ?? "", /^processes_outside:\d+\(sleep\)$/);
-    assert.equal(substrate.snapshots.list({}, {})[0]?.tags?.["svc.freeze"], "failed: processes_outside");
+    assert.equal(substrate.snapshots.list({})[0]?.tags?.["svc.freeze"], "failed: processes_outside");
   });
 
   test("by an agent of before there was a freeze is on record as such; if it is required, it is not suspended", async () => {
@@ -176,7 +176,7 @@ describe("a sandbox that is suspended", NEEDS_NAMESPACES, () => {
     const { message } = await failureOf(node.standby("box", { freeze: "required" }));
     assert.match(message, /its agent is too old for that$/);
     await node.snapshot("box");
-    assert.equal(substrate.snapshots.list({}, {})[0]?.tags?.["svc.freeze"], "unsupported");
+    assert.equal(substrate.snapshots.list({})[0]?.tags?.["svc.freeze"], "unsupported");
     assert.equal((await node.standby("box")).freeze, "unsupported");
   });
 

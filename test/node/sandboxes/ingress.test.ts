@@ -2,10 +2,11 @@ import assert from "node:assert/strict";
 import { once } from "node:events";
 import { request, type IncomingMessage } from "node:http";
 import { text } from "node:stream/consumers";
-import { after, before, describe, test } from "node:test";
+import { before, describe, test } from "node:test";
 import { freePort } from "../../../scripts/machine/free-port.ts";
 import { Proxy } from "../../substrate/double/proxy.ts";
-import type { Sandboxes, Step } from "../../../src/node/sandboxes/index.ts";
+import type { Step } from "../../../src/node/sandboxes/index.ts";
+import { forAllTests } from "../../fixtures/for-all-tests.ts";
 import { listener } from "../../fixtures/listeners.ts";
 import { NEEDS_NAMESPACES } from "../../fixtures/namespaces.ts";
 import { codeOf, failureOf, openNode, partsOf, traces } from "./node.ts";
@@ -14,8 +15,14 @@ import { HttpSubstrate, IMAGE, INTERNAL } from "./substrate.ts";
 const WAIT_MS = 300_000;
 const HOSTNAME = "web.example.com";
 
+const substrate = forAllTests(await HttpSubstrate.start());
+let onStep: (step: Step) => void = () => undefined;
+const options = { settleTimeoutMs: 300, onStep: (step: Step) => onStep(step) };
+const node = forAllTests(await openNode(partsOf(substrate), options));
+const [listenPort, inside] = [await freePort(), await freePort()];
+
 /** The ingress's answer for a hostname. */
-async function answer(listenPort: number, hostname: string): Promise<{ status: number; body: string }> {
+async function answer(hostname: string): Promise<{ status: number; body: string }> {
   const asked = request({ host: "127.0.0.1", port: listenPort, headers: { host: `${hostname}:${listenPort}` } }).end();
   const [response] = (await once(asked, "response")) as [IncomingMessage];
   return { status: response.statusCode ?? 0, body: await text(response) };
@@ -28,45 +35,30 @@ function serving(port: number, word: string): { readonly args: readonly string[]
 }
 
 describe("a published sandbox", NEEDS_NAMESPACES, () => {
-  let substrate: HttpSubstrate;
-  let node: Sandboxes;
-  let listenPort: number;
-  let port: number;
-  let onStep: (step: Step) => void = () => undefined;
-  before(async () => {
-    substrate = await HttpSubstrate.start();
-    node = await openNode(partsOf(substrate), { onStep: (step) => onStep(step) });
-    listenPort = await freePort();
-    port = await freePort();
-    await node.create({ image: IMAGE, name: "box" });
-  });
-  after(async () => {
-    node.close();
-    await substrate[Symbol.asyncDispose]();
-  });
+  before(() => node.create({ image: IMAGE, name: "box" }));
 
   test("answers under its hostname once its server listens: until then a wait sees the proxy's 502", async () => {
-    await node.publish("box", port, HOSTNAME, { listenPort });
-    assert.equal((await answer(listenPort, HOSTNAME)).status, 502);
+    await node.publish("box", inside, HOSTNAME, { listenPort });
+    assert.equal((await answer(HOSTNAME)).status, 502);
     assert.equal(
-      await codeOf(node.publish("box", port, HOSTNAME, { listenPort, timeoutMs: 1 })),
+      await codeOf(node.publish("box", inside, HOSTNAME, { listenPort, timeoutMs: 1 })),
       "GUEST_NOT_LISTENING",
     );
     const waits = Promise.withResolvers<void>();
     onStep = ({ step }) => {
       if (step.startsWith("wait until")) waits.resolve();
     };
-    const published = node.publish("box", port, HOSTNAME, { listenPort, timeoutMs: WAIT_MS });
+    const published = node.publish("box", inside, HOSTNAME, { listenPort, timeoutMs: WAIT_MS });
     await waits.promise;
     onStep = () => undefined;
     using client = await node.connect("box");
-    await client.exec({ ...serving(port, "hello"), keep: { name: "server" } }).detach();
+    await client.exec({ ...serving(inside, "hello"), keep: { name: "server" } }).detach();
     const { ingressId, ...rest } = await published;
     assert.equal(substrate.ingresses.get(ingressId ?? "").name, rest.ingress);
     assert.match(rest.ingress, /^box-[\da-f]{8}$/);
-    const { body } = await answer(listenPort, HOSTNAME);
+    const { body } = await answer(HOSTNAME);
     assert.equal(body, `hello ${HOSTNAME}:${listenPort}`);
-    assert.equal((await answer(listenPort, "other.example.com")).status, 404);
+    assert.equal((await answer("other.example.com")).status, 404);
     assert.deepEqual((await node.get("box")).published, [{ ingressId, ...rest }]);
     const [{ tags = {} } = {}] = substrate.ingresses.list({});
     assert.deepEqual([tags["svc.node_id"], typeof tags["svc.operation"]], ["node-1", "string"]);
@@ -74,9 +66,9 @@ describe("a published sandbox", NEEDS_NAMESPACES, () => {
 
   test("is published again without any change, and not with another port: HOSTNAME_IN_USE", async () => {
     const asItWas = substrate.ingresses.list({});
-    await node.publish("box", port, HOSTNAME, { listenPort });
+    await node.publish("box", inside, HOSTNAME, { listenPort });
     assert.deepEqual(substrate.ingresses.list({}), asItWas);
-    const failure = await failureOf(node.publish("box", port + 1, HOSTNAME, { listenPort }));
+    const failure = await failureOf(node.publish("box", inside + 1, HOSTNAME, { listenPort }));
     assert.deepEqual([failure.code, failure.nextStep], ["HOSTNAME_IN_USE", "unpublish it, and publish it anew"]);
   });
 
@@ -90,13 +82,13 @@ describe("a published sandbox", NEEDS_NAMESPACES, () => {
     const { warning } = await node.publish("box", own, "private.example.com", { listenPort });
     assert.match(warning ?? "", /^its server listens at 127\.0\.0\.1 only, .*; have it listen at 0\.0\.0\.0$/);
     await node.unpublish("box", "private.example.com", listenPort);
-    assert.equal("warning" in (await node.publish("box", port, HOSTNAME, { listenPort })), false);
+    assert.equal("warning" in (await node.publish("box", inside, HOSTNAME, { listenPort })), false);
     await client.endExec("private", { forget: true });
   });
 
   test("keeps a hostname to itself: another one's is refused (HOSTNAME_IN_USE), and leaves nothing", async () => {
     await node.create({ image: IMAGE, name: "second" });
-    const failure = await failureOf(node.publish("second", port, HOSTNAME, { listenPort }));
+    const failure = await failureOf(node.publish("second", inside, HOSTNAME, { listenPort }));
     assert.equal(failure.code, "HOSTNAME_IN_USE");
     assert.match(failure.message, /409 hostname_in_use: .*web\.example\.com.*box-/);
     assert.equal((await node.get("second")).published, undefined);
@@ -105,24 +97,14 @@ describe("a published sandbox", NEEDS_NAMESPACES, () => {
 
   test("does not answer while it sleeps, and does again when it is awake; its fork has no hostname", async () => {
     await node.standby("box");
-    assert.equal((await answer(listenPort, HOSTNAME)).status, 502);
-    assert.match((await failureOf(node.publish("box", port, HOSTNAME, { listenPort, timeoutMs: 1 }))).message, /502/);
+    assert.equal((await answer(HOSTNAME)).status, 502);
+    assert.match((await failureOf(node.publish("box", inside, HOSTNAME, { listenPort, timeoutMs: 1 }))).message, /502/);
     await node.resume("box");
-    assert.equal((await answer(listenPort, HOSTNAME)).status, 200);
+    assert.equal((await answer(HOSTNAME)).status, 200);
     const { sandbox } = await node.fork("box", { name: "twin" });
     assert.equal(sandbox.published, undefined);
     await node.remove("twin");
-    assert.equal((await answer(listenPort, HOSTNAME)).status, 200, "that of the fork was not the origin's");
-  });
-
-  test("keeps its hostname when it is stopped and booted anew", async () => {
-    await node.stop("box");
-    assert.equal((await answer(listenPort, HOSTNAME)).status, 502);
-    await node.resume("box");
-    using client = await node.connect("box");
-    await client.exec({ ...serving(port, "anew"), keep: { name: "server" } }).detach();
-    await node.publish("box", port, HOSTNAME, { listenPort, timeoutMs: WAIT_MS });
-    assert.match((await answer(listenPort, HOSTNAME)).body, /^anew /);
+    assert.equal((await answer(HOSTNAME)).status, 200, "that of the fork was not the origin's");
   });
 
   test("loses its hostname before its instance goes, so that no later sandbox of its name has it", async () => {
@@ -131,9 +113,9 @@ describe("a published sandbox", NEEDS_NAMESPACES, () => {
     const deletions = substrate.requests.filter((call) => call.startsWith("DELETE"));
     assert.deepEqual(deletions.slice(0, 2), ["DELETE /ingresses/{id}", "DELETE /instances/{id}"]);
     assert.deepEqual(substrate.left(), []);
-    await node.create({ image: IMAGE, name: "box", process: serving(port, "another") });
-    await node.publish("box", port, "other.example.com", { listenPort, timeoutMs: WAIT_MS });
-    const { status, body } = await answer(listenPort, HOSTNAME);
+    await node.create({ image: IMAGE, name: "box", process: serving(inside, "another") });
+    await node.publish("box", inside, "other.example.com", { listenPort, timeoutMs: WAIT_MS });
+    const { status, body } = await answer(HOSTNAME);
     assert.deepEqual([status, body], [404, `Not Found: no ingress configured for hostname ${HOSTNAME}`]);
   });
 
@@ -150,19 +132,7 @@ describe("a published sandbox", NEEDS_NAMESPACES, () => {
 });
 
 describe("what cannot be published", NEEDS_NAMESPACES, () => {
-  let substrate: HttpSubstrate;
-  let node: Sandboxes;
-  let listenPort: number;
-  before(async () => {
-    substrate = await HttpSubstrate.start();
-    node = await openNode(partsOf(substrate), { settleTimeoutMs: 300 });
-    listenPort = await freePort();
-    await node.create({ image: IMAGE, name: "box" });
-  });
-  after(async () => {
-    node.close();
-    await substrate[Symbol.asyncDispose]();
-  });
+  before(() => node.create({ image: IMAGE, name: "box" }));
 
   test("is a pattern, a name in capitals, a port that is none, or the agent's: INVALID_SPEC, before anything is asked for", async () => {
     const asked = substrate.requests.length;
@@ -243,11 +213,7 @@ describe("what cannot be published", NEEDS_NAMESPACES, () => {
 
 describe("an ingress that was left behind", NEEDS_NAMESPACES, () => {
   test("by whomever keeps a sandbox from having its name, which would be reached by it: ALREADY_EXISTS, before anything is made", async () => {
-    await using substrate = await HttpSubstrate.start();
-    using node = await openNode(partsOf(substrate));
-    await node.create({ image: IMAGE, name: "box" });
     await node.create({ image: IMAGE, name: "old" });
-    const listenPort = await freePort();
     const rule = { match: { hostname: HOSTNAME, port: listenPort }, target: { instance: "old", port: 80 } };
     const ingress = await substrate.ingresses.create({ name: "somebodys", rules: [rule] });
     await node.remove("old");
@@ -260,13 +226,10 @@ describe("an ingress that was left behind", NEEDS_NAMESPACES, () => {
     assert.deepEqual(await traces(node, substrate.stateFolder), ["box ready", "credentials of box"]);
     await substrate.ingresses.delete(ingress);
     await node.create({ image: IMAGE, name: "old" });
+    await node.remove("old");
   });
 
   test("by this node is swept where no sandbox has it; another journal's is left alone, until told", async () => {
-    await using substrate = await HttpSubstrate.start();
-    using node = await openNode(partsOf(substrate));
-    await node.create({ image: IMAGE, name: "box" });
-    const listenPort = await freePort();
     await node.publish("box", 80, HOSTNAME, { listenPort });
     const [{ tags = {} } = {}] = substrate.ingresses.list({});
     const leave = (name: string, journal: string): Promise<unknown> =>

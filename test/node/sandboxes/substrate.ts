@@ -203,7 +203,7 @@ export class HttpSubstrate implements AsyncDisposable {
       ...[undefined, "Standby"]
         .flatMap((state) => this.instances.list({}, state))
         .map(({ name }) => `instance ${name}`),
-      ...this.snapshots.list({}, {}).map(({ name }) => `snapshot ${name}`),
+      ...this.snapshots.list({}).map(({ name }) => `snapshot ${name}`),
       ...this.volumes.list({}).flatMap(({ id, tags }) => (tags?.["svc.agent"] === undefined ? [`volume ${id}`] : [])),
       ...this.ingresses.list({}).map(({ rules }) => `ingress ${rules[0]?.match.hostname}`),
     ];

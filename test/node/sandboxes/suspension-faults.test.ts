@@ -18,7 +18,7 @@ describe("a sandbox whose suspension goes wrong", NEEDS_NAMESPACES, () => {
     assert.deepEqual(codes, ["DUTIES_DEGRADED", "HOOK_TIMED_OUT"]);
     const { snapshot } = await node.snapshot("box");
     assert.equal(snapshot.preSnapshot?.timedOut, true);
-    assert.equal(substrate.snapshots.list({}, {})[0]?.tags?.["svc.pre_snapshot"], "timed out");
+    assert.equal(substrate.snapshots.list({})[0]?.tags?.["svc.pre_snapshot"], "timed out");
   });
 
   test("runs on, its duties done, where the substrate refuses", async () => {

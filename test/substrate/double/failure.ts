@@ -11,11 +11,6 @@ export class ApiFailure extends Error {
   }
 }
 
-/** 400: an invalid parameter; the message names it. */
-export function invalidRequest(message: string): ApiFailure {
-  return new ApiFailure(400, "invalid_request", message);
-}
-
 /** 404, the same for every kind of thing. */
 export function notFound(): ApiFailure {
   return new ApiFailure(404, "not_found", "resource not found");

@@ -18,8 +18,6 @@ import type { Command } from "./requests.ts";
 
 /** Path of the substrate's own agent in the instance's root. */
 const SUBSTRATE_AGENT = "opt/substrate/agent";
-/** Most volumes of a guest, which also has a disk of its own and its image's. */
-export const MOST_VOLUMES = 16;
 const FIRST_VOLUME = 2;
 
 /** Shared by all guests of a daemon: a kernel, an init, and the stand-in for the substrate's own agent. */
@@ -74,7 +72,7 @@ export function writeInitramfs(
   writeFiles(file, ["proc", "sandbox", "image"], all);
 }
 
-/** The words that an instance starts. Where its own list is absent or empty, it is the image's, as on the substrate. */
+/** The words that an instance starts: its own list only where that has a word (lib/instances/configdisk.go:53-60). */
 export function commandOf(command: Command, image: Pick<ImageRecord, "entrypoint" | "cmd">): string[] {
   const words = (field: "entrypoint" | "cmd"): readonly string[] =>
     (command[field]?.length ? command[field] : image[field]) ?? [];

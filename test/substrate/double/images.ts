@@ -62,18 +62,11 @@ export class Images {
   addAll(): void {
     const cwd = this.#sources;
     const found = cwd === undefined ? [] : globSync("*/", { cwd });
-    for (const name of [BUSYBOX, ...found.map((path) => path.replace(/\/$/, ""))]) this.create(name);
+    for (const name of [BUSYBOX, ...found.map((path) => path.replace(/\/$/, ""))]) this.#create(name);
   }
 
   list(): ImageRecord[] {
     return this.#records.all();
-  }
-
-  /** Whether there is an image of that reference. @throws ApiFailure for what is no reference */
-  has(reference: string): boolean {
-    return reference.includes("@")
-      ? this.list().some(({ digest }) => reference.endsWith(digest))
-      : this.#named(normalized(reference)) !== undefined;
   }
 
   /** The image of a reference with a tag or a digest. @throws ApiFailure */
@@ -107,14 +100,8 @@ export class Images {
     this.#records.remove(id);
   }
 
-  /** Begins to make an image, unless it exists or is being made. @throws ApiFailure where there is no such source */
-  create(reference: string): ImageRecord {
+  #create(reference: string): void {
     const name = normalized(reference);
-    const known = this.#named(name);
-    if (known !== undefined && known.status !== "failed") return known;
-    if (this.#sourceOf(name) === undefined && name !== normalized(BUSYBOX))
-      throw new ApiFailure(404, "not_found", "image not found");
-    if (known !== undefined) this.remove(known);
     const id = randomBytes(12).toString("hex");
     this.#records.begin(id);
     const image = this.#records.save({
@@ -129,7 +116,6 @@ export class Images {
       created_at: new Date().toISOString(),
     });
     this.#begin(image);
-    return image;
   }
 
   /** Resolves once no image is being made. */

@@ -2,9 +2,9 @@ import type { Hypeman } from "@onkernel/hypeman";
 import { Mutex } from "../../../src/agent/domain/index.ts";
 import { messageOf } from "../../../src/shared/errors.ts";
 import { ApiFailure } from "./failure.ts";
-import { listenPortOf, type Rule, ruleProblem } from "./ingress-rules.ts";
+
 import { newId } from "./instance.ts";
-import type { Proxy } from "./proxy.ts";
+import { listenPortOf, type Proxy, type Rule } from "./proxy.ts";
 import { found, Records } from "./records.ts";
 import { hasTags, type Tags } from "./requests.ts";
 
@@ -43,17 +43,7 @@ export class Ingresses {
   /** lib/ingress/manager.go:255-380; the answers: cmd/api/api/ingress.go:51-98. @throws ApiFailure */
   create({ name, rules, tags = {} }: Hypeman.IngressCreateParams): Promise<IngressRecord> {
     return this.#turn.run(async () => {
-      const problem = rules.map(ruleProblem).find((each) => each !== undefined);
-      if (problem !== undefined) throw new ApiFailure(400, "bad_request", `invalid request: ${problem}`);
       const all = this.#records.all();
-      if (all.some((each) => each.name === name))
-        throw new ApiFailure(
-          409,
-          "already_exists",
-          `ingress already exists: ingress with name "${name}" already exists`,
-        );
-      if (rules.some(({ tls }) => tls === true))
-        throw new ApiFailure(400, "bad_request", "invalid request: TLS requested but ACME is not configured");
       const resolved = rules.map((rule) => this.#resolved(rule));
       for (const rule of resolved) demandFree(rule, all);
       const ingress = { id: newId(), name, tags, rules: resolved, created_at: new Date().toISOString() };

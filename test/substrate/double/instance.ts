@@ -3,7 +3,6 @@ import { existsSync, renameSync, statSync } from "node:fs";
 import { join } from "node:path";
 import type { Hypeman } from "@onkernel/hypeman";
 import { copyDisk } from "../../vm/harness/disks.ts";
-import { ApiFailure } from "./failure.ts";
 import type { Command } from "./requests.ts";
 import { MEMORY } from "./vm.ts";
 
@@ -47,14 +46,6 @@ export interface InstanceRecord extends Readonly<Told> {
 
 /** A standby that was broken off leaves "Paused". */
 export type InstanceState = "Initializing" | "Running" | "Paused" | "Standby" | "Stopped";
-
-/** Refuses to fork an instance that writes to a volume: both guests would write to it. @throws ApiFailure */
-export function demandForkable({ volumes }: InstanceRecord): void {
-  const writable = volumes.find(({ readonly }) => readonly !== true);
-  if (writable === undefined) return;
-  const where = `volume "${writable.volume_id}" mounted at "${writable.mount_path}"`;
-  throw new ApiFailure(501, "not_supported", `cannot fork instance with writable ${where}; use readonly+overlay`);
-}
 
 /** Copies disk, initramfs and memory into the folder of a snapshot or a fork; returns their size on disk in bytes. */
 export function copyInstanceFiles(from: string, to: string): number {

@@ -1,32 +1,19 @@
-import { existsSync, rmSync } from "node:fs";
+import { existsSync } from "node:fs";
 import { join } from "node:path";
-import { setTimeout as pause } from "node:timers/promises";
 import type { Hypeman } from "@onkernel/hypeman";
 import { Mutex } from "../../../src/agent/domain/index.ts";
 import { freeAddress, newMac } from "./addresses.ts";
-import { ApiFailure, insufficientResources, invalidRequest, invalidState, notFound } from "./failure.ts";
-import { commandOf, MOST_VOLUMES } from "./guest.ts";
-import type { ImageRecord } from "./images.ts";
-import {
-  copyInstanceFiles,
-  demandForkable,
-  type InstanceRecord,
-  type InstanceState,
-  newCid,
-  newId,
-} from "./instance.ts";
+import { ApiFailure, insufficientResources, invalidState, notFound } from "./failure.ts";
+import { copyInstanceFiles, type InstanceRecord, type InstanceState, newCid, newId } from "./instance.ts";
 import type { Host, Machines } from "./machines.ts";
 import { found, Records } from "./records.ts";
-import { bytesOf, type Command, hasTags, mountProblem, sizeText, type Tags } from "./requests.ts";
+import { bytesOf, hasTags, sizeText, type Tags } from "./requests.ts";
 import { LIMITS_MS } from "./rules.ts";
 import { MEMORY } from "./vm.ts";
 
 const GIBIBYTE = 2 ** 30;
 /** hypeman 8853445, lib/instances/create.go:188-201. */
 const USUAL = { memoryBytes: GIBIBYTE, overlayBytes: 10 * GIBIBYTE, vcpus: 2 };
-/** How long a create waits for an image that it has begun to pull (lib/instances/create_image.go:77). */
-const PULL_LIMIT_MS = 5_000;
-const PULL_PAUSE_MS = 50;
 
 /** The instances of a daemon: their records, what may be done in which state, and one change of each at a time. */
 export class Instances {
@@ -69,28 +56,22 @@ export class Instances {
 
   /** Makes an instance and boots it. Resolves when its machine runs; init may still be at work. @throws ApiFailure */
   async create(request: Hypeman.InstanceCreateParams, signal: AbortSignal): Promise<InstanceRecord> {
-    const { name, entrypoint, cmd, env, tags, vcpus, size, overlay_size, network, hypervisor = "qemu" } = request;
-    const image = await this.#pulled(request.image);
+    const { name, entrypoint, cmd, env = {}, tags = {}, vcpus, size, overlay_size } = request;
+    const image = this.#host.images.get(request.image);
     if (image.status !== "ready")
       throw new ApiFailure(400, "image_not_ready", `image ${image.name} is ${image.status}`);
     const command = { ...(entrypoint && { entrypoint }), ...(cmd && { cmd }) };
-    if (commandOf(command, image).length === 0)
-      throw invalidRequest("entrypoint: the image has none, and the request neither");
     const memoryBytes = size ? bytesOf(size) : USUAL.memoryBytes;
     const overlayBytes = overlay_size ? bytesOf(overlay_size) : USUAL.overlayBytes;
     return this.#make(name, { status: 400, code: "name_conflict" }, signal, async (id) => {
-      if (hypervisor !== "qemu") throw new Error(`there is no ${hypervisor} here, only qemu`);
       return this.#boot({
         id,
         name,
         image: image.name,
         created_at: new Date().toISOString(),
-        env: env ?? {},
-        tags: tags ?? {},
-        network:
-          network?.enabled === false
-            ? { enabled: false, ip: null, mac: null }
-            : { enabled: true, name: "default", ip: await this.#freeAddress(), mac: newMac() },
+        env,
+        tags,
+        network: { enabled: true, name: "default", ip: await this.#freeAddress(), mac: newMac() },
         vcpus: vcpus ?? USUAL.vcpus,
         size: sizeText(memoryBytes),
         overlay_size: sizeText(overlayBytes),
@@ -109,39 +90,11 @@ export class Instances {
     });
   }
 
-  /** The image of a new instance, which is pulled where it is not there: here, made from its source. */
-  async #pulled(reference: string): Promise<ImageRecord> {
-    const { images } = this.#host;
-    if (images.has(reference)) return images.get(reference);
-    try {
-      images.create(reference);
-    } catch (error) {
-      if (error instanceof ApiFailure && error.status === 400) throw error;
-      // An image that no registry can be asked for: lib/images/manager.go:147, cmd/api/api/instances.go:391.
-      throw new Error(`cannot pull ${reference}: no registry can be reached from here`, { cause: error });
-    }
-    const deadline = performance.now() + PULL_LIMIT_MS * this.#host.rules.patience;
-    while (["pending", "converting"].includes(images.get(reference).status)) {
-      if (performance.now() > deadline) {
-        const message = `image ${reference} is being pulled, please try again shortly`;
-        throw new ApiFailure(400, "image_not_ready", message);
-      }
-      await pause(PULL_PAUSE_MS);
-    }
-    return images.get(reference);
-  }
-
-  /** Boots a stopped instance from its disk; a command that is given replaces the instance's own. @throws ApiFailure */
-  start(instance: InstanceRecord, { entrypoint, cmd }: Command): Promise<InstanceRecord> {
+  /** Boots a stopped instance from its disk. @throws ApiFailure */
+  start(instance: InstanceRecord): Promise<InstanceRecord> {
     return this.#change(instance, async (current) => {
       this.#demand(current, "Stopped");
-      // lib/instances/start.go: an empty list replaces nothing.
-      const command = {
-        ...current.own.command,
-        ...(entrypoint?.length && { entrypoint }),
-        ...(cmd?.length && { cmd }),
-      };
-      return this.#boot({ ...current, own: { ...current.own, command, isContinued: false } });
+      return this.#boot({ ...current, own: { ...current.own, isContinued: false } });
     });
   }
 
@@ -215,21 +168,15 @@ export class Instances {
    * Makes a new instance from the files of another instance or of a snapshot, with a name, id and address of its own.
    *
    * @param files folder with disk, initramfs and perhaps memory; nobody may write to them meanwhile
-   * @param target state of the fork. Default: "Running" with memory, "Stopped" without
    * @param taken code of the answer where the name is taken
    * @throws ApiFailure
    */
   fork(
     source: InstanceRecord,
     files: string,
-    {
-      name,
-      target,
-      taken,
-    }: { readonly name: string; readonly target: InstanceState | undefined; readonly taken: string },
+    { name, taken }: { readonly name: string; readonly taken: string },
     signal: AbortSignal,
   ): Promise<InstanceRecord> {
-    demandForkable(source);
     return this.#make(name, { status: 409, code: taken }, signal, async (id, folder) => {
       copyInstanceFiles(files, folder);
       const { started_at: _startedAt, stopped_at: _stoppedAt, network, own, ...kept } = source;
@@ -240,14 +187,11 @@ export class Instances {
         name,
         created_at: new Date().toISOString(),
         // The MAC address stays: the card is a part of the guest's memory.
-        network: network.enabled === true ? { ...network, ip: await this.#freeAddress() } : network,
+        network: { ...network, ip: await this.#freeAddress() },
         own: { ...own, isContinued: hasMemory, isFork: true, cid: hasMemory ? (own.cid ?? newCid()) : newCid() },
       });
-      const wanted = target ?? (hasMemory ? "Running" : "Stopped");
-      if (wanted === "Running" && !hasMemory) return this.#boot(fork);
-      if (wanted === "Running") await this.#continue(fork);
-      else if (wanted === "Stopped") rmSync(join(folder, MEMORY), { force: true });
-      else if (!hasMemory) throw invalidRequest("target_state: the source has no memory to be on standby with");
+      if (!hasMemory) return this.#boot(fork);
+      await this.#continue(fork);
       return fork;
     });
   }
@@ -287,13 +231,10 @@ export class Instances {
 
   /** The mounts in the API's form, with the volumes' ids for their names. @throws ApiFailure */
   #mounted(mounts: readonly Hypeman.VolumeMount[]): Hypeman.VolumeMount[] {
-    if (mounts.length > MOST_VOLUMES) throw invalidRequest(`volumes: at most ${MOST_VOLUMES}`);
     return mounts.map(({ volume_id, mount_path, readonly = false, overlay = false, overlay_size }) => {
       // Not there, or not to be had: internal errors both (lib/instances/create.go:437-451).
       if (!this.#host.volumes.has(volume_id)) throw new Error(`volume ${volume_id}: not found`);
       const { id } = this.#host.volumes.get(volume_id);
-      const problem = mountProblem(mount_path);
-      if (problem !== undefined) throw new Error(problem);
       if (this.attachedTo(id).some(({ mount }) => mount.readonly !== true || !readonly))
         throw new Error(`volume ${id} is attached to another instance, and one of them may write`);
       return { volume_id: id, mount_path, readonly, ...(overlay && overlay_size && { overlay, overlay_size }) };

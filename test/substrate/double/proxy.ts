@@ -1,7 +1,12 @@
 import { once } from "node:events";
 import { createServer, request, type IncomingMessage, type Server, type ServerResponse } from "node:http";
+import type { Hypeman } from "@onkernel/hypeman";
 import { messageOf } from "../../../src/shared/errors.ts";
-import { listenPortOf, type Rule } from "./ingress-rules.ts";
+
+/** The host's port of a rule that names none. */
+const USUAL_PORT = 80;
+
+export type Rule = Pick<Hypeman.IngressRule, "match" | "target">;
 
 /**
  * Where a port of an instance is reached: an address of the host, nowhere at the moment, or undefined: there is no such
@@ -112,4 +117,9 @@ async function pass(
   const { connection: _connection, "transfer-encoding": _encoding, ...kept } = answer.headers;
   response.writeHead(answer.statusCode ?? 502, { ...kept, via: "1.1 Caddy" });
   answer.on("error", () => response.destroy()).pipe(response);
+}
+
+/** The host's port that a rule is for. */
+export function listenPortOf({ match: { port } }: Rule): number {
+  return port === undefined || port === 0 ? USUAL_PORT : port;
 }

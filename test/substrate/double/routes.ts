@@ -11,21 +11,15 @@ import {
 import { ApiFailure, asInternal, invalidState, notFound } from "./failure.ts";
 import type { Images } from "./images.ts";
 import type { Ingresses } from "./ingresses.ts";
-import { demandForkable, type InstanceRecord } from "./instance.ts";
+import type { InstanceRecord } from "./instance.ts";
 import type { Instances } from "./instances.ts";
-import {
-  forkRequest,
-  ingressRequest,
-  instanceRequest,
-  queryTags,
-  snapshotRequest,
-  startRequest,
-  volumeRequest,
-} from "./requests.ts";
+import { queryTags } from "./requests.ts";
 import type { Rules } from "./rules.ts";
 import { Events, type Handler, type Reply, type Routes } from "./server.ts";
 import type { Snapshots } from "./snapshots.ts";
 import type { Volumes } from "./volumes.ts";
+
+type SnapshotCreateParams = Hypeman.Instances.SnapshotCreateParams;
 
 /** What the API is about. */
 export interface Holdings {
@@ -73,9 +67,9 @@ function volumeRoutes({ volumes, instances }: Holdings): Routes {
       volumes.list(queryTags(query)).map((volume) => volumeAnswer(volume, instances)),
     ],
     "POST /volumes/from-archive": failing("failed to create volume", async ({ query, stream }) => {
-      const { name, size_gb, id } = Object.fromEntries(query);
-      const request = volumeRequest({ name, size_gb: Number(size_gb), id, tags: queryTags(query) });
-      return [201, volumeAnswer(await volumes.create(request, stream), instances)];
+      const request = { id: query.get("id") ?? "", name: query.get("name") ?? "", tags: queryTags(query) };
+      const volume = await volumes.create({ ...request, size_gb: Number(query.get("size_gb")) }, stream);
+      return [201, volumeAnswer(volume, instances)];
     }),
     "GET /volumes/{id}": ({ id }) => [200, volumeAnswer(volumes.get(id), instances)],
     "DELETE /volumes/{id}": ({ id }) => {
@@ -99,7 +93,7 @@ function instanceRoutes({ instances, snapshots }: Holdings): Routes {
       return [200, found.map((instance) => instanceAnswer(instance, instances.machines))];
     },
     "POST /instances": failing("failed to create instance", async ({ body, signal }) =>
-      reply(201, instances.create(instanceRequest(await body()), signal)),
+      reply(201, instances.create((await body()) as Hypeman.InstanceCreateParams, signal)),
     ),
     "GET /instances/{id}": ({ id }) => reply(200, instances.get(id)),
     // hypeman 8853445, cmd/api/api/instances.go:833-914; nothing is followed here.
@@ -111,8 +105,8 @@ function instanceRoutes({ instances, snapshots }: Holdings): Routes {
       await instances.delete(instances.get(id));
       return [204];
     }),
-    "POST /instances/{id}/start": failing("failed to start instance", async ({ id, body }) =>
-      reply(200, instances.start(instances.get(id), startRequest(await body()))),
+    "POST /instances/{id}/start": failing("failed to start instance", ({ id }) =>
+      reply(200, instances.start(instances.get(id))),
     ),
     "POST /instances/{id}/stop": failing("failed to stop instance", ({ id }) =>
       reply(200, instances.stop(instances.get(id))),
@@ -124,31 +118,29 @@ function instanceRoutes({ instances, snapshots }: Holdings): Routes {
       reply(200, instances.restore(instances.get(id))),
     ),
     "POST /instances/{id}/fork": failing("failed to fork instance", async ({ id, body, signal }) =>
-      reply(201, forked(instances, instances.get(id), forkRequest(await body()), signal)),
+      reply(201, forked(instances, instances.get(id), (await body()) as Hypeman.InstanceForkParams, signal)),
     ),
     "POST /instances/{id}/snapshots": failing("failed to create snapshot", async ({ id, body, signal }) => [
       201,
-      snapshotAnswer(await snapshots.create(instances.get(id), snapshotRequest(await body()), signal)),
+      snapshotAnswer(await snapshots.create(instances.get(id), (await body()) as SnapshotCreateParams, signal)),
     ]),
   };
 }
 
-/** A fork ends in the state that its source was in, unless the caller asks for another. */
+/** A fork runs: no caller of ours asks for another state. */
 async function forked(
   instances: Instances,
   source: InstanceRecord,
-  { name, from_running, target_state }: Hypeman.InstanceForkParams,
+  { name, from_running }: Hypeman.InstanceForkParams,
   signal: AbortSignal,
 ): Promise<InstanceRecord> {
   const state = instances.machines.stateOf(source);
   const isRunning = state === "Running";
   if (isRunning ? from_running !== true : state !== "Stopped" && state !== "Standby")
     throw invalidState(`cannot fork from state ${state} (Stopped, Standby, or Running with from_running=true)`);
-  demandForkable(source);
-  const target = target_state ?? (isRunning ? "Running" : state);
   return instances.suspended(source, signal, async (current) => {
     const files = instances.machines.folderOf(current.id);
-    const made = await instances.fork(current, files, { name, target, taken: "name_conflict" }, signal);
+    const made = await instances.fork(current, files, { name, taken: "name_conflict" }, signal);
     if (isRunning) instances.rotateCid(current);
     return made;
   });
@@ -156,19 +148,15 @@ async function forked(
 
 function snapshotRoutes({ snapshots, instances }: Holdings): Routes {
   return {
-    "GET /snapshots": ({ query }) => {
-      const fields = ["name", "kind", "source_instance_id"].filter((field) => query.has(field));
-      const wanted = Object.fromEntries(fields.map((field) => [field, query.get(field)]));
-      return [200, snapshots.list(queryTags(query), wanted).map(snapshotAnswer)];
-    },
+    "GET /snapshots": ({ query }) => [200, snapshots.list(queryTags(query)).map(snapshotAnswer)],
     "GET /snapshots/{id}": ({ id }) => [200, snapshotAnswer(snapshots.get(id))],
     "DELETE /snapshots/{id}": async ({ id }) => {
       await snapshots.delete(id);
       return [204];
     },
     "POST /snapshots/{id}/fork": failing("failed to fork snapshot", async ({ id, body, signal }) => {
-      const { name, target_state } = forkRequest(await body());
-      return [201, instanceAnswer(await snapshots.fork(id, name, target_state, signal), instances.machines)];
+      const { name } = (await body()) as Hypeman.SnapshotForkParams;
+      return [201, instanceAnswer(await snapshots.fork(id, name, signal), instances.machines)];
     }),
   };
 }
@@ -178,7 +166,7 @@ function ingressRoutes({ ingresses }: Holdings): Routes {
     "GET /ingresses": ({ query }) => [200, ingresses.list(queryTags(query)).map(ingressAnswer)],
     "POST /ingresses": failing("failed to create ingress", async ({ body }) => [
       201,
-      ingressAnswer(await ingresses.create(ingressRequest(await body()))),
+      ingressAnswer(await ingresses.create((await body()) as Hypeman.IngressCreateParams)),
     ]),
     "DELETE /ingresses/{id}": failing("failed to delete ingress", async ({ id }) => {
       await ingresses.delete(ingresses.get(id));

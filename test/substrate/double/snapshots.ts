@@ -1,6 +1,6 @@
 import type { Hypeman } from "@onkernel/hypeman";
 import { ApiFailure, invalidState, notFound } from "./failure.ts";
-import { copyInstanceFiles, type InstanceRecord, type InstanceState, newId } from "./instance.ts";
+import { copyInstanceFiles, type InstanceRecord, newId } from "./instance.ts";
 import type { Instances } from "./instances.ts";
 import { Records } from "./records.ts";
 import { hasTags, type Tags } from "./requests.ts";
@@ -24,15 +24,8 @@ export class Snapshots {
     this.#instances = instances;
   }
 
-  /** Those with these tags and fields. An absent field matches all. */
-  list(tags: Tags, fields: Readonly<Hypeman.SnapshotListParams>): SnapshotRecord[] {
-    return this.#records
-      .all()
-      .filter(
-        (each) =>
-          hasTags(each.tags, tags) &&
-          Object.entries(fields).every(([name, value]) => each[name as keyof typeof fields] === value),
-      );
+  list(tags: Tags): SnapshotRecord[] {
+    return this.#records.all().filter((each) => hasTags(each.tags, tags));
   }
 
   /** @throws ApiFailure */
@@ -58,7 +51,7 @@ export class Snapshots {
           throw invalidState(
             `a ${kind} snapshot needs a source that is ${kind === "Standby" ? "Running or Standby" : kind}`,
           );
-        if (name !== "" && this.list({}, { name, source_instance_id: current.id }).length > 0)
+        if (name !== "" && this.#hasNamed(name, current.id))
           throw new ApiFailure(409, "conflict", `snapshot name '${name}' already exists for this instance`);
         return {
           id,
@@ -82,15 +75,14 @@ export class Snapshots {
     }
   }
 
+  #hasNamed(name: string, sourceId: string): boolean {
+    return this.list({}).some((each) => each.name === name && each.source_instance_id === sourceId);
+  }
+
   /** Makes an instance of a snapshot, which cannot be removed meanwhile. @throws ApiFailure */
-  fork(id: string, name: string, target: InstanceState | undefined, signal: AbortSignal): Promise<InstanceRecord> {
+  fork(id: string, name: string, signal: AbortSignal): Promise<InstanceRecord> {
     return this.#records.alone(id, () =>
-      this.#instances.fork(
-        this.get(id).source,
-        this.#records.folderOf(id),
-        { name, target, taken: "conflict" },
-        signal,
-      ),
+      this.#instances.fork(this.get(id).source, this.#records.folderOf(id), { name, taken: "conflict" }, signal),
     );
   }
 

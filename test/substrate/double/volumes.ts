@@ -1,16 +1,14 @@
-import { randomBytes } from "node:crypto";
 import { createReadStream, createWriteStream, mkdirSync, openSync, rmSync } from "node:fs";
 import { join } from "node:path";
 import { pipeline } from "node:stream/promises";
 import { createGunzip } from "node:zlib";
 import type { Hypeman } from "@onkernel/hypeman";
 import { readTar, unpack } from "../../../src/node/tar/index.ts";
-import { ApiFailure, invalidRequest, notFound } from "./failure.ts";
+import { ApiFailure, notFound } from "./failure.ts";
 import { Records } from "./records.ts";
 import { hasTags, type Tags } from "./requests.ts";
 
 const GIBIBYTE = 2 ** 30;
-const ID = /^[A-Za-z0-9][A-Za-z0-9_-]{0,63}$/;
 
 /** A volume's record, in the API's form. */
 export type VolumeRecord = Readonly<Hypeman.Volume>;
@@ -56,11 +54,8 @@ export class Volumes {
    * @param archive a tar.gz whose content it has
    * @throws ApiFailure
    */
-  async create(request: Hypeman.VolumeCreateParams, archive: AsyncIterable<Uint8Array>): Promise<VolumeRecord> {
-    const { name, size_gb } = request;
-    const sizeBytes = size_gb * GIBIBYTE;
-    const id = request.id ?? randomBytes(12).toString("hex");
-    if (!ID.test(id)) throw invalidRequest("id: letters, digits, dashes and underscores, at most 64");
+  async create(request: Omit<VolumeRecord, "created_at">, archive: AsyncIterable<Uint8Array>): Promise<VolumeRecord> {
+    const { id, name, size_gb } = request;
     if (this.#records.get(id) !== undefined)
       throw new ApiFailure(409, "already_exists", "volume with this ID already exists");
     const folder = this.#begin(id);
@@ -68,7 +63,7 @@ export class Volumes {
     try {
       mkdirSync(content);
       await unpackUpload(archive, join(folder, "archive"), content);
-      this.#writeDisk(this.diskOf(id), content, sizeBytes);
+      this.#writeDisk(this.diskOf(id), content, size_gb * GIBIBYTE);
       rmSync(content, { recursive: true });
       return this.#records.save({ id, name, size_gb, tags: request.tags ?? {}, created_at: new Date().toISOString() });
     } catch (error) {

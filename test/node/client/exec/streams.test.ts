@@ -5,7 +5,7 @@ import { join } from "node:path";
 import { Readable } from "node:stream";
 import { buffer, text } from "node:stream/consumers";
 import { pipeline } from "node:stream/promises";
-import { ReadableStream, TransformStream } from "node:stream/web";
+import { ReadableStream } from "node:stream/web";
 import { describe, test } from "node:test";
 import { type ExecProcess, GuestError } from "../../../../src/node/client/index.ts";
 import { testFolder } from "../../../fixtures/files.ts";
@@ -131,17 +131,6 @@ describe("the streams of a command", () => {
       process.stdin.destroy();
       assert.equal((await process.wait()).exitCode, 0, `destroyed after ${destroyAfter} turns`);
     }
-  });
-
-  test("join two commands through a transform", async () => {
-    const upper = new TransformStream<Uint8Array, Uint8Array>({
-      transform: (chunk, controller) => controller.enqueue(Buffer.from(Buffer.from(chunk).toString().toUpperCase())),
-    });
-    const from = client.exec({ args: ["echo", "shout"] });
-    const to = client.exec({ args: ["cat"], stdin: true });
-    await from.web.stdout.pipeThrough(upper).pipeTo(to.web.stdin);
-    assert.equal(await text(to.web.stdout), "SHOUT\n");
-    assert.deepEqual([(await from.wait()).exitCode, (await to.wait()).exitCode], [0, 0]);
   });
 
   test("are read from files in both kinds, and written from both", async () => {

@@ -56,19 +56,6 @@ describe("guestctl exec -it at a keyboard", () => {
       assertGone(pid);
     }));
 
-  test("sends ~~ as ~, shows its keys at ~?, and knows a ~ only at the start of a line", () =>
-    atTerminal(async (terminal) => {
-      await startCat(terminal);
-      terminal.type("~~one\n");
-      await terminal.expect(/^~one\n~one$/m);
-      terminal.type("a~.b\n");
-      await terminal.expect(/^a~\.b\na~\.b$/m);
-      terminal.type("~?");
-      await terminal.expect(/^At the start of a line:\n {2}~\. {4}leave.*\n {2}~\^Z {3}suspend guestctl$/m);
-      terminal.key("C-d");
-      await terminal.expect(/^status-0$/m);
-    }));
-
   test("takes another escape character, or none", () =>
     atTerminal(async (terminal) => {
       await startCat(terminal, "-it --escape-char ^]");
