@@ -61,7 +61,7 @@ export const FIRST_COMMANDS: readonly FirstCommand[] = [
   ["guestctl cp -av site/ :$REMOTE/d", /Unknown option '-v'; what is left out is named; tar -cv SOURCE/],
   ["guestctl cp -az --delete site/ :$REMOTE/e", /Unknown option '-z'; nothing is compressed on the way; leave it out/],
   ["guestctl rsync -a site/ :$REMOTE/f", /"guestctl cp -a FOLDER :\/FOLDER" copies/],
-  ["guestctl cp -rp site :$REMOTE/g", /^ \(0\)$/],
+  ["guestctl cp -rp site :$REMOTE/g", /^(?:\d+% .*)? \(0\)$/], // a slow machine shows progress
   ["guestctl cp ':/etc/host*' .", /patterns are not expanded here/],
   ["guestctl cp -l 1000 notes.txt :$REMOTE/", /nothing limits the speed; leave it out/],
   ["guestctl cp -a --dry-run site/ :$REMOTE/h", /show what would be copied with: tar -cvf/],
