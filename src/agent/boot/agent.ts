@@ -46,7 +46,7 @@ export class Agent {
         // Only once: each abort() creates an error with a stack, a third of a Health call's CPU time.
         if (!this.#called.signal.aborted) this.#called.abort();
         memory.calls(running);
-        platform.cgroups?.followMemory();
+        platform.cgroups?.memory.follow();
       },
       onLargeCalls: (any) => memory.streaming(any),
     });

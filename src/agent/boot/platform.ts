@@ -47,7 +47,7 @@ export function guestPlatform(
   const { channelFd, containerOomScoreAdj } = inheritance;
   const cgroups = Cgroups.open(addon);
   const launcher = channelFd === undefined ? undefined : new LauncherChannel(addon, channelFd);
-  if (cgroups !== undefined) launcher?.entrustSession(cgroups.session.folder);
+  if (cgroups !== undefined) launcher?.entrustSession(cgroups.session.fd);
   const launcherPid = launcher === undefined ? undefined : process.ppid;
   const clock = guestClock(addon);
   const life = new SessionClock(clock, nodeTimers);
@@ -65,7 +65,7 @@ export function guestPlatform(
       ...events,
     }),
     cgroups,
-    sessionGroup: cgroups && new SessionCgroup({ addon, ...cgroups.session, launcher: launcherPid }),
+    sessionGroup: cgroups && new SessionCgroup({ addon, folder: cgroups.session, launcher: launcherPid }),
     fileSystem: new FileSystem(addon, nodeTimers),
     // A terminal sends signals to the agent directly, as its foreground process group.
     signals: launcher === undefined ? processSignals() : mergeSignals([processSignals(), launcher]),

@@ -148,7 +148,7 @@ export function buildRooms(platform: Platform, configuration: Configuration, lis
       import("../usage/index.ts"),
       import("../platform/guest-usage.ts"),
     ]);
-    const readCounters = countersReader(addon, cgroups?.session.folder);
+    const readCounters = countersReader(cgroups?.session);
     return new room.Usage({ readCounters, fileSystem, clock, timers, generation: () => restore.generation });
   });
   const fileParts = {

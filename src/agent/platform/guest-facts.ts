@@ -2,7 +2,7 @@ import { closeSync, existsSync, statfsSync, statSync } from "node:fs";
 import { release, totalmem } from "node:os";
 import type { Errno, GuestFacts, MemoryFacts } from "../domain/index.ts";
 import { type Addon, errnoName, failedWith } from "../native/index.ts";
-import { cgroupFacts } from "./processes/cgroup-base.ts";
+import { cgroupFacts } from "./processes/own-cgroup.ts";
 import { entropyFacts } from "./random-device.ts";
 
 const EINVAL = "EINVAL";

@@ -13,7 +13,7 @@ import {
   type ReadCounters,
   unescaped,
 } from "../domain/index.ts";
-import type { Addon } from "../native/index.ts";
+import type { CgroupFolder } from "./processes/cgroup-folder.ts";
 
 const namesOf = promisify(readdir);
 
@@ -24,13 +24,13 @@ const KIB = 1024;
 /** A tick of /proc/stat: USER_HZ is 100 on both architectures (time(7)). */
 const TICK_US = 10_000;
 
-/** Reads /proc, and the counters of the session's cgroup in the open folder, if it has one. */
-export function countersReader(addon: Addon, session: number | undefined): ReadCounters {
+/** Reads /proc, and the counters of the session's cgroup, if it has one. */
+export function countersReader(session: CgroupFolder | undefined): ReadCounters {
   return async () => {
     const [names, pieces] = [await namesOf("/proc").catch(() => []), Buffer.allocUnsafe(PIECE_BYTES)];
     const read = (path: string): Head => readHead(path, pieces);
     const processes = names.filter((name) => /^\d/.test(name)).length;
-    const oomKills = session === undefined ? -1 : (addon.usedIn(session)[3] ?? -1);
+    const oomKills = session?.used()[3] ?? -1;
     return {
       uptimeUs: Math.round(Number(process.hrtime.bigint()) / 1e3),
       memory: memoryIn(read("/proc/meminfo").text),

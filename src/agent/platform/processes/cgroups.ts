@@ -1,8 +1,7 @@
-import { closeSync } from "node:fs";
-import { constants as system } from "node:os";
 import { Cgroup } from "./cgroup.ts";
 import type { Addon } from "../../native/index.ts";
-import { FOLDER, openOwnCgroup, readAt, writeAt } from "./cgroup-base.ts";
+import type { CgroupFolder } from "./cgroup-folder.ts";
+import { openOwnCgroup } from "./own-cgroup.ts";
 import { SessionMemory } from "./session-memory.ts";
 
 /** Another agent, in another process namespace, may have the same process id and the same base. */
@@ -13,13 +12,6 @@ const SWEEP_AT_ONCE = 4;
 const OF_A_SESSION = /^svc-guest-\d+-session(-\d+)?$/;
 /** Most cgroups of a session that are removed together: a command can make any number. */
 const REMOVED_LIMIT = 4_096;
-const { EBUSY } = system.errno;
-
-/** A cgroup that has been made, and is open. */
-interface Made {
-  readonly name: string;
-  readonly folder: number;
-}
 
 /**
  * The cgroup of the session, below the agent's own, and in it one for the workload and one for each command. Keeps one
@@ -27,12 +19,14 @@ interface Made {
  * CPU time. Uses none twice, as a command may have set limits in its own.
  */
 export class Cgroups {
+  /** The cgroup of the session. */
+  readonly session: CgroupFolder;
+  /** The session's limit. */
+  readonly memory: SessionMemory;
   readonly #calls: Addon;
-  readonly #base: number;
-  readonly #session: Made;
-  readonly #memory: SessionMemory;
+  readonly #base: CgroupFolder;
   #count = 0;
-  #ready: Made | undefined;
+  #ready: CgroupFolder | undefined;
   #tidying: NodeJS.Immediate | undefined;
   #closed = false;
   /** How many at the front of `#left` have not been tried yet. */
@@ -40,37 +34,27 @@ export class Cgroups {
   /** Names of released cgroups that still exist. */
   readonly #left: string[] = [];
 
-  private constructor(calls: Addon, base: number, session: Made) {
+  private constructor(calls: Addon, base: CgroupFolder, session: CgroupFolder) {
     this.#calls = calls;
     this.#base = base;
-    this.#session = session;
-    this.#memory = new SessionMemory(calls, session.folder);
+    this.session = session;
+    this.memory = new SessionMemory(session);
   }
 
   /** Undefined where the agent cannot make cgroups: not delegated, no privileges, or Linux before 5.14. */
   static open(calls: Addon): Cgroups | undefined {
     const base = openOwnCgroup(calls);
     if (base === undefined) return undefined;
-    removeAbandoned(calls, base);
-    const session = makeSession(calls, base);
+    removeAbandoned(base);
+    const session = makeSession(base);
     if (session === undefined) {
-      closeSync(base);
+      base.close();
       return undefined;
     }
     // Counts out-of-memory kills. The kernel permits it in a root cgroup. In any other the agent's own presence forbids
     // it (cgroups(7), "no internal processes"), and only the count is missing.
-    for (const folder of [base, session.folder]) writeAt(calls, folder, "cgroup.subtree_control", "+memory");
+    for (const folder of [base, session]) folder.write("cgroup.subtree_control", "+memory");
     return new Cgroups(calls, base, session);
-  }
-
-  /** The session's cgroup: its name below the agent's own, and its open folder. */
-  get session(): { readonly name: string; readonly folder: number } {
-    return this.#session;
-  }
-
-  /** Makes the session's limit follow the guest's memory. */
-  followMemory(): void {
-    this.#memory.follow();
   }
 
   /** A new, empty cgroup; undefined when the kernel gives none now. */
@@ -78,21 +62,21 @@ export class Cgroups {
     const made = this.#ready ?? this.#make();
     this.#ready = undefined;
     this.#tidySoon();
-    return made && new Cgroup(this.#calls, made.folder, () => this.#giveBack(made.name));
+    return made && new Cgroup(this.#calls, made.fd, () => this.#giveBack(made.name));
   }
 
   /** Removes all empty cgroups and leaves the rest. Makes none afterwards. */
   close(): void {
     clearImmediate(this.#tidying);
     this.#closed = true;
-    if (this.#ready !== undefined) closeSync(this.#ready.folder);
-    removeTree(this.#calls, this.#base, this.#session);
-    closeSync(this.#session.folder);
-    closeSync(this.#base);
+    this.#ready?.close();
+    remove(this.#base, this.session);
+    this.session.close();
+    this.#base.close();
   }
 
-  #make(): Made | undefined {
-    return make(this.#calls, this.#session.folder, `svc-guest-${process.pid}-${++this.#count}`);
+  #make(): CgroupFolder | undefined {
+    return this.session.make(`svc-guest-${process.pid}-${++this.#count}`);
   }
 
   #giveBack(name: string): void {
@@ -115,59 +99,39 @@ export class Cgroups {
   /** Tries to remove those at the front; busy ones go to the back. */
   #sweep(limit: number): void {
     for (const name of this.#left.splice(0, limit)) {
-      const busy = this.#calls.removeFolderAt(this.#session.folder, name) === -EBUSY;
-      if (busy) this.#left.push(name);
+      if (this.session.remove(name) === "EBUSY") this.#left.push(name);
     }
   }
-}
-
-function make(calls: Addon, parent: number, name: string): Made | undefined {
-  if (calls.makeFolderAt(parent, name) < 0) return undefined;
-  const folder = calls.openAt(parent, name, FOLDER);
-  if (folder >= 0) return { name, folder };
-  calls.removeFolderAt(parent, name);
-  return undefined;
 }
 
 /** The cgroup of a new session, locked for as long as its agent or the launcher lives. */
-function makeSession(calls: Addon, base: number): Made | undefined {
+function makeSession(base: CgroupFolder): CgroupFolder | undefined {
   for (let attempt = 1; attempt <= NAME_ATTEMPTS; attempt++) {
-    const name = `svc-guest-${process.pid}-session${attempt === 1 ? "" : `-${attempt}`}`;
-    const made = make(calls, base, name);
+    const made = base.make(`svc-guest-${process.pid}-session${attempt === 1 ? "" : `-${attempt}`}`);
     if (made === undefined) continue;
     // Before it is locked, another agent that starts now may take it for abandoned, and remove it.
-    if (calls.lock(made.folder) === 0 && readAt(calls, made.folder, "cgroup.freeze") !== undefined) return made;
-    closeSync(made.folder);
+    if (made.lock() && made.read("cgroup.freeze") !== undefined) return made;
+    made.close();
   }
   return undefined;
 }
 
-/** Removes a cgroup with those below it, as far as nothing lives in them. */
-function removeTree(calls: Addon, parent: number, { name, folder }: Made, limit = { left: REMOVED_LIMIT }): void {
-  const names = calls.foldersIn(folder);
-  for (const below of typeof names === "number" ? [] : names) {
-    if (limit.left-- <= 0) continue;
-    const opened = calls.openAt(folder, below, FOLDER);
-    if (opened < 0) continue;
-    removeTree(calls, folder, { name: below, folder: opened }, limit);
-    closeSync(opened);
-  }
-  calls.removeFolderAt(parent, name);
+/** Removes a session's cgroup with those below it, as far as nothing lives in them. */
+function remove(base: CgroupFolder, session: CgroupFolder): void {
+  session.removeBelow(REMOVED_LIMIT);
+  base.remove(session.name);
 }
 
 /** Removes killed agents' sessions, and thaws what lives in them. Those of living agents are locked. */
-function removeAbandoned(calls: Addon, base: number): void {
-  const names = calls.foldersIn(base);
-  if (typeof names === "number") return;
+function removeAbandoned(base: CgroupFolder): void {
   // Not a function: whether the code cache had it would depend on other agents of the build machine.
-  for (const name of names) {
+  for (const name of base.names()) {
     if (!OF_A_SESSION.test(name)) continue;
-    const folder = calls.openAt(base, name, FOLDER);
-    if (folder < 0) continue;
-    if (calls.lock(folder) === 0) {
-      writeAt(calls, folder, "cgroup.freeze", "0");
-      removeTree(calls, base, { name, folder });
+    const folder = base.open(name);
+    if (folder?.lock() === true) {
+      folder.write("cgroup.freeze", "0");
+      remove(base, folder);
     }
-    closeSync(folder);
+    folder?.close();
   }
 }

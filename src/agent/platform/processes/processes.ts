@@ -121,7 +121,7 @@ export class NativeProcesses implements Processes {
       start(this.#addon, block, { ...shared, cgroupFd }, abort, onStuck);
     if (cgroup !== undefined) {
       try {
-        return { started: await startIn(cgroup.folder), cgroup };
+        return { started: await startIn(cgroup.fd), cgroup };
       } catch (error) {
         cgroup.release();
         if (!(error instanceof SpawnError) || error.step !== "cgroup") throw error;

@@ -1,10 +1,9 @@
-import { closeSync } from "node:fs";
 import type { FreezeProblem, PendingProcess, SessionGroup } from "../../domain/index.ts";
 import type { Addon } from "../../native/index.ts";
 import { namesIn, readProc } from "../proc.ts";
-import { addMembers, valueOf } from "./cgroup.ts";
-import { cgroupOf, FOLDER, readAt, writeAt } from "./cgroup-base.ts";
+import type { CgroupFolder } from "./cgroup-folder.ts";
 import { Kin, type KinFound } from "./kin.ts";
+import { cgroupOf } from "./own-cgroup.ts";
 
 /** Most cgroups that are searched for members. */
 const NESTED_LIMIT = 16_384;
@@ -33,10 +32,8 @@ const STOPPED_IN: ReadonlySet<string> = new Set([
 /** What a SessionCgroup is made of. */
 export interface SessionCgroupParts {
   readonly addon: Addon;
-  /** Of the session's cgroup, below the agent's own. */
-  readonly name: string;
-  /** The open folder of it. */
-  readonly folder: number;
+  /** The session's cgroup, below the agent's own. */
+  readonly folder: CgroupFolder;
   /**
    * The launcher, which adopts all orphans of the session. Undefined: there is none, and orphans are found only in the
    * cgroup.
@@ -47,7 +44,7 @@ export interface SessionCgroupParts {
 /** A frozen cgroup outside of the session's in which nobody but the session lives. */
 interface Outer {
   readonly path: string;
-  readonly folder: number;
+  readonly folder: CgroupFolder;
   /** The guest has frozen it by itself: it stays frozen. */
   readonly byGuest: boolean;
 }
@@ -60,9 +57,8 @@ const REMOVED: ReadonlySet<string | undefined> = new Set(["ENODEV", "ENOENT"]);
  * as descendants of the launcher, and frozen in the cgroups that they are in, if nobody else is there.
  */
 export class SessionCgroup implements SessionGroup {
-  readonly #addon: Addon;
   readonly #kin: Kin;
-  readonly #folder: number;
+  readonly #folder: CgroupFolder;
   readonly #launcher: number | undefined;
   /** Undefined: /proc does not tell. The agent itself may be moved elsewhere later on. */
   readonly #path: string | undefined;
@@ -70,20 +66,19 @@ export class SessionCgroup implements SessionGroup {
   readonly #toRoot: string;
   #outer: Outer[] = [];
 
-  constructor({ addon, name, folder, launcher }: SessionCgroupParts) {
+  constructor({ addon, folder, launcher }: SessionCgroupParts) {
     const parent = cgroupOf("self")?.split("/").filter(Boolean);
-    this.#addon = addon;
     this.#kin = new Kin(addon, launcher ?? process.pid);
     this.#folder = folder;
     this.#launcher = launcher;
-    this.#path = parent && ["", ...parent, name, ""].join("/");
+    this.#path = parent && ["", ...parent, folder.name, ""].join("/");
     this.#toRoot = "../".repeat((parent?.length ?? 0) + 1);
   }
 
   freeze(): FreezeProblem | undefined {
     const guarded = this.#guardedInside();
     if (guarded.length > 0) return `foreign_inside:${named(guarded)}`;
-    const errno = writeAt(this.#addon, this.#folder, "cgroup.freeze", "1");
+    const errno = this.#folder.write("cgroup.freeze", "1");
     if (errno !== undefined) return `freeze_write:${errno}`;
     // Only now, when the kernel stops them: all that still runs is outside of the cgroup.
     const problem = this.#settle();
@@ -95,7 +90,7 @@ export class SessionCgroup implements SessionGroup {
     const frozen = this.#outer.length;
     const problem = this.#settle();
     if (problem !== undefined || this.#outer.length === frozen) return problem;
-    const late = this.#membersOf(this.#outer.slice(frozen).map(({ folder }) => folder));
+    const late = membersOf(this.#outer.slice(frozen).map(({ folder }) => folder));
     return `processes_outside:${named([...late])}`;
   }
 
@@ -122,32 +117,31 @@ export class SessionCgroup implements SessionGroup {
   }
 
   thaw(): boolean {
-    const errno = writeAt(this.#addon, this.#folder, "cgroup.freeze", "0");
+    const errno = this.#folder.write("cgroup.freeze", "0");
     if (errno !== undefined && !REMOVED.has(errno)) return false;
     this.#outer = this.#outer.filter(({ folder, byGuest }) => {
-      const refused = byGuest ? undefined : writeAt(this.#addon, folder, "cgroup.freeze", "0");
+      const refused = byGuest ? undefined : folder.write("cgroup.freeze", "0");
       if (refused !== undefined && !REMOVED.has(refused)) return true;
-      closeSync(folder);
+      folder.close();
       return false;
     });
     return this.#outer.length === 0;
   }
 
   #allStopped(): boolean {
-    return [this.#folder, ...this.#outer.map(({ folder }) => folder)].every((folder) => {
-      const events = readAt(this.#addon, folder, "cgroup.events");
-      return valueOf(events, "frozen") === 1 || (folder !== this.#folder && valueOf(events, "populated") !== 1);
-    });
+    return this.#folders().every(
+      (folder) =>
+        folder.value("cgroup.events", "frozen") === 1 ||
+        (folder !== this.#folder && folder.value("cgroup.events", "populated") !== 1),
+    );
   }
 
   #members(): Set<number> {
-    return this.#membersOf([this.#folder, ...this.#outer.map(({ folder }) => folder)]);
+    return membersOf(this.#folders());
   }
 
-  #membersOf(folders: readonly number[]): Set<number> {
-    const found = new Set<number>();
-    for (const folder of folders) addMembers(this.#addon, folder, found, { left: NESTED_LIMIT });
-    return found;
+  #folders(): CgroupFolder[] {
+    return [this.#folder, ...this.#outer.map(({ folder }) => folder)];
   }
 
   /** Members that must never be frozen, not for a moment. */
@@ -198,23 +192,23 @@ export class SessionCgroup implements SessionGroup {
     const path = cgroupOf(pid);
     if (path === undefined || path === "/" || path.includes("..")) return false;
     if (this.#outer.some((of) => of.path === path)) return true;
-    const folder = this.#openCgroup(path);
-    if (folder < 0) return false;
-    const members = this.#membersOf([folder]);
+    // By its path from the root of the hierarchy.
+    const folder = this.#folder.open(`${this.#toRoot}${path.slice(1)}`);
+    if (folder === undefined) return false;
+    const members = membersOf([folder]);
     const isOwn = members.has(pid) && ![...members].some((member) => others.has(member));
-    const byGuest = readAt(this.#addon, folder, "cgroup.freeze")?.trim() === "1";
-    if (isOwn && (byGuest || writeAt(this.#addon, folder, "cgroup.freeze", "1") === undefined)) {
+    const byGuest = folder.read("cgroup.freeze")?.trim() === "1";
+    if (isOwn && (byGuest || folder.write("cgroup.freeze", "1") === undefined)) {
       this.#outer.push({ path, folder, byGuest });
       return true;
     }
-    closeSync(folder);
+    folder.close();
     return false;
   }
+}
 
-  /** Opens a cgroup by its path from the root of the hierarchy. */
-  #openCgroup(path: string): number {
-    return this.#addon.openAt(this.#folder, `${this.#toRoot}${path.slice(1)}`, FOLDER);
-  }
+function membersOf(folders: readonly CgroupFolder[]): Set<number> {
+  return folders.reduce((found, folder) => found.union(folder.members(NESTED_LIMIT)), new Set<number>());
 }
 
 function pause(spentMs: number): Promise<void> {

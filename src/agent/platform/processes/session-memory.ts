@@ -1,6 +1,5 @@
 import { freemem, totalmem } from "node:os";
-import type { Addon } from "../../native/index.ts";
-import { readAt, writeAt } from "./cgroup-base.ts";
+import type { CgroupFolder } from "./cgroup-folder.ts";
 
 /**
  * What the session leaves of the guest's memory: the agent's code, which the kernel would drop and read again at each
@@ -18,8 +17,7 @@ type GuestMemory = Readonly<Record<"freemem" | "totalmem", () => number>>;
  * them, or fails a write into a file system in memory. Nothing where the agent is not in a root cgroup.
  */
 export class SessionMemory {
-  readonly #calls: Addon;
-  readonly #folder: number;
+  readonly #folder: CgroupFolder;
   readonly #guest: GuestMemory;
   readonly #lookEveryMs: number;
   /** What was in use before the session began, the agent's start included, and what is kept for the agent. */
@@ -28,14 +26,8 @@ export class SessionMemory {
   #lookedMs = Number.NEGATIVE_INFINITY;
 
   /** @param folder of the session's cgroup, in which nobody lives yet */
-  constructor(
-    calls: Addon,
-    folder: number,
-    guest: GuestMemory = { freemem, totalmem },
-    lookEveryMs: number = LOOK_EVERY_MS,
-  ) {
+  constructor(folder: CgroupFolder, guest: GuestMemory = { freemem, totalmem }, lookEveryMs: number = LOOK_EVERY_MS) {
     const availableBytes = guest.freemem();
-    this.#calls = calls;
     this.#folder = folder;
     this.#guest = guest;
     this.#lookEveryMs = lookEveryMs;
@@ -58,9 +50,9 @@ export class SessionMemory {
     if (totalBytes === this.#totalBytes) return;
     const limitBytes = Math.max(totalBytes - this.#othersBytes, RESERVE_BYTES);
     // Below what is in use, the write would keep this thread until the killer has made room.
-    if (limitBytes < Number(readAt(this.#calls, this.#folder, "memory.current") ?? 0)) return;
+    if (limitBytes < Number(this.#folder.read("memory.current") ?? 0)) return;
     this.#totalBytes = totalBytes;
-    const refused = writeAt(this.#calls, this.#folder, "memory.max", String(limitBytes));
+    const refused = this.#folder.write("memory.max", String(limitBytes));
     if (refused !== undefined) this.#lookedMs = Number.POSITIVE_INFINITY;
   }
 }

@@ -106,13 +106,13 @@ test("a tree that is still being ended when its child is released does not end t
     t.skip("needs cgroups");
     return;
   }
-  const { folder } = ended;
+  const { fd } = ended;
   const tree = new ContainedTree(addon, ended, GONE, { readings: new ProcessReadings(addon) });
   tree.release();
   const next = cgroups.create();
-  assert.equal(next?.folder, folder, "the next command's cgroup has the number of the ended one's");
+  assert.equal(next?.fd, fd, "the next command's cgroup has the number of the ended one's");
   await using living = await launch(request(["/bin/sleep", "1005"]));
-  writeFileSync(`/proc/self/fd/${folder}/cgroup.procs`, String(living.child.pid));
+  writeFileSync(`/proc/self/fd/${fd}/cgroup.procs`, String(living.child.pid));
   await tree.signal(9);
   assert.equal(await tree.emptyWithin(0), true);
   assert.equal(await tree.killWithin(0), true);

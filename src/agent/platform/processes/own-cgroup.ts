@@ -1,12 +1,9 @@
-import { closeSync, constants, openSync, readFileSync, writeSync } from "node:fs";
-import { constants as system } from "node:os";
-import { errnoOf } from "../../../shared/errors.ts";
-import { type CgroupFacts, type Errno, unescaped } from "../../domain/index.ts";
+import { closeSync, constants, openSync } from "node:fs";
+import { type CgroupFacts, unescaped } from "../../domain/index.ts";
 import { type Addon, errnoName } from "../../native/index.ts";
 import { readProc } from "../proc.ts";
+import { CgroupFolder, FOLDER } from "./cgroup-folder.ts";
 
-/** Flags to open a folder with. */
-export const FOLDER: number = constants.O_RDONLY | constants.O_DIRECTORY;
 /** Line of the unified hierarchy in /proc/<pid>/cgroup (cgroups(7)). */
 const UNIFIED = /^0::(\/.*)$/m;
 
@@ -39,14 +36,14 @@ function openFolder(path: string): number {
 }
 
 /** Whether a cgroup can be made below the folder, and be killed as a whole (Linux 5.14). */
-function isUsable(calls: Addon, folder: number): boolean {
+function isUsable(calls: Addon, folder: CgroupFolder): boolean {
   const name = `svc-guest-${process.pid}-probe`;
-  const made = calls.makeFolderAt(folder, name);
   /* An agent with the same id may have been killed in the middle of this. */
-  if (made < 0 && made !== -system.errno.EEXIST) return false;
-  const kill = calls.openAt(folder, `${name}/cgroup.kill`, constants.O_WRONLY);
+  const probe = folder.make(name) ?? folder.open(name);
+  const kill = probe === undefined ? -1 : calls.openAt(probe.fd, "cgroup.kill", constants.O_WRONLY);
   if (kill >= 0) closeSync(kill);
-  calls.removeFolderAt(folder, name);
+  probe?.close();
+  folder.remove(name);
   return kill >= 0;
 }
 
@@ -68,17 +65,18 @@ export function cgroupOf(pid: number | "self"): string | undefined {
  * Opens the agent's own cgroup if it may make others below it; undefined: it may not. Tries existing mounts first: a
  * new one in the first cgroup namespace would change the options of all (nsdelegate).
  */
-export function openOwnCgroup(calls: Addon): number | undefined {
+export function openOwnCgroup(calls: Addon): CgroupFolder | undefined {
   const own = cgroupOf("self") ?? "/";
   const ways = [
     ...pathsOfCgroup(readProc("/proc/self/mountinfo"), own).map((path) => () => openFolder(path)),
     () => openPrivately(calls, own),
   ];
   for (const open of ways) {
-    const folder = open();
-    if (folder < 0) continue;
+    const fd = open();
+    if (fd < 0) continue;
+    const folder = new CgroupFolder(calls, fd);
     if (isUsable(calls, folder)) return folder;
-    closeSync(folder);
+    folder.close();
   }
   return undefined;
 }
@@ -87,8 +85,8 @@ export function openOwnCgroup(calls: Addon): number | undefined {
 export function cgroupFacts(calls: Addon): CgroupFacts {
   const folder = openOwnCgroup(calls);
   if (folder === undefined) return { refusal: refusal(calls), controllers: [] };
-  const controllers = readAt(calls, folder, "cgroup.controllers") ?? "";
-  closeSync(folder);
+  const controllers = folder.read("cgroup.controllers") ?? "";
+  folder.close();
   return { refusal: undefined, controllers: controllers.trim().split(" ").filter(Boolean) };
 }
 
@@ -98,31 +96,4 @@ function refusal(calls: Addon): CgroupFacts["refusal"] {
   if (mount < 0) return errnoName(mount);
   closeSync(mount);
   return "NOT_DELEGATED";
-}
-
-/** Content of a file in a folder; undefined where the kernel refuses, for whatever reason. */
-export function readAt(calls: Addon, folder: number, name: string): string | undefined {
-  const fd = calls.openAt(folder, name, constants.O_RDONLY);
-  if (fd < 0) return undefined;
-  try {
-    return readFileSync(fd, "utf8");
-  } catch {
-    return undefined;
-  } finally {
-    closeSync(fd);
-  }
-}
-
-/** Writes to a file in a folder. Undefined: done; else why the kernel refuses. */
-export function writeAt(calls: Addon, folder: number, name: string, text: string): Errno | undefined {
-  const fd = calls.openAt(folder, name, constants.O_WRONLY);
-  if (fd < 0) return errnoName(fd);
-  try {
-    writeSync(fd, text);
-    return undefined;
-  } catch (error) {
-    return errnoOf(error) ?? "UNKNOWN";
-  } finally {
-    closeSync(fd);
-  }
 }
