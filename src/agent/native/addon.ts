@@ -20,7 +20,7 @@ export const ADVICE_DONT_NEED = 4;
 
 /** Owns a descriptor and reports when it is readable or writable. Keeps the event loop alive while it watches. */
 export interface FdWatch {
-  /** Events to report: READABLE, WRITABLE, both, or 0. Level-triggered: reports again in every turn of the loop. */
+  /** Events to report: READABLE, WRITABLE, both, or 0. Level-triggered: reports again in every tick of the event loop. */
   set(mask: number): number;
   /** Stops watching and closes the descriptor, once. Later calls do nothing. */
   close(): void;

@@ -15,7 +15,7 @@ export class FailedHandshakeLinger {
   /** Oldest first. */
   readonly #waiting = new Map<Socket, NodeJS.Timeout>();
 
-  /** From now on its `destroy` waits for the end of this turn of the event loop, in which `begin` may be called. */
+  /** From now on its `destroy` waits for the end of this tick, in which `begin` may be called. */
   hold(socket: Socket): void {
     socket.destroy = () => {
       stopReading(socket);

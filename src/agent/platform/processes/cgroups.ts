@@ -85,7 +85,7 @@ export class Cgroups {
     this.#tidySoon();
   }
 
-  /** Tidies in a later turn of the event loop, so that the answers of this one do not wait. */
+  /** Tidies in a later tick, so that the answers of this one do not wait. */
   #tidySoon(): void {
     if (this.#closed) return;
     this.#tidying ??= setImmediate(() => {

@@ -1,8 +1,7 @@
 import type { Addon } from "../../native/index.ts";
 import { readProc } from "../proc.ts";
+import { SessionTable } from "./process-readings.ts";
 
-/** Columns of the addon's rows of processes and their sessions. */
-const COLUMNS = 2;
 /** Retries where a process on the path to the ancestor exits, which gives its children another parent. */
 const RETRIES = 64;
 const INIT = 1;
@@ -37,20 +36,15 @@ export class Kin {
     const slept = this.#ancestorSleeps();
     const rows = this.#addon.processSessions();
     if (typeof rows === "number") return undefined;
-    const sessions = new Map<number, number[]>();
-    let ownSession: number | undefined;
-    for (let at = 0; at < rows.length; at += COLUMNS) {
-      const [pid = 0, session = 0] = [rows[at], rows[at + 1]];
-      sessions.getOrInsertComputed(session, () => []).push(pid);
-      if (pid === this.#ancestor) ownSession = session;
-    }
-    if (ownSession === undefined) return undefined;
+    const { sessions } = new SessionTable(rows);
+    const own = sessions.values().find((pids) => pids.includes(this.#ancestor));
+    if (own === undefined) return undefined;
     const [kin, others, ended] = [new Set<number>(), new Set<number>(), new Set<number>()];
     const known = new Map([[this.#ancestor, true]]);
-    for (const [session, pids] of sessions) {
-      const ofAll = session === ownSession ? undefined : this.#firstVerdict(pids, known);
+    for (const pids of sessions.values()) {
+      const ofAll = pids === own ? undefined : this.#firstVerdict(pids, known);
       for (const pid of pids) {
-        const isKin = session === ownSession ? this.#descends(pid, known) : ofAll;
+        const isKin = pids === own ? this.#descends(pid, known) : ofAll;
         if (isKin === undefined) ended.add(pid);
         else (isKin ? kin : others).add(pid);
       }

@@ -7,11 +7,11 @@ export type ReadingCalls = Pick<Addon, "processRows" | "processSessions">;
 
 /** Columns of the addon's rows of processes and their sessions. */
 const SESSION_COLUMNS = 2;
-/** Processes that are read in one turn of the event loop; 10 us each. */
+/** Processes that are read in one tick; 10 us each. */
 const READ_AT_ONCE = 256;
 /** Most lists of all processes for one reading: processes may be born at any time. */
 const LISTS = 4;
-/** Callers that get a reading in one turn of the event loop: each may signal many processes. */
+/** Callers that get a reading in one tick: each may signal many processes. */
 const SERVED_AT_ONCE = 8;
 /** Least pause after a reading that is not urgent, in times of what it took: polls must not fill a processor. */
 const PAUSE_PART = 4;
@@ -30,7 +30,7 @@ export class SharedReading<Value> {
     this.#read = read;
   }
 
-  /** A reading that has not begun yet. An urgent one begins in this turn of the event loop. */
+  /** A reading that has not begun yet. An urgent one begins in this tick. */
   next(urgent: boolean = false): Promise<Value> {
     const { promise, resolve } = Promise.withResolvers<Value>();
     this.#waiting.push(resolve);
@@ -76,16 +76,14 @@ export class SharedReading<Value> {
 export class SessionTable {
   /** All processes. */
   readonly pids: Int32Array;
-  readonly #sessions = new Map<number, number[]>();
+  readonly sessions: ReadonlyMap<number, readonly number[]>;
 
   constructor(rows: Int32Array) {
     this.pids = rows.filter((_, at) => at % SESSION_COLUMNS === 0);
+    const sessions = new Map<number, number[]>();
     for (const [index, pid] of this.pids.entries())
-      this.#sessions.getOrInsertComputed(rows[index * SESSION_COLUMNS + 1] ?? 0, () => []).push(pid);
-  }
-
-  of(session: number): readonly number[] {
-    return this.#sessions.get(session) ?? [];
+      sessions.getOrInsertComputed(rows[index * SESSION_COLUMNS + 1] ?? 0, () => []).push(pid);
+    this.sessions = sessions;
   }
 }
 

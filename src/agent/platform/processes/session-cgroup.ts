@@ -14,7 +14,7 @@ const NESTED_LIMIT = 16_384;
 const ROUNDS = 8;
 /** Most processes that a problem or an answer names. */
 const NAMED_LIMIT = 8;
-/** Time in which the state is polled in every turn of the event loop, and then every millisecond. */
+/** Time in which the state is polled in every tick of the event loop, and then every millisecond. */
 const SPIN_MS = 3;
 const FAST_POLL_FOR_MS = 200;
 const LONGEST_PAUSE_MS = 20;

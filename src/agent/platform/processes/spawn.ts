@@ -1,7 +1,7 @@
-import { readFileSync } from "node:fs";
 import { resolve as resolvePath } from "node:path";
 import { type Identity, mountPointOf, SpawnAborted, type SpawnBlock, SpawnError } from "../../domain/index.ts";
 import { type Addon, errnoName, type SpawnSettings } from "../../native/index.ts";
+import { readProc } from "../proc.ts";
 
 /** A child that runs its command, and the agent's ends of its streams, which the caller closes. -1: there is none. */
 export interface Started {
@@ -55,20 +55,14 @@ function abortedAt({ cwd, files }: SpawnBlock, at: number): SpawnAborted {
   if (at < 1) return new SpawnAborted();
   const folder = stringsOf(cwd)[0] ?? "";
   const path = at === 1 ? folder : resolvePath(folder, stringsOf(files)[at - 2] ?? "");
-  return new SpawnAborted({ step: at === 1 ? "chdir" : "execve", mount: mountPointOf(path, mountinfo()) });
+  return new SpawnAborted({
+    step: at === 1 ? "chdir" : "execve",
+    mount: mountPointOf(path, readProc("/proc/self/mountinfo")),
+  });
 }
 
 function stringsOf(packed: Uint8Array): string[] {
   return Buffer.from(packed).toString().split("\0");
-}
-
-/** Empty without /proc. */
-function mountinfo(): string {
-  try {
-    return readFileSync("/proc/self/mountinfo", "utf8");
-  } catch {
-    return "";
-  }
 }
 
 /** Whether it is our own: without privileges the agent may run commands as itself, but not call setgroups. */

@@ -13,7 +13,7 @@ const FOR_NOW: ReadonlySet<number> = new Set([EMFILE, ENFILE, ENOMEM]);
 const FREEZE_ROUNDS = 32;
 /** Most looks for a process of a session of which those that were listed have ended. */
 const ATTEMPTS = 4;
-/** Signals that are sent in one turn of the event loop; 15 us each. */
+/** Signals that are sent in one tick; 15 us each. */
 const SENT_AT_ONCE = 256;
 const LONGEST_PAUSE_MS = 50;
 
@@ -269,7 +269,7 @@ export function walkedSession(
     for (let attempt = 1; ; attempt++) {
       const sessions = await readings.sessions.next(urgent || attempt > 1);
       if (!(sessions instanceof SessionTable)) return sessions;
-      const listed = sessions.of(leader);
+      const listed = sessions.sessions.get(leader) ?? [];
       const read = addon.processRows(Int32Array.from(listed));
       if (typeof read === "number") return read;
       const rows = rowsOf(read);

@@ -1,8 +1,9 @@
 import { constants } from "node:os";
 
 import type { ByteSink } from "../../domain/index.ts";
-import { type Addon, type FdWatch, WRITABLE } from "../../native/index.ts";
+import { type Addon, WRITABLE } from "../../native/index.ts";
 import type { StreamKind } from "./source.ts";
+import { StreamWatch } from "./stream-watch.ts";
 import { WidePipes } from "./wide-pipes.ts";
 import { WriteQueue } from "./write-queue.ts";
 
@@ -16,11 +17,10 @@ export class FdSink implements ByteSink {
   readonly #kind: StreamKind;
   readonly #fd: number;
   readonly #pipes: WidePipes;
-  readonly #watch: FdWatch;
+  readonly #watch: StreamWatch;
   readonly #queue: WriteQueue;
   #state: State = "open";
   #lastByte = NEWLINE;
-  #watching = false;
 
   constructor(addon: Addon, kind: StreamKind, fd: number, pipes: WidePipes = new WidePipes(addon)) {
     this.#addon = addon;
@@ -28,7 +28,13 @@ export class FdSink implements ByteSink {
     this.#kind = kind;
     this.#fd = fd;
     this.#queue = new WriteQueue(addon, fd);
-    this.#watch = new addon.FdWatch(fd, () => this.#onWritable());
+    // A bug closes this stream, as if nobody read it any more.
+    this.#watch = new StreamWatch(
+      addon,
+      fd,
+      () => this.#flush(),
+      () => this.close(),
+    );
   }
 
   write(bytes: Uint8Array): Promise<void> | undefined {
@@ -60,16 +66,6 @@ export class FdSink implements ByteSink {
     this.#queue.drop();
   }
 
-  /** A bug closes this stream, as if nobody read it any more. The process logs it. */
-  #onWritable(): void {
-    try {
-      this.#flush();
-    } catch (error) {
-      this.close();
-      throw error;
-    }
-  }
-
   /** Writes what the descriptor takes now, and watches it where something is left. */
   #flush(): void {
     let result = this.#queue.flush();
@@ -77,15 +73,8 @@ export class FdSink implements ByteSink {
       result = this.#queue.flush();
     // EPIPE, or EIO of a terminal: nobody reads any more.
     if (result < 0 && result !== -constants.errno.EAGAIN) this.close();
-    else this.#watchIf(result < 0);
+    else this.#watch.set(result < 0 ? WRITABLE : 0);
     if (this.#state === "ending" && this.#queue.isEmpty) this.#finish();
-  }
-
-  /** Sets the watch only if it changes: stopping one costs a system call, even if there is none. */
-  #watchIf(wanted: boolean): void {
-    if (wanted === this.#watching) return;
-    this.#watching = wanted;
-    this.#watch.set(wanted ? WRITABLE : 0);
   }
 
   /** Closes a pipe; types the end-of-file character into a terminal, if it has one now. */

@@ -1,7 +1,8 @@
 import { constants } from "node:os";
 import type { BufferPool, BufferPoolSizes, Errno, SocketReceiver, StreamSocket } from "../../domain/index.ts";
-import { type Addon, errnoName, type FdWatch, READABLE, WRITABLE } from "../../native/index.ts";
+import { type Addon, errnoName, READABLE, WRITABLE } from "../../native/index.ts";
 import { HeldChunks } from "./held-chunks.ts";
+import { StreamWatch } from "./stream-watch.ts";
 import { WriteQueue } from "./write-queue.ts";
 
 /** Buffers that all sockets are read into. */
@@ -15,23 +16,17 @@ export const SOCKET_BUFFERS: BufferPoolSizes = {
 
 /** Chunks that a receiver may hold before the socket is read no further; one while memory is tight. */
 const HELD_CHUNKS = 2;
-/**
- * The most of a read, and of an event loop's turn: with its head it fills HTTP/2's frames, and no rest is written
- * alone.
- */
+/** The most of a read, and of a tick: with its head it fills HTTP/2's frames, and no rest is written alone. */
 const MOST_BYTES: number = SOCKET_BUFFERS.fullBytes - 16;
 /** The least, where there is any room: a small frame costs as much. Below the 64 KiB by which windows may be passed. */
 const LEAST_BYTES: number = 63 * 1024;
-const BOTH: number = READABLE | WRITABLE;
 
 /** A stream socket over a non-blocking descriptor, at the pace of receiver and peer. Owns the descriptor. */
 export class FdSocket implements StreamSocket {
   readonly #addon: Addon;
   readonly #pool: BufferPool;
   readonly #fd: number;
-  readonly #watch: FdWatch;
-  /** Events that are watched for. */
-  #mask = 0;
+  readonly #watch: StreamWatch;
   #receiver: SocketReceiver | undefined;
   #hasEnded = false;
   readonly #held: HeldChunks;
@@ -49,7 +44,13 @@ export class FdSocket implements StreamSocket {
     this.#fd = fd;
     this.#held = new HeldChunks(pool, HELD_CHUNKS, () => this.resume());
     this.#queue = new WriteQueue(addon, fd);
-    this.#watch = new addon.FdWatch(fd, (events) => this.#onEvents(events));
+    // A bug breaks this connection off.
+    this.#watch = new StreamWatch(
+      addon,
+      fd,
+      (events) => this.#handle(events),
+      () => this.#fail("EIO"),
+    );
   }
 
   /** Resolves once a connection attempt has succeeded (with none) or failed. Never for a socket closed before. */
@@ -100,19 +101,7 @@ export class FdSocket implements StreamSocket {
     this.#leave?.();
   }
 
-  /** A bug breaks this connection off. The process logs it. */
-  #onEvents(events: number): void {
-    try {
-      this.#handle(events);
-    } catch (error) {
-      this.#fail("EIO");
-      throw error;
-    }
-  }
-
   #handle(events: number): void {
-    // libuv reports an error as both, and ends the watch (uv_poll_t).
-    if (events === BOTH) this.#mask = 0;
     const isInVain = (events & READABLE) !== 0 && !this.#mayRead();
     if (this.#connecting !== undefined) {
       const result = this.#addon.connected(this.#fd);
@@ -135,9 +124,7 @@ export class FdSocket implements StreamSocket {
     if (this.#closed) return;
     const writes = !this.#queue.isEmpty || this.#connecting !== undefined;
     const wanted = (this.#mayRead() ? READABLE : 0) | (writes ? WRITABLE : 0);
-    if (wanted === this.#mask || (!isInVain && (wanted | READABLE) === this.#mask)) return;
-    this.#mask = wanted;
-    this.#watch.set(wanted);
+    if (isInVain || (wanted | READABLE) !== this.#watch.mask) this.#watch.set(wanted);
   }
 
   #read(): void {

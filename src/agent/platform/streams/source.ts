@@ -2,8 +2,9 @@ import { fstatSync } from "node:fs";
 import { constants } from "node:os";
 
 import type { BufferPool, BufferPoolSizes, ByteReceiver, ByteSource, ByteStore } from "../../domain/index.ts";
-import { type Addon, type FdWatch, READABLE } from "../../native/index.ts";
+import { type Addon, READABLE } from "../../native/index.ts";
 import { HeldChunks } from "./held-chunks.ts";
+import { StreamWatch } from "./stream-watch.ts";
 import { WidePipes } from "./wide-pipes.ts";
 
 /** What a pipe holds at first. */
@@ -26,12 +27,12 @@ export type StartsSettled = () => Promise<void> | undefined;
 
 /** Chunks that a receiver may hold before the source stops reading. */
 const HELD_CHUNKS = 4;
-/** Most chunks in a turn, so that one busy stream starves no other. A terminal's chunk is sixteen reads. */
-const CHUNKS_PER_TURN: Readonly<Record<StreamKind, number>> = { pipe: 4, terminal: 1 };
+/** Most chunks in a tick, so that one busy stream starves no other. A terminal's chunk is sixteen reads. */
+const CHUNKS_PER_TICK: Readonly<Record<StreamKind, number>> = { pipe: 4, terminal: 1 };
 /** Polls for EOF after the exit: a child that was just forked holds the pipe until it redirects its own output. */
-const LAST_LOOKS_MS: readonly number[] = [1, 2, 4, 6, 7];
+const EOF_POLLS_MS: readonly number[] = [1, 2, 4, 6, 7];
 /** The pause for as long as the writer may be a starting child, which holds a copy for a moment. */
-const START_LOOK_MS = 5;
+const START_POLL_MS = 5;
 /** Far more than a terminal's buffers hold (8 KiB, and 4 KiB in the line discipline). */
 const TERMINAL_BOUND_BYTES = 128 * 1024;
 
@@ -44,8 +45,8 @@ interface Drain {
    */
   leftBytes: number;
   readonly resolve: (complete: boolean) => void;
-  /** All of the process's bytes are delivered; what remains is to see whether another writer is left. */
-  isLooking: boolean;
+  /** All of the process's bytes are delivered; what remains is to poll for EOF: another writer may be left. */
+  isPolling: boolean;
   /** Children that were starting when the drain began still are. */
   startsInFlight: boolean;
 }
@@ -60,14 +61,13 @@ export class FdSource implements ByteSource {
   readonly #fd: number;
   readonly #startsSettled: StartsSettled;
   readonly #pipes: WidePipes;
-  readonly #watch: FdWatch;
+  readonly #watch: StreamWatch;
   #state: State = "idle";
   #receiver: ByteReceiver | undefined;
   #store: ByteStore | undefined;
   /** The store had no room, and has not called `resume` since. */
   #storeIsFull = false;
   readonly #held: HeldChunks;
-  #watching = false;
   #scheduled = false;
   #drain: Drain | undefined;
 
@@ -86,8 +86,13 @@ export class FdSource implements ByteSource {
     this.#startsSettled = startsSettled;
     this.#pipes = pipes;
     this.#held = new HeldChunks(pool, HELD_CHUNKS, () => this.#rearm());
-    const readable = (): void => this.#readable();
-    this.#watch = new addon.FdWatch(fd, () => this.#entry(readable));
+    // A bug closes this stream, whose writer then ends too.
+    this.#watch = new StreamWatch(
+      addon,
+      fd,
+      () => this.#readable(),
+      () => this.close(),
+    );
   }
 
   start(receiver: ByteReceiver): void {
@@ -114,7 +119,7 @@ export class FdSource implements ByteSource {
     return new Promise((resolve) => {
       const leftBytes = this.#kind === "pipe" ? this.#addon.bytesAvailable(this.#fd) : TERMINAL_BOUND_BYTES;
       const settled = this.#startsSettled();
-      const drain: Drain = { leftBytes, resolve, isLooking: false, startsInFlight: settled !== undefined };
+      const drain: Drain = { leftBytes, resolve, isPolling: false, startsInFlight: settled !== undefined };
       void settled?.then(() => {
         drain.startsInFlight = false;
       });
@@ -124,22 +129,19 @@ export class FdSource implements ByteSource {
     });
   }
 
-  /**
-   * Checks a few more times, and for as long as children start, whether the last writer leaves; if so, reads to the
-   * end.
-   */
-  #lookAgain(drain: Drain, looks: number = 0): void {
-    const lastPauseMs = this.#kind === "pipe" ? LAST_LOOKS_MS[looks] : undefined;
-    const pauseMs = lastPauseMs ?? (drain.startsInFlight ? START_LOOK_MS : undefined);
+  /** Polls a few more times, and for as long as children start, for EOF; if the last writer leaves, reads to the end. */
+  #pollForEof(drain: Drain, polls: number = 0): void {
+    const lastPauseMs = this.#kind === "pipe" ? EOF_POLLS_MS[polls] : undefined;
+    const pauseMs = lastPauseMs ?? (drain.startsInFlight ? START_POLL_MS : undefined);
     if (pauseMs === undefined) {
       this.#stop("stopped");
       return;
     }
-    drain.isLooking = true;
+    drain.isPolling = true;
     setTimeout(() => {
       if (this.#drain !== drain) return;
-      drain.isLooking = !this.#addon.hungUp(this.#fd);
-      if (drain.isLooking) this.#lookAgain(drain, looks + 1);
+      drain.isPolling = !this.#addon.hungUp(this.#fd);
+      if (drain.isPolling) this.#pollForEof(drain, polls + 1);
       else this.#rearm();
     }, pauseMs);
   }
@@ -182,7 +184,7 @@ export class FdSource implements ByteSource {
   }
 
   #mayRead(): boolean {
-    return this.#state === "reading" && this.#drain?.isLooking !== true && !this.#storeIsFull && this.#held.hasRoom;
+    return this.#state === "reading" && this.#drain?.isPolling !== true && !this.#storeIsFull && this.#held.hasRoom;
   }
 
   /** Watches while the receiver has room. A drain reads without that: an empty terminal would never wake it. */
@@ -190,23 +192,10 @@ export class FdSource implements ByteSource {
     if (this.#state === "closed") return;
     const draining = this.#drain !== undefined;
     if (draining && this.#mayRead()) this.#schedule();
-    const wanted = !draining && this.#mayRead();
-    if (wanted === this.#watching) return;
-    this.#watching = wanted;
-    this.#watch.set(wanted ? READABLE : 0);
+    this.#watch.set(!draining && this.#mayRead() ? READABLE : 0);
   }
 
-  /** What the event loop calls: a bug closes this stream, whose writer then ends too. The process logs it. */
-  #entry(run: () => void): void {
-    try {
-      run();
-    } catch (error) {
-      this.close();
-      throw error;
-    }
-  }
-
-  /** Output of a terminal arrives in small pieces: reading at the end of the turn puts more into one message. */
+  /** Output of a terminal arrives in small pieces: reading at the end of the tick puts more into one message. */
   #readable(): void {
     if (this.#kind === "terminal") this.#schedule();
     else this.#read();
@@ -217,12 +206,12 @@ export class FdSource implements ByteSource {
     this.#scheduled = true;
     setImmediate(() => {
       this.#scheduled = false;
-      this.#entry(() => this.#read());
+      this.#watch.run(() => this.#read());
     });
   }
 
   #read(): void {
-    for (let chunks = 0; chunks < CHUNKS_PER_TURN[this.#kind] && this.#mayRead(); chunks++) {
+    for (let chunks = 0; chunks < CHUNKS_PER_TICK[this.#kind] && this.#mayRead(); chunks++) {
       if (this.#store !== undefined) {
         if (!this.#readInto(this.#store)) break;
         continue;
@@ -275,7 +264,7 @@ export class FdSource implements ByteSource {
     if (filled <= 0) return filled;
     while (filled < length) {
       const more = this.#addon.read(this.#fd, bytes, at + filled, length - filled);
-      // Whatever it is, the next turn will find it again.
+      // Whatever it is, the next tick will find it again.
       if (more <= 0) break;
       filled += more;
     }
@@ -287,8 +276,8 @@ export class FdSource implements ByteSource {
     const drain = this.#drain;
     if (drain === undefined) return;
     drain.leftBytes -= count;
-    if (drain.leftBytes > 0 || drain.isLooking || (this.#kind === "pipe" && this.#addon.hungUp(this.#fd))) return;
-    this.#lookAgain(drain);
+    if (drain.leftBytes > 0 || drain.isPolling || (this.#kind === "pipe" && this.#addon.hungUp(this.#fd))) return;
+    this.#pollForEof(drain);
   }
 
   #foundNone(result: number): void {
