@@ -8,10 +8,10 @@ import type { BootstrapValues, BootstrapVariable } from "./variables.ts";
 const FILE_LIMIT_BYTES = 1024 * 1024;
 /** For failures without an errno. */
 const UNKNOWN = "unknown error";
-/** Interval of the looks at a running read. They count its time, because a suspended guest's clock may jump. */
-const LOOK_MS = 1_000;
-/** Looks after which a file's file system counts as one that does not answer. */
-const LATE_LOOKS = 5;
+/** Interval of the polls of a running read. They count its time, because a suspended guest's clock may jump. */
+const POLL_MS = 1_000;
+/** Polls after which a file's file system counts as one that does not answer. */
+const LATE_POLLS = 5;
 /** Errno of a file on such a file system, and the version reported for it. */
 const NO_ANSWER = "ETIMEDOUT";
 /** What is wrong with a variable that names such a file. */
@@ -113,11 +113,11 @@ export class BootstrapFiles<Variable extends BootstrapVariable> {
     return this.#mutex.run(async () => {
       if (this.#hangs) return noAnswer;
       const { promise: late, resolve } = Promise.withResolvers<"late">();
-      let looks = 0;
+      let polls = 0;
       const timer = setInterval(() => {
-        looks += 1;
-        if (looks >= LATE_LOOKS) resolve("late");
-      }, LOOK_MS);
+        polls += 1;
+        if (polls >= LATE_POLLS) resolve("late");
+      }, POLL_MS);
       const running = operation();
       const first = await Promise.race([running, late]);
       clearInterval(timer);

@@ -1,4 +1,5 @@
 import { type LogLevel, SOCKET_PATH_LIMIT_BYTES } from "../domain/index.ts";
+import { LAST_PORT } from "../../shared/ports.ts";
 import { nearest } from "../../shared/text.ts";
 import { reservedTransport } from "../../shared/transports.ts";
 
@@ -133,9 +134,9 @@ const LOG_LEVELS: readonly LogLevel[] = ["debug", "info", "warn", "error"];
 export function readPort(text: string | undefined): Read<number | undefined> {
   if (text === undefined) return { value: undefined, problems: [] };
   const port = /^[0-9]{1,5}$/.test(text) ? Number(text) : 0;
-  return port >= 1 && port <= 65535
+  return port >= 1 && port <= LAST_PORT
     ? { value: port, problems: [] }
-    : { value: undefined, problems: ["must be a number from 1 to 65535"] };
+    : { value: undefined, problems: [`must be a number from 1 to ${LAST_PORT}`] };
 }
 
 /** Reads SVC_GUEST_SOCKET or SVC_WORKLOAD_SOCKET. */

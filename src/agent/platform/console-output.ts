@@ -11,7 +11,7 @@ const NEWLINE = 0x0a;
 const QUEUE_BYTES = 512 * 1024;
 /** A console that nobody reads must not keep the agent from leaving. */
 const FLUSH_LIMIT_MS = 1_000;
-const FLUSH_LOOK_MS = 5;
+const FLUSH_POLL_MS = 5;
 
 /**
  * The agent's own outputs, through queues in memory that threads write from: they are shared with other processes, and
@@ -34,7 +34,7 @@ export function consoleOutput(addon: Pick<Addon, "BackgroundWriter">): ConsoleOu
     flushed: async () => {
       const untilMs = performance.now() + FLUSH_LIMIT_MS;
       while (!(stdout.drain(0) && stderr.drain(0)) && performance.now() < untilMs)
-        await new Promise((resolve) => setTimeout(resolve, FLUSH_LOOK_MS));
+        await new Promise((resolve) => setTimeout(resolve, FLUSH_POLL_MS));
     },
   };
 }

@@ -1,9 +1,9 @@
 import { readFileSync } from "node:fs";
 import { setTimeout as delay } from "node:timers/promises";
 
-/** How long the machine must be idle, and the interval of the looks at it. */
+/** How long the machine must be idle, and the interval of the polls. */
 const MOMENT_MS = 250;
-const LOOKS = 20;
+const POLLS = 20;
 /** Of all CPU time, waits for disks included. A single busy program leaves a half on two CPUs, and nothing on one. */
 const IDLE_SHARE = 0.75;
 /** Places of idle and iowait in /proc/stat's first line, after its name (proc_stat(5)); the eighth is stolen time. */
@@ -26,7 +26,7 @@ function cpuTime(): CpuTime {
 export async function machineIsIdle(signal: AbortSignal): Promise<boolean> {
   try {
     let before = cpuTime();
-    for (let look = 0; look < LOOKS; look++) {
+    for (let poll = 0; poll < POLLS; poll++) {
       await delay(MOMENT_MS, undefined, { ref: false, signal });
       const now = cpuTime();
       if (now.idle - before.idle > IDLE_SHARE * (now.all - before.all)) return true;

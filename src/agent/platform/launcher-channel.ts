@@ -4,7 +4,7 @@ import { type Addon, type FdWatch, READABLE } from "../native/index.ts";
 const SIGTERM = 15;
 const EAGAIN = -11;
 /** Bytes that the agent sends. The launcher tells them apart by the descriptor that comes with one. */
-const FAREWELL = 0;
+const EXIT_ANNOUNCED = 0;
 const SESSION_CGROUP = 1;
 
 /**
@@ -31,7 +31,7 @@ export class LauncherChannel implements Signals {
 
   /** Announces that the process exits on purpose. Otherwise the launcher assumes a crash and ends what is left. */
   announceExit(): void {
-    this.#addon.write(this.#fd, Uint8Array.of(FAREWELL), 0, 1);
+    this.#addon.write(this.#fd, Uint8Array.of(EXIT_ANNOUNCED), 0, 1);
   }
 
   /** Sends the launcher the folder of the session's cgroup, which it thaws, ends and removes after a crash. */

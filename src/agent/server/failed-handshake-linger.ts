@@ -2,9 +2,9 @@ import type { Socket } from "node:net";
 import { stopReading } from "../internals/index.ts";
 
 /** Time for a client whose handshake failed to read why. */
-const FAREWELL_MS = 500;
+const LINGER_MS = 500;
 /** Such clients that may wait at once. One more closes the oldest. */
-const FAREWELLS_AT_ONCE = 64;
+const LINGERING_LIMIT = 64;
 
 /**
  * Keeps sockets open for a moment after their handshakes have failed. Node destroys a socket with its failed handshake.
@@ -13,14 +13,14 @@ const FAREWELLS_AT_ONCE = 64;
  */
 export class FailedHandshakeLinger {
   /** Oldest first. */
-  readonly #waiting = new Map<Socket, NodeJS.Timeout>();
+  readonly #lingering = new Map<Socket, NodeJS.Timeout>();
 
   /** From now on its `destroy` waits for the end of this tick, in which `begin` may be called. */
   hold(socket: Socket): void {
     socket.destroy = () => {
       stopReading(socket);
       setImmediate(() => {
-        if (!this.#waiting.has(socket)) this.#end(socket);
+        if (!this.#lingering.has(socket)) this.#end(socket);
       });
       return socket;
     };
@@ -33,14 +33,14 @@ export class FailedHandshakeLinger {
 
   /** Ends the connection after what was written, and closes the socket a little later. */
   begin(socket: Socket): void {
-    if (socket.destroyed || this.#waiting.has(socket)) return;
-    const end = setTimeout(() => this.#end(socket), FAREWELL_MS);
+    if (socket.destroyed || this.#lingering.has(socket)) return;
+    const end = setTimeout(() => this.#end(socket), LINGER_MS);
     end.unref();
-    this.#waiting.set(socket, end);
+    this.#lingering.set(socket, end);
     socket.once("close", () => this.#forget(socket));
     socket.end();
-    for (const oldest of this.#waiting.keys()) {
-      if (this.#waiting.size <= FAREWELLS_AT_ONCE) return;
+    for (const oldest of this.#lingering.keys()) {
+      if (this.#lingering.size <= LINGERING_LIMIT) return;
       this.#end(oldest);
     }
   }
@@ -52,7 +52,7 @@ export class FailedHandshakeLinger {
   }
 
   #forget(socket: Socket): void {
-    clearTimeout(this.#waiting.get(socket));
-    this.#waiting.delete(socket);
+    clearTimeout(this.#lingering.get(socket));
+    this.#lingering.delete(socket);
   }
 }

@@ -51,12 +51,6 @@ const CHDIR: Readonly<Record<string, Failure>> = {
   EACCES: badCwd("PERMISSION_DENIED", "its user may not enter the directory to start in"),
 };
 
-/** Steps whose errnos say more than that the step failed. */
-const ERRNOS: Readonly<Partial<Record<SpawnStep, Readonly<Record<string, Failure>>>>> = {
-  execve: EXECVE,
-  chdir: CHDIR,
-};
-
 const IDENTITY: Failure = [
   "PERMISSION_DENIED",
   "EXEC_BAD_USER",
@@ -65,8 +59,8 @@ const IDENTITY: Failure = [
 
 const SETUP: Failure = ["INTERNAL", "EXEC_SETUP_FAILED", "the agent could not set the process up"];
 
-/** Meaning of a failed step whose errno says nothing more. */
-const STEPS: Readonly<Record<SpawnStep, Failure>> = {
+/** Meaning of a failed step whose errno says nothing more; SETUP for the others. */
+const STEPS: Readonly<Partial<Record<SpawnStep, Failure>>> = {
   execve: ["FAILED_PRECONDITION", "EXEC_SETUP_FAILED", "the command cannot be executed"],
   chdir: badCwd("FAILED_PRECONDITION", "the directory to start in cannot be entered"),
   setgroups: IDENTITY,
@@ -78,19 +72,12 @@ const STEPS: Readonly<Record<SpawnStep, Failure>> = {
     "the guest has no terminal to give (it needs /dev/ptmx); run the command without one",
   ],
   killed: ["CANCELLED", "CANCELLED", "stopped while it was being started"],
-  prepare: SETUP,
-  clone: SETUP,
-  setsid: SETUP,
-  setpgid: SETUP,
-  ctty: SETUP,
-  cgroup: SETUP,
-  rlimit: SETUP,
-  stdio: SETUP,
 };
 
 function classify(step: SpawnStep, errno: string): Failure {
   if (LIMIT_ERRNOS.has(errno)) return LIMIT;
-  return ERRNOS[step]?.[errno] ?? STEPS[step];
+  const ofErrno = step === "execve" ? EXECVE[errno] : step === "chdir" ? CHDIR[errno] : undefined;
+  return ofErrno ?? STEPS[step] ?? SETUP;
 }
 
 /** The status for a command that could not be started. Its metadata has step and errno. */

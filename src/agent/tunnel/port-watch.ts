@@ -13,6 +13,7 @@ import {
   tooManyWatchers,
   unlessAborted,
 } from "../domain/index.ts";
+import { LAST_PORT } from "../../shared/ports.ts";
 import { notListening, portsNotKnown } from "./failure.ts";
 import { tryPorts } from "./port-attempts.ts";
 import { changesOf, Gathering, type PortChanges, type PortList } from "./port-list.ts";
@@ -49,7 +50,7 @@ export interface PortWatcher {
 const WIDTHS: Readonly<Record<ListenerScope, number>> = { LOOPBACK: 1, ADDRESS: 2, ANY: 3 };
 /** Throws INVALID_ARGUMENT for a number that is no TCP port. */
 export function checkPort(port: number): void {
-  if (port < 1 || port > 65_535) throw invalidField("port", "must be 1 to 65535");
+  if (port < 1 || port > LAST_PORT) throw invalidField("port", `must be 1 to ${LAST_PORT}`);
 }
 
 /** What looks for listeners need. */

@@ -88,7 +88,7 @@ static int join_cgroup(struct spawn_job *job) {
  * (fs/proc/base.c, __set_oom_adj). Until execve its files in /proc belong to root, because the agent cannot be dumped:
  * without privileges it leaves its score to the agent.
  */
-static int reset_standing(struct spawn_job *job) {
+static int reset_oom_score(struct spawn_job *job) {
   if (job->resets_priority) syscall(SYS_setpriority, PRIO_PROCESS, 0, job->priority);
   if (job->oom_score[0] == '\0') return 0;
   int flags = O_WRONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY;
@@ -166,7 +166,7 @@ static const struct {
   int (*run)(struct spawn_job *job);
 } STEPS[] = {
     {"killed", reset_signals},     {"stdio", place_stdio},     {"stdio", close_copies},  {"setsid", lead_session},
-    {"setpgid", lead_group},       {"ctty", take_terminal},    {"cgroup", join_cgroup},  {"rlimit", reset_standing},
+    {"setpgid", lead_group},       {"ctty", take_terminal},    {"cgroup", join_cgroup},  {"rlimit", reset_oom_score},
     {"rlimit", set_limits},        {"setgroups", set_groups},  {"setgid", set_gid},      {"setuid", set_uid},
     {"chdir", change_directory},   {"stdio", close_descriptors}, {"execve", become_command},
 };

@@ -1,7 +1,6 @@
 /* Other processes: the agent's children by their ids, which stay theirs until they are reaped, and those of /proc. */
 #include <ctype.h>
 #include <dirent.h>
-#include <fcntl.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -67,13 +66,8 @@ static bool read_row(pid_t pid, int32_t *row) {
   int threads;
   unsigned long long start;
   snprintf(path, sizeof path, "/proc/%d/stat", pid);
-  int fd = open(path, O_RDONLY | O_CLOEXEC);
-  if (fd < 0) return false;
   errno = 0;
-  ssize_t length = read(fd, text, sizeof text - 1);
-  close(fd);
-  if (length <= 0) return false;
-  text[length] = '\0';
+  if (read_text(AT_FDCWD, path, text, sizeof text) <= 0) return false;
   const char *rest = strrchr(text, ')');
   /* Fields 3 to 6, 20 and 22. */
   const char *format = " %c %d %d %d %*d %*d %*u %*u %*u %*u %*u %*u %*u %*d %*d %*d %*d %d %*d %llu";

@@ -1,6 +1,5 @@
 /* What a command has used. */
 #include <ctype.h>
-#include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
@@ -34,14 +33,6 @@ napi_value agent_used_by(napi_env env, napi_callback_info info) {
   return to_numbers(env, numbers, sizeof numbers / sizeof *numbers);
 }
 
-/* The first bytes of a file of a cgroup; empty where it cannot be read. */
-static void read_head(int folder, const char *name, char *text, size_t size) {
-  int fd = openat(folder, name, O_RDONLY | O_CLOEXEC);
-  ssize_t length = fd < 0 ? -1 : read(fd, text, size - 1);
-  if (fd >= 0) close(fd);
-  text[length < 0 ? 0 : length] = '\0';
-}
-
 /* The number after `key` and a blank at the beginning of a line; -1: there is none. */
 static double value_of(const char *text, const char *key) {
   size_t length = strlen(key);
@@ -58,9 +49,9 @@ napi_value agent_used_in(napi_env env, napi_callback_info info) {
   char cpu[1024], events[1024], peak[32];
   get_arguments(env, info, 1, &argument);
   int folder = to_int(env, argument);
-  read_head(folder, "cpu.stat", cpu, sizeof cpu);
-  read_head(folder, "memory.events", events, sizeof events);
-  read_head(folder, "memory.peak", peak, sizeof peak);
+  read_text(folder, "cpu.stat", cpu, sizeof cpu);
+  read_text(folder, "memory.events", events, sizeof events);
+  read_text(folder, "memory.peak", peak, sizeof peak);
   const double numbers[] = {value_of(cpu, "user_usec"), value_of(cpu, "system_usec"),
                             isdigit((unsigned char)peak[0]) ? strtod(peak, NULL) : -1, value_of(events, "oom_kill")};
   return to_numbers(env, numbers, sizeof numbers / sizeof *numbers);

@@ -3,6 +3,7 @@
 #define AGENT_VALUES_H
 
 #include <errno.h>
+#include <fcntl.h>
 #include <limits.h>
 #include <stdbool.h>
 #include <stdint.h>
@@ -82,6 +83,15 @@ static inline void close_after(int fd) {
   int error = errno;
   if (fd >= 0) close(fd);
   errno = error;
+}
+
+/* Reads the beginning of a small file below a folder as text. Its length; -1, with an empty text: it cannot be read. */
+static inline ssize_t read_text(int folder, const char *path, char *text, size_t size) {
+  int fd = openat(folder, path, O_RDONLY | O_CLOEXEC);
+  ssize_t length = fd < 0 ? -1 : read(fd, text, size - 1);
+  close_after(fd);
+  text[length < 0 ? 0 : length] = '\0';
+  return length;
 }
 
 #define METHOD(text, call) {.utf8name = (text), .method = (call), .attributes = napi_default_method}

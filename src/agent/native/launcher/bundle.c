@@ -1,15 +1,14 @@
 #include "bundle.h"
 
 #include <fcntl.h>
-#include <linux/magic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/auxv.h>
-#include <sys/vfs.h>
 #include <unistd.h>
 
 #include "failure.h"
+#include "proc.h"
 
 #if defined(__x86_64__)
 #define LOADER "ld-linux-x86-64.so.2"
@@ -49,10 +48,8 @@ static int find_by_exec_name(struct bundle *bundle) {
   return name != NULL && realpath(name, bundle->directory) != NULL ? complete(bundle) : -1;
 }
 
-/* Only a real procfs is asked: an ordinary folder of the image at /proc could name any program as this one. */
 static int find_by_proc(struct bundle *bundle) {
-  struct statfs file_system;
-  if (statfs("/proc", &file_system) < 0 || file_system.f_type != PROC_SUPER_MAGIC)
+  if (!has_proc())
     return -1;
   ssize_t length = readlink("/proc/self/exe", bundle->directory, PATH_MAX - 1);
   if (length <= 0)
@@ -98,21 +95,6 @@ char **agent_command(const struct bundle *bundle, int argc, char **argv) {
 /* What the list counts in, whatever the kernel's own pages are. */
 #define PAGE_BYTES 4096
 
-static int open_in(int folder, const char *name) {
-  return openat(folder, name, O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK);
-}
-
-/* The list as text; its length, or -1. */
-static ssize_t read_list(int folder, char *list, size_t size) {
-  int file = open_in(folder, LIST);
-  if (file < 0)
-    return -1;
-  ssize_t length = read(file, list, size - 1);
-  close(file);
-  list[length < 0 ? 0 : length] = '\0';
-  return length;
-}
-
 /* Asks for the pages of one line: runs, each FIRST+COUNT. */
 static void read_runs(int file, char *runs) {
   for (char *next = runs, *end; *next != '\0'; next = end) {
@@ -127,15 +109,14 @@ static void read_runs(int file, char *runs) {
 void read_ahead(const struct bundle *bundle) {
   static char list[LIST_LIMIT_BYTES];
   int folder = open(bundle->directory, O_RDONLY | O_DIRECTORY | O_CLOEXEC), file = -1;
-  if (folder < 0 || read_list(folder, list, sizeof list) < 0)
-    list[0] = '\0';
+  read_text(folder, LIST, list, sizeof list);
   /* A line with a file's name is followed by lines with its runs. */
   for (char *rest = list, *line; (line = strsep(&rest, "\n")) != NULL;) {
     if (*line >= '0' && *line <= '9') {
       read_runs(file, line);
     } else if (*line != '\0') {
       close(file);
-      file = open_in(folder, line);
+      file = openat(folder, line, O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK);
     }
   }
   close(file);

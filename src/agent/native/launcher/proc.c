@@ -19,6 +19,20 @@ static int mount_privately(void) {
   return mount;
 }
 
+bool has_proc(void) {
+  struct statfs file_system;
+  return statfs("/proc", &file_system) == 0 && file_system.f_type == PROC_SUPER_MAGIC;
+}
+
+ssize_t read_text(int folder, const char *path, char *text, size_t size) {
+  int file = openat(folder, path, O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK);
+  ssize_t length = file < 0 ? -1 : read(file, text, size - 1);
+  if (file >= 0)
+    close(file);
+  text[length < 0 ? 0 : length] = '\0';
+  return length;
+}
+
 int open_proc(void) {
   struct statfs file_system;
   int proc = open("/proc", O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);

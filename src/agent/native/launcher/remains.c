@@ -23,8 +23,8 @@
 #define KILL_ROUND_MS 1
 /* The kernel's list of children may leave out some, but not for long. */
 #define ROUNDS_IN_VAIN 100
-/* How often to look for orphans of others' children, of whose end the launcher gets no SIGCHLD. */
-#define ADOPTION_LOOK_MS 50
+/* How often to poll for orphans of others' children, of whose end the launcher gets no SIGCHLD. */
+#define ADOPTION_POLL_MS 50
 #define HIGHEST_PRIORITY (-20)
 /* Pause after a search of all process ids, in times of what it took. */
 #define SEARCH_PAUSE_PART 9
@@ -54,14 +54,8 @@ static void signal_process(pid_t process, int number) {
 static bool signal_listed_children(int proc, int number) {
   char path[64], list[32768];
   snprintf(path, sizeof path, "self/task/%d/children", getpid());
-  int file = openat(proc, path, O_RDONLY | O_CLOEXEC);
-  if (file < 0)
+  if (read_text(proc, path, list, sizeof list) < 0)
     return false;
-  ssize_t length = read(file, list, sizeof list - 1);
-  close(file);
-  if (length < 0)
-    return false;
-  list[length] = '\0';
   /* Where the list fills the buffer the last number may be cut off: take only those that a space follows. */
   for (char *next = list, *end; (end = strchr(next, ' ')) != NULL; next = end + 1)
     signal_process((pid_t)strtol(next, NULL, 10), number);
@@ -150,8 +144,8 @@ static bool reap_until(long deadline_ms) {
 static bool end_in_time(long deadline_ms) {
   for (long now = now_ms(); now < deadline_ms; now = now_ms()) {
     signal_remains(SIGTERM);
-    long look_ms = now + ADOPTION_LOOK_MS;
-    if (reap_until(look_ms < deadline_ms ? look_ms : deadline_ms))
+    long poll_ms = now + ADOPTION_POLL_MS;
+    if (reap_until(poll_ms < deadline_ms ? poll_ms : deadline_ms))
       return true;
   }
   return false;

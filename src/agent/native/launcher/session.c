@@ -37,13 +37,7 @@ static DIR *open_folder(int folder, const char *name) {
 static bool read_of(DIR *proc, const char *process, const char *name, char *text, size_t size) {
   char path[64];
   snprintf(path, sizeof path, "%.32s/%.16s", process, name);
-  int file = openat(dirfd(proc), path, O_RDONLY | O_CLOEXEC);
-  if (file < 0)
-    return false;
-  ssize_t length = read(file, text, size - 1);
-  close(file);
-  text[length < 0 ? 0 : length] = '\0';
-  return length > 0;
+  return read_text(dirfd(proc), path, text, size) > 0;
 }
 
 /* 0 when there is no such process. The name in parentheses may itself hold blanks and parentheses (proc(5)). */

@@ -11,7 +11,7 @@ const { EMFILE, ENFILE, ENOMEM, ENOSYS, EPERM } = constants.errno;
 const FOR_NOW: ReadonlySet<number> = new Set([EMFILE, ENFILE, ENOMEM]);
 /** Most rounds of stopping new members before all that were found are killed. */
 const FREEZE_ROUNDS = 32;
-/** Most looks for a process of a session of which those that were listed have ended. */
+/** Most attempts to list a session of which those that were listed have ended. */
 const ATTEMPTS = 4;
 /** Signals that are sent in one tick; 15 us each. */
 const SENT_AT_ONCE = 256;
