@@ -57,7 +57,7 @@ export class Agent {
   async run(): Promise<number> {
     const { signals } = this.#platform;
     const { workload, workloadService, readiness, rotation } = this.#rooms;
-    signals.listen((signal) => this.#onSignal(signal));
+    for (const source of signals) source.listen((signal) => this.#onSignal(signal));
     this.#log.info("agent_started", { version: AGENT_VERSION, pid: process.pid });
     try {
       // The workload's socket first: the workload may declare itself idle as its first act. The network side can wait.
@@ -82,7 +82,7 @@ export class Agent {
       this.#log.error("start_failed", { reason: error.reason, problem: error.message });
       return error.reason.startsWith("EXEC_") ? startFailureStatus(error) : STATUS_LISTEN_FAILED;
     } finally {
-      signals.close();
+      for (const source of signals) source.close();
     }
   }
 

@@ -7,7 +7,6 @@ import {
   type Inheritance,
   LauncherChannel,
   MemoryKeeper,
-  mergeSignals,
   NativeProcesses,
   nodeTimers,
   openFilesLimitForChildren,
@@ -32,7 +31,7 @@ export interface Platform {
   /** The cgroup of everything that `processes` starts; undefined without cgroups. */
   readonly sessionGroup: SessionGroup | undefined;
   readonly fileSystem: FileSystem;
-  readonly signals: Signals;
+  readonly signals: readonly Signals[];
   readonly memory: MemoryKeeper;
   /** Undefined: started without the launcher. */
   readonly launcher: LauncherChannel | undefined;
@@ -68,7 +67,7 @@ export function guestPlatform(
     sessionGroup: cgroups && new SessionCgroup({ addon, folder: cgroups.session, launcher: launcherPid }),
     fileSystem: new FileSystem(addon, nodeTimers),
     // A terminal sends signals to the agent directly, as its foreground process group.
-    signals: launcher === undefined ? processSignals() : mergeSignals([processSignals(), launcher]),
+    signals: [processSignals(), ...(launcher === undefined ? [] : [launcher])],
     memory: memoryKeeper(addon),
     launcher,
   };

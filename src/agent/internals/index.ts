@@ -5,6 +5,5 @@
  */
 export { garbageCollector } from "./garbage.ts";
 export { writeEach, writeJoined } from "./joined-writes.ts";
-export { descriptorOf, stopReading } from "./handles.ts";
+export { descriptorOf, socketBelow, stopReading } from "./handles.ts";
 export { receiveAll } from "./shared-reads.ts";
-export { socketBelow } from "./socket-below.ts";

@@ -11,6 +11,11 @@ export function errnoName(errno: number): string {
   return NAMES.get(Math.abs(errno)) ?? `E${Math.abs(errno)}`;
 }
 
+/** Symbolic errno of a call's result: undefined where that is not negative. */
+export function errnoIn(result: number): string | undefined {
+  return result < 0 ? errnoName(result) : undefined;
+}
+
 /** Symbolic errno of a failed Node call, from its number: libuv has no name for some (EDQUOT). */
 export function failedWith(error: unknown): string | undefined {
   const errno = error instanceof Error && "errno" in error ? error.errno : undefined;

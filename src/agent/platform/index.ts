@@ -7,7 +7,7 @@ export { MemoryKeeper } from "./memory.ts";
 export { machineIsIdle } from "./idle-machine.ts";
 export { guestKernel, processRandomness } from "./kernel.ts";
 export { type Inheritance, takeInheritance } from "./inherited-environment.ts";
-export { LauncherChannel, mergeSignals } from "./launcher-channel.ts";
+export { LauncherChannel } from "./launcher-channel.ts";
 export {
   complain,
   complaint,

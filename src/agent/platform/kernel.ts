@@ -1,6 +1,6 @@
 import { release } from "node:os";
 import type { Kernel, ProcessRandomness } from "../domain/index.ts";
-import { type Addon, errnoName } from "../native/index.ts";
+import { type Addon, errnoIn } from "../native/index.ts";
 import { confirmsReseed, entropyDevice, openRandomDevice } from "./random-device.ts";
 
 /** The kernel that the agent runs on. */
@@ -11,10 +11,7 @@ export function guestKernel(addon: Addon): Kernel {
       return typeof opened === "number" ? entropyDevice(addon, opened) : opened;
     },
     confirmsReseed: confirmsReseed(release()),
-    stepClock: (wallNs) => {
-      const result = addon.setRealtimeNs(wallNs);
-      return result < 0 ? errnoName(result) : undefined;
-    },
+    stepClock: (wallNs) => errnoIn(addon.setRealtimeNs(wallNs)),
   };
 }
 

@@ -55,15 +55,3 @@ export class LauncherChannel implements Signals {
     for (const signal of this.#bytes.subarray(0, length)) listener(signal);
   }
 }
-
-/** Signals from several sources, as one. */
-export function mergeSignals(sources: readonly Signals[]): Signals {
-  return {
-    listen(listener): void {
-      for (const source of sources) source.listen(listener);
-    },
-    close(): void {
-      for (const source of sources) source.close();
-    },
-  };
-}

@@ -2,7 +2,7 @@ import { closeSync, constants, fstatSync, mkdtempSync, openSync, rmSync } from "
 import { release } from "node:os";
 import { join } from "node:path";
 import type { EntropyDevice, EntropyFacts, Errno } from "../domain/index.ts";
-import { type Addon, errnoName, failedWith } from "../native/index.ts";
+import { type Addon, errnoIn, errnoName, failedWith } from "../native/index.ts";
 
 /** Character devices of the kernel's generator (Documentation/admin-guide/devices.txt). */
 const MAJOR = 1;
@@ -69,19 +69,15 @@ function openOwnNode(addon: Addon, parent: string): number | undefined {
   }
 }
 
-function failure(result: number): Errno | undefined {
-  return result < 0 ? errnoName(result) : undefined;
-}
-
 /** The kernel's generator behind an open random device. Owns the descriptor. */
 export function entropyDevice(addon: Addon, fd: number): EntropyDevice {
   return {
-    credit: (block) => failure(addon.creditEntropy(fd, block)),
+    credit: (block) => errnoIn(addon.creditEntropy(fd, block)),
     mix: (bytes) => {
       const count = addon.write(fd, bytes, 0, bytes.length);
       return count < 0 ? errnoName(count) : count;
     },
-    reseed: () => failure(addon.reseedCrng(fd)),
+    reseed: () => errnoIn(addon.reseedCrng(fd)),
     close: () => closeSync(fd),
   };
 }

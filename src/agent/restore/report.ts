@@ -1,4 +1,5 @@
 import type { Errno } from "../domain/index.ts";
+import type { DutiesThaw } from "../session/index.ts";
 
 /** What RunRestoreDuties is asked to do (message RestoreDutiesRequest). */
 export interface RestoreRequest {
@@ -11,7 +12,7 @@ export interface RestoreRequest {
 }
 
 /** What RunRestoreDuties did (message RestoreDutiesResponse). */
-export interface RestoreReport {
+export interface RestoreReport extends DutiesThaw {
   /** Bytes that the kernel accepted. */
   readonly entropyBytesMixed: number;
   /** True if every byte was also credited. */
@@ -21,10 +22,6 @@ export interface RestoreReport {
   readonly clockStepped: boolean;
   /** Empty when every duty ran as intended. */
   readonly degraded: readonly DegradedToken[];
-  /** The session is still frozen: as asked, or because the kernel refused to thaw it. */
-  readonly frozen: boolean;
-  /** The session had been frozen, and thawed before any duties. */
-  readonly thawedWithoutDuties: boolean;
 }
 
 /** A duty that failed, as stable text, which clients compare: never rename one. operations.md has them all. */

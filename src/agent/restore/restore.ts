@@ -12,6 +12,7 @@ import {
   unlessAborted,
   within,
 } from "../domain/index.ts";
+import type { DutiesThaw } from "../session/index.ts";
 import { ClockDuty, type ValidityWindow } from "./clock-duty.ts";
 import type { Renewal } from "./credential-rotation.ts";
 import { renewRandomness } from "./entropy-duty.ts";
@@ -39,7 +40,7 @@ export interface RenewedParts<Connection> {
   /** Ends every connection but one, as clones of the guest share their keys. Returns how many. */
   readonly dropOtherConnections: (keep: Connection) => number;
   /** Thaws the session if it was frozen for the snapshot, unless it is to be kept. Tells what has become of a freeze. */
-  readonly thaw: (keep: boolean) => Pick<RestoreReport, "frozen" | "thawedWithoutDuties">;
+  readonly thaw: (keep: boolean) => DutiesThaw;
   /** Restarts what waits for a timer: ready_cmd runs at once. */
   readonly rearmTimers: () => void;
 }

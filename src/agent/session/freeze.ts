@@ -30,7 +30,9 @@ export interface FreezeReport {
 
 /** What the restore duties found of a freeze. */
 export interface DutiesThaw {
+  /** The session is still frozen: as asked, or because the kernel refused to thaw it. */
   readonly frozen: boolean;
+  /** It had been frozen, and thawed before any duties. */
   readonly thawedWithoutDuties: boolean;
 }
 
@@ -176,8 +178,6 @@ export class SessionFreeze {
   /**
    * The part of the restore duties: thaws the session if it is frozen, unless it is to be kept frozen for the duties
    * that follow. The caller resumes ready_cmd.
-   *
-   * @returns whether it is still frozen, as asked or because the kernel refused; and whether it had thawed before
    */
   thawByDuties(keep = false): DutiesThaw {
     const thawedWithoutDuties = this.#thawedWithoutDuties;

@@ -2,4 +2,4 @@ export { type Ending, type EndOfProcesses, endProcesses, followToEnd, HANG_UP, K
 export { type Command, CommandStarter } from "./command-start.ts";
 export { type InheritedEnvironment, SessionEnvironment } from "./environment.ts";
 export { resolveUser, userSyntaxProblem } from "./users.ts";
-export { type FreezeReport, type FreezeRequest, notFrozen, SessionFreeze } from "./freeze.ts";
+export { type DutiesThaw, type FreezeReport, type FreezeRequest, notFrozen, SessionFreeze } from "./freeze.ts";

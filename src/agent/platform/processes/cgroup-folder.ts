@@ -1,7 +1,7 @@
 import { closeSync, constants, readFileSync, writeSync } from "node:fs";
 import { errnoOf } from "../../../shared/errors.ts";
 import type { Errno } from "../../domain/index.ts";
-import { type Addon, errnoName } from "../../native/index.ts";
+import { type Addon, errnoIn, errnoName } from "../../native/index.ts";
 
 /** Flags to open a folder with. */
 export const FOLDER: number = constants.O_RDONLY | constants.O_DIRECTORY;
@@ -85,8 +85,7 @@ export class CgroupFolder {
 
   /** Removes a cgroup in it, in which nothing may live. Undefined: done; else why not (EBUSY). */
   remove(name: string): Errno | undefined {
-    const result = this.#addon.removeFolderAt(this.#fd, name);
-    return result < 0 ? errnoName(result) : undefined;
+    return errnoIn(this.#addon.removeFolderAt(this.#fd, name));
   }
 
   /** Names of the cgroups in it. */

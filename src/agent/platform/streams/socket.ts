@@ -1,6 +1,6 @@
 import { constants } from "node:os";
 import type { BufferPool, BufferPoolSizes, Errno, SocketReceiver, StreamSocket } from "../../domain/index.ts";
-import { type Addon, errnoName, READABLE, WRITABLE } from "../../native/index.ts";
+import { type Addon, errnoIn, errnoName, READABLE, WRITABLE } from "../../native/index.ts";
 import { HeldChunks } from "./held-chunks.ts";
 import { StreamWatch } from "./stream-watch.ts";
 import { WriteQueue } from "./write-queue.ts";
@@ -104,8 +104,7 @@ export class FdSocket implements StreamSocket {
   #handle(events: number): void {
     const isInVain = (events & READABLE) !== 0 && !this.#mayRead();
     if (this.#connecting !== undefined) {
-      const result = this.#addon.connected(this.#fd);
-      this.#connecting(result < 0 ? errnoName(result) : undefined);
+      this.#connecting(errnoIn(this.#addon.connected(this.#fd)));
       this.#connecting = undefined;
     } else {
       if ((events & WRITABLE) !== 0) this.#writePending();
