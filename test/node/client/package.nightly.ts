@@ -50,6 +50,7 @@ const OUTPUTS: readonly (readonly [title: string, output: RegExp])[] = [
   ["Run commands 5", /^process \d+\n\{[\s\S]*signal: 15/m],
   ["Run commands 6", /^build true undefined\nstep 1\nstep 2\nstep 3\n0$/m],
   ["Run commands 7", /^1 true$/m],
+  ["Run commands 8", /^true true \d{4}-/m],
   ["Files 2", /^1 0 \[\]$/m],
   ["Files 3", /^1 0 1$/m],
   ["Files 1", /^first\n\n4\n6 640 \d{4}-\d\d-\d\dT\S+Z$/m],
@@ -68,7 +69,10 @@ describe("the package of the client library", { skip: typeof machine === "string
 
   before(async () => {
     folder = await mkdtemp(join(tmpdir(), "client-package-"));
-    agent = await startSocketAgent({ hooks: { pre_snapshot: { args: ["echo", "at rest"] } } });
+    agent = await startSocketAgent({
+      process: { args: ["sleep", "100000"], output: { keep: {} } },
+      hooks: { pre_snapshot: { args: ["echo", "at rest"] } },
+    });
     installed = await installClient(folder, path);
     await Promise.all(
       examples.map(({ code }, index) =>
