@@ -8,7 +8,6 @@ export const NIGHTLY_PROGRAMS: readonly Program[] = [
   { name: "ip", package: "iproute2" },
   { name: "ps", package: "procps" },
   { name: "sshd", package: "openssh-server" },
-  { name: "skopeo", package: "skopeo" },
   { name: "qemu-aarch64-static", package: "qemu-user-static" },
   { name: "readelf", package: "binutils" },
   { name: "strace", package: "strace" },

@@ -10,11 +10,8 @@ import { startAgent } from "../fixtures/agent.ts";
 import { buildGoTool, provideGo } from "../fixtures/go-toolchain.ts";
 import { clientOf } from "../fixtures/guest-client.ts";
 import { releaseFolder } from "../fixtures/standalone.ts";
-import { missingPrograms } from "../../scripts/machine/programs.ts";
 
-/*
- * The images, judged by other projects' programs: crane, with its own registry, and skopeo. Docker itself is not run.
- */
+/* The images, judged by crane, with its own registry. Docker itself is not run. */
 
 const MODULES = join(import.meta.dirname, "images");
 const TOOL = "github.com/google/go-containerregistry/cmd/crane";
@@ -107,19 +104,6 @@ describe("the agent's images", () => {
     await using agent = await startAgent({ command: [join(root, config.Entrypoint[0] ?? "")] });
     using guest = clientOf(agent);
     assert.equal((await guest.health()).alive, true);
-  });
-
-  judged("skopeo reads the layout and docker's archive", async () => {
-    const [lacking] = missingPrograms([{ name: "skopeo", package: "skopeo" }]);
-    assert.equal(lacking, undefined, "skopeo is missing (Debian: apt-get install skopeo)");
-    const inspect = async (image: string): Promise<unknown> => {
-      const { stdout } = await execa("skopeo", ["inspect", "--override-arch", OWN, image]);
-      const { Architecture, Labels } = JSON.parse(stdout) as { Architecture: string; Labels: object };
-      return [Architecture, Labels];
-    };
-    const archive = join(dist, `guest-agent-${VERSION}-linux-${process.arch}-docker.tar`);
-    const expected = await inspect(`oci:${join(dist, "oci")}:${VERSION}`);
-    assert.deepEqual(await inspect(`docker-archive:${archive}:guest-agent:${VERSION}`), expected);
   });
 });
 
