@@ -8,8 +8,8 @@ import type { Scale } from "./scale.ts";
 /** The context of every group of rows. */
 export interface Bench extends Programs, Pick<Field, "contenders" | "idleBytes" | "folder"> {
   readonly scale: Scale;
-  /** Peak anonymous memory in bytes, by the name of the load. */
-  readonly peaks: Map<string, Map<Contender, number>>;
+  /** Peak anonymous memory in bytes over all loads. */
+  readonly peaks: Map<Contender, number>;
 }
 
 /** The measurements of one piece of work, by contender and round. */
@@ -17,7 +17,7 @@ export type Runs = ReadonlyMap<Contender, readonly Measurement[]>;
 
 /** How to repeat work. */
 export interface Repetition {
-  /** Name of the load; its memory peaks are kept under it. */
+  /** Name of the load. */
   readonly name: string;
   readonly contenders: readonly Contender[];
   /** Default: the scale's. */
@@ -35,7 +35,6 @@ export async function sideBySide(
 ): Promise<Runs> {
   const { name, rounds = bench.scale.rounds } = repetition;
   const runs = new Map<Contender, Measurement[]>();
-  const peaks = bench.peaks.getOrInsert(name, new Map());
   const present = repetition.contenders.filter((contender) => bench.contenders.has(contender));
   bench.say(name);
   for (let round = 0; round < rounds; round++) {
@@ -46,7 +45,7 @@ export async function sideBySide(
       try {
         const measurement = await measure(running, workFor(contender));
         runs.getOrInsert(contender, []).push(measurement);
-        peaks.set(contender, Math.max(peaks.get(contender) ?? 0, measurement.peakBytes));
+        bench.peaks.set(contender, Math.max(bench.peaks.get(contender) ?? 0, measurement.peakBytes));
       } catch (error) {
         if (contender === "ours") throw error;
         bench.say(`${contender} is left out of "${name}": ${messageOf(error)}`);

@@ -15,8 +15,6 @@ export interface Job {
   /** Bytes of one operation, if it moves data. */
   readonly totalBytes?: number;
   readonly chunkBytes?: number;
-  /** Ask for no checksum of a file that is written, where the protocol has one. */
-  readonly skipSum?: boolean;
   /** Also ping over a second connection. */
   readonly probe?: boolean;
 }

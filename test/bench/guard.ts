@@ -3,8 +3,8 @@ import { join } from "node:path";
 import { makeRow, type Row, type Samples } from "./row.ts";
 
 /**
- * Ratios to grpc-go that were measured on a quiet machine, by the row's name. Those of a command's input and of a write
- * without checksum are an AMD EPYC's: on Intel they were 0.36, 0.39 and 0.68.
+ * Ratios to grpc-go that were measured on a quiet machine, by the row's name. Those of a command's input are an AMD
+ * EPYC's: on Intel they were 0.36 and 0.39.
  */
 export type Recorded = Readonly<Record<string, number>>;
 

@@ -1,7 +1,7 @@
 import { readFileSync } from "node:fs";
 import { availableParallelism, cpus, release, totalmem } from "node:os";
 import type { Contender, Row } from "../row.ts";
-import { goalsTable, markdownTable, notes } from "./table.ts";
+import { notes, table } from "./table.ts";
 
 /** All of a run. */
 export interface Report {
@@ -33,20 +33,13 @@ function join(...parts: readonly string[]): string {
 
 /** The whole run, for the terminal. */
 export function wholeReport(report: Report): string {
-  return join(
-    machineText(report),
-    contendersText(report),
-    "Each cell: median (lowest–highest) of the rounds, and in bold our figure divided by the peer's.",
-    markdownTable(report.rows),
-    notes(report.rows),
-    goalsText(report),
-  );
+  return join(machineText(report), contendersText(report), table(report.rows), notes(report.rows), goalsText(report));
 }
 
 /** What docs/performance.md shows: the rows that miss their goal, and how many meet it. */
 export function goalsReport(report: Report): string {
   const rows = report.rows.filter(({ verdict }) => verdict?.met === false);
-  return join(machineText(report), goalsTable(rows), goalsText(report));
+  return join(machineText(report), table(rows), goalsText(report));
 }
 
 /** Rows of the README: what users notice first, whoever is ahead. */
@@ -64,7 +57,7 @@ export const HEADLINES: readonly string[] = [
 /** What README.md shows. */
 export function headlines(report: Report): string {
   const rows = HEADLINES.flatMap((name) => report.rows.filter((row) => row.name === name));
-  return join(machineText(report), goalsTable(rows));
+  return join(machineText(report), table(rows));
 }
 
 /** Where it was measured. */

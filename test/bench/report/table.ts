@@ -1,4 +1,4 @@
-import { type Contender, CONTENDERS, type Peer, type Row, type Verdict } from "../row.ts";
+import { type Contender, CONTENDERS, type Row, type Verdict } from "../row.ts";
 
 /** Contenders as tables name them. */
 const NAMES: Readonly<Record<Contender, string>> = {
@@ -16,16 +16,6 @@ function shortNumber(value: number): string {
   return value.toLocaleString("en", { maximumFractionDigits: digits });
 }
 
-/** Median, range, and our value divided by the peer's in bold; empty: not measured. */
-function cellOf({ spreads, ratios }: Row, contender: Contender): string {
-  const spread = spreads[contender];
-  if (spread === undefined) return "";
-  const { median, low, high } = spread;
-  const ratio = ratios[contender as Peer];
-  const range = low === high ? "" : ` (${shortNumber(low)}–${shortNumber(high)})`;
-  return `${shortNumber(median)}${range}${ratio === undefined ? "" : ` **${shortNumber(ratio)}x**`}`;
-}
-
 /** A goal and whether it was met. */
 function goalText(verdict: Verdict | undefined, unit: string): string {
   if (verdict === undefined) return "";
@@ -34,21 +24,8 @@ function goalText(verdict: Verdict | undefined, unit: string): string {
   return met ? `${bound}: met` : `${bound}: **missed**`;
 }
 
-/** Rows as a Markdown table, with a column for each contender that was measured in one of them. */
-export function markdownTable(rows: readonly Row[]): string {
-  const columns = CONTENDERS.filter((column) => rows.some((row) => row.spreads[column] !== undefined));
-  const head = ["row", "unit", ...columns.map((column) => NAMES[column]), "goal"];
-  const lines = rows.map((row) => [
-    row.name,
-    row.unit,
-    ...columns.map((column) => cellOf(row, column)),
-    goalText(row.verdict, row.unit),
-  ]);
-  return [head, head.map(() => "---"), ...lines].map((line) => `| ${line.join(" | ")} |`).join("\n");
-}
-
-/** Rows with a goal as a short table: our figure, its multiple of the peer's, and the verdict. For the pages. */
-export function goalsTable(rows: readonly Row[]): string {
+/** Rows as a Markdown table: our figure, its multiples of the peers', and the verdict. */
+export function table(rows: readonly Row[]): string {
   const lines = rows.map((row) => {
     const { spreads, ratios, unit, verdict } = row;
     const besides = CONTENDERS.flatMap((peer) => {

@@ -18,7 +18,6 @@ const MANY_READS_GOALS: TransferGoals = { peer: "grpc-go", throughput: 1.2, cpu:
 const MANY_WRITES_GOALS: TransferGoals = { peer: "grpc-go", throughput: 1, cpu: 0.6 };
 
 const WRITE_NOTE = "temporary file, SHA-256, fsync, rename";
-const UNSUMMED_NOTE = "all of that but the SHA-256 (skip_sha256)";
 
 /** Files in and out, one and 64 at a time: read from the page cache, written to a file system in memory. */
 export async function fileRows(bench: Bench): Promise<Row[]> {
@@ -45,10 +44,6 @@ export async function fileRows(bench: Bench): Promise<Row[]> {
 
   const read = await sideBySide(bench, { name: "file read", contenders: CONTENDERS }, () => readOf(streamBytes));
   const written = await sideBySide(bench, { name: "file write", contenders: CONTENDERS }, () => writeOf(streamBytes));
-  const unsummed = await sideBySide(bench, { name: "file write without checksum", contenders: CONTENDERS }, () => ({
-    ...writeOf(streamBytes),
-    skipSum: true,
-  }));
   const readMany = await sideBySide(bench, { name: `${PARALLEL} file reads`, contenders: CONTENDERS }, () => ({
     ...readOf(parallelBytes),
     ...many,
@@ -60,7 +55,6 @@ export async function fileRows(bench: Bench): Promise<Row[]> {
   return [
     ...transferRows("file read", NO_GOALS, read),
     ...transferRows("file write", WRITE_GOALS, written, WRITE_NOTE),
-    ...transferRows("file write without checksum", NO_GOALS, unsummed, UNSUMMED_NOTE),
     ...transferRows(`${PARALLEL} file reads at once`, MANY_READS_GOALS, readMany),
     ...transferRows(`${PARALLEL} file writes at once`, MANY_WRITES_GOALS, writtenMany, WRITE_NOTE),
   ];

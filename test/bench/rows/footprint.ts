@@ -60,17 +60,13 @@ function stockOf(running: Running): { readonly wakeUps: number; readonly bytes: 
   return { wakeUps: wakeUpsOf(pids), bytes: anonymousBytesOf(pids) };
 }
 
-/** Anonymous memory before all loads, and the most that was seen during each of those that were measured. */
+/** Anonymous memory before all loads, and the most that was seen during those that were measured. */
 export function memoryRows({ idleBytes, peaks }: Bench): Row[] {
   const samples = (bytes: ReadonlyMap<Contender, number>): Samples =>
     Object.fromEntries([...bytes].map(([contender, value]) => [contender, [value]]));
-  const most = new Map<Contender, number>();
-  for (const [contender, bytes] of [...peaks.values()].flatMap((each) => [...each]))
-    most.set(contender, Math.max(most.get(contender) ?? 0, bytes));
   return [
     megabytesRow("memory before all loads", samples(idleBytes)),
-    ...[...peaks].map(([name, bytes]) => megabytesRow(`peak memory: ${name}`, samples(bytes))),
-    megabytesRow("peak memory of all loads", samples(most), 64),
+    megabytesRow("peak memory of all loads", samples(peaks), 64),
   ];
 }
 

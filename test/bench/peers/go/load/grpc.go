@@ -129,13 +129,13 @@ func (t *target) readFile(path string) (total int64, err error) {
 	return total, err
 }
 
-func (t *target) writeFile(path string, totalBytes int64, chunkBytes int, skipSum bool) error {
+func (t *target) writeFile(path string, totalBytes int64, chunkBytes int) error {
 	stream, cancel, err := t.open("GuestAgent/WriteFile")
 	if err != nil {
 		return err
 	}
 	defer cancel()
-	header := &pb.WriteFileHeader{Path: path, SkipSha256: skipSum}
+	header := &pb.WriteFileHeader{Path: path}
 	first := &pb.WriteFileRequest{Message: &pb.WriteFileRequest_Header{Header: header}}
 	if err := stream.SendMsg(encoded(first)); err != nil {
 		return err

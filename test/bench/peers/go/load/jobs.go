@@ -16,7 +16,6 @@ type job struct {
 	AtOnce     int      `json:"atOnce"`
 	TotalBytes int64    `json:"totalBytes"`
 	ChunkBytes int      `json:"chunkBytes"`
-	SkipSum    bool     `json:"skipSum"`
 	Probe      bool     `json:"probe"`
 }
 
@@ -85,7 +84,7 @@ func (b *bench) operationOf(job job) (operation, error) {
 	case "write":
 		return func(worker int) (int64, error) {
 			path := fmt.Sprintf("%s.%d", job.Path, worker)
-			return job.TotalBytes, target.writeFile(path, job.TotalBytes, job.ChunkBytes, job.SkipSum)
+			return job.TotalBytes, target.writeFile(path, job.TotalBytes, job.ChunkBytes)
 		}, nil
 	case "echo":
 		session, err := target.echo(job.Command)
