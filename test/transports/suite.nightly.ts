@@ -3,14 +3,12 @@ import { join } from "node:path";
 import { after, before, describe, test } from "node:test";
 import { connect, type GuestClient, HookKind } from "../../src/node/client/index.ts";
 import { HOOKS, OPERATIONS } from "../compatibility/operations.ts";
-import { type RunningAgent, startAgent } from "../fixtures/agent.ts";
+import { AGENT_COMMAND as command, type RunningAgent, startAgent } from "../fixtures/agent.ts";
 import { testFolder } from "../fixtures/files.ts";
 import { forAllTests } from "../fixtures/for-all-tests.ts";
-import { agentUnderTest } from "./agent-under-test.ts";
 import { CASES } from "./cases.ts";
 import { TRANSPORTS } from "./transports.ts";
 
-const command = agentUnderTest();
 const folder = forAllTests(await testFolder()).path;
 
 for (const [index, transport] of TRANSPORTS.entries()) {
@@ -21,7 +19,7 @@ for (const [index, transport] of TRANSPORTS.entries()) {
     let agent: RunningAgent;
     before(async () => {
       const socket = join(folder, `${index}.sock`);
-      agent = await startAgent({ command, env: { SVC_GUEST_SOCKET: socket }, hooks: HOOKS });
+      agent = await startAgent({ env: { SVC_GUEST_SOCKET: socket }, hooks: HOOKS });
       const { options, [Symbol.dispose]: close } = await transport.open({ agent, socket, command, folder });
       if (close !== undefined) opened.defer(close);
       dialAgain = (token = agent.token) => opened.adopt(connect({ ...options, token }), (each) => each.close());
