@@ -8,6 +8,6 @@ export { sessionOwner } from "./transfer/target.ts";
 export type { ReadRequest, WriteRequest } from "./transfer/requests.ts";
 export type { Folders } from "./tree/folders.ts";
 export type { ListedEntry } from "./tree/list.ts";
-export type { TreeFailure, TreeItem } from "./tree/item.ts";
+export type { TreeItem } from "./tree/item.ts";
 export type { TreeOutput } from "./tree/read-tree.ts";
 export type { TreeProgress, TreeWriter } from "./tree/write-tree.ts";

@@ -19,7 +19,6 @@ export type { PathAttributes } from "./files/attributes.ts";
 export type { GuestPath } from "./files/path.ts";
 export type { DownloadFolderOptions, FolderCopy } from "./files/folder.ts";
 export type {
-  LeftEntry,
   ListEntry,
   Listing,
   ListOptions,
@@ -34,7 +33,7 @@ export type {
 export type { FileContent, ReadFileOptions } from "./files/read.ts";
 export type { ReadTreeOptions, TreeReading } from "./files/read-tree.ts";
 export type { Hole, Piece } from "../tar/index.ts";
-export type { TreeEntry, TreeFailure, TreeResult } from "./files/tree-entry.ts";
+export type { LeftEntry, TreeEntry, TreeResult } from "./files/tree-entry.ts";
 export type { WriteTreeOptions } from "./files/write-tree.ts";
 export type { FileSource, WriteFileOptions, WriteFileResult } from "./files/write.ts";
 export {

@@ -106,7 +106,7 @@ async function write(
     const call = client.call(FileTree.method.writeTree, [...requests(header, parts)], { token: agent.token });
     for await (const answer of call) last = answer;
     assert.equal(last?.done, true);
-    const failures = last.failures.map(({ path, errno }) => [Buffer.from(path).toString(), errno]);
+    const failures = last.failures.map(({ name, errno }) => [Buffer.from(name).toString(), errno]);
     return { result: last, failed: Object.fromEntries(failures) as Record<string, string> };
   } finally {
     client.close();

@@ -28,25 +28,26 @@ export interface TreeItem {
   readonly sparse: boolean;
 }
 
-/** Why an item is missing. */
-export interface TreeFailure {
-  readonly path: FilePath;
+/** An entry that could not be written, read or removed, and why. */
+export interface LeftEntry {
+  /** Its path from the call's folder on. */
+  readonly name: FilePath;
   readonly errno: string;
 }
 
-/** Items that failed: how many, and the first of them by name. */
+/** Entries that failed: how many, and the first of them by name. */
 export class Failures {
-  readonly first: TreeFailure[] = [];
+  readonly first: LeftEntry[] = [];
   #count = 0n;
 
   get count(): bigint {
     return this.#count;
   }
 
-  add(path: FilePath, errno: string): void {
+  add(name: FilePath, errno: string): void {
     this.#count += 1n;
     // A path is a view of a message.
-    if (this.first.length < NAMED_LIMIT) this.first.push({ path: Uint8Array.from(path), errno });
+    if (this.first.length < NAMED_LIMIT) this.first.push({ name: Uint8Array.from(name), errno });
   }
 }
 

@@ -4,7 +4,7 @@ import type { FileAttributes, FilePath } from "../attributes.ts";
 import { readChunks } from "../transfer/read.ts";
 import type { RegularFile } from "../transfer/regular-file.ts";
 import { readResults } from "./batch.ts";
-import { Failures, MAX_SIZE_BYTES, type TreeFailure, type TreeItem } from "./item.ts";
+import { Failures, type LeftEntry, MAX_SIZE_BYTES, type TreeItem } from "./item.ts";
 import { type ListedEntry, listTree } from "./list.ts";
 import type { MountsBelow } from "./mounts-below.ts";
 import type { OpenFolder } from "./open-folder.ts";
@@ -45,7 +45,7 @@ export interface ReadTreeParts {
 export interface TreeRead {
   readonly items: bigint;
   readonly failed: bigint;
-  readonly failures: readonly TreeFailure[];
+  readonly failures: readonly LeftEntry[];
 }
 
 /** Reads all below a folder. Throws FileSystemError, or the signal's reason. */

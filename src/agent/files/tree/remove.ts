@@ -1,24 +1,16 @@
 import type { FilePath } from "../attributes.ts";
 import { FileSystemError } from "../../domain/index.ts";
 import type { FolderPosition, Removable } from "./entries.ts";
+import { Failures, type LeftEntry } from "./item.ts";
 import type { OpenFolder } from "./open-folder.ts";
 import { Levels, type Place } from "./levels.ts";
 
-/** Entries that are reported by name; the others are only counted. */
-const NAMED_LIMIT = 100;
 /** How often a folder is read again, because others may fill it in the meantime. */
 const PASSES = 3;
 /** Why a folder cannot be removed: it still holds something. */
 const FULL: ReadonlySet<string> = new Set(["ENOTEMPTY", "EEXIST"]);
 /** Why an entry that was a folder cannot be entered: it is something else now. */
 const NO_FOLDER: ReadonlySet<string> = new Set(["ENOTDIR", "ELOOP"]);
-
-/** An entry that could not be removed. */
-interface LeftEntry {
-  /** Its path from the folder that was to be removed. */
-  readonly name: FilePath;
-  readonly errno: string;
-}
 
 /** The result of a removal. */
 export interface Removal {
@@ -72,8 +64,7 @@ class RemoveWalk {
   readonly #parts: RemoveParts;
   readonly #levels = new Levels<RemovePlace>();
   #removed = 0n;
-  #left = 0n;
-  readonly #leftEntries: LeftEntry[] = [];
+  readonly #left = new Failures();
 
   constructor(parts: RemoveParts) {
     this.#parts = parts;
@@ -92,7 +83,7 @@ class RemoveWalk {
       else await this.#page(folder, place);
       onProgress();
     }
-    return { removed: this.#removed, left: this.#left, leftEntries: this.#leftEntries };
+    return { removed: this.#removed, left: this.#left.count, leftEntries: this.#left.first };
   }
 
   /** Removes the next entries of a folder, except for folders that are not empty. */
@@ -175,7 +166,6 @@ class RemoveWalk {
 
   #keep(place: RemovePlace | undefined, name: Buffer, errno: string): void {
     if (place !== undefined) place.keeps = true;
-    this.#left += 1n;
-    if (this.#leftEntries.length < NAMED_LIMIT) this.#leftEntries.push({ name: Buffer.from(name), errno });
+    this.#left.add(name, errno);
   }
 }

@@ -5,7 +5,7 @@ import { pathText } from "../location.ts";
 import { folderOf } from "../paths/names.ts";
 import type { NewFile } from "../transfer/new-file.ts";
 import { ENTRY, NO_SYMLINKS, OVERWRITE, packEntry, type SmallEntry, SYNC } from "./batch.ts";
-import { checkItem, Failures, notSparse, type TreeFailure, type TreeItem, tooLong, tooShort } from "./item.ts";
+import { checkItem, Failures, type LeftEntry, notSparse, type TreeItem, tooLong, tooShort } from "./item.ts";
 import type { MountsBelow } from "./mounts-below.ts";
 import type { OpenFolder } from "./open-folder.ts";
 
@@ -34,7 +34,7 @@ export interface TreeProgress {
   readonly items: bigint;
   readonly bytes: bigint;
   readonly failed: bigint;
-  readonly failures: readonly TreeFailure[];
+  readonly failures: readonly LeftEntry[];
 }
 
 /** A file whose content is still coming. */

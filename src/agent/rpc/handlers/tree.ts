@@ -1,11 +1,9 @@
 import { create } from "@bufbuild/protobuf";
-import type { Folders, TreeFailure, TreeItem, TreeOutput, TreeProgress, TreeWriter } from "../../files/index.ts";
+import type { Folders, TreeItem, TreeOutput, TreeProgress, TreeWriter } from "../../files/index.ts";
 import { frameOrder, invalidField } from "../../domain/index.ts";
 import {
   type ReadTreeRequest,
   ReadTreeResponseSchema,
-  type TreeFailure as FailureMessage,
-  TreeFailureSchema,
   type TreeItem as ItemMessage,
   TreeItemSchema,
   TreeItemsSchema,
@@ -34,7 +32,7 @@ export async function serveWriteTree(folders: Folders, call: Call): Promise<void
     throw frameOrder(`the first message is ${header?.case ?? "missing"}; it must be header`);
   const send = (progress: TreeProgress, done: boolean, holes = false): void => {
     const { items, bytes, failed, failures } = progress;
-    const result = done ? { done, failed, failures: failures.map(failureMessage) } : { holes };
+    const result = done ? { done, failed, failures: [...failures] } : { holes };
     call.send(messageFrame(WriteTreeResponseSchema, create(WriteTreeResponseSchema, { items, bytes, ...result })));
   };
   const fill = async (writer: TreeWriter, onProgress: () => void): Promise<void> => {
@@ -88,10 +86,6 @@ function treeItem(item: ItemMessage): TreeItem {
 
 const TYPES = new Map(Object.entries(TYPE_NUMBERS).map(([type, number]) => [number, type as TreeItem["type"]]));
 
-function failureMessage({ path, errno }: TreeFailure): FailureMessage {
-  return create(TreeFailureSchema, { path, errno });
-}
-
 /** Serves one ReadTree call. */
 export async function serveReadTree(folders: Folders, request: ReadTreeRequest, call: Call): Promise<void> {
   const sendHole = (bytes: bigint): Promise<void> => {
@@ -113,7 +107,7 @@ export async function serveReadTree(folders: Folders, request: ReadTreeRequest, 
   };
   const where = { ...locationOf(request), crossMounts: request.crossMounts };
   const { items, failed, failures } = await folders.readTree(where, output, call);
-  const value = { items, failed, failures: failures.map(failureMessage) };
+  const value = { items, failed, failures: [...failures] };
   call.send(messageFrame(ReadTreeResponseSchema, create(ReadTreeResponseSchema, { part: { case: "result", value } })));
 }
 

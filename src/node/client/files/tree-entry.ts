@@ -1,6 +1,6 @@
 import type { ServiceError } from "@grpc/grpc-js";
 import type { Piece } from "../../tar/index.ts";
-import type { TreeFailure as FailureMessage } from "../../../shared/gen/svc/guest/v1alpha1/file_tree_pb.ts";
+import type { LeftEntry as LeftMessage } from "../../../shared/gen/svc/guest/v1alpha1/file_tree_pb.ts";
 
 /** An entry of a tree, as in an archive. Its content has to be read before the next entry is asked for. */
 export interface TreeEntry {
@@ -23,9 +23,9 @@ export interface TreeEntry {
   readonly pieces?: AsyncIterable<Piece> | undefined;
 }
 
-/** An entry that failed. */
-export interface TreeFailure {
-  /** Its path from the tree's folder on. Bytes that are no UTF-8 are replaced: see `rawName`. */
+/** An entry that could not be written, read or removed. */
+export interface LeftEntry {
+  /** Its path from the call's folder on; empty for that folder itself. Bytes that are no UTF-8: see `rawName`. */
   readonly name: string;
   readonly rawName: Buffer;
   /** Such as "ENOSPC". "EOPNOTSUPP": a tree holds no devices, FIFOs and sockets. */
@@ -37,19 +37,21 @@ export interface TreeResult {
   readonly entries: number;
   readonly failed: number;
   /** The first 100 that failed. */
-  readonly failures: readonly TreeFailure[];
+  readonly failures: readonly LeftEntry[];
 }
 
 /** The result as the library gives it. */
-export function resultOf(items: bigint, failed: bigint, failures: readonly FailureMessage[]): TreeResult {
+export function resultOf(items: bigint, failed: bigint, failures: readonly LeftMessage[]): TreeResult {
   return {
     entries: Number(items),
     failed: Number(failed),
-    failures: failures.map(({ path, errno }) => {
-      const rawName = bufferOf(path);
-      return { name: rawName.toString(), rawName, errno };
-    }),
+    failures: failures.map(leftOf),
   };
+}
+
+export function leftOf({ name, errno }: LeftMessage): LeftEntry {
+  const rawName = bufferOf(name);
+  return { name: rawName.toString(), rawName, errno };
 }
 
 /** Whether a call failed, not the caller's own source or loop. */

@@ -1,7 +1,6 @@
 import type { MessageInitShape } from "@bufbuild/protobuf";
 import {
   FileTree,
-  type LeftEntry as LeftMessage,
   type ListRequestSchema,
   type TreeEntry as EntryMessage,
 } from "../../../shared/gen/svc/guest/v1alpha1/file_tree_pb.ts";
@@ -14,7 +13,7 @@ import { received } from "../received.ts";
 import { attributesOf, type PathAttributes } from "./attributes.ts";
 import { type GuestPath, pathBytes, PLACE, type PlaceOptions, timeField } from "./path.ts";
 import { type ReadTreeOptions, TreeReading } from "./read-tree.ts";
-import type { TreeEntry, TreeResult } from "./tree-entry.ts";
+import { type LeftEntry, leftOf, type TreeEntry, type TreeResult } from "./tree-entry.ts";
 import { writeTree, type WriteTreeOptions } from "./write-tree.ts";
 
 /** Owner of the new entry. */
@@ -91,14 +90,6 @@ export interface ListEntry {
   readonly errno?: string;
   /** Something is mounted there. */
   readonly mountPoint: boolean;
-}
-
-/** An entry that could not be removed. */
-export interface LeftEntry {
-  /** Its path from the removed folder on; empty for that folder itself. */
-  readonly name: string;
-  readonly rawName: Buffer;
-  readonly errno: string;
 }
 
 /** The result of a removal. */
@@ -255,9 +246,4 @@ function entryOf({ name, stat, errno, mountPoint }: EntryMessage): ListEntry {
     ...(errno !== "" && { errno }),
     mountPoint,
   };
-}
-
-function leftOf({ name, errno }: LeftMessage): LeftEntry {
-  const rawName = Buffer.from(name);
-  return { name: rawName.toString(), rawName, errno };
 }

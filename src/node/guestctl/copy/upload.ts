@@ -7,7 +7,7 @@ import {
   GuestError,
   type GuestPath,
   type TreeEntry as GuestTreeEntry,
-  type TreeFailure,
+  type LeftEntry,
 } from "../../client/index.ts";
 import { fileContent, readTar, sparseContent, type TarEntry, type TarType } from "../../tar/index.ts";
 import { CliError } from "../cli/index.ts";
@@ -167,7 +167,7 @@ function plainPath(path: Buffer): Buffer {
   return Buffer.from(names.filter((name) => name !== "" && name !== ".").join("/"), "latin1");
 }
 
-function notWritten(failed: number, failures: readonly TreeFailure[]): CliError {
+function notWritten(failed: number, failures: readonly LeftEntry[]): CliError {
   const first = failures.slice(0, 3).map(({ name, errno }) => `${name}: ${errno}`);
   const more = failed > first.length ? `, and ${failed - first.length} more` : "";
   return new CliError(`not written in the sandbox: ${first.join("; ")}${more}; the rest is there`);

@@ -14,7 +14,7 @@ import type { Message, UnknownEnum } from "@bufbuild/protobuf";
  * Describes the file svc/guest/v1alpha1/file_tree.proto.
  */
 export const file_svc_guest_v1alpha1_file_tree: GenFile = /*@__PURE__*/
-  fileDesc("CiJzdmMvZ3Vlc3QvdjFhbHBoYTEvZmlsZV90cmVlLnByb3RvEhJzdmMuZ3Vlc3QudjFhbHBoYTEioQEKEFdyaXRlVHJlZVJlcXVlc3QSNQoGaGVhZGVyGAEgASgLMiMuc3ZjLmd1ZXN0LnYxYWxwaGExLldyaXRlVHJlZUhlYWRlckgAEi4KBWl0ZW1zGAIgASgLMh0uc3ZjLmd1ZXN0LnYxYWxwaGExLlRyZWVJdGVtc0gAEg4KBGRhdGEYAyABKAxIABIOCgRob2xlGAQgASgESABCBgoEcGFydCK+AQoPV3JpdGVUcmVlSGVhZGVyEgwKBHBhdGgYASABKAwSDwoHYmVuZWF0aBgCIAEoDBITCgtub19zeW1saW5rcxgDIAEoCBIPCgdwYXJlbnRzGAQgASgIEhEKCW92ZXJ3cml0ZRgFIAEoCBIUCgxzcGVjaWFsX2JpdHMYBiABKAgSEQoJZmFpbF9mYXN0GAcgASgIEioKBHN5bmMYCCABKA4yHC5zdmMuZ3Vlc3QudjFhbHBoYTEuVHJlZVN5bmMiOAoJVHJlZUl0ZW1zEisKBWl0ZW1zGAEgAygLMhwuc3ZjLmd1ZXN0LnYxYWxwaGExLlRyZWVJdGVtIoACCghUcmVlSXRlbRIMCgRwYXRoGAEgASgMEioKBHR5cGUYAiABKA4yHC5zdmMuZ3Vlc3QudjFhbHBoYTEuRmlsZVR5cGUSEQoEbW9kZRgDIAEoDUgAiAEBEhAKA3VpZBgEIAEoDUgBiAEBEhAKA2dpZBgFIAEoDUgCiAEBEikKBW10aW1lGAYgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBIMCgRzaXplGAcgASgEEgwKBGRhdGEYCCABKAwSEwoLbGlua190YXJnZXQYCSABKAwSDgoGc3BhcnNlGAogASgIQgcKBV9tb2RlQgYKBF91aWRCBgoEX2dpZCKRAQoRV3JpdGVUcmVlUmVzcG9uc2USDQoFaXRlbXMYASABKAQSDQoFYnl0ZXMYAiABKAQSDAoEZG9uZRgDIAEoCBIOCgZmYWlsZWQYBCABKAQSMQoIZmFpbHVyZXMYBSADKAsyHy5zdmMuZ3Vlc3QudjFhbHBoYTEuVHJlZUZhaWx1cmUSDQoFaG9sZXMYBiABKAgiKgoLVHJlZUZhaWx1cmUSDAoEcGF0aBgBIAEoDBINCgVlcnJubxgCIAEoCSJqCg9SZWFkVHJlZVJlcXVlc3QSDAoEcGF0aBgBIAEoDBIPCgdiZW5lYXRoGAIgASgMEhMKC25vX3N5bWxpbmtzGAMgASgIEhQKDGNyb3NzX21vdW50cxgEIAEoCBINCgVob2xlcxgFIAEoCCKgAQoQUmVhZFRyZWVSZXNwb25zZRIuCgVpdGVtcxgBIAEoCzIdLnN2Yy5ndWVzdC52MWFscGhhMS5UcmVlSXRlbXNIABIOCgRkYXRhGAIgASgMSAASNAoGcmVzdWx0GAMgASgLMiIuc3ZjLmd1ZXN0LnYxYWxwaGExLlJlYWRUcmVlUmVzdWx0SAASDgoEaG9sZRgEIAEoBEgAQgYKBHBhcnQiYgoOUmVhZFRyZWVSZXN1bHQSDQoFaXRlbXMYASABKAQSDgoGZmFpbGVkGAIgASgEEjEKCGZhaWx1cmVzGAMgAygLMh8uc3ZjLmd1ZXN0LnYxYWxwaGExLlRyZWVGYWlsdXJlInsKC0xpc3RSZXF1ZXN0EgwKBHBhdGgYASABKAwSDwoHYmVuZWF0aBgCIAEoDBITCgtub19zeW1saW5rcxgDIAEoCBINCgVkZXB0aBgEIAEoDRITCgttYXhfZW50cmllcxgFIAEoBBIUCgxjcm9zc19tb3VudHMYBiABKAgiUQoMTGlzdFJlc3BvbnNlEi4KB2VudHJpZXMYASADKAsyHS5zdmMuZ3Vlc3QudjFhbHBoYTEuVHJlZUVudHJ5EhEKCXRydW5jYXRlZBgCIAEoCCJxCglUcmVlRW50cnkSDAoEbmFtZRgBIAEoDBIyCgRzdGF0GAIgASgLMiQuc3ZjLmd1ZXN0LnYxYWxwaGExLlN0YXRQYXRoUmVzcG9uc2USDQoFZXJybm8YAyABKAkSEwoLbW91bnRfcG9pbnQYBCABKAgiuwEKEU1ha2VGb2xkZXJSZXF1ZXN0EgwKBHBhdGgYASABKAwSDwoHYmVuZWF0aBgCIAEoDBITCgtub19zeW1saW5rcxgDIAEoCBIPCgdwYXJlbnRzGAQgASgIEhEKBG1vZGUYBSABKA1IAIgBARIQCgN1aWQYBiABKA1IAYgBARIQCgNnaWQYByABKA1IAogBARIRCglleGNsdXNpdmUYCCABKAhCBwoFX21vZGVCBgoEX3VpZEIGCgRfZ2lkIiUKEk1ha2VGb2xkZXJSZXNwb25zZRIPCgdjcmVhdGVkGAEgASgIIokBCg9NYWtlTGlua1JlcXVlc3QSDAoEcGF0aBgBIAEoDBIPCgdiZW5lYXRoGAIgASgMEhMKC25vX3N5bWxpbmtzGAMgASgIEg4KBnRhcmdldBgEIAEoDBIQCgN1aWQYBSABKA1IAIgBARIQCgNnaWQYBiABKA1IAYgBAUIGCgRfdWlkQgYKBF9naWQiEgoQTWFrZUxpbmtSZXNwb25zZSJWCg1SZW1vdmVSZXF1ZXN0EgwKBHBhdGgYASABKAwSDwoHYmVuZWF0aBgCIAEoDBITCgtub19zeW1saW5rcxgDIAEoCBIRCglyZWN1cnNpdmUYBCABKAgiZAoOUmVtb3ZlUmVzcG9uc2USDwoHcmVtb3ZlZBgBIAEoBBIMCgRsZWZ0GAIgASgEEjMKDGxlZnRfZW50cmllcxgDIAMoCzIdLnN2Yy5ndWVzdC52MWFscGhhMS5MZWZ0RW50cnkiKAoJTGVmdEVudHJ5EgwKBG5hbWUYASABKAwSDQoFZXJybm8YAiABKAkiaAoNUmVuYW1lUmVxdWVzdBIMCgRwYXRoGAEgASgMEhAKCG5ld19wYXRoGAIgASgMEg8KB2JlbmVhdGgYAyABKAwSEwoLbm9fc3ltbGlua3MYBCABKAgSEQoJZXhjbHVzaXZlGAUgASgIIhAKDlJlbmFtZVJlc3BvbnNlItUBChRTZXRBdHRyaWJ1dGVzUmVxdWVzdBIMCgRwYXRoGAEgASgMEg8KB2JlbmVhdGgYAiABKAwSEwoLbm9fc3ltbGlua3MYAyABKAgSDgoGZm9sbG93GAQgASgIEhEKBG1vZGUYBSABKA1IAIgBARIQCgN1aWQYBiABKA1IAYgBARIQCgNnaWQYByABKA1IAogBARIpCgVtdGltZRgIIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXBCBwoFX21vZGVCBgoEX3VpZEIGCgRfZ2lkIksKFVNldEF0dHJpYnV0ZXNSZXNwb25zZRIyCgRzdGF0GAEgASgLMiQuc3ZjLmd1ZXN0LnYxYWxwaGExLlN0YXRQYXRoUmVzcG9uc2UqTAoIVHJlZVN5bmMSGQoVVFJFRV9TWU5DX1VOU1BFQ0lGSUVEEAASEQoNVFJFRV9TWU5DX0FMTBABEhIKDlRSRUVfU1lOQ19OT05FEAIyygUKCEZpbGVUcmVlEksKBExpc3QSHy5zdmMuZ3Vlc3QudjFhbHBoYTEuTGlzdFJlcXVlc3QaIC5zdmMuZ3Vlc3QudjFhbHBoYTEuTGlzdFJlc3BvbnNlMAESWwoKTWFrZUZvbGRlchIlLnN2Yy5ndWVzdC52MWFscGhhMS5NYWtlRm9sZGVyUmVxdWVzdBomLnN2Yy5ndWVzdC52MWFscGhhMS5NYWtlRm9sZGVyUmVzcG9uc2USVQoITWFrZUxpbmsSIy5zdmMuZ3Vlc3QudjFhbHBoYTEuTWFrZUxpbmtSZXF1ZXN0GiQuc3ZjLmd1ZXN0LnYxYWxwaGExLk1ha2VMaW5rUmVzcG9uc2USTwoGUmVtb3ZlEiEuc3ZjLmd1ZXN0LnYxYWxwaGExLlJlbW92ZVJlcXVlc3QaIi5zdmMuZ3Vlc3QudjFhbHBoYTEuUmVtb3ZlUmVzcG9uc2USTwoGUmVuYW1lEiEuc3ZjLmd1ZXN0LnYxYWxwaGExLlJlbmFtZVJlcXVlc3QaIi5zdmMuZ3Vlc3QudjFhbHBoYTEuUmVuYW1lUmVzcG9uc2USZAoNU2V0QXR0cmlidXRlcxIoLnN2Yy5ndWVzdC52MWFscGhhMS5TZXRBdHRyaWJ1dGVzUmVxdWVzdBopLnN2Yy5ndWVzdC52MWFscGhhMS5TZXRBdHRyaWJ1dGVzUmVzcG9uc2USXAoJV3JpdGVUcmVlEiQuc3ZjLmd1ZXN0LnYxYWxwaGExLldyaXRlVHJlZVJlcXVlc3QaJS5zdmMuZ3Vlc3QudjFhbHBoYTEuV3JpdGVUcmVlUmVzcG9uc2UoATABElcKCFJlYWRUcmVlEiMuc3ZjLmd1ZXN0LnYxYWxwaGExLlJlYWRUcmVlUmVxdWVzdBokLnN2Yy5ndWVzdC52MWFscGhhMS5SZWFkVHJlZVJlc3BvbnNlMAFCP0INRmlsZVRyZWVQcm90b1ABWixndWVzdC1hZ2VudC9zdmMvZ3Vlc3QvdjFhbHBoYTE7Z3Vlc3R2MWFscGhhMWIGcHJvdG8z", [file_google_protobuf_timestamp, file_svc_guest_v1alpha1_files]);
+  fileDesc("CiJzdmMvZ3Vlc3QvdjFhbHBoYTEvZmlsZV90cmVlLnByb3RvEhJzdmMuZ3Vlc3QudjFhbHBoYTEioQEKEFdyaXRlVHJlZVJlcXVlc3QSNQoGaGVhZGVyGAEgASgLMiMuc3ZjLmd1ZXN0LnYxYWxwaGExLldyaXRlVHJlZUhlYWRlckgAEi4KBWl0ZW1zGAIgASgLMh0uc3ZjLmd1ZXN0LnYxYWxwaGExLlRyZWVJdGVtc0gAEg4KBGRhdGEYAyABKAxIABIOCgRob2xlGAQgASgESABCBgoEcGFydCK+AQoPV3JpdGVUcmVlSGVhZGVyEgwKBHBhdGgYASABKAwSDwoHYmVuZWF0aBgCIAEoDBITCgtub19zeW1saW5rcxgDIAEoCBIPCgdwYXJlbnRzGAQgASgIEhEKCW92ZXJ3cml0ZRgFIAEoCBIUCgxzcGVjaWFsX2JpdHMYBiABKAgSEQoJZmFpbF9mYXN0GAcgASgIEioKBHN5bmMYCCABKA4yHC5zdmMuZ3Vlc3QudjFhbHBoYTEuVHJlZVN5bmMiOAoJVHJlZUl0ZW1zEisKBWl0ZW1zGAEgAygLMhwuc3ZjLmd1ZXN0LnYxYWxwaGExLlRyZWVJdGVtIoACCghUcmVlSXRlbRIMCgRwYXRoGAEgASgMEioKBHR5cGUYAiABKA4yHC5zdmMuZ3Vlc3QudjFhbHBoYTEuRmlsZVR5cGUSEQoEbW9kZRgDIAEoDUgAiAEBEhAKA3VpZBgEIAEoDUgBiAEBEhAKA2dpZBgFIAEoDUgCiAEBEikKBW10aW1lGAYgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBIMCgRzaXplGAcgASgEEgwKBGRhdGEYCCABKAwSEwoLbGlua190YXJnZXQYCSABKAwSDgoGc3BhcnNlGAogASgIQgcKBV9tb2RlQgYKBF91aWRCBgoEX2dpZCKPAQoRV3JpdGVUcmVlUmVzcG9uc2USDQoFaXRlbXMYASABKAQSDQoFYnl0ZXMYAiABKAQSDAoEZG9uZRgDIAEoCBIOCgZmYWlsZWQYBCABKAQSLwoIZmFpbHVyZXMYBSADKAsyHS5zdmMuZ3Vlc3QudjFhbHBoYTEuTGVmdEVudHJ5Eg0KBWhvbGVzGAYgASgIImoKD1JlYWRUcmVlUmVxdWVzdBIMCgRwYXRoGAEgASgMEg8KB2JlbmVhdGgYAiABKAwSEwoLbm9fc3ltbGlua3MYAyABKAgSFAoMY3Jvc3NfbW91bnRzGAQgASgIEg0KBWhvbGVzGAUgASgIIqABChBSZWFkVHJlZVJlc3BvbnNlEi4KBWl0ZW1zGAEgASgLMh0uc3ZjLmd1ZXN0LnYxYWxwaGExLlRyZWVJdGVtc0gAEg4KBGRhdGEYAiABKAxIABI0CgZyZXN1bHQYAyABKAsyIi5zdmMuZ3Vlc3QudjFhbHBoYTEuUmVhZFRyZWVSZXN1bHRIABIOCgRob2xlGAQgASgESABCBgoEcGFydCJgCg5SZWFkVHJlZVJlc3VsdBINCgVpdGVtcxgBIAEoBBIOCgZmYWlsZWQYAiABKAQSLwoIZmFpbHVyZXMYAyADKAsyHS5zdmMuZ3Vlc3QudjFhbHBoYTEuTGVmdEVudHJ5InsKC0xpc3RSZXF1ZXN0EgwKBHBhdGgYASABKAwSDwoHYmVuZWF0aBgCIAEoDBITCgtub19zeW1saW5rcxgDIAEoCBINCgVkZXB0aBgEIAEoDRITCgttYXhfZW50cmllcxgFIAEoBBIUCgxjcm9zc19tb3VudHMYBiABKAgiUQoMTGlzdFJlc3BvbnNlEi4KB2VudHJpZXMYASADKAsyHS5zdmMuZ3Vlc3QudjFhbHBoYTEuVHJlZUVudHJ5EhEKCXRydW5jYXRlZBgCIAEoCCJxCglUcmVlRW50cnkSDAoEbmFtZRgBIAEoDBIyCgRzdGF0GAIgASgLMiQuc3ZjLmd1ZXN0LnYxYWxwaGExLlN0YXRQYXRoUmVzcG9uc2USDQoFZXJybm8YAyABKAkSEwoLbW91bnRfcG9pbnQYBCABKAgiuwEKEU1ha2VGb2xkZXJSZXF1ZXN0EgwKBHBhdGgYASABKAwSDwoHYmVuZWF0aBgCIAEoDBITCgtub19zeW1saW5rcxgDIAEoCBIPCgdwYXJlbnRzGAQgASgIEhEKBG1vZGUYBSABKA1IAIgBARIQCgN1aWQYBiABKA1IAYgBARIQCgNnaWQYByABKA1IAogBARIRCglleGNsdXNpdmUYCCABKAhCBwoFX21vZGVCBgoEX3VpZEIGCgRfZ2lkIiUKEk1ha2VGb2xkZXJSZXNwb25zZRIPCgdjcmVhdGVkGAEgASgIIokBCg9NYWtlTGlua1JlcXVlc3QSDAoEcGF0aBgBIAEoDBIPCgdiZW5lYXRoGAIgASgMEhMKC25vX3N5bWxpbmtzGAMgASgIEg4KBnRhcmdldBgEIAEoDBIQCgN1aWQYBSABKA1IAIgBARIQCgNnaWQYBiABKA1IAYgBAUIGCgRfdWlkQgYKBF9naWQiEgoQTWFrZUxpbmtSZXNwb25zZSJWCg1SZW1vdmVSZXF1ZXN0EgwKBHBhdGgYASABKAwSDwoHYmVuZWF0aBgCIAEoDBITCgtub19zeW1saW5rcxgDIAEoCBIRCglyZWN1cnNpdmUYBCABKAgiZAoOUmVtb3ZlUmVzcG9uc2USDwoHcmVtb3ZlZBgBIAEoBBIMCgRsZWZ0GAIgASgEEjMKDGxlZnRfZW50cmllcxgDIAMoCzIdLnN2Yy5ndWVzdC52MWFscGhhMS5MZWZ0RW50cnkiKAoJTGVmdEVudHJ5EgwKBG5hbWUYASABKAwSDQoFZXJybm8YAiABKAkiaAoNUmVuYW1lUmVxdWVzdBIMCgRwYXRoGAEgASgMEhAKCG5ld19wYXRoGAIgASgMEg8KB2JlbmVhdGgYAyABKAwSEwoLbm9fc3ltbGlua3MYBCABKAgSEQoJZXhjbHVzaXZlGAUgASgIIhAKDlJlbmFtZVJlc3BvbnNlItUBChRTZXRBdHRyaWJ1dGVzUmVxdWVzdBIMCgRwYXRoGAEgASgMEg8KB2JlbmVhdGgYAiABKAwSEwoLbm9fc3ltbGlua3MYAyABKAgSDgoGZm9sbG93GAQgASgIEhEKBG1vZGUYBSABKA1IAIgBARIQCgN1aWQYBiABKA1IAYgBARIQCgNnaWQYByABKA1IAogBARIpCgVtdGltZRgIIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXBCBwoFX21vZGVCBgoEX3VpZEIGCgRfZ2lkIksKFVNldEF0dHJpYnV0ZXNSZXNwb25zZRIyCgRzdGF0GAEgASgLMiQuc3ZjLmd1ZXN0LnYxYWxwaGExLlN0YXRQYXRoUmVzcG9uc2UqTAoIVHJlZVN5bmMSGQoVVFJFRV9TWU5DX1VOU1BFQ0lGSUVEEAASEQoNVFJFRV9TWU5DX0FMTBABEhIKDlRSRUVfU1lOQ19OT05FEAIyygUKCEZpbGVUcmVlEksKBExpc3QSHy5zdmMuZ3Vlc3QudjFhbHBoYTEuTGlzdFJlcXVlc3QaIC5zdmMuZ3Vlc3QudjFhbHBoYTEuTGlzdFJlc3BvbnNlMAESWwoKTWFrZUZvbGRlchIlLnN2Yy5ndWVzdC52MWFscGhhMS5NYWtlRm9sZGVyUmVxdWVzdBomLnN2Yy5ndWVzdC52MWFscGhhMS5NYWtlRm9sZGVyUmVzcG9uc2USVQoITWFrZUxpbmsSIy5zdmMuZ3Vlc3QudjFhbHBoYTEuTWFrZUxpbmtSZXF1ZXN0GiQuc3ZjLmd1ZXN0LnYxYWxwaGExLk1ha2VMaW5rUmVzcG9uc2USTwoGUmVtb3ZlEiEuc3ZjLmd1ZXN0LnYxYWxwaGExLlJlbW92ZVJlcXVlc3QaIi5zdmMuZ3Vlc3QudjFhbHBoYTEuUmVtb3ZlUmVzcG9uc2USTwoGUmVuYW1lEiEuc3ZjLmd1ZXN0LnYxYWxwaGExLlJlbmFtZVJlcXVlc3QaIi5zdmMuZ3Vlc3QudjFhbHBoYTEuUmVuYW1lUmVzcG9uc2USZAoNU2V0QXR0cmlidXRlcxIoLnN2Yy5ndWVzdC52MWFscGhhMS5TZXRBdHRyaWJ1dGVzUmVxdWVzdBopLnN2Yy5ndWVzdC52MWFscGhhMS5TZXRBdHRyaWJ1dGVzUmVzcG9uc2USXAoJV3JpdGVUcmVlEiQuc3ZjLmd1ZXN0LnYxYWxwaGExLldyaXRlVHJlZVJlcXVlc3QaJS5zdmMuZ3Vlc3QudjFhbHBoYTEuV3JpdGVUcmVlUmVzcG9uc2UoATABElcKCFJlYWRUcmVlEiMuc3ZjLmd1ZXN0LnYxYWxwaGExLlJlYWRUcmVlUmVxdWVzdBokLnN2Yy5ndWVzdC52MWFscGhhMS5SZWFkVHJlZVJlc3BvbnNlMAFCP0INRmlsZVRyZWVQcm90b1ABWixndWVzdC1hZ2VudC9zdmMvZ3Vlc3QvdjFhbHBoYTE7Z3Vlc3R2MWFscGhhMWIGcHJvdG8z", [file_google_protobuf_timestamp, file_svc_guest_v1alpha1_files]);
 
 /**
  * A part of a tree that is written. The first has the header.
@@ -284,9 +284,9 @@ export type WriteTreeResponse = Message<"svc.guest.v1alpha1.WriteTreeResponse"> 
   /**
    * At most 100 of them; in the last answer.
    *
-   * @generated from field: repeated svc.guest.v1alpha1.TreeFailure failures = 5;
+   * @generated from field: repeated svc.guest.v1alpha1.LeftEntry failures = 5;
    */
-  failures: TreeFailure[];
+  failures: LeftEntry[];
 
   /**
    * The agent takes `hole`; in the first answer.
@@ -302,34 +302,6 @@ export type WriteTreeResponse = Message<"svc.guest.v1alpha1.WriteTreeResponse"> 
  */
 export const WriteTreeResponseSchema: GenMessage<WriteTreeResponse> = /*@__PURE__*/
   messageDesc(file_svc_guest_v1alpha1_file_tree, 4);
-
-/**
- * Why an item is not written, or was not read.
- *
- * @generated from message svc.guest.v1alpha1.TreeFailure
- */
-export type TreeFailure = Message<"svc.guest.v1alpha1.TreeFailure"> & {
-  /**
-   * Its TreeItem.path.
-   *
-   * @generated from field: bytes path = 1;
-   */
-  path: Uint8Array;
-
-  /**
-   * Symbolic name of the errno, such as "ENOSPC".
-   *
-   * @generated from field: string errno = 2;
-   */
-  errno: string;
-};
-
-/**
- * Describes the message svc.guest.v1alpha1.TreeFailure.
- * Use `create(TreeFailureSchema)` to create a new message.
- */
-export const TreeFailureSchema: GenMessage<TreeFailure> = /*@__PURE__*/
-  messageDesc(file_svc_guest_v1alpha1_file_tree, 5);
 
 /**
  * Which tree to read.
@@ -378,7 +350,7 @@ export type ReadTreeRequest = Message<"svc.guest.v1alpha1.ReadTreeRequest"> & {
  * Use `create(ReadTreeRequestSchema)` to create a new message.
  */
 export const ReadTreeRequestSchema: GenMessage<ReadTreeRequest> = /*@__PURE__*/
-  messageDesc(file_svc_guest_v1alpha1_file_tree, 6);
+  messageDesc(file_svc_guest_v1alpha1_file_tree, 5);
 
 /**
  * A part of a tree that is read.
@@ -431,7 +403,7 @@ export type ReadTreeResponse = Message<"svc.guest.v1alpha1.ReadTreeResponse"> & 
  * Use `create(ReadTreeResponseSchema)` to create a new message.
  */
 export const ReadTreeResponseSchema: GenMessage<ReadTreeResponse> = /*@__PURE__*/
-  messageDesc(file_svc_guest_v1alpha1_file_tree, 7);
+  messageDesc(file_svc_guest_v1alpha1_file_tree, 6);
 
 /**
  * What was read.
@@ -456,9 +428,9 @@ export type ReadTreeResult = Message<"svc.guest.v1alpha1.ReadTreeResult"> & {
   /**
    * At most 100 of them.
    *
-   * @generated from field: repeated svc.guest.v1alpha1.TreeFailure failures = 3;
+   * @generated from field: repeated svc.guest.v1alpha1.LeftEntry failures = 3;
    */
-  failures: TreeFailure[];
+  failures: LeftEntry[];
 };
 
 /**
@@ -466,7 +438,7 @@ export type ReadTreeResult = Message<"svc.guest.v1alpha1.ReadTreeResult"> & {
  * Use `create(ReadTreeResultSchema)` to create a new message.
  */
 export const ReadTreeResultSchema: GenMessage<ReadTreeResult> = /*@__PURE__*/
-  messageDesc(file_svc_guest_v1alpha1_file_tree, 8);
+  messageDesc(file_svc_guest_v1alpha1_file_tree, 7);
 
 /**
  * What to list.
@@ -522,7 +494,7 @@ export type ListRequest = Message<"svc.guest.v1alpha1.ListRequest"> & {
  * Use `create(ListRequestSchema)` to create a new message.
  */
 export const ListRequestSchema: GenMessage<ListRequest> = /*@__PURE__*/
-  messageDesc(file_svc_guest_v1alpha1_file_tree, 9);
+  messageDesc(file_svc_guest_v1alpha1_file_tree, 8);
 
 /**
  * A batch of entries. The first comes as soon as it is read, however large the folder is.
@@ -550,7 +522,7 @@ export type ListResponse = Message<"svc.guest.v1alpha1.ListResponse"> & {
  * Use `create(ListResponseSchema)` to create a new message.
  */
 export const ListResponseSchema: GenMessage<ListResponse> = /*@__PURE__*/
-  messageDesc(file_svc_guest_v1alpha1_file_tree, 10);
+  messageDesc(file_svc_guest_v1alpha1_file_tree, 9);
 
 /**
  * An entry of a folder.
@@ -594,7 +566,7 @@ export type TreeEntry = Message<"svc.guest.v1alpha1.TreeEntry"> & {
  * Use `create(TreeEntrySchema)` to create a new message.
  */
 export const TreeEntrySchema: GenMessage<TreeEntry> = /*@__PURE__*/
-  messageDesc(file_svc_guest_v1alpha1_file_tree, 11);
+  messageDesc(file_svc_guest_v1alpha1_file_tree, 10);
 
 /**
  * Which folder to make.
@@ -664,7 +636,7 @@ export type MakeFolderRequest = Message<"svc.guest.v1alpha1.MakeFolderRequest"> 
  * Use `create(MakeFolderRequestSchema)` to create a new message.
  */
 export const MakeFolderRequestSchema: GenMessage<MakeFolderRequest> = /*@__PURE__*/
-  messageDesc(file_svc_guest_v1alpha1_file_tree, 12);
+  messageDesc(file_svc_guest_v1alpha1_file_tree, 11);
 
 /**
  * The folder is there.
@@ -685,7 +657,7 @@ export type MakeFolderResponse = Message<"svc.guest.v1alpha1.MakeFolderResponse"
  * Use `create(MakeFolderResponseSchema)` to create a new message.
  */
 export const MakeFolderResponseSchema: GenMessage<MakeFolderResponse> = /*@__PURE__*/
-  messageDesc(file_svc_guest_v1alpha1_file_tree, 13);
+  messageDesc(file_svc_guest_v1alpha1_file_tree, 12);
 
 /**
  * Which link to make.
@@ -741,7 +713,7 @@ export type MakeLinkRequest = Message<"svc.guest.v1alpha1.MakeLinkRequest"> & {
  * Use `create(MakeLinkRequestSchema)` to create a new message.
  */
 export const MakeLinkRequestSchema: GenMessage<MakeLinkRequest> = /*@__PURE__*/
-  messageDesc(file_svc_guest_v1alpha1_file_tree, 14);
+  messageDesc(file_svc_guest_v1alpha1_file_tree, 13);
 
 /**
  * The link is made. It has no fields.
@@ -756,7 +728,7 @@ export type MakeLinkResponse = Message<"svc.guest.v1alpha1.MakeLinkResponse"> & 
  * Use `create(MakeLinkResponseSchema)` to create a new message.
  */
 export const MakeLinkResponseSchema: GenMessage<MakeLinkResponse> = /*@__PURE__*/
-  messageDesc(file_svc_guest_v1alpha1_file_tree, 15);
+  messageDesc(file_svc_guest_v1alpha1_file_tree, 14);
 
 /**
  * What to remove.
@@ -798,7 +770,7 @@ export type RemoveRequest = Message<"svc.guest.v1alpha1.RemoveRequest"> & {
  * Use `create(RemoveRequestSchema)` to create a new message.
  */
 export const RemoveRequestSchema: GenMessage<RemoveRequest> = /*@__PURE__*/
-  messageDesc(file_svc_guest_v1alpha1_file_tree, 16);
+  messageDesc(file_svc_guest_v1alpha1_file_tree, 15);
 
 /**
  * Result of the removal. Only a recursive removal of a folder leaves anything with status OK.
@@ -833,24 +805,24 @@ export type RemoveResponse = Message<"svc.guest.v1alpha1.RemoveResponse"> & {
  * Use `create(RemoveResponseSchema)` to create a new message.
  */
 export const RemoveResponseSchema: GenMessage<RemoveResponse> = /*@__PURE__*/
-  messageDesc(file_svc_guest_v1alpha1_file_tree, 17);
+  messageDesc(file_svc_guest_v1alpha1_file_tree, 16);
 
 /**
- * An entry that could not be removed.
+ * An entry that could not be removed, written or read.
  *
  * @generated from message svc.guest.v1alpha1.LeftEntry
  */
 export type LeftEntry = Message<"svc.guest.v1alpha1.LeftEntry"> & {
   /**
-   * Its path from the folder that was to be removed; empty for that folder itself.
+   * Its path from the call's folder on; empty for that folder itself.
    *
    * @generated from field: bytes name = 1;
    */
   name: Uint8Array;
 
   /**
-   * Symbolic name of the errno: "EBUSY" for a mount point, "EACCES", "EPERM", "EROFS", "ENOTEMPTY" for a folder that
-   * others fill.
+   * Symbolic name of the errno, such as "ENOSPC". Of a removal: "EBUSY" for a mount point, "EACCES", "EPERM", "EROFS",
+   * "ENOTEMPTY" for a folder that others fill.
    *
    * @generated from field: string errno = 2;
    */
@@ -862,7 +834,7 @@ export type LeftEntry = Message<"svc.guest.v1alpha1.LeftEntry"> & {
  * Use `create(LeftEntrySchema)` to create a new message.
  */
 export const LeftEntrySchema: GenMessage<LeftEntry> = /*@__PURE__*/
-  messageDesc(file_svc_guest_v1alpha1_file_tree, 18);
+  messageDesc(file_svc_guest_v1alpha1_file_tree, 17);
 
 /**
  * What to rename.
@@ -911,7 +883,7 @@ export type RenameRequest = Message<"svc.guest.v1alpha1.RenameRequest"> & {
  * Use `create(RenameRequestSchema)` to create a new message.
  */
 export const RenameRequestSchema: GenMessage<RenameRequest> = /*@__PURE__*/
-  messageDesc(file_svc_guest_v1alpha1_file_tree, 19);
+  messageDesc(file_svc_guest_v1alpha1_file_tree, 18);
 
 /**
  * The entry has its new name. It has no fields.
@@ -926,7 +898,7 @@ export type RenameResponse = Message<"svc.guest.v1alpha1.RenameResponse"> & {
  * Use `create(RenameResponseSchema)` to create a new message.
  */
 export const RenameResponseSchema: GenMessage<RenameResponse> = /*@__PURE__*/
-  messageDesc(file_svc_guest_v1alpha1_file_tree, 20);
+  messageDesc(file_svc_guest_v1alpha1_file_tree, 19);
 
 /**
  * What to set. At least one of mode, uid, gid and mtime.
@@ -997,7 +969,7 @@ export type SetAttributesRequest = Message<"svc.guest.v1alpha1.SetAttributesRequ
  * Use `create(SetAttributesRequestSchema)` to create a new message.
  */
 export const SetAttributesRequestSchema: GenMessage<SetAttributesRequest> = /*@__PURE__*/
-  messageDesc(file_svc_guest_v1alpha1_file_tree, 21);
+  messageDesc(file_svc_guest_v1alpha1_file_tree, 20);
 
 /**
  * The attributes are set.
@@ -1018,7 +990,7 @@ export type SetAttributesResponse = Message<"svc.guest.v1alpha1.SetAttributesRes
  * Use `create(SetAttributesResponseSchema)` to create a new message.
  */
 export const SetAttributesResponseSchema: GenMessage<SetAttributesResponse> = /*@__PURE__*/
-  messageDesc(file_svc_guest_v1alpha1_file_tree, 22);
+  messageDesc(file_svc_guest_v1alpha1_file_tree, 21);
 
 /**
  * Durability of a tree.
