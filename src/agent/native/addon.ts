@@ -180,6 +180,8 @@ export interface Addon {
    * temporary name the result is -EEXIST instead. Resolves with 0 or a negated errno, as the next four do.
    */
   placeIn(fd: number, folder: number, name: Uint8Array, temporary: Uint8Array): Promise<number>;
+  /** The same; then syncs the folder, and closes both. Resolves with an errno where only the sync failed. */
+  settleIn(fd: number, folder: number, name: Uint8Array, temporary: Uint8Array): Promise<number>;
   /** Renames an entry of a folder, perhaps into another; `exclusive` refuses to replace one. */
   moveIn(folder: number, from: Uint8Array, target: number, to: Uint8Array, exclusive: boolean): Promise<number>;
   /** Makes a folder of mode 0700. */

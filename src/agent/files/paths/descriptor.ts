@@ -95,6 +95,7 @@ export class Descriptor implements AsyncDisposable, Held {
   readonly #work: FileWork;
   #holds = 0;
   #isDisposed = false;
+  #wasClosed = false;
 
   constructor(fd: number, work: FileWork) {
     this.fd = fd;
@@ -164,6 +165,11 @@ export class Descriptor implements AsyncDisposable, Held {
     await this.#work.step({ step, on: [this], signal }, () => syncDescriptor(this.fd));
   }
 
+  /** Its operation has closed it: nothing else may, as its number may be another file's now. */
+  wasClosed(): void {
+    this.#wasClosed = true;
+  }
+
   /** Never rejects. */
   async [Symbol.asyncDispose](): Promise<void> {
     this.#isDisposed = true;
@@ -176,6 +182,8 @@ export class Descriptor implements AsyncDisposable, Held {
 
   async #close(): Promise<void> {
     this.#isDisposed = false;
+    if (this.#wasClosed) return;
+    this.#wasClosed = true;
     await this.#work.attempt(this, () => closeDescriptor(this.fd));
   }
 }

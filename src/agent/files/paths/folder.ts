@@ -1,6 +1,7 @@
 import { constants } from "node:fs";
 import type { FileAttributes, FileOwner } from "../attributes.ts";
 import { FileSystemError, type FileStep } from "../../domain/index.ts";
+import { errnoName } from "../../native/index.ts";
 import { type Descriptor, openedBy, openIn, type OpenPath } from "./descriptor.ts";
 import { unpackFolder } from "../tree/entries.ts";
 import { O_PATH } from "./paths.ts";
@@ -15,7 +16,8 @@ const NOT_SYNCABLE: ReadonlySet<string> = new Set(["EINVAL", "ENOTSUP", "ENOSYS"
 /** An open folder. All goes through its descriptor: no rename or link redirects it, and its path may be long. */
 export class Folder implements AsyncDisposable {
   readonly #descriptor: Descriptor;
-  readonly #canSync: boolean;
+  /** It can be synced. */
+  readonly canSync: boolean;
   readonly #work: FileWork;
 
   /** Opens a folder by its path. `step` is the operation to name in an error. */
@@ -30,7 +32,7 @@ export class Folder implements AsyncDisposable {
 
   private constructor(descriptor: Descriptor, canSync: boolean, work: FileWork) {
     this.#descriptor = descriptor;
-    this.#canSync = canSync;
+    this.canSync = canSync;
     this.#work = work;
   }
 
@@ -68,6 +70,19 @@ export class Folder implements AsyncDisposable {
     await this.#descriptor.native("place", (addon, fd) => addon.placeIn(file.fd, fd, name, temporary), [file]);
   }
 
+  /** The same, syncs the folder and closes both, on one thread: what has its place is used no more. */
+  async settle(file: Descriptor, name: Uint8Array, temporary: Uint8Array): Promise<void> {
+    const folder = this.#descriptor;
+    const late = (result: number): void => {
+      for (const each of result === 0 ? [file, folder] : []) each.wasClosed();
+    };
+    const how = { step: "sync_folder", on: [folder, file], late } as const;
+    const result = await this.#work.step(how, () => this.#work.addon.settleIn(file.fd, folder.fd, name, temporary));
+    late(result);
+    if (result !== 0 && !NOT_SYNCABLE.has(errnoName(-Math.abs(result))))
+      throw new FileSystemError(result < 0 ? "place" : "sync_folder", errnoName(-Math.abs(result)));
+  }
+
   async move(from: Uint8Array, to: Uint8Array, exclusive: boolean): Promise<void> {
     await this.#descriptor.native("place", (addon, fd) => addon.moveIn(fd, from, fd, to, exclusive));
   }
@@ -102,7 +117,7 @@ export class Folder implements AsyncDisposable {
 
   async sync(): Promise<void> {
     try {
-      if (this.#canSync) await this.#descriptor.sync("sync_folder");
+      if (this.canSync) await this.#descriptor.sync("sync_folder");
     } catch (error) {
       if (!(error instanceof FileSystemError) || !NOT_SYNCABLE.has(error.errno)) throw error;
     }

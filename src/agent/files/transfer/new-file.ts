@@ -156,7 +156,9 @@ export class NewFile {
   async place(path: Uint8Array, exclusive: boolean, syncs = true): Promise<void> {
     const { folder, file } = this.#parts;
     const { name } = splitPath(path);
-    if (this.#temporary === undefined) await folder.place(file, name, exclusive ? NONE : temporaryName());
+    const temporary = exclusive ? NONE : temporaryName();
+    if (this.#temporary === undefined && syncs && folder.canSync) return folder.settle(file, name, temporary);
+    if (this.#temporary === undefined) await folder.place(file, name, temporary);
     else await folder.move(this.#temporary, name, exclusive);
     this.#temporary = undefined;
     if (syncs) await folder.sync();

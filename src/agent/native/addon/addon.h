@@ -103,6 +103,7 @@
   /* files.c */                              \
   F("openIn", agent_open_in)                 \
   F("placeIn", agent_place_in)               \
+  F("settleIn", agent_settle_in)             \
   F("moveIn", agent_move_in)                 \
   F("makeFolderIn", agent_make_folder_in)    \
   F("removeIn", agent_remove_in)             \

@@ -35,9 +35,7 @@ int link_descriptor(int fd, int folder, const char *name) {
 }
 
 /* linkat(2) replaces no file: link under a temporary name and rename, in one job in case the agent is killed. */
-int agent_place_in(struct argument *args) {
-  int fd = args[0].number, folder = args[1].number;
-  const char *name = args[2].bytes, *temporary = args[3].bytes;
+static int place_in(int fd, int folder, const char *name, const char *temporary) {
   int result = link_descriptor(fd, folder, name);
   if (result == 0 || errno != EEXIST || temporary[0] == '\0') return result;
   if (link_descriptor(fd, folder, temporary) < 0) return -1;
@@ -45,6 +43,20 @@ int agent_place_in(struct argument *args) {
   int error = errno;
   unlinkat(folder, temporary, 0);
   return refuse(error);
+}
+
+int agent_place_in(struct argument *args) {
+  return place_in(args[0].number, args[1].number, args[2].bytes, args[3].bytes);
+}
+
+/* A hand-over to a thread costs as much as the calls themselves. Returns the errno of a failed sync: it is in place. */
+int agent_settle_in(struct argument *args) {
+  int fd = args[0].number, folder = args[1].number;
+  if (place_in(fd, folder, args[2].bytes, args[3].bytes) < 0) return -1;
+  if (fsync(folder) < 0) return errno;
+  close(fd);
+  close(folder);
+  return 0;
 }
 
 int agent_move_in(struct argument *args) {
