@@ -217,6 +217,33 @@ describe("client.uploadFolder and downloadFolder", () => {
     }
   });
 
+  it("go on though connections are lost while they look at what is there", async () => {
+    await using folder = await testFolder();
+    await writeFile(folder.at("file"), "content");
+    const lost = { WriteTree: 0, List: 0 };
+    const serves = {
+      WriteTree: (call: StandInCall): void => {
+        call.send({});
+        call.on("data", (message) => {
+          if ((message as WriteTreeRequest).part.case !== "items") return;
+          if (lost.WriteTree++ === 0) agentOfTwoLives.drop();
+          else {
+            call.send({ done: true, items: 1n });
+            call.end();
+          }
+        });
+      },
+      List: (call: StandInCall): void => {
+        if (lost.List++ < 3) agentOfTwoLives.drop();
+        else call.end();
+      },
+    };
+    const answers = { SetAttributes: () => ({ stat: {} }) };
+    await using agentOfTwoLives = await startStandIn({ service: FileTree, serves, answers });
+    assert.equal((await agentOfTwoLives.client.uploadFolder(folder.path, "/there")).files, 1);
+    assert.deepEqual(lost, { WriteTree: 2, List: 4 });
+  });
+
   it("send zeros to an agent that does not say that it takes holes", async () => {
     await using folder = await testFolder();
     await mkdir(folder.at("here"));

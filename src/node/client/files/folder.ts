@@ -19,8 +19,8 @@ export interface FolderCopy {
 const NONE = Buffer.alloc(0);
 const SLASH = Buffer.from("/");
 
-/** Tries after a lost connection, such as by a standby, and how long each may wait for the agent to be back. */
-const RESUMES = 5;
+/** Tries after a lost connection; a standby with its restore loses several. How long each waits for the agent. */
+const RESUMES = 10;
 const REACH_TIMEOUT_MS = 30_000;
 /** More than any tree has levels. */
 const ALL_LEVELS = 2 ** 32 - 1;
@@ -40,7 +40,6 @@ export async function uploadFolder(
   const root = statSync(local);
   const { beneath, noSymlinks, signal } = options;
   const place = { beneath, noSymlinks, signal };
-  let isThere: IsThere = () => false;
   for (let resumes = 0; ; resumes += 1) {
     const done = { files: 0, bytes: 0, skipped: [] as string[] };
     let isBegun = false;
@@ -49,13 +48,15 @@ export async function uploadFolder(
       options.onProgress?.(progress);
     };
     try {
+      const reach = { ...place, waitForReady: true, timeoutMs: REACH_TIMEOUT_MS };
+      const isThere = resumes === 0 ? () => false : await filesThere(client, path, reach);
       const entries = localEntries(Buffer.from(local), NONE, done, isThere);
       await client.writeTree(path, entries, { parents: true, overwrite: true, failFast: true, ...options, onProgress });
       await client.setAttributes(path, { mode: root.mode & 0o777, mtime: root.mtime }, place);
       return done;
     } catch (error) {
-      if (!isLost(error) || !(isBegun || resumes > 0) || resumes === RESUMES) throw error;
-      isThere = await filesThere(client, path, { ...place, waitForReady: true, timeoutMs: REACH_TIMEOUT_MS });
+      const isAway = error instanceof GuestError && error.status === "DEADLINE_EXCEEDED" && resumes > 0 && !isBegun;
+      if (!(isLost(error) || isAway) || !(isBegun || resumes > 0) || resumes === RESUMES) throw error;
     }
   }
 }

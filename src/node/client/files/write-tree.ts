@@ -85,11 +85,12 @@ export async function writeTree(
     noSymlinks: options.noSymlinks ?? false,
   };
   let result: WriteTreeResponse | undefined;
+  const take = (answer: WriteTreeResponse): void => {
+    result = answer;
+    onProgress?.({ entries: Number(answer.items), bytes: Number(answer.bytes) });
+  };
   const follow = async (): Promise<void> => {
-    for (let next = await answers.next(); next.done !== true; next = await answers.next()) {
-      const { items, bytes } = (result = next.value);
-      onProgress?.({ entries: Number(items), bytes: Number(bytes) });
-    }
+    for (let next = await answers.next(); next.done !== true; next = await answers.next()) take(next.value);
   };
   try {
     const value = {
@@ -102,7 +103,7 @@ export async function writeTree(
     };
     await write({ case: "header", value });
     const first = await answers.next();
-    if (first.done !== true) result = first.value;
+    if (first.done !== true) take(first.value);
     const followed = follow().finally(() => answered.resolve());
     // A refusal ends the sending; it is reported below.
     followed.catch(() => undefined);
