@@ -29,8 +29,13 @@ export async function* sparseContent(path: string | Buffer, sizeBytes: number): 
   for await (const piece of withHoles(chunks())) yield isHole(piece) ? piece : Buffer.from(piece);
 }
 
+/** What is left of it is for the next files: memory of its own for each would cost as much as its reading. */
+let slab: Buffer = Buffer.alloc(0);
+
 function firstBytes(path: string | Buffer, sizeBytes: number): Buffer {
-  const bytes = Buffer.allocUnsafe(sizeBytes);
+  if (slab.length < sizeBytes) slab = Buffer.allocUnsafe(CHUNK_BYTES);
+  const bytes = slab.subarray(0, sizeBytes);
+  slab = slab.subarray(sizeBytes);
   const fd = openSync(path, "r");
   try {
     let filled = 0;

@@ -23,6 +23,8 @@ import { TarError } from "./format.ts";
 import { isHole } from "./holes.ts";
 import type { TarEntry } from "./read.ts";
 
+/** Longest path of the kernel (limits.h). */
+const PATH_MAX = 4_096;
 /** Mode bits to keep. No setuid bit: a sandbox could leave programs that run as another user. */
 export const MODE_MASK = 0o777;
 
@@ -109,11 +111,11 @@ class Target {
 
   /** Makes sure that every part of a path is a folder and no link. */
   #folder(parts: readonly Buffer[]): Buffer {
-    const whole = this.#join(parts);
-    for (let depth = this.#real.has(whole.toString("latin1")) ? parts.length + 1 : 0; depth <= parts.length; depth++) {
-      const path = this.#join(parts.slice(0, depth));
-      const key = path.toString("latin1");
-      if (this.#real.has(key)) continue;
+    const pathAt = (depth: number): Buffer => this.#join(parts.slice(0, depth));
+    let known = parts.length;
+    while (known >= 0 && !this.#real.has(pathAt(known).toString("latin1"))) known -= 1;
+    for (let depth = known + 1; depth <= parts.length; depth++) {
+      const path = pathAt(depth);
       try {
         mkdirSync(path, PRIVATE_FOLDER);
       } catch (error) {
@@ -122,9 +124,9 @@ class Target {
       // Follow a link that the user named; a link below it is the sandbox's.
       const found = depth === 0 ? statSync(path) : lstatSync(path);
       if (!found.isDirectory()) throw new TarError(`${path.toString()} is in the way: it is no folder`);
-      this.#real.add(key);
+      this.#real.add(path.toString("latin1"));
     }
-    return whole;
+    return pathAt(parts.length);
   }
 
   #join(parts: readonly Buffer[]): Buffer {
@@ -134,6 +136,7 @@ class Target {
 
 /** Parts of an entry's name. Throws TarError for one that is absolute or climbs. */
 function partsOf(name: Buffer): Buffer[] {
+  if (name.length >= PATH_MAX) throw new TarError(`the archive has a name of ${name.length} bytes`);
   const parts = name.toString("latin1").split("/");
   if (name[0] === SLASH[0] || parts.includes("..")) throw refused(name);
   return parts.filter((part) => part !== "" && part !== ".").map((part) => Buffer.from(part, "latin1"));
@@ -157,15 +160,18 @@ function inRoom<Made>(path: Buffer, make: () => Made): Made {
 async function writeFile(path: Buffer, { content, pieces, sizeBytes, mode, modifiedSeconds }: TarEntry): Promise<void> {
   const fd = inRoom(path, () => openSync(path, NEW_FILE, 0o600));
   try {
-    // The holes of a sparse file arrive as zeros; write them as holes again.
-    const sparse = new SparseFile({
-      write: (...piece) => writePiece(fd, ...piece),
-      truncate: (size) => setSize(fd, size),
-    });
+    // The holes of a sparse file may arrive as zeros; write them as holes again.
+    let sparse: SparseFile | undefined;
     for await (const bytes of pieces ?? content) {
-      const isWhole = !isHole(bytes) && bytes.length === sizeBytes && sizeBytes <= SMALL_BYTES && !hasHole(bytes);
-      if (!isWhole) await (isHole(bytes) ? sparse.skip(bytes.holeBytes) : sparse.write(bytes));
-      else for (let at = 0; at < sizeBytes;) at += writeSync(fd, bytes, at);
+      if (!isHole(bytes) && bytes.length === sizeBytes && sizeBytes <= SMALL_BYTES && !hasHole(bytes)) {
+        for (let at = 0; at < sizeBytes;) at += writeSync(fd, bytes, at);
+        continue;
+      }
+      sparse ??= new SparseFile({
+        write: (...piece) => writePiece(fd, ...piece),
+        truncate: (size) => setSize(fd, size),
+      });
+      await (isHole(bytes) ? sparse.skip(bytes.holeBytes) : sparse.write(bytes));
     }
     fchmodSync(fd, mode & MODE_MASK);
     // As text: Node reads a negative number as "now".

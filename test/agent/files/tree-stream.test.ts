@@ -414,6 +414,11 @@ describe("a dead file system below the folder", NEEDS_FUSE, () => {
     assert.deepEqual([large.failed, large.result.items], [{ "hung/large": "ETIMEDOUT" }, 2n]);
     assert.deepEqual((await write(header, [file("beside", "x")])).failed, {});
     assert.deepEqual([...(await read(path)).items.keys()].toSorted(), ["after", "before", "beside", "last"]);
+    const crossing = await read(path, { crossMounts: true });
+    assert.deepEqual(
+      crossing.result.failures.map(({ name, errno }) => [Buffer.from(name).toString(), errno]),
+      [["hung", "ETIMEDOUT"]],
+    );
     symlinkSync("hung", `${path}/link`);
     assert.deepEqual((await write(header, [file("link/file")])).failed, { "link/file": "EXDEV" });
   });

@@ -102,8 +102,8 @@ class TreeReader {
     };
     for (const { name, attributes, linkTarget, errno, isMountPoint } of entries) {
       if (attributes === undefined || errno !== undefined) {
-        // Another file system is none of this tree's.
-        if (!isMountPoint) this.#failures.add(name, errno ?? "ENOENT");
+        // Another file system is none of this tree's, unless it is asked for.
+        if (!isMountPoint || this.#parts.crossMounts) this.#failures.add(name, errno ?? "ENOENT");
         if (attributes === undefined) continue;
       }
       // Inodes are of one file system.
