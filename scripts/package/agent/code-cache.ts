@@ -24,9 +24,10 @@ const DEPEND_ON_BUILDER: readonly string[] = [
   "src/agent/domain/mountinfo.ts",
   "src/agent/domain/ports/processes.ts",
   "src/agent/platform/processes/cgroup.ts",
-  "src/agent/platform/processes/cgroup-base.ts",
+  "src/agent/platform/processes/cgroup-folder.ts",
   "src/agent/platform/processes/cgroups.ts",
   "src/agent/platform/processes/kin.ts",
+  "src/agent/platform/processes/own-cgroup.ts",
   "src/agent/platform/processes/session-cgroup.ts",
   "src/agent/platform/processes/session-memory.ts",
 ];

@@ -1,7 +1,8 @@
 import { closeSync, constants, readFileSync, writeSync } from "node:fs";
+import { constants as system } from "node:os";
 import { errnoOf } from "../../../shared/errors.ts";
 import type { Errno } from "../../domain/index.ts";
-import { type Addon, errnoIn, errnoName } from "../../native/index.ts";
+import { type Addon, errnoName } from "../../native/index.ts";
 
 /** Flags to open a folder with. */
 export const FOLDER: number = constants.O_RDONLY | constants.O_DIRECTORY;
@@ -83,9 +84,9 @@ export class CgroupFolder {
     return made;
   }
 
-  /** Removes a cgroup in it, in which nothing may live. Undefined: done; else why not (EBUSY). */
-  remove(name: string): Errno | undefined {
-    return errnoIn(this.#addon.removeFolderAt(this.#fd, name));
+  /** Removes a cgroup in it. False: something lives there. */
+  remove(name: string): boolean {
+    return this.#addon.removeFolderAt(this.#fd, name) !== -system.errno.EBUSY;
   }
 
   /** Names of the cgroups in it. */

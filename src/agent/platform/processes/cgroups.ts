@@ -99,7 +99,7 @@ export class Cgroups {
   /** Tries to remove those at the front; busy ones go to the back. */
   #sweep(limit: number): void {
     for (const name of this.#left.splice(0, limit)) {
-      if (this.session.remove(name) === "EBUSY") this.#left.push(name);
+      if (!this.session.remove(name)) this.#left.push(name);
     }
   }
 }
