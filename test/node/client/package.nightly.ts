@@ -141,26 +141,6 @@ await open({ substrate: {} as never, folder: ${JSON.stringify(join(folder, "stat
     await rm(wrong);
   });
 
-  test("type-checks in a .cts file, which requires it, and has the web streams that are global", async () => {
-    const program = join(installed.folder, "required.cts");
-    const code = `import { connect, GuestError, type Health } from "guest-agent-client";
-export async function main(): Promise<void> {
-  const client = connect({ address: "unix:/x", token: "t" });
-  const health: Health = await client.health();
-  const at: Date | undefined = health.guestTime;
-  const command = client.exec({ args: ["gzip"], stdin: true });
-  await new Blob(["x"]).stream().pipeTo(command.web.stdin);
-  console.log(at, await new Response(command.web.stdout).text(), GuestError);
-  await client.writeFile("/x", new Blob(["x"]).stream());
-  console.log(await new Response(client.readFile("/x").stream()).text());
-}
-`;
-    await writeFile(program, code);
-    // For TypeScript 5.4, which knows no require() of an ES module.
-    assert.equal(await installed.compile("node16", ["*.cts"]), "");
-    await rm(program);
-  });
-
   test("is the same module for require() and for import", async () => {
     const program = join(installed.folder, "both.cjs");
     const code = `import("guest-agent-client").then((imported) =>

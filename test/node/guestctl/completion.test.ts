@@ -1,12 +1,13 @@
 import assert from "node:assert/strict";
 import { spawnSync } from "node:child_process";
-import { mkdir, mkdtemp, rm, symlink, writeFile } from "node:fs/promises";
-import { tmpdir } from "node:os";
+import { mkdir, symlink, writeFile } from "node:fs/promises";
 import { join } from "node:path";
-import { after, before, describe, test, type TestContext } from "node:test";
+import { before, describe, test, type TestContext } from "node:test";
 import { execa } from "execa";
 import { COMMANDS } from "../../../src/node/guestctl/commands/commands.ts";
 import { SHELLS } from "../../../src/node/guestctl/commands/completion.ts";
+import { testFolder } from "../../fixtures/files.ts";
+import { forAllTests } from "../../fixtures/for-all-tests.ts";
 import { putGuestctl, runGuestctl, startIssuedAgent } from "./guestctl.ts";
 
 /** Completes a command line's last word, given the line, its words, the script and a folder with a `guestctl`. */
@@ -19,18 +20,17 @@ function isMissing(t: TestContext, shell: string): boolean {
   return !isThere;
 }
 
+const folder = forAllTests(await testFolder()).path;
+const env = {
+  PATH: `${join(folder, "bin")}:${process.env["PATH"] ?? "/usr/bin:/bin"}`,
+  HOME: folder,
+  XDG_CONFIG_HOME: join(folder, "config"),
+};
+
 describe("guestctl completion", () => {
-  let folder: string;
-  let env: Record<string, string>;
   before(async () => {
-    folder = await mkdtemp(join(tmpdir(), "guestctl-completion-"));
     await mkdir(join(folder, "bin"));
     await putGuestctl(join(folder, "bin"));
-    env = {
-      PATH: `${join(folder, "bin")}:${process.env["PATH"] ?? "/usr/bin:/bin"}`,
-      HOME: folder,
-      XDG_CONFIG_HOME: join(folder, "config"),
-    };
     for (const shell of SHELLS) {
       const { stdout, stderr, exitCode } = await runGuestctl(["completion", shell], env);
       assert.deepEqual([stderr, exitCode], ["", 0]);
@@ -40,7 +40,6 @@ describe("guestctl completion", () => {
     await writeFile(join(folder, "work/a file"), "");
     await symlink("a file", join(folder, "work/another"));
   });
-  after(() => rm(folder, { recursive: true }));
 
   async function offers(line: string): Promise<string[]> {
     const whole = `guestctl ${line}`;

@@ -1,30 +1,24 @@
 import assert from "node:assert/strict";
 import { X509Certificate } from "node:crypto";
-import { chmod, chown, mkdtemp, readFile, readdir, rm, stat, writeFile } from "node:fs/promises";
-import { tmpdir } from "node:os";
+import { chmod, chown, readFile, readdir, stat, writeFile } from "node:fs/promises";
 import { join } from "node:path";
-import { describe, test, type TestContext } from "node:test";
+import { describe, test } from "node:test";
 import { readBootstrap, tokenDigest } from "../../../src/agent/config/index.ts";
-import { testMount } from "../../fixtures/files.ts";
+import { testFolder, testMount } from "../../fixtures/files.ts";
 import { NEEDS_ROOT } from "../../fixtures/privileges.ts";
 import { runGuestctl } from "./guestctl.ts";
 
 const FILES = ["ca.pem", "client.key", "client.pem", "server.key", "server.pem", "token"];
 const ENV = { PATH: "/usr/bin:/bin" };
 
-async function temporaryFolder(t: TestContext): Promise<string> {
-  const folder = await mkdtemp(join(tmpdir(), "guestctl-issue-"));
-  t.after(() => rm(folder, { recursive: true, force: true }));
-  return folder;
-}
-
 async function certificate(folder: string, name: string): Promise<X509Certificate> {
   return new X509Certificate(await readFile(join(folder, name)));
 }
 
 describe("guestctl issue", () => {
-  test("writes all files into a folder that nobody else may enter", async (t) => {
-    const folder = join(await temporaryFolder(t), "nested", "creds");
+  test("writes all files into a folder that nobody else may enter", async () => {
+    await using place = await testFolder();
+    const folder = place.at("nested/creds");
     const { exitCode, stdout, stderr } = await runGuestctl(["issue", folder], ENV);
     assert.deepEqual([exitCode, stderr], [0, ""]);
     assert.deepEqual((await readdir(folder)).toSorted(), FILES);
@@ -39,8 +33,9 @@ describe("guestctl issue", () => {
     );
   });
 
-  test("issues certificates that cannot play each other and were valid before any guest's clock", async (t) => {
-    const folder = await temporaryFolder(t);
+  test("issues certificates that cannot play each other and were valid before any guest's clock", async () => {
+    await using place = await testFolder();
+    const folder = place.path;
     await runGuestctl(["issue", "--days", "7", folder], ENV);
     const [ca, server, client] = await Promise.all(
       ["ca.pem", "server.pem", "client.pem"].map((name) => certificate(folder, name)),
@@ -61,8 +56,9 @@ describe("guestctl issue", () => {
     assert.ok(days > 6.9 && days < 7.1, `${days} days`);
   });
 
-  test("gives the agent what its bootstrap channel wants", async (t) => {
-    const folder = await temporaryFolder(t);
+  test("gives the agent what its bootstrap channel wants", async () => {
+    await using place = await testFolder();
+    const folder = place.path;
     const { stdout } = await runGuestctl(["issue", "--json", folder], ENV);
     const issued = JSON.parse(stdout) as { agent_variables: Record<string, string>; not_after: string };
     const entries = Object.entries(issued.agent_variables).map(([name, value]) => Buffer.from(`${name}=${value}`));
@@ -72,8 +68,9 @@ describe("guestctl issue", () => {
     );
   });
 
-  test("does not replace credentials unless it is told to", async (t) => {
-    const folder = await temporaryFolder(t);
+  test("does not replace credentials unless it is told to", async () => {
+    await using place = await testFolder();
+    const folder = place.path;
     await runGuestctl(["issue", folder], ENV);
     const before = await readFile(join(folder, "ca.pem"), "utf8");
     const refused = await runGuestctl(["issue", folder], ENV);
@@ -85,8 +82,9 @@ describe("guestctl issue", () => {
     assert.deepEqual((await readdir(folder)).toSorted(), FILES);
   });
 
-  test("does not put keys where others may look", async (t) => {
-    const folder = await temporaryFolder(t);
+  test("does not put keys where others may look", async () => {
+    await using place = await testFolder();
+    const folder = place.path;
     await chmod(folder, 0o755);
     const { exitCode, stderr } = await runGuestctl(["issue", folder], ENV);
     assert.equal(exitCode, 125);
@@ -94,8 +92,9 @@ describe("guestctl issue", () => {
     assert.deepEqual(await readdir(folder), []);
   });
 
-  test("puts no keys into a folder of another user, who could read them", NEEDS_ROOT, async (t) => {
-    const folder = await temporaryFolder(t);
+  test("puts no keys into a folder of another user, who could read them", NEEDS_ROOT, async () => {
+    await using place = await testFolder();
+    const folder = place.path;
     await chown(folder, 65_534, 65_534);
     const { exitCode, stderr } = await runGuestctl(["issue", folder], ENV);
     assert.equal(exitCode, 125);
@@ -103,8 +102,9 @@ describe("guestctl issue", () => {
     assert.deepEqual(await readdir(folder), []);
   });
 
-  test("says where there can be no folder, also on a file system that makes none", async (t) => {
-    const folder = await temporaryFolder(t);
+  test("says where there can be no folder, also on a file system that makes none", async () => {
+    await using place = await testFolder();
+    const folder = place.path;
     const file = join(folder, "file");
     await writeFile(file, "");
     for (const [path, problem] of [
@@ -128,8 +128,9 @@ describe("guestctl issue", () => {
     );
   });
 
-  test("refuses odd arguments", async (t) => {
-    const folder = await temporaryFolder(t);
+  test("refuses odd arguments", async () => {
+    await using place = await testFolder();
+    const folder = place.path;
     for (const args of [[], [""], [folder, "more"], ["--days", "0", folder], ["--days", "99999999", folder]]) {
       const { exitCode, stderr } = await runGuestctl(["issue", ...args], ENV);
       assert.equal(exitCode, 125, args.join(" "));

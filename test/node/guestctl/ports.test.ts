@@ -1,14 +1,13 @@
 import assert from "node:assert/strict";
 import { randomBytes } from "node:crypto";
 import { once } from "node:events";
-import { copyFile, mkdir, writeFile } from "node:fs/promises";
+import { cp, writeFile } from "node:fs/promises";
 import { connect, type Socket } from "node:net";
 import { join } from "node:path";
 import { buffer, text } from "node:stream/consumers";
 import { describe, test } from "node:test";
 import { execa } from "execa";
 import { freePort } from "../../../scripts/machine/free-port.ts";
-import type { RunningAgent } from "../../fixtures/agent.ts";
 import { forAllTests } from "../../fixtures/for-all-tests.ts";
 import { testFolder } from "../../fixtures/files.ts";
 import { echo, listener } from "../../fixtures/listeners.ts";
@@ -80,37 +79,15 @@ describe("guestctl forward", () => {
     );
   });
 
-  test("reads credentials anew when another instance is in the agent's place, as after a restore", async () => {
+  test("reads credentials anew once they are not taken any more, as after a restore", async () => {
     await using server = await listener(echo);
-    const token = "of-the-instance-after-it";
-    await using first = await startIssuedAgent();
-    await using next = await startIssuedAgent({ env: { SVC_INSTANCE_TOKEN: token } });
-    let { port } = first;
-    await using place = await listener((socket) => {
-      const there = connect({ port, host: "127.0.0.1", allowHalfOpen: true });
-      socket.pipe(there).pipe(socket);
-      there.on("error", () => socket.destroy()).on("close", () => socket.destroy());
-      socket.on("close", () => there.destroy());
-    });
     const credentials = folder.at("renewed");
-    await mkdir(credentials);
-    const provide = async ({ credentialsDir }: RunningAgent): Promise<void> => {
-      for (const name of ["ca.pem", "client.pem", "client.key", "token"]) {
-        await copyFile(join(credentialsDir, name), join(credentials, name));
-      }
-    };
-    await provide(first);
-    const running = startGuestctl(["forward", `0:${server.port}`], {
-      ...guestctlVariables(first),
-      GUESTCTL_ADDRESS: `127.0.0.1:${place.port}`,
-      GUESTCTL_CREDENTIALS: credentials,
-    });
+    await cp(agent.credentialsDir, credentials, { recursive: true });
+    await writeFile(join(credentials, "token"), "of-the-instance-before-it");
+    const running = startGuestctl(["forward", `0:${server.port}`], { ...env, GUESTCTL_CREDENTIALS: credentials });
     const local = Number(/:(\d+) ->/.exec(String((await running.lines.next()).value))?.[1]);
-    assert.equal(String(await answer(local, Buffer.from("before"))), "before");
-    await provide(next);
-    await writeFile(join(credentials, "token"), token);
-    ({ port } = next);
-    await first.stop();
+    await assert.rejects(answer(local, Buffer.from("before")), { code: "ECONNRESET" });
+    await writeFile(join(credentials, "token"), agent.token);
     assert.equal(String(await answer(local, Buffer.from("after"))), "after");
     running.kill("SIGTERM");
     assert.equal(await running.ended, 0);

@@ -4,12 +4,10 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { describe, test, type TestContext } from "node:test";
 import { GuestAgent } from "../../../src/shared/gen/svc/guest/v1alpha1/guest_agent_pb.ts";
-import { until } from "../../fixtures/awake.ts";
 import { startGuestWithClock } from "../../fixtures/guest-with-clock.ts";
 import { NEEDS_CREDIT } from "../../fixtures/privileges.ts";
 import { startStandIn } from "../../fixtures/stand-in-agent.ts";
 import { guestctlVariables, runGuestctl, startIssuedAgent } from "./guestctl.ts";
-import { lacksCgroups } from "../../fixtures/namespaces.ts";
 
 /** An agent that may not step this machine's clock. */
 const WITHOUT_CLOCK = { through: ["setpriv", "--bounding-set=-sys_time"] };
@@ -133,30 +131,6 @@ describe("guestctl restore-sequence", NEEDS_CREDIT, () => {
     await agent.logged("hook_ended");
     const events = agent.log.map((line) => line.event);
     assert.ok(events.indexOf("restore_duties_done") < events.indexOf("hook_ended"), events.join());
-  });
-
-  test("warns that the session had thawed before the duties came, once", async (t) => {
-    await using agent = await startIssuedAgent();
-    const env = guestctlVariables(agent);
-    if (lacksCgroups(t, agent)) return;
-    await runGuestctl(["hook", "pre-snapshot", "--freeze", "1s"], env);
-    await agent.logged("thawed_without_duties");
-    const late = await runGuestctl(["restore-sequence", "--no-time", "--json"], env);
-    assert.equal(late.exitCode, 1);
-    assert.match(late.stderr, /^guestctl: warning: the session had thawed before these duties/);
-    const { thawed_without_duties: thawed, health } = JSON.parse(late.stdout) as Record<
-      string,
-      Record<string, unknown>
-    >;
-    assert.deepEqual([thawed, health?.["thawed_without_duties"]], [true, false]);
-    const again = await runGuestctl(["restore-sequence", "--no-time"], env);
-    assert.deepEqual([again.exitCode, again.stderr], [0, ""]);
-    await runGuestctl(["hook", "pre-snapshot", "--freeze", "1s"], env);
-    const thaws = (): number => agent.log.filter(({ event }) => event === "thawed_without_duties").length;
-    await until(() => thaws() === 2, "it has thawed again");
-    const alone = await runGuestctl(["restore", "--no-time"], env);
-    assert.equal(alone.exitCode, 1);
-    assert.match(alone.stdout, /^session: +had thawed before these duties$/m);
   });
 
   test("repeats the duties once for a clock that is off, reports both, and warns when it stays off", async (t) => {

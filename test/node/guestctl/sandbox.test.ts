@@ -2,10 +2,11 @@ import assert from "node:assert/strict";
 import { chmod, mkdir, writeFile } from "node:fs/promises";
 import { cpus } from "node:os";
 import { join } from "node:path";
-import { after, before, describe, test } from "node:test";
+import { describe, test } from "node:test";
 import { freePort } from "../../../scripts/machine/free-port.ts";
 import { AGENT_VERSION } from "../../../src/shared/version.ts";
 import { DECLARE_IDLE_LINE } from "../../fixtures/declare-idle.ts";
+import { forAllTests } from "../../fixtures/for-all-tests.ts";
 import { NEEDS_NAMESPACES } from "../../fixtures/namespaces.ts";
 import { NO_SHELL } from "../sandboxes/process-machines.ts";
 import { HttpSubstrate, IMAGE, MISSING } from "../sandboxes/substrate.ts";
@@ -13,27 +14,21 @@ import { type GuestctlResult, runGuestctl, startGuestctl } from "./guestctl.ts";
 
 type Json = Readonly<Record<string, unknown>>;
 
-describe("guestctl sandbox", NEEDS_NAMESPACES, () => {
-  let substrate: HttpSubstrate;
-  let env: Record<string, string>;
-  let idle: string;
-  before(async () => {
-    substrate = await HttpSubstrate.start();
-    const folder = join(substrate.stateFolder, "../cli");
-    await mkdir(folder, { mode: 0o700 });
-    idle = join(folder, "process.json");
-    await writeFile(idle, JSON.stringify({ args: ["sh", "-c", `${DECLARE_IDLE_LINE}; exec sleep 100000`] }));
-    env = {
-      PATH: process.env["PATH"] ?? "",
-      HOME: folder,
-      HYPEMAN_BASE_URL: substrate.baseUrl,
-      HYPEMAN_API_KEY: substrate.apiToken,
-      GUESTCTL_AGENT: substrate.agentArchive,
-      GUESTCTL_NODE_ID: "node-7",
-    };
-  });
-  after(() => substrate[Symbol.asyncDispose]());
+const substrate = forAllTests(await HttpSubstrate.start());
+const folder = join(substrate.stateFolder, "../cli");
+await mkdir(folder, { mode: 0o700 });
+const idle = join(folder, "process.json");
+await writeFile(idle, JSON.stringify({ args: ["sh", "-c", `${DECLARE_IDLE_LINE}; exec sleep 100000`] }));
+const env: Record<string, string> = {
+  PATH: process.env["PATH"] ?? "",
+  HOME: folder,
+  HYPEMAN_BASE_URL: substrate.baseUrl,
+  HYPEMAN_API_KEY: substrate.apiToken,
+  GUESTCTL_AGENT: substrate.agentArchive,
+  GUESTCTL_NODE_ID: "node-7",
+};
 
+describe("guestctl sandbox", NEEDS_NAMESPACES, () => {
   const sandbox = (...args: readonly string[]): Promise<GuestctlResult> =>
     runGuestctl(["sandbox", ...args, "--agent-port", String(substrate.agentPort)], env);
   const json = async (...args: readonly string[]): Promise<Json> =>

@@ -1,10 +1,8 @@
 import assert from "node:assert/strict";
 import { describe, test } from "node:test";
 import { type GuestUsage, usageMetrics } from "../../../src/node/client/index.ts";
-import { until } from "../../fixtures/awake.ts";
 import { forAllTests } from "../../fixtures/for-all-tests.ts";
-import { clientOf } from "../../fixtures/guest-client.ts";
-import { guestctlVariables, jsonLines, runGuestctl, startGuestctl, startIssuedAgent } from "./guestctl.ts";
+import { guestctlVariables, jsonLines, runGuestctl, startIssuedAgent } from "./guestctl.ts";
 
 const agent = forAllTests(await startIssuedAgent());
 const env = guestctlVariables(agent);
@@ -26,18 +24,6 @@ describe("guestctl usage", () => {
       [],
     );
     assert.ok(lines.some((line) => /^guest_memory_total_bytes \d+$/.test(line)));
-  });
-
-  test("goes on with --watch until a signal, over restore duties too", async () => {
-    const watch = startGuestctl(["usage", "--watch", "--interval", "1s", "--json"], env);
-    let seen = "";
-    watch.stdout.on("data", (bytes: Buffer) => (seen += bytes.toString()));
-    await until(() => seen.includes('"generation":0'), "the first report");
-    using client = clientOf(agent);
-    await client.runRestoreDuties({ entropy: Buffer.alloc(32, 1) });
-    await until(() => seen.includes('"generation":1'), "a report after the duties");
-    watch.kill("SIGINT");
-    assert.equal(await watch.ended, 0);
   });
 
   test("refuses an interval without --watch, and one that the agent does not take", async () => {

@@ -2,7 +2,7 @@ import assert from "node:assert/strict";
 import { describe, test } from "node:test";
 import { wholeAddress } from "../../../src/node/guestctl/target/connection.ts";
 import { UsageError } from "../../../src/node/guestctl/cli/errors.ts";
-import { parseCount, parseDurationMs, parseVariables } from "../../../src/node/guestctl/cli/values.ts";
+import { parseDurationMs } from "../../../src/node/guestctl/cli/values.ts";
 
 describe("parseDurationMs", () => {
   test("reads units, and milliseconds where there is none", () => {
@@ -21,24 +21,6 @@ describe("parseDurationMs", () => {
     for (const text of ["", "0", "0s", "5", "999", "0.1ms", "-1", "5 s", "5d", "s", "1e3", "9".repeat(20)]) {
       assert.throws(() => parseDurationMs(text, "--timeout"), UsageError, text);
     }
-  });
-});
-
-describe("parseVariables", () => {
-  test("splits at the first equals sign and takes bare names from the environment", () => {
-    assert.deepEqual(parseVariables(["A=b=c", "EMPTY=", "OWN", "ABSENT", "A=last"], { OWN: "x" }), {
-      A: "last",
-      EMPTY: "",
-      OWN: "x",
-    });
-  });
-});
-
-describe("parseCount", () => {
-  test("takes whole numbers from the least up", () => {
-    assert.equal(parseCount("7", "--days", 1), 7);
-    for (const text of ["0", "-1", "1.5", "x", ""])
-      assert.throws(() => parseCount(text, "--days", 1), UsageError, text);
   });
 });
 

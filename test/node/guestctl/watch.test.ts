@@ -1,6 +1,5 @@
 import assert from "node:assert/strict";
-import { copyFile, mkdtemp, rm, writeFile } from "node:fs/promises";
-import { tmpdir } from "node:os";
+import { copyFile, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { describe, test } from "node:test";
 import { create, type MessageInitShape } from "@bufbuild/protobuf";
@@ -11,6 +10,7 @@ import { GuestError } from "../../../src/node/client/index.ts";
 import { newsOf, type Sample, type Seen, seenWith } from "../../../src/node/guestctl/commands/watch.ts";
 import { HealthResponseSchema } from "../../../src/shared/gen/svc/guest/v1alpha1/health_pb.ts";
 import { guestctlVariables, jsonLines, runGuestctl, startGuestctl, startIssuedAgent } from "./guestctl.ts";
+import { testFolder } from "../../fixtures/files.ts";
 import { forAllTests } from "../../fixtures/for-all-tests.ts";
 
 const START_MS = Date.UTC(2026, 0, 1);
@@ -147,38 +147,30 @@ describe("guestctl health --watch", () => {
   });
 
   test("gives up at once where no waiting helps", async () => {
-    const folder = await mkdtemp(join(tmpdir(), "guestctl-watch-"));
-    try {
-      for (const name of ["ca.pem", "client.pem", "client.key"]) {
-        await copyFile(join(agent.credentialsDir, name), join(folder, name));
-      }
-      await writeFile(join(folder, "token"), "that-of-another-sandbox");
-      const env = { ...guestctlVariables(agent), GUESTCTL_CREDENTIALS: folder };
-      const { stdout, stderr, exitCode } = await runGuestctl(["health", "--watch"], env);
-      assert.deepEqual([stdout, exitCode], ["", 125]);
-      assert.match(
-        stderr,
-        /\[UNAUTHENTICATED.*\]; give the token of this very instance in --credentials; it changes with a restore\n$/,
-      );
-    } finally {
-      await rm(folder, { recursive: true });
+    await using folder = await testFolder();
+    for (const name of ["ca.pem", "client.pem", "client.key"]) {
+      await copyFile(join(agent.credentialsDir, name), folder.at(name));
     }
+    await writeFile(folder.at("token"), "that-of-another-sandbox");
+    const env = { ...guestctlVariables(agent), GUESTCTL_CREDENTIALS: folder.path };
+    const { stdout, stderr, exitCode } = await runGuestctl(["health", "--watch"], env);
+    assert.deepEqual([stdout, exitCode], ["", 125]);
+    assert.match(
+      stderr,
+      /\[UNAUTHENTICATED.*\]; give the token of this very instance in --credentials; it changes with a restore\n$/,
+    );
   });
 
   test("refuses to be a burden, and options that do nothing", async () => {
-    const env = guestctlVariables(agent);
-    const messageOf = async (...args: string[]): Promise<string> =>
-      (await runGuestctl(["health", ...args], env)).stderr;
-    assert.equal(
-      await messageOf("--watch", "--interval", "1ms"),
-      "guestctl: --interval wants 100ms at least (see --help)\n",
-    );
-    // Node's timers take no more than 24 days: it would look a thousand times a second.
-    assert.equal(
-      await messageOf("--watch", "--interval", "1000h"),
-      "guestctl: --interval wants 24h at most (see --help)\n",
-    );
-    assert.equal(await messageOf("--count", "2"), "guestctl: --interval and --count are for --watch (see --help)\n");
+    for (const [args, problem] of [
+      [["--watch", "--interval", "1ms"], "--interval wants 100ms at least"],
+      // Node's timers take no more than 24 days: it would look a thousand times a second.
+      [["--watch", "--interval", "1000h"], "--interval wants 24h at most"],
+      [["--count", "2"], "--interval and --count are for --watch"],
+    ] as const) {
+      const { stderr } = await runGuestctl(["health", ...args], guestctlVariables(agent));
+      assert.equal(stderr, `guestctl: ${problem} (see --help)\n`);
+    }
   });
 
   test("goes on after the duties of a restore, which end its connection, and is no user activity", async () => {

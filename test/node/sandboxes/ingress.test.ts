@@ -101,6 +101,12 @@ describe("a published sandbox", NEEDS_NAMESPACES, () => {
     assert.match((await failureOf(node.publish("box", inside, HOSTNAME, { listenPort, timeoutMs: 1 }))).message, /502/);
     await node.resume("box");
     assert.equal((await answer(HOSTNAME)).status, 200);
+    await node.stop("box");
+    await node.resume("box");
+    assert.equal((await node.get("box")).published?.length, 1, "nor is it lost when it is stopped and booted anew");
+    using client = await node.connect("box");
+    await client.exec({ ...serving(inside, "anew"), keep: { name: "server" } }).detach();
+    await node.publish("box", inside, HOSTNAME, { listenPort, timeoutMs: WAIT_MS });
     const { sandbox } = await node.fork("box", { name: "twin" });
     assert.equal(sandbox.published, undefined);
     await node.remove("twin");

@@ -55,33 +55,20 @@ class NodeProcess {
   }
 }
 
-const STANDBY = "POST /instances/{id}/standby";
-
-async function withBox(substrate: HttpSubstrate): Promise<void> {
+/** A sandbox "box", and another process that has asked the daemon to suspend it; the daemon is held at that. */
+async function suspendedBy(substrate: HttpSubstrate): Promise<{ first: NodeProcess; release: () => void }> {
   using node = await openNode(partsOf(substrate));
   await node.create({ image: IMAGE, name: "box" });
+  const { begun, release } = substrate.hold("POST /instances/{id}/standby");
+  const first = new NodeProcess(substrate, "standby");
+  await begun;
+  return { first, release };
 }
 
 describe("two processes with one journal", NEEDS_NAMESPACES, () => {
-  test("work on two sandboxes side by side", async () => {
-    await using substrate = await HttpSubstrate.start();
-    await withBox(substrate);
-    const { begun, release } = substrate.hold(STANDBY);
-    const first = new NodeProcess(substrate, "standby");
-    await begun;
-    assert.equal(await new NodeProcess(substrate, "create").outcome(), "done", "all of it during the standby");
-    release();
-    assert.equal(await first.outcome(), "done");
-    const states = ["box", "made"].map((name) => substrate.machines.stateOf(substrate.instances.get(name)));
-    assert.deepEqual(states, ["Standby", "Running"]);
-  });
-
   test("work on one sandbox one after the other: the second says whom it waits for", async () => {
     await using substrate = await HttpSubstrate.start();
-    await withBox(substrate);
-    const { begun, release } = substrate.hold(STANDBY);
-    const first = new NodeProcess(substrate, "standby");
-    await begun;
+    const { first, release } = await suspendedBy(substrate);
     const second = new NodeProcess(substrate, "remove", { lockTimeoutMs: 600_000 });
     const said = await second.said(/wait/);
     assert.match(said, new RegExp(`^remove box: wait for the standby of process ${first.child.pid}, since 2\\d{3}-`));
@@ -93,10 +80,7 @@ describe("two processes with one journal", NEEDS_NAMESPACES, () => {
 
   test("do not wait for ever: SANDBOX_BUSY says which process does what, and since when", async () => {
     await using substrate = await HttpSubstrate.start();
-    await withBox(substrate);
-    const { begun, release } = substrate.hold(STANDBY);
-    const first = new NodeProcess(substrate, "standby");
-    await begun;
+    const { first, release } = await suspendedBy(substrate);
     const second = new NodeProcess(substrate, "remove", { lockTimeoutMs: 1 });
     const busy = new RegExp(
       `^box has been busy for 1 ms with the standby of process ${first.child.pid}, since 2\\d{3}-`,
@@ -113,10 +97,7 @@ describe("two processes with one journal", NEEDS_NAMESPACES, () => {
 
   test("do not wait for one that was killed, whoever has its pid by then", async () => {
     await using substrate = await HttpSubstrate.start();
-    await withBox(substrate);
-    const { begun, release } = substrate.hold(STANDBY);
-    const first = new NodeProcess(substrate, "standby");
-    await begun;
+    const { first, release } = await suspendedBy(substrate);
     const second = new NodeProcess(substrate, "remove", { lockTimeoutMs: 600_000 });
     await second.said(/wait for the standby/);
     {

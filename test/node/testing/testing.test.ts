@@ -1,33 +1,29 @@
 import assert from "node:assert/strict";
 import { existsSync } from "node:fs";
-import { mkdtemp, rm, writeFile } from "node:fs/promises";
-import { tmpdir } from "node:os";
+import { writeFile } from "node:fs/promises";
 import { join } from "node:path";
-import { after, before, describe, test } from "node:test";
+import { describe, test } from "node:test";
 import { execa } from "execa";
 import { HookKind } from "../../../src/node/client/index.ts";
 import { startTestAgent, TestAgentError, type TestAgentOptions } from "../../../src/node/testing/index.ts";
 import { AGENT_COMMAND } from "../../fixtures/agent.ts";
+import { testFolder } from "../../fixtures/files.ts";
+import { forAllTests } from "../../fixtures/for-all-tests.ts";
 import { noProcessWith, processGone } from "../../fixtures/processes.ts";
 
 const TESTING = join(import.meta.dirname, "../../../src/node/testing/index.ts");
 
+const folder = forAllTests(await testFolder()).path;
+/** The agent under test, as one program. */
+const program = await script("guest-agent", `exec ${AGENT_COMMAND.map((word) => `'${word}'`).join(" ")} "$@"`);
+
+async function script(name: string, text: string): Promise<string> {
+  const file = join(folder, name);
+  await writeFile(file, `#!/bin/sh\n${text}\n`, { mode: 0o755 });
+  return file;
+}
+
 describe("an agent for tests", () => {
-  let folder: string;
-  /** The agent under test, as one program. */
-  let program: string;
-  before(async () => {
-    folder = await mkdtemp(join(tmpdir(), "testing-"));
-    program = await script("guest-agent", `exec ${AGENT_COMMAND.map((word) => `'${word}'`).join(" ")} "$@"`);
-  });
-  after(() => rm(folder, { recursive: true, force: true }));
-
-  async function script(name: string, text: string): Promise<string> {
-    const file = join(folder, name);
-    await writeFile(file, `#!/bin/sh\n${text}\n`, { mode: 0o755 });
-    return file;
-  }
-
   const waitFor = (file: string): string => `until test -e '${file}'; do sleep 0.05; done`;
 
   function failureOf(options: TestAgentOptions): Promise<TestAgentError> {

@@ -7,7 +7,7 @@ import { ApiFailure, insufficientResources, invalidState, notFound } from "./fai
 import { copyInstanceFiles, type InstanceRecord, type InstanceState, newCid, newId } from "./instance.ts";
 import type { Host, Machines } from "./machines.ts";
 import { found, Records } from "./records.ts";
-import { bytesOf, hasTags, sizeText, type Tags } from "./requests.ts";
+import { bytesOf, hasTags, isMountable, sizeText, type Tags } from "./requests.ts";
 import { LIMITS_MS } from "./rules.ts";
 import { MEMORY } from "./vm.ts";
 
@@ -234,6 +234,7 @@ export class Instances {
     return mounts.map(({ volume_id, mount_path, readonly = false, overlay = false, overlay_size }) => {
       // Not there, or not to be had: internal errors both (lib/instances/create.go:437-451).
       if (!this.#host.volumes.has(volume_id)) throw new Error(`volume ${volume_id}: not found`);
+      if (!isMountable(mount_path)) throw new Error(`mount_path ${mount_path} is reserved`);
       const { id } = this.#host.volumes.get(volume_id);
       if (this.attachedTo(id).some(({ mount }) => mount.readonly !== true || !readonly))
         throw new Error(`volume ${id} is attached to another instance, and one of them may write`);

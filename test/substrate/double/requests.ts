@@ -31,3 +31,11 @@ export function sizeText(bytes: number): string {
   const power = Math.min(UNITS.length - 1, Math.floor(Math.log2(bytes) / 10));
   return `${(bytes / 1024 ** power).toFixed(1)} ${UNITS[power]}B`;
 }
+
+/** The substrate mounts nothing at or below these. */
+const RESERVED = "bin boot dev etc lib lib64 proc root run sbin sys tmp usr var".split(" ").map((name) => `/${name}`);
+
+/** Whether a volume can be mounted at a path. */
+export function isMountable(path: string): boolean {
+  return path.startsWith("/") && !RESERVED.some((each) => path === each || path.startsWith(`${each}/`));
+}

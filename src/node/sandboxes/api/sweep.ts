@@ -1,5 +1,13 @@
 import { messageOf } from "../../../shared/errors.ts";
-import { type Remedy, SandboxError, sandboxError, statusOf, type Tags } from "../substrate/index.ts";
+import {
+  type Instance,
+  type Remedy,
+  SandboxError,
+  sandboxError,
+  statusOf,
+  type Substrate,
+  type Tags,
+} from "../substrate/index.ts";
 import {
   discard,
   ghost,
@@ -92,7 +100,8 @@ export async function sweep(
     const label = thing.name ?? thing.id;
     await attempt(label, async () => {
       node.step("sweep", label, `delete the orphaned ${thing.kind}`);
-      if (await thing.remove()) report.orphans.push(label);
+      await thing.remove();
+      report.orphans.push(label);
     });
   }
   await attempt("agents", () => sweepAgents(node, report));
@@ -117,7 +126,7 @@ interface TaggedResource {
   readonly name?: string | undefined;
   readonly tags: Tags;
   /** Rejects with LEFT_BEHIND where only the daemon's operator can. */
-  readonly remove: () => Promise<boolean>;
+  readonly remove: () => Promise<void>;
 }
 
 async function nodesThings({ substrate, nodeId }: Needs<"nodeId" | "substrate">): Promise<readonly TaggedResource[]> {
@@ -128,34 +137,28 @@ async function nodesThings({ substrate, nodeId }: Needs<"nodeId" | "substrate">)
     substrate.snapshots(tags),
     substrate.volumes(tags),
   ]);
-  const done = (removing: Promise<void>): Promise<boolean> => removing.then(() => true);
   return [
     // Ingresses first: they lead to whatever has the name of their instance.
-    ...ingresses.map((each): TaggedResource => {
-      return { ...each, kind: "ingress", remove: () => done(substrate.deleteIngress(each.id)) };
-    }),
-    ...instances.map((each): TaggedResource => {
-      const remove = async (): Promise<boolean> => {
-        // 409: several have the id.
-        const found = await substrate.instance(each.id).catch((error: unknown) => {
-          if (statusOf(error) !== 409) throw error;
-        });
-        if (found?.name !== each.name) throw ghost(each.id, each.name);
-        return done(substrate.deleteInstance(each.id));
-      };
-      return { ...each, kind: "instance", remove };
-    }),
-    ...snapshots.map((each): TaggedResource => {
-      return { ...each, kind: "snapshot", remove: () => done(substrate.deleteSnapshot(each.id)) };
-    }),
-    ...volumes.map((each): TaggedResource => {
-      const remove = async (): Promise<boolean> => {
-        if (await substrate.deleteVolume(each.id)) return true;
-        throw volumeLeft(each.id);
-      };
-      return { ...each, kind: "volume", remove };
-    }),
+    ...ingresses.map((each) => ({ ...each, kind: "ingress", remove: () => substrate.deleteIngress(each.id) }) as const),
+    ...instances.map((each) => ({ ...each, kind: "instance", remove: () => deleteInstance(substrate, each) }) as const),
+    ...snapshots.map(
+      (each) => ({ ...each, kind: "snapshot", remove: () => substrate.deleteSnapshot(each.id) }) as const,
+    ),
+    ...volumes.map((each) => ({ ...each, kind: "volume", remove: () => deleteVolume(substrate, each.id) }) as const),
   ];
+}
+
+async function deleteInstance(substrate: Substrate, { id, name }: Instance): Promise<void> {
+  // 409: several have the id.
+  const found = await substrate.instance(id).catch((error: unknown) => {
+    if (statusOf(error) !== 409) throw error;
+  });
+  if (found?.name !== name) throw ghost(id, name);
+  await substrate.deleteInstance(id);
+}
+
+async function deleteVolume(substrate: Substrate, id: string): Promise<void> {
+  if (!(await substrate.deleteVolume(id))) throw volumeLeft(id);
 }
 
 /** Whether it has an entry. Check right before the removal: it may have been made since the listing. */

@@ -52,13 +52,8 @@ export async function dutiesBeforeFiles(
   if (env !== undefined && entry.preSnapshot?.freeze === "frozen" && !frozen) throw ranBefore(entry.name);
 }
 
-/** Whether a frozen session thawed between the two duties. */
-export function ranEarly({ preSnapshot }: JournalEntry, { warnings }: Awakening): boolean {
-  return preSnapshot?.freeze === "frozen" && warnings.some(({ code }) => code === "THAWED_WITHOUT_DUTIES");
-}
-
 /** The workload has run with the variables of its origin, which the freeze was to prevent. */
-export function ranBefore(name: string): SandboxError {
+function ranBefore(name: string): SandboxError {
   const message = `the session of ${name} thawed before it had its own environment: it may have used its origin's`;
   return new SandboxError("ENV_NOT_TAKEN", message);
 }
@@ -82,8 +77,17 @@ async function specWith(client: GuestClient, env: Variables): Promise<GuestFile>
   return { path: PROCESS_SPEC_PATH, content: Buffer.from(JSON.stringify({ ...Object(spec), env: merged })) };
 }
 
-/** Rejects with SandboxError (ENV_NOT_TAKEN) unless the agent has put the written variables in force. */
-export async function demandTaken(client: GuestClient, { name, processEnvVersion = 0 }: JournalEntry): Promise<void> {
+/**
+ * Rejects with SandboxError (ENV_NOT_TAKEN) unless the agent has put the written variables in force, and no frozen
+ * session has run before.
+ */
+export async function demandInForce(
+  client: GuestClient,
+  { name, preSnapshot, processEnvVersion = 0 }: JournalEntry,
+  { warnings }: Awakening,
+): Promise<void> {
+  if (preSnapshot?.freeze === "frozen" && warnings.some(({ code }) => code === "THAWED_WITHOUT_DUTIES"))
+    throw ranBefore(name);
   const { processEnvVersion: now } = await client.health({ timeoutMs: CALL_MS });
   if (now > processEnvVersion) return;
   const message = `${name} has not taken its own environment: the agent's log (process_env_refused) says why`;

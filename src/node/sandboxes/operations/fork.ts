@@ -19,12 +19,10 @@ import {
 } from "../node/index.ts";
 import {
   checkVariables,
+  demandInForce,
   demandRenewable,
-  demandTaken,
   dutiesBeforeFiles,
   environmentVersion,
-  ranBefore,
-  ranEarly,
   type Variables,
   writeVariables,
 } from "./environment.ts";
@@ -185,10 +183,7 @@ async function welcome(
   }
   using client = await node.guests.dial(entry, fresh);
   await client.health({ waitForReady: true, timeoutMs: reachTimeoutMs, signal });
-  if (env !== undefined) {
-    if (ranEarly(entry, awakening)) throw ranBefore(name);
-    await demandTaken(client, entry);
-  }
+  if (env !== undefined) await demandInForce(client, entry, awakening);
   const { runEpochMs, agentVersion, agentServices } = awakening;
   const ready: SandboxEntry = { ...entry, phase: "ready", runEpochMs, agentVersion, agentServices };
   node.step("fork", name, "write down that it is ready");

@@ -22,11 +22,9 @@ import { type Instance, type InstanceState, SandboxError } from "../substrate/in
 import { GuestError } from "../../client/index.ts";
 import {
   checkVariables,
+  demandInForce,
   demandRenewable,
-  demandTaken,
   dutiesBeforeFiles,
-  ranBefore,
-  ranEarly,
   type Variables,
   writeVariables,
 } from "./environment.ts";
@@ -213,10 +211,7 @@ export async function resume(
     });
   }
   const awakening = await node.guests.awaken("resume", restored);
-  if (env !== undefined) {
-    if (ranEarly(restored, awakening)) throw ranBefore(entry.name);
-    await node.guests.ask(restored, (client) => demandTaken(client, restored));
-  }
+  if (env !== undefined) await node.guests.ask(restored, (client) => demandInForce(client, restored, awakening));
   return { ...awakening, warnings: [...differing, ...awakening.warnings] };
 }
 

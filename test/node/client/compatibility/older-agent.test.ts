@@ -31,21 +31,6 @@ describe("a client of an older agent", () => {
     assert.equal(after.message, "the agent (version 0.0.9) has no method RunHook");
   });
 
-  test("names it for calls with streams as well", async () => {
-    for (const [method, call] of [
-      ["Exec", (client) => client.run({ args: ["true"] })],
-      ["ReadFile", (client) => client.readFile("/x")[Symbol.asyncIterator]().next()],
-      ["WriteFile", (client) => client.writeFile("/x", Buffer.from("x"))],
-    ] as const satisfies readonly (readonly [
-      string,
-      (client: Awaited<ReturnType<typeof startStandIn>>["client"]) => Promise<unknown>,
-    ])[]) {
-      await using agent = await startStandIn({ service: without(method).service() });
-      const error = await failureOf(call(agent.client));
-      assert.deepEqual([error.status, error.message], ["UNIMPLEMENTED", `the agent has no method ${method}`]);
-    }
-  });
-
   test("says which version brought a service or a method that the agent lacks", async () => {
     await using agent = await startStandIn({ service: new ReleasedSchema().service(), version: "0.1.0" });
     const { client } = agent;
