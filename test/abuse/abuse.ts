@@ -14,25 +14,21 @@ import { seededRandom } from "../fixtures/seeded-random.ts";
 import { type Footprint, settledFootprint } from "../fixtures/footprint.ts";
 import type { Attack, Outcome, Target } from "./attack.ts";
 import { floods } from "./floods.ts";
-import { folderAttacks } from "./folders.ts";
 import { endAttacks } from "./ends.ts";
 import { fuzzing } from "./fuzz.ts";
-import { keptAttacks } from "./kept.ts";
 import { mixedExecs } from "./mix.ts";
 import type { Request, Seen, Watched } from "./probe.ts";
-import { tunnelAttacks } from "./tunnels.ts";
-import { usageAttacks } from "./usage.ts";
+import { storms } from "./storms.ts";
 import { unknownPeerAttacks } from "./unknown-peers.ts";
+import { unreadAttacks } from "./unread.ts";
 
 /** All attacks, in order. */
 export const ATTACKS: readonly Attack[] = [
   ...fuzzing,
   ...unknownPeerAttacks,
-  ...keptAttacks,
+  ...storms,
   ...endAttacks,
-  ...tunnelAttacks,
-  ...usageAttacks,
-  ...folderAttacks,
+  ...unreadAttacks,
   ...floods,
   ...mixedExecs,
 ];
