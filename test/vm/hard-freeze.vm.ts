@@ -1,20 +1,15 @@
 import assert from "node:assert/strict";
 import { once } from "node:events";
-import { Readable } from "node:stream";
 import { after, describe, test } from "node:test";
 import {
   type GuestClient,
   GuestError,
   HookKind,
-  type KeptCommand,
-  type KeptOptions,
-  type KeptProcess,
   restoreDuties,
   restoreSequence,
   type HookResult,
 } from "../../src/node/client/index.ts";
 import { allBeat, beatsOf } from "./cases/beats.ts";
-import { NumberedLines, optionsOf, Sink, Source } from "./cases/kept-streams.ts";
 import { Stage } from "./cases/stage.ts";
 import { livesOn } from "./clones/drawn.ts";
 
@@ -27,7 +22,6 @@ const BOMB = 2_000;
 const STARTS_AT_ONCE = 4;
 /** The instance's own disk, mounted again: freezing it blocks every writer of the sandbox in the kernel. */
 const DISK = "/mnt";
-const FIFO = "/dev/shm/fifo";
 /** A file with the writer's process id. */
 const WRITER = "/dev/shm/writer";
 const OWN = "own=/sys/fs/cgroup$(busybox sed -n 's/^0:://p' /proc/self/cgroup)";
@@ -124,63 +118,22 @@ async function freeze(client: GuestClient): Promise<HookResult> {
   }
 }
 
-/** Starts a kept command, or attaches to it if it was started before. */
-async function startOrAttach(client: GuestClient, command: KeptCommand, options: KeptOptions): Promise<KeptProcess> {
-  const { name } = command.keep;
-  const isThere = (await client.listExecs()).some((each) => each.name === name);
-  return isThere ? client.attach(name, options) : client.exec(command, options);
-}
-
 describe("a session with everything in it that is hard to freeze", () => {
   const process = { args: ["/bin/hardship", "beat", "", "workload"], env: { PATH: "/bin" } };
   const stage = new Stage({ process, hooks: HOOKS, programs: ["hardship"], modules: ["fuse"] });
-  const beating = ["workload", "flood", ...Object.keys(HARDSHIPS)];
-  const clients: GuestClient[] = [];
-  const calls: KeptProcess[] = [];
-  const failures: string[] = [];
-  after(async () => {
-    // They would go on dialling.
-    for (const call of calls) call.cancel();
-    for (const client of clients) client.close();
-    await stage.end();
-  });
-  const source = new Source();
-  let flooded: NumberedLines;
-  let typing: KeptProcess;
-  let screen: Sink;
-  let upload: KeptProcess;
-  let received: Sink;
-  let reader: KeptProcess;
-
-  /** A command that is kept over all snapshots, on its own connection, which reconnects by itself. */
-  async function kept(name: string, script: string, terminal?: { cols: number; rows: number }): Promise<KeptProcess> {
-    const resume = { timeoutMs: REACH_MS, connectOptions: () => optionsOf(stage) };
-    const exec = await patiently(stage, async () => {
-      const client = await stage.reach();
-      clients.push(client);
-      const input = terminal ? { terminal } : { stdin: true };
-      const command = { args: inShell(script), keep: { name, whenFull: "block" as const }, ...input };
-      const started = await startOrAttach(client, command, { failOnGap: true, resume });
-      for (const stream of [started.stdout, started.stderr, started.stdin]) stream.on("error", () => undefined);
-      await started.attached;
-      return started;
-    });
-    calls.push(exec);
-    exec.wait().catch((error: unknown) => failures.push(`${name}: ${String(error)}`));
-    exec.stderr.resume();
-    return exec;
-  }
-
+  const beating = ["workload", ...Object.keys(HARDSHIPS)];
+  after(() => stage.end());
   test(`is up: ${Object.keys(HARDSHIPS).join(", ")}`, async () => {
     await stage.boot();
-    const script = `busybox mkdir -p ${DISK}; busybox grep -q ${DISK} /proc/mounts || busybox mount -t ext4 /dev/vda ${DISK}
-test -p ${FIFO} || busybox mkfifo ${FIFO}`;
+    const script = `busybox mkdir -p ${DISK}; busybox grep -q ${DISK} /proc/mounts || busybox mount -t ext4 /dev/vda ${DISK}`;
     const prepared = await patiently(stage, (client) => client.run({ args: inShell(script) }));
     assert.deepEqual([prepared.exitCode, prepared.stderr.toString()], [0, ""]);
     for (const [name, hardship] of [...Object.entries(HARDSHIPS), ["itself", FROZEN_ALREADY] as const]) {
       await patiently(stage, async (client) => {
         const command = { args: inShell(hardship), keep: { name, whenFull: "drop-oldest" as const } };
-        const exec = await startOrAttach(client, command, {});
+        // It is there already if only the answer was lost.
+        const isThere = (await client.listExecs()).some((each) => each.name === name);
+        const exec = isThere ? client.attach(name) : client.exec(command);
         let complaint = "";
         exec.stderr.on("data", (bytes: Buffer) => (complaint += bytes.toString()));
         const ended = once(exec.stdout, "end").then(() => [`ended: ${complaint}`]);
@@ -189,26 +142,12 @@ test -p ${FIFO} || busybox mkfifo ${FIFO}`;
         await exec.detach();
       });
     }
-  });
-
-  test("and more goes on through its connections: a flood of output, typing, and an upload into a FIFO that is read", async () => {
-    const flood = await kept("flood", "exec hardship flood");
-    flooded = new NumberedLines(flood.stdout, "flood");
-    typing = await kept("typing", "exec busybox cat", { cols: 80, rows: 24 });
-    screen = new Sink(typing.stdout);
-    reader = await kept("reader", `exec busybox sha256sum ${FIFO}`);
-    received = new Sink(reader.stdout);
-    upload = await kept("upload", `exec busybox cat > ${FIFO}`);
-    upload.stdout.resume();
-    Readable.from(source.pieces()).pipe(upload.stdin);
     await allBeat(stage.machine, new Map(), beating);
   });
 
   for (let snapshot = 1; snapshot <= SNAPSHOTS; snapshot++) {
     test(`snapshot ${snapshot}: it stands still until its duties, and then all of it goes on`, async (t) => {
       const starts = await Starts.begin(stage);
-      // Nobody waits for the echo: the freeze may come before or after it.
-      typing.stdin.write(`typed-${snapshot}\n`);
       const { frozen, frozenProcesses, freezePending, freezeProblem } = await patiently(stage, freeze);
       assert.deepEqual([frozen, freezeProblem], [true, ""]);
       const before = await beatsOf(stage.machine);
@@ -229,7 +168,6 @@ test -p ${FIFO} || busybox mkfifo ${FIFO}`;
         [false, 0, false, false],
       );
       await allBeat(stage.machine, before, beating);
-      await screen.until(`typed-${snapshot}\r\ntyped-${snapshot}\r\n`);
       assert.equal(
         (await beatsOf(stage.machine)).get("itself"),
         before.get("itself"),
@@ -240,21 +178,11 @@ test -p ${FIFO} || busybox mkfifo ${FIFO}`;
     });
   }
 
-  test("and nothing is lost: what was typed, uploaded and printed came once; all of the bomb is killed", async (t) => {
-    assert.deepEqual(failures, []);
+  test("and nothing is lost: all of it runs still, and all of the bomb is killed", async () => {
     const all = await patiently(stage, (client) => client.listExecs());
     const living = all.filter(({ exit }) => exit === undefined).map(({ name }) => name);
-    const wanted = [...Object.keys(HARDSHIPS), "itself", "flood", "typing", "reader", "upload"];
+    const wanted = [...Object.keys(HARDSHIPS), "itself"];
     assert.deepEqual(living.toSorted(), wanted.toSorted());
-    source.stop();
-    await once(upload.stdin, "finish");
-    assert.equal((await upload.wait()).exitCode, 0);
-    assert.equal((await reader.wait()).exitCode, 0);
-    assert.equal(received.bytes.toString().split(" ")[0], source.hash.digest("hex"));
-    for (let snapshot = 1; snapshot <= SNAPSHOTS; snapshot++)
-      assert.equal(screen.bytes.toString().split(`typed-${snapshot}\r`).length - 1, 2, screen.bytes.toString());
-    t.diagnostic(`${flooded.count} numbered lines`);
-    assert.ok(flooded.count > 0);
     const killed = await patiently(stage, (client) => client.endExec("bomb", { killSignal: "SIGKILL" }));
     assert.equal(killed.exit?.signal, 9);
     // If the first call to end it was given up, some processes may still be dying.

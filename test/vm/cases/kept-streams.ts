@@ -1,4 +1,3 @@
-import assert from "node:assert/strict";
 import { createHash, type Hash, randomBytes } from "node:crypto";
 import type { Readable } from "node:stream";
 import { setTimeout as pause } from "node:timers/promises";
@@ -64,30 +63,5 @@ export class Sink {
         this.#onMore = resolve;
       });
     }
-  }
-}
-
-/** Checks lines `word 0`, `word 1` and so on, and keeps none. */
-export class NumberedLines {
-  /** The first line that was out of order. */
-  #wrong: string | undefined;
-  #count = 0;
-  #rest = "";
-
-  constructor(stream: Readable, word: string) {
-    stream.on("data", (bytes: Buffer) => {
-      const lines = `${this.#rest}${bytes.toString("latin1")}`.split("\n");
-      this.#rest = lines.pop() ?? "";
-      for (const line of lines) {
-        if (line !== `${word} ${this.#count}`) this.#wrong ??= `${line} in place of number ${this.#count}`;
-        this.#count++;
-      }
-    });
-  }
-
-  /** Number of lines so far. Throws if one was missing, or came twice. */
-  get count(): number {
-    assert.equal(this.#wrong, undefined);
-    return this.#count;
   }
 }

@@ -4,11 +4,11 @@ import { test } from "node:test";
 import { setTimeout as pause } from "node:timers/promises";
 import { UsageScope } from "../../../src/node/client/index.ts";
 import { issueCertificates } from "../../fixtures/certificates.ts";
-import { RawConnection } from "../harness/raw-connection.ts";
+import { NOBODY, rawConnection, rawHealth } from "../harness/raw-health.ts";
 import { TOKEN } from "../harness/sandbox.ts";
 import type { Stage } from "./stage.ts";
 
-const UNAUTHENTICATED = 16;
+const UNAUTHENTICATED = "16";
 const MEBIBYTE = 2 ** 20;
 const MEMORY_LIMIT_BYTES = 16 * MEBIBYTE;
 /** Makes `ready_cmd` succeed. */
@@ -46,16 +46,14 @@ export function sandboxCases(stage: Stage, series: string): void {
 
   test("a sibling that reaches the port without credentials gets nowhere", async () => {
     const { machine, guest } = stage;
-    const { ca, client } = guest.certificates;
     const rogue = await issueCertificates();
-    const port = machine.agentPort;
-    for (const target of [{ port }, { port, ca }, { port, ca, client: rogue.client }]) {
-      using session = new RawConnection(target);
-      assert.equal(await session.health(TOKEN), undefined);
+    for (const identity of [NOBODY, rogue.client]) {
+      using session = await rawConnection(guest, machine, identity);
+      assert.equal(await rawHealth(session, TOKEN), undefined);
     }
-    using tokenless = new RawConnection({ port, ca, client });
-    assert.equal(await tokenless.health(), UNAUTHENTICATED);
-    assert.equal(await tokenless.health("not-the-token-0123456789"), UNAUTHENTICATED);
+    using tokenless = await rawConnection(guest, machine);
+    assert.equal(await rawHealth(tokenless), UNAUTHENTICATED);
+    assert.equal(await rawHealth(tokenless, "not-the-token-0123456789"), UNAUTHENTICATED);
     using right = stage.client();
     assert.equal((await right.health()).alive, true);
   });

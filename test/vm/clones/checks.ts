@@ -14,7 +14,7 @@ interface CloneCheck {
   readonly check: (pair: Pair) => void;
 }
 
-const OK = 0;
+const OK = "0";
 
 function ofEach(check: (clone: Clone) => void): (pair: Pair) => void {
   return (pair) => {

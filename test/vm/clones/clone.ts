@@ -6,7 +6,8 @@ import { HookKind } from "../../../src/shared/gen/svc/guest/v1alpha1/hooks_pb.ts
 import type { Guest } from "../harness/guest.ts";
 import type { Machine } from "../harness/machine.ts";
 import { readClocks } from "../harness/oracle.ts";
-import { RawConnection } from "../harness/raw-connection.ts";
+import type { RawHttp2 } from "../../fixtures/raw-http2.ts";
+import { rawConnection, rawHealth } from "../harness/raw-health.ts";
 import { TOKEN } from "../harness/sandbox.ts";
 import { type Draws, drawAll } from "./draws.ts";
 import { EXEC_MARK, FILE } from "./source.ts";
@@ -35,9 +36,9 @@ export interface Clone {
   readonly driftBeforeMs: number;
   readonly driftAfterMs: number;
   /** gRPC status of Health over a connection from before the duties: then, and after them (undefined: it was dead). */
-  readonly olderSession: readonly [number | undefined, number | undefined];
+  readonly olderSession: readonly [string | undefined, string | undefined];
   /** The same for a client certificate that had expired an hour ago. */
-  readonly expiredSession: number | undefined;
+  readonly expiredSession: string | undefined;
   readonly hook: { readonly output: string; readonly startedMs: number; readonly endedMs: number };
   /** The list of processes once the command from before the snapshot is gone, or its time is over. */
   readonly processes: string;
@@ -52,7 +53,7 @@ export async function observeControl(guest: Guest, snapshot: string): Promise<Co
   await using machine = await guest.start(snapshot);
   const first = await drawAll(guest, machine);
   using callers = await Callers.meet(guest, machine);
-  await callers.expired.health(TOKEN);
+  await rawHealth(callers.expired, TOKEN);
   return { first, second: await drawAll(guest, machine) };
 }
 
@@ -65,11 +66,11 @@ export async function observeClone(
   await using machine = await guest.start(snapshot);
   const before = await drawAll(guest, machine);
   using callers = await Callers.meet(guest, machine);
-  const expiredSession = await callers.expired.health(TOKEN);
+  const expiredSession = await rawHealth(callers.expired, TOKEN);
   const { driftMs: driftBeforeMs } = await readClocks(machine.oraclePort);
   // Opened last: the agent ends it after 5 s without a handshake, and an emulated machine is slow.
   using _halfOpen = halfOpenTo(machine);
-  const olderBefore = await callers.older.health(TOKEN);
+  const olderBefore = await rawHealth(callers.older, TOKEN);
   const dutiesBegan = performance.now();
   const duties = await callers.fresh.runRestoreDuties({
     entropy: randomBytes(ENTROPY_BYTES),
@@ -78,7 +79,7 @@ export async function observeClone(
   const dutiesTookMs = performance.now() - dutiesBegan;
   const after = await drawAll(guest, machine);
   const { driftMs: driftAfterMs } = await readClocks(machine.oraclePort);
-  const olderAfter = await callers.older.health(TOKEN);
+  const olderAfter = await rawHealth(callers.older, TOKEN);
   using client = guest.client(machine);
   const hook = await postRestore(client);
   const processes = await settledProcesses(client);
@@ -106,29 +107,28 @@ export async function observeClone(
 /** Clients that call a clone before its duties. */
 class Callers implements Disposable {
   /** A session from before the one that asks for the duties. */
-  readonly older: RawConnection;
-  readonly expired: RawConnection;
+  readonly older: RawHttp2;
+  readonly expired: RawHttp2;
   /** With a certificate that was issued after the snapshot. */
   readonly fresh: GuestClient & Disposable;
 
-  private constructor(older: RawConnection, expired: RawConnection, fresh: GuestClient & Disposable) {
+  private constructor(older: RawHttp2, expired: RawHttp2, fresh: GuestClient & Disposable) {
     this.older = older;
     this.expired = expired;
     this.fresh = fresh;
   }
 
   static async meet(guest: Guest, machine: Machine): Promise<Callers> {
-    const { ca, client, issueClient } = guest.certificates;
+    const { issueClient } = guest.certificates;
     const nowMs = Date.now();
     const past = { notBefore: new Date(nowMs - 2 * HOUR_MS), notAfter: new Date(nowMs - HOUR_MS) };
     const future = { notBefore: new Date(nowMs), notAfter: new Date(nowMs + HOUR_MS) };
     const [expired, fresh] = [await issueClient(past), await issueClient(future)];
-    const port = machine.agentPort;
-    const older = new RawConnection({ port, ca, client });
-    await older.health(TOKEN);
+    const older = await rawConnection(guest, machine);
+    await rawHealth(older, TOKEN);
     const caller = guest.client(machine, { certPem: fresh.cert, keyPem: fresh.key });
     await caller.health({ timeoutMs: REACH_LIMIT_MS, waitForReady: true });
-    return new Callers(older, new RawConnection({ port, ca, client: expired }), caller);
+    return new Callers(older, await rawConnection(guest, machine, expired), caller);
   }
 
   [Symbol.dispose](): void {

@@ -8,9 +8,8 @@
  * - fuse DIR: a file system served from within, and a client that waits for it
  * - oom: takes more memory than there is, and again once the kernel has killed it
  * - write FILE: a line to a file, again and again
- * - flood: numbered lines to standard output. Each counts its rounds in memory under its name (beats.h), by an
- *   instruction of its own after each hard part. All have a low priority and pause between rounds, so that the agent
- *   gets its turn on one emulated processor.
+ * Each counts its rounds in memory under its name (beats.h), by an instruction of its own after each hard part. All
+ * have a low priority and pause between rounds, so that the agent gets its turn on one emulated processor.
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -232,14 +231,6 @@ static _Noreturn void write_for_ever(const char *path) {
   }
 }
 
-static _Noreturn void flood(void) {
-  for (unsigned long n = 0;; n++) {
-    printf("flood %lu\n", n);
-    fflush(stdout);
-    count_round();
-  }
-}
-
 int main(int count, char **args) {
   const char *what = count > 1 ? args[1] : "", *more = count > 2 ? args[2] : "";
   setpriority(PRIO_PROCESS, 0, 19);
@@ -262,7 +253,5 @@ int main(int count, char **args) {
     run_out_of_memory();
   if (!strcmp(what, "write"))
     write_for_ever(more);
-  if (!strcmp(what, "flood"))
-    flood();
   return 2;
 }

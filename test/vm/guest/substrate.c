@@ -3,8 +3,7 @@
  * connection on a channel of the hypervisor, with the channel as standard input and output. Here the channel is the
  * first port of virtio-serial, and the arguments are the command; without arguments it does nothing. Prints on the
  * console when it waits for the host: bytes from before that are lost. With --console alone it obeys the host's words on
- * the console: "stop" sends SIGTERM to init. Writes a byte to descriptor 3 when it is ready, for which init waits; with
- * --never-ready it does not.
+ * the console: "stop" sends SIGTERM to init. Writes a byte to descriptor 3 when it is ready, for which init waits.
  */
 #define _GNU_SOURCE
 #include <dirent.h>
@@ -68,9 +67,6 @@ static void obey_console(void) {
 }
 
 int main(int argc, char **argv) {
-  if (argc > 1 && !strcmp(argv[1], "--never-ready"))
-    for (;;)
-      pause();
   int obeys = argc > 1 && !strcmp(argv[1], "--console");
   char **command = argv + 1 + obeys;
   signal(SIGPIPE, SIG_IGN);

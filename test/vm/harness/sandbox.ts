@@ -40,8 +40,6 @@ export interface SandboxOptions {
   readonly programs?: readonly string[];
   /** More kernel modules to load. Default: none. */
   readonly modules?: readonly string[];
-  /** The substrate's own agent lives but never becomes ready. */
-  readonly substrateHangs?: boolean;
 }
 
 /** A volume of the sandbox. */
@@ -109,8 +107,7 @@ function entrypoint(command: readonly string[]): string {
   return `cd '${WORKING_DIRECTORY}' && exec ${command.map((word) => `'${word}'`).join(" ")}`;
 }
 
-function substrateArguments(agent: AgentBuild, { bridge, substrateHangs }: SandboxOptions): string[] {
-  if (substrateHangs === true) return ["--never-ready"];
+function substrateArguments(agent: AgentBuild, { bridge }: SandboxOptions): string[] {
   if (bridge === undefined) return [];
   return [...agent.command, "bridge", GUEST_SOCKET];
 }
