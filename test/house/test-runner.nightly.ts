@@ -35,52 +35,57 @@ function processState(pid: number): string | undefined {
 }
 
 describe("npm test", () => {
-  test("counts tests, not suites, and succeeds when none failed", async () => {
-    const run = await runTests(["passing"]);
-    assert.equal(run.lastLine, "3 passed, 0 failed, 0 skipped");
-    assert.equal(run.code, 0);
-  });
-
-  test("fails when one test of several files failed, and names it", async () => {
-    const run = await runTests(["passing", "failing"]);
-    assert.equal(run.lastLine, "4 passed, 1 failed, 0 skipped");
-    assert.match(run.output, /FAILED\n {2}test\/house\/fixtures\/suites\/failing\.ts: a suite > fails\n/);
-    assert.match(run.output, /^ {2}✖ a suite > fails \(/m, "its line alone says what failed");
-    assert.equal(run.code, 1);
-  });
-
-  test("lists skipped tests with their reasons", async () => {
-    const run = await runTests(["passing", "skipping"]);
-    assert.equal(run.lastLine, "3 passed, 0 failed, 4 skipped");
-    assert.match(run.output, /SKIPPED\n.*: is skipped \(needs root\)\n.*: skips itself \(needs KVM\)\n/);
-    assert.equal(run.code, 0);
-  });
-
-  test("takes a skipped test for a failure in CI, unless only hardware was missing", async () => {
-    const run = await runTests(["passing", "skipping"], { CI: "true" });
-    assert.equal(run.lastLine, "3 passed, 3 failed, 1 skipped");
-    assert.match(run.output, /is skipped \(skipped, needs root: not accepted in CI\)/);
-    assert.equal(run.code, 1);
-  });
-
-  test("fails for a file without tests", async () => {
-    const run = await runTests(["passing", "empty"]);
-    assert.equal(run.lastLine, "3 passed, 1 failed, 0 skipped");
-    assert.equal(run.code, 1);
-  });
-
-  test("fails for a file that leaves before its tests are done, even with success", async () => {
-    const run = await runTests(["exiting"]);
-    assert.equal(run.lastLine, "0 passed, 1 failed, 0 skipped");
-    assert.equal(run.code, 1);
-  });
-
-  test("kills a file that tells nothing of its tests for long, and counts that as a failure", async () => {
-    const run = await runTests(["hanging"], { TEST_SILENCE_MS: "4000" });
-    assert.match(run.lastLine, /^[01] passed, 1 failed, 0 skipped$/);
-    assert.match(run.output, /was killed: it told nothing of its tests for 4 s, after/);
-    assert.equal(run.code, 1);
-  });
+  const CI = { CI: "true" };
+  const HANGS = { TEST_SILENCE_MS: "4000" };
+  const RUNS: readonly (readonly [
+    title: string,
+    files: readonly string[],
+    lastLine: RegExp,
+    code: number,
+    says?: readonly RegExp[],
+    env?: NodeJS.ProcessEnv,
+  ])[] = [
+    ["counts tests, not suites, and succeeds when none failed", ["passing"], /^3 passed, 0 failed, 0 skipped$/, 0],
+    [
+      "fails when one test of several files failed, and names it, also in its own line",
+      ["passing", "failing"],
+      /^4 passed, 1 failed, 0 skipped$/,
+      1,
+      [/FAILED\n {2}test\/house\/fixtures\/suites\/failing\.ts: a suite > fails\n/, /^ {2}✖ a suite > fails \(/m],
+    ],
+    [
+      "lists skipped tests with their reasons",
+      ["passing", "skipping"],
+      /^3 passed, 0 failed, 4 skipped$/,
+      0,
+      [/SKIPPED\n.*: is skipped \(needs root\)\n.*: skips itself \(needs KVM\)\n/],
+    ],
+    [
+      "takes a skipped test for a failure in CI, unless only hardware was missing",
+      ["passing", "skipping"],
+      /^3 passed, 3 failed, 1 skipped$/,
+      1,
+      [/is skipped \(skipped, needs root: not accepted in CI\)/],
+      CI,
+    ],
+    ["fails for a file without tests", ["passing", "empty"], /^3 passed, 1 failed, 0 skipped$/, 1],
+    ["fails for a file that leaves before its tests are done", ["exiting"], /^0 passed, 1 failed, 0 skipped$/, 1],
+    [
+      "kills a file that tells nothing of its tests for long, and counts that as a failure",
+      ["hanging"],
+      /^[01] passed, 1 failed, 0 skipped$/,
+      1,
+      [/was killed: it told nothing of its tests for 4 s, after/],
+      HANGS,
+    ],
+  ];
+  for (const [title, files, lastLine, code, says = [], env = {}] of RUNS)
+    test(title, async () => {
+      const run = await runTests(files, env);
+      assert.match(run.lastLine, lastLine);
+      for (const pattern of says) assert.match(run.output, pattern);
+      assert.equal(run.code, code);
+    });
 
   test("kills processes that a file left behind, and counts each as a failure", async () => {
     const run = await runTests(["leaking"]);

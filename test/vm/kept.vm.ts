@@ -1,9 +1,11 @@
 import assert from "node:assert/strict";
-import { createHash } from "node:crypto";
+import { createHash, type Hash, randomBytes } from "node:crypto";
 import { once } from "node:events";
 import { Readable } from "node:stream";
 import { after, describe, test } from "node:test";
+import { setTimeout as pause } from "node:timers/promises";
 import {
+  type ConnectOptions,
   type GuestClient,
   HookKind,
   type KeptOptions,
@@ -11,8 +13,8 @@ import {
   type KeptProcess,
   restoreSequence,
 } from "../../src/node/client/index.ts";
-import { optionsOf, Sink, Source } from "./cases/kept-streams.ts";
 import { until } from "../fixtures/awake.ts";
+import { SERVER_NAME } from "../fixtures/certificates.ts";
 import { Stage } from "./cases/stage.ts";
 
 const STANDBYS = 3;
@@ -24,6 +26,67 @@ const STOP_FILE = "/run/build-stop";
 const BUILD = `i=0; while ! [ -e ${STOP_FILE} ]; do echo out $i; echo err $i >&2; i=$((i+1)); busybox usleep 20000; done; exit 7`;
 /** The same of the workload, without end. */
 const WORKLOAD = "i=0; while :; do echo out $i; echo err $i >&2; i=$((i+1)); busybox usleep 250000; done";
+/** Bytes of input in a piece, with pauses between pieces, so that a copy of it stays small. */
+const PIECE_BYTES = 4 * 1024;
+const PIECE_MS = 20;
+
+/** Options for the stage's present machine: for kept commands that reconnect by themselves. */
+function optionsOf({ guest, machine }: Stage): ConnectOptions {
+  const { ca, client } = guest.certificates;
+  const pem = { caPem: ca, certPem: client.cert, keyPem: client.key };
+  return { address: `127.0.0.1:${machine.agentPort}`, ...pem, token: guest.token, serverName: SERVER_NAME };
+}
+
+/** Input of a command: random pieces until it is stopped, and a copy of them. */
+class Source {
+  readonly hash: Hash;
+  #isStopped = false;
+
+  constructor(hash: Hash = createHash("sha256")) {
+    this.hash = hash;
+  }
+
+  stop(): void {
+    this.#isStopped = true;
+  }
+
+  async *pieces(): AsyncGenerator<Buffer> {
+    while (!this.#isStopped) {
+      const piece = randomBytes(PIECE_BYTES);
+      this.hash.update(piece);
+      yield piece;
+      await pause(PIECE_MS);
+    }
+  }
+}
+
+/** Collects a stream. */
+class Sink {
+  readonly #parts: Buffer[] = [];
+  #onMore: (() => void) | undefined;
+
+  constructor(stream: Readable, before: Buffer = Buffer.alloc(0)) {
+    this.#parts.push(before);
+    stream.on("data", (bytes: Buffer) => {
+      this.#parts.push(bytes);
+      this.#onMore?.();
+    });
+  }
+
+  get bytes(): Buffer {
+    return Buffer.concat(this.#parts);
+  }
+
+  /** Resolves when the text has arrived. */
+  async until(text: string): Promise<void> {
+    while (!this.bytes.includes(text)) {
+      await new Promise<void>((resolve) => {
+        this.#onMore = resolve;
+      });
+    }
+  }
+}
+
 /** Fails unless the lines are `word 0`, `word 1` and so on to the last. */
 function assertNumbered(bytes: Buffer, word: string): void {
   const lines = bytes.toString().trimEnd().split("\n");

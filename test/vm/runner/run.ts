@@ -1,11 +1,13 @@
+import { once } from "node:events";
 import { globSync } from "node:fs";
 import { join } from "node:path";
+import { run } from "node:test";
+import { spec } from "node:test/reporters";
 import { execaSync } from "execa";
 import { probeAccelerator } from "../harness/accelerator.ts";
 import { GUEST_ARCHITECTURE } from "../harness/architecture.ts";
 import { newerSeries, provideKernel, provideQemu, provideTools, SERIES } from "../harness/provision.ts";
 import { onEndSignal } from "../../../scripts/machine/script.ts";
-import { runCases } from "./cases.ts";
 
 /** Time for one file, under emulation on a busy machine; most take one minute. */
 const FILE_LIMIT_MS = 1_800_000;
@@ -67,4 +69,29 @@ function prepareKernels(): string[] {
   const series = [...SERIES, newerSeries()].filter((each) => each !== undefined);
   for (const each of series) provideKernel(each);
   return series;
+}
+
+type Options = NonNullable<Parameters<typeof run>[0]>;
+
+/**
+ * Runs files of cases, prints each case with its time, and at the end those that failed and the counts. Whether all
+ * have passed.
+ */
+async function runCases(options: Options): Promise<boolean> {
+  const began = performance.now();
+  const events = run(options);
+  let succeeded = false;
+  let counted = "no case ran";
+  events.on("test:summary", ({ file, success, counts }) => {
+    // The others are those of one file.
+    if (file !== undefined) return;
+    const { tests, passed, skipped } = counts;
+    succeeded = success && passed > 0 && passed === tests;
+    counted = `${passed} passed, ${tests - passed - skipped} failed, ${skipped} skipped`;
+  });
+  const printed = events.compose(new spec());
+  printed.pipe(process.stdout);
+  await once(printed, "end");
+  console.log(`\n${Math.round((performance.now() - began) / 1000)} s\n${counted}`);
+  return succeeded;
 }

@@ -19,7 +19,6 @@ import {
   ServerCompatResponseSchema,
 } from "./gen/connectrpc/conformance/v1/server_compat_pb.ts";
 import { serve } from "./service.ts";
-import { readMessages, writeMessage } from "./stdio.ts";
 
 /** Listens as the suite wants; without TLS on the unix socket, and on a port before it: the suite dials ports. */
 async function listen(server: ManagementServer, request: ServerCompatRequest, folder: string): Promise<number> {
@@ -35,9 +34,17 @@ async function listen(server: ManagementServer, request: ServerCompatRequest, fo
   return server.listenTcp(0, { cert: Buffer.from(cert), key: Buffer.from(key), clientCa: Buffer.from(clientTlsCert) });
 }
 
-const { value: configuration } = await readMessages().next();
-if (configuration === undefined) throw new Error("standard input has no configuration");
-const request = fromBinary(ServerCompatRequestSchema, configuration);
+/** The suite's messages begin with their length in four bytes. */
+async function configuration(): Promise<Buffer> {
+  let received = Buffer.alloc(0);
+  for await (const chunk of process.stdin as AsyncIterable<Buffer>) {
+    received = Buffer.concat([received, chunk]);
+    if (received.length >= 4 && received.length >= 4 + received.readUInt32BE()) return received.subarray(4);
+  }
+  throw new Error("standard input has no configuration");
+}
+
+const request = fromBinary(ServerCompatRequestSchema, await configuration());
 const log = recordingLog();
 const router = new AnsweringRouter({
   clock: systemClock,
@@ -59,7 +66,10 @@ process.on("exit", () => folder.remove());
 const port = await listen(server, request, folder.path);
 const pemCert = request.serverCreds?.cert ?? new Uint8Array();
 const response = create(ServerCompatResponseSchema, { host: "127.0.0.1", port, pemCert });
-writeMessage(toBinary(ServerCompatResponseSchema, response));
+const message = toBinary(ServerCompatResponseSchema, response);
+const length = Buffer.alloc(4);
+length.writeUInt32BE(message.length);
+process.stdout.write(Buffer.concat([length, message]));
 await once(process, "SIGTERM");
 // An error that the agent logs in a call is a bug of its own, which no status shows.
 for (const { fields } of log.lines.filter(({ event }) => event === "call_failed")) console.error(fields);
