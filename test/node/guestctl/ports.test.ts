@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { randomBytes } from "node:crypto";
 import { once } from "node:events";
-import { cp, writeFile } from "node:fs/promises";
+import { copyFile, mkdir, writeFile } from "node:fs/promises";
 import { connect, type Socket } from "node:net";
 import { join } from "node:path";
 import { buffer, text } from "node:stream/consumers";
@@ -82,7 +82,9 @@ describe("guestctl forward", () => {
   test("reads credentials anew once they are not taken any more, as after a restore", async () => {
     await using server = await listener(echo);
     const credentials = folder.at("renewed");
-    await cp(agent.credentialsDir, credentials, { recursive: true });
+    await mkdir(credentials);
+    for (const name of ["ca.pem", "client.pem", "client.key"])
+      await copyFile(join(agent.credentialsDir, name), join(credentials, name));
     await writeFile(join(credentials, "token"), "of-the-instance-before-it");
     const running = startGuestctl(["forward", `0:${server.port}`], { ...env, GUESTCTL_CREDENTIALS: credentials });
     const local = Number(/:(\d+) ->/.exec(String((await running.lines.next()).value))?.[1]);
