@@ -3,6 +3,7 @@ import { existsSync, globSync, readFileSync } from "node:fs";
 import { dirname, join } from "node:path";
 import { describe, test } from "node:test";
 import { BOOTSTRAP_VARIABLES } from "../../src/agent/config/index.ts";
+import { ERROR_CODES } from "../../src/node/client/error-codes.ts";
 import { NEXT_STEPS } from "../../src/node/sandboxes/substrate/errors.ts";
 import { DEFAULT_WORKLOAD_LIMITS, MESSAGE_LIMIT_BYTES } from "../../src/agent/workload-service/limits.ts";
 
@@ -130,6 +131,16 @@ describe("the documents", () => {
 
   test("list the codes of sandboxes", () => {
     assert.deepEqual(namesUnder("docs/node/sandboxes.md", "Codes"), Object.keys(NEXT_STEPS).toSorted());
+  });
+
+  test("list the codes of the client library, each with its next step", () => {
+    const [, after = ""] = read("docs/node/client.md").split("\n## Errors\n");
+    const [section = ""] = after.split("\n## ");
+    const rows = section.replaceAll("\n  ", " ").matchAll(/^- ((?:`[A-Z_]+`(?:, )?)+): (.+)$/gm);
+    const listed = Array.from(rows, ([, codes = "", step = ""]) =>
+      Array.from(codes.matchAll(/[A-Z_]+/g), ([code]) => [code, step === "the message says it" ? "" : step] as const),
+    );
+    assert.deepEqual(Object.fromEntries(listed.flat()), ERROR_CODES);
   });
 
   test("tell the limits of the workload's socket", () => {

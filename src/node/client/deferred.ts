@@ -7,10 +7,7 @@ export interface Deferred<Value> {
 
 /** Promise.withResolvers, which Node 20 lacks; clients run there too. */
 export function deferred<Value>(): Deferred<Value> {
-  let settle: Pick<Deferred<Value>, "resolve" | "reject"> | undefined;
-  const promise = new Promise<Value>((resolve, reject) => {
-    settle = { resolve, reject };
-  });
-  if (settle === undefined) throw new Error("a promise runs its executor at once");
+  const settle = {} as Pick<Deferred<Value>, "resolve" | "reject">;
+  const promise = new Promise<Value>((resolve, reject) => void Object.assign(settle, { resolve, reject }));
   return { promise, ...settle };
 }

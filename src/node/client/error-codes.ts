@@ -1,48 +1,49 @@
 /**
  * Every cause that this library finds itself, by its stable code, and what to do about it; empty: the message says it.
  * Beside them a code is the agent's reason (docs/agent/operations.md), or the status of a call that has none.
+ * docs/node/client.md lists them with the same words.
  */
 const CODES = {
   // No connection.
-  CONNECT_TIMED_OUT: "check the address and the network on the way; what listens there may be no guest agent",
-  CONNECTION_REFUSED: "check that the agent runs and that the address is right",
   ADDRESS_UNREACHABLE: "check the address, and the network on the way",
-  NOT_AN_AGENT: "what listens there is no guest agent; check the address",
-  CONNECTION_CLOSED: "check that the agent takes this client certificate",
   BRIDGE_FAILED: "run the bridge command by hand: it must wait for input, silently",
-  DIAL_FAILED: "",
+  CONNECTION_CLOSED: "check that the agent takes this client certificate",
+  CONNECTION_REFUSED: "check that the agent runs and that the address is right",
+  CONNECT_TIMED_OUT: "check the address and the network; what listens there may be no guest agent",
+  DIAL_FAILED: "look at its cause, which connectOptions threw",
+  NOT_AN_AGENT: "what listens there is no guest agent; check the address",
   // Certificates.
-  CLIENT_CERTIFICATE_REFUSED: "give the client certificate that was issued for this agent",
   CLIENT_CERTIFICATE_EXPIRED: "renew the client certificate, or look at the guest's clock",
+  CLIENT_CERTIFICATE_REFUSED: "give the client certificate that was issued for this agent",
   CLIENT_CERTIFICATE_TOO_LONG:
     "shorten the chain of the client certificate, at first by the root: the agent takes four certificates, 5.5 KiB",
-  SERVER_NAME_MISMATCH: "give the name in the agent's certificate as serverName",
   SERVER_CERTIFICATE_EXPIRED: "renew the agent's certificate, or look at this host's clock",
   SERVER_CERTIFICATE_NOT_YET_VALID: "look at this host's clock: the agent's certificate begins later",
   SERVER_CERTIFICATE_UNTRUSTED: "give the authority that issued the agent's certificate as caPem",
+  SERVER_NAME_MISMATCH: "give the name in the agent's certificate as serverName",
   // A call.
-  CONNECTION_LOST: "the connection broke: look whether the call has taken effect",
-  INVALID_ARGUMENT: "",
+  AGENT_TOO_OLD: "update the agent, or do without; it may be that of an old snapshot",
+  ANSWER_UNREADABLE: "",
   CALL_ABORTED: "",
   CLIENT_CLOSED: "",
-  ANSWER_UNREADABLE: "",
-  AGENT_TOO_OLD: "update the agent, or do without; it may be that of an old snapshot",
-  SOURCE_FAILED: "",
+  CONNECTION_LOST: "the connection broke: look whether the call has taken effect",
   FILE_CHANGED: "copy it again",
+  INVALID_ARGUMENT: "",
+  LISTEN_FAILED: "",
+  SOURCE_FAILED: "",
   STREAM_LEFT: "",
   TUNNEL_CLOSED: "",
-  LISTEN_FAILED: "",
   // Commands.
-  OUTPUT_TOO_LARGE: "",
   COMMAND_CUT_OFF: "with keep a command outlives its connection",
-  EXIT_MISSING: "",
   DETACHED: "",
+  EXIT_MISSING: "",
   HUNG_UP: "",
   INPUT_CONFLICT: "",
   INPUT_LOST: "",
+  KEEP_UNSUPPORTED: "update the agent, or run the command without keep",
   OUTPUT_LOST: "",
+  OUTPUT_TOO_LARGE: "",
   RESUME_MISMATCH: "",
-  KEEP_UNSUPPORTED: "update the agent, or run the command without keep; it may be that of an old snapshot",
 } as const;
 
 /** The code of a cause that this library finds itself. */

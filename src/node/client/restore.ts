@@ -89,7 +89,8 @@ export async function restoreDuties(
       client.close();
     }
   };
-  for (const pauseMs of growingPauses(LONGEST_PAUSE_MS)) {
+  for (const pauses = growingPauses(LONGEST_PAUSE_MS); ;) {
+    const { value: pauseMs } = pauses.next();
     const duties = await retried(attempt(), attempt, {
       pausesMs: growingPauses(LONGEST_PAUSE_MS),
       untilMs,
@@ -99,7 +100,6 @@ export async function restoreDuties(
     if (!duties.frozen || keepFrozen || performance.now() + pauseMs >= untilMs) return duties;
     await pauseFor(pauseMs, signal);
   }
-  throw new Error("the pauses have no end");
 }
 
 /** Connects, repeatedly while the agent may not be back yet. Without `waitForReady`, which hides why it fails. */

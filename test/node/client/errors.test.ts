@@ -1,4 +1,5 @@
 import assert from "node:assert/strict";
+import { globSync, readFileSync } from "node:fs";
 import { describe, test } from "node:test";
 import { Metadata, status } from "@grpc/grpc-js";
 import { guestError, mayConnect } from "../../../src/node/client/errors.ts";
@@ -77,5 +78,24 @@ describe("guestError", () => {
   test("takes a status that it does not know for UNKNOWN", () => {
     const unknown = JSON.parse("99") as status;
     assert.deepEqual([failed(unknown, "?").status, failed(unknown, "?").code], ["UNKNOWN", "UNKNOWN"]);
+  });
+});
+
+describe("the library's sources", () => {
+  const sources = globSync("src/node/client/**/*.ts").map((path) => readFileSync(path, "utf8"));
+
+  test("make no error without a code", () => {
+    const made = sources.flatMap((text) => Array.from(text.matchAll(/new GuestError\(\{[^]*?\}\)/g), ([call]) => call));
+    assert.ok(made.length > 10);
+    // What an agent tells has its reason.
+    assert.deepEqual(
+      made.filter((call) => !/\bcode\b/.test(call)),
+      ["new GuestError({ status: under, ...details, ...cause, cause: error })"],
+    );
+  });
+
+  test("throw nothing else", () => {
+    const thrown = sources.flatMap((text) => Array.from(text.matchAll(/\bthrow new (\w+)\(/g), ([, name]) => name));
+    assert.deepEqual(new Set(thrown), new Set(["GuestError"]));
   });
 });

@@ -1,5 +1,8 @@
-import type { GuestError } from "../../client/index.ts";
-import type { SandboxError } from "../../sandboxes/index.ts";
+import type { ErrorCode, GuestError } from "../../client/index.ts";
+import type { Remedy, SandboxCode, SandboxError } from "../../sandboxes/index.ts";
+
+/** The agent's reasons whose next step is a command. */
+type Reason = "EXEC_NAME_IN_USE" | "TOO_MANY_KEPT_BYTES" | "TOO_MANY_KEPT_EXECS" | "UNAUTHENTICATED";
 
 /** What an option of the library is here. */
 const FLAGS: Readonly<Record<string, string>> = {
@@ -25,10 +28,10 @@ const FLAGS: Readonly<Record<string, string>> = {
 };
 
 /** What to do, by code, where the libraries' own advice names their calls and options. */
-const STEPS: Readonly<Record<string, string>> = {
+const STEPS: Readonly<Partial<Record<ErrorCode | SandboxCode | Reason, string>>> = {
   COMMAND_CUT_OFF: "with --name a command outlives its connection",
   EXEC_NAME_IN_USE: '"guestctl attach" takes it up, "guestctl end" ends it and frees its name',
-  KEEP_UNSUPPORTED: "update the agent, or run the command without --name; it may be that of an old snapshot",
+  KEEP_UNSUPPORTED: "update the agent, or run the command without --name",
   SERVER_CERTIFICATE_UNTRUSTED: "give the authority that issued the agent's certificate as ca.pem",
   SERVER_NAME_MISMATCH: "give the name in the agent's certificate as --server-name",
   TOO_MANY_KEPT_BYTES: '"guestctl execs" lists them, "guestctl end" forgets one',
@@ -43,7 +46,7 @@ const STEPS: Readonly<Record<string, string>> = {
 };
 
 /** What the library's next calls are here. */
-const REMEDIES: Readonly<Record<NonNullable<SandboxError["remedy"]>["kind"], (name: string) => string>> = {
+const REMEDIES: Readonly<Record<Remedy["kind"], (name: string) => string>> = {
   resume: (name) => `first: guestctl sandbox resume ${name}`,
   start: (name) => `boot it anew: guestctl sandbox start ${name}`,
   wake: (name) => `wake it up once there is room for it: guestctl sandbox resume ${name}`,
@@ -63,5 +66,6 @@ export function flagOf({ option = "" }: GuestError): string | undefined {
 
 /** What to do about an error of the libraries; undefined: its message says it. */
 export function nextStepOf({ code, nextStep, remedy }: Advised): string | undefined {
-  return remedy === undefined ? (STEPS[code] ?? nextStep) : REMEDIES[remedy.kind](remedy.name);
+  if (remedy !== undefined) return REMEDIES[remedy.kind](remedy.name);
+  return new Map(Object.entries(STEPS)).get(code) ?? nextStep;
 }
