@@ -26,7 +26,8 @@ import { fromArguments, wholeMilliseconds } from "./arguments.ts";
 import {
   abortedError,
   explanationLimitMs,
-  GuestError,
+  failure,
+  type GuestError,
   guestError,
   isLost,
   SILENCE_LIMIT_MS,
@@ -250,8 +251,7 @@ export class Channel {
   /** Throws once closed or aborted. */
   #metadata(options: CallOptions): Metadata {
     if (options.signal?.aborted === true) throw abortedError(options.signal);
-    if (this.#isClosed)
-      throw new GuestError({ status: "CANCELLED", code: "CLIENT_CLOSED", message: "the client has been closed" });
+    if (this.#isClosed) throw failure("CANCELLED", "CLIENT_CLOSED", "the client has been closed");
     const metadata = new Metadata({ waitForReady: options.waitForReady ?? false });
     metadata.set("svc-instance-token", this.#token);
     return metadata;

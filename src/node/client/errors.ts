@@ -87,6 +87,11 @@ export function isLost(error: unknown): error is GuestError {
   return error instanceof GuestError && error.status === "UNAVAILABLE" && error.reason === undefined;
 }
 
+/** The GuestError for a cause that this library finds itself. */
+export function failure(status: GuestStatus, code: ErrorCode, message: string, cause?: unknown): GuestError {
+  return new GuestError({ status, code, message, cause });
+}
+
 /** The GuestError for an option or argument that cannot be sent or used; `field` is its name, if it is one. */
 export function invalidOption(field: string | undefined, message: string, cause?: unknown): GuestError {
   const metadata = field === undefined ? {} : { field };
@@ -95,8 +100,7 @@ export function invalidOption(field: string | undefined, message: string, cause?
 
 /** The GuestError for an answer that is not what the schema promises. */
 export function unreadable(problem: string, cause?: unknown): GuestError {
-  const message = `the agent's answer ${problem}`;
-  return new GuestError({ status: "INTERNAL", code: "ANSWER_UNREADABLE", message, cause });
+  return failure("INTERNAL", "ANSWER_UNREADABLE", `the agent's answer ${problem}`, cause);
 }
 
 /**
@@ -141,8 +145,7 @@ export function guestError(error: ServiceError, call: FailedCall): GuestError {
 
 /** The GuestError for a call that its caller aborted. */
 export function abortedError(signal: AbortSignal): GuestError {
-  const message = "the call was aborted by its caller";
-  return new GuestError({ status: "CANCELLED", code: "CALL_ABORTED", message, cause: signal.reason });
+  return failure("CANCELLED", "CALL_ABORTED", "the call was aborted by its caller", signal.reason);
 }
 
 function detailsOf(error: ServiceError): ErrorDetails | undefined {

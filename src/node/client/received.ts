@@ -1,7 +1,7 @@
 import type { DescMessage, DescMethodServerStreaming, MessageInitShape, MessageShape } from "@bufbuild/protobuf";
 import type { ServiceError } from "@grpc/grpc-js";
 import { type CallOptions, cancelCall, type Channel } from "./channel.ts";
-import { GuestError } from "./errors.ts";
+import { failure, GuestError } from "./errors.ts";
 
 /** How a stream's messages become values. */
 export interface Reception<Message, Value> {
@@ -29,9 +29,7 @@ export function received<I extends DescMessage, O extends DescMessage, Value>(
       // A generator returns only after its pending step, which may wait for the agent for ever.
       left.abort();
       // A generator that was never begun runs no part of itself.
-      reception.onEnd?.(
-        new GuestError({ status: "CANCELLED", code: "STREAM_LEFT", message: "the stream was left by its reader" }),
-      );
+      reception.onEnd?.(failure("CANCELLED", "STREAM_LEFT", "the stream was left by its reader"));
       return values.return(undefined);
     },
     [Symbol.asyncIterator]() {

@@ -8,7 +8,7 @@ import {
 } from "../../../shared/gen/svc/guest/v1alpha1/exec_pb.ts";
 import { fromArguments, offsetOf, wholeMilliseconds, wholeNumber } from "../arguments.ts";
 import { type CallOptions, encoded } from "../channel.ts";
-import { GuestError, invalidOption } from "../errors.ts";
+import { failure, type GuestError, invalidOption } from "../errors.ts";
 import type { ConnectOptions } from "../link/link.ts";
 import type { Plain } from "../plain.ts";
 
@@ -157,9 +157,6 @@ export function attachMessage(name: string | undefined, options: AttachOptions):
 /** The error of an agent that runs commands but cannot keep them, or the workload's output. */
 export function keepUnsupported(agentVersion: string | undefined, what: string = "commands"): GuestError {
   const who = agentVersion === undefined ? "the agent" : `the agent (version ${agentVersion})`;
-  return new GuestError({
-    status: "FAILED_PRECONDITION",
-    code: "KEEP_UNSUPPORTED",
-    message: `${who} cannot keep ${what}: it is older than this client`,
-  });
+  const message = `${who} cannot keep ${what}: it is older than this client`;
+  return failure("FAILED_PRECONDITION", "KEEP_UNSUPPORTED", message);
 }

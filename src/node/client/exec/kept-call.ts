@@ -11,7 +11,7 @@ import { ExecSessions } from "../../../shared/gen/svc/guest/v1alpha1/exec_sessio
 import { wholeMilliseconds } from "../arguments.ts";
 import type { Channel } from "../channel.ts";
 import type { ErrorCode } from "../error-codes.ts";
-import { abortedError, GuestError, type GuestStatus } from "../errors.ts";
+import { abortedError, failure, type GuestError, type GuestStatus } from "../errors.ts";
 import { RedialledChannel } from "../link/redialled.ts";
 import { growingPauses, retried } from "../retry.ts";
 import { type Deferred, deferred } from "../deferred.ts";
@@ -150,10 +150,6 @@ export class KeptCall implements ExecWire {
   /** The call that frames may be sent to. */
   get #live(): ExecCall | undefined {
     return this.#state.kind === "attached" || this.#state.kind === "exited" ? this.#state.call : undefined;
-  }
-
-  get #isOver(): boolean {
-    return this.#state.kind === "over";
   }
 
   #call(first: Frame, waitForReady = false): ExecCall {
@@ -305,7 +301,7 @@ export class KeptCall implements ExecWire {
   async #reattach(): Promise<void> {
     if (this.#dialsNext) await this.#channel.renew();
     this.#dialsNext = this.#parts.alwaysDials;
-    if (this.#isOver) return;
+    if (this.#state.kind === "over") return;
     const call = this.#call({ case: "attach", value: this.#continuation() });
     const answer = deferred<undefined>();
     this.#state = { kind: "reconnecting", call, answer };
@@ -336,7 +332,7 @@ export class KeptCall implements ExecWire {
   #end(): void {
     const { acknowledge, forget = acknowledge !== "manual" } = this.#parts.options;
     const end = (): void => {
-      if (this.#isOver) return;
+      if (this.#state.kind === "over") return;
       this.#close();
       this.#listener?.ended();
     };
@@ -347,7 +343,7 @@ export class KeptCall implements ExecWire {
   }
 
   #fail(error: GuestError): void {
-    if (this.#isOver) return;
+    if (this.#state.kind === "over") return;
     this.#state.call?.cancel();
     this.#close();
     this.#listener?.failed(error);
@@ -367,8 +363,4 @@ export class KeptCall implements ExecWire {
 
 function inMessage({ stdoutOffset, stderrOffset }: OutputOffsets): Record<keyof OutputOffsets, bigint> {
   return { stdoutOffset: BigInt(stdoutOffset), stderrOffset: BigInt(stderrOffset) };
-}
-
-function failure(status: GuestStatus, code: ErrorCode, message: string): GuestError {
-  return new GuestError({ status, code, message });
 }

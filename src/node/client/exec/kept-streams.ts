@@ -1,6 +1,5 @@
 import type { ExecStarted } from "../../../shared/gen/svc/guest/v1alpha1/exec_pb.ts";
-import type { ErrorCode } from "../error-codes.ts";
-import { GuestError, invalidOption } from "../errors.ts";
+import { failure, invalidOption } from "../errors.ts";
 import { deferred } from "../deferred.ts";
 import type { Frame } from "./wire.ts";
 
@@ -75,11 +74,11 @@ export class KeptInput {
     this.#offset ??= offset;
     const takenBytes = offset - this.#offset;
     if (takenBytes > this.#heldBytes)
-      throw aborted("INPUT_CONFLICT", "somebody else has written to the command's standard input meanwhile");
+      throw failure("ABORTED", "INPUT_CONFLICT", "somebody else has written to the command's standard input meanwhile");
     // What it had acknowledged is not held any more: to go on would leave a hole.
     if (takenBytes < 0) {
       const had = `the agent has ${offset} bytes of the command's standard input, and had acknowledged ${this.#offset}`;
-      throw aborted("INPUT_LOST", `${had}: the rest is lost, as by a rollback`);
+      throw failure("ABORTED", "INPUT_LOST", `${had}: the rest is lost, as by a rollback`);
     }
     this.#offset = offset;
     this.#forget(takenBytes);
@@ -133,10 +132,6 @@ export class KeptInput {
     this.#waiting = this.#waiting.filter((each) => !isDue(each));
     for (const { done } of due) done();
   }
-}
-
-function aborted(code: ErrorCode, message: string): GuestError {
-  return new GuestError({ status: "ABORTED", code, message });
 }
 
 type Output = "stdout" | "stderr";

@@ -1,7 +1,7 @@
 import type { Readable, Writable } from "node:stream";
 import type { ExecExit, ExecFrame, ExecStarted } from "../../../shared/gen/svc/guest/v1alpha1/exec_pb.ts";
 import { wholeNumber } from "../arguments.ts";
-import { GuestError } from "../errors.ts";
+import { failure, type GuestError } from "../errors.ts";
 import { deferred } from "../deferred.ts";
 import { readableStream, writableStream } from "../web-streams.ts";
 import { type ExecResult, resultOf, type SignalName, signalNumber } from "./command.ts";
@@ -110,13 +110,8 @@ export class ExecProcess {
 
   #ended(): void {
     if (this.#exit === undefined) {
-      this.#fail(
-        new GuestError({
-          status: "INTERNAL",
-          code: "EXIT_MISSING",
-          message: "the agent ended the call without saying how the command ended",
-        }),
-      );
+      const message = "the agent ended the call without saying how the command ended";
+      this.#fail(failure("INTERNAL", "EXIT_MISSING", message));
       return;
     }
     this.#outputs.stdout.push(null);
@@ -135,7 +130,7 @@ export class ExecProcess {
   #abandon(cause: Error): void {
     if (this.#exit !== undefined || this.#failed) return;
     const message = `the source of the command's standard input failed: ${cause.message}`;
-    this.#abandoned = new GuestError({ status: "CANCELLED", code: "SOURCE_FAILED", message, cause });
+    this.#abandoned = failure("CANCELLED", "SOURCE_FAILED", message, cause);
     this.#wire.cancel();
   }
 

@@ -1,7 +1,7 @@
 import type { Readable } from "node:stream";
 import { wholeNumber } from "../arguments.ts";
 import type { CallOptions } from "../channel.ts";
-import { GuestError } from "../errors.ts";
+import { failure } from "../errors.ts";
 import type { ExecResult } from "./command.ts";
 import type { ExecProcess } from "./process.ts";
 
@@ -61,7 +61,7 @@ async function collect(
     if (bytes > limit) {
       process.cancel();
       const message = `the command wrote more than ${limit} bytes to ${name} and was given up; raise maxOutputBytes, or read its streams with exec`;
-      throw new GuestError({ status: "RESOURCE_EXHAUSTED", code: "OUTPUT_TOO_LARGE", message });
+      throw failure("RESOURCE_EXHAUSTED", "OUTPUT_TOO_LARGE", message);
     }
     chunks.push(chunk);
     try {

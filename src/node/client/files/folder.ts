@@ -1,7 +1,7 @@
 import { lstatSync, readdirSync, readlinkSync, type Stats, statSync } from "node:fs";
 import { fileContent, isHole, type Piece, sparseContent, unpack } from "../../tar/index.ts";
 import { FileType } from "../../../shared/gen/svc/guest/v1alpha1/files_pb.ts";
-import { GuestError, isLost } from "../errors.ts";
+import { failure, isLost } from "../errors.ts";
 import type { FolderClient, ListOptions } from "./tree.ts";
 import type { GuestPath } from "./path.ts";
 import type { ReadTreeOptions } from "./read-tree.ts";
@@ -140,7 +140,7 @@ async function* whole<Part extends Piece>(
     yield piece;
   }
   const message = `${name.toString()} became shorter while it was being copied`;
-  if (read < sizeBytes) throw new GuestError({ status: "ABORTED", code: "FILE_CHANGED", message });
+  if (read < sizeBytes) throw failure("ABORTED", "FILE_CHANGED", message);
 }
 
 /** Options of `downloadFolder`. */

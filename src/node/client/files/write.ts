@@ -11,7 +11,7 @@ import {
 import { GuestAgent } from "../../../shared/gen/svc/guest/v1alpha1/guest_agent_pb.ts";
 import { checkOptions, offsetOf } from "../arguments.ts";
 import { cancelCall, type Channel, encoded } from "../channel.ts";
-import { GuestError } from "../errors.ts";
+import { failure } from "../errors.ts";
 import type { Names } from "../options.ts";
 import { plain, type Plain } from "../plain.ts";
 import { beneathFields, defined, type GuestPath, pathFields, PLACE, type PlaceOptions, timeField } from "./path.ts";
@@ -170,7 +170,7 @@ function bytesOf(content: Content): Uint8Array {
 /** Throws a GuestError with the source's error as its cause. */
 function failed(cause: unknown): never {
   const message = `the source of the file's content failed: ${messageOf(cause)}`;
-  throw new GuestError({ status: "CANCELLED", code: "SOURCE_FAILED", message, cause });
+  throw failure("CANCELLED", "SOURCE_FAILED", message, cause);
 }
 
 /** Result for a value that did not come before the answer. */

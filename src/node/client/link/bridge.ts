@@ -5,7 +5,7 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import type { Readable, Stream, Writable } from "node:stream";
 import { type ChannelCredentials, type ChannelOptions, credentials } from "@grpc/grpc-js";
-import { GuestError, invalidOption } from "../errors.ts";
+import { failure, invalidOption } from "../errors.ts";
 import type { Cause } from "../grpc-texts.ts";
 import type { BridgeOptions, Link } from "./link.ts";
 
@@ -58,7 +58,7 @@ function privateFolder(): string {
     return mkdtempSync(join(tmpdir(), "guest-agent-bridge-"));
   } catch (cause) {
     const message = `the bridge needs a folder in ${tmpdir()}, which cannot be written; set TMPDIR`;
-    throw new GuestError({ status: "UNAVAILABLE", code: "BRIDGE_FAILED", message, cause });
+    throw failure("UNAVAILABLE", "BRIDGE_FAILED", message, cause);
   }
 }
 

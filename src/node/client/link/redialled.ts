@@ -1,6 +1,6 @@
 import { messageOf } from "../../../shared/errors.ts";
 import type { Channel } from "../channel.ts";
-import { GuestError } from "../errors.ts";
+import { failure, GuestError } from "../errors.ts";
 
 /** The channel of calls that outlive it: a client's, until `renew` puts one of their own in its place. */
 export class RedialledChannel {
@@ -51,8 +51,7 @@ export class RedialledChannel {
   #dialled(): Promise<Channel> {
     return this.#dial().catch((cause: unknown) => {
       if (cause instanceof GuestError) throw cause;
-      const message = `the agent cannot be dialled: ${messageOf(cause)}`;
-      throw new GuestError({ status: "UNAVAILABLE", code: "DIAL_FAILED", message, cause });
+      throw failure("UNAVAILABLE", "DIAL_FAILED", `the agent cannot be dialled: ${messageOf(cause)}`, cause);
     });
   }
 }

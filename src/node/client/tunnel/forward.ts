@@ -1,7 +1,7 @@
 import { createServer, type Server, type Socket } from "node:net";
 import { messageOf } from "../../../shared/errors.ts";
 import { fromArguments } from "../arguments.ts";
-import { GuestError, invalidOption } from "../errors.ts";
+import { failure, GuestError, invalidOption } from "../errors.ts";
 import type { ConnectOptions } from "../link/link.ts";
 import type { TunnelOpener } from "./opener.ts";
 import { LargeReads } from "../internals/large-reads.ts";
@@ -128,7 +128,7 @@ function listening(server: Server, port: number, host: string): Promise<number> 
     server.once("error", (error: NodeJS.ErrnoException) => {
       const status = error.code === "EADDRINUSE" ? "ALREADY_EXISTS" : "FAILED_PRECONDITION";
       const message = `cannot listen on ${host}, port ${port}: ${messageOf(error)}`;
-      reject(new GuestError({ status, code: "LISTEN_FAILED", message, cause: error }));
+      reject(failure(status, "LISTEN_FAILED", message, error));
     });
     fromArguments("the options of forward are not valid", () => server.listen(port, host));
     server.once("listening", () => {

@@ -4,7 +4,7 @@ import { type ClientDuplexStream, type ServiceError, status, type StatusObject }
 import { Tunnel, type TunnelFrame, TunnelFrameSchema } from "../../../shared/gen/svc/guest/v1alpha1/tunnel_pb.ts";
 import { wholeNumber } from "../arguments.ts";
 import { type CallOptions, cancelCall, type Channel } from "../channel.ts";
-import { GuestError } from "../errors.ts";
+import { failure, GuestError } from "../errors.ts";
 import { deferred } from "../deferred.ts";
 import { DataFrames } from "./data-frames.ts";
 import { READ_BYTES } from "../internals/large-reads.ts";
@@ -109,11 +109,7 @@ export class GuestTunnel extends Duplex implements Disposable {
   }
 
   override _destroy(error: Error | null, done: (error: Error | null) => void): void {
-    const early = new GuestError({
-      status: "CANCELLED",
-      code: "TUNNEL_CLOSED",
-      message: "the tunnel was closed before it was open",
-    });
+    const early = failure("CANCELLED", "TUNNEL_CLOSED", "the tunnel was closed before it was open");
     this.#opening.reject(error instanceof GuestError ? error : early);
     if (this.#waiting.splice(0).length > 0) this.#onSent();
     const isComplete = error === null && this.readableEnded && this.writableFinished;
