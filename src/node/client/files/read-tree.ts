@@ -3,7 +3,7 @@ import { FileType } from "../../../shared/gen/svc/guest/v1alpha1/files_pb.ts";
 import { checkOptions } from "../arguments.ts";
 import { type Piece, withZeros } from "../../tar/index.ts";
 import { cancelCall, type Channel } from "../channel.ts";
-import { GuestError } from "../errors.ts";
+import { failure, type GuestError } from "../errors.ts";
 import type { Names } from "../options.ts";
 import { type GuestPath, pathBytes, PLACE, type PlaceOptions } from "./path.ts";
 import { bufferOf, isServiceError, resultOf, type TreeEntry, type TreeResult } from "./tree-entry.ts";
@@ -123,5 +123,5 @@ function restOf(item: TreeItem, leftBytes: number, bytes: number): number {
 function untrue(what: string, item?: TreeItem): GuestError {
   const of = item === undefined ? "" : ` of ${JSON.stringify(bufferOf(item.path).toString())}`;
   const message = `the sandbox's answer is not to be trusted: it has ${what}${of}`;
-  return new GuestError({ status: "DATA_LOSS", code: "ANSWER_UNREADABLE", message });
+  return failure("DATA_LOSS", "ANSWER_UNREADABLE", message);
 }
