@@ -3,11 +3,7 @@ import type { GuestUsage } from "./messages.ts";
 const US = 1e-6;
 
 /** A metric: its name without the prefix, its help text, and the values of a report. */
-interface Metric {
-  readonly name: string;
-  readonly help: string;
-  readonly values: (usage: GuestUsage) => readonly Sample[];
-}
+type Metric = readonly [name: string, help: string, values: (usage: GuestUsage) => readonly Sample[]];
 
 /** A value with its own labels. Undefined: the guest does not tell it. */
 type Sample = readonly [value: number | undefined, labels?: Readonly<Record<string, string>>];
@@ -28,75 +24,51 @@ const ofFileSystems = (
 
 /** In base units and with the suffixes of https://prometheus.io/docs/practices/naming/: `_total` is a counter. */
 const METRICS: readonly Metric[] = [
-  { name: "uptime_seconds_total", help: "Time since the guest's boot.", values: (u) => [[u.uptimeUs * US]] },
-  { name: "generation", help: "How often the guest was restored.", values: (u) => [[u.generation]] },
-  { name: "cpus", help: "Processors that are online.", values: (u) => [[u.cpu?.count]] },
-  {
-    name: "cpu_busy_seconds_total",
-    help: "Time that all processors together were busy.",
-    values: (u) => [[seconds(u.cpu?.busyUs)]],
-  },
-  {
-    name: "cpu_steal_seconds_total",
-    help: "Time in which processors had work and the host gave them no time.",
-    values: (u) => [[seconds(u.cpu?.stealUs)]],
-  },
-  { name: "memory_total_bytes", help: "MemTotal.", values: (u) => [[u.memory?.totalBytes]] },
-  { name: "memory_available_bytes", help: "MemAvailable.", values: (u) => [[u.memory?.availableBytes]] },
-  { name: "swap_total_bytes", help: "SwapTotal.", values: (u) => [[u.memory?.swapTotalBytes]] },
-  { name: "swap_free_bytes", help: "SwapFree.", values: (u) => [[u.memory?.swapFreeBytes]] },
-  {
-    name: "pressure_waiting_seconds_total",
-    help: "Time in which some tasks waited (PSI, some).",
-    values: (u) => ofPressure(u, "someUs"),
-  },
-  {
-    name: "pressure_stalled_seconds_total",
-    help: "Time in which all tasks waited (PSI, full).",
-    values: (u) => ofPressure(u, "fullUs"),
-  },
-  {
-    name: "filesystem_size_bytes",
-    help: "Size of a file system.",
-    values: (u) => ofFileSystems(u, ({ totalBytes }) => totalBytes),
-  },
-  {
-    name: "filesystem_free_bytes",
-    help: "Free space, root's included.",
-    values: (u) => ofFileSystems(u, ({ freeBytes }) => freeBytes),
-  },
-  {
-    name: "filesystem_avail_bytes",
-    help: "Free space for everybody.",
-    values: (u) => ofFileSystems(u, ({ availableBytes }) => availableBytes),
-  },
-  { name: "filesystem_files", help: "Inodes.", values: (u) => ofFileSystems(u, ({ inodes }) => inodes) },
-  {
-    name: "filesystem_files_free",
-    help: "Free inodes.",
-    values: (u) => ofFileSystems(u, ({ freeInodes }) => freeInodes),
-  },
-  {
-    name: "filesystem_device_error",
-    help: "1: the file system gave no figures.",
-    values: (u) => ofFileSystems(u, ({ problem }) => (problem === "" ? 0 : 1)),
-  },
-  {
-    name: "network_receive_bytes_total",
-    help: "Bytes received.",
-    values: (u) => u.networks.map(({ name, receivedBytes }) => [receivedBytes, { device: name }]),
-  },
-  {
-    name: "network_transmit_bytes_total",
-    help: "Bytes sent.",
-    values: (u) => u.networks.map(({ name, sentBytes }) => [sentBytes, { device: name }]),
-  },
-  { name: "processes", help: "Processes of the guest.", values: (u) => [[u.processes]] },
-  {
-    name: "session_oom_kills_total",
-    help: "Processes of the session that the out-of-memory killer has killed.",
-    values: (u) => [[u.sessionOomKills]],
-  },
+  ["uptime_seconds_total", "Time since the guest's boot.", (u) => [[u.uptimeUs * US]]],
+  ["generation", "How often the guest was restored.", (u) => [[u.generation]]],
+  ["cpus", "Processors that are online.", (u) => [[u.cpu?.count]]],
+  ["cpu_busy_seconds_total", "Time that all processors together were busy.", (u) => [[seconds(u.cpu?.busyUs)]]],
+  [
+    "cpu_steal_seconds_total",
+    "Time in which processors had work and the host gave them no time.",
+    (u) => [[seconds(u.cpu?.stealUs)]],
+  ],
+  ["memory_total_bytes", "MemTotal.", (u) => [[u.memory?.totalBytes]]],
+  ["memory_available_bytes", "MemAvailable.", (u) => [[u.memory?.availableBytes]]],
+  ["swap_total_bytes", "SwapTotal.", (u) => [[u.memory?.swapTotalBytes]]],
+  ["swap_free_bytes", "SwapFree.", (u) => [[u.memory?.swapFreeBytes]]],
+  ["pressure_waiting_seconds_total", "Time in which some tasks waited (PSI, some).", (u) => ofPressure(u, "someUs")],
+  ["pressure_stalled_seconds_total", "Time in which all tasks waited (PSI, full).", (u) => ofPressure(u, "fullUs")],
+  ["filesystem_size_bytes", "Size of a file system.", (u) => ofFileSystems(u, ({ totalBytes }) => totalBytes)],
+  ["filesystem_free_bytes", "Free space, root's included.", (u) => ofFileSystems(u, ({ freeBytes }) => freeBytes)],
+  [
+    "filesystem_avail_bytes",
+    "Free space for everybody.",
+    (u) => ofFileSystems(u, ({ availableBytes }) => availableBytes),
+  ],
+  ["filesystem_files", "Inodes.", (u) => ofFileSystems(u, ({ inodes }) => inodes)],
+  ["filesystem_files_free", "Free inodes.", (u) => ofFileSystems(u, ({ freeInodes }) => freeInodes)],
+  [
+    "filesystem_device_error",
+    "1: the file system gave no figures.",
+    (u) => ofFileSystems(u, ({ problem }) => (problem === "" ? 0 : 1)),
+  ],
+  [
+    "network_receive_bytes_total",
+    "Bytes received.",
+    (u) => u.networks.map(({ name, receivedBytes }) => [receivedBytes, { device: name }]),
+  ],
+  [
+    "network_transmit_bytes_total",
+    "Bytes sent.",
+    (u) => u.networks.map(({ name, sentBytes }) => [sentBytes, { device: name }]),
+  ],
+  ["processes", "Processes of the guest.", (u) => [[u.processes]]],
+  [
+    "session_oom_kills_total",
+    "Processes of the session that the out-of-memory killer has killed.",
+    (u) => [[u.sessionOomKills]],
+  ],
 ];
 
 /**
@@ -106,7 +78,7 @@ const METRICS: readonly Metric[] = [
  * @param labels labels of every line, such as `{ sandbox: "web" }`
  */
 export function usageMetrics(usage: GuestUsage, labels: Readonly<Record<string, string>> = {}): string {
-  return METRICS.map(({ name, help, values }) => {
+  return METRICS.map(([name, help, values]) => {
     const full = `guest_${name}`;
     const lines = values(usage).map(([value, own]) =>
       value === undefined ? "" : `${full}${labelled({ ...labels, ...own })} ${value}\n`,
