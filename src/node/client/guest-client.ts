@@ -60,7 +60,7 @@ import {
 } from "./messages.ts";
 import type { ConnectOptions } from "./link/link.ts";
 import { openChannel } from "./link/open.ts";
-import { OPTION_NAMES } from "./options.ts";
+import { type Names, OPTION_NAMES } from "./options.ts";
 import { plain, timestampOf } from "./plain.ts";
 import { received } from "./received.ts";
 import { growingPauses, retried } from "./retry.ts";
@@ -109,6 +109,8 @@ export interface WatchUsageOptions extends CallOptions {
 }
 
 const WATCH_NAMES = { ...OPTION_NAMES.call, intervalMs: true } as const;
+const HOOK_NAMES: Names<HookRequest> = { kind: true, timeoutMs: true, freezeMs: true };
+const DUTIES_NAMES: Names<DutiesRequest> = { entropy: true, hostTime: true, keepFrozen: true };
 
 /** The agent's own default. */
 const DEFAULT_PORT_WAIT_MS = 30_000;
@@ -185,6 +187,7 @@ export class GuestClient extends FolderClient {
 
   /** Lists the kept commands, in the order of their starts. */
   async listExecs(options?: CallOptions): Promise<KeptExec[]> {
+    checkOptions("the options of listExecs", options, OPTION_NAMES.call);
     return (await this.#channel.question(ExecSessions.method.listExecs, {}, options)).execs.map(keptExecOf);
   }
 
@@ -331,11 +334,15 @@ export class GuestClient extends FolderClient {
 
   /** Runs a configured hook and waits for its end. */
   async runHook(hook: HookRequest, options?: CallOptions): Promise<HookResult> {
+    checkOptions("the hook", hook, HOOK_NAMES);
+    checkOptions("the options of runHook", options, OPTION_NAMES.call);
     return plain(RunHookResponseSchema, await this.#channel.unary(GuestAgent.method.runHook, hook, options));
   }
 
   /** Makes a restored guest perform its duties. */
   async runRestoreDuties({ hostTime, ...duties }: DutiesRequest, options?: CallOptions): Promise<DutiesResult> {
+    checkOptions("the duties", duties, DUTIES_NAMES);
+    checkOptions("the options of runRestoreDuties", options, OPTION_NAMES.call);
     const request = { ...duties, ...(hostTime && { hostTime: timestampOf(hostTime) }) };
     const answer = await this.#channel.unary(GuestAgent.method.runRestoreDuties, request, options);
     return plain(RestoreDutiesResponseSchema, answer);
@@ -351,6 +358,7 @@ export class GuestClient extends FolderClient {
    * that has begun, with the workload's grace; UNAVAILABLE with SHUTTING_DOWN says that it had begun before.
    */
   async stop(options?: CallOptions): Promise<StopResult> {
+    checkOptions("the options of stop", options, OPTION_NAMES.call);
     return plain(StopResponseSchema, await this.#channel.unary(Lifecycle.method.stop, {}, options));
   }
 

@@ -115,6 +115,19 @@ describe("a tunnel", () => {
     assert.equal(await text(client.openTunnel(v6.port).end()), "v6");
   });
 
+  it("says that it cannot be opened to whoever awaits that alone, without a listener of errors", async () => {
+    const uncaught: unknown[] = [];
+    const note = (error: unknown): unknown => uncaught.push(error);
+    process.on("uncaughtException", note);
+    using client = clientOf(agent);
+    const tunnel = client.openTunnel(folder.at("nowhere"));
+    const closed = new Promise((resolve) => tunnel.once("close", resolve));
+    await assert.rejects(tunnel.opened, { code: "PATH_NOT_FOUND" });
+    await closed;
+    process.off("uncaughtException", note);
+    assert.deepEqual(uncaught, []);
+  });
+
   it("says why it cannot be opened, by status and reason", async () => {
     await using closed = await listener();
     const { port } = closed;

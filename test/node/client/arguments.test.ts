@@ -78,6 +78,11 @@ describe("arguments", () => {
       [/no length_ in the options of readFile/, () => client.readFile("/x", anything({ length_: 5n })).bytes()],
       [/^address is missing; /, () => connect(anything({ token: "t" }))],
       [/^there is no adress in the options of connect; /, () => connect(anything({ adress: "x:1", token: "t" }))],
+      [
+        /^there is no timeout in the hook; there are kind, /,
+        () => client.runHook(anything({ kind: HookKind.PRE_SNAPSHOT, timeout: 5 })),
+      ],
+      [/^there is no time in the duties; /, () => client.runRestoreDuties(anything({ entropy: "x", time: 5 }))],
       [/timeout_ms/, () => client.runHook({ kind: HookKind.PRE_SNAPSHOT, timeoutMs: 333.3 })],
       [/offset/, () => client.readFile("/etc/hosts", { offset: -1 }).bytes()],
       [/size/, () => client.writeFile(folder.at("x"), "x", { size: -1 })],

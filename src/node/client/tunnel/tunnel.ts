@@ -47,8 +47,13 @@ export class GuestTunnel extends Duplex implements Disposable {
   constructor(channel: Channel, target: number | string, options: CallOptions) {
     super({ writableHighWaterMark: WINDOW_BYTES });
     this.opened = this.#opening.promise;
-    // Callers need not await this promise: the stream reports the failure too.
-    this.opened.catch(() => undefined);
+    // Until it is open, both report a failure, and either is enough: nobody has to await the one or listen to the other.
+    const told = (): void => undefined;
+    this.on("error", told);
+    this.opened.then(
+      () => this.off("error", told),
+      () => undefined,
+    );
     this.#call = channel.bidiStream(METHOD, options);
     this.#call.once("metadata", () => {
       this.#frames = DataFrames.of(this.#call, (bytes, isLast) => this.#arrive(bytes, isLast));
