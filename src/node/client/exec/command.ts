@@ -95,47 +95,19 @@ export function resultOf(exit: ExecExit): ExecResult {
   return { exitCode: code, ...result };
 }
 
-/** Signal numbers in the guest, which is a Linux on x86 or Arm (signal(7)). This side's may differ. */
-const NUMBERS = {
-  SIGHUP: 1,
-  SIGINT: 2,
-  SIGQUIT: 3,
-  SIGILL: 4,
-  SIGTRAP: 5,
-  SIGABRT: 6,
-  SIGBUS: 7,
-  SIGFPE: 8,
-  SIGKILL: 9,
-  SIGUSR1: 10,
-  SIGSEGV: 11,
-  SIGUSR2: 12,
-  SIGPIPE: 13,
-  SIGALRM: 14,
-  SIGTERM: 15,
-  SIGCHLD: 17,
-  SIGCONT: 18,
-  SIGSTOP: 19,
-  SIGTSTP: 20,
-  SIGTTIN: 21,
-  SIGTTOU: 22,
-  SIGURG: 23,
-  SIGXCPU: 24,
-  SIGXFSZ: 25,
-  SIGVTALRM: 26,
-  SIGPROF: 27,
-  SIGWINCH: 28,
-  SIGIO: 29,
-  SIGPWR: 30,
-  SIGSYS: 31,
-} as const;
-
 /** The name of a signal, such as "SIGTERM". */
-export type SignalName = keyof typeof NUMBERS;
+export type SignalName = NodeJS.Signals;
+
+/** In the order of their numbers in the guest, from 1 on: a Linux on x86 or Arm (signal(7)). This side's may differ. */
+const SIGNALS: readonly string[] = (
+  "HUP INT QUIT ILL TRAP ABRT BUS FPE KILL USR1 SEGV USR2 PIPE ALRM TERM STKFLT CHLD CONT STOP TSTP TTIN TTOU URG " +
+  "XCPU XFSZ VTALRM PROF WINCH IO PWR SYS"
+).split(" ");
 
 /** The number of a signal in the guest. Throws GuestError (INVALID_ARGUMENT) for anything else. */
 export function signalNumber(signal: number | SignalName): number {
   if (typeof signal === "number") return wholeNumber(signal, "signal");
-  const number: number | undefined = Object.hasOwn(NUMBERS, signal) ? NUMBERS[signal] : undefined;
-  if (number !== undefined) return number;
+  const number = 1 + SIGNALS.findIndex((name) => signal === `SIG${name}`);
+  if (number > 0) return number;
   throw invalidOption("signal", `${JSON.stringify(signal)} is no signal; give a name such as SIGTERM, or a number`);
 }
