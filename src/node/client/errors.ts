@@ -88,8 +88,8 @@ export function isLost(error: unknown): error is GuestError {
 }
 
 /** The GuestError for a cause that this library finds itself. */
-export function failure(status: GuestStatus, code: ErrorCode, message: string, cause?: unknown): GuestError {
-  return new GuestError({ status, code, message, cause });
+export function failure(under: GuestStatus, code: ErrorCode, message: string, cause?: unknown): GuestError {
+  return new GuestError({ status: under, code, message, cause });
 }
 
 /** The GuestError for an option or argument that cannot be sent or used; `field` is its name, if it is one. */

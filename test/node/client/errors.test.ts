@@ -86,12 +86,15 @@ describe("the library's sources", () => {
 
   test("make no error without a code", () => {
     const made = sources.flatMap((text) => Array.from(text.matchAll(/new GuestError\((.*)\)/g), ([, parts]) => parts));
-    assert.deepEqual(made.toSorted(), [
-      "{ status, code, message, cause }",
-      '{ status: "INVALID_ARGUMENT", code: "INVALID_ARGUMENT", message, metadata, cause }',
-      // What an agent says, with its reason.
-      "{ status: under, ...details, ...cause, cause: error }",
-    ]);
+    assert.deepEqual(
+      new Set(made),
+      new Set([
+        '{ status: "INVALID_ARGUMENT", code: "INVALID_ARGUMENT", message, metadata, cause }',
+        "{ status: under, code, message, cause }",
+        // What an agent says, with its reason.
+        "{ status: under, ...details, ...cause, cause: error }",
+      ]),
+    );
   });
 
   test("throw nothing else", () => {

@@ -1,7 +1,7 @@
-import { lstatSync, readdirSync, readlinkSync, type Stats, statSync } from "node:fs";
-import { fileContent, isHole, type Piece, sparseContent, unpack } from "../../tar/index.ts";
+import { statSync } from "node:fs";
+import { fileContent, localEntry, localTree, type Piece, unpack, whole } from "../../tar/index.ts";
 import { FileType } from "../../../shared/gen/svc/guest/v1alpha1/files_pb.ts";
-import { failure, isLost } from "../errors.ts";
+import { failure, GuestError, isLost } from "../errors.ts";
 import type { FolderClient, ListOptions } from "./tree.ts";
 import type { GuestPath } from "./path.ts";
 import type { ReadTreeOptions } from "./read-tree.ts";
@@ -17,7 +17,6 @@ export interface FolderCopy {
 }
 
 const NONE = Buffer.alloc(0);
-const SLASH = Buffer.from("/");
 
 /** Tries after a lost connection; a standby with its restore loses several. How long each waits for the agent. */
 const RESUMES = 10;
@@ -50,7 +49,7 @@ export async function uploadFolder(
     try {
       const reach = { ...place, waitForReady: true, timeoutMs: REACH_TIMEOUT_MS };
       const isThere = resumes === 0 ? () => false : await filesThere(client, path, reach);
-      const entries = localEntries(Buffer.from(local), NONE, done, isThere);
+      const entries = localEntries(local, done, isThere);
       await client.writeTree(path, entries, { parents: true, overwrite: true, failFast: true, ...options, onProgress });
       await client.setAttributes(path, { mode: root.mode & 0o777, mtime: root.mtime }, place);
       return done;
@@ -81,66 +80,27 @@ async function filesThere(client: FolderClient, path: GuestPath, options: ListOp
   };
 }
 
-/** All below a folder, by name, folders before what is in them. Follows no link. */
+/** All below a folder that the guest has not. */
 async function* localEntries(
-  folder: Buffer,
-  above: Buffer,
+  folder: string,
   done: { files: number; bytes: number; readonly skipped: string[] },
   isThere: IsThere,
 ): AsyncGenerator<TreeEntry> {
-  const names = readdirSync(folder, { encoding: "buffer" }).toSorted((one, other) => one.compare(other));
-  for (const child of names) {
-    const name = above.length === 0 ? child : Buffer.concat([above, SLASH, child]);
-    const path = Buffer.concat([folder, SLASH, child]);
-    const stats = lstatSync(path);
-    const { mode, size, mtimeMs } = stats;
-    const head = {
-      name,
-      linkName: NONE,
-      mode,
-      modifiedSeconds: mtimeMs / 1_000,
-      sizeBytes: 0,
-      content: fileContent(path, 0),
-    };
-    if (stats.isDirectory()) {
-      yield { ...head, type: "directory" };
-      yield* localEntries(path, name, done, isThere);
-    } else if (stats.isSymbolicLink())
-      yield { ...head, type: "symlink", linkName: readlinkSync(path, { encoding: "buffer" }) };
-    else if (stats.isFile()) {
-      const sparse = hasHoles(stats);
-      if (!isThere(name, size, head.modifiedSeconds))
-        yield {
-          ...head,
-          type: "file",
-          sizeBytes: size,
-          sparse,
-          content: whole(path, size, fileContent(path, size)),
-          pieces: sparse ? whole(path, size, sparseContent(path, size)) : undefined,
-        };
-      done.files += 1;
-      done.bytes += size;
-    } else done.skipped.push(name.toString());
+  for (const local of localTree(folder)) {
+    const { name, stats, path } = local;
+    const entry = localEntry(local, (content) => whole(content, stats.isFile() ? stats.size : 0, () => shorter(path)));
+    if (entry === undefined) done.skipped.push(name.toString());
+    else if (name.length > 0) {
+      const { type, sizeBytes, modifiedSeconds } = entry;
+      if (type !== "file" || !isThere(name, sizeBytes, modifiedSeconds)) yield entry;
+      if (type === "file") done.files += 1;
+      done.bytes += sizeBytes;
+    }
   }
 }
 
-function hasHoles({ blocks, size }: Stats): boolean {
-  return blocks * 512 < size;
-}
-
-/** Throws where a file has become shorter: a part is not to be taken for the whole. */
-async function* whole<Part extends Piece>(
-  name: Buffer,
-  sizeBytes: number,
-  content: AsyncIterable<Part>,
-): AsyncGenerator<Part> {
-  let read = 0;
-  for await (const piece of content) {
-    read += isHole(piece) ? piece.holeBytes : piece.length;
-    yield piece;
-  }
-  const message = `${name.toString()} became shorter while it was being copied`;
-  if (read < sizeBytes) throw failure("ABORTED", "FILE_CHANGED", message);
+function shorter(name: Buffer): GuestError {
+  return failure("ABORTED", "FILE_CHANGED", `${name.toString()} became shorter while it was being copied`);
 }
 
 /** Options of `downloadFolder`. */
@@ -166,7 +126,8 @@ export async function downloadFolder(
     for await (const entry of tree) {
       if (!isBegun) yield root;
       isBegun = true;
-      yield { ...entry, pieces: whole(entry.name, entry.sizeBytes, entry.pieces ?? entry.content) };
+      const { name, sizeBytes, content, pieces = content } = entry;
+      yield { ...entry, pieces: whole<Piece>(pieces, sizeBytes, () => shorter(name)) };
     }
     if (!isBegun) yield root;
   }

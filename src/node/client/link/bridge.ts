@@ -31,8 +31,8 @@ export class BridgeLink implements Link {
     const path = join(this.#folder, "bridge.sock");
     this.target = `unix:${path}`;
     this.#server = createServer({ allowHalfOpen: true }, (socket) => {
-      joinToCommand(socket, { program, args, env }, (failure) => {
-        this.#failure = failure;
+      joinToCommand(socket, { program, args, env }, (why) => {
+        this.#failure = why;
       });
     });
     this.#server.on("error", (error) => {

@@ -1,7 +1,7 @@
 import { createServer, type Server, type Socket } from "node:net";
 import { messageOf } from "../../../shared/errors.ts";
 import { fromArguments } from "../arguments.ts";
-import { failure, GuestError, invalidOption } from "../errors.ts";
+import { failure, type GuestError, invalidOption } from "../errors.ts";
 import type { ConnectOptions } from "../link/link.ts";
 import type { TunnelOpener } from "./opener.ts";
 import { LargeReads } from "../internals/large-reads.ts";

@@ -62,9 +62,9 @@ export class GuestTunnel extends Duplex implements Disposable {
     this.#over = new Promise((resolve) => {
       this.#call.on("status", ({ code }: StatusObject) => code === status.OK && resolve(null));
       this.#call.on("error", (error: ServiceError) => {
-        void channel.explained(error, METHOD, options.signal, (failure) => {
-          resolve(failure);
-          super.destroy(failure);
+        void channel.explained(error, METHOD, options.signal, (why) => {
+          resolve(why);
+          super.destroy(why);
         });
       });
     });

@@ -5,7 +5,7 @@ import { absoluteForm, CliError, UsageError } from "../cli/index.ts";
 import { downloadFile, downloadTree } from "./download.ts";
 import { statIfThere } from "./guest-paths.ts";
 import { tarOut } from "./guest-tree.ts";
-import { locally, localTree } from "./local-tree.ts";
+import { locally, locallyAll } from "./local-tree.ts";
 import { type CopyContext, Progress } from "./report.ts";
 import { tarIn, uploadFile, uploadTree } from "./upload.ts";
 
@@ -71,7 +71,7 @@ async function download(remote: string, local: string, context: CopyContext): Pr
 
 async function treeBytes(root: string): Promise<number> {
   let bytes = 0;
-  for await (const { stats } of localTree(root)) if (stats.isFile()) bytes += stats.size;
+  for (const { stats } of locallyAll(root)) if (stats.isFile()) bytes += stats.size;
   return bytes;
 }
 

@@ -5,10 +5,9 @@ import { dirname, join } from "node:path";
 import { SparseFile } from "../../../shared/sparse-file.ts";
 import type { PathAttributes } from "../../client/index.ts";
 import { MODE_MASK, unpack } from "../../tar/index.ts";
-import { CliError } from "../cli/index.ts";
 import { isGenerated } from "./guest-paths.ts";
 import { wholeTree } from "./guest-tree.ts";
-import { localFailure, locally } from "./local-tree.ts";
+import { becameShorter, localFailure, locally } from "./local-tree.ts";
 import type { CopyParts } from "./report.ts";
 
 /**
@@ -74,8 +73,7 @@ async function receive(
     received += chunk.length;
     progress.add(chunk.length);
   }
-  if (received < stat.size && !isGenerated(remote))
-    throw new CliError(`${remote} became shorter while it was being copied; copy it again`);
+  if (received < stat.size && !isGenerated(remote)) throw becameShorter(remote);
   return () => {
     report.files += 1;
     report.bytes += received;

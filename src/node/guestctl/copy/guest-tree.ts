@@ -2,25 +2,20 @@ import { posix } from "node:path";
 import { Readable } from "node:stream";
 import { messageOf } from "../../../shared/errors.ts";
 import { FileType } from "../../../shared/gen/svc/guest/v1alpha1/files_pb.ts";
-import {
-  type GuestClient,
-  GuestError,
-  type ListEntry,
-  type PathAttributes,
-  type TreeEntry,
-} from "../../client/index.ts";
+import { type GuestClient, GuestError, type ListEntry, type PathAttributes } from "../../client/index.ts";
 import {
   entryEnd,
   entryHead,
-  isHole,
   type Piece,
   TAR_END,
   type TarEntry,
   type TarType,
+  whole,
   withZeros,
 } from "../../tar/index.ts";
 import { CliError, writeAll } from "../cli/index.ts";
 import { ALL_LEVELS, isGenerated } from "./guest-paths.ts";
+import { becameShorter } from "./local-tree.ts";
 import { type CopyReport, NOT_COPIED } from "./report.ts";
 
 const TYPES: ReadonlyMap<FileType, TarType> = new Map([
@@ -69,7 +64,8 @@ export async function* wholeTree(parts: TreeParts, remote: string): AsyncGenerat
       for await (const entry of tree) {
         if (!isBegun) yield { ...headOf("directory", NONE, top), content: nothing() };
         isBegun = true;
-        const pieces = counted(entry, progress);
+        const { name, sizeBytes, content, pieces: given = content } = entry;
+        const pieces = whole<Piece>(given, sizeBytes, () => becameShorter(name), progress);
         yield { ...entry, pieces, content: withZeros(pieces) };
       }
       if (!isBegun) yield { ...headOf("directory", NONE, top), content: nothing() };
@@ -81,21 +77,6 @@ export async function* wholeTree(parts: TreeParts, remote: string): AsyncGenerat
     if (isBegun || !(error instanceof GuestError) || error.status !== "UNIMPLEMENTED") throw error;
     yield* guestTree(parts, remote);
   }
-}
-
-async function* counted(
-  { name, sizeBytes, content, pieces = content }: TreeEntry,
-  progress: (bytes: number) => void,
-): AsyncGenerator<Piece> {
-  let received = 0;
-  for await (const piece of pieces) {
-    const bytes = isHole(piece) ? piece.holeBytes : piece.length;
-    received += bytes;
-    progress(bytes);
-    yield piece;
-  }
-  if (received < sizeBytes)
-    throw new CliError(`${name.toString()} became shorter while it was being copied; copy it again`);
 }
 
 function headOf(type: TarType, name: Buffer, attributes: PathAttributes): Omit<TarEntry, "content"> {
@@ -143,15 +124,8 @@ async function* generated(
 async function* contentOf({ client, progress }: TreeParts, remote: string, entry: ListEntry): AsyncGenerator<Buffer> {
   const sizeBytes = entry.attributes?.size ?? 0;
   if (sizeBytes === 0) return;
-  let received = 0;
-  const range = { length: sizeBytes, beneath: remote, noSymlinks: true };
-  for await (const bytes of client.readFile(entry.rawName, range)) {
-    received += bytes.length;
-    progress(bytes.length);
-    yield Buffer.from(bytes.buffer, bytes.byteOffset, bytes.length);
-  }
-  if (received < sizeBytes)
-    throw new CliError(`${posix.join(remote, entry.name)} became shorter while it was being copied; copy it again`);
+  const content = client.readFile(entry.rawName, { length: sizeBytes, beneath: remote, noSymlinks: true }).readable();
+  yield* whole<Buffer>(content, sizeBytes, () => becameShorter(posix.join(remote, entry.name)), progress);
 }
 
 /** Writes a path of the sandbox to a stream, as a tar archive that has it under its own name. */

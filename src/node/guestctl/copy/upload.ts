@@ -1,6 +1,5 @@
 import { createHash } from "node:crypto";
 import type { Stats } from "node:fs";
-import { readlink } from "node:fs/promises";
 import { posix } from "node:path";
 import {
   type GuestClient,
@@ -9,10 +8,10 @@ import {
   type TreeEntry as GuestTreeEntry,
   type LeftEntry,
 } from "../../client/index.ts";
-import { fileContent, readTar, sparseContent, type TarEntry, type TarType } from "../../tar/index.ts";
+import { fileContent, hasHoles, localEntry, readTar, type TarEntry } from "../../tar/index.ts";
 import { CliError } from "../cli/index.ts";
 import { existingFolder, isReason, statIfThere } from "./guest-paths.ts";
-import { localContent, type LocalEntry, locally, localTree } from "./local-tree.ts";
+import { localContent, locallyAll } from "./local-tree.ts";
 import { type CopyContext, type CopyParts, NOT_COPIED } from "./report.ts";
 
 /** Files that are written at once: each waits for the sandbox's disk. */
@@ -43,13 +42,12 @@ export async function uploadFile(
   folder?: string,
 ): Promise<void> {
   const path = folder === undefined ? remote : posix.relative(folder, remote);
-  const content = localContent(local, stats.size, fileContent, (count) => parts.progress.add(count));
-  await writeFile(parts, path, content, { ...fileOf(stats), makesParents: parts.makesParents }, folder);
-}
-
-function fileOf(stats: Stats): Omit<FileParts, "makesParents"> {
-  const { size, mtimeMs, blocks, mode } = stats;
-  return { sizeBytes: size, mode, modifiedSeconds: mtimeMs / 1_000, sparse: blocks * 512 < size };
+  const { size: sizeBytes, mode, mtimeMs } = stats;
+  const file = { path: local, sizeBytes };
+  const content = localContent(fileContent(local, sizeBytes), file, (count) => parts.progress.add(count));
+  const { makesParents } = parts;
+  const how = { sizeBytes, mode, modifiedSeconds: mtimeMs / 1_000, sparse: hasHoles(stats), makesParents };
+  await writeFile(parts, path, content, how, folder);
 }
 
 async function writeFile(
@@ -173,27 +171,13 @@ function notWritten(failed: number, failures: readonly LeftEntry[]): CliError {
   return new CliError(`not written in the sandbox: ${first.join("; ")}${more}; the rest is there`);
 }
 
-/** The type of a local entry in an archive; undefined for devices, sockets and FIFOs, which are not copied. */
-function tarTypeOf({ stats }: LocalEntry): TarType | undefined {
-  if (stats.isFile()) return "file";
-  if (stats.isDirectory()) return "directory";
-  return stats.isSymbolicLink() ? "symlink" : undefined;
-}
-
 async function* localEntries({ report, progress }: CopyParts, local: string): AsyncGenerator<TreeEntry> {
-  for await (const entry of localTree(local)) {
-    const { path, name, stats } = entry;
-    const type = tarTypeOf(entry);
-    if (type === undefined) {
-      report.skip(path.toString(), NOT_COPIED);
-      continue;
-    }
-    const linkName = type === "symlink" ? await locally(path, readlink(path, { encoding: "buffer" })) : Buffer.alloc(0);
-    const told = (bytes: number): void => progress.add(bytes);
-    const content = localContent(path, stats.size, fileContent, told);
-    const file = fileOf(stats);
-    const pieces = file.sparse ? localContent(path, stats.size, sparseContent, told) : undefined;
-    yield { type, name, linkName, ...file, content, pieces };
+  for (const each of locallyAll(local)) {
+    const { path, stats } = each;
+    const file = { path, sizeBytes: stats.isFile() ? stats.size : 0 };
+    const entry = localEntry(each, (content) => localContent(content, file, (bytes) => progress.add(bytes)));
+    if (entry === undefined) report.skip(path.toString(), NOT_COPIED);
+    else yield entry;
   }
 }
 
@@ -267,17 +251,9 @@ class GuestTarget {
     });
   }
 
-  /** The path beneath the folder that nothing leaves; names of archives may begin with slashes and dots. */
+  /** The path beneath the folder that nothing leaves. */
   #pathOf(name: Buffer): Buffer {
-    const relative = Buffer.from(
-      name
-        .toString("latin1")
-        .replace(/^(?:\.?\/)+/, "")
-        .replace(/\/+$/, ""),
-      "latin1",
-    );
-    const parts = [this.#top, relative].filter((part) => part.length > 0 && !part.equals(HERE));
-    const [first = HERE, second] = parts;
+    const [first = HERE, second] = [this.#top, plainPath(name)].filter((part) => part.length > 0);
     return second === undefined ? first : Buffer.concat([first, SLASH, second]);
   }
 }

@@ -129,6 +129,6 @@ function forwardSignals(process: ExecProcess, isTerminal: boolean, host: NodeJS.
     if (signal === "SIGINT") interrupts += 1;
     const leaves = signal === "SIGHUP" || (signal === "SIGTERM" && isTerminal) || interrupts >= MAX_INTERRUPTS;
     if (leaves) host.exit(signalStatus(signal));
-    process.signal(signal as (typeof SIGNALS)[number]);
+    process.signal(signal);
   });
 }
