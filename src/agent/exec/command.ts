@@ -55,7 +55,7 @@ export class RunningCommand {
     const durationMs = Math.round(life.nowMs() - startedMs);
     await this.#endings();
     onProcessEnd?.(this.#result(end, false, durationMs));
-    const outputComplete = await this.#drain();
+    const outputComplete = await drained(child);
     // Read before `release`, which lets go of the command's cgroup.
     const result = this.#result(end, outputComplete, durationMs);
     child.release();
@@ -96,14 +96,14 @@ export class RunningCommand {
     });
   }
 
-  async #drain(): Promise<boolean> {
-    const sources = [this.#parts.child.stdout, this.#parts.child.stderr].filter((source) => source !== undefined);
-    const ends = await Promise.all(sources.map((source) => source.drain()));
-    return ends.every(Boolean);
-  }
-
   #result(end: ProcessEnd, outputComplete: boolean, durationMs: number): ExecResult {
     const { oomKilled = false, usage } = this.#parts.child.accounts();
     return { ...end, timedOut: this.#timedOut, oomKilled, outputComplete, durationMs, usage };
   }
+}
+
+/** Reads the rest of an ended command's output. True: all of it; false: another process still holds a stream open. */
+export async function drained({ stdout, stderr }: Pick<ChildProcess, "stdout" | "stderr">): Promise<boolean> {
+  const ends = await Promise.all([stdout?.drain(), stderr?.drain()]);
+  return !ends.includes(false);
 }

@@ -1,5 +1,5 @@
-import type { Incoming, ActivityClock, AgentError, ByteSource } from "../domain/index.ts";
-import { HANG_UP, TERMINATE } from "../session/index.ts";
+import type { Incoming, ActivityClock, AgentError } from "../domain/index.ts";
+import { HANG_UP } from "../session/index.ts";
 import { type CommandParts, type ExecResult, RunningCommand } from "./command.ts";
 import type { CommandInput } from "./frames.ts";
 import { InputPump } from "./input-pump.ts";
@@ -13,72 +13,66 @@ export interface ExecOutput {
   exit(result: ExecResult): void;
 }
 
-/** What a command is connected to that belongs to its call. */
-export interface ExecCallParts extends CommandParts {
+/** A started command, and what of its call it is connected to. */
+export interface ExecCallParts extends Pick<CommandParts, "child" | "timeoutMs" | "life"> {
   readonly input: Incoming<CommandInput>;
   readonly output: ExecOutput;
   readonly activity: ActivityClock;
+  readonly inTerminal: boolean;
   /** Aborted when the client is gone. */
   readonly signal: AbortSignal;
 }
 
-/** One running command with its one client, from its start to its exit frame. */
-export class ExecCall {
-  readonly #parts: ExecCallParts;
-  readonly #command: RunningCommand;
+/**
+ * Runs a command with its one client, from its start to its exit frame. Resolves once the exit has been handed to the
+ * output, after every byte that the command wrote. Rejects when the client is gone or broke the frame order; by then
+ * nothing of the command's session is alive.
+ *
+ * @param began gets the command, which the agent may end from then on
+ */
+export async function runCall(parts: ExecCallParts, began: (command: RunningCommand) => void): Promise<void> {
+  const { child, input, output, activity, inTerminal, signal } = parts;
+  // In a terminal only typing counts as activity: a forgotten shell must not keep the sandbox awake.
+  const attachment = inTerminal ? undefined : activity.attach();
+  let endedByAgent = false;
+  const onEnding = (): void => {
+    endedByAgent = true;
+    attachment?.cut();
+  };
+  const command = new RunningCommand({ ...parts, onEnding });
   /** Why the client no longer gets frames; undefined while it does. */
-  #detached: Error | undefined;
-
-  constructor(parts: ExecCallParts) {
-    this.#parts = parts;
-    this.#command = new RunningCommand(parts);
-  }
-
-  /**
-   * Resolves once the exit has been handed to the output, after every byte that the command wrote. Rejects when the
-   * client is gone or broke the frame order; by then nothing of the command's session is alive.
-   */
-  async run(): Promise<void> {
-    const { child, output, signal } = this.#parts;
+  let detached: Error | undefined;
+  const detach = (reason: Error): void => {
+    if (detached !== undefined) return;
+    detached = reason;
+    command.endBy("session", HANG_UP);
+  };
+  const onAbort = (): void => detach(signal.reason as AgentError);
+  try {
+    began(command);
     output.started(child.pid);
-    this.#receive("stdout", child.stdout);
-    this.#receive("stderr", child.stderr);
-    const onAbort = (): void => this.#detach(signal.reason as AgentError);
+    for (const stream of ["stdout", "stderr"] as const) {
+      child[stream]?.start({
+        chunk: (bytes, release) => {
+          if (detached === undefined) output.output(stream, bytes, release);
+          else release();
+        },
+        end: () => {},
+      });
+    }
     signal.addEventListener("abort", onAbort);
     if (signal.aborted) onAbort();
-    this.#pump();
-    const result = await this.#command.follow();
-    signal.removeEventListener("abort", onAbort);
-    if (this.#detached !== undefined) throw this.#detached;
-    output.exit(result);
-  }
-
-  /** Ends the command because the agent leaves; its exit is still reported. */
-  terminate(): void {
-    this.#command.endBy("tree", TERMINATE);
-  }
-
-  #receive(stream: OutputStream, source: ByteSource | undefined): void {
-    source?.start({
-      chunk: (bytes, release) => {
-        if (this.#detached === undefined) this.#parts.output.output(stream, bytes, release);
-        else release();
-      },
-      end: () => {},
-    });
-  }
-
-  #pump(): void {
-    const { child, input, activity, signal } = this.#parts;
     new InputPump(child, activity).carry(input, (error) => {
       // A lost client also ends the input; the signal reports the loss, with its reason.
-      if (!signal.aborted) this.#detach(error);
+      if (!signal.aborted) detach(error);
     });
-  }
-
-  #detach(reason: Error): void {
-    if (this.#detached !== undefined) return;
-    this.#detached = reason;
-    this.#command.endBy("session", HANG_UP);
+    const result = await command.follow();
+    if (detached !== undefined) throw detached as Error;
+    output.exit(result);
+  } finally {
+    signal.removeEventListener("abort", onAbort);
+    attachment?.end();
+    // The agent's own ending of a command is no activity: after a restore it ends those whose clients are long gone.
+    if (!endedByAgent) activity.touch();
   }
 }

@@ -11,9 +11,9 @@ import {
   TIMER_LIMIT_MS,
   unlessAborted,
 } from "../domain/index.ts";
-import type { CommandStarter } from "../session/index.ts";
+import { type CommandStarter, TERMINATE } from "../session/index.ts";
 import type { KeptCall } from "./attached-call.ts";
-import type { ExecResult } from "./command.ts";
+import type { ExecResult, RunningCommand } from "./command.ts";
 import {
   type AttachRequest,
   checkAttachRequest,
@@ -29,7 +29,7 @@ import {
 } from "./frames.ts";
 import { KeptExec, type KeptExecState, type KeptParts } from "./kept-exec.ts";
 import { KeptExecs } from "./kept-execs.ts";
-import { type ExecOutput, ExecCall, type ExecCallParts } from "./exec-call.ts";
+import { type ExecCallParts, type ExecOutput, runCall } from "./exec-call.ts";
 import { outputNotKept, type WorkloadOutput } from "./workload-output.ts";
 
 /** What the exec capability needs. */
@@ -42,15 +42,11 @@ export interface ExecParts {
   readonly workloadOutput: WorkloadOutput | undefined;
 }
 
-/** The part of an exec's request that its running command still needs. */
-interface Attended extends Pick<ExecCallParts, "timeoutMs" | "input" | "output" | "signal"> {
-  readonly inTerminal: boolean;
-}
-
 /** Runs commands in the workload's session. */
 export class Exec {
   readonly #parts: ExecParts;
-  readonly #calls = new Set<ExecCall>();
+  /** Those that are not kept. */
+  readonly #commands = new Set<RunningCommand>();
   readonly #running = new Set<Promise<void>>();
   readonly #kept = new KeptExecs();
   #closed: AgentError | undefined;
@@ -154,7 +150,7 @@ export class Exec {
 
   /** Ends every exec with its whole tree; resolves when all have reported their exits, an ended workload's included. */
   async terminateAll(): Promise<void> {
-    for (const call of this.#calls) call.terminate();
+    for (const command of this.#commands) command.endBy("tree", TERMINATE);
     await Promise.allSettled([...this.#running, this.#kept.terminateAll(), this.#parts.workloadOutput?.exitsSent()]);
   }
 
@@ -257,27 +253,18 @@ export class Exec {
     }
   }
 
-  async #attend(starting: Promise<ChildProcess>, attended: Attended): Promise<void> {
+  async #attend(
+    starting: Promise<ChildProcess>,
+    attended: Omit<ExecCallParts, "child" | "activity" | "life">,
+  ): Promise<void> {
     const { activity, life } = this.#parts;
     const child = await starting;
-    // In a terminal only typing counts as activity: a forgotten shell must not keep the sandbox awake.
-    const attachment = attended.inTerminal ? undefined : activity.attach();
-    let endedByAgent = false;
-    const onEnding = (): void => {
-      endedByAgent = true;
-      attachment?.cut();
-    };
-    const call = new ExecCall({ ...attended, child, activity, life, onEnding });
-    this.#calls.add(call);
-    if (this.#closed !== undefined) call.terminate();
-    try {
-      await call.run();
-    } finally {
-      this.#calls.delete(call);
-      attachment?.end();
-      // The agent's own ending of a command is no activity: after a restore it ends those whose clients are long gone.
-      if (!endedByAgent) activity.touch();
-    }
+    let command: RunningCommand | undefined;
+    await runCall({ ...attended, child, activity, life }, (running) => {
+      command = running;
+      this.#commands.add(running);
+      if (this.#closed !== undefined) running.endBy("tree", TERMINATE);
+    }).finally(() => command && this.#commands.delete(command));
   }
 }
 

@@ -12,7 +12,7 @@ import {
   WORKLOAD_READERS_LIMIT,
 } from "../domain/index.ts";
 import { AttachedCall, type KeptCall } from "./attached-call.ts";
-import type { ExecResult } from "./command.ts";
+import { drained, type ExecResult } from "./command.ts";
 import { attachOffsets, type AttachRequest, type ExecInput } from "./frames.ts";
 import { OutputLog, type OutputStream } from "./output-log.ts";
 
@@ -106,8 +106,7 @@ export class WorkloadOutput {
    * @param end how the workload has ended; undefined: it hangs in the kernel, and its readers get no exit
    */
   async finish(end: (ProcessEnd & CommandAccounts) | undefined): Promise<void> {
-    const sources = [this.#child?.stdout, this.#child?.stderr].filter((source) => source !== undefined);
-    const outputComplete = (await Promise.all(sources.map((source) => source.drain()))).every(Boolean);
+    const outputComplete = this.#child === undefined || (await drained(this.#child));
     if (end !== undefined) {
       const { oomKilled = false } = end;
       this.#result = { ...end, oomKilled, timedOut: false, outputComplete, durationMs: this.#durationMs };
