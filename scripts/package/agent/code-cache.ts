@@ -34,7 +34,8 @@ const DEPEND_ON_BUILDER: readonly string[] = [
 
 /**
  * Makes the code cache of the agent's script. It has the functions that the agent calls on this machine until it has
- * answered a Health and a command. By then the agent has also started a workload, and listens on every kind of socket.
+ * answered a DeclareIdle, a Health and a command. By then the agent has also started a workload, and listens on every
+ * kind of socket.
  *
  * @param addonFolder holds the addon for this architecture
  */

@@ -40,6 +40,14 @@ async function isListening(path: string): Promise<boolean> {
   }
 }
 
+/** The first call of a workload, as curl makes it. */
+async function declareIdle(path: string): Promise<void> {
+  const request = "POST /svc.guest.v1alpha1.WorkloadService/DeclareIdle HTTP/1.1";
+  const fields = ["Host: localhost", "Accept: */*", "Content-Type: application/json", "Content-Length: 2"];
+  const client = connect(path, () => client.write([request, ...fields, "", "{}"].join("\r\n")));
+  await once(client.resume(), "close");
+}
+
 const [script = "", output = ""] = process.argv.splice(2);
 const socket = process.env["SVC_GUEST_SOCKET"] ?? "";
 const inspector = new Session();
@@ -53,6 +61,7 @@ while (!(await isListening(socket))) {
   if (Date.now() > lastTry) throw new Error("the agent does not listen");
   await delay(RETRY_MS);
 }
+await declareIdle(process.env["SVC_WORKLOAD_SOCKET"] ?? "");
 const client = await firstCalls(socket);
 const { result } = await inspector.post("Profiler.takePreciseCoverage");
 const ofAgent = result.filter(({ url }) => url === AGENT_URL).flatMap(({ functions }) => functions);
