@@ -67,7 +67,7 @@ export async function runCall(parts: ExecCallParts, began: (command: RunningComm
       if (!signal.aborted) detach(error);
     });
     const result = await command.follow();
-    if (detached !== undefined) throw detached as Error;
+    if (detached !== undefined) throw detached;
     output.exit(result);
   } finally {
     signal.removeEventListener("abort", onAbort);

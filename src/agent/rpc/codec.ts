@@ -2,7 +2,7 @@ import { create, type DescMessage, fromBinary, type MessageShape, toBinary } fro
 import type { Timestamp } from "@bufbuild/protobuf/wkt";
 import { invalidField } from "../domain/index.ts";
 import { malformedMessage, PREFIX_BYTES } from "./framing.ts";
-import { checkFieldCount, FIELD_LIMIT, FieldCursor, LENGTH_DELIMITED, tooManyFields, writeVarint } from "./wire.ts";
+import { checkFieldCount, FIELD_LIMIT, LENGTH_DELIMITED, tooManyFields, writeVarint } from "./wire.ts";
 
 /** Below this size one copy costs less than a second write. */
 const JOIN_BELOW_BYTES = 1_024;
@@ -99,7 +99,10 @@ export class FieldWriter {
   }
 }
 
-/** Decodes a message. Throws AgentError for malformed bytes, and `refusal` for more fields than `fieldLimit`. */
+/**
+ * Decodes a message; fields of bytes are views of it. Throws AgentError for malformed bytes, and `refusal` for more
+ * fields than `fieldLimit`.
+ */
 export function decodeMessage<Desc extends DescMessage>(
   schema: Desc,
   bytes: Uint8Array,
@@ -125,14 +128,6 @@ export function bytesFieldFrame(fieldNumber: number, payload: Uint8Array): Frame
   if (!join) return [head.subarray(0, end), payload];
   head.set(payload, end);
   return [head.subarray(0, end + payload.length)];
-}
-
-/** A view of a message's one `bytes` field; undefined for any other message. Throws AgentError for malformed bytes. */
-export function tryBytesField(message: Uint8Array, fieldNumber: number): Uint8Array | undefined {
-  const field = new FieldCursor(message);
-  const isWhole = field.next() && field.valueEnd === message.length;
-  const isIt = isWhole && field.number === fieldNumber && field.wireType === LENGTH_DELIMITED;
-  return isIt ? message.subarray(field.valueStart) : undefined;
 }
 
 /** Writes the prefix: no compression, and the length. */

@@ -6,13 +6,16 @@ import {
   type ExecExit,
   ExecExitSchema,
   ExecFrameSchema,
+  ExecStartedSchema,
   ExecStream,
   UsageScope,
 } from "../../../shared/gen/svc/guest/v1alpha1/exec_pb.ts";
-import { bytesFieldFrame, decodeMessage, type Frame, messageFrame, tryBytesField } from "../codec.ts";
+import { bytesFieldFrame, decodeMessage, FieldWriter, type Frame, messageFrame } from "../codec.ts";
 import { type CommandUsage, frameOrder, type LentBytes } from "../../domain/index.ts";
 
-const STDIN_FIELD = ExecFrameSchema.field.stdin.number;
+const FRAME = ExecFrameSchema.field;
+const EXIT = ExecExitSchema.field;
+const USAGE = CommandUsageSchema.field;
 const OUTPUT_FIELDS: Readonly<Record<OutputStream, number>> = {
   stdout: ExecFrameSchema.field.stdout.number,
   stderr: ExecFrameSchema.field.stderr.number,
@@ -20,13 +23,10 @@ const OUTPUT_FIELDS: Readonly<Record<OutputStream, number>> = {
 
 /** A frame after the first; input releases the message. Throws INVALID_ARGUMENT for one that no client may send. */
 export function decodeInput(message: LentBytes): ExecInput {
-  const release = (): void => message.release();
-  const bytes = tryBytesField(message.bytes, STDIN_FIELD);
-  if (bytes !== undefined) return { kind: "stdin", bytes, release };
   const { frame } = decodeMessage(ExecFrameSchema, message.bytes);
   switch (frame.case) {
     case "stdin":
-      return { kind: "stdin", bytes: frame.value, release };
+      return { kind: "stdin", bytes: frame.value, release: () => message.release() };
     case "stdinClose":
       return { kind: "stdin_close" };
     case "resize":
@@ -53,9 +53,11 @@ export function decodeInput(message: LentBytes): ExecInput {
   }
 }
 
-/** The first frame of a response. */
+/** The first frame of a response. Laid out by hand, as the last one, for a tenth of a command's CPU time. */
 export function startedFrame(pid: number): Frame {
-  return frameOf({ case: "started", value: { pid } });
+  const writer = new FieldWriter();
+  writer.message(FRAME.started.number, () => writer.number(ExecStartedSchema.field.pid.number, pid));
+  return writer.frame();
 }
 
 /** The first frame of a kept exec's response. */
@@ -111,7 +113,28 @@ export function usageOf({ cpuScope, cpuUserUs, cpuSystemUs, peakMemory }: Comman
 
 /** The last frame of a response. */
 export function exitFrame(result: ExecResult): Frame {
-  return frameOf({ case: "exit", value: exitOf(result) });
+  const writer = new FieldWriter();
+  writer.message(FRAME.exit.number, () => {
+    writer.number(EXIT.code.number, result.code);
+    writer.number(EXIT.signal.number, result.signal);
+    writer.number(EXIT.coreDumped.number, Number(result.coreDumped));
+    writer.number(EXIT.timedOut.number, Number(result.timedOut));
+    writer.number(EXIT.oomKilled.number, Number(result.oomKilled));
+    writer.number(EXIT.outputComplete.number, Number(result.outputComplete));
+    writer.number(EXIT.durationMs.number, result.durationMs);
+    const { usage } = result;
+    if (usage !== undefined) writer.message(EXIT.usage.number, () => writeUsage(writer, usage));
+  });
+  return writer.frame();
+}
+
+function writeUsage(writer: FieldWriter, { cpuScope, cpuUserUs, cpuSystemUs, peakMemory }: CommandUsage): void {
+  writer.number(USAGE.cpuScope.number, SCOPE[cpuScope]);
+  writer.number(USAGE.cpuUserUs.number, cpuUserUs);
+  writer.number(USAGE.cpuSystemUs.number, cpuSystemUs);
+  if (peakMemory === undefined) return;
+  writer.number(USAGE.peakMemoryScope.number, SCOPE[peakMemory.scope]);
+  writer.optionalNumber(USAGE.peakMemoryBytes.number, peakMemory.bytes);
 }
 
 type FrameInit = NonNullable<MessageInitShape<typeof ExecFrameSchema>["frame"]>;

@@ -6,7 +6,7 @@ import { FieldWriter, type Frame } from "../codec.ts";
 const SIZE_BYTES = 640;
 const FIELD = HealthResponseSchema.field;
 
-/** The contract's message. By hand: nodes ask for it all the time, and it saves 10 of a call's 33 µs of CPU time. */
+/** The contract's message. By hand: nodes ask for it all the time, and it saves a fifth of a call's CPU time. */
 export function healthFrame(report: HealthReport, services: readonly string[]): Frame {
   const { ready, readyCommandExit, lastUserActivityNs, guestTimeNs, idleDeclaredNs } = report;
   const writer = new FieldWriter(SIZE_BYTES);
