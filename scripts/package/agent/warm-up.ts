@@ -49,7 +49,7 @@ async function declareIdle(path: string): Promise<void> {
 }
 
 const [script = "", output = ""] = process.argv.splice(2);
-const socket = process.env["SVC_GUEST_SOCKET"] ?? "";
+const { SVC_GUEST_SOCKET: socket = "", SVC_WORKLOAD_SOCKET: workloadSocket = "" } = process.env;
 const inspector = new Session();
 inspector.connect();
 await inspector.post("Profiler.enable");
@@ -61,7 +61,7 @@ while (!(await isListening(socket))) {
   if (Date.now() > lastTry) throw new Error("the agent does not listen");
   await delay(RETRY_MS);
 }
-await declareIdle(process.env["SVC_WORKLOAD_SOCKET"] ?? "");
+await declareIdle(workloadSocket);
 const client = await firstCalls(socket);
 const { result } = await inspector.post("Profiler.takePreciseCoverage");
 const ofAgent = result.filter(({ url }) => url === AGENT_URL).flatMap(({ functions }) => functions);
