@@ -1,4 +1,4 @@
-import type { LentBytes } from "./incoming.ts";
+import { type LentBytes, Loan } from "./incoming.ts";
 
 /** Sizes of a pool's buffers, and how many of them it keeps. All in bytes. */
 export interface BufferPoolSizes {
@@ -15,27 +15,6 @@ export interface BufferPoolSizes {
 
 /** Smallest buffer: a small file needs no large one. */
 const SMALLEST_BYTES = 4 * 1024;
-
-/** A buffer on loan; a second release does nothing. Its bytes are no Buffer, whose `slice` does not copy. */
-export type LentBuffer = LentBytes;
-
-/** A class: an object with a closure takes six times the memory, and reads of single bytes make many. */
-class Loan implements LentBuffer {
-  readonly bytes: Uint8Array;
-  #back: ((bytes: Uint8Array) => void) | undefined;
-
-  /** @param back takes the bytes when they are released */
-  constructor(bytes: Uint8Array, back: (bytes: Uint8Array) => void) {
-    this.bytes = bytes;
-    this.#back = back;
-  }
-
-  release(): void {
-    const back = this.#back;
-    this.#back = undefined;
-    back?.(this.bytes);
-  }
-}
 
 /** Read buffers that several streams or transfers share, so that idle ones hold none and busy ones do not allocate. */
 export class BufferPool {
@@ -77,8 +56,8 @@ export class BufferPool {
     };
   }
 
-  /** Lends a buffer for up to `wantedBytes`; it may be smaller. */
-  lend(wantedBytes: number = this.#sizes.fullBytes): LentBuffer {
+  /** Lends a buffer for up to `wantedBytes`; it may be smaller. Its bytes are no Buffer, whose `slice` does not copy. */
+  lend(wantedBytes: number = this.#sizes.fullBytes): LentBytes {
     const { fullBytes, tightBytes } = this.#sizes;
     const sizeBytes = Math.max(SMALLEST_BYTES, Math.min(wantedBytes, this.tight ? tightBytes : fullBytes));
     const bytes = this.#takeFree(sizeBytes) ?? new Uint8Array(sizeBytes);

@@ -7,7 +7,7 @@ export * from "./call-places.ts";
 export * from "./errors.ts";
 export * from "./file-system-error.ts";
 export type * from "./guest-facts.ts";
-export type * from "./incoming.ts";
+export * from "./incoming.ts";
 export * from "./limits.ts";
 export * from "./mountinfo.ts";
 export * from "./mutex.ts";

@@ -79,9 +79,9 @@ export const NARROW_TUNNEL_WINDOW_BYTES: number = 32 * 1024;
 /** Time that WaitForPort waits: the default, and the most. */
 export const DEFAULT_PORT_WAIT_MS = 30_000;
 export const PORT_WAIT_LIMIT_MS = 86_400_000;
-/** Time between two looks for listeners: while a port is waited for, and for those who only watch. */
-export const PORT_LOOK_MS = 50;
-export const PORT_WATCH_LOOK_MS = 500;
+/** Time between two polls for listeners: while a port is waited for, and for those who only watch. */
+export const PORT_POLL_MS = 50;
+export const PORT_WATCH_POLL_MS = 500;
 /** Tunnel.WatchPorts calls at once, and the listeners in a list. */
 export const PORT_WATCH_LIMIT = 8;
 export const PORTS_LISTED = 512;

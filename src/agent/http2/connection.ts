@@ -16,8 +16,8 @@ const WRITE_BYTES = 256 * 1024;
 const IDLE_END_MS = 1_000;
 /** A closing connection is destroyed at the latest this long after closing began. */
 const LONGEST_END_MS = 5_000;
-/** For a peer that sends no more: how often to check it, and how long it may take nothing. */
-const HALF_CLOSED_LOOK_MS = 1_000;
+/** For a peer that sends no more: how often to probe it, and how long it may take nothing. */
+const HALF_CLOSED_PROBE_MS = 1_000;
 const HALF_CLOSED_IDLE_MS = 40_000;
 /** The longest end of a connection without an admitted request. Its peer can read why; the agent reads nothing. */
 const UNPROVEN_END_MS = 500;
@@ -266,14 +266,14 @@ export class Http2Connection {
     this.#stopTimers();
     this.#takenMs = this.#nowMs();
     this.#machine.peerIsLeaving = true;
-    const look = this.#entry(() => {
+    const probe = this.#entry(() => {
       this.#machine.drop("waiting_for_peer", ErrorCode.CONNECT_ERROR);
       // If the peer is gone, writing it fails.
       this.#machine.goAway(false);
       if (this.#writing && this.#nowMs() - this.#takenMs > HALF_CLOSED_IDLE_MS) this.close();
     });
-    this.#pings = setInterval(look, HALF_CLOSED_LOOK_MS).unref();
-    look();
+    this.#pings = setInterval(probe, HALF_CLOSED_PROBE_MS).unref();
+    probe();
   });
 
   #fail(code: number, reason: string): void {

@@ -1,4 +1,4 @@
-import { type AgentError, type Incoming, type LentBytes, type Share } from "../domain/index.ts";
+import { type AgentError, type Incoming, type LentBytes, Loan, type Share } from "../domain/index.ts";
 import type { Http2Stream } from "../http2/index.ts";
 import { MessageReader, wrongMessageCount } from "./framing.ts";
 import { MessageBuffers, type SpareMemory } from "./message-buffers.ts";
@@ -9,21 +9,6 @@ const PAUSE_AT_BYTES = 64 * 1024;
 const MESSAGE_OVERHEAD_BYTES = 64;
 /** Messages over this size count until their memory is given back: a handler may hold one for any time. */
 const LARGE_MESSAGE_BYTES = 256 * 1024;
-
-/** A class: an object with a closure takes six times the memory. */
-class Message implements LentBytes {
-  readonly bytes: Uint8Array;
-  readonly #back: (bytes: Uint8Array) => void;
-
-  constructor(bytes: Uint8Array, back: (bytes: Uint8Array) => void) {
-    this.bytes = bytes;
-    this.#back = back;
-  }
-
-  release(): void {
-    this.#back(this.bytes);
-  }
-}
 
 /** The messages of a request. While nobody asks for one it pauses the stream, and the client has to wait. */
 export class RequestMessages {
@@ -80,7 +65,7 @@ export class RequestMessages {
     this.#queuedBytes -= message.length + MESSAGE_OVERHEAD_BYTES;
     if (message.length > LARGE_MESSAGE_BYTES || this.#isSingle) this.#takenBytes += message.length;
     this.#account(this.#heldBytes);
-    return new Message(message, this.#release);
+    return new Loan(message, this.#release);
   }
 
   /** For a request of one message: calls back in the tick in which it ends or is refused. */

@@ -78,17 +78,17 @@ export class OpenTunnel {
           client.data(bytes, () => {
             this.#untaken -= 1;
             release();
-            this.#look();
+            this.#endIfDone();
           });
         },
         end: () => {
           this.#socketEnded = true;
           client.end();
-          this.#look();
+          this.#endIfDone();
         },
         failed: (errno) => {
           this.#failure = resetFailure(errno);
-          this.#look();
+          this.#endIfDone();
         },
       });
       client.input(this.#take, (failure = this.#clientEnded ? undefined : brokenOff()) => {
@@ -107,7 +107,7 @@ export class OpenTunnel {
   /** The agent leaves: nobody waits for the client's end any more. */
   leave(reason: AgentError): void {
     this.#leaving = reason;
-    this.#look();
+    this.#endIfDone();
   }
 
   readonly #take: Parameters<Incoming<TunnelInput>>[0] = (frame) => {
@@ -121,7 +121,7 @@ export class OpenTunnel {
     if (frame.kind === "end") {
       this.#clientEnded = true;
       socket.end();
-      this.#look();
+      this.#endIfDone();
       return;
     }
     onBytes();
@@ -134,7 +134,7 @@ export class OpenTunnel {
       this.#queuedBytes -= countedBytes;
       this.#takenBytes += countedBytes;
       this.#announce();
-      this.#look();
+      this.#endIfDone();
       full?.resolve();
     });
     return full?.promise;
@@ -153,7 +153,7 @@ export class OpenTunnel {
   }
 
   /** Ends the tunnel once nothing is left to carry. */
-  #look(): void {
+  #endIfDone(): void {
     if (this.#untaken > 0) return;
     if (this.#failure !== undefined) this.#over.reject(this.#failure);
     else if (this.#socketEnded && this.#clientEnded && this.#queuedBytes === 0) this.#over.resolve();

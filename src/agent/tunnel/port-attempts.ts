@@ -1,6 +1,6 @@
 import { SocketError, type Sockets, type Timers } from "../domain/index.ts";
 
-/** Limit of one attempt: shorter than the pause between two looks. */
+/** Limit of one attempt: a listener whose queue is full does not answer. */
 const ATTEMPT_MS = 1_000;
 /** Attempts at once: a port that does not answer must not keep the others waiting. */
 const ATTEMPTS_AT_ONCE = 32;

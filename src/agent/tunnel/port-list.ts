@@ -19,7 +19,7 @@ export interface PortChanges {
   readonly truncated: boolean;
 }
 
-/** Gathers the listeners of one look: never more than twice as many as a list has. */
+/** Gathers the listeners of one poll: never more than twice as many as a list has. */
 export class Gathering {
   #byInode = new Map<number, Listener>();
   #truncated = false;

@@ -4,10 +4,10 @@ import {
   invalidField,
   type Listener,
   type ListenerScope,
-  PORT_LOOK_MS,
+  PORT_POLL_MS,
   PORT_WAIT_LIMIT_MS,
   PORT_WATCH_LIMIT,
-  PORT_WATCH_LOOK_MS,
+  PORT_WATCH_POLL_MS,
   type Sockets,
   type Timers,
   tooManyWatchers,
@@ -31,9 +31,9 @@ interface Waiter {
   /** With undefined: somebody listens, and the kernel does not tell where. */
   readonly found: (scope: ListenerScope | undefined) => void;
   readonly fail: (error: unknown) => void;
-  /** Where somebody listens on the port without being reached, as of the last look. */
+  /** Where somebody listens on the port without being reached, as of the last poll. */
   elsewhere: string | undefined;
-  /** Its time is over: it has one look that begins after that. */
+  /** Its time is over: it has one poll that begins after that. */
   isExpired: boolean;
 }
 
@@ -53,7 +53,7 @@ export function checkPort(port: number): void {
   if (port < 1 || port > LAST_PORT) throw invalidField("port", `must be 1 to ${LAST_PORT}`);
 }
 
-/** What looks for listeners need. */
+/** What polls for listeners need. */
 export interface PortWatchParts {
   readonly sockets: Sockets;
   readonly timers: Timers;
@@ -64,18 +64,18 @@ export interface PortWatchParts {
 }
 
 /**
- * Looks at intervals which ports have a listener: once for all who wait, list or watch, and only while there are any. A
- * waiter whose time is over gets a last look at once.
+ * Polls which ports have a listener: once for all who wait, list or watch, and only while there are any. A waiter whose
+ * time is over is polled for once more at once.
  */
 export class PortWatch {
   readonly #parts: PortWatchParts;
   readonly #waiters = new Set<Waiter>();
   #watchers = 0;
-  /** Those who want the list of the next look. */
+  /** Those who want the list of the next poll. */
   readonly #asking: PromiseWithResolvers<PortList>[] = [];
   #list: PortList | undefined;
-  #isLooking = false;
-  /** Somebody asks for a look that does not wait. */
+  #isPolling = false;
+  /** Somebody asks for a poll that does not wait. */
   #isUrgent = false;
   #cancelPause: (() => void) | undefined;
   #pauseMs = 0;
@@ -98,11 +98,11 @@ export class PortWatch {
     const waiter: Waiter = { port, limitMs, found, fail, elsewhere: undefined, isExpired: false };
     const cancel = this.#parts.timers.after(limitMs, () => {
       waiter.isExpired = true;
-      this.#look();
+      this.#poll();
     });
     this.#waiters.add(waiter);
     // The pause of those who only watch is too long for it.
-    if (this.#cancelPause === undefined || this.#pauseMs > PORT_LOOK_MS) this.#look();
+    if (this.#cancelPause === undefined || this.#pauseMs > PORT_POLL_MS) this.#poll();
     try {
       return await unlessAborted(promise, signal);
     } finally {
@@ -111,11 +111,11 @@ export class PortWatch {
     }
   }
 
-  /** The ports that listen, by a look that has not begun yet. Rejects with PORTS_NOT_KNOWN where there is no /proc. */
+  /** The ports that listen, by a poll that has not begun yet. Rejects with PORTS_NOT_KNOWN where there is no /proc. */
   list(): Promise<PortList> {
     const list = this.#nextList();
     this.#isUrgent = true;
-    this.#look();
+    this.#poll();
     return list;
   }
 
@@ -127,15 +127,15 @@ export class PortWatch {
     this.#watchers += 1;
     try {
       let sent: PortList | undefined;
-      let life = generation();
+      let sentIn = generation();
       for (
         let list = await unlessAborted(this.list(), signal);
         ;
         list = await unlessAborted(this.#nextList(), signal)
       ) {
         if (watcher.isBehind()) continue;
-        const changes = changesOf(life === generation() ? sent : undefined, list);
-        [sent, life] = [list, generation()];
+        const changes = changesOf(sentIn === generation() ? sent : undefined, list);
+        [sent, sentIn] = [list, generation()];
         if (changes !== undefined) watcher.send(changes);
       }
     } finally {
@@ -157,17 +157,17 @@ export class PortWatch {
     return asking.promise;
   }
 
-  #look(): void {
-    if (this.#isLooking) return;
+  #poll(): void {
+    if (this.#isPolling) return;
     this.#cancelPause?.();
     this.#cancelPause = undefined;
     if (this.#waiters.size === 0 && this.#asking.length === 0) return;
-    this.#isLooking = true;
+    this.#isPolling = true;
     this.#isUrgent = false;
     const waiters = [...this.#waiters];
     const asking = this.#asking.splice(0);
     const last = waiters.filter(({ isExpired }) => isExpired);
-    void this.#lookOnce(waiters, asking)
+    void this.#pollOnce(waiters, asking)
       .catch((error: unknown) => {
         for (const one of waiters) one.fail(error);
         for (const one of asking) one.reject(error);
@@ -177,15 +177,15 @@ export class PortWatch {
           waiter.fail(notListening(waiter.port, waiter.limitMs, waiter.elsewhere));
           this.#waiters.delete(waiter);
         }
-        this.#isLooking = false;
-        this.#pauseMs = waiters.length + this.#waiters.size > 0 ? PORT_LOOK_MS : PORT_WATCH_LOOK_MS;
-        // Those whose time ended during the look have theirs now.
-        if (this.#isUrgent || [...this.#waiters].some(({ isExpired }) => isExpired)) this.#look();
-        else this.#cancelPause = this.#parts.timers.after(this.#pauseMs, () => this.#look());
+        this.#isPolling = false;
+        this.#pauseMs = waiters.length + this.#waiters.size > 0 ? PORT_POLL_MS : PORT_WATCH_POLL_MS;
+        // Those whose time ended during the poll have theirs now.
+        if (this.#isUrgent || [...this.#waiters].some(({ isExpired }) => isExpired)) this.#poll();
+        else this.#cancelPause = this.#parts.timers.after(this.#pauseMs, () => this.#poll());
       });
   }
 
-  async #lookOnce(waiters: readonly Waiter[], asking: readonly PromiseWithResolvers<PortList>[]): Promise<void> {
+  async #pollOnce(waiters: readonly Waiter[], asking: readonly PromiseWithResolvers<PortList>[]): Promise<void> {
     const { sockets, ownPort } = this.#parts;
     const gathering = asking.length > 0 ? new Gathering() : undefined;
     const reached = new Set<number>();

@@ -4,6 +4,7 @@ import {
   invalidField,
   type ListenerScope,
   NARROW_TUNNEL_WINDOW_BYTES,
+  SOCKET_PATH_LIMIT_BYTES,
   SocketError,
   type Sockets,
   type StreamSocket,
@@ -38,9 +39,6 @@ export interface TunnelsParts {
   /** How often the guest has been restored. */
   readonly generation: () => number;
 }
-
-/** Room of sockaddr_un.sun_path, without its NUL (unix(7)). */
-const PATH_LIMIT_BYTES = 107;
 
 /** Connects clients to listeners inside the guest. Everything throws AgentError. */
 export class Tunnels {
@@ -120,10 +118,10 @@ export class Tunnels {
     const { path } = target;
     if (!path.startsWith("/")) throw invalidField("path", "must be absolute");
     if (path.includes("\0")) throw invalidField("path", "has a NUL");
-    if (Buffer.byteLength(path) > PATH_LIMIT_BYTES) {
+    if (Buffer.byteLength(path) > SOCKET_PATH_LIMIT_BYTES) {
       throw invalidField(
         "path",
-        `is longer than the ${PATH_LIMIT_BYTES} bytes that a unix socket's may have; make a link to it`,
+        `is longer than the ${SOCKET_PATH_LIMIT_BYTES} bytes that a unix socket's may have; make a link to it`,
       );
     }
   }

@@ -1,4 +1,4 @@
-import type { BufferPool, BufferPoolSizes, LentBuffer } from "../../domain/index.ts";
+import type { BufferPool, BufferPoolSizes, LentBytes } from "../../domain/index.ts";
 import type { FileAttributes } from "../attributes.ts";
 import type { RegularFile } from "./regular-file.ts";
 import { operationReturned } from "../failure.ts";
@@ -69,7 +69,7 @@ class Outbox {
    * Resolves with a buffer of up to that size as soon as few enough others are in flight. Call it again only after
    * that.
    */
-  async take(sizeBytes: number): Promise<LentBuffer> {
+  async take(sizeBytes: number): Promise<LentBytes> {
     while (this.#inFlight >= (this.#buffers.tight ? IN_FLIGHT_TIGHT : IN_FLIGHT)) {
       await new Promise<void>((resolve) => (this.#wake = resolve));
     }

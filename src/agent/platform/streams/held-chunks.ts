@@ -1,4 +1,4 @@
-import type { BufferPool, LentBuffer } from "../../domain/index.ts";
+import type { BufferPool, LentBytes } from "../../domain/index.ts";
 
 /** Smaller chunks are copied, so that a few bytes do not tie up a whole buffer. */
 const COPY_BELOW_BYTES = 4096;
@@ -21,7 +21,7 @@ export class HeldChunks {
   }
 
   /** Hands the first bytes of a buffer out, which their receiver releases. */
-  give(buffer: LentBuffer, count: number, chunk: (bytes: Uint8Array, release: () => void) => void): void {
+  give(buffer: LentBytes, count: number, chunk: (bytes: Uint8Array, release: () => void) => void): void {
     const isSmall = count < COPY_BELOW_BYTES;
     const bytes = isSmall ? buffer.bytes.slice(0, count) : buffer.bytes.subarray(0, count);
     if (isSmall) buffer.release();
