@@ -24,7 +24,7 @@ export interface Platform {
   readonly inheritance: Inheritance;
   readonly clock: Clock;
   /** The clock for timeouts and grace periods of processes. */
-  readonly life: SessionClock;
+  readonly sessionClock: SessionClock;
   readonly processes: NativeProcesses;
   /** Undefined: commands get no cgroups of their own. */
   readonly cgroups: Cgroups | undefined;
@@ -49,17 +49,17 @@ export function guestPlatform(
   if (cgroups !== undefined) launcher?.entrustSession(cgroups.session.fd);
   const launcherPid = launcher === undefined ? undefined : process.ppid;
   const clock = guestClock(addon);
-  const life = new SessionClock(clock, nodeTimers);
+  const sessionClock = new SessionClock(clock, nodeTimers);
   return {
     addon,
     inheritance,
     clock,
-    life,
+    sessionClock,
     processes: new NativeProcesses(addon, new BufferPool(STREAM_BUFFERS), {
       openFilesLimit: openFilesLimitForChildren(addon, process.ppid),
       childPriority: protectSelf(addon, containerOomScoreAdj),
       cgroups,
-      life,
+      sessionClock,
       adopter: launcherPid,
       ...events,
     }),

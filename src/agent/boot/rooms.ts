@@ -42,12 +42,12 @@ export interface Rooms extends Omit<Capabilities, "stop"> {
 /** Builds every capability over the platform. */
 export function buildRooms(platform: Platform, configuration: Configuration, listeners: Listeners, log: Log): Rooms {
   const { process: spec } = configuration;
-  const { addon, clock, life, cgroups } = platform;
+  const { addon, clock, sessionClock, cgroups } = platform;
   const identity = { uid: process.getuid?.() ?? 0, gid: process.getgid?.() ?? 0 };
   const accounts = fileAccounts(addon);
   const timers = nodeTimers;
   const dropFileCache = (fd: number): void => void addon.dropFileCache(fd);
-  const freeze = new SessionFreeze({ group: platform.sessionGroup, life, timers, clock, log });
+  const freeze = new SessionFreeze({ group: platform.sessionGroup, sessionClock, timers, clock, log });
   const environment = new SessionEnvironment({
     inherited: platform.inheritance.entries,
     bootstrapNames: BOOTSTRAP_VARIABLES,
@@ -68,7 +68,7 @@ export function buildRooms(platform: Platform, configuration: Configuration, lis
   const output =
     spec.output === undefined || spec.args.length === 0
       ? undefined
-      : new WorkloadOutput({ ...spec.output, console: consoleOutput(addon), life, log });
+      : new WorkloadOutput({ ...spec.output, console: consoleOutput(addon), sessionClock, log });
   const workload = new Workload({ starter, spec, log, output });
   const readiness =
     spec.readyCommand &&
@@ -159,7 +159,7 @@ export function buildRooms(platform: Platform, configuration: Configuration, lis
   };
   return {
     workload,
-    exec: new Exec({ starter, activity, clock, life, workloadOutput: output }),
+    exec: new Exec({ starter, activity, clock, sessionClock, workloadOutput: output }),
     files: new Files(fileParts),
     folders: async () => new (await import("../files/tree/folders.ts")).Folders(fileParts),
     hooks,

@@ -22,7 +22,7 @@ export interface CommandParts {
   /** 0: no limit. */
   readonly timeoutMs: number;
   /** The clock for its timeout and its duration. */
-  readonly life: SessionClock;
+  readonly sessionClock: SessionClock;
   /** Called once when the agent begins to end the command. */
   readonly onEnding: () => void;
   /** Called when the process has ended and its output is not yet delivered: `outputComplete` is false. */
@@ -46,13 +46,13 @@ export class RunningCommand {
    * is left alive. Call it once its streams have been started.
    */
   async follow(): Promise<ExecResult> {
-    const { child, life, timeoutMs, onProcessEnd } = this.#parts;
-    const startedMs = life.nowMs();
+    const { child, sessionClock, timeoutMs, onProcessEnd } = this.#parts;
+    const startedMs = sessionClock.nowMs();
     const cancelTimeout = this.#startTimeout(timeoutMs);
     const end = await child.ended;
     this.#ended = true;
     cancelTimeout?.();
-    const durationMs = Math.round(life.nowMs() - startedMs);
+    const durationMs = Math.round(sessionClock.nowMs() - startedMs);
     await this.#endings();
     onProcessEnd?.(this.#result(end, false, durationMs));
     const outputComplete = await drained(child);
@@ -90,7 +90,7 @@ export class RunningCommand {
   #startTimeout(timeoutMs: number): (() => void) | undefined {
     // A longer timeout is no timeout.
     if (timeoutMs === 0 || timeoutMs > TIMER_LIMIT_MS) return undefined;
-    return this.#parts.life.after(timeoutMs, () => {
+    return this.#parts.sessionClock.after(timeoutMs, () => {
       this.#timedOut = true;
       this.endBy("tree", TERMINATE);
     });

@@ -14,7 +14,7 @@ export interface ExecOutput {
 }
 
 /** A started command, and what of its call it is connected to. */
-export interface ExecCallParts extends Pick<CommandParts, "child" | "timeoutMs" | "life"> {
+export interface ExecCallParts extends Pick<CommandParts, "child" | "timeoutMs" | "sessionClock"> {
   readonly input: Incoming<CommandInput>;
   readonly output: ExecOutput;
   readonly activity: ActivityClock;

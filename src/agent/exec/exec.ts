@@ -37,7 +37,7 @@ export interface ExecParts {
   readonly starter: CommandStarter;
   readonly activity: ActivityClock;
   readonly clock: Clock;
-  readonly life: SessionClock;
+  readonly sessionClock: SessionClock;
   /** Undefined: it is not kept. */
   readonly workloadOutput: WorkloadOutput | undefined;
 }
@@ -166,11 +166,11 @@ export class Exec {
    * @param signal aborted when the client is gone; the start is then given up
    */
   async #startInTime(request: ExecRequest, signal?: AbortSignal): Promise<ChildProcess> {
-    const { starter, life } = this.#parts;
+    const { starter, sessionClock } = this.#parts;
     const { timeoutMs } = request;
     if (timeoutMs === 0 || timeoutMs > TIMER_LIMIT_MS) return starter.start(request, signal);
     const late = new AbortController();
-    const cancel = life.after(timeoutMs, () => late.abort());
+    const cancel = sessionClock.after(timeoutMs, () => late.abort());
     try {
       return await starter.start(request, signal === undefined ? late.signal : AbortSignal.any([signal, late.signal]));
     } catch (error) {
@@ -200,7 +200,7 @@ export class Exec {
   /** Resolves once the command runs; hence the wrapping of `over`, which resolves or rejects when the call is over. */
   async #startKept(request: ExecRequest, keep: KeepRequest, call: KeptCall): Promise<{ readonly over: Promise<void> }> {
     this.#admit(request);
-    const { clock, activity, life } = this.#parts;
+    const { clock, activity, sessionClock } = this.#parts;
     const place = this.#kept.reserve(keep);
     activity.touch();
     try {
@@ -219,7 +219,7 @@ export class Exec {
         timeoutMs,
         order: new ExecInputOrder(request),
         clock,
-        life,
+        sessionClock,
         activity,
         onProcessEnd,
         onFreed,
@@ -255,12 +255,12 @@ export class Exec {
 
   async #attend(
     starting: Promise<ChildProcess>,
-    attended: Omit<ExecCallParts, "child" | "activity" | "life">,
+    attended: Omit<ExecCallParts, "child" | "activity" | "sessionClock">,
   ): Promise<void> {
-    const { activity, life } = this.#parts;
+    const { activity, sessionClock } = this.#parts;
     const child = await starting;
     let command: RunningCommand | undefined;
-    await runCall({ ...attended, child, activity, life }, (running) => {
+    await runCall({ ...attended, child, activity, sessionClock }, (running) => {
       command = running;
       this.#commands.add(running);
       if (this.#closed !== undefined) running.endBy("tree", TERMINATE);

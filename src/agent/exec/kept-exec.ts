@@ -11,7 +11,7 @@ const SIGTERM = 15;
 const PARTING_MS = 1_000;
 
 /** Parts of a kept exec. */
-export interface KeptParts extends Pick<CommandParts, "child" | "timeoutMs" | "life"> {
+export interface KeptParts extends Pick<CommandParts, "child" | "timeoutMs" | "sessionClock"> {
   readonly name: string;
   readonly execId: string;
   readonly bufferBytes: number;
@@ -78,7 +78,7 @@ export class KeptExec {
   #awakeUntilMs = 0;
 
   constructor(parts: KeptParts) {
-    const { child, clock, life, activity, timeoutMs, bufferBytes, whenFull, awakeForMs } = parts;
+    const { child, clock, sessionClock, activity, timeoutMs, bufferBytes, whenFull, awakeForMs } = parts;
     this.#parts = parts;
     this.#startedNs = clock.wallNs();
     this.#input = new InputPump(child, activity);
@@ -86,7 +86,7 @@ export class KeptExec {
     this.#command = new RunningCommand({
       child,
       timeoutMs,
-      life,
+      sessionClock,
       onEnding: () => {
         this.#endedByAgent = true;
         this.#attached?.activity?.cut();
@@ -113,19 +113,20 @@ export class KeptExec {
       stdinOffset: this.#stdinOffset,
       stdinClosed: order.stdinClosed,
       heldBytes: this.#log.heldBytes,
-      awakeLeftMs: this.#awakeUntilMs === 0 ? 0 : Math.max(0, Math.ceil(this.#awakeUntilMs - this.#parts.life.nowMs())),
+      awakeLeftMs:
+        this.#awakeUntilMs === 0 ? 0 : Math.max(0, Math.ceil(this.#awakeUntilMs - this.#parts.sessionClock.nowMs())),
     };
   }
 
   #stayAwake(forMs: number): void {
-    const { life, activity } = this.#parts;
+    const { sessionClock, activity } = this.#parts;
     const attachment = activity.attach();
     const end = (): void => {
       this.#awakeUntilMs = 0;
       attachment.end();
     };
-    const cancel = life.after(forMs, end);
-    this.#awakeUntilMs = life.nowMs() + forMs;
+    const cancel = sessionClock.after(forMs, end);
+    this.#awakeUntilMs = sessionClock.nowMs() + forMs;
     this.#fallAsleep = () => {
       if (this.#awakeUntilMs === 0) return;
       cancel();

@@ -24,7 +24,7 @@ export interface WorkloadOutputParts {
   readonly bufferBytes: number;
   /** Where the output leads on to. */
   readonly console: ConsoleOutput;
-  readonly life: SessionClock;
+  readonly sessionClock: SessionClock;
   readonly log: Log;
 }
 
@@ -53,10 +53,10 @@ export class WorkloadOutput {
 
   /** Reads from now on what the workload, which has just been started, writes. */
   begin(child: ChildProcess): void {
-    const { life } = this.#parts;
-    const startedMs = life.nowMs();
+    const { sessionClock } = this.#parts;
+    const startedMs = sessionClock.nowMs();
     this.#child = child;
-    void child.ended.then(() => (this.#durationMs = Math.round(life.nowMs() - startedMs)));
+    void child.ended.then(() => (this.#durationMs = Math.round(sessionClock.nowMs() - startedMs)));
     child.stdout?.startInto(this.#store("stdout"));
     child.stderr?.startInto(this.#store("stderr"));
   }

@@ -50,7 +50,7 @@ export interface FreezeRequest {
 export interface SessionFreezeParts {
   /** Undefined: there is no cgroup that holds the session. */
   readonly group: SessionGroup | undefined;
-  readonly life: SessionClock;
+  readonly sessionClock: SessionClock;
   readonly timers: Timers;
   readonly clock: Pick<Clock, "monotonicMs">;
   readonly log: Log;
@@ -137,7 +137,7 @@ export class SessionFreeze {
    *   before
    */
   async freeze({ freezeMs, signal, prepare }: FreezeRequest): Promise<FreezeReport> {
-    const { group, life, clock, log } = this.#parts;
+    const { group, sessionClock, clock, log } = this.#parts;
     this.check();
     signal.throwIfAborted();
     if (group === undefined || this.#isOver) {
@@ -154,7 +154,7 @@ export class SessionFreeze {
       // In the meantime the agent may have begun to leave, or a signal may have asked the session to end.
       if (this.#state !== closing) return this.#refused(this.#isOver ? "leaving" : "thawed_meanwhile");
       if (problem !== undefined) return this.#refused(problem);
-      life.freeze();
+      sessionClock.freeze();
       const refusal = group.freeze();
       if (refusal !== undefined) return this.#refused(refusal);
       this.#state = { kind: "frozen", sinceMs: clock.monotonicMs(), leftMs: freezeMs, cancelTick: () => {} };
@@ -223,7 +223,7 @@ export class SessionFreeze {
 
   /** Ends a failed freeze. */
   #goOn(): void {
-    this.#parts.life.thaw();
+    this.#parts.sessionClock.thaw();
     this.#state = LIVE;
     this.#pausable?.runNow();
   }
@@ -246,7 +246,7 @@ export class SessionFreeze {
   }
 
   #thaw(why: "duties" | "failed" | "leaving" | "signal" | "time_over"): void {
-    const { group, life, log, clock } = this.#parts;
+    const { group, sessionClock, log, clock } = this.#parts;
     if (this.#state.kind !== "frozen") return;
     const frozenMs = Math.round(clock.monotonicMs() - this.#state.sinceMs);
     if (group?.thaw() !== true) {
@@ -255,7 +255,7 @@ export class SessionFreeze {
     }
     this.#state.cancelTick();
     this.#state = LIVE;
-    life.thaw();
+    sessionClock.thaw();
     // Nobody was told that a failed freeze was one.
     if (why === "failed") return;
     this.#thawedWithoutDuties = why !== "duties";

@@ -22,11 +22,11 @@ function setup() {
       return state.mayThaw;
     },
   };
-  const life = new SessionClock(clock, timers);
-  const freeze = new SessionFreeze({ group, life, timers, clock, log: recordingLog() });
+  const sessionClock = new SessionClock(clock, timers);
+  const freeze = new SessionFreeze({ group, sessionClock, timers, clock, log: recordingLog() });
   return {
     state,
-    life,
+    sessionClock,
     freeze,
     begin: (freezeMs: number) =>
       freeze.freeze({ freezeMs, signal: new AbortController().signal, prepare: () => Promise.resolve() }),
@@ -134,13 +134,13 @@ describe("a freeze that waits for a command which is being started", () => {
 
 describe("a timer of the session", () => {
   it("stands still while the session is frozen, also one that is set meanwhile", async () => {
-    const { begin, pass, jump, freeze, life } = setup();
+    const { begin, pass, jump, freeze, sessionClock } = setup();
     const due: string[] = [];
-    life.after(1_000, () => due.push("before"));
-    const cancel = life.after(1_000, () => due.push("cancelled"));
+    sessionClock.after(1_000, () => due.push("before"));
+    const cancel = sessionClock.after(1_000, () => due.push("cancelled"));
     pass(600);
     await begin(60_000);
-    life.after(100, () => due.push("meanwhile"));
+    sessionClock.after(100, () => due.push("meanwhile"));
     pass(5_000);
     jump(3_600_000);
     cancel();
@@ -155,7 +155,7 @@ describe("a timer of the session", () => {
   it("whose callback was lost to a bug does its work with the next one's", () => {
     const timers: (() => void)[] = [];
     let nowMs = 0;
-    const life = new SessionClock(
+    const sessionClock = new SessionClock(
       { monotonicMs: () => nowMs },
       { after: (_delayMs, run) => (timers.push(run), () => {}) },
     );
@@ -165,7 +165,7 @@ describe("a timer of the session", () => {
       ["next", 20],
       ["later", 30],
     ] as const) {
-      life.after(delayMs, () => done.push(name));
+      sessionClock.after(delayMs, () => done.push(name));
     }
     nowMs = 20;
     timers[1]?.();

@@ -47,11 +47,11 @@ export class Cgroup extends CgroupFolder {
 export class ContainedTree implements ProcessSet {
   readonly #cgroup: Cgroup;
   readonly #walked: WalkedProcesses;
-  readonly #life: TimeOf | undefined;
+  readonly #sessionClock: TimeOf | undefined;
 
   constructor(addon: Addon, cgroup: Cgroup, leader: number, sources: Omit<TreeSources, "more">) {
     this.#cgroup = cgroup;
-    this.#life = sources.life;
+    this.#sessionClock = sources.sessionClock;
     this.#walked = walkedTree(addon, leader, { ...sources, more: () => this.#others() });
   }
 
@@ -66,7 +66,7 @@ export class ContainedTree implements ProcessSet {
       const populated = this.#cgroup.populated();
       return populated !== true && ((await this.#walked.empty()) ?? populated === false);
     };
-    return eventually(limitMs, isEmpty, this.#life);
+    return eventually(limitMs, isEmpty, this.#sessionClock);
   }
 
   killWithin(limitMs: number): Promise<boolean> {

@@ -28,7 +28,7 @@ export interface Surroundings extends Pick<SpawnSettings, "openFilesLimit"> {
   /** Undefined: commands get no cgroups. */
   readonly cgroups?: Cgroups | undefined;
   /** The clock for grace periods of processes. */
-  readonly life?: SessionClock;
+  readonly sessionClock?: SessionClock;
   /** The process that adopts orphans, if it adopts only those of the agent's children: the launcher. */
   readonly adopter?: number | undefined;
   /** Called when a pipe was closed although a process still writes to it, because too many are kept. */
@@ -85,8 +85,8 @@ export class NativeProcesses implements Processes {
     const { started, cgroup } = await this.#starts.track(this.#start(block, abort, onStuck));
     const { kind } = block.stdio;
     const { pid } = started;
-    const { adopter, life } = this.#surroundings;
-    const shared = { readings: this.#readings, life };
+    const { adopter, sessionClock } = this.#surroundings;
+    const shared = { readings: this.#readings, sessionClock };
     const sources = { ...shared, adopter: kind === "inherit" ? adopter : undefined };
     const startsSettled = (): Promise<void> | undefined => this.#starts.settled();
     const streams = streamsOf(this.#addon, this.#pool, started, kind, startsSettled, this.#widePipes);

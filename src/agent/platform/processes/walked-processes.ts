@@ -65,7 +65,7 @@ export class WalkedProcesses implements ProcessSet {
   readonly #addon: Addon;
   readonly #leader: number;
   readonly #search: Search;
-  readonly #life: TimeOf | undefined;
+  readonly #sessionClock: TimeOf | undefined;
   /** Members found so far. They stay members when the processes that linked them to the leader have died. */
   readonly #known: Map<number, ProcessRow> = new Map();
   /** Members that the agent may not signal (EPERM), for which it does not wait. */
@@ -78,11 +78,11 @@ export class WalkedProcesses implements ProcessSet {
   #isSettled = false;
   #released = false;
 
-  constructor(addon: Addon, leader: number, search: Search, life?: TimeOf) {
+  constructor(addon: Addon, leader: number, search: Search, sessionClock?: TimeOf) {
     this.#addon = addon;
     this.#leader = leader;
     this.#search = search;
-    this.#life = life;
+    this.#sessionClock = sessionClock;
   }
 
   async signal(signal: number): Promise<void> {
@@ -99,7 +99,7 @@ export class WalkedProcesses implements ProcessSet {
   }
 
   emptyWithin(limitMs: number): Promise<boolean> {
-    return eventually(limitMs, async () => (await this.empty()) ?? this.#endGroupOfLeader(), this.#life);
+    return eventually(limitMs, async () => (await this.empty()) ?? this.#endGroupOfLeader(), this.#sessionClock);
   }
 
   killWithin(limitMs: number): Promise<boolean> {
@@ -206,7 +206,7 @@ export class WalkedProcesses implements ProcessSet {
 export interface SharedSources {
   readonly readings: ProcessReadings;
   /** The clock of their grace period: a frozen process acts on no signal but SIGKILL. Default: real time. */
-  readonly life?: TimeOf | undefined;
+  readonly sessionClock?: TimeOf | undefined;
 }
 
 /** Further sources of a tree's members. */
@@ -221,7 +221,7 @@ export interface TreeSources extends SharedSources {
 export function walkedTree(
   addon: Addon,
   leader: number,
-  { readings, life, more, adopter }: TreeSources,
+  { readings, sessionClock, more, adopter }: TreeSources,
 ): WalkedProcesses {
   const find: Search["find"] = async (known, urgent) => {
     const table = await readings.table.next(urgent);
@@ -236,7 +236,7 @@ export function walkedTree(
     const born = others.filter((pid) => table.get(pid) === undefined);
     return members.concat([...rows(others), ...rowsOfNew(addon, born, more)].filter(({ alive }) => alive));
   };
-  return new WalkedProcesses(addon, leader, { find, keeps: () => true }, life);
+  return new WalkedProcesses(addon, leader, { find, keeps: () => true }, sessionClock);
 }
 
 /** Rows of members that were born after the table was read. One that is no member afterwards has ended. */
@@ -260,7 +260,7 @@ export interface Container {
 export function walkedSession(
   addon: Addon,
   leader: number,
-  { readings, life }: SharedSources,
+  { readings, sessionClock }: SharedSources,
   cgroup?: Container,
 ): WalkedProcesses {
   let areInside: boolean | undefined;
@@ -280,5 +280,5 @@ export function walkedSession(
     }
   };
   const excludesOthers = (): boolean => areInside === true && cgroup?.populated() === false;
-  return new WalkedProcesses(addon, leader, { find, keeps, excludesOthers }, life);
+  return new WalkedProcesses(addon, leader, { find, keeps, excludesOthers }, sessionClock);
 }
