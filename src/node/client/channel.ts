@@ -33,6 +33,7 @@ import {
   SILENCE_LIMIT_MS,
   uncompressed,
 } from "./errors.ts";
+import { withoutNoise } from "./grpc-texts.ts";
 import type { Link } from "./link/link.ts";
 import type { Liveness } from "./link/liveness.ts";
 import { retried } from "./retry.ts";
@@ -189,7 +190,7 @@ export class Channel {
       service: method.parent.typeName,
       signal,
       agentVersion: this.#agentVersion,
-      linkFailure: this.#link.failure?.() ?? explained,
+      linkFailure: this.#link.failure?.() ?? explained ?? this.#liveness.lossOf(withoutNoise(error.details)),
       connectTimeoutMs: isTimedOut ? this.#liveness.connectTimeoutMs : undefined,
     });
   }

@@ -2,9 +2,9 @@ import { type ServiceError, status } from "@grpc/grpc-js";
 import type { ErrorCode } from "./error-codes.ts";
 
 /*
- * What grpc-js, Node and OpenSSL say only in words, and what the agent says in a GOAWAY, read in this one file: grpc-js
- * 1.14.7, Node 20.19 to 26.10 (OpenSSL 3.0 to 3.5), agents from 0.1.0 on. Each pattern is anchored where a name of the
- * caller's could stand in the text.
+ * What grpc-js, Node and OpenSSL say only in words, read in this one file: grpc-js 1.14.7, Node 20.19 to 26.10 (OpenSSL
+ * 3.0 to 3.5), and what agents before 0.3.0 say in a GOAWAY. Each pattern is anchored where a name of the caller's could
+ * stand in the text.
  */
 
 /** Why a connection or a call failed. */
@@ -17,35 +17,39 @@ export interface Cause {
 const CAUSES: readonly (readonly [pattern: RegExp, code: ErrorCode])[] = [
   [/^connect (?:ECONNREFUSED|ENOENT|EACCES) /, "CONNECTION_REFUSED"],
   [/^(?:connect E[A-Z]+ |getaddrinfo |queryA|Name resolution failed )/, "ADDRESS_UNREACHABLE"],
-  [/^(?:Connection dropped|read E[A-Z]+|write E[A-Z]+|the agent has said nothing for )/, "CONNECTION_LOST"],
-  [/^the connection was closed before it was ready/, "CONNECTION_CLOSED"],
+  [/^(?:Connection dropped|read E[A-Z]+|write E[A-Z]+)/, "CONNECTION_LOST"],
+  [/^Failed to connect \(/, "CONNECTION_CLOSED"],
   [/^Hostname\/IP does not match certificate's altnames/, "SERVER_NAME_MISMATCH"],
   [/^certificate has expired/, "SERVER_CERTIFICATE_EXPIRED"],
   [/^certificate is not yet valid/, "SERVER_CERTIFICATE_NOT_YET_VALID"],
   // OpenSSL's answer to a Certificate message that is too large, or has too many certificates.
   [/\balert (?:illegal parameter|decode error)\b/, "CLIENT_CERTIFICATE_TOO_LONG"],
   [/^[a-z -]*certificate\b/, "SERVER_CERTIFICATE_UNTRUSTED"],
-  [/^(?:the TLS handshake failed: |(?:\w+:)*SSL routines|SSL |wrong version)/, "NOT_AN_AGENT"],
+  [/^(?:(?:\w+:)*SSL routines|SSL |wrong version)/, "NOT_AN_AGENT"],
 ];
 
 /** The cause of a failed connection by its text. */
 export function causeOf(text: string): Cause | undefined {
-  const message = withoutNoise(text);
   const refusal = refusedCertificate(text);
   if (refusal !== undefined) return refusal;
-  const code = CAUSES.find(([pattern]) => pattern.test(message))?.[1];
-  return code && { code, message };
+  const code = CAUSES.find(([pattern]) => pattern.test(unwrapped(text)))?.[1];
+  return code && { code, message: withoutNoise(text) };
 }
 
-/** Removes what grpc-js and OpenSSL wrap around the reason of a failed connection. */
-export function withoutNoise(details: string): string {
+/** Removes what grpc-js wraps around the reason of a failed connection. */
+function unwrapped(details: string): string {
   return details
     .replace(/^No connection established\. Last error: /, "")
     .replace(/\.?\s*Resolution note: $/, "")
     .replace(/^Error(?: \[\w+\])?: /, "")
-    .replace(/^[\dA-F]+:error:[\dA-F]+:SSL routines:\w*:([^:]+):.*$/s, "the TLS handshake failed: SSL $1")
-    .replace(/^Failed to connect \(.*\)$/, "the connection was closed before it was ready")
     .trim();
+}
+
+/** The same, and OpenSSL's and grpc-js's own texts in words. */
+export function withoutNoise(details: string): string {
+  return unwrapped(details)
+    .replace(/^[\dA-F]+:error:[\dA-F]+:SSL routines:\w*:([^:]+):.*$/s, "the TLS handshake failed: SSL $1")
+    .replace(/^Failed to connect \(.*\)$/, "the connection was closed before it was ready");
 }
 
 /** The agent's alerts about a client certificate (RFC 8446, 6.2), as OpenSSL names them. */
@@ -69,10 +73,13 @@ function refusedCertificate(details: string): Cause | undefined {
   };
 }
 
+/** How agents before 0.3.0 begin, whose handshake had no alert; OpenSSL's reason follows. */
+const CERTIFICATE_REFUSED = "the client certificate is refused: ";
+
 /** The agent's own words about a refused connection: debug data of its GOAWAY (RFC 9113, 6.8). */
 export function refusalOf(words: string): Cause {
-  const [, why] = /^the client certificate is refused: (.*)$/s.exec(words) ?? [];
-  if (why !== undefined) {
+  if (words.startsWith(CERTIFICATE_REFUSED)) {
+    const why = words.slice(CERTIFICATE_REFUSED.length);
     const code = /\bexpired\b/.test(why) ? "CLIENT_CERTIFICATE_EXPIRED" : "CLIENT_CERTIFICATE_REFUSED";
     return { code, message: `the agent refused your client certificate: ${why}` };
   }

@@ -1,6 +1,7 @@
 import type { ClientHttp2Session } from "node:http2";
 import type { Socket } from "node:net";
 import { type Client, connectivityState } from "@grpc/grpc-js";
+import type { Cause } from "../grpc-texts.ts";
 import { abandonConnecting, connectionsOf } from "../internals/grpc-js.ts";
 import { readAgain } from "../internals/read-again.ts";
 
@@ -37,6 +38,8 @@ export class Liveness {
   #connecting: NodeJS.Timeout | undefined;
   #isGivenUp = false;
   #wasConnected = false;
+  /** Why the last silent connection was ended. */
+  #silence: string | undefined;
 
   /** @param connectTimeoutMs time for a connection to be ready */
   constructor(client: Client, connectTimeoutMs: number) {
@@ -53,6 +56,11 @@ export class Liveness {
   /** The last attempt to connect was given up because it took too long. */
   get isGivenUp(): boolean {
     return this.#isGivenUp;
+  }
+
+  /** The cause where a call ended with these words because its connection was silent; undefined: a different one. */
+  lossOf(message: string): Cause | undefined {
+    return message === this.#silence ? { code: "CONNECTION_LOST", message } : undefined;
   }
 
   /** A call has begun. A connection that is not read keeps no program alive; its call does. */
@@ -86,8 +94,21 @@ export class Liveness {
       seen.quietLooks = this.#calls === 0 || bytesRead !== seen.bytesRead ? 0 : seen.quietLooks + 1;
       seen.bytesRead = bytesRead;
       if (connection.destroyed) this.#connections.delete(connection);
-      else if (seen.quietLooks > 0) ask(connection, seen.quietLooks);
+      else if (seen.quietLooks > 0) this.#ask(connection, seen.quietLooks);
     }
+  }
+
+  /** Asks for a sign of life, or ends the connection, after that many looks without a byte. */
+  #ask(connection: ClientHttp2Session, quietLooks: number): void {
+    if (STOPS_READING) readAgain(connection);
+    if (quietLooks % PING_LOOKS !== 0) return;
+    if (quietLooks > PINGS * PING_LOOKS) {
+      const seconds = (quietLooks * LOOK_MS) / 1_000;
+      this.#silence = `the agent has said nothing for ${seconds} s and answered none of ${PINGS} pings`;
+      // grpc-js takes this code for a connection that is lost, and passes the message on.
+      connection.destroy(Object.assign(new Error(this.#silence), { code: "ETIMEDOUT" }));
+    } else if (connection.closed) connection.settings({});
+    else connection.ping(() => undefined);
   }
 
   /** Follows the states of the channel: limits each attempt to connect, and notes each connection that is ready. */
@@ -128,17 +149,4 @@ export class Liveness {
       giveUp();
     }, this.connectTimeoutMs);
   }
-}
-
-/** Asks for a sign of life, or ends the connection, after that many looks without a byte. */
-function ask(connection: ClientHttp2Session, quietLooks: number): void {
-  if (STOPS_READING) readAgain(connection);
-  if (quietLooks % PING_LOOKS !== 0) return;
-  if (quietLooks > PINGS * PING_LOOKS) {
-    const seconds = (quietLooks * LOOK_MS) / 1_000;
-    const error = new Error(`the agent has said nothing for ${seconds} s and answered none of ${PINGS} pings`);
-    // grpc-js takes this code for a connection that is lost, and passes the message on.
-    connection.destroy(Object.assign(error, { code: "ETIMEDOUT" }));
-  } else if (connection.closed) connection.settings({});
-  else connection.ping(() => undefined);
 }
