@@ -1,23 +1,22 @@
-import { once } from "node:events";
 import { existsSync } from "node:fs";
 import { mkdtempDisposable } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { setTimeout as delay } from "node:timers/promises";
-import { Worker } from "node:worker_threads";
+import { GuestError } from "../../src/node/client/index.ts";
 import { messageOf } from "../../src/shared/errors.ts";
 import { type RunningAgent, startAgent } from "../fixtures/agent.ts";
 import { cpuMs } from "../fixtures/cpu.ts";
 import { execStart } from "../fixtures/raw-calls.ts";
 import { RawHttp2 } from "../fixtures/raw-http2.ts";
 import { seededRandom } from "../fixtures/seeded-random.ts";
-import { type Footprint, settledFootprint } from "../fixtures/footprint.ts";
+import { type Footprint, memoryOf, settledFootprint } from "../fixtures/footprint.ts";
+import { clientOf } from "../fixtures/guest-client.ts";
 import type { Attack, Outcome, Target } from "./attack.ts";
 import { floods } from "./floods.ts";
 import { endAttacks } from "./ends.ts";
 import { fuzzing } from "./fuzz.ts";
 import { mixedExecs } from "./mix.ts";
-import type { Request, Seen, Watched } from "./probe.ts";
 import { storms } from "./storms.ts";
 import { unknownPeerAttacks } from "./unknown-peers.ts";
 import { unreadAttacks } from "./unread.ts";
@@ -40,6 +39,7 @@ const ATTACK_LIMIT_MS = 600_000;
 /** Limit for Health beside any attack. */
 const ANSWER_LIMIT_MS = 20_000;
 const WARM_UP = 50;
+const PROBE_PAUSE_MS = 20;
 
 /** Outcome of an attack. */
 export interface AbuseRow {
@@ -146,30 +146,52 @@ function isNoLarger(before: Footprint, after: Footprint): boolean {
 
 interface Probe extends AsyncDisposable {
   readonly quietly: Target["quietly"];
-  /** The observations since the last call. */
-  seen(): Promise<Pick<AbuseRow, "health" | "peakOwnBytes"> & Pick<Seen, "unanswered">>;
+  /** The observations since the last call, with that of the call that was under way. */
+  seen(): Promise<Pick<AbuseRow, "health" | "peakOwnBytes"> & { readonly unanswered: number }>;
 }
 
-function startProbe({ pid, port, token, certificates }: RunningAgent, answerLimitMs: number): Probe {
-  const { ca, client } = certificates;
-  const watched: Watched = { pid, port, token, certificates: { ca, client }, answerLimitMs };
-  const worker = new Worker(new URL("./probe.ts", import.meta.url), { workerData: watched });
-  const ask = (request: Request): void => worker.postMessage(request, []);
+/** Calls Health beside the attacks as a node agent does, and samples the agent's memory. */
+function startProbe(agent: RunningAgent, timeoutMs: number): Probe {
+  const client = clientOf(agent);
+  let [healthMs, unanswered, peakOwnBytes]: [number[], number, number] = [[], 0, 0];
+  let isPaused = false;
+  const over = new AbortController();
+  let looked = Promise.withResolvers<void>();
+  const ended = (async () => {
+    while (!over.signal.aborted) {
+      const began = performance.now();
+      try {
+        if (!isPaused) await client.health({ timeoutMs });
+        if (!isPaused) healthMs.push(performance.now() - began);
+        peakOwnBytes = Math.max(peakOwnBytes, memoryOf(agent.pid).ownBytes);
+      } catch (error) {
+        // Those whose connection a restore ended do not count, nor those of an agent that has ended.
+        if (error instanceof GuestError && error.status === "DEADLINE_EXCEEDED") unanswered += 1;
+      }
+      looked.resolve();
+      await delay(PROBE_PAUSE_MS);
+    }
+  })();
   return {
     quietly: async (work) => {
-      ask("pause");
+      isPaused = true;
       await work();
-      ask("resume");
+      isPaused = false;
     },
     seen: async () => {
-      ask("seen");
-      const [{ healthMs, ...seen }] = (await once(worker, "message")) as [Seen];
+      looked = Promise.withResolvers();
+      await looked.promise;
       const sorted = healthMs.toSorted((a, b) => a - b);
       const at = (share: number): number => sorted[Math.floor(sorted.length * share)] ?? Infinity;
-      return { ...seen, health: { p50Ms: at(0.5), p99Ms: at(0.99), maxMs: sorted.at(-1) ?? Infinity } };
+      const health = { p50Ms: at(0.5), p99Ms: at(0.99), maxMs: sorted.at(-1) ?? Infinity };
+      const seen = { unanswered, peakOwnBytes, health };
+      [healthMs, unanswered, peakOwnBytes] = [[], 0, 0];
+      return seen;
     },
     [Symbol.asyncDispose]: async () => {
-      await worker.terminate();
+      over.abort();
+      await ended;
+      client.close();
     },
   };
 }

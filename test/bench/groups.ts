@@ -2,13 +2,12 @@ import type { Bench } from "./bench.ts";
 import type { Row } from "./row.ts";
 import { execRows, healthRows } from "./rows/calls.ts";
 import { fileRows } from "./rows/files.ts";
-import { firstExecRows } from "./rows/first-execs.ts";
+import { firstCallRows, firstExecRows } from "./rows/first-execs.ts";
 import { idleRows, memoryRows, snapshotRows } from "./rows/footprint.ts";
 import { resumeRows } from "./rows/resume.ts";
 import { streamRows } from "./rows/streams.ts";
 import { treeRows } from "./rows/trees.ts";
 import { tunnelRows } from "./rows/tunnels.ts";
-import { firstCallRows } from "./startup/first-calls.ts";
 import { startupRows } from "./startup/rows.ts";
 
 /** Name of a group of rows. */

@@ -27,11 +27,6 @@ export function childrenOf(pid: number): number[] {
   );
 }
 
-/** Parent of a process. */
-export function parentOf(pid: number): number {
-  return statusField(read(`/proc/${pid}/status`), "PPid");
-}
-
 /** Name of a process's program, cut by the kernel to 15 characters. */
 export function nameOf(pid: number): string {
   return read(`/proc/${pid}/comm`).trim();

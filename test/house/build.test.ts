@@ -18,14 +18,6 @@ function temporary(t: TestContext): string {
   return folder;
 }
 
-/** Takes its turn, prints so, and exits when its input ends. */
-const WORKER = `
-  import { takeTurn } from ${JSON.stringify(join(ROOT, "scripts/machine/turn.ts"))};
-  takeTurn(process.argv[1], () => console.log("waits"));
-  console.log("works");
-  process.stdin.resume();
-`;
-
 function start(t: TestContext, file: string, args: readonly string[]): ChildProcessWithoutNullStreams {
   const child = spawn(file, args, { cwd: ROOT });
   t.after(() => child.kill("SIGKILL"));
@@ -38,24 +30,7 @@ async function said({ stdout }: ChildProcessWithoutNullStreams): Promise<string>
 }
 
 describe("builds of one checkout", { skip: missing && `needs ${missing.name}` }, () => {
-  test("take turns: one that comes second waits until the first has ended, also by SIGKILL", async (t) => {
-    const lock = join(temporary(t), "dist/.lock");
-    const args = ["--input-type=module", "-e", WORKER, lock];
-    const first = start(t, process.execPath, args);
-    assert.equal(await said(first), "works\n");
-    const second = start(t, process.execPath, args);
-    assert.equal(await said(second), "waits\n");
-    first.kill("SIGKILL");
-    assert.equal(await said(second), "works\n");
-    const third = start(t, process.execPath, args);
-    assert.equal(await said(third), "waits\n");
-    second.stdin.end();
-    assert.equal(await said(third), "works\n");
-    third.stdin.end();
-    await once(third, "exit");
-  });
-
-  test("say that they wait", async (t) => {
+  test("take turns, and say that they wait", async (t) => {
     const holder = start(t, "flock", [join(ROOT, "dist/.build.lock"), "sh", "-c", "echo has it; exec cat"]);
     assert.equal(await said(holder), "has it\n");
     const build = start(t, process.execPath, [join(ROOT, "scripts/build.ts"), "--unless-current"]);

@@ -1,10 +1,10 @@
 import { existsSync, readFileSync } from "node:fs";
 import { join } from "node:path";
 import { type RunningAgent, startAgent } from "../../fixtures/agent.ts";
+import { processById } from "../../fixtures/proc.ts";
 import { missingPrograms, type Program, providePrograms } from "../../../scripts/machine/programs.ts";
 import { type Grounds, Load, type PeerKind, type Running } from "../contender.ts";
 import { LineProcess } from "../line-process.ts";
-import { parentOf } from "../proc.ts";
 import type { Peer } from "../row.ts";
 import { OPENSSH } from "./openssh.ts";
 
@@ -66,7 +66,7 @@ export interface MeasuredAgent extends Running {
 export async function startBuiltAgent(native: string, agentProgram: string): Promise<MeasuredAgent> {
   const agent = await startAgent({ command: [agentProgram] });
   const load = new Load(native, `127.0.0.1:${agent.port}`, agent.credentialsDir, agent.token);
-  const pids = [agent.pid, parentOf(agent.pid)].filter((pid) => pid !== process.pid);
+  const pids = [agent.pid, processById(agent.pid)?.parent ?? 0].filter((pid) => pid !== process.pid);
   return {
     description: "the built agent under its launcher",
     agent,

@@ -1,0 +1,3 @@
+import { kernelSuite } from "../cases/kernel-suite.ts";
+
+kernelSuite("6.12");
