@@ -132,9 +132,10 @@ async function fuzzMessages({ agent, random, scratch, inputs }: Target): Promise
 }
 
 async function fuzzBatch(peer: RawHttp2, token: string, random: Random, scratch: string): Promise<number> {
-  const methods = [GuestAgent, ExecSessions, FileTree, Tunnel].flatMap(
-    (service) => Object.values(service.method) as DescMethod[],
-  );
+  const methods = [GuestAgent, ExecSessions, FileTree, Tunnel]
+    .flatMap((service) => Object.values(service.method) as DescMethod[])
+    // A watch ends with its caller.
+    .filter(({ name }) => name !== Tunnel.method.watchPorts.name);
   const streams: number[] = [];
   for (let count = 0; count < BATCH; count++) {
     const method = methods[random.below(methods.length)] ?? GuestAgent.method.health;

@@ -1,8 +1,9 @@
 import assert from "node:assert/strict";
-import { readdirSync, readFileSync, statSync } from "node:fs";
+import { globSync, readdirSync, readFileSync, statSync } from "node:fs";
 import { join } from "node:path";
 import { describe, test } from "node:test";
-import { create, type Message } from "@bufbuild/protobuf";
+import { pathToFileURL } from "node:url";
+import { create, createRegistry, type DescService, type Message, type Registry } from "@bufbuild/protobuf";
 import { execa } from "execa";
 import * as library from "../../src/node/client/index.ts";
 import { KEPT_BYTES } from "../../scripts/release/keep.ts";
@@ -10,7 +11,6 @@ import { startAgent } from "../fixtures/agent.ts";
 import { SERVER_NAME } from "../fixtures/certificates.ts";
 import { clientOf } from "../fixtures/guest-client.ts";
 import { CLIENTS } from "../fixtures/rpc-clients.ts";
-import { currentSchema } from "./current.ts";
 import { byTodaysNames } from "./earlier-names.ts";
 import { OPERATIONS } from "./operations.ts";
 import { agentOf, commitOf, keptReleases, loadKeptClient, methodsOf } from "./releases.ts";
@@ -21,6 +21,20 @@ import { everyOperation } from "./suite.ts";
  * releases, built from their commits. A clone without history, or a folder that is no clone, has none to build. Then no
  * test stands for it, and a message says so.
  */
+
+const GENERATED = join(import.meta.dirname, "../../src/shared/gen/svc/guest/v1alpha1");
+
+/** The schema of this tree's agent and client. */
+async function currentSchema(): Promise<Registry> {
+  const modules = globSync("*_pb.ts", { cwd: GENERATED }).map(
+    (name) => import(pathToFileURL(join(GENERATED, name)).href) as Promise<Readonly<Record<string, unknown>>>,
+  );
+  return createRegistry(...(await Promise.all(modules)).flatMap((module) => Object.values(module)).filter(isService));
+}
+
+function isService(value: unknown): value is DescService {
+  return typeof value === "object" && value !== null && "kind" in value && value.kind === "service";
+}
 
 const releases = keptReleases();
 

@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 import { spawnSync } from "node:child_process";
-import { existsSync } from "node:fs";
+import { existsSync, readFileSync } from "node:fs";
 import { mkdtemp, rm, stat } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
@@ -9,7 +9,6 @@ import { connect } from "../../src/node/client/index.ts";
 import { AGENT_TOKEN, type AgentOptions, type RunningAgent, startAgent } from "../fixtures/agent.ts";
 import { clientOf } from "../fixtures/guest-client.ts";
 import { allProcesses } from "../fixtures/proc.ts";
-import { networkEntries } from "./sockets.ts";
 
 /** Exit status of an agent that cannot open its listener. */
 const LISTEN_FAILED = 71;
@@ -105,4 +104,21 @@ async function folder(t: TestContext): Promise<string> {
   const made = await mkdtemp(join(tmpdir(), "guest-socket-"));
   t.after(() => rm(made, { recursive: true, force: true }));
   return made;
+}
+
+/** Tables of /proc/<pid>/net that list the sockets which a network can reach, by the names of their files. */
+const NETWORK_TABLES = ["tcp", "tcp6", "udp", "udp6", "udplite", "udplite6", "raw", "raw6", "icmp", "icmp6", "packet"];
+
+/** Every entry of the network's tables, for a process in its own network namespace. */
+function networkEntries(pid: number): string[] {
+  return NETWORK_TABLES.flatMap((table) => entriesOf(pid, table).map((entry) => `${table}: ${entry}`));
+}
+
+/** The lines below the heading; none where the kernel has no such table. */
+function entriesOf(pid: number, table: string): string[] {
+  try {
+    return readFileSync(`/proc/${pid}/net/${table}`, "utf8").trimEnd().split("\n").slice(1);
+  } catch {
+    return [];
+  }
 }

@@ -1,3 +1,0 @@
-import { kernelSuite } from "../cases/kernel-suite.ts";
-
-kernelSuite("6.12");
