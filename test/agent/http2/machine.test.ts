@@ -65,19 +65,6 @@ describe("the HTTP/2 machine", () => {
       );
     });
 
-  test("tells when an answer's bytes may change: once they are written, or the stream has ended before", () => {
-    const peer = new Machine();
-    peer.request(1, FLAG.endStream);
-    let done = 0;
-    peer.streams[0]?.respond(FIELDS);
-    peer.streams[0]?.write([Buffer.alloc(60 * KIB)], () => done++);
-    peer.streams[0]?.write([Buffer.alloc(60 * KIB)], () => done++);
-    peer.machine.take(256 * KIB)?.release();
-    assert.equal(done, 1, "the window holds one and a half messages");
-    peer.feed(frame(FRAME.reset, 0, 1, uint32(CODE.cancel)));
-    assert.equal(done, 2);
-  });
-
   test("lets answers take turns, also where a write holds but some of them", () => {
     const peer = new Machine();
     peer.feed(frame(FRAME.settings, 0, 0, setting(INITIAL_WINDOW_SIZE, 16 * KIB * KIB)));
@@ -99,22 +86,6 @@ describe("the HTTP/2 machine", () => {
     );
   });
 
-  test("answers an overdrawn connection's streams in turn once the window opens again", () => {
-    const peer = new Machine();
-    for (const id of [1, 3]) peer.request(id, FLAG.endStream);
-    for (const stream of peer.streams) {
-      stream.respond(FIELDS);
-      stream.write([Buffer.alloc(60 * KIB)]);
-      stream.end(STATUS);
-    }
-    peer.take();
-    assert.equal(peer.machine.streams.size, 1, "the connection's window is used up by one and a bit");
-    peer.feed(frame(FRAME.windowUpdate, 0, 0, uint32(256 * KIB)));
-    const rest = framesOf(peer.take());
-    assert.deepEqual(rest.at(-1), [FRAME.headers, 3]);
-    assert.equal(peer.machine.streams.size, 0);
-  });
-
   test("gives a stream its window back also where that became narrower after the bytes were read", () => {
     const peer = new Machine();
     const count = 80;
@@ -129,20 +100,6 @@ describe("the HTTP/2 machine", () => {
     for (const stream of peer.machine.streams.values()) {
       assert.ok(stream.receiveWindowBytes >= narrow / 2, `${stream.receiveWindowBytes} bytes may still be sent`);
     }
-  });
-
-  test("counts what nobody reads against the windows, and hands it on in one order", () => {
-    const peer = new Machine();
-    const read: number[] = [];
-    peer.consumer = { data: (slice) => read.push(...slice), end: () => read.push(-1) };
-    peer.request(1, 0);
-    const stream = peer.streams[0];
-    stream?.pause();
-    for (let value = 0; value < 50; value++) peer.feed(frame(FRAME.data, value === 49 ? 1 : 0, 1, Buffer.of(value)));
-    assert.deepEqual(read, []);
-    assert.equal(stream?.receiveWindowBytes, DEFAULT_HTTP2_LIMITS.streamWindowBytes - 50);
-    stream?.resume();
-    assert.deepEqual(read, [...Array(50).keys(), -1]);
   });
 
   test("hands on what a paused request has sent in memory that it uses again, whatever its pieces", () => {
@@ -218,17 +175,6 @@ describe("the HTTP/2 machine", () => {
       peer.feed(frame(type, 0, 4, payload));
       assert.equal(peer.machine.failure?.code, CODE.protocol);
     });
-
-  test("takes no request after it has announced the end, and says which was the last", () => {
-    const peer = new Machine();
-    peer.request(1, FLAG.endStream);
-    peer.machine.goAway(true);
-    peer.request(3, FLAG.endStream);
-    assert.equal(peer.streams.length, 1);
-    const goAway = Buffer.concat(peer.take()).subarray(-8 - 9);
-    assert.equal(goAway[3], FRAME.goaway);
-    assert.equal(goAway.readUInt32BE(9), 1);
-  });
 });
 
 /** A machine, its requests, and a peer that sends whatever the test says. */
