@@ -101,20 +101,6 @@ function assertError(answer: Answer, code: number, reason: string): void {
 }
 
 describe("the wire", () => {
-  test("sends a unary response as headers, one message and trailers", async () => {
-    await using rig = await start(withHealth);
-    const answer = await rig.ask(HEALTH, framed(Buffer.alloc(0)));
-    assert.equal(answer.headers[":status"], 200);
-    assert.equal(answer.headers["content-type"], "application/grpc+proto");
-    assert.equal(answer.headers["svc-agent-version"], TEST_VERSION);
-    assert.deepEqual(
-      answer.body,
-      framed(toBinary(HealthResponseSchema, create(HealthResponseSchema, { alive: true }))),
-    );
-    assert.equal(answer.trailers["grpc-status"], "0");
-    assert.equal(answer.rstCode, 0);
-  });
-
   test("hands bytes of a large message to its handler as they came, though the message's memory is given back before", async () => {
     const entropy = Buffer.from("0123456789abcdef");
     let seen: Buffer | undefined;

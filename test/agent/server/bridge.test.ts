@@ -38,18 +38,6 @@ describe("guest-agent bridge", () => {
     assert.ok(output.equals(input), `${output.length} bytes came back`);
   });
 
-  test("passes the end of its input on while the answer is still to come", async (t) => {
-    const { path } = await listen(t, (socket) => {
-      let question = "";
-      socket.setEncoding("utf8").on("data", (bytes: string) => (question += bytes));
-      socket.on("end", () => socket.end(`the answer to ${question}`));
-    });
-    const child = start(path);
-    child.stdin.end("the question");
-    assert.equal(await text(child.stdout), "the answer to the question");
-    assert.equal(await exitOf(child), 0);
-  });
-
   test("ends when the agent's side does, its input still open", async (t) => {
     const { path } = await listen(t, (socket) => socket.end("farewell"));
     const child = start(path);
