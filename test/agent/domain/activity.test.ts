@@ -26,28 +26,6 @@ function setup(wallMs?: number) {
 }
 
 describe("last_user_activity", () => {
-  it("starts as the agent's start, and is the time of the last touch", () => {
-    const { clock, activity, activeAgoMs } = setup();
-    clock.pass(2_000);
-    assert.equal(activeAgoMs(), 2_000);
-    activity.touch();
-    clock.pass(1_000);
-    assert.equal(activeAgoMs(), 1_000);
-  });
-
-  it("is now while something is attached, and the time of the last end afterwards", () => {
-    const { clock, activity, activeAgoMs } = setup();
-    const [first, second] = [activity.attach(), activity.attach()];
-    clock.pass(2_000);
-    first.end();
-    first.end();
-    clock.pass(1_000);
-    assert.equal(activeAgoMs(), 0);
-    second.end();
-    clock.pass(1_000);
-    assert.equal(activeAgoMs(), 1_000);
-  });
-
   it("is the time when an attachment was cut, not when what was cut off has ended", () => {
     const { clock, activity, activeAgoMs } = setup();
     const attachment = activity.attach();
@@ -96,19 +74,6 @@ describe("last_user_activity", () => {
   });
 });
 
-describe("idle_declared", () => {
-  it("is absent before the first declaration and its time afterwards", () => {
-    const { clock, idle, idleAgoMs } = setup();
-    assert.equal(idleAgoMs(), undefined);
-    clock.pass(2_000);
-    assert.equal(idle.declare(), clock.wallNs());
-    clock.pass(1_000);
-    assert.equal(idleAgoMs(), 1_000);
-    assert.equal(idle.declare(), clock.wallNs());
-    assert.equal(idleAgoMs(), 0);
-  });
-});
-
 describe("a clock that somebody steps", () => {
   for (const [name, byMs] of [
     ["an hour", HOUR_MS],
@@ -127,15 +92,6 @@ describe("a clock that somebody steps", () => {
       assert.deepEqual([activeAgoMs(), idleAgoMs()], [8_000, 11_000]);
     });
   }
-
-  it("back just before activity: what was stamped earlier moves all the same", () => {
-    const { clock, activity, idle, activeAgoMs, idleAgoMs } = setup();
-    idle.declare();
-    clock.pass(1_000);
-    clock.step(-HOUR_MS);
-    activity.touch();
-    assert.deepEqual([activeAgoMs(), idleAgoMs()], [0, 1_000]);
-  });
 
   it("ahead: stamps stay, as the pause was real", () => {
     const { clock, idle, activeAgoMs, idleAgoMs } = setup();

@@ -78,12 +78,6 @@ describe("credential rotation", () => {
     assert.equal((await rotation.renew("signal")).credentials, true);
   });
 
-  it("reads for every signal and restore, one after another", async () => {
-    const { rotation, counts } = setup();
-    await Promise.all([rotation.renew("signal"), rotation.renew("restore"), rotation.renew("restore")]);
-    assert.deepEqual(counts, { reads: 3, applied: 3 });
-  });
-
   it("reads once for many calls that are about to be refused", async () => {
     const { rotation, counts } = setup();
     const answers = await Promise.all(Array.from({ length: 100 }, () => rotation.renewBeforeRefusal()));

@@ -114,12 +114,24 @@ describe("an image without /dev/urandom", { skip: missing(WITHOUT_NODES, ["unsha
     });
   });
 
-  it("but with a FIFO in its place does not hold the agent up", async () => {
-    assert.deepEqual(await duties("mkfifo /dev/urandom /dev/random"), {
-      ...nothing,
-      degraded: "entropy_open:ENXIO;crng_reseed:ENXIO;clock_set:EPERM",
+  it("is no hindrance where there is /dev/random", async () => {
+    assert.deepEqual(await duties("mknod /dev/random c 1 8"), {
+      ...NO_CLOCK,
+      entropyCredited: true,
+      degraded: "clock_set:EPERM",
     });
   });
+
+  for (const [what, line] of [
+    ["a FIFO in its place does not hold the agent up", "mkfifo /dev/urandom /dev/random"],
+    ["another device in its place does not have the entropy written there", "mknod /dev/urandom c 1 3"],
+  ] as const)
+    it(`but with ${what}`, async () => {
+      assert.deepEqual(await duties(line), {
+        ...nothing,
+        degraded: "entropy_open:ENXIO;crng_reseed:ENXIO;clock_set:EPERM",
+      });
+    });
 
   it("but with a regular file in its place does not have the entropy written there", async () => {
     const folder = mkdtempSync(join(tmpdir(), "guest-agent-dev-"));
