@@ -1,11 +1,8 @@
 import assert from "node:assert/strict";
 import { describe, it } from "node:test";
-import { status } from "@grpc/grpc-js";
-import { EXEC_LIMIT } from "../../../src/agent/domain/index.ts";
-import { DEFAULT_HTTP2_LIMITS } from "../../../src/agent/http2/limits.ts";
 import { forAllTests } from "../../fixtures/for-all-tests.ts";
 import { startAgent } from "../../fixtures/agent.ts";
-import { connect, exec, ExecStream, failingExec, execUntilTimeout } from "../../fixtures/exec-stream.ts";
+import { exec, ExecStream, execUntilTimeout } from "../../fixtures/exec-stream.ts";
 import { noProcessWith, processGone } from "../../fixtures/processes.ts";
 import { memoryOf } from "../../fixtures/footprint.ts";
 
@@ -76,25 +73,5 @@ describe("a client that does not read", () => {
     const { stdout, stderr } = await stream.outcome();
     assert.equal(stdout.length, 67_108_864);
     assert.equal(String(stderr), "done\n");
-  });
-});
-
-describe("the number of execs at once", () => {
-  it("is bounded, with a clear status beyond it and recovery after it", async () => {
-    const clients = Array.from({ length: EXEC_LIMIT / DEFAULT_HTTP2_LIMITS.streams }, () => connect(agent));
-    const streams = await Promise.all(
-      Array.from({ length: EXEC_LIMIT }, async (_, index) => {
-        const stream = new ExecStream(agent, clients[index % clients.length]);
-        await stream.start({ args: ["sleep", `424242.625${RUN}`], stdin: true }).next();
-        return stream;
-      }),
-    );
-    const failure = await failingExec(agent, { args: ["true"] });
-    assert.deepEqual([failure.code, failure.reason], [status.RESOURCE_EXHAUSTED, "TOO_MANY_EXECS"]);
-    for (const stream of streams) stream[Symbol.dispose]();
-    for (const client of clients) client.close();
-    await noProcessWith(`424242.625${RUN}`);
-    // Places are free a moment after their processes have ended; the test's time limit bounds the wait.
-    while ((await exec(agent, { args: ["true"] }).catch(() => undefined)) === undefined);
   });
 });

@@ -23,7 +23,6 @@ import { memoryOf } from "../../fixtures/footprint.ts";
 const KIB = 1024;
 const MIB = 1024 * KIB;
 const BLOCK = ExecWhenFull.BLOCK;
-const DROP_OLDEST = ExecWhenFull.DROP_OLDEST;
 
 const agent = forAllTests(await startAgent());
 afterEach(() => endAll(agent));
@@ -49,19 +48,6 @@ function lines(last: number): Buffer {
 }
 
 describe("the buffer of a kept exec", () => {
-  it("drops the oldest, and the command does not wait for whoever is not there", async () => {
-    const keeping = { name: "drop", bufferBytes: 64 * KIB, whenFull: DROP_OLDEST };
-    const first = await keep(agent, { args: ["seq", "500000"], keep: keeping });
-    first[Symbol.dispose]();
-    await untilKept(agent, "drop", (exec) => exec?.exit?.outputComplete === true);
-    const all = lines(500_000);
-    using second = await attach(agent, { name: "drop", stdoutOffset: 1_000n });
-    assert.equal(second.started.stdoutOffset, 1_000n);
-    const received = await receiveAll(second);
-    assert.equal(received.stdout.gapBytes, all.length - 64 * KIB - 1_000);
-    assert.equal(received.text(), String(all.subarray(-64 * KIB)));
-  });
-
   it("drops the oldest also under the eyes of a client that does not read, and tells it where", async () => {
     const keeping = { name: "slow", bufferBytes: 256 * KIB };
     using first = await keep(agent, { args: ["seq", "2000000"], keep: keeping });

@@ -61,7 +61,7 @@ describe("what is kept at once", () => {
     }
   });
 
-  it("counts among the execs at once while it runs, and no longer", async () => {
+  it("counts among the execs at once while it runs, and no longer; beyond their number there is a status, and recovery", async () => {
     const lingering = await keep(agent, { args: ["true"], keep: { name: "lingers" } });
     await lingering.stream.outcome();
     using running = await keep(agent, { args: ["sleep", "1000"], keep: { name: "runs" } });
@@ -81,6 +81,8 @@ describe("what is kept at once", () => {
     for (const stream of plain) stream[Symbol.dispose]();
     for (const client of clients) client.close();
     await noProcessWith(`424242.750${RUN}`);
+    // Places are free a moment after their processes have ended; the test's time limit bounds the wait.
+    while ((await exec(agent, { args: ["true"] }).catch(() => undefined)) === undefined);
   });
 
   it("stays as it is where the one that would replace it is refused", async () => {

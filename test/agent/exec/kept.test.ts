@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { afterEach, describe, it } from "node:test";
 import { status } from "@grpc/grpc-js";
-import { type ExecFrame, ExecWhenFull } from "../../../src/shared/gen/svc/guest/v1alpha1/exec_pb.ts";
+import { type ExecFrame } from "../../../src/shared/gen/svc/guest/v1alpha1/exec_pb.ts";
 import { forAllTests } from "../../fixtures/for-all-tests.ts";
 import { startAgent } from "../../fixtures/agent.ts";
 import { ExecStream, failingExec, type StartInit } from "../../fixtures/exec-stream.ts";
@@ -58,22 +58,6 @@ describe("a kept exec", () => {
     assert.ok(pid > 0);
     assert.deepEqual([kept, stdinClosed, terminal, stdin], [true, false, false, true]);
     assert.deepEqual([stdoutOffset, stderrOffset, stdinOffset], [0n, 0n, 0n]);
-  });
-
-  it("lives on when its call is cancelled, and is taken up again without a byte lost or doubled", async () => {
-    const first = await keep(agent, echo({ name: "cut" }));
-    first.stream.stdin("one ");
-    await first.stream.until("one ");
-    first[Symbol.dispose]();
-    const left = await untilKept(agent, "cut", (exec) => exec?.attached === false);
-    assert.equal(left?.exit, undefined);
-    using second = await attach(agent, { name: "cut", stdoutOffset: 4n });
-    assert.deepEqual([second.started.pid, second.started.execId], [first.started.pid, first.started.execId]);
-    assert.deepEqual([second.started.stdoutOffset, second.started.stdinOffset], [4n, 4n]);
-    second.stream.stdin("two").send({ case: "stdinClose", value: {} });
-    const received = await receiveAll(second);
-    assert.equal(received.text(), "two");
-    assert.equal(received.exit?.case, "exit");
   });
 
   it("takes no notice of a half-closed request", async () => {
@@ -275,18 +259,6 @@ describe("the call of a kept exec", () => {
       assert.deepEqual([code, reason], [status.INVALID_ARGUMENT, "FRAME_ORDER"]);
     }
   });
-
-  it("carries signals, and the end by one", async () => {
-    using first = await keep(agent, { args: ["sleep", "1000"], keep: { name: "signal" } });
-    using second = await attach(agent, { name: "signal", fromNow: true });
-    const { exit } = await receiveAll({
-      ...second,
-      stream: second.stream.send({ case: "signal", value: { number: 10 } }),
-    });
-    assert.ok(exit?.case === "exit");
-    assert.deepEqual([exit.value.code, exit.value.signal], [138, 10]);
-    assert.equal(first.started.pid, second.started.pid);
-  });
 });
 
 describe("the name of a kept exec", () => {
@@ -416,16 +388,5 @@ describe("the end of a kept exec", () => {
     await untilKept(agent, "gone", (exec) => exec?.attached === false);
     await endExec(agent, { name: "gone" });
     assert.equal(await keptExec(agent, "gone"), undefined);
-  });
-
-  it("takes the call along that is attached when it is forgotten", async () => {
-    // Output that does not fit into the buffer stays in the pipe: the command has ended, its output has not.
-    const keeping = { name: "unread", bufferBytes: 50_000, whenFull: ExecWhenFull.BLOCK };
-    using first = await keep(agent, { args: ["head", "-c", "100000", "/dev/zero"], keep: keeping });
-    const ended = await untilKept(agent, "unread", (exec) => exec?.exit !== undefined && exec.heldBytes === 50_000n);
-    assert.deepEqual([ended?.exit?.code, ended?.exit?.outputComplete], [0, false]);
-    assert.equal((await endExec(agent, { name: "unread" })).forgotten, true);
-    const { code, reason } = await first.stream.failure();
-    assert.deepEqual([code, reason], [status.NOT_FOUND, "EXEC_UNKNOWN"]);
   });
 });

@@ -75,15 +75,6 @@ describe("exec on pipes", () => {
     assert.equal(sha256(stdout), sha256(Buffer.concat(Array.from({ length: 128 }, () => chunk))));
   });
 
-  it("loses nothing that lies in the pipes when the command exits", async () => {
-    for (let i = 0; i < 20; i++) {
-      const { stdout, stderr } = await exec(agent, {
-        args: ["sh", "-c", "head -c 60000 /dev/zero; head -c 60000 /dev/zero >&2"],
-      });
-      assert.deepEqual([stdout.length, stderr.length], [60_000, 60_000]);
-    }
-  });
-
   it("is not delayed by a background child that holds the output open", async () => {
     const { stdout, exit } = await exec(agent, { args: ["sh", "-c", "sleep 300 & echo $!"] });
     const background = Number(String(stdout));
@@ -178,15 +169,5 @@ describe("exec on pipes", () => {
     const verdicts = (await Promise.all(Array.from({ length: 30 }, worker))).flat();
     client.close();
     assert.equal(verdicts.filter((complete) => !complete).length, 0);
-  });
-
-  it("runs 60 commands at once, each with its own output", async () => {
-    const outcomes = await Promise.all(
-      Array.from({ length: 60 }, (_, i) => exec(agent, { args: ["sh", "-c", `echo ${i}; exit ${4 * i}`] })),
-    );
-    for (const [i, { stdout, exit }] of outcomes.entries()) {
-      assert.equal(String(stdout), `${i}\n`);
-      assert.equal(exit.code, 4 * i);
-    }
   });
 });

@@ -55,12 +55,6 @@ describe("exec in a terminal", () => {
     assert.match(String((await stream.outcome()).stdout), /33 90/);
   });
 
-  it("takes typed input and echoes it", async () => {
-    using stream = new ExecStream(agent);
-    stream.start({ args: ["cat"], terminal: {} }).stdin("hello\r");
-    await stream.until("hello\r\nhello\r\n");
-  });
-
   it("ends at stdin_close, which types the end of file, after a line, in the middle of one and before any", async () => {
     for (const input of ["line\n", "no newline", ""]) {
       using stream = new ExecStream(agent);

@@ -38,18 +38,6 @@ describe("StatPath", () => {
     assert.equal(told.linkTarget.length, 0);
   });
 
-  it("tells times before 1970 and after 2038", async () => {
-    for (const [date, seconds, nanos] of [
-      ["1969-12-31T23:59:58.250000000Z", -2n, 250_000_000],
-      ["1905-01-01T00:00:00.000000001Z", -2_051_222_400n, 1],
-      ["2100-01-01T00:00:00.999999999Z", 4_102_444_800n, 999_999_999],
-    ] as const) {
-      spawnSync("touch", ["-d", date, folder.at("dated")]);
-      const { mtime } = await files.stat(folder.at("dated"));
-      assert.deepEqual([mtime?.seconds, mtime?.nanos], [seconds, nanos], date);
-    }
-  });
-
   it("tells every type", NEEDS_ROOT, async () => {
     const socket = createServer().listen(folder.at("socket"));
     await once(socket, "listening");
@@ -66,7 +54,7 @@ describe("StatPath", () => {
       [folder.at("link"), true, FileType.SYMLINK],
       [folder.at("link"), false, FileType.DIRECTORY],
     ] as const) {
-      assert.equal((await files.stat(path, noFollow)).type, type, path);
+      assert.equal((await files.stat(path, { noFollow })).type, type, path);
     }
     socket.close();
   });
@@ -75,7 +63,7 @@ describe("StatPath", () => {
     const target = Buffer.from([0x61, 0xff, 0x2f, 0xc3, 0x28]);
     await symlink(target, folder.at("odd"));
     await lutimes(folder.at("odd"), 10, 20);
-    const told = await files.stat(folder.at("odd"), true);
+    const told = await files.stat(folder.at("odd"), { noFollow: true });
     assert.ok(target.equals(told.linkTarget));
     assert.deepEqual([told.type, told.size, told.mtime?.seconds], [FileType.SYMLINK, 5n, 20n]);
     assert.equal((await failureOf(files.stat(folder.at("odd")))).reason, "PATH_NOT_FOUND");
@@ -131,15 +119,6 @@ describe("a path", () => {
         assert.deepEqual([failure.code, failure.reason], [status.NOT_FOUND, "PATH_NOT_FOUND"]);
         assert.deepEqual([failure.metadata["errno"], failure.metadata["path"]], [errno, folder.at(name)]);
         assert.ok(failure.message.includes(JSON.stringify(folder.at(name))));
-      }
-    }
-  });
-
-  it("that is empty, relative or holds a NUL is refused", async () => {
-    for (const path of ["", "relative", "/a\0b"]) {
-      for (const call of [() => files.stat(path), () => files.read(path)]) {
-        const failure = await failureOf(call());
-        assert.deepEqual([failure.code, failure.reason], [status.INVALID_ARGUMENT, "INVALID_FIELD"]);
       }
     }
   });

@@ -45,7 +45,7 @@ import { testFolder } from "../../fixtures/files.ts";
 import { fuseMount } from "../../fixtures/fuse-mount.ts";
 import { forAllTests } from "../../fixtures/for-all-tests.ts";
 import { NEEDS_FUSE, NEEDS_ROOT } from "../../fixtures/privileges.ts";
-import { CLIENTS, type RpcClient, RpcFailure } from "../../fixtures/rpc-clients.ts";
+import { grpcJsClient, RpcFailure } from "../../fixtures/rpc-clients.ts";
 
 type Item = MessageInitShape<typeof TreeItemSchema>;
 type Header = MessageInitShape<typeof WriteTreeHeaderSchema>;
@@ -58,11 +58,6 @@ const newFolder = (): string => {
   mkdirSync(path);
   return path;
 };
-
-function connect(): RpcClient {
-  const [{ connect: dial }] = CLIENTS as [(typeof CLIENTS)[number]];
-  return dial(agent);
-}
 
 const file = (path: string, data: string | Uint8Array = "", more: Item = {}): Item => ({
   path: Buffer.from(path),
@@ -100,7 +95,7 @@ async function write(
   header: Header,
   ...parts: readonly Part[]
 ): Promise<{ readonly result: WriteTreeResponse; readonly failed: Record<string, string> }> {
-  const client = connect();
+  const client = grpcJsClient(agent);
   try {
     let last: WriteTreeResponse | undefined;
     const call = client.call(FileTree.method.writeTree, [...requests(header, parts)], { token: agent.token });
@@ -127,7 +122,7 @@ async function read(
   path: string,
   more: MessageInitShape<typeof ReadTreeRequestSchema> = {},
 ): Promise<{ items: Map<string, TreeItem & { content: Buffer }>; result: ReadTreeResult; parts: (number | bigint)[] }> {
-  const client = connect();
+  const client = grpcJsClient(agent);
   const items = new Map<string, TreeItem & { content: Buffer }>();
   let last: (TreeItem & { content: Buffer }) | undefined;
   let result: ReadTreeResult | undefined;
@@ -382,7 +377,7 @@ describe("WriteTree", NEEDS_ROOT, () => {
 
   it("cut in the middle, leaves what is whole, nothing half and no temporary name", async () => {
     const path = newFolder();
-    const client = connect();
+    const client = grpcJsClient(agent);
     const abort = new AbortController();
     async function* endless(): AsyncGenerator<WriteTreeRequest> {
       yield* requests({ path: Buffer.from(path) }, [

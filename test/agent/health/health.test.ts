@@ -9,13 +9,12 @@ import { type RunningAgent, startAgent } from "../../fixtures/agent.ts";
 import { until } from "../../fixtures/awake.ts";
 import { DECLARE_IDLE_LINE, postJson } from "../../fixtures/declare-idle.ts";
 import { exec, ExecStream } from "../../fixtures/exec-stream.ts";
-import { CLIENTS, one, type RpcFailure } from "../../fixtures/rpc-clients.ts";
+import { grpcJsClient, one, type RpcFailure } from "../../fixtures/rpc-clients.ts";
 
 const agent = forAllTests(await startAgent({ process: { args: ["sleep", "1000"] } }));
 
 async function health(of: RunningAgent = agent, token = of.token): Promise<HealthResponse> {
-  const [{ connect }] = CLIENTS as [(typeof CLIENTS)[number]];
-  const client = connect(of);
+  const client = grpcJsClient(of);
   try {
     return await one(client.call(GuestAgent.method.health, [create(HealthRequestSchema)], { token }));
   } finally {

@@ -15,7 +15,7 @@ import { clientOf } from "../../fixtures/guest-client.ts";
 import { testFolder } from "../../fixtures/files.ts";
 import { failureOf } from "../../fixtures/guest-errors.ts";
 import { echo, listener } from "../../fixtures/listeners.ts";
-import { CLIENTS, RpcFailure } from "../../fixtures/rpc-clients.ts";
+import { grpcJsClient, RpcFailure } from "../../fixtures/rpc-clients.ts";
 
 const MIB = 2 ** 20;
 const LIMIT = 256;
@@ -62,8 +62,7 @@ describe("the bounds of tunnels", () => {
     await using agent = await startAgent();
     await using folder = await testFolder();
     await using server = await listener((socket) => socket.pause(), { path: folder.at("socket") });
-    const [{ connect }] = CLIENTS as [(typeof CLIENTS)[number]];
-    const client = connect(agent);
+    const client = grpcJsClient(agent);
     try {
       const requests = new PassThrough({ objectMode: true });
       const target = { case: "path", value: folder.at("socket") } as const;
@@ -106,8 +105,7 @@ describe("the bounds of tunnels", () => {
     await using _server = await listener((socket) => void socket.end(Buffer.alloc(2 * MIB)), {
       path: folder.at("socket"),
     });
-    const [{ connect }] = CLIENTS as [(typeof CLIENTS)[number]];
-    const client = connect(agent);
+    const client = grpcJsClient(agent);
     try {
       const requests = new PassThrough({ objectMode: true });
       const target = { case: "path", value: folder.at("socket") } as const;
@@ -220,63 +218,61 @@ describe("the bounds of tunnels", () => {
     }
   });
 
-  for (const { make, connect } of CLIENTS) {
-    it(`refuse frames that are out of order, and break the connection where no end was told (${make})`, async () => {
-      await using agent = await startAgent();
-      await using server = await listener((socket) => socket.resume());
-      const client = connect(agent);
-      const call = async (frames: readonly TunnelFrame[]): Promise<RpcFailure> => {
-        try {
-          for await (const _ of client.call(Tunnel.method.open, frames, { token: agent.token }));
-        } catch (error) {
-          if (error instanceof RpcFailure) return error;
-          throw error;
-        }
-        return assert.fail("the call succeeded");
-      };
-      const first = open(server.port);
-      const end = frame({ case: "end", value: {} });
-      const data = frame({ case: "data", value: Buffer.from("a part") });
-      for (const frames of [
-        [],
-        [data],
-        [end],
-        [first, first, end],
-        [first, frame({ case: "opened", value: {} }), end],
-        [first, create(TunnelFrameSchema), end],
-        [first, data],
-      ]) {
-        const { code, reason } = await call(frames);
-        assert.deepEqual([code, reason], [status.INVALID_ARGUMENT, "FRAME_ORDER"]);
+  it("refuse frames that are out of order, and break the connection where no end was told", async () => {
+    await using agent = await startAgent();
+    await using server = await listener((socket) => socket.resume());
+    const client = grpcJsClient(agent);
+    const call = async (frames: readonly TunnelFrame[]): Promise<RpcFailure> => {
+      try {
+        for await (const _ of client.call(Tunnel.method.open, frames, { token: agent.token }));
+      } catch (error) {
+        if (error instanceof RpcFailure) return error;
+        throw error;
       }
-      const nowhere = await call([frame({ case: "open", value: {} })]);
-      assert.deepEqual([nowhere.code, nowhere.reason], [status.INVALID_ARGUMENT, "INVALID_FIELD"]);
-      await until(() => server.sockets.every((socket) => socket.destroyed), "all connections were closed");
-      // The last one was reset: a server must not take a part for the whole.
-      assert.equal((server.sockets.at(-1)?.errored as NodeJS.ErrnoException | null)?.code, "ECONNRESET");
-      client.close();
-    });
+      return assert.fail("the call succeeded");
+    };
+    const first = open(server.port);
+    const end = frame({ case: "end", value: {} });
+    const data = frame({ case: "data", value: Buffer.from("a part") });
+    for (const frames of [
+      [],
+      [data],
+      [end],
+      [first, first, end],
+      [first, frame({ case: "opened", value: {} }), end],
+      [first, create(TunnelFrameSchema), end],
+      [first, data],
+    ]) {
+      const { code, reason } = await call(frames);
+      assert.deepEqual([code, reason], [status.INVALID_ARGUMENT, "FRAME_ORDER"]);
+    }
+    const nowhere = await call([frame({ case: "open", value: {} })]);
+    assert.deepEqual([nowhere.code, nowhere.reason], [status.INVALID_ARGUMENT, "INVALID_FIELD"]);
+    await until(() => server.sockets.every((socket) => socket.destroyed), "all connections were closed");
+    // The last one was reset: a server must not take a part for the whole.
+    assert.equal((server.sockets.at(-1)?.errored as NodeJS.ErrnoException | null)?.code, "ECONNRESET");
+    client.close();
+  });
 
-    it(`carry bytes for a client that knows nothing of windows (${make})`, async () => {
-      await using agent = await startAgent();
-      await using server = await listener(echo);
-      const client = connect(agent);
-      const piece = randomBytes(MIB);
-      const frames = [open(server.port), ...Array.from({ length: 16 }, () => frame({ case: "data", value: piece }))];
-      const got: Uint8Array[] = [];
-      let ended = false;
-      for await (const { frame: told } of client.call(
-        Tunnel.method.open,
-        [...frames, frame({ case: "end", value: {} })],
-        { token: agent.token },
-      )) {
-        assert.ok(!ended);
-        if (told.case === "data") got.push(told.value);
-        ended = told.case === "end";
-      }
-      assert.ok(ended);
-      assert.ok(Buffer.concat(got).equals(Buffer.concat(Array.from({ length: 16 }, () => piece))));
-      client.close();
-    });
-  }
+  it("carry bytes for a client that knows nothing of windows", async () => {
+    await using agent = await startAgent();
+    await using server = await listener(echo);
+    const client = grpcJsClient(agent);
+    const piece = randomBytes(MIB);
+    const frames = [open(server.port), ...Array.from({ length: 16 }, () => frame({ case: "data", value: piece }))];
+    const got: Uint8Array[] = [];
+    let ended = false;
+    for await (const { frame: told } of client.call(
+      Tunnel.method.open,
+      [...frames, frame({ case: "end", value: {} })],
+      { token: agent.token },
+    )) {
+      assert.ok(!ended);
+      if (told.case === "data") got.push(told.value);
+      ended = told.case === "end";
+    }
+    assert.ok(ended);
+    assert.ok(Buffer.concat(got).equals(Buffer.concat(Array.from({ length: 16 }, () => piece))));
+    client.close();
+  });
 });

@@ -2,16 +2,9 @@ import assert from "node:assert/strict";
 import { chmod, chown, lstat, mkdir, readdir, readFile, rename, symlink, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { describe, it } from "node:test";
-import { create, type MessageInitShape } from "@bufbuild/protobuf";
 import { status } from "@grpc/grpc-js";
 import { FileSystem } from "../../../../src/agent/files/index.ts";
 import { nodeTimers } from "../../../../src/agent/platform/index.ts";
-import {
-  ReadFileRequestSchema,
-  StatPathRequestSchema,
-  type StatPathResponse,
-} from "../../../../src/shared/gen/svc/guest/v1alpha1/files_pb.ts";
-import { GuestAgent } from "../../../../src/shared/gen/svc/guest/v1alpha1/guest_agent_pb.ts";
 import { forAllTests } from "../../../fixtures/for-all-tests.ts";
 import { startAgent } from "../../../fixtures/agent.ts";
 import { until } from "../../../fixtures/awake.ts";
@@ -25,7 +18,7 @@ import {
   type TestFolder,
 } from "../../../fixtures/files.ts";
 import { NEEDS_INSIGHT, NEEDS_ROOT } from "../../../fixtures/privileges.ts";
-import { CLIENTS, one, type RpcFailure } from "../../../fixtures/rpc-clients.ts";
+import type { RpcFailure } from "../../../fixtures/rpc-clients.ts";
 import { addon } from "../../../fixtures/spawning.ts";
 
 /** Owner of the hostile folder. */
@@ -62,24 +55,11 @@ function assertEscape(failure: RpcFailure, errno = "EXDEV"): void {
   assert.equal(failure.metadata["errno"], errno);
 }
 
-type StatInit = MessageInitShape<typeof StatPathRequestSchema>;
-
-async function statIn(beneath: string, path: string, rest: StatInit = {}): Promise<StatPathResponse> {
-  const client = CLIENTS[0]?.connect(agent);
-  assert.ok(client);
-  try {
-    const request = create(StatPathRequestSchema, { beneath, path, ...rest });
-    return await one(client.call(GuestAgent.method.statPath, [request], { token: agent.token }));
-  } finally {
-    client.close();
-  }
-}
+const statIn = (beneath: string, path: string, more: Parameters<FileCalls["stat"]>[1] = {}) =>
+  calls.stat(path, { beneath, ...more });
 
 async function readIn(beneath: string, path: string, noSymlinks = false): Promise<string> {
-  const parts: Uint8Array[] = [];
-  for await (const { data } of calls.chunks(create(ReadFileRequestSchema, { beneath, path, noSymlinks })))
-    parts.push(data);
-  return Buffer.concat(parts).toString();
+  return (await calls.read(path, { beneath, noSymlinks })).data.toString();
 }
 
 function writeIn(beneath: string, path: string): Promise<unknown> {
@@ -232,8 +212,8 @@ describe("a path beneath a folder", NEEDS_ROOT, () => {
       [{ path: "/etc/passwd", noSymlinks: true }, "no_symlinks"],
     ] as const;
     for (const [where, field] of cases) {
-      for (const call of [calls.write(where, "x"), statIn("", "", where)]) {
-        const failure = await failureOf(call);
+      for (const call of [() => calls.write(where, "x"), () => statIn("", "", where)]) {
+        const failure = await failureOf(call());
         assert.deepEqual([failure.code, failure.reason], [status.INVALID_ARGUMENT, "INVALID_FIELD"]);
         assert.equal(failure.metadata["field"], field);
       }

@@ -92,8 +92,6 @@ for (const [name, files, meanwhile] of WAYS) {
   });
 }
 
-describe("a folder", () => {});
-
 describe("where files need a temporary name", () => {
   it("a file whose temporary name cannot be removed is not placed exclusively either", async (t) => {
     await using folder = await testFolder();

@@ -175,13 +175,6 @@ describe("ReadFile", () => {
     socket.close();
   });
 
-  it("answers 60 reads of FIFOs at once, and lets no file thread wait for them", async () => {
-    assert.equal(spawnSync("mkfifo", [folder.at("quiet")]).status, 0);
-    const answers = await Promise.all(Array.from({ length: 60 }, () => failureOf(files.read(folder.at("quiet")))));
-    assert.ok(answers.every((failure) => failure.reason === "NOT_A_REGULAR_FILE"));
-    assert.ok((await files.read("/proc/version")).data.length > 0);
-  });
-
   it("leaves a FIFO's writer waiting: the FIFO is not even opened", async () => {
     const path = folder.at("written");
     assert.equal(spawnSync("mkfifo", [path]).status, 0);

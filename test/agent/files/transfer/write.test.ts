@@ -91,12 +91,6 @@ describe("WriteFile", () => {
     }
   });
 
-  it("creates an empty file, of no messages or of empty ones", async () => {
-    await files.write({ path: folder.at("none") });
-    await files.write({ path: folder.at("empty"), size: 0n, sha256: sha256("") }, "", "", "");
-    assert.equal((await stat(folder.at("none"))).size + (await stat(folder.at("empty"))).size, 0);
-  });
-
   it(
     "gives new files and folders in a setgid folder its group, unless another one is asked for",
     NEEDS_ROOT,
@@ -130,15 +124,6 @@ describe("WriteFile", () => {
     );
     assert.ok((await readFile(folder.at("pieces"))).equals(whole));
     assert.ok(sha256(whole).equals(response.sha256));
-  });
-
-  it("takes 100,000 pieces of one byte", async () => {
-    const message = dataMessage(Buffer.from("x"));
-    await files.writeMessages([
-      headerMessage({ path: folder.at("crumbs") }),
-      ...Array.from({ length: 100_000 }, () => message),
-    ]);
-    assert.equal(await readFile(folder.at("crumbs"), "latin1"), "x".repeat(100_000));
   });
 
   it("takes content whose last message says so, with bytes in it or without", async () => {
@@ -248,13 +233,6 @@ describe("WriteFile", () => {
     for (let i = 0; i < 20; i++) assert.ok(isWhole((await files.read(path)).data));
     await writers;
     assert.ok(isWhole(await readFile(path)));
-  });
-
-  it("leaves no temporary names behind", async () => {
-    assert.deepEqual(
-      (await folder.names()).filter((name) => name.startsWith(".")),
-      [],
-    );
   });
 });
 

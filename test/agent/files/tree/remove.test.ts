@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { spawn, spawnSync } from "node:child_process";
 import { once } from "node:events";
-import { chown, link, lstat, mkdir, readdir, readFile, symlink, writeFile } from "node:fs/promises";
+import { link, lstat, mkdir, readdir, readFile, symlink, writeFile } from "node:fs/promises";
 import { describe, it } from "node:test";
 import { status } from "@grpc/grpc-js";
 import { forAllTests } from "../../../fixtures/for-all-tests.ts";
@@ -121,20 +121,6 @@ describe("a removal", () => {
       assert.ok((await readFile("/etc/passwd", "utf8")).length > 0);
     },
   );
-
-  it("leaves what it may not remove, and tells why", NEEDS_ROOT, async () => {
-    await using folder = await testFolder();
-    await mkdir(folder.at("top/closed"), { recursive: true });
-    for (const name of ["top/closed/kept", "top/file"]) await writeFile(folder.at(name), "");
-    await chown(folder.at("top/closed"), 1000, 1000);
-    await using plain = await startAgent({ through: ["setpriv", "--bounding-set=-all", "--inh-caps=-all"] });
-    using client = new TreeCalls(plain);
-    assert.deepEqual(await client.remove({ path: folder.at("top"), recursive: true }), {
-      removed: 1,
-      left: 1,
-      entries: { "closed/kept": "EACCES" },
-    });
-  });
 
   it("ends when its call does, and leaves nothing open", async () => {
     await using folder = await testFolder();
