@@ -27,6 +27,11 @@ function assertSame(one: string, other: string): void {
   assert.equal(spawnSync("diff", ["-r", "--no-dereference", one, other], { encoding: "utf8" }).stdout, "");
 }
 
+function git(at: string, ...args: readonly string[]): string {
+  const identity = ["-c", "user.name=T", "-c", "user.email=t@localhost", "-c", "safe.directory=*"];
+  return execFileSync("git", [...identity, ...args], { cwd: at, encoding: "utf8" });
+}
+
 function lacks(t: TestContext, ...names: readonly string[]): boolean {
   const missing = providePrograms(
     names.map((name) => ({ name, package: name })),
@@ -83,18 +88,25 @@ async function makeTree(root: string): Promise<void> {
 }
 
 describe("guestctl cp of trees", NEEDS_ROOT, () => {
-  it("leaves nothing for rsync --checksum and diff -r, up, down and over what is there", async (t) => {
-    if (lacks(t, "rsync")) return;
+  it("leaves nothing for rsync --checksum, diff -r and git fsck, up, down and over what is there", async (t) => {
+    if (lacks(t, "rsync", "git")) return;
     const [source, guest, back] = ["source", "guest", "back"].map((name) => folder.at(name)) as [
       string,
       string,
       string,
     ];
     await makeTree(source);
+    git(source, "init", "-q");
+    git(source, "add", ".");
+    git(source, "commit", "-qm", "all of it");
     await copy(source, `:${guest}`);
     assertSame(source, guest);
     await copy(`:${guest}`, back);
     assertSame(source, back);
+    for (const at of [guest, back]) {
+      git(at, "fsck", "--full", "--strict");
+      assert.equal(git(at, "status", "--porcelain"), "");
+    }
     await writeFile(join(source, "size-1"), "changed");
     // Into the folder that is there, as cp(1).
     await copy(`${source}/.`, `:${guest}`);
