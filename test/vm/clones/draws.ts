@@ -1,9 +1,17 @@
+import { fromBinary } from "@bufbuild/protobuf";
+import { ExecFrameSchema } from "../../../src/shared/gen/svc/guest/v1alpha1/exec_pb.ts";
+import { execStart } from "../../fixtures/raw-calls.ts";
+import { FRAME } from "../../fixtures/raw-http2.ts";
 import type { Guest } from "../harness/guest.ts";
 import type { Machine } from "../harness/machine.ts";
 import { ask } from "../harness/oracle.ts";
+import { rawConnection } from "../harness/raw-health.ts";
+import { TOKEN } from "../harness/sandbox.ts";
 import { serverHello } from "../harness/server-hello.ts";
 
 const DRAW_LIMIT_MS = 90_000;
+/** Of a message's envelope: a flag, and the length. */
+const GRPC_HEAD_BYTES = 5;
 
 /** A guest's draws, all in hex. */
 export interface Draws {
@@ -23,17 +31,24 @@ export interface Draws {
 export async function drawAll(guest: Guest, machine: Machine): Promise<Draws> {
   const [kernel = "", vdso = "none"] = await ask(machine.oraclePort, ["random", "vdso"], DRAW_LIMIT_MS, DRAW_LIMIT_MS);
   const hello = await serverHello(machine.agentPort);
-  using client = guest.client(machine);
-  const kept = client.exec({ args: ["/bin/busybox", "true"], keep: { name: "draw" } });
-  const { execId } = await kept.attached;
-  await client.endExec("draw", { forget: true });
   return {
     kernel: kernel.split(" "),
     vdso: vdso === "none" ? [] : vdso.split(" "),
     tlsRandom: hello.random,
     tlsKeyShare: hello.keyShare,
-    execId,
+    execId: await nextExecId(guest, machine),
   };
+}
+
+/** By a connection that never reconnects: another handshake would draw as well. */
+async function nextExecId(guest: Guest, machine: Machine): Promise<string> {
+  using peer = await rawConnection(guest, machine);
+  const keep = { name: `draw-${performance.now()}` };
+  peer.call("Exec", TOKEN, execStart({ args: ["/bin/busybox", "true"], keep }));
+  const { payload } = await peer.next(({ type }) => type === FRAME.data, "the start of a command");
+  const { frame } = fromBinary(ExecFrameSchema, payload.subarray(GRPC_HEAD_BYTES));
+  if (frame.case !== "started") throw new Error(`a command's first frame was ${frame.case}`);
+  return frame.value.execId;
 }
 
 /**
