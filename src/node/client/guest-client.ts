@@ -36,9 +36,8 @@ import { type RunOptions, type RunResult, runToEnd } from "./exec/run.ts";
 import { ExecCall } from "./exec/wire.ts";
 import { attributesOf, type PathAttributes } from "./files/attributes.ts";
 import { FileContent, type ReadFileOptions } from "./files/read.ts";
-import type { DownloadFolderOptions, FolderCopy } from "./files/folder.ts";
+import type { DownloadFolderOptions, FolderCopy, UploadFolderOptions } from "./files/folder.ts";
 import { FolderClient } from "./files/tree.ts";
-import type { WriteTreeOptions } from "./files/write-tree.ts";
 import { type GuestPath, pathFields } from "./files/path.ts";
 import { type FileSource, writeFile, type WriteFileOptions, type WriteFileResult } from "./files/write.ts";
 import { isLost } from "./errors.ts";
@@ -237,7 +236,7 @@ export class GuestClient extends FolderClient {
    * entry that fails, or with this machine's own error; what was written by then stays. After a lost connection, such
    * as by a standby, it goes on with the files that are not there yet by name, size and time.
    */
-  async uploadFolder(local: string, path: GuestPath, options: WriteTreeOptions = {}): Promise<FolderCopy> {
+  async uploadFolder(local: string, path: GuestPath, options: UploadFolderOptions = {}): Promise<FolderCopy> {
     return (await import("./files/folder.ts")).uploadFolder(this, local, path, options);
   }
 

@@ -17,7 +17,7 @@ export type { ExecProcess, WebStreams } from "./exec/process.ts";
 export type { RunOptions, RunResult } from "./exec/run.ts";
 export type { PathAttributes } from "./files/attributes.ts";
 export type { GuestPath } from "./files/path.ts";
-export type { DownloadFolderOptions, FolderCopy } from "./files/folder.ts";
+export type { DownloadFolderOptions, FolderCopy, UploadFolderOptions } from "./files/folder.ts";
 export type {
   ListEntry,
   Listing,

@@ -311,6 +311,9 @@ describe("client.uploadFolder and downloadFolder", () => {
     const { reason } = await failureOf(client.downloadFolder(folder.at("missing"), folder.at("back")));
     assert.equal(reason, "PATH_NOT_FOUND");
     await assert.rejects(lstat(folder.at("back")), { code: "ENOENT" });
+    const noFailFast = { failFast: false } as object;
+    const { code } = await failureOf(client.uploadFolder(folder.at("missing"), folder.at("there"), noFailFast));
+    assert.equal(code, "INVALID_ARGUMENT");
     await mkdir(folder.at("no entries"), { mode: 0o700 });
     await client.downloadFolder(folder.at("no entries"), folder.at("back"));
     assert.equal((await stat(folder.at("back"))).mode & 0o777, 0o700);

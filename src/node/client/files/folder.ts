@@ -1,12 +1,14 @@
 import { statSync } from "node:fs";
 import { fileContent, localEntry, localTree, type Piece, unpack, whole } from "../../tar/index.ts";
 import { FileType } from "../../../shared/gen/svc/guest/v1alpha1/files_pb.ts";
+import { checkOptions } from "../arguments.ts";
 import { failure, GuestError, isLost } from "../errors.ts";
+import type { Names } from "../options.ts";
 import type { FolderClient, ListOptions } from "./tree.ts";
 import type { GuestPath } from "./path.ts";
 import type { ReadTreeOptions } from "./read-tree.ts";
 import { timeOfSeconds, type TreeEntry } from "./tree-entry.ts";
-import type { WriteTreeOptions } from "./write-tree.ts";
+import { WRITE_TREE, type WriteTreeOptions } from "./write-tree.ts";
 
 /** What of a folder was copied. */
 export interface FolderCopy {
@@ -26,6 +28,11 @@ const ALL_LEVELS = 2 ** 32 - 1;
 /** Large files' times are floating-point numbers on their way to the guest's kernel. */
 const SAME_WITHIN_NS = 2_000;
 
+/** Options of `uploadFolder`, which always rejects at the first entry that fails. */
+export type UploadFolderOptions = Omit<WriteTreeOptions, "failFast">;
+
+const { failFast: _, ...UPLOAD }: Names<WriteTreeOptions> = WRITE_TREE;
+
 /**
  * Copies a folder of this machine into the guest: GuestClient.uploadFolder. After a lost connection it goes on with
  * what is not there yet: what has its name in the guest is whole, and has its time.
@@ -34,15 +41,16 @@ export async function uploadFolder(
   client: FolderClient,
   local: string,
   path: GuestPath,
-  options: WriteTreeOptions,
+  options: UploadFolderOptions,
 ): Promise<FolderCopy> {
+  checkOptions("the options of uploadFolder", options, UPLOAD);
   const root = statSync(local);
   const { beneath, noSymlinks, signal } = options;
   const place = { beneath, noSymlinks, signal };
   for (let resumes = 0; ; resumes += 1) {
     const done = { files: 0, bytes: 0, skipped: [] as string[] };
     let isBegun = false;
-    const onProgress: WriteTreeOptions["onProgress"] = (progress) => {
+    const onProgress: UploadFolderOptions["onProgress"] = (progress) => {
       isBegun = true;
       options.onProgress?.(progress);
     };
@@ -50,7 +58,7 @@ export async function uploadFolder(
       const reach = { ...place, waitForReady: true, timeoutMs: REACH_TIMEOUT_MS };
       const isThere = resumes === 0 ? () => false : await filesThere(client, path, reach);
       const entries = localEntries(local, done, isThere);
-      await client.writeTree(path, entries, { parents: true, overwrite: true, failFast: true, ...options, onProgress });
+      await client.writeTree(path, entries, { parents: true, overwrite: true, ...options, failFast: true, onProgress });
       await client.setAttributes(path, { mode: root.mode & 0o777, mtime: root.mtime }, place);
       return done;
     } catch (error) {

@@ -42,7 +42,8 @@ export interface WriteTreeOptions extends PlaceOptions {
   readonly onProgress?: ((done: { readonly entries: number; readonly bytes: number }) => void) | undefined;
 }
 
-const WRITE: Names<WriteTreeOptions> = {
+/** Their names. */
+export const WRITE_TREE: Names<WriteTreeOptions> = {
   ...PLACE,
   parents: true,
   overwrite: true,
@@ -63,7 +64,7 @@ export async function writeTree(
   entries: AsyncIterable<TreeEntry>,
   options: WriteTreeOptions = {},
 ): Promise<TreeResult> {
-  checkOptions("the options of writeTree", options, WRITE);
+  checkOptions("the options of writeTree", options, WRITE_TREE);
   const {
     parents = false,
     overwrite = false,
