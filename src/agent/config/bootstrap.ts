@@ -56,7 +56,7 @@ export async function readBootstrap(
     ...(token === undefined ? [] : ["SVC_INSTANCE_TOKEN" as const]),
     ...faults.map((fault) => fault.variable),
   ]);
-  faults.push(...tokenFaults(given), ...listenerFaults(given), ...socketFaults(values));
+  faults.push(...combinationFaults(given, values));
   // Takes a spec from its variable or from the file that the other variable names. A file keeps secrets out of the
   // host's API, which shows an instance's environment.
   const files = specFilesOf(values);
@@ -89,42 +89,31 @@ export async function readBootstrap(
 
 const TLS_VARIABLES: readonly BootstrapVariable[] = ["SVC_TLS_CERT_FILE", "SVC_TLS_KEY_FILE", "SVC_TLS_CLIENT_CA_FILE"];
 
-function tokenFaults(given: ReadonlySet<BootstrapVariable>): BootstrapFault[] {
-  const byValue = given.has("SVC_INSTANCE_TOKEN");
-  const byFile = given.has("SVC_INSTANCE_TOKEN_FILE");
-  if (byValue && byFile) {
-    return [{ variable: "SVC_INSTANCE_TOKEN_FILE", problem: "is set beside SVC_INSTANCE_TOKEN; set one of them" }];
+/**
+ * Variables that lack another, or exclude it. TLS files without a port are a fault too: their author expects a
+ * listener.
+ */
+function combinationFaults(given: ReadonlySet<BootstrapVariable>, values: BootstrapValues): BootstrapFault[] {
+  const faults: BootstrapFault[] = [];
+  const report = (isBroken: boolean, variable: BootstrapVariable, problem: string): void => {
+    if (isBroken) faults.push({ variable, problem });
+  };
+  const [byValue, byFile] = [given.has("SVC_INSTANCE_TOKEN"), given.has("SVC_INSTANCE_TOKEN_FILE")];
+  const [hasPort, hasSocket] = [given.has("SVC_GUEST_PORT"), given.has("SVC_GUEST_SOCKET")];
+  const socket = values.get("SVC_WORKLOAD_SOCKET");
+  const noToken = "is not set, and neither is SVC_INSTANCE_TOKEN_FILE; set one";
+  report(byValue && byFile, "SVC_INSTANCE_TOKEN_FILE", "is set beside SVC_INSTANCE_TOKEN; set one of them");
+  report(!byValue && !byFile, "SVC_INSTANCE_TOKEN", noToken);
+  for (const variable of TLS_VARIABLES) {
+    const isGiven = given.has(variable);
+    report(hasPort && !isGiven, variable, "is not set; SVC_GUEST_PORT needs it");
+    report(!hasPort && isGiven, variable, "is set without SVC_GUEST_PORT; set the port or leave the TLS files out");
   }
-  if (byValue || byFile) return [];
-  return [{ variable: "SVC_INSTANCE_TOKEN", problem: "is not set, and neither is SVC_INSTANCE_TOKEN_FILE; set one" }];
-}
-
-/** TLS files without a port are a fault too: their author expects a listener. */
-function listenerFaults(given: ReadonlySet<BootstrapVariable>): BootstrapFault[] {
-  if (given.has("SVC_GUEST_PORT")) {
-    return TLS_VARIABLES.filter((variable) => !given.has(variable)).map((variable) => ({
-      variable,
-      problem: "is not set; SVC_GUEST_PORT needs it",
-    }));
-  }
-  const faults: BootstrapFault[] = TLS_VARIABLES.filter((variable) => given.has(variable)).map((variable) => ({
-    variable,
-    problem: "is set without SVC_GUEST_PORT; set the port or leave the TLS files out",
-  }));
-  if (!given.has("SVC_GUEST_SOCKET")) {
-    faults.push({
-      variable: "SVC_GUEST_PORT",
-      problem: "is not set, and neither is SVC_GUEST_SOCKET; set one or both",
-    });
-  }
+  const noListener = "is not set, and neither is SVC_GUEST_SOCKET; set one or both";
+  report(!hasPort && !hasSocket, "SVC_GUEST_PORT", noListener);
+  const isSame = socket !== undefined && socket === values.get("SVC_GUEST_SOCKET");
+  report(isSame, "SVC_WORKLOAD_SOCKET", "names the same socket as SVC_GUEST_SOCKET");
   return faults;
-}
-
-function socketFaults(values: BootstrapValues): BootstrapFault[] {
-  const workloadSocket = values.get("SVC_WORKLOAD_SOCKET");
-  return workloadSocket !== undefined && workloadSocket === values.get("SVC_GUEST_SOCKET")
-    ? [{ variable: "SVC_WORKLOAD_SOCKET", problem: "names the same socket as SVC_GUEST_SOCKET" }]
-    : [];
 }
 
 function inOrder(faults: readonly BootstrapFault[]): BootstrapFault[] {
