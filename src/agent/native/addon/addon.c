@@ -44,7 +44,6 @@ static void export_function(napi_env env, napi_value exports, const char *name, 
 }
 
 NAPI_MODULE_INIT() {
-  measure_no_idle_time(env);
 #define EXPORT_CALL(name, call, count, parameters) export_function(env, exports, name, call##_of_js);
 #define EXPORT_FUNCTION(name, call) export_function(env, exports, name, call);
 #define EXPORT_FILE_CALL(name, call) export_function(env, exports, name, call##_of_js);

@@ -145,7 +145,4 @@ AGENT_CLASSES(DECLARE_CLASS)
  */
 int start_thread(void *(*run)(void *), void *data, size_t stack_bytes);
 
-/* Spares the event loop a system call at each wait: internals/idle_time.c. */
-void measure_no_idle_time(napi_env env);
-
 #endif
