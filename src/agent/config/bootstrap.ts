@@ -79,11 +79,10 @@ export async function readBootstrap(
   const process = await takeSpec("SVC_PROCESS_SPEC", readProcessSpec);
   const hooks = await takeSpec("SVC_HOOKS_SPEC", readHooksSpec);
   const logLevel = take("SVC_LOG_LEVEL", readLogLevel);
-  const loaded = await Credentials.load({ values, token }, accepts, bound);
+  const { value: credentials, ...loaded } = await Credentials.load({ values, token }, accepts, bound);
   faults.push(...loaded.faults);
-  if (faults.length > 0 || loaded.credentials === undefined) throw new BootstrapError(inOrder(faults));
+  if (faults.length > 0 || credentials === undefined) throw new BootstrapError(inOrder(faults));
   const specFiles = new SpecFiles(files, { process, hooks });
-  const { credentials } = loaded;
   return { guestPort, guestSocketPath, workloadSocketPath, credentials, process, hooks, specFiles, logLevel };
 }
 

@@ -13,19 +13,13 @@ type FileVariable = (typeof FILE_VARIABLES)[number];
 /** Whether a listener could start with the material. False also if that is unknown: then the full check decides. */
 export type AcceptsTlsMaterial = (material: TlsMaterial) => boolean;
 
-/** What the sources contain: credentials only with a token and without faults. */
-export interface LoadedCredentials {
-  readonly credentials: Credentials | undefined;
-  readonly faults: readonly BootstrapFault[];
-}
-
 interface Material {
   readonly token: InstanceToken;
   readonly tls: TlsMaterial | undefined;
 }
 
 /** What sources hold: undefined where there are faults, or where it is not given. */
-interface Found<Value> {
+export interface Found<Value> {
   readonly value: Value | undefined;
   readonly faults: readonly BootstrapFault[];
 }
@@ -51,16 +45,19 @@ export class Credentials {
     this.#sources = sources;
   }
 
-  /** Reads and checks all sources. If `accepts` says yes, the slower check of the TLS files is skipped. */
+  /**
+   * Reads and checks all sources; there must be a token. If `accepts` says yes, the slower check of the TLS files is
+   * skipped.
+   */
   static async load(
     { values, token }: Pick<BootstrapVariables, "values" | "token">,
     accepts: AcceptsTlsMaterial = () => false,
     bound?: BoundRead,
-  ): Promise<LoadedCredentials> {
+  ): Promise<Found<Credentials>> {
     const given = token && check(token, "SVC_INSTANCE_TOKEN", "");
     const sources: Sources = { files: new BootstrapFiles(values, FILE_VARIABLES), given, accepts };
     const { value, faults } = await readMaterial(sources, (variable) => sources.files.read(variable, bound), undefined);
-    return { credentials: value && new Credentials(value, sources), faults };
+    return { value: value && new Credentials(value, sources), faults };
   }
 
   /** The files that the credentials come from, as far as they do. */

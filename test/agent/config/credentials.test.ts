@@ -23,7 +23,7 @@ describe("Credentials", () => {
     let checks = 0;
     const accepts = (): boolean => ++checks > 0;
     const sources = sourcesOf(folder, await folder.write("token", folder.token));
-    const { credentials } = await Credentials.load(sources, accepts);
+    const { value: credentials } = await Credentials.load(sources, accepts);
     assert.ok(credentials);
     const before = credentials.tls;
     await folder.write("token", "rotated");
