@@ -5,7 +5,7 @@ import { type Addon, errnoName } from "../native/index.ts";
 import { eachListener, SocketHolders } from "./listeners.ts";
 import { FdSocket, SOCKET_BUFFERS } from "./streams/socket.ts";
 
-/** Pause between two attempts to enter a listener's full queue: the kernel does not signal room in it. */
+/** Retry interval for a listener's full queue: the kernel does not signal room in it. */
 const FULL_QUEUE_PAUSE_MS = 50;
 
 /** Sockets of this process's own network namespace. */

@@ -15,7 +15,7 @@ const PEER_GONE: ReadonlySet<string> = new Set(["EPIPE", "ECONNRESET", "EIO", "E
 
 /**
  * Joins standard input and output (pipes, sockets, a virtio-serial port, a raw terminal) to an agent's unix socket,
- * byte for byte. Passes on the end of the input, after which the rest of the answer still arrives; ends when the agent
+ * byte for byte. Passes on EOF of the input, after which the rest of the answer still arrives; ends when the agent
  * closes. Writes only the agent's bytes to standard output, and failures to `complain`. Resolves with the exit status.
  */
 export async function bridge(path: string | undefined, complain: (line: string) => void): Promise<number> {

@@ -34,7 +34,7 @@ pid_t start_agent(char **command, char **environment) {
   fail(command[0]);
 }
 
-/* How soon a full channel is tried again. */
+/* Retry interval for a full channel. */
 #define RETRY_MS 50
 
 /* Reaps all that have ended; true, with its status, when the agent was among them. */

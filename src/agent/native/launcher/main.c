@@ -60,7 +60,7 @@ static void close_inherited_descriptors(void) {
   syscall(SYS_close_range, 3U, ~0U, 0U);
 }
 
-/* The launcher's end closes on exec, so the agent sees the end of the stream when the launcher is gone. */
+/* The launcher's end closes on exec, so the agent reads EOF when the launcher is gone. */
 static void open_channel(int *launcher_end, int *agent_end) {
   int ends[2];
   if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, ends) < 0)

@@ -6,7 +6,7 @@ import { SessionMemory } from "./session-memory.ts";
 
 /** Another agent, in another process namespace, may have the same process id and the same base. */
 const NAME_ATTEMPTS = 16;
-/** Busy cgroups that are tried again whenever one is removed; 10 us each. */
+/** Busy cgroups whose removal is retried whenever one is removed; 10 us each. */
 const SWEEP_AT_ONCE = 4;
 /** Names of sessions' cgroups: the agent's process id, and a number where another agent has the same id. */
 const OF_A_SESSION = /^svc-guest-\d+-session(-\d+)?$/;

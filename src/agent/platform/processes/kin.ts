@@ -6,7 +6,7 @@ import { SessionTable } from "./process-readings.ts";
 const RETRIES = 64;
 const INIT = 1;
 
-/** The processes of one look. One that is born during the look may be missing. */
+/** The processes of one scan. One that is born during the scan may be missing. */
 export interface KinFound {
   /** Descendants, the agent not among them. */
   readonly kin: ReadonlySet<number>;
@@ -32,7 +32,7 @@ export class Kin {
   }
 
   /** Undefined: there is no usable /proc. */
-  look(): KinFound | undefined {
+  scan(): KinFound | undefined {
     const slept = this.#ancestorSleeps();
     const rows = this.#addon.processSessions();
     if (typeof rows === "number") return undefined;
@@ -53,7 +53,7 @@ export class Kin {
       kin.delete(pid);
       others.add(pid);
     }
-    // A guest in which others begin and end without end must not refuse each look for it. The last of a family to be
+    // A guest in which others begin and end without end must not fail each scan for it. The last of a family to be
     // reaped is reaped by the ancestor, which has slept: then those of unknown descent were others'.
     if (slept !== undefined && slept === this.#ancestorSleeps()) ended.clear();
     return { kin, others, ended };
@@ -66,7 +66,7 @@ export class Kin {
 
   /** How often the ancestor has gone to sleep (proc_pid_status(5)); undefined: it is awake, and may reap. */
   #ancestorSleeps(): string | undefined {
-    // This process reaps nobody while it looks.
+    // This process reaps nobody while it scans.
     if (this.#ancestor === process.pid) return "";
     const status = readProc(`/proc/${this.#ancestor}/status`);
     return /^State:\tS.*^voluntary_ctxt_switches:\t(\d+)$/ms.exec(status)?.[1];
@@ -80,7 +80,7 @@ export class Kin {
     return undefined;
   }
 
-  /** Undefined: it was reaped. One that only ended still has its parent, so others' ends need no further look. */
+  /** Undefined: it was reaped. One that only ended still has its parent, so others' ends need no further scan. */
   #descends(pid: number, known: Map<number, boolean>): boolean | undefined {
     for (let retry = 0; retry < RETRIES; retry++) {
       const passed: number[] = [];

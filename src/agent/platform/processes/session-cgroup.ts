@@ -8,7 +8,7 @@ import { cgroupOf } from "./own-cgroup.ts";
 /** Most cgroups that are searched for members. */
 const NESTED_LIMIT = 16_384;
 /**
- * Most looks at the processes inside and outside of the session's cgroup: while some outside run, they may start
+ * Most scans of the processes inside and outside of the session's cgroup: while some outside run, they may start
  * others.
  */
 const ROUNDS = 8;
@@ -158,7 +158,7 @@ export class SessionCgroup implements SessionGroup {
 
   /**
    * Looks for frozen processes of others, and freezes the session's processes outside of its cgroup. Undefined: all is
-   * well, as a look found nobody who runs, and nobody who may have left a child that it did not find.
+   * well, as a scan found nobody who runs, and nobody who may have left a child that it did not find.
    */
   #settle(): FreezeProblem | undefined {
     let ended: ReadonlySet<number> = new Set();
@@ -166,7 +166,7 @@ export class SessionCgroup implements SessionGroup {
     let unfreezable: number[] = [];
     let running: number[] = [];
     for (let round = 0; round < ROUNDS; round++) {
-      const found = this.#kin.look();
+      const found = this.#kin.scan();
       if (found === undefined) return undefined;
       // In this order a process that is born meanwhile is no kin, or a member too.
       const members = this.#members();

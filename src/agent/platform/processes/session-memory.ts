@@ -6,8 +6,8 @@ import type { CgroupFolder } from "./cgroup-folder.ts";
  * call, and room for calls. Without it Health waited up to 50 s in a full guest of 128 MB (docs/agent/reliability.md).
  */
 const RESERVE_BYTES = 16 * 2 ** 20;
-/** A balloon or hotplug changes the guest's memory: how often that is looked at, at most. */
-const LOOK_EVERY_MS = 1_000;
+/** A balloon or hotplug changes the guest's memory: how often it is polled, at most. */
+const POLL_EVERY_MS = 1_000;
 
 /** Of node:os: bytes of the guest's memory that are available (MemAvailable of proc_meminfo(5)), and all. */
 type GuestMemory = Readonly<Record<"freemem" | "totalmem", () => number>>;
@@ -19,29 +19,29 @@ type GuestMemory = Readonly<Record<"freemem" | "totalmem", () => number>>;
 export class SessionMemory {
   readonly #folder: CgroupFolder;
   readonly #guest: GuestMemory;
-  readonly #lookEveryMs: number;
+  readonly #pollEveryMs: number;
   /** What was in use before the session began, the agent's start included, and what is kept for the agent. */
   readonly #othersBytes: number;
   #totalBytes = 0;
-  #lookedMs = Number.NEGATIVE_INFINITY;
+  #polledMs = Number.NEGATIVE_INFINITY;
 
   /** @param folder of the session's cgroup, in which nobody lives yet */
-  constructor(folder: CgroupFolder, guest: GuestMemory = { freemem, totalmem }, lookEveryMs: number = LOOK_EVERY_MS) {
+  constructor(folder: CgroupFolder, guest: GuestMemory = { freemem, totalmem }, pollEveryMs: number = POLL_EVERY_MS) {
     const availableBytes = guest.freemem();
     this.#folder = folder;
     this.#guest = guest;
-    this.#lookEveryMs = lookEveryMs;
+    this.#pollEveryMs = pollEveryMs;
     this.#othersBytes = guest.totalmem() - availableBytes + RESERVE_BYTES;
     // A smaller guest cannot be divided: its workload gets what it can, and the agent is slow.
-    if (availableBytes < 2 * RESERVE_BYTES) this.#lookedMs = Number.POSITIVE_INFINITY;
+    if (availableBytes < 2 * RESERVE_BYTES) this.#polledMs = Number.POSITIVE_INFINITY;
     else this.#limit();
   }
 
   /** Makes the limit follow the guest's memory. Call it whenever there is work. */
   follow(): void {
     const nowMs = performance.now();
-    if (nowMs < this.#lookedMs + this.#lookEveryMs) return;
-    this.#lookedMs = nowMs;
+    if (nowMs < this.#polledMs + this.#pollEveryMs) return;
+    this.#polledMs = nowMs;
     this.#limit();
   }
 
@@ -53,6 +53,6 @@ export class SessionMemory {
     if (limitBytes < Number(this.#folder.read("memory.current") ?? 0)) return;
     this.#totalBytes = totalBytes;
     const refused = this.#folder.write("memory.max", String(limitBytes));
-    if (refused !== undefined) this.#lookedMs = Number.POSITIVE_INFINITY;
+    if (refused !== undefined) this.#polledMs = Number.POSITIVE_INFINITY;
   }
 }

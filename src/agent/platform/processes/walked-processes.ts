@@ -10,7 +10,7 @@ const { EMFILE, ENFILE, ENOMEM, ENOSYS, EPERM } = constants.errno;
 /** Errnos of a temporary shortage, at which /proc cannot be read now. */
 const FOR_NOW: ReadonlySet<number> = new Set([EMFILE, ENFILE, ENOMEM]);
 /** Most rounds of stopping new members before all that were found are killed. */
-const FREEZE_ROUNDS = 32;
+const STOP_ROUNDS = 32;
 /** Most attempts to list a session of which those that were listed have ended. */
 const ATTEMPTS = 4;
 /** Signals that are sent in one tick; 15 us each. */
@@ -46,11 +46,11 @@ export interface Search {
   find(known: ReadonlyMap<number, ProcessRow>, urgent: boolean): Promise<readonly ProcessRow[] | number | undefined>;
   /** Whether a process that was a member still is one while it lives. */
   keeps(row: ProcessRow): boolean;
-  /** Whether it is certain, without a look, that none lives beside those found before. */
+  /** Whether it is certain, without a scan, that none lives beside those found before. */
   excludesOthers?(): boolean;
 }
 
-type Look =
+type Scan =
   | { readonly kind: "seen"; readonly members: readonly ProcessRow[] }
   /** No descriptors or memory now. */
   | { readonly kind: "not_now" }
@@ -58,7 +58,7 @@ type Look =
   | { readonly kind: "only_group" };
 
 /**
- * Processes that are found by walking /proc. As long as one that it has found lives, it need not look for others.
+ * Processes that are found by walking /proc. As long as one that it has found lives, it need not scan for others.
  * Without /proc or pidfds it reaches only the leader's process group.
  */
 export class WalkedProcesses implements ProcessSet {
@@ -72,9 +72,9 @@ export class WalkedProcesses implements ProcessSet {
   readonly #immune: Map<number, ProcessRow> = new Map();
   /** There are no pidfds. */
   #onlyGroup = false;
-  /** The last look found no usable /proc. */
+  /** The last scan found no usable /proc. */
   #isBlind = false;
-  /** The last look found nobody new. */
+  /** The last scan found nobody new. */
   #isSettled = false;
   #released = false;
 
@@ -86,15 +86,15 @@ export class WalkedProcesses implements ProcessSet {
   }
 
   async signal(signal: number): Promise<void> {
-    const look = await this.#look(true);
+    const scan = await this.#scan(true);
     if (this.#released) return;
-    if (look.kind !== "seen") {
+    if (scan.kind !== "seen") {
       for (const each of [signal, SIGCONT]) this.#addon.killGroup(this.#leader, each);
       return;
     }
     // Signal the leader first: a shell whose child ends before it would exit by itself, not by the signal.
     const isLeader = (row: ProcessRow): number => Number(row.pid === this.#leader);
-    const members = look.members.toSorted((one, other) => isLeader(other) - isLeader(one));
+    const members = scan.members.toSorted((one, other) => isLeader(other) - isLeader(one));
     for (const each of [signal, SIGCONT]) await this.#sendAll(members, each);
   }
 
@@ -110,22 +110,22 @@ export class WalkedProcesses implements ProcessSet {
   async empty(): Promise<boolean | undefined> {
     if (this.#someKnownLives()) return false;
     if (this.#released || this.#search.excludesOthers?.() === true) return true;
-    const look = await this.#look(false);
+    const scan = await this.#scan(false);
     if (this.#released) return true;
-    return look.kind === "seen" ? look.members.length === 0 : undefined;
+    return scan.kind === "seen" ? scan.members.length === 0 : undefined;
   }
 
   /** Kills all that it finds, and remembers them: their links may be gone before they are. True when none was left. */
   async killOnce(): Promise<boolean> {
     // While new ones appear, each round must overtake them.
-    const look = await this.#freeze(!this.#isSettled);
+    const scan = await this.#stopAll(!this.#isSettled);
     if (this.#released) return true;
-    if (look.kind !== "seen") {
+    if (scan.kind !== "seen") {
       this.#addon.killGroup(this.#leader, SIGKILL);
-      return look.kind === "only_group" && this.#addon.peekEnd(this.#leader) !== 0;
+      return scan.kind === "only_group" && this.#addon.peekEnd(this.#leader) !== 0;
     }
-    await this.#sendAll(look.members, SIGKILL);
-    return look.members.length === 0 && !this.#someKnownLives();
+    await this.#sendAll(scan.members, SIGKILL);
+    return scan.members.length === 0 && !this.#someKnownLives();
   }
 
   /** Records that the leader was reaped: its id may belong to another process now. */
@@ -136,17 +136,17 @@ export class WalkedProcesses implements ProcessSet {
   }
 
   /** Stops members until no running one is found: a stopped one neither forks nor orphans its children. */
-  async #freeze(urgent: boolean): Promise<Look> {
-    const frozen = new Map<number, ProcessRow>();
-    let look = await this.#look(urgent);
-    for (let round = 0; round < FREEZE_ROUNDS && look.kind === "seen"; round++) {
-      const newcomers = look.members.filter((member) => !isSame(member, frozen.get(member.pid)));
-      if (newcomers.length === 0) return look;
-      for (const member of newcomers) frozen.set(member.pid, member);
+  async #stopAll(urgent: boolean): Promise<Scan> {
+    const stopped = new Map<number, ProcessRow>();
+    let scan = await this.#scan(urgent);
+    for (let round = 0; round < STOP_ROUNDS && scan.kind === "seen"; round++) {
+      const newcomers = scan.members.filter((member) => !isSame(member, stopped.get(member.pid)));
+      if (newcomers.length === 0) return scan;
+      for (const member of newcomers) stopped.set(member.pid, member);
       await this.#sendAll(newcomers, SIGSTOP);
-      look = await this.#look(true);
+      scan = await this.#scan(true);
     }
-    return look;
+    return scan;
   }
 
   /** Without a usable /proc only the leader's end can be seen: kills the rest of its group then, and returns true. */
@@ -156,7 +156,7 @@ export class WalkedProcesses implements ProcessSet {
     return true;
   }
 
-  async #look(urgent: boolean): Promise<Look> {
+  async #scan(urgent: boolean): Promise<Scan> {
     this.#isBlind = this.#onlyGroup || this.#released;
     if (this.#isBlind) return { kind: "only_group" };
     const found = await this.#search.find(this.#known, urgent);

@@ -36,7 +36,7 @@ const START_POLL_MS = 5;
 /** Far more than a terminal's buffers hold (8 KiB, and 4 KiB in the line discipline). */
 const TERMINAL_BOUND_BYTES = 128 * 1024;
 
-/** A stream whose process has exited. Its end itself shows in reading: 0 from read(2), or EIO of a terminal. */
+/** A stream whose process has exited. EOF shows in reading: 0 from read(2), or EIO of a terminal. */
 interface Drain {
   /**
    * Bytes that may still be the process's: when it exits, all that it wrote is in the pipe, and what comes later is
@@ -159,7 +159,7 @@ export class FdSource implements ByteSource {
     return copy < 0 ? undefined : copy;
   }
 
-  /** Inode of the pipe, which names it in /proc; undefined for a terminal, and at the end of the stream. */
+  /** Inode of the pipe, which names it in /proc; undefined for a terminal, and after EOF. */
   pipeInode(): number | undefined {
     return this.#kind === "pipe" && this.#isOpen() ? fstatSync(this.#fd).ino : undefined;
   }
@@ -285,7 +285,7 @@ export class FdSource implements ByteSource {
       this.#delivered(Infinity);
       return;
     }
-    /* The end of a pipe, EIO for the end of a terminal, or a failure after which nothing can follow either. */
+    /* EOF of a pipe, EIO as that of a terminal, or a failure after which nothing can follow either. */
     this.#receiver?.end();
     if (this.#state === "reading") this.#stop("ended");
   }
