@@ -73,7 +73,6 @@ function commandSpec({ args, env, cwd, user }: Process | Hook): CommandSpec {
 
 function processProblems(message: Process): string[] {
   return [
-    ...commandNameProblems("args", message.args),
     ...argumentProblems("args", message.args),
     ...sessionProblems("", message),
     ...(message.readyCmd === undefined ? [] : requiredCommandProblems("ready_cmd.args", message.readyCmd.args)),
@@ -94,15 +93,13 @@ function hookProblems(name: string, hook: Hook | undefined): string[] {
 
 function requiredCommandProblems(path: string, args: readonly string[]): string[] {
   if (args.length === 0) return [`${path}: is empty; name a command or leave ${path.replace(/\.args$/, "")} out`];
-  return [...commandNameProblems(path, args), ...argumentProblems(path, args)];
-}
-
-function commandNameProblems(path: string, args: readonly string[]): string[] {
-  return args[0] === "" ? [`${path}[0]: is empty; it names the command`] : [];
+  return argumentProblems(path, args);
 }
 
 function argumentProblems(path: string, args: readonly string[]): string[] {
-  return args.flatMap((argument, index) => (argument.includes("\0") ? [`${path}[${index}]: holds a NUL`] : []));
+  const nameless = args[0] === "" ? [`${path}[0]: is empty; it names the command`] : [];
+  const cut = args.flatMap((argument, index) => (argument.includes("\0") ? [`${path}[${index}]: holds a NUL`] : []));
+  return [...nameless, ...cut];
 }
 
 /** Problems of the fields that Process and Hook share. */
