@@ -58,30 +58,23 @@ export class SpecFiles {
       faults.push(...problems.map((problem) => ({ variable, problem })));
       return value;
     };
-    const process = await read("SVC_PROCESS_SPEC_FILE", readProcessSpec);
-    const hooks = await read("SVC_HOOKS_SPEC_FILE", readHooksSpec);
-    if (faults.length > 0) return { specs: undefined, faults, ignored };
     const old = this.#specs;
-    const note = (
-      variable: SpecVariable,
-      path: string,
-      before: object | undefined,
-      after: object | undefined,
-    ): void => {
-      for (const field of changedFields(before, after)) ignored.push(`${variable}: ${path}${field}`);
-    };
+    const process = (await read("SVC_PROCESS_SPEC_FILE", readProcessSpec)) ?? old.process;
+    const hooks = (await read("SVC_HOOKS_SPEC_FILE", readHooksSpec)) ?? old.hooks;
+    if (faults.length > 0) return { specs: undefined, faults, ignored };
     const specs: Specs = {
-      process: process === undefined ? old.process : { ...old.process, env: process.env },
+      process: { ...old.process, env: process.env },
       hooks: {
-        preSnapshot: withEnvOf(old.hooks.preSnapshot, hooks?.preSnapshot),
-        postRestore: withEnvOf(old.hooks.postRestore, hooks?.postRestore),
+        preSnapshot: withEnvOf(old.hooks.preSnapshot, hooks.preSnapshot),
+        postRestore: withEnvOf(old.hooks.postRestore, hooks.postRestore),
       },
     };
-    if (process !== undefined) note("SVC_PROCESS_SPEC_FILE", "", old.process, process);
-    if (hooks !== undefined) {
-      note("SVC_HOOKS_SPEC_FILE", "pre_snapshot.", old.hooks.preSnapshot, hooks.preSnapshot);
-      note("SVC_HOOKS_SPEC_FILE", "post_restore.", old.hooks.postRestore, hooks.postRestore);
-    }
+    for (const [path, before, after] of [
+      ["SVC_PROCESS_SPEC_FILE: ", old.process, process],
+      ["SVC_HOOKS_SPEC_FILE: pre_snapshot.", old.hooks.preSnapshot, hooks.preSnapshot],
+      ["SVC_HOOKS_SPEC_FILE: post_restore.", old.hooks.postRestore, hooks.postRestore],
+    ] as const)
+      ignored.push(...changedFields(before, after).map((field) => path + field));
     const isSame = this.files.readVersion === this.#inForce && sameEnv(specs, old);
     this.#inForce = this.files.readVersion;
     this.#specs = specs;

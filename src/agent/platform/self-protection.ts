@@ -22,11 +22,11 @@ const PRIORITY = -5;
 /** OOM scores and priority that the agent's children get. */
 export interface ChildPriority {
   /** Above the agent's. Undefined: they are not known. */
-  readonly workloadOomScoreAdj?: number;
+  readonly workloadOomScoreAdj: number | undefined;
   /** Of execs, hooks and ready_cmd: above the workload's. */
-  readonly commandOomScoreAdj?: number;
+  readonly commandOomScoreAdj: number | undefined;
   /** From before the agent changed its own. Undefined: it did not. */
-  readonly priority?: number;
+  readonly priority: number | undefined;
 }
 
 /** Returns the workload's score: the container's, or a higher one if the agent may not lower its own. */
@@ -69,13 +69,9 @@ export function protectSelf(
   containerOomScoreAdj: number | undefined,
 ): ChildPriority {
   const workloadOomScoreAdj = protectFromOomKiller(containerOomScoreAdj);
+  const ofCommands = Math.min((workloadOomScoreAdj ?? 0) + COMMAND_DISTANCE, MAX_OOM_SCORE_ADJ);
   const priority = raisePriority();
   addon.forbidDumps();
-  return {
-    ...(workloadOomScoreAdj !== undefined && {
-      workloadOomScoreAdj,
-      commandOomScoreAdj: Math.min(workloadOomScoreAdj + COMMAND_DISTANCE, MAX_OOM_SCORE_ADJ),
-    }),
-    ...(priority !== undefined && { priority }),
-  };
+  const commandOomScoreAdj = workloadOomScoreAdj === undefined ? undefined : ofCommands;
+  return { workloadOomScoreAdj, commandOomScoreAdj, priority };
 }
