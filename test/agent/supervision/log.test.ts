@@ -15,7 +15,7 @@ const COMMON = ["time", "level", "event", "dropped_lines"];
 function documentedFields(): ReadonlyMap<string, readonly string[]> {
   const page = readFileSync(join(import.meta.dirname, "../../../docs/agent/operations.md"), "utf8");
   const section = page.split("\n## Log\n")[1]?.split("\n## ")[0] ?? "";
-  const rows = section.matchAll(/^\| `(\w+)` \| [^|]+ \| ([^|]+) \|/gm);
+  const rows = section.matchAll(/^\| `(\w+)` \| ([^|]+) \|/gm);
   return new Map(
     Array.from(rows, ([, event = "", fields = ""]) => [event, fields.split(" ").map((name) => name.slice(1, -1))]),
   );
