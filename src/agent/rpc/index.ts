@@ -1,4 +1,12 @@
 export type { Call } from "./call.ts";
-export { bytesFieldFrame, decodeMessage, FieldWriter, type Frame, messageFrame, timestamp } from "./codec.ts";
+export {
+  bytesFieldFrame,
+  decodeMessage,
+  FieldWriter,
+  type Frame,
+  messageFrame,
+  timestamp,
+  tryBytesField,
+} from "./codec.ts";
 export { type Interceptor, Router } from "./router.ts";
 export { PREFIX_BYTES } from "./framing.ts";

@@ -31,7 +31,7 @@ export function writeVarint(target: Uint8Array, at: number, value: number): numb
 }
 
 /** Walks over the fields of a message without allocating objects. Throws AgentError for malformed bytes. */
-class FieldCursor {
+export class FieldCursor {
   readonly #bytes: Uint8Array;
   readonly #end: number;
   #at: number;

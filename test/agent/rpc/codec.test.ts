@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { create, toBinary } from "@bufbuild/protobuf";
+import { create, fromBinary, toBinary } from "@bufbuild/protobuf";
 import { ExecFrameSchema } from "../../../src/shared/gen/svc/guest/v1alpha1/exec_pb.ts";
 import { ReadTreeResponseSchema } from "../../../src/shared/gen/svc/guest/v1alpha1/file_tree_pb.ts";
 import { FileType } from "../../../src/shared/gen/svc/guest/v1alpha1/files_pb.ts";
@@ -9,7 +9,13 @@ import { exitFrame, exitOf, startedFrame } from "../../../src/agent/rpc/handlers
 import { healthFrame } from "../../../src/agent/rpc/handlers/health.ts";
 import { itemsFrame } from "../../../src/agent/rpc/handlers/tree.ts";
 import { timestamp } from "../../../src/agent/rpc/codec.ts";
-import { bytesFieldFrame, decodeMessage, type Frame, messageFrame } from "../../../src/agent/rpc/index.ts";
+import {
+  bytesFieldFrame,
+  decodeMessage,
+  type Frame,
+  messageFrame,
+  tryBytesField,
+} from "../../../src/agent/rpc/index.ts";
 
 const SIZES = [0, 1, 127, 128, 1_023, 1_024, 16_383, 16_384, 65_536, 262_144, 4_000_000];
 const STDOUT = 7;
@@ -67,18 +73,30 @@ test("a large payload is not copied", () => {
   assert.equal(bytesFieldFrame(STDOUT, payload)[1], payload);
 });
 
-test("a message that is damaged is refused", () => {
-  const frame = create(ExecFrameSchema, { frame: { case: "stdin", value: Buffer.from("abc") } });
-  const stdin = toBinary(ExecFrameSchema, frame);
-  for (const bytes of [
+test("a thin decoder leaves everything else to the full one, and refuses what is damaged as that does", () => {
+  const stdin = toBinary(
+    ExecFrameSchema,
+    create(ExecFrameSchema, { frame: { case: "stdin", value: Buffer.from("abc") } }),
+  );
+  const others: readonly Uint8Array[] = [
+    Buffer.alloc(0),
+    toBinary(ExecFrameSchema, create(ExecFrameSchema, { frame: { case: "stdinClose", value: {} as never } })),
+    Buffer.concat([stdin, stdin]),
+    Buffer.concat([stdin, Buffer.from([0x78, 1])]),
+  ];
+  for (const other of others) assert.equal(tryBytesField(other, 2), undefined, Buffer.from(other).toString("hex"));
+  const damaged = [
     stdin.subarray(0, -1),
     stdin.subarray(0, 1),
     Buffer.from([0x12, 0xff, 0xff, 0xff, 0xff, 0x0f]),
     Buffer.from([0xff, 0xff, 0xff, 0xff, 0xff]),
-  ]) {
-    const decode = (): unknown => decodeMessage(ExecFrameSchema, bytes);
-    assert.throws(decode, { reason: "MALFORMED_MESSAGE" }, Buffer.from(bytes).toString("hex"));
+  ];
+  for (const bytes of damaged) {
+    for (const decode of [() => tryBytesField(bytes, 2), () => decodeMessage(ExecFrameSchema, bytes)])
+      assert.throws(decode, { reason: "MALFORMED_MESSAGE" }, Buffer.from(bytes).toString("hex"));
   }
+  const repeated = fromBinary(ExecFrameSchema, Buffer.concat([stdin, stdin]));
+  assert.equal(repeated.frame.case, "stdin");
 });
 
 test("the first and the last frame of a command have the bytes that the full encoder makes", () => {

@@ -10,7 +10,7 @@ import {
   ExecStream,
   UsageScope,
 } from "../../../shared/gen/svc/guest/v1alpha1/exec_pb.ts";
-import { bytesFieldFrame, decodeMessage, FieldWriter, type Frame, messageFrame } from "../codec.ts";
+import { bytesFieldFrame, decodeMessage, FieldWriter, type Frame, messageFrame, tryBytesField } from "../codec.ts";
 import { type CommandUsage, frameOrder, type LentBytes } from "../../domain/index.ts";
 
 const FRAME = ExecFrameSchema.field;
@@ -23,10 +23,13 @@ const OUTPUT_FIELDS: Readonly<Record<OutputStream, number>> = {
 
 /** A frame after the first; input releases the message. Throws INVALID_ARGUMENT for one that no client may send. */
 export function decodeInput(message: LentBytes): ExecInput {
+  const release = (): void => message.release();
+  const bytes = tryBytesField(message.bytes, FRAME.stdin.number);
+  if (bytes !== undefined) return { kind: "stdin", bytes, release };
   const { frame } = decodeMessage(ExecFrameSchema, message.bytes);
   switch (frame.case) {
     case "stdin":
-      return { kind: "stdin", bytes: frame.value, release: () => message.release() };
+      return { kind: "stdin", bytes: frame.value, release };
     case "stdinClose":
       return { kind: "stdin_close" };
     case "resize":

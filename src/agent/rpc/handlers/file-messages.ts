@@ -21,9 +21,18 @@ import {
   type WriteFileResponse,
   WriteFileResponseSchema,
 } from "../../../shared/gen/svc/guest/v1alpha1/files_pb.ts";
-import { bytesFieldFrame, decodeMessage, type Frame, messageFrame, timestamp, timestampNs } from "../codec.ts";
+import {
+  bytesFieldFrame,
+  decodeMessage,
+  type Frame,
+  messageFrame,
+  timestamp,
+  timestampNs,
+  tryBytesField,
+} from "../codec.ts";
 
 const READ_DATA_FIELD = FileChunkSchema.field.data.number;
+const WRITE_DATA_FIELD = WriteFileRequestSchema.field.data.number;
 const NO_TARGET = new Uint8Array(0);
 
 /** Types by their numbers in the schema. */
@@ -82,6 +91,8 @@ function writeRequest(header: WriteFileHeader): WriteRequest {
 
 /** Decodes a later message; its bytes are a view. Throws INVALID_ARGUMENT for anything but data. */
 export function decodeData(message: Uint8Array): WriteData {
+  const bytes = tryBytesField(message, WRITE_DATA_FIELD);
+  if (bytes !== undefined) return { bytes, last: false };
   const { message: content, last } = decodeMessage(WriteFileRequestSchema, message);
   if (content.case === "data") return { bytes: content.value, last };
   throw frameOrder(

@@ -13,7 +13,7 @@ import {
   WaitForPortResponseSchema,
 } from "../../../shared/gen/svc/guest/v1alpha1/tunnel_pb.ts";
 import type { Call } from "../call.ts";
-import { bytesFieldFrame, decodeMessage, type Frame, messageFrame } from "../codec.ts";
+import { bytesFieldFrame, decodeMessage, type Frame, messageFrame, tryBytesField } from "../codec.ts";
 import type { Router } from "../router.ts";
 
 const DATA_FIELD = TunnelFrameSchema.field.data.number;
@@ -86,9 +86,12 @@ function openOf(first: TunnelFrame | undefined): { readonly target: TunnelTarget
 
 /** Throws INVALID_ARGUMENT for a frame that a client may not send there. */
 function inputOf(message: LentBytes): TunnelInput {
+  const release = (): void => message.release();
+  const bytes = tryBytesField(message.bytes, DATA_FIELD);
+  if (bytes !== undefined) return { kind: "data", bytes, release };
   const { frame } = decodeMessage(TunnelFrameSchema, message.bytes);
-  if (frame.case === "data") return { kind: "data", bytes: frame.value, release: () => message.release() };
-  message.release();
+  if (frame.case === "data") return { kind: "data", bytes: frame.value, release };
+  release();
   if (frame.case === "end") return { kind: "end" };
   if (frame.case === "window") return { kind: "window", bytes: frame.value.bytes };
   if (frame.case === undefined) throw frameOrder("frame without content, or of a kind that this agent does not know");
