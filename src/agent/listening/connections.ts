@@ -71,10 +71,15 @@ export class AcceptedConnection implements Connection {
   }
 }
 
+/** Before an IPv4 address, on a listener for both versions (RFC 4291, 2.5.5.2). */
+const MAPPED = "::ffff:";
+
 function peerAddress(socket: Socket): string {
   const { remoteAddress, remotePort } = socket;
   if (remoteAddress === undefined || remotePort === undefined) return "unix";
-  const address = remoteAddress.replace(/^::ffff:(?=\d+\.)/, "");
+  // No regular expression: V8 would compile it in every clone of a snapshot, where it touches 80 pages (decision 0020).
+  const isMapped = remoteAddress.startsWith(MAPPED) && remoteAddress.includes(".");
+  const address = isMapped ? remoteAddress.slice(MAPPED.length) : remoteAddress;
   return address.includes(":") ? `[${address}]:${remotePort}` : `${address}:${remotePort}`;
 }
 
