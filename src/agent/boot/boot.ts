@@ -9,6 +9,7 @@ import {
   readBootstrap,
 } from "../config/index.ts";
 import { KEPT_PIPES_LIMIT, type Log } from "../domain/index.ts";
+import { startFileThreads } from "../files/index.ts";
 import type { Addon } from "../native/index.ts";
 import {
   complain,
@@ -36,6 +37,8 @@ const STATUS_CONFIG = 78;
  */
 export async function boot(addon: Addon): Promise<number> {
   const inheritance = takeInheritance(addon, process.env, BOOTSTRAP_VARIABLES);
+  // Before libuv's first thread starts: it starts as many as are set then.
+  startFileThreads();
   const configuration = await readConfiguration(addon, inheritance.entries);
   if (configuration === undefined) return STATUS_CONFIG;
   // Before the log is created: its thread inherits the priority that the platform gives this thread.
@@ -71,6 +74,7 @@ async function readConfiguration(addon: Addon, inherited: InheritedEnvironment):
   try {
     return await readBootstrap(
       inherited,
+      (paths, limitBytes) => addon.readFiles(paths, limitBytes),
       ({ cert, key, clientCa }) => addon.acceptsTlsMaterial(cert, key, clientCa),
       (variable, reading) => {
         const limit = setTimeout(() => leave(addon, { variable, problem: NO_ANSWER_PROBLEM }), READ_LIMIT_MS);

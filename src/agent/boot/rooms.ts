@@ -46,7 +46,6 @@ export function buildRooms(platform: Platform, configuration: Configuration, lis
   const identity = { uid: process.getuid?.() ?? 0, gid: process.getgid?.() ?? 0 };
   const accounts = fileAccounts(addon);
   const timers = nodeTimers;
-  const dropFileCache = (fd: number): void => void addon.dropFileCache(fd);
   const freeze = new SessionFreeze({ group: platform.sessionGroup, sessionClock, timers, clock, log });
   const environment = new SessionEnvironment({
     inherited: platform.inheritance.entries,
@@ -81,12 +80,12 @@ export function buildRooms(platform: Platform, configuration: Configuration, lis
   if (readiness !== undefined) freeze.pauseWhileFrozen(readiness);
   const files = [configuration.credentials.files, configuration.specFiles.files];
   const rotation = new CredentialRotation({
-    reload: async () => (await configuration.credentials.reload(dropFileCache)).map(describeFault),
+    reload: async () => (await configuration.credentials.reload()).map(describeFault),
     readVersion: () => files.map(({ readVersion }) => readVersion).join(";"),
     presentVersion: async () => (await Promise.all(files.map((each) => each.presentVersion()))).join(";"),
     apply: () => listeners.applyCredentials(),
     renewEnvironment: async () => {
-      const { specs, faults, ignored } = await configuration.specFiles.reload(dropFileCache);
+      const { specs, faults, ignored } = await configuration.specFiles.reload();
       const renewal = { problems: faults.map(describeFault), ignored };
       if (specs === undefined) return renewal;
       environment.renew(specs.process.env);

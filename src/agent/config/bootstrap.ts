@@ -1,6 +1,6 @@
 import type { HooksSpec, LogLevel, ProcessSpec } from "../domain/index.ts";
 import { type AcceptsTlsMaterial, Credentials } from "./credentials.ts";
-import type { BoundRead } from "./files.ts";
+import type { BoundRead, ReadFiles } from "./files.ts";
 import { SpecFiles, specFilesOf } from "./spec-files.ts";
 import { readHooksSpec, readProcessSpec, readSpecFile } from "./specs.ts";
 import {
@@ -41,6 +41,7 @@ export interface Configuration {
  */
 export async function readBootstrap(
   environ: readonly Uint8Array[],
+  readFiles: ReadFiles,
   accepts?: AcceptsTlsMaterial,
   bound?: BoundRead,
 ): Promise<Configuration> {
@@ -59,7 +60,7 @@ export async function readBootstrap(
   faults.push(...combinationFaults(given, values));
   // Takes a spec from its variable or from the file that the other variable names. A file keeps secrets out of the
   // host's API, which shows an instance's environment.
-  const files = specFilesOf(values);
+  const files = specFilesOf(values, readFiles);
   const takeSpec = async <Value>(
     variable: "SVC_PROCESS_SPEC" | "SVC_HOOKS_SPEC",
     read: (text: string | undefined) => Read<Value>,
@@ -79,7 +80,7 @@ export async function readBootstrap(
   const process = await takeSpec("SVC_PROCESS_SPEC", readProcessSpec);
   const hooks = await takeSpec("SVC_HOOKS_SPEC", readHooksSpec);
   const logLevel = take("SVC_LOG_LEVEL", readLogLevel);
-  const { value: credentials, ...loaded } = await Credentials.load({ values, token }, accepts, bound);
+  const { value: credentials, ...loaded } = await Credentials.load({ values, token }, readFiles, accepts, bound);
   faults.push(...loaded.faults);
   if (faults.length > 0 || credentials === undefined) throw new BootstrapError(inOrder(faults));
   const specFiles = new SpecFiles(files, { process, hooks });

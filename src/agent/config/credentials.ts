@@ -1,5 +1,5 @@
 import type { TlsMaterial } from "../domain/index.ts";
-import { type BootstrapFile, BootstrapFiles, type BoundRead, type DropFileCache } from "./files.ts";
+import { type BootstrapFile, BootstrapFiles, type BoundRead, type ReadFiles } from "./files.ts";
 import type { BootstrapFault, BootstrapVariables } from "./variables.ts";
 
 const FILE_VARIABLES = [
@@ -25,7 +25,7 @@ export interface Found<Value> {
 }
 
 /** Reads the file of a variable; undefined: it is not set. */
-type ReadIfSet = (variable: FileVariable) => Promise<BootstrapFile | undefined>;
+type ReadIfSet = (variable: FileVariable) => BootstrapFile | undefined | Promise<BootstrapFile | undefined>;
 
 /** Where the credentials come from. */
 interface Sources {
@@ -51,11 +51,12 @@ export class Credentials {
    */
   static async load(
     { values, token }: Pick<BootstrapVariables, "values" | "token">,
+    readFiles: ReadFiles,
     accepts: AcceptsTlsMaterial = () => false,
     bound?: BoundRead,
   ): Promise<Found<Credentials>> {
     const given = token && check(token, "SVC_INSTANCE_TOKEN", "");
-    const sources: Sources = { files: new BootstrapFiles(values, FILE_VARIABLES), given, accepts };
+    const sources: Sources = { files: new BootstrapFiles(values, FILE_VARIABLES, readFiles), given, accepts };
     const { value, faults } = await readMaterial(sources, (variable) => sources.files.read(variable, bound), undefined);
     return { value: value && new Credentials(value, sources), faults };
   }
@@ -90,10 +91,10 @@ export class Credentials {
     return this.#material.token;
   }
 
-  /** Reads the files again, with `dropFileCache` past the page cache. With any fault, nothing changes. */
-  async reload(dropFileCache?: DropFileCache): Promise<readonly BootstrapFault[]> {
-    const reread: ReadIfSet = (variable) => this.files.reread(variable, dropFileCache);
-    const { value, faults } = await readMaterial(this.#sources, reread, this.tls);
+  /** Reads the files again, past the page cache. With any fault, nothing changes. */
+  async reload(): Promise<readonly BootstrapFault[]> {
+    const files = await this.files.reread();
+    const { value, faults } = await readMaterial(this.#sources, (variable) => files.get(variable), this.tls);
     if (value !== undefined) {
       this.#material = value;
       this.digestToken();

@@ -1,13 +1,10 @@
-import { close, constants, fstat, open, readFile, stat, type Stats } from "node:fs";
-import { promisify } from "node:util";
+import { constants } from "node:fs";
+import { getSystemErrorName } from "node:util";
 import { Mutex } from "../domain/index.ts";
-import { errnoOf } from "../../shared/errors.ts";
 import type { BootstrapValues, BootstrapVariable } from "./variables.ts";
 
 /** Far above any certificate bundle, token or spec. */
 const FILE_LIMIT_BYTES = 1024 * 1024;
-/** For failures without an errno. */
-const UNKNOWN = "unknown error";
 /** Interval of the polls of a running read. They count its time, because a suspended guest's clock may jump. */
 const POLL_MS = 1_000;
 /** Polls after which a file's file system counts as one that does not answer. */
@@ -17,27 +14,29 @@ const NO_ANSWER = "ETIMEDOUT";
 /** What is wrong with a variable that names such a file. */
 export const NO_ANSWER_PROBLEM: string = `names a file whose file system does not answer (${NO_ANSWER})`;
 
-// The workload waits for the files; loading node:fs/promises would add three milliseconds.
-const openFile = promisify(open);
-const statFile: (fd: number) => Promise<Stats> = promisify(fstat);
-const readWhole: (fd: number) => Promise<Buffer> = promisify(readFile);
-const closeFile = promisify(close);
-const statPath: (path: string) => Promise<Stats> = promisify(stat);
-
-// O_NONBLOCK: opening a FIFO must not block a thread for ever.
-const OPEN_FLAGS = constants.O_RDONLY | constants.O_NONBLOCK;
-
 /** A file's bytes, or why it cannot be used (without the path, which is a bootstrap value). */
 export type BootstrapFile = ({ readonly bytes: Buffer } | { readonly problem: string }) & {
   /** Different after every change of the file. */
   readonly version: string;
 };
 
-/** Drops an open file's pages from the kernel's page cache. */
-export type DropFileCache = (fd: number) => void;
+/** `readFiles` of the addon: reads files, or only looks at them, on one thread, which may wait for a file system. */
+export type ReadFiles = (paths: Uint8Array, limitBytes: number) => Promise<Buffer | number>;
+
+/** A file as the addon has found it; an errno: it could not be read. */
+type Found = FileState | string;
+
+interface FileState {
+  readonly version: string;
+  readonly size: number;
+  readonly mode: number;
+  readonly uid: number;
+  readonly hasChanged: boolean;
+  readonly bytes: Buffer;
+}
 
 /** What more is asked of a file that is read again: its problem, or undefined. */
-export type FileRule = (attributes: Stats) => string | undefined;
+export type FileRule = (file: Pick<FileState, "uid" | "mode">) => string | undefined;
 
 /** Bounds a read at the start, which nothing else bounds: resolves as the read does. */
 export type BoundRead = <Value>(variable: BootstrapVariable, reading: Promise<Value>) => Promise<Value>;
@@ -48,13 +47,20 @@ export type BoundRead = <Value>(variable: BootstrapVariable, reading: Promise<Va
  */
 export class BootstrapFiles<Variable extends BootstrapVariable> {
   readonly #paths: ReadonlyMap<Variable, string>;
+  readonly #readFiles: ReadFiles;
   readonly #rule: FileRule;
   /** Of the files last read, whether they are in use or not. */
   readonly #versions: Map<Variable, string>;
   readonly #mutex = new Mutex();
   #hangs = false;
 
-  constructor(values: BootstrapValues, variables: readonly Variable[], rule: FileRule = () => undefined) {
+  constructor(
+    values: BootstrapValues,
+    variables: readonly Variable[],
+    readFiles: ReadFiles,
+    rule: FileRule = () => undefined,
+  ) {
+    this.#readFiles = readFiles;
     this.#paths = new Map(variables.flatMap((name) => (values.has(name) ? [[name, values.get(name) ?? ""]] : [])));
     this.#rule = rule;
     this.#versions = new Map(Array.from(this.#paths.keys(), (name) => [name, ""]));
@@ -71,36 +77,47 @@ export class BootstrapFiles<Variable extends BootstrapVariable> {
 
   /** Versions of the files now. Empty without files. Never rejects. */
   async presentVersion(): Promise<string> {
-    const versions = Array.from(this.#paths.values(), (path) =>
-      this.#bounded(
-        () => versionNow(path),
-        NO_ANSWER,
-        () => {},
-      ),
+    const paths = [...this.#paths.values()];
+    const versions = await this.#bounded(
+      async () => (await this.#found(paths, -1)).map(versionOf),
+      paths.map(() => NO_ANSWER),
+      () => {},
     );
-    return (await Promise.all(versions)).join(";");
+    return versions.join(";");
   }
 
   /** Reads the file for the start. Undefined: the variable is not set. */
   async read(variable: Variable, bound: BoundRead = (_, reading) => reading): Promise<BootstrapFile | undefined> {
     const path = this.#paths.get(variable);
-    return path === undefined ? undefined : this.#note(variable, await bound(variable, readFileAt(path)));
+    if (path === undefined) return undefined;
+    const [found = ""] = await bound(variable, this.#found([path]));
+    return this.#note(variable, usable(path, found));
   }
 
   /**
-   * Reads it while the agent runs; `dropFileCache` drops the page cache, which may have the bytes from before a
-   * restore. A file system that takes longer than some five seconds is a problem. Never rejects.
+   * Reads all while the agent runs, past the page cache, which may have the bytes from before a restore. A file system
+   * that takes longer than some five seconds is a problem of all. On one thread: each that wakes after a restore
+   * touches ten pages of the guest's memory. Never rejects.
    */
-  async reread(variable: Variable, dropFileCache?: DropFileCache): Promise<BootstrapFile | undefined> {
-    const path = this.#paths.get(variable);
-    if (path === undefined) return undefined;
-    const file = await this.#bounded<BootstrapFile>(
-      () => readFileAt(path, { dropFileCache, rule: this.#rule }),
-      { problem: NO_ANSWER_PROBLEM, version: NO_ANSWER },
-      // Overwrite it: it may be the token.
-      (late) => void ("bytes" in late && late.bytes.fill(0)),
+  async reread(): Promise<ReadonlyMap<Variable, BootstrapFile>> {
+    const paths = [...this.#paths.values()];
+    const files = await this.#bounded<readonly BootstrapFile[]>(
+      async () => (await this.#found(paths)).map((found, n) => usable(paths[n] ?? "", found, this.#rule)),
+      paths.map(() => ({ problem: NO_ANSWER_PROBLEM, version: NO_ANSWER })),
+      // Overwrite them: one may be the token.
+      (late) => {
+        for (const file of late) if ("bytes" in file) file.bytes.fill(0);
+      },
     );
-    return this.#note(variable, file);
+    const variables = [...this.#paths.keys()];
+    return new Map(files.map((file, n) => [variables[n] as Variable, this.#note(variables[n] as Variable, file)]));
+  }
+
+  async #found(paths: readonly string[], limitBytes = FILE_LIMIT_BYTES): Promise<readonly Found[]> {
+    if (paths.length === 0) return [];
+    // One that is unusable, and may hold a NUL, leads nowhere.
+    const usablePaths = paths.map((path) => `${pathProblem(path) === undefined ? path : ""}\0`);
+    return foundIn(await this.#readFiles(Buffer.from(usablePaths.join("")), limitBytes), paths.length);
   }
 
   #note(variable: Variable, file: BootstrapFile): BootstrapFile {
@@ -141,50 +158,36 @@ export const writtenByHostAlone: FileRule = ({ uid, mode }) => {
   return (mode & 0o022) === 0 ? undefined : "names a file that its group or others may write (chmod go-w)";
 };
 
-/** Of a file that was read before. */
-interface Again {
-  readonly dropFileCache: DropFileCache | undefined;
-  readonly rule: FileRule;
+const NUMBER_BYTES = 8;
+/** Of the answer of `ReadFiles`, for each file. */
+const NUMBERS = 10;
+
+/** Each of the files in the addon's answer. */
+function foundIn(answer: Buffer | number, count: number): Found[] {
+  let at = 0;
+  return Array.from({ length: count }, () => {
+    if (typeof answer === "number") return getSystemErrorName(answer);
+    const numbers = Array.from({ length: NUMBERS }, (_, n) => answer.readBigInt64LE(at + n * NUMBER_BYTES));
+    const [errno = 0, , , size = 0, , , mode = 0, uid = 0, changed, length = 0] = numbers.map(Number);
+    const start = at + NUMBERS * NUMBER_BYTES;
+    at = start + length;
+    if (errno !== 0) return getSystemErrorName(-errno);
+    // Of device, inode, size, and the times of the last change of bytes and attributes.
+    const version = numbers.slice(1, 6).join(" ");
+    return { version, size, mode, uid, hasChanged: changed === 1, bytes: answer.subarray(start, at) };
+  });
 }
 
-async function readFileAt(path: string, again?: Again): Promise<BootstrapFile> {
+function usable(path: string, found: Found, rule: FileRule = () => undefined): BootstrapFile {
   const unusable = pathProblem(path);
   if (unusable !== undefined) return { problem: unusable, version: "" };
-  let fd: number | undefined;
-  try {
-    if (again?.dropFileCache !== undefined) await dropCacheOf(path, again.dropFileCache);
-    fd = await openFile(path, OPEN_FLAGS);
-    const attributes = await statFile(fd);
-    const version = versionOf(attributes);
-    const problem = fileProblem(attributes) ?? again?.rule(attributes);
-    if (problem !== undefined) return { problem, version };
-    const bytes = await readWhole(fd);
-    // A file that is written in place could be read half old, half new.
-    if (again !== undefined && versionOf(await statFile(fd)) !== version)
-      return { problem: "names a file that is being written", version };
-    // One that was emptied meanwhile is empty too.
-    return bytes.length === 0 ? { problem: EMPTY, version } : { bytes, version };
-  } catch (error) {
-    const errno = errnoOf(error) ?? UNKNOWN;
-    return { problem: `names a file that cannot be read (${errno})`, version: errno };
-  } finally {
-    // The content is valid even if close(2) fails, as it may on a network file system.
-    if (fd !== undefined) await closeFile(fd).catch(() => undefined);
-  }
+  if (typeof found === "string") return { problem: `names a file that cannot be read (${found})`, version: found };
+  const problem = fileProblem(found) ?? rule(found);
+  return problem === undefined ? found : { problem, version: found.version };
 }
 
-/** Version of the file that the path names now. */
-async function versionNow(path: string): Promise<string> {
-  if (pathProblem(path) !== undefined) return "";
-  try {
-    return versionOf(await statPath(path));
-  } catch (error) {
-    return errnoOf(error) ?? UNKNOWN;
-  }
-}
-
-function versionOf({ dev, ino, size, mtimeMs, ctimeMs }: Stats): string {
-  return [dev, ino, size, mtimeMs, ctimeMs].join(" ");
+function versionOf(found: Found): string {
+  return typeof found === "string" ? found : found.version;
 }
 
 function pathProblem(path: string): string | undefined {
@@ -192,21 +195,11 @@ function pathProblem(path: string): string | undefined {
   return path.includes("\0") ? "holds a NUL" : undefined;
 }
 
-const EMPTY = "names an empty file";
-
-function fileProblem(attributes: Stats): string | undefined {
-  if (!attributes.isFile()) return "does not name a regular file";
-  // A file of size 0, as in /proc, may have no end: read no more than the size that fstat(2) reports.
-  if (attributes.size === 0) return EMPTY;
-  return attributes.size > FILE_LIMIT_BYTES ? "names a file of more than 1 MiB" : undefined;
-}
-
-/** Closed before the file is read: only a new open is sure to see the current content. */
-async function dropCacheOf(path: string, dropFileCache: DropFileCache): Promise<void> {
-  const fd = await openFile(path, OPEN_FLAGS);
-  try {
-    dropFileCache(fd);
-  } finally {
-    await closeFile(fd);
-  }
+function fileProblem({ mode, size, hasChanged, bytes }: FileState): string | undefined {
+  if ((mode & constants.S_IFMT) !== constants.S_IFREG) return "does not name a regular file";
+  if (size > FILE_LIMIT_BYTES) return "names a file of more than 1 MiB";
+  // A file that is written in place could be read half old, half new.
+  if (hasChanged) return "names a file that is being written";
+  // A file of size 0, as in /proc, may have no end: no more than the size that fstat(2) reports was read.
+  return bytes.length === 0 ? "names an empty file" : undefined;
 }

@@ -1,5 +1,5 @@
 import type { HooksSpec, ProcessSpec } from "../domain/index.ts";
-import { BootstrapFiles, type DropFileCache, writtenByHostAlone } from "./files.ts";
+import { BootstrapFiles, type ReadFiles, writtenByHostAlone } from "./files.ts";
 import { readHooksSpec, readProcessSpec, readSpecFile } from "./specs.ts";
 import type { BootstrapFault, BootstrapValues } from "./variables.ts";
 
@@ -23,8 +23,8 @@ const VARIABLES = ["SVC_PROCESS_SPEC_FILE", "SVC_HOOKS_SPEC_FILE"] as const;
 type SpecVariable = (typeof VARIABLES)[number];
 
 /** The files of SVC_PROCESS_SPEC_FILE and SVC_HOOKS_SPEC_FILE. */
-export function specFilesOf(values: BootstrapValues): BootstrapFiles<SpecVariable> {
-  return new BootstrapFiles(values, VARIABLES, writtenByHostAlone);
+export function specFilesOf(values: BootstrapValues, readFiles: ReadFiles): BootstrapFiles<SpecVariable> {
+  return new BootstrapFiles(values, VARIABLES, readFiles, writtenByHostAlone);
 }
 
 /**
@@ -44,23 +44,24 @@ export class SpecFiles {
     this.#inForce = files.readVersion;
   }
 
-  /** Reads the files again, with `dropFileCache` past the page cache. Never rejects. */
-  async reload(dropFileCache?: DropFileCache): Promise<SpecReload> {
+  /** Reads the files again, past the page cache. Never rejects. */
+  async reload(): Promise<SpecReload> {
     const faults: BootstrapFault[] = [];
     const ignored: string[] = [];
-    const read = async <Value>(
+    const files = await this.files.reread();
+    const take = <Value>(
       variable: SpecVariable,
       parse: (text: string | undefined) => { readonly value: Value; readonly problems: readonly string[] },
-    ): Promise<Value | undefined> => {
-      const file = await this.files.reread(variable, dropFileCache);
+    ): Value | undefined => {
+      const file = files.get(variable);
       if (file === undefined) return undefined;
       const { value, problems } = readSpecFile(file, parse);
       faults.push(...problems.map((problem) => ({ variable, problem })));
       return value;
     };
     const old = this.#specs;
-    const process = (await read("SVC_PROCESS_SPEC_FILE", readProcessSpec)) ?? old.process;
-    const hooks = (await read("SVC_HOOKS_SPEC_FILE", readHooksSpec)) ?? old.hooks;
+    const process = take("SVC_PROCESS_SPEC_FILE", readProcessSpec) ?? old.process;
+    const hooks = take("SVC_HOOKS_SPEC_FILE", readHooksSpec) ?? old.hooks;
     if (faults.length > 0) return { specs: undefined, faults, ignored };
     const specs: Specs = {
       process: { ...old.process, env: process.env },

@@ -4,6 +4,7 @@ export type { FileLocation } from "./location.ts";
 export { FileSystem } from "./paths/file-system.ts";
 export type { WriteResult } from "./transfer/content.ts";
 export type { ReadOutput } from "./transfer/read.ts";
+export { startFileThreads } from "./threads/pool.ts";
 export { sessionOwner } from "./transfer/target.ts";
 export type { ReadRequest, WriteRequest } from "./transfer/requests.ts";
 export type { Folders } from "./tree/folders.ts";

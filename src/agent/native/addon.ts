@@ -166,6 +166,13 @@ export interface Addon {
   dropFileCache(fd: number): number;
   /** Advice of madvise(2) for the code and constants of the program and its libraries: one of ADVICE_*. */
   adviseCode(advice: number): number;
+  /**
+   * Reads files, given by paths that each end with a NUL, past the page cache; with a negative limit only their states
+   * (stat(2)). Resolves, in their order, with ten numbers of 64 bits for each: an errno (0: none), device, inode, size,
+   * mtime and ctime in nanoseconds, mode, user, 1 if it changed meanwhile, and the number of bytes that follow: none of
+   * a file that is not regular or is larger than the limit.
+   */
+  readFiles(paths: Uint8Array, limitBytes: number): Promise<Buffer | number>;
   /** Returns the C library's free memory to the kernel. 1: it had some. */
   trimHeap(): number;
   /** Another process's soft RLIMIT_NOFILE. */

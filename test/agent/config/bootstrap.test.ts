@@ -14,14 +14,14 @@ import {
 } from "../../../src/agent/config/index.ts";
 import { issueCertificates } from "../../../src/node/credentials/certificates.ts";
 import { HooksSchema } from "../../../src/shared/gen/svc/guest/v1alpha1/process_pb.ts";
-import { channel, type CredentialFolder, credentialFolder, faultLines, MARKER } from "./sandbox.ts";
+import { channel, type CredentialFolder, credentialFolder, faultLines, MARKER, readFiles } from "./sandbox.ts";
 
 const NO_METADATA = "may hold visible ASCII characters only, and no spaces";
 
 describe("readBootstrap", () => {
   test("accepts a complete channel and fills in the defaults", async (t) => {
     const folder = await credentialFolder(t);
-    const configuration = await readBootstrap(channel(folder));
+    const configuration = await readBootstrap(channel(folder), readFiles);
     assert.equal(configuration.guestPort, 7071);
     assert.equal(configuration.guestSocketPath, undefined);
     assert.equal(configuration.workloadSocketPath, undefined);
@@ -42,12 +42,15 @@ describe("readBootstrap", () => {
 
   test("accepts a unix socket alone, without TLS files and with the token in a file", async (t) => {
     const folder = await credentialFolder(t);
-    const configuration = await readBootstrap([
-      Buffer.from(`SVC_INSTANCE_TOKEN_FILE=${await folder.write("token", `${folder.token}\n`)}`),
-      Buffer.from("SVC_GUEST_SOCKET=/run/guest.sock"),
-      Buffer.from("SVC_WORKLOAD_SOCKET=/run/workload.sock"),
-      Buffer.from("SVC_LOG_LEVEL=debug"),
-    ]);
+    const configuration = await readBootstrap(
+      [
+        Buffer.from(`SVC_INSTANCE_TOKEN_FILE=${await folder.write("token", `${folder.token}\n`)}`),
+        Buffer.from("SVC_GUEST_SOCKET=/run/guest.sock"),
+        Buffer.from("SVC_WORKLOAD_SOCKET=/run/workload.sock"),
+        Buffer.from("SVC_LOG_LEVEL=debug"),
+      ],
+      readFiles,
+    );
     assert.equal(configuration.guestSocketPath, "/run/guest.sock");
     assert.equal(configuration.workloadSocketPath, "/run/workload.sock");
     assert.equal(configuration.logLevel, "debug");
@@ -86,7 +89,7 @@ describe("readBootstrap", () => {
       SVC_HOOKS_SPEC_FILE: `relative/${MARKER}`,
       SVC_LOG_LEVEL: MARKER,
     });
-    const error = await readBootstrap(environ).then(
+    const error = await readBootstrap(environ, readFiles).then(
       () => assert.fail("accepted"),
       (refusal: unknown) => refusal,
     );
@@ -139,6 +142,7 @@ describe("readBootstrap", () => {
           `${Buffer.from(toBinary(HooksSchema, hooks)).toString("base64")}\n`,
         ),
       }),
+      readFiles,
     );
     assert.deepEqual([process.args, process.env], [["serve"], new Map([["SECRET", "ü"]])]);
     assert.deepEqual(read.preSnapshot?.args, ["sync"]);

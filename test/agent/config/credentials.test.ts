@@ -1,7 +1,9 @@
 import assert from "node:assert/strict";
+import { readdirSync } from "node:fs";
 import { describe, test } from "node:test";
 import { Credentials, tokenDigest } from "../../../src/agent/config/index.ts";
-import { credentialFolder, type CredentialFolder } from "./sandbox.ts";
+import { startAgent } from "../../fixtures/agent.ts";
+import { credentialFolder, type CredentialFolder, readFiles } from "./sandbox.ts";
 
 function sourcesOf(folder: CredentialFolder, tokenFile: string): Parameters<typeof Credentials.load>[0] {
   const values = new Map([
@@ -23,7 +25,7 @@ describe("Credentials", () => {
     let checks = 0;
     const accepts = (): boolean => ++checks > 0;
     const sources = sourcesOf(folder, await folder.write("token", folder.token));
-    const { value: credentials } = await Credentials.load(sources, accepts);
+    const { value: credentials } = await Credentials.load(sources, readFiles, accepts);
     assert.ok(credentials);
     const before = credentials.tls;
     await folder.write("token", "rotated");
@@ -38,4 +40,15 @@ describe("Credentials", () => {
     assert.notEqual(credentials.tls, before);
     assert.equal(checks, 2);
   });
+});
+
+// libuv starts as many threads as are set when it is first used: reading the token must not come before.
+test("an agent with its token in a file has all the threads that file calls need", async (t) => {
+  const folder = await credentialFolder(t);
+  const env = { SVC_INSTANCE_TOKEN: undefined, SVC_INSTANCE_TOKEN_FILE: await folder.write("token", folder.token) };
+  await using byFile = await startAgent({ env, awaitListening: true });
+  await using byValue = await startAgent({ awaitListening: true });
+  const [threads, usual] = [byFile, byValue].map(({ pid }) => readdirSync(`/proc/${pid}/task`).length);
+  assert.equal(threads, usual);
+  assert.ok(threads !== undefined && threads > 20);
 });

@@ -4,6 +4,7 @@ import { join } from "node:path";
 import type { TestContext } from "node:test";
 import { BootstrapError, type BootstrapFault, readBootstrap } from "../../../src/agent/config/index.ts";
 import { issueCertificates } from "../../../src/node/credentials/certificates.ts";
+import { addon } from "../../fixtures/spawning.ts";
 
 /** Part of every value in the tests: it must never be in a message. */
 export const MARKER = "mArKeR7f3a";
@@ -61,10 +62,13 @@ export function channel(
   );
 }
 
+/** Of the real addon. */
+export const readFiles: typeof addon.readFiles = (paths, limitBytes) => addon.readFiles(paths, limitBytes);
+
 /** The faults of a channel as `VARIABLE: problem` lines; none when it is accepted. */
 export async function faultLines(environ: readonly Uint8Array[]): Promise<string[]> {
   try {
-    await readBootstrap(environ);
+    await readBootstrap(environ, readFiles);
     return [];
   } catch (error) {
     if (!(error instanceof BootstrapError)) throw error;

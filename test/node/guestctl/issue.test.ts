@@ -6,6 +6,7 @@ import { describe, test } from "node:test";
 import { readBootstrap, tokenDigest } from "../../../src/agent/config/index.ts";
 import { testFolder, testMount } from "../../fixtures/files.ts";
 import { NEEDS_ROOT } from "../../fixtures/privileges.ts";
+import { addon } from "../../fixtures/spawning.ts";
 import { runGuestctl } from "./guestctl.ts";
 
 const FILES = ["ca.pem", "client.key", "client.pem", "server.key", "server.pem", "token"];
@@ -62,7 +63,8 @@ describe("guestctl issue", () => {
     const { stdout } = await runGuestctl(["issue", "--json", folder], ENV);
     const issued = JSON.parse(stdout) as { agent_variables: Record<string, string>; not_after: string };
     const entries = Object.entries(issued.agent_variables).map(([name, value]) => Buffer.from(`${name}=${value}`));
-    const { credentials } = await readBootstrap([...entries, Buffer.from("SVC_GUEST_PORT=7071")]);
+    const environ = [...entries, Buffer.from("SVC_GUEST_PORT=7071")];
+    const { credentials } = await readBootstrap(environ, (paths, limitBytes) => addon.readFiles(paths, limitBytes));
     assert.ok(
       credentials.matchesToken(tokenDigest(Buffer.from((await readFile(join(folder, "token"), "utf8")).trim()))),
     );

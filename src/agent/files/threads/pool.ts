@@ -42,7 +42,7 @@ export class ThreadPool {
   readonly #fileSystems = new WeakMap<Held, string>();
 
   constructor() {
-    startThreads();
+    startFileThreads();
   }
 
   /** Operations that wait for a thread. */
@@ -179,10 +179,10 @@ export class ThreadPool {
 }
 
 /**
- * Starts all of libuv's threads now: later it would end the process if the guest may have no more processes. Children
- * get the environment from before.
+ * Starts all of libuv's threads now, unless it has started any: later it would end the process if the guest may have no
+ * more processes. Children get the environment from before.
  */
-function startThreads(): void {
+export function startFileThreads(): void {
   process.env["UV_THREADPOOL_SIZE"] = String(POOL_THREADS);
   stat("/", () => {});
 }

@@ -122,7 +122,9 @@
   F("makeSmallFile", agent_make_small_file)  \
   F("syncFileSystem", agent_sync_file_system) \
   /* sockets.c */                            \
-  F("connectPath", agent_connect_path)
+  F("connectPath", agent_connect_path)       \
+  /* whole_files.c */                        \
+  F("readFiles", agent_read_files)
 
 /* All classes that it exports. */
 #define AGENT_CLASSES(C)                                                         \

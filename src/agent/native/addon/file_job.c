@@ -28,6 +28,7 @@ static void settle(napi_env env, struct file_job *job, int result) {
   napi_value value = from_int(env, result);
   const struct argument *answer = &job->args[ANSWER];
   if (result >= 0 && answer->bytes != NULL) napi_create_buffer_copy(env, answer->length, answer->bytes, NULL, &value);
+  if (answer->number == SECRET && answer->bytes != NULL) explicit_bzero(answer->bytes, answer->length);
   napi_resolve_deferred(env, job->deferred, value);
   for (int i = 0; i <= ANSWER; i++) free(job->args[i].bytes);
   free(job);

@@ -14,8 +14,10 @@ struct argument {
   size_t length;
 };
 
-/* Behind the arguments: bytes for JavaScript instead of a number, from malloc(3); NULL: none. */
+/* Behind the arguments: bytes for JavaScript instead of a number, from malloc(3); NULL: none. Its number can be SECRET. */
 enum { ANSWER = 5 };
+/* The answer's bytes are overwritten once JavaScript has them. */
+enum { SECRET = 1 };
 
 /* What a thread does, with the arguments of the call. Returns -1 with errno on failure. */
 typedef int file_call(struct argument *args);

@@ -1,0 +1,123 @@
+/*
+ * Small files as a whole: all of them on one libuv thread, where a step of each would wake another one, and each thread
+ * that wakes after a restore touches some ten pages of the guest's memory.
+ */
+#include <fcntl.h>
+#include <stddef.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "file_job.h"
+
+/* What JavaScript gets of each file, before its bytes. */
+struct state {
+  int64_t error; /* an errno; 0: the rest is valid */
+  int64_t dev, ino, size, mtime_ns, ctime_ns, mode, uid;
+  int64_t changed; /* meanwhile: the bytes may be half old, half new */
+  int64_t length;  /* of the bytes */
+};
+
+static int64_t ns_of(struct timespec time) {
+  return (int64_t)time.tv_sec * 1000000000 + time.tv_nsec;
+}
+
+static struct state state_of(int result, const struct stat *file) {
+  if (result < 0) return (struct state){.error = errno};
+  return (struct state){.dev = (int64_t)file->st_dev, .ino = (int64_t)file->st_ino, .size = file->st_size,
+                        .mtime_ns = ns_of(file->st_mtim), .ctime_ns = ns_of(file->st_ctim), .mode = file->st_mode,
+                        .uid = file->st_uid};
+}
+
+static struct state state_of_open(int fd) {
+  struct stat file;
+  return state_of(fstat(fd, &file), &file);
+}
+
+/* Room for more bytes, whose address is returned. What was there may be secret: it leaves no copy. */
+static char *room_for(struct argument *answer, size_t length) {
+  char *bytes = malloc(answer->length + length);
+  if (bytes == NULL) return NULL;
+  if (answer->bytes != NULL) {
+    memcpy(bytes, answer->bytes, answer->length);
+    explicit_bzero(answer->bytes, answer->length);
+    free(answer->bytes);
+  }
+  answer->bytes = bytes;
+  answer->length += length;
+  return bytes + answer->length - length;
+}
+
+/* Up to `length` bytes; fewer if the file ends before, -1 with errno. */
+static ssize_t read_whole(int fd, char *bytes, size_t length) {
+  size_t done = 0;
+  while (done < length) {
+    ssize_t count = read(fd, bytes + done, length - done);
+    if (count < 0 && errno == EINTR) continue;
+    if (count < 0) return -1;
+    if (count == 0) break;
+    done += (size_t)count;
+  }
+  return (ssize_t)done;
+}
+
+static bool same_version(const struct state *one, const struct state *other) {
+  return memcmp(&one->dev, &other->dev, offsetof(struct state, mode) - offsetof(struct state, dev)) == 0;
+}
+
+/* O_NONBLOCK: opening a FIFO must not block the thread for ever. */
+static int open_file(const char *path) {
+  return open(path, O_RDONLY | O_NONBLOCK | O_CLOEXEC);
+}
+
+/* Appends state and bytes; -1: out of memory. No bytes of what is no regular file, is empty or is over the limit. */
+static int append_open(struct argument *answer, int fd, int64_t limit) {
+  struct state state = state_of_open(fd);
+  bool is_read = state.error == 0 && S_ISREG(state.mode) && state.size <= limit;
+  size_t most = is_read ? (size_t)state.size : 0, before = answer->length;
+  char *place = room_for(answer, sizeof state + most);
+  if (place == NULL) return -1;
+  ssize_t length = read_whole(fd, place + sizeof state, most);
+  struct state after = state_of_open(fd);
+  if (length < 0) state = (struct state){.error = errno};
+  else state.length = length;
+  state.changed = is_read && !same_version(&state, &after);
+  memcpy(place, &state, sizeof state);
+  answer->length = before + sizeof state + (size_t)state.length;
+  return 0;
+}
+
+static int append_state(struct argument *answer, struct state state) {
+  char *place = room_for(answer, sizeof state);
+  if (place == NULL) return -1;
+  memcpy(place, &state, sizeof state);
+  return 0;
+}
+
+/* Past the page cache, which may have the bytes from before a restore. Only a new open is sure to see the current ones. */
+static int append_file(struct argument *answer, const char *path, int64_t limit) {
+  int fd = open_file(path);
+  if (fd >= 0) {
+    agent_drop_file_cache(fd);
+    close(fd);
+    fd = open_file(path);
+  }
+  if (fd < 0) return append_state(answer, state_of(-1, NULL));
+  int result = append_open(answer, fd, limit);
+  /* What was read is valid even if this fails, as it may on a network file system. */
+  close(fd);
+  return result;
+}
+
+int agent_read_files(struct argument *args) {
+  struct argument *answer = &args[ANSWER];
+  answer->number = SECRET;
+  const char *end = args[0].bytes + args[0].length;
+  for (const char *path = args[0].bytes; path < end; path += strlen(path) + 1) {
+    struct stat file;
+    int result = args[1].number < 0 ? append_state(answer, state_of(stat(path, &file), &file))
+                                    : append_file(answer, path, args[1].number);
+    if (result < 0) return refuse(ENOMEM);
+  }
+  return 0;
+}
