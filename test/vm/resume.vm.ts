@@ -3,7 +3,7 @@ import { describe, test } from "node:test";
 import { shippedAgent } from "./harness/agent-build.ts";
 import { measureResumes, STEPS } from "./harness/resume.ts";
 
-/** Measured: 6,700. On a busy machine the guest's own timers add some. */
+/** Measured: 6,100. On a busy machine the guest's own timers add some. */
 const MOST_PAGES = 11_000;
 
 describe("from a resume to the first answers", () => {
