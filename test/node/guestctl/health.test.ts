@@ -54,6 +54,10 @@ describe("guestctl health", () => {
     await agent.logged("thawed_without_duties");
     const thawed = await runGuestctl(["health"], env);
     assert.match(thawed.stdout, /^session: +was frozen, and thawed without duties: .*"guestctl restore"$/m);
+    const late = await runGuestctl(["restore-sequence", "--no-time"], env);
+    assert.equal(late.exitCode, 1);
+    assert.match(late.stdout, /^session: +had thawed before these duties$/m);
+    assert.match(late.stderr, /^guestctl: warning: the session had thawed before these duties: /m);
   });
 
   test("leaves with 1 when the workload is not ready, and says why", async () => {

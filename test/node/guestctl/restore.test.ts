@@ -3,6 +3,7 @@ import { mkdtemp, rm, writeFile } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { describe, test, type TestContext } from "node:test";
+import { status } from "@grpc/grpc-js";
 import { GuestAgent } from "../../../src/shared/gen/svc/guest/v1alpha1/guest_agent_pb.ts";
 import { startGuestWithClock } from "../../fixtures/guest-with-clock.ts";
 import { NEEDS_CREDIT } from "../../fixtures/privileges.ts";
@@ -111,6 +112,19 @@ describe("guestctl restore", NEEDS_CREDIT, () => {
     assert.equal(exitCode, 125);
     assert.match(stderr, /DEADLINE_EXCEEDED/);
     assert.equal(agent.calls.filter((name) => name === "RunRestoreDuties").length, 1);
+  });
+
+  test("gives up an agent that refuses to answer after --wait", async (t) => {
+    const credentials = await anyCredentials(t);
+    const refusal = Object.assign(new Error("not yet"), { code: status.UNAVAILABLE });
+    await using agent = await startStandIn({
+      service: GuestAgent,
+      answers: { Health: () => Promise.reject(refusal) },
+    });
+    const args = ["restore", "--wait", "1ms", "--address", agent.address, "--credentials", credentials];
+    assert.equal((await runGuestctl(args, {})).exitCode, 125);
+    // The default of ten seconds makes more than twenty.
+    assert.ok(agent.calls.length <= 1, agent.calls.join());
   });
 });
 
