@@ -15,9 +15,12 @@ const COMMON = ["time", "level", "event", "dropped_lines"];
 function documentedFields(): ReadonlyMap<string, readonly string[]> {
   const page = readFileSync(join(import.meta.dirname, "../../../docs/agent/operations.md"), "utf8");
   const section = page.split("\n## Log\n")[1]?.split("\n## ")[0] ?? "";
-  const rows = section.matchAll(/^\| `(\w+)` \| ([^|]+) \|/gm);
+  const rows = section.matchAll(/^\| (`[^|]+) \| ([^|]+) \|/gm);
+  const names = (cell: string): string[] => Array.from(cell.matchAll(/`(\w+)`/g), ([, name = ""]) => name);
   return new Map(
-    Array.from(rows, ([, event = "", fields = ""]) => [event, fields.split(" ").map((name) => name.slice(1, -1))]),
+    Array.from(rows, ([, events = "", fields = ""]) =>
+      names(events).map((event) => [event, names(fields)] as const),
+    ).flat(),
   );
 }
 
