@@ -14,13 +14,16 @@ import {
 } from "../../../src/agent/config/index.ts";
 import { issueCertificates } from "../../../src/node/credentials/certificates.ts";
 import { HooksSchema } from "../../../src/shared/gen/svc/guest/v1alpha1/process_pb.ts";
-import { channel, type CredentialFolder, credentialFolder, faultLines, MARKER, readFiles } from "./sandbox.ts";
+import { forAllTests } from "../../fixtures/for-all-tests.ts";
+import { channel, credentialFolder, faultLines, MARKER, readFiles } from "./sandbox.ts";
+
+const folder = forAllTests(await credentialFolder());
+const twoLines = await folder.write("two-lines", "one\ntwo\n");
 
 const NO_METADATA = "may hold visible ASCII characters only, and no spaces";
 
 describe("readBootstrap", () => {
-  test("accepts a complete channel and fills in the defaults", async (t) => {
-    const folder = await credentialFolder(t);
+  test("accepts a complete channel and fills in the defaults", async () => {
     const configuration = await readBootstrap(channel(folder), readFiles);
     assert.equal(configuration.guestPort, 7071);
     assert.equal(configuration.guestSocketPath, undefined);
@@ -40,8 +43,7 @@ describe("readBootstrap", () => {
     assert.ok(configuration.credentials.matchesToken(tokenDigest(Buffer.from(folder.token))));
   });
 
-  test("accepts a unix socket alone, without TLS files and with the token in a file", async (t) => {
-    const folder = await credentialFolder(t);
+  test("accepts a unix socket alone, without TLS files and with the token in a file", async () => {
     const configuration = await readBootstrap(
       [
         Buffer.from(`SVC_INSTANCE_TOKEN_FILE=${await folder.write("token", `${folder.token}\n`)}`),
@@ -58,8 +60,7 @@ describe("readBootstrap", () => {
     assert.ok(configuration.credentials.matchesToken(tokenDigest(Buffer.from(folder.token))));
   });
 
-  test("ignores entries that are none of its own, well-formed or not", async (t) => {
-    const folder = await credentialFolder(t);
+  test("ignores entries that are none of its own, well-formed or not", async () => {
     const strangers = ["PATH=/bin", "SVC_GUEST_PORTS=x", "SVC_GUEST_PORT", "=x", ""].map((entry) => Buffer.from(entry));
     const invalid = Buffer.from([0x4e, 0x3d, 0xff, 0xfe]);
     assert.deepEqual(await faultLines([...strangers, invalid, ...channel(folder)]), []);
@@ -72,8 +73,7 @@ describe("readBootstrap", () => {
     ]);
   });
 
-  test("reports the faults of all variables at once and never a value", async (t) => {
-    const folder = await credentialFolder(t);
+  test("reports the faults of all variables at once and never a value", async () => {
     const environ = channel(folder, {
       SVC_INSTANCE_TOKEN: `two words ${MARKER}`,
       SVC_INSTANCE_TOKEN_FILE: `relative/${MARKER}`,
@@ -107,32 +107,25 @@ describe("readBootstrap", () => {
     assert.doesNotMatch(`${error.message} ${String(error.stack)} ${JSON.stringify(error)}`, new RegExp(MARKER));
   });
 
-  test("refuses a variable that is set twice, even to the same value", async (t) => {
-    const folder = await credentialFolder(t);
+  test("refuses a variable that is set twice, even to the same value", async () => {
     const faults = await faultLines([...channel(folder), Buffer.from("SVC_GUEST_PORT=7071")]);
     assert.deepEqual(faults, ["SVC_GUEST_PORT: is set more than once; set it once"]);
   });
 
-  test("refuses values that are not UTF-8", async (t) => {
-    const folder = await credentialFolder(t);
+  test("refuses values that are not UTF-8", async () => {
     const entry = Buffer.concat([Buffer.from("SVC_WORKLOAD_SOCKET=/"), Buffer.from([0xff])]);
     assert.deepEqual(await faultLines([...channel(folder), entry]), ["SVC_WORKLOAD_SOCKET: is not valid UTF-8"]);
   });
 
-  test("refuses the empty value of every variable, an empty spec among them", async (t) => {
-    const folder = await credentialFolder(t);
+  test("refuses the empty value of every variable", async () => {
     const empty = Object.fromEntries(BOOTSTRAP_VARIABLES.map((name) => [name, ""]));
     const faults = await faultLines(channel(folder, empty));
     for (const name of BOOTSTRAP_VARIABLES) {
       assert.ok(faults.includes(`${name}: is empty; give it a value or leave it out`), name);
     }
-    assert.deepEqual(await faultLines(channel(folder, { SVC_PROCESS_SPEC: " \n" })), [
-      "SVC_PROCESS_SPEC: is blank; give it a spec or leave it out",
-    ]);
   });
 
-  test("reads a spec from the file that a variable names, in the same encodings", async (t) => {
-    const folder = await credentialFolder(t);
+  test("reads a spec from the file that a variable names, in the same encodings", async () => {
     const hooks = create(HooksSchema, { preSnapshot: { args: ["sync"] } });
     const { process, hooks: read } = await readBootstrap(
       channel(folder, {
@@ -148,8 +141,7 @@ describe("readBootstrap", () => {
     assert.deepEqual(read.preSnapshot?.args, ["sync"]);
   });
 
-  test("refuses a spec that is given twice or whose file holds none, by the variable that was set", async (t) => {
-    const folder = await credentialFolder(t);
+  test("refuses a spec that is given twice or whose file holds none, by the variable that was set", async () => {
     const good = await folder.write("good", "{}");
     for (const name of ["SVC_PROCESS_SPEC", "SVC_HOOKS_SPEC"]) {
       assert.deepEqual(await faultLines(channel(folder, { [name]: "{}", [`${name}_FILE`]: good })), [
@@ -175,44 +167,44 @@ describe("readBootstrap", () => {
     }
   });
 
-  test("takes the token from one place only", async (t) => {
-    const folder = await credentialFolder(t);
-    const token = await folder.write("token", folder.token);
-    assert.deepEqual(await faultLines(channel(folder, { SVC_INSTANCE_TOKEN_FILE: token })), [
+  const withoutTls = { SVC_TLS_CERT_FILE: undefined, SVC_TLS_KEY_FILE: undefined, SVC_TLS_CLIENT_CA_FILE: undefined };
+  const withoutPort = { SVC_GUEST_PORT: undefined, SVC_GUEST_SOCKET: "/run/guest.sock", SVC_TLS_KEY_FILE: undefined };
+  const TOGETHER: readonly (readonly [what: string, changes: Parameters<typeof channel>[1], ...faults: string[]])[] = [
+    [
+      "a token in two places",
+      { SVC_INSTANCE_TOKEN_FILE: folder.certFile },
       "SVC_INSTANCE_TOKEN_FILE: is set beside SVC_INSTANCE_TOKEN; set one of them",
-    ]);
-  });
-
-  test("wants the three TLS files with the port, and the port with them", async (t) => {
-    const folder = await credentialFolder(t);
-    const without = { SVC_TLS_CERT_FILE: undefined, SVC_TLS_KEY_FILE: undefined, SVC_TLS_CLIENT_CA_FILE: undefined };
-    assert.deepEqual(await faultLines(channel(folder, without)), [
+    ],
+    [
+      "a token in a file that cannot be a metadata value",
+      { SVC_INSTANCE_TOKEN: undefined, SVC_INSTANCE_TOKEN_FILE: twoLines },
+      `SVC_INSTANCE_TOKEN_FILE: the token in the file ${NO_METADATA}`,
+    ],
+    [
+      "a port without the three TLS files",
+      withoutTls,
       "SVC_TLS_CERT_FILE: is not set; SVC_GUEST_PORT needs it",
       "SVC_TLS_KEY_FILE: is not set; SVC_GUEST_PORT needs it",
       "SVC_TLS_CLIENT_CA_FILE: is not set; SVC_GUEST_PORT needs it",
-    ]);
-    const socketOnly = { SVC_GUEST_PORT: undefined, SVC_GUEST_SOCKET: "/run/guest.sock" };
-    assert.deepEqual(await faultLines(channel(folder, { ...socketOnly, SVC_TLS_KEY_FILE: undefined })), [
+    ],
+    [
+      "TLS files without the port",
+      withoutPort,
       "SVC_TLS_CERT_FILE: is set without SVC_GUEST_PORT; set the port or leave the TLS files out",
       "SVC_TLS_CLIENT_CA_FILE: is set without SVC_GUEST_PORT; set the port or leave the TLS files out",
-    ]);
-  });
-
-  test("refuses a token that cannot be a metadata value in a file too, and one socket for both", async (t) => {
-    const folder = await credentialFolder(t);
-    const token = { SVC_INSTANCE_TOKEN: undefined, SVC_INSTANCE_TOKEN_FILE: await folder.write("token", "one\ntwo\n") };
-    assert.deepEqual(await faultLines(channel(folder, token)), [
-      `SVC_INSTANCE_TOKEN_FILE: the token in the file ${NO_METADATA}`,
-    ]);
-    const same = { SVC_GUEST_SOCKET: "/run/a.sock", SVC_WORKLOAD_SOCKET: "/run/a.sock" };
-    assert.deepEqual(await faultLines(channel(folder, same)), [
+    ],
+    [
+      "one socket for both",
+      { SVC_GUEST_SOCKET: "/run/a.sock", SVC_WORKLOAD_SOCKET: "/run/a.sock" },
       "SVC_WORKLOAD_SOCKET: names the same socket as SVC_GUEST_SOCKET",
-    ]);
-  });
+    ],
+    ["a blank spec", { SVC_PROCESS_SPEC: " \n" }, "SVC_PROCESS_SPEC: is blank; give it a spec or leave it out"],
+  ];
+  for (const [what, changes, ...faults] of TOGETHER)
+    test(`refuses ${what}`, async () => assert.deepEqual(await faultLines(channel(folder, changes)), faults));
 
-  test("judges each value by itself", async (t) => {
-    const folder = await credentialFolder(t);
-    for (const [names, values, problem] of await valuesIn(folder))
+  test("judges each value by itself", async () => {
+    for (const [names, values, problem] of await valuesIn())
       for (const name of names)
         for (const value of values)
           assert.deepEqual(
@@ -226,7 +218,7 @@ describe("readBootstrap", () => {
 /** Variables, values that each of them has in turn, and the problem with these; none: they are right. */
 type Judged = readonly [names: readonly string[], values: readonly string[], problem?: string];
 
-async function valuesIn(folder: CredentialFolder): Promise<readonly Judged[]> {
+async function valuesIn(): Promise<readonly Judged[]> {
   const fifo = join(folder.path, "fifo");
   await promisify(execFile)("mkfifo", [fifo]);
   await mkdir(join(folder.path, "folder"));

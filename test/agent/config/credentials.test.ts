@@ -20,8 +20,8 @@ function isToken(credentials: Credentials, candidate: string): boolean {
 }
 
 describe("Credentials", () => {
-  test("keep the TLS material, checked once, while a reload finds the same bytes", async (t) => {
-    const folder = await credentialFolder(t);
+  test("keep the TLS material, checked once, while a reload finds the same bytes", async () => {
+    await using folder = await credentialFolder();
     let checks = 0;
     const accepts = (): boolean => ++checks > 0;
     const sources = sourcesOf(folder, await folder.write("token", folder.token));
@@ -34,7 +34,7 @@ describe("Credentials", () => {
     assert.equal(credentials.tls, before);
     assert.equal(checks, 1);
     assert.equal(isToken(credentials, "rotated"), true);
-    const next = await credentialFolder(t);
+    await using next = await credentialFolder();
     await folder.write("ca.pem", await next.read(next.clientCaFile));
     assert.deepEqual(await credentials.reload(), []);
     assert.notEqual(credentials.tls, before);
@@ -43,8 +43,8 @@ describe("Credentials", () => {
 });
 
 // libuv starts as many threads as are set when it is first used: reading the token must not come before.
-test("an agent with its token in a file has all the threads that file calls need", async (t) => {
-  const folder = await credentialFolder(t);
+test("an agent with its token in a file has all the threads that file calls need", async () => {
+  await using folder = await credentialFolder();
   const env = { SVC_INSTANCE_TOKEN: undefined, SVC_INSTANCE_TOKEN_FILE: await folder.write("token", folder.token) };
   await using byFile = await startAgent({ env, awaitListening: true });
   await using byValue = await startAgent({ awaitListening: true });

@@ -1,7 +1,6 @@
 import { mkdtemp, readFile, rm, writeFile } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
-import type { TestContext } from "node:test";
 import { BootstrapError, type BootstrapFault, readBootstrap } from "../../../src/agent/config/index.ts";
 import { issueCertificates } from "../../../src/node/credentials/certificates.ts";
 import { addon } from "../../fixtures/spawning.ts";
@@ -9,8 +8,8 @@ import { addon } from "../../fixtures/spawning.ts";
 /** Part of every value in the tests: it must never be in a message. */
 export const MARKER = "mArKeR7f3a";
 
-/** A folder of credential files, removed with the test. */
-export interface CredentialFolder {
+/** A folder of credential files. */
+export interface CredentialFolder extends AsyncDisposable {
   readonly path: string;
   readonly token: string;
   readonly certFile: string;
@@ -21,9 +20,8 @@ export interface CredentialFolder {
   read(path: string): Promise<Buffer>;
 }
 
-export async function credentialFolder(t: TestContext): Promise<CredentialFolder> {
+export async function credentialFolder(): Promise<CredentialFolder> {
   const path = await mkdtemp(join(tmpdir(), `guest-agent-${MARKER}-`));
-  t.after(() => rm(path, { recursive: true, force: true }));
   const write = async (name: string, content: string | Uint8Array): Promise<string> => {
     const file = join(path, name);
     await writeFile(file, content);
@@ -41,6 +39,7 @@ export async function credentialFolder(t: TestContext): Promise<CredentialFolder
     clientCaFile: await write("ca.pem", issued.ca),
     write,
     read: (file) => readFile(file),
+    [Symbol.asyncDispose]: () => rm(path, { recursive: true, force: true }),
   };
 }
 

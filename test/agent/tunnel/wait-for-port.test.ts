@@ -9,11 +9,15 @@ import type { Sockets, Timers } from "../../../src/agent/domain/index.ts";
 import { guestSockets } from "../../../src/agent/platform/sockets.ts";
 import { PortWatch } from "../../../src/agent/tunnel/port-watch.ts";
 import { startAgent } from "../../fixtures/agent.ts";
+import { forAllTests } from "../../fixtures/for-all-tests.ts";
 import { clientOf } from "../../fixtures/guest-client.ts";
 import { failureOf } from "../../fixtures/guest-errors.ts";
 import { listener } from "../../fixtures/listeners.ts";
 import { PortScope } from "../../../src/node/client/index.ts";
 import { addon } from "../../fixtures/spawning.ts";
+
+const agent = forAllTests(await startAgent());
+const client = forAllTests(clientOf(agent));
 
 const LONG_MS = 600_000;
 const SOON_MS = 200;
@@ -41,8 +45,6 @@ const listener80 = {
 
 describe("WaitForPort", () => {
   it("answers once somebody listens, at whatever address a tunnel reaches", async (t) => {
-    await using agent = await startAgent();
-    using client = clientOf(agent);
     const hasV6 = networkInterfaces()["lo"]?.some(({ family }) => family === "IPv6") === true;
     for (const host of ["127.0.0.1", "0.0.0.0", ...(hasV6 ? ["::1", "::", "::ffff:127.0.0.1"] : [])]) {
       const port = await freePort();
@@ -61,25 +63,22 @@ describe("WaitForPort", () => {
   });
 
   it("is asked again after every connection that is lost, for as long as its client may wait", async () => {
-    await using agent = await startAgent();
     await using proxy = await startCuttingProxy(agent.port);
-    using client = clientOf({ ...agent, port: proxy.port });
+    using cut = clientOf({ ...agent, port: proxy.port });
     const port = await freePort();
-    const waited = client.waitForPort(port, { timeoutMs: LONG_MS });
+    const waited = cut.waitForPort(port, { timeoutMs: LONG_MS });
     for (let cuts = 0; cuts < 5; cuts++) {
       // Behind the wait, on the same connection.
-      await client.health({ waitForReady: true });
+      await cut.health({ waitForReady: true });
       proxy.cut();
       proxy.mend();
     }
-    await client.health({ waitForReady: true });
+    await cut.health({ waitForReady: true });
     await using _server = await listener(undefined, { port, host: "127.0.0.1" });
     await waited;
   });
 
   it("fails in time where nobody listens, or only where no tunnel leads, and names the port", async () => {
-    await using agent = await startAgent();
-    using client = clientOf(agent);
     await using elsewhere = await listener(undefined, { port: 0, host: "127.0.0.2" });
     const failed = await failureOf(client.waitForPort(elsewhere.port, { timeoutMs: SOON_MS }));
     const { status, reason, metadata } = failed;
@@ -93,22 +92,20 @@ describe("WaitForPort", () => {
   });
 
   it("ends when its caller gives up, and when the agent leaves", async () => {
-    await using agent = await startAgent();
-    using client = clientOf(agent);
+    await using own = await startAgent();
+    using its = clientOf(own);
     const port = await freePort();
     const caller = new AbortController();
-    const given = failureOf(client.waitForPort(port, { timeoutMs: LONG_MS, signal: caller.signal }));
-    const left = failureOf(client.waitForPort(port, { timeoutMs: LONG_MS }));
-    await client.health();
+    const given = failureOf(its.waitForPort(port, { timeoutMs: LONG_MS, signal: caller.signal }));
+    const left = failureOf(its.waitForPort(port, { timeoutMs: LONG_MS }));
+    await its.health();
     caller.abort();
     assert.equal((await given).status, "CANCELLED");
-    assert.equal((await agent.stop()).code, 0);
+    assert.equal((await own.stop()).code, 0);
     assert.equal((await left).reason, "SHUTTING_DOWN");
   });
 
   it("refuses what is no port, the agent's own, and more than a day", async () => {
-    await using agent = await startAgent();
-    using client = clientOf(agent);
     for (const [port, timeoutMs] of [[0], [65_536], [agent.port], [80, 86_400_001]] as const) {
       const { status, reason } = await failureOf(client.waitForPort(port, { timeoutMs }));
       assert.deepEqual([status, reason], ["INVALID_ARGUMENT", "INVALID_FIELD"], `${port} ${timeoutMs}`);
@@ -127,8 +124,6 @@ describe("WaitForPort", () => {
   });
 
   it("finds who listens already, however short the wait and however many wait beside it", async () => {
-    await using agent = await startAgent();
-    using client = clientOf(agent);
     await using server = await listener(undefined, { port: 0, host: "127.0.0.1" });
     const absent = await freePort();
     const others = Array.from({ length: 100 }, () => client.waitForPort(absent, { timeoutMs: LONG_MS }));
