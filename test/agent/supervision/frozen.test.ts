@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { copyFileSync, existsSync, readFileSync, rmdirSync } from "node:fs";
 import { join } from "node:path";
-import { describe, it, type TestContext } from "node:test";
+import { describe, it } from "node:test";
 import { buildNative } from "../../../scripts/build-native.ts";
 import { HookKind } from "../../../src/shared/gen/svc/guest/v1alpha1/hooks_pb.ts";
 import { forAllTests } from "../../fixtures/for-all-tests.ts";
@@ -16,11 +16,10 @@ import { until } from "../../fixtures/awake.ts";
 import { testFolder } from "../../fixtures/files.ts";
 import { clientOf } from "../../fixtures/guest-client.ts";
 import { makeLauncherBundle } from "../../fixtures/launcher-bundle.ts";
-import { NEEDS_ROOT } from "../../fixtures/privileges.ts";
 import { cgroupMounts, processById } from "../../fixtures/proc.ts";
 import { processGone } from "../../fixtures/processes.ts";
 import { Ticking } from "../../fixtures/ticking.ts";
-import { lacksCgroups } from "../../fixtures/namespaces.ts";
+import { needsCgroups } from "../../fixtures/namespaces.ts";
 
 const LONG_MS = 600_000;
 
@@ -34,13 +33,9 @@ function cleaningUp(name: string): readonly string[] {
   return ["sh", "-c", `${trap}; echo up; while :; do sleep 0.05; done`];
 }
 
-/** An agent whose session is frozen; undefined: it has no cgroups here, and the test is skipped. */
-async function frozenAgent(t: TestContext, options: AgentOptions): Promise<RunningAgent | undefined> {
+/** An agent whose session is frozen. */
+async function frozenAgent(options: AgentOptions): Promise<RunningAgent> {
   const agent = await startAgent(options);
-  if (lacksCgroups(t, agent)) {
-    await agent[Symbol.asyncDispose]();
-    return undefined;
-  }
   await agent.printed(/up/);
   using client = clientOf(agent);
   const { frozen, freezeProblem } = await client.runHook({ kind: HookKind.PRE_SNAPSHOT, freezeMs: LONG_MS });
@@ -59,31 +54,25 @@ function launcherOf(agent: RunningAgent): number {
   return parent;
 }
 
-describe("a session does not stay frozen when", NEEDS_ROOT, () => {
-  it("the agent gets SIGTERM: the workload wakes up, gets it too, and has its grace", async (t) => {
-    const agent = await frozenAgent(t, { process: { args: cleaningUp("stopped"), stopGraceMs: 300_000 } });
-    if (agent === undefined) return;
-    await using _ = agent;
+describe("a session does not stay frozen when", await needsCgroups(), () => {
+  it("the agent gets SIGTERM: the workload wakes up, gets it too, and has its grace", async () => {
+    await using agent = await frozenAgent({ process: { args: cleaningUp("stopped"), stopGraceMs: 300_000 } });
     assert.deepEqual(await agent.stop(), { code: 7, signal: null });
     assert.ok(existsSync(folder.at("stopped")));
   });
 
-  it("the agent gets a signal to forward that asks the workload to end", async (t) => {
+  it("the agent gets a signal to forward that asks the workload to end", async () => {
     const args = ["sh", "-c", "trap 'exit 9' INT; echo up; while :; do sleep 0.05; done"];
-    const agent = await frozenAgent(t, { process: { args } });
-    if (agent === undefined) return;
-    await using _ = agent;
+    await using agent = await frozenAgent({ process: { args } });
     agent.kill("SIGINT");
     assert.deepEqual(await agent.exited, { code: 9, signal: null });
   });
 
-  it("the agent is killed: the launcher thaws it, and all of it gets SIGTERM and a grace", async (t) => {
+  it("the agent is killed: the launcher thaws it, and all of it gets SIGTERM and a grace", async () => {
     const [, , script = ""] = cleaningUp("orphaned");
     const below = `mount=$(awk '$3 == "cgroup2" { print $2; exit }' /proc/mounts)
 mkdir "$mount$(sed -n 's/^0:://p' /proc/self/cgroup)/of.workload"`;
-    const agent = await frozenAgent(t, launched(["sh", "-c", `${below}; ${script}`]));
-    if (agent === undefined) return;
-    await using _ = agent;
+    await using agent = await frozenAgent(launched(["sh", "-c", `${below}; ${script}`]));
     process.kill(agent.pid, "SIGKILL");
     const { code, signal } = await agent.exited;
     assert.ok(code === 137 || signal === "SIGKILL", `${code} ${signal}`);
@@ -91,14 +80,12 @@ mkdir "$mount$(sed -n 's/^0:://p' /proc/self/cgroup)/of.workload"`;
     assert.deepEqual(sessionsOf(agent.pid), []);
   });
 
-  it("the agent is killed, and a part of it has moved to another cgroup", async (t) => {
+  it("the agent is killed, and a part of it has moved to another cgroup", async () => {
     const move = `mount=$(awk '$3 == "cgroup2" { print $2; exit }' /proc/mounts); own=$mount/away-$$
 mkdir "$own" && echo 0 > "$own/cgroup.procs"; trap 'sleep 0.5; rm "$1"; exit' TERM; echo > "$1"; echo up
 while :; do sleep 0.05; done`;
     const file = folder.at("away");
-    const agent = await frozenAgent(t, launched(["sh", "-c", move, "sh", file]));
-    if (agent === undefined) return;
-    await using _ = agent;
+    await using agent = await frozenAgent(launched(["sh", "-c", move, "sh", file]));
     const { pid } = await agent.logged("workload_started");
     process.kill(agent.pid, "SIGKILL");
     await agent.exited;
@@ -106,10 +93,8 @@ while :; do sleep 0.05; done`;
     await removeCgroups(`away-${String(pid)}`);
   });
 
-  it("the launcher is killed: the agent thaws it, and leaves as at SIGTERM", async (t) => {
-    const agent = await frozenAgent(t, launched(cleaningUp("unlaunched")));
-    if (agent === undefined) return;
-    await using _ = agent;
+  it("the launcher is killed: the agent thaws it, and leaves as at SIGTERM", async () => {
+    await using agent = await frozenAgent(launched(cleaningUp("unlaunched")));
     const { pid } = agent;
     process.kill(launcherOf(agent), "SIGKILL");
     await processGone(pid);
@@ -117,10 +102,8 @@ while :; do sleep 0.05; done`;
     assert.deepEqual(sessionsOf(pid), []);
   });
 
-  it("the workload is killed: the agent leaves with its status", async (t) => {
-    const agent = await frozenAgent(t, { process: { args: cleaningUp("never") } });
-    if (agent === undefined) return;
-    await using _ = agent;
+  it("the workload is killed: the agent leaves with its status", async () => {
+    await using agent = await frozenAgent({ process: { args: cleaningUp("never") } });
     const { pid } = await agent.logged("workload_started");
     process.kill(Number(pid), "SIGKILL");
     assert.deepEqual(await agent.exited, { code: 137, signal: null });
@@ -129,9 +112,7 @@ while :; do sleep 0.05; done`;
   it("the agent is killed and has no launcher: the next agent there thaws it", async (t) => {
     const workload = new Ticking(folder.path, "abandoned");
     const args = ["sh", "-c", 'echo up; exec "$@"', "sh", ...workload.args];
-    const agent = await frozenAgent(t, { command: SOURCES_COMMAND, process: { args } });
-    if (agent === undefined) return;
-    await using _ = agent;
+    await using agent = await frozenAgent({ command: SOURCES_COMMAND, process: { args } });
     const { pid } = await agent.logged("workload_started");
     t.after(() => process.kill(Number(pid), "SIGKILL"));
     process.kill(agent.pid, "SIGKILL");
