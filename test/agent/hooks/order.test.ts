@@ -79,7 +79,7 @@ describe("a POST_RESTORE hook", () => {
 });
 
 describe("a PRE_SNAPSHOT hook that a snapshot was taken around", () => {
-  it("is dead, tree and all, before the duties are done", async () => {
+  it("is dead, tree and all, before the duties are done, and freezes nothing any more", async () => {
     const mark = `1000.${Date.now()}`;
     await using folder = await testFolder();
     const script = folder.at("hook.sh");
@@ -89,13 +89,16 @@ describe("a PRE_SNAPSHOT hook that a snapshot was taken around", () => {
     });
     using earlier = clientOf(agent);
     using later = clientOf(agent);
-    const outcome = earlier.runHook({ kind: HookKind.PRE_SNAPSHOT }).catch((error: unknown) => error);
+    const freezing = { kind: HookKind.PRE_SNAPSHOT, freezeMs: 600_000 };
+    const outcome = earlier.runHook(freezing).catch((error: unknown) => error);
     await until(async () => (await processesWith(mark)).length >= 2, "the hook and its background process run");
     await later.runRestoreDuties({ entropy: ENTROPY });
     assert.deepEqual(await processesWith(mark), []);
     await agent.logged("hook_swept");
     assert.equal((await later.runHook({ kind: HookKind.POST_RESTORE })).ran, true);
     await outcome;
+    assert.equal((await later.health()).frozen, false);
+    assert.equal((await exec(agent, { args: ["true"] })).exit.code, 0);
     await noProcessWith(mark);
   });
 });
