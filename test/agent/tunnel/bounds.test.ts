@@ -3,7 +3,7 @@ import { createHash, randomBytes } from "node:crypto";
 import { once } from "node:events";
 import type { Socket } from "node:net";
 import { PassThrough, type Writable } from "node:stream";
-import { describe, it } from "node:test";
+import { after, describe, it } from "node:test";
 import { create, type MessageInitShape } from "@bufbuild/protobuf";
 import { status } from "@grpc/grpc-js";
 import type { GuestClient, GuestTunnel } from "../../../src/node/client/index.ts";
@@ -12,10 +12,15 @@ import { memoryOf } from "../../fixtures/footprint.ts";
 import { startAgent } from "../../fixtures/agent.ts";
 import { until } from "../../fixtures/awake.ts";
 import { clientOf } from "../../fixtures/guest-client.ts";
+import { forAllTests } from "../../fixtures/for-all-tests.ts";
 import { testFolder } from "../../fixtures/files.ts";
 import { failureOf } from "../../fixtures/guest-errors.ts";
 import { echo, listener } from "../../fixtures/listeners.ts";
 import { grpcJsClient, RpcFailure } from "../../fixtures/rpc-clients.ts";
+
+const agent = forAllTests(await startAgent());
+const raw = grpcJsClient(agent);
+after(() => raw.close());
 
 const MIB = 2 ** 20;
 const LIMIT = 256;
@@ -33,6 +38,11 @@ const PEAK_LIMIT_BYTES = 256 * MIB;
 type FrameInit = NonNullable<MessageInitShape<typeof TunnelFrameSchema>["frame"]>;
 const frame = (init: FrameInit): TunnelFrame => create(TunnelFrameSchema, { frame: init });
 const open = (port: number): TunnelFrame => frame({ case: "open", value: { target: { case: "port", value: port } } });
+
+/** A tunnel whose frames the test makes itself. */
+function openRaw(frames: AsyncIterable<TunnelFrame> | readonly TunnelFrame[]): AsyncGenerator<TunnelFrame> {
+  return raw.call(Tunnel.method.open, frames, { token: agent.token });
+}
 
 /** Sends a byte and gets it back, that many times. */
 async function roundTrips(tunnel: GuestTunnel, times: number): Promise<void> {
@@ -59,76 +69,65 @@ function flood(socket: Writable, piece: Buffer): { written: number } {
 
 describe("the bounds of tunnels", () => {
   it("do not keep what widens the client's window behind the last byte that it may send", async () => {
-    await using agent = await startAgent();
     await using folder = await testFolder();
     await using server = await listener((socket) => socket.pause(), { path: folder.at("socket") });
-    const client = grpcJsClient(agent);
-    try {
-      const requests = new PassThrough({ objectMode: true });
-      const target = { case: "path", value: folder.at("socket") } as const;
-      requests.write(frame({ case: "open", value: { target, windowBytes: 1 } }));
-      let halfBytes = 0;
-      let isWidened = false;
-      let came = 0;
-      const receive = async (): Promise<void> => {
-        const answers = client.call(Tunnel.method.open, requests as AsyncIterable<TunnelFrame>, { token: agent.token });
-        for await (const { frame: answer } of answers) {
-          if (answer.case === "opened") halfBytes = answer.value.windowBytes / 2;
-          else if (answer.case === "window") isWidened = true;
-          else if (answer.case === "data") came++;
-        }
-      };
-      receive().catch(() => undefined);
-      const socket = await server.next();
-      socket.write(Buffer.alloc(MIB));
-      await until(() => came === 1 && halfBytes > 0, "the client's window is used up");
-      // More than the kernel takes: when it has taken the first, the second waits in the agent and the third fills its
-      // window.
-      const half = frame({ case: "data", value: Buffer.alloc(halfBytes - FRAME_OVERHEAD_BYTES) });
-      requests.write(half);
-      requests.write(half);
-      await until(() => {
-        if (!isWidened) socket.read();
-        return isWidened;
-      }, "the first half is taken");
-      requests.write(half);
-      requests.write(frame({ case: "window", value: { bytes: MIB } }));
-      await until(() => came > 1, "the agent knows of the wider window");
-    } finally {
-      client.close();
-    }
+    const requests = new PassThrough({ objectMode: true });
+    const target = { case: "path", value: folder.at("socket") } as const;
+    requests.write(frame({ case: "open", value: { target, windowBytes: 1 } }));
+    let halfBytes = 0;
+    let isWidened = false;
+    let came = 0;
+    const receive = async (): Promise<void> => {
+      const answers = openRaw(requests as AsyncIterable<TunnelFrame>);
+      for await (const { frame: answer } of answers) {
+        if (answer.case === "opened") halfBytes = answer.value.windowBytes / 2;
+        else if (answer.case === "window") isWidened = true;
+        else if (answer.case === "data") came++;
+      }
+    };
+    receive().catch(() => undefined);
+    const socket = await server.next();
+    socket.write(Buffer.alloc(MIB));
+    await until(() => came === 1 && halfBytes > 0, "the client's window is used up");
+    // More than the kernel takes: when it has taken the first, the second waits in the agent and the third fills its
+    // window.
+    const half = frame({ case: "data", value: Buffer.alloc(halfBytes - FRAME_OVERHEAD_BYTES) });
+    requests.write(half);
+    requests.write(half);
+    await until(() => {
+      if (!isWidened) socket.read();
+      return isWidened;
+    }, "the first half is taken");
+    requests.write(half);
+    requests.write(frame({ case: "window", value: { bytes: MIB } }));
+    await until(() => came > 1, "the agent knows of the wider window");
+    requests.end();
   });
 
   it("exceed a client's window by 64 KiB at most, however much there is to read", async () => {
-    await using agent = await startAgent();
     await using folder = await testFolder();
     await using _server = await listener((socket) => void socket.end(Buffer.alloc(2 * MIB)), {
       path: folder.at("socket"),
     });
-    const client = grpcJsClient(agent);
-    try {
-      const requests = new PassThrough({ objectMode: true });
-      const target = { case: "path", value: folder.at("socket") } as const;
-      // Steps of more than 64 KiB and less than the kernel holds.
-      const stepBytes = 100 * 1024;
-      let windowBytes = 1;
-      let countedBytes = 0;
-      requests.write(frame({ case: "open", value: { target, windowBytes } }));
-      const answers = client.call(Tunnel.method.open, requests as AsyncIterable<TunnelFrame>, { token: agent.token });
-      for await (const { frame: answer } of answers) {
-        if (answer.case === "end") break;
-        if (answer.case !== "data") continue;
-        countedBytes += answer.value.length + FRAME_OVERHEAD_BYTES;
-        const overBytes = countedBytes - windowBytes;
-        assert.ok(overBytes <= 64 * 1024, `${overBytes} bytes more than the window`);
-        if (overBytes < 0) continue;
-        requests.write(frame({ case: "window", value: { bytes: overBytes + stepBytes } }));
-        windowBytes += overBytes + stepBytes;
-      }
-      assert.ok(countedBytes > 2 * MIB, "all came");
-    } finally {
-      client.close();
+    const requests = new PassThrough({ objectMode: true });
+    const target = { case: "path", value: folder.at("socket") } as const;
+    // Steps of more than 64 KiB and less than the kernel holds.
+    const stepBytes = 100 * 1024;
+    let windowBytes = 1;
+    let countedBytes = 0;
+    requests.write(frame({ case: "open", value: { target, windowBytes } }));
+    const answers = openRaw(requests as AsyncIterable<TunnelFrame>);
+    for await (const { frame: answer } of answers) {
+      if (answer.case === "end") break;
+      if (answer.case !== "data") continue;
+      countedBytes += answer.value.length + FRAME_OVERHEAD_BYTES;
+      const overBytes = countedBytes - windowBytes;
+      assert.ok(overBytes <= 64 * 1024, `${overBytes} bytes more than the window`);
+      if (overBytes < 0) continue;
+      requests.write(frame({ case: "window", value: { bytes: overBytes + stepBytes } }));
+      windowBytes += overBytes + stepBytes;
     }
+    assert.ok(countedBytes > 2 * MIB, "all came");
   });
 
   it("hold back whoever sends what nobody takes, in either direction, and lose no byte", async () => {
@@ -136,7 +135,6 @@ describe("the bounds of tunnels", () => {
     const all = createHash("sha256");
     for (let sent = 0; sent < FLOOD_BYTES; sent += piece.length) all.update(piece);
     const sha256 = all.digest("hex");
-    await using agent = await startAgent();
     await using echoes = await listener(echo);
     await using server = await listener((socket) => socket.pause());
     using client = clientOf(agent);
@@ -162,7 +160,7 @@ describe("the bounds of tunnels", () => {
   });
 
   it("are 256 at once, of which two hundred that stand still in both directions hold up none of the others", async () => {
-    await using agent = await startAgent();
+    await using own = await startAgent();
     await using folder = await testFolder();
     await using echoes = await listener(echo);
     const piece = Buffer.alloc(MIB);
@@ -170,7 +168,7 @@ describe("the bounds of tunnels", () => {
     const path = folder.at("stuck.sock");
     const serve = (socket: Socket): void => void flood(socket.pause(), piece);
     await using _stuck = await listener(serve, { path });
-    const clients = Array.from({ length: 3 }, () => clientOf(agent));
+    const clients = Array.from({ length: 3 }, () => clientOf(own));
     const clientAt = (number: number): GuestClient => clients[Math.floor(number / OF_A_CLIENT)] as GuestClient;
     const tunnels: GuestTunnel[] = [];
     const connect = (number: number, target: number | string): GuestTunnel => {
@@ -199,7 +197,7 @@ describe("the bounds of tunnels", () => {
       const tooMany = connect(2 * OF_A_CLIENT, echoes.port);
       const refused = await failureOf(tooMany.opened);
       assert.deepEqual([refused.status, refused.reason], ["RESOURCE_EXHAUSTED", "TOO_MANY_TUNNELS"]);
-      const { peakBytes } = memoryOf(agent.pid);
+      const { peakBytes } = memoryOf(own.pid);
       assert.ok(peakBytes < PEAK_LIMIT_BYTES, `the agent had ${peakBytes} bytes`);
       // A place is free once its tunnel is closed and the agent knows.
       last.destroy();
@@ -219,12 +217,10 @@ describe("the bounds of tunnels", () => {
   });
 
   it("refuse frames that are out of order, and break the connection where no end was told", async () => {
-    await using agent = await startAgent();
     await using server = await listener((socket) => socket.resume());
-    const client = grpcJsClient(agent);
     const call = async (frames: readonly TunnelFrame[]): Promise<RpcFailure> => {
       try {
-        for await (const _ of client.call(Tunnel.method.open, frames, { token: agent.token }));
+        for await (const _ of openRaw(frames));
       } catch (error) {
         if (error instanceof RpcFailure) return error;
         throw error;
@@ -251,28 +247,20 @@ describe("the bounds of tunnels", () => {
     await until(() => server.sockets.every((socket) => socket.destroyed), "all connections were closed");
     // The last one was reset: a server must not take a part for the whole.
     assert.equal((server.sockets.at(-1)?.errored as NodeJS.ErrnoException | null)?.code, "ECONNRESET");
-    client.close();
   });
 
   it("carry bytes for a client that knows nothing of windows", async () => {
-    await using agent = await startAgent();
     await using server = await listener(echo);
-    const client = grpcJsClient(agent);
     const piece = randomBytes(MIB);
     const frames = [open(server.port), ...Array.from({ length: 16 }, () => frame({ case: "data", value: piece }))];
     const got: Uint8Array[] = [];
     let ended = false;
-    for await (const { frame: told } of client.call(
-      Tunnel.method.open,
-      [...frames, frame({ case: "end", value: {} })],
-      { token: agent.token },
-    )) {
+    for await (const { frame: told } of openRaw([...frames, frame({ case: "end", value: {} })])) {
       assert.ok(!ended);
       if (told.case === "data") got.push(told.value);
       ended = told.case === "end";
     }
     assert.ok(ended);
     assert.ok(Buffer.concat(got).equals(Buffer.concat(Array.from({ length: 16 }, () => piece))));
-    client.close();
   });
 });

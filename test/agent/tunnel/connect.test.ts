@@ -7,7 +7,7 @@ import { connect, isIPv6, type Socket } from "node:net";
 import { networkInterfaces } from "node:os";
 import { describe, it } from "node:test";
 import { buffer, text } from "node:stream/consumers";
-import type { GuestError, GuestTunnel } from "../../../src/node/client/index.ts";
+import type { GuestClient, GuestError, GuestTunnel } from "../../../src/node/client/index.ts";
 import { forAllTests } from "../../fixtures/for-all-tests.ts";
 import { startAgent } from "../../fixtures/agent.ts";
 import { testFolder } from "../../fixtures/files.ts";
@@ -21,17 +21,22 @@ const MIB = 2 ** 20;
 
 const folder = forAllTests(await testFolder());
 const agent = forAllTests(await startAgent());
+const client = forAllTests(clientOf(agent));
 
 /** Why a tunnel fails. */
 function failure(tunnel: GuestTunnel): Promise<GuestError> {
   return failureOf(once(tunnel.resume(), "close").then(() => undefined));
 }
 
-async function refusal(target: number | string): Promise<readonly [string, string | undefined]> {
-  using client = clientOf(agent);
-  using tunnel = client.openTunnel(target);
+/** Why a tunnel is not opened. */
+async function refusal(target: number | string, its: GuestClient = client): Promise<GuestError> {
+  using tunnel = its.openTunnel(target);
   tunnel.on("error", () => {});
-  const { status, reason } = await failureOf(tunnel.opened);
+  return await failureOf(tunnel.opened);
+}
+
+async function reasonFor(target: number | string): Promise<readonly [string, string | undefined]> {
+  const { status, reason } = await refusal(target);
   return [status, reason];
 }
 
@@ -46,7 +51,6 @@ describe("a tunnel", () => {
       // Answers long after the client's end.
       socket.on("end", () => socket.end(hash.digest()));
     });
-    using client = clientOf(agent);
     const tunnel = client.openTunnel(server.port);
     const sent = randomBytes(8 * MIB + 1);
     tunnel.end(sent);
@@ -57,7 +61,6 @@ describe("a tunnel", () => {
 
   it("carries what is written in pieces of any size, alone or many at once", async () => {
     await using server = await listener((socket) => socket.pipe(socket));
-    using client = clientOf(agent);
     const tunnel = client.openTunnel(server.port);
     const got = buffer(tunnel);
     // Lengths at which a frame's length field takes another byte, and the largest frame.
@@ -73,7 +76,6 @@ describe("a tunnel", () => {
 
   it("tells the client of the server's end, and takes what the client sends after it", async () => {
     await using server = await listener((socket) => socket.end("first and last"));
-    using client = clientOf(agent);
     const tunnel = client.openTunnel(server.port);
     // No async iterator: it would end both directions (as of a net.Socket).
     let got = "";
@@ -87,7 +89,6 @@ describe("a tunnel", () => {
 
   it("is not over before what the client sent last is taken, though both sides have ended", async () => {
     await using server = await listener((socket) => socket.end("its end first"));
-    using client = clientOf(agent);
     const sent = randomBytes(8 * MIB);
     const tunnel = client.openTunnel(server.port).resume();
     tunnel.end(sent);
@@ -103,7 +104,6 @@ describe("a tunnel", () => {
     await using v4 = await listener(name("v4"));
     const path = folder.at("server.sock");
     await using unix = await listener(name("unix"), { path });
-    using client = clientOf(agent);
     assert.equal(await text(client.openTunnel(v4.port).end()), "v4");
     assert.equal(await text(client.openTunnel(path).end()), "unix");
     assert.equal(unix.sockets.length, 1);
@@ -119,7 +119,6 @@ describe("a tunnel", () => {
     const uncaught: unknown[] = [];
     const note = (error: unknown): unknown => uncaught.push(error);
     process.on("uncaughtException", note);
-    using client = clientOf(agent);
     const tunnel = client.openTunnel(folder.at("nowhere"));
     const closed = new Promise((resolve) => tunnel.once("close", resolve));
     await assert.rejects(tunnel.opened, { code: "PATH_NOT_FOUND" });
@@ -133,11 +132,11 @@ describe("a tunnel", () => {
     const { port } = closed;
     await closed[Symbol.asyncDispose]();
     writeFileSync(folder.at("file"), "");
-    assert.deepEqual(await refusal(port), ["FAILED_PRECONDITION", "PORT_REFUSED"]);
-    assert.deepEqual(await refusal(folder.at("file")), ["FAILED_PRECONDITION", "PORT_REFUSED"]);
-    assert.deepEqual(await refusal(folder.at("nothing")), ["NOT_FOUND", "PATH_NOT_FOUND"]);
+    assert.deepEqual(await reasonFor(port), ["FAILED_PRECONDITION", "PORT_REFUSED"]);
+    assert.deepEqual(await reasonFor(folder.at("file")), ["FAILED_PRECONDITION", "PORT_REFUSED"]);
+    assert.deepEqual(await reasonFor(folder.at("nothing")), ["NOT_FOUND", "PATH_NOT_FOUND"]);
     for (const target of [0, 65_536, "relative.sock", "", "/with\0nul", `/${"x".repeat(107)}`])
-      assert.deepEqual(await refusal(target), ["INVALID_ARGUMENT", "INVALID_FIELD"], String(target));
+      assert.deepEqual(await reasonFor(target), ["INVALID_ARGUMENT", "INVALID_FIELD"], String(target));
   });
 
   it("says that nobody answers, where a listener's queue stays full for ten seconds", async () => {
@@ -156,7 +155,7 @@ describe("a tunnel", () => {
           socket.once("error", ({ code }: NodeJS.ErrnoException) => resolve(code ?? ""));
         });
       }
-      assert.deepEqual(await refusal(path), ["FAILED_PRECONDITION", "PORT_UNREACHABLE"]);
+      assert.deepEqual(await reasonFor(path), ["FAILED_PRECONDITION", "PORT_UNREACHABLE"]);
     } finally {
       for (const socket of waiting) socket.destroy();
       stopped.kill("SIGKILL");
@@ -166,11 +165,9 @@ describe("a tunnel", () => {
 
   it("does not lead to the agent's own port and sockets, by whatever name", async () => {
     await using own = await startSocketAgent();
-    using client = clientOf(own);
+    using its = clientOf(own);
     const refused = async (target: number | string): Promise<string> => {
-      using tunnel = client.openTunnel(target);
-      tunnel.on("error", () => {});
-      const { status, message } = await failureOf(tunnel.opened);
+      const { status, message } = await refusal(target, its);
       return `${status} ${message}`;
     };
     assert.match(await refused(own.port), /^INVALID_ARGUMENT port is the agent's own/);
@@ -193,10 +190,8 @@ describe("a tunnel", () => {
     // Mounted once the agent listens, in the agent's namespace.
     await using own = await startAgent({ env: { SVC_GUEST_SOCKET: socket }, through: inMountNamespace("true") });
     execFileSync("nsenter", ["-t", String(own.pid), "-m", "mount", "--bind", socket, place]);
-    using client = clientOf(own);
-    using tunnel = client.openTunnel(place);
-    tunnel.on("error", () => {});
-    assert.match((await failureOf(tunnel.opened)).message, /^path leads to a socket of the agent's own/);
+    using its = clientOf(own);
+    assert.match((await refusal(place, its)).message, /^path leads to a socket of the agent's own/);
   });
 
   it("tells the client of a reset in the guest, after all bytes that had come", async () => {
@@ -204,7 +199,6 @@ describe("a tunnel", () => {
       socket.write("last words");
       socket.once("data", () => socket.resetAndDestroy());
     });
-    using client = clientOf(agent);
     const tunnel = client.openTunnel(server.port);
     const failed = failure(tunnel);
     let got = "";
@@ -223,11 +217,10 @@ describe("a tunnel", () => {
       socket.once("data", () => socket.end("too large", () => socket.resetAndDestroy()));
       socket.once("data", () => socket.pause());
     });
-    using client = clientOf(agent);
     const tunnel = client.openTunnel(server.port);
     let got = "";
     tunnel.on("data", (bytes: Buffer) => (got += String(bytes)));
-    const failed = failureOf(once(tunnel, "close").then(() => undefined));
+    const failed = failure(tunnel);
     const send = (): void => void (tunnel.writable && tunnel.write(Buffer.alloc(MIB), () => setImmediate(send)));
     send();
     assert.deepEqual([(await failed).reason, got], ["PORT_RESET", "too large"]);
@@ -235,7 +228,6 @@ describe("a tunnel", () => {
 
   it("breaks the connection in the guest when the client is gone, and never ends it as if all had come", async () => {
     await using server = await listener((socket) => socket.resume());
-    using client = clientOf(agent);
     const leaving: ((tunnel: GuestTunnel) => void)[] = [
       (tunnel) => tunnel.destroy(),
       (tunnel) => tunnel[Symbol.dispose](),
