@@ -1,4 +1,6 @@
 import { describe } from "node:test";
-import { fullMemoryCases } from "./cases/memory-cases.ts";
+import { fullMemoryCases, smallStartCases } from "./cases/memory-cases.ts";
 
 describe("a guest of 128 MB", () => fullMemoryCases(128, ["memory of its own", "a file in memory"]));
+
+describe("a guest of 96 MB whose disks have a read_ahead_kb of 0", () => smallStartCases(96));
