@@ -14,6 +14,8 @@ import { piecesOf } from "./pieces.ts";
 import { TOKEN } from "./warm-up-client.ts";
 
 const HOUR_MS = 3_600_000;
+/** Of a run that takes seconds. It may wait for ever if another program takes its port first. */
+const RUN_LIMIT_MS = 300_000;
 /** Runs differ by a few functions on a busy machine: the cache gets those that most runs call. */
 const RUNS = 5;
 /**
@@ -101,6 +103,8 @@ async function calledFunctions(script: string, folder: string, env: Record<strin
     env,
     // The workload is cat on this pipe: it ends with this process at the latest.
     stdio: ["pipe", "ignore", "pipe"],
+    timeout: RUN_LIMIT_MS,
+    killSignal: "SIGKILL",
   });
   let said = "";
   child.stderr.setEncoding("utf8").on("data", (text: string) => (said += text));
