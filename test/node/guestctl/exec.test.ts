@@ -65,6 +65,17 @@ describe("guestctl exec", () => {
     assert.equal(stdout, "1=2|host value|unset|/tmp\n");
   });
 
+  test("passes on variables that are named like what every object of JavaScript has", async () => {
+    // The second is not set here, and has no value for it.
+    const { stdout } = await exec(["-e", "__proto__=x", "-e", "constructor", "-e", "toString=y", "env"]);
+    const lines = stdout.split("\n");
+    assert.deepEqual(
+      ["__proto__=x", "toString=y"].filter((line) => !lines.includes(line)),
+      [],
+    );
+    assert.doesNotMatch(stdout, /^constructor=/m);
+  });
+
   test("connects standard input with -i only, and its end", async () => {
     assert.equal((await exec(["-i", "cat"], "some input")).stdout, "some input");
     assert.equal((await exec(["cat"], "some input")).stdout, "");

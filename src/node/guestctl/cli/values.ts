@@ -42,15 +42,17 @@ export function setting(flag: string | undefined, variable?: string): string | u
 
 /** Reads `NAME=value` pairs; a bare `NAME` passes the variable of guestctl's own environment on, if it is set. */
 export function parseVariables(entries: readonly string[], env: NodeJS.ProcessEnv): Record<string, string> {
-  const variables: Record<string, string> = {};
+  const variables = new Map<string, string>();
   for (const entry of entries) {
     const equals = entry.indexOf("=");
     const name = equals < 0 ? entry : entry.slice(0, equals);
     if (name === "") throw new UsageError("--env wants NAME=value or NAME");
-    const value = equals < 0 ? env[name] : entry.slice(equals + 1);
-    if (value !== undefined) variables[name] = value;
+    const own = Object.hasOwn(env, name) ? env[name] : undefined;
+    const value = equals < 0 ? own : entry.slice(equals + 1);
+    if (value !== undefined) variables.set(name, value);
   }
-  return variables;
+  // An assignment would lose one named __proto__.
+  return Object.fromEntries(variables);
 }
 
 /**
