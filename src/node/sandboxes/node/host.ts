@@ -6,10 +6,10 @@ import type { Needs } from "./node.ts";
 
 /**
  * Rejects with SandboxError if a suspended sandbox or snapshot cannot be restored on this host (`differences`).
- * Resolves with the differences that do not prevent it; the journal then has the accepted ones.
+ * Resolves with the differences that do not prevent it.
  */
 export async function compareKeys(
-  node: Needs<"substrate" | "journal" | "cpuClass" | "step">,
+  node: Needs<"substrate" | "cpuClass" | "step">,
   operation: string,
   entry: JournalEntry,
   choices: RestoreChoices,
@@ -18,8 +18,7 @@ export async function compareKeys(
   node.step(operation, name, "compare the keys");
   const [daemon, images] = await Promise.all([node.substrate.facts(), node.substrate.images()]);
   const present = { daemon, images, hypervisor, agentVersion, cpuClass: await node.cpuClass() };
-  const { warning, acceptedBundle } = differences(name, keys, present, choices);
-  if (acceptedBundle !== undefined) node.journal.put({ ...entry, acceptedBundle });
+  const warning = differences(name, keys, present, choices);
   return warning === undefined ? [] : [{ code: "BUNDLE_DIFFERS", message: warning }];
 }
 

@@ -51,8 +51,6 @@ export interface Entry {
   readonly agentPort: number;
   /** The keys that a restore compares, as of its last suspension; before the first, only the template is valid. */
   readonly keys: SnapshotKeys;
-  /** The bundle that a caller has accepted instead of the one in its keys. */
-  readonly acceptedBundle?: string | undefined;
   /** How it was prepared for its last suspension. */
   readonly preSnapshot?: SuspendReport | undefined;
 }

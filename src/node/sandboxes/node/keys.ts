@@ -61,14 +61,15 @@ export interface Present {
 
 /**
  * Compares the keys of a suspended sandbox with the present. Throws SandboxError: SNAPSHOT_INVALIDATED, BUNDLE_MISMATCH
- * or CPU_CLASS_MISMATCH. Returns differences that were accepted or harmless, such as another build of the daemon.
+ * or CPU_CLASS_MISMATCH. Returns in words what differs but was accepted, or is harmless as another build of the daemon
+ * is.
  */
 export function differences(
   what: string,
   keys: SnapshotKeys,
   present: Present,
   { acceptBundle = false }: RestoreChoices = {},
-): { readonly warning: string | undefined; readonly acceptedBundle: string | undefined } {
+): string | undefined {
   const { daemon, images, hypervisor, agentVersion, cpuClass } = present;
   if (!images.some(({ digest, status }) => digest === keys.template && status === "ready")) {
     throw new SandboxError("SNAPSHOT_INVALIDATED", `the image ${keys.template} of ${what} is gone`);
@@ -89,8 +90,5 @@ export function differences(
     throw new SandboxError("CPU_CLASS_MISMATCH", message);
   }
   const isKnown = oldDaemon !== "unknown" && daemon.version !== "unknown";
-  return {
-    warning: isOther || (isKnown && daemon.version !== oldDaemon) ? differs : undefined,
-    acceptedBundle: isOther ? bundle : undefined,
-  };
+  return isOther || (isKnown && daemon.version !== oldDaemon) ? differs : undefined;
 }
