@@ -180,8 +180,8 @@ describe("a listing", () => {
     );
     // What was removed and made anew under its name are two entries, and readdir(3) may give both.
     const staying = new Set(stayed);
-    const told = seen.filter((name) => staying.has(name));
-    assert.equal(new Set(told).size, told.length, "nothing that stayed is told twice");
+    const stayedTold = seen.filter((name) => staying.has(name));
+    assert.equal(new Set(stayedTold).size, stayedTold.length, "nothing that stayed is told twice");
   });
 
   it("tells what cannot be read as an entry with its errno", NEEDS_ROOT, async () => {
