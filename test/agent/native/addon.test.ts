@@ -1,20 +1,20 @@
 import assert from "node:assert/strict";
-import { closeSync } from "node:fs";
+import { generateKeyPairSync } from "node:crypto";
+import { closeSync, mkdirSync, readFileSync, statSync, truncateSync, writeFileSync } from "node:fs";
 import { constants } from "node:os";
-import { test } from "node:test";
+import { join } from "node:path";
+import { describe, test } from "node:test";
 import { setImmediate as nextTurn } from "node:timers/promises";
-import { setFlagsFromString } from "node:v8";
-import { runInNewContext } from "node:vm";
+import { createSecureContext } from "node:tls";
+import { buildNative } from "../../../scripts/build-native.ts";
+import { garbageCollector } from "../../../src/agent/internals/index.ts";
+import { ADDON_FILE, AddonError, errnoName, loadAddon } from "../../../src/agent/native/index.ts";
+import { issueCertificates } from "../../fixtures/certificates.ts";
+import { testFolder } from "../../fixtures/files.ts";
 import { pipe } from "../../fixtures/pipe.ts";
 import { addon } from "../../fixtures/spawning.ts";
 
 const { EAGAIN, EINVAL } = constants.errno;
-
-/** V8's own collector. */
-function collector(): () => void {
-  setFlagsFromString("--expose-gc");
-  return runInNewContext("gc") as () => void;
-}
 
 test("signals to init, to every process and to one's own group are refused", () => {
   for (const pid of [1, 0, -1, -process.pid]) {
@@ -70,14 +70,14 @@ test("a background writer also writes where another made the descriptor non-bloc
 
 test("a watch that was closed and collected leaves no memory", async () => {
   const [reader, writer] = pipe(true);
-  const collect = collector();
+  const collect = garbageCollector();
   const openAndClose = async (count: number): Promise<number> => {
     for (let opened = 1; opened <= count; opened++) {
       new addon.FdWatch(addon.duplicate(reader), () => {}).close();
       if (opened % 1000 !== 0) continue;
       // libuv closes its handle in the next turn; only then may the object go.
       await nextTurn();
-      collect();
+      collect("major");
       await nextTurn();
     }
     addon.trimHeap();
@@ -88,4 +88,165 @@ test("a watch that was closed and collected leaves no memory", async () => {
   assert.ok(grownBytes < 100_000 * 40, `${grownBytes / 100_000} bytes a watch`);
   closeSync(reader);
   closeSync(writer);
+});
+
+const SOURCES = join(import.meta.dirname, "../../../src/agent/native");
+const INTERFACE = /^export interface Addon \{\n(.*?)^\}/ms.exec(readFileSync(join(SOURCES, "addon.ts"), "utf8"))?.[1];
+const DESCRIBED = [...(INTERFACE ?? "").matchAll(/^ {2}(?:readonly )?(\w+)[(:](.*?)[;)]/gms)].map(
+  ([, name = "", parameters = ""]) => ({ name, parameters }),
+);
+
+test("the addon exports what its description in TypeScript names, and nothing else", () => {
+  assert.deepEqual(Object.keys(addon).toSorted(), DESCRIBED.map(({ name }) => name).toSorted());
+});
+
+test("functions of numbers take as many in C as they are described with", () => {
+  const header = readFileSync(join(SOURCES, "addon/addon.h"), "utf8");
+  const inC = new Map([...header.matchAll(/F\("(\w+)", \w+, (\d),/g)].map(([, name, count]) => [name, Number(count)]));
+  assert.ok(inC.size > 20, `${inC.size} functions of numbers found`);
+  const described = DESCRIBED.filter(({ name }) => inC.has(name)).map(({ name, parameters }) => [
+    name,
+    parameters.split(",").filter((parameter) => parameter.trim() !== "").length,
+  ]);
+  assert.deepEqual(new Map(described as [string, number][]), inC);
+});
+
+test("an errno of either sign has its symbolic name", () => {
+  assert.equal(errnoName(2), "ENOENT");
+  assert.equal(errnoName(-2), "ENOENT");
+});
+
+test("an errno that libuv does not know has its name too", () => assert.equal(errnoName(8), "ENOEXEC"));
+
+test("of two names for one errno the customary one is used", () => {
+  assert.equal(errnoName(11), "EAGAIN");
+  assert.equal(errnoName(95), "ENOTSUP");
+});
+
+test("an unknown errno is named by its number", () => assert.equal(errnoName(4095), "E4095"));
+
+test("a missing addon is reported with its path and the command that builds it", () => {
+  assert.throws(
+    () => loadAddon(["/nonexistent"]),
+    (error) =>
+      error instanceof AddonError && /npm run build:native/.test(error.message) && /\/nonexistent/.test(error.message),
+  );
+});
+
+test("a file that is no addon is reported with the loader's reason", async () => {
+  await using folder = await testFolder();
+  writeFileSync(folder.at(ADDON_FILE), "not an ELF file, but long enough to be read as a header of one, perhaps");
+  assert.throws(() => loadAddon([folder.path]), /invalid ELF header/);
+});
+
+test("an addon whose sources did not change is not built again", () => {
+  const built = buildNative();
+  const before = statSync(built);
+  buildNative();
+  assert.equal(statSync(built).ino, before.ino);
+});
+
+test("an unknown architecture is refused by name", () => {
+  assert.throws(() => buildNative("sparc"), /"sparc".*x64 or arm64/);
+});
+
+const LIMIT_BYTES = 1000;
+const NUMBERS = 10;
+
+interface Found {
+  readonly numbers: readonly bigint[];
+  readonly text: string;
+}
+
+async function readFiles(paths: readonly string[], limitBytes: number): Promise<Found[]> {
+  const answer = await addon.readFiles(Buffer.from(paths.map((path) => `${path}\0`).join("")), limitBytes);
+  assert.ok(typeof answer !== "number");
+  const found: Found[] = [];
+  for (let at = 0; at < answer.length;) {
+    const numbers = Array.from({ length: NUMBERS }, (_, n) => answer.readBigInt64LE(at + n * 8));
+    const start = at + NUMBERS * 8;
+    at = start + Number(numbers.at(-1));
+    found.push({ numbers, text: answer.toString("latin1", start, at) });
+  }
+  return found;
+}
+
+test("files are read whole, in their order; none that is missing, a folder, empty or over the limit", async () => {
+  await using folder = await testFolder();
+  const paths = ["one", "missing", "folder", "empty", "large", "two"].map((name) => folder.at(name));
+  const [one = "", , inFolder = "", empty = "", large = "", two = ""] = paths;
+  writeFileSync(one, "first");
+  mkdirSync(inFolder);
+  writeFileSync(empty, "");
+  writeFileSync(large, "");
+  truncateSync(large, LIMIT_BYTES + 1);
+  writeFileSync(two, "x".repeat(LIMIT_BYTES), { mode: 0o640 });
+  for (const limitBytes of [LIMIT_BYTES, -1]) {
+    const found = await readFiles(paths, limitBytes);
+    const texts = limitBytes < 0 ? ["", "", "", "", "", ""] : ["first", "", "", "", "", "x".repeat(LIMIT_BYTES)];
+    assert.deepEqual(
+      found.map(({ text }) => text),
+      texts,
+    );
+    assert.deepEqual(found[1]?.numbers.slice(0, 2), [BigInt(constants.errno.ENOENT), 0n]);
+    for (const n of [0, 2, 3, 4, 5]) {
+      const { dev, ino, size, mtimeNs, ctimeNs, mode, uid } = statSync(paths[n] ?? "", { bigint: true });
+      const state = [0n, dev, ino, size, mtimeNs, ctimeNs, mode, uid, 0n, BigInt(found[n]?.text.length ?? -1)];
+      assert.deepEqual(found[n]?.numbers, state);
+    }
+  }
+});
+
+const { ca, server, client } = await issueCertificates();
+const strangers = await issueCertificates();
+
+function accepts(cert: string, key: string, clientCa: string): boolean {
+  return addon.acceptsTlsMaterial(Buffer.from(cert), Buffer.from(key), Buffer.from(clientCa));
+}
+
+function together(...pems: readonly string[]): string {
+  return pems.join("\n");
+}
+
+function encryptedKey(): string {
+  return generateKeyPairSync("ec", {
+    namedCurve: "P-256",
+    publicKeyEncoding: { type: "spki", format: "pem" },
+    privateKeyEncoding: { type: "pkcs8", format: "pem", cipher: "aes-256-cbc", passphrase: "not the agent's" },
+  }).privateKey;
+}
+
+describe("TLS material tried by the addon", () => {
+  test("is accepted when a server can use it, with intermediate certificates and several authorities too", () => {
+    assert.equal(accepts(server.cert, server.key, ca), true);
+    assert.equal(accepts(together(server.cert, ca), server.key, together(ca, strangers.ca)), true);
+    createSecureContext({
+      cert: together(server.cert, ca),
+      key: server.key,
+      ca: together(ca, strangers.ca),
+      minVersion: "TLSv1.3",
+    });
+  });
+
+  test("is refused for whatever Node's own checks would have to explain", () => {
+    const broken = ca.replace(/[A-Za-z]{8}/, "!!!!!!!!");
+    const refused: readonly (readonly [string, string, string, string])[] = [
+      ["another's key", server.cert, client.key, ca],
+      ["no certificate", "", server.key, ca],
+      ["a key for a certificate", server.key, server.key, ca],
+      ["a broken intermediate certificate", together(server.cert, broken), server.key, ca],
+      ["no key", server.cert, "", ca],
+      ["a key with a passphrase", server.cert, encryptedKey(), ca],
+      ["no authority", server.cert, server.key, ""],
+      ["a broken authority", server.cert, server.key, broken],
+      ["a broken second authority", server.cert, server.key, together(ca, broken)],
+    ];
+    for (const [what, cert, key, clientCa] of refused) assert.equal(accepts(cert, key, clientCa), false, what);
+  });
+
+  test("leaves no error behind for whoever uses OpenSSL next", () => {
+    assert.equal(accepts("nothing", "nothing", "nothing"), false);
+    createSecureContext({ cert: server.cert, key: server.key, ca });
+    assert.equal(accepts(server.cert, server.key, ca), true);
+  });
 });

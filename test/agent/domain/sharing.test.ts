@@ -1,0 +1,152 @@
+import assert from "node:assert/strict";
+import { describe, it, test } from "node:test";
+import { setImmediate as turn } from "node:timers/promises";
+import {
+  AgentError,
+  Allowance,
+  type AllowanceOptions,
+  BufferPool,
+  Mutex,
+  type Share,
+} from "../../../src/agent/domain/index.ts";
+
+const FULL = 64 * 1024;
+const TIGHT = 16 * 1024;
+const SIZES = {
+  fullBytes: FULL,
+  tightBytes: TIGHT,
+  tightAboveBytes: 4 * FULL,
+  keptBytes: 3 * FULL,
+  keptAtRestBytes: 0,
+};
+
+test("a buffer is lent again while anybody has entered, and none is kept afterwards", () => {
+  const pool = new BufferPool(SIZES);
+  const leave = pool.enter();
+  const [first, second] = [pool.lend(), pool.lend()];
+  first.release();
+  assert.equal(pool.freeBytes, FULL);
+  const third = pool.lend();
+  assert.equal(third.bytes, first.bytes);
+  second.release();
+  leave();
+  assert.equal(pool.freeBytes, 0);
+  third.release();
+  assert.deepEqual([pool.lentBytes, pool.freeBytes], [0, 0]);
+});
+
+test("as much is kept at rest as the pool says", () => {
+  const pool = new BufferPool({ ...SIZES, keptAtRestBytes: FULL });
+  const leave = pool.enter();
+  const lent = Array.from({ length: 4 }, () => pool.lend());
+  for (const loan of lent) loan.release();
+  assert.equal(pool.freeBytes, 3 * FULL);
+  leave();
+  assert.equal(pool.freeBytes, FULL);
+  pool.lend().release();
+  assert.deepEqual([pool.lentBytes, pool.freeBytes], [0, FULL]);
+});
+
+test("a buffer is given back once, however often it is tried", () => {
+  const pool = new BufferPool({ ...SIZES, keptAtRestBytes: FULL });
+  const first = pool.lend();
+  pool.lend();
+  first.release();
+  first.release();
+  assert.deepEqual([pool.lentBytes, pool.freeBytes], [FULL, FULL]);
+  assert.notEqual(pool.lend().bytes, pool.lend().bytes);
+});
+
+test("who wants little gets a small buffer, which is not kept", () => {
+  const pool = new BufferPool({ ...SIZES, keptAtRestBytes: FULL });
+  assert.equal(pool.lend(0).bytes.length, 4096);
+  const small = pool.lend(5_000);
+  assert.equal(small.bytes.length, 5_000);
+  small.release();
+  assert.equal(pool.freeBytes, 0);
+});
+
+test("buffers are small while much is on loan, and of full size again afterwards", () => {
+  const pool = new BufferPool(SIZES);
+  const lent = [];
+  while (!pool.tight) lent.push(pool.lend());
+  assert.equal(pool.lentBytes, 5 * FULL);
+  lent.push(pool.lend());
+  assert.equal(lent.at(-1)?.bytes.length, TIGHT);
+  for (const loan of lent) loan.release();
+  assert.equal(pool.lentBytes, 0);
+  assert.equal(pool.lend().bytes.length, FULL);
+});
+
+const MINUTE_MS = 60_000;
+
+interface Rig {
+  readonly allowance: Allowance;
+  readonly lost: string[];
+  readonly share: (name: string, owner?: object) => Share;
+  nowMs: number;
+}
+
+function rig(limits: Pick<AllowanceOptions, "limit" | "ownerLimit">): Rig {
+  const lost: string[] = [];
+  const all = {};
+  const self: Rig = {
+    nowMs: 0,
+    lost,
+    allowance: new Allowance({
+      ...limits,
+      clock: { monotonicMs: () => self.nowMs },
+      refusal: (because) => new AgentError("RESOURCE_EXHAUSTED", "TOO_MANY_FILE_CALLS", because),
+    }),
+    share: (name, owner = all) => self.allowance.share(owner, () => lost.push(name)),
+  };
+  return self;
+}
+
+describe("an allowance", () => {
+  it("does not give back to who lost it, whatever that one still says", () => {
+    const now = rig({ limit: 1 });
+    const [a, b] = [now.share("a"), now.share("b")];
+    a.set(1);
+    now.nowMs = MINUTE_MS;
+    b.set(1);
+    a.progress();
+    a.set(1);
+    a.set(0);
+    assert.deepEqual(now.lost, ["a"]);
+    assert.throws(() => now.share("c").set(1), AgentError);
+    b.set(0);
+    now.share("c").set(1);
+  });
+});
+
+describe("a mutex", () => {
+  it("goes on after a task that failed", async () => {
+    const mutex = new Mutex();
+    await assert.rejects(
+      mutex.run(() => Promise.reject(new Error("no"))),
+      /no/,
+    );
+    assert.equal(await mutex.run(() => Promise.resolve(1)), 1);
+  });
+
+  it("never runs a task that is given up before its turn, and lets nobody overtake because of it", async () => {
+    const mutex = new Mutex();
+    const first = Promise.withResolvers<void>();
+    const events: string[] = [];
+    const running = mutex.run(async () => {
+      await first.promise;
+      events.push("first");
+    });
+    const given = new AbortController();
+    const second = mutex.run(async () => void events.push("second"), given.signal);
+    const third = mutex.run(async () => void events.push("third"));
+    given.abort(new Error("client gone"));
+    await assert.rejects(second, /client gone/);
+    await turn();
+    assert.deepEqual(events, []);
+    first.resolve();
+    await Promise.all([running, third]);
+    assert.deepEqual(events, ["first", "third"]);
+  });
+});

@@ -1,0 +1,78 @@
+import assert from "node:assert/strict";
+import { spawn } from "node:child_process";
+import { availableParallelism } from "node:os";
+import { describe, it, test } from "node:test";
+import { arrivalsWatcher } from "../../../src/agent/platform/arrivals.ts";
+import { guestClock, guestKernel, machineIsIdle } from "../../../src/agent/platform/index.ts";
+import { confirmsReseed } from "../../../src/agent/platform/random-device.ts";
+import { awake } from "../../fixtures/awake.ts";
+import { openDescriptors } from "../../fixtures/proc.ts";
+import { addon } from "../../fixtures/spawning.ts";
+
+test("a machine half of whose CPUs work is not idle", async () => {
+  const busy = Array.from({ length: Math.ceil(availableParallelism() / 2) }, () =>
+    spawn(process.execPath, ["-e", "console.log(1); for (;;);"], { stdio: ["ignore", "pipe", "inherit"] }),
+  );
+  try {
+    await Promise.all(busy.map((child) => new Promise((resolve) => child.stdout.once("data", resolve))));
+    assert.equal(await awake(machineIsIdle(new AbortController().signal)), false);
+  } finally {
+    for (const child of busy) child.kill("SIGKILL");
+  }
+});
+
+test("whoever no longer needs to know is not kept waiting", async () => {
+  const controller = new AbortController();
+  const answer = machineIsIdle(controller.signal);
+  controller.abort();
+  assert.equal(await awake(answer), false);
+  assert.equal(await awake(machineIsIdle(AbortSignal.abort())), false);
+});
+
+it("believes a forced reseed of kernels since 5.18 and of those that are known to have got its generator", () => {
+  const answers: Readonly<Record<string, boolean>> = {
+    "6.18.44": true,
+    "10.0": true,
+    "5.18.0-rc1": true,
+    "5.18.0": true,
+    "5.17.15": false,
+    "5.15.44-custom": true,
+    "5.15.43": false,
+    "5.15.0-91-generic": false,
+    "5.10.119": true,
+    "5.10.118": false,
+    "5.10": false,
+    "4.19.320": false,
+    "3.10.0-1160.el7.x86_64": false,
+    "": false,
+    custom: false,
+  };
+  for (const [release, answer] of Object.entries(answers)) assert.equal(confirmsReseed(release), answer, release);
+});
+
+describe("the kernel", () => {
+  it("refuses times before 1970 and those that its clock cannot hold", () => {
+    const kernel = guestKernel(addon);
+    for (const ns of [-1n, -(2n ** 63n), 2n ** 63n, 2n ** 70n])
+      assert.equal(kernel.stepClock(ns), "EINVAL", String(ns));
+  });
+});
+
+test("the monotonic clock does not run backwards", () => {
+  const clock = guestClock(addon);
+  const first = clock.monotonicMs();
+  assert.ok(clock.monotonicMs() >= first);
+});
+
+test("a listener that cannot be watched for arrivals works all the same, and leaves no descriptor", () => {
+  class FdWatch extends addon.FdWatch {
+    constructor() {
+      // As epoll_ctl(2) refuses a descriptor, for example at the limit of watches.
+      super(-1, () => {});
+    }
+  }
+  const before = openDescriptors();
+  const stop = arrivalsWatcher({ FdWatch, duplicate: (fd) => addon.duplicate(fd) })(1, () => {});
+  stop();
+  assert.deepEqual(openDescriptors(), before);
+});

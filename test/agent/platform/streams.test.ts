@@ -1,0 +1,230 @@
+import assert from "node:assert/strict";
+import { closeSync, constants, openSync, readSync } from "node:fs";
+import { test, type TestContext } from "node:test";
+import { setImmediate as immediate } from "node:timers/promises";
+import {
+  BufferPool,
+  type ByteReceiver,
+  type ChildProcess,
+  type SpawnBlock,
+  type StdioPlan,
+} from "../../../src/agent/domain/index.ts";
+import type { Addon } from "../../../src/agent/native/index.ts";
+import { FdSink } from "../../../src/agent/platform/streams/sink.ts";
+import { FdSource, STREAM_BUFFERS } from "../../../src/agent/platform/streams/source.ts";
+import { WidePipes } from "../../../src/agent/platform/streams/wide-pipes.ts";
+import { pipe } from "../../fixtures/pipe.ts";
+import { addon, bytes, discard, launch, processes, request, run, shell } from "../../fixtures/spawning.ts";
+
+const PIPES: StdioPlan = { kind: "pipes", stdin: true };
+const TERMINAL: StdioPlan = { kind: "terminal", cols: 80, rows: 24 };
+/** What a terminal takes without a reader too: 8 KiB, and 4 KiB in its line discipline. */
+const IN_FLIGHT_BYTES = 9_000;
+/** Chunks that a source passes on before one has to be released. */
+const HELD_CHUNKS = 4;
+
+/** Holds every chunk until `releaseAll`, and from then on none. */
+class LateReceiver implements ByteReceiver {
+  readonly #held: (() => void)[] = [];
+  #holding = true;
+  /** Resolves when it holds as many chunks as it may. */
+  readonly full: PromiseWithResolvers<void> = Promise.withResolvers();
+  sizeBytes = 0;
+  heldChunks = 0;
+
+  chunk(piece: Uint8Array, release: () => void): void {
+    this.sizeBytes += piece.length;
+    if (!this.#holding) {
+      release();
+      return;
+    }
+    this.heldChunks++;
+    if (this.heldChunks === HELD_CHUNKS) this.full.resolve();
+    this.#held.push(release);
+  }
+
+  end(): void {}
+
+  releaseAll(): void {
+    this.#holding = false;
+    for (const release of this.#held.splice(0)) release();
+  }
+}
+
+/** Starts a child with a late receiver of its output. Disposing kills its tree and releases it. */
+async function launchLate(of: SpawnBlock): Promise<{ child: ChildProcess; late: LateReceiver } & AsyncDisposable> {
+  const child = await processes.spawn(of);
+  const late = new LateReceiver();
+  child.stdout?.start(late);
+  return { child, late, [Symbol.asyncDispose]: () => discard(child) };
+}
+
+for (const stdio of [PIPES, TERMINAL]) {
+  const name = stdio === PIPES ? "pipes" : "a terminal";
+  test(`on ${name}, what the leader wrote reaches a receiver that takes it late, though others hold the stream`, async () => {
+    await using running = await launchLate(
+      shell(`trap '' HUP; sleep 1011 & head -c ${IN_FLIGHT_BYTES} /dev/zero`, { stdio }),
+    );
+    const { child, late } = running;
+    await child.ended;
+    let drained = false;
+    const drain = child.stdout?.drain().then((complete) => {
+      drained = true;
+      return complete;
+    });
+    for (let turn = 0; turn < 20; turn++) await immediate();
+    assert.ok(late.heldChunks <= HELD_CHUNKS);
+    // With all output in held chunks, the read that would find nothing more is still to come.
+    assert.ok(!drained || late.sizeBytes === IN_FLIGHT_BYTES);
+    late.releaseAll();
+    assert.equal(await drain, false);
+    assert.equal(late.sizeBytes, IN_FLIGHT_BYTES);
+  });
+}
+
+/** The drain of a pipe without writers, which the kernel reports only where `answers` is true, look by look. */
+async function drainOf(
+  t: TestContext,
+  answers: readonly boolean[],
+  starts?: { readonly settled: Promise<void>; readonly onLook: (look: number) => void },
+): Promise<{ complete: boolean; asked: number }> {
+  let asked = 0;
+  const answer = (): boolean => {
+    starts?.onLook(asked);
+    return answers[asked++] ?? false;
+  };
+  const calls = { hungUp: (fd: number) => addon.hungUp(fd) && answer() };
+  const delayed: Addon = Object.assign(Object.create(addon) as Addon, calls);
+  const [ours, theirs] = pipe(true);
+  closeSync(theirs);
+  const source = new FdSource(delayed, new BufferPool(STREAM_BUFFERS), "pipe", ours, () => starts?.settled);
+  t.after(() => source.close());
+  source.start({ chunk: (_bytes, release) => release(), end: () => {} });
+  return { complete: await source.drain(), asked };
+}
+
+test("a pipe that is still held at the exit is looked at again, and complete where its last writer goes", async (t) => {
+  assert.deepEqual(await drainOf(t, [false, false, true]), { complete: true, asked: 3 });
+});
+
+test("and incomplete after the last look", async (t) => {
+  assert.deepEqual(await drainOf(t, []), { complete: false, asked: 6 });
+});
+
+test("it is looked at for as long as children start, and once more when none does", async (t) => {
+  const { promise: settled, resolve } = Promise.withResolvers<void>();
+  const onLook = (look: number): void => {
+    if (look === 20) resolve();
+  };
+  assert.deepEqual(await drainOf(t, [], { settled, onLook }), { complete: false, asked: 22 });
+  const late = [...Array<boolean>(15).fill(false), true];
+  const never = new Promise<void>(() => {});
+  assert.deepEqual(await drainOf(t, late, { settled: never, onLook: () => {} }), { complete: true, asked: 16 });
+});
+
+test("a flood of output gives one chunk at a time, and everything else has its turn before the next", async () => {
+  const child = await processes.spawn(request(["/usr/bin/head", "-c", "5000000", "/dev/zero"], { stdio: TERMINAL }));
+  const end = Promise.withResolvers<void>();
+  let sizeBytes = 0;
+  let chunksTogether = 0;
+  let mostTogether = 0;
+  child.stdout?.start({
+    chunk: (piece, release) => {
+      sizeBytes += piece.length;
+      mostTogether = Math.max(mostTogether, ++chunksTogether);
+      // Runs before any other callback of the event loop does.
+      queueMicrotask(() => (chunksTogether = 0));
+      release();
+    },
+    end: () => end.resolve(),
+  });
+  await child.ended;
+  await child.stdout?.drain();
+  await end.promise;
+  assert.equal(sizeBytes, 5_000_000);
+  assert.equal(mostTogether, 1);
+  await discard(child);
+});
+
+test("a write resolves when the reader closed its end, and when the sink is closed", async () => {
+  await using running = await launch(shell("exec 0<&-; echo closed; sleep 1020", { stdio: PIPES }));
+  await running.stdout.until(/closed/);
+  await running.child.stdin?.write(Buffer.alloc(1_000_000));
+  await running.child.stdin?.write(bytes("more"));
+
+  await using deaf = await launch(request(["/bin/sleep", "1021"], { stdio: PIPES }));
+  const write = deaf.child.stdin?.write(Buffer.alloc(1_000_000));
+  deaf.child.stdin?.close();
+  await write;
+});
+
+test("a pending write is dropped when its reader dies", async () => {
+  const child = await processes.spawn(request(["/bin/sleep", "1022"], { stdio: PIPES }));
+  const write = child.stdin?.write(Buffer.alloc(1_000_000));
+  child.signal(9);
+  await write;
+  await child.ended;
+  child.release();
+});
+
+test("nothing is typed for the end of input into a terminal in raw mode", async () => {
+  const terminal = addon.openTerminal(80, 24);
+  assert.ok(typeof terminal === "object");
+  const [master, slave] = terminal;
+  const ready = await run(request(["/bin/stty", "raw", "-echo", "-F", `/proc/${process.pid}/fd/${slave}`]));
+  assert.equal(ready.stderr.toString(), "");
+  const sink = new FdSink(addon, "terminal", addon.duplicate(master));
+  await sink.write(bytes("a"));
+  sink.end();
+  addon.write(master, bytes("b"), 0, 1);
+  const typed = Buffer.alloc(2);
+  for (let at = 0; at < 2;) at += readSync(slave, typed, at, 2 - at, null);
+  assert.equal(typed.toString(), "ab");
+  sink.close();
+  closeSync(master);
+  closeSync(slave);
+});
+
+const USUAL_BYTES = 64 * 1024;
+const WIDE_BYTES = 256 * 1024;
+const MUCH = Buffer.alloc(1_000_000);
+
+/** Writes as much as the pipe takes now. Returns the number of bytes. */
+function fill(writer: number): number {
+  const fd = openSync(`/proc/self/fd/${writer}`, constants.O_WRONLY | constants.O_NONBLOCK);
+  const count = addon.write(fd, MUCH, 0, MUCH.length);
+  closeSync(fd);
+  return count;
+}
+
+test("a command that does not read its input is given four times what a pipe usually holds, and no more", () => {
+  const [ours, theirs] = pipe(false);
+  const sink = new FdSink(addon, "pipe", ours);
+  void sink.write(MUCH);
+  assert.equal(addon.bytesAvailable(theirs), WIDE_BYTES);
+  sink.close();
+  closeSync(theirs);
+});
+
+test("a command that has filled the pipe of its output can write four times as much before it has to wait", async () => {
+  const [ours, theirs] = pipe(true);
+  assert.equal(fill(theirs), USUAL_BYTES);
+  const source = new FdSource(addon, new BufferPool(STREAM_BUFFERS), "pipe", ours);
+  // The chunks are not released: the source reads four of them, and the rest stays in the pipe.
+  await new Promise<void>((resolve) => source.start({ chunk: () => resolve(), end: () => {} }));
+  assert.equal(fill(theirs), WIDE_BYTES);
+  source.close();
+  closeSync(theirs);
+});
+
+test("32 pipes are wide at once, each of them once, and one that leaves makes room", () => {
+  const pipes = Array.from({ length: 33 }, () => pipe(true));
+  const wide = new WidePipes(addon);
+  const widened = pipes.map(([fd]) => wide.widen(fd));
+  assert.deepEqual(widened, [...Array.from({ length: 32 }, () => true), false]);
+  const [[first], [last]] = [pipes.at(0) ?? [-1], pipes.at(-1) ?? [-1]];
+  assert.equal(wide.widen(first), false);
+  wide.leave(first);
+  assert.equal(wide.widen(last), true);
+  for (const fd of pipes.flat()) closeSync(fd);
+});
