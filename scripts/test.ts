@@ -1,5 +1,5 @@
 /**
- * Runs the tests: `npm test`, or `npm test -- test/agent/exec test/agent/session/users.test.ts` for some of them. Files
+ * Runs the tests: `npm test`, or `npm test -- test/agent/exec test/agent/session/ends.test.ts` for some of them. Files
  * run some at a time, each in a process of its own. Ends with the line `N passed, N failed, N skipped`.
  *
  * `*.test.ts` needs no more than `npm start` does. `*.nightly.ts` is the breadth of a guarantee, takes minutes, or

@@ -4,11 +4,14 @@ import { userInfo } from "node:os";
 import { join } from "node:path";
 import { describe, it } from "node:test";
 import { status } from "@grpc/grpc-js";
-import { NEEDS_ROOT } from "../../fixtures/privileges.ts";
+import { startAgent } from "../../fixtures/agent.ts";
+import { until } from "../../fixtures/awake.ts";
+import { exec, failingExec, type StartInit } from "../../fixtures/exec-stream.ts";
 import { testFolder } from "../../fixtures/files.ts";
 import { forAllTests } from "../../fixtures/for-all-tests.ts";
-import { startAgent } from "../../fixtures/agent.ts";
-import { exec, failingExec, type StartInit } from "../../fixtures/exec-stream.ts";
+import { fuseMount } from "../../fixtures/fuse-mount.ts";
+import { NEEDS_FUSE, NEEDS_ROOT } from "../../fixtures/privileges.ts";
+import { allProcesses } from "../../fixtures/proc.ts";
 
 const folder = forAllTests(await testFolder()).path;
 await chmod(folder, 0o755);
@@ -118,4 +121,42 @@ describe("users and working directories", () => {
     assert.equal((await failingExec(agent, within(denied, "/nonexistent"))).reason, "EXEC_PERMISSION_DENIED");
     assert.equal((await failingExec(agent, within(join(folder, "text-first"), "/usr/bin"))).reason, "EXEC_BAD_FORMAT");
   });
+});
+
+describe("an exec whose start waits for a file system that never answers", { concurrency: true, ...NEEDS_FUSE }, () => {
+  // fs/fuse/dev.c, request_wait_answer: once the server has taken the request, not even SIGKILL ends its caller.
+  for (const [kind, more] of [
+    ["killable", []],
+    ["unkillable", ["taken"]],
+  ] as const) {
+    it(`ends at its timeout_ms and names the mount, where the wait is ${kind}`, async () => {
+      const hung = join(folder, kind);
+      await using mount = await fuseMount("hanging_mount", hung, more);
+      await using own = await startAgent();
+      const children = (): number => allProcesses().filter(({ parent }) => parent === own.pid).length;
+      const command = `${hung}/command`;
+      const starts: readonly (readonly [step: string, path: string, StartInit])[] = [
+        ["chdir", hung, { args: ["true"], cwd: hung }],
+        ["chdir", `${hung}/deep`, { args: ["true"], cwd: `${hung}/deep`, keep: { name: "kept" } }],
+        ["execve", command, { args: [command] }],
+        ["execve", "command", { args: ["command"], env: { PATH: `/proc:${hung}:/bin` } }],
+        ["execve", `${kind}/command`, { args: [`${kind}/command`], cwd: folder }],
+      ];
+      const failures = starts.map(([, , start]) => failingExec(own, { ...start, timeoutMs: 1_000n }));
+      for (const [index, { code, reason, metadata, message }] of (await Promise.all(failures)).entries()) {
+        const [step, path] = starts[index] ?? [];
+        assert.deepEqual([code, reason], [status.FAILED_PRECONDITION, "EXEC_SETUP_FAILED"], message);
+        assert.deepEqual(metadata, { step, errno: "ETIMEDOUT", path, mount: hung });
+        assert.ok(
+          message.includes(`the file system mounted at ${JSON.stringify(hung)} did not answer in time`),
+          message,
+        );
+      }
+      assert.equal((await exec(own, { args: ["echo", "alive"] })).stdout.toString(), "alive\n");
+      if (kind === "unkillable") assert.equal(children(), 5, "they are left to the kernel");
+      await mount[Symbol.asyncDispose]();
+      await until(() => Promise.resolve(children() === 0), "nothing is left of them");
+      assert.deepEqual(await own.stop(), { code: 0, signal: null });
+    });
+  }
 });

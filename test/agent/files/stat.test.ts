@@ -3,13 +3,15 @@ import { spawnSync } from "node:child_process";
 import { once } from "node:events";
 import { link, lutimes, mkdir, stat, symlink, writeFile } from "node:fs/promises";
 import { createServer } from "node:net";
-import { describe, it } from "node:test";
-import { status } from "@grpc/grpc-js";
+import { describe, it, test } from "node:test";
 import type { Timestamp } from "@bufbuild/protobuf/wkt";
+import { status } from "@grpc/grpc-js";
+import { FileSystemError } from "../../../src/agent/domain/index.ts";
+import { fileFailure, wrongType } from "../../../src/agent/files/failure.ts";
 import { FileType } from "../../../src/shared/gen/svc/guest/v1alpha1/files_pb.ts";
-import { forAllTests } from "../../fixtures/for-all-tests.ts";
 import { startAgent } from "../../fixtures/agent.ts";
 import { failureOf, FileCalls, testFolder } from "../../fixtures/files.ts";
+import { forAllTests } from "../../fixtures/for-all-tests.ts";
 import { NEEDS_ROOT } from "../../fixtures/privileges.ts";
 
 const folder = forAllTests(await testFolder());
@@ -122,4 +124,45 @@ describe("a path", () => {
       }
     }
   });
+});
+
+const CASES = [
+  ["open", "ENOENT", "NOT_FOUND", "PATH_NOT_FOUND"],
+  ["stat", "ENOTDIR", "NOT_FOUND", "PATH_NOT_FOUND"],
+  ["stat", "ELOOP", "NOT_FOUND", "PATH_NOT_FOUND"],
+  ["create", "ENOENT", "NOT_FOUND", "PATH_NOT_FOUND"],
+  ["open", "EACCES", "PERMISSION_DENIED", "PATH_PERMISSION_DENIED"],
+  ["chown", "EPERM", "PERMISSION_DENIED", "PATH_PERMISSION_DENIED"],
+  ["create", "EROFS", "PERMISSION_DENIED", "PATH_PERMISSION_DENIED"],
+  ["place", "EBUSY", "FAILED_PRECONDITION", "FILE_ERROR"],
+  ["chown", "EINVAL", "FAILED_PRECONDITION", "FILE_ERROR"],
+  ["place", "ENOTSUP", "FAILED_PRECONDITION", "FILE_ERROR"],
+  ["place", "EISDIR", "FAILED_PRECONDITION", "NOT_A_REGULAR_FILE"],
+  ["stat", "ENAMETOOLONG", "INVALID_ARGUMENT", "INVALID_FIELD"],
+  ["write", "ENOSPC", "RESOURCE_EXHAUSTED", "NO_SPACE"],
+  ["sync", "EDQUOT", "RESOURCE_EXHAUSTED", "NO_SPACE"],
+  ["write", "EFBIG", "RESOURCE_EXHAUSTED", "NO_SPACE"],
+  ["open", "EMFILE", "RESOURCE_EXHAUSTED", "FILE_ERROR"],
+  ["read", "EIO", "INTERNAL", "FILE_ERROR"],
+  ["sync_folder", "EIO", "INTERNAL", "FILE_ERROR"],
+  ["read", "E999", "INTERNAL", "FILE_ERROR"],
+] as const;
+
+for (const [step, errno, code, reason] of CASES) {
+  test(`${errno} at the step ${step} is ${code}, ${reason}, with path, step and errno in the details`, () => {
+    const error = fileFailure(new FileSystemError(step, errno), "write", "/some/path");
+    assert.deepEqual([error.status, error.reason], [code, reason]);
+    assert.deepEqual(
+      [error.metadata["path"], error.metadata["step"], error.metadata["errno"]],
+      ["/some/path", step, errno],
+    );
+    assert.match(error.message, new RegExp(`^cannot write "/some/path": .+ \\(${step}: ${errno}\\)$`));
+  });
+}
+
+test("what is of a wrong type is named by its type", () => {
+  const error = wrongType("read", "/dev/tty", "character_device", "regular file");
+  assert.equal(error.reason, "NOT_A_REGULAR_FILE");
+  assert.match(error.message, /no regular file but a character device/);
+  assert.deepEqual(error.metadata, { path: "/dev/tty", type: "character_device" });
 });

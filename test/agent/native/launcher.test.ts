@@ -27,7 +27,7 @@ import { COMPILED_ONCE } from "../../../scripts/testing/compiled.ts";
 import { builtAddonFolder } from "../../../src/agent/native/index.ts";
 import { makeLauncherBundle } from "../../fixtures/launcher-bundle.ts";
 import { NEEDS_NAMESPACES, noNamespaces } from "../../fixtures/namespaces.ts";
-import { withoutCapability } from "../../fixtures/privileges.ts";
+import { NEEDS_ROOT, withoutCapability } from "../../fixtures/privileges.ts";
 
 const bundle = makeLauncherBundle();
 after(() => bundle[Symbol.dispose]());
@@ -65,7 +65,7 @@ const CRASH_AND_LEAVE_NODE = `
   });
 `;
 const TIMEOUT_MS = 500_000;
-const isRoot = process.getuid?.() === 0;
+const NEEDS_PERL = { skip: spawnSync("perl", ["-e", "1"]).status === 0 ? false : "needs perl" };
 /** The launcher's surroundings. PID 1 and the child of an init get a process namespace of their own. */
 const SETTINGS: Readonly<Record<string, readonly string[]>> = {
   "the child of a shell": ["sh", "-c", '"$@"; exit $?', "sh"],
@@ -256,11 +256,7 @@ describe("launcher", () => {
     rmSync(folder, { recursive: true });
   });
 
-  test("hands the environment over byte for byte, whatever is in it", (t) => {
-    if (spawnSync("perl", ["-e", "1"]).status !== 0) {
-      t.skip("needs perl");
-      return;
-    }
+  test("hands the environment over byte for byte, whatever is in it", NEEDS_PERL, () => {
     // execve(2) by perl, as Node and shells would normalize the entries.
     const entries = ["A=1", "A=2", "no equals sign", "=", "", "B=\\xff\\xfe", "C=a\\nb", "SVC_INSTANCE_TOKEN=t"];
     const script = `my @e = (${entries.map((entry) => `"${entry}"`).join(",")});
@@ -327,27 +323,23 @@ describe("launcher", () => {
     },
   );
 
-  test(
-    "is closed to others of its user: they may not read its memory or environment",
-    { skip: isRoot ? false : "needs root" },
-    async () => {
-      const WORKLOAD = 1000;
-      const open = makeLauncherBundle({ copy: true });
-      chmodSync(open.folder, 0o755);
-      try {
-        const child = spawn(open.launcher, ["-e", SURVEY_PARENT], {
-          uid: WORKLOAD,
-          gid: WORKLOAD,
-          stdio: ["ignore", "pipe", "inherit"],
-        });
-        const [, found] = await line(child, /^environ: (.*)$/);
-        await once(child, "exit");
-        assert.equal(found, "EACCES");
-      } finally {
-        open[Symbol.dispose]();
-      }
-    },
-  );
+  test("is closed to others of its user: they may not read its memory or environment", NEEDS_ROOT, async () => {
+    const WORKLOAD = 1000;
+    const open = makeLauncherBundle({ copy: true });
+    chmodSync(open.folder, 0o755);
+    try {
+      const child = spawn(open.launcher, ["-e", SURVEY_PARENT], {
+        uid: WORKLOAD,
+        gid: WORKLOAD,
+        stdio: ["ignore", "pipe", "inherit"],
+      });
+      const [, found] = await line(child, /^environ: (.*)$/);
+      await once(child, "exit");
+      assert.equal(found, "EACCES");
+    } finally {
+      open[Symbol.dispose]();
+    }
+  });
 
   test("closes descriptors that it inherited, and opens closed standard streams", () => {
     const script = 'exec 7<"$0"; exec "$0" "$@"';
@@ -363,11 +355,7 @@ describe("launcher", () => {
     assert.equal(spawnSync("sh", ["-c", script, "sh", bundle.launcher, ...AGENT, "survey"]).status, 0);
   });
 
-  test("gets its child's status even where it inherited an ignored SIGCHLD", (t) => {
-    if (spawnSync("perl", ["-e", "1"]).status !== 0) {
-      t.skip("needs perl");
-      return;
-    }
+  test("gets its child's status even where it inherited an ignored SIGCHLD", NEEDS_PERL, () => {
     const args = ["-e", '$SIG{CHLD}="IGNORE"; exec @ARGV', bundle.launcher, ...AGENT, "exit", "9"];
     assert.equal(spawnSync("perl", args).status, 9);
   });
@@ -379,22 +367,18 @@ describe("launcher", () => {
     assert.equal(spawnSync(join(bundle.folder, "lib", "link"), [...AGENT, "exit", "4"]).status, 4);
   });
 
-  test(
-    "says what to raise where an agent aborts that may have too few processes and threads",
-    { skip: isRoot ? false : "needs root" },
-    () => {
-      using copy = makeLauncherBundle({ copy: true });
-      chmodSync(copy.folder, 0o755);
-      // A user who runs nothing else: the limit counts all of a user's processes (setrlimit(2), RLIMIT_NPROC).
-      const { signal, stderr } = spawnSync(
-        "prlimit",
-        ["--nproc=20", "setpriv", "--reuid=61234", "--clear-groups", copy.launcher, "-e", "process.abort()"],
-        { encoding: "utf8", timeout: TIMEOUT_MS, cwd: "/" },
-      );
-      assert.match(stderr, /signal 6 [^\n]*it needs 30 processes and threads: look at pids\.max of its cgroup/);
-      assert.equal(signal, "SIGABRT");
-    },
-  );
+  test("says what to raise where an agent aborts that may have too few processes and threads", NEEDS_ROOT, () => {
+    using copy = makeLauncherBundle({ copy: true });
+    chmodSync(copy.folder, 0o755);
+    // A user who runs nothing else: the limit counts all of a user's processes (setrlimit(2), RLIMIT_NPROC).
+    const { signal, stderr } = spawnSync(
+      "prlimit",
+      ["--nproc=20", "setpriv", "--reuid=61234", "--clear-groups", copy.launcher, "-e", "process.abort()"],
+      { encoding: "utf8", timeout: TIMEOUT_MS, cwd: "/" },
+    );
+    assert.match(stderr, /signal 6 [^\n]*it needs 30 processes and threads: look at pids\.max of its cgroup/);
+    assert.equal(signal, "SIGABRT");
+  });
 
   test("says what is missing where it was taken out of its folder", () => {
     const script = 'cp "$0" "$1/alone" && "$1/alone"';
@@ -428,7 +412,7 @@ describe("launcher", () => {
     }
   });
 
-  test("runs as a whole in an empty root, without /proc and /dev", { skip: isRoot ? false : "needs root" }, () => {
+  test("runs as a whole in an empty root, without /proc and /dev", NEEDS_ROOT, () => {
     using own = makeLauncherBundle({ copy: true });
     const args = [own.folder, "/guest-agent", "-e", "process.exit(require('fs').existsSync('/proc') ? 1 : 4)"];
     assert.ok(!existsSync(join(own.folder, "proc")));
@@ -436,30 +420,26 @@ describe("launcher", () => {
     assert.equal(spawnSync("chroot", args, { encoding: "utf8" }).status, 4);
   });
 
-  test(
-    "believes no folder of the image at /proc about its children",
-    { skip: isRoot ? false : "needs root" },
-    async () => {
-      using own = makeLauncherBundle({ copy: true });
-      const other = spawn("sleep", ["600"]);
-      const launcher = spawn("chroot", [own.folder, "/guest-agent", "-e", CRASH_AND_LEAVE_NODE], { stdio: "pipe" });
-      try {
-        const children = join(own.folder, "proc/self/task", String(launcher.pid));
-        mkdirSync(children, { recursive: true });
-        writeFileSync(join(children, "children"), `${other.pid} `);
-        launcher.stdin.end();
-        const [status, signal] = (await once(launcher, "exit")) as [number | null, string | null];
-        assert.deepEqual([status, signal], [null, "SIGKILL"]);
-        assert.equal(other.signalCode, null);
-        // The agent's leftover held this stream: the launcher has found it without /proc.
-        if (!launcher.stdout.closed) await once(launcher.stdout.resume(), "close");
-      } finally {
-        other.kill("SIGKILL");
-        launcher.kill("SIGKILL");
-        launcher.stdout.destroy();
-      }
-    },
-  );
+  test("believes no folder of the image at /proc about its children", NEEDS_ROOT, async () => {
+    using own = makeLauncherBundle({ copy: true });
+    const other = spawn("sleep", ["600"]);
+    const launcher = spawn("chroot", [own.folder, "/guest-agent", "-e", CRASH_AND_LEAVE_NODE], { stdio: "pipe" });
+    try {
+      const children = join(own.folder, "proc/self/task", String(launcher.pid));
+      mkdirSync(children, { recursive: true });
+      writeFileSync(join(children, "children"), `${other.pid} `);
+      launcher.stdin.end();
+      const [status, signal] = (await once(launcher, "exit")) as [number | null, string | null];
+      assert.deepEqual([status, signal], [null, "SIGKILL"]);
+      assert.equal(other.signalCode, null);
+      // The agent's leftover held this stream: the launcher has found it without /proc.
+      if (!launcher.stdout.closed) await once(launcher.stdout.resume(), "close");
+    } finally {
+      other.kill("SIGKILL");
+      launcher.kill("SIGKILL");
+      launcher.stdout.destroy();
+    }
+  });
 });
 
 /** What Node has in memory under that folder's launcher, which must print nothing. */

@@ -2,11 +2,13 @@ import assert from "node:assert/strict";
 import { once } from "node:events";
 import { connect as connectTcp } from "node:net";
 import { describe, it } from "node:test";
+import { setTimeout } from "node:timers/promises";
 import { connect as connectTls } from "node:tls";
 import { type RunningAgent, startAgent } from "../../fixtures/agent.ts";
 import { SERVER_NAME } from "../../fixtures/certificates.ts";
-import { clientOf } from "../../fixtures/guest-client.ts";
 import { exec, ExecStream } from "../../fixtures/exec-stream.ts";
+import { clientOf } from "../../fixtures/guest-client.ts";
+import { processById } from "../../fixtures/proc.ts";
 import { DUTIES } from "../../fixtures/raw-calls.ts";
 import { CODE, RawHttp2 } from "../../fixtures/raw-http2.ts";
 
@@ -80,6 +82,34 @@ describe("a TLS session", () => {
       assert.equal(socket.isSessionReused(), false);
       socket.destroy();
       if (round > 0) await caller.runRestoreDuties({ entropy: ENTROPY });
+    }
+  });
+});
+
+function ms(time: Date | undefined): number {
+  return time === undefined ? Number.NaN : time.getTime();
+}
+
+describe("commands that the duties end", () => {
+  it("are no user activity, however long they take to die", async () => {
+    await using agent = await startAgent();
+    using stream = new ExecStream(agent);
+    stream.start({ args: ["sh", "-c", "trap '' HUP; echo $$; exec sleep 1000"] });
+    const pid = Number(await stream.until("\n"));
+    using terminal = new ExecStream(agent);
+    terminal.start({ args: ["cat"], terminal: {} });
+    await terminal.next();
+    using caller = clientOf(agent);
+    const asked = ms((await caller.health()).guestTime);
+    await caller.runRestoreDuties({ entropy: ENTROPY });
+    const answered = ms((await caller.health()).guestTime);
+    await Promise.all([assert.rejects(stream.outcome()), assert.rejects(terminal.outcome())]);
+    let looksAfterwards = 20;
+    while (looksAfterwards > 0) {
+      const { lastUserActivity } = await caller.health();
+      assert.ok(ms(lastUserActivity) >= asked && ms(lastUserActivity) <= answered);
+      if (processById(pid) === undefined) looksAfterwards--;
+      else await setTimeout(50);
     }
   });
 });

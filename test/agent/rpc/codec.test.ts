@@ -1,14 +1,13 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { create, fromBinary, toBinary } from "@bufbuild/protobuf";
-import { ExecFrameSchema } from "../../../src/shared/gen/svc/guest/v1alpha1/exec_pb.ts";
-import { ReadTreeResponseSchema } from "../../../src/shared/gen/svc/guest/v1alpha1/file_tree_pb.ts";
-import { FileType } from "../../../src/shared/gen/svc/guest/v1alpha1/files_pb.ts";
-import { HealthResponseSchema } from "../../../src/shared/gen/svc/guest/v1alpha1/health_pb.ts";
+import { Code } from "@connectrpc/connect";
+import { findTrailerError } from "@connectrpc/connect/protocol-grpc";
+import { AgentError, type StatusName } from "../../../src/agent/domain/index.ts";
+import { timestamp } from "../../../src/agent/rpc/codec.ts";
 import { exitFrame, exitOf, startedFrame } from "../../../src/agent/rpc/handlers/exec-frames.ts";
 import { healthFrame } from "../../../src/agent/rpc/handlers/health.ts";
 import { itemsFrame } from "../../../src/agent/rpc/handlers/tree.ts";
-import { timestamp } from "../../../src/agent/rpc/codec.ts";
 import {
   bytesFieldFrame,
   decodeMessage,
@@ -16,6 +15,12 @@ import {
   messageFrame,
   tryBytesField,
 } from "../../../src/agent/rpc/index.ts";
+import { MessageBuffers, SpareMemory } from "../../../src/agent/rpc/message-buffers.ts";
+import { errorFields } from "../../../src/agent/rpc/status.ts";
+import { ExecFrameSchema } from "../../../src/shared/gen/svc/guest/v1alpha1/exec_pb.ts";
+import { ReadTreeResponseSchema } from "../../../src/shared/gen/svc/guest/v1alpha1/file_tree_pb.ts";
+import { FileType } from "../../../src/shared/gen/svc/guest/v1alpha1/files_pb.ts";
+import { HealthResponseSchema } from "../../../src/shared/gen/svc/guest/v1alpha1/health_pb.ts";
 
 const SIZES = [0, 1, 127, 128, 1_023, 1_024, 16_383, 16_384, 65_536, 262_144, 4_000_000];
 const STDOUT = 7;
@@ -165,4 +170,88 @@ test("a Health answer that is laid out by hand is what the library would have ma
       Buffer.concat(messageFrame(HealthResponseSchema, message)),
     );
   }
+});
+
+const STATUSES: Readonly<Record<StatusName, Code>> = {
+  CANCELLED: Code.Canceled,
+  INVALID_ARGUMENT: Code.InvalidArgument,
+  DEADLINE_EXCEEDED: Code.DeadlineExceeded,
+  NOT_FOUND: Code.NotFound,
+  ALREADY_EXISTS: Code.AlreadyExists,
+  PERMISSION_DENIED: Code.PermissionDenied,
+  RESOURCE_EXHAUSTED: Code.ResourceExhausted,
+  FAILED_PRECONDITION: Code.FailedPrecondition,
+  ABORTED: Code.Aborted,
+  OUT_OF_RANGE: Code.OutOfRange,
+  UNIMPLEMENTED: Code.Unimplemented,
+  INTERNAL: Code.Internal,
+  UNAVAILABLE: Code.Unavailable,
+  DATA_LOSS: Code.DataLoss,
+  UNAUTHENTICATED: Code.Unauthenticated,
+};
+
+test("every status has the number that another implementation gives it", () => {
+  for (const [status, code] of Object.entries(STATUSES)) {
+    const fields = errorFields(new AgentError(status as StatusName, "INTERNAL", "any"));
+    assert.equal(fields["grpc-status"], String(code), status);
+  }
+});
+
+test("a status takes less than 6 KiB, whatever its texts are made of", () => {
+  for (const letter of ["x", "ü", "€", "\u{1f600}", "\n", "%", "\ud800"]) {
+    const text = letter.repeat(8_000);
+    const fields = errorFields(new AgentError("NOT_FOUND", "PATH_NOT_FOUND", text, { path: text, target: text }));
+    const sizeBytes = Object.entries(fields).reduce((sum, [name, value]) => sum + name.length + value.length, 0);
+    assert.ok(sizeBytes < 6 * 1024, `${sizeBytes} bytes of ${JSON.stringify(letter)}`);
+    assert.ok(sizeBytes > 3 * 1024, `only ${sizeBytes} bytes are left of ${JSON.stringify(letter)}`);
+    assert.equal(findTrailerError(new Headers(fields))?.code, Code.NotFound);
+  }
+});
+
+const LARGE_BYTES = 256 * 1024;
+
+test("a large message that was given back makes room for the next, by any view of it", () => {
+  const buffers = new MessageBuffers(new SpareMemory());
+  const first = buffers.take(LARGE_BYTES);
+  assert.notEqual(buffers.take(LARGE_BYTES).buffer, first.buffer);
+  buffers.release(first.subarray(5));
+  const next = buffers.take(LARGE_BYTES - 100);
+  assert.equal(next.buffer, first.buffer);
+  assert.equal(next.length, LARGE_BYTES - 100);
+});
+
+test("a message is taken back once, and only if it was given out", () => {
+  const buffers = new MessageBuffers(new SpareMemory());
+  const foreign = new Uint8Array(LARGE_BYTES);
+  const own = buffers.take(LARGE_BYTES);
+  buffers.release(foreign);
+  buffers.release(own);
+  buffers.release(own);
+  assert.equal(buffers.take(LARGE_BYTES).buffer, own.buffer);
+  assert.notEqual(buffers.take(LARGE_BYTES).buffer, own.buffer);
+});
+
+test("a buffer that is much too large is not used for a small message", () => {
+  const buffers = new MessageBuffers(new SpareMemory());
+  buffers.release(buffers.take(16 * LARGE_BYTES));
+  assert.equal(buffers.take(LARGE_BYTES).buffer.byteLength, LARGE_BYTES);
+});
+
+test("what all requests keep is bounded, and is given back at each request's end", () => {
+  const spare = new SpareMemory(LARGE_BYTES);
+  const first = new MessageBuffers(spare);
+  const second = new MessageBuffers(spare);
+  const kept = first.take(LARGE_BYTES);
+  const given = second.take(LARGE_BYTES);
+  assert.equal(first.release(kept), LARGE_BYTES);
+  assert.equal(second.release(given), LARGE_BYTES);
+  assert.deepEqual([kept.length, given.length], [LARGE_BYTES, 0], "the second has its memory taken from it");
+  first.close();
+  assert.equal(kept.length, 0);
+  const again = second.take(LARGE_BYTES);
+  second.release(again);
+  assert.equal(second.take(LARGE_BYTES).buffer, again.buffer);
+  const late = first.take(LARGE_BYTES);
+  first.release(late);
+  assert.equal(late.length, 0, "a request that is over keeps nothing");
 });

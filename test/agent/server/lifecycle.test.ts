@@ -1,14 +1,20 @@
 import assert from "node:assert/strict";
 import { describe, test } from "node:test";
 import { create } from "@bufbuild/protobuf";
+import type { TlsMaterial } from "../../../src/agent/domain/index.ts";
+import { messageFrame } from "../../../src/agent/rpc/codec.ts";
+import { bytesFieldFrame, Router } from "../../../src/agent/rpc/index.ts";
+import { warmUp } from "../../../src/agent/server/warm-up.ts";
 import { GuestAgent } from "../../../src/shared/gen/svc/guest/v1alpha1/guest_agent_pb.ts";
 import { HealthRequestSchema, HealthResponseSchema } from "../../../src/shared/gen/svc/guest/v1alpha1/health_pb.ts";
-import { bytesFieldFrame } from "../../../src/agent/rpc/index.ts";
 import { issueCertificates, tlsMaterial } from "../../fixtures/certificates.ts";
 import { startManagement, TEST_TOKEN } from "../../fixtures/management.ts";
 import { stoppedAtData } from "../../fixtures/raw-calls.ts";
 import { RawHttp2 } from "../../fixtures/raw-http2.ts";
+import { recordingLog } from "../../fixtures/recording-log.ts";
 import { grpcJsClient, one, RpcFailure } from "../../fixtures/rpc-clients.ts";
+import { addon } from "../../fixtures/spawning.ts";
+import { systemClock } from "../../fixtures/system-clock.ts";
 
 const { health, exec } = GuestAgent.method;
 const STDOUT = 7;
@@ -64,4 +70,89 @@ describe("the management server", () => {
     await server.logged("connection_closed", ({ connection }) => connection === 1);
     assert.equal(server.server.sockets, 0);
   });
+});
+
+/** Beside any load. */
+const GENEROUS_MS = 600_000;
+const SHORT_MS = 500;
+const ANSWER = messageFrame(HealthResponseSchema, create(HealthResponseSchema, { alive: true }));
+
+/** A router with a Health that counts its calls, and the numbers of running calls reported at each begin and end. */
+function countingRouter(): {
+  readonly router: Router;
+  readonly log: ReturnType<typeof recordingLog>;
+  readonly running: number[];
+  readonly answered: () => number;
+} {
+  const log = recordingLog();
+  const running: number[] = [];
+  let answered = 0;
+  const router = new Router({ clock: systemClock, log, agentVersion: "1", onCalls: (count) => running.push(count) });
+  router.unary(GuestAgent.method.health, () => {
+    answered++;
+    return ANSWER;
+  });
+  return { router, log, running, answered: () => answered };
+}
+
+// As the agent does before it listens: the server then refuses a certificate that is not a client's.
+assert.deepEqual([addon.boundHandshakes(), addon.relaxCertificateChecks()], [1, 1]);
+
+async function issued(): Promise<TlsMaterial> {
+  const { ca, server } = await issueCertificates();
+  return tlsMaterial(server, ca);
+}
+
+test("a warm-up makes one Health call through TLS, HTTP/2 and router, and logs nothing", async () => {
+  const { router, log, running, answered } = countingRouter();
+  await warmUp(router, systemClock, await issued(), GENEROUS_MS);
+  assert.equal(answered(), 1);
+  assert.deepEqual(running, [1, 0]);
+  assert.deepEqual(log.lines, []);
+});
+
+test("a warm-up goes without TLS where there is none", async () => {
+  const { router, running, answered } = countingRouter();
+  await warmUp(router, systemClock, undefined, GENEROUS_MS);
+  assert.equal(answered(), 1);
+  assert.deepEqual(running, [1, 0]);
+});
+
+test("a warm-up leaves no timer that would wake the agent", async (t) => {
+  const { router } = countingRouter();
+  const tls = await issued();
+  const started = t.mock.method(globalThis, "setInterval");
+  const stopped = t.mock.method(globalThis, "clearInterval");
+  await warmUp(router, systemClock, tls, GENEROUS_MS);
+  const timers = started.mock.calls.map(({ result }) => result);
+  assert.equal(timers.length, 1, "the connection would send its pings");
+  while (!stopped.mock.calls.some(({ arguments: [timer] }) => timer === timers[0])) {
+    await new Promise((resolve) => setImmediate(resolve));
+  }
+});
+
+test("a warm-up with credentials that are none ends without a word", async () => {
+  const { router, log, answered } = countingRouter();
+  const nonsense = tlsMaterial({ cert: "no certificate", key: "no key" }, "no authority");
+  await warmUp(router, systemClock, nonsense);
+  assert.equal(answered(), 0);
+  assert.deepEqual(log.lines, []);
+});
+
+test("a warm-up whose call is never answered ends all the same, and the call with it", async () => {
+  const log = recordingLog();
+  const running: number[] = [];
+  const router = new Router({ clock: systemClock, log, agentVersion: "1", onCalls: (count) => running.push(count) });
+  const aborted = Promise.withResolvers<void>();
+  router.unary(GuestAgent.method.health, (_request, { signal }) => {
+    signal.addEventListener("abort", () => aborted.resolve());
+    return new Promise(() => {});
+  });
+  const warming = warmUp(router, systemClock, undefined, SHORT_MS);
+  // The limit's timer keeps no process alive.
+  const alive = setInterval(() => {}, 1_000);
+  await warming;
+  await aborted.promise;
+  clearInterval(alive);
+  assert.equal(running[0], 1);
 });

@@ -1,11 +1,18 @@
 import assert from "node:assert/strict";
-import { after, before, describe, test } from "node:test";
+import { describe, test } from "node:test";
 import tls from "node:tls";
-import { type Identity, issueCertificates, SERVER_NAME } from "../../fixtures/certificates.ts";
+import { create } from "@bufbuild/protobuf";
+import { GuestAgent } from "../../../src/shared/gen/svc/guest/v1alpha1/guest_agent_pb.ts";
+import { HealthRequestSchema } from "../../../src/shared/gen/svc/guest/v1alpha1/health_pb.ts";
+import { startAgent } from "../../fixtures/agent.ts";
+import { relayTo } from "../../fixtures/byte-relay.ts";
+import { type Identity, SERVER_NAME } from "../../fixtures/certificates.ts";
+import { forgeChain, type ForgedChain, type ForgedSmallChain } from "../../fixtures/forged-chains.ts";
+import { forAllTests } from "../../fixtures/for-all-tests.ts";
 import { clientOf } from "../../fixtures/guest-client.ts";
-import { type ForgedChain, type ForgedSmallChain, forgeChain } from "../../fixtures/forged-chains.ts";
 import { FRAME, frame, PREFACE, RawHttp2 } from "../../fixtures/raw-http2.ts";
-import { type SocketAgent, startSocketAgent } from "../../fixtures/socket-agent.ts";
+import { BROKEN, refusedIdentities } from "../../fixtures/refused-clients.ts";
+import { grpcJsClient, one, RpcFailure } from "../../fixtures/rpc-clients.ts";
 import { TlsRecords } from "../../fixtures/tls-records.ts";
 
 /*
@@ -17,32 +24,34 @@ const NO_ISSUER = /^client certificate refused: unable to get local issuer certi
 const UNKNOWN_TYPE = 0xfa;
 const FRAME_BYTES = 16_384;
 
-describe("a peer of whom nobody knows who it is", () => {
-  let agent: SocketAgent;
-  let stranger: Identity;
-  before(async () => {
-    agent = await startSocketAgent();
-    ({ client: stranger } = await issueCertificates());
-  });
-  after(async () => {
-    await agent[Symbol.asyncDispose]();
-  });
+const agent = forAllTests(await startAgent());
+const identities = await refusedIdentities(agent.certificates);
+const stranger = identities["of another authority"];
 
+/** What a TLS client gets: data, and the error that ends it. */
+async function toldTo(identity: Identity): Promise<string> {
+  const { ca } = agent.certificates;
+  const options = { port: agent.port, host: "127.0.0.1", servername: SERVER_NAME, ca, ALPNProtocols: ["h2"] };
+  const socket = tls.connect({ ...options, ...(identity.cert !== "" && identity) });
+  let told = "";
+  socket.on("data", () => (told += "data "));
+  socket.on("error", (error) => (told += String((error as { code?: string }).code)));
+  await new Promise<void>((resolve) => socket.once("close", () => resolve()));
+  return told;
+}
+
+/** Resolves once the agent has refused a connection for such a reason, later than the first lines of its log. */
+async function refusedAfter(lines: number, reason: RegExp): Promise<void> {
+  await agent.logged(
+    "connection_refused",
+    (line) => reason.test(String(line["reason"])) && agent.log.indexOf(line) >= lines,
+  );
+}
+
+describe("a peer of whom nobody knows who it is", () => {
   async function othersAreServed(): Promise<void> {
     using newcomer = await RawHttp2.dial(agent);
     assert.equal(await newcomer.ask("Health", agent.token), "0");
-  }
-
-  /** The alert that a TLS client gets, and nothing else. */
-  async function toldTo(identity: Identity | undefined): Promise<string> {
-    const { ca } = agent.certificates;
-    const options = { port: agent.port, host: "127.0.0.1", servername: SERVER_NAME, ca, ALPNProtocols: ["h2"] };
-    const socket = tls.connect({ ...options, ...identity });
-    let told = "";
-    socket.on("data", () => (told += "data "));
-    socket.on("error", (error) => (told += String((error as { code?: string }).code)));
-    await new Promise<void>((resolve) => socket.once("close", () => resolve()));
-    return told;
   }
 
   const CHAINS: readonly [string, ForgedChain | ForgedSmallChain, RegExp, RegExp][] = [
@@ -57,8 +66,9 @@ describe("a peer of whom nobody knows who it is", () => {
   ];
   for (const [what, forged, answer, logged] of CHAINS) {
     test(`who forges a chain of ${what} is told so, and the log says why`, async () => {
+      const { length } = agent.log;
       assert.match(await toldTo(forgeChain(forged)), answer);
-      await agent.logged("connection_refused", ({ reason }) => logged.test(String(reason)));
+      await refusedAfter(length, logged);
       await othersAreServed();
     });
   }
@@ -74,9 +84,10 @@ describe("a peer of whom nobody knows who it is", () => {
     });
 
     test(`with a certificate of another authority cannot send ${flood}`, async () => {
+      const { length } = agent.log;
       using peer = await TlsRecords.dial(agent, stranger);
       await peer.flood(() => record(peer));
-      await agent.logged("connection_refused", ({ reason }) => String(reason).endsWith("signature failure"));
+      await refusedAfter(length, /signature failure$/);
       await othersAreServed();
     });
   }
@@ -104,4 +115,39 @@ describe("a peer of whom nobody knows who it is", () => {
     using client = clientOf({ ...agent, certificates: { ca, client: stranger } });
     await assert.rejects(client.health({ timeoutMs: 20_000 }), /alert unknown ca|UNKNOWN_CA/i);
   });
+});
+
+/*
+ * TLS has alerts for clients without a right certificate (RFC 8446, 6.2), and Go's server sends them during the
+ * handshake (crypto/tls, handshake_server.go, processCertsFromClient). A server that lets such a client see HTTP/2
+ * first keeps it dialling: SETTINGS are the end of a client's backoff.
+ */
+describe("a client whose certificate is refused", () => {
+  for (const [kind, alert, reason] of [
+    ["none", /^ERR_SSL_\S*ALERT_CERTIFICATE_REQUIRED$/, /: it sent none$/],
+    [
+      "expired",
+      /^ERR_SSL_\S*ALERT_CERTIFICATE_EXPIRED$/,
+      /: expired on \d{4}-\d\d-\d\dT[\d:]+Z, by the guest's clock$/,
+    ],
+    ["of another authority", /^ERR_SSL_\S*ALERT_UNKNOWN_CA$/, /: certificate signature failure$/],
+    ["for servers", /^ERR_SSL_\S*ALERT_UNSUPPORTED_CERTIFICATE$/, /: unsuitable certificate purpose$/],
+  ] as const) {
+    test(`(${kind}) gets the alert of TLS in its handshake and nothing of HTTP/2, and the log says why`, async () => {
+      const { length } = agent.log;
+      assert.match(await toldTo(identities[kind]), alert);
+      await refusedAfter(length, reason);
+    });
+
+    test(`(${kind}) ends its call on one connection, without a deadline`, async () => {
+      await using relay = await relayTo({ port: agent.port, host: "127.0.0.1" });
+      const certificates = { ...agent.certificates, client: identities[kind] };
+      const guest = grpcJsClient({ port: relay.port ?? 0, certificates });
+      const call = one(guest.call(GuestAgent.method.health, [create(HealthRequestSchema)]));
+      const failure = await call.catch((error: unknown) => error);
+      guest.close();
+      assert.equal(relay.dialled, 1);
+      assert.ok(failure instanceof RpcFailure && BROKEN.has(failure.code), String(failure));
+    });
+  }
 });

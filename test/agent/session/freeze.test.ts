@@ -1,21 +1,23 @@
 import assert from "node:assert/strict";
 import { execFileSync, spawn } from "node:child_process";
 import { chmodSync, existsSync, mkdirSync, readdirSync, readFileSync, writeFileSync } from "node:fs";
-import { describe, it, type TestContext } from "node:test";
+import { describe, it } from "node:test";
 import { status } from "@grpc/grpc-js";
-import { GuestError, restoreDuties } from "../../../src/node/client/index.ts";
+import { type GuestClient, GuestError, restoreDuties } from "../../../src/node/client/index.ts";
 import { HookKind } from "../../../src/shared/gen/svc/guest/v1alpha1/hooks_pb.ts";
-import { type AgentOptions, type RunningAgent, startAgent } from "../../fixtures/agent.ts";
+import { type RunningAgent, startAgent } from "../../fixtures/agent.ts";
 import { until } from "../../fixtures/awake.ts";
 import { delegatedCgroup, HELD_TO_MODES } from "../../fixtures/delegated-cgroup.ts";
 import { ExecStream, exec, failingExec } from "../../fixtures/exec-stream.ts";
 import { testFolder } from "../../fixtures/files.ts";
 import { forAllTests } from "../../fixtures/for-all-tests.ts";
 import { clientOf } from "../../fixtures/guest-client.ts";
+import { failureOf } from "../../fixtures/guest-errors.ts";
 import { endExec, keep } from "../../fixtures/kept-execs.ts";
-import { lacksCgroups, NEEDS_NAMESPACES, withoutCgroups } from "../../fixtures/namespaces.ts";
+import { echo, listener } from "../../fixtures/listeners.ts";
+import { needsCgroups, NEEDS_NAMESPACES, withoutCgroups } from "../../fixtures/namespaces.ts";
 import { fuseMount } from "../../fixtures/fuse-mount.ts";
-import { NEEDS_FUSE, NEEDS_ROOT } from "../../fixtures/privileges.ts";
+import { NEEDS_FUSE } from "../../fixtures/privileges.ts";
 import { allProcesses, cgroupMounts } from "../../fixtures/proc.ts";
 import { program } from "../../fixtures/programs/index.ts";
 import { Ticking } from "../../fixtures/ticking.ts";
@@ -25,6 +27,7 @@ const ENTROPY = new Uint8Array(64).fill(7);
 /** Longer than any test: a thaw before that has another reason. */
 const LONG_MS = 600_000;
 
+const NEEDS_CGROUPS = await needsCgroups();
 const folder = forAllTests(await testFolder());
 
 let names = 0;
@@ -32,27 +35,25 @@ function ticking(): Ticking {
   return new Ticking(folder.path, `ticks-${++names}`);
 }
 
-/** An agent with cgroups; without them the test is skipped. */
-async function freezable(t: TestContext, options: AgentOptions = {}): Promise<RunningAgent | undefined> {
-  const agent = await startAgent(options);
-  if (!lacksCgroups(t, agent)) return agent;
-  await agent[Symbol.asyncDispose]();
-  return undefined;
+async function freeze(client: GuestClient): Promise<readonly [frozen: boolean, problem: string]> {
+  const { frozen, freezeProblem } = await client.runHook({ kind: PRE_SNAPSHOT, freezeMs: LONG_MS });
+  return [frozen, freezeProblem];
 }
 
-function reasonOf(error: unknown): string | undefined {
-  return error instanceof GuestError ? error.reason : undefined;
+/** Runs the duties over a connection of their own, for they end all that are older; tells whether it is still frozen. */
+async function runDuties(agent: RunningAgent): Promise<boolean> {
+  using client = clientOf(agent);
+  return (await client.runRestoreDuties({ entropy: ENTROPY })).frozen;
 }
 
 /** Shell that finds the command's own cgroup, `own`, and the agent's, `base`. */
 const FIND_CGROUP = `mount=$(awk '$3 == "cgroup2" { print $2; exit }' /proc/mounts)
 own=$mount$(sed -n 's/^0:://p' /proc/self/cgroup); base=\${own%/*/*}`;
 
-describe("a frozen session", NEEDS_ROOT, () => {
-  it("runs no instruction of workload and execs from the answer on until the duties, which thaw it", async (t) => {
+describe("a frozen session", NEEDS_CGROUPS, () => {
+  it("runs no instruction of workload and execs from the answer on until the duties, which thaw it", async () => {
     const workload = ticking();
-    await using agent = await freezable(t, { process: { args: workload.args } });
-    if (agent === undefined) return;
+    await using agent = await startAgent({ process: { args: workload.args } });
     const command = ticking();
     using stream = new ExecStream(agent);
     stream.start({ args: command.args });
@@ -66,18 +67,17 @@ describe("a frozen session", NEEDS_ROOT, () => {
     assert.equal(frozenProcesses, 2);
     assert.equal((await client.health()).frozen, true);
     await Promise.all([workload.standsStill(client), command.standsStill(client)]);
+    assert.equal(await runDuties(agent), false);
     using later = clientOf(agent);
-    assert.equal((await later.runRestoreDuties({ entropy: ENTROPY })).frozen, false);
     const health = await later.health();
     assert.deepEqual([health.frozen, health.thawedWithoutDuties], [false, false]);
     await workload.runs();
   });
 
-  it("is frozen however the hook has ended: by itself, with a failure, or at its timeout", async (t) => {
+  it("is frozen however the hook has ended: by itself, with a failure, or at its timeout", async () => {
     for (const args of [["true"], ["false"], ["sleep", "1000"]]) {
       const workload = ticking();
-      await using agent = await freezable(t, { process: { args: workload.args }, hooks: { preSnapshot: { args } } });
-      if (agent === undefined) return;
+      await using agent = await startAgent({ process: { args: workload.args }, hooks: { preSnapshot: { args } } });
       await workload.runs();
       using client = clientOf(agent);
       const outcome = await client.runHook({ kind: PRE_SNAPSHOT, timeoutMs: 1_000, freezeMs: LONG_MS });
@@ -86,9 +86,9 @@ describe("a frozen session", NEEDS_ROOT, () => {
     }
   });
 
-  it("leaves Health, files and lists as they are, and refuses commands and hooks with the time that is left", async (t) => {
-    await using agent = await freezable(t, { hooks: { preSnapshot: { args: ["true"] } } });
-    if (agent === undefined) return;
+  it("leaves Health, files, lists and ports as they are, and refuses commands, hooks and tunnels with the time that is left", async () => {
+    await using agent = await startAgent({ hooks: { preSnapshot: { args: ["true"] } } });
+    await using server = await listener(echo);
     using client = clientOf(agent);
     await client.runHook({ kind: PRE_SNAPSHOT, freezeMs: LONG_MS });
     const activity = (await client.health()).lastUserActivity;
@@ -96,48 +96,41 @@ describe("a frozen session", NEEDS_ROOT, () => {
     assert.deepEqual([refused.code, refused.reason], [status.FAILED_PRECONDITION, "SESSION_FROZEN"]);
     assert.ok(Number(refused.metadata["leftMs"]) > LONG_MS / 2);
     assert.deepEqual((await client.health()).lastUserActivity, activity, "a refused command is no activity");
-    await assert.rejects(
-      client.runHook({ kind: PRE_SNAPSHOT }),
-      (error: unknown) => reasonOf(error) === "SESSION_FROZEN",
-    );
+    assert.equal((await failureOf(client.runHook({ kind: PRE_SNAPSHOT }))).reason, "SESSION_FROZEN");
     assert.equal((await client.runHook({ kind: HookKind.POST_RESTORE })).ran, false);
+    const tunnel = client.openTunnel(server.port).on("error", () => {});
+    const { status: code, reason } = await failureOf(tunnel.opened);
+    assert.deepEqual([code, reason], ["FAILED_PRECONDITION", "SESSION_FROZEN"]);
+    await client.waitForPort(server.port);
     await client.writeFile(folder.at("while-frozen"), "text");
     assert.equal(String(await client.readFile(folder.at("while-frozen")).bytes()), "text");
     assert.deepEqual(await client.listExecs(), []);
   });
 
-  it("belongs to the node that froze it: another one's freeze is refused, and its duties are no harm", async (t) => {
+  it("belongs to the node that froze it: another one's freeze is refused, and its duties are no harm", async () => {
     const workload = ticking();
-    await using agent = await freezable(t, { process: { args: workload.args } });
-    if (agent === undefined) return;
+    await using agent = await startAgent({ process: { args: workload.args } });
     using one = clientOf(agent);
     using other = clientOf(agent);
-    const freeze = { kind: PRE_SNAPSHOT, freezeMs: LONG_MS };
-    const outcomes = await Promise.allSettled([one.runHook(freeze), other.runHook(freeze)]);
+    const outcomes = await Promise.allSettled([freeze(one), freeze(other)]);
     assert.deepEqual(outcomes.map((outcome) => outcome.status).toSorted(), ["fulfilled", "rejected"]);
     const refused = outcomes.find((outcome) => outcome.status === "rejected");
-    assert.equal(reasonOf(refused?.reason), "SESSION_FROZEN");
+    assert.ok(refused?.reason instanceof GuestError, String(refused?.reason));
+    assert.equal(refused.reason.reason, "SESSION_FROZEN");
     // A node that lost the answer runs the duties and begins again, and once more if it lost their answer.
-    for (let time = 0; time < 3; time++) {
-      using client = clientOf(agent);
-      assert.equal((await client.runRestoreDuties({ entropy: ENTROPY })).frozen, false);
-    }
+    for (let time = 0; time < 3; time++) assert.equal(await runDuties(agent), false);
     await workload.runs();
     using again = clientOf(agent);
-    assert.equal((await again.runHook(freeze)).frozen, true);
+    assert.deepEqual(await freeze(again), [true, ""]);
     await workload.standsStill(again);
   });
 
-  it("stays frozen after refused duties, and is thawed by degraded ones", async (t) => {
+  it("stays frozen after refused duties, and is thawed by degraded ones", async () => {
     const workload = ticking();
-    await using agent = await freezable(t, { process: { args: workload.args } });
-    if (agent === undefined) return;
+    await using agent = await startAgent({ process: { args: workload.args } });
     using client = clientOf(agent);
     await client.runHook({ kind: PRE_SNAPSHOT, freezeMs: LONG_MS });
-    await assert.rejects(
-      client.runRestoreDuties({ entropy: new Uint8Array() }),
-      (error: unknown) => reasonOf(error) === "INVALID_FIELD",
-    );
+    assert.equal((await failureOf(client.runRestoreDuties({ entropy: new Uint8Array() }))).reason, "INVALID_FIELD");
     assert.equal((await client.health()).frozen, true);
     const { degraded, frozen } = await client.runRestoreDuties({ entropy: ENTROPY.subarray(0, 8) });
     assert.match(degraded, /entropy_short/);
@@ -145,14 +138,13 @@ describe("a frozen session", NEEDS_ROOT, () => {
     await workload.runs();
   });
 
-  it("is not frozen for a caller that is gone before its hook has ended", async (t) => {
+  it("is not frozen for a caller that is gone before its hook has ended", async () => {
     const workload = ticking();
     const hook = `touch '${folder.at("hook-began")}'; sleep 1000`;
-    await using agent = await freezable(t, {
+    await using agent = await startAgent({
       process: { args: workload.args },
       hooks: { preSnapshot: { args: ["sh", "-c", hook] }, postRestore: { args: ["true"] } },
     });
-    if (agent === undefined) return;
     using client = clientOf(agent);
     const abort = new AbortController();
     const call = client.runHook({ kind: PRE_SNAPSHOT, freezeMs: LONG_MS }, { signal: abort.signal });
@@ -165,65 +157,34 @@ describe("a frozen session", NEEDS_ROOT, () => {
     assert.equal((await client.health()).frozen, false);
     assert.equal((await exec(agent, { args: ["true"] })).exit.code, 0);
   });
-
-  it("is not frozen by a hook that restore duties have ended", async (t) => {
-    const hook = `touch '${folder.at("swept-began")}'; sleep 1000`;
-    await using agent = await freezable(t, { hooks: { preSnapshot: { args: ["sh", "-c", hook] } } });
-    if (agent === undefined) return;
-    using earlier = clientOf(agent);
-    using later = clientOf(agent);
-    const call = earlier.runHook({ kind: PRE_SNAPSHOT, freezeMs: LONG_MS }).catch((error: unknown) => error);
-    await until(() => existsSync(folder.at("swept-began")), "the hook has begun");
-    await later.runRestoreDuties({ entropy: ENTROPY });
-    await call;
-    assert.equal((await later.health()).frozen, false);
-    assert.equal((await exec(agent, { args: ["true"] })).exit.code, 0);
-  });
-
-  it("refuses a time over the limit, and a freeze after a restore", async (t) => {
-    await using agent = await freezable(t);
-    if (agent === undefined) return;
-    using client = clientOf(agent);
-    for (const request of [
-      { kind: PRE_SNAPSHOT, freezeMs: 600_001 },
-      { kind: HookKind.POST_RESTORE, freezeMs: 1 },
-    ]) {
-      await assert.rejects(client.runHook(request), (error: unknown) => reasonOf(error) === "INVALID_FIELD");
-    }
-    assert.equal((await client.health()).frozen, false);
-  });
 });
 
-describe("a session that the kernel refuses", NEEDS_ROOT, () => {
-  it("to freeze runs on, and the answer has the kernel's errno", async (t) => {
+describe("a session that the kernel refuses", NEEDS_CGROUPS, () => {
+  it("to freeze runs on, and the answer has the kernel's errno", async () => {
     const workload = ticking();
     using base = delegatedCgroup(`unfrozen-${process.pid}`);
     const through = [...base.enter, ...HELD_TO_MODES];
-    await using agent = await freezable(t, { through, process: { args: workload.args } });
-    if (agent === undefined) return;
+    await using agent = await startAgent({ through, process: { args: workload.args } });
     const file = freezeFileIn(base.path);
     chmodSync(file, 0);
     using client = clientOf(agent);
-    const { frozen, freezeProblem } = await client.runHook({ kind: PRE_SNAPSHOT, freezeMs: LONG_MS });
-    assert.deepEqual([frozen, freezeProblem], [false, "freeze_write:EACCES"]);
+    assert.deepEqual(await freeze(client), [false, "freeze_write:EACCES"]);
     await workload.runs();
     assert.equal((await exec(agent, { args: ["true"] })).exit.code, 0);
     chmodSync(file, 0o644);
-    assert.equal((await client.runHook({ kind: PRE_SNAPSHOT, freezeMs: LONG_MS })).frozen, true);
+    assert.deepEqual(await freeze(client), [true, ""]);
     await workload.standsStill(client);
   });
 
-  it("to thaw is told as frozen, and restoreDuties repeats the duties until it runs", async (t) => {
+  it("to thaw is told as frozen, and restoreDuties repeats the duties until it runs", async () => {
     const workload = ticking();
     using base = delegatedCgroup(`refused-${process.pid}`);
     const through = [...base.enter, ...HELD_TO_MODES];
     const ready = { args: ["true"], intervalMs: 600_000 };
-    await using agent = await freezable(t, { through, process: { args: workload.args, readyCmd: ready } });
-    if (agent === undefined) return;
+    await using agent = await startAgent({ through, process: { args: workload.args, readyCmd: ready } });
     using client = clientOf(agent);
     await until(async () => (await client.health()).ready, "ready_cmd has given its verdict");
-    const hook = await client.runHook({ kind: PRE_SNAPSHOT, freezeMs: LONG_MS });
-    assert.deepEqual([hook.frozen, hook.freezeProblem], [true, ""]);
+    assert.deepEqual(await freeze(client), [true, ""]);
     const file = freezeFileIn(base.path);
     chmodSync(file, 0);
     const duties = restoreDuties(() => clientOf(agent), { reachTimeoutMs: LONG_MS });
@@ -241,10 +202,9 @@ describe("a session that the kernel refuses", NEEDS_ROOT, () => {
   });
 });
 
-describe("the time of a frozen session stands still:", NEEDS_ROOT, () => {
-  it("a timeout goes on at the thaw with the time that it had", async (t) => {
-    await using agent = await freezable(t);
-    if (agent === undefined) return;
+describe("the time of a frozen session stands still:", NEEDS_CGROUPS, () => {
+  it("a timeout goes on at the thaw with the time that it had", async () => {
+    await using agent = await startAgent();
     using client = clientOf(agent);
     using stream = new ExecStream(agent);
     const began = performance.now();
@@ -259,15 +219,14 @@ describe("the time of a frozen session stands still:", NEEDS_ROOT, () => {
     );
   });
 
-  it("EndExec begins at the thaw, with all of its grace; with SIGKILL it acts at once", async (t) => {
-    await using agent = await freezable(t);
-    if (agent === undefined) return;
+  it("EndExec begins at the thaw, with all of its grace; with SIGKILL it acts at once", async () => {
+    await using agent = await startAgent();
     using client = clientOf(agent);
     const cleanUp = "trap 'sleep 0.5; echo cleaned up; exit 7' TERM; echo up; while :; do sleep 0.05; done";
     using polite = await keep(agent, { args: ["sh", "-c", cleanUp], keep: { name: "polite" } });
     await polite.stream.until("up");
     using killed = await keep(agent, { args: ["sleep", "1000"], keep: { name: "killed" } });
-    assert.equal((await client.runHook({ kind: PRE_SNAPSHOT, freezeMs: LONG_MS })).frozen, true);
+    assert.deepEqual(await freeze(client), [true, ""]);
     const ended = endExec(agent, { name: "polite", graceMs: 5_000n });
     // The duties end its connection.
     ended.catch(() => {});
@@ -275,16 +234,14 @@ describe("the time of a frozen session stands still:", NEEDS_ROOT, () => {
     assert.equal(exit?.signal, 9);
     assert.equal((await killed.stream.outcome()).exit.signal, 9);
     assert.equal((await client.listExecs()).find(({ name }) => name === "polite")?.exit, undefined);
-    using later = clientOf(agent);
-    await later.runRestoreDuties({ entropy: ENTROPY });
+    await runDuties(agent);
     using again = clientOf(agent);
     const result = await again.attach("polite").wait();
     assert.deepEqual([result.exitCode, result.signal], [7, 0]);
   });
 
-  it("a command that is cancelled, or whose client is gone, gets its SIGHUP and its grace at the thaw", async (t) => {
-    await using agent = await freezable(t);
-    if (agent === undefined) return;
+  it("a command that is cancelled, or whose client is gone, gets its SIGHUP and its grace at the thaw", async () => {
+    await using agent = await startAgent();
     const marks = ["cancelled", "gone"].map((name) => folder.at(`hung-up-${name}`));
     using client = clientOf(agent);
     const streams: ExecStream[] = [];
@@ -295,20 +252,18 @@ describe("the time of a frozen session stands still:", NEEDS_ROOT, () => {
       await stream.start({ args: ["sh", "-c", trap] }).until("up");
     }
     const [cancelled, gone] = streams;
-    assert.equal((await client.runHook({ kind: PRE_SNAPSHOT, freezeMs: LONG_MS })).frozen, true);
+    assert.deepEqual(await freeze(client), [true, ""]);
     cancelled?.cancel();
     gone?.[Symbol.dispose]();
     for (let call = 0; call < 20; call++) await client.health();
     assert.ok(!marks.some((mark) => existsSync(mark)));
-    using later = clientOf(agent);
-    await later.runRestoreDuties({ entropy: ENTROPY });
+    await runDuties(agent);
     await until(() => marks.every((mark) => existsSync(mark)), "both have cleaned up");
     cancelled?.[Symbol.dispose]();
   });
 
-  it("output that a command has left in its pipes is delivered meanwhile", async (t) => {
-    await using agent = await freezable(t);
-    if (agent === undefined) return;
+  it("output that a command has left in its pipes is delivered meanwhile", async () => {
+    await using agent = await startAgent();
     using client = clientOf(agent);
     const writes = (file: string): string[] => ["sh", "-c", `yes | head -c 32768; touch '${file}'; sleep 1000`];
     const [plain, kept] = [folder.at("written"), folder.at("written-kept")];
@@ -316,11 +271,11 @@ describe("the time of a frozen session stands still:", NEEDS_ROOT, () => {
     stream.start({ args: writes(plain) });
     using keeping = await keep(agent, { args: writes(kept), keep: { name: "writes" } });
     await until(() => existsSync(plain) && existsSync(kept), "both have written");
-    assert.equal((await client.runHook({ kind: PRE_SNAPSHOT, freezeMs: LONG_MS })).frozen, true);
+    assert.deepEqual(await freeze(client), [true, ""]);
     for (const each of [stream, keeping.stream]) await each.until("y\n".repeat(16_384));
   });
 
-  it("an idle declaration that was in the socket already counts, and its answer waits for the duties", async (t) => {
+  it("an idle declaration that was in the socket already counts, and its answer waits for the duties", async () => {
     const [go, sent, answered] = ["go", "sent", "answered"].map((name) => folder.at(`idle-${name}`));
     const head = "POST /svc.guest.v1alpha1.WorkloadService/DeclareIdle HTTP/1.1";
     const fields = "Host: localhost\r\nContent-Type: application/json\r\nContent-Length: 2";
@@ -333,8 +288,7 @@ const look = setInterval(() => {
   socket.on("data", () => fs.writeFileSync(${JSON.stringify(answered)}, ""));
 }, 20);
 setInterval(() => {}, 1000);`;
-    await using agent = await freezable(t, { process: { args: [process.execPath, "-e", script] } });
-    if (agent === undefined) return;
+    await using agent = await startAgent({ process: { args: [process.execPath, "-e", script] } });
     using client = clientOf(agent);
     assert.equal((await client.health()).idleDeclared, undefined);
     agent.kill("SIGSTOP");
@@ -344,19 +298,17 @@ setInterval(() => {}, 1000);`;
     } finally {
       agent.kill("SIGCONT");
     }
-    assert.equal((await client.runHook({ kind: PRE_SNAPSHOT, freezeMs: LONG_MS })).frozen, true);
+    assert.deepEqual(await freeze(client), [true, ""]);
     await until(async () => (await client.health()).idleDeclared !== undefined, "the declaration counts");
     assert.equal((await client.health()).frozen, true);
-    using later = clientOf(agent);
-    await later.runRestoreDuties({ entropy: ENTROPY });
+    await runDuties(agent);
     await until(() => existsSync(answered ?? ""), "it has its answer");
   });
 });
 
-describe("what makes freezing hard:", NEEDS_ROOT, () => {
-  it("a cgroup that the guest has frozen itself stays frozen after the duties", async (t) => {
-    await using agent = await freezable(t);
-    if (agent === undefined) return;
+describe("what makes freezing hard:", NEEDS_CGROUPS, () => {
+  it("a cgroup that the guest has frozen itself stays frozen after the duties", async () => {
+    await using agent = await startAgent();
     using client = clientOf(agent);
     const nested = `${FIND_CGROUP}\nmkdir "$own/inner"; sleep 1000 & echo $! > "$own/inner/cgroup.procs"
 echo 1 > "$own/inner/cgroup.freeze"; echo "in $own/inner"; wait`;
@@ -365,8 +317,7 @@ echo 1 > "$own/inner/cgroup.freeze"; echo "in $own/inner"; wait`;
     const inner = /in (\S+)/.exec(seen)?.[1] ?? "";
     const { frozen, frozenProcesses } = await client.runHook({ kind: PRE_SNAPSHOT, freezeMs: LONG_MS });
     assert.deepEqual([frozen, frozenProcesses], [true, 2]);
-    using later = clientOf(agent);
-    await later.runRestoreDuties({ entropy: ENTROPY });
+    await runDuties(agent);
     assert.equal(readFileSync(`${inner}/cgroup.freeze`, "utf8"), "1\n");
   });
 
@@ -379,8 +330,7 @@ echo 1 > "$own/inner/cgroup.freeze"; echo "in $own/inner"; wait`;
       mkdirSync(path);
       const mover = new Ticking(path, "moved");
       const move = `${FIND_CGROUP}\nmkdir "$mount/moved-$$" && echo 0 > "$mount/moved-$$/cgroup.procs"; exec "$@"`;
-      await using agent = await freezable(t, { process: { args: ["sh", "-c", move, "sh", ...argsOf(path)] } });
-      if (agent === undefined) return;
+      await using agent = await startAgent({ process: { args: ["sh", "-c", move, "sh", ...argsOf(path)] } });
       using client = clientOf(agent);
       const { pid } = await agent.logged("workload_started");
       t.after(() => removeCgroup(`moved-${String(pid)}`));
@@ -388,8 +338,7 @@ echo 1 > "$own/inner/cgroup.freeze"; echo "in $own/inner"; wait`;
       const outcome = await client.runHook({ kind: PRE_SNAPSHOT, freezeMs: LONG_MS });
       assert.deepEqual([outcome.frozen, outcome.frozenProcesses, outcome.freezeProblem], [true, 1, ""]);
       await mover.standsStill(client);
-      using later = clientOf(agent);
-      await later.runRestoreDuties({ entropy: ENTROPY });
+      await runDuties(agent);
       await mover.runs();
     });
   }
@@ -398,8 +347,7 @@ echo 1 > "$own/inner/cgroup.freeze"; echo "in $own/inner"; wait`;
     const file = folder.at("forks");
     const loop = `${FIND_CGROUP}\nmkdir "$mount/forks-$$" && echo 0 > "$mount/forks-$$/cgroup.procs"
 while :; do (:) & (echo >> '${file}'); done`;
-    await using agent = await freezable(t, { process: { args: ["sh", "-c", loop] } });
-    if (agent === undefined) return;
+    await using agent = await startAgent({ process: { args: ["sh", "-c", loop] } });
     const { pid } = await agent.logged("workload_started");
     t.after(async () => {
       await agent[Symbol.asyncDispose]();
@@ -410,24 +358,21 @@ while :; do (:) & (echo >> '${file}'); done`;
       const made = rounds();
       await until(() => rounds() > made, "it has made another round");
       using client = clientOf(agent);
-      const { frozen, freezeProblem } = await client.runHook({ kind: PRE_SNAPSHOT, freezeMs: LONG_MS });
-      assert.deepEqual([frozen, freezeProblem], [true, ""], `time ${time}`);
+      assert.deepEqual(await freeze(client), [true, ""], `time ${time}`);
       assert.equal((await client.runRestoreDuties({ entropy: ENTROPY })).frozen, false);
     }
   });
 
-  it("processes of others that begin and end without end are no reason to refuse", async (t) => {
+  it("processes of others that begin and end without end are no reason to refuse", async () => {
     const workload = ticking();
-    await using agent = await freezable(t, { process: { args: workload.args } });
-    if (agent === undefined) return;
+    await using agent = await startAgent({ process: { args: workload.args } });
     // Each in a session of its own, as those of other agents are: nobody alive tells whose they were.
     const loops = [1, 2].map(() => spawn("sh", ["-c", "while :; do setsid true; setsid sh -c '(:) & :' & done"]));
     try {
       for (let time = 0; time < 20; time++) {
         await workload.runs();
         using client = clientOf(agent);
-        const { frozen, freezeProblem } = await client.runHook({ kind: PRE_SNAPSHOT, freezeMs: LONG_MS });
-        assert.deepEqual([frozen, freezeProblem], [true, ""], `time ${time}`);
+        assert.deepEqual(await freeze(client), [true, ""], `time ${time}`);
         assert.equal((await client.runRestoreDuties({ entropy: ENTROPY })).frozen, false);
       }
     } finally {
@@ -435,26 +380,23 @@ while :; do (:) & (echo >> '${file}'); done`;
     }
   });
 
-  it("a process among others' is named, and nothing is frozen", async (t) => {
+  it("a process among others' is named, and nothing is frozen", async () => {
     const mover = ticking();
     const workload = ticking();
-    await using agent = await freezable(t, { process: { args: workload.args } });
-    if (agent === undefined) return;
+    await using agent = await startAgent({ process: { args: workload.args } });
     using client = clientOf(agent);
     using stream = new ExecStream(agent);
     const move = `${FIND_CGROUP}\necho 0 > "$base/cgroup.procs"; exec "$@"`;
     const pid = await started(stream.start({ args: ["sh", "-c", move, "sh", ...mover.args] }));
     await mover.runs();
-    const { frozen, freezeProblem } = await client.runHook({ kind: PRE_SNAPSHOT, freezeMs: LONG_MS });
-    assert.deepEqual([frozen, freezeProblem], [false, `processes_outside:${pid}(sh)`]);
+    assert.deepEqual(await freeze(client), [false, `processes_outside:${pid}(sh)`]);
     await Promise.all([mover.runs(), workload.runs()]);
     assert.equal((await client.health()).frozen, false);
     assert.equal((await exec(agent, { args: ["true"] })).exit.code, 0);
   });
 
-  it("an agent that was moved into the session is not frozen with it", async (t) => {
-    await using agent = await freezable(t);
-    if (agent === undefined) return;
+  it("an agent that was moved into the session is not frozen with it", async () => {
+    await using agent = await startAgent();
     using client = clientOf(agent);
     using stream = new ExecStream(agent);
     const join = `${FIND_CGROUP}\necho "$1" > "$own/cgroup.procs"; echo joined; read line; echo "$1" > "$base/cgroup.procs"`;
@@ -463,19 +405,18 @@ while :; do (:) & (echo >> '${file}'); done`;
     assert.equal(frozen, false);
     assert.ok(freezeProblem.startsWith(`foreign_inside:${agent.pid}(`), freezeProblem);
     await stream.stdin("\n").end().outcome();
-    assert.equal((await client.runHook({ kind: PRE_SNAPSHOT, freezeMs: LONG_MS })).frozen, true);
+    assert.deepEqual(await freeze(client), [true, ""]);
   });
 
   it(
     "processes that wait in the kernel are counted, and eight are named with where they wait: they run no instruction",
     NEEDS_FUSE,
-    async (t) => {
+    async () => {
       await using mounted = await testFolder();
       await using mount = await fuseMount("hanging_mount", mounted.at("hung"), ["serve"]);
       let said = "";
       mount.server.stdout.on("data", (bytes: Buffer) => (said += bytes.toString()));
-      await using agent = await freezable(t);
-      if (agent === undefined) return;
+      await using agent = await startAgent();
       using client = clientOf(agent);
       using streams = new DisposableStack();
       const pids: number[] = [];
@@ -495,35 +436,31 @@ while :; do (:) & (echo >> '${file}'); done`;
         assert.equal(waitChannel, readFileSync(`/proc/${pid}/wchan`, "latin1").replace(/^0$/, ""));
       }
       await mount[Symbol.asyncDispose]();
-      using later = clientOf(agent);
-      assert.equal((await later.runRestoreDuties({ entropy: ENTROPY })).frozen, false);
+      assert.equal(await runDuties(agent), false);
     },
   );
 
-  it("a command that is still being started is waited for, but not for ever", NEEDS_FUSE, async (t) => {
+  it("a command that is still being started is waited for, but not for ever", NEEDS_FUSE, async () => {
     await using mounted = await testFolder();
     await using _mount = await fuseMount("hanging_mount", mounted.at("hung"));
     const workload = ticking();
-    await using agent = await freezable(t, { process: { args: workload.args } });
-    if (agent === undefined) return;
+    await using agent = await startAgent({ process: { args: workload.args } });
     using client = clientOf(agent);
     const hanging = new ExecStream(agent);
     hanging.start({ args: ["true"], cwd: mounted.at("hung") });
     await until(async () => (await client.health()).alive && agentChildren(agent) > 1, "it is being started");
-    const { frozen, freezeProblem } = await client.runHook({ kind: PRE_SNAPSHOT, freezeMs: LONG_MS });
-    assert.deepEqual([frozen, freezeProblem], [false, "starts_in_flight"]);
+    assert.deepEqual(await freeze(client), [false, "starts_in_flight"]);
     await workload.runs();
     hanging[Symbol.dispose]();
   });
+});
 
-  it("without cgroups nothing is frozen, and the answer says so", NEEDS_NAMESPACES, async () => {
-    const workload = ticking();
-    await using agent = await startAgent({ through: withoutCgroups(), process: { args: workload.args } });
-    using client = clientOf(agent);
-    const { frozen, freezeProblem } = await client.runHook({ kind: PRE_SNAPSHOT, freezeMs: LONG_MS });
-    assert.deepEqual([frozen, freezeProblem], [false, "no_cgroups"]);
-    await workload.runs();
-  });
+it("without cgroups nothing is frozen, and the answer says so", NEEDS_NAMESPACES, async () => {
+  const workload = ticking();
+  await using agent = await startAgent({ through: withoutCgroups(), process: { args: workload.args } });
+  using client = clientOf(agent);
+  assert.deepEqual(await freeze(client), [false, "no_cgroups"]);
+  await workload.runs();
 });
 
 async function started(stream: ExecStream): Promise<number> {

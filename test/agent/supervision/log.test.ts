@@ -1,12 +1,143 @@
 import assert from "node:assert/strict";
+import { execFileSync, spawn, spawnSync } from "node:child_process";
 import { once } from "node:events";
-import { readFileSync } from "node:fs";
+import {
+  closeSync,
+  constants,
+  createReadStream,
+  mkdtempSync,
+  openSync,
+  readFileSync,
+  rmSync,
+  writeSync,
+} from "node:fs";
 import { connect } from "node:net";
+import { tmpdir } from "node:os";
 import { join } from "node:path";
-import { test } from "node:test";
+import { createInterface } from "node:readline";
+import { describe, it, test, type TestContext } from "node:test";
 import { HookKind } from "../../../src/node/client/index.ts";
-import { startAgent } from "../../fixtures/agent.ts";
+import { AGENT_COMMAND, type RunningAgent, startAgent } from "../../fixtures/agent.ts";
+import { exec } from "../../fixtures/exec-stream.ts";
 import { clientOf } from "../../fixtures/guest-client.ts";
+
+/** Whole lines in every page of the pipe, so that the agent's lines fall between them. */
+const FLOOD = ["sh", "-c", "yes 0123456789abcde >&2"];
+
+function temporaryFolder(t: TestContext): string {
+  const folder = mkdtempSync(join(tmpdir(), "guest-agent-stderr-"));
+  t.after(() => rmSync(folder, { recursive: true, force: true }));
+  return folder;
+}
+
+/** An agent whose workload floods standard error, a FIFO that nobody reads yet. Ready for calls. */
+async function floodedAgent(t: TestContext): Promise<{ readonly agent: RunningAgent; readonly fifo: number }> {
+  const path = join(temporaryFolder(t), "stderr");
+  execFileSync("mkfifo", [path]);
+  // Opened for both directions: opening does not wait, and the agent has a reader.
+  const fifo = openSync(path, constants.O_RDWR);
+  const through = ["sh", "-c", 'exec "$@" 2>"$0"', path];
+  const agent = await startAgent({ through, process: { args: FLOOD }, awaitListening: false });
+  t.after(() => agent[Symbol.asyncDispose]());
+  while (!(await accepts(agent.port)));
+  return { agent, fifo };
+}
+
+async function accepts(port: number): Promise<boolean> {
+  const socket = connect(port, "127.0.0.1");
+  try {
+    await once(socket, "connect");
+    return true;
+  } catch {
+    return false;
+  } finally {
+    socket.destroy();
+  }
+}
+
+/** Events of the agent's log lines among all lines, in order; fails at a line that reports dropped ones. */
+async function eventsUntil(fifo: number, last: string): Promise<string[]> {
+  const stream = createReadStream("", { fd: fifo });
+  const events: string[] = [];
+  for await (const line of createInterface({ input: stream })) {
+    if (!line.startsWith("{")) continue;
+    assert.doesNotMatch(line, /dropped_lines/);
+    const { event } = JSON.parse(line) as { readonly event: string };
+    events.push(event);
+    if (event === last) break;
+  }
+  stream.destroy();
+  // Nobody floods it any more: the pending read would hold this process for ever.
+  writeSync(fifo, "\n");
+  return events;
+}
+
+describe("standard error, which the workload shares", () => {
+  it("carries every line of the agent, late, when the workload has flooded it", async (t) => {
+    const { agent, fifo } = await floodedAgent(t);
+    for (let i = 0; i < 20; i++) await exec(agent, { args: ["true"] });
+    const events = eventsUntil(fifo, "agent_ended");
+    await agent.stop();
+    // The bare connection by which the listener was found is logged too.
+    assert.deepEqual(
+      (await events).filter((event) => event !== "connection_refused"),
+      [
+        "agent_started",
+        "workload_socket_listening",
+        "workload_started",
+        "management_listening",
+        "workload_ended",
+        "agent_ended",
+      ],
+    );
+  });
+
+  it("holds the agent up neither at work nor at its end while it is full and nobody reads it", async (t) => {
+    const { agent, fifo } = await floodedAgent(t);
+    for (let i = 0; i < 50; i++)
+      assert.equal(String((await exec(agent, { args: ["echo", "works"] })).stdout), "works\n");
+    const { code } = await agent.stop();
+    assert.equal(code, 143);
+    closeSync(fifo);
+  });
+
+  it("stays blocking for the workload, as the other two streams do, whatever the agent loads", async () => {
+    await using agent = await startAgent({ process: { args: ["sleep", "1000"] } });
+    const { pid } = await agent.logged("workload_started");
+    const look = `grep -h flags /proc/${String(pid)}/fdinfo/0 /proc/${String(pid)}/fdinfo/1 /proc/${String(pid)}/fdinfo/2`;
+    const { stdout } = await exec(agent, { args: ["sh", "-c", look] });
+    const flags = [...String(stdout).matchAll(/flags:\s+([0-7]+)/g)].map(([, octal = ""]) => Number.parseInt(octal, 8));
+    assert.equal(flags.length, 3);
+    assert.deepEqual(
+      flags.map((flag) => flag & constants.O_NONBLOCK),
+      [0, 0, 0],
+    );
+  });
+
+  it("may be a terminal that stops background writers: the agent writes there, and leaves", async (t) => {
+    if (spawnSync("script", ["--version"]).error !== undefined) {
+      t.skip("needs script (Debian: bsdutils)");
+      return;
+    }
+    const folder = temporaryFolder(t);
+    const spec = '{"args":["sh","-c","sleep 0.2; exit 3"]}';
+    const agent = `SVC_INSTANCE_TOKEN=t SVC_GUEST_SOCKET=${folder}/guest.sock SVC_PROCESS_SPEC=$SPEC ${AGENT_COMMAND.join(" ")}`;
+    // With job control the agent has a process group of its own, which the terminal stops and nobody continues.
+    const terminal = spawn(
+      "script",
+      ["-qec", `exec bash -c 'set -m; stty tostop; ${agent}; echo left with $?'`, "/dev/null"],
+      {
+        env: { ...process.env, SPEC: spec },
+        stdio: ["ignore", "pipe", "inherit"],
+      },
+    );
+    let seen = "";
+    terminal.stdout.on("data", (bytes: Buffer) => (seen += String(bytes)));
+    await once(terminal, "close");
+    assert.match(seen, /"event":"workload_ended","pid":\d+,"status":3/);
+    assert.match(seen, /left with 3/);
+  });
+});
 
 /** Fields of every line. */
 const COMMON = ["time", "level", "event", "dropped_lines"];

@@ -2,10 +2,13 @@ import assert from "node:assert/strict";
 import { createHash } from "node:crypto";
 import { describe, it } from "node:test";
 import { setTimeout as delay } from "node:timers/promises";
-import { forAllTests } from "../../fixtures/for-all-tests.ts";
+import { abuse, type AbuseRow } from "../../abuse/abuse.ts";
+import { mixedExecs } from "../../abuse/mix.ts";
 import { startAgent } from "../../fixtures/agent.ts";
 import { cpuMs } from "../../fixtures/cpu.ts";
 import { exec, ExecStream, type StartInit } from "../../fixtures/exec-stream.ts";
+import { forAllTests } from "../../fixtures/for-all-tests.ts";
+import { NEEDS_INSIGHT } from "../../fixtures/privileges.ts";
 
 const TERMINAL = { cols: 80, rows: 24, term: "xterm" };
 /** How long CPU time is sampled; an agent that spins uses about as much. */
@@ -120,4 +123,13 @@ describe("the workload", () => {
     await agent.printed(/(?:.*\n){3}/);
     assert.equal(agent.output.stdout, "0\n1\n2\n");
   });
+});
+
+it("500 mixed execs, 50 at once, lose no byte and leave nothing behind", NEEDS_INSIGHT, async () => {
+  const rows: AbuseRow[] = [];
+  await abuse({ seed: 1, inputs: 500, attacks: mixedExecs, onRow: (row) => rows.push(row) });
+  assert.deepEqual(
+    rows.map(({ left, problem }) => [left, problem]),
+    [["", ""]],
+  );
 });

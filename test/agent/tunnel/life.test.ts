@@ -1,19 +1,15 @@
 import assert from "node:assert/strict";
 import { once } from "node:events";
 import { describe, it } from "node:test";
-import { type GuestClient, type GuestTunnel, HookKind } from "../../../src/node/client/index.ts";
+import type { GuestClient, GuestTunnel } from "../../../src/node/client/index.ts";
 import { startAgent } from "../../fixtures/agent.ts";
 import { until } from "../../fixtures/awake.ts";
 import { clientOf } from "../../fixtures/guest-client.ts";
 import { failureOf } from "../../fixtures/guest-errors.ts";
 import { echo, listener } from "../../fixtures/listeners.ts";
 import { openDescriptors } from "../../fixtures/proc.ts";
-import { NEEDS_ROOT } from "../../fixtures/privileges.ts";
-import { lacksCgroups } from "../../fixtures/namespaces.ts";
 
 const ENTROPY = new Uint8Array(64).fill(7);
-/** Longer than any test takes. */
-const LONG_MS = 600_000;
 
 async function open(client: GuestClient, port: number): Promise<GuestTunnel> {
   const tunnel = client.openTunnel(port).on("error", () => {});
@@ -45,19 +41,6 @@ describe("a tunnel's life", () => {
     await once(tunnel, "data");
     assert.ok((await activityOf(client)) > answered, "and those from the guest");
     tunnel.destroy();
-  });
-
-  it("does not begin while the session is frozen", NEEDS_ROOT, async (t) => {
-    await using agent = await startAgent({ hooks: { preSnapshot: { args: ["true"] } } });
-    if (lacksCgroups(t, agent)) return;
-    await using server = await listener(echo);
-    using client = clientOf(agent);
-    const earlier = await open(client, server.port);
-    await client.runHook({ kind: HookKind.PRE_SNAPSHOT, freezeMs: LONG_MS });
-    const { status, reason } = await failureOf(open(client, server.port));
-    assert.deepEqual([status, reason], ["FAILED_PRECONDITION", "SESSION_FROZEN"]);
-    await client.waitForPort(server.port);
-    earlier.destroy();
   });
 
   it("ends with its connection at the restore duties, on both sides, and a new one works", async () => {

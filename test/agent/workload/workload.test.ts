@@ -9,24 +9,23 @@ import { NEEDS_ROOT } from "../../fixtures/privileges.ts";
 
 const STAYS = ["sleep", "1000"];
 
+/** What becomes of an agent whose workload ends by itself. */
+async function endOf(args: readonly string[]): Promise<{ code: number | null; stdout: string }> {
+  await using agent = await startAgent({ process: { args }, awaitListening: false });
+  const { code } = await agent.exited;
+  return { code, stdout: agent.output.stdout };
+}
+
 describe("the agent around a workload", () => {
   it("leaves with the workload's exit code", async () => {
-    for (const code of [0, 1, 42, 255]) {
-      await using agent = await startAgent({
-        process: { args: ["sh", "-c", `exit ${code}`] },
-        awaitListening: false,
-      });
-      assert.deepEqual(await agent.exited, { code, signal: null });
-    }
+    for (const code of [0, 1, 42, 255])
+      assert.deepEqual(await endOf(["sh", "-c", `exit ${code}`]), { code, stdout: "" });
   });
 
   it("leaves with 128 + n when signal n ended the workload, real-time signals included", async () => {
     for (const signal of [1, 9, 11, 15, 40]) {
-      await using agent = await startAgent({
-        process: { args: ["bash", "-c", `kill -${signal} $$; sleep 100`] },
-        awaitListening: false,
-      });
-      assert.deepEqual(await agent.exited, { code: 128 + signal, signal: null });
+      const { code } = await endOf(["bash", "-c", `kill -${signal} $$; sleep 100`]);
+      assert.equal(code, 128 + signal);
     }
   });
 
@@ -40,17 +39,11 @@ describe("the agent around a workload", () => {
     assert.equal(agent.output.stderr, "to err\n");
   });
 
-  it("runs the workload in the directory and as the user of its spec", NEEDS_ROOT, async () => {
-    await using agent = await startAgent({
-      process: { args: ["sh", "-c", "id -u; pwd"], cwd: "/usr", user: "nobody" },
-      awaitListening: false,
-    });
-    await agent.exited;
+  it("runs the workload, and execs by default, in the directory and as the user of its spec", NEEDS_ROOT, async () => {
+    const args = ["sh", "-c", "id -u; pwd; exec sleep 1000"];
+    await using agent = await startAgent({ process: { args, cwd: "/usr", user: "nobody" } });
+    await agent.printed(/\n.*\n/);
     assert.equal(agent.output.stdout, "65534\n/usr\n");
-  });
-
-  it("makes the spec's user and directory the defaults of exec", NEEDS_ROOT, async () => {
-    await using agent = await startAgent({ process: { args: STAYS, cwd: "/usr", user: "nobody" } });
     assert.equal(String((await exec(agent, { args: ["sh", "-c", "id -u; pwd"] })).stdout), "65534\n/usr\n");
   });
 
@@ -139,12 +132,8 @@ describe("the agent around a workload", () => {
 
 describe("the workload's socket", () => {
   it("is bound before the workload starts", async () => {
-    await using agent = await startAgent({
-      process: { args: ["sh", "-c", 'test -S "$SVC_WORKLOAD_SOCKET" && echo bound'] },
-      awaitListening: false,
-    });
-    await agent.exited;
-    assert.equal(agent.output.stdout, "bound\n");
+    const args = ["sh", "-c", 'test -S "$SVC_WORKLOAD_SOCKET" && echo bound'];
+    assert.deepEqual(await endOf(args), { code: 0, stdout: "bound\n" });
   });
 });
 

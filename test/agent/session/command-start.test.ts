@@ -1,5 +1,8 @@
 import assert from "node:assert/strict";
-import { describe, test } from "node:test";
+import { describe, it, test } from "node:test";
+import { type Reason, SpawnError, type SpawnStep, type StatusName } from "../../../src/agent/domain/index.ts";
+import { commandCandidates } from "../../../src/agent/session/command-start.ts";
+import { startFailure } from "../../../src/agent/session/start-failure.ts";
 import { resolveUser } from "../../../src/agent/session/users.ts";
 
 const none = new Uint8Array();
@@ -105,4 +108,62 @@ describe("resolveUser", () => {
     const { identity, name, home } = resolveUser("café", bytes, Buffer.from("g:x:9:café\n"));
     assert.deepEqual([identity, name, home], [{ uid: 51, gid: 51, groups: [51, 9] }, "café", "/home/café"]);
   });
+});
+
+function candidates(command: string, ...environment: string[]): string[] {
+  return commandCandidates(
+    command,
+    environment.map((entry) => Buffer.from(entry)),
+  ).map((file) => Buffer.from(file).toString());
+}
+
+describe("looking a command up", () => {
+  it("takes a command with a slash as it is, and goes through PATH in its order, empty entries for the working directory", () => {
+    assert.deepEqual(candidates("./x", "PATH=/a"), ["./x"]);
+    assert.deepEqual(candidates("/bin/x"), ["/bin/x"]);
+    assert.deepEqual(candidates("x", "PATH=/a:/b/"), ["/a/x", "/b//x"]);
+    assert.deepEqual(candidates("x", "PATH=:/a:"), ["./x", "/a/x", "./x"]);
+  });
+
+  it("uses the usual folders where PATH is not set", () => {
+    assert.ok(candidates("x", "A=1").includes("/usr/bin/x"));
+  });
+
+  it("keeps folders and names that are not plain ASCII byte for byte", () => {
+    const found = commandCandidates("ü", [Buffer.from([0x50, 0x41, 0x54, 0x48, 0x3d, 0x2f, 0xff])]);
+    assert.deepEqual(
+      found.map((file) => Buffer.from(file).toString("hex")),
+      ["2fff2fc3bc"],
+    );
+  });
+});
+
+describe("a command that could not be started", () => {
+  const cases: readonly [SpawnStep, string, StatusName, Reason][] = [
+    ["execve", "ENOENT", "NOT_FOUND", "EXEC_NOT_FOUND"],
+    ["execve", "ENOTDIR", "NOT_FOUND", "EXEC_NOT_FOUND"],
+    ["execve", "EACCES", "PERMISSION_DENIED", "EXEC_PERMISSION_DENIED"],
+    ["execve", "ENOEXEC", "FAILED_PRECONDITION", "EXEC_BAD_FORMAT"],
+    ["execve", "E2BIG", "RESOURCE_EXHAUSTED", "EXEC_ARGS_TOO_LONG"],
+    ["execve", "ETXTBSY", "FAILED_PRECONDITION", "EXEC_TEXT_BUSY"],
+    ["execve", "EIO", "FAILED_PRECONDITION", "EXEC_SETUP_FAILED"],
+    ["chdir", "ENOENT", "NOT_FOUND", "EXEC_BAD_CWD"],
+    ["chdir", "EACCES", "PERMISSION_DENIED", "EXEC_BAD_CWD"],
+    ["chdir", "ESTALE", "FAILED_PRECONDITION", "EXEC_BAD_CWD"],
+    ["setuid", "EPERM", "PERMISSION_DENIED", "EXEC_BAD_USER"],
+    ["clone", "EAGAIN", "RESOURCE_EXHAUSTED", "EXEC_RESOURCE_LIMIT"],
+    ["prepare", "EMFILE", "RESOURCE_EXHAUSTED", "EXEC_RESOURCE_LIMIT"],
+    ["terminal", "ENOENT", "FAILED_PRECONDITION", "EXEC_SETUP_FAILED"],
+    ["killed", "ECANCELED", "CANCELLED", "CANCELLED"],
+    ["ctty", "EPERM", "INTERNAL", "EXEC_SETUP_FAILED"],
+  ];
+  for (const [step, errno, status, reason] of cases) {
+    it(`is ${status} ${reason} when ${step} gives ${errno}`, () => {
+      const error = startFailure(new SpawnError(step, errno), "/bin/x", "/dir");
+      assert.equal(error.status, status);
+      assert.equal(error.reason, reason);
+      assert.deepEqual(error.metadata, { step, errno, path: step === "chdir" ? "/dir" : "/bin/x" });
+      assert.ok(error.message.includes(errno));
+    });
+  }
 });
