@@ -4,11 +4,10 @@ import { once } from "node:events";
 import { type AddressInfo, connect, createServer, type Socket } from "node:net";
 import { after, describe, test } from "node:test";
 import { GuestError, HookKind, restoreDuties, restoreSequence, type HookResult } from "../../src/node/client/index.ts";
-import { allBeat, type Beats, beatsOf } from "./cases/beats.ts";
+import { allBeat, ask, type Beats, beatsOf } from "./harness/oracle.ts";
 import { Stage } from "./cases/stage.ts";
 import { livesOn } from "./clones/drawn.ts";
 import type { Machine } from "./harness/machine.ts";
-import { ask } from "./harness/oracle.ts";
 
 /** Longer than the test takes. */
 const LONG_MS = 600_000;

@@ -9,12 +9,11 @@ import {
   restoreSequence,
   type HookResult,
 } from "../../src/node/client/index.ts";
-import { allBeat, beatsOf } from "./cases/beats.ts";
+import { allBeat, beatsOf } from "./harness/oracle.ts";
 import { Stage } from "./cases/stage.ts";
 import { livesOn } from "./clones/drawn.ts";
 
-/** Twenty with `npm run test:vm -- --whole`; a few show most of it. */
-const SNAPSHOTS = process.env["GUEST_VM_WHOLE"] === undefined ? 2 : 20;
+const SNAPSHOTS = 2;
 const REACH_MS = 600_000;
 /** Longer than any snapshot takes. */
 const LONG_MS = 600_000;

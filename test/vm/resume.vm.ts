@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 import { describe, test } from "node:test";
-import { shippedAgent } from "./harness/agent-build.ts";
+import { shippedAgent } from "./harness/sandbox.ts";
 import { measureResumes, STEPS } from "./harness/resume.ts";
 
 /** Measured: 6,100. On a busy machine the guest's own timers add some. */

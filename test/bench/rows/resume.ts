@@ -1,5 +1,5 @@
 import { dirname } from "node:path";
-import { shippedAgent } from "../../vm/harness/agent-build.ts";
+import { shippedAgent } from "../../vm/harness/sandbox.ts";
 import { goAgent, measureResumes, type Resumes } from "../../vm/harness/resume.ts";
 import { type Bench, canBoot } from "../bench.ts";
 import { type Contender, type Goal, makeRow, type Row, samplesOf } from "../row.ts";

@@ -2,7 +2,7 @@ import { mkdirSync, readFileSync } from "node:fs";
 import { join } from "node:path";
 import { writeDisk } from "../../vm/harness/disks.ts";
 import { type GuestFile, modules, writeInitramfs as writeFiles } from "../../vm/harness/initramfs.ts";
-import { type Accelerator, probeAccelerator } from "../../vm/harness/accelerator.ts";
+import { type Accelerator, probeAccelerator } from "../../vm/harness/guest.ts";
 import {
   buildGuestProgram,
   type GuestKernel,

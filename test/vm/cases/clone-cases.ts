@@ -2,7 +2,7 @@ import assert from "node:assert/strict";
 import { randomBytes } from "node:crypto";
 import { test, type TestContext } from "node:test";
 import { CLONE_CHECKS } from "../clones/checks.ts";
-import { clone, type Clones } from "../clones/pair.ts";
+import { clone, type Clones } from "../clones/clone.ts";
 import { Source } from "../clones/source.ts";
 import { drawTheSame } from "../clones/draws.ts";
 import type { Machine } from "../harness/machine.ts";

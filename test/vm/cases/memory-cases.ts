@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { after, test } from "node:test";
 import { type GuestClient, HookKind } from "../../../src/node/client/index.ts";
-import { AGENT_FOLDER, shippedAgent } from "../harness/agent-build.ts";
+import { AGENT_FOLDER, shippedAgent } from "../harness/sandbox.ts";
 import { Stage } from "./stage.ts";
 
 /** What fills a guest, by an exec's script; each begins again when the kernel has killed its program. */

@@ -4,7 +4,7 @@ import { test } from "node:test";
 import { setTimeout as pause } from "node:timers/promises";
 import { UsageScope } from "../../../src/node/client/index.ts";
 import { issueCertificates } from "../../fixtures/certificates.ts";
-import { NOBODY, rawConnection, rawHealth } from "../harness/raw-health.ts";
+import { NOBODY, rawConnection, rawHealth } from "../harness/guest.ts";
 import { TOKEN } from "../harness/sandbox.ts";
 import type { Stage } from "./stage.ts";
 

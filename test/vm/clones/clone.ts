@@ -3,14 +3,14 @@ import { connect } from "node:net";
 import { setTimeout as pause } from "node:timers/promises";
 import type { DutiesResult, GuestClient } from "../../../src/node/client/index.ts";
 import { HookKind } from "../../../src/shared/gen/svc/guest/v1alpha1/hooks_pb.ts";
-import type { Guest } from "../harness/guest.ts";
+import type { RawHttp2 } from "../../fixtures/raw-http2.ts";
+import { type Guest, rawConnection, rawHealth } from "../harness/guest.ts";
 import type { Machine } from "../harness/machine.ts";
 import { readClocks } from "../harness/oracle.ts";
-import type { RawHttp2 } from "../../fixtures/raw-http2.ts";
-import { rawConnection, rawHealth } from "../harness/raw-health.ts";
 import { TOKEN } from "../harness/sandbox.ts";
-import { type Draws, drawAll } from "./draws.ts";
-import { EXEC_MARK, FILE } from "./source.ts";
+import type { Pair } from "./checks.ts";
+import { drawAll, type Draws, drawTheSame } from "./draws.ts";
+import { EXEC_MARK, FILE, type Source } from "./source.ts";
 
 /** Time for a hung-up command to end, which itself has five seconds. */
 const HANGUP_LIMIT_MS = 30_000;
@@ -21,7 +21,7 @@ const HOUR_MS = 3_600_000;
 const ENTROPY_BYTES = 64;
 
 /** Two draws of a clone with nothing in between. */
-export interface Control {
+interface Control {
   readonly first: Draws;
   readonly second: Draws;
 }
@@ -49,7 +49,7 @@ export interface Clone {
 }
 
 /** Draws twice, with the same calls in between as in a clone with duties, except the duties. */
-export async function observeControl(guest: Guest, snapshot: string): Promise<Control> {
+async function observeControl(guest: Guest, snapshot: string): Promise<Control> {
   await using machine = await guest.start(snapshot);
   const first = await drawAll(guest, machine);
   using callers = await Callers.meet(guest, machine);
@@ -58,7 +58,7 @@ export async function observeControl(guest: Guest, snapshot: string): Promise<Co
 }
 
 /** Makes a clone perform its duties, observes it before and after, and goes on with it then. */
-export async function observeClone(
+async function observeClone(
   guest: Guest,
   snapshot: string,
   goOn?: (machine: Machine) => Promise<void>,
@@ -174,4 +174,33 @@ function settledConnections(client: GuestClient): Promise<number> {
     async () => (await print(client, "cat", "/proc/net/tcp", "/proc/net/tcp6")).match(TO_AGENT)?.length ?? 0,
     (count) => count === 1,
   );
+}
+
+/** Most attempts with a snapshot: the kernel's own reseed may fall between two draws. */
+const MOST_SNAPSHOTS = 5;
+
+/** Two clones without duties and two after their duties, of one snapshot. */
+export interface Clones {
+  readonly control: readonly [Control, Control];
+  readonly pair: Pair;
+  /** Number of snapshots taken. */
+  readonly snapshots: number;
+}
+
+/** Clones a source, again until the clones are alike without duties. */
+export async function clone(guest: Guest, source: Source, goOn?: (machine: Machine) => Promise<void>): Promise<Clones> {
+  for (let snapshots = 1; ; snapshots++) {
+    const file = await source.snapshot();
+    const control = [await observeControl(guest, file), await observeControl(guest, file)] as const;
+    const last = snapshots === MOST_SNAPSHOTS;
+    if (!last && !controlIsAlike(control)) continue;
+    const pair = [await observeClone(guest, file), await observeClone(guest, file, goOn)] as const;
+    const alike = [pair[1].before, control[0].first].every((draws) => drawTheSame(pair[0].before, draws));
+    if (last || alike) return { control, pair, snapshots };
+  }
+}
+
+/** Without duties the clones draw the same, the first time and the second. */
+function controlIsAlike([one, other]: Clones["control"]): boolean {
+  return drawTheSame(one.first, other.first) && drawTheSame(one.second, other.second);
 }

@@ -2,10 +2,9 @@ import { fromBinary } from "@bufbuild/protobuf";
 import { ExecFrameSchema } from "../../../src/shared/gen/svc/guest/v1alpha1/exec_pb.ts";
 import { execStart } from "../../fixtures/raw-calls.ts";
 import { FRAME } from "../../fixtures/raw-http2.ts";
-import type { Guest } from "../harness/guest.ts";
+import { type Guest, rawConnection } from "../harness/guest.ts";
 import type { Machine } from "../harness/machine.ts";
 import { ask } from "../harness/oracle.ts";
-import { rawConnection } from "../harness/raw-health.ts";
 import { TOKEN } from "../harness/sandbox.ts";
 import { serverHello } from "../harness/server-hello.ts";
 

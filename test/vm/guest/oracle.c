@@ -11,9 +11,7 @@
  * - draws N…: up to 4,096 records of each thread, from its number N on, in hex. Each has thread, number, kernel, vDSO,
  *   seeded and clock
  * - beats: name and rounds of each hardship (test/vm/guest/hardship.c)
- * - kill WHO N: sends signal N to the agent or its launcher; 0 or the errno
- * - session: microseconds that the session's processes have run, in the kernel too; whether it is frozen; whether any
- *   lives in it.
+ * - kill WHO N: sends signal N to the agent or its launcher; 0 or the errno.
  * Small and static, so that two clones do the same for the same request. Many draws of 32 bytes, a step of the stream
  * that two clones share, because any other draw in between shifts a clone along it.
  */
@@ -172,35 +170,6 @@ static void answer_draws_from(FILE *out, const char *numbers) {
     munmap(all, sizeof *all);
 }
 
-/* Value of a line "key value" of a file; -1: there is none. */
-static long long value_in(const char *path, const char *key) {
-  char name[64];
-  long long value, found = -1;
-  FILE *file = fopen(path, "re");
-  while (file && fscanf(file, "%63s %lld", name, &value) == 2)
-    if (!strcmp(name, key))
-      found = value;
-  if (file)
-    fclose(file);
-  return found;
-}
-
-static void answer_session(FILE *out) {
-  char path[300];
-  glob_t found;
-  if (glob("/sandbox/sys/fs/cgroup/svc-guest-*-session", 0, NULL, &found)) {
-    fputs("none\n", out);
-    return;
-  }
-  const char *keys[][2] = {{"cpu.stat", "usage_usec"}, {"cgroup.events", "frozen"}, {"cgroup.events", "populated"}};
-  for (int i = 0; i < 3; i++) {
-    snprintf(path, sizeof path, "%s/%s", found.gl_pathv[0], keys[i][0]);
-    fprintf(out, "%s%lld", i ? " " : "", value_in(path, keys[i][1]));
-  }
-  fputc('\n', out);
-  globfree(&found);
-}
-
 static void answer_beats(FILE *out) {
   int file = open("/sandbox" BEATS_FILE, O_RDONLY | O_CLOEXEC);
   struct beats *all = mmap(NULL, sizeof *all, PROT_READ, MAP_SHARED, file, 0);
@@ -251,8 +220,6 @@ static void answer(FILE *out, const char *question) {
     answer_beats(out);
   else if (!strncmp(question, "kill ", 5))
     answer_kill(out, question + 5);
-  else if (!strcmp(question, "session"))
-    answer_session(out);
   else
     fputs("none\n", out);
   fflush(out);

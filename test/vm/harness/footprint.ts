@@ -1,7 +1,7 @@
 import { statSync } from "node:fs";
 import { setTimeout as pause } from "node:timers/promises";
 import { HookKind } from "../../../src/shared/gen/svc/guest/v1alpha1/hooks_pb.ts";
-import { type AgentBuild, shippedAgent } from "./agent-build.ts";
+import { type AgentBuild, shippedAgent } from "./sandbox.ts";
 import { Guest } from "./guest.ts";
 import type { Machine } from "./machine.ts";
 import { ask, readClocks } from "./oracle.ts";

@@ -1,17 +1,26 @@
-import { mkdtempSync, rmSync, statSync } from "node:fs";
+import { existsSync, mkdtempSync, rmSync, statSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { setTimeout as pause } from "node:timers/promises";
 import { connect, type GuestClient, GuestError, type TcpOptions } from "../../../src/node/client/index.ts";
-import { type Certificates, issueCertificates } from "../../fixtures/certificates.ts";
+import { type Certificates, type Identity, issueCertificates } from "../../fixtures/certificates.ts";
 import { clientOf } from "../../fixtures/guest-client.ts";
-import { type AgentBuild, shippedAgent } from "./agent-build.ts";
+import { RawHttp2 } from "../../fixtures/raw-http2.ts";
 import { GUEST_ARCHITECTURE } from "./architecture.ts";
 import { writeDisk } from "./disks.ts";
 import { writeInitramfs } from "./initramfs.ts";
 import { Machine, type MachineOptions } from "./machine.ts";
+import { ask } from "./oracle.ts";
 import { provideKernel } from "./provision.ts";
-import { FOLDERS, guestFiles, type SandboxOptions, TOKEN, volumesOf } from "./sandbox.ts";
+import {
+  type AgentBuild,
+  FOLDERS,
+  guestFiles,
+  type SandboxOptions,
+  shippedAgent,
+  TOKEN,
+  volumesOf,
+} from "./sandbox.ts";
 
 /** Of a boot under emulation on a machine with much else to do. */
 const READY_LIMIT_MS = 600_000;
@@ -154,5 +163,47 @@ export class Guest implements Disposable {
 
   [Symbol.dispose](): void {
     rmSync(this.#folder, { recursive: true, force: true });
+  }
+}
+
+/** Of a client that has no certificate. */
+export const NOBODY: Identity = { cert: "", key: "" };
+
+/** One connection to a machine's agent, which never reconnects. Default identity: the node's own. */
+export function rawConnection({ certificates }: Guest, machine: Machine, client?: Identity): Promise<RawHttp2> {
+  return RawHttp2.dial({ port: machine.agentPort, certificates: { ...certificates, ...(client && { client }) } });
+}
+
+/** The gRPC status of Health over a connection; undefined: it is dead. */
+export async function rawHealth(peer: RawHttp2, token?: string): Promise<string | undefined> {
+  const fields = peer.status(peer.call("Health", token, Buffer.alloc(0)));
+  return fields.then(
+    (got) => got.get("grpc-status"),
+    () => undefined,
+  );
+}
+
+/** A guest that has not booted by then never will: /dev/kvm may exist and boot nothing. */
+const PROBE_LIMIT_MS = 8_000;
+
+/** The accelerator of the guests, and the reason. */
+export interface Accelerator {
+  readonly name: "kvm" | "tcg";
+  readonly reason: string;
+}
+
+/** KVM if a guest really boots with it, else emulation (TCG). */
+export async function probeAccelerator(): Promise<Accelerator> {
+  const { name: arch } = GUEST_ARCHITECTURE;
+  if (arch !== process.arch) return { name: "tcg", reason: `the guests are ${arch}, and this machine is not` };
+  if (!existsSync("/dev/kvm")) return { name: "tcg", reason: "there is no /dev/kvm" };
+  try {
+    using guest = await Guest.prepare({ accelerator: "kvm" });
+    await using machine = await guest.start();
+    await ask(machine.oraclePort, ["clocks"], PROBE_LIMIT_MS);
+    return { name: "kvm", reason: "a guest booted with it" };
+  } catch (error) {
+    const said = error instanceof Error ? error.message.replaceAll("\n", "; ") : "";
+    return { name: "tcg", reason: `no guest booted with /dev/kvm: ${said}` };
   }
 }

@@ -5,12 +5,11 @@ import { join } from "node:path";
 import { setTimeout as pause } from "node:timers/promises";
 import { execaSync } from "execa";
 import { HookKind } from "../../../src/shared/gen/svc/guest/v1alpha1/hooks_pb.ts";
-import { AGENT_FOLDER, type AgentBuild } from "./agent-build.ts";
+import { AGENT_FOLDER, type AgentBuild, CREDENTIALS, TOKEN } from "./sandbox.ts";
 import { Guest } from "./guest.ts";
 import { withLibraries } from "./initramfs.ts";
 import type { Machine } from "./machine.ts";
 import { readClocks } from "./oracle.ts";
-import { CREDENTIALS, TOKEN } from "./sandbox.ts";
 
 const MEMORY_MIB = 768;
 /** A file system in memory, whose pages the kernel counts one by one; on a disk it counts their neighbours too. */

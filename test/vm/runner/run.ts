@@ -4,7 +4,7 @@ import { join } from "node:path";
 import { run } from "node:test";
 import { spec } from "node:test/reporters";
 import { execaSync } from "execa";
-import { probeAccelerator } from "../harness/accelerator.ts";
+import { probeAccelerator } from "../harness/guest.ts";
 import { GUEST_ARCHITECTURE } from "../harness/architecture.ts";
 import { newerSeries, provideKernel, provideQemu, provideTools, SERIES } from "../harness/provision.ts";
 import { onEndSignal } from "../../../scripts/machine/script.ts";
