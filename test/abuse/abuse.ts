@@ -6,11 +6,11 @@ import { setTimeout as delay } from "node:timers/promises";
 import { GuestError } from "../../src/node/client/index.ts";
 import { messageOf } from "../../src/shared/errors.ts";
 import { type RunningAgent, startAgent } from "../fixtures/agent.ts";
-import { cpuMs } from "../fixtures/cpu.ts";
+import { cpuMsOf, memoryOf } from "../fixtures/proc.ts";
 import { execStart } from "../fixtures/raw-calls.ts";
 import { RawHttp2 } from "../fixtures/raw-http2.ts";
 import { seededRandom } from "../fixtures/seeded-random.ts";
-import { type Footprint, memoryOf, settledFootprint } from "../fixtures/footprint.ts";
+import { type Footprint, settledFootprint } from "../fixtures/footprint.ts";
 import { clientOf } from "../fixtures/guest-client.ts";
 import type { Attack, Outcome, Target } from "./attack.ts";
 import { floods } from "./floods.ts";
@@ -91,10 +91,10 @@ export async function abuse(options: AbuseOptions): Promise<void> {
       await probe.seen();
       const before = await settledFootprint(agent.pid, undefined, isNoLarger);
       const began = performance.now();
-      const cpuBeganMs = cpuMs(agent.pid);
+      const cpuBeganMs = cpuMsOf(agent.pid);
       const outcome = await outcomeOf(attack.run(target));
       const seconds = (performance.now() - began) / 1000;
-      const cpuSeconds = (cpuMs(agent.pid) - cpuBeganMs) / 1000;
+      const cpuSeconds = (cpuMsOf(agent.pid) - cpuBeganMs) / 1000;
       const left = difference(before, await settledFootprint(agent.pid, before, isNoLarger));
       const { unanswered, ...seen } = await probe.seen();
       if (outcome.problem === "" && unanswered > 0)

@@ -4,7 +4,7 @@ import { setTimeout as delay } from "node:timers/promises";
 import type { RunningAgent } from "../fixtures/agent.ts";
 import { execStart } from "../fixtures/raw-calls.ts";
 import { RawHttp2 } from "../fixtures/raw-http2.ts";
-import { childrenOf, cpuMsOf } from "../bench/proc.ts";
+import { childrenOf, cpuMsOf } from "../fixtures/proc.ts";
 import type { Attack, Outcome, Target } from "./attack.ts";
 
 const EXECS = 250;
@@ -61,18 +61,18 @@ async function endAtOnce(agent: RunningAgent): Promise<Ends> {
   await reaches(() => childrenOf(agent.pid).length - before === EXECS, "all run");
   await rested(agent.pid);
   using observer = await RawHttp2.dial(agent);
-  const beganMs = cpuMsOf([agent.pid]);
+  const beganMs = cpuMsOf(agent.pid);
   let lateMs = 0;
   for (const peer of dialled) peer[Symbol.dispose]();
   while (childrenOf(agent.pid).length > before) {
-    const askedMs = cpuMsOf([agent.pid]);
+    const askedMs = cpuMsOf(agent.pid);
     const stream = observer.call("Health", agent.token, new Uint8Array());
     if (!(await observer.holds(() => observer.hasClosed(stream), ANSWER_LIMIT_MS))) throw new Error("no answer");
-    lateMs = Math.max(lateMs, cpuMsOf([agent.pid]) - askedMs);
+    lateMs = Math.max(lateMs, cpuMsOf(agent.pid) - askedMs);
     await delay(20);
   }
   await rested(agent.pid);
-  return { cpuMs: cpuMsOf([agent.pid]) - beganMs, lateMs };
+  return { cpuMs: cpuMsOf(agent.pid) - beganMs, lateMs };
 }
 
 async function reaches(done: () => boolean, what: string): Promise<void> {
@@ -85,8 +85,7 @@ async function reaches(done: () => boolean, what: string): Promise<void> {
 
 /** Resolves once the agent spends next to nothing. */
 async function rested(pid: number): Promise<void> {
-  for (let before = -Infinity, now = cpuMsOf([pid]); now - before > 1; before = now, now = cpuMsOf([pid]))
-    await delay(200);
+  for (let before = -Infinity, now = cpuMsOf(pid); now - before > 1; before = now, now = cpuMsOf(pid)) await delay(200);
 }
 
 async function least(agent: RunningAgent): Promise<Ends> {

@@ -2,8 +2,7 @@ import { setTimeout as delay } from "node:timers/promises";
 import { create, toBinary } from "@bufbuild/protobuf";
 import { ExecFrameSchema } from "../../src/shared/gen/svc/guest/v1alpha1/exec_pb.ts";
 import { startAgent } from "../fixtures/agent.ts";
-import { cpuMs } from "../fixtures/cpu.ts";
-import { memoryOf } from "../fixtures/footprint.ts";
+import { cpuMsOf, memoryOf } from "../fixtures/proc.ts";
 import { clientOf } from "../fixtures/guest-client.ts";
 import { endAll } from "../fixtures/kept-execs.ts";
 import { RawHttp2 } from "../fixtures/raw-http2.ts";
@@ -39,7 +38,7 @@ async function floodUnread({ agent, ...target }: Target): Promise<Outcome> {
   const measured = async (): Promise<{ bytes: number; cpuMs: number; ownBytes: number }> => {
     const execs = await client.listExecs();
     const bytes = execs.reduce((sum, { stdoutOffset }) => sum + stdoutOffset, 0);
-    return { bytes, cpuMs: cpuMs(agent.pid), ownBytes: memoryOf(agent.pid).ownBytes };
+    return { bytes, cpuMs: cpuMsOf(agent.pid), ownBytes: memoryOf(agent.pid).ownBytes };
   };
   await delay(WARM_UP_MS);
   let [before, after] = [await measured(), await measured()];
@@ -74,9 +73,9 @@ async function floodReaders(): Promise<Outcome> {
   );
   using client = clientOf(agent);
   const ask = async (): Promise<number> => {
-    const beganMs = cpuMs(agent.pid);
+    const beganMs = cpuMsOf(agent.pid);
     await client.health();
-    return cpuMs(agent.pid) - beganMs;
+    return cpuMsOf(agent.pid) - beganMs;
   };
   const warmUntilMs = performance.now() + WARM_UP_MS;
   while (performance.now() < warmUntilMs) await ask();

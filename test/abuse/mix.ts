@@ -1,7 +1,7 @@
 import { setTimeout as delay } from "node:timers/promises";
 import { messageOf } from "../../src/shared/errors.ts";
 import { connect } from "../fixtures/exec-stream.ts";
-import { memoryOf } from "../fixtures/footprint.ts";
+import { memoryOf } from "../fixtures/proc.ts";
 import type { Attack, Outcome, Target } from "./attack.ts";
 import { KINDS } from "./kinds.ts";
 

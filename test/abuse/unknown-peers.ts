@@ -1,11 +1,10 @@
 import { connect as connectTls } from "node:tls";
-import { cpuMsOf } from "../bench/proc.ts";
+import { cpuMsOf, memoryOf } from "../fixtures/proc.ts";
 import { HookKind } from "../../src/node/client/index.ts";
 import { type Identity, SERVER_NAME } from "../fixtures/certificates.ts";
 import { forgeChain } from "../fixtures/forged-chains.ts";
 import { clientOf } from "../fixtures/guest-client.ts";
 import { callFields, headerBlock, RawHttp2 } from "../fixtures/raw-http2.ts";
-import { memoryOf } from "../fixtures/footprint.ts";
 import type { Attack, Outcome, Target } from "./attack.ts";
 
 /* Attacks by unknown peers, of which only the cost or the memory shows that they are held. How many KeyUpdates, or
@@ -31,9 +30,9 @@ const LARGE_BLOCK_BYTES = 16_000;
 
 /** What the agent spends on a connection while `work` makes so many, in milliseconds of CPU. */
 async function costOf(pid: number, work: () => Promise<unknown>): Promise<number> {
-  const before = cpuMsOf([pid]);
+  const before = cpuMsOf(pid);
   await work();
-  return (cpuMsOf([pid]) - before) / AT_ONCE;
+  return (cpuMsOf(pid) - before) / AT_ONCE;
 }
 
 /** Dials with TLS, and stays until the agent ends it. */

@@ -9,7 +9,7 @@ import { join, relative } from "node:path";
 import { ADMINISTRATOR, BareMachine, ORDINARY_USER, type Outcome, type Person } from "./machine.ts";
 import { repositoryFiles, ROOT } from "../../scripts/checks/tool.ts";
 import { providePrograms } from "../../scripts/machine/programs.ts";
-import { standaloneFolder } from "../fixtures/standalone.ts";
+import { standaloneFolder } from "../fixtures/bundles.ts";
 import { onEndSignal, runScript, UsageError, words } from "../../scripts/machine/script.ts";
 
 const USAGE = `usage: npm run test:bare [-- 12|13]

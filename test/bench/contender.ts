@@ -1,6 +1,6 @@
 import type { Program } from "../../scripts/machine/programs.ts";
 import { LineProcess } from "./line-process.ts";
-import { anonymousBytesOf, cpuMsOf, cpuMsOfAll } from "./proc.ts";
+import { anonymousBytesOf, cpuMsOf, cpuMsOfAll } from "../fixtures/proc.ts";
 
 const SAMPLE_INTERVAL_MS = 20;
 
@@ -112,10 +112,10 @@ export async function measure(running: Running, work: Work): Promise<Measurement
   const timer = setInterval(() => {
     peakBytes = Math.max(peakBytes, anonymousBytesOf(running.pids()));
   }, SAMPLE_INTERVAL_MS);
-  const cpuBeforeMs = usedMs(before);
+  const cpuBeforeMs = usedMs(...before);
   try {
     const result = await (typeof work === "function" ? timed(work) : clientOf(running).run(work));
-    return { ...result, cpuMs: usedMs(running.pids()) - cpuBeforeMs, peakBytes };
+    return { ...result, cpuMs: usedMs(...running.pids()) - cpuBeforeMs, peakBytes };
   } finally {
     clearInterval(timer);
   }

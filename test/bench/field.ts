@@ -3,7 +3,7 @@ import { join } from "node:path";
 import { memoryFolder } from "../../scripts/testing/contained.ts";
 import type { Running } from "./contender.ts";
 import { lackedBy, type ServingPeer, startBuiltAgent, startPeer } from "./peers/peers.ts";
-import { anonymousBytesOf } from "./proc.ts";
+import { anonymousBytesOf } from "../fixtures/proc.ts";
 import type { Contender } from "./row.ts";
 
 /** Contenders that run. */

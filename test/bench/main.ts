@@ -1,8 +1,8 @@
 import { writeFileSync } from "node:fs";
 import { availableParallelism, loadavg } from "node:os";
 import { join } from "node:path";
-import { buildGo, provideGo } from "../fixtures/go-toolchain.ts";
-import { standaloneFolder } from "../fixtures/standalone.ts";
+import { buildGo, provideGo } from "../fixtures/toolchains.ts";
+import { standaloneFolder } from "../fixtures/bundles.ts";
 import { type Bench, warmUp } from "./bench.ts";
 import { openField } from "./field.ts";
 import { type Group, MEASURES } from "./groups.ts";

@@ -7,8 +7,7 @@ import { after, before, describe, test } from "node:test";
 import { execa } from "execa";
 import { type RunningAgent, startAgent } from "../fixtures/agent.ts";
 import { issueCertificates, SERVER_NAME } from "../fixtures/certificates.ts";
-import { GO_ENVIRONMENT, provideGo } from "../fixtures/go-toolchain.ts";
-import { provideGrpcio } from "../fixtures/python-packages.ts";
+import { GO_ENVIRONMENT, provideGo, provideGrpcio } from "../fixtures/toolchains.ts";
 
 const ROOT = join(import.meta.dirname, "../..");
 const PROTO: string = join(ROOT, "proto");

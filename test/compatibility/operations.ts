@@ -6,7 +6,7 @@ import { join } from "node:path";
 import { Readable } from "node:stream";
 import type { GuestClient } from "../../src/node/client/index.ts";
 import type { AgentExit, RunningAgent } from "../fixtures/agent.ts";
-import { processGone } from "../fixtures/processes.ts";
+import { processGone } from "../fixtures/proc.ts";
 import type { ClientLibrary } from "./releases.ts";
 
 /** What an operation gets. */

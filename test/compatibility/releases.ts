@@ -10,7 +10,7 @@ import type * as Library from "../../src/node/client/index.ts";
 import { machinePath } from "../../scripts/machine/npm.ts";
 import { KEPT } from "../../scripts/release/keep.ts";
 import type { AgentCommand } from "../fixtures/agent.ts";
-import { cachedFolder } from "../fixtures/build-cache.ts";
+import { cachedFolder } from "../fixtures/toolchains.ts";
 
 const ROOT = join(import.meta.dirname, "../..");
 const INSTALL = "install --no-save --ignore-scripts --no-audit --no-fund --prefer-offline".split(" ");

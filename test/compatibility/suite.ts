@@ -4,8 +4,7 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { after, before, test } from "node:test";
 import type { GuestClient } from "../../src/node/client/index.ts";
-import { startSocketAgent, type SocketAgent } from "../fixtures/socket-agent.ts";
-import type { AgentCommand } from "../fixtures/agent.ts";
+import { type AgentCommand, type SocketAgent, startSocketAgent } from "../fixtures/agent.ts";
 import { HOOKS, OPERATIONS } from "./operations.ts";
 import type { ClientLibrary } from "./releases.ts";
 

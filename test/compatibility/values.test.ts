@@ -12,8 +12,7 @@ import {
 import { FileTree } from "../../src/shared/gen/svc/guest/v1alpha1/file_tree_pb.ts";
 import { GuestAgent } from "../../src/shared/gen/svc/guest/v1alpha1/guest_agent_pb.ts";
 import { startAgent } from "../fixtures/agent.ts";
-import { clientOf } from "../fixtures/guest-client.ts";
-import { failureOf } from "../fixtures/guest-errors.ts";
+import { clientOf, failureOf } from "../fixtures/guest-client.ts";
 import { CLIENTS, RpcFailure } from "../fixtures/rpc-clients.ts";
 import { startStandIn } from "../fixtures/stand-in-agent.ts";
 

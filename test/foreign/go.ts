@@ -1,7 +1,7 @@
 import { readFileSync } from "node:fs";
 import { join } from "node:path";
 import { execa } from "execa";
-import { buildGoTool, GO_ENVIRONMENT, provideGo } from "../fixtures/go-toolchain.ts";
+import { buildGoTool, GO_ENVIRONMENT, provideGo } from "../fixtures/toolchains.ts";
 
 /** A suite that is a Go program. */
 export interface GoSuite {

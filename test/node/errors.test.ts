@@ -8,8 +8,7 @@ import { startAgent } from "../fixtures/agent.ts";
 import { type CertificateOptions, issueCertificates, SERVER_NAME } from "../fixtures/certificates.ts";
 import { testFolder } from "../fixtures/files.ts";
 import { forAllTests } from "../fixtures/for-all-tests.ts";
-import { clientOf } from "../fixtures/guest-client.ts";
-import { failureOf } from "../fixtures/guest-errors.ts";
+import { clientOf, failureOf } from "../fixtures/guest-client.ts";
 import { listener } from "../fixtures/listeners.ts";
 import { runGuestctl } from "./guestctl/guestctl.ts";
 

@@ -7,9 +7,9 @@ import type { Readable } from "node:stream";
 import { after, before, describe, test } from "node:test";
 import { execa } from "execa";
 import { startAgent } from "../fixtures/agent.ts";
-import { buildGoTool, provideGo } from "../fixtures/go-toolchain.ts";
+import { buildGoTool, provideGo } from "../fixtures/toolchains.ts";
 import { clientOf } from "../fixtures/guest-client.ts";
-import { releaseFolder } from "../fixtures/standalone.ts";
+import { releaseFolder } from "../fixtures/bundles.ts";
 
 /* The images, judged by crane, with its own registry. Docker itself is not run. */
 

@@ -4,8 +4,8 @@ import { readFileSync } from "node:fs";
 import { join } from "node:path";
 import { before, describe, test } from "node:test";
 import { execa } from "execa";
-import { pythonPackages } from "../fixtures/python-packages.ts";
-import { standaloneFolder } from "../fixtures/standalone.ts";
+import { pythonPackages } from "../fixtures/toolchains.ts";
+import { standaloneFolder } from "../fixtures/bundles.ts";
 
 /* The bill of materials, judged by CycloneDX's own library, and by package-lock.json. */
 

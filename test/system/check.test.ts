@@ -6,7 +6,7 @@ import { after, before, describe, test } from "node:test";
 import type { Check } from "../../src/agent/check/index.ts";
 import { AGENT_VERSION } from "../../src/shared/version.ts";
 import { noNamespaces } from "../fixtures/namespaces.ts";
-import { standaloneFolder } from "../fixtures/standalone.ts";
+import { standaloneFolder } from "../fixtures/bundles.ts";
 import { noDebian } from "./debian-archive.ts";
 import { makeRoots, type RootName, type Roots } from "./roots.ts";
 import { makeSandbox, type Setting } from "./sandbox.ts";

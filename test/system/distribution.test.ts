@@ -8,7 +8,7 @@ import { describe, test, type TestContext } from "node:test";
 import { filesBelow, inspect } from "../../scripts/package/inspect.ts";
 import { type Architecture, haveTool, toolFor } from "../../scripts/package/toolchain.ts";
 import { writeElfFile } from "../fixtures/elf-file.ts";
-import { standaloneFolder } from "../fixtures/standalone.ts";
+import { standaloneFolder } from "../fixtures/bundles.ts";
 
 const PROJECT_ROOT = join(import.meta.dirname, "..", "..");
 const ARCHITECTURES: readonly Architecture[] = ["x64", "arm64"];

@@ -3,7 +3,7 @@ import { after, before, describe, test } from "node:test";
 
 import { startAgent } from "../fixtures/agent.ts";
 import { noNamespaces } from "../fixtures/namespaces.ts";
-import { standaloneFolder } from "../fixtures/standalone.ts";
+import { standaloneFolder } from "../fixtures/bundles.ts";
 import { noDebian } from "./debian-archive.ts";
 import { exercise, shellIn } from "./exercise.ts";
 import { makeRoots, type Root, ROOT_NAMES, type Roots } from "./roots.ts";

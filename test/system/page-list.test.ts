@@ -6,8 +6,7 @@ import { join } from "node:path";
 import { describe, test, type TestContext } from "node:test";
 import { startAgent } from "../fixtures/agent.ts";
 import { clientOf } from "../fixtures/guest-client.ts";
-import { makeLauncherBundle } from "../fixtures/launcher-bundle.ts";
-import { standaloneFolder } from "../fixtures/standalone.ts";
+import { makeLauncherBundle, standaloneFolder } from "../fixtures/bundles.ts";
 
 const PAGE_BYTES = 4096;
 const MB = 1e6;

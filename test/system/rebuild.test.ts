@@ -17,7 +17,7 @@ import { after, before, describe, test } from "node:test";
 
 import { type Architecture, haveTool, toolFor } from "../../scripts/package/toolchain.ts";
 import { inMountNamespace, noNamespaces, UNMOUNT_CGROUPS } from "../fixtures/namespaces.ts";
-import { releaseFolder, standaloneFolder } from "../fixtures/standalone.ts";
+import { releaseFolder, standaloneFolder } from "../fixtures/bundles.ts";
 
 const PROJECT_ROOT = join(import.meta.dirname, "..", "..");
 const OWN: Architecture = process.arch === "arm64" ? "arm64" : "x64";

@@ -2,6 +2,7 @@ import { readFileSync } from "node:fs";
 import { join } from "node:path";
 
 import type { RunningAgent } from "../fixtures/agent.ts";
+import { childrenOf } from "../fixtures/proc.ts";
 import type { Root, Roots } from "./roots.ts";
 
 /** How a root is entered. */
@@ -130,13 +131,4 @@ export function endAtLast(agent: RunningAgent): { readonly pid: number } & Dispo
     if (launcherOf(agent.pid) === pid) process.kill(pid, "SIGKILL");
   };
   return { pid, [Symbol.dispose]: kill };
-}
-
-/** None if it has ended. */
-function childrenOf(pid: number): number[] {
-  try {
-    return readFileSync(`/proc/${pid}/task/${pid}/children`, "utf8").split(" ").filter(Boolean).map(Number);
-  } catch {
-    return [];
-  }
 }

@@ -7,7 +7,7 @@ import { after, before, describe, test } from "node:test";
 import { execa } from "execa";
 import { sourceCommand } from "../../scripts/testing/compiled.ts";
 import { NEEDS_NAMESPACES } from "../fixtures/namespaces.ts";
-import { standaloneFolder } from "../fixtures/standalone.ts";
+import { standaloneFolder } from "../fixtures/bundles.ts";
 
 const ROOT = join(import.meta.dirname, "../..");
 const document = readFileSync(join(ROOT, "docs/node/substrate.md"), "utf8").replaceAll(

@@ -4,8 +4,8 @@ import { once } from "node:events";
 import { join } from "node:path";
 import type { Readable } from "node:stream";
 import { type GuestClient } from "../../src/node/client/index.ts";
-import { failureOf } from "../fixtures/guest-errors.ts";
-import { noProcessWith, processGone } from "../fixtures/processes.ts";
+import { failureOf } from "../fixtures/guest-client.ts";
+import { noProcessWith, processGone } from "../fixtures/proc.ts";
 
 const MEBIBYTE = 1024 * 1024;
 /** What a case gets. */

@@ -1,10 +1,10 @@
 import assert from "node:assert/strict";
 import { randomBytes } from "node:crypto";
 import { once } from "node:events";
-import { type AddressInfo, connect, createServer, type Socket } from "node:net";
 import { after, describe, test } from "node:test";
 import { GuestError, HookKind, restoreDuties, restoreSequence, type HookResult } from "../../src/node/client/index.ts";
 import { allBeat, ask, type Beats, beatsOf } from "./harness/oracle.ts";
+import { relayTo } from "../fixtures/relay.ts";
 import { Stage } from "./cases/stage.ts";
 import { livesOn } from "./clones/drawn.ts";
 import type { Machine } from "./harness/machine.ts";
@@ -31,49 +31,6 @@ const ENDS = [
   ],
   ["agent", 15, "the same", /exit 7/, true],
 ] as const;
-
-/** A relay to an agent that can lose answers: requests arrive, and nothing comes back. */
-class OneWay implements AsyncDisposable {
-  readonly #server = createServer((near) => this.#join(near));
-  readonly #target: number;
-  readonly #sockets: Socket[] = [];
-  #losesAnswers = false;
-
-  constructor(target: number) {
-    this.#target = target;
-  }
-
-  async listen(): Promise<number> {
-    this.#server.listen(0, "127.0.0.1");
-    await once(this.#server, "listening");
-    return (this.#server.address() as AddressInfo).port;
-  }
-
-  loseAnswers(): void {
-    this.#losesAnswers = true;
-  }
-
-  /** Breaks the connections. */
-  break(): void {
-    for (const socket of this.#sockets) socket.destroy();
-  }
-
-  async [Symbol.asyncDispose](): Promise<void> {
-    this.break();
-    this.#server.close();
-    await once(this.#server, "close");
-  }
-
-  #join(near: Socket): void {
-    const far = connect(this.#target, "127.0.0.1");
-    this.#sockets.push(near, far);
-    for (const socket of [near, far]) socket.on("error", () => socket.destroy());
-    near.pipe(far);
-    far.on("data", (bytes: Buffer) => {
-      if (!this.#losesAnswers) near.write(bytes);
-    });
-  }
-}
 
 describe("a frozen session in a guest", () => {
   const process = { args: ["/bin/sh", "-c", WORKLOAD], env: { PATH: "/bin" }, stopGraceMs: 60_000 };
@@ -130,16 +87,16 @@ describe("a frozen session in a guest", () => {
   test("goes on once, whether the answer to its duties was lost or two nodes ran them at once", async () => {
     await using clone = await frozenClone();
     {
-      await using way = new OneWay(clone.agentPort);
-      using client = stage.guest.client(clone, { address: `127.0.0.1:${await way.listen()}` });
+      await using way = await relayTo(clone.agentPort);
+      using client = stage.guest.client(clone, { address: `127.0.0.1:${way.port}` });
       await client.health();
-      way.loseAnswers();
+      way.silence("answers");
       const lost = client.runRestoreDuties({ entropy: randomBytes(64) }).then(
         () => "answered",
         () => "lost",
       );
       await clone.said("restore_duties_done");
-      way.break();
+      way.cut();
       assert.equal(await lost, "lost");
     }
     await allBeat(clone, before, BEATING);

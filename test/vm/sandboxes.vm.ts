@@ -12,7 +12,7 @@ import { connect, type GuestClient } from "../../src/node/client/index.ts";
 import { type ClientCredentials, readClientCredentials } from "../../src/node/credentials/index.ts";
 import { type Awakening, connectHypeman, SandboxError, Sandboxes } from "../../src/node/sandboxes/index.ts";
 import { PATIENT, SubstrateDaemon } from "../fixtures/substrate-daemon.ts";
-import { nanosecondsOf } from "../fixtures/times.ts";
+import { nanosecondsOf } from "../fixtures/guest-client.ts";
 import { qemusBelow } from "./harness/qemu.ts";
 import { buildGuestProgram, provideBusybox } from "./harness/provision.ts";
 

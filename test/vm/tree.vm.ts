@@ -7,7 +7,7 @@ import { join } from "node:path";
 import { after, describe, test } from "node:test";
 import { HookKind, restoreSequence } from "../../src/node/client/index.ts";
 import { deferred } from "../../src/node/client/deferred.ts";
-import { relayTo } from "../fixtures/byte-relay.ts";
+import { relayTo } from "../fixtures/relay.ts";
 import { clientOf } from "../fixtures/guest-client.ts";
 import { Stage } from "./cases/stage.ts";
 
@@ -39,7 +39,7 @@ describe("a folder on its way into a sandbox", () => {
     // The sandbox keeps its address; the test's machines do not.
     await using relay = await relayTo(place);
     const { certificates, token } = stage.guest;
-    using client = clientOf({ port: relay.port ?? 0, certificates, token });
+    using client = clientOf({ port: relay.port, certificates, token });
     const begun = deferred<void>();
     let entries = 0;
     const uploading = client.uploadFolder(source, THERE, {
@@ -59,6 +59,7 @@ describe("a folder on its way into a sandbox", () => {
     await stage.replaceMachine(() => stage.guest.start(snapshot));
     place.port = stage.machine.agentPort;
     relay.cut();
+    relay.mend();
     await restoreSequence(() => stage.client(), { reachTimeoutMs: REACH_MS });
     assert.equal((await uploading).files, 1_004);
     t.diagnostic(`${before} entries before the standby`);

@@ -4,7 +4,7 @@ import { describe, it, test } from "node:test";
 import { Credentials, tokenDigest } from "../../../src/agent/config/index.ts";
 import { startAgent } from "../../fixtures/agent.ts";
 import { testFolder } from "../../fixtures/files.ts";
-import { fuseMount } from "../../fixtures/fuse-mount.ts";
+import { fuseMount } from "../../fixtures/programs/index.ts";
 import { NEEDS_FUSE } from "../../fixtures/privileges.ts";
 import { credentialFolder, type CredentialFolder, readFiles } from "./sandbox.ts";
 

@@ -2,7 +2,7 @@ import assert from "node:assert/strict";
 import { describe, it } from "node:test";
 import { ActivityClock, Stamps } from "../../../src/agent/domain/index.ts";
 import { IdleDeclarations } from "../../../src/agent/workload-service/index.ts";
-import { SimulatedClock } from "../../fixtures/simulated-clock.ts";
+import { SimulatedClock } from "../../fixtures/clocks.ts";
 
 const HOUR_MS = 3_600_000;
 const DAY_MS = 24 * HOUR_MS;

@@ -5,9 +5,8 @@ import { status } from "@grpc/grpc-js";
 import { ExecFrameSchema } from "../../../src/shared/gen/svc/guest/v1alpha1/exec_pb.ts";
 import { startAgent } from "../../fixtures/agent.ts";
 import { exec, ExecStream, failingExec, type StartInit } from "../../fixtures/exec-stream.ts";
-import { memoryOf } from "../../fixtures/footprint.ts";
+import { memoryOf, noProcessWith } from "../../fixtures/proc.ts";
 import { forAllTests } from "../../fixtures/for-all-tests.ts";
-import { noProcessWith } from "../../fixtures/processes.ts";
 import type { RpcFailure } from "../../fixtures/rpc-clients.ts";
 
 /** Finds this run's processes alone. */

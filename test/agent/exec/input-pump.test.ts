@@ -5,7 +5,7 @@ import { ActivityClock, type Incoming, KILL_WAIT_MS, Stamps } from "../../../src
 import type { CommandInput } from "../../../src/agent/exec/index.ts";
 import { InputPump } from "../../../src/agent/exec/input-pump.ts";
 import { Collector, processes, request } from "../../fixtures/spawning.ts";
-import { systemClock } from "../../fixtures/system-clock.ts";
+import { systemClock } from "../../fixtures/clocks.ts";
 
 /** A pipe takes 256 KiB at most; the rest waits in the agent. */
 const PIPE_BYTES = 256 * 1024;

@@ -18,7 +18,7 @@ import {
 } from "../../fixtures/kept-execs.ts";
 import { RawHttp2, FRAME } from "../../fixtures/raw-http2.ts";
 import { seededRandom } from "../../fixtures/seeded-random.ts";
-import { memoryOf } from "../../fixtures/footprint.ts";
+import { memoryOf } from "../../fixtures/proc.ts";
 
 const KIB = 1024;
 const MIB = 1024 * KIB;

@@ -17,7 +17,7 @@ import {
   receiveAll,
   untilKept,
 } from "../../fixtures/kept-execs.ts";
-import { processGone } from "../../fixtures/processes.ts";
+import { processGone } from "../../fixtures/proc.ts";
 import { FRAME, frame as rawFrame, RawHttp2, uint32 } from "../../fixtures/raw-http2.ts";
 
 const FROM_START = { stdoutOffset: 0n, stderrOffset: 0n };

@@ -14,7 +14,7 @@ import { forAllTests } from "../../fixtures/for-all-tests.ts";
 import { type RunningAgent, startAgent } from "../../fixtures/agent.ts";
 import { connect, exec, ExecStream, failingExec } from "../../fixtures/exec-stream.ts";
 import { attach, endAll, keep, listExecs, receiveAll, untilKept } from "../../fixtures/kept-execs.ts";
-import { noProcessWith, processesWith } from "../../fixtures/processes.ts";
+import { noProcessWith, processesWith } from "../../fixtures/proc.ts";
 import { clientOf } from "../../fixtures/guest-client.ts";
 
 const RUN = String(process.pid).padStart(7, "0");

@@ -16,7 +16,7 @@ import {
   signalExec,
   untilKept,
 } from "../../fixtures/kept-execs.ts";
-import { processGone } from "../../fixtures/processes.ts";
+import { processGone } from "../../fixtures/proc.ts";
 import { failureOf as rpcFailureOf } from "../../fixtures/files.ts";
 
 const agent = forAllTests(await startAgent());

@@ -4,9 +4,8 @@ import { createHash, randomBytes } from "node:crypto";
 import { describe, it } from "node:test";
 import { startAgent } from "../../fixtures/agent.ts";
 import { connect, exec, ExecStream, execUntilTimeout } from "../../fixtures/exec-stream.ts";
-import { memoryOf } from "../../fixtures/footprint.ts";
+import { memoryOf, noProcessWith, processGone } from "../../fixtures/proc.ts";
 import { forAllTests } from "../../fixtures/for-all-tests.ts";
-import { noProcessWith, processGone } from "../../fixtures/processes.ts";
 
 const agent = forAllTests(await startAgent({ process: { args: ["sleep", "1000"] } }));
 

@@ -9,7 +9,7 @@ import { until } from "../../fixtures/awake.ts";
 import { exec, failingExec, type StartInit } from "../../fixtures/exec-stream.ts";
 import { testFolder } from "../../fixtures/files.ts";
 import { forAllTests } from "../../fixtures/for-all-tests.ts";
-import { fuseMount } from "../../fixtures/fuse-mount.ts";
+import { fuseMount } from "../../fixtures/programs/index.ts";
 import { NEEDS_FUSE, NEEDS_ROOT } from "../../fixtures/privileges.ts";
 import { allProcesses } from "../../fixtures/proc.ts";
 

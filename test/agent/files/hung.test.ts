@@ -7,7 +7,7 @@ import { until } from "../../fixtures/awake.ts";
 import { exec } from "../../fixtures/exec-stream.ts";
 import { TreeCalls } from "../../fixtures/file-tree.ts";
 import { failureOf, FileCalls, headerMessage, openFiles, type TestFolder, testFolder } from "../../fixtures/files.ts";
-import { fuseMount } from "../../fixtures/fuse-mount.ts";
+import { fuseMount } from "../../fixtures/programs/index.ts";
 import { NEEDS_FUSE } from "../../fixtures/privileges.ts";
 import type { RpcFailure } from "../../fixtures/rpc-clients.ts";
 

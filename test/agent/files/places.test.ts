@@ -12,7 +12,7 @@ import { failureOf, FileCalls, openFiles, testFolder } from "../../fixtures/file
 import { RawHttp2 } from "../../fixtures/raw-http2.ts";
 import { RpcFailure } from "../../fixtures/rpc-clients.ts";
 import { addon } from "../../fixtures/spawning.ts";
-import { systemClock } from "../../fixtures/system-clock.ts";
+import { systemClock } from "../../fixtures/clocks.ts";
 import { withoutCapability } from "../../fixtures/privileges.ts";
 
 const MIB = 2 ** 20;

@@ -42,7 +42,7 @@ import {
 import { FileType } from "../../../src/shared/gen/svc/guest/v1alpha1/files_pb.ts";
 import { startAgent } from "../../fixtures/agent.ts";
 import { testFolder } from "../../fixtures/files.ts";
-import { fuseMount } from "../../fixtures/fuse-mount.ts";
+import { fuseMount } from "../../fixtures/programs/index.ts";
 import { forAllTests } from "../../fixtures/for-all-tests.ts";
 import { NEEDS_FUSE, NEEDS_ROOT } from "../../fixtures/privileges.ts";
 import { grpcJsClient, RpcFailure } from "../../fixtures/rpc-clients.ts";

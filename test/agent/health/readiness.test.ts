@@ -12,9 +12,9 @@ import { exec } from "../../fixtures/exec-stream.ts";
 import { testFolder } from "../../fixtures/files.ts";
 import { forAllTests } from "../../fixtures/for-all-tests.ts";
 import { clientOf } from "../../fixtures/guest-client.ts";
-import { ManualTimers } from "../../fixtures/manual-timers.ts";
-import { noProcessWith } from "../../fixtures/processes.ts";
-import { recordingLog } from "../../fixtures/recording-log.ts";
+import { ManualTimers } from "../../fixtures/clocks.ts";
+import { noProcessWith } from "../../fixtures/proc.ts";
+import { recordingLog } from "../../fixtures/recorders.ts";
 
 /** A run of ready_cmd whose end the test decides. */
 class Run {

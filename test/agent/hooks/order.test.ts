@@ -6,7 +6,7 @@ import { type RunningAgent, startAgent } from "../../fixtures/agent.ts";
 import { until } from "../../fixtures/awake.ts";
 import { exec } from "../../fixtures/exec-stream.ts";
 import { clientOf } from "../../fixtures/guest-client.ts";
-import { noProcessWith, processesWith } from "../../fixtures/processes.ts";
+import { noProcessWith, processesWith } from "../../fixtures/proc.ts";
 import { DUTIES } from "../../fixtures/raw-calls.ts";
 import { envelope, RawHttp2 } from "../../fixtures/raw-http2.ts";
 import { testFolder } from "../../fixtures/files.ts";

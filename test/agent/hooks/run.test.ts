@@ -10,10 +10,9 @@ import { HookKind } from "../../../src/shared/gen/svc/guest/v1alpha1/hooks_pb.ts
 import { startAgent } from "../../fixtures/agent.ts";
 import { until } from "../../fixtures/awake.ts";
 import { testFolder } from "../../fixtures/files.ts";
-import { memoryOf } from "../../fixtures/footprint.ts";
+import { memoryOf, noProcessWith, processesWith } from "../../fixtures/proc.ts";
 import { forAllTests } from "../../fixtures/for-all-tests.ts";
 import { clientOf } from "../../fixtures/guest-client.ts";
-import { noProcessWith, processesWith } from "../../fixtures/processes.ts";
 
 const { PRE_SNAPSHOT, POST_RESTORE } = HookKind;
 const TAIL_BYTES = 16 * 1024;

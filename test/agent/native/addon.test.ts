@@ -11,8 +11,7 @@ import { garbageCollector } from "../../../src/agent/internals/index.ts";
 import { ADDON_FILE, AddonError, errnoName, loadAddon } from "../../../src/agent/native/index.ts";
 import { issueCertificates } from "../../fixtures/certificates.ts";
 import { testFolder } from "../../fixtures/files.ts";
-import { pipe } from "../../fixtures/pipe.ts";
-import { addon } from "../../fixtures/spawning.ts";
+import { addon, pipe } from "../../fixtures/spawning.ts";
 
 const { EAGAIN, EINVAL } = constants.errno;
 

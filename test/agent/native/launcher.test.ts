@@ -25,7 +25,7 @@ import { after, describe, test } from "node:test";
 
 import { COMPILED_ONCE } from "../../../scripts/testing/compiled.ts";
 import { builtAddonFolder } from "../../../src/agent/native/index.ts";
-import { makeLauncherBundle } from "../../fixtures/launcher-bundle.ts";
+import { makeLauncherBundle } from "../../fixtures/bundles.ts";
 import { NEEDS_NAMESPACES, noNamespaces } from "../../fixtures/namespaces.ts";
 import { NEEDS_ROOT, withoutCapability } from "../../fixtures/privileges.ts";
 

@@ -13,8 +13,7 @@ import type { Addon } from "../../../src/agent/native/index.ts";
 import { FdSink } from "../../../src/agent/platform/streams/sink.ts";
 import { FdSource, STREAM_BUFFERS } from "../../../src/agent/platform/streams/source.ts";
 import { WidePipes } from "../../../src/agent/platform/streams/wide-pipes.ts";
-import { pipe } from "../../fixtures/pipe.ts";
-import { addon, bytes, discard, launch, processes, request, run, shell } from "../../fixtures/spawning.ts";
+import { addon, bytes, discard, launch, pipe, processes, request, run, shell } from "../../fixtures/spawning.ts";
 
 const PIPES: StdioPlan = { kind: "pipes", stdin: true };
 const TERMINAL: StdioPlan = { kind: "terminal", cols: 80, rows: 24 };

@@ -1,8 +1,8 @@
 import assert from "node:assert/strict";
 import { describe, it } from "node:test";
 import { CredentialRotation } from "../../../src/agent/restore/index.ts";
-import { ManualTimers } from "../../fixtures/manual-timers.ts";
-import { recordingLog } from "../../fixtures/recording-log.ts";
+import { ManualTimers } from "../../fixtures/clocks.ts";
+import { recordingLog } from "../../fixtures/recorders.ts";
 
 function setup(reload: () => Promise<readonly string[]> = () => Promise.resolve([])) {
   const time = { nowMs: 50 };

@@ -4,8 +4,8 @@ import { describe, it } from "node:test";
 import { ActivityClock, type Clock, Stamps } from "../../../src/agent/domain/index.ts";
 import { ClockDuty } from "../../../src/agent/restore/clock-duty.ts";
 import { renewRandomness } from "../../../src/agent/restore/index.ts";
-import { type KernelAnswers, RecordingKernel, RecordingRandomness } from "../../fixtures/recording-kernel.ts";
-import { SimulatedClock } from "../../fixtures/simulated-clock.ts";
+import { SimulatedClock } from "../../fixtures/clocks.ts";
+import { type KernelAnswers, RecordingKernel, RecordingRandomness } from "../../fixtures/recorders.ts";
 
 const MS = 1_000_000n;
 const HOST_NS = 1_800_000_000_000_000_000n;

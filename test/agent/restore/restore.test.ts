@@ -5,9 +5,8 @@ import { ActivityClock, AgentError, ENTROPY_LIMIT_BYTES, Stamps } from "../../..
 import { RestoreDutiesRequestSchema } from "../../../src/shared/gen/svc/guest/v1alpha1/restore_pb.ts";
 import { type RenewedParts, Restore, type RestoreCall } from "../../../src/agent/restore/index.ts";
 import { serveRestoreDuties } from "../../../src/agent/rpc/handlers/restore.ts";
-import { RecordingKernel, RecordingRandomness } from "../../fixtures/recording-kernel.ts";
-import { recordingLog } from "../../fixtures/recording-log.ts";
-import { systemClock } from "../../fixtures/system-clock.ts";
+import { RecordingKernel, recordingLog, RecordingRandomness } from "../../fixtures/recorders.ts";
+import { systemClock } from "../../fixtures/clocks.ts";
 
 const HOST_NS = 1_800_000_000_000_000_000n;
 const SECOND_NS = 1_000_000_000n;

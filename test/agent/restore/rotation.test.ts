@@ -6,7 +6,7 @@ import { type GuestClient, GuestError } from "../../../src/node/client/index.ts"
 import { type RunningAgent, startAgent } from "../../fixtures/agent.ts";
 import { until } from "../../fixtures/awake.ts";
 import { type Certificates, issueCertificates } from "../../fixtures/certificates.ts";
-import { fuseMount } from "../../fixtures/fuse-mount.ts";
+import { fuseMount } from "../../fixtures/programs/index.ts";
 import { clientOf } from "../../fixtures/guest-client.ts";
 import { NEEDS_CREDIT, NEEDS_FUSE } from "../../fixtures/privileges.ts";
 import { testFolder } from "../../fixtures/files.ts";

@@ -14,7 +14,7 @@ import { TunnelFrameSchema } from "../../../src/shared/gen/svc/guest/v1alpha1/tu
 import { type RunningAgent, startAgent } from "../../fixtures/agent.ts";
 import { SERVER_NAME } from "../../fixtures/certificates.ts";
 import { testFolder } from "../../fixtures/files.ts";
-import { memoryOf } from "../../fixtures/footprint.ts";
+import { memoryOf } from "../../fixtures/proc.ts";
 import { listener } from "../../fixtures/listeners.ts";
 import { startManagement, TEST_TOKEN, type TestServer } from "../../fixtures/management.ts";
 import { callFields, callHeaders, CODE, envelope, FRAME, frame, RawHttp2, uint32 } from "../../fixtures/raw-http2.ts";

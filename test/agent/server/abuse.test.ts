@@ -10,7 +10,7 @@ import { until } from "../../fixtures/awake.ts";
 import { SERVER_NAME } from "../../fixtures/certificates.ts";
 import { startManagement, TEST_TOKEN, type TestServer, type TestServerOptions } from "../../fixtures/management.ts";
 import { FRAME, frame, type Frame, RawHttp2 } from "../../fixtures/raw-http2.ts";
-import { systemClock } from "../../fixtures/system-clock.ts";
+import { systemClock } from "../../fixtures/clocks.ts";
 
 const { health } = GuestAgent.method;
 

@@ -14,8 +14,8 @@ import { buildNative } from "../../../scripts/build-native.ts";
 import { sourceCommand } from "../../../scripts/testing/compiled.ts";
 import { connect } from "../../../src/node/client/index.ts";
 import { AGENT_SCRIPT, AGENT_TOKEN, type RunningAgent, startAgent } from "../../fixtures/agent.ts";
-import { makeLauncherBundle } from "../../fixtures/launcher-bundle.ts";
-import { processGone } from "../../fixtures/processes.ts";
+import { makeLauncherBundle } from "../../fixtures/bundles.ts";
+import { processGone } from "../../fixtures/proc.ts";
 import { addon } from "../../fixtures/spawning.ts";
 
 const [NODE, ...ARGS] = sourceCommand("agent/main.ts");

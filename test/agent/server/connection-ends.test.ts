@@ -4,13 +4,12 @@ import { truncate, writeFile } from "node:fs/promises";
 import net from "node:net";
 import { join } from "node:path";
 import { describe, test } from "node:test";
-import type { AgentExit } from "../../fixtures/agent.ts";
+import { type AgentExit, type SocketAgent, startSocketAgent } from "../../fixtures/agent.ts";
 import { until } from "../../fixtures/awake.ts";
 import { testFolder } from "../../fixtures/files.ts";
 import { forAllTests } from "../../fixtures/for-all-tests.ts";
 import { ENDLESS_OUTPUT, LISTENERS, readRequest, stoppedAtData } from "../../fixtures/raw-calls.ts";
 import { callFields, CODE, FLAG, FRAME, frame, headerBlock, RawHttp2 } from "../../fixtures/raw-http2.ts";
-import { type SocketAgent, startSocketAgent } from "../../fixtures/socket-agent.ts";
 
 /*
  * No peer can delay the agent's exit, and with it the sandbox's end. Every client here leaves its connection open for

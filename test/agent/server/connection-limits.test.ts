@@ -13,7 +13,7 @@ import {
   RawHttp2,
   uint32,
 } from "../../fixtures/raw-http2.ts";
-import { startSocketAgent } from "../../fixtures/socket-agent.ts";
+import { startSocketAgent } from "../../fixtures/agent.ts";
 
 /*
  * What a client may not do, and the code that it gets. In each test a second connection gets its answers meanwhile and

@@ -4,7 +4,7 @@ import { clientOf } from "../../fixtures/guest-client.ts";
 import { until } from "../../fixtures/awake.ts";
 import { DUTIES, ENDLESS_OUTPUT, LISTENERS, sockets, stoppedAtData } from "../../fixtures/raw-calls.ts";
 import { CODE, FRAME, frame, RawHttp2, uint32 } from "../../fixtures/raw-http2.ts";
-import { type SocketAgent, startSocketAgent } from "../../fixtures/socket-agent.ts";
+import { type SocketAgent, startSocketAgent } from "../../fixtures/agent.ts";
 
 /* No peer can hold a slot or a descriptor, least of all through a restore. */
 

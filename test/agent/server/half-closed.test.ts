@@ -6,7 +6,7 @@ import { connect } from "node:net";
 import { buffer } from "node:stream/consumers";
 import { describe, it } from "node:test";
 import { forAllTests } from "../../fixtures/for-all-tests.ts";
-import { noProcessWith, processesWith } from "../../fixtures/processes.ts";
+import { noProcessWith, processesWith } from "../../fixtures/proc.ts";
 import { execStart, readRequest } from "../../fixtures/raw-calls.ts";
 import { until } from "../../fixtures/awake.ts";
 import {
@@ -23,7 +23,7 @@ import {
   SETTING,
   uint32,
 } from "../../fixtures/raw-http2.ts";
-import { startSocketAgent } from "../../fixtures/socket-agent.ts";
+import { startSocketAgent } from "../../fixtures/agent.ts";
 
 const RUN = String(process.pid).padStart(7, "0");
 const WINDOW_BYTES = 2 ** 31 - 1;

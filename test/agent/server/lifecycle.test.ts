@@ -11,10 +11,10 @@ import { issueCertificates, tlsMaterial } from "../../fixtures/certificates.ts";
 import { startManagement, TEST_TOKEN } from "../../fixtures/management.ts";
 import { stoppedAtData } from "../../fixtures/raw-calls.ts";
 import { RawHttp2 } from "../../fixtures/raw-http2.ts";
-import { recordingLog } from "../../fixtures/recording-log.ts";
+import { systemClock } from "../../fixtures/clocks.ts";
+import { recordingLog } from "../../fixtures/recorders.ts";
 import { grpcJsClient, one, RpcFailure } from "../../fixtures/rpc-clients.ts";
 import { addon } from "../../fixtures/spawning.ts";
-import { systemClock } from "../../fixtures/system-clock.ts";
 
 const { health, exec } = GuestAgent.method;
 const STDOUT = 7;

@@ -9,13 +9,12 @@ import { FileTree } from "../../../src/shared/gen/svc/guest/v1alpha1/file_tree_p
 import { GuestAgent } from "../../../src/shared/gen/svc/guest/v1alpha1/guest_agent_pb.ts";
 import { Lifecycle } from "../../../src/shared/gen/svc/guest/v1alpha1/lifecycle_pb.ts";
 import { Tunnel } from "../../../src/shared/gen/svc/guest/v1alpha1/tunnel_pb.ts";
-import { startAgent } from "../../fixtures/agent.ts";
+import { type SocketAgent, startAgent, startSocketAgent } from "../../fixtures/agent.ts";
 import { forAllTests } from "../../fixtures/for-all-tests.ts";
 import { clientOf } from "../../fixtures/guest-client.ts";
 import { NEEDS_ROOT } from "../../fixtures/privileges.ts";
 import { LISTENERS } from "../../fixtures/raw-calls.ts";
 import { callFields, envelope, FLAG, FRAME, frame, headerBlock, RawHttp2 } from "../../fixtures/raw-http2.ts";
-import { type SocketAgent, startSocketAgent } from "../../fixtures/socket-agent.ts";
 
 /*
  * Nobody who reads the agent's memory, or a snapshot of its guest, finds the instance token. The agent digests what

@@ -5,7 +5,7 @@ import { create } from "@bufbuild/protobuf";
 import { GuestAgent } from "../../../src/shared/gen/svc/guest/v1alpha1/guest_agent_pb.ts";
 import { HealthRequestSchema } from "../../../src/shared/gen/svc/guest/v1alpha1/health_pb.ts";
 import { startAgent } from "../../fixtures/agent.ts";
-import { relayTo } from "../../fixtures/byte-relay.ts";
+import { relayTo } from "../../fixtures/relay.ts";
 import { type Identity, SERVER_NAME } from "../../fixtures/certificates.ts";
 import { forgeChain, type ForgedChain, type ForgedSmallChain } from "../../fixtures/forged-chains.ts";
 import { forAllTests } from "../../fixtures/for-all-tests.ts";
@@ -140,9 +140,9 @@ describe("a client whose certificate is refused", () => {
     });
 
     test(`(${kind}) ends its call on one connection, without a deadline`, async () => {
-      await using relay = await relayTo({ port: agent.port, host: "127.0.0.1" });
+      await using relay = await relayTo(agent.port);
       const certificates = { ...agent.certificates, client: identities[kind] };
-      const guest = grpcJsClient({ port: relay.port ?? 0, certificates });
+      const guest = grpcJsClient({ port: relay.port, certificates });
       const call = one(guest.call(GuestAgent.method.health, [create(HealthRequestSchema)]));
       const failure = await call.catch((error: unknown) => error);
       guest.close();

@@ -10,10 +10,9 @@ import { testFolder } from "../../fixtures/files.ts";
 import { forAllTests } from "../../fixtures/for-all-tests.ts";
 import { startAgent } from "../../fixtures/agent.ts";
 import { until } from "../../fixtures/awake.ts";
-import { cpuMs } from "../../fixtures/cpu.ts";
+import { cpuMsOf, processesWith } from "../../fixtures/proc.ts";
 import { connect, exec, ExecStream } from "../../fixtures/exec-stream.ts";
 import { clientOf } from "../../fixtures/guest-client.ts";
-import { processesWith } from "../../fixtures/processes.ts";
 
 /** How long CPU time is sampled; an agent that spins uses about as much. */
 const LOOK_MS = 1_000;
@@ -98,9 +97,9 @@ describe("output that is kept for a background process", () => {
     const seconds = `47${process.pid}.125`;
     await exec(agent, { args: ["sh", "-c", `sleep ${seconds} &`] });
     assert.ok(descriptors() > earlier);
-    const usedBefore = cpuMs(agent.pid);
+    const usedBefore = cpuMsOf(agent.pid);
     await delay(LOOK_MS);
-    const usedMs = cpuMs(agent.pid) - usedBefore;
+    const usedMs = cpuMsOf(agent.pid) - usedBefore;
     assert.ok(usedMs < LOOK_MS / 2, `${usedMs} ms`);
     for (const pid of await processesWith(seconds)) process.kill(pid, "SIGKILL");
     await until(() => descriptors() <= earlier, "the agent has closed the pipe");
@@ -108,9 +107,9 @@ describe("output that is kept for a background process", () => {
 
   it("does not keep the agent busy when somebody floods it", async () => {
     await exec(agent, { args: ["sh", "-c", `yes ${folder} &`] });
-    const usedBefore = cpuMs(agent.pid);
+    const usedBefore = cpuMsOf(agent.pid);
     await delay(LOOK_MS);
-    const usedMs = cpuMs(agent.pid) - usedBefore;
+    const usedMs = cpuMsOf(agent.pid) - usedBefore;
     const [flooder] = await processesWith(`yes\0${folder}`);
     assert.ok(flooder !== undefined, "it lives");
     process.kill(flooder, "SIGKILL");

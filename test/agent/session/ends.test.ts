@@ -5,13 +5,19 @@ import { describe, it, type TestContext } from "node:test";
 import { HookKind } from "../../../src/shared/gen/svc/guest/v1alpha1/hooks_pb.ts";
 import { type AgentOptions, type RunningAgent, startAgent } from "../../fixtures/agent.ts";
 import { until } from "../../fixtures/awake.ts";
-import { delegatedCgroup, HELD_TO_MODES } from "../../fixtures/delegated-cgroup.ts";
+import {
+  delegatedCgroup,
+  HELD_TO_MODES,
+  lacksCgroups,
+  NEEDS_NAMESPACES,
+  noNamespaces,
+  withoutCgroups,
+} from "../../fixtures/namespaces.ts";
+import { noProcessWith, processesWith } from "../../fixtures/proc.ts";
 import { exec, ExecStream, execUntilTimeout } from "../../fixtures/exec-stream.ts";
 import { testFolder } from "../../fixtures/files.ts";
 import { forAllTests } from "../../fixtures/for-all-tests.ts";
 import { clientOf } from "../../fixtures/guest-client.ts";
-import { lacksCgroups, NEEDS_NAMESPACES, noNamespaces, withoutCgroups } from "../../fixtures/namespaces.ts";
-import { noProcessWith, processesWith } from "../../fixtures/processes.ts";
 
 /** Enough for a shell to start under any load; the measurement begins after that. */
 const TIMEOUT_MS = 3_000;

@@ -2,8 +2,8 @@ import assert from "node:assert/strict";
 import { describe, it } from "node:test";
 import { type FreezeProblem, type SessionGroup, SessionClock } from "../../../src/agent/domain/index.ts";
 import { SessionFreeze } from "../../../src/agent/session/index.ts";
-import { ManualTimers } from "../../fixtures/manual-timers.ts";
-import { recordingLog } from "../../fixtures/recording-log.ts";
+import { ManualTimers } from "../../fixtures/clocks.ts";
+import { recordingLog } from "../../fixtures/recorders.ts";
 
 /** A session on a clock that the test moves; `jumpMs` is what a resume adds to it. */
 function setup() {

@@ -7,19 +7,22 @@ import { type GuestClient, GuestError, restoreDuties } from "../../../src/node/c
 import { HookKind } from "../../../src/shared/gen/svc/guest/v1alpha1/hooks_pb.ts";
 import { type RunningAgent, startAgent } from "../../fixtures/agent.ts";
 import { until } from "../../fixtures/awake.ts";
-import { delegatedCgroup, HELD_TO_MODES } from "../../fixtures/delegated-cgroup.ts";
+import { clientOf, failureOf } from "../../fixtures/guest-client.ts";
+import {
+  delegatedCgroup,
+  HELD_TO_MODES,
+  NEEDS_NAMESPACES,
+  needsCgroups,
+  withoutCgroups,
+} from "../../fixtures/namespaces.ts";
+import { fuseMount, program } from "../../fixtures/programs/index.ts";
 import { ExecStream, exec, failingExec } from "../../fixtures/exec-stream.ts";
 import { testFolder } from "../../fixtures/files.ts";
 import { forAllTests } from "../../fixtures/for-all-tests.ts";
-import { clientOf } from "../../fixtures/guest-client.ts";
-import { failureOf } from "../../fixtures/guest-errors.ts";
 import { endExec, keep } from "../../fixtures/kept-execs.ts";
 import { echo, listener } from "../../fixtures/listeners.ts";
-import { needsCgroups, NEEDS_NAMESPACES, withoutCgroups } from "../../fixtures/namespaces.ts";
-import { fuseMount } from "../../fixtures/fuse-mount.ts";
 import { NEEDS_FUSE } from "../../fixtures/privileges.ts";
 import { allProcesses, cgroupMounts } from "../../fixtures/proc.ts";
-import { program } from "../../fixtures/programs/index.ts";
 import { Ticking } from "../../fixtures/ticking.ts";
 
 const PRE_SNAPSHOT = HookKind.PRE_SNAPSHOT;

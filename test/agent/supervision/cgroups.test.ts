@@ -11,7 +11,7 @@ import {
   lacksCgroups,
   NEEDS_NAMESPACES,
 } from "../../fixtures/namespaces.ts";
-import { noProcessWith, processesWith, processGone } from "../../fixtures/processes.ts";
+import { noProcessWith, processesWith, processGone } from "../../fixtures/proc.ts";
 import { program } from "../../fixtures/programs/index.ts";
 
 /** A sleep time that only this run uses: it identifies its processes. */

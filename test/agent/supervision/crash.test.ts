@@ -8,10 +8,9 @@ import { cgroupsOf } from "../../fixtures/footprint.ts";
 import { AGENT_SCRIPT, type RunningAgent, SOURCES_COMMAND, startAgent } from "../../fixtures/agent.ts";
 import { ExecStream, exec } from "../../fixtures/exec-stream.ts";
 import { forAllTests } from "../../fixtures/for-all-tests.ts";
-import { makeLauncherBundle } from "../../fixtures/launcher-bundle.ts";
+import { makeLauncherBundle } from "../../fixtures/bundles.ts";
 import { lacksCgroups, NEEDS_NAMESPACES } from "../../fixtures/namespaces.ts";
-import { allProcesses } from "../../fixtures/proc.ts";
-import { noProcessWith, processesWith } from "../../fixtures/processes.ts";
+import { allProcesses, noProcessWith, processesWith } from "../../fixtures/proc.ts";
 import { NEEDS_SETUID } from "../../fixtures/privileges.ts";
 import { program } from "../../fixtures/programs/index.ts";
 

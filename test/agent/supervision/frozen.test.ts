@@ -15,9 +15,8 @@ import {
 import { until } from "../../fixtures/awake.ts";
 import { testFolder } from "../../fixtures/files.ts";
 import { clientOf } from "../../fixtures/guest-client.ts";
-import { makeLauncherBundle } from "../../fixtures/launcher-bundle.ts";
-import { cgroupMounts, processById } from "../../fixtures/proc.ts";
-import { processGone } from "../../fixtures/processes.ts";
+import { makeLauncherBundle } from "../../fixtures/bundles.ts";
+import { cgroupMounts, processById, processGone } from "../../fixtures/proc.ts";
 import { Ticking } from "../../fixtures/ticking.ts";
 import { needsCgroups } from "../../fixtures/namespaces.ts";
 

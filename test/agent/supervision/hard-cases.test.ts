@@ -13,10 +13,9 @@ import { startAgent } from "../../fixtures/agent.ts";
 import { SERVER_NAME } from "../../fixtures/certificates.ts";
 import { connect, exec, ExecStream, execUntilTimeout } from "../../fixtures/exec-stream.ts";
 import { testFolder } from "../../fixtures/files.ts";
-import { memoryOf } from "../../fixtures/footprint.ts";
+import { memoryOf, noProcessWith, processGone } from "../../fixtures/proc.ts";
 import { inMountNamespace, NEEDS_NAMESPACES } from "../../fixtures/namespaces.ts";
 import { NEEDS_ROOT } from "../../fixtures/privileges.ts";
-import { noProcessWith, processGone } from "../../fixtures/processes.ts";
 import { RpcFailure } from "../../fixtures/rpc-clients.ts";
 
 /** Enough for some execs, far too few for all that are tried. */

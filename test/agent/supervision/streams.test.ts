@@ -5,7 +5,7 @@ import { setTimeout as delay } from "node:timers/promises";
 import { abuse, type AbuseRow } from "../../abuse/abuse.ts";
 import { mixedExecs } from "../../abuse/mix.ts";
 import { startAgent } from "../../fixtures/agent.ts";
-import { cpuMs } from "../../fixtures/cpu.ts";
+import { cpuMsOf } from "../../fixtures/proc.ts";
 import { exec, ExecStream, type StartInit } from "../../fixtures/exec-stream.ts";
 import { forAllTests } from "../../fixtures/for-all-tests.ts";
 import { NEEDS_INSIGHT } from "../../fixtures/privileges.ts";
@@ -24,9 +24,9 @@ const KINDS: Readonly<Record<string, Pick<StartInit, "terminal" | "stdin">>> = {
 const agent = forAllTests(await startAgent({ process: { args: ["sh", "-c", "ls /proc/$$/fd; exec sleep 1000"] } }));
 
 async function usedMs(): Promise<number> {
-  const earlier = cpuMs(agent.pid);
+  const earlier = cpuMsOf(agent.pid);
   await delay(LOOK_MS);
-  return cpuMs(agent.pid) - earlier;
+  return cpuMsOf(agent.pid) - earlier;
 }
 
 for (const [name, kind] of Object.entries(KINDS)) {

@@ -8,13 +8,12 @@ import { create, type MessageInitShape } from "@bufbuild/protobuf";
 import { status } from "@grpc/grpc-js";
 import type { GuestClient, GuestTunnel } from "../../../src/node/client/index.ts";
 import { Tunnel, type TunnelFrame, TunnelFrameSchema } from "../../../src/shared/gen/svc/guest/v1alpha1/tunnel_pb.ts";
-import { memoryOf } from "../../fixtures/footprint.ts";
+import { memoryOf } from "../../fixtures/proc.ts";
 import { startAgent } from "../../fixtures/agent.ts";
 import { until } from "../../fixtures/awake.ts";
-import { clientOf } from "../../fixtures/guest-client.ts";
+import { clientOf, failureOf } from "../../fixtures/guest-client.ts";
 import { forAllTests } from "../../fixtures/for-all-tests.ts";
 import { testFolder } from "../../fixtures/files.ts";
-import { failureOf } from "../../fixtures/guest-errors.ts";
 import { echo, listener } from "../../fixtures/listeners.ts";
 import { grpcJsClient, RpcFailure } from "../../fixtures/rpc-clients.ts";
 

@@ -9,13 +9,11 @@ import { describe, it } from "node:test";
 import { buffer, text } from "node:stream/consumers";
 import type { GuestClient, GuestError, GuestTunnel } from "../../../src/node/client/index.ts";
 import { forAllTests } from "../../fixtures/for-all-tests.ts";
-import { startAgent } from "../../fixtures/agent.ts";
+import { startAgent, startSocketAgent } from "../../fixtures/agent.ts";
 import { testFolder } from "../../fixtures/files.ts";
-import { clientOf } from "../../fixtures/guest-client.ts";
-import { failureOf } from "../../fixtures/guest-errors.ts";
+import { clientOf, failureOf } from "../../fixtures/guest-client.ts";
 import { listener } from "../../fixtures/listeners.ts";
 import { inMountNamespace, NEEDS_NAMESPACES } from "../../fixtures/namespaces.ts";
-import { startSocketAgent } from "../../fixtures/socket-agent.ts";
 
 const MIB = 2 ** 20;
 

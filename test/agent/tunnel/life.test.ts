@@ -4,8 +4,7 @@ import { describe, it } from "node:test";
 import type { GuestClient, GuestTunnel } from "../../../src/node/client/index.ts";
 import { startAgent } from "../../fixtures/agent.ts";
 import { until } from "../../fixtures/awake.ts";
-import { clientOf } from "../../fixtures/guest-client.ts";
-import { failureOf } from "../../fixtures/guest-errors.ts";
+import { clientOf, failureOf } from "../../fixtures/guest-client.ts";
 import { echo, listener } from "../../fixtures/listeners.ts";
 import { openDescriptors } from "../../fixtures/proc.ts";
 

@@ -11,10 +11,9 @@ import { PortWatch } from "../../../src/agent/tunnel/port-watch.ts";
 import { HookKind, type ListeningPort, type PortChanges, PortScope } from "../../../src/node/client/index.ts";
 import { startAgent } from "../../fixtures/agent.ts";
 import { forAllTests } from "../../fixtures/for-all-tests.ts";
-import { clientOf } from "../../fixtures/guest-client.ts";
-import { failureOf } from "../../fixtures/guest-errors.ts";
+import { clientOf, failureOf } from "../../fixtures/guest-client.ts";
 import { listener } from "../../fixtures/listeners.ts";
-import { ManualTimers } from "../../fixtures/manual-timers.ts";
+import { ManualTimers } from "../../fixtures/clocks.ts";
 import { inMountNamespace, lacksCgroups, NEEDS_NAMESPACES } from "../../fixtures/namespaces.ts";
 
 const LISTED = 512;

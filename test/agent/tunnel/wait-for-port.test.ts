@@ -3,15 +3,14 @@ import { once } from "node:events";
 import { createServer } from "node:net";
 import { networkInterfaces } from "node:os";
 import { describe, it } from "node:test";
-import { startCuttingProxy } from "../../../scripts/machine/cutting-proxy.ts";
+import { relayTo } from "../../fixtures/relay.ts";
 import { freePort } from "../../../scripts/machine/free-port.ts";
 import type { Sockets, Timers } from "../../../src/agent/domain/index.ts";
 import { guestSockets } from "../../../src/agent/platform/sockets.ts";
 import { PortWatch } from "../../../src/agent/tunnel/port-watch.ts";
 import { startAgent } from "../../fixtures/agent.ts";
 import { forAllTests } from "../../fixtures/for-all-tests.ts";
-import { clientOf } from "../../fixtures/guest-client.ts";
-import { failureOf } from "../../fixtures/guest-errors.ts";
+import { clientOf, failureOf } from "../../fixtures/guest-client.ts";
 import { listener } from "../../fixtures/listeners.ts";
 import { PortScope } from "../../../src/node/client/index.ts";
 import { addon } from "../../fixtures/spawning.ts";
@@ -63,7 +62,7 @@ describe("WaitForPort", () => {
   });
 
   it("is asked again after every connection that is lost, for as long as its client may wait", async () => {
-    await using proxy = await startCuttingProxy(agent.port);
+    await using proxy = await relayTo(agent.port);
     using cut = clientOf({ ...agent, port: proxy.port });
     const port = await freePort();
     const waited = cut.waitForPort(port, { timeoutMs: LONG_MS });

@@ -7,10 +7,9 @@ import { AgentError } from "../../../src/agent/domain/index.ts";
 import { startAgent } from "../../fixtures/agent.ts";
 import { testFolder } from "../../fixtures/files.ts";
 import { forAllTests } from "../../fixtures/for-all-tests.ts";
-import { fuseMount } from "../../fixtures/fuse-mount.ts";
-import { clientOf } from "../../fixtures/guest-client.ts";
-import { failureOf } from "../../fixtures/guest-errors.ts";
-import { ManualTimers } from "../../fixtures/manual-timers.ts";
+import { fuseMount } from "../../fixtures/programs/index.ts";
+import { clientOf, failureOf } from "../../fixtures/guest-client.ts";
+import { ManualTimers } from "../../fixtures/clocks.ts";
 import { NEEDS_FUSE } from "../../fixtures/privileges.ts";
 import { inMountNamespace, lacksCgroups, NEEDS_NAMESPACES } from "../../fixtures/namespaces.ts";
 

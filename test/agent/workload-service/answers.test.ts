@@ -7,8 +7,8 @@ import { Http1Reader } from "../../../src/agent/workload-service/http1.ts";
 import { WorkloadServer } from "../../../src/agent/workload-service/server.ts";
 import { testFolder } from "../../fixtures/files.ts";
 import { FLAG, FRAME, headerBlock, RawHttp2 } from "../../fixtures/raw-http2.ts";
-import { recordingLog } from "../../fixtures/recording-log.ts";
-import { systemClock } from "../../fixtures/system-clock.ts";
+import { recordingLog } from "../../fixtures/recorders.ts";
+import { systemClock } from "../../fixtures/clocks.ts";
 
 /*
  * recorded-answers.jsonl: what node:http and the router of connectrpc.com (2.2.0) answered before both were replaced,

@@ -21,9 +21,9 @@ import { until } from "../../fixtures/awake.ts";
 import { postJson } from "../../fixtures/declare-idle.ts";
 import { testFolder } from "../../fixtures/files.ts";
 import { CODE, envelope, FLAG, FRAME, frame, RawHttp2 } from "../../fixtures/raw-http2.ts";
-import { type RecordingLog, recordingLog } from "../../fixtures/recording-log.ts";
+import { type RecordingLog, recordingLog } from "../../fixtures/recorders.ts";
 import type { Field } from "../http2/hpack-vectors.ts";
-import { systemClock } from "../../fixtures/system-clock.ts";
+import { systemClock } from "../../fixtures/clocks.ts";
 
 const DECLARE_IDLE = "/svc.guest.v1alpha1.WorkloadService/DeclareIdle";
 const JSON_TYPE = { "content-type": "application/json" };

@@ -9,12 +9,11 @@ import { until } from "../../fixtures/awake.ts";
 import { exec } from "../../fixtures/exec-stream.ts";
 import { testFolder } from "../../fixtures/files.ts";
 import { forAllTests } from "../../fixtures/for-all-tests.ts";
-import { fuseMount } from "../../fixtures/fuse-mount.ts";
-import { clientOf } from "../../fixtures/guest-client.ts";
-import { failureOf } from "../../fixtures/guest-errors.ts";
-import { makeLauncherBundle } from "../../fixtures/launcher-bundle.ts";
+import { makeLauncherBundle } from "../../fixtures/bundles.ts";
+import { clientOf, failureOf } from "../../fixtures/guest-client.ts";
+import { processesWith } from "../../fixtures/proc.ts";
+import { fuseMount } from "../../fixtures/programs/index.ts";
 import { NEEDS_FUSE } from "../../fixtures/privileges.ts";
-import { processesWith } from "../../fixtures/processes.ts";
 
 /** A sleep time that only one test of this run uses: it identifies its processes. */
 function mark(fraction: number): string {

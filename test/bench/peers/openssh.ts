@@ -3,7 +3,7 @@ import { join } from "node:path";
 import { execaSync } from "execa";
 import { freePort } from "../../../scripts/machine/free-port.ts";
 import type { PeerKind } from "../contender.ts";
-import { childrenOf, nameOf } from "../proc.ts";
+import { childrenOf, processById } from "../../fixtures/proc.ts";
 
 const SSHD = "/usr/sbin/sshd";
 
@@ -60,6 +60,6 @@ PrintLastLog no
 
 /** The listener and the processes of its connections. */
 function processesOf(pid: number): number[] {
-  const own = childrenOf(pid).filter((child) => nameOf(child).startsWith("sshd"));
+  const own = childrenOf(pid).filter((child) => processById(child)?.name.startsWith("sshd"));
   return [pid, ...own.flatMap(processesOf)];
 }

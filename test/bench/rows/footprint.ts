@@ -3,7 +3,7 @@ import { setTimeout as delay } from "node:timers/promises";
 import { measureFootprint } from "../../vm/harness/footprint.ts";
 import { type Bench, canBoot } from "../bench.ts";
 import type { Running } from "../contender.ts";
-import { anonymousBytesOf, wakeUpsOf } from "../proc.ts";
+import { anonymousBytesOf, wakeUpsOf } from "../../fixtures/proc.ts";
 import { type Contender, type Goal, makeRow, type Row, type Samples, samplesOf } from "../row.ts";
 
 const MB = 1e6;

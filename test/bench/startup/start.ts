@@ -8,7 +8,7 @@ import type { Readable, Writable } from "node:stream";
 import { setTimeout as delay } from "node:timers/promises";
 import { issueCertificates } from "../../fixtures/certificates.ts";
 import { freePort } from "../../../scripts/machine/free-port.ts";
-import { anonymousBytesOf, childrenOf, cpuMsOf, nameOf } from "../proc.ts";
+import { anonymousBytesOf, childrenOf, cpuMsOf, processById } from "../../fixtures/proc.ts";
 
 const PATH = "/usr/bin:/bin";
 const WORKLOAD_LINE = "workload-executes";
@@ -58,7 +58,7 @@ export async function measureStart(program: Program): Promise<Start> {
   const limit = setTimeout(() => child.kill("SIGKILL"), LIMIT_MS);
   try {
     const [workloadMs, portMs] = await Promise.all(milestones(child, program, sinceMs));
-    const cpuMs = cpuMsOf(ownProcesses(child.pid ?? 0));
+    const cpuMs = cpuMsOf(...ownProcesses(child.pid ?? 0));
     await delay(SETTLE_MS);
     return { workloadMs, portMs, cpuMs, anonymousBytes: anonymousBytesOf(ownProcesses(child.pid ?? 0)) };
   } finally {
@@ -104,7 +104,7 @@ export async function accepted(port: number): Promise<void> {
 
 /** The program and, where that is the launcher, the agent. */
 function ownProcesses(pid: number): number[] {
-  const agents = childrenOf(pid).filter((child) => nameOf(child) !== WORKLOAD_NAME);
+  const agents = childrenOf(pid).filter((child) => processById(child)?.name !== WORKLOAD_NAME);
   return [pid, ...agents];
 }
 

@@ -2,8 +2,8 @@ import { mkdtempDisposable, readFile } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { execa } from "execa";
-import { relayTo } from "../../fixtures/byte-relay.ts";
-import { startSocketAgent } from "../../fixtures/socket-agent.ts";
+import { relayTo } from "../../fixtures/relay.ts";
+import { startSocketAgent } from "../../fixtures/agent.ts";
 import { buildGoSuite } from "../go.ts";
 import { foreignSuite, type Outcome } from "../suite.ts";
 

@@ -2,7 +2,7 @@ import assert from "node:assert/strict";
 import { describe, test } from "node:test";
 import { type CallOptions, type FileContent, type GuestClient, HookKind } from "../../../src/node/client/index.ts";
 import { GuestAgent } from "../../../src/shared/gen/svc/guest/v1alpha1/guest_agent_pb.ts";
-import { failureOf } from "../../fixtures/guest-errors.ts";
+import { failureOf } from "../../fixtures/guest-client.ts";
 import { startStandIn } from "../../fixtures/stand-in-agent.ts";
 
 /** A source that gives a part and then stalls; resolves when it is closed. */

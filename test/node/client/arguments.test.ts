@@ -7,8 +7,8 @@ import { promisify } from "node:util";
 import { connect, GuestError, HookKind, restoreDuties } from "../../../src/node/client/index.ts";
 import { testFolder } from "../../fixtures/files.ts";
 import { forAllTests } from "../../fixtures/for-all-tests.ts";
-import { failureOf } from "../../fixtures/guest-errors.ts";
-import { startSocketAgent } from "../../fixtures/socket-agent.ts";
+import { failureOf } from "../../fixtures/guest-client.ts";
+import { startSocketAgent } from "../../fixtures/agent.ts";
 
 /** What a program without types may pass. */
 const anything = (value: unknown): never => value as never;

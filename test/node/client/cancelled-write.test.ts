@@ -4,10 +4,10 @@ import { connect as dial } from "node:net";
 import { describe, test } from "node:test";
 import { connect, type GuestClient, type GuestError } from "../../../src/node/client/index.ts";
 import { testFolder } from "../../fixtures/files.ts";
-import { failureOf } from "../../fixtures/guest-errors.ts";
+import { failureOf } from "../../fixtures/guest-client.ts";
 import { listener } from "../../fixtures/listeners.ts";
 import { FLAG, FRAME, frameReader, PREFACE } from "../../fixtures/raw-http2.ts";
-import { startSocketAgent } from "../../fixtures/socket-agent.ts";
+import { startSocketAgent } from "../../fixtures/agent.ts";
 
 /**
  * The worst network: a client's reset never arrives, like one that is delayed for longer than the agent needs.

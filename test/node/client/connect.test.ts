@@ -7,9 +7,8 @@ import { until } from "../../fixtures/awake.ts";
 import { forAllTests } from "../../fixtures/for-all-tests.ts";
 import { startAgent } from "../../fixtures/agent.ts";
 import { issueCertificates } from "../../fixtures/certificates.ts";
-import { failureOf } from "../../fixtures/guest-errors.ts";
+import { clientOf, failureOf } from "../../fixtures/guest-client.ts";
 import { listener } from "../../fixtures/listeners.ts";
-import { clientOf } from "../../fixtures/guest-client.ts";
 
 const agent = forAllTests(await startAgent());
 

@@ -9,8 +9,7 @@ import { FileType } from "../../../src/shared/gen/svc/guest/v1alpha1/files_pb.ts
 import { testFolder } from "../../fixtures/files.ts";
 import { forAllTests } from "../../fixtures/for-all-tests.ts";
 import { startAgent } from "../../fixtures/agent.ts";
-import { failureOf } from "../../fixtures/guest-errors.ts";
-import { clientOf } from "../../fixtures/guest-client.ts";
+import { clientOf, failureOf } from "../../fixtures/guest-client.ts";
 
 const folder = forAllTests(await testFolder()).path;
 const agent = forAllTests(await startAgent());

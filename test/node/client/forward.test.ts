@@ -7,8 +7,7 @@ import { describe, it } from "node:test";
 import type { GuestError } from "../../../src/node/client/index.ts";
 import { forAllTests } from "../../fixtures/for-all-tests.ts";
 import { startAgent } from "../../fixtures/agent.ts";
-import { clientOf, optionsFor } from "../../fixtures/guest-client.ts";
-import { failureOf } from "../../fixtures/guest-errors.ts";
+import { clientOf, failureOf, optionsFor } from "../../fixtures/guest-client.ts";
 import { echo, listener } from "../../fixtures/listeners.ts";
 
 const MIB = 2 ** 20;

@@ -7,7 +7,7 @@ import { after, before, describe, test } from "node:test";
 import { execa } from "execa";
 import { SERVER_NAME } from "../../fixtures/certificates.ts";
 import { type InstalledClient, installClient, machineNode } from "../../fixtures/client-package.ts";
-import { type SocketAgent, startSocketAgent } from "../../fixtures/socket-agent.ts";
+import { type SocketAgent, startSocketAgent } from "../../fixtures/agent.ts";
 
 const ROOT = join(import.meta.dirname, "../../..");
 const machine = machineNode();

@@ -4,10 +4,9 @@ import { create } from "@bufbuild/protobuf";
 import { plain } from "../../../src/node/client/plain.ts";
 import { GuestError, restoreDuties, type RestoredGuest, restoreSequence } from "../../../src/node/client/index.ts";
 import { GuestAgent } from "../../../src/shared/gen/svc/guest/v1alpha1/guest_agent_pb.ts";
-import { startGuestWithClock } from "../../fixtures/guest-with-clock.ts";
+import { type StandIn, startGuestWithClock, startStandIn } from "../../fixtures/stand-in-agent.ts";
 import { HealthResponseSchema } from "../../../src/shared/gen/svc/guest/v1alpha1/health_pb.ts";
-import { failureOf } from "../../fixtures/guest-errors.ts";
-import { type StandIn, startStandIn } from "../../fixtures/stand-in-agent.ts";
+import { failureOf } from "../../fixtures/guest-client.ts";
 
 /** An agent whose duties end every connection, the first time before they have been answered. */
 async function restored(): Promise<StandIn> {

@@ -3,7 +3,7 @@ import { describe, test } from "node:test";
 import { HookKind } from "../../../src/node/client/index.ts";
 import { GuestAgent } from "../../../src/shared/gen/svc/guest/v1alpha1/guest_agent_pb.ts";
 import { type Answer, type StandIn, startStandIn } from "../../fixtures/stand-in-agent.ts";
-import { failureOf } from "../../fixtures/guest-errors.ts";
+import { failureOf } from "../../fixtures/guest-client.ts";
 
 /** Answers Health and StatPath only the nth time; breaks the connection before that, and at every other call. */
 async function breaking(answersAt: number): Promise<StandIn> {

@@ -23,11 +23,10 @@ import { downloadFolder } from "../../../src/node/client/files/folder.ts";
 import { FileTree, type WriteTreeRequest } from "../../../src/shared/gen/svc/guest/v1alpha1/file_tree_pb.ts";
 import { forAllTests } from "../../fixtures/for-all-tests.ts";
 import { startAgent } from "../../fixtures/agent.ts";
-import { relayTo } from "../../fixtures/byte-relay.ts";
+import { relayTo } from "../../fixtures/relay.ts";
 import { until } from "../../fixtures/awake.ts";
 import { openFiles, testFolder } from "../../fixtures/files.ts";
-import { clientOf } from "../../fixtures/guest-client.ts";
-import { failureOf } from "../../fixtures/guest-errors.ts";
+import { clientOf, failureOf } from "../../fixtures/guest-client.ts";
 import { type StandInCall, startStandIn } from "../../fixtures/stand-in-agent.ts";
 import { NEEDS_ROOT } from "../../fixtures/privileges.ts";
 
@@ -166,8 +165,8 @@ describe("client.uploadFolder and downloadFolder", () => {
 
   it("go on after lost connections with what is not there yet, as size and time tell", async () => {
     await using folder = await testFolder();
-    await using relay = await relayTo({ port: agent.port, host: "127.0.0.1" });
-    using through = clientOf({ ...agent, port: relay.port ?? 0 });
+    await using relay = await relayTo(agent.port);
+    using through = clientOf({ ...agent, port: relay.port });
     const [here, there] = [folder.at("here"), folder.at("there")];
     await mkdir(here);
     const contentOf = (at: number): string => `${at}`.repeat(at === 7 ? 100_000 : 5_000);
@@ -181,6 +180,7 @@ describe("client.uploadFolder and downloadFolder", () => {
       for (const name of readdirSync(there)) before.getOrInsert(name, statSync(join(there, name)).ino);
       if (cuts === 1) writeFileSync(join(there, [...before.keys()][0] ?? ""), "changed meanwhile");
       relay.cut();
+      relay.mend();
     };
     const copied = await through.uploadFolder(here, there, { onProgress });
     assert.deepEqual([cuts, copied.files, relay.dialled], [3, 300, 4]);
@@ -193,8 +193,8 @@ describe("client.uploadFolder and downloadFolder", () => {
 
   it("keep the holes of a sparse file, which do not cross the wire", async () => {
     await using folder = await testFolder();
-    await using relay = await relayTo({ port: agent.port, host: "127.0.0.1" });
-    using through = clientOf({ ...agent, port: relay.port ?? 0 });
+    await using relay = await relayTo(agent.port);
+    using through = clientOf({ ...agent, port: relay.port });
     const [here, there, back] = ["here", "there", "back"].map((name) => folder.at(name)) as [string, string, string];
     await mkdir(here);
     const sizeBytes = 256 * 1024 * 1024;

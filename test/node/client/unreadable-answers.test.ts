@@ -4,7 +4,7 @@ import { createServer, type OutgoingHttpHeaders, type ServerHttp2Session, type S
 import { describe, test } from "node:test";
 import { connect, type GuestClient } from "../../../src/node/client/index.ts";
 import { testFolder } from "../../fixtures/files.ts";
-import { failureOf } from "../../fixtures/guest-errors.ts";
+import { failureOf } from "../../fixtures/guest-client.ts";
 
 /** A client of a server on a unix socket that gives every call the same answer. */
 async function clientOf(answer: {

@@ -9,7 +9,7 @@ import { LOWEST_NODE } from "../../../scripts/package/node-side.ts";
 import { testFolder } from "../../fixtures/files.ts";
 import { forAllTests } from "../../fixtures/for-all-tests.ts";
 import { machineNode } from "../../fixtures/client-package.ts";
-import { provideNode } from "../../fixtures/released-node.ts";
+import { provideNode } from "../../fixtures/toolchains.ts";
 import { guestctlVariables, startIssuedAgent } from "./guestctl.ts";
 
 const ROOT = join(import.meta.dirname, "../../..");

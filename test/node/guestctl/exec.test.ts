@@ -2,7 +2,7 @@ import assert from "node:assert/strict";
 import { once } from "node:events";
 import { describe, test } from "node:test";
 import { forAllTests } from "../../fixtures/for-all-tests.ts";
-import { processGone } from "../../fixtures/processes.ts";
+import { processGone } from "../../fixtures/proc.ts";
 import {
   type GuestctlResult,
   guestctlVariables,

@@ -3,7 +3,7 @@ import { describe, test } from "node:test";
 import { Terminal } from "../../../scripts/machine/terminal.ts";
 import { forAllTests } from "../../fixtures/for-all-tests.ts";
 import { until } from "../../fixtures/awake.ts";
-import { startCuttingProxy } from "../../../scripts/machine/cutting-proxy.ts";
+import { relayTo } from "../../fixtures/relay.ts";
 import {
   GUESTCTL,
   type GuestctlResult,
@@ -71,7 +71,7 @@ describe("guestctl and kept commands", () => {
   });
 
   test("comes back after a lost connection, and tells of it in JSON too", async () => {
-    await using proxy = await startCuttingProxy(agent.port);
+    await using proxy = await relayTo(agent.port);
     const through = { ...env, GUESTCTL_ADDRESS: `127.0.0.1:${proxy.port}` };
     const script = "echo before; while ! read line; do :; done; echo after";
     const running = startGuestctl(["exec", "--name", "json", "--json", "-i", "sh", "-c", script], through, "pipe");
@@ -89,7 +89,7 @@ describe("guestctl and kept commands", () => {
   });
 
   test("survives a lost connection at a terminal, says so, and has the screen drawn anew", async () => {
-    await using proxy = await startCuttingProxy(agent.port);
+    await using proxy = await relayTo(agent.port);
     const through = { ...env, PS1: "", GUESTCTL_ADDRESS: `127.0.0.1:${proxy.port}` };
     await using terminal = new Terminal({ command: ["sh"], cols: 97, rows: 31, env: through });
     const draw = `trap 'echo drawn-$(stty size | tr " " x)' WINCH; while :; do read key && echo typed-$key; done`;

@@ -2,7 +2,7 @@ import assert from "node:assert/strict";
 import { writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { describe, test } from "node:test";
-import { startCuttingProxy } from "../../../scripts/machine/cutting-proxy.ts";
+import { relayTo } from "../../fixtures/relay.ts";
 import { testFolder } from "../../fixtures/files.ts";
 import { forAllTests } from "../../fixtures/for-all-tests.ts";
 import { guestctlVariables, jsonLines, runGuestctl, startGuestctl, startIssuedAgent } from "./guestctl.ts";
@@ -48,7 +48,7 @@ describe("guestctl logs", () => {
   });
 
   test("follows it through a cut link and goes on where it was left, to the workload's end, without a byte lost or repeated", async () => {
-    await using proxy = await startCuttingProxy(agent.port);
+    await using proxy = await relayTo(agent.port);
     const cut = startGuestctl(["logs", "-f", "--json", "-n", "1"], {
       ...env,
       GUESTCTL_ADDRESS: `127.0.0.1:${proxy.port}`,

@@ -5,10 +5,9 @@ import { join } from "node:path";
 import { describe, test, type TestContext } from "node:test";
 import { GuestAgent } from "../../../src/shared/gen/svc/guest/v1alpha1/guest_agent_pb.ts";
 import { testFolder } from "../../fixtures/files.ts";
-import { startGuestWithClock } from "../../fixtures/guest-with-clock.ts";
+import { startGuestWithClock, startStandIn } from "../../fixtures/stand-in-agent.ts";
 import { listener } from "../../fixtures/listeners.ts";
 import { NEEDS_CREDIT } from "../../fixtures/privileges.ts";
-import { startStandIn } from "../../fixtures/stand-in-agent.ts";
 import { guestctlVariables, runGuestctl, startIssuedAgent } from "./guestctl.ts";
 
 /** An agent that may not step this machine's clock. */

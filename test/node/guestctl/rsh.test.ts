@@ -9,7 +9,7 @@ import { Terminal } from "../../../scripts/machine/terminal.ts";
 import { testFolder } from "../../fixtures/files.ts";
 import { forAllTests } from "../../fixtures/for-all-tests.ts";
 import { NEEDS_ROOT } from "../../fixtures/privileges.ts";
-import { processGone } from "../../fixtures/processes.ts";
+import { processGone } from "../../fixtures/proc.ts";
 import {
   GUESTCTL,
   type GuestctlResult,

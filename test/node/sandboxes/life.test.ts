@@ -8,7 +8,7 @@ import { freezeText } from "../../../src/node/sandboxes/node/guest.ts";
 import type { HookOutcome, SuspendReport, Sandboxes, Step } from "../../../src/node/sandboxes/index.ts";
 import { forAllTests } from "../../fixtures/for-all-tests.ts";
 import { NEEDS_NAMESPACES } from "../../fixtures/namespaces.ts";
-import { failureOf as guestFailureOf } from "../../fixtures/guest-errors.ts";
+import { failureOf as guestFailureOf } from "../../fixtures/guest-client.ts";
 import { codeOf, openNode, partsOf, traces, warningsOf } from "./node.ts";
 import { HttpSubstrate, IMAGE } from "./substrate.ts";
 

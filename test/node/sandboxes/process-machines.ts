@@ -19,7 +19,7 @@ import { DISK, type InstanceRecord } from "../../substrate/double/instance.ts";
 import { type Host, Machines } from "../../substrate/double/machines.ts";
 import { LIMITS_MS } from "../../substrate/double/rules.ts";
 import { type ConsoleWords, MEMORY, PAUSED, Vm } from "../../substrate/double/vm.ts";
-import { type ByteRelay, relayTo } from "../../fixtures/byte-relay.ts";
+import { type Relay, relayTo } from "../../fixtures/relay.ts";
 import { allProcesses } from "../../fixtures/proc.ts";
 import { CONSOLE_LOG } from "../../vm/harness/qemu.ts";
 
@@ -115,7 +115,7 @@ class ProcessMachine extends Vm {
   #port = 0;
   #isAsleep = false;
   /** The agent's, while it is awake, and then those of ports that were asked for. */
-  readonly #relays: ByteRelay[] = [];
+  readonly #relays: Relay[] = [];
   /** As when the daemon cancels its own call, at 60 s. */
   breaksStandbyOff = false;
 

@@ -6,7 +6,7 @@ import { join } from "node:path";
 import { after, before, describe, test } from "node:test";
 import { execa } from "execa";
 import { type InstalledClient, installClient, machineNode } from "../../fixtures/client-package.ts";
-import { standaloneFolder } from "../../fixtures/standalone.ts";
+import { standaloneFolder } from "../../fixtures/bundles.ts";
 
 const ROOT = join(import.meta.dirname, "../../..");
 const machine = machineNode();

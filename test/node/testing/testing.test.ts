@@ -9,7 +9,7 @@ import { startTestAgent, TestAgentError, type TestAgentOptions } from "../../../
 import { AGENT_COMMAND } from "../../fixtures/agent.ts";
 import { testFolder } from "../../fixtures/files.ts";
 import { forAllTests } from "../../fixtures/for-all-tests.ts";
-import { noProcessWith, processGone } from "../../fixtures/processes.ts";
+import { noProcessWith, processGone } from "../../fixtures/proc.ts";
 
 const TESTING = join(import.meta.dirname, "../../../src/node/testing/index.ts");
 

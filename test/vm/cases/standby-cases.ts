@@ -4,7 +4,7 @@ import { text } from "node:stream/consumers";
 import { test } from "node:test";
 import { setTimeout as pause } from "node:timers/promises";
 import { restoreSequence } from "../../../src/node/client/index.ts";
-import { failureOf } from "../../fixtures/guest-errors.ts";
+import { failureOf } from "../../fixtures/guest-client.ts";
 import { readClocks } from "../harness/oracle.ts";
 import type { Stage } from "./stage.ts";
 

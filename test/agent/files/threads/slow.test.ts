@@ -6,8 +6,8 @@ import { describe, it } from "node:test";
 import { FileSystemHung } from "../../../../src/agent/domain/index.ts";
 import { FileSystem } from "../../../../src/agent/files/index.ts";
 import { testFolder } from "../../../fixtures/files.ts";
-import { fuseMount } from "../../../fixtures/fuse-mount.ts";
-import { ManualTimers } from "../../../fixtures/manual-timers.ts";
+import { fuseMount } from "../../../fixtures/programs/index.ts";
+import { ManualTimers } from "../../../fixtures/clocks.ts";
 import { NEEDS_FUSE } from "../../../fixtures/privileges.ts";
 import { addon } from "../../../fixtures/spawning.ts";
 

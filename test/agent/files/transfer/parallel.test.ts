@@ -6,7 +6,7 @@ import { forAllTests } from "../../../fixtures/for-all-tests.ts";
 import { startAgent } from "../../../fixtures/agent.ts";
 import { dataMessage, FileCalls, headerMessage, testFolder } from "../../../fixtures/files.ts";
 import { clientOf } from "../../../fixtures/guest-client.ts";
-import { memoryOf } from "../../../fixtures/footprint.ts";
+import { memoryOf } from "../../../fixtures/proc.ts";
 
 const MIB = 1024 ** 2;
 const TRANSFERS = 64;

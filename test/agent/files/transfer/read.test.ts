@@ -11,11 +11,10 @@ import { FileType } from "../../../../src/shared/gen/svc/guest/v1alpha1/files_pb
 import { forAllTests } from "../../../fixtures/for-all-tests.ts";
 import { startAgent } from "../../../fixtures/agent.ts";
 import { until } from "../../../fixtures/awake.ts";
-import { clientOf } from "../../../fixtures/guest-client.ts";
-import { nanosecondsOf } from "../../../fixtures/times.ts";
+import { clientOf, nanosecondsOf } from "../../../fixtures/guest-client.ts";
 import { failureOf, FileCalls, openFiles, testFolder } from "../../../fixtures/files.ts";
 import { NEEDS_ROOT } from "../../../fixtures/privileges.ts";
-import { memoryOf } from "../../../fixtures/footprint.ts";
+import { memoryOf } from "../../../fixtures/proc.ts";
 
 const CHUNK = 256 * 1024;
 const GIB = 1024 ** 3;

@@ -23,7 +23,7 @@ import {
 import { callFields, CODE, envelope, FLAG, frame, FRAME, RawHttp2, uint32 } from "../../../fixtures/raw-http2.ts";
 import type { RpcFailure } from "../../../fixtures/rpc-clients.ts";
 import { NEEDS_ROOT } from "../../../fixtures/privileges.ts";
-import { startCuttingProxy } from "../../../../scripts/machine/cutting-proxy.ts";
+import { relayTo } from "../../../fixtures/relay.ts";
 
 const OLD = "the old content";
 
@@ -198,7 +198,7 @@ describe("WriteFile changes nothing", () => {
   });
 
   it("when the connection is lost", NEEDS_ROOT, async () => {
-    await using proxied = await startCuttingProxy(agent.port);
+    await using proxied = await relayTo(agent.port);
     using other = new FileCalls({ ...agent, port: proxied.port });
     async function* stalled(): AsyncGenerator<WriteFileRequest> {
       yield headerMessage({ path });

@@ -7,11 +7,10 @@ import { BufferPool } from "../../../../src/agent/domain/index.ts";
 import type { Addon } from "../../../../src/agent/native/index.ts";
 import { Cgroups, NativeProcesses, STREAM_BUFFERS } from "../../../../src/agent/platform/index.ts";
 import { testFolder } from "../../../fixtures/files.ts";
-import { fuseMount } from "../../../fixtures/fuse-mount.ts";
+import { fuseMount, program, script } from "../../../fixtures/programs/index.ts";
 import { NEEDS_NAMESPACES } from "../../../fixtures/namespaces.ts";
 import { NEEDS_FUSE, NEEDS_ROOT } from "../../../fixtures/privileges.ts";
 import { ownZombies, processById } from "../../../fixtures/proc.ts";
-import { program, script } from "../../../fixtures/programs/index.ts";
 import { addon, bytes, launch, processes, request, run } from "../../../fixtures/spawning.ts";
 
 test("an ended child keeps its process id until it is released, and gets no signals afterwards", async () => {

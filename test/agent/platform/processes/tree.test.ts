@@ -9,7 +9,7 @@ import { ContainedTree } from "../../../../src/agent/platform/processes/cgroup.t
 import { ProcessReadings, SharedReading } from "../../../../src/agent/platform/processes/process-readings.ts";
 import { membersOf, ProcessTable, rowsOf } from "../../../../src/agent/platform/processes/process-table.ts";
 import { walkedSession, walkedTree } from "../../../../src/agent/platform/processes/walked-processes.ts";
-import { processesWith } from "../../../fixtures/processes.ts";
+import { processesWith } from "../../../fixtures/proc.ts";
 import { program } from "../../../fixtures/programs/index.ts";
 import { addon, launch, request, shell } from "../../../fixtures/spawning.ts";
 

@@ -9,9 +9,9 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { create, fromBinary, toBinary } from "@bufbuild/protobuf";
 import { ManagementServer } from "../../../../src/agent/server/index.ts";
-import { relayTo } from "../../../fixtures/byte-relay.ts";
-import { recordingLog } from "../../../fixtures/recording-log.ts";
-import { systemClock } from "../../../fixtures/system-clock.ts";
+import { relayTo } from "../../../fixtures/relay.ts";
+import { recordingLog } from "../../../fixtures/recorders.ts";
+import { systemClock } from "../../../fixtures/clocks.ts";
 import { AnsweringRouter } from "./answer.ts";
 import {
   type ServerCompatRequest,
@@ -26,8 +26,7 @@ async function listen(server: ManagementServer, request: ServerCompatRequest, fo
   if (!useTls) {
     const path = join(folder, "guest.sock");
     await server.listenUnix(path);
-    const { port } = await relayTo({ path });
-    return port ?? 0;
+    return (await relayTo({ path })).port;
   }
   if (serverCreds === undefined) throw new Error("the suite gives no certificate for the server");
   const { cert, key } = serverCreds;

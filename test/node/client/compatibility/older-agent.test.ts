@@ -3,7 +3,7 @@ import { describe, test } from "node:test";
 import { HookKind, restoreSequence } from "../../../../src/node/client/index.ts";
 import { ReleasedSchema } from "../../../fixtures/released-schema.ts";
 import { startStandIn } from "../../../fixtures/stand-in-agent.ts";
-import { failureOf } from "../../../fixtures/guest-errors.ts";
+import { failureOf } from "../../../fixtures/guest-client.ts";
 
 /** The released schema without one of its methods. */
 function without(method: string): ReleasedSchema {

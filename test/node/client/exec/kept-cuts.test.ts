@@ -6,7 +6,7 @@ import { Readable } from "node:stream";
 import { afterEach, beforeEach, describe, test } from "node:test";
 import { type GuestClient, GuestError, type KeptProcess } from "../../../../src/node/client/index.ts";
 import { startAgent } from "../../../fixtures/agent.ts";
-import { type CuttingProxy, startCuttingProxy } from "../../../../scripts/machine/cutting-proxy.ts";
+import { type Relay, relayTo } from "../../../fixtures/relay.ts";
 import { testFolder } from "../../../fixtures/files.ts";
 import { forAllTests } from "../../../fixtures/for-all-tests.ts";
 import { clientOf } from "../../../fixtures/guest-client.ts";
@@ -35,9 +35,9 @@ const folder = forAllTests(await testFolder()).path;
 describe(`a pipe that is cut at ${CUTS} random bytes (seed ${SEED})`, () => {
   const random = seededRandom(SEED);
   const input = random.bytes(INPUT_BYTES);
-  let proxy: CuttingProxy;
+  let proxy: Relay;
   beforeEach(async () => {
-    proxy = await startCuttingProxy(agent.port);
+    proxy = await relayTo(agent.port);
   });
   afterEach(() => proxy[Symbol.asyncDispose]());
 

@@ -11,11 +11,10 @@ import type { ExecFrame } from "../../../../src/shared/gen/svc/guest/v1alpha1/ex
 import { GuestAgent } from "../../../../src/shared/gen/svc/guest/v1alpha1/guest_agent_pb.ts";
 import { startAgent } from "../../../fixtures/agent.ts";
 import { SERVER_NAME } from "../../../fixtures/certificates.ts";
-import { startCuttingProxy } from "../../../../scripts/machine/cutting-proxy.ts";
-import { clientOf, readUntil } from "../../../fixtures/guest-client.ts";
+import { relayTo } from "../../../fixtures/relay.ts";
+import { clientOf, failureOf, readUntil } from "../../../fixtures/guest-client.ts";
 import { until } from "../../../fixtures/awake.ts";
 import { forAllTests } from "../../../fixtures/for-all-tests.ts";
-import { failureOf } from "../../../fixtures/guest-errors.ts";
 import { ReleasedSchema } from "../../../fixtures/released-schema.ts";
 import { startStandIn } from "../../../fixtures/stand-in-agent.ts";
 
@@ -156,7 +155,7 @@ describe("a kept command", () => {
   });
 
   test("is resized and signalled after a lost connection as it was asked meanwhile", async () => {
-    await using proxy = await startCuttingProxy(agent.port);
+    await using proxy = await relayTo(agent.port);
     using through = clientOf({ ...agent, port: proxy.port });
     const { options, next } = watched({ resume: true });
     const script = "trap 'stty size; exit 3' USR1; echo up; while :; do sleep 0.05; done";
@@ -176,7 +175,7 @@ describe("a kept command", () => {
   });
 
   test("is given up when its agent does not come back in time, when it is cancelled, and when its signal is aborted", async () => {
-    await using proxy = await startCuttingProxy(agent.port);
+    await using proxy = await relayTo(agent.port);
     using through = clientOf({ ...agent, port: proxy.port });
     const start = async (
       name: string,
@@ -237,7 +236,7 @@ describe("a kept command", () => {
   });
 
   test("is given up when its connection is lost after its client was closed", async () => {
-    await using proxy = await startCuttingProxy(agent.port);
+    await using proxy = await relayTo(agent.port);
     const through = clientOf({ ...agent, port: proxy.port });
     const command = through.exec({ args: ["sleep", "1000"], keep: { name: "closed" } }, { resume: true });
     await command.attached;
@@ -248,7 +247,7 @@ describe("a kept command", () => {
   });
 
   test("comes back although an attempt finds somebody who never answers", async () => {
-    await using proxy = await startCuttingProxy(agent.port);
+    await using proxy = await relayTo(agent.port);
     using through = clientOf({ ...agent, port: proxy.port });
     const { options, next } = watched({ resume: true });
     const command = through.exec({ args: ["cat"], stdin: true, keep: { name: "frozen" } }, options);
@@ -263,7 +262,7 @@ describe("a kept command", () => {
   });
 
   test("is dialled anew where its agent is by then, with the credentials that are right by then", async () => {
-    const gone = await startCuttingProxy(agent.port);
+    const gone = await relayTo(agent.port);
     using through = clientOf({ ...agent, port: gone.port });
     const { ca, client: own } = agent.certificates;
     let asked = 0;
@@ -292,7 +291,7 @@ describe("a kept command", () => {
   });
 
   test("fails to be forgotten with the client's own error where its agent cannot be dialled by then", async () => {
-    const gone = await startCuttingProxy(agent.port);
+    const gone = await relayTo(agent.port);
     using through = clientOf({ ...agent, port: gone.port });
     const { ca, client: own } = agent.certificates;
     const there = { caPem: ca, certPem: own.cert, keyPem: own.key, serverName: SERVER_NAME, token: agent.token };
@@ -318,7 +317,7 @@ describe("a kept command", () => {
   });
 
   test("is an error where nobody asked to resume, and can be taken up where it was", async () => {
-    await using proxy = await startCuttingProxy(agent.port);
+    await using proxy = await relayTo(agent.port);
     using through = clientOf({ ...agent, port: proxy.port });
     const command = through.exec({ args: ["sh", "-c", "echo one; exec cat"], stdin: true, keep: { name: "plain" } });
     await readUntil(command, "one\n");

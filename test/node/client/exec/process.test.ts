@@ -6,8 +6,7 @@ import { describe, test } from "node:test";
 import { GuestError } from "../../../../src/node/client/index.ts";
 import { forAllTests } from "../../../fixtures/for-all-tests.ts";
 import { startAgent } from "../../../fixtures/agent.ts";
-import { clientOf, readUntil } from "../../../fixtures/guest-client.ts";
-import { failureOf } from "../../../fixtures/guest-errors.ts";
+import { clientOf, failureOf, readUntil } from "../../../fixtures/guest-client.ts";
 
 const agent = forAllTests(await startAgent({ process: { env: { LAYER: "process" } } }));
 const client = forAllTests(clientOf(agent));

@@ -11,8 +11,7 @@ import { type ExecProcess, GuestError } from "../../../../src/node/client/index.
 import { testFolder } from "../../../fixtures/files.ts";
 import { forAllTests } from "../../../fixtures/for-all-tests.ts";
 import { startAgent } from "../../../fixtures/agent.ts";
-import { clientOf } from "../../../fixtures/guest-client.ts";
-import { failureOf } from "../../../fixtures/guest-errors.ts";
+import { clientOf, failureOf } from "../../../fixtures/guest-client.ts";
 
 const MEBIBYTE = 1024 * 1024;
 

@@ -4,12 +4,11 @@ import { join } from "node:path";
 import { describe, test } from "node:test";
 import { unknownExec } from "../../../../src/agent/exec/kept-exec.ts";
 import type { KeptEvent, WorkloadOutput } from "../../../../src/node/client/index.ts";
-import { startCuttingProxy } from "../../../../scripts/machine/cutting-proxy.ts";
+import { relayTo } from "../../../fixtures/relay.ts";
 import { startAgent } from "../../../fixtures/agent.ts";
 import { testFolder } from "../../../fixtures/files.ts";
 import { forAllTests } from "../../../fixtures/for-all-tests.ts";
-import { clientOf } from "../../../fixtures/guest-client.ts";
-import { failureOf } from "../../../fixtures/guest-errors.ts";
+import { clientOf, failureOf } from "../../../fixtures/guest-client.ts";
 import { ReleasedSchema } from "../../../fixtures/released-schema.ts";
 import { seededRandom } from "../../../fixtures/seeded-random.ts";
 import { startStandIn } from "../../../fixtures/stand-in-agent.ts";
@@ -34,7 +33,7 @@ describe("workloadOutput", () => {
     await using agent = await startAgent({
       process: { args: ["bash", "-c", line], output: { keep: { buffer_bytes: 4_194_304 } } },
     });
-    await using proxy = await startCuttingProxy(agent.port);
+    await using proxy = await relayTo(agent.port);
     const random = seededRandom(523);
     using client = clientOf({ ...agent, port: proxy.port });
     const events: KeptEvent["kind"][] = [];

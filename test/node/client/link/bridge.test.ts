@@ -5,9 +5,9 @@ import { describe, test } from "node:test";
 import { execa } from "execa";
 import { connect, type GuestClient, GuestError } from "../../../../src/node/client/index.ts";
 import { testFolder } from "../../../fixtures/files.ts";
-import { failureOf } from "../../../fixtures/guest-errors.ts";
-import { processGone } from "../../../fixtures/processes.ts";
-import { startSocketAgent } from "../../../fixtures/socket-agent.ts";
+import { failureOf } from "../../../fixtures/guest-client.ts";
+import { processGone } from "../../../fixtures/proc.ts";
+import { startSocketAgent } from "../../../fixtures/agent.ts";
 
 const CLIENT = join(import.meta.dirname, "../../../../src/node/client/index.ts");
 

@@ -6,14 +6,14 @@ import { stripTypeScriptTypes } from "node:module";
 import { join } from "node:path";
 import { createInterface } from "node:readline";
 import { describe, test } from "node:test";
-import { startCuttingProxy } from "../../../../scripts/machine/cutting-proxy.ts";
+import { relayTo } from "../../../fixtures/relay.ts";
 import { makeClientLibrary } from "../../../../scripts/package/client-library.ts";
 import { LOWEST_NODE } from "../../../../scripts/package/node-side.ts";
 import { testFolder } from "../../../fixtures/files.ts";
 import { forAllTests } from "../../../fixtures/for-all-tests.ts";
 import { startAgent } from "../../../fixtures/agent.ts";
 import { SERVER_NAME } from "../../../fixtures/certificates.ts";
-import { provideNode } from "../../../fixtures/released-node.ts";
+import { provideNode } from "../../../fixtures/toolchains.ts";
 import { seededRandom } from "../../../fixtures/seeded-random.ts";
 
 const ROOT = join(import.meta.dirname, "../../../..");
@@ -32,7 +32,7 @@ globalThis.setInterval = (run, ms, ...rest) => setInterval(run, ms / ${speed}, .
 
 const folder = forAllTests(await testFolder()).path;
 const agent = forAllTests(await startAgent());
-const proxy = forAllTests(await startCuttingProxy(agent.port));
+const proxy = forAllTests(await relayTo(agent.port));
 await makeClientLibrary(ROOT, join(folder, "library"));
 await symlink(join(ROOT, "node_modules"), join(folder, "node_modules"));
 await writeFile(join(folder, "program.mjs"), stripTypeScriptTypes(readFileSync(PROGRAM, "utf8")));

@@ -9,7 +9,7 @@ import { testFolder } from "../../../fixtures/files.ts";
 import { forAllTests } from "../../../fixtures/for-all-tests.ts";
 import { type Listener, listener } from "../../../fixtures/listeners.ts";
 import { FLAG, FRAME, frame, frameReader, PREFACE, uint32 } from "../../../fixtures/raw-http2.ts";
-import { startSocketAgent } from "../../../fixtures/socket-agent.ts";
+import { startSocketAgent } from "../../../fixtures/agent.ts";
 
 const LAST_STREAM = 2 ** 31 - 1;
 

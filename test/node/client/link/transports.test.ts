@@ -3,7 +3,7 @@ import { describe, test } from "node:test";
 import { connect, type ConnectOptions, GuestError } from "../../../../src/node/client/index.ts";
 import { SERVER_NAME } from "../../../fixtures/certificates.ts";
 import { forAllTests } from "../../../fixtures/for-all-tests.ts";
-import { type SocketAgent, startSocketAgent } from "../../../fixtures/socket-agent.ts";
+import { type SocketAgent, startSocketAgent } from "../../../fixtures/agent.ts";
 
 /** What is the library's own on each transport; test/transports shows what all of them carry. */
 const LINKS: Readonly<Record<string, (agent: SocketAgent) => ConnectOptions>> = {
