@@ -2,20 +2,19 @@
  * `npm run build`: everything that is shipped, into dist/. For each architecture dist/linux-<arch>, the folder that is
  * put into a sandbox, archives of it and images; dist/guestctl and dist/client for the node side. See `--help`.
  */
-import { statSync } from "node:fs";
-import { join, relative } from "node:path";
+import { spawnSync } from "node:child_process";
+import { mkdirSync, openSync, statSync } from "node:fs";
+import { dirname, join, relative } from "node:path";
 import { parseArgs } from "node:util";
 import { runScript, UsageError } from "./machine/script.ts";
-import { takeTurn } from "./machine/turn.ts";
-import { type Architecture, CROSS_PACKAGES, isArchitecture, prepareTools } from "./package/toolchain.ts";
+import { writeChecksums } from "./package/archive.ts";
+import { bundleScript, makeGuestctl } from "./package/bundle.ts";
 import { makeClientLibrary } from "./package/client-library.ts";
 import { isCurrent, markCurrent, sourcesDigest } from "./package/currency.ts";
-import { bundleScript } from "./package/bundle.ts";
 import { makeDistribution } from "./package/distribution.ts";
-import { makeGuestctl } from "./package/guestctl.ts";
-import { writeChecksums } from "./package/archive.ts";
 import { imageOrigin, makeImages } from "./package/images.ts";
 import { readPackage } from "./package/materials.ts";
+import { type Architecture, CROSS_PACKAGES, isArchitecture, prepareTools } from "./package/toolchain.ts";
 
 const ROOT = join(import.meta.dirname, "..");
 const DIST = join(ROOT, "dist");
@@ -88,6 +87,22 @@ async function build(asked: readonly string[], digest: string): Promise<void> {
   writeChecksums(DIST, files.map((file) => relative(DIST, file)).toSorted());
   say(join(DIST, "SHA256SUMS"), "checksums of all of it");
   markCurrent(ROOT, "oci", digest);
+}
+
+/**
+ * Waits until no other process has the lock of a file, and holds it until this one ends, however it ends. The lock
+ * belongs to the open file (flock(2)), which only this process has. Without flock(1) nothing is locked.
+ *
+ * @param waits is called when the lock is not free
+ */
+export function takeTurn(file: string, waits: () => void): void {
+  mkdirSync(dirname(file), { recursive: true });
+  const lock = openSync(file, "a");
+  const flock = (...args: readonly string[]): number | null =>
+    spawnSync("flock", [...args, "3"], { stdio: ["ignore", "ignore", "inherit", lock] }).status;
+  if (flock("--nonblock") !== 1) return;
+  waits();
+  flock();
 }
 
 await runScript("build", USAGE, async () => {

@@ -2,12 +2,165 @@
  * Holds the whole repository to its rules: `npm run check`, or `npm run check -- lint types` for the checks whose names
  * hold these words. All run, whatever failed before.
  */
-import { execaSync } from "execa";
-import { type Check, ROOT } from "./checks/tool.ts";
-import { repositoryChecks } from "./checks/repository.ts";
-import { schemaChecks } from "./checks/schema.ts";
-import { nativeChecks, typescriptChecks } from "./checks/sources.ts";
+import { globSync, mkdtempDisposableSync, readFileSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { execa, execaSync } from "execa";
+import { LICENCE_FILE, licenceTable } from "./licences.ts";
+import { providePrograms } from "./machine/programs.ts";
 import { runScript, UsageError, words } from "./machine/script.ts";
+import { KEPT } from "./release/keep.ts";
+
+/** The project's folder. */
+export const ROOT: string = join(import.meta.dirname, "..");
+
+/** Runs a program of node_modules/.bin or the system in the project's folder. Resolves to its output if it failed. */
+export async function complaintsOf(program: string, args: readonly string[]): Promise<string> {
+  const result = await execa(program, args, { cwd: ROOT, preferLocal: true, localDir: ROOT, all: true, reject: false });
+  if (!result.failed) return "";
+  return [result.all?.trim(), result.shortMessage].find(Boolean) ?? `${program} failed`;
+}
+
+async function gitFiles(...options: readonly string[]): Promise<string[]> {
+  const { stdout } = await execa("git", ["ls-files", ...options], { cwd: ROOT });
+  return stdout.split("\n").filter((line) => line !== "");
+}
+
+/** The repository's files: those in git and new ones that git does not ignore. Paths from the project's folder. */
+export async function repositoryFiles(): Promise<string[]> {
+  const files = await gitFiles("--cached", "--others", "--exclude-standard", "--deduplicate");
+  const deleted = new Set(await gitFiles("--deleted"));
+  return files.filter((file) => !deleted.has(file));
+}
+
+/** A check of the whole repository. */
+export interface Check {
+  readonly name: string;
+  /** Whether it needs git to list the repository's files. */
+  readonly readsRepository?: true;
+  /** Resolves with the problem and how to fix it; empty: none. */
+  readonly run: () => Promise<string>;
+}
+
+/** What is linted and formatted. Generated code is neither. */
+const FOLDERS = ["src", "scripts", "test"];
+
+export const typescriptChecks: readonly Check[] = [
+  { name: "types", run: () => complaintsOf("tsc", ["-p", "."]) },
+  { name: "types of the oldest Node of the node side", run: () => complaintsOf("tsc", ["-p", "src/node"]) },
+  { name: "lint", run: () => complaintsOf("oxlint", ["--deny-warnings", "--format=unix", ...FOLDERS]) },
+  { name: "nothing unused (files, exports, packages; knip.jsonc)", run: () => complaintsOf("knip", []) },
+  { name: "format (npm run format mends it)", run: () => complaintsOf("oxfmt", ["--check", ...FOLDERS]) },
+];
+
+/** More than the build asks for: gcc's analyser follows memory and descriptors through every path of a function. */
+const FLAGS = [
+  ..."-O2 -c -std=gnu11 -D_GNU_SOURCE= -Wall -Wextra -Werror -fanalyzer".split(" "),
+  ..."-Wshadow -Wconversion -Wundef -Wvla -Wformat-security -Wstrict-prototypes -Wmissing-prototypes".split(" "),
+  // Does not report Node's own headers.
+  "-isystem",
+  `node_modules/node-linux-${process.arch}/include/node`,
+];
+
+async function compileAll(): Promise<string> {
+  const sources = (await repositoryFiles()).filter((file) => file.endsWith(".c"));
+  if (sources.length === 0) return "found no C file: the search is broken";
+  const complaints = await Promise.all(
+    sources.map((source) => complaintsOf("gcc", [...FLAGS, "-o", "/dev/null", source])),
+  );
+  return complaints.filter(Boolean).join("\n");
+}
+
+/** Shell scripts, by name or by first line. */
+async function shellScripts(): Promise<string[]> {
+  const { stdout } = await execa("git", ["grep", "--untracked", "-lIE", "^#!.*\\b(ba|da)?sh$"], {
+    cwd: ROOT,
+    reject: false,
+  });
+  return stdout.split("\n").filter((file) => file !== "" && !file.endsWith(".md"));
+}
+
+async function checkShell(): Promise<string> {
+  const missing = providePrograms([{ name: "shellcheck", package: "shellcheck" }], "to check shell scripts");
+  if (missing.length > 0) return "no shellcheck: install it (Debian, Ubuntu: apt-get install shellcheck)";
+  const scripts = await shellScripts();
+  if (!scripts.includes("scripts/run")) return "did not find scripts/run: the search is broken";
+  return complaintsOf("shellcheck", ["--external-sources", ...scripts]);
+}
+
+export const nativeChecks: readonly Check[] = [
+  { name: "C warnings and analysis", readsRepository: true, run: compileAll },
+  { name: "shell", readsRepository: true, run: checkShell },
+];
+
+/** Changes in a folder's schema that would break a client of any release; every released schema is kept. */
+export async function incompatibilities(folder: string): Promise<string> {
+  const snapshots = globSync(`compat/*/${KEPT.schema}`, { cwd: ROOT });
+  if (snapshots.length === 0) return "no released schema in compat/";
+  const complaints = await Promise.all(
+    snapshots.map(async (snapshot) => {
+      const complaint = await complaintsOf("buf", ["breaking", folder, "--against", join(ROOT, snapshot)]);
+      return complaint && `against ${snapshot}:\n${complaint}`;
+    }),
+  );
+  return complaints.filter(Boolean).join("\n");
+}
+
+const GENERATED = "src/shared/gen";
+
+/** Generates the code into another folder and compares. */
+async function generated(): Promise<string> {
+  using folder = mkdtempDisposableSync(join(tmpdir(), "generated-"));
+  const complaint = await complaintsOf("buf", ["generate", "-o", folder.path]);
+  if (complaint !== "") return complaint;
+  const differences = await complaintsOf("diff", ["-r", join(folder.path, GENERATED), GENERATED]);
+  return differences && `${differences}\n${GENERATED} is not what the schema gives: npm run generate`;
+}
+
+export const schemaChecks: readonly Check[] = [
+  { name: "schema lint", run: () => complaintsOf("buf", ["lint"]) },
+  {
+    name: "schema format (buf format -w mends it)",
+    run: () => complaintsOf("buf", ["format", "--diff", "--exit-code"]),
+  },
+  { name: "schema compatibility", run: () => incompatibilities(ROOT) },
+  { name: "generated code", run: generated },
+];
+
+/** Names of one machine, which a repository must not have. */
+const MACHINE_TRACES: readonly { readonly pattern: RegExp; readonly what: string }[] = [
+  { pattern: /(?<![\w.$-])\/(?:root|Users\/[\w.-]+|home\/[\w.-]+)\/[\w.-]+/, what: "a path in someone's home" },
+  {
+    pattern: /\b(?:registry|mirror|artifactory|nexus|verdaccio)[\w-]*\.[\w-]+\.\w+/i,
+    what: "a package registry's host",
+  },
+  { pattern: /"resolved": "https?:/, what: "a package registry's address" },
+];
+
+/** Finds traces of a machine, or this checkout's path, in a text. */
+function machineTraces(file: string, text: string, checkout: string): string[] {
+  return text.split("\n").flatMap((line, index) => {
+    const found = MACHINE_TRACES.filter(({ pattern }) => pattern.test(line)).map(({ what }) => what);
+    if (line.includes(`${checkout}/`)) found.push("the path of this checkout");
+    return found.map((what) => `${file}:${index + 1} names ${what}`);
+  });
+}
+
+async function noTraces(): Promise<string> {
+  const files = (await repositoryFiles()).filter((file) => !file.includes("/gen/"));
+  if (files.length < 50) return "found too few files: the search is broken";
+  return files.flatMap((file) => machineTraces(file, readFileSync(join(ROOT, file), "utf8"), ROOT)).join("\n");
+}
+
+function licencesCurrent(): string {
+  const current = readFileSync(join(ROOT, LICENCE_FILE), "utf8");
+  return current === licenceTable(ROOT) ? "" : `${LICENCE_FILE} does not match package-lock.json: npm run licences`;
+}
+
+export const repositoryChecks: readonly Check[] = [
+  { name: "no trace of a machine", readsRepository: true, run: noTraces },
+  { name: "licences of dependencies", run: async () => licencesCurrent() },
+];
 
 const ALL: readonly Check[] = [...typescriptChecks, ...nativeChecks, ...schemaChecks, ...repositoryChecks];
 
@@ -32,15 +185,17 @@ function noRepository(): string | undefined {
     : "needs a clone: git does not take this folder for one of its repositories (or for one of yours; see git status)";
 }
 
-await runScript("check", USAGE, async () => {
-  const asked = words();
-  const unknown = asked.find((word) => !ALL.some(({ name }) => name.includes(word)));
-  if (unknown !== undefined) throw new UsageError(`no check is named like "${unknown}"`);
-  const chosen = ALL.filter(({ name }) => asked.length === 0 || asked.some((word) => name.includes(word)));
-  const reason = chosen.some(({ readsRepository }) => readsRepository) ? noRepository() : undefined;
-  if (reason !== undefined) throw new Error(reason);
-  const failed: string[] = [];
-  for (const check of chosen) if (!(await passes(check))) failed.push(check.name);
-  console.log(failed.length === 0 ? `${chosen.length} checks passed` : `FAILED: ${failed.join("; ")}`);
-  return failed.length === 0 ? 0 : 1;
-});
+if (import.meta.main) {
+  await runScript("check", USAGE, async () => {
+    const asked = words();
+    const unknown = asked.find((word) => !ALL.some(({ name }) => name.includes(word)));
+    if (unknown !== undefined) throw new UsageError(`no check is named like "${unknown}"`);
+    const chosen = ALL.filter(({ name }) => asked.length === 0 || asked.some((word) => name.includes(word)));
+    const reason = chosen.some(({ readsRepository }) => readsRepository) ? noRepository() : undefined;
+    if (reason !== undefined) throw new Error(reason);
+    const failed: string[] = [];
+    for (const check of chosen) if (!(await passes(check))) failed.push(check.name);
+    console.log(failed.length === 0 ? `${chosen.length} checks passed` : `FAILED: ${failed.join("; ")}`);
+    return failed.length === 0 ? 0 : 1;
+  });
+}

@@ -15,7 +15,7 @@ import { onEndSignal, runScript, UsageError } from "./machine/script.ts";
 import { NIGHTLY_PROGRAMS } from "./testing/programs.ts";
 import { type FileLimits, runTestFile } from "./testing/run-file.ts";
 import { joinSources } from "./testing/joined-sources.ts";
-import { removeAbandonedCgroups } from "./testing/leftovers.ts";
+import { removeAbandonedCgroups } from "./testing/contained.ts";
 import { type FileOutcome, summarize } from "./testing/summary.ts";
 
 const USAGE = `usage: npm test [-- [--nightly] [--only LIST] PATH...]

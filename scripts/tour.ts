@@ -2,11 +2,12 @@
  * `npm start`: builds the agent, starts it around a workload, and shows what guestctl does with it. `npm start --
  * --keep -- CMD...`: leaves a sandbox up around CMD and prints the lines to talk to it.
  */
-import { join } from "node:path";
-import { execaNode } from "execa";
+import { mkdtemp, rm } from "node:fs/promises";
+import { tmpdir } from "node:os";
+import { delimiter, dirname, join } from "node:path";
+import { execa, execaNode } from "execa";
+import { freePort } from "./machine/free-port.ts";
 import { onEndSignal, runScript, UsageError } from "./machine/script.ts";
-import { AGENT, GUESTCTL, startSandbox } from "./tour/sandbox.ts";
-import { STEPS } from "./tour/steps.ts";
 
 const USAGE = `usage: npm start                        the tour
        npm start -- --keep -- COMMAND…  a sandbox around COMMAND, until it ends`;
@@ -76,6 +77,144 @@ A sandbox around ${command[0] ?? ""} is up, until that ends or you press Ctrl-C.
   const { exitCode } = await sandbox.ended;
   return exitCode ?? 1;
 }
+
+const DIST = join(import.meta.dirname, "../dist");
+/** The entrypoint of the built agent. */
+export const AGENT: string = join(DIST, `linux-${process.arch}`, "guest-agent");
+/** The guestctl of the build, for command lines that people can copy. */
+export const GUESTCTL: string = join(DIST, "guestctl", "guestctl");
+
+/** Options of a sandbox. */
+export interface SandboxSpec {
+  /** The message Process as proto3 JSON. */
+  readonly process: { readonly args: readonly string[]; readonly env?: Readonly<Record<string, string>> };
+  /** The message Hooks as proto3 JSON. */
+  readonly hooks?: object;
+  /** Variables that the agent inherits beside its bootstrap channel, as from an image. */
+  readonly env?: Readonly<Record<string, string>>;
+  /** Whether the workload gets our own terminal. Default: false. */
+  readonly interactive?: boolean;
+}
+
+/** The built agent around a workload, with its own credentials and folder. Disposing of it ends the agent. */
+export interface Sandbox extends AsyncDisposable {
+  readonly address: string;
+  /** The folder of its credentials. */
+  readonly credentials: string;
+  /** Lines that the agent has logged. */
+  readonly log: readonly string[];
+  /** Resolves when the agent has ended. */
+  readonly ended: Promise<{ readonly exitCode?: number; readonly signal?: string }>;
+  /** Runs a line in the sandbox's folder on this side, with guestctl in PATH and led to the agent; its whole output. */
+  shell(line: string): Promise<string>;
+  kill(signal: NodeJS.Signals): void;
+}
+
+/** Issues credentials with guestctl and starts the agent; resolves once it has started. */
+export async function startSandbox({ process: spec, hooks, env, interactive = false }: SandboxSpec): Promise<Sandbox> {
+  const folder = await mkdtemp(join(tmpdir(), "guest-agent-"));
+  const port = await freePort();
+  const [address, credentials] = [`127.0.0.1:${port}`, join(folder, "creds")];
+  const PATH = [dirname(GUESTCTL), dirname(process.execPath), process.env["PATH"]].join(delimiter);
+  const led = { PATH, GUESTCTL_ADDRESS: address, GUESTCTL_CREDENTIALS: credentials };
+  const shell = async (line: string): Promise<string> =>
+    (await execa("sh", ["-c", line], { cwd: folder, env: led, stdin: "ignore", all: true, reject: false })).all;
+  const issued = JSON.parse(await shell("guestctl issue --json creds")) as { agent_variables: Record<string, string> };
+  const variables = {
+    ...issued.agent_variables,
+    SVC_GUEST_PORT: String(port),
+    SVC_WORKLOAD_SOCKET: join(folder, "workload.sock"),
+    SVC_PROCESS_SPEC: JSON.stringify(spec),
+    ...(hooks && { SVC_HOOKS_SPEC: JSON.stringify(hooks) }),
+  };
+  const terminal = interactive ? "inherit" : "ignore";
+  const options = { stdin: terminal, stdout: terminal, stderr: "pipe", reject: false, buffer: false } as const;
+  const agent = execa(AGENT, [], { ...options, env: { ...variables, ...env } });
+  const log: string[] = [];
+  void collectLog(agent.iterable({ from: "stderr" }), log, interactive);
+  return {
+    address,
+    credentials,
+    log,
+    ended: agent,
+    shell,
+    kill: (signal) => void agent.kill(signal),
+    [Symbol.asyncDispose]: async () => {
+      agent.kill("SIGTERM");
+      await agent;
+      await rm(folder, { recursive: true, force: true });
+    },
+  };
+}
+
+/** The agent and its workload share standard error: the agent's lines are JSON. */
+async function collectLog(lines: AsyncIterable<string>, log: string[], passOn: boolean): Promise<void> {
+  for await (const line of lines) {
+    if (line.startsWith("{")) log.push(line);
+    else if (passOn) process.stderr.write(`${line}\n`);
+  }
+}
+
+/** A line of shell as people type it, and what its output has to show. */
+export interface Step {
+  readonly title: string;
+  readonly line: string;
+  readonly shows: RegExp;
+}
+
+const SCRIPT = "tr a-z A-Z; echo 'and this is an error' >&2; exit 3";
+const ENVIRONMENT = "env | grep -E '^(TOUR|SVC)_' | sort";
+
+/** What the tour shows. The lines run in a folder of their own, in which ./creds are the agent's credentials. */
+export const STEPS: readonly Step[] = [
+  {
+    title: "Health: is the workload ready, and what is it doing? (It declares itself idle on its own socket.)",
+    line: "until guestctl health | grep idle; do sleep 0.1; done; guestctl health",
+    shows: /^ready: +yes$/m,
+  },
+  {
+    title: "Exec on pipes: input goes in, output and errors come back apart, the exit comes last",
+    line: `echo hello sandbox | guestctl exec -i -- sh -c "${SCRIPT}"; echo "exit code $?"`,
+    shows: /^HELLO SANDBOX$[^]*^and this is an error$[^]*^exit code 3$/m,
+  },
+  {
+    title: "A command that is over its time, and one that is not there",
+    line: 'guestctl exec --timeout 200ms -- sleep 60; echo "exit code $?"; guestctl exec -- /no/such/command; echo "exit code $?"',
+    shows: /^exit code 124$[^]*\/no\/such\/command[^]*^exit code 127$/m,
+  },
+  {
+    title: "Exec in a terminal",
+    line: "guestctl exec -t -- sh -c 'tty; stty size'",
+    shows: /^\/dev\/pts\/\d+\r?\n\d+ \d+\r?$/m,
+  },
+  {
+    title: "A command that outlives its connection: start it, leave, attach from elsewhere, and nothing is lost",
+    line: "guestctl exec --name numbers -d --buffer 64K --when-full block -- seq 200000; guestctl execs; guestctl attach numbers | wc -l",
+    shows: /^200000$/m,
+  },
+  {
+    title: "The environment in three layers: inherited without the agent's own, Process.env, ExecStart.env",
+    line: `guestctl exec -e TOUR_REQUEST=from-request -e TOUR_SHARED=from-request -- sh -c "${ENVIRONMENT}"`,
+    shows:
+      /^TOUR_INHERITED=from-image\nTOUR_PROCESS=from-process-spec\nTOUR_REQUEST=from-request\nTOUR_SHARED=from-request$/,
+  },
+  {
+    title: "Files: written in one piece or not at all, with owner and mode, and read back",
+    line: 'echo carried into the sandbox > greeting; guestctl cp greeting ":$PWD/inside"; guestctl chmod 0640 "$PWD/inside"; guestctl ls -l "$PWD/inside"; guestctl cat "$PWD/inside"',
+    shows: /rw-r-----[^]*^carried into the sandbox$/m,
+  },
+  {
+    title:
+      "Around a snapshot: the hook before it, then the session frozen; after the restore the duties, which thaw it",
+    line: "guestctl hook pre-snapshot --freeze 60s; guestctl restore --no-time; guestctl hook post-restore",
+    shows: /^at rest$[^]*^entropy: +64 bytes mixed in/m,
+  },
+  {
+    title: "Who is refused: a certificate of another authority, and a guessed token",
+    line: "guestctl issue other > /dev/null; cp creds/ca.pem creds/token other; guestctl health -c other; cp -r creds guess; echo guessed > guess/token; guestctl health -c guess",
+    shows: /CLIENT_CERTIFICATE_REFUSED[^]*UNAUTHENTICATED/,
+  },
+];
 
 await runScript("start", USAGE, () => main(process.argv.slice(2)));
 // Does not wait for open handles, such as a refused connection.

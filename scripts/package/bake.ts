@@ -4,7 +4,7 @@
  * executable.ts.
  */
 import { createRequire } from "node:module";
-import { NODE_FLAGS } from "./agent/node-flags.ts";
+import { NODE_FLAGS } from "./node.ts";
 
 type MakeExecutable = (entry: string, options: object) => Promise<void>;
 

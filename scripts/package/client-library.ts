@@ -1,7 +1,7 @@
 import { copyFileSync, globSync, mkdirSync, readFileSync, renameSync, rmSync, writeFileSync } from "node:fs";
 import { basename, dirname, join } from "node:path";
 import { execa } from "execa";
-import { NODE_ENGINES } from "./node-side.ts";
+import { NODE_ENGINES } from "./node.ts";
 
 /** The name that programs of the node side import. */
 const CLIENT_PACKAGE = "guest-agent-client";

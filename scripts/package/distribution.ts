@@ -1,18 +1,33 @@
-import { chmodSync, copyFileSync, mkdirSync, readdirSync, renameSync, rmSync, writeFileSync } from "node:fs";
-import { homedir } from "node:os";
-import { join } from "node:path";
-
+import {
+  chmodSync,
+  copyFileSync,
+  mkdirSync,
+  mkdtempDisposableSync,
+  readdirSync,
+  renameSync,
+  rmSync,
+  writeFileSync,
+} from "node:fs";
+import { homedir, tmpdir } from "node:os";
+import { dirname, join } from "node:path";
 import { buildNative } from "../build-native.ts";
+import { makeCodeCache } from "./agent/code-cache.ts";
+import { CODE_CACHE_ASSET, SCRIPT_ASSET } from "./agent/compile.ts";
 import { pack, writeChecksums } from "./archive.ts";
-import type { AgentScript } from "./bundle.ts";
-import { billOfMaterials } from "./bill-of-materials.ts";
-import { collectLicences, debianPackagesOf, type Materials, packagesOf, readPackage } from "./materials.ts";
-import { makeExecutable } from "./executable.ts";
+import { type AgentScript, bundle } from "./bundle.ts";
+import { collectLibraries, staticLibrary } from "./elf.ts";
 import { inspect } from "./inspect.ts";
-import { type Architecture, buildLauncher } from "./toolchain.ts";
-import { collectLibraries, staticLibrary } from "./libraries.ts";
-import { nodePackage } from "./node-base.ts";
+import {
+  billOfMaterials,
+  collectLicences,
+  debianPackagesOf,
+  type Materials,
+  packagesOf,
+  readPackage,
+} from "./materials.ts";
+import { nodePackage } from "./node.ts";
 import { writePageList } from "./page-list.ts";
+import { type Architecture, buildLauncher, runTool, toolFor } from "./toolchain.ts";
 
 /** A finished distribution. */
 export interface Distribution {
@@ -66,4 +81,39 @@ function refuseFaults(arch: Architecture, folder: string, root: string): void {
   const buildPaths = [root, join(homedir(), "/")].filter((path) => path.length > 1);
   const faults = inspect(arch, folder, buildPaths);
   if (faults.length > 0) throw new Error(`the files for ${arch} cannot be shipped:\n${faults.join("\n")}`);
+}
+
+/**
+ * Puts the agent's script into a copy of Node: one executable. The code cache, which saves start-up time, only fits the
+ * architecture of the machine that builds, so the other executable has none.
+ */
+async function makeExecutable(arch: Architecture, script: string, output: string): Promise<void> {
+  using temporary = mkdtempDisposableSync(join(tmpdir(), "guest-agent-executable-"));
+  const folder = temporary.path;
+  await bundle(join(import.meta.dirname, "agent", "start.ts"), join(folder, "start.cjs"));
+  copyFileSync(script, join(folder, SCRIPT_ASSET));
+  const hasCodeCache = arch === process.arch;
+  if (hasCodeCache) await makeCodeCache(script, dirname(buildNative(arch)), join(folder, CODE_CACHE_ASSET));
+  // pkg runs this machine's Node to make an executable for any architecture.
+  for (const wanted of new Set([arch, process.arch as Architecture])) seedCache(folder, wanted);
+  const result = join(folder, "agent.bin");
+  const assets = [SCRIPT_ASSET, ...(hasCodeCache ? [CODE_CACHE_ASSET] : [])];
+  const bake = [join(import.meta.dirname, "bake.ts"), arch, result, ...assets];
+  runTool(process.execPath, bake, folder, { HOME: folder, TMPDIR: folder });
+  copyFileSync(result, output);
+}
+
+/**
+ * Puts Node into the folder in which pkg looks before it downloads. Node is stripped here, because the finished
+ * executable cannot be.
+ */
+function seedCache(home: string, arch: Architecture): void {
+  const name = `node-v${process.versions.node}-linux-${arch}`;
+  const cache = join(home, ".pkg-cache", "sea");
+  const node = join(cache, name, "bin", "node");
+  mkdirSync(join(cache, name, "bin"), { recursive: true });
+  runTool(toolFor(arch, "strip"), ["-o", node, join(nodePackage(arch), "bin", "node")]);
+  for (const mark of [`${node}.ok`, join(cache, `${name}.tar.gz`), join(cache, `${name}.tar.gz.ok`)]) {
+    writeFileSync(mark, "");
+  }
 }

@@ -5,7 +5,7 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { CACHE_FOLDER } from "../machine/cache.ts";
 import { COMPILED_ONCE } from "./compiled.ts";
-import { endLeftovers, MARK_VARIABLE } from "./leftovers.ts";
+import { endLeftovers, MARK_VARIABLE } from "./contained.ts";
 import type { FileOutcome, TestLine, TestRecord } from "./summary.ts";
 
 /** Limits of one test file. */

@@ -7,7 +7,7 @@ import { execFileSync } from "node:child_process";
 import { mkdirSync } from "node:fs";
 import { join, relative } from "node:path";
 import { ADMINISTRATOR, BareMachine, ORDINARY_USER, type Outcome, type Person } from "./machine.ts";
-import { repositoryFiles, ROOT } from "../../scripts/checks/tool.ts";
+import { repositoryFiles, ROOT } from "../../scripts/check.ts";
 import { providePrograms } from "../../scripts/machine/programs.ts";
 import { standaloneFolder } from "../fixtures/bundles.ts";
 import { onEndSignal, runScript, UsageError, words } from "../../scripts/machine/script.ts";

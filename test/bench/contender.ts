@@ -1,10 +1,9 @@
-import type { Program } from "../../scripts/machine/programs.ts";
 import { LineProcess } from "./line-process.ts";
 import { anonymousBytesOf, cpuMsOf, cpuMsOfAll } from "../fixtures/proc.ts";
 
 const SAMPLE_INTERVAL_MS = 20;
 
-/** A job for the load client; see peers/go/load/jobs.go. */
+/** A job for the load client; see peers/go/load.go. */
 export interface Job {
   readonly kind: "ping" | "run" | "terminal" | "feed" | "read" | "write" | "echo" | "release";
   readonly command?: readonly string[];
@@ -62,35 +61,6 @@ export interface Running extends AsyncDisposable {
   readonly tool?: Tool;
   /** Its own processes now, without the commands that it runs. */
   pids(): readonly number[];
-}
-
-/** Inputs of a peer's start. */
-export interface Grounds {
-  /** The native program. */
-  readonly program: string;
-  /** For keys, sockets and the like; the caller removes it. */
-  readonly folder: string;
-  /** Holds ca.pem, server.pem, server.key, client.pem and client.key. */
-  readonly credentialsFolder: string;
-  readonly token: string;
-}
-
-/** How to start a peer's server, and how the client reaches it. */
-interface PeerPlan {
-  readonly description: string;
-  readonly command: readonly [file: string, ...args: string[]];
-  /** Resolves once the server can be dialled, with its client if it has one. */
-  readonly untilUp: (server: LineProcess) => Promise<Load | undefined>;
-  readonly tool?: Tool;
-  /** The server's processes. Default: the one that was started. */
-  readonly pids?: (server: LineProcess) => readonly number[];
-}
-
-/** A peer. */
-export interface PeerKind {
-  /** Programs of Debian without which it is not measured. */
-  readonly needs?: readonly Program[];
-  readonly plan: (grounds: Grounds) => PeerPlan | Promise<PeerPlan>;
 }
 
 /** One job, measured on both sides. */

@@ -1,8 +1,7 @@
 import assert from "node:assert/strict";
 import { readFileSync } from "node:fs";
 import { test } from "node:test";
-import { dataOf, documentsOf, readData } from "./report/documents.ts";
-import { HEADLINES } from "./report/report.ts";
+import { dataOf, documentsOf, HEADLINES, readData } from "./report.ts";
 
 test("the figures of README and performance.md are those of docs/performance.json", () => {
   for (const [file, text] of documentsOf(readData())) {

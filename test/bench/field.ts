@@ -41,11 +41,7 @@ export async function openField(
     }
     const own = join(folder, peer);
     await mkdir(own, { mode: 0o700 });
-    const { credentialsDir: credentialsFolder, token } = ours.agent;
-    contenders.set(
-      peer,
-      opening.use(await startPeer(peer, { program: native, folder: own, credentialsFolder, token })),
-    );
+    contenders.set(peer, opening.use(await startPeer(peer, native, own, ours.agent)));
   }
   const idleBytes = new Map(
     [...contenders].map(([name, running]) => [name, anonymousBytesOf(running.pids())] as const),

@@ -1,6 +1,7 @@
+import { once } from "node:events";
+import { connect } from "node:net";
 import { setTimeout as delay } from "node:timers/promises";
 import { execa } from "execa";
-import { accepted } from "./startup/start.ts";
 
 const LOOK_MS = 20;
 /** From SIGTERM to SIGKILL. */
@@ -65,4 +66,11 @@ export class LineProcess implements AsyncDisposable {
     const { stderr, shortMessage } = await this.#process;
     throw new Error(`${this.#file} ended: ${stderr.trim() || shortMessage}`);
   }
+}
+
+/** Connects to a port and leaves. */
+export async function accepted(port: number): Promise<void> {
+  const socket = connect(port, "127.0.0.1");
+  await once(socket, "connect");
+  socket.destroy();
 }

@@ -1,16 +1,17 @@
+/** `npm run bench`: compares the agent with its alternatives, on this machine, in this run. See `--help`. */
 import { writeFileSync } from "node:fs";
 import { availableParallelism, loadavg } from "node:os";
 import { join } from "node:path";
-import { buildGo, provideGo } from "../fixtures/toolchains.ts";
+import { runScript } from "../../scripts/machine/script.ts";
+import { isContained, runContained } from "../../scripts/testing/contained.ts";
 import { standaloneFolder } from "../fixtures/bundles.ts";
+import { buildGo, provideGo } from "../fixtures/toolchains.ts";
 import { type Bench, warmUp } from "./bench.ts";
 import { openField } from "./field.ts";
-import { type Group, MEASURES } from "./groups.ts";
 import { GUARD_PEER, type Loss, lossesAgainst, readRecorded, together, writeRecorded } from "./guard.ts";
-import { readOptions } from "./options.ts";
+import { type Group, MEASURES, readOptions, USAGE } from "./options.ts";
 import { GO_SOURCES, SERVING_PEERS } from "./peers/peers.ts";
-import { dataOf, publish } from "./report/documents.ts";
-import { describeMachine, type Report, wholeReport } from "./report/report.ts";
+import { dataOf, describeMachine, publish, type Report, wholeReport } from "./report.ts";
 import type { Row } from "./row.ts";
 import { FULL, QUICK } from "./scale.ts";
 
@@ -76,3 +77,10 @@ async function guard(bench: Bench, measured: ReadonlyMap<Group, readonly Row[]>)
   if (status === 0) console.error("no row is clearly worse than recorded");
   return status;
 }
+
+await runScript("bench", USAGE, () => {
+  const args = process.argv.slice(2);
+  readOptions(args);
+  // Contained: it starts many servers and loads, and a user may well interrupt a quarter of an hour.
+  return isContained() ? main(args) : runContained(import.meta.filename, args);
+});

@@ -3,7 +3,7 @@ import { cpSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:f
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { describe, test, type TestContext } from "node:test";
-import { incompatibilities } from "../../scripts/checks/schema.ts";
+import { incompatibilities } from "../../scripts/check.ts";
 
 const ROOT = join(import.meta.dirname, "../..");
 

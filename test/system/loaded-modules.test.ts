@@ -3,7 +3,7 @@ import { mkdtemp, readFile, rm } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { test } from "node:test";
-import { NODE_FLAGS } from "../../scripts/package/agent/node-flags.ts";
+import { NODE_FLAGS } from "../../scripts/package/node.ts";
 import { bundleScript } from "../../scripts/package/bundle.ts";
 import { startAgent } from "../fixtures/agent.ts";
 import { clientOf } from "../fixtures/guest-client.ts";

@@ -4,16 +4,17 @@
  * warm-up.ts SCRIPT OUTPUT
  */
 import { once } from "node:events";
-import { readFileSync, writeFileSync } from "node:fs";
+import { existsSync, readFileSync, writeFileSync } from "node:fs";
 import { Session } from "node:inspector/promises";
 import { createRequire } from "node:module";
 import { connect } from "node:net";
 import { dirname } from "node:path";
 import { setTimeout as delay } from "node:timers/promises";
+import { connect as connectClient, type GuestClient } from "../../../src/node/client/index.ts";
 import { AGENT_URL, compileAgent, runAgent } from "./compile.ts";
-import { firstCalls } from "./warm-up-client.ts";
 
 const RETRY_MS = 20;
+const LOOK_MS = 5;
 const LIMIT_MS = 60_000;
 /** Above the rest after a reading of /proc, which a busy machine makes long (processes/process-readings.ts). */
 const LONG_MS = 1_000;
@@ -48,8 +49,31 @@ async function declareIdle(path: string): Promise<void> {
   await once(client.resume(), "close");
 }
 
+/**
+ * Makes the calls that every sandbox begins with, a Health and a command, to an agent in this process. It uses a unix
+ * socket, because a builder may have no network. Resolves once the agent reads no file for them either, with the
+ * client, whose connection is still open.
+ */
+async function firstCalls(socket: string, token: string): Promise<GuestClient> {
+  const client = connectClient({ address: `unix:${socket}`, token });
+  await client.health();
+  // The streams end before the command, so that every run calls the same functions: the cache must have the same bytes.
+  const command = client.exec({ args: ["/bin/sh", "-c", "exec >&- 2>&-; read line"], stdin: true });
+  command.stdout.resume();
+  command.stderr.resume();
+  const standardError = `/proc/${await command.started}/fd/2`;
+  while (existsSync(standardError)) await delay(LOOK_MS);
+  await client.health();
+  command.stdin.end();
+  await command.wait();
+  do await delay(LOOK_MS);
+  while (process.getActiveResourcesInfo().some((request) => request.startsWith("FSReq")));
+  return client;
+}
+
 const [script = "", output = ""] = process.argv.splice(2);
 const { SVC_GUEST_SOCKET: socket = "", SVC_WORKLOAD_SOCKET: workloadSocket = "" } = process.env;
+const { SVC_INSTANCE_TOKEN: token = "" } = process.env;
 const inspector = new Session();
 inspector.connect();
 await inspector.post("Profiler.enable");
@@ -62,7 +86,7 @@ while (!(await isListening(socket))) {
   await delay(RETRY_MS);
 }
 await declareIdle(workloadSocket);
-const client = await firstCalls(socket);
+const client = await firstCalls(socket, token);
 const { result } = await inspector.post("Profiler.takePreciseCoverage");
 const ofAgent = result.filter(({ url }) => url === AGENT_URL).flatMap(({ functions }) => functions);
 const called = ofAgent.flatMap(({ ranges: [whole] }) => (whole && whole.count > 0 ? [whole.startOffset] : []));

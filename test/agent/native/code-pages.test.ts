@@ -6,7 +6,7 @@ import { join } from "node:path";
 import { after, before, describe, test, type TestContext } from "node:test";
 import { buildNative } from "../../../scripts/build-native.ts";
 import { loadedSegments } from "../../../scripts/package/elf.ts";
-import { GivenBackPages } from "../../../scripts/package/given-back.ts";
+import { GivenBackPages } from "../../../scripts/package/inspect.ts";
 import { ADVICE_DONT_NEED } from "../../../src/agent/native/index.ts";
 import { type Part, writeElfFile } from "../../fixtures/elf-file.ts";
 

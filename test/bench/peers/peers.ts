@@ -1,69 +1,54 @@
 import { existsSync, readFileSync } from "node:fs";
 import { join } from "node:path";
+import { missingPrograms, type Program, providePrograms } from "../../../scripts/machine/programs.ts";
 import { type RunningAgent, startAgent } from "../../fixtures/agent.ts";
 import { processById } from "../../fixtures/proc.ts";
-import { missingPrograms, type Program, providePrograms } from "../../../scripts/machine/programs.ts";
-import { type Grounds, Load, type PeerKind, type Running } from "../contender.ts";
+import { Load, type Running } from "../contender.ts";
 import { LineProcess } from "../line-process.ts";
-import type { Peer } from "../row.ts";
-import { OPENSSH } from "./openssh.ts";
+import { OPENSSH_PROGRAMS, startOpenssh } from "./openssh.ts";
 
-/** Sources of the native program: the client of all contenders, and the servers in Go. */
+/** Sources of the native program: the client of all contenders, and the server in Go. */
 export const GO_SOURCES: string = join(import.meta.dirname, "go");
 
-/** Peers with a server of their own: node-net is for the start alone, and tar runs in the agent's commands. */
-export type ServingPeer = Exclude<Peer, "node-net" | "exec-tar">;
-
-const PEERS: Readonly<Record<ServingPeer, PeerKind>> = {
-  "grpc-go": {
-    plan: ({ program, credentialsFolder, token }) => ({
-      description: `a server of the same schema with grpc-go ${grpcGoVersion()}`,
-      command: [program, "serve", credentialsFolder, token],
-      untilUp: async (server) => new Load(program, `127.0.0.1:${await server.line()}`, credentialsFolder, token),
-    }),
-  },
-  openssh: OPENSSH,
-};
-
-/** The peers, in the order of their start. */
-export const SERVING_PEERS = Object.keys(PEERS) as readonly ServingPeer[];
-
-function grpcGoVersion(): string {
-  const modules = readFileSync(join(GO_SOURCES, "go.mod"), "utf8");
-  return /google\.golang\.org\/grpc (v\S+)/.exec(modules)?.[1] ?? "";
-}
+/**
+ * Peers with a server of their own, in the order of their start. node-net is for the start alone, and tar runs in the
+ * agent's commands.
+ */
+export const SERVING_PEERS = ["grpc-go", "openssh"] as const;
+export type ServingPeer = (typeof SERVING_PEERS)[number];
 
 /** Programs of a peer that this machine lacks, and that could not be installed. */
 export function lackedBy(peer: ServingPeer): readonly Program[] {
-  const { needs = [] } = PEERS[peer];
+  const needs = peer === "openssh" ? OPENSSH_PROGRAMS : [];
   // On a machine with an init an installation would open OpenSSH's port to the world.
   return existsSync("/run/systemd/system") ? missingPrograms(needs) : providePrograms(needs, `for ${peer}`);
 }
 
-/** Starts a peer and connects to it. */
-export async function startPeer(peer: ServingPeer, grounds: Grounds): Promise<Running> {
-  const { description, command, untilUp, tool, pids = ({ pid }) => [pid] } = await PEERS[peer].plan(grounds);
+/** Starts a peer, with the agent's credentials; it has the folder for keys and the like, which the caller removes. */
+export function startPeer(peer: ServingPeer, native: string, folder: string, agent: RunningAgent): Promise<Running> {
+  return peer === "openssh" ? startOpenssh(folder) : startGrpcGo(native, agent);
+}
+
+async function startGrpcGo(native: string, { credentialsDir, token }: RunningAgent): Promise<Running> {
+  const modules = readFileSync(join(GO_SOURCES, "go.mod"), "utf8");
+  const [, version = ""] = /google\.golang\.org\/grpc (v\S+)/.exec(modules) ?? [];
   await using starting = new AsyncDisposableStack();
-  const server = starting.use(new LineProcess(...command));
-  const load = await untilUp(server);
-  starting.use(load);
+  const server = starting.use(new LineProcess(native, "serve", credentialsDir, token, "127.0.0.1:0"));
+  const load = starting.use(new Load(native, `127.0.0.1:${await server.line()}`, credentialsDir, token));
   const started = starting.move();
   return {
-    description,
-    ...(load && { load }),
-    ...(tool && { tool }),
-    pids: () => pids(server),
+    description: `a server of the same schema with grpc-go ${version}`,
+    load,
+    pids: () => [server.pid],
     [Symbol.asyncDispose]: () => started.disposeAsync(),
   };
 }
 
-/** The built agent under its launcher. */
-export interface MeasuredAgent extends Running {
-  readonly agent: RunningAgent;
-}
-
-/** Starts the built agent without a workload, and connects to it. */
-export async function startBuiltAgent(native: string, agentProgram: string): Promise<MeasuredAgent> {
+/** Starts the built agent under its launcher without a workload, and connects to it. */
+export async function startBuiltAgent(
+  native: string,
+  agentProgram: string,
+): Promise<Running & { readonly agent: RunningAgent }> {
   const agent = await startAgent({ command: [agentProgram] });
   const load = new Load(native, `127.0.0.1:${agent.port}`, agent.credentialsDir, agent.token);
   const pids = [agent.pid, processById(agent.pid)?.parent ?? 0].filter((pid) => pid !== process.pid);

@@ -3,7 +3,7 @@ import { mkdirSync, mkdtempDisposableSync, rmSync, writeFileSync } from "node:fs
 import { tmpdir } from "node:os";
 import { dirname, join } from "node:path";
 import { execa } from "execa";
-import { makeGuestctl } from "../../../scripts/package/guestctl.ts";
+import { makeGuestctl } from "../../../scripts/package/bundle.ts";
 import { type Bench, type Runs, sideBySide } from "../bench.ts";
 import type { Running } from "../contender.ts";
 import { type Contender, type Goal, makeRow, type Peer, type Row, samplesOf } from "../row.ts";

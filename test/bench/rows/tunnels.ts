@@ -3,7 +3,7 @@ import { dirname, join } from "node:path";
 import { execa } from "execa";
 import { freePort } from "../../../scripts/machine/free-port.ts";
 import { providePrograms } from "../../../scripts/machine/programs.ts";
-import { makeGuestctl } from "../../../scripts/package/guestctl.ts";
+import { makeGuestctl } from "../../../scripts/package/bundle.ts";
 import { type Bench, sideBySide } from "../bench.ts";
 import type { JobResult } from "../contender.ts";
 import { LineProcess } from "../line-process.ts";

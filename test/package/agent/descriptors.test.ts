@@ -13,7 +13,7 @@ import {
   toBinary,
   toJson,
 } from "@bufbuild/protobuf";
-import { encodeFile } from "../../../scripts/package/agent/descriptors/encode.ts";
+import { encodeFile } from "../../../scripts/package/agent/descriptors/plugin.ts";
 import { readyFile } from "../../../scripts/package/agent/descriptors/ready-file.ts";
 import { ExecFrameSchema } from "../../../src/shared/gen/svc/guest/v1alpha1/exec_pb.ts";
 import { FileChunkSchema } from "../../../src/shared/gen/svc/guest/v1alpha1/files_pb.ts";

@@ -8,7 +8,7 @@ import { createInterface } from "node:readline";
 import { describe, test } from "node:test";
 import { relayTo } from "../../../fixtures/relay.ts";
 import { makeClientLibrary } from "../../../../scripts/package/client-library.ts";
-import { LOWEST_NODE } from "../../../../scripts/package/node-side.ts";
+import { LOWEST_NODE } from "../../../../scripts/package/node.ts";
 import { testFolder } from "../../../fixtures/files.ts";
 import { forAllTests } from "../../../fixtures/for-all-tests.ts";
 import { startAgent } from "../../../fixtures/agent.ts";

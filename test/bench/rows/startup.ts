@@ -1,14 +1,16 @@
 import { type ChildProcessByStdio, spawn } from "node:child_process";
-import { once } from "node:events";
-import { writeFileSync } from "node:fs";
-import { connect } from "node:net";
+import { mkdtempDisposableSync, writeFileSync } from "node:fs";
+import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { createInterface } from "node:readline";
 import type { Readable, Writable } from "node:stream";
 import { setTimeout as delay } from "node:timers/promises";
-import { issueCertificates } from "../../fixtures/certificates.ts";
 import { freePort } from "../../../scripts/machine/free-port.ts";
+import { issueCertificates } from "../../fixtures/certificates.ts";
 import { anonymousBytesOf, childrenOf, cpuMsOf, processById } from "../../fixtures/proc.ts";
+import type { Bench } from "../bench.ts";
+import { accepted } from "../line-process.ts";
+import { type Contender, type Goal, makeRow, type Row, samplesOf } from "../row.ts";
 
 const PATH = "/usr/bin:/bin";
 const WORKLOAD_LINE = "workload-executes";
@@ -26,7 +28,7 @@ const SETTLE_MS = 300;
 const LIMIT_MS = 30_000;
 
 /** A program to start, and how to read its output. */
-export interface Program {
+interface Program {
   readonly command: readonly [string, ...string[]];
   readonly env: Readonly<Record<string, string>>;
   /** Port that it listens on, once a line of its output says so. */
@@ -36,7 +38,7 @@ export interface Program {
 }
 
 /** One start, times in milliseconds from before the program was spawned. */
-export interface Start {
+interface Start {
   /** The workload has executed and its first line has arrived; without a workload as portMs. */
   readonly workloadMs: number;
   /** A connection to its port was accepted. */
@@ -48,7 +50,7 @@ export interface Start {
 }
 
 /** Starts a program, measures it, and ends it. */
-export async function measureStart(program: Program): Promise<Start> {
+async function measureStart(program: Program): Promise<Start> {
   const [file, ...args] = program.command;
   const begunMs = performance.now();
   const sinceMs = (): number => performance.now() - begunMs;
@@ -95,13 +97,6 @@ function milestones(
   return [workload.promise, port.promise];
 }
 
-/** Connects to a port and leaves. */
-export async function accepted(port: number): Promise<void> {
-  const socket = connect(port, "127.0.0.1");
-  await once(socket, "connect");
-  socket.destroy();
-}
-
 /** The program and, where that is the launcher, the agent. */
 function ownProcesses(pid: number): number[] {
   const agents = childrenOf(pid).filter((child) => processById(child)?.name !== WORKLOAD_NAME);
@@ -109,7 +104,7 @@ function ownProcesses(pid: number): number[] {
 }
 
 /** A bare Node of the agent's version as npm gives it, with a server on one port and nothing else. */
-export function bareNetServer(folder: string): Program {
+function bareNetServer(folder: string): Program {
   const script = join(folder, "net-server.cjs");
   writeFileSync(script, NET_SERVER);
   return {
@@ -123,7 +118,7 @@ export function bareNetServer(folder: string): Program {
  * The built agent under its launcher, with all that it has on a substrate: mutual TLS, both sockets' folders, a
  * workload.
  */
-export async function builtAgent(program: string, folder: string): Promise<() => Promise<Program>> {
+async function builtAgent(program: string, folder: string): Promise<() => Promise<Program>> {
   await issueCertificates(folder);
   const env = {
     PATH,
@@ -143,4 +138,53 @@ export async function builtAgent(program: string, folder: string): Promise<() =>
       workloadLine: WORKLOAD_LINE,
     };
   };
+}
+
+const NOTE =
+  "with mutual TLS and a workload; node-net: a bare node:net server of the same Node, until its port answers";
+
+/** Times from the spawn to a workload and a port that answers, and the memory then, beside a bare Node server. */
+export async function startupRows({ agentProgram, scale, say }: Bench): Promise<Row[]> {
+  say(`${scale.starts} starts`);
+  using folder = mkdtempDisposableSync(join(tmpdir(), "guest-agent-startup-"));
+  const bare = bareNetServer(folder.path);
+  const agent = await builtAgent(agentProgram, folder.path);
+  // The page cache holds both from here on.
+  await measureStart(bare);
+  await measureStart(await agent());
+  const [ours, theirs]: [Start[], Start[]] = [[], []];
+  for (let round = 0; round < scale.starts; round++) {
+    if (round % 2 === 0) theirs.push(await measureStart(bare));
+    ours.push(await measureStart(await agent()));
+    if (round % 2 === 1) theirs.push(await measureStart(bare));
+  }
+  const starts = new Map<Contender, readonly Start[]>([
+    ["ours", ours],
+    ["node-net", theirs],
+  ]);
+  const atMost = (limit: number): Goal => ({ peer: "node-net", relation: "at most", limit });
+  return [
+    makeRow({
+      name: "start to the workload",
+      unit: "ms",
+      samples: samplesOf(starts, ({ workloadMs }) => workloadMs),
+      goal: atMost(1.5),
+      note: NOTE,
+    }),
+    makeRow({
+      name: "start to the port",
+      unit: "ms",
+      samples: samplesOf(starts, ({ portMs }) => portMs),
+      goal: atMost(2.2),
+      note: NOTE,
+    }),
+    makeRow({ name: "CPU time of a start", unit: "ms", samples: samplesOf(starts, ({ cpuMs }) => cpuMs), note: NOTE }),
+    makeRow({
+      name: "anonymous memory after the start",
+      unit: "MiB",
+      samples: samplesOf(starts, ({ anonymousBytes }) => anonymousBytes / 2 ** 20),
+      goal: atMost(1.6),
+      note: "launcher and agent together",
+    }),
+  ];
 }

@@ -1,7 +1,6 @@
 import { createHash } from "node:crypto";
 import { existsSync, mkdirSync, readdirSync, readFileSync, renameSync, rmSync } from "node:fs";
 import { join } from "node:path";
-
 import { machinePath } from "../machine/npm.ts";
 import { type Architecture, runTool } from "./toolchain.ts";
 
@@ -51,3 +50,25 @@ function lockedPackage(name: string): LockedPackage {
   if (locked === undefined) throw new Error(`package-lock.json has no ${name}: run npm install`);
   return locked;
 }
+
+/**
+ * The oldest Node that runs what is made for the node side. From 20.19 and 22.12 on, programs that use require() can
+ * load the client library, which is an ES module; `using` needs 20.5.
+ */
+export const LOWEST_NODE = "20.19.0";
+
+/** The same for the package manifest, without the releases of 21 and 22 that cannot. */
+export const NODE_ENGINES = "^20.19.0 || >=22.12.0";
+
+/**
+ * Flags of the agent's Node. They save memory (a small young generation, one thread of V8's instead of four idle ones)
+ * and keep SIGUSR1 from starting a debugger. They keep TLS from parsing a hundred public authorities at its first use:
+ * the agent trusts only those it is given. The launcher points OpenSSL's own store, which --use-openssl-ca names, at an
+ * empty file.
+ */
+export const NODE_FLAGS: readonly string[] = [
+  "--max-semi-space-size=1",
+  "--v8-pool-size=0",
+  "--disable-sigusr1",
+  "--use-openssl-ca",
+];

@@ -1,4 +1,4 @@
-package server
+package main
 
 import (
 	"crypto/sha256"
@@ -83,7 +83,7 @@ func (g *guest) WriteFile(stream grpc.ClientStreamingServer[pb.WriteFileRequest,
 	}
 	defer os.Remove(file.Name())
 	defer file.Close()
-	written, sum, err := g.receive(file, stream, !header.SkipSha256)
+	written, sum, err := g.receive(file, stream)
 	if err != nil {
 		return err
 	}
@@ -93,15 +93,12 @@ func (g *guest) WriteFile(stream grpc.ClientStreamingServer[pb.WriteFileRequest,
 	return stream.SendAndClose(&pb.WriteFileResponse{BytesWritten: uint64(written), Sha256: sum})
 }
 
-func (g *guest) receive(file *os.File, stream grpc.ClientStreamingServer[pb.WriteFileRequest, pb.WriteFileResponse], sums bool) (int64, []byte, error) {
+func (g *guest) receive(file *os.File, stream grpc.ClientStreamingServer[pb.WriteFileRequest, pb.WriteFileResponse]) (int64, []byte, error) {
 	hash := sha256.New()
 	written := int64(0)
 	for {
 		message, err := stream.Recv()
 		if errors.Is(err, io.EOF) {
-			if !sums {
-				return written, nil, nil
-			}
 			return written, hash.Sum(nil), nil
 		}
 		if err != nil {
@@ -111,9 +108,7 @@ func (g *guest) receive(file *os.File, stream grpc.ClientStreamingServer[pb.Writ
 		if _, err := file.Write(data); err != nil {
 			return 0, nil, status.Error(codes.ResourceExhausted, err.Error())
 		}
-		if sums {
-			hash.Write(data)
-		}
+		hash.Write(data)
 		written += int64(len(data))
 		g.touch()
 	}

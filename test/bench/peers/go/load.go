@@ -1,7 +1,9 @@
-package load
+// The load: puts jobs on one target and measures what its client sees.
+package main
 
 import (
 	"fmt"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -156,4 +158,57 @@ func measure(job job, operation operation) (*jobResult, error) {
 		return nil, *err
 	}
 	return &jobResult{Seconds: seconds, Operations: count, Bytes: bytes.Load(), Latency: quantilesOf(latencies)}, nil
+}
+
+const probeInterval = 5 * time.Millisecond
+
+// startProbe pings over a connection of its own until it is stopped: what a second caller sees of the work.
+func (b *bench) startProbe() (func() *quantiles, error) {
+	target, err := b.dial()
+	if err != nil {
+		return nil, err
+	}
+	if err := target.ping(); err != nil {
+		return nil, err
+	}
+	stop, done := make(chan struct{}), make(chan []time.Duration)
+	go func() {
+		var latencies []time.Duration
+		ticker := time.NewTicker(probeInterval)
+		defer ticker.Stop()
+		for {
+			select {
+			case <-stop:
+				done <- latencies
+				return
+			case <-ticker.C:
+			}
+			start := time.Now()
+			if target.ping() == nil {
+				latencies = append(latencies, time.Since(start))
+			}
+		}
+	}()
+	return func() *quantiles {
+		close(stop)
+		latencies := <-done
+		target.close()
+		return quantilesOf(latencies)
+	}, nil
+}
+
+type quantiles struct {
+	P50Us float64 `json:"p50Us"`
+	P99Us float64 `json:"p99Us"`
+}
+
+func quantilesOf(durations []time.Duration) *quantiles {
+	if len(durations) == 0 {
+		return nil
+	}
+	sorted := slices.Sorted(slices.Values(durations))
+	at := func(part float64) float64 {
+		return float64(sorted[int(part*float64(len(sorted)-1)+0.5)].Nanoseconds()) / 1e3
+	}
+	return &quantiles{P50Us: at(0.5), P99Us: at(0.99)}
 }

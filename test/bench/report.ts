@@ -1,0 +1,178 @@
+import { readFileSync, writeFileSync } from "node:fs";
+import { availableParallelism, cpus, release, totalmem } from "node:os";
+import { join } from "node:path";
+import { type Contender, CONTENDERS, type Row, type Verdict } from "./row.ts";
+
+/** All of a run. */
+export interface Report {
+  readonly machine: Machine;
+  readonly contenders: readonly { readonly contender: Contender; readonly description: string }[];
+  readonly seconds: number;
+  readonly rows: readonly Row[];
+}
+
+/** The machine, and the duration. */
+function machineText({ machine, seconds }: Report): string {
+  const { processor, cores, memoryGib, kernel, system, loadAverage } = machine;
+  return `${processor}, ${cores} cores, ${memoryGib} GiB, ${system}, Linux ${kernel}; load average ${loadAverage} at the start; ${seconds} s in all.`;
+}
+
+function contendersText({ contenders }: Report): string {
+  return contenders.map(({ contender, description }) => `- ${contender}: ${description}`).join("\n");
+}
+
+/** How many goals were met, and of how many. */
+function goalsText({ rows }: Report): string {
+  const verdicts = rows.flatMap(({ verdict }) => verdict ?? []);
+  return `Of all rows, goals met: ${verdicts.filter(({ met }) => met).length} of ${verdicts.length}.`;
+}
+
+function paragraphs(...parts: readonly string[]): string {
+  return parts.filter((part) => part !== "").join("\n\n");
+}
+
+/** The whole run, for the terminal. */
+export function wholeReport(report: Report): string {
+  return paragraphs(
+    machineText(report),
+    contendersText(report),
+    table(report.rows),
+    notes(report.rows),
+    goalsText(report),
+  );
+}
+
+/** What docs/performance.md shows: the rows that miss their goal, and how many meet it. */
+function goalsReport(report: Report): string {
+  const rows = report.rows.filter(({ verdict }) => verdict?.met === false);
+  return paragraphs(machineText(report), table(rows), goalsText(report));
+}
+
+/** Rows of the README: what users notice first, whoever is ahead. */
+export const HEADLINES: readonly string[] = [
+  "Health p50",
+  "exec of /bin/true, 50 at once, p99",
+  "stdout in 256 KiB: throughput",
+  "memory 60 s after all loads",
+  "exec of /bin/true, p50",
+  "one byte through cat and back, p50",
+  "file read: throughput",
+  "first Health of a new agent",
+];
+
+/** What README.md shows. */
+function headlines(report: Report): string {
+  const rows = HEADLINES.flatMap((name) => report.rows.filter((row) => row.name === name));
+  return paragraphs(machineText(report), table(rows));
+}
+
+/** Where it was measured. */
+export interface Machine {
+  readonly processor: string;
+  readonly cores: number;
+  readonly memoryGib: number;
+  readonly kernel: string;
+  readonly system: string;
+  /** Of the last minute, at the start: a busy machine makes figures unreliable. */
+  readonly loadAverage: number;
+}
+
+/** This machine. */
+export function describeMachine(): Machine {
+  const [, system = "Linux"] = /^PRETTY_NAME="(.*)"$/m.exec(readFileSync("/etc/os-release", "utf8")) ?? [];
+  return {
+    processor: cpus()[0]?.model ?? "unknown",
+    cores: availableParallelism(),
+    memoryGib: Math.round(totalmem() / 2 ** 30),
+    kernel: release(),
+    system,
+    loadAverage: Number(readFileSync("/proc/loadavg", "utf8").split(" ", 1)[0]),
+  };
+}
+
+/** Contenders as tables name them. */
+const NAMES: Readonly<Record<Contender, string>> = {
+  ours: "ours",
+  "node-net": "bare Node",
+  "grpc-go": "grpc-go",
+  openssh: "OpenSSH",
+  "exec-tar": "tar over exec",
+};
+
+/** Three significant digits, without an exponent. */
+function shortNumber(value: number): string {
+  if (value === 0) return "0";
+  const digits = Math.max(0, Math.min(4, 2 - Math.floor(Math.log10(Math.abs(value)))));
+  return value.toLocaleString("en", { maximumFractionDigits: digits });
+}
+
+/** A goal and whether it was met. */
+function goalText(verdict: Verdict | undefined, unit: string): string {
+  if (verdict === undefined) return "";
+  const { relation, limit, peer, met } = verdict;
+  const bound = `${relation === "at most" ? "≤" : "≥"} ${limit}${peer === undefined ? ` ${unit}` : `x ${NAMES[peer]}`}`;
+  return met ? `${bound}: met` : `${bound}: **missed**`;
+}
+
+/** Rows as a Markdown table: our figure, its multiples of the peers', and the verdict. */
+function table(rows: readonly Row[]): string {
+  const lines = rows.map((row) => {
+    const { spreads, ratios, unit, verdict } = row;
+    const besides = CONTENDERS.flatMap((peer) => {
+      const ratio = peer === "ours" ? undefined : ratios[peer];
+      return ratio === undefined ? [] : [`${shortNumber(ratio)}x ${NAMES[peer]}`];
+    });
+    const ours = `${shortNumber(spreads.ours?.median ?? NaN)} ${unit}`;
+    return [row.name, ours, besides.join(", "), goalText(verdict, unit)];
+  });
+  const head = ["row", "ours", "times a peer's", "goal"];
+  return [head, head.map(() => "---"), ...lines].map((line) => `| ${line.join(" | ")} |`).join("\n");
+}
+
+/** Notes on the rows. */
+function notes(rows: readonly Row[]): string {
+  return rows.flatMap(({ name, note = "" }) => (note === "" ? [] : [`- ${name}: ${note}`])).join("\n");
+}
+
+const ROOT = join(import.meta.dirname, "../..");
+/** The data of the last complete run: what all figures of the documents are made from. */
+const DATA_FILE: string = join(ROOT, "docs/performance.json");
+
+const BEGIN = "<!-- figures -->";
+const END = "<!-- end of figures -->";
+
+/** Replaces the text between the two marks of a document. Throws if the document lacks them. */
+function insertInto(document: string, text: string): string {
+  const begin = document.indexOf(BEGIN);
+  const end = document.indexOf(END);
+  if (begin < 0 || end < begin) throw new Error(`the document has no "${BEGIN}" and "${END}"`);
+  return `${document.slice(0, begin + BEGIN.length)}\n\n${text}\n\n${document.slice(end)}`;
+}
+
+/** The content of the data file for a run: a row a line, so that two runs can be compared. */
+export function dataOf({ rows, ...run }: Report): string {
+  const head = JSON.stringify(run, undefined, 1).slice(0, -2);
+  return `${head},\n "rows": [\n${rows.map((row) => `  ${JSON.stringify(row)}`).join(",\n")}\n ]\n}\n`;
+}
+
+/** Every document with figures by its path, with this run's figures. */
+export function documentsOf(report: Report): ReadonlyMap<string, string> {
+  const withFigures = (path: string, text: string): [string, string] => {
+    const file = join(ROOT, path);
+    return [file, insertInto(readFileSync(file, "utf8"), text)];
+  };
+  return new Map([
+    withFigures("README.md", headlines(report)),
+    withFigures("docs/performance.md", goalsReport(report)),
+  ]);
+}
+
+/** The last complete run. */
+export function readData(): Report {
+  return JSON.parse(readFileSync(DATA_FILE, "utf8")) as Report;
+}
+
+/** Makes the documents' figures from the data file. */
+export function publish(): void {
+  for (const [file, text] of documentsOf(readData())) writeFileSync(file, text);
+}
