@@ -6,10 +6,13 @@ export const NIGHTLY_PROGRAMS: readonly Program[] = [
   { name: "curl", package: "curl" },
   { name: "debootstrap", package: "debootstrap" },
   { name: "ip", package: "iproute2" },
+  { name: "prometheus-node-exporter", package: "prometheus-node-exporter" },
   { name: "ps", package: "procps" },
   { name: "sshd", package: "openssh-server" },
   { name: "qemu-aarch64-static", package: "qemu-user-static" },
   { name: "readelf", package: "binutils" },
   { name: "strace", package: "strace" },
+  { name: "stress-ng", package: "stress-ng" },
+  { name: "time", package: "time" },
   { name: "zsh", package: "zsh" },
 ];
