@@ -84,10 +84,8 @@ describe("connect", () => {
     const port = await freePort();
     using early = clientOf(agent, { address: `127.0.0.1:${port}` });
     const answer = early.health({ waitForReady: true, timeoutMs: 30_000 });
-    await using late = await startAgent({
-      certificates: agent.certificates,
-      env: { SVC_GUEST_PORT: String(port) },
-    });
+    const { certificates } = agent;
+    await using late = await startAgent({ certificates, env: { SVC_GUEST_PORT: String(port) } });
     assert.equal((await answer).alive, true);
     assert.notEqual(late.pid, agent.pid);
   });

@@ -1,8 +1,15 @@
 import assert from "node:assert/strict";
 import { globSync, readFileSync } from "node:fs";
 import { describe, test } from "node:test";
+import { create, toBinary } from "@bufbuild/protobuf";
+import { BinaryWriter, WireType } from "@bufbuild/protobuf/wire";
+import { AnySchema } from "@bufbuild/protobuf/wkt";
 import { Metadata, status } from "@grpc/grpc-js";
-import { guestError, mayConnect } from "../../../src/node/client/errors.ts";
+import { guestError, mayConnect, readErrorDetails } from "../../../src/node/client/errors.ts";
+import { ErrorInfoSchema } from "../../../src/shared/gen/google/rpc/error_details_pb.ts";
+import type { GuestClient } from "../../../src/node/client/index.ts";
+import { rawGrpcServer } from "../../fixtures/raw-grpc-server.ts";
+import { failureOf } from "../../fixtures/guest-client.ts";
 
 const CALL = {
   method: "Exec",
@@ -100,5 +107,75 @@ describe("the library's sources", () => {
   test("throw nothing else", () => {
     const thrown = sources.flatMap((text) => Array.from(text.matchAll(/\bthrow new (\w+)\(/g), ([, name]) => name));
     assert.deepEqual(thrown, []);
+  });
+});
+
+/** A google.rpc.Status with details of the given types. */
+function statusOf(message: string, details: readonly { typeUrl: string; value: Uint8Array }[]): Uint8Array {
+  const writer = new BinaryWriter().tag(1, WireType.Varint).int32(5).tag(2, WireType.LengthDelimited).string(message);
+  for (const detail of details) {
+    writer.tag(3, WireType.LengthDelimited).bytes(toBinary(AnySchema, create(AnySchema, detail)));
+  }
+  return writer.finish();
+}
+
+const info = {
+  typeUrl: "type.googleapis.com/google.rpc.ErrorInfo",
+  value: toBinary(
+    ErrorInfoSchema,
+    create(ErrorInfoSchema, { reason: "NO_SPACE", domain: "svc.guest", metadata: { path: "/x" } }),
+  ),
+};
+
+describe("readErrorDetails", () => {
+  test("finds message, reason and metadata among other details", () => {
+    const other = { typeUrl: "type.googleapis.com/google.rpc.DebugInfo", value: Buffer.from([1, 2, 3]) };
+    assert.deepEqual(readErrorDetails(statusOf("100 % größer", [other, info])), {
+      message: "100 % größer",
+      reason: "NO_SPACE",
+      metadata: { path: "/x" },
+    });
+  });
+
+  test("does without an ErrorInfo", () => {
+    assert.deepEqual(readErrorDetails(statusOf("plain", [])), { message: "plain", reason: undefined, metadata: {} });
+  });
+
+  test("gives nothing for malformed bytes", () => {
+    assert.equal(readErrorDetails(Buffer.from([0x12, 0xff, 0x01])), undefined);
+    assert.equal(readErrorDetails(statusOf("cut", [info]).subarray(0, -4)), undefined);
+  });
+});
+
+const EMPTY = Buffer.from([0, 0, 0, 0, 0]);
+/** It has no bytes, but is marked as compressed. */
+const COMPRESSED = Buffer.from([1, 0, 0, 0, 0]);
+
+const CALLS: readonly (readonly [shape: string, call: (client: GuestClient) => Promise<unknown>])[] = [
+  ["one answer", (client) => client.health()],
+  ["a stream of answers", (client) => client.readFile("/x").bytes()],
+  ["streams both ways", (client) => client.exec({ args: ["true"] }).wait()],
+];
+
+describe("an answer that the client cannot read", () => {
+  for (const [shape, call] of CALLS) {
+    test(`in an unknown compression fails a call with ${shape}, and not the program`, async () => {
+      await using server = await rawGrpcServer((stream) => stream.end(COMPRESSED), { "grpc-encoding": "unheard-of" });
+      const error = await failureOf(call(server.client));
+      assert.deepEqual([error.status, error.code], ["INTERNAL", "ANSWER_UNREADABLE"]);
+      assert.match(error.message, /cannot be read: .*compress/);
+    });
+  }
+
+  test("as there are two instead of one, fails a call, which would wait for ever", async () => {
+    await using server = await rawGrpcServer((stream) => stream.end(Buffer.concat([EMPTY, EMPTY])));
+    const error = await failureOf(server.client.health());
+    assert.equal(error.status, "UNIMPLEMENTED");
+    assert.match(error.message, /Too many responses/);
+  });
+
+  test("as there is none instead of one, fails a call", async () => {
+    await using server = await rawGrpcServer((stream) => stream.end());
+    assert.equal((await failureOf(server.client.health())).status, "UNIMPLEMENTED");
   });
 });

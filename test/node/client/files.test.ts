@@ -1,18 +1,21 @@
 import assert from "node:assert/strict";
 import { createHash, randomBytes } from "node:crypto";
 import { readdir, readFile, rm, stat, writeFile } from "node:fs/promises";
+import { connect as dial } from "node:net";
 import { join } from "node:path";
 import { buffer } from "node:stream/consumers";
 import { describe, test } from "node:test";
-import { GuestError } from "../../../src/node/client/index.ts";
+import { connect, type GuestClient, GuestError } from "../../../src/node/client/index.ts";
 import { FileType } from "../../../src/shared/gen/svc/guest/v1alpha1/files_pb.ts";
 import { testFolder } from "../../fixtures/files.ts";
 import { forAllTests } from "../../fixtures/for-all-tests.ts";
-import { startAgent } from "../../fixtures/agent.ts";
 import { clientOf, failureOf } from "../../fixtures/guest-client.ts";
+import { listener } from "../../fixtures/listeners.ts";
+import { FLAG, FRAME, frameReader, PREFACE } from "../../fixtures/raw-http2.ts";
+import { startSocketAgent } from "../../fixtures/agent.ts";
 
 const folder = forAllTests(await testFolder()).path;
-const agent = forAllTests(await startAgent());
+const agent = forAllTests(await startSocketAgent());
 const client = forAllTests(clientOf(agent));
 
 describe("files of a GuestClient", () => {
@@ -76,12 +79,89 @@ describe("files of a GuestClient", () => {
       }
     }
     const refused = client.writeFile(join(folder, "no", "such", "folder"), endless());
-    await assert.rejects(refused, (error) => error instanceof GuestError && error.status === "NOT_FOUND");
+    assert.equal((await failureOf(refused)).status, "NOT_FOUND");
     await closed.promise;
-    await assert.rejects(buffer(client.readFile(join(folder, "absent"))), (error) => {
-      assert.ok(error instanceof GuestError);
-      return error.status === "NOT_FOUND" && error.reason === "PATH_NOT_FOUND";
-    });
+    const { status, reason } = await failureOf(buffer(client.readFile(join(folder, "absent"))));
+    assert.deepEqual([status, reason], ["NOT_FOUND", "PATH_NOT_FOUND"]);
     assert.ok(!(await readdir(folder)).includes("no"));
   });
+});
+
+/**
+ * The worst network: a client's reset never arrives, like one that is delayed for longer than the agent needs.
+ * `settled` resolves when the client has reset its call, or has ended the request and the agent has answered. After
+ * that, a client that had little time sends no reset. `given` resolves when the part has left the client: what is not
+ * sent cannot be taken for the whole.
+ */
+async function withoutResets(socketPath: string, path: string) {
+  const { promise: settled, resolve: settle } = Promise.withResolvers<void>();
+  const { promise: given, resolve: give } = Promise.withResolvers<void>();
+  const server = await listener(
+    (near) => {
+      const far = dial(socketPath).on("error", () => {});
+      far.write(PREFACE);
+      let requestEnded = false;
+      const onward = frameReader((frame, type, flags) => {
+        if (frame.includes(PART)) give();
+        if (type === FRAME.data && (flags & FLAG.endStream) !== 0) requestEnded = true;
+        if (type !== FRAME.reset) far.write(frame);
+        else if (!requestEnded) settle();
+      }, PREFACE.length);
+      const back = frameReader((frame, type, flags) => {
+        if (type === FRAME.headers && (flags & FLAG.endStream) !== 0) settle();
+        near.write(frame);
+      });
+      near.on("data", onward).once("close", () => far.destroy());
+      far.on("data", back).once("close", () => near.destroy());
+    },
+    { path },
+  );
+  return { settled, given, [Symbol.asyncDispose]: () => server[Symbol.asyncDispose]() };
+}
+
+const PART = "a part of the new content";
+
+/** Yields a part of the content. */
+async function* part(then: () => Promise<unknown>): AsyncGenerator<Uint8Array> {
+  yield Buffer.from(PART);
+  await then();
+}
+
+const never = async (): Promise<void> => new Promise(() => {});
+
+/** The ways in which a client ends a write early. */
+const ENDS: Readonly<Record<string, (writer: GuestClient, path: string, given: Promise<void>) => Promise<GuestError>>> =
+  {
+    "is aborted": async (writer, path, given) => {
+      const abort = new AbortController();
+      const content = part(async () => {
+        await given;
+        abort.abort("given up");
+        await never();
+      });
+      return failureOf(writer.writeFile(path, content, { signal: abort.signal }));
+    },
+    "passes its deadline": (writer, path) => failureOf(writer.writeFile(path, part(never), { timeoutMs: 300 })),
+    "has a source that fails": (writer, path, given) => {
+      const content = part(async () => {
+        await given;
+        throw new Error("the disk of the host is gone");
+      });
+      return failureOf(writer.writeFile(path, content));
+    },
+  };
+
+describe("a part of the content never becomes the file, though Node ends the request before it resets it, when a write", () => {
+  for (const [name, end] of Object.entries(ENDS)) {
+    test(name, async () => {
+      await using place = await testFolder();
+      await writeFile(place.at("file"), "the old content");
+      await using proxy = await withoutResets(agent.socketPath, `${place.path}.sock`);
+      using writer = connect({ address: `unix:${place.path}.sock`, token: agent.token });
+      assert.match((await end(writer, place.at("file"), proxy.given)).status, /CANCELLED|DEADLINE_EXCEEDED/);
+      await proxy.settled;
+      assert.equal(await readFile(place.at("file"), "utf8"), "the old content");
+      assert.deepEqual(await readdir(place.path), ["file"]);
+    });
+  }
 });

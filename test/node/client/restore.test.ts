@@ -2,7 +2,7 @@ import assert from "node:assert/strict";
 import { describe, test } from "node:test";
 import { create } from "@bufbuild/protobuf";
 import { plain } from "../../../src/node/client/plain.ts";
-import { GuestError, restoreDuties, type RestoredGuest, restoreSequence } from "../../../src/node/client/index.ts";
+import { GuestError, type RestoredGuest, restoreDuties, restoreSequence } from "../../../src/node/client/index.ts";
 import { GuestAgent } from "../../../src/shared/gen/svc/guest/v1alpha1/guest_agent_pb.ts";
 import { type StandIn, startGuestWithClock, startStandIn } from "../../fixtures/stand-in-agent.ts";
 import { HealthResponseSchema } from "../../../src/shared/gen/svc/guest/v1alpha1/health_pb.ts";

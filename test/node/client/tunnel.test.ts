@@ -1,11 +1,9 @@
 import assert from "node:assert/strict";
 import { once } from "node:events";
-import { createServer, type ServerHttp2Session, type ServerHttp2Stream } from "node:http2";
 import { describe, it, type TestContext } from "node:test";
 import { create, fromBinary, type MessageInitShape, toBinary } from "@bufbuild/protobuf";
-import { connect } from "../../../src/node/client/index.ts";
 import { TunnelFrameSchema } from "../../../src/shared/gen/svc/guest/v1alpha1/tunnel_pb.ts";
-import { testFolder } from "../../fixtures/files.ts";
+import { rawGrpcServer } from "../../fixtures/raw-grpc-server.ts";
 
 /** With gRPC's prefix. */
 function message(...parts: readonly Uint8Array[]): Buffer {
@@ -51,17 +49,9 @@ const SAID = `first with more after more kept wide ${"x".repeat(127)}${"y".repea
 
 /** What an agent hears from a client that sends a text, if it answers in parts of so many bytes. */
 async function exchange(partBytes: number, sends: string) {
-  await using folder = await testFolder();
-  await using cleanUp = new AsyncDisposableStack();
-  const path = folder.at("agent.sock");
-  const server = createServer();
-  const sessions = new Set<ServerHttp2Session>();
-  server.on("session", (session) => sessions.add(session));
   const heard: Buffer[] = [];
   const isEnded = Promise.withResolvers<void>();
-  server.on("stream", (stream: ServerHttp2Stream) => {
-    stream.respond({ ":status": 200, "content-type": "application/grpc" }, { waitForTrailers: true });
-    stream.on("wantTrailers", () => stream.sendTrailers({ "grpc-status": "0" }));
+  await using server = await rawGrpcServer((stream) => {
     stream.on("data", (bytes: Buffer) => {
       heard.push(bytes);
       if (Buffer.concat(heard).subarray(-END.length).equals(END)) isEnded.resolve();
@@ -75,14 +65,7 @@ async function exchange(partBytes: number, sends: string) {
       stream.end();
     })();
   });
-  server.listen(path);
-  await once(server, "listening");
-  cleanUp.defer(() => {
-    for (const session of sessions) session.destroy();
-    server.close();
-  });
-  using client = connect({ address: `unix:${path}`, token: "any" });
-  const tunnel = client.openTunnel(80);
+  const tunnel = server.client.openTunnel(80);
   const closed = once(tunnel, "close");
   tunnel.end(sends);
   // No async iterator, which would break the tunnel off at the agent's end.

@@ -1,22 +1,16 @@
 import assert from "node:assert/strict";
 import { text } from "node:stream/consumers";
 import { describe, test } from "node:test";
-import {
-  type GuestError,
-  type KeptEvent,
-  type KeptOptions,
-  type KeptProcess,
-} from "../../../../src/node/client/index.ts";
+import type { GuestError, KeptEvent, KeptOptions, KeptProcess } from "../../../../src/node/client/index.ts";
 import type { ExecFrame } from "../../../../src/shared/gen/svc/guest/v1alpha1/exec_pb.ts";
 import { GuestAgent } from "../../../../src/shared/gen/svc/guest/v1alpha1/guest_agent_pb.ts";
 import { startAgent } from "../../../fixtures/agent.ts";
-import { SERVER_NAME } from "../../../fixtures/certificates.ts";
-import { relayTo } from "../../../fixtures/relay.ts";
-import { clientOf, failureOf, readUntil } from "../../../fixtures/guest-client.ts";
+import { clientOf, failureOf, optionsFor, readUntil, thrownBy } from "../../../fixtures/guest-client.ts";
 import { until } from "../../../fixtures/awake.ts";
 import { forAllTests } from "../../../fixtures/for-all-tests.ts";
 import { ReleasedSchema } from "../../../fixtures/released-schema.ts";
 import { startStandIn } from "../../../fixtures/stand-in-agent.ts";
+import { relayTo } from "../../../fixtures/relay.ts";
 
 const KIBIBYTE = 1024;
 
@@ -136,10 +130,8 @@ describe("a kept command", () => {
   test("waits for what is read to be acknowledged where it blocks, and for what is told", async () => {
     const size = 256 * KIBIBYTE;
     const keep = { name: "blocked", bufferBytes: 32 * KIBIBYTE, whenFull: "block" } as const;
-    const command = client.exec(
-      { args: ["sh", "-c", `head -c ${size} /dev/zero; echo end >&2`], keep },
-      { acknowledge: "manual" },
-    );
+    const args = ["head", "-c", String(size), "/dev/zero"];
+    const command = client.exec({ args, keep }, { acknowledge: "manual" });
     command.stderr.resume();
     let received = 0;
     for await (const bytes of command.stdout as AsyncIterable<Buffer>) {
@@ -177,10 +169,7 @@ describe("a kept command", () => {
   test("is given up when its agent does not come back in time, when it is cancelled, and when its signal is aborted", async () => {
     await using proxy = await relayTo(agent.port);
     using through = clientOf({ ...agent, port: proxy.port });
-    const start = async (
-      name: string,
-      options: KeptOptions,
-    ): Promise<{ command: KeptProcess; lost: Promise<void> }> => {
+    const start = async (name: string, options: KeptOptions) => {
       const { options: all, next } = watched(options);
       const lost = next("disconnected");
       const command = through.exec({ args: ["sleep", "1000"], keep: { name } }, all);
@@ -214,12 +203,9 @@ describe("a kept command", () => {
     const command = client.exec({ args: ["sh", "-c", script], keep: { name: "hung" } });
     await command.attached;
     using other = clientOf(agent);
-    const { status, code } = await failureOf(
-      (async () => {
-        command.cancel();
-        await command.wait();
-      })(),
-    );
+    const failure = failureOf(command.wait());
+    command.cancel();
+    const { status, code } = await failure;
     assert.deepEqual([status, code], ["CANCELLED", "HUNG_UP"]);
     await until(async () => !(await other.listExecs()).some(({ name }) => name === "hung"), "it is forgotten");
   });
@@ -264,20 +250,12 @@ describe("a kept command", () => {
   test("is dialled anew where its agent is by then, with the credentials that are right by then", async () => {
     const gone = await relayTo(agent.port);
     using through = clientOf({ ...agent, port: gone.port });
-    const { ca, client: own } = agent.certificates;
     let asked = 0;
-    const { options, next } = watched({
-      resume: {
-        connectOptions: () => ({
-          address: `127.0.0.1:${agent.port}`,
-          caPem: ca,
-          certPem: own.cert,
-          keyPem: own.key,
-          serverName: SERVER_NAME,
-          token: ++asked === 1 ? "not-there-yet-0123456789" : agent.token,
-        }),
-      },
-    });
+    const connectOptions = () => {
+      const options = optionsFor(agent);
+      return ++asked === 1 ? { ...options, token: "not-there-yet-0123456789" } : options;
+    };
+    const { options, next } = watched({ resume: { connectOptions } });
     const command = through.exec({ args: ["cat"], stdin: true, keep: { name: "moved" } }, options);
     await command.attached;
     const back = next("reconnected");
@@ -293,12 +271,10 @@ describe("a kept command", () => {
   test("fails to be forgotten with the client's own error where its agent cannot be dialled by then", async () => {
     const gone = await relayTo(agent.port);
     using through = clientOf({ ...agent, port: gone.port });
-    const { ca, client: own } = agent.certificates;
-    const there = { caPem: ca, certPem: own.cert, keyPem: own.key, serverName: SERVER_NAME, token: agent.token };
     let areThere = true;
     const connectOptions = () => {
       if (!areThere) throw new TypeError("the credentials are just being replaced");
-      return { address: `127.0.0.1:${agent.port}`, ...there };
+      return optionsFor(agent);
     };
     const { options, next } = watched({ forget: false, resume: { connectOptions } });
     const command = through.exec({ args: ["cat"], stdin: true, keep: { name: "unforgotten" } }, options);
@@ -329,14 +305,8 @@ describe("a kept command", () => {
   });
 
   test("says what is wrong with options that are none", async () => {
-    const wrong = (keep: object, options: object = {}): GuestError => {
-      try {
-        client.exec({ args: ["true"], keep: { name: "wrong", ...keep } }, options);
-      } catch (error) {
-        return error as GuestError;
-      }
-      return assert.fail("it was taken");
-    };
+    const wrong = (keep: object, options: object = {}): GuestError =>
+      thrownBy(() => client.exec({ args: ["true"], keep: { name: "wrong", ...keep } }, options));
     for (const [error, message] of [
       [wrong({ bufferBytes: -1 }), /keep\.bufferBytes wants a whole number/],
       [wrong({ lingerMs: Number.NaN }), /keep\.lingerMs wants a number of milliseconds/],
@@ -390,9 +360,7 @@ describe("an agent that cannot keep commands", () => {
     await using older = await startStandIn({
       service: new ReleasedSchema().service(),
       version: "0.1.0",
-      begins: {
-        Exec: { frame: { case: "started", value: { pid: 12 } } },
-      },
+      begins: { Exec: { frame: { case: "started", value: { pid: 12 } } } },
     });
     const command = older.client.exec({ args: ["make"], stdin: true, keep: { name: "build" } }, { resume: true });
     command.stdin.write("never sent");

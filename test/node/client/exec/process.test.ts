@@ -1,15 +1,165 @@
 import assert from "node:assert/strict";
-import { randomBytes, randomUUID } from "node:crypto";
+import { createHash, randomBytes, randomUUID } from "node:crypto";
+import { readFile } from "node:fs/promises";
 import { constants } from "node:os";
-import { text } from "node:stream/consumers";
+import { join } from "node:path";
+import { Readable } from "node:stream";
+import { buffer, text } from "node:stream/consumers";
+import { pipeline } from "node:stream/promises";
+import { ReadableStream } from "node:stream/web";
 import { describe, test } from "node:test";
-import { GuestError } from "../../../../src/node/client/index.ts";
+import { type ExecProcess, GuestError } from "../../../../src/node/client/index.ts";
+import { testFolder } from "../../../fixtures/files.ts";
 import { forAllTests } from "../../../fixtures/for-all-tests.ts";
 import { startAgent } from "../../../fixtures/agent.ts";
 import { clientOf, failureOf, readUntil } from "../../../fixtures/guest-client.ts";
 
+const MEBIBYTE = 1024 * 1024;
+
+const folder = forAllTests(await testFolder()).path;
 const agent = forAllTests(await startAgent({ process: { env: { LAYER: "process" } } }));
 const client = forAllTests(clientOf(agent));
+
+describe("the streams of a command", () => {
+  test("are web streams too, byte for byte", async () => {
+    const input = randomBytes(5 * MEBIBYTE + 1);
+    const process = client.exec({ args: ["sh", "-c", "cat; echo err >&2"], stdin: true });
+    const { stdin, stdout, stderr } = process.web;
+    assert.equal(process.web.stdout, stdout);
+    const source = new Blob([input]).stream() as ReadableStream<Uint8Array>;
+    const [, out, err] = await Promise.all([source.pipeTo(stdin), buffer(stdout), text(stderr)]);
+    assert.ok(input.equals(out));
+    assert.equal(err, "err\n");
+    assert.equal((await process.wait()).exitCode, 0);
+  });
+
+  test("hold a command up while nobody reads the web stream, and lose nothing", async () => {
+    const progress = join(folder, "progress");
+    const script = 'for i in $(seq 1 64); do head -c 1M /dev/zero; echo "$i" >"$0"; done';
+    const process = client.exec({ args: ["sh", "-c", script, progress] });
+    const reader = process.web.stdout.getReader();
+    const first = await reader.read();
+    let size = first.value?.length ?? 0;
+    // Other calls over the same connection: once they are answered, earlier frames have long arrived.
+    for (let times = 0; times < 20; times++) await client.health();
+    assert.ok(process.stdout.readableLength <= MEBIBYTE, `${process.stdout.readableLength} bytes were waiting`);
+    // What may be in flight: windows of both ends, a pipe, a few chunks.
+    const written = Number(await readFile(progress, "utf8").catch(() => "0"));
+    assert.ok(written < 32, `${written} MiB were written with nobody reading`);
+    for (;;) {
+      const { done, value } = await reader.read();
+      if (done) break;
+      size += value.length;
+    }
+    assert.equal(size, 64 * MEBIBYTE);
+    assert.equal((await process.wait()).exitCode, 0);
+  });
+
+  test("take input no faster than the command reads it", async () => {
+    const go = join(folder, "go");
+    const process = client.exec({
+      args: ["sh", "-c", 'while [ ! -e "$0" ]; do sleep 0.05; done; wc -c', go],
+      stdin: true,
+    });
+    let given = 0;
+    const total = 48;
+    const source = new ReadableStream<Uint8Array>(
+      {
+        pull(controller): void {
+          if (given++ === total) controller.close();
+          else controller.enqueue(new Uint8Array(MEBIBYTE));
+        },
+      },
+      { highWaterMark: 0 },
+    );
+    const sent = source.pipeTo(process.web.stdin);
+    const answer = text(process.web.stdout);
+    for (let times = 0; times < 20; times++) await client.health();
+    assert.ok(given < total / 2, `${given} MiB were taken with nobody reading`);
+    await client.writeFile(go, new Uint8Array());
+    await sent;
+    assert.equal((await answer).trim(), String(total * MEBIBYTE));
+    assert.equal((await process.wait()).exitCode, 0);
+  });
+
+  test("go on without the output that is cancelled", async () => {
+    const process = client.exec({ args: ["sh", "-c", "head -c 4M /dev/zero >&2; echo out"] });
+    await process.web.stderr.cancel();
+    assert.equal(await text(process.web.stdout), "out\n");
+    assert.equal((await process.wait()).exitCode, 0);
+  });
+
+  test("give the command up when the source of its input fails: it must not take a part for the whole", async () => {
+    for (const give of [
+      ({ stdin }: ExecProcess, source: AsyncIterable<Uint8Array>) => pipeline(Readable.from(source), stdin),
+      ({ web }: ExecProcess, source: AsyncIterable<Uint8Array>) => ReadableStream.from(source).pipeTo(web.stdin),
+    ]) {
+      const process = client.exec({ args: ["sh", "-c", "cat >/dev/null; echo complete"], stdin: true });
+      async function* failing(): AsyncGenerator<Uint8Array> {
+        yield Buffer.from("a part");
+        await process.started;
+        throw new Error("the disk is gone");
+      }
+      await assert.rejects(give(process, failing()), /disk is gone/);
+      const error = await failureOf(process.wait());
+      assert.deepEqual(
+        [error.status, error.message],
+        ["CANCELLED", "the source of the command's standard input failed: the disk is gone"],
+      );
+    }
+  });
+
+  test("end the input when standard input is destroyed without an error", async () => {
+    const process = client.exec({ args: ["cat"], stdin: true });
+    process.stdin.write("so far");
+    process.stdin.destroy();
+    assert.equal((await buffer(process.stdout)).length, 6);
+    assert.equal((await process.wait()).exitCode, 0);
+  });
+
+  test("end the input when standard input is destroyed during a large write: nothing follows its end", async () => {
+    for (const destroyAfter of [0, 1, 2, 3]) {
+      const process = client.exec({ args: ["wc", "-c"], stdin: true });
+      process.stdin.write(Buffer.alloc(4 * MEBIBYTE));
+      for (let turn = 0; turn < destroyAfter; turn++) await new Promise(setImmediate);
+      process.stdin.destroy();
+      assert.equal((await process.wait()).exitCode, 0, `destroyed after ${destroyAfter} turns`);
+    }
+  });
+
+  test("are read from files in both kinds, and written from both", async () => {
+    const content = randomBytes(3 * MEBIBYTE + 5);
+    const path = join(folder, "content");
+    await client.writeFile(path, Readable.from(content, { objectMode: false }));
+    assert.ok((await readFile(path)).equals(content));
+    await client.writeFile(path, new Blob([content]).stream() as ReadableStream<Uint8Array>);
+    assert.ok((await readFile(path)).equals(content));
+    const hash = createHash("sha256");
+    await pipeline(client.readFile(path).readable(), hash);
+    assert.equal(hash.digest("hex"), createHash("sha256").update(content).digest("hex"));
+    const bytes = await buffer(client.readFile(path).stream());
+    assert.ok(content.equals(bytes));
+    const absent = client.readFile(join(folder, "absent"));
+    await assert.rejects(pipeline(absent.readable(), createHash("sha256")), GuestError);
+    await assert.rejects(client.readFile(join(folder, "absent")).stream().getReader().read(), GuestError);
+  });
+
+  test("leave the connection as good as new when many are given up unread", async () => {
+    const path = join(folder, "large");
+    await client.writeFile(path, new Uint8Array(8 * MEBIBYTE));
+    for (let times = 0; times < 24; times++) {
+      const reader = client.readFile(path).stream().getReader();
+      await reader.read();
+      await reader.cancel();
+      client.readFile(path).readable().destroy();
+      const process = client.exec({ args: ["cat", path] });
+      await process.started;
+      process.cancel();
+      assert.equal((await failureOf(process.wait())).status, "CANCELLED");
+    }
+    assert.equal((await buffer(client.readFile(path))).length, 8 * MEBIBYTE);
+  });
+});
 
 describe("ExecProcess", () => {
   test("gives the process id of the running command", async () => {

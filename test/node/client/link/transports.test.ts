@@ -1,20 +1,129 @@
 import assert from "node:assert/strict";
+import { mkdir, readFile, stat, writeFile } from "node:fs/promises";
+import { join } from "node:path";
 import { describe, test } from "node:test";
-import { connect, type ConnectOptions, GuestError } from "../../../../src/node/client/index.ts";
-import { SERVER_NAME } from "../../../fixtures/certificates.ts";
+import { execa } from "execa";
+import { connect, type ConnectOptions, type GuestClient, type GuestError } from "../../../../src/node/client/index.ts";
+import { testFolder } from "../../../fixtures/files.ts";
 import { forAllTests } from "../../../fixtures/for-all-tests.ts";
+import { failureOf, optionsFor, thrownBy } from "../../../fixtures/guest-client.ts";
+import { processGone } from "../../../fixtures/proc.ts";
 import { type SocketAgent, startSocketAgent } from "../../../fixtures/agent.ts";
+
+const CLIENT = join(import.meta.dirname, "../../../../src/node/client/index.ts");
+
+async function failureOver(...bridge: readonly string[]): Promise<GuestError> {
+  using client = connect({ bridge, token: "any" });
+  return await failureOf(client.health({ timeoutMs: 30_000 }));
+}
+
+describe("a bridge command", () => {
+  test("that cannot be started is named, and what to do", async () => {
+    const error = await failureOver("/no/such/bridge", "secret-argument");
+    assert.deepEqual(
+      [error.status, error.message],
+      ["UNAVAILABLE", "cannot start the bridge command /no/such/bridge: ENOENT"],
+    );
+    assert.match(error.nextStep ?? "", /run the bridge command by hand/);
+    assert.doesNotMatch((await failureOver("a\0b", "secret-argument")).message, /secret/);
+  });
+
+  test("that fails is quoted with its status and its complaint, and without its arguments", async () => {
+    const script = "echo No such container: x >&2; echo 'see docker ps' >&2; exit 1";
+    const error = await failureOver("sh", "-c", script, "secret-argument");
+    assert.equal(error.message, "the bridge command sh ended with status 1: No such container: x; see docker ps");
+  });
+
+  test("that is killed or has nothing to say is told apart", async () => {
+    assert.match((await failureOver("sh", "-c", "kill -9 $$")).message, /was ended by SIGKILL/);
+    assert.match((await failureOver("true")).message, /ended with status 0/);
+  });
+
+  test("runs once for each connection, with the environment that it was given, and ends with the client", async () => {
+    await using folder = await testFolder();
+    const pids = folder.at("pids");
+    const [program, ...args] = agent.bridge;
+    const bridge = ["sh", "-c", 'echo "$$ $MARK" >>"$PIDS"; exec "$@"', "sh", program ?? "", ...args];
+    const options = { bridge, token: agent.token, env: { PATH: process.env["PATH"], PIDS: pids, MARK: "mine" } };
+    const clients: readonly GuestClient[] = [connect(options), connect(options)];
+    for (const client of clients) {
+      await Promise.all([client.health(), client.health()]);
+      await client.health();
+    }
+    const lines = (await readFile(pids, "utf8")).trim().split("\n");
+    assert.equal(lines.length, 2);
+    for (const client of clients) client.close();
+    for (const line of lines) {
+      const [pid, mark] = line.split(" ");
+      assert.equal(mark, "mine");
+      await processGone(Number(pid));
+    }
+  });
+
+  test("is started anew when it has died, and what it carried fails", async (t) => {
+    await using folder = await testFolder();
+    const pids = folder.at("pids");
+    const [program, ...args] = agent.bridge;
+    const bridge = ["sh", "-c", 'echo $$ >>"$0"; exec "$@"', pids, program ?? "", ...args];
+    const client = connect({ bridge, token: agent.token });
+    t.after(() => client.close());
+    const command = client.exec({ args: ["sleep", "1000"] });
+    await command.started;
+    process.kill(Number(await readFile(pids, "utf8")), "SIGKILL");
+    const { status, message } = await failureOf(command.wait());
+    assert.equal(status, "UNAVAILABLE");
+    assert.match(message, /sh was ended by SIGKILL/);
+    assert.equal((await client.health({ waitForReady: true, timeoutMs: 60_000 })).alive, true);
+    assert.equal((await readFile(pids, "utf8")).trim().split("\n").length, 2);
+  });
+
+  test("keeps no process alive that has nothing more to do, and leaves nothing behind a closed client", async () => {
+    await using folder = await testFolder();
+    const program = folder.at("program.ts");
+    const text = `import { connect } from ${JSON.stringify(CLIENT)};
+      const client = connect(JSON.parse(process.argv[2] ?? ""));
+      await client.health();
+      if (process.argv[3] === "close") client.close();
+      process.stdout.write("done");`;
+    await writeFile(program, text);
+    const options = JSON.stringify({ bridge: agent.bridge, token: agent.token });
+    const left = async (): Promise<number> =>
+      (await folder.names()).filter((name) => name.startsWith("guest-agent-bridge-")).length;
+    for (const [close, folders] of [
+      ["close", 0],
+      ["keep", 1],
+    ] as const) {
+      const run = await execa(process.execPath, [program, options, close], { env: { TMPDIR: folder.path } });
+      assert.deepEqual([run.stdout, await left()], ["done", folders]);
+    }
+  });
+
+  test("needs a place for its private socket, and says so where there is none", async (t) => {
+    await using folder = await testFolder();
+    const long = folder.at("x".repeat(100));
+    await mkdir(long);
+    const before = process.env["TMPDIR"];
+    t.after(() => {
+      if (before === undefined) delete process.env["TMPDIR"];
+      else process.env["TMPDIR"] = before;
+    });
+    process.env["TMPDIR"] = long;
+    const error = await failureOver("true");
+    assert.deepEqual([error.status, /^cannot listen on .*short path$/.test(error.message)], ["UNAVAILABLE", true]);
+    process.env["TMPDIR"] = folder.at("absent");
+    assert.throws(() => connect({ bridge: ["true"], token: "any" }), /set TMPDIR/);
+    process.env["TMPDIR"] = folder.path;
+    const client = connect({ bridge: ["true"], token: "any" });
+    const made = (await folder.names()).find((name) => name.startsWith("guest-agent-bridge-")) ?? "";
+    assert.equal((await stat(folder.at(made))).mode & 0o777, 0o700);
+    client.close();
+    assert.ok(!(await folder.names()).includes(made));
+  });
+});
 
 /** What is the library's own on each transport; test/transports shows what all of them carry. */
 const LINKS: Readonly<Record<string, (agent: SocketAgent) => ConnectOptions>> = {
-  "TCP with mutual TLS": ({ port, token, certificates: { ca, client } }) => ({
-    address: `127.0.0.1:${port}`,
-    caPem: ca,
-    certPem: client.cert,
-    keyPem: client.key,
-    serverName: SERVER_NAME,
-    token,
-  }),
+  "TCP with mutual TLS": optionsFor,
   "a unix socket": ({ socketPath, token }) => ({ address: `unix:${socketPath}`, token }),
   "a unix socket as gRPC also writes it": ({ socketPath, token }) => ({ address: `unix://${socketPath}`, token }),
   "a bridge command": ({ bridge, token }) => ({ bridge, token }),
@@ -37,11 +146,9 @@ for (const [name, optionsOf] of Object.entries(LINKS)) {
 
     test("is refused with a wrong token", async () => {
       using stranger = connect({ ...optionsOf(agent), token: "wrong" });
-      await assert.rejects(stranger.health(), (error) => {
-        assert.ok(error instanceof GuestError);
-        assert.match(error.nextStep ?? "", /token of this very instance/);
-        return error.status === "UNAUTHENTICATED" && error.code === "UNAUTHENTICATED";
-      });
+      const { status, code, nextStep } = await failureOf(stranger.health());
+      assert.deepEqual([status, code], ["UNAUTHENTICATED", "UNAUTHENTICATED"]);
+      assert.match(nextStep ?? "", /token of this very instance/);
     });
   });
 }
@@ -59,20 +166,16 @@ describe("connect", () => {
       [{ address: "127.0.0.1:1", token }, /needs caPem, certPem and keyPem/],
       [{ bridge: [], token }, /name the command/],
     ] as const) {
-      assert.throws(
-        () => connect(options),
-        (error) => error instanceof GuestError && error.status === "INVALID_ARGUMENT" && message.test(error.message),
-      );
+      const error = thrownBy(() => connect(options));
+      assert.equal(error.status, "INVALID_ARGUMENT");
+      assert.match(error.message, message);
     }
   });
 });
 
 test("an address of a unix socket with a host's name, or without a path from the root, is refused", () => {
   for (const address of ["unix://host/path", "unix:path", "unix:", "unix:/", "unix://"]) {
-    assert.throws(
-      () => connect({ address, token: "x" }),
-      (error: Error) => error.message.includes(`"${address}" is not unix:/path`),
-      address,
-    );
+    const { message } = thrownBy(() => connect({ address, token: "x" }));
+    assert.ok(message.includes(`"${address}" is not unix:/path`), message);
   }
 });

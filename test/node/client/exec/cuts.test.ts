@@ -1,16 +1,26 @@
 import assert from "node:assert/strict";
 import { createHash } from "node:crypto";
+import { writeFileSync } from "node:fs";
 import { readFile } from "node:fs/promises";
 import { join } from "node:path";
 import { Readable } from "node:stream";
 import { afterEach, beforeEach, describe, test } from "node:test";
-import { type GuestClient, GuestError, type KeptProcess } from "../../../../src/node/client/index.ts";
+import {
+  type GuestClient,
+  GuestError,
+  type KeptEvent,
+  type KeptProcess,
+  type WorkloadOutput,
+} from "../../../../src/node/client/index.ts";
 import { startAgent } from "../../../fixtures/agent.ts";
 import { type Relay, relayTo } from "../../../fixtures/relay.ts";
 import { testFolder } from "../../../fixtures/files.ts";
 import { forAllTests } from "../../../fixtures/for-all-tests.ts";
-import { clientOf } from "../../../fixtures/guest-client.ts";
+import { clientOf, failureOf } from "../../../fixtures/guest-client.ts";
 import { seededRandom } from "../../../fixtures/seeded-random.ts";
+import { unknownExec } from "../../../../src/agent/exec/kept-exec.ts";
+import { ReleasedSchema } from "../../../fixtures/released-schema.ts";
+import { startStandIn } from "../../../fixtures/stand-in-agent.ts";
 
 const CUTS = Number(process.env["KEPT_CUTS"] ?? 100);
 const SEED = Number(process.env["KEPT_SEED"] ?? 2_111);
@@ -132,3 +142,76 @@ async function writeFrom(command: KeptProcess, input: Buffer): Promise<void> {
     // Its call has failed; wait() reports that.
   }
 }
+
+const OUTPUT_CUTS = 30;
+/** Of connections that carry the output after their handshake, and some that do not come so far. */
+const LARGEST_OUTPUT_CUT_BYTES = 48 * 1024;
+
+function collect(output: WorkloadOutput): { stdout: string; stderr: string } {
+  const collected = { stdout: "", stderr: "" };
+  for (const stream of ["stdout", "stderr"] as const)
+    output[stream].on("data", (bytes: Buffer) => (collected[stream] += bytes.toString("latin1")));
+  return collected;
+}
+
+describe("workloadOutput", () => {
+  test("is whole for a client whose connection is cut again and again, and one goes on where another left", async () => {
+    const go = join(folder, "go");
+    const line = `i=0; until test -e ${go}; do i=$((i+1)); echo "$i $RANDOM"; if ((i % 100 == 0)); then echo $i >&2; sleep 0.002; fi; done; exit 3`;
+    await using keeping = await startAgent({
+      process: { args: ["bash", "-c", line], output: { keep: { buffer_bytes: 4_194_304 } } },
+    });
+    await using proxy = await relayTo(keeping.port);
+    const random = seededRandom(523);
+    using client = clientOf({ ...keeping, port: proxy.port });
+    const events: KeptEvent["kind"][] = [];
+    const { promise: cut, resolve: onCut } = Promise.withResolvers<void>();
+    const onEvent = ({ kind }: KeptEvent): void => {
+      events.push(kind);
+      if (proxy.cuts >= OUTPUT_CUTS && kind === "reconnected") onCut();
+    };
+    const output = client.workloadOutput({ resume: true, onEvent });
+    const { execId, pid, stdinClosed } = await output.attached;
+    assert.deepEqual([pid, stdinClosed], [(await keeping.logged("workload_started"))["pid"], true]);
+    const first = collect(output);
+    proxy.cutAfter(() =>
+      proxy.cuts < OUTPUT_CUTS ? 1 + random.below(LARGEST_OUTPUT_CUT_BYTES) : Number.POSITIVE_INFINITY,
+    );
+    // Bytes to cut at come only with the output.
+    await cut;
+    const position = await output.detach();
+    assert.equal((await failureOf(output.wait())).code, "DETACHED");
+    assert.deepEqual([position.stdoutOffset, position.stderrOffset], [first.stdout.length, first.stderr.length]);
+    // The last cut may only just have come.
+    using direct = clientOf(keeping);
+    const next = direct.workloadOutput(position);
+    const second = collect(next);
+    assert.equal((await next.attached).execId, execId);
+    writeFileSync(go, "");
+    assert.equal((await next.wait()).exitCode, 3);
+    await keeping.exited;
+    assert.ok(first.stdout + second.stdout === keeping.output.stdout, "what the console has");
+    assert.ok(first.stderr + second.stderr === keeping.output.stderr, "of both streams");
+    assert.ok(!events.includes("gap"));
+    // Most cuts come in a handshake; the others break a call.
+    assert.ok(events.filter((kind) => kind === "disconnected").length > 2, events.join());
+  });
+
+  test("tells apart an agent that is older, one that does not keep it, and a sandbox that was started anew", async () => {
+    await using released = await startStandIn({
+      service: new ReleasedSchema().service(),
+      version: "0.2.0",
+      serves: { Exec: (call) => call.on("data", () => call.fail(unknownExec(""))) },
+    });
+    const older = await failureOf(released.client.workloadOutput().wait());
+    assert.deepEqual([older.status, older.code], ["FAILED_PRECONDITION", "KEEP_UNSUPPORTED"]);
+    assert.match(older.message, /version 0\.2\.0\) cannot keep the workload's output/);
+    await using inheriting = await startAgent({ process: { args: ["sleep", "1000"] } });
+    using plain = clientOf(inheriting);
+    assert.equal((await failureOf(plain.workloadOutput().wait())).code, "WORKLOAD_OUTPUT_NOT_KEPT");
+    await using keeping = await startAgent({ process: { args: ["sleep", "1000"], output: { keep: {} } } });
+    using client = clientOf(keeping);
+    const anew = await failureOf(client.workloadOutput({ execId: "0".repeat(32) }).wait());
+    assert.deepEqual([anew.status, anew.code], ["NOT_FOUND", "EXEC_UNKNOWN"]);
+  });
+});

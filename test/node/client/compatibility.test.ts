@@ -1,9 +1,16 @@
 import assert from "node:assert/strict";
 import { describe, test } from "node:test";
-import { HookKind, restoreSequence } from "../../../../src/node/client/index.ts";
-import { ReleasedSchema } from "../../../fixtures/released-schema.ts";
-import { startStandIn } from "../../../fixtures/stand-in-agent.ts";
-import { failureOf } from "../../../fixtures/guest-client.ts";
+import { create } from "@bufbuild/protobuf";
+import {
+  EnumValueDescriptorProtoSchema,
+  FieldDescriptorProto_Label,
+  FieldDescriptorProto_Type,
+  FieldDescriptorProtoSchema,
+} from "@bufbuild/protobuf/wkt";
+import { FileType, HookKind, restoreSequence } from "../../../src/node/client/index.ts";
+import { ReleasedSchema } from "../../fixtures/released-schema.ts";
+import { startStandIn } from "../../fixtures/stand-in-agent.ts";
+import { failureOf } from "../../fixtures/guest-client.ts";
 
 /** The released schema without one of its methods. */
 function without(method: string): ReleasedSchema {
@@ -54,10 +61,8 @@ describe("a client of an older agent", () => {
     ] as const) {
       const { status, message, nextStep } = await failureOf(call());
       assert.equal(status, "UNIMPLEMENTED");
-      assert.match(
-        message,
-        new RegExp(`^this agent(?: \\(version 0\\.1\\.0\\))? is older than ${since}, which brought ${method}$`),
-      );
+      const said = `^this agent(?: \\(version 0\\.1\\.0\\))? is older than ${since}, which brought ${method}$`;
+      assert.match(message, new RegExp(said));
       assert.match(nextStep ?? "", /update the agent/);
     }
   });
@@ -89,5 +94,58 @@ describe("a client of an older agent", () => {
     assert.equal(await file.attributes, undefined);
     const { clockErrorMs, hook } = await restoreSequence(() => agent.redial());
     assert.deepEqual([clockErrorMs, hook.ran], [Number.NaN, false]);
+  });
+});
+
+/** A text field that no release has. */
+function textField(name: string, extra: { oneofIndex?: number } = {}) {
+  const [type, label] = [FieldDescriptorProto_Type.STRING, FieldDescriptorProto_Label.OPTIONAL];
+  return create(FieldDescriptorProtoSchema, { name, jsonName: name, number: 900, type, label, ...extra });
+}
+
+describe("a client of a newer agent", () => {
+  test("passes over fields that it does not know", async () => {
+    const schema = new ReleasedSchema();
+    schema.message("HealthResponse").field.push(textField("mood"));
+    await using agent = await startStandIn({
+      service: schema.service(),
+      answers: { Health: () => ({ alive: true, readyCmdExit: 4, mood: "serene" }) },
+      version: "99.0.0",
+    });
+    const health = await agent.client.health();
+    assert.deepEqual([health.alive, health.readyCmdExit], [true, 4]);
+    assert.equal(agent.client.agentVersion, "99.0.0");
+  });
+
+  test("gives values of enumerations that it does not know as their numbers", async () => {
+    const schema = new ReleasedSchema();
+    const value = create(EnumValueDescriptorProtoSchema, { name: "FILE_TYPE_PORTAL", number: 42 });
+    schema.enumeration("FileType").value.push(value);
+    await using agent = await startStandIn({
+      service: schema.service(),
+      answers: { StatPath: () => ({ type: 42, size: 1n }) },
+    });
+    const stat = await agent.client.statPath("/portal");
+    assert.deepEqual([stat.type, stat.size], [42, 1]);
+    assert.ok(!Object.values<number>(FileType).includes(stat.type));
+  });
+
+  test("passes over frames of a command that it does not know", async () => {
+    const schema = new ReleasedSchema();
+    schema.message("ExecFrame").field.push(textField("weather", { oneofIndex: 0 }));
+    schema.message("ExecExit").field.push(textField("epitaph"));
+    await using agent = await startStandIn({
+      service: schema.service(),
+      streams: {
+        Exec: [
+          { frame: { case: "started", value: { pid: 12 } } },
+          { frame: { case: "weather", value: "fair" } },
+          { frame: { case: "stdout", value: Buffer.from("out") } },
+          { frame: { case: "exit", value: { code: 5, outputComplete: true, epitaph: "it ran" } } },
+        ],
+      },
+    });
+    const result = await agent.client.run({ args: ["true"] });
+    assert.deepEqual([result.stdout.toString(), result.exitCode, result.outputComplete], ["out", 5, true]);
   });
 });

@@ -1,9 +1,10 @@
 import assert from "node:assert/strict";
+import { getEventListeners } from "node:events";
 import { describe, test } from "node:test";
 import { type CallOptions, type FileContent, type GuestClient, HookKind } from "../../../src/node/client/index.ts";
 import { GuestAgent } from "../../../src/shared/gen/svc/guest/v1alpha1/guest_agent_pb.ts";
+import { type Answer, type StandIn, startStandIn } from "../../fixtures/stand-in-agent.ts";
 import { failureOf } from "../../fixtures/guest-client.ts";
-import { startStandIn } from "../../fixtures/stand-in-agent.ts";
 
 /** A source that gives a part and then stalls; resolves when it is closed. */
 function stalledSource(): { source: AsyncIterable<Uint8Array>; closed: Promise<void> } {
@@ -131,22 +132,92 @@ describe("aborting", () => {
       streams: { ReadFile: [{ data: Buffer.from("x") }], Exec: [{ frame: { case: "exit", value: {} } }] },
     });
     const { signal } = new AbortController();
-    const counts = { added: 0, removed: 0 };
-    const add = signal.addEventListener.bind(signal);
-    const remove = signal.removeEventListener.bind(signal);
-    signal.addEventListener = (...args: Parameters<typeof add>): void => {
-      counts.added++;
-      add(...args);
-    };
-    signal.removeEventListener = (...args: Parameters<typeof remove>): void => {
-      counts.removed++;
-      remove(...args);
-    };
-    await agent.client.health({ signal });
+    const listeners = (): number => getEventListeners(signal, "abort").length;
+    const health = agent.client.health({ signal });
+    assert.equal(listeners(), 1);
+    await health;
     await agent.client.run({ args: ["true"] }, { signal });
     for await (const _ of agent.client.readFile("/x", { signal })) continue;
     await agent.client.health();
-    assert.ok(counts.added >= 3);
-    assert.equal(counts.removed, counts.added);
+    assert.equal(listeners(), 0);
+  });
+});
+
+/** Answers Health and StatPath only the nth time; breaks the connection before that, and at every other call. */
+async function breaking(answersAt: number): Promise<StandIn> {
+  const counts = new Map<string, number>();
+  const answer =
+    (name: string): Answer =>
+    () => {
+      const count = (counts.get(name) ?? 0) + 1;
+      counts.set(name, count);
+      if (count >= answersAt) return name === "Health" ? { alive: true } : { size: 5n };
+      standIn.drop();
+      return new Promise(() => {});
+    };
+  const broken: Answer = () => {
+    standIn.drop();
+    return new Promise(() => {});
+  };
+  const answers = { Health: answer("Health"), StatPath: answer("StatPath"), RunHook: broken, RunRestoreDuties: broken };
+  const standIn = await startStandIn({ service: GuestAgent, answers });
+  return standIn;
+}
+
+describe("retries", () => {
+  test("ask Health and StatPath again when the connection breaks before the answer", async () => {
+    await using standIn = await breaking(3);
+    assert.equal((await standIn.client.health()).alive, true);
+    assert.equal((await standIn.client.statPath("/x")).size, 5);
+    assert.deepEqual(standIn.calls, ["Health", "Health", "Health", "StatPath", "StatPath", "StatPath"]);
+  });
+
+  test("end after three attempts", async () => {
+    await using standIn = await breaking(4);
+    assert.equal((await failureOf(standIn.client.health())).status, "UNAVAILABLE");
+    assert.equal(standIn.calls.length, 3);
+  });
+
+  test("end with the call's deadline", async () => {
+    await using standIn = await breaking(4);
+    const error = await failureOf(standIn.client.health({ timeoutMs: 40 }));
+    assert.ok(["UNAVAILABLE", "DEADLINE_EXCEEDED"].includes(error.status), error.status);
+    assert.ok(standIn.calls.length <= 1, standIn.calls.join());
+  });
+
+  test("end when the signal is aborted between two attempts", async () => {
+    await using standIn = await breaking(4);
+    const controller = new AbortController();
+    const failure = failureOf(standIn.client.health({ signal: controller.signal }));
+    await standIn.called("Health", 2);
+    controller.abort("enough");
+    const error = await failure;
+    assert.deepEqual([error.status, error.cause], ["CANCELLED", "enough"]);
+    assert.ok(standIn.calls.length <= 3);
+  });
+
+  test("are never made of what acts: hooks, duties, commands, writes and reads are called once", async () => {
+    await using standIn = await breaking(1);
+    const { client } = standIn;
+    for (const act of [
+      () => client.runHook({ kind: HookKind.PRE_SNAPSHOT }),
+      () => client.runRestoreDuties({ entropy: new Uint8Array(32) }),
+    ]) {
+      assert.equal((await failureOf(act())).status, "UNAVAILABLE");
+    }
+    for (const [method, act] of [
+      ["Exec", () => client.run({ args: ["true"] })],
+      ["WriteFile", () => client.writeFile("/x", Buffer.from("x"))],
+      ["ReadFile", () => client.readFile("/x")[Symbol.asyncIterator]().next()],
+    ] as const) {
+      const failure = failureOf(act());
+      await standIn.called(method);
+      standIn.drop();
+      assert.equal((await failure).status, "UNAVAILABLE");
+    }
+    // A later call on the same connection: once it is answered, any further attempt would have come.
+    assert.equal((await client.health({ waitForReady: true, timeoutMs: 30_000 })).alive, true);
+    const acts = standIn.calls.filter((name) => name !== "Health");
+    assert.deepEqual(acts, ["RunHook", "RunRestoreDuties", "Exec", "WriteFile", "ReadFile"]);
   });
 });
