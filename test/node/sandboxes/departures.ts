@@ -1,14 +1,13 @@
 import assert from "node:assert/strict";
 import { type ChildProcess, spawn } from "node:child_process";
 import { once } from "node:events";
-import { type AddressInfo, connect, createServer, type Socket } from "node:net";
-import { join } from "node:path";
+import { connect, type Socket } from "node:net";
 import type { Readable } from "node:stream";
-import { COMPILED_ONCE } from "../../../scripts/testing/compiled.ts";
 import { until } from "../../fixtures/awake.ts";
 import { GUESTCTL } from "../guestctl/guestctl.ts";
-import { openNode, partsOf, SPEC } from "./node.ts";
+import { guestctlVariablesOf, nodeCommand, openNode, partsOf, SPEC } from "./node.ts";
 import { HttpSubstrate } from "./substrate.ts";
+import { listener } from "../../fixtures/listeners.ts";
 
 export const OPERATIONS = ["standby", "snapshot", "fork"] as const;
 /** What happens to the process that has asked the daemon. */
@@ -22,28 +21,13 @@ export const MOMENTS: readonly Moment[] = [...Array.from({ length: 19 }, (_, n) 
 
 /** Runs guestctl, at a terminal where the test closes that. */
 function start(substrate: HttpSubstrate, operation: string, end: End, port: number): ChildProcess {
-  const words = [
-    "sandbox",
-    operation,
-    "box",
-    "--agent-port",
-    String(substrate.agentPort),
-    "--state",
-    substrate.stateFolder,
-  ];
+  const where = ["--agent-port", String(substrate.agentPort)];
   const named = operation === "standby" ? [] : ["--name", "made"];
-  const env = {
-    PATH: process.env["PATH"] ?? "",
-    HYPEMAN_BASE_URL: `http://127.0.0.1:${port}`,
-    HYPEMAN_API_KEY: substrate.apiToken,
-    GUESTCTL_NODE_ID: "node-1",
-  };
-  const command = [...GUESTCTL, ...words, ...named];
+  const env = { ...guestctlVariablesOf(substrate), HYPEMAN_BASE_URL: `http://127.0.0.1:${port}` };
+  const command = [...GUESTCTL, "sandbox", operation, "box", ...where, ...named];
   if (end === "cut link") {
-    const options = { timeoutMs: 1_000 };
-    const parts = { ...partsOf(substrate), baseUrl: env.HYPEMAN_BASE_URL, ...options };
-    const program = join(import.meta.dirname, "node-process.ts");
-    command.splice(0, Infinity, process.execPath, ...COMPILED_ONCE, program, JSON.stringify(parts), operation, "never");
+    const parts = { ...partsOf(substrate), baseUrl: env.HYPEMAN_BASE_URL, timeoutMs: 1_000 };
+    command.splice(0, Infinity, ...nodeCommand(parts, operation));
   }
   // Its end closes the terminal (script(1)).
   const line = command.map((word) => `'${word}'`).join(" ");
@@ -114,38 +98,29 @@ interface Link extends AsyncDisposable {
   readonly port: number;
   /** Of its connections to the daemon. */
   readonly ports: ReadonlySet<number>;
-  cut(): void;
+  cut(): unknown;
 }
 
 async function linkTo({ baseUrl }: HttpSubstrate): Promise<Link> {
-  const sockets = new Set<Socket>();
   const ports = new Set<number>();
+  const ends = new DisposableStack();
   let isCut = false;
-  const server = createServer((near) => {
-    const far = connect(Number(new URL(baseUrl).port), "127.0.0.1").once("connect", () =>
-      ports.add(far.localPort ?? 0),
-    );
-    for (const [socket, other] of [
-      [near, far],
-      [far, near],
-    ] as const) {
-      sockets.add(socket);
-      socket.on("data", (bytes) => isCut || other.write(bytes));
-      socket.on("error", () => undefined);
-      socket.on("close", () => isCut || other.destroy());
-    }
-  }).listen(0, "127.0.0.1");
-  await once(server, "listening");
+  const server = await listener((near) => {
+    const far = connect(Number(new URL(baseUrl).port), "127.0.0.1").on("error", () => undefined);
+    far.once("connect", () => ports.add(far.localPort ?? 0));
+    ends.defer(() => far.destroy());
+    const lead = (from: Socket, to: Socket): unknown =>
+      from.on("data", (bytes) => isCut || to.write(bytes)).on("close", () => isCut || to.destroy());
+    lead(near, far);
+    lead(far, near);
+  });
   return {
-    port: (server.address() as AddressInfo).port,
+    port: server.port,
     ports,
-    cut: () => {
-      isCut = true;
-    },
+    cut: () => (isCut = true),
     [Symbol.asyncDispose]: async () => {
-      for (const socket of sockets) socket.destroy();
-      server.close();
-      await once(server, "close");
+      ends.dispose();
+      await server[Symbol.asyncDispose]();
     },
   };
 }

@@ -5,12 +5,21 @@ import { describe, test, type TestContext } from "node:test";
 import { connect, type GuestClient, HookKind } from "../../../src/node/client/index.ts";
 import { readClientCredentials } from "../../../src/node/credentials/index.ts";
 import type { NodeOptions, Sandboxes, SandboxSpec } from "../../../src/node/sandboxes/index.ts";
-import { testFolder } from "../../fixtures/files.ts";
-import { forAllTests } from "../../fixtures/for-all-tests.ts";
 import { NEEDS_NAMESPACES } from "../../fixtures/namespaces.ts";
 import { Ticking } from "../../fixtures/ticking.ts";
-import { codeOf, failureOf, openNode, partsOf, warningsOf } from "./node.ts";
+import {
+  assertAnswers,
+  assertRefused,
+  codeOf,
+  failureOf,
+  openNode,
+  partsOf,
+  standInAgent,
+  warningsOf,
+} from "./node.ts";
 import { HttpSubstrate, IMAGE, INTERNAL } from "./substrate.ts";
+import { testFolder } from "../../fixtures/files.ts";
+import { forAllTests } from "../../fixtures/for-all-tests.ts";
 
 const STANDBY = "POST /instances/{id}/standby";
 const RESTORE = "POST /instances/{id}/restore";
@@ -152,12 +161,10 @@ describe("a sandbox that is suspended", NEEDS_NAMESPACES, () => {
       () => node.fork("box", { freeze: "required" }),
     ];
     for (const [index, suspend] of suspensions.entries()) {
-      const { code, message, nextStep } = await failureOf(suspend());
-      assert.equal(code, "NOT_FROZEN");
+      const { message, nextStep } = await assertRefused(suspend(), "NOT_FROZEN");
       assert.match(message, /the session of box could not be frozen, .* processes_outside:\d+\(sleep\)$/);
       assert.match(nextStep ?? "", /freeze "on"/);
-      using client = await node.connect("box");
-      assert.equal((await client.run({ args: ["true"] })).exitCode, 0, "it runs on");
+      await assertAnswers(node, "box");
       assert.equal(readFileSync(woken).length, index + 1, "its POST_RESTORE hook has run");
     }
     assert.ok(!substrate.requests.some((request) => [STANDBY, SNAPSHOTS, FORK].includes(request)));
@@ -169,9 +176,7 @@ describe("a sandbox that is suspended", NEEDS_NAMESPACES, () => {
 
   test("by an agent of before there was a freeze is on record as such; if it is required, it is not suspended", async () => {
     await using substrate = await HttpSubstrate.start();
-    const program = join(import.meta.dirname, "stand-in-agent.ts");
-    const archive = substrate.agentOf("other", `exec '${process.execPath}' '${program}'`);
-    using node = await openNode(partsOf(substrate), { agent: { archive } });
+    using node = await openNode(partsOf(substrate), { agent: standInAgent(substrate) });
     await node.create({ image: IMAGE, name: "box" });
     const { message } = await failureOf(node.standby("box", { freeze: "required" }));
     assert.match(message, /its agent is too old for that$/);

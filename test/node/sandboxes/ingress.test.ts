@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 import { once } from "node:events";
-import { request, type IncomingMessage } from "node:http";
+import { type IncomingMessage, request } from "node:http";
 import { text } from "node:stream/consumers";
 import { before, describe, test } from "node:test";
 import { freePort } from "../../../scripts/machine/free-port.ts";
@@ -9,7 +9,7 @@ import type { Step } from "../../../src/node/sandboxes/index.ts";
 import { forAllTests } from "../../fixtures/for-all-tests.ts";
 import { listener } from "../../fixtures/listeners.ts";
 import { NEEDS_NAMESPACES } from "../../fixtures/namespaces.ts";
-import { codeOf, failureOf, openNode, partsOf, traces } from "./node.ts";
+import { assertRefused, codeOf, failureOf, openNode, partsOf, traces } from "./node.ts";
 import { HttpSubstrate, IMAGE, INTERNAL } from "./substrate.ts";
 
 const WAIT_MS = 300_000;
@@ -88,9 +88,11 @@ describe("a published sandbox", NEEDS_NAMESPACES, () => {
 
   test("keeps a hostname to itself: another one's is refused (HOSTNAME_IN_USE), and leaves nothing", async () => {
     await node.create({ image: IMAGE, name: "second" });
-    const failure = await failureOf(node.publish("second", inside, HOSTNAME, { listenPort }));
-    assert.equal(failure.code, "HOSTNAME_IN_USE");
-    assert.match(failure.message, /409 hostname_in_use: .*web\.example\.com.*box-/);
+    await assertRefused(
+      node.publish("second", inside, HOSTNAME, { listenPort }),
+      "HOSTNAME_IN_USE",
+      /409 hostname_in_use: .*web\.example\.com.*box-/,
+    );
     assert.equal((await node.get("second")).published, undefined);
     await node.remove("second");
   });
@@ -126,8 +128,7 @@ describe("a published sandbox", NEEDS_NAMESPACES, () => {
   });
 
   test("is unpublished by hostname and port of the host; what is not published is NOT_FOUND", async () => {
-    const failure = await failureOf(node.unpublish("box", HOSTNAME, listenPort));
-    assert.equal(failure.code, "NOT_FOUND");
+    const failure = await assertRefused(node.unpublish("box", HOSTNAME, listenPort), "NOT_FOUND");
     assert.ok(failure.message.endsWith(`it publishes other.example.com:${listenPort}`), failure.message);
     assert.equal(await codeOf(node.unpublish("box", "other.example.com")), "NOT_FOUND");
     await node.unpublish("box", "other.example.com", listenPort);
@@ -164,8 +165,7 @@ describe("what cannot be published", NEEDS_NAMESPACES, () => {
   test("is on a port of the host that another program has: INGRESS_NOT_SERVED, and nothing is left", async () => {
     await using other = await listener();
     const publishing = node.publish("box", 80, HOSTNAME, { listenPort: other.port });
-    const { code, message, nextStep } = await failureOf(publishing);
-    assert.equal(code, "INGRESS_NOT_SERVED");
+    const { message, nextStep } = await assertRefused(publishing, "INGRESS_NOT_SERVED");
     assert.match(message, /400 config_validation_failed: .*EADDRINUSE/);
     assert.match(nextStep ?? "", /2019.*DNS port/);
     assert.deepEqual([substrate.ingresses.list({}), (await node.get("box")).published], [[], undefined]);
@@ -202,17 +202,21 @@ describe("what cannot be published", NEEDS_NAMESPACES, () => {
     await using lame = await HttpSubstrate.start(false);
     using other = await openNode(partsOf(lame), { nodeId: "node-2" });
     await other.create({ image: IMAGE, name: "box" });
-    const away = await failureOf(other.publish("box", 80, HOSTNAME, { listenPort, timeoutMs: 1 }));
-    assert.equal(away.code, "INGRESS_NOT_SERVED");
-    assert.match(away.message, /has taken the rule for web\.example\.com, but .*ECONNREFUSED/);
+    await assertRefused(
+      other.publish("box", 80, HOSTNAME, { listenPort, timeoutMs: 1 }),
+      "INGRESS_NOT_SERVED",
+      /has taken the rule for web\.example\.com, but .*ECONNREFUSED/,
+    );
     await using proxy = new Proxy(
       () => Promise.resolve(undefined),
       () => undefined,
     );
     await proxy.load([{ match: { hostname: "other", port: listenPort }, target: { instance: "box", port: 80 } }]);
-    const ruleless = await failureOf(other.publish("box", 80, HOSTNAME, { listenPort, timeoutMs: 1 }));
-    assert.equal(ruleless.code, "INGRESS_NOT_SERVED");
-    assert.match(ruleless.message, /has no such rule \(404\)/);
+    await assertRefused(
+      other.publish("box", 80, HOSTNAME, { listenPort, timeoutMs: 1 }),
+      "INGRESS_NOT_SERVED",
+      /has no such rule \(404\)/,
+    );
     assert.equal((await other.get("box")).published?.length, 1, "it stands, and can be waited for again");
   });
 });
@@ -224,8 +228,7 @@ describe("an ingress that was left behind", NEEDS_NAMESPACES, () => {
     const ingress = await substrate.ingresses.create({ name: "somebodys", rules: [rule] });
     await node.remove("old");
     for (const make of [() => node.create({ image: IMAGE, name: "old" }), () => node.fork("box", { name: "old" })]) {
-      const { code, message, nextStep } = await failureOf(make());
-      assert.equal(code, "ALREADY_EXISTS");
+      const { message, nextStep } = await assertRefused(make(), "ALREADY_EXISTS");
       assert.match(message, /ingress somebodys .* old: web\.example\.com would lead to this one/);
       assert.match(nextStep ?? "", /sweep.*another name/);
     }

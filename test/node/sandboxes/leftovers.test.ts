@@ -1,11 +1,77 @@
 import assert from "node:assert/strict";
 import { describe, test } from "node:test";
+import { NEEDS_NAMESPACES } from "../../fixtures/namespaces.ts";
+import { assertAnswers, assertRefused, CREATE, failureOf, it, openNode, partsOf, SPEC, traces } from "./node.ts";
+import { HttpSubstrate, INTERNAL, MISSING } from "./substrate.ts";
 import { ApiFailure } from "../../substrate/double/failure.ts";
 import { connectHypeman, type Sandboxes } from "../../../src/node/sandboxes/index.ts";
 import { listener } from "../../fixtures/listeners.ts";
-import { NEEDS_NAMESPACES } from "../../fixtures/namespaces.ts";
-import { failureOf, openNode, partsOf, SPEC, traces } from "./node.ts";
-import { HttpSubstrate, MISSING } from "./substrate.ts";
+
+describe("a sandbox that is made all the same", NEEDS_NAMESPACES, () => {
+  test("was found by its name: the answer to its creation was lost", async () => {
+    await using substrate = await HttpSubstrate.start();
+    using node = await openNode(partsOf(substrate));
+    let cuts = 0;
+    substrate.interfere = (request, when) =>
+      request === CREATE && when === "after" && cuts++ === 0 ? "cut" : undefined;
+    const { state, instanceId } = await node.create(SPEC);
+    assert.deepEqual([state, instanceId], ["Running", substrate.instances.get("box").id]);
+    assert.equal(substrate.requests.filter((request) => request === CREATE).length, 1, "it was asked for once");
+    // The same for what changes it.
+    const lost: string[] = [];
+    substrate.interfere = (request, when) => {
+      if (request.startsWith("GET") || when === "before") return undefined;
+      lost.push(request);
+      return "cut";
+    };
+    await node.standby("box");
+    await node.resume("box");
+    await node.snapshot("box", { name: "taken" });
+    await node.fork("taken", { name: "forked" });
+    for (const name of ["box", "taken", "forked"]) await node.remove(name);
+    assert.equal(lost.length, new Set(lost).size + 1, `only an instance was deleted twice: ${lost.join(", ")}`);
+    assert.deepEqual(substrate.left(), []);
+  });
+
+  test("is found asleep or awake all the same where the daemon cancels its own call, at 60 s, and answers 500", async () => {
+    // hypeman 8853445, cmd/api/main.go:523: the outcome is as unknown as that of a lost answer.
+    await using substrate = await HttpSubstrate.start();
+    using node = await openNode(partsOf(substrate));
+    substrate.fail(/^POST \/(?!volumes)/, INTERNAL, "after");
+    assert.equal((await node.create(SPEC)).state, "Running");
+    await node.standby("box");
+    await node.resume("box");
+    await node.snapshot("box", { name: "taken" });
+    await node.fork("taken", { name: "one" });
+    await node.fork("box", { name: "two" });
+    await node.stop("two");
+    assert.deepEqual((await node.list()).map(({ name, state }) => `${name} ${state}`).toSorted(), [
+      "box Running",
+      "one Running",
+      "two Stopped",
+    ]);
+    const calls = ["standby", "restore", "snapshots"].map((word) => `POST /instances/{id}/${word}`);
+    for (const call of [CREATE, ...calls])
+      assert.equal(substrate.requests.filter((each) => each === call).length, 1, call);
+    for (const name of ["box", "taken", "one", "two"]) await node.remove(name);
+    assert.deepEqual(substrate.left(), []);
+  });
+
+  test("is left alone by a sweep that goes on beside its creation", async () => {
+    await using substrate = await HttpSubstrate.start();
+    using node = await openNode(partsOf(substrate));
+    const sweeps: unknown[] = [];
+    substrate.interfere = async (request, when) => {
+      if (when === "after" && request.startsWith("POST")) sweeps.push(await node.sweep());
+      return undefined;
+    };
+    await node.create(SPEC);
+    const nothing = { removed: [], orphans: [], awakened: [], completed: [], failed: [] };
+    assert.deepEqual(sweeps, [nothing, nothing, nothing]);
+    await assertAnswers(node, "box");
+    await node.remove("box");
+  });
+});
 
 /**
  * A volume keeps its attachment to an instance that a killed daemon did not make (hypeman 8853445,
@@ -18,13 +84,10 @@ async function failuresOf(node: Sandboxes): Promise<string[]> {
 }
 
 describe("what only the daemon's operator can remove", NEEDS_NAMESPACES, () => {
-  test("is told by removal and every sweep: a volume attached to nothing, and the next sandbox of its name has another", async () => {
-    await using substrate = await HttpSubstrate.start();
-    using node = await openNode(partsOf(substrate));
-    await node.create(SPEC);
+  it("is told by removal and every sweep: a volume attached to nothing, and the next sandbox of its name has another", async (place) => {
+    const { node, substrate } = place;
     substrate.fail("DELETE /volumes/{id}", ATTACHED);
-    const { code, message, nextStep } = await failureOf(node.remove("box"));
-    assert.equal(code, "LEFT_BEHIND");
+    const { message, nextStep } = await assertRefused(node.remove("box"), "LEFT_BEHIND");
     assert.match(
       message,
       /^box is removed, but not the volume box-credentials: the daemon says that an instance has it/,
@@ -41,10 +104,8 @@ describe("what only the daemon's operator can remove", NEEDS_NAMESPACES, () => {
     assert.deepEqual(substrate.left(), []);
   });
 
-  test("is told as a ghost and not counted as removed: an instance that is listed, and is not found; its name can be used", async () => {
-    await using substrate = await HttpSubstrate.start();
-    using node = await openNode(partsOf(substrate));
-    await node.create(SPEC);
+  it("is told as a ghost and not counted as removed: an instance that is listed, and is not found; its name can be used", async (place) => {
+    const { node, substrate } = place;
     let ghost: object = {};
     substrate.edits.set("GET /instances", (all: readonly object[]) => {
       ghost = all[0] ?? ghost;
@@ -69,18 +130,15 @@ describe("what only the daemon's operator can remove", NEEDS_NAMESPACES, () => {
     const { instanceName = "" } = await node.create(SPEC);
     assert.match(instanceName, /^box-[0-9a-f]{8}$/);
     assert.deepEqual(await failuresOf(node), told, "its own instance is known");
-    using client = await node.connect("box");
-    assert.equal((await client.run({ args: ["true"] })).exitCode, 0);
+    await assertAnswers(node, "box");
     await node.remove("box");
     assert.deepEqual(substrate.left(), []);
   });
 });
 
 describe("a 404 that is not the daemon's", NEEDS_NAMESPACES, () => {
-  test("of a path without a route or of another server says nothing about a sandbox: all of it stays, and the URL is told", async () => {
-    await using substrate = await HttpSubstrate.start();
-    using node = await openNode(partsOf(substrate));
-    await node.create(SPEC);
+  it("of a path without a route or of another server says nothing about a sandbox: all of it stays, and the URL is told", async (place) => {
+    const { node, substrate } = place;
     await using other = await listener((socket) => {
       socket.once("data", () =>
         socket.end("HTTP/1.1 404 Not Found\r\nContent-Type: text/html\r\nContent-Length: 3\r\n\r\n<p>"),
@@ -90,10 +148,8 @@ describe("a 404 that is not the daemon's", NEEDS_NAMESPACES, () => {
     using astray = await openNode(partsOf(substrate), {
       substrate: await connectHypeman({ baseUrl, apiToken: "any" }),
     });
-    const { code, message, nextStep } = await failureOf(astray.remove("box"));
-    assert.equal(code, "SUBSTRATE_UNAVAILABLE");
+    const { message } = await assertRefused(astray.remove("box"), "SUBSTRATE_UNAVAILABLE", /(?:)/, /address/);
     assert.ok(message.includes(`what answers at ${baseUrl} is not the daemon`), message);
-    assert.match(nextStep ?? "", /address/);
     substrate.fail("GET /instances/{id}", MISSING);
     assert.equal((await failureOf(node.remove("box"))).code, "SUBSTRATE_UNAVAILABLE");
     substrate.interfere = () => undefined;

@@ -1,16 +1,19 @@
 import assert from "node:assert/strict";
-import { stat } from "node:fs/promises";
+import { readFileSync } from "node:fs";
+import { stat, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { after, before, describe, test } from "node:test";
+import { execa } from "execa";
 import { connect, type GuestClient } from "../../../src/node/client/index.ts";
 import { type ClientCredentials, readClientCredentials } from "../../../src/node/credentials/index.ts";
 import { freezeText } from "../../../src/node/sandboxes/node/guest.ts";
-import type { HookOutcome, SuspendReport, Sandboxes, Step } from "../../../src/node/sandboxes/index.ts";
+import type { HookOutcome, Sandboxes, Step, SuspendReport } from "../../../src/node/sandboxes/index.ts";
 import { forAllTests } from "../../fixtures/for-all-tests.ts";
 import { NEEDS_NAMESPACES } from "../../fixtures/namespaces.ts";
 import { failureOf as guestFailureOf } from "../../fixtures/guest-client.ts";
 import { codeOf, openNode, partsOf, traces, warningsOf } from "./node.ts";
 import { HttpSubstrate, IMAGE } from "./substrate.ts";
+import { testFolder } from "../../fixtures/files.ts";
 
 const SECRET = "a-declared-secret";
 const HOOKS = {
@@ -209,5 +212,30 @@ describe("a sandbox", NEEDS_NAMESPACES, () => {
     assert.deepEqual(await node.sweep(), { removed: [], orphans: [], awakened: [], completed: [], failed: [] });
     assert.equal(await codeOf(node.remove("box")), "NOT_FOUND");
     assert.equal(await codeOf(node.get("box")), "NOT_FOUND");
+  });
+});
+
+const ROOT = join(import.meta.dirname, "../../..");
+const document = readFileSync(join(ROOT, "docs/node/sandboxes.md"), "utf8");
+
+describe("docs/node/sandboxes.md", () => {
+  test("has an example that runs as it stands, and leaves nothing", NEEDS_NAMESPACES, async () => {
+    const [, code = ""] = /^```ts\n([\s\S]*?)^```$/m.exec(document) ?? [];
+    await using own = await HttpSubstrate.start();
+    const library = join(ROOT, "src/node/sandboxes/index.ts");
+    await using folder = await testFolder();
+    const program = folder.at("example.mts");
+    await writeFile(program, code.replace('"guest-agent-client/sandboxes"', JSON.stringify(library)));
+    const { stdout } = await execa(process.execPath, [program], {
+      env: {
+        API: own.baseUrl,
+        API_TOKEN: own.apiToken,
+        STATE: own.stateFolder,
+        AGENT: own.agentArchive,
+        AGENT_PORT: String(own.agentPort),
+      },
+    });
+    assert.match(stdout, /^hello\n\nDUTIES_DEGRADED(?: CLOCK_OFF)?$/);
+    assert.deepEqual(own.left(), []);
   });
 });

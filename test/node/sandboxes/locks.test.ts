@@ -1,59 +1,12 @@
 import assert from "node:assert/strict";
-import { type ChildProcess, spawn } from "node:child_process";
-import { once } from "node:events";
 import { readdir } from "node:fs/promises";
 import { join } from "node:path";
 import { DatabaseSync } from "node:sqlite";
-import { createInterface } from "node:readline";
-import { text } from "node:stream/consumers";
 import { describe, test } from "node:test";
-import { COMPILED_ONCE } from "../../../scripts/testing/compiled.ts";
-import type { NodeOptions, SweepReport, WatchEvent } from "../../../src/node/sandboxes/index.ts";
+import type { SweepReport, WatchEvent } from "../../../src/node/sandboxes/index.ts";
 import { NEEDS_NAMESPACES } from "../../fixtures/namespaces.ts";
-import { codeOf, openNode, partsOf } from "./node.ts";
+import { codeOf, it, NodeProcess, openNode, partsOf } from "./node.ts";
 import { HttpSubstrate, IMAGE } from "./substrate.ts";
-
-/** A node in a process of its own, and its output. */
-class NodeProcess {
-  readonly child: ChildProcess;
-  readonly #lines: AsyncIterator<string>;
-  readonly #output: Promise<string>;
-  readonly #closed: Promise<unknown>;
-
-  constructor(substrate: HttpSubstrate, operation: string, options: Partial<NodeOptions> = {}) {
-    const program = join(import.meta.dirname, "node-process.ts");
-    const parts = JSON.stringify(partsOf(substrate));
-    this.child = spawn(
-      process.execPath,
-      [...COMPILED_ONCE, program, parts, operation, "never", JSON.stringify(options)],
-      { stdio: ["ignore", "pipe", "pipe"] },
-    );
-    assert.ok(this.child.stdout !== null && this.child.stderr !== null);
-    this.#lines = createInterface(this.child.stderr)[Symbol.asyncIterator]();
-    this.#output = text(this.child.stdout);
-    this.#closed = once(this.child, "close");
-  }
-
-  /** Resolves with the next step or message that matches. */
-  async said(wanted: RegExp): Promise<string> {
-    for (;;) {
-      const { value, done } = (await this.#lines.next()) as IteratorResult<string, undefined>;
-      if (done === true) assert.fail(`it ended without saying ${wanted}: ${await this.#output}`);
-      if (wanted.test(value)) return value;
-    }
-  }
-
-  /** Its output at its end. */
-  async outcome(): Promise<string> {
-    await this.#closed;
-    return (await this.#output).trim();
-  }
-
-  async kill(): Promise<void> {
-    this.child.kill("SIGKILL");
-    await this.#closed;
-  }
-}
 
 /** A sandbox "box", and another process that has asked the daemon to suspend it; the daemon is held at that. */
 async function suspendedBy(substrate: HttpSubstrate): Promise<{ first: NodeProcess; release: () => void }> {
@@ -172,10 +125,7 @@ describe("two processes with one journal", NEEDS_NAMESPACES, () => {
 });
 
 describe("the last two that share a volume", NEEDS_NAMESPACES, () => {
-  test("leave none when they are removed at once", async () => {
-    await using substrate = await HttpSubstrate.start();
-    using node = await openNode(partsOf(substrate));
-    await node.create({ image: IMAGE, name: "box" });
+  it("leave none when they are removed at once", async ({ node, substrate }) => {
     await node.fork("box", { name: "twin" });
     const { promise: both, resolve } = Promise.withResolvers<void>();
     let removals = 0;

@@ -6,12 +6,11 @@ import { afterEach, describe, test } from "node:test";
 import { promisify } from "node:util";
 import { ApiFailure, SchemaFailure } from "../../substrate/double/failure.ts";
 import { ALL_SCOPES } from "../../substrate/double/scopes.ts";
-import { COMPILED_ONCE } from "../../../scripts/testing/compiled.ts";
 import { connectHypeman } from "../../../src/node/sandboxes/index.ts";
 import { forAllTests } from "../../fixtures/for-all-tests.ts";
 import { listener } from "../../fixtures/listeners.ts";
 import { NEEDS_NAMESPACES } from "../../fixtures/namespaces.ts";
-import { codeOf, CREATE, failureOf, openNode, partsOf, SPEC, traces } from "./node.ts";
+import { assertRefused, codeOf, CREATE, failureOf, nodeCommand, openNode, partsOf, SPEC, traces } from "./node.ts";
 import { NO_SHELL } from "./process-machines.ts";
 import { HttpSubstrate, INTERNAL, MISSING } from "./substrate.ts";
 
@@ -27,10 +26,7 @@ describe("a sandbox that cannot be made", NEEDS_NAMESPACES, () => {
 
   test("for want of a daemon: SUBSTRATE_UNAVAILABLE", async () => {
     await substrate.shut();
-    const { code, message, nextStep } = await failureOf(node.create(SPEC));
-    assert.equal(code, "SUBSTRATE_UNAVAILABLE");
-    assert.match(message, /ECONNREFUSED/);
-    assert.match(nextStep ?? "", /daemon/);
+    await assertRefused(node.create(SPEC), "SUBSTRATE_UNAVAILABLE", /ECONNREFUSED/, /daemon/);
     await substrate.listen();
   });
 
@@ -58,10 +54,7 @@ describe("a sandbox that cannot be made", NEEDS_NAMESPACES, () => {
   test("by a daemon that says no more than internal_error, as with a full disk: SUBSTRATE_FAILED", async () => {
     for (const call of [CREATE, "POST /volumes/from-archive"]) {
       substrate.fail(call, INTERNAL);
-      const { code, message, nextStep } = await failureOf(node.create(SPEC));
-      assert.equal(code, "SUBSTRATE_FAILED");
-      assert.match(message, /500 internal_error: failed/);
-      assert.match(nextStep ?? "", /journal/);
+      await assertRefused(node.create(SPEC), "SUBSTRATE_FAILED", /500 internal_error: failed/, /journal/);
     }
   });
 
@@ -77,9 +70,7 @@ describe("a sandbox that cannot be made", NEEDS_NAMESPACES, () => {
 
   test("by a daemon whose answer is no JSON: its text is the message", async () => {
     substrate.fail(CREATE, new SchemaFailure("/", '"name" is wrong'));
-    const { code, message } = await failureOf(node.create(SPEC));
-    assert.equal(code, "SUBSTRATE_REFUSED");
-    assert.match(message, /"name" is wrong/);
+    await assertRefused(node.create(SPEC), "SUBSTRATE_REFUSED", /"name" is wrong/);
   });
 
   test("of an image that is not there or not ready: IMAGE_NOT_READY", async () => {
@@ -90,10 +81,7 @@ describe("a sandbox that cannot be made", NEEDS_NAMESPACES, () => {
       ["broken", /broken:latest is failed, not ready: no mkfs.erofs/, /^the daemon's journal/],
       ["none:1", /has no image none:1/, /hypeman pull none:1, or POST \/images/],
     ] as const) {
-      const { code, message, nextStep } = await failureOf(node.create({ image }));
-      assert.equal(code, "IMAGE_NOT_READY");
-      assert.match(message, said);
-      assert.match(nextStep ?? "", next);
+      await assertRefused(node.create({ image }), "IMAGE_NOT_READY", said, next);
     }
     // The image stops being ready in between.
     substrate.fail(CREATE, new ApiFailure(400, "image_not_ready", "image is not ready"));
@@ -106,8 +94,7 @@ describe("a sandbox that cannot be made", NEEDS_NAMESPACES, () => {
       substrate: await connectHypeman({ baseUrl, apiToken: "a-wrong-token" }),
       folder: join(substrate.stateFolder, "../other-state"),
     });
-    const failure = await failureOf(other.create(SPEC));
-    assert.equal(failure.code, "SUBSTRATE_UNAUTHORIZED");
+    const failure = await assertRefused(other.create(SPEC), "SUBSTRATE_UNAUTHORIZED");
     assert.ok(!`${failure.message}${String(failure.cause)}`.includes("a-wrong-token"));
   });
 
@@ -150,9 +137,7 @@ describe("a sandbox that cannot be made", NEEDS_NAMESPACES, () => {
       // hypeman 8853445: a bare internal error (lib/instances/create.go:146-148).
       [{ hypervisor: "vz" }, /cannot start vz here; it can start: qemu/],
     ] as const) {
-      const { code, message } = await failureOf(node.create({ ...SPEC, ...difference }));
-      assert.equal(code, "CAPABILITY_MISSING");
-      assert.match(message, said);
+      await assertRefused(node.create({ ...SPEC, ...difference }), "CAPABILITY_MISSING", said);
     }
     substrate.features = ["snapshots", "fork"];
     assert.match((await failureOf(node.create({ ...SPEC, idleAction: "standby" }))).message, /has no standby/);
@@ -165,16 +150,17 @@ describe("a sandbox that cannot be made", NEEDS_NAMESPACES, () => {
     substrate.addImage("systemd:1", { cmd: ["/lib/systemd/systemd"] });
     substrate.addImage("systemd:2", { entrypoint: ["/sbin/init"], cmd: ["--log-target=console"] });
     for (const name of ["systemd:1", "systemd:2"]) {
-      const { code, message } = await failureOf(node.create({ ...SPEC, image: name }));
-      assert.equal(code, "IMAGE_UNSUITABLE");
+      const { message } = await assertRefused(node.create({ ...SPEC, image: name }), "IMAGE_UNSUITABLE");
       assert.match(message, /systemd:. starts \/\S+, which the substrate lets be its init/);
     }
   });
 
   test("with an agent that refuses its specs and leaves: AGENT_ENDED, with its status", async () => {
-    const { code, message, consoleTail } = await failureOf(node.create({ ...SPEC, process: { args: "no list" } }));
-    assert.equal(code, "AGENT_ENDED");
-    assert.match(message, /status 78/);
+    const { consoleTail } = await assertRefused(
+      node.create({ ...SPEC, process: { args: "no list" } }),
+      "AGENT_ENDED",
+      /status 78/,
+    );
     assert.match(consoleTail.join("\n"), /^guest-agent: .*SVC_PROCESS_SPEC_FILE/m, "and the console's last lines");
   });
 
@@ -207,8 +193,7 @@ describe("a sandbox that cannot be made", NEEDS_NAMESPACES, () => {
     const folder = join(substrate.stateFolder, "../full");
     await mkdir(folder);
     const parts = { ...partsOf(substrate), stateFolder: join(folder, "state") };
-    const program = join(import.meta.dirname, "node-process.ts");
-    const run = [process.execPath, ...COMPILED_ONCE, program, JSON.stringify(parts), "create-on-full-disk", "never"];
+    const run = nodeCommand(parts, "create-on-full-disk");
     const mount = `mount -t tmpfs -o size=256k tmpfs '${folder}' && exec "$@"`;
     const { stdout } = await promisify(execFile)("unshare", ["-m", "sh", "-c", mount, "sh", ...run]);
     assert.equal(stdout, "JOURNAL_FAILED\n");

@@ -1,9 +1,8 @@
 import assert from "node:assert/strict";
-import { join } from "node:path";
 import { describe, test } from "node:test";
 import { NEEDS_NAMESPACES } from "../../fixtures/namespaces.ts";
 import { until } from "../../fixtures/awake.ts";
-import { openNode, partsOf } from "./node.ts";
+import { assertAnswers, assertRefused, failureOf, it, openNode, partsOf, SPEC, standInAgent, traces } from "./node.ts";
 import { HttpSubstrate, IMAGE } from "./substrate.ts";
 
 const STOP = "POST /instances/{id}/stop";
@@ -50,18 +49,78 @@ describe("a stop", NEEDS_NAMESPACES, () => {
   ] as const) {
     test(`${what} is the substrate's, with a warning: ${code}`, async () => {
       await using substrate = await HttpSubstrate.start();
-      const program = join(import.meta.dirname, "stand-in-agent.ts");
-      const archive = substrate.agentOf("other", `exec '${process.execPath}' '${program}' ${word}`);
-      using node = await openNode(partsOf(substrate), { agent: { archive } });
+      using node = await openNode(partsOf(substrate), { agent: standInAgent(substrate, word) });
       await node.create({ image: IMAGE, name: "box" });
       const { warnings } = await node.stop("box");
-      assert.deepEqual(
-        warnings.map((warning) => warning.code),
-        [code],
-      );
-      assert.match(warnings[0]?.message ?? "", message);
+      const [warning, ...others] = warnings;
+      assert.deepEqual([warning?.code, others], [code, []]);
+      assert.match(warning?.message ?? "", message);
       assert.equal(substrate.requests.filter((request) => request === STOP).length, 1);
       assert.equal((await node.get("box")).state, "Stopped");
+    });
+  }
+});
+
+/** Ends an instance as soon as it is back, with last words on its console. */
+function endAfter(substrate: HttpSubstrate, wanted: string, name: string): void {
+  substrate.interfere = async (request, when) => {
+    if (request !== wanted || when !== "after") return undefined;
+    const process = substrate.machine(name);
+    process.say("guest-agent: last words\n");
+    await process.kill();
+    return undefined;
+  };
+}
+
+test(
+  "a sandbox whose workload has ended says how, in get and in the error of the next call, whatever its console said after",
+  NEEDS_NAMESPACES,
+  async () => {
+    await using substrate = await HttpSubstrate.start();
+    using node = await openNode(partsOf(substrate));
+    const process = { args: ["sh", "-c", "until test -e /run/go; do sleep 0.05; done; exit 7"] };
+    await node.create({ ...SPEC, process });
+    assert.equal((await node.get("box")).endedBecause, undefined);
+    const machine = substrate.machine("box");
+    machine.touch("/run/go");
+    await until(() => machine.console.includes("agent_ended"), "the agent's last line");
+    machine.say("init says more\n".repeat(200));
+    await until(async () => (await node.get("box")).state === "Stopped", "it is off");
+    assert.equal((await node.get("box")).endedBecause, "the workload exited with status 7");
+    const { code, message } = await failureOf(node.connect("box"));
+    assert.deepEqual([code, message], ["WRONG_STATE", "box is stopped (Stopped): the workload exited with status 7"]);
+  },
+);
+
+// An agent has five minutes to answer here: without a look at the instance each test would take that long.
+describe("an agent that ends right after it is back", NEEDS_NAMESPACES, () => {
+  it("by a resume: AGENT_ENDED with the console's last lines, and the sandbox can be started anew", async (place) => {
+    const { node, substrate } = place;
+    await node.standby("box");
+    endAfter(substrate, "POST /instances/{id}/restore", "box");
+    const { consoleTail, message } = await assertRefused(node.resume("box"), "AGENT_ENDED");
+    assert.match(message, /the agent of box ended before it answered/);
+    assert.equal(consoleTail.at(-1), "guest-agent: last words");
+    assert.match((await failureOf(node.connect("box"))).nextStep ?? "", /^boot it anew: sandboxes\.resume\("box"\)$/);
+    substrate.interfere = () => undefined;
+    await node.resume("box");
+    await assertAnswers(node, "box");
+  });
+
+  for (const [what, request] of [
+    ["box", "POST /instances/{id}/fork"],
+    ["taken", "POST /snapshots/{id}/fork"],
+  ] as const) {
+    it(`by a fork of ${what}: AGENT_ENDED with the fork's console, taken before the fork was removed`, async (place) => {
+      const { node, substrate } = place;
+      await node.snapshot("box", { name: "taken" });
+      endAfter(substrate, request, "twin");
+      const { consoleTail, message } = await assertRefused(node.fork(what, { name: "twin" }), "AGENT_ENDED");
+      assert.match(message, /the agent of twin ended before it answered/);
+      assert.equal(consoleTail.at(-1), "guest-agent: last words");
+      assert.deepEqual(substrate.left(), ["instance box", "snapshot taken", "volume box-credentials"]);
+      assert.deepEqual((await traces(node, substrate.stateFolder)).slice(0, 2), ["box ready", "taken ready"]);
+      await assertAnswers(node, "box");
     });
   }
 });

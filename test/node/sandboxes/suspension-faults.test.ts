@@ -1,7 +1,18 @@
 import assert from "node:assert/strict";
 import { describe, test } from "node:test";
 import { NEEDS_NAMESPACES } from "../../fixtures/namespaces.ts";
-import { codeOf, failureOf, openNode, partsOf, SPEC, traces, warningsOf } from "./node.ts";
+import {
+  assertAnswers,
+  assertRefused,
+  codeOf,
+  failureOf,
+  it,
+  openNode,
+  partsOf,
+  SPEC,
+  traces,
+  warningsOf,
+} from "./node.ts";
 import { HttpSubstrate, INTERNAL } from "./substrate.ts";
 
 /** Memory of one instance. */
@@ -21,31 +32,22 @@ describe("a sandbox whose suspension goes wrong", NEEDS_NAMESPACES, () => {
     assert.equal(substrate.snapshots.list({})[0]?.tags?.["svc.pre_snapshot"], "timed out");
   });
 
-  test("runs on, its duties done, where the substrate refuses", async () => {
-    await using substrate = await HttpSubstrate.start();
-    using node = await openNode(partsOf(substrate));
-    await node.create(SPEC);
+  it("runs on, its duties done, where the substrate refuses", async ({ node, substrate }) => {
     substrate.fail(/^POST .*(?:standby|snapshots|fork$)/, INTERNAL);
     for (const refused of [() => node.standby("box"), () => node.snapshot("box"), () => node.fork("box")]) {
       const epochMs = (await node.get("box")).runEpochMs ?? 0;
       assert.equal(await codeOf(refused()), "SUBSTRATE_FAILED");
       assert.ok(((await node.get("box")).runEpochMs ?? 0) > epochMs, "duties");
-      using client = await node.connect("box");
-      assert.equal((await client.health()).alive, true);
+      await assertAnswers(node, "box");
     }
     assert.deepEqual(substrate.left(), ["instance box", "volume box-credentials"]);
     assert.deepEqual(await traces(node, substrate.stateFolder), ["box ready", "credentials of box"]);
   });
 
-  test("is Paused after a standby that the daemon broke off: every operation says so and what is left to do", async () => {
-    await using substrate = await HttpSubstrate.start();
-    using node = await openNode(partsOf(substrate));
-    await node.create(SPEC);
+  it("is Paused after a standby that the daemon broke off: every operation says so and what is left to do", async (place) => {
+    const { node, substrate } = place;
     substrate.machine("box").breaksStandbyOff = true;
-    const failure = await failureOf(node.standby("box"));
-    assert.equal(failure.code, "PAUSED");
-    assert.match(failure.message, /box is Paused: .*500 internal_error/);
-    assert.match(failure.nextStep ?? "", /^remove it/);
+    await assertRefused(node.standby("box"), "PAUSED", /box is Paused: .*500 internal_error/, /^remove it/);
     for (const operation of [
       () => node.standby("box"),
       () => node.resume("box"),
@@ -61,10 +63,7 @@ describe("a sandbox whose suspension goes wrong", NEEDS_NAMESPACES, () => {
     assert.deepEqual(substrate.left(), []);
   });
 
-  test("is waited for while its init is at work, or its hypervisor too busy to answer", async () => {
-    await using substrate = await HttpSubstrate.start();
-    using node = await openNode(partsOf(substrate));
-    await node.create(SPEC);
+  it("is waited for while its init is at work, or its hypervisor too busy to answer", async ({ node, substrate }) => {
     const look = "GET /instances/{id}";
     for (const state of ["Initializing", "Unknown"]) {
       let looks = 0;
@@ -75,16 +74,11 @@ describe("a sandbox whose suspension goes wrong", NEEDS_NAMESPACES, () => {
     }
     substrate.edits.set(look, (instance: object) => ({ ...instance, state: "Initializing" }));
     using hasty = await openNode(partsOf(substrate), { reachTimeoutMs: 1 });
-    const { code, message } = await failureOf(hasty.standby("box"));
-    assert.equal(code, "WRONG_STATE");
-    assert.match(message, /box is Initializing; .* 1 ms did not suffice/);
+    await assertRefused(hasty.standby("box"), "WRONG_STATE", /box is Initializing; .* 1 ms did not suffice/);
   });
 
   for (const what of ["snapshot", "fork"] as const)
-    test(`is restored once more where the ${what} left it asleep, and does its duties`, async () => {
-      await using substrate = await HttpSubstrate.start();
-      using node = await openNode(partsOf(substrate));
-      await node.create(SPEC);
+    it(`is restored once more where the ${what} left it asleep, and does its duties`, async ({ node, substrate }) => {
       const { runEpochMs = 0 } = await node.get("box");
       // There is room for one instance. The fork's is free again once the fork is removed (hypeman 8853445,
       // lib/instances/fork.go:96-103); the snapshot's restore is refused as long as another instance has it.
@@ -100,22 +94,18 @@ describe("a sandbox whose suspension goes wrong", NEEDS_NAMESPACES, () => {
       assert.equal(failure.code, what === "fork" ? "INSUFFICIENT_RESOURCES" : "SUBSTRATE_FAILED");
       const source = await node.get("box");
       assert.deepEqual([source.state, (source.runEpochMs ?? 0) > runEpochMs], ["Running", true]);
-      using client = await node.connect("box");
-      assert.equal((await client.health()).alive, true);
+      await assertAnswers(node, "box");
       assert.deepEqual(substrate.left(), ["instance box", "volume box-credentials"]);
       assert.deepEqual(await traces(node, substrate.stateFolder), ["box ready", "credentials of box"]);
     });
 
-  test("sleeps where it is refused again: SOURCE_ASLEEP in error and sweep, with the call that wakes it", async () => {
-    await using substrate = await HttpSubstrate.start();
-    using node = await openNode(partsOf(substrate));
-    await node.create(SPEC);
+  it("sleeps where it is refused again: SOURCE_ASLEEP in error and sweep, with the call that wakes it", async (place) => {
+    const { node, substrate } = place;
     substrate.interfere = (request, when) => {
       if (request === "POST /instances/{id}/snapshots" && when === "before") substrate.rules.memoryBytes = 0;
       return undefined;
     };
-    const { code, message, nextStep } = await failureOf(node.snapshot("box"));
-    assert.equal(code, "SOURCE_ASLEEP");
+    const { nextStep, message } = await assertRefused(node.snapshot("box"), "SOURCE_ASLEEP");
     assert.match(message, /box sleeps: the snapshot failed \(.*failed .*\), and .* \(.*insufficient_resources.*\)/);
     assert.match(nextStep ?? "", /: sandboxes\.resume\("box"\)$/);
     const { failed } = await node.sweep();
@@ -129,29 +119,21 @@ describe("a sandbox whose suspension goes wrong", NEEDS_NAMESPACES, () => {
     assert.deepEqual(substrate.left(), ["instance box", "volume box-credentials"]);
   });
 
-  test("is not suspended for a snapshot whose name has just been taken: ALREADY_EXISTS", async () => {
-    await using substrate = await HttpSubstrate.start();
-    using node = await openNode(partsOf(substrate));
-    await node.create(SPEC);
+  it("is not suspended for a snapshot whose name has just been taken: ALREADY_EXISTS", async ({ node }) => {
     const first = node.snapshot("box", { name: "taken" });
     assert.equal(await codeOf(node.snapshot("box", { name: "taken" })), "ALREADY_EXISTS");
     const { awakening } = await first;
     assert.equal((await node.get("box")).runEpochMs, awakening.runEpochMs, "it runs since the first snapshot");
-    using client = await node.connect("box");
-    assert.equal((await client.health()).alive, true);
+    await assertAnswers(node, "box");
   });
 
-  test("is not suspended by a hypervisor that cannot: CAPABILITY_MISSING", async () => {
-    await using substrate = await HttpSubstrate.start();
-    using node = await openNode(partsOf(substrate));
-    await node.create(SPEC);
+  it("is not suspended by a hypervisor that cannot: CAPABILITY_MISSING", async ({ node, substrate }) => {
     substrate.features = [];
     for (const operation of [node.standby("box"), node.snapshot("box"), node.fork("box")]) {
       assert.equal(await codeOf(operation), "CAPABILITY_MISSING");
     }
     const { egressControl: egress, liveCheckpoint: live, hypervisors } = await node.status();
     assert.deepEqual([egress, live, hypervisors], [false, false, { qemu: [] }]);
-    using client = await node.connect("box");
-    assert.equal((await client.health()).alive, true);
+    await assertAnswers(node, "box");
   });
 });

@@ -4,7 +4,7 @@ import { describe, test } from "node:test";
 import type { Sandboxes, WatchEvent } from "../../../src/node/sandboxes/index.ts";
 import { DECLARE_IDLE_LINE } from "../../fixtures/declare-idle.ts";
 import { NEEDS_NAMESPACES } from "../../fixtures/namespaces.ts";
-import { openNode, partsOf } from "./node.ts";
+import { it, openNode, partsOf } from "./node.ts";
 import { HttpSubstrate, IMAGE } from "./substrate.ts";
 
 /** A watch of a node, and its events. */
@@ -73,10 +73,8 @@ describe("the watch", NEEDS_NAMESPACES, () => {
     ]);
   });
 
-  test("tells of a sandbox that does not answer and of one that answers again, and goes on without a daemon", async () => {
-    await using substrate = await HttpSubstrate.start();
-    using node = await openNode(partsOf(substrate));
-    await node.create({ image: IMAGE, name: "box" });
+  it("tells of a sandbox that does not answer and of one that answers again, and goes on without a daemon", async (place) => {
+    const { node, substrate } = place;
     await using watch = new Watch(node);
     const process = substrate.machine("box");
     await process.suspend();
@@ -91,10 +89,7 @@ describe("the watch", NEEDS_NAMESPACES, () => {
     );
   });
 
-  test("says nothing of a sandbox that its user suspends while it looks", async () => {
-    await using substrate = await HttpSubstrate.start();
-    using node = await openNode(partsOf(substrate));
-    await node.create({ image: IMAGE, name: "box" });
+  it("says nothing of a sandbox that its user suspends while it looks", async ({ node, substrate }) => {
     const events: WatchEvent[] = [];
     const end = new AbortController();
     let isAsleep = false;

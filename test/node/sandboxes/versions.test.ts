@@ -5,8 +5,22 @@ import { join } from "node:path";
 import { describe, test } from "node:test";
 import type { Sandboxes } from "../../../src/node/sandboxes/index.ts";
 import { NEEDS_NAMESPACES } from "../../fixtures/namespaces.ts";
-import { CREATE, openNode, partsOf } from "./node.ts";
-import { HttpSubstrate, IMAGE } from "./substrate.ts";
+import {
+  assertAnswers,
+  assertRefused,
+  CREATE,
+  failureOf,
+  openNode,
+  partsOf,
+  SPEC,
+  standInAgent,
+  warningsOf,
+} from "./node.ts";
+import { HttpSubstrate, IMAGE, MISSING } from "./substrate.ts";
+import { demandAgent } from "../../../src/node/sandboxes/node/agent-version.ts";
+import type { SandboxError } from "../../../src/node/sandboxes/substrate/errors.ts";
+import type { JournalEntry } from "../../../src/node/sandboxes/node/journal.ts";
+import { AGENT_VERSION } from "../../../src/shared/version.ts";
 
 const DELETE_VOLUME = "DELETE /volumes/{id}";
 
@@ -122,8 +136,7 @@ describe("the volume of an older agent", NEEDS_NAMESPACES, () => {
     assert.deepEqual((await sweeping).orphans, [oldVolume]);
     assert.deepEqual([state, creations, substrate.volumes.has(oldVolume)], ["Running", 2, true]);
     assert.deepEqual((await newer.sweep()).orphans, []);
-    using client = await older.connect("again");
-    assert.equal((await client.run({ args: ["true"] })).exitCode, 0);
+    await assertAnswers(older, "again");
   });
 
   test("is not removed once the sandbox is there, although the sweep had looked before", async () => {
@@ -138,5 +151,92 @@ describe("the volume of an older agent", NEEDS_NAMESPACES, () => {
     held.release();
     const { orphans, failed } = await sweeping;
     assert.deepEqual([orphans, failed, substrate.volumes.has(oldVolume)], [[], [], true]);
+  });
+});
+
+test("versions are compared as semver.org 11 has them; an unknown one is too old for any", () => {
+  for (const [has, least, isEnough] of [
+    ["0.2.0", "0.2.0", true],
+    ["0.10.0", "0.9.9", true],
+    ["1.0.0", "0.99.99", true],
+    ["0.2.9", "0.3.0", false],
+    ["0.3.0-rc.1", "0.3.0", false],
+    ["0.3.0", "0.3.0-rc.1", true],
+    ["", "0.0.1", false],
+    ["nonsense", "0.0.1", false],
+  ] as const) {
+    const entry = { name: "box", agentVersion: has } as JournalEntry;
+    const ask = (): void => demandAgent(entry, least);
+    if (isEnough) ask();
+    else assert.throws(ask, ({ code }: SandboxError) => code === "AGENT_TOO_OLD", `${has} for ${least}`);
+  }
+});
+
+describe("the agent in a sandbox", NEEDS_NAMESPACES, () => {
+  test("is on record with its version, build and services, also in snapshots and forks", async () => {
+    await using substrate = await HttpSubstrate.start();
+    using node = await openNode(partsOf(substrate));
+    const made = await node.create(SPEC);
+    const { snapshot } = await node.snapshot("box", { name: "taken" });
+    const { sandbox } = await node.fork("taken", { name: "twin", minAgentVersion: AGENT_VERSION });
+    for (const each of [made, snapshot, sandbox]) {
+      assert.equal(each.agentVersion, AGENT_VERSION);
+      assert.match(each.agentVolumeId, /^guest-agent-[0-9a-f]{16}$/);
+      const services = ["GuestAgent", "FileTree", "Tunnel"].map((name) => `svc.guest.v1alpha1.${name}`);
+      assert.deepEqual(
+        services.filter((name) => each.agentServices?.includes(name) !== true),
+        [],
+      );
+    }
+  });
+
+  test("is refused where it is older than minAgentVersion, before anything wakes up, with what to do", async () => {
+    await using substrate = await HttpSubstrate.start();
+    using node = await openNode(partsOf(substrate), { agent: standInAgent(substrate) });
+    await node.create(SPEC);
+    const { snapshot } = await node.snapshot("box", { name: "taken" });
+    assert.deepEqual([snapshot.agentVersion, snapshot.agentServices], ["0.1.0", []]);
+    await node.standby("box");
+    const before = substrate.requests.length;
+    const least = { minAgentVersion: "0.2.0" };
+    for (const refused of [
+      node.resume("box", least),
+      node.fork("box", { ...least, name: "twin" }),
+      node.fork("taken", { ...least, name: "twin" }),
+    ]) {
+      const { message, nextStep } = await assertRefused(refused, "AGENT_TOO_OLD");
+      assert.match(message, /has the agent 0\.1\.0, and 0\.2\.0 or later is asked for; nothing woke up$/);
+      assert.match(nextStep ?? "", /^create a new sandbox, which gets the agent of this node/);
+    }
+    const changes = substrate.requests.slice(before).filter((request) => !request.startsWith("GET "));
+    assert.deepEqual([changes, (await node.get("box")).state], [[], "Standby"]);
+    assert.equal((await failureOf(node.resume("box", { minAgentVersion: "new" }))).code, "INVALID_SPEC");
+    await node.resume("box", { minAgentVersion: "0.1.0" });
+  });
+});
+
+describe("a daemon without /capabilities, which came after API 0.3.0", NEEDS_NAMESPACES, () => {
+  test("does all the same: its hypervisor is that of its instances", async () => {
+    await using substrate = await HttpSubstrate.start();
+    substrate.fail("GET /capabilities", MISSING);
+    using node = await openNode(partsOf(substrate));
+    const { hypervisor } = await node.create(SPEC);
+    assert.equal(hypervisor, "qemu");
+    await node.standby("box");
+    assert.match((await node.get("box")).keys.bundle, /^qemu unknown \d/);
+    // An update brings them while the sandbox sleeps.
+    substrate.interfere = () => undefined;
+    const awakening = await node.resume("box");
+    assert.deepEqual(
+      warningsOf(awakening).map(({ code }) => code),
+      ["DUTIES_DEGRADED"],
+    );
+    substrate.fail("GET /capabilities", MISSING);
+    await node.snapshot("box", { name: "taken" });
+    await node.fork("taken", { name: "twin" });
+    const { daemonVersion, hypervisors } = await node.status();
+    assert.deepEqual([daemonVersion, hypervisors], ["unknown", {}]);
+    for (const name of ["box", "taken", "twin"]) await node.remove(name);
+    assert.deepEqual(substrate.left(), []);
   });
 });

@@ -1,0 +1,147 @@
+import assert from "node:assert/strict";
+import { readdirSync, readFileSync, statSync, writeFileSync } from "node:fs";
+import { join } from "node:path";
+import { before, describe, test } from "node:test";
+import { forAllTests } from "../../fixtures/for-all-tests.ts";
+import { NEEDS_NAMESPACES } from "../../fixtures/namespaces.ts";
+import { runGuestctl } from "../guestctl/guestctl.ts";
+import {
+  assertAnswers,
+  assertRefused,
+  codeOf,
+  failureOf,
+  guestctlVariablesOf,
+  it,
+  openNode,
+  partsOf,
+  SPEC,
+} from "./node.ts";
+import { HttpSubstrate, IMAGE, INTERNAL } from "./substrate.ts";
+
+const SOURCES = "secret-of-the-source";
+const FORKS = "secret-of-the-fork";
+
+/** Every file of a folder, as one text. */
+function textOf(folder: string): string {
+  return readdirSync(folder, { recursive: true, encoding: "utf8" })
+    .map((name) => join(folder, name))
+    .filter((path) => statSync(path).isFile())
+    .map((path) => readFileSync(path, "latin1"))
+    .join("\n");
+}
+
+const sharedSubstrate = forAllTests(await HttpSubstrate.start());
+const sharedNode = forAllTests(await openNode(partsOf(sharedSubstrate), { freeze: "off" }));
+
+// In this double a fork is another process, which was never frozen: test/vm has forks of a frozen session.
+describe("a sandbox with an environment of its own", NEEDS_NAMESPACES, () => {
+  const process = { args: ["sleep", "100000"], env: { API_KEY: SOURCES, STAGE: "test" } };
+  before(() => sharedNode.create({ image: IMAGE, name: "box", process }));
+
+  async function seenIn(name: string): Promise<string> {
+    using client = await sharedNode.connect(name);
+    const { stdout } = await client.run({ args: ["sh", "-c", "echo $API_KEY $STAGE"] });
+    return stdout.toString().trim();
+  }
+
+  test("is a fork of a running one and of a snapshot, whose other variables it has; the source keeps its own", async () => {
+    await sharedNode.fork("box", { name: "twin", env: { API_KEY: FORKS } });
+    await sharedNode.snapshot("box", { name: "taken" });
+    await sharedNode.fork("taken", { name: "later", env: { API_KEY: `${FORKS}-2`, STAGE: "" } });
+    assert.equal(await seenIn("twin"), `${FORKS} test`);
+    assert.equal(await seenIn("later"), `${FORKS}-2`);
+    assert.equal(await seenIn("box"), `${SOURCES} test`);
+    assert.doesNotMatch(
+      textOf(sharedSubstrate.stateFolder),
+      new RegExp(`${SOURCES}|${FORKS}`),
+      "no file of the node has them",
+    );
+    for (const name of ["twin", "later", "taken"]) await sharedNode.remove(name);
+  });
+
+  test("is one that was resumed with it, by the library and by guestctl, whose arguments need no value", async () => {
+    await sharedNode.standby("box");
+    await sharedNode.resume("box", { env: { API_KEY: "resumed" } });
+    assert.equal(await seenIn("box"), "resumed test");
+    await sharedNode.standby("box");
+    const file = join(sharedSubstrate.stateFolder, "../variables");
+    writeFileSync(file, "# a comment\n\nSTAGE=from the file\nAPI_KEY=overwritten\n");
+    const env = { ...guestctlVariablesOf(sharedSubstrate), API_KEY: "guestctl's own" };
+    const words = ["--env", "API_KEY", "--env-file", file, "--agent-port", String(sharedSubstrate.agentPort)];
+    const { exitCode, stderr } = await runGuestctl(["sandbox", "resume", "box", ...words], env);
+    // 1: this double may not step its clock, and says so.
+    assert.deepEqual([exitCode, stderr.includes("guestctl's own")], [1, false], stderr);
+    assert.equal(await seenIn("box"), "guestctl's own from the file");
+  });
+
+  test("cannot have it without what that needs: nothing wakes up, and the message names what is wrong, no value", async () => {
+    for (const [env, words] of [
+      [{ "A=B": SOURCES }, /env: "A=B" is no name of a variable/],
+      [{ "": SOURCES }, /env: "" is no name/],
+      [{ KEY: `${SOURCES}\0` }, /the value of "KEY" is no text without NUL/],
+    ] as const) {
+      const { message } = await assertRefused(sharedNode.fork("box", { name: "none", env }), "INVALID_SPEC", words);
+      assert.doesNotMatch(message, new RegExp(SOURCES));
+    }
+    await sharedNode.stop("box");
+    const stopped = await failureOf(sharedNode.resume("box", { env: { KEY: "value" } }));
+    assert.deepEqual([stopped.code, (await sharedNode.get("box")).state], ["WRONG_STATE", "Stopped"]);
+  });
+});
+
+describe("a fork whose random numbers its origin may draw, too", NEEDS_NAMESPACES, () => {
+  it("is not handed out, and leaves nothing: RESTORE_DEGRADED; unless that is accepted", async (place) => {
+    const { node, substrate } = place;
+    await node.snapshot("box", { name: "taken" });
+    substrate.machines.forksCannotReseed = true;
+    for (const from of ["box", "taken"]) {
+      const { message, nextStep } = await assertRefused(node.fork(from, { name: "twin" }), "RESTORE_DEGRADED");
+      assert.match(message, /twin may draw its origin's random numbers: .*crng_reseed:/);
+      assert.match(nextStep ?? "", /acceptDegraded/);
+      assert.doesNotMatch(message, /clock_|entropy_credit/);
+      assert.deepEqual(substrate.left(), ["instance box", "snapshot taken", "volume box-credentials"]);
+      await assertAnswers(node, "box");
+    }
+    const { awakening } = await node.fork("taken", { name: "twin", acceptDegraded: true });
+    assert.match(awakening.notReseeded.join(" "), /crng_reseed:/);
+    assert.ok(awakening.warnings.some(({ code }) => code === "DUTIES_DEGRADED"));
+    for (const name of ["box", "taken", "twin"]) await node.remove(name);
+  });
+});
+
+describe("a hypervisor that gives forks the vsock number of their origin, as QEMU", NEEDS_NAMESPACES, () => {
+  test("runs two with one number one after the other; beside each other SIBLING_RUNNING names the one that is in the way", async () => {
+    await using substrate = await HttpSubstrate.start();
+    substrate.rules.forks = "qemu";
+    using node = await openNode(partsOf(substrate));
+    await node.create(SPEC);
+    await node.snapshot("box", { name: "taken" });
+    const { message, nextStep } = await assertRefused(node.fork("taken", { name: "one" }), "SIBLING_RUNNING");
+    assert.match(
+      message,
+      /one could not be started beside box, which has the same origin: .*500 internal_error: failed/,
+    );
+    assert.match(nextStep ?? "", /put box to sleep/);
+    assert.deepEqual(substrate.left(), ["instance box", "snapshot taken", "volume box-credentials"]);
+    await node.standby("box");
+    substrate.fail("POST /snapshots/{id}/fork", INTERNAL);
+    assert.equal(await codeOf(node.fork("taken", { name: "one" })), "SUBSTRATE_FAILED", "no sibling runs");
+    substrate.interfere = () => undefined;
+    for (const name of ["one", "two"]) {
+      await node.fork("taken", { name });
+      if (name === "one") assert.equal(await codeOf(node.resume("box")), "SIBLING_RUNNING");
+      await node.remove(name);
+    }
+    await node.resume("box");
+    await node.fork("box", { name: "three" });
+    // That fork has kept the number, and its source another.
+    assert.match(
+      (await failureOf(node.fork("taken", { name: "four" }))).message,
+      /four could not .* beside three, which/,
+    );
+    await node.standby("three");
+    await node.fork("taken", { name: "four" });
+    for (const name of ["box", "taken", "three", "four"]) await node.remove(name);
+    assert.deepEqual(substrate.left(), []);
+  });
+});
