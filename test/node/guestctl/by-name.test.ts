@@ -6,19 +6,13 @@ import { execa } from "execa";
 import { testFolder } from "../../fixtures/files.ts";
 import { forAllTests } from "../../fixtures/for-all-tests.ts";
 import { NEEDS_NAMESPACES } from "../../fixtures/namespaces.ts";
-import { openNode, partsOf } from "../sandboxes/node.ts";
+import { guestctlVariablesOf, openNode, partsOf } from "../sandboxes/node.ts";
 import { HttpSubstrate, IMAGE } from "../sandboxes/substrate.ts";
 import { GUESTCTL, type GuestctlResult, runGuestctl, startGuestctl } from "./guestctl.ts";
 
 const substrate = forAllTests(await HttpSubstrate.start());
 const folder = forAllTests(await testFolder()).path;
-const env = {
-  PATH: process.env["PATH"] ?? "",
-  HOME: folder,
-  HYPEMAN_BASE_URL: substrate.baseUrl,
-  HYPEMAN_API_KEY: substrate.apiToken,
-  GUESTCTL_STATE: substrate.stateFolder,
-};
+const env: Record<string, string> = { ...guestctlVariablesOf(substrate), HOME: folder };
 
 describe("guestctl with the name of a sandbox", NEEDS_NAMESPACES, () => {
   before(async () => {
@@ -40,7 +34,7 @@ describe("guestctl with the name of a sandbox", NEEDS_NAMESPACES, () => {
     assert.match((await run("--sandbox", "box", "health")).stdout, /^ready: +yes$/m);
     const named = await runGuestctl(["version"], { ...env, GUESTCTL_SANDBOX: "box" });
     assert.match(named.stdout, /^agent: +\d/m);
-    const { GUESTCTL_STATE: state, HYPEMAN_BASE_URL: api, ...rest } = env;
+    const { GUESTCTL_STATE: state = "", HYPEMAN_BASE_URL: api = "", ...rest } = env;
     const flagged = await runGuestctl(["stat", "--sandbox=box", "--state", state, "--api", api, "/etc"], rest);
     assert.equal(flagged.exitCode, 0, flagged.stderr);
     assert.match((await run("health", "--watch", "--sandbox", "box", "--count", "1", "--json")).stdout, /"state":"up"/);

@@ -4,6 +4,7 @@ import { describe, test } from "node:test";
 import { forAllTests } from "../../fixtures/for-all-tests.ts";
 import { processGone } from "../../fixtures/proc.ts";
 import {
+  assertRefused,
   type GuestctlResult,
   guestctlVariables,
   jsonLines,
@@ -30,26 +31,14 @@ describe("guestctl exec", () => {
 
   test("leaves with 127, 126 and 125 when the command, the permission or the user is missing", async () => {
     const missing = await exec(["/no/such/command"]);
-    assert.equal(missing.exitCode, 127);
-    assert.match(missing.stderr, /^guestctl: .*\/no\/such\/command.*\[NOT_FOUND, EXEC_NOT_FOUND\]\n$/);
-    const folder = await exec(["/etc"]);
-    assert.equal(folder.exitCode, 126);
-    assert.match(folder.stderr, /EXEC_PERMISSION_DENIED/);
-    const user = await exec(["-u", "nobody-here", "true"]);
-    assert.equal(user.exitCode, 125);
-    assert.match(user.stderr, /nobody-here.*EXEC_BAD_USER/);
+    assertRefused(missing, /^guestctl: .*\/no\/such\/command.*\[NOT_FOUND, EXEC_NOT_FOUND\]\n$/, 127);
+    assertRefused(await exec(["/etc"]), /EXEC_PERMISSION_DENIED/, 126);
+    assertRefused(await exec(["-u", "nobody-here", "true"]), /nobody-here.*EXEC_BAD_USER/);
   });
 
   test("leaves with 124 at --timeout, even if the command then leaves with 0", async () => {
-    const { exitCode, stderr } = await exec([
-      "--timeout",
-      "300ms",
-      "sh",
-      "-c",
-      "trap 'exit 0' TERM; sleep 1000 & wait",
-    ]);
-    assert.equal(exitCode, 124);
-    assert.equal(stderr, "guestctl: timed out after 300ms\n");
+    const result = await exec(["--timeout", "300ms", "sh", "-c", "trap 'exit 0' TERM; sleep 1000 & wait"]);
+    assertRefused(result, /^guestctl: timed out after 300ms\n$/, 124);
   });
 
   test("leaves what follows the command to the command", async () => {
@@ -69,10 +58,7 @@ describe("guestctl exec", () => {
     // The second is not set here, and has no value for it.
     const { stdout } = await exec(["-e", "__proto__=x", "-e", "constructor", "-e", "toString=y", "env"]);
     const lines = stdout.split("\n");
-    assert.deepEqual(
-      ["__proto__=x", "toString=y"].filter((line) => !lines.includes(line)),
-      [],
-    );
+    for (const line of ["__proto__=x", "toString=y"]) assert.ok(lines.includes(line), line);
     assert.doesNotMatch(stdout, /^constructor=/m);
   });
 
@@ -167,11 +153,7 @@ describe("guestctl exec", () => {
 
   test("says that -it wants a terminal, and with -itt runs a command in one without having one itself", async () => {
     const refused = await exec(["-it", "sh"], "exit 4\n");
-    assert.equal(refused.exitCode, 125);
-    assert.match(
-      refused.stderr,
-      /^guestctl: standard input is no terminal; leave -t out, or .* -itt \(see --help\)\n$/,
-    );
+    assertRefused(refused, /^guestctl: standard input is no terminal; leave -t out, or .* -itt \(see --help\)\n$/);
     const { stdout, exitCode } = await exec(["-itt", "sh"], "tty && stty size\nexit 4\n");
     assert.equal(exitCode, 4);
     assert.match(stdout, /\/dev\/pts\/\d+\r\n24 80\r\n/);

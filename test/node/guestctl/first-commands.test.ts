@@ -5,8 +5,93 @@ import { describe, test } from "node:test";
 import { Terminal } from "../../../scripts/machine/terminal.ts";
 import { forAllTests } from "../../fixtures/for-all-tests.ts";
 import { testFolder } from "../../fixtures/files.ts";
-import { FIRST_COMMANDS } from "./first-commands.ts";
 import { guestctlVariables, putGuestctl, runGuestctl, startIssuedAgent } from "./guestctl.ts";
+
+/** A command line of a user of another tool, its output with the exit status, and the keys typed then. */
+type FirstCommand = readonly [typed: string, shows: RegExp, keys?: string];
+
+/**
+ * Command lines of other tools, with guestctl in the tool's place. They work, or name the command that does it here.
+ * Each is typed in a folder with `notes.txt` and `site/`, beside a kept command "build"; $REMOTE is a folder of the
+ * sandbox.
+ */
+const FIRST_COMMANDS: readonly FirstCommand[] = [
+  // docker
+  ["guestctl exec -it box sh", /if box is a sandbox: guestctl exec --sandbox box -- sh \(127\)$/],
+  ["guestctl exec -d sleep 5", /^sleep-[0-9a-f]{4} \(0\)$/],
+  ["guestctl ps", /"guestctl execs" lists kept commands/],
+  ["guestctl logs -f build", /"guestctl attach NAME" shows the output/],
+  [
+    "guestctl cp box:/etc/hostname .",
+    /there is no sandbox "box" in the journal of .*; guestctl sandbox ls shows those that are; .* -H/,
+  ],
+  ["guestctl kill -s HUP build", /^ \(0\)$/],
+  ["guestctl stop -t 5 build", /"guestctl end NAME" ends a kept command \(--grace 5s\)/],
+  ["guestctl run -it --rm debian sh", /"guestctl exec" runs a command in a sandbox/],
+  ["guestctl version", /^guestctl: +\d+\.\d+\.\d+\S*\s+agent: +\d+\.\d+\.\d+\S* \(0\)$/],
+  ["guestctl cp :/etc/hostname - | tar t", /^hostname \(0\)$/],
+  ["guestctl cp -L notes.txt :$REMOTE/", /a link is copied as a link/],
+  ["guestctl wait build", /"guestctl attach NAME" waits for a kept command/],
+  ["guestctl ss -ltnp", /"guestctl ports" lists the TCP ports/],
+  ["guestctl port box 80", /"guestctl forward 8080:80" leads a local port/],
+  ["guestctl inspect -f '{{.State.Pid}}' build", /"guestctl execs --json" describes kept commands/],
+  ["guestctl rm -f box", /"guestctl sandbox rm" removes a sandbox/],
+  ["guestctl unpause box", /"guestctl sandbox resume NAME" wakes/],
+  ["guestctl commit box image", /"guestctl sandbox snapshot NAME" keeps the state/],
+  // kubectl
+  ["guestctl exec box -- id -u", /if box is a sandbox: guestctl exec --sandbox box -- id/],
+  ["guestctl get pods", /"guestctl sandbox ls" lists sandboxes/],
+  ["guestctl describe pod box", /"guestctl health" describes an agent/],
+  ["guestctl attach -it build", /^step 1\s/, "\x03"],
+  ["guestctl port-forward box 8080:80", /"guestctl forward 8080:80" leads a local port/],
+  ["guestctl top pod", /"guestctl usage" shows memory/],
+  ["guestctl exec --stdin --tty box -- sh", /-i connects standard input/],
+  ["guestctl forward --address 0.0.0.0 8080:80", /to listen at 0\.0\.0\.0, write 0\.0\.0\.0:8080:80 /],
+  ["guestctl forward pod/box 8080:80", /if that is a sandbox: guestctl forward --sandbox box 8080:80 /],
+  ["guestctl cp prod/box:/etc/hostname ./h", /write box:\/etc\/hostname, or -H and :\/etc\/hostname /],
+  ["guestctl delete pod box --now", /"guestctl sandbox rm" a sandbox/],
+  ["guestctl debug -it box", /"guestctl exec -it -- sh" gives a shell/],
+  ["guestctl version --client", /^guestctl: +\d+\.\d+\.\d+\S* \(0\)$/],
+  ["guestctl health -o json", /Unknown option '-o'; --json prints JSON/],
+  ["guestctl stats box", /"guestctl usage" shows memory/],
+  ["guestctl sandbox list", /; "guestctl sandbox ls" lists sandboxes and snapshots /],
+  ["guestctl sandbox delete box", /; "guestctl sandbox rm NAME" removes one/],
+  ["guestctl exec -c 'echo hi'", /exec wants a command; a whole line wants a shell: guestctl exec -- sh -c LINE/],
+  // incus
+  ["guestctl file push notes.txt box/srv/", /"guestctl cp" copies/],
+  ["guestctl console box", /"guestctl exec -it -- sh" gives a shell/],
+  ["guestctl enter box", /"guestctl exec -it -- sh" gives a shell/],
+  ["guestctl env", /"guestctl exec -- env" shows/],
+  ["SHELL=/bin/bash guestctl completion | head -n 1", /^# Completion of guestctl for bash/],
+  ["SHELL=/usr/bin/fish guestctl completion", /say which shell: bash or zsh/],
+  // scp and rsync
+  ["guestctl cp -P 7071 notes.txt root@box:$REMOTE/", /the port is part of the address: -H HOST:PORT/],
+  ["guestctl cp :notes.txt .", /a path in the sandbox is absolute, as in :\/notes\.txt /],
+  ["guestctl cp -av site/ :$REMOTE/d", /Unknown option '-v'; what is left out is named; tar -cv SOURCE/],
+  ["guestctl cp -az --delete site/ :$REMOTE/e", /Unknown option '-z'; nothing is compressed on the way; leave it out/],
+  ["guestctl rsync -a site/ :$REMOTE/f", /"guestctl cp -a FOLDER :\/FOLDER" copies/],
+  ["guestctl cp -rp site :$REMOTE/g", /^(?:\d+% .*)? \(0\)$/], // a slow machine shows progress
+  ["guestctl cp ':/etc/host*' .", /patterns are not expanded here/],
+  ["guestctl cp -l 1000 notes.txt :$REMOTE/", /nothing limits the speed; leave it out/],
+  ["guestctl cp -a --dry-run site/ :$REMOTE/h", /show what would be copied with: tar -cvf/],
+  ["guestctl cp -a notes.txt ':~/'", /only a shell knows ~; write the path of the home folder/],
+  // ssh and tmux
+  ["guestctl ssh root@box", /"guestctl exec -it -- sh" gives a shell/],
+  [
+    "guestctl exec 'echo $HOME | wc -c'",
+    /a whole line wants one: guestctl exec -- sh -c 'echo \$HOME \| wc -c' \(127\)$/,
+  ],
+  ["guestctl exec -tt stty size", /^50 400 \(0\)$/],
+  ["guestctl -L 8080:localhost:80 exec sh", /"guestctl forward 8080:80" leads a local port/],
+  ["guestctl exec -l nobody id -u", /-u USER runs as another user/],
+  ["guestctl 10.0.0.7 uptime", /give an address with -H, .*guestctl -H 10\.0\.0\.7 exec -- COMMAND/],
+  ["guestctl -t box top", /"guestctl exec -it -- COMMAND" runs one in a terminal/],
+  ["guestctl forward 8080:localhost:80", /its ports are those of the sandbox itself, without a host/],
+  ["guestctl ls -lh /etc/hostname", /^-[rwx-]{9} .* \d+(?:\.\d)? (?:B|KiB) .*\/etc\/hostname \(0\)$/],
+  ["guestctl rmdir /srv/old", /"guestctl rm PATH" removes an empty folder/],
+  ["guestctl whoami", /"guestctl exec -- whoami" runs a program/],
+  ["guestctl kill-session -t build", /"guestctl end NAME" ends a kept command/],
+];
 
 /** Wide: no message wraps. */
 const COLS = 400;

@@ -1,12 +1,25 @@
 import assert from "node:assert/strict";
 import { spawnSync } from "node:child_process";
-import { chmod, lstat, mkdir, readdir, readFile, stat, symlink, writeFile } from "node:fs/promises";
+import { chmod, lstat, mkdir, readdir, readFile, rm, stat, symlink, writeFile } from "node:fs/promises";
+import { Readable } from "node:stream";
 import { afterEach, beforeEach, describe, it } from "node:test";
 import { type TestFolder, testFolder } from "../../fixtures/files.ts";
 import { tableText } from "../../../src/node/guestctl/cli/output.ts";
 import { forAllTests } from "../../fixtures/for-all-tests.ts";
 import { NEEDS_ROOT } from "../../fixtures/privileges.ts";
-import { type GuestctlResult, guestctlVariables, jsonLines, runGuestctl, startIssuedAgent } from "./guestctl.ts";
+import {
+  assertRefused,
+  type GuestctlResult,
+  guestctlVariables,
+  jsonLines,
+  runGuestctl,
+  startIssuedAgent,
+} from "./guestctl.ts";
+import { type GuestClient, GuestError } from "../../../src/node/client/index.ts";
+import { downloadTree } from "../../../src/node/guestctl/copy/download.ts";
+import { type CopyParts, CopyReport, Progress } from "../../../src/node/guestctl/copy/report.ts";
+import { uploadFile } from "../../../src/node/guestctl/copy/upload.ts";
+import { clientOf } from "../../fixtures/guest-client.ts";
 
 // As in an image without programs.
 const agent = forAllTests(await startIssuedAgent({ process: { env: { PATH: "/nowhere" } } }));
@@ -87,9 +100,7 @@ describe("guestctl mkdir, mv, chmod and rm", () => {
     await quietly("mkdir", "-p", "-m", "0750", `:${folder.at("a/b/c")}`, folder.at("d"));
     assert.equal((await stat(folder.at("a/b/c"))).mode & 0o777, 0o750);
     await quietly("mkdir", "-p", folder.at("d"));
-    const again = await guestctl("mkdir", folder.at("d"));
-    assert.match(again.stderr, /exists already/);
-    assert.equal(again.exitCode, 125);
+    assertRefused(await guestctl("mkdir", folder.at("d")), /exists already/);
     await writeFile(folder.at("one"), "one");
     await quietly("mv", folder.at("one"), `:${folder.at("two")}`);
     await quietly("mv", folder.at("two"), folder.at("a"), folder.at("d"));
@@ -132,9 +143,80 @@ describe("guestctl mkdir, mv, chmod and rm", () => {
       [["rm", "-r", "/"], /\/ is all of the sandbox/],
       [["rm", "-r", "/etc/.."], /path must end in a name; \/, \. and \.\. are none \[/],
     ] as const) {
-      const { stderr, exitCode } = await guestctl(...args);
-      assert.match(stderr, pattern);
-      assert.equal(exitCode, 125);
+      assertRefused(await guestctl(...args), pattern);
+    }
+  });
+});
+
+/** The client, but for some of its methods. */
+function replacing(whole: GuestClient, replaced: Readonly<Record<PropertyKey, unknown>>): GuestClient {
+  return new Proxy(whole, {
+    get: (target, name) => {
+      if (Object.hasOwn(replaced, name)) return replaced[name];
+      const value: unknown = Reflect.get(target, name, target);
+      return typeof value === "function" ? (value.bind(target) as unknown) : value;
+    },
+  });
+}
+
+const client = forAllTests(clientOf(agent, { serverName: undefined }));
+const copyParts = (toSandbox: GuestClient): CopyParts => ({
+  client: toSandbox,
+  progress: new Progress(process.stderr, "", undefined),
+  report: new CopyReport(),
+  host: process,
+  makesParents: false,
+});
+
+describe("a file on its way into a folder of the sandbox", () => {
+  it("stays in that folder: a refused write is never repeated without beneath", async () => {
+    await writeFile(folder.at("local"), "of the host");
+    await writeFile(folder.at("outside"), "of another");
+    await mkdir(folder.at("named"));
+    const target = folder.at("named/file");
+    // Dangling, with a slash at its end: the agent refuses the path, which names no file.
+    await symlink("gone/", target);
+    // Something in the sandbox acts right after a failed write.
+    const writeFileThen: GuestClient["writeFile"] = async (...args) => {
+      try {
+        return await client.writeFile(...args);
+      } catch (error) {
+        await rm(target);
+        await symlink(folder.at("outside"), target);
+        throw error;
+      }
+    };
+    const parts = copyParts(replacing(client, { writeFile: writeFileThen }));
+    const local = folder.at("local");
+    const copying = uploadFile(parts, local, await lstat(local), target, folder.at("named"));
+    await assert.rejects(copying, (error) => error instanceof GuestError && error.reason === "INVALID_FIELD");
+    assert.equal(await readFile(folder.at("outside"), "utf8"), "of another");
+  });
+});
+
+describe("a folder on its way out of a hostile sandbox", () => {
+  it("stays where it goes to: a name that climbs is refused, and no link is followed", async () => {
+    for (const [names, message] of [
+      [["../evil"], /leads out of the folder/],
+      [["/evil"], /leads out of the folder/],
+      [["link", "link/evil"], /is in the way: it is no folder/],
+    ] as const) {
+      await using place = await testFolder();
+      await mkdir(place.at("outside"));
+      await mkdir(place.at("sandbox"));
+      await writeFile(place.at("sandbox/evil"), "of the sandbox");
+      await symlink(place.at("outside"), place.at("sandbox/link"));
+      const told = names.map((name) => {
+        const isLink = name === "link";
+        const linkName = Buffer.from(isLink ? place.at("outside") : "");
+        const head = { name: Buffer.from(name), linkName, mode: 0o644, modifiedSeconds: 0 };
+        const content = Readable.from(isLink ? [] : [Buffer.from("of the sandbox")]);
+        return { ...head, type: isLink ? "symlink" : "file", sizeBytes: isLink ? 0 : 14, content };
+      });
+      const parts = copyParts(replacing(client, { readTree: () => Readable.from(told) }));
+      await assert.rejects(downloadTree(parts, place.at("sandbox"), place.at("here")), message);
+      assert.deepEqual(await readdir(place.at("outside")), []);
+      assert.deepEqual((await place.names()).toSorted(), ["here", "outside", "sandbox"]);
     }
   });
 });

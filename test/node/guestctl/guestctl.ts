@@ -1,3 +1,4 @@
+import assert from "node:assert/strict";
 import { writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import type { Readable, Writable } from "node:stream";
@@ -24,6 +25,12 @@ export interface GuestctlResult {
   readonly stdout: string;
   readonly stderr: string;
   readonly exitCode: number | undefined;
+}
+
+/** Fails unless guestctl has left with its own status for a failure, or another, and said this on standard error. */
+export function assertRefused({ stderr, exitCode }: GuestctlResult, said: RegExp, status = 125): void {
+  assert.match(stderr, said);
+  assert.equal(exitCode, status, stderr);
 }
 
 /** A running guestctl. */

@@ -1,16 +1,211 @@
 import assert from "node:assert/strict";
+import { copyFile, writeFile } from "node:fs/promises";
+import { join } from "node:path";
 import { describe, test } from "node:test";
+import { create, type MessageInitShape } from "@bufbuild/protobuf";
+import { timestampFromMs } from "@bufbuild/protobuf/wkt";
+import { freePort } from "../../../scripts/machine/free-port.ts";
+import { plain } from "../../../src/node/client/plain.ts";
+import { GuestError } from "../../../src/node/client/index.ts";
+import { newsOf, type Sample, type Seen, seenWith } from "../../../src/node/guestctl/commands/watch.ts";
+import { HealthResponseSchema } from "../../../src/shared/gen/svc/guest/v1alpha1/health_pb.ts";
+import {
+  assertRefused,
+  guestctlVariables,
+  jsonLines,
+  runGuestctl,
+  startGuestctl,
+  startIssuedAgent,
+} from "./guestctl.ts";
+import { testFolder } from "../../fixtures/files.ts";
 import { forAllTests } from "../../fixtures/for-all-tests.ts";
 import { clientOf } from "../../fixtures/guest-client.ts";
 import { NEEDS_ROOT } from "../../fixtures/privileges.ts";
-import { guestctlVariables, runGuestctl, startIssuedAgent } from "./guestctl.ts";
 import { lacksCgroups } from "../../fixtures/namespaces.ts";
 
-const plain = forAllTests(await startIssuedAgent());
+const START_MS = Date.UTC(2026, 0, 1);
+
+function up(atMs: number, health: MessageInitShape<typeof HealthResponseSchema> = {}, clockErrorMs = 0): Sample {
+  const guestTime = timestampFromMs(START_MS + atMs + clockErrorMs);
+  return {
+    time: new Date(START_MS + atMs),
+    health: plain(
+      HealthResponseSchema,
+      create(HealthResponseSchema, { alive: true, ready: true, guestTime, ...health }),
+    ),
+    roundTripMs: 1.25,
+    clockErrorMs,
+    agentVersion: "1.2.3",
+  };
+}
+
+function lost(atMs: number, message = "connect ECONNREFUSED"): Sample {
+  return { time: new Date(START_MS + atMs), error: new GuestError({ status: "UNAVAILABLE", message }) };
+}
+
+function changesOf(samples: readonly Sample[]): string[] {
+  let seen: Seen = {};
+  return samples.flatMap((sample) => {
+    const news = newsOf(seen, sample);
+    seen = seenWith(seen, sample);
+    return news;
+  });
+}
+
+const agent = forAllTests(await startIssuedAgent());
+
+describe("what guestctl health --watch prints", () => {
+  test("is the first answer, and nothing while all stays as it is", () => {
+    assert.deepEqual(changesOf([up(0), up(1_000), up(2_000)]), ["up and ready"]);
+    assert.deepEqual(changesOf([up(0, { ready: false, readyCmdExit: -1 })]), [
+      "up, not ready (ready_cmd: no verdict yet)",
+    ]);
+  });
+
+  test("is a lost agent once, and when it is back", () => {
+    const samples = [up(0), lost(1_000), lost(2_000), up(4_500)];
+    assert.deepEqual(changesOf(samples), [
+      "up and ready",
+      "lost: connect ECONNREFUSED [UNAVAILABLE]",
+      "back after 3.5 s",
+    ]);
+  });
+
+  test("never moves the terminal's cursor, whatever the sandbox says", () => {
+    const escape = "\u001b]0;evil\u0007";
+    const texts = changesOf([up(0), { ...up(1_000), agentVersion: escape }, lost(2_000, escape)]);
+    assert.equal(texts.length, 3);
+    for (const text of texts) assert.doesNotMatch(text, /\p{Cc}/u);
+  });
+
+  test("is every change of readiness, of the freeze, of idleness, of the agent and of its clock", () => {
+    const idleDeclared = timestampFromMs(5);
+    const restored = { ...up(6_000, { idleDeclared }, -3_600_000), agentVersion: "1.2.4" };
+    const samples = [
+      up(0),
+      up(1_000, { ready: false, readyCmdExit: 9 }),
+      up(2_000),
+      up(3_000, { frozen: true }),
+      up(4_000),
+      up(5_000, { idleDeclared }),
+      restored,
+    ];
+    assert.deepEqual(changesOf(samples), [
+      "up and ready",
+      "not ready (ready_cmd: exit 9)",
+      "ready",
+      "session frozen",
+      "session thawed",
+      "idle declared",
+      "agent version 1.2.4",
+      "guest clock moved by -3600.000 s",
+    ]);
+  });
+});
+
+describe("guestctl health --watch", () => {
+  test("prints a lost agent, and dials anew until another is there", async (t) => {
+    const port = await freePort();
+    const options = { env: { SVC_GUEST_PORT: String(port) } };
+    const first = await startIssuedAgent(options);
+    try {
+      const env = { ...guestctlVariables(first), GUESTCTL_ADDRESS: `127.0.0.1:${port}` };
+      const guestctl = startGuestctl(["health", "--watch", "--interval", "200ms"], env);
+      t.after(() => guestctl.kill("SIGKILL"));
+      const next = async (): Promise<string> => ((await guestctl.lines.next()) as { value: string }).value;
+      assert.match(await next(), /^\d\d:\d\d:\d\d {2}up and ready$/);
+      first.kill("SIGKILL");
+      assert.match(await next(), /^\d\d:\d\d:\d\d {2}lost: .* \[UNAVAILABLE(?:, \w+)?\]$/);
+      const { certificates } = first;
+      await using _second = await startIssuedAgent({ ...options, certificates });
+      assert.match(await next(), /^\d\d:\d\d:\d\d {2}back after \d+\.\d s$/);
+      guestctl.kill("SIGTERM");
+      await guestctl.ended;
+    } finally {
+      await first[Symbol.asyncDispose]();
+    }
+  });
+
+  test("writes an object for each look with --json", async () => {
+    const { stdout, exitCode } = await runGuestctl(
+      ["health", "--watch", "--json", "--interval", "100ms", "--count", "3"],
+      guestctlVariables(agent),
+    );
+    assert.equal(exitCode, 0);
+    const lines = jsonLines(stdout);
+    assert.equal(lines.length, 3);
+    const names = ["time", "state", "round_trip_ms", "clock_error_ms", "agent_version", "health"];
+    for (const line of lines) {
+      assert.deepEqual(Object.keys(line), names);
+      assert.equal(line["state"], "up");
+      assert.equal(typeof line["round_trip_ms"], "number");
+      assert.equal((line["health"] as Record<string, unknown>)["ready"], true);
+    }
+  });
+
+  test("leaves with what the last look said", async () => {
+    const look = ["health", "--watch", "--count", "1", "--json"];
+    await using unready = await startIssuedAgent({
+      process: { args: ["sleep", "1000"], ready_cmd: { args: ["false"] } },
+    });
+    assert.equal((await runGuestctl(look, guestctlVariables(unready))).exitCode, 1);
+    const nobody = { ...guestctlVariables(agent), GUESTCTL_ADDRESS: `127.0.0.1:${await freePort()}` };
+    const gone = await runGuestctl(look, nobody);
+    assert.equal(gone.exitCode, 125);
+    const { state, error } = JSON.parse(gone.stdout) as { state: string; error: Record<string, unknown> };
+    assert.deepEqual([state, error["status"]], ["lost", "UNAVAILABLE"]);
+  });
+
+  test("gives up at once where no waiting helps", async () => {
+    await using folder = await testFolder();
+    for (const name of ["ca.pem", "client.pem", "client.key"]) {
+      await copyFile(join(agent.credentialsDir, name), folder.at(name));
+    }
+    await writeFile(folder.at("token"), "that-of-another-sandbox");
+    const env = { ...guestctlVariables(agent), GUESTCTL_CREDENTIALS: folder.path };
+    const { stdout, stderr, exitCode } = await runGuestctl(["health", "--watch"], env);
+    assert.deepEqual([stdout, exitCode], ["", 125]);
+    assert.match(
+      stderr,
+      /\[UNAUTHENTICATED.*\]; give the token of this very instance in --credentials; it changes with a restore\n$/,
+    );
+  });
+
+  test("refuses to be a burden, and options that do nothing", async () => {
+    for (const [args, problem] of [
+      [["--watch", "--interval", "1ms"], "--interval wants 100ms at least"],
+      // Node's timers take no more than 24 days: it would look a thousand times a second.
+      [["--watch", "--interval", "1000h"], "--interval wants 24h at most"],
+      [["--count", "2"], "--interval and --count are for --watch"],
+    ] as const) {
+      const { stderr } = await runGuestctl(["health", ...args], guestctlVariables(agent));
+      assert.equal(stderr, `guestctl: ${problem} (see --help)\n`);
+    }
+  });
+
+  test("goes on after the duties of a restore, which end its connection, and is no user activity", async () => {
+    const guestctl = startGuestctl(["health", "--watch", "--json", "--interval", "100ms"], guestctlVariables(agent));
+    const look = async (): Promise<{ state: string; time: string; health?: Record<string, unknown> }> => {
+      const { value } = (await guestctl.lines.next()) as { value: string };
+      return JSON.parse(value) as { state: string; time: string };
+    };
+    const first = await look();
+    assert.equal(first.state, "up");
+    const { stdout } = await runGuestctl(["restore", "--no-time", "--json"], guestctlVariables(agent));
+    assert.equal((JSON.parse(stdout) as Record<string, unknown>)["entropy_bytes_mixed"], 64);
+    const doneMs = Date.now();
+    let last = await look();
+    // One look may come at the moment of the change.
+    while (Date.parse(last.time) < doneMs || last.state !== "up") last = await look();
+    assert.equal(last.health?.["last_user_activity"], first.health?.["last_user_activity"]);
+    guestctl.kill("SIGTERM");
+    await guestctl.ended;
+  });
+});
 
 describe("guestctl health", () => {
   test("tells people how the agent is", async () => {
-    const { stdout, stderr, exitCode } = await runGuestctl(["health"], guestctlVariables(plain));
+    const { stdout, stderr, exitCode } = await runGuestctl(["health"], guestctlVariables(agent));
     assert.deepEqual([exitCode, stderr], [0, ""]);
     const time = String.raw`\d{4}-\d\d-\d\dT[\d:.]+Z`;
     const lines = [
@@ -24,7 +219,7 @@ describe("guestctl health", () => {
   });
 
   test("tells programs with the names of the contract", async () => {
-    const { stdout } = await runGuestctl(["health", "--json"], guestctlVariables(plain));
+    const { stdout } = await runGuestctl(["health", "--json"], guestctlVariables(agent));
     const health = JSON.parse(stdout) as Record<string, unknown>;
     assert.deepEqual([health["alive"], health["ready"], health["ready_cmd_exit"]], [true, true, 0]);
     assert.match(String(health["guest_time"]), /Z$/);
@@ -33,25 +228,19 @@ describe("guestctl health", () => {
   });
 
   test("tells people of a session that is frozen, and of one that has thawed without duties", NEEDS_ROOT, async (t) => {
-    await using agent = await startIssuedAgent();
-    if (lacksCgroups(t, agent)) return;
-    const env = guestctlVariables(agent);
-    const froze = await runGuestctl(["hook", "pre-snapshot", "--freeze", "10m"], env);
-    assert.equal(froze.exitCode, 0);
-    assert.match(froze.stderr, /0 processes are frozen/);
-    const refused = await runGuestctl(["exec", "true"], env);
-    assert.equal(refused.exitCode, 125);
-    assert.match(refused.stderr, /frozen for a snapshot/);
-    const frozen = await runGuestctl(["health"], env);
-    assert.match(frozen.stdout, /^session: +frozen for a snapshot; "guestctl restore" thaws it$/m);
+    await using frozen = await startIssuedAgent();
+    if (lacksCgroups(t, frozen)) return;
+    const env = guestctlVariables(frozen);
+    assertRefused(await runGuestctl(["hook", "pre-snapshot", "--freeze", "10m"], env), /0 processes are frozen/, 0);
+    assertRefused(await runGuestctl(["exec", "true"], env), /frozen for a snapshot/);
+    const asleep = await runGuestctl(["health"], env);
+    assert.match(asleep.stdout, /^session: +frozen for a snapshot; "guestctl restore" thaws it$/m);
     await runGuestctl(["restore", "--no-time"], env);
     assert.equal((await runGuestctl(["exec", "true"], env)).exitCode, 0);
     assert.doesNotMatch((await runGuestctl(["health"], env)).stdout, /^session:/m);
-    const wrong = await runGuestctl(["hook", "post-restore", "--freeze", "90s"], env);
-    assert.equal(wrong.exitCode, 125);
-    assert.match(wrong.stderr, /only PRE_SNAPSHOT freezes/);
+    assertRefused(await runGuestctl(["hook", "post-restore", "--freeze", "90s"], env), /only PRE_SNAPSHOT freezes/);
     assert.equal((await runGuestctl(["hook", "pre-snapshot", "--freeze", "1s"], env)).exitCode, 0);
-    await agent.logged("thawed_without_duties");
+    await frozen.logged("thawed_without_duties");
     const thawed = await runGuestctl(["health"], env);
     assert.match(thawed.stdout, /^session: +was frozen, and thawed without duties: .*"guestctl restore"$/m);
     const late = await runGuestctl(["restore-sequence", "--no-time"], env);
@@ -61,21 +250,20 @@ describe("guestctl health", () => {
   });
 
   test("leaves with 1 when the workload is not ready, and says why", async () => {
-    await using agent = await startIssuedAgent({
+    await using unready = await startIssuedAgent({
       process: { args: ["sleep", "1000"], ready_cmd: { args: ["sh", "-c", "exit 9"] } },
     });
-    using client = clientOf(agent, { serverName: undefined });
+    using client = clientOf(unready, { serverName: undefined });
     while ((await client.health()).readyCmdExit !== 9);
-    const { stdout, exitCode } = await runGuestctl(["health"], guestctlVariables(agent));
+    const { stdout, exitCode } = await runGuestctl(["health"], guestctlVariables(unready));
     assert.equal(exitCode, 1);
     assert.match(stdout, /^ready: +no \(ready_cmd: exit 9\)$/m);
   });
 
   test("says which credentials do not fit", async () => {
     await using other = await startIssuedAgent();
-    const env = { ...guestctlVariables(plain), GUESTCTL_CREDENTIALS: other.credentialsDir };
-    const { stderr, exitCode } = await runGuestctl(["health"], env);
-    assert.equal(exitCode, 125);
-    assert.match(stderr, /; give the authority that issued the agent's certificate as ca\.pem\n$/);
+    const env = { ...guestctlVariables(agent), GUESTCTL_CREDENTIALS: other.credentialsDir };
+    const said = /; give the authority that issued the agent's certificate as ca\.pem\n$/;
+    assertRefused(await runGuestctl(["health"], env), said);
   });
 });

@@ -5,6 +5,7 @@ import { forAllTests } from "../../fixtures/for-all-tests.ts";
 import { until } from "../../fixtures/awake.ts";
 import { relayTo } from "../../fixtures/relay.ts";
 import {
+  assertRefused,
   GUESTCTL,
   type GuestctlResult,
   guestctlVariables,
@@ -44,16 +45,13 @@ describe("guestctl and kept commands", () => {
       await until(async () => (await listed())[0]?.["exit"] !== undefined, "the command has ended");
     };
     await runToEnd();
-    const taken = await guestctl(["exec", "--name", "server", "true"]);
-    assert.equal(taken.exitCode, 125);
-    assert.match(taken.stderr, /\[ALREADY_EXISTS, EXEC_NAME_IN_USE\]/);
+    assertRefused(await guestctl(["exec", "--name", "server", "true"]), /\[ALREADY_EXISTS, EXEC_NAME_IN_USE\]/);
     assert.equal((await guestctl(["end", "server"])).stdout, "ended: code 7, signal 0\n");
     await runToEnd();
     assert.equal((await guestctl(["exec", "--name", "server", "--replace", "true"])).exitCode, 0);
     assert.deepEqual(await listed(), []);
     const unknown = await guestctl(["end", "server"]);
-    assert.equal(unknown.exitCode, 125);
-    assert.match(unknown.stderr, /^guestctl: there is no kept exec "server".*\[NOT_FOUND, EXEC_UNKNOWN\]/);
+    assertRefused(unknown, /^guestctl: there is no kept exec "server".*\[NOT_FOUND, EXEC_UNKNOWN\]/);
     assert.match((await guestctl(["attach", "server"])).stderr, /there is no kept command "server"; there are none/);
   });
 

@@ -1,4 +1,5 @@
 import assert from "node:assert/strict";
+import { type ChildProcess, spawn } from "node:child_process";
 import { randomBytes } from "node:crypto";
 import { once } from "node:events";
 import { copyFile, mkdir, writeFile } from "node:fs/promises";
@@ -11,7 +12,17 @@ import { freePort } from "../../../scripts/machine/free-port.ts";
 import { forAllTests } from "../../fixtures/for-all-tests.ts";
 import { testFolder } from "../../fixtures/files.ts";
 import { echo, listener } from "../../fixtures/listeners.ts";
-import { GUESTCTL, guestctlVariables, runGuestctl, startGuestctl, startIssuedAgent } from "./guestctl.ts";
+import {
+  assertRefused,
+  GUESTCTL,
+  guestctlVariables,
+  jsonLines,
+  runGuestctl,
+  startGuestctl,
+  startIssuedAgent,
+} from "./guestctl.ts";
+import { until } from "../../fixtures/awake.ts";
+import { clientOf } from "../../fixtures/guest-client.ts";
 
 const folder = forAllTests(await testFolder());
 const agent = forAllTests(await startIssuedAgent());
@@ -57,8 +68,7 @@ describe("guestctl forward", () => {
     running.kill("SIGINT");
     assert.equal(await running.ended, 0);
     const late = await runGuestctl(["forward", "--wait", "--timeout", "100ms", `0:${await freePort()}`], env);
-    assert.equal(late.exitCode, 125);
-    assert.match(late.stderr, /^guestctl: nothing listens on port \d+ .*\[DEADLINE_EXCEEDED, PORT_NOT_LISTENING\]/);
+    assertRefused(late, /^guestctl: nothing listens on port \d+ .*\[DEADLINE_EXCEEDED, PORT_NOT_LISTENING\]/);
   });
 
   test("tells of a connection that fails, resets it here, and goes on", async () => {
@@ -97,9 +107,7 @@ describe("guestctl forward", () => {
 
   test("refuses what is no port and no path, and a local port that is taken", async () => {
     for (const word of ["0", "65536", "8080:", "x:80", "1:2:3:4", "relative.sock", "70000:80"]) {
-      const { exitCode, stderr } = await runGuestctl(["forward", word], env);
-      assert.equal(exitCode, 125, word);
-      assert.match(stderr, /\(see --help\)/, word);
+      assertRefused(await runGuestctl(["forward", word], env), /\(see --help\)/);
     }
     await using taken = await listener();
     const { exitCode, stderr } = await runGuestctl(["forward", `${taken.port}:80`], env);
@@ -136,8 +144,51 @@ describe("guestctl connect", () => {
     assert.deepEqual([refused.stdout, refused.exitCode], ["", 125]);
     assert.match(refused.stderr, /nothing listens there.*\[FAILED_PRECONDITION, PORT_REFUSED\]/);
     await using server = await listener((socket) => socket.once("data", () => socket.resetAndDestroy()));
-    const broken = await runGuestctl(["connect", String(server.port)], env, "x");
-    assert.equal(broken.exitCode, 125);
-    assert.match(broken.stderr, /\[ABORTED, PORT_RESET\]/);
+    assertRefused(await runGuestctl(["connect", String(server.port)], env, "x"), /\[ABORTED, PORT_RESET\]/);
+  });
+});
+
+/** A process that listens at an address, under a name that would act on a terminal. */
+async function hostileServer(host: string): Promise<{ readonly port: number; readonly server: ChildProcess }> {
+  const code = `process.title = "\\x1b[31mx\\r\\ny";
+    const server = net.createServer().listen(0, "${host}", () => console.log(server.address().port));`;
+  const server = spawn(process.execPath, ["-e", code], { stdio: ["ignore", "pipe", "inherit"] });
+  const [line] = (await once(server.stdout, "data")) as [Buffer];
+  return { port: Number(line.toString()), server };
+}
+
+describe("guestctl ports", () => {
+  test("lists what listens, from where it is reached, and no name that acts on the terminal", async () => {
+    const { port, server } = await hostileServer("127.0.0.1");
+    try {
+      const { stdout, exitCode } = await runGuestctl(["ports"], env);
+      assert.equal(exitCode, 0);
+      assert.match(stdout, /^ADDRESS +PORT +REACHED FROM +UID +PID +COMMAND\n/);
+      const line = stdout.split("\n").find((one) => one.includes(`${port} `)) ?? assert.fail(stdout);
+      assert.match(line, new RegExp(`^127\\.0\\.0\\.1 +${port} +the sandbox +\\d+ +${server.pid} +\\?\\[31mx\\?\\?y$`));
+      const [object] = jsonLines((await runGuestctl(["ports", "--json"], env)).stdout);
+      const listed = (object?.["ports"] as { port: number; command: string; scope: string }[] | undefined)?.find(
+        (one) => one.port === port,
+      );
+      assert.deepEqual([listed?.command, listed?.scope], ["\u001b[31mx\r\ny", "loopback"]);
+    } finally {
+      server.kill();
+    }
+  });
+
+  test("goes on with --watch until a signal, over restore duties too", async () => {
+    const watch = startGuestctl(["ports", "--watch"], env);
+    let seen = "";
+    watch.stdout.on("data", (bytes: Buffer) => (seen += bytes.toString()));
+    await until(() => seen.includes("all that listen:\n"), "the list");
+    const { port, server } = await hostileServer("0.0.0.0");
+    await until(() => seen.includes(`\n+ 0.0.0.0  ${port}  everywhere  `), "what opened");
+    server.kill();
+    await until(() => seen.includes(`\n- 0.0.0.0  ${port}  everywhere  `), "what closed");
+    using client = clientOf(agent);
+    await client.runRestoreDuties({ entropy: Buffer.alloc(32, 1) });
+    await until(() => seen.split("all that listen:\n").length === 3, "the list after the duties");
+    watch.kill("SIGINT");
+    assert.equal(await watch.ended, 0);
   });
 });

@@ -11,6 +11,7 @@ import { forAllTests } from "../../fixtures/for-all-tests.ts";
 import { NEEDS_ROOT } from "../../fixtures/privileges.ts";
 import { processGone } from "../../fixtures/proc.ts";
 import {
+  assertRefused,
   GUESTCTL,
   type GuestctlResult,
   guestctlVariables,
@@ -91,9 +92,7 @@ describe("guestctl rsh", () => {
       [["--no-such-option", "any", "true"], /no-such-option/],
       [["-l", "nobody-here", "any", "true"], /nobody-here.*EXEC_BAD_USER/],
     ] as const) {
-      const { stderr, exitCode } = await rsh(args);
-      assert.equal(exitCode, 255, stderr);
-      assert.match(stderr, said);
+      assertRefused(await rsh(args), said, 255);
     }
     const nowhere = await runGuestctl(["rsh", "any", "true"], { ...env, GUESTCTL_ADDRESS: "127.0.0.1:1" });
     assert.equal(nowhere.exitCode, 255, nowhere.stderr);

@@ -8,9 +8,10 @@ import { AGENT_VERSION } from "../../../src/shared/version.ts";
 import { DECLARE_IDLE_LINE } from "../../fixtures/declare-idle.ts";
 import { forAllTests } from "../../fixtures/for-all-tests.ts";
 import { NEEDS_NAMESPACES } from "../../fixtures/namespaces.ts";
+import { guestctlVariablesOf } from "../sandboxes/node.ts";
 import { NO_SHELL } from "../sandboxes/process-machines.ts";
 import { HttpSubstrate, IMAGE, MISSING } from "../sandboxes/substrate.ts";
-import { type GuestctlResult, runGuestctl, startGuestctl } from "./guestctl.ts";
+import { assertRefused, type GuestctlResult, runGuestctl, startGuestctl } from "./guestctl.ts";
 
 type Json = Readonly<Record<string, unknown>>;
 
@@ -19,14 +20,8 @@ const folder = join(substrate.stateFolder, "../cli");
 await mkdir(folder, { mode: 0o700 });
 const idle = join(folder, "process.json");
 await writeFile(idle, JSON.stringify({ args: ["sh", "-c", `${DECLARE_IDLE_LINE}; exec sleep 100000`] }));
-const env: Record<string, string> = {
-  PATH: process.env["PATH"] ?? "",
-  HOME: folder,
-  HYPEMAN_BASE_URL: substrate.baseUrl,
-  HYPEMAN_API_KEY: substrate.apiToken,
-  GUESTCTL_AGENT: substrate.agentArchive,
-  GUESTCTL_NODE_ID: "node-7",
-};
+const { GUESTCTL_STATE: _, ...variables } = guestctlVariablesOf(substrate);
+const env: Record<string, string> = { ...variables, HOME: folder, GUESTCTL_NODE_ID: "node-7" };
 
 describe("guestctl sandbox", NEEDS_NAMESPACES, () => {
   const sandbox = (...args: readonly string[]): Promise<GuestctlResult> =>
@@ -37,8 +32,7 @@ describe("guestctl sandbox", NEEDS_NAMESPACES, () => {
   test("makes one, says each step, and shows where it is for all other commands", async () => {
     const words = ["--name", "box", "--tag", "a=b=c", IMAGE, "--", "sleep", "100000"];
     const made = await runGuestctl(["sandbox", "create", "--agent-port", String(substrate.agentPort), ...words], env);
-    assert.equal(made.exitCode, 0, made.stderr);
-    assert.match(made.stderr, /^guestctl: create box: look at image and daemon\n/);
+    assertRefused(made, /^guestctl: create box: look at image and daemon\n/, 0);
     assert.match(made.stderr, /\nguestctl: create box: wait for the agent\n/);
     const [, command = ""] = /^box runs\n {2}guestctl (.*) -- true\n$/.exec(made.stdout) ?? [];
     const run = await runGuestctl([...command.split(" "), "--", "echo", "hello"], env);
@@ -115,9 +109,7 @@ describe("guestctl sandbox", NEEDS_NAMESPACES, () => {
   });
 
   test("tells what went wrong with its code, for people and for programs", async () => {
-    const refused = await sandbox("resume", "box");
-    assert.equal(refused.exitCode, 125);
-    assert.match(refused.stderr, /^guestctl: box is Running; .* \[WRONG_STATE\]\n$/);
+    assertRefused(await sandbox("resume", "box"), /^guestctl: box is Running; .* \[WRONG_STATE\]\n$/);
     const none = await sandbox("standby", "none", "--json");
     assert.deepEqual(JSON.parse(none.stderr), { error: { code: "NOT_FOUND", message: 'there is no sandbox "none"' } });
     const { HYPEMAN_API_KEY: _key, ...keyless } = env;
@@ -155,9 +147,7 @@ describe("guestctl sandbox", NEEDS_NAMESPACES, () => {
       [["create", IMAGE, "--process", "/none"], /cannot read \/none/],
       [["ls", "--api", "localhost"], /--api wants a URL/],
     ] as const) {
-      const { exitCode, stderr } = await sandbox(...args);
-      assert.equal(exitCode, 125);
-      assert.match(stderr, said);
+      assertRefused(await sandbox(...args), said);
     }
   });
 
@@ -171,8 +161,7 @@ describe("guestctl sandbox", NEEDS_NAMESPACES, () => {
       unknown.stderr,
     );
     const waited = await sandbox(...args, "--wait", "1ms");
-    assert.equal(waited.exitCode, 125);
-    assert.match(waited.stderr, /\[GUEST_NOT_LISTENING\]; look whether the server in the sandbox runs/);
+    assertRefused(waited, /\[GUEST_NOT_LISTENING\]; look whether the server in the sandbox runs/);
     assert.match((await sandbox("ls")).stdout, new RegExp(` web\\.example\\.com:${listen} -> ${port} `));
     const [first = {}] = (await json("ls"))["sandboxes"] as Json[];
     const [published = {}] = first["published"] as Json[];
@@ -197,9 +186,7 @@ describe("guestctl sandbox", NEEDS_NAMESPACES, () => {
 
   test("says in its own words how to sweep what another journal has made", async () => {
     const other = { ...env, GUESTCTL_STATE: join(substrate.stateFolder, "../other-cli") };
-    const swept = await runGuestctl(["sandbox", "sweep"], other);
-    assert.equal(swept.exitCode, 125);
-    assert.match(swept.stderr, /\[NODE_ID_CONFLICT\]; .*sweep with --take-over\n/);
+    assertRefused(await runGuestctl(["sandbox", "sweep"], other), /\[NODE_ID_CONFLICT\]; .*sweep with --take-over\n/);
   });
 
   test("watches until it is interrupted; ls and other commands work beside it", async () => {

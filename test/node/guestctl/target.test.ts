@@ -1,0 +1,106 @@
+import assert from "node:assert/strict";
+import { readdir } from "node:fs/promises";
+import { join } from "node:path";
+import { describe, test } from "node:test";
+import { type ConnectionValues, resolveTarget } from "../../../src/node/guestctl/target/connection.ts";
+import { UsageError } from "../../../src/node/guestctl/cli/errors.ts";
+import { testFolder } from "../../fixtures/files.ts";
+import { forAllTests } from "../../fixtures/for-all-tests.ts";
+import { AGENT_COMMAND } from "../../fixtures/agent.ts";
+import { guestctlVariables, runGuestctl, startGuestctl, startIssuedAgent } from "./guestctl.ts";
+
+/** Address or bridge, credentials, name. */
+function resolved(values: ConnectionValues, env: Record<string, string> = {}): readonly unknown[] {
+  const target = resolveTarget(values, env);
+  if ("sandbox" in target) return [target];
+  return [target.address ?? target.bridge, target.credentials, target.serverName];
+}
+
+const VARIABLES = { GUESTCTL_ADDRESS: "env:9", GUESTCTL_CREDENTIALS: "/env", GUESTCTL_SERVER_NAME: "env.example" };
+
+describe("the agent that a command line means", () => {
+  test("is that of the flags, and of the environment for what they leave open", () => {
+    const flags = { address: "flag:8", credentials: "/flag", "server-name": "flag.example" };
+    assert.deepEqual(resolved(flags, VARIABLES), ["flag:8", "/flag", "flag.example"]);
+    assert.deepEqual(resolved({ address: "flag:8" }, VARIABLES), ["flag:8", "/env", "env.example"]);
+    assert.deepEqual(resolved({ credentials: "/flag" }, VARIABLES), ["env:9", "/flag", "env.example"]);
+    assert.deepEqual(resolved({}, VARIABLES), ["env:9", "/env", "env.example"]);
+  });
+
+  test("takes address and bridge for one setting, and only one of them at a time", () => {
+    assert.deepEqual(resolved({ bridge: "b" }, VARIABLES), ["b", "/env", "env.example"]);
+    assert.throws(() => resolved({ address: "a", bridge: "b" }), UsageError);
+    assert.throws(() => resolved({}, { ...VARIABLES, GUESTCTL_BRIDGE: "b" }), UsageError);
+  });
+
+  test("is a sandbox with what it brings, before or instead of all other settings, and only one of them at a time", () => {
+    const box = { sandbox: "box", state: undefined, api: undefined };
+    assert.deepEqual(resolved({ sandbox: "box" }, VARIABLES), [box]);
+    assert.deepEqual(resolved({}, { GUESTCTL_SANDBOX: "box", GUESTCTL_CREDENTIALS: "/env" }), [box]);
+    assert.deepEqual(resolved({ sandbox: "box", state: "/s", api: "http://d" }), [
+      { sandbox: "box", state: "/s", api: "http://d" },
+    ]);
+    const other = { ...VARIABLES, GUESTCTL_ADDRESS: "", GUESTCTL_SANDBOX: "box" };
+    assert.deepEqual(resolved({ address: "flag:8" }, other), ["flag:8", "/env", "env.example"]);
+    assert.throws(() => resolved({}, { ...VARIABLES, GUESTCTL_SANDBOX: "box" }), {
+      message: "GUESTCTL_SANDBOX and GUESTCTL_ADDRESS do not go together",
+    });
+    assert.throws(() => resolved({ sandbox: "box", address: "a" }), {
+      message: "--sandbox and --address do not go together",
+    });
+    for (const flag of ["credentials", "server-name"]) {
+      const message = new RegExp(`^--${flag} does not go with the sandbox box`);
+      assert.throws(() => resolved({ sandbox: "box", [flag]: "one" }), { message });
+    }
+  });
+});
+
+const folder = forAllTests(await testFolder()).path;
+const socket = join(folder, "guest.sock");
+const bridge = [...AGENT_COMMAND, "bridge", socket].map((word) => `'${word}'`).join(" ");
+const agent = forAllTests(await startIssuedAgent({ env: { SVC_GUEST_SOCKET: socket } }));
+const { GUESTCTL_ADDRESS: _, ...rest } = guestctlVariables(agent);
+const env = { ...rest, TMPDIR: folder };
+
+describe("guestctl reaches an agent", () => {
+  const exec = ["exec", "-i", "--", "sh", "-c", "cat; echo err >&2; exit 7"];
+  const expected = { stdout: "through", stderr: "err\n", exitCode: 7 };
+
+  test("at its unix socket", async () => {
+    assert.deepEqual(await runGuestctl([...exec], { ...env, GUESTCTL_ADDRESS: `unix:${socket}` }, "through"), expected);
+    const [name = "", ...args] = exec;
+    assert.deepEqual(await runGuestctl([name, "-H", `unix:${socket}`, ...args], env, "through"), expected);
+  });
+
+  test("through a bridge command, which is a shell's command line", async () => {
+    const [name = "", ...args] = exec;
+    const command = `BRIDGED=yes ${bridge}`;
+    assert.deepEqual(await runGuestctl([name, "--bridge", command, ...args], env, "through"), expected);
+    assert.deepEqual(await runGuestctl([...exec], { ...env, GUESTCTL_BRIDGE: bridge }, "through"), expected);
+    const sequence = await runGuestctl(["restore-sequence", "--no-time", "--json", "--bridge", bridge], env);
+    assert.equal((JSON.parse(sequence.stdout) as { health: { ready: boolean } }).health.ready, true);
+  });
+
+  test("and leaves nothing of a bridge behind, however it ends", async () => {
+    const guestctl = startGuestctl(["exec", "--bridge", bridge, "sh", "-c", "echo up; exec sleep 1000"], env);
+    assert.equal((await guestctl.lines.next()).value, "up");
+    guestctl.kill("SIGHUP");
+    assert.equal(await guestctl.ended, 129);
+    const left = (await readdir(folder)).filter((name) => name.startsWith("guest-agent-bridge-"));
+    assert.deepEqual(left, []);
+  });
+
+  test("and says what is wrong with the bridge, with the next step", async () => {
+    const { stderr, exitCode } = await runGuestctl(["health", "--bridge", "echo no such box >&2; exit 3"], env);
+    assert.equal(exitCode, 125);
+    assert.match(
+      stderr,
+      /^guestctl: the bridge command \/bin\/sh ended with status 3: no such box \[UNAVAILABLE, BRIDGE_FAILED\]; run the/,
+    );
+    const { stderr: missing } = await runGuestctl(["health", "-H", `unix:${folder}/no.sock`], env);
+    assert.match(
+      missing,
+      /^guestctl: connect ENOENT .*no\.sock \[UNAVAILABLE, CONNECTION_REFUSED\]; check that the agent runs/,
+    );
+  });
+});
