@@ -1,20 +1,27 @@
 import assert from "node:assert/strict";
 import { globSync, readdirSync, readFileSync, statSync } from "node:fs";
+import { mkdtemp } from "node:fs/promises";
 import { join } from "node:path";
-import { describe, test } from "node:test";
+import { after, before, describe, test } from "node:test";
 import { pathToFileURL } from "node:url";
 import { create, createRegistry, type DescService, type Message, type Registry } from "@bufbuild/protobuf";
 import { execa } from "execa";
 import * as library from "../../src/node/client/index.ts";
 import { KEPT_BYTES } from "../../scripts/release/keep.ts";
-import { startAgent } from "../fixtures/agent.ts";
-import { SERVER_NAME } from "../fixtures/certificates.ts";
-import { clientOf } from "../fixtures/guest-client.ts";
+import { type AgentCommand, type SocketAgent, startAgent, startSocketAgent } from "../fixtures/agent.ts";
+import { clientOf, optionsFor } from "../fixtures/guest-client.ts";
+import { type TestFolder, testFolder } from "../fixtures/files.ts";
 import { CLIENTS } from "../fixtures/rpc-clients.ts";
-import { byTodaysNames } from "./earlier-names.ts";
-import { OPERATIONS } from "./operations.ts";
-import { agentOf, commitOf, keptReleases, loadKeptClient, methodsOf } from "./releases.ts";
-import { everyOperation } from "./suite.ts";
+import { HOOKS, OPERATIONS } from "./operations.ts";
+import {
+  agentOf,
+  byTodaysNames,
+  type ClientLibrary,
+  commitOf,
+  keptReleases,
+  loadKeptClient,
+  methodsOf,
+} from "./releases.ts";
 
 /*
  * Clients of earlier releases, as packed then, with this tree's agent; and this tree's client with the agents of those
@@ -61,17 +68,7 @@ for (const release of releases) {
     describe(`the client of ${version} with this agent`, () => {
       everyOperation({
         library: () => loadKeptClient(version, tarball),
-        dial: ({ connect }, { port, token, certificates: { ca, client } }) =>
-          byTodaysNames(
-            connect({
-              address: `127.0.0.1:${port}`,
-              caPem: ca,
-              certPem: client.cert,
-              keyPem: client.key,
-              serverName: SERVER_NAME,
-              token,
-            }),
-          ),
+        dial: ({ connect }, agent) => byTodaysNames(connect(optionsFor(agent))),
         methods: methodsOf(schema),
         older: "client",
       });
@@ -108,3 +105,48 @@ test("the operations that are tried are all that there are", async () => {
 test("a packed client is kept", () => {
   assert.ok(releases.some(({ client }) => client !== undefined));
 });
+
+/** Client and agent for the operations. */
+interface Sides {
+  /** Default: the agent of this tree. */
+  readonly agent?: () => Promise<AgentCommand>;
+  readonly library: () => Promise<ClientLibrary>;
+  /** A client of that agent, from that library. */
+  readonly dial: (library: ClientLibrary, agent: SocketAgent) => library.GuestClient;
+  /** The older side's methods. */
+  readonly methods: readonly string[];
+  /** Which side lacks the others. An agent refuses them, with a message that says so; a client has no function. */
+  readonly older: "agent" | "client";
+}
+
+/** The tests of one client and one agent: every operation. Call it within a suite. */
+function everyOperation({ agent: build, library: load, dial, methods, older }: Sides): void {
+  let folder: TestFolder;
+  let loaded: ClientLibrary;
+  let agent: SocketAgent;
+  let client: library.GuestClient;
+  before(async () => {
+    folder = await testFolder();
+    loaded = await load();
+    const command = await build?.();
+    const process = { args: ["sleep", "1000"] };
+    agent = await startSocketAgent({ ...(command && { command }), hooks: HOOKS, process });
+    client = dial(loaded, agent);
+  });
+  after(async () => {
+    client.close();
+    await agent[Symbol.asyncDispose]();
+    await folder[Symbol.asyncDispose]();
+  });
+
+  for (const [method, run] of Object.entries(OPERATIONS)) {
+    const isThere = methods.includes(method);
+    if (!isThere && older === "client") continue;
+    test(isThere ? method : `${method}, which the agent lacks`, async () => {
+      const own = await mkdtemp(folder.at("operation-"));
+      const outcome = run({ client, library: loaded, agent, folder: own });
+      if (isThere) await outcome;
+      else await assert.rejects(outcome, { status: "UNIMPLEMENTED" });
+    });
+  }
+}

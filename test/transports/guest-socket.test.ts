@@ -1,27 +1,28 @@
 import assert from "node:assert/strict";
 import { spawnSync } from "node:child_process";
 import { existsSync, readFileSync } from "node:fs";
-import { mkdtemp, rm, stat } from "node:fs/promises";
-import { tmpdir } from "node:os";
+import { stat } from "node:fs/promises";
 import { join } from "node:path";
-import { describe, test, type TestContext } from "node:test";
+import { describe, test } from "node:test";
 import { connect } from "../../src/node/client/index.ts";
 import { AGENT_TOKEN, type AgentOptions, type RunningAgent, startAgent } from "../fixtures/agent.ts";
 import { clientOf } from "../fixtures/guest-client.ts";
 import { allProcesses } from "../fixtures/proc.ts";
+import { forAllTests } from "../fixtures/for-all-tests.ts";
+import { testFolder } from "../fixtures/files.ts";
 
 /** Exit status of an agent that cannot open its listener. */
 const LISTEN_FAILED = 71;
-const NO_NETWORK = Object.fromEntries(
-  ["SVC_GUEST_PORT", "SVC_TLS_CERT_FILE", "SVC_TLS_KEY_FILE", "SVC_TLS_CLIENT_CA_FILE"].map((name) => [
-    name,
-    undefined,
-  ]),
-);
+const NETWORK = ["SVC_GUEST_PORT", "SVC_TLS_CERT_FILE", "SVC_TLS_KEY_FILE", "SVC_TLS_CLIENT_CA_FILE"];
+const NO_NETWORK = Object.fromEntries(NETWORK.map((name) => [name, undefined]));
+
+const folder = forAllTests(await testFolder());
+let sockets = 0;
+const newSocket = (): string => folder.at(`${++sockets}.sock`);
 
 describe("SVC_GUEST_SOCKET", () => {
-  test("alone serves GuestAgent without TLS, to its owner only, and is gone with the agent", async (t) => {
-    const socket = join(await folder(t), "not", "there", "yet", "guest.sock");
+  test("alone serves GuestAgent without TLS, to its owner only, and is gone with the agent", async () => {
+    const socket = folder.at("not/there/yet/guest.sock");
     await using agent = await startOn(socket);
     assert.equal((await stat(socket)).mode & 0o777, 0o600);
     assert.equal((await health(socket)).alive, true);
@@ -29,8 +30,8 @@ describe("SVC_GUEST_SOCKET", () => {
     assert.equal(existsSync(socket), false);
   });
 
-  test("serves beside the TCP port", async (t) => {
-    const socket = join(await folder(t), "guest.sock");
+  test("serves beside the TCP port", async () => {
+    const socket = newSocket();
     await using agent = await startAgent({ env: { SVC_GUEST_SOCKET: socket } });
     using overTcp = clientOf(agent);
     await agent.logged("management_listening");
@@ -41,8 +42,8 @@ describe("SVC_GUEST_SOCKET", () => {
     assert.equal((await overSocket.statPath(path)).size, 9);
   });
 
-  test("takes the place of a socket that a killed agent left behind", async (t) => {
-    const socket = join(await folder(t), "guest.sock");
+  test("takes the place of a socket that a killed agent left behind", async () => {
+    const socket = newSocket();
     const first = await startOn(socket);
     // Under the launcher the agent is a child of the started process.
     const child = allProcesses().find(({ parent }) => parent === first.pid);
@@ -54,21 +55,21 @@ describe("SVC_GUEST_SOCKET", () => {
     assert.equal((await health(socket)).alive, true);
   });
 
-  test("is refused where another agent listens, which goes on undisturbed", async (t) => {
-    const socket = join(await folder(t), "guest.sock");
+  test("is refused where another agent listens, which goes on undisturbed", async () => {
+    const socket = newSocket();
     await using _first = await startOn(socket);
     await using second = await startOn(socket, { awaitListening: false });
     assert.equal((await second.exited).code, LISTEN_FAILED);
     const { reason, problem } = await second.logged("start_failed");
     assert.equal(reason, "ALREADY_EXISTS");
-    assert.match(String(problem), /guest\.sock is in use: another process listens on it/);
+    assert.match(String(problem), /\.sock is in use: another process listens on it/);
     assert.equal((await health(socket)).alive, true);
   });
 });
 
 describe("an agent with neither port nor TLS files", { skip: noNetworkOfItsOwn() }, () => {
-  test("leaves a network of its own without a single socket, whatever it is asked for", async (t) => {
-    const socket = join(await folder(t), "guest.sock");
+  test("leaves a network of its own without a single socket, whatever it is asked for", async () => {
+    const socket = newSocket();
     await using agent = await startOn(socket, { through: ["unshare", "--net"] });
     using client = connect({ address: `unix:${socket}`, token: AGENT_TOKEN });
     // Code that is loaded late could open something late.
@@ -98,12 +99,6 @@ function startOn(socket: string, options: AgentOptions = {}): Promise<RunningAge
 async function health(socket: string): Promise<{ readonly alive: boolean }> {
   using client = connect({ address: `unix:${socket}`, token: AGENT_TOKEN });
   return await client.health();
-}
-
-async function folder(t: TestContext): Promise<string> {
-  const made = await mkdtemp(join(tmpdir(), "guest-socket-"));
-  t.after(() => rm(made, { recursive: true, force: true }));
-  return made;
 }
 
 /** Tables of /proc/<pid>/net that list the sockets which a network can reach, by the names of their files. */

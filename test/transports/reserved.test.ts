@@ -5,6 +5,7 @@ import { sourceCommand } from "../../scripts/testing/compiled.ts";
 import { connect } from "../../src/node/client/index.ts";
 import { reservedTransport } from "../../src/shared/transports.ts";
 import { AGENT_COMMAND, startAgent } from "../fixtures/agent.ts";
+import { thrownBy } from "../fixtures/guest-client.ts";
 
 const NAMES = ["sharedkernel", "sharedkernel:7071", "sharedkernel:/run/guest.sock", "sharedkernel://tier"];
 const EXPLANATION = /names the transport sharedkernel, which is reserved for a later tier and has no backend yet/;
@@ -36,19 +37,17 @@ describe("the transport that is reserved for the runtime sharedkernel", () => {
 
   test("is refused by the bridge", async () => {
     const [program, ...args] = AGENT_COMMAND;
-    const { exitCode, stdout, stderr } = await execa(program, [...args, "bridge", "sharedkernel:tier"], {
-      reject: false,
-    });
+    const bridge = [...args, "bridge", "sharedkernel:tier"];
+    const { exitCode, stdout, stderr } = await execa(program, bridge, { reject: false });
     assert.deepEqual([exitCode, stdout], [USAGE, ""]);
     assert.match(stderr, EXPLANATION);
   });
 
   test("is refused by the client library before anything is dialled", () => {
     for (const address of NAMES) {
-      assert.throws(
-        () => connect({ address, token: "t" }),
-        (error: Error) => EXPLANATION.test(error.message) && /host:port, unix:\/path or a bridge/.test(error.message),
-      );
+      const { message } = thrownBy(() => connect({ address, token: "t" }));
+      assert.match(message, EXPLANATION);
+      assert.match(message, /host:port, unix:\/path or a bridge/);
     }
   });
 

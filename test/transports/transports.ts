@@ -1,8 +1,10 @@
+import { spawn } from "node:child_process";
+import { once } from "node:events";
+import { createServer, type Socket } from "node:net";
 import { join } from "node:path";
 import type { AgentCommand, RunningAgent } from "../fixtures/agent.ts";
 import type { ConnectOptions } from "../../src/node/client/index.ts";
 import { optionsFor } from "../fixtures/guest-client.ts";
-import { betweenPipes, relay } from "./relay.ts";
 
 /** What a transport leads to. */
 interface Destination {
@@ -16,16 +18,11 @@ interface Destination {
 }
 
 /** A way to the agent. */
-export interface Transport {
+interface Transport {
   readonly name: string;
   /** Bytes of a bulk case, whole MiB: several times the size of all its buffers. */
   readonly bulkBytes: number;
-  readonly open: (destination: Destination) => Promise<OpenTransport>;
-}
-
-/** A transport that can be dialled. */
-interface OpenTransport extends Partial<Disposable> {
-  readonly options: ConnectOptions;
+  readonly open: (destination: Destination) => Promise<{ readonly options: ConnectOptions } & Partial<Disposable>>;
 }
 
 const MEBIBYTE = 1024 * 1024;
@@ -46,9 +43,7 @@ export const TRANSPORTS: readonly Transport[] = [
     name: "bridge, pipes",
     bulkBytes: 32 * MEBIBYTE,
     open: ({ agent, command, socket }) =>
-      Promise.resolve({
-        options: { bridge: betweenPipes([...command, "bridge", socket]), token: agent.token },
-      }),
+      Promise.resolve({ options: { bridge: betweenPipes([...command, "bridge", socket]), token: agent.token } }),
   },
   {
     name: "bridge, one socket",
@@ -60,3 +55,29 @@ export const TRANSPORTS: readonly Transport[] = [
     },
   },
 ];
+
+/**
+ * Listens on a unix socket for clients that dial one. Each connection gets its own bridge, of which it is standard
+ * input and output itself, as with inetd.
+ */
+async function relay(path: string, [program, ...args]: AgentCommand): Promise<{ close(): void }> {
+  const connections = new Set<Socket>();
+  const server = createServer({ pauseOnConnect: true, allowHalfOpen: true }, (connection) => {
+    connections.add(connection.on("error", () => connection.destroy()));
+    connection.on("close", () => connections.delete(connection));
+    const child = spawn(program, args, { stdio: [connection, connection, "inherit"] });
+    child.on("spawn", () => connection.destroy());
+  }).listen(path);
+  await once(server, "listening");
+  return {
+    close: () => {
+      server.close();
+      for (const connection of connections) connection.destroy();
+    },
+  };
+}
+
+/** Puts real pipes around a command: Node's own are sockets. */
+function betweenPipes(command: AgentCommand): AgentCommand {
+  return ["sh", "-c", 'cat | "$@" | cat', "sh", ...command];
+}
