@@ -1,14 +1,7 @@
 import assert from "node:assert/strict";
 import { describe, it, test } from "node:test";
 import { setImmediate as turn } from "node:timers/promises";
-import {
-  AgentError,
-  Allowance,
-  type AllowanceOptions,
-  BufferPool,
-  Mutex,
-  type Share,
-} from "../../../src/agent/domain/index.ts";
+import { AgentError, Allowance, BufferPool, Mutex, type Share } from "../../../src/agent/domain/index.ts";
 
 const FULL = 64 * 1024;
 const TIGHT = 16 * 1024;
@@ -80,43 +73,26 @@ test("buffers are small while much is on loan, and of full size again afterwards
 
 const MINUTE_MS = 60_000;
 
-interface Rig {
-  readonly allowance: Allowance;
-  readonly lost: string[];
-  readonly share: (name: string, owner?: object) => Share;
-  nowMs: number;
-}
-
-function rig(limits: Pick<AllowanceOptions, "limit" | "ownerLimit">): Rig {
-  const lost: string[] = [];
-  const all = {};
-  const self: Rig = {
-    nowMs: 0,
-    lost,
-    allowance: new Allowance({
-      ...limits,
-      clock: { monotonicMs: () => self.nowMs },
-      refusal: (because) => new AgentError("RESOURCE_EXHAUSTED", "TOO_MANY_FILE_CALLS", because),
-    }),
-    share: (name, owner = all) => self.allowance.share(owner, () => lost.push(name)),
-  };
-  return self;
-}
-
 describe("an allowance", () => {
   it("does not give back to who lost it, whatever that one still says", () => {
-    const now = rig({ limit: 1 });
-    const [a, b] = [now.share("a"), now.share("b")];
+    const lost: string[] = [];
+    let nowMs = 0;
+    const refusal = (because: string): AgentError =>
+      new AgentError("RESOURCE_EXHAUSTED", "TOO_MANY_FILE_CALLS", because);
+    const allowance = new Allowance({ limit: 1, clock: { monotonicMs: () => nowMs }, refusal });
+    const owner = {};
+    const share = (name: string): Share => allowance.share(owner, () => lost.push(name));
+    const [a, b] = [share("a"), share("b")];
     a.set(1);
-    now.nowMs = MINUTE_MS;
+    nowMs = MINUTE_MS;
     b.set(1);
     a.progress();
     a.set(1);
     a.set(0);
-    assert.deepEqual(now.lost, ["a"]);
-    assert.throws(() => now.share("c").set(1), AgentError);
+    assert.deepEqual(lost, ["a"]);
+    assert.throws(() => share("c").set(1), AgentError);
     b.set(0);
-    now.share("c").set(1);
+    share("c").set(1);
   });
 });
 

@@ -37,9 +37,14 @@ const agent = forAllTests(
   }),
 );
 
-async function environmentOf(start: Partial<StartInit> = {}): Promise<Map<string, string>> {
-  const { stdout } = await exec(agent, { args: ["env", "-0"], ...start } as StartInit);
+async function environmentOf(start: Partial<StartInit> = {}, of = agent): Promise<Map<string, string>> {
+  const { stdout } = await exec(of, { args: ["env", "-0"], ...start } as StartInit);
   return parse(stdout);
+}
+
+async function personalOf(of: RunningAgent, start: Partial<StartInit>): Promise<(string | undefined)[]> {
+  const environment = await environmentOf(start, of);
+  return ["HOME", "USER", "LOGNAME", "SHELL"].map((name) => environment.get(name));
 }
 
 function parse(bytes: Uint8Array): Map<string, string> {
@@ -55,16 +60,14 @@ describe("contract: environment of an exec'd command", () => {
 
   it("applies the workload's Process.env over what was inherited", async () => {
     const environment = await environmentOf();
-    assert.equal(environment.get("INHERITED"), "inherited");
-    assert.equal(environment.get("FROM_SPEC"), "spec");
-    assert.equal(environment.get("SHARED"), "spec");
+    const values = ["INHERITED", "FROM_SPEC", "SHARED"].map((name) => environment.get(name));
+    assert.deepEqual(values, ["inherited", "spec", "spec"]);
   });
 
   it("applies ExecStart.env last and delivers it unchanged", async () => {
     const environment = await environmentOf({ env: { SHARED: "request", NEW: " a=b\n" } });
-    assert.equal(environment.get("SHARED"), "request");
-    assert.equal(environment.get("NEW"), " a=b\n");
-    assert.equal(environment.get("FROM_SPEC"), "spec");
+    const values = ["SHARED", "NEW", "FROM_SPEC"].map((name) => environment.get(name));
+    assert.deepEqual(values, ["request", " a=b\n", "spec"]);
   });
 
   it("delivers even a bootstrap variable that the caller names explicitly", async () => {
@@ -106,8 +109,7 @@ describe("specs in files", () => {
       env: { SVC_PROCESS_SPEC_FILE: processFile, SVC_HOOKS_SPEC_FILE: hooksFile },
     });
     await told.logged("workload_started");
-    const { stdout } = await exec(told, { args: ["env", "-0"] });
-    const environment = parse(stdout);
+    const environment = await environmentOf({}, told);
     assert.equal(environment.get("SECRET"), "s3");
     using client = clientOf(told);
     const { ran, stdoutTail } = await client.runHook({ kind: HookKind.PRE_SNAPSHOT });
@@ -119,39 +121,25 @@ describe("specs in files", () => {
 
 describe("the rest of a command's environment", () => {
   it("has HOME, USER, LOGNAME and SHELL of its user where nothing else sets them", NEEDS_ROOT, async () => {
-    const environment = await environmentOf({ user: "nobody" });
-    assert.equal(environment.get("USER"), "nobody");
-    assert.equal(environment.get("LOGNAME"), "nobody");
-    assert.equal(environment.get("HOME"), "/nonexistent");
-    assert.equal(environment.get("SHELL"), "/usr/sbin/nologin");
+    const personal = await personalOf(agent, { user: "nobody" });
+    assert.deepEqual(personal, ["/nonexistent", "nobody", "nobody", "/usr/sbin/nologin"]);
   });
 
   it("does not overwrite them where they are set", NEEDS_ROOT, async () => {
-    const environment = await environmentOf({ user: "nobody", env: { HOME: "/h", SHELL: "" } });
-    assert.equal(environment.get("HOME"), "/h");
-    assert.equal(environment.get("SHELL"), "");
+    const personal = await personalOf(agent, { user: "nobody", env: { HOME: "/h", SHELL: "" } });
+    assert.deepEqual([personal[0], personal[3]], ["/h", ""]);
   });
 
   describe("of an agent that inherited its own user's", NEEDS_ROOT, () => {
     const INHERITED = { HOME: "/own/home", USER: "own", LOGNAME: "own", SHELL: "/bin/own", TERM: "inherited" };
     let rich: RunningAgent;
     before(async () => {
-      rich = await startAgent({
-        process: {
-          args: ["sh", "-c", "env; echo end; exec sleep 1000"],
-          user: "nobody",
-          env: { USER: "spec" },
-        },
-        env: INHERITED,
-      });
+      const args = ["sh", "-c", "env; echo end; exec sleep 1000"];
+      rich = await startAgent({ process: { args, user: "nobody", env: { USER: "spec" } }, env: INHERITED });
     });
     after(() => rich[Symbol.asyncDispose]());
 
-    async function personal(start: Partial<StartInit>): Promise<(string | undefined)[]> {
-      const { stdout } = await exec(rich, { args: ["env", "-0"], ...start } as StartInit);
-      const environment = parse(stdout);
-      return ["HOME", "USER", "LOGNAME", "SHELL"].map((name) => environment.get(name));
-    }
+    const personal = (start: Partial<StartInit>): Promise<(string | undefined)[]> => personalOf(rich, start);
 
     it("gives another user his own, but for what Process.env or the request names", async () => {
       assert.deepEqual(await personal({ user: "daemon", env: { SHELL: "/bin/asked" } }), [

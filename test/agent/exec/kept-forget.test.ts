@@ -150,8 +150,7 @@ describe("an exec that is to be replaced", () => {
     await untilKept(agent, "a", (exec) => exec?.exit !== undefined);
     using _ = await keep(agent, { args: ["true"], keep: { name: "a", bufferBytes: 1, replaceEnded: true } });
     using __ = await keep(agent, { args: ["true"], keep: { name: "b", ...large } });
-    const { code, reason } = await first.stream.failure();
-    assert.deepEqual([code, reason], [status.NOT_FOUND, "EXEC_UNKNOWN"]);
+    await assert.rejects(first.stream.outcome(), { code: status.NOT_FOUND, reason: "EXEC_UNKNOWN" });
   });
 });
 

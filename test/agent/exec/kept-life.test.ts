@@ -11,25 +11,18 @@ import {
 import { ExecWhenFull } from "../../../src/shared/gen/svc/guest/v1alpha1/exec_pb.ts";
 import { DEFAULT_HTTP2_LIMITS } from "../../../src/agent/http2/limits.ts";
 import { forAllTests } from "../../fixtures/for-all-tests.ts";
-import { type RunningAgent, startAgent } from "../../fixtures/agent.ts";
+import { startAgent } from "../../fixtures/agent.ts";
 import { connect, exec, ExecStream, failingExec } from "../../fixtures/exec-stream.ts";
 import { attach, endAll, keep, listExecs, receiveAll, untilKept } from "../../fixtures/kept-execs.ts";
 import { noProcessWith, processesWith } from "../../fixtures/proc.ts";
-import { clientOf } from "../../fixtures/guest-client.ts";
+import { activityNs, clientOf } from "../../fixtures/guest-client.ts";
 
 const RUN = String(process.pid).padStart(7, "0");
 const MIB = 2 ** 20;
 
 const agent = forAllTests(await startAgent());
+const node = forAllTests(clientOf(agent));
 afterEach(() => endAll(agent));
-
-/** Time of the last user activity, in nanoseconds since 1970. */
-async function activityNs(of: RunningAgent): Promise<bigint> {
-  using client = clientOf(of);
-  const { lastUserActivity, lastUserActivityNanos } = await client.health();
-  assert.ok(lastUserActivity !== undefined);
-  return BigInt(Math.floor(lastUserActivity.getTime() / 1000)) * 1_000_000_000n + BigInt(lastUserActivityNanos);
-}
 
 describe("what is kept at once", () => {
   it("is 64 execs, those that linger included, and 32 MiB", async () => {
@@ -135,15 +128,15 @@ describe("user activity", () => {
     await untilKept(agent, "awake", (found) => found?.attached === false);
     const [listed] = await listExecs(agent);
     assert.ok((listed?.awakeLeftMs ?? 0n) > 3_000_000n && (listed?.awakeLeftMs ?? 0n) <= 3_600_000n);
-    assert.notEqual(await activityNs(agent), await activityNs(agent));
+    assert.notEqual(await activityNs(node), await activityNs(node));
     await endAll(agent);
-    const ended = await activityNs(agent);
-    assert.equal(await activityNs(agent), ended);
+    const ended = await activityNs(node);
+    assert.equal(await activityNs(node), ended);
     const brief = await keep(agent, { args: ["sleep", "1000"], keep: { name: "brief", awakeForMs: 50n } });
     brief.stream[Symbol.dispose]();
     await untilKept(agent, "brief", (found) => found?.awakeLeftMs === 0n);
-    const over = await activityNs(agent);
-    assert.equal(await activityNs(agent), over);
+    const over = await activityNs(node);
+    assert.equal(await activityNs(node), over);
     const tooLong = { name: "long", awakeForMs: 86_400_001n };
     const refused = await failingExec(agent, { args: ["true"], keep: tooLong });
     assert.deepEqual([refused.reason, refused.metadata["field"]], ["INVALID_FIELD", "start.keep.awake_for_ms"]);
@@ -151,15 +144,15 @@ describe("user activity", () => {
 
   it("lasts while a call without terminal is attached to a kept exec, and not while none is", async () => {
     const first = await keep(agent, { args: ["sleep", "1000"], keep: { name: "busy" } });
-    assert.notEqual(await activityNs(agent), await activityNs(agent));
+    assert.notEqual(await activityNs(node), await activityNs(node));
     first[Symbol.dispose]();
     await untilKept(agent, "busy", (kept) => kept?.attached === false);
-    const left = await activityNs(agent);
-    assert.equal(await activityNs(agent), left);
+    const left = await activityNs(node);
+    assert.equal(await activityNs(node), left);
     using second = await attach(agent, { name: "busy", fromNow: true });
-    const joined = await activityNs(agent);
+    const joined = await activityNs(node);
     assert.ok(joined > left);
-    assert.notEqual(await activityNs(agent), joined);
+    assert.notEqual(await activityNs(node), joined);
     assert.equal(second.started.kept, true);
   });
 
@@ -168,22 +161,22 @@ describe("user activity", () => {
     first[Symbol.dispose]();
     await untilKept(agent, "alone", (kept) => kept?.attached === false);
     using shell = await keep(agent, { args: ["sleep", "1000"], terminal: {}, keep: { name: "shell" } });
-    const earlier = await activityNs(agent);
+    const earlier = await activityNs(node);
     process.kill(first.started.pid, "SIGKILL");
     await untilKept(agent, "alone", (kept) => kept?.exit !== undefined);
-    assert.equal(await activityNs(agent), earlier);
+    assert.equal(await activityNs(node), earlier);
     process.kill(shell.started.pid, "SIGKILL");
     await shell.stream.outcome();
-    assert.ok((await activityNs(agent)) > earlier);
+    assert.ok((await activityNs(node)) > earlier);
   });
 
   it("is not a terminal that is only attached, but what is typed into it", async () => {
     using first = await keep(agent, { args: ["cat"], terminal: {}, keep: { name: "typed" } });
-    const earlier = await activityNs(agent);
-    assert.equal(await activityNs(agent), earlier);
+    const earlier = await activityNs(node);
+    assert.equal(await activityNs(node), earlier);
     first.stream.stdin("x");
     await first.stream.until("x");
-    assert.ok((await activityNs(agent)) > earlier);
+    assert.ok((await activityNs(node)) > earlier);
   });
 });
 

@@ -144,8 +144,7 @@ describe("a kept exec", () => {
     using second = await attach(agent, { name: "closed", fromNow: true });
     assert.equal(second.started.stdinClosed, true);
     second.stream.send({ case: "stdinClose", value: {} }).stdin("late");
-    const { code, reason } = await second.stream.failure();
-    assert.deepEqual([code, reason], [status.INVALID_ARGUMENT, "FRAME_ORDER"]);
+    await assert.rejects(second.stream.outcome(), { code: status.INVALID_ARGUMENT, reason: "FRAME_ORDER" });
     assert.equal((await untilKept(agent, "closed", (exec) => exec?.attached === false))?.exit, undefined);
   });
 
@@ -194,8 +193,7 @@ describe("a kept exec", () => {
     await first.stream.until("ready\r\n");
     first[Symbol.dispose]();
     using second = await attach(agent, { name: "screen", stdoutOffset: 0n, size: { cols: 100, rows: 40 } });
-    const seen = await second.stream.until("40 100");
-    assert.match(seen, /^ready\r\n/);
+    assert.match(await second.stream.until("40 100"), /^ready\r\n/);
     second.stream.send({ case: "resize", value: { cols: 90, rows: 30 } });
     await second.stream.until("30 90");
   });

@@ -80,8 +80,7 @@ describe("a command that cannot be started is a status, never an exit", () => {
 describe("users and working directories", () => {
   it("runs as the agent's own user, in its home, where nothing is asked for", async () => {
     const { uid, homedir } = userInfo();
-    const { stdout } = await exec(agent, { args: ["sh", "-c", "id -u; pwd"] });
-    assert.equal(String(stdout), `${uid}\n${homedir}\n`);
+    assert.equal(String((await exec(agent, { args: ["sh", "-c", "id -u; pwd"] })).stdout), `${uid}\n${homedir}\n`);
   });
 
   it("runs as user, uid, user:group and uid:gid", NEEDS_ROOT, async () => {
@@ -101,8 +100,7 @@ describe("users and working directories", () => {
 
   it("resolves a relative command against the working directory that was asked for", async () => {
     await writeFile(join(folder, "script"), "#!/bin/sh\necho found\n", { mode: 0o755 });
-    const { stdout } = await exec(agent, { args: ["./script"], cwd: folder });
-    assert.equal(String(stdout), "found\n");
+    assert.equal(String((await exec(agent, { args: ["./script"], cwd: folder })).stdout), "found\n");
   });
 
   it("looks the command up in the PATH of the request", async () => {

@@ -17,8 +17,7 @@ describe("exec in a terminal", () => {
   });
 
   it("is 80 by 24 where no size is given", async () => {
-    const { stdout } = await exec(agent, { args: ["stty", "size"], terminal: {} });
-    assert.equal(String(stdout), "24 80\r\n");
+    assert.equal(String((await exec(agent, { args: ["stty", "size"], terminal: {} })).stdout), "24 80\r\n");
   });
 
   it("is the controlling terminal: all three streams and /dev/tty lead there", async () => {
@@ -69,8 +68,7 @@ describe("exec in a terminal", () => {
     using stream = new ExecStream(agent);
     stream.start({ args: ["sh", "-c", "echo ready; exec sleep 1000"], terminal: {} });
     await stream.until("ready");
-    const { exit } = await stream.stdin("\x03").outcome();
-    assert.equal(exit.signal, 2);
+    assert.equal((await stream.stdin("\x03").outcome()).exit.signal, 2);
   });
 
   it("loses nothing of 4 MiB that end with the command", async () => {

@@ -19,11 +19,11 @@ const MIB = 2 ** 20;
 const holds = [process.execPath, "-e", `Buffer.alloc(${PEAK_MIB} * ${MIB}, 1); setImmediate(() => {})`];
 
 const agent = forAllTests(await startAgent({ hooks: { post_restore: { args: burns } } }));
+const client = forAllTests(clientOf(agent));
 
 describe("what a command has used", () => {
   it("is that of its whole tree where it has a cgroup, of a daemon that nobody waited for too", async (t) => {
     if (lacksCgroups(t, agent)) return;
-    using client = clientOf(agent);
     // cat ends when the daemon does. That its process was reaped too must not matter: a machine's init may be slow.
     const daemon = `(${burnsInShell} &) | cat`;
     const { usage } = await client.run({ args: ["sh", "-c", daemon] });
@@ -33,8 +33,8 @@ describe("what a command has used", () => {
 
   it("is that of the process and of those that it waited for where there is no cgroup", NEEDS_NAMESPACES, async () => {
     await using bare = await startAgent({ through: withoutCgroups() });
-    using client = clientOf(bare);
-    const { usage } = await client.run({
+    using its = clientOf(bare);
+    const { usage } = await its.run({
       args: ["sh", "-c", `${burnsInShell}; true`],
     });
     assert.equal(usage?.cpuScope, UsageScope.PROCESS);
@@ -42,7 +42,6 @@ describe("what a command has used", () => {
   });
 
   it("has the peak of its memory, unless that may be the agent's own", async () => {
-    using client = clientOf(agent);
     const { usage } = await client.run({ args: holds });
     assert.ok((usage?.peakMemoryBytes ?? 0) >= PEAK_MIB * MIB, JSON.stringify(usage));
     const { usage: small } = await client.run({ args: ["true"] });
@@ -50,7 +49,6 @@ describe("what a command has used", () => {
   });
 
   it("is told of kept commands, also in the list and by EndExec, and of hooks", async () => {
-    using client = clientOf(agent);
     const kept = client.exec({ args: burns, keep: { name: "burns" } }, { forget: false });
     kept.stdout.resume();
     kept.stderr.resume();

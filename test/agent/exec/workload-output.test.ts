@@ -5,7 +5,7 @@ import { describe, it } from "node:test";
 import { status } from "@grpc/grpc-js";
 import { type RunningAgent, startAgent } from "../../fixtures/agent.ts";
 import { until } from "../../fixtures/awake.ts";
-import { connect, type ExecStream, failingExec } from "../../fixtures/exec-stream.ts";
+import { connect, type ExecStream, exec } from "../../fixtures/exec-stream.ts";
 import { testFolder } from "../../fixtures/files.ts";
 import { forAllTests } from "../../fixtures/for-all-tests.ts";
 import { clientOf } from "../../fixtures/guest-client.ts";
@@ -137,8 +137,7 @@ describe("the workload's output, kept", () => {
     using early = await read(agent);
     agent.kill("SIGTERM");
     await readUntil(early, "asked\n");
-    const refused = await failingExec(agent, { args: ["true"] });
-    assert.deepEqual([refused.code, refused.reason], [status.UNAVAILABLE, "SHUTTING_DOWN"]);
+    await assert.rejects(exec(agent, { args: ["true"] }), { code: status.UNAVAILABLE, reason: "SHUTTING_DOWN" });
     using late = await read(agent);
     const rest = receiveAll(late);
     writeFileSync(end, "");

@@ -16,6 +16,8 @@ import { ManualTimers } from "../../fixtures/clocks.ts";
 import { noProcessWith } from "../../fixtures/proc.ts";
 import { recordingLog } from "../../fixtures/recorders.ts";
 
+const folder = forAllTests(await testFolder()).path;
+
 /** A run of ready_cmd whose end the test decides. */
 class Run {
   readonly #end = Promise.withResolvers<ProcessEnd>();
@@ -37,19 +39,14 @@ class Run {
       signal: () => {},
       signalGroup: () => {},
       tree: {
+        ...GONE,
         signal: (signal) => {
           this.#end.resolve({ code: 128 + signal, signal, coreDumped: false });
           this.killed.resolve();
           return Promise.resolve();
         },
-        emptyWithin: () => Promise.resolve(true),
-        killWithin: () => Promise.resolve(true),
       },
-      session: {
-        signal: () => Promise.resolve(),
-        emptyWithin: () => Promise.resolve(true),
-        killWithin: () => Promise.resolve(true),
-      },
+      session: GONE,
       accounts: () => ({ oomKilled: undefined, usage: undefined }),
       outputHolders: () => [],
       release: () => void (this.released = true),
@@ -57,6 +54,11 @@ class Run {
   }
 }
 
+const GONE: ChildProcess["session"] = {
+  signal: () => Promise.resolve(),
+  emptyWithin: () => Promise.resolve(true),
+  killWithin: () => Promise.resolve(true),
+};
 const SPEC: ReadyCommandSpec = { args: ["check"], intervalMs: 1_000, timeoutMs: 5_000 };
 
 /** Lets everything run that only waits for its turn. */
@@ -64,7 +66,7 @@ function settle(): Promise<void> {
   return new Promise((resolve) => setImmediate(resolve));
 }
 
-function loop(start?: () => Promise<ChildProcess>): { loop: ReadinessLoop; runs: Run[]; timers: ManualTimers } {
+function loop(start?: () => Promise<ChildProcess>) {
   const runs: Run[] = [];
   const timers = new ManualTimers();
   const startRun = async (): Promise<ChildProcess> => {
@@ -144,8 +146,6 @@ describe("readiness", () => {
 });
 
 const HOUR_MS = 3_600_000;
-
-const folder = forAllTests(await testFolder()).path;
 
 /** Calls Health until the answer is as wanted. */
 async function healthOnce(agent: RunningAgent, holds: (health: Health) => boolean): Promise<Health> {

@@ -4,17 +4,23 @@ import http2 from "node:http2";
 import { describe, test } from "node:test";
 import { create } from "@bufbuild/protobuf";
 import { HpackDecoder, HpackEncoder } from "../../../src/agent/http2/hpack.ts";
-import { ConnectionError, ErrorCode } from "../../../src/agent/http2/protocol.ts";
+import { ErrorCode } from "../../../src/agent/http2/protocol.ts";
 import { GuestAgent } from "../../../src/shared/gen/svc/guest/v1alpha1/guest_agent_pb.ts";
 import { HealthResponseSchema } from "../../../src/shared/gen/svc/guest/v1alpha1/health_pb.ts";
 import { SERVER_NAME } from "../../fixtures/certificates.ts";
 import { startManagement, TEST_TOKEN } from "../../fixtures/management.ts";
-import { callHeaders } from "../../fixtures/raw-http2.ts";
+import { callHeaders, type Field } from "../../fixtures/raw-http2.ts";
 import { seededRandom } from "../../fixtures/seeded-random.ts";
-import { type Field, VECTORS } from "./hpack-vectors.ts";
+import vectors from "./hpack-vectors.json" with { type: "json" };
 
 const LIST_LIMIT_BYTES = 16 * 1024;
 const FIRST_DYNAMIC = 62;
+/**
+ * RFC 7541 as data: its static table (appendix A), its Huffman code (appendix B), and blocks that a decoder must
+ * refuse. Independent of any code: HPACK must not be tested against itself. Bytes are hexadecimal.
+ */
+const { huffmanTexts, invalidBlocks } = vectors;
+const staticTable = vectors.staticTable as unknown as readonly Field[];
 
 describe("the decoder of header blocks", () => {
   test("reads what nghttp2 makes of random fields: literals, indices, Huffman codes and evictions", async () => {
@@ -57,13 +63,13 @@ describe("the decoder of header blocks", () => {
 
   test("knows the static table", () => {
     const decoder = new HpackDecoder(LIST_LIMIT_BYTES);
-    for (const [index, field] of VECTORS.staticTable.entries()) {
+    for (const [index, field] of staticTable.entries()) {
       assert.deepEqual(pairs(decoder.decode(Buffer.of(0x80 | (index + 1)))), [field]);
     }
   });
 
   test("reads every Huffman code", () => {
-    for (const { text, code } of VECTORS.huffmanTexts) {
+    for (const { text, code } of huffmanTexts) {
       const bytes = Buffer.from(code, "hex");
       const block = Buffer.concat([Buffer.of(0, 1), Buffer.from("x"), stringHead(bytes.length), bytes]);
       assert.deepEqual(pairs(new HpackDecoder(LIST_LIMIT_BYTES).decode(block)), [["x", text]]);
@@ -71,15 +77,10 @@ describe("the decoder of header blocks", () => {
   });
 
   test("refuses what is malformed with COMPRESSION_ERROR, and says what it is", () => {
-    for (const { what, block } of VECTORS.invalidBlocks) {
+    for (const { what, block } of invalidBlocks) {
       assert.throws(
         () => new HpackDecoder(LIST_LIMIT_BYTES).decode(Buffer.from(block, "hex")),
-        (error) => {
-          assert.ok(error instanceof ConnectionError, what);
-          assert.equal(error.code, ErrorCode.COMPRESSION_ERROR, what);
-          assert.match(error.message, /^the header block is malformed: /, what);
-          return true;
-        },
+        { code: ErrorCode.COMPRESSION_ERROR, message: /^the header block is malformed: / },
         what,
       );
     }

@@ -3,7 +3,6 @@ import { once } from "node:events";
 import { type AddressInfo, connect, createServer, type Server } from "node:net";
 import { networkInterfaces } from "node:os";
 import { describe, test } from "node:test";
-import { AgentError } from "../../../src/agent/domain/index.ts";
 import { listenTcp } from "../../../src/agent/listening/listen.ts";
 
 const HAS_IPV6 = Object.values(networkInterfaces())
@@ -30,19 +29,12 @@ describe("a TCP port", () => {
     await closed(server);
   });
 
-  test("is refused when another program has it for IPv6 alone", async (t) => {
-    if (!HAS_IPV6) {
-      t.skip("needs IPv6");
-      return;
-    }
+  test("is refused when another program has it for IPv6 alone", { skip: !HAS_IPV6 && "needs IPv6" }, async () => {
     const other = createServer().listen({ host: "::1", port: 0, ipv6Only: true });
     await once(other, "listening");
     const { port } = other.address() as AddressInfo;
     const server = createServer();
-    await assert.rejects(
-      listenTcp(server, port),
-      (error) => error instanceof AgentError && error.reason === "ALREADY_EXISTS",
-    );
+    await assert.rejects(listenTcp(server, port), { name: "AgentError", reason: "ALREADY_EXISTS" });
     assert.equal(server.listening, false);
     await closed(other);
   });

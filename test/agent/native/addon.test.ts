@@ -15,6 +15,9 @@ import { addon, pipe } from "../../fixtures/spawning.ts";
 
 const { EAGAIN, EINVAL } = constants.errno;
 
+const { ca, server, client } = await issueCertificates();
+const strangers = await issueCertificates();
+
 test("signals to init, to every process and to one's own group are refused", () => {
   for (const pid of [1, 0, -1, -process.pid]) {
     assert.equal(addon.kill(pid, 0), -EINVAL);
@@ -195,9 +198,6 @@ test("files are read whole, in their order; none that is missing, a folder, empt
     }
   }
 });
-
-const { ca, server, client } = await issueCertificates();
-const strangers = await issueCertificates();
 
 function accepts(cert: string, key: string, clientCa: string): boolean {
   return addon.acceptsTlsMaterial(Buffer.from(cert), Buffer.from(key), Buffer.from(clientCa));

@@ -3,16 +3,18 @@ import { execFileSync } from "node:child_process";
 import { mkdtempSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
-import { after, before, describe, test, type TestContext } from "node:test";
+import { describe, test, type TestContext } from "node:test";
 import { buildNative } from "../../../scripts/build-native.ts";
 import { loadedSegments } from "../../../scripts/package/elf.ts";
 import { GivenBackPages } from "../../../scripts/package/inspect.ts";
 import { ADVICE_DONT_NEED } from "../../../src/agent/native/index.ts";
+import { forAllTests } from "../../fixtures/for-all-tests.ts";
 import { type Part, writeElfFile } from "../../fixtures/elf-file.ts";
 
 const FIXTURE = join(import.meta.dirname, "../../fixtures/shared-page");
 const HEADERS = join(import.meta.dirname, `../../../node_modules/node-linux-${process.arch}/include/node`);
 const KIB = 1024;
+const pages = forAllTests(new GivenBackPages());
 
 function makeFolder(t: TestContext): string {
   const folder = mkdtempSync(join(tmpdir(), "guest-agent-code-pages-"));
@@ -41,12 +43,6 @@ test("a variable in the page in which code ends keeps its value when the code is
 });
 
 describe("the pages of code that are given back", () => {
-  let pages: GivenBackPages;
-  before(() => {
-    pages = new GivenBackPages();
-  });
-  after(() => pages[Symbol.dispose]());
-
   /** [start, end] in hexadecimal of the pages of such a program to give back. */
   function givenBack(t: TestContext, pageBytes: number, parts: readonly Part[]): string[][] {
     const file = writeElfFile(join(makeFolder(t), "program"), parts);

@@ -7,11 +7,7 @@ import { script } from "../../fixtures/programs/index.ts";
 
 const clock: Clock = { wallNs: () => 1_700_000_000_123_456_789n, monotonicMs: () => 0 };
 
-function recorder(level: LogLevel): {
-  readonly lines: string[];
-  full: boolean;
-  readonly log: ReturnType<typeof jsonLog>;
-} {
+function recorder(level: LogLevel) {
   const recording = {
     lines: [] as string[],
     full: false,

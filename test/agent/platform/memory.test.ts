@@ -9,15 +9,7 @@ const NEVER_MS = 3_600_000;
 const MIB = 2 ** 20;
 
 /** A keeper, the resident size each time that it gave memory back, and its calls about program pages. */
-function keeper(
-  lookAfterMs = LOOK_AFTER_MS,
-  snapshotLimitMs = NEVER_MS,
-): {
-  readonly memory: MemoryKeeper;
-  readonly trimmed: number[];
-  readonly pages: string[];
-  readonly next: () => Promise<void>;
-} {
+function keeper(lookAfterMs = LOOK_AFTER_MS, snapshotLimitMs = NEVER_MS) {
   const trimmed: number[] = [];
   const pages: string[] = [];
   let wake = (): void => {};

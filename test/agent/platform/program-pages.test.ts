@@ -1,19 +1,15 @@
 import assert from "node:assert/strict";
 import { fstatSync, statSync } from "node:fs";
-import { mkdir, mkdtemp, rm, writeFile } from "node:fs/promises";
-import { tmpdir } from "node:os";
+import { mkdir, rm, writeFile } from "node:fs/promises";
 import { join } from "node:path";
-import { type TestContext, test } from "node:test";
+import { test } from "node:test";
 import { ADVICE_DONT_NEED, ADVICE_NORMAL, ADVICE_RANDOM } from "../../../src/agent/native/index.ts";
 import { ProgramPages } from "../../../src/agent/platform/index.ts";
+import { type TestFolder, testFolder } from "../../fixtures/files.ts";
 import { addon } from "../../fixtures/spawning.ts";
 
 /** The real addon, and its calls. Sizes identify the files. */
-function recording(): {
-  readonly dropped: number[];
-  readonly advised: number[];
-  readonly recorder: ConstructorParameters<typeof ProgramPages>[0];
-} {
+function recording() {
   const dropped: number[] = [];
   const advised: number[] = [];
   const recorder = {
@@ -29,32 +25,31 @@ function recording(): {
   return { dropped, advised, recorder };
 }
 
-async function bundleFolder(t: TestContext): Promise<string> {
-  const folder = await mkdtemp(join(tmpdir(), "guest-agent-"));
-  t.after(() => rm(folder, { recursive: true, force: true }));
-  await mkdir(join(folder, "lib"));
-  await writeFile(join(folder, "guest-agent"), "1");
-  await writeFile(join(folder, "agent.bin"), "12");
-  await writeFile(join(folder, "lib", "libc.so.6"), "123");
+async function bundleFolder(): Promise<TestFolder> {
+  const folder = await testFolder();
+  await mkdir(folder.at("lib"));
+  for (const [name, text] of Object.entries({ "guest-agent": "1", "agent.bin": "12", "lib/libc.so.6": "123" }))
+    await writeFile(folder.at(name), text);
   return folder;
 }
 
-test("every program of the bundle leaves the page cache before its pages are unmapped", async (t) => {
+test("every program of the bundle leaves the page cache before its pages are unmapped", async () => {
   const { dropped, advised, recorder } = recording();
-  const pages = new ProgramPages(recorder, await bundleFolder(t));
+  await using folder = await bundleFolder();
+  const pages = new ProgramPages(recorder, folder.path);
   pages.readOnlyTouched();
   pages.giveBack();
   assert.deepEqual(dropped, [1, 2, 3]);
   assert.deepEqual(advised, [ADVICE_RANDOM, ADVICE_NORMAL, ADVICE_DONT_NEED]);
 });
 
-test("a program that is not there, or may not be read, is no failure", async (t) => {
+test("a program that is not there, or may not be read, is no failure", async () => {
   const { dropped, advised, recorder } = recording();
-  const folder = await bundleFolder(t);
-  await rm(join(folder, "agent.bin"));
-  new ProgramPages(recorder, folder).giveBack();
+  await using folder = await bundleFolder();
+  await rm(folder.at("agent.bin"));
+  new ProgramPages(recorder, folder.path).giveBack();
   assert.deepEqual(dropped, [1, 3]);
-  new ProgramPages(recorder, join(folder, "absent")).giveBack();
+  new ProgramPages(recorder, folder.at("absent")).giveBack();
   assert.equal(advised.at(-1), ADVICE_DONT_NEED);
 });
 
@@ -63,15 +58,15 @@ test("the running program takes every advice, and goes on", () => {
   assert.ok(addon.adviseCode(-1) < 0);
 });
 
-test("the kernel is asked to read only what is touched, unless the bundle's disk, or its partition's, does so by itself", async (t) => {
-  const folder = await bundleFolder(t);
-  const number = statSync(folder).dev;
-  const device = join(folder, "devices", `${(number >> 8) & 0xfff}:${(number & 0xff) | ((number >> 12) & 0xfff00)}`);
+test("the kernel is asked to read only what is touched, unless the bundle's disk, or its partition's, does so by itself", async () => {
+  await using folder = await bundleFolder();
+  const number = statSync(folder.path).dev;
+  const device = folder.at(`devices/${(number >> 8) & 0xfff}:${(number & 0xff) | ((number >> 12) & 0xfff00)}`);
   const advisedWith = async (queue: string, readAheadKb: string): Promise<readonly number[]> => {
     await mkdir(join(device, queue), { recursive: true });
     await writeFile(join(device, queue, "read_ahead_kb"), readAheadKb);
     const { advised, recorder } = recording();
-    new ProgramPages(recorder, folder, join(folder, "devices")).readOnlyTouched();
+    new ProgramPages(recorder, folder.path, folder.at("devices")).readOnlyTouched();
     await rm(join(device, queue), { recursive: true });
     return advised;
   };

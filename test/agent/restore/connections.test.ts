@@ -35,13 +35,11 @@ describe("after the duties", () => {
     await once(halfOpen, "connect");
     const halfOpenClosed = once(halfOpen.resume(), "close");
     using caller = clientOf(agent);
-    const report = await caller.runRestoreDuties({ entropy: ENTROPY });
-    assert.equal(report.entropyBytesMixed, ENTROPY.length);
+    assert.equal((await caller.runRestoreDuties({ entropy: ENTROPY })).entropyBytesMixed, ENTROPY.length);
     await Promise.all([...older.map((peer) => peer.ended()), halfOpenClosed]);
     // Not by the limit of a handshake.
     assert.match(String((await agent.logged("connection_refused"))["reason"]), /^half-open/);
-    const done = await agent.logged("restore_duties_done");
-    assert.equal(done["dropped_connections"], older.length);
+    assert.equal((await agent.logged("restore_duties_done"))["dropped_connections"], older.length);
     assert.equal((await caller.health()).alive, true, "the caller dials anew");
   });
 
@@ -61,8 +59,7 @@ describe("after the duties", () => {
     using caller = clientOf(agent);
     await caller.runRestoreDuties({ entropy: ENTROPY });
     await assert.rejects(before.outcome());
-    const { stdout } = await exec(agent, { args: ["echo", "new"] });
-    assert.equal(stdout.toString(), "new\n");
+    assert.equal((await exec(agent, { args: ["echo", "new"] })).stdout.toString(), "new\n");
   });
 });
 

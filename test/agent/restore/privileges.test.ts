@@ -1,10 +1,9 @@
 import assert from "node:assert/strict";
 import { execFileSync } from "node:child_process";
-import { mkdtempSync, readFileSync, rmSync } from "node:fs";
-import { tmpdir } from "node:os";
-import { join } from "node:path";
-import { after, describe, it } from "node:test";
+import { readFileSync } from "node:fs";
+import { describe, it } from "node:test";
 import { startAgent } from "../../fixtures/agent.ts";
+import { testFolder } from "../../fixtures/files.ts";
 import { clientOf } from "../../fixtures/guest-client.ts";
 import { NEEDS_CREDIT } from "../../fixtures/privileges.ts";
 
@@ -51,75 +50,62 @@ function missing(...commands: readonly (readonly string[])[]): string | false {
   return false;
 }
 
-const NO_CLOCK = { clockStepped: false, entropyBytesMixed: ENTROPY_BYTES };
+const CREDITED: Fields = {
+  clockStepped: false,
+  entropyBytesMixed: ENTROPY_BYTES,
+  entropyCredited: true,
+  degraded: "clock_set:EPERM",
+};
+const MIXED: Fields = {
+  ...CREDITED,
+  entropyCredited: false,
+  degraded: "entropy_credit:EPERM;crng_reseed:EPERM;clock_set:EPERM",
+};
+/** The report of an agent that could open no device, for that reason. */
+const without = (errno: string): Fields => ({
+  ...MIXED,
+  entropyBytesMixed: 0,
+  degraded: `entropy_open:${errno};crng_reseed:${errno};clock_set:EPERM`,
+});
 
 describe("an agent without privileges", { skip: missing(WITHOUT_CLOCK) }, () => {
   it("says that it may neither credit nor reseed nor step, and mixes", async () => {
-    assert.deepEqual(await dutiesThrough(["setpriv", "--bounding-set=-sys_admin,-sys_time"]), {
-      ...NO_CLOCK,
-      entropyCredited: false,
-      degraded: "entropy_credit:EPERM;crng_reseed:EPERM;clock_set:EPERM",
-    });
+    assert.deepEqual(await dutiesThrough(["setpriv", "--bounding-set=-sys_admin,-sys_time"]), MIXED);
   });
 
-  it("says the same in a user namespace, where all its privileges mean nothing", async (t) => {
-    const unshare = ["unshare", "--user", "--map-root-user"];
-    const problem = missing(unshare);
-    if (problem !== false) {
-      t.skip(problem);
-      return;
-    }
-    assert.deepEqual(await dutiesThrough(unshare), {
-      ...NO_CLOCK,
-      entropyCredited: false,
-      degraded: "entropy_credit:EPERM;crng_reseed:EPERM;clock_set:EPERM",
-    });
+  const unshare = ["unshare", "--user", "--map-root-user"];
+  const NEEDS_IT = { skip: missing(unshare) };
+  it("says the same in a user namespace, where all its privileges mean nothing", NEEDS_IT, async () => {
+    assert.deepEqual(await dutiesThrough(unshare), MIXED);
   });
 
   it("does everything but the clock when that is all that it lacks", NEEDS_CREDIT, async () => {
-    assert.deepEqual(await dutiesThrough(WITHOUT_CLOCK), {
-      ...NO_CLOCK,
-      entropyCredited: true,
-      degraded: "clock_set:EPERM",
-    });
+    assert.deepEqual(await dutiesThrough(WITHOUT_CLOCK), CREDITED);
   });
 
   it("says that little entropy was given", NEEDS_CREDIT, async () => {
     assert.deepEqual(await dutiesThrough(WITHOUT_CLOCK, 31), {
-      clockStepped: false,
+      ...CREDITED,
       entropyBytesMixed: 31,
-      entropyCredited: true,
       degraded: "entropy_short;clock_set:EPERM",
     });
   });
 });
 
 describe("an image without /dev/urandom", { skip: missing(WITHOUT_NODES, ["unshare", "--mount"]) }, () => {
-  const nothing = { clockStepped: false, entropyBytesMixed: 0, entropyCredited: false };
   const duties = (...lines: readonly string[]): Promise<Fields> =>
     dutiesThrough([...withDev(...lines), ...WITHOUT_NODES]);
 
   it("is no hindrance where the agent may make a node of its own", async () => {
-    assert.deepEqual(await dutiesThrough([...withDev(), ...WITHOUT_CLOCK]), {
-      ...NO_CLOCK,
-      entropyCredited: true,
-      degraded: "clock_set:EPERM",
-    });
+    assert.deepEqual(await dutiesThrough([...withDev(), ...WITHOUT_CLOCK]), CREDITED);
   });
 
   it("is reported where it may not", async () => {
-    assert.deepEqual(await duties(), {
-      ...nothing,
-      degraded: "entropy_open:ENOENT;crng_reseed:ENOENT;clock_set:EPERM",
-    });
+    assert.deepEqual(await duties(), without("ENOENT"));
   });
 
   it("is no hindrance where there is /dev/random", async () => {
-    assert.deepEqual(await duties("mknod /dev/random c 1 8"), {
-      ...NO_CLOCK,
-      entropyCredited: true,
-      degraded: "clock_set:EPERM",
-    });
+    assert.deepEqual(await duties("mknod /dev/random c 1 8"), CREDITED);
   });
 
   for (const [what, line] of [
@@ -127,25 +113,18 @@ describe("an image without /dev/urandom", { skip: missing(WITHOUT_NODES, ["unsha
     ["another device in its place does not have the entropy written there", "mknod /dev/urandom c 1 3"],
   ] as const)
     it(`but with ${what}`, async () => {
-      assert.deepEqual(await duties(line), {
-        ...nothing,
-        degraded: "entropy_open:ENXIO;crng_reseed:ENXIO;clock_set:EPERM",
-      });
+      assert.deepEqual(await duties(line), without("ENXIO"));
     });
 
   it("but with a regular file in its place does not have the entropy written there", async () => {
-    const folder = mkdtempSync(join(tmpdir(), "guest-agent-dev-"));
-    after(() => rmSync(folder, { recursive: true }));
-    const file = join(folder, "urandom");
+    await using folder = await testFolder();
+    const file = folder.at("urandom");
     const fields = await duties(`: > ${file}`, "touch /dev/urandom", `mount --bind ${file} /dev/urandom`);
-    assert.deepEqual(fields, { ...nothing, degraded: "entropy_open:ENXIO;crng_reseed:ENXIO;clock_set:EPERM" });
+    assert.deepEqual(fields, without("ENXIO"));
     assert.equal(readFileSync(file).length, 0);
   });
 
   it("but with a link in its place does not follow it", async () => {
-    assert.deepEqual(await duties("ln -s /tmp/elsewhere /dev/urandom"), {
-      ...nothing,
-      degraded: "entropy_open:ELOOP;crng_reseed:ELOOP;clock_set:EPERM",
-    });
+    assert.deepEqual(await duties("ln -s /tmp/elsewhere /dev/urandom"), without("ELOOP"));
   });
 });

@@ -11,17 +11,10 @@ import { systemClock } from "../../fixtures/clocks.ts";
 const HOST_NS = 1_800_000_000_000_000_000n;
 const SECOND_NS = 1_000_000_000n;
 
-interface Setup {
-  readonly restore: Restore<string>;
-  readonly kernel: RecordingKernel;
-  readonly randomness: RecordingRandomness;
-  /** Everything done beside the kernel's part, in order. */
-  readonly events: string[];
-}
-
-function setup(renew: Partial<RenewedParts<string>> = {}): Setup {
+function setup(renew: Partial<RenewedParts<string>> = {}) {
   const kernel = new RecordingKernel();
   const randomness = new RecordingRandomness();
+  /** Everything done beside the kernel's part, in order. */
   const events: string[] = [];
   const stamps = new Stamps(systemClock);
   const restore = new Restore<string>({
@@ -82,10 +75,10 @@ describe("the restore duties", () => {
   it("are refused with nothing changed when the entropy is missing or over its limit", async () => {
     for (const sizeBytes of [0, ENTROPY_LIMIT_BYTES + 1]) {
       const { restore, kernel, randomness, events } = setup();
-      await assert.rejects(restore.run(request(HOST_NS, sizeBytes), call()), (error: unknown) => {
-        assert.ok(error instanceof AgentError);
-        assert.deepEqual([error.status, error.metadata["field"]], ["INVALID_ARGUMENT", "entropy"]);
-        return true;
+      await assert.rejects(restore.run(request(HOST_NS, sizeBytes), call()), {
+        name: "AgentError",
+        status: "INVALID_ARGUMENT",
+        metadata: { field: "entropy" },
       });
       assert.deepEqual([kernel.calls, randomness.seeds, events], [[], [], []]);
     }

@@ -1,8 +1,8 @@
 import assert from "node:assert/strict";
 import { rename, writeFile } from "node:fs/promises";
-import { dirname, join } from "node:path";
+import { join } from "node:path";
 import { describe, it } from "node:test";
-import { type GuestClient, GuestError } from "../../../src/node/client/index.ts";
+import type { GuestClient } from "../../../src/node/client/index.ts";
 import { type RunningAgent, startAgent } from "../../fixtures/agent.ts";
 import { until } from "../../fixtures/awake.ts";
 import { type Certificates, issueCertificates } from "../../fixtures/certificates.ts";
@@ -22,11 +22,6 @@ async function putTls(folder: string, { ca, server }: Certificates): Promise<voi
   await put(join(folder, "ca.pem"), ca);
   await put(join(folder, "server.pem"), server.cert);
   await put(join(folder, "server.key"), server.key);
-}
-
-async function tokenFolder(): Promise<{ file: string } & AsyncDisposable> {
-  const folder = await testFolder();
-  return { file: folder.at("token"), [Symbol.asyncDispose]: () => folder[Symbol.asyncDispose]() };
 }
 
 /** An agent that has its token from that file. */
@@ -50,26 +45,23 @@ async function renewals(agent: RunningAgent, count: number): Promise<void> {
 
 describe("a token from a file", () => {
   it("may be new in the very call that uses it first; the old one is refused from then on", async () => {
-    await using token = await tokenFolder();
-    await put(token.file, "token-one-0123456789");
-    await using agent = await startWithTokenFile(token.file);
+    await using folder = await testFolder();
+    await put(folder.at("token"), "token-one-0123456789");
+    await using agent = await startWithTokenFile(folder.at("token"));
     using first = clientOf(agent, { token: "token-one-0123456789" });
     assert.equal(await answers(first), true);
-    await put(token.file, "token-two-0123456789\n");
+    await put(folder.at("token"), "token-two-0123456789\n");
     using second = clientOf(agent, { token: "token-two-0123456789" });
     const calls = Array.from({ length: 20 }, () => answers(second));
     assert.ok((await Promise.all(calls)).every(Boolean), "also for many calls at once");
-    await assert.rejects(first.health(), (error: unknown) => {
-      assert.ok(error instanceof GuestError);
-      return error.status === "UNAUTHENTICATED" && error.reason === "UNAUTHENTICATED";
-    });
+    await assert.rejects(first.health(), { status: "UNAUTHENTICATED", reason: "UNAUTHENTICATED" });
   });
 
   it("stays as it was while the file holds none", async () => {
-    await using token = await tokenFolder();
-    await put(token.file, "token-one-0123456789");
-    await using agent = await startWithTokenFile(token.file);
-    await put(token.file, "");
+    await using folder = await testFolder();
+    await put(folder.at("token"), "token-one-0123456789");
+    await using agent = await startWithTokenFile(folder.at("token"));
+    await put(folder.at("token"), "");
     using wrong = clientOf(agent, { token: "another-0123456789" });
     assert.equal(await answers(wrong), false);
     const line = await agent.logged("credentials_refused");
@@ -84,13 +76,13 @@ describe("a credential volume that never answers", () => {
     "holds up neither duties nor refusals, leaves the old credentials in force, and counts again once it answers",
     NEEDS_FUSE,
     async () => {
-      await using token = await tokenFolder();
-      await put(token.file, "token-one-0123456789");
-      const spec = join(dirname(token.file), "process.json");
+      await using folder = await testFolder();
+      await put(folder.at("token"), "token-one-0123456789");
+      const spec = folder.at("process.json");
       await put(spec, "{}");
-      const sources = { SVC_INSTANCE_TOKEN_FILE: token.file, SVC_PROCESS_SPEC_FILE: spec };
+      const sources = { SVC_INSTANCE_TOKEN_FILE: folder.at("token"), SVC_PROCESS_SPEC_FILE: spec };
       await using agent = await startAgent({ env: { SVC_INSTANCE_TOKEN: undefined, ...sources } });
-      await using mount = await fuseMount("hanging_mount", dirname(token.file));
+      await using mount = await fuseMount("hanging_mount", folder.path);
       using client = clientOf(agent, { token: "token-one-0123456789" });
       /** Whether the duties could read neither the token nor the spec file again. */
       const refused = async (): Promise<boolean[]> => {
@@ -106,7 +98,7 @@ describe("a credential volume that never answers", () => {
       // More reloads than threads: each hanging read would hold one.
       for (let round = 0; round < 24; round++) assert.deepEqual(await refused(), [true, true]);
       using wrong = clientOf(agent, { token: "another-0123456789" });
-      await assert.rejects(wrong.health(), (error: unknown) => (error as GuestError).status === "UNAUTHENTICATED");
+      await assert.rejects(wrong.health(), { status: "UNAUTHENTICATED" });
       await client.statPath("/");
       await mount[Symbol.asyncDispose]();
       await until(async () => !(await refused()).includes(true), "both files can be read again");
@@ -159,10 +151,7 @@ describe("the TLS files", () => {
       return endedSessions(agent).length > 0;
     }, "the connections of the old authority are ended");
     assert.deepEqual(endedSessions(agent), [1]);
-    await assert.rejects(
-      running.wait(),
-      (error: unknown) => error instanceof GuestError && error.reason === "AUTHORITY_REPLACED",
-    );
+    await assert.rejects(running.wait(), { name: "GuestError", reason: "AUTHORITY_REPLACED" });
     assert.equal(await answers(old), false);
     stays.stdin.end();
     assert.equal((await stays.wait()).exitCode, 0);

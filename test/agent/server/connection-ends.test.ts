@@ -23,6 +23,13 @@ const WRONG_TOKEN = "wrong-token-0123456789";
 
 type Dial = () => Promise<RawHttp2>;
 
+/** A peer whose call was answered with that status. */
+async function answered(dial: Dial, token: string, code = "0"): Promise<RawHttp2> {
+  const peer = await dial();
+  assert.equal(await peer.ask("Health", token), code);
+  return peer;
+}
+
 /** Clients that stay, each opened up to the point where it is a burden. */
 const PEERS: readonly {
   readonly who: string;
@@ -30,17 +37,12 @@ const PEERS: readonly {
 }[] = [
   {
     who: "has an idle connection open",
-    open: async (dial, { token }) => {
-      const peer = await dial();
-      assert.equal(await peer.ask("Health", token), "0");
-      return peer;
-    },
+    open: (dial, { token }) => answered(dial, token),
   },
   {
     who: "has an idle connection open and does not read",
     open: async (dial, { token }) => {
-      const peer = await dial();
-      assert.equal(await peer.ask("Health", token), "0");
+      const peer = await answered(dial, token);
       peer.stopReading();
       return peer;
     },
@@ -64,8 +66,7 @@ const PEERS: readonly {
   {
     who: "has only ever had a wrong token",
     open: async (dial) => {
-      const peer = await dial();
-      assert.equal(await peer.ask("Health", WRONG_TOKEN), "16");
+      const peer = await answered(dial, WRONG_TOKEN, "16");
       peer.stopReading();
       return peer;
     },

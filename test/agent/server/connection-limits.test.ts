@@ -1,5 +1,5 @@
 import assert from "node:assert/strict";
-import { describe, test } from "node:test";
+import { afterEach, describe, test } from "node:test";
 import { forAllTests } from "../../fixtures/for-all-tests.ts";
 import { ENDLESS_OUTPUT, execStart, readRequest } from "../../fixtures/raw-calls.ts";
 import {
@@ -55,6 +55,14 @@ describe("a client that goes too far", () => {
     assert.equal(await newcomer.ask("Health", agent.token), "0");
   }
 
+  afterEach(othersAreServed);
+
+  /** Is told so, and its connection closed. */
+  async function endsCalm(peer: RawHttp2): Promise<void> {
+    assert.equal(await peer.goawayCode(), CODE.enhanceYourCalm);
+    await peer.ended();
+  }
+
   /** Sends `piece` 20,000 times, or until the agent refuses the client; other calls are made meanwhile. */
   async function flood(peer: RawHttp2, piece: () => Uint8Array): Promise<void> {
     const isOver = (): boolean => peer.isEnded || peer.frames.some(({ type }) => type === FRAME.goaway);
@@ -86,9 +94,7 @@ describe("a client that goes too far", () => {
         const head = frame(FRAME.headers, FLAG.endHeaders, stream, block);
         return Buffer.concat([head, frame(FRAME.reset, 0, stream, uint32(CODE.cancel))]);
       });
-      assert.equal(await peer.goawayCode(), CODE.enhanceYourCalm);
-      await peer.ended();
-      await othersAreServed();
+      await endsCalm(peer);
     });
   }
 
@@ -106,7 +112,6 @@ describe("a client that goes too far", () => {
       "a refusal",
     );
     assert.equal(refusal.payload.readUInt32BE(refusal.type === FRAME.goaway ? 4 : 0), CODE.enhanceYourCalm);
-    await othersAreServed();
   });
 
   test("by a fifth CONTINUATION frame ends with ENHANCE_YOUR_CALM; four are taken", async () => {
@@ -126,7 +131,6 @@ describe("a client that goes too far", () => {
     send(peer, CONTINUATION_LIMIT + 1);
     assert.equal(await peer.goawayCode(), CODE.enhanceYourCalm);
     await peer.ended();
-    await othersAreServed();
   });
 
   const REFUSED = headerBlock(callFields("Health", WRONG_TOKEN));
@@ -144,7 +148,6 @@ describe("a client that goes too far", () => {
       await flood(peer, () => piece(count++));
       peer.readOn();
       await peer.ended();
-      await othersAreServed();
     });
   }
 
@@ -154,14 +157,12 @@ describe("a client that goes too far", () => {
     await flood(peer, () => frame(FRAME.data, 0, stream));
     assert.equal(await peer.goawayCode(), CODE.enhanceYourCalm);
     await peer.ended();
-    await othersAreServed();
   });
 
   test("by no request at all is ended after five seconds, and the log says why", async () => {
     using peer = await dial();
     await peer.ended();
     await agent.logged("connection_failed", ({ reason }) => String(reason).startsWith("no request within 5000 ms"));
-    await othersAreServed();
   });
 
   const FLOODS: readonly [string, (stream: number, token: string) => Buffer][] = [
@@ -187,8 +188,7 @@ describe("a client that goes too far", () => {
         const stream = await resetStream(peer, token);
         assert.ok(call > 0);
         await flood(peer, () => piece(stream, token));
-        assert.equal(await peer.goawayCode(), CODE.enhanceYourCalm);
-        await peer.ended();
+        await endsCalm(peer);
       });
     }
   }

@@ -78,12 +78,7 @@ const SHORT_MS = 500;
 const ANSWER = messageFrame(HealthResponseSchema, create(HealthResponseSchema, { alive: true }));
 
 /** A router with a Health that counts its calls, and the numbers of running calls reported at each begin and end. */
-function countingRouter(): {
-  readonly router: Router;
-  readonly log: ReturnType<typeof recordingLog>;
-  readonly running: number[];
-  readonly answered: () => number;
-} {
+function countingRouter() {
   const log = recordingLog();
   const running: number[] = [];
   let answered = 0;

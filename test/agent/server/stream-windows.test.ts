@@ -8,7 +8,7 @@ import { WriteFileResponseSchema } from "../../../src/shared/gen/svc/guest/v1alp
 import { GuestAgent } from "../../../src/shared/gen/svc/guest/v1alpha1/guest_agent_pb.ts";
 import type { Call } from "../../../src/agent/rpc/index.ts";
 import { SERVER_NAME } from "../../fixtures/certificates.ts";
-import { startManagement, TEST_TOKEN, type TestServer } from "../../fixtures/management.ts";
+import { startManagement, TEST_TOKEN } from "../../fixtures/management.ts";
 import { callHeaders, envelope, FRAME, type Frame, RawHttp2, SETTING, settingsOf } from "../../fixtures/raw-http2.ts";
 
 const { writeFile } = GuestAgent.method;
@@ -66,19 +66,8 @@ describe("the flow-control windows of a connection", () => {
   });
 });
 
-interface Rig extends AsyncDisposable {
-  readonly server: TestServer;
-  open(): http2.ClientHttp2Stream;
-  /** The window of streams, as the server last announced it. */
-  windowBytes(): number | undefined;
-  windowIs(windowBytes: number): Promise<void>;
+async function start() {
   /** SHA-256 of each request that the server has read to its end. */
-  received(): readonly string[];
-  /** Resolves when that many requests were read to their ends. */
-  all(count: number): Promise<void>;
-}
-
-async function start(): Promise<Rig> {
   const received: string[] = [];
   let onReceived = (): void => {};
   const server = await startManagement((router) =>
@@ -104,13 +93,15 @@ async function start(): Promise<Rig> {
   return {
     server,
     open: () => session.request(callHeaders("WriteFile", TEST_TOKEN)).on("error", () => {}),
+    /** The window of streams, as the server last announced it. */
     windowBytes: () => session.remoteSettings.initialWindowSize,
-    windowIs: async (windowBytes) => {
+    windowIs: async (windowBytes: number): Promise<void> => {
       while (session.remoteSettings.initialWindowSize !== windowBytes) await once(session, "remoteSettings");
     },
     received: () => received,
-    all: (count) =>
-      new Promise((resolve) => {
+    /** Resolves when that many requests were read to their ends. */
+    all: (count: number) =>
+      new Promise<void>((resolve) => {
         onReceived = (): void => {
           if (received.length === count) resolve();
         };

@@ -16,6 +16,8 @@ import { NEEDS_ROOT } from "../../fixtures/privileges.ts";
 import { LISTENERS } from "../../fixtures/raw-calls.ts";
 import { callFields, envelope, FLAG, FRAME, frame, headerBlock, RawHttp2 } from "../../fixtures/raw-http2.ts";
 
+const served = forAllTests(await startAgent());
+
 /*
  * Nobody who reads the agent's memory, or a snapshot of its guest, finds the instance token. The agent digests what
  * callers send where it reads it, and overwrites it.
@@ -109,13 +111,11 @@ describe("the agent's memory", () => {
 
 const UNAUTHENTICATED = "16";
 
-const agent = forAllTests(await startAgent());
-
 describe("every method of every management service wants the token", () => {
   for (const connection of ["a new connection", "a connection of which a call was let in"]) {
     test(`on ${connection}`, async () => {
-      using peer = await RawHttp2.dial(agent);
-      if (connection !== "a new connection") assert.equal(await peer.ask("Health", agent.token), "0");
+      using peer = await RawHttp2.dial(served);
+      if (connection !== "a new connection") assert.equal(await peer.ask("Health", served.token), "0");
       for (const { typeName, methods } of [GuestAgent, ExecSessions, FileTree, Lifecycle, Tunnel]) {
         for (const { name } of methods) {
           assert.equal(await peer.ask(`${typeName}/${name}`, "wrong-token-0123456789"), UNAUTHENTICATED, name);

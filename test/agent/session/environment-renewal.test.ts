@@ -197,8 +197,7 @@ describe("a spec file that cannot be used", NEEDS_CREDIT, () => {
       await replace(guest);
       assert.equal(await guest.duties(), "process_env:refused");
       assert.deepEqual([await guest.seen("KEY", "GONE"), await guest.version()], ["old,1", 1]);
-      const refused = await guest.agent.logged("process_env_refused");
-      assert.match(String(refused["problem"]), problem);
+      assert.match(String((await guest.agent.logged("process_env_refused"))["problem"]), problem);
       assert.doesNotMatch(JSON.stringify(guest.agent.log), new RegExp(SECRET));
     });
   }

@@ -1,12 +1,11 @@
 import assert from "node:assert/strict";
 import { once } from "node:events";
 import { readdirSync, writeFileSync } from "node:fs";
-import { mkdtemp, rm } from "node:fs/promises";
-import { tmpdir } from "node:os";
-import { join } from "node:path";
-import { after, before, describe, test } from "node:test";
+import { describe, test } from "node:test";
 import { type RunningAgent, SOURCES_COMMAND, startAgent } from "../../fixtures/agent.ts";
 import { exec, ExecStream } from "../../fixtures/exec-stream.ts";
+import { testFolder } from "../../fixtures/files.ts";
+import { forAllTests } from "../../fixtures/for-all-tests.ts";
 import { clientOf } from "../../fixtures/guest-client.ts";
 import { echo, listener } from "../../fixtures/listeners.ts";
 import { RawHttp2 } from "../../fixtures/raw-http2.ts";
@@ -51,24 +50,16 @@ const INJECTED = (file: string): string => `
   };
 `;
 
-describe("a bug of the agent", () => {
-  let folder: string;
-  let agent: RunningAgent;
-  const arm = (entry: string, file = "entry"): void => writeFileSync(join(folder, file), entry);
-  const start = (file: string, workload: readonly string[] = []): Promise<RunningAgent> => {
-    const [node, ...args] = SOURCES_COMMAND;
-    const preload = `data:text/javascript,${encodeURIComponent(INJECTED(join(folder, file)))}`;
-    return startAgent({ command: [node, "--import", preload, ...args], process: { args: workload } });
-  };
-  before(async () => {
-    folder = await mkdtemp(join(tmpdir(), "bugs-"));
-    agent = await start("entry", ["sleep", "1000"]);
-  });
-  after(async () => {
-    await agent[Symbol.asyncDispose]();
-    await rm(folder, { recursive: true });
-  });
+const folder = forAllTests(await testFolder());
+const arm = (entry: string, file = "entry"): void => writeFileSync(folder.at(file), entry);
+const start = (file: string, workload: readonly string[] = []): Promise<RunningAgent> => {
+  const [node, ...args] = SOURCES_COMMAND;
+  const preload = `data:text/javascript,${encodeURIComponent(INJECTED(folder.at(file)))}`;
+  return startAgent({ command: [node, "--import", preload, ...args], process: { args: workload } });
+};
+const agent = forAllTests(await start("entry", ["sleep", "1000"]));
 
+describe("a bug of the agent", () => {
   /** The agent has logged its stack, and serves a newcomer. */
   async function isSurvived(event: "bug" | "call_failed", entry: string): Promise<void> {
     await agent.logged(event, ({ error }) => String(error).includes(`injected into ${entry}\n    at `));
@@ -107,8 +98,7 @@ describe("a bug of the agent", () => {
     using stream = new ExecStream(agent);
     await stream.start({ args: ["sh", "-c", "while echo up; do sleep 0.02; done"] }).until("up");
     arm("read");
-    const { exit } = await stream.outcome();
-    assert.equal(exit.outputComplete, false);
+    assert.equal((await stream.outcome()).exit.outputComplete, false);
     await isSurvived("bug", "read");
   });
 

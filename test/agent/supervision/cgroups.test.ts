@@ -39,8 +39,7 @@ async function cgroupsOf(agent: RunningAgent): Promise<string[]> {
 }
 
 async function killsTheDaemon(agent: RunningAgent, sleepSeconds: string): Promise<void> {
-  const { exit } = await execUntilTimeout(agent, daemon(sleepSeconds));
-  assert.equal(exit.timedOut, true);
+  assert.equal((await execUntilTimeout(agent, daemon(sleepSeconds))).exit.timedOut, true);
   assert.deepEqual(await processesWith(sleepSeconds), []);
 }
 
@@ -82,14 +81,12 @@ describe("a command in a cgroup of its own", () => {
     await using agent = await startAgent();
     if (lacksCgroups(t, agent)) return;
     const own = async (): Promise<string> => String((await exec(agent, { args: ["cat", "/proc/self/cgroup"] })).stdout);
-    const seen = [await own(), await own(), await own()];
-    assert.equal(new Set(seen).size, 3);
+    assert.equal(new Set([await own(), await own(), await own()]).size, 3);
   });
 
   it("loses to no fork loop", async () => {
     await using agent = await startAgent();
-    const { exit } = await exec(agent, { args: [program("fork_loop")], timeoutMs: 1_500n });
-    assert.equal(exit.timedOut, true);
+    assert.equal((await exec(agent, { args: [program("fork_loop")], timeoutMs: 1_500n })).exit.timedOut, true);
     assert.deepEqual(await processesWith(program("fork_loop")), []);
   });
 });
@@ -99,11 +96,9 @@ describe("an agent that may have no cgroups", () => {
     await using agent = await startAgent({ through: withoutCgroups() });
     assert.ok(agent.log.some(({ event }) => event === "no_cgroups"));
     const line = `setsid sleep ${mark(625)} & trap '' TERM; echo up; while :; do sleep 0.05; done`;
-    const { exit } = await exec(agent, { args: ["sh", "-c", line], timeoutMs: 2_000n });
-    assert.equal(exit.timedOut, true);
+    assert.equal((await exec(agent, { args: ["sh", "-c", line], timeoutMs: 2_000n })).exit.timedOut, true);
     assert.deepEqual(await processesWith(mark(625)), []);
-    const { stdout } = await exec(agent, { args: ["cat", "/proc/self/cgroup"] });
-    assert.doesNotMatch(String(stdout), /svc-guest-/);
+    assert.doesNotMatch(String((await exec(agent, { args: ["cat", "/proc/self/cgroup"] })).stdout), /svc-guest-/);
   });
 });
 

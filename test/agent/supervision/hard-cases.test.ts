@@ -92,8 +92,7 @@ describe("an agent that runs out of descriptors", () => {
       const { stdout, exit } = await stream.end().outcome();
       assert.deepEqual([String(stdout), exit.code], ["still here", 0]);
     }
-    const after = await exec(agent, { args: ["echo", "recovered"] });
-    assert.equal(String(after.stdout), "recovered\n");
+    assert.equal(String((await exec(agent, { args: ["echo", "recovered"] })).stdout), "recovered\n");
   });
 
   it(
@@ -109,8 +108,7 @@ describe("an agent that runs out of descriptors", () => {
         ["workload", { path: agent.workloadSocket }],
       ] as const) {
         for (let count = 0; count < 5; count++) await closed(target);
-        const { errno } = await agent.logged("accept_failed", (line) => line["listener"] === listener);
-        assert.equal(errno, "EMFILE");
+        assert.equal((await agent.logged("accept_failed", (line) => line["listener"] === listener))["errno"], "EMFILE");
       }
       assert.equal(
         agent.log.filter(({ event }) => event === "accept_failed").length,

@@ -96,8 +96,7 @@ describe("standard error, which the workload shares", () => {
     const { agent, fifo } = await floodedAgent(t);
     for (let i = 0; i < 50; i++)
       assert.equal(String((await exec(agent, { args: ["echo", "works"] })).stdout), "works\n");
-    const { code } = await agent.stop();
-    assert.equal(code, 143);
+    assert.equal((await agent.stop()).code, 143);
     closeSync(fifo);
   });
 
@@ -114,29 +113,30 @@ describe("standard error, which the workload shares", () => {
     );
   });
 
-  it("may be a terminal that stops background writers: the agent writes there, and leaves", async (t) => {
-    if (spawnSync("script", ["--version"]).error !== undefined) {
-      t.skip("needs script (Debian: bsdutils)");
-      return;
-    }
-    const folder = temporaryFolder(t);
-    const spec = '{"args":["sh","-c","sleep 0.2; exit 3"]}';
-    const agent = `SVC_INSTANCE_TOKEN=t SVC_GUEST_SOCKET=${folder}/guest.sock SVC_PROCESS_SPEC=$SPEC ${AGENT_COMMAND.join(" ")}`;
-    // With job control the agent has a process group of its own, which the terminal stops and nobody continues.
-    const terminal = spawn(
-      "script",
-      ["-qec", `exec bash -c 'set -m; stty tostop; ${agent}; echo left with $?'`, "/dev/null"],
-      {
-        env: { ...process.env, SPEC: spec },
-        stdio: ["ignore", "pipe", "inherit"],
-      },
-    );
-    let seen = "";
-    terminal.stdout.on("data", (bytes: Buffer) => (seen += String(bytes)));
-    await once(terminal, "close");
-    assert.match(seen, /"event":"workload_ended","pid":\d+,"status":3/);
-    assert.match(seen, /left with 3/);
-  });
+  const lacksScript = spawnSync("script", ["--version"]).error !== undefined && "needs script (Debian: bsdutils)";
+  it(
+    "may be a terminal that stops background writers: the agent writes there, and leaves",
+    { skip: lacksScript },
+    async (t) => {
+      const folder = temporaryFolder(t);
+      const spec = '{"args":["sh","-c","sleep 0.2; exit 3"]}';
+      const agent = `SVC_INSTANCE_TOKEN=t SVC_GUEST_SOCKET=${folder}/guest.sock SVC_PROCESS_SPEC=$SPEC ${AGENT_COMMAND.join(" ")}`;
+      // With job control the agent has a process group of its own, which the terminal stops and nobody continues.
+      const terminal = spawn(
+        "script",
+        ["-qec", `exec bash -c 'set -m; stty tostop; ${agent}; echo left with $?'`, "/dev/null"],
+        {
+          env: { ...process.env, SPEC: spec },
+          stdio: ["ignore", "pipe", "inherit"],
+        },
+      );
+      let seen = "";
+      terminal.stdout.on("data", (bytes: Buffer) => (seen += String(bytes)));
+      await once(terminal, "close");
+      assert.match(seen, /"event":"workload_ended","pid":\d+,"status":3/);
+      assert.match(seen, /left with 3/);
+    },
+  );
 });
 
 /** Fields of every line. */

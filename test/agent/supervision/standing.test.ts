@@ -38,11 +38,7 @@ describe("the agent beside its children", () => {
     assert.equal(readFileSync(`/proc/${agent.pid}/oom_score_adj`, "utf8"), expected);
   });
 
-  it("comes first when it has work", (t) => {
-    if (!hasCapability(23)) {
-      t.skip("needs CAP_SYS_NICE");
-      return;
-    }
+  it("comes first when it has work", { skip: !hasCapability(23) && "needs CAP_SYS_NICE" }, () => {
     assert.equal(getPriority(agent.pid), -5);
   });
 

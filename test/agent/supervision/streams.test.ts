@@ -97,8 +97,7 @@ for (const [name, kind] of Object.entries(KINDS)) {
         );
       });
       assert.deepEqual(new Set(await Promise.all(later)), new Set(["own"]));
-      const { exit } = await stream.outcome();
-      assert.equal(exit.signal, 9);
+      assert.equal((await stream.outcome()).exit.signal, 9);
     });
   });
 }

@@ -4,7 +4,7 @@ import { describe, it } from "node:test";
 import type { GuestClient, GuestTunnel } from "../../../src/node/client/index.ts";
 import { startAgent } from "../../fixtures/agent.ts";
 import { until } from "../../fixtures/awake.ts";
-import { clientOf, failureOf } from "../../fixtures/guest-client.ts";
+import { activityNs, clientOf, failureOf } from "../../fixtures/guest-client.ts";
 import { echo, listener } from "../../fixtures/listeners.ts";
 import { openDescriptors } from "../../fixtures/proc.ts";
 
@@ -16,29 +16,24 @@ async function open(client: GuestClient, port: number): Promise<GuestTunnel> {
   return tunnel;
 }
 
-async function activityOf(client: GuestClient): Promise<bigint> {
-  const { lastUserActivity, lastUserActivityNanos } = await client.health();
-  return BigInt(lastUserActivity?.getTime() ?? 0) * 1_000_000n + BigInt(lastUserActivityNanos % 1_000_000);
-}
-
 describe("a tunnel's life", () => {
   it("counts its opening and each of its bytes as activity, and neither its silence nor a wait for a port", async () => {
     await using agent = await startAgent();
     await using server = await listener(echo);
     using client = clientOf(agent);
-    const before = await activityOf(client);
+    const before = await activityNs(client);
     const tunnel = await open(client, server.port);
-    const opened = await activityOf(client);
+    const opened = await activityNs(client);
     assert.ok(opened > before, "opening it is activity");
     await client.waitForPort(server.port);
-    assert.equal(await activityOf(client), opened, "silence and waiting are none");
+    assert.equal(await activityNs(client), opened, "silence and waiting are none");
     tunnel.write("x");
     await once(tunnel, "data");
-    const answered = await activityOf(client);
+    const answered = await activityNs(client);
     assert.ok(answered > opened, "its bytes are");
     (await server.next()).write("unasked");
     await once(tunnel, "data");
-    assert.ok((await activityOf(client)) > answered, "and those from the guest");
+    assert.ok((await activityNs(client)) > answered, "and those from the guest");
     tunnel.destroy();
   });
 

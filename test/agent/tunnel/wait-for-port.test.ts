@@ -6,6 +6,7 @@ import { describe, it } from "node:test";
 import { relayTo } from "../../fixtures/relay.ts";
 import { freePort } from "../../../scripts/machine/free-port.ts";
 import type { Sockets, Timers } from "../../../src/agent/domain/index.ts";
+import { nodeTimers as timers } from "../../../src/agent/platform/index.ts";
 import { guestSockets } from "../../../src/agent/platform/sockets.ts";
 import { PortWatch } from "../../../src/agent/tunnel/port-watch.ts";
 import { startAgent } from "../../fixtures/agent.ts";
@@ -22,12 +23,6 @@ const LONG_MS = 600_000;
 const SOON_MS = 200;
 const LOOK_MS = 50;
 
-const timers: Timers = {
-  after: (delayMs, task) => {
-    const timer = setTimeout(task, delayMs);
-    return () => clearTimeout(timer);
-  },
-};
 /** As in an image without /proc. */
 const silent = (): Sockets => ({ ...guestSockets(addon), eachListener: () => Promise.resolve(false) });
 const watchOf = (sockets: Sockets, its: Timers): PortWatch =>

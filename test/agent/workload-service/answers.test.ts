@@ -1,7 +1,5 @@
 import assert from "node:assert/strict";
-import { readFileSync } from "node:fs";
 import net from "node:net";
-import { join } from "node:path";
 import { describe, test } from "node:test";
 import { Http1Reader } from "../../../src/agent/workload-service/http1.ts";
 import { WorkloadServer } from "../../../src/agent/workload-service/server.ts";
@@ -9,9 +7,10 @@ import { testFolder } from "../../fixtures/files.ts";
 import { FLAG, FRAME, headerBlock, RawHttp2 } from "../../fixtures/raw-http2.ts";
 import { recordingLog } from "../../fixtures/recorders.ts";
 import { systemClock } from "../../fixtures/clocks.ts";
+import answers from "./recorded-answers.json" with { type: "json" };
 
 /*
- * recorded-answers.jsonl: what node:http and the router of connectrpc.com (2.2.0) answered before both were replaced,
+ * recorded-answers.json: what node:http and the router of connectrpc.com (2.2.0) answered before both were replaced,
  * byte for byte, but for eight rows that differ on purpose, and Host and authority, for which nothing cares. `<x*n>` is
  * a character n times, `<end>` a half-close; a field without a value is left out.
  */
@@ -31,10 +30,7 @@ const FRAME_BYTES = 16_384;
 /** What is read of a body at least. */
 const LIMIT_BYTES = 65_542;
 
-const recorded = readFileSync(join(import.meta.dirname, "recorded-answers.jsonl"), "utf8")
-  .trim()
-  .split("\n")
-  .map((line) => JSON.parse(line) as Recorded);
+const recorded = answers as readonly Recorded[];
 
 describe("the workload's socket answers as it always did, byte for byte,", () => {
   for (const [version, ask] of [

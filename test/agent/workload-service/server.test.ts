@@ -2,7 +2,6 @@ import assert from "node:assert/strict";
 import { once } from "node:events";
 import { existsSync } from "node:fs";
 import { rm } from "node:fs/promises";
-import http from "node:http";
 import http2 from "node:http2";
 import net from "node:net";
 import { text } from "node:stream/consumers";
@@ -20,9 +19,8 @@ import { WorkloadServer } from "../../../src/agent/workload-service/server.ts";
 import { until } from "../../fixtures/awake.ts";
 import { postJson } from "../../fixtures/declare-idle.ts";
 import { testFolder } from "../../fixtures/files.ts";
-import { CODE, envelope, FLAG, FRAME, frame, RawHttp2 } from "../../fixtures/raw-http2.ts";
-import { type RecordingLog, recordingLog } from "../../fixtures/recorders.ts";
-import type { Field } from "../http2/hpack-vectors.ts";
+import { CODE, envelope, type Field, FLAG, FRAME, frame, RawHttp2 } from "../../fixtures/raw-http2.ts";
+import { recordingLog } from "../../fixtures/recorders.ts";
 import { systemClock } from "../../fixtures/clocks.ts";
 
 const DECLARE_IDLE = "/svc.guest.v1alpha1.WorkloadService/DeclareIdle";
@@ -35,24 +33,19 @@ const HEAD: readonly Field[] = [
 ];
 const DECLARED_AT_NS = 1_700_000_000_123_456_789n;
 
-interface Rig extends AsyncDisposable {
-  readonly path: string;
-  readonly server: WorkloadServer;
-  readonly log: RecordingLog;
-  calls(): number;
-}
+type Rig = Awaited<ReturnType<typeof start>>;
 
-async function start(limits: Partial<WorkloadLimits> = {}): Promise<Rig> {
+async function start(limits: Partial<WorkloadLimits> = {}, unforeseen?: Error) {
   const folder = await testFolder();
   const path = folder.at("missing/workload.sock");
   const log = recordingLog();
   let calls = 0;
+  let served = 0;
   const server = new WorkloadServer({
-    idle: {
-      declare: () => {
-        calls++;
-        return DECLARED_AT_NS;
-      },
+    get idle() {
+      served += 1;
+      if (served === 1 && unforeseen !== undefined) throw unforeseen;
+      return { declare: () => (calls++, DECLARED_AT_NS) };
     },
     agentVersion: "9.9.9",
     log,
@@ -74,31 +67,11 @@ async function start(limits: Partial<WorkloadLimits> = {}): Promise<Rig> {
 
 describe("the workload's socket", () => {
   test("drops a connection that it fails to serve, says so in the log, and serves the next", async () => {
-    await using folder = await testFolder();
-    const path = folder.at("workload.sock");
-    const log = recordingLog();
-    let served = 0;
-    const server = new WorkloadServer({
-      get idle() {
-        served += 1;
-        if (served === 1) throw new Error("unforeseen");
-        return { declare: () => DECLARED_AT_NS };
-      },
-      agentVersion: "9.9.9",
-      log,
-      clock: systemClock,
-    });
-    await server.listen(path);
-    try {
-      const ask = { socketPath: path, path: DECLARE_IDLE, method: "POST", headers: JSON_TYPE, agent: false };
-      await assert.rejects(once(http.request(ask).end("{}"), "response"), { code: "ECONNRESET" });
-      const fields = { task: "workload connection", problem: "unforeseen" };
-      assert.deepEqual(log.lines.slice(1), [{ level: "error", event: "background_failed", fields }]);
-      const [response] = (await once(http.request(ask).end("{}"), "response")) as [http.IncomingMessage];
-      assert.equal(response.resume().statusCode, 200);
-    } finally {
-      server.close();
-    }
+    await using rig = await start({}, new Error("unforeseen"));
+    await assert.rejects(postJson(rig.path), { code: "ECONNRESET" });
+    const fields = { task: "workload connection", problem: "unforeseen" };
+    assert.deepEqual(rig.log.lines.slice(1), [{ level: "error", event: "background_failed", fields }]);
+    assert.equal((await postJson(rig.path)).status, 200);
   });
 
   test("removes its path at its end, but not the socket that another process has put there since", async () => {
@@ -126,8 +99,7 @@ describe("the workload's socket", () => {
       createConnectTransport({ baseUrl, httpVersion: "1.1", nodeOptions: { socketPath } }),
     ];
     for (const transport of transports) {
-      const { declaredAt } = await createClient(WorkloadService, transport).declareIdle({});
-      assert.equal(declaredAt?.nanos, 123_456_789);
+      assert.equal((await createClient(WorkloadService, transport).declareIdle({})).declaredAt?.nanos, 123_456_789);
     }
     sessionManager.abort();
   });

@@ -3,7 +3,7 @@ import { constants } from "node:os";
 import { describe, it } from "node:test";
 import { status } from "@grpc/grpc-js";
 import { startAgent } from "../../fixtures/agent.ts";
-import { exec, ExecStream, failingExec } from "../../fixtures/exec-stream.ts";
+import { exec, ExecStream } from "../../fixtures/exec-stream.ts";
 import { NEEDS_NAMESPACES } from "../../fixtures/namespaces.ts";
 import { NEEDS_ROOT } from "../../fixtures/privileges.ts";
 
@@ -24,8 +24,7 @@ describe("the agent around a workload", () => {
 
   it("leaves with 128 + n when signal n ended the workload, real-time signals included", async () => {
     for (const signal of [1, 9, 11, 15, 40]) {
-      const { code } = await endOf(["bash", "-c", `kill -${signal} $$; sleep 100`]);
-      assert.equal(code, 128 + signal);
+      assert.equal((await endOf(["bash", "-c", `kill -${signal} $$; sleep 100`])).code, 128 + signal);
     }
   });
 
@@ -81,8 +80,7 @@ describe("the agent around a workload", () => {
     await agent.printed(/ready/);
     agent.kill("SIGTERM");
     await agent.printed(/asked/);
-    const failure = await failingExec(agent, { args: ["true"] });
-    assert.deepEqual([failure.code, failure.reason], [status.UNAVAILABLE, "SHUTTING_DOWN"]);
+    await assert.rejects(exec(agent, { args: ["true"] }), { code: status.UNAVAILABLE, reason: "SHUTTING_DOWN" });
     process.kill(Number((await agent.logged("workload_started"))["pid"]), "SIGKILL");
     assert.deepEqual(await agent.exited, { code: 137, signal: null });
   });
@@ -124,8 +122,7 @@ describe("the agent around a workload", () => {
     ] as const) {
       await using agent = await startAgent({ process: { args }, awaitListening: false });
       assert.deepEqual(await agent.exited, { code, signal: null });
-      const line = agent.log.find(({ event }) => event === "start_failed");
-      assert.match(String(line?.["problem"]), /cannot start/);
+      assert.match(String(agent.log.find(({ event }) => event === "start_failed")?.["problem"]), /cannot start/);
     }
   });
 });

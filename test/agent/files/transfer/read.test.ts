@@ -11,7 +11,7 @@ import { FileType } from "../../../../src/shared/gen/svc/guest/v1alpha1/files_pb
 import { forAllTests } from "../../../fixtures/for-all-tests.ts";
 import { startAgent } from "../../../fixtures/agent.ts";
 import { until } from "../../../fixtures/awake.ts";
-import { clientOf, nanosecondsOf } from "../../../fixtures/guest-client.ts";
+import { activityNs, clientOf } from "../../../fixtures/guest-client.ts";
 import { failureOf, FileCalls, openFiles, testFolder } from "../../../fixtures/files.ts";
 import { NEEDS_ROOT } from "../../../fixtures/privileges.ts";
 import { memoryOf } from "../../../fixtures/proc.ts";
@@ -95,8 +95,7 @@ describe("ReadFile", () => {
     const tail = await files.read(path, { offset: BigInt(position - 3) });
     assert.equal(tail.data.toString("latin1"), "\0\0\0far out");
     assert.equal(tail.stat.size, BigInt(position + 7));
-    const part = await files.read(path, { offset: BigInt(position), length: 3n });
-    assert.equal(part.data.toString(), "far");
+    assert.equal((await files.read(path, { offset: BigInt(position), length: 3n })).data.toString(), "far");
   });
 
   it("reads a file of /proc, whose size is 0, to its end", async () => {
@@ -109,11 +108,8 @@ describe("ReadFile", () => {
     assert.equal(part.data.toString("latin1"), whole.data.subarray(3, 8).toString("latin1"));
   });
 
-  it("reads a file of /sys, whose size is more than it gives", async (t) => {
-    if (!existsSync("/sys/kernel")) {
-      t.skip("needs /sys");
-      return;
-    }
+  const NEEDS_SYS = { skip: !existsSync("/sys/kernel") && "needs /sys" };
+  it("reads a file of /sys, whose size is more than it gives", NEEDS_SYS, async () => {
     const { data, stat } = await files.read("/sys/kernel/mm/transparent_hugepage/enabled");
     assert.ok(BigInt(data.length) < stat.size);
     assert.match(data.toString(), /never/);
@@ -217,18 +213,13 @@ describe("ReadFile", () => {
 
   it("counts as user activity, StatPath does not", async () => {
     using client = clientOf(agent);
-    const lastActivity = async (): Promise<bigint> => {
-      const { lastUserActivity, lastUserActivityNanos } = await client.health();
-      assert.ok(lastUserActivity);
-      return nanosecondsOf(lastUserActivity, lastUserActivityNanos);
-    };
-    const atFirst = await lastActivity();
+    const atFirst = await activityNs(client);
     await files.stat(folder.path);
-    assert.equal(await lastActivity(), atFirst);
+    assert.equal(await activityNs(client), atFirst);
     await files.read("/proc/version");
-    const afterRead = await lastActivity();
+    const afterRead = await activityNs(client);
     assert.ok(afterRead > atFirst);
     await files.write({ path: folder.at("active") }, "x");
-    assert.ok((await lastActivity()) > afterRead);
+    assert.ok((await activityNs(client)) > afterRead);
   });
 });

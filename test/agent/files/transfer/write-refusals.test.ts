@@ -151,8 +151,7 @@ describe("WriteFile changes nothing", () => {
       abort.abort();
       await new Promise(() => {});
     }
-    const failure = await failureOf(files.writeMessages(cancelled(), { signal: abort.signal }));
-    assert.equal(failure.code, status.CANCELLED);
+    assert.equal((await failureOf(files.writeMessages(cancelled(), { signal: abort.signal }))).code, status.CANCELLED);
     // The agent completes its clean-up before it answers the next write.
     await files.write({ path: folder.at("next") }, "x");
     spawnSync("rm", [folder.at("next")]);

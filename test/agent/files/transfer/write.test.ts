@@ -252,8 +252,7 @@ describe("new files", () => {
   it("cannot be made for a workload's user that the sandbox does not know", NEEDS_ROOT, async () => {
     await using other = await startAgent({ process: { user: "nobody-knows" } });
     using calls = new FileCalls(other);
-    const failure = await failureOf(calls.write({ path: folder.at("unowned") }, "x"));
-    assert.equal(failure.reason, "EXEC_BAD_USER");
+    assert.equal((await failureOf(calls.write({ path: folder.at("unowned") }, "x"))).reason, "EXEC_BAD_USER");
     await calls.write({ path: folder.at("owned"), uid: 1, gid: 1 }, "x");
   });
 });

@@ -10,10 +10,7 @@ import { addon } from "../../../fixtures/spawning.ts";
 const MIB = 2 ** 20;
 
 /** A folder as a cgroup's, whose memory.max a test reads. */
-function cgroup(
-  t: TestContext,
-  hasLimit = true,
-): { readonly fd: number; readonly limit: () => number; readonly cut: () => void } {
+function cgroup(t: TestContext, hasLimit = true) {
   const folder = mkdtempSync(join(tmpdir(), "guest-agent-"));
   const file = join(folder, "memory.max");
   writeFileSync(join(folder, "memory.current"), String(30 * MIB));
