@@ -80,12 +80,12 @@ A sandbox around ${command[0] ?? ""} is up, until that ends or you press Ctrl-C.
 
 const DIST = join(import.meta.dirname, "../dist");
 /** The entrypoint of the built agent. */
-export const AGENT: string = join(DIST, `linux-${process.arch}`, "guest-agent");
+const AGENT: string = join(DIST, `linux-${process.arch}`, "guest-agent");
 /** The guestctl of the build, for command lines that people can copy. */
-export const GUESTCTL: string = join(DIST, "guestctl", "guestctl");
+const GUESTCTL: string = join(DIST, "guestctl", "guestctl");
 
 /** Options of a sandbox. */
-export interface SandboxSpec {
+interface SandboxSpec {
   /** The message Process as proto3 JSON. */
   readonly process: { readonly args: readonly string[]; readonly env?: Readonly<Record<string, string>> };
   /** The message Hooks as proto3 JSON. */
@@ -97,7 +97,7 @@ export interface SandboxSpec {
 }
 
 /** The built agent around a workload, with its own credentials and folder. Disposing of it ends the agent. */
-export interface Sandbox extends AsyncDisposable {
+interface Sandbox extends AsyncDisposable {
   readonly address: string;
   /** The folder of its credentials. */
   readonly credentials: string;
@@ -111,7 +111,7 @@ export interface Sandbox extends AsyncDisposable {
 }
 
 /** Issues credentials with guestctl and starts the agent; resolves once it has started. */
-export async function startSandbox({ process: spec, hooks, env, interactive = false }: SandboxSpec): Promise<Sandbox> {
+async function startSandbox({ process: spec, hooks, env, interactive = false }: SandboxSpec): Promise<Sandbox> {
   const folder = await mkdtemp(join(tmpdir(), "guest-agent-"));
   const port = await freePort();
   const [address, credentials] = [`127.0.0.1:${port}`, join(folder, "creds")];
@@ -156,7 +156,7 @@ async function collectLog(lines: AsyncIterable<string>, log: string[], passOn: b
 }
 
 /** A line of shell as people type it, and what its output has to show. */
-export interface Step {
+interface Step {
   readonly title: string;
   readonly line: string;
   readonly shows: RegExp;
@@ -166,7 +166,7 @@ const SCRIPT = "tr a-z A-Z; echo 'and this is an error' >&2; exit 3";
 const ENVIRONMENT = "env | grep -E '^(TOUR|SVC)_' | sort";
 
 /** What the tour shows. The lines run in a folder of their own, in which ./creds are the agent's credentials. */
-export const STEPS: readonly Step[] = [
+const STEPS: readonly Step[] = [
   {
     title: "Health: is the workload ready, and what is it doing? (It declares itself idle on its own socket.)",
     line: "until guestctl health | grep idle; do sleep 0.1; done; guestctl health",

@@ -7,7 +7,7 @@ import { tmpdir } from "node:os";
 import { join, resolve } from "node:path";
 import { missingPrograms } from "../../../scripts/machine/programs.ts";
 import { GUEST_ARCHITECTURE } from "../../vm/harness/architecture.ts";
-import { writeFolderDisk } from "../../vm/harness/disks.ts";
+import { writeFolderDisk } from "../../vm/harness/guest-files.ts";
 import { type GuestParts, prepareGuests } from "./guest.ts";
 import { Images } from "./images.ts";
 import { Ingresses } from "./ingresses.ts";

@@ -1,7 +1,6 @@
 import { mkdirSync, readFileSync } from "node:fs";
 import { join } from "node:path";
-import { writeDisk } from "../../vm/harness/disks.ts";
-import { type GuestFile, modules, writeInitramfs as writeFiles } from "../../vm/harness/initramfs.ts";
+import { type GuestFile, modules, writeDisk, writeInitramfs as writeFiles } from "../../vm/harness/guest-files.ts";
 import { type Accelerator, probeAccelerator } from "../../vm/harness/guest.ts";
 import {
   buildGuestProgram,
@@ -11,7 +10,7 @@ import {
   provideTools,
   SERIES,
 } from "../../vm/harness/provision.ts";
-import { MODULES } from "../../vm/harness/sandbox.ts";
+import { initFiles, MODULES } from "../../vm/harness/sandbox.ts";
 import type { ImageRecord } from "./images.ts";
 import type { InstanceRecord } from "./instance.ts";
 import type { Command } from "./requests.ts";
@@ -38,9 +37,8 @@ export async function prepareGuests(folder: string): Promise<GuestParts> {
   const accelerator: Accelerator =
     given === "kvm" || given === "tcg" ? { name: given, reason: "as asked for" } : await probeAccelerator();
   mkdirSync(folder, { recursive: true });
-  const program = (name: string): Buffer => readFileSync(buildGuestProgram(name, folder));
-  const files = [...modules(kernel.modulesFolder, MODULES), { path: "init", content: program("init") }];
-  return { kernel, accelerator, files, agent: program("substrate") };
+  const files = [...modules(kernel.modulesFolder, MODULES), ...initFiles(folder)];
+  return { kernel, accelerator, files, agent: readFileSync(buildGuestProgram("substrate", folder)) };
 }
 
 /** Writes an instance's own disk, which takes the guest's writes. At first it has only the substrate's agent. */

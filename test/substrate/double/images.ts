@@ -17,7 +17,7 @@ import { pipeline } from "node:stream/promises";
 import type { Hypeman } from "@onkernel/hypeman";
 import { execa, execaSync } from "execa";
 import { messageOf } from "../../../src/shared/errors.ts";
-import { writeFolderDisk } from "../../vm/harness/disks.ts";
+import { writeFolderDisk } from "../../vm/harness/guest-files.ts";
 import { provideBusybox } from "../../vm/harness/provision.ts";
 import { ApiFailure, notFound } from "./failure.ts";
 import type { Records } from "./records.ts";

@@ -2,7 +2,7 @@ import { randomBytes, randomInt } from "node:crypto";
 import { existsSync, renameSync, statSync } from "node:fs";
 import { join } from "node:path";
 import type { Hypeman } from "@onkernel/hypeman";
-import { copyDisk } from "../../vm/harness/disks.ts";
+import { copyDisk } from "../../vm/harness/guest-files.ts";
 import type { Command } from "./requests.ts";
 import { MEMORY } from "./vm.ts";
 

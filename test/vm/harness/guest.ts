@@ -7,8 +7,7 @@ import { type Certificates, type Identity, issueCertificates } from "../../fixtu
 import { clientOf } from "../../fixtures/guest-client.ts";
 import { RawHttp2 } from "../../fixtures/raw-http2.ts";
 import { GUEST_ARCHITECTURE } from "./architecture.ts";
-import { writeDisk } from "./disks.ts";
-import { writeInitramfs } from "./initramfs.ts";
+import { writeDisk, writeInitramfs } from "./guest-files.ts";
 import { Machine, type MachineOptions } from "./machine.ts";
 import { ask } from "./oracle.ts";
 import { provideKernel } from "./provision.ts";
@@ -56,7 +55,8 @@ export class Guest implements Disposable {
   }
 
   static async prepare(options: GuestOptions = {}): Promise<Guest> {
-    const { kernel: series = DEFAULT_SERIES, agent = shippedAgent(), bridge, ...others } = options;
+    const { kernel: series = DEFAULT_SERIES, agent = shippedAgent(), ...others } = options;
+    const { process: _process, hooks: _hooks, programs: _programs, modules: _modules, bridge, ...machine } = others;
     const kernel = provideKernel(series);
     const folder = mkdtempSync(join(tmpdir(), "guest-agent-vm-"));
     const initramfs = join(folder, "initramfs");
@@ -70,21 +70,14 @@ export class Guest implements Disposable {
       writeDisk(file, files);
       return file;
     });
-    const { bootTime, processor, kernelArguments, generation, memoryMib, slowDisks } = others;
-    const { accelerator = process.env["GUEST_VM_ACCELERATOR"] ?? "tcg" } = others;
     return new Guest(folder, certificates, {
       kernelImage: kernel.image,
       initramfs,
       disk,
       volumes: volumeFiles,
-      accelerator,
+      accelerator: process.env["GUEST_VM_ACCELERATOR"] ?? "tcg",
       serialPort: bridge !== undefined,
-      ...(bootTime !== undefined && { bootTime }),
-      ...(processor !== undefined && { processor }),
-      ...(kernelArguments !== undefined && { kernelArguments }),
-      ...(generation !== undefined && { generation }),
-      ...(memoryMib !== undefined && { memoryMib }),
-      ...(slowDisks !== undefined && { slowDisks }),
+      ...machine,
     });
   }
 

@@ -4,7 +4,7 @@ import { existsSync, mkdtempSync, readFileSync, renameSync, rmSync } from "node:
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { setTimeout as pause } from "node:timers/promises";
-import { copyDisk, writeDisk } from "./disks.ts";
+import { copyDisk, writeDisk } from "./guest-files.ts";
 import {
   CONSOLE_LOG,
   continueIncoming,

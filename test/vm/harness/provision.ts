@@ -18,6 +18,7 @@ export interface GuestKernel {
 /** Programs that guests need. */
 const QEMU = GUEST_ARCHITECTURE.qemu;
 const TOOLS: readonly Program[] = [
+  { name: "cpio", package: "cpio" },
   { name: "dpkg", package: "dpkg" },
   { name: "gcc", package: "build-essential" },
   { name: "mke2fs", package: "e2fsprogs" },
@@ -41,7 +42,7 @@ export function provideTools(): void {
   provideBusybox();
 }
 
-/** A static busybox, the guest's only programs. */
+/** A static busybox: init's programs, and those of most images. */
 export function provideBusybox(): string {
   const folder = cached("busybox-static") ?? freshly(() => unpacked("busybox-static", "busybox-static"));
   const path = ["bin/busybox", "usr/bin/busybox"].map((name) => join(folder, name)).find((name) => existsSync(name));

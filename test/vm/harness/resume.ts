@@ -7,7 +7,7 @@ import { execaSync } from "execa";
 import { HookKind } from "../../../src/shared/gen/svc/guest/v1alpha1/hooks_pb.ts";
 import { AGENT_FOLDER, type AgentBuild, CREDENTIALS, TOKEN } from "./sandbox.ts";
 import { Guest } from "./guest.ts";
-import { withLibraries } from "./initramfs.ts";
+import { withLibraries } from "./guest-files.ts";
 import type { Machine } from "./machine.ts";
 import { readClocks } from "./oracle.ts";
 

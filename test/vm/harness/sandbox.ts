@@ -2,7 +2,7 @@ import { globSync, readFileSync, statSync } from "node:fs";
 import { join, relative } from "node:path";
 import type { Certificates } from "../../fixtures/certificates.ts";
 import { GUEST_ARCHITECTURE } from "./architecture.ts";
-import { type GuestFile, modules } from "./initramfs.ts";
+import { type GuestFile, modules } from "./guest-files.ts";
 import { buildGuestProgram, type GuestKernel, provideBusybox } from "./provision.ts";
 
 /** The instance token of every guest. */
@@ -79,7 +79,7 @@ export function guestFiles(
       ...(options.bridge === undefined ? [] : ["virtio_console"]),
       ...(options.modules ?? []),
     ]),
-    program("init", "init"),
+    ...initFiles(workFolder),
     program("oracle", "oracle"),
     program("substrate", "image/opt/substrate/agent"),
     program("workload", "image/bin/workload"),
@@ -92,6 +92,15 @@ export function guestFiles(
     { path: "instance.env", content: lines(environment(options)) },
     { path: "entrypoint", content: lines([entrypoint(agent.command)]) },
     { path: "substrate.args", content: lines(["/opt/substrate/agent", ...substrateArguments(agent, options)]) },
+  ];
+}
+
+/** What a guest starts with: a script with busybox for its programs, and the program that it becomes. */
+export function initFiles(workFolder: string): GuestFile[] {
+  return [
+    { path: "init", content: readFileSync(join(import.meta.dirname, "../guest/init.sh")) },
+    { path: "launch", content: readFileSync(buildGuestProgram("launch", workFolder)) },
+    { path: "bin/busybox", content: readFileSync(provideBusybox()) },
   ];
 }
 
