@@ -1,14 +1,12 @@
 import assert from "node:assert/strict";
-import { readFileSync } from "node:fs";
+import { readdirSync, readFileSync } from "node:fs";
 import { join } from "node:path";
-
 import { type GuestClient, GuestError } from "../../src/node/client/index.ts";
 import { HookKind } from "../../src/shared/gen/svc/guest/v1alpha1/hooks_pb.ts";
 import type { RunningAgent } from "../fixtures/agent.ts";
-import { clientOf } from "../fixtures/guest-client.ts";
-import { writtenBy } from "./footprint.ts";
-import type { Root } from "./roots.ts";
 import { postJson } from "../fixtures/declare-idle.ts";
+import { clientOf } from "../fixtures/guest-client.ts";
+import type { Root } from "./roots.ts";
 import { agentOf, HOSTILE_VARIABLES, launcherOf, type Sandbox, type Setting } from "./sandbox.ts";
 
 /** Inputs of an exercise. */
@@ -152,4 +150,30 @@ async function folders(guest: GuestClient, { user, writable }: Setting): Promise
   const refusal = await refusalOf(guest.mkdir("/folder"));
   assert.equal(refusal, writable ? "none" : "PATH_PERMISSION_DENIED");
   if (writable) await guest.remove("/folder");
+}
+
+/** Files that the host gives the agent. */
+const GIVEN = new Set(["ca.pem", "server.pem", "server.key", "client.pem", "client.key", "token"]);
+/** The layer has a copy of it if something was made in it, even temporarily: a random device, for example. */
+const FOLDER_OF_IMAGE = "dev";
+
+/**
+ * Every file, link, socket and folder that was made or changed below the sandbox's root since it was entered, sorted.
+ * Includes what is mounted at /tmp. The folders that lead to the credentials were made for the agent.
+ */
+function writtenBy(agent: RunningAgent, { upper, root }: Sandbox): string[] {
+  // unshare(1) itself stays outside of the root, and sees the layers as well.
+  const view = join("/proc", String(agent.pid), "root");
+  const layer = entriesOf(join(view, upper)).filter((path) => path !== FOLDER_OF_IMAGE);
+  const temporary = entriesOf(join(view, root, "tmp")).map((path) => join("tmp", path));
+  const own = agent.credentialsDir.slice(1);
+  return [...layer, ...temporary]
+    .filter((path) => !`${own}/`.startsWith(`${path}/`))
+    .filter((path) => !(path.startsWith(own) && GIVEN.has(path.slice(own.length + 1))))
+    .map((path) => `/${path}`)
+    .toSorted();
+}
+
+function entriesOf(folder: string): string[] {
+  return readdirSync(folder, { recursive: true }) as string[];
 }

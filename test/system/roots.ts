@@ -3,7 +3,8 @@ import { chmodSync, copyFileSync, mkdirSync, mkdtempSync, rmSync, writeFileSync 
 import { tmpdir } from "node:os";
 import { dirname, join } from "node:path";
 
-import { debianPackage, debianRoot } from "./debian-archive.ts";
+import { unpacked } from "../vm/harness/packages.ts";
+import { debianRoot } from "./debian-archive.ts";
 
 /** The root file system of an image. */
 export interface Root {
@@ -74,17 +75,17 @@ function addTraps(folder: string): void {
     mkdirSync(dirname(join(folder, file)), { recursive: true });
     writeFileSync(join(folder, file), text);
   }
-  const wrong = join(debianPackage("musl"), `lib/ld-musl-${TRIPLET}.so.1`);
+  const wrong = join(unpacked("musl"), `lib/ld-musl-${TRIPLET}.so.1`);
   for (const name of WRONG_LIBRARIES) place(wrong, folder, `traps/${name}`);
 }
 
 /** musl's C library with busybox, and a program linked with it. */
 function fillMusl(folder: string): Programs {
-  const [runtime, development] = [debianPackage("musl"), debianPackage("musl-dev")];
+  const [runtime, development] = [unpacked("musl"), unpacked("musl-dev")];
   const library = join(development, `usr/lib/${TRIPLET}-linux-musl`);
   execFileSync("cp", ["-a", `${runtime}/.`, folder]);
   for (const name of ["sh", "sleep"]) {
-    place(join(debianPackage("busybox-static"), "bin/busybox"), folder, `bin/${name}`);
+    place(join(unpacked("busybox-static"), "bin/busybox"), folder, `bin/${name}`);
   }
   compile([
     "-nostdinc",
@@ -107,7 +108,7 @@ function fillMusl(folder: string): Programs {
 
 /** This machine's C library and no other, with a busybox linked with it. */
 function fillGlibc(folder: string): Programs {
-  const program = join(debianPackage("busybox"), "bin/busybox");
+  const program = join(unpacked("busybox"), "bin/busybox");
   for (const name of ["sh", "sleep"]) place(program, folder, `bin/${name}`);
   const libraries = execFileSync("ldd", [program], { encoding: "utf8" }).matchAll(/(\/\S+) \(0x/g);
   for (const [, library = ""] of libraries) place(library, folder, library);
@@ -135,7 +136,7 @@ function addMountPoints(folder: string): void {
 
 function makeRoot(name: RootName, folder: string, points: string): Root {
   const programs = FILL[name](folder);
-  if (programs.shell !== undefined) place(join(debianPackage("busybox-static"), "bin/busybox"), folder, "busybox");
+  if (programs.shell !== undefined) place(join(unpacked("busybox-static"), "bin/busybox"), folder, "busybox");
   return { name, layers: [folder, points, ...(name === "Debian 12" ? [debianRoot()] : [])], ...programs };
 }
 

@@ -1,11 +1,8 @@
 import assert from "node:assert/strict";
 import { clockTolerance } from "../harness/oracle.ts";
-import type { Clone } from "./clone.ts";
+import type { Clone, Pair } from "./clone.ts";
 import { shareNumbers } from "./draws.ts";
 import { DAEMON_MARK, EXEC_MARK, FILE, HOOK_MARK } from "./source.ts";
-
-/** Two clones of one snapshot, each after duties with its own entropy. */
-export type Pair = readonly [Clone, Clone];
 
 /** Something that must hold for two clones. */
 interface CloneCheck {

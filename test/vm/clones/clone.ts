@@ -8,7 +8,6 @@ import { type Guest, rawConnection, rawHealth } from "../harness/guest.ts";
 import type { Machine } from "../harness/machine.ts";
 import { readClocks } from "../harness/oracle.ts";
 import { TOKEN } from "../harness/sandbox.ts";
-import type { Pair } from "./checks.ts";
 import { drawAll, type Draws, drawTheSame } from "./draws.ts";
 import { EXEC_MARK, FILE, type Source } from "./source.ts";
 
@@ -178,6 +177,9 @@ function settledConnections(client: GuestClient): Promise<number> {
 
 /** Most attempts with a snapshot: the kernel's own reseed may fall between two draws. */
 const MOST_SNAPSHOTS = 5;
+
+/** Two clones of one snapshot, each after duties with its own entropy. */
+export type Pair = readonly [Clone, Clone];
 
 /** Two clones without duties and two after their duties, of one snapshot. */
 export interface Clones {

@@ -46,8 +46,8 @@ function isArchitecture(text: string): text is Architecture {
   return Object.hasOwn(ARCHITECTURES, text);
 }
 
-/** Of the guests of this run: GUEST_VM_ARCH, which the runner sets. Default: x64. */
-export const GUEST_ARCHITECTURE: GuestArchitecture = chosen(process.env["GUEST_VM_ARCH"] ?? "x64");
+/** Of the guests of this run: GUEST_VM_ARCH, which the runner sets. Default: this machine's. */
+export const GUEST_ARCHITECTURE: GuestArchitecture = chosen(process.env["GUEST_VM_ARCH"] ?? process.arch);
 
 function chosen(name: string): GuestArchitecture {
   if (!isArchitecture(name)) throw new Error(`GUEST_VM_ARCH is "${name}": it has to be x64 or arm64`);

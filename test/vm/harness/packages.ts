@@ -48,7 +48,7 @@ function run(command: string, args: readonly string[], cwd?: string): string {
 }
 
 /** Refreshes apt's lists, once. */
-export function updateLists(): void {
+function updateLists(): void {
   if (!updated && (IS_FOREIGN || process.getuid?.() === 0))
     run("apt-get", ["-o", "DPkg::Lock::Timeout=300", "update", "-qq"]);
   updated = true;
@@ -62,14 +62,24 @@ export function search(pattern: string): string[] {
   );
 }
 
-/** Folder of a package's files, without installing it; downloaded once into the cache under the given name. */
-export function unpacked(name: string, cachedAs: string): string {
-  const folder = cacheFolder(cachedAs);
+/**
+ * Folder of a package's files, without installing it; downloaded once into the cache, under the package's name or the
+ * given one. The name is asked for, and the package fetched, again with fresh lists of apt's where that fails.
+ */
+export function unpacked(name: string | (() => string), cachedAs: string = String(name)): string {
+  const folder = join(DOWNLOADS, IS_FOREIGN ? `${cachedAs}-${GUEST_ARCHITECTURE.name}` : cachedAs);
   if (existsSync(folder)) return folder;
   mkdirSync(DOWNLOADS, { recursive: true });
   const work = mkdtempSync(join(DOWNLOADS, "unfinished-"));
+  const download = (): string => run("apt-get", ["download", "-qq", typeof name === "string" ? name : name()], work);
   try {
-    run("apt-get", ["download", "-qq", name], work);
+    try {
+      download();
+    } catch {
+      // Its lists may be missing or old.
+      updateLists();
+      download();
+    }
     const [archive = ""] = globSync("*.deb", { cwd: work });
     run("dpkg", ["-x", archive, "files"], work);
     if (!existsSync(folder)) renameSync(join(work, "files"), folder);
@@ -77,14 +87,4 @@ export function unpacked(name: string, cachedAs: string): string {
     rmSync(work, { recursive: true, force: true });
   }
   return folder;
-}
-
-/** The folder that is cached under a name; undefined when there is none. */
-export function cached(name: string): string | undefined {
-  const folder = cacheFolder(name);
-  return existsSync(folder) ? folder : undefined;
-}
-
-function cacheFolder(name: string): string {
-  return join(DOWNLOADS, IS_FOREIGN ? `${name}-${GUEST_ARCHITECTURE.name}` : name);
 }

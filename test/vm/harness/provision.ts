@@ -3,7 +3,7 @@ import { join } from "node:path";
 import { type Program, providePrograms } from "../../../scripts/machine/programs.ts";
 import { prepareTools, runTool, toolFor } from "../../../scripts/package/toolchain.ts";
 import { GUEST_ARCHITECTURE } from "./architecture.ts";
-import { cached, search, unpacked, updateLists } from "./packages.ts";
+import { search, unpacked } from "./packages.ts";
 
 /** The kernels that are always tested. */
 export const SERIES: readonly string[] = GUEST_ARCHITECTURE.series;
@@ -44,20 +44,10 @@ export function provideTools(): void {
 
 /** A static busybox: init's programs, and those of most images. */
 export function provideBusybox(): string {
-  const folder = cached("busybox-static") ?? freshly(() => unpacked("busybox-static", "busybox-static"));
+  const folder = unpacked("busybox-static");
   const path = ["bin/busybox", "usr/bin/busybox"].map((name) => join(folder, name)).find((name) => existsSync(name));
   if (path === undefined) throw new Error(`the package busybox-static has no busybox; look into ${folder}`);
   return path;
-}
-
-/** Runs the action, again with fresh lists of apt's if it fails: they may be missing or old. */
-function freshly<T>(action: () => T): T {
-  try {
-    return action();
-  } catch {
-    updateLists();
-    return action();
-  }
 }
 
 /** Packages of Debian's cloud kernels, newest first. */
@@ -81,7 +71,7 @@ export function newerSeries(): string | undefined {
 /** The newest Debian cloud kernel of a series, downloaded once. Throws if it is not available. */
 export function provideKernel(series: string): GuestKernel {
   const name = `kernel-${series}`;
-  const folder = cached(name) ?? freshly(() => unpacked(packageOf(series), name));
+  const folder = unpacked(() => packageOf(series), name);
   const [image] = globSync("boot/vmlinuz-*", { cwd: folder });
   if (image === undefined) throw new Error(`no kernel in ${folder}: remove that folder and try again`);
   return { image: join(folder, image), modulesFolder: join(folder, "lib/modules") };
