@@ -66,7 +66,7 @@ export class ProcessMachines extends Machines {
 
   override makeDisk(id: string): Promise<InstanceRecord["own"]["pinned"]> {
     mkdirSync(join(this.folderOf(id), DISK));
-    return Promise.resolve({ version: this.#host.version, kernelImage: "", accelerator: "" });
+    return Promise.resolve({ kernelImage: "", accelerator: "" });
   }
 
   override boot(record: InstanceRecord): Promise<void> {

@@ -89,7 +89,7 @@ export class HttpSubstrate implements AsyncDisposable {
     this.images = new Images(this.#imageRecords, undefined, log);
     this.volumes = new Volumes(join(folder, "volumes"), (disk, content) => cpSync(content, disk, { recursive: true }));
     const guest = (): Promise<never> => Promise.reject(new Error("nothing is booted here"));
-    const host = { images: this.images, volumes: this.volumes, version: this.version, guest, rules: this.rules, log };
+    const host = { images: this.images, volumes: this.volumes, guest, rules: this.rules, log };
     const instancesFolder = join(folder, "instances");
     this.machines = new ProcessMachines(instancesFolder, host, agentPort);
     this.instances = new Instances(instancesFolder, this.machines, host);

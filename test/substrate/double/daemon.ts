@@ -56,7 +56,7 @@ export async function startDaemon({ port, imagesFolder, rules, log }: DaemonOpti
       parts = undefined;
       throw error;
     }));
-  const host = { images, volumes, version, guest, rules, log };
+  const host = { images, volumes, guest, rules, log };
   const folder = join(state, "instances");
   const instances = new Instances(folder, new Machines(folder, host), host);
   const snapshots = new Snapshots(join(state, "snapshots"), instances);

@@ -19,7 +19,7 @@ import { execa, execaSync } from "execa";
 import { messageOf } from "../../../src/shared/errors.ts";
 import { writeFolderDisk } from "../../vm/harness/guest-files.ts";
 import { provideBusybox } from "../../vm/harness/provision.ts";
-import { ApiFailure, notFound } from "./failure.ts";
+import { notFound } from "./failure.ts";
 import type { Records } from "./records.ts";
 
 /** Of the host and of its images, by Go's name. */
@@ -30,8 +30,6 @@ const MEBIBYTE = 2 ** 20;
 const SPARE = { share: 1.2, bytes: 32 * MEBIBYTE };
 /** An image of Debian's static busybox, which is always there: the first sandbox needs no other. */
 const BUSYBOX = "busybox";
-const REFERENCE =
-  /^(?:(?<registry>[\w.-]+[.:][\w.-]*|localhost)\/)?(?<path>[\w.-]+(?:\/[\w.-]+)*)(?::(?<tag>[\w.-]+))?$/;
 
 /** An image on disk, in the API's form. */
 export interface ImageRecord extends Readonly<Hypeman.Image> {
@@ -156,23 +154,17 @@ export class Images {
     }
   }
 
-  /** The folder of an image. Its name may lack the default registry and tag. */
+  /** The folder of an image, by its plain name. */
   #sourceOf(name: string): string | undefined {
-    const folder = this.#sources;
-    if (folder === undefined) return undefined;
-    const plain = name.replace(/^docker\.io\/(?:library\/)?/, "");
-    const names = [name, plain, plain.replace(/:latest$/, "")];
-    return names.map((each) => join(folder, each)).find((path) => existsSync(path));
+    const folder = join(this.#sources ?? "", name.replace(/^docker\.io\/library\/(.*):latest$/, "$1"));
+    return this.#sources !== undefined && existsSync(folder) ? folder : undefined;
   }
 }
 
-/** A reference with registry and tag, as the substrate shows it. @throws ApiFailure */
+/** A reference with registry and tag, as the substrate shows it; tests name images without a registry. */
 function normalized(reference: string): string {
-  const { registry = "docker.io", path = "", tag = "latest" } = REFERENCE.exec(reference)?.groups ?? {};
-  if (path === "" || path.split("/").includes(".."))
-    throw new ApiFailure(400, "invalid_name", "invalid image reference");
-  const usual = registry === "docker.io" && !path.includes("/") ? `library/${path}` : path;
-  return `${registry}/${usual}:${tag}`;
+  const name = reference.replace(/^docker\.io\/library\//, "");
+  return `docker.io/library/${name}${name.includes(":") ? "" : ":latest"}`;
 }
 
 function configOf(source: string | undefined): ImageConfig {

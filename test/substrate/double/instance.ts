@@ -30,8 +30,8 @@ export interface InstanceRecord extends Readonly<Told> {
     readonly imageDigest: string;
     /** The image whose disk the guest's memory refers to; another of the same content will not do. */
     readonly imageId: string;
-    /** QEMU, kernel and accelerator of its boot. A guest can only continue on the same. */
-    readonly pinned: { readonly version: string; readonly kernelImage: string; readonly accelerator: string };
+    /** Kernel and accelerator of its boot. A guest can only continue on the same. */
+    readonly pinned: { readonly kernelImage: string; readonly accelerator: string };
     /** A fork of a running guest: the entrypoint started before the fork, so its own console does not say so. */
     readonly isContinued: boolean;
     /**

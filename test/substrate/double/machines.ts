@@ -16,8 +16,6 @@ const MEBIBYTE = 2 ** 20;
 export interface Host {
   readonly images: Images;
   readonly volumes: Volumes;
-  /** Version of the hypervisor on this host. */
-  readonly version: string;
   /** Gets kernel and init, at the first guest that needs them. */
   readonly guest: () => Promise<GuestParts>;
   readonly rules: Rules;
@@ -66,7 +64,7 @@ export class Machines {
   async makeDisk(id: string, overlayBytes: number): Promise<InstanceRecord["own"]["pinned"]> {
     const guest = await this.#host.guest();
     writeInstanceDisk(guest, join(this.folderOf(id), DISK), overlayBytes);
-    return { version: this.#host.version, kernelImage: guest.kernel.image, accelerator: guest.accelerator.name };
+    return { kernelImage: guest.kernel.image, accelerator: guest.accelerator.name };
   }
 
   /** The image to boot an instance from: its own, or where that was removed another of the same content. */
@@ -84,9 +82,7 @@ export class Machines {
 
   /** Continues an instance from its memory, which is used up by that. */
   async continue(record: InstanceRecord): Promise<void> {
-    const { version } = record.own.pinned;
     const options = this.#options(record);
-    if (version !== this.#host.version) throw new Error(`it needs ${version}, and this host has ${this.#host.version}`);
     await this.of(record.id).start({ ...options, incoming: MEMORY });
     rmSync(join(this.folderOf(record.id), MEMORY));
   }

@@ -106,9 +106,8 @@ async function pass(
   upstream: { readonly host: string; readonly port: number },
 ): Promise<void> {
   const { method, url, headers } = asked;
-  const forwarded = { "x-forwarded-for": asked.socket.remoteAddress ?? "", "x-forwarded-host": headers.host ?? "" };
   const signal = AbortSignal.timeout(DIAL_LIMIT_MS);
-  const own = { ...headers, ...forwarded, connection: "close" };
+  const own = { ...headers, connection: "close" };
   const outgoing = request({ ...upstream, method, path: url, headers: own, agent: false, signal });
   response.once("close", () => outgoing.destroy());
   asked.pipe(outgoing);

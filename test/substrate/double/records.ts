@@ -1,7 +1,7 @@
 import { mkdirSync, rmSync } from "node:fs";
 import { join } from "node:path";
 import { Mutex } from "../../../src/agent/domain/index.ts";
-import { ApiFailure, notFound } from "./failure.ts";
+import { notFound } from "./failure.ts";
 
 /** Things of one kind: a folder on the daemon's disk for each, and a record, mostly in the API's form. */
 export class Records<T extends { readonly id: string }> {
@@ -63,8 +63,7 @@ export function found<T extends { readonly id: string; readonly name: string }>(
   const all = records.all();
   const exact = records.get(reference) ?? all.find(({ name }) => name === reference);
   if (exact !== undefined) return exact;
-  const [first, another] = reference === "" ? [] : all.filter(({ id }) => id.startsWith(reference));
+  const first = all.find(({ id }) => reference !== "" && id.startsWith(reference));
   if (first === undefined) throw notFound();
-  if (another !== undefined) throw new ApiFailure(409, "ambiguous", "multiple resources match, use full ID");
   return first;
 }

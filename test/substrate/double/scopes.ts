@@ -2,8 +2,6 @@
 const SCOPES: readonly (readonly [operation: RegExp, scope: string])[] = [
   [/^GET \/(?:health|capabilities|resources)$/, "resource:read"],
   [/^GET \/images/, "image:read"],
-  [/^POST \/images/, "image:write"],
-  [/^DELETE \/images/, "image:delete"],
   [/^POST \/instances\/\{id\}\/snapshots$/, "snapshot:write"],
   [/^GET \/instances/, "instance:read"],
   [/^POST \/instances/, "instance:write"],

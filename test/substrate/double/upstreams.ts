@@ -3,9 +3,6 @@ import type { InstanceRecord } from "./instance.ts";
 import type { Instances } from "./instances.ts";
 import type { Resolve } from "./proxy.ts";
 
-/** Least length of an ingress's name that begins an id (hypeman 8853445, lib/instances/ingress_resolver.go:8). */
-const LEAST_PREFIX = 8;
-
 /**
  * Finds where a port of an instance is reached. A machine gets a port of the host for it when it is first asked for;
  * the next machine of that instance another.
@@ -35,8 +32,7 @@ export function upstreams(instances: Instances): Resolve {
 
 function found(instances: Instances, name: string): InstanceRecord | undefined {
   try {
-    const instance = instances.get(name);
-    return instance.name === name || name.length >= LEAST_PREFIX ? instance : undefined;
+    return instances.get(name);
   } catch {
     return undefined;
   }
