@@ -16,6 +16,8 @@ import { parseDurationMs } from "../../../src/node/guestctl/cli/values.ts";
 
 const ENV = { PATH: "/usr/bin:/bin" };
 
+const agent = forAllTests(await startIssuedAgent());
+
 describe("guestctl", () => {
   test("shows an overview, and help with examples for every command in it", async () => {
     const { stdout, exitCode } = await runGuestctl(["--help"], ENV);
@@ -123,7 +125,6 @@ describe("guestctl", () => {
   });
 });
 
-const agent = forAllTests(await startIssuedAgent());
 const env = guestctlVariables(agent);
 
 describe("guestctl", () => {

@@ -18,6 +18,13 @@ function resolved(values: ConnectionValues, env: Record<string, string> = {}): r
 
 const VARIABLES = { GUESTCTL_ADDRESS: "env:9", GUESTCTL_CREDENTIALS: "/env", GUESTCTL_SERVER_NAME: "env.example" };
 
+const folder = forAllTests(await testFolder()).path;
+const socket = join(folder, "guest.sock");
+const bridge = [...AGENT_COMMAND, "bridge", socket].map((word) => `'${word}'`).join(" ");
+const agent = forAllTests(await startIssuedAgent({ env: { SVC_GUEST_SOCKET: socket } }));
+const { GUESTCTL_ADDRESS: _, ...rest } = guestctlVariables(agent);
+const env = { ...rest, TMPDIR: folder };
+
 describe("the agent that a command line means", () => {
   test("is that of the flags, and of the environment for what they leave open", () => {
     const flags = { address: "flag:8", credentials: "/flag", "server-name": "flag.example" };
@@ -54,13 +61,6 @@ describe("the agent that a command line means", () => {
     }
   });
 });
-
-const folder = forAllTests(await testFolder()).path;
-const socket = join(folder, "guest.sock");
-const bridge = [...AGENT_COMMAND, "bridge", socket].map((word) => `'${word}'`).join(" ");
-const agent = forAllTests(await startIssuedAgent({ env: { SVC_GUEST_SOCKET: socket } }));
-const { GUESTCTL_ADDRESS: _, ...rest } = guestctlVariables(agent);
-const env = { ...rest, TMPDIR: folder };
 
 describe("guestctl reaches an agent", () => {
   const exec = ["exec", "-i", "--", "sh", "-c", "cat; echo err >&2; exit 7"];

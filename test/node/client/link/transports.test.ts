@@ -17,6 +17,8 @@ async function failureOver(...bridge: readonly string[]): Promise<GuestError> {
   return await failureOf(client.health({ timeoutMs: 30_000 }));
 }
 
+const agent = forAllTests(await startSocketAgent({ hooks: { post_restore: { args: ["sh", "-c", "echo restored"] } } }));
+
 describe("a bridge command", () => {
   test("that cannot be started is named, and what to do", async () => {
     const error = await failureOver("/no/such/bridge", "secret-argument");
@@ -128,8 +130,6 @@ const LINKS: Readonly<Record<string, (agent: SocketAgent) => ConnectOptions>> = 
   "a unix socket as gRPC also writes it": ({ socketPath, token }) => ({ address: `unix://${socketPath}`, token }),
   "a bridge command": ({ bridge, token }) => ({ bridge, token }),
 };
-
-const agent = forAllTests(await startSocketAgent({ hooks: { post_restore: { args: ["sh", "-c", "echo restored"] } } }));
 
 for (const [name, optionsOf] of Object.entries(LINKS)) {
   describe(`a client over ${name}`, () => {
