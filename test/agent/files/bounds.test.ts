@@ -1,19 +1,22 @@
 import assert from "node:assert/strict";
-import { readFile, writeFile } from "node:fs/promises";
+import { readFile, truncate, writeFile } from "node:fs/promises";
 import { describe, it } from "node:test";
 import { create, toBinary } from "@bufbuild/protobuf";
 import { ActivityClock, AgentError, type Caller, Stamps } from "../../../src/agent/domain/index.ts";
 import { Files, FileSystem, type ReadRequest } from "../../../src/agent/files/index.ts";
-import { ReadFileRequestSchema } from "../../../src/shared/gen/svc/guest/v1alpha1/files_pb.ts";
 import { nodeTimers } from "../../../src/agent/platform/index.ts";
+import { ReadFileRequestSchema, type WriteFileRequest } from "../../../src/shared/gen/svc/guest/v1alpha1/files_pb.ts";
 import { startAgent } from "../../fixtures/agent.ts";
 import { until } from "../../fixtures/awake.ts";
-import { failureOf, FileCalls, openFiles, testFolder } from "../../fixtures/files.ts";
+import { systemClock } from "../../fixtures/clocks.ts";
+import { dataMessage, failureOf, FileCalls, headerMessage, openFiles, testFolder } from "../../fixtures/files.ts";
+import { forAllTests } from "../../fixtures/for-all-tests.ts";
+import { clientOf } from "../../fixtures/guest-client.ts";
+import { withoutCapability } from "../../fixtures/privileges.ts";
+import { memoryOf } from "../../fixtures/proc.ts";
 import { RawHttp2 } from "../../fixtures/raw-http2.ts";
 import { RpcFailure } from "../../fixtures/rpc-clients.ts";
 import { addon } from "../../fixtures/spawning.ts";
-import { systemClock } from "../../fixtures/clocks.ts";
-import { withoutCapability } from "../../fixtures/privileges.ts";
 
 const MIB = 2 ** 20;
 const CALLS = 256;
@@ -27,32 +30,42 @@ function refused(error: unknown): boolean {
   return error instanceof RpcFailure && error.reason === "TOO_MANY_FILE_CALLS";
 }
 
+const TRANSFERS = 64;
+const CLIENTS = 8;
+/** Together more than the bound, so that an agent which held all of them would break it. */
+const EACH_BYTES = 4 * MIB;
+/** On top of the agent's memory at rest; docs/agent/files.md. */
+const BOUND_MIB = 160;
+
+const folder = forAllTests(await testFolder());
+const agent = forAllTests(await startAgent());
+const clients = Array.from({ length: CLIENTS }, () => forAllTests(new FileCalls(agent)));
+
 describe("file calls that stand still", () => {
   it(
     "are at most 64 of a connection and 256 in all; more are refused until one ends, and StatPath is answered",
     LOOKS_INSIDE,
     async () => {
-      await using folder = await testFolder();
       await writeFile(folder.at("large"), Buffer.alloc(4 * MIB));
-      await using agent = await startAgent();
+      await using own = await startAgent();
       const path = folder.at("large");
       const request = toBinary(ReadFileRequestSchema, create(ReadFileRequestSchema, { path }));
       const peers: RawHttp2[] = [];
       try {
         for (let open = CALLS_OF_A_CONNECTION; open <= CALLS; open += CALLS_OF_A_CONNECTION) {
-          const peer = await RawHttp2.dial(agent, { windowBytes: 0 });
+          const peer = await RawHttp2.dial(own, { windowBytes: 0 });
           peers.push(peer);
-          for (let count = 0; count < CALLS_OF_A_CONNECTION; count++) peer.call("ReadFile", agent.token, request);
+          for (let count = 0; count < CALLS_OF_A_CONNECTION; count++) peer.call("ReadFile", own.token, request);
           assert.ok(await peer.holds(() => peer.answered.size === CALLS_OF_A_CONNECTION));
-          const refusedStream = peer.call("ReadFile", agent.token, request);
+          const refusedStream = peer.call("ReadFile", own.token, request);
           assert.ok(await peer.holds(() => peer.hasClosed(refusedStream)), "one more of this connection is refused");
         }
-        using calls = new FileCalls(agent);
+        using calls = new FileCalls(own);
         const failure = await failureOf(calls.write({ path: folder.at("new") }, "x"));
         assert.ok(refused(failure));
         assert.deepEqual(failure.metadata, { limit: String(CALLS), connectionLimit: String(CALLS_OF_A_CONNECTION) });
         assert.equal((await calls.stat(path)).size, BigInt(4 * MIB));
-        assert.equal((await openFiles(agent.pid)).filter((file) => file === path).length, CALLS);
+        assert.equal((await openFiles(own.pid)).filter((file) => file === path).length, CALLS);
         peers[0]?.[Symbol.dispose]();
         // The agent learns of it a moment later.
         for (let isIn = false; !isIn;) {
@@ -64,12 +77,11 @@ describe("file calls that stand still", () => {
       } finally {
         for (const peer of peers) peer[Symbol.dispose]();
       }
-      await until(async () => !(await openFiles(agent.pid)).includes(path), `the agent has closed ${path}`);
+      await until(async () => !(await openFiles(own.pid)).includes(path), `the agent has closed ${path}`);
     },
   );
 
   it("give way after a minute without progress when their place is needed, the one that stood still for longest first", async () => {
-    await using folder = await testFolder();
     await writeFile(folder.at("large"), Buffer.alloc(MIB));
     let nowMs = 0;
     const files = new Files({
@@ -139,5 +151,55 @@ describe("file calls that stand still", () => {
     assert.ok(ended instanceof AgentError && ended.reason === "TOO_MANY_FILE_CALLS");
     await read();
     assert.equal(given.length, 1, "there was room again");
+  });
+});
+
+/** Runs 64 transfers at once, spread over the connections; returns the most memory seen, and the slowest Health. */
+async function measured(transfer: (files: FileCalls, index: number) => Promise<void>): Promise<number> {
+  const restMiB = memoryOf(agent.pid).ownBytes / MIB;
+  let mostMiB = 0;
+  const over = new AbortController();
+  using health = clientOf(agent);
+  const transfers = Promise.all(
+    Array.from({ length: TRANSFERS }, (_, i) => transfer(clients[i % CLIENTS] as FileCalls, i)),
+  ).finally(() => over.abort());
+  while (!over.signal.aborted) {
+    assert.ok((await health.health()).alive);
+    mostMiB = Math.max(mostMiB, memoryOf(agent.pid).ownBytes / MIB);
+    // Sample the memory while the transfers run.
+    await new Promise((resolve) => setTimeout(resolve, 10));
+  }
+  await transfers;
+  return mostMiB - restMiB;
+}
+
+describe("64 transfers at once", () => {
+  it("read within the bound, to slow clients too, while Health is answered", async (t) => {
+    const path = folder.at("read");
+    await writeFile(path, "");
+    await truncate(path, EACH_BYTES);
+    const extraMiB = await measured(async (files) => {
+      let received = 0;
+      for await (const chunk of files.chunks({ path })) {
+        received += chunk.data.length;
+        await new Promise((resolve) => setTimeout(resolve, 5));
+      }
+      assert.equal(received, EACH_BYTES);
+    });
+    t.diagnostic(`${extraMiB.toFixed(0)} MiB`);
+    assert.ok(extraMiB < BOUND_MIB, `${extraMiB} MiB`);
+  });
+
+  it("write within the bound, from stalling clients too, while Health is answered", async (t) => {
+    const extraMiB = await measured(async (files, index) => {
+      async function* messages(): AsyncGenerator<WriteFileRequest> {
+        yield headerMessage({ path: folder.at(`written-${index}`), size: BigInt(EACH_BYTES) });
+        for (let i = 0; i < EACH_BYTES / (MIB / 4); i++) yield dataMessage(Buffer.alloc(MIB / 4, index));
+      }
+      await files.writeMessages(messages());
+      assert.ok((await readFile(folder.at(`written-${index}`))).equals(Buffer.alloc(EACH_BYTES, index)));
+    });
+    t.diagnostic(`${extraMiB.toFixed(0)} MiB`);
+    assert.ok(extraMiB < BOUND_MIB, `${extraMiB} MiB`);
   });
 });

@@ -1,26 +1,7 @@
 import assert from "node:assert/strict";
 import { execFileSync, spawnSync } from "node:child_process";
 import { randomBytes } from "node:crypto";
-import {
-  appendFileSync,
-  chmodSync,
-  chownSync,
-  closeSync,
-  existsSync,
-  linkSync,
-  lstatSync,
-  mkdirSync,
-  openSync,
-  readdirSync,
-  readFileSync,
-  readlinkSync,
-  readSync,
-  statSync,
-  symlinkSync,
-  truncateSync,
-  utimesSync,
-  writeFileSync,
-} from "node:fs";
+import fs from "node:fs";
 import { join } from "node:path";
 import { describe, it } from "node:test";
 import { once } from "node:events";
@@ -55,7 +36,7 @@ const folder = forAllTests(await testFolder());
 let count = 0;
 const newFolder = (): string => {
   const path = folder.at(`tree-${count++}`);
-  mkdirSync(path);
+  fs.mkdirSync(path);
   return path;
 };
 
@@ -137,7 +118,7 @@ async function read(
 }
 
 const leftovers = (path: string): string[] =>
-  readdirSync(path, { recursive: true, encoding: "utf8" }).filter((name) => name.includes("svc-guest"));
+  fs.readdirSync(path, { recursive: true, encoding: "utf8" }).filter((name) => name.includes("svc-guest"));
 
 describe("WriteTree", NEEDS_ROOT, () => {
   it("writes files, folders and links with mode, owner and time; missing folders are made", async () => {
@@ -159,27 +140,27 @@ describe("WriteTree", NEEDS_ROOT, () => {
     );
     assert.deepEqual([result.items, result.failed], [7n, 0n]);
     const root = `${path}/new/root`;
-    const [inside, closed] = [statSync(`${root}/folder/inside`), statSync(`${root}/folder`)];
+    const [inside, closed] = [fs.statSync(`${root}/folder/inside`), fs.statSync(`${root}/folder`)];
     assert.deepEqual([inside.mode & 0o7777, inside.uid, inside.gid, inside.mtimeMs], [0o640, 1, 2, 1_234_567_890_123]);
     assert.deepEqual([closed.mode & 0o7777, closed.uid, closed.gid, closed.mtimeMs], [0o555, 7, 8, 1_000_000_000_500]);
-    assert.equal(readlinkSync(`${root}/folder/link`), "../away");
-    assert.equal(statSync(`${root}/other-name`).ino, inside.ino);
-    assert.ok(readFileSync(`${root}/large`).equals(large));
+    assert.equal(fs.readlinkSync(`${root}/folder/link`), "../away");
+    assert.equal(fs.statSync(`${root}/other-name`).ino, inside.ino);
+    assert.ok(fs.readFileSync(`${root}/large`).equals(large));
     assert.deepEqual(
-      [readFileSync(`${root}/deep/er/file`, "utf8"), readFileSync(`${root}/after`, "utf8")],
+      [fs.readFileSync(`${root}/deep/er/file`, "utf8"), fs.readFileSync(`${root}/after`, "utf8")],
       ["x", "it"],
     );
-    assert.equal(statSync(`${root}/deep`).mode & 0o777, 0o755);
+    assert.equal(fs.statSync(`${root}/deep`).mode & 0o777, 0o755);
     assert.deepEqual(leftovers(path), []);
   });
 
   it("replaces only when asked, and then whatever is there but a folder; what fails is listed, the rest is there", async () => {
     const path = newFolder();
     const put = (): void => {
-      writeFileSync(`${path}/there`, "old");
-      if (!existsSync(`${path}/linked`)) symlinkSync("/etc/hostname", `${path}/linked`);
-      if (!existsSync(`${path}/fifo`)) execFileSync("mkfifo", [`${path}/fifo`]);
-      mkdirSync(`${path}/folder`, { recursive: true });
+      fs.writeFileSync(`${path}/there`, "old");
+      if (!fs.existsSync(`${path}/linked`)) fs.symlinkSync("/etc/hostname", `${path}/linked`);
+      if (!fs.existsSync(`${path}/fifo`)) execFileSync("mkfifo", [`${path}/fifo`]);
+      fs.mkdirSync(`${path}/folder`, { recursive: true });
     };
     put();
     const items = [
@@ -191,8 +172,8 @@ describe("WriteTree", NEEDS_ROOT, () => {
     ];
     const refused = await write({ path: Buffer.from(path) }, items);
     assert.deepEqual(refused.failed, { there: "EEXIST", linked: "EEXIST", fifo: "EEXIST", folder: "EEXIST" });
-    assert.equal(readFileSync(`${path}/rest`, "utf8"), "ok");
-    assert.equal(readFileSync(`${path}/there`, "utf8"), "old");
+    assert.equal(fs.readFileSync(`${path}/rest`, "utf8"), "ok");
+    assert.equal(fs.readFileSync(`${path}/there`, "utf8"), "old");
     const { failed } = await write({ path: Buffer.from(path), overwrite: true }, [
       ...items,
       link("there2", "a"),
@@ -201,8 +182,8 @@ describe("WriteTree", NEEDS_ROOT, () => {
     assert.deepEqual(failed, { folder: "EISDIR" });
     assert.deepEqual(
       ["there", "linked", "fifo"].map((name) => [
-        lstatSync(`${path}/${name}`).isFile(),
-        readFileSync(`${path}/${name}`, "utf8"),
+        fs.lstatSync(`${path}/${name}`).isFile(),
+        fs.readFileSync(`${path}/${name}`, "utf8"),
       ]),
       [
         [true, "new"],
@@ -210,24 +191,24 @@ describe("WriteTree", NEEDS_ROOT, () => {
         [true, "file"],
       ],
     );
-    assert.equal(readlinkSync(`${path}/rest`), "b");
+    assert.equal(fs.readlinkSync(`${path}/rest`), "b");
     assert.deepEqual(leftovers(path), []);
   });
 
   it("ends at the first failure with fail_fast, with the path and the errno", async () => {
     const path = newFolder();
-    writeFileSync(`${path}/there`, "");
+    fs.writeFileSync(`${path}/there`, "");
     const failure = await refusal({ path: Buffer.from(path), failFast: true }, [file("there")], [file("never")]);
     assert.deepEqual([failure.reason, failure.metadata["path"]], ["ALREADY_EXISTS", "there"]);
-    assert.equal(existsSync(`${path}/never`), false);
+    assert.equal(fs.existsSync(`${path}/never`), false);
   });
 
   it("writes nothing outside, whatever links lie in the tree, and none at all with no_symlinks", async () => {
     const [path, outside] = [newFolder(), newFolder()];
-    mkdirSync(`${path}/real`);
-    symlinkSync(outside, `${path}/absolute`);
-    symlinkSync(`../${outside.split("/").at(-1)}`, `${path}/relative`);
-    symlinkSync("real", `${path}/within`);
+    fs.mkdirSync(`${path}/real`);
+    fs.symlinkSync(outside, `${path}/absolute`);
+    fs.symlinkSync(`../${outside.split("/").at(-1)}`, `${path}/relative`);
+    fs.symlinkSync("real", `${path}/within`);
     const items = ["absolute/a", "relative/b", "within/c"].map((name) => file(name, "x"));
     const large = file("absolute/large", "", { size: 9n });
     const { failed, result } = await write(
@@ -237,8 +218,8 @@ describe("WriteTree", NEEDS_ROOT, () => {
     );
     assert.deepEqual(Object.values(failed), ["EXDEV", "EXDEV", "EXDEV", "EXDEV"]);
     assert.deepEqual([result.items, result.failed], [5n, 4n], "each counts once");
-    assert.equal(readFileSync(`${path}/real/c`, "utf8"), "x");
-    assert.deepEqual(readdirSync(outside), []);
+    assert.equal(fs.readFileSync(`${path}/real/c`, "utf8"), "x");
+    assert.deepEqual(fs.readdirSync(outside), []);
     const strict = await write({ path: Buffer.from("real/.."), beneath: Buffer.from(path), noSymlinks: true }, [
       file("within/d"),
     ]);
@@ -249,7 +230,7 @@ describe("WriteTree", NEEDS_ROOT, () => {
     const path = newFolder();
     await write({ path: Buffer.from(path) }, [file("plain", "", { mode: 0o4755 }), directory("d", { mode: 0o2755 })]);
     await write({ path: Buffer.from(path), specialBits: true }, [file("special", "", { mode: 0o4755 })]);
-    const modes = ["plain", "d", "special"].map((name) => statSync(join(path, name)).mode & 0o7777);
+    const modes = ["plain", "d", "special"].map((name) => fs.statSync(join(path, name)).mode & 0o7777);
     assert.deepEqual(modes, [0o755, 0o755, 0o4755]);
   });
 
@@ -263,7 +244,7 @@ describe("WriteTree", NEEDS_ROOT, () => {
 
   it("writes into what is mounted below the folder, small and large", async (t) => {
     const path = newFolder();
-    mkdirSync(`${path}/a/mounted`, { recursive: true });
+    fs.mkdirSync(`${path}/a/mounted`, { recursive: true });
     if (spawnSync("mount", ["-t", "tmpfs", "none", `${path}/a/mounted`]).status !== 0) {
       t.skip("cannot mount");
       return;
@@ -278,8 +259,8 @@ describe("WriteTree", NEEDS_ROOT, () => {
       [directory("a/mounted", { mode: 0o700 })],
     );
     assert.deepEqual(failed, {});
-    assert.ok(readFileSync(`${path}/a/mounted/d/large`).equals(large));
-    assert.equal(statSync(`${path}/a/mounted`).mode & 0o7777, 0o700);
+    assert.ok(fs.readFileSync(`${path}/a/mounted/d/large`).equals(large));
+    assert.equal(fs.statSync(`${path}/a/mounted`).mode & 0o7777, 0o700);
     const [within, beyond] = [await read(path), await read(path, { crossMounts: true })];
     assert.equal(within.items.has("a/mounted/small"), false);
     assert.ok(beyond.items.get("a/mounted/d/large")?.content.equals(large));
@@ -288,8 +269,8 @@ describe("WriteTree", NEEDS_ROOT, () => {
 
   it("gives new entries of a setgid folder its group", async () => {
     const path = newFolder();
-    chownSync(path, 0, 1234);
-    chmodSync(path, 0o2775);
+    fs.chownSync(path, 0, 1234);
+    fs.chmodSync(path, 0o2775);
     await write({ path: Buffer.from(path) }, [
       file("file"),
       file("own", "", { gid: 5 }),
@@ -297,10 +278,12 @@ describe("WriteTree", NEEDS_ROOT, () => {
       file("new/er/file"),
     ]);
     assert.deepEqual(
-      ["new", "new/er"].map((name) => statSync(join(path, name)).mode & 0o7777),
+      ["new", "new/er"].map((name) => fs.statSync(join(path, name)).mode & 0o7777),
       [0o2755, 0o2755],
     );
-    const groups = ["file", "own", "sub", "new", "new/er", "new/er/file"].map((name) => statSync(join(path, name)).gid);
+    const groups = ["file", "own", "sub", "new", "new/er", "new/er/file"].map(
+      (name) => fs.statSync(join(path, name)).gid,
+    );
     assert.deepEqual(groups, [1234, 5, 1234, 1234, 1234, 1234]);
   });
 
@@ -332,7 +315,7 @@ describe("WriteTree", NEEDS_ROOT, () => {
     }
     assert.equal((await refusal(header, [file("short", "", { size: 5n })])).reason, "SIZE_MISMATCH");
     assert.equal((await refusal({ ...header, sync: 9 as TreeSync })).metadata["field"], "header.sync");
-    assert.deepEqual(readdirSync(path), []);
+    assert.deepEqual(fs.readdirSync(path), []);
   });
 
   it("makes holes where an item's bytes are told as such, and refuses those that are false", async () => {
@@ -343,14 +326,14 @@ describe("WriteTree", NEEDS_ROOT, () => {
     const left = gib - 300_000n - 200_000n;
     const { failed } = await write(header, [sparse()], islands[0] as Buffer, 300_000n, islands[1] as Buffer, left);
     assert.deepEqual(failed, {});
-    const { size, blocks } = statSync(`${path}/f`);
+    const { size, blocks } = fs.statSync(`${path}/f`);
     assert.ok(blocks * 512 < 500_000, `${blocks} blocks`);
     assert.equal(size, 2 ** 30);
     const begin = Buffer.concat([islands[0] as Buffer, Buffer.alloc(300_000), islands[1] as Buffer, Buffer.alloc(99)]);
     const there = Buffer.alloc(begin.length);
-    const fd = openSync(`${path}/f`, "r");
-    readSync(fd, there, 0, there.length, 0);
-    closeSync(fd);
+    const fd = fs.openSync(`${path}/f`, "r");
+    fs.readSync(fd, there, 0, there.length, 0);
+    fs.closeSync(fd);
     assert.ok(there.equals(begin));
     const none = newFolder();
     for (const [reason, ...parts] of [
@@ -364,7 +347,7 @@ describe("WriteTree", NEEDS_ROOT, () => {
       ["INVALID_FIELD", [sparse({ size: 2n ** 53n })], 1n],
     ] as const satisfies readonly (readonly [string, ...Part[]])[])
       assert.equal((await refusal({ path: Buffer.from(none) }, ...parts)).reason, reason);
-    assert.deepEqual(readdirSync(none), ["f"], "what was whole before the false one");
+    assert.deepEqual(fs.readdirSync(none), ["f"], "what was whole before the false one");
   });
 
   it("cut in the middle, leaves what is whole, nothing half and no temporary name", async () => {
@@ -384,7 +367,7 @@ describe("WriteTree", NEEDS_ROOT, () => {
       for await (const { items } of call) if (items >= 1n) abort.abort();
     });
     client.close();
-    assert.deepEqual(readdirSync(path), ["whole"]);
+    assert.deepEqual(fs.readdirSync(path), ["whole"]);
   });
 });
 
@@ -406,7 +389,7 @@ describe("a dead file system below the folder", NEEDS_FUSE, () => {
       crossing.result.failures.map(({ name, errno }) => [Buffer.from(name).toString(), errno]),
       [["hung", "ETIMEDOUT"]],
     );
-    symlinkSync("hung", `${path}/link`);
+    fs.symlinkSync("hung", `${path}/link`);
     assert.deepEqual((await write(header, [file("link/file")])).failed, { "link/file": "EXDEV" });
   });
 });
@@ -415,13 +398,13 @@ describe("ReadTree", NEEDS_ROOT, () => {
   it("reads what WriteTree wrote: names of any bytes, links, several names of one file, large files", async () => {
     const path = newFolder();
     const large = randomBytes(3_000_000);
-    mkdirSync(`${path}/sub/empty`, { recursive: true });
-    writeFileSync(Buffer.concat([Buffer.from(`${path}/`), Buffer.of(0xff, 0x0a)]), "odd");
-    writeFileSync(`${path}/sub/large`, large);
-    writeFileSync(`${path}/sub/one`, "same", { mode: 0o600 });
-    linkSync(`${path}/sub/one`, `${path}/sub/two`);
-    symlinkSync("nowhere", `${path}/dangling`);
-    utimesSync(`${path}/sub/one`, 1, 1_111_111_111);
+    fs.mkdirSync(`${path}/sub/empty`, { recursive: true });
+    fs.writeFileSync(Buffer.concat([Buffer.from(`${path}/`), Buffer.of(0xff, 0x0a)]), "odd");
+    fs.writeFileSync(`${path}/sub/large`, large);
+    fs.writeFileSync(`${path}/sub/one`, "same", { mode: 0o600 });
+    fs.linkSync(`${path}/sub/one`, `${path}/sub/two`);
+    fs.symlinkSync("nowhere", `${path}/dangling`);
+    fs.utimesSync(`${path}/sub/one`, 1, 1_111_111_111);
     execFileSync("mkfifo", [`${path}/fifo`]);
     const { items, result } = await read(path);
     assert.deepEqual([result.failed, result.failures.map(({ errno }) => errno)], [1n, ["EOPNOTSUPP"]]);
@@ -439,14 +422,14 @@ describe("ReadTree", NEEDS_ROOT, () => {
   it("tells holes as such to whoever takes them, and as zeros to others", async () => {
     const path = newFolder();
     const [begin, end] = [randomBytes(70_000), randomBytes(5_000)];
-    writeFileSync(`${path}/file`, begin);
-    truncateSync(`${path}/file`, 4_000_000);
-    appendFileSync(`${path}/file`, end);
+    fs.writeFileSync(`${path}/file`, begin);
+    fs.truncateSync(`${path}/file`, 4_000_000);
+    fs.appendFileSync(`${path}/file`, end);
     // A hole too small to be told, and one at the end.
-    truncateSync(`${path}/file`, 4_040_000);
-    appendFileSync(`${path}/file`, end);
-    truncateSync(`${path}/file`, 6_000_000);
-    const whole = readFileSync(`${path}/file`);
+    fs.truncateSync(`${path}/file`, 4_040_000);
+    fs.appendFileSync(`${path}/file`, end);
+    fs.truncateSync(`${path}/file`, 6_000_000);
+    const whole = fs.readFileSync(`${path}/file`);
     const [sparse, plain] = [await read(path, { holes: true }), await read(path)];
     assert.ok(plain.items.get("file")?.content.equals(whole));
     assert.ok(plain.parts.every((part) => typeof part === "number"));
@@ -466,7 +449,7 @@ describe("ReadTree", NEEDS_ROOT, () => {
   it("reads a file that grows between its listing and its reading, as it is then", async () => {
     const path = newFolder();
     const names = Array.from({ length: 100 }, (_, at) => join(path, `${at}`));
-    for (const name of names) writeFileSync(name, Buffer.alloc(10, "x"));
+    for (const name of names) fs.writeFileSync(name, Buffer.alloc(10, "x"));
     const isOver = new Int32Array(new SharedArrayBuffer(4));
     const changing = new Worker(
       `const { truncateSync } = require("node:fs");
@@ -488,10 +471,10 @@ describe("ReadTree", NEEDS_ROOT, () => {
 
   it("leads nowhere but into the folder, and refuses what is none", async () => {
     const path = newFolder();
-    writeFileSync(`${path}/file`, "");
+    fs.writeFileSync(`${path}/file`, "");
     await assert.rejects(read(`${path}/file`), { reason: "NOT_A_FOLDER" });
     await assert.rejects(read(`${path}/none`), { reason: "PATH_NOT_FOUND" });
-    symlinkSync("/etc", `${path}/etc`);
+    fs.symlinkSync("/etc", `${path}/etc`);
     assert.deepEqual([...(await read(path)).items.keys()].toSorted(), ["etc", "file"]);
   });
 });

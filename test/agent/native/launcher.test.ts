@@ -1,22 +1,7 @@
 import assert from "node:assert/strict";
 import { type ChildProcess, spawn, spawnSync } from "node:child_process";
 import { once } from "node:events";
-import {
-  chmodSync,
-  closeSync,
-  constants,
-  copyFileSync,
-  existsSync,
-  mkdirSync,
-  mkdtempSync,
-  openSync,
-  readFileSync,
-  renameSync,
-  rmSync,
-  symlinkSync,
-  writeFileSync,
-  writeSync,
-} from "node:fs";
+import fs from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { createInterface } from "node:readline";
@@ -103,7 +88,7 @@ function line(child: ChildProcess, pattern: RegExp): Promise<RegExpExecArray> {
 
 /** Process ids as this process sees them; the launcher is the deepest with that executable. */
 function descendants(pid: number): number[] {
-  const children = readFileSync(`/proc/${pid}/task/${pid}/children`, "utf8").split(" ").filter(Boolean).map(Number);
+  const children = fs.readFileSync(`/proc/${pid}/task/${pid}/children`, "utf8").split(" ").filter(Boolean).map(Number);
   return children.flatMap((child) => [child, ...descendants(child)]);
 }
 
@@ -114,7 +99,7 @@ function launcherUnder(pid: number): number {
 }
 
 function commandLine(pid: number): string {
-  return readFileSync(`/proc/${pid}/cmdline`, "utf8");
+  return fs.readFileSync(`/proc/${pid}/cmdline`, "utf8");
 }
 
 for (const setting of Object.keys(SETTINGS)) {
@@ -242,18 +227,18 @@ describe("launcher", () => {
   });
 
   test("leaves with the status of an agent that was killed although its standard error is full", async () => {
-    const folder = mkdtempSync(join(tmpdir(), "guest-agent-full-"));
+    const folder = fs.mkdtempSync(join(tmpdir(), "guest-agent-full-"));
     const fifo = join(folder, "stderr");
     assert.equal(spawnSync("mkfifo", [fifo]).status, 0);
-    const unread = openSync(fifo, constants.O_RDWR | constants.O_NONBLOCK);
+    const unread = fs.openSync(fifo, fs.constants.O_RDWR | fs.constants.O_NONBLOCK);
     assert.throws(() => {
-      for (;;) writeSync(unread, Buffer.alloc(4096));
+      for (;;) fs.writeSync(unread, Buffer.alloc(4096));
     }, /EAGAIN/);
-    const blocking = openSync(fifo, constants.O_WRONLY);
+    const blocking = fs.openSync(fifo, fs.constants.O_WRONLY);
     const child = spawn(bundle.launcher, [...AGENT, "die", "9"], { stdio: ["ignore", "ignore", blocking] });
     assert.deepEqual(await once(child, "exit"), [null, "SIGKILL"]);
-    for (const fd of [unread, blocking]) closeSync(fd);
-    rmSync(folder, { recursive: true });
+    for (const fd of [unread, blocking]) fs.closeSync(fd);
+    fs.rmSync(folder, { recursive: true });
   });
 
   test("hands the environment over byte for byte, whatever is in it", NEEDS_PERL, () => {
@@ -315,7 +300,7 @@ describe("launcher", () => {
       const launcher = child.pid ?? 0;
       for (const pid of [launcher, ...descendants(launcher)]) {
         for (const file of ["environ", "cmdline"])
-          assert.ok(!readFileSync(`/proc/${pid}/${file}`, "latin1").includes("marker-5d1f"), `${pid} ${file}`);
+          assert.ok(!fs.readFileSync(`/proc/${pid}/${file}`, "latin1").includes("marker-5d1f"), `${pid} ${file}`);
       }
       assert.ok(!stackOf(launcher).includes("marker-5d1f"));
       process.kill(launcher, 10);
@@ -326,7 +311,7 @@ describe("launcher", () => {
   test("is closed to others of its user: they may not read its memory or environment", NEEDS_ROOT, async () => {
     const WORKLOAD = 1000;
     const open = makeLauncherBundle({ copy: true });
-    chmodSync(open.folder, 0o755);
+    fs.chmodSync(open.folder, 0o755);
     try {
       const child = spawn(open.launcher, ["-e", SURVEY_PARENT], {
         uid: WORKLOAD,
@@ -363,13 +348,13 @@ describe("launcher", () => {
   test("is found through a symbolic link and by a relative path", () => {
     const relative = spawnSync("sh", ["-c", 'cd "$0" && ./guest-agent "$@"', bundle.folder, ...AGENT, "exit", "3"]);
     assert.equal(relative.status, 3);
-    symlinkSync(bundle.launcher, join(bundle.folder, "lib", "link"));
+    fs.symlinkSync(bundle.launcher, join(bundle.folder, "lib", "link"));
     assert.equal(spawnSync(join(bundle.folder, "lib", "link"), [...AGENT, "exit", "4"]).status, 4);
   });
 
   test("says what to raise where an agent aborts that may have too few processes and threads", NEEDS_ROOT, () => {
     using copy = makeLauncherBundle({ copy: true });
-    chmodSync(copy.folder, 0o755);
+    fs.chmodSync(copy.folder, 0o755);
     // A user who runs nothing else: the limit counts all of a user's processes (setrlimit(2), RLIMIT_NPROC).
     const { signal, stderr } = spawnSync(
       "prlimit",
@@ -391,7 +376,7 @@ describe("launcher", () => {
   test("has the addon loaded with Node, whose mutexes then have no table of 1 MiB", () => {
     using own = makeLauncherBundle();
     const without = memoryOf(own.folder);
-    copyFileSync(join(builtAddonFolder(ROOT), "agent.node"), join(own.folder, "agent.node"));
+    fs.copyFileSync(join(builtAddonFolder(ROOT), "agent.node"), join(own.folder, "agent.node"));
     const loaded = memoryOf(own.folder);
     assert.deepEqual([without.hasAddon, loaded.hasAddon], [false, true]);
     assert.ok(
@@ -402,20 +387,20 @@ describe("launcher", () => {
 
   test("runs Node without the addon from a folder that the loader cannot name, and says nothing of it", () => {
     using own = makeLauncherBundle();
-    copyFileSync(join(builtAddonFolder(ROOT), "agent.node"), join(own.folder, "agent.node"));
+    fs.copyFileSync(join(builtAddonFolder(ROOT), "agent.node"), join(own.folder, "agent.node"));
     const spaced = `${own.folder} with spaces`;
-    renameSync(own.folder, spaced);
+    fs.renameSync(own.folder, spaced);
     try {
       assert.equal(memoryOf(spaced).hasAddon, false);
     } finally {
-      renameSync(spaced, own.folder);
+      fs.renameSync(spaced, own.folder);
     }
   });
 
   test("runs as a whole in an empty root, without /proc and /dev", NEEDS_ROOT, () => {
     using own = makeLauncherBundle({ copy: true });
     const args = [own.folder, "/guest-agent", "-e", "process.exit(require('fs').existsSync('/proc') ? 1 : 4)"];
-    assert.ok(!existsSync(join(own.folder, "proc")));
+    assert.ok(!fs.existsSync(join(own.folder, "proc")));
     // It is Node and does not announce its exit, which without children makes no difference.
     assert.equal(spawnSync("chroot", args, { encoding: "utf8" }).status, 4);
   });
@@ -426,8 +411,8 @@ describe("launcher", () => {
     const launcher = spawn("chroot", [own.folder, "/guest-agent", "-e", CRASH_AND_LEAVE_NODE], { stdio: "pipe" });
     try {
       const children = join(own.folder, "proc/self/task", String(launcher.pid));
-      mkdirSync(children, { recursive: true });
-      writeFileSync(join(children, "children"), `${other.pid} `);
+      fs.mkdirSync(children, { recursive: true });
+      fs.writeFileSync(join(children, "children"), `${other.pid} `);
       launcher.stdin.end();
       const [status, signal] = (await once(launcher, "exit")) as [number | null, string | null];
       assert.deepEqual([status, signal], [null, "SIGKILL"]);
@@ -454,7 +439,7 @@ function memoryOf(folder: string): { readonly hasAddon: boolean; readonly anonym
 
 /** Everything that a process has in its stack, where the kernel puts environment and arguments. */
 function stackOf(pid: number): string {
-  const range = /^([\da-f]+)-([\da-f]+) .*\[stack\]$/m.exec(readFileSync(`/proc/${pid}/maps`, "utf8"));
+  const range = /^([\da-f]+)-([\da-f]+) .*\[stack\]$/m.exec(fs.readFileSync(`/proc/${pid}/maps`, "utf8"));
   assert.ok(range !== null);
   const [start, end] = [Number.parseInt(range[1] ?? "", 16), Number.parseInt(range[2] ?? "", 16)];
   const args = [`if=/proc/${pid}/mem`, "bs=4096", `skip=${start / 4096}`, `count=${(end - start) / 4096}`];

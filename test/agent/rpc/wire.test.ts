@@ -14,7 +14,7 @@ import {
 } from "../../../src/shared/gen/svc/guest/v1alpha1/restore_pb.ts";
 import { bytesFieldFrame, type Call, messageFrame, type Router } from "../../../src/agent/rpc/index.ts";
 import { SERVER_NAME } from "../../fixtures/certificates.ts";
-import { startManagement, TEST_TOKEN, type TestServer, TEST_VERSION } from "../../fixtures/management.ts";
+import { startManagement, TEST_TOKEN, TEST_VERSION } from "../../fixtures/management.ts";
 
 const SERVICE = "/svc.guest.v1alpha1.GuestAgent";
 const HEALTH = `${SERVICE}/Health`;
@@ -31,19 +31,11 @@ interface Answer {
   readonly rstCode: number;
 }
 
-interface Rig extends AsyncDisposable {
-  readonly server: TestServer;
-  readonly session: http2.ClientHttp2Session;
-  open(path: string, headers?: http2.OutgoingHttpHeaders): http2.ClientHttp2Stream;
-  /** Sends a whole request and waits for the whole answer. */
-  ask(path: string, body: Buffer, headers?: http2.OutgoingHttpHeaders): Promise<Answer>;
-}
-
-async function start(register: (router: Router) => void): Promise<Rig> {
+async function start(register: (router: Router) => void) {
   const server = await startManagement(register);
   const { ca, client } = server.certificates;
   const session = http2.connect(`https://127.0.0.1:${server.port}`, { ca, ...client, servername: SERVER_NAME });
-  const open: Rig["open"] = (path, headers = {}) =>
+  const open = (path: string, headers: http2.OutgoingHttpHeaders = {}): http2.ClientHttp2Stream =>
     session.request({
       ":method": "POST",
       ":path": path,
@@ -55,7 +47,8 @@ async function start(register: (router: Router) => void): Promise<Rig> {
     server,
     session,
     open,
-    ask: (path, body, headers) => {
+    /** Sends a whole request and waits for the whole answer. */
+    ask: (path: string, body: Buffer, headers?: http2.OutgoingHttpHeaders): Promise<Answer> => {
       const stream = open(path, headers);
       stream.end(body);
       return answerOf(stream);

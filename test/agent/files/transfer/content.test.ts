@@ -32,15 +32,7 @@ class SlowFile implements Pick<NewFile, "write" | "sha256"> {
   }
 }
 
-interface Upload {
-  readonly file: SlowFile;
-  readonly content: Content;
-  /** Hands the content a piece. */
-  readonly write: (bytes: Uint8Array) => Promise<void>;
-  readonly released: Uint8Array[];
-}
-
-function upload(writers = 1): Upload {
+function upload(writers = 1) {
   const file = new SlowFile();
   const released: Uint8Array[] = [];
   const content = new Content({
@@ -49,6 +41,7 @@ function upload(writers = 1): Upload {
     expected: { path: Buffer.from("/file"), sizeBytes: undefined, sha256: undefined },
     writers: () => writers,
   });
+  /** Hands the content a piece. */
   const write = async (bytes: Uint8Array): Promise<void> =>
     content.write({ bytes, release: () => released.push(bytes) });
   return { file, content, write, released };
@@ -57,9 +50,7 @@ function upload(writers = 1): Upload {
 /** Whether a promise is still pending after everything that happens by itself. */
 async function isWaiting(promise: Promise<unknown>): Promise<boolean> {
   let open = true;
-  const over = (): void => {
-    open = false;
-  };
+  const over = (): void => void (open = false);
   promise.then(over, over);
   await new Promise(setImmediate);
   return open;

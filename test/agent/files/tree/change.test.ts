@@ -1,19 +1,7 @@
 import assert from "node:assert/strict";
 import { spawn, spawnSync } from "node:child_process";
 import { once } from "node:events";
-import {
-  chmod,
-  chown,
-  link,
-  lstat,
-  mkdir,
-  readdir,
-  readFile,
-  readlink,
-  stat,
-  symlink,
-  writeFile,
-} from "node:fs/promises";
+import fs from "node:fs/promises";
 import { describe, it } from "node:test";
 import { create } from "@bufbuild/protobuf";
 import { TimestampSchema } from "@bufbuild/protobuf/wkt";
@@ -41,15 +29,15 @@ describe("a new folder", () => {
     async () => {
       await using folder = await testFolder();
       assert.equal(await calls.makeFolder({ path: folder.at("plain") }), true);
-      assert.equal((await stat(folder.at("plain"))).mode & 0o7777, 0o755);
+      assert.equal((await fs.stat(folder.at("plain"))).mode & 0o7777, 0o755);
       const path = folder.at("own");
       assert.equal(await calls.makeFolder({ path, mode: 0o1777, uid: 1000, gid: 1001 }), true);
-      const { mode, uid, gid } = await stat(path);
+      const { mode, uid, gid } = await fs.stat(path);
       assert.deepEqual([mode & 0o7777, uid, gid], [0o1777, 1000, 1001]);
       assert.equal(await calls.makeFolder({ path: `${path}/`, mode: 0o700 }), false);
-      assert.equal((await stat(path)).mode & 0o7777, 0o1777);
+      assert.equal((await fs.stat(path)).mode & 0o7777, 0o1777);
       assert.equal(await reasonOf(calls.makeFolder({ path, exclusive: true })), "ALREADY_EXISTS");
-      await writeFile(folder.at("file"), "");
+      await fs.writeFile(folder.at("file"), "");
       assert.equal(await reasonOf(calls.makeFolder({ path: folder.at("file") })), "NOT_A_FOLDER");
       assert.equal(await reasonOf(calls.makeFolder({ path: folder.at("file/below") })), "PATH_NOT_FOUND");
     },
@@ -60,7 +48,7 @@ describe("a new folder", () => {
     assert.equal(await reasonOf(calls.makeFolder({ path: folder.at("a/b/c") })), "PATH_NOT_FOUND");
     assert.deepEqual(await folder.names(), []);
     assert.equal(await calls.makeFolder({ path: "a/b/c", beneath: folder.path, parents: true, mode: 0o700 }), true);
-    assert.equal((await stat(folder.at("a/b"))).mode & 0o777, 0o755);
+    assert.equal((await fs.stat(folder.at("a/b"))).mode & 0o777, 0o755);
     const path = folder.at(`d/e/${"x".repeat(256)}`);
     assert.equal(await reasonOf(calls.makeFolder({ path, parents: true })), "INVALID_FIELD");
     assert.deepEqual(await folder.names(), ["a"]);
@@ -71,20 +59,20 @@ describe("a new folder", () => {
     await using owned = await startAgent({ process: { user: "1234:1235" } });
     using client = new TreeCalls(owned);
     await client.makeFolder({ path: folder.at("plain") });
-    await chown(folder.at("plain"), 1234, 99);
-    await chmod(folder.at("plain"), 0o2755);
+    await fs.chown(folder.at("plain"), 1234, 99);
+    await fs.chmod(folder.at("plain"), 0o2755);
     await client.makeFolder({ path: folder.at("plain/below/deeper"), parents: true });
     for (const name of ["plain/below", "plain/below/deeper"]) {
-      const { uid, gid, mode } = await stat(folder.at(name));
+      const { uid, gid, mode } = await fs.stat(folder.at(name));
       assert.deepEqual([uid, gid, mode & 0o7777], [1234, 99, 0o2755], name);
     }
   });
 
   it("is never somebody else's folder that is put in its place", NEEDS_ROOT, async () => {
     await using folder = await testFolder();
-    await mkdir(folder.at("inside/secret"), { recursive: true, mode: 0o700 });
-    await writeFile(folder.at("inside/secret/key"), "root's");
-    await chown(folder.at("inside"), 1000, 1000);
+    await fs.mkdir(folder.at("inside/secret"), { recursive: true, mode: 0o700 });
+    await fs.writeFile(folder.at("inside/secret/key"), "root's");
+    await fs.chown(folder.at("inside"), 1000, 1000);
     const swap = `cd "$1" || exit 1
       while :; do mv -T made away 2>/dev/null; mv -T secret made 2>/dev/null; mv -T made secret 2>/dev/null; rmdir away 2>/dev/null; done`;
     const swapper = spawn(
@@ -105,10 +93,10 @@ describe("a new folder", () => {
       swapper.kill("SIGKILL");
       await ended;
     }
-    const holders = (await readdir(folder.at("inside"))).filter((name) => name === "secret" || name === "made");
+    const holders = (await fs.readdir(folder.at("inside"))).filter((name) => name === "secret" || name === "made");
     for (const name of holders) {
-      const found = await readdir(folder.at(`inside/${name}`));
-      if (found.includes("key")) assert.equal((await stat(folder.at(`inside/${name}`))).uid, 0);
+      const found = await fs.readdir(folder.at(`inside/${name}`));
+      if (found.includes("key")) assert.equal((await fs.stat(folder.at(`inside/${name}`))).uid, 0);
     }
   });
 });
@@ -118,8 +106,8 @@ describe("a new link", () => {
     await using folder = await testFolder();
     const target = Buffer.from([0x2e, 0x2e, 0x2f, 0xff]);
     await calls.makeLink({ path: folder.at("link"), target, uid: 1000, gid: 1001 });
-    assert.deepEqual(await readlink(folder.at("link"), "buffer"), target);
-    const { uid, gid } = await lstat(folder.at("link"));
+    assert.deepEqual(await fs.readlink(folder.at("link"), "buffer"), target);
+    const { uid, gid } = await fs.lstat(folder.at("link"));
     assert.deepEqual([uid, gid], [1000, 1001]);
     assert.equal(await reasonOf(calls.makeLink({ path: folder.at("link"), target: "x" })), "ALREADY_EXISTS");
     assert.equal(await reasonOf(calls.makeLink({ path: folder.at("other"), target: "" })), "INVALID_FIELD");
@@ -130,31 +118,31 @@ describe("a new link", () => {
 describe("a renaming", () => {
   it("does what mv -T does: replaces a file or an empty folder, and follows no last link", async () => {
     await using folder = await testFolder();
-    await mkdir(folder.at("sub/full"), { recursive: true });
-    await mkdir(folder.at("empty"));
-    for (const name of ["one", "two", "sub/full/file"]) await writeFile(folder.at(name), name);
-    await symlink("sub", folder.at("link"));
+    await fs.mkdir(folder.at("sub/full"), { recursive: true });
+    await fs.mkdir(folder.at("empty"));
+    for (const name of ["one", "two", "sub/full/file"]) await fs.writeFile(folder.at(name), name);
+    await fs.symlink("sub", folder.at("link"));
     await calls.rename({ path: folder.at("one"), newPath: folder.at("two") });
-    assert.equal(await readFile(folder.at("two"), "utf8"), "one");
+    assert.equal(await fs.readFile(folder.at("two"), "utf8"), "one");
     await calls.rename({ path: "two", newPath: "link/moved", beneath: folder.path });
-    assert.equal(await readFile(folder.at("sub/moved"), "utf8"), "one");
+    assert.equal(await fs.readFile(folder.at("sub/moved"), "utf8"), "one");
     await calls.rename({ path: folder.at("link"), newPath: folder.at("sub/link") });
-    assert.equal(await readlink(folder.at("sub/link")), "sub");
+    assert.equal(await fs.readlink(folder.at("sub/link")), "sub");
     await calls.rename({ path: folder.at("sub/full/"), newPath: folder.at("empty") });
-    assert.deepEqual(await readdir(folder.at("empty")), ["file"]);
+    assert.deepEqual(await fs.readdir(folder.at("empty")), ["file"]);
     await calls.rename({
       path: folder.at("empty"),
       newPath: Buffer.concat([Buffer.from(`${folder.path}/`), Buffer.from([0xff])]),
     });
-    assert.deepEqual((await readdir(folder.path, "latin1")).toSorted(), ["sub", "\u00ff"]);
+    assert.deepEqual((await fs.readdir(folder.path, "latin1")).toSorted(), ["sub", "\u00ff"]);
   });
 
   it("says what is in the way, and replaces nothing with exclusive", async () => {
     await using folder = await testFolder();
-    await mkdir(folder.at("full/below"), { recursive: true });
-    await mkdir(folder.at("empty"));
-    for (const name of ["one", "two"]) await writeFile(folder.at(name), name);
-    await symlink("gone", folder.at("dangling"));
+    await fs.mkdir(folder.at("full/below"), { recursive: true });
+    await fs.mkdir(folder.at("empty"));
+    for (const name of ["one", "two"]) await fs.writeFile(folder.at(name), name);
+    await fs.symlink("gone", folder.at("dangling"));
     for (const [path, newPath, exclusive, reason] of [
       ["one", "two", true, "ALREADY_EXISTS"],
       ["one", "dangling", true, "ALREADY_EXISTS"],
@@ -170,7 +158,7 @@ describe("a renaming", () => {
     ] as const) {
       assert.equal(await reasonOf(calls.rename({ path, newPath, exclusive, beneath: folder.path })), reason, newPath);
     }
-    assert.equal(await readFile(folder.at("two"), "utf8"), "two");
+    assert.equal(await fs.readFile(folder.at("two"), "utf8"), "two");
     assert.deepEqual(await folder.names().then((names) => names.toSorted()), [
       "dangling",
       "empty",
@@ -183,7 +171,7 @@ describe("a renaming", () => {
   it("to another file system is CROSS_DEVICE", NEEDS_NAMESPACES, async () => {
     await using mount = await testMount("tmpfs", () => "mode=0755");
     await using folder = await testFolder();
-    await writeFile(folder.at("file"), "stays");
+    await fs.writeFile(folder.at("file"), "stays");
     const failure = await failureOf(calls.rename({ path: folder.at("file"), newPath: mount.at("file") }));
     assert.deepEqual(
       [failure.code, failure.reason, failure.metadata["errno"]],
@@ -191,21 +179,21 @@ describe("a renaming", () => {
     );
     const point = await failureOf(calls.rename({ path: mount.path, newPath: `${mount.path}-moved` }));
     assert.equal(point.reason, "MOUNT_POINT");
-    assert.equal(await readFile(folder.at("file"), "utf8"), "stays");
+    assert.equal(await fs.readFile(folder.at("file"), "utf8"), "stays");
   });
 });
 
 describe("attributes", () => {
   it("are set as chown, chmod and touch set them, and told afterwards", NEEDS_ROOT, async () => {
     await using folder = await testFolder();
-    await writeFile(folder.at("file"), "");
-    await mkdir(folder.at("sub"));
+    await fs.writeFile(folder.at("file"), "");
+    await fs.mkdir(folder.at("sub"));
     spawnSync("mkfifo", [folder.at("fifo")]);
     for (const name of ["file", "sub", "fifo"]) {
       for (const seconds of [-86_400n, 0n, 1_700_000_000n, 5_000_000_000n]) {
         const mtime = create(TimestampSchema, { seconds, nanos: 123_456_789 });
         const told = await calls.setAttributes({ path: folder.at(name), mode: 0o4711, uid: 1000, gid: 1001, mtime });
-        const { mode, uid, gid, mtimeNs } = await lstat(folder.at(name), { bigint: true });
+        const { mode, uid, gid, mtimeNs } = await fs.lstat(folder.at(name), { bigint: true });
         assert.deepEqual(
           [Number(mode) & 0o7777, uid, gid, mtimeNs],
           [0o4711, 1000n, 1001n, seconds * 1_000_000_000n + 123_456_789n],
@@ -223,16 +211,16 @@ describe("attributes", () => {
 
   it("of a link are its own, unless it is followed", NEEDS_ROOT, async () => {
     await using folder = await testFolder();
-    await writeFile(folder.at("file"), "", { mode: 0o644 });
-    await symlink("file", folder.at("link"));
+    await fs.writeFile(folder.at("file"), "", { mode: 0o644 });
+    await fs.symlink("file", folder.at("link"));
     const path = folder.at("link");
     const mtime = create(TimestampSchema, { seconds: 1_000n });
     const own = await calls.setAttributes({ path, uid: 1000, mtime });
     assert.deepEqual([own.type, own.uid, own.mtime?.seconds], [FileType.SYMLINK, 1000, 1_000n]);
     assert.equal(Buffer.from(own.linkTarget).toString(), "file");
-    assert.equal((await stat(folder.at("file"))).uid, 0);
+    assert.equal((await fs.stat(folder.at("file"))).uid, 0);
     assert.equal(await reasonOf(calls.setAttributes({ path, mode: 0o600 })), "FILE_ERROR");
-    assert.equal((await stat(folder.at("file"))).mode & 0o777, 0o644);
+    assert.equal((await fs.stat(folder.at("file"))).mode & 0o777, 0o644);
     const followed = await calls.setAttributes({ path, mode: 0o600, follow: true });
     assert.deepEqual([followed.type, followed.mode], [FileType.REGULAR, 0o600]);
   });
@@ -251,9 +239,9 @@ describe("attributes", () => {
 
   it("reach nothing outside while somebody swaps what is named for links", NEEDS_ROOT, async () => {
     await using folder = await testFolder();
-    await mkdir(folder.at("inside"));
-    await mkdir(folder.at("outside"));
-    await writeFile(folder.at("outside/file"), "", { mode: 0o600 });
+    await fs.mkdir(folder.at("inside"));
+    await fs.mkdir(folder.at("outside"));
+    await fs.writeFile(folder.at("outside/file"), "", { mode: 0o600 });
     const swap = `cd "$1/inside" || exit 1
       while :; do mkdir a 2>/dev/null; : > a/file 2>/dev/null; mv -T a away 2>/dev/null; ln -s ../outside a 2>/dev/null; rm -rf a away; done`;
     const swapper = spawn("bash", ["-c", swap, "bash", folder.path], { stdio: "ignore" });
@@ -270,8 +258,8 @@ describe("attributes", () => {
       swapper.kill("SIGKILL");
       await ended;
     }
-    assert.deepEqual(await readdir(folder.at("outside")), ["file"]);
-    assert.equal((await stat(folder.at("outside/file"))).mode & 0o777, 0o600);
+    assert.deepEqual(await fs.readdir(folder.at("outside")), ["file"]);
+    assert.equal((await fs.stat(folder.at("outside/file"))).mode & 0o777, 0o600);
   });
 });
 
@@ -279,8 +267,8 @@ describe("every call of FileTree", () => {
   it("is user activity", async () => {
     await using folder = await testFolder();
     using client = clientOf(agent);
-    await writeFile(folder.at("file"), "");
-    await link(folder.at("file"), folder.at("other"));
+    await fs.writeFile(folder.at("file"), "");
+    await fs.link(folder.at("file"), folder.at("other"));
     for (const call of [
       () => calls.list({ path: folder.path }),
       () => calls.makeFolder({ path: folder.at("sub") }),
