@@ -15,8 +15,8 @@ import { runGuestctl } from "./guestctl/guestctl.ts";
 /** What a person reads: the message, and the next step. */
 type Told = readonly [message: string, nextStep: string];
 
-/** Who reports a fault, and when. Each fault is provoked in the real client of a real peer. */
-type Row = readonly [who: string, told: () => Promise<Told>, message: RegExp, nextStep: RegExp];
+/** Who reports a fault, and when. Each fault is provoked in the real client of a real peer. Default: no next step. */
+type Row = readonly [who: string, told: () => Promise<Told>, message: RegExp, nextStep?: RegExp];
 
 const EXPIRED =
   /^the agent refused your client certificate: it or its authority has expired, by the guest's clock \(TLS alert certificate expired\)$/;
@@ -77,7 +77,6 @@ async function ended(name: string): Promise<void> {
   await client.exec({ args: ["true"], keep: { name } }, { forget: false }).wait();
 }
 
-const NONE = /^$/;
 const RENEW = /^renew the client certificate, or look at the guest's clock$/;
 const ISSUED = /^give the client certificate that was issued for this agent$/;
 const CHECK = /^check that the agent runs and that the address is right$/;
@@ -92,7 +91,6 @@ const ROWS: readonly Row[] = [
       return library({}, (client) => client.exec({ args: ["true"], keep: { name: "buffer_bytes" } }).wait());
     },
     /^exec "buffer_bytes" is there already, ended; forget it, or set keep\.replaceEnded$/,
-    NONE,
   ],
   [
     "guestctl: the name is that of a command that has ended",
@@ -107,49 +105,41 @@ const ROWS: readonly Row[] = [
     "library: a file's folder is missing",
     () => library({}, (client) => client.writeFile("/no/create_parents/x", "text")),
     /^cannot write "\/no\/create_parents\/x": its folder does not exist \(parents makes it\)/,
-    NONE,
   ],
   [
     "guestctl: a file's folder is missing",
     () => guestctl(["write", "/no/createParents/x"]),
     /^cannot write "\/no\/createParents\/x": its folder does not exist \(--parents makes it\)/,
-    NONE,
   ],
   [
     "library: a path is relative",
     () => library({}, (client) => client.statPath("etc")),
     /^path is relative; give an absolute one$/,
-    NONE,
   ],
   [
     "guestctl: a path is relative",
     () => guestctl(["stat", "etc"]),
     /^etc is relative; a path in the sandbox is absolute, as in \/etc \(see --help\)$/,
-    NONE,
   ],
   [
     "library: a path beneath a folder is missing, which it names whole",
     () => library({}, (client) => client.writeFile("no/such", "text", { beneath: "/etc/" })),
     /^cannot write "\/etc\/no\/such": its folder does not exist/,
-    NONE,
   ],
   [
     "library: a command is to start in a relative folder",
     () => library({}, (client) => client.run({ args: ["true"], cwd: "etc" })),
     /^cwd is not an absolute path$/,
-    NONE,
   ],
   [
     "guestctl: a command is to start in a relative folder",
     () => guestctl(["exec", "-w", "etc", "--json", "--", "true"]),
     /^--workdir is not an absolute path$/,
-    NONE,
   ],
   [
     "guestctl: a command is to start in no folder",
     () => guestctl(["exec", "-w", "/no", "--json", "--", "true"]),
     /^no such directory to start in: "\/no"/,
-    NONE,
   ],
   // What is wrong with a connection.
   [
@@ -224,7 +214,7 @@ const ROWS: readonly Row[] = [
 ];
 
 describe("errors say what was wrong and what to do", () => {
-  for (const [who, told, message, nextStep] of ROWS)
+  for (const [who, told, message, nextStep = /^$/] of ROWS)
     test(who, async () => {
       const said = await told();
       assert.match(said[0], message);

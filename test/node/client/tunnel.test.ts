@@ -104,10 +104,8 @@ describe("the frames of a tunnel", () => {
     hideStreams(t, () => (hidden += 1));
     const { said, frames } = await exchange(7, "sent");
     assert.equal(said, SAID);
-    assert.deepEqual(
-      frames.map((frame) => frame.case),
-      ["open", "data", "end"],
-    );
+    const kinds = frames.map((frame) => frame.case);
+    assert.deepEqual(kinds, ["open", "data", "end"]);
     assert.ok(hidden > 0, "the streams were not looked for");
   });
 });

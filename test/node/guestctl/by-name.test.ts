@@ -8,7 +8,7 @@ import { forAllTests } from "../../fixtures/for-all-tests.ts";
 import { NEEDS_NAMESPACES } from "../../fixtures/namespaces.ts";
 import { guestctlVariablesOf, openNode, partsOf } from "../sandboxes/node.ts";
 import { HttpSubstrate, IMAGE } from "../sandboxes/substrate.ts";
-import { GUESTCTL, type GuestctlResult, runGuestctl, startGuestctl } from "./guestctl.ts";
+import { assertRefused, GUESTCTL, type GuestctlResult, runGuestctl, startGuestctl } from "./guestctl.ts";
 
 const substrate = forAllTests(await HttpSubstrate.start());
 const folder = forAllTests(await testFolder()).path;
@@ -21,12 +21,8 @@ describe("guestctl with the name of a sandbox", NEEDS_NAMESPACES, () => {
   });
 
   const run = (...args: readonly string[]): Promise<GuestctlResult> => runGuestctl(args, env);
-  /** The error line of a refused command. */
-  async function refusal(args: readonly string[], differences: Record<string, string> = {}): Promise<string> {
-    const { exitCode, stderr } = await runGuestctl(args, { ...env, ...differences });
-    assert.equal(exitCode, 125, stderr);
-    return stderr;
-  }
+  const refused = async (args: readonly string[], said: RegExp, differences: Record<string, string> = {}) =>
+    assertRefused(await runGuestctl(args, { ...env, ...differences }), said);
 
   test("runs every command that talks to an agent, with the address and credentials of that sandbox", async () => {
     const { stdout, exitCode, stderr } = await run("exec", "--sandbox", "box", "--", "echo", "hello");
@@ -65,53 +61,42 @@ describe("guestctl with the name of a sandbox", NEEDS_NAMESPACES, () => {
       [["--sandbox", "twin", `box:${there}/file`, "."], /name the sandbox box, and --sandbox another/],
       [["box:file", "."], /write box:\/file, or -H and :\/file/],
     ] as const) {
-      assert.match(await refusal(["cp", ...args]), said);
+      await refused(["cp", ...args], said);
     }
   });
 
   test("names the next command where there is no such sandbox, or another node's", async () => {
     const state = join(folder, "empty");
     for (const differences of [{ GUESTCTL_STATE: state, HYPEMAN_API_KEY: "" }, { GUESTCTL_STATE: state }]) {
-      const said = await refusal(["health", "--sandbox", "none"], differences);
-      assert.match(
-        said,
-        /^guestctl: there is no sandbox "none" in the journal of \S+\/empty \[NOT_FOUND\]; guestctl sandbox ls/,
-      );
+      const said =
+        /^guestctl: there is no sandbox "none" in the journal of \S+\/empty \[NOT_FOUND\]; guestctl sandbox ls/;
+      await refused(["health", "--sandbox", "none"], said, differences);
     }
-    const foreign = await refusal(["health", "--sandbox", "box"], { GUESTCTL_STATE: state });
-    assert.match(foreign, /in the journal of \S+; the node node-1 has one of that name \[NOT_FOUND\]; .*--state\n$/);
+    const foreign = /in the journal of \S+; the node node-1 has one of that name \[NOT_FOUND\]; .*--state\n$/;
+    await refused(["health", "--sandbox", "box"], foreign, { GUESTCTL_STATE: state });
     await assert.rejects(readFile(join(state, "journal.sqlite")), "looking makes no journal");
-    assert.match(await refusal(["health", "--sandbox", "box"], { HYPEMAN_API_KEY: "" }), /set HYPEMAN_API_KEY/);
-    const away = await refusal(["health", "--sandbox", "box", "--api", "http://127.0.0.1:1"]);
-    assert.match(away, /\[SUBSTRATE_UNAVAILABLE\]; look whether the daemon runs/);
+    await refused(["health", "--sandbox", "box"], /set HYPEMAN_API_KEY/, { HYPEMAN_API_KEY: "" });
+    const away = ["health", "--sandbox", "box", "--api", "http://127.0.0.1:1"];
+    await refused(away, /\[SUBSTRATE_UNAVAILABLE\]; look whether the daemon runs/);
   });
 
   test("names the next command while it sleeps, is stopped, or has its duties before it, and for a snapshot", async () => {
     using node = await openNode(partsOf(substrate));
     await node.snapshot("box", { name: "taken" });
-    assert.match(
-      await refusal(["health", "--sandbox", "taken"]),
-      /taken is a snapshot.*guestctl sandbox fork taken\n$/,
-    );
+    await refused(["health", "--sandbox", "taken"], /taken is a snapshot.*guestctl sandbox fork taken\n$/);
     await node.standby("box");
-    const asleep = JSON.parse(await refusal(["health", "--sandbox", "box", "--json"])) as object;
-    assert.deepEqual(asleep, {
-      error: {
-        code: "WRONG_STATE",
-        message: "box sleeps (Standby)",
-        next_step: "first: guestctl sandbox resume box",
-      },
-    });
+    const asleep = await run("health", "--sandbox", "box", "--json");
+    assert.equal(asleep.exitCode, 125);
+    const next_step = "first: guestctl sandbox resume box";
+    const error = { code: "WRONG_STATE", message: "box sleeps (Standby)", next_step };
+    assert.deepEqual(JSON.parse(asleep.stderr), { error });
     await substrate.instances.restore(substrate.instances.get("box"));
-    assert.match(
-      await refusal(["health", "--sandbox", "box"]),
-      /has not done its duties.*guestctl sandbox resume box\n$/,
-    );
+    await refused(["health", "--sandbox", "box"], /has not done its duties.*guestctl sandbox resume box\n$/);
     await node.resume("box");
     assert.equal((await run("health", "--sandbox", "box")).exitCode, 0);
     await node.stop("box");
-    assert.match(
-      await refusal(["health", "--sandbox", "box"]),
+    await refused(
+      ["health", "--sandbox", "box"],
       /box is stopped \(\w+\): the .* was asked to end.*: guestctl sandbox start box\n$/,
     );
     await node.resume("box");

@@ -1,20 +1,17 @@
 import assert from "node:assert/strict";
 import { once } from "node:events";
 import { describe, test } from "node:test";
-import { forAllTests } from "../../fixtures/for-all-tests.ts";
 import { processGone } from "../../fixtures/proc.ts";
 import {
+  agentForAllTests,
   assertRefused,
   type GuestctlResult,
-  guestctlVariables,
   jsonLines,
   runGuestctl,
   startGuestctl,
-  startIssuedAgent,
 } from "./guestctl.ts";
 
-const agent = forAllTests(await startIssuedAgent());
-const env = guestctlVariables(agent);
+const { env } = await agentForAllTests();
 
 describe("guestctl exec", () => {
   const exec = (args: readonly string[], input?: string): Promise<GuestctlResult> =>

@@ -22,30 +22,28 @@ import { setTimeout as sleep } from "node:timers/promises";
 import { execa } from "execa";
 import { writeHeader } from "../../../src/node/tar/index.ts";
 import { until } from "../../fixtures/awake.ts";
-import { forAllTests } from "../../fixtures/for-all-tests.ts";
 import { type TestFolder, testFolder, testMount } from "../../fixtures/files.ts";
 import { NEEDS_NAMESPACES } from "../../fixtures/namespaces.ts";
 import {
+  agentForAllTests,
   assertRefused,
   GUESTCTL,
   GUESTCTL_LINE,
   type GuestctlResult,
-  guestctlVariables,
   jsonLines,
   runGuestctl,
   startGuestctl,
-  startIssuedAgent,
 } from "./guestctl.ts";
 
 let folder: TestFolder;
 // An image without programs, such as tar(1) and touch(1).
-const agent = forAllTests(await startIssuedAgent({ process: { env: { PATH: "/nowhere" } } }));
+const { agent, env } = await agentForAllTests({ process: { env: { PATH: "/nowhere" } } });
 beforeEach(async () => {
   folder = await testFolder();
 });
 afterEach(() => folder[Symbol.asyncDispose]());
 
-const guestctl = (...args: readonly string[]): Promise<GuestctlResult> => runGuestctl(args, guestctlVariables(agent));
+const guestctl = (...args: readonly string[]): Promise<GuestctlResult> => runGuestctl(args, env);
 
 async function copies(...args: readonly string[]): Promise<void> {
   assert.deepEqual(await guestctl("cp", ...args), { stdout: "", stderr: "", exitCode: 0 });
@@ -88,7 +86,7 @@ describe("guestctl cat", () => {
     await writeFile(folder.at("two"), "second");
     const [file, ...args] = GUESTCTL;
     const { stdout } = await execa(file, [...args, "cat", folder.at("one"), folder.at("two")], {
-      env: guestctlVariables(agent),
+      env,
       encoding: "buffer",
       stripFinalNewline: false,
     });
@@ -124,7 +122,7 @@ describe("guestctl cat", () => {
 
 describe("guestctl write", () => {
   const write = (input: string, ...args: readonly string[]): Promise<GuestctlResult> =>
-    runGuestctl(["write", ...args], guestctlVariables(agent), input);
+    runGuestctl(["write", ...args], env, input);
 
   it("writes standard input, with a mode, into folders that it makes when asked to", async () => {
     const path = folder.at("a/b/file");
@@ -150,7 +148,7 @@ describe("guestctl write, given a directory for standard input", () => {
     const path = folder.at("file");
     await writeFile(path, "kept");
     const command = ["sh", "-c", 'exec "$@" < /', "sh", ...GUESTCTL, "write", path] as const;
-    const { status, stderr } = spawnSync("env", command, { env: guestctlVariables(agent), encoding: "utf8" });
+    const { status, stderr } = spawnSync("env", command, { env, encoding: "utf8" });
     assert.deepEqual([status, stderr], [125, "guestctl: standard input is a folder; give a file or a pipe\n"]);
     assert.equal(await readFile(path, "utf8"), "kept");
   });
@@ -275,10 +273,7 @@ describe("guestctl cp", () => {
     await mkdir(folder.at("tree"));
     await writeFile(folder.at("tree/a"), "a");
     const below = `:${folder.at("p/q/tree")}`;
-    assert.match(
-      (await guestctl("cp", folder.at("tree"), below)).stderr,
-      /its folder does not exist; --parents makes it/,
-    );
+    assertRefused(await guestctl("cp", folder.at("tree"), below), /its folder does not exist; --parents makes it/);
     await copies("--parents", folder.at("tree"), below);
     assert.equal(await readFile(folder.at("p/q/tree/a"), "utf8"), "a");
     await copies("--parents", below, folder.at("back/to/tree"));
@@ -348,7 +343,7 @@ describe("guestctl cp", () => {
     const command = `${GUESTCTL_LINE} cp`;
     const script = `set -e; cd '${folder.path}'; ${command} ':${folder.at("tree")}' - | tar -xf - -C archive
       tar -cf - tree | ${command} - ':${folder.at("archive/in")}'`;
-    await execa("sh", ["-c", script], { env: guestctlVariables(agent) });
+    await execa("sh", ["-c", script], { env });
     for (const name of ["archive/tree/below/sparse", "archive/in/tree/below/sparse"])
       assert.ok((await readFile(folder.at(name))).equals(await readFile(path)), name);
     assert.deepEqual(await described(folder.at("there")), await described(folder.at("tree")));
@@ -364,7 +359,7 @@ describe("guestctl cp", () => {
     const script = `set -e; cd '${folder.path}'
       tar -cf - --no-recursion tree/sub/link tree/sub/program tree/sub/deep/large 'tree/a file' tree/second | ${command} - ':${folder.at("in")}'
       mkdir out; ${command} ':${folder.at("tree")}' - | tar -xpf - -C out`;
-    await execa("sh", ["-c", script], { env: guestctlVariables(agent) });
+    await execa("sh", ["-c", script], { env });
     assert.deepEqual(await described(folder.at("out/tree")), await described(folder.at("tree")));
     const taken = await described(folder.at("in/tree"));
     const given = await described(folder.at("tree"));
@@ -376,7 +371,7 @@ describe("guestctl cp", () => {
     await mkdir(folder.at("in"));
     const [file, ...words] = GUESTCTL;
     const waiting = execa(file, [...words, "cp", "-", `:${folder.at("in")}`], {
-      env: guestctlVariables(agent),
+      env,
       stdin: "pipe",
       reject: false,
     });
@@ -438,7 +433,7 @@ describe("guestctl cp", () => {
     await writeFile(folder.at("large"), "");
     await truncate(folder.at("large"), 100 * 1024 ** 3);
     await mkdir(folder.at("out"));
-    const copying = startGuestctl(["cp", `:${folder.at("large")}`, folder.at("out/")], guestctlVariables(agent));
+    const copying = startGuestctl(["cp", `:${folder.at("large")}`, folder.at("out/")], env);
     while ((await readdir(folder.at("out"))).length === 0) {
       assert.equal(await Promise.race([copying.ended, sleep(10)]), undefined, "it has ended");
     }
@@ -480,7 +475,7 @@ describe("guestctl cp", () => {
     const [file = "", ...args] = [...unprivileged, ...GUESTCTL];
     for (const source of [secret, folder.at("tree")]) {
       const { stderr, exitCode } = await execa(file, [...args, "cp", source, `:${folder.at("remote")}`], {
-        env: guestctlVariables(agent),
+        env,
         reject: false,
       });
       assert.deepEqual([stderr, exitCode], [`guestctl: ${secret}: EACCES on this machine`, 125]);
@@ -495,7 +490,7 @@ describe("guestctl cp", () => {
     await writeFile(folder.at("large"), "");
     await truncate(folder.at("large"), 64 * 1024 ** 2);
     const command = [...GUESTCTL, "cp", folder.at("large"), `:${folder.at("remote")}`].join(" ");
-    const copied = execa("script", ["-qec", command, "/dev/null"], { env: guestctlVariables(agent) });
+    const copied = execa("script", ["-qec", command, "/dev/null"], { env });
     const over = new AbortController();
     copied.then(
       () => over.abort(),

@@ -7,8 +7,14 @@ import { describe, test } from "node:test";
 import { execa } from "execa";
 import { COMMANDS } from "../../../src/node/guestctl/commands/commands.ts";
 import { AGENT_VERSION } from "../../../src/shared/version.ts";
-import { GUESTCTL, GUESTCTL_LINE, guestctlVariables, runGuestctl, startIssuedAgent } from "./guestctl.ts";
-import { forAllTests } from "../../fixtures/for-all-tests.ts";
+import {
+  agentForAllTests,
+  GUESTCTL,
+  GUESTCTL_LINE,
+  guestctlVariables,
+  runGuestctl,
+  startIssuedAgent,
+} from "./guestctl.ts";
 import { issueCertificates } from "../../fixtures/certificates.ts";
 import { wholeAddress } from "../../../src/node/guestctl/target/connection.ts";
 import { UsageError } from "../../../src/node/guestctl/cli/errors.ts";
@@ -16,7 +22,7 @@ import { parseDurationMs } from "../../../src/node/guestctl/cli/values.ts";
 
 const ENV = { PATH: "/usr/bin:/bin" };
 
-const agent = forAllTests(await startIssuedAgent());
+const { env } = await agentForAllTests();
 
 describe("guestctl", () => {
   test("shows an overview, and help with examples for every command in it", async () => {
@@ -54,9 +60,9 @@ describe("guestctl", () => {
   });
 
   test("says of sandboxes before anything else that this Node cannot keep their journal, and which one can", async () => {
-    const env = { ...ENV, NODE_OPTIONS: "--no-experimental-sqlite" };
+    const old = { ...ENV, NODE_OPTIONS: "--no-experimental-sqlite" };
     assert.match(
-      (await runGuestctl(["sandbox", "create", "debian:12"], env)).stderr,
+      (await runGuestctl(["sandbox", "create", "debian:12"], old)).stderr,
       /^guestctl: sandboxes need Node 22\.13 or later, .* npm install --global node@22 \[MISSING_PACKAGE\]\n$/,
     );
   });
@@ -124,8 +130,6 @@ describe("guestctl", () => {
     );
   });
 });
-
-const env = guestctlVariables(agent);
 
 describe("guestctl", () => {
   for (const args of [

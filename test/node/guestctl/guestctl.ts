@@ -8,6 +8,7 @@ import { DEFAULT_SERVER_NAME } from "../../../src/node/client/index.ts";
 import { issueCertificates } from "../../../src/node/credentials/certificates.ts";
 import type { Certificates } from "../../fixtures/certificates.ts";
 import { type AgentOptions, type RunningAgent, startAgent } from "../../fixtures/agent.ts";
+import { forAllTests } from "../../fixtures/for-all-tests.ts";
 
 /** The command under test: the sources by default, a built executable if GUESTCTL_ENTRY names one. */
 export const GUESTCTL: readonly [file: string, ...args: string[]] =
@@ -48,6 +49,15 @@ export interface RunningGuestctl {
 /** An agent with credentials from `guestctl issue`. */
 export async function startIssuedAgent(options: AgentOptions = {}): Promise<RunningAgent> {
   return startAgent({ certificates: await issuedCertificates(), ...options });
+}
+
+/** The same for all tests of a file, with the variables that point guestctl to it. */
+export async function agentForAllTests(options: AgentOptions = {}): Promise<{
+  readonly agent: RunningAgent;
+  readonly env: Record<string, string>;
+}> {
+  const agent = forAllTests(await startIssuedAgent(options));
+  return { agent, env: guestctlVariables(agent) };
 }
 
 /** Certificates from `guestctl issue`. */

@@ -1,22 +1,19 @@
 import assert from "node:assert/strict";
 import { describe, test } from "node:test";
 import { Terminal } from "../../../scripts/machine/terminal.ts";
-import { forAllTests } from "../../fixtures/for-all-tests.ts";
 import { until } from "../../fixtures/awake.ts";
 import { relayTo } from "../../fixtures/relay.ts";
 import {
+  agentForAllTests,
   assertRefused,
   GUESTCTL,
   type GuestctlResult,
-  guestctlVariables,
   jsonLines,
   runGuestctl,
   startGuestctl,
-  startIssuedAgent,
 } from "./guestctl.ts";
 
-const agent = forAllTests(await startIssuedAgent());
-const env = guestctlVariables(agent);
+const { agent, env } = await agentForAllTests();
 
 describe("guestctl and kept commands", () => {
   const guestctl = (args: readonly string[], input?: string): Promise<GuestctlResult> => runGuestctl(args, env, input);

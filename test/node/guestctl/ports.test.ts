@@ -12,21 +12,12 @@ import { freePort } from "../../../scripts/machine/free-port.ts";
 import { forAllTests } from "../../fixtures/for-all-tests.ts";
 import { testFolder } from "../../fixtures/files.ts";
 import { echo, listener } from "../../fixtures/listeners.ts";
-import {
-  assertRefused,
-  GUESTCTL,
-  guestctlVariables,
-  jsonLines,
-  runGuestctl,
-  startGuestctl,
-  startIssuedAgent,
-} from "./guestctl.ts";
+import { agentForAllTests, assertRefused, GUESTCTL, jsonLines, runGuestctl, startGuestctl } from "./guestctl.ts";
 import { until } from "../../fixtures/awake.ts";
 import { clientOf } from "../../fixtures/guest-client.ts";
 
 const folder = forAllTests(await testFolder());
-const agent = forAllTests(await startIssuedAgent());
-const env = guestctlVariables(agent);
+const { agent, env } = await agentForAllTests();
 
 /** Sends bytes and an end. Resolves with what comes back. */
 async function answer(port: number, sent: Buffer, host = "127.0.0.1"): Promise<Buffer> {
@@ -46,10 +37,8 @@ describe("guestctl forward", () => {
       one.split(" -> ")[1]?.startsWith("/") === true ? 1 : other.includes("/") ? -1 : 0,
     );
     const ports = lines.map((line) => Number(/^127\.0\.0\.1:(\d+) -> /.exec(line)?.[1]));
-    assert.deepEqual(
-      lines.map((line) => line.split(" -> ")[1]),
-      [String(server.port), path],
-    );
+    const targets = lines.map((line) => line.split(" -> ")[1]);
+    assert.deepEqual(targets, [String(server.port), path]);
     const sent = randomBytes(3 * 2 ** 20);
     const answers = await Promise.all(Array.from({ length: 4 }, () => answer(ports[0] ?? 0, sent)));
     for (const got of answers) assert.ok(got.equals(sent));

@@ -7,23 +7,20 @@ import { describe, test } from "node:test";
 import { execa } from "execa";
 import { Terminal } from "../../../scripts/machine/terminal.ts";
 import { testFolder } from "../../fixtures/files.ts";
-import { forAllTests } from "../../fixtures/for-all-tests.ts";
 import { NEEDS_ROOT } from "../../fixtures/privileges.ts";
 import { processGone } from "../../fixtures/proc.ts";
 import {
+  agentForAllTests,
   assertRefused,
   GUESTCTL,
   type GuestctlResult,
-  guestctlVariables,
   putGuestctl,
   runGuestctl,
   startGuestctl,
-  startIssuedAgent,
 } from "./guestctl.ts";
 
 // An agent in a guest whose workload lives elsewhere than at home.
-const agent = forAllTests(await startIssuedAgent({ process: { cwd: "/tmp" } }));
-const env = guestctlVariables(agent);
+const { env } = await agentForAllTests({ process: { cwd: "/tmp" } });
 
 describe("guestctl rsh", () => {
   const rsh = (args: readonly string[], input?: string): Promise<GuestctlResult> =>

@@ -1,11 +1,9 @@
 import assert from "node:assert/strict";
 import { describe, test } from "node:test";
 import { type GuestUsage, usageMetrics } from "../../../src/node/client/index.ts";
-import { forAllTests } from "../../fixtures/for-all-tests.ts";
-import { assertRefused, guestctlVariables, jsonLines, runGuestctl, startIssuedAgent } from "./guestctl.ts";
+import { agentForAllTests, assertRefused, jsonLines, runGuestctl } from "./guestctl.ts";
 
-const agent = forAllTests(await startIssuedAgent());
-const env = guestctlVariables(agent);
+const { env } = await agentForAllTests();
 
 /** A line of Prometheus' text form (https://prometheus.io/docs/instrumenting/exposition_formats/), comments included. */
 const LINE = /^(?:# (?:HELP|TYPE) [a-z_]+ .+|[a-z_]+(?:\{(?:[a-z_]+="(?:[^"\\\n]|\\["\\n])*",?)+\})? [\d.e+-]+)$/;
@@ -19,10 +17,8 @@ describe("guestctl usage", () => {
     const [object] = jsonLines((await runGuestctl(["usage", "--json"], env)).stdout);
     assert.deepEqual([object?.["generation"], typeof object?.["uptime_us"]], [0, "string"]);
     const lines = (await runGuestctl(["usage", "--metrics"], env)).stdout.trimEnd().split("\n");
-    assert.deepEqual(
-      lines.filter((line) => !LINE.test(line)),
-      [],
-    );
+    const malformed = lines.filter((line) => !LINE.test(line));
+    assert.deepEqual(malformed, []);
     assert.ok(lines.some((line) => /^guest_memory_total_bytes \d+$/.test(line)));
   });
 

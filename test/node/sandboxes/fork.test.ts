@@ -135,8 +135,9 @@ describe("a hypervisor that gives forks the vsock number of their origin, as QEM
     await node.resume("box");
     await node.fork("box", { name: "three" });
     // That fork has kept the number, and its source another.
-    assert.match(
-      (await failureOf(node.fork("taken", { name: "four" }))).message,
+    await assertRefused(
+      node.fork("taken", { name: "four" }),
+      "SIBLING_RUNNING",
       /four could not .* beside three, which/,
     );
     await node.standby("three");

@@ -141,10 +141,8 @@ describe("a sandbox that is suspended", NEEDS_NAMESPACES, () => {
     await node.snapshot("box", { name: "first" });
     await node.snapshot("box", { name: "second", freeze: "on" });
     assert.equal(looks, 3);
-    assert.deepEqual(
-      substrate.snapshots.list({}).map(({ tags }) => tags?.["svc.freeze"]),
-      ["off", "frozen"],
-    );
+    const freezes = substrate.snapshots.list({}).map(({ tags }) => tags?.["svc.freeze"]);
+    assert.deepEqual(freezes, ["off", "frozen"]);
   });
 
   test("whose session cannot be frozen is suspended all the same, with the reason on record; not if it is required", async (t) => {

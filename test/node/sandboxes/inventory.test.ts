@@ -101,9 +101,7 @@ describe("what a node tells of itself", NEEDS_NAMESPACES, () => {
       assert.ok(message.includes(words.slice(0, 30)), message);
       assert.deepEqual(consoleTail, [`[    1.234567] ${words}`]);
     }
-    assert.deepEqual(
-      (await node.list()).map(({ name }) => name),
-      [],
-    );
+    const names = (await node.list()).map(({ name }) => name);
+    assert.deepEqual(names, []);
   });
 });

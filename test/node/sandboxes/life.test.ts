@@ -61,10 +61,8 @@ describe("a sandbox", NEEDS_NAMESPACES, () => {
     const { token } = await credentialsOf("box");
     for (const secret of [token, SECRET]) assert.ok(!JSON.stringify(body).includes(secret));
     assert.deepEqual([body["skip_guest_agent"], body["auto_standby"], body["vcpus"]], [false, undefined, 2]);
-    assert.deepEqual(
-      (body["volumes"] as object[]).map((mount) => "readonly" in mount && mount.readonly),
-      [true, true],
-    );
+    const readonly = (body["volumes"] as object[]).map((mount) => "readonly" in mount && mount.readonly);
+    assert.deepEqual(readonly, [true, true]);
   });
 
   test("sleeps and wakes up: the hooks run, and its duties are done before it counts as running", async () => {
@@ -78,10 +76,8 @@ describe("a sandbox", NEEDS_NAMESPACES, () => {
     const awakening = await node.resume("box");
     assert.deepEqual(awakening?.postRestore, { ran: true, timedOut: false, exitCode: 0 });
     // The test's agents may not step the clock of this machine.
-    assert.deepEqual(
-      warningsOf(awakening).map(({ code, message }) => [code, message]),
-      [["DUTIES_DEGRADED", "the duties could not do: clock_set:EPERM"]],
-    );
+    const warnings = warningsOf(awakening).map(({ code, message }) => [code, message]);
+    assert.deepEqual(warnings, [["DUTIES_DEGRADED", "the duties could not do: clock_set:EPERM"]]);
     assert.ok(awakening.runEpochMs >= resumedMs && awakening.ready);
     using client = await node.connect("box");
     assert.equal(await answerOf(client, "cat /run/woken"), "woken");
@@ -193,10 +189,8 @@ describe("a sandbox", NEEDS_NAMESPACES, () => {
     assert.ok(awakening?.ready);
     assert.ok(awakening.warnings.some(({ code, message }) => code === "BUNDLE_DIFFERS" && /5d6e7f8/.test(message)));
     substrate.version = "1a2b3c4";
-    assert.deepEqual(
-      (await node.list()).map(({ name }) => name),
-      ["box", "of-snapshot", "of-box"],
-    );
+    const names = (await node.list()).map(({ name }) => name);
+    assert.deepEqual(names, ["box", "of-snapshot", "of-box"]);
   });
 
   test("goes with everything that belongs to it, the shared volume with the last that has it", async () => {

@@ -117,10 +117,8 @@ describe("two processes with one journal", NEEDS_NAMESPACES, () => {
     assert.equal(await other.outcome(), "done");
     end.abort();
     await watching;
-    assert.deepEqual(
-      events.map(({ name, event }) => `${name} ${event}`),
-      ["goes remove"],
-    );
+    const told = events.map(({ name, event }) => `${name} ${event}`);
+    assert.deepEqual(told, ["goes remove"]);
   });
 });
 

@@ -109,10 +109,8 @@ describe("a sandbox whose suspension goes wrong", NEEDS_NAMESPACES, () => {
     assert.match(message, /box sleeps: the snapshot failed \(.*failed .*\), and .* \(.*insufficient_resources.*\)/);
     assert.match(nextStep ?? "", /: sandboxes\.resume\("box"\)$/);
     const { failed } = await node.sweep();
-    assert.deepEqual(
-      failed.map(({ name, code: told, nextStep: next }) => [name, told, next]),
-      [["box", "SOURCE_ASLEEP", nextStep]],
-    );
+    const told = failed.map(({ name, code, nextStep: next }) => [name, code, next]);
+    assert.deepEqual(told, [["box", "SOURCE_ASLEEP", nextStep]]);
     substrate.rules.memoryBytes = ROOM_BYTES;
     assert.equal((await node.resume("box"))?.ready, true);
     assert.deepEqual((await node.sweep()).failed, []);

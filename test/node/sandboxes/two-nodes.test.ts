@@ -60,10 +60,8 @@ describe("two nodes", NEEDS_NAMESPACES, () => {
     substrate.fail(CREATE, INTERNAL);
     substrate.volumes.remove(substrate.volumes.get("box-credentials"));
     assert.equal(await codeOf(second.create(SPEC)), "SUBSTRATE_FAILED");
-    assert.deepEqual(
-      substrate.instances.list({}).map(({ tags }) => tags["svc.node_id"]),
-      ["node-1"],
-    );
+    const owners = substrate.instances.list({}).map(({ tags }) => tags["svc.node_id"]);
+    assert.deepEqual(owners, ["node-1"]);
     assert.deepEqual(await traces(second, folder), []);
   });
 });

@@ -183,10 +183,8 @@ describe("the agent in a sandbox", NEEDS_NAMESPACES, () => {
       assert.equal(each.agentVersion, AGENT_VERSION);
       assert.match(each.agentVolumeId, /^guest-agent-[0-9a-f]{16}$/);
       const services = ["GuestAgent", "FileTree", "Tunnel"].map((name) => `svc.guest.v1alpha1.${name}`);
-      assert.deepEqual(
-        services.filter((name) => each.agentServices?.includes(name) !== true),
-        [],
-      );
+      const missing = services.filter((name) => each.agentServices?.includes(name) !== true);
+      assert.deepEqual(missing, []);
     }
   });
 
@@ -227,10 +225,8 @@ describe("a daemon without /capabilities, which came after API 0.3.0", NEEDS_NAM
     // An update brings them while the sandbox sleeps.
     substrate.interfere = () => undefined;
     const awakening = await node.resume("box");
-    assert.deepEqual(
-      warningsOf(awakening).map(({ code }) => code),
-      ["DUTIES_DEGRADED"],
-    );
+    const codes = warningsOf(awakening).map(({ code }) => code);
+    assert.deepEqual(codes, ["DUTIES_DEGRADED"]);
     substrate.fail("GET /capabilities", MISSING);
     await node.snapshot("box", { name: "taken" });
     await node.fork("taken", { name: "twin" });

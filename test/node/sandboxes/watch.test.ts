@@ -83,10 +83,8 @@ describe("the watch", NEEDS_NAMESPACES, () => {
     await process.continue();
     await substrate.listen();
     await watch.told("box", "reachable");
-    assert.deepEqual(
-      watch.events.slice(0, 2).map(({ event }) => event),
-      ["unreachable", "reachable"],
-    );
+    const kinds = watch.events.slice(0, 2).map(({ event }) => event);
+    assert.deepEqual(kinds, ["unreachable", "reachable"]);
   });
 
   it("says nothing of a sandbox that its user suspends while it looks", async ({ node, substrate }) => {

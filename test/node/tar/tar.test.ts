@@ -64,10 +64,8 @@ describe("an archive that a sandbox made", () => {
       await using folder = await testFolder();
       await writeFile(folder.at("secret"), "secret");
       await assert.rejects(unpack(folder.at("root"), readTar(archive(entries))), { name: "TarError" });
-      assert.deepEqual(
-        (await folder.names()).toSorted().filter((name) => name !== "root"),
-        ["secret"],
-      );
+      const names = (await folder.names()).toSorted().filter((name) => name !== "root");
+      assert.deepEqual(names, ["secret"]);
       if ((await folder.names()).includes("root")) assert.ok(!(await readdir(folder.at("root"))).includes("evil"));
     });
   }

@@ -3,21 +3,20 @@ import { createHash } from "node:crypto";
 import { buffer } from "node:stream/consumers";
 import { describe, test } from "node:test";
 import { Terminal } from "../../../../scripts/machine/terminal.ts";
-import { GUESTCTL, guestctlVariables, startIssuedAgent } from "../guestctl.ts";
-import { forAllTests } from "../../../fixtures/for-all-tests.ts";
+import { agentForAllTests, GUESTCTL } from "../guestctl.ts";
 import { UsageError } from "../../../../src/node/guestctl/cli/errors.ts";
 import { escapeCharName, EscapeFilter, parseEscapeChar } from "../../../../src/node/guestctl/terminal/keyboard.ts";
 
 const KIB = 1024;
 
-const agent = forAllTests(await startIssuedAgent());
+const { env } = await agentForAllTests();
 
 describe("guestctl exec -it at a keyboard", () => {
   const guestctl = (args: string): string => `${GUESTCTL.join(" ")} exec ${args}`;
 
   async function atTerminal(use: (terminal: Terminal) => Promise<void>): Promise<void> {
     const command = ["bash", "--norc", "--noprofile"] as const;
-    await using terminal = new Terminal({ cols: 100, rows: 30, env: guestctlVariables(agent), command });
+    await using terminal = new Terminal({ cols: 100, rows: 30, env, command });
     await terminal.expect(/^\$/);
     await use(terminal);
   }
@@ -101,7 +100,7 @@ describe("guestctl exec -it at a keyboard", () => {
 
   test("goes on at ~ Ctrl-Z where nobody could continue it", async () => {
     const command = [...GUESTCTL, "exec", "-it", "--", "sh", "-c", "echo up; exec cat"] as const;
-    await using terminal = new Terminal({ cols: 100, rows: 30, env: guestctlVariables(agent), command });
+    await using terminal = new Terminal({ cols: 100, rows: 30, env, command });
     await terminal.expect(/^up$/m);
     terminal.type("~");
     terminal.key("C-z");
