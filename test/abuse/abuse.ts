@@ -13,13 +13,12 @@ import { seededRandom } from "../fixtures/seeded-random.ts";
 import { type Footprint, settledFootprint } from "../fixtures/footprint.ts";
 import { clientOf } from "../fixtures/guest-client.ts";
 import type { Attack, Outcome, Target } from "./attack.ts";
-import { floods } from "./floods.ts";
+import { floods, unreadAttacks } from "./floods.ts";
 import { endAttacks } from "./ends.ts";
 import { fuzzing } from "./fuzz.ts";
 import { mixedExecs } from "./mix.ts";
 import { storms } from "./storms.ts";
 import { unknownPeerAttacks } from "./unknown-peers.ts";
-import { unreadAttacks } from "./unread.ts";
 
 /** All attacks, in order. */
 export const ATTACKS: readonly Attack[] = [

@@ -1,9 +1,13 @@
+import { dirname, join } from "node:path";
+import { makeGuestctl } from "../../scripts/package/bundle.ts";
 import { messageOf } from "../../src/shared/errors.ts";
 import { provideQemu, provideTools } from "../vm/harness/provision.ts";
 import { type Job, measure, type Measurement, type Work } from "./contender.ts";
 import type { Field, Programs } from "./field.ts";
 import type { Contender } from "./row.ts";
 import type { Scale } from "./scale.ts";
+
+const ROOT = join(import.meta.dirname, "../..");
 
 /** The context of every group of rows. */
 export interface Bench extends Programs, Pick<Field, "contenders" | "idleBytes" | "folder"> {
@@ -75,4 +79,11 @@ export async function warmUp({ contenders }: Bench, job: Job): Promise<void> {
       if (contender === "ours") throw error;
     }
   }
+}
+
+/** Makes guestctl, and a PATH for it: it runs with the Node there, which is here the project's. */
+export async function makeTool({ folder }: Bench): Promise<{ readonly guestctl: string; readonly PATH: string }> {
+  const made = join(folder, "guestctl");
+  await makeGuestctl(ROOT, made);
+  return { guestctl: join(made, "guestctl"), PATH: `${dirname(process.execPath)}:${process.env["PATH"] ?? ""}` };
 }

@@ -40,7 +40,7 @@ export interface RowSpec {
 
 /** One line of the table. */
 export interface Row extends Omit<RowSpec, "goal"> {
-  readonly spreads: Readonly<Partial<Record<Contender, Spread>>>;
+  readonly spreads: Readonly<Partial<Record<Contender, { readonly median: number }>>>;
   /** Our value divided by the peer's: the median over the rounds, each measured side by side. */
   readonly ratios: Readonly<Partial<Record<Peer, number>>>;
   readonly verdict?: Verdict;
@@ -56,7 +56,7 @@ export function makeRow({ goal, ...spec }: RowSpec): Row {
     const ratio = pairedRatio(samples.ours ?? [], values);
     if (contender !== "ours" && ratio !== undefined) ratios[contender] = ratio;
   }
-  const spreads = Object.fromEntries(measured.map(([contender, values]) => [contender, spreadOf(values)]));
+  const spreads = Object.fromEntries(measured.map(([contender, values]) => [contender, { median: median(values) }]));
   const verdict = goal && judge(goal, ratios, spreads["ours"]);
   return { ...spec, spreads, ratios, ...(verdict && { verdict }) };
 }
@@ -80,17 +80,10 @@ function pairedRatio(ours: readonly number[], theirs: readonly number[]): number
   return Number.isFinite(ratio) ? ratio : undefined;
 }
 
-function judge(goal: Goal, ratios: Row["ratios"], ours: Spread | undefined): Verdict | undefined {
+function judge(goal: Goal, ratios: Row["ratios"], ours: { readonly median: number } | undefined): Verdict | undefined {
   const actual = goal.peer === undefined ? ours?.median : ratios[goal.peer];
   if (actual === undefined) return undefined;
   return { ...goal, actual, met: goal.relation === "at most" ? actual <= goal.limit : actual >= goal.limit };
-}
-
-/** Median and range of some values. */
-interface Spread {
-  readonly median: number;
-  readonly low: number;
-  readonly high: number;
 }
 
 /** The middle value; of an even number the mean of the two in the middle. NaN of none. */
@@ -99,9 +92,4 @@ function median(values: readonly number[]): number {
   const middle = sorted.length / 2;
   const upper = sorted[Math.floor(middle)] ?? NaN;
   return Number.isInteger(middle) ? ((sorted[middle - 1] ?? NaN) + upper) / 2 : upper;
-}
-
-/** Median, lowest and highest. */
-function spreadOf(values: readonly number[]): Spread {
-  return { median: median(values), low: Math.min(...values), high: Math.max(...values) };
 }

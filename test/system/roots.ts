@@ -3,6 +3,7 @@ import { chmodSync, copyFileSync, mkdirSync, mkdtempSync, rmSync, writeFileSync 
 import { tmpdir } from "node:os";
 import { dirname, join } from "node:path";
 
+import { type Architecture, compile } from "../../scripts/package/toolchain.ts";
 import { unpacked } from "../vm/harness/packages.ts";
 import { debianRoot } from "./debian-archive.ts";
 
@@ -66,8 +67,8 @@ function place(source: string, folder: string, target: string = source): void {
   copyFileSync(source, path);
 }
 
-function compile(args: readonly string[]): void {
-  execFileSync("gcc", ["-std=gnu11", "-D_GNU_SOURCE", "-O1", "-Wall", "-Wextra", ...args], { stdio: "inherit" });
+function build(args: readonly string[]): void {
+  compile(process.arch as Architecture, SOURCES, ["-O1", ...args]);
 }
 
 function addTraps(folder: string): void {
@@ -87,7 +88,7 @@ function fillMusl(folder: string): Programs {
   for (const name of ["sh", "sleep"]) {
     place(join(unpacked("busybox-static"), "bin/busybox"), folder, `bin/${name}`);
   }
-  compile([
+  build([
     "-nostdinc",
     "-isystem",
     join(development, `usr/include/${TRIPLET}-linux-musl`),
@@ -96,7 +97,7 @@ function fillMusl(folder: string): Programs {
     `-Wl,-dynamic-linker,/lib/ld-musl-${TRIPLET}.so.1`,
     "-o",
     join(folder, "linked"),
-    join(SOURCES, "linked.c"),
+    "linked.c",
     join(library, "crt1.o"),
     join(library, "crti.o"),
     `-L${join(runtime, `lib/${TRIPLET}-linux-musl`)}`,
@@ -116,7 +117,7 @@ function fillGlibc(folder: string): Programs {
 }
 
 function linkWithGlibc(folder: string): Programs {
-  compile(["-o", join(folder, "linked"), join(SOURCES, "linked.c")]);
+  build(["-o", join(folder, "linked"), "linked.c"]);
   return { ...SHELL_PROGRAMS, linked: "/linked" };
 }
 
@@ -149,7 +150,7 @@ export function makeRoots(names: readonly RootName[] = ROOT_NAMES): Roots {
     return made;
   };
   const enterRoot = join(base, "enter-root");
-  compile(["-static", "-o", enterRoot, join(SOURCES, "enter_root.c")]);
+  build(["-static", "-o", enterRoot, "enter_root.c"]);
   const [traps, points] = [folder(), folder()];
   addTraps(traps);
   addMountPoints(points);

@@ -1,14 +1,12 @@
 import { randomFillSync } from "node:crypto";
 import { mkdirSync, mkdtempDisposableSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
-import { dirname, join } from "node:path";
+import { join } from "node:path";
 import { execa } from "execa";
-import { makeGuestctl } from "../../../scripts/package/bundle.ts";
-import { type Bench, type Runs, sideBySide } from "../bench.ts";
+import { type Bench, makeTool, type Runs, sideBySide } from "../bench.ts";
 import type { Running } from "../contender.ts";
 import { type Contender, type Goal, makeRow, type Peer, type Row, samplesOf } from "../row.ts";
 
-const ROOT = join(import.meta.dirname, "..", "..", "..");
 const KIB = 1024;
 const CONTENDERS = ["ours", "openssh", "exec-tar"] as const;
 /** 30,000 files in 3,000 folders are the shape of a node_modules folder. */
@@ -25,9 +23,7 @@ const NOTE =
 
 /** Trees into the guest and out of it, in memory and on the disk, each tool as users run it. */
 export async function treeRows(bench: Bench): Promise<Row[]> {
-  const folder = join(bench.folder, "guestctl-of-trees");
-  await makeGuestctl(ROOT, folder);
-  const guestctl = join(folder, "guestctl");
+  const { guestctl, PATH } = await makeTool(bench);
   const ours = bench.contenders.get("ours");
   const contenders = new Map([...bench.contenders, ...(ours ? [["exec-tar", ours] as const] : [])]);
   const rows: Row[] = [];
@@ -50,7 +46,7 @@ export async function treeRows(bench: Bench): Promise<Row[]> {
             target,
             into,
           });
-          return async () => void (await execa("bash", ["-c", `set -eo pipefail; ${line}`], { env: environment() }));
+          return async () => void (await execa("bash", ["-c", `set -eo pipefail; ${line}`], { env: { PATH } }));
         });
         rows.push(...rowsOf(title, runs, rows.length === 0 ? NOTE : ""));
       }
@@ -89,11 +85,6 @@ function commandLine(
 /** ssh hands words to a shell once more. */
 function quoted(command: string, contender: Contender): string {
   return contender === "openssh" ? `"'${command}'"` : `'${command}'`;
-}
-
-/** guestctl runs with the Node in PATH; here with the project's. */
-function environment(): Record<string, string> {
-  return { PATH: `${dirname(process.execPath)}:${process.env["PATH"] ?? ""}` };
 }
 
 function rowsOf(name: string, runs: Runs, note: string): Row[] {

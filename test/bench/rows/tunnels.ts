@@ -1,16 +1,13 @@
 import { readFileSync } from "node:fs";
-import { dirname, join } from "node:path";
 import { execa } from "execa";
 import { freePort } from "../../../scripts/machine/free-port.ts";
 import { providePrograms } from "../../../scripts/machine/programs.ts";
-import { makeGuestctl } from "../../../scripts/package/bundle.ts";
-import { type Bench, sideBySide } from "../bench.ts";
+import { type Bench, makeTool, sideBySide } from "../bench.ts";
 import type { JobResult } from "../contender.ts";
 import { LineProcess } from "../line-process.ts";
 import type { Contender, Row } from "../row.ts";
 import { type TransferGoals, transferRows } from "./streams.ts";
 
-const ROOT = join(import.meta.dirname, "..", "..", "..");
 const CHUNK_BYTES = 64 * 1024;
 /** An emergency brake: it takes seconds. */
 const LIMIT_MS = 120_000;
@@ -38,18 +35,15 @@ export async function tunnelRows(bench: Bench): Promise<Row[]> {
   const server = tools.use(new LineProcess("iperf3", "--server", "--bind", "127.0.0.1", "--port", String(behind)));
   await server.until(() => isListening(behind));
   const ports = new Map<Contender, number>();
-  const guestctl = join(bench.folder, "guestctl");
-  await makeGuestctl(ROOT, guestctl);
-  // guestctl runs with the Node in PATH; here with the project's.
-  const environment = `PATH=${dirname(process.execPath)}:${process.env["PATH"] ?? ""}`;
+  const { guestctl, PATH } = await makeTool(bench);
   for (const contender of CONTENDERS) {
     const running = bench.contenders.get(contender);
     if (running?.tool === undefined) continue;
     const local = await freePort();
     const forward =
       contender === "ours" ? ["forward", `${local}:${behind}`] : ["-N", "-L", `127.0.0.1:${local}:127.0.0.1:${behind}`];
-    const command = running.tool(join(guestctl, "guestctl"));
-    const tool = tools.use(new LineProcess("env", environment, ...command, ...forward));
+    const command = running.tool(guestctl);
+    const tool = tools.use(new LineProcess("env", `PATH=${PATH}`, ...command, ...forward));
     await tool.until(() => isListening(local));
     ports.set(contender, local);
   }

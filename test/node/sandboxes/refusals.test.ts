@@ -5,7 +5,7 @@ import { join } from "node:path";
 import { afterEach, describe, test } from "node:test";
 import { promisify } from "node:util";
 import { ApiFailure, SchemaFailure } from "../../substrate/double/failure.ts";
-import { ALL_SCOPES } from "../../substrate/double/scopes.ts";
+import { ALL_SCOPES } from "../../substrate/double/server.ts";
 import { connectHypeman } from "../../../src/node/sandboxes/index.ts";
 import { forAllTests } from "../../fixtures/for-all-tests.ts";
 import { listener } from "../../fixtures/listeners.ts";

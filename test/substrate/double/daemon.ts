@@ -13,13 +13,12 @@ import { Images } from "./images.ts";
 import { Ingresses } from "./ingresses.ts";
 import { Instances } from "./instances.ts";
 import { Machines } from "./machines.ts";
-import { Proxy } from "./proxy.ts";
+import { Proxy, upstreams } from "./proxy.ts";
 import { Records } from "./records.ts";
 import { routesOf } from "./routes.ts";
 import type { Rules } from "./rules.ts";
 import { createApiServer } from "./server.ts";
 import { Snapshots } from "./snapshots.ts";
-import { upstreams } from "./upstreams.ts";
 import { Volumes } from "./volumes.ts";
 
 /** Options of a daemon. */

@@ -13,7 +13,7 @@ import {
 import { initFiles, MODULES } from "../../vm/harness/sandbox.ts";
 import type { ImageRecord } from "./images.ts";
 import type { InstanceRecord } from "./instance.ts";
-import type { Command } from "./requests.ts";
+import type { Command } from "./records.ts";
 
 /** Path of the substrate's own agent in the instance's root. */
 const SUBSTRATE_AGENT = "opt/substrate/agent";

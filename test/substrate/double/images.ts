@@ -13,7 +13,6 @@ import {
   writeFileSync,
 } from "node:fs";
 import { join } from "node:path";
-import { pipeline } from "node:stream/promises";
 import type { Hypeman } from "@onkernel/hypeman";
 import { execa, execaSync } from "execa";
 import { messageOf } from "../../../src/shared/errors.ts";
@@ -143,7 +142,7 @@ export class Images {
       this.#update(image, { status: "converting" });
       const source = this.#sourceOf(image.name);
       const root = source ?? busyboxRoot(work);
-      const digest = await digestOf(root);
+      const digest = `sha256:${createHash("sha256").update(image.name).digest("hex")}`;
       const { stdout } = await execa("du", ["-s", "-B1", root]);
       const disk = this.diskOf(image);
       writeFolderDisk(disk, root, Number.parseInt(stdout, 10) * SPARE.share + SPARE.bytes);
@@ -172,15 +171,6 @@ function configOf(source: string | undefined): ImageConfig {
   const file = `${source}.json`;
   if (!existsSync(file)) return {};
   return JSON.parse(readFileSync(file, "utf8")) as ImageConfig;
-}
-
-/** Digest of names, modes, owners and contents: the same for the same folder, wherever and whenever it is made. */
-async function digestOf(root: string): Promise<string> {
-  const args = ["-cf", "-", "--sort=name", "--mtime=@0", "--numeric-owner", "-C", root, "."];
-  const tar = execa("tar", args, { buffer: { stdout: false }, encoding: "buffer" });
-  const hash = createHash("sha256");
-  await Promise.all([pipeline(tar.stdout, hash), tar]);
-  return `sha256:${hash.digest("hex")}`;
 }
 
 function busyboxRoot(work: string): string {

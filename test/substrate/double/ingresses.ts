@@ -5,8 +5,7 @@ import { ApiFailure } from "./failure.ts";
 
 import { newId } from "./instance.ts";
 import { listenPortOf, type Proxy, type Rule } from "./proxy.ts";
-import { found, Records } from "./records.ts";
-import { hasTags, type Tags } from "./requests.ts";
+import { found, hasTags, Records, type Tags } from "./records.ts";
 
 /** An ingress on disk, in the API's form. */
 export type IngressRecord = Readonly<Hypeman.Ingress>;

@@ -3,7 +3,7 @@ import { existsSync, renameSync, statSync } from "node:fs";
 import { join } from "node:path";
 import type { Hypeman } from "@onkernel/hypeman";
 import { copyDisk } from "../../vm/harness/guest-files.ts";
-import type { Command } from "./requests.ts";
+import type { Command } from "./records.ts";
 import { MEMORY } from "./vm.ts";
 
 /** The instance's own disk, in its folder. */

@@ -6,8 +6,7 @@ import { freeAddress, newMac } from "./addresses.ts";
 import { ApiFailure, insufficientResources, invalidState, notFound } from "./failure.ts";
 import { copyInstanceFiles, type InstanceRecord, type InstanceState, newCid, newId } from "./instance.ts";
 import type { Host, Machines } from "./machines.ts";
-import { found, Records } from "./records.ts";
-import { bytesOf, hasTags, isMountable, sizeText, type Tags } from "./requests.ts";
+import { bytesOf, found, hasTags, isMountable, Records, sizeText, type Tags } from "./records.ts";
 import { LIMITS_MS } from "./rules.ts";
 import { MEMORY } from "./vm.ts";
 

@@ -13,7 +13,7 @@ import type { Images } from "./images.ts";
 import type { Ingresses } from "./ingresses.ts";
 import type { InstanceRecord } from "./instance.ts";
 import type { Instances } from "./instances.ts";
-import { queryTags } from "./requests.ts";
+import { queryTags } from "./records.ts";
 import type { Rules } from "./rules.ts";
 import { Events, type Handler, type Reply, type Routes } from "./server.ts";
 import type { Snapshots } from "./snapshots.ts";

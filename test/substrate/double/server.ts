@@ -1,9 +1,8 @@
 import { createServer, type IncomingMessage, type Server, type ServerResponse } from "node:http";
+import type { Socket } from "node:net";
 import { messageOf } from "../../../src/shared/errors.ts";
-import { departure } from "./departure.ts";
 import { ApiFailure, asInternal, SchemaFailure, Unrouted } from "./failure.ts";
 import { LIMITS_MS, type Rules } from "./rules.ts";
-import { scopeOf } from "./scopes.ts";
 
 /** A request as its handler gets it. */
 interface Call {
@@ -135,4 +134,64 @@ function send(response: ServerResponse, status: number, text: string): void {
 function sendEvents(response: ServerResponse, { values }: Events): void {
   response.writeHead(200, { "content-type": "text/event-stream" });
   response.end(values.map((value) => `data: ${JSON.stringify(value)}\n\n`).join(""));
+}
+
+/** The scope that each operation asks for (hypeman 8853445, lib/scopes/scopes.go:203-290); others ask for none. */
+const SCOPES: readonly (readonly [operation: RegExp, scope: string])[] = [
+  [/^GET \/(?:health|capabilities|resources)$/, "resource:read"],
+  [/^GET \/images/, "image:read"],
+  [/^POST \/instances\/\{id\}\/snapshots$/, "snapshot:write"],
+  [/^GET \/instances/, "instance:read"],
+  [/^POST \/instances/, "instance:write"],
+  [/^DELETE \/instances/, "instance:delete"],
+  [/^GET \/snapshots/, "snapshot:read"],
+  [/^POST \/snapshots/, "snapshot:write"],
+  [/^DELETE \/snapshots/, "snapshot:delete"],
+  [/^GET \/ingresses/, "ingress:read"],
+  [/^POST \/ingresses/, "ingress:write"],
+  [/^DELETE \/ingresses/, "ingress:delete"],
+  [/^GET \/volumes/, "volume:read"],
+  [/^POST \/volumes/, "volume:write"],
+  [/^DELETE \/volumes/, "volume:delete"],
+];
+
+/** Names of all scopes. */
+export const ALL_SCOPES: ReadonlySet<string> = new Set(SCOPES.map(([, scope]) => scope));
+
+/** The scope that an operation such as "POST /instances/{id}/stop" asks for; undefined: none. */
+function scopeOf(operation: string): string | undefined {
+  return SCOPES.find(([pattern]) => pattern.test(operation))?.[1];
+}
+
+/** What Go's server may have read ahead of a request's end (Go 1.26: net/http/server.go:865, bufio/bufio.go:19). */
+const READ_AHEAD_BYTES = 4096;
+/** Bytes of all requests so far, by connection. */
+const taken = new WeakMap<Socket, number>();
+
+/**
+ * Aborted when the caller goes away before its answer, as Go cancels such a request's context (net/http/server.go:773).
+ * But once a byte of another request has come, Go does not look any more (server.go:701-729). It looks at the
+ * connection itself (server.go:702), so bytes that were read ahead do not count: how many these are depends on the
+ * network, and here they are as many as they can be.
+ */
+function departure(request: IncomingMessage, response: ServerResponse): AbortSignal {
+  const left = new AbortController();
+  const { socket } = request;
+  const endBytes = (taken.get(socket) ?? 0) + sizeOf(request);
+  taken.set(socket, endBytes);
+  const look = (): void => {
+    if (!response.writableEnded && socket.bytesRead - endBytes <= READ_AHEAD_BYTES)
+      left.abort(new Error("context canceled"));
+  };
+  socket.once("end", look).once("close", look);
+  response.once("finish", () => socket.off("end", look).off("close", look));
+  return left.signal;
+}
+
+/** As both of the clients that are used here write it; a body of unknown length is taken to be the last thing sent. */
+function sizeOf({ method = "", url = "", rawHeaders, headers }: IncomingMessage): number {
+  if (headers["transfer-encoding"] !== undefined) return Infinity;
+  // Each name and value ends with two bytes: ": ", or the line's end.
+  const head = rawHeaders.reduce((sum, word) => sum + Buffer.byteLength(word, "latin1") + 2, 0);
+  return `${method} ${url} HTTP/1.1\r\n`.length + head + "\r\n".length + Number(headers["content-length"] ?? 0);
 }

@@ -2,8 +2,7 @@ import type { Hypeman } from "@onkernel/hypeman";
 import { ApiFailure, invalidState, notFound } from "./failure.ts";
 import { copyInstanceFiles, type InstanceRecord, newId } from "./instance.ts";
 import type { Instances } from "./instances.ts";
-import { Records } from "./records.ts";
-import { hasTags, type Tags } from "./requests.ts";
+import { hasTags, Records, type Tags } from "./records.ts";
 
 /**
  * A snapshot on disk, in the API's form. As on the substrate it does not say which processor or agent it needs: the

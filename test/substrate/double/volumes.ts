@@ -5,8 +5,7 @@ import { createGunzip } from "node:zlib";
 import type { Hypeman } from "@onkernel/hypeman";
 import { readTar, unpack } from "../../../src/node/tar/index.ts";
 import { ApiFailure, notFound } from "./failure.ts";
-import { Records } from "./records.ts";
-import { hasTags, type Tags } from "./requests.ts";
+import { hasTags, Records, type Tags } from "./records.ts";
 
 const GIBIBYTE = 2 ** 30;
 

@@ -3,7 +3,6 @@ import { connect } from "node:net";
 import { setTimeout as pause } from "node:timers/promises";
 import type { DutiesResult, GuestClient } from "../../../src/node/client/index.ts";
 import { HookKind } from "../../../src/shared/gen/svc/guest/v1alpha1/hooks_pb.ts";
-import type { RawHttp2 } from "../../fixtures/raw-http2.ts";
 import { type Guest, rawConnection, rawHealth } from "../harness/guest.ts";
 import type { Machine } from "../harness/machine.ts";
 import { readClocks } from "../harness/oracle.ts";
@@ -51,7 +50,7 @@ export interface Clone {
 async function observeControl(guest: Guest, snapshot: string): Promise<Control> {
   await using machine = await guest.start(snapshot);
   const first = await drawAll(guest, machine);
-  using callers = await Callers.meet(guest, machine);
+  using callers = await meet(guest, machine);
   await rawHealth(callers.expired, TOKEN);
   return { first, second: await drawAll(guest, machine) };
 }
@@ -64,7 +63,7 @@ async function observeClone(
 ): Promise<Clone> {
   await using machine = await guest.start(snapshot);
   const before = await drawAll(guest, machine);
-  using callers = await Callers.meet(guest, machine);
+  using callers = await meet(guest, machine);
   const expiredSession = await rawHealth(callers.expired, TOKEN);
   const { driftMs: driftBeforeMs } = await readClocks(machine.oraclePort);
   // Opened last: the agent ends it after 5 s without a handshake, and an emulated machine is slow.
@@ -103,36 +102,25 @@ async function observeClone(
   };
 }
 
-/** Clients that call a clone before its duties. */
-class Callers implements Disposable {
-  /** A session from before the one that asks for the duties. */
-  readonly older: RawHttp2;
-  readonly expired: RawHttp2;
-  /** With a certificate that was issued after the snapshot. */
-  readonly fresh: GuestClient & Disposable;
-
-  private constructor(older: RawHttp2, expired: RawHttp2, fresh: GuestClient & Disposable) {
-    this.older = older;
-    this.expired = expired;
-    this.fresh = fresh;
-  }
-
-  static async meet(guest: Guest, machine: Machine): Promise<Callers> {
-    const { issueClient } = guest.certificates;
-    const nowMs = Date.now();
-    const past = { notBefore: new Date(nowMs - 2 * HOUR_MS), notAfter: new Date(nowMs - HOUR_MS) };
-    const future = { notBefore: new Date(nowMs), notAfter: new Date(nowMs + HOUR_MS) };
-    const [expired, fresh] = [await issueClient(past), await issueClient(future)];
-    const older = await rawConnection(guest, machine);
-    await rawHealth(older, TOKEN);
-    const caller = guest.client(machine, { certPem: fresh.cert, keyPem: fresh.key });
-    await caller.health({ timeoutMs: REACH_LIMIT_MS, waitForReady: true });
-    return new Callers(older, await rawConnection(guest, machine, expired), caller);
-  }
-
-  [Symbol.dispose](): void {
-    for (const each of [this.older, this.expired, this.fresh]) each[Symbol.dispose]();
-  }
+/**
+ * Clients that call a clone before its duties: one with a session from before the one that asks for them, one whose
+ * certificate has expired, and one whose certificate was issued after the snapshot.
+ */
+async function meet(guest: Guest, machine: Machine) {
+  const { issueClient } = guest.certificates;
+  const nowMs = Date.now();
+  const past = { notBefore: new Date(nowMs - 2 * HOUR_MS), notAfter: new Date(nowMs - HOUR_MS) };
+  const future = { notBefore: new Date(nowMs), notAfter: new Date(nowMs + HOUR_MS) };
+  const identity = await issueClient(future);
+  const older = await rawConnection(guest, machine);
+  await rawHealth(older, TOKEN);
+  const fresh = guest.client(machine, { certPem: identity.cert, keyPem: identity.key });
+  await fresh.health({ timeoutMs: REACH_LIMIT_MS, waitForReady: true });
+  const expired = await rawConnection(guest, machine, await issueClient(past));
+  const end = (): void => {
+    for (const each of [older, expired, fresh]) each[Symbol.dispose]();
+  };
+  return { older, expired, fresh, [Symbol.dispose]: end };
 }
 
 /** A connection without a handshake. */

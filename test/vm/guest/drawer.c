@@ -3,7 +3,6 @@
  * of its own, and the time. It numbers them in memory (draws.h), where they can be read later with their times. Each
  * thread has a low priority, so that the agent gets its turn on one processor.
  */
-#define _GNU_SOURCE
 #include <fcntl.h>
 #include <pthread.h>
 #include <stdio.h>

@@ -11,7 +11,6 @@
  * Each counts its rounds in memory under its name (beats.h), by an instruction of its own after each hard part. All
  * have a low priority and pause between rounds, so that the agent gets its turn on one emulated processor.
  */
-#define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/fuse.h>

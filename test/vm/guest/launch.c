@@ -4,7 +4,6 @@
  * within 10 s, launches the shell line of /entrypoint, with the same environment. Forwards TERM, HUP, QUIT and INT to the
  * entrypoint, reaps orphans, and switches the guest off when the entrypoint has ended.
  */
-#define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/random.h>

@@ -15,7 +15,6 @@
  * Small and static, so that two clones do the same for the same request. Many draws of 32 bytes, a step of the stream
  * that two clones share, because any other draw in between shifts a clone along it.
  */
-#define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
 #include <ftw.h>

@@ -5,7 +5,6 @@
  * console when it waits for the host: bytes from before that are lost. With --console alone it obeys the host's words on
  * the console: "stop" sends SIGTERM to init. Writes a byte to descriptor 3 when it is ready, for which init waits.
  */
-#define _GNU_SOURCE
 #include <dirent.h>
 #include <fcntl.h>
 #include <poll.h>

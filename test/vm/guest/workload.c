@@ -2,7 +2,6 @@
  * The workload of the test guest. At SIGUSR1 it declares itself idle by one HTTP request on the socket of its
  * environment. It prints HUP, INT and QUIT on the console, and exits with 42 at SIGTERM.
  */
-#define _GNU_SOURCE
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>

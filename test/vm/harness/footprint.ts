@@ -1,10 +1,9 @@
 import { statSync } from "node:fs";
-import { setTimeout as pause } from "node:timers/promises";
 import { HookKind } from "../../../src/shared/gen/svc/guest/v1alpha1/hooks_pb.ts";
 import { type AgentBuild, shippedAgent } from "./sandbox.ts";
 import { Guest } from "./guest.ts";
 import type { Machine } from "./machine.ts";
-import { ask, readClocks } from "./oracle.ts";
+import { ask, pass } from "./oracle.ts";
 
 /** In guest time: the agent counts as resting after ten seconds, and checks every ten. */
 const REST_MS = 30_000;
@@ -36,12 +35,6 @@ export async function agentMemory(machine: Machine): Promise<AgentMemory> {
   const [line = ""] = await ask(machine.oraclePort, ["memory"]);
   const [anonymousBytes = 0, mappedBytes = 0, cachedBytes = 0] = line.split(" ").map(Number);
   return { anonymousBytes, mappedBytes, cachedBytes };
-}
-
-/** Waits in guest time, which stops or lags in an emulated guest on a busy host. */
-async function pass(machine: Machine, durationMs: number): Promise<void> {
-  const { uptimeMs } = await readClocks(machine.oraclePort);
-  while ((await readClocks(machine.oraclePort)).uptimeMs < uptimeMs + durationMs) await pause(durationMs / 30);
 }
 
 async function snapshotBytes(guest: Guest, machine: Machine): Promise<number> {

@@ -120,3 +120,9 @@ export async function allBeat(machine: Machine, since: Beats, names: readonly st
     if (names.every((name) => (now.get(name) ?? 0) > (since.get(name) ?? 0))) return;
   }
 }
+
+/** Waits in guest time, which stops or lags in an emulated guest on a busy host. */
+export async function pass(machine: Machine, durationMs: number): Promise<void> {
+  const { uptimeMs } = await readClocks(machine.oraclePort);
+  while ((await readClocks(machine.oraclePort)).uptimeMs < uptimeMs + durationMs) await pause(durationMs / 30);
+}

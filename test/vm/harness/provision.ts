@@ -1,7 +1,7 @@
 import { existsSync, globSync } from "node:fs";
 import { join } from "node:path";
 import { type Program, providePrograms } from "../../../scripts/machine/programs.ts";
-import { prepareTools, runTool, toolFor } from "../../../scripts/package/toolchain.ts";
+import { compile, prepareTools } from "../../../scripts/package/toolchain.ts";
 import { GUEST_ARCHITECTURE } from "./architecture.ts";
 import { search, unpacked } from "./packages.ts";
 
@@ -89,17 +89,7 @@ function packageOf(series: string): string {
 /** Compiles a program of test/vm/guest, statically; returns its path. */
 export function buildGuestProgram(name: string, folder: string): string {
   const output = join(folder, name);
-  const source = join(import.meta.dirname, "..", "guest", `${name}.c`);
-  runTool(toolFor(GUEST_ARCHITECTURE.name, "gcc"), [
-    "-std=gnu11",
-    "-O2",
-    "-Wall",
-    "-Wextra",
-    "-Werror",
-    "-static",
-    source,
-    "-o",
-    output,
-  ]);
+  const sources = join(import.meta.dirname, "../guest");
+  compile(GUEST_ARCHITECTURE.name, sources, ["-O2", "-static", `${name}.c`, "-o", output]);
   return output;
 }

@@ -9,7 +9,7 @@ import { AGENT_FOLDER, type AgentBuild, CREDENTIALS, TOKEN } from "./sandbox.ts"
 import { Guest } from "./guest.ts";
 import { withLibraries } from "./guest-files.ts";
 import type { Machine } from "./machine.ts";
-import { readClocks } from "./oracle.ts";
+import { pass } from "./oracle.ts";
 
 const MEMORY_MIB = 768;
 /** A file system in memory, whose pages the kernel counts one by one; on a disk it counts their neighbours too. */
@@ -89,8 +89,7 @@ async function snapshotOf(guest: Guest, file: string): Promise<string> {
   truncateSync(file, MEMORY_MIB * 2 ** 20);
   await using machine = await guest.start(undefined, undefined, { memory: { file, isShared: true } });
   (await guest.reach(machine)).close();
-  const { uptimeMs } = await readClocks(machine.oraclePort);
-  while ((await readClocks(machine.oraclePort)).uptimeMs < uptimeMs + REST_MS) await pause(1_000);
+  await pass(machine, REST_MS);
   using client = guest.client(machine);
   await client.runHook({ kind: HookKind.PRE_SNAPSHOT });
   return await guest.snapshot(machine);
