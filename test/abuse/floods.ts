@@ -91,7 +91,7 @@ async function floodReaders(): Promise<Outcome> {
   for (const reader of readers) reader[Symbol.dispose]();
   const sorted = lateMs.toSorted((a, b) => a - b);
   const lateAt = (share: number): number => sorted[Math.ceil(sorted.length * share) - 1] ?? Infinity;
-  const figures = `Health late by ${lateAt(0.99)} (p99), at most ${lateAt(1)} ms of CPU, ${(grownBytes / MIB).toFixed(1)} MiB more`;
+  const figures = `Health late by ${lateAt(0.99).toFixed(0)} (p99), at most ${lateAt(1).toFixed(0)} ms of CPU, ${(grownBytes / MIB).toFixed(1)} MiB more`;
   if (lateAt(0.99) > LATE_LIMIT_MS) throw new Error(`${figures}: over ${LATE_LIMIT_MS} ms`);
   if (grownBytes >= GROWTH_LIMIT_BYTES) throw new Error(`${figures}: over ${GROWTH_LIMIT_BYTES / MIB} MiB`);
   return { inputs: READERS, measured: figures };
