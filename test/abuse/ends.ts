@@ -1,4 +1,4 @@
-import { type ChildProcess, spawn } from "node:child_process";
+import { spawn } from "node:child_process";
 import { once } from "node:events";
 import { setTimeout as delay } from "node:timers/promises";
 import type { RunningAgent } from "../fixtures/agent.ts";
@@ -26,28 +26,18 @@ interface Ends {
   readonly lateMs: number;
 }
 
-/** Idle processes beside the agent. */
-class Crowd implements AsyncDisposable {
-  readonly #shell: ChildProcess;
-
-  private constructor(shell: ChildProcess) {
-    this.#shell = shell;
-  }
-
-  static async of(count: number): Promise<Crowd> {
-    const shell = spawn("sh", ["-c", CROWD, String(count)], {
-      detached: true,
-      stdio: ["ignore", "pipe", "inherit", "pipe"],
-    });
-    await once(shell.stdout ?? shell, "data");
-    return new Crowd(shell);
-  }
-
-  async [Symbol.asyncDispose](): Promise<void> {
-    const ended = once(this.#shell, "exit");
-    if (this.#shell.pid !== undefined) process.kill(-this.#shell.pid, "SIGKILL");
-    await ended;
-  }
+/** So many idle processes beside the agent. */
+async function crowd(count: number): Promise<AsyncDisposable> {
+  const stdio = ["ignore", "pipe", "inherit", "pipe"] as const;
+  const shell = spawn("sh", ["-c", CROWD, String(count)], { detached: true, stdio: [...stdio] });
+  const ended = once(shell, "exit");
+  await once(shell.stdout ?? shell, "data");
+  return {
+    [Symbol.asyncDispose]: async () => {
+      if (shell.pid !== undefined) process.kill(-shell.pid, "SIGKILL");
+      await ended;
+    },
+  };
 }
 
 /** Runs many commands whose clients leave all at once. */
@@ -104,7 +94,7 @@ async function endTogether(target: Target): Promise<Outcome> {
   await target.quietly(async () => {
     await endAtOnce(agent);
     measurements.push(await least(agent));
-    await using _crowd = await Crowd.of(IDLE_PROCESSES);
+    await using _crowd = await crowd(IDLE_PROCESSES);
     measurements.push(await least(agent));
   });
   const [alone, beside] = measurements;
