@@ -11,7 +11,7 @@ import { KEPT_BYTES } from "../../scripts/release/keep.ts";
 import { type AgentCommand, type SocketAgent, startAgent, startSocketAgent } from "../fixtures/agent.ts";
 import { clientOf, optionsFor } from "../fixtures/guest-client.ts";
 import { type TestFolder, testFolder } from "../fixtures/files.ts";
-import { CLIENTS } from "../fixtures/rpc-clients.ts";
+import { grpcJsClient } from "../fixtures/rpc-clients.ts";
 import { HOOKS, OPERATIONS } from "./operations.ts";
 import {
   agentOf,
@@ -79,13 +79,11 @@ for (const release of releases) {
     await using agent = await startAgent();
     const method = schema.getService("svc.guest.v1alpha1.WorkloadService")?.method["declareIdle"];
     assert.ok(method);
-    for (const { make, connect } of CLIENTS) {
-      const client = connect({ socketPath: agent.workloadSocket });
-      const answers: Message[] = await Array.fromAsync(client.call(method, [create(method.input)]));
-      client.close();
-      assert.equal(answers.length, 1, make);
-      assert.ok(answers.every((answer) => "declaredAt" in answer && answer.declaredAt !== undefined));
-    }
+    const client = grpcJsClient({ socketPath: agent.workloadSocket });
+    const answers: Message[] = await Array.fromAsync(client.call(method, [create(method.input)]));
+    client.close();
+    assert.equal(answers.length, 1);
+    assert.ok(answers.every((answer) => "declaredAt" in answer && answer.declaredAt !== undefined));
   });
 
   test(`what is kept of ${version} is small, and its client is of that version`, async () => {
