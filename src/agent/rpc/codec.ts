@@ -2,7 +2,8 @@ import { create, type DescMessage, fromBinary, type MessageShape, toBinary } fro
 import type { Timestamp } from "@bufbuild/protobuf/wkt";
 import { invalidField } from "../domain/index.ts";
 import { malformedMessage, PREFIX_BYTES } from "./framing.ts";
-import { checkFieldCount, FIELD_LIMIT, FieldCursor, LENGTH_DELIMITED, tooManyFields, writeVarint } from "./wire.ts";
+import { FieldWriter, LENGTH_DELIMITED, writeVarint } from "../../shared/field-writer.ts";
+import { checkFieldCount, FIELD_LIMIT, FieldCursor, tooManyFields } from "./wire.ts";
 
 /** Below this size one copy costs less than a second write. */
 const JOIN_BELOW_BYTES = 1_024;
@@ -28,74 +29,26 @@ export function messageFrame<Desc extends DescMessage>(schema: Desc, message: Me
 /** The prefix, and a tag and a length of five bytes at most. */
 const HEAD_BYTES: number = PREFIX_BYTES + 10;
 
-/** Takes no byte: what is written there is only counted. */
-const NONE = new Uint8Array(0);
-
-/** Size of a FieldWriter's buffer; most answers that use one are far smaller. */
+/** Size of a FrameWriter's buffer; most answers that use one are far smaller. */
 const WRITER_BYTES = 128;
 
-/** Writes a message directly into its frame, without a message object. */
-export class FieldWriter {
-  readonly #bytes: Buffer;
-  #end = PREFIX_BYTES;
-
-  /** @param sizeBytes that suffice for the frame */
+/** Writes a message directly into its frame. */
+export class FrameWriter extends FieldWriter {
+  /** @param sizeBytes that suffice for the message */
   constructor(sizeBytes: number = WRITER_BYTES) {
-    this.#bytes = Buffer.allocUnsafe(sizeBytes);
-  }
-
-  /** Writes a field of any integer type except sint. Omits 0, as in proto3. */
-  number(field: number, value: number): void {
-    if (value !== 0) this.optionalNumber(field, value);
-  }
-
-  /** Writes an `optional` field of these types: 0 too. */
-  optionalNumber(field: number, value: number): void {
-    this.#end = writeVarint(this.#bytes, writeVarint(this.#bytes, this.#end, field * 8), value);
-  }
-
-  /** Writes a field that is a message. One of 128 bytes or more is moved once, to make room for its length. */
-  message(field: number, write: (writer: this) => void): void {
-    const at = writeVarint(this.#bytes, this.#end, field * 8 + LENGTH_DELIMITED);
-    this.#end = at + 1;
-    write(this);
-    const length = this.#end - at - 1;
-    if (length > 0x7f) {
-      const start = writeVarint(NONE, 0, length) + at;
-      this.#bytes.copyWithin(start, at + 1, this.#end);
-      this.#end = start + length;
-    }
-    writeVarint(this.#bytes, at, length);
-  }
-
-  /** Writes a field of bytes, a copy. Omits none, as in proto3. */
-  bytes(field: number, value: Uint8Array): void {
-    if (value.length === 0) return;
-    const at = writeVarint(this.#bytes, this.#end, field * 8 + LENGTH_DELIMITED);
-    const start = writeVarint(this.#bytes, at, value.length);
-    this.#bytes.set(value, start);
-    this.#end = start + value.length;
+    super(PREFIX_BYTES + sizeBytes, PREFIX_BYTES);
   }
 
   /** Writes a google.protobuf.Timestamp. */
-  time(field: number, ns: bigint): void {
+  timeNs(field: number, ns: bigint): void {
     const { seconds, nanos } = timestamp(ns);
-    this.message(field, () => {
-      this.number(1, Number(seconds));
-      this.number(2, nanos);
-    });
-  }
-
-  /** Writes a field that is text of ASCII with less than 128 characters. */
-  ascii(field: number, text: string): void {
-    const at = writeVarint(this.#bytes, this.#end, field * 8 + LENGTH_DELIMITED);
-    this.#bytes[at] = text.length;
-    this.#end = at + 1 + this.#bytes.write(text, at + 1, "latin1");
+    this.time(field, Number(seconds), nanos);
   }
 
   frame(): Frame {
-    writeLength(this.#bytes, this.#end - PREFIX_BYTES);
-    return [this.#bytes.subarray(0, this.#end)];
+    const frame = this.written();
+    writeLength(frame, frame.length - PREFIX_BYTES);
+    return [frame];
   }
 }
 

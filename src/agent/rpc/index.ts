@@ -2,7 +2,7 @@ export type { Call } from "./call.ts";
 export {
   bytesFieldFrame,
   decodeMessage,
-  FieldWriter,
+  FrameWriter,
   type Frame,
   messageFrame,
   timestamp,

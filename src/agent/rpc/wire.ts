@@ -1,10 +1,10 @@
 import type { DescMessage } from "@bufbuild/protobuf";
+import { LENGTH_DELIMITED } from "../../shared/field-writer.ts";
 import { malformedMessage } from "./framing.ts";
 
 /** Wire types of protobuf's encoding. Groups (3 and 4) are not in proto3. */
-const VARINT = 0;
+export const VARINT = 0;
 const FIXED64 = 1;
-export const LENGTH_DELIMITED = 2;
 const FIXED32 = 5;
 
 /**
@@ -14,21 +14,6 @@ const FIXED32 = 5;
 export const FIELD_LIMIT = 1_024;
 /** A message up to this size cannot have too many fields. */
 const FEW_FIELDS_BYTES: number = 2 * FIELD_LIMIT;
-
-/** Writes an integer of up to 53 bits, or a negative one, which takes ten bytes. Returns where it ends. */
-export function writeVarint(target: Uint8Array, at: number, value: number): number {
-  let next = at;
-  if (value < 0) {
-    let rest = BigInt.asUintN(64, BigInt(value));
-    for (; rest > 0x7fn; rest >>= 7n) target[next++] = Number(rest & 0x7fn) | 0x80;
-    target[next++] = Number(rest);
-    return next;
-  }
-  let rest = value;
-  for (; rest > 0x7f; rest = Math.floor(rest / 128)) target[next++] = (rest % 128) | 0x80;
-  target[next++] = rest;
-  return next;
-}
 
 /** Walks over the fields of a message without allocating objects. Throws AgentError for malformed bytes. */
 export class FieldCursor {
@@ -42,6 +27,8 @@ export class FieldCursor {
   /** Where its value is, without a length prefix. */
   valueStart = 0;
   valueEnd = 0;
+  /** Of an integer, exact up to 2^53. */
+  value = 0;
 
   constructor(bytes: Uint8Array, start = 0, end: number = bytes.length) {
     this.#bytes = bytes;
@@ -60,7 +47,7 @@ export class FieldCursor {
     this.valueStart = this.#at;
     switch (this.wireType) {
       case VARINT:
-        this.#varint();
+        this.value = this.#varint();
         break;
       case FIXED64:
         this.#at += 8;

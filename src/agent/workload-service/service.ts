@@ -1,4 +1,4 @@
-import { FieldWriter, type Frame, PREFIX_BYTES, timestamp } from "../rpc/index.ts";
+import { FrameWriter, type Frame, PREFIX_BYTES, timestamp } from "../rpc/index.ts";
 import type { RequestFields } from "../http2/index.ts";
 import type { IdleDeclarations } from "./idle-declarations.ts";
 import { MESSAGE_LIMIT_BYTES } from "./limits.ts";
@@ -168,7 +168,7 @@ function response(idle: Pick<IdleDeclarations, "declare">, isJson: boolean): Fra
   const { seconds: exact, nanos } = timestamp(idle.declare());
   const seconds = Number(exact);
   if (!isJson) {
-    const writer = new FieldWriter();
+    const writer = new FrameWriter();
     writer.message(1, () => {
       writer.number(1, seconds);
       writer.number(2, nanos);

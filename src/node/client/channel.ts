@@ -162,14 +162,17 @@ export class Channel {
     return { requests: this.#observed(requests, options.signal), response: promise };
   }
 
-  /** Calls a method with streams both ways, which fail with ServiceError. Throws GuestError once closed or aborted. */
+  /**
+   * Calls a method with streams both ways, which fail with ServiceError; takes messages, or their bytes. Throws
+   * GuestError once closed or aborted.
+   */
   bidiStream<I extends DescMessage, O extends DescMessage>(
     method: DescMethodBiDiStreaming<I, O>,
     options: CallOptions = {},
-  ): ClientDuplexStream<MessageShape<I>, MessageShape<O>> {
+  ): ClientDuplexStream<MessageShape<I> | Buffer, MessageShape<O>> {
     const call = this.#client.makeBidiStreamRequest(
       pathOf(method),
-      serializer(method.input),
+      orBytes(method.input),
       deserializer(method.output),
       this.#metadata(options),
       grpcOptions(deadlineOf(options)),
@@ -289,6 +292,11 @@ function serializer<Desc extends DescMessage>(schema: Desc): (message: MessageSh
     const bytes = toBinary(schema, message);
     return Buffer.from(bytes.buffer, bytes.byteOffset, bytes.byteLength);
   };
+}
+
+function orBytes<Desc extends DescMessage>(schema: Desc): (message: MessageShape<Desc> | Buffer) => Buffer {
+  const serialize = serializer(schema);
+  return (message) => (Buffer.isBuffer(message) ? message : serialize(message));
 }
 
 /** `bytes` fields of the result are views of the received message: nothing is copied. */

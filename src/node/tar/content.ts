@@ -2,8 +2,8 @@ import { closeSync, createReadStream, openSync, readSync } from "node:fs";
 import { open } from "node:fs/promises";
 import { isHole, type Piece, withHoles } from "./holes.ts";
 
-/** Read in one step, on this thread: a hand-over to another costs ten times as much. */
-const SMALL_BYTES = 64 * 1024;
+/** Read and written in one step, on this thread: a hand-over to another costs ten times as much. */
+export const SMALL_BYTES: number = 64 * 1024;
 const CHUNK_BYTES = 256 * 1024;
 /** Of a sparse file at once: most of it is zeros, which take no more memory than this. */
 const SPARSE_CHUNK_BYTES = 4 * 1024 * 1024;
@@ -32,7 +32,8 @@ export async function* sparseContent(path: string | Buffer, sizeBytes: number): 
 /** What is left of it is for the next files: memory of its own for each would cost as much as its reading. */
 let slab: Buffer = Buffer.alloc(0);
 
-function firstBytes(path: string | Buffer, sizeBytes: number): Buffer {
+/** A small file's first bytes; fewer where it has become shorter. */
+export function firstBytes(path: string | Buffer, sizeBytes: number): Buffer {
   if (slab.length < sizeBytes) slab = Buffer.allocUnsafe(CHUNK_BYTES);
   const bytes = slab.subarray(0, sizeBytes);
   slab = slab.subarray(sizeBytes);

@@ -2,7 +2,15 @@ export { fileContent } from "./content.ts";
 export { BLOCK_BYTES, readHeader, readPax, writeHeader, writePax } from "./format.ts";
 export type { TarHeader, TarType } from "./format.ts";
 export { type Hole, isHole, type Piece, withHoles, withZeros } from "./holes.ts";
-export { hasHoles, type LocalEntry, localEntry, localTree, whole } from "./local-tree.ts";
+export {
+  type LocalEntry,
+  localEntry,
+  type LocalTarEntry,
+  localTree,
+  type Watch,
+  whole,
+  withRoot,
+} from "./local-tree.ts";
 export { readTar, type TarEntry } from "./read.ts";
 export { MODE_MASK, unpack } from "./unpack.ts";
 export { entryEnd, entryHead, TAR_END } from "./write.ts";

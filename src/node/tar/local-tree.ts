@@ -1,6 +1,6 @@
 import { lstatSync, readdirSync, readlinkSync, type Stats, statSync } from "node:fs";
-import { fileContent, sparseContent } from "./content.ts";
-import { isHole, type Piece } from "./holes.ts";
+import { fileContent, firstBytes, SMALL_BYTES, sparseContent } from "./content.ts";
+import { isHole, type Piece, withZeros } from "./holes.ts";
 import type { TarEntry } from "./read.ts";
 
 const NONE = Buffer.alloc(0);
@@ -15,29 +15,49 @@ export interface LocalEntry {
 }
 
 /** Everything in a folder, itself first, parents before children, by name; follows no link below it. */
-export function* localTree(root: string, name: Buffer = NONE): Generator<LocalEntry, void, undefined> {
-  const path = joined(Buffer.from(root), name);
-  // On this thread: a hand-over to another costs ten times as much, and nothing else waits for it.
-  const stats = name.length === 0 ? statSync(path) : lstatSync(path);
-  yield { name, path, stats };
-  if (!stats.isDirectory()) return;
-  const children = readdirSync(path, { encoding: "buffer" });
-  for (const child of children.toSorted((one, other) => one.compare(other)))
-    yield* localTree(root, joined(name, child));
+export function* localTree(root: string): Generator<LocalEntry, void, undefined> {
+  const path = Buffer.from(root);
+  const stats = statSync(path);
+  yield { name: NONE, path, stats };
+  if (stats.isDirectory()) yield* below(path, path.length + 1);
 }
 
-/** Content that is counted, or refused, on its way. */
-type Watch = <Part extends Piece>(content: AsyncIterable<Part>) => AsyncIterable<Part>;
+function* below(folder: Buffer, nameAt: number): Generator<LocalEntry, void, undefined> {
+  // On this thread: a hand-over to another costs ten times as much, and nothing else waits for it.
+  const children = readdirSync(folder, { encoding: "buffer" });
+  for (const child of children.toSorted((one, other) => one.compare(other))) {
+    const path = Buffer.concat([folder, SLASH, child]);
+    const stats = lstatSync(path);
+    yield { name: path.subarray(nameAt), path, stats };
+    if (stats.isDirectory()) yield* below(path, nameAt);
+  }
+}
+
+/** Who hears of content on its way, and with what its faults are thrown. */
+export interface Watch {
+  readonly onBytes?: (bytes: number) => void;
+  /** For a file that became shorter: a part is not to be taken for the whole. */
+  readonly shorter: (path: Buffer) => Error;
+  /** For a file that cannot be read. Default: the error as it is. */
+  readonly unreadable?: (path: Buffer, error: unknown) => Error;
+}
 
 /** An entry that an archive takes. */
-type Archived = TarEntry & { readonly type: "file" | "directory" | "symlink"; readonly sparse: boolean };
+export type LocalTarEntry = TarEntry & { readonly type: "file" | "directory" | "symlink"; readonly sparse: boolean };
 
 /** It as an entry of an archive; undefined for a device, FIFO or socket. */
-export function localEntry({ name, path, stats }: LocalEntry, watch: Watch): Archived | undefined {
+export function localEntry({ name, path, stats }: LocalEntry, watch: Watch): LocalTarEntry | undefined {
   const type = stats.isFile() ? "file" : stats.isDirectory() ? "directory" : stats.isSymbolicLink() ? "symlink" : "";
   if (type === "") return undefined;
   const sizeBytes = type === "file" ? stats.size : 0;
-  const sparse = type === "file" && hasHoles(stats);
+  // Whether it has less on the disk than in it.
+  const sparse = type === "file" && stats.blocks * 512 < sizeBytes;
+  const readAll = (): Buffer => {
+    const bytes = sizeBytes === 0 ? NONE : readable(path, watch, () => firstBytes(path, sizeBytes));
+    if (bytes.length < sizeBytes) throw watch.shorter(path);
+    watch.onBytes?.(sizeBytes);
+    return bytes;
+  };
   return {
     type,
     name,
@@ -46,35 +66,60 @@ export function localEntry({ name, path, stats }: LocalEntry, watch: Watch): Arc
     modifiedSeconds: stats.mtimeMs / 1_000,
     sizeBytes,
     sparse,
-    content: watch(fileContent(path, sizeBytes)),
-    pieces: sparse ? watch(sparseContent(path, sizeBytes)) : undefined,
+    readAll: sizeBytes <= SMALL_BYTES ? readAll : undefined,
+    get content() {
+      return whole(fileContent(path, sizeBytes), sizeBytes, path, watch);
+    },
+    pieces: sparse ? whole(sparseContent(path, sizeBytes), sizeBytes, path, watch) : undefined,
   };
 }
 
-/** Whether a file has less on the disk than in it. */
-export function hasHoles({ blocks, size }: Stats): boolean {
-  return blocks * 512 < size;
+function readable<Value>(path: Buffer, { unreadable }: Watch, read: () => Value): Value {
+  try {
+    return read();
+  } catch (error) {
+    throw unreadable?.(path, error) ?? error;
+  }
 }
 
-/** The same content. Throws `shorter()` where it has fewer bytes: a part is not to be taken for the whole. */
+/** The same content, watched. */
 export async function* whole<Part extends Piece>(
   content: AsyncIterable<Part>,
   sizeBytes: number,
-  shorter: () => Error,
-  onBytes?: (bytes: number) => void,
+  path: Buffer,
+  watch: Watch,
 ): AsyncGenerator<Part> {
   let leftBytes = sizeBytes;
-  for await (const piece of content) {
-    const bytes = isHole(piece) ? piece.holeBytes : piece.length;
-    leftBytes -= bytes;
-    onBytes?.(bytes);
-    yield piece;
+  try {
+    for await (const piece of content) {
+      const bytes = isHole(piece) ? piece.holeBytes : piece.length;
+      leftBytes -= bytes;
+      watch.onBytes?.(bytes);
+      yield piece;
+    }
+  } catch (error) {
+    throw watch.unreadable?.(path, error) ?? error;
   }
-  if (leftBytes > 0) throw shorter();
+  if (leftBytes > 0) throw watch.shorter(path);
 }
 
-function joined(folder: Buffer, name: Buffer): Buffer {
-  return folder.length === 0 || name.length === 0
-    ? Buffer.concat([folder, name])
-    : Buffer.concat([folder, SLASH, name]);
+/**
+ * A folder's entries, with itself before them, once the first has come or there is none; their content watched, by
+ * their names.
+ */
+export async function* withRoot<Entry extends TarEntry>(
+  root: () => Entry,
+  entries: AsyncIterable<Entry>,
+  watch: Watch,
+): AsyncGenerator<Entry> {
+  let isBegun = false;
+  for await (const entry of entries) {
+    if (!isBegun) yield root();
+    isBegun = true;
+    const { name, sizeBytes, content, pieces = content, readAll } = entry;
+    watch.onBytes?.(readAll === undefined ? 0 : sizeBytes);
+    const watched = whole<Piece>(pieces, sizeBytes, name, watch);
+    yield readAll === undefined ? { ...entry, pieces: watched, content: withZeros(watched) } : entry;
+  }
+  if (!isBegun) yield root();
 }

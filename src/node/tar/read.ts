@@ -15,6 +15,8 @@ export interface TarEntry extends TarHeader {
   readonly content: AsyncIterable<Buffer>;
   /** The same with its holes, where they are known: take either. */
   readonly pieces?: AsyncIterable<Piece> | undefined;
+  /** All of a small file at once, where it is at hand: instead of `content`. */
+  readonly readAll?: (() => Buffer) | undefined;
 }
 
 /** Longest accepted name or pax header. */

@@ -30,11 +30,9 @@ export const MODE_MASK = 0o777;
 
 const NEW_FILE = constants.O_WRONLY | constants.O_CREAT | constants.O_EXCL | constants.O_NOFOLLOW;
 const PRIVATE_FOLDER = 0o700;
-/** Written in one step, on this thread: a hand-over to another costs ten times as much. */
-const SMALL_BYTES = 64 * 1024;
 const writePiece = promisify(write);
 const setSize = promisify(ftruncate);
-const SLASH = Buffer.from("/");
+const SLASH = 0x2f;
 
 /** What has been unpacked. */
 export interface Unpacked {
@@ -80,10 +78,10 @@ async function unpackEntry(target: Target, entry: TarEntry, unpacked: Unpacked):
   else throw new TarError(`${entry.name.toString()} is neither a file, a folder nor a symbolic link`);
 }
 
-/** Paths below the folder that is unpacked into. */
+/** Paths below the folder that is unpacked into, in parts of which each character is a byte. */
 class Target {
   readonly #root: Buffer;
-  /** Folders known to be no links, by their bytes in latin1. */
+  /** Folders known to be no links. */
   readonly #real = new Set<string>();
   /** For the end: a folder's mode may forbid to write into it, and writing changes its time. */
   readonly #folders: { readonly path: Buffer; readonly mode: number; readonly modifiedSeconds: number }[] = [];
@@ -92,13 +90,14 @@ class Target {
     this.#root = Buffer.from(root);
   }
 
-  addFolder(parts: readonly Buffer[], { mode, modifiedSeconds }: TarEntry): void {
-    this.#folders.push({ path: this.#folder(parts), mode: mode & MODE_MASK, modifiedSeconds });
+  addFolder(parts: readonly string[], { mode, modifiedSeconds }: TarEntry): void {
+    this.#makeFolders(parts);
+    this.#folders.push({ path: this.#join(parts), mode: mode & MODE_MASK, modifiedSeconds });
   }
 
   /** The path of an entry. Makes the folders above it, none of which may be a link. */
-  pathOf(parts: readonly Buffer[]): Buffer {
-    this.#folder(parts.slice(0, -1));
+  pathOf(parts: readonly string[]): Buffer {
+    this.#makeFolders(parts.slice(0, -1));
     return this.#join(parts);
   }
 
@@ -110,12 +109,12 @@ class Target {
   }
 
   /** Makes sure that every part of a path is a folder and no link. */
-  #folder(parts: readonly Buffer[]): Buffer {
-    const pathAt = (depth: number): Buffer => this.#join(parts.slice(0, depth));
+  #makeFolders(parts: readonly string[]): void {
     let known = parts.length;
-    while (known >= 0 && !this.#real.has(pathAt(known).toString("latin1"))) known -= 1;
+    while (known >= 0 && !this.#real.has(parts.slice(0, known).join("/"))) known -= 1;
     for (let depth = known + 1; depth <= parts.length; depth++) {
-      const path = pathAt(depth);
+      const above = parts.slice(0, depth);
+      const path = this.#join(above);
       try {
         mkdirSync(path, PRIVATE_FOLDER);
       } catch (error) {
@@ -124,22 +123,21 @@ class Target {
       // Follow a link that the user named; a link below it is the sandbox's.
       const found = depth === 0 ? statSync(path) : lstatSync(path);
       if (!found.isDirectory()) throw new TarError(`${path.toString()} is in the way: it is no folder`);
-      this.#real.add(path.toString("latin1"));
+      this.#real.add(above.join("/"));
     }
-    return pathAt(parts.length);
   }
 
-  #join(parts: readonly Buffer[]): Buffer {
-    return Buffer.concat([this.#root, ...parts.flatMap((part) => [SLASH, part])]);
+  #join(parts: readonly string[]): Buffer {
+    return Buffer.concat([this.#root, Buffer.from(["", ...parts].join("/"), "latin1")]);
   }
 }
 
 /** Parts of an entry's name. Throws TarError for one that is absolute or climbs. */
-function partsOf(name: Buffer): Buffer[] {
+function partsOf(name: Buffer): string[] {
   if (name.length >= PATH_MAX) throw new TarError(`the archive has a name of ${name.length} bytes`);
   const parts = name.toString("latin1").split("/");
-  if (name[0] === SLASH[0] || parts.includes("..")) throw refused(name);
-  return parts.filter((part) => part !== "" && part !== ".").map((part) => Buffer.from(part, "latin1"));
+  if (name[0] === SLASH || parts.includes("..")) throw refused(name);
+  return parts.filter((part) => part !== "" && part !== ".");
 }
 
 function refused(name: Buffer): TarError {
@@ -157,21 +155,20 @@ function inRoom<Made>(path: Buffer, make: () => Made): Made {
   }
 }
 
-async function writeFile(path: Buffer, { content, pieces, sizeBytes, mode, modifiedSeconds }: TarEntry): Promise<void> {
+async function writeFile(path: Buffer, { readAll, content, pieces = content, ...entry }: TarEntry): Promise<void> {
+  const { mode, modifiedSeconds } = entry;
   const fd = inRoom(path, () => openSync(path, NEW_FILE, 0o600));
   try {
-    // The holes of a sparse file may arrive as zeros; write them as holes again.
-    let sparse: SparseFile | undefined;
-    for await (const bytes of pieces ?? content) {
-      if (!isHole(bytes) && bytes.length === sizeBytes && sizeBytes <= SMALL_BYTES && !hasHole(bytes)) {
-        for (let at = 0; at < sizeBytes;) at += writeSync(fd, bytes, at);
-        continue;
-      }
-      sparse ??= new SparseFile({
-        write: (...piece) => writePiece(fd, ...piece),
+    const all = readAll?.();
+    if (all !== undefined && !hasHole(all)) for (let at = 0; at < all.length;) at += writeSync(fd, all, at);
+    else {
+      // The holes of a sparse file may arrive as zeros; write them as holes again.
+      const sparse = new SparseFile({
+        write: (...bytes) => writePiece(fd, ...bytes),
         truncate: (size) => setSize(fd, size),
       });
-      await (isHole(bytes) ? sparse.skip(bytes.holeBytes) : sparse.write(bytes));
+      for await (const piece of all === undefined ? pieces : [all])
+        await (isHole(piece) ? sparse.skip(piece.holeBytes) : sparse.write(piece));
     }
     fchmodSync(fd, mode & MODE_MASK);
     // As text: Node reads a negative number as "now".

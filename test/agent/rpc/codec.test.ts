@@ -4,10 +4,12 @@ import { create, fromBinary, toBinary } from "@bufbuild/protobuf";
 import { Code } from "@connectrpc/connect";
 import { findTrailerError } from "@connectrpc/connect/protocol-grpc";
 import { AgentError, type StatusName } from "../../../src/agent/domain/index.ts";
+import type { TreeItem } from "../../../src/agent/files/index.ts";
 import { timestamp } from "../../../src/agent/rpc/codec.ts";
 import { exitFrame, exitOf, startedFrame } from "../../../src/agent/rpc/handlers/exec-frames.ts";
 import { healthFrame } from "../../../src/agent/rpc/handlers/health.ts";
 import { itemsFrame } from "../../../src/agent/rpc/handlers/tree.ts";
+import { tryItems } from "../../../src/agent/rpc/handlers/tree-items.ts";
 import {
   bytesFieldFrame,
   decodeMessage,
@@ -18,7 +20,7 @@ import {
 import { MessageBuffers, SpareMemory } from "../../../src/agent/rpc/message-buffers.ts";
 import { errorFields } from "../../../src/agent/rpc/status.ts";
 import { ExecFrameSchema } from "../../../src/shared/gen/svc/guest/v1alpha1/exec_pb.ts";
-import { ReadTreeResponseSchema } from "../../../src/shared/gen/svc/guest/v1alpha1/file_tree_pb.ts";
+import { ReadTreeResponseSchema, TreeItemsSchema } from "../../../src/shared/gen/svc/guest/v1alpha1/file_tree_pb.ts";
 import { FileType } from "../../../src/shared/gen/svc/guest/v1alpha1/files_pb.ts";
 import { HealthResponseSchema } from "../../../src/shared/gen/svc/guest/v1alpha1/health_pb.ts";
 
@@ -71,6 +73,29 @@ test("a tree's items have the bytes that the full encoder makes", () => {
     const full = toBinary(ReadTreeResponseSchema, create(ReadTreeResponseSchema, { part }));
     assert.ok(unframe(itemsFrame(items.slice(0, count))).equals(full), `${count} items`);
   }
+  const bytesOf = (...some: typeof messages): Buffer =>
+    Buffer.from(toBinary(TreeItemsSchema, create(TreeItemsSchema, { items: some })));
+  const buffers = ({ path, data, linkTarget, mode, uid, gid, ...rest }: TreeItem): TreeItem => {
+    const views = { path: Buffer.from(path), data: Buffer.from(data), linkTarget: Buffer.from(linkTarget) };
+    return { ...rest, ...views, mode, uid, gid };
+  };
+  for (const [index, item] of items.entries()) {
+    // The full decoder takes times before 1970: its integers are of 64 bits.
+    const expected = item.modifiedNs === -1n ? undefined : [buffers(item)];
+    const read = tryItems(bytesOf(...messages.slice(index, index + 1)), 100);
+    assert.deepEqual(read?.map(buffers), expected, `item ${index}`);
+  }
+  const [first] = messages;
+  assert.ok(first);
+  const two = bytesOf(first, first);
+  assert.equal(tryItems(two, 100)?.length, 2);
+  assert.equal(tryItems(two, 2), undefined, "too many fields");
+  const late = bytesOf({ ...first, mtime: timestamp(253_402_300_800n * 1_000_000_000n) });
+  assert.equal(tryItems(late, 100), undefined, "after the year 9999");
+  // An unknown field, twice one of another type, one of more than 32 bits, and no item.
+  for (const hex of ["0a025801", "0a020801", "0a021a00", "0a06188080808010", "1200"])
+    assert.equal(tryItems(Buffer.from(hex, "hex"), 100), undefined, hex);
+  assert.throws(() => tryItems(two.subarray(0, -1), 100), { reason: "MALFORMED_MESSAGE" });
 });
 
 test("a large payload is not copied", () => {

@@ -47,10 +47,18 @@ const HOUSES: ReadonlyMap<string, Floors> = new Map([
   [
     "shared",
     new Map(
-      ["errors", "gen", "make-folder", "ports", "sparse-file", "text", "transports", "version"].map((room) => [
-        room,
-        0,
-      ]),
+      [
+        "errors",
+        "field-writer",
+        "gen",
+        "make-folder",
+        "ports",
+        "sparse-file",
+        "text",
+        "transports",
+        "tree-items",
+        "version",
+      ].map((room) => [room, 0]),
     ),
   ],
 ]);
@@ -63,7 +71,9 @@ const GUESTS: ReadonlyMap<string, ReadonlySet<string>> = new Map([
   ["platform", new Set(["boot"])],
   ["internals", new Set(["http2", "listening", "server", "platform"])],
   ["native", new Set(["platform", "files", "boot", "main"])],
-  ["gen", new Set(["config", "rpc", "server", "workload-service", "client", "guestctl"])],
+  ["gen", new Set(["config", "rpc", "server", "workload-service", "client", "guestctl", "tree-items"])],
+  ["field-writer", new Set(["rpc", "client", "tree-items"])],
+  ["tree-items", new Set(["rpc", "client"])],
   ["version", new Set(["main", "boot", "server", "client", "guestctl"])],
 ]);
 

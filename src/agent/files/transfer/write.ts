@@ -6,7 +6,7 @@ import type { NewFile } from "./new-file.ts";
 import { folderOf, splitPath } from "../paths/names.ts";
 import { ownerInFolder, ownerOf, Parents } from "../new-folders.ts";
 import { Content, type ContentParts, type WriteResult } from "./content.ts";
-import { ENTRY, packEntry } from "../tree/batch.ts";
+import { ENTRY, packEntries } from "../tree/batch.ts";
 import type { WriteRequest } from "./requests.ts";
 import { alreadyExists, findTarget, type Target } from "./target.ts";
 
@@ -85,7 +85,7 @@ async function placeSmall(
     const owner = await ownerOf(request, newFileOwner);
     const given = { hasOwner: uid !== undefined, hasGroup: gid !== undefined, hasMode: mode !== undefined };
     const entry = { ...owner, ...given, path: name, type: ENTRY.file, mode: mode ?? DEFAULT_MODE, modifiedNs, content };
-    file = await fileSystem.createSmall(folder, Buffer.concat(packEntry(entry)), exclusive);
+    file = await fileSystem.createSmall(folder, packEntries([entry]), exclusive);
   } catch {
     // Such as a link or no file there, or a file system that wants a temporary name. What fails for good fails again.
     return false;

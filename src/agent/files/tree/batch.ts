@@ -12,8 +12,6 @@ const HAS_OWNER = 4;
 const HAS_MODE = 8;
 /** Size of tree.c's struct entry. */
 const HEAD_BYTES = 40;
-const NUL: Uint8Array = Uint8Array.of(0);
-const NONE = new Uint8Array(0);
 const NS_PER_SECOND = 1_000_000_000n;
 
 /** An entry to be made in one step. */
@@ -34,22 +32,29 @@ export interface SmallEntry {
   readonly content: Uint8Array;
 }
 
-/** Packs an entry as addon/tree.c reads it. */
-export function packEntry({ path, type, content, modifiedNs, ...entry }: SmallEntry): readonly Uint8Array[] {
-  const isLink = type === ENTRY.symlink || type === ENTRY.hardLink;
-  const head = Buffer.alloc(HEAD_BYTES);
-  const seconds = modifiedNs === undefined ? 0n : floorSeconds(modifiedNs);
-  head.writeUInt32LE(path.length + 1, 0);
-  head.writeUInt32LE(content.length + (isLink ? 1 : 0), 4);
-  head.writeUInt32LE(type, 8);
-  const asked = (entry.hasGroup ? HAS_GROUP : 0) | (entry.hasOwner ? HAS_OWNER : 0) | (entry.hasMode ? HAS_MODE : 0);
-  head.writeUInt32LE((modifiedNs === undefined ? 0 : HAS_MODIFIED) | asked, 12);
-  head.writeUInt32LE(entry.mode, 16);
-  head.writeUInt32LE(entry.uid, 20);
-  head.writeUInt32LE(entry.gid, 24);
-  head.writeUInt32LE(modifiedNs === undefined ? 0 : Number(modifiedNs - seconds * NS_PER_SECOND), 28);
-  head.writeBigInt64LE(seconds, 32);
-  return [head, path, NUL, content, isLink ? NUL : NONE];
+/** Packs entries as addon/tree.c reads them. */
+export function packEntries(entries: readonly SmallEntry[]): Buffer {
+  let sizeBytes = 0;
+  for (const { path, content } of entries) sizeBytes += HEAD_BYTES + path.length + content.length + 2;
+  const packed = Buffer.allocUnsafe(sizeBytes);
+  let at = 0;
+  for (const { path, type, content, modifiedNs, ...entry } of entries) {
+    const isLink = type === ENTRY.symlink || type === ENTRY.hardLink;
+    const seconds = modifiedNs === undefined ? 0n : floorSeconds(modifiedNs);
+    const nanos = modifiedNs === undefined ? 0 : Number(modifiedNs - seconds * NS_PER_SECOND);
+    const asked = (entry.hasGroup ? HAS_GROUP : 0) | (entry.hasOwner ? HAS_OWNER : 0) | (entry.hasMode ? HAS_MODE : 0);
+    const has = (modifiedNs === undefined ? 0 : HAS_MODIFIED) | asked;
+    const dataBytes = content.length + (isLink ? 1 : 0);
+    for (const value of [path.length + 1, dataBytes, type, has, entry.mode, entry.uid, entry.gid, nanos])
+      at = packed.writeUInt32LE(value, at);
+    at = packed.writeBigInt64LE(seconds, at);
+    packed.set(path, at);
+    at = packed.writeUInt8(0, at + path.length);
+    packed.set(content, at);
+    at += content.length;
+    if (isLink) at = packed.writeUInt8(0, at);
+  }
+  return packed.subarray(0, at);
 }
 
 function floorSeconds(ns: bigint): bigint {

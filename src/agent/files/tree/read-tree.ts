@@ -61,6 +61,7 @@ export async function readTree(parts: ReadTreeParts): Promise<TreeRead> {
     crossMounts,
   };
   await listTree({ top, request, clock, signal, output: (entries) => reader.take(entries) });
+  await reader.sent();
   return reader.result;
 }
 
@@ -70,6 +71,7 @@ class TreeReader {
   /** First names of files that have several. */
   readonly #names = new Map<bigint, FilePath>();
   #items = 0n;
+  #sent = Promise.resolve();
   readonly #failures = new Failures();
 
   constructor(parts: ReadTreeParts) {
@@ -81,13 +83,21 @@ class TreeReader {
     return { items: this.#items, failed: this.#failures.count, failures: this.#failures.first };
   }
 
+  /** Resolves when the output has taken all. */
+  sent(): Promise<void> {
+    return this.#sent;
+  }
+
   async take(entries: readonly ListedEntry[]): Promise<void> {
     let ready: TreeItem[] = [];
     const send = async (): Promise<void> => {
       const items = ready;
       ready = [];
       this.#items += BigInt(items.length);
-      if (items.length > 0) await this.#parts.output.items(items);
+      if (items.length === 0) return;
+      // The next are read while these are sent.
+      await this.#sent;
+      this.#sent = this.#parts.output.items(items);
     };
     let small: (readonly [path: FilePath, attributes: FileAttributes])[] = [];
     const readSmall = async (): Promise<void> => {

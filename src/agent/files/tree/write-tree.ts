@@ -4,7 +4,7 @@ import { fileFailure } from "../failure.ts";
 import { pathText } from "../location.ts";
 import { folderOf } from "../paths/names.ts";
 import type { NewFile } from "../transfer/new-file.ts";
-import { ENTRY, NO_SYMLINKS, OVERWRITE, packEntry, type SmallEntry, SYNC } from "./batch.ts";
+import { ENTRY, NO_SYMLINKS, OVERWRITE, packEntries, type SmallEntry, SYNC } from "./batch.ts";
 import { checkItem, Failures, type LeftEntry, notSparse, type TreeItem, tooLong, tooShort } from "./item.ts";
 import type { MountsBelow } from "./mounts-below.ts";
 import type { OpenFolder } from "./open-folder.ts";
@@ -154,7 +154,7 @@ export class TreeWriter implements AsyncDisposable {
     for (let rest = entries; rest.length > 0;) {
       this.#signal.throwIfAborted();
       const { mount, entries: next } = this.#mounts.first(rest, ({ path }) => path);
-      const packed = Buffer.concat(next.flatMap(packEntry));
+      const packed = packEntries(next);
       const putting = this.#folder.putEach(packed, this.#flags, this.#temporary, mount);
       // One that does not answer is not the tree's end.
       const errors = await putting.catch((error: unknown) => {
@@ -218,7 +218,7 @@ export class TreeWriter implements AsyncDisposable {
         mode: FOLDER_MODE,
         modifiedNs: undefined,
       });
-      const packed = Buffer.concat(packEntry(above));
+      const packed = packEntries([above]);
       // What goes wrong here is the file's failure.
       await this.#folder.putEach(packed, this.#flags, this.#temporary, this.#mounts.of(folder));
       return create();

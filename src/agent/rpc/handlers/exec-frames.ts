@@ -10,7 +10,7 @@ import {
   ExecStream,
   UsageScope,
 } from "../../../shared/gen/svc/guest/v1alpha1/exec_pb.ts";
-import { bytesFieldFrame, decodeMessage, FieldWriter, type Frame, messageFrame, tryBytesField } from "../codec.ts";
+import { bytesFieldFrame, decodeMessage, FrameWriter, type Frame, messageFrame, tryBytesField } from "../codec.ts";
 import { type CommandUsage, frameOrder, type LentBytes } from "../../domain/index.ts";
 
 const FRAME = ExecFrameSchema.field;
@@ -58,7 +58,7 @@ export function decodeInput(message: LentBytes): ExecInput {
 
 /** The first frame of a response. Laid out by hand, as the last one, for a tenth of a command's CPU time. */
 export function startedFrame(pid: number): Frame {
-  const writer = new FieldWriter();
+  const writer = new FrameWriter();
   writer.message(FRAME.started.number, () => writer.number(ExecStartedSchema.field.pid.number, pid));
   return writer.frame();
 }
@@ -116,7 +116,7 @@ export function usageOf({ cpuScope, cpuUserUs, cpuSystemUs, peakMemory }: Comman
 
 /** The last frame of a response. */
 export function exitFrame(result: ExecResult): Frame {
-  const writer = new FieldWriter();
+  const writer = new FrameWriter();
   writer.message(FRAME.exit.number, () => {
     writer.number(EXIT.code.number, result.code);
     writer.number(EXIT.signal.number, result.signal);
@@ -131,7 +131,7 @@ export function exitFrame(result: ExecResult): Frame {
   return writer.frame();
 }
 
-function writeUsage(writer: FieldWriter, { cpuScope, cpuUserUs, cpuSystemUs, peakMemory }: CommandUsage): void {
+function writeUsage(writer: FrameWriter, { cpuScope, cpuUserUs, cpuSystemUs, peakMemory }: CommandUsage): void {
   writer.number(USAGE.cpuScope.number, SCOPE[cpuScope]);
   writer.number(USAGE.cpuUserUs.number, cpuUserUs);
   writer.number(USAGE.cpuSystemUs.number, cpuSystemUs);

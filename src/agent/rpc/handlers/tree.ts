@@ -5,21 +5,32 @@ import {
   type ReadTreeRequest,
   ReadTreeResponseSchema,
   type TreeItem as ItemMessage,
-  TreeItemSchema,
-  TreeItemsSchema,
   TreeSync,
   type WriteTreeHeader,
-  type WriteTreeRequest,
   WriteTreeRequestSchema,
   WriteTreeResponseSchema,
 } from "../../../shared/gen/svc/guest/v1alpha1/file_tree_pb.ts";
+import { itemsBytes, type SentItem, writeItems } from "../../../shared/tree-items.ts";
 import type { Call } from "../call.ts";
-import { bytesFieldFrame, decodeMessage, FieldWriter, type Frame, messageFrame, timestampNs } from "../codec.ts";
+import {
+  bytesFieldFrame,
+  decodeMessage,
+  type Frame,
+  FrameWriter,
+  messageFrame,
+  timestamp,
+  timestampNs,
+  tryBytesField,
+} from "../codec.ts";
 import { TYPE_NUMBERS } from "./file-messages.ts";
+import { tryItems, TYPES } from "./tree-items.ts";
 
 const SYNCS: ReadonlySet<number> = new Set(Object.values(TreeSync));
 /** Of a message of items: 1,365 with all that an item can have. */
 const ITEM_FIELDS = 16_384;
+/** A message of the library has 256 KiB. */
+const AHEAD_BYTES = 512 * 1024;
+const FIELD = WriteTreeRequestSchema.field;
 const DATA_FIELD = ReadTreeResponseSchema.field.data.number;
 const HOLE_FIELD = ReadTreeResponseSchema.field.hole.number;
 
@@ -38,13 +49,20 @@ export async function serveWriteTree(folders: Folders, call: Call): Promise<void
   const fill = async (writer: TreeWriter, onProgress: () => void): Promise<void> => {
     // Its client may wait for this before it begins with what it cannot begin twice.
     send(writer.progress, false, true);
-    for (let next = await messages.next(); next !== undefined; next = await messages.next()) {
+    let coming = messages.next();
+    for (let next = await coming; next !== undefined; next = await coming) {
       onProgress();
+      // It arrives while this one is written, unless the two could be large.
+      const isSmall = next.bytes.length <= AHEAD_BYTES;
+      if (isSmall) coming = messages.next();
+      // This writing may fail first, and nobody waits for it then.
+      coming.catch(() => undefined);
       // Views of the message: it is given back when nothing uses them any more.
-      await take(writer, decodeMessage(WriteTreeRequestSchema, next.bytes, ITEM_FIELDS));
+      await take(writer, next.bytes);
       next.release();
       send(writer.progress, false);
       await call.drained();
+      if (!isSmall) coming = messages.next();
     }
   };
   const { value } = header;
@@ -60,7 +78,13 @@ function optionsOf({ overwrite, specialBits, failFast, parents, sync, noSymlinks
   return { overwrite, specialBits, failFast, parents, followsNone: noSymlinks, syncs: sync !== TreeSync.NONE };
 }
 
-async function take(writer: TreeWriter, { part }: WriteTreeRequest): Promise<void> {
+async function take(writer: TreeWriter, message: Uint8Array): Promise<void> {
+  const data = tryBytesField(message, FIELD.data.number);
+  if (data !== undefined) return writer.data(data);
+  const only = tryBytesField(message, FIELD.items.number);
+  const items = only && tryItems(only, ITEM_FIELDS);
+  if (items !== undefined) return writer.take(items);
+  const { part } = decodeMessage(WriteTreeRequestSchema, message, ITEM_FIELDS);
   if (part.case === "items") await writer.take(part.value.items.map(treeItem));
   else if (part.case === "data") await writer.data(part.value);
   else if (part.case === "hole") await writer.hole(part.value);
@@ -84,12 +108,10 @@ function treeItem(item: ItemMessage): TreeItem {
   };
 }
 
-const TYPES = new Map(Object.entries(TYPE_NUMBERS).map(([type, number]) => [number, type as TreeItem["type"]]));
-
 /** Serves one ReadTree call. */
 export async function serveReadTree(folders: Folders, request: ReadTreeRequest, call: Call): Promise<void> {
   const sendHole = (bytes: bigint): Promise<void> => {
-    const writer = new FieldWriter();
+    const writer = new FrameWriter();
     writer.number(HOLE_FIELD, Number(bytes));
     call.send(writer.frame());
     return call.drained();
@@ -111,34 +133,16 @@ export async function serveReadTree(folders: Folders, request: ReadTreeRequest, 
   call.send(messageFrame(ReadTreeResponseSchema, create(ReadTreeResponseSchema, { part: { case: "result", value } })));
 }
 
-/** Bytes of an item beside its path, its data and its target, at most: ten fields. */
-const ITEM_BYTES = 128;
-const FIELD = TreeItemSchema.field;
-
-/** A message of items. By hand: message objects of 30,000 files took as much CPU time as their reading and sending. */
+/** A message of items. */
 export function itemsFrame(items: readonly TreeItem[]): Frame {
-  let sizeBytes = ITEM_BYTES;
-  for (const { path, data, linkTarget } of items)
-    sizeBytes += ITEM_BYTES + path.length + data.length + linkTarget.length;
-  const writer = new FieldWriter(sizeBytes);
-  writer.message(ReadTreeResponseSchema.field.items.number, () => {
-    for (const item of items) writer.message(TreeItemsSchema.field.items.number, () => writeItem(writer, item));
-  });
+  const sizeBytes = itemsBytes(items);
+  const writer = new FrameWriter(sizeBytes);
+  writeItems(writer, ReadTreeResponseSchema.field.items.number, items.map(sentItem), sizeBytes);
   return writer.frame();
 }
 
-function writeItem(
-  writer: FieldWriter,
-  { path, type, mode, uid, gid, modifiedNs, sizeBytes, ...rest }: TreeItem,
-): void {
-  writer.bytes(FIELD.path.number, path);
-  writer.number(FIELD.type.number, TYPE_NUMBERS[type]);
-  if (mode !== undefined) writer.optionalNumber(FIELD.mode.number, mode);
-  if (uid !== undefined) writer.optionalNumber(FIELD.uid.number, uid);
-  if (gid !== undefined) writer.optionalNumber(FIELD.gid.number, gid);
-  if (modifiedNs !== undefined) writer.time(FIELD.mtime.number, modifiedNs);
-  writer.number(FIELD.size.number, Number(sizeBytes));
-  writer.bytes(FIELD.data.number, rest.data);
-  writer.bytes(FIELD.linkTarget.number, rest.linkTarget);
-  writer.number(FIELD.sparse.number, rest.sparse ? 1 : 0);
+function sentItem({ modifiedNs, type, sizeBytes, ...item }: TreeItem): SentItem {
+  const { seconds, nanos } = timestamp(modifiedNs ?? 0n);
+  const mtime = modifiedNs === undefined ? undefined : { seconds: Number(seconds), nanos };
+  return { ...item, type: TYPE_NUMBERS[type], mtime, size: Number(sizeBytes) };
 }

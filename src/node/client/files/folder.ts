@@ -1,5 +1,5 @@
 import { statSync } from "node:fs";
-import { fileContent, localEntry, localTree, type Piece, unpack, whole } from "../../tar/index.ts";
+import { fileContent, localEntry, localTree, unpack, withRoot } from "../../tar/index.ts";
 import { FileType } from "../../../shared/gen/svc/guest/v1alpha1/files_pb.ts";
 import { checkOptions } from "../arguments.ts";
 import { failure, GuestError, isLost } from "../errors.ts";
@@ -89,14 +89,14 @@ async function filesThere(client: FolderClient, path: GuestPath, options: ListOp
 }
 
 /** All below a folder that the guest has not. */
-async function* localEntries(
+function* localEntries(
   folder: string,
   done: { files: number; bytes: number; readonly skipped: string[] },
   isThere: IsThere,
-): AsyncGenerator<TreeEntry> {
+): Generator<TreeEntry> {
   for (const local of localTree(folder)) {
-    const { name, stats, path } = local;
-    const entry = localEntry(local, (content) => whole(content, stats.isFile() ? stats.size : 0, () => shorter(path)));
+    const { name } = local;
+    const entry = localEntry(local, { shorter });
     if (entry === undefined) done.skipped.push(name.toString());
     else if (name.length > 0) {
       const { type, sizeBytes, modifiedSeconds } = entry;
@@ -126,19 +126,12 @@ export async function downloadFolder(
   options: DownloadFolderOptions,
 ): Promise<FolderCopy> {
   const tree = client.readTree(path, { crossMounts: true, ...options });
-  async function* entries(): AsyncGenerator<TreeEntry> {
-    const nothing = { name: NONE, linkName: NONE, sizeBytes: 0, content: fileContent(NONE, 0) };
-    const root = { ...nothing, type: "directory", mode, modifiedSeconds: (mtime?.getTime() ?? 0) / 1_000 } as const;
-    let isBegun = false;
-    // The folder itself first, but only once the agent has it open.
-    for await (const entry of tree) {
-      if (!isBegun) yield root;
-      isBegun = true;
-      const { name, sizeBytes, content, pieces = content } = entry;
-      yield { ...entry, pieces: whole<Piece>(pieces, sizeBytes, () => shorter(name)) };
-    }
-    if (!isBegun) yield root;
-  }
-  const copied = await unpack(local, entries());
+  const nothing = { name: NONE, linkName: NONE, sizeBytes: 0, content: fileContent(NONE, 0) };
+  const root = { ...nothing, type: "directory", mode, modifiedSeconds: (mtime?.getTime() ?? 0) / 1_000 } as const;
+  // The folder itself first, but only once the agent has it open.
+  const copied = await unpack(
+    local,
+    withRoot<TreeEntry>(() => root, tree, { shorter }),
+  );
   return { ...copied, skipped: tree.result?.failures.map(({ name }) => name) ?? [] };
 }

@@ -81,10 +81,11 @@ export class TreeReading implements AsyncIterable<TreeEntry> {
               if (more === undefined) return;
             }
           };
+          const isWhole = leftBytes === 0;
           const pieces = content();
-          yield entryOf(item, pieces);
+          yield entryOf(item, pieces, isWhole);
           // What was not read of it is in the way of the next.
-          while ((await pieces.next()).done !== true);
+          if (!isWhole) while ((await pieces.next()).done !== true);
         }
       }
     } finally {
@@ -94,8 +95,9 @@ export class TreeReading implements AsyncIterable<TreeEntry> {
 }
 
 function entryOf(
-  { path, type, linkTarget, mode, uid, gid, mtime, size, sparse }: TreeItem,
+  { path, type, linkTarget, mode, uid, gid, mtime, size, sparse, data }: TreeItem,
   pieces: AsyncIterable<Piece>,
+  isWhole: boolean,
 ): TreeEntry {
   const ofFile = linkTarget.length > 0 ? "hard-link" : "file";
   const ofOther = type === FileType.SYMLINK ? "symlink" : "directory";
@@ -109,8 +111,11 @@ function entryOf(
     modifiedSeconds: Number(mtime?.seconds ?? 0n) + (mtime?.nanos ?? 0) / NS_PER_SECOND,
     sizeBytes: Number(size),
     sparse,
-    content: withZeros(pieces),
+    get content() {
+      return withZeros(pieces);
+    },
     pieces,
+    readAll: isWhole ? () => bufferOf(data) : undefined,
   };
 }
 

@@ -21,6 +21,8 @@ export interface TreeEntry {
   readonly content: AsyncIterable<Buffer>;
   /** The same with holes instead of their zeros, as `readTree` gives it. Read one of the two. */
   readonly pieces?: AsyncIterable<Piece> | undefined;
+  /** All of a small file at once, where it is at hand: instead of `content`. */
+  readonly readAll?: (() => Buffer) | undefined;
 }
 
 /** An entry that could not be written, read or removed. */

@@ -13,8 +13,8 @@ import { received } from "../received.ts";
 import { attributesOf, type PathAttributes } from "./attributes.ts";
 import { type GuestPath, pathBytes, PLACE, type PlaceOptions, timeField } from "./path.ts";
 import { type ReadTreeOptions, TreeReading } from "./read-tree.ts";
-import { type LeftEntry, leftOf, type TreeEntry, type TreeResult } from "./tree-entry.ts";
-import { writeTree, type WriteTreeOptions } from "./write-tree.ts";
+import { type LeftEntry, leftOf, type TreeResult } from "./tree-entry.ts";
+import { type TreeEntries, writeTree, type WriteTreeOptions } from "./write-tree.ts";
 
 /** Owner of the new entry. */
 interface OwnerOptions extends PlaceOptions {
@@ -187,7 +187,7 @@ export class FolderClient {
    * when everything is on the disk, unless `sync` says otherwise. What failed is in the result. An agent before 0.3.0
    * refuses with UNIMPLEMENTED before it asks for the first entry.
    */
-  writeTree(path: GuestPath, entries: AsyncIterable<TreeEntry>, options: WriteTreeOptions = {}): Promise<TreeResult> {
+  writeTree(path: GuestPath, entries: TreeEntries, options: WriteTreeOptions = {}): Promise<TreeResult> {
     return writeTree(this.#channel, path, entries, options);
   }
 

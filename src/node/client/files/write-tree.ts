@@ -1,15 +1,15 @@
-import { create, type MessageInitShape } from "@bufbuild/protobuf";
+import { FieldWriter } from "../../../shared/field-writer.ts";
+import { itemsBytes, type SentItem, writeItems } from "../../../shared/tree-items.ts";
 import {
   FileTree,
-  type TreeItemSchema,
   TreeSync,
   WriteTreeRequestSchema,
   type WriteTreeResponse,
 } from "../../../shared/gen/svc/guest/v1alpha1/file_tree_pb.ts";
 import { FileType } from "../../../shared/gen/svc/guest/v1alpha1/files_pb.ts";
-import { isHole, type Piece, withHoles } from "../../tar/index.ts";
-import { checkOptions } from "../arguments.ts";
-import { cancelCall, type Channel } from "../channel.ts";
+import { type Hole, isHole, type Piece, withHoles } from "../../tar/index.ts";
+import { checkOptions, wholeNumber } from "../arguments.ts";
+import { cancelCall, type Channel, encoded } from "../channel.ts";
 import { GuestError, invalidOption, unreadable } from "../errors.ts";
 import type { Names } from "../options.ts";
 import { deferred } from "../deferred.ts";
@@ -61,7 +61,7 @@ export const WRITE_TREE: Names<WriteTreeOptions> = {
 export async function writeTree(
   channel: Channel,
   path: GuestPath,
-  entries: AsyncIterable<TreeEntry>,
+  entries: TreeEntries,
   options: WriteTreeOptions = {},
 ): Promise<TreeResult> {
   checkOptions("the options of writeTree", options, WRITE_TREE);
@@ -78,8 +78,7 @@ export async function writeTree(
   const answered = deferred<void>();
   const orAnswer = untilAnswered(answered.promise);
   // A call that has ended takes no more, and says nothing of what it did not take.
-  const write: Write = (part) =>
-    orAnswer(new Promise((resolve) => call.write(create(WriteTreeRequestSchema, { part }), () => resolve())));
+  const write: Write = (message) => orAnswer(new Promise((resolve) => call.write(message, () => resolve())));
   const place = {
     path: pathBytes(path),
     beneath: pathBytes(options.beneath ?? ""),
@@ -102,7 +101,7 @@ export async function writeTree(
       failFast,
       sync: sync === "all" ? TreeSync.ALL : TreeSync.NONE,
     };
-    await write({ case: "header", value });
+    await write(encoded(WriteTreeRequestSchema, { part: { case: "header", value } }));
     const first = await answers.next();
     if (first.done !== true) take(first.value);
     const followed = follow().finally(() => answered.resolve());
@@ -120,9 +119,10 @@ export async function writeTree(
   return resultOf(result.items, result.failed, result.failures);
 }
 
-type Write = (
-  part: NonNullable<MessageInitShape<typeof WriteTreeRequestSchema>["part"]>,
-) => Promise<void | typeof ANSWERED>;
+/** Entries of a tree: those that are at hand take less CPU time than those of a stream. */
+export type TreeEntries = Iterable<TreeEntry> | AsyncIterable<TreeEntry>;
+
+type Write = (message: Buffer) => Promise<void | typeof ANSWERED>;
 
 /** The content of a small file. It may have grown, but not without end. */
 async function wholeOf({ name, sizeBytes, content }: TreeEntry): Promise<Buffer> {
@@ -141,55 +141,57 @@ async function wholeOf({ name, sizeBytes, content }: TreeEntry): Promise<Buffer>
 }
 
 /** Sends the entries until the agent has answered for good, even while they have nothing to give. */
-async function send(
-  entries: AsyncIterable<TreeEntry>,
-  write: Write,
-  orAnswer: UntilAnswered,
-  takesHoles: boolean,
-): Promise<void> {
-  const iterator = entries[Symbol.asyncIterator]();
+async function send(entries: TreeEntries, write: Write, orAnswer: UntilAnswered, takesHoles: boolean): Promise<void> {
+  const iterator = Symbol.iterator in entries ? entries[Symbol.iterator]() : entries[Symbol.asyncIterator]();
   let isAnswered = false;
-  let items: MessageInitShape<typeof TreeItemSchema>[] = [];
+  let items: SentItem[] = [];
   let bytes = 0;
   let late: NodeJS.Timeout | undefined;
+  let writing: ReturnType<Write> = Promise.resolve();
   const flush = async (): Promise<void> => {
     clearTimeout(late);
     late = undefined;
-    const value = { items };
+    const sent = items;
     items = [];
     bytes = 0;
-    if (value.items.length > 0) isAnswered = (await write({ case: "items", value })) === ANSWERED;
+    if (sent.length === 0) return;
+    // One is on its way while the next is gathered.
+    const before = writing;
+    writing = write(itemsMessage(sent));
+    isAnswered = (await before) === ANSWERED;
   };
   for (;;) {
     // What is there is not held up by a source that gives no more, such as an archive from a slow pipe.
-    if (items.length > 0) late ??= setTimeout(() => void flush(), LATE_MS);
-    const next = await orAnswer(iterator.next());
+    const step = iterator.next();
+    if (step instanceof Promise && items.length > 0) late ??= setTimeout(() => void flush(), LATE_MS);
+    const next = step instanceof Promise ? await orAnswer(step) : step;
     if (next === ANSWERED || isAnswered) {
       clearTimeout(late);
       // Not awaited: `return` of a generator settles only when its pending step has.
-      iterator.return?.().catch(() => undefined);
+      Promise.resolve(iterator.return?.()).catch(() => undefined);
       return;
     }
     if (next.done === true) break;
     const entry = next.value;
     const isFile = entry.type === "file";
     const isSmall = !isFile || entry.sizeBytes <= SMALL_BYTES;
-    const data = isFile && isSmall ? await wholeOf(entry) : NONE;
+    const data = isFile && isSmall ? (entry.readAll?.() ?? (await wholeOf(entry))) : NONE;
     if (entry.name.length === 0) continue;
     items.push(itemOf(entry, data, isFile && !isSmall ? entry.sizeBytes : data.length));
     bytes += entry.name.length + data.length;
     if (!isSmall) {
       await flush();
       for await (const piece of piecesOf(entry, takesHoles)) {
-        if (isHole(piece)) isAnswered = (await write({ case: "hole", value: BigInt(piece.holeBytes) })) === ANSWERED;
+        if (isHole(piece)) isAnswered = (await write(holeMessage(piece))) === ANSWERED;
         else
           for (let at = 0; at < piece.length && !isAnswered; at += MESSAGE_BYTES)
-            isAnswered = (await write({ case: "data", value: piece.subarray(at, at + MESSAGE_BYTES) })) === ANSWERED;
+            isAnswered = (await write(dataMessage(piece.subarray(at, at + MESSAGE_BYTES)))) === ANSWERED;
         if (isAnswered) break;
       }
     } else if (bytes >= MESSAGE_BYTES - SMALL_BYTES || items.length >= MESSAGE_ITEMS) await flush();
   }
   await flush();
+  await writing;
 }
 
 /** A large file's content. An agent before 0.3.0 takes no holes. */
@@ -197,19 +199,46 @@ function piecesOf({ content, pieces, sparse }: TreeEntry, takesHoles: boolean): 
   return takesHoles && sparse === true ? (pieces ?? withHoles(content)) : content;
 }
 
-function itemOf(entry: TreeEntry, data: Uint8Array, sizeBytes: number): MessageInitShape<typeof TreeItemSchema> {
+/** Bytes of a field beside its value, at most. */
+const FIELD_BYTES = 16;
+const FIELD = WriteTreeRequestSchema.field;
+
+function itemsMessage(items: readonly SentItem[]): Buffer {
+  const sizeBytes = itemsBytes(items);
+  const writer = new FieldWriter(sizeBytes);
+  writeItems(writer, FIELD.items.number, items, sizeBytes);
+  return writer.written();
+}
+
+function dataMessage(bytes: Uint8Array): Buffer {
+  const writer = new FieldWriter(FIELD_BYTES + bytes.length);
+  writer.bytes(FIELD.data.number, bytes);
+  return writer.written();
+}
+
+function holeMessage({ holeBytes }: Hole): Buffer {
+  const writer = new FieldWriter(FIELD_BYTES);
+  writer.number(FIELD.hole.number, holeBytes);
+  return writer.written();
+}
+
+function itemOf(entry: TreeEntry, data: Uint8Array, size: number): SentItem {
   const { type, name, linkName, mode, uid, gid, modifiedSeconds, sparse = false } = entry;
-  const { seconds, nanos } = timeOfSeconds(modifiedSeconds);
+  const linkTarget = type === "symlink" || type === "hard-link" ? linkName : NONE;
+  // Programs without types may give anything, and what is sent is not checked any more.
+  const areBytes = [name, linkTarget, data].every((bytes) => bytes instanceof Uint8Array);
+  if (!areBytes || TYPES[type] === undefined || !Number.isSafeInteger(size) || !Number.isFinite(modifiedSeconds))
+    throw invalidOption("entries", `${JSON.stringify(String(name))} has a field of another type than TreeEntry`);
   return {
     path: name,
     type: TYPES[type],
     mode: mode & 0o7777,
-    ...(uid !== undefined && { uid }),
-    ...(gid !== undefined && { gid }),
-    mtime: { seconds: BigInt(seconds), nanos },
-    size: BigInt(sizeBytes),
+    uid: uid === undefined ? uid : wholeNumber(uid, "uid"),
+    gid: gid === undefined ? gid : wholeNumber(gid, "gid"),
+    mtime: timeOfSeconds(modifiedSeconds),
+    size,
     data,
-    linkTarget: type === "symlink" || type === "hard-link" ? linkName : NONE,
+    linkTarget,
     sparse,
   };
 }

@@ -3,16 +3,7 @@ import { Readable } from "node:stream";
 import { messageOf } from "../../../shared/errors.ts";
 import { FileType } from "../../../shared/gen/svc/guest/v1alpha1/files_pb.ts";
 import { type GuestClient, GuestError, type ListEntry, type PathAttributes } from "../../client/index.ts";
-import {
-  entryEnd,
-  entryHead,
-  type Piece,
-  TAR_END,
-  type TarEntry,
-  type TarType,
-  whole,
-  withZeros,
-} from "../../tar/index.ts";
+import { entryEnd, entryHead, TAR_END, type TarEntry, type TarType, whole, withRoot } from "../../tar/index.ts";
 import { CliError, writeAll } from "../cli/index.ts";
 import { ALL_LEVELS, isGenerated } from "./guest-paths.ts";
 import { becameShorter } from "./local-tree.ts";
@@ -58,25 +49,23 @@ export async function* wholeTree(parts: TreeParts, remote: string): AsyncGenerat
   const tree = client.readTree(remote, { crossMounts: true });
   let isBegun = false;
   try {
-    if (isGenerated(`${remote}/`)) yield* guestTree(parts, remote);
-    else {
-      const top = await client.statPath(remote);
-      for await (const entry of tree) {
-        if (!isBegun) yield { ...headOf("directory", NONE, top), content: nothing() };
-        isBegun = true;
-        const { name, sizeBytes, content, pieces: given = content } = entry;
-        const pieces = whole<Piece>(given, sizeBytes, () => becameShorter(name), progress);
-        yield { ...entry, pieces, content: withZeros(pieces) };
-      }
-      if (!isBegun) yield { ...headOf("directory", NONE, top), content: nothing() };
-      isBegun = true;
-      for (const { name, errno } of tree.result?.failures ?? [])
-        report.skip(posix.join(remote, name), errno === "EOPNOTSUPP" ? NOT_COPIED : errno);
+    if (isGenerated(`${remote}/`)) {
+      yield* guestTree(parts, remote);
+      return;
     }
+    const top = headOf("directory", NONE, await client.statPath(remote));
+    const root = (): TarEntry => {
+      isBegun = true;
+      return { ...top, content: nothing() };
+    };
+    yield* withRoot(root, tree, { shorter: becameShorter, onBytes: progress });
   } catch (error) {
     if (isBegun || !(error instanceof GuestError) || error.status !== "UNIMPLEMENTED") throw error;
     yield* guestTree(parts, remote);
+    return;
   }
+  for (const { name, errno } of tree.result?.failures ?? [])
+    report.skip(posix.join(remote, name), errno === "EOPNOTSUPP" ? NOT_COPIED : errno);
 }
 
 function headOf(type: TarType, name: Buffer, attributes: PathAttributes): Omit<TarEntry, "content"> {
@@ -125,7 +114,10 @@ async function* contentOf({ client, progress }: TreeParts, remote: string, entry
   const sizeBytes = entry.attributes?.size ?? 0;
   if (sizeBytes === 0) return;
   const content = client.readFile(entry.rawName, { length: sizeBytes, beneath: remote, noSymlinks: true }).readable();
-  yield* whole<Buffer>(content, sizeBytes, () => becameShorter(posix.join(remote, entry.name)), progress);
+  yield* whole<Buffer>(content, sizeBytes, Buffer.from(posix.join(remote, entry.name)), {
+    shorter: becameShorter,
+    onBytes: progress,
+  });
 }
 
 /** Writes a path of the sandbox to a stream, as a tar archive that has it under its own name. */

@@ -1,5 +1,5 @@
 import { errnoOf } from "../../../shared/errors.ts";
-import { type LocalEntry, localTree, type Piece, whole } from "../../tar/index.ts";
+import { type LocalEntry, localTree, type Watch } from "../../tar/index.ts";
 import { CliError } from "../cli/index.ts";
 
 /** Describes a system call's error on a local path. */
@@ -25,18 +25,8 @@ export function* locallyAll(root: string): Generator<LocalEntry, void, undefined
   }
 }
 
-/** A local file's content. Throws CliError if it is unreadable or became shorter. */
-export async function* localContent<Part extends Piece>(
-  content: AsyncIterable<Part>,
-  { path, sizeBytes }: { readonly path: string | Buffer; readonly sizeBytes: number },
-  progress: (bytes: number) => void,
-): AsyncGenerator<Part> {
-  try {
-    yield* whole(content, sizeBytes, () => becameShorter(path), progress);
-  } catch (error) {
-    throw error instanceof CliError ? error : localFailure(path, error);
-  }
-}
+/** What a copy says of a local file that is unreadable or became shorter: CliError. */
+export const LOCAL: Watch = { shorter: becameShorter, unreadable: localFailure };
 
 /** The error about a file that changes while it is copied. */
 export function becameShorter(path: string | Buffer): CliError {

@@ -8,25 +8,17 @@ import {
   type TreeEntry as GuestTreeEntry,
   type LeftEntry,
 } from "../../client/index.ts";
-import { fileContent, hasHoles, localEntry, readTar, type TarEntry } from "../../tar/index.ts";
+import { type LocalTarEntry, localEntry, readTar, type TarEntry, type Watch } from "../../tar/index.ts";
 import { CliError } from "../cli/index.ts";
 import { existingFolder, isReason, statIfThere } from "./guest-paths.ts";
-import { localContent, locallyAll } from "./local-tree.ts";
+import { LOCAL, locallyAll } from "./local-tree.ts";
 import { type CopyContext, type CopyParts, NOT_COPIED } from "./report.ts";
 
 /** Files that are written at once: each waits for the sandbox's disk. */
 const AT_ONCE = 16;
 const SLASH = Buffer.from("/");
+const NONE = Buffer.alloc(0);
 const HERE = Buffer.from(".");
-
-/** A file to upload, from a disk or an archive. */
-interface FileParts {
-  readonly sizeBytes: number;
-  readonly mode: number;
-  readonly modifiedSeconds: number;
-  readonly sparse: boolean;
-  readonly makesParents: boolean;
-}
 
 /**
  * Copies a file into the sandbox, with its mode, its time and its holes, and compares the checksums of both ends.
@@ -36,25 +28,25 @@ interface FileParts {
  */
 export async function uploadFile(
   parts: CopyParts,
-  local: string | Buffer,
+  local: string,
   stats: Stats,
   remote: string,
   folder?: string,
 ): Promise<void> {
   const path = folder === undefined ? remote : posix.relative(folder, remote);
-  const { size: sizeBytes, mode, mtimeMs } = stats;
-  const file = { path: local, sizeBytes };
-  const content = localContent(fileContent(local, sizeBytes), file, (count) => parts.progress.add(count));
-  const { makesParents } = parts;
-  const how = { sizeBytes, mode, modifiedSeconds: mtimeMs / 1_000, sparse: hasHoles(stats), makesParents };
-  await writeFile(parts, path, content, how, folder);
+  const file = localEntry({ name: NONE, path: Buffer.from(local), stats }, watchOf(parts));
+  if (file !== undefined) await writeFile(parts, path, file, parts.makesParents, folder);
+}
+
+function watchOf({ progress }: CopyParts): Watch {
+  return { ...LOCAL, onBytes: (bytes) => progress.add(bytes) };
 }
 
 async function writeFile(
   { client, report }: CopyContext,
   path: GuestPath,
-  content: AsyncIterable<Uint8Array>,
-  { sizeBytes, mode, modifiedSeconds, sparse, makesParents }: FileParts,
+  { content, sizeBytes, mode, modifiedSeconds, sparse = false }: TreeEntry,
+  parents: boolean,
   beneath = "",
 ): Promise<void> {
   const hash = createHash("sha256");
@@ -69,7 +61,7 @@ async function writeFile(
     mode: mode & 0o7777,
     ...timeOf(modifiedSeconds),
     sparse,
-    parents: makesParents,
+    parents,
     beneath,
   };
   const { sha256 } = await client.writeFile(path, hashed(), file);
@@ -87,10 +79,10 @@ function timeOf(time: number): { readonly mtime: Date; readonly mtimeNanos: numb
 /** Copies a folder into the sandbox, with modes, times and links, whatever programs the image has. */
 export async function uploadTree(parts: CopyParts, local: string, remote: string, folder?: string): Promise<void> {
   const { client, makesParents } = parts;
-  if (!makesParents && (await statIfThere(client, posix.dirname(remote))) === undefined) {
+  const above = posix.dirname(remote);
+  const beneath = folder ?? (await existingFolder(client, above));
+  if (!makesParents && folder === undefined && beneath !== above)
     throw new CliError(`cannot make ${remote} in the sandbox: its folder does not exist; --parents makes it`);
-  }
-  const beneath = folder ?? (await existingFolder(client, posix.dirname(remote)));
   await fill(parts, { beneath, top: posix.relative(beneath, remote) }, localEntries(parts, local), AT_ONCE);
 }
 
@@ -99,7 +91,20 @@ export async function tarIn(context: CopyContext, remote: string, input: AsyncIt
   if ((await statIfThere(context.client, remote)) === undefined)
     throw new CliError(`there is no folder ${remote} in the sandbox; guestctl mkdir -p ${remote} makes it`);
   // An entry's content is in the stream: it has to be written before the next.
-  await fill(context, { beneath: remote, top: "" }, readTar(input), 1);
+  await fill(context, { beneath: remote, top: "" }, archived(input), 1);
+}
+
+/** The entries of an archive without the slashes and dots that their paths may begin and end with. */
+async function* archived(input: AsyncIterable<Uint8Array>): AsyncGenerator<TreeEntry> {
+  for await (const entry of readTar(input)) {
+    const linkName = entry.type === "hard-link" ? plainPath(entry.linkName) : entry.linkName;
+    yield { ...entry, name: plainPath(entry.name), linkName };
+  }
+}
+
+function plainPath(path: Buffer): Buffer {
+  const names = path.toString("latin1").split("/");
+  return Buffer.from(names.filter((name) => name !== "" && name !== ".").join("/"), "latin1");
 }
 
 /** A folder of the sandbox, and the one above it that nothing leaves; `top` is the way from that to the folder. */
@@ -112,13 +117,16 @@ interface Destination {
 async function fill(
   context: CopyContext,
   { beneath, top }: Destination,
-  entries: AsyncIterable<TreeEntry>,
+  entries: Iterable<TreeEntry> | AsyncIterable<TreeEntry>,
   atOnce: number,
 ): Promise<void> {
   const { client } = context;
-  const root: { entry?: TreeEntry } = {};
+  let root: TreeEntry | undefined;
   const options = { parents: true, overwrite: true, specialBits: true };
-  const items = itemsOf(context, entries, root);
+  const items = chosen(entries, (entry): entry is TakenEntry => {
+    if (entry.name.length === 0) root = entry;
+    return entry.name.length > 0 && isTaken(context, entry);
+  });
   try {
     const { failed, failures } =
       top === ""
@@ -130,8 +138,8 @@ async function fill(
     await new GuestTarget(context, beneath, Buffer.from(top)).fill(entries, atOnce);
     return;
   }
-  if (root.entry === undefined) return;
-  const { mode, modifiedSeconds } = root.entry;
+  if (root === undefined) return;
+  const { mode, modifiedSeconds } = root;
   await client.setAttributes(
     top || ".",
     { mode: mode & 0o7777, mtime: new Date(modifiedSeconds * 1_000) },
@@ -139,30 +147,32 @@ async function fill(
   );
 }
 
-/** The entries as a tree has them. Counts them, and skips what the sandbox does not take. */
-async function* itemsOf(
-  { report }: CopyContext,
-  entries: AsyncIterable<TreeEntry>,
-  root: { entry?: TreeEntry },
-): AsyncGenerator<GuestTreeEntry> {
-  for await (const entry of entries) {
-    const { type, sizeBytes } = entry;
-    const name = plainPath(entry.name);
-    if (name.length === 0) root.entry = entry;
-    else if (type === "directory" || type === "symlink") yield { ...entry, type, name };
-    else if (type !== "file" && type !== "hard-link") report.skip(entry.name.toString(), NOT_COPIED);
-    else {
-      yield { ...entry, type, name, linkName: type === "hard-link" ? plainPath(entry.linkName) : entry.linkName };
-      report.files += 1;
-      report.bytes += type === "file" ? sizeBytes : 0;
-    }
+type TakenEntry = TreeEntry & Pick<GuestTreeEntry, "type">;
+
+/** Whether the sandbox takes it. Counts it, or tells that it is skipped. */
+function isTaken({ report }: CopyContext, entry: TreeEntry): entry is TakenEntry {
+  const { type, sizeBytes, name } = entry;
+  if (type === "directory" || type === "symlink") return true;
+  if (type !== "file" && type !== "hard-link") report.skip(name.toString(), NOT_COPIED);
+  else {
+    report.files += 1;
+    report.bytes += type === "file" ? sizeBytes : 0;
   }
+  return type === "file" || type === "hard-link";
 }
 
-/** A path of an archive without the slashes and dots that it may begin and end with. */
-function plainPath(path: Buffer): Buffer {
-  const names = path.toString("latin1").split("/");
-  return Buffer.from(names.filter((name) => name !== "" && name !== ".").join("/"), "latin1");
+/** Those of the entries, as they come: many local files at once would only wait for each other. */
+function chosen<Entry, Chosen extends Entry>(
+  entries: Iterable<Entry> | AsyncIterable<Entry>,
+  isChosen: (entry: Entry) => entry is Chosen,
+): Iterable<Chosen> | AsyncIterable<Chosen> {
+  return Symbol.iterator in entries ? now(entries) : later(entries);
+  function* now(some: Iterable<Entry>): Generator<Chosen> {
+    for (const entry of some) if (isChosen(entry)) yield entry;
+  }
+  async function* later(some: AsyncIterable<Entry>): AsyncGenerator<Chosen> {
+    for await (const entry of some) if (isChosen(entry)) yield entry;
+  }
 }
 
 function notWritten(failed: number, failures: readonly LeftEntry[]): CliError {
@@ -171,12 +181,11 @@ function notWritten(failed: number, failures: readonly LeftEntry[]): CliError {
   return new CliError(`not written in the sandbox: ${first.join("; ")}${more}; the rest is there`);
 }
 
-async function* localEntries({ report, progress }: CopyParts, local: string): AsyncGenerator<TreeEntry> {
+function* localEntries(parts: CopyParts, local: string): Generator<LocalTarEntry> {
+  const watch = watchOf(parts);
   for (const each of locallyAll(local)) {
-    const { path, stats } = each;
-    const file = { path, sizeBytes: stats.isFile() ? stats.size : 0 };
-    const entry = localEntry(each, (content) => localContent(content, file, (bytes) => progress.add(bytes)));
-    if (entry === undefined) report.skip(path.toString(), NOT_COPIED);
+    const entry = localEntry(each, watch);
+    if (entry === undefined) parts.report.skip(each.path.toString(), NOT_COPIED);
     else yield entry;
   }
 }
@@ -201,7 +210,7 @@ class GuestTarget {
   }
 
   /** Creates all entries, several files at once. */
-  async fill(entries: AsyncIterable<TreeEntry>, atOnce: number): Promise<void> {
+  async fill(entries: Iterable<TreeEntry> | AsyncIterable<TreeEntry>, atOnce: number): Promise<void> {
     const writing = new Set<Promise<void>>();
     let failure: { readonly error: unknown } | undefined;
     for await (const entry of entries) {
@@ -221,16 +230,14 @@ class GuestTarget {
   }
 
   async #add(entry: TreeEntry): Promise<void> {
-    const { type, name, linkName, mode, modifiedSeconds, content, sizeBytes, sparse = false } = entry;
+    const { type, name, linkName, mode, modifiedSeconds } = entry;
     const path = this.#pathOf(name);
     const beneath = this.#beneath;
     if (type === "directory") {
       if (!path.equals(HERE)) await this.#client.mkdir(path, { beneath, parents: true, mode: (mode & 0o7777) | 0o700 });
       this.#folders.push({ path, mode: mode & 0o7777, mtime: new Date(modifiedSeconds * 1_000) });
-    } else if (type === "file") {
-      const file = { sizeBytes, mode, modifiedSeconds, sparse, makesParents: true };
-      await writeFile(this.#context, path, content, file, beneath);
-    } else if (type === "symlink") await this.#link(path, linkName);
+    } else if (type === "file") await writeFile(this.#context, path, entry, true, beneath);
+    else if (type === "symlink") await this.#link(path, linkName);
     else if (type === "hard-link") {
       const source = this.#client.readFile(this.#pathOf(linkName), { beneath });
       await this.#client.writeFile(path, source, { beneath, mode: mode & 0o7777, ...timeOf(modifiedSeconds) });
@@ -253,7 +260,7 @@ class GuestTarget {
 
   /** The path beneath the folder that nothing leaves. */
   #pathOf(name: Buffer): Buffer {
-    const [first = HERE, second] = [this.#top, plainPath(name)].filter((part) => part.length > 0);
+    const [first = HERE, second] = [this.#top, name].filter((part) => part.length > 0);
     return second === undefined ? first : Buffer.concat([first, SLASH, second]);
   }
 }
