@@ -25,10 +25,8 @@ const NO_METADATA = "may hold visible ASCII characters only, and no spaces";
 describe("readBootstrap", () => {
   test("accepts a complete channel and fills in the defaults", async () => {
     const configuration = await readBootstrap(channel(folder), readFiles);
-    assert.equal(configuration.guestPort, 7071);
-    assert.equal(configuration.guestSocketPath, undefined);
-    assert.equal(configuration.workloadSocketPath, undefined);
-    assert.equal(configuration.logLevel, "info");
+    assert.deepEqual([configuration.guestPort, configuration.guestSocketPath], [7071, undefined]);
+    assert.deepEqual([configuration.workloadSocketPath, configuration.logLevel], [undefined, "info"]);
     assert.deepEqual(configuration.process, {
       args: [],
       env: new Map(),
@@ -54,8 +52,7 @@ describe("readBootstrap", () => {
       readFiles,
     );
     assert.equal(configuration.guestSocketPath, "/run/guest.sock");
-    assert.equal(configuration.workloadSocketPath, "/run/workload.sock");
-    assert.equal(configuration.logLevel, "debug");
+    assert.deepEqual([configuration.workloadSocketPath, configuration.logLevel], ["/run/workload.sock", "debug"]);
     assert.equal(configuration.credentials.tls, undefined);
     assert.ok(configuration.credentials.matchesToken(tokenDigest(Buffer.from(folder.token))));
   });

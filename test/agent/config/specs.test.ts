@@ -59,8 +59,7 @@ describe("SVC_PROCESS_SPEC", () => {
   test("gets its defaults where fields are absent or 0", () => {
     const { value } = readProcessSpec('{"args": ["x"], "ready_cmd": {"args": ["y"], "interval_ms": 0}, "cwd": null}');
     assert.deepEqual(value.readyCommand, { args: ["y"], intervalMs: 1000, timeoutMs: 5000 });
-    assert.equal(value.stopGraceMs, 10_000);
-    assert.equal(value.cwd, "");
+    assert.deepEqual([value.stopGraceMs, value.cwd], [10_000, ""]);
     for (const [output, read] of [
       ["null", undefined],
       ['{"inherit": {}}', undefined],

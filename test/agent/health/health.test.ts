@@ -36,11 +36,6 @@ describe("Health", () => {
     assert.ok(time >= earliest - 1 && time <= Date.now() + 1);
   });
 
-  it("is ready without a workload", async () => {
-    await using alone = await startAgent();
-    assert.equal((await health(alone)).ready, true);
-  });
-
   it("refuses a missing and a wrong token in the same words", async () => {
     const failures = await Promise.all(
       ["", "wrong", `${agent.token}x`].map((token) =>

@@ -136,18 +136,12 @@ describe("pieces that are written to a TLS socket", () => {
 const FIRST = randomBytes(40_000);
 const REST = randomBytes(3_000_000);
 
-/** What a stream has received, and how. */
-interface Received {
-  readonly bytes: Buffer;
-  /** Blocks of memory in which what came after `receiveAll` was passed on. */
-  readonly memories: number;
-}
-
 /** Sends a part before the peer receives, and the rest afterwards; then ends, and waits for the end. */
-async function sendAll({ client, server }: Pair): Promise<Received> {
+async function sendAll({ client, server }: Pair) {
   client.write(FIRST);
   while (server.readableLength === 0) await once(server, "readable");
   const pieces: Buffer[] = [];
+  /** In which what came after `receiveAll` was passed on. */
   const memories = new Set<ArrayBufferLike>();
   let isEarly = true;
   const ended = once(server, "end");

@@ -30,13 +30,6 @@ const HEALTH = "GuestAgent/Health";
 /** An unknown field of `bytes`, which a client may send: its tag and the length of the rest. */
 const FIELD = Buffer.of(0x7a, 0xfb, 0xff, 0xff, 0x01);
 
-interface StandingCall {
-  /** Everything is sent, or the call has ended. */
-  readonly sent: Promise<unknown>;
-  readonly end: () => Promise<void>;
-  readonly cancel: () => Promise<void>;
-}
-
 /** A message of the largest size, with its prefix. */
 function largest(): Buffer {
   const message = Buffer.alloc(5 + MESSAGE_BYTES);
@@ -64,7 +57,7 @@ async function mostHeldMib(
   const { ca, client } = agent.certificates;
   // In MB: with less, this client resets calls whose answers come while it holds much.
   const options = { ca, ...client, servername: SERVER_NAME, maxSessionMemory: 1_000 };
-  const begin = (session: http2.ClientHttp2Session, method: string, sends: readonly Buffer[]): StandingCall => {
+  const begin = (session: http2.ClientHttp2Session, method: string, sends: readonly Buffer[]) => {
     const stream = session.request(callHeaders(`svc.guest.v1alpha1.${method}`, agent.token));
     stream.on("error", () => {}).resume();
     const over = new Promise<void>((resolve) => stream.once("close", resolve));
@@ -77,6 +70,7 @@ async function mostHeldMib(
       stream.close(http2.constants.NGHTTP2_CANCEL);
       await over;
     };
+    /** `sent`: everything is sent, or the call has ended. */
     return { sent: Promise.race([sent, over]), end, cancel };
   };
   const restMib = memoryOf(agent.pid).ownBytes / 2 ** 20;
@@ -86,7 +80,7 @@ async function mostHeldMib(
   try {
     for (let round = 0; round < rounds; round++) {
       const sessions: http2.ClientHttp2Session[] = [];
-      const calls: StandingCall[] = [];
+      const calls: ReturnType<typeof begin>[] = [];
       while (calls.length < 2 * CALLS) {
         // Only now: without a request for five seconds the agent would end the connection.
         if (calls.length % CALLS === 0) sessions.push(http2.connect(`https://127.0.0.1:${agent.port}`, options));

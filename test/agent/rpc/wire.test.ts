@@ -314,8 +314,7 @@ describe("the wire", () => {
     assert.equal(seen.metadata["x-mark"], "1");
     assert.ok(seen.receivedAt.monotonicMs > before);
     assert.ok(Math.abs(Number(seen.receivedAt.wallNs / 1_000_000n) - Date.now()) < 60_000);
-    assert.equal(seen.connection.id, 1);
-    assert.equal(seen.connection.peer.certificate?.subject, "CN=node");
+    assert.deepEqual([seen.connection.id, seen.connection.peer.certificate?.subject], [1, "CN=node"]);
     assert.equal(seen.signal.aborted, false);
   });
 

@@ -160,8 +160,7 @@ describe("a command that could not be started", () => {
   for (const [step, errno, status, reason] of cases) {
     it(`is ${status} ${reason} when ${step} gives ${errno}`, () => {
       const error = startFailure(new SpawnError(step, errno), "/bin/x", "/dir");
-      assert.equal(error.status, status);
-      assert.equal(error.reason, reason);
+      assert.deepEqual([error.status, error.reason], [status, reason]);
       assert.deepEqual(error.metadata, { step, errno, path: step === "chdir" ? "/dir" : "/bin/x" });
       assert.ok(error.message.includes(errno));
     });

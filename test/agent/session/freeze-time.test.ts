@@ -61,8 +61,7 @@ describe("the time until a frozen session thaws without duties", () => {
     await begin(1_000);
     state.mayThaw = false;
     pass(2_000);
-    assert.equal(freeze.thawByDuties().frozen, true);
-    assert.equal(freeze.frozen, true);
+    assert.deepEqual([freeze.thawByDuties().frozen, freeze.frozen], [true, true]);
     state.mayThaw = true;
     pass(200);
     assert.deepEqual([state.frozen, freeze.frozen, freeze.thawedWithoutDuties], [false, false, true]);

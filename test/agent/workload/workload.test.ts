@@ -34,8 +34,7 @@ describe("the agent around a workload", () => {
     });
     await exec(agent, { args: ["true"] });
     await agent.stop();
-    assert.equal(agent.output.stdout, "to out\n");
-    assert.equal(agent.output.stderr, "to err\n");
+    assert.deepEqual([agent.output.stdout, agent.output.stderr], ["to out\n", "to err\n"]);
   });
 
   it("runs the workload, and execs by default, in the directory and as the user of its spec", NEEDS_ROOT, async () => {

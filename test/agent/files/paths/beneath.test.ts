@@ -8,15 +8,7 @@ import { nodeTimers } from "../../../../src/agent/platform/index.ts";
 import { forAllTests } from "../../../fixtures/for-all-tests.ts";
 import { startAgent } from "../../../fixtures/agent.ts";
 import { until } from "../../../fixtures/awake.ts";
-import {
-  dataMessage,
-  failureOf,
-  FileCalls,
-  headerMessage,
-  openFiles,
-  testFolder,
-  type TestFolder,
-} from "../../../fixtures/files.ts";
+import { dataMessage, failureOf, FileCalls, headerMessage, openFiles, testFolder } from "../../../fixtures/files.ts";
 import { NEEDS_INSIGHT, NEEDS_ROOT } from "../../../fixtures/privileges.ts";
 import type { RpcFailure } from "../../../fixtures/rpc-clients.ts";
 import { addon } from "../../../fixtures/spawning.ts";
@@ -27,16 +19,11 @@ const WORKLOAD = 1000;
 const agent = forAllTests(await startAgent());
 const calls = forAllTests(new FileCalls(agent));
 
-/** A folder of the workload beside one that the workload may not enter, with links from the first to the second. */
-interface Scene extends AsyncDisposable {
-  readonly folder: TestFolder;
-  /** The workload's folder. */
-  readonly inside: string;
-  /** Root's folder, mode 0700. */
-  readonly outside: string;
-}
-
-async function scene(): Promise<Scene> {
+/**
+ * A folder of the workload, `inside`, beside one that the workload may not enter, with links from the first to the
+ * second.
+ */
+async function scene() {
   const folder = await testFolder();
   const [inside, outside] = [folder.at("inside"), folder.at("outside")];
   await mkdir(join(inside, "real"), { recursive: true });
