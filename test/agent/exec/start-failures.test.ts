@@ -126,7 +126,8 @@ describe("an exec whose start waits for a file system that never answers", { con
     ["unkillable", ["taken"]],
   ] as const) {
     it(`ends at its timeout_ms and names the mount, where the wait is ${kind}`, async () => {
-      const hung = join(folder, kind);
+      await using place = await testFolder();
+      const hung = place.at("hung");
       await using mount = await fuseMount("hanging_mount", hung, more);
       await using own = await startAgent();
       const children = (): number => allProcesses().filter(({ parent }) => parent === own.pid).length;
@@ -136,7 +137,7 @@ describe("an exec whose start waits for a file system that never answers", { con
         ["chdir", `${hung}/deep`, { args: ["true"], cwd: `${hung}/deep`, keep: { name: "kept" } }],
         ["execve", command, { args: [command] }],
         ["execve", "command", { args: ["command"], env: { PATH: `/proc:${hung}:/bin` } }],
-        ["execve", `${kind}/command`, { args: [`${kind}/command`], cwd: folder }],
+        ["execve", "hung/command", { args: ["hung/command"], cwd: place.path }],
       ];
       const failures = starts.map(([, , start]) => failingExec(own, { ...start, timeoutMs: 1_000n }));
       for (const [index, { code, reason, metadata, message }] of (await Promise.all(failures)).entries()) {
