@@ -31,8 +31,7 @@ import {
 } from "./exec/keep.ts";
 import { KeptProcess, type WorkloadOutput } from "./exec/kept-process.ts";
 import type { KeptParts } from "./exec/kept-call.ts";
-import { ExecProcess } from "./exec/process.ts";
-import { type RunOptions, type RunResult, runToEnd } from "./exec/run.ts";
+import { ExecProcess, type RunOptions, type RunResult, runToEnd } from "./exec/process.ts";
 import { ExecCall } from "./exec/wire.ts";
 import { attributesOf, type PathAttributes } from "./files/attributes.ts";
 import { FileContent, type ReadFileOptions } from "./files/read.ts";

@@ -13,8 +13,7 @@ export type {
   WorkloadOutputOptions,
 } from "./exec/keep.ts";
 export type { KeptProcess, WorkloadOutput } from "./exec/kept-process.ts";
-export type { ExecProcess, WebStreams } from "./exec/process.ts";
-export type { RunOptions, RunResult } from "./exec/run.ts";
+export type { ExecProcess, RunOptions, RunResult, WebStreams } from "./exec/process.ts";
 export type { PathAttributes } from "./files/attributes.ts";
 export type { GuestPath } from "./files/path.ts";
 export type { DownloadFolderOptions, FolderCopy, UploadFolderOptions } from "./files/folder.ts";

@@ -1,6 +1,6 @@
 import type { CallOptions } from "./channel.ts";
 import type { AttachOptions, KeptOptions, KeptPosition, WorkloadOutputOptions } from "./exec/keep.ts";
-import type { RunOptions } from "./exec/run.ts";
+import type { RunOptions } from "./exec/process.ts";
 import type { BridgeOptions, TcpOptions } from "./link/link.ts";
 
 /** All names of an object of options; the compiler checks that none is missing. */

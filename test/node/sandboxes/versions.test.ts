@@ -17,7 +17,7 @@ import {
   warningsOf,
 } from "./node.ts";
 import { HttpSubstrate, IMAGE, MISSING } from "./substrate.ts";
-import { demandAgent } from "../../../src/node/sandboxes/node/agent-version.ts";
+import { demandAgent } from "../../../src/node/sandboxes/node/demands.ts";
 import type { SandboxError } from "../../../src/node/sandboxes/substrate/errors.ts";
 import type { JournalEntry } from "../../../src/node/sandboxes/node/journal.ts";
 import { AGENT_VERSION } from "../../../src/shared/version.ts";

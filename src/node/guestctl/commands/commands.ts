@@ -11,7 +11,7 @@ export const COMMANDS: ReadonlyMap<string, CommandEntry> = new Map([
   entry(
     "connect",
     "connect standard input and output to a port of a sandbox",
-    async () => (await import("./connect.ts")).connect,
+    async () => (await import("./forward.ts")).connect,
   ),
   entry("cp", "copy files to or from a sandbox", async () => (await import("./cp.ts")).cp),
   entry("end", "end a kept command", async () => (await import("./end.ts")).end),
@@ -19,7 +19,7 @@ export const COMMANDS: ReadonlyMap<string, CommandEntry> = new Map([
   entry("execs", "list kept commands", async () => (await import("./execs.ts")).execs),
   entry("forward", "forward local ports to a sandbox", async () => (await import("./forward.ts")).forward),
   entry("health", "show an agent's health", async () => (await import("./health.ts")).health),
-  entry("hook", "run a snapshot or restore hook", async () => (await import("./hook.ts")).hook),
+  entry("hook", "run a snapshot or restore hook", async () => (await import("./restore.ts")).hook),
   entry("issue", "issue the credentials of a sandbox", async () => (await import("./issue.ts")).issue),
   entry("kill", "send a signal to a kept command", async () => (await import("./kill.ts")).kill),
   entry("logs", "show what the workload wrote", async () => (await import("./logs.ts")).logs),
@@ -38,7 +38,7 @@ export const COMMANDS: ReadonlyMap<string, CommandEntry> = new Map([
   entry("sandbox", "make and manage sandboxes", async () => (await import("./sandbox.ts")).sandbox),
   entry("stat", "describe files of a sandbox", async () => (await import("./stat.ts")).stat),
   entry("usage", "show what a sandbox uses", async () => (await import("./usage.ts")).usage),
-  entry("version", "print the versions of client and agent", async () => (await import("./version.ts")).version),
+  entry("version", "print the versions of client and agent", async () => (await import("./health.ts")).version),
   entry("write", "write standard input to a file", async () => (await import("./write.ts")).write),
 ]);
 

@@ -14,6 +14,7 @@ import {
 import { ANSWER_TIMEOUT_MS, CONNECTION_OPTIONS, connector, openClient } from "../target/index.ts";
 import { healthObject } from "./schema.ts";
 import { type Sample, watchHealth } from "./watch.ts";
+import { AGENT_VERSION } from "../../../shared/version.ts";
 
 const DEFAULT_INTERVAL_MS = 1_000;
 /** Health is cheap, but a guest has its own work to do. */
@@ -94,3 +95,23 @@ function timeOf(time: Date | undefined, now?: Date): string {
   if (now === undefined) return time.toISOString();
   return `${time.toISOString()} (${((now.getTime() - time.getTime()) / 1000).toFixed(1)} s ago)`;
 }
+
+export const version: Command = defineCommand({
+  usage: ["version [options]"],
+  about:
+    "Prints the versions of guestctl and of the agent, which a restored snapshot keeps. Does not count as user activity.",
+  options: { client: { help: "only guestctl's own" }, ...CONNECTION_OPTIONS },
+  notes: 'With --json, one object: "client" and "agent" (null: not asked, or it sends none).',
+  statuses: "0 printed, 125 no answer.",
+  examples: ["version", "version --client"],
+  async run({ values }, host) {
+    // Print this first: it is useful even if the connection fails.
+    if (values.json !== true) host.stdout.write(reportText([["guestctl", AGENT_VERSION]]));
+    if (values.client === true) return { text: "", json: { client: AGENT_VERSION, agent: null } };
+    using client = await openClient(values, host);
+    await client.health({ timeoutMs: ANSWER_TIMEOUT_MS });
+    const agent = client.agentVersion;
+    const text = reportText([["agent", agent ?? "unknown"]], "guestctl".length);
+    return { text, json: { client: AGENT_VERSION, agent: agent ?? null } };
+  },
+});

@@ -270,11 +270,8 @@ async function stop(node: Sandboxes, names: readonly string[]): Promise<Answer> 
   const { warnings } = await node.stop(name);
   const lines = warnings.map(({ code, message }) => `${name}: ${printable(message)} [${code}]\n`);
   const json = { sandbox: sandboxObject(await node.get(name)), warnings };
-  return {
-    text: `${lines.join("")}${name} is stopped\n`,
-    json,
-    status: warnings.length === 0 ? 0 : STATUS_NOT_AS_INTENDED,
-  };
+  const status = warnings.length === 0 ? 0 : STATUS_NOT_AS_INTENDED;
+  return { text: `${lines.join("")}${name} is stopped\n`, json, status };
 }
 
 async function snapshot(node: Sandboxes, names: readonly string[], values: Values): Promise<Answer> {
@@ -289,16 +286,8 @@ async function snapshot(node: Sandboxes, names: readonly string[], values: Value
 async function fork(node: Sandboxes, names: readonly string[], values: Values, host: Host): Promise<Answer> {
   const from = oneName(names, "sandbox fork");
   const { name, "accept-degraded": acceptDegraded } = values;
-  const {
-    sandbox: made,
-    awakening,
-    source,
-  } = await node.fork(from, {
-    name,
-    ...choicesOf(values),
-    acceptDegraded,
-    env: await variablesOf(values, host),
-  });
+  const choices = { name, ...choicesOf(values), acceptDegraded, env: await variablesOf(values, host) };
+  const { sandbox: made, awakening, source } = await node.fork(from, choices);
   const text = `${source === undefined ? "" : awakeningText(from, source)}${awakeningText(made.name, awakening)}`;
   const json = { sandbox: sandboxObject(made), fork: awakeningObject(awakening), source: awakeningObject(source) };
   return { text, json, status: awakeningStatus(awakening, source) };

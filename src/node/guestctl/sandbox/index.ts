@@ -1,7 +1,6 @@
 export { images, node } from "./inventory.ts";
-export { NODE_OPTIONS, openNode } from "./node.ts";
+export { NODE_OPTIONS, openNode, sandboxNames, type SandboxTarget, targetOfSandbox } from "./node.ts";
 export { publish, unpublish } from "./publish.ts";
-export { sandboxNames, type SandboxTarget, targetOfSandbox } from "./reach.ts";
 export {
   awakeningObject,
   awakeningStatus,

@@ -1,6 +1,6 @@
 import { homedir, hostname } from "node:os";
 import { isAbsolute, join, resolve } from "node:path";
-import { connectHypeman, type Freeze, Sandboxes, type Step } from "../../sandboxes/index.ts";
+import { connectHypeman, type Freeze, noSandbox, type Reach, Sandboxes, type Step } from "../../sandboxes/index.ts";
 import { DEFAULT_PORT } from "../../client/index.ts";
 import { type Host, parseCount, parseDurationMs, parseWaitMs, setting, UsageError } from "../cli/index.ts";
 
@@ -40,7 +40,7 @@ export const NODE_OPTIONS = {
 } as const;
 
 /** Their values. */
-export type NodeValues = { readonly [Name in keyof typeof NODE_OPTIONS | "timeout"]?: string | undefined };
+type NodeValues = { readonly [Name in keyof typeof NODE_OPTIONS | "timeout"]?: string | undefined };
 
 /** Opens this node, and says each step on standard error. Close it. */
 export async function openNode(
@@ -74,7 +74,7 @@ export async function openNode(
 }
 
 /** Path of the journal and the credentials (XDG Base Directory Specification: no relative XDG_STATE_HOME counts). */
-export function stateFolder(flag: string | undefined, env: NodeJS.ProcessEnv): string {
+function stateFolder(flag: string | undefined, env: NodeJS.ProcessEnv): string {
   const named = setting(flag, env["GUESTCTL_STATE"]);
   if (named !== undefined) return resolve(named);
   const configured = env["XDG_STATE_HOME"] ?? "";
@@ -84,4 +84,28 @@ export function stateFolder(flag: string | undefined, env: NodeJS.ProcessEnv): s
 
 function stepLine({ operation, name, step }: Step): string {
   return `guestctl: ${operation} ${name}: ${step}\n`;
+}
+
+/** A sandbox of this node: journal and substrate know its address and credentials. */
+export interface SandboxTarget {
+  readonly sandbox: string;
+  /** Folder of the journal. Default: that of `sandbox`. */
+  readonly state?: string | undefined;
+  /** The substrate's daemon. Default: that of `sandbox`. */
+  readonly api?: string | undefined;
+}
+
+/** Names of this node's sandboxes. */
+export async function sandboxNames(state: string | undefined, { env }: NodeJS.Process): Promise<readonly string[]> {
+  return Sandboxes.names(stateFolder(state, env));
+}
+
+/** Where a sandbox is now. Throws SandboxError, which names the next command, where no agent answers in it. */
+export async function targetOfSandbox({ sandbox, ...values }: SandboxTarget, host: NodeJS.Process): Promise<Reach> {
+  const folder = stateFolder(values.state, host.env);
+  // A user without sandboxes needs no token to learn that.
+  if ((host.env["HYPEMAN_API_KEY"] ?? "") === "" && !(await sandboxNames(values.state, host)).includes(sandbox))
+    throw noSandbox(sandbox, folder);
+  using node = await openNode(values, host, { readOnly: true, json: false });
+  return await node.reach(sandbox);
 }

@@ -2,12 +2,13 @@ import type { GuestClient, KeptEvent, KeptExec, KeptOptions, KeptProcess } from 
 import { ANSWER_TIMEOUT_MS, type Connector } from "../target/index.ts";
 import { jsonLine, printable, UsageError } from "../cli/index.ts";
 import { localSize } from "./terminal.ts";
+import { runAttached } from "./attach.ts";
 
 /** Pause between two sizes: a program that sees only the second draws nothing. */
 const NUDGE_MS = 50;
 
 /** How guestctl is joined to a kept command. */
-export interface KeptAttachment {
+interface KeptAttachment {
   readonly name: string;
   /** The local terminal is the command's: messages must not leave the cursor in the middle of a line. */
   readonly isTerminal: boolean;
@@ -62,7 +63,7 @@ export function eventTeller(
 }
 
 /** Makes the program in the terminal redraw it, by a different size for a moment, as dtach(1) does. */
-export function redraw(process: KeptProcess, host: NodeJS.Process): void {
+function redraw(process: KeptProcess, host: NodeJS.Process): void {
   const size = localSize(host);
   if (size === undefined) return;
   process.resize(size.cols, size.rows > 1 ? size.rows - 1 : size.rows + 1);
@@ -94,4 +95,42 @@ function eventObject(event: KeptEvent): object {
   if (event.kind === "disconnected") return { event: "disconnected", message: event.error.message };
   if (event.kind === "reconnected") return { event: "reconnected" };
   return { event: "gap", stream: event.stream, offset: String(event.offset), bytes: String(event.bytes) };
+}
+
+/** How to attach to a kept command. */
+interface TakeUp {
+  readonly exec: KeptExec;
+  /** Only output from now on. Default: of a terminal in which something runs. */
+  readonly fromNow?: boolean | undefined;
+  /** Whether to connect standard input. Default: from a terminal to a terminal. */
+  readonly isInteractive?: boolean | undefined;
+  readonly escape: number | undefined;
+  readonly isForPrograms: boolean;
+}
+
+/** Attaches to a kept command, in place of any attached client, until its end. Resolves with the exit status. */
+export async function takeUp(
+  { exec, fromNow, isInteractive, escape, isForPrograms }: TakeUp,
+  client: GuestClient,
+  connection: Connector,
+  host: NodeJS.Process,
+): Promise<number> {
+  const { name, terminal: isTerminal, exit } = exec;
+  const runsInTerminal = isTerminal && exit === undefined;
+  const process = openKept({ name, isTerminal, isForPrograms }, connection, host, (options) =>
+    client.attach(name, {
+      ...options,
+      fromNow: fromNow ?? runsInTerminal,
+      execId: exec.execId,
+      terminal: localSize(host),
+    }),
+  );
+  // Only once attached: of two sizes sent earlier, the agent would see only the last.
+  if (runsInTerminal) process.attached.then(() => redraw(process, host)).catch(() => undefined);
+  const isAtTerminal = isTerminal && host.stdin.isTTY && !isForPrograms;
+  return runAttached(
+    { process, isInteractive: isInteractive ?? isAtTerminal, isTerminal, escape, kept: { name, process } },
+    isForPrograms,
+    host,
+  );
 }

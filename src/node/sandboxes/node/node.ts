@@ -1,9 +1,7 @@
 import { DEFAULT_PORT } from "../../client/index.ts";
 import type { Substrate, Tags } from "../substrate/index.ts";
-import { GuestAccess } from "./access.ts";
-import { AgentVolumes } from "./agent-volumes.ts";
-import type { Freeze } from "./guest.ts";
-import { type AgentSource, CredentialStore } from "./injection.ts";
+import { type Freeze, GuestAccess } from "./guest.ts";
+import { type AgentSource, AgentVolumes, CredentialStore } from "./injection.ts";
 import { Instances } from "./instances.ts";
 import type { Journal } from "./journal.ts";
 import { hostCpuClass } from "./keys.ts";

@@ -1,5 +1,5 @@
 import { randomBytes, randomUUID } from "node:crypto";
-import { booted } from "./boot.ts";
+import { booted } from "./start.ts";
 import {
   type DaemonFacts,
   type Image,

@@ -28,7 +28,7 @@ import {
 } from "./environment.ts";
 import { SandboxError } from "../substrate/index.ts";
 import { demandUnpublished } from "./ingress.ts";
-import { besideSiblings } from "./siblings.ts";
+import { besideSiblings } from "./start.ts";
 import { making } from "./removal.ts";
 import { inheritance, orRestored, quiesced, suspendable, type SuspendOptions, wake, wrongState } from "./suspend.ts";
 

@@ -17,7 +17,7 @@ import {
   type Warning,
   whileUp,
 } from "../node/index.ts";
-import { booted } from "./boot.ts";
+import { besideSiblings, booted } from "./start.ts";
 import { type Instance, type InstanceState, SandboxError } from "../substrate/index.ts";
 import { GuestError } from "../../client/index.ts";
 import {
@@ -28,7 +28,6 @@ import {
   type Variables,
   writeVariables,
 } from "./environment.ts";
-import { besideSiblings } from "./siblings.ts";
 
 /** How to suspend a sandbox. */
 export interface SuspendOptions {
