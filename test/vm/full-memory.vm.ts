@@ -3,4 +3,4 @@ import { fullMemoryCases, smallStartCases } from "./cases/memory-cases.ts";
 
 describe("a guest of 128 MB", () => fullMemoryCases(128, ["memory of its own", "a file in memory"]));
 
-describe("a guest of 96 MB whose disks have a read_ahead_kb of 0", () => smallStartCases(96));
+describe("a guest of 96 MB", () => smallStartCases(96));

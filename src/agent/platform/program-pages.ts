@@ -1,4 +1,4 @@
-import { closeSync, openSync, readdirSync, readFileSync, statSync } from "node:fs";
+import { closeSync, openSync, readdirSync } from "node:fs";
 import { join } from "node:path";
 import { type Addon, ADVICE_DONT_NEED, ADVICE_NORMAL, ADVICE_RANDOM } from "../native/index.ts";
 
@@ -10,42 +10,21 @@ const LIBRARIES = "lib";
 export class ProgramPages {
   readonly #addon: Pick<Addon, "adviseCode" | "dropFileCache">;
   readonly #bundleFolder: string;
-  readonly #devicesFolder: string;
 
-  /** @param devicesFolder of the block devices by number */
-  constructor(
-    addon: Pick<Addon, "adviseCode" | "dropFileCache">,
-    bundleFolder: string,
-    devicesFolder = "/sys/dev/block",
-  ) {
+  constructor(addon: Pick<Addon, "adviseCode" | "dropFileCache">, bundleFolder: string) {
     this.#addon = addon;
     this.#bundleFolder = bundleFolder;
-    this.#devicesFolder = devicesFolder;
   }
 
   /**
    * Makes the kernel read only what is touched, until the first `giveBack`. The launcher has asked for what a start
    * needs; around any other page the kernel would read up to 8 MB, by the device's setting. (Linux from 6.16 on does so
    * for code all the same.) Not for longer: when memory is short, the kernel takes such pages first, however often they
-   * are used (vma_has_recency of Linux 6.3 and later). A test then had 8,000 reads instead of 60 (decision 0020), and a
-   * start in 96 MB reads each page four times. So nothing is asked for where the device reads nothing around a page:
-   * there that start takes some 1.5 times that of 128 MB.
+   * are used. A test then had 8,000 reads instead of 60 (decision 0020). Where a start does not fit into memory, the
+   * addon has done it in another way, and this does nothing (native/addon/program_pages.c).
    */
   readOnlyTouched(): void {
-    if (!this.#isReadAlone()) this.#addon.adviseCode(ADVICE_RANDOM);
-  }
-
-  /** The bundle's disk has a read_ahead_kb of 0. A partition has that of its disk, in the folder above its own. */
-  #isReadAlone(): boolean {
-    for (const queue of ["queue", "../queue"])
-      try {
-        const { dev } = statSync(this.#bundleFolder, { bigint: true });
-        const [major, minor] = [(dev >> 8n) & 0xfffn, (dev & 0xffn) | ((dev >> 12n) & 0xfff00n)];
-        return Number(readFileSync(`${this.#devicesFolder}/${major}:${minor}/${queue}/read_ahead_kb`, "latin1")) === 0;
-      } catch {
-        // The other, or a file system without a disk of its own.
-      }
-    return false;
+    this.#addon.adviseCode(ADVICE_RANDOM);
   }
 
   /**

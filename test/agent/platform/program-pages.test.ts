@@ -1,7 +1,6 @@
 import assert from "node:assert/strict";
-import { fstatSync, statSync } from "node:fs";
+import { fstatSync } from "node:fs";
 import { mkdir, rm, writeFile } from "node:fs/promises";
-import { join } from "node:path";
 import { test } from "node:test";
 import { ADVICE_DONT_NEED, ADVICE_NORMAL, ADVICE_RANDOM } from "../../../src/agent/native/index.ts";
 import { ProgramPages } from "../../../src/agent/platform/index.ts";
@@ -56,22 +55,4 @@ test("a program that is not there, or may not be read, is no failure", async () 
 test("the running program takes every advice, and goes on", () => {
   for (const advice of [ADVICE_RANDOM, ADVICE_NORMAL, ADVICE_DONT_NEED]) assert.equal(addon.adviseCode(advice), 0);
   assert.ok(addon.adviseCode(-1) < 0);
-});
-
-test("the kernel is asked to read only what is touched, unless the bundle's disk, or its partition's, does so by itself", async () => {
-  await using folder = await bundleFolder();
-  const number = statSync(folder.path).dev;
-  const device = folder.at(`devices/${(number >> 8) & 0xfff}:${(number & 0xff) | ((number >> 12) & 0xfff00)}`);
-  const advisedWith = async (queue: string, readAheadKb: string): Promise<readonly number[]> => {
-    await mkdir(join(device, queue), { recursive: true });
-    await writeFile(join(device, queue, "read_ahead_kb"), readAheadKb);
-    const { advised, recorder } = recording();
-    new ProgramPages(recorder, folder.path, folder.at("devices")).readOnlyTouched();
-    await rm(join(device, queue), { recursive: true });
-    return advised;
-  };
-  assert.deepEqual(await advisedWith("queue", "0\n"), []);
-  assert.deepEqual(await advisedWith("../queue", "0\n"), []);
-  assert.deepEqual(await advisedWith("queue", "128\n"), [ADVICE_RANDOM]);
-  assert.deepEqual(await advisedWith("none", "0\n"), [ADVICE_RANDOM]);
 });

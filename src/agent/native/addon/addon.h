@@ -55,6 +55,7 @@
   F("terminalEofByte", agent_terminal_eof_byte, 1, (int fd))                      \
   /* page_cache.c */                                                              \
   F("dropFileCache", agent_drop_file_cache, 1, (int fd))                          \
+  /* program_pages.c */                                                           \
   F("adviseCode", agent_advise_code, 1, (int advice))                             \
   /* ../../internals */                                                            \
   F("relaxCertificateChecks", agent_relax_certificate_checks, 0, (void))          \
