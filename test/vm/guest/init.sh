@@ -30,6 +30,7 @@ place proc /proc
 place devtmpfs /dev
 exec </dev/console >/dev/console 2>&1
 while read -r module; do insmod "/modules/$module"; done </modules.list
+rm -r /modules
 ifconfig lo 127.0.0.1 up
 until grep -q eth0 /proc/net/dev; do usleep 10000; done
 ifconfig eth0 10.0.2.15 netmask 255.255.255.0 up

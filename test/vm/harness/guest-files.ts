@@ -1,5 +1,5 @@
 import { execFileSync } from "node:child_process";
-import { chmodSync, globSync, mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
+import { chmodSync, globSync, linkSync, mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { basename, dirname, join } from "node:path";
 
 /** A file of the guest. */
@@ -17,14 +17,21 @@ const PATH = `${process.env["PATH"] ?? ""}:/usr/sbin:/sbin`;
 /** Room for ext4 itself, and on the instance's disk for all that its guest writes. */
 const SPARE_BYTES = 192 * MEBIBYTE;
 
-/** Runs an action on a folder beside the output that holds these files, and is removed then. */
+/**
+ * Runs an action on a folder beside the output that holds these files, and is removed then. Files of one and the same
+ * array are links to one file: a small guest has no memory for copies in its initramfs.
+ */
 function laidOut(output: string, files: readonly GuestFile[], action: (folder: string) => void): void {
   const folder = mkdtempSync(`${output}-`);
+  const written = new Map<GuestFile["content"], string>();
   try {
     for (const { path, content, mode = 0o755 } of files) {
       const file = join(folder, path);
       mkdirSync(dirname(file), { recursive: true });
-      writeFileSync(file, content);
+      const same = typeof content === "string" ? undefined : written.get(content);
+      if (same !== undefined) linkSync(same, file);
+      else writeFileSync(file, content);
+      written.set(content, file);
       chmodSync(file, mode);
     }
     chmodSync(folder, 0o755);

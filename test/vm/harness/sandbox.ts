@@ -73,18 +73,19 @@ export function guestFiles(
     path,
     content: readFileSync(buildGuestProgram(name, workFolder)),
   });
+  const busybox = readFileSync(provideBusybox());
   return [
     ...modules(kernel.modulesFolder, [
       ...MODULES,
       ...(options.bridge === undefined ? [] : ["virtio_console"]),
       ...(options.modules ?? []),
     ]),
-    ...initFiles(workFolder),
+    ...initFiles(workFolder, busybox),
     program("oracle", "oracle"),
     program("substrate", "image/opt/substrate/agent"),
     program("workload", "image/bin/workload"),
     ...(options.programs ?? []).map((name) => program(name, `image/bin/${name}`)),
-    ...["busybox", "sh"].map((name) => ({ path: `image/bin/${name}`, content: readFileSync(provideBusybox()) })),
+    ...["busybox", "sh"].map((name) => ({ path: `image/bin/${name}`, content: busybox })),
     { path: "image/etc/passwd", content: USERS, mode: 0o644 },
     { path: "image/etc/group", content: GROUPS, mode: 0o644 },
     ...(agent.inImage ?? []).map((file) => ({ ...file, path: `image/${file.path}` })),
@@ -96,11 +97,11 @@ export function guestFiles(
 }
 
 /** What a guest starts with: a script with busybox for its programs, and the program that it becomes. */
-export function initFiles(workFolder: string): GuestFile[] {
+export function initFiles(workFolder: string, busybox = readFileSync(provideBusybox())): GuestFile[] {
   return [
     { path: "init", content: readFileSync(join(import.meta.dirname, "../guest/init.sh")) },
     { path: "launch", content: readFileSync(buildGuestProgram("launch", workFolder)) },
-    { path: "bin/busybox", content: readFileSync(provideBusybox()) },
+    { path: "bin/busybox", content: busybox },
   ];
 }
 
