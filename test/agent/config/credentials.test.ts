@@ -3,6 +3,7 @@ import { readdirSync } from "node:fs";
 import { describe, it, test } from "node:test";
 import { Credentials, tokenDigest } from "../../../src/agent/config/index.ts";
 import { startAgent } from "../../fixtures/agent.ts";
+import { until } from "../../fixtures/awake.ts";
 import { testFolder } from "../../fixtures/files.ts";
 import { fuseMount } from "../../fixtures/programs/index.ts";
 import { NEEDS_FUSE } from "../../fixtures/privileges.ts";
@@ -51,9 +52,13 @@ test("an agent with its token in a file has all the threads that file calls need
   const env = { SVC_INSTANCE_TOKEN: undefined, SVC_INSTANCE_TOKEN_FILE: await folder.write("token", folder.token) };
   await using byFile = await startAgent({ env, awaitListening: true });
   await using byValue = await startAgent({ awaitListening: true });
-  const [threads, usual] = [byFile, byValue].map(({ pid }) => readdirSync(`/proc/${pid}/task`).length);
-  assert.equal(threads, usual);
-  assert.ok(threads !== undefined && threads > 20);
+  // V8 may start or end one of its own meanwhile.
+  const counted = (): number[] => [byFile, byValue].map(({ pid }) => readdirSync(`/proc/${pid}/task`).length);
+  await until(
+    () => new Set(counted()).size === 1,
+    () => `threads: ${counted().join(", ")}`,
+  );
+  assert.ok(Math.min(...counted()) > 20);
 });
 
 describe("a start with a file on a file system that never answers", { concurrency: true, ...NEEDS_FUSE }, () => {

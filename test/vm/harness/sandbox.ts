@@ -97,7 +97,7 @@ export function guestFiles(
 }
 
 /** What a guest starts with: a script with busybox for its programs, and the program that it becomes. */
-export function initFiles(workFolder: string, busybox = readFileSync(provideBusybox())): GuestFile[] {
+export function initFiles(workFolder: string, busybox: Buffer = readFileSync(provideBusybox())): GuestFile[] {
   return [
     { path: "init", content: readFileSync(join(import.meta.dirname, "../guest/init.sh")) },
     { path: "launch", content: readFileSync(buildGuestProgram("launch", workFolder)) },
