@@ -3,17 +3,12 @@ import { describe, test } from "node:test";
 import { create, type Message, type MessageInitShape } from "@bufbuild/protobuf";
 import { BinaryWriter, WireType } from "@bufbuild/protobuf/wire";
 import type { FileType, HookKind, KeptEvent } from "../../src/node/client/index.ts";
-import {
-  type ExecFrame,
-  ExecFrameSchema,
-  ExecStartSchema,
-  type ExecWhenFull,
-} from "../../src/shared/gen/svc/guest/v1alpha1/exec_pb.ts";
+import { type ExecFrame, ExecFrameSchema, type ExecWhenFull } from "../../src/shared/gen/svc/guest/v1alpha1/exec_pb.ts";
 import { FileTree } from "../../src/shared/gen/svc/guest/v1alpha1/file_tree_pb.ts";
 import { GuestAgent } from "../../src/shared/gen/svc/guest/v1alpha1/guest_agent_pb.ts";
 import { startAgent } from "../fixtures/agent.ts";
 import { clientOf, failureOf } from "../fixtures/guest-client.ts";
-import { grpcJsClient, RpcFailure } from "../fixtures/rpc-clients.ts";
+import { ask, grpcJsClient } from "../fixtures/rpc-clients.ts";
 import { startStandIn } from "../fixtures/stand-in-agent.ts";
 
 /** A value that is in no enumeration. */
@@ -47,11 +42,10 @@ describe("fields that only a newer peer knows", () => {
       futureFrame({ case: "stdin", value: Buffer.from("abc") }),
       futureFrame({ case: "stdinClose", value: {} }),
     ];
-    const client = grpcJsClient({ port: agent.port, certificates: agent.certificates });
-    const frames = await Array.fromAsync(client.call(GuestAgent.method.exec, sent, { token: agent.token }));
+    using client = grpcJsClient(agent);
+    const frames = await Array.fromAsync(client.call(GuestAgent.method.exec, sent));
     const output = frames.flatMap(({ frame }) => (frame.case === "stdout" ? [frame.value] : []));
     assert.equal(Buffer.concat(output).toString(), "abc");
-    client.close();
   });
 
   test("are passed over in what a command answers", async () => {
@@ -74,15 +68,8 @@ describe("a value of an enumeration that only a newer client knows", () => {
     assert.deepEqual([status, reason, metadata["field"]], ["INVALID_ARGUMENT", "INVALID_FIELD", "kind"]);
     assert.match(message, /42, which this agent does not know: give PRE_SNAPSHOT or POST_RESTORE/);
     const keep = { name: "kept", whenFull: UNKNOWN as ExecWhenFull };
-    const value = create(ExecStartSchema, { args: ["true"], keep });
-    const start = create(ExecFrameSchema, { frame: { case: "start", value } });
-    const client = grpcJsClient({ port: agent.port, certificates: agent.certificates });
-    const call = Array.fromAsync(client.call(GuestAgent.method.exec, [start], { token: agent.token }));
-    await assert.rejects(
-      call,
-      (error) => error instanceof RpcFailure && error.metadata["field"] === "start.keep.when_full",
-    );
-    client.close();
+    const call = ask(agent, GuestAgent.method.exec, { frame: { case: "start", value: { args: ["true"], keep } } });
+    await assert.rejects(call, { code: 3, metadata: { field: "start.keep.when_full" } });
     assert.deepEqual(await guest.listExecs(), []);
   });
 });
@@ -93,12 +80,9 @@ describe("a frame that only a newer client knows", () => {
     const start = create(ExecFrameSchema, {
       frame: { case: "start", value: { args: ["sleep", "1000"], stdin: true } },
     });
-    const unknown = create(ExecFrameSchema);
-    unknown.$unknown = [{ no: 900, wireType: WireType.Varint, data: new Uint8Array([1]) }];
-    const client = grpcJsClient({ port: agent.port, certificates: agent.certificates });
-    const call = Array.fromAsync(client.call(GuestAgent.method.exec, [start, unknown], { token: agent.token }));
+    using client = grpcJsClient(agent);
+    const call = Array.fromAsync(client.call(GuestAgent.method.exec, [start, ofTheFuture(create(ExecFrameSchema))]));
     await assert.rejects(call, /of a kind that this agent does not know/);
-    client.close();
   });
 });
 

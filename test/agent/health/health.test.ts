@@ -1,25 +1,20 @@
 import assert from "node:assert/strict";
 import { describe, it } from "node:test";
-import { create, fromJson } from "@bufbuild/protobuf";
+import { fromJson } from "@bufbuild/protobuf";
 import { type Timestamp, timestampMs, TimestampSchema } from "@bufbuild/protobuf/wkt";
 import { GuestAgent } from "../../../src/shared/gen/svc/guest/v1alpha1/guest_agent_pb.ts";
-import { HealthRequestSchema, type HealthResponse } from "../../../src/shared/gen/svc/guest/v1alpha1/health_pb.ts";
+import type { HealthResponse } from "../../../src/shared/gen/svc/guest/v1alpha1/health_pb.ts";
 import { forAllTests } from "../../fixtures/for-all-tests.ts";
 import { type RunningAgent, startAgent } from "../../fixtures/agent.ts";
 import { until } from "../../fixtures/awake.ts";
 import { DECLARE_IDLE_LINE, postJson } from "../../fixtures/declare-idle.ts";
 import { exec, ExecStream } from "../../fixtures/exec-stream.ts";
-import { grpcJsClient, one, type RpcFailure } from "../../fixtures/rpc-clients.ts";
+import { ask, type RpcFailure } from "../../fixtures/rpc-clients.ts";
 
 const agent = forAllTests(await startAgent({ process: { args: ["sleep", "1000"] } }));
 
-async function health(of: RunningAgent = agent, token = of.token): Promise<HealthResponse> {
-  const client = grpcJsClient(of);
-  try {
-    return await one(client.call(GuestAgent.method.health, [create(HealthRequestSchema)], { token }));
-  } finally {
-    client.close();
-  }
+function health(of: RunningAgent = agent, token = of.token): Promise<HealthResponse> {
+  return ask(of, GuestAgent.method.health, {}, { token });
 }
 
 function ms(time: Timestamp | undefined): number {

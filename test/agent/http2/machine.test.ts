@@ -14,6 +14,7 @@ import {
   frameReader,
   headerBlock,
   PREFACE,
+  INITIAL_WINDOW_SIZE,
   setting,
   uint32,
 } from "../../fixtures/raw-http2.ts";
@@ -22,7 +23,6 @@ const FIELDS = { ":status": "200", "content-type": "application/grpc+proto" };
 const STATUS = { "grpc-status": "0" };
 const KIB = 1024;
 const MAX_FRAME_SIZE = 5;
-const INITIAL_WINDOW_SIZE = 4;
 
 describe("the HTTP/2 machine", () => {
   test("lays headers, message and trailers of a small answer out in one piece, without a request's copy", () => {

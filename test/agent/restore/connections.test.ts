@@ -48,7 +48,6 @@ describe("after the duties", () => {
     using peer = await dial(agent);
     assert.equal(await peer.ask("RunRestoreDuties", agent.token, DUTIES), "0");
     assert.equal(await peer.goawayCode(), CODE.none);
-    await peer.ended();
   });
 });
 

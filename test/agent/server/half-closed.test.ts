@@ -17,10 +17,10 @@ import {
   frame,
   frameReader,
   headerBlock,
+  INITIAL_WINDOW_SIZE,
   PREFACE,
   RawHttp2,
   setting,
-  SETTING,
   uint32,
 } from "../../fixtures/raw-http2.ts";
 import { startSocketAgent } from "../../fixtures/agent.ts";
@@ -35,7 +35,7 @@ const agent = forAllTests(await startSocketAgent());
 function conversation(requests: readonly (readonly [method: string, message: Uint8Array])[]): Buffer {
   return Buffer.concat([
     PREFACE,
-    frame(FRAME.settings, 0, 0, setting(SETTING.initialWindowSize, WINDOW_BYTES)),
+    frame(FRAME.settings, 0, 0, setting(INITIAL_WINDOW_SIZE, WINDOW_BYTES)),
     frame(FRAME.windowUpdate, 0, 0, uint32(WINDOW_BYTES - 65_535)),
     ...requests.flatMap(([method, message], index) => [
       frame(FRAME.headers, FLAG.endHeaders, 2 * index + 1, headerBlock(callFields(method, agent.token))),

@@ -6,7 +6,7 @@ import { messageFrame } from "../../../src/agent/rpc/codec.ts";
 import { bytesFieldFrame, Router } from "../../../src/agent/rpc/index.ts";
 import { warmUp } from "../../../src/agent/server/warm-up.ts";
 import { GuestAgent } from "../../../src/shared/gen/svc/guest/v1alpha1/guest_agent_pb.ts";
-import { HealthRequestSchema, HealthResponseSchema } from "../../../src/shared/gen/svc/guest/v1alpha1/health_pb.ts";
+import { HealthResponseSchema } from "../../../src/shared/gen/svc/guest/v1alpha1/health_pb.ts";
 import { issueCertificates, tlsMaterial } from "../../fixtures/certificates.ts";
 import { startManagement, TEST_TOKEN } from "../../fixtures/management.ts";
 import { stoppedAtData } from "../../fixtures/raw-calls.ts";
@@ -31,13 +31,13 @@ describe("the management server", () => {
         call.send(bytesFieldFrame(STDOUT, Buffer.from("done")));
       });
     });
-    const client = grpcJsClient(server);
-    const running = client.call(exec, [], { token });
+    using client = grpcJsClient({ ...server, token });
+    const running = client.call(exec, []);
     await running.next();
     const shutdown = server.server.shutdown(5_000);
     // A call that its client was about to send when the announcement came fails in the client.
     let failure: unknown;
-    do failure = await one(client.call(health, [create(HealthRequestSchema)], { token })).catch((e: unknown) => e);
+    do failure = await one(client.call(health, [{}])).catch((e: unknown) => e);
     while (failure instanceof RpcFailure && failure.message.includes("NGHTTP2_REFUSED_STREAM"));
     assert.ok(failure instanceof RpcFailure);
     assert.equal(failure.code, 14, failure.message);
@@ -49,7 +49,6 @@ describe("the management server", () => {
     assert.deepEqual(rest, ["done"]);
     await shutdown;
     assert.equal(server.server.sockets, 0);
-    client.close();
   });
 
   test("ends a connection of a replaced authority also when its peer reads nothing and hears nothing", async () => {

@@ -7,9 +7,10 @@ import { create } from "@bufbuild/protobuf";
 import { WriteFileResponseSchema } from "../../../src/shared/gen/svc/guest/v1alpha1/files_pb.ts";
 import { GuestAgent } from "../../../src/shared/gen/svc/guest/v1alpha1/guest_agent_pb.ts";
 import type { Call } from "../../../src/agent/rpc/index.ts";
+import { Changes } from "../../fixtures/awake.ts";
 import { SERVER_NAME } from "../../fixtures/certificates.ts";
 import { startManagement, TEST_TOKEN } from "../../fixtures/management.ts";
-import { callHeaders, envelope, FRAME, type Frame, RawHttp2, SETTING, settingsOf } from "../../fixtures/raw-http2.ts";
+import { callHeaders, envelope, FRAME, type Frame, RawHttp2 } from "../../fixtures/raw-http2.ts";
 
 const { writeFile } = GuestAgent.method;
 const KIB = 1024;
@@ -69,7 +70,7 @@ describe("the flow-control windows of a connection", () => {
 async function start() {
   /** SHA-256 of each request that the server has read to its end. */
   const received: string[] = [];
-  let onReceived = (): void => {};
+  const changes = new Changes();
   const server = await startManagement((router) =>
     router.clientStream(writeFile, async (call: Call) => {
       const hash = createHash("sha256");
@@ -79,7 +80,7 @@ async function start() {
         message.release();
       }
       received.push(hash.digest("hex"));
-      onReceived();
+      changes.announce();
       return create(WriteFileResponseSchema);
     }),
   );
@@ -100,13 +101,7 @@ async function start() {
     },
     received: () => received,
     /** Resolves when that many requests were read to their ends. */
-    all: (count: number) =>
-      new Promise<void>((resolve) => {
-        onReceived = (): void => {
-          if (received.length === count) resolve();
-        };
-        onReceived();
-      }),
+    all: (count: number) => changes.holds(() => received.length === count),
     [Symbol.asyncDispose]: async () => {
       session.destroy();
       await server[Symbol.asyncDispose]();
@@ -116,7 +111,7 @@ async function start() {
 
 /** The window of streams that a frame announces. */
 function windowOf(each: Frame): number | undefined {
-  return each.type === FRAME.settings ? settingsOf(each).get(SETTING.initialWindowSize) : undefined;
+  return each.type === FRAME.settings ? http2.getUnpackedSettings(each.payload).initialWindowSize : undefined;
 }
 
 function sha256(bytes: Buffer): string {
