@@ -139,6 +139,7 @@ describe("guestctl exec", () => {
     assert.equal(output("stderr"), "err\n");
     const exit = events.at(-1);
     assert.deepEqual([exit?.["event"], exit?.["exit_code"], exit?.["output_complete"]], ["exit", 3, true]);
+    assert.match(JSON.stringify(exit?.["usage"]), /^{"cpu_scope":"USAGE_SCOPE_(?:TREE|PROCESS)".*"cpu_user_us":"\d+"/);
   });
 
   test("gives its error as JSON with --json", async () => {

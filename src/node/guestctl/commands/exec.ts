@@ -80,9 +80,9 @@ restore: guestctl then prints "lost" and reconnects by itself. "guestctl attach 
 guestctl passes signals on to the command. The third SIGINT, SIGHUP, and with -t SIGTERM end guestctl instead: the agent
 then hangs up on the command.
 With --json, one object a line: "event" is started ("pid"), stdout or stderr ("data" in base64), and at last exit
-("exit_code", "signal", "core_dumped", "timed_out", "oom_killed", "output_complete", "duration_ms"). With --name started
-has "exec_id" too, and there are disconnected ("message"), reconnected, and gap ("stream", "offset", "bytes"); with -d
-there is one object: "name", "exec_id" and "pid".`,
+("exit_code", "signal", "core_dumped", "timed_out", "oom_killed", "output_complete", "duration_ms", and "usage", the
+schema's CommandUsage). With --name started has "exec_id" too, and there are disconnected ("message"), reconnected, and
+gap ("stream", "offset", "bytes"); with -d there is one object: "name", "exec_id" and "pid".`,
   statuses: `the command's; 128 + signal when a signal ended it; 124 when --timeout did; 125 when guestctl or the agent
 failed, and after the escape key; 126 when the command cannot be run; 127 when there is no such command.`,
   examples: [

@@ -48,7 +48,7 @@ export const hook: Command = defineCommand({
 stream).`,
   options: { timeout: HOOK_TIMEOUT, freeze: FREEZE, ...CONNECTION_OPTIONS },
   notes: `With --json, the fields of the schema (RunHookResponse): "ran", "timed_out", "exit_code", "stdout_tail", "stderr_tail",
-and with --freeze "frozen", "frozen_processes", "freeze_pending", "freeze_problem".`,
+"oom_killed", "usage", and with --freeze "frozen", "frozen_processes", "freeze_pending", "freeze_problem".`,
   statuses: `the hook's own, 0 when none is configured, 124 when it was killed at its timeout,
 125 when guestctl fails, also when --freeze froze nothing.`,
   examples: ["hook pre-snapshot --timeout 10s", "hook pre-snapshot --freeze 90s", "hook post-restore --json"],
@@ -79,10 +79,9 @@ function freezeText(freezeMs: number, { frozen, frozenProcesses, freezePending, 
   if (freezeMs === 0) return "";
   if (!frozen) return `guestctl: nothing is frozen: ${freezeProblem || "this agent does not know --freeze"}\n`;
   const pending = freezePending === undefined ? "" : `, of which ${freezePending.count} wait in the kernel`;
-  return `guestctl: ${frozenProcesses} processes are frozen${pending}; "guestctl restore" thaws them\n`;
+  return `guestctl: processes frozen: ${frozenProcesses}${pending}; "guestctl restore" thaws them\n`;
 }
 
-/** Option for a hook's timeout. */
 /** Options of both commands. */
 const DUTIES_OPTIONS = {
   "no-time": { help: "leave the guest's clock alone" },

@@ -1,5 +1,6 @@
 import type { Readable, Writable } from "node:stream";
 import { finished } from "node:stream/promises";
+import { type UsageScope, UsageScopeSchema } from "../../../shared/gen/svc/guest/v1alpha1/exec_pb.ts";
 import {
   type ExecProcess,
   type ExecResult,
@@ -103,7 +104,7 @@ async function attachAsEvents(attachment: Attachment, host: NodeJS.Process): Pro
       Promise.all([report(process.stdout, "stdout"), report(process.stderr, "stderr")]),
     );
     const [result] = await Promise.all([process.wait(), outputs]);
-    await emit({ event: "exit", ...inSnakeCase(result) });
+    await emit(exitEvent(result));
     return result;
   } finally {
     if (isInteractive) {
@@ -111,6 +112,17 @@ async function attachAsEvents(attachment: Attachment, host: NodeJS.Process): Pro
       host.stdin.pause();
     }
   }
+}
+
+/** The last event. Its usage has the schema's form, as that of "guestctl execs --json". */
+export function exitEvent({ usage, ...result }: ExecResult): object {
+  const event = { event: "exit", ...inSnakeCase(result) };
+  if (usage === undefined) return event;
+  const { cpuScope, peakMemoryScope, ...numbers } = usage;
+  const scopeName = (scope: UsageScope): string | number => UsageScopeSchema.value[scope]?.name ?? scope;
+  const scopes = { cpu_scope: scopeName(cpuScope), peak_memory_scope: scopeName(peakMemoryScope) };
+  const texts = Object.fromEntries(Object.entries(numbers).map(([name, value]) => [name, String(value)]));
+  return { ...event, usage: { ...scopes, ...inSnakeCase(texts) } };
 }
 
 /** Signals to forward to the command. */
