@@ -11,7 +11,7 @@ import { openField } from "./field.ts";
 import { GUARD_PEER, type Loss, lossesAgainst, readRecorded, together, writeRecorded } from "./guard.ts";
 import { type Group, MEASURES, readOptions, USAGE } from "./options.ts";
 import { GO_SOURCES, SERVING_PEERS } from "./peers/peers.ts";
-import { dataOf, describeMachine, publish, type Report, wholeReport } from "./report.ts";
+import { dataOf, describeMachine, publish, readData, type Report, wholeReport } from "./report.ts";
 import type { Row } from "./row.ts";
 import { FULL, QUICK } from "./scale.ts";
 
@@ -29,8 +29,8 @@ async function nativeProgram(): Promise<string> {
 /** Measures the rows that the arguments select and prints them. Resolves with the exit status. */
 export async function main(args: readonly string[]): Promise<number> {
   const options = readOptions(args);
-  if (options.publish) {
-    publish();
+  if (options.figures) {
+    publish(readData());
     return 0;
   }
   const machine = describeMachine();
@@ -52,6 +52,7 @@ export async function main(args: readonly string[]): Promise<number> {
   const report: Report = { machine, contenders, seconds: Math.round((performance.now() - began) / 1000), rows: all };
   console.log(wholeReport(report));
   if (options.json !== undefined) writeFileSync(options.json, dataOf(report));
+  if (options.publish) publish(report);
   if (options.record) writeRecorded(all);
   return options.guard ? await guard(bench, rows) : 0;
 }

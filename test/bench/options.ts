@@ -54,8 +54,9 @@ export const USAGE: string = `usage: npm run bench [-- OPTION...]
   --quick            smaller loads: about a minute instead of a quarter of an hour
   --rows=GROUP,...   only these: ${GROUPS.join(", ")}
   --agent=PROGRAM    measure this guest-agent instead of the one in dist
-  --json FILE        all rows and samples (docs/performance.json is that of the last complete run)
-  --publish          measure nothing: make the figures of README.md and docs from docs/performance.json
+  --publish          all rows, into docs/performance.json, and from it the figures of README.md and docs/performance.md
+  --figures          measure nothing: make those figures anew from docs/performance.json
+  --json FILE        all rows and samples
   --guard            compare ratios with the recorded ones and fail on a clear loss
   --record           record the ratios`;
 
@@ -76,6 +77,7 @@ const FLAGS = {
   agent: { type: "string" },
   json: { type: "string" },
   publish: { type: "boolean", default: false },
+  figures: { type: "boolean", default: false },
   guard: { type: "boolean", default: false },
   record: { type: "boolean", default: false },
 } as const;
@@ -88,5 +90,8 @@ export type Options = ReturnType<typeof parseArgs<{ options: typeof FLAGS }>>["v
 /** Parses the command line; throws messages for the user. */
 export function readOptions(args: readonly string[]): Options {
   const { values } = parseArgs({ args: [...args], options: FLAGS });
+  const { publish, quick, rows, agent, guard, record } = values;
+  if (publish && (quick || guard || record || rows !== undefined || agent !== undefined))
+    throw new UsageError("--publish is for a complete run of the built agent");
   return { ...values, groups: groupsOf(values.rows, values.guard || values.record) };
 }

@@ -28,10 +28,11 @@ export async function resumeRows(bench: Bench): Promise<Row[]> {
       relation: "at most",
       limit: 1.9,
     }),
-    row("resume to the first command, page cache warm", "ms", ({ warmMs }) => warmMs.exec, NOTE),
-    row("the same, page cache cold", "ms", ({ coldMs }) => coldMs.exec, NOTE),
+    row("resume to the first command, page cache warm", "ms", ({ warmMs }) => warmMs.exec, TIMES_NOTE),
+    row("the same, page cache cold", "ms", ({ coldMs }) => coldMs.exec, TIMES_NOTE),
   ];
 }
 
+const TIMES_NOTE = "in QEMU, emulated where there is no KVM";
 const NOTE =
   "QEMU, memory a private mapping of the snapshot's file; distinct pages of 4 KiB, the guest's kernel included";
