@@ -53,7 +53,7 @@ function parse(bytes: Uint8Array): Map<string, string> {
 }
 
 describe("contract: environment of an exec'd command", () => {
-  it("removes every bootstrap-channel variable from the command's environment", async () => {
+  it("removes every bootstrap-channel variable from the command's environment, and keeps SVC_WORKLOAD_SOCKET from an exec'd command, even where Process.env names it", async () => {
     const environment = await environmentOf();
     for (const name of BOOTSTRAP_NAMES) assert.equal(environment.has(name), false, name);
   });
@@ -74,10 +74,6 @@ describe("contract: environment of an exec'd command", () => {
     const environment = await environmentOf({ env: { SVC_INSTANCE_TOKEN: "granted", SVC_WORKLOAD_SOCKET: "/mine" } });
     assert.equal(environment.get("SVC_INSTANCE_TOKEN"), "granted");
     assert.equal(environment.get("SVC_WORKLOAD_SOCKET"), "/mine");
-  });
-
-  it("keeps SVC_WORKLOAD_SOCKET from an exec'd command, even where Process.env names it", async () => {
-    assert.equal((await environmentOf()).has("SVC_WORKLOAD_SOCKET"), false);
   });
 
   it("injects SVC_WORKLOAD_SOCKET for the workload, after its spec env, and no other bootstrap variable", async () => {
@@ -123,11 +119,8 @@ describe("the rest of a command's environment", () => {
   it("has HOME, USER, LOGNAME and SHELL of its user where nothing else sets them", NEEDS_ROOT, async () => {
     const personal = await personalOf(agent, { user: "nobody" });
     assert.deepEqual(personal, ["/nonexistent", "nobody", "nobody", "/usr/sbin/nologin"]);
-  });
-
-  it("does not overwrite them where they are set", NEEDS_ROOT, async () => {
-    const personal = await personalOf(agent, { user: "nobody", env: { HOME: "/h", SHELL: "" } });
-    assert.deepEqual([personal[0], personal[3]], ["/h", ""]);
+    const set = await personalOf(agent, { user: "nobody", env: { HOME: "/h", SHELL: "" } });
+    assert.deepEqual(set, ["/h", "nobody", "nobody", ""]);
   });
 
   describe("of an agent that inherited its own user's", NEEDS_ROOT, () => {
@@ -139,24 +132,20 @@ describe("the rest of a command's environment", () => {
     });
     after(() => rich[Symbol.asyncDispose]());
 
-    const personal = (start: Partial<StartInit>): Promise<(string | undefined)[]> => personalOf(rich, start);
-
-    it("gives another user his own, but for what Process.env or the request names", async () => {
-      assert.deepEqual(await personal({ user: "daemon", env: { SHELL: "/bin/asked" } }), [
-        "/usr/sbin",
-        "spec",
-        "daemon",
-        "/bin/asked",
-      ]);
-    });
-
-    it("gives a user id without an entry the home /, and takes the rest away", async () => {
-      assert.deepEqual(await personal({ user: "54321" }), ["/", "spec", undefined, undefined]);
-    });
-
-    it("leaves the agent's own user what was inherited", async () => {
-      assert.deepEqual(await personal({ user: "root" }), ["/own/home", "spec", "own", "/bin/own"]);
-    });
+    for (const [title, start, expected] of [
+      [
+        "gives another user his own, but for what Process.env or the request names",
+        { user: "daemon", env: { SHELL: "/bin/asked" } },
+        ["/usr/sbin", "spec", "daemon", "/bin/asked"],
+      ],
+      [
+        "gives a user id without an entry the home /, and takes the rest away",
+        { user: "54321" },
+        ["/", "spec", undefined, undefined],
+      ],
+      ["leaves the agent's own user what was inherited", { user: "root" }, ["/own/home", "spec", "own", "/bin/own"]],
+    ] as const)
+      it(title, async () => assert.deepEqual(await personalOf(rich, start), expected));
 
     it("gives the workload its own user's", async () => {
       await rich.printed(/end\n/);

@@ -84,6 +84,9 @@ describe("EndExec with forget", () => {
       await processGone(child);
       assert.deepEqual(await listExecs(agent), []);
     }
+    const ended = await keep(agent, { args: ["true"], keep: { name: "ended" } });
+    await ended.stream.outcome();
+    assert.partialDeepStrictEqual(await endExec(agent, { name: "ended", forget: true }), { forgotten: true });
   });
 
   it("lets an attached call read to the exit, while its name belongs to another already", async () => {
@@ -95,14 +98,6 @@ describe("EndExec with forget", () => {
     assert.ok(exit?.case === "exit");
     assert.equal(exit.value.signal, 15);
     assert.equal((await keptExec(agent, "read"))?.execId, second.started.execId);
-  });
-
-  it("forgets one that has ended before, as without", async () => {
-    const first = await keep(agent, { args: ["true"], keep: { name: "past" } });
-    await first.stream.outcome();
-    const { exit, forgotten } = await endExec(agent, { name: "past", forget: true });
-    assert.deepEqual([exit?.code, forgotten], [0, true]);
-    assert.equal(await keptExec(agent, "past"), undefined);
   });
 });
 
@@ -184,21 +179,16 @@ describe("a call whose client does not read", () => {
     return [fields.get("grpc-status"), details];
   }
 
-  it("is told that it was taken over when it reads on", async () => {
-    const { client, stream } = await unread();
-    using _ = client;
-    using __ = await attach(agent, { name: "unread", fromNow: true });
-    const [code, details] = await statusLater(client, stream);
-    assert.equal(code, String(status.ABORTED));
-    assert.match(details, /EXEC_TAKEN_OVER/);
-  });
-
-  it("is told that the exec was forgotten when it reads on", async () => {
-    const { client, stream } = await unread();
-    using _ = client;
-    assert.equal((await endExec(agent, { name: "unread" })).forgotten, true);
-    const [code, details] = await statusLater(client, stream);
-    assert.equal(code, String(status.NOT_FOUND));
-    assert.match(details, /EXEC_UNKNOWN/);
-  });
+  for (const [what, code, reason, lose] of [
+    ["it was taken over", status.ABORTED, /EXEC_TAKEN_OVER/, () => attach(agent, { name: "unread", fromNow: true })],
+    ["the exec was forgotten", status.NOT_FOUND, /EXEC_UNKNOWN/, () => endExec(agent, { name: "unread" })],
+  ] as const)
+    it(`is told that ${what} when it reads on`, async () => {
+      const { client, stream } = await unread();
+      using _ = client;
+      await lose();
+      const [told, details] = await statusLater(client, stream);
+      assert.equal(told, String(code));
+      assert.match(details, reason);
+    });
 });

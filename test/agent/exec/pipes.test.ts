@@ -14,28 +14,23 @@ function sha256(bytes: Uint8Array): string {
 }
 
 describe("exec on pipes", () => {
-  it("starts with started, ends with exit, and keeps output and errors apart", async () => {
-    const { order, stdout, stderr, exit, pid } = await exec(agent, {
-      args: ["sh", "-c", "echo out; echo err >&2; exit 3"],
-    });
+  it("starts with started, ends with exit, and keeps output and errors apart; input that nobody asked for is at its end", async () => {
+    const line = "cat; echo out; echo err >&2; exit 3";
+    const { order, stdout, stderr, exit, pid } = await exec(agent, { args: ["sh", "-c", line] });
     assert.deepEqual([order[0], order.at(-1), String(stdout), String(stderr)], ["started", "exit", "out\n", "err\n"]);
     assert.deepEqual([exit.code, exit.signal, exit.outputComplete], [3, 0, true]);
     assert.ok(pid > 0);
   });
 
-  it("reports a death by signal as 128 + n and as the signal, ordinary or real-time", async () => {
-    for (const signal of [1, 9, 11, 13, 15, 34, 40, 64]) {
-      const { exit } = await exec(agent, { args: ["bash", "-c", `kill -${signal} $$; sleep 100`] });
-      assert.deepEqual([exit.code, exit.signal, exit.timedOut], [128 + signal, signal, false]);
+  it("reports a death by signal as 128 + n and as the signal, ordinary or real-time, which the call may send after stdin_close", async () => {
+    for (const number of [1, 9, 11, 13, 15, 34, 40, 64]) {
+      using stream = new ExecStream(agent);
+      stream.start({ args: ["sleep", "1000"], stdin: true }).send({ case: "stdinClose", value: {} });
+      await stream.next();
+      const { exit } = await stream.send({ case: "signal", value: { number } }).outcome();
+      assert.deepEqual([exit.code, exit.signal, exit.timedOut], [128 + number, number, false]);
     }
   });
-
-  it("gives a command that asks for no input an end of file at once", async () => {
-    const { exit, stdout } = await exec(agent, { args: ["wc", "-c"] });
-    assert.equal(exit.code, 0);
-    assert.equal(String(stdout).trim(), "0");
-  });
-
   it("carries input to the command and its answer back while both sides stay open", async () => {
     using stream = new ExecStream(agent);
     stream.start({ args: ["cat"], stdin: true }).stdin("ping\n");
@@ -121,38 +116,20 @@ describe("exec on pipes", () => {
     assert.equal(exit.code, 5);
   });
 
-  it("delivers signals from the first to the last real-time one, also after stdin_close", async () => {
-    for (const number of [1, 40, 64]) {
-      using stream = new ExecStream(agent);
-      stream.start({ args: ["sleep", "1000"], stdin: true }).send({ case: "stdinClose", value: {} });
-      await stream.next();
-      const { exit } = await stream.send({ case: "signal", value: { number } }).outcome();
-      assert.deepEqual([exit.code, exit.signal], [128 + number, number]);
-    }
-  });
-
   it("hands the child no descriptor but 0, 1 and 2", async () => {
     assert.equal(String((await exec(agent, { args: ["sh", "-c", "ls /proc/$$/fd"] })).stdout), "0\n1\n2\n");
   });
 
   it("is complete while others start: a child that starts holds copies of every pipe for a moment", async () => {
     const client = connect(agent);
-    const run = async (): Promise<boolean> => {
-      const stream = new ExecStream(agent, client);
-      const { exit } = await stream
-        .start({ args: ["/bin/echo", "x"] })
-        .end()
-        .outcome();
-      return exit.outputComplete;
+    const worker = async (): Promise<void> => {
+      for (let run = 0; run < 25; run++) {
+        const stream = new ExecStream(agent, client).start({ args: ["/bin/echo", "x"] }).end();
+        assert.equal((await stream.outcome()).exit.outputComplete, true);
+      }
     };
-    const worker = async (): Promise<boolean[]> => {
-      const verdicts: boolean[] = [];
-      for (let i = 0; i < 25; i++) verdicts.push(await run());
-      return verdicts;
-    };
-    const verdicts = (await Promise.all(Array.from({ length: 30 }, worker))).flat();
+    await Promise.all(Array.from({ length: 30 }, worker));
     client.close();
-    assert.equal(verdicts.filter((complete) => !complete).length, 0);
   });
 });
 
@@ -160,11 +137,6 @@ describe("exec on pipes", () => {
 const RUN = String(process.pid).padStart(7, "0");
 
 describe("an exec with a timeout", () => {
-  it("ends by SIGTERM, and says that it timed out", async () => {
-    const { exit } = await exec(agent, { args: ["sleep", "1000"], timeoutMs: 1_000n });
-    assert.deepEqual([exit.code, exit.signal, exit.timedOut], [143, 15, true]);
-  });
-
   it("keeps the exit code of a command that ends in order when it is asked to", async () => {
     const script = "trap 'echo bye; exit 4' TERM; echo up; while :; do sleep 0.05; done";
     const { exit, stdout } = await execUntilTimeout(agent, ["sh", "-c", script]);
@@ -179,7 +151,7 @@ describe("an exec with a timeout", () => {
 
   it("takes a stopped command too", async () => {
     const { exit } = await exec(agent, { args: ["sh", "-c", "kill -STOP $$; sleep 1000"], timeoutMs: 1_000n });
-    assert.deepEqual([exit.signal, exit.timedOut], [15, true]);
+    assert.deepEqual([exit.code, exit.signal, exit.timedOut], [143, 15, true]);
   });
 
   it("is not cut short by a timeout that is longer than it runs", async () => {

@@ -7,12 +7,10 @@ import { exec, ExecStream } from "../../fixtures/exec-stream.ts";
 const agent = forAllTests(await startAgent());
 
 describe("exec in a terminal", () => {
-  it("runs in a terminal of the size that was asked for, from the first instruction on", async () => {
-    const { stdout, order } = await exec(agent, {
-      args: ["sh", "-c", "stty size; tty"],
-      terminal: { cols: 123, rows: 45 },
-    });
-    assert.match(String(stdout), /^45 123\r\n\/dev\/pts\/\d+\r\n$/);
+  it("runs in a terminal of the size that was asked for, which controls it: all three streams and /dev/tty lead there", async () => {
+    const line = "stty size; tty; test -t 0 && test -t 1 && test -t 2 && echo yes > /dev/tty";
+    const { stdout, order } = await exec(agent, { args: ["sh", "-c", line], terminal: { cols: 123, rows: 45 } });
+    assert.match(String(stdout), /^45 123\r\n\/dev\/pts\/\d+\r\nyes\r\n$/);
     assert.deepEqual(order, ["started", "stdout", "exit"]);
   });
 
@@ -20,38 +18,19 @@ describe("exec in a terminal", () => {
     assert.equal(String((await exec(agent, { args: ["stty", "size"], terminal: {} })).stdout), "24 80\r\n");
   });
 
-  it("is the controlling terminal: all three streams and /dev/tty lead there", async () => {
-    const { stdout } = await exec(agent, {
-      args: ["sh", "-c", "test -t 0 && test -t 1 && test -t 2 && echo yes > /dev/tty"],
-      terminal: {},
-    });
-    assert.equal(String(stdout), "yes\r\n");
-  });
-
-  it("follows a new size, and tells the command by SIGWINCH", async () => {
+  it("follows a new size, and tells the command by SIGWINCH, but for one with a dimension of zero", async () => {
     using stream = new ExecStream(agent);
-    stream.start({
-      args: ["bash", "-c", "trap 'stty size; exit' WINCH; echo ready; while :; do sleep 0.05; done"],
-      terminal: { cols: 80, rows: 24 },
-    });
-    await stream.until("ready");
-    const { stdout } = await stream.send({ case: "resize", value: { cols: 100, rows: 50 } }).outcome();
-    assert.match(String(stdout), /50 100/);
-  });
-
-  it("ignores a resize with a dimension of zero", async () => {
-    using stream = new ExecStream(agent);
-    stream.start({ args: ["sh", "-c", "echo ready; read line; stty size"], terminal: { cols: 90, rows: 33 } });
-    await stream.until("ready");
+    const line = "trap 'stty size; exit' WINCH; echo ready; read line; stty size; while :; do sleep 0.05; done";
+    await stream.start({ args: ["bash", "-c", line], terminal: { cols: 90, rows: 33 } }).until("ready\r\n");
     for (const [cols, rows] of [
       [0, 0],
       [0, 24],
       [80, 0],
-    ] as const) {
+    ] as const)
       stream.send({ case: "resize", value: { cols, rows } });
-    }
-    stream.stdin("\r");
-    assert.match(String((await stream.outcome()).stdout), /33 90/);
+    await stream.stdin("\r").until("33 90\r\n");
+    stream.send({ case: "resize", value: { cols: 100, rows: 50 } });
+    assert.equal(String((await stream.outcome()).stdout), "50 100\r\n");
   });
 
   it("ends at stdin_close, which types the end of file, after a line, in the middle of one and before any", async () => {

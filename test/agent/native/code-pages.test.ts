@@ -42,84 +42,66 @@ test("a variable in the page in which code ends keeps its value when the code is
   assert.deepEqual(JSON.parse(output), [2, 0, 2]);
 });
 
+/** Parts as "FLAGS start-end", in hexadecimal. */
+function partsOf(text: string): Part[] {
+  return text.split(", ").map((part) => {
+    const [flags = "", range = ""] = part.split(" ");
+    const [start = 0, end = 0] = range.split("-").map((address) => Number.parseInt(address, 16));
+    return { flags: flags as Part["flags"], start, end };
+  });
+}
+
 describe("the pages of code that are given back", () => {
-  /** [start, end] in hexadecimal of the pages of such a program to give back. */
-  function givenBack(t: TestContext, pageBytes: number, parts: readonly Part[]): string[][] {
+  /** The pages of such a program to give back, as "start-end". */
+  function givenBack(t: TestContext, pageKib: number, parts: readonly Part[]): string {
     const file = writeElfFile(join(makeFolder(t), "program"), parts);
-    return pages.of(file, [pageBytes]).map(({ start, end }) => [start.toString(16), end.toString(16)]);
+    const ranges = pages.of(file, [pageKib * KIB]).toSorted((one, other) => one.start - other.start);
+    return ranges.map(({ start, end }) => `${start.toString(16)}-${end.toString(16)}`).join(" ");
   }
 
   /** Parts of a program, and what is given back with pages of 4, 16 and 64 KiB. */
-  const CASES: readonly (readonly [title: string, parts: Part[], ...pages: string[][][]])[] = [
+  for (const [title, parts, ...expected] of [
     [
       "are all that read-only segments touch, where nothing writable is near",
-      [
-        { flags: "R", start: 0, end: 0x1_0001 },
-        { flags: "RE", start: 0x4_0800, end: 0x5_0800 },
-        { flags: "RW", start: 0x8_0800, end: 0x9_0000 },
-      ],
-      [
-        ["0", "11000"],
-        ["40000", "51000"],
-      ],
-      [
-        ["0", "14000"],
-        ["40000", "54000"],
-      ],
-      [
-        ["0", "20000"],
-        ["40000", "60000"],
-      ],
+      "R 0-10001, RE 40800-50800, RW 80800-90000",
+      "0-11000 40000-51000",
+      "0-14000 40000-54000",
+      "0-20000 40000-60000",
     ],
     [
       "end before the page in which a writable segment begins, as in Node 26 for arm64",
-      [
-        { flags: "R", start: 0x31d_0000, end: 0x707_d1f0 },
-        { flags: "RW", start: 0x707_d1f0, end: 0x713_c600 },
-      ],
-      [["31d0000", "707d000"]],
-      [["31d0000", "707c000"]],
-      [["31d0000", "7070000"]],
+      "R 31d0000-707d1f0, RW 707d1f0-713c600",
+      "31d0000-707d000",
+      "31d0000-707c000",
+      "31d0000-7070000",
     ],
     [
       "begin after the page in which a writable segment ends, which is that of its zeros too",
-      [
-        { flags: "RW", start: 0x1_0000, end: 0x2_3001 },
-        { flags: "R", start: 0x2_3800, end: 0x5_8000 },
-      ],
-      [["24000", "58000"]],
-      [["24000", "58000"]],
-      [["30000", "60000"]],
+      "RW 10000-23001, R 23800-58000",
+      "24000-58000",
+      "24000-58000",
+      "30000-60000",
     ],
     [
       "are none where writable segments touch every page",
-      [
-        { flags: "RW", start: 0, end: 0x800 },
-        { flags: "RE", start: 0x800, end: 0x1_3000 },
-        { flags: "RW", start: 0x1_3000, end: 0x1_4000 },
-      ],
-      [["1000", "13000"]],
-      [["4000", "10000"]],
-      [],
+      "RW 0-800, RE 800-13000, RW 13000-14000",
+      "1000-13000",
+      "4000-10000",
+      "",
     ],
-  ];
-  for (const [title, parts, ...expected] of CASES)
-    test(title, (t) => {
-      assert.deepEqual(
-        [4, 16, 64].map((pageKib) => givenBack(t, pageKib * KIB, parts)),
-        expected,
-      );
+    [
+      "lie between two writable segments",
+      "RW 30800-31000, R 10800-30800, RW f000-10800",
+      "11000-30000",
+      "14000-30000",
+      "20000-30000",
+    ],
+  ] as const)
+    test(`${title}, in whatever order the headers name the segments`, (t) => {
+      for (const named of [partsOf(parts), partsOf(parts).toReversed()])
+        assert.deepEqual(
+          [4, 16, 64].map((pageKib) => givenBack(t, pageKib, named)),
+          expected,
+        );
     });
-
-  test("are the same in whatever order the headers name the segments", (t) => {
-    const parts: Part[] = [
-      { flags: "RW", start: 0x3_0800, end: 0x3_1000 },
-      { flags: "R", start: 0x1_0800, end: 0x3_0800 },
-      { flags: "RW", start: 0xf000, end: 0x1_0800 },
-    ];
-    for (const named of [parts, parts.toReversed()]) {
-      assert.deepEqual(givenBack(t, 4 * KIB, named), [["11000", "30000"]]);
-      assert.deepEqual(givenBack(t, 64 * KIB, named), [["20000", "30000"]]);
-    }
-  });
 });

@@ -1,9 +1,8 @@
 import assert from "node:assert/strict";
 import { once } from "node:events";
 import http2 from "node:http2";
-import { join } from "node:path";
 import { describe, it, test } from "node:test";
-import { create, type MessageInitShape, toBinary } from "@bufbuild/protobuf";
+import { create, type DescMessage, type MessageInitShape, toBinary } from "@bufbuild/protobuf";
 import { AgentError } from "../../../src/agent/domain/index.ts";
 import { bytesFieldFrame, type Call } from "../../../src/agent/rpc/index.ts";
 import { ExecFrameSchema } from "../../../src/shared/gen/svc/guest/v1alpha1/exec_pb.ts";
@@ -13,10 +12,12 @@ import { HealthResponseSchema } from "../../../src/shared/gen/svc/guest/v1alpha1
 import { TunnelFrameSchema } from "../../../src/shared/gen/svc/guest/v1alpha1/tunnel_pb.ts";
 import { type RunningAgent, startAgent } from "../../fixtures/agent.ts";
 import { SERVER_NAME } from "../../fixtures/certificates.ts";
+import { forAllTests } from "../../fixtures/for-all-tests.ts";
 import { testFolder } from "../../fixtures/files.ts";
 import { memoryOf } from "../../fixtures/proc.ts";
 import { listener } from "../../fixtures/listeners.ts";
 import { startManagement, TEST_TOKEN, type TestServer } from "../../fixtures/management.ts";
+import { execStart } from "../../fixtures/raw-calls.ts";
 import { callFields, callHeaders, CODE, envelope, FRAME, frame, RawHttp2, uint32 } from "../../fixtures/raw-http2.ts";
 
 const MESSAGE_BYTES = 4 * 2 ** 20;
@@ -30,6 +31,12 @@ const HEALTH = "GuestAgent/Health";
 /** An unknown field of `bytes`, which a client may send: its tag and the length of the rest. */
 const FIELD = Buffer.of(0x7a, 0xfb, 0xff, 0xff, 0x01);
 
+const folder = forAllTests(await testFolder());
+
+function bytesOf<Desc extends DescMessage>(schema: Desc, init: MessageInitShape<Desc>): Uint8Array {
+  return toBinary(schema, create(schema, init));
+}
+
 /** A message of the largest size, with its prefix. */
 function largest(): Buffer {
   const message = Buffer.alloc(5 + MESSAGE_BYTES);
@@ -41,11 +48,38 @@ function largest(): Buffer {
 for (const [what, lackBytes] of [
   ["messages that are not whole", 1],
   ["messages whose requests are not at their end", 0],
-] as const) {
+] as const)
   it(`64 MiB of ${what} are held: one more is refused, the others are answered at their end`, async () => {
-    await holdsSixtyFour(lackBytes);
+    await using server = await startManagement((router) => {
+      router.unary(GuestAgent.method.health, () => create(HealthResponseSchema));
+    });
+    const { ca, client } = server.certificates;
+    const session = http2.connect(`https://127.0.0.1:${server.port}`, { ca, ...client, servername: SERVER_NAME });
+    const message = largest();
+    const calls = Array.from({ length: HELD + 1 }, () => {
+      const stream = session.request(callHeaders("Health", TEST_TOKEN));
+      // A refused call is reset after its status.
+      stream.on("error", () => {});
+      stream.resume();
+      const status = new Promise<string>((resolve) => {
+        const tell = (headers: http2.IncomingHttpHeaders): void => {
+          if (headers["grpc-status"] !== undefined)
+            resolve(`${String(headers["grpc-status"])} ${String(headers["grpc-message"] ?? "")}`);
+        };
+        stream.on("response", tell);
+        stream.on("trailers", tell);
+      });
+      stream.write(message.subarray(0, message.length - lackBytes));
+      return { stream, status };
+    });
+    const refused = await Promise.race(calls.map(async ({ status }) => status));
+    assert.match(refused, /^8 unread requests hold 67108864 bytes already/);
+    for (const { stream } of calls) if (!stream.destroyed) stream.end(message.subarray(message.length - lackBytes));
+    const statuses = await Promise.all(calls.map(({ status }) => status));
+    assert.equal(statuses.filter((status) => status === "0 ").length, HELD, statuses.join("\n"));
+    session.close();
+    await once(session, "close");
   });
-}
 
 /** Makes stalled calls on two connections with these messages. Returns how many MiB more the agent holds at most. */
 async function mostHeldMib(
@@ -112,86 +146,37 @@ it("takes no more memory than it counts, however often large messages come whose
 });
 
 describe("calls that stand still after large messages, which they have taken, hold no more than may be held of requests", () => {
-  const data = Buffer.alloc(MESSAGE_BYTES - 16);
-  const holds = async (agent: RunningAgent, path: string, messages: readonly Uint8Array[]): Promise<void> => {
-    const mib = await mostHeldMib(agent, 1, path, messages.map(envelope));
+  const data = { case: "data", value: Buffer.alloc(MESSAGE_BYTES - 16) } as const;
+  const path = folder.at("file");
+  const header = bytesOf(WriteFileRequestSchema, { message: { case: "header", value: { path } } });
+  const holds = async (method: string, ...messages: readonly Uint8Array[]): Promise<void> => {
+    await using agent = await startAgent();
+    const mib = await mostHeldMib(agent, 1, method, messages.map(envelope));
     assert.ok(mib < MOST_MIB, `${Math.round(mib)} MiB above rest`);
   };
-  const write = (message: MessageInitShape<typeof WriteFileRequestSchema>): Uint8Array =>
-    toBinary(WriteFileRequestSchema, create(WriteFileRequestSchema, message));
 
-  it("of files, whose bytes are written", async () => {
-    await using agent = await startAgent();
-    await using folder = await testFolder();
-    const header = write({ message: { case: "header", value: { path: join(folder.path, "file") } } });
-    await holds(agent, "GuestAgent/WriteFile", [header, write({ message: { case: "data", value: data } })]);
-  });
+  it("of files, whose bytes are written", () =>
+    holds("GuestAgent/WriteFile", header, bytesOf(WriteFileRequestSchema, { message: data })));
 
   it("of files, of which each message has only a byte", async () => {
-    await using agent = await startAgent();
-    await using folder = await testFolder();
-    const header = write({ message: { case: "header", value: { path: join(folder.path, "file") } } });
-    const byte = write({ message: { case: "data", value: Buffer.from("x") } });
+    const byte = bytesOf(WriteFileRequestSchema, { message: { case: "data", value: Buffer.from("x") } });
     const rest = Buffer.alloc(MESSAGE_BYTES - FIELD.length - byte.length);
-    const length = Buffer.of(
-      0x80 | (rest.length & 0x7f),
-      0x80 | (rest.length >> 7),
-      0x80 | (rest.length >> 14),
-      rest.length >> 21,
-    );
-    const message = Buffer.concat([byte, FIELD.subarray(0, 1), length, rest]);
-    await holds(agent, "GuestAgent/WriteFile", [header, message, message, message]);
+    const length = [0, 7, 14].map((shift) => 0x80 | ((rest.length >> shift) & 0x7f));
+    const message = Buffer.concat([byte, FIELD.subarray(0, 1), Buffer.of(...length, rest.length >> 21), rest]);
+    await holds("GuestAgent/WriteFile", header, message, message, message);
   });
 
   it("of commands that do not read", async () => {
-    await using agent = await startAgent();
-    const exec = (message: MessageInitShape<typeof ExecFrameSchema>): Uint8Array =>
-      toBinary(ExecFrameSchema, create(ExecFrameSchema, message));
-    const start = exec({ frame: { case: "start", value: { args: ["sleep", "infinity"], stdin: true } } });
-    await holds(agent, "GuestAgent/Exec", [start, exec({ frame: { case: "stdin", value: data } })]);
+    const start = execStart({ args: ["sleep", "infinity"], stdin: true });
+    await holds("GuestAgent/Exec", start, bytesOf(ExecFrameSchema, { frame: { ...data, case: "stdin" } }));
   });
 
   it("of tunnels to a server that does not read", async () => {
-    await using agent = await startAgent();
     await using server = await listener((socket) => socket.pause());
-    const tunnel = (message: MessageInitShape<typeof TunnelFrameSchema>): Uint8Array =>
-      toBinary(TunnelFrameSchema, create(TunnelFrameSchema, message));
-    const open = tunnel({ frame: { case: "open", value: { target: { case: "port", value: server.port } } } });
-    await holds(agent, "Tunnel/Open", [open, tunnel({ frame: { case: "data", value: data } })]);
+    const open = { case: "open", value: { target: { case: "port", value: server.port } } } as const;
+    await holds("Tunnel/Open", ...[open, data].map((of) => bytesOf(TunnelFrameSchema, { frame: of })));
   });
 });
-
-async function holdsSixtyFour(lackBytes: number): Promise<void> {
-  await using server = await startManagement((router) => {
-    router.unary(GuestAgent.method.health, () => create(HealthResponseSchema));
-  });
-  const { ca, client } = server.certificates;
-  const session = http2.connect(`https://127.0.0.1:${server.port}`, { ca, ...client, servername: SERVER_NAME });
-  const message = largest();
-  const calls = Array.from({ length: HELD + 1 }, () => {
-    const stream = session.request(callHeaders("Health", TEST_TOKEN));
-    // A refused call is reset after its status.
-    stream.on("error", () => {});
-    stream.resume();
-    const status = new Promise<string>((resolve) => {
-      const tell = (headers: http2.IncomingHttpHeaders): void => {
-        if (headers["grpc-status"] !== undefined)
-          resolve(`${String(headers["grpc-status"])} ${String(headers["grpc-message"] ?? "")}`);
-      };
-      stream.on("response", tell);
-      stream.on("trailers", tell);
-    });
-    stream.write(message.subarray(0, message.length - lackBytes));
-    return { stream, status };
-  });
-  const refused = await Promise.race(calls.map(async ({ status }) => status));
-  assert.match(refused, /^8 unread requests hold 67108864 bytes already/);
-  for (const { stream } of calls) if (!stream.destroyed) stream.end(message.subarray(message.length - lackBytes));
-  const statuses = await Promise.all(calls.map(({ status }) => status));
-  assert.equal(statuses.filter((status) => status === "0 ").length, HELD, statuses.join("\n"));
-  session.close();
-  await once(session, "close");
-}
 
 const STDOUT = 7;
 const FLOOD_BYTES = 64 * 1024;
