@@ -71,7 +71,7 @@ async function timesOrdinary(target: Target, rounds: number, dial: () => Promise
  * They have random signatures, long exponents, compressed points and extensions. A server that reads and verifies all
  * of it stands still.
  */
-const CHAINS: readonly [string, () => Identity][] = [
+const CHAINS: readonly [string, () => Promise<Identity>][] = [
   ["75 of RSA-3072", () => forgeChain({ links: 75, exponent: "usual" })],
   ["3 of RSA-3072", () => forgeChain({ links: 3, exponent: "usual" })],
   ["5 of P-521", () => forgeChain({ links: 5, extensions: 0 })],
@@ -85,7 +85,7 @@ async function forgeChains(target: Target): Promise<Outcome> {
   const rounds = Math.max(ROUNDS.least, Math.min(ROUNDS.most, wanted));
   const told: string[] = [];
   for (const [name, forge] of CHAINS) {
-    const identity = forge();
+    const identity = await forge();
     let times = Infinity;
     for (let attempt = 0; attempt < ATTEMPTS && times > HANDSHAKE_LIMIT; attempt++)
       times = await timesOrdinary(target, rounds, () => refused(target.agent, identity));

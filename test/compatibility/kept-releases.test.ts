@@ -1,10 +1,9 @@
 import assert from "node:assert/strict";
-import { globSync, readdirSync, readFileSync, statSync } from "node:fs";
+import { readdirSync, readFileSync, statSync } from "node:fs";
 import { mkdtemp } from "node:fs/promises";
 import { join } from "node:path";
 import { after, before, describe, test } from "node:test";
-import { pathToFileURL } from "node:url";
-import { createRegistry, type DescService, type Message, type Registry } from "@bufbuild/protobuf";
+import type { Message } from "@bufbuild/protobuf";
 import { execa } from "execa";
 import * as library from "../../src/node/client/index.ts";
 import { KEPT_BYTES } from "../../scripts/release/keep.ts";
@@ -12,6 +11,7 @@ import { type AgentCommand, type SocketAgent, startAgent, startSocketAgent } fro
 import { clientOf, optionsFor } from "../fixtures/guest-client.ts";
 import { type TestFolder, testFolder } from "../fixtures/files.ts";
 import { ask } from "../fixtures/rpc-clients.ts";
+import { managementServices } from "../fixtures/services.ts";
 import { HOOKS, OPERATIONS } from "./operations.ts";
 import {
   agentOf,
@@ -28,20 +28,6 @@ import {
  * releases, built from their commits. A clone without history, or a folder that is no clone, has none to build. Then no
  * test stands for it, and a message says so.
  */
-
-const GENERATED = join(import.meta.dirname, "../../src/shared/gen/svc/guest/v1alpha1");
-
-/** The schema of this tree's agent and client. */
-async function currentSchema(): Promise<Registry> {
-  const modules = globSync("*_pb.ts", { cwd: GENERATED }).map(
-    (name) => import(pathToFileURL(join(GENERATED, name)).href) as Promise<Readonly<Record<string, unknown>>>,
-  );
-  return createRegistry(...(await Promise.all(modules)).flatMap((module) => Object.values(module)).filter(isService));
-}
-
-function isService(value: unknown): value is DescService {
-  return typeof value === "object" && value !== null && "kind" in value && value.kind === "service";
-}
 
 const releases = keptReleases();
 
@@ -94,7 +80,7 @@ for (const release of releases) {
 }
 
 test("the operations that are tried are all that there are", async () => {
-  assert.deepEqual(Object.keys(OPERATIONS).toSorted(), methodsOf(await currentSchema()));
+  assert.deepEqual(Object.keys(OPERATIONS).toSorted(), methodsOf(await managementServices()));
 });
 
 test("a packed client is kept", () => {

@@ -3,7 +3,7 @@ import { existsSync, globSync, readFileSync } from "node:fs";
 import { mkdir, rm, writeFile } from "node:fs/promises";
 import { basename, join } from "node:path";
 import { pathToFileURL } from "node:url";
-import { createFileRegistry, fromBinary, type Registry } from "@bufbuild/protobuf";
+import { createFileRegistry, type DescService, fromBinary, type Registry } from "@bufbuild/protobuf";
 import { FileDescriptorSetSchema } from "@bufbuild/protobuf/wkt";
 import { execa } from "execa";
 import type * as Library from "../../src/node/client/index.ts";
@@ -47,7 +47,7 @@ export function keptReleases(): readonly KeptRelease[] {
 }
 
 /** Names of all methods of a schema that a node calls, such as "GuestAgent/Health". */
-export function methodsOf(schema: Registry): readonly string[] {
+export function methodsOf(schema: Registry | readonly DescService[]): readonly string[] {
   return Array.from(schema)
     .filter((type) => type.kind === "service")
     .filter(({ name }) => name !== "WorkloadService")

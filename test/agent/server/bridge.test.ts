@@ -1,11 +1,11 @@
 import assert from "node:assert/strict";
-import { type ChildProcess, type ChildProcessByStdio, execFileSync, spawn } from "node:child_process";
+import { type ChildProcess, type ChildProcessByStdio, execFileSync, spawn, spawnSync } from "node:child_process";
 import { randomBytes } from "node:crypto";
 import { once } from "node:events";
 import { closeSync, openSync, symlinkSync } from "node:fs";
-import { mkdtemp, readFile, rm, writeFile } from "node:fs/promises";
-import { createServer, type Socket } from "node:net";
-import { constants, tmpdir } from "node:os";
+import { readFile, writeFile } from "node:fs/promises";
+import type { Socket } from "node:net";
+import { constants } from "node:os";
 import { join } from "node:path";
 import type { Readable, Writable } from "node:stream";
 import { buffer, text } from "node:stream/consumers";
@@ -15,6 +15,8 @@ import { sourceCommand } from "../../../scripts/testing/compiled.ts";
 import { connect } from "../../../src/node/client/index.ts";
 import { AGENT_SCRIPT, AGENT_TOKEN, type RunningAgent, startAgent } from "../../fixtures/agent.ts";
 import { makeLauncherBundle } from "../../fixtures/bundles.ts";
+import { testFolder } from "../../fixtures/files.ts";
+import { listener } from "../../fixtures/listeners.ts";
 import { processGone } from "../../fixtures/proc.ts";
 import { addon } from "../../fixtures/spawning.ts";
 
@@ -56,25 +58,24 @@ describe("guest-agent bridge", () => {
     const { path, folder } = await listen(t);
     await using _agent = await agentOn(path);
     const dialled = join(folder, "dialled.sock");
-    const bridges: { readonly child: Bridge; readonly connection: Socket }[] = [];
-    const server = createServer((connection) => {
-      const child = start(path);
-      bridges.push({ child, connection });
-      connection.on("error", () => undefined).pipe(child.stdin);
-      child.stdout.pipe(connection);
-    }).listen(dialled);
-    t.after(() => server.close());
-    await once(server, "listening");
+    const bridges: Bridge[] = [];
+    await using server = await listener(
+      (connection) => {
+        const child = start(path);
+        bridges.push(child);
+        connection.pipe(child.stdin);
+        child.stdout.pipe(connection);
+      },
+      { path: dialled },
+    );
     using client = connect({ address: `unix:${dialled}`, token: AGENT_TOKEN });
     const command = client.exec({ args: ["sleep", "1000"] });
     const lost = assert.rejects(command.wait(), { status: "UNAVAILABLE" });
     const pid = await command.started;
     const [bridge] = bridges;
     assert.ok(bridge);
-    bridge.connection.destroy();
-    bridge.child.stdin.destroy();
-    bridge.child.stdout.destroy();
-    await exitOf(bridge.child);
+    for (const stream of [server.sockets[0], bridge.stdin, bridge.stdout]) stream?.destroy();
+    await exitOf(bridge);
     await processGone(pid);
     await lost;
   });
@@ -135,18 +136,15 @@ describe("guest-agent bridge", () => {
     assert.equal(await exitOf(taken), 0);
   });
 
-  test("says on standard error alone that nobody listens", async () => {
-    const child = start("/no/such/socket");
-    const [output, errors, status] = await Promise.all([text(child.stdout), text(child.stderr), exitOf(child)]);
-    assert.deepEqual([output, status], ["", 69]);
-    assert.match(errors, /\/no\/such\/socket: ENOENT/);
-  });
-
-  test("says that it needs a socket's path", async () => {
-    const child = spawn(NODE, BRIDGE, { stdio: ["pipe", "pipe", "pipe"], env: {} });
-    const [output, errors, status] = await Promise.all([text(child.stdout), text(child.stderr), exitOf(child)]);
-    assert.deepEqual([output, status], ["", 64]);
-    assert.match(errors, /name it as the argument or in SVC_GUEST_SOCKET/);
+  test("says on standard error alone that nobody listens, or that it needs a socket's path", () => {
+    for (const [args, code, words] of [
+      [["/no/such/socket"], 69, /\/no\/such\/socket: ENOENT/],
+      [[], 64, /name it as the argument or in SVC_GUEST_SOCKET/],
+    ] as const) {
+      const { stdout, stderr, status } = spawnSync(NODE, [...BRIDGE, ...args], { env: {}, encoding: "utf8" });
+      assert.deepEqual([stdout, status], ["", code]);
+      assert.match(stderr, words);
+    }
   });
 
   for (const signal of ["SIGTERM", "SIGINT", "SIGHUP"] as const) {
@@ -188,18 +186,12 @@ async function listen(
   t: TestContext,
   serve?: (socket: Socket) => void,
 ): Promise<{ readonly path: string; readonly folder: string }> {
-  const folder = await mkdtemp(join(tmpdir(), "bridge-test-"));
-  t.after(() => rm(folder, { recursive: true, force: true }));
-  const path = join(folder, "agent.sock");
-  if (serve !== undefined) {
-    const server = createServer({ allowHalfOpen: true }, (socket) => {
-      socket.on("error", () => undefined);
-      serve(socket);
-    }).listen(path);
-    t.after(() => server.close());
-    await once(server, "listening");
-  }
-  return { path, folder };
+  const folder = await testFolder();
+  t.after(() => folder[Symbol.asyncDispose]());
+  const path = folder.at("agent.sock");
+  const server = serve && (await listener(serve, { path }));
+  t.after(() => server?.[Symbol.asyncDispose]());
+  return { path, folder: folder.path };
 }
 
 /** An agent with this listener alone. */

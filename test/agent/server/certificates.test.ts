@@ -1,73 +1,50 @@
-// The certificate library's injector wants this polyfill before it is loaded.
-import "reflect-metadata";
 import assert from "node:assert/strict";
 import { randomBytes, webcrypto } from "node:crypto";
+import { connect } from "node:http2";
 import { describe, test } from "node:test";
-import * as x509 from "@peculiar/x509";
-import { connect, GuestError } from "../../../src/node/client/index.ts";
-import { type AgentOptions, type RunningAgent, startAgent } from "../../fixtures/agent.ts";
-import { SERVER_NAME } from "../../fixtures/certificates.ts";
+import { type RunningAgent, startAgent } from "../../fixtures/agent.ts";
+import {
+  clientAuth,
+  type Identity,
+  issue as issueOne,
+  issueCertificates,
+  type Issued,
+  SERVER_NAME,
+  serverAuth,
+  type Wish,
+} from "../../fixtures/certificates.ts";
+import { callHeaders } from "../../fixtures/raw-http2.ts";
 
-const { subtle } = webcrypto;
-const { serverAuth, clientAuth } = x509.ExtendedKeyUsage;
-const P256 = { name: "ECDSA", namedCurve: "P-256", hash: "SHA-256" };
 const RSA = {
   name: "RSASSA-PKCS1-v1_5",
   hash: "SHA-256",
   publicExponent: new Uint8Array([1, 0, 1]),
   modulusLength: 2048,
 };
-const DAY_MS = 86_400_000;
 
-/** A certificate with its key, and the chain to send, itself first. */
-interface Issued {
-  readonly certificate: x509.X509Certificate;
-  readonly keys: webcrypto.CryptoKeyPair;
-  readonly pem: string;
-  readonly chain: string;
-  readonly key: string;
-}
+type Outcome = "answered" | "refused";
 
-interface Wish {
-  readonly issuer?: Issued;
-  readonly usages?: readonly string[];
-  readonly algorithm?: webcrypto.Algorithm;
-  readonly isAuthority?: boolean;
-  /** Default: new ones. */
-  readonly keys?: webcrypto.CryptoKeyPair;
-}
-
-async function issue(wish: Wish): Promise<Issued> {
-  const { issuer, usages = [], algorithm = P256, isAuthority = false } = wish;
-  const keys =
-    wish.keys ?? ((await subtle.generateKey(algorithm, true, ["sign", "verify"])) as webcrypto.CryptoKeyPair);
-  const subject = `C=DE, O=Some Company, OU=Sandboxes, CN=${randomBytes(8).toString("hex")}`;
-  const certificate = await x509.X509CertificateGenerator.create({
-    subject,
-    issuer: issuer?.certificate.subject ?? subject,
-    publicKey: keys.publicKey,
-    signingKey: (issuer ?? { keys }).keys.privateKey,
-    signingAlgorithm: wish.keys !== undefined || issuer === undefined ? algorithm : P256,
-    notBefore: new Date(Date.now() - DAY_MS),
-    notAfter: new Date(Date.now() + DAY_MS),
-    extensions: [
-      new x509.BasicConstraintsExtension(isAuthority, undefined, true),
-      ...(usages.length === 0 ? [] : [new x509.ExtendedKeyUsageExtension([...usages])]),
-      new x509.SubjectAlternativeNameExtension([{ type: "dns", value: SERVER_NAME }]),
-      new x509.KeyUsagesExtension(x509.KeyUsageFlags.digitalSignature | x509.KeyUsageFlags.keyCertSign),
-      await x509.SubjectKeyIdentifierExtension.create(keys.publicKey),
-      await x509.AuthorityKeyIdentifierExtension.create((issuer ?? { keys }).keys.publicKey),
-    ],
+/** The agent's answer to Health with a client's certificate; the client checks the agent's by `ca`, or not at all. */
+function ask({ port, token }: RunningAgent, identity: Partial<Identity>, ca?: string): Promise<Outcome> {
+  const options = { servername: SERVER_NAME, rejectUnauthorized: ca !== undefined, ...(ca !== undefined && { ca }) };
+  const session = connect(`https://127.0.0.1:${port}`, { ...options, ...identity });
+  const stream = session.request(callHeaders("Health", token));
+  return new Promise((resolve) => {
+    const settle = (outcome: Outcome): void => {
+      session.destroy();
+      resolve(outcome);
+    };
+    session.on("error", () => settle("refused")).on("close", () => settle("refused"));
+    stream.on("error", () => settle("refused"));
+    stream.on("trailers", (fields) => settle(fields["grpc-status"] === "0" ? "answered" : "refused"));
+    stream.resume().end(Buffer.alloc(5));
   });
-  const pem = `${certificate.toString("pem")}\n`;
-  const key = x509.PemConverter.encode(await subtle.exportKey("pkcs8", keys.privateKey), "PRIVATE KEY");
-  return {
-    certificate,
-    keys,
-    pem,
-    chain: issuer?.certificate.issuer === issuer?.certificate.subject ? pem : `${pem}${issuer?.chain}`,
-    key,
-  };
+}
+
+/** A certificate as companies' authorities issue them. */
+function issue(wish: Wish): Promise<Issued> {
+  const subject = `C=DE, O=Some Company, OU=Sandboxes, CN=${randomBytes(8).toString("hex")}`;
+  return issueOne({ subject, namesKeys: true, ...wish });
 }
 
 const root = await issue({ isAuthority: true });
@@ -78,36 +55,15 @@ const client = await issue({ issuer: root, usages: [clientAuth] });
 const below = await issue({ issuer: middle, usages: [clientAuth] });
 
 /** An agent with a certificate, and the authority of its clients. */
-function start(clientCa: string, own: Issued = server, options: AgentOptions = {}): Promise<RunningAgent> {
-  const certificates = {
-    ca: clientCa,
-    server: { cert: own.chain, key: own.key },
-    client: { cert: "", key: "" },
-    issueClient: () => Promise.reject(new Error("the tests issue their own")),
-  };
-  return startAgent({ certificates, ...options });
+function start(clientCa: string, own: Issued = server): Promise<RunningAgent> {
+  const issueClient = (): never => assert.fail("the tests issue their own");
+  const identity = { cert: own.chain, key: own.key };
+  return startAgent({ certificates: { ca: clientCa, server: identity, client: { cert: "", key: "" }, issueClient } });
 }
 
-/** The agent's answer to Health with a client's certificate. */
-async function ask(agent: RunningAgent, own: Issued, certPem = own.chain): Promise<"answered" | "refused"> {
-  using guest = connect({
-    address: `127.0.0.1:${agent.port}`,
-    caPem: root.pem,
-    certPem,
-    keyPem: own.key,
-    serverName: SERVER_NAME,
-    token: agent.token,
-  });
-  return await guest.health({ timeoutMs: 60_000 }).then(
-    () => "answered",
-    (error: unknown) => {
-      assert.ok(
-        error instanceof GuestError && ["PERMISSION_DENIED", "UNAVAILABLE"].includes(error.status),
-        String(error),
-      );
-      return "refused";
-    },
-  );
+/** The answer to a client who sends a chain, by default all that is above it, and checks the agent's. */
+function call(agent: RunningAgent, { key, chain }: Issued, cert = chain): Promise<Outcome> {
+  return ask(agent, { cert, key }, root.cert);
 }
 
 describe("certificates of an authority of one's own", () => {
@@ -119,50 +75,97 @@ describe("certificates of an authority of one's own", () => {
       RSA,
     ]) {
       const own = await issue({ issuer: root, usages: [serverAuth], algorithm });
-      await using agent = await start(root.pem, own);
-      assert.equal(await ask(agent, await issue({ issuer: root, usages: [clientAuth], algorithm })), "answered");
+      await using agent = await start(root.cert, own);
+      assert.equal(await call(agent, await issue({ issuer: root, usages: [clientAuth], algorithm })), "answered");
     }
   });
 
   test("need no extended key usage, but must not have another one", async () => {
-    await using agent = await start(root.pem, await issue({ issuer: root }));
-    assert.equal(await ask(agent, await issue({ issuer: root })), "answered");
-    assert.equal(await ask(agent, await issue({ issuer: root, usages: [serverAuth, clientAuth] })), "answered");
-    assert.equal(await ask(agent, server), "refused");
-    await using wrong = await start(root.pem, client);
-    assert.equal(await ask(wrong, client), "refused");
+    await using agent = await start(root.cert, await issue({ issuer: root }));
+    assert.equal(await call(agent, await issue({ issuer: root })), "answered");
+    assert.equal(await call(agent, await issue({ issuer: root, usages: [serverAuth, clientAuth] })), "answered");
+    assert.equal(await call(agent, server), "refused");
+    await using wrong = await start(root.cert, client);
+    assert.equal(await call(wrong, client), "refused");
   });
 
   test("may hang below an intermediate one that either side sends along", async () => {
-    await using agent = await start(root.pem, await issue({ issuer: middle, usages: [serverAuth] }));
-    assert.equal(await ask(agent, below), "answered");
-    assert.equal(await ask(agent, below, below.pem), "refused");
+    await using agent = await start(root.cert, await issue({ issuer: middle, usages: [serverAuth] }));
+    assert.equal(await call(agent, below), "answered");
+    assert.equal(await call(agent, below, below.cert), "refused");
   });
 
   test("may hang below an intermediate authority that the agent trusts without its root", async () => {
-    await using agent = await start(middle.pem);
-    assert.equal(await ask(agent, below), "answered");
-    assert.equal(await ask(agent, below, below.pem), "answered");
-    assert.equal(await ask(agent, client), "refused");
+    await using agent = await start(middle.cert);
+    assert.equal(await call(agent, below), "answered");
+    assert.equal(await call(agent, below, below.cert), "answered");
+    assert.equal(await call(agent, client), "refused");
   });
 
   test("may be three of RSA-4096 with their root, and more than that is refused with the limit's name", async () => {
     const algorithm = { ...RSA, modulusLength: 4_096 };
-    const keys = await subtle.generateKey(algorithm, true, ["sign", "verify"]);
+    const keys = await webcrypto.subtle.generateKey(algorithm, true, ["sign", "verify"]);
     const large = { algorithm, keys };
     const top = await issue({ ...large, isAuthority: true });
     const between = await issue({ ...large, issuer: top, isAuthority: true });
     const own = await issue({ ...large, issuer: between, usages: [clientAuth] });
-    await using agent = await start(top.pem);
-    assert.equal(await ask(agent, own, own.chain + top.pem), "answered");
-    assert.equal(await ask(agent, own, own.chain + top.pem + between.pem), "refused");
+    await using agent = await start(top.cert);
+    assert.equal(await call(agent, own, own.chain + top.cert), "answered");
+    assert.equal(await call(agent, own, own.chain + top.cert + between.cert), "refused");
     await agent.logged("connection_refused", ({ reason }) => /certificates may have 5\.5 KiB/.test(String(reason)));
   });
 
   test("may be of any of several authorities", async () => {
-    await using agent = await start(other.pem + middle.pem);
-    assert.equal(await ask(agent, below), "answered");
-    assert.equal(await ask(agent, await issue({ issuer: other, usages: [clientAuth] })), "answered");
-    assert.equal(await ask(agent, client), "refused");
+    await using agent = await start(other.cert + middle.cert);
+    assert.equal(await call(agent, below), "answered");
+    assert.equal(await call(agent, await issue({ issuer: other, usages: [clientAuth] })), "answered");
+    assert.equal(await call(agent, client), "refused");
+  });
+});
+
+describe("a client certificate", () => {
+  test("of the right authority that is not valid yet is accepted, its authority too: the guest's clock may be behind", async () => {
+    for (const authorityValidity of ["now", "future"] as const) {
+      const certificates = await issueCertificates(undefined, { clientValidity: "future", authorityValidity });
+      await using agent = await startAgent({ certificates });
+      assert.equal(await ask(agent, certificates.client), "answered", authorityValidity);
+    }
+  });
+
+  test("whose authority has expired is refused", async () => {
+    const certificates = await issueCertificates(undefined, { authorityValidity: "expired" });
+    await using agent = await startAgent({ certificates });
+    assert.equal(await ask(agent, certificates.client), "refused");
+    const { reason } = await agent.logged("connection_refused");
+    assert.match(String(reason), /expired on \d{4}-.*Z, by the guest's clock/);
+  });
+
+  test("of another authority is refused, whatever its time and its authority's name, root sent along or not; or none", async () => {
+    await using agent = await startAgent();
+    assert.equal(await ask(agent, {}), "refused");
+    for (const authorityName of ["guest agent test authority", "somebody else"])
+      for (const clientValidity of ["now", "future", "expired"] as const)
+        for (const authorityValidity of ["now", "future"] as const) {
+          const options = { authorityName, clientValidity, authorityValidity };
+          const { ca, client: rogue } = await issueCertificates(undefined, options);
+          for (const cert of [rogue.cert, `${rogue.cert}\n${ca}`])
+            assert.equal(await ask(agent, { ...rogue, cert }), "refused", JSON.stringify(options));
+        }
+  });
+});
+
+describe("the agent's own certificate", () => {
+  test("that has expired gets a warning at the start and when its files are read anew, and serves; another gets none", async () => {
+    const certificates = await issueCertificates(undefined, { serverValidity: "expired" });
+    await using agent = await startAgent({ certificates });
+    const { level, not_after: notAfter } = await agent.logged("server_certificate_expired");
+    assert.equal(level, "warn");
+    assert.ok(Date.parse(String(notAfter)) < Date.now());
+    assert.equal(await ask(agent, certificates.client), "answered", "it serves all the same");
+    agent.kill("SIGHUP");
+    await agent.logged("credentials_renewed");
+    assert.equal(agent.log.filter(({ event }) => event === "server_certificate_expired").length, 2);
+    await using valid = await startAgent();
+    assert.ok(!valid.log.some(({ event }) => event === "server_certificate_expired"));
   });
 });

@@ -5,7 +5,7 @@ import net from "node:net";
 import { join } from "node:path";
 import { describe, test } from "node:test";
 import { type AgentExit, type SocketAgent, startSocketAgent } from "../../fixtures/agent.ts";
-import { until } from "../../fixtures/awake.ts";
+import { awake } from "../../fixtures/awake.ts";
 import { testFolder } from "../../fixtures/files.ts";
 import { forAllTests } from "../../fixtures/for-all-tests.ts";
 import { ENDLESS_OUTPUT, LISTENERS, readRequest, stoppedAtData } from "../../fixtures/raw-calls.ts";
@@ -103,7 +103,7 @@ describe("the agent leaves, whatever its peers do,", () => {
             await using agent = await startWithWorkload(release);
             using _peer = await openPeer(() => RawHttp2.dial(target(agent)), agent, largeFile);
             await begin(agent, release);
-            assert.deepEqual(await exitOf(agent), exit);
+            assert.deepEqual(await awake(agent.exited), exit);
             assertOrderlyEnd(agent);
           });
         }
@@ -118,7 +118,7 @@ describe("the agent leaves, whatever its peers do,", () => {
         // The beginning of a ClientHello: a record of 512 bytes that never comes.
         socket.write(Buffer.from("1603010200010001fc0303", "hex"));
         await begin(agent, release);
-        assert.deepEqual(await exitOf(agent), exit);
+        assert.deepEqual(await awake(agent.exited), exit);
         socket.destroy();
       });
     });
@@ -136,13 +136,6 @@ function assertOrderlyEnd({ log }: SocketAgent): void {
   assert.ok(ended > log.findIndex(({ event }) => event === "management_listening"), JSON.stringify(log));
   const errors = log.filter(({ level }) => level === "error");
   assert.deepEqual(errors, []);
-}
-
-async function exitOf(agent: SocketAgent): Promise<AgentExit> {
-  let left: AgentExit | undefined;
-  agent.exited.then((exit) => (left = exit)).catch(() => undefined);
-  await until(() => left !== undefined, "the agent leaves");
-  return agent.exited;
 }
 
 /* Peers without an admitted call have nothing to finish: they do not delay the agent's end, whatever they send. */

@@ -2,37 +2,44 @@ import assert from "node:assert/strict";
 import { type ChildProcess, fork } from "node:child_process";
 import { once } from "node:events";
 import http2 from "node:http2";
-import { mkdtemp, rm } from "node:fs/promises";
-import { tmpdir } from "node:os";
 import { join } from "node:path";
-import { describe, test } from "node:test";
-import { fileURLToPath } from "node:url";
-import { issueCertificates, SERVER_NAME } from "../../fixtures/certificates.ts";
-import { FLAG, FRAME, frame, RawHttp2 } from "../../fixtures/raw-http2.ts";
+import { describe, test, type TestContext } from "node:test";
+import { type Certificates, SERVER_NAME } from "../../fixtures/certificates.ts";
+import { testFolder } from "../../fixtures/files.ts";
+import { TEST_TOKEN } from "../../fixtures/management.ts";
+import { callHeaders, FLAG, FRAME, frame, RawHttp2 } from "../../fixtures/raw-http2.ts";
 
 const FRAME_BYTES = 16_384;
-const SERVICE = "/svc.guest.v1alpha1.GuestAgent";
 const CALLS = 100;
 const MIB = 1024 * 1024;
 /** 100 downloads with up to 512 KiB queued each, and 100 uploads with 128 KiB held each and up to 256 KiB of window. */
 const BOUND_BYTES = 120 * MIB;
 
+/** Starts fixtures/programs/watched-server.ts, with options of Node. */
+async function startWatched(t: TestContext, option: string) {
+  const folder = await testFolder();
+  t.after(() => folder[Symbol.asyncDispose]());
+  const program = join(import.meta.dirname, "../../fixtures/programs/watched-server.ts");
+  const child = fork(program, [folder.path], { execArgv: [option] });
+  t.after(() => child.kill("SIGKILL"));
+  const [dialled] = (await once(child, "message")) as [Pick<Certificates, "ca" | "client"> & { readonly port: number }];
+  return { ...dialled, child, folder };
+}
+
+async function sizesOf(child: ChildProcess): Promise<{ readonly heapBytes: number; readonly ownBytes: number }> {
+  child.send("how large?");
+  const [answer] = (await once(child, "message")) as [Awaited<ReturnType<typeof sizesOf>>];
+  return answer;
+}
+
 describe("the agent's memory", () => {
   test("stays bounded when clients do not read, and when handlers do not", async (t) => {
-    const certificates = await issueCertificates();
-    const program = fileURLToPath(new URL("../../fixtures/flooded-server.ts", import.meta.url));
-    const child = fork(program, { execArgv: ["--max-semi-space-size=1"] });
-    t.after(() => child.kill("SIGKILL"));
-    const port = await ask(child, { ...certificates.server, clientCa: certificates.ca });
-    const session = http2.connect(`https://127.0.0.1:${port}`, {
-      ca: certificates.ca,
-      ...certificates.client,
-      servername: SERVER_NAME,
-      maxSessionMemory: 1_000,
-    });
+    const { child, port, ca, client } = await startWatched(t, "--max-semi-space-size=1");
+    const options = { ca, ...client, servername: SERVER_NAME, maxSessionMemory: 1_000 };
+    const session = http2.connect(`https://127.0.0.1:${port}`, options);
     session.on("error", () => {});
     await once(session, "connect");
-    const before = await ask(child, "memory");
+    const before = (await sizesOf(child)).ownBytes;
 
     const offered = Buffer.alloc(4 * MIB);
     offered.writeUInt32BE(offered.length - 5, 1);
@@ -50,7 +57,7 @@ describe("the agent's memory", () => {
     for (let quiet = 0; quiet < 5;) {
       await new Promise<void>((resolve, reject) => session.ping((error) => (error ? reject(error) : resolve())));
       await new Promise((resolve) => setTimeout(resolve, 50));
-      const now = await ask(child, "memory");
+      const now = (await sizesOf(child)).ownBytes;
       most = Math.max(most, now);
       quiet = Math.abs(now - last) < MIB ? quiet + 1 : 0;
       last = now;
@@ -80,20 +87,14 @@ describe("the agent's heap", () => {
   ] as const) {
     for (const [kind, sizeBytes] of BLOCK_SIZES) {
       test(`stays small when peers with ${name} send header blocks ${kind}`, async (t) => {
-        const folder = await mkdtemp(join(tmpdir(), "heap-"));
-        t.after(() => rm(folder, { recursive: true, force: true }));
-        const paths = { management: join(folder, "guest.sock"), workload: join(folder, "workload.sock") };
-        const program = fileURLToPath(new URL("../../fixtures/listening-server.ts", import.meta.url));
-        const child = fork(program, Object.values(paths), { execArgv: ["--expose-gc"] });
-        t.after(() => child.kill("SIGKILL"));
-        await once(child, "message");
+        const { child, folder } = await startWatched(t, "--expose-gc");
         using peers = new DisposableStack();
-        const dial = (): Promise<RawHttp2> => RawHttp2.dial({ socketPath: paths[socket] });
+        const dial = (): Promise<RawHttp2> => RawHttp2.dial({ socketPath: folder.at(socket) });
         // What the first request loads stays.
         const first = peers.use(await dial());
         first.send(request(1, 0, sizeBytes));
         await first.holds(() => first.hasClosed(1) || first.isEnded);
-        const before = await ask(child, "heap");
+        const before = (await sizesOf(child)).heapBytes;
         const many = await Promise.all(Array.from({ length: PEERS }, dial));
         for (const peer of many) {
           peers.use(peer);
@@ -101,7 +102,7 @@ describe("the agent's heap", () => {
         }
         const last = 1 + 2 * (BLOCKS - 1);
         await Promise.all(many.map((peer) => peer.holds(() => peer.hasClosed(last) || peer.isEnded)));
-        const heldBytes = (await ask(child, "heap")) - before;
+        const heldBytes = (await sizesOf(child)).heapBytes - before;
         t.diagnostic(`${(heldBytes / MIB).toFixed(1)} MiB more than at rest`);
         assert.ok(heldBytes < UNKNOWN_BOUND_BYTES, `${heldBytes} bytes more than at rest`);
       });
@@ -125,12 +126,5 @@ function request(stream: number, seed: number, sizeBytes: number): Buffer {
 }
 
 function open(session: http2.ClientHttp2Session, method: string): http2.ClientHttp2Stream {
-  const headers = { ":method": "POST", ":path": `${SERVICE}/${method}`, "content-type": "application/grpc" };
-  return session.request(headers).on("error", () => {});
-}
-
-async function ask(child: ChildProcess, question: string | object): Promise<number> {
-  child.send(question);
-  const [answer] = (await once(child, "message")) as [number];
-  return answer;
+  return session.request(callHeaders(method, TEST_TOKEN)).on("error", () => {});
 }

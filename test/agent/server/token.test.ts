@@ -4,17 +4,13 @@ import { mkdtempDisposable, writeFile } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { describe, test } from "node:test";
-import { ExecSessions } from "../../../src/shared/gen/svc/guest/v1alpha1/exec_sessions_pb.ts";
-import { FileTree } from "../../../src/shared/gen/svc/guest/v1alpha1/file_tree_pb.ts";
-import { GuestAgent } from "../../../src/shared/gen/svc/guest/v1alpha1/guest_agent_pb.ts";
-import { Lifecycle } from "../../../src/shared/gen/svc/guest/v1alpha1/lifecycle_pb.ts";
-import { Tunnel } from "../../../src/shared/gen/svc/guest/v1alpha1/tunnel_pb.ts";
 import { type SocketAgent, startAgent, startSocketAgent } from "../../fixtures/agent.ts";
 import { forAllTests } from "../../fixtures/for-all-tests.ts";
 import { clientOf } from "../../fixtures/guest-client.ts";
 import { NEEDS_ROOT } from "../../fixtures/privileges.ts";
 import { LISTENERS } from "../../fixtures/raw-calls.ts";
 import { callFields, envelope, FLAG, FRAME, frame, headerBlock, RawHttp2 } from "../../fixtures/raw-http2.ts";
+import { managementServices } from "../../fixtures/services.ts";
 
 const served = forAllTests(await startAgent());
 
@@ -112,11 +108,11 @@ describe("the agent's memory", () => {
 const UNAUTHENTICATED = "16";
 
 describe("every method of every management service wants the token", () => {
-  for (const connection of ["a new connection", "a connection of which a call was let in"]) {
-    test(`on ${connection}`, async () => {
+  for (const isKnown of [false, true]) {
+    test(`on a connection of which ${isKnown ? "a" : "no"} call was let in`, async () => {
       using peer = await RawHttp2.dial(served);
-      if (connection !== "a new connection") assert.equal(await peer.ask("Health", served.token), "0");
-      for (const { typeName, methods } of [GuestAgent, ExecSessions, FileTree, Lifecycle, Tunnel]) {
+      if (isKnown) assert.equal(await peer.ask("Health", served.token), "0");
+      for (const { typeName, methods } of await managementServices()) {
         for (const { name } of methods) {
           assert.equal(await peer.ask(`${typeName}/${name}`, "wrong-token-0123456789"), UNAUTHENTICATED, name);
         }

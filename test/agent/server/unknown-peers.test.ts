@@ -74,7 +74,7 @@ describe("a peer of whom nobody knows who it is", () => {
   for (const [what, forged, answer, logged] of CHAINS) {
     test(`who forges a chain of ${what} is told so, and the log says why`, async () => {
       const { length } = agent.log;
-      assert.match(await toldTo(forgeChain(forged)), answer);
+      assert.match(await toldTo(await forgeChain(forged)), answer);
       await refusedAfter(length, logged);
       await othersAreServed();
     });

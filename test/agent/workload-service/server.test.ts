@@ -8,11 +8,6 @@ import { text } from "node:stream/consumers";
 import { describe, test } from "node:test";
 import { Code, createClient } from "@connectrpc/connect";
 import { createConnectTransport, createGrpcTransport, Http2SessionManager } from "@connectrpc/connect-node";
-import { ExecSessions } from "../../../src/shared/gen/svc/guest/v1alpha1/exec_sessions_pb.ts";
-import { FileTree } from "../../../src/shared/gen/svc/guest/v1alpha1/file_tree_pb.ts";
-import { GuestAgent } from "../../../src/shared/gen/svc/guest/v1alpha1/guest_agent_pb.ts";
-import { Lifecycle } from "../../../src/shared/gen/svc/guest/v1alpha1/lifecycle_pb.ts";
-import { Tunnel } from "../../../src/shared/gen/svc/guest/v1alpha1/tunnel_pb.ts";
 import { WorkloadService } from "../../../src/shared/gen/svc/guest/v1alpha1/workload_pb.ts";
 import type { WorkloadLimits } from "../../../src/agent/workload-service/limits.ts";
 import { WorkloadServer } from "../../../src/agent/workload-service/server.ts";
@@ -21,6 +16,7 @@ import { postJson } from "../../fixtures/declare-idle.ts";
 import { testFolder } from "../../fixtures/files.ts";
 import { CODE, envelope, type Field, FLAG, FRAME, frame, RawHttp2 } from "../../fixtures/raw-http2.ts";
 import { recordingLog } from "../../fixtures/recorders.ts";
+import { managementServices } from "../../fixtures/services.ts";
 import { systemClock } from "../../fixtures/clocks.ts";
 
 const DECLARE_IDLE = "/svc.guest.v1alpha1.WorkloadService/DeclareIdle";
@@ -106,8 +102,8 @@ describe("the workload's socket", () => {
 
   test("has no management method", async () => {
     await using rig = await start();
-    for (const { typeName, method } of [GuestAgent, ExecSessions, FileTree, Lifecycle, Tunnel]) {
-      for (const { name } of Object.values(method)) {
+    for (const { typeName, methods } of await managementServices()) {
+      for (const { name } of methods) {
         assert.equal((await postJson(rig.path, `/${typeName}/${name}`)).status, 404);
       }
     }
