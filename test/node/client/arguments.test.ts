@@ -45,6 +45,11 @@ describe("arguments", () => {
   });
 
   test("that cannot be sent are refused before a call is opened, with the field's name", async () => {
+    const token = "t";
+    const none = "-----BEGIN CERTIFICATE-----";
+    const pem = { caPem: none, certPem: none, keyPem: none };
+    const kept = (keep: object, options: object = {}): unknown =>
+      client.exec({ args: ["true"], keep: { name: "wrong", ...keep } }, options);
     const calls: readonly (readonly [RegExp, () => unknown])[] = [
       [/timeoutMs wants/, () => client.run({ args: ["true"], timeoutMs: NaN })],
       [/timeoutMs wants/, () => client.run({ args: ["true"], timeoutMs: -1 })],
@@ -77,6 +82,30 @@ describe("arguments", () => {
       [/offset/, () => client.readFile("/etc/hosts", { offset: -1 }).bytes()],
       [/size/, () => client.writeFile(folder.at("x"), "x", { size: -1 })],
       [/mode/, () => client.writeFile(folder.at("x"), "x", { mode: 0.5 })],
+      [/write host:port/, () => connect({ address: "http://localhost:1", token, ...pem })],
+      [/IPv6 address in brackets/, () => connect({ address: "::1:7071", token, ...pem })],
+      [/keyPem holds no PEM/, () => connect({ address: "127.0.0.1:1", token, ...pem, keyPem: "" })],
+      [/cannot be read/, () => connect({ address: "127.0.0.1:1", token, ...pem })],
+      [/needs caPem, certPem and keyPem/, () => connect({ address: "127.0.0.1:1", token })],
+      [/name the command/, () => connect({ bridge: [], token })],
+      ...["unix://host/path", "unix:path", "unix:", "unix:/", "unix://"].map(
+        (address) => [new RegExp(`"${address}" is not unix:/path`), () => connect({ address, token })] as const,
+      ),
+      [/keep\.bufferBytes wants a whole number/, () => kept({ bufferBytes: -1 })],
+      [/keep\.lingerMs wants a number of milliseconds/, () => kept({ lingerMs: Number.NaN })],
+      [/keep\.whenFull is "wait"; give drop-oldest or block/, () => kept({ whenFull: "wait" })],
+      [/resume\.timeoutMs wants a number/, () => kept({}, { resume: { timeoutMs: -1 } })],
+      [/mode wants a whole number/, () => client.mkdir("/x", { mode: -1 })],
+      [/uid wants a whole number/, () => client.setAttributes("/x", { uid: 1.5 })],
+      [/mtime is no time/, () => client.setAttributes("/x", { mtime: new Date(Number.NaN) })],
+      [/nothing to set/, () => client.setAttributes("/x", {})],
+      [/there is no recursiv/, () => client.remove("/x", anything({ recursiv: true }))],
+      [/must end in a name/, () => client.remove("/", { recursive: true })],
+      [/there is no dept/, () => Array.fromAsync(client.list("/", anything({ dept: 3 })))],
+      [/maxEntries/, () => Array.fromAsync(client.list("/", { maxEntries: -1 }))],
+      [/(?:)/, () => client.forward({})],
+      [/(?:)/, () => client.forward({ port: 80, path: "/run/app.sock" })],
+      [/a line for a shell is \{ args: \["sh", "-c", line\] \}$/, () => client.exec(anything(["ls", "-l"]))],
       [/entropyBytes wants/, () => restoreDuties(() => client, { entropyBytes: NaN })],
       [/reachTimeoutMs wants/, () => client.restore({ reachTimeoutMs: NaN })],
     ];

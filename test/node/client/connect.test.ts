@@ -18,14 +18,6 @@ describe("connect", () => {
     return await failureOf(client.health({ timeoutMs: 30_000 }));
   }
 
-  test("reaches the agent by mutual TLS and token", async () => {
-    using client = clientOf(agent);
-    const health = await client.health();
-    assert.deepEqual([health.alive, health.ready, health.readyCmdExit], [true, true, 0]);
-    assert.ok(health.guestTime && health.lastUserActivity);
-    assert.equal(health.idleDeclared, undefined);
-  });
-
   test("does not let a proxy of the environment come between", async (t) => {
     const proxied = process.env["http_proxy"];
     process.env["http_proxy"] = "http://127.0.0.1:1";

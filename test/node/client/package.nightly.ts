@@ -1,14 +1,17 @@
 import assert from "node:assert/strict";
-import { readFileSync } from "node:fs";
-import { chmod, mkdtemp, readFile, rm, writeFile } from "node:fs/promises";
-import { tmpdir } from "node:os";
+import { globSync, readFileSync } from "node:fs";
+import { readFile, rm, writeFile } from "node:fs/promises";
 import { delimiter, join } from "node:path";
-import { after, before, describe, test } from "node:test";
+import { before, describe, test } from "node:test";
 import { execa } from "execa";
 import { SERVER_NAME } from "../../fixtures/certificates.ts";
 import { type InstalledClient, installClient, machineNode } from "../../fixtures/client-package.ts";
-import { type SocketAgent, startSocketAgent } from "../../fixtures/agent.ts";
+import { startSocketAgent } from "../../fixtures/agent.ts";
+import { testFolder } from "../../fixtures/files.ts";
+import { forAllTests } from "../../fixtures/for-all-tests.ts";
 
+const PUBLINT = "publint@0.3.25";
+const ATTW = "@arethetypeswrong/cli@0.18.5";
 const ROOT = join(import.meta.dirname, "../../..");
 const machine = machineNode();
 const examples = ["README.md", "docs/node/client.md"].flatMap((name) =>
@@ -60,31 +63,27 @@ const OUTPUTS: readonly (readonly [title: string, output: RegExp])[] = [
   ["Giving up, and trying again 1", /^CANCELLED no longer wanted\ntrue$/m],
 ];
 
+const folder = forAllTests(await testFolder()).path;
+const agent = forAllTests(
+  await startSocketAgent({
+    process: { args: ["sleep", "100000"], output: { keep: {} } },
+    hooks: { pre_snapshot: { args: ["echo", "at rest"] } },
+  }),
+);
+
 describe("the package of the client library", { skip: typeof machine === "string" ? machine : false }, () => {
-  let agent: SocketAgent;
-  let folder: string;
   let installed: InstalledClient;
   const { node, path } = typeof machine === "string" ? { node: "", path: "" } : machine;
 
   before(async () => {
-    folder = await mkdtemp(join(tmpdir(), "client-package-"));
-    agent = await startSocketAgent({
-      process: { args: ["sleep", "100000"], output: { keep: {} } },
-      hooks: { pre_snapshot: { args: ["echo", "at rest"] } },
-    });
     installed = await installClient(folder, path);
     await Promise.all(
       examples.map(({ code }, index) =>
         writeFile(join(installed.folder, `example-${index}.ts`), code.replaceAll("/srv/example", join(folder, "srv"))),
       ),
     );
-    const docker = join(folder, "docker");
-    await writeFile(docker, `#!/bin/sh\nexec ${agent.bridge.map((word) => `'${word}'`).join(" ")}\n`);
-    await chmod(docker, 0o755);
-  });
-  after(async () => {
-    await agent[Symbol.asyncDispose]();
-    await rm(folder, { recursive: true, force: true });
+    const bridge = agent.bridge.map((word) => `'${word}'`).join(" ");
+    await writeFile(join(folder, "docker"), `#!/bin/sh\nexec ${bridge}\n`, { mode: 0o755 });
   });
 
   test("holds modules, types, a licence and its documentation, and nothing else", async () => {
@@ -99,6 +98,24 @@ describe("the package of the client library", { skip: typeof machine === "string
       await readFile(join(installed.folder, "node_modules/guest-agent-client/package.json"), "utf8"),
     ) as Record<string, unknown>;
     assert.deepEqual(Object.keys(manifest["dependencies"] as object), ["@bufbuild/protobuf", "@grpc/grpc-js"]);
+  });
+
+  test("is one of which publint and arethetypeswrong have nothing to say", async () => {
+    const [tarball = ""] = globSync(join(installed.folder, "*.tgz"));
+    const options = { cwd: folder, env: { PATH: path }, timeout: 250_000 } as const;
+    const publint = await execa("npx", ["--yes", PUBLINT, tarball, "--strict"], options);
+    assert.match(publint.stdout, /All good!/);
+    // Into a file: attw ends before a pipe has taken all.
+    const report = join(folder, "report.json");
+    const words = ["--yes", ATTW, tarball, "--format", "json"];
+    await execa("sh", ["-c", 'exec npx "$@" > "$0"', report, ...words], { ...options, reject: false });
+    const { analysis, problems } = JSON.parse(await readFile(report, "utf8")) as {
+      readonly analysis: { readonly entrypoints: Readonly<Record<string, object>> };
+      readonly problems: object;
+    };
+    const entrypoints = [".", "./package.json", "./sandboxes", "./testing"];
+    assert.deepEqual(Object.keys(analysis.entrypoints).toSorted(), entrypoints);
+    assert.deepEqual(problems, {});
   });
 
   test("is what the project exports as its client", async () => {

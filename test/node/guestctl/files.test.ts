@@ -449,15 +449,11 @@ describe("guestctl cp", () => {
     assert.equal((await stat(folder.at("taken"))).mode & 0o7777, 0o755);
   });
 
-  it("says what is missing on either side, and what is wrong with the command line", async () => {
+  it("says what is missing on either side", async () => {
     for (const [args, pattern] of [
       [["/no/such/file", ":/tmp/x"], /\/no\/such\/file: no such file or directory on this machine/],
       [[":/no/such/file", folder.at("x")], /cannot stat "\/no\/such\/file": no such file/],
       [[":/etc/passwd", "/no/such/folder/x"], /\/no\/such\/folder\/x: no such file or directory on this machine/],
-      [["/etc/passwd", "/tmp/x"], /begin with a colon/],
-      [[":/etc/passwd", ":/tmp/x"], /begin with a colon/],
-      [["/etc/passwd", ":relative"], /is relative/],
-      [["/etc/passwd"], /wants a source and a destination/],
       [["-", `:${folder.at("missing")}`], /there is no folder .*missing in the sandbox/],
       [[`:${folder.at("missing")}`, "-"], /cannot stat ".*missing"/],
     ] as const) {

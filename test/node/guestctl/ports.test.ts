@@ -94,10 +94,7 @@ describe("guestctl forward", () => {
     assert.equal(await running.ended, 0);
   });
 
-  test("refuses what is no port and no path, and a local port that is taken", async () => {
-    for (const word of ["0", "65536", "8080:", "x:80", "1:2:3:4", "relative.sock", "70000:80"]) {
-      assertRefused(await runGuestctl(["forward", word], env), /\(see --help\)/);
-    }
+  test("refuses a local port that is taken", async () => {
     await using taken = await listener();
     const { exitCode, stderr } = await runGuestctl(["forward", `${taken.port}:80`], env);
     assert.equal(exitCode, 125);

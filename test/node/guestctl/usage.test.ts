@@ -22,14 +22,9 @@ describe("guestctl usage", () => {
     assert.ok(lines.some((line) => /^guest_memory_total_bytes \d+$/.test(line)));
   });
 
-  test("refuses an interval without --watch, and one that the agent does not take", async () => {
-    for (const [args, said] of [
-      [["--interval", "5s"], /--interval is for --watch/],
-      [["--json", "--metrics"], /not both/],
-      [["--watch", "--interval", "900ms"], /must be 1000 to 86400000/],
-    ] as const) {
-      assertRefused(await runGuestctl(["usage", ...args], env), said);
-    }
+  test("refuses an interval that the agent does not take, and two forms at once", async () => {
+    assertRefused(await runGuestctl(["usage", "--json", "--metrics"], env), /not both/);
+    assertRefused(await runGuestctl(["usage", "--watch", "--interval", "900ms"], env), /must be 1000 to 86400000/);
   });
 });
 

@@ -5,17 +5,7 @@ import { before, describe, test } from "node:test";
 import { forAllTests } from "../../fixtures/for-all-tests.ts";
 import { NEEDS_NAMESPACES } from "../../fixtures/namespaces.ts";
 import { runGuestctl } from "../guestctl/guestctl.ts";
-import {
-  assertAnswers,
-  assertRefused,
-  codeOf,
-  failureOf,
-  guestctlVariablesOf,
-  it,
-  openNode,
-  partsOf,
-  SPEC,
-} from "./node.ts";
+import { assertAnswers, assertRefused, codeOf, failureOf, guestctlVariablesOf, it, openNode, partsOf } from "./node.ts";
 import { HttpSubstrate, IMAGE, INTERNAL } from "./substrate.ts";
 
 const SOURCES = "secret-of-the-source";
@@ -110,11 +100,9 @@ describe("a fork whose random numbers its origin may draw, too", NEEDS_NAMESPACE
 });
 
 describe("a hypervisor that gives forks the vsock number of their origin, as QEMU", NEEDS_NAMESPACES, () => {
-  test("runs two with one number one after the other; beside each other SIBLING_RUNNING names the one that is in the way", async () => {
-    await using substrate = await HttpSubstrate.start();
+  it("runs two with one number one after the other; beside each other SIBLING_RUNNING names the one that is in the way", async (place) => {
+    const { node, substrate } = place;
     substrate.rules.forks = "qemu";
-    using node = await openNode(partsOf(substrate));
-    await node.create(SPEC);
     await node.snapshot("box", { name: "taken" });
     const { message, nextStep } = await assertRefused(node.fork("taken", { name: "one" }), "SIBLING_RUNNING");
     assert.match(

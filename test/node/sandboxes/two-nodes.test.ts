@@ -2,7 +2,7 @@ import assert from "node:assert/strict";
 import { join } from "node:path";
 import { describe, test } from "node:test";
 import { NEEDS_NAMESPACES } from "../../fixtures/namespaces.ts";
-import { assertAnswers, assertRefused, codeOf, CREATE, openNode, partsOf, SPEC, traces } from "./node.ts";
+import { assertAnswers, assertRefused, codeOf, CREATE, it, openNode, partsOf, SPEC, traces } from "./node.ts";
 import { HttpSubstrate, INTERNAL } from "./substrate.ts";
 
 describe("two nodes", NEEDS_NAMESPACES, () => {
@@ -31,11 +31,11 @@ describe("two nodes", NEEDS_NAMESPACES, () => {
     assert.deepEqual(await traces(second, folder), []);
   });
 
-  test("with one id: neither sweeps the other's, unless it is told that its journal was lost", async () => {
-    await using substrate = await HttpSubstrate.start();
-    using first = await openNode(partsOf(substrate));
+  it("with one id: neither sweeps the other's, unless it is told that its journal was lost", async ({
+    node: first,
+    substrate,
+  }) => {
     using second = await openNode(partsOf(substrate), { folder: join(substrate.stateFolder, "../second-state") });
-    await first.create(SPEC);
     await assertRefused(second.sweep(), "NODE_ID_CONFLICT", /node-1/, /takeOver/);
     using third = await openNode(partsOf(substrate), {
       folder: join(substrate.stateFolder, "../third-state"),
@@ -51,10 +51,9 @@ describe("two nodes", NEEDS_NAMESPACES, () => {
     assert.deepEqual((await first.sweep()).removed, ["box"], "the first knows that its sandbox is gone");
   });
 
-  test("with one name, of which the second gets no answer: it does not take the first one's sandbox for its own", async () => {
-    await using substrate = await HttpSubstrate.start();
-    using first = await openNode(partsOf(substrate));
-    await first.create(SPEC);
+  it("with one name, of which the second gets no answer: it does not take the first one's sandbox for its own", async ({
+    substrate,
+  }) => {
     const folder = join(substrate.stateFolder, "../second-state");
     using second = await openNode(partsOf(substrate), { folder, nodeId: "node-2" });
     substrate.fail(CREATE, INTERNAL);

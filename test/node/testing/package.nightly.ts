@@ -1,11 +1,12 @@
 import assert from "node:assert/strict";
 import { readFileSync } from "node:fs";
-import { mkdtemp, rm, symlink, writeFile } from "node:fs/promises";
-import { tmpdir } from "node:os";
+import { symlink, writeFile } from "node:fs/promises";
 import { join } from "node:path";
-import { after, before, describe, test } from "node:test";
+import { before, describe, test } from "node:test";
 import { execa } from "execa";
 import { type InstalledClient, installClient, machineNode } from "../../fixtures/client-package.ts";
+import { testFolder } from "../../fixtures/files.ts";
+import { forAllTests } from "../../fixtures/for-all-tests.ts";
 import { standaloneFolder } from "../../fixtures/bundles.ts";
 
 const ROOT = join(import.meta.dirname, "../../..");
@@ -14,15 +15,15 @@ const PAGE = readFileSync(join(ROOT, "docs/node/client.md"), "utf8");
 /** The page's example of five lines. */
 const [, EXAMPLE = ""] = /^```ts\n(import [^\n]*guest-agent-client\/testing[\s\S]*?)^```$/m.exec(PAGE) ?? [];
 
+const folder = forAllTests(await testFolder()).path;
+
 describe(
   "an agent for tests, of the installed package",
   { skip: typeof machine === "string" ? machine : false },
   () => {
     const { node, path } = typeof machine === "string" ? { node: "", path: "" } : machine;
-    let folder: string;
     let installed: InstalledClient;
     before(async () => {
-      folder = await mkdtemp(join(tmpdir(), "testing-package-"));
       installed = await installClient(folder, path);
       await writeFile(join(installed.folder, "example.ts"), EXAMPLE);
       await writeFile(
@@ -31,7 +32,6 @@ describe(
        export const start: () => Promise<TestAgent> = () => startTestAgent();`,
       );
     });
-    after(() => rm(folder, { recursive: true, force: true }));
 
     const run = async (agent?: string): Promise<string> => {
       const env = { PATH: path, ...(agent !== undefined && { GUEST_AGENT: agent }) };

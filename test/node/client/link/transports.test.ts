@@ -6,7 +6,7 @@ import { execa } from "execa";
 import { connect, type ConnectOptions, type GuestClient, type GuestError } from "../../../../src/node/client/index.ts";
 import { testFolder } from "../../../fixtures/files.ts";
 import { forAllTests } from "../../../fixtures/for-all-tests.ts";
-import { failureOf, optionsFor, thrownBy } from "../../../fixtures/guest-client.ts";
+import { failureOf, optionsFor } from "../../../fixtures/guest-client.ts";
 import { processGone } from "../../../fixtures/proc.ts";
 import { type SocketAgent, startSocketAgent } from "../../../fixtures/agent.ts";
 
@@ -152,30 +152,3 @@ for (const [name, optionsOf] of Object.entries(LINKS)) {
     });
   });
 }
-
-describe("connect", () => {
-  test("refuses options that describe no agent", () => {
-    const token = "t";
-    const none = "-----BEGIN CERTIFICATE-----";
-    const pem = { caPem: none, certPem: none, keyPem: none };
-    for (const [options, message] of [
-      [{ address: "http://localhost:1", token, ...pem }, /write host:port/],
-      [{ address: "::1:7071", token, ...pem }, /IPv6 address in brackets/],
-      [{ address: "127.0.0.1:1", token, ...pem, keyPem: "" }, /keyPem holds no PEM/],
-      [{ address: "127.0.0.1:1", token, ...pem }, /cannot be read/],
-      [{ address: "127.0.0.1:1", token }, /needs caPem, certPem and keyPem/],
-      [{ bridge: [], token }, /name the command/],
-    ] as const) {
-      const error = thrownBy(() => connect(options));
-      assert.equal(error.status, "INVALID_ARGUMENT");
-      assert.match(error.message, message);
-    }
-  });
-});
-
-test("an address of a unix socket with a host's name, or without a path from the root, is refused", () => {
-  for (const address of ["unix://host/path", "unix:path", "unix:", "unix:/", "unix://"]) {
-    const { message } = thrownBy(() => connect({ address, token: "x" }));
-    assert.ok(message.includes(`"${address}" is not unix:/path`), message);
-  }
-});

@@ -160,17 +160,6 @@ describe("the escape character", () => {
     assert.deepEqual(await filtered(["~/bin\r~\r~"]), { passed: "~/bin\r~\r~", done: [] });
   });
 
-  test("may be another one", async () => {
-    assert.deepEqual(await filtered(["~.\r\x1d?\x1d\x1d"], 0x1d), { passed: "~.\r\x1d", done: ["help"] });
-  });
-
-  test("changes no byte of a large paste", async () => {
-    const paste = Array.from({ length: 5000 }, (_, index) => `line ${index} ~. \xff\x00\r`).join("");
-    const { done, passed } = await filtered([paste]);
-    assert.equal(passed, Buffer.from(paste).toString("latin1"));
-    assert.deepEqual(done, []);
-  });
-
   test("is read as one of ASCII, one with Ctrl, or none", () => {
     for (const [text, byte] of [
       ["~", TILDE],
