@@ -1,4 +1,4 @@
-import { createReadStream, createWriteStream, mkdirSync, openSync, rmSync } from "node:fs";
+import { mkdirSync, rmSync } from "node:fs";
 import { join } from "node:path";
 import { pipeline } from "node:stream/promises";
 import { createGunzip } from "node:zlib";
@@ -57,11 +57,11 @@ export class Volumes {
     const { id, name, size_gb } = request;
     if (this.#records.get(id) !== undefined)
       throw new ApiFailure(409, "already_exists", "volume with this ID already exists");
-    const folder = this.#begin(id);
+    const folder = this.#records.begin(id);
     const content = join(folder, "content");
     try {
       mkdirSync(content);
-      await unpackUpload(archive, join(folder, "archive"), content);
+      await pipeline(archive, createGunzip(), (bytes: AsyncIterable<Uint8Array>) => unpack(content, readTar(bytes)));
       this.#writeDisk(this.diskOf(id), content, size_gb * GIBIBYTE);
       rmSync(content, { recursive: true });
       return this.#records.save({ id, name, size_gb, tags: request.tags ?? {}, created_at: new Date().toISOString() });
@@ -70,24 +70,4 @@ export class Volumes {
       throw error;
     }
   }
-
-  #begin(id: string): string {
-    try {
-      return this.#records.begin(id);
-    } catch (error) {
-      // Another call is making it.
-      throw new ApiFailure(409, "already_exists", "volume with this ID already exists", { cause: error });
-    }
-  }
-}
-
-/** Receives the whole archive before it unpacks anything: the caller's connection may break off at any byte. */
-async function unpackUpload(archive: AsyncIterable<Uint8Array>, file: string, folder: string): Promise<void> {
-  // Opened now: a stream that opens the file by itself could do so after a refusal has removed the folder.
-  const fd = openSync(file, "wx", 0o600);
-  await pipeline(archive, createWriteStream(file, { fd }));
-  await pipeline(createReadStream(file), createGunzip(), (content: AsyncIterable<Uint8Array>) =>
-    unpack(folder, readTar(content)),
-  );
-  rmSync(file);
 }
