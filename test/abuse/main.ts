@@ -4,24 +4,38 @@
  */
 import { parseArgs } from "node:util";
 import { countFrom, runScript, UsageError } from "../../scripts/machine/script.ts";
-import { abuse, type AbuseRow, ATTACKS, PEAK_LIMIT_BYTES } from "./abuse.ts";
+import { abuse, type AbuseRow } from "./abuse.ts";
+import type { Attack } from "./attack.ts";
+import { endAttacks } from "./ends.ts";
+import { floods, unreadAttacks } from "./floods.ts";
+import { fuzzing } from "./fuzz.ts";
+import { mixedExecs } from "./mix.ts";
+import { storms } from "./storms.ts";
+import { unknownPeerAttacks } from "./unknown-peers.ts";
+
+/** All attacks, in order. */
+const ATTACKS: readonly Attack[] = [
+  ...fuzzing,
+  ...unknownPeerAttacks,
+  ...storms,
+  ...endAttacks,
+  ...unreadAttacks,
+  ...floods,
+  ...mixedExecs,
+];
 
 const SHORT_INPUTS = 20_000;
 const LONG_INPUTS = 1_000_000;
 const MIB = 2 ** 20;
+/** Limit of the agent's anonymous memory over all attacks. */
+const PEAK_LIMIT_BYTES = 128 * MIB;
+
 const USAGE = `usage: npm run abuse [-- [OPTION...] [WORD...]]   only the attacks whose names hold one of the words
   --long       about ${LONG_INPUTS.toLocaleString("en")} inputs instead of ${SHORT_INPUTS.toLocaleString("en")}
   --inputs N   about N inputs
   --seed N     the same inputs again; default: 1
 The agent is that of the sources, or the one that GUEST_AGENT_ENTRY names. Exit status 1: something did not hold.
 Attacks: ${ATTACKS.map(({ name }) => name).join("; ")}`;
-
-function line({ name, inputs, seconds, cpuSeconds, health, peakOwnBytes, left, problem, measured }: AbuseRow): string {
-  const times = [health.p50Ms, health.p99Ms, health.maxMs].map((ms) => ms.toFixed(0)).join(" / ");
-  const figures = [inputs, seconds.toFixed(1), cpuSeconds.toFixed(1), times, (peakOwnBytes / MIB).toFixed(0)];
-  const held = measured === "" ? "held" : `held: ${measured}`;
-  return `| ${[name, ...figures, left === "" ? "nothing" : left, problem === "" ? held : problem].join(" | ")} |`;
-}
 
 await runScript("abuse", USAGE, async () => {
   const { values, positionals } = parseArgs({
@@ -34,26 +48,19 @@ await runScript("abuse", USAGE, async () => {
   if (attacks.length === 0) throw new UsageError(`no attack has a name with ${positionals.join(" or ")}`);
   const seed = countFrom(values.seed ?? "1", "--seed");
   const inputs = countFrom(values.inputs ?? String(values.long === true ? LONG_INPUTS : SHORT_INPUTS), "--inputs");
-  const rows: AbuseRow[] = [];
-  console.log(`seed ${seed}\n`);
-  console.log(
-    "| attack | inputs | seconds | agent's CPU, s | Health p50 / p99 / max, ms | peak own memory, MiB | left | outcome |",
-  );
-  console.log("| --- | --- | --- | --- | --- | --- | --- | --- |");
-  await abuse({
-    seed,
-    inputs,
-    attacks,
-    onRow: (row) => {
-      rows.push(row);
-      console.log(line(row));
-    },
-  });
-  const total = rows.reduce((sum, row) => sum + row.inputs, 0);
-  const peakBytes = Math.max(...rows.map(({ peakOwnBytes }) => peakOwnBytes));
-  const failed = rows.filter(({ problem, left }) => problem !== "" || left !== "").map(({ name }) => name);
+  const failed: string[] = [];
+  let peakBytes = 0;
+  console.log(`seed ${seed}`);
+  const onRow = ({ name, inputs: sent, cpuSeconds, peakOwnBytes, left, problem, measured }: AbuseRow): void => {
+    const faults = [problem, left && `left ${left}`].filter(Boolean);
+    if (faults.length > 0) failed.push(name);
+    peakBytes = Math.max(peakBytes, peakOwnBytes);
+    const told = [...faults, `${sent} inputs`, `${cpuSeconds.toFixed(1)} s of the agent's CPU`, measured];
+    console.log(`${faults.length > 0 ? "✖" : "✔"} ${name}: ${told.filter(Boolean).join(", ")}`);
+  };
+  await abuse({ seed, inputs, attacks, onRow });
   if (peakBytes >= PEAK_LIMIT_BYTES) failed.push(`peak memory (limit ${PEAK_LIMIT_BYTES / MIB} MiB)`);
-  console.log(`\n${total} inputs, peak ${(peakBytes / MIB).toFixed(0)} MiB of own memory`);
+  console.log(`peak ${(peakBytes / MIB).toFixed(0)} MiB of own memory`);
   console.log(failed.length === 0 ? "held" : `DID NOT HOLD: ${failed.join("; ")}`);
   return failed.length === 0 ? 0 : 1;
 });
