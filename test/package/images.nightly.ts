@@ -1,5 +1,5 @@
 import assert from "node:assert/strict";
-import { mkdirSync, mkdtempSync, readFileSync, rmSync } from "node:fs";
+import { mkdirSync, mkdtempDisposableSync, readFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { createInterface } from "node:readline";
@@ -26,54 +26,41 @@ interface Manifest {
   readonly manifests: readonly { readonly platform: { readonly architecture: string }; readonly digest: string }[];
 }
 
-describe("the agent's images", () => {
-  const folder = mkdtempSync(join(tmpdir(), "guest-agent-images-"));
-  let dist = "";
-  let program: string | undefined;
-  let reason: string | undefined;
+const toolchain = await provideGo();
+
+describe("the agent's images", { skip: typeof toolchain === "string" ? toolchain : false }, () => {
+  const folder = mkdtempDisposableSync(join(tmpdir(), "guest-agent-images-"));
+  const dist = releaseFolder();
+  let program = "";
   let registry: ReturnType<typeof serveRegistry> | undefined;
   /** Where the layout was pushed to. */
   let pushed = "";
 
   before(async () => {
-    const toolchain = await provideGo();
-    if (typeof toolchain === "string") {
-      reason = toolchain;
-      return;
-    }
-    program = await buildGoTool(toolchain, MODULES, TOOL);
-    dist = releaseFolder();
+    program = await buildGoTool(toolchain as Exclude<typeof toolchain, string>, MODULES, TOOL);
     registry = serveRegistry(program);
-    const address = await addressOf(registry.stderr);
-    pushed = `${address}/guest-agent:${VERSION}`;
+    pushed = `${await addressOf(registry.stderr)}/guest-agent:${VERSION}`;
     await crane("push", join(dist, "oci"), pushed);
   });
   after(async () => {
     registry?.kill();
     await registry;
-    rmSync(folder, { recursive: true, force: true });
+    folder.remove();
   });
 
   async function crane(...args: readonly string[]): Promise<string> {
-    const { stdout } = await execa(program ?? "", [...args, "--insecure"]);
+    const { stdout } = await execa(program, [...args, "--insecure"]);
     return stdout;
   }
 
-  const judged = (title: string, run: () => Promise<void>): void => {
-    void test(title, async (t) => {
-      if (reason !== undefined) t.skip(reason);
-      else await run();
-    });
-  };
-
-  judged("the layout has one index, with an image for each machine that the agent was built for", async () => {
+  test("the layout has one index, with an image for each machine that the agent was built for", async () => {
     const { mediaType, manifests } = JSON.parse(await crane("manifest", pushed)) as Manifest;
     assert.equal(mediaType, "application/vnd.oci.image.index.v1+json");
     const machines = manifests.map(({ platform }) => platform.architecture);
     assert.ok(machines.includes(OWN), machines.join());
   });
 
-  judged("crane finds every image well-formed, pulled from a registry and in docker's archive", async () => {
+  test("crane finds every image well-formed, pulled from a registry and in docker's archive", async () => {
     const { manifests } = JSON.parse(await crane("manifest", pushed)) as Manifest;
     for (const { digest, platform } of manifests) {
       await crane("validate", "--remote", `${pushed.replace(/:[^:]*$/, "")}@${digest}`);
@@ -89,10 +76,10 @@ describe("the agent's images", () => {
     }
   });
 
-  judged("the folder of a pulled image is the agent's, to the last byte, and runs", async () => {
-    const tar = join(folder, "pulled.tar");
+  test("the folder of a pulled image is the agent's, to the last byte, and runs", async () => {
+    const tar = join(folder.path, "pulled.tar");
     await crane("export", "--platform", `linux/${OWN}`, pushed, tar);
-    const root = join(folder, "root");
+    const root = join(folder.path, "root");
     mkdirSync(root);
     await execa("tar", ["-xf", tar, "-C", root]);
     const pulled = join(root, "guest-agent");
