@@ -8,8 +8,8 @@ import { AGENT_VERSION } from "../../src/shared/version.ts";
 import { noNamespaces } from "../fixtures/namespaces.ts";
 import { standaloneFolder } from "../fixtures/bundles.ts";
 import { noDebian } from "./debian-archive.ts";
-import { makeRoots, type RootName, type Roots } from "./roots.ts";
-import { makeSandbox, type Setting } from "./sandbox.ts";
+import { makeRoots, type Root, type RootName, type Roots } from "./roots.ts";
+import { HOSTILE_VARIABLES, makeSandbox, type Setting } from "./sandbox.ts";
 
 interface Report {
   readonly version: string;
@@ -24,16 +24,17 @@ interface Outcome {
 }
 
 const EVERYTHING: Setting = { proc: true, dev: true, user: 0, init: "stays", hostile: true, writable: true };
+const MATTERING = new Set(["NODE_OPTIONS", "LD_PRELOAD", "LD_LIBRARY_PATH", "OPENSSL_CONF"]);
 const refused = noNamespaces() ?? noDebian();
 
+let roots: Roots;
+before(() => {
+  if (refused === undefined) roots = makeRoots(["scratch", "empty", "glibc without libstdc++"]);
+});
+after(() => roots?.remove());
+
 describe("guest-agent's own commands", { skip: refused ?? false }, () => {
-  let roots: Roots;
-  let bundle = "";
-  before(() => {
-    bundle = standaloneFolder();
-    roots = makeRoots(["scratch", "empty"]);
-  });
-  after(() => roots.remove());
+  const bundle = standaloneFolder();
 
   function run(name: RootName, difference: Partial<Setting>): Outcome {
     const root = roots.all.find((candidate) => candidate.name === name);
@@ -106,5 +107,37 @@ describe("guest-agent's own commands", { skip: refused ?? false }, () => {
     const { status, stdout } = run("scratch", { args: ["check"] });
     assert.equal(status, 1);
     assert.match(stdout, /^limited +clock +EPERM +RunRestoreDuties reports/m);
+  });
+});
+
+/** The traps prove something only if they break programs that heed them. */
+describe("the hostile image of the tests", { skip: refused ?? false }, () => {
+  /** Exit status of a plain Node that is started with one of the variables. */
+  function nodeWith(variable: string): number | null {
+    const [name = "", path = ""] = variable.split("=");
+    const value = path.replace(/^\/traps/, join(roots.traps, "traps")).replace(/^\/etc/, join(roots.traps, "etc"));
+    const script = "require('node:crypto').randomBytes(1)";
+    return spawnSync(process.execPath, ["-e", script], { env: { [name]: value }, stdio: "ignore" }).status;
+  }
+
+  /** Exit status of a program of the root that needs its C library, with these layers. */
+  function linkedIn({ linked = "" }: Root, layers: readonly string[]): number | null {
+    const script = 'mount -t overlay -o "ro,lowerdir=$1" overlay "$2" && exec chroot "$2" "$3"';
+    const args = ["--mount", "sh", "-c", script, "sh", layers.join(":"), roots.folder(), linked];
+    return spawnSync("unshare", args, { env: {}, stdio: "ignore" }).status;
+  }
+
+  test("has variables each of which breaks a plain Node", () => {
+    assert.equal(nodeWith("HOME=/nowhere"), 0);
+    for (const variable of HOSTILE_VARIABLES.filter((line) => MATTERING.has(line.split("=")[0] ?? ""))) {
+      assert.notEqual(nodeWith(variable), 0, variable);
+    }
+  });
+
+  test("has files that break a program of the image", () => {
+    const root = roots.all.find(({ linked }) => linked !== undefined);
+    assert.ok(root);
+    assert.equal(linkedIn(root, root.layers), 0);
+    assert.notEqual(linkedIn(root, [roots.traps, ...root.layers]), 0);
   });
 });

@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 import { execFileSync } from "node:child_process";
-import { chmodSync, existsSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
+import { chmodSync, existsSync, mkdtempDisposableSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join, relative } from "node:path";
 import { describe, test, type TestContext } from "node:test";
@@ -79,9 +79,9 @@ describe("what is shipped", () => {
 
 describe("the inspection of what is shipped", () => {
   function makeFolder(t: TestContext): string {
-    const folder = mkdtempSync(join(tmpdir(), "guest-agent-inspect-"));
-    t.after(() => rmSync(folder, { recursive: true }));
-    return folder;
+    const folder = mkdtempDisposableSync(join(tmpdir(), "guest-agent-inspect-"));
+    t.after(() => folder.remove());
+    return folder.path;
   }
 
   function compile(folder: string, ...args: readonly string[]): void {
@@ -91,30 +91,22 @@ describe("the inspection of what is shipped", () => {
     rmSync(source);
   }
 
-  test("finds an executable for another machine", (t) => {
-    const folder = makeFolder(t);
-    compile(folder, "-static");
-    assert.deepEqual(inspect(OWN, folder, []), []);
-    assert.deepEqual(inspect(OTHER[OWN], folder, []), [`program is not for ${OTHER[OWN]}`]);
-  });
-
-  test("finds a library that the image would have to bring", (t) => {
-    const folder = makeFolder(t);
-    compile(folder);
-    assert.deepEqual(inspect(OWN, folder, []), ["program needs libc.so.6, which is not shipped"]);
-  });
-
-  test("finds an executable stack", (t) => {
-    const folder = makeFolder(t);
-    compile(folder, "-static", "-Wl,-z,execstack");
-    assert.deepEqual(inspect(OWN, folder, []), ["program asks for an executable stack"]);
-  });
-
-  test("finds folders that libraries are looked for in", (t) => {
-    const folder = makeFolder(t);
-    compile(folder, "-Wl,-rpath,/somewhere", "-nostdlib", "-nostartfiles", "-shared");
-    assert.deepEqual(inspect(OWN, folder, []), ["program names folders to look for libraries in"]);
-  });
+  for (const [fault, args, found, arch = OWN] of [
+    ["an executable for another machine", ["-static"], `is not for ${OTHER[OWN]}`, OTHER[OWN]],
+    ["a library that the image would have to bring", [], "needs libc.so.6, which is not shipped"],
+    ["an executable stack", ["-static", "-Wl,-z,execstack"], "asks for an executable stack"],
+    [
+      "folders that libraries are looked for in",
+      ["-Wl,-rpath,/somewhere", "-nostdlib", "-nostartfiles", "-shared"],
+      "names folders to look for libraries in",
+    ],
+  ] as const) {
+    test(`finds ${fault}`, (t) => {
+      const folder = makeFolder(t);
+      compile(folder, ...args);
+      assert.deepEqual(inspect(arch, folder, []), [`program ${found}`]);
+    });
+  }
 
   test("finds memory that a rule would give back though it is written", (t) => {
     const folder = makeFolder(t);
@@ -141,6 +133,7 @@ describe("the inspection of what is shipped", () => {
   test("finds files that others could write, and paths of the machine that built them", (t) => {
     const folder = makeFolder(t);
     compile(folder, "-static");
+    assert.deepEqual(inspect(OWN, folder, []), []);
     writeFileSync(join(folder, "notes"), `built in ${folder}/build`);
     chmodSync(join(folder, "notes"), 0o664);
     assert.deepEqual(inspect(OWN, folder, [folder]), [

@@ -1,11 +1,11 @@
 import assert from "node:assert/strict";
 import { execFileSync } from "node:child_process";
-import { chmodSync, globSync, mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
-import { tmpdir } from "node:os";
+import { globSync, readFileSync } from "node:fs";
 import { dirname, join } from "node:path";
-import { after, before, describe, test } from "node:test";
+import { describe, test } from "node:test";
 import { execa } from "execa";
-import { sourceCommand } from "../../scripts/testing/compiled.ts";
+import { testFolder } from "../fixtures/files.ts";
+import { putGuestctl } from "../node/guestctl/guestctl.ts";
 import { NEEDS_NAMESPACES } from "../fixtures/namespaces.ts";
 import { standaloneFolder } from "../fixtures/bundles.ts";
 
@@ -74,12 +74,6 @@ test $status = 143
 }
 
 describe("docs/node/substrate.md", { timeout: 300_000 }, () => {
-  let folder: string;
-  before(() => {
-    folder = mkdtempSync(join(tmpdir(), "guest-agent-substrate-"));
-  });
-  after(() => rmSync(folder, { recursive: true }));
-
   test("mounts only where the substrate does, and nothing of the agent's is elsewhere", () => {
     const places = body.volumes.map((volume) => volume.mount_path);
     for (const place of places) {
@@ -109,15 +103,12 @@ describe("docs/node/substrate.md", { timeout: 300_000 }, () => {
       "no link, relative paths",
     );
 
-    const bin = join(folder, "bin");
-    mkdirSync(bin);
-    const command = sourceCommand("node/guestctl/main.ts").map((word) => `'${word}'`);
-    writeFileSync(join(bin, "guestctl"), `#!/bin/sh\nexec ${command.join(" ")} "$@"\n`);
-    chmodSync(join(bin, "guestctl"), 0o755);
+    await using folder = await testFolder();
+    await putGuestctl(folder.path);
     const namespaces = ["--mount", "--net", "--propagation", "private"];
     const { exitCode, stdout, stderr } = await execa("unshare", [...namespaces, "bash", "-c", script(archive)], {
-      cwd: folder,
-      env: { PATH: `${bin}:${process.env["PATH"] ?? ""}` },
+      cwd: folder.path,
+      env: { PATH: `${folder.path}:${process.env["PATH"] ?? ""}` },
       extendEnv: false,
       reject: false,
     });
