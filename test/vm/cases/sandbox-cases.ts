@@ -1,26 +1,11 @@
 import assert from "node:assert/strict";
-import { randomBytes } from "node:crypto";
 import { test } from "node:test";
 import { setTimeout as pause } from "node:timers/promises";
 import { UsageScope } from "../../../src/node/client/index.ts";
-import { issueCertificates } from "../../fixtures/certificates.ts";
-import { NOBODY, rawConnection, rawHealth } from "../harness/guest.ts";
-import { TOKEN } from "../harness/sandbox.ts";
 import type { Stage } from "./stage.ts";
 
-const UNAUTHENTICATED = "16";
 const MEBIBYTE = 2 ** 20;
 const MEMORY_LIMIT_BYTES = 16 * MEBIBYTE;
-/** Makes `ready_cmd` succeed. */
-const READY_FILE = "/run/ready";
-
-/** Process specification of a guest for these cases. */
-export const SANDBOX_PROCESS: object = {
-  args: ["/bin/workload"],
-  env: { FROM_THE_SPEC: "delivered" },
-  readyCmd: { args: ["/bin/busybox", "test", "-e", READY_FILE], intervalMs: 300 },
-};
-
 /** The end of a sandbox with the test's own workload. The machine is gone afterwards. */
 export function endCase(stage: Stage): void {
   test("leaves with the workload's status when init forwards the stop; init says so and switches the machine off", async () => {
@@ -37,42 +22,9 @@ export function sandboxCases(stage: Stage, series: string): void {
   test("init as PID 1 goes into the container's root and starts the entrypoint; Health answers over mutual TLS", async () => {
     await stage.boot();
     using client = stage.client();
-    const health = await client.health();
-    assert.equal(health.alive, true);
-    assert.equal(health.ready, false, "ready_cmd does not succeed yet");
+    assert.equal((await client.health()).alive, true);
     const { stdout } = await client.run({ args: ["/bin/busybox", "uname", "-r"] });
     assert.ok(stdout.toString().startsWith(`${series}.`), stdout.toString());
-  });
-
-  test("a sibling that reaches the port without credentials gets nowhere", async () => {
-    const { machine, guest } = stage;
-    const rogue = await issueCertificates();
-    for (const identity of [NOBODY, rogue.client]) {
-      using session = await rawConnection(guest, machine, identity);
-      assert.equal(await rawHealth(session, TOKEN), undefined);
-    }
-    using tokenless = await rawConnection(guest, machine);
-    assert.equal(await rawHealth(tokenless), UNAUTHENTICATED);
-    assert.equal(await rawHealth(tokenless, "not-the-token-0123456789"), UNAUTHENTICATED);
-    using right = stage.client();
-    assert.equal((await right.health()).alive, true);
-  });
-
-  test("commands run in the session: Process.env reaches them, the agent's own variables do not", async () => {
-    using client = stage.client();
-    const { stdout, exitCode: code } = await client.run({ args: ["/bin/busybox", "env"], env: { ASKED: "for" } });
-    assert.equal(code, 0);
-    assert.match(stdout.toString(), /^FROM_THE_SPEC=delivered$/m);
-    assert.match(stdout.toString(), /^ASKED=for$/m);
-    assert.doesNotMatch(stdout.toString(), /SVC_/);
-    const echoed = await client.run({ args: ["/bin/busybox", "cat"] }, { input: randomBytes(MEBIBYTE) });
-    assert.equal(echoed.stdout.length, MEBIBYTE);
-  });
-
-  test("a command runs as another user of the image, with that user's groups", async () => {
-    using client = stage.client();
-    const { stdout } = await client.run({ args: ["/bin/busybox", "id"], user: "guest" });
-    assert.equal(stdout.toString(), "uid=1000(guest) gid=1000(guest) groups=26(tape),1000(guest)\n");
   });
 
   test("a command that is over its time is ended with its whole tree, sessions of its own included", async () => {
@@ -82,13 +34,6 @@ export function sandboxCases(stage: Stage, series: string): void {
     assert.equal(timedOut, true);
     const { stdout } = await client.run({ args: ["/bin/busybox", "ps"] });
     assert.doesNotMatch(stdout.toString(), /sleep 4141/);
-  });
-
-  test("ready follows ready_cmd", async () => {
-    using client = stage.client();
-    await client.run({ args: ["/bin/busybox", "touch", READY_FILE] });
-    while (!(await client.health()).ready) await pause(50);
-    assert.equal((await client.health()).readyCmdExit, 0);
   });
 
   test("the workload declares itself idle on its socket, and Health says so", async () => {

@@ -8,7 +8,7 @@ import type { Machine } from "../harness/machine.ts";
 import { readClocks } from "../harness/oracle.ts";
 import { TOKEN } from "../harness/sandbox.ts";
 import { drawAll, type Draws, drawTheSame } from "./draws.ts";
-import { EXEC_MARK, FILE, type Source } from "./source.ts";
+import { EXEC_MARK, type Source } from "./source.ts";
 
 /** Time for a hung-up command to end, which itself has five seconds. */
 const HANGUP_LIMIT_MS = 30_000;
@@ -42,7 +42,6 @@ export interface Clone {
   readonly processes: string;
   /** Connections to the agent at the end, the asking one included. */
   readonly connections: number;
-  readonly file: string;
   readonly console: string;
 }
 
@@ -82,8 +81,6 @@ async function observeClone(
   const hook = await postRestore(client);
   const processes = await settledProcesses(client);
   const connections = await settledConnections(client);
-  const parts: Uint8Array[] = [];
-  for await (const part of client.readFile(FILE.path)) parts.push(part);
   await goOn?.(machine);
   return {
     before,
@@ -97,7 +94,6 @@ async function observeClone(
     hook,
     processes,
     connections,
-    file: Buffer.concat(parts).toString(),
     console: machine.console,
   };
 }

@@ -1,8 +1,6 @@
-import { once } from "node:events";
-import { connect as dial } from "node:net";
-import { Duplex } from "node:stream";
-import { connect as connectTls } from "node:tls";
+import assert from "node:assert/strict";
 import { fromBinary } from "@bufbuild/protobuf";
+import { execa } from "execa";
 import { ExecFrameSchema } from "../../../src/shared/gen/svc/guest/v1alpha1/exec_pb.ts";
 import { execStart } from "../../fixtures/raw-calls.ts";
 import { FRAME } from "../../fixtures/raw-http2.ts";
@@ -32,12 +30,10 @@ export interface Draws {
 /** The kernel first: everything else makes it draw as well. */
 export async function drawAll(guest: Guest, machine: Machine): Promise<Draws> {
   const [kernel = "", vdso = "none"] = await ask(machine.oraclePort, ["random", "vdso"], DRAW_LIMIT_MS, DRAW_LIMIT_MS);
-  const hello = await serverHello(machine.agentPort);
   return {
     kernel: kernel.split(" "),
     vdso: vdso === "none" ? [] : vdso.split(" "),
-    tlsRandom: hello.random,
-    tlsKeyShare: hello.keyShare,
+    ...(await serverHello(machine.agentPort)),
     execId: await nextExecId(guest, machine),
   };
 }
@@ -73,64 +69,13 @@ export function drawTheSame(one: Draws, other: Draws): boolean {
   );
 }
 
-/** The random parts of a server's TLS handshake (RFC 8446, section 4.1.3). */
-interface ServerHello {
-  /** In hex. */
-  readonly random: string;
-  /** The public value of its X25519 key, in hex. */
-  readonly keyShare: string;
-}
-
-const RECORD_HEADER_BYTES = 5;
-const RANDOM_START = RECORD_HEADER_BYTES + 4 + 2;
-const RANDOM_BYTES = 32;
-const KEY_SHARE = 51;
-const KEY_BYTES = 32;
-
-/** Begins a handshake, without a certificate, and breaks it off after the server's first message. */
-async function serverHello(port: number): Promise<ServerHello> {
-  const raw = dial(port, "127.0.0.1");
-  const { promise, resolve, reject } = Promise.withResolvers<Buffer>();
-  let received = Buffer.alloc(0);
-  const transport = new Duplex({
-    read: () => undefined,
-    write: (bytes: Buffer, _encoding, done) => void raw.write(bytes, done),
-  });
-  raw.on("data", (bytes: Buffer) => {
-    received = Buffer.concat([received, bytes]);
-    if (received.length < RECORD_HEADER_BYTES) return;
-    const length = RECORD_HEADER_BYTES + received.readUInt16BE(3);
-    if (received.length >= length) resolve(received.subarray(0, length));
-  });
-  raw.on("error", reject).on("close", () => reject(new Error("the server closed the connection before its hello")));
-  await once(raw, "connect");
-  const secure = connectTls({
-    socket: transport,
-    rejectUnauthorized: false,
-    ecdhCurve: "X25519",
-    minVersion: "TLSv1.3",
-    ALPNProtocols: ["h2"],
-  });
-  secure.on("error", () => undefined);
-  try {
-    return parse(await promise);
-  } finally {
-    secure.destroy();
-    raw.destroy();
-  }
-}
-
-function parse(record: Buffer): ServerHello {
-  const random = record.subarray(RANDOM_START, RANDOM_START + RANDOM_BYTES).toString("hex");
-  let at = RANDOM_START + RANDOM_BYTES;
-  at += 1 + record.readUInt8(at); // session id
-  at += 2 + 1 + 2; // cipher suite, compression, length of the extensions
-  while (at + 4 <= record.length) {
-    const length = record.readUInt16BE(at + 2);
-    const end = at + 4 + length;
-    if (record.readUInt16BE(at) === KEY_SHARE)
-      return { random, keyShare: record.toString("hex", end - KEY_BYTES, end) };
-    at = end;
-  }
-  throw new Error("the server's hello has no key share");
+/** The random parts of a server's TLS handshake, in hex: OpenSSL's client shows them. */
+async function serverHello(port: number): Promise<Pick<Draws, "tlsRandom" | "tlsKeyShare">> {
+  const client = ["s_client", "-connect", `127.0.0.1:${port}`, "-tls1_3", "-groups", "X25519", "-alpn", "h2", "-trace"];
+  const { stdout } = await execa("openssl", client, { input: "", reject: false, timeout: DRAW_LIMIT_MS });
+  const [, hello = ""] = stdout.split(" ServerHello, ");
+  const [, begin, rest] = /gmt_unix_time=0x(\w+)\s+random_bytes \(len=28\): (\w+)/.exec(hello) ?? [];
+  const [, tlsKeyShare] = /key_exchange: +\(len=32\): (\w+)/.exec(hello) ?? [];
+  assert.ok(begin !== undefined && rest !== undefined && tlsKeyShare !== undefined, stdout);
+  return { tlsRandom: begin + rest, tlsKeyShare };
 }

@@ -22,11 +22,6 @@ export const CLONE_HOOKS: object = {
 export const HOOK_MARK: RegExp = /sleep 424[23]/;
 export const EXEC_MARK: RegExp = /sleep 31337/;
 export const DAEMON_MARK: RegExp = /sleep 31338/;
-/** A file that the source wrote, and its content. */
-export const FILE: { readonly path: string; readonly content: string } = {
-  path: "/tmp/before-the-snapshot",
-  content: "written by the source\n",
-};
 /** How long a snapshot lies, which is at least how far its clones' clocks are behind. */
 const LIES_MS = 4_000;
 /** How long a source runs between two snapshots: longer than the observation of a clone. */
@@ -47,10 +42,9 @@ export class Source implements AsyncDisposable {
     this.#exec = exec;
   }
 
-  /** Leaves a file, a command with its connection and a daemon, and a PRE_SNAPSHOT hook that timed out. */
+  /** Leaves a command with its connection and a daemon, and a PRE_SNAPSHOT hook that timed out. */
   static async prepare(guest: Guest, machine: Machine): Promise<Source> {
     const client = guest.client(machine);
-    await client.writeFile(FILE.path, Buffer.from(FILE.content));
     const script = "busybox setsid busybox sleep 31338 <&- >&- 2>&- & exec busybox sleep 31337";
     const exec = client.exec({ args: ["/bin/busybox", "sh", "-c", script] });
     exec.wait().catch(() => undefined);

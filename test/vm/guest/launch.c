@@ -96,26 +96,11 @@ static char **with_defaults(char **environment) {
   return environment;
 }
 
-/*
- * In init's own session and process group, 0, and with a console that it can only write to. Without /bin/sh in the
- * image, prints so as the substrate's init does (hypeman 8853445, lib/system/init/mode_exec.go:138-141) and then does
- * nothing more. The substrate's ends, and its kernel panics and halts.
- */
+/* In init's own session and process group, 0, and with a console that it can only write to. */
 static pid_t start_entrypoint(char *line, char **environment) {
-  int ends[2], problem;
-  if (pipe2(ends, O_CLOEXEC))
-    perror("pipe2");
   pid_t pid = fork();
-  if (pid != 0) {
-    close(ends[1]);
-    if (read(ends[0], &problem, sizeof problem) == sizeof problem) {
-      printf("[ERROR] [init] failed to start entrypoint: fork/exec /bin/sh: %s\n", strerror(problem));
-      for (;;)
-        pause();
-    }
-    close(ends[0]);
+  if (pid != 0)
     return pid;
-  }
   struct rlimit files = {.rlim_cur = 1024, .rlim_max = 4096};
   int console = open("/dev/console", O_WRONLY | O_NOCTTY);
   int nothing = open("/dev/null", O_RDONLY);
@@ -126,8 +111,8 @@ static pid_t start_entrypoint(char *line, char **environment) {
   close(console);
   setrlimit(RLIMIT_NOFILE, &files);
   execve("/bin/sh", (char *[]){"/bin/sh", "-c", line, NULL}, environment);
-  problem = errno;
-  _exit(write(ends[1], &problem, sizeof problem) == sizeof problem ? 127 : 1);
+  perror("/bin/sh");
+  _exit(127);
 }
 
 static pid_t entrypoint;

@@ -159,9 +159,6 @@ export class Guest implements Disposable {
   }
 }
 
-/** Of a client that has no certificate. */
-export const NOBODY: Identity = { cert: "", key: "" };
-
 /** One connection to a machine's agent, which never reconnects. Default identity: the node's own. */
 export function rawConnection({ certificates }: Guest, machine: Machine, client?: Identity): Promise<RawHttp2> {
   return RawHttp2.dial({ port: machine.agentPort, certificates: { ...certificates, ...(client && { client }) } });

@@ -15,7 +15,7 @@ const FILE_LIMIT_MS = 1_800_000;
 const MACHINES_AT_ONCE = Number(process.env["GUEST_VM_CONCURRENCY"] ?? 2);
 
 /** What emulated arm64 machines run; docs/verification.md names the cases. */
-const ARM64_FILES = ["test/vm/arm64/*.vm.ts", "test/vm/{clock,substrate}.vm.ts"];
+const ARM64_FILES = ["test/vm/arm64/*.vm.ts", "test/vm/{clock,kernel-6.12,substrate}.vm.ts"];
 
 /** All files for the guests' architecture; without a newer kernel, without its file. */
 function allFiles(kernels: readonly string[]): string[] {
