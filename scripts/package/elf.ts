@@ -1,41 +1,18 @@
-import {
-  closeSync,
-  copyFileSync,
-  mkdirSync,
-  openSync,
-  readFileSync,
-  readSync,
-  realpathSync,
-  writeFileSync,
-} from "node:fs";
+import { copyFileSync, mkdirSync, readFileSync, realpathSync, writeFileSync } from "node:fs";
 import { basename, join } from "node:path";
 import { type Architecture, runTool, toolFor } from "./toolchain.ts";
 
-/** e_machine of each architecture (elf(5)). */
-const MACHINES: Readonly<Record<Architecture, number>> = { x64: 62, arm64: 183 };
-const ELF_MAGIC = 0x7f454c46;
-const ELF_CLASS_64 = 2;
-
-/** The machine that a file is for; undefined: it is no ELF file. */
-function machineOf(file: string): number | undefined {
-  const head = Buffer.alloc(20);
-  const fd = openSync(file, "r");
-  try {
-    if (readSync(fd, head, 0, head.length, 0) < head.length || head.readUInt32BE(0) !== ELF_MAGIC) return undefined;
-  } finally {
-    closeSync(fd);
-  }
-  return head[4] === ELF_CLASS_64 ? head.readUInt16LE(18) : -1;
-}
+/** Machines by readelf's names. */
+const MACHINES: Readonly<Record<Architecture, string>> = { x64: "Advanced Micro Devices X86-64", arm64: "AArch64" };
 
 /** Whether the file is of the ELF format. */
 export function isElf(file: string): boolean {
-  return machineOf(file) !== undefined;
+  return readFileSync(file).subarray(0, 4).equals(Buffer.from("\x7fELF"));
 }
 
 /** Whether an ELF file is for the architecture. */
 export function isFor(arch: Architecture, file: string): boolean {
-  return machineOf(file) === MACHINES[arch];
+  return /^ *Machine: *(.*)$/m.exec(runTool("readelf", ["-hW", file]))?.[1] === MACHINES[arch];
 }
 
 /** Names of the libraries that a file names as needed (DT_NEEDED). */
