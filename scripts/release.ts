@@ -6,13 +6,14 @@ import { join, relative } from "node:path";
 import { execa } from "execa";
 import { runScript, UsageError, words } from "./machine/script.ts";
 import { keepRelease } from "./release/keep.ts";
-import { projectVersion, setVersion, versionFaults } from "./release/version.ts";
+import { projectVersion, releaseFault, setVersion, versionFaults } from "./release/version.ts";
 
 const ROOT = join(import.meta.dirname, "..");
 
 const USAGE = `usage: npm run release -- VERSION
   first   writes VERSION into package.json and whatever else names it, and dates the changelog: look at it, and commit
-  again   on that commit, puts what later versions are tested with into compat/vVERSION: commit that, and tag the first commit`;
+  again   on that commit, puts what later versions are tested with into compat/vVERSION: commit that, and tag the first commit
+CONTRIBUTING.md ("A release") says what to run before.`;
 
 async function git(...args: readonly string[]): Promise<string> {
   return (await execa("git", args, { cwd: ROOT })).stdout;
@@ -23,6 +24,8 @@ await runScript("release", USAGE, async () => {
   if (!/^\d+\.\d+\.\d+$/.test(version)) throw new UsageError(`"${version}" is no version such as 0.2.0`);
   const changes = await git("status", "--porcelain");
   if (changes !== "") throw new Error(`a release is made of a commit; commit or remove first:\n${changes}`);
+  const fault = releaseFault(ROOT, version);
+  if (fault !== undefined) throw new Error(fault);
   if (projectVersion(ROOT) !== version) {
     setVersion(ROOT, version, new Date().toISOString().slice(0, "YYYY-MM-DD".length));
     const faults = versionFaults(ROOT);

@@ -37,6 +37,19 @@ export function versionFaults(root: string): readonly string[] {
   return faults;
 }
 
+/** Why a release of that version cannot be made of what is here; undefined: it can. */
+export function releaseFault(root: string, version: string): string | undefined {
+  const current = projectVersion(root);
+  const hasUnreleased = !/^## \[Unreleased\]\n+## /m.test(read(root, CHANGELOG));
+  if (version === current)
+    return hasUnreleased
+      ? `${CHANGELOG} has changes after ${version}, which was released before: name the next version`
+      : undefined;
+  if (version.localeCompare(current, "en", { numeric: true }) < 0)
+    return `${version} is not after ${current}, the version in ${MANIFEST}`;
+  return hasUnreleased ? undefined : `${CHANGELOG} has nothing under [Unreleased] that ${version} would bring`;
+}
+
 /**
  * Writes a new version wherever the old one occurs. The changelog's unreleased changes become its section, with that
  * date (YYYY-MM-DD).

@@ -3,7 +3,7 @@ import { cpSync, globSync, mkdirSync, mkdtempSync, readFileSync, rmSync, writeFi
 import { tmpdir } from "node:os";
 import { dirname, join } from "node:path";
 import { describe, test, type TestContext } from "node:test";
-import { projectVersion, setVersion, versionFaults } from "../../scripts/release/version.ts";
+import { projectVersion, releaseFault, setVersion, versionFaults } from "../../scripts/release/version.ts";
 
 const ROOT = join(import.meta.dirname, "../..");
 
@@ -33,6 +33,18 @@ describe("the version", () => {
     assert.match(readFileSync(join(folder, "docs/agent/images.md"), "utf8"), /guest-agent:7\.8\.9/);
     const lock = readFileSync(join(folder, "package-lock.json"), "utf8").split("\n");
     assert.equal(lock.filter((line, index) => line !== before.split("\n")[index]).length, 2);
+  });
+
+  test("is released once, after those before it, and with changes", (t) => {
+    const folder = copy(t);
+    setVersion(folder, "7.8.9", "2031-02-03");
+    assert.match(releaseFault(folder, "7.9.0") ?? "", /nothing under \[Unreleased\] that 7\.9\.0/);
+    assert.equal(releaseFault(folder, "7.8.9"), undefined);
+    const path = join(folder, "CHANGELOG.md");
+    writeFileSync(path, readFileSync(path, "utf8").replace("## [Unreleased]\n", "## [Unreleased]\n\n- New.\n"));
+    assert.match(releaseFault(folder, "7.8.9") ?? "", /changes after 7\.8\.9/);
+    assert.equal(releaseFault(folder, "7.8.10"), undefined);
+    assert.match(releaseFault(folder, "7.8.8") ?? "", /7\.8\.8 is not after 7\.8\.9/);
   });
 
   for (const [file, from, to, fault] of [
