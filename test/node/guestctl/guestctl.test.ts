@@ -33,7 +33,10 @@ describe("guestctl", () => {
     for (const name of names) {
       const help = await runGuestctl([name, "--help"], ENV);
       assert.equal(help.exitCode, 0);
-      assert.match(help.stdout, new RegExp(`^Usage: guestctl ${name} [^]*\nExamples:\n  guestctl ${name}`));
+      assert.match(
+        help.stdout,
+        new RegExp(`^Usage: guestctl ${name} [^]*\nExamples:\n(?:  guestctl (?:--sandbox box )?${name}.*\n)+$`),
+      );
       for (const line of help.stdout.split("\n")) assert.ok(line.length <= 120, `${name}: ${line}`);
     }
     const topic = (await runGuestctl(["help", "connection"], ENV)).stdout;

@@ -10,8 +10,8 @@ export const execs: Command = defineCommand({
 forgotten yet included. Does not count as user activity.`,
   options: { quiet: { short: "q", help: "names only, one a line" }, ...CONNECTION_OPTIONS },
   notes: `With --json, one object a line, the fields of the schema (KeptExec): "name", "exec_id", "pid", "started", "exit" once it
-has ended, "attached", "terminal", "stdout_offset", "stderr_offset", "stdin_offset" and "held_bytes" (text),
-"stdin_closed".`,
+has ended, "attached", "terminal", "stdout_offset", "stderr_offset", "stdin_offset", "held_bytes" and
+"awake_left_ms" (text), "stdin_closed".`,
   statuses: "0 listed, 125 failed.",
   examples: ["execs", "execs -q", "execs --json | jq -r .name"],
   elsewhere: [["-a --all", "all are listed, those that have ended too"]],

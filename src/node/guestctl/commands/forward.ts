@@ -105,11 +105,7 @@ export const connect: Command = defineCommand({
 direction ends separately; guestctl exits after both, at a terminal after the sandbox's. For ssh(1) as its ProxyCommand.`,
   options: CONNECTION_OPTIONS,
   statuses: "0 ended by both sides, 125 failed or broken off.",
-  examples: [
-    "connect 5432",
-    "connect /run/app.sock < request",
-    "ssh -o ProxyCommand='guestctl --sandbox box connect 22' root@box",
-  ],
+  examples: ["connect 5432", "connect /run/app.sock < request", "--sandbox box connect 22"],
   takes: { one: "one port or path" },
   elsewhere: [["-W", "give the port alone: guestctl connect 22"]],
   async run({ values, positionals: [target = ""] }, host) {
