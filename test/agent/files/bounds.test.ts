@@ -2,8 +2,8 @@ import assert from "node:assert/strict";
 import { readFile, truncate, writeFile } from "node:fs/promises";
 import { describe, it } from "node:test";
 import { create, toBinary } from "@bufbuild/protobuf";
-import { ActivityClock, AgentError, type Caller, Stamps } from "../../../src/agent/domain/index.ts";
-import { Files, FileSystem, type ReadRequest } from "../../../src/agent/files/index.ts";
+import { ActivityClock, AgentError, Stamps } from "../../../src/agent/domain/index.ts";
+import { Files, FileSystem } from "../../../src/agent/files/index.ts";
 import { nodeTimers } from "../../../src/agent/platform/index.ts";
 import { ReadFileRequestSchema, type WriteFileRequest } from "../../../src/shared/gen/svc/guest/v1alpha1/files_pb.ts";
 import { startAgent } from "../../fixtures/agent.ts";
@@ -90,7 +90,7 @@ describe("file calls that stand still", () => {
       clock: { monotonicMs: () => nowMs },
       newFileOwner: () => Promise.resolve({ uid: 0, gid: 0 }),
     });
-    const request: ReadRequest = {
+    const request = {
       path: Buffer.from(folder.at("large")),
       beneath: Buffer.alloc(0),
       noSymlinks: false,
@@ -101,47 +101,38 @@ describe("file calls that stand still", () => {
     const given: number[] = [];
     // A call may get its second chunk at any time after its first.
     let stillestFirst: number[] = [];
+    let stillest: number | undefined;
     const progressed = (number: number): void => {
       stillestFirst = [...stillestFirst.filter((other) => other !== number), number];
     };
-    let stillest: number | undefined;
-    const start = async (number: number, onChunk: (release: () => void) => void): Promise<void> => {
+    const start = (number: number, onChunk: (release: () => void) => void): Promise<void> => {
       const controller = new AbortController();
       const held: (() => void)[] = [];
-      const caller: Caller = {
-        connection,
-        signal: controller.signal,
-        failSoon: (error) => {
-          given.push(number);
-          [stillest] = stillestFirst;
-          controller.abort(error);
-          for (const release of held) release();
-        },
+      const failSoon = (error: AgentError): void => {
+        given.push(number);
+        [stillest] = stillestFirst;
+        controller.abort(error);
+        for (const release of held) release();
       };
-      const chunk = (_bytes: Uint8Array, _attributes: unknown, release: () => void): void => {
+      const chunk: Parameters<Files["read"]>[1] = (_bytes, _attributes, release) => {
         held.push(release);
         onChunk(release);
       };
-      await files.read(request, chunk, caller);
+      return files.read(request, chunk, { connection, signal: controller.signal, failSoon });
     };
-    const releases: (() => void)[] = [];
     const stalled = Array.from({ length: CALLS_OF_A_CONNECTION }, (_, number) => {
-      const began = new Promise<void>((resolve) => {
-        releases[number] = resolve;
-      });
-      const slow: (() => void)[] = [];
+      const began = Promise.withResolvers<() => void>();
       const reading = start(number, (release) => {
         progressed(number);
-        slow.push(release);
-        releases[number]?.();
+        began.resolve(release);
       });
-      return { reading: reading.catch((error: unknown) => error), began, slow };
+      return { reading: reading.catch((error: unknown) => error), began: began.promise };
     });
-    for (const { began } of stalled) await began;
+    const [first] = await Promise.all(stalled.map(({ began }) => began));
     const read = (): Promise<void> => start(-1, (release) => release());
     nowMs = MINUTE_MS - 1;
     progressed(0);
-    stalled[0]?.slow.shift()?.();
+    first?.();
     await assert.rejects(read(), { reason: "TOO_MANY_FILE_CALLS" });
     nowMs = MINUTE_MS;
     await read();

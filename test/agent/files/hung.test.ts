@@ -6,10 +6,17 @@ import { type RunningAgent, startAgent } from "../../fixtures/agent.ts";
 import { until } from "../../fixtures/awake.ts";
 import { exec } from "../../fixtures/exec-stream.ts";
 import { TreeCalls } from "../../fixtures/file-tree.ts";
-import { failureOf, FileCalls, headerMessage, openFiles, type TestFolder, testFolder } from "../../fixtures/files.ts";
+import {
+  failureOf,
+  FileCalls,
+  headerMessage,
+  openFiles,
+  type TestFolder,
+  testFolder,
+  failsWith,
+} from "../../fixtures/files.ts";
 import { fuseMount } from "../../fixtures/programs/index.ts";
 import { NEEDS_FUSE } from "../../fixtures/privileges.ts";
-import type { RpcFailure } from "../../fixtures/rpc-clients.ts";
 
 /** Parts of a test with a hung file system. */
 interface Parts {
@@ -45,9 +52,13 @@ async function beside(
   assert.deepEqual(await agent.stop(), { code: 0, signal: null });
 }
 
-function assertHung({ reason, code, metadata, message }: RpcFailure, mount: string): void {
-  assert.deepEqual([reason, code, metadata["mount"]], ["FILE_SYSTEM_HUNG", status.FAILED_PRECONDITION, mount]);
+async function assertHung(call: Promise<unknown>, mount: string): Promise<void> {
+  const { message } = await failsWith(call, status.FAILED_PRECONDITION, "FILE_SYSTEM_HUNG", { mount });
   assert.ok(message.includes(`the file system mounted at ${JSON.stringify(mount)} does not answer`), message);
+}
+
+async function isEmpty(files: FileCalls, mount: string): Promise<boolean> {
+  return (await failureOf(files.stat(`${mount}/x`))).reason === "PATH_NOT_FOUND";
 }
 
 describe("a file system that never answers", () => {
@@ -64,22 +75,18 @@ describe("a file system that never answers", () => {
         files.writeMessages([headerMessage({ path: "y", beneath: hung })]),
         files.writeMessages([headerMessage({ path: "hung/y", beneath: folder.path })]),
       ];
-      const hanging = Promise.all(calls().map(failureOf));
+      const hanging = Promise.all(calls().map(async (call) => assertHung(call, hung)));
       // More reads than threads: they wait for the hung ones until those are given up.
       const living = Array.from({ length: 8 }, async () => files.read(folder.at("file")));
       for (const { data } of await Promise.all(living)) assert.equal(data.toString(), "content");
-      for (const failure of await hanging) assertHung(failure, hung);
+      await hanging;
       // More than the threads that may be given up: so these must take none.
-      for (let round = 0; round < 3; round++)
-        for (const failure of await Promise.all(calls().map(failureOf))) assertHung(failure, hung);
+      for (let round = 0; round < 3; round++) await Promise.all(calls().map(async (call) => assertHung(call, hung)));
       await files.write({ path: folder.at("other"), beneath: "" }, "still");
       assert.equal((await files.stat(folder.at("other"))).size, 5n);
       await unmount();
       // The threads are back, and the folder below can be used.
-      await until(
-        async () => (await failureOf(files.stat(`${hung}/x`))).reason === "PATH_NOT_FOUND",
-        "it is an empty folder",
-      );
+      await until(() => isEmpty(files, hung), "it is an empty folder");
       await files.write({ path: `${hung}/y` }, "again");
     });
   });
@@ -102,17 +109,13 @@ describe("a file system that never answers", () => {
 describe("a name at which an automounter hangs", () => {
   it("counts as hung itself, and not what holds it", async (t) => {
     await beside("hanging_automount", t, async ({ files, folder, hung, unmount }) => {
-      const calls = (): Promise<unknown>[] => [files.stat(`${hung}/x`), files.read(folder.at("hung/y"))];
-      for (const failure of await Promise.all(calls().map(failureOf))) assertHung(failure, hung);
-      for (let round = 0; round < 3; round++) {
+      for (let round = 0; round < 4; round++) {
+        const calls = [files.stat(`${hung}/x`), files.read(folder.at("hung/y"))];
+        await Promise.all(calls.map(async (call) => assertHung(call, hung)));
         assert.equal((await files.read(folder.at("file"))).data.toString(), "content");
-        for (const failure of await Promise.all(calls().map(failureOf))) assertHung(failure, hung);
       }
       await unmount();
-      await until(
-        async () => (await failureOf(files.stat(`${hung}/x`))).reason === "PATH_NOT_FOUND",
-        "it is an empty folder",
-      );
+      await until(() => isEmpty(files, hung), "it is an empty folder");
     });
   });
 });
@@ -122,9 +125,9 @@ describe("a file system that answers late", () => {
     await beside("slow_mount", t, async ({ agent, files, folder, hung, answer }) => {
       await writeFile(folder.at("large"), Buffer.alloc(2 ** 20, "r"));
       const before = new Set(await openFiles(agent.pid));
-      const reads = Array.from({ length: 5 }, async (_, index) => files.read(`${hung}/${index}`));
-      for (const failure of await Promise.all(reads.map(failureOf))) assertHung(failure, hung);
-      assertHung(await failureOf(files.read(`${hung}/x`)), hung);
+      const reads = Array.from({ length: 5 }, async (_, index) => assertHung(files.read(`${hung}/${index}`), hung));
+      await Promise.all(reads);
+      await assertHung(files.read(`${hung}/x`), hung);
       // Descriptors whose reads are still in the kernel may not be closed: their numbers would be reused.
       assert.ok((await openFiles(agent.pid)).some((path) => path.startsWith(hung)));
       answer();
@@ -160,14 +163,10 @@ describe("a folder in which a dead file system is mounted", () => {
       };
       for (const crossMounts of [false, true])
         assert.deepEqual(await listed(crossMounts), ["a ", "hung ETIMEDOUT", "z "]);
-      const dead = await failureOf(calls.list({ path: hung }));
-      assert.deepEqual([dead.reason, dead.metadata["mount"]], ["FILE_SYSTEM_HUNG", hung]);
+      await failsWith(calls.list({ path: hung }), status.FAILED_PRECONDITION, "FILE_SYSTEM_HUNG", { mount: hung });
       assert.equal((await files.read(folder.at("top/a"))).data.toString(), "content");
-      assert.deepEqual(await calls.remove({ path: folder.at("top"), recursive: true }), {
-        removed: 2,
-        left: 1,
-        entries: { hung: "EBUSY" },
-      });
+      const removed = await calls.remove({ path: folder.at("top"), recursive: true });
+      assert.deepEqual(removed, { removed: 2, left: 1, entries: { hung: "EBUSY" } });
       await mount[Symbol.asyncDispose]();
       assert.deepEqual(await agent.stop(), { code: 0, signal: null });
     },

@@ -3,7 +3,7 @@ import { execFileSync, spawnSync } from "node:child_process";
 import { randomBytes } from "node:crypto";
 import fs from "node:fs";
 import { join } from "node:path";
-import { describe, it } from "node:test";
+import { after, describe, it } from "node:test";
 import { once } from "node:events";
 import { Worker } from "node:worker_threads";
 import { create, type MessageInitShape } from "@bufbuild/protobuf";
@@ -33,6 +33,8 @@ type Header = MessageInitShape<typeof WriteTreeHeaderSchema>;
 
 const agent = forAllTests(await startAgent());
 const folder = forAllTests(await testFolder());
+const client = grpcJsClient(agent);
+after(() => client.close());
 let count = 0;
 const newFolder = (): string => {
   const path = folder.at(`tree-${count++}`);
@@ -76,17 +78,15 @@ async function write(
   header: Header,
   ...parts: readonly Part[]
 ): Promise<{ readonly result: WriteTreeResponse; readonly failed: Record<string, string> }> {
-  const client = grpcJsClient(agent);
-  try {
-    let last: WriteTreeResponse | undefined;
-    const call = client.call(FileTree.method.writeTree, [...requests(header, parts)], { token: agent.token });
-    for await (const answer of call) last = answer;
-    assert.equal(last?.done, true);
-    const failures = last.failures.map(({ name, errno }) => [Buffer.from(name).toString(), errno]);
-    return { result: last, failed: Object.fromEntries(failures) as Record<string, string> };
-  } finally {
-    client.close();
-  }
+  const call = client.call(FileTree.method.writeTree, [...requests(header, parts)], { token: agent.token });
+  const result = (await Array.fromAsync(call)).at(-1);
+  assert.equal(result?.done, true);
+  return { result, failed: failuresOf(result) };
+}
+
+/** Errnos of what failed, by names. */
+function failuresOf({ failures }: WriteTreeResponse | ReadTreeResult): Record<string, string> {
+  return Object.fromEntries(failures.map(({ name, errno }) => [Buffer.from(name).toString(), errno]));
 }
 
 const refusal = (header: Header, ...parts: readonly Part[]): Promise<RpcFailure> => failureOf(write(header, ...parts));
@@ -95,7 +95,6 @@ async function read(
   path: string,
   more: MessageInitShape<typeof ReadTreeRequestSchema> = {},
 ): Promise<{ items: Map<string, TreeItem & { content: Buffer }>; result: ReadTreeResult; parts: (number | bigint)[] }> {
-  const client = grpcJsClient(agent);
   const items = new Map<string, TreeItem & { content: Buffer }>();
   let last: (TreeItem & { content: Buffer }) | undefined;
   let result: ReadTreeResult | undefined;
@@ -103,16 +102,16 @@ async function read(
   const request = create(ReadTreeRequestSchema, { path: Buffer.from(path), ...more });
   for await (const { part } of client.call(FileTree.method.readTree, [request], { token: agent.token })) {
     if (part.case === "hole") parts.push(part.value);
-    else if (part.case === "data") parts.push(part.value.length);
-    if (part.case === "items") {
+    else if (part.case === "data" && last !== undefined) {
+      parts.push(part.value.length);
+      last.content = Buffer.concat([last.content, part.value]);
+    } else if (part.case === "result") result = part.value;
+    else if (part.case === "items")
       for (const item of part.value.items) {
         last = Object.assign(item, { content: Buffer.from(item.data) });
         items.set(Buffer.from(item.path).toString("latin1"), last);
       }
-    } else if (part.case === "data" && last !== undefined) last.content = Buffer.concat([last.content, part.value]);
-    else if (part.case === "result") result = part.value;
   }
-  client.close();
   assert.ok(result !== undefined);
   return { items, result, parts };
 }
@@ -146,10 +145,8 @@ describe("WriteTree", NEEDS_ROOT, () => {
     assert.equal(fs.readlinkSync(`${root}/folder/link`), "../away");
     assert.equal(fs.statSync(`${root}/other-name`).ino, inside.ino);
     assert.ok(fs.readFileSync(`${root}/large`).equals(large));
-    assert.deepEqual(
-      [fs.readFileSync(`${root}/deep/er/file`, "utf8"), fs.readFileSync(`${root}/after`, "utf8")],
-      ["x", "it"],
-    );
+    for (const [name, text] of Object.entries({ "deep/er/file": "x", after: "it" }))
+      assert.equal(fs.readFileSync(`${root}/${name}`, "utf8"), text);
     assert.equal(fs.statSync(`${root}/deep`).mode & 0o777, 0o755);
     assert.deepEqual(leftovers(path), []);
   });
@@ -163,34 +160,19 @@ describe("WriteTree", NEEDS_ROOT, () => {
       fs.mkdirSync(`${path}/folder`, { recursive: true });
     };
     put();
-    const items = [
-      file("there", "new"),
-      file("linked", "own"),
-      file("fifo", "file"),
-      file("folder", "no"),
-      file("rest", "ok"),
-    ];
+    const texts = { there: "new", linked: "own", fifo: "file" };
+    const items = Object.entries({ ...texts, folder: "no", rest: "ok" }).map(([name, text]) => file(name, text));
     const refused = await write({ path: Buffer.from(path) }, items);
     assert.deepEqual(refused.failed, { there: "EEXIST", linked: "EEXIST", fifo: "EEXIST", folder: "EEXIST" });
     assert.equal(fs.readFileSync(`${path}/rest`, "utf8"), "ok");
     assert.equal(fs.readFileSync(`${path}/there`, "utf8"), "old");
-    const { failed } = await write({ path: Buffer.from(path), overwrite: true }, [
-      ...items,
-      link("there2", "a"),
-      link("rest", "b"),
-    ]);
+    const links = [link("there2", "a"), link("rest", "b")];
+    const { failed } = await write({ path: Buffer.from(path), overwrite: true }, [...items, ...links]);
     assert.deepEqual(failed, { folder: "EISDIR" });
-    assert.deepEqual(
-      ["there", "linked", "fifo"].map((name) => [
-        fs.lstatSync(`${path}/${name}`).isFile(),
-        fs.readFileSync(`${path}/${name}`, "utf8"),
-      ]),
-      [
-        [true, "new"],
-        [true, "own"],
-        [true, "file"],
-      ],
-    );
+    for (const [name, text] of Object.entries(texts)) {
+      assert.ok(fs.lstatSync(`${path}/${name}`).isFile());
+      assert.equal(fs.readFileSync(`${path}/${name}`, "utf8"), text);
+    }
     assert.equal(fs.readlinkSync(`${path}/rest`), "b");
     assert.deepEqual(leftovers(path), []);
   });
@@ -272,19 +254,19 @@ describe("WriteTree", NEEDS_ROOT, () => {
     fs.chownSync(path, 0, 1234);
     fs.chmodSync(path, 0o2775);
     await write({ path: Buffer.from(path) }, [
-      file("file"),
+      ...["file", "new/er/file"].map((name) => file(name)),
       file("own", "", { gid: 5 }),
       directory("sub"),
-      file("new/er/file"),
     ]);
+    const stats = ["new", "new/er", "file", "sub", "new/er/file", "own"].map((name) => fs.statSync(join(path, name)));
     assert.deepEqual(
-      ["new", "new/er"].map((name) => fs.statSync(join(path, name)).mode & 0o7777),
+      stats.slice(0, 2).map(({ mode }) => mode & 0o7777),
       [0o2755, 0o2755],
     );
-    const groups = ["file", "own", "sub", "new", "new/er", "new/er/file"].map(
-      (name) => fs.statSync(join(path, name)).gid,
+    assert.deepEqual(
+      stats.map(({ gid }) => gid),
+      [1234, 1234, 1234, 1234, 1234, 5],
     );
-    assert.deepEqual(groups, [1234, 5, 1234, 1234, 1234, 1234]);
   });
 
   it("refuses malformed items before anything of their message is written", async () => {
@@ -352,7 +334,6 @@ describe("WriteTree", NEEDS_ROOT, () => {
 
   it("cut in the middle, leaves what is whole, nothing half and no temporary name", async () => {
     const path = newFolder();
-    const client = grpcJsClient(agent);
     const abort = new AbortController();
     async function* endless(): AsyncGenerator<WriteTreeRequest> {
       yield* requests({ path: Buffer.from(path) }, [
@@ -366,7 +347,6 @@ describe("WriteTree", NEEDS_ROOT, () => {
     await assert.rejects(async () => {
       for await (const { items } of call) if (items >= 1n) abort.abort();
     });
-    client.close();
     assert.deepEqual(fs.readdirSync(path), ["whole"]);
   });
 });
@@ -384,11 +364,7 @@ describe("a dead file system below the folder", NEEDS_FUSE, () => {
     assert.deepEqual([large.failed, large.result.items], [{ "hung/large": "ETIMEDOUT" }, 2n]);
     assert.deepEqual((await write(header, [file("beside", "x")])).failed, {});
     assert.deepEqual([...(await read(path)).items.keys()].toSorted(), ["after", "before", "beside", "last"]);
-    const crossing = await read(path, { crossMounts: true });
-    assert.deepEqual(
-      crossing.result.failures.map(({ name, errno }) => [Buffer.from(name).toString(), errno]),
-      [["hung", "ETIMEDOUT"]],
-    );
+    assert.deepEqual(failuresOf((await read(path, { crossMounts: true })).result), { hung: "ETIMEDOUT" });
     fs.symlinkSync("hung", `${path}/link`);
     assert.deepEqual((await write(header, [file("link/file")])).failed, { "link/file": "EXDEV" });
   });

@@ -8,9 +8,16 @@ import { nodeTimers } from "../../../../src/agent/platform/index.ts";
 import { forAllTests } from "../../../fixtures/for-all-tests.ts";
 import { startAgent } from "../../../fixtures/agent.ts";
 import { until } from "../../../fixtures/awake.ts";
-import { dataMessage, failureOf, FileCalls, headerMessage, openFiles, testFolder } from "../../../fixtures/files.ts";
+import {
+  dataMessage,
+  failureOf,
+  FileCalls,
+  headerMessage,
+  openFiles,
+  testFolder,
+  failsWith,
+} from "../../../fixtures/files.ts";
 import { NEEDS_INSIGHT, NEEDS_ROOT } from "../../../fixtures/privileges.ts";
-import type { RpcFailure } from "../../../fixtures/rpc-clients.ts";
 import { addon } from "../../../fixtures/spawning.ts";
 
 /** Owner of the hostile folder. */
@@ -37,9 +44,8 @@ async function scene() {
   return { folder, inside, outside, [Symbol.asyncDispose]: () => folder[Symbol.asyncDispose]() };
 }
 
-function assertEscape(failure: RpcFailure, errno = "EXDEV"): void {
-  assert.deepEqual([failure.code, failure.reason], [status.FAILED_PRECONDITION, "PATH_ESCAPES"], failure.message);
-  assert.equal(failure.metadata["errno"], errno);
+async function assertEscape(call: Promise<unknown>, errno = "EXDEV"): Promise<string> {
+  return (await failsWith(call, status.FAILED_PRECONDITION, "PATH_ESCAPES", { errno })).message;
 }
 
 const statIn = (beneath: string, path: string, more: Parameters<FileCalls["stat"]>[1] = {}) =>
@@ -85,17 +91,15 @@ describe("a path beneath a folder", NEEDS_ROOT, () => {
     await using at = await scene();
     const beneath = at.inside;
     for (const folder of ["absolute", "dotted", "..", "real/../../outside", "within/../../outside"]) {
-      assertEscape(await failureOf(calls.write({ beneath, path: `${folder}/made`, exclusive: true }, "x")));
-      assertEscape(await failureOf(calls.write({ beneath, path: `${folder}/deep/made`, createParents: true }, "x")));
-      assertEscape(await failureOf(readIn(beneath, `${folder}/secret`)));
-      assertEscape(await failureOf(statIn(beneath, `${folder}/secret`)));
+      await assertEscape(calls.write({ beneath, path: `${folder}/made`, exclusive: true }, "x"));
+      await assertEscape(calls.write({ beneath, path: `${folder}/deep/made`, createParents: true }, "x"));
+      await assertEscape(readIn(beneath, `${folder}/secret`));
+      await assertEscape(statIn(beneath, `${folder}/secret`));
     }
-    assertEscape(await failureOf(calls.write({ beneath, path: "file" }, "x")));
-    assertEscape(await failureOf(readIn(beneath, "file")));
-    assert.equal(
-      (await statIn(beneath, "file", { noFollow: true })).linkTarget.length,
-      join(at.outside, "secret").length,
-    );
+    await assertEscape(calls.write({ beneath, path: "file" }, "x"));
+    await assertEscape(readIn(beneath, "file"));
+    const { linkTarget } = await statIn(beneath, "file", { noFollow: true });
+    assert.equal(linkTarget.length, join(at.outside, "secret").length);
     assert.deepEqual(await readdir(at.outside), ["secret"]);
     assert.equal(await readFile(join(at.outside, "secret"), "utf8"), "secret");
     assert.deepEqual((await readdir(at.inside)).toSorted(), ["absolute", "dotted", "file", "real", "within"]);
@@ -106,8 +110,8 @@ describe("a path beneath a folder", NEEDS_ROOT, () => {
     const beneath = at.inside;
     await symlink("new", join(at.inside, "last"));
     for (const path of ["within/new", "last"])
-      assertEscape(await failureOf(calls.write({ beneath, path, noSymlinks: true }, "x")), "ELOOP");
-    assertEscape(await failureOf(readIn(beneath, "file", true)), "ELOOP");
+      await assertEscape(calls.write({ beneath, path, noSymlinks: true }, "x"), "ELOOP");
+    await assertEscape(readIn(beneath, "file", true), "ELOOP");
     await calls.write({ beneath, path: "real/new", noSymlinks: true, createParents: true }, "x");
     assert.equal(await readIn(beneath, "real/new", true), "x");
     assert.equal((await statIn(beneath, "last", { noSymlinks: true, noFollow: true })).linkTarget.length, 3);
@@ -118,11 +122,8 @@ describe("a path beneath a folder", NEEDS_ROOT, () => {
     const beneath = at.inside;
     await writeFile(join(at.inside, "real/here"), "here");
     await symlink(join(at.inside, "real/here"), join(at.inside, "own"));
-    for (const call of [readIn, statIn, writeIn]) {
-      const failure = await failureOf(call(beneath, "own"));
-      assertEscape(failure);
-      assert.match(failure.message, /absolute links are refused/);
-    }
+    for (const call of [readIn, statIn, writeIn])
+      assert.match(await assertEscape(call(beneath, "own")), /absolute links are refused/);
     assert.equal(await readFile(join(at.inside, "real/here"), "utf8"), "here");
   });
 
@@ -130,13 +131,9 @@ describe("a path beneath a folder", NEEDS_ROOT, () => {
     await using at = await scene();
     const beneath = at.inside;
     await symlink("loop", join(at.inside, "loop"));
-    for (const path of ["loop", "loop/deeper"]) {
-      for (const call of [readIn, statIn, writeIn]) {
-        const failure = await failureOf(call(beneath, path));
-        assertEscape(failure, "ELOOP");
-        assert.match(failure.message, /too many symbolic links/);
-      }
-    }
+    for (const path of ["loop", "loop/deeper"])
+      for (const call of [readIn, statIn, writeIn])
+        assert.match(await assertEscape(call(beneath, path), "ELOOP"), /too many symbolic links/);
   });
 
   it("makes missing folders there, owned like the file, and takes them back when the write fails", async () => {
@@ -153,14 +150,11 @@ describe("a path beneath a folder", NEEDS_ROOT, () => {
     NEEDS_INSIGHT,
     async () => {
       await using at = await scene();
-      let wrote = (): void => {};
-      const swapped = new Promise<void>((resolve) => {
-        wrote = resolve;
-      });
+      const swapped = Promise.withResolvers<void>();
       const messages = async function* () {
         yield headerMessage({ beneath: at.inside, path: "real/made", exclusive: true });
         yield dataMessage(Buffer.alloc(1024 * 1024));
-        await swapped;
+        await swapped.promise;
         yield dataMessage(Buffer.from("end"));
       };
       const writing = calls.writeMessages(messages());
@@ -169,7 +163,7 @@ describe("a path beneath a folder", NEEDS_ROOT, () => {
       await until(isOpened, "the agent has a file in the folder");
       await rename(join(at.inside, "real"), join(at.inside, "moved"));
       await symlink(at.outside, join(at.inside, "real"));
-      wrote();
+      swapped.resolve();
       await writing;
       assert.deepEqual(await readdir(at.outside), ["secret"]);
       assert.deepEqual(await readdir(join(at.inside, "moved")), ["made"]);
@@ -182,11 +176,8 @@ describe("a path beneath a folder", NEEDS_ROOT, () => {
     await chmod(at.inside, 0o700);
     await calls.write({ beneath: at.folder.at("entry"), path: "made" }, "x");
     assert.equal(await readIn(at.folder.at("entry"), "made"), "x");
-    for (const beneath of [at.folder.at("missing"), join(at.inside, "made")]) {
-      const failure = await failureOf(readIn(beneath, "made"));
-      assert.deepEqual([failure.code, failure.reason], [status.NOT_FOUND, "PATH_NOT_FOUND"]);
-      assert.equal(failure.metadata["path"], beneath);
-    }
+    for (const beneath of [at.folder.at("missing"), join(at.inside, "made")])
+      await failsWith(readIn(beneath, "made"), status.NOT_FOUND, "PATH_NOT_FOUND", { path: beneath });
   });
 
   it("is relative, and its folder absolute; no_symlinks needs one", async () => {
@@ -197,13 +188,9 @@ describe("a path beneath a folder", NEEDS_ROOT, () => {
       [{ beneath: "/t\0mp", path: "x" }, "beneath"],
       [{ path: "/etc/passwd", noSymlinks: true }, "no_symlinks"],
     ] as const;
-    for (const [where, field] of cases) {
-      for (const call of [() => calls.write(where, "x"), () => statIn("", "", where)]) {
-        const failure = await failureOf(call());
-        assert.deepEqual([failure.code, failure.reason], [status.INVALID_ARGUMENT, "INVALID_FIELD"]);
-        assert.equal(failure.metadata["field"], field);
-      }
-    }
+    for (const [where, field] of cases)
+      for (const call of [() => calls.write(where, "x"), () => statIn("", "", where)])
+        await failsWith(call(), status.INVALID_ARGUMENT, "INVALID_FIELD", { field });
   });
 
   it("leaves no descriptor open, whatever came of it", async () => {

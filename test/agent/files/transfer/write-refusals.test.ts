@@ -19,9 +19,9 @@ import {
   openFiles,
   type TestFolder,
   testFolder,
+  failsWith,
 } from "../../../fixtures/files.ts";
 import { callFields, CODE, envelope, FLAG, frame, FRAME, RawHttp2, uint32 } from "../../../fixtures/raw-http2.ts";
-import type { RpcFailure } from "../../../fixtures/rpc-clients.ts";
 import { NEEDS_ROOT } from "../../../fixtures/privileges.ts";
 import { relayTo } from "../../../fixtures/relay.ts";
 
@@ -44,10 +44,6 @@ afterEach(async () => {
 
 const data = (text: string): WriteFileRequest => dataMessage(Buffer.from(text));
 
-function assertRefused(failure: RpcFailure, code: number, reason: string): void {
-  assert.deepEqual([failure.code, failure.reason], [code, reason], failure.message);
-}
-
 /** Resolves when the agent holds no file of the folder any more. */
 async function finished(): Promise<void> {
   const isClosed = async (): Promise<boolean> =>
@@ -57,9 +53,9 @@ async function finished(): Promise<void> {
 
 describe("WriteFile changes nothing", () => {
   it("says NOT_FOUND for an existing file of /proc, whose file system takes no new files, and not that its folder is missing", async () => {
-    const failure = await failureOf(files.writeMessages([headerMessage({ path: "/proc/version" }), data("x")]));
-    assertRefused(failure, status.NOT_FOUND, "PATH_NOT_FOUND");
-    assert.match(failure.message, /or its file system takes no new files, as \/proc/);
+    const writing = files.writeMessages([headerMessage({ path: "/proc/version" }), data("x")]);
+    const { message } = await failsWith(writing, status.NOT_FOUND, "PATH_NOT_FOUND");
+    assert.match(message, /or its file system takes no new files, as \/proc/);
   });
 
   const EMPTY = create(WriteFileRequestSchema);
@@ -73,7 +69,7 @@ describe("WriteFile changes nothing", () => {
     ["with a message after the last", () => [headerMessage({ path }), LAST, data("y")]],
   ] as const) {
     it(problem, async () => {
-      assertRefused(await failureOf(files.writeMessages(messages())), status.INVALID_ARGUMENT, "FRAME_ORDER");
+      await failsWith(files.writeMessages(messages()), status.INVALID_ARGUMENT, "FRAME_ORDER");
     });
   }
 
@@ -97,19 +93,16 @@ describe("WriteFile changes nothing", () => {
     ],
   ] as const) {
     it(`with ${problem}`, async () => {
-      const failure = await failureOf(files.write(header, "x"));
-      assertRefused(failure, status.INVALID_ARGUMENT, "INVALID_FIELD");
-      assert.equal(failure.metadata["field"], field);
+      await failsWith(files.write(header, "x"), status.INVALID_ARGUMENT, "INVALID_FIELD", { field });
     });
   }
 
-  it("with another checksum than declared", async () => {
-    const failure = await failureOf(files.write({ path, sha256: new Uint8Array(32) }, "new"));
-    assertRefused(failure, status.DATA_LOSS, "CHECKSUM_MISMATCH");
-  });
-
-  it("with fewer bytes than declared", async () => {
-    assertRefused(await failureOf(files.write({ path, size: 4n }, "new")), status.DATA_LOSS, "SIZE_MISMATCH");
+  it("with another checksum than declared, or fewer bytes", async () => {
+    for (const [more, reason] of [
+      [{ sha256: new Uint8Array(32) }, "CHECKSUM_MISMATCH"],
+      [{ size: 4n }, "SIZE_MISMATCH"],
+    ] as const)
+      await failsWith(files.write({ path, ...more }, "new"), status.DATA_LOSS, reason);
   });
 
   it("with more bytes than declared, which it does not wait for", async () => {
@@ -117,29 +110,18 @@ describe("WriteFile changes nothing", () => {
       yield headerMessage({ path, size: 100_000n });
       for (;;) yield dataMessage(Buffer.alloc(60_000));
     }
-    assertRefused(await failureOf(files.writeMessages(endless())), status.DATA_LOSS, "SIZE_MISMATCH");
+    await failsWith(files.writeMessages(endless()), status.DATA_LOSS, "SIZE_MISMATCH");
   });
 
-  it("where a path is no regular file", async () => {
-    for (const other of [folder.path, "/dev/null", "/", "/proc/.", "/tmp/.."]) {
-      assertRefused(
-        await failureOf(files.write({ path: other }, "x")),
-        status.FAILED_PRECONDITION,
-        "NOT_A_REGULAR_FILE",
-      );
-    }
-    assert.ok((await stat("/dev/null")).isCharacterDevice());
+  it("where a path is no regular file, or below one that is no folder", async () => {
     assert.equal(spawnSync("mkfifo", [folder.at("fifo")]).status, 0);
-    const failure = await failureOf(files.write({ path: folder.at("fifo") }, "x"));
-    assertRefused(failure, status.FAILED_PRECONDITION, "NOT_A_REGULAR_FILE");
+    for (const other of [folder.path, "/dev/null", "/", "/proc/.", "/tmp/..", folder.at("fifo")])
+      await failsWith(files.write({ path: other }, "x"), status.FAILED_PRECONDITION, "NOT_A_REGULAR_FILE");
+    assert.ok((await stat("/dev/null")).isCharacterDevice());
     spawnSync("rm", [folder.at("fifo")]);
-  });
-
-  it("below a path that is no folder", async () => {
     for (const createParents of [false, true]) {
-      const failure = await failureOf(files.write({ path: `${path}/below`, createParents }, "x"));
-      assertRefused(failure, status.NOT_FOUND, "PATH_NOT_FOUND");
-      assert.equal(failure.metadata["errno"], "ENOTDIR");
+      const writing = files.write({ path: `${path}/below`, createParents }, "x");
+      await failsWith(writing, status.NOT_FOUND, "PATH_NOT_FOUND", { errno: "ENOTDIR" });
     }
   });
 

@@ -1,6 +1,5 @@
 import assert from "node:assert/strict";
-import { spawn, spawnSync } from "node:child_process";
-import { once } from "node:events";
+import { spawnSync } from "node:child_process";
 import fs from "node:fs/promises";
 import { describe, it } from "node:test";
 import { create } from "@bufbuild/protobuf";
@@ -10,7 +9,7 @@ import { FileType } from "../../../../src/shared/gen/svc/guest/v1alpha1/files_pb
 import { forAllTests } from "../../../fixtures/for-all-tests.ts";
 import { startAgent } from "../../../fixtures/agent.ts";
 import { TreeCalls } from "../../../fixtures/file-tree.ts";
-import { failureOf, testFolder, testMount } from "../../../fixtures/files.ts";
+import { failureOf, testFolder, testMount, besides, failsWith } from "../../../fixtures/files.ts";
 import { activityNs, clientOf } from "../../../fixtures/guest-client.ts";
 import { NEEDS_NAMESPACES } from "../../../fixtures/namespaces.ts";
 import { NEEDS_ROOT } from "../../../fixtures/privileges.ts";
@@ -75,24 +74,13 @@ describe("a new folder", () => {
     await fs.chown(folder.at("inside"), 1000, 1000);
     const swap = `cd "$1" || exit 1
       while :; do mv -T made away 2>/dev/null; mv -T secret made 2>/dev/null; mv -T made secret 2>/dev/null; rmdir away 2>/dev/null; done`;
-    const swapper = spawn(
-      "setpriv",
-      ["--reuid=1000", "--clear-groups", "bash", "-c", swap, "bash", folder.at("inside")],
-      {
-        stdio: "ignore",
-      },
-    );
-    const ended = once(swapper, "exit");
-    try {
-      for (let attempt = 0; attempt < 300; attempt++) {
-        await calls
-          .makeFolder({ path: "made", beneath: folder.at("inside"), uid: 1000, gid: 1000 })
-          .catch(() => undefined);
-      }
-    } finally {
-      swapper.kill("SIGKILL");
-      await ended;
-    }
+    const asWorkload = ["--reuid=1000", "--clear-groups", "bash", "-c", swap, "bash", folder.at("inside")];
+    await using swapper = besides("setpriv", ...asWorkload);
+    for (let attempt = 0; attempt < 300; attempt++)
+      await calls
+        .makeFolder({ path: "made", beneath: folder.at("inside"), uid: 1000, gid: 1000 })
+        .catch(() => undefined);
+    await swapper[Symbol.asyncDispose]();
     const holders = (await fs.readdir(folder.at("inside"))).filter((name) => name === "secret" || name === "made");
     for (const name of holders) {
       const found = await fs.readdir(folder.at(`inside/${name}`));
@@ -159,26 +147,16 @@ describe("a renaming", () => {
       assert.equal(await reasonOf(calls.rename({ path, newPath, exclusive, beneath: folder.path })), reason, newPath);
     }
     assert.equal(await fs.readFile(folder.at("two"), "utf8"), "two");
-    assert.deepEqual(await folder.names().then((names) => names.toSorted()), [
-      "dangling",
-      "empty",
-      "full",
-      "one",
-      "two",
-    ]);
+    assert.deepEqual((await folder.names()).toSorted(), ["dangling", "empty", "full", "one", "two"]);
   });
 
   it("to another file system is CROSS_DEVICE", NEEDS_NAMESPACES, async () => {
     await using mount = await testMount("tmpfs", () => "mode=0755");
     await using folder = await testFolder();
     await fs.writeFile(folder.at("file"), "stays");
-    const failure = await failureOf(calls.rename({ path: folder.at("file"), newPath: mount.at("file") }));
-    assert.deepEqual(
-      [failure.code, failure.reason, failure.metadata["errno"]],
-      [status.FAILED_PRECONDITION, "CROSS_DEVICE", "EXDEV"],
-    );
-    const point = await failureOf(calls.rename({ path: mount.path, newPath: `${mount.path}-moved` }));
-    assert.equal(point.reason, "MOUNT_POINT");
+    const moving = calls.rename({ path: folder.at("file"), newPath: mount.at("file") });
+    await failsWith(moving, status.FAILED_PRECONDITION, "CROSS_DEVICE", { errno: "EXDEV" });
+    assert.equal(await reasonOf(calls.rename({ path: mount.path, newPath: `${mount.path}-moved` })), "MOUNT_POINT");
     assert.equal(await fs.readFile(folder.at("file"), "utf8"), "stays");
   });
 });
@@ -194,14 +172,9 @@ describe("attributes", () => {
         const mtime = create(TimestampSchema, { seconds, nanos: 123_456_789 });
         const told = await calls.setAttributes({ path: folder.at(name), mode: 0o4711, uid: 1000, gid: 1001, mtime });
         const { mode, uid, gid, mtimeNs } = await fs.lstat(folder.at(name), { bigint: true });
-        assert.deepEqual(
-          [Number(mode) & 0o7777, uid, gid, mtimeNs],
-          [0o4711, 1000n, 1001n, seconds * 1_000_000_000n + 123_456_789n],
-        );
-        assert.deepEqual(
-          [told.mode, told.uid, told.gid, told.mtime?.seconds, told.mtime?.nanos],
-          [0o4711, 1000, 1001, seconds, 123_456_789],
-        );
+        const ns = seconds * 1_000_000_000n + 123_456_789n;
+        assert.deepEqual([Number(mode) & 0o7777, uid, gid, mtimeNs], [0o4711, 1000n, 1001n, ns]);
+        assert.partialDeepStrictEqual(told, { mode: 0o4711, uid: 1000, gid: 1001, mtime });
       }
     }
     const told = await calls.setAttributes({ path: "file", beneath: folder.path, mode: 0o600 });
@@ -228,35 +201,31 @@ describe("attributes", () => {
   it("are refused where there is nothing to set, or no such value or path", async () => {
     await using folder = await testFolder();
     const path = folder.path;
-    assert.equal(await reasonOf(calls.setAttributes({ path })), "INVALID_FIELD");
-    assert.equal(await reasonOf(calls.setAttributes({ path, mode: 0o10000 })), "INVALID_FIELD");
-    assert.equal(await reasonOf(calls.setAttributes({ path, uid: 2 ** 32 - 1 })), "INVALID_FIELD");
-    const mtime = create(TimestampSchema, { seconds: 2n ** 62n });
-    assert.equal(await reasonOf(calls.setAttributes({ path, mtime })), "INVALID_FIELD");
-    assert.equal(await reasonOf(calls.setAttributes({ path: folder.at("gone"), mode: 0 })), "PATH_NOT_FOUND");
-    assert.equal(await reasonOf(calls.setAttributes({ path: "..", beneath: path, mode: 0o777 })), "PATH_ESCAPES");
+    for (const [request, reason] of [
+      [{ path }, "INVALID_FIELD"],
+      [{ path, mode: 0o10000 }, "INVALID_FIELD"],
+      [{ path, uid: 2 ** 32 - 1 }, "INVALID_FIELD"],
+      [{ path, mtime: create(TimestampSchema, { seconds: 2n ** 62n }) }, "INVALID_FIELD"],
+      [{ path: folder.at("gone"), mode: 0 }, "PATH_NOT_FOUND"],
+      [{ path: "..", beneath: path, mode: 0o777 }, "PATH_ESCAPES"],
+    ] as const)
+      assert.equal(await reasonOf(calls.setAttributes(request)), reason);
   });
 
   it("reach nothing outside while somebody swaps what is named for links", NEEDS_ROOT, async () => {
     await using folder = await testFolder();
-    await fs.mkdir(folder.at("inside"));
-    await fs.mkdir(folder.at("outside"));
+    const inside = folder.at("inside");
+    for (const name of ["inside", "outside"]) await fs.mkdir(folder.at(name));
     await fs.writeFile(folder.at("outside/file"), "", { mode: 0o600 });
     const swap = `cd "$1/inside" || exit 1
       while :; do mkdir a 2>/dev/null; : > a/file 2>/dev/null; mv -T a away 2>/dev/null; ln -s ../outside a 2>/dev/null; rm -rf a away; done`;
-    const swapper = spawn("bash", ["-c", swap, "bash", folder.path], { stdio: "ignore" });
-    const ended = once(swapper, "exit");
-    try {
-      for (let attempt = 0; attempt < 300; attempt++) {
-        const at = { path: "a/file", beneath: folder.at("inside") };
-        await calls.setAttributes({ ...at, mode: 0o777, follow: attempt % 2 === 0 }).catch(() => undefined);
-        await calls.rename({ ...at, newPath: "a/renamed" }).catch(() => undefined);
-        await calls.makeLink({ path: "a/made", target: "x", beneath: folder.at("inside") }).catch(() => undefined);
-        await calls.makeFolder({ path: "a/folder", beneath: folder.at("inside") }).catch(() => undefined);
-      }
-    } finally {
-      swapper.kill("SIGKILL");
-      await ended;
+    await using _swapper = besides("bash", "-c", swap, "bash", folder.path);
+    for (let attempt = 0; attempt < 300; attempt++) {
+      const at = { path: "a/file", beneath: inside };
+      await calls.setAttributes({ ...at, mode: 0o777, follow: attempt % 2 === 0 }).catch(() => undefined);
+      await calls.rename({ ...at, newPath: "a/renamed" }).catch(() => undefined);
+      await calls.makeLink({ path: "a/made", target: "x", beneath: inside }).catch(() => undefined);
+      await calls.makeFolder({ path: "a/folder", beneath: inside }).catch(() => undefined);
     }
     assert.deepEqual(await fs.readdir(folder.at("outside")), ["file"]);
     assert.equal((await fs.stat(folder.at("outside/file"))).mode & 0o777, 0o600);
