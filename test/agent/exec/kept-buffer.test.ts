@@ -52,7 +52,8 @@ describe("the buffer of a kept exec", () => {
     const keeping = { name: "slow", bufferBytes: 256 * KIB };
     using first = await keep(agent, { args: ["seq", "2000000"], keep: keeping });
     // The command ends although nobody reads.
-    await untilKept(agent, "slow", (exec) => exec?.exit?.outputComplete === true);
+    const over = await untilKept(agent, "slow", (exec) => exec?.exit?.outputComplete === true);
+    assert.equal(over?.heldBytes, 256n * 1024n, "no byte is dropped before another takes its place");
     const all = lines(2_000_000);
     const positions: [at: number, bytes: Uint8Array][] = [];
     const received = await receiveAll(first, ({ stdout }, frame) => {
@@ -98,6 +99,8 @@ describe("the buffer of a kept exec", () => {
     assert.equal(received.stdout.gapBytes, 0);
     assert.ok(received.stdout.end > 4 * KIB);
     assert.ok(received.exit?.case === "exit" && received.exit.value.outputComplete);
+    const held = (await keptExec(agent, "full"))?.heldBytes ?? 0n;
+    assert.ok(held > 1_000n, "what is acknowledged is held too, as long as nobody needs its place");
   });
 
   it("carries 16 MiB through a BLOCK cat whose client keeps to its share of input, whichever side is ahead", async () => {

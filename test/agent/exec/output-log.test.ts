@@ -87,20 +87,6 @@ describe("the log of a kept exec", () => {
     });
   }
 
-  it("holds exactly as much as it was made for, and drops no byte before another takes its place", () => {
-    const log = logOf(100_000, "drop_oldest", 1);
-    while (log.ends.stdout < 100_000) write(log, "stdout", 100_000 - log.ends.stdout);
-    // A read for which there is room may find nothing.
-    assert.ok(log.store("stdout").room() > 0);
-    const all = new Reader(log, { stdout: 0, stderr: 0 });
-    all.readAll();
-    assert.deepEqual([all.gapBytes, log.heldBytes], [0, 100_000]);
-    write(log, "stdout", 1);
-    const most = new Reader(log, { stdout: 0, stderr: 0 });
-    most.readAll();
-    assert.deepEqual([most.gapBytes, log.heldBytes], [1, 100_000]);
-  });
-
   it("stops at what it was made for where nothing may be dropped, and goes on with what is acknowledged", () => {
     const log = logOf(10, "block");
     assert.deepEqual([write(log, "stdout", 7), write(log, "stderr", 7), write(log, "stdout", 1)], [7, 3, 0]);
@@ -112,15 +98,6 @@ describe("the log of a kept exec", () => {
     log.acknowledge({ stdout: 7, stderr: 3 });
     assert.equal(write(log, "stdout", 100), 8);
     assert.equal(log.heldBytes, 10);
-  });
-
-  it("holds what is acknowledged too, as long as nobody needs its place", () => {
-    const log = logOf(10, "block", 1);
-    write(log, "stdout", 10);
-    log.acknowledge({ stdout: 10, stderr: 0 });
-    const again = new Reader(log, { stdout: 0, stderr: 0 });
-    again.readAll();
-    assert.equal(again.gapBytes, 0);
   });
 
   it("has room for one turn of the streams for each 64 bytes", () => {
@@ -135,14 +112,5 @@ describe("the log of a kept exec", () => {
     assert.deepEqual([write(blocking, "stdout", 1), write(blocking, "stderr", 1)], [0, 1]);
     blocking.acknowledge({ stdout: 1, stderr: 0 });
     assert.equal(write(blocking, "stdout", 1), 1);
-  });
-
-  it("holds nothing once it is discarded, and takes what still comes", () => {
-    const log = logOf(10, "block", 1);
-    write(log, "stdout", 10);
-    log.discard();
-    assert.equal(log.heldBytes, 0);
-    assert.equal(write(log, "stdout", 1_000), 1_000);
-    assert.deepEqual([log.heldBytes, log.ends.stdout], [0, 1_010]);
   });
 });

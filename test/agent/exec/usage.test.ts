@@ -34,9 +34,7 @@ describe("what a command has used", () => {
   it("is that of the process and of those that it waited for where there is no cgroup", NEEDS_NAMESPACES, async () => {
     await using bare = await startAgent({ through: withoutCgroups() });
     using its = clientOf(bare);
-    const { usage } = await its.run({
-      args: ["sh", "-c", `${burnsInShell}; true`],
-    });
+    const { usage } = await its.run({ args: ["sh", "-c", `${burnsInShell}; true`] });
     assert.equal(usage?.cpuScope, UsageScope.PROCESS);
     assert.ok(timeOf(usage) >= BUSY_US, JSON.stringify(usage));
   });

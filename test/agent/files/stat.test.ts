@@ -126,6 +126,7 @@ test("errors that take a broken disk, or another kernel, have their status and r
     ["chown", "EPERM", "PERMISSION_DENIED", "PATH_PERMISSION_DENIED"],
     ["chown", "EINVAL", "FAILED_PRECONDITION", "FILE_ERROR"],
     ["place", "ENOTSUP", "FAILED_PRECONDITION", "FILE_ERROR"],
+    ["place", "EISDIR", "FAILED_PRECONDITION", "NOT_A_REGULAR_FILE"],
     ["sync", "EDQUOT", "RESOURCE_EXHAUSTED", "NO_SPACE"],
     ["write", "EFBIG", "RESOURCE_EXHAUSTED", "NO_SPACE"],
     ["open", "EMFILE", "RESOURCE_EXHAUSTED", "FILE_ERROR"],

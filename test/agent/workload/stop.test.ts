@@ -60,9 +60,8 @@ describe("a stop that the node asks for", () => {
   });
 
   it("kills a workload at the end of its grace", async () => {
-    await using agent = await startAgent({
-      process: { args: ["sh", "-c", "trap '' TERM; echo up; while :; do sleep 0.05; done"], stopGraceMs: 500 },
-    });
+    const args = ["sh", "-c", "trap '' TERM; echo up; while :; do sleep 0.05; done"];
+    await using agent = await startAgent({ process: { args, stopGraceMs: 500 } });
     await agent.printed(/up/);
     using client = clientOf(agent);
     await client.stop();

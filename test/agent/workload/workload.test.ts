@@ -17,15 +17,11 @@ async function endOf(args: readonly string[]): Promise<{ code: number | null; st
 }
 
 describe("the agent around a workload", () => {
-  it("leaves with the workload's exit code", async () => {
+  it("leaves with the workload's exit code, or 128 + n when signal n ended it, real-time signals included", async () => {
     for (const code of [0, 1, 42, 255])
       assert.deepEqual(await endOf(["sh", "-c", `exit ${code}`]), { code, stdout: "" });
-  });
-
-  it("leaves with 128 + n when signal n ended the workload, real-time signals included", async () => {
-    for (const signal of [1, 9, 11, 15, 40]) {
+    for (const signal of [1, 9, 11, 15, 40])
       assert.equal((await endOf(["bash", "-c", `kill -${signal} $$; sleep 100`])).code, 128 + signal);
-    }
   });
 
   it("gives the workload its own standard output and error", async () => {
@@ -46,29 +42,12 @@ describe("the agent around a workload", () => {
   });
 
   it("forwards the signals that it gets", async () => {
-    const names = [
-      "SIGHUP",
-      "SIGINT",
-      "SIGQUIT",
-      "SIGUSR1",
-      "SIGUSR2",
-      "SIGWINCH",
-      "SIGCONT",
-      "SIGTSTP",
-      "SIGTTIN",
-    ] as const;
-    await using agent = await startAgent({
-      process: {
-        args: [
-          "bash",
-          "-c",
-          `for s in ${names.join(" ")}; do trap "echo got $s" $s; done; echo ready; while :; do sleep 0.02; done`,
-        ],
-      },
-    });
+    const names = ["HUP", "INT", "QUIT", "USR1", "USR2", "WINCH", "CONT", "TSTP", "TTIN"] as const;
+    const traps = `for s in ${names.join(" ")}; do trap "echo got $s" $s; done; echo ready; while :; do sleep 0.02; done`;
+    await using agent = await startAgent({ process: { args: ["bash", "-c", traps] } });
     await agent.printed(/ready/);
     for (const name of names) {
-      agent.kill(name);
+      agent.kill(`SIG${name}`);
       await agent.printed(new RegExp(`got ${name}\n`));
     }
   });
@@ -85,10 +64,8 @@ describe("the agent around a workload", () => {
   });
 
   it("leaves with the workload's status also when SIGTERM comes while it is being started", async () => {
-    await using agent = await startAgent({
-      process: { args: ["sh", "-c", "while :; do sleep 0.05; done"] },
-      awaitListening: false,
-    });
+    const args = ["sh", "-c", "while :; do sleep 0.05; done"];
+    await using agent = await startAgent({ process: { args }, awaitListening: false });
     await agent.logged("agent_started");
     agent.kill("SIGTERM");
     assert.deepEqual(await agent.exited, { code: 143, signal: null });
@@ -104,13 +81,11 @@ describe("the agent around a workload", () => {
     await stubborn.until("ready");
     agent.kill("SIGTERM");
     const outcomes = await Promise.all([obedient.outcome(), stubborn.outcome()]);
-    assert.deepEqual(
-      outcomes.map(({ exit }) => [exit.signal, exit.timedOut]),
-      [
-        [constants.signals.SIGTERM, false],
-        [constants.signals.SIGKILL, false],
-      ],
-    );
+    const signals = outcomes.map(({ exit }) => [exit.signal, exit.timedOut]);
+    assert.deepEqual(signals, [
+      [constants.signals.SIGTERM, false],
+      [constants.signals.SIGKILL, false],
+    ]);
     assert.deepEqual(await agent.exited, { code: 143, signal: null });
   });
 

@@ -21,48 +21,49 @@ const SIGCONT = 18;
 const GONE = 2 ** 30;
 
 /** Ids of the members among rows of pid, parent, group, session, state; the agent is 50, in group and session 50. */
-function members(leader: number, ...rows: number[][]): number[] | undefined {
+function members(leader: number, ...rows: (readonly number[])[]): number[] | undefined {
   const table = [[1, 0, 1, 1, RUNNING], [AGENT, 1, 50, 50, RUNNING], ...rows].flatMap((row) => [...row, 0]);
   return membersOf(new ProcessTable(rowsOf(Int32Array.from(table))), leader, AGENT)?.map((row) => row.pid);
 }
 
-test("descendants belong to the tree, in other sessions too, in whatever order they are listed", () => {
-  const rows = [
+for (const [title, expected, ...rows] of [
+  [
+    "descendants belong to the tree, in other sessions too, in whatever order they are listed",
+    [60, 61, 100],
     [60, 61, 60, 60, RUNNING],
     [61, 100, 100, 100, RUNNING],
     [100, AGENT, 100, 100, RUNNING],
     [70, AGENT, 70, 70, RUNNING],
-  ];
-  assert.deepEqual(members(100, ...rows)?.toSorted(), [100, 60, 61]);
-});
-
-test("a process whose parent has died belongs by its session or its group", () => {
-  const rows = [
+  ],
+  [
+    "a process whose parent has died belongs by its session or its group",
+    [101, 102],
     [100, AGENT, 100, 100, ZOMBIE],
     [101, 1, 101, 100, RUNNING],
     [102, 1, 100, 50, RUNNING],
-  ];
-  assert.deepEqual(members(100, ...rows)?.toSorted(), [101, 102]);
-});
-
-test("a process in a session that a member began belongs, even if its own parents are gone", () => {
-  const rows = [
+  ],
+  [
+    "a process in a session that a member began belongs, even if its own parents are gone",
+    [100, 101, 102],
     [100, AGENT, 100, 100, RUNNING],
     [101, 100, 90, 90, RUNNING],
     [102, 1, 95, 90, RUNNING],
-  ];
-  assert.deepEqual(members(100, ...rows), [100, 101, 102]);
-});
-
-test("the agent's own session and group make nobody a member", () => {
-  const rows = [
+  ],
+  [
+    "the agent's own session and group make nobody a member",
+    [100, 101],
     [100, AGENT, 100, 50, RUNNING],
     [101, 100, 50, 50, RUNNING],
     [102, AGENT, 50, 50, RUNNING],
     [103, 1, 103, 50, RUNNING],
-  ];
-  assert.deepEqual(members(100, ...rows), [100, 101]);
-});
+  ],
+] as const)
+  test(title, () =>
+    assert.deepEqual(
+      members(100, ...rows)?.toSorted((one, other) => one - other),
+      expected,
+    ),
+  );
 
 test("a table that does not show the agent is no table", () => {
   assert.equal(membersOf(new ProcessTable([]), 100, AGENT), undefined);
