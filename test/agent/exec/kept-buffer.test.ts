@@ -99,8 +99,6 @@ describe("the buffer of a kept exec", () => {
     assert.equal(received.stdout.gapBytes, 0);
     assert.ok(received.stdout.end > 4 * KIB);
     assert.ok(received.exit?.case === "exit" && received.exit.value.outputComplete);
-    const held = (await keptExec(agent, "full"))?.heldBytes ?? 0n;
-    assert.ok(held > 1_000n, "what is acknowledged is held too, as long as nobody needs its place");
   });
 
   it("carries 16 MiB through a BLOCK cat whose client keeps to its share of input, whichever side is ahead", async () => {

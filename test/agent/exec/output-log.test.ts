@@ -113,4 +113,22 @@ describe("the log of a kept exec", () => {
     blocking.acknowledge({ stdout: 1, stderr: 0 });
     assert.equal(write(blocking, "stdout", 1), 1);
   });
+
+  it("holds what is acknowledged too, as long as nobody needs its place", () => {
+    const log = logOf(10, "block", 1);
+    write(log, "stdout", 10);
+    log.acknowledge({ stdout: 10, stderr: 0 });
+    const again = new Reader(log, { stdout: 0, stderr: 0 });
+    again.readAll();
+    assert.equal(again.gapBytes, 0);
+  });
+
+  it("holds nothing once it is discarded, and takes what still comes", () => {
+    const log = logOf(10, "block", 1);
+    write(log, "stdout", 10);
+    log.discard();
+    assert.equal(log.heldBytes, 0);
+    assert.equal(write(log, "stdout", 1_000), 1_000);
+    assert.deepEqual([log.heldBytes, log.ends.stdout], [0, 1_010]);
+  });
 });

@@ -107,59 +107,54 @@ describe("the decoder of header blocks", () => {
 
 describe("the encoder of header blocks", () => {
   test("is understood by the decoder, and says what repeats in one byte a field", () => {
-    const encoder = new HpackEncoder();
-    const decoder = new HpackDecoder(LIST_LIMIT_BYTES);
+    const { says } = conversation();
     const fields = { ":status": "200", "content-type": "application/grpc+proto", "svc-agent-version": "0.1.0" };
-    const first = Buffer.from(encoder.encode(fields));
-    assert.deepEqual(pairs(decoder.decode(first)), Object.entries(fields));
-    const second = Buffer.from(encoder.encode(fields));
-    assert.equal(second.length, 3);
-    assert.deepEqual(pairs(decoder.decode(second)), Object.entries(fields));
+    says(fields);
+    assert.equal(says(fields).length, 3);
   });
 
   test("keeps what is said once out of the table, whatever its length", () => {
-    const encoder = new HpackEncoder();
-    const decoder = new HpackDecoder(LIST_LIMIT_BYTES);
-    for (let count = 0; count < 500; count++) {
-      const fields = { "grpc-status": "5", "grpc-message": `no ${count}`, "x-long": `${count}${"x".repeat(5_000)}` };
-      assert.deepEqual(pairs(decoder.decode(Buffer.from(encoder.encode(fields)))), Object.entries(fields));
-    }
+    const { decoder, says } = conversation();
+    for (let count = 0; count < 500; count++)
+      says({ "grpc-status": "5", "grpc-message": `no ${count}`, "x-long": `${count}${"x".repeat(5_000)}` });
     assert.deepEqual(dynamicTable(decoder), [["grpc-status", "5"]]);
   });
 
   test("evicts as the decoder does, field by field", () => {
-    const encoder = new HpackEncoder();
-    const decoder = new HpackDecoder(LIST_LIMIT_BYTES);
-    for (let count = 0; count < 1_000; count++) {
-      const fields = { [`name-${count % 150}`]: "value", [`other-${count % 7}`]: String(count % 11) };
-      assert.deepEqual(pairs(decoder.decode(Buffer.from(encoder.encode(fields)))), Object.entries(fields));
-    }
+    const { says } = conversation();
+    for (let count = 0; count < 1_000; count++)
+      says({ [`name-${count % 150}`]: "value", [`other-${count % 7}`]: String(count % 11) });
   });
 
+  const CONTENT_TYPE = { "content-type": "application/grpc+proto" };
+
   test("uses no larger table than the peer has, and says so first", () => {
-    const encoder = new HpackEncoder();
-    const decoder = new HpackDecoder(LIST_LIMIT_BYTES);
-    const fields = { "content-type": "application/grpc+proto" };
-    decoder.decode(Buffer.from(encoder.encode(fields)));
+    const { encoder, decoder, says } = conversation();
+    says(CONTENT_TYPE);
     encoder.limitTable(0);
-    const block = Buffer.from(encoder.encode(fields));
-    assert.equal(block[0], 0x20);
-    assert.deepEqual(pairs(decoder.decode(block)), Object.entries(fields));
+    assert.equal(says(CONTENT_TYPE)[0], 0x20);
     assert.deepEqual(dynamicTable(decoder), []);
   });
 
   test("says the smallest table of several since the last block, and the last one", () => {
-    const encoder = new HpackEncoder();
-    const decoder = new HpackDecoder(LIST_LIMIT_BYTES);
-    const fields = { "content-type": "application/grpc+proto" };
-    decoder.decode(Buffer.from(encoder.encode(fields)));
+    const { encoder, decoder, says } = conversation();
+    says(CONTENT_TYPE);
     for (const limitBytes of [100, 0, 30, 4_096]) encoder.limitTable(limitBytes);
-    const block = Buffer.from(encoder.encode(fields));
-    assert.equal(block.subarray(0, 4).toString("hex"), "203fe11f");
-    assert.deepEqual(pairs(decoder.decode(block)), Object.entries(fields));
-    assert.deepEqual(dynamicTable(decoder), Object.entries(fields), "the earlier one was evicted");
+    assert.equal(says(CONTENT_TYPE).subarray(0, 4).toString("hex"), "203fe11f");
+    assert.deepEqual(dynamicTable(decoder), Object.entries(CONTENT_TYPE), "the earlier one was evicted");
   });
 });
+
+/** An encoder, and a decoder that must understand all that it says. */
+function conversation() {
+  const [encoder, decoder] = [new HpackEncoder(), new HpackDecoder(LIST_LIMIT_BYTES)];
+  const says = (fields: Readonly<Record<string, string>>): Buffer => {
+    const block = Buffer.from(encoder.encode(fields));
+    assert.deepEqual(pairs(decoder.decode(block)), Object.entries(fields));
+    return block;
+  };
+  return { encoder, decoder, says };
+}
 
 function pairs(list: readonly string[] | undefined): Field[] {
   assert.ok(list !== undefined);

@@ -59,10 +59,8 @@ describe("the HTTP/2 machine", () => {
       peer.streams[0]?.respond(FIELDS);
       peer.streams[0]?.write([content]);
       const payloads = peer.take().filter(({ buffer }) => buffer === content.buffer);
-      assert.deepEqual(
-        payloads.map(({ length }) => length),
-        Array.from({ length: 2 * turnFrames }, () => payloadBytes),
-      );
+      const lengths = payloads.map(({ length }) => length);
+      assert.deepEqual(lengths, Array<number>(2 * turnFrames).fill(payloadBytes));
     });
 
   test("lets answers take turns, also where a write holds but some of them", () => {
@@ -79,11 +77,7 @@ describe("the HTTP/2 machine", () => {
       const ids = framesOf(peer.take(128 * KIB)).filter(([type]) => type === FRAME.data);
       turns.push(...new Set(ids.map(([, id]) => id)));
     }
-    assert.deepEqual(
-      new Set(turns.slice(0, 6)),
-      new Set([1, 3, 5, 7, 9, 11]),
-      "everybody's turn comes before a second one",
-    );
+    assert.deepEqual(new Set(turns.slice(0, 6)), new Set([1, 3, 5, 7, 9, 11]), "everybody's comes before a second one");
   });
 
   test("gives a stream its window back also where that became narrower after the bytes were read", () => {
@@ -135,14 +129,11 @@ describe("the HTTP/2 machine", () => {
     peer.take();
     for (let sent = 0; sent < 2; sent++) peer.feed(frame(FRAME.data, 0, 1, Buffer.alloc(16 * KIB)));
     assert.deepEqual(framesOf(peer.take())[0], [FRAME.reset, 1]);
-    for (const id of [3, 5, 7, 9]) {
+    for (const id of [3, 5, 7, 9, 11]) {
       peer.request(id, 0);
       peer.streams.at(-1)?.pause();
       peer.feed(frame(FRAME.data, 0, id, Buffer.alloc(16 * KIB)));
     }
-    peer.request(11, 0);
-    peer.streams.at(-1)?.pause();
-    peer.feed(frame(FRAME.data, 0, 11, Buffer.alloc(16 * KIB)));
     assert.equal(peer.machine.failure?.code, CODE.flowControl);
   });
 

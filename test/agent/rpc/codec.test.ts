@@ -38,32 +38,19 @@ test("a tree's items have the bytes that the full encoder makes", () => {
   const none = new Uint8Array(0);
   const bare = { modifiedNs: undefined, sizeBytes: 0n, data: none, linkTarget: none, sparse: false } as const;
   const owned = { mode: 0, uid: 0, gid: 2 ** 32 - 2 };
-  const items = SIZES.slice(0, -1).flatMap((size) => [
-    { ...bare, path: Buffer.alloc(size % 4_096, "p"), type: "regular" as const, data: Buffer.alloc(size, 7) },
-    { ...bare, ...owned, path: Buffer.of(0xff), type: "directory" as const, modifiedNs: -1n },
-    {
-      ...bare,
-      ...owned,
-      mode: 0o7777,
-      path: Buffer.from("l"),
-      type: "symlink" as const,
-      linkTarget: Buffer.alloc(size, "t"),
-    },
-    {
-      ...bare,
-      ...owned,
-      path: none,
-      type: "regular" as const,
-      sizeBytes: 2n ** 53n,
-      modifiedNs: 1_600_000_000_123_456_789n,
-    },
-  ]);
+  const items = SIZES.slice(0, -1).flatMap((size) => {
+    const link = { path: Buffer.from("l"), type: "symlink" as const, linkTarget: Buffer.alloc(size, "t") };
+    const large = { path: none, sizeBytes: 2n ** 53n, modifiedNs: 1_600_000_000_123_456_789n };
+    return [
+      { ...bare, path: Buffer.alloc(size % 4_096, "p"), type: "regular" as const, data: Buffer.alloc(size, 7) },
+      { ...bare, ...owned, path: Buffer.of(0xff), type: "directory" as const, modifiedNs: -1n },
+      { ...bare, ...owned, mode: 0o7777, ...link },
+      { ...bare, ...owned, ...large, type: "regular" as const },
+    ];
+  });
   const TYPES = { regular: FileType.REGULAR, directory: FileType.DIRECTORY, symlink: FileType.SYMLINK };
-  const messages = items.map(({ path, type, modifiedNs, sizeBytes, data, linkTarget, ...attributes }) => ({
+  const messages = items.map(({ type, modifiedNs, sizeBytes, ...attributes }) => ({
     ...attributes,
-    path,
-    data,
-    linkTarget,
     type: TYPES[type],
     size: sizeBytes,
     ...(modifiedNs !== undefined && { mtime: timestamp(modifiedNs) }),
@@ -104,10 +91,8 @@ test("a large payload is not copied", () => {
 });
 
 test("a thin decoder leaves everything else to the full one, and refuses what is damaged as that does", () => {
-  const stdin = toBinary(
-    ExecFrameSchema,
-    create(ExecFrameSchema, { frame: { case: "stdin", value: Buffer.from("abc") } }),
-  );
+  const frame = { case: "stdin", value: Buffer.from("abc") } as const;
+  const stdin = toBinary(ExecFrameSchema, create(ExecFrameSchema, { frame }));
   const others: readonly Uint8Array[] = [
     Buffer.alloc(0),
     toBinary(ExecFrameSchema, create(ExecFrameSchema, { frame: { case: "stdinClose", value: {} as never } })),
@@ -141,16 +126,11 @@ test("the first and the last frame of a command have the bytes that the full enc
     cpuSystemUs: 1,
     peakMemory: { scope: "tree", bytes: 2 ** 52 },
   } as const;
+  const most = { ...used, cpuUserUs: 2 ** 52, cpuSystemUs: 2 ** 52 };
   for (const result of [
     { code: 0, signal: 0, ...none, durationMs: 0, usage: undefined },
     { code: 255, signal: 0, ...none, outputComplete: true, durationMs: 127, usage: { ...used, peakMemory: undefined } },
-    {
-      code: 192,
-      signal: 64,
-      ...all,
-      durationMs: 2 ** 40,
-      usage: { ...used, cpuUserUs: 2 ** 52, cpuSystemUs: 2 ** 52 },
-    },
+    { code: 192, signal: 64, ...all, durationMs: 2 ** 40, usage: most },
   ]) {
     const exit = create(ExecFrameSchema, { frame: { case: "exit", value: exitOf(result) } });
     assert.ok(unframe(exitFrame(result)).equals(toBinary(ExecFrameSchema, exit)), JSON.stringify(result));
@@ -158,16 +138,12 @@ test("the first and the last frame of a command have the bytes that the full enc
 });
 
 test("a Health answer that is laid out by hand is what the library would have made", () => {
+  const far = 253_402_300_799_999_999_999n;
   const reports = [
     { ready: true, readyCommandExit: 0, lastUserActivityNs: 0n, guestTimeNs: 1n, idleDeclaredNs: undefined },
     { ready: false, readyCommandExit: -1, lastUserActivityNs: -1n, guestTimeNs: -1_500_000_000n, idleDeclaredNs: 0n },
     { ready: false, readyCommandExit: 124, lastUserActivityNs: 1_795_219_200_123_456_789n, guestTimeNs: 2n ** 62n },
-    {
-      ready: true,
-      readyCommandExit: -2_147_483_648,
-      lastUserActivityNs: 5n,
-      guestTimeNs: 253_402_300_799_999_999_999n,
-    },
+    { ready: true, readyCommandExit: -2_147_483_648, lastUserActivityNs: 5n, guestTimeNs: far },
   ].map((report, index) => ({
     idleDeclaredNs: 1_795_219_200_000_000_000n,
     frozen: index === 1,
@@ -189,10 +165,8 @@ test("a Health answer that is laid out by hand is what the library would have ma
       processEnvVersion: report.processEnvVersion,
       services,
     });
-    assert.deepEqual(
-      Buffer.concat(healthFrame(report, services)),
-      Buffer.concat(messageFrame(HealthResponseSchema, message)),
-    );
+    const [byHand, byLibrary] = [healthFrame(report, services), messageFrame(HealthResponseSchema, message)];
+    assert.deepEqual(Buffer.concat(byHand), Buffer.concat(byLibrary));
   }
 });
 

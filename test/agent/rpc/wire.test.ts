@@ -61,15 +61,13 @@ async function start(register: (router: Router) => void) {
 }
 
 async function answerOf(stream: http2.ClientHttp2Stream): Promise<Answer> {
-  let headers: http2.IncomingHttpHeaders = {};
-  let trailers: http2.IncomingHttpHeaders = {};
-  const chunks: Buffer[] = [];
-  stream.on("response", (received) => (headers = received));
-  stream.on("trailers", (received) => (trailers = received));
-  stream.on("data", (chunk: Buffer) => chunks.push(chunk));
+  const parts = { headers: {}, trailers: {}, body: Buffer.alloc(0) };
+  stream.on("response", (headers) => Object.assign(parts, { headers }));
+  stream.on("trailers", (trailers) => Object.assign(parts, { trailers }));
+  stream.on("data", (chunk: Buffer) => (parts.body = Buffer.concat([parts.body, chunk])));
   stream.on("error", () => {});
   await new Promise((resolve) => stream.once("close", resolve));
-  return { headers, trailers, body: Buffer.concat(chunks), rstCode: stream.rstCode ?? 0 };
+  return { ...parts, rstCode: stream.rstCode ?? 0 };
 }
 
 function framed(message: Uint8Array, flag = 0): Buffer {
@@ -146,17 +144,6 @@ describe("the wire", () => {
     assertError(await rig.ask(EXEC, framed(Buffer.alloc(0))), 8, "MESSAGE_TOO_LARGE");
   });
 
-  test("cuts an error's text to what fits into a header", async () => {
-    await using rig = await start((router) =>
-      router.unary(health, () => {
-        throw new AgentError("NOT_FOUND", "PATH_NOT_FOUND", "ü".repeat(1_000_000), {
-          path: "\ud800".repeat(1_000_000),
-        });
-      }),
-    );
-    assertError(await rig.ask(HEALTH, framed(Buffer.alloc(0))), 5, "PATH_NOT_FOUND");
-  });
-
   test("answers 405 to a method other than POST and 415 to a content type other than gRPC, with its version", async () => {
     await using rig = await start(withHealth);
     const get = await rig.ask(HEALTH, Buffer.alloc(0), { ":method": "PUT" });
@@ -172,12 +159,10 @@ describe("the wire", () => {
 
   test("refuses a compressed encoding, and a compressed message whose request named no encoding", async () => {
     await using rig = await start(withHealth);
-    const gzip = { "grpc-encoding": "gzip" };
-    const cases = [
-      { asked: rig.ask(HEALTH, framed(Buffer.alloc(0)), gzip), code: 12 },
+    for (const { asked, code } of [
+      { asked: rig.ask(HEALTH, framed(Buffer.alloc(0)), { "grpc-encoding": "gzip" }), code: 12 },
       { asked: rig.ask(HEALTH, framed(Buffer.alloc(3), 1)), code: 13 },
-    ];
-    for (const { asked, code } of cases) {
+    ]) {
       const answer = await asked;
       assertError(answer, code, "UNSUPPORTED_COMPRESSION");
       // gRPC's compression.md: the refusal names the encodings that the server accepts.
@@ -196,19 +181,17 @@ describe("the wire", () => {
     for (let length = 1; length < whole.length; length++) {
       assertError(await rig.ask(HOOK, whole.subarray(0, length)), 3, "MALFORMED_MESSAGE");
     }
-    assertError(await rig.ask(HOOK, framed(Buffer.alloc(0), 0x80)), 3, "MALFORMED_MESSAGE");
-    assertError(await rig.ask(HOOK, framed(Buffer.from([0x08]))), 3, "MALFORMED_MESSAGE");
-    assertError(await rig.ask(HOOK, framed(Buffer.from([0xff, 0xff, 0xff]))), 3, "MALFORMED_MESSAGE");
+    for (const bytes of [framed(Buffer.alloc(0), 0x80), framed(Buffer.of(0x08)), framed(Buffer.of(0xff, 0xff, 0xff))])
+      assertError(await rig.ask(HOOK, bytes), 3, "MALFORMED_MESSAGE");
   });
 
   test("refuses a message over the limit at its prefix, before it comes", async () => {
     await using rig = await start(withHealth);
-    const stream = rig.open(HEALTH);
-    stream.write(Buffer.from([0, 0x00, 0x40, 0x00, 0x01]));
-    assertError(await answerOf(stream), 8, "MESSAGE_TOO_LARGE");
-    const largest = rig.open(HEALTH);
-    largest.write(Buffer.from([0, 0xff, 0xff, 0xff, 0xff]));
-    assertError(await answerOf(largest), 8, "MESSAGE_TOO_LARGE");
+    for (const prefix of ["0000400001", "00ffffffff"]) {
+      const stream = rig.open(HEALTH);
+      stream.write(Buffer.from(prefix, "hex"));
+      assertError(await answerOf(stream), 8, "MESSAGE_TOO_LARGE");
+    }
   });
 
   test("refuses a malformed grpc-timeout", async () => {
