@@ -9,11 +9,11 @@ import { execa } from "execa";
 import { startAgent } from "../fixtures/agent.ts";
 import { buildGoTool, provideGo } from "../fixtures/toolchains.ts";
 import { clientOf } from "../fixtures/guest-client.ts";
+import { GO_TOOLS } from "../foreign/go.ts";
 import { releaseFolder } from "../fixtures/bundles.ts";
 
 /* The images, judged by crane, with its own registry. Docker itself is not run. */
 
-const MODULES = join(import.meta.dirname, "images");
 const TOOL = "github.com/google/go-containerregistry/cmd/crane";
 const { version: VERSION } = JSON.parse(readFileSync(join(import.meta.dirname, "../../package.json"), "utf8")) as {
   version: string;
@@ -37,7 +37,7 @@ describe("the agent's images", { skip: typeof toolchain === "string" ? toolchain
   let pushed = "";
 
   before(async () => {
-    program = await buildGoTool(toolchain as Exclude<typeof toolchain, string>, MODULES, TOOL);
+    program = await buildGoTool(toolchain as Exclude<typeof toolchain, string>, GO_TOOLS, TOOL);
     registry = serveRegistry(program);
     pushed = `${await addressOf(registry.stderr)}/guest-agent:${VERSION}`;
     await crane("push", join(dist, "oci"), pushed);

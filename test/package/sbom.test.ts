@@ -2,7 +2,7 @@ import assert from "node:assert/strict";
 import { createHash } from "node:crypto";
 import { readFileSync } from "node:fs";
 import { join } from "node:path";
-import { before, describe, test } from "node:test";
+import { describe, test } from "node:test";
 import { execa } from "execa";
 import { pythonPackages } from "../fixtures/toolchains.ts";
 import { standaloneFolder } from "../fixtures/bundles.ts";
@@ -36,14 +36,9 @@ interface Bill {
 }
 
 describe("the bill of materials", () => {
-  let folder: string;
-  let text: string;
-  let bill: Bill;
-  before(() => {
-    folder = standaloneFolder();
-    text = readFileSync(join(folder, "sbom.cdx.json"), "utf8");
-    bill = JSON.parse(text) as Bill;
-  });
+  const folder = standaloneFolder();
+  const text = readFileSync(join(folder, "sbom.cdx.json"), "utf8");
+  const bill = JSON.parse(text) as Bill;
 
   const validated = async (json: string): Promise<string> => {
     const env = { PYTHONPATH: await pythonPackages(VALIDATOR) };

@@ -23,7 +23,7 @@ const FEATURES = {
 
 /** In server mode. */
 foreignSuite("connectconformance, of the agent's gRPC, HTTP/2 and TLS", 199, async () => {
-  const suite = await buildGoSuite(import.meta.dirname, MODULE, `${MODULE}/cmd/connectconformance`);
+  const suite = await buildGoSuite(MODULE, `${MODULE}/cmd/connectconformance`);
   if (typeof suite === "string") return suite;
   await generate(suite);
   await using folder = await mkdtempDisposable(join(tmpdir(), "conformance-"));

@@ -1,7 +1,6 @@
-import { mkdtempDisposable, readFile } from "node:fs/promises";
-import { tmpdir } from "node:os";
-import { join } from "node:path";
+import { readFile } from "node:fs/promises";
 import { execa } from "execa";
+import { testFolder } from "../../fixtures/files.ts";
 import { relayTo } from "../../fixtures/relay.ts";
 import { startSocketAgent } from "../../fixtures/agent.ts";
 import { buildGoSuite } from "../go.ts";
@@ -24,7 +23,7 @@ const RUN_LIMIT_MS = 500_000;
 
 for (const [list, cases] of Object.entries(LISTS))
   foreignSuite(`h2spec's list ${list}, of the agent's HTTP/2`, cases, async () => {
-    const suite = await buildGoSuite(import.meta.dirname, MODULE, `${MODULE}/cmd/h2spec`);
+    const suite = await buildGoSuite(MODULE, `${MODULE}/cmd/h2spec`);
     if (typeof suite === "string") return suite;
     await using agent = await startSocketAgent();
     return await run(suite.program, agent.socketPath, list);
@@ -36,8 +35,8 @@ for (const [list, cases] of Object.entries(LISTS))
  */
 async function run(program: string, socketPath: string, list: string): Promise<Outcome> {
   await using relay = await relayTo({ path: socketPath });
-  await using folder = await mkdtempDisposable(join(tmpdir(), "h2spec-"));
-  const report = join(folder.path, "report.xml");
+  await using folder = await testFolder();
+  const report = folder.at("report.xml");
   const args = ["--strict", "--port", String(relay.port), "--timeout", String(CASE_LIMIT_S), "-j", report, list];
   // Its status says no more than the report does.
   await execa(program, args, { reject: false, timeout: RUN_LIMIT_MS });
@@ -47,24 +46,8 @@ async function run(program: string, socketPath: string, list: string): Promise<O
 /** The cases of a JUnit report: h2spec writes each as `<testcase package classname>`, with an element for a fault. */
 function outcomeOf(report: string): Outcome {
   const cases = [...report.matchAll(/<testcase package="([^"]*)" classname="([^"]*)"[^>]*>(.*?)<\/testcase>/gs)];
-  const failures = cases.flatMap(([, section = "", title = "", body = ""]) => {
-    const [, kind, text = ""] = /<(error|failure|skipped)\b[^>]*>(.*?)<\/\1>/s.exec(body) ?? [];
-    if (kind === undefined) return [];
-    const problem = kind === "skipped" ? "h2spec passed it over" : instead(unescape(text));
-    return [`${unescape(`${section}: ${title}`)}: ${problem}`];
-  });
-  return { cases: cases.length, failures };
-}
-
-/** The last line is the actual result; the others are the accepted ones. */
-function instead(text: string): string {
-  const lines = text.trim().split("\n");
-  return `${lines.at(-1)} instead of ${lines.slice(0, -1).join(" or ")}`;
-}
-
-function unescape(text: string): string {
-  const named: Readonly<Record<string, string>> = { lt: "<", gt: ">", quot: '"', amp: "&" };
-  return text.replaceAll(/&(?:#(\d+)|(\w+));/g, (whole, code?: string, name?: string) =>
-    code !== undefined ? String.fromCodePoint(Number(code)) : (named[name ?? ""] ?? whole),
+  const failures = cases.flatMap(([, section = "", title = "", body = ""]) =>
+    /<(?:error|failure|skipped)\b/.test(body) ? [`${section}: ${title}: ${body.trim()}`] : [],
   );
+  return { cases: cases.length, failures };
 }
