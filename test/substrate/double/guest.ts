@@ -50,7 +50,7 @@ export function writeInstanceDisk({ agent }: GuestParts, file: string, sizeBytes
 export function writeInitramfs(
   { files }: GuestParts,
   file: string,
-  { env, volumes, own: { command, skipGuestAgent } }: InstanceRecord,
+  { env, volumes, own: { command } }: InstanceRecord,
   image: ImageRecord,
 ): void {
   const words = commandOf(command, image).map(quoted);
@@ -65,7 +65,7 @@ export function writeInitramfs(
     { path: "volumes", content: mounts.join("") },
     { path: "instance.env", content: variables.join(""), mode: 0o600 },
     { path: "entrypoint", content: `cd ${quoted(image.working_dir ?? "/")} && exec ${words.join(" ")}\n` },
-    { path: "substrate.args", content: skipGuestAgent ? "" : `/${SUBSTRATE_AGENT}\n--console\n` },
+    { path: "substrate.args", content: `/${SUBSTRATE_AGENT}\n--console\n` },
   ];
   writeFiles(file, ["proc", "sandbox", "image"], all);
 }

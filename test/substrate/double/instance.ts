@@ -26,7 +26,6 @@ export interface InstanceRecord extends Readonly<Told> {
   readonly own: {
     readonly command: Command;
     readonly memoryBytes: number;
-    readonly skipGuestAgent: boolean;
     readonly imageDigest: string;
     /** The image whose disk the guest's memory refers to; another of the same content will not do. */
     readonly imageId: string;

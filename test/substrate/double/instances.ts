@@ -78,7 +78,6 @@ export class Instances {
         own: {
           command,
           memoryBytes,
-          skipGuestAgent: request.skip_guest_agent ?? false,
           imageDigest: image.digest,
           imageId: image.id,
           pinned: await this.machines.makeDisk(id, overlayBytes),
@@ -101,7 +100,7 @@ export class Instances {
   stop(instance: InstanceRecord): Promise<InstanceRecord> {
     return this.#change(instance, async (current) => {
       this.#demand(current, "Running", "Initializing");
-      await this.machines.end(current.id, current.own.skipGuestAgent ? 0 : LIMITS_MS.stop);
+      await this.machines.end(current.id, LIMITS_MS.stop);
       return this.#records.save({ ...current, stopped_at: new Date().toISOString() });
     });
   }
@@ -110,7 +109,7 @@ export class Instances {
   delete(instance: InstanceRecord): Promise<void> {
     return this.#change(instance, async (current) => {
       const state = this.machines.stateOf(current);
-      const isAsked = (state === "Running" || state === "Initializing") && !current.own.skipGuestAgent;
+      const isAsked = state === "Running" || state === "Initializing";
       await this.machines.end(current.id, isAsked ? LIMITS_MS.delete : 0);
       this.#records.remove(current.id);
     });

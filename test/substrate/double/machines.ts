@@ -89,7 +89,6 @@ export class Machines {
 
   /** Writes a running guest's memory into its folder, and ends the machine. If that fails, the guest runs on. */
   async suspend(record: InstanceRecord, signal: AbortSignal): Promise<void> {
-    if (record.own.skipGuestAgent) throw new Error("it has no guest agent (skip_guest_agent): standby waits for that");
     const state = this.stateOf(record);
     // lib/instances/standby.go:53: the caller has to wait for init.
     if (state !== "Running") throw invalidState(`cannot standby from state ${state}`);
