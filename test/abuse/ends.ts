@@ -2,6 +2,7 @@ import { spawn } from "node:child_process";
 import { once } from "node:events";
 import { setTimeout as delay } from "node:timers/promises";
 import type { RunningAgent } from "../fixtures/agent.ts";
+import { until } from "../fixtures/awake.ts";
 import { execStart } from "../fixtures/raw-calls.ts";
 import { RawHttp2 } from "../fixtures/raw-http2.ts";
 import { childrenOf, cpuMsOf } from "../fixtures/proc.ts";
@@ -48,7 +49,7 @@ async function endAtOnce(agent: RunningAgent): Promise<Ends> {
   const dialled = [];
   for (let index = 0; index < CONNECTIONS; index++) dialled.push(peers.use(await RawHttp2.dial(agent)));
   for (let index = 0; index < EXECS; index++) dialled[index % CONNECTIONS]?.call("Exec", agent.token, message, false);
-  await reaches(() => childrenOf(agent.pid).length - before === EXECS, "all run");
+  await until(() => childrenOf(agent.pid).length - before === EXECS, "all run");
   await rested(agent.pid);
   using observer = await RawHttp2.dial(agent);
   const beganMs = cpuMsOf(agent.pid);
@@ -63,14 +64,6 @@ async function endAtOnce(agent: RunningAgent): Promise<Ends> {
   }
   await rested(agent.pid);
   return { cpuMs: cpuMsOf(agent.pid) - beganMs, lateMs };
-}
-
-async function reaches(done: () => boolean, what: string): Promise<void> {
-  const deadlineMs = performance.now() + ANSWER_LIMIT_MS;
-  while (!done()) {
-    if (performance.now() > deadlineMs) throw new Error(`not reached: ${what}`);
-    await delay(20);
-  }
 }
 
 /** Resolves once the agent spends next to nothing. */

@@ -1,5 +1,4 @@
-import { once } from "node:events";
-import { type AddressInfo, createServer, type Socket } from "node:net";
+import type { Socket } from "node:net";
 import { create, type MessageInitShape, toBinary } from "@bufbuild/protobuf";
 import {
   type ExecAttachSchema,
@@ -8,6 +7,7 @@ import {
 } from "../../src/shared/gen/svc/guest/v1alpha1/exec_pb.ts";
 import { Tunnel, TunnelFrameSchema } from "../../src/shared/gen/svc/guest/v1alpha1/tunnel_pb.ts";
 import { endAll, listExecs } from "../fixtures/kept-execs.ts";
+import { echo, listener } from "../fixtures/listeners.ts";
 import { envelope, RawHttp2 } from "../fixtures/raw-http2.ts";
 import type { Random } from "../fixtures/seeded-random.ts";
 import type { Attack, Target } from "./attack.ts";
@@ -38,7 +38,7 @@ const COMMANDS: readonly ExecInit[] = [
 /** How a server in the guest behaves. */
 const MANNERS: readonly [(socket: Socket) => void, ...((socket: Socket) => void)[]] = [
   (socket) => socket.pause(),
-  (socket) => socket.pipe(socket),
+  echo,
   (socket) => void socket.resetAndDestroy(),
   (socket) => void socket.end("its end first"),
   (socket) => {
@@ -130,14 +130,8 @@ async function attachOften(target: Target): Promise<number> {
 /** Tunnels to servers of every manner; most lead to the server. */
 async function openOften(target: Target): Promise<number> {
   const { agent, random } = target;
-  const sockets = new Set<Socket>();
-  const server = createServer({ allowHalfOpen: true }, (socket) => {
-    sockets.add(socket.on("error", () => {}).on("close", () => sockets.delete(socket)));
-    random.oneOf(MANNERS)(socket);
-  });
-  server.listen(0, "127.0.0.1");
-  await once(server, "listening");
-  const { port } = server.address() as AddressInfo;
+  await using server = await listener((socket) => random.oneOf(MANNERS)(socket));
+  const { port } = server;
   const openFrame = (): TunnelInit => ({
     case: "open",
     value: {
@@ -145,25 +139,20 @@ async function openOften(target: Target): Promise<number> {
       windowBytes: random.oneOf(WINDOWS),
     },
   });
-  try {
-    return await rage(target, {
-      method: OPEN,
-      first: () => tunnelFrame(openFrame()),
-      later: () =>
-        tunnelFrame(
-          random.oneOf<TunnelInit>([
-            { case: "data", value: random.bytes(random.oneOf([0, 1, 9_000])) },
-            { case: "window", value: { bytes: random.oneOf(WINDOWS) } },
-            { case: "end", value: {} },
-            { case: "opened", value: { windowBytes: random.oneOf(WINDOWS) } },
-            openFrame(),
-          ]),
-        ),
-    });
-  } finally {
-    for (const socket of sockets) socket.destroy();
-    server.close();
-  }
+  return await rage(target, {
+    method: OPEN,
+    first: () => tunnelFrame(openFrame()),
+    later: () =>
+      tunnelFrame(
+        random.oneOf<TunnelInit>([
+          { case: "data", value: random.bytes(random.oneOf([0, 1, 9_000])) },
+          { case: "window", value: { bytes: random.oneOf(WINDOWS) } },
+          { case: "end", value: {} },
+          { case: "opened", value: { windowBytes: random.oneOf(WINDOWS) } },
+          openFrame(),
+        ]),
+      ),
+  });
 }
 
 export const storms: readonly Attack[] = [
