@@ -1,29 +1,22 @@
 import assert from "node:assert/strict";
-import { globSync, mkdtempSync, rmSync } from "node:fs";
-import { tmpdir } from "node:os";
+import { globSync } from "node:fs";
 import { join } from "node:path";
-import { after, before, describe, test } from "node:test";
+import { describe, test } from "node:test";
 import { execa } from "execa";
 import { GUESTCTL, runGuestctl } from "../node/guestctl/guestctl.ts";
+import { testFolder } from "../fixtures/files.ts";
+import { forAllTests } from "../fixtures/for-all-tests.ts";
 import { PATIENT, SubstrateDaemon } from "../fixtures/substrate-daemon.ts";
 import { qemusBelow } from "./harness/qemu.ts";
 
 const ROOT = join(import.meta.dirname, "../..");
 
+const folder = forAllTests(await testFolder()).path;
+const daemon = forAllTests(await SubstrateDaemon.start(PATIENT));
+await daemon.imageReady("busybox");
+
 /** guestctl's own life with one microVM: each command in a process of its own, with the journal between them. */
 describe("guestctl sandbox, with a microVM", () => {
-  let daemon: SubstrateDaemon;
-  let folder: string;
-  before(async () => {
-    folder = mkdtempSync(join(tmpdir(), "guestctl-vm-"));
-    daemon = await SubstrateDaemon.start(PATIENT);
-    await daemon.imageReady("busybox");
-  });
-  after(async () => {
-    await daemon[Symbol.asyncDispose]();
-    rmSync(folder, { recursive: true });
-  });
-
   test("creates one, runs a command in it, puts it to sleep although an INT comes meanwhile, resumes and removes it", async () => {
     const [agent = ""] = globSync(join(ROOT, "dist/guest-agent-*-linux-x64.tar.gz"));
     const env = {

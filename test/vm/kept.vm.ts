@@ -13,7 +13,7 @@ import {
   type KeptProcess,
   restoreSequence,
 } from "../../src/node/client/index.ts";
-import { until } from "../fixtures/awake.ts";
+import { Changes, until } from "../fixtures/awake.ts";
 import { SERVER_NAME } from "../fixtures/certificates.ts";
 import { Stage } from "./cases/stage.ts";
 
@@ -63,13 +63,13 @@ class Source {
 /** Collects a stream. */
 class Sink {
   readonly #parts: Buffer[] = [];
-  #onMore: (() => void) | undefined;
+  readonly #changes = new Changes();
 
   constructor(stream: Readable, before: Buffer = Buffer.alloc(0)) {
     this.#parts.push(before);
     stream.on("data", (bytes: Buffer) => {
       this.#parts.push(bytes);
-      this.#onMore?.();
+      this.#changes.announce();
     });
   }
 
@@ -78,12 +78,8 @@ class Sink {
   }
 
   /** Resolves when the text has arrived. */
-  async until(text: string): Promise<void> {
-    while (!this.bytes.includes(text)) {
-      await new Promise<void>((resolve) => {
-        this.#onMore = resolve;
-      });
-    }
+  until(text: string): Promise<void> {
+    return this.#changes.holds(() => this.bytes.includes(text));
   }
 }
 

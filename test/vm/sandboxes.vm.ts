@@ -1,12 +1,13 @@
 import assert from "node:assert/strict";
-import { chmodSync, copyFileSync, globSync, mkdirSync, mkdtempSync, rmSync, writeFileSync } from "node:fs";
-import { tmpdir } from "node:os";
+import { chmodSync, copyFileSync, globSync, mkdirSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
-import { after, before, describe, test } from "node:test";
+import { describe, test } from "node:test";
 import { setTimeout as pause } from "node:timers/promises";
 import { connect, type GuestClient } from "../../src/node/client/index.ts";
 import { type ClientCredentials, readClientCredentials } from "../../src/node/credentials/index.ts";
 import { type Awakening, connectHypeman, Sandboxes } from "../../src/node/sandboxes/index.ts";
+import { testFolder } from "../fixtures/files.ts";
+import { forAllTests } from "../fixtures/for-all-tests.ts";
 import { PATIENT, SubstrateDaemon } from "../fixtures/substrate-daemon.ts";
 import { nanosecondsOf } from "../fixtures/guest-client.ts";
 import { qemusBelow } from "./harness/qemu.ts";
@@ -76,35 +77,28 @@ function layImageOut(folder: string): void {
   writeFileSync(join(folder, "etc/passwd"), "root:x:0:0::/root:/bin/sh\n");
 }
 
-describe("the life of a sandbox", () => {
-  let daemon: SubstrateDaemon;
-  let folder: string;
-  let node: Sandboxes;
-  let parent: ClientCredentials;
+const folder = forAllTests(await testFolder()).path;
+const daemon = forAllTests(
+  await SubstrateDaemon.start(PATIENT, (imagesFolder) => {
+    layImageOut(join(imagesFolder, "box"));
+    // Neither is ever started: the agent replaces them.
+    const command = { entrypoint: ["/docker-entrypoint.sh"], cmd: ["serve", "--port=80"] };
+    writeFileSync(join(imagesFolder, "box.json"), JSON.stringify(command));
+  }),
+);
+await daemon.imageReady("box");
+const [archive = ""] = globSync(join(ROOT, "dist/guest-agent-*-linux-x64.tar.gz"));
+const node = await Sandboxes.open({
+  substrate: await connectHypeman({ baseUrl: daemon.url, apiToken: daemon.token, timeoutMs: REACH_MS }),
+  folder,
+  nodeId: "node-7",
+  agent: { archive },
+  reachTimeoutMs: REACH_MS,
+});
+forAllTests(node);
 
-  before(async () => {
-    folder = mkdtempSync(join(tmpdir(), "node-"));
-    daemon = await SubstrateDaemon.start(PATIENT, (imagesFolder) => {
-      layImageOut(join(imagesFolder, "box"));
-      // Neither is ever started: the agent replaces them.
-      const command = { entrypoint: ["/docker-entrypoint.sh"], cmd: ["serve", "--port=80"] };
-      writeFileSync(join(imagesFolder, "box.json"), JSON.stringify(command));
-    });
-    await daemon.imageReady("box");
-    const [archive = ""] = globSync(join(ROOT, "dist/guest-agent-*-linux-x64.tar.gz"));
-    node = await Sandboxes.open({
-      substrate: await connectHypeman({ baseUrl: daemon.url, apiToken: daemon.token, timeoutMs: REACH_MS }),
-      folder,
-      nodeId: "node-7",
-      agent: { archive },
-      reachTimeoutMs: REACH_MS,
-    });
-  });
-  after(async () => {
-    node.close();
-    await daemon[Symbol.asyncDispose]();
-    rmSync(folder, { recursive: true });
-  });
+describe("the life of a sandbox", () => {
+  let parent: ClientCredentials;
 
   async function dial(name: string): Promise<GuestClient & Disposable> {
     const guest = await node.connect(name);

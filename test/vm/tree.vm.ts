@@ -1,12 +1,12 @@
 import assert from "node:assert/strict";
 import { randomBytes } from "node:crypto";
-import { mkdir, mkdtempDisposable, open, symlink, writeFile } from "node:fs/promises";
+import { mkdir, open, symlink, writeFile } from "node:fs/promises";
 import { spawnSync } from "node:child_process";
-import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { after, describe, test } from "node:test";
 import { HookKind, restoreSequence } from "../../src/node/client/index.ts";
 import { deferred } from "../../src/node/client/deferred.ts";
+import { testFolder } from "../fixtures/files.ts";
 import { relayTo } from "../fixtures/relay.ts";
 import { clientOf } from "../fixtures/guest-client.ts";
 import { Stage } from "./cases/stage.ts";
@@ -20,8 +20,8 @@ describe("a folder on its way into a sandbox", () => {
   after(() => stage.end());
 
   test("goes on after a standby in its middle with what is not there yet, and is whole", async (t) => {
-    await using folder = await mkdtempDisposable(join(tmpdir(), "tree-vm-"));
-    const [source, back] = [join(folder.path, "source"), join(folder.path, "back")];
+    await using folder = await testFolder();
+    const [source, back] = [folder.at("source"), folder.at("back")];
     for (let at = 0; at < 1_000; at += 1) {
       const sub = join(source, `${at % 50}`);
       if (at < 50) await mkdir(sub, { recursive: true });

@@ -22,6 +22,7 @@ const TOOLS: readonly Program[] = [
   { name: "dpkg", package: "dpkg" },
   { name: "gcc", package: "build-essential" },
   { name: "mke2fs", package: "e2fsprogs" },
+  { name: "openssl", package: "openssl" },
   { name: "setpriv", package: "util-linux" },
   { name: "strip", package: "binutils" },
   { name: "xz", package: "xz-utils" },
