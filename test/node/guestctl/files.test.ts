@@ -93,11 +93,6 @@ describe("guestctl cat", () => {
     assert.ok(Buffer.concat([content, Buffer.from("second")]).equals(Buffer.from(stdout)));
   });
 
-  it("writes a part", async () => {
-    await writeFile(folder.at("file"), "0123456789");
-    assert.equal((await guestctl("cat", "--offset", "3", "--length", "4", folder.at("file"))).stdout, "3456");
-  });
-
   it("gives pieces as lines of JSON, with their offsets", async () => {
     const content = randomBytes(600_000);
     await writeFile(folder.at("file"), content);
@@ -110,6 +105,11 @@ describe("guestctl cat", () => {
       offset += data.length;
     }
     assert.equal(offset, content.length);
+    assert.ok(
+      (await guestctl("cat", "--json", "--offset", "3", "--length", "4", folder.at("file"))).stdout.includes(
+        content.toString("base64", 3, 7),
+      ),
+    );
   });
 
   it("says what is missing", async () => {
@@ -184,15 +184,15 @@ describe("guestctl stat", () => {
 });
 
 describe("guestctl cp", () => {
-  it("copies a file in and out again, with its mode", async () => {
+  it("copies a file in and out again, with its mode, and takes no setuid bits out of a sandbox", async () => {
     const content = randomBytes(700_001);
     await writeFile(folder.at("local"), content, { mode: 0o751 });
     await copies(folder.at("local"), `:${folder.at("remote")}`);
+    assert.equal((await stat(folder.at("remote"))).mode & 0o7777, 0o751);
+    await chmod(folder.at("remote"), 0o6751);
     await copies(`:${folder.at("remote")}`, folder.at("back"));
-    for (const name of ["remote", "back"]) {
-      assert.ok((await readFile(folder.at(name))).equals(content));
-      assert.equal((await stat(folder.at(name))).mode & 0o7777, 0o751);
-    }
+    assert.equal((await stat(folder.at("back"))).mode & 0o7777, 0o751);
+    for (const name of ["remote", "back"]) assert.ok((await readFile(folder.at(name))).equals(content));
     assert.deepEqual((await folder.names()).toSorted(), ["back", "local", "remote"]);
   });
 
@@ -440,13 +440,6 @@ describe("guestctl cp", () => {
     copying.kill("SIGINT");
     assert.equal(await copying.ended, undefined);
     assert.deepEqual(await readdir(folder.at("out")), []);
-  });
-
-  it("takes no setuid bits out of a sandbox", async () => {
-    await writeFile(folder.at("program"), "x");
-    await chmod(folder.at("program"), 0o4755);
-    await copies(`:${folder.at("program")}`, folder.at("taken"));
-    assert.equal((await stat(folder.at("taken"))).mode & 0o7777, 0o755);
   });
 
   it("says what is missing on either side", async () => {
