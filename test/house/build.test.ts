@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { type ChildProcessWithoutNullStreams, spawn } from "node:child_process";
 import { once } from "node:events";
-import { mkdirSync, mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from "node:fs";
+import { mkdirSync, mkdtempDisposableSync, readdirSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { describe, test, type TestContext } from "node:test";
@@ -12,11 +12,7 @@ import { imageOrigin, makeImages } from "../../scripts/package/images.ts";
 const ROOT = join(import.meta.dirname, "../..");
 const [missing] = missingPrograms([{ name: "flock", package: "util-linux" }]);
 
-function temporary(t: TestContext): string {
-  const folder = mkdtempSync(join(tmpdir(), "build-"));
-  t.after(() => rmSync(folder, { recursive: true }));
-  return folder;
-}
+const temporary = () => mkdtempDisposableSync(join(tmpdir(), "build-"));
 
 function start(t: TestContext, file: string, args: readonly string[]): ChildProcessWithoutNullStreams {
   const child = spawn(file, args, { cwd: ROOT });
@@ -43,8 +39,9 @@ describe("builds of one checkout", { skip: missing && `needs ${missing.name}` },
 });
 
 describe("what was built", () => {
-  test("is current while it is there and its sources are the same", (t) => {
-    const root = temporary(t);
+  test("is current while it is there and its sources are the same", () => {
+    using folder = temporary();
+    const root = folder.path;
     for (const product of ["guestctl", "linux-x64"]) mkdirSync(join(root, "dist", product), { recursive: true });
     writeFileSync(join(root, "dist/guestctl/guestctl"), "");
     writeFileSync(join(root, "dist/linux-x64/SHA256SUMS"), "");
@@ -57,9 +54,10 @@ describe("what was built", () => {
     assert.equal(isCurrent(root, "guestctl", "1"), false);
   });
 
-  test("has other sources as soon as one of them changes", (t) => {
-    const root = temporary(t);
-    for (const folder of ["src", "scripts/package"]) mkdirSync(join(root, folder), { recursive: true });
+  test("has other sources as soon as one of them changes", () => {
+    using folder = temporary();
+    const root = folder.path;
+    for (const name of ["src", "scripts/package"]) mkdirSync(join(root, name), { recursive: true });
     for (const file of ["src/a.ts", "scripts/build.ts", "scripts/build-native.ts", "package-lock.json"]) {
       writeFileSync(join(root, file), "1");
     }
@@ -70,7 +68,8 @@ describe("what was built", () => {
   });
 
   test("labels its images with the origin that the environment tells it, and with none otherwise", async (t) => {
-    const dist = temporary(t);
+    using folder = temporary();
+    const dist = folder.path;
     mkdirSync(join(dist, "linux-x64"));
     t.after(() => {
       delete process.env["IMAGE_SOURCE"];

@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 import { existsSync, globSync, readFileSync } from "node:fs";
-import { dirname, join } from "node:path";
+import { basename, dirname, join } from "node:path";
 import { describe, test } from "node:test";
 import { BOOTSTRAP_VARIABLES } from "../../src/agent/config/index.ts";
 import { ERROR_CODES } from "../../src/node/client/error-codes.ts";
@@ -10,6 +10,7 @@ import { DEFAULT_WORKLOAD_LIMITS, MESSAGE_LIMIT_BYTES } from "../../src/agent/wo
 const root = join(import.meta.dirname, "../..");
 const read = (path: string): string => readFileSync(join(root, path), "utf8");
 
+const OPERATIONS = "docs/agent/operations.md";
 const documents = globSync(["*.md", "docs/**/*.md", "compat/*.md"], { cwd: root }).toSorted();
 
 /** The first group of each match. */
@@ -20,9 +21,7 @@ function every(text: string, pattern: RegExp): string[] {
 /** Names in the first column of the table under a heading. */
 function namesUnder(path: string, heading: string): string[] {
   const section = read(path).split(`\n## ${heading}\n`)[1]?.split("\n## ")[0] ?? "";
-  return every(section, /^\| (`[^|]+) \|/gm)
-    .flatMap((cell) => every(cell, /`([^`]+)`/g))
-    .toSorted();
+  return every(section, /^\| (`[^|]+) \|/gm).flatMap((cell) => every(cell, /`([^`]+)`/g));
 }
 
 /** The anchors of a document's headings on its page. */
@@ -54,7 +53,7 @@ function loggedEvents(): string[] {
   );
   const refusals = every(read("src/agent/listening/connections.ts"), /"(connection_[a-z]+)"/g);
   const launcher = every(read("src/agent/native/launcher/trace.c"), /say\("([a-z_]+)"/g);
-  return [...new Set([...calls, ...refusals, ...launcher])].toSorted();
+  return [...new Set([...calls, ...refusals, ...launcher])];
 }
 
 describe("the documents", () => {
@@ -91,22 +90,20 @@ describe("the documents", () => {
     }
   });
 
-  test("list every decision", () => {
-    const listed = every(read("docs/decisions/README.md"), /\]\((\d{4}-[^)]+)\)/g);
-    const written = globSync("docs/decisions/[0-9]*.md", { cwd: root }).map((path) => path.split("/").at(-1) ?? "");
-    assert.deepEqual(listed.toSorted(), written.toSorted());
-  });
-
-  test("list the variables of the bootstrap channel", () => {
-    assert.deepEqual(namesUnder("docs/agent/operations.md", "Variables"), [...BOOTSTRAP_VARIABLES].toSorted());
-  });
-
-  test("list the reasons of errors", () => {
-    const [union = ""] = /export type Reason =[^;]+;/.exec(read("src/agent/domain/errors.ts")) ?? [];
-    const names = every(union, /"([A-Z_]+)"/g);
-    assert.ok(names.length > 15);
-    assert.deepEqual(namesUnder("docs/agent/operations.md", "Error reasons"), names.toSorted());
-  });
+  const [reasons = ""] = /export type Reason =[^;]+;/.exec(read("src/agent/domain/errors.ts")) ?? [];
+  const decisions = globSync("docs/decisions/[0-9]*.md", { cwd: root }).map((path) => basename(path));
+  const LISTS: readonly (readonly [what: string, listed: readonly string[], are: readonly string[]])[] = [
+    ["every decision", every(read("docs/decisions/README.md"), /\]\((\d{4}-[^)]+)\)/g), decisions],
+    ["the variables of the bootstrap channel", namesUnder(OPERATIONS, "Variables"), BOOTSTRAP_VARIABLES],
+    ["the reasons of errors", namesUnder(OPERATIONS, "Error reasons"), every(reasons, /"([A-Z_]+)"/g)],
+    ["the codes of sandboxes", namesUnder("docs/node/sandboxes.md", "Codes"), Object.keys(NEXT_STEPS)],
+    ["the events of the log", namesUnder(OPERATIONS, "Log"), loggedEvents()],
+  ];
+  for (const [what, listed, are] of LISTS)
+    test(`list ${what}`, () => {
+      assert.ok(are.length > 10);
+      assert.deepEqual(listed.toSorted(), are.toSorted());
+    });
 
   test("say of every degraded token of the restore duties what it means and what to do", () => {
     const [, union = ""] = read("src/agent/restore/report.ts").split("export type DegradedToken");
@@ -115,10 +112,6 @@ describe("the documents", () => {
     const rows = every(section, /^\| `([^`]+)` \| (?:.+) \| (?:.+) \|$/gm);
     assert.ok(tokens.length >= 12);
     assert.deepEqual(rows.toSorted(), tokens.toSorted());
-  });
-
-  test("list the codes of sandboxes", () => {
-    assert.deepEqual(namesUnder("docs/node/sandboxes.md", "Codes"), Object.keys(NEXT_STEPS).toSorted());
   });
 
   test("list the codes of the client library, each with its next step", () => {
@@ -143,9 +136,5 @@ describe("the documents", () => {
     ]) {
       assert.ok(limits.includes(row), row);
     }
-  });
-
-  test("list the events of the log", () => {
-    assert.deepEqual(namesUnder("docs/agent/operations.md", "Log"), loggedEvents());
   });
 });

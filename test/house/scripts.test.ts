@@ -1,9 +1,9 @@
 import assert from "node:assert/strict";
-import { execFile, spawnSync } from "node:child_process";
-import { once } from "node:events";
+import { spawnSync } from "node:child_process";
 import { readFileSync } from "node:fs";
 import { join } from "node:path";
 import { describe, test } from "node:test";
+import { execa } from "execa";
 import { COMPILED_ONCE } from "../../scripts/testing/compiled.ts";
 
 const ROOT = join(import.meta.dirname, "../..");
@@ -16,24 +16,13 @@ const OURS = Object.entries(scripts).flatMap(([name, line]) => {
   return file === undefined ? [] : [{ name, file }];
 });
 
-interface Outcome {
-  readonly code: number;
-  readonly stdout: string;
-  readonly stderr: string;
-}
-
-async function run(file: string, args: readonly string[], env: NodeJS.ProcessEnv = {}): Promise<Outcome> {
-  const child = execFile(process.execPath, [...COMPILED_ONCE, join(ROOT, file), ...args], {
+const run = (file: string, args: readonly string[], env: NodeJS.ProcessEnv = {}) =>
+  execa(process.execPath, [...COMPILED_ONCE, join(ROOT, file), ...args], {
     cwd: ROOT,
-    env: { ...process.env, ...env },
+    env,
+    reject: false,
+    stripFinalNewline: false,
   });
-  let stdout = "";
-  let stderr = "";
-  child.stdout?.on("data", (text: string) => (stdout += text));
-  child.stderr?.on("data", (text: string) => (stderr += text));
-  const [code] = (await once(child, "close")) as [number];
-  return { code, stdout, stderr };
-}
 
 test("an empty GUEST_AGENT_CACHE means unset: the cache is the clone's .cache", () => {
   const said = `import { CACHE_FOLDER } from "./scripts/machine/cache.ts"; console.log(CACHE_FOLDER);`;
@@ -49,13 +38,13 @@ describe("the npm scripts", () => {
 
   for (const { name, file } of OURS) {
     test(`${name} says how it is used, and does nothing else then`, async () => {
-      const { code, stdout, stderr } = await run(file, ["--help"]);
+      const { exitCode: code, stdout, stderr } = await run(file, ["--help"]);
       assert.deepEqual([code, stderr], [0, ""]);
       assert.match(stdout, new RegExp(`^usage: npm ${name === "start" || name === "test" ? "" : "run "}${name}`));
     });
 
     test(`${name} refuses an option that it does not know, by its name`, async () => {
-      const { code, stdout, stderr } = await run(file, ["--no-such-option"]);
+      const { exitCode: code, stdout, stderr } = await run(file, ["--no-such-option"]);
       assert.deepEqual([code, stdout], [64, ""]);
       assert.match(stderr, new RegExp(`^${name}: .*--no-such-option.*\\nusage: `));
     });
@@ -63,7 +52,7 @@ describe("the npm scripts", () => {
 
   test("refuse a number that is none", async () => {
     for (const word of ["many", "0", "1.5", "1e9"]) {
-      const { code, stdout, stderr } = await run("test/abuse/main.ts", ["--inputs", word]);
+      const { exitCode: code, stdout, stderr } = await run("test/abuse/main.ts", ["--inputs", word]);
       assert.deepEqual([code, stdout], [64, ""]);
       assert.match(stderr, new RegExp(`--inputs is a whole number from 1 on, not "${word}"`));
     }
@@ -71,10 +60,10 @@ describe("the npm scripts", () => {
 
   test("say that git is missing, or that this is no clone, instead of failing check by check", async () => {
     const nowhere = await run("scripts/check.ts", ["shell"], { PATH: "/nowhere" });
-    assert.deepEqual([nowhere.code, nowhere.stdout], [1, ""]);
+    assert.deepEqual([nowhere.exitCode, nowhere.stdout], [1, ""]);
     assert.match(nowhere.stderr, /^check: needs git, .*apt-get install git\)\n$/);
     const noClone = await run("scripts/check.ts", ["shell"], { GIT_DIR: "/nowhere" });
-    assert.deepEqual([noClone.code, noClone.stdout], [1, ""]);
+    assert.deepEqual([noClone.exitCode, noClone.stdout], [1, ""]);
     const hasGit = spawnSync("git", ["--version"]).status === 0;
     assert.match(noClone.stderr, hasGit ? /^check: needs a clone: / : /^check: needs git, /);
   });

@@ -1,31 +1,21 @@
 import assert from "node:assert/strict";
-import { execFile, spawn } from "node:child_process";
+import { spawn } from "node:child_process";
 import { once } from "node:events";
 import { existsSync, mkdtempSync, readFileSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { describe, test } from "node:test";
 import { setTimeout as turn } from "node:timers/promises";
+import { execa } from "execa";
 import { COMPILED_ONCE } from "../../scripts/testing/compiled.ts";
 
 const root = join(import.meta.dirname, "../..");
 const suite = (name: string): string => join("test/house/fixtures/suites", `${name}.ts`);
 
-interface Run {
-  readonly code: number;
-  readonly output: string;
-  readonly lastLine: string;
-}
-
-async function runTests(names: readonly string[], env: NodeJS.ProcessEnv = {}): Promise<Run> {
-  const child = execFile(process.execPath, [...COMPILED_ONCE, "scripts/test.ts", ...names.map(suite)], {
-    cwd: root,
-    env: { ...process.env, CI: "", ...env },
-  });
-  let output = "";
-  child.stdout?.on("data", (text: string) => (output += text));
-  const [code] = (await once(child, "close")) as [number];
-  return { code, output, lastLine: output.trimEnd().split("\n").at(-1) ?? "" };
+async function runTests(names: readonly string[], env: NodeJS.ProcessEnv = {}) {
+  const args = [...COMPILED_ONCE, "scripts/test.ts", ...names.map(suite)];
+  const run = await execa(process.execPath, args, { cwd: root, env: { CI: "", ...env }, reject: false });
+  return { code: run.exitCode, output: `${run.stdout}\n`, lastLine: run.stdout.split("\n").at(-1) ?? "" };
 }
 
 /** The state letter of proc_pid_stat(5); undefined for a process that has ended. */

@@ -1,5 +1,6 @@
 import assert from "node:assert/strict";
 import { readdirSync } from "node:fs";
+import { readFile } from "node:fs/promises";
 import { describe, it, test } from "node:test";
 import { Credentials, tokenDigest } from "../../../src/agent/config/index.ts";
 import { startAgent } from "../../fixtures/agent.ts";
@@ -33,13 +34,13 @@ describe("Credentials", () => {
     assert.ok(credentials);
     const before = credentials.tls;
     await folder.write("token", "rotated");
-    await folder.write("ca.pem", await folder.read(folder.clientCaFile));
+    await folder.write("ca.pem", await readFile(folder.clientCaFile));
     assert.deepEqual(await credentials.reload(), []);
     assert.equal(credentials.tls, before);
     assert.equal(checks, 1);
     assert.equal(isToken(credentials, "rotated"), true);
     await using next = await credentialFolder();
-    await folder.write("ca.pem", await next.read(next.clientCaFile));
+    await folder.write("ca.pem", await readFile(next.clientCaFile));
     assert.deepEqual(await credentials.reload(), []);
     assert.notEqual(credentials.tls, before);
     assert.equal(checks, 2);

@@ -1,45 +1,39 @@
-import { mkdtemp, readFile, rm, writeFile } from "node:fs/promises";
-import { tmpdir } from "node:os";
-import { join } from "node:path";
+import { writeFile } from "node:fs/promises";
 import { BootstrapError, type BootstrapFault, readBootstrap } from "../../../src/agent/config/index.ts";
 import { issueCertificates } from "../../../src/node/credentials/certificates.ts";
+import { type TestFolder, testFolder } from "../../fixtures/files.ts";
 import { addon } from "../../fixtures/spawning.ts";
 
 /** Part of every value in the tests: it must never be in a message. */
 export const MARKER = "mArKeR7f3a";
 
 /** A folder of credential files. */
-export interface CredentialFolder extends AsyncDisposable {
-  readonly path: string;
+export interface CredentialFolder extends TestFolder {
   readonly token: string;
   readonly certFile: string;
   readonly keyFile: string;
   readonly clientCaFile: string;
   /** Writes another file and returns its path. */
   write(name: string, content: string | Uint8Array): Promise<string>;
-  read(path: string): Promise<Buffer>;
 }
 
 export async function credentialFolder(): Promise<CredentialFolder> {
-  const path = await mkdtemp(join(tmpdir(), `guest-agent-${MARKER}-`));
+  const folder = await testFolder(MARKER);
   const write = async (name: string, content: string | Uint8Array): Promise<string> => {
-    const file = join(path, name);
-    await writeFile(file, content);
-    return file;
+    await writeFile(folder.at(name), content);
+    return folder.at(name);
   };
   const issued = await issueCertificates("guest-agent", {
     notBefore: new Date(0),
     notAfter: new Date(Date.now() + 3_600_000),
   });
   return {
-    path,
+    ...folder,
     token: `token-${MARKER}`,
     certFile: await write("server.pem", issued.server.cert),
     keyFile: await write("server.key", issued.server.key),
     clientCaFile: await write("ca.pem", issued.ca),
     write,
-    read: (file) => readFile(file),
-    [Symbol.asyncDispose]: () => rm(path, { recursive: true, force: true }),
   };
 }
 

@@ -103,10 +103,6 @@ describe("contract: idle_declared", () => {
 });
 
 describe("contract: the workload socket", () => {
-  it("does not have the management operations", async () => {
-    assert.equal((await postJson(agent.workloadSocket, "/svc.guest.v1alpha1.GuestAgent/Health")).status, 404);
-  });
-
   it("is open to every user of the guest", async () => {
     const { stdout } = await exec(agent, { args: ["stat", "-c", "%a %F", agent.workloadSocket] });
     assert.equal(String(stdout), "666 socket\n");

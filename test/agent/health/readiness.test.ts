@@ -21,44 +21,21 @@ const folder = forAllTests(await testFolder()).path;
 /** A run of ready_cmd whose end the test decides. */
 class Run {
   readonly #end = Promise.withResolvers<ProcessEnd>();
-  readonly killed = Promise.withResolvers<void>();
   released = false;
 
-  exit(code: number): void {
-    this.#end.resolve({ code, signal: 0, coreDumped: false });
+  exit(code: number, signal = 0): void {
+    this.#end.resolve({ code, signal, coreDumped: false });
   }
 
+  /** Of a child what the loop uses. */
   get child(): ChildProcess {
-    return {
-      pid: 4711,
-      stdin: undefined,
-      stdout: undefined,
-      stderr: undefined,
-      ended: this.#end.promise,
-      resize: () => {},
-      signal: () => {},
-      signalGroup: () => {},
-      tree: {
-        ...GONE,
-        signal: (signal) => {
-          this.#end.resolve({ code: 128 + signal, signal, coreDumped: false });
-          this.killed.resolve();
-          return Promise.resolve();
-        },
-      },
-      session: GONE,
-      accounts: () => ({ oomKilled: undefined, usage: undefined }),
-      outputHolders: () => [],
-      release: () => void (this.released = true),
-    };
+    const signal = async (number: number): Promise<void> => this.exit(128 + number, number);
+    const tree = { signal, emptyWithin: () => Promise.resolve(true), killWithin: () => Promise.resolve(true) };
+    const child: Partial<ChildProcess> = { ended: this.#end.promise, tree, release: () => void (this.released = true) };
+    return child as ChildProcess;
   }
 }
 
-const GONE: ChildProcess["session"] = {
-  signal: () => Promise.resolve(),
-  emptyWithin: () => Promise.resolve(true),
-  killWithin: () => Promise.resolve(true),
-};
 const SPEC: ReadyCommandSpec = { args: ["check"], intervalMs: 1_000, timeoutMs: 5_000 };
 
 /** Lets everything run that only waits for its turn. */
@@ -66,16 +43,20 @@ function settle(): Promise<void> {
   return new Promise((resolve) => setImmediate(resolve));
 }
 
-function loop(start?: () => Promise<ChildProcess>) {
+function loop() {
   const runs: Run[] = [];
   const timers = new ManualTimers();
-  const startRun = async (): Promise<ChildProcess> => {
+  const start = async (): Promise<ChildProcess> => {
     const run = new Run();
     runs.push(run);
     return run.child;
   };
-  const readiness = new ReadinessLoop({ spec: SPEC, start: start ?? startRun, timers, log: recordingLog() });
-  return { loop: readiness, runs, timers };
+  const readiness = new ReadinessLoop({ spec: SPEC, start, timers, log: recordingLog() });
+  const pass = (ms: number): Promise<void> => {
+    timers.advance(ms);
+    return settle();
+  };
+  return { loop: readiness, runs, pass };
 }
 
 async function end(run: Run | undefined, code: number): Promise<void> {
@@ -87,40 +68,35 @@ async function end(run: Run | undefined, code: number): Promise<void> {
 
 describe("readiness", () => {
   it("is the verdict of the last run, while the next one is in progress too", async () => {
-    const { loop: readiness, runs, timers } = loop();
+    const { loop: readiness, runs, pass } = loop();
     readiness.runNow();
     await settle();
     await end(runs[0], 0);
     assert.deepEqual(readiness.verdict, { ready: true, exitCode: 0 });
-    timers.advance(1_000);
-    await settle();
+    await pass(1_000);
     assert.deepEqual(readiness.verdict, { ready: true, exitCode: 0 });
     await end(runs[1], 3);
     assert.deepEqual(readiness.verdict, { ready: false, exitCode: 3 });
   });
 
   it("is asked again an interval after the last run's end, not its start", async () => {
-    const { loop: readiness, runs, timers } = loop();
+    const { loop: readiness, runs, pass } = loop();
     readiness.runNow();
     await settle();
-    timers.advance(4_000);
+    await pass(4_000);
     await end(runs[0], 0);
-    timers.advance(999);
-    await settle();
+    await pass(999);
     assert.equal(runs.length, 1);
-    timers.advance(1);
-    await settle();
+    await pass(1);
     assert.equal(runs.length, 2);
-    timers.advance(5_000);
-    await settle();
+    await pass(5_000);
     assert.deepEqual(readiness.verdict, { ready: false, exitCode: 124 });
-    timers.advance(1_000);
-    await settle();
+    await pass(1_000);
     assert.equal(runs.length, 3, "also after one that was killed at its timeout");
   });
 
   it("is asked at once when what was known is out of date, forgets the run in progress, and ends with the stop", async () => {
-    const { loop: readiness, runs, timers } = loop();
+    const { loop: readiness, runs, pass } = loop();
     readiness.runNow();
     await settle();
     readiness.runNow();
@@ -133,14 +109,12 @@ describe("readiness", () => {
     await settle();
     assert.equal(runs.length, 3, "also while it waits");
     await end(runs[2], 0);
-    timers.advance(1_000);
-    await settle();
+    await pass(1_000);
     assert.equal(runs.length, 4, "and there is one loop, not two");
     await readiness.stop();
     assert.ok(runs[3]?.released, "the stop ends a run");
     readiness.runNow();
-    timers.advance(10_000);
-    await settle();
+    await pass(10_000);
     assert.equal(runs.length, 4, "and none begins after it");
   });
 });

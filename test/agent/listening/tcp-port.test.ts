@@ -1,18 +1,14 @@
 import assert from "node:assert/strict";
 import { once } from "node:events";
-import { type AddressInfo, connect, createServer, type Server } from "node:net";
+import { connect, createServer } from "node:net";
 import { networkInterfaces } from "node:os";
 import { describe, test } from "node:test";
 import { listenTcp } from "../../../src/agent/listening/listen.ts";
+import { listener } from "../../fixtures/listeners.ts";
 
 const HAS_IPV6 = Object.values(networkInterfaces())
   .flat()
   .some((address) => address?.family === "IPv6");
-
-async function closed(server: Server): Promise<void> {
-  server.close();
-  await once(server, "close");
-}
 
 async function accepts(host: string, port: number): Promise<void> {
   const socket = connect(port, host);
@@ -26,16 +22,13 @@ describe("a TCP port", () => {
     const port = await listenTcp(server, 0);
     await accepts("127.0.0.1", port);
     if (HAS_IPV6) await accepts("::1", port);
-    await closed(server);
+    server.close();
   });
 
   test("is refused when another program has it for IPv6 alone", { skip: !HAS_IPV6 && "needs IPv6" }, async () => {
-    const other = createServer().listen({ host: "::1", port: 0, ipv6Only: true });
-    await once(other, "listening");
-    const { port } = other.address() as AddressInfo;
+    await using other = await listener(undefined, { host: "::1", port: 0, ipv6Only: true });
     const server = createServer();
-    await assert.rejects(listenTcp(server, port), { name: "AgentError", reason: "ALREADY_EXISTS" });
+    await assert.rejects(listenTcp(server, other.port), { name: "AgentError", reason: "ALREADY_EXISTS" });
     assert.equal(server.listening, false);
-    await closed(other);
   });
 });

@@ -14,11 +14,6 @@ import { CODE, RawHttp2 } from "../../fixtures/raw-http2.ts";
 
 const ENTROPY = new Uint8Array(64).fill(7);
 
-function clientTls(agent: RunningAgent) {
-  const { ca, client } = agent.certificates;
-  return { ca, ...client, servername: SERVER_NAME, minVersion: "TLSv1.3" } as const;
-}
-
 /** A connection that the agent has accepted. */
 async function dial(agent: RunningAgent): Promise<RawHttp2> {
   const peer = await RawHttp2.dial(agent);
@@ -57,8 +52,9 @@ describe("a TLS session", () => {
     using caller = clientOf(agent);
     let ticket: Buffer | undefined;
     for (let round = 0; round < 3; round++) {
-      const options = { port: agent.port, host: "127.0.0.1", ALPNProtocols: ["h2"], ...clientTls(agent) };
-      const socket = connectTls({ ...options, ...(ticket && { session: ticket }) });
+      const { ca, client } = agent.certificates;
+      const options = { port: agent.port, ca, ...client, servername: SERVER_NAME, ALPNProtocols: ["h2"] };
+      const socket = connectTls({ ...options, minVersion: "TLSv1.3", ...(ticket && { session: ticket }) });
       socket.on("session", (session) => (ticket = session));
       socket.on("error", () => {});
       await once(socket, "secureConnect");

@@ -155,23 +155,35 @@ describe("renewing randomness", () => {
     });
   });
 
-  it("does not call entropy credited of which only a part was", () => {
-    const { kernel, result } = renew({ credit: [undefined, "EFAULT"] });
-    assert.deepEqual(Buffer.concat(kernel.taken), ENTROPY);
-    assert.deepEqual(result, { entropyBytesMixed: 1_200, entropyCredited: false, degraded: ["entropy_credit:EFAULT"] });
-  });
-
-  it("counts the bytes that the kernel took, not those that it was given", () => {
-    assert.deepEqual(renew({ credit: [undefined, "EPERM"], mix: "EIO" }).result, {
-      entropyBytesMixed: 512,
-      entropyCredited: false,
-      degraded: ["entropy_credit:EPERM", "entropy_mix:EIO"],
+  const REPORTS: readonly (readonly [
+    what: string,
+    answers: KernelAnswers,
+    mixedBytes: number,
+    isCredited: boolean,
+    degraded: readonly string[],
+    entropy?: Uint8Array,
+  ])[] = [
+    ["no credit of a part", { credit: [undefined, "EFAULT"] }, 1_200, false, ["entropy_credit:EFAULT"]],
+    [
+      "what it did not take",
+      { credit: [undefined, "EPERM"], mix: "EIO" },
+      512,
+      false,
+      ["entropy_credit:EPERM", "entropy_mix:EIO"],
+    ],
+    ["none where it took none", { credit: ["EPERM"], mix: 0 }, 0, false, ["entropy_credit:EPERM", "entropy_mix:EIO"]],
+    ["all where it took them bit by bit", { credit: ["EPERM"], mix: 100 }, 1_200, false, ["entropy_credit:EPERM"]],
+    ["a reseed that failed", { reseed: "ENODATA" }, 1_200, true, ["crng_reseed:ENODATA"]],
+    ["a reseed that this kernel cannot confirm", { confirmsReseed: false }, 1_200, true, ["crng_reseed:unverified"]],
+    ["few bytes, which it uses all the same", {}, 31, true, ["entropy_short"], randomBytes(31)],
+    ["no few where they are a whole seed", {}, 32, true, [], randomBytes(32)],
+  ];
+  for (const [what, answers, entropyBytesMixed, entropyCredited, degraded, entropy = ENTROPY] of REPORTS)
+    it(`counts the bytes that the kernel took, not those that it was given, and reports ${what}`, () => {
+      const { kernel, result } = renew(answers, entropy);
+      assert.deepEqual(result, { entropyBytesMixed, entropyCredited, degraded });
+      assert.deepEqual(Buffer.concat(kernel.taken), entropy.subarray(0, entropyBytesMixed));
     });
-    assert.equal(renew({ credit: ["EPERM"], mix: 0 }).result.entropyBytesMixed, 0);
-    const slow = renew({ credit: ["EPERM"], mix: 100 });
-    assert.equal(slow.result.entropyBytesMixed, 1_200);
-    assert.deepEqual(Buffer.concat(slow.kernel.taken), ENTROPY);
-  });
 
   it("reseeds its own generators also where there is no kernel device", () => {
     const { kernel, randomness, result } = renew({ open: "ENOENT" });
@@ -182,20 +194,6 @@ describe("renewing randomness", () => {
       entropyCredited: false,
       degraded: ["entropy_open:ENOENT", "crng_reseed:ENOENT"],
     });
-  });
-
-  it("says that a reseed failed, or that this kernel's word for it is not enough", () => {
-    assert.deepEqual(renew({ reseed: "ENODATA" }).result.degraded, ["crng_reseed:ENODATA"]);
-    assert.deepEqual(renew({ confirmsReseed: false }).result.degraded, ["crng_reseed:unverified"]);
-  });
-
-  it("uses few bytes all the same, and calls them few", () => {
-    assert.deepEqual(renew({}, randomBytes(31)).result, {
-      entropyBytesMixed: 31,
-      entropyCredited: true,
-      degraded: ["entropy_short"],
-    });
-    assert.deepEqual(renew({}, randomBytes(32)).result.degraded, []);
   });
 
   it("says that the process's own generators could not be reseeded", () => {

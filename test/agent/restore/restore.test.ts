@@ -142,13 +142,6 @@ describe("the restore duties", () => {
     ]);
   });
 
-  it("say that the credentials could not be renewed", async () => {
-    const { restore } = setup({ renewFiles: () => Promise.resolve({ credentials: false, environment: true }) });
-    assert.deepEqual((await restore.run(request(), call())).degraded, ["credentials_reload:refused"]);
-    const other = setup({ renewFiles: () => Promise.resolve({ credentials: true, environment: false }) });
-    assert.deepEqual((await other.restore.run(request(), call())).degraded, ["process_env:refused"]);
-  });
-
   it("are done for one caller at a time, entropy for each of them, the clock for the newest alone", async () => {
     const gate = Promise.withResolvers<void>();
     let inside = 0;

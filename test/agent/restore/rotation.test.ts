@@ -1,5 +1,4 @@
 import assert from "node:assert/strict";
-import { rename, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { describe, it } from "node:test";
 import type { GuestClient } from "../../../src/node/client/index.ts";
@@ -9,14 +8,9 @@ import { type Certificates, issueCertificates } from "../../fixtures/certificate
 import { fuseMount } from "../../fixtures/programs/index.ts";
 import { clientOf } from "../../fixtures/guest-client.ts";
 import { NEEDS_CREDIT, NEEDS_FUSE } from "../../fixtures/privileges.ts";
-import { testFolder } from "../../fixtures/files.ts";
+import { replaceFile as put, testFolder } from "../../fixtures/files.ts";
 
 const ENTROPY = new Uint8Array(64).fill(7);
-
-async function put(path: string, text: string): Promise<void> {
-  await writeFile(`${path}.new`, text, { mode: 0o600 });
-  await rename(`${path}.new`, path);
-}
 
 async function putTls(folder: string, { ca, server }: Certificates): Promise<void> {
   await put(join(folder, "ca.pem"), ca);
@@ -107,18 +101,6 @@ describe("a credential volume that never answers", () => {
 });
 
 describe("the TLS files", () => {
-  it("can be replaced without a restart: by SIGHUP", async () => {
-    await using agent = await startAgent();
-    const renewed = await issueCertificates();
-    await putTls(agent.credentialsDir, renewed);
-    agent.kill("SIGHUP");
-    await renewals(agent, 1);
-    using before = clientOf(agent);
-    using after = clientOf(agent, { ...pems(renewed) });
-    assert.equal(await answers(after), true);
-    assert.equal(await answers(before), false);
-  });
-
   it("are noticed when they have been replaced and somebody connects, without any signal", async () => {
     await using agent = await startAgent();
     const renewed = await issueCertificates();

@@ -2,14 +2,11 @@ import assert from "node:assert/strict";
 import { execFileSync } from "node:child_process";
 import { readFileSync } from "node:fs";
 import { join } from "node:path";
-import { describe, it } from "node:test";
+import { it } from "node:test";
 import { startAgent } from "../../fixtures/agent.ts";
 import { clientOf } from "../../fixtures/guest-client.ts";
 import { NEEDS_CREDIT } from "../../fixtures/privileges.ts";
 import { testFolder } from "../../fixtures/files.ts";
-import { forAllTests } from "../../fixtures/for-all-tests.ts";
-
-const folder = forAllTests(await testFolder()).path;
 
 function straceProblem(): string | false {
   if (NEEDS_CREDIT.skip !== false) return NEEDS_CREDIT.skip;
@@ -21,24 +18,22 @@ function straceProblem(): string | false {
   }
 }
 
-/** Runs the duties of an agent whose system calls are recorded; setting the clock only pretends to succeed. */
-async function traced(hostTimeMs: number, credentials: string[] = []) {
-  const output = join(folder, `trace.${Date.now()}`);
-  const trace = ["-e", "trace=ioctl,clock_settime,fadvise64", "-e", "inject=clock_settime:retval=0"];
-  await using agent = await startAgent({ through: ["strace", "-D", "-f", "-y", "-o", output, ...trace] });
-  using client = clientOf(agent);
-  const entropy = new Uint8Array(1_200).fill(7);
-  const report = await client.runRestoreDuties({ entropy, hostTime: new Date(hostTimeMs) });
-  credentials.push(...["server.pem", "server.key", "ca.pem"].map((name) => join(agent.credentialsDir, name)));
-  await agent.stop();
-  return { report, calls: readFileSync(output, "utf8").split("\n") };
-}
+// Setting the clock only pretends to succeed.
+const TRACE = ["-e", "trace=ioctl,clock_settime,fadvise64", "-e", "inject=clock_settime:retval=0"];
 
-describe("the duties ask the kernel", { skip: straceProblem() }, () => {
-  it("to credit every byte, to reseed, to set the clock to the host's time, and to forget old credentials", async () => {
+it(
+  "the duties ask the kernel to credit every byte, to reseed, to set the clock to the host's time, and to forget old credentials",
+  { skip: straceProblem() },
+  async () => {
+    await using folder = await testFolder();
+    const output = folder.at("trace");
+    await using agent = await startAgent({ through: ["strace", "-D", "-f", "-y", "-o", output, ...TRACE] });
+    using client = clientOf(agent);
     const hostTimeMs = Date.now();
-    const credentials: string[] = [];
-    const { report, calls } = await traced(hostTimeMs, credentials);
+    const entropy = new Uint8Array(1_200).fill(7);
+    const report = await client.runRestoreDuties({ entropy, hostTime: new Date(hostTimeMs) });
+    await agent.stop();
+    const calls = readFileSync(output, "utf8").split("\n");
     assert.deepEqual(
       [report.entropyBytesMixed, report.entropyCredited, report.clockStepped, report.degraded],
       [1_200, true, true, ""],
@@ -61,9 +56,10 @@ describe("the duties ask the kernel", { skip: straceProblem() }, () => {
     // The agent adds the time between arrival and step, but not the time on the way.
     assert.ok(setMs >= hostTimeMs && setMs <= Date.now(), `${setMs} for ${hostTimeMs}`);
 
-    for (const file of credentials) {
+    for (const name of ["server.pem", "server.key", "ca.pem"]) {
+      const file = join(agent.credentialsDir, name);
       const dropped = calls.some((line) => line.includes(`<${file}>`) && line.includes("POSIX_FADV_DONTNEED"));
       assert.ok(dropped, `${file} is read past the page cache`);
     }
-  });
-});
+  },
+);

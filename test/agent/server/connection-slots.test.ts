@@ -46,10 +46,7 @@ describe("a slot is not lost", () => {
           await peer.flushed();
           leave(peer);
         }
-        await until(
-          () => sockets(agent) <= atFirst,
-          () => `the agent has no more sockets than the ${atFirst} of before: ${sockets(agent)}`,
-        );
+        await hasNoMore(agent, atFirst);
         using newcomer = await RawHttp2.dial(target(agent));
         assert.equal(await newcomer.ask("Health", agent.token), "0");
         assert.equal(await client.ask("Health", agent.token), "0");
@@ -69,10 +66,7 @@ describe("the restore duties", () => {
       using caller = await RawHttp2.dial(LISTENERS["the TCP port"](agent));
       assert.equal(await caller.ask("RunRestoreDuties", agent.token, DUTIES), "0");
       // The agent sends nothing more on a closed socket; bytes that the kernel had taken may still arrive.
-      await until(
-        () => sockets(agent) <= atFirst,
-        () => `the agent has no more sockets than the ${atFirst} of before: ${sockets(agent)}`,
-      );
+      await hasNoMore(agent, atFirst);
       older.readOn();
       await older.ended();
     });
@@ -99,4 +93,12 @@ describe("the restore duties", () => {
 
 function dutiesDone(agent: SocketAgent): number {
   return agent.log.filter(({ event }) => event === "restore_duties_done").length;
+}
+
+/** Resolves when the agent has no more sockets than before. */
+function hasNoMore(agent: SocketAgent, before: number): Promise<void> {
+  return until(
+    () => sockets(agent) <= before,
+    () => `the agent has no more sockets than ${before}: ${sockets(agent)}`,
+  );
 }

@@ -1,20 +1,19 @@
 import assert from "node:assert/strict";
 import { spawnSync } from "node:child_process";
-import { existsSync, readdirSync, readFileSync } from "node:fs";
+import { existsSync, readFileSync } from "node:fs";
 import { join } from "node:path";
 import { describe, it } from "node:test";
-import { setTimeout as delay } from "node:timers/promises";
 import { HookKind } from "../../../src/shared/gen/svc/guest/v1alpha1/hooks_pb.ts";
 import { KEPT_PIPES_LIMIT } from "../../../src/agent/domain/index.ts";
 import { testFolder } from "../../fixtures/files.ts";
 import { forAllTests } from "../../fixtures/for-all-tests.ts";
 import { startAgent } from "../../fixtures/agent.ts";
 import { until } from "../../fixtures/awake.ts";
-import { cpuMsOf, processesWith } from "../../fixtures/proc.ts";
+import { cpuMsWithin, openDescriptors, processesWith } from "../../fixtures/proc.ts";
 import { connect, exec, ExecStream } from "../../fixtures/exec-stream.ts";
 import { clientOf } from "../../fixtures/guest-client.ts";
 
-/** How long CPU time is sampled; an agent that spins uses about as much. */
+/** How long CPU time is sampled. */
 const LOOK_MS = 1_000;
 const HOUR_MS = 3_600_000;
 /** Writes lines for ever, and their number into the file `$1`; 40,000 are more than a pipe holds. */
@@ -52,15 +51,7 @@ function talkers(name: string): Promise<number[]> {
   return processesWith(join(folder, name));
 }
 
-async function usesMs(): Promise<number> {
-  const before = cpuMsOf(agent.pid);
-  await delay(LOOK_MS);
-  return cpuMsOf(agent.pid) - before;
-}
-
-function descriptors(): number {
-  return readdirSync(`/proc/${agent.pid}/fd`).length;
-}
+const descriptors = (): number => openDescriptors(agent.pid).length;
 
 describe("a background process that writes to the output it was given lives on after the end of", () => {
   it("an exec", async () => {
@@ -103,7 +94,7 @@ describe("output that is kept for a background process", () => {
     const seconds = `47${process.pid}.125`;
     await exec(agent, { args: ["sh", "-c", `sleep ${seconds} &`] });
     assert.ok(descriptors() > earlier);
-    const usedMs = await usesMs();
+    const usedMs = await cpuMsWithin(agent.pid, LOOK_MS);
     assert.ok(usedMs < LOOK_MS / 2, `${usedMs} ms`);
     for (const pid of await processesWith(seconds)) process.kill(pid, "SIGKILL");
     await until(() => descriptors() <= earlier, "the agent has closed the pipe");
@@ -111,7 +102,7 @@ describe("output that is kept for a background process", () => {
 
   it("does not keep the agent busy when somebody floods it", async () => {
     await exec(agent, { args: ["sh", "-c", `yes ${folder} &`] });
-    const usedMs = await usesMs();
+    const usedMs = await cpuMsWithin(agent.pid, LOOK_MS);
     const [flooder] = await processesWith(`yes\0${folder}`);
     assert.ok(flooder !== undefined, "it lives");
     process.kill(flooder, "SIGKILL");

@@ -7,6 +7,7 @@ import { type AgentOptions, type RunningAgent, startAgent } from "../../fixtures
 import { until } from "../../fixtures/awake.ts";
 import {
   delegatedCgroup,
+  FIND_CGROUP,
   HELD_TO_MODES,
   lacksCgroups,
   NEEDS_NAMESPACES,
@@ -175,18 +176,16 @@ for (const [way, through] of Object.entries(WAYS)) {
 
 const CLEAN_UP = "trap 'sleep 0.3; echo cleaned up; exit' TERM; echo up; while :; do sleep 0.05; done";
 const MARK = `hostile-${process.pid}`;
-/** Sets `own` to the command's own cgroup, and `top` to the agent's. */
-const FIND_CGROUP = `mount=$(awk '$3 == "cgroup2" { print $2; exit }' /proc/mounts)
-own=$mount$(sed -n 's/^0:://p' /proc/self/cgroup); top=\${own%/*/*}
-case $own in */svc-guest-*) ;; *) echo no cgroup; exit 9;; esac`;
+/** Finds the cgroups, or says that there are none. */
+const FIND_OR_SAY = `${FIND_CGROUP}; case $own in */svc-guest-*) ;; *) echo no cgroup; exit 9;; esac`;
 
 /** What a root command may do to its cgroup, in shell; `$1` is the clean-up that must run. */
 const DEEDS: Readonly<Record<string, string>> = {
   threaded: 'mkdir "$own/inner"; echo threaded > "$own/inner/cgroup.type"; echo 0 > "$own/inner/cgroup.threads"',
   frozen: 'sh -c "$1" & sleep 0.3; echo 1 > "$own/cgroup.freeze"',
   nested: 'mkdir "$own/inner" && (echo 0 > "$own/inner/cgroup.procs"; exec setsid sh -c "$1") &',
-  "left by moving away": 'echo 0 > "$top/cgroup.procs"',
-  removed: 'echo 0 > "$top/cgroup.procs"; rmdir "$own"',
+  "left by moving away": 'echo 0 > "$base/cgroup.procs"',
+  removed: 'echo 0 > "$base/cgroup.procs"; rmdir "$own"',
   unreadable: 'chmod 000 "$own"/cgroup.*',
   "joined by the agent": 'echo "$2" > "$own/cgroup.procs"',
 };
@@ -199,7 +198,7 @@ describe("a command that times out, its cgroup being", () => {
       if (lacksCgroups(t, agent)) return;
       const seconds = `45${process.pid}.${Object.keys(DEEDS).indexOf(deed)}25`;
       const runs = deed === "frozen" || deed === "nested" ? "wait" : 'sh -c "$1"';
-      const script = `${FIND_CGROUP}\n${line}\nsetsid sleep ${seconds} & ${runs}; true`;
+      const script = `${FIND_OR_SAY}\n${line}\nsetsid sleep ${seconds} & ${runs}; true`;
       const { exit, stdout, stderr } = await exec(agent, {
         args: ["sh", "-c", script, "sh", CLEAN_UP, String(agent.pid)],
         timeoutMs: BigInt(TIMEOUT_MS),
@@ -214,7 +213,7 @@ describe("a command that times out, its cgroup being", () => {
         ["", true, "up\ncleaned up\n"],
       );
       await noProcessWith(seconds);
-      const back = `${FIND_CGROUP}\necho "$1" > "$top/cgroup.procs"`;
+      const back = `${FIND_CGROUP}\necho "$1" > "$base/cgroup.procs"`;
       const after = await exec(agent, { args: ["sh", "-c", back, "sh", String(agent.pid)] });
       assert.equal(after.exit.code, 0, String(after.stderr));
       assert.ok(!agent.log.some(({ event }) => event === "workload_ended"));

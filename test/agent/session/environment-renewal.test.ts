@@ -1,12 +1,12 @@
 import assert from "node:assert/strict";
 import { execFileSync } from "node:child_process";
-import { chmod, chown, mkdir, rename, rm, symlink, writeFile } from "node:fs/promises";
+import { chmod, chown, mkdir, rm, symlink } from "node:fs/promises";
 import { describe, it } from "node:test";
 import { HookKind } from "../../../src/node/client/index.ts";
 import { type AgentOptions, type RunningAgent, startAgent } from "../../fixtures/agent.ts";
 import { until } from "../../fixtures/awake.ts";
 import { exec } from "../../fixtures/exec-stream.ts";
-import { testFolder } from "../../fixtures/files.ts";
+import { replaceFile as put, testFolder } from "../../fixtures/files.ts";
 import { forAllTests } from "../../fixtures/for-all-tests.ts";
 import { clientOf } from "../../fixtures/guest-client.ts";
 import { lacksCgroups } from "../../fixtures/namespaces.ts";
@@ -18,11 +18,6 @@ const WORKLOAD = ["sh", "-c", "trap '' HUP; echo workload has $KEY; exec sleep 1
 const HOOK = { args: ["sh", "-c", "echo $KEY $HOOK_KEY"] };
 
 const folder = forAllTests(await testFolder());
-
-async function put(path: string, content: string | Uint8Array): Promise<void> {
-  await writeFile(`${path}.new`, content, { mode: 0o600 });
-  await rename(`${path}.new`, path);
-}
 
 /** An agent with both specs in files, and what a host does to them. */
 class Guest implements AsyncDisposable {

@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
-import { execFileSync, spawn } from "node:child_process";
-import { chmodSync, existsSync, mkdirSync, readdirSync, readFileSync, writeFileSync } from "node:fs";
+import { spawn } from "node:child_process";
+import { chmodSync, existsSync, readdirSync, readFileSync, writeFileSync } from "node:fs";
 import { describe, it } from "node:test";
 import { status } from "@grpc/grpc-js";
 import { type GuestClient, GuestError, restoreDuties } from "../../../src/node/client/index.ts";
@@ -10,9 +10,11 @@ import { until } from "../../fixtures/awake.ts";
 import { clientOf, failureOf } from "../../fixtures/guest-client.ts";
 import {
   delegatedCgroup,
+  FIND_CGROUP,
   HELD_TO_MODES,
   NEEDS_NAMESPACES,
   needsCgroups,
+  removeCgroups,
   withoutCgroups,
 } from "../../fixtures/namespaces.ts";
 import { fuseMount, program } from "../../fixtures/programs/index.ts";
@@ -22,7 +24,7 @@ import { forAllTests } from "../../fixtures/for-all-tests.ts";
 import { endExec, keep } from "../../fixtures/kept-execs.ts";
 import { echo, listener } from "../../fixtures/listeners.ts";
 import { NEEDS_FUSE } from "../../fixtures/privileges.ts";
-import { allProcesses, cgroupMounts } from "../../fixtures/proc.ts";
+import { allProcesses } from "../../fixtures/proc.ts";
 import { Ticking } from "../../fixtures/ticking.ts";
 
 const PRE_SNAPSHOT = HookKind.PRE_SNAPSHOT;
@@ -48,10 +50,6 @@ async function runDuties(agent: RunningAgent): Promise<boolean> {
   using client = clientOf(agent);
   return (await client.runRestoreDuties({ entropy: ENTROPY })).frozen;
 }
-
-/** Shell that finds the command's own cgroup, `own`, and the agent's, `base`. */
-const FIND_CGROUP = `mount=$(awk '$3 == "cgroup2" { print $2; exit }' /proc/mounts)
-own=$mount$(sed -n 's/^0:://p' /proc/self/cgroup); base=\${own%/*/*}`;
 
 describe("a frozen session", NEEDS_CGROUPS, () => {
   it("runs no instruction of workload and execs from the answer on until the duties, which thaw it", async () => {
@@ -324,27 +322,21 @@ echo 1 > "$own/inner/cgroup.freeze"; echo "in $own/inner"; wait`;
     assert.equal(readFileSync(`${inner}/cgroup.freeze`, "utf8"), "1\n");
   });
 
-  for (const [what, argsOf] of [
-    ["a process", (path: string) => new Ticking(path, "moved").args],
-    ["a process whose first thread has ended", (path: string) => [program("leaderless"), `${path}/moved`]],
-  ] as const) {
-    it(`${what} that has moved to a cgroup of its own is frozen and thawed there`, async (t) => {
-      const path = folder.at(`moved-${++names}`);
-      mkdirSync(path);
-      const mover = new Ticking(path, "moved");
-      const move = `${FIND_CGROUP}\nmkdir "$mount/moved-$$" && echo 0 > "$mount/moved-$$/cgroup.procs"; exec "$@"`;
-      await using agent = await startAgent({ process: { args: ["sh", "-c", move, "sh", ...argsOf(path)] } });
-      using client = clientOf(agent);
-      const { pid } = await agent.logged("workload_started");
-      t.after(() => removeCgroup(`moved-${String(pid)}`));
-      await mover.runs();
-      const outcome = await client.runHook({ kind: PRE_SNAPSHOT, freezeMs: LONG_MS });
-      assert.deepEqual([outcome.frozen, outcome.frozenProcesses, outcome.freezeProblem], [true, 1, ""]);
-      await mover.standsStill(client);
-      await runDuties(agent);
-      await mover.runs();
-    });
-  }
+  it("a process that has moved to a cgroup of its own is frozen and thawed there, its first thread ended too", async (t) => {
+    const mover = ticking();
+    const move = `${FIND_CGROUP}\nmkdir "$mount/moved-$$" && echo 0 > "$mount/moved-$$/cgroup.procs"; exec "$@"`;
+    const args = ["sh", "-c", move, "sh", program("leaderless"), mover.file];
+    await using agent = await startAgent({ process: { args } });
+    using client = clientOf(agent);
+    const { pid } = await agent.logged("workload_started");
+    t.after(() => removeCgroups(`moved-${String(pid)}`));
+    await mover.runs();
+    const outcome = await client.runHook({ kind: PRE_SNAPSHOT, freezeMs: LONG_MS });
+    assert.deepEqual([outcome.frozen, outcome.frozenProcesses, outcome.freezeProblem], [true, 1, ""]);
+    await mover.standsStill(client);
+    await runDuties(agent);
+    await mover.runs();
+  });
 
   it("a fork loop in a cgroup of its own is frozen there, and none of its newborn is taken for another's", async (t) => {
     const file = folder.at("forks");
@@ -354,7 +346,7 @@ while :; do (:) & (echo >> '${file}'); done`;
     const { pid } = await agent.logged("workload_started");
     t.after(async () => {
       await agent[Symbol.asyncDispose]();
-      removeCgroup(`forks-${String(pid)}`);
+      await removeCgroups(`forks-${String(pid)}`);
     });
     const rounds = (): number => (existsSync(file) ? readFileSync(file).length : 0);
     for (let time = 0; time < 20; time++) {
@@ -479,11 +471,4 @@ function freezeFileIn(base: string): string {
 
 function agentChildren(agent: RunningAgent): number {
   return allProcesses().filter(({ parent }) => parent === agent.pid).length;
-}
-
-function removeCgroup(name: string): void {
-  for (const mount of cgroupMounts()) {
-    const path = `${mount}/${name}`;
-    if (existsSync(path)) execFileSync("rmdir", [path]);
-  }
 }

@@ -3,8 +3,10 @@ import { spawnSync } from "node:child_process";
 import { existsSync } from "node:fs";
 import { describe, it } from "node:test";
 import { type RunningAgent, startAgent } from "../../fixtures/agent.ts";
+import { cgroupsOf } from "../../fixtures/footprint.ts";
 import { exec, ExecStream, execUntilTimeout } from "../../fixtures/exec-stream.ts";
 import {
+  FIND_CGROUP,
   inMountNamespace,
   UNMOUNT_CGROUPS,
   withoutCgroups,
@@ -26,16 +28,6 @@ function daemon(sleepSeconds: string): string[] {
     "-c",
     `(setsid sh -c '(sleep ${sleepSeconds} &)' &); while ! pgrep -f 'sleep ${sleepSeconds}$' >/dev/null; do :; done; echo up; sleep 1000`,
   ];
-}
-
-/** Cgroups of the agent's commands, as an exec in it sees them; undefined where it sees none at all. */
-async function cgroupsOf(agent: RunningAgent): Promise<string[]> {
-  const { stdout } = await exec(agent, {
-    args: ["sh", "-c", "find $(awk '$3 == \"cgroup2\" { print $2 }' /proc/mounts) -type d"],
-  });
-  return String(stdout)
-    .split("\n")
-    .filter((path) => new RegExp(`/svc-guest-${agent.pid}-\\d+$`).test(path));
 }
 
 async function killsTheDaemon(agent: RunningAgent, sleepSeconds: string): Promise<void> {
@@ -65,16 +57,12 @@ describe("a command in a cgroup of its own", () => {
     const { exit, stdout } = await exec(agent, { args: ["sh", "-c", `sleep ${mark(375)} >/dev/null 2>&1 & echo $!`] });
     assert.equal(exit.code, 0);
     const pid = Number(String(stdout));
-    assert.equal(
-      (await cgroupsOf(agent)).length,
-      3,
-      "that of the background process, that of the exec which looks, and the one that is kept ready",
-    );
+    assert.equal(cgroupsOf(agent.pid).length, 2, "that of the background process, and the one that is kept ready");
     process.kill(pid, "SIGKILL");
     await processGone(pid);
     // The first one returns the empty cgroup.
     await exec(agent, { args: ["true"] });
-    assert.equal((await cgroupsOf(agent)).length, 2);
+    assert.equal(cgroupsOf(agent.pid).length, 1);
   });
 
   it("gets one that no command had before", async (t) => {
@@ -120,8 +108,7 @@ describe("an agent that ends", () => {
     const agent = await startAgent();
     await using _ = agent;
     if (lacksCgroups(t, agent)) return;
-    const make = `mount=$(awk '$3 == "cgroup2" { print $2; exit }' /proc/mounts)
-own=$mount$(sed -n 's/^0:://p' /proc/self/cgroup); mkdir -p "$own/of.command/inner"; echo "$own"`;
+    const make = `${FIND_CGROUP}\nmkdir -p "$own/of.command/inner"; echo "$own"`;
     const { stdout } = await exec(agent, { args: ["sh", "-c", make] });
     const made = `${String(stdout).trim()}/of.command/inner`;
     assert.ok(existsSync(made));

@@ -1,5 +1,5 @@
 import assert from "node:assert/strict";
-import { copyFileSync, existsSync, readFileSync, rmdirSync } from "node:fs";
+import { copyFileSync, existsSync, readFileSync } from "node:fs";
 import { join } from "node:path";
 import { describe, it } from "node:test";
 import { buildNative } from "../../../scripts/build-native.ts";
@@ -12,13 +12,12 @@ import {
   SOURCES_COMMAND,
   startAgent,
 } from "../../fixtures/agent.ts";
-import { until } from "../../fixtures/awake.ts";
 import { testFolder } from "../../fixtures/files.ts";
 import { clientOf } from "../../fixtures/guest-client.ts";
 import { makeLauncherBundle } from "../../fixtures/bundles.ts";
 import { cgroupMounts, processById, processGone } from "../../fixtures/proc.ts";
 import { Ticking } from "../../fixtures/ticking.ts";
-import { needsCgroups } from "../../fixtures/namespaces.ts";
+import { FIND_CGROUP, needsCgroups, removeCgroups } from "../../fixtures/namespaces.ts";
 
 const LONG_MS = 600_000;
 
@@ -69,8 +68,7 @@ describe("a session does not stay frozen when", await needsCgroups(), () => {
 
   it("the agent is killed: the launcher thaws it, and all of it gets SIGTERM and a grace", async () => {
     const [, , script = ""] = cleaningUp("orphaned");
-    const below = `mount=$(awk '$3 == "cgroup2" { print $2; exit }' /proc/mounts)
-mkdir "$mount$(sed -n 's/^0:://p' /proc/self/cgroup)/of.workload"`;
+    const below = `${FIND_CGROUP}; mkdir "$own/of.workload"`;
     await using agent = await frozenAgent(launched(["sh", "-c", `${below}; ${script}`]));
     process.kill(agent.pid, "SIGKILL");
     const { code, signal } = await agent.exited;
@@ -80,7 +78,7 @@ mkdir "$mount$(sed -n 's/^0:://p' /proc/self/cgroup)/of.workload"`;
   });
 
   it("the agent is killed, and a part of it has moved to another cgroup", async () => {
-    const move = `mount=$(awk '$3 == "cgroup2" { print $2; exit }' /proc/mounts); own=$mount/away-$$
+    const move = `${FIND_CGROUP}; own=$mount/away-$$
 mkdir "$own" && echo 0 > "$own/cgroup.procs"; trap 'sleep 0.5; rm "$1"; exit' TERM; echo > "$1"; echo up
 while :; do sleep 0.05; done`;
     const file = folder.at("away");
@@ -135,12 +133,4 @@ function sessionsOf(agent: number): string[] {
   return cgroupMounts()
     .map((mount) => join(mount, `svc-guest-${agent}-session`))
     .filter((path) => existsSync(path));
-}
-
-async function removeCgroups(name: string): Promise<void> {
-  for (const path of cgroupMounts().map((mount) => join(mount, name))) {
-    if (!existsSync(path)) continue;
-    await until(() => /populated 0/.test(readFileSync(join(path, "cgroup.events"), "utf8")), "it is empty");
-    rmdirSync(path);
-  }
 }

@@ -1,58 +1,44 @@
 import assert from "node:assert/strict";
 import { execFileSync, spawn, spawnSync } from "node:child_process";
 import { once } from "node:events";
-import {
-  closeSync,
-  constants,
-  createReadStream,
-  mkdtempSync,
-  openSync,
-  readFileSync,
-  rmSync,
-  writeSync,
-} from "node:fs";
+import { closeSync, constants, createReadStream, openSync, readFileSync, writeSync } from "node:fs";
 import { connect } from "node:net";
-import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { createInterface } from "node:readline";
 import { describe, it, test, type TestContext } from "node:test";
 import { HookKind } from "../../../src/node/client/index.ts";
 import { AGENT_COMMAND, type RunningAgent, startAgent } from "../../fixtures/agent.ts";
+import { until } from "../../fixtures/awake.ts";
 import { exec } from "../../fixtures/exec-stream.ts";
+import { testFolder } from "../../fixtures/files.ts";
+import { forAllTests } from "../../fixtures/for-all-tests.ts";
 import { clientOf } from "../../fixtures/guest-client.ts";
 
 /** Whole lines in every page of the pipe, so that the agent's lines fall between them. */
 const FLOOD = ["sh", "-c", "yes 0123456789abcde >&2"];
 
-function temporaryFolder(t: TestContext): string {
-  const folder = mkdtempSync(join(tmpdir(), "guest-agent-stderr-"));
-  t.after(() => rmSync(folder, { recursive: true, force: true }));
-  return folder;
-}
+const folder = forAllTests(await testFolder());
 
 /** An agent whose workload floods standard error, a FIFO that nobody reads yet. Ready for calls. */
 async function floodedAgent(t: TestContext): Promise<{ readonly agent: RunningAgent; readonly fifo: number }> {
-  const path = join(temporaryFolder(t), "stderr");
+  const path = folder.at(crypto.randomUUID());
   execFileSync("mkfifo", [path]);
   // Opened for both directions: opening does not wait, and the agent has a reader.
   const fifo = openSync(path, constants.O_RDWR);
   const through = ["sh", "-c", 'exec "$@" 2>"$0"', path];
   const agent = await startAgent({ through, process: { args: FLOOD }, awaitListening: false });
   t.after(() => agent[Symbol.asyncDispose]());
-  while (!(await accepts(agent.port)));
+  await until(() => accepts(agent.port), "the agent listens");
   return { agent, fifo };
 }
 
-async function accepts(port: number): Promise<boolean> {
+function accepts(port: number): Promise<boolean> {
   const socket = connect(port, "127.0.0.1");
-  try {
-    await once(socket, "connect");
-    return true;
-  } catch {
-    return false;
-  } finally {
-    socket.destroy();
-  }
+  const isThere = once(socket, "connect").then(
+    () => true,
+    () => false,
+  );
+  return isThere.finally(() => socket.destroy());
 }
 
 /** Events of the agent's log lines among all lines, in order; fails at a line that reports dropped ones. */
@@ -117,10 +103,9 @@ describe("standard error, which the workload shares", () => {
   it(
     "may be a terminal that stops background writers: the agent writes there, and leaves",
     { skip: lacksScript },
-    async (t) => {
-      const folder = temporaryFolder(t);
+    async () => {
       const spec = '{"args":["sh","-c","sleep 0.2; exit 3"]}';
-      const agent = `SVC_INSTANCE_TOKEN=t SVC_GUEST_SOCKET=${folder}/guest.sock SVC_PROCESS_SPEC=$SPEC ${AGENT_COMMAND.join(" ")}`;
+      const agent = `SVC_INSTANCE_TOKEN=t SVC_GUEST_SOCKET=${folder.path}/guest.sock SVC_PROCESS_SPEC=$SPEC ${AGENT_COMMAND.join(" ")}`;
       // With job control the agent has a process group of its own, which the terminal stops and nobody continues.
       const terminal = spawn(
         "script",

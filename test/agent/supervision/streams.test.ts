@@ -5,13 +5,13 @@ import { setTimeout as delay } from "node:timers/promises";
 import { abuse, type AbuseRow } from "../../abuse/abuse.ts";
 import { mixedExecs } from "../../abuse/mix.ts";
 import { startAgent } from "../../fixtures/agent.ts";
-import { cpuMsOf } from "../../fixtures/proc.ts";
+import { cpuMsWithin } from "../../fixtures/proc.ts";
 import { exec, ExecStream, type StartInit } from "../../fixtures/exec-stream.ts";
 import { forAllTests } from "../../fixtures/for-all-tests.ts";
 import { NEEDS_INSIGHT } from "../../fixtures/privileges.ts";
 
 const TERMINAL = { cols: 80, rows: 24, term: "xterm" };
-/** How long CPU time is sampled; an agent that spins uses about as much. */
+/** How long CPU time is sampled. */
 const LOOK_MS = 2_000;
 const SPINS_ABOVE_MS = LOOK_MS / 2;
 const PAUSE_MS = 2_000;
@@ -23,12 +23,6 @@ const KINDS: Readonly<Record<string, Pick<StartInit, "terminal" | "stdin">>> = {
 
 const agent = forAllTests(await startAgent({ process: { args: ["sh", "-c", "ls /proc/$$/fd; exec sleep 1000"] } }));
 
-async function usedMs(): Promise<number> {
-  const earlier = cpuMsOf(agent.pid);
-  await delay(LOOK_MS);
-  return cpuMsOf(agent.pid) - earlier;
-}
-
 for (const [name, kind] of Object.entries(KINDS)) {
   describe(`an exec on ${name}`, () => {
     it("that does not read what is sent to it costs no processor time", async () => {
@@ -38,14 +32,14 @@ for (const [name, kind] of Object.entries(KINDS)) {
       for (let i = 0; i < 64; i++) stream.stdin(Buffer.alloc(65_536, "x"));
       // The queues are full by then; from here on nothing can move.
       await exec(agent, { args: ["sleep", "0.5"] });
-      assert.ok((await usedMs()) < SPINS_ABOVE_MS);
+      assert.ok((await cpuMsWithin(agent.pid, LOOK_MS)) < SPINS_ABOVE_MS);
     });
 
     it("that nobody reads from costs no processor time", async () => {
       using stream = new ExecStream(agent);
       await stream.start({ args: ["yes"], ...kind }).next();
       await exec(agent, { args: ["sleep", "0.5"] });
-      assert.ok((await usedMs()) < SPINS_ABOVE_MS);
+      assert.ok((await cpuMsWithin(agent.pid, LOOK_MS)) < SPINS_ABOVE_MS);
     });
 
     it("loses nothing of 10 MiB that are pending when it exits, to a reader that pauses two seconds", async () => {
@@ -111,7 +105,7 @@ describe("a terminal with tostop set", () => {
       'until grep -q "^State:.T" /proc/$!/status; do :; done; echo stopped; read line; stty -tostop; kill -CONT -- -$!; wait';
     stream.start({ args: ["bash", "-c", line], terminal: TERMINAL });
     await stream.until("stopped");
-    assert.ok((await usedMs()) < SPINS_ABOVE_MS);
+    assert.ok((await cpuMsWithin(agent.pid, LOOK_MS)) < SPINS_ABOVE_MS);
     stream.stdin("\n");
     await stream.until("late");
   });

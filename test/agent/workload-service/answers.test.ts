@@ -96,7 +96,11 @@ async function overHttp1(path: string, request: string): Promise<string> {
   socket.on("data", (part: string) => (text += part));
   const ended = new Promise((resolve) => socket.once("end", resolve).once("close", resolve));
   const [bytes = "", end] = request.split("<end>");
-  socket.write(bytes, "latin1");
+  // The server looks for the preface of HTTP/2 by the first bytes.
+  for (const piece of bytes.slice(0, 8).split("").concat(bytes.slice(8))) {
+    socket.write(piece, "latin1");
+    await new Promise(setImmediate);
+  }
   if (end !== undefined) socket.end();
   await ended;
   socket.destroy();

@@ -3,9 +3,11 @@ import type { Module } from "./modules.ts";
 /** A rule over all modules of src/. Returns one line per offence. */
 export type Rule = (modules: readonly Module[]) => string[];
 
-const CAPABILITIES = ["workload", "exec", "files", "hooks", "health", "restore", "tunnel", "usage", "check"];
-
 type Floors = ReadonlyMap<string, number>;
+
+/** The floor of each room, from the lowest up. */
+const floorsOf = (...floors: readonly string[]): Floors =>
+  new Map(floors.flatMap((rooms, floor) => rooms.split(" ").map((room) => [room, floor] as const)));
 
 /**
  * The programs of src/, and the floor of each of their rooms; imports only lead down. Rooms of one floor do not import
@@ -15,52 +17,36 @@ type Floors = ReadonlyMap<string, number>;
 const HOUSES: ReadonlyMap<string, Floors> = new Map([
   [
     "agent",
-    new Map([
-      ["main", 7],
-      ["boot", 6],
-      ...["server", "workload-service"].map((room) => [room, 5] as const),
-      ["rpc", 4],
-      ...["listening", "http2", ...CAPABILITIES].map((room) => [room, 3] as const),
-      ...["config", "platform"].map((room) => [room, 2] as const),
-      ...["session", "native", "internals"].map((room) => [room, 1] as const),
-      ["domain", 0],
-    ]),
+    floorsOf(
+      "domain",
+      "session native internals",
+      "config platform",
+      "listening http2 workload exec files hooks health restore tunnel usage check",
+      "rpc",
+      "server workload-service",
+      "boot",
+      "main",
+    ),
   ],
   [
     "node",
-    new Map([
-      ["guestctl", 12],
-      ["guestctl/commands", 11],
-      ...["guestctl/copy", "guestctl/terminal"].map((room) => [room, 10] as const),
-      ["guestctl/target", 9],
-      ["guestctl/sandbox", 8],
-      ["guestctl/cli", 7],
-      ["sandboxes", 6],
-      ["sandboxes/api", 5],
-      ["sandboxes/operations", 4],
-      ["sandboxes/node", 3],
-      ...["sandboxes/substrate", "testing"].map((room) => [room, 2] as const),
-      ...["client", "credentials"].map((room) => [room, 1] as const),
-      ["tar", 0],
-    ]),
-  ],
-  [
-    "shared",
-    new Map(
-      [
-        "errors",
-        "field-writer",
-        "gen",
-        "make-folder",
-        "ports",
-        "sparse-file",
-        "text",
-        "transports",
-        "tree-items",
-        "version",
-      ].map((room) => [room, 0]),
+    floorsOf(
+      "tar",
+      "client credentials",
+      "sandboxes/substrate testing",
+      "sandboxes/node",
+      "sandboxes/operations",
+      "sandboxes/api",
+      "sandboxes",
+      "guestctl/cli",
+      "guestctl/sandbox",
+      "guestctl/target",
+      "guestctl/copy guestctl/terminal",
+      "guestctl/commands",
+      "guestctl",
     ),
   ],
+  ["shared", floorsOf("errors field-writer gen make-folder ports sparse-file text transports tree-items version")],
 ]);
 
 /** Rooms that only these rooms may import. */
