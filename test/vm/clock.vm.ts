@@ -21,24 +21,6 @@ describe("a guest that booted in 1970", () => {
     assert.ok(Number(guestTime) < 10 * DAY_MS, "the guest believes that it is 1970");
   });
 
-  test("leaves its clock alone without host_time, and with empty entropy", async () => {
-    using client = stage.client();
-    const hostTime = new Date();
-    await assert.rejects(client.runRestoreDuties({ entropy: new Uint8Array(), hostTime }), {
-      status: "INVALID_ARGUMENT",
-    });
-    const duties = await client.runRestoreDuties({ entropy: randomBytes(32) });
-    assert.deepEqual([duties.clockStepped, duties.clockDriftMs, duties.degraded], [false, 0, ""]);
-    assert.ok((await readClocks(stage.machine.oraclePort)).driftMs < -50 * YEAR_MS);
-  });
-
-  test("refuses a host_time outside the caller's certificate", async () => {
-    using client = stage.client();
-    const hostTime = new Date(Date.now() + YEAR_MS);
-    const duties = await client.runRestoreDuties({ entropy: randomBytes(32), hostTime });
-    assert.deepEqual([duties.clockStepped, duties.degraded], [false, "clock_outside_cert"]);
-  });
-
   test("has its clock set, and says by how much it was wrong", async () => {
     using client = stage.client();
     await client.health();
