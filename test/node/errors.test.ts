@@ -5,7 +5,7 @@ import { describe, test } from "node:test";
 import type { TcpOptions } from "../../src/node/client/index.ts";
 import { freePort } from "../../scripts/machine/free-port.ts";
 import { startAgent } from "../fixtures/agent.ts";
-import { type CertificateOptions, issueCertificates, SERVER_NAME } from "../fixtures/certificates.ts";
+import { issueCertificates, SERVER_NAME } from "../fixtures/certificates.ts";
 import { testFolder } from "../fixtures/files.ts";
 import { forAllTests } from "../fixtures/for-all-tests.ts";
 import { clientOf, failureOf } from "../fixtures/guest-client.ts";
@@ -36,16 +36,15 @@ async function library(
   return [error.message, error.nextStep ?? ""];
 }
 
-/** What guestctl reports, with the agent's credentials but for the client's certificate. */
-async function guestctl(args: readonly string[], certificate?: CertificateOptions, address?: string): Promise<Told> {
+/** What guestctl reports, with the agent's credentials. */
+async function guestctl(args: readonly string[], address = `127.0.0.1:${agent.port}`): Promise<Told> {
   const credentials = await mkdtemp(join(folder, "credentials-"));
   const { ca, client } = agent.certificates;
-  const own = certificate === undefined ? client : await clientCertificate(certificate);
-  const files = { "ca.pem": ca, "client.pem": own.cert, "client.key": own.key, token: agent.token };
+  const files = { "ca.pem": ca, "client.pem": client.cert, "client.key": client.key, token: agent.token };
   for (const [name, text] of Object.entries(files)) await writeFile(join(credentials, name), text);
   const env = {
     PATH: process.env["PATH"] ?? "",
-    GUESTCTL_ADDRESS: address ?? `127.0.0.1:${agent.port}`,
+    GUESTCTL_ADDRESS: address,
     GUESTCTL_CREDENTIALS: credentials,
     GUESTCTL_SERVER_NAME: SERVER_NAME,
   };
@@ -56,18 +55,11 @@ async function guestctl(args: readonly string[], certificate?: CertificateOption
 }
 
 /** A client's certificate: one of the agent's authority that has expired, or one of another authority. */
-function clientCertificate({ clientValidity }: CertificateOptions): Promise<{ cert: string; key: string }> {
+async function withCertificate(kind: "expired" | "foreign"): Promise<Partial<TcpOptions>> {
   const day = 86_400_000;
-  return clientValidity === "expired"
-    ? agent.certificates.issueClient({
-        notBefore: new Date(Date.now() - 2 * day),
-        notAfter: new Date(Date.now() - day),
-      })
-    : issueCertificates().then(({ client }) => client);
-}
-
-async function withCertificate(options: CertificateOptions): Promise<Partial<TcpOptions>> {
-  const { cert, key } = await clientCertificate(options);
+  const past = { notBefore: new Date(Date.now() - 2 * day), notAfter: new Date(Date.now() - day) };
+  const { cert, key } =
+    kind === "expired" ? await agent.certificates.issueClient(past) : (await issueCertificates()).client;
   return { certPem: cert, keyPem: key };
 }
 
@@ -144,10 +136,7 @@ const ROWS: readonly Row[] = [
   // What is wrong with a connection.
   [
     "library: its client certificate has expired, and it reads a file",
-    async () =>
-      library(await withCertificate({ clientValidity: "expired" }), (client) =>
-        client.readFile("/etc/hostname").bytes(),
-      ),
+    async () => library(await withCertificate("expired"), (client) => client.readFile("/etc/hostname").bytes()),
     EXPIRED,
     RENEW,
   ],
@@ -162,33 +151,27 @@ const ROWS: readonly Row[] = [
   ],
   [
     "library: its client certificate is of another authority",
-    async () => library(await withCertificate({})),
+    async () => library(await withCertificate("foreign")),
     /^the agent refused your client certificate: \S/,
     ISSUED,
-  ],
-  [
-    "guestctl: its client certificate has expired",
-    () => guestctl(["health"], { clientValidity: "expired" }),
-    EXPIRED,
-    RENEW,
   ],
   ...["restore", "restore-sequence"].flatMap((command): Row[] => [
     [
       `guestctl: ${command} finds no listener, at once`,
       // Only the refusal can end it within the allowed time.
-      async () => guestctl([command, "--wait", "1h"], undefined, `127.0.0.1:${await freePort()}`),
+      async () => guestctl([command, "--wait", "1h"], `127.0.0.1:${await freePort()}`),
       /^connect ECONNREFUSED 127\.0\.0\.1:\d+$/,
       CHECK,
     ],
     [
       `guestctl: ${command} finds a port that says nothing`,
-      () => guestctl([command, "--wait", "500ms"], undefined, `127.0.0.1:${silent.port}`),
+      () => guestctl([command, "--wait", "500ms"], `127.0.0.1:${silent.port}`),
       /^no connection until the deadline: 127\.0\.0\.1:\d+ takes the connection and then says nothing$/,
       NO_AGENT,
     ],
     [
       `guestctl: ${command} finds another protocol, at once`,
-      () => guestctl([command, "--wait", "1h"], undefined, `127.0.0.1:${web.port}`),
+      () => guestctl([command, "--wait", "1h"], `127.0.0.1:${web.port}`),
       /^the TLS handshake failed: SSL wrong version number$/,
       NO_AGENT,
     ],
