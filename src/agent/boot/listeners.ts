@@ -1,5 +1,5 @@
 import { type Configuration, tokenDigest } from "../config/index.ts";
-import type { AgentError, Log } from "../domain/index.ts";
+import { type AgentError, type Log, SILENT_LOG } from "../domain/index.ts";
 import type { CredentialRotation } from "../restore/index.ts";
 import type { Capabilities } from "../rpc/handlers/serve.ts";
 import type { Connection } from "../listening/index.ts";
@@ -20,6 +20,9 @@ export interface ListenerParts {
   readonly onLargeCalls: (any: boolean) => void;
 }
 
+/** Connections that restore duties end. */
+export type Connections = Pick<ManagementServer, "dropOtherConnections">;
+
 /** Refuses by itself all that the agent refuses while it leaves, but not the workload's last output. */
 const EXEC = "/svc.guest.v1alpha1.GuestAgent/Exec";
 
@@ -28,6 +31,7 @@ export class Listeners {
   readonly #parts: ListenerParts;
   #management: ManagementServer | undefined;
   #router: Router | undefined;
+  #capabilities: Capabilities | undefined;
   #refusal: AgentError | undefined;
 
   constructor(parts: ListenerParts) {
@@ -71,6 +75,7 @@ export class Listeners {
     });
     this.#management = management;
     this.#router = router;
+    this.#capabilities = capabilities;
     if (guestPort !== undefined && credentials.tls !== undefined) {
       if (addon.boundHandshakes() !== 1) {
         log.warn("handshakes_unbounded", { consequence: "whoever reaches the port can keep the agent busy" });
@@ -91,8 +96,28 @@ export class Listeners {
   async warmUp(): Promise<void> {
     const { configuration, platform } = this.#parts;
     if (this.#router === undefined) return;
-    const { warmUp } = await import("../server/warm-up.ts");
-    await warmUp(this.#router, platform.clock, configuration.credentials.tls);
+    const { serverInMemory, warmUp } = await import("../server/warm-up.ts");
+    await warmUp(serverInMemory(this.#router, platform.clock), configuration.credentials.tls);
+  }
+
+  /**
+   * Runs once, in memory, what a node calls after a restore: otherwise V8 would compile it in each clone. Never
+   * rejects.
+   *
+   * @param harmless makes what changes nothing, over a server that has only connections in memory
+   */
+  async rehearse(harmless: (server: Connections) => Pick<Capabilities, "exec" | "restore">): Promise<void> {
+    const { configuration, platform } = this.#parts;
+    if (this.#capabilities === undefined) return;
+    const [{ Router }, { serveGuestAgent }, { serverInMemory, warmUp }] = await Promise.all([
+      import("../rpc/index.ts"),
+      import("../rpc/handlers/serve.ts"),
+      import("../server/warm-up.ts"),
+    ]);
+    const router = new Router({ clock: platform.clock, log: SILENT_LOG, agentVersion: AGENT_VERSION });
+    const server = serverInMemory(router, platform.clock);
+    serveGuestAgent(router, { ...this.#capabilities, ...harmless(server) });
+    await warmUp(server, configuration.credentials.tls, { isRehearsal: true });
   }
 
   /** Makes new connections use the current credentials. */

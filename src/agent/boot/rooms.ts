@@ -3,8 +3,8 @@ import { ActivityClock, type AgentError, Late, type Log, Stamps, type StdioPlan 
 import { Exec, WorkloadOutput } from "../exec/index.ts";
 import { Files, sessionOwner } from "../files/index.ts";
 import { Health, ReadinessLoop } from "../health/index.ts";
-import { Hooks } from "../hooks/index.ts";
-import { CredentialRotation, Restore } from "../restore/index.ts";
+import { Hooks, type HooksParts } from "../hooks/index.ts";
+import { CredentialRotation, rehearsedDuties, Restore, type RestoreParts } from "../restore/index.ts";
 import type { Connection } from "../listening/index.ts";
 import type { Capabilities } from "../rpc/handlers/serve.ts";
 import { CommandStarter, SessionEnvironment, SessionFreeze } from "../session/index.ts";
@@ -21,7 +21,8 @@ import type { Usage } from "../usage/index.ts";
 import { IdleDeclarations, WorkloadServer } from "../workload-service/index.ts";
 import { Workload } from "../workload/index.ts";
 import { AGENT_VERSION } from "../../shared/version.ts";
-import type { Listeners } from "./listeners.ts";
+import type { Connections, Listeners } from "./listeners.ts";
+import { NOTHING_STARTS } from "./nothing-starts.ts";
 import type { Platform } from "./platform.ts";
 
 /** Hooks and ready_cmd: the agent reads their output, and they have no input. */
@@ -39,6 +40,9 @@ export interface Rooms extends Omit<Capabilities, "stop"> {
   readonly readiness: ReadinessLoop | undefined;
 }
 
+/** What the restore duties change: of the agent, or of a rehearsal. */
+type Renewed = Pick<Rooms, "hooks" | "freeze" | "readiness"> & { readonly connections: Connections };
+
 /** Builds every capability over the platform. */
 export function buildRooms(platform: Platform, configuration: Configuration, listeners: Listeners, log: Log): Rooms {
   const { process: spec } = configuration;
@@ -46,21 +50,23 @@ export function buildRooms(platform: Platform, configuration: Configuration, lis
   const identity = { uid: process.getuid?.() ?? 0, gid: process.getgid?.() ?? 0 };
   const accounts = fileAccounts(addon);
   const timers = nodeTimers;
-  const freeze = new SessionFreeze({ group: platform.sessionGroup, sessionClock, timers, clock, log });
+  const freezeParts = { sessionClock, timers, clock, log };
+  const freeze = new SessionFreeze({ ...freezeParts, group: platform.sessionGroup });
   const environment = new SessionEnvironment({
     inherited: platform.inheritance.entries,
     bootstrapNames: BOOTSTRAP_VARIABLES,
     processEnv: spec.env,
     workloadSocket: configuration.workloadSocketPath,
   });
-  const starter = new CommandStarter({
+  const starterParts = {
     processes: platform.processes,
     accounts,
     environment,
     defaults: spec,
     ownUid: identity.uid,
     freeze,
-  });
+  };
+  const starter = new CommandStarter(starterParts);
   const stamps = new Stamps(clock);
   const activity = new ActivityClock(stamps);
   const idle = new IdleDeclarations(stamps);
@@ -98,21 +104,18 @@ export function buildRooms(platform: Platform, configuration: Configuration, lis
   });
   // Hooks and duties need each other: POST_RESTORE waits for the duties, and the duties end hooks from before the
   // snapshot.
-  const hooks: Hooks = new Hooks({
+  const hooksParts: HooksParts = {
     specs: configuration.hooks,
     start: (hook, abort) => starter.start({ ...hook, stdio: PIPES }, abort),
     dutiesSettled: (signal) => restore.settled(signal),
-    beforeSnapshot: () =>
-      platform.memory.beforeSnapshot(async () => {
-        await restore.rehearse();
-        await listeners.warmUp();
-      }),
+    beforeSnapshot: () => platform.memory.beforeSnapshot(rehearse),
     freeze: (request) => restore.exclusively(() => freeze.freeze(request), request.signal),
     timers,
     clock,
     log,
-  });
-  const restore = new Restore<Connection>({
+  };
+  const hooks: Hooks = new Hooks(hooksParts);
+  const dutiesOf = (of: Renewed): RestoreParts<Connection> => ({
     kernel: guestKernel(addon),
     randomness: processRandomness(addon),
     clock,
@@ -120,17 +123,29 @@ export function buildRooms(platform: Platform, configuration: Configuration, lis
     activity,
     log,
     renew: {
-      sweepHooks: () => hooks.sweep(),
+      sweepHooks: () => of.hooks.sweep(),
       renewFiles: (cause) => rotation.renew(cause),
-      dropOtherConnections: (keep) => listeners.dropOtherConnections(keep),
-      thaw: (keep) => freeze.thawByDuties(keep),
+      dropOtherConnections: (keep) => of.connections.dropOtherConnections(keep),
+      thaw: (keep) => of.freeze.thawByDuties(keep),
       rearmTimers: () => {
         rotation.rearm();
         // In a session that is still frozen ready_cmd could not start, and its verdict would mean nothing.
-        if (!freeze.frozen) readiness?.runNow();
+        if (!of.freeze.frozen) of.readiness?.runNow();
       },
     },
   });
+  const restore = new Restore(dutiesOf({ hooks, connections: listeners, freeze, readiness }));
+  const rehearse = async (): Promise<void> => {
+    const own = { hooks: new Hooks(hooksParts), freeze: new SessionFreeze({ ...freezeParts, group: undefined }) };
+    const parts = { clock, sessionClock, activity: new ActivityClock(new Stamps(clock)), workloadOutput: undefined };
+    const starts = new CommandStarter({ ...starterParts, processes: NOTHING_STARTS, freeze: own.freeze });
+    await listeners.rehearse((connections) => ({
+      exec: new Exec({ ...parts, starter: starts }),
+      restore: rehearsedDuties(dutiesOf({ ...own, connections, readiness: undefined })),
+    }));
+    // As a POST_RESTORE hook does. Does not wait: duties may be waiting for this snapshot.
+    await hooksParts.dutiesSettled(AbortSignal.abort()).catch(() => {});
+  };
   const { fileSystem } = platform;
   const tunnels = new Late<Tunnels>(async () => {
     const [room, { guestSockets }] = await Promise.all([

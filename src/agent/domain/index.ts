@@ -13,7 +13,7 @@ export * from "./mountinfo.ts";
 export * from "./mutex.ts";
 export * from "./ports/processes.ts";
 export * from "./ports/sockets.ts";
-export type * from "./ports/system.ts";
+export * from "./ports/system.ts";
 export type * from "./ports/usage.ts";
 export * from "./session-clock.ts";
 export type * from "./specs.ts";

@@ -1,1 +1,1 @@
-export { type HookKind, Hooks } from "./hooks.ts";
+export { type HookKind, Hooks, type HooksParts } from "./hooks.ts";

@@ -107,6 +107,8 @@ export class MemoryKeeper {
     // Before the rehearsal: what is mapped then is mapped in the clones, too.
     this.#pages?.giveBack();
     await rehearse();
+    // The first call does that. What it begins is ended below.
+    this.#goOn();
     // The first calls then fill the young generation from its beginning, without a collection.
     this.#collect?.("minor");
     // Otherwise the next look would discard what was compiled.

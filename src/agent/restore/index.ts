@@ -1,3 +1,4 @@
 export { CredentialRotation } from "./credential-rotation.ts";
 export { renewRandomness } from "./entropy-duty.ts";
-export { type RenewedParts, Restore, type RestoreCall } from "./restore.ts";
+export { rehearsedDuties } from "./rehearsal.ts";
+export { type RenewedParts, Restore, type RestoreCall, type RestoreParts } from "./restore.ts";

@@ -10,16 +10,12 @@ import {
   type ProcessRandomness,
   type Stamps,
   unlessAborted,
-  within,
 } from "../domain/index.ts";
 import type { DutiesThaw } from "../session/index.ts";
 import { ClockDuty, type ValidityWindow } from "./clock-duty.ts";
 import type { Renewal } from "./credential-rotation.ts";
 import { renewRandomness } from "./entropy-duty.ts";
 import type { DegradedToken, RestoreReport, RestoreRequest } from "./report.ts";
-
-/** How long a snapshot waits for the credentials' file system. */
-const REHEARSAL_LIMIT_MS = 1_000;
 
 /** The call that asks for the duties. */
 export interface RestoreCall<Connection> {
@@ -102,17 +98,6 @@ export class Restore<Connection> {
     } finally {
       end();
     }
-  }
-
-  /**
-   * Runs, before a snapshot, what the duties run: then no clone compiles that code, or reads it from a disk. Mixes no
-   * entropy in, and changes nothing but credential and spec files that have changed. Waits for their file system for a
-   * second at most. Never rejects.
-   */
-  async rehearse(): Promise<void> {
-    const { kernel, randomness, renew } = this.#parts;
-    renewRandomness(new Uint8Array(), kernel, randomness);
-    await within(renew.renewFiles("snapshot"), REHEARSAL_LIMIT_MS);
   }
 
   /** Runs a task while no duties run. Rejects with the signal's reason if it is aborted before the task's turn. */

@@ -1,5 +1,7 @@
 import { X509Certificate } from "node:crypto";
 import type { Socket } from "node:net";
+import type { Duplex } from "node:stream";
+import type { TLSSocket } from "node:tls";
 import {
   AgentError,
   type Clock,
@@ -11,7 +13,7 @@ import {
 } from "../domain/index.ts";
 import { errnoOf } from "../../shared/errors.ts";
 import { Http2Connection, type Http2Limits, Pace, type PingLimits, type SecretField } from "../http2/index.ts";
-import { type AcceptedConnection, Acceptor, type Connection } from "../listening/index.ts";
+import { type AcceptedConnection, Acceptor, type Connection, type PeerCertificate } from "../listening/index.ts";
 import type { Interceptor, Router } from "../rpc/index.ts";
 import { Handshakes } from "./handshakes.ts";
 import { isVouchedFor } from "./tls.ts";
@@ -47,7 +49,7 @@ export interface ServerLimits {
 }
 
 /** The default bounds. */
-export const DEFAULT_SERVER_LIMITS: ServerLimits = {
+const DEFAULT_SERVER_LIMITS: ServerLimits = {
   connections: CONNECTION_LIMIT,
   handshakeTimeoutMs: HANDSHAKE_TIMEOUT_MS,
   pings: { intervalMs: 30_000, timeoutMs: 10_000 },
@@ -103,6 +105,19 @@ export class ManagementServer {
   async listenUnix(path: string): Promise<void> {
     const acceptor = this.#acceptor("unix", (serve) => (connection) => serve(connection, connection.socket));
     await acceptor.listenUnix(path, 0o600);
+  }
+
+  /**
+   * Serves a stream that nobody else can reach, for a warm-up.
+   *
+   * @param tls over it, once the handshake is complete; its caller counts as the holder of that certificate
+   */
+  serveInMemory(stream: Duplex, tls?: { server: TLSSocket; certificate: PeerCertificate | undefined }): void {
+    const acceptor = this.#acceptor("memory", (serve) => (connection) => {
+      connection.peer.certificate = tls?.certificate;
+      serve(connection, tls?.server ?? connection.socket);
+    });
+    acceptor.server.emit("connection", stream);
   }
 
   /**

@@ -1,13 +1,22 @@
 import assert from "node:assert/strict";
+import { constants } from "node:os";
 import { describe, it } from "node:test";
 import { create, type MessageInitShape } from "@bufbuild/protobuf";
-import { ActivityClock, AgentError, ENTROPY_LIMIT_BYTES, Stamps } from "../../../src/agent/domain/index.ts";
+import { ActivityClock, AgentError, ENTROPY_LIMIT_BYTES, nextTurn, Stamps } from "../../../src/agent/domain/index.ts";
 import { RestoreDutiesRequestSchema } from "../../../src/shared/gen/svc/guest/v1alpha1/restore_pb.ts";
-import { type RenewedParts, Restore, type RestoreCall } from "../../../src/agent/restore/index.ts";
+import {
+  rehearsedDuties,
+  type RenewedParts,
+  Restore,
+  type RestoreCall,
+  type RestoreParts,
+} from "../../../src/agent/restore/index.ts";
 import { serveRestoreDuties } from "../../../src/agent/rpc/handlers/restore.ts";
 import { RecordingKernel, recordingLog, RecordingRandomness } from "../../fixtures/recorders.ts";
 import { systemClock } from "../../fixtures/clocks.ts";
+import { addon } from "../../fixtures/spawning.ts";
 
+const { EINVAL } = constants.errno;
 const HOST_NS = 1_800_000_000_000_000_000n;
 const SECOND_NS = 1_000_000_000n;
 
@@ -17,7 +26,7 @@ function setup(renew: Partial<RenewedParts<string>> = {}) {
   /** Everything done beside the kernel's part, in order. */
   const events: string[] = [];
   const stamps = new Stamps(systemClock);
-  const restore = new Restore<string>({
+  const parts = {
     kernel,
     randomness,
     clock: systemClock,
@@ -41,8 +50,9 @@ function setup(renew: Partial<RenewedParts<string>> = {}) {
       rearmTimers: () => void events.push("timers"),
       ...renew,
     },
-  });
-  return { restore, kernel, randomness, events };
+  } satisfies RestoreParts<string>;
+  const restore = new Restore(parts);
+  return { parts, restore, kernel, randomness, events };
 }
 
 function call(connection = "ours", signal: AbortSignal = new AbortController().signal): RestoreCall<string> {
@@ -202,15 +212,38 @@ describe("the restore duties", () => {
   });
 });
 
-it("a rehearsal of the duties mixes nothing in, reloads the files, and waits a second for a file system that hangs", async () => {
-  const causes: string[] = [];
-  const renewFiles: RenewedParts<string>["renewFiles"] = (cause) => {
-    causes.push(cause);
-    return new Promise(() => {});
-  };
-  const { restore, kernel, randomness, events } = setup({ renewFiles });
-  await restore.rehearse();
-  assert.deepEqual(kernel.calls, ["open", "reseed", "close"]);
-  assert.equal(randomness.seeds.length, 1);
-  assert.deepEqual([causes, events, restore.generation], [["snapshot"], [], 0]);
+describe("a rehearsal of the duties", () => {
+  it("mixes nothing in, steps no clock, and reloads the files as before a snapshot", async () => {
+    const causes: string[] = [];
+    const renewFiles: RenewedParts<string>["renewFiles"] = (cause) => {
+      causes.push(cause);
+      return Promise.resolve({ credentials: false, environment: false });
+    };
+    const { parts, restore, kernel, randomness, events } = setup({ renewFiles });
+    const attached = parts.activity.attach();
+    const report = await rehearsedDuties(parts).run(request(HOST_NS), call());
+    assert.deepEqual(kernel.calls, ["open", "credit 0", "reseed", "close", "step"]);
+    assert.deepEqual(kernel.steppedTo, [-1n]);
+    assert.equal(randomness.seeds.length, 1);
+    assert.deepEqual([causes, events], [["snapshot"], ["hooks", "connections but ours", "thaw", "timers"]]);
+    assert.deepEqual([report.degraded, restore.generation], [[], 0]);
+    const ranNs = systemClock.wallNs();
+    // Later than the rehearsal, however coarse the clock.
+    while (systemClock.wallNs() === ranNs) await nextTurn();
+    attached.cut();
+    assert.ok(parts.activity.lastNs() > ranNs, "a client that goes is activity: it was not restored");
+    assert.deepEqual(parts.log.lines, []);
+  });
+
+  it("asks the kernel for what the addon refuses by itself", () => {
+    // The kernel would say EBADF.
+    assert.equal(addon.creditEntropy(-1, new Uint8Array()), -EINVAL);
+    assert.equal(addon.setRealtimeNs(-1n), -EINVAL);
+  });
+
+  it("waits a second for a file system that hangs", async () => {
+    const { parts, events } = setup({ renewFiles: () => new Promise(() => {}) });
+    await rehearsedDuties(parts).run(request(), call());
+    assert.equal(events.at(-1), "timers");
+  });
 });

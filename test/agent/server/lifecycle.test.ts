@@ -3,8 +3,8 @@ import { describe, test } from "node:test";
 import { create } from "@bufbuild/protobuf";
 import type { TlsMaterial } from "../../../src/agent/domain/index.ts";
 import { messageFrame } from "../../../src/agent/rpc/codec.ts";
-import { bytesFieldFrame, Router } from "../../../src/agent/rpc/index.ts";
-import { warmUp } from "../../../src/agent/server/warm-up.ts";
+import { bytesFieldFrame, type Call, Router } from "../../../src/agent/rpc/index.ts";
+import { serverInMemory, warmUp } from "../../../src/agent/server/warm-up.ts";
 import { GuestAgent } from "../../../src/shared/gen/svc/guest/v1alpha1/guest_agent_pb.ts";
 import { HealthResponseSchema } from "../../../src/shared/gen/svc/guest/v1alpha1/health_pb.ts";
 import { awake } from "../../fixtures/awake.ts";
@@ -17,7 +17,7 @@ import { recordingLog } from "../../fixtures/recorders.ts";
 import { grpcJsClient, one, RpcFailure } from "../../fixtures/rpc-clients.ts";
 import { addon } from "../../fixtures/spawning.ts";
 
-const { health, exec } = GuestAgent.method;
+const { health, exec, runRestoreDuties } = GuestAgent.method;
 const STDOUT = 7;
 const token = TEST_TOKEN;
 
@@ -101,7 +101,7 @@ async function issued(): Promise<TlsMaterial> {
 test("a warm-up makes one Health call through TLS, where there is any, HTTP/2 and router, and logs nothing", async () => {
   for (const tls of [await issued(), undefined]) {
     const { router, log, running, answered } = countingRouter();
-    await warmUp(router, systemClock, tls, GENEROUS_MS);
+    await warmUp(serverInMemory(router, systemClock), tls, { limitMs: GENEROUS_MS });
     assert.deepEqual([answered(), running, log.lines], [1, [1, 0], []]);
   }
 });
@@ -111,7 +111,7 @@ test("a warm-up leaves no timer that would wake the agent", async (t) => {
   const tls = await issued();
   const started = t.mock.method(globalThis, "setInterval");
   const stopped = t.mock.method(globalThis, "clearInterval");
-  await warmUp(router, systemClock, tls, GENEROUS_MS);
+  await warmUp(serverInMemory(router, systemClock), tls, { limitMs: GENEROUS_MS });
   const timers = started.mock.calls.map(({ result }) => result);
   assert.equal(timers.length, 1, "the connection would send its pings");
   while (!stopped.mock.calls.some(({ arguments: [timer] }) => timer === timers[0])) {
@@ -122,18 +122,49 @@ test("a warm-up leaves no timer that would wake the agent", async (t) => {
 test("a warm-up with credentials that are none ends without a word", async () => {
   const { router, log, answered } = countingRouter();
   const nonsense = tlsMaterial({ cert: "no certificate", key: "no key" }, "no authority");
-  await warmUp(router, systemClock, nonsense);
+  await warmUp(serverInMemory(router, systemClock), nonsense);
   assert.equal(answered(), 0);
   assert.deepEqual(log.lines, []);
 });
 
-test("a warm-up whose call is never answered ends all the same, and the call with it", async () => {
-  const router = new Router({ clock: systemClock, log: recordingLog(), agentVersion: "1" });
-  const aborted = Promise.withResolvers<void>();
-  router.unary(GuestAgent.method.health, (_request, { signal }) => {
-    signal.addEventListener("abort", () => aborted.resolve());
-    return new Promise(() => {});
+type Hang = (call: Call) => Promise<never>;
+const HANGING: readonly (readonly [name: string, isRehearsal: boolean, add: (router: Router, hang: Hang) => void])[] = [
+  ["warm-up with a Health that is", false, (router, hang) => router.unary(health, (_request, call) => hang(call))],
+  ["rehearsal with an Exec that is", true, (router, hang) => router.bidiStream(exec, hang)],
+  ["rehearsal with duties that are", true, (router, hang) => router.unary(runRestoreDuties, (_, call) => hang(call))],
+];
+for (const [name, isRehearsal, add] of HANGING)
+  test(`a ${name} never answered ends all the same, and the call with it`, async () => {
+    const router = new Router({ clock: systemClock, log: recordingLog(), agentVersion: "1" });
+    const aborted = Promise.withResolvers<void>();
+    add(router, ({ signal }) => {
+      signal.addEventListener("abort", () => aborted.resolve());
+      return new Promise(() => {});
+    });
+    const server = serverInMemory(router, systemClock);
+    await awake(warmUp(server, undefined, { isRehearsal, limitMs: SHORT_MS }));
+    await aborted.promise;
+    assert.equal(server.sockets, 0);
   });
-  await awake(warmUp(router, systemClock, undefined, SHORT_MS));
-  await aborted.promise;
-});
+
+for (const secured of [true, false])
+  test(`a rehearsal ${secured ? "through" : "without"} TLS makes the calls after a restore, and then no connection is left`, async () => {
+    const { router, log, running, answered } = countingRouter();
+    const server = serverInMemory(router, systemClock);
+    const made: unknown[] = [];
+    router.bidiStream(exec, async (call) => {
+      const message = await call.messages().next();
+      if (message !== undefined) made.push(call.decode(exec.input, message).frame.case);
+    });
+    router.unary(runRestoreDuties, ({ entropy, hostTime }, { connection }) => {
+      made.push(entropy.length, hostTime !== undefined, connection.peer.certificate !== undefined);
+      made.push(server.dropOtherConnections(connection));
+      return create(runRestoreDuties.output);
+    });
+    await warmUp(server, secured ? await issued() : undefined, { isRehearsal: true, limitMs: GENEROUS_MS });
+    assert.equal(answered(), 1);
+    assert.deepEqual(new Set(made), new Set(["start", 32, true, secured, 1]));
+    assert.equal(running.at(-1), 0);
+    assert.equal(server.sockets, 0);
+    assert.deepEqual(log.lines, []);
+  });

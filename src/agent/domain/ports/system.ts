@@ -80,6 +80,9 @@ export interface Log {
   error(event: string, fields?: LogFields): void;
 }
 
+/** Logs nothing. */
+export const SILENT_LOG: Log = { debug: () => {}, info: () => {}, warn: () => {}, error: () => {} };
+
 /** The agent's own standard output and error, which are the console of the sandbox. */
 export interface ConsoleOutput {
   /** Queues bytes in order, and never waits. Returns how many: the console loses those that it has no room for. */
