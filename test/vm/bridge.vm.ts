@@ -5,8 +5,11 @@ import type { GuestClient } from "../../src/node/client/index.ts";
 import { Stage } from "./cases/stage.ts";
 
 const MEBIBYTE = 2 ** 20;
+/** State of a listening socket in /proc/net/tcp (include/net/tcp_states.h). */
+const LISTENING = "0A";
 /** Printed by the stand-in for the substrate's agent (test/vm/guest/substrate.c). */
 const WAITS = "SUBSTRATE-WAITS";
+const ORACLE_PORT = (7070).toString(16).toUpperCase();
 
 describe("a guest without a management port, its bridge on a serial port", () => {
   const stage = new Stage({ bridge: true });
@@ -25,6 +28,17 @@ describe("a guest without a management port, its bridge on a serial port", () =>
     const { stdout, exitCode: code } = await client.run({ args: ["/bin/busybox", "cat"] }, { input });
     assert.equal(code, 0);
     assert.ok(stdout.equals(input));
+  });
+
+  test("has no listener on the network", async () => {
+    assert.ok(client);
+    const { stdout } = await client.run({ args: ["/bin/busybox", "cat", "/proc/net/tcp", "/proc/net/tcp6"] });
+    const sockets = stdout
+      .toString()
+      .split("\n")
+      .map((line) => line.trim().split(/\s+/));
+    const ports = sockets.filter(([, , , state]) => state === LISTENING).map(([, local = ""]) => local.split(":")[1]);
+    assert.deepEqual(ports, [ORACLE_PORT], "none but the test's own oracle");
   });
 
   test("is reached again after a restore, and performs its duties", async () => {
