@@ -10,22 +10,6 @@ import { forAllTests } from "../../fixtures/for-all-tests.ts";
 import { clientOf } from "../../fixtures/guest-client.ts";
 import { NEEDS_ROOT } from "../../fixtures/privileges.ts";
 
-const BOOTSTRAP_NAMES = [
-  "SVC_INSTANCE_TOKEN",
-  "SVC_INSTANCE_TOKEN_FILE",
-  "SVC_GUEST_PORT",
-  "SVC_TLS_CERT_FILE",
-  "SVC_TLS_KEY_FILE",
-  "SVC_TLS_CLIENT_CA_FILE",
-  "SVC_GUEST_SOCKET",
-  "SVC_WORKLOAD_SOCKET",
-  "SVC_PROCESS_SPEC",
-  "SVC_PROCESS_SPEC_FILE",
-  "SVC_HOOKS_SPEC",
-  "SVC_HOOKS_SPEC_FILE",
-  "SVC_LOG_LEVEL",
-];
-
 const folder = forAllTests(await testFolder()).path;
 const agent = forAllTests(
   await startAgent({
@@ -54,8 +38,8 @@ function parse(bytes: Uint8Array): Map<string, string> {
 
 describe("contract: environment of an exec'd command", () => {
   it("removes every bootstrap-channel variable from the command's environment, and keeps SVC_WORKLOAD_SOCKET from an exec'd command, even where Process.env names it", async () => {
-    const environment = await environmentOf();
-    for (const name of BOOTSTRAP_NAMES) assert.equal(environment.has(name), false, name);
+    const names = [...(await environmentOf()).keys()];
+    assert.ok(!names.some((name) => name.startsWith("SVC_")), names.join(" "));
   });
 
   it("applies the workload's Process.env over what was inherited", async () => {

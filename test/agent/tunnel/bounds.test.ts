@@ -3,6 +3,7 @@ import { createHash, randomBytes } from "node:crypto";
 import { once } from "node:events";
 import type { Socket } from "node:net";
 import { PassThrough, type Writable } from "node:stream";
+import { buffer } from "node:stream/consumers";
 import { after, describe, it } from "node:test";
 import { create, type MessageInitShape } from "@bufbuild/protobuf";
 import { status } from "@grpc/grpc-js";
@@ -17,6 +18,7 @@ import { testFolder } from "../../fixtures/files.ts";
 import { echo, listener } from "../../fixtures/listeners.ts";
 import { grpcJsClient } from "../../fixtures/rpc-clients.ts";
 
+const folder = forAllTests(await testFolder());
 const agent = forAllTests(await startAgent());
 const raw = grpcJsClient(agent);
 after(() => raw.close());
@@ -42,7 +44,12 @@ const open = (port: number): TunnelFrame => frame({ case: "open", value: { targe
 function openRaw(frames: AsyncIterable<TunnelFrame> | readonly TunnelFrame[]): AsyncGenerator<TunnelFrame> {
   return raw.call(Tunnel.method.open, frames, { token: agent.token });
 }
-
+/** A tunnel to a socket, whose client takes a byte at first. */
+function openNarrow(path: string): { requests: PassThrough; answers: AsyncGenerator<TunnelFrame> } {
+  const requests = new PassThrough({ objectMode: true });
+  requests.write(frame({ case: "open", value: { target: { case: "path", value: path }, windowBytes: 1 } }));
+  return { requests, answers: openRaw(requests as AsyncIterable<TunnelFrame>) };
+}
 /** Sends a byte and gets it back, that many times. */
 async function roundTrips(tunnel: GuestTunnel, times: number): Promise<void> {
   for (let time = 0; time < times; time++) {
@@ -68,16 +75,13 @@ function flood(socket: Writable, piece: Buffer): { written: number } {
 
 describe("the bounds of tunnels", () => {
   it("do not keep what widens the client's window behind the last byte that it may send", async () => {
-    await using folder = await testFolder();
-    await using server = await listener((socket) => socket.pause(), { path: folder.at("socket") });
-    const requests = new PassThrough({ objectMode: true });
-    const target = { case: "path", value: folder.at("socket") } as const;
-    requests.write(frame({ case: "open", value: { target, windowBytes: 1 } }));
+    const path = folder.at("paused");
+    await using server = await listener((socket) => socket.pause(), { path });
+    const { requests, answers } = openNarrow(path);
     let halfBytes = 0;
     let isWidened = false;
     let came = 0;
     const receive = async (): Promise<void> => {
-      const answers = openRaw(requests as AsyncIterable<TunnelFrame>);
       for await (const { frame: answer } of answers) {
         if (answer.case === "opened") halfBytes = answer.value.windowBytes / 2;
         else if (answer.case === "window") isWidened = true;
@@ -104,18 +108,13 @@ describe("the bounds of tunnels", () => {
   });
 
   it("exceed a client's window by 64 KiB at most, however much there is to read", async () => {
-    await using folder = await testFolder();
-    await using _server = await listener((socket) => void socket.end(Buffer.alloc(2 * MIB)), {
-      path: folder.at("socket"),
-    });
-    const requests = new PassThrough({ objectMode: true });
-    const target = { case: "path", value: folder.at("socket") } as const;
+    const path = folder.at("much");
+    await using _server = await listener((socket) => void socket.end(Buffer.alloc(2 * MIB)), { path });
+    const { requests, answers } = openNarrow(path);
     // Steps of more than 64 KiB and less than the kernel holds.
     const stepBytes = 100 * 1024;
     let windowBytes = 1;
     let countedBytes = 0;
-    requests.write(frame({ case: "open", value: { target, windowBytes } }));
-    const answers = openRaw(requests as AsyncIterable<TunnelFrame>);
     for await (const { frame: answer } of answers) {
       if (answer.case === "end") break;
       if (answer.case !== "data") continue;
@@ -160,7 +159,6 @@ describe("the bounds of tunnels", () => {
 
   it("are 256 at once, of which two hundred that stand still in both directions hold up none of the others", async () => {
     await using own = await startAgent();
-    await using folder = await testFolder();
     await using echoes = await listener(echo);
     const piece = Buffer.alloc(MIB);
     // Over a unix socket, for which the kernel buffers little.
@@ -187,10 +185,7 @@ describe("the bounds of tunnels", () => {
       for (const tunnel of others) await roundTrips(tunnel, 1);
       const large = randomBytes(4 * MIB);
       beside.end(large);
-      const got: Buffer[] = [];
-      beside.on("data", (bytes: Buffer) => got.push(bytes));
-      await once(beside, "end");
-      assert.ok(Buffer.concat(got).equals(large));
+      assert.ok((await buffer(beside)).equals(large));
       const last = connect(0, echoes.port);
       await roundTrips(last, 1);
       const tooMany = connect(2 * OF_A_CLIENT, echoes.port);
@@ -200,13 +195,11 @@ describe("the bounds of tunnels", () => {
       // A place is free once its tunnel is closed and the agent knows.
       last.destroy();
       await until(async () => {
-        const again = connect(2 * OF_A_CLIENT, echoes.port);
-        const isOpen = await again.opened.then(
+        using again = connect(2 * OF_A_CLIENT, echoes.port);
+        return await again.opened.then(
           () => true,
           () => false,
         );
-        again.destroy();
-        return isOpen;
       }, "the place of a closed tunnel was free");
     } finally {
       for (const tunnel of tunnels) tunnel.destroy();

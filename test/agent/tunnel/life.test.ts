@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { once } from "node:events";
 import { describe, it } from "node:test";
-import type { GuestClient, GuestTunnel } from "../../../src/node/client/index.ts";
+import type { GuestClient, GuestError, GuestTunnel } from "../../../src/node/client/index.ts";
 import { startAgent } from "../../fixtures/agent.ts";
 import { until } from "../../fixtures/awake.ts";
 import { activityNs, clientOf, failureOf } from "../../fixtures/guest-client.ts";
@@ -14,6 +14,11 @@ async function open(client: GuestClient, port: number): Promise<GuestTunnel> {
   const tunnel = client.openTunnel(port).on("error", () => {});
   await tunnel.opened;
   return tunnel;
+}
+
+/** Why a tunnel ends. */
+function failure(tunnel: GuestTunnel): Promise<GuestError> {
+  return failureOf(once(tunnel, "close").then(() => undefined));
 }
 
 describe("a tunnel's life", () => {
@@ -44,7 +49,7 @@ describe("a tunnel's life", () => {
     const tunnel = await open(client, server.port);
     const socket = await server.next();
     const closed = new Promise((resolve) => socket.once("close", resolve));
-    const ends = Promise.all([failureOf(once(tunnel, "close").then(() => undefined)), closed]);
+    const ends = Promise.all([failure(tunnel), closed]);
     using node = clientOf(agent);
     await node.runRestoreDuties({ entropy: ENTROPY });
     const [{ status }] = await ends;
@@ -72,9 +77,7 @@ describe("a tunnel's life", () => {
     elsewhere.write(Buffer.alloc(2 ** 22));
     let words = "";
     told.on("data", (bytes: Buffer) => (words += String(bytes)));
-    const ended = Promise.all(
-      [told, elsewhere].map((tunnel) => failureOf(once(tunnel, "close").then(() => undefined))),
-    );
+    const ended = Promise.all([told, elsewhere].map(failure));
     const { code } = await agent.stop();
     for (const { status, reason } of await ended) assert.deepEqual([status, reason], ["UNAVAILABLE", "SHUTTING_DOWN"]);
     assert.deepEqual([code, words], [0, "goodbye"]);

@@ -5,7 +5,7 @@ import { readFileSync } from "node:fs";
 import { createServer, type AddressInfo, type Server } from "node:net";
 import { networkInterfaces } from "node:os";
 import { describe, it } from "node:test";
-import type { Listener, Sockets } from "../../../src/agent/domain/index.ts";
+import type { Sockets } from "../../../src/agent/domain/index.ts";
 import type { PortChanges as Changes } from "../../../src/agent/tunnel/index.ts";
 import { PortWatch } from "../../../src/agent/tunnel/port-watch.ts";
 import { HookKind, type ListeningPort, type PortChanges, PortScope } from "../../../src/node/client/index.ts";
@@ -116,19 +116,13 @@ describe("the ports that listen", () => {
     for (const each of [watch, lost]) assert.equal((await each.next()).value?.full, true);
     await using server = await serverAt("127.0.0.1");
     assert.ok((await client.listPorts()).ports.some(({ port }) => port === portOf(server)));
-    const after = await client.health();
-    assert.deepEqual(
-      [after.frozen, after.lastUserActivity, after.lastUserActivityNanos],
-      [true, before.lastUserActivity, before.lastUserActivityNanos],
-    );
+    const { lastUserActivity, lastUserActivityNanos } = before;
+    assert.partialDeepStrictEqual(await client.health(), { frozen: true, lastUserActivity, lastUserActivityNanos });
     await client.runRestoreDuties({ entropy: Buffer.alloc(32, 1) });
     assert.equal((await failureOf(Array.fromAsync(lost))).status, "UNAVAILABLE");
-    for (;;) {
-      const { value } = await watch.next();
-      if (value?.full !== true) continue;
-      assert.ok(value.ports.some(({ port }) => port === portOf(server)));
-      break;
-    }
+    let whole = await watch.next();
+    while (whole.value?.full !== true) whole = await watch.next();
+    assert.ok(whole.value.ports.some(({ port }) => port === portOf(server)));
     const [, refused] = await Promise.all([own.stop(), failureOf(Array.fromAsync(watch))]);
     assert.equal(refused.reason, "SHUTTING_DOWN");
   });
@@ -145,15 +139,7 @@ describe("the ports that listen", () => {
 });
 
 describe("looks for listeners", () => {
-  const listenerAt = (port: number): Listener => ({
-    inode: port,
-    port,
-    family: 4,
-    address: "0.0.0.0",
-    scope: "ANY",
-    isReached: true,
-    uid: 0,
-  });
+  const kind = { family: 4, address: "0.0.0.0", scope: "ANY", isReached: true, uid: 0 } as const;
   /** A watch over sockets that the test names. */
   function scene(open: () => readonly number[]) {
     const timers = new ManualTimers();
@@ -163,12 +149,18 @@ describe("looks for listeners", () => {
       connectPath: () => assert.fail("nobody connects"),
       eachListener: async (take) => {
         counts.looks += 1;
-        for (const port of open()) take(listenerAt(port));
+        for (const port of open()) take({ inode: port, port, ...kind });
         return true;
       },
       holders: async () => new Map(),
     };
-    return { counts, timers, ports: new PortWatch({ sockets, timers, ownPort: 7071, generation: () => counts.life }) };
+    const ports = new PortWatch({ sockets, timers, ownPort: 7071, generation: () => counts.life });
+    /** Lets time pass, and what that begins come to its end. */
+    const pass = async (ms = LOOK_MS): Promise<void> => {
+      timers.advance(ms);
+      await settled();
+    };
+    return { counts, pass, ports };
   }
   const settled = (): Promise<void> => new Promise((resolve) => setTimeout(resolve));
 
@@ -181,7 +173,7 @@ describe("looks for listeners", () => {
 
   it("serve eight watchers at once, twice a second, and nobody when nobody watches", async () => {
     let open = [80, 7071];
-    const { counts, timers, ports } = scene(() => open);
+    const { counts, pass, ports } = scene(() => open);
     const callers = Array.from({ length: WATCHERS + 1 }, () => new AbortController());
     const sent: Changes[][] = [];
     const watches = callers.map(({ signal }) => {
@@ -193,17 +185,9 @@ describe("looks for listeners", () => {
     await assert.rejects(watches[WATCHERS] ?? assert.fail(), { reason: "TOO_MANY_WATCHERS" });
     await settled();
     const first = counts.looks;
-    for (let time = 0; time < 10; time++) {
-      timers.advance(LOOK_MS);
-      await settled();
-    }
+    for (let time = 0; time < 10; time++) await pass();
     assert.equal(counts.looks - first, 10);
-    open = [80, 90];
-    timers.advance(LOOK_MS);
-    await settled();
-    open = [90];
-    timers.advance(LOOK_MS);
-    await settled();
+    for (open of [[80, 90], [90]]) await pass();
     const words = ({ full, ports: opened, closed }: Changes): unknown[] => [
       full,
       opened.map(({ port }) => port),
@@ -217,34 +201,27 @@ describe("looks for listeners", () => {
       ]);
     for (const caller of callers) caller.abort(new Error("gone"));
     await over;
-    timers.advance(LOOK_MS);
-    await settled();
+    await pass();
     const last = counts.looks;
-    timers.advance(100 * LOOK_MS);
-    await settled();
+    await pass(100 * LOOK_MS);
     assert.equal(counts.looks, last);
   });
 
   it("are told to a watcher that was behind in one message, and whole after a restore", async () => {
     let open = [1];
     let isBehind = false;
-    const { counts, timers, ports } = scene(() => open);
+    const { counts, pass, ports } = scene(() => open);
     const { signal } = new AbortController();
     const sent: Changes[] = [];
     void ports.watch({ isBehind: () => isBehind, send: (one) => sent.push(one), signal }).catch(() => undefined);
     await settled();
     isBehind = true;
-    for (open of [[2], [2, 3], [3, 4]]) {
-      timers.advance(LOOK_MS);
-      await settled();
-    }
+    for (open of [[2], [2, 3], [3, 4]]) await pass();
     assert.equal(sent.length, 1);
     isBehind = false;
-    timers.advance(LOOK_MS);
-    await settled();
+    await pass();
     counts.life = 1;
-    timers.advance(LOOK_MS);
-    await settled();
+    await pass();
     assert.deepEqual(
       sent.map(({ full, ports: opened, closed }) => [full, opened.length, closed.length]),
       [

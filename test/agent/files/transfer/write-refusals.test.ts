@@ -150,28 +150,26 @@ describe("WriteFile changes nothing", () => {
       return [peer, stream];
     };
 
-    for (const code of [CODE.cancel, CODE.none, CODE.internal]) {
-      it(`by a reset with the code ${code}, without an end`, NEEDS_ROOT, async () => {
+    const reset = (code: number, stream: number): Buffer => frame(FRAME.reset, 0, stream, uint32(code));
+    const end = (stream: number): Buffer => frame(FRAME.data, FLAG.endStream, stream);
+    for (const [what, frames] of [
+      ["a reset with CANCEL, without an end", (stream) => [reset(CODE.cancel, stream)]],
+      ["a reset with NO_ERROR, without an end", (stream) => [reset(CODE.none, stream)]],
+      ["a reset with INTERNAL_ERROR, without an end", (stream) => [reset(CODE.internal, stream)]],
+      ["an end with a reset behind it, as Node's http2 cancels", (stream) => [end(stream), reset(CODE.cancel, stream)]],
+    ] as const satisfies readonly (readonly [string, (stream: number) => Buffer[]])[])
+      it(`by ${what}`, NEEDS_ROOT, async () => {
         const [peer, stream] = await begun({ path });
         using _connection = peer;
-        peer.send(frame(FRAME.reset, 0, stream, uint32(code)));
+        peer.send(...frames(stream));
         assert.equal(await peer.ask("Health", agent.token), "0");
         await finished();
       });
-    }
-
-    it("by an end with the reset behind it, as Node's http2 cancels", NEEDS_ROOT, async () => {
-      const [peer, stream] = await begun({ path });
-      using _connection = peer;
-      peer.send(frame(FRAME.data, FLAG.endStream, stream), frame(FRAME.reset, 0, stream, uint32(CODE.cancel)));
-      assert.equal(await peer.ask("Health", agent.token), "0");
-      await finished();
-    });
 
     it("by an end alone, where its last message was to say so", async () => {
       const [peer, stream] = await begun({ path, marksLast: true });
       using _connection = peer;
-      peer.send(frame(FRAME.data, FLAG.endStream, stream));
+      peer.send(end(stream));
       const trailers = await peer.status(stream);
       assert.equal(trailers.get("grpc-status"), String(status.INVALID_ARGUMENT));
       assert.match(trailers.get("grpc-message") ?? "", /ended before a message with last/);
