@@ -60,10 +60,9 @@ async function runIn(roots: Roots, root: Root, bundle: string, setting: Setting)
 const refused = noNamespaces() ?? noDebian();
 
 describe("the standalone agent", { skip: refused ?? false, concurrency: 2 }, () => {
+  const bundle = standaloneFolder();
   let roots: Roots;
-  let bundle = "";
   before(() => {
-    bundle = standaloneFolder();
     roots = makeRoots();
   });
   after(() => roots.remove());

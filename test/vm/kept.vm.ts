@@ -1,5 +1,5 @@
 import assert from "node:assert/strict";
-import { createHash, type Hash, randomBytes } from "node:crypto";
+import { createHash, randomBytes } from "node:crypto";
 import { once } from "node:events";
 import { Readable } from "node:stream";
 import { after, describe, test } from "node:test";
@@ -14,7 +14,7 @@ import {
   restoreSequence,
 } from "../../src/node/client/index.ts";
 import { Changes, until } from "../fixtures/awake.ts";
-import { SERVER_NAME } from "../fixtures/certificates.ts";
+import { optionsFor } from "../fixtures/guest-client.ts";
 import { Stage } from "./cases/stage.ts";
 
 const STANDBYS = 3;
@@ -31,20 +31,14 @@ const PIECE_BYTES = 4 * 1024;
 const PIECE_MS = 20;
 
 /** Options for the stage's present machine: for kept commands that reconnect by themselves. */
-function optionsOf({ guest, machine }: Stage): ConnectOptions {
-  const { ca, client } = guest.certificates;
-  const pem = { caPem: ca, certPem: client.cert, keyPem: client.key };
-  return { address: `127.0.0.1:${machine.agentPort}`, ...pem, token: guest.token, serverName: SERVER_NAME };
+function optionsOf({ guest: { certificates, token }, machine }: Stage): ConnectOptions {
+  return optionsFor({ port: machine.agentPort, certificates, token });
 }
 
 /** Input of a command: random pieces until it is stopped, and a copy of them. */
 class Source {
-  readonly hash: Hash;
+  readonly hash = createHash("sha256");
   #isStopped = false;
-
-  constructor(hash: Hash = createHash("sha256")) {
-    this.hash = hash;
-  }
 
   stop(): void {
     this.#isStopped = true;

@@ -5,7 +5,6 @@ import { spawnSync } from "node:child_process";
 import { join } from "node:path";
 import { after, describe, test } from "node:test";
 import { HookKind, restoreSequence } from "../../src/node/client/index.ts";
-import { deferred } from "../../src/node/client/deferred.ts";
 import { testFolder } from "../fixtures/files.ts";
 import { relayTo } from "../fixtures/relay.ts";
 import { clientOf } from "../fixtures/guest-client.ts";
@@ -40,7 +39,7 @@ describe("a folder on its way into a sandbox", () => {
     await using relay = await relayTo(place);
     const { certificates, token } = stage.guest;
     using client = clientOf({ port: relay.port, certificates, token });
-    const begun = deferred<void>();
+    const begun = Promise.withResolvers<void>();
     let entries = 0;
     const uploading = client.uploadFolder(source, THERE, {
       onProgress: (done) => {
