@@ -270,6 +270,11 @@ describe("guestctl cp", () => {
     assert.match((await guestctl("cp", folder.at("a"), missing)).stderr, /its folder does not exist/);
     await copies("--parents", folder.at("a"), missing);
     assert.equal(await readFile(folder.at("x/y/a"), "utf8"), "a");
+    for (const [from, to] of [
+      [folder.at("a"), `:${folder.at("z/")}`],
+      [`:${folder.at("a")}`, folder.at("z/")],
+    ] as const)
+      assertRefused(await guestctl("cp", from, to), /^guestctl: there is no folder \S+z\/.*; --parents makes it\n$/);
     await mkdir(folder.at("tree"));
     await writeFile(folder.at("tree/a"), "a");
     const below = `:${folder.at("p/q/tree")}`;

@@ -32,10 +32,10 @@ export async function copy(order: CopyOrder, context: CopyContext): Promise<void
   }
 }
 
-/** Makes a missing destination that only a folder can be: one with a slash at its end, for files (--parents). */
+/** Makes a missing destination that only a folder can be: one with a slash at its end, for files. Needs --parents. */
 async function madeFolder({ direction, sources, destination }: CopyOrder, context: CopyContext): Promise<boolean> {
   const { client, makesParents } = context;
-  if (!makesParents || !destination.endsWith("/")) return false;
+  if (!destination.endsWith("/")) return false;
   const [source = ""] = sources;
   const isUpload = direction === "upload";
   const isDirectory = isUpload
@@ -43,6 +43,8 @@ async function madeFolder({ direction, sources, destination }: CopyOrder, contex
     : (await client.statPath(source)).type === FileType.DIRECTORY;
   // As with cp(1), one folder is copied under the new name.
   if (isDirectory && sources.length === 1) return false;
+  if (!makesParents)
+    throw new CliError(`there is no folder ${destination}${isUpload ? " in the sandbox" : ""}; --parents makes it`);
   if (isUpload) await client.mkdir(destination, { parents: true });
   else await locally(destination, mkdir(destination, { recursive: true }));
   return true;
