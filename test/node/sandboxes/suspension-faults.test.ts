@@ -63,6 +63,31 @@ describe("a sandbox whose suspension goes wrong", NEEDS_NAMESPACES, () => {
     assert.deepEqual(substrate.left(), []);
   });
 
+  it("is Unknown where its hypervisor died unnoticed: operations and sweep say why, and what to do", async (place) => {
+    const { node, substrate } = place;
+    await node.standby("box");
+    // hypeman 8853445, lib/instances/query.go:104-115: the socket of a hypervisor that is gone refuses.
+    const state_error = "dial unix /var/lib/hypeman/guests/box/qemu.sock: connect: connection refused";
+    const died = (instance: object): object => ({ ...instance, state: "Unknown", state_error });
+    substrate.edits.set("GET /instances/{id}", died);
+    using hasty = await openNode(partsOf(substrate), { reachTimeoutMs: 1 });
+    const failed = (await hasty.sweep()).failed.map(({ code, message }) => [code, message]);
+    assert.deepEqual(failed, [
+      ["WRONG_STATE", `box is Unknown: the daemon does not reach its hypervisor (${state_error})`],
+    ]);
+    for (const operation of [
+      () => hasty.standby("box"),
+      () => hasty.resume("box"),
+      () => hasty.snapshot("box"),
+      () => hasty.stop("box"),
+    ])
+      await assertRefused(operation(), "WRONG_STATE", /Unknown: .*connection refused/, /^remove it, or .* socket/);
+    assert.equal((await hasty.get("box")).stateError, state_error);
+    substrate.edits.clear();
+    assert.equal((await node.resume("box"))?.ready, true);
+    assert.equal((await node.get("box")).stateError, undefined);
+  });
+
   it("is waited for while its init is at work, or its hypervisor too busy to answer", async ({ node, substrate }) => {
     const look = "GET /instances/{id}";
     for (const state of ["Initializing", "Unknown"]) {

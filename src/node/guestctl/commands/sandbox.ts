@@ -74,7 +74,7 @@ const OPTIONS = {
     help: "standby, snapshot, fork, watch: on, off, or required, which suspends nothing that cannot be frozen (default on)",
   },
   "accept-bundle": {
-    help: "resume, fork: also under another hypervisor or agent than it was suspended under; the journal notes it",
+    help: "resume, fork: also under another hypervisor or agent than it was suspended under",
   },
   "min-agent": {
     argument: "VERSION",

@@ -31,6 +31,7 @@ export function sandboxObject(info: SandboxInfo): object {
     keys: inSnakeCase(info.keys),
     pre_snapshot: hookObject(info.preSnapshot),
     freeze: freezeObject(info.preSnapshot),
+    ...(info.stateError !== undefined && { state_error: info.stateError }),
     ...(info.endedBecause !== undefined && { ended_because: info.endedBecause }),
   };
 }
@@ -102,17 +103,19 @@ export function awakeningStatus(...awakenings: readonly (Awakening | undefined)[
 
 /** One sandbox, for people. */
 export function statusText(info: SandboxInfo): string {
-  const { name, endedBecause, image, address = "-", credentials, preSnapshot } = info;
+  const { name, state, stateError, endedBecause, image, address = "-", credentials, preSnapshot } = info;
+  const isAsleep = state === "Standby" && preSnapshot !== undefined;
   return reportText([
     ["name", name],
     ["state", stateWords(info)],
+    ...(stateError === undefined ? [] : ([["unknown because", stateError]] as const)),
     ...(endedBecause === undefined ? [] : ([["ended", endedBecause]] as const)),
     ["agent", agentWords(info)],
     ["image", image],
     ["address", address],
     ["published", publishedWords(info)],
     ["credentials", credentials],
-    ...(preSnapshot === undefined ? [] : ([["came to rest", restWords(preSnapshot)]] as const)),
+    ...(isAsleep ? ([["came to rest", restWords(preSnapshot)]] as const) : []),
   ]);
 }
 

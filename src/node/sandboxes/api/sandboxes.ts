@@ -55,6 +55,8 @@ import { watch, type WatchOptions } from "./watch.ts";
 export interface SandboxInfo extends SandboxEntry {
   /** State of its instance at the substrate; undefined: there is no instance. */
   readonly state: InstanceState | undefined;
+  /** Of "Unknown", why the daemon cannot tell the state, in its words. */
+  readonly stateError?: string | undefined;
   /** Only from `get`, and in the guest's words: why its agent has ended, such as "the workload ran out of memory". */
   readonly endedBecause?: string | undefined;
   /** HOST:PORT of its agent. */
@@ -316,9 +318,9 @@ export class Sandboxes {
   }
 
   async #info(entry: SandboxEntry): Promise<SandboxInfo> {
-    const { ip, state } = (await asSandboxError(this.#node.instances.find(entry))) ?? {};
+    const { ip, state, stateError } = (await asSandboxError(this.#node.instances.find(entry))) ?? {};
     const address = ip === undefined ? undefined : addressOf(entry, ip);
-    return { ...entry, state, address, credentials: this.#node.credentials.folderOf(entry.name) };
+    return { ...entry, state, stateError, address, credentials: this.#node.credentials.folderOf(entry.name) };
   }
 }
 

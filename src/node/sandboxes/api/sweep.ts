@@ -17,6 +17,7 @@ import {
   settled,
   sourceAsleep,
   unfinished,
+  unreached,
   volumeLeft,
   withdraw,
 } from "../operations/index.ts";
@@ -238,8 +239,9 @@ async function sweepEntry(
     report.removed.push(publication.hostname);
   }
   if (entry.runEpochMs !== undefined) return;
-  const { state } = await node.instances.existing(entry);
+  const { state, stateError } = await node.instances.existing(entry);
   if (state === "Paused") throw paused(name);
+  if (state === "Unknown") throw unreached(name, stateError);
   if (state === "Standby" && entry.asleepBecause !== undefined) throw sourceAsleep(name, entry.asleepBecause);
   if (state !== "Running") return;
   await node.guests.awaken("sweep", node.journal.sandbox(name));

@@ -5,5 +5,13 @@ export { publish, type PublishOptions, served, unfinished, unpublish, withdraw }
 export { discard, ghost, volumeLeft } from "./removal.ts";
 export { keptSnapshot, madeSnapshot, snapshot } from "./snapshot.ts";
 export { stop, type Stopping } from "./stop.ts";
-export { paused, resume, type ResumeOptions, sourceAsleep, standby, type SuspendOptions } from "./suspend.ts";
+export {
+  paused,
+  resume,
+  type ResumeOptions,
+  sourceAsleep,
+  standby,
+  type SuspendOptions,
+  unreached,
+} from "./suspend.ts";
 export { isBeingSuspended, settled } from "./unsettled.ts";

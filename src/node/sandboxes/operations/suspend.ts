@@ -156,8 +156,20 @@ export function sourceAsleep(name: string, because: string, cause?: unknown): Sa
 /** The error about a sandbox whose suspension was broken off. */
 export function paused(name: string, cause?: unknown): SandboxError {
   const because = cause === undefined ? "" : ` (${messageOf(cause)})`;
-  const message = `${name} is Paused: its suspension was broken off${because}, and it neither runs nor sleeps`;
+  const message = `${name} is Paused: its suspension or restore was broken off${because}, and it neither runs nor sleeps`;
   return new SandboxError("PAUSED", message, cause);
+}
+
+/**
+ * The error about a sandbox whose hypervisor the daemon does not reach. One that has died unnoticed, as while the
+ * daemon was away, leaves its socket, and the daemon refuses all but deletion (hypeman 8853445,
+ * lib/instances/state.go:62-65).
+ */
+export function unreached(name: string, because = "it does not say why"): SandboxError {
+  const message = `${name} is Unknown: the daemon does not reach its hypervisor (${because})`;
+  const nextStep =
+    "remove it, or have the daemon's operator remove that socket if no hypervisor has it open, and resume";
+  return new SandboxError("WRONG_STATE", message, undefined, { nextStep });
 }
 
 /** How to resume. */
@@ -178,7 +190,7 @@ export async function resume(
   const { env } = choices;
   checkVariables(env);
   demandAgent(entry, choices.minAgentVersion);
-  const { state } = await node.instances.existing(entry);
+  const { state, stateError } = await known(node, entry);
   if (env !== undefined) {
     demandRenewable(entry);
     if (state === "Stopped") throw wrongState(entry.name, state, "what boots anew has the environment of its creation");
@@ -186,6 +198,7 @@ export async function resume(
   const id = entry.instanceId ?? "";
   let differing: readonly Warning[] = [];
   if (state === "Paused") throw paused(entry.name);
+  if (state === "Unknown") throw unreached(entry.name, stateError);
   if (state === "Standby") {
     differing = await compareKeys(node, "resume", entry, choices);
     node.step("resume", entry.name, "restore it");
@@ -309,22 +322,31 @@ function notFrozen(name: string, { freeze, freezeProblem }: SuspendReport): Sand
 /** As `running`, once init is done: until then the substrate refuses to suspend it. Waits as long as for an agent. */
 export async function suspendable(node: Needs<"instances" | "guests" | "step">, entry: SandboxEntry): Promise<void> {
   const { reachTimeoutMs } = node.guests.patience;
-  // A hypervisor that is too busy to answer is "Unknown".
-  const isDone = ({ state }: Instance): boolean => state !== "Initializing" && state !== "Unknown";
-  const found = await node.instances.existing(entry);
-  if (!isDone(found)) {
-    node.step("wait", entry.name, `wait while it is ${found.state}`);
-    const last = await node.instances.awaited(entry, isDone, reachTimeoutMs);
+  if ((await known(node, entry, ["Initializing", "Unknown"])).state === "Initializing") {
     const rule = `what initializes cannot be suspended, and ${reachTimeoutMs} ms did not suffice`;
-    if (!isDone(last)) throw wrongState(entry.name, last.state, rule);
+    throw wrongState(entry.name, "Initializing", rule);
   }
   await running(node, entry);
 }
 
+/** The instance once it has left these states, or the time is up. Of a hypervisor too busy to answer it is "Unknown". */
+async function known(
+  node: Needs<"instances" | "guests" | "step">,
+  entry: SandboxEntry,
+  passing: readonly InstanceState[] = ["Unknown"],
+): Promise<Instance> {
+  const hasPassed = ({ state }: Instance): boolean => !passing.includes(state);
+  const found = await node.instances.existing(entry);
+  if (hasPassed(found)) return found;
+  node.step("wait", entry.name, `wait while it is ${found.state}`);
+  return node.instances.awaited(entry, hasPassed, node.guests.patience.reachTimeoutMs);
+}
+
 /** Throws SandboxError (WRONG_STATE, PAUSED) unless the sandbox runs and has done its duties. */
 export async function running(node: Needs<"instances">, entry: SandboxEntry): Promise<void> {
-  const { state } = await node.instances.existing(entry);
+  const { state, stateError } = await node.instances.existing(entry);
   if (state === "Paused") throw paused(entry.name);
+  if (state === "Unknown") throw unreached(entry.name, stateError);
   if (!isRunning(state)) throw wrongState(entry.name, state, "only what runs can be suspended or stopped");
   if (entry.runEpochMs !== undefined) return;
   throw new SandboxError(

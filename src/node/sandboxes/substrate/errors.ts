@@ -19,7 +19,8 @@ export const NEXT_STEPS = {
   NOT_FOUND: undefined,
   ALREADY_EXISTS: "choose another name; where this node has none of it, another node of the substrate has",
   WRONG_STATE: undefined,
-  PAUSED: "remove it, and create it anew or fork its last snapshot: the substrate can only delete it",
+  PAUSED:
+    "remove it, and create it anew or fork its last snapshot: the substrate can only delete it, and only its operator can save the disk",
   SOURCE_ASLEEP: undefined,
   SIBLING_RUNNING: undefined,
   LEFT_BEHIND: undefined,

@@ -43,10 +43,12 @@ export function createBody(spec: SandboxSpec, parts: InstanceParts): Hypeman.Ins
 
 export function instanceOf(instance: SdkInstance): Instance {
   const { id, name, state, network, hypervisor, tags = {}, exit_code: exitCode, exit_message: exitMessage } = instance;
+  const { state_error: stateError } = instance;
   return {
     id,
     name,
     state,
+    stateError: stateError ?? undefined,
     ip: network?.ip ?? undefined,
     hypervisor,
     tags,

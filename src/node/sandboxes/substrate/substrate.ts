@@ -16,6 +16,8 @@ export interface Instance {
   readonly id: string;
   readonly name: string;
   readonly state: InstanceState;
+  /** Of "Unknown", why the daemon cannot tell the state. */
+  readonly stateError: string | undefined;
   /** Address on the host's bridge; undefined while it has none. */
   readonly ip: string | undefined;
   readonly hypervisor: string | undefined;
