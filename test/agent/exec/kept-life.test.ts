@@ -87,8 +87,8 @@ describe("what is kept at once", () => {
     using _ = await keep(agent, { args: ["true"], keep: { name: "full", bufferBytes: 16 * MIB } });
     using __ = await keep(agent, { args: ["true"], keep: { name: "nearly", bufferBytes: 15 * MIB } });
     const larger = { name: "ended", replaceEnded: true, bufferBytes: 2 * MIB };
-    const refused = await failingExec(agent, { args: ["true"], keep: larger });
-    assert.deepEqual([refused.code, refused.reason], [status.RESOURCE_EXHAUSTED, "TOO_MANY_KEPT_BYTES"]);
+    const refused = keep(agent, { args: ["true"], keep: larger });
+    await assert.rejects(refused, { code: status.RESOURCE_EXHAUSTED, reason: "TOO_MANY_KEPT_BYTES" });
     assert.equal((await listExecs(agent))[0]?.execId, ended.started.execId);
   });
 });

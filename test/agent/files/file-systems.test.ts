@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 import { mkdir, readFile, stat, writeFile } from "node:fs/promises";
-import { describe, it, type TestContext } from "node:test";
+import { describe, it } from "node:test";
 import { status } from "@grpc/grpc-js";
 import type { WriteFileRequest } from "../../../src/shared/gen/svc/guest/v1alpha1/files_pb.ts";
 import { forAllTests } from "../../fixtures/for-all-tests.ts";
@@ -13,11 +13,11 @@ import {
   headerMessage,
   openFiles,
   testFolder,
-  type TestMount,
   testMount,
   bindMount,
   failsWith,
 } from "../../fixtures/files.ts";
+import { NEEDS_NAMESPACES } from "../../fixtures/namespaces.ts";
 import { NEEDS_INSIGHT, NEEDS_ROOT } from "../../fixtures/privileges.ts";
 
 const MIB = 1024 ** 2;
@@ -25,31 +25,9 @@ const MIB = 1024 ** 2;
 const agent = forAllTests(await startAgent());
 const files = forAllTests(new FileCalls(agent));
 
-/** Mounts, or skips the test where that is not permitted. */
-async function mounted(
-  t: TestContext,
-  type: string,
-  options: (folder: string) => string,
-): Promise<TestMount | undefined> {
-  return testMount(type, options).catch((error: unknown) => {
-    t.skip(`cannot mount a ${type}: ${String(error)}`);
-    return undefined;
-  });
-}
-
-function bound(t: TestContext, source: string, target: string): Disposable | undefined {
-  try {
-    return bindMount(source, target);
-  } catch (error) {
-    t.skip(`cannot bind: ${String(error)}`);
-    return undefined;
-  }
-}
-
-describe("on a real file system", () => {
-  it("that is full, a write fails in mid-stream and leaves the old file and all of the space", async (t) => {
-    await using small = await mounted(t, "tmpfs", () => "size=4m");
-    if (small === undefined) return;
+describe("on a real file system", NEEDS_NAMESPACES, () => {
+  it("that is full, a write fails in mid-stream and leaves the old file and all of the space", async () => {
+    await using small = await testMount("tmpfs", () => "size=4m");
     await files.write({ path: small.at("file") }, "old");
     const parts = Array<Buffer>(40).fill(Buffer.alloc(MIB / 4));
     const full = { errno: "ENOSPC", path: small.at("file") };
@@ -60,9 +38,8 @@ describe("on a real file system", () => {
     assert.equal((await stat(small.at("other"))).size, 3.5 * MIB);
   });
 
-  it("that is read-only, a file is read but not written", async (t) => {
-    await using readOnly = await mounted(t, "tmpfs", () => "size=1m");
-    if (readOnly === undefined) return;
+  it("that is read-only, a file is read but not written", async () => {
+    await using readOnly = await testMount("tmpfs", () => "size=1m");
     await writeFile(readOnly.at("file"), "old");
     readOnly.remount("ro");
     const readsOnly = { errno: "EROFS" };
@@ -72,13 +49,15 @@ describe("on a real file system", () => {
   });
 
   it("that is an overlay, a file of the lower layer is replaced and the layer is not", async (t) => {
-    await using base = await mounted(t, "tmpfs", () => "size=8m");
-    if (base === undefined) return;
+    await using base = await testMount("tmpfs", () => "size=8m");
     for (const name of ["lower", "upper", "work"]) await mkdir(base.at(name));
     await writeFile(base.at("lower/file"), "of the image", { mode: 0o751 });
     const layers = `lowerdir=${base.at("lower")},upperdir=${base.at("upper")},workdir=${base.at("work")}`;
-    await using overlay = await mounted(t, "overlay", () => layers);
-    if (overlay === undefined) return;
+    await using overlay = await testMount("overlay", () => layers).catch(() => undefined);
+    if (overlay === undefined) {
+      t.skip("needs overlayfs in the kernel");
+      return;
+    }
     assert.equal((await files.read(overlay.at("file"))).data.toString(), "of the image");
     await files.write({ path: overlay.at("file") }, "of the sandbox");
     await files.write({ path: overlay.at("new/file"), createParents: true, exclusive: true }, "x");
@@ -88,12 +67,11 @@ describe("on a real file system", () => {
     assert.deepEqual((await overlay.names()).toSorted(), ["file", "new"]);
   });
 
-  it("a file that something is mounted on is not replaced, and said to be in use", async (t) => {
+  it("a file that something is mounted on is not replaced, and said to be in use", async () => {
     await using folder = await testFolder();
     await writeFile(folder.at("below"), "below");
     await writeFile(folder.at("on"), "old");
-    using mount = bound(t, folder.at("below"), folder.at("on"));
-    if (mount === undefined) return;
+    using _mount = bindMount(folder.at("below"), folder.at("on"));
     const writing = files.write({ path: folder.at("on") }, "new");
     await failsWith(writing, status.FAILED_PRECONDITION, "FILE_ERROR", { errno: "EBUSY" });
     assert.deepEqual((await folder.names()).toSorted(), ["below", "on"]);
