@@ -312,7 +312,7 @@ describe("the end of a kept exec", () => {
   });
 
   it("comes at its timeout also while nobody is attached", async () => {
-    const first = await keep(agent, { args: ["sleep", "1000"], timeoutMs: 300n, keep: { name: "timed" } });
+    const first = await keep(agent, { args: ["sleep", "1000"], timeoutMs: 3_000n, keep: { name: "timed" } });
     first[Symbol.dispose]();
     const ended = await untilKept(agent, "timed", (exec) => exec?.exit !== undefined);
     assert.deepEqual([ended?.exit?.timedOut, ended?.exit?.signal], [true, 15]);
