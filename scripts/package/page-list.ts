@@ -18,9 +18,16 @@ export interface Run {
   readonly count: number;
 }
 
+/** What was recorded of a file: its runs as the list has them, in lines. */
+export interface RecordedPages {
+  readonly name: string;
+  readonly identity: string;
+  readonly runs: readonly string[];
+}
+
 /** Where the recorded pages of an architecture are kept. */
 export function recordFile(arch: Architecture): string {
-  return join(import.meta.dirname, `pages-${arch}.txt`);
+  return join(import.meta.dirname, `pages-${arch}.json`);
 }
 
 /** Identifies the file whose pages were recorded; for the executable, its Node. */
@@ -31,19 +38,16 @@ export function identityOf(folder: string, name: string): string {
     .digest("hex");
 }
 
-/** One line for the name, and lines of runs. */
-export function linesOf(name: string, runs: readonly Run[]): string {
-  let line = "";
-  let text = `${name}\n`;
+/** Runs as the list has them, in lines. */
+export function linesOf(runs: readonly Run[]): string[] {
+  const lines: string[] = [];
   for (const { first, count } of runs) {
     const run = `${first}+${count}`;
-    if (line.length + run.length >= LINE_CHARACTERS) {
-      text += `${line}\n`;
-      line = "";
-    }
-    line += line === "" ? run : ` ${run}`;
+    const line = lines.at(-1);
+    if (line !== undefined && line.length + run.length < LINE_CHARACTERS) lines[lines.length - 1] = `${line} ${run}`;
+    else lines.push(run);
   }
-  return line === "" ? text : `${text}${line}\n`;
+  return lines;
 }
 
 /**
@@ -53,17 +57,18 @@ export function linesOf(name: string, runs: readonly Run[]): string {
  * recorded one; libraries of another machine are left out.
  */
 export function writePageList(arch: Architecture, folder: string): void {
-  const recorded = existsSync(recordFile(arch)) ? readFileSync(recordFile(arch), "utf8") : "";
-  let text = "";
-  for (const [, name = "", identity = "", runs = ""] of recorded.matchAll(/^([a-z]\S*) (\S+)\n((?:\d.*\n)*)/gm)) {
+  const file = recordFile(arch);
+  const recorded = existsSync(file) ? (JSON.parse(readFileSync(file, "utf8")) as RecordedPages[]) : [];
+  const lines: string[] = [];
+  for (const { name, identity, runs } of recorded) {
     const own = existsSync(join(folder, name)) ? identityOf(folder, name) : "none";
-    if (own === identity) text += `${name}\n${runs}`;
+    if (own === identity) lines.push(name, ...runs);
     else if (name === PROGRAM) {
       throw new Error(`the pages of ${identity} are recorded, and this is ${own}: run test/package/record-pages.ts`);
     }
   }
-  text += linesOf(PROGRAM, [scriptPages(join(folder, PROGRAM))]);
-  writeFileSync(join(folder, LIST), text);
+  lines.push(PROGRAM, ...linesOf([scriptPages(join(folder, PROGRAM))]));
+  writeFileSync(join(folder, LIST), `${lines.join("\n")}\n`);
 }
 
 /** The pages of an executable that hold the agent's script and its code cache: all of them are read. */

@@ -30,6 +30,7 @@ import {
   linesOf,
   PAGE_BYTES,
   PROGRAM,
+  type RecordedPages,
   recordFile,
   type Run,
   scriptPages,
@@ -135,9 +136,9 @@ for (const kind of [HookKind.POST_RESTORE, HookKind.PRE_SNAPSHOT, HookKind.POST_
     for (const page of cachedPages(addon, join(bundle, name), end)) pages.add(page);
   }
 }
-const texts = [...touched].map(([name, pages]) => {
+const recorded: RecordedPages[] = [...touched].map(([name, pages]) => {
   const runs = runsOf(pages);
   console.log(`${name}: ${runs.length} runs, ${((pages.size * PAGE_BYTES) / 1e6).toFixed(1)} MB`);
-  return linesOf(`${name} ${identityOf(BUILT, name)}`, runs);
+  return { name, identity: identityOf(BUILT, name), runs: linesOf(runs) };
 });
-writeFileSync(recordFile(ARCH), texts.join(""));
+writeFileSync(recordFile(ARCH), `${JSON.stringify(recorded, undefined, 2)}\n`);
