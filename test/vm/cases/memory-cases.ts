@@ -112,8 +112,8 @@ export function fullMemoryCases(memoryMib: number, hogs: readonly Hog[], contain
   });
 }
 
-/** Refaults of a start: 4,400 to 12,700, by how busy the host is; 271,000 if the kernel reads around each page. */
-const REFAULTS = 60_000;
+/** Refaults of a start: 2,000 to 2,700; 23,700 or more if their use is not seen, 271,000 with a read-around each. */
+const REFAULTS = 20_000;
 /** Mappings of the agent whose use the kernel does not see: MADV_RANDOM (VmFlags of proc_pid_smaps(5)). */
 const UNSEEN = "busybox grep -c '^VmFlags:.* rr ' /proc/$PPID/smaps || busybox true";
 

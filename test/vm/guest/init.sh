@@ -1,9 +1,9 @@
 #!/bin/busybox sh
 # shellcheck shell=dash
 # PID 1 of the test guest at first, in place of the substrate's init. Mounts, loads the modules of /modules.list, brings
-# eth0 up and starts the oracle, if there is one. Makes the container's root of /image (or of the disk that /image.disk
-# names) with the instance's disk above it, so that /run and /tmp survive a hard stop. Mounts the volumes of /volumes
-# there. Then becomes launch.c.
+# eth0 up. Makes the container's root of /image (or of the disk that /image.disk names) with the instance's disk above
+# it, so that /run and /tmp survive a hard stop. Mounts the volumes of /volumes there. Starts the oracle, if the
+# instance's disk has one. Then becomes launch.c.
 /bin/busybox --install -s /bin
 export PATH=/bin
 
@@ -49,5 +49,5 @@ place cgroup2 /sandbox/sys/fs/cgroup
 place devtmpfs /sandbox/dev
 place devpts /sandbox/dev/pts
 mkdir -m 1777 /sandbox/dev/shm
-[ ! -x /oracle ] || /oracle &
+[ ! -x /disk/oracle ] || /disk/oracle &
 exec /launch

@@ -13,6 +13,7 @@ import { ask } from "./oracle.ts";
 import { provideKernel } from "./provision.ts";
 import {
   type AgentBuild,
+  diskFiles,
   FOLDERS,
   guestFiles,
   type SandboxOptions,
@@ -64,7 +65,7 @@ export class Guest implements Disposable {
     const volumes = volumesOf(agent, certificates);
     writeInitramfs(initramfs, FOLDERS, guestFiles(kernel, agent, volumes, options, folder));
     const disk = join(folder, "disk");
-    writeDisk(disk, []);
+    writeDisk(disk, diskFiles(options, folder));
     const volumeFiles = volumes.map(({ files }, n) => {
       const file = join(folder, `volume-${n}`);
       writeDisk(file, files);

@@ -91,6 +91,6 @@ function packageOf(series: string): string {
 export function buildGuestProgram(name: string, folder: string): string {
   const output = join(folder, name);
   const sources = join(import.meta.dirname, "../guest");
-  compile(GUEST_ARCHITECTURE.name, sources, ["-O2", "-static", `${name}.c`, "-o", output]);
+  compile(GUEST_ARCHITECTURE.name, sources, ["-O2", "-static", "-s", `${name}.c`, "-o", output]);
   return output;
 }

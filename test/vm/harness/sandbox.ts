@@ -61,7 +61,7 @@ export function volumesOf(agent: AgentBuild, certificates: Certificates): Volume
   ];
 }
 
-/** All files of a guest's initramfs: init, the programs beside the sandbox, and the sandbox's image. */
+/** All files of a guest's initramfs: init, and the sandbox's image. */
 export function guestFiles(
   kernel: GuestKernel,
   agent: AgentBuild,
@@ -69,10 +69,6 @@ export function guestFiles(
   options: SandboxOptions,
   workFolder: string,
 ): GuestFile[] {
-  const program = (name: string, path: string): GuestFile => ({
-    path,
-    content: readFileSync(buildGuestProgram(name, workFolder)),
-  });
   const busybox = readFileSync(provideBusybox());
   return [
     ...modules(kernel.modulesFolder, [
@@ -81,10 +77,6 @@ export function guestFiles(
       ...(options.modules ?? []),
     ]),
     ...initFiles(workFolder, busybox),
-    program("oracle", "oracle"),
-    program("substrate", "image/opt/substrate/agent"),
-    program("workload", "image/bin/workload"),
-    ...(options.programs ?? []).map((name) => program(name, `image/bin/${name}`)),
     ...["busybox", "sh"].map((name) => ({ path: `image/bin/${name}`, content: busybox })),
     { path: "image/etc/passwd", content: USERS, mode: 0o644 },
     { path: "image/etc/group", content: GROUPS, mode: 0o644 },
@@ -94,6 +86,15 @@ export function guestFiles(
     { path: "entrypoint", content: lines([entrypoint(agent.command)]) },
     { path: "substrate.args", content: lines(["/opt/substrate/agent", ...substrateArguments(agent, options)]) },
   ];
+}
+
+/** Files of the instance's disk: programs beside the sandbox and in it. An initramfs would take memory for each. */
+export function diskFiles({ programs = [] }: SandboxOptions, workFolder: string): GuestFile[] {
+  return [
+    ["oracle", "oracle"],
+    ["substrate", "root/upper/opt/substrate/agent"],
+    ...["workload", ...programs].map((name) => [name, `root/upper/bin/${name}`]),
+  ].map(([name = "", path = ""]) => ({ path, content: readFileSync(buildGuestProgram(name, workFolder)) }));
 }
 
 /** What a guest starts with: a script with busybox for its programs, and the program that it becomes. */
