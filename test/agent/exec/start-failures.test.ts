@@ -106,7 +106,7 @@ describe("an exec whose start waits for a file system that never answers", { con
   // fs/fuse/dev.c, request_wait_answer: once the server has taken the request, not even SIGKILL ends its caller.
   for (const [kind, more] of [
     ["killable", []],
-    ["unkillable", ["taken"]],
+    ["unkillable", ["take"]],
   ] as const) {
     it(`ends at its timeout_ms and names the mount, where the wait is ${kind}`, async () => {
       await using place = await testFolder();

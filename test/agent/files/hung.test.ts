@@ -36,11 +36,12 @@ async function beside(
   server: Parameters<typeof fuseMount>[0],
   t: TestContext,
   test: (parts: Parts) => Promise<void>,
+  more: readonly string[] = [],
 ): Promise<void> {
   await using folder = await testFolder();
   const hung = folder.at("hung");
   await writeFile(folder.at("file"), "content");
-  await using mount = await fuseMount(server, hung).catch(() => undefined);
+  await using mount = await fuseMount(server, hung, more).catch(() => undefined);
   if (mount === undefined) {
     t.skip(server === "hanging_automount" ? "needs autofs in the kernel, and root" : "needs root and FUSE");
     return;
@@ -122,25 +123,30 @@ describe("a name at which an automounter hangs", () => {
 
 describe("a file system that answers late", () => {
   it("is used again once it does, and what it answers then reaches no other call", async (t) => {
-    await beside("slow_mount", t, async ({ agent, files, folder, hung, answer }) => {
-      await writeFile(folder.at("large"), Buffer.alloc(2 ** 20, "r"));
-      const before = new Set(await openFiles(agent.pid));
-      const reads = Array.from({ length: 5 }, async (_, index) => assertHung(files.read(`${hung}/${index}`), hung));
-      await Promise.all(reads);
-      await assertHung(files.read(`${hung}/x`), hung);
-      // Descriptors whose reads are still in the kernel may not be closed: their numbers would be reused.
-      assert.ok((await openFiles(agent.pid)).some((path) => path.startsWith(hung)));
-      answer();
-      await until(async () => {
-        const { data } = await files.read(folder.at("large"));
-        assert.ok(data.every((byte) => byte === "r".charCodeAt(0)));
-        return (await files.read(`${hung}/x`).catch(() => undefined))?.data.length === 64 * 1024;
-      }, "the file system is used again");
-      await until(
-        async () => !(await openFiles(agent.pid)).some((path) => path.startsWith(hung) && !before.has(path)),
-        "its files are closed",
-      );
-    });
+    await beside(
+      "hanging_mount",
+      t,
+      async ({ agent, files, folder, hung, answer }) => {
+        await writeFile(folder.at("large"), Buffer.alloc(2 ** 20, "r"));
+        const before = new Set(await openFiles(agent.pid));
+        const reads = Array.from({ length: 5 }, async (_, index) => assertHung(files.read(`${hung}/${index}`), hung));
+        await Promise.all(reads);
+        await assertHung(files.read(`${hung}/x`), hung);
+        // Descriptors whose reads are still in the kernel may not be closed: their numbers would be reused.
+        assert.ok((await openFiles(agent.pid)).some((path) => path.startsWith(hung)));
+        answer();
+        await until(async () => {
+          const { data } = await files.read(folder.at("large"));
+          assert.ok(data.every((byte) => byte === "r".charCodeAt(0)));
+          return (await files.read(`${hung}/x`).catch(() => undefined))?.data.length === 64 * 1024;
+        }, "the file system is used again");
+        await until(
+          async () => !(await openFiles(agent.pid)).some((path) => path.startsWith(hung) && !before.has(path)),
+          "its files are closed",
+        );
+      },
+      ["late"],
+    );
   });
 });
 

@@ -408,7 +408,7 @@ while :; do (:) & (echo >> '${file}'); done`;
     NEEDS_FUSE,
     async () => {
       await using mounted = await testFolder();
-      await using mount = await fuseMount("hanging_mount", mounted.at("hung"), ["serve"]);
+      await using mount = await fuseMount("hanging_mount", mounted.at("hung"), ["take"]);
       let said = "";
       mount.server.stdout.on("data", (bytes: Buffer) => (said += bytes.toString()));
       await using agent = await startAgent();

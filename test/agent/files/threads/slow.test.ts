@@ -24,7 +24,7 @@ describe("64 writes to a disk whose fsyncs do not end", NEEDS_FUSE, () => {
   it("keep eight of them waiting, hold up no other call, and other fsyncs for a second; those that are given up do not wait", async () => {
     await using folder = await testFolder();
     await writeFile(folder.at("file"), "content");
-    await using mount = await fuseMount("slow_mount", folder.at("slow"));
+    await using mount = await fuseMount("hanging_mount", folder.at("slow"), ["late"]);
     const output = mount.server.stdout;
     let begun = 0;
     const allBegun = Promise.withResolvers<void>();
@@ -111,7 +111,7 @@ describe("calls into a mount that never answers", NEEDS_FUSE, () => {
 describe("a mount that answers after five seconds", NEEDS_FUSE, () => {
   it("fails no call: those that came meanwhile have waited for it", async () => {
     await using folder = await testFolder();
-    await using mount = await fuseMount("slow_mount", folder.at("slow"));
+    await using mount = await fuseMount("hanging_mount", folder.at("slow"), ["late"]);
     mount.server.kill("SIGSTOP");
     const calls: Promise<{ sizeBytes: bigint }>[] = [];
     for (let look = 0; look < 10; look++) {

@@ -36,7 +36,7 @@ test(
   NEEDS_FUSE,
   async () => {
     await using folder = await testFolder();
-    await using mount = await fuseMount("hanging_mount", folder.at("hung"), ["serve"]);
+    await using mount = await fuseMount("hanging_mount", folder.at("hung"), ["take"]);
     const taken = once(mount.server.stdout, "data");
     const child = await processes.spawn(request(["/bin/cat", folder.at("hung/file")]));
     await taken;
