@@ -6,13 +6,13 @@ import { execa } from "execa";
 import { GUESTCTL, runGuestctl } from "../node/guestctl/guestctl.ts";
 import { testFolder } from "../fixtures/files.ts";
 import { forAllTests } from "../fixtures/for-all-tests.ts";
-import { PATIENT, SubstrateDaemon } from "../fixtures/substrate-daemon.ts";
+import { startSubstrate } from "../fixtures/substrate-daemon.ts";
 import { qemusBelow } from "./harness/qemu.ts";
 
 const ROOT = join(import.meta.dirname, "../..");
 
 const folder = forAllTests(await testFolder()).path;
-const daemon = forAllTests(await SubstrateDaemon.start(PATIENT));
+const daemon = forAllTests(await startSubstrate());
 await daemon.imageReady("busybox");
 
 /** guestctl's own life with one microVM: each command in a process of its own, with the journal between them. */

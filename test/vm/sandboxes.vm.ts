@@ -8,7 +8,7 @@ import { type ClientCredentials, readClientCredentials } from "../../src/node/cr
 import { type Awakening, connectHypeman, Sandboxes } from "../../src/node/sandboxes/index.ts";
 import { testFolder } from "../fixtures/files.ts";
 import { forAllTests } from "../fixtures/for-all-tests.ts";
-import { PATIENT, SubstrateDaemon } from "../fixtures/substrate-daemon.ts";
+import { startSubstrate } from "../fixtures/substrate-daemon.ts";
 import { nanosecondsOf } from "../fixtures/guest-client.ts";
 import { qemusBelow } from "./harness/qemu.ts";
 import { buildGuestProgram, provideBusybox } from "./harness/provision.ts";
@@ -65,7 +65,7 @@ function layImageOut(folder: string): void {
 
 const folder = forAllTests(await testFolder()).path;
 const daemon = forAllTests(
-  await SubstrateDaemon.start(PATIENT, (imagesFolder) => {
+  await startSubstrate((imagesFolder) => {
     layImageOut(join(imagesFolder, "box"));
     // Neither is ever started: the agent replaces them.
     const command = { entrypoint: ["/docker-entrypoint.sh"], cmd: ["serve", "--port=80"] };
@@ -115,7 +115,7 @@ describe("the life of a sandbox", () => {
     assert.deepEqual([alive, ready], [true, true]);
     assert.equal(await print(guest, "echo $API_KEY"), SECRET);
     parent = await readClientCredentials(made.credentials);
-    const told = JSON.stringify(await daemon.client().instances.get(made.instanceId ?? ""));
+    const told = JSON.stringify(await daemon.client.instances.get(made.instanceId ?? ""));
     for (const secret of [SECRET, parent.token]) assert.ok(!told.includes(secret));
   });
 
@@ -158,7 +158,7 @@ describe("the life of a sandbox", () => {
     const { snapshot, awakening } = await node.snapshot("box", { name: "base" });
     isWhole(awakening);
     assert.deepEqual([snapshot.source, snapshot.preSnapshot?.exitCode], ["box", 3]);
-    const { tags } = await daemon.client().snapshots.get(snapshot.snapshotId ?? "");
+    const { tags } = await daemon.client.snapshots.get(snapshot.snapshotId ?? "");
     assert.equal(tags?.["svc.pre_snapshot"], "exit 3");
     using guest = await dial("box");
     assert.equal(await print(guest, WORKLOAD), workload, "the same workload");
@@ -211,7 +211,7 @@ describe("the life of a sandbox", () => {
   test("when all is removed, a sweep finds nothing, and the substrate has the agent's volume alone", async () => {
     for (const name of ["box", "fork-1", "fork-2", "base"]) await node.remove(name);
     assert.deepEqual(await node.sweep(), { removed: [], orphans: [], awakened: [], completed: [], failed: [] });
-    const { ingresses, instances, snapshots, volumes } = daemon.client();
+    const { ingresses, instances, snapshots, volumes } = daemon.client;
     const states = [undefined, "Standby", "Stopped"] as const;
     const left = await Promise.all(states.map((state) => instances.list(state === undefined ? {} : { state })));
     assert.deepEqual([left.flat(), await snapshots.list(), await ingresses.list()], [[], [], []]);
