@@ -349,7 +349,7 @@ describe("an agent that cannot keep commands", () => {
     await using older = await startStandIn({
       service: new ReleasedSchema().service(),
       version: "0.1.0",
-      begins: { Exec: { frame: { case: "started", value: { pid: 12 } } } },
+      serves: { Exec: (call) => call.send({ frame: { case: "started", value: { pid: 12 } } }) },
     });
     const command = older.client.exec({ args: ["make"], stdin: true, keep: { name: "build" } }, { resume: true });
     command.stdin.write("never sent");
