@@ -1,9 +1,10 @@
 import assert from "node:assert/strict";
 import { execFileSync } from "node:child_process";
-import { chmod, chown, mkdir, rm, symlink } from "node:fs/promises";
+import { mkdtempSync } from "node:fs";
+import { chmod, chown, rm, symlink } from "node:fs/promises";
 import { describe, it } from "node:test";
 import { HookKind } from "../../../src/node/client/index.ts";
-import { type AgentOptions, type RunningAgent, startAgent } from "../../fixtures/agent.ts";
+import { type RunningAgent, startAgent } from "../../fixtures/agent.ts";
 import { until } from "../../fixtures/awake.ts";
 import { exec } from "../../fixtures/exec-stream.ts";
 import { replaceFile as put, testFolder } from "../../fixtures/files.ts";
@@ -21,24 +22,17 @@ const folder = forAllTests(await testFolder());
 
 /** An agent with both specs in files, and what a host does to them. */
 class Guest implements AsyncDisposable {
-  static #count = 0;
-  readonly process: string;
-  readonly hooks: string;
+  readonly #own = mkdtempSync(folder.at("guest-"));
+  readonly process = `${this.#own}/process.json`;
+  readonly hooks = `${this.#own}/hooks.json`;
   agent!: RunningAgent;
 
-  private constructor(own: string) {
-    this.process = `${own}/process.json`;
-    this.hooks = `${own}/hooks.json`;
-  }
-
-  static async start(options: AgentOptions = {}): Promise<Guest> {
-    const own = folder.at(`guest-${Guest.#count++}`);
-    await mkdir(own);
-    const guest = new Guest(own);
+  static async start(): Promise<Guest> {
+    const guest = new Guest();
     await guest.putEnv({ KEY: "old", GONE: "1" });
     await put(guest.hooks, JSON.stringify({ post_restore: { ...HOOK, env: { HOOK_KEY: "old" } } }));
-    const env = { SVC_PROCESS_SPEC_FILE: guest.process, SVC_HOOKS_SPEC_FILE: guest.hooks, ...options.env };
-    guest.agent = await startAgent({ ...options, env });
+    const env = { SVC_PROCESS_SPEC_FILE: guest.process, SVC_HOOKS_SPEC_FILE: guest.hooks };
+    guest.agent = await startAgent({ env });
     return guest;
   }
 
