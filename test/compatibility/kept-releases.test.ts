@@ -1,6 +1,5 @@
 import assert from "node:assert/strict";
 import { readdirSync, readFileSync, statSync } from "node:fs";
-import { mkdtemp } from "node:fs/promises";
 import { join } from "node:path";
 import { after, before, describe, test } from "node:test";
 import type { Message } from "@bufbuild/protobuf";
@@ -9,7 +8,7 @@ import * as library from "../../src/node/client/index.ts";
 import { KEPT_BYTES } from "../../scripts/release/keep.ts";
 import { type AgentCommand, type SocketAgent, startAgent, startSocketAgent } from "../fixtures/agent.ts";
 import { clientOf, optionsFor } from "../fixtures/guest-client.ts";
-import { type TestFolder, testFolder } from "../fixtures/files.ts";
+import { testFolder } from "../fixtures/files.ts";
 import { ask } from "../fixtures/rpc-clients.ts";
 import { managementServices } from "../fixtures/services.ts";
 import { HOOKS, OPERATIONS } from "./operations.ts";
@@ -102,12 +101,10 @@ interface Sides {
 
 /** The tests of one client and one agent: every operation. Call it within a suite. */
 function everyOperation({ agent: build, library: load, dial, methods, older }: Sides): void {
-  let folder: TestFolder;
   let loaded: ClientLibrary;
   let agent: SocketAgent;
   let client: library.GuestClient;
   before(async () => {
-    folder = await testFolder();
     loaded = await load();
     const command = await build?.();
     const process = { args: ["sleep", "1000"] };
@@ -117,15 +114,14 @@ function everyOperation({ agent: build, library: load, dial, methods, older }: S
   after(async () => {
     client.close();
     await agent[Symbol.asyncDispose]();
-    await folder[Symbol.asyncDispose]();
   });
 
   for (const [method, run] of Object.entries(OPERATIONS)) {
     const isThere = methods.includes(method);
     if (!isThere && older === "client") continue;
     test(isThere ? method : `${method}, which the agent lacks`, async () => {
-      const own = await mkdtemp(folder.at("operation-"));
-      const outcome = run({ client, library: loaded, agent, folder: own });
+      await using folder = await testFolder();
+      const outcome = run({ client, library: loaded, agent, folder: folder.path });
       if (isThere) await outcome;
       else await assert.rejects(outcome, { status: "UNIMPLEMENTED" });
     });
