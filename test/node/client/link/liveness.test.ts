@@ -18,18 +18,13 @@ const LAST_STREAM = 2 ** 31 - 1;
 class Way implements AsyncDisposable {
   /** Frames of each type from the client, without acknowledgements. */
   readonly #asked = new Map<number, number>();
-  readonly #agentPath: string;
   #server: Listener | undefined;
   #wake: () => void = () => {};
   #client: Socket | undefined;
   #withheld: Buffer[] | undefined;
 
-  constructor(agentPath: string) {
-    this.#agentPath = agentPath;
-  }
-
-  async listen(path: string): Promise<void> {
-    this.#server = await listener((client) => this.#join(client), { path });
+  async listen(path: string, agentPath: string): Promise<void> {
+    this.#server = await listener((client) => this.#join(client, agentPath), { path });
   }
 
   asked(type: number): number {
@@ -69,8 +64,8 @@ class Way implements AsyncDisposable {
     await this.#server?.[Symbol.asyncDispose]();
   }
 
-  #join(client: Socket): void {
-    const agent = connectSocket(this.#agentPath);
+  #join(client: Socket, agentPath: string): void {
+    const agent = connectSocket(agentPath);
     const count = frameReader((_frame, type, flags) => {
       if ((type === FRAME.ping || type === FRAME.settings) && (flags & FLAG.ack) !== 0) return;
       this.#asked.set(type, this.asked(type) + 1);
@@ -99,8 +94,8 @@ describe("a connection on which nothing comes while it has a call", () => {
   let command: ExecProcess;
   beforeEach(async () => {
     mock.timers.enable({ apis: ["setInterval"] });
-    way = new Way(agent.socketPath);
-    await way.listen(join(folder, "way.sock"));
+    way = new Way();
+    await way.listen(join(folder, "way.sock"), agent.socketPath);
     client = connect({ address: `unix:${join(folder, "way.sock")}`, token: agent.token });
     command = client.exec({ args: ["cat"], stdin: true });
     await echo();
