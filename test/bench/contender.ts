@@ -36,10 +36,6 @@ export interface JobResult {
 
 /** A load client with a connection to one contender; the same native program for all of them. */
 export class Load extends LineProcess {
-  constructor(program: string, ...target: string[]) {
-    super(program, "load", ...target);
-  }
-
   /** Throws if the contender failed. */
   async run(job: Job): Promise<JobResult> {
     this.send(JSON.stringify(job));

@@ -34,7 +34,7 @@ async function startGrpcGo(native: string, { credentialsDir, token }: RunningAge
   const [, version = ""] = /google\.golang\.org\/grpc (v\S+)/.exec(modules) ?? [];
   await using starting = new AsyncDisposableStack();
   const server = starting.use(new LineProcess(native, "serve", credentialsDir, token, "127.0.0.1:0"));
-  const load = starting.use(new Load(native, `127.0.0.1:${await server.line()}`, credentialsDir, token));
+  const load = starting.use(new Load(native, "load", `127.0.0.1:${await server.line()}`, credentialsDir, token));
   const started = starting.move();
   return {
     description: `a server of the same schema with grpc-go ${version}`,
@@ -50,7 +50,7 @@ export async function startBuiltAgent(
   agentProgram: string,
 ): Promise<Running & { readonly agent: RunningAgent }> {
   const agent = await startAgent({ command: [agentProgram] });
-  const load = new Load(native, `127.0.0.1:${agent.port}`, agent.credentialsDir, agent.token);
+  const load = new Load(native, "load", `127.0.0.1:${agent.port}`, agent.credentialsDir, agent.token);
   const pids = [agent.pid, processById(agent.pid)?.parent ?? 0].filter((pid) => pid !== process.pid);
   return {
     description: "the built agent under its launcher",
