@@ -101,6 +101,7 @@ interface Sides {
 
 /** The tests of one client and one agent: every operation. Call it within a suite. */
 function everyOperation({ agent: build, library: load, dial, methods, older }: Sides): void {
+  const ends = new AsyncDisposableStack();
   let loaded: ClientLibrary;
   let agent: SocketAgent;
   let client: library.GuestClient;
@@ -108,13 +109,11 @@ function everyOperation({ agent: build, library: load, dial, methods, older }: S
     loaded = await load();
     const command = await build?.();
     const process = { args: ["sleep", "1000"] };
-    agent = await startSocketAgent({ ...(command && { command }), hooks: HOOKS, process });
+    agent = ends.use(await startSocketAgent({ ...(command && { command }), hooks: HOOKS, process }));
     client = dial(loaded, agent);
+    ends.defer(() => client.close());
   });
-  after(async () => {
-    client.close();
-    await agent[Symbol.asyncDispose]();
-  });
+  after(() => ends.disposeAsync());
 
   for (const [method, run] of Object.entries(OPERATIONS)) {
     const isThere = methods.includes(method);
