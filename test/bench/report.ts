@@ -45,7 +45,7 @@ export function wholeReport(report: Report): string {
 /** What docs/performance.md shows: the rows that miss their goal, and how many meet it. */
 function goalsReport(report: Report): string {
   const rows = report.rows.filter(({ verdict }) => verdict?.met === false);
-  return paragraphs(machineText(report), table(rows), goalsText(report));
+  return paragraphs(machineText(report), table(rows).replaceAll(MISSED, ""), goalsText(report));
 }
 
 /** Rows of the README, as it calls them: what users notice first, whoever is ahead. */
@@ -110,12 +110,15 @@ function shortNumber(value: number): string {
   return value.toLocaleString("en", { maximumFractionDigits: digits });
 }
 
+/** Stands behind a goal. */
+const MISSED = ": **missed**";
+
 /** A goal and whether it was met. */
 function goalText(verdict: Verdict | undefined, unit: string): string {
   if (verdict === undefined) return "";
   const { relation, limit, peer, met } = verdict;
   const bound = `${relation === "at most" ? "≤" : "≥"} ${limit}${peer === undefined ? ` ${unit}` : `x ${NAMES[peer]}`}`;
-  return met ? `${bound}: met` : `${bound}: **missed**`;
+  return met ? `${bound}: met` : `${bound}${MISSED}`;
 }
 
 /** Rows as a Markdown table: our figure, its multiples of the peers', and the verdict. */
