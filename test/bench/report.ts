@@ -51,7 +51,7 @@ function goalsReport(report: Report): string {
 /** Rows of the README, as it calls them: what users notice first, whoever is ahead. */
 const HEADLINES: ReadonlyMap<string, string> = new Map([
   ["resume to the first command, page cache warm", "first command after a resume"],
-  ["first 100 execs: each", "first 100 commands of a new agent, each"],
+  ["first command of a new agent", "first command of a new agent"],
   ["exec of /bin/true, p50", "a command: `/bin/true`, median"],
   ["stdout in 256 KiB: throughput", "a command's output"],
   ["tree into the guest, 2,000 files of 2 KiB, in memory: time", "`cp` of 2,000 small files into the guest"],
