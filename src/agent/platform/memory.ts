@@ -40,6 +40,8 @@ export class MemoryKeeper {
   #timer: NodeJS.Timeout | undefined;
   #cpuAtWork: NodeJS.CpuUsage | undefined;
   #atRestBytes = 0;
+  /** Calls that ran when memory was given back last: it could not have what they held. */
+  #callsAtRest = 0;
   #growsSlowly = false;
   #hasRested = false;
   /** Calls until the optimizing compilers work again, after a snapshot was announced; undefined: they work. */
@@ -65,6 +67,7 @@ export class MemoryKeeper {
     const isOver = running < this.#calls;
     if (this.#unoptimizedLeft !== undefined && !isOver && this.#unoptimizedLeft-- === 0) this.#optimize();
     this.#calls = running;
+    if (running < this.#callsAtRest) this.#rested(0, 0);
     if (isOver) this.worked();
     else if (this.#awaitsSnapshot) this.#goOn();
   }
@@ -112,7 +115,7 @@ export class MemoryKeeper {
     // The first calls then fill the young generation from its beginning, without a collection.
     this.#collect?.("minor");
     // Otherwise the next look would discard what was compiled.
-    this.#atRestBytes = residentBytes();
+    this.#rested(residentBytes(), 0);
     this.#unoptimizedLeft = UNOPTIMIZED_CALLS;
     this.#awaitsSnapshot = true;
     clearTimeout(this.#timer);
@@ -154,7 +157,12 @@ export class MemoryKeeper {
     this.#collect ??= garbageCollector();
     this.#collect("major");
     this.#addon.trimHeap();
-    this.#atRestBytes = residentBytes();
+    this.#rested(residentBytes(), this.#calls);
+  }
+
+  #rested(bytes: number, calls: number): void {
+    this.#atRestBytes = bytes;
+    this.#callsAtRest = calls;
   }
 
   /** Frees, once and while no call runs, what only the start needed. What calls need would be read again at each. */

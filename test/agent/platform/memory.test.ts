@@ -106,6 +106,19 @@ test("the program's pages are not given back while a call runs, but at the rest 
   assert.ok(trimmed.length >= 2);
 });
 
+test("what a call held while memory was given back is given back once it has ended", async () => {
+  const { memory, trimmed, next } = keeper();
+  const held = [fresh()];
+  memory.calls(1);
+  memory.worked();
+  await awake(next());
+  held.pop();
+  const again = next();
+  memory.calls(0);
+  await awake(again);
+  assert.equal(trimmed.length, 2);
+});
+
 test("before a snapshot garbage and pages are given back, and then the first calls are rehearsed", async () => {
   const { memory, trimmed, pages } = keeper();
   memory.calls(1);
