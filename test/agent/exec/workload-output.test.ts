@@ -117,10 +117,11 @@ describe("the workload's output, kept", () => {
   });
 
   it("can be read to its end, that of its descendants included, while the agent leaves, also by those who come late", async () => {
-    const end = join(folder, "end");
-    const trap = `trap 'echo asked' TERM; (trap '' TERM; ${untilThere(end)}; echo child) & ${untilThere(end)}; exit 7`;
+    const [end, trapped] = [join(folder, "end"), join(folder, "trapped")];
+    const trap = `trap 'echo asked' TERM; (trap '' TERM; >${trapped}; ${untilThere(end)}; echo child) & ${untilThere(end)}; exit 7`;
     await using agent = await keeping(trap);
     using early = await read(agent);
+    await until(() => existsSync(trapped), "the workload catches SIGTERM");
     agent.kill("SIGTERM");
     await readUntil(early, "asked\n");
     await assert.rejects(exec(agent, { args: ["true"] }), { code: status.UNAVAILABLE, reason: "SHUTTING_DOWN" });
