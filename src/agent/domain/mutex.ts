@@ -2,17 +2,17 @@
 export class Mutex {
   #last: Promise<unknown> = Promise.resolve();
 
-  /** Runs the task after the earlier ones. Rejects with the signal's reason if that is aborted before its turn. */
+  /** Runs the task after the earlier ones. Rejects with the signal's reason if that is aborted before the task begins. */
   async run<Result>(task: () => Promise<Result>, signal?: AbortSignal): Promise<Result> {
     signal?.throwIfAborted();
     const before = this.#last;
-    const { promise: turn, resolve: pass } = Promise.withResolvers<void>();
-    this.#last = before.then(() => turn);
+    const { promise: over, resolve: end } = Promise.withResolvers<void>();
+    this.#last = before.then(() => over);
     try {
       await unlessAborted(before, signal);
       return await task();
     } finally {
-      pass();
+      end();
     }
   }
 }
@@ -65,10 +65,10 @@ export class Late<Value> {
   }
 }
 
-/** Arguments or variables to handle before other calls get a turn of the event loop. */
-export const STRINGS_A_TURN = 16_384;
+/** Arguments or variables to handle in one tick of the event loop. */
+export const STRINGS_PER_TICK = 16_384;
 
-/** Resolves in the next turn of the event loop, after other calls had theirs. */
-export function nextTurn(): Promise<void> {
+/** Resolves in the next tick of the event loop: other calls go on before. */
+export function yieldToEventLoop(): Promise<void> {
   return new Promise((resolve) => setImmediate(resolve));
 }

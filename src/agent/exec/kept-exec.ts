@@ -8,7 +8,7 @@ import { type Offsets, OutputLog, type WhenFull } from "./output-log.ts";
 
 const SIGTERM = 15;
 /** How long the call waits after the exit for its client to forget the exec or to end the request. */
-const PARTING_MS = 1_000;
+const LAST_FRAMES_MS = 1_000;
 
 /** Parts of a kept exec. */
 export interface KeptParts extends Pick<CommandParts, "child" | "timeoutMs" | "sessionClock"> {
@@ -61,7 +61,7 @@ export class KeptExec {
   readonly #processEnded = Promise.withResolvers<ExecResult>();
   readonly #followed: Promise<void>;
   /** Resolves when the exec is forgotten, or the agent exits. */
-  readonly #parted = Promise.withResolvers<void>();
+  readonly #released = Promise.withResolvers<void>();
   #attached: AttachedCall | undefined;
   #stdinOffset = 0;
   /** Set from the end of the process on. */
@@ -74,7 +74,7 @@ export class KeptExec {
   #linger: NodeJS.Timeout | undefined;
   #isFree = false;
   /** Ends the time for which the command counts as activity, once. */
-  #fallAsleep: () => void = () => {};
+  #endAwake: () => void = () => {};
   #awakeUntilMs = 0;
 
   constructor(parts: KeptParts) {
@@ -127,7 +127,7 @@ export class KeptExec {
     };
     const cancel = sessionClock.after(forMs, end);
     this.#awakeUntilMs = sessionClock.nowMs() + forMs;
-    this.#fallAsleep = () => {
+    this.#endAwake = () => {
       if (this.#awakeUntilMs === 0) return;
       cancel();
       end();
@@ -153,7 +153,7 @@ export class KeptExec {
     const attached = new AttachedCall(call, this.#log, this.#log.cursor(offsets), lasting);
     const before = this.#attached;
     this.#attached = attached;
-    if (before !== undefined) this.#dismiss(before, takenOver(this.#parts.name));
+    if (before !== undefined) this.#detach(before, takenOver(this.#parts.name));
     if (request !== undefined) this.#acknowledge(request.stdoutOffset ?? 0n, request.stderrOffset ?? 0n);
     call.output.started({
       pid: child.pid,
@@ -175,7 +175,7 @@ export class KeptExec {
       this.#left(attached);
     }
     // Wait for the client's last frames: an immediate end would cut off a `forget`.
-    await within(Promise.race([carried, this.#parted.promise]), PARTING_MS);
+    await within(Promise.race([carried, this.#released.promise]), LAST_FRAMES_MS);
   }
 
   /** Sends a signal to the command's process group, attached or not. Throws FAILED_PRECONDITION after its end. */
@@ -205,7 +205,7 @@ export class KeptExec {
   /** Ends the command because the agent exits. Resolves when it has ended and the attached call has its exit. */
   async terminate(): Promise<void> {
     this.#log.stopBlocking();
-    this.#parted.resolve();
+    this.#released.resolve();
     this.#resume();
     this.#command.endBy("tree", TERMINATE);
     await this.#followed;
@@ -222,15 +222,15 @@ export class KeptExec {
   free(): void {
     if (this.#isFree) return;
     this.#isFree = true;
-    this.#parted.resolve();
+    this.#released.resolve();
     clearTimeout(this.#linger);
     this.#log.discard();
     this.#resume();
-    if (this.#attached !== undefined) this.#dismiss(this.#attached, unknownExec(this.#parts.name));
+    if (this.#attached !== undefined) this.#detach(this.#attached, unknownExec(this.#parts.name));
     this.#parts.onFreed();
   }
 
-  #dismiss(attached: AttachedCall, error: AgentError): void {
+  #detach(attached: AttachedCall, error: AgentError): void {
     attached.end(error);
     attached.activity?.cut();
     attached.call.failWhenRead(error);
@@ -247,7 +247,7 @@ export class KeptExec {
   #onProcessEnd(result: ExecResult): void {
     this.#result = result;
     this.#processEnded.resolve(result);
-    this.#fallAsleep();
+    this.#endAwake();
     // The end of a command without an attached call is no user activity.
     if (this.#attached !== undefined && !this.#endedByAgent) this.#parts.activity.touch();
     this.#linger = setTimeout(() => {
@@ -292,7 +292,7 @@ export class KeptExec {
           // The next call sends it again.
           if (attached.isOver) return undefined;
           if (frame.kind === "ack") this.#acknowledge(frame.stdoutOffset, frame.stderrOffset);
-          else if (frame.kind === "stdin" || frame.kind === "stdin_close") this.#takeInTurn(attached, frame);
+          else if (frame.kind === "stdin" || frame.kind === "stdin_close") this.#takeInOrder(attached, frame);
           else this.#take(attached, frame);
           return attached.isFull ? room() : undefined;
         },
@@ -304,7 +304,7 @@ export class KeptExec {
     });
   }
 
-  #takeInTurn(attached: AttachedCall, frame: CommandInput): void {
+  #takeInOrder(attached: AttachedCall, frame: CommandInput): void {
     if (attached.waiting.length === 0 && !this.#input.isFull) {
       this.#take(attached, frame);
       return;

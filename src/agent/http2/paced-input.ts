@@ -13,7 +13,7 @@ export class Pace {
   readonly #waiting = new Set<PacedInput>();
   #scheduled = false;
 
-  /** Queues a connection: its next piece is read in a later turn. */
+  /** Queues a connection: its next piece is read in a later tick. */
   enqueue(input: PacedInput): void {
     this.#waiting.add(input);
     this.#schedule();

@@ -38,7 +38,7 @@ export class AcceptedConnection implements Connection {
   /** Frees its place: its end has begun, although its socket is still open. */
   readonly closing: () => void;
   readonly #log: (connection: AcceptedConnection, reason: string) => void;
-  #toldWhy = false;
+  #isLogged = false;
   /** Its handshake is not complete. */
   isHalfOpen = true;
   /** No new connection takes its place. */
@@ -65,8 +65,8 @@ export class AcceptedConnection implements Connection {
 
   /** Logs why it is refused or has failed, never a secret; the caller closes it. */
   failed(reason: string): void {
-    if (this.#toldWhy) return;
-    this.#toldWhy = true;
+    if (this.#isLogged) return;
+    this.#isLogged = true;
     this.#log(this, reason);
   }
 }

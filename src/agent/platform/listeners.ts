@@ -1,7 +1,7 @@
 import { close, open, opendirSync, read, readdir, readlinkSync } from "node:fs";
 import { SocketAddress } from "node:net";
 import { promisify } from "node:util";
-import type { Listener, SocketHolder } from "../domain/index.ts";
+import { type Listener, type SocketHolder, yieldToEventLoop } from "../domain/index.ts";
 import { readProc } from "./proc.ts";
 
 /** A line of a table (proc_net(5)): number, local and remote address, state, three of queues and timers, uid, inode. */
@@ -80,9 +80,9 @@ function placeOf(hex: string, family: 4 | 6): Pick<Listener, "family" | "address
   return { family, address, scope, isReached: REACHED.has(plain) };
 }
 
-/** Descriptors that are looked at for new sockets, and after how many other work has its turn. */
+/** Descriptors that are looked at for new sockets, in all and in one tick of the event loop. */
 const DESCRIPTORS_LIMIT = 32_768;
-const DESCRIPTORS_A_TURN = 256;
+const DESCRIPTORS_PER_TICK = 256;
 
 interface Held extends SocketHolder {
   readonly fd: string;
@@ -117,7 +117,7 @@ async function find(held: Map<number, Held | undefined>): Promise<void> {
     for (const fd of descriptorsOf(pid)) {
       if (missing === 0 || looked === DESCRIPTORS_LIMIT) return;
       looked += 1;
-      if (looked % DESCRIPTORS_A_TURN === 0) await new Promise(setImmediate);
+      if (looked % DESCRIPTORS_PER_TICK === 0) await yieldToEventLoop();
       const inode = fd === undefined ? undefined : inodeAt({ pid, fd });
       if (fd === undefined || inode === undefined || !held.has(inode) || held.get(inode) !== undefined) continue;
       held.set(inode, named({ pid, fd }));

@@ -95,7 +95,7 @@ export async function warmUp(
   } finally {
     clearTimeout(timer);
     await within(Promise.all(open.map((stream) => ended(stream))), CLOSE_LIMIT_MS);
-    // Node ends TLS in a later turn.
+    // Node ends TLS in a later tick.
     if (isRehearsal) await delay(1);
   }
 }

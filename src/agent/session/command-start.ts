@@ -4,13 +4,13 @@ import {
   type ChildProcess,
   type CommandSpec,
   EXEC_STRINGS_LIMIT_BYTES,
-  nextTurn,
+  yieldToEventLoop,
   pack,
   type Processes,
   type SpawnBlock,
   SpawnError,
   type StdioPlan,
-  STRINGS_A_TURN,
+  STRINGS_PER_TICK,
 } from "../domain/index.ts";
 import { type Environment, lookup, type SessionEnvironment, withDefaults } from "./environment.ts";
 import type { SessionFreeze } from "./freeze.ts";
@@ -104,10 +104,10 @@ export class CommandStarter {
     const replaced = isOther ? personalVariables(user) : new Map<string, string>();
     if (term !== undefined) replaced.set("TERM", term);
     let entries = this.#parts.environment.with(env, replaced);
-    if (entries.length > STRINGS_A_TURN) await nextTurn();
+    if (entries.length > STRINGS_PER_TICK) await yieldToEventLoop();
     if (!isOther) {
       entries = withDefaults(entries, personalVariables(user));
-      if (entries.length > STRINGS_A_TURN) await nextTurn();
+      if (entries.length > STRINGS_PER_TICK) await yieldToEventLoop();
     }
     const made = { version, user, term, entries, packed: pack(entries) };
     if (env.size === 0) this.#lastEnvironment = made;

@@ -256,7 +256,7 @@ export class SessionFreeze {
     this.#state.cancelTick();
     this.#state = LIVE;
     sessionClock.thaw();
-    // Nobody was told that a failed freeze was one.
+    // No answer has said that a failed freeze is one.
     if (why === "failed") return;
     this.#thawedWithoutDuties = why !== "duties";
     if (this.#thawedWithoutDuties) log.warn("thawed_without_duties", { why, frozen_ms: frozenMs });

@@ -16,7 +16,7 @@ export interface FileSystemUsage extends MountedFileSystem {
   readonly space: FileSystemSpace | string;
 }
 
-/** Where the file systems tell their space. Rejects with FileSystemError, for one that hangs much later. */
+/** Where file systems are asked for their space. Rejects with FileSystemError, for one that hangs much later. */
 export interface SpaceOf {
   space(path: Uint8Array): Promise<FileSystemSpace>;
 }
@@ -37,11 +37,11 @@ export class Space {
   async of(mounted: readonly MountedFileSystem[]): Promise<FileSystemUsage[]> {
     let isOver = false;
     const cancel = this.#timers.after(ANSWERS_MS, () => (isOver = true));
-    const told: FileSystemUsage[] = [];
-    for (const one of mounted) told.push({ ...one, space: await this.#ask(one.path, isOver) });
+    const usages: FileSystemUsage[] = [];
+    for (const one of mounted) usages.push({ ...one, space: await this.#ask(one.path, isOver) });
     cancel();
-    // As df(1): there is nothing to tell of a file system without blocks.
-    return told.filter(({ space }) => typeof space === "string" || space.totalBytes > 0);
+    // As df(1): a file system without blocks has no space to show.
+    return usages.filter(({ space }) => typeof space === "string" || space.totalBytes > 0);
   }
 
   async #ask(path: Uint8Array, isOver: boolean): Promise<FileSystemSpace | string> {

@@ -4,7 +4,7 @@ import { closeSync, mkdirSync, readFileSync, statSync, truncateSync, writeFileSy
 import { constants } from "node:os";
 import { join } from "node:path";
 import { describe, test } from "node:test";
-import { setImmediate as nextTurn } from "node:timers/promises";
+import { setImmediate as yieldToEventLoop } from "node:timers/promises";
 import { createSecureContext } from "node:tls";
 import { buildNative } from "../../../scripts/build-native.ts";
 import { garbageCollector } from "../../../src/agent/internals/index.ts";
@@ -75,9 +75,9 @@ test("a watch that was closed and collected leaves no memory", async () => {
       new addon.FdWatch(addon.duplicate(reader), () => {}).close();
       if (opened % 1000 !== 0) continue;
       // libuv closes its handle in the next turn; only then may the object go.
-      await nextTurn();
+      await yieldToEventLoop();
       collect("major");
-      await nextTurn();
+      await yieldToEventLoop();
     }
     addon.trimHeap();
     return process.memoryUsage.rss();

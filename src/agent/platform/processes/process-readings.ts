@@ -1,4 +1,4 @@
-import { setImmediate as nextTurn } from "node:timers/promises";
+import { yieldToEventLoop } from "../../domain/index.ts";
 import type { Addon } from "../../native/index.ts";
 import { type ProcessRow, ProcessTable, rowsOf } from "./process-table.ts";
 
@@ -24,7 +24,7 @@ export class SharedReading<Value> {
   #isUrgent = false;
   #isRunning = false;
   #cancel: (() => void) | undefined;
-  #restsUntilMs = 0;
+  #pausedUntilMs = 0;
 
   constructor(read: () => Promise<Value>) {
     this.#read = read;
@@ -44,10 +44,10 @@ export class SharedReading<Value> {
   #schedule(): void {
     if (this.#isRunning || this.#waiting.length === 0) return;
     this.#cancel?.();
-    const restMs = this.#isUrgent ? 0 : this.#restsUntilMs - performance.now();
+    const pauseMs = this.#isUrgent ? 0 : this.#pausedUntilMs - performance.now();
     const run = (): void => void this.#run();
-    if (restMs > 0) {
-      const timer = setTimeout(run, restMs);
+    if (pauseMs > 0) {
+      const timer = setTimeout(run, pauseMs);
       this.#cancel = () => clearTimeout(timer);
     } else {
       const immediate = setImmediate(run);
@@ -62,11 +62,11 @@ export class SharedReading<Value> {
     const reading = this.#read();
     await reading.catch(() => {});
     const endedMs = performance.now();
-    this.#restsUntilMs = endedMs + Math.min(PAUSE_PART * (endedMs - beganMs), LONGEST_PAUSE_MS);
+    this.#pausedUntilMs = endedMs + Math.min(PAUSE_PART * (endedMs - beganMs), LONGEST_PAUSE_MS);
     this.#isRunning = false;
     this.#schedule();
     for (let at = 0; at < served.length; at += SERVED_AT_ONCE) {
-      if (at > 0) await nextTurn();
+      if (at > 0) await yieldToEventLoop();
       for (const resolve of served.slice(at, at + SERVED_AT_ONCE)) resolve(reading);
     }
   }
@@ -117,7 +117,7 @@ async function readTable(calls: ReadingCalls): Promise<ProcessTable | number | u
     const born = sessions.pids.filter((pid) => !seen.has(pid));
     if (born.length === 0) break;
     for (let at = 0; at < born.length; at += READ_AT_ONCE) {
-      if (at > 0) await nextTurn();
+      if (at > 0) await yieldToEventLoop();
       const pids = born.subarray(at, at + READ_AT_ONCE);
       const read = calls.processRows(pids);
       if (typeof read === "number") return read;

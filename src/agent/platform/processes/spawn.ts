@@ -110,7 +110,7 @@ export class StartsInFlight {
     this.#starts.add(number);
     const forget = (): void => {
       this.#starts.delete(number);
-      this.#tell();
+      this.#notify();
     };
     started.then(forget, forget);
     return started;
@@ -134,7 +134,7 @@ export class StartsInFlight {
   }
 
   /** Stops at the first caller that must wait on: looking at all would be quadratic in the number of commands. */
-  #tell(): void {
+  #notify(): void {
     const [oldest = Infinity] = this.#starts;
     for (const { last, done } of this.#waiting) {
       if (last >= oldest) return;

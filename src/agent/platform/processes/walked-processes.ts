@@ -1,6 +1,6 @@
 import { constants } from "node:os";
-import { setImmediate as nextTurn, setTimeout as delay } from "node:timers/promises";
-import type { ProcessSet, SessionClock } from "../../domain/index.ts";
+import { setTimeout as delay } from "node:timers/promises";
+import { type ProcessSet, type SessionClock, yieldToEventLoop } from "../../domain/index.ts";
 import type { Addon } from "../../native/index.ts";
 import { type ProcessReadings, SessionTable } from "./process-readings.ts";
 import { isSame, membersOf, type ProcessRow, ProcessTable, rowsOf } from "./process-table.ts";
@@ -184,10 +184,10 @@ export class WalkedProcesses implements ProcessSet {
     return isSame(row, this.#immune.get(row.pid));
   }
 
-  /** Thousands of signals leave other calls their turns. */
+  /** Thousands of signals leave time for other calls. */
   async #sendAll(rows: readonly ProcessRow[], signal: number): Promise<void> {
     for (const [index, row] of rows.entries()) {
-      if (index % SENT_AT_ONCE === SENT_AT_ONCE - 1) await nextTurn();
+      if (index % SENT_AT_ONCE === SENT_AT_ONCE - 1) await yieldToEventLoop();
       if (this.#released || this.#onlyGroup) return;
       this.#send(row, signal);
     }

@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { writeFileSync } from "node:fs";
 import { describe, it, test } from "node:test";
-import { setImmediate as nextTurn, setTimeout as delay } from "node:timers/promises";
+import { setImmediate as yieldToEventLoop, setTimeout as delay } from "node:timers/promises";
 import { KILL_WAIT_MS } from "../../../../src/agent/domain/index.ts";
 import type { Addon } from "../../../../src/agent/native/index.ts";
 import { Cgroups } from "../../../../src/agent/platform/index.ts";
@@ -232,7 +232,7 @@ describe("a reading of /proc", () => {
     });
     await shared.next();
     const waits = [shared.next()];
-    for (let turn = 0; turn < 3; turn++) await nextTurn();
+    for (let turn = 0; turn < 3; turn++) await yieldToEventLoop();
     assert.equal(readings, 1);
     waits.push(shared.next(true));
     await Promise.all(waits);
