@@ -129,7 +129,7 @@ async function leaveWatches({ agent, inputs, random }: Target): Promise<number> 
   using peer = await RawHttp2.dial(agent, { windowBytes: 0 });
   for (let count = 0; count < WATCHES; count++) {
     const request = create(WatchUsageRequestSchema, { intervalMs: random.oneOf(INTERVALS) });
-    peer.call(`${PACKAGE}.Usage/Watch`, agent.token, toBinary(WatchUsageRequestSchema, request));
+    peer.call(`${PACKAGE}.UsageService/WatchUsage`, agent.token, toBinary(WatchUsageRequestSchema, request));
     peer.call(`${PACKAGE}.Tunnel/WatchPorts`, agent.token, Buffer.alloc(0));
   }
   using client = clientOf(agent);

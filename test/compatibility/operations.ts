@@ -129,11 +129,11 @@ export const OPERATIONS: Readonly<Record<string, (scene: Scene) => Promise<void>
       tunnel.end("through the tunnel");
       assert.equal(Buffer.concat(await Array.fromAsync(tunnel)).toString(), "through the tunnel");
     }),
-  "Usage/Get": async ({ client }) => {
+  "UsageService/GetUsage": async ({ client }) => {
     const { cpu, generation, fileSystems } = await client.usage();
     assert.deepEqual([(cpu?.count ?? 0) > 0, generation, fileSystems[0]?.path], [true, 0, "/"]);
   },
-  "Usage/Watch": async ({ client }) => {
+  "UsageService/WatchUsage": async ({ client }) => {
     const watch = client.watchUsage();
     assert.ok(((await watch.next()).value?.memory?.totalBytes ?? 0) > 0);
     await watch.return?.();

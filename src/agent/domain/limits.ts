@@ -85,12 +85,12 @@ export const PORT_WATCH_POLL_MS = 500;
 /** Tunnel.WatchPorts calls at once, and the listeners in a list. */
 export const PORT_WATCH_LIMIT = 8;
 export const PORTS_LISTED = 512;
-/** Usage.Watch calls at once. */
+/** UsageService.WatchUsage calls at once. */
 export const USAGE_WATCH_LIMIT = 8;
 /** Their interval: the least, the default, and the most. */
 export const LEAST_USAGE_INTERVAL_MS = 1_000;
 export const DEFAULT_USAGE_INTERVAL_MS = 5_000;
 export const USAGE_INTERVAL_LIMIT_MS = 86_400_000;
-/** File systems and network interfaces that an answer of Usage lists. */
+/** File systems and network interfaces that an answer of UsageService lists. */
 export const FILE_SYSTEMS_LISTED = 64;
 export const NETWORKS_LISTED = 32;

@@ -5,13 +5,13 @@ export interface ListeningPort extends Listener {
   readonly holder: SocketHolder | undefined;
 }
 
-/** What listens, in the order of the ports (message PortList). The same object as long as nothing changes. */
+/** What listens, in the order of the ports (message ListPortsResponse). The same object as long as nothing changes. */
 export interface PortList {
   readonly ports: ReadonlyMap<number, ListeningPort>;
   readonly truncated: boolean;
 }
 
-/** What has changed from one list to the next (message PortChanges). */
+/** What has changed from one list to the next (message WatchPortsResponse). */
 export interface PortChanges {
   readonly full: boolean;
   readonly ports: readonly ListeningPort[];

@@ -178,7 +178,7 @@ const SINCE: Readonly<Record<string, string>> = {
   "svc.guest.v1alpha1.FileTree": "0.2.0",
   "svc.guest.v1alpha1.Lifecycle": "0.2.0",
   "svc.guest.v1alpha1.Tunnel": "0.2.0",
-  "svc.guest.v1alpha1.Usage": "0.3.0",
+  "svc.guest.v1alpha1.UsageService": "0.3.0",
   ListPorts: "0.3.0",
   ReadTree: "0.3.0",
   WatchPorts: "0.3.0",

@@ -5,12 +5,12 @@ import { HealthResponseSchema } from "../../shared/gen/svc/guest/v1alpha1/health
 import { RunHookResponseSchema } from "../../shared/gen/svc/guest/v1alpha1/hooks_pb.ts";
 import { Lifecycle, StopResponseSchema } from "../../shared/gen/svc/guest/v1alpha1/lifecycle_pb.ts";
 import { RestoreDutiesResponseSchema } from "../../shared/gen/svc/guest/v1alpha1/restore_pb.ts";
-import { GuestUsageSchema, Usage } from "../../shared/gen/svc/guest/v1alpha1/usage_pb.ts";
+import { UsageService } from "../../shared/gen/svc/guest/v1alpha1/usage_pb.ts";
 import {
-  PortChangesSchema,
-  PortListSchema,
+  ListPortsResponseSchema,
   Tunnel,
   WaitForPortResponseSchema,
+  WatchPortsResponseSchema,
 } from "../../shared/gen/svc/guest/v1alpha1/tunnel_pb.ts";
 import { checkOptions, fromArguments, wholeMilliseconds, wholeNumber } from "./arguments.ts";
 import type { CallOptions, Channel } from "./channel.ts";
@@ -46,6 +46,7 @@ import {
   type EndedExec,
   endedExecOf,
   type GuestUsage,
+  guestUsageOf,
   type Health,
   type HookRequest,
   type HookResult,
@@ -303,22 +304,21 @@ export class GuestClient extends FolderClient {
   /** The TCP ports on which processes of the guest listen now, at whatever address. */
   async listPorts(options?: CallOptions): Promise<PortList> {
     checkOptions("the options of listPorts", options, OPTION_NAMES.call);
-    return plain(PortListSchema, await this.#channel.question(Tunnel.method.listPorts, {}, options));
+    return plain(ListPortsResponseSchema, await this.#channel.question(Tunnel.method.listPorts, {}, options));
   }
 
   /** The same at once and then what changes, until the loop is left or the connection lost, as by restore duties. */
   watchPorts(options: CallOptions = {}): AsyncIterableIterator<PortChanges, undefined, undefined> {
     checkOptions("the options of watchPorts", options, OPTION_NAMES.call);
-    const decode = (message: MessageShape<typeof PortChangesSchema>): PortChanges[] => [
-      plain(PortChangesSchema, message),
-    ];
-    return received(this.#channel, Tunnel.method.watchPorts, {}, options, { decode });
+    return received(this.#channel, Tunnel.method.watchPorts, {}, options, {
+      decode: (message) => [plain(WatchPortsResponseSchema, message)],
+    });
   }
 
   /** What the guest uses of memory, processors, file systems and network now. */
   async usage(options?: CallOptions): Promise<GuestUsage> {
     checkOptions("the options of usage", options, OPTION_NAMES.call);
-    return plain(GuestUsageSchema, await this.#channel.question(Usage.method.get, {}, options));
+    return guestUsageOf(await this.#channel.question(UsageService.method.getUsage, {}, options));
   }
 
   /** The same at once and then at intervals, until the loop is left or the connection lost, as by restore duties. */
@@ -326,8 +326,9 @@ export class GuestClient extends FolderClient {
     checkOptions("the options of watchUsage", options, WATCH_NAMES);
     const { intervalMs = 0, ...call } = options;
     const request = { intervalMs: wholeMilliseconds(intervalMs, "intervalMs") };
-    const decode = (message: MessageShape<typeof GuestUsageSchema>): GuestUsage[] => [plain(GuestUsageSchema, message)];
-    return received(this.#channel, Usage.method.watch, request, call, { decode });
+    return received(this.#channel, UsageService.method.watchUsage, request, call, {
+      decode: (message) => [guestUsageOf(message)],
+    });
   }
 
   /** Runs a configured hook and waits for its end. */

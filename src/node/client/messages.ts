@@ -1,3 +1,4 @@
+import { create } from "@bufbuild/protobuf";
 import {
   type EndExecResponse,
   EndExecResponseSchema,
@@ -11,11 +12,15 @@ import type { RestoreDutiesRequest, RestoreDutiesResponse } from "../../shared/g
 import type { CommandUsage as UsageMessage } from "../../shared/gen/svc/guest/v1alpha1/exec_pb.ts";
 import type {
   ListeningPort as PortMessage,
-  PortChanges as PortChangesMessage,
-  PortList as PortListMessage,
+  ListPortsResponse,
   WaitForPortResponse,
+  WatchPortsResponse,
 } from "../../shared/gen/svc/guest/v1alpha1/tunnel_pb.ts";
-import type { GuestUsage as GuestUsageMessage } from "../../shared/gen/svc/guest/v1alpha1/usage_pb.ts";
+import {
+  type GetUsageResponse,
+  type GuestUsage as GuestUsageMessage,
+  GuestUsageSchema,
+} from "../../shared/gen/svc/guest/v1alpha1/usage_pb.ts";
 import { type ExecResult, resultOf } from "./exec/command.ts";
 import { plain, type Plain } from "./plain.ts";
 
@@ -44,11 +49,11 @@ export type GuestUsage = Plain<GuestUsageMessage>;
 /** A TCP port that listens (message ListeningPort). Its process chooses the name in `command`: escape it. */
 export type ListeningPort = Plain<PortMessage>;
 
-/** The ports that listen (message PortList). */
-export type PortList = Plain<PortListMessage>;
+/** The ports that listen (message ListPortsResponse). */
+export type PortList = Plain<ListPortsResponse>;
 
-/** What has changed, or all that listen (message PortChanges). */
-export type PortChanges = Plain<PortChangesMessage>;
+/** What has changed, or all that listen (message WatchPortsResponse). */
+export type PortChanges = Plain<WatchPortsResponse>;
 
 /** Who reaches a port that was waited for (message WaitForPortResponse). */
 export type PortWait = Plain<WaitForPortResponse>;
@@ -72,4 +77,9 @@ export function keptExecOf(message: KeptExecMessage): KeptExec {
 export function endedExecOf(message: EndExecResponse): EndedExec {
   const { exit: _, ...fields } = plain(EndExecResponseSchema, message);
   return { ...fields, ...(message.exit && { exit: resultOf(message.exit) }) };
+}
+
+/** The report in an answer of UsageService, as a plain object. */
+export function guestUsageOf({ usage }: Pick<GetUsageResponse, "usage">): GuestUsage {
+  return plain(GuestUsageSchema, create(GuestUsageSchema, usage));
 }

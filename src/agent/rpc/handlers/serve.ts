@@ -67,7 +67,7 @@ export function serveGuestAgent(router: Router, capabilities: Capabilities): voi
     const [{ serveTunnels }, built] = await Promise.all([import("./tunnel.ts"), tunnels()]);
     serveTunnels(router, built);
   });
-  router.later("svc.guest.v1alpha1.Usage", async () => {
+  router.later("svc.guest.v1alpha1.UsageService", async () => {
     const [{ serveUsage }, built] = await Promise.all([import("./usage.ts"), usage()]);
     serveUsage(router, built);
   });

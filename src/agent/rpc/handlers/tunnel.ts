@@ -4,13 +4,13 @@ import type { ListeningPort, TunnelClient, TunnelInput, Tunnels, TunnelTarget } 
 import {
   type ListeningPort as ListeningPortMessage,
   ListeningPortSchema,
-  PortChangesSchema,
-  PortListSchema,
+  ListPortsResponseSchema,
   PortScope,
   Tunnel,
   type TunnelFrame,
   TunnelFrameSchema,
   WaitForPortResponseSchema,
+  WatchPortsResponseSchema,
 } from "../../../shared/gen/svc/guest/v1alpha1/tunnel_pb.ts";
 import type { Call } from "../call.ts";
 import { bytesFieldFrame, decodeMessage, type Frame, messageFrame, tryBytesField } from "../codec.ts";
@@ -27,14 +27,14 @@ export function serveTunnels(router: Router, tunnels: Tunnels): void {
   });
   router.unary(Tunnel.method.listPorts, async () => {
     const { ports, truncated } = await tunnels.listPorts();
-    return create(PortListSchema, { ports: [...ports.values()].map(listeningPort), truncated });
+    return create(ListPortsResponseSchema, { ports: [...ports.values()].map(listeningPort), truncated });
   });
   router.serverStream(Tunnel.method.watchPorts, (_, call) =>
     tunnels.watchPorts({
       isBehind: () => call.queuedBytes > 0,
       send: ({ ports, closed, ...rest }) => {
         const message = { ...rest, ports: ports.map(listeningPort), closed: closed.map(listeningPort) };
-        call.send(messageFrame(PortChangesSchema, create(PortChangesSchema, message)));
+        call.send(messageFrame(WatchPortsResponseSchema, create(WatchPortsResponseSchema, message)));
       },
       signal: call.signal,
     }),

@@ -2,22 +2,29 @@ import { create } from "@bufbuild/protobuf";
 import type { FileSystemUsage, Usage, UsageReport } from "../../usage/index.ts";
 import {
   FileSystemUsageSchema,
+  GetUsageResponseSchema,
   type GuestUsage,
   GuestUsageSchema,
   MemoryUsageSchema,
   PressureSchema,
-  Usage as UsageService,
+  UsageService,
+  WatchUsageResponseSchema,
 } from "../../../shared/gen/svc/guest/v1alpha1/usage_pb.ts";
 import { messageFrame, timestamp } from "../codec.ts";
 import type { Router } from "../router.ts";
 
-/** Puts the service Usage on a router. */
+/** Puts the service UsageService on a router. */
 export function serveUsage(router: Router, usage: Usage): void {
-  router.unary(UsageService.method.get, async () => guestUsage(await usage.get()));
-  router.serverStream(UsageService.method.watch, ({ intervalMs }, call) =>
+  router.unary(UsageService.method.getUsage, async () =>
+    create(GetUsageResponseSchema, { usage: guestUsage(await usage.get()) }),
+  );
+  router.serverStream(UsageService.method.watchUsage, ({ intervalMs }, call) =>
     usage.watch(intervalMs, {
       isBehind: () => call.queuedBytes > 0,
-      send: (report) => call.send(messageFrame(GuestUsageSchema, guestUsage(report))),
+      send: (report) => {
+        const message = create(WatchUsageResponseSchema, { usage: guestUsage(report) });
+        call.send(messageFrame(WatchUsageResponseSchema, message));
+      },
       signal: call.signal,
     }),
   );

@@ -10,7 +10,7 @@ import type { Message, UnknownEnum } from "@bufbuild/protobuf";
  * Describes the file svc/guest/v1alpha1/tunnel.proto.
  */
 export const file_svc_guest_v1alpha1_tunnel: GenFile = /*@__PURE__*/
-  fileDesc("Ch9zdmMvZ3Vlc3QvdjFhbHBoYTEvdHVubmVsLnByb3RvEhJzdmMuZ3Vlc3QudjFhbHBoYTEi7AEKC1R1bm5lbEZyYW1lEi4KBG9wZW4YASABKAsyHi5zdmMuZ3Vlc3QudjFhbHBoYTEuVHVubmVsT3BlbkgAEjIKBm9wZW5lZBgCIAEoCzIgLnN2Yy5ndWVzdC52MWFscGhhMS5UdW5uZWxPcGVuZWRIABIOCgRkYXRhGAMgASgMSAASLAoDZW5kGAQgASgLMh0uc3ZjLmd1ZXN0LnYxYWxwaGExLlR1bm5lbEVuZEgAEjIKBndpbmRvdxgFIAEoCzIgLnN2Yy5ndWVzdC52MWFscGhhMS5UdW5uZWxXaW5kb3dIAEIHCgVmcmFtZSJMCgpUdW5uZWxPcGVuEg4KBHBvcnQYASABKA1IABIOCgRwYXRoGAIgASgJSAASFAoMd2luZG93X2J5dGVzGAMgASgNQggKBnRhcmdldCIkCgxUdW5uZWxPcGVuZWQSFAoMd2luZG93X2J5dGVzGAEgASgNIgsKCVR1bm5lbEVuZCIdCgxUdW5uZWxXaW5kb3cSDQoFYnl0ZXMYASABKA0iNgoSV2FpdEZvclBvcnRSZXF1ZXN0EgwKBHBvcnQYASABKA0SEgoKdGltZW91dF9tcxgCIAEoDSJDChNXYWl0Rm9yUG9ydFJlc3BvbnNlEiwKBXNjb3BlGAEgASgOMh0uc3ZjLmd1ZXN0LnYxYWxwaGExLlBvcnRTY29wZSISChBMaXN0UG9ydHNSZXF1ZXN0IhMKEVdhdGNoUG9ydHNSZXF1ZXN0Ik8KCFBvcnRMaXN0EjAKBXBvcnRzGAEgAygLMiEuc3ZjLmd1ZXN0LnYxYWxwaGExLkxpc3RlbmluZ1BvcnQSEQoJdHJ1bmNhdGVkGAIgASgIIpMBCgtQb3J0Q2hhbmdlcxIMCgRmdWxsGAEgASgIEjAKBXBvcnRzGAIgAygLMiEuc3ZjLmd1ZXN0LnYxYWxwaGExLkxpc3RlbmluZ1BvcnQSMQoGY2xvc2VkGAMgAygLMiEuc3ZjLmd1ZXN0LnYxYWxwaGExLkxpc3RlbmluZ1BvcnQSEQoJdHJ1bmNhdGVkGAQgASgIIrMBCg1MaXN0ZW5pbmdQb3J0Eg0KBWlub2RlGAEgASgEEgwKBHBvcnQYAiABKA0SDgoGZmFtaWx5GAMgASgNEiwKBXNjb3BlGAQgASgOMh0uc3ZjLmd1ZXN0LnYxYWxwaGExLlBvcnRTY29wZRIPCgdhZGRyZXNzGAUgASgJEgsKA3VpZBgGIAEoDRIQCgNwaWQYByABKA1IAIgBARIPCgdjb21tYW5kGAggASgJQgYKBF9waWQqbAoJUG9ydFNjb3BlEhoKFlBPUlRfU0NPUEVfVU5TUEVDSUZJRUQQABIXChNQT1JUX1NDT1BFX0xPT1BCQUNLEAESEgoOUE9SVF9TQ09QRV9BTlkQAhIWChJQT1JUX1NDT1BFX0FERFJFU1MQAzLfAgoGVHVubmVsEkwKBE9wZW4SHy5zdmMuZ3Vlc3QudjFhbHBoYTEuVHVubmVsRnJhbWUaHy5zdmMuZ3Vlc3QudjFhbHBoYTEuVHVubmVsRnJhbWUoATABEl4KC1dhaXRGb3JQb3J0EiYuc3ZjLmd1ZXN0LnYxYWxwaGExLldhaXRGb3JQb3J0UmVxdWVzdBonLnN2Yy5ndWVzdC52MWFscGhhMS5XYWl0Rm9yUG9ydFJlc3BvbnNlEk8KCUxpc3RQb3J0cxIkLnN2Yy5ndWVzdC52MWFscGhhMS5MaXN0UG9ydHNSZXF1ZXN0Ghwuc3ZjLmd1ZXN0LnYxYWxwaGExLlBvcnRMaXN0ElYKCldhdGNoUG9ydHMSJS5zdmMuZ3Vlc3QudjFhbHBoYTEuV2F0Y2hQb3J0c1JlcXVlc3QaHy5zdmMuZ3Vlc3QudjFhbHBoYTEuUG9ydENoYW5nZXMwAUI9QgtUdW5uZWxQcm90b1ABWixndWVzdC1hZ2VudC9zdmMvZ3Vlc3QvdjFhbHBoYTE7Z3Vlc3R2MWFscGhhMWIGcHJvdG8z");
+  fileDesc("Ch9zdmMvZ3Vlc3QvdjFhbHBoYTEvdHVubmVsLnByb3RvEhJzdmMuZ3Vlc3QudjFhbHBoYTEi7AEKC1R1bm5lbEZyYW1lEi4KBG9wZW4YASABKAsyHi5zdmMuZ3Vlc3QudjFhbHBoYTEuVHVubmVsT3BlbkgAEjIKBm9wZW5lZBgCIAEoCzIgLnN2Yy5ndWVzdC52MWFscGhhMS5UdW5uZWxPcGVuZWRIABIOCgRkYXRhGAMgASgMSAASLAoDZW5kGAQgASgLMh0uc3ZjLmd1ZXN0LnYxYWxwaGExLlR1bm5lbEVuZEgAEjIKBndpbmRvdxgFIAEoCzIgLnN2Yy5ndWVzdC52MWFscGhhMS5UdW5uZWxXaW5kb3dIAEIHCgVmcmFtZSJMCgpUdW5uZWxPcGVuEg4KBHBvcnQYASABKA1IABIOCgRwYXRoGAIgASgJSAASFAoMd2luZG93X2J5dGVzGAMgASgNQggKBnRhcmdldCIkCgxUdW5uZWxPcGVuZWQSFAoMd2luZG93X2J5dGVzGAEgASgNIgsKCVR1bm5lbEVuZCIdCgxUdW5uZWxXaW5kb3cSDQoFYnl0ZXMYASABKA0iNgoSV2FpdEZvclBvcnRSZXF1ZXN0EgwKBHBvcnQYASABKA0SEgoKdGltZW91dF9tcxgCIAEoDSJDChNXYWl0Rm9yUG9ydFJlc3BvbnNlEiwKBXNjb3BlGAEgASgOMh0uc3ZjLmd1ZXN0LnYxYWxwaGExLlBvcnRTY29wZSISChBMaXN0UG9ydHNSZXF1ZXN0IhMKEVdhdGNoUG9ydHNSZXF1ZXN0IlgKEUxpc3RQb3J0c1Jlc3BvbnNlEjAKBXBvcnRzGAEgAygLMiEuc3ZjLmd1ZXN0LnYxYWxwaGExLkxpc3RlbmluZ1BvcnQSEQoJdHJ1bmNhdGVkGAIgASgIIpoBChJXYXRjaFBvcnRzUmVzcG9uc2USDAoEZnVsbBgBIAEoCBIwCgVwb3J0cxgCIAMoCzIhLnN2Yy5ndWVzdC52MWFscGhhMS5MaXN0ZW5pbmdQb3J0EjEKBmNsb3NlZBgDIAMoCzIhLnN2Yy5ndWVzdC52MWFscGhhMS5MaXN0ZW5pbmdQb3J0EhEKCXRydW5jYXRlZBgEIAEoCCKzAQoNTGlzdGVuaW5nUG9ydBINCgVpbm9kZRgBIAEoBBIMCgRwb3J0GAIgASgNEg4KBmZhbWlseRgDIAEoDRIsCgVzY29wZRgEIAEoDjIdLnN2Yy5ndWVzdC52MWFscGhhMS5Qb3J0U2NvcGUSDwoHYWRkcmVzcxgFIAEoCRILCgN1aWQYBiABKA0SEAoDcGlkGAcgASgNSACIAQESDwoHY29tbWFuZBgIIAEoCUIGCgRfcGlkKmwKCVBvcnRTY29wZRIaChZQT1JUX1NDT1BFX1VOU1BFQ0lGSUVEEAASFwoTUE9SVF9TQ09QRV9MT09QQkFDSxABEhIKDlBPUlRfU0NPUEVfQU5ZEAISFgoSUE9SVF9TQ09QRV9BRERSRVNTEAMy7wIKBlR1bm5lbBJMCgRPcGVuEh8uc3ZjLmd1ZXN0LnYxYWxwaGExLlR1bm5lbEZyYW1lGh8uc3ZjLmd1ZXN0LnYxYWxwaGExLlR1bm5lbEZyYW1lKAEwARJeCgtXYWl0Rm9yUG9ydBImLnN2Yy5ndWVzdC52MWFscGhhMS5XYWl0Rm9yUG9ydFJlcXVlc3QaJy5zdmMuZ3Vlc3QudjFhbHBoYTEuV2FpdEZvclBvcnRSZXNwb25zZRJYCglMaXN0UG9ydHMSJC5zdmMuZ3Vlc3QudjFhbHBoYTEuTGlzdFBvcnRzUmVxdWVzdBolLnN2Yy5ndWVzdC52MWFscGhhMS5MaXN0UG9ydHNSZXNwb25zZRJdCgpXYXRjaFBvcnRzEiUuc3ZjLmd1ZXN0LnYxYWxwaGExLldhdGNoUG9ydHNSZXF1ZXN0GiYuc3ZjLmd1ZXN0LnYxYWxwaGExLldhdGNoUG9ydHNSZXNwb25zZTABQj1CC1R1bm5lbFByb3RvUAFaLGd1ZXN0LWFnZW50L3N2Yy9ndWVzdC92MWFscGhhMTtndWVzdHYxYWxwaGExYgZwcm90bzM");
 
 /**
  * A frame of Open, in either direction.
@@ -260,9 +260,9 @@ export const WatchPortsRequestSchema: GenMessage<WatchPortsRequest> = /*@__PURE_
 /**
  * The ports that listen.
  *
- * @generated from message svc.guest.v1alpha1.PortList
+ * @generated from message svc.guest.v1alpha1.ListPortsResponse
  */
-export type PortList = Message<"svc.guest.v1alpha1.PortList"> & {
+export type ListPortsResponse = Message<"svc.guest.v1alpha1.ListPortsResponse"> & {
   /**
    * By port; at most 512.
    *
@@ -279,18 +279,18 @@ export type PortList = Message<"svc.guest.v1alpha1.PortList"> & {
 };
 
 /**
- * Describes the message svc.guest.v1alpha1.PortList.
- * Use `create(PortListSchema)` to create a new message.
+ * Describes the message svc.guest.v1alpha1.ListPortsResponse.
+ * Use `create(ListPortsResponseSchema)` to create a new message.
  */
-export const PortListSchema: GenMessage<PortList> = /*@__PURE__*/
+export const ListPortsResponseSchema: GenMessage<ListPortsResponse> = /*@__PURE__*/
   messageDesc(file_svc_guest_v1alpha1_tunnel, 9);
 
 /**
  * What has changed since the last message.
  *
- * @generated from message svc.guest.v1alpha1.PortChanges
+ * @generated from message svc.guest.v1alpha1.WatchPortsResponse
  */
-export type PortChanges = Message<"svc.guest.v1alpha1.PortChanges"> & {
+export type WatchPortsResponse = Message<"svc.guest.v1alpha1.WatchPortsResponse"> & {
   /**
    * `ports` is the full list, which takes the place of all that came before.
    *
@@ -321,10 +321,10 @@ export type PortChanges = Message<"svc.guest.v1alpha1.PortChanges"> & {
 };
 
 /**
- * Describes the message svc.guest.v1alpha1.PortChanges.
- * Use `create(PortChangesSchema)` to create a new message.
+ * Describes the message svc.guest.v1alpha1.WatchPortsResponse.
+ * Use `create(WatchPortsResponseSchema)` to create a new message.
  */
-export const PortChangesSchema: GenMessage<PortChanges> = /*@__PURE__*/
+export const WatchPortsResponseSchema: GenMessage<WatchPortsResponse> = /*@__PURE__*/
   messageDesc(file_svc_guest_v1alpha1_tunnel, 10);
 
 /**
@@ -472,6 +472,11 @@ export const Tunnel: GenService<{
    *
    * Opening and bytes are user activity, a silent tunnel is not. Restore duties end tunnels with the other connections.
    *
+   * Its names were released in 0.2.0:
+   * buf:lint:ignore RPC_REQUEST_STANDARD_NAME
+   * buf:lint:ignore RPC_RESPONSE_STANDARD_NAME
+   * buf:lint:ignore RPC_REQUEST_RESPONSE_UNIQUE
+   *
    * @generated from rpc svc.guest.v1alpha1.Tunnel.Open
    */
   open: {
@@ -504,7 +509,7 @@ export const Tunnel: GenService<{
   listPorts: {
     methodKind: "unary";
     input: typeof ListPortsRequestSchema;
-    output: typeof PortListSchema;
+    output: typeof ListPortsResponseSchema;
   },
   /**
    * Sends the same list at once, and then each change within a second, until the client cancels the call. A client that
@@ -519,7 +524,7 @@ export const Tunnel: GenService<{
   watchPorts: {
     methodKind: "server_streaming";
     input: typeof WatchPortsRequestSchema;
-    output: typeof PortChangesSchema;
+    output: typeof WatchPortsResponseSchema;
   },
 }> = /*@__PURE__*/
   serviceDesc(file_svc_guest_v1alpha1_tunnel, 0);

@@ -12,10 +12,10 @@ import type { Message } from "@bufbuild/protobuf";
  * Describes the file svc/guest/v1alpha1/usage.proto.
  */
 export const file_svc_guest_v1alpha1_usage: GenFile = /*@__PURE__*/
-  fileDesc("Ch5zdmMvZ3Vlc3QvdjFhbHBoYTEvdXNhZ2UucHJvdG8SEnN2Yy5ndWVzdC52MWFscGhhMSIRCg9HZXRVc2FnZVJlcXVlc3QiKAoRV2F0Y2hVc2FnZVJlcXVlc3QSEwoLaW50ZXJ2YWxfbXMYASABKA0i5AQKCkd1ZXN0VXNhZ2USLgoKZ3Vlc3RfdGltZRgBIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXASEQoJdXB0aW1lX3VzGAIgASgEEhIKCmdlbmVyYXRpb24YAyABKA0SLwoGbWVtb3J5GAQgASgLMh8uc3ZjLmd1ZXN0LnYxYWxwaGExLk1lbW9yeVVzYWdlEikKA2NwdRgFIAEoCzIcLnN2Yy5ndWVzdC52MWFscGhhMS5DcHVVc2FnZRIyCgxjcHVfcHJlc3N1cmUYBiABKAsyHC5zdmMuZ3Vlc3QudjFhbHBoYTEuUHJlc3N1cmUSNQoPbWVtb3J5X3ByZXNzdXJlGAcgASgLMhwuc3ZjLmd1ZXN0LnYxYWxwaGExLlByZXNzdXJlEjEKC2lvX3ByZXNzdXJlGAggASgLMhwuc3ZjLmd1ZXN0LnYxYWxwaGExLlByZXNzdXJlEjkKDGZpbGVfc3lzdGVtcxgJIAMoCzIjLnN2Yy5ndWVzdC52MWFscGhhMS5GaWxlU3lzdGVtVXNhZ2USHgoWZmlsZV9zeXN0ZW1zX3RydW5jYXRlZBgKIAEoCBIyCghuZXR3b3JrcxgLIAMoCzIgLnN2Yy5ndWVzdC52MWFscGhhMS5OZXR3b3JrVXNhZ2USGgoSbmV0d29ya3NfdHJ1bmNhdGVkGAwgASgIEhYKCXByb2Nlc3NlcxgNIAEoDUgAiAEBEh4KEXNlc3Npb25fb29tX2tpbGxzGA4gASgESAGIAQFCDAoKX3Byb2Nlc3Nlc0IUChJfc2Vzc2lvbl9vb21fa2lsbHMizwEKC01lbW9yeVVzYWdlEhgKC3RvdGFsX2J5dGVzGAEgASgESACIAQESHAoPYXZhaWxhYmxlX2J5dGVzGAIgASgESAGIAQESHQoQc3dhcF90b3RhbF9ieXRlcxgDIAEoBEgCiAEBEhwKD3N3YXBfZnJlZV9ieXRlcxgEIAEoBEgDiAEBQg4KDF90b3RhbF9ieXRlc0ISChBfYXZhaWxhYmxlX2J5dGVzQhMKEV9zd2FwX3RvdGFsX2J5dGVzQhIKEF9zd2FwX2ZyZWVfYnl0ZXMiPAoIQ3B1VXNhZ2USDQoFY291bnQYASABKA0SDwoHYnVzeV91cxgCIAEoBBIQCghzdGVhbF91cxgDIAEoBCJOCghQcmVzc3VyZRIUCgdzb21lX3VzGAEgASgESACIAQESFAoHZnVsbF91cxgCIAEoBEgBiAEBQgoKCF9zb21lX3VzQgoKCF9mdWxsX3VzIowCCg9GaWxlU3lzdGVtVXNhZ2USDAoEcGF0aBgBIAEoCRIMCgR0eXBlGAIgASgJEg8KB3Byb2JsZW0YAyABKAkSGAoLdG90YWxfYnl0ZXMYBCABKARIAIgBARIXCgpmcmVlX2J5dGVzGAUgASgESAGIAQESHAoPYXZhaWxhYmxlX2J5dGVzGAYgASgESAKIAQESEwoGaW5vZGVzGAcgASgESAOIAQESGAoLZnJlZV9pbm9kZXMYCCABKARIBIgBAUIOCgxfdG90YWxfYnl0ZXNCDQoLX2ZyZWVfYnl0ZXNCEgoQX2F2YWlsYWJsZV9ieXRlc0IJCgdfaW5vZGVzQg4KDF9mcmVlX2lub2RlcyJICgxOZXR3b3JrVXNhZ2USDAoEbmFtZRgBIAEoCRIWCg5yZWNlaXZlZF9ieXRlcxgCIAEoBBISCgpzZW50X2J5dGVzGAMgASgEMqUBCgVVc2FnZRJKCgNHZXQSIy5zdmMuZ3Vlc3QudjFhbHBoYTEuR2V0VXNhZ2VSZXF1ZXN0Gh4uc3ZjLmd1ZXN0LnYxYWxwaGExLkd1ZXN0VXNhZ2USUAoFV2F0Y2gSJS5zdmMuZ3Vlc3QudjFhbHBoYTEuV2F0Y2hVc2FnZVJlcXVlc3QaHi5zdmMuZ3Vlc3QudjFhbHBoYTEuR3Vlc3RVc2FnZTABQjxCClVzYWdlUHJvdG9QAVosZ3Vlc3QtYWdlbnQvc3ZjL2d1ZXN0L3YxYWxwaGExO2d1ZXN0djFhbHBoYTFiBnByb3RvMw", [file_google_protobuf_timestamp]);
+  fileDesc("Ch5zdmMvZ3Vlc3QvdjFhbHBoYTEvdXNhZ2UucHJvdG8SEnN2Yy5ndWVzdC52MWFscGhhMSIRCg9HZXRVc2FnZVJlcXVlc3QiQQoQR2V0VXNhZ2VSZXNwb25zZRItCgV1c2FnZRgBIAEoCzIeLnN2Yy5ndWVzdC52MWFscGhhMS5HdWVzdFVzYWdlIigKEVdhdGNoVXNhZ2VSZXF1ZXN0EhMKC2ludGVydmFsX21zGAEgASgNIkMKEldhdGNoVXNhZ2VSZXNwb25zZRItCgV1c2FnZRgBIAEoCzIeLnN2Yy5ndWVzdC52MWFscGhhMS5HdWVzdFVzYWdlIuQECgpHdWVzdFVzYWdlEi4KCmd1ZXN0X3RpbWUYASABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wEhEKCXVwdGltZV91cxgCIAEoBBISCgpnZW5lcmF0aW9uGAMgASgNEi8KBm1lbW9yeRgEIAEoCzIfLnN2Yy5ndWVzdC52MWFscGhhMS5NZW1vcnlVc2FnZRIpCgNjcHUYBSABKAsyHC5zdmMuZ3Vlc3QudjFhbHBoYTEuQ3B1VXNhZ2USMgoMY3B1X3ByZXNzdXJlGAYgASgLMhwuc3ZjLmd1ZXN0LnYxYWxwaGExLlByZXNzdXJlEjUKD21lbW9yeV9wcmVzc3VyZRgHIAEoCzIcLnN2Yy5ndWVzdC52MWFscGhhMS5QcmVzc3VyZRIxCgtpb19wcmVzc3VyZRgIIAEoCzIcLnN2Yy5ndWVzdC52MWFscGhhMS5QcmVzc3VyZRI5CgxmaWxlX3N5c3RlbXMYCSADKAsyIy5zdmMuZ3Vlc3QudjFhbHBoYTEuRmlsZVN5c3RlbVVzYWdlEh4KFmZpbGVfc3lzdGVtc190cnVuY2F0ZWQYCiABKAgSMgoIbmV0d29ya3MYCyADKAsyIC5zdmMuZ3Vlc3QudjFhbHBoYTEuTmV0d29ya1VzYWdlEhoKEm5ldHdvcmtzX3RydW5jYXRlZBgMIAEoCBIWCglwcm9jZXNzZXMYDSABKA1IAIgBARIeChFzZXNzaW9uX29vbV9raWxscxgOIAEoBEgBiAEBQgwKCl9wcm9jZXNzZXNCFAoSX3Nlc3Npb25fb29tX2tpbGxzIs8BCgtNZW1vcnlVc2FnZRIYCgt0b3RhbF9ieXRlcxgBIAEoBEgAiAEBEhwKD2F2YWlsYWJsZV9ieXRlcxgCIAEoBEgBiAEBEh0KEHN3YXBfdG90YWxfYnl0ZXMYAyABKARIAogBARIcCg9zd2FwX2ZyZWVfYnl0ZXMYBCABKARIA4gBAUIOCgxfdG90YWxfYnl0ZXNCEgoQX2F2YWlsYWJsZV9ieXRlc0ITChFfc3dhcF90b3RhbF9ieXRlc0ISChBfc3dhcF9mcmVlX2J5dGVzIjwKCENwdVVzYWdlEg0KBWNvdW50GAEgASgNEg8KB2J1c3lfdXMYAiABKAQSEAoIc3RlYWxfdXMYAyABKAQiTgoIUHJlc3N1cmUSFAoHc29tZV91cxgBIAEoBEgAiAEBEhQKB2Z1bGxfdXMYAiABKARIAYgBAUIKCghfc29tZV91c0IKCghfZnVsbF91cyKMAgoPRmlsZVN5c3RlbVVzYWdlEgwKBHBhdGgYASABKAkSDAoEdHlwZRgCIAEoCRIPCgdwcm9ibGVtGAMgASgJEhgKC3RvdGFsX2J5dGVzGAQgASgESACIAQESFwoKZnJlZV9ieXRlcxgFIAEoBEgBiAEBEhwKD2F2YWlsYWJsZV9ieXRlcxgGIAEoBEgCiAEBEhMKBmlub2RlcxgHIAEoBEgDiAEBEhgKC2ZyZWVfaW5vZGVzGAggASgESASIAQFCDgoMX3RvdGFsX2J5dGVzQg0KC19mcmVlX2J5dGVzQhIKEF9hdmFpbGFibGVfYnl0ZXNCCQoHX2lub2Rlc0IOCgxfZnJlZV9pbm9kZXMiSAoMTmV0d29ya1VzYWdlEgwKBG5hbWUYASABKAkSFgoOcmVjZWl2ZWRfYnl0ZXMYAiABKAQSEgoKc2VudF9ieXRlcxgDIAEoBDLEAQoMVXNhZ2VTZXJ2aWNlElUKCEdldFVzYWdlEiMuc3ZjLmd1ZXN0LnYxYWxwaGExLkdldFVzYWdlUmVxdWVzdBokLnN2Yy5ndWVzdC52MWFscGhhMS5HZXRVc2FnZVJlc3BvbnNlEl0KCldhdGNoVXNhZ2USJS5zdmMuZ3Vlc3QudjFhbHBoYTEuV2F0Y2hVc2FnZVJlcXVlc3QaJi5zdmMuZ3Vlc3QudjFhbHBoYTEuV2F0Y2hVc2FnZVJlc3BvbnNlMAFCPEIKVXNhZ2VQcm90b1ABWixndWVzdC1hZ2VudC9zdmMvZ3Vlc3QvdjFhbHBoYTE7Z3Vlc3R2MWFscGhhMWIGcHJvdG8z", [file_google_protobuf_timestamp]);
 
 /**
- * Request of Get. It has no fields.
+ * Request of GetUsage. It has no fields.
  *
  * @generated from message svc.guest.v1alpha1.GetUsageRequest
  */
@@ -28,6 +28,27 @@ export type GetUsageRequest = Message<"svc.guest.v1alpha1.GetUsageRequest"> & {
  */
 export const GetUsageRequestSchema: GenMessage<GetUsageRequest> = /*@__PURE__*/
   messageDesc(file_svc_guest_v1alpha1_usage, 0);
+
+/**
+ * What the guest uses.
+ *
+ * @generated from message svc.guest.v1alpha1.GetUsageResponse
+ */
+export type GetUsageResponse = Message<"svc.guest.v1alpha1.GetUsageResponse"> & {
+  /**
+   * The figures.
+   *
+   * @generated from field: svc.guest.v1alpha1.GuestUsage usage = 1;
+   */
+  usage?: GuestUsage | undefined;
+};
+
+/**
+ * Describes the message svc.guest.v1alpha1.GetUsageResponse.
+ * Use `create(GetUsageResponseSchema)` to create a new message.
+ */
+export const GetUsageResponseSchema: GenMessage<GetUsageResponse> = /*@__PURE__*/
+  messageDesc(file_svc_guest_v1alpha1_usage, 1);
 
 /**
  * How often to send the figures.
@@ -48,7 +69,28 @@ export type WatchUsageRequest = Message<"svc.guest.v1alpha1.WatchUsageRequest"> 
  * Use `create(WatchUsageRequestSchema)` to create a new message.
  */
 export const WatchUsageRequestSchema: GenMessage<WatchUsageRequest> = /*@__PURE__*/
-  messageDesc(file_svc_guest_v1alpha1_usage, 1);
+  messageDesc(file_svc_guest_v1alpha1_usage, 2);
+
+/**
+ * What the guest uses now.
+ *
+ * @generated from message svc.guest.v1alpha1.WatchUsageResponse
+ */
+export type WatchUsageResponse = Message<"svc.guest.v1alpha1.WatchUsageResponse"> & {
+  /**
+   * The figures.
+   *
+   * @generated from field: svc.guest.v1alpha1.GuestUsage usage = 1;
+   */
+  usage?: GuestUsage | undefined;
+};
+
+/**
+ * Describes the message svc.guest.v1alpha1.WatchUsageResponse.
+ * Use `create(WatchUsageResponseSchema)` to create a new message.
+ */
+export const WatchUsageResponseSchema: GenMessage<WatchUsageResponse> = /*@__PURE__*/
+  messageDesc(file_svc_guest_v1alpha1_usage, 3);
 
 /**
  * Counters and gauges of the kernel, none of them a percentage. A field that the guest cannot tell is absent, never 0.
@@ -164,7 +206,7 @@ export type GuestUsage = Message<"svc.guest.v1alpha1.GuestUsage"> & {
  * Use `create(GuestUsageSchema)` to create a new message.
  */
 export const GuestUsageSchema: GenMessage<GuestUsage> = /*@__PURE__*/
-  messageDesc(file_svc_guest_v1alpha1_usage, 2);
+  messageDesc(file_svc_guest_v1alpha1_usage, 4);
 
 /**
  * Memory (proc_meminfo(5)).
@@ -206,7 +248,7 @@ export type MemoryUsage = Message<"svc.guest.v1alpha1.MemoryUsage"> & {
  * Use `create(MemoryUsageSchema)` to create a new message.
  */
 export const MemoryUsageSchema: GenMessage<MemoryUsage> = /*@__PURE__*/
-  messageDesc(file_svc_guest_v1alpha1_usage, 3);
+  messageDesc(file_svc_guest_v1alpha1_usage, 5);
 
 /**
  * Processors (proc_stat(5)); the kernel counts their time in hundredths of a second.
@@ -241,7 +283,7 @@ export type CpuUsage = Message<"svc.guest.v1alpha1.CpuUsage"> & {
  * Use `create(CpuUsageSchema)` to create a new message.
  */
 export const CpuUsageSchema: GenMessage<CpuUsage> = /*@__PURE__*/
-  messageDesc(file_svc_guest_v1alpha1_usage, 4);
+  messageDesc(file_svc_guest_v1alpha1_usage, 6);
 
 /**
  * Pressure stall information (Documentation/accounting/psi.rst); needs CONFIG_PSI.
@@ -269,7 +311,7 @@ export type Pressure = Message<"svc.guest.v1alpha1.Pressure"> & {
  * Use `create(PressureSchema)` to create a new message.
  */
 export const PressureSchema: GenMessage<Pressure> = /*@__PURE__*/
-  messageDesc(file_svc_guest_v1alpha1_usage, 5);
+  messageDesc(file_svc_guest_v1alpha1_usage, 7);
 
 /**
  * A mounted file system (statfs(2)).
@@ -340,7 +382,7 @@ export type FileSystemUsage = Message<"svc.guest.v1alpha1.FileSystemUsage"> & {
  * Use `create(FileSystemUsageSchema)` to create a new message.
  */
 export const FileSystemUsageSchema: GenMessage<FileSystemUsage> = /*@__PURE__*/
-  messageDesc(file_svc_guest_v1alpha1_usage, 6);
+  messageDesc(file_svc_guest_v1alpha1_usage, 8);
 
 /**
  * A network interface (/proc/net/dev). Counted since it was made.
@@ -375,25 +417,25 @@ export type NetworkUsage = Message<"svc.guest.v1alpha1.NetworkUsage"> & {
  * Use `create(NetworkUsageSchema)` to create a new message.
  */
 export const NetworkUsageSchema: GenMessage<NetworkUsage> = /*@__PURE__*/
-  messageDesc(file_svc_guest_v1alpha1_usage, 7);
+  messageDesc(file_svc_guest_v1alpha1_usage, 9);
 
 /**
  * What the guest uses of its memory, processors, file systems and network, as its kernel counts it. Served where
  * GuestAgent is, to the same clients, with the same token, headers, errors and limits. Its calls do not count as user
  * activity, and are answered while the session is frozen. Nothing is read while nobody asks.
  *
- * @generated from service svc.guest.v1alpha1.Usage
+ * @generated from service svc.guest.v1alpha1.UsageService
  */
-export const Usage: GenService<{
+export const UsageService: GenService<{
   /**
    * Reads the figures once. Calls that come during a reading share the next one.
    *
-   * @generated from rpc svc.guest.v1alpha1.Usage.Get
+   * @generated from rpc svc.guest.v1alpha1.UsageService.GetUsage
    */
-  get: {
+  getUsage: {
     methodKind: "unary";
     input: typeof GetUsageRequestSchema;
-    output: typeof GuestUsageSchema;
+    output: typeof GetUsageResponseSchema;
   },
   /**
    * Sends the figures at once and then at intervals, until the client cancels the call. A message that the client has
@@ -401,12 +443,12 @@ export const Usage: GenService<{
    *
    * Eight watch already: RESOURCE_EXHAUSTED, TOO_MANY_WATCHERS.
    *
-   * @generated from rpc svc.guest.v1alpha1.Usage.Watch
+   * @generated from rpc svc.guest.v1alpha1.UsageService.WatchUsage
    */
-  watch: {
+  watchUsage: {
     methodKind: "server_streaming";
     input: typeof WatchUsageRequestSchema;
-    output: typeof GuestUsageSchema;
+    output: typeof WatchUsageResponseSchema;
   },
 }> = /*@__PURE__*/
   serviceDesc(file_svc_guest_v1alpha1_usage, 0);
