@@ -10,6 +10,7 @@ import { testFolder } from "../fixtures/files.ts";
 import { forAllTests } from "../fixtures/for-all-tests.ts";
 import { clientOf, failureOf } from "../fixtures/guest-client.ts";
 import { listener } from "../fixtures/listeners.ts";
+import { relayTo } from "../fixtures/relay.ts";
 import { runGuestctl } from "./guestctl/guestctl.ts";
 
 /** What a person reads: the message, and the next step. */
@@ -23,6 +24,7 @@ const EXPIRED =
 
 const agent = forAllTests(await startAgent());
 const folder = forAllTests(await testFolder()).path;
+const relay = forAllTests(await relayTo(agent.port));
 const silent = forAllTests(await listener());
 const web = forAllTests(await listener((socket) => void socket.end("HTTP/1.1 400 Bad Request\r\n\r\n")));
 
@@ -69,6 +71,16 @@ async function ended(name: string): Promise<void> {
   await client.exec({ args: ["true"], keep: { name } }, { forget: false }).wait();
 }
 
+/** A folder with one large file, and the port of a relay that cuts its connections inside that file. */
+async function cutInside(): Promise<readonly [large: string, to: string, port: number]> {
+  const large = await mkdtemp(join(folder, "large-"));
+  await writeFile(join(large, "file"), Buffer.alloc(4_000_000, "large"));
+  relay.cutAfter(() => 2_000_000);
+  return [large, join(large, "../copy"), relay.port];
+}
+
+const LOST = /^(?:read ECONNRESET|Connection dropped)/;
+const LOOK = /^the connection broke: look whether the call has taken effect$/;
 const RENEW = /^renew the client certificate, or look at the guest's clock$/;
 const ISSUED = /^give the client certificate that was issued for this agent$/;
 const CHECK = /^check that the agent runs and that the address is right$/;
@@ -134,6 +146,24 @@ const ROWS: readonly Row[] = [
     /^no such directory to start in: "\/no"/,
   ],
   // What is wrong with a connection.
+  [
+    "library: it is cut inside a file of a folder that is copied",
+    async () => {
+      const [large, to, port] = await cutInside();
+      return library({ address: `127.0.0.1:${port}` }, (client) => client.downloadFolder(large, to));
+    },
+    LOST,
+    LOOK,
+  ],
+  [
+    "guestctl: it is cut inside a file of a folder that is copied",
+    async () => {
+      const [large, to, port] = await cutInside();
+      return guestctl(["cp", `:${large}`, to], `127.0.0.1:${port}`);
+    },
+    LOST,
+    LOOK,
+  ],
   [
     "library: its client certificate has expired, and it reads a file",
     async () => library(await withCertificate("expired"), (client) => client.readFile("/etc/hostname").bytes()),

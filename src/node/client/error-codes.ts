@@ -27,6 +27,7 @@ const CODES = {
   CALL_ABORTED: "",
   CLIENT_CLOSED: "",
   CONNECTION_LOST: "the connection broke: look whether the call has taken effect",
+  DESTINATION_FAILED: "",
   FILE_CHANGED: "copy it again",
   INVALID_ARGUMENT: "",
   LISTEN_FAILED: "",

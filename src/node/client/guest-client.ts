@@ -233,8 +233,9 @@ export class GuestClient extends FolderClient {
   /**
    * Copies a folder of this machine with all in it into a folder of the guest, which is made with what is missing above
    * it: contents, modes, times, links as links. What is there is replaced, folders are merged. Rejects at the first
-   * entry that fails, or with this machine's own error; what was written by then stays. After a lost connection, such
-   * as by a standby, it goes on with the files that are not there yet by name, size and time.
+   * entry that fails; what was written by then stays. What this machine cannot read is SOURCE_FAILED, with its error as
+   * the cause. After a lost connection, such as by a standby, it goes on with the files that are not there yet by name,
+   * size and time.
    */
   async uploadFolder(local: string, path: GuestPath, options: UploadFolderOptions = {}): Promise<FolderCopy> {
     return (await import("./files/folder.ts")).uploadFolder(this, local, path, options);
@@ -242,7 +243,8 @@ export class GuestClient extends FolderClient {
 
   /**
    * Copies a folder of the guest with all in it into a folder of this machine, which is made; as `uploadFolder`, but
-   * without setuid bits and owners. Whatever the guest sends, nothing outside of that folder is touched.
+   * without setuid bits and owners. Whatever the guest sends, nothing outside of that folder is touched. What this
+   * machine cannot write is DESTINATION_FAILED; a lost connection ends it.
    */
   async downloadFolder(path: GuestPath, local: string, options: DownloadFolderOptions = {}): Promise<FolderCopy> {
     const { downloadFolder } = await import("./files/folder.ts");

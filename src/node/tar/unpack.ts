@@ -16,6 +16,7 @@ import {
   write,
   writeSync,
 } from "node:fs";
+import { join } from "node:path";
 import { promisify } from "node:util";
 import { errnoOf } from "../../shared/errors.ts";
 import { hasHole, SparseFile } from "../../shared/sparse-file.ts";
@@ -33,6 +34,7 @@ const PRIVATE_FOLDER = 0o700;
 const writePiece = promisify(write);
 const setSize = promisify(ftruncate);
 const SLASH = 0x2f;
+const NONE = Buffer.alloc(0);
 
 /** What has been unpacked. */
 export interface Unpacked {
@@ -41,24 +43,33 @@ export interface Unpacked {
   bytes: number;
 }
 
+/** This machine does not take an entry: something is in its way, or a system call failed, whose error is the cause. */
+export class UnpackError extends Error {
+  override readonly name = "UnpackError";
+}
+
 /**
  * Unpacks an archive, which may be hostile, below a folder, which is made where it is missing. Nothing outside of it is
  * touched: a name that climbs and a hard link are refused, and no link is followed. Ignores owners and setuid bits.
- * Throws TarError.
+ * Rejects with TarError for the archive, with UnpackError for this machine, and with the entries' own error.
  */
 export async function unpack(root: string, entries: AsyncIterable<TarEntry>): Promise<Unpacked> {
   const target = new Target(root);
   const unpacked: Unpacked = { files: 0, bytes: 0 };
-  for await (const entry of entries) {
-    try {
-      await unpackEntry(target, entry, unpacked);
-    } catch (error) {
-      if (error instanceof TarError) throw error;
-      const problem = errnoOf(error) ?? String(error);
-      throw new TarError(`cannot unpack ${entry.name.toString()} into ${root}: ${problem}`, { cause: error });
-    }
+  const untaken = (name: Buffer, error: unknown): unknown => {
+    if (!(error instanceof Error && "syscall" in error)) return error;
+    const path = name.length === 0 ? root : join(root, name.toString());
+    return new UnpackError(`cannot write ${path} on this machine: ${errnoOf(error)}`, { cause: error });
+  };
+  for await (const entry of entries)
+    await unpackEntry(target, entry, unpacked).catch((error: unknown) => {
+      throw untaken(entry.name, error);
+    });
+  try {
+    target.finishFolders();
+  } catch (error) {
+    throw untaken(NONE, error);
   }
-  target.finishFolders();
   return unpacked;
 }
 
@@ -68,14 +79,17 @@ async function unpackEntry(target: Target, entry: TarEntry, unpacked: Unpacked):
     target.addFolder(parts, entry);
     return;
   }
-  if (parts.length === 0) throw refused(entry.name);
+  if (parts.length === 0) throw climbs(entry.name);
   const path = target.pathOf(parts);
   if (entry.type === "file") {
     await writeFile(path, entry);
     unpacked.files += 1;
     unpacked.bytes += entry.sizeBytes;
-  } else if (entry.type === "symlink") inRoom(path, () => symlinkSync(entry.linkName, path));
-  else throw new TarError(`${entry.name.toString()} is neither a file, a folder nor a symbolic link`);
+  } else if (entry.type === "symlink") inRoom(path, () => symlinkSync(withoutNul(entry.linkName), path));
+  else
+    throw new TarError(
+      `the sandbox's answer has ${JSON.stringify(entry.name.toString())}, which is neither a file, a folder nor a symbolic link`,
+    );
 }
 
 /** Paths below the folder that is unpacked into, in parts of which each character is a byte. */
@@ -122,7 +136,7 @@ class Target {
       }
       // Follow a link that the user named; a link below it is the sandbox's.
       const found = depth === 0 ? statSync(path) : lstatSync(path);
-      if (!found.isDirectory()) throw new TarError(`${path.toString()} is in the way: it is no folder`);
+      if (!found.isDirectory()) throw new UnpackError(`${path.toString()} is in the way: it is no folder`);
       this.#real.add(above.join("/"));
     }
   }
@@ -132,16 +146,25 @@ class Target {
   }
 }
 
-/** Parts of an entry's name. Throws TarError for one that is absolute or climbs. */
+/** Parts of an entry's name. Throws TarError for one that is absolute or climbs, and for one that is none. */
 function partsOf(name: Buffer): string[] {
-  if (name.length >= PATH_MAX) throw new TarError(`the archive has a name of ${name.length} bytes`);
-  const parts = name.toString("latin1").split("/");
-  if (name[0] === SLASH || parts.includes("..")) throw refused(name);
+  if (name.length >= PATH_MAX) throw new TarError(`the sandbox's answer has a name of ${name.length} bytes`);
+  const parts = withoutNul(name).toString("latin1").split("/");
+  if (name[0] === SLASH || parts.includes("..")) throw climbs(name);
   return parts.filter((part) => part !== "" && part !== ".");
 }
 
-function refused(name: Buffer): TarError {
-  return new TarError(`the archive has the name ${JSON.stringify(name.toString())}, which leads out of the folder`);
+/** Node would refuse it with an error that is no system call's. */
+function withoutNul(name: Buffer): Buffer {
+  if (name.includes(0))
+    throw new TarError(`the sandbox's answer has the name ${JSON.stringify(name.toString())}, with a NUL`);
+  return name;
+}
+
+function climbs(name: Buffer): TarError {
+  return new TarError(
+    `the sandbox's answer has the name ${JSON.stringify(name.toString())}, which leads out of the folder`,
+  );
 }
 
 /** Makes an entry, in place of what has its name, unless that is a folder. */

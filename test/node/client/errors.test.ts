@@ -99,9 +99,28 @@ describe("the library's sources", () => {
     );
   });
 
-  test("throw nothing else", () => {
-    const thrown = sources.flatMap((text) => Array.from(text.matchAll(/\bthrow new (\w+)\(/g), ([, name]) => name));
-    assert.deepEqual(thrown, []);
+  test("make errors without a code only where they become the cause of one that has a code", () => {
+    const paths = globSync("src/node/{client,credentials,sandboxes,tar,testing}/**/*.ts");
+    const made = paths.flatMap((path) =>
+      Array.from(readFileSync(path, "utf8").matchAll(/\bnew (\w*Error)\(/g), ([, name]) => `${path.slice(9)}: ${name}`),
+    );
+    assert.deepEqual([...new Set(made)].filter((one) => !/: (?:Guest|Sandbox)Error$/.test(one)).toSorted(), [
+      "client/files/write.ts: TypeError", // SOURCE_FAILED
+      "client/link/liveness.ts: Error", // CONNECTION_LOST, by its text
+      "client/web-streams.ts: Error", // the reason of the caller's own abort
+      "credentials/folder.ts: CredentialsError",
+      "sandboxes/node/injection.ts: Error", // INVALID_SPEC
+      "sandboxes/node/journal.ts: Error", // JOURNAL_FAILED
+      "tar/format.ts: Error", // of writing an archive, which guestctl alone does
+      "tar/format.ts: TarError", // ANSWER_UNREADABLE
+      "tar/read.ts: TarError",
+      "tar/unpack.ts: TarError",
+      "tar/unpack.ts: UnpackError", // DESTINATION_FAILED
+      "testing/agent-process.ts: TestAgentError",
+      "testing/free-port.ts: Error",
+      "testing/program.ts: TestAgentError",
+      "testing/start.ts: TestAgentError",
+    ]);
   });
 });
 

@@ -257,10 +257,10 @@ describe("client.uploadFolder and downloadFolder", () => {
     }
   });
 
-  it("refuse a sandbox's false sizes and holes, and keep nothing of them", async () => {
-    const file = (size: bigint, data = ""): object => ({
+  it("refuse a sandbox's false names, sizes and holes, and keep nothing of them", async () => {
+    const file = (size: bigint, data = "", name = "file"): object => ({
       case: "items",
-      value: { items: [{ path: Buffer.from("file"), type: FileType.REGULAR, size, data: Buffer.from(data) }] },
+      value: { items: [{ path: Buffer.from(name), type: FileType.REGULAR, size, data: Buffer.from(data) }] },
     });
     const hole = (value: bigint): object => ({ case: "hole", value });
     const bytes = (value: string): object => ({ case: "data", value: Buffer.from(value) });
@@ -274,23 +274,24 @@ describe("client.uploadFolder and downloadFolder", () => {
       [/has bytes that no file lacks/, file(3n, "two"), hole(1n)],
       [/has bytes that no file lacks/, file(3n, "two"), bytes("more")],
       [/became shorter/, file(100_000n), hole(99_999n)],
+      [/has the name "\.\.\/file", which leads out/, file(1n, "x", "../file")],
+      [/has the name "file\\u0000", with a NUL/, file(1n, "x", "file\0")],
     ] as const) {
       await using folder = await testFolder();
       const streams = { ReadTree: [...parts, { case: "result", value: {} }].map((part) => ({ part })) };
       await using hostile = await startStandIn({ service: FileTree, streams });
       const copied = downloadFolder(hostile.client, { path: "/any", mode: 0o755 }, folder.at("back"), {});
-      await assert.rejects(
-        copied,
-        (error) => says.test(String(error)) || says.test(String((error as Error).cause)),
-        String(says),
-      );
+      const { message, code } = await failureOf(copied);
+      assert.match(message, says);
+      assert.equal(code, /shorter/.test(message) ? "FILE_CHANGED" : "ANSWER_UNREADABLE");
       if (!/no file lacks/.test(String(says))) assert.equal(existsSync(folder.at("back/file")), false, String(says));
     }
   });
 
   it("reject where either folder is missing or in the way, and make nothing there", async () => {
     await using folder = await testFolder();
-    await assert.rejects(client.uploadFolder(folder.at("missing"), folder.at("there")), { code: "ENOENT" });
+    const unread = await failureOf(client.uploadFolder(folder.at("missing"), folder.at("there")));
+    assert.deepEqual([unread.code, (unread.cause as { code?: unknown }).code], ["SOURCE_FAILED", "ENOENT"]);
     const { reason } = await failureOf(client.downloadFolder(folder.at("missing"), folder.at("back")));
     assert.equal(reason, "PATH_NOT_FOUND");
     await assert.rejects(lstat(folder.at("back")), { code: "ENOENT" });
@@ -300,6 +301,12 @@ describe("client.uploadFolder and downloadFolder", () => {
     await mkdir(folder.at("no entries"), { mode: 0o700 });
     await client.downloadFolder(folder.at("no entries"), folder.at("back"));
     assert.equal((await stat(folder.at("back"))).mode & 0o777, 0o700);
+    for (const to of ["no/where", "back/file"]) {
+      await writeFile(folder.at("back/file"), "");
+      const refused = await failureOf(client.downloadFolder(folder.at("no entries"), folder.at(to)));
+      assert.equal(refused.code, "DESTINATION_FAILED");
+      assert.ok(refused.message.includes(folder.at(to)), refused.message);
+    }
     await mkdir(folder.at("here/name"), { recursive: true });
     await mkdir(folder.at("there"));
     await writeFile(folder.at("there/name"), "in the way");

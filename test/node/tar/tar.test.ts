@@ -63,7 +63,7 @@ describe("an archive that a sandbox made", () => {
     it(`cannot leave the directory by ${what}`, async () => {
       await using folder = await testFolder();
       await writeFile(folder.at("secret"), "secret");
-      await assert.rejects(unpack(folder.at("root"), readTar(archive(entries))), { name: "TarError" });
+      await assert.rejects(unpack(folder.at("root"), readTar(archive(entries))), { name: /^(?:Tar|Unpack)Error$/ });
       const names = (await folder.names()).toSorted().filter((name) => name !== "root");
       assert.deepEqual(names, ["secret"]);
       if ((await folder.names()).includes("root")) assert.ok(!(await readdir(folder.at("root"))).includes("evil"));

@@ -1,5 +1,5 @@
-import { statSync } from "node:fs";
-import { fileContent, localEntry, localTree, unpack, withRoot } from "../../tar/index.ts";
+import { type Stats, statSync } from "node:fs";
+import { fileContent, localEntry, localTree, TarError, unpack, UnpackError, withRoot } from "../../tar/index.ts";
 import { FileType } from "../../../shared/gen/svc/guest/v1alpha1/files_pb.ts";
 import { checkOptions } from "../arguments.ts";
 import { failure, GuestError, isLost } from "../errors.ts";
@@ -8,6 +8,7 @@ import type { FolderClient, ListOptions } from "./tree.ts";
 import type { GuestPath } from "./path.ts";
 import type { ReadTreeOptions } from "./read-tree.ts";
 import { timeOfSeconds, type TreeEntry } from "./tree-entry.ts";
+import { sourceFailure } from "./write.ts";
 import { WRITE_TREE, type WriteTreeOptions } from "./write-tree.ts";
 
 /** What of a folder was copied. */
@@ -44,7 +45,7 @@ export async function uploadFolder(
   options: UploadFolderOptions,
 ): Promise<FolderCopy> {
   checkOptions("the options of uploadFolder", options, UPLOAD);
-  const root = statSync(local);
+  const root = rootOf(local);
   const { beneath, noSymlinks, signal } = options;
   const place = { beneath, noSymlinks, signal };
   for (let resumes = 0; ; resumes += 1) {
@@ -65,6 +66,15 @@ export async function uploadFolder(
       const isAway = error instanceof GuestError && error.status === "DEADLINE_EXCEEDED" && resumes > 0 && !isBegun;
       if (!(isLost(error) || isAway) || !(isBegun || resumes > 0) || resumes === RESUMES) throw error;
     }
+  }
+}
+
+/** Before anything is made in the guest. */
+function rootOf(local: string): Stats {
+  try {
+    return statSync(local);
+  } catch (error) {
+    throw sourceFailure("the entries", error);
   }
 }
 
@@ -129,9 +139,11 @@ export async function downloadFolder(
   const nothing = { name: NONE, linkName: NONE, sizeBytes: 0, content: fileContent(NONE, 0) };
   const root = { ...nothing, type: "directory", mode, modifiedSeconds: (mtime?.getTime() ?? 0) / 1_000 } as const;
   // The folder itself first, but only once the agent has it open.
-  const copied = await unpack(
-    local,
-    withRoot<TreeEntry>(() => root, tree, { shorter }),
-  );
+  const entries = withRoot<TreeEntry>(() => root, tree, { shorter });
+  const copied = await unpack(local, entries).catch((error: unknown) => {
+    if (error instanceof TarError) throw failure("DATA_LOSS", "ANSWER_UNREADABLE", error.message);
+    if (!(error instanceof UnpackError)) throw error;
+    throw failure("CANCELLED", "DESTINATION_FAILED", error.message, error.cause);
+  });
   return { ...copied, skipped: tree.result?.failures.map(({ name }) => name) ?? [] };
 }

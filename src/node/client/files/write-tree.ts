@@ -15,7 +15,7 @@ import type { Names } from "../options.ts";
 import { deferred } from "../deferred.ts";
 import { type GuestPath, pathBytes, PLACE, type PlaceOptions } from "./path.ts";
 import { isServiceError, resultOf, timeOfSeconds, type TreeEntry, type TreeResult } from "./tree-entry.ts";
-import { ANSWERED, type UntilAnswered, untilAnswered } from "./write.ts";
+import { ANSWERED, sourceFailure, type UntilAnswered, untilAnswered } from "./write.ts";
 
 /** Files up to here travel in the message of their item. */
 const SMALL_BYTES = 64 * 1024;
@@ -55,8 +55,8 @@ export const WRITE_TREE: Names<WriteTreeOptions> = {
 
 /**
  * Writes entries below a folder of the guest in one stream. Asks for the first entry once the agent has the folder
- * open, so that a refusal (UNIMPLEMENTED by an older agent) leaves them untouched. Rejects with GuestError, or the
- * entries' own error.
+ * open, so that a refusal (UNIMPLEMENTED by an older agent) leaves them untouched. Rejects with GuestError; where the
+ * entries failed, their error is the cause.
  */
 export async function writeTree(
   channel: Channel,
@@ -107,7 +107,9 @@ export async function writeTree(
     const followed = follow().finally(() => answered.resolve());
     // A refusal ends the sending; it is reported below.
     followed.catch(() => undefined);
-    await send(entries, write, orAnswer, result?.holes ?? false);
+    await send(entries, write, orAnswer, result?.holes ?? false).catch((error: unknown) => {
+      throw error instanceof GuestError ? error : sourceFailure("the entries", error);
+    });
     call.end();
     await followed;
   } catch (cause) {

@@ -11,7 +11,7 @@ import {
 import { GuestAgent } from "../../../shared/gen/svc/guest/v1alpha1/guest_agent_pb.ts";
 import { checkOptions, offsetOf } from "../arguments.ts";
 import { cancelCall, type Channel, encoded } from "../channel.ts";
-import { failure } from "../errors.ts";
+import { failure, type GuestError } from "../errors.ts";
 import type { Names } from "../options.ts";
 import { plain, type Plain } from "../plain.ts";
 import { beneathFields, defined, type GuestPath, pathFields, PLACE, type PlaceOptions, timeField } from "./path.ts";
@@ -169,8 +169,12 @@ function bytesOf(content: Content): Uint8Array {
 
 /** Throws a GuestError with the source's error as its cause. */
 function failed(cause: unknown): never {
-  const message = `the source of the file's content failed: ${messageOf(cause)}`;
-  throw failure("CANCELLED", "SOURCE_FAILED", message, cause);
+  throw sourceFailure("the file's content", cause);
+}
+
+/** The GuestError for what is to be sent, with the error of its source as the cause. */
+export function sourceFailure(what: string, cause: unknown): GuestError {
+  return failure("CANCELLED", "SOURCE_FAILED", `the source of ${what} failed: ${messageOf(cause)}`, cause);
 }
 
 /** Result for a value that did not come before the answer. */

@@ -20,7 +20,7 @@ export function reportFailure(
   advice: Advice = () => undefined,
 ): number {
   // The source's own error says enough.
-  const error = isGuestError(failure) && failure.cause instanceof CliError ? failure.cause : failure;
+  const error = isGuestError(failure) && isTold(failure.cause) ? failure.cause : failure;
   const lines = failureLine(error, advice).split("\n").map(printable);
   host.stderr.write(isForPrograms ? jsonLine(failureObject(error, advice)) : `guestctl: ${lines.join("\n")}\n`);
   return (isGuestError(error) ? STATUS_BY_REASON.get(error.reason) : undefined) ?? STATUS_FAILED;
@@ -32,6 +32,9 @@ function isNamed(error: unknown, ...names: readonly string[]): error is Error {
 }
 
 const isGuestError = (error: unknown): error is GuestError => isNamed(error, "GuestError");
+/** Errors of this machine, whose message says everything. */
+const isTold = (error: unknown): error is Error =>
+  error instanceof CliError || isNamed(error, "CredentialsError", "TarError", "UnpackError");
 const isSandboxError = (error: unknown): error is SandboxError => isNamed(error, "SandboxError");
 
 /** The error, its reason, and what to do; then what the console of a sandbox says about it. */
@@ -49,7 +52,7 @@ function failureLine(error: unknown, advice?: Advice): string {
     ].join("\n");
   }
   if (error instanceof UsageError) return `${error.message} (see --help)`;
-  if (isNamed(error, "CliError", "CredentialsError", "TarError")) return error.message;
+  if (isTold(error)) return error.message;
   // A fault of guestctl: only the stack helps.
   return error instanceof Error ? (error.stack ?? error.message) : String(error);
 }
