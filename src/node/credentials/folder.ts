@@ -9,6 +9,13 @@ import type { InstanceCertificates } from "./certificates.ts";
 /** A credential folder cannot be created or read. The message names the folder or file and says what to do. */
 export class CredentialsError extends Error {
   override readonly name = "CredentialsError";
+  /** MISSING_PACKAGE: one of those that issue certificates. */
+  readonly code: "CREDENTIALS_FAILED" | "MISSING_PACKAGE";
+
+  constructor(message: string, code: CredentialsError["code"] = "CREDENTIALS_FAILED", cause?: unknown) {
+    super(message, { cause });
+    this.code = code;
+  }
 }
 
 /** Names of the files in a credential folder. */
@@ -42,11 +49,11 @@ export function agentVariables(folder: string): Readonly<Record<string, string>>
 
 /**
  * Issues all credentials of an instance, valid from 1970 on, for guests that boot without a clock. Rejects with
- * CredentialsError; it has a cause where the packages for certificates are missing.
+ * CredentialsError.
  */
 export async function issueFolder(folder: string, serverName: string, notAfter: Date): Promise<void> {
   const { issueCertificates } = await import("./certificates.ts").catch((cause: unknown) => {
-    throw new CredentialsError(MISSING, { cause });
+    throw new CredentialsError(MISSING, "MISSING_PACKAGE", cause);
   });
   await writeFolder(folder, await issueCertificates(serverName, { notBefore: new Date(0), notAfter }), generateToken());
 }

@@ -92,7 +92,7 @@ export class AgentProcess {
         this.#child.stderr.on("data", look);
         this.#child.once("error", (error) => {
           this.#forget();
-          reject(new TestAgentError(`${this.#program} cannot be run: ${messageOf(error)}`, { cause: error }));
+          reject(new TestAgentError("AGENT_NOT_STARTED", `${this.#program} cannot be run: ${messageOf(error)}`, error));
         });
         // After the last of its output.
         this.#child.once("close", (code, signal) => {
@@ -100,13 +100,14 @@ export class AgentProcess {
             resolve(false);
           } else {
             const said = this.#output.stderr.trim() || "it said nothing";
-            reject(new TestAgentError(`${this.#program} ended (${code ?? signal}) before it listened: ${said}`));
+            const message = `${this.#program} ended (${code ?? signal}) before it listened: ${said}`;
+            reject(new TestAgentError("AGENT_NOT_STARTED", message));
           }
         });
         brake = setTimeout(() => {
           this.#child.kill("SIGKILL");
           const message = `${this.#program} did not listen within ${START_LIMIT_MS / 1000} s: is it the program guest-agent?`;
-          reject(new TestAgentError(message));
+          reject(new TestAgentError("AGENT_NOT_STARTED", message));
         }, START_LIMIT_MS);
       });
     } finally {

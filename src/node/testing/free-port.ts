@@ -2,6 +2,7 @@ import { randomInt } from "node:crypto";
 import { once } from "node:events";
 import { readFileSync } from "node:fs";
 import { createServer } from "node:net";
+import { TestAgentError } from "./errors.ts";
 
 const LEAST_PORT = 10_000;
 const USUAL_FIRST_EPHEMERAL = 32_768;
@@ -19,7 +20,7 @@ export async function freePort(): Promise<number> {
     const found = await listenedOn(port);
     if (found !== undefined) return found;
   }
-  throw new Error(`no port is free: ${ATTEMPTS} were tried`);
+  throw new TestAgentError("NO_FREE_PORT", `no port is free: ${ATTEMPTS} were tried`);
 }
 
 function firstEphemeralPort(): number {

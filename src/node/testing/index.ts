@@ -1,3 +1,3 @@
-export { TestAgentError } from "./errors.ts";
+export { type TestAgentCode, TestAgentError } from "./errors.ts";
 export { startTestAgent, type TestAgent, type TestAgentOptions } from "./start.ts";
 export type { AgentEnd } from "./agent-process.ts";

@@ -11,6 +11,7 @@ const PACKAGE_FOLDER = join(import.meta.dirname, "../../..");
 export function agentProgram(given: string | undefined, named: string | undefined): string {
   if (process.platform !== "linux") {
     throw new TestAgentError(
+      "AGENT_NOT_FOUND",
       `the agent runs on Linux only, and this is ${process.platform}: test there, or in a container`,
     );
   }
@@ -19,6 +20,7 @@ export function agentProgram(given: string | undefined, named: string | undefine
   const beside = resolve(PACKAGE_FOLDER, "..", `linux-${process.arch}`, "guest-agent");
   if (isProgram(beside)) return beside;
   throw new TestAgentError(
+    "AGENT_NOT_FOUND",
     `there is no agent to start: set ${AGENT_VARIABLE}, or the option agent, to the program guest-agent in the folder ` +
       `that the release's archive guest-agent-VERSION-linux-${process.arch}.tar.gz holds`,
   );
@@ -28,6 +30,7 @@ function checked(path: string, source: string): string {
   if (isProgram(path)) return resolve(path);
   const isFolder = statSync(path, { throwIfNoEntry: false })?.isDirectory() === true;
   throw new TestAgentError(
+    "AGENT_NOT_FOUND",
     isFolder
       ? `${source} names a folder, ${path}: name the program in it, ${join(path, "guest-agent")}`
       : `${source} names ${path}, which is no program that can be run: name the file guest-agent of a release's folder`,

@@ -54,7 +54,8 @@ const OPTION_NAMES = { workload: true, process: true, hooks: true, agent: true }
  */
 export async function startTestAgent(options: TestAgentOptions = {}): Promise<TestAgent> {
   const unknown = Object.keys(options).find((name) => !Object.hasOwn(OPTION_NAMES, name));
-  if (unknown !== undefined) throw new TestAgentError(`startTestAgent has no option ${JSON.stringify(unknown)}`);
+  if (unknown !== undefined)
+    throw new TestAgentError("INVALID_OPTION", `startTestAgent has no option ${JSON.stringify(unknown)}`);
   const program = agentProgram(options.agent, process.env[AGENT_VARIABLE]);
   const folder = await mkdtemp(join(tmpdir(), "guest-agent-test-"));
   try {
@@ -64,7 +65,7 @@ export async function startTestAgent(options: TestAgentOptions = {}): Promise<Te
     return testAgent(folder, { address: `127.0.0.1:${port}`, ...credentials }, agent);
   } catch (error) {
     await rm(folder, { recursive: true, force: true });
-    throw error instanceof CredentialsError ? new TestAgentError(error.message, { cause: error }) : error;
+    throw error instanceof CredentialsError ? new TestAgentError(error.code, error.message, error) : error;
   }
 }
 
@@ -114,5 +115,5 @@ async function listeningAgent(
     const agent = new AgentProcess(program, { ...env, SVC_GUEST_PORT: String(port) });
     if (await agent.listening()) return { agent, port };
   }
-  throw new TestAgentError(`no port stays free: ${PORT_ATTEMPTS} were tried`);
+  throw new TestAgentError("NO_FREE_PORT", `no port stays free: ${PORT_ATTEMPTS} were tried`);
 }

@@ -142,23 +142,42 @@ describe("an agent for tests", () => {
     assert.equal((await agent.client().health()).alive, true);
   });
 
-  for (const [what, options, says] of [
+  for (const [what, options, code, says] of [
     [
       "a program that is not there",
       () => ({ agent: join(folder, "none") }),
+      "AGENT_NOT_FOUND",
       /the option agent names .*none, which is no/,
     ],
-    ["a folder", () => ({ agent: folder }), /names a folder, .*: name the program in it, .*\/guest-agent/],
+    [
+      "a folder",
+      () => ({ agent: folder }),
+      "AGENT_NOT_FOUND",
+      /names a folder, .*: name the program in it, .*\/guest-agent/,
+    ],
     [
       "a program that ends",
       () => ({ agent: "/bin/false" }),
+      "AGENT_NOT_STARTED",
       /\/bin\/false ended \(1\) before it listened: it said noth/,
     ],
-    ["a process that is none", () => ({ agent: program, process: { cwd: 7 } }), /ended \(78\).*SVC_PROCESS_SPEC/s],
-    ["an option that does not exist", () => ({ wrokload: ["sh"] }), /startTestAgent has no option "wrokload"/],
+    [
+      "a process that is none",
+      () => ({ agent: program, process: { cwd: 7 } }),
+      "AGENT_NOT_STARTED",
+      /ended \(78\).*SVC_PROCESS_SPEC/s,
+    ],
+    [
+      "an option that does not exist",
+      () => ({ wrokload: ["sh"] }),
+      "INVALID_OPTION",
+      /startTestAgent has no option "wrokload"/,
+    ],
   ] as const) {
     test(`says what is wrong with ${what}`, async () => {
-      assert.match((await failureOf(options() as TestAgentOptions)).message, says);
+      const error = await failureOf(options() as TestAgentOptions);
+      assert.equal(error.code, code);
+      assert.match(error.message, says);
     });
   }
 });

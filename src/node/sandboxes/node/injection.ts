@@ -121,8 +121,8 @@ export class CredentialStore {
     try {
       await issueFolder(this.folderOf(name), DEFAULT_SERVER_NAME, new Date(Date.now() + VALIDITY_MS));
     } catch (error) {
-      if (!(error instanceof CredentialsError) || error.cause === undefined) throw error;
-      throw new SandboxError("MISSING_PACKAGE", error.message, error);
+      if (!(error instanceof CredentialsError) || error.code !== "MISSING_PACKAGE") throw error;
+      throw new SandboxError(error.code, error.message, error);
     }
   }
 
