@@ -210,8 +210,15 @@ export interface Addon {
   /**
    * Makes entries below a folder from records that files/tree/batch.ts packs, each whole or not at all. Resolves with
    * an errno of 32 bits for each that it got to, 0 where it is there. `temporary`: a name that nobody else uses.
+   * `synced`: a folder whose file system is synced later, as `folder`'s is.
    */
-  writeEntries(folder: number, entries: Uint8Array, flags: number, temporary: Uint8Array): Promise<Buffer | number>;
+  writeEntries(
+    folder: number,
+    entries: Uint8Array,
+    flags: number,
+    temporary: Uint8Array,
+    synced: number,
+  ): Promise<Buffer | number>;
   /**
    * Reads regular files below a folder, by paths that end with a NUL each. Resolves with a size of 32 bits and the
    * bytes for each that it got to; a negative size is a negated errno (EFBIG: more than `eachBytes`).

@@ -3,7 +3,7 @@ import { execFileSync, spawnSync } from "node:child_process";
 import { randomBytes } from "node:crypto";
 import fs from "node:fs";
 import { join } from "node:path";
-import { after, describe, it } from "node:test";
+import { after, describe, it, type TestContext } from "node:test";
 import { once } from "node:events";
 import { Worker } from "node:worker_threads";
 import { create, type MessageInitShape } from "@bufbuild/protobuf";
@@ -25,7 +25,7 @@ import { startAgent } from "../../fixtures/agent.ts";
 import { failureOf, testFolder } from "../../fixtures/files.ts";
 import { fuseMount } from "../../fixtures/programs/index.ts";
 import { forAllTests } from "../../fixtures/for-all-tests.ts";
-import { NEEDS_FUSE, NEEDS_ROOT } from "../../fixtures/privileges.ts";
+import { NEEDS_FUSE, NEEDS_ROOT, NEEDS_STRACE } from "../../fixtures/privileges.ts";
 import { grpcJsClient, type RpcFailure } from "../../fixtures/rpc-clients.ts";
 
 type Item = MessageInitShape<typeof TreeItemSchema>;
@@ -114,6 +114,15 @@ async function read(
   }
   assert.ok(result !== undefined);
   return { items, result, parts };
+}
+
+/** Mounts something until the test's end; false, and the test counts as skipped, where that cannot be. */
+function mount(t: TestContext, what: readonly string[], at: string): boolean {
+  fs.mkdirSync(at, { recursive: true });
+  const mounted = spawnSync("mount", [...what, at]).status === 0;
+  if (mounted) t.after(() => execFileSync("umount", [at]));
+  else t.skip("cannot mount");
+  return mounted;
 }
 
 const leftovers = (path: string): string[] =>
@@ -226,12 +235,7 @@ describe("WriteTree", NEEDS_ROOT, () => {
 
   it("writes into what is mounted below the folder, small and large", async (t) => {
     const path = newFolder();
-    fs.mkdirSync(`${path}/a/mounted`, { recursive: true });
-    if (spawnSync("mount", ["-t", "tmpfs", "none", `${path}/a/mounted`]).status !== 0) {
-      t.skip("cannot mount");
-      return;
-    }
-    t.after(() => execFileSync("umount", [`${path}/a/mounted`]));
+    if (!mount(t, ["-t", "tmpfs", "none"], `${path}/a/mounted`)) return;
     const large = randomBytes(100_000);
     const { failed } = await write(
       { path: Buffer.from(path) },
@@ -247,6 +251,36 @@ describe("WriteTree", NEEDS_ROOT, () => {
     assert.equal(within.items.has("a/mounted/small"), false);
     assert.ok(beyond.items.get("a/mounted/d/large")?.content.equals(large));
     assert.equal(beyond.items.get("a/mounted/small")?.content.toString(), "2");
+  });
+
+  it("syncs each file system that it writes to once, at the end", NEEDS_STRACE, async (t) => {
+    const path = newFolder();
+    const trace = folder.at("trace");
+    const mounted = `${path}/mounted`;
+    if (!mount(t, ["-t", "tmpfs", "none"], mounted)) return;
+    mount(t, ["--bind", mounted], `${path}/again`);
+    const large = { size: 100_000n };
+    const parts = ["a/1", "a/2", "b/1", "c/1"].flatMap((name) => [
+      [file(name), file(`mounted/${name}`), file(`again/x${name}`)],
+      [file(`mounted/${name}-large`, "", large)],
+      randomBytes(100_000),
+    ]);
+    const run = async (...more: readonly string[]): Promise<WriteTreeResponse | undefined> => {
+      const through = ["strace", "-D", "-f", "-y", "-o", trace, "-e", "trace=syncfs,fsync", ...more];
+      await using traced = await startAgent({ through });
+      using its = grpcJsClient(traced);
+      const messages = [...requests({ path: Buffer.from(path), overwrite: true }, parts)];
+      return (await Array.fromAsync(its.call(FileTree.method.writeTree, messages, { token: traced.token }))).at(-1);
+    };
+    const result = await run();
+    assert.deepEqual([result?.items, result?.failed], [16n, 0n]);
+    const synced = fs.readFileSync(trace, "utf8").matchAll(/(\w+)\(\d+<(\S+)>/g);
+    assert.deepEqual(
+      Array.from(synced, ([, call, at]) => `${call} ${at}`),
+      [`syncfs ${path}`, `syncfs ${mounted}`],
+    );
+    const failure = await failureOf(run("-P", mounted, "-e", "inject=syncfs:error=EIO"));
+    assert.equal(failure.metadata["errno"], "EIO");
   });
 
   it("gives new entries of a setgid folder its group", async () => {

@@ -1,29 +1,18 @@
 import assert from "node:assert/strict";
-import { execFileSync } from "node:child_process";
 import { readFileSync } from "node:fs";
 import { join } from "node:path";
 import { it } from "node:test";
 import { startAgent } from "../../fixtures/agent.ts";
 import { clientOf } from "../../fixtures/guest-client.ts";
-import { NEEDS_CREDIT } from "../../fixtures/privileges.ts";
+import { NEEDS_CREDIT, NEEDS_STRACE } from "../../fixtures/privileges.ts";
 import { testFolder } from "../../fixtures/files.ts";
-
-function straceProblem(): string | false {
-  if (NEEDS_CREDIT.skip !== false) return NEEDS_CREDIT.skip;
-  try {
-    execFileSync("strace", ["-o", "/dev/null", "true"], { stdio: "ignore" });
-    return false;
-  } catch {
-    return "needs strace(1)";
-  }
-}
 
 // Setting the clock only pretends to succeed.
 const TRACE = ["-e", "trace=ioctl,clock_settime,fadvise64", "-e", "inject=clock_settime:retval=0"];
 
 it(
   "the duties ask the kernel to credit every byte, to reseed, to set the clock to the host's time, and to forget old credentials",
-  { skip: straceProblem() },
+  NEEDS_CREDIT.skip === false ? NEEDS_STRACE : NEEDS_CREDIT,
   async () => {
     await using folder = await testFolder();
     const output = folder.at("trace");

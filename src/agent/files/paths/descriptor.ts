@@ -134,8 +134,14 @@ export class Descriptor implements AsyncDisposable, Held {
   }
 
   /** The same for a step that resolves with bytes. `mount`: what it leads into, if not its own. */
-  async nativeBytes(step: FileStep, job: NativeJob<Buffer | number>, mount?: Mount): Promise<Buffer> {
-    const result = await this.#work.step({ step, on: [this], mount }, () => job(this.#work.addon, this.fd));
+  async nativeBytes(
+    step: FileStep,
+    job: NativeJob<Buffer | number>,
+    mount?: Mount,
+    others: readonly Held[] = [],
+  ): Promise<Buffer> {
+    const on = [this, ...others];
+    const result = await this.#work.step({ step, on, mount }, () => job(this.#work.addon, this.fd));
     if (typeof result === "number") throw new FileSystemError(step, errnoName(result));
     return result;
   }

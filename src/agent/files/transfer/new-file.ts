@@ -6,6 +6,7 @@ import { splitPath } from "../paths/names.ts";
 import type { Descriptor } from "../paths/descriptor.ts";
 import type { Folder } from "../paths/folder.ts";
 import { FileWriter, type NewFileOptions } from "./file-writer.ts";
+import { mountOf } from "../threads/mounts.ts";
 import type { FileWork } from "../threads/work.ts";
 
 /** Mode of a file while it is being written. */
@@ -112,6 +113,11 @@ export class NewFile {
   constructor(parts: NewFileParts, temporary: Buffer | undefined) {
     this.#parts = parts;
     this.#temporary = temporary;
+  }
+
+  /** Its file system; undefined without /proc. */
+  get fileSystem(): string | undefined {
+    return mountOf(this.#parts.file.fd)?.fileSystem;
   }
 
   /** Appends the pieces, one after another. The caller may reuse them, and the array, once it resolves. */

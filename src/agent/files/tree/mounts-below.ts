@@ -22,22 +22,22 @@ export class MountsBelow {
   }
 
   /** The mount that a path leads into by its names, the innermost; undefined: none. */
-  of(path: FilePath): Mount | undefined {
+  of(path: FilePath): MountBelow | undefined {
     let found: MountBelow | undefined;
     for (const below of this.#mounts)
       if (below.path.length > (found?.path.length ?? 0) && isWithin(path, below.path)) found = below;
-    return found?.mount;
+    return found;
   }
 
   /** The first of the entries, as far as they lie in one mount. */
   first<Entry>(
     entries: readonly Entry[],
     pathOf: (entry: Entry) => FilePath,
-  ): { readonly mount: Mount | undefined; readonly entries: readonly Entry[] } {
+  ): { readonly below: MountBelow | undefined; readonly entries: readonly Entry[] } {
     const [entry] = entries;
-    const mount = entry === undefined || this.#mounts.length === 0 ? undefined : this.of(pathOf(entry));
-    const end = this.#mounts.length === 0 ? -1 : entries.findIndex((other) => this.of(pathOf(other)) !== mount);
-    return { mount, entries: end < 0 ? entries : entries.slice(0, end) };
+    const below = entry === undefined || this.#mounts.length === 0 ? undefined : this.of(pathOf(entry));
+    const end = this.#mounts.length === 0 ? -1 : entries.findIndex((other) => this.of(pathOf(other)) !== below);
+    return { below, entries: end < 0 ? entries : entries.slice(0, end) };
   }
 }
 

@@ -21,7 +21,7 @@ import { Folder } from "../paths/folder.ts";
 import type { NewFileOptions } from "../transfer/file-writer.ts";
 import { createFile, Leftovers, type NewFile } from "../transfer/new-file.ts";
 import { openRegular, type RegularFile } from "../transfer/regular-file.ts";
-import { mountAt, mountsBelow } from "../threads/mounts.ts";
+import { mountAt, mountOf, mountsBelow } from "../threads/mounts.ts";
 import { NO_MOUNTS, NO_SYMLINKS } from "./batch.ts";
 import { MountsBelow } from "./mounts-below.ts";
 import { checkOpenat2 } from "../paths/openat2.ts";
@@ -56,6 +56,11 @@ export class OpenFolder implements AsyncDisposable {
   constructor(descriptor: Descriptor, work: FileWork) {
     this.#descriptor = descriptor;
     this.#work = work;
+  }
+
+  /** Its file system; undefined without /proc. */
+  get fileSystem(): string | undefined {
+    return mountOf(this.#descriptor.fd)?.fileSystem;
   }
 
   /** Which folder it is, as of its last read. */
@@ -107,17 +112,19 @@ export class OpenFolder implements AsyncDisposable {
 
   /**
    * Makes packed entries (batch.ts) beneath the folder, as many as it can in a moment. Returns an errno for each that
-   * it tried; undefined: it is there.
+   * it tried; undefined: it is there. `synced`: one whose file system is synced later, as this one's is.
    */
   async putEach(
     entries: Buffer,
     flags: number,
     temporary: Uint8Array,
     mount: Mount | undefined,
+    synced: OpenFolder,
   ): Promise<readonly (Errno | undefined)[]> {
     const how = this.#within(flags, mount);
-    const job: NativeJob<Buffer | number> = (addon, fd) => addon.writeEntries(fd, entries, how, temporary);
-    return errnosOf(await this.#descriptor.nativeBytes("create", job, mount));
+    const later = synced.#descriptor;
+    const job: NativeJob<Buffer | number> = (addon, fd) => addon.writeEntries(fd, entries, how, temporary, later.fd);
+    return errnosOf(await this.#descriptor.nativeBytes("create", job, mount, [later]));
   }
 
   /** Reads files beneath the folder, by paths with a NUL each, as many as it can in a moment (addon readEntries). */

@@ -146,12 +146,13 @@ class TreeReader {
   ): Promise<{ readonly items: TreeItem[]; readonly grown: readonly FilePath[]; readonly done: number }> {
     const { root, signal } = this.#parts;
     signal.throwIfAborted();
-    const { mount, entries } = this.#mounts.first(files, ([path]) => path);
+    const { below, entries } = this.#mounts.first(files, ([path]) => path);
     const paths = Buffer.concat(entries.flatMap(([path]) => [path, NUL]));
     const items: TreeItem[] = [];
     const grown: FilePath[] = [];
     let done = 0;
-    for (const read of readResults(await root.readEach(paths, SMALL_BYTES, BATCH_BYTES + SMALL_BYTES + 4, mount))) {
+    const roomBytes = BATCH_BYTES + SMALL_BYTES + 4;
+    for (const read of readResults(await root.readEach(paths, SMALL_BYTES, roomBytes, below?.mount))) {
       const [path, attributes] = files[done++] ?? [];
       if (path === undefined || attributes === undefined) break;
       if (typeof read === "number" && errnoName(read) === "EFBIG") grown.push(path);
@@ -165,7 +166,7 @@ class TreeReader {
   async #readLarge(path: FilePath, isFilled = false): Promise<void> {
     const { root, buffers, output } = this.#parts;
     try {
-      const file = await root.openFile(path, this.#mounts.of(path));
+      const file = await root.openFile(path, this.#mounts.of(path)?.mount);
       if (file === undefined) {
         this.#failures.add(path, "ESTALE");
         return;

@@ -1,4 +1,4 @@
-import { FileSystemError, frameOrder } from "../../domain/index.ts";
+import { type Errno, FileSystemError, frameOrder } from "../../domain/index.ts";
 import type { FileOwner, FilePath } from "../attributes.ts";
 import { fileFailure } from "../failure.ts";
 import { pathText } from "../location.ts";
@@ -6,7 +6,7 @@ import { folderOf } from "../paths/names.ts";
 import type { NewFile } from "../transfer/new-file.ts";
 import { ENTRY, NO_SYMLINKS, OVERWRITE, packEntries, type SmallEntry, SYNC } from "./batch.ts";
 import { checkItem, Failures, type LeftEntry, notSparse, type TreeItem, tooLong, tooShort } from "./item.ts";
-import type { MountsBelow } from "./mounts-below.ts";
+import type { MountBelow, MountsBelow } from "./mounts-below.ts";
 import type { OpenFolder } from "./open-folder.ts";
 
 /** Of folders' attributes that wait for their content. */
@@ -55,6 +55,8 @@ export class TreeWriter implements AsyncDisposable {
   readonly #flags: number;
   readonly #mounts: MountsBelow;
   readonly #temporary: Uint8Array;
+  /** File systems that are synced at the end, each with a folder in it. */
+  readonly #synced: Map<string, OpenFolder>;
   /** Small entries that wait for their hand-over to a thread. */
   #batch: SmallEntry[] = [];
   /** Modes and times of folders, which their content would change again. */
@@ -71,6 +73,7 @@ export class TreeWriter implements AsyncDisposable {
     this.#options = options;
     this.#owner = owner;
     this.#mounts = folder.findMounts();
+    this.#synced = new Map([[folder.fileSystem ?? "", folder]]);
     this.#temporary = temporary;
     this.#signal = signal;
     const { overwrite, followsNone, syncs } = options;
@@ -115,13 +118,35 @@ export class TreeWriter implements AsyncDisposable {
   async finish(): Promise<TreeProgress> {
     await this.#endLarge();
     await this.#setLater();
-    if (this.#options.syncs) await this.#folder.syncAll(this.#signal);
+    if (this.#options.syncs) for (const folder of this.#synced.values()) await folder.syncAll(this.#signal);
     return this.progress;
   }
 
   async [Symbol.asyncDispose](): Promise<void> {
     await this.#large?.file?.dispose();
     this.#large = undefined;
+    for (const folder of this.#synced.values()) if (folder !== this.#folder) await folder[Symbol.asyncDispose]();
+  }
+
+  /**
+   * A folder of the file system to be written to, which is synced at the end. Opened before that: syncfs(2) tells the
+   * errors from then on. The tree's own where there is none: what is written elsewhere is synced at once.
+   */
+  async #syncedWith(below: MountBelow | undefined): Promise<OpenFolder> {
+    if (below === undefined || !this.#options.syncs) return this.#folder;
+    const known = this.#synced.get(below.mount.fileSystem);
+    if (known !== undefined) return known;
+    try {
+      const opened = await this.#folder.enter(below.path, true);
+      if (opened.fileSystem === below.mount.fileSystem) {
+        this.#synced.set(opened.fileSystem, opened);
+        return opened;
+      }
+      await opened[Symbol.asyncDispose]();
+    } catch (error) {
+      if (!(error instanceof FileSystemError)) throw error;
+    }
+    return this.#folder;
   }
 
   #entryOf(item: TreeItem): SmallEntry {
@@ -153,12 +178,11 @@ export class TreeWriter implements AsyncDisposable {
   async #put(entries: readonly SmallEntry[]): Promise<void> {
     for (let rest = entries; rest.length > 0;) {
       this.#signal.throwIfAborted();
-      const { mount, entries: next } = this.#mounts.first(rest, ({ path }) => path);
-      const packed = packEntries(next);
-      const putting = this.#folder.putEach(packed, this.#flags, this.#temporary, mount);
+      const { below, entries: next } = this.#mounts.first(rest, ({ path }) => path);
+      const putting = this.#putEach(next, below);
       // One that does not answer is not the tree's end.
       const errors = await putting.catch((error: unknown) => {
-        if (mount === undefined || !(error instanceof FileSystemError)) throw error;
+        if (below === undefined || !(error instanceof FileSystemError)) throw error;
         return next.map(() => error.errno);
       });
       for (const [index, errno] of errors.entries()) {
@@ -175,6 +199,14 @@ export class TreeWriter implements AsyncDisposable {
       }
       rest = rest.slice(errors.length);
     }
+  }
+
+  async #putEach(
+    entries: readonly SmallEntry[],
+    below: MountBelow | undefined,
+  ): Promise<readonly (Errno | undefined)[]> {
+    const synced = await this.#syncedWith(below);
+    return this.#folder.putEach(packEntries(entries), this.#flags, this.#temporary, below?.mount, synced);
   }
 
   /** The deepest first: a folder's mode may close it. */
@@ -205,8 +237,10 @@ export class TreeWriter implements AsyncDisposable {
   async #create(item: TreeItem): Promise<NewFile> {
     const folder = folderOf(item.path);
     const options = { sparse: item.sparse, sha256: false };
+    const below = this.#mounts.of(folder);
+    await this.#syncedWith(below);
     const create = (): Promise<NewFile> =>
-      this.#folder.createIn(folder, options, this.#options.followsNone, this.#mounts.of(folder));
+      this.#folder.createIn(folder, options, this.#options.followsNone, below?.mount);
     try {
       return await create();
     } catch (error) {
@@ -218,9 +252,8 @@ export class TreeWriter implements AsyncDisposable {
         mode: FOLDER_MODE,
         modifiedNs: undefined,
       });
-      const packed = packEntries([above]);
       // What goes wrong here is the file's failure.
-      await this.#folder.putEach(packed, this.#flags, this.#temporary, this.#mounts.of(folder));
+      await this.#putEach([above], below);
       return create();
     }
   }
@@ -251,8 +284,8 @@ export class TreeWriter implements AsyncDisposable {
       await file.setAttributes(owner, this.#modeOf(item));
       if (item.modifiedNs !== undefined) await file.setModified(item.modifiedNs);
       this.#signal.throwIfAborted();
-      // The sync at the end does not reach another file system.
-      const syncs = this.#options.syncs && this.#mounts.of(item.path) !== undefined;
+      const isElsewhere = this.#mounts.of(item.path) !== undefined && !this.#synced.has(file.fileSystem ?? "");
+      const syncs = this.#options.syncs && isElsewhere;
       if (syncs) await file.sync(this.#signal);
       await file.place(item.path, !this.#options.overwrite, syncs);
       this.#bytes += item.sizeBytes;

@@ -32,6 +32,8 @@ struct entry {
 /* The folder that is written to, and the one that the last entry lay in. */
 struct tree {
   int root, flags;
+  /* A folder whose file system the caller syncs at the end, as it does root's; root for none. */
+  int synced;
   const char *temporary;
   int folder;
   /* Of a sync: what was written may not be on the disk. */
@@ -108,12 +110,12 @@ static int make_parents(struct tree *tree, char *path, const struct entry *entry
   return 0;
 }
 
-/* Another file system below the folder is synced here: syncFileSystem of the folder does not reach it. */
+/* A file system that the caller does not know of, such as one behind a link in a mount, is synced at once. */
 static int sync_elsewhere(const struct tree *tree) {
-  struct stat root;
+  struct stat root, synced;
   if (tree->folder < 0) return 0;
-  if (fstat(tree->root, &root) < 0) return -1;
-  if (root.st_dev == tree->seen.st_dev) return 0;
+  if (fstat(tree->root, &root) < 0 || fstat(tree->synced, &synced) < 0) return -1;
+  if (root.st_dev == tree->seen.st_dev || synced.st_dev == tree->seen.st_dev) return 0;
   int fd = openat(tree->folder, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
   int result = fd < 0 ? -1 : syncfs(fd);
   close_after(fd);
@@ -277,6 +279,7 @@ int agent_write_entries(struct argument *args) {
   struct argument *answer = &args[ANSWER];
   const struct argument *entries = &args[1];
   struct tree tree = {.root = args[0].number, .flags = args[2].number, .temporary = args[3].bytes, .folder = -1};
+  tree.synced = args[4].number;
   int64_t until_ms = now_ms() + BATCH_MS;
   size_t count = 0;
   answer->bytes = malloc(entries->length / sizeof(struct entry) * sizeof(int32_t) + 1);
