@@ -6,7 +6,8 @@ import { TestAgentError } from "./errors.ts";
 
 /** How an agent ended: with its workload's status, or with one of its own. */
 export interface AgentEnd {
-  readonly code: number | null;
+  /** Null where a signal ended it. */
+  readonly exitCode: number | null;
   readonly signal: NodeJS.Signals | null;
 }
 
@@ -51,12 +52,12 @@ export class AgentProcess {
       });
     }
     this.#ended = new Promise((resolve) => {
-      this.#child.once("exit", (code, signal) => {
+      this.#child.once("exit", (exitCode, signal) => {
         this.#forget();
-        const late = setTimeout(() => resolve({ code, signal }), HELD_PIPES_MS);
+        const late = setTimeout(() => resolve({ exitCode, signal }), HELD_PIPES_MS);
         this.#child.once("close", () => {
           clearTimeout(late);
-          resolve({ code, signal });
+          resolve({ exitCode, signal });
         });
       });
     });

@@ -40,10 +40,14 @@ describe("guestctl and kept commands", () => {
     const runToEnd = async (): Promise<void> => {
       await guestctl(["exec", "--name", "server", "-d", "sh", "-c", "exit 7"]);
       await until(async () => (await listed())[0]?.["exit"] !== undefined, "the command has ended");
+      assert.match(JSON.stringify((await listed())[0]?.["exit"]), /^{"exit_code":7,"signal":0,.*"duration_ms":\d/);
     };
     await runToEnd();
     assertRefused(await guestctl(["exec", "--name", "server", "true"]), /\[ALREADY_EXISTS, EXEC_NAME_IN_USE\]/);
-    assert.equal((await guestctl(["end", "server"])).stdout, "ended: code 7, signal 0\n");
+    assert.match(
+      (await guestctl(["end", "--json", "server"])).stdout,
+      /"forgotten":true,"exit":{"exit_code":7,"signal":0,/,
+    );
     await runToEnd();
     assert.equal((await guestctl(["exec", "--name", "server", "--replace", "true"])).exitCode, 0);
     assert.deepEqual(await listed(), []);

@@ -51,8 +51,8 @@ describe("an agent for tests", () => {
     assert.deepEqual([stdout.toString(), code], ["blue\n", 0]);
     assert.equal((await client.health()).ready, true);
     await client.run({ args: ["sh", "-c", waitFor(join(folder, "up"))] });
-    const { code: status } = await agent.stop();
-    assert.equal(status, 143);
+    const { exitCode } = await agent.stop();
+    assert.equal(exitCode, 143);
     assert.equal(agent.output.stdout, "up\n");
   });
 
@@ -72,8 +72,8 @@ describe("an agent for tests", () => {
     const go = join(folder, "go");
     await using agent = await startTestAgent({ agent: program, workload: ["sh", "-c", `${waitFor(go)}; exit 5`] });
     await agent.client().writeFile(go, "");
-    assert.deepEqual(await agent.ended, { code: 5, signal: null });
-    assert.deepEqual(await agent.stop(), { code: 5, signal: null });
+    assert.deepEqual(await agent.ended, { exitCode: 5, signal: null });
+    assert.deepEqual(await agent.stop(), { exitCode: 5, signal: null });
   });
 
   test("refuses whoever has not its own credentials", async () => {
@@ -101,7 +101,7 @@ describe("an agent for tests", () => {
   test("keeps the process of who awaits its end alive", async () => {
     const waiting = `const { startTestAgent } = await import(process.argv[1]);
       const agent = await startTestAgent({ agent: process.argv[2], workload: ["sh", "-c", "sleep 0.2; exit 5"] });
-      console.log((await agent.ended).code);`;
+      console.log((await agent.ended).exitCode);`;
     const words = ["--input-type=module", "--eval", waiting, "--", TESTING, program];
     assert.equal((await execa(process.execPath, words)).stdout, "5");
   });

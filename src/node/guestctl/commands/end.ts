@@ -1,7 +1,7 @@
 import { EndExecResponseSchema } from "../../../shared/gen/svc/guest/v1alpha1/exec_sessions_pb.ts";
 import { type Command, defineCommand, parseDurationMs, parseSignal } from "../cli/index.ts";
 import { CONNECTION_OPTIONS, openClient } from "../target/index.ts";
-import { schemaObject, withExitCode } from "./schema.ts";
+import { keptObject } from "./schema.ts";
 
 export const end: Command = defineCommand({
   usage: ["end [options] NAME"],
@@ -13,7 +13,7 @@ that has ended already.`,
     grace: { argument: "DURATION", help: "time for all of it to end before SIGKILL (default 2s, at most 10m)" },
     ...CONNECTION_OPTIONS,
   },
-  notes: `With --json, the fields of the schema (EndExecResponse): "exit" and "forgotten".`,
+  notes: `With --json, "forgotten" and "exit", with the fields of "guestctl exec --json".`,
   statuses: "0 ended and forgotten, 125 failed.",
   examples: ["end build", "end --signal INT --grace 30s server"],
   takes: { one: "the name of one kept command" },
@@ -31,6 +31,6 @@ that has ended already.`,
     });
     const { exit } = response;
     const text = `ended: code ${exit?.exitCode ?? "unknown"}, signal ${exit?.signal ?? 0}\n`;
-    return { text, json: schemaObject(EndExecResponseSchema, withExitCode(response)) };
+    return { text, json: keptObject(EndExecResponseSchema, response) };
   },
 });

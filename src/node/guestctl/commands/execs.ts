@@ -2,16 +2,16 @@ import { KeptExecSchema } from "../../../shared/gen/svc/guest/v1alpha1/exec_sess
 import type { KeptExec } from "../../client/index.ts";
 import { type Command, defineCommand, printable, tableText } from "../cli/index.ts";
 import { ANSWER_TIMEOUT_MS, CONNECTION_OPTIONS, openClient } from "../target/index.ts";
-import { schemaObject, withExitCode } from "./schema.ts";
+import { keptObject } from "./schema.ts";
 
 export const execs: Command = defineCommand({
   usage: ["execs [options]"],
   about: `Lists the commands that a sandbox keeps ("exec --name"), in the order of their starts, those that have ended and are not
 forgotten yet included. Does not count as user activity.`,
   options: { quiet: { short: "q", help: "names only, one a line" }, ...CONNECTION_OPTIONS },
-  notes: `With --json, one object a line, the fields of the schema (KeptExec): "name", "exec_id", "pid", "started", "exit" once it
-has ended, "attached", "terminal", "stdout_offset", "stderr_offset", "stdin_offset", "held_bytes" and
-"awake_left_ms" (text), "stdin_closed".`,
+  notes: `With --json, one object a line, the fields of the schema (KeptExec): "name", "exec_id", "pid", "started",
+"attached", "terminal", "stdout_offset", "stderr_offset", "stdin_offset", "held_bytes" and "awake_left_ms" (text),
+"stdin_closed"; once it has ended "exit", with the fields of "guestctl exec --json".`,
   statuses: "0 listed, 125 failed.",
   examples: ["execs", "execs -q", "execs --json | jq -r .name"],
   elsewhere: [["-a --all", "all are listed, those that have ended too"]],
@@ -20,7 +20,7 @@ has ended, "attached", "terminal", "stdout_offset", "stderr_offset", "stdin_offs
     const kept = await client.listExecs({ timeoutMs: ANSWER_TIMEOUT_MS });
     const names = kept.map(({ name }) => `${printable(name)}\n`).join("");
     const text = values.quiet === true ? names : tableText([HEADINGS, ...kept.map(cellsOf)]);
-    return { text, json: kept.map((exec) => schemaObject(KeptExecSchema, withExitCode(exec))) };
+    return { text, json: kept.map((exec) => keptObject(KeptExecSchema, exec)) };
   },
 });
 

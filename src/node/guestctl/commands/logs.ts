@@ -2,7 +2,7 @@ import { finished } from "node:stream/promises";
 import type { KeptEvent, WorkloadOutput } from "../../client/index.ts";
 import { type Command, defineCommand, jsonLine, parseCount, UsageError } from "../cli/index.ts";
 import { CONNECTION_OPTIONS, connector } from "../target/index.ts";
-import { eventTeller, exitEvent } from "../terminal/index.ts";
+import { eventTeller, exitObject } from "../terminal/index.ts";
 
 const NEWLINE = 0x0a;
 
@@ -70,7 +70,7 @@ async function show(
   shown.release(tail);
   const last = first !== undefined || !follow ? first : await Promise.race([whole, left]);
   if (typeof last === "object") {
-    shown.event(exitEvent(last[0]));
+    shown.event({ event: "exit", ...exitObject(last[0]) });
     return 0;
   }
   await output.detach();

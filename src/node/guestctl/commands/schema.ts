@@ -12,6 +12,7 @@ import { type Timestamp, TimestampSchema } from "@bufbuild/protobuf/wkt";
 import { StatPathResponseSchema } from "../../../shared/gen/svc/guest/v1alpha1/files_pb.ts";
 import { HealthResponseSchema } from "../../../shared/gen/svc/guest/v1alpha1/health_pb.ts";
 import type { EndedExec, Health, KeptExec, PathAttributes } from "../../client/index.ts";
+import { exitObject } from "../terminal/index.ts";
 
 /** A message as guestctl's JSON shows it: the schema's own names, and every field. */
 function messageObject<Desc extends DescMessage>(schema: Desc, message: MessageShape<Desc>): object {
@@ -71,7 +72,7 @@ export function attributesObject(attributes: PathAttributes): object {
   return schemaObject(StatPathResponseSchema, attributes);
 }
 
-/** How a kept command ended, by the schema's name of its status. */
-export function withExitCode({ exit, ...exec }: KeptExec | EndedExec): object {
-  return { ...exec, ...(exit && { exit: { ...exit, code: exit.exitCode } }) };
+/** A kept command or its end in the schema's form, but for its exit: that is as "exec --json" has it. */
+export function keptObject(schema: DescMessage, { exit, ...exec }: KeptExec | EndedExec): object {
+  return { ...schemaObject(schema, exec), ...(exit && { exit: exitObject(exit) }) };
 }

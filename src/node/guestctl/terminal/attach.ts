@@ -104,7 +104,7 @@ async function attachAsEvents(attachment: Attachment, host: NodeJS.Process): Pro
       Promise.all([report(process.stdout, "stdout"), report(process.stderr, "stderr")]),
     );
     const [result] = await Promise.all([process.wait(), outputs]);
-    await emit(exitEvent(result));
+    await emit({ event: "exit", ...exitObject(result) });
     return result;
   } finally {
     if (isInteractive) {
@@ -114,15 +114,15 @@ async function attachAsEvents(attachment: Attachment, host: NodeJS.Process): Pro
   }
 }
 
-/** The last event. Its usage has the schema's form, as that of "guestctl execs --json". */
-export function exitEvent({ usage, ...result }: ExecResult): object {
-  const event = { event: "exit", ...inSnakeCase(result) };
-  if (usage === undefined) return event;
+/** How a command ended, in every JSON. Its usage has the schema's form. */
+export function exitObject({ usage, ...result }: ExecResult): object {
+  const exit = inSnakeCase(result);
+  if (usage === undefined) return exit;
   const { cpuScope, peakMemoryScope, ...numbers } = usage;
   const scopeName = (scope: UsageScope): string | number => UsageScopeSchema.value[scope]?.name ?? scope;
   const scopes = { cpu_scope: scopeName(cpuScope), peak_memory_scope: scopeName(peakMemoryScope) };
   const texts = Object.fromEntries(Object.entries(numbers).map(([name, value]) => [name, String(value)]));
-  return { ...event, usage: { ...scopes, ...inSnakeCase(texts) } };
+  return { ...exit, usage: { ...scopes, ...inSnakeCase(texts) } };
 }
 
 /** Signals to forward to the command. */

@@ -1,4 +1,4 @@
-export { exitEvent, runAttached } from "./attach.ts";
+export { exitObject, runAttached } from "./attach.ts";
 export { eventTeller, keptCommand, openKept, takeUp } from "./kept.ts";
 export { ESCAPE_OPTION, parseEscapeChar } from "./keyboard.ts";
 export { FORCED, terminalOf } from "./terminal.ts";
