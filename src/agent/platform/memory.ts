@@ -68,6 +68,8 @@ export class MemoryKeeper {
     if (this.#unoptimizedLeft !== undefined && !isOver && this.#unoptimizedLeft-- === 0) this.#optimize();
     this.#calls = running;
     if (running < this.#callsAtRest) this.#rested(0, 0);
+    // V8 unmaps on other threads, up to 20 MB later than it has collected.
+    if (this.#timer === undefined) this.#atRestBytes = Math.min(this.#atRestBytes, residentBytes());
     if (isOver) this.worked();
     else if (this.#awaitsSnapshot) this.#goOn();
   }
