@@ -44,12 +44,15 @@ export class GuestError extends Error {
   readonly option: string | undefined;
   /** What to do about it, in a few words; undefined: the message says everything. */
   readonly nextStep: string | undefined;
+  /** The message with its field's own name. */
+  readonly #message: string;
 
   constructor(parts: GuestErrorParts) {
     const { reason, metadata: { field } = {} } = parts;
     // An agent's error has its schema's name for it.
     const option = field && reason !== undefined ? optionOf(field) : field;
     super(renamed(parts.message, field, option), parts.cause === undefined ? undefined : { cause: parts.cause });
+    this.#message = parts.message;
     this.status = parts.status;
     this.code = parts.code ?? parts.reason ?? parts.status;
     this.reason = parts.reason;
@@ -60,7 +63,7 @@ export class GuestError extends Error {
 
   /** The message with another name for `option`, as a command line has. */
   messageWith(name: string): string {
-    return renamed(this.message, this.option, name);
+    return renamed(this.#message, this.metadata["field"], name);
   }
 }
 
@@ -76,8 +79,8 @@ function optionOf(field: string): string {
 }
 
 /** A text with the name of its error's field in other words: at its beginning, or else the last. */
-function renamed(text: string, from: string | undefined, to: string | undefined): string {
-  if (from === undefined || to === undefined) return text;
+function renamed(text: string, from = "", to = from): string {
+  if (from === "" || from === to) return text;
   const at = text.startsWith(from) ? 0 : text.lastIndexOf(from);
   return at < 0 ? text : text.slice(0, at) + to + text.slice(at + from.length);
 }

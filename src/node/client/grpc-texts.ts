@@ -3,8 +3,8 @@ import type { ErrorCode } from "./error-codes.ts";
 
 /*
  * What grpc-js, Node and OpenSSL say only in words, read in this one file: grpc-js 1.14.7, Node 20.19 to 26.10 (OpenSSL
- * 3.0 to 3.5), and what agents before 0.3.0 say in a GOAWAY. Each pattern is anchored where a name of the caller's could
- * stand in the text.
+ * 3.0 to 3.5), and what agents before 0.3.0 say in a GOAWAY. Each pattern is anchored: a name of the caller's may stand
+ * in the text.
  */
 
 /** Why a connection or a call failed. */
@@ -12,6 +12,9 @@ export interface Cause {
   readonly code: ErrorCode;
   readonly message: string;
 }
+
+/** How OpenSSL (3.0 in Node 20.19, 3.5 in Node 22.23 and 26.10) begins the text of an alert that the peer has sent. */
+const ALERT = String.raw`^[\dA-F]+:error:[\dA-F]+:SSL routines:\w*:\S* alert `;
 
 /** Texts of failed connections, in the order in which they are tried. */
 const CAUSES: readonly (readonly [pattern: RegExp, code: ErrorCode])[] = [
@@ -23,7 +26,7 @@ const CAUSES: readonly (readonly [pattern: RegExp, code: ErrorCode])[] = [
   [/^certificate has expired/, "SERVER_CERTIFICATE_EXPIRED"],
   [/^certificate is not yet valid/, "SERVER_CERTIFICATE_NOT_YET_VALID"],
   // OpenSSL's answer to a Certificate message that is too large, or has too many certificates.
-  [/\balert (?:illegal parameter|decode error)\b/, "CLIENT_CERTIFICATE_TOO_LONG"],
+  [new RegExp(`${ALERT}(?:illegal parameter|decode error):`), "CLIENT_CERTIFICATE_TOO_LONG"],
   [/^[a-z -]*certificate\b/, "SERVER_CERTIFICATE_UNTRUSTED"],
   [/^(?:(?:\w+:)*SSL routines|SSL |wrong version)/, "NOT_AN_AGENT"],
 ];
@@ -53,8 +56,9 @@ export function withoutNoise(details: string): string {
 }
 
 /** The agent's alerts about a client certificate (RFC 8446, 6.2), as OpenSSL names them. */
-const CERTIFICATE_ALERT =
-  /\balert (unknown ca|bad certificate|unsupported certificate|certificate (?:expired|revoked|unknown|required))\b/i;
+const CERTIFICATE_ALERT = new RegExp(
+  `${ALERT}(unknown ca|bad certificate|unsupported certificate|certificate (?:expired|revoked|unknown|required)):`,
+);
 const ALERT_WORDS: ReadonlyMap<string, string> = new Map([
   ["unknown ca", "it is not of the agent's authority"],
   ["certificate expired", "it or its authority has expired, by the guest's clock"],
@@ -64,7 +68,7 @@ const ALERT_WORDS: ReadonlyMap<string, string> = new Map([
 
 /** Why the agent refused the client's certificate, by its alert; undefined: a different error. */
 function refusedCertificate(details: string): Cause | undefined {
-  const alert = CERTIFICATE_ALERT.exec(details)?.[1]?.toLowerCase();
+  const alert = CERTIFICATE_ALERT.exec(unwrapped(details))?.[1];
   if (alert === undefined) return undefined;
   const message = `the agent refused your client certificate: ${ALERT_WORDS.get(alert) ?? "it is not valid"} (TLS alert ${alert})`;
   return {
@@ -95,9 +99,11 @@ export function isRefusedConnection({ details }: ServiceError): boolean {
   return details === "Protocol not secure enough" || details.endsWith("Session closed with error code 12");
 }
 
-/** The call waited for a connection until its deadline (grpc-js, deadline.ts and internal-channel.ts). */
+const UNCONNECTED = /^Deadline exceeded after [^,]+,(?:.*,)?(?:Waiting for LB pick|waiting for name resolution)$/;
+
+/** The call waited for a connection until its deadline (grpc-js 1.14, resolving-call.ts and load-balancing-call.ts). */
 export function isUnconnected({ code, details }: ServiceError): boolean {
-  return code === status.DEADLINE_EXCEEDED && /Waiting for LB pick|name resolution$/.test(details);
+  return code === status.DEADLINE_EXCEEDED && UNCONNECTED.test(details);
 }
 
 /** grpc-js gives UNIMPLEMENTED also to answers that are not gRPC. */
@@ -105,7 +111,7 @@ export function isNoAnswer({ details }: ServiceError): boolean {
   return /^(?:No message received|Too many responses received|Received HTTP status code)/.test(details);
 }
 
-/** A connection that was closed in its handshake: grpc-js knows no reason. */
+/** A connection that was closed in its handshake: grpc-js (1.14, transport.ts) knows no reason. */
 export function isClosedUnready({ code, details }: ServiceError): boolean {
-  return code === status.UNAVAILABLE && /Failed to connect \(/.test(details);
+  return code === status.UNAVAILABLE && unwrapped(details).startsWith("Failed to connect (");
 }

@@ -53,6 +53,7 @@ describe("guestError", () => {
     for (const [details, code, isWorthIt] of [
       ["Name resolution failed for target dns:ssl-guest-1:7071", "ADDRESS_UNREACHABLE", true],
       ["getaddrinfo EAI_AGAIN certificate.example", "ADDRESS_UNREACHABLE", true],
+      ["connect ENOENT /run/alert unknown ca", "CONNECTION_REFUSED", false],
       ["No connection established. Last error: Error: connect ECONNREFUSED 10.0.0.1:7071", "CONNECTION_REFUSED", false],
       ["Error: certificate has expired", "SERVER_CERTIFICATE_EXPIRED", false],
       ["Error: self-signed certificate in certificate chain", "SERVER_CERTIFICATE_UNTRUSTED", false],
