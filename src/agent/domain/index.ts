@@ -3,7 +3,6 @@ export * from "./allowance.ts";
 export * from "./budget.ts";
 export * from "./bug.ts";
 export * from "./buffer-pool.ts";
-export * from "./call-places.ts";
 export * from "./errors.ts";
 export * from "./file-system-error.ts";
 export type * from "./guest-facts.ts";

@@ -4,11 +4,11 @@ import {
   type ActivityClock,
   BufferPool,
   type Caller,
-  CallPlaces,
   type Clock,
   CONNECTION_FILE_CALL_LIMIT,
   FILE_CALL_LIMIT,
 } from "../domain/index.ts";
+import { CallPlaces } from "./call-places.ts";
 import { checkFilePath, type FileLocation, inTree, wholePath } from "./location.ts";
 import type { FileAttributes, FileOwner } from "./attributes.ts";
 import type { FileSystem } from "./paths/file-system.ts";

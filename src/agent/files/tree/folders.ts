@@ -2,13 +2,13 @@ import {
   type ActivityClock,
   BufferPool,
   type Caller,
-  CallPlaces,
   type Clock,
   CONNECTION_FOLDER_CALL_LIMIT,
   FileSystemError,
   FOLDER_CALL_LIMIT,
   invalidField,
 } from "../../domain/index.ts";
+import { CallPlaces } from "../call-places.ts";
 import { checkAttributes, checkFilePath, type FileLocation, inTree, wholePath } from "../location.ts";
 import type { FileOwner } from "../attributes.ts";
 import type { PathReport } from "../files.ts";

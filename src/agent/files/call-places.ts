@@ -1,7 +1,4 @@
-import type { ActivityClock } from "./activity.ts";
-import { Allowance, type Caller, type Share } from "./allowance.ts";
-import { AgentError } from "./errors.ts";
-import type { Clock } from "./ports/system.ts";
+import { type ActivityClock, AgentError, Allowance, type Caller, type Clock, type Share } from "../domain/index.ts";
 
 /** Options of the places. */
 export interface CallPlacesOptions {
