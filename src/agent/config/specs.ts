@@ -19,26 +19,37 @@ import {
   type ProcessSpec,
 } from "../domain/index.ts";
 import { type Hook, HooksSchema, type Process, ProcessSchema } from "../../shared/gen/svc/guest/v1alpha1/process_pb.ts";
-import { userSyntaxProblem } from "../session/index.ts";
+import { commandFaults, type GivenCommand, userSyntaxProblem } from "../session/index.ts";
 import type { BootstrapFile } from "./files.ts";
 import type { Read } from "./variables.ts";
 
 /** Reads SVC_PROCESS_SPEC. Absent: no workload. */
 export function readProcessSpec(value = "{}"): Read<ProcessSpec> {
   const { value: message, problems } = decodeSpec(ProcessSchema, value);
-  return { value: processSpec(message), problems: [...problems, ...processProblems(message)] };
+  const spec = processSpec(message);
+  return {
+    value: spec,
+    problems: [
+      ...problems,
+      ...commandProblems("", spec),
+      ...requiredCommandProblems("ready_cmd", spec.readyCommand),
+      ...outputProblems(spec),
+    ],
+  };
 }
 
 /** Reads SVC_HOOKS_SPEC. Absent: no hooks. */
 export function readHooksSpec(value = "{}"): Read<HooksSpec> {
   const { value: message, problems } = decodeSpec(HooksSchema, value);
-  const { preSnapshot, postRestore } = message;
+  const preSnapshot = message.preSnapshot && commandSpec(message.preSnapshot);
+  const postRestore = message.postRestore && commandSpec(message.postRestore);
   return {
-    value: {
-      preSnapshot: preSnapshot && commandSpec(preSnapshot),
-      postRestore: postRestore && commandSpec(postRestore),
-    },
-    problems: [...problems, ...hookProblems("pre_snapshot", preSnapshot), ...hookProblems("post_restore", postRestore)],
+    value: { preSnapshot, postRestore },
+    problems: [
+      ...problems,
+      ...requiredCommandProblems("pre_snapshot", preSnapshot),
+      ...requiredCommandProblems("post_restore", postRestore),
+    ],
   };
 }
 
@@ -71,49 +82,21 @@ function commandSpec({ args, env, cwd, user }: Process | Hook): CommandSpec {
   return { args, env: new Map(Object.entries(env)), cwd, user };
 }
 
-function processProblems(message: Process): string[] {
-  return [
-    ...argumentProblems("args", message.args),
-    ...sessionProblems("", message),
-    ...(message.readyCmd === undefined ? [] : requiredCommandProblems("ready_cmd.args", message.readyCmd.args)),
-    ...outputProblems(message),
-  ];
+function outputProblems({ output }: ProcessSpec): string[] {
+  if (output === undefined || output.bufferBytes <= KEPT_BUFFER_LIMIT_BYTES) return [];
+  return [`output.keep.buffer_bytes: is ${output.bufferBytes}; at most ${KEPT_BUFFER_LIMIT_BYTES} are held`];
 }
 
-function outputProblems({ output }: Process): string[] {
-  const bufferBytes = output?.mode.case === "keep" ? output.mode.value.bufferBytes : 0;
-  if (bufferBytes <= KEPT_BUFFER_LIMIT_BYTES) return [];
-  return [`output.keep.buffer_bytes: is ${bufferBytes}; at most ${KEPT_BUFFER_LIMIT_BYTES} are held`];
+function requiredCommandProblems(path: string, command: GivenCommand | undefined): string[] {
+  if (command === undefined) return [];
+  const missing = command.args.length === 0 ? [`${path}.args: is empty; name a command or leave ${path} out`] : [];
+  return [...missing, ...commandProblems(`${path}.`, command)];
 }
 
-function hookProblems(name: string, hook: Hook | undefined): string[] {
-  if (hook === undefined) return [];
-  return [...requiredCommandProblems(`${name}.args`, hook.args), ...sessionProblems(`${name}.`, hook)];
-}
-
-function requiredCommandProblems(path: string, args: readonly string[]): string[] {
-  if (args.length === 0) return [`${path}: is empty; name a command or leave ${path.replace(/\.args$/, "")} out`];
-  return argumentProblems(path, args);
-}
-
-function argumentProblems(path: string, args: readonly string[]): string[] {
-  const nameless = args[0] === "" ? [`${path}[0]: is empty; it names the command`] : [];
-  const cut = args.flatMap((argument, index) => (argument.includes("\0") ? [`${path}[${index}]: holds a NUL`] : []));
-  return [...nameless, ...cut];
-}
-
-/** Problems of the fields that Process and Hook share. */
-function sessionProblems(prefix: string, session: Pick<Process, "env" | "cwd" | "user">): string[] {
-  const problems = Object.entries(session.env).flatMap(([name, value], index) => {
-    if (name === "") return [`${prefix}env: has a variable without a name`];
-    if (/[=\0]/.test(name)) return [`${prefix}env: the name of variable ${index + 1} holds "=" or a NUL`];
-    return value.includes("\0") ? [`${prefix}env: the value of ${JSON.stringify(name)} holds a NUL`] : [];
-  });
-  if (session.cwd !== "" && !session.cwd.startsWith("/")) problems.push(`${prefix}cwd: must be an absolute path`);
-  if (session.cwd.includes("\0")) problems.push(`${prefix}cwd: holds a NUL`);
-  const userProblem = userSyntaxProblem(session.user);
-  if (userProblem !== undefined) problems.push(`${prefix}user: ${userProblem}`);
-  return problems;
+function commandProblems(path: string, command: GivenCommand): string[] {
+  const problems = [...commandFaults(path, command)].map(([field, problem]) => `${field}: ${problem}`);
+  const userProblem = userSyntaxProblem(command.user ?? "");
+  return userProblem === undefined ? problems : [...problems, `${path}user: ${userProblem}`];
 }
 
 /**

@@ -7,7 +7,7 @@ import {
   KEPT_BUFFER_LIMIT_BYTES,
   TIMER_LIMIT_MS,
 } from "../domain/index.ts";
-import type { Command } from "../session/index.ts";
+import { type Command, commandFaults } from "../session/index.ts";
 import type { Offsets, WhenFull } from "./output-log.ts";
 
 /** What to run and how (message ExecStart). */
@@ -81,24 +81,16 @@ export type ExecInput =
 
 const SIGNAL_MAX = 64;
 const TERMINAL_SIZE_MAX = 65_535;
-const NUL = "\0";
 const NAME = /^[A-Za-z0-9._-]{1,128}$/;
-/** Most characters of a variable's name that an error shows. */
-const SHOWN_NAME_CHARACTERS = 100;
 
 /** Throws INVALID_ARGUMENT for a start frame from which no command could be run. */
 export function checkExecRequest(request: ExecRequest): void {
   if (request.args.length === 0) throw invalidField("start.args", "is empty: name the command to run");
-  if (request.args[0] === "") throw invalidField("start.args[0]", "is empty: name the command to run");
-  const faulty = request.args.findIndex((argument) => argument.includes(NUL));
-  if (faulty >= 0) throw invalidField(`start.args[${faulty}]`, "holds a NUL byte");
-  for (const [name, value] of request.env) checkVariable(name, value);
-  if (request.cwd !== "" && !request.cwd.startsWith("/")) throw invalidField("start.cwd", "is not an absolute path");
-  if (request.cwd.includes(NUL)) throw invalidField("start.cwd", "holds a NUL byte");
+  for (const [field, problem] of commandFaults("start.", request)) throw invalidField(field, problem);
   const { stdio } = request;
   if (stdio.kind === "terminal") {
     checkTerminalSize("start.terminal", stdio.cols, stdio.rows);
-    if (stdio.term?.includes(NUL) === true) throw invalidField("start.terminal.term", "holds a NUL byte");
+    if (stdio.term?.includes("\0") === true) throw invalidField("start.terminal.term", "holds a NUL byte");
   }
   if (request.keep !== undefined) checkKeep(request.keep);
 }
@@ -157,19 +149,6 @@ export function checkEndRequest({ signal, graceMs }: EndRequest): void {
 /** Refuses a number that is not a signal. */
 export function checkSignal(field: string, signal: number): void {
   if (signal < 1 || signal > SIGNAL_MAX) throw invalidField(field, `is ${signal}: it must be 1 to ${SIGNAL_MAX}`);
-}
-
-function checkVariable(name: string, value: string): void {
-  if (name === "") throw invalidField(variable(name), "has an empty name");
-  if (name.includes("=")) throw invalidField(variable(name), "has a name that holds '='");
-  if (name.includes(NUL)) throw invalidField(variable(name), "has a name that holds a NUL byte");
-  if (value.includes(NUL)) throw invalidField(variable(name), "holds a NUL byte");
-}
-
-/** Cuts the name at '=': what follows is a value that slipped in, and may be a secret. */
-function variable(name: string): string {
-  const [shown = ""] = name.split("=", 1);
-  return `start.env[${JSON.stringify(shown.slice(0, SHOWN_NAME_CHARACTERS))}]`;
 }
 
 function checkTerminalSize(field: string, cols: number, rows: number): void {

@@ -4,13 +4,13 @@ import {
   type ChildProcess,
   type CommandSpec,
   EXEC_STRINGS_LIMIT_BYTES,
-  yieldToEventLoop,
   pack,
   type Processes,
   type SpawnBlock,
   SpawnError,
   type StdioPlan,
   STRINGS_PER_TICK,
+  yieldToEventLoop,
 } from "../domain/index.ts";
 import { type Environment, lookup, type SessionEnvironment, withDefaults } from "./environment.ts";
 import type { SessionFreeze } from "./freeze.ts";

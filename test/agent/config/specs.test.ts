@@ -117,20 +117,20 @@ describe("SVC_PROCESS_SPEC", () => {
   test("is refused with every field that the kernel could not take", () => {
     const spec = {
       args: ["", "a\0b"],
-      env: { "": "x", "A=B": "x", C: `${MARKER}\0` },
+      env: { "": "x", [`A=${MARKER}`]: "x", C: `${MARKER}\0` },
       cwd: "relative\0",
       user: "a:b:c",
       ready_cmd: {},
       output: { keep: { buffer_bytes: 16_777_217 } },
     };
     assert.deepEqual(readProcessSpec(JSON.stringify(spec)).problems, [
-      "args[0]: is empty; it names the command",
-      "args[1]: holds a NUL",
-      "env: has a variable without a name",
-      'env: the name of variable 2 holds "=" or a NUL',
-      'env: the value of "C" holds a NUL',
-      "cwd: must be an absolute path",
-      "cwd: holds a NUL",
+      "args[0]: is empty: name the command to run",
+      "args[1]: holds a NUL byte",
+      'env[""]: has an empty name',
+      "env[\"A\"]: has a name that holds '='",
+      'env["C"]: holds a NUL byte',
+      "cwd: is not an absolute path",
+      "cwd: holds a NUL byte",
       "user: has more than one colon; write user, uid, user:group or uid:gid",
       "ready_cmd.args: is empty; name a command or leave ready_cmd out",
       "output.keep.buffer_bytes: is 16777217; at most 16777216 are held",
@@ -152,9 +152,9 @@ describe("SVC_HOOKS_SPEC", () => {
     };
     assert.deepEqual(readHooksSpec(JSON.stringify(spec)).problems, [
       "pre_snapshot.args: is empty; name a command or leave pre_snapshot out",
-      "pre_snapshot.cwd: must be an absolute path",
+      "pre_snapshot.cwd: is not an absolute path",
       "pre_snapshot.user: has no name before its colon; write user, uid, user:group or uid:gid",
-      'post_restore.env: the value of "A" holds a NUL',
+      'post_restore.env["A"]: holds a NUL byte',
       "post_restore.user: has an id outside 0 to 2147483647",
     ]);
   });
