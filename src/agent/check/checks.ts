@@ -12,14 +12,13 @@ export interface Check {
   readonly meaning: string;
 }
 
-/** Makes a row from a finding and the consequences of either verdict. */
-function check(name: string, ok: boolean, found: string, whenGood: string, otherwise: string): Check {
-  return { name, ok, found, meaning: ok ? whenGood : otherwise };
-}
+/** What is wrong with a feature; true: what was found. */
+type Problem = string | boolean | undefined;
 
-/** As `check`, for a feature that is there unless `problem` says why not. The problem is then the finding. */
-function unless(problem: string | undefined, name: string, found: string, whenGood: string, otherwise: string): Check {
-  return check(name, problem === undefined, problem ?? found, whenGood, otherwise);
+/** Makes a row from a finding and the consequences of either verdict. */
+function check(name: string, problem: Problem, found: string, whenGood: string, otherwise: string): Check {
+  const ok = problem === undefined || problem === false;
+  return { name, ok, found: typeof problem === "string" ? problem : found, meaning: ok ? whenGood : otherwise };
 }
 
 /** cgroup.kill came with Linux 5.14: the newest feature that the agent uses. */
@@ -62,22 +61,22 @@ export function checkGuest(facts: GuestFacts): Check[] {
   return [
     check(
       "kernel",
-      isAtLeast(kernel, NEWEST),
+      !isAtLeast(kernel, NEWEST),
       kernel,
       "has everything that the agent uses",
       "older than 5.14: a command's processes are found by walking /proc, and one that hides well is not killed",
     ),
     // Seccomp filters of older container runtimes refuse the newer calls.
-    unless(
-      refused.length === 0 ? undefined : refused.map(([name, why]) => `${name}: ${why}`).join(", "),
+    check(
       "system calls",
+      refused.length > 0 && refused.map(([name, why]) => `${name}: ${why}`).join(", "),
       Object.keys(systemCalls).join(", "),
       "commands are born in their cgroup and without descriptors of others",
       "done another way, more slowly; allow them in the guest's seccomp filter, or use a newer kernel",
     ),
     check(
       "user",
-      uid === 0,
+      uid !== 0,
       `${uid}${isInit ? ", PID 1" : ""}`,
       "the agent has the guest's own root",
       "commands run as this user, and files are reached as it",
@@ -86,8 +85,8 @@ export function checkGuest(facts: GuestFacts): Check[] {
       ? { name: "capabilities", ok: false, found: "not told", meaning: "the kernel does not say what is permitted" }
       : check(
           "capabilities",
-          missing.length === 0,
-          missing.length === 0 ? "all that matter" : `without ${missing.map(([name]) => name).join(" ")}`,
+          missing.length > 0 && `without ${missing.map(([name]) => name).join(" ")}`,
+          "all that matter",
           "nothing is refused for want of one",
           [...new Set(missing.map(([, , without]) => without))].join("; "),
         ),
@@ -99,23 +98,23 @@ export function checkGuest(facts: GuestFacts): Check[] {
     },
     check(
       "/proc",
-      hasProc,
-      hasProc ? "there" : "not mounted",
+      !hasProc && "not mounted",
+      "there",
       "processes can be found",
       cgroups.refusal === undefined
         ? "commands that look for it fail; the agent finds processes by their cgroup"
         : "only the process group of a command can be ended, not what left it. Mount it",
     ),
-    unless(
-      devices["/dev/null"],
+    check(
       "/dev/null",
+      devices["/dev/null"],
       "there",
       "commands without input read from it",
       "commands without input get an empty pipe; shells and many programs want it. Give the image /dev",
     ),
-    unless(
-      terminal,
+    check(
       "terminal",
+      terminal,
       "opened",
       "Exec with a terminal works",
       "Exec with a terminal fails with EXEC_SETUP_FAILED. Mount devpts at /dev/pts and link /dev/ptmx to pts/ptmx",
@@ -126,16 +125,16 @@ export function checkGuest(facts: GuestFacts): Check[] {
       found: hasAccounts ? "there" : "none",
       meaning: hasAccounts ? "users can be named" : "users can be given by number only; HOME is /",
     },
-    unless(
-      cgroups.refusal,
+    check(
       "cgroups",
+      cgroups.refusal,
       `version 2${cgroups.controllers.length > 0 ? `: ${cgroups.controllers.join(" ")}` : ", no controllers"}`,
       `each command has its own, and is killed with all it started; oom_killed is ${cgroups.controllers.includes("memory") ? "" : "not "}reported`,
       "processes of a command are found by walking /proc; daemons escape. Mount cgroup2 writable, or give CAP_SYS_ADMIN",
     ),
     check(
       "memory",
-      (memory.limitBytes ?? memory.totalBytes) >= ENOUGH_MEMORY_BYTES,
+      (memory.limitBytes ?? memory.totalBytes) < ENOUGH_MEMORY_BYTES,
       `${mebibytes(memory.totalBytes)}${memory.limitBytes === undefined ? "" : `, limited to ${mebibytes(memory.limitBytes)}`}`,
       "enough for the agent",
       "the agent alone wants 128 MiB under load; raise the limit",
@@ -143,21 +142,21 @@ export function checkGuest(facts: GuestFacts): Check[] {
     // Children get the limit that the agent's entrypoint was started with.
     check(
       "open files",
-      openFiles >= ENOUGH_OPEN_FILES,
+      openFiles < ENOUGH_OPEN_FILES,
       String(openFiles),
       "enough for 256 commands at once",
       "fewer than 256 commands at once; raise the hard RLIMIT_NOFILE to 2048",
     ),
-    unless(
-      devices["/dev/urandom"],
+    check(
       "/dev/urandom",
+      devices["/dev/urandom"],
       "there",
       "programs and restore duties have their random device",
       "programs that open it fail; the agent makes one of its own for restore duties, if it may",
     ),
-    unless(
-      entropy.open ?? entropy.credit,
+    check(
       "entropy",
+      entropy.open ?? entropy.credit,
       "can be credited",
       "restore duties credit what the host sends, and force a reseed",
       entropy.open === undefined
@@ -166,14 +165,14 @@ export function checkGuest(facts: GuestFacts): Check[] {
     ),
     check(
       "reseed",
-      entropy.confirmsReseed,
-      entropy.confirmsReseed ? "confirmed" : "not confirmed",
+      !entropy.confirmsReseed && "not confirmed",
+      "confirmed",
       "a reseed that the kernel reports has happened",
       "before 5.18 the kernel may report a reseed that did not happen: crng_reseed:unverified",
     ),
-    unless(
-      clockStep,
+    check(
       "clock",
+      clockStep,
       "can be stepped",
       "restore duties set the time",
       "RunRestoreDuties reports clock_set and clock_stepped false. Give CAP_SYS_TIME in the first user namespace",
