@@ -22,13 +22,15 @@ export async function unlessAborted<Value>(promise: Promise<Value>, signal: Abor
   if (signal === undefined) return promise;
   signal.throwIfAborted();
   const { promise: aborted, reject } = Promise.withResolvers<never>();
-  const onAbort = (): void => reject(signal.reason as Error);
-  signal.addEventListener("abort", onAbort, { once: true });
-  try {
-    return await Promise.race([promise, aborted]);
-  } finally {
-    signal.removeEventListener("abort", onAbort);
-  }
+  using _listener = whenAborted(signal, () => reject(signal.reason as Error));
+  return await Promise.race([promise, aborted]);
+}
+
+/** Calls back when the signal is aborted, at once if it is already; no more once the result is disposed of. */
+export function whenAborted(signal: AbortSignal, callback: () => void): Disposable {
+  if (signal.aborted) callback();
+  signal.addEventListener("abort", callback);
+  return { [Symbol.dispose]: () => signal.removeEventListener("abort", callback) };
 }
 
 /** Resolves with the promise, but no later than after that time. Rejects as the promise does. */

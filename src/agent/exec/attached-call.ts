@@ -1,4 +1,4 @@
-import type { Incoming, AgentError, Attachment } from "../domain/index.ts";
+import { type Incoming, type AgentError, type Attachment, whenAborted } from "../domain/index.ts";
 import type { ExecResult } from "./command.ts";
 import type { ExecOutput } from "./exec-call.ts";
 import type { CommandInput, ExecInput } from "./frames.ts";
@@ -84,13 +84,8 @@ export class AttachedCall {
   /** As `over`; also rejects, with the signal's reason, once the client is gone. */
   async untilOver(): Promise<void> {
     const { signal } = this.call;
-    const onAbort = (): void => this.end(signal.reason as AgentError);
-    signal.addEventListener("abort", onAbort);
-    try {
-      await this.over;
-    } finally {
-      signal.removeEventListener("abort", onAbort);
-    }
+    using _listener = whenAborted(signal, () => this.end(signal.reason as AgentError));
+    await this.over;
   }
 
   get isOver(): boolean {

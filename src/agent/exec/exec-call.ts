@@ -1,4 +1,4 @@
-import type { Incoming, ActivityClock, AgentError } from "../domain/index.ts";
+import { type Incoming, type ActivityClock, type AgentError, whenAborted } from "../domain/index.ts";
 import { HANG_UP } from "../session/index.ts";
 import { type CommandParts, type ExecResult, RunningCommand } from "./command.ts";
 import type { CommandInput } from "./frames.ts";
@@ -47,7 +47,6 @@ export async function runCall(parts: ExecCallParts, began: (command: RunningComm
     detached = reason;
     command.endBy("session", HANG_UP);
   };
-  const onAbort = (): void => detach(signal.reason as AgentError);
   try {
     began(command);
     output.started(child.pid);
@@ -60,8 +59,7 @@ export async function runCall(parts: ExecCallParts, began: (command: RunningComm
         end: () => {},
       });
     }
-    signal.addEventListener("abort", onAbort);
-    if (signal.aborted) onAbort();
+    using _listener = whenAborted(signal, () => detach(signal.reason as AgentError));
     new InputPump(child, activity).carry(input, (error) => {
       // A lost client also ends the input; the signal reports the loss, with its reason.
       if (!signal.aborted) detach(error);
@@ -70,7 +68,6 @@ export async function runCall(parts: ExecCallParts, began: (command: RunningComm
     if (detached !== undefined) throw detached;
     output.exit(result);
   } finally {
-    signal.removeEventListener("abort", onAbort);
     attachment?.end();
     // The agent's own ending of a command is no activity: after a restore it ends those whose clients are long gone.
     if (!endedByAgent) activity.touch();

@@ -14,6 +14,7 @@ import {
   type Log,
   Mutex,
   type Timers,
+  whenAborted,
 } from "../domain/index.ts";
 import { followToEnd, type FreezeReport, type FreezeRequest, KILL, notFrozen, TERMINATE } from "../session/index.ts";
 import { Tail } from "./tail.ts";
@@ -176,9 +177,8 @@ export class Hooks {
     const { clock, log } = this.#parts;
     const startedMs = clock.monotonicMs();
     const stop = new AbortController();
-    const onAbort = (): void => stop.abort(TERMINATE);
     signal.throwIfAborted();
-    signal.addEventListener("abort", onAbort);
+    using _listener = whenAborted(signal, () => stop.abort(TERMINATE));
     const outcome = this.#outcomeOf(spec, timeoutMs === 0 ? DEFAULT_HOOK_TIMEOUT_MS : timeoutMs, stop);
     const running: Running = { kind, stop, isSwept: false, ended: outcome.catch(() => {}) };
     this.#running = running;
@@ -203,7 +203,6 @@ export class Hooks {
       }
       throw error;
     } finally {
-      signal.removeEventListener("abort", onAbort);
       this.#running = undefined;
     }
   }

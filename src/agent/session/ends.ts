@@ -5,6 +5,7 @@ import {
   type ProcessEnd,
   type ProcessSet,
   TERM_GRACE_MS,
+  whenAborted,
 } from "../domain/index.ts";
 
 const SIGHUP = 1;
@@ -59,17 +60,14 @@ export interface Ended {
 export async function followToEnd(child: ChildProcess, signal: AbortSignal): Promise<Ended> {
   const stuck = Promise.withResolvers<ProcessEnd>();
   let ending: Promise<EndOfProcesses> | undefined;
-  const onAbort = (): void => {
+  using _listener = whenAborted(signal, () => {
     ending = endProcesses(child.tree, signal.reason as Ending);
     void ending.then((outcome) => {
       // The child itself may survive SIGKILL: stop waiting for it.
       if (outcome === "left") stuck.resolve({ code: 128 + SIGKILL, signal: SIGKILL, coreDumped: false });
     });
-  };
-  signal.addEventListener("abort", onAbort);
-  if (signal.aborted) onAbort();
+  });
   const end = await Promise.race([child.ended, stuck.promise]);
-  signal.removeEventListener("abort", onAbort);
-  await ending;
+  if (ending !== undefined) await ending;
   return { end, byAgent: ending !== undefined };
 }

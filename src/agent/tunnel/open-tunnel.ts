@@ -1,4 +1,4 @@
-import { type Incoming, type AgentError, frameOrder, type StreamSocket } from "../domain/index.ts";
+import { type Incoming, type AgentError, frameOrder, type StreamSocket, whenAborted } from "../domain/index.ts";
 import { resetFailure } from "./failure.ts";
 
 /** What a data frame counts beside its bytes, so that a flood of tiny ones is bounded too. */
@@ -64,10 +64,9 @@ export class OpenTunnel {
   /** Resolves when both sides have ended. Rejects when it was broken off, which the socket's peer learns. */
   async carry(): Promise<void> {
     const { socket, client, windowBytes, onBytes } = this.#parts;
-    const onAbort = (): void => this.#over.reject(client.signal.reason as AgentError);
-    client.signal.addEventListener("abort", onAbort);
     try {
       client.signal.throwIfAborted();
+      using _listener = whenAborted(client.signal, () => this.#over.reject(client.signal.reason as AgentError));
       client.opened(windowBytes);
       socket.start({
         room: () => this.#roomBytes,
@@ -99,8 +98,6 @@ export class OpenTunnel {
     } catch (error) {
       socket.reset();
       throw error;
-    } finally {
-      client.signal.removeEventListener("abort", onAbort);
     }
   }
 

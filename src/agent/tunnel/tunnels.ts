@@ -14,6 +14,7 @@ import {
   TUNNEL_WINDOW_PART,
   TUNNEL_WINDOWS_BYTES,
   unlessAborted,
+  whenAborted,
 } from "../domain/index.ts";
 import { elsewhereWords, pathFailure, portFailure } from "./failure.ts";
 import type { PortList } from "./port-list.ts";
@@ -133,16 +134,14 @@ export class Tunnels {
   /** Connects within the limit of time. */
   async #reach(target: TunnelTarget, signal: AbortSignal): Promise<StreamSocket> {
     const stop = new AbortController();
-    const onAbort = (): void => stop.abort(signal.reason);
     const cancel = this.#parts.timers.after(TUNNEL_CONNECT_LIMIT_MS, () => stop.abort(new SocketError("ETIMEDOUT")));
-    signal.addEventListener("abort", onAbort);
+    using _listener = whenAborted(signal, () => stop.abort(signal.reason));
     try {
       signal.throwIfAborted();
       return "port" in target
         ? await this.#reachPort(target.port, stop.signal)
         : await this.#reachPath(target.path, stop.signal);
     } finally {
-      signal.removeEventListener("abort", onAbort);
       cancel();
     }
   }
