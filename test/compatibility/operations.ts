@@ -69,8 +69,8 @@ export const OPERATIONS: Readonly<Record<string, (scene: Scene) => Promise<void>
   },
   "FileTree/WriteTree": async ({ client, folder }) => {
     const content = Readable.from([Buffer.from("content")]);
-    const file = { type: "file", name: Buffer.from("a/file"), linkName: Buffer.alloc(0), mode: 0o600 } as const;
-    const entries = Readable.from([{ ...file, sizeBytes: 7, modifiedSeconds: 1, content }]);
+    const file = { type: "file", name: Buffer.from("a/file"), linkTarget: Buffer.alloc(0), mode: 0o600 } as const;
+    const entries = Readable.from([{ ...file, size: 7, mtimeSeconds: 1, content }]);
     const written = await client.writeTree(join(folder, "tree"), entries, { parents: true });
     assert.deepEqual(written, { entries: 1, failed: 0, failures: [] });
     assert.equal(readFileSync(join(folder, "tree/a/file"), "utf8"), "content");

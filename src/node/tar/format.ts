@@ -32,10 +32,10 @@ const TYPE_BY_FLAG: Readonly<Record<string, TarType>> = {
 export interface TarHeader {
   readonly type: TarType;
   readonly name: Buffer;
-  readonly linkName: Buffer;
+  readonly linkTarget: Buffer;
   readonly mode: number;
-  readonly sizeBytes: number;
-  readonly modifiedSeconds: number;
+  readonly size: number;
+  readonly mtimeSeconds: number;
 }
 
 /** Bytes that follow content of a size up to the next block. */
@@ -49,16 +49,16 @@ export function readHeader(block: Buffer): TarHeader | undefined {
   if (readNumber(block, 148, 8) !== checksum(block)) throw damaged();
   const name = readText(block, 0, 100);
   const isUstar = block.toString("latin1", 257, 263) === "ustar\0";
-  const sizeBytes = readNumber(block, 124, 12);
-  if (sizeBytes < 0) throw damaged();
+  const size = readNumber(block, 124, 12);
+  if (size < 0) throw damaged();
   const prefix = isUstar ? readText(block, 345, 155) : Buffer.alloc(0);
   return {
     type: TYPE_BY_FLAG[String.fromCodePoint(block[156] ?? 0)] ?? "other",
     name: prefix.length === 0 ? name : Buffer.concat([prefix, Buffer.from("/"), name]),
-    linkName: readText(block, 157, 100),
+    linkTarget: readText(block, 157, 100),
     mode: readNumber(block, 100, 8) & 0o7777,
-    sizeBytes,
-    modifiedSeconds: readNumber(block, 136, 12),
+    size,
+    mtimeSeconds: readNumber(block, 136, 12),
   };
 }
 
@@ -71,10 +71,10 @@ export function writeHeader(header: TarHeader): Buffer {
   writeNumber(block, 100, 8, header.mode);
   writeNumber(block, 108, 8, 0);
   writeNumber(block, 116, 8, 0);
-  writeNumber(block, 124, 12, header.sizeBytes);
-  writeNumber(block, 136, 12, header.modifiedSeconds);
+  writeNumber(block, 124, 12, header.size);
+  writeNumber(block, 136, 12, header.mtimeSeconds);
   block.write(flag, 156, "latin1");
-  header.linkName.copy(block, 157, 0, 100);
+  header.linkTarget.copy(block, 157, 0, 100);
   block.write("ustar\x0000", 257, "latin1");
   block.write(`${checksum(block).toString(8).padStart(6, "0")}\0 `, 148, "latin1");
   return block;

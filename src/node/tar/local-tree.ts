@@ -49,28 +49,28 @@ export type LocalTarEntry = TarEntry & { readonly type: "file" | "directory" | "
 export function localEntry({ name, path, stats }: LocalEntry, watch: Watch): LocalTarEntry | undefined {
   const type = stats.isFile() ? "file" : stats.isDirectory() ? "directory" : stats.isSymbolicLink() ? "symlink" : "";
   if (type === "") return undefined;
-  const sizeBytes = type === "file" ? stats.size : 0;
+  const size = type === "file" ? stats.size : 0;
   // Whether it has less on the disk than in it.
-  const sparse = type === "file" && stats.blocks * 512 < sizeBytes;
+  const sparse = type === "file" && stats.blocks * 512 < size;
   const readAll = (): Buffer => {
-    const bytes = sizeBytes === 0 ? NONE : readable(path, watch, () => firstBytes(path, sizeBytes));
-    if (bytes.length < sizeBytes) throw watch.shorter(path);
-    watch.onBytes?.(sizeBytes);
+    const bytes = size === 0 ? NONE : readable(path, watch, () => firstBytes(path, size));
+    if (bytes.length < size) throw watch.shorter(path);
+    watch.onBytes?.(size);
     return bytes;
   };
   return {
     type,
     name,
-    linkName: type === "symlink" ? readlinkSync(path, { encoding: "buffer" }) : NONE,
+    linkTarget: type === "symlink" ? readlinkSync(path, { encoding: "buffer" }) : NONE,
     mode: stats.mode,
-    modifiedSeconds: stats.mtimeMs / 1_000,
-    sizeBytes,
+    mtimeSeconds: stats.mtimeMs / 1_000,
+    size,
     sparse,
-    readAll: sizeBytes <= SMALL_BYTES ? readAll : undefined,
+    readAll: size <= SMALL_BYTES ? readAll : undefined,
     get content() {
-      return whole(fileContent(path, sizeBytes), sizeBytes, path, watch);
+      return whole(fileContent(path, size), size, path, watch);
     },
-    pieces: sparse ? whole(sparseContent(path, sizeBytes), sizeBytes, path, watch) : undefined,
+    pieces: sparse ? whole(sparseContent(path, size), size, path, watch) : undefined,
   };
 }
 
@@ -116,9 +116,9 @@ export async function* withRoot<Entry extends TarEntry>(
   for await (const entry of entries) {
     if (!isBegun) yield root();
     isBegun = true;
-    const { name, sizeBytes, content, pieces = content, readAll } = entry;
-    watch.onBytes?.(readAll === undefined ? 0 : sizeBytes);
-    const watched = whole<Piece>(pieces, sizeBytes, name, watch);
+    const { name, size, content, pieces = content, readAll } = entry;
+    watch.onBytes?.(readAll === undefined ? 0 : size);
+    const watched = whole<Piece>(pieces, size, name, watch);
     yield readAll === undefined ? { ...entry, pieces: watched, content: withZeros(watched) } : entry;
   }
   if (!isBegun) yield root();

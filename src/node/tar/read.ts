@@ -24,7 +24,7 @@ const META_LIMIT_BYTES = 1024 * 1024;
 
 const META_TYPES: ReadonlySet<TarType> = new Set(["pax", "pax-global", "gnu-name", "gnu-link"]);
 
-type Overrides = Partial<Pick<TarHeader, "name" | "linkName" | "sizeBytes" | "modifiedSeconds">>;
+type Overrides = Partial<Pick<TarHeader, "name" | "linkTarget" | "size" | "mtimeSeconds">>;
 
 /** Reads the entries of a tar stream. Throws TarError if it is invalid or ends early. */
 export async function* readTar(stream: AsyncIterable<Uint8Array>): AsyncGenerator<TarEntry> {
@@ -37,17 +37,17 @@ export async function* readTar(stream: AsyncIterable<Uint8Array>): AsyncGenerato
     const entry = { ...header, ...globals, ...overrides };
     if (header.type === "gnu-sparse") throw sparse();
     if (META_TYPES.has(header.type)) {
-      if (header.sizeBytes > META_LIMIT_BYTES) throw damaged();
-      const content = await bytes.exactly(header.sizeBytes);
-      await bytes.exactly(paddingBytes(header.sizeBytes));
+      if (header.size > META_LIMIT_BYTES) throw damaged();
+      const content = await bytes.exactly(header.size);
+      await bytes.exactly(paddingBytes(header.size));
       Object.assign(header.type === "pax-global" ? globals : overrides, overridesOf(header, content));
       continue;
     }
     overrides = {};
-    const part = bytes.part(entry.sizeBytes);
+    const part = bytes.part(entry.size);
     yield { ...entry, content: part };
     for await (const rest of part) void rest;
-    await bytes.exactly(paddingBytes(entry.sizeBytes));
+    await bytes.exactly(paddingBytes(entry.size));
   }
   // Bytes after the end must be read too, or the sender waits for ever.
   await bytes.skipToEnd();
@@ -56,16 +56,16 @@ export async function* readTar(stream: AsyncIterable<Uint8Array>): AsyncGenerato
 function overridesOf({ type }: TarHeader, content: Buffer): Overrides {
   const text = content.at(-1) === 0 ? content.subarray(0, -1) : content;
   if (type === "gnu-name") return { name: text };
-  if (type === "gnu-link") return { linkName: text };
+  if (type === "gnu-link") return { linkTarget: text };
   const values = readPax(content);
   if ([...values.keys()].some((key) => key.startsWith("GNU.sparse."))) throw sparse();
-  const [name, linkName] = [values.get("path"), values.get("linkpath")];
+  const [name, linkTarget] = [values.get("path"), values.get("linkpath")];
   const [size, modified] = [values.get("size"), values.get("mtime")];
   return {
     ...(name && { name }),
-    ...(linkName && { linkName }),
-    ...(size && { sizeBytes: decimal(size, /^\d{1,16}$/) }),
-    ...(modified && { modifiedSeconds: decimal(modified, /^-?\d{1,15}(?:\.\d*)?$/) }),
+    ...(linkTarget && { linkTarget }),
+    ...(size && { size: decimal(size, /^\d{1,16}$/) }),
+    ...(modified && { mtimeSeconds: decimal(modified, /^-?\d{1,15}(?:\.\d*)?$/) }),
   };
 }
 

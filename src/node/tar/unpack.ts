@@ -84,8 +84,8 @@ async function unpackEntry(target: Target, entry: TarEntry, unpacked: Unpacked):
   if (entry.type === "file") {
     await writeFile(path, entry);
     unpacked.files += 1;
-    unpacked.bytes += entry.sizeBytes;
-  } else if (entry.type === "symlink") inRoom(path, () => symlinkSync(withoutNul(entry.linkName), path));
+    unpacked.bytes += entry.size;
+  } else if (entry.type === "symlink") inRoom(path, () => symlinkSync(withoutNul(entry.linkTarget), path));
   else
     throw new TarError(
       `the sandbox's answer has ${JSON.stringify(entry.name.toString())}, which is neither a file, a folder nor a symbolic link`,
@@ -98,15 +98,15 @@ class Target {
   /** Folders known to be no links. */
   readonly #real = new Set<string>();
   /** For the end: a folder's mode may forbid to write into it, and writing changes its time. */
-  readonly #folders: { readonly path: Buffer; readonly mode: number; readonly modifiedSeconds: number }[] = [];
+  readonly #folders: { readonly path: Buffer; readonly mode: number; readonly mtimeSeconds: number }[] = [];
 
   constructor(root: string) {
     this.#root = Buffer.from(root);
   }
 
-  addFolder(parts: readonly string[], { mode, modifiedSeconds }: TarEntry): void {
+  addFolder(parts: readonly string[], { mode, mtimeSeconds }: TarEntry): void {
     this.#makeFolders(parts);
-    this.#folders.push({ path: this.#join(parts), mode: mode & MODE_MASK, modifiedSeconds });
+    this.#folders.push({ path: this.#join(parts), mode: mode & MODE_MASK, mtimeSeconds });
   }
 
   /** The path of an entry. Makes the folders above it, none of which may be a link. */
@@ -116,8 +116,8 @@ class Target {
   }
 
   finishFolders(): void {
-    for (const { path, mode, modifiedSeconds } of this.#folders.toReversed()) {
-      utimesSync(path, String(modifiedSeconds), String(modifiedSeconds));
+    for (const { path, mode, mtimeSeconds } of this.#folders.toReversed()) {
+      utimesSync(path, String(mtimeSeconds), String(mtimeSeconds));
       chmodSync(path, mode);
     }
   }
@@ -179,7 +179,7 @@ function inRoom<Made>(path: Buffer, make: () => Made): Made {
 }
 
 async function writeFile(path: Buffer, { readAll, content, pieces = content, ...entry }: TarEntry): Promise<void> {
-  const { mode, modifiedSeconds } = entry;
+  const { mode, mtimeSeconds } = entry;
   const fd = inRoom(path, () => openSync(path, NEW_FILE, 0o600));
   try {
     const all = readAll?.();
@@ -195,7 +195,7 @@ async function writeFile(path: Buffer, { readAll, content, pieces = content, ...
     }
     fchmodSync(fd, mode & MODE_MASK);
     // As text: Node reads a negative number as "now".
-    futimesSync(fd, String(modifiedSeconds), String(modifiedSeconds));
+    futimesSync(fd, String(mtimeSeconds), String(mtimeSeconds));
   } catch (error) {
     // A part of a file is not to be taken for the whole.
     rmSync(path, { force: true });

@@ -6,17 +6,17 @@ const OCTAL_LIMIT = 8 ** 11;
 
 /** The blocks before an entry's content: its header, and a pax header before it for what that cannot hold. */
 export function entryHead(header: TarHeader): Buffer {
-  const { name, linkName, sizeBytes, modifiedSeconds } = header;
+  const { name, linkTarget, size, mtimeSeconds } = header;
   const values = new Map<string, Buffer>();
   if (name.length > NAME_BYTES) values.set("path", name);
-  if (linkName.length > NAME_BYTES) values.set("linkpath", linkName);
-  if (sizeBytes >= OCTAL_LIMIT) values.set("size", Buffer.from(String(sizeBytes)));
-  if (modifiedSeconds < 0 || modifiedSeconds >= OCTAL_LIMIT) {
-    values.set("mtime", Buffer.from(String(Math.floor(modifiedSeconds))));
+  if (linkTarget.length > NAME_BYTES) values.set("linkpath", linkTarget);
+  if (size >= OCTAL_LIMIT) values.set("size", Buffer.from(String(size)));
+  if (mtimeSeconds < 0 || mtimeSeconds >= OCTAL_LIMIT) {
+    values.set("mtime", Buffer.from(String(Math.floor(mtimeSeconds))));
   }
   if (values.size === 0) return writeHeader(header);
   const pax = writePax(values);
-  const about = { ...header, name: Buffer.from("pax"), linkName: Buffer.alloc(0), sizeBytes: pax.length };
+  const about = { ...header, name: Buffer.from("pax"), linkTarget: Buffer.alloc(0), size: pax.length };
   return Buffer.concat([writeHeader({ ...about, type: "pax" }), pax, entryEnd(pax.length), writeHeader(header)]);
 }
 

@@ -327,13 +327,13 @@ describe("client.writeTree", () => {
       }
     }
     async function* entries(): AsyncGenerator<TreeEntry> {
-      const head = { linkName: Buffer.alloc(0), mode: 0o644, modifiedSeconds: 1, type: "file" as const };
-      yield { ...head, name: Buffer.from("good"), sizeBytes: 2, content: Readable.from([Buffer.from("ok")]) };
-      yield await Promise.resolve({ ...head, name: Buffer.from("endless"), sizeBytes: 5, content: content() });
+      const head = { linkTarget: Buffer.alloc(0), mode: 0o644, mtimeSeconds: 1, type: "file" as const };
+      yield { ...head, name: Buffer.from("good"), size: 2, content: Readable.from([Buffer.from("ok")]) };
+      yield await Promise.resolve({ ...head, name: Buffer.from("endless"), size: 5, content: content() });
     }
     const { status, message } = await failureOf(client.writeTree(folder.path, entries()));
     assert.deepEqual([status, isClosed], ["INVALID_ARGUMENT", true]);
-    assert.match(message, /^"endless" has more bytes than its sizeBytes, 5; /);
+    assert.match(message, /^"endless" has more bytes than its size, 5; /);
     assert.equal(existsSync(folder.at("endless")), false);
   });
 });

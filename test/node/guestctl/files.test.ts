@@ -380,7 +380,7 @@ describe("guestctl cp", () => {
       stdin: "pipe",
       reject: false,
     });
-    const head = { linkName: Buffer.alloc(0), mode: 0o755, modifiedSeconds: 0, sizeBytes: 0 };
+    const head = { linkTarget: Buffer.alloc(0), mode: 0o755, mtimeSeconds: 0, size: 0 };
     waiting.stdin.write(writeHeader({ ...head, type: "directory", name: Buffer.from("made") }));
     await until(() => existsSync(folder.at("in/made")), "the folder is made");
     waiting.kill("SIGINT");

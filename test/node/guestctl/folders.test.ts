@@ -193,10 +193,10 @@ describe("a folder on its way out of a hostile sandbox", () => {
       await symlink(place.at("outside"), place.at("sandbox/link"));
       const told = names.map((name) => {
         const isLink = name === "link";
-        const linkName = Buffer.from(isLink ? place.at("outside") : "");
-        const head = { name: Buffer.from(name), linkName, mode: 0o644, modifiedSeconds: 0 };
+        const linkTarget = Buffer.from(isLink ? place.at("outside") : "");
+        const head = { name: Buffer.from(name), linkTarget, mode: 0o644, mtimeSeconds: 0 };
         const content = Readable.from(isLink ? [] : [Buffer.from("of the sandbox")]);
-        return { ...head, type: isLink ? "symlink" : "file", sizeBytes: isLink ? 0 : 14, content };
+        return { ...head, type: isLink ? "symlink" : "file", size: isLink ? 0 : 14, content };
       });
       const parts = copyParts(replacing(client, { readTree: () => Readable.from(told) }));
       await assert.rejects(downloadTree(parts, place.at("sandbox"), place.at("here")), message);

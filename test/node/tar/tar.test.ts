@@ -18,16 +18,16 @@ import {
 import { testFolder } from "../../fixtures/files.ts";
 import { seededRandom } from "../../fixtures/seeded-random.ts";
 
-type Entry = Partial<Omit<TarHeader, "name" | "linkName">> & { name: string; linkName?: string; content?: string };
+type Entry = Partial<Omit<TarHeader, "name" | "linkTarget">> & { name: string; linkTarget?: string; content?: string };
 
 async function* archive(entries: readonly Entry[], end: Buffer = TAR_END): AsyncGenerator<Uint8Array> {
-  for (const { name, linkName = "", content = "", ...header } of entries) {
-    const sizeBytes = Buffer.byteLength(content);
-    const names = { name: Buffer.from(name), linkName: Buffer.from(linkName) };
-    yield writeHeader({ type: "file", mode: 0o644, modifiedSeconds: 0, sizeBytes, ...header, ...names });
+  for (const { name, linkTarget = "", content = "", ...header } of entries) {
+    const size = Buffer.byteLength(content);
+    const names = { name: Buffer.from(name), linkTarget: Buffer.from(linkTarget) };
+    yield writeHeader({ type: "file", mode: 0o644, mtimeSeconds: 0, size, ...header, ...names });
     // A byte at a time: the reader must not depend on how the stream is cut.
     for (const byte of Buffer.from(content)) yield Uint8Array.of(byte);
-    yield entryEnd(sizeBytes);
+    yield entryEnd(size);
   }
   yield end;
 }
@@ -40,23 +40,23 @@ describe("an archive that a sandbox made", () => {
     [
       "a file through a link",
       [
-        { name: "l", type: "symlink", linkName: ".." },
+        { name: "l", type: "symlink", linkTarget: ".." },
         { name: "l/evil", content: "x" },
       ],
     ],
     [
       "a directory through a link",
       [
-        { name: "l", type: "symlink", linkName: ".." },
+        { name: "l", type: "symlink", linkTarget: ".." },
         { name: "l/evil", type: "directory" },
       ],
     ],
-    ["a hard link to the outside", [{ name: "evil", type: "hard-link", linkName: "../secret" }]],
+    ["a hard link to the outside", [{ name: "evil", type: "hard-link", linkTarget: "../secret" }]],
     [
       "a hard link through a link",
       [
-        { name: "l", type: "symlink", linkName: ".." },
-        { name: "evil", type: "hard-link", linkName: "l/secret" },
+        { name: "l", type: "symlink", linkTarget: ".." },
+        { name: "evil", type: "hard-link", linkTarget: "l/secret" },
       ],
     ],
   ] as const) {
@@ -74,7 +74,7 @@ describe("an archive that a sandbox made", () => {
     await using folder = await testFolder();
     await writeFile(folder.at("secret"), "secret");
     const entries = [
-      { name: "l", type: "symlink", linkName: "../secret" },
+      { name: "l", type: "symlink", linkTarget: "../secret" },
       { name: "l", content: "mine" },
     ] as const;
     const unpacked = await unpack(folder.at("root"), readTar(archive(entries)));
@@ -96,7 +96,7 @@ describe("an archive that a sandbox made", () => {
     };
     const found: [string, number][] = [];
     for await (const entry of readTar(archive([global, { name: "a" }, nearer, { name: "b" }, { name: "c" }])))
-      found.push([entry.name.toString(), entry.modifiedSeconds]);
+      found.push([entry.name.toString(), entry.mtimeSeconds]);
     assert.deepEqual(found, [
       ["a", 77],
       ["b", 88],
@@ -145,18 +145,18 @@ describe("an archive that a sandbox made", () => {
       await assert.rejects(first([extended(key, value), { name: "a" }]), /damaged/, `${key}=${value}`);
     }
     assert.throws(() => readPax(Buffer.from("6 a=b\nno length")), /damaged/);
-    assert.equal((await first([extended("mtime", "-86400.5"), { name: "a" }])).modifiedSeconds, -86_400.5);
+    assert.equal((await first([extended("mtime", "-86400.5"), { name: "a" }])).mtimeSeconds, -86_400.5);
     const block = writeHeader({
       type: "file",
       name: Buffer.from("a"),
-      linkName: Buffer.alloc(0),
+      linkTarget: Buffer.alloc(0),
       mode: 0,
-      sizeBytes: 0,
-      modifiedSeconds: 0,
+      size: 0,
+      mtimeSeconds: 0,
     });
     // The time before 1970 as GNU tar writes it.
     Buffer.alloc(12, 0xff).copy(block, 136);
-    assert.equal(readHeader(sealed(block))?.modifiedSeconds, -1);
+    assert.equal(readHeader(sealed(block))?.mtimeSeconds, -1);
     Buffer.alloc(12, 0xff).copy(block, 124);
     assert.throws(() => readHeader(sealed(block)), /damaged/);
     Buffer.from([0x80, 0xff]).copy(block, 124);
@@ -179,7 +179,7 @@ describe("an archive that a sandbox made", () => {
       { name: "d", type: "directory" },
       { name: "a", content: "x".repeat(700) },
       { name: "name", type: "gnu-name", content: `${long}\0` },
-      { name: "l", type: "symlink", linkName: "a" },
+      { name: "l", type: "symlink", linkTarget: "a" },
     ];
     const pieces: Uint8Array[] = [];
     for await (const piece of archive(entries)) pieces.push(piece);
@@ -203,11 +203,11 @@ describe("an archive that a sandbox made", () => {
       }
       try {
         for await (const entry of readTar(oneBy(changed))) {
-          assert.ok(Number.isSafeInteger(entry.sizeBytes) && entry.sizeBytes >= 0, `${entry.sizeBytes}`);
-          assert.ok(Number.isFinite(entry.modifiedSeconds));
+          assert.ok(Number.isSafeInteger(entry.size) && entry.size >= 0, `${entry.size}`);
+          assert.ok(Number.isFinite(entry.mtimeSeconds));
           let bytes = 0;
           for await (const part of entry.content) bytes += part.length;
-          assert.equal(bytes, entry.sizeBytes);
+          assert.equal(bytes, entry.size);
         }
       } catch (error) {
         assert.match(String(error), /^TarError: the tar stream (?:is damaged|ended early)$/, `round ${round}`);

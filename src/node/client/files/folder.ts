@@ -79,7 +79,7 @@ function rootOf(local: string): Stats {
 }
 
 /** Whether the guest has a file of that name, size and time. */
-type IsThere = (name: Buffer, size: number, modifiedSeconds: number) => boolean;
+type IsThere = (name: Buffer, size: number, mtimeSeconds: number) => boolean;
 
 async function filesThere(client: FolderClient, path: GuestPath, options: ListOptions): Promise<IsThere> {
   const there = new Map<string, readonly [size: number, ms: number, nanos: number]>();
@@ -90,9 +90,9 @@ async function filesThere(client: FolderClient, path: GuestPath, options: ListOp
   }))
     if (type === FileType.REGULAR && attributes?.mtime !== undefined)
       there.set(rawName.toString("latin1"), [attributes.size, attributes.mtime.getTime(), attributes.mtimeNanos]);
-  return (name, size, modifiedSeconds) => {
+  return (name, size, mtimeSeconds) => {
     const [sizeThere, ms = 0, nanos = 0] = there.get(name.toString("latin1")) ?? [];
-    const { seconds, nanos: nanosHere } = timeOfSeconds(modifiedSeconds);
+    const { seconds, nanos: nanosHere } = timeOfSeconds(mtimeSeconds);
     const apartNs = (Math.floor(ms / 1_000) - seconds) * 1e9 + nanos - nanosHere;
     return sizeThere === size && Math.abs(apartNs) <= SAME_WITHIN_NS;
   };
@@ -109,10 +109,10 @@ function* localEntries(
     const entry = localEntry(local, { shorter });
     if (entry === undefined) done.skipped.push(name.toString());
     else if (name.length > 0) {
-      const { type, sizeBytes, modifiedSeconds } = entry;
-      if (type !== "file" || !isThere(name, sizeBytes, modifiedSeconds)) yield entry;
+      const { type, size, mtimeSeconds } = entry;
+      if (type !== "file" || !isThere(name, size, mtimeSeconds)) yield entry;
       if (type === "file") done.files += 1;
-      done.bytes += sizeBytes;
+      done.bytes += size;
     }
   }
 }
@@ -136,8 +136,8 @@ export async function downloadFolder(
   options: DownloadFolderOptions,
 ): Promise<FolderCopy> {
   const tree = client.readTree(path, { crossMounts: true, ...options });
-  const nothing = { name: NONE, linkName: NONE, sizeBytes: 0, content: fileContent(NONE, 0) };
-  const root = { ...nothing, type: "directory", mode, modifiedSeconds: (mtime?.getTime() ?? 0) / 1_000 } as const;
+  const nothing = { name: NONE, linkTarget: NONE, size: 0, content: fileContent(NONE, 0) };
+  const root = { ...nothing, type: "directory", mode, mtimeSeconds: (mtime?.getTime() ?? 0) / 1_000 } as const;
   // The folder itself first, but only once the agent has it open.
   const entries = withRoot<TreeEntry>(() => root, tree, { shorter });
   const copied = await unpack(local, entries).catch((error: unknown) => {

@@ -104,12 +104,12 @@ function entryOf(
   return {
     type: type === FileType.REGULAR ? ofFile : ofOther,
     name: bufferOf(path),
-    linkName: bufferOf(linkTarget),
+    linkTarget: bufferOf(linkTarget),
     mode: mode ?? 0,
     uid,
     gid,
-    modifiedSeconds: Number(mtime?.seconds ?? 0n) + (mtime?.nanos ?? 0) / NS_PER_SECOND,
-    sizeBytes: Number(size),
+    mtimeSeconds: Number(mtime?.seconds ?? 0n) + (mtime?.nanos ?? 0) / NS_PER_SECOND,
+    size: Number(size),
     sparse,
     get content() {
       return withZeros(pieces);

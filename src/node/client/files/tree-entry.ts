@@ -8,14 +8,15 @@ export interface TreeEntry {
   /** Path from the tree's folder on; empty for that folder itself. */
   readonly name: Buffer;
   /** Target of a symbolic link; of a hard link the path of an earlier file. */
-  readonly linkName: Buffer;
+  readonly linkTarget: Buffer;
   readonly mode: number;
   /** Owner. Default: the workload's user. */
   readonly uid?: number | undefined;
   readonly gid?: number | undefined;
   /** Since 1970, with fractions. */
-  readonly modifiedSeconds: number;
-  readonly sizeBytes: number;
+  readonly mtimeSeconds: number;
+  /** In bytes. */
+  readonly size: number;
   /** The file has holes: blocks of zeros become holes. */
   readonly sparse?: boolean | undefined;
   readonly content: AsyncIterable<Buffer>;

@@ -127,7 +127,7 @@ export type TreeEntries = Iterable<TreeEntry> | AsyncIterable<TreeEntry>;
 type Write = (message: Buffer) => Promise<void | typeof ANSWERED>;
 
 /** The content of a small file. It may have grown, but not without end. */
-async function wholeOf({ name, sizeBytes, content }: TreeEntry): Promise<Buffer> {
+async function wholeOf({ name, size, content }: TreeEntry): Promise<Buffer> {
   const pieces: Buffer[] = [];
   let bytes = 0;
   for await (const piece of content) {
@@ -135,7 +135,7 @@ async function wholeOf({ name, sizeBytes, content }: TreeEntry): Promise<Buffer>
     if (bytes > SMALL_BYTES)
       throw invalidOption(
         "entries",
-        `${JSON.stringify(name.toString())} has more bytes than its sizeBytes, ${sizeBytes}; give its size, or end its content there`,
+        `${JSON.stringify(name.toString())} has more bytes than its size, ${size}; give its size, or end its content there`,
       );
     pieces.push(piece);
   }
@@ -176,10 +176,10 @@ async function send(entries: TreeEntries, write: Write, orAnswer: UntilAnswered,
     if (next.done === true) break;
     const entry = next.value;
     const isFile = entry.type === "file";
-    const isSmall = !isFile || entry.sizeBytes <= SMALL_BYTES;
+    const isSmall = !isFile || entry.size <= SMALL_BYTES;
     const data = isFile && isSmall ? (entry.readAll?.() ?? (await wholeOf(entry))) : NONE;
     if (entry.name.length === 0) continue;
-    items.push(itemOf(entry, data, isFile && !isSmall ? entry.sizeBytes : data.length));
+    items.push(itemOf(entry, data, isFile && !isSmall ? entry.size : data.length));
     bytes += entry.name.length + data.length;
     if (!isSmall) {
       await flush();
@@ -225,11 +225,11 @@ function holeMessage({ holeBytes }: Hole): Buffer {
 }
 
 function itemOf(entry: TreeEntry, data: Uint8Array, size: number): SentItem {
-  const { type, name, linkName, mode, uid, gid, modifiedSeconds, sparse = false } = entry;
-  const linkTarget = type === "symlink" || type === "hard-link" ? linkName : NONE;
+  const { type, name, mode, uid, gid, mtimeSeconds, sparse = false } = entry;
+  const linkTarget = type === "symlink" || type === "hard-link" ? entry.linkTarget : NONE;
   // Programs without types may give anything, and what is sent is not checked any more.
   const areBytes = [name, linkTarget, data].every((bytes) => bytes instanceof Uint8Array);
-  if (!areBytes || TYPES[type] === undefined || !Number.isSafeInteger(size) || !Number.isFinite(modifiedSeconds))
+  if (!areBytes || TYPES[type] === undefined || !Number.isSafeInteger(size) || !Number.isFinite(mtimeSeconds))
     throw invalidOption("entries", `${JSON.stringify(String(name))} has a field of another type than TreeEntry`);
   return {
     path: name,
@@ -237,7 +237,7 @@ function itemOf(entry: TreeEntry, data: Uint8Array, size: number): SentItem {
     mode: mode & 0o7777,
     uid: uid === undefined ? uid : wholeNumber(uid, "uid"),
     gid: gid === undefined ? gid : wholeNumber(gid, "gid"),
-    mtime: timeOfSeconds(modifiedSeconds),
+    mtime: timeOfSeconds(mtimeSeconds),
     size,
     data,
     linkTarget,

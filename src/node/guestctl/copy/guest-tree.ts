@@ -71,8 +71,8 @@ export async function* wholeTree(parts: TreeParts, remote: string): AsyncGenerat
 function headOf(type: TarType, name: Buffer, attributes: PathAttributes): Omit<TarEntry, "content"> {
   const { mode, size, mtime, mtimeNanos, linkTarget = NONE } = attributes;
   // A Date ends at the millisecond.
-  const modifiedSeconds = Math.floor((mtime?.getTime() ?? 0) / 1_000) + mtimeNanos / 1e9;
-  return { type, name, linkName: linkTarget, mode, sizeBytes: type === "file" ? size : 0, modifiedSeconds };
+  const mtimeSeconds = Math.floor((mtime?.getTime() ?? 0) / 1_000) + mtimeNanos / 1e9;
+  return { type, name, linkTarget, mode, size: type === "file" ? size : 0, mtimeSeconds };
 }
 
 async function* nothing(): AsyncGenerator<Buffer> {
@@ -103,7 +103,7 @@ async function* generated(
     return;
   }
   progress(sizeBytes);
-  yield { ...head, sizeBytes, content: Readable.from(chunks.map((chunk) => Buffer.from(chunk))) };
+  yield { ...head, size: sizeBytes, content: Readable.from(chunks.map((chunk) => Buffer.from(chunk))) };
 }
 
 /**
@@ -130,7 +130,7 @@ export async function tarOut(parts: TreeParts, remote: string, output: NodeJS.Wr
     const end = head.type === "directory" ? [Buffer.from("/")] : [];
     await writeAll(output, entryHead({ ...head, name: Buffer.concat([top, ...below, ...end]) }));
     for await (const bytes of content) await writeAll(output, bytes);
-    await writeAll(output, entryEnd(head.sizeBytes));
+    await writeAll(output, entryEnd(head.size));
   }
   await writeAll(output, TAR_END);
 }

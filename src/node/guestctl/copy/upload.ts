@@ -45,7 +45,7 @@ function watchOf({ progress }: CopyParts): Watch {
 async function writeFile(
   { client, report }: CopyContext,
   path: GuestPath,
-  { content, sizeBytes, mode, modifiedSeconds, sparse = false }: TreeEntry,
+  { content, size, mode, mtimeSeconds, sparse = false }: TreeEntry,
   parents: boolean,
   beneath = "",
 ): Promise<void> {
@@ -57,9 +57,9 @@ async function writeFile(
     }
   }
   const file = {
-    size: sizeBytes,
+    size,
     mode: mode & 0o7777,
-    ...timeOf(modifiedSeconds),
+    ...timeOf(mtimeSeconds),
     sparse,
     parents,
     beneath,
@@ -68,7 +68,7 @@ async function writeFile(
   if (!hash.digest().equals(sha256))
     throw new CliError(`${path.toString()} arrived with another checksum; copy it again`);
   report.files += 1;
-  report.bytes += sizeBytes;
+  report.bytes += size;
 }
 
 function timeOf(time: number): { readonly mtime: Date; readonly mtimeNanos: number } {
@@ -97,8 +97,8 @@ export async function tarIn(context: CopyContext, remote: string, input: AsyncIt
 /** The entries of an archive without the slashes and dots that their paths may begin and end with. */
 async function* archived(input: AsyncIterable<Uint8Array>): AsyncGenerator<TreeEntry> {
   for await (const entry of readTar(input)) {
-    const linkName = entry.type === "hard-link" ? plainPath(entry.linkName) : entry.linkName;
-    yield { ...entry, name: plainPath(entry.name), linkName };
+    const linkTarget = entry.type === "hard-link" ? plainPath(entry.linkTarget) : entry.linkTarget;
+    yield { ...entry, name: plainPath(entry.name), linkTarget };
   }
 }
 
@@ -139,24 +139,20 @@ async function fill(
     return;
   }
   if (root === undefined) return;
-  const { mode, modifiedSeconds } = root;
-  await client.setAttributes(
-    top || ".",
-    { mode: mode & 0o7777, mtime: new Date(modifiedSeconds * 1_000) },
-    { beneath },
-  );
+  const { mode, mtimeSeconds } = root;
+  await client.setAttributes(top || ".", { mode: mode & 0o7777, mtime: new Date(mtimeSeconds * 1_000) }, { beneath });
 }
 
 type TakenEntry = TreeEntry & Pick<GuestTreeEntry, "type">;
 
 /** Whether the sandbox takes it. Counts it, or tells that it is skipped. */
 function isTaken({ report }: CopyContext, entry: TreeEntry): entry is TakenEntry {
-  const { type, sizeBytes, name } = entry;
+  const { type, size, name } = entry;
   if (type === "directory" || type === "symlink") return true;
   if (type !== "file" && type !== "hard-link") report.skip(name.toString(), NOT_COPIED);
   else {
     report.files += 1;
-    report.bytes += type === "file" ? sizeBytes : 0;
+    report.bytes += type === "file" ? size : 0;
   }
   return type === "file" || type === "hard-link";
 }
@@ -230,17 +226,17 @@ class GuestTarget {
   }
 
   async #add(entry: TreeEntry): Promise<void> {
-    const { type, name, linkName, mode, modifiedSeconds } = entry;
+    const { type, name, linkTarget, mode, mtimeSeconds } = entry;
     const path = this.#pathOf(name);
     const beneath = this.#beneath;
     if (type === "directory") {
       if (!path.equals(HERE)) await this.#client.mkdir(path, { beneath, parents: true, mode: (mode & 0o7777) | 0o700 });
-      this.#folders.push({ path, mode: mode & 0o7777, mtime: new Date(modifiedSeconds * 1_000) });
+      this.#folders.push({ path, mode: mode & 0o7777, mtime: new Date(mtimeSeconds * 1_000) });
     } else if (type === "file") await writeFile(this.#context, path, entry, true, beneath);
-    else if (type === "symlink") await this.#link(path, linkName);
+    else if (type === "symlink") await this.#link(path, linkTarget);
     else if (type === "hard-link") {
-      const source = this.#client.readFile(this.#pathOf(linkName), { beneath });
-      await this.#client.writeFile(path, source, { beneath, mode: mode & 0o7777, ...timeOf(modifiedSeconds) });
+      const source = this.#client.readFile(this.#pathOf(linkTarget), { beneath });
+      await this.#client.writeFile(path, source, { beneath, mode: mode & 0o7777, ...timeOf(mtimeSeconds) });
       this.#context.report.files += 1;
     } else this.#context.report.skip(name.toString(), NOT_COPIED);
   }

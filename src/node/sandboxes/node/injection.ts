@@ -164,10 +164,14 @@ export class CredentialStore {
       { path: HOOKS_FILE, content: Buffer.from(JSON.stringify(hooksSpec)) },
     ];
     const files = [...(await this.guestFiles(name)), ...specs];
-    const common = { type: "file", linkName: Buffer.alloc(0), mode: 0o600, modifiedSeconds: 0 } as const;
+    const common = { type: "file", linkTarget: Buffer.alloc(0), mode: 0o600, mtimeSeconds: 0 } as const;
     const blocks = files.flatMap(({ path, content }) => {
       const sizeBytes = content.length;
-      return [entryHead({ ...common, name: Buffer.from(basename(path)), sizeBytes }), content, entryEnd(sizeBytes)];
+      return [
+        entryHead({ ...common, name: Buffer.from(basename(path)), size: sizeBytes }),
+        content,
+        entryEnd(sizeBytes),
+      ];
     });
     return promisify(gzip)(Buffer.concat([...blocks, TAR_END]));
   }
