@@ -1,6 +1,9 @@
 import type { Readable, Writable } from "node:stream";
 
-/** A web stream of a Node stream, on demand: Node's toWeb() reads ahead. Cancelling it destroys the Node stream. */
+/**
+ * A web stream of a Node stream, on demand. Cancelling it destroys the Node stream. toWeb() of Node 20 takes one that
+ * has failed already for one that has ended.
+ */
 export function readableStream(stream: Readable): ReadableStream<Uint8Array> {
   const chunks = stream[Symbol.asyncIterator]() as AsyncIterator<Uint8Array, unknown, undefined>;
   return new ReadableStream<Uint8Array>(

@@ -24,8 +24,6 @@ const NONE = Buffer.alloc(0);
 /** Tries after a lost connection; a standby with its restore loses several. How long each waits for the agent. */
 const RESUMES = 10;
 const REACH_TIMEOUT_MS = 30_000;
-/** More than any tree has levels. */
-const ALL_LEVELS = 2 ** 32 - 1;
 /** Large files' times are floating-point numbers on their way to the guest's kernel. */
 const SAME_WITHIN_NS = 2_000;
 
@@ -85,7 +83,7 @@ async function filesThere(client: FolderClient, path: GuestPath, options: ListOp
   const there = new Map<string, readonly [size: number, ms: number, nanos: number]>();
   for await (const { rawName, type, attributes } of client.list(path, {
     ...options,
-    depth: ALL_LEVELS,
+    depth: Number.POSITIVE_INFINITY,
     crossMounts: true,
   }))
     if (type === FileType.REGULAR && attributes?.mtime !== undefined)

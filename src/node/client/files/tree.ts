@@ -26,7 +26,7 @@ interface OwnerOptions extends PlaceOptions {
 
 /** Options of `list`. */
 export interface ListOptions extends PlaceOptions {
-  /** Levels of folders to list. Default: 1, the folder's own entries. */
+  /** Levels of folders to list; Infinity: all. Default: 1, the folder's own entries. */
   readonly depth?: number | undefined;
   /** Entries after which the listing ends. Default: no limit. */
   readonly maxEntries?: number | undefined;
@@ -102,6 +102,8 @@ export interface RemoveResult {
 }
 
 const OWNER: Names<OwnerOptions> = { ...PLACE, uid: true, gid: true };
+/** More than any tree has. */
+const ALL_LEVELS = 2 ** 32 - 1;
 const LIST: Names<ListOptions> = { ...PLACE, depth: true, maxEntries: true, crossMounts: true };
 const MKDIR: Names<MkdirOptions> = { ...OWNER, parents: true, mode: true, exclusive: true };
 const REMOVE: Names<RemoveOptions> = { ...PLACE, recursive: true };
@@ -121,7 +123,8 @@ export class Listing implements AsyncIterable<ListEntry> {
     const { depth = 0, maxEntries = 0, crossMounts = false } = options;
     if (!Number.isSafeInteger(maxEntries) || maxEntries < 0)
       throw invalidOption("maxEntries", "maxEntries wants a whole number from 0 up");
-    const bounds = { depth: wholeNumber(depth, "depth"), maxEntries: BigInt(maxEntries), crossMounts };
+    const levels = depth === Number.POSITIVE_INFINITY ? ALL_LEVELS : wholeNumber(depth, "depth");
+    const bounds = { depth: levels, maxEntries: BigInt(maxEntries), crossMounts };
     this.#channel = channel;
     this.#request = { ...placeOf(path, options), ...bounds };
     this.#options = options;

@@ -14,7 +14,7 @@ import {
   writeAll,
 } from "../cli/index.ts";
 import { CONNECTION_OPTIONS, openClient } from "../target/index.ts";
-import { ALL_LEVELS, isReason } from "../copy/index.ts";
+import { isReason } from "../copy/index.ts";
 import { attributesObject } from "./schema.ts";
 
 /** st_mode's letters (inode(7)). */
@@ -55,7 +55,7 @@ cannot be read), "mount_point", and the fields of the schema (StatPathResponse),
   rewrite: (args) => args.flatMap(humanOption),
   async run({ values, positionals }, host) {
     using client = await openClient(values, host);
-    const options = { depth: values.recursive === true ? ALL_LEVELS : 1 };
+    const options = { depth: values.recursive === true ? Number.POSITIVE_INFINITY : 1 };
     const style = { isLong: values.long === true, isHuman: values.human === true };
     let unread = 0;
     const note = (path: string, { name, errno, attributes }: ListEntry): void => {

@@ -1,9 +1,6 @@
 import { posix } from "node:path";
 import { type GuestClient, GuestError, type PathAttributes } from "../../client/index.ts";
 
-/** More than any tree has levels. */
-export const ALL_LEVELS: number = 2 ** 32 - 1;
-
 /** Attributes of a path in the sandbox; undefined if it does not exist. */
 export async function statIfThere(client: GuestClient, remote: string): Promise<PathAttributes | undefined> {
   return client.statPath(remote).catch((error: unknown) => {

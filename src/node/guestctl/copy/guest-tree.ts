@@ -5,7 +5,7 @@ import { FileType } from "../../../shared/gen/svc/guest/v1alpha1/files_pb.ts";
 import { type GuestClient, GuestError, type ListEntry, type PathAttributes } from "../../client/index.ts";
 import { entryEnd, entryHead, TAR_END, type TarEntry, type TarType, whole, withRoot } from "../../tar/index.ts";
 import { CliError, writeAll } from "../cli/index.ts";
-import { ALL_LEVELS, isGenerated } from "./guest-paths.ts";
+import { isGenerated } from "./guest-paths.ts";
 import { becameShorter } from "./local-tree.ts";
 import { type CopyReport, NOT_COPIED } from "./report.ts";
 
@@ -28,7 +28,7 @@ async function* guestTree(parts: TreeParts, remote: string): AsyncGenerator<TarE
   const { client, report } = parts;
   const top = await client.statPath(remote);
   yield { ...headOf("directory", NONE, top), content: nothing() };
-  for await (const entry of client.list(remote, { depth: ALL_LEVELS, crossMounts: true })) {
+  for await (const entry of client.list(remote, { depth: Number.POSITIVE_INFINITY, crossMounts: true })) {
     const type = TYPES.get(entry.type);
     const path = posix.join(remote, entry.name);
     if (entry.errno !== undefined) report.skip(path, entry.errno);

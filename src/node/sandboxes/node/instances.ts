@@ -64,7 +64,7 @@ export class Instances {
     } catch (error) {
       if (!isUnknownOutcome(error)) throw error;
       const found = (instance: Instance | undefined): instance is Instance =>
-        instance !== undefined && (wanted === undefined ? isUp(instance) : instance.state === wanted);
+        instance !== undefined && (wanted === undefined ? isRunning(instance.state) : instance.state === wanted);
       const limitMs = error.code === "SUBSTRATE_FAILED" ? 0 : this.#settleTimeoutMs;
       const instance = await polled(() => this.find(entry), found, { pauseMs: SETTLE_PAUSE_MS, limitMs }).catch(
         () => undefined,
@@ -80,6 +80,7 @@ export function isUnknownOutcome(error: unknown): error is SandboxError {
   return error instanceof SandboxError && ["SUBSTRATE_UNAVAILABLE", "SUBSTRATE_FAILED"].includes(error.code);
 }
 
-function isUp({ state }: Instance): boolean {
+/** "Initializing" too: the agent answers before the substrate notices that init has started the entrypoint. */
+export function isRunning(state: string): boolean {
   return state === "Running" || state === "Initializing";
 }

@@ -8,6 +8,7 @@ import {
   demandFeature,
   type Entry,
   type Freeze,
+  isRunning,
   type JournalEntry,
   type Needs,
   quiesce,
@@ -353,11 +354,6 @@ export async function running(node: Needs<"instances">, entry: SandboxEntry): Pr
     "WRONG_STATE",
     `${entry.name} has not done its duties since it was suspended; resume it first`,
   );
-}
-
-/** "Initializing" too: the agent answers before the substrate notices that init has started the entrypoint. */
-function isRunning(state: KnownState): boolean {
-  return state === "Running" || state === "Initializing";
 }
 
 export function wrongState(name: string, state: InstanceState, rule: string): SandboxError {
