@@ -191,8 +191,8 @@ export interface Addon {
   settleIn(fd: number, folder: number, name: Uint8Array, temporary: Uint8Array): Promise<number>;
   /** Renames an entry of a folder, perhaps into another; `exclusive` refuses to replace one. */
   moveIn(folder: number, from: Uint8Array, target: number, to: Uint8Array, exclusive: boolean): Promise<number>;
-  /** Makes a folder of mode 0700. */
-  makeFolderIn(folder: number, name: Uint8Array): Promise<number>;
+  /** Makes a folder with these attributes, or none. Resolves with an errno where owner or mode is what fails. */
+  makeFolderIn(folder: number, name: Uint8Array, uid: number, gid: number, mode: number): Promise<number>;
   /** Removes an entry; a folder only if it is empty. */
   removeIn(folder: number, name: Uint8Array, isFolder: boolean): Promise<number>;
   /** Target of a symbolic link that was opened with O_PATH; a negated errno for any other entry. */
@@ -242,7 +242,8 @@ export interface Addon {
   makeSmallFile(folder: number, entry: Uint8Array, exclusive: boolean): Promise<number>;
   /** syncfs(2) of the file system that an open folder lies in. */
   syncFileSystem(folder: number): Promise<number>;
-  makeLinkIn(folder: number, name: Uint8Array, target: Uint8Array): Promise<number>;
+  /** Makes a symbolic link. Resolves with an errno where it is there, but could not have its owner. */
+  makeLinkIn(folder: number, name: Uint8Array, target: Uint8Array, uid: number, gid: number): Promise<number>;
   /** Changes any open entry, O_PATH included, as the next two do. -1: stays as it is. */
   changeOwner(fd: number, uid: number, gid: number): Promise<number>;
   changeMode(fd: number, mode: number): Promise<number>;

@@ -3,11 +3,9 @@ import type { FileAttributes, FileOwner } from "../attributes.ts";
 import { FileSystemError, type FileStep } from "../../domain/index.ts";
 import { errnoName } from "../../native/index.ts";
 import { type Descriptor, openedBy, openIn, type OpenPath } from "./descriptor.ts";
-import { unpackFolder } from "../tree/entries.ts";
 import { O_PATH } from "./paths.ts";
 import type { FileWork } from "../threads/work.ts";
 
-const BEGINNING = Buffer.alloc(0);
 /** The errno of a folder that may be entered but not listed: it cannot be opened for reading or synced. */
 const UNREADABLE = "EACCES";
 /** Errnos of fsync(2) on file systems that do not sync folders. */
@@ -99,15 +97,10 @@ export class Folder implements AsyncDisposable {
       if (result === 0) void this.remove(name, true);
     };
     const how = { step: "mkdir", on: [this.#descriptor], late } as const;
-    await this.#work.native(how, (addon) => addon.makeFolderIn(this.#descriptor.fd, name));
+    const { fd } = this.#descriptor;
+    const result = await this.#work.native(how, (addon) => addon.makeFolderIn(fd, name, owner.uid, owner.gid, mode));
+    if (result !== 0) throw new FileSystemError("chown", errnoName(-result));
     try {
-      // By its descriptor: the owner of the folder above could put a link at its path.
-      await using made = await this.open("mkdir", name, constants.O_RDONLY | constants.O_DIRECTORY);
-      // That owner could put another folder there: one that holds something is not given away.
-      const held = await made.nativeBytes("mkdir", (addon, fd) => addon.entriesIn(fd, BEGINNING, false));
-      if (unpackFolder(held, false).entries.length > 0) throw new FileSystemError("mkdir", "EEXIST");
-      await made.chown(owner);
-      await made.chmod(mode);
       await this.sync();
     } catch (error) {
       await this.remove(name, true);

@@ -186,11 +186,11 @@ export class OpenFolder implements AsyncDisposable {
   }
 
   async makeLink(name: FilePath, target: Uint8Array, uid: number, gid: number): Promise<void> {
-    await this.#descriptor.native("symlink", (addon, fd) => addon.makeLinkIn(fd, name, target));
-    await using link = await this.#openHere("symlink", name);
-    // Somebody may have put something else there.
-    if ((await link.attributes("symlink")).type !== "symlink") throw new FileSystemError("symlink", "ESTALE");
-    await link.native("chown", (addon, fd) => addon.changeOwner(fd, uid, gid));
+    const how = this.#here<number>("symlink");
+    const error = await this.#work.native(how, (addon) =>
+      addon.makeLinkIn(this.#descriptor.fd, name, target, uid, gid),
+    );
+    if (error !== 0) throw new FileSystemError("chown", errnoName(-error));
   }
 
   /** Moves an entry to another folder; EEXIST where that has one of the name, and `exclusive` is set. */

@@ -30,6 +30,14 @@ int open_resolved(int folder, const char *path, int flags, int mode, int resolve
 
 /* Gives an open file a name in a folder, which must be free. */
 int link_descriptor(int fd, int folder, const char *name);
+/* The same, in place of what has the name; through a temporary one, or if that is empty, EEXIST. */
+int place_in(int fd, int folder, const char *name, const char *temporary);
+/* Renames an entry; `exclusive`: EEXIST where the name is taken. */
+int move_in(int folder, const char *from, int target, const char *to, bool exclusive);
+
+/* "." or "..". */
+bool is_dots(const char *name);
+int64_t now_ms(void);
 
 /* The path that leads to an open file, for calls that take no descriptor. Leads nowhere without /proc. */
 struct descriptor_path {

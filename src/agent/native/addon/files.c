@@ -6,10 +6,21 @@
 #include <linux/fs.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <sys/stat.h>
+#include <string.h>
 #include <sys/syscall.h>
+#include <time.h>
 
 #include "file_job.h"
+
+bool is_dots(const char *name) {
+  return strcmp(name, ".") == 0 || strcmp(name, "..") == 0;
+}
+
+int64_t now_ms(void) {
+  struct timespec now = {0};
+  clock_gettime(CLOCK_MONOTONIC, &now);
+  return (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000;
+}
 
 int agent_target_of(struct argument *args) {
   struct argument *answer = &args[ANSWER];
@@ -35,14 +46,15 @@ int link_descriptor(int fd, int folder, const char *name) {
 }
 
 /* linkat(2) replaces no file: link under a temporary name and rename, in one job in case the agent is killed. */
-static int place_in(int fd, int folder, const char *name, const char *temporary) {
+int place_in(int fd, int folder, const char *name, const char *temporary) {
   int result = link_descriptor(fd, folder, name);
   if (result == 0 || errno != EEXIST || temporary[0] == '\0') return result;
   if (link_descriptor(fd, folder, temporary) < 0) return -1;
-  if (renameat(folder, temporary, folder, name) == 0) return 0;
+  result = renameat(folder, temporary, folder, name);
   int error = errno;
+  /* Another link to the same file leaves both names (rename(2)). */
   unlinkat(folder, temporary, 0);
-  return refuse(error);
+  return result < 0 ? refuse(error) : 0;
 }
 
 int agent_place_in(struct argument *args) {
@@ -59,9 +71,7 @@ int agent_settle_in(struct argument *args) {
   return 0;
 }
 
-int agent_move_in(struct argument *args) {
-  int folder = args[0].number, target = args[2].number, exclusive = args[4].number;
-  const char *from = args[1].bytes, *to = args[3].bytes;
+int move_in(int folder, const char *from, int target, const char *to, bool exclusive) {
   if (!exclusive) return renameat(folder, from, target, to);
   int result = (int)syscall(SYS_renameat2, folder, from, target, to, RENAME_NOREPLACE);
   if (result == 0 || (errno != EINVAL && errno != ENOSYS)) return result;
@@ -73,8 +83,8 @@ int agent_move_in(struct argument *args) {
   return refuse(error);
 }
 
-int agent_make_folder_in(struct argument *args) {
-  return mkdirat(args[0].number, args[1].bytes, 0700);
+int agent_move_in(struct argument *args) {
+  return move_in(args[0].number, args[1].bytes, args[2].number, args[3].bytes, args[4].number != 0);
 }
 
 int agent_remove_in(struct argument *args) {

@@ -9,7 +9,6 @@
 #include <string.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
-#include <time.h>
 
 #include "file_job.h"
 
@@ -32,7 +31,7 @@ struct kernel_entry {
   char name[];
 };
 
-/* The answer's part about an entry, before its name and target. ../../platform/files/entries.ts reads it. */
+/* The answer's part about an entry, before its name and target. ../../files/tree/entries.ts reads it. */
 struct packed_entry {
   uint32_t name_bytes, target_bytes;
   uint32_t error; /* 0: all fields are set; else only mode (the type) and inode */
@@ -49,12 +48,6 @@ struct packed_folder {
   uint64_t device, inode;
   uint64_t at_end;
 };
-
-static int64_t now_ms(void) {
-  struct timespec now = {0};
-  clock_gettime(CLOCK_MONOTONIC, &now);
-  return (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000;
-}
 
 static bool add(struct argument *answer, size_t *room, const void *bytes, size_t count) {
   if (answer->length + count > *room) {
@@ -96,11 +89,7 @@ static int describe(int folder, const char *name, struct packed_entry *entry, ch
   return 0;
 }
 
-static bool is_dots(const char *name) {
-  return strcmp(name, ".") == 0 || strcmp(name, "..") == 0;
-}
-
-static bool tell(int folder, const struct kernel_entry *entry, bool describes, struct argument *answer, size_t *room) {
+static bool add_entry(int folder, const struct kernel_entry *entry, bool describes, struct argument *answer, size_t *room) {
   char target[PATH_MAX];
   struct packed_entry packed = {.position = entry->position, .inode = entry->inode, .mode = DTTOIF(entry->type)};
   packed.name_bytes = (uint32_t)strlen(entry->name);
@@ -135,7 +124,7 @@ int agent_entries_in(struct argument *args) {
       const struct kernel_entry *entry = (const struct kernel_entry *)(const void *)(raw + at);
       at += entry->record_bytes;
       position = entry->position;
-      if (!is_dots(entry->name) && !tell(folder, entry, describes, answer, &room)) return refuse(ENOMEM);
+      if (!is_dots(entry->name) && !add_entry(folder, entry, describes, answer, &room)) return refuse(ENOMEM);
       is_late = now_ms() > until_ms;
     }
   }
@@ -162,10 +151,6 @@ int agent_remove_each(struct argument *args) {
     if (now_ms() > until_ms) break;
   }
   return 0;
-}
-
-int agent_make_link_in(struct argument *args) {
-  return symlinkat(args[2].bytes, args[0].number, args[1].bytes);
 }
 
 /* -1: stays as it is. */

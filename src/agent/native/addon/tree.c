@@ -11,7 +11,6 @@
 #include <string.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
-#include <time.h>
 
 #include "file_job.h"
 
@@ -35,18 +34,14 @@ struct tree {
   /* A folder whose file system the caller syncs at the end, as it does root's; root for none. */
   int synced;
   const char *temporary;
+  /* The same where something may be replaced; else empty. */
+  const char *replacing;
   int folder;
   /* Of a sync: what was written may not be on the disk. */
   int error;
   char path[PATH_MAX];
   struct stat seen;
 };
-
-static int64_t now_ms(void) {
-  struct timespec now = {0};
-  clock_gettime(CLOCK_MONOTONIC, &now);
-  return (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000;
-}
 
 static int beneath(const struct tree *tree, const char *path, int flags) {
   int resolve = RESOLVE_BENEATH | RESOLVE_NO_MAGICLINKS | (tree->flags & NO_SYMLINKS ? RESOLVE_NO_SYMLINKS : 0) |
@@ -66,24 +61,32 @@ static int open_made(int parent, const char *name) {
   return refuse(EEXIST);
 }
 
-static int make_folder(int parent, const char *name, const struct entry *entry, mode_t mode) {
+/* Makes a folder with these attributes, or none. Returns an errno where they are what fails. */
+static int make_folder(int parent, const char *name, uid_t uid, gid_t gid, mode_t mode) {
   if (mkdirat(parent, name, 0700) < 0) return -1;
-  int fd = open_made(parent, name);
-  if (fd < 0) return -1;
-  int result = fchown(fd, entry->uid, entry->gid);
-  if (result == 0) result = fchmod(fd, mode);
+  int fd = open_made(parent, name), result = -1;
+  if (fd >= 0) result = fchown(fd, uid, gid) < 0 || fchmod(fd, mode) < 0 ? errno : 0;
   close_after(fd);
+  if (result == 0) return 0;
+  int error = errno;
+  unlinkat(parent, name, AT_REMOVEDIR);
+  errno = error;
   return result;
+}
+
+int agent_make_folder_in(struct argument *args) {
+  uid_t uid = (uid_t)args[2].number;
+  gid_t gid = (gid_t)args[3].number;
+  return make_folder(args[0].number, args[1].bytes, uid, gid, (mode_t)args[4].number);
 }
 
 /* One that an item needs, owned like it: mode 0755. A setgid folder hands its group and setgid down (mkdir(2)). */
 static int make_between(int parent, const char *name, const struct entry *entry) {
   struct stat above;
   if (fstat(parent, &above) < 0) return -1;
-  struct entry folder = *entry;
   bool inherits = (above.st_mode & S_ISGID) != 0 && (entry->has & HAS_GROUP) == 0;
-  if (inherits) folder.gid = above.st_gid;
-  return make_folder(parent, name, &folder, inherits ? S_ISGID | 0755 : 0755);
+  gid_t gid = inherits ? above.st_gid : entry->gid;
+  return make_folder(parent, name, entry->uid, gid, inherits ? S_ISGID | 0755 : 0755);
 }
 
 /* Makes missing folders above an entry. */
@@ -100,7 +103,7 @@ static int make_parents(struct tree *tree, char *path, const struct entry *entry
       if (name != NULL) *name = '/';
       int made = parent < 0 ? -1 : make_between(parent, name == NULL ? path : name + 1, entry);
       close_after(parent);
-      if (made < 0 && errno != EEXIST) return -1;
+      if (made != 0 && errno != EEXIST) return -1;
       fd = beneath(tree, path, O_PATH | O_DIRECTORY);
     }
     if (fd < 0) return -1;
@@ -133,7 +136,7 @@ static const char *enter(struct tree *tree, const char *path, const struct entry
   const char *slash = strrchr(path, '/');
   size_t length = slash == NULL ? 0 : (size_t)(slash - path);
   const char *name = slash == NULL ? path : slash + 1;
-  if (name[0] == '\0' || strcmp(name, ".") == 0 || strcmp(name, "..") == 0 || length >= PATH_MAX) {
+  if (name[0] == '\0' || is_dots(name) || length >= PATH_MAX) {
     errno = length >= PATH_MAX ? ENAMETOOLONG : EINVAL;
     return NULL;
   }
@@ -148,12 +151,10 @@ static const char *enter(struct tree *tree, const char *path, const struct entry
   return name;
 }
 
-/* Another link to the same file leaves both names (rename(2)). */
-static int replace(const struct tree *tree, const char *name) {
-  int result = renameat(tree->folder, tree->temporary, tree->folder, name);
+static int drop_temporary(const struct tree *tree) {
   int error = errno;
   unlinkat(tree->folder, tree->temporary, 0);
-  return result < 0 ? refuse(error) : 0;
+  return refuse(error);
 }
 
 static int finish_file(int fd, const struct entry *entry, const char *data) {
@@ -172,16 +173,11 @@ static int finish_file(int fd, const struct entry *entry, const char *data) {
 
 /* Without a name where the file system can, and the kernel lets it have one later; else under the temporary one. */
 static int put_file(const struct tree *tree, const char *name, const struct entry *entry, const char *data) {
-  bool replaces = (tree->flags & OVERWRITE) != 0;
   int fd = openat(tree->folder, ".", O_TMPFILE | O_WRONLY | O_CLOEXEC, 0600);
   if (fd >= 0) {
     int result = finish_file(fd, entry, data);
     bool isWhole = result == 0;
-    if (isWhole) result = link_descriptor(fd, tree->folder, name);
-    if (isWhole && result < 0 && errno == EEXIST && replaces) {
-      result = link_descriptor(fd, tree->folder, tree->temporary);
-      if (result == 0) result = replace(tree, name);
-    }
+    if (isWhole) result = place_in(fd, tree->folder, name, tree->replacing);
     close_after(fd);
     if (result == 0 || !isWhole || (errno != ENOENT && errno != EPERM)) return result;
   }
@@ -189,19 +185,14 @@ static int put_file(const struct tree *tree, const char *name, const struct entr
   if (fd < 0) return -1;
   int result = finish_file(fd, entry, data);
   close_after(fd);
-  if (result == 0 && replaces) return replace(tree, name);
-  if (result == 0) result = (int)syscall(SYS_renameat2, tree->folder, tree->temporary, tree->folder, name, RENAME_NOREPLACE);
-  if (result < 0) {
-    int error = errno;
-    unlinkat(tree->folder, tree->temporary, 0);
-    return refuse(error);
-  }
-  return 0;
+  bool exclusive = tree->replacing[0] == '\0';
+  if (result == 0) result = move_in(tree->folder, tree->temporary, tree->folder, name, exclusive);
+  return result == 0 ? 0 : drop_temporary(tree);
 }
 
 static int put_folder(const struct tree *tree, const char *name, const struct entry *entry) {
   /* Closed to others until its content is there; ATTRIBUTES opens it. */
-  if (make_folder(tree->folder, name, entry, entry->mode | 0700) == 0) return 0;
+  if (make_folder(tree->folder, name, entry->uid, entry->gid, entry->mode | 0700) == 0) return 0;
   if (errno != EEXIST) return -1;
   int fd = openat(tree->folder, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
   if (fd < 0) return errno == ENOTDIR || errno == ELOOP ? refuse(EEXIST) : -1;
@@ -209,6 +200,7 @@ static int put_folder(const struct tree *tree, const char *name, const struct en
   return 0;
 }
 
+/* Returns an errno where it cannot have its owner. */
 static int set_link(const struct tree *tree, const char *name, const struct entry *entry) {
   struct stat made;
   struct timespec times[2] = {{.tv_nsec = UTIME_NOW}, {.tv_sec = entry->modified, .tv_nsec = entry->modified_ns}};
@@ -217,7 +209,7 @@ static int set_link(const struct tree *tree, const char *name, const struct entr
   int result = fstat(fd, &made);
   /* Somebody may have put something else there. */
   if (result == 0 && !S_ISLNK(made.st_mode)) result = refuse(ESTALE);
-  if (result == 0) result = fchownat(fd, "", entry->uid, entry->gid, AT_EMPTY_PATH);
+  if (result == 0 && fchownat(fd, "", entry->uid, entry->gid, AT_EMPTY_PATH) < 0) result = errno;
   /* Linux before 5.8 sets no time of a link by its descriptor. */
   if (result == 0 && entry->has & HAS_MODIFIED) utimensat(fd, "", times, AT_EMPTY_PATH);
   close_after(fd);
@@ -226,12 +218,16 @@ static int set_link(const struct tree *tree, const char *name, const struct entr
 
 static int put_symlink(const struct tree *tree, const char *name, const struct entry *entry, const char *target) {
   if (symlinkat(target, tree->folder, name) == 0) return set_link(tree, name, entry);
-  if (errno != EEXIST || (tree->flags & OVERWRITE) == 0) return -1;
+  if (errno != EEXIST || tree->replacing[0] == '\0') return -1;
   if (symlinkat(target, tree->folder, tree->temporary) < 0) return -1;
-  if (set_link(tree, tree->temporary, entry) == 0) return replace(tree, name);
-  int error = errno;
-  unlinkat(tree->folder, tree->temporary, 0);
-  return refuse(error);
+  bool isSet = set_link(tree, tree->temporary, entry) == 0;
+  return isSet && renameat(tree->folder, tree->temporary, tree->folder, name) == 0 ? 0 : drop_temporary(tree);
+}
+
+int agent_make_link_in(struct argument *args) {
+  const struct tree tree = {.folder = args[0].number, .replacing = ""};
+  const struct entry entry = {.uid = (uid_t)args[3].number, .gid = (gid_t)args[4].number};
+  return put_symlink(&tree, args[1].bytes, &entry, args[2].bytes);
 }
 
 /* The target is a path of the tree, and a regular file. */
@@ -241,12 +237,7 @@ static int put_hard_link(const struct tree *tree, const char *name, const char *
   if (fd < 0) return -1;
   int result = fstat(fd, &seen);
   if (result == 0 && !S_ISREG(seen.st_mode)) result = refuse(EINVAL);
-  bool isTarget = result == 0;
-  if (isTarget) result = link_descriptor(fd, tree->folder, name);
-  if (isTarget && result < 0 && errno == EEXIST && (tree->flags & OVERWRITE) != 0) {
-    result = link_descriptor(fd, tree->folder, tree->temporary);
-    if (result == 0) result = replace(tree, name);
-  }
+  if (result == 0) result = place_in(fd, tree->folder, name, tree->replacing);
   close_after(fd);
   return result;
 }
@@ -280,6 +271,7 @@ int agent_write_entries(struct argument *args) {
   const struct argument *entries = &args[1];
   struct tree tree = {.root = args[0].number, .flags = args[2].number, .temporary = args[3].bytes, .folder = -1};
   tree.synced = args[4].number;
+  tree.replacing = tree.flags & OVERWRITE ? tree.temporary : "";
   int64_t until_ms = now_ms() + BATCH_MS;
   size_t count = 0;
   answer->bytes = malloc(entries->length / sizeof(struct entry) * sizeof(int32_t) + 1);
@@ -290,7 +282,7 @@ int agent_write_entries(struct argument *args) {
     const char *path = entries->bytes + at + sizeof entry, *data = path + entry.path_bytes;
     at += sizeof entry + entry.path_bytes + entry.data_bytes;
     if (entry.type == SYMLINK_ENTRY || entry.type == HARD_LINK_ENTRY) entry.data_bytes = 0;
-    int32_t error = put(&tree, &entry, path, data) < 0 ? errno : 0;
+    int32_t error = put(&tree, &entry, path, data) != 0 ? errno : 0;
     memcpy(answer->bytes + count * sizeof error, &error, sizeof error);
   }
   leave(&tree);
