@@ -2,8 +2,8 @@ import { FileSystemError, invalidField } from "../domain/index.ts";
 import { type FileAction, fileFailure } from "./failure.ts";
 import type { FilePath, GivenAttributes } from "./attributes.ts";
 import type { FileSystem, FileTree } from "./paths/file-system.ts";
+import { SLASH } from "./paths/names.ts";
 
-const SLASH = 0x2f;
 /** (uid_t)-1 means "unchanged" to chown(2). */
 const MAX_ID = 2 ** 32 - 2;
 const MAX_MODE = 0o7777;
@@ -43,10 +43,10 @@ export function checkFilePath({ path, beneath, noSymlinks }: FileLocation, field
 }
 
 /** Throws AgentError for invalid permission bits or ids. */
-export function checkAttributes({ mode, uid, gid }: GivenAttributes): void {
-  if (mode !== undefined && mode > MAX_MODE) throw invalidField("mode", "has bits beyond 07777");
-  if (uid !== undefined && uid > MAX_ID) throw invalidField("uid", `is larger than ${MAX_ID}`);
-  if (gid !== undefined && gid > MAX_ID) throw invalidField("gid", `is larger than ${MAX_ID}`);
+export function checkAttributes({ mode, uid, gid }: GivenAttributes, fault: typeof invalidField = invalidField): void {
+  if (mode !== undefined && mode > MAX_MODE) throw fault("mode", "has bits beyond 07777");
+  if (uid !== undefined && uid > MAX_ID) throw fault("uid", `is larger than ${MAX_ID}`);
+  if (gid !== undefined && gid > MAX_ID) throw fault("gid", `is larger than ${MAX_ID}`);
 }
 
 /** Runs something in the part of the file system that the location names. Throws AgentError, with the path. */

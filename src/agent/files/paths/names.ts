@@ -1,6 +1,7 @@
 import type { FilePath } from "../attributes.ts";
 
-const SLASH = 0x2f;
+/** The byte between names. */
+export const SLASH = 0x2f;
 const DOT = 0x2e;
 
 /** The folder part of a path as it is written, without resolving anything. */
@@ -8,6 +9,11 @@ export function folderOf(path: FilePath): FilePath {
   const slash = path.lastIndexOf(SLASH);
   if (slash < 0) return Uint8Array.of(DOT);
   return path.subarray(0, slash === 0 ? 1 : slash);
+}
+
+/** Whether it is no name of an entry: empty, "." or "..". */
+export function isNoName(name: FilePath): boolean {
+  return name.length <= 2 && name.every((byte) => byte === DOT);
 }
 
 /** A path, divided before its last name. */

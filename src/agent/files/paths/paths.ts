@@ -2,6 +2,7 @@ import { constants } from "node:fs";
 import { FileSystemError, FileSystemHung, type FileStep, type Mount } from "../../domain/index.ts";
 import { WORKING_FOLDER } from "../../native/index.ts";
 import { type Descriptor, openIn } from "./descriptor.ts";
+import { SLASH } from "./names.ts";
 import { mountAt, mountOf } from "../threads/mounts.ts";
 import type { Work } from "../threads/operation.ts";
 import type { FileWork } from "../threads/work.ts";
@@ -9,9 +10,9 @@ import type { FileWork } from "../threads/work.ts";
 /** O_PATH of open(2), for which Node has no constant: opens a folder only to reach its entries. */
 export const O_PATH = 0o10000000;
 const ENTRY = O_PATH | constants.O_NOFOLLOW;
-const ROOT = Buffer.from("/");
+const ROOT = Buffer.of(SLASH);
 /** Most symbolic links on a path, as in the kernel (path_resolution(7)). */
-const MAX_LINKS = 40;
+export const MAX_LINKS = 40;
 type How = Pick<Work<never>, "step" | "isProbe">;
 
 /**
@@ -82,7 +83,7 @@ export class Paths {
         }
         links += 1;
         names = [...namesOf(target), ...rest];
-        if (target[0] === ROOT[0]) at = await root();
+        if (target[0] === SLASH) at = await root();
       }
     } catch (error) {
       // The operation itself will report what is missing or forbidden.
@@ -101,7 +102,7 @@ export class Paths {
 function namesOf(path: Uint8Array): Uint8Array[] {
   const names: Uint8Array[] = [];
   for (let start = 0; start < path.length;) {
-    const slash = path.indexOf(ROOT[0] ?? 0, start);
+    const slash = path.indexOf(SLASH, start);
     const end = slash < 0 ? path.length : slash;
     if (end > start) names.push(path.subarray(start, end));
     start = end + 1;

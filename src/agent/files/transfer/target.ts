@@ -1,17 +1,13 @@
 import { type Accounts, AgentError, FileSystemError, invalidField } from "../../domain/index.ts";
 import { attributesOf } from "../new-folders.ts";
-import { folderOf } from "../paths/names.ts";
+import { folderOf, isNoName, SLASH } from "../paths/names.ts";
+import { MAX_LINKS } from "../paths/paths.ts";
 import type { FileAttributes, FileOwner, FilePath } from "../attributes.ts";
 import type { FileTree } from "../paths/file-system.ts";
 import { PathEscapes, wrongType } from "../failure.ts";
 import { pathText, wholePath } from "../location.ts";
 import { resolveUser } from "../../session/index.ts";
 import type { WriteRequest } from "./requests.ts";
-
-/** Most symbolic links on a path, as in the kernel (path_resolution(7)). */
-const MAX_LINKS = 40;
-const SLASH = 0x2f;
-const DOT = 0x2e;
 
 /** The file that a write replaces or creates. */
 export interface Target {
@@ -28,7 +24,7 @@ export async function findTarget(fileSystem: FileTree, request: WriteRequest): P
   let { path } = request;
   for (let links = 0; links <= MAX_LINKS; links++) {
     const existing = await attributesOf(fileSystem, path, true);
-    if (existing === undefined && !endsInName(path))
+    if (existing === undefined && isNoName(path.subarray(path.lastIndexOf(SLASH) + 1)))
       throw invalidField("path", "ends in a slash or dot: no file's path");
     if (existing === undefined) return { path, existing };
     if (request.exclusive) throw alreadyExists(request);
@@ -50,12 +46,6 @@ export function alreadyExists(request: WriteRequest): AgentError {
 /** A symbolic link's target, seen from the folder that the link is in. */
 function resolveFrom(folder: FilePath, target: FilePath): FilePath {
   return target[0] === SLASH ? target : Buffer.concat([folder, Uint8Array.of(SLASH), target]);
-}
-
-/** Whether the path's last part is a name, and not empty, "." or "..". */
-function endsInName(path: FilePath): boolean {
-  const name = path.subarray(path.lastIndexOf(SLASH) + 1);
-  return name.some((byte) => byte !== DOT) || name.length > 2;
 }
 
 /** Owner of the session's new files: the workload's user, looked up every time, else the agent's own identity. */

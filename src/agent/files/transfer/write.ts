@@ -3,7 +3,7 @@ import type { FileOwner } from "../attributes.ts";
 import { type Incoming, type LentBytes, FileSystemError } from "../../domain/index.ts";
 import type { FileTree } from "../paths/file-system.ts";
 import type { NewFile } from "./new-file.ts";
-import { folderOf, splitPath } from "../paths/names.ts";
+import { folderOf, SLASH, splitPath } from "../paths/names.ts";
 import { ownerInFolder, ownerOf, Parents } from "../new-folders.ts";
 import { Content, type ContentParts, type WriteResult } from "./content.ts";
 import { ENTRY, packEntries } from "../tree/batch.ts";
@@ -11,7 +11,6 @@ import type { WriteRequest } from "./requests.ts";
 import { alreadyExists, findTarget, type Target } from "./target.ts";
 
 const DEFAULT_MODE = 0o644;
-const SLASH = 0x2f;
 /** A larger file is written while it comes. */
 const SMALL_BYTES = 64 * 1024;
 

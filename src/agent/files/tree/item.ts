@@ -1,18 +1,14 @@
 import { AgentError, invalidField } from "../../domain/index.ts";
 import type { FilePath, FileType } from "../attributes.ts";
-import { pathText } from "../location.ts";
+import { checkAttributes, pathText } from "../location.ts";
+import { isNoName, SLASH } from "../paths/names.ts";
 
 /** Failures that an answer names. */
 const NAMED_LIMIT = 100;
 /** Longest path of an item: PATH_MAX. */
 const PATH_LIMIT_BYTES = 4_095;
-const MODE_BITS = 0o7777;
-/** (uid_t)-1 means "unchanged" to chown(2). */
-const MAX_ID = 2 ** 32 - 2;
 /** Of what Node can write. */
 export const MAX_SIZE_BYTES: bigint = BigInt(Number.MAX_SAFE_INTEGER);
-const SLASH = 0x2f;
-const DOT = 0x2e;
 
 /** An item as it comes (message TreeItem). */
 export interface TreeItem {
@@ -52,24 +48,24 @@ export class Failures {
 }
 
 /** Throws INVALID_ARGUMENT for an item that no tree has: nothing of its message is written then. */
-export function checkItem({ path, type, mode, uid, gid, sizeBytes, data, linkTarget }: TreeItem): void {
+export function checkItem(item: TreeItem): void {
+  const { path, type, sizeBytes, data, linkTarget } = item;
   if (!isInside(path))
     throw invalidField(
       "items.path",
       `is ${JSON.stringify(pathText(path))}: give a path below the folder, without ".."`,
     );
-  const shown = JSON.stringify(pathText(path));
+  const fault = (field: string, problem: string): AgentError =>
+    invalidField(`items.${field}`, `of ${JSON.stringify(pathText(path))} ${problem}`);
   if (type !== "regular" && type !== "directory" && type !== "symlink")
-    throw invalidField("items.type", `of ${shown} is none of REGULAR, DIRECTORY and SYMLINK`);
+    throw fault("type", "is none of REGULAR, DIRECTORY and SYMLINK");
   if (type === "symlink" && (linkTarget.length === 0 || linkTarget.includes(0)))
-    throw invalidField("items.link_target", `of ${shown} is empty or holds a NUL`);
+    throw fault("link_target", "is empty or holds a NUL");
   if (type === "regular" && linkTarget.length > 0 && !isInside(linkTarget))
-    throw invalidField("items.link_target", `of ${shown} is no path below the folder`);
-  if (mode !== undefined && mode > MODE_BITS) throw invalidField("items.mode", `of ${shown} has bits beyond 07777`);
-  if ([uid, gid].some((id) => id !== undefined && id > MAX_ID))
-    throw invalidField("items.uid", `or gid of ${shown} is larger than ${MAX_ID}`);
-  if (sizeBytes > MAX_SIZE_BYTES) throw invalidField("items.size", `of ${shown} is larger than 2^53 - 1`);
-  if (BigInt(data.length) > sizeBytes) throw invalidField("items.size", `of ${shown} is less than its data`);
+    throw fault("link_target", "is no path below the folder");
+  checkAttributes(item, fault);
+  if (sizeBytes > MAX_SIZE_BYTES) throw fault("size", "is larger than 2^53 - 1");
+  if (BigInt(data.length) > sizeBytes) throw fault("size", "is less than its data");
 }
 
 /** Whether a path leads to a name below the folder: relative, without "..", and short enough. It has one form. */
@@ -78,9 +74,7 @@ function isInside(path: FilePath): boolean {
   for (let start = 0; start <= path.length;) {
     const slash = path.indexOf(SLASH, start);
     const end = slash < 0 ? path.length : slash;
-    const name = path.subarray(start, end);
-    // Empty, "." and ".." are no names.
-    if (name.length <= 2 && name.every((byte) => byte === DOT)) return false;
+    if (isNoName(path.subarray(start, end))) return false;
     start = end + 1;
   }
   return true;

@@ -1,7 +1,6 @@
 import type { Mount } from "../../domain/index.ts";
 import type { FilePath } from "../attributes.ts";
-
-const SLASH = 0x2f;
+import { SLASH } from "../paths/names.ts";
 
 /** What is mounted at a path below a folder. */
 export interface MountBelow {
