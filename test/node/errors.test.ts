@@ -71,16 +71,6 @@ async function ended(name: string): Promise<void> {
   await client.exec({ args: ["true"], keep: { name } }, { forget: false }).wait();
 }
 
-/** A folder with one large file, and the port of a relay that cuts its connections inside that file. */
-async function cutInside(): Promise<readonly [large: string, to: string, port: number]> {
-  const large = await mkdtemp(join(folder, "large-"));
-  await writeFile(join(large, "file"), Buffer.alloc(4_000_000, "large"));
-  relay.cutAfter(() => 2_000_000);
-  return [large, join(large, "../copy"), relay.port];
-}
-
-const LOST = /^(?:read ECONNRESET|Connection dropped)/;
-const LOOK = /^the connection broke: look whether the call has taken effect$/;
 const RENEW = /^renew the client certificate, or look at the guest's clock$/;
 const ISSUED = /^give the client certificate that was issued for this agent$/;
 const CHECK = /^check that the agent runs and that the address is right$/;
@@ -146,24 +136,19 @@ const ROWS: readonly Row[] = [
     /^no such directory to start in: "\/no"/,
   ],
   // What is wrong with a connection.
-  [
-    "library: it is cut inside a file of a folder that is copied",
+  ...["library", "guestctl"].map((who): Row => [
+    `${who}: it is cut inside a file of a folder that is copied`,
     async () => {
-      const [large, to, port] = await cutInside();
-      return library({ address: `127.0.0.1:${port}` }, (client) => client.downloadFolder(large, to));
+      const large = await mkdtemp(join(folder, "large-"));
+      await writeFile(join(large, "file"), Buffer.alloc(4_000_000, "large"));
+      const [to, address] = [join(large, "../copy"), `127.0.0.1:${relay.port}`];
+      relay.cutAfter(() => 2_000_000);
+      if (who === "guestctl") return guestctl(["cp", `:${large}`, to], address);
+      return library({ address }, (client) => client.downloadFolder(large, to));
     },
-    LOST,
-    LOOK,
-  ],
-  [
-    "guestctl: it is cut inside a file of a folder that is copied",
-    async () => {
-      const [large, to, port] = await cutInside();
-      return guestctl(["cp", `:${large}`, to], `127.0.0.1:${port}`);
-    },
-    LOST,
-    LOOK,
-  ],
+    /^(?:read ECONNRESET|Connection dropped)/,
+    /^the connection broke: look whether the call has taken effect$/,
+  ]),
   [
     "library: its client certificate has expired, and it reads a file",
     async () => library(await withCertificate("expired"), (client) => client.readFile("/etc/hostname").bytes()),

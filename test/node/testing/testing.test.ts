@@ -142,42 +142,28 @@ describe("an agent for tests", () => {
     assert.equal((await agent.client().health()).alive, true);
   });
 
-  for (const [what, options, code, says] of [
-    [
-      "a program that is not there",
-      () => ({ agent: join(folder, "none") }),
-      "AGENT_NOT_FOUND",
-      /the option agent names .*none, which is no/,
-    ],
+  for (const [what, options, says] of [
+    ["a program that is not there", () => ({ agent: join(folder, "none") }), /^AGENT_NOT_FOUND .*none, which is no/],
     [
       "a folder",
       () => ({ agent: folder }),
-      "AGENT_NOT_FOUND",
-      /names a folder, .*: name the program in it, .*\/guest-agent/,
+      /^AGENT_NOT_FOUND .* a folder, .*: name the program in it, .*\/guest-agent/,
     ],
     [
       "a program that ends",
       () => ({ agent: "/bin/false" }),
-      "AGENT_NOT_STARTED",
-      /\/bin\/false ended \(1\) before it listened: it said noth/,
+      /^AGENT_NOT_STARTED \/bin\/false ended \(1\) .*: it said noth/,
     ],
     [
       "a process that is none",
       () => ({ agent: program, process: { cwd: 7 } }),
-      "AGENT_NOT_STARTED",
-      /ended \(78\).*SVC_PROCESS_SPEC/s,
+      /^AGENT_NOT_STARTED .*SVC_PROCESS_SPEC/s,
     ],
-    [
-      "an option that does not exist",
-      () => ({ wrokload: ["sh"] }),
-      "INVALID_OPTION",
-      /startTestAgent has no option "wrokload"/,
-    ],
+    ["an option that does not exist", () => ({ wrokload: ["sh"] }), /^INVALID_OPTION .* has no option "wrokload"/],
   ] as const) {
     test(`says what is wrong with ${what}`, async () => {
-      const error = await failureOf(options() as TestAgentOptions);
-      assert.equal(error.code, code);
-      assert.match(error.message, says);
+      const { code, message } = await failureOf(options() as TestAgentOptions);
+      assert.match(`${code} ${message}`, says);
     });
   }
 });
