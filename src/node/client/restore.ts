@@ -4,7 +4,7 @@ import { wholeMilliseconds, wholeNumber } from "./arguments.ts";
 import type { CallOptions } from "./channel.ts";
 import { mayConnect } from "./errors.ts";
 import type { DutiesRequest, DutiesResult, Health, HookRequest, HookResult } from "./messages.ts";
-import { growingPauses, pauseFor, retried } from "./retry.ts";
+import { growingPauses, retried } from "./retry.ts";
 
 /** Twice the 32 bytes that a generator needs; the agent reports fewer as too short. */
 const DEFAULT_ENTROPY_BYTES = 64;
@@ -89,17 +89,13 @@ export async function restoreDuties(
       client.close();
     }
   };
-  for (const pauses = growingPauses(LONGEST_PAUSE_MS); ;) {
-    const { value: pauseMs } = pauses.next();
-    const duties = await retried(attempt(), attempt, {
-      pausesMs: growingPauses(LONGEST_PAUSE_MS),
-      untilMs,
-      signal,
-      isTransient: mayConnect,
-    });
-    if (!duties.frozen || keepFrozen || performance.now() + pauseMs >= untilMs) return duties;
-    await pauseFor(pauseMs, signal);
-  }
+  return retried(attempt(), attempt, {
+    pausesMs: growingPauses(LONGEST_PAUSE_MS),
+    untilMs,
+    signal,
+    isTransient: mayConnect,
+    isEnough: ({ frozen }) => !frozen || keepFrozen,
+  });
 }
 
 /** Connects, repeatedly while the agent may not be back yet. Without `waitForReady`, which hides why it fails. */

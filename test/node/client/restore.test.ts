@@ -8,7 +8,7 @@ import { type StandIn, startGuestWithClock, startStandIn } from "../../fixtures/
 import { HealthResponseSchema } from "../../../src/shared/gen/svc/guest/v1alpha1/health_pb.ts";
 import { failureOf } from "../../fixtures/guest-client.ts";
 
-/** An agent whose duties end every connection, the first time before they have been answered. */
+/** An agent whose duties end the first connection before they have been answered, and then leave it frozen once. */
 async function restored(): Promise<StandIn> {
   let times = 0;
   const agent = await startStandIn({
@@ -20,7 +20,7 @@ async function restored(): Promise<StandIn> {
         guestTime: { seconds: BigInt(Math.round(Date.now() / 1000) + 3600) },
       }),
       RunRestoreDuties: () => {
-        if (times++ > 0) return { entropyBytesMixed: 64, degraded: "entropy_credit:EPERM" };
+        if (times++ > 0) return { entropyBytesMixed: 64, degraded: "entropy_credit:EPERM", frozen: times === 2 };
         agent.drop();
         return new Promise(() => {});
       },
@@ -39,7 +39,7 @@ describe("restoreSequence", () => {
     assert.ok(Math.abs(clockErrorMs - 3_600_000) < 60_000, `${clockErrorMs} ms`);
     const attempt = ["Health", "RunRestoreDuties"];
     const look = ["Health", "Health", "Health"];
-    assert.deepEqual(agent.calls, [...attempt, ...attempt, "Health", ...look, "RunHook", ...look]);
+    assert.deepEqual(agent.calls, [...attempt, ...attempt, ...attempt, "Health", ...look, "RunHook", ...look]);
   });
 
   test("has the duties done once more, before the hook, where they left the clock more than 50 ms off", async () => {
