@@ -1,5 +1,26 @@
-/** A field of mountinfo (proc(5)), which has blanks and backslashes in octal. */
-export function unescaped(field: string): string {
+import type { Mount } from "./file-system-error.ts";
+
+/** A line of mountinfo. */
+interface MountLine extends Mount {
+  /** What of the file system is mounted: a path in it. */
+  readonly root: string;
+  readonly path: string;
+  readonly type: string;
+}
+
+/** proc_pid_mountinfo(5): id, parent's id, device, root, mount point, options, optional fields, "-", type. */
+export function mountsIn(mountinfo: string): MountLine[] {
+  return mountinfo.split("\n").flatMap((line) => {
+    const fields = line.split(" ");
+    const [, , fileSystem, root, path] = fields;
+    const type = fields.slice(fields.indexOf("-", 6)).at(1);
+    if (fileSystem === undefined || root === undefined || path === undefined || type === undefined) return [];
+    return [{ fileSystem, root: unescaped(root), path: unescaped(path), type }];
+  });
+}
+
+/** Blanks and backslashes are in octal. */
+function unescaped(field: string): string {
   return field.replaceAll(/\\([0-7]{3})/g, (_, octal: string) => String.fromCharCode(Number.parseInt(octal, 8)));
 }
 
@@ -8,7 +29,7 @@ export function unescaped(field: string): string {
  * root.
  */
 export function mountPointOf(path: string, mountinfo: string): string | undefined {
-  const points = mountinfo.split("\n").map((line) => unescaped(line.split(" ")[4] ?? ""));
+  const points = mountsIn(mountinfo).map((mount) => mount.path);
   const above = points.filter((point) => point.length > 1 && `${path}/`.startsWith(`${point}/`));
   return above.toSorted((a, b) => b.length - a.length)[0];
 }

@@ -7,11 +7,11 @@ import {
   type Listed,
   type MemoryUsage,
   type MountedFileSystem,
+  mountsIn,
   NETWORKS_LISTED,
   type NetworkUsage,
   type Pressure,
   type ReadCounters,
-  unescaped,
 } from "../domain/index.ts";
 import type { CgroupFolder } from "./processes/cgroup-folder.ts";
 
@@ -125,26 +125,18 @@ const WITHOUT_SPACE: ReadonlySet<string> = new Set(
   ).split(" "),
 );
 
-/** proc_pid_mountinfo(5): id, parent, device, root, point, options, optional fields, "-", type. */
 function fileSystemsIn({ text, truncated }: Head): Listed<MountedFileSystem> {
-  const byPoint = new Map<string, { readonly device: string; readonly type: string }>();
-  for (const line of text.split("\n")) {
-    const fields = line.split(" ");
-    const [, , device, , point] = fields;
-    const type = fields[fields.indexOf("-", 6) + 1];
-    if (device === undefined || point === undefined || type === undefined) continue;
-    // The last of those that are mounted at one point hides the others.
-    byPoint.set(unescaped(point), { device, type });
-  }
-  const byDevice = new Map<string, { readonly point: string; readonly type: string }>();
-  for (const [point, { device, type }] of byPoint) {
+  // The last of those that are mounted at one point hides the others.
+  const byPoint = new Map(mountsIn(text).map((mount) => [mount.path, mount]));
+  const byDevice = new Map<string, { readonly path: string; readonly type: string }>();
+  for (const { fileSystem, path, type } of byPoint.values()) {
     if (WITHOUT_SPACE.has(type)) continue;
-    const known = byDevice.get(device);
-    if (known === undefined || point.length < known.point.length) byDevice.set(device, { point, type });
+    const known = byDevice.get(fileSystem);
+    if (known === undefined || path.length < known.path.length) byDevice.set(fileSystem, { path, type });
   }
   const all = [...byDevice.values()];
-  const rootFirst = [...all.filter(({ point }) => point === "/"), ...all.filter(({ point }) => point !== "/")];
-  const items = rootFirst.map(({ point, type }) => ({ path: Buffer.from(point, "latin1"), type }));
+  const rootFirst = [...all.filter(({ path }) => path === "/"), ...all.filter(({ path }) => path !== "/")];
+  const items = rootFirst.map(({ path, type }) => ({ path: Buffer.from(path, "latin1"), type }));
   return listed(items, FILE_SYSTEMS_LISTED, truncated);
 }
 

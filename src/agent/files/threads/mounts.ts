@@ -1,5 +1,5 @@
 import { readFileSync, readlinkSync } from "node:fs";
-import { type Mount, unescaped } from "../../domain/index.ts";
+import { type Mount, mountsIn } from "../../domain/index.ts";
 
 /** The file system that an open file or folder is on; undefined without /proc. Asks the kernel, not the file system. */
 export function mountOf(fd: number): Mount | undefined {
@@ -16,8 +16,7 @@ export function mountAt(folder: number, name: Uint8Array): Mount | undefined {
   try {
     const above = readlinkSync(`/proc/self/fd/${folder}`, "latin1");
     const path = `${above === "/" ? "" : above}/${Buffer.from(name).toString("latin1")}`;
-    const lines = readFileSync("/proc/self/mountinfo", "latin1").split("\n");
-    return lines.map(mountOfLine).findLast((mount) => mount.path === path);
+    return mountsIn(readFileSync("/proc/self/mountinfo", "latin1")).findLast((mount) => mount.path === path);
   } catch {
     return undefined;
   }
@@ -28,9 +27,8 @@ export function mountsBelow(folder: number): readonly { readonly path: Buffer; r
   try {
     const above = readlinkSync(`/proc/self/fd/${folder}`, "latin1");
     const start = above === "/" ? "/" : `${above}/`;
-    const mounts = readFileSync("/proc/self/mountinfo", "latin1").split("\n").map(mountOfLine);
-    return mounts.flatMap((mount) =>
-      mount.path?.startsWith(start) === true && mount.path !== start
+    return mountsIn(readFileSync("/proc/self/mountinfo", "latin1")).flatMap((mount) =>
+      mount.path.startsWith(start) && mount.path !== start
         ? [{ path: Buffer.from(mount.path.slice(start.length), "latin1"), mount }]
         : [],
     );
@@ -39,15 +37,10 @@ export function mountsBelow(folder: number): readonly { readonly path: Buffer; r
   }
 }
 
-/** proc_pid_mountinfo(5): id, parent's id, device, root, mount point. One that is no longer mounted is not listed. */
+/** By its line's first field. One that is no longer mounted is not listed. */
 function mountWithId(id: string): Mount {
-  const line = new RegExp(String.raw`^${id} .*`, "m").exec(readFileSync("/proc/self/mountinfo", "utf8"));
-  return line === null ? { fileSystem: `mount ${id}`, path: undefined } : mountOfLine(line[0]);
-}
-
-function mountOfLine(line: string): Mount {
-  const [, , device = "", , point] = line.split(" ");
-  return { fileSystem: device, path: point && unescaped(point) };
+  const [line = ""] = new RegExp(String.raw`^${id} .*`, "m").exec(readFileSync("/proc/self/mountinfo", "utf8")) ?? [];
+  return mountsIn(line)[0] ?? { fileSystem: `mount ${id}`, path: undefined };
 }
 
 /** A mount of a file system that does not answer. */

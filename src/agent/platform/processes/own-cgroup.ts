@@ -1,5 +1,5 @@
 import { closeSync, constants, openSync } from "node:fs";
-import { type CgroupFacts, unescaped } from "../../domain/index.ts";
+import { type CgroupFacts, mountsIn } from "../../domain/index.ts";
 import { type Addon, errnoName } from "../../native/index.ts";
 import { readProc } from "../proc.ts";
 import { CgroupFolder, FOLDER } from "./cgroup-folder.ts";
@@ -7,22 +7,13 @@ import { CgroupFolder, FOLDER } from "./cgroup-folder.ts";
 /** Line of the unified hierarchy in /proc/<pid>/cgroup (cgroups(7)). */
 const UNIFIED = /^0::(\/.*)$/m;
 
-/** Fields of a line of /proc/self/mountinfo (proc(5)): the root within the file system, and the mount point. */
-function mountedAt(line: string): { readonly root: string; readonly path: string } | undefined {
-  const [left = "", right = ""] = line.split(" - ");
-  const [, , , root = "", path = ""] = left.split(" ");
-  return right.startsWith("cgroup2 ") ? { root: unescaped(root), path: unescaped(path) } : undefined;
-}
-
 /** Folders that lead to a cgroup through a mountinfo's mounts, best first. A mount shows only what is below it. */
 function pathsOfCgroup(mountinfo: string, cgroup: string): string[] {
   const paths: string[] = [];
-  for (const line of mountinfo.split("\n")) {
-    const mounted = mountedAt(line);
-    if (mounted === undefined) continue;
-    const root = mounted.root === "/" ? "" : mounted.root;
-    if (cgroup === root || `${cgroup}/`.startsWith(`${root}/`))
-      paths.push(`${mounted.path}${cgroup.slice(root.length)}`);
+  for (const { type, root, path } of mountsIn(mountinfo)) {
+    if (type !== "cgroup2") continue;
+    const above = root === "/" ? "" : root;
+    if (cgroup === above || `${cgroup}/`.startsWith(`${above}/`)) paths.push(`${path}${cgroup.slice(above.length)}`);
   }
   return paths;
 }
