@@ -13,6 +13,8 @@ export interface Field extends AsyncDisposable {
   readonly idleBytes: ReadonlyMap<Contender, number>;
   /** On a file system in memory if there is one: the disk should not count. */
   readonly folder: string;
+  /** The agent's. */
+  readonly workloadSocket: string;
 }
 
 /** Inputs of all contenders. */
@@ -47,5 +49,6 @@ export async function openField(
     [...contenders].map(([name, running]) => [name, anonymousBytesOf(running.pids())] as const),
   );
   const opened = opening.move();
-  return { contenders, idleBytes, folder, [Symbol.asyncDispose]: () => opened.disposeAsync() };
+  const { workloadSocket } = ours.agent;
+  return { contenders, idleBytes, folder, workloadSocket, [Symbol.asyncDispose]: () => opened.disposeAsync() };
 }

@@ -4,7 +4,7 @@ import type { Bench } from "./bench.ts";
 import type { Row } from "./row.ts";
 import { execRows, healthRows } from "./rows/calls.ts";
 import { fileRows } from "./rows/files.ts";
-import { firstCallRows, firstExecRows } from "./rows/first-execs.ts";
+import { declareIdleRows, firstCallRows, firstExecRows } from "./rows/first-execs.ts";
 import { idleRows, memoryRows, snapshotRows } from "./rows/footprint.ts";
 import { resumeRows } from "./rows/resume.ts";
 import { startupRows } from "./rows/startup.ts";
@@ -40,7 +40,11 @@ export const MEASURES: Readonly<Record<Group, (bench: Bench) => readonly Row[] |
   tree: treeRows,
   idle: idleRows,
   "first-execs": firstExecRows,
-  startup: async (bench) => [...(await startupRows(bench)), ...(await firstCallRows(bench))],
+  startup: async (bench) => [
+    ...(await startupRows(bench)),
+    ...(await firstCallRows(bench)),
+    ...(await declareIdleRows(bench)),
+  ],
   memory: memoryRows,
   snapshot: snapshotRows,
   resume: resumeRows,

@@ -11,8 +11,9 @@ import answers from "./recorded-answers.json" with { type: "json" };
 
 /*
  * recorded-answers.json: what node:http and the router of connectrpc.com (2.2.0) answered before both were replaced,
- * byte for byte, but for eight rows that differ on purpose, and Host and authority, for which nothing cares. `<x*n>` is
- * a character n times, `<end>` a half-close; a field without a value is left out.
+ * byte for byte, but for 13 requests in eight rows that differ on purpose (unknown methods, bytes after a request, a
+ * body without a length, `Expect`, gzip), and Host and authority, for which nothing cares. `<x*n>` is a character n
+ * times, `<end>` a half-close; a field without a value is left out.
  */
 interface Recorded {
   readonly http: 1 | 2;

@@ -1,4 +1,6 @@
 import { setTimeout as delay } from "node:timers/promises";
+import { postJson } from "../../fixtures/declare-idle.ts";
+import { anonymousBytesOf, cpuMsOf } from "../../fixtures/proc.ts";
 import { type Bench, sideBySide } from "../bench.ts";
 import { clientOf, type Job, type Measurement } from "../contender.ts";
 import { openField } from "../field.ts";
@@ -69,5 +71,36 @@ export async function firstCallRows(bench: Bench): Promise<Row[]> {
       note: `${SETTLE_MS / 1e3} s after the start; with TCP and TLS`,
     }),
     makeRow({ name: "first command of a new agent", unit: "ms", samples: commands, note: "after that Health" }),
+  ];
+}
+
+/** The first DeclareIdle of new agents, before any other call: it loads HTTP and makes the connection. */
+export async function declareIdleRows(bench: Bench): Promise<Row[]> {
+  const [cpuMs, megabytes]: [number[], number[]] = [[], []];
+  for (let round = 0; round < bench.scale.firstCalls; round++) {
+    await using field = await openField(bench, []);
+    await delay(SETTLE_MS);
+    const pids = field.contenders.get("ours")?.pids() ?? [];
+    const [usedMs, usedBytes] = [cpuMsOf(...pids), anonymousBytesOf(pids)];
+    await postJson(field.workloadSocket);
+    cpuMs.push(cpuMsOf(...pids) - usedMs);
+    megabytes.push((anonymousBytesOf(pids) - usedBytes) / 1e6);
+  }
+  const name = "first DeclareIdle of a new agent";
+  const note = "until its answer; JSON over HTTP/1.1";
+  return [
+    makeRow({
+      name: `${name}: CPU`,
+      unit: "ms",
+      samples: { ours: cpuMs },
+      goal: { relation: "at most", limit: 5 },
+      note,
+    }),
+    makeRow({
+      name: `${name}: memory`,
+      unit: "MB",
+      samples: { ours: megabytes },
+      goal: { relation: "at most", limit: 0.5 },
+    }),
   ];
 }
