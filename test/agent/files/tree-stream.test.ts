@@ -1,9 +1,9 @@
 import assert from "node:assert/strict";
-import { execFileSync, spawnSync } from "node:child_process";
+import { execFileSync } from "node:child_process";
 import { randomBytes } from "node:crypto";
 import fs from "node:fs";
 import { join } from "node:path";
-import { after, describe, it, type TestContext } from "node:test";
+import { after, describe, it } from "node:test";
 import { once } from "node:events";
 import { Worker } from "node:worker_threads";
 import { create, type MessageInitShape } from "@bufbuild/protobuf";
@@ -22,9 +22,10 @@ import {
 } from "../../../src/shared/gen/svc/guest/v1alpha1/file_tree_pb.ts";
 import { FileType } from "../../../src/shared/gen/svc/guest/v1alpha1/files_pb.ts";
 import { startAgent } from "../../fixtures/agent.ts";
-import { failureOf, testFolder } from "../../fixtures/files.ts";
+import { bindMount, failureOf, testFolder, testMount } from "../../fixtures/files.ts";
 import { fuseMount } from "../../fixtures/programs/index.ts";
 import { forAllTests } from "../../fixtures/for-all-tests.ts";
+import { NEEDS_NAMESPACES } from "../../fixtures/namespaces.ts";
 import { NEEDS_FUSE, NEEDS_ROOT, NEEDS_STRACE } from "../../fixtures/privileges.ts";
 import { grpcJsClient, type RpcFailure } from "../../fixtures/rpc-clients.ts";
 
@@ -116,14 +117,7 @@ async function read(
   return { items, result, parts };
 }
 
-/** Mounts something until the test's end; false, and the test counts as skipped, where that cannot be. */
-function mount(t: TestContext, what: readonly string[], at: string): boolean {
-  fs.mkdirSync(at, { recursive: true });
-  const mounted = spawnSync("mount", [...what, at]).status === 0;
-  if (mounted) t.after(() => execFileSync("umount", [at]));
-  else t.skip("cannot mount");
-  return mounted;
-}
+const NEEDS_MOUNTS_AND_STRACE = NEEDS_NAMESPACES.skip === false ? NEEDS_STRACE : NEEDS_NAMESPACES;
 
 const leftovers = (path: string): string[] =>
   fs.readdirSync(path, { recursive: true, encoding: "utf8" }).filter((name) => name.includes("svc-guest"));
@@ -233,9 +227,11 @@ describe("WriteTree", NEEDS_ROOT, () => {
     assert.equal((await refusal(header, items(20_000))).reason, "MALFORMED_MESSAGE");
   });
 
-  it("writes into what is mounted below the folder, small and large", async (t) => {
+  it("writes into what is mounted below the folder, small and large", NEEDS_NAMESPACES, async () => {
     const path = newFolder();
-    if (!mount(t, ["-t", "tmpfs", "none"], `${path}/a/mounted`)) return;
+    await using other = await testMount("tmpfs", () => "mode=0755");
+    fs.mkdirSync(`${path}/a/mounted`, { recursive: true });
+    using _mount = bindMount(other.path, `${path}/a/mounted`);
     const large = randomBytes(100_000);
     const { failed } = await write(
       { path: Buffer.from(path) },
@@ -253,12 +249,14 @@ describe("WriteTree", NEEDS_ROOT, () => {
     assert.equal(beyond.items.get("a/mounted/small")?.content.toString(), "2");
   });
 
-  it("syncs each file system that it writes to once, at the end", NEEDS_STRACE, async (t) => {
+  it("syncs each file system that it writes to once, at the end", NEEDS_MOUNTS_AND_STRACE, async () => {
     const path = newFolder();
     const trace = folder.at("trace");
-    const mounted = `${path}/mounted`;
-    if (!mount(t, ["-t", "tmpfs", "none"], mounted)) return;
-    mount(t, ["--bind", mounted], `${path}/again`);
+    await using other = await testMount("tmpfs", () => "mode=0755");
+    const [mounted, again] = [`${path}/mounted`, `${path}/again`];
+    for (const at of [mounted, again]) fs.mkdirSync(at);
+    using _mount = bindMount(other.path, mounted);
+    using _again = bindMount(other.path, again);
     const large = { size: 100_000n };
     const parts = ["a/1", "a/2", "b/1", "c/1"].flatMap((name) => [
       [file(name), file(`mounted/${name}`), file(`again/x${name}`)],
