@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 import { describe, it, test } from "node:test";
-import { setImmediate as turn } from "node:timers/promises";
+import { setImmediate as yieldToEventLoop } from "node:timers/promises";
 import { AgentError, Allowance, BufferPool, Mutex, type Share } from "../../../src/agent/domain/index.ts";
 
 const FULL = 64 * 1024;
@@ -110,7 +110,7 @@ describe("a mutex", () => {
     const third = mutex.run(async () => void events.push("third"));
     given.abort(new Error("client gone"));
     await assert.rejects(second, /client gone/);
-    await turn();
+    await yieldToEventLoop();
     assert.deepEqual(events, []);
     first.resolve();
     await Promise.all([running, third]);

@@ -74,7 +74,7 @@ test("a watch that was closed and collected leaves no memory", async () => {
     for (let opened = 1; opened <= count; opened++) {
       new addon.FdWatch(addon.duplicate(reader), () => {}).close();
       if (opened % 1000 !== 0) continue;
-      // libuv closes its handle in the next turn; only then may the object go.
+      // libuv closes its handle in the next tick; only then may the object go.
       await yieldToEventLoop();
       collect("major");
       await yieldToEventLoop();

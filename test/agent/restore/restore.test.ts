@@ -2,13 +2,7 @@ import assert from "node:assert/strict";
 import { constants } from "node:os";
 import { describe, it } from "node:test";
 import { create, type MessageInitShape } from "@bufbuild/protobuf";
-import {
-  ActivityClock,
-  AgentError,
-  ENTROPY_LIMIT_BYTES,
-  yieldToEventLoop,
-  Stamps,
-} from "../../../src/agent/domain/index.ts";
+import { ActivityClock, AgentError, ENTROPY_LIMIT_BYTES, Stamps } from "../../../src/agent/domain/index.ts";
 import { RestoreDutiesRequestSchema } from "../../../src/shared/gen/svc/guest/v1alpha1/restore_pb.ts";
 import {
   rehearsedDuties,
@@ -235,7 +229,7 @@ describe("a rehearsal of the duties", () => {
     assert.deepEqual([report.degraded, restore.generation], [[], 0]);
     const ranNs = systemClock.wallNs();
     // Later than the rehearsal, however coarse the clock.
-    while (systemClock.wallNs() === ranNs) await yieldToEventLoop();
+    while (systemClock.wallNs() === ranNs) await Promise.resolve();
     attached.cut();
     assert.ok(parts.activity.lastNs() > ranNs, "a client that goes is activity: it was not restored");
     assert.deepEqual(parts.log.lines, []);
