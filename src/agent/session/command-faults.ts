@@ -1,7 +1,6 @@
 import type { CommandSpec } from "../domain/index.ts";
 
 const NUL = "\0";
-const NO_VARIABLES: ReadonlyMap<string, string> = new Map();
 /** Most characters of a variable's name that a fault shows. */
 const SHOWN_NAME_CHARACTERS = 100;
 
@@ -16,14 +15,17 @@ export type GivenCommand = Pick<CommandSpec, "args"> & Partial<CommandSpec>;
  */
 export function* commandFaults(
   path: string,
-  { args, env = NO_VARIABLES, cwd = "" }: GivenCommand,
+  { args, env = new Map<string, string>(), cwd = "" }: GivenCommand,
 ): Generator<readonly [field: string, problem: string], undefined> {
   if (args[0] === "") yield [`${path}args[0]`, "is empty: name the command to run"];
   for (const [index, argument] of args.entries())
     if (argument.includes(NUL)) yield [`${path}args[${index}]`, "holds a NUL byte"];
   for (const [name, value] of env) {
     const problem = variableProblem(name, value);
-    if (problem !== undefined) yield [`${path}env[${shown(name)}]`, problem];
+    if (problem === undefined) continue;
+    // Cut at '=': what follows is a value that slipped in, and may be a secret.
+    const shown = JSON.stringify(name.split("=", 1)[0]?.slice(0, SHOWN_NAME_CHARACTERS));
+    yield [`${path}env[${shown}]`, problem];
   }
   if (cwd !== "" && !cwd.startsWith("/")) yield [`${path}cwd`, "is not an absolute path"];
   if (cwd.includes(NUL)) yield [`${path}cwd`, "holds a NUL byte"];
@@ -34,9 +36,4 @@ function variableProblem(name: string, value: string): string | undefined {
   if (name.includes("=")) return "has a name that holds '='";
   if (name.includes(NUL)) return "has a name that holds a NUL byte";
   return value.includes(NUL) ? "holds a NUL byte" : undefined;
-}
-
-/** Cuts a variable's name at '=': what follows is a value that slipped in, and may be a secret. */
-function shown(name: string): string {
-  return JSON.stringify(name.split("=", 1)[0]?.slice(0, SHOWN_NAME_CHARACTERS));
 }

@@ -25,7 +25,7 @@ describe("input that a command does not read", () => {
     const keys: Incoming<CommandInput> = (take, over) => {
       const rest = async (): Promise<void> => {
         for (; taken < KEYS; taken++) {
-          // A client that is not asked for its next frame by the next turn of the event loop is held back.
+          // A client that is not asked for its next frame by the next tick of the event loop is held back.
           const asked = setImmediate(() => stalled.dispatchEvent(new Event("stalled")));
           await take({ kind: "stdin", bytes: Buffer.from("x"), release: () => {} });
           clearImmediate(asked);

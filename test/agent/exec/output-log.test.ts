@@ -100,15 +100,15 @@ describe("the log of a kept exec", () => {
     assert.equal(log.heldBytes, 10);
   });
 
-  it("has room for one turn of the streams for each 64 bytes", () => {
+  it("has room for one run of a stream for each 64 bytes", () => {
     const dropping = logOf(64_000, "drop_oldest");
-    for (let turn = 0; turn < 5_000; turn++) write(dropping, STREAMS[turn % 2] ?? "stdout", 1);
+    for (let run = 0; run < 5_000; run++) write(dropping, STREAMS[run % 2] ?? "stdout", 1);
     const reader = new Reader(dropping, { stdout: 0, stderr: 0 });
     reader.readAll();
     assert.deepEqual([dropping.heldBytes, reader.gapBytes], [1_000, 4_000]);
     const blocking = logOf(64_000, "block");
-    for (let turn = 0; turn < 1_000; turn++) assert.equal(write(blocking, STREAMS[turn % 2] ?? "stdout", 1), 1);
-    // The stream whose turn it is still has room.
+    for (let run = 0; run < 1_000; run++) assert.equal(write(blocking, STREAMS[run % 2] ?? "stdout", 1), 1);
+    // The stream whose run is the last still has room.
     assert.deepEqual([write(blocking, "stdout", 1), write(blocking, "stderr", 1)], [0, 1]);
     blocking.acknowledge({ stdout: 1, stderr: 0 });
     assert.equal(write(blocking, "stdout", 1), 1);

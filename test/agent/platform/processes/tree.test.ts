@@ -127,7 +127,7 @@ test("a tree that is still being ended when its child is released does not end t
 const SIGHUP = 1;
 const EMFILE = 24;
 const LISTS = 4;
-/** More than a turn of the event loop may read. */
+/** More than a tick of the event loop may read. */
 const MANY = 1_000;
 
 /** The real calls, counted. */
