@@ -32,7 +32,7 @@ export interface TreeOptions {
 /** What is done so far. */
 export interface TreeProgress {
   readonly items: bigint;
-  readonly bytes: bigint;
+  readonly bytesWritten: bigint;
   readonly failed: bigint;
   readonly failures: readonly LeftEntry[];
 }
@@ -81,7 +81,12 @@ export class TreeWriter implements AsyncDisposable {
   }
 
   get progress(): TreeProgress {
-    return { items: this.#items, bytes: this.#bytes, failed: this.#failures.count, failures: this.#failures.first };
+    return {
+      items: this.#items,
+      bytesWritten: this.#bytes,
+      failed: this.#failures.count,
+      failures: this.#failures.first,
+    };
   }
 
   /** Takes the next items. Resolves when nothing uses their memory any more. Throws AgentError. */

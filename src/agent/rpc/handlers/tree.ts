@@ -42,9 +42,9 @@ export async function serveWriteTree(folders: Folders, call: Call): Promise<void
   if (header?.case !== "header")
     throw frameOrder(`the first message is ${header?.case ?? "missing"}; it must be header`);
   const send = (progress: TreeProgress, done: boolean, holes = false): void => {
-    const { items, bytes, failed, failures } = progress;
+    const { failed, failures, ...written } = progress;
     const result = done ? { done, failed, failures: [...failures] } : { holes };
-    call.send(messageFrame(WriteTreeResponseSchema, create(WriteTreeResponseSchema, { items, bytes, ...result })));
+    call.send(messageFrame(WriteTreeResponseSchema, create(WriteTreeResponseSchema, { ...written, ...result })));
   };
   const fill = async (writer: TreeWriter, onProgress: () => void): Promise<void> => {
     // Its client may wait for this before it begins with what it cannot begin twice.

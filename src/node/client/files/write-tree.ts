@@ -87,7 +87,7 @@ export async function writeTree(
   let result: WriteTreeResponse | undefined;
   const take = (answer: WriteTreeResponse): void => {
     result = answer;
-    onProgress?.({ entries: Number(answer.items), bytes: Number(answer.bytes) });
+    onProgress?.({ entries: Number(answer.items), bytes: Number(answer.bytesWritten) });
   };
   const follow = async (): Promise<void> => {
     for (let next = await answers.next(); next.done !== true; next = await answers.next()) take(next.value);

@@ -8,7 +8,7 @@ import { LargeReads } from "../internals/large-reads.ts";
 import type { GuestTunnel } from "./tunnel.ts";
 
 /**
- * What waits for a local socket before its tunnel does: what comes in one turn of the event loop, to be written at
+ * What waits for a local socket before its tunnel does: what comes in one tick of the event loop, to be written at
  * once.
  */
 const QUEUE_BYTES = 1024 * 1024;

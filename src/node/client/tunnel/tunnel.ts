@@ -82,7 +82,7 @@ export class GuestTunnel extends Duplex implements Disposable {
     return bytes;
   }
 
-  /** What comes in one turn of the event loop is written together: it comes in parts of 16 KiB at most. */
+  /** What comes in one tick of the event loop is written together: it comes in parts of 16 KiB at most. */
   override pipe<T extends NodeJS.WritableStream>(to: T, options?: { end?: boolean | undefined }): T {
     this.on("data", () => {
       if (!(to instanceof Writable) || to.writableCorked > 0) return;
