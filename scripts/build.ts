@@ -24,18 +24,6 @@ const USAGE = `usage: npm run build [-- [--unless-current] ARCHITECTURE...]
                      and the images of both
   --unless-current   does nothing when they, guestctl and the client library were built from the same sources`;
 
-async function buildGuestctl(): Promise<void> {
-  const folder = join(DIST, "guestctl");
-  await makeGuestctl(ROOT, folder);
-  say(folder, "guestctl, for the node side");
-}
-
-async function buildClientLibrary(): Promise<void> {
-  const folder = join(DIST, "client");
-  await makeClientLibrary(ROOT, folder);
-  say(folder, "the client library, a package for npm");
-}
-
 function say(path: string, what: string): void {
   console.log(`built ${relative(ROOT, path)}: ${what}`);
 }
@@ -44,15 +32,11 @@ function megabytes(file: string): string {
   return `${(statSync(file).size / 1e6).toFixed(1)} MB`;
 }
 
-function otherArchitecture(): Architecture {
-  return process.arch === "x64" ? "arm64" : "x64";
-}
-
 /** The requested architectures, which must be possible; by default all possible ones. */
 function architectures(asked: readonly string[]): Architecture[] {
   const unknown = asked.find((arch) => !isArchitecture(arch));
   if (unknown !== undefined) throw new UsageError(`"${unknown}" is no architecture of the agent: name x64 or arm64`);
-  const wanted = asked.length > 0 ? asked : [process.arch, otherArchitecture()];
+  const wanted = asked.length > 0 ? asked : [process.arch, process.arch === "x64" ? "arm64" : "x64"];
   return wanted.filter(isArchitecture).filter((arch) => {
     if (prepareTools(arch)) return true;
     const missing = `no compiler for ${arch}: on Debian, install ${CROSS_PACKAGES[arch]}`;
@@ -64,10 +48,14 @@ function architectures(asked: readonly string[]): Architecture[] {
 
 async function build(asked: readonly string[], digest: string): Promise<void> {
   const possible = architectures(asked);
-  await buildGuestctl();
-  markCurrent(ROOT, "guestctl", digest);
-  await buildClientLibrary();
-  markCurrent(ROOT, "client", digest);
+  for (const [name, make, what] of [
+    ["guestctl", makeGuestctl, "guestctl, for the node side"],
+    ["client", makeClientLibrary, "the client library, a package for npm"],
+  ] as const) {
+    await make(ROOT, join(DIST, name));
+    say(join(DIST, name), what);
+    markCurrent(ROOT, name, digest);
+  }
   const release: string[] = [];
   const script = await bundleScript(ROOT, join(DIST, ".unfinished", "agent.js"));
   for (const arch of possible) {

@@ -61,11 +61,6 @@ function print(text: string): void {
   process.stdout.write(text);
 }
 
-function printOutcome({ file, output, durationMs, problems }: FileOutcome): void {
-  print(`\n--- ${file} (${(durationMs / 1000).toFixed(1)} s)\n${output.trimEnd()}\n`);
-  for (const problem of problems) print(`✖ ${problem}\n`);
-}
-
 /** CPU time of the run: fields 16 and 17 of proc_pid_stat(5), of all that it has waited for, in ticks of 10 ms. */
 function cpuSeconds(): number {
   const stat = readFileSync("/proc/self/stat", "latin1");
@@ -90,7 +85,8 @@ async function runAll(
       if (abort.aborted) return;
       const outcome = await runTestFile(file, titles.get(file) ?? [], `${run}-${index}`, LIMITS, abort);
       outcomes.push(outcome);
-      printOutcome(outcome);
+      print(`\n--- ${file} (${(outcome.durationMs / 1000).toFixed(1)} s)\n${outcome.output.trimEnd()}\n`);
+      for (const problem of outcome.problems) print(`✖ ${problem}\n`);
     }
   };
   await Promise.all(Array.from({ length: CONCURRENCY }, worker));

@@ -13,6 +13,11 @@ const ZSTD_LEVEL = 10;
 /** The time of making, wherever one has to be given: building twice gives the same bytes. */
 export const RELEASE_TIME = "1970-01-01T00:00:00Z";
 
+/** In hexadecimal digits. */
+export function sha256(bytes: Uint8Array): string {
+  return createHash("sha256").update(bytes).digest("hex");
+}
+
 const zstd = promisify(zstdCompress);
 
 /**
@@ -23,10 +28,7 @@ export function writeChecksums(folder: string, entries: readonly string[] = [""]
   const files = entries
     .map((entry) => join(folder, entry))
     .flatMap((path) => (statSync(path).isDirectory() ? filesBelow(path) : [path]));
-  const lines = files.map((file) => {
-    const digest = createHash("sha256").update(readFileSync(file)).digest("hex");
-    return `${digest}  ${relative(folder, file)}\n`;
-  });
+  const lines = files.map((file) => `${sha256(readFileSync(file))}  ${relative(folder, file)}\n`);
   writeFileSync(join(folder, "SHA256SUMS"), lines.join(""));
 }
 

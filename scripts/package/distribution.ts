@@ -15,7 +15,7 @@ import { makeCodeCache } from "./agent/code-cache.ts";
 import { CODE_CACHE_ASSET, SCRIPT_ASSET } from "./agent/compile.ts";
 import { pack, writeChecksums } from "./archive.ts";
 import { type AgentScript, bundle } from "./bundle.ts";
-import { collectLibraries, staticLibrary } from "./elf.ts";
+import { collectLibraries, locate } from "./elf.ts";
 import { inspect } from "./inspect.ts";
 import {
   billOfMaterials,
@@ -55,14 +55,16 @@ export async function makeDistribution(root: string, arch: Architecture, script:
     project: readPackage(root),
     node: readPackage(nodePackage(arch)),
     npm: packagesOf(root, script.inputs),
-    debian: debianPackagesOf([...libraries.map(({ source }) => source), staticLibrary(arch)]),
+    debian: debianPackagesOf([...libraries.map(({ source }) => source), locate(arch, "libc.a")]),
   };
   collectLicences(materials, join(unfinished, "LICENSES"));
   writeFileSync(join(unfinished, "sbom.cdx.json"), billOfMaterials(materials, unfinished, libraries));
   writePageList(arch, unfinished);
   writeChecksums(unfinished);
   setModes(unfinished);
-  refuseFaults(arch, unfinished, root);
+  const buildPaths = [root, join(homedir(), "/")].filter((path) => path.length > 1);
+  const faults = inspect(arch, unfinished, buildPaths);
+  if (faults.length > 0) throw new Error(`the files for ${arch} cannot be shipped:\n${faults.join("\n")}`);
   rmSync(folder, { recursive: true, force: true });
   renameSync(unfinished, folder);
   return { folder, archives: await pack(folder, `guest-agent-${materials.project.version}-linux-${arch}`) };
@@ -75,12 +77,6 @@ function setModes(folder: string): void {
     const isProgram = /^(guest-agent|agent\.bin|agent\.node|.+\.so\.\d+)$/.test(entry.name);
     chmodSync(join(entry.parentPath, entry.name), entry.isDirectory() || isProgram ? 0o755 : 0o644);
   }
-}
-
-function refuseFaults(arch: Architecture, folder: string, root: string): void {
-  const buildPaths = [root, join(homedir(), "/")].filter((path) => path.length > 1);
-  const faults = inspect(arch, folder, buildPaths);
-  if (faults.length > 0) throw new Error(`the files for ${arch} cannot be shipped:\n${faults.join("\n")}`);
 }
 
 /**

@@ -103,7 +103,7 @@ export function collectLibraries(arch: Architecture, files: readonly string[], f
 }
 
 /** Path of a library, from the compiler. */
-function locate(arch: Architecture, name: string): string {
+export function locate(arch: Architecture, name: string): string {
   const path = runTool(toolFor(arch, "gcc"), [`-print-file-name=${name}`]).trim();
   if (basename(path) === path) throw new Error(`${name} is nowhere that the compiler for ${arch} looks`);
   return realpathSync(path);
@@ -122,9 +122,4 @@ function ignorePreloads(loader: string): void {
   }
   bytes.fill(0, at + 1, at + name.length - 1);
   writeFileSync(loader, bytes);
-}
-
-/** The static C library of the launcher. */
-export function staticLibrary(arch: Architecture): string {
-  return locate(arch, "libc.a");
 }

@@ -1,10 +1,9 @@
-import { createHash } from "node:crypto";
 import { copyFileSync, mkdirSync, renameSync, rmSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { promisify } from "node:util";
 import { gzip } from "node:zlib";
 
-import { neutralTar, RELEASE_TIME } from "./archive.ts";
+import { neutralTar, RELEASE_TIME, sha256 } from "./archive.ts";
 import type { Architecture } from "./toolchain.ts";
 
 /** The folder of the agent inside its images. */
@@ -170,8 +169,4 @@ function dockerArchive(from: Layout, dist: string, image: MachineImage, { versio
   const archive = neutralTar(folder);
   rmSync(folder, { recursive: true, force: true });
   return archive;
-}
-
-function sha256(bytes: Uint8Array): string {
-  return createHash("sha256").update(bytes).digest("hex");
 }

@@ -35,7 +35,9 @@ export function inspect(arch: Architecture, folder: string, buildPaths: readonly
   const files = filesBelow(folder);
   const shipped = new Set(files.map((file) => basename(file)));
   const faults = files.flatMap((file) => {
-    const problems = [...modeProblems(file), ...pathProblems(file, buildPaths)];
+    const paths = buildPathsIn(readFileSync(file), buildPaths);
+    const problems = paths.map((path) => `holds the build machine's path ${path}`);
+    if ((statSync(file).mode & WRITABLE_BY_OTHERS) !== 0) problems.unshift("can be written by others than its owner");
     if (isElf(file)) {
       problems.push(...elfProblems(arch, file, shipped), ...memoryProblems(arch, file, givenBack));
     }
@@ -65,15 +67,6 @@ function memoryProblems(arch: Architecture, file: string, givenBack: GivenBackPa
     );
   if (hasTextRelocations(file)) problems.push("has relocations in code, which the agent would give back");
   return problems;
-}
-
-function modeProblems(file: string): string[] {
-  return (statSync(file).mode & WRITABLE_BY_OTHERS) === 0 ? [] : ["can be written by others than its owner"];
-}
-
-function pathProblems(file: string, buildPaths: readonly string[]): string[] {
-  const bytes = readFileSync(file);
-  return buildPathsIn(bytes, buildPaths).map((path) => `holds the build machine's path ${path}`);
 }
 
 /** Characters that continue a path's name. */

@@ -2,7 +2,7 @@ import { spawnSync } from "node:child_process";
 import { createHash } from "node:crypto";
 import { copyFileSync, existsSync, mkdirSync, readdirSync, readFileSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
-import { RELEASE_TIME } from "./archive.ts";
+import { RELEASE_TIME, sha256 } from "./archive.ts";
 import type { Library } from "./elf.ts";
 import { runTool } from "./toolchain.ts";
 
@@ -187,8 +187,6 @@ function nodeComponent(node: NpmPackage): Component {
 }
 
 function fileComponent(folder: string, path: string): Component {
-  const content = createHash("sha256")
-    .update(readFileSync(join(folder, path)))
-    .digest("hex");
+  const content = sha256(readFileSync(join(folder, path)));
   return { "bom-ref": path, type: "file", name: path, hashes: [{ alg: "SHA-256", content }] };
 }

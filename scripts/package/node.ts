@@ -6,11 +6,6 @@ import { type Architecture, runTool } from "./toolchain.ts";
 
 const ROOT = join(import.meta.dirname, "..", "..");
 
-interface LockedPackage {
-  readonly version: string;
-  readonly integrity: string;
-}
-
 /** Folder of the npm package that holds Node for an architecture: as installed, or fetched from npm's registry. */
 export function nodePackage(arch: Architecture): string {
   const name = `node-linux-${arch}`;
@@ -20,7 +15,12 @@ export function nodePackage(arch: Architecture): string {
 
 /** npm does not install a package for another architecture, but downloads it; package-lock.json has its integrity. */
 function fetchPackage(name: string): string {
-  const { version, integrity } = lockedPackage(name);
+  const lock = JSON.parse(readFileSync(join(ROOT, "package-lock.json"), "utf8")) as {
+    readonly packages: Readonly<Record<string, { readonly version: string; readonly integrity: string }>>;
+  };
+  const locked = lock.packages[`node_modules/${name}`];
+  if (locked === undefined) throw new Error(`package-lock.json has no ${name}: run npm install`);
+  const { version, integrity } = locked;
   const folder = join(ROOT, "dist", ".base", `${name}-${version}`);
   if (existsSync(folder)) return folder;
   const unfinished = `${folder}.${process.pid}`;
@@ -40,15 +40,6 @@ function fetchPackage(name: string): string {
   } finally {
     rmSync(unfinished, { recursive: true, force: true });
   }
-}
-
-function lockedPackage(name: string): LockedPackage {
-  const lock = JSON.parse(readFileSync(join(ROOT, "package-lock.json"), "utf8")) as {
-    readonly packages: Readonly<Record<string, LockedPackage>>;
-  };
-  const locked = lock.packages[`node_modules/${name}`];
-  if (locked === undefined) throw new Error(`package-lock.json has no ${name}: run npm install`);
-  return locked;
 }
 
 /**

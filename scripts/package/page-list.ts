@@ -1,7 +1,7 @@
-import { createHash } from "node:crypto";
 import { existsSync, readFileSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 
+import { sha256 } from "./archive.ts";
 import { lastReadOnlySegment } from "./elf.ts";
 import type { Architecture } from "./toolchain.ts";
 
@@ -32,10 +32,7 @@ export function recordFile(arch: Architecture): string {
 
 /** Identifies the file whose pages were recorded; for the executable, its Node. */
 export function identityOf(folder: string, name: string): string {
-  if (name === PROGRAM) return `node-${process.versions.node}`;
-  return createHash("sha256")
-    .update(readFileSync(join(folder, name)))
-    .digest("hex");
+  return name === PROGRAM ? `node-${process.versions.node}` : sha256(readFileSync(join(folder, name)));
 }
 
 /** Runs as the list has them, in lines. */

@@ -17,10 +17,6 @@ function machineText({ machine, seconds }: Report): string {
   return `${processor}, ${cores} cores, ${memoryGib} GiB, ${system}, Linux ${kernel}; load average ${loadAverage} at the start; ${seconds} s in all.`;
 }
 
-function contendersText({ contenders }: Report): string {
-  return contenders.map(({ contender, description }) => `- ${contender}: ${description}`).join("\n");
-}
-
 /** How many goals were met, and of how many. */
 function goalsText({ rows }: Report): string {
   const verdicts = rows.flatMap(({ verdict }) => verdict ?? []);
@@ -33,13 +29,9 @@ function paragraphs(...parts: readonly string[]): string {
 
 /** The whole run, for the terminal. */
 export function wholeReport(report: Report): string {
-  return paragraphs(
-    machineText(report),
-    contendersText(report),
-    table(report.rows),
-    notes(report.rows),
-    goalsText(report),
-  );
+  const { contenders, rows } = report;
+  const described = contenders.map(({ contender, description }) => `- ${contender}: ${description}`).join("\n");
+  return paragraphs(machineText(report), described, table(rows), notes(rows), goalsText(report));
 }
 
 /** What docs/performance.md shows: the rows that miss their goal, and how many meet it. */

@@ -4,6 +4,7 @@ import { once } from "node:events";
 import { mkdirSync, mkdtempDisposableSync, readdirSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
+import type { Readable } from "node:stream";
 import { describe, test, type TestContext } from "node:test";
 import { missingPrograms } from "../../scripts/machine/programs.ts";
 import { isCurrent, markCurrent, sourcesDigest } from "../../scripts/package/currency.ts";
@@ -20,18 +21,17 @@ function start(t: TestContext, file: string, args: readonly string[]): ChildProc
   return child;
 }
 
-async function said({ stdout }: ChildProcessWithoutNullStreams): Promise<string> {
-  const [text] = (await once(stdout, "data")) as [Buffer];
+async function said(stream: Readable): Promise<string> {
+  const [text] = (await once(stream, "data")) as [Buffer];
   return text.toString();
 }
 
 describe("builds of one checkout", { skip: missing && `needs ${missing.name}` }, () => {
   test("take turns, and say that they wait", async (t) => {
     const holder = start(t, "flock", [join(ROOT, "dist/.build.lock"), "sh", "-c", "echo has it; exec cat"]);
-    assert.equal(await said(holder), "has it\n");
+    assert.equal(await said(holder.stdout), "has it\n");
     const build = start(t, process.execPath, [join(ROOT, "scripts/build.ts"), "--unless-current"]);
-    const [text] = (await once(build.stderr, "data")) as [Buffer];
-    assert.equal(text.toString(), "build: waiting for another build of this checkout\n");
+    assert.equal(await said(build.stderr), "build: waiting for another build of this checkout\n");
     build.kill("SIGKILL");
     holder.stdin.end();
     await once(holder, "exit");

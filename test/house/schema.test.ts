@@ -15,14 +15,13 @@ function changedSchema(t: TestContext, file: string, from: string | RegExp, to: 
   const path = join(folder, "proto/svc/guest/v1alpha1", file);
   const text = readFileSync(path, "utf8");
   const changed = text.replace(from, to);
-  if (from !== "") assert.notEqual(changed, text);
+  assert.notEqual(changed, text);
   writeFileSync(path, changed);
   return folder;
 }
 
 describe("the released schemas", () => {
-  test("are compatible with the schema as it is, and with one that has more", async (t) => {
-    assert.equal(await incompatibilities(changedSchema(t, "health.proto", "", "")), "");
+  test("are compatible with one that has more", async (t) => {
     const more = "google.protobuf.Timestamp idle_declared = 6;\n  string mood = 1000;";
     const grown = changedSchema(t, "health.proto", "google.protobuf.Timestamp idle_declared = 6;", more);
     assert.equal(await incompatibilities(grown), "");

@@ -1,5 +1,5 @@
 import assert from "node:assert/strict";
-import { spawnSync } from "node:child_process";
+import { spawnSync, type SpawnSyncReturns } from "node:child_process";
 import { join } from "node:path";
 import { after, before, describe, test } from "node:test";
 
@@ -17,12 +17,6 @@ interface Report {
   readonly checks: readonly Check[];
 }
 
-interface Outcome {
-  readonly status: number | null;
-  readonly stdout: string;
-  readonly stderr: string;
-}
-
 const EVERYTHING: Setting = { proc: true, dev: true, user: 0, init: "stays", hostile: true, writable: true };
 const MATTERING = new Set(["NODE_OPTIONS", "LD_PRELOAD", "LD_LIBRARY_PATH", "OPENSSL_CONF"]);
 const refused = noNamespaces() ?? noDebian();
@@ -36,7 +30,7 @@ after(() => roots?.remove());
 describe("guest-agent's own commands", { skip: refused ?? false }, () => {
   const bundle = standaloneFolder();
 
-  function run(name: RootName, difference: Partial<Setting>): Outcome {
+  function run(name: RootName, difference: Partial<Setting>): SpawnSyncReturns<string> {
     const root = roots.all.find((candidate) => candidate.name === name);
     assert.ok(root !== undefined);
     const { command } = makeSandbox(roots, root, bundle, { ...EVERYTHING, ...difference });

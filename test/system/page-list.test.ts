@@ -1,9 +1,10 @@
 import assert from "node:assert/strict";
 import { execFileSync } from "node:child_process";
-import { cpSync, mkdtempSync, readdirSync, readFileSync, rmSync, statSync, writeFileSync } from "node:fs";
+import { cpSync, mkdtempSync, readFileSync, rmSync, statSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { describe, test, type TestContext } from "node:test";
+import { filesBelow } from "../../scripts/package/inspect.ts";
 import { startAgent } from "../fixtures/agent.ts";
 import { clientOf } from "../fixtures/guest-client.ts";
 import { makeLauncherBundle, standaloneFolder } from "../fixtures/bundles.ts";
@@ -38,11 +39,6 @@ async function forget(files: readonly string[]): Promise<boolean> {
     await new Promise((resolve) => setTimeout(resolve, LOOK_EVERY_MS));
   }
   return false;
-}
-
-function filesOf(folder: string): string[] {
-  const entries = readdirSync(folder, { recursive: true, withFileTypes: true });
-  return entries.filter((entry) => entry.isFile()).map((entry) => join(entry.parentPath, entry.name));
 }
 
 /** A launcher with a list of pages in its folder, and a file of a megabyte that only the list names. */
@@ -107,7 +103,7 @@ describe("the list of pages that is shipped", () => {
     const copy = mkdtempSync(join(tmpdir(), "guest-agent-cold-"));
     t.after(() => rmSync(copy, { recursive: true, force: true }));
     cpSync(folder, copy, { recursive: true });
-    const files = filesOf(copy);
+    const files = filesBelow(copy);
     if (!(await forget(files))) {
       t.skip("needs a disk below the temporary folder");
       return;

@@ -1,5 +1,5 @@
 import assert from "node:assert/strict";
-import { execFileSync, spawnSync } from "node:child_process";
+import { execFileSync, spawnSync, type SpawnSyncReturns } from "node:child_process";
 import {
   chmodSync,
   cpSync,
@@ -27,12 +27,6 @@ const CROSS_GCC = toolFor(OTHER, "gcc");
 const SHARED = ["node_modules", "dist/.base"];
 const refused = noNamespaces();
 const OPTIONS = { skip: refused ?? false };
-
-interface Outcome {
-  readonly status: number | null;
-  readonly stdout: string;
-  readonly stderr: string;
-}
 
 /** Another checkout of the same sources, elsewhere: what git knows, as it stands here, and no cache in the clone. */
 function checkOut(folder: string): void {
@@ -71,7 +65,7 @@ describe("another build of the same sources", OPTIONS, () => {
   after(() => rmSync(base, { recursive: true, force: true }));
 
   /** Builds with another HOME, umask, locale and time zone. With `lines`, they run first, and the builder is nobody. */
-  function build(args: readonly string[], PATH: string, lines?: string): Outcome {
+  function build(args: readonly string[], PATH: string, lines?: string): SpawnSyncReturns<string> {
     const env = { PATH, HOME: join(base, "home"), LANG: "tr_TR.UTF-8", TZ: "Pacific/Chatham" };
     const mounts = SHARED.map((shared) => `mount --bind "${join(PROJECT_ROOT, shared)}" "${join(checkout, shared)}"`);
     const [file = "", ...inside] = inMountNamespace([...mounts, lines ?? "", "umask 077"].join("\n"));

@@ -42,8 +42,11 @@ export const TRANSPORTS: readonly Transport[] = [
   {
     name: "bridge, pipes",
     bulkBytes: 32 * MEBIBYTE,
-    open: ({ agent, command, socket }) =>
-      Promise.resolve({ options: { bridge: betweenPipes([...command, "bridge", socket]), token: agent.token } }),
+    open: ({ agent, command, socket }) => {
+      // Real pipes: Node's own are sockets.
+      const bridge = ["sh", "-c", 'cat | "$@" | cat', "sh", ...command, "bridge", socket] as const;
+      return Promise.resolve({ options: { bridge, token: agent.token } });
+    },
   },
   {
     name: "bridge, one socket",
@@ -75,9 +78,4 @@ async function relay(path: string, [program, ...args]: AgentCommand): Promise<{ 
       for (const connection of connections) connection.destroy();
     },
   };
-}
-
-/** Puts real pipes around a command: Node's own are sockets. */
-function betweenPipes(command: AgentCommand): AgentCommand {
-  return ["sh", "-c", 'cat | "$@" | cat', "sh", ...command];
 }

@@ -1,6 +1,6 @@
 import { type Bench, type Runs, sideBySide } from "../bench.ts";
 import type { Job } from "../contender.ts";
-import { type Goal, makeRow, type Peer, type Row, type RowSpec, type Samples, samplesOf } from "../row.ts";
+import { type Goal, makeRow, type Peer, type Row, type RowSpec, samplesOf } from "../row.ts";
 
 const GIB = 2 ** 30;
 const KIB = 1024;
@@ -26,11 +26,6 @@ const STREAM_GOALS: Readonly<Record<Direction, TransferGoals>> = {
   in: { peer: "grpc-go", throughput: 1.3, cpu: 0.6 },
 };
 const TERMINAL_GOALS: TransferGoals = { ...STREAM_GOALS.out, health: 1.5 };
-
-/** CPU time of the server in seconds, for each GiB. */
-function cpuOfGib(runs: Runs): Samples {
-  return samplesOf(runs, ({ bytes, cpuMs }) => cpuMs / 1e3 / (bytes / GIB));
-}
 
 /** Latency for a second caller beside a load. */
 export function besideRow(name: string, runs: Runs, { goal }: Pick<RowSpec, "goal"> = {}): Row {
@@ -59,7 +54,7 @@ export function transferRows(name: string, goals: TransferGoals, runs: Runs, not
     makeRow({
       name: `${name}: CPU`,
       unit: "s/GiB",
-      samples: cpuOfGib(runs),
+      samples: samplesOf(runs, ({ bytes, cpuMs }) => cpuMs / 1e3 / (bytes / GIB)),
       ...goalOf("at most", goals.cpu),
     }),
     ...(isProbed ? [besideRow(`${name}: Health p99 beside it`, runs, goalOf("at most", goals.health))] : []),

@@ -79,7 +79,8 @@ function encode(desc: AnyDesc, reference: (desc: AnyDesc) => Reference): Encoded
   let zero: DefaultValue | undefined;
   for (const [name, value] of Object.entries(desc) as [string, unknown][]) {
     if (name === "toString" || value === undefined) continue;
-    if (name === "proto") plain[name] = namesOf(value as Values);
+    // The library reads no other field of a descriptor's own message at run time.
+    if (name === "proto") plain[name] = { name: (value as Values)["name"], package: (value as Values)["package"] };
     else if (name === "getDefaultValue") zero = encodeDefault((value as () => unknown)());
     else if (isDesc(value)) one[name] = reference(value);
     else if (Array.isArray(value)) many[name] = (value as AnyDesc[]).map(reference);
@@ -89,11 +90,6 @@ function encode(desc: AnyDesc, reference: (desc: AnyDesc) => Reference): Encoded
     else plain[name] = value;
   }
   return { plain, one, many, named, text: desc.toString(), ...(zero !== undefined && { zero }) };
-}
-
-/** The only fields of a descriptor's own message that the library reads at run time. */
-function namesOf(proto: Values): Values {
-  return { name: proto["name"], package: proto["package"] };
 }
 
 function encodeDefault(value: unknown): DefaultValue {
