@@ -220,9 +220,12 @@ describe("what cannot be published", NEEDS_NAMESPACES, () => {
 });
 
 describe("an ingress that was left behind", NEEDS_NAMESPACES, () => {
+  // The one above was free for a while, in which another test may have taken it.
+  const another = freePort();
+
   test("by whomever keeps a sandbox from having its name, which would be reached by it: ALREADY_EXISTS, before anything is made", async () => {
     await node.create({ image: IMAGE, name: "old" });
-    const rule = { match: { hostname: HOSTNAME, port: listenPort }, target: { instance: "old", port: 80 } };
+    const rule = { match: { hostname: HOSTNAME, port: await another }, target: { instance: "old", port: 80 } };
     const ingress = await substrate.ingresses.create({ name: "somebodys", rules: [rule] });
     await node.remove("old");
     for (const make of [() => node.create({ image: IMAGE, name: "old" }), () => node.fork("box", { name: "old" })]) {
@@ -237,13 +240,14 @@ describe("an ingress that was left behind", NEEDS_NAMESPACES, () => {
   });
 
   test("by this node is swept where no sandbox has it; another journal's is left alone, until told", async () => {
-    await node.publish("box", 80, HOSTNAME, { listenPort });
+    const port = await another;
+    await node.publish("box", 80, HOSTNAME, { listenPort: port });
     const [{ tags = {} } = {}] = substrate.ingresses.list({});
     const leave = (name: string, journal: string): Promise<unknown> =>
       substrate.ingresses.create({
         name,
         tags: { ...tags, "svc.journal": journal },
-        rules: [{ match: { hostname: `${name}.a`, port: listenPort }, target: { instance: "box", port: 80 } }],
+        rules: [{ match: { hostname: `${name}.a`, port }, target: { instance: "box", port: 80 } }],
       });
     await leave("own", tags["svc.journal"] ?? "");
     assert.deepEqual((await node.sweep()).orphans, ["own"]);

@@ -24,7 +24,8 @@ forward" leads to those that only the sandbox reaches, "guestctl sandbox publish
   },
   notes: `With --watch, a line for each port that opens (+), closes (-) or has another process (+ again).
 With --json, the fields of the schema: one ListPortsResponse, or with --watch one WatchPortsResponse a line, of which
-those with "full" take the place of all before, as after a restore. "scope" is loopback, any, or address: that one alone.`,
+those with "full" take the place of all before, as after a restore. "scope" is loopback, any, or address: that one
+alone.`,
   statuses: "0 listed, or ended by SIGINT or SIGTERM; 125 failed.",
   examples: ["ports", "ports --watch --json"],
   elsewhere: [["-l -t -n -p --listening --tcp", "it lists only TCP ports that listen, with their processes"]],
