@@ -5,7 +5,6 @@ import { Readable } from "node:stream";
 import { after, describe, test } from "node:test";
 import { setTimeout as pause } from "node:timers/promises";
 import {
-  type ConnectOptions,
   type GuestClient,
   HookKind,
   type KeptOptions,
@@ -29,11 +28,6 @@ const WORKLOAD = "i=0; while :; do echo out $i; echo err $i >&2; i=$((i+1)); bus
 /** Bytes of input in a piece, with pauses between pieces, so that a copy of it stays small. */
 const PIECE_BYTES = 4 * 1024;
 const PIECE_MS = 20;
-
-/** Options for the stage's present machine: for kept commands that reconnect by themselves. */
-function optionsOf({ guest: { certificates, token }, machine }: Stage): ConnectOptions {
-  return optionsFor({ port: machine.agentPort, certificates, token });
-}
 
 /** Input of a command: random pieces until it is stopped, and a copy of them. */
 class Source {
@@ -110,9 +104,13 @@ describe("kept commands, and the workload's kept output", () => {
     await stage.boot();
     using client = stage.client();
     const events = new Map<string, number>();
+    const { certificates, token } = stage.guest;
     const options: KeptOptions = {
       failOnGap: true,
-      resume: { timeoutMs: REACH_MS, connectOptions: () => optionsOf(stage) },
+      resume: {
+        timeoutMs: REACH_MS,
+        connectOptions: () => optionsFor({ port: stage.machine.agentPort, certificates, token }),
+      },
       onEvent: ({ kind }) => events.set(kind, (events.get(kind) ?? 0) + 1),
     };
     // Nobody reads this command, which holds up nothing else.

@@ -10,7 +10,7 @@ import { found, hasTags, Records, type Tags } from "./records.ts";
 /** An ingress on disk, in the API's form. */
 export type IngressRecord = Readonly<Hypeman.Ingress>;
 
-/** What ingresses need to know of instances, by name, id or the beginning of an id: their name. @throws ApiFailure */
+/** What ingresses need to know of instances, by name or id: their name. @throws ApiFailure */
 type NameOf = (reference: string) => string;
 
 /**
@@ -34,7 +34,7 @@ export class Ingresses {
     return this.#records.all().filter((ingress) => hasTags(ingress.tags, tags));
   }
 
-  /** By id, name, or the beginning of an id. @throws ApiFailure */
+  /** By id or name. @throws ApiFailure */
   get(reference: string): IngressRecord {
     return found(this.#records, reference);
   }
@@ -69,14 +69,7 @@ export class Ingresses {
   /** A rule as it is kept: by the instance's name, whatever it was given by (manager.go:312-325). */
   #resolved({ match, target }: Hypeman.IngressRule): Hypeman.IngressRule {
     const told = { ...match, port: listenPortOf({ match, target }) };
-    let instance;
-    try {
-      instance = this.#nameOf(target.instance);
-    } catch (error) {
-      const message = `target instance not found: instance "${target.instance}" not found`;
-      throw new ApiFailure(400, "instance_not_found", message, { cause: error });
-    }
-    return { match: told, target: { ...target, instance } };
+    return { match: told, target: { ...target, instance: this.#nameOf(target.instance) } };
   }
 }
 

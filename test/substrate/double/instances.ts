@@ -39,7 +39,7 @@ export class Instances {
     });
   }
 
-  /** By id, name, or the beginning of an id. @throws ApiFailure */
+  /** By id or name. @throws ApiFailure */
   get(reference: string): InstanceRecord {
     return found(this.#records, reference);
   }
@@ -57,8 +57,6 @@ export class Instances {
   async create(request: Hypeman.InstanceCreateParams, signal: AbortSignal): Promise<InstanceRecord> {
     const { name, entrypoint, cmd, env = {}, tags = {}, vcpus, size, overlay_size } = request;
     const image = this.#host.images.get(request.image);
-    if (image.status !== "ready")
-      throw new ApiFailure(400, "image_not_ready", `image ${image.name} is ${image.status}`);
     const command = { ...(entrypoint && { entrypoint }), ...(cmd && { cmd }) };
     const memoryBytes = size ? bytesOf(size) : USUAL.memoryBytes;
     const overlayBytes = overlay_size ? bytesOf(overlay_size) : USUAL.overlayBytes;

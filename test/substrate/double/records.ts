@@ -56,17 +56,14 @@ export class Records<T extends { readonly id: string }> {
   }
 }
 
-/** The thing of an id, a name, or the beginning of an id (lib/ingress/manager.go:413-450). @throws ApiFailure */
+/** The thing of an id or a name (lib/ingress/manager.go:413-450). @throws ApiFailure */
 export function found<T extends { readonly id: string; readonly name: string }>(
   records: Records<T>,
   reference: string,
 ): T {
-  const all = records.all();
-  const exact = records.get(reference) ?? all.find(({ name }) => name === reference);
-  if (exact !== undefined) return exact;
-  const first = all.find(({ id }) => reference !== "" && id.startsWith(reference));
-  if (first === undefined) throw notFound();
-  return first;
+  const known = records.get(reference) ?? records.all().find(({ name }) => name === reference);
+  if (known === undefined) throw notFound();
+  return known;
 }
 
 /** Key-value pairs of an instance, an image, a volume or a snapshot. */

@@ -50,8 +50,6 @@ export class Snapshots {
           throw invalidState(
             `a ${kind} snapshot needs a source that is ${kind === "Standby" ? "Running or Standby" : kind}`,
           );
-        if (name !== "" && this.#hasNamed(name, current.id))
-          throw new ApiFailure(409, "conflict", `snapshot name '${name}' already exists for this instance`);
         return {
           id,
           name,
@@ -72,10 +70,6 @@ export class Snapshots {
       this.#records.remove(id);
       throw asSnapshots(error);
     }
-  }
-
-  #hasNamed(name: string, sourceId: string): boolean {
-    return this.list({}).some((each) => each.name === name && each.source_instance_id === sourceId);
   }
 
   /** Makes an instance of a snapshot, which cannot be removed meanwhile. @throws ApiFailure */

@@ -1,4 +1,3 @@
-import type { ChildProcess } from "node:child_process";
 import { existsSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { connect } from "node:net";
 import { join } from "node:path";
@@ -7,6 +6,7 @@ import {
   CONSOLE_LOG,
   CONSOLE_SOCKET,
   continueIncoming,
+  endOf,
   QMP_SOCKET,
   qemuArguments,
   type QemuOptions,
@@ -65,7 +65,7 @@ export class Vm {
     const args = [...qemuArguments(options), "-pidfile", PID];
     const child = startLastingQemu(args, this.#folder, this.#at(COMPLAINTS));
     try {
-      using qmp = await Qmp.connect(this.#at(QMP_SOCKET), endOf(child, this.#at(COMPLAINTS)));
+      using qmp = await Qmp.connect(this.#at(QMP_SOCKET), endOf(child, this.#at(COMPLAINTS), ANSWER_LIMIT_MS));
       if (!isBoot) await continueIncoming(qmp);
     } catch (error) {
       child.kill("SIGKILL");
@@ -168,13 +168,6 @@ export class Vm {
   #qmp(): Promise<Qmp> {
     return Qmp.connect(this.#at(QMP_SOCKET), AbortSignal.timeout(ANSWER_LIMIT_MS));
   }
-}
-
-function endOf(child: ChildProcess, complaints: string): AbortSignal {
-  const ended = new AbortController();
-  child.once("error", (error) => ended.abort(error));
-  child.once("exit", () => ended.abort(new Error(`QEMU ended: ${textOf(complaints).trim()}`)));
-  return AbortSignal.any([ended.signal, AbortSignal.timeout(ANSWER_LIMIT_MS)]);
 }
 
 /** Empty where there is no such file: QEMU removes its own as it ends. */

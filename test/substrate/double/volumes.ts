@@ -4,8 +4,8 @@ import { pipeline } from "node:stream/promises";
 import { createGunzip } from "node:zlib";
 import type { Hypeman } from "@onkernel/hypeman";
 import { readTar, unpack } from "../../../src/node/tar/index.ts";
-import { ApiFailure, notFound } from "./failure.ts";
-import { hasTags, Records, type Tags } from "./records.ts";
+import { ApiFailure } from "./failure.ts";
+import { found, hasTags, Records, type Tags } from "./records.ts";
 
 const GIBIBYTE = 2 ** 30;
 
@@ -33,9 +33,7 @@ export class Volumes {
 
   /** By id or name. @throws ApiFailure */
   get(idOrName: string): VolumeRecord {
-    const found = this.#records.get(idOrName) ?? this.#records.all().find(({ name }) => name === idOrName);
-    if (found === undefined) throw notFound();
-    return found;
+    return found(this.#records, idOrName);
   }
 
   /** The volume's file. */

@@ -19,10 +19,7 @@ const HOUR_MS = 3_600_000;
 const ENTROPY_BYTES = 64;
 
 /** Two draws of a clone with nothing in between. */
-interface Control {
-  readonly first: Draws;
-  readonly second: Draws;
-}
+type Control = Readonly<Record<"first" | "second", Draws>>;
 
 /** Observations of a clone, before and after its duties. */
 export interface Clone {
@@ -66,7 +63,9 @@ async function observeClone(
   const expiredSession = await rawHealth(callers.expired, TOKEN);
   const { driftMs: driftBeforeMs } = await readClocks(machine.oraclePort);
   // Opened last: the agent ends it after 5 s without a handshake, and an emulated machine is slow.
-  using _halfOpen = halfOpenTo(machine);
+  const halfOpen = connect(machine.agentPort, "127.0.0.1").on("error", () => undefined);
+  using ends = new DisposableStack();
+  ends.defer(() => halfOpen.destroy());
   const olderBefore = await rawHealth(callers.older, TOKEN);
   const dutiesBegan = performance.now();
   const duties = await callers.fresh.runRestoreDuties({
@@ -78,9 +77,17 @@ async function observeClone(
   const { driftMs: driftAfterMs } = await readClocks(machine.oraclePort);
   const olderAfter = await rawHealth(callers.older, TOKEN);
   using client = guest.client(machine);
-  const hook = await postRestore(client);
-  const processes = await settledProcesses(client);
-  const connections = await settledConnections(client);
+  const startedMs = Date.now();
+  const { stdoutTail: output } = await client.runHook({ kind: HookKind.POST_RESTORE, timeoutMs: 60_000 });
+  const hook = { output, startedMs, endedMs: Date.now() };
+  const processes = await settled(
+    () => print(client, "ps"),
+    (shown) => !EXEC_MARK.test(shown),
+  );
+  const connections = await settled(
+    async () => (await print(client, "cat", "/proc/net/tcp", "/proc/net/tcp6")).match(TO_AGENT)?.length ?? 0,
+    (count) => count === 1,
+  );
   await goOn?.(machine);
   return {
     before,
@@ -119,18 +126,6 @@ async function meet(guest: Guest, machine: Machine) {
   return { older, expired, fresh, [Symbol.dispose]: end };
 }
 
-/** A connection without a handshake. */
-function halfOpenTo({ agentPort }: Machine): Disposable {
-  const socket = connect(agentPort, "127.0.0.1").on("error", () => undefined);
-  return { [Symbol.dispose]: () => socket.destroy() };
-}
-
-async function postRestore(client: GuestClient): Promise<Clone["hook"]> {
-  const startedMs = Date.now();
-  const { stdoutTail: output } = await client.runHook({ kind: HookKind.POST_RESTORE, timeoutMs: 60_000 });
-  return { output, startedMs, endedMs: Date.now() };
-}
-
 /** Asks again until the answer is as wanted or the time is over. Resolves with the last answer. */
 async function settled<T>(ask: () => Promise<T>, wanted: (answer: T) => boolean): Promise<T> {
   const deadline = performance.now() + HANGUP_LIMIT_MS;
@@ -143,20 +138,6 @@ async function settled<T>(ask: () => Promise<T>, wanted: (answer: T) => boolean)
 
 async function print(client: GuestClient, ...command: string[]): Promise<string> {
   return (await client.run({ args: ["/bin/busybox", ...command] })).stdout.toString();
-}
-
-function settledProcesses(client: GuestClient): Promise<string> {
-  return settled(
-    () => print(client, "ps"),
-    (processes) => !EXEC_MARK.test(processes),
-  );
-}
-
-function settledConnections(client: GuestClient): Promise<number> {
-  return settled(
-    async () => (await print(client, "cat", "/proc/net/tcp", "/proc/net/tcp6")).match(TO_AGENT)?.length ?? 0,
-    (count) => count === 1,
-  );
 }
 
 /** Most attempts with a snapshot: the kernel's own reseed may fall between two draws. */
@@ -179,14 +160,11 @@ export async function clone(guest: Guest, source: Source, goOn?: (machine: Machi
     const file = await source.snapshot();
     const control = [await observeControl(guest, file), await observeControl(guest, file)] as const;
     const last = snapshots === MOST_SNAPSHOTS;
-    if (!last && !controlIsAlike(control)) continue;
+    const [one, other] = control;
+    // Without duties the clones draw the same, the first time and the second.
+    if (!last && !(drawTheSame(one.first, other.first) && drawTheSame(one.second, other.second))) continue;
     const pair = [await observeClone(guest, file), await observeClone(guest, file, goOn)] as const;
     const alike = [pair[1].before, control[0].first].every((draws) => drawTheSame(pair[0].before, draws));
     if (last || alike) return { control, pair, snapshots };
   }
-}
-
-/** Without duties the clones draw the same, the first time and the second. */
-function controlIsAlike([one, other]: Clones["control"]): boolean {
-  return drawTheSame(one.first, other.first) && drawTheSame(one.second, other.second);
 }

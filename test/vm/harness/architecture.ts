@@ -1,5 +1,5 @@
 import type { Program } from "../../../scripts/machine/programs.ts";
-import type { Architecture } from "../../../scripts/package/toolchain.ts";
+import { type Architecture, isArchitecture } from "../../../scripts/package/toolchain.ts";
 
 /** A kind of machine that guests are booted on. */
 export interface GuestArchitecture {
@@ -41,15 +41,7 @@ const ARCHITECTURES: Readonly<Record<Architecture, GuestArchitecture>> = {
   },
 };
 
-/** Whether a text names an architecture that guests can have. */
-function isArchitecture(text: string): text is Architecture {
-  return Object.hasOwn(ARCHITECTURES, text);
-}
-
+const chosen = process.env["GUEST_VM_ARCH"] ?? process.arch;
+if (!isArchitecture(chosen)) throw new Error(`GUEST_VM_ARCH is "${chosen}": it has to be x64 or arm64`);
 /** Of the guests of this run: GUEST_VM_ARCH, which the runner sets. Default: this machine's. */
-export const GUEST_ARCHITECTURE: GuestArchitecture = chosen(process.env["GUEST_VM_ARCH"] ?? process.arch);
-
-function chosen(name: string): GuestArchitecture {
-  if (!isArchitecture(name)) throw new Error(`GUEST_VM_ARCH is "${name}": it has to be x64 or arm64`);
-  return ARCHITECTURES[name];
-}
+export const GUEST_ARCHITECTURE: GuestArchitecture = ARCHITECTURES[chosen];

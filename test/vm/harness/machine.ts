@@ -1,6 +1,6 @@
 import type { ChildProcess } from "node:child_process";
 import { once } from "node:events";
-import { existsSync, mkdtempSync, readFileSync, renameSync, rmSync } from "node:fs";
+import { mkdtempSync, readFileSync, renameSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { setTimeout as pause } from "node:timers/promises";
@@ -8,6 +8,7 @@ import { copyDisk, writeDisk } from "./guest-files.ts";
 import {
   CONSOLE_LOG,
   continueIncoming,
+  endOf,
   QMP_SOCKET,
   qemuArguments,
   type QemuOptions,
@@ -88,13 +89,7 @@ export class Machine implements AsyncDisposable {
       ...(snapshot !== undefined && { incoming: snapshot }),
     });
     const child = startQemu(args, folder, complaints);
-    const ended = new AbortController();
-    child.once("exit", (code, signal) => {
-      const text = existsSync(complaints) ? readFileSync(complaints, "utf8") : "";
-      ended.abort(new Error(`QEMU ended (${code ?? signal}) ${text.trim()}`));
-    });
-    child.once("error", (error) => ended.abort(error));
-    const limit = AbortSignal.any([ended.signal, AbortSignal.timeout(START_LIMIT_MS)]);
+    const limit = endOf(child, complaints, START_LIMIT_MS);
     let qmp: Qmp;
     try {
       qmp = await Qmp.connect(join(folder, QMP_SOCKET), limit);

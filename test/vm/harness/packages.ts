@@ -47,13 +47,6 @@ function run(command: string, args: readonly string[], cwd?: string): string {
   });
 }
 
-/** Refreshes apt's lists, once. */
-function updateLists(): void {
-  if (!updated && (IS_FOREIGN || process.getuid?.() === 0))
-    run("apt-get", ["-o", "DPkg::Lock::Timeout=300", "update", "-qq"]);
-  updated = true;
-}
-
 /** Names of packages that match a regular expression; none without apt. */
 export function search(pattern: string): string[] {
   if (missingPrograms([{ name: "apt-cache", package: "apt" }]).length > 0) return [];
@@ -77,7 +70,9 @@ export function unpacked(name: string | (() => string), cachedAs: string = Strin
       download();
     } catch {
       // Its lists may be missing or old.
-      updateLists();
+      if (!updated && (IS_FOREIGN || process.getuid?.() === 0))
+        run("apt-get", ["-o", "DPkg::Lock::Timeout=300", "update", "-qq"]);
+      updated = true;
       download();
     }
     const [archive = ""] = globSync("*.deb", { cwd: work });

@@ -1,5 +1,5 @@
 import { type ChildProcess, spawn } from "node:child_process";
-import { closeSync, openSync, readdirSync, readlinkSync, statSync } from "node:fs";
+import { closeSync, existsSync, openSync, readdirSync, readFileSync, readlinkSync, statSync } from "node:fs";
 import { basename } from "node:path";
 import { GUEST_ARCHITECTURE } from "./architecture.ts";
 import type { Qmp } from "./qmp.ts";
@@ -84,6 +84,8 @@ export function qemuArguments(options: QemuOptions): string[] {
     "-device",
     `virtio-blk-pci,drive=d${n}`,
   ]);
+  const share = memory?.isShared === true ? "on" : "off";
+  const backend = `memory-backend-file,id=ram,mem-path=${memory?.file},size=${memoryMib}M,share=${share}`;
   const words = [
     "-nodefaults -no-user-config -display none -no-reboot",
     `-m ${memoryMib} -smp ${processors} -machine ${board} -accel ${accelerator} -cpu ${processor}`,
@@ -104,7 +106,7 @@ export function qemuArguments(options: QemuOptions): string[] {
     options.initramfs,
     "-append",
     `${always} quiet panic=-1 ${options.kernelArguments ?? ""}`,
-    ...(memory === undefined ? [] : memoryArguments(memory, memoryMib)),
+    ...(memory === undefined ? [] : ["-object", backend, "-machine", "memory-backend=ram"]),
     ...(incoming === undefined ? [] : ["-incoming", memory === undefined ? `exec:cat '${incoming}'` : "defer"]),
   ];
 }
@@ -118,11 +120,6 @@ function driveArguments({ file, isReadonly, writeMs }: DiskOptions, n: number): 
   const slow = `driver=null-co,node-name=slow${n},size=${statSync(file).size},latency-ns=${writeMs * 1_000_000}`;
   const both = `driver=quorum,node-name=d${n},vote-threshold=1,read-pattern=fifo,children.0=disk${n},children.1=slow${n}`;
   return [`driver=file,node-name=disk${n},filename=${name}`, slow, both].flatMap((node) => ["-blockdev", node]);
-}
-
-function memoryArguments({ file, isShared }: NonNullable<QemuOptions["memory"]>, memoryMib: number): string[] {
-  const backend = `memory-backend-file,id=ram,mem-path=${file},size=${memoryMib}M,share=${isShared ? "on" : "off"}`;
-  return ["-object", backend, "-machine", "memory-backend=ram"];
 }
 
 /**
@@ -139,6 +136,17 @@ export function startLastingQemu(args: readonly string[], folder: string, compla
   const child = spawned(GUEST_ARCHITECTURE.qemu.name, args, folder, complaints, true);
   child.unref();
   return child;
+}
+
+/** Aborted when a QEMU has ended, with what it complained of, or after that time. */
+export function endOf(child: ChildProcess, complaints: string, limitMs: number): AbortSignal {
+  const ended = new AbortController();
+  child.once("error", (error) => ended.abort(error));
+  child.once("exit", (code, signal) => {
+    const text = existsSync(complaints) ? readFileSync(complaints, "utf8") : "";
+    ended.abort(new Error(`QEMU ended (${code ?? signal}) ${text.trim()}`));
+  });
+  return AbortSignal.any([ended.signal, AbortSignal.timeout(limitMs)]);
 }
 
 function spawned(

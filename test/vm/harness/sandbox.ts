@@ -54,10 +54,16 @@ export interface Volume {
 }
 
 /** The volumes of a sandbox: the agent, and its credentials. */
-export function volumesOf(agent: AgentBuild, certificates: Certificates): Volume[] {
+export function volumesOf(agent: AgentBuild, { ca, server }: Certificates): Volume[] {
+  const credentials = [
+    { path: "token", content: TOKEN, mode: 0o600 },
+    { path: "ca.pem", content: ca, mode: 0o600 },
+    { path: "server.pem", content: server.cert, mode: 0o600 },
+    { path: "server.key", content: server.key, mode: 0o600 },
+  ];
   return [
     { files: agent.files, path: AGENT_FOLDER, mode: "ro" },
-    { files: credentials(certificates), path: CREDENTIALS, mode: "overlay" },
+    { files: credentials, path: CREDENTIALS, mode: "overlay" },
   ];
 }
 
@@ -70,6 +76,8 @@ export function guestFiles(
   workFolder: string,
 ): GuestFile[] {
   const busybox = readFileSync(provideBusybox());
+  const words = agent.command.map((word) => `'${word}'`).join(" ");
+  const bridge = options.bridge === undefined ? [] : [...agent.command, "bridge", GUEST_SOCKET];
   return [
     ...modules(kernel.modulesFolder, [
       ...MODULES,
@@ -83,8 +91,8 @@ export function guestFiles(
     ...(agent.inImage ?? []).map((file) => ({ ...file, path: `image/${file.path}` })),
     { path: "volumes", content: lines(volumes.map(({ path, mode }, n) => `${diskName(n + 1)} ${path} ${mode}`)) },
     { path: "instance.env", content: lines(environment(options)) },
-    { path: "entrypoint", content: lines([entrypoint(agent.command)]) },
-    { path: "substrate.args", content: lines(["/opt/substrate/agent", ...substrateArguments(agent, options)]) },
+    { path: "entrypoint", content: lines([`cd '${WORKING_DIRECTORY}' && exec ${words}`]) },
+    { path: "substrate.args", content: lines(["/opt/substrate/agent", ...bridge]) },
   ];
 }
 
@@ -115,15 +123,6 @@ function diskName(n: number): string {
   return `vd${"abcdefgh"[n]}`;
 }
 
-function entrypoint(command: readonly string[]): string {
-  return `cd '${WORKING_DIRECTORY}' && exec ${command.map((word) => `'${word}'`).join(" ")}`;
-}
-
-function substrateArguments(agent: AgentBuild, { bridge }: SandboxOptions): string[] {
-  if (bridge === undefined) return [];
-  return [...agent.command, "bridge", GUEST_SOCKET];
-}
-
 function environment({ process: spec, hooks, bridge }: SandboxOptions): string[] {
   const management =
     bridge !== undefined
@@ -140,15 +139,6 @@ function environment({ process: spec, hooks, bridge }: SandboxOptions): string[]
     "SVC_WORKLOAD_SOCKET=/run/workload.sock",
     `SVC_PROCESS_SPEC=${JSON.stringify(spec ?? { args: ["/bin/workload"] })}`,
     `SVC_HOOKS_SPEC=${JSON.stringify(hooks ?? {})}`,
-  ];
-}
-
-function credentials({ ca, server }: Certificates): GuestFile[] {
-  return [
-    { path: "token", content: TOKEN, mode: 0o600 },
-    { path: "ca.pem", content: ca, mode: 0o600 },
-    { path: "server.pem", content: server.cert, mode: 0o600 },
-    { path: "server.key", content: server.key, mode: 0o600 },
   ];
 }
 

@@ -37,10 +37,12 @@ export async function runVmTests(chosen: readonly string[]): Promise<number> {
     return process.env["CI"] === "true" ? 1 : 0;
   }
   provideTools();
-  const kernels = prepareKernels();
+  const kernels = [...SERIES, newerSeries()].filter((each) => each !== undefined);
+  for (const series of kernels) provideKernel(series);
   console.log(`architecture: ${GUEST_ARCHITECTURE.name}`);
   console.log(`kernels: ${kernels.join(", ")}${kernels.length > SERIES.length ? "" : "; apt has no newer series"}`);
-  prepareAgent();
+  const build = join(ROOT, "scripts", "build.ts");
+  execaSync(process.execPath, [build, GUEST_ARCHITECTURE.name, "--unless-current"], { cwd: ROOT, stdio: "inherit" });
   const accelerator = await probeAccelerator();
   process.env["GUEST_VM_ACCELERATOR"] = accelerator.name;
   console.log(`accelerator: ${accelerator.name} (${accelerator.reason})`);
@@ -57,19 +59,6 @@ export async function runVmTests(chosen: readonly string[]): Promise<number> {
 }
 
 const ROOT = join(import.meta.dirname, "..", "..", "..");
-
-/** Builds the agent that goes into the guests, unless it was built from these sources. */
-function prepareAgent(): void {
-  const build = join(ROOT, "scripts", "build.ts");
-  execaSync(process.execPath, [build, GUEST_ARCHITECTURE.name, "--unless-current"], { cwd: ROOT, stdio: "inherit" });
-}
-
-/** Provides the kernels that guests boot, and a newer one where Debian has it; returns their series. */
-function prepareKernels(): string[] {
-  const series = [...SERIES, newerSeries()].filter((each) => each !== undefined);
-  for (const each of series) provideKernel(each);
-  return series;
-}
 
 type Options = NonNullable<Parameters<typeof run>[0]>;
 
