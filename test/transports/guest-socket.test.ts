@@ -67,7 +67,9 @@ describe("SVC_GUEST_SOCKET", () => {
   });
 });
 
-describe("an agent with neither port nor TLS files", { skip: noNetworkOfItsOwn() }, () => {
+const hasNetworks = process.getuid?.() === 0 && spawnSync("unshare", ["--net", "true"]).status === 0;
+const skip = hasNetworks ? false : "needs root, unshare(1) and CAP_SYS_ADMIN";
+describe("an agent with neither port nor TLS files", { skip }, () => {
   test("leaves a network of its own without a single socket, whatever it is asked for", async () => {
     const socket = newSocket();
     await using agent = await startOn(socket, { through: ["unshare", "--net"] });
@@ -85,11 +87,6 @@ describe("an agent with neither port nor TLS files", { skip: noNetworkOfItsOwn()
     assert.equal(networkEntries(agent.pid).length, 1);
   });
 });
-
-function noNetworkOfItsOwn(): string | false {
-  const can = process.getuid?.() === 0 && spawnSync("unshare", ["--net", "true"]).status === 0;
-  return can ? false : "needs root, unshare(1) and CAP_SYS_ADMIN";
-}
 
 /** An agent without a port. */
 function startOn(socket: string, options: AgentOptions = {}): Promise<RunningAgent> {

@@ -20,10 +20,6 @@ function sourcesOf(folder: CredentialFolder, tokenFile: string): Parameters<type
   return { values, token: undefined };
 }
 
-function isToken(credentials: Credentials, candidate: string): boolean {
-  return credentials.matchesToken(tokenDigest(Buffer.from(candidate)));
-}
-
 describe("Credentials", () => {
   test("keep the TLS material, checked once, while a reload finds the same bytes", async () => {
     await using folder = await credentialFolder();
@@ -38,7 +34,7 @@ describe("Credentials", () => {
     assert.deepEqual(await credentials.reload(), []);
     assert.equal(credentials.tls, before);
     assert.equal(checks, 1);
-    assert.equal(isToken(credentials, "rotated"), true);
+    assert.equal(credentials.matchesToken(tokenDigest(Buffer.from("rotated"))), true);
     await using next = await credentialFolder();
     await folder.write("ca.pem", await readFile(next.clientCaFile));
     assert.deepEqual(await credentials.reload(), []);

@@ -98,13 +98,11 @@ function descendants(pid: number): number[] {
 }
 
 function launcherUnder(pid: number): number {
-  const found = descendants(pid).find((child) => commandLine(child).startsWith(`${bundle.launcher}\0`));
+  const found = descendants(pid).find((child) =>
+    fs.readFileSync(`/proc/${child}/cmdline`, "utf8").startsWith(`${bundle.launcher}\0`),
+  );
   assert.ok(found !== undefined, "the launcher runs");
   return found;
-}
-
-function commandLine(pid: number): string {
-  return fs.readFileSync(`/proc/${pid}/cmdline`, "utf8");
 }
 
 for (const setting of Object.keys(SETTINGS)) {

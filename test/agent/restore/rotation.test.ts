@@ -30,13 +30,6 @@ function answers(client: GuestClient): Promise<boolean> {
   );
 }
 
-async function renewals(agent: RunningAgent, count: number): Promise<void> {
-  await until(
-    () => agent.log.filter((line) => line.event === "credentials_renewed").length >= count,
-    `the credentials have been renewed ${count} times`,
-  );
-}
-
 describe("a token from a file", () => {
   it("may be new in the very call that uses it first; the old one is refused from then on", async () => {
     await using folder = await testFolder();
@@ -121,7 +114,7 @@ describe("the TLS files", () => {
     // First one authority more, then one fewer.
     await put(join(agent.credentialsDir, "ca.pem"), `${agent.certificates.ca}\n${renewed.ca}`);
     agent.kill("SIGHUP");
-    await renewals(agent, 1);
+    await agent.logged("credentials_renewed");
     using other = clientOf(agent, { ...pems(renewed), caPem: agent.certificates.ca });
     const stays = other.exec({ args: ["cat"], stdin: true });
     await stays.started;

@@ -62,13 +62,6 @@ describe("a client that goes too far", () => {
     }
   }
 
-  /** A stream that the agent has reset because its request has no path. */
-  async function resetStream(peer: RawHttp2, token: string): Promise<number> {
-    const stream = peer.open(callFields("Health", token).filter(([name]) => name !== ":path"));
-    assert.equal(await peer.resetCode(stream), CODE.protocol);
-    return stream;
-  }
-
   for (const [whose, token] of [
     ["the right token", (): string => agent.token],
     ["a wrong token", (): string => WRONG_TOKEN],
@@ -172,7 +165,9 @@ describe("a client that goes too far", () => {
         // A GOAWAY would end a connection without a request before the flood.
         using peer = await RawHttp2.dial(agent, { windowBytes: 65_535 });
         peer.call("Exec", token, undefined, false);
-        const stream = await resetStream(peer, token);
+        // A stream that the agent resets because its request has no path.
+        const stream = peer.open(callFields("Health", token).filter(([field]) => field !== ":path"));
+        assert.equal(await peer.resetCode(stream), CODE.protocol);
         await flood(peer, () => piece(stream, token));
         assert.equal(await peer.goawayCode(), CODE.enhanceYourCalm);
       });

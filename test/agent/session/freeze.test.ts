@@ -443,7 +443,8 @@ while :; do (:) & (echo >> '${file}'); done`;
     using client = clientOf(agent);
     const hanging = new ExecStream(agent);
     hanging.start({ args: ["true"], cwd: mounted.at("hung") });
-    await until(async () => (await client.health()).alive && agentChildren(agent) > 1, "it is being started");
+    const isStarting = (): boolean => allProcesses().filter(({ parent }) => parent === agent.pid).length > 1;
+    await until(async () => (await client.health()).alive && isStarting(), "it is being started");
     assert.deepEqual(await freeze(client), [false, "starts_in_flight"]);
     await workload.runs();
     hanging[Symbol.dispose]();
@@ -467,8 +468,4 @@ async function started(stream: ExecStream): Promise<number> {
 /** The file that freezes the session of the agent with this cgroup. */
 function freezeFileIn(base: string): string {
   return `${base}/${readdirSync(base).find((name) => name.endsWith("-session"))}/cgroup.freeze`;
-}
-
-function agentChildren(agent: RunningAgent): number {
-  return allProcesses().filter(({ parent }) => parent === agent.pid).length;
 }

@@ -13,10 +13,6 @@ import { forAllTests } from "../../fixtures/for-all-tests.ts";
 const FILES = ["ca.pem", "client.key", "client.pem", "server.key", "server.pem", "token"];
 const ENV = { PATH: "/usr/bin:/bin" };
 
-async function certificate(folder: string, name: string): Promise<X509Certificate> {
-  return new X509Certificate(await readFile(join(folder, name)));
-}
-
 const all = forAllTests(await testFolder());
 
 describe("guestctl issue", () => {
@@ -42,7 +38,9 @@ describe("guestctl issue", () => {
   test("issues certificates that cannot play each other and were valid before any guest's clock", async () => {
     await runGuestctl(["issue", "--days", "7", folder], ENV);
     const [ca, server, client] = await Promise.all(
-      ["ca.pem", "server.pem", "client.pem"].map((name) => certificate(folder, name)),
+      ["ca.pem", "server.pem", "client.pem"].map(
+        async (name) => new X509Certificate(await readFile(join(folder, name))),
+      ),
     );
     assert.ok(ca && server && client);
     assert.equal(ca.ca, true);

@@ -42,10 +42,6 @@ describe("guestctl exec -it at a keyboard", () => {
     return found ?? assert.fail("no modes");
   }
 
-  function assertGone(pid: number): void {
-    assert.throws(() => process.kill(pid, 0), { code: "ESRCH" });
-  }
-
   test("leaves at ~. and says so; the terminal is as it was, and the command was hung up on", () =>
     atTerminal(async (terminal) => {
       const original = await modes(terminal);
@@ -55,7 +51,7 @@ describe("guestctl exec -it at a keyboard", () => {
       assert.equal(await modes(terminal), original);
       await run(terminal, `while kill -0 ${pid} 2> /dev/null; do sleep 0.05; done; echo gone-$((1))`);
       await terminal.expect(/^gone-1$/m);
-      assertGone(pid);
+      assert.throws(() => process.kill(pid, 0), { code: "ESRCH" });
     }));
 
   test("takes another escape character, or none", () =>
