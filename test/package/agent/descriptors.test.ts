@@ -4,7 +4,6 @@ import { join } from "node:path";
 import { describe, test } from "node:test";
 import { pathToFileURL } from "node:url";
 import {
-  create,
   type DescFile,
   type DescMessage,
   fromBinary,
@@ -69,12 +68,6 @@ describe("a descriptor that is ready in the bundle", () => {
       const bytes = toBinary(schema, fromJson(schema, json));
       assert.deepEqual(toBinary(own, fromJson(own, json)), bytes);
       assert.deepEqual(toJson(own, fromBinary(own, bytes)), json);
-    }
-  });
-
-  test("has the library's default values", () => {
-    for (const schema of [ProcessSchema, ExecFrameSchema, FileChunkSchema]) {
-      assert.deepEqual(create(readyMessage(schema)), create(schema));
     }
   });
 });

@@ -94,9 +94,7 @@ function encode(desc: AnyDesc, reference: (desc: AnyDesc) => Reference): Encoded
 
 function encodeDefault(value: unknown): DefaultValue {
   if (value === undefined) return "none";
-  if (value === 0n) return "bigint";
-  if (value instanceof Uint8Array && value.length === 0) return "bytes";
-  if (value === "" || value === false || typeof value === "number") return { value };
+  if (value === false || typeof value === "number") return { value };
   throw new Error("a field has a default value of its own");
 }
 

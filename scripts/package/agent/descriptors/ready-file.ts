@@ -8,7 +8,7 @@ export function readyFile(json: string, imports: readonly DescFile[] = []): Desc
   const own: Ready[] = encoded.map(({ plain, text, zero }) => ({
     ...plain,
     toString: () => text,
-    getDefaultValue: zero === undefined ? undefined : () => defaultValue(zero),
+    getDefaultValue: zero === undefined ? undefined : () => (zero === "none" ? undefined : zero.value),
   }));
   const foreign = new Map(imports.flatMap(typesOf));
   const find = (reference: Reference): unknown =>
@@ -21,12 +21,6 @@ export function readyFile(json: string, imports: readonly DescFile[] = []): Desc
     for (const name in named) desc[name] = mapValues(named[name] ?? {}, find);
   }
   return own[0] as unknown as DescFile;
-}
-
-function defaultValue(zero: DefaultValue): unknown {
-  if (typeof zero === "object") return zero.value;
-  if (zero === "bigint") return 0n;
-  return zero === "bytes" ? new Uint8Array(0) : undefined;
 }
 
 function mapValues(references: Readonly<Record<string, Reference>>, find: (reference: Reference) => unknown): Ready {
@@ -53,7 +47,7 @@ function typesOf(file: DescFile): [string, AnyDesc][] {
 export type Reference = number | string;
 
 /** What getDefaultValue returns; "none": undefined. */
-export type DefaultValue = "none" | "bigint" | "bytes" | { readonly value: string | boolean | number };
+export type DefaultValue = "none" | { readonly value: boolean | number };
 
 /** A descriptor as data. */
 export interface EncodedDesc {
