@@ -5,6 +5,7 @@
 import { mkdtemp, rm } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { delimiter, dirname, join } from "node:path";
+import { createInterface } from "node:readline";
 import { execa, execaNode } from "execa";
 import { freePort } from "./machine/free-port.ts";
 import { onEndSignal, runScript, UsageError } from "./machine/script.ts";
@@ -131,7 +132,11 @@ async function startSandbox({ process: spec, hooks, env, interactive = false }: 
   const options = { stdin: terminal, stdout: terminal, stderr: "pipe", reject: false, buffer: false } as const;
   const agent = execa(AGENT, [], { ...options, env: { ...variables, ...env } });
   const log: string[] = [];
-  void collectLog(agent.iterable({ from: "stderr" }), log, interactive);
+  // The agent and its workload share standard error: the agent's lines are JSON.
+  createInterface({ input: agent.stderr }).on("line", (line) => {
+    if (line.startsWith("{")) log.push(line);
+    else if (interactive) process.stderr.write(`${line}\n`);
+  });
   return {
     address,
     credentials,
@@ -145,14 +150,6 @@ async function startSandbox({ process: spec, hooks, env, interactive = false }: 
       await rm(folder, { recursive: true, force: true });
     },
   };
-}
-
-/** The agent and its workload share standard error: the agent's lines are JSON. */
-async function collectLog(lines: AsyncIterable<string>, log: string[], passOn: boolean): Promise<void> {
-  for await (const line of lines) {
-    if (line.startsWith("{")) log.push(line);
-    else if (passOn) process.stderr.write(`${line}\n`);
-  }
 }
 
 /** A line of shell as people type it, and what its output has to show. */

@@ -47,7 +47,9 @@ export async function makeClientLibrary(root: string, folder: string): Promise<v
   const manifest = JSON.parse(readFileSync(join(root, "package.json"), "utf8")) as Manifest;
   writeFileSync(join(unfinished, "package.json"), `${JSON.stringify(manifestOf(manifest), null, 2)}\n`);
   copyFileSync(join(root, "LICENSE"), join(unfinished, "LICENSE"));
-  writeFileSync(join(unfinished, "README.md"), withoutLinks(readFileSync(join(root, "docs/node/client.md"), "utf8")));
+  const page = readFileSync(join(root, "docs/node/client.md"), "utf8");
+  // Without links to other documents, which are not in the package.
+  writeFileSync(join(unfinished, "README.md"), page.replaceAll(/\[([^\]]+)\]\((?!https?:)[^)]+\)/g, "$1"));
   rmSync(folder, { recursive: true, force: true });
   mkdirSync(dirname(folder), { recursive: true });
   renameSync(unfinished, folder);
@@ -104,11 +106,6 @@ function forNode10(): object {
   const { ".": main, ...others } = ENTRIES;
   const types = Object.entries(others).map(([name, path]) => [name.replace("./", ""), [`${path}.d.ts`]] as const);
   return { main: `${main}.js`, types: `${main}.d.ts`, typesVersions: { "*": Object.fromEntries(types) } };
-}
-
-/** Other documents are not in the package. */
-function withoutLinks(text: string): string {
-  return text.replaceAll(/\[([^\]]+)\]\((?!https?:)[^)]+\)/g, "$1");
 }
 
 function manifestOf({ version, license, dependencies, devDependencies }: Manifest): object {

@@ -92,20 +92,15 @@ function findLeftovers(mark: string, session: number): Leftover[] {
   }));
 }
 
-/** The runner's own cgroup in each hierarchy: agents inherit it and make theirs in it (cgroups(7)). */
-function cgroupFolders(): string[] {
-  const [, own = "/"] = /^0::(.*)$/m.exec(readProc(process.pid, "cgroup")) ?? [];
-  return cgroupMounts()
-    .map((mount) => join(mount, own))
-    .filter((path) => existsSync(path));
-}
-
 /**
  * Removes the cgroups of agents that were killed, as the next agent would. A living agent holds a lock on its own, and
  * the kernel keeps a cgroup with processes.
  */
 export function removeAbandonedCgroups(): void {
-  for (const folder of cgroupFolders()) {
+  // Agents inherit the runner's own cgroup in each hierarchy, and make theirs in it (cgroups(7)).
+  const [, own = "/"] = /^0::(.*)$/m.exec(readProc(process.pid, "cgroup")) ?? [];
+  for (const folder of cgroupMounts().map((mount) => join(mount, own))) {
+    if (!existsSync(folder)) continue;
     for (const name of readdirSync(folder).filter((entry) => /^svc-guest-\d+-session/.test(entry))) {
       const path = join(folder, name);
       const removal = ["find", path, "-depth", "-type", "d", "-exec", "rmdir", "{}", ";"];

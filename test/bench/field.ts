@@ -2,7 +2,8 @@ import { mkdir, mkdtempDisposable } from "node:fs/promises";
 import { join } from "node:path";
 import { memoryFolder } from "../../scripts/testing/contained.ts";
 import type { Running } from "./contender.ts";
-import { lackedBy, type ServingPeer, startBuiltAgent, startPeer } from "./peers/peers.ts";
+import { lackedBy, type ServingPeer, startBuiltAgent, startGrpcGo } from "./peers/peers.ts";
+import { startOpenssh } from "./peers/openssh.ts";
 import { anonymousBytesOf } from "../fixtures/proc.ts";
 import type { Contender } from "./row.ts";
 
@@ -43,7 +44,8 @@ export async function openField(
     }
     const own = join(folder, peer);
     await mkdir(own, { mode: 0o700 });
-    contenders.set(peer, opening.use(await startPeer(peer, native, own, ours.agent)));
+    const running = peer === "openssh" ? startOpenssh(own) : startGrpcGo(native, ours.agent);
+    contenders.set(peer, opening.use(await running));
   }
   const idleBytes = new Map(
     [...contenders].map(([name, running]) => [name, anonymousBytesOf(running.pids())] as const),

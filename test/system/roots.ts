@@ -130,11 +130,6 @@ const FILL: Readonly<Record<RootName, (folder: string) => Programs>> = {
   empty: () => ({}),
 };
 
-/** Where things are mounted. */
-function addMountPoints(folder: string): void {
-  for (const point of ["agent", "tmp", "proc", "dev"]) mkdirSync(join(folder, point), { recursive: true });
-}
-
 function makeRoot(name: RootName, folder: string, points: string): Root {
   const programs = FILL[name](folder);
   if (programs.shell !== undefined) place(join(unpacked("busybox-static"), "bin/busybox"), folder, "busybox");
@@ -153,7 +148,8 @@ export function makeRoots(names: readonly RootName[] = ROOT_NAMES): Roots {
   build(["-static", "-o", enterRoot, "enter_root.c"]);
   const [traps, points] = [folder(), folder()];
   addTraps(traps);
-  addMountPoints(points);
+  // Where things are mounted.
+  for (const point of ["agent", "tmp", "proc", "dev"]) mkdirSync(join(points, point));
   const all = names.map((name) => makeRoot(name, folder(), points));
   return { all, traps, enterRoot, folder, remove: () => rmSync(base, { recursive: true, force: true }) };
 }

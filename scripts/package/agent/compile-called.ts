@@ -16,12 +16,6 @@ export interface ToCompile {
   readonly pieces: readonly (readonly [start: number, end: number])[];
 }
 
-/** The debugger's line and column of an offset, both from zero. */
-function placeOf(offset: number, lineStarts: readonly number[]): { lineNumber: number; columnNumber: number } {
-  const lineNumber = lineStarts.findLastIndex((start) => start <= offset);
-  return { lineNumber, columnNumber: offset - (lineStarts[lineNumber] ?? 0) };
-}
-
 // A garbage collection, which comes at any time, would discard compiled functions that have not run.
 setFlagsFromString("--no-flush-bytecode");
 const [script = "", output = "", called = ""] = process.argv.slice(2);
@@ -38,7 +32,11 @@ const agent = compileAgent(source);
 // Runs no function of the agent: the script is one function, which this creates. Before that the debugger has no
 // script.
 agent.runInThisContext();
-const place = (offset: number): Debugger.Location => ({ scriptId, ...placeOf(offset, lineStarts) });
+/** The debugger's line and column of an offset, both from zero. */
+const place = (offset: number): Debugger.Location => {
+  const lineNumber = lineStarts.findLastIndex((start) => start <= offset);
+  return { scriptId, lineNumber, columnNumber: offset - (lineStarts[lineNumber] ?? 0) };
+};
 /** To list the places where a function can be stopped, V8 compiles it and the functions around it. */
 function compile(where: Debugger.GetPossibleBreakpointsParameterType): void {
   inspector.post("Debugger.getPossibleBreakpoints", where, (error) => {

@@ -5,7 +5,7 @@ import { type RunningAgent, startAgent } from "../../fixtures/agent.ts";
 import { processById } from "../../fixtures/proc.ts";
 import { Load, type Running } from "../contender.ts";
 import { LineProcess } from "../line-process.ts";
-import { OPENSSH_PROGRAMS, startOpenssh } from "./openssh.ts";
+import { OPENSSH_PROGRAMS } from "./openssh.ts";
 
 /** Sources of the native program: the client of all contenders, and the server in Go. */
 export const GO_SOURCES: string = join(import.meta.dirname, "go");
@@ -24,12 +24,8 @@ export function lackedBy(peer: ServingPeer): readonly Program[] {
   return existsSync("/run/systemd/system") ? missingPrograms(needs) : providePrograms(needs, `for ${peer}`);
 }
 
-/** Starts a peer, with the agent's credentials; it has the folder for keys and the like, which the caller removes. */
-export function startPeer(peer: ServingPeer, native: string, folder: string, agent: RunningAgent): Promise<Running> {
-  return peer === "openssh" ? startOpenssh(folder) : startGrpcGo(native, agent);
-}
-
-async function startGrpcGo(native: string, { credentialsDir, token }: RunningAgent): Promise<Running> {
+/** Starts grpc-go's server of the same schema, with the agent's credentials. */
+export async function startGrpcGo(native: string, { credentialsDir, token }: RunningAgent): Promise<Running> {
   const modules = readFileSync(join(GO_SOURCES, "go.mod"), "utf8");
   const [, version = ""] = /google\.golang\.org\/grpc (v\S+)/.exec(modules) ?? [];
   await using starting = new AsyncDisposableStack();

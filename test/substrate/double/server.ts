@@ -71,7 +71,8 @@ export function createApiServer(routes: Routes, token: string, rules: Rules, log
       const found = table.find(({ method, pattern }) => method === request.method && pattern.test(pathname));
       if (found === undefined) throw new Unrouted();
       if (found.operation !== OPEN) {
-        authenticate(request, token);
+        const [, given] = /^bearer (.+)$/i.exec(request.headers.authorization ?? "") ?? [];
+        if (given !== token) throw new ApiFailure(401, "Unauthorized", "invalid token");
         authorize(found.operation, rules.scopes);
       }
       id = decodeURIComponent(found.pattern.exec(pathname)?.[1] ?? "");
@@ -79,8 +80,10 @@ export function createApiServer(routes: Routes, token: string, rules: Rules, log
       const limit = AbortSignal.timeout(Math.ceil(LIMITS_MS.call * rules.patience));
       const signal = AbortSignal.any([limit, departure(request, response)]);
       const [status, content] = await found.handle({ id, query, body: () => jsonOf(stream), stream, signal });
-      if (content instanceof Events) sendEvents(response, content);
-      else send(response, status, content === undefined ? "" : JSON.stringify(content));
+      if (content instanceof Events) {
+        response.writeHead(200, { "content-type": "text/event-stream" });
+        response.end(content.values.map((value) => `data: ${JSON.stringify(value)}\n\n`).join(""));
+      } else send(response, status, content === undefined ? "" : JSON.stringify(content));
     } catch (error) {
       sendFailure(response, id, error);
     } finally {
@@ -101,11 +104,6 @@ export function createApiServer(routes: Routes, token: string, rules: Rules, log
   }
 }
 
-function authenticate(request: IncomingMessage, token: string): void {
-  const [, given] = /^bearer (.+)$/i.exec(request.headers.authorization ?? "") ?? [];
-  if (given !== token) throw new ApiFailure(401, "Unauthorized", "invalid token");
-}
-
 /** hypeman 8853445, lib/scopes/middleware.go:39-43. */
 function authorize(operation: string, scopes: Rules["scopes"]): void {
   const needed = SCOPES.find(([pattern]) => pattern.test(operation))?.[1];
@@ -121,11 +119,6 @@ async function jsonOf(stream: AsyncIterable<Buffer>): Promise<unknown> {
 function send(response: ServerResponse, status: number, text: string): void {
   if (text === "") response.writeHead(status).end();
   else response.writeHead(status, { "content-type": "application/json" }).end(text);
-}
-
-function sendEvents(response: ServerResponse, { values }: Events): void {
-  response.writeHead(200, { "content-type": "text/event-stream" });
-  response.end(values.map((value) => `data: ${JSON.stringify(value)}\n\n`).join(""));
 }
 
 /** The scope that each operation asks for (hypeman 8853445, lib/scopes/scopes.go:203-290); others ask for none. */
