@@ -267,7 +267,7 @@ interface Cancellable {
 }
 
 /**
- * Cancels a call in the next tick of the event loop. In the turn in which grpc-js starts a call it would report the
+ * Cancels a call in the next tick of the event loop. In the tick in which grpc-js starts a call it would report the
  * cancellation and still make the call. (ResolvingCall of 1.14 checks only before it filters the metadata.)
  */
 export function cancelCall(call: Cancellable): void {
