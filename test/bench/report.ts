@@ -105,11 +105,12 @@ function shortNumber(value: number): string {
 /** Stands behind a goal. */
 const MISSED = ": **missed**";
 
-/** A goal and whether it was met. */
-function goalText(verdict: Verdict | undefined, unit: string): string {
+/** A goal and whether it was met. Names its peer where the row has several. */
+function goalText(verdict: Verdict | undefined, unit: string, namesPeer: boolean): string {
   if (verdict === undefined) return "";
   const { relation, limit, peer, met } = verdict;
-  const bound = `${relation === "at most" ? "≤" : "≥"} ${limit}${peer === undefined ? ` ${unit}` : `x ${NAMES[peer]}`}`;
+  const times = peer === undefined ? ` ${unit}` : `x${namesPeer ? ` ${NAMES[peer]}` : ""}`;
+  const bound = `${relation === "at most" ? "≤" : "≥"} ${limit}${times}`;
   return met ? `${bound}: met` : `${bound}${MISSED}`;
 }
 
@@ -122,7 +123,7 @@ function table(rows: readonly Row[]): string {
       return ratio === undefined ? [] : [`${shortNumber(ratio)}x ${NAMES[peer]}`];
     });
     const ours = `${shortNumber(spreads.ours?.median ?? NaN)} ${unit}`;
-    return [row.name, ours, besides.join(", "), goalText(verdict, unit)];
+    return [row.name, ours, besides.join(", "), goalText(verdict, unit, besides.length > 1)];
   });
   const head = ["row", "ours", "times a peer's", "goal"];
   return [head, head.map(() => "---"), ...lines].map((line) => `| ${line.join(" | ")} |`).join("\n");
