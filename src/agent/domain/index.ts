@@ -9,7 +9,7 @@ export type * from "./guest-facts.ts";
 export * from "./incoming.ts";
 export * from "./limits.ts";
 export * from "./mountinfo.ts";
-export * from "./mutex.ts";
+export * from "./waiting.ts";
 export * from "./ports/processes.ts";
 export * from "./ports/sockets.ts";
 export * from "./ports/system.ts";
