@@ -12,7 +12,7 @@ export interface Check {
   readonly meaning: string;
 }
 
-/** What is wrong with a feature; true: what was found. */
+/** What is wrong with a feature, which then is the finding; true: the finding tells; undefined or false: nothing is. */
 type Problem = string | boolean | undefined;
 
 /** Makes a row from a finding and the consequences of either verdict. */
