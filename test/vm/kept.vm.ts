@@ -154,6 +154,8 @@ describe("kept commands, and the workload's kept output", () => {
       await screen.until(`after-${standby + 40}`);
     }
 
+    // What it has sent already may end the wait below before it is back.
+    await until(() => (events.get("reconnected") ?? 0) >= 4 * STANDBYS, "all four are back");
     const lines = workloadOut.bytes.toString().split("\n").length;
     await workloadErr.until(`err ${lines + STANDBYS}\n`);
     said = { at: await workload.detach(), out: workloadOut.bytes, err: workloadErr.bytes };
