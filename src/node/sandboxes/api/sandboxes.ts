@@ -46,6 +46,7 @@ import {
   type SuspendReport,
   type SandboxEntry,
   type SnapshotEntry,
+  taken,
 } from "../node/index.ts";
 import { reach, type Reach } from "./reach.ts";
 import { sweep, type SweepOptions, type SweepReport } from "./sweep.ts";
@@ -313,8 +314,9 @@ export class Sandboxes {
   #newName(wanted: string | undefined, prefix: string): string {
     const name = wanted ?? randomName(prefix);
     checkName(name);
-    if (!this.#node.turns.isBusy(name) && this.#node.journal.get(name) === undefined) return name;
-    throw new SandboxError("ALREADY_EXISTS", `there is a sandbox or snapshot ${name} already`);
+    if (this.#node.turns.isBusy(name)) throw taken(name);
+    this.#node.journal.demandFree(name);
+    return name;
   }
 
   async #info(entry: SandboxEntry): Promise<SandboxInfo> {

@@ -202,7 +202,12 @@ export class Journal {
   /** Adds an entry; it is on disk when this returns. Throws ALREADY_EXISTS for a taken name. */
   add(entry: JournalEntry): void {
     const { changes } = this.#run("INSERT OR IGNORE INTO entry VALUES (?, ?)", entry.name, JSON.stringify(entry));
-    if (changes === 0) throw new SandboxError("ALREADY_EXISTS", `there is a sandbox or snapshot ${entry.name} already`);
+    if (changes === 0) throw taken(entry.name);
+  }
+
+  /** Throws ALREADY_EXISTS for a taken name. */
+  demandFree(name: string): void {
+    if (this.get(name) !== undefined) throw taken(name);
   }
 
   put(entry: JournalEntry): void {
@@ -243,6 +248,10 @@ export function ready<Each extends JournalEntry>(entry: Each): Each {
   if (entry.phase === "ready") return entry;
   const message = `${entry.name} is being ${entry.phase === "creating" ? "made" : "removed"}; sweep if nobody does it any more`;
   throw new SandboxError("WRONG_STATE", message);
+}
+
+export function taken(name: string): SandboxError {
+  return new SandboxError("ALREADY_EXISTS", `there is a sandbox or snapshot ${name} already`);
 }
 
 /** Rejects with SandboxError, MISSING_PACKAGE, for a Node without node:sqlite. */

@@ -45,6 +45,7 @@ async function plan(
   name: string,
   spec: SandboxSpec,
 ): Promise<SandboxEntry> {
+  node.journal.demandFree(name);
   node.step(OPERATION, name, "look at image and daemon");
   const [daemon, image] = await Promise.all([node.substrate.facts(), node.substrate.image(spec.image)]);
   const { digest } = await suitableImage(node, image, spec.image);
