@@ -138,8 +138,10 @@ export class Acceptor {
       if (connection !== undefined) accepted(connection);
     });
     this.server.on("listening", () => this.#watchLost());
-    // A failed accept(2) is not the end of the listener.
-    this.server.on("error", (error) => log.warn("accept_failed", { listener: name, errno: errnoOf(error) }));
+    // A failed accept(2) is not the end of the listener. A failed bind(2) or listen(2) is, and listenTcp throws it.
+    this.server.on("error", (error) => {
+      if (this.server.listening) log.warn("accept_failed", { listener: name, errno: errnoOf(error) });
+    });
   }
 
   /** Open sockets, also of connections whose end has begun. */

@@ -119,6 +119,7 @@ describe("an agent that cannot have its listener", () => {
     assert.deepEqual(await second.exited, { code: 71, signal: null });
     assert.match(String(second.log.find(({ event }) => event === "start_failed")?.["problem"]), /in use/i);
     assert.ok(second.log.some(({ event }) => event === "workload_ended"));
+    assert.ok(!second.log.some(({ event }) => event === "accept_failed"));
   });
 });
 
