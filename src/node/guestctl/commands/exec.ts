@@ -37,7 +37,7 @@ const OPTIONS = {
     short: "e",
     multiple: true,
     argument: "NAME[=VALUE]",
-    help: "environment of the command, repeatable; without VALUE: that of guestctl's own variable",
+    help: "environment of the command, repeatable; without VALUE: that of guestctl's own variable, if set",
   },
   workdir: { short: "w", argument: "DIR", help: "working directory (default: the workload's)" },
   user: { short: "u", argument: "USER[:GROUP]", help: "name or id (default: the workload's)" },
