@@ -81,7 +81,7 @@ export class Usage {
     if (intervalMs > 0 && (intervalMs < LEAST_USAGE_INTERVAL_MS || intervalMs > USAGE_INTERVAL_LIMIT_MS)) {
       throw invalidField("interval_ms", `must be ${LEAST_USAGE_INTERVAL_MS} to ${USAGE_INTERVAL_LIMIT_MS}, or 0`);
     }
-    if (this.#watchers >= USAGE_WATCH_LIMIT) throw tooManyWatchers(USAGE_WATCH_LIMIT, "end one, or call Get");
+    if (this.#watchers >= USAGE_WATCH_LIMIT) throw tooManyWatchers(USAGE_WATCH_LIMIT, "end one, or call GetUsage");
     const signal = AbortSignal.any([watcher.signal, this.#leave.signal]);
     this.#watchers += 1;
     try {

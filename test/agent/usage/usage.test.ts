@@ -100,7 +100,8 @@ describe("the usage of a guest", () => {
     }
     const watches = Array.from({ length: WATCHERS }, () => client.watchUsage({ intervalMs: 1_000 }));
     const first = await Promise.all(watches.map(async (watch) => (await watch.next()).value?.uptimeUs ?? 0));
-    await assert.rejects(client.watchUsage().next(), { status: "RESOURCE_EXHAUSTED", reason: "TOO_MANY_WATCHERS" });
+    const refused = { status: "RESOURCE_EXHAUSTED", reason: "TOO_MANY_WATCHERS", message: /call GetUsage/ };
+    await assert.rejects(client.watchUsage().next(), refused);
     const [left, ...others] = watches;
     await left?.return?.();
     for (let isIn = false; !isIn;) {
