@@ -149,7 +149,8 @@ export function wrongType(
   type: string,
   takes: "folder" | "regular file",
 ): AgentError {
-  const message = `cannot ${action} ${JSON.stringify(path)}: it is no ${takes} but a ${type.replaceAll("_", " ")}`;
+  const found = type === "regular" ? "regular file" : type.replaceAll("_", " ");
+  const message = `cannot ${action} ${JSON.stringify(path)}: it is no ${takes} but a ${found}`;
   const reason = takes === "folder" ? "NOT_A_FOLDER" : "NOT_A_REGULAR_FILE";
   return new AgentError("FAILED_PRECONDITION", reason, message, { path, type });
 }

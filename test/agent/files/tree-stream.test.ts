@@ -480,7 +480,10 @@ describe("ReadTree", NEEDS_ROOT, () => {
   it("leads nowhere but into the folder, and refuses what is none", async () => {
     const path = newFolder();
     fs.writeFileSync(`${path}/file`, "");
-    await assert.rejects(read(`${path}/file`), { reason: "NOT_A_FOLDER" });
+    await assert.rejects(read(`${path}/file`), {
+      reason: "NOT_A_FOLDER",
+      message: /it is no folder but a regular file$/,
+    });
     await assert.rejects(read(`${path}/none`), { reason: "PATH_NOT_FOUND" });
     fs.symlinkSync("/etc", `${path}/etc`);
     assert.deepEqual([...(await read(path)).items.keys()].toSorted(), ["etc", "file"]);
