@@ -36,7 +36,14 @@ export type {
   Step,
   Warning,
 } from "./node/index.ts";
-export type { ImageInfo, PublishOptions, ResumeOptions, Stopping, SuspendOptions } from "./operations/index.ts";
+export type {
+  ForkOptions,
+  ImageInfo,
+  PublishOptions,
+  ResumeOptions,
+  Stopping,
+  SuspendOptions,
+} from "./operations/index.ts";
 export {
   type NodeStatus,
   noSandbox,
