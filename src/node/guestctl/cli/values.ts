@@ -57,7 +57,8 @@ export function parseVariables(entries: readonly string[], env: NodeJS.ProcessEn
 
 /**
  * Reads files of variables: `NAME=value` or `NAME` in each line; empty lines and those that begin with # do not count.
- * Later ones win, and the entries win over files.
+ * Later ones win, and the entries win over files. Throws UsageError for a NAME that `env` lacks: a fork would keep its
+ * origin's secret under a misspelt one.
  */
 export async function readVariables(
   files: readonly string[],
@@ -71,7 +72,10 @@ export async function readVariables(
     });
     lines.push(...text.split(/\r?\n/).filter((line) => line.trim() !== "" && !line.startsWith("#")));
   }
-  return parseVariables([...lines, ...entries], env);
+  const variables = parseVariables([...lines, ...entries], env);
+  const unset = [...lines, ...entries].find((name) => !name.includes("=") && !Object.hasOwn(variables, name));
+  if (unset === undefined) return variables;
+  throw new UsageError(`--env ${unset}: guestctl's own environment has no such variable; set it, or write NAME=value`);
 }
 
 /** Reads a whole number from `least` up. */

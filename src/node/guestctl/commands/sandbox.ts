@@ -83,7 +83,7 @@ const OPTIONS = {
   env: {
     multiple: true,
     argument: "NAME=value",
-    help: "resume, fork: a variable of its own; NAME alone: with guestctl's own value, if it has one (arguments are public)",
+    help: "resume, fork: a variable of its own; NAME alone: with guestctl's own value (arguments are public)",
   },
   "env-file": { multiple: true, argument: "FILE", completes: "file", help: "resume, fork: variables, one a line" },
   "accept-degraded": { help: "fork: also if its random number generators could not be reseeded" },
