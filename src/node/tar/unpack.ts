@@ -6,6 +6,7 @@ import {
   ftruncate,
   futimesSync,
   lstatSync,
+  lutimesSync,
   mkdirSync,
   openSync,
   rmSync,
@@ -85,8 +86,10 @@ async function unpackEntry(target: Target, entry: TarEntry, unpacked: Unpacked):
     await writeFile(path, entry);
     unpacked.files += 1;
     unpacked.bytes += entry.size;
-  } else if (entry.type === "symlink") inRoom(path, () => symlinkSync(withoutNul(entry.linkTarget), path));
-  else
+  } else if (entry.type === "symlink") {
+    inRoom(path, () => symlinkSync(withoutNul(entry.linkTarget), path));
+    lutimesSync(path, String(entry.mtimeSeconds), String(entry.mtimeSeconds));
+  } else
     throw new TarError(
       `the sandbox's answer has ${JSON.stringify(entry.name.toString())}, which is neither a file, a folder nor a symbolic link`,
     );

@@ -4,6 +4,7 @@ import { existsSync, readdirSync, statSync, writeFileSync } from "node:fs";
 import {
   chmod,
   lstat,
+  lutimes,
   mkdir,
   open,
   readdir,
@@ -124,6 +125,7 @@ describe("client.uploadFolder and downloadFolder", () => {
     await chmod(at("sub"), 0o750);
     await utimes(at("none"), 1, 1);
     await symlink("../none", at("sub/link"));
+    await lutimes(at("sub/link"), 3, 3);
     spawnSync("mkfifo", [at("sub/fifo")]);
     const there = folder.at("new/there");
     await utimes(folder.at("here"), 2, 2);
@@ -139,6 +141,7 @@ describe("client.uploadFolder and downloadFolder", () => {
     assert.deepEqual((await readdir(back, { recursive: true })).toSorted(), names);
     assert.ok((await readFile(`${back}/sub/large`)).equals(large));
     assert.equal(await readlink(`${back}/sub/link`), "../none");
+    assert.equal((await lstat(`${back}/sub/link`)).mtimeMs, 3_000);
     await utimes(there, 2, 2);
     await client.downloadFolder(there, back);
     assert.equal((await stat(back)).mtimeMs, 2_000);
