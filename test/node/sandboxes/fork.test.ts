@@ -33,7 +33,7 @@ describe("a sandbox with an environment of its own", NEEDS_NAMESPACES, () => {
     assert.equal(await seenIn("twin"), `${FORKS} test`);
     assert.equal(await seenIn("later"), `${FORKS}-2`);
     assert.equal(await seenIn("box"), `${SOURCES} test`);
-    // In another process: closing a file of SQLite's here would drop this process's locks on it (fcntl_locking(2)).
+    // In another process: closing a file of SQLite's here would drop this process's locks on it (fcntl(2)).
     const { status, stdout } = spawnSync("grep", ["-rlaE", `${SOURCES}|${FORKS}`, sharedSubstrate.stateFolder]);
     assert.deepEqual([status, stdout.toString()], [1, ""], "no file of the node has them");
     for (const name of ["twin", "later", "taken"]) await sharedNode.remove(name);

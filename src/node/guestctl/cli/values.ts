@@ -75,7 +75,10 @@ export async function readVariables(
   const variables = parseVariables([...lines, ...entries], env);
   const unset = [...lines, ...entries].find((name) => !name.includes("=") && !Object.hasOwn(variables, name));
   if (unset === undefined) return variables;
-  throw new UsageError(`--env ${unset}: guestctl's own environment has no such variable; set it, or write NAME=value`);
+  const option = entries.includes(unset) ? "--env" : "--env-file";
+  throw new UsageError(
+    `${option} ${unset}: guestctl's own environment has no such variable; set it, or write NAME=value`,
+  );
 }
 
 /** Reads a whole number from `least` up. */

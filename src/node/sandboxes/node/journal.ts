@@ -250,6 +250,7 @@ export function ready<Each extends JournalEntry>(entry: Each): Each {
   throw new SandboxError("WRONG_STATE", message);
 }
 
+/** The error about a name that has an entry, or on which this process works. */
 export function taken(name: string): SandboxError {
   return new SandboxError("ALREADY_EXISTS", `there is a sandbox or snapshot ${name} already`);
 }
