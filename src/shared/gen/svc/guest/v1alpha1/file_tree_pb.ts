@@ -14,7 +14,7 @@ import type { Message, UnknownEnum } from "@bufbuild/protobuf";
  * Describes the file svc/guest/v1alpha1/file_tree.proto.
  */
 export const file_svc_guest_v1alpha1_file_tree: GenFile = /*@__PURE__*/
-  fileDesc("CiJzdmMvZ3Vlc3QvdjFhbHBoYTEvZmlsZV90cmVlLnByb3RvEhJzdmMuZ3Vlc3QudjFhbHBoYTEioQEKEFdyaXRlVHJlZVJlcXVlc3QSNQoGaGVhZGVyGAEgASgLMiMuc3ZjLmd1ZXN0LnYxYWxwaGExLldyaXRlVHJlZUhlYWRlckgAEi4KBWl0ZW1zGAIgASgLMh0uc3ZjLmd1ZXN0LnYxYWxwaGExLlRyZWVJdGVtc0gAEg4KBGRhdGEYAyABKAxIABIOCgRob2xlGAQgASgESABCBgoEcGFydCK+AQoPV3JpdGVUcmVlSGVhZGVyEgwKBHBhdGgYASABKAwSDwoHYmVuZWF0aBgCIAEoDBITCgtub19zeW1saW5rcxgDIAEoCBIPCgdwYXJlbnRzGAQgASgIEhEKCW92ZXJ3cml0ZRgFIAEoCBIUCgxzcGVjaWFsX2JpdHMYBiABKAgSEQoJZmFpbF9mYXN0GAcgASgIEioKBHN5bmMYCCABKA4yHC5zdmMuZ3Vlc3QudjFhbHBoYTEuVHJlZVN5bmMiOAoJVHJlZUl0ZW1zEisKBWl0ZW1zGAEgAygLMhwuc3ZjLmd1ZXN0LnYxYWxwaGExLlRyZWVJdGVtIoACCghUcmVlSXRlbRIMCgRwYXRoGAEgASgMEioKBHR5cGUYAiABKA4yHC5zdmMuZ3Vlc3QudjFhbHBoYTEuRmlsZVR5cGUSEQoEbW9kZRgDIAEoDUgAiAEBEhAKA3VpZBgEIAEoDUgBiAEBEhAKA2dpZBgFIAEoDUgCiAEBEikKBW10aW1lGAYgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBIMCgRzaXplGAcgASgEEgwKBGRhdGEYCCABKAwSEwoLbGlua190YXJnZXQYCSABKAwSDgoGc3BhcnNlGAogASgIQgcKBV9tb2RlQgYKBF91aWRCBgoEX2dpZCKXAQoRV3JpdGVUcmVlUmVzcG9uc2USDQoFaXRlbXMYASABKAQSFQoNYnl0ZXNfd3JpdHRlbhgCIAEoBBIMCgRkb25lGAMgASgIEg4KBmZhaWxlZBgEIAEoBBIvCghmYWlsdXJlcxgFIAMoCzIdLnN2Yy5ndWVzdC52MWFscGhhMS5MZWZ0RW50cnkSDQoFaG9sZXMYBiABKAgiagoPUmVhZFRyZWVSZXF1ZXN0EgwKBHBhdGgYASABKAwSDwoHYmVuZWF0aBgCIAEoDBITCgtub19zeW1saW5rcxgDIAEoCBIUCgxjcm9zc19tb3VudHMYBCABKAgSDQoFaG9sZXMYBSABKAgioAEKEFJlYWRUcmVlUmVzcG9uc2USLgoFaXRlbXMYASABKAsyHS5zdmMuZ3Vlc3QudjFhbHBoYTEuVHJlZUl0ZW1zSAASDgoEZGF0YRgCIAEoDEgAEjQKBnJlc3VsdBgDIAEoCzIiLnN2Yy5ndWVzdC52MWFscGhhMS5SZWFkVHJlZVJlc3VsdEgAEg4KBGhvbGUYBCABKARIAEIGCgRwYXJ0ImAKDlJlYWRUcmVlUmVzdWx0Eg0KBWl0ZW1zGAEgASgEEg4KBmZhaWxlZBgCIAEoBBIvCghmYWlsdXJlcxgDIAMoCzIdLnN2Yy5ndWVzdC52MWFscGhhMS5MZWZ0RW50cnkiewoLTGlzdFJlcXVlc3QSDAoEcGF0aBgBIAEoDBIPCgdiZW5lYXRoGAIgASgMEhMKC25vX3N5bWxpbmtzGAMgASgIEg0KBWRlcHRoGAQgASgNEhMKC21heF9lbnRyaWVzGAUgASgEEhQKDGNyb3NzX21vdW50cxgGIAEoCCJRCgxMaXN0UmVzcG9uc2USLgoHZW50cmllcxgBIAMoCzIdLnN2Yy5ndWVzdC52MWFscGhhMS5UcmVlRW50cnkSEQoJdHJ1bmNhdGVkGAIgASgIInEKCVRyZWVFbnRyeRIMCgRuYW1lGAEgASgMEjIKBHN0YXQYAiABKAsyJC5zdmMuZ3Vlc3QudjFhbHBoYTEuU3RhdFBhdGhSZXNwb25zZRINCgVlcnJubxgDIAEoCRITCgttb3VudF9wb2ludBgEIAEoCCK7AQoRTWFrZUZvbGRlclJlcXVlc3QSDAoEcGF0aBgBIAEoDBIPCgdiZW5lYXRoGAIgASgMEhMKC25vX3N5bWxpbmtzGAMgASgIEg8KB3BhcmVudHMYBCABKAgSEQoEbW9kZRgFIAEoDUgAiAEBEhAKA3VpZBgGIAEoDUgBiAEBEhAKA2dpZBgHIAEoDUgCiAEBEhEKCWV4Y2x1c2l2ZRgIIAEoCEIHCgVfbW9kZUIGCgRfdWlkQgYKBF9naWQiJQoSTWFrZUZvbGRlclJlc3BvbnNlEg8KB2NyZWF0ZWQYASABKAgiiQEKD01ha2VMaW5rUmVxdWVzdBIMCgRwYXRoGAEgASgMEg8KB2JlbmVhdGgYAiABKAwSEwoLbm9fc3ltbGlua3MYAyABKAgSDgoGdGFyZ2V0GAQgASgMEhAKA3VpZBgFIAEoDUgAiAEBEhAKA2dpZBgGIAEoDUgBiAEBQgYKBF91aWRCBgoEX2dpZCISChBNYWtlTGlua1Jlc3BvbnNlIlYKDVJlbW92ZVJlcXVlc3QSDAoEcGF0aBgBIAEoDBIPCgdiZW5lYXRoGAIgASgMEhMKC25vX3N5bWxpbmtzGAMgASgIEhEKCXJlY3Vyc2l2ZRgEIAEoCCJkCg5SZW1vdmVSZXNwb25zZRIPCgdyZW1vdmVkGAEgASgEEgwKBGxlZnQYAiABKAQSMwoMbGVmdF9lbnRyaWVzGAMgAygLMh0uc3ZjLmd1ZXN0LnYxYWxwaGExLkxlZnRFbnRyeSIoCglMZWZ0RW50cnkSDAoEbmFtZRgBIAEoDBINCgVlcnJubxgCIAEoCSJoCg1SZW5hbWVSZXF1ZXN0EgwKBHBhdGgYASABKAwSEAoIbmV3X3BhdGgYAiABKAwSDwoHYmVuZWF0aBgDIAEoDBITCgtub19zeW1saW5rcxgEIAEoCBIRCglleGNsdXNpdmUYBSABKAgiEAoOUmVuYW1lUmVzcG9uc2Ui1QEKFFNldEF0dHJpYnV0ZXNSZXF1ZXN0EgwKBHBhdGgYASABKAwSDwoHYmVuZWF0aBgCIAEoDBITCgtub19zeW1saW5rcxgDIAEoCBIOCgZmb2xsb3cYBCABKAgSEQoEbW9kZRgFIAEoDUgAiAEBEhAKA3VpZBgGIAEoDUgBiAEBEhAKA2dpZBgHIAEoDUgCiAEBEikKBW10aW1lGAggASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcEIHCgVfbW9kZUIGCgRfdWlkQgYKBF9naWQiSwoVU2V0QXR0cmlidXRlc1Jlc3BvbnNlEjIKBHN0YXQYASABKAsyJC5zdmMuZ3Vlc3QudjFhbHBoYTEuU3RhdFBhdGhSZXNwb25zZSpMCghUcmVlU3luYxIZChVUUkVFX1NZTkNfVU5TUEVDSUZJRUQQABIRCg1UUkVFX1NZTkNfQUxMEAESEgoOVFJFRV9TWU5DX05PTkUQAjLKBQoIRmlsZVRyZWUSSwoETGlzdBIfLnN2Yy5ndWVzdC52MWFscGhhMS5MaXN0UmVxdWVzdBogLnN2Yy5ndWVzdC52MWFscGhhMS5MaXN0UmVzcG9uc2UwARJbCgpNYWtlRm9sZGVyEiUuc3ZjLmd1ZXN0LnYxYWxwaGExLk1ha2VGb2xkZXJSZXF1ZXN0GiYuc3ZjLmd1ZXN0LnYxYWxwaGExLk1ha2VGb2xkZXJSZXNwb25zZRJVCghNYWtlTGluaxIjLnN2Yy5ndWVzdC52MWFscGhhMS5NYWtlTGlua1JlcXVlc3QaJC5zdmMuZ3Vlc3QudjFhbHBoYTEuTWFrZUxpbmtSZXNwb25zZRJPCgZSZW1vdmUSIS5zdmMuZ3Vlc3QudjFhbHBoYTEuUmVtb3ZlUmVxdWVzdBoiLnN2Yy5ndWVzdC52MWFscGhhMS5SZW1vdmVSZXNwb25zZRJPCgZSZW5hbWUSIS5zdmMuZ3Vlc3QudjFhbHBoYTEuUmVuYW1lUmVxdWVzdBoiLnN2Yy5ndWVzdC52MWFscGhhMS5SZW5hbWVSZXNwb25zZRJkCg1TZXRBdHRyaWJ1dGVzEiguc3ZjLmd1ZXN0LnYxYWxwaGExLlNldEF0dHJpYnV0ZXNSZXF1ZXN0Gikuc3ZjLmd1ZXN0LnYxYWxwaGExLlNldEF0dHJpYnV0ZXNSZXNwb25zZRJcCglXcml0ZVRyZWUSJC5zdmMuZ3Vlc3QudjFhbHBoYTEuV3JpdGVUcmVlUmVxdWVzdBolLnN2Yy5ndWVzdC52MWFscGhhMS5Xcml0ZVRyZWVSZXNwb25zZSgBMAESVwoIUmVhZFRyZWUSIy5zdmMuZ3Vlc3QudjFhbHBoYTEuUmVhZFRyZWVSZXF1ZXN0GiQuc3ZjLmd1ZXN0LnYxYWxwaGExLlJlYWRUcmVlUmVzcG9uc2UwAUI/Qg1GaWxlVHJlZVByb3RvUAFaLGd1ZXN0LWFnZW50L3N2Yy9ndWVzdC92MWFscGhhMTtndWVzdHYxYWxwaGExYgZwcm90bzM", [file_google_protobuf_timestamp, file_svc_guest_v1alpha1_files]);
+  fileDesc("CiJzdmMvZ3Vlc3QvdjFhbHBoYTEvZmlsZV90cmVlLnByb3RvEhJzdmMuZ3Vlc3QudjFhbHBoYTEi3gEKEFdyaXRlVHJlZVJlcXVlc3QSNQoGaGVhZGVyGAEgASgLMiMuc3ZjLmd1ZXN0LnYxYWxwaGExLldyaXRlVHJlZUhlYWRlckgAEi4KBWl0ZW1zGAIgASgLMh0uc3ZjLmd1ZXN0LnYxYWxwaGExLlRyZWVJdGVtc0gAEg4KBGRhdGEYAyABKAxIABIOCgRob2xlGAQgASgESAASOwoMaXRlbV9mYWlsdXJlGAUgASgLMiMuc3ZjLmd1ZXN0LnYxYWxwaGExLlRyZWVJdGVtRmFpbHVyZUgAQgYKBHBhcnQiIAoPVHJlZUl0ZW1GYWlsdXJlEg0KBWVycm5vGAEgASgJIr4BCg9Xcml0ZVRyZWVIZWFkZXISDAoEcGF0aBgBIAEoDBIPCgdiZW5lYXRoGAIgASgMEhMKC25vX3N5bWxpbmtzGAMgASgIEg8KB3BhcmVudHMYBCABKAgSEQoJb3ZlcndyaXRlGAUgASgIEhQKDHNwZWNpYWxfYml0cxgGIAEoCBIRCglmYWlsX2Zhc3QYByABKAgSKgoEc3luYxgIIAEoDjIcLnN2Yy5ndWVzdC52MWFscGhhMS5UcmVlU3luYyI4CglUcmVlSXRlbXMSKwoFaXRlbXMYASADKAsyHC5zdmMuZ3Vlc3QudjFhbHBoYTEuVHJlZUl0ZW0igAIKCFRyZWVJdGVtEgwKBHBhdGgYASABKAwSKgoEdHlwZRgCIAEoDjIcLnN2Yy5ndWVzdC52MWFscGhhMS5GaWxlVHlwZRIRCgRtb2RlGAMgASgNSACIAQESEAoDdWlkGAQgASgNSAGIAQESEAoDZ2lkGAUgASgNSAKIAQESKQoFbXRpbWUYBiABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wEgwKBHNpemUYByABKAQSDAoEZGF0YRgIIAEoDBITCgtsaW5rX3RhcmdldBgJIAEoDBIOCgZzcGFyc2UYCiABKAhCBwoFX21vZGVCBgoEX3VpZEIGCgRfZ2lkIuMBChFXcml0ZVRyZWVSZXNwb25zZRINCgVpdGVtcxgBIAEoBBIVCg1ieXRlc193cml0dGVuGAIgASgEEgwKBGRvbmUYAyABKAgSDgoGZmFpbGVkGAQgASgEEi8KCGZhaWx1cmVzGAUgAygLMh0uc3ZjLmd1ZXN0LnYxYWxwaGExLkxlZnRFbnRyeRINCgVob2xlcxgGIAEoCBIVCg1pdGVtX2ZhaWx1cmVzGAcgASgIEjMKDG5ld19mYWlsdXJlcxgIIAMoCzIdLnN2Yy5ndWVzdC52MWFscGhhMS5MZWZ0RW50cnkigwEKD1JlYWRUcmVlUmVxdWVzdBIMCgRwYXRoGAEgASgMEg8KB2JlbmVhdGgYAiABKAwSEwoLbm9fc3ltbGlua3MYAyABKAgSFAoMY3Jvc3NfbW91bnRzGAQgASgIEg0KBWhvbGVzGAUgASgIEhcKD3N0cmVhbV9mYWlsdXJlcxgGIAEoCCLVAQoQUmVhZFRyZWVSZXNwb25zZRIuCgVpdGVtcxgBIAEoCzIdLnN2Yy5ndWVzdC52MWFscGhhMS5UcmVlSXRlbXNIABIOCgRkYXRhGAIgASgMSAASNAoGcmVzdWx0GAMgASgLMiIuc3ZjLmd1ZXN0LnYxYWxwaGExLlJlYWRUcmVlUmVzdWx0SAASDgoEaG9sZRgEIAEoBEgAEjMKCGZhaWx1cmVzGAUgASgLMh8uc3ZjLmd1ZXN0LnYxYWxwaGExLkxlZnRFbnRyaWVzSABCBgoEcGFydCI9CgtMZWZ0RW50cmllcxIuCgdlbnRyaWVzGAEgAygLMh0uc3ZjLmd1ZXN0LnYxYWxwaGExLkxlZnRFbnRyeSJgCg5SZWFkVHJlZVJlc3VsdBINCgVpdGVtcxgBIAEoBBIOCgZmYWlsZWQYAiABKAQSLwoIZmFpbHVyZXMYAyADKAsyHS5zdmMuZ3Vlc3QudjFhbHBoYTEuTGVmdEVudHJ5InsKC0xpc3RSZXF1ZXN0EgwKBHBhdGgYASABKAwSDwoHYmVuZWF0aBgCIAEoDBITCgtub19zeW1saW5rcxgDIAEoCBINCgVkZXB0aBgEIAEoDRITCgttYXhfZW50cmllcxgFIAEoBBIUCgxjcm9zc19tb3VudHMYBiABKAgiUQoMTGlzdFJlc3BvbnNlEi4KB2VudHJpZXMYASADKAsyHS5zdmMuZ3Vlc3QudjFhbHBoYTEuVHJlZUVudHJ5EhEKCXRydW5jYXRlZBgCIAEoCCJxCglUcmVlRW50cnkSDAoEbmFtZRgBIAEoDBIyCgRzdGF0GAIgASgLMiQuc3ZjLmd1ZXN0LnYxYWxwaGExLlN0YXRQYXRoUmVzcG9uc2USDQoFZXJybm8YAyABKAkSEwoLbW91bnRfcG9pbnQYBCABKAgiuwEKEU1ha2VGb2xkZXJSZXF1ZXN0EgwKBHBhdGgYASABKAwSDwoHYmVuZWF0aBgCIAEoDBITCgtub19zeW1saW5rcxgDIAEoCBIPCgdwYXJlbnRzGAQgASgIEhEKBG1vZGUYBSABKA1IAIgBARIQCgN1aWQYBiABKA1IAYgBARIQCgNnaWQYByABKA1IAogBARIRCglleGNsdXNpdmUYCCABKAhCBwoFX21vZGVCBgoEX3VpZEIGCgRfZ2lkIiUKEk1ha2VGb2xkZXJSZXNwb25zZRIPCgdjcmVhdGVkGAEgASgIIokBCg9NYWtlTGlua1JlcXVlc3QSDAoEcGF0aBgBIAEoDBIPCgdiZW5lYXRoGAIgASgMEhMKC25vX3N5bWxpbmtzGAMgASgIEg4KBnRhcmdldBgEIAEoDBIQCgN1aWQYBSABKA1IAIgBARIQCgNnaWQYBiABKA1IAYgBAUIGCgRfdWlkQgYKBF9naWQiEgoQTWFrZUxpbmtSZXNwb25zZSJWCg1SZW1vdmVSZXF1ZXN0EgwKBHBhdGgYASABKAwSDwoHYmVuZWF0aBgCIAEoDBITCgtub19zeW1saW5rcxgDIAEoCBIRCglyZWN1cnNpdmUYBCABKAgiZAoOUmVtb3ZlUmVzcG9uc2USDwoHcmVtb3ZlZBgBIAEoBBIMCgRsZWZ0GAIgASgEEjMKDGxlZnRfZW50cmllcxgDIAMoCzIdLnN2Yy5ndWVzdC52MWFscGhhMS5MZWZ0RW50cnkiKAoJTGVmdEVudHJ5EgwKBG5hbWUYASABKAwSDQoFZXJybm8YAiABKAkiaAoNUmVuYW1lUmVxdWVzdBIMCgRwYXRoGAEgASgMEhAKCG5ld19wYXRoGAIgASgMEg8KB2JlbmVhdGgYAyABKAwSEwoLbm9fc3ltbGlua3MYBCABKAgSEQoJZXhjbHVzaXZlGAUgASgIIhAKDlJlbmFtZVJlc3BvbnNlItUBChRTZXRBdHRyaWJ1dGVzUmVxdWVzdBIMCgRwYXRoGAEgASgMEg8KB2JlbmVhdGgYAiABKAwSEwoLbm9fc3ltbGlua3MYAyABKAgSDgoGZm9sbG93GAQgASgIEhEKBG1vZGUYBSABKA1IAIgBARIQCgN1aWQYBiABKA1IAYgBARIQCgNnaWQYByABKA1IAogBARIpCgVtdGltZRgIIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXBCBwoFX21vZGVCBgoEX3VpZEIGCgRfZ2lkIksKFVNldEF0dHJpYnV0ZXNSZXNwb25zZRIyCgRzdGF0GAEgASgLMiQuc3ZjLmd1ZXN0LnYxYWxwaGExLlN0YXRQYXRoUmVzcG9uc2UqTAoIVHJlZVN5bmMSGQoVVFJFRV9TWU5DX1VOU1BFQ0lGSUVEEAASEQoNVFJFRV9TWU5DX0FMTBABEhIKDlRSRUVfU1lOQ19OT05FEAIyygUKCEZpbGVUcmVlEksKBExpc3QSHy5zdmMuZ3Vlc3QudjFhbHBoYTEuTGlzdFJlcXVlc3QaIC5zdmMuZ3Vlc3QudjFhbHBoYTEuTGlzdFJlc3BvbnNlMAESWwoKTWFrZUZvbGRlchIlLnN2Yy5ndWVzdC52MWFscGhhMS5NYWtlRm9sZGVyUmVxdWVzdBomLnN2Yy5ndWVzdC52MWFscGhhMS5NYWtlRm9sZGVyUmVzcG9uc2USVQoITWFrZUxpbmsSIy5zdmMuZ3Vlc3QudjFhbHBoYTEuTWFrZUxpbmtSZXF1ZXN0GiQuc3ZjLmd1ZXN0LnYxYWxwaGExLk1ha2VMaW5rUmVzcG9uc2USTwoGUmVtb3ZlEiEuc3ZjLmd1ZXN0LnYxYWxwaGExLlJlbW92ZVJlcXVlc3QaIi5zdmMuZ3Vlc3QudjFhbHBoYTEuUmVtb3ZlUmVzcG9uc2USTwoGUmVuYW1lEiEuc3ZjLmd1ZXN0LnYxYWxwaGExLlJlbmFtZVJlcXVlc3QaIi5zdmMuZ3Vlc3QudjFhbHBoYTEuUmVuYW1lUmVzcG9uc2USZAoNU2V0QXR0cmlidXRlcxIoLnN2Yy5ndWVzdC52MWFscGhhMS5TZXRBdHRyaWJ1dGVzUmVxdWVzdBopLnN2Yy5ndWVzdC52MWFscGhhMS5TZXRBdHRyaWJ1dGVzUmVzcG9uc2USXAoJV3JpdGVUcmVlEiQuc3ZjLmd1ZXN0LnYxYWxwaGExLldyaXRlVHJlZVJlcXVlc3QaJS5zdmMuZ3Vlc3QudjFhbHBoYTEuV3JpdGVUcmVlUmVzcG9uc2UoATABElcKCFJlYWRUcmVlEiMuc3ZjLmd1ZXN0LnYxYWxwaGExLlJlYWRUcmVlUmVxdWVzdBokLnN2Yy5ndWVzdC52MWFscGhhMS5SZWFkVHJlZVJlc3BvbnNlMAFCP0INRmlsZVRyZWVQcm90b1ABWixndWVzdC1hZ2VudC9zdmMvZ3Vlc3QvdjFhbHBoYTE7Z3Vlc3R2MWFscGhhMWIGcHJvdG8z", [file_google_protobuf_timestamp, file_svc_guest_v1alpha1_files]);
 
 /**
  * A part of a tree that is written. The first has the header.
@@ -60,6 +60,17 @@ export type WriteTreeRequest = Message<"svc.guest.v1alpha1.WriteTreeRequest"> & 
      */
     value: bigint;
     case: "hole";
+  } | {
+    /**
+     * The client cannot send the rest of the last item: its source failed after the item was sent, for example because
+     * the file became shorter. The agent drops what it has of that file, leaves what is there under its name, and goes
+     * on with the next item. The last item must still lack bytes. Only to an agent whose first answer has
+     * `item_failures`.
+     *
+     * @generated from field: svc.guest.v1alpha1.TreeItemFailure item_failure = 5;
+     */
+    value: TreeItemFailure;
+    case: "itemFailure";
   } | { case: undefined; value?: undefined };
 };
 
@@ -69,6 +80,29 @@ export type WriteTreeRequest = Message<"svc.guest.v1alpha1.WriteTreeRequest"> & 
  */
 export const WriteTreeRequestSchema: GenMessage<WriteTreeRequest> = /*@__PURE__*/
   messageDesc(file_svc_guest_v1alpha1_file_tree, 0);
+
+/**
+ * Why the rest of an item does not come.
+ *
+ * @generated from message svc.guest.v1alpha1.TreeItemFailure
+ */
+export type TreeItemFailure = Message<"svc.guest.v1alpha1.TreeItemFailure"> & {
+  /**
+   * Symbolic name of the errno of the source, such as "EIO"; "ESTALE" for a file that became shorter. For the agent's
+   * log alone: the client knows about its own failures, so the agent counts the item in `items` of its answer, but not
+   * in `failed`, and `fail_fast` does not apply to it.
+   *
+   * @generated from field: string errno = 1;
+   */
+  errno: string;
+};
+
+/**
+ * Describes the message svc.guest.v1alpha1.TreeItemFailure.
+ * Use `create(TreeItemFailureSchema)` to create a new message.
+ */
+export const TreeItemFailureSchema: GenMessage<TreeItemFailure> = /*@__PURE__*/
+  messageDesc(file_svc_guest_v1alpha1_file_tree, 1);
 
 /**
  * Where a tree is written, and how.
@@ -139,7 +173,7 @@ export type WriteTreeHeader = Message<"svc.guest.v1alpha1.WriteTreeHeader"> & {
  * Use `create(WriteTreeHeaderSchema)` to create a new message.
  */
 export const WriteTreeHeaderSchema: GenMessage<WriteTreeHeader> = /*@__PURE__*/
-  messageDesc(file_svc_guest_v1alpha1_file_tree, 1);
+  messageDesc(file_svc_guest_v1alpha1_file_tree, 2);
 
 /**
  * Items of a tree: many small ones, or one.
@@ -160,7 +194,7 @@ export type TreeItems = Message<"svc.guest.v1alpha1.TreeItems"> & {
  * Use `create(TreeItemsSchema)` to create a new message.
  */
 export const TreeItemsSchema: GenMessage<TreeItems> = /*@__PURE__*/
-  messageDesc(file_svc_guest_v1alpha1_file_tree, 2);
+  messageDesc(file_svc_guest_v1alpha1_file_tree, 3);
 
 /**
  * An entry of a tree.
@@ -245,7 +279,7 @@ export type TreeItem = Message<"svc.guest.v1alpha1.TreeItem"> & {
  * Use `create(TreeItemSchema)` to create a new message.
  */
 export const TreeItemSchema: GenMessage<TreeItem> = /*@__PURE__*/
-  messageDesc(file_svc_guest_v1alpha1_file_tree, 3);
+  messageDesc(file_svc_guest_v1alpha1_file_tree, 4);
 
 /**
  * Progress, or the result.
@@ -294,6 +328,22 @@ export type WriteTreeResponse = Message<"svc.guest.v1alpha1.WriteTreeResponse"> 
    * @generated from field: bool holes = 6;
    */
   holes: boolean;
+
+  /**
+   * The agent takes `item_failure`, and reports each failed item in `new_failures`; in the first answer.
+   *
+   * @generated from field: bool item_failures = 7;
+   */
+  itemFailures: boolean;
+
+  /**
+   * Items that failed since the answer before this one: every failed item is in exactly one answer, as soon as it has
+   * failed. In the last answer: those that no earlier answer had, such as directories whose attributes could not be
+   * set at the end. `failed` and `failures` of the last answer count and list them all again.
+   *
+   * @generated from field: repeated svc.guest.v1alpha1.LeftEntry new_failures = 8;
+   */
+  newFailures: LeftEntry[];
 };
 
 /**
@@ -301,7 +351,7 @@ export type WriteTreeResponse = Message<"svc.guest.v1alpha1.WriteTreeResponse"> 
  * Use `create(WriteTreeResponseSchema)` to create a new message.
  */
 export const WriteTreeResponseSchema: GenMessage<WriteTreeResponse> = /*@__PURE__*/
-  messageDesc(file_svc_guest_v1alpha1_file_tree, 4);
+  messageDesc(file_svc_guest_v1alpha1_file_tree, 5);
 
 /**
  * Which tree to read.
@@ -343,6 +393,13 @@ export type ReadTreeRequest = Message<"svc.guest.v1alpha1.ReadTreeRequest"> & {
    * @generated from field: bool holes = 5;
    */
   holes: boolean;
+
+  /**
+   * Failed entries come as `failures` in the stream, as soon as they fail. Else only the result has the first 100.
+   *
+   * @generated from field: bool stream_failures = 6;
+   */
+  streamFailures: boolean;
 };
 
 /**
@@ -350,7 +407,7 @@ export type ReadTreeRequest = Message<"svc.guest.v1alpha1.ReadTreeRequest"> & {
  * Use `create(ReadTreeRequestSchema)` to create a new message.
  */
 export const ReadTreeRequestSchema: GenMessage<ReadTreeRequest> = /*@__PURE__*/
-  messageDesc(file_svc_guest_v1alpha1_file_tree, 5);
+  messageDesc(file_svc_guest_v1alpha1_file_tree, 6);
 
 /**
  * A part of a tree that is read.
@@ -373,7 +430,7 @@ export type ReadTreeResponse = Message<"svc.guest.v1alpha1.ReadTreeResponse"> & 
     case: "items";
   } | {
     /**
-     * The next bytes of the file that was the last item. Fewer than it said: it has shrunk.
+     * The next bytes of the file that was the last item. Fewer than it said: it has shrunk, or could not be read.
      *
      * @generated from field: bytes data = 2;
      */
@@ -395,6 +452,16 @@ export type ReadTreeResponse = Message<"svc.guest.v1alpha1.ReadTreeResponse"> & 
      */
     value: bigint;
     case: "hole";
+  } | {
+    /**
+     * Entries that failed since the last such message; only with `stream_failures`. An older agent sends none. If one
+     * of them is the last item and lacks bytes, the rest of its bytes does not come: it could not be read, or the file
+     * became shorter ("ESTALE"). The result counts all of them again.
+     *
+     * @generated from field: svc.guest.v1alpha1.LeftEntries failures = 5;
+     */
+    value: LeftEntries;
+    case: "failures";
   } | { case: undefined; value?: undefined };
 };
 
@@ -403,7 +470,28 @@ export type ReadTreeResponse = Message<"svc.guest.v1alpha1.ReadTreeResponse"> & 
  * Use `create(ReadTreeResponseSchema)` to create a new message.
  */
 export const ReadTreeResponseSchema: GenMessage<ReadTreeResponse> = /*@__PURE__*/
-  messageDesc(file_svc_guest_v1alpha1_file_tree, 6);
+  messageDesc(file_svc_guest_v1alpha1_file_tree, 7);
+
+/**
+ * Entries that could not be read, of which there may be any number in all.
+ *
+ * @generated from message svc.guest.v1alpha1.LeftEntries
+ */
+export type LeftEntries = Message<"svc.guest.v1alpha1.LeftEntries"> & {
+  /**
+   * In the order in which they failed; not empty.
+   *
+   * @generated from field: repeated svc.guest.v1alpha1.LeftEntry entries = 1;
+   */
+  entries: LeftEntry[];
+};
+
+/**
+ * Describes the message svc.guest.v1alpha1.LeftEntries.
+ * Use `create(LeftEntriesSchema)` to create a new message.
+ */
+export const LeftEntriesSchema: GenMessage<LeftEntries> = /*@__PURE__*/
+  messageDesc(file_svc_guest_v1alpha1_file_tree, 8);
 
 /**
  * What was read.
@@ -438,7 +526,7 @@ export type ReadTreeResult = Message<"svc.guest.v1alpha1.ReadTreeResult"> & {
  * Use `create(ReadTreeResultSchema)` to create a new message.
  */
 export const ReadTreeResultSchema: GenMessage<ReadTreeResult> = /*@__PURE__*/
-  messageDesc(file_svc_guest_v1alpha1_file_tree, 7);
+  messageDesc(file_svc_guest_v1alpha1_file_tree, 9);
 
 /**
  * What to list.
@@ -494,7 +582,7 @@ export type ListRequest = Message<"svc.guest.v1alpha1.ListRequest"> & {
  * Use `create(ListRequestSchema)` to create a new message.
  */
 export const ListRequestSchema: GenMessage<ListRequest> = /*@__PURE__*/
-  messageDesc(file_svc_guest_v1alpha1_file_tree, 8);
+  messageDesc(file_svc_guest_v1alpha1_file_tree, 10);
 
 /**
  * A batch of entries. The first comes as soon as it is read, however large the folder is.
@@ -522,7 +610,7 @@ export type ListResponse = Message<"svc.guest.v1alpha1.ListResponse"> & {
  * Use `create(ListResponseSchema)` to create a new message.
  */
 export const ListResponseSchema: GenMessage<ListResponse> = /*@__PURE__*/
-  messageDesc(file_svc_guest_v1alpha1_file_tree, 9);
+  messageDesc(file_svc_guest_v1alpha1_file_tree, 11);
 
 /**
  * An entry of a folder.
@@ -566,7 +654,7 @@ export type TreeEntry = Message<"svc.guest.v1alpha1.TreeEntry"> & {
  * Use `create(TreeEntrySchema)` to create a new message.
  */
 export const TreeEntrySchema: GenMessage<TreeEntry> = /*@__PURE__*/
-  messageDesc(file_svc_guest_v1alpha1_file_tree, 10);
+  messageDesc(file_svc_guest_v1alpha1_file_tree, 12);
 
 /**
  * Which folder to make.
@@ -636,7 +724,7 @@ export type MakeFolderRequest = Message<"svc.guest.v1alpha1.MakeFolderRequest"> 
  * Use `create(MakeFolderRequestSchema)` to create a new message.
  */
 export const MakeFolderRequestSchema: GenMessage<MakeFolderRequest> = /*@__PURE__*/
-  messageDesc(file_svc_guest_v1alpha1_file_tree, 11);
+  messageDesc(file_svc_guest_v1alpha1_file_tree, 13);
 
 /**
  * The folder is there.
@@ -657,7 +745,7 @@ export type MakeFolderResponse = Message<"svc.guest.v1alpha1.MakeFolderResponse"
  * Use `create(MakeFolderResponseSchema)` to create a new message.
  */
 export const MakeFolderResponseSchema: GenMessage<MakeFolderResponse> = /*@__PURE__*/
-  messageDesc(file_svc_guest_v1alpha1_file_tree, 12);
+  messageDesc(file_svc_guest_v1alpha1_file_tree, 14);
 
 /**
  * Which link to make.
@@ -713,7 +801,7 @@ export type MakeLinkRequest = Message<"svc.guest.v1alpha1.MakeLinkRequest"> & {
  * Use `create(MakeLinkRequestSchema)` to create a new message.
  */
 export const MakeLinkRequestSchema: GenMessage<MakeLinkRequest> = /*@__PURE__*/
-  messageDesc(file_svc_guest_v1alpha1_file_tree, 13);
+  messageDesc(file_svc_guest_v1alpha1_file_tree, 15);
 
 /**
  * The link is made. It has no fields.
@@ -728,7 +816,7 @@ export type MakeLinkResponse = Message<"svc.guest.v1alpha1.MakeLinkResponse"> & 
  * Use `create(MakeLinkResponseSchema)` to create a new message.
  */
 export const MakeLinkResponseSchema: GenMessage<MakeLinkResponse> = /*@__PURE__*/
-  messageDesc(file_svc_guest_v1alpha1_file_tree, 14);
+  messageDesc(file_svc_guest_v1alpha1_file_tree, 16);
 
 /**
  * What to remove.
@@ -770,7 +858,7 @@ export type RemoveRequest = Message<"svc.guest.v1alpha1.RemoveRequest"> & {
  * Use `create(RemoveRequestSchema)` to create a new message.
  */
 export const RemoveRequestSchema: GenMessage<RemoveRequest> = /*@__PURE__*/
-  messageDesc(file_svc_guest_v1alpha1_file_tree, 15);
+  messageDesc(file_svc_guest_v1alpha1_file_tree, 17);
 
 /**
  * Result of the removal. Only a recursive removal of a folder leaves anything with status OK.
@@ -805,7 +893,7 @@ export type RemoveResponse = Message<"svc.guest.v1alpha1.RemoveResponse"> & {
  * Use `create(RemoveResponseSchema)` to create a new message.
  */
 export const RemoveResponseSchema: GenMessage<RemoveResponse> = /*@__PURE__*/
-  messageDesc(file_svc_guest_v1alpha1_file_tree, 16);
+  messageDesc(file_svc_guest_v1alpha1_file_tree, 18);
 
 /**
  * An entry that could not be removed, written or read.
@@ -834,7 +922,7 @@ export type LeftEntry = Message<"svc.guest.v1alpha1.LeftEntry"> & {
  * Use `create(LeftEntrySchema)` to create a new message.
  */
 export const LeftEntrySchema: GenMessage<LeftEntry> = /*@__PURE__*/
-  messageDesc(file_svc_guest_v1alpha1_file_tree, 17);
+  messageDesc(file_svc_guest_v1alpha1_file_tree, 19);
 
 /**
  * What to rename.
@@ -883,7 +971,7 @@ export type RenameRequest = Message<"svc.guest.v1alpha1.RenameRequest"> & {
  * Use `create(RenameRequestSchema)` to create a new message.
  */
 export const RenameRequestSchema: GenMessage<RenameRequest> = /*@__PURE__*/
-  messageDesc(file_svc_guest_v1alpha1_file_tree, 18);
+  messageDesc(file_svc_guest_v1alpha1_file_tree, 20);
 
 /**
  * The entry has its new name. It has no fields.
@@ -898,7 +986,7 @@ export type RenameResponse = Message<"svc.guest.v1alpha1.RenameResponse"> & {
  * Use `create(RenameResponseSchema)` to create a new message.
  */
 export const RenameResponseSchema: GenMessage<RenameResponse> = /*@__PURE__*/
-  messageDesc(file_svc_guest_v1alpha1_file_tree, 19);
+  messageDesc(file_svc_guest_v1alpha1_file_tree, 21);
 
 /**
  * What to set. At least one of mode, uid, gid and mtime.
@@ -969,7 +1057,7 @@ export type SetAttributesRequest = Message<"svc.guest.v1alpha1.SetAttributesRequ
  * Use `create(SetAttributesRequestSchema)` to create a new message.
  */
 export const SetAttributesRequestSchema: GenMessage<SetAttributesRequest> = /*@__PURE__*/
-  messageDesc(file_svc_guest_v1alpha1_file_tree, 20);
+  messageDesc(file_svc_guest_v1alpha1_file_tree, 22);
 
 /**
  * The attributes are set.
@@ -990,7 +1078,7 @@ export type SetAttributesResponse = Message<"svc.guest.v1alpha1.SetAttributesRes
  * Use `create(SetAttributesResponseSchema)` to create a new message.
  */
 export const SetAttributesResponseSchema: GenMessage<SetAttributesResponse> = /*@__PURE__*/
-  messageDesc(file_svc_guest_v1alpha1_file_tree, 21);
+  messageDesc(file_svc_guest_v1alpha1_file_tree, 23);
 
 /**
  * Durability of a tree.
@@ -1123,7 +1211,8 @@ export const FileTree: GenService<{
    * or not there under its name, and nothing keeps a temporary one. Nothing is written outside of the folder, whatever
    * the tree does meanwhile. Devices, FIFOs and sockets are not made.
    *
-   * An item that fails is in the result, and the rest is written, unless `fail_fast`. The call fails where the folder
+   * An item that fails is in `new_failures` and in the result, and the rest is written, unless `fail_fast`. The client
+   * declares an item that it cannot send to its end failed (`item_failure`), which does not end the call either. The call fails where the folder
    * cannot be entered or a message is malformed. Cancelled or cut: what is written stays. All that was written is synced
    * before the result, as `sync` says. The answer is progress, first when the folder is open, then as messages are
    * written, and last the result.
