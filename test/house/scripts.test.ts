@@ -31,6 +31,14 @@ test("an empty GUEST_AGENT_CACHE means unset: the cache is the clone's .cache", 
   assert.equal(stdout, `${join(ROOT, ".cache")}\n`);
 });
 
+test("the nightly workflow runs every part of .ci/nightly", () => {
+  const named = (file: string, list: RegExp): string[] =>
+    (list.exec(readFileSync(join(ROOT, file), "utf8"))?.[1] ?? "").split(/[\s,]+/);
+  const parts = named(".ci/nightly", /^all=\(([^)]+)\)$/m);
+  assert.ok(parts.length > 5, "found no parts in .ci/nightly");
+  assert.deepEqual(named(".github/workflows/nightly.yml", /^ +part: \[([^\]]+)\]$/m), parts);
+});
+
 describe("the npm scripts", () => {
   test("are found", () => {
     assert.ok(OURS.some(({ name }) => name === "abuse") && OURS.length > 8, JSON.stringify(OURS));
