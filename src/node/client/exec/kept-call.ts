@@ -7,16 +7,15 @@ import {
   type ExecStarted,
   TerminalSizeSchema,
 } from "../../../shared/gen/svc/guest/v1alpha1/exec_pb.ts";
-import { ExecSessions } from "../../../shared/gen/svc/guest/v1alpha1/exec_sessions_pb.ts";
 import { wholeMilliseconds } from "../arguments.ts";
 import type { Channel } from "../channel.ts";
-import type { ErrorCode } from "../error-codes.ts";
 import { abortedError, failure, type GuestError, type GuestStatus } from "../errors.ts";
 import { RedialledChannel } from "../link/redialled.ts";
 import { growingPauses, retried } from "../retry.ts";
 import { type Deferred, deferred } from "../deferred.ts";
 import { type KeptOptions, type KeptPosition, keepUnsupported, resumeTimeoutOf } from "./keep.ts";
 import { KeptInput, KeptOutputs, NO_OUTPUT, type OutputOffsets } from "./kept-streams.ts";
+import { OwnCommand } from "./own-command.ts";
 import { ExecCall, type ExecListener, type ExecWire, type Frame } from "./wire.ts";
 
 /** Time for a reached agent to answer an attach; a silent peer is left for the next attempt. */
@@ -68,6 +67,7 @@ export class KeptCall implements ExecWire {
   readonly #over = new AbortController();
   readonly #signals: Frame[] = [];
   readonly #channel: RedialledChannel;
+  readonly #own: OwnCommand;
   /** The next attempt dials: a channel whose connection hangs in its handshake makes no other. */
   #dialsNext: boolean;
   #size: Extract<Frame, { readonly case: "resize" }>["value"] | undefined;
@@ -76,6 +76,8 @@ export class KeptCall implements ExecWire {
   /** Undefined before the agent's first answer. */
   #started: ExecStarted | undefined;
   #outputs: KeptOutputs | undefined;
+  /** Why the call ended; undefined: it has not, or with the command's exit. */
+  #failure: GuestError | undefined;
   readonly input: KeptInput = new KeptInput();
 
   /** Throws GuestError for invalid options, a closed channel or an aborted signal. */
@@ -83,6 +85,7 @@ export class KeptCall implements ExecWire {
     const { timeoutMs } = parts.options;
     this.#parts = parts;
     this.#channel = new RedialledChannel(parts.channel, parts.dial);
+    this.#own = new OwnCommand(this.#channel, parts.name);
     this.#dialsNext = parts.alwaysDials;
     this.#resumeTimeoutMs = resumeTimeoutOf(parts.options);
     const limitMs = timeoutMs === undefined ? Number.POSITIVE_INFINITY : wholeMilliseconds(timeoutMs, "timeoutMs");
@@ -120,11 +123,27 @@ export class KeptCall implements ExecWire {
   }
 
   cancel(): void {
-    this.giveUp("DETACHED", "detached from the command, which goes on in the sandbox");
+    this.#fail(failure("CANCELLED", "DETACHED", "detached from the command, which goes on in the sandbox"));
   }
 
-  giveUp(code: ErrorCode, message: string): void {
-    this.#fail(failure("CANCELLED", code, message));
+  /**
+   * Gives up, and ends the command of this call's own start: SIGHUP, 5 s, SIGKILL; its name is then free. Sends nothing
+   * once the call is over: the name may belong to the command of another client.
+   */
+  hangUp(): void {
+    const { kind, call } = this.#state;
+    if (kind === "over") return;
+    if (kind === "starting") this.#own.hangUpOnceAnswered(call);
+    else this.#own.hangUp().catch(() => undefined);
+    const error = failure("CANCELLED", "HUNG_UP", "hung up on the command");
+    if (kind === "starting") this.#leave(error);
+    else this.#fail(error);
+  }
+
+  /** Frees the name and the buffer of the command. Rejects with GuestError, as the call did where that failed. */
+  async forget(): Promise<void> {
+    if (this.#failure !== undefined) throw this.#failure;
+    await this.#own.forget();
   }
 
   readonly onRead = (): void => {
@@ -139,12 +158,6 @@ export class KeptCall implements ExecWire {
   get position(): KeptPosition {
     const { read } = this.#outputs ?? { read: NO_OUTPUT };
     return { execId: this.#started?.execId ?? "", ...read, stdinOffset: this.input.takenOffset };
-  }
-
-  /** Ends the command, or forgets one that has ended. Without an answer its name must do. Rejects with GuestError. */
-  async endExec(how: { signal?: number; graceMs?: bigint; forget?: boolean }, timeoutMs?: number): Promise<void> {
-    const request = { name: this.#parts.name, execId: this.#started?.execId ?? "", ...how };
-    await this.#channel.use((channel) => channel.unary(ExecSessions.method.endExec, request, { timeoutMs }));
   }
 
   /** The call that frames may be sent to. */
@@ -202,6 +215,7 @@ export class KeptCall implements ExecWire {
     const began = { stdoutOffset: Number(started.stdoutOffset), stderrOffset: Number(started.stderrOffset) };
     const unread = (output: "stdout" | "stderr"): number => this.#listener?.unread(output) ?? 0;
     this.#started = started;
+    this.#own.execId = started.execId;
     this.#outputs = new KeptOutputs(began, unread, () => this.#sendAcknowledgement());
     this.#listener?.frame({ case: "started", value: started });
     this.#attached(started, call);
@@ -338,13 +352,18 @@ export class KeptCall implements ExecWire {
     };
     // Its name is then free when its end is reported. If it cannot be forgotten in time, it lingers and is forgotten
     // later.
-    if (forget && this.#state.kind === "exited") this.endExec({}, FORGET_MS).then(end, end);
+    if (forget && this.#state.kind === "exited") this.#own.forget(FORGET_MS).then(end, end);
     else end();
   }
 
   #fail(error: GuestError): void {
     if (this.#state.kind === "over") return;
     this.#state.call?.cancel();
+    this.#leave(error);
+  }
+
+  #leave(error: GuestError): void {
+    this.#failure = error;
     this.#close();
     this.#listener?.failed(error);
   }

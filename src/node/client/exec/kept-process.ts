@@ -4,8 +4,6 @@ import { ExecProcess } from "./process.ts";
 
 /** How long a detaching call waits for the agent to take its input: longer only if the command reads nothing. */
 const INPUT_TAKEN_MS = 1_000;
-/** SIGHUP, and the time that the agent gives a command that it hangs up on. */
-const HANG_UP = { signal: 1, graceMs: 5_000n, forget: true };
 
 /** The workload's output, for reading alone. `wait()` resolves with how the workload has ended. */
 export type WorkloadOutput = Pick<KeptProcess, "stdout" | "stderr" | "attached" | "position" | "detach" | "wait">;
@@ -50,10 +48,13 @@ export class KeptProcess extends ExecProcess {
     return position;
   }
 
-  /** Hangs up on the command, as of one that is not kept, and forgets it: SIGHUP, 5 s, SIGKILL. `wait()` rejects. */
+  /**
+   * Ends the command as if it were not kept, and forgets it: SIGHUP, 5 s, SIGKILL. `wait()` rejects at once. A start
+   * that is still under way is ended once the agent has answered. Does nothing once the call is over: after `detach()`,
+   * a refused start, a takeover or a lost connection without `resume`, `endExec` ends a command by its name.
+   */
   override cancel(): void {
-    this.#wire.giveUp("HUNG_UP", "hung up on the command");
-    this.#wire.endExec(HANG_UP).catch(() => undefined);
+    this.#wire.hangUp();
   }
 
   /** With `acknowledge: "manual"`: the agent may drop output up to here. Throws GuestError past the received bytes. */
@@ -61,8 +62,12 @@ export class KeptProcess extends ExecProcess {
     this.#wire.acknowledge({ stdoutOffset: 0, stderrOffset: 0, ...offsets });
   }
 
-  /** Frees the name and the buffer of the command, which has ended. Rejects with GuestError. */
-  forget(): Promise<void> {
-    return this.#wire.endExec({});
+  /**
+   * Frees the name and the buffer of the command, which has ended. Waits for a start that is still under way. Rejects
+   * with GuestError, and forgets nothing, where this call failed, was detached or never had the command.
+   */
+  async forget(): Promise<void> {
+    await this.attached;
+    await this.#wire.forget();
   }
 }

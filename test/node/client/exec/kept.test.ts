@@ -3,13 +3,14 @@ import { text } from "node:stream/consumers";
 import { describe, test } from "node:test";
 import type { KeptEvent, KeptOptions, KeptProcess } from "../../../../src/node/client/index.ts";
 import type { ExecFrame } from "../../../../src/shared/gen/svc/guest/v1alpha1/exec_pb.ts";
+import { type EndExecRequest, ExecSessions } from "../../../../src/shared/gen/svc/guest/v1alpha1/exec_sessions_pb.ts";
 import { GuestAgent } from "../../../../src/shared/gen/svc/guest/v1alpha1/guest_agent_pb.ts";
 import { startAgent } from "../../../fixtures/agent.ts";
 import { clientOf, failureOf, optionsFor, readUntil } from "../../../fixtures/guest-client.ts";
 import { until } from "../../../fixtures/awake.ts";
 import { forAllTests } from "../../../fixtures/for-all-tests.ts";
 import { ReleasedSchema } from "../../../fixtures/released-schema.ts";
-import { startStandIn } from "../../../fixtures/stand-in-agent.ts";
+import { type StandInCall, startStandIn } from "../../../fixtures/stand-in-agent.ts";
 import { relayTo } from "../../../fixtures/relay.ts";
 
 const KIBIBYTE = 1024;
@@ -208,6 +209,81 @@ describe("a kept command", () => {
     const { status, code } = await failure;
     assert.deepEqual([status, code], ["CANCELLED", "HUNG_UP"]);
     await until(async () => !(await other.listExecs()).some(({ name }) => name === "hung"), "it is forgotten");
+  });
+
+  test("never ends the command of another client that has its name", async () => {
+    const owner = client.exec({ args: ["cat"], stdin: true, keep: { name: "owned" } });
+    await owner.attached;
+    using other = clientOf(agent);
+    const start = () => other.exec({ args: ["cat"], stdin: true, keep: { name: "owned" } });
+    const [early, refused] = [start(), start()];
+    early.cancel();
+    assert.equal((await failureOf(early.wait())).code, "HUNG_UP");
+    assert.equal((await failureOf(refused.wait())).code, "EXEC_NAME_IN_USE");
+    refused.cancel();
+    assert.equal((await failureOf(refused.forget())).code, "EXEC_NAME_IN_USE");
+    assert.equal((await failureOf(early.forget())).code, "HUNG_UP");
+
+    const left = other.attach("owned");
+    await left.detach();
+    left.cancel();
+    assert.equal((await failureOf(left.forget())).code, "DETACHED");
+    const taken = other.attach("owned");
+    await taken.attached;
+    const heir = other.attach("owned");
+    await heir.attached;
+    assert.equal((await failureOf(taken.wait())).code, "EXEC_TAKEN_OVER");
+    taken.cancel();
+    assert.equal((await failureOf(taken.forget())).code, "EXEC_TAKEN_OVER");
+
+    // One connection keeps the order of its calls: a signal of those before would have come first.
+    heir.stdin.end("alive");
+    assert.equal(await text(heir.stdout), "alive");
+    assert.equal((await heir.wait()).exitCode, 0);
+  });
+
+  test("is ended by cancel() and forget() only after its start was answered", async () => {
+    const ends: unknown[] = [];
+    const starts: StandInCall[] = [];
+    await using standIn = await startStandIn({
+      service: [GuestAgent, ExecSessions],
+      serves: { Exec: (call) => void starts.push(call) },
+      answers: {
+        EndExec: (request) => {
+          const { name, execId, signal, forget } = request as EndExecRequest;
+          ends.push([name, execId, signal, forget]);
+          return {};
+        },
+      },
+    });
+    const started = (execId: string, kept = true) => ({ frame: { case: "started", value: { pid: 7, kept, execId } } });
+    const begin = async (name: string) => {
+      const command = standIn.client.exec({ args: ["make"], keep: { name } }, { acknowledge: "manual" });
+      await standIn.called("Exec", starts.length + 1);
+      return { command, agent: starts.at(-1) };
+    };
+    const hung = await begin("hung");
+    hung.command.cancel();
+    assert.equal((await failureOf(hung.command.wait())).code, "HUNG_UP");
+    assert.deepEqual(ends, []);
+    hung.agent?.send(started("id-1"));
+    await standIn.called("EndExec");
+
+    const forgotten = await begin("forgotten");
+    const forgetting = forgotten.command.forget();
+    assert.equal(ends.length, 1);
+    forgotten.agent?.send(started("id-2"));
+    await forgetting;
+
+    // An agent of before kept commands ends the command with its call.
+    const older = await begin("older");
+    older.command.cancel();
+    older.agent?.send(started("", false));
+    await standIn.cancelled("Exec");
+    assert.deepEqual(ends, [
+      ["hung", "id-1", 1, true],
+      ["forgotten", "id-2", 0, false],
+    ]);
   });
 
   test("drops what is written to one without input, however much it is", async () => {
