@@ -224,7 +224,7 @@ async function sweepEntry(
   const snapshot =
     entry.kind === "snapshot" && entry.phase === "creating" ? await madeSnapshot(node, entry) : undefined;
   if (entry.kind === "snapshot" && snapshot !== undefined) {
-    keptSnapshot(node, entry, snapshot);
+    await keptSnapshot(node, entry, snapshot);
     report.completed.push(name);
     return;
   }

@@ -221,7 +221,7 @@ export class GuestAccess {
       awaken(() => this.dial(entry), { ...this.patience, reachTimeoutMs }, signal),
     );
     const { runEpochMs, agentVersion, agentServices } = awakening;
-    journal.put({ ...entry, runEpochMs, agentVersion, agentServices, asleepBecause: undefined });
+    await journal.put({ ...entry, runEpochMs, agentVersion, agentServices, asleepBecause: undefined });
     turns.risk(entry.name, undefined);
     return awakening;
   }

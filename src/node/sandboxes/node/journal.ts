@@ -5,8 +5,10 @@ import type * as Sqlite from "node:sqlite";
 import { messageOf } from "../../../shared/errors.ts";
 import type { HookResult } from "../../client/index.ts";
 import { type IdleAction, SandboxError, type Tags } from "../substrate/index.ts";
+import { Entries, ENTRIES_SCHEMA } from "./entries.ts";
 import type { SnapshotKeys } from "./keys.ts";
 import { type Holder, Locks, LOCKS_SCHEMA } from "./locks.ts";
+import { retried, Writes } from "./writes.ts";
 
 /** How far an entry has come. After a restart of the node, the sweep removes what is not "ready". */
 export type Phase = "creating" | "ready" | "removing";
@@ -119,8 +121,11 @@ export type JournalEntry = SandboxEntry | SnapshotEntry;
 
 /** The first version that has node:sqlite without a flag. */
 const NODE_NEEDED = "22.13";
-/** Time for another process to end its short transaction. By a pragma: Node's option is newer than 22.13. */
-const BUSY_MS = 30_000;
+/**
+ * How long a read waits inside SQLite, which blocks the event loop. In WAL mode it waits only while another process
+ * recovers the journal after a crash. By a pragma: Node's option is newer than 22.13.
+ */
+const BUSY_MS = 50;
 const SCHEMA = `
   CREATE TABLE IF NOT EXISTS meta (key TEXT PRIMARY KEY, value TEXT NOT NULL) STRICT;
   CREATE TABLE IF NOT EXISTS entry (name TEXT PRIMARY KEY, body TEXT NOT NULL) STRICT;
@@ -134,6 +139,9 @@ const SCHEMA = `
 export class Journal {
   readonly #database: Sqlite.DatabaseSync;
   readonly #locks: Locks;
+  readonly #entries: Entries;
+  readonly #writes = new Writes();
+  readonly #statements: Readonly<Record<"add" | "put" | "remove", Sqlite.StatementSync>>;
   /** Whether this process has changed it. */
   isChanged = false;
   /** Names this journal in tags: a sweep must not remove what another journal of the same node has made. */
@@ -142,6 +150,12 @@ export class Journal {
   private constructor(database: Sqlite.DatabaseSync, locks: Locks) {
     this.#database = database;
     this.#locks = locks;
+    this.#entries = new Entries(database);
+    this.#statements = {
+      add: database.prepare("INSERT OR IGNORE INTO entry VALUES (?, ?)"),
+      put: database.prepare("UPDATE entry SET body = ? WHERE name = ?"),
+      remove: database.prepare("DELETE FROM entry WHERE name = ?"),
+    };
     const { value } = database.prepare("SELECT value FROM meta WHERE key = 'id'").get() as { value: string };
     this.id = value;
   }
@@ -153,7 +167,7 @@ export class Journal {
    */
   static async open(folder: string, readOnly: boolean): Promise<Journal> {
     const { DatabaseSync: Database } = await loadSqlite();
-    return attempt(`open the journal in ${folder}`, () => {
+    const open = (): Journal => {
       const path = join(folder, "journal.sqlite");
       const isMissing = readOnly && !existsSync(path);
       if (!isMissing) mkdirSync(folder, { recursive: true, mode: 0o700 });
@@ -161,28 +175,31 @@ export class Journal {
         throw new Error(`it is open to others; chmod 700 ${folder}`);
       const isWritten = !readOnly || isMissing;
       const database = new Database(isMissing ? ":memory:" : path, { readOnly: !isWritten });
-      database.exec(`PRAGMA busy_timeout = ${BUSY_MS}`);
-      if (isWritten) {
-        // FULL: a commit outlives a power cut. A sandbox that the journal has lost would run on unseen.
-        database.exec(`PRAGMA journal_mode = WAL; PRAGMA synchronous = FULL; ${SCHEMA} ${LOCKS_SCHEMA}`);
-        database.prepare("INSERT OR IGNORE INTO meta VALUES ('id', ?)").run(randomUUID());
+      try {
+        database.exec(`PRAGMA busy_timeout = ${BUSY_MS}`);
+        if (isWritten) {
+          // FULL: a commit outlives a power cut. A sandbox that the journal has lost would run on unseen.
+          database.exec(`PRAGMA journal_mode = WAL; PRAGMA synchronous = FULL`);
+          database.exec(`BEGIN IMMEDIATE; ${SCHEMA} ${LOCKS_SCHEMA} ${ENTRIES_SCHEMA}`);
+          database.prepare("INSERT OR IGNORE INTO meta VALUES ('id', ?)").run(randomUUID());
+          database.exec("COMMIT");
+        }
+        return new Journal(database, new Locks(Database, database, folder));
+      } catch (error) {
+        database.close();
+        throw error;
       }
-      return new Journal(database, new Locks(Database, database, folder));
-    });
+    };
+    return attempted(`open the journal in ${folder}`, () => retried(open));
   }
 
-  /** All entries. Throws SandboxError (JOURNAL_FAILED), as every method below. */
+  /** All entries, which nobody may change. Throws SandboxError (JOURNAL_FAILED), as every method below. */
   all(): readonly JournalEntry[] {
-    return attempt("read the journal", () =>
-      this.#database.prepare("SELECT body FROM entry ORDER BY rowid").all().map(entryOf),
-    );
+    return attempt("read the journal", () => this.#entries.all());
   }
 
   get(name: string): JournalEntry | undefined {
-    return attempt("read the journal", () => {
-      const row = this.#database.prepare("SELECT body FROM entry WHERE name = ?").get(name);
-      return row && entryOf(row);
-    });
+    return attempt("read the journal", () => this.#entries.get(name));
   }
 
   /** The entry of a sandbox or snapshot in any phase. Throws SandboxError (NOT_FOUND). */
@@ -199,10 +216,11 @@ export class Journal {
     throw new SandboxError("NOT_FOUND", `there is no sandbox ${JSON.stringify(name)}`);
   }
 
-  /** Adds an entry; it is on disk when this returns. Throws ALREADY_EXISTS for a taken name. */
-  add(entry: JournalEntry): void {
-    const { changes } = this.#run("INSERT OR IGNORE INTO entry VALUES (?, ?)", entry.name, JSON.stringify(entry));
-    if (changes === 0) throw taken(entry.name);
+  /** Adds an entry; it is on disk when this resolves. Rejects with ALREADY_EXISTS for a taken name. */
+  async add(entry: JournalEntry): Promise<void> {
+    const body = JSON.stringify(entry);
+    const isAdded = await this.#run(entry.name, body, () => this.#statements.add.run(entry.name, body));
+    if (!isAdded) throw taken(entry.name);
   }
 
   /** Throws ALREADY_EXISTS for a taken name. */
@@ -210,21 +228,23 @@ export class Journal {
     if (this.get(name) !== undefined) throw taken(name);
   }
 
-  put(entry: JournalEntry): void {
-    this.#run("UPDATE entry SET body = ? WHERE name = ?", JSON.stringify(entry), entry.name);
+  /** Writes an entry; it is on disk when this resolves. One that was removed meanwhile stays removed. */
+  async put(entry: JournalEntry): Promise<void> {
+    const body = JSON.stringify(entry);
+    await this.#run(entry.name, body, () => this.#statements.put.run(body, entry.name));
   }
 
-  remove(name: string): void {
-    this.#run("DELETE FROM entry WHERE name = ?", name);
+  async remove(name: string): Promise<void> {
+    await this.#run(name, undefined, () => this.#statements.remove.run(name));
   }
 
   /** Takes a name for this process. Returns the other holder; undefined: taken, until this process releases it. */
-  take(name: string, operation: string): Holder | undefined {
-    return attempt("lock the journal", () => this.#locks.take(name, operation));
+  take(name: string, operation: string): Promise<Holder | undefined> {
+    return attempted("lock the journal", () => this.#writes.run(() => this.#locks.take(name, operation)));
   }
 
-  release(name: string): void {
-    attempt("unlock the journal", () => this.#locks.release(name));
+  release(name: string): Promise<void> {
+    return attempted("unlock the journal", () => this.#writes.run(() => this.#locks.release(name)));
   }
 
   /** The other process that works on it; undefined: none. */
@@ -237,9 +257,15 @@ export class Journal {
     this.#database.close();
   }
 
-  #run(statement: string, ...values: readonly string[]): { readonly changes: number | bigint } {
+  /** Changes an entry, and then what is known of it. Resolves with whether there was something to change. */
+  #run(name: string, body: string | undefined, change: () => { readonly changes: number | bigint }): Promise<boolean> {
     this.isChanged = true;
-    return attempt("write the journal", () => this.#database.prepare(statement).run(...values));
+    const transaction = (): boolean => {
+      const isChanged = change().changes !== 0;
+      if (isChanged) this.#entries.changed(name, body);
+      return isChanged;
+    };
+    return attempted("write the journal", () => this.#writes.run(transaction));
   }
 }
 
@@ -265,15 +291,23 @@ export async function loadSqlite(): Promise<Pick<typeof Sqlite, "DatabaseSync">>
   }
 }
 
-function entryOf(row: unknown): JournalEntry {
-  return JSON.parse((row as { readonly body: string }).body) as JournalEntry;
-}
-
 function attempt<Value>(what: string, action: () => Value): Value {
   try {
     return action();
   } catch (error) {
-    if (error instanceof SandboxError) throw error;
-    throw new SandboxError("JOURNAL_FAILED", `cannot ${what}: ${messageOf(error)}`, error);
+    throw journalError(what, error);
   }
+}
+
+async function attempted<Value>(what: string, action: () => Promise<Value>): Promise<Value> {
+  try {
+    return await action();
+  } catch (error) {
+    throw journalError(what, error);
+  }
+}
+
+function journalError(what: string, error: unknown): SandboxError {
+  if (error instanceof SandboxError) return error;
+  return new SandboxError("JOURNAL_FAILED", `cannot ${what}: ${messageOf(error)}`, error);
 }

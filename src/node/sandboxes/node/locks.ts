@@ -18,6 +18,9 @@ export const LOCKS_SCHEMA = `
     name TEXT PRIMARY KEY, process TEXT NOT NULL, pid INTEGER NOT NULL, operation TEXT NOT NULL, since_ms INTEGER NOT NULL
   ) STRICT;
 `;
+const TAKE = "INSERT OR REPLACE INTO lock VALUES (?, ?, ?, ?, ?)";
+const RELEASE = "DELETE FROM lock WHERE name = ? AND process = ?";
+const HOLDER = "SELECT process, pid, operation, since_ms AS sinceMs FROM lock WHERE name = ? AND process <> ?";
 const ENDING = ".sqlite";
 
 /**
@@ -31,6 +34,8 @@ export class Locks {
   /** Names of the processes' files. */
   readonly #folder: string;
   readonly #process = randomUUID();
+  /** Prepared at their first use: a journal that is only read may be older than the table. */
+  readonly #statements = new Map<string, Sqlite.StatementSync>();
   /** This process's locked file; undefined: it has taken nothing yet. */
   #life: Sqlite.DatabaseSync | undefined;
 
@@ -47,22 +52,18 @@ export class Locks {
       this.#live();
       const other = this.holder(name);
       if (other !== undefined) return other;
-      this.#journal
-        .prepare("INSERT OR REPLACE INTO lock VALUES (?, ?, ?, ?, ?)")
-        .run(name, this.#process, process.pid, operation, Date.now());
+      this.#prepared(TAKE).run(name, this.#process, process.pid, operation, Date.now());
       return undefined;
     });
   }
 
   release(name: string): void {
-    this.#journal.prepare("DELETE FROM lock WHERE name = ? AND process = ?").run(name, this.#process);
+    this.#prepared(RELEASE).run(name, this.#process);
   }
 
   /** The living process, other than this one, that holds a name; undefined: none. */
   holder(name: string): Holder | undefined {
-    const row = this.#journal
-      .prepare("SELECT process, pid, operation, since_ms AS sinceMs FROM lock WHERE name = ? AND process <> ?")
-      .get(name, this.#process) as (Holder & { readonly process: string }) | undefined;
+    const row = this.#prepared(HOLDER).get(name, this.#process) as (Holder & { readonly process: string }) | undefined;
     return row !== undefined && this.#isAlive(row.process) ? row : undefined;
   }
 
@@ -105,6 +106,12 @@ export class Locks {
 
   #pathOf(id: string): string {
     return join(this.#folder, `${id}${ENDING}`);
+  }
+
+  #prepared(text: string): Sqlite.StatementSync {
+    const statement = this.#statements.get(text) ?? this.#journal.prepare(text);
+    this.#statements.set(text, statement);
+    return statement;
   }
 
   /** In the meantime no other process takes a name, or makes or removes a file. */

@@ -80,7 +80,7 @@ export class Turns {
   async #locked<Value>(operation: string, name: string, action: () => Promise<Value>): Promise<Value> {
     let waitsFor: string | undefined;
     const isHeld = async (): Promise<boolean> => {
-      const holder = this.#journal.take(name, operation);
+      const holder = await this.#journal.take(name, operation);
       if (holder === undefined) return false;
       const other = `${holder.operation} of process ${holder.pid}, since ${new Date(holder.sinceMs).toISOString()}`;
       if (waitsFor === undefined) this.#step(operation, name, `wait for the ${other}`);
@@ -94,7 +94,7 @@ export class Turns {
     } finally {
       this.risk(name, undefined);
       try {
-        this.#journal.release(name);
+        await this.#journal.release(name);
       } catch {
         // For example on a full disk. The name then stays this process's for as long as it lives.
       }

@@ -180,7 +180,7 @@ async function build(
   const startBesideGhost = async (): Promise<Instance> => {
     const instanceName = `${name}-${randomBytes(4).toString("hex")}`;
     planned = { ...planned, instanceName };
-    node.journal.put(planned);
+    await node.journal.put(planned);
     parts = { ...parts, name: instanceName };
     return start();
   };
@@ -191,12 +191,12 @@ async function build(
     throw withLimits(error, spec);
   });
   const entry = { ...planned, instanceId: instance.id, hypervisor: instance.hypervisor ?? planned.hypervisor };
-  node.journal.put(entry);
+  await node.journal.put(entry);
   checkAnswer(node, instance);
   node.step(OPERATION, name, "wait for the agent");
   const ready: SandboxEntry = { ...entry, phase: "ready", ...(await booted(node, entry, sinceMs)) };
   node.step(OPERATION, name, "write down that it is ready");
-  node.journal.put(ready);
+  await node.journal.put(ready);
   return ready;
 }
 

@@ -94,7 +94,7 @@ export async function fork(
         const forked = await copy(node, source, entry);
         // The fork has kept the number, and the source another (hypeman 8853445, lib/instances/fork.go:72).
         const rotated = { ...source, vsock: randomUUID() };
-        node.journal.put(rotated);
+        await node.journal.put(rotated);
         // If the fork's answer was lost.
         if ((await node.instances.existing(source)).state === "Standby") await wake(node, source);
         // In parallel: neither must wait for the other's duties.
@@ -140,7 +140,7 @@ async function copy(
     origin.kind === "sandbox" ? node.substrate.fork(id, name) : node.substrate.forkSnapshot(id, name),
   );
   const forked = { ...entry, ...inheritance(origin), instanceId: instance.id };
-  node.journal.put(forked);
+  await node.journal.put(forked);
   return forked;
 }
 
@@ -187,7 +187,7 @@ async function welcome(
   const { runEpochMs, agentVersion, agentServices } = awakening;
   const ready: SandboxEntry = { ...entry, phase: "ready", runEpochMs, agentVersion, agentServices };
   node.step("fork", name, "write down that it is ready");
-  node.journal.put(ready);
+  await node.journal.put(ready);
   await node.credentials.remove(parentOf(name));
   return { fork: ready, awakening };
 }

@@ -39,11 +39,11 @@ export async function publish(
   const { id: instanceId } = await node.instances.existing(entry);
   const ingress = `${entry.name}-${randomBytes(4).toString("hex")}`;
   const planned: Publication = { hostname, listenPort, port, ingress };
-  noted(node, entry.name, planned);
+  await noted(node, entry.name, planned);
   node.step("publish", entry.name, `have ${hostname} lead to port ${port}`);
   try {
     const { id } = await made(node, planned, instanceId);
-    return noted(node, entry.name, { ...planned, ingressId: id });
+    return await noted(node, entry.name, { ...planned, ingressId: id });
   } catch (error) {
     // If it cannot be withdrawn now, the next sweep does it.
     await withdraw(node, "publish", node.journal.sandbox(entry.name), planned).catch(() => undefined);
@@ -144,7 +144,7 @@ export async function withdraw(
   node.step(operation, name, `forget ${publication.hostname}`);
   const entry = node.journal.sandbox(name);
   const rest = (entry.published ?? []).filter(({ ingress }) => ingress !== publication.ingress);
-  node.journal.put({ ...entry, published: rest.length === 0 ? undefined : rest });
+  await node.journal.put({ ...entry, published: rest.length === 0 ? undefined : rest });
 }
 
 function listed(node: Needs<"tags" | "substrate">, { ingress, ingressId }: Publication): Promise<Ingress | undefined> {
@@ -171,10 +171,10 @@ async function made(
 }
 
 /** Records a publication in the journal, new or changed. */
-function noted(node: Needs<"journal">, name: string, publication: Publication): Publication {
+async function noted(node: Needs<"journal">, name: string, publication: Publication): Promise<Publication> {
   const entry = node.journal.sandbox(name);
   const others = (entry.published ?? []).filter(({ ingress }) => ingress !== publication.ingress);
-  node.journal.put({ ...entry, published: [...others, publication] });
+  await node.journal.put({ ...entry, published: [...others, publication] });
   return publication;
 }
 

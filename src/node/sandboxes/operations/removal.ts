@@ -20,7 +20,7 @@ export async function discard(
   entry: JournalEntry,
 ): Promise<void> {
   const { name, volumeId } = entry;
-  node.journal.put({ ...entry, phase: "removing" });
+  await node.journal.put({ ...entry, phase: "removing" });
   if (entry.kind === "sandbox") await withdrawAll(node, operation, entry);
   node.step(operation, name, entry.kind === "sandbox" ? "delete the instance" : "delete the snapshot");
   if (entry.kind === "sandbox") await discardInstance(node, entry);
@@ -38,7 +38,7 @@ export async function discard(
   await node.credentials.remove(name);
   await node.credentials.remove(parentOf(name));
   node.step(operation, name, "forget it");
-  node.journal.remove(name);
+  await node.journal.remove(name);
   // The others may have been removed in the meantime, each while it was not the last.
   if (wasShared && !isShared()) isLeft = !(await discardVolume(node, volumeId));
   if (isLeft) throw volumeLeft(volumeId, `${name} is removed, but not `);
@@ -109,7 +109,7 @@ export async function making<Made>(
 ): Promise<Made> {
   const { name } = entry;
   node.step(operation, name, "write it down");
-  node.journal.add(entry);
+  await node.journal.add(entry);
   try {
     return await make();
   } catch (error) {

@@ -72,7 +72,7 @@ async function take(
     "svc.freeze": freezeText(source.preSnapshot),
   };
   const planned: SnapshotEntry = { ...entry, ...inheritance(source), operation };
-  node.journal.put(planned);
+  await node.journal.put(planned);
   let made: Snapshot | undefined;
   try {
     made = await node.turns.answered(name, () => node.substrate.createSnapshot(source.instanceId ?? "", name, tags));
@@ -94,8 +94,12 @@ export async function madeSnapshot(
 }
 
 /** Writes down that a snapshot is there. */
-export function keptSnapshot(node: Needs<"journal">, entry: SnapshotEntry, { id, sizeBytes }: Snapshot): SnapshotEntry {
+export async function keptSnapshot(
+  node: Needs<"journal">,
+  entry: SnapshotEntry,
+  { id, sizeBytes }: Snapshot,
+): Promise<SnapshotEntry> {
   const kept: SnapshotEntry = { ...entry, phase: "ready", snapshotId: id, sizeBytes };
-  node.journal.put(kept);
+  await node.journal.put(kept);
   return kept;
 }

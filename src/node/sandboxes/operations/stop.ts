@@ -24,7 +24,7 @@ export async function stop(
 ): Promise<Stopping> {
   await running(node, entry);
   const stopping = { ...entry, runEpochMs: undefined };
-  node.journal.put(stopping);
+  await node.journal.put(stopping);
   node.step(operation, entry.name, "have the agent stop");
   const asked = await askAgent(node, entry);
   let warning: Warning | undefined;

@@ -50,7 +50,7 @@ export async function standby(
   await orAwaken(node, operation, suspended, () =>
     node.instances.changed(suspended, () => node.substrate.standby(entry.instanceId ?? ""), "Standby"),
   );
-  node.journal.put(suspended);
+  await node.journal.put(suspended);
   return suspended.preSnapshot;
 }
 
@@ -135,7 +135,7 @@ async function restoredAgain(
     await wake(node, entry);
   } catch (error) {
     const asleepBecause = `the ${operation} failed (${messageOf(failure)}), and restoring it again, too (${messageOf(error)})`;
-    node.journal.put({ ...entry, asleepBecause });
+    await node.journal.put({ ...entry, asleepBecause });
     throw sourceAsleep(name, asleepBecause, failure);
   }
 }
@@ -207,7 +207,7 @@ export async function resume(
   } else if (state === "Stopped") {
     node.step("resume", entry.name, "start it");
     const booting = { ...entry, bootingSinceMs: Date.now() };
-    node.journal.put(booting);
+    await node.journal.put(booting);
     await node.instances.changed(booting, () => node.substrate.start(id), "Running");
     return bootedAnew(node, booting);
   } else if (entry.bootingSinceMs !== undefined) {
@@ -235,7 +235,7 @@ async function bootedAnew(
 ): Promise<undefined> {
   node.step("resume", entry.name, "wait for the agent");
   const agent = await booted(node, entry, entry.bootingSinceMs ?? Date.now());
-  node.journal.put({ ...entry, bootingSinceMs: undefined, ...agent });
+  await node.journal.put({ ...entry, bootingSinceMs: undefined, ...agent });
 }
 
 /** Fields that a snapshot or fork takes from its original. */
@@ -275,14 +275,14 @@ export async function quiesced(
   );
   // From here on its session may be frozen, even if this process ends now: the next sweep makes it do its duties.
   node.turns.risk(entry.name, "its session is frozen until its duties");
-  node.journal.put(suspending);
+  await node.journal.put(suspending);
   try {
     const { preSnapshot, agentVersion } = await atRest(node, operation, suspending, freeze);
     if (freeze === "required" && preSnapshot.freeze !== "frozen") throw notFrozen(entry.name, preSnapshot);
     const { template } = entry.keys;
     const keys = { template, bundle: bundleOf(entry.hypervisor, version, agentVersion), cpuClass };
     const suspended = { ...suspending, keys, agentVersion, agentServices, processEnvVersion, preSnapshot };
-    node.journal.put({ ...suspended, asked: { operation, atMs: Date.now() } });
+    await node.journal.put({ ...suspended, asked: { operation, atMs: Date.now() } });
     return suspended;
   } catch (error) {
     await node.guests.awaken(operation, suspending).catch(() => undefined);
@@ -308,7 +308,7 @@ async function atRest(
     if (!(error instanceof GuestError) || error.reason !== "SESSION_FROZEN") throw error;
   }
   await node.guests.awaken(operation, entry);
-  node.journal.put(entry);
+  await node.journal.put(entry);
   return attempt();
 }
 

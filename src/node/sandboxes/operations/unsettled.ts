@@ -27,6 +27,6 @@ export async function settled(
     else await node.instances.awaited(entry, ({ state }) => state === "Standby", asked.atMs + AT_IT_MS - Date.now());
   }
   const known = { ...node.journal.sandbox(name), asked: undefined };
-  node.journal.put(known);
+  await node.journal.put(known);
   return known;
 }

@@ -1,0 +1,98 @@
+import type * as Sqlite from "node:sqlite";
+import type { JournalEntry } from "./journal.ts";
+
+/**
+ * Counts the changes of entries, whichever process and version makes them. `PRAGMA data_version` alone also changes
+ * with every lock that another process takes.
+ */
+export const ENTRIES_SCHEMA: string = `
+  INSERT OR IGNORE INTO meta VALUES ('changes', '0');
+  ${["INSERT", "UPDATE", "DELETE"]
+    .map(
+      (event) => `CREATE TRIGGER IF NOT EXISTS entry_${event.toLowerCase()} AFTER ${event} ON entry BEGIN
+        UPDATE meta SET value = value + 1 WHERE key = 'changes';
+      END;`,
+    )
+    .join("\n")}
+`;
+
+interface Row {
+  readonly name: string;
+  readonly body: string;
+}
+
+interface Known {
+  readonly body: string;
+  readonly entry: JournalEntry;
+}
+
+/**
+ * The journal's entries in memory, in the order of their creation. They are read from the database again only after
+ * another process has changed one.
+ */
+export class Entries {
+  readonly #dataVersion: Sqlite.StatementSync;
+  readonly #changes: Sqlite.StatementSync;
+  readonly #rows: Sqlite.StatementSync;
+  #known = new Map<string, Known>();
+  #list: readonly JournalEntry[] | undefined;
+  /** `PRAGMA data_version` at the last check: it changes with every commit of another connection. -1: none yet. */
+  #checkedVersion = -1;
+  /** The count of changes that `#known` contains. Undefined: the database has no count, or nothing was read yet. */
+  #knownChanges: number | undefined;
+
+  constructor(database: Sqlite.DatabaseSync) {
+    this.#dataVersion = database.prepare("PRAGMA data_version");
+    this.#changes = database.prepare("SELECT CAST(value AS INTEGER) AS count FROM meta WHERE key = 'changes'");
+    this.#rows = database.prepare("SELECT name, body FROM entry ORDER BY rowid");
+  }
+
+  /** All entries. The same array as long as none has changed. */
+  all(): readonly JournalEntry[] {
+    this.#refresh();
+    return (this.#list ??= [...this.#known.values()].map(({ entry }) => entry));
+  }
+
+  get(name: string): JournalEntry | undefined {
+    this.#refresh();
+    return this.#known.get(name)?.entry;
+  }
+
+  /** Notes a change that this process has just committed. @param body undefined: the entry was removed */
+  changed(name: string, body: string | undefined): void {
+    if (body === undefined) this.#known.delete(name);
+    else this.#known.set(name, known(body));
+    if (this.#knownChanges !== undefined) this.#knownChanges++;
+    this.#list = undefined;
+  }
+
+  #refresh(): void {
+    // Before the rows: a commit in between is then read twice, and never missed.
+    const { data_version: version } = this.#dataVersion.get() as { readonly data_version: number };
+    if (version === this.#checkedVersion) return;
+    const { count } = (this.#changes.get() ?? {}) as { readonly count?: number };
+    if (count === undefined || count !== this.#knownChanges) {
+      const before = this.#known;
+      const rows = this.#rows.all() as unknown as readonly Row[];
+      this.#known = new Map(
+        rows.map(({ name, body }) => {
+          const same = before.get(name);
+          return [name, same?.body === body ? same : known(body)];
+        }),
+      );
+      this.#list = undefined;
+      this.#knownChanges = count;
+    }
+    this.#checkedVersion = version;
+  }
+}
+
+function known(body: string): Known {
+  return { body, entry: frozen(JSON.parse(body) as JournalEntry) };
+}
+
+/** Callers share the entries: none may change them. */
+function frozen<Value>(value: Value): Value {
+  if (typeof value === "object" && value !== null) for (const part of Object.values(Object.freeze(value))) frozen(part);
+  return value;
+}
