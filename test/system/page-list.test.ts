@@ -8,6 +8,7 @@ import { filesBelow } from "../../scripts/package/inspect.ts";
 import { startAgent } from "../fixtures/agent.ts";
 import { clientOf } from "../fixtures/guest-client.ts";
 import { makeLauncherBundle, standaloneFolder } from "../fixtures/bundles.ts";
+import { program } from "../fixtures/programs/index.ts";
 
 const PAGE_BYTES = 4096;
 const MB = 1e6;
@@ -22,12 +23,7 @@ const ROUNDS = 50;
 
 /** Bytes of the files that are in the page cache. */
 function cachedBytes(files: readonly string[]): number {
-  const sizes = execFileSync("fincore", ["--bytes", "--noheadings", "--output", "RES", ...files], { encoding: "utf8" });
-  return sizes
-    .trim()
-    .split("\n")
-    .map(Number)
-    .reduce((sum, bytes) => sum + bytes, 0);
+  return Number(execFileSync(program("cached_bytes"), files, { encoding: "utf8" }));
 }
 
 /** Drops the files' pages; false on a file system that is only pages. A page in use stays for a moment. */

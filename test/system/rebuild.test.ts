@@ -1,16 +1,6 @@
 import assert from "node:assert/strict";
-import { execFileSync, spawnSync, type SpawnSyncReturns } from "node:child_process";
-import {
-  chmodSync,
-  cpSync,
-  existsSync,
-  mkdirSync,
-  mkdtempSync,
-  readdirSync,
-  readFileSync,
-  rmSync,
-  symlinkSync,
-} from "node:fs";
+import { spawnSync, type SpawnSyncReturns } from "node:child_process";
+import { chmodSync, cpSync, mkdirSync, mkdtempSync, readdirSync, readFileSync, rmSync, symlinkSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { after, before, describe, test } from "node:test";
@@ -28,11 +18,13 @@ const SHARED = ["node_modules", "dist/.base"];
 const refused = noNamespaces();
 const OPTIONS = { skip: refused ?? false };
 
-/** Another checkout of the same sources, elsewhere: what git knows, as it stands here, and no cache in the clone. */
+/** What set-up, builds and tests make in a clone, and what git keeps there. */
+const NOT_SOURCES = new Set(["node_modules", "dist", ".cache", ".git"]);
+
+/** Another clone of the same sources, elsewhere, with an empty cache. */
 function checkOut(folder: string): void {
-  const tracked = execFileSync("git", ["ls-files", "-z"], { cwd: PROJECT_ROOT, encoding: "utf8" }).split("\0");
-  for (const name of tracked.filter((path) => existsSync(join(PROJECT_ROOT, path)) && path !== "")) {
-    cpSync(join(PROJECT_ROOT, name), join(folder, name));
+  for (const name of readdirSync(PROJECT_ROOT).filter((each) => !NOT_SOURCES.has(each))) {
+    cpSync(join(PROJECT_ROOT, name), join(folder, name), { recursive: true });
   }
   for (const shared of SHARED) mkdirSync(join(folder, shared), { recursive: true });
 }

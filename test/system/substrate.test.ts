@@ -5,6 +5,7 @@ import { dirname, join } from "node:path";
 import { describe, test } from "node:test";
 import { execa } from "execa";
 import { testFolder } from "../fixtures/files.ts";
+import { bindInGuest, guestDirectories } from "../fixtures/guest-mounts.ts";
 import { putGuestctl } from "../node/guestctl/guestctl.ts";
 import { NEEDS_NAMESPACES } from "../fixtures/namespaces.ts";
 import { standaloneFolder } from "../fixtures/bundles.ts";
@@ -31,6 +32,10 @@ interface CreateBody {
 }
 
 const body = JSON.parse(blocks("json")[0] ?? "") as CreateBody;
+/** Brings the loopback up: ip(8) is not in every Debian. The flags are IFF_UP and IFF_LOOPBACK (netdevice(7)). */
+const LOOPBACK_UP = `mount -t sysfs sysfs /sys
+echo 0x9 > /sys/class/net/lo/flags`;
+
 /** Places where the substrate mounts nothing. */
 const REFUSED = "bin boot dev etc lib lib64 proc root run sbin sys tmp usr var".split(" ").map((name) => `/${name}`);
 
@@ -41,22 +46,24 @@ const quoted = (words: readonly string[]): string => words.map((word) => `'${wor
  * body says, and has a shell start the entrypoint. The document's commands come before that (the first block) and after
  * it.
  */
-function script(archive: string): string {
+function script(archive: string, folder: string): string {
   const [credentials = "", ...rest] = blocks("sh");
-  const [agentVolume, credentialVolume] = body.volumes;
+  const [agentPath = "", credentialPath = ""] = body.volumes.map((volume) => volume.mount_path);
   const environment = quoted(Object.entries(body.env).map(([name, value]) => `${name}=${value}`));
   return `
 set -eux
-ip link set lo up
-mount -t tmpfs tmpfs /srv
-mount -t tmpfs tmpfs /run
+${LOOPBACK_UP}
+${guestDirectories()}
 ${credentials}
-mkdir -p volume/agent volume/lower volume/upper volume/work ${quoted(body.volumes.map((volume) => volume.mount_path))}
+mkdir volume
+mount -t tmpfs tmpfs volume
+mkdir volume/agent volume/lower volume/upper volume/work
 tar -xzf '${archive}' -C volume/agent --no-same-owner
 tar -xzf credentials.tar.gz -C volume/lower --no-same-owner
-mount --bind volume/agent '${agentVolume?.mount_path}'
-mount -o remount,bind,ro '${agentVolume?.mount_path}'
-mount -t overlay -o lowerdir=volume/lower,upperdir=volume/upper,workdir=volume/work overlay '${credentialVolume?.mount_path}'
+${bindInGuest(join(folder, "volume/agent"), agentPath)}
+mount -o remount,bind,ro '${agentPath}'
+mkdir -p '${credentialPath}'
+mount -t overlay -o lowerdir=volume/lower,upperdir=volume/upper,workdir=volume/work overlay '${credentialPath}'
 env -i PATH="$PATH" HOME=/root ${environment} \
   /bin/sh -c "cd '/' && exec ${quoted([...body.entrypoint, ...body.cmd])}" </dev/null >console 2>&1 &
 agent=$!
@@ -106,12 +113,16 @@ describe("docs/node/substrate.md", { timeout: 300_000 }, () => {
     await using folder = await testFolder();
     await putGuestctl(folder.path);
     const namespaces = ["--mount", "--net", "--propagation", "private"];
-    const { exitCode, stdout, stderr } = await execa("unshare", [...namespaces, "bash", "-c", script(archive)], {
-      cwd: folder.path,
-      env: { PATH: `${folder.path}:${process.env["PATH"] ?? ""}` },
-      extendEnv: false,
-      reject: false,
-    });
+    const { exitCode, stdout, stderr } = await execa(
+      "unshare",
+      [...namespaces, "bash", "-c", script(archive, folder.path)],
+      {
+        cwd: folder.path,
+        env: { PATH: `${folder.path}:${process.env["PATH"] ?? ""}` },
+        extendEnv: false,
+        reject: false,
+      },
+    );
     assert.equal(exitCode, 0, `${stdout}\n${stderr}`);
     assert.match(stdout, /^POST_RESTORE: +exit 0$/m);
   });

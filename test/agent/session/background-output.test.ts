@@ -1,5 +1,4 @@
 import assert from "node:assert/strict";
-import { spawnSync } from "node:child_process";
 import { existsSync, readFileSync } from "node:fs";
 import { join } from "node:path";
 import { describe, it } from "node:test";
@@ -9,7 +8,7 @@ import { testFolder } from "../../fixtures/files.ts";
 import { forAllTests } from "../../fixtures/for-all-tests.ts";
 import { startAgent } from "../../fixtures/agent.ts";
 import { until } from "../../fixtures/awake.ts";
-import { cpuMsWithin, openDescriptors, processesWith } from "../../fixtures/proc.ts";
+import { cpuMsWithin, killIfThere, openDescriptors, processesWith } from "../../fixtures/proc.ts";
 import { connect, exec, ExecStream } from "../../fixtures/exec-stream.ts";
 import { clientOf } from "../../fixtures/guest-client.ts";
 
@@ -41,10 +40,12 @@ async function goesOnTalking(name: string): Promise<void> {
 }
 
 async function endTalker(name: string): Promise<void> {
-  // Its children look like it between fork and execve, for a moment.
-  for (let pids = await talkers(name); pids.length > 0; pids = await talkers(name)) {
-    for (const pid of pids) spawnSync("kill", ["-KILL", String(pid)]);
-  }
+  // Between fork and execve its children have its command line, so that one round may leave some.
+  await until(async () => {
+    const pids = await talkers(name);
+    for (const pid of pids) killIfThere(pid);
+    return pids.length === 0;
+  }, `the talker ${name} has ended`);
 }
 
 function talkers(name: string): Promise<number[]> {
@@ -96,7 +97,7 @@ describe("output that is kept for a background process", () => {
     assert.ok(descriptors() > earlier);
     const usedMs = await cpuMsWithin(agent.pid, LOOK_MS);
     assert.ok(usedMs < LOOK_MS / 2, `${usedMs} ms`);
-    for (const pid of await processesWith(seconds)) process.kill(pid, "SIGKILL");
+    for (const pid of await processesWith(seconds)) killIfThere(pid);
     await until(() => descriptors() <= earlier, "the agent has closed the pipe");
   });
 
@@ -124,7 +125,7 @@ describe("output that is kept for a background process", () => {
       assert.deepEqual([level, limit], ["warn", KEPT_PIPES_LIMIT]);
     } finally {
       client.close();
-      for (const pid of await processesWith(seconds)) process.kill(pid, "SIGKILL");
+      for (const pid of await processesWith(seconds)) killIfThere(pid);
     }
   });
 });
@@ -144,7 +145,7 @@ describe("output_complete", () => {
       }
       rounds.push(complete);
     }
-    for (const pid of await processesWith(seconds)) process.kill(pid, "SIGKILL");
+    for (const pid of await processesWith(seconds)) killIfThere(pid);
     assert.ok((rounds.at(-1) ?? 0) >= 12, `complete, of 20 in each round: ${rounds.join(", ")}`);
   });
 });

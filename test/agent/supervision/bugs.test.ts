@@ -8,6 +8,7 @@ import { testFolder } from "../../fixtures/files.ts";
 import { forAllTests } from "../../fixtures/for-all-tests.ts";
 import { clientOf } from "../../fixtures/guest-client.ts";
 import { echo, listener } from "../../fixtures/listeners.ts";
+import { processesWith } from "../../fixtures/proc.ts";
 import { RawHttp2 } from "../../fixtures/raw-http2.ts";
 import { RpcFailure } from "../../fixtures/rpc-clients.ts";
 
@@ -118,9 +119,10 @@ describe("a bug of the agent", () => {
     using stream = new ExecStream(agent);
     arm("ring");
     const keep = { name: "large", bufferBytes: 8_000_000 };
-    stream.start({ args: ["sleep", `61${process.pid}`], keep });
+    const seconds = `61${process.pid}`;
+    stream.start({ args: ["sleep", seconds], keep });
     await assert.rejects(stream.until("never"), /there is no memory for a buffer of 8000000 bytes/);
-    assert.equal((await exec(agent, { args: ["pgrep", "-f", `sleep 61${process.pid}$`] })).exit.code, 1);
+    assert.deepEqual(await processesWith(`sleep\0${seconds}\0`), []);
   });
 
   for (const [entry, act] of [

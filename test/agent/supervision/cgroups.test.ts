@@ -21,13 +21,12 @@ function mark(fraction: number): string {
   return `43${process.pid}.${fraction}`;
 }
 
-/** Leaves the session and has no living parent: /proc has no link from it to the command. */
+/**
+ * A command that starts a daemon. The daemon leaves the session and has no living parent: /proc has no link from it to
+ * the command. It says `up` itself.
+ */
 function daemon(sleepSeconds: string): string[] {
-  return [
-    "sh",
-    "-c",
-    `(setsid sh -c '(sleep ${sleepSeconds} &)' &); while ! pgrep -f 'sleep ${sleepSeconds}$' >/dev/null; do :; done; echo up; sleep 1000`,
-  ];
+  return ["sh", "-c", `(setsid sh -c '(echo up; exec sleep ${sleepSeconds}) &' &); exec sleep 1000`];
 }
 
 async function killsTheDaemon(agent: RunningAgent, sleepSeconds: string): Promise<void> {

@@ -10,7 +10,7 @@ import { ExecStream, exec } from "../../fixtures/exec-stream.ts";
 import { forAllTests } from "../../fixtures/for-all-tests.ts";
 import { makeLauncherBundle } from "../../fixtures/bundles.ts";
 import { lacksCgroups, NEEDS_NAMESPACES } from "../../fixtures/namespaces.ts";
-import { allProcesses, noProcessWith, processesWith } from "../../fixtures/proc.ts";
+import { allProcesses, killIfThere, noProcessWith, processesWith } from "../../fixtures/proc.ts";
 import { NEEDS_SETUID } from "../../fixtures/privileges.ts";
 import { program } from "../../fixtures/programs/index.ts";
 
@@ -104,7 +104,7 @@ describe("an agent that is killed, below a launcher without privileges", () => {
       await stream.start({ args: [setpriv, "--reuid=0", "sh", "-c", daemon] }).until("up");
       const roots = await processesWith(DAEMON_SECONDS);
       t.after(() => {
-        for (const pid of roots) process.kill(pid, "SIGKILL");
+        for (const pid of roots) killIfThere(pid);
       });
       assert.ok(roots.every((pid) => /^Uid:\t0\t0\t/m.test(readFileSync(`/proc/${pid}/status`, "utf8"))));
       process.kill(await agentBelow(agent), "SIGKILL");

@@ -15,7 +15,7 @@ import {
 import { testFolder } from "../../fixtures/files.ts";
 import { clientOf } from "../../fixtures/guest-client.ts";
 import { makeLauncherBundle } from "../../fixtures/bundles.ts";
-import { cgroupMounts, processById, processGone } from "../../fixtures/proc.ts";
+import { cgroupMounts, killIfThere, processById, processGone } from "../../fixtures/proc.ts";
 import { Ticking } from "../../fixtures/ticking.ts";
 import { FIND_CGROUP, needsCgroups, removeCgroups } from "../../fixtures/namespaces.ts";
 
@@ -111,7 +111,7 @@ while :; do sleep 0.05; done`;
     const args = ["sh", "-c", 'echo up; exec "$@"', "sh", ...workload.args];
     await using agent = await frozenAgent({ command: SOURCES_COMMAND, process: { args } });
     const { pid } = await agent.logged("workload_started");
-    t.after(() => process.kill(Number(pid), "SIGKILL"));
+    t.after(() => killIfThere(Number(pid)));
     process.kill(agent.pid, "SIGKILL");
     await processGone(agent.pid);
     const { rounds } = workload;

@@ -19,6 +19,7 @@ import { DISK, type InstanceRecord } from "../../substrate/double/instance.ts";
 import { type Host, Machines } from "../../substrate/double/machines.ts";
 import { LIMITS_MS } from "../../substrate/double/rules.ts";
 import { type ConsoleWords, MEMORY, PAUSED, Vm } from "../../substrate/double/vm.ts";
+import { bindInGuest, guestDirectories } from "../../fixtures/guest-mounts.ts";
 import { type Relay, relayTo } from "../../fixtures/relay.ts";
 import { allProcesses } from "../../fixtures/proc.ts";
 import { CONSOLE_LOG } from "../../vm/harness/qemu.ts";
@@ -164,14 +165,13 @@ class ProcessMachine extends Vm {
       statSync(source);
       const own = join(this.#folder, DISK, `layer-${index}`);
       if (isWritable && !existsSync(own)) cpSync(source, own, { recursive: true });
-      return `mkdir -p '${path}' && mount --bind '${isWritable ? own : source}' '${path}'`;
+      return bindInGuest(isWritable ? own : source, path);
     });
     // From its first line the shell dies with unshare: killed before that, it would be left.
     const lines = [
       "echo up >&3",
       "exec 3>&-",
-      "mount -t tmpfs tmpfs /srv",
-      "mount -t tmpfs tmpfs /run",
+      guestDirectories(),
       ...places,
       // Without CAP_SYS_ADMIN the kernel refuses to reseed its generator (random(4)).
       cannotReseed ? 'exec setpriv --bounding-set=-sys_admin --inh-caps=-sys_admin "$@"' : 'exec "$@"',
