@@ -1,10 +1,12 @@
 import assert from "node:assert/strict";
 import { once } from "node:events";
 import { describe, test } from "node:test";
+import { execa } from "execa";
 import { processGone } from "../../fixtures/proc.ts";
 import {
   agentForAllTests,
   assertRefused,
+  GUESTCTL_LINE,
   type GuestctlResult,
   jsonLines,
   runGuestctl,
@@ -51,6 +53,12 @@ describe("guestctl exec", () => {
     const lines = stdout.split("\n");
     for (const line of ["__proto__=x", "toString=y"]) assert.ok(lines.includes(line), line);
     assert.doesNotMatch(stdout, /^constructor=/m);
+  });
+
+  test("has the command's status when that ends before endless input does", async () => {
+    const line = `for i in 1 2 3 4 5; do yes | ${GUESTCTL_LINE} exec -i -- sh -c "sleep 0.2; exit 4"; printf "$? "; done`;
+    const { stdout, stderr } = await execa("sh", ["-c", line], { env, extendEnv: false });
+    assert.equal(stdout, "4 4 4 4 4 ", stderr);
   });
 
   test("connects standard input with -i only, and its end", async () => {

@@ -4,6 +4,7 @@ import { type ExecFrame, ExecFrameSchema } from "../../../shared/gen/svc/guest/v
 import { GuestAgent } from "../../../shared/gen/svc/guest/v1alpha1/guest_agent_pb.ts";
 import { type CallOptions, cancelCall, type Channel } from "../channel.ts";
 import type { GuestError } from "../errors.ts";
+import { discardLateWrites } from "../internals/grpc-js.ts";
 
 const METHOD = GuestAgent.method.exec;
 
@@ -37,11 +38,22 @@ export interface ExecWire {
   readonly onRead?: (() => void) | undefined;
 }
 
+/** A frame that waits, and what runs once the next may follow. */
+interface HeldFrame {
+  readonly frame: Frame;
+  readonly sent: (() => void) | undefined;
+}
+
 /** One Exec call. */
 export class ExecCall implements ExecWire {
   readonly #channel: Channel;
   readonly #signal: AbortSignal | undefined;
   readonly #call: ClientDuplexStream<ExecFrame, ExecFrame>;
+  /**
+   * Frames after the first, which wait for the call's HTTP/2 stream: only a known stream can discard what is written
+   * after the command's end. Undefined once it is known, or the call has ended.
+   */
+  #held: HeldFrame[] | undefined = [];
 
   /**
    * @param first the frame that it begins with
@@ -51,7 +63,12 @@ export class ExecCall implements ExecWire {
     this.#channel = channel;
     this.#signal = options.signal;
     this.#call = channel.bidiStream(METHOD, options);
-    this.send(first);
+    this.#write({ frame: first, sent: undefined });
+    this.#call.once("metadata", () => {
+      if (this.#held !== undefined) discardLateWrites(this.#call);
+      this.#release((held) => this.#write(held));
+    });
+    this.#call.once("status", () => this.#release(({ sent }) => sent?.()));
   }
 
   open(listener: ExecListener): void {
@@ -69,9 +86,9 @@ export class ExecCall implements ExecWire {
   }
 
   send(frame: Frame, sent?: () => void): void {
-    // grpc-js fails a call that is written to after its end; here that only means that the command ended first.
-    if (this.#call.writable) this.#call.write(create(ExecFrameSchema, { frame }), sent);
-    else sent?.();
+    if (this.#held !== undefined && discardLateWrites(this.#call)) this.#release((held) => this.#write(held));
+    if (this.#held === undefined) this.#write({ frame, sent });
+    else this.#held.push({ frame, sent });
   }
 
   pause(): void {
@@ -88,5 +105,17 @@ export class ExecCall implements ExecWire {
 
   cancel(): void {
     cancelCall(this.#call);
+  }
+
+  #write({ frame, sent }: HeldFrame): void {
+    // grpc-js fails a call that is written to after its end; here that only means that the command ended first.
+    if (this.#call.writable) this.#call.write(create(ExecFrameSchema, { frame }), sent);
+    else sent?.();
+  }
+
+  #release(pass: (held: HeldFrame) => void): void {
+    const held = this.#held ?? [];
+    this.#held = undefined;
+    for (const each of held) pass(each);
   }
 }

@@ -56,11 +56,34 @@ type Part = { readonly [Name in "call" | "nextCall" | "child"]?: Part } & {
   readonly http2Stream?: ClientHttp2Stream;
 };
 
-/** The HTTP/2 stream of a call whose headers have come. Undefined where another version of grpc-js keeps it elsewhere. */
+/**
+ * The HTTP/2 stream of a call whose first message has been sent. Undefined where another version of grpc-js keeps it
+ * elsewhere.
+ */
 export function streamOf(call: unknown): ClientHttp2Stream | undefined {
   for (let part = call as Part | undefined; part !== undefined;) {
     if (part.http2Stream !== undefined) return part.http2Stream;
     part = part.call ?? part.nextCall ?? part.child ?? part.underlyingCalls?.at(-1)?.call;
   }
   return undefined;
+}
+
+/**
+ * Discards what is written to a call from now on once its server has ended the HTTP/2 stream (RST_STREAM with NO_ERROR,
+ * RFC 9113, 8.1), as for a command that ends before it has read its input. Node fails such a write, and grpc-js 1.14
+ * then replaces the status OK by "Write error: write after end", and drops the messages that were not read yet. How the
+ * stream ends says why a call failed, so the error of a write is never needed. Returns false while there is no stream;
+ * then, and where another version of grpc-js keeps it elsewhere, nothing changes.
+ */
+export function discardLateWrites(call: unknown): boolean {
+  const stream = streamOf(call);
+  if (stream === undefined) return false;
+  const write = stream.write.bind(stream) as (bytes: Buffer, done: () => void) => boolean;
+  const writeOrDiscard = (bytes: Buffer, done: () => void = () => undefined): boolean => {
+    if (stream.writable) return write(bytes, () => done());
+    setImmediate(done);
+    return true;
+  };
+  Object.assign(stream, { write: writeOrDiscard });
+  return true;
 }

@@ -7,6 +7,7 @@ import { type CallOptions, cancelCall, type Channel } from "../channel.ts";
 import { failure, GuestError } from "../errors.ts";
 import { deferred } from "../deferred.ts";
 import { DataFrames } from "./data-frames.ts";
+import { discardLateWrites } from "../internals/grpc-js.ts";
 import { READ_BYTES } from "../internals/large-reads.ts";
 
 const METHOD = Tunnel.method.open;
@@ -56,6 +57,7 @@ export class GuestTunnel extends Duplex implements Disposable {
     );
     this.#call = channel.bidiStream(METHOD, options);
     this.#call.once("metadata", () => {
+      discardLateWrites(this.#call);
       this.#frames = DataFrames.of(this.#call, (bytes, isLast) => this.#arrive(bytes, isLast));
     });
     this.#call.on("data", ({ frame }: TunnelFrame) => this.#receive(frame));
