@@ -20,6 +20,7 @@ export {
   type Tags,
   USUAL_LISTEN_PORT,
   type Volume,
+  type VolumeContent,
   type VolumeMount,
 } from "./substrate/index.ts";
 export type {

@@ -24,6 +24,7 @@ import {
   checkName,
   checkNodeId,
   checkSpec,
+  type Instance,
   type InstanceState,
   randomName,
   SandboxError,
@@ -33,6 +34,7 @@ import {
 import {
   addressOf,
   type Awakening,
+  bounded,
   CALL_MS,
   isOff,
   Journal,
@@ -51,6 +53,9 @@ import {
 import { reach, type Reach } from "./reach.ts";
 import { sweep, type SweepOptions, type SweepReport } from "./sweep.ts";
 import { watch, type WatchOptions } from "./watch.ts";
+
+/** Requests to the daemon for what a listing lacks. */
+const REQUESTS_AT_A_TIME = 16;
 
 /** A sandbox, as this node knows it. Operations need one whose phase is "ready". */
 export interface SandboxInfo extends SandboxEntry {
@@ -157,7 +162,14 @@ export class Sandboxes {
   /** All sandboxes of this node, in the order of their creation. */
   async list(): Promise<readonly SandboxInfo[]> {
     const entries = this.#node.journal.all().filter((entry) => entry.kind === "sandbox");
-    return Promise.all(entries.map((entry) => this.#info(entry)));
+    if (entries.length === 0) return [];
+    const { instances } = this.#node;
+    const listed = await asSandboxError(instances.listed());
+    const infos = new Map<string, SandboxInfo>();
+    await bounded(entries, REQUESTS_AT_A_TIME, async (entry) => {
+      infos.set(entry.name, this.#infoOf(entry, await asSandboxError(instances.findIn(listed, entry))));
+    });
+    return entries.flatMap(({ name }) => infos.get(name) ?? []);
   }
 
   /** All snapshots of this node, in the order of their creation. */
@@ -320,7 +332,11 @@ export class Sandboxes {
   }
 
   async #info(entry: SandboxEntry): Promise<SandboxInfo> {
-    const { ip, state, stateError } = (await asSandboxError(this.#node.instances.find(entry))) ?? {};
+    return this.#infoOf(entry, await asSandboxError(this.#node.instances.find(entry)));
+  }
+
+  #infoOf(entry: SandboxEntry, instance: Instance | undefined): SandboxInfo {
+    const { ip, state, stateError } = instance ?? {};
     const address = ip === undefined ? undefined : addressOf(entry, ip);
     return { ...entry, state, stateError, address, credentials: this.#node.credentials.folderOf(entry.name) };
   }

@@ -1,5 +1,4 @@
 import type * as Sqlite from "node:sqlite";
-import type { JournalEntry } from "./journal.ts";
 
 /**
  * Counts the changes of entries, whichever process and version makes them. `PRAGMA data_version` alone also changes
@@ -21,21 +20,21 @@ interface Row {
   readonly body: string;
 }
 
-interface Known {
+interface Known<Entry> {
   readonly body: string;
-  readonly entry: JournalEntry;
+  readonly entry: Entry;
 }
 
 /**
  * The journal's entries in memory, in the order of their creation. They are read from the database again only after
  * another process has changed one.
  */
-export class Entries {
+export class Entries<Entry> {
   readonly #dataVersion: Sqlite.StatementSync;
   readonly #changes: Sqlite.StatementSync;
   readonly #rows: Sqlite.StatementSync;
-  #known = new Map<string, Known>();
-  #list: readonly JournalEntry[] | undefined;
+  #known = new Map<string, Known<Entry>>();
+  #list: readonly Entry[] | undefined;
   /** `PRAGMA data_version` at the last check: it changes with every commit of another connection. -1: none yet. */
   #checkedVersion = -1;
   /** The count of changes that `#known` contains. Undefined: the database has no count, or nothing was read yet. */
@@ -48,12 +47,12 @@ export class Entries {
   }
 
   /** All entries. The same array as long as none has changed. */
-  all(): readonly JournalEntry[] {
+  all(): readonly Entry[] {
     this.#refresh();
     return (this.#list ??= [...this.#known.values()].map(({ entry }) => entry));
   }
 
-  get(name: string): JournalEntry | undefined {
+  get(name: string): Entry | undefined {
     this.#refresh();
     return this.#known.get(name)?.entry;
   }
@@ -61,7 +60,7 @@ export class Entries {
   /** Notes a change that this process has just committed. @param body undefined: the entry was removed */
   changed(name: string, body: string | undefined): void {
     if (body === undefined) this.#known.delete(name);
-    else this.#known.set(name, known(body));
+    else this.#known.set(name, known<Entry>(body));
     if (this.#knownChanges !== undefined) this.#knownChanges++;
     this.#list = undefined;
   }
@@ -77,7 +76,7 @@ export class Entries {
       this.#known = new Map(
         rows.map(({ name, body }) => {
           const same = before.get(name);
-          return [name, same?.body === body ? same : known(body)];
+          return [name, same?.body === body ? same : known<Entry>(body)];
         }),
       );
       this.#list = undefined;
@@ -87,8 +86,8 @@ export class Entries {
   }
 }
 
-function known(body: string): Known {
-  return { body, entry: frozen(JSON.parse(body) as JournalEntry) };
+function known<Entry>(body: string): Known<Entry> {
+  return { body, entry: frozen(JSON.parse(body) as Entry) };
 }
 
 /** Callers share the entries: none may change them. */

@@ -1,4 +1,7 @@
+export * from "./access.ts";
+export * from "./agent-volumes.ts";
 export * from "./ending.ts";
+export * from "./gate.ts";
 export * from "./guest.ts";
 export * from "./demands.ts";
 export * from "./injection.ts";

@@ -1,9 +1,7 @@
-import { createHash } from "node:crypto";
 import { cp, mkdir, readdir, readFile, rm } from "node:fs/promises";
 import { basename, join } from "node:path";
 import { promisify } from "node:util";
-import { constants, gunzipSync, gzip } from "node:zlib";
-import { messageOf } from "../../../shared/errors.ts";
+import { gzip } from "node:zlib";
 import { DEFAULT_SERVER_NAME } from "../../client/index.ts";
 import {
   agentVariables,
@@ -13,11 +11,11 @@ import {
   prepareFolder,
   readClientCredentials,
 } from "../../credentials/index.ts";
-import { BLOCK_BYTES, entryEnd, entryHead, readHeader, TAR_END } from "../../tar/index.ts";
-import { SandboxError, type Substrate, type VolumeMount } from "../substrate/index.ts";
+import { entryEnd, entryHead, TAR_END } from "../../tar/index.ts";
+import { SandboxError, type VolumeMount } from "../substrate/index.ts";
 
-/** Mount points: the substrate refuses most other places. */
-const AGENT_MOUNT = "/srv/guest-agent";
+/** Mount point of the agent; the substrate refuses most other places. */
+export const AGENT_MOUNT: string = "/srv/guest-agent";
 const CREDENTIALS_MOUNT = "/srv/credentials";
 const PROCESS_FILE = "process.json";
 const HOOKS_FILE = "hooks.json";
@@ -26,45 +24,6 @@ export const PROCESS_SPEC_PATH: string = join(CREDENTIALS_MOUNT, PROCESS_FILE);
 
 /** From 1970 for ten years: the guest may boot without a clock, and each instance has an authority of its own. */
 const VALIDITY_MS = 10 * 365 * 86_400_000;
-
-/** Bytes of a .gz that surely hold the first header of its archive. */
-const BEGINNING_BYTES = 4096;
-
-/** The agent for sandboxes. */
-export interface AgentSource {
-  /** Path of the build's .tar.gz. */
-  readonly archive: string;
-}
-
-/** The agent's volume and the program in it. */
-export interface AgentVolume {
-  readonly id: string;
-  /** Path of the program in the guest. */
-  readonly entrypoint: string;
-  readonly content: Buffer;
-}
-
-/** Reads the agent's archive. The volume is named by its content, so all nodes share it and no release replaces it. */
-async function agentVolume({ archive }: AgentSource): Promise<AgentVolume> {
-  try {
-    const content = await readFile(archive);
-    const digest = createHash("sha256").update(content).digest("hex").slice(0, 16);
-    const entrypoint = join(AGENT_MOUNT, topFolder(content), "guest-agent");
-    return { id: `guest-agent-${digest}`, entrypoint, content };
-  } catch (error) {
-    const message = `cannot read the agent's archive ${archive}: ${messageOf(error)}; name a .tar.gz of the build`;
-    throw new SandboxError("INVALID_SPEC", message, error);
-  }
-}
-
-/** The folder that an archive's first entry is, or lies in. */
-function topFolder(archive: Buffer): string {
-  const beginning = gunzipSync(archive.subarray(0, BEGINNING_BYTES), { finishFlush: constants.Z_SYNC_FLUSH });
-  const name = readHeader(beginning.subarray(0, BLOCK_BYTES))?.name.toString() ?? "";
-  const [folder = ""] = name.replace(/^\.\//, "").split("/");
-  if (folder === "") throw new Error("it does not begin with a folder");
-  return folder;
-}
 
 /** Volumes of an instance: the agent's, which all share, and that of its credentials, with a layer for later ones. */
 export function mounts(agentVolumeId: string, credentialVolumeId: string): readonly VolumeMount[] {
@@ -174,63 +133,5 @@ export class CredentialStore {
       ];
     });
     return promisify(gzip)(Buffer.concat([...blocks, TAR_END]));
-  }
-}
-
-/** Tag of the agents' volumes. */
-const AGENT_TAG = "svc.agent";
-
-/** The volumes of agents, which all nodes of a substrate share: one for each archive that sandboxes were made with. */
-export class AgentVolumes {
-  readonly #substrate: Substrate;
-  readonly #source: AgentSource | undefined;
-  /** Only its name and program: the content is large. */
-  #own: Omit<AgentVolume, "content"> | undefined;
-
-  /** @param source the agent that this node puts into sandboxes */
-  constructor(substrate: Substrate, source: AgentSource | undefined) {
-    this.#substrate = substrate;
-    this.#source = source;
-  }
-
-  /** This node's volume, there or not. Rejects with SandboxError (INVALID_SPEC) without a readable agent. */
-  async own(): Promise<Omit<AgentVolume, "content">> {
-    if (this.#own === undefined) {
-      const { id, entrypoint } = await this.#read();
-      this.#own = { id, entrypoint };
-    }
-    return this.#own;
-  }
-
-  /** Makes this node's volume if it does not exist. */
-  async provide(): Promise<void> {
-    const { id } = await this.own();
-    if ((await this.#substrate.volume(id)) !== undefined) return;
-    const { content } = await this.#read();
-    try {
-      await this.#substrate.createVolume({ id, tags: { [AGENT_TAG]: "true" } }, content);
-    } catch (error) {
-      // Not a failure if another node has just made it, or if only the answer was lost.
-      if ((await this.#substrate.volume(id)) === undefined) throw error;
-    }
-  }
-
-  /** Ids of the volumes older than this node's; none if it has no agent, or has made no sandbox with it yet. */
-  async older(): Promise<readonly string[]> {
-    if (this.#source === undefined) return [];
-    const all = await this.#substrate.volumes({ [AGENT_TAG]: "true" });
-    // The usual case, in which the archive need not be read.
-    if (all.length < 2) return [];
-    const { id: ownId } = await this.own();
-    const own = all.find(({ id }) => id === ownId);
-    return all.flatMap(({ id, createdMs }) => (own !== undefined && createdMs < own.createdMs ? [id] : []));
-  }
-
-  #read(): Promise<AgentVolume> {
-    if (this.#source !== undefined) return agentVolume(this.#source);
-    const remedy = { kind: "archive", name: "" } as const;
-    throw new SandboxError("INVALID_SPEC", "no archive of an agent is given to put into the sandbox", undefined, {
-      remedy,
-    });
   }
 }

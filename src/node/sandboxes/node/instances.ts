@@ -36,6 +36,24 @@ export class Instances {
     return (await this.#substrate.instances(own)).find((instance) => instance.name === instanceName);
   }
 
+  /** All instances of this node, by id: one listing in place of a request for each. */
+  async listed(): Promise<ReadonlyMap<string, Instance>> {
+    return new Map((await this.#substrate.instances(this.#tags)).map((instance) => [instance.id, instance]));
+  }
+
+  /**
+   * The instance of a sandbox as in a listing that has just been made. Asks for one that the listing lacks, and whose
+   * id is known.
+   */
+  async findIn(listed: ReadonlyMap<string, Instance>, entry: SandboxEntry): Promise<Instance | undefined> {
+    const { name, instanceName = name, instanceId, tags } = entry;
+    if (instanceId !== undefined) return listed.get(instanceId) ?? (await this.find(entry));
+    const { [OPERATION_TAG]: operation } = tags;
+    for (const instance of listed.values())
+      if (instance.name === instanceName && instance.tags[OPERATION_TAG] === operation) return instance;
+    return undefined;
+  }
+
   /** A sandbox as `ending` needs it. */
   subject(entry: SandboxEntry): Subject {
     return { name: entry.name, substrate: this.#substrate, instance: () => this.find(entry) };

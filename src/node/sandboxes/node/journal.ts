@@ -83,6 +83,11 @@ export interface SandboxEntry extends Entry {
    * was suspended, and has not done its duties since.
    */
   readonly runEpochMs?: number | undefined;
+  /**
+   * When its frozen session thaws by itself, without its duties, at the earliest and by the host's clock. Undefined: it
+   * is not frozen, or it was suspended before 0.4.0.
+   */
+  readonly thawsAtMs?: number | undefined;
   /** It was stopped and boots anew since then, by the host's clock; undefined: it does not, or its agent has answered. */
   readonly bootingSinceMs?: number | undefined;
   /** Its address at its last suspension: needed while the daemon is away, because its session may be frozen. */
@@ -139,7 +144,7 @@ const SCHEMA = `
 export class Journal {
   readonly #database: Sqlite.DatabaseSync;
   readonly #locks: Locks;
-  readonly #entries: Entries;
+  readonly #entries: Entries<JournalEntry>;
   readonly #writes = new Writes();
   readonly #statements: Readonly<Record<"add" | "put" | "remove", Sqlite.StatementSync>>;
   /** Whether this process has changed it. */

@@ -1,7 +1,10 @@
 import { DEFAULT_PORT } from "../../client/index.ts";
 import type { Substrate, Tags } from "../substrate/index.ts";
-import { type Freeze, GuestAccess } from "./guest.ts";
-import { type AgentSource, AgentVolumes, CredentialStore } from "./injection.ts";
+import { GuestAccess } from "./access.ts";
+import { type AgentSource, AgentVolumes } from "./agent-volumes.ts";
+import { Dials } from "./gate.ts";
+import type { Freeze } from "./guest.ts";
+import { CredentialStore } from "./injection.ts";
 import { Instances } from "./instances.ts";
 import type { Journal } from "./journal.ts";
 import { hostCpuClass } from "./keys.ts";
@@ -62,6 +65,8 @@ export interface NodeParts {
   readonly turns: Turns;
   readonly instances: Instances;
   readonly guests: GuestAccess;
+  /** Places for connections that are being made. */
+  readonly dials: Dials;
   /** Name of the class of this host's processors. */
   readonly cpuClass: () => Promise<string>;
   readonly ingressHost: string;
@@ -110,6 +115,7 @@ export function nodeOf(options: NodeOptions, journal: Journal): NodeParts {
     turns,
     instances,
     guests,
+    dials: new Dials(),
     cpuClass: async () => options.cpuClass ?? hostCpuClass(),
     ingressHost: options.ingressHost ?? "127.0.0.1",
     daemonFolder: options.daemonFolder,

@@ -160,7 +160,7 @@ async function welcome(
   node.step("fork", name, "duties, new credentials, duties, POST_RESTORE and Health");
   const parent = await node.credentials.client(parentOf(name));
   const fresh = await node.credentials.client(name);
-  const inherited = (): Promise<GuestClient> => node.guests.dial(entry, parent);
+  const inherited = (): Promise<GuestClient> => node.guests.dial(entry, { credentials: parent });
   const accepted = (areDutiesDone: boolean): Promise<GuestClient> =>
     acceptedClient(node, entry, mixturesOf(parent, fresh, areDutiesDone), signal);
   await dutiesBeforeFiles(node, entry, inherited, env, signal);
@@ -181,7 +181,7 @@ async function welcome(
     const words = awakening.notReseeded.join(" ");
     throw new SandboxError("RESTORE_DEGRADED", `the fork ${name} may draw its origin's random numbers: ${words}`);
   }
-  using client = await node.guests.dial(entry, fresh);
+  using client = await node.guests.dial(entry, { credentials: fresh });
   await client.health({ waitForReady: true, timeoutMs: reachTimeoutMs, signal });
   if (env !== undefined) await demandInForce(client, entry, awakening);
   const { runEpochMs, agentVersion, agentServices } = awakening;
@@ -218,7 +218,7 @@ function acceptedClient(
   const attempt = async (deadlineMs: number): Promise<GuestClient> => {
     let refusal: unknown;
     for (const credentials of mixtures) {
-      const client = await node.guests.dial(entry, credentials);
+      const client = await node.guests.dial(entry, { credentials });
       try {
         await client.health({ timeoutMs: deadlineMs });
         return client;

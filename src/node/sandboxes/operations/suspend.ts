@@ -7,6 +7,8 @@ import {
   demandAgent,
   demandFeature,
   type Entry,
+  freezeLeftMs,
+  freezeTimeMs,
   type Freeze,
   isRunning,
   type JournalEntry,
@@ -92,7 +94,9 @@ async function awakenAfter(
   entry: SandboxEntry,
   state: KnownState,
 ): Promise<void> {
-  await node.guests.awaken(operation, entry, state === "unknown" ? CALL_MS : undefined).catch(() => undefined);
+  await node.guests
+    .awaken(operation, entry, { reachTimeoutMs: state === "unknown" ? CALL_MS : undefined })
+    .catch(() => undefined);
 }
 
 /**
@@ -203,6 +207,8 @@ export async function resume(
   if (state === "Standby") {
     differing = await compareKeys(node, "resume", entry, choices);
     node.step("resume", entry.name, "restore it");
+    if (entry.preSnapshot?.freeze === "frozen")
+      await node.journal.put({ ...entry, thawsAtMs: Date.now() + freezeLeftMs(node.guests.patience) });
     await besideSiblings(node, entry, () => node.instances.changed(entry, () => node.substrate.restore(id), "Running"));
   } else if (state === "Stopped") {
     node.step("resume", entry.name, "start it");
@@ -268,7 +274,9 @@ export async function quiesced(
     node.cpuClass(),
     node.instances.existing(entry),
   ]);
-  const suspending: SandboxEntry = { ...entry, runEpochMs: undefined, lastIp: ip };
+  // The guest's time begins later, when its hook has ended.
+  const thawsAtMs = freeze === "off" ? undefined : Date.now() + freezeTimeMs(node.guests.patience);
+  const suspending: SandboxEntry = { ...entry, runEpochMs: undefined, lastIp: ip, thawsAtMs };
   // An agent that cannot be reached has frozen nothing.
   const { processEnvVersion, services: agentServices } = await node.guests.ask(suspending, (client) =>
     client.health({ timeoutMs: CALL_MS }),

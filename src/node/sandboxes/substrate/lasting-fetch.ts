@@ -2,6 +2,7 @@ import { type ClientRequest, request as requestHttp } from "node:http";
 import { request as requestHttps } from "node:https";
 import type { Socket } from "node:net";
 import { buffer } from "node:stream/consumers";
+import { pipeline } from "node:stream/promises";
 
 /**
  * Longer than what the daemon's server may have read ahead of a request's end: bufio's 4 KiB (Go 1.26,
@@ -33,9 +34,30 @@ export async function lastingFetch(input: string | URL | Request, init: RequestI
     signal: signal ?? undefined,
   };
   const request = send(url, options);
-  request.once("socket", (socket) => followed(socket, url));
-  request.end(body ?? undefined);
-  return answerOf(request);
+  const answer = answerOf(request);
+  if (body instanceof ReadableStream)
+    streamed(request, body, url).catch((error: unknown) => request.destroy(asError(error)));
+  else ended(request, body ?? undefined, url);
+  return answer;
+}
+
+/** Sends all but the last chunk, and that with the request behind it. Stops where the daemon answers before. */
+async function streamed(request: ClientRequest, body: ReadableStream<Uint8Array>, url: URL): Promise<void> {
+  let last: Uint8Array | undefined;
+  const others = async function* (): AsyncGenerator<Uint8Array> {
+    for await (const chunk of body) {
+      if (last !== undefined) yield last;
+      last = chunk;
+    }
+  };
+  await pipeline(others, request, { end: false });
+  ended(request, last, url);
+}
+
+function ended(request: ClientRequest, last: unknown, url: URL): void {
+  if (request.socket === null) request.once("socket", (socket) => followed(socket, url));
+  else followed(request.socket, url);
+  request.end(last);
 }
 
 /** Holds back what is written, until the request and the one behind it can be written at once. */
@@ -64,4 +86,8 @@ function answerOf(request: ClientRequest): Promise<Response> {
         .catch(reject);
     });
   });
+}
+
+function asError(error: unknown): Error {
+  return error instanceof Error ? error : new Error(String(error));
 }

@@ -43,6 +43,9 @@ export interface Volume {
   readonly createdMs: number;
 }
 
+/** The content of a volume, a .tar.gz with relative paths: in memory, or read while it is sent. */
+export type VolumeContent = Uint8Array | { readonly sizeBytes: number; readonly chunks: AsyncIterable<Uint8Array> };
+
 /** A snapshot. */
 export interface Snapshot {
   readonly id: string;

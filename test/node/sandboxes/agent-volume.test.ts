@@ -1,0 +1,55 @@
+import assert from "node:assert/strict";
+import { randomBytes } from "node:crypto";
+import { appendFileSync, readFileSync, writeFileSync } from "node:fs";
+import { describe, test } from "node:test";
+import { gzipSync } from "node:zlib";
+import { NEEDS_NAMESPACES } from "../../fixtures/namespaces.ts";
+import { openNode, partsOf, assertRefused, assertAnswers } from "./node.ts";
+import { HttpSubstrate, IMAGE } from "./substrate.ts";
+
+const UPLOAD = "POST /volumes/from-archive";
+
+describe("the volume of an agent", NEEDS_NAMESPACES, () => {
+  test("is uploaded once for all sandboxes that are created at the same time", async () => {
+    await using substrate = await HttpSubstrate.start();
+    using node = await openNode(partsOf(substrate));
+    const uploaded: string[] = [];
+    substrate.edits.set(UPLOAD, (answer: { readonly id: string }) => {
+      uploaded.push(answer.id);
+      return answer;
+    });
+    const names = ["one", "two", "three"];
+    await Promise.all(names.map((name) => node.create({ image: IMAGE, name })));
+    assert.deepEqual(
+      uploaded.toSorted().map((id) => id.replace(/-[0-9a-f]{16}$/, "")),
+      ["guest-agent", "one-credentials", "three-credentials", "two-credentials"],
+    );
+    for (const name of names) await assertAnswers(node, name);
+  });
+
+  test("has every byte of a large archive, which is sent in pieces", async () => {
+    await using substrate = await HttpSubstrate.start();
+    // A second member, which gzip and tar read as one with the first: larger than any buffer on the way.
+    const filler = randomBytes(8 * 2 ** 20);
+    const program = readFileSync(substrate.agentArchive);
+    writeFileSync(substrate.agentArchive, program);
+    appendFileSync(substrate.agentArchive, gzipSync(filler));
+    using node = await openNode(partsOf(substrate));
+    await node.create({ image: IMAGE, name: "box" });
+    await assertAnswers(node, "box");
+  });
+
+  test("is refused where its archive was replaced after it gave the volume its name", async () => {
+    await using substrate = await HttpSubstrate.start();
+    using node = await openNode(partsOf(substrate));
+    substrate.interfere = (request, when) => {
+      // The archive's digest is in the name already; the content is not sent yet.
+      if (request === UPLOAD && when === "before") appendFileSync(substrate.agentArchive, gzipSync(""));
+      return undefined;
+    };
+    await assertRefused(node.create({ image: IMAGE, name: "box" }), "INVALID_SPEC", /was replaced meanwhile/);
+    assert.deepEqual(substrate.left(), []);
+    substrate.interfere = () => undefined;
+    await node.create({ image: IMAGE, name: "box" });
+  });
+});
