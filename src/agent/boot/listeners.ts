@@ -64,6 +64,7 @@ export class Listeners {
       log,
       clock,
       watchArrivals: arrivalsWatcher(addon),
+      unacknowledgedMs: (fd) => addon.unacknowledgedMs(fd),
       tokenField: tokenField({ digest: tokenDigest }),
       authenticate: (metadata) => {
         rotation.lookAgain();

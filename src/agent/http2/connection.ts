@@ -19,6 +19,8 @@ const LONGEST_END_MS = 5_000;
 /** For a peer that sends no more: how often to probe it, and how long it may take nothing. */
 const HALF_CLOSED_PROBE_MS = 1_000;
 const HALF_CLOSED_IDLE_MS = 40_000;
+/** A draining connection, which has no place to lose, closes when its peer has answered no PING for this long. */
+const DRAINING_SILENT_MS = 60_000;
 /** The longest end of a connection without an admitted request. Its peer can read why; the agent reads nothing. */
 const UNPROVEN_END_MS = 500;
 
@@ -27,20 +29,12 @@ type RawSocket = Duplex & Partial<Pick<Socket, "remoteAddress" | "resetAndDestro
 
 const SETTLED = Promise.resolve();
 
-/** How a connection notices that its peer is gone without closing it. */
-export interface PingLimits {
-  /** Pause between two PINGs. */
-  readonly intervalMs: number;
-  /** Time for the answer to a PING; a peer that has not answered by then is dead. */
-  readonly timeoutMs: number;
-}
-
 /** Bounds of a connection's life. */
 export interface ConnectionLimits {
   /** Time for the first request. */
   readonly firstRequestMs: number;
-  /** Pings to the peer. Undefined: none are sent, and a peer is as alive as its socket. */
-  readonly pings?: PingLimits;
+  /** Pause between two PINGs, which measure for how long the peer's program has been silent. Undefined: none are sent. */
+  readonly pingIntervalMs?: number;
   readonly http2?: Partial<Http2Limits>;
   /** How it is read until `prove` is called. Undefined: every peer may make requests. */
   readonly probation?: PacedInputLimits;
@@ -56,8 +50,8 @@ export interface ConnectionEvents {
   request(stream: Http2Stream, fields: RequestFields): void;
   /** The peer was refused, or broke the protocol or a limit. */
   failed(reason: string): void;
-  /** The peer does not answer PINGs. */
-  peerDead(): void;
+  /** Bytes were passed to the socket. */
+  sent?(): void;
   /** The end has begun: it takes no new requests. */
   closing(): void;
   /** Its socket is closed. */
@@ -96,7 +90,8 @@ export class Http2Connection {
   #takenMs = 0;
   #firstRequest: NodeJS.Timeout | undefined;
   #pings: NodeJS.Timeout | undefined;
-  #pingOverdue: NodeJS.Timeout | undefined;
+  /** When the PING was sent that the peer has not answered. */
+  #pingSentMs: number | undefined;
 
   /**
    * @param socket carries HTTP/2
@@ -137,7 +132,7 @@ export class Http2Connection {
 
   /** Starts reading. */
   serve(): void {
-    const { firstRequestMs, pings } = this.#limits;
+    const { firstRequestMs, pingIntervalMs } = this.#limits;
     receiveAll(this.#socket, (chunk) => {
       if (this.#input === undefined) this.#receive(chunk);
       else this.#input.add(chunk);
@@ -150,11 +145,16 @@ export class Http2Connection {
       this.#fail(ErrorCode.ENHANCE_YOUR_CALM, `no request within ${firstRequestMs} ms of the handshake`);
     });
     this.#firstRequest = setTimeout(late, firstRequestMs).unref();
-    if (pings !== undefined) {
-      const ping = this.#entry(() => this.#ping(pings));
-      this.#pings = setInterval(ping, pings.intervalMs).unref();
+    if (pingIntervalMs !== undefined) {
+      const ping = this.#entry(() => this.#ping());
+      this.#pings = setInterval(ping, pingIntervalMs).unref();
     }
     this.#flushSoon();
+  }
+
+  /** For how long a PING has been unanswered, in milliseconds; 0: none is. A paused client does not answer. */
+  get silentMs(): number {
+    return this.#pingSentMs === undefined ? 0 : this.#nowMs() - this.#pingSentMs;
   }
 
   /** One of the peer's requests was admitted: from now on its bytes are read as they come. */
@@ -214,6 +214,11 @@ export class Http2Connection {
     else this.close();
   }
 
+  /** Destroys the socket at once, with what the kernel still holds for the peer. */
+  abandon(): void {
+    this.#destroy(true);
+  }
+
   /** What the event loop calls: a throw is a bug, which ends this connection and no other. The process logs it. */
   #entry<Args extends readonly unknown[]>(run: (...args: Args) => void): (...args: Args) => void {
     return (...args) => {
@@ -264,6 +269,8 @@ export class Http2Connection {
       return;
     }
     this.#stopTimers();
+    // It cannot answer any more.
+    this.#pingSentMs = undefined;
     this.#takenMs = this.#nowMs();
     this.#machine.peerIsLeaving = true;
     const probe = this.#entry(() => {
@@ -325,6 +332,7 @@ export class Http2Connection {
     const { chunks, sizeBytes } = batch;
     if (this.#socket === this.#raw) writeEach(this.#socket, chunks, written);
     else writeJoined(this.#socket, chunks, sizeBytes, written);
+    this.#events.sent?.();
   });
 
   /** Called when nothing is queued or being written. */
@@ -363,22 +371,19 @@ export class Http2Connection {
     else this.#raw.destroy();
   }
 
-  #ping({ timeoutMs }: PingLimits): void {
-    if (this.#pingOverdue !== undefined) return;
-    const overdue = this.#entry(() => {
-      this.#events.peerDead();
-      this.#destroy(true);
-    });
-    this.#pingOverdue = setTimeout(overdue, timeoutMs).unref();
+  #ping(): void {
+    if (this.#pingSentMs !== undefined) {
+      if (this.#state === "draining" && this.silentMs >= DRAINING_SILENT_MS) this.close();
+      return;
+    }
+    this.#pingSentMs = this.#nowMs();
     this.#machine.ping(() => {
-      clearTimeout(this.#pingOverdue);
-      this.#pingOverdue = undefined;
+      this.#pingSentMs = undefined;
     });
   }
 
   #stopTimers(): void {
     clearTimeout(this.#firstRequest);
     clearInterval(this.#pings);
-    clearTimeout(this.#pingOverdue);
   }
 }

@@ -1,4 +1,4 @@
-export { Http2Connection, type PingLimits } from "./connection.ts";
+export { Http2Connection } from "./connection.ts";
 export type { Fields, SecretField } from "./hpack.ts";
 export { type Http2Limits } from "./limits.ts";
 export { Pace, PacedInput } from "./paced-input.ts";

@@ -5,9 +5,12 @@ interface Handled<Handle> {
   readonly _handle?: Handle | null;
 }
 
-/** A listening server's descriptor, to see connections that are lost for lack of one. Undefined: none is logged. */
-export function descriptorOf(server: Server & Handled<{ readonly fd?: number }>): number | undefined {
-  const fd = server._handle?.fd;
+/**
+ * The descriptor of a listening server, to see connections that are lost for lack of one, or of a socket, to ask its
+ * kernel about the peer. Without it lost connections are not logged, and a lost peer is found by keepalive alone.
+ */
+export function descriptorOf(owner: (Server | Socket) & Handled<{ readonly fd?: number }>): number | undefined {
+  const fd = owner._handle?.fd;
   return fd === undefined || fd < 0 ? undefined : fd;
 }
 

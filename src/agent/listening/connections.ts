@@ -41,8 +41,10 @@ export class AcceptedConnection implements Connection {
   #isLogged = false;
   /** Its handshake is not complete. */
   isHalfOpen = true;
-  /** No new connection takes its place. */
+  /** No new connection takes its place, unless its client has been silent for long. */
   isKept = false;
+  /** For how long its client has not answered, in milliseconds; 0: it answers. */
+  silentMs: () => number = () => 0;
 
   constructor(socket: Socket, log: (connection: AcceptedConnection, reason: string) => void, closing: () => void) {
     this.socket = socket;
@@ -100,6 +102,8 @@ export interface AcceptorOptions {
   readonly name: string;
   /** Most connections at once. */
   readonly limit: number;
+  /** At the limit a new connection replaces a kept one whose client has been silent for this long. Default: none. */
+  readonly evictAfterSilentMs?: number;
   readonly log: Log;
   readonly clock: Clock;
   /** Undefined: connections that are lost because no descriptor is left are not logged. */
@@ -115,7 +119,8 @@ const SILENCE_MS = 10_000;
 /**
  * Accepts a bounded number of a listener's connections. At the bound a new one replaces the oldest half-open handshake,
  * else the oldest connection without an admitted call. So a peer that can connect but not call cannot lock the node
- * agent out. If there is neither, the new one is refused.
+ * agent out. If there is neither, it replaces the connection whose client has been silent for longest and for too long.
+ * Otherwise the new one is refused.
  */
 export class Acceptor {
   readonly server: Server;
@@ -181,15 +186,14 @@ export class Acceptor {
     });
     const { limit } = this.#options;
     if (this.#open.size >= limit) {
-      const oldest =
-        this.#open.values().find((other) => other.isHalfOpen) ?? this.#open.values().find((other) => !other.isKept);
-      if (oldest === undefined) {
+      const evicted = this.#evicted();
+      if (evicted === undefined) {
         connection.drop(`connection limit (${limit}) reached`);
         return undefined;
       }
-      const lack = oldest.isHalfOpen ? "handshake not complete" : "no call was let in";
-      oldest.drop(`${lack}, and its place was needed`);
-      oldest.closing();
+      const [other, why] = evicted;
+      other.drop(`${why}, and its place was needed`);
+      other.closing();
     }
     this.#open.add(connection);
     socket[CONNECTION] = connection;
@@ -198,6 +202,24 @@ export class Acceptor {
       this.#closing.delete(connection);
     });
     return connection;
+  }
+
+  /** The connection that a new one replaces, and why it is that one. */
+  #evicted(): readonly [connection: AcceptedConnection, why: string] | undefined {
+    const { evictAfterSilentMs = Number.POSITIVE_INFINITY } = this.#options;
+    let silent: AcceptedConnection | undefined;
+    let unproven: AcceptedConnection | undefined;
+    let longestMs = 0;
+    for (const connection of this.#open) {
+      if (connection.isHalfOpen) return [connection, "handshake not complete"];
+      if (!connection.isKept) unproven ??= connection;
+      const silentMs = connection.silentMs();
+      if (silentMs < evictAfterSilentMs || silentMs <= longestMs) continue;
+      silent = connection;
+      longestMs = silentMs;
+    }
+    if (unproven !== undefined) return [unproven, "no call was let in"];
+    return silent && [silent, `its client has not answered for ${Math.round(longestMs / 1_000)} s`];
   }
 
   /** Logs at a bounded rate. `suppressed` in a line counts the lines that were left out before it. */

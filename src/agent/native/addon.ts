@@ -5,6 +5,8 @@ import type { SpawnBlock, SpawnStep } from "../domain/index.ts";
 /** Events of a descriptor, as a mask. */
 export const READABLE = 1;
 export const WRITABLE = 2;
+/** The descriptor is in an error state. Comes together with READABLE and WRITABLE, and the watch has ended: mask 0. */
+export const FAILED = 4;
 
 /** AT_FDCWD of openat(2), and the RESOLVE_* flags of openat2(2). */
 export const WORKING_FOLDER = -100;
@@ -257,6 +259,12 @@ export interface Addon {
   connected(fd: number): number;
   /** The process that listens at the other end of a unix socket, by its id in this process's namespace. */
   peerProcess(fd: number): number;
+  /**
+   * Of a TCP socket on which data waits for the peer: milliseconds since the peer's kernel last acknowledged anything
+   * (TCP_INFO of tcp(7)). 1 also while all that was sent is acknowledged, and the peer's window is closed. 0: none
+   * waits.
+   */
+  unacknowledgedMs(fd: number): number;
   /** Ends one direction of a socket: the peer reads the end (shutdown(2), SHUT_WR). */
   endWriting(fd: number): number;
   /** From now on closing a TCP socket resets its connection. */

@@ -9,13 +9,15 @@ import {
   HANDSHAKE_TIMEOUT_MS,
   type Log,
   type TlsMaterial,
+  type UnacknowledgedMs,
   type WatchArrivals,
 } from "../domain/index.ts";
 import { errnoOf } from "../../shared/errors.ts";
-import { Http2Connection, type Http2Limits, Pace, type PingLimits, type SecretField } from "../http2/index.ts";
+import { Http2Connection, type Http2Limits, Pace, type SecretField } from "../http2/index.ts";
 import { type AcceptedConnection, Acceptor, type Connection, type PeerCertificate } from "../listening/index.ts";
 import type { Interceptor, Router } from "../rpc/index.ts";
 import { Handshakes } from "./handshakes.ts";
+import { DEFAULT_LIVENESS, isLostPeer, type LivenessLimits, PeerLiveness } from "./peer-liveness.ts";
 import { isVouchedFor } from "./tls.ts";
 
 /** Options of the management server. */
@@ -31,6 +33,8 @@ export interface ManagementServerOptions {
   readonly clock: Clock;
   /** Undefined: connections that are lost because no descriptor is left are not logged. */
   readonly watchArrivals?: WatchArrivals;
+  /** Undefined: a lost TCP peer is found by keepalive alone, which rests while data waits for it. */
+  readonly unacknowledgedMs?: UnacknowledgedMs;
   readonly limits?: Partial<ServerLimits>;
 }
 
@@ -40,7 +44,10 @@ export interface ServerLimits {
   readonly connections: number;
   /** Time for the TLS handshake, and again for the first request's headers. */
   readonly handshakeTimeoutMs: number;
-  readonly pings: PingLimits;
+  /** Pause between two PINGs, and the age at which an unanswered one lets a new client have the connection's place. */
+  readonly pingIntervalMs: number;
+  readonly evictAfterSilentMs: number;
+  readonly liveness: LivenessLimits;
   /** What a connection may send before its first call that is let in, and in how many reads. */
   readonly unprovenBytes: number;
   readonly unprovenReads: number;
@@ -52,7 +59,9 @@ export interface ServerLimits {
 const DEFAULT_SERVER_LIMITS: ServerLimits = {
   connections: CONNECTION_LIMIT,
   handshakeTimeoutMs: HANDSHAKE_TIMEOUT_MS,
-  pings: { intervalMs: 30_000, timeoutMs: 10_000 },
+  pingIntervalMs: 30_000,
+  evictAfterSilentMs: 60_000,
+  liveness: DEFAULT_LIVENESS,
   unprovenBytes: 256 * 1024,
   unprovenReads: 1_000,
 };
@@ -211,7 +220,7 @@ export class ManagementServer {
     const { onConnection } = this.#options;
     const pace = new Pace();
     const acceptor: Acceptor = new Acceptor(
-      { ...this.#options, name, limit: this.#limits.connections },
+      { ...this.#options, name, limit: this.#limits.connections, evictAfterSilentMs: this.#limits.evictAfterSilentMs },
       // Half-open: Http2Connection decides when a connection ends.
       { noDelay: true, allowHalfOpen: true },
       beginner((connection, socket) => this.#serve(connection, socket, pace, () => acceptor.sockets)),
@@ -222,7 +231,7 @@ export class ManagementServer {
   }
 
   #serve(connection: AcceptedConnection, socket: Socket, pace: Pace, sockets: () => number): void {
-    const { router, authenticate, tokenField, log, clock } = this.#options;
+    const { router, authenticate, tokenField, log, clock, unacknowledgedMs } = this.#options;
     const limits = this.#limits;
     connection.isHalfOpen = false;
     connection.id = ++this.#connections;
@@ -258,7 +267,7 @@ export class ManagementServer {
           if (connection.isKept) log.debug("connection_broken", { ...fields, reason });
           else connection.failed(reason);
         },
-        peerDead: () => log.warn("peer_dead", fields),
+        sent: () => liveness?.sent(),
         closing: () => connection.closing(),
         gone: () => {
           this.#served.delete(connection);
@@ -268,12 +277,26 @@ export class ManagementServer {
       },
       () => clock.monotonicMs(),
     );
-    // Node cuts off a peer that breaks TLS; a connection that is merely lost has another errno.
-    if (socket !== connection.socket)
-      socket.once("error", (error) => {
-        const errno = errnoOf(error);
-        if (!connection.isKept && errno?.startsWith("ERR_SSL_")) connection.failed(`TLS failed: ${errno}`);
-      });
+    connection.silentMs = () => http2.silentMs;
+    const liveness =
+      connection.socket.remoteAddress === undefined || unacknowledgedMs === undefined
+        ? undefined
+        : new PeerLiveness(
+            connection.socket,
+            unacknowledgedMs,
+            limits.liveness,
+            () => clock.monotonicMs(),
+            (silentMs) => {
+              log.warn("peer_dead", { ...fields, silent_ms: silentMs });
+              http2.abandon();
+            },
+          );
+    socket.once("error", (error) => {
+      const errno = errnoOf(error);
+      if (isLostPeer(errno)) log.warn("peer_dead", { ...fields, errno });
+      // Node cuts off a peer that breaks TLS.
+      else if (!connection.isKept && errno?.startsWith("ERR_SSL_")) connection.failed(`TLS failed: ${errno}`);
+    });
     this.#served.set(connection, http2);
     log.debug("connection_opened", { ...fields, connections: sockets() });
     http2.serve();

@@ -66,7 +66,6 @@ export class WorkloadHttp {
       {
         request: (stream, fields) => this.#answerHttp2(stream, fields),
         failed: (reason) => connection.failed(reason),
-        peerDead: () => {},
         closing: () => connection.closing(),
         gone: () => clearTimeout(old),
       },

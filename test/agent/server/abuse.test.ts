@@ -155,18 +155,8 @@ describe("the management port", () => {
     await assertAlive(server);
   });
 
-  test("finds out that a peer is dead by its silence", async () => {
-    await using server = await start({ limits: { pings: { intervalMs: 100, timeoutMs: 200 } } });
-    using peer = await RawHttp2.dial(server);
-    peer.stopReading();
-    await server.logged("peer_dead");
-    peer.readOn();
-    await peer.ended();
-    await until(() => answers(server), "another client is fast enough");
-  });
-
   test("keeps a peer that answers PINGs, and answers those of its clients", async () => {
-    await using server = await start({ limits: { pings: { intervalMs: 20, timeoutMs: 300_000 } } });
+    await using server = await start({ limits: { pingIntervalMs: 20 } });
     using peer = await RawHttp2.dial(server);
     assert.equal(await peer.ask("Health", TEST_TOKEN), "0");
     const isAsked = ({ type, flags }: Frame): boolean => type === FRAME.ping && flags === 0;

@@ -72,6 +72,12 @@ export type LogLevel = "debug" | "info" | "warn" | "error";
 /** Fields of an event, in snake_case like its name. Never a token, key, environment value, argument or file content. */
 export type LogFields = Readonly<Record<Lowercase<string>, string | number | boolean | undefined>>;
 
+/**
+ * Of a TCP socket on which data waits for the peer: milliseconds since the peer's kernel last acknowledged anything
+ * that it should; little while it does. 0 or less: no data waits, or the kernel does not say.
+ */
+export type UnacknowledgedMs = (fd: number) => number;
+
 /** One event a call; `event` is a stable snake_case name. */
 export interface Log {
   debug(event: string, fields?: LogFields): void;

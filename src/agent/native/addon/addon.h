@@ -48,6 +48,7 @@
   F("connectPort", agent_connect_port, 2, (int family, int port))                 \
   F("connected", agent_connected, 1, (int fd))                                    \
   F("peerProcess", agent_peer_process, 1, (int fd))                               \
+  F("unacknowledgedMs", agent_unacknowledged_ms, 1, (int fd))                     \
   F("endWriting", agent_end_writing, 1, (int fd))                                 \
   F("resetAtClose", agent_reset_at_close, 1, (int fd))                            \
   /* terminal.c */                                                                \

@@ -3,6 +3,9 @@
 
 #include "values.h"
 
+/* Beside UV_READABLE and UV_WRITABLE, in what the callback gets: the descriptor is in an error state. */
+enum { FAILED = 4 };
+
 /*
  * class FdWatch(fd, callback): owns a descriptor and reports when it is readable or writable. A thin class over
  * uv_poll. Reading and writing are separate calls, so that nothing is read before somebody wants it.
@@ -25,8 +28,11 @@ static void on_events(uv_poll_t *poll, int status, int events) {
   if (watch->closed || napi_open_handle_scope(watch->env, &scope) != napi_ok) return;
   napi_get_reference_value(watch->env, watch->self, &self);
   napi_get_reference_value(watch->env, watch->callback, &callback);
-  /* Report an error state (a pipe without reader) as both: the next read or write fails with the error. */
-  argument = from_int(watch->env, status < 0 ? UV_READABLE | UV_WRITABLE : events);
+  /*
+   * Report an error state (a pipe without reader) as readable and writable too: the next read or write fails with the
+   * error. libuv has then stopped the watch. FAILED tells this apart from a descriptor that is readable and writable.
+   */
+  argument = from_int(watch->env, status < 0 ? UV_READABLE | UV_WRITABLE | FAILED : events);
   if (napi_make_callback(watch->env, watch->context, self, callback, 1, &argument, NULL) == napi_pending_exception &&
       napi_get_and_clear_last_exception(watch->env, &exception) == napi_ok)
     napi_fatal_exception(watch->env, exception);

@@ -1,6 +1,6 @@
 /* Connections to what listens in the guest: ports of the loopback, and unix sockets. */
+#include <linux/tcp.h>
 #include <netinet/in.h>
-#include <netinet/tcp.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <sys/un.h>
@@ -69,6 +69,18 @@ long agent_peer_process(int fd) {
   struct ucred peer;
   socklen_t size = sizeof peer;
   return getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &size) < 0 ? -1 : peer.pid;
+}
+
+long agent_unacknowledged_ms(int fd) {
+  struct tcp_info info;
+  socklen_t size = sizeof info;
+  memset(&info, 0, sizeof info);
+  if (getsockopt(fd, IPPROTO_TCP, TCP_INFO, &info, &size) < 0) return -1;
+  bool waits = info.tcpi_unacked > 0 || info.tcpi_probes > 0 || info.tcpi_notsent_bytes > 0;
+  /* Where only the closed window is in the way, a single probe may just be on its way. */
+  bool should_answer = info.tcpi_unacked > 0 || info.tcpi_probes > 1;
+  if (!waits) return 0;
+  return should_answer && info.tcpi_last_ack_recv > 0 ? (long)info.tcpi_last_ack_recv : 1;
 }
 
 long agent_end_writing(int fd) { return shutdown(fd, SHUT_WR); }

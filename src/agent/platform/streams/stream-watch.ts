@@ -1,4 +1,4 @@
-import { type Addon, type FdWatch, READABLE, WRITABLE } from "../../native/index.ts";
+import { type Addon, FAILED, type FdWatch } from "../../native/index.ts";
 
 /** Watches the descriptor of a stream. Owns it. */
 export class StreamWatch {
@@ -13,8 +13,8 @@ export class StreamWatch {
   constructor(addon: Addon, fd: number, onEvents: (events: number) => void, onBug: () => void) {
     this.#onBug = onBug;
     this.#watch = new addon.FdWatch(fd, (events) => {
-      // libuv reports an error as both, and ends the watch (uv_poll_t).
-      if (events === (READABLE | WRITABLE)) this.#mask = 0;
+      // An error ends the watch.
+      if ((events & FAILED) !== 0) this.#mask = 0;
       this.run(() => onEvents(events));
     });
   }
