@@ -2,7 +2,7 @@ import type { Configuration } from "../config/index.ts";
 import { AgentError, type Log, TERM_GRACE_MS, within } from "../domain/index.ts";
 import { messageOf } from "../../shared/errors.ts";
 import { AGENT_VERSION } from "../../shared/version.ts";
-import { startFailureStatus } from "../workload/index.ts";
+import { KILLED_FROZEN, startFailureStatus } from "../workload/index.ts";
 import { Listeners } from "./listeners.ts";
 import { machineIsIdle } from "../platform/index.ts";
 import type { Platform } from "./platform.ts";
@@ -17,6 +17,8 @@ const LEAVE_SIGNALS: ReadonlySet<number> = new Set([2, 3, SIGTERM]);
 const LAST_FRAMES_MS = 2_000;
 /** Exit status when a listener cannot be opened: EX_OSERR of sysexits(3). */
 const STATUS_LISTEN_FAILED = 71;
+/** Exit status of an agent without a workload whose frozen session was killed: 128 + SIGKILL, as a workload's. */
+const STATUS_KILLED = 137;
 
 const LEAVING = new AgentError("UNAVAILABLE", "SHUTTING_DOWN", "the agent is shutting down");
 
@@ -32,6 +34,8 @@ export class Agent {
   readonly #askedToLeave = Promise.withResolvers<number>();
   /** A signal to leave came before the workload ran, so it could not be forwarded. */
   #leaving = false;
+  /** Why an agent without a workload has ended, for the last line of the log. */
+  #endWithoutWorkload = "the agent was asked to end, and had no workload";
 
   constructor(platform: Platform, configuration: Configuration, log: Log) {
     const { memory } = platform;
@@ -51,6 +55,7 @@ export class Agent {
       onLargeCalls: (any) => memory.streaming(any),
     });
     this.#rooms = buildRooms(platform, configuration, this.#listeners, log);
+    this.#rooms.freeze.whenKilled(() => this.#onKilledFrozen());
   }
 
   /** Resolves with the status that the process should exit with. */
@@ -72,7 +77,7 @@ export class Agent {
       await this.#leave();
       // A signal may have cancelled the workload's start: that has a status too.
       const status = await ended;
-      const reason = workload.configured ? workload.endInWords : "the agent was asked to end, and had no workload";
+      const reason = workload.configured ? workload.endInWords : this.#endWithoutWorkload;
       // The last line of the log, and with it of the console: what there is to see once the guest is off.
       this.#log.info("agent_ended", { status, reason });
       return status;
@@ -136,6 +141,14 @@ export class Agent {
       workload.abandonStart(signal);
       this.#askedToLeave.resolve(0);
     }
+  }
+
+  /** Without its session, or with a part of it that the kernel keeps from ending, the agent has nothing left to do. */
+  #onKilledFrozen(): void {
+    this.#refuseCalls();
+    this.#rooms.workload.killedFrozen();
+    this.#endWithoutWorkload = `the agent had no workload, and its session has ended: ${KILLED_FROZEN}`;
+    this.#askedToLeave.resolve(STATUS_KILLED);
   }
 
   #refuseCalls(): void {

@@ -91,11 +91,12 @@ export function buildRooms(platform: Platform, configuration: Configuration, lis
     presentVersion: async () => (await Promise.all(files.map((each) => each.presentVersion()))).join(";"),
     apply: () => listeners.applyCredentials(),
     renewEnvironment: async () => {
-      const { specs, faults, ignored } = await configuration.specFiles.reload();
+      const { specs, renewed, refused, faults, ignored } = await configuration.specFiles.reload();
       const renewal = { problems: faults.map(describeFault), ignored };
-      if (specs === undefined) return renewal;
+      if (renewed.has("SVC_HOOKS_SPEC_FILE")) hooks.renew(specs.hooks);
+      // A node takes a higher version for the word that its variables are in force.
+      if (renewed.size === 0 || refused.has("SVC_PROCESS_SPEC_FILE")) return renewal;
       environment.renew(specs.process.env);
-      hooks.renew(specs.hooks);
       return { ...renewal, version: environment.version };
     },
     timers,
@@ -126,7 +127,7 @@ export function buildRooms(platform: Platform, configuration: Configuration, lis
       sweepHooks: () => of.hooks.sweep(),
       renewFiles: (cause) => rotation.renew(cause),
       dropOtherConnections: (keep) => of.connections.dropOtherConnections(keep),
-      thaw: (keep) => of.freeze.thawByDuties(keep),
+      thaw: (end) => of.freeze.thawByDuties(end),
       rearmTimers: () => {
         rotation.rearm();
         // In a session that is still frozen ready_cmd could not start, and its verdict would mean nothing.

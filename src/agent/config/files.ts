@@ -75,6 +75,11 @@ export class BootstrapFiles<Variable extends BootstrapVariable> {
     return [...this.#versions.values()].join(";");
   }
 
+  /** Version of one of the files as it was last read; empty: it has not been read. */
+  versionOf(variable: Variable): string {
+    return this.#versions.get(variable) ?? "";
+  }
+
   /** Versions of the files now. Empty without files. Never rejects. */
   async presentVersion(): Promise<string> {
     const paths = [...this.#paths.values()];

@@ -1,7 +1,7 @@
 import type { HooksSpec, ProcessSpec } from "../domain/index.ts";
 import { BootstrapFiles, type ReadFiles, writtenByHostAlone } from "./files.ts";
 import { readHooksSpec, readProcessSpec, readSpecFile } from "./specs.ts";
-import type { BootstrapFault, BootstrapValues } from "./variables.ts";
+import type { BootstrapFault, BootstrapValues, Read } from "./variables.ts";
 
 /** The specs in force: from the start, except for the variables of their `env`. */
 export interface Specs {
@@ -9,11 +9,15 @@ export interface Specs {
   readonly hooks: HooksSpec;
 }
 
-/** What reading the spec files again has found. */
+/** What reading the spec files again has found. Each file is judged alone. */
 export interface SpecReload {
-  /** Undefined: nothing has changed, or a file cannot be used. */
-  readonly specs: Specs | undefined;
-  /** Why a file cannot be used. With any, the old specs stay in force, whole. */
+  /** The specs in force from now on. */
+  readonly specs: Specs;
+  /** Files that were changed since the last reload and are in force from now on. */
+  readonly renewed: ReadonlySet<SpecVariable>;
+  /** Files that cannot be used: their old spec stays in force. */
+  readonly refused: ReadonlySet<SpecVariable>;
+  /** Why they cannot be used. */
   readonly faults: readonly BootstrapFault[];
   /** Fields whose change has no effect on an agent that runs, such as `SVC_PROCESS_SPEC_FILE: args`. */
   readonly ignored: readonly string[];
@@ -35,67 +39,82 @@ export class SpecFiles {
   readonly files: BootstrapFiles<SpecVariable>;
   #specs: Specs;
   /** Versions of the files in force. */
-  #inForce: string;
+  readonly #inForce: Map<SpecVariable, string>;
 
   /** @param files that `specs` were read from */
   constructor(files: BootstrapFiles<SpecVariable>, specs: Specs) {
     this.files = files;
     this.#specs = specs;
-    this.#inForce = files.readVersion;
+    this.#inForce = new Map(VARIABLES.map((variable) => [variable, files.versionOf(variable)]));
   }
 
   /** Reads the files again, past the page cache. Never rejects. */
   async reload(): Promise<SpecReload> {
+    const files = await this.files.reread();
+    const old = this.#specs;
+    const renewed = new Set<SpecVariable>();
     const faults: BootstrapFault[] = [];
     const ignored: string[] = [];
-    const files = await this.files.reread();
-    const take = <Value>(
-      variable: SpecVariable,
-      parse: (text: string | undefined) => { readonly value: Value; readonly problems: readonly string[] },
-    ): Value | undefined => {
+    const take = <Spec extends object>(variable: SpecVariable, rules: SpecRules<Spec>, inForce: Spec): Spec => {
       const file = files.get(variable);
-      if (file === undefined) return undefined;
-      const { value, problems } = readSpecFile(file, parse);
+      if (file === undefined) return inForce;
+      const { value, problems } = readSpecFile(file, rules.parse);
       faults.push(...problems.map((problem) => ({ variable, problem })));
-      return value;
+      if (problems.length > 0) return inForce;
+      const spec = rules.withEnvOf(inForce, value);
+      // A file system with coarse times may show the same version for other bytes.
+      const isSame = file.version === this.#inForce.get(variable) && rules.env(spec) === rules.env(inForce);
+      if (isSame) return inForce;
+      this.#inForce.set(variable, file.version);
+      renewed.add(variable);
+      ignored.push(...rules.changed(inForce, value).map((field) => `${variable}: ${field}`));
+      return spec;
     };
-    const old = this.#specs;
-    const process = take("SVC_PROCESS_SPEC_FILE", readProcessSpec) ?? old.process;
-    const hooks = take("SVC_HOOKS_SPEC_FILE", readHooksSpec) ?? old.hooks;
-    if (faults.length > 0) return { specs: undefined, faults, ignored };
-    const specs: Specs = {
-      process: { ...old.process, env: process.env },
-      hooks: {
-        preSnapshot: withEnvOf(old.hooks.preSnapshot, hooks.preSnapshot),
-        postRestore: withEnvOf(old.hooks.postRestore, hooks.postRestore),
-      },
-    };
-    for (const [path, before, after] of [
-      ["SVC_PROCESS_SPEC_FILE: ", old.process, process],
-      ["SVC_HOOKS_SPEC_FILE: pre_snapshot.", old.hooks.preSnapshot, hooks.preSnapshot],
-      ["SVC_HOOKS_SPEC_FILE: post_restore.", old.hooks.postRestore, hooks.postRestore],
-    ] as const)
-      ignored.push(...changedFields(before, after).map((field) => path + field));
-    const isSame = this.files.readVersion === this.#inForce && sameEnv(specs, old);
-    this.#inForce = this.files.readVersion;
-    this.#specs = specs;
-    return isSame ? { specs: undefined, faults, ignored: [] } : { specs, faults, ignored };
+    const process = take("SVC_PROCESS_SPEC_FILE", PROCESS_RULES, old.process);
+    const hooks = take("SVC_HOOKS_SPEC_FILE", HOOKS_RULES, old.hooks);
+    this.#specs = { process, hooks };
+    const refused = new Set(VARIABLES.filter((variable) => faults.some((fault) => fault.variable === variable)));
+    return { specs: this.#specs, renewed, refused, faults, ignored };
   }
 }
+
+/** How a spec of one of the files is read, and what of it an agent takes that runs. */
+interface SpecRules<Spec> {
+  readonly parse: (text: string | undefined) => Read<Spec>;
+  /** The spec in force, with the variables that were read. */
+  readonly withEnvOf: (inForce: Spec, read: Spec) => Spec;
+  /** All its variables, as text to compare. */
+  readonly env: (spec: Spec) => string;
+  /** Fields other than variables that differ. */
+  readonly changed: (inForce: Spec, read: Spec) => readonly string[];
+}
+
+const PROCESS_RULES: SpecRules<ProcessSpec> = {
+  parse: readProcessSpec,
+  withEnvOf: (inForce, { env }) => ({ ...inForce, env }),
+  env: ({ env }) => JSON.stringify([...env]),
+  changed: changedFields,
+};
+
+const HOOKS_RULES: SpecRules<HooksSpec> = {
+  parse: readHooksSpec,
+  withEnvOf: (inForce, read) => ({
+    preSnapshot: withEnvOf(inForce.preSnapshot, read.preSnapshot),
+    postRestore: withEnvOf(inForce.postRestore, read.postRestore),
+  }),
+  env: ({ preSnapshot, postRestore }) =>
+    JSON.stringify([preSnapshot, postRestore].map((hook) => hook && [...hook.env])),
+  changed: (inForce, read) => [
+    ...changedFields(inForce.preSnapshot, read.preSnapshot).map((field) => `pre_snapshot.${field}`),
+    ...changedFields(inForce.postRestore, read.postRestore).map((field) => `post_restore.${field}`),
+  ],
+};
 
 type Hook = HooksSpec["preSnapshot"];
 
 /** A hook that the file leaves out keeps what it has: the agent cannot tell "no variables" from "no hook". */
 function withEnvOf(old: Hook, read: Hook): Hook {
   return old === undefined || read === undefined ? old : { ...old, env: read.env };
-}
-
-/** A file system with coarse times may show the same version for other bytes. */
-function sameEnv(one: Specs, other: Specs): boolean {
-  const texts = [one, other].map(({ process, hooks }) =>
-    JSON.stringify([process.env, hooks.preSnapshot?.env, hooks.postRestore?.env].map((env) => env && [...env])),
-  );
-  return texts[0] === texts[1];
 }
 
 /** Names, as the schema has them, of fields other than `env` that differ. A hook that is new or gone is one of them. */

@@ -49,5 +49,5 @@ export type DegradedToken =
   | "clock_outside_cert"
   /** The credential files could not be read or do not fit together: the old ones stay in force. */
   | "credentials_reload:refused"
-  /** The spec files cannot be used: Process.env and the hooks' env stay as they were. */
+  /** A spec file cannot be used: the variables of its `env` stay as they were. Each file is judged alone. */
   | "process_env:refused";

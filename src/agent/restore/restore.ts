@@ -11,7 +11,7 @@ import {
   type Stamps,
   unlessAborted,
 } from "../domain/index.ts";
-import type { DutiesThaw } from "../session/index.ts";
+import type { DutiesEnd, DutiesThaw } from "../session/index.ts";
 import { ClockDuty, type ValidityWindow } from "./clock-duty.ts";
 import type { Renewal } from "./credential-rotation.ts";
 import { renewRandomness } from "./entropy-duty.ts";
@@ -35,8 +35,8 @@ export interface RenewedParts<Connection> {
   readonly renewFiles: (cause: "restore" | "snapshot") => Promise<Renewal>;
   /** Ends every connection but one, as clones of the guest share their keys. Returns how many. */
   readonly dropOtherConnections: (keep: Connection) => number;
-  /** Thaws the session if it was frozen for the snapshot, unless it is to be kept. Tells what has become of a freeze. */
-  readonly thaw: (keep: boolean) => DutiesThaw;
+  /** Thaws the session if it was frozen for the snapshot, unless it must stay frozen. Reports how the freeze stands. */
+  readonly thaw: (end: DutiesEnd) => DutiesThaw;
   /** Restarts what waits for a timer: ready_cmd runs at once. */
   readonly rearmTimers: () => void;
 }
@@ -116,7 +116,7 @@ export class Restore<Connection> {
     const { credentials, environment } = await renew.renewFiles("restore");
     const droppedConnections = renew.dropOtherConnections(call.connection);
     // Last of all that the session could notice: its first instruction finds new randomness and the right time.
-    const thaw = renew.thaw(request.keepFrozen === true);
+    const thaw = renew.thaw({ keep: request.keepFrozen === true, specRefused: !environment });
     renew.rearmTimers();
     const refused: DegradedToken[] = [];
     if (!credentials) refused.push("credentials_reload:refused");

@@ -30,11 +30,22 @@ export interface FreezeReport {
 
 /** What the restore duties found of a freeze. */
 export interface DutiesThaw {
-  /** The session is still frozen: as asked, or because the kernel refused to thaw it. */
+  /** The session is still frozen: as asked, because a spec was refused, or because the kernel refused to thaw it. */
   readonly frozen: boolean;
   /** It had been frozen, and thawed before any duties. */
   readonly thawedWithoutDuties: boolean;
 }
+
+/** How duties end: whether they leave a frozen session frozen. */
+export interface DutiesEnd {
+  /** The caller asked for it (RestoreDutiesRequest.keep_frozen). */
+  readonly keep: boolean;
+  /** A spec file cannot be used: the session would run with variables that may be another guest's. */
+  readonly specRefused: boolean;
+}
+
+/** Why a session was killed while it was frozen. */
+export type FrozenEnd = "time_over" | "signal" | "leaving";
 
 /** A request to freeze the session. */
 export interface FreezeRequest {
@@ -68,7 +79,16 @@ type State =
   | { readonly kind: "live" }
   /** Nothing new starts; commands that are starting are waited for. */
   | { readonly kind: "closing"; readonly freezeMs: number }
-  | { readonly kind: "frozen"; readonly sinceMs: number; leftMs: number; cancelTick: () => void };
+  | {
+      readonly kind: "frozen";
+      readonly sinceMs: number;
+      leftMs: number;
+      cancelTick: () => void;
+      /** Duties of this freeze asked to keep it, so that files of the guest could be written before the next ones. */
+      keptForFiles: boolean;
+      /** The last duties of a freeze that was kept for files have refused a spec. */
+      specRefused: boolean;
+    };
 
 const LIVE: State = { kind: "live" };
 
@@ -81,6 +101,15 @@ export function notFrozen(problem: FreezeProblem): FreezeReport {
  * Freezes the session for a snapshot, and thaws it: at the restore duties, when the time is over, or when the agent
  * leaves. The gate that every start of a command goes through: none begins while the session is frozen, as it would
  * hang.
+ *
+ *            freeze()             group.freeze()
+ *     live ────────────► closing ────────────────► frozen ◄─┐ duties with keep_frozen; duties that refuse a spec
+ *      ▲                    │                       │ │  └──┘ after keep_frozen; the kernel refuses to thaw or kill
+ *      ├────────────────────┘                       │ │
+ *      │  problem, caller gone, signal, leaving     │ │ a spec was refused, and then: time over, signal, leaving
+ *      │                                            │ └──────────────────────────► killed (freeze_expired,
+ *      └────────────────────────────────────────────┘                              frozen_session_killed): the agent ends
+ *         duties; no spec refused: time over (thawed_without_duties), signal, leaving
  */
 export class SessionFreeze {
   readonly #parts: SessionFreezeParts;
@@ -89,6 +118,7 @@ export class SessionFreeze {
   #state: State = LIVE;
   #thawedWithoutDuties = false;
   #isOver = false;
+  #onKilled: () => void = () => {};
 
   constructor(parts: SessionFreezeParts) {
     this.#parts = parts;
@@ -97,6 +127,11 @@ export class SessionFreeze {
   /** Registers what pauses while the session is frozen. */
   pauseWhileFrozen(pausable: Pausable): void {
     this.#pausable = pausable;
+  }
+
+  /** Registers what is called once the session was killed while it was frozen: the agent has to end. */
+  whenKilled(onKilled: () => void): void {
+    this.#onKilled = onKilled;
   }
 
   get frozen(): boolean {
@@ -111,11 +146,14 @@ export class SessionFreeze {
   /** Throws FAILED_PRECONDITION SESSION_FROZEN while nothing may be started. */
   check(): void {
     if (this.#state.kind === "live") return;
-    const leftMs = this.#state.kind === "frozen" ? this.#state.leftMs : this.#state.freezeMs;
+    const leftMs = Math.ceil(this.#state.kind === "frozen" ? this.#state.leftMs : this.#state.freezeMs);
     const message =
-      `the session is frozen for a snapshot, for ${Math.ceil(leftMs)} ms more unless RunRestoreDuties thaws it: ` +
-      `run the duties, or wait`;
-    throw new AgentError("FAILED_PRECONDITION", "SESSION_FROZEN", message, { leftMs: String(Math.ceil(leftMs)) });
+      this.#state.kind === "frozen" && this.#state.specRefused
+        ? `the session is frozen because the restore duties refused a spec file, and will be killed in ${leftMs} ms: ` +
+          `replace the file that the agent's log names (process_env_refused) and run the duties again`
+        : `the session is frozen for a snapshot, for ${leftMs} ms more unless RunRestoreDuties thaws it: ` +
+          `run the duties, or wait`;
+    throw new AgentError("FAILED_PRECONDITION", "SESSION_FROZEN", message, { leftMs: String(leftMs) });
   }
 
   /** Starts a command, unless the session is frozen: then throws as `check` does. */
@@ -157,7 +195,14 @@ export class SessionFreeze {
       sessionClock.freeze();
       const refusal = group.freeze();
       if (refusal !== undefined) return this.#refused(refusal);
-      this.#state = { kind: "frozen", sinceMs: clock.monotonicMs(), leftMs: freezeMs, cancelTick: () => {} };
+      this.#state = {
+        kind: "frozen",
+        sinceMs: clock.monotonicMs(),
+        leftMs: freezeMs,
+        cancelTick: () => {},
+        keptForFiles: false,
+        specRefused: false,
+      };
       this.#tick(this.#state);
     } finally {
       if (this.#state === closing) this.#goOn();
@@ -177,29 +222,34 @@ export class SessionFreeze {
 
   /**
    * The part of the restore duties: thaws the session if it is frozen, unless it is to be kept frozen for the duties
-   * that follow. The caller resumes ready_cmd.
+   * that follow. A refused spec keeps it frozen too, once duties have kept it: the caller writes a fork's files, and
+   * the session must not run with those of its origin. The caller resumes ready_cmd.
    */
-  thawByDuties(keep = false): DutiesThaw {
+  thawByDuties({ keep, specRefused }: DutiesEnd): DutiesThaw {
     const thawedWithoutDuties = this.#thawedWithoutDuties;
     this.#thawedWithoutDuties = false;
-    if (this.#state.kind === "frozen" && !keep) this.#thaw("duties");
+    const state = this.#state;
+    if (state.kind === "frozen") {
+      state.keptForFiles ||= keep;
+      state.specRefused = specRefused && state.keptForFiles;
+      if (!keep && !state.specRefused) this.#thaw("duties");
+    }
     return { frozen: this.frozen, thawedWithoutDuties };
   }
 
-  /** Thaws the session because the agent leaves; from now on nothing freezes it. */
+  /** Ends a freeze because the agent leaves; from now on nothing freezes the session. */
   leave(): void {
     this.#isOver = true;
-    if (this.#state.kind === "frozen") this.#thaw("leaving");
+    if (this.#state.kind === "frozen") this.#endWithoutDuties("leaving");
     // A freeze that is under way sees that.
     else this.#state = LIVE;
   }
 
-  /** Thaws the session because a signal asks it to end, which the agent forwards. Gives up a freeze under way. */
+  /** Ends a freeze because a signal asks the session to end, which the agent forwards. Gives up a freeze under way. */
   endAskedFor(): void {
     if (this.#state.kind === "closing") this.#goOn();
     if (this.#state.kind !== "frozen") return;
-    this.#thaw("signal");
-    if (!this.frozen) this.#pausable?.runNow();
+    this.#endWithoutDuties("signal");
   }
 
   /**
@@ -239,10 +289,40 @@ export class SessionFreeze {
         return;
       }
       frozen.leftMs = 0;
-      this.#thaw("time_over");
+      this.#endWithoutDuties("time_over");
       if (this.#state === frozen) this.#tick(frozen);
-      else this.#pausable?.runNow();
     });
+  }
+
+  /** Thaws the session, or kills it: with a refused spec none of its instructions may run, not even to clean up. */
+  #endWithoutDuties(why: FrozenEnd): void {
+    if (this.#state.kind === "frozen" && this.#state.specRefused) {
+      this.#kill(why);
+      return;
+    }
+    this.#thaw(why);
+    if (!this.frozen && !this.#isOver) this.#pausable?.runNow();
+  }
+
+  #kill(why: FrozenEnd): void {
+    const { group, sessionClock, log, clock } = this.#parts;
+    if (group === undefined || this.#state.kind !== "frozen") return;
+    const frozenMs = Math.round(clock.monotonicMs() - this.#state.sinceMs);
+    const processes = group.size();
+    if (!group.kill()) {
+      log.error("frozen_session_not_killed", { why });
+      return;
+    }
+    const fields = { why, frozen_ms: frozenMs, processes };
+    if (why === "time_over") log.error("freeze_expired", fields);
+    else log.error("frozen_session_killed", fields);
+    this.#isOver = true;
+    this.#state.cancelTick();
+    this.#state = LIVE;
+    // All that is left of it has SIGKILL pending, which acts before any of its instructions.
+    group.thaw();
+    sessionClock.thaw();
+    this.#onKilled();
   }
 
   #thaw(why: "duties" | "failed" | "leaving" | "signal" | "time_over"): void {

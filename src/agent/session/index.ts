@@ -3,4 +3,11 @@ export { type Command, CommandStarter } from "./command-start.ts";
 export { type InheritedEnvironment, SessionEnvironment } from "./environment.ts";
 export { commandFaults, type GivenCommand } from "./command-faults.ts";
 export { resolveUser, userSyntaxProblem } from "./users.ts";
-export { type DutiesThaw, type FreezeReport, type FreezeRequest, notFrozen, SessionFreeze } from "./freeze.ts";
+export {
+  type DutiesEnd,
+  type DutiesThaw,
+  type FreezeReport,
+  type FreezeRequest,
+  notFrozen,
+  SessionFreeze,
+} from "./freeze.ts";

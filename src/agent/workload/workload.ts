@@ -9,7 +9,7 @@ import {
   unlessAborted,
 } from "../domain/index.ts";
 import { type CommandStarter, endProcesses } from "../session/index.ts";
-import { endInWords } from "./end-in-words.ts";
+import { type AgentsEnding, endInWords } from "./end-in-words.ts";
 
 const SIGTERM = 15;
 /** 128 + SIGKILL. */
@@ -45,6 +45,7 @@ export class Workload {
   readonly #status = Promise.withResolvers<number>();
   #child: ChildProcess | undefined;
   #stopping: Promise<void> | undefined;
+  #ending: AgentsEnding;
   #running = false;
   #ended: (ProcessEnd & CommandAccounts) | undefined;
   /** How it has ended, for the last line of the log. */
@@ -118,8 +119,14 @@ export class Workload {
    */
   stop(): Promise<void> {
     if (this.#stopping !== undefined) this.forward(SIGTERM);
+    this.#ending ??= "stop";
     this.#stopping ??= this.#stop();
     return this.#stopping;
+  }
+
+  /** Records that the whole session was killed while it was frozen; `stop` is still to be called. */
+  killedFrozen(): void {
+    this.#ending ??= "kill_frozen";
   }
 
   async #stop(): Promise<void> {
@@ -143,7 +150,7 @@ export class Workload {
     const accounts = child.accounts();
     const { oomKilled, usage } = accounts;
     this.#ended = { ...end, ...accounts };
-    this.#end = endInWords(end, oomKilled, this.#stopping !== undefined);
+    this.#end = endInWords(end, oomKilled, this.#ending);
     this.#parts.log.info("workload_ended", {
       pid: child.pid,
       status,

@@ -11,6 +11,7 @@ import { replaceFile as put, testFolder } from "../../fixtures/files.ts";
 import { forAllTests } from "../../fixtures/for-all-tests.ts";
 import { clientOf } from "../../fixtures/guest-client.ts";
 import { lacksCgroups } from "../../fixtures/namespaces.ts";
+import { processGone } from "../../fixtures/proc.ts";
 import { NEEDS_CREDIT } from "../../fixtures/privileges.ts";
 
 const ENTROPY = new Uint8Array(64).fill(7);
@@ -172,14 +173,6 @@ describe("a spec file that cannot be used", NEEDS_CREDIT, () => {
         await symlink(users, process);
       },
     ],
-    [
-      "is one of two: the hooks' file",
-      /SVC_HOOKS_SPEC_FILE: .*not valid JSON/,
-      async (guest) => {
-        await guest.putEnv({ KEY: SECRET });
-        await put(guest.hooks, "{");
-      },
-    ],
   ] as readonly (readonly [string, RegExp, (guest: Guest) => Promise<void>])[]) {
     it(`${what}: the old variables stay, and the duties say so`, async () => {
       await using guest = await Guest.start();
@@ -190,6 +183,33 @@ describe("a spec file that cannot be used", NEEDS_CREDIT, () => {
       assert.doesNotMatch(JSON.stringify(guest.agent.log), new RegExp(SECRET));
     });
   }
+});
+
+describe("two replaced spec files of which one cannot be used", NEEDS_CREDIT, () => {
+  it("are judged alone: new variables of the hooks are in force beside a refused process spec", async () => {
+    await using guest = await Guest.start();
+    await put(guest.process, "{");
+    await put(guest.hooks, JSON.stringify({ post_restore: { ...HOOK, env: { HOOK_KEY: "new" } } }));
+    assert.equal(await guest.duties(), "process_env:refused");
+    using client = clientOf(guest.agent);
+    assert.equal((await client.runHook({ kind: HookKind.POST_RESTORE })).stdoutTail, "old new\n");
+    assert.equal(await guest.version(), 1, "commands have no new variables");
+    await guest.putEnv({ KEY: "new" });
+    assert.equal(await guest.duties(), "");
+    assert.deepEqual([await guest.seen("KEY"), await guest.version()], ["new", 2]);
+  });
+
+  it("are judged alone: a new environment is in force beside refused hooks", async () => {
+    await using guest = await Guest.start();
+    await guest.putEnv({ KEY: "new" });
+    await put(guest.hooks, "{");
+    assert.equal(await guest.duties(), "process_env:refused");
+    assert.deepEqual([await guest.seen("KEY", "GONE"), await guest.version()], ["new,", 2]);
+    using client = clientOf(guest.agent);
+    assert.equal((await client.runHook({ kind: HookKind.POST_RESTORE })).stdoutTail, "new old\n");
+    assert.equal(await guest.duties(), "process_env:refused");
+    assert.equal(await guest.version(), 2, "what is in force already counts once");
+  });
 });
 
 describe("duties that keep a session frozen", NEEDS_CREDIT, () => {
@@ -224,6 +244,54 @@ describe("duties that keep a session frozen", NEEDS_CREDIT, () => {
     using client = clientOf(guest.agent);
     const { frozen, thawedWithoutDuties } = await client.health();
     assert.deepEqual([frozen, thawedWithoutDuties], [false, true]);
+  });
+
+  it("leave it frozen after one whose spec is refused, until the file is repaired", async (t) => {
+    await using guest = await Guest.start();
+    if (lacksCgroups(t, guest.agent)) return;
+    const { agent } = guest;
+    using before = clientOf(agent);
+    assert.equal((await before.runHook({ kind: HookKind.PRE_SNAPSHOT, freezeMs: 600_000 })).frozen, true);
+    using first = clientOf(agent);
+    assert.equal((await first.runRestoreDuties({ entropy: ENTROPY, keepFrozen: true })).frozen, true);
+    for (const broken of ["", "{", `{"args":[],"env":{"KEY":1}}`]) {
+      await put(guest.process, broken);
+      using client = clientOf(agent);
+      const { frozen, degraded } = await client.runRestoreDuties({ entropy: ENTROPY });
+      assert.deepEqual([frozen, degraded], [true, "process_env:refused"]);
+      using looking = clientOf(agent);
+      assert.deepEqual([(await looking.health()).frozen, await guest.version()], [true, 1]);
+      await assert.rejects(looking.run({ args: ["true"] }), { reason: "SESSION_FROZEN", message: /replace the file/ });
+      await assert.rejects(looking.runHook({ kind: HookKind.POST_RESTORE }), { reason: "SESSION_FROZEN" });
+    }
+    await guest.putEnv({ KEY: "repaired" });
+    using last = clientOf(agent);
+    const thawed = await last.runRestoreDuties({ entropy: ENTROPY });
+    assert.deepEqual([thawed.frozen, thawed.degraded], [false, ""]);
+    assert.deepEqual([await guest.seen("KEY"), await guest.version()], ["repaired", 2]);
+  });
+
+  it("end a session with a refused spec at the end of its time: its workload never runs again", async (t) => {
+    await using guest = await Guest.start();
+    if (lacksCgroups(t, guest.agent)) return;
+    const { agent } = guest;
+    using before = clientOf(agent);
+    const kept = before.exec({ args: ["sleep", "1000"], keep: { name: "kept" } });
+    const pid = await kept.started;
+    await kept.detach();
+    assert.equal((await before.runHook({ kind: HookKind.PRE_SNAPSHOT, freezeMs: 2_000 })).frozen, true);
+    await put(guest.process, "{");
+    using first = clientOf(agent);
+    assert.equal((await first.runRestoreDuties({ entropy: ENTROPY, keepFrozen: true })).frozen, true);
+    assert.deepEqual(await agent.exited, { code: 137, signal: null });
+    const { processes } = await agent.logged("freeze_expired");
+    assert.equal(processes, 2);
+    assert.match(String((await agent.logged("agent_ended"))["reason"]), /killed while it was frozen/);
+    assert.equal(
+      agent.log.some(({ event }) => event === "thawed_without_duties"),
+      false,
+    );
+    await processGone(pid);
   });
 
   it("leave a session that is not frozen as it is", async () => {

@@ -5,6 +5,9 @@ import { SessionFreeze } from "../../../src/agent/session/index.ts";
 import { ManualTimers } from "../../fixtures/clocks.ts";
 import { recordingLog } from "../../fixtures/recorders.ts";
 
+/** Duties that have gone well, and whose caller keeps nothing frozen. */
+const DONE = { keep: false, specRefused: false };
+
 /** A session on a clock that the test moves; `jumpMs` is what a resume adds to it. */
 function setup() {
   const timers = new ManualTimers();
@@ -12,6 +15,8 @@ function setup() {
   let jumpMs = 0;
   const clock = { monotonicMs: () => nowMs + jumpMs };
   const state: { frozen: boolean; mayThaw: boolean; late?: FreezeProblem } = { frozen: false, mayThaw: true };
+  const ends: string[] = [];
+  let mayKill = true;
   const group: SessionGroup = {
     freeze: () => void (state.frozen = true),
     stopped: () => Promise.resolve(undefined),
@@ -19,13 +24,23 @@ function setup() {
     size: () => 1,
     thaw: () => {
       if (state.mayThaw) state.frozen = false;
+      ends.push("thawed");
       return state.mayThaw;
+    },
+    kill: () => {
+      if (mayKill) ends.push(state.frozen ? "killed while frozen" : "killed");
+      return mayKill;
     },
   };
   const sessionClock = new SessionClock(clock, timers);
-  const freeze = new SessionFreeze({ group, sessionClock, timers, clock, log: recordingLog() });
+  const log = recordingLog();
+  const freeze = new SessionFreeze({ group, sessionClock, timers, clock, log });
+  freeze.whenKilled(() => ends.push("reported"));
   return {
     state,
+    ends,
+    log,
+    mayKill: (may: boolean) => void (mayKill = may),
     sessionClock,
     freeze,
     begin: (freezeMs: number) =>
@@ -52,8 +67,8 @@ describe("the time until a frozen session thaws without duties", () => {
     pass(1_000);
     assert.deepEqual([state.frozen, freeze.frozen, freeze.thawedWithoutDuties], [false, false, true]);
     freeze.check();
-    assert.deepEqual(freeze.thawByDuties(), { frozen: false, thawedWithoutDuties: true });
-    assert.deepEqual(freeze.thawByDuties(), { frozen: false, thawedWithoutDuties: false });
+    assert.deepEqual(freeze.thawByDuties(DONE), { frozen: false, thawedWithoutDuties: true });
+    assert.deepEqual(freeze.thawByDuties(DONE), { frozen: false, thawedWithoutDuties: false });
   });
 
   it("goes on being over while the kernel refuses to thaw it, and the duties say that it is still frozen", async () => {
@@ -61,7 +76,7 @@ describe("the time until a frozen session thaws without duties", () => {
     await begin(1_000);
     state.mayThaw = false;
     pass(2_000);
-    assert.deepEqual([freeze.thawByDuties().frozen, freeze.frozen], [true, true]);
+    assert.deepEqual([freeze.thawByDuties(DONE).frozen, freeze.frozen], [true, true]);
     state.mayThaw = true;
     pass(200);
     assert.deepEqual([state.frozen, freeze.frozen, freeze.thawedWithoutDuties], [false, false, true]);
@@ -86,6 +101,76 @@ describe("the time until a frozen session thaws without duties", () => {
     await frozen.begin(1_000);
     frozen.freeze.leave();
     assert.equal(frozen.state.frozen, false);
+  });
+});
+
+describe("a session whose duties refused a spec after keep_frozen", () => {
+  const KEPT = { keep: true, specRefused: false };
+  const REFUSED = { keep: false, specRefused: true };
+  const KILLED = ["killed while frozen", "thawed", "reported"];
+  const events = ({ log }: ReturnType<typeof setup>) => log.lines.map(({ event }) => event);
+
+  it("stays frozen until later duties accept it, and its time goes on to count", async () => {
+    const { begin, pass, freeze, state, ends } = setup();
+    await begin(10_000);
+    assert.equal(freeze.thawByDuties(KEPT).frozen, true);
+    pass(9_000);
+    for (let time = 0; time < 2; time++) assert.equal(freeze.thawByDuties(REFUSED).frozen, true);
+    assert.throws(() => freeze.check(), {
+      reason: "SESSION_FROZEN",
+      message: /will be killed in 1000 ms: replace the file/,
+    });
+    assert.equal(state.frozen, true);
+    assert.deepEqual(freeze.thawByDuties(DONE), { frozen: false, thawedWithoutDuties: false });
+    pass(20_000);
+    assert.deepEqual([ends, freeze.frozen], [["thawed"], false]);
+  });
+
+  it("is killed at the end of its time, never thawed to run", async () => {
+    const set = setup();
+    await set.begin(1_000);
+    set.freeze.thawByDuties({ keep: true, specRefused: true });
+    set.pass(1_200);
+    assert.deepEqual([set.ends, set.freeze.frozen, set.freeze.thawedWithoutDuties], [KILLED, false, false]);
+    assert.ok(events(set).includes("freeze_expired"));
+    assert.equal((await set.begin(1_000)).problem, "leaving", "nothing freezes it again");
+  });
+
+  it("is killed by a signal to end and by the agent's leaving too: no handler runs", async () => {
+    for (const end of ["endAskedFor", "leave"] as const) {
+      const set = setup();
+      await set.begin(10_000);
+      set.freeze.thawByDuties(KEPT);
+      set.freeze.thawByDuties(REFUSED);
+      set.freeze[end]();
+      assert.deepEqual(set.ends, KILLED);
+      assert.ok(events(set).includes("frozen_session_killed"));
+    }
+  });
+
+  it("is killed as soon as the kernel permits it, and stays frozen until then", async () => {
+    const { begin, pass, freeze, ends, mayKill } = setup();
+    await begin(1_000);
+    freeze.thawByDuties({ keep: true, specRefused: true });
+    mayKill(false);
+    pass(2_000);
+    assert.deepEqual([ends, freeze.frozen], [[], true]);
+    mayKill(true);
+    pass(200);
+    assert.deepEqual(ends, KILLED);
+  });
+
+  it("thaws at its time as ever if the last duties accepted its spec, or none kept it", async () => {
+    for (const duties of [[{ keep: true, specRefused: true }, KEPT], [KEPT], []]) {
+      const { begin, pass, freeze, ends } = setup();
+      await begin(1_000);
+      for (const each of duties) freeze.thawByDuties(each);
+      pass(1_200);
+      assert.deepEqual([ends, freeze.thawedWithoutDuties], [["thawed"], true]);
+    }
+    const { begin, freeze } = setup();
+    await begin(1_000);
+    assert.equal(freeze.thawByDuties(REFUSED).frozen, false, "duties of a guest that is no fork thaw it");
   });
 });
 
@@ -144,7 +229,7 @@ describe("a timer of the session", () => {
     jump(3_600_000);
     cancel();
     assert.deepEqual(due, []);
-    freeze.thawByDuties();
+    freeze.thawByDuties(DONE);
     pass(100);
     assert.deepEqual(due, ["meanwhile"]);
     pass(300);

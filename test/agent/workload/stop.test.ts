@@ -136,23 +136,34 @@ const death = (signal: number) => ({ code: 128 + signal, signal, coreDumped: fal
 
 test("the end of a workload in words says who killed it, as far as the kernel tells", () => {
   for (const [said, ...of] of [
-    ["exited with status 0", exit(0), false, false],
-    ["exited with status 3", exit(3), undefined, false],
-    ["exited with status 3, after the kernel's out-of-memory killer had struck in it", exit(3), true, false],
-    ["was ended by SIGKILL: out of memory, the kernel's out-of-memory killer has struck in it", death(9), true, false],
-    ["was ended by SIGKILL: by a process of the guest, and not for want of memory", death(9), false, false],
+    ["exited with status 0", exit(0), false, undefined],
+    ["exited with status 3", exit(3), undefined, undefined],
+    ["exited with status 3, after the kernel's out-of-memory killer had struck in it", exit(3), true, undefined],
+    [
+      "was ended by SIGKILL: out of memory, the kernel's out-of-memory killer has struck in it",
+      death(9),
+      true,
+      undefined,
+    ],
+    ["was ended by SIGKILL: by a process of the guest, and not for want of memory", death(9), false, undefined],
     [
       "was ended by SIGKILL; whether for want of memory is not known, as no memory controller counts that",
       death(9),
       undefined,
-      false,
+      undefined,
     ],
-    ["was ended by SIGKILL: it was asked to end, and outlived its stop_grace_ms", death(9), false, true],
-    ["was ended by SIGTERM, as it was asked to end", death(15), false, true],
-    ["exited with status 0, as it was asked to end", exit(0), false, true],
-    ["was ended by SIGSEGV, and dumped its core", { ...death(11), coreDumped: true }, false, false],
-    ["was ended by signal 40", death(40), false, false],
-    ["exited with status 137: by a process of the guest, and not for want of memory", exit(137), false, false],
+    ["was ended by SIGKILL: it was asked to end, and outlived its stop_grace_ms", death(9), false, "stop"],
+    ["was ended by SIGTERM, as it was asked to end", death(15), false, "stop"],
+    ["exited with status 0, as it was asked to end", exit(0), false, "stop"],
+    [
+      "was ended by SIGKILL: it was killed while it was frozen, as the restore duties had refused a spec file",
+      death(9),
+      false,
+      "kill_frozen",
+    ],
+    ["was ended by SIGSEGV, and dumped its core", { ...death(11), coreDumped: true }, false, undefined],
+    ["was ended by signal 40", death(40), false, undefined],
+    ["exited with status 137: by a process of the guest, and not for want of memory", exit(137), false, undefined],
   ] as const)
     assert.equal(endInWords(of[0], of[1], of[2]), `the workload ${said}`);
 });

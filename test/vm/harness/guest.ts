@@ -57,12 +57,20 @@ export class Guest implements Disposable {
 
   static async prepare(options: GuestOptions = {}): Promise<Guest> {
     const { kernel: series = DEFAULT_SERIES, agent = shippedAgent(), ...others } = options;
-    const { process: _process, hooks: _hooks, programs: _programs, modules: _modules, bridge, ...machine } = others;
+    const {
+      process: _process,
+      hooks: _hooks,
+      specFiles: _specFiles,
+      programs: _programs,
+      modules: _modules,
+      bridge,
+      ...machine
+    } = others;
     const kernel = provideKernel(series);
     const folder = mkdtempSync(join(tmpdir(), "guest-agent-vm-"));
     const initramfs = join(folder, "initramfs");
     const certificates = await issueCertificates();
-    const volumes = volumesOf(agent, certificates);
+    const volumes = volumesOf(agent, certificates, options);
     writeInitramfs(initramfs, FOLDERS, guestFiles(kernel, agent, volumes, options, folder));
     const disk = join(folder, "disk");
     writeDisk(disk, diskFiles(options, folder));

@@ -21,6 +21,9 @@ export const WORKING_DIRECTORY = "/srv/app";
 export const CREDENTIALS: string = "/opt/credentials";
 /** The instance token's file on it. */
 export const TOKEN_FILE: string = `${CREDENTIALS}/token`;
+/** Files of both specs on it, in a guest that has them in files. */
+export const PROCESS_FILE: string = `${CREDENTIALS}/process.json`;
+export const HOOKS_FILE: string = `${CREDENTIALS}/hooks.json`;
 /** Drivers of every guest. */
 export const MODULES: readonly string[] = ["virtio_pci", "virtio_net", "virtio_blk", "overlay"];
 const USERS = "root:x:0:0::/root:/bin/sh\nguest:x:1000:1000::/home/guest:/bin/sh\n";
@@ -32,6 +35,8 @@ export interface SandboxOptions {
   readonly process?: object;
   /** SVC_HOOKS_SPEC. Default: none. */
   readonly hooks?: object;
+  /** Put both specs into files on the credential volume, which a host can replace. Default: into the environment. */
+  readonly specFiles?: true;
   /**
    * Reach the agent without a network, by its bridge command, whose standard input and output are the hypervisor's
    * channel. Default: over TCP.
@@ -54,12 +59,18 @@ export interface Volume {
 }
 
 /** The volumes of a sandbox: the agent, and its credentials. */
-export function volumesOf(agent: AgentBuild, { ca, server }: Certificates): Volume[] {
+export function volumesOf(agent: AgentBuild, { ca, server }: Certificates, options: SandboxOptions): Volume[] {
   const credentials = [
     { path: "token", content: TOKEN, mode: 0o600 },
     { path: "ca.pem", content: ca, mode: 0o600 },
     { path: "server.pem", content: server.cert, mode: 0o600 },
     { path: "server.key", content: server.key, mode: 0o600 },
+    ...(options.specFiles === true
+      ? [
+          { path: "process.json", content: processSpec(options), mode: 0o600 },
+          { path: "hooks.json", content: hooksSpec(options), mode: 0o600 },
+        ]
+      : []),
   ];
   return [
     { files: agent.files, path: AGENT_FOLDER, mode: "ro" },
@@ -123,7 +134,16 @@ function diskName(n: number): string {
   return `vd${"abcdefgh"[n]}`;
 }
 
-function environment({ process: spec, hooks, bridge }: SandboxOptions): string[] {
+function processSpec({ process: spec = { args: ["/bin/workload"] } }: SandboxOptions): string {
+  return JSON.stringify(spec);
+}
+
+function hooksSpec({ hooks = {} }: SandboxOptions): string {
+  return JSON.stringify(hooks);
+}
+
+function environment(options: SandboxOptions): string[] {
+  const { bridge, specFiles } = options;
   const management =
     bridge !== undefined
       ? [`SVC_GUEST_SOCKET=${GUEST_SOCKET}`]
@@ -137,8 +157,9 @@ function environment({ process: spec, hooks, bridge }: SandboxOptions): string[]
     `SVC_INSTANCE_TOKEN_FILE=${TOKEN_FILE}`,
     ...management,
     "SVC_WORKLOAD_SOCKET=/run/workload.sock",
-    `SVC_PROCESS_SPEC=${JSON.stringify(spec ?? { args: ["/bin/workload"] })}`,
-    `SVC_HOOKS_SPEC=${JSON.stringify(hooks ?? {})}`,
+    ...(specFiles === true
+      ? [`SVC_PROCESS_SPEC_FILE=${PROCESS_FILE}`, `SVC_HOOKS_SPEC_FILE=${HOOKS_FILE}`]
+      : [`SVC_PROCESS_SPEC=${processSpec(options)}`, `SVC_HOOKS_SPEC=${hooksSpec(options)}`]),
   ];
 }
 

@@ -240,6 +240,8 @@ export interface SessionGroup {
   size(): number;
   /** Thaws what `freeze` stopped. False: the kernel refused. */
   thaw(): boolean;
+  /** Sends SIGKILL to all that `freeze` stopped, so that none runs another instruction. False: the kernel refused. */
+  kill(): boolean;
 }
 
 /** Receives what a ByteSource reads. */

@@ -1,3 +1,4 @@
+import { errnoOf } from "../../../shared/errors.ts";
 import type { FreezeProblem, PendingProcess, SessionGroup } from "../../domain/index.ts";
 import type { Addon } from "../../native/index.ts";
 import { namesIn, readProc } from "../proc.ts";
@@ -128,6 +129,15 @@ export class SessionCgroup implements SessionGroup {
     return this.#outer.length === 0;
   }
 
+  kill(): boolean {
+    // Nothing can leave or join meanwhile: a frozen process neither forks nor moves.
+    return this.#folders().every((folder) => {
+      const errno = folder.write("cgroup.kill", "1");
+      // The kernel kills no threaded cgroup as a whole (EOPNOTSUPP), which a root workload can make of its own.
+      return errno === undefined || REMOVED.has(errno) || killEach(folder.members(NESTED_LIMIT));
+    });
+  }
+
   #allStopped(): boolean {
     return this.#folders().every(
       (folder) =>
@@ -205,6 +215,17 @@ export class SessionCgroup implements SessionGroup {
     folder.close();
     return false;
   }
+}
+
+/** Sends SIGKILL to each of these processes. False: one may not be signalled. */
+function killEach(pids: ReadonlySet<number>): boolean {
+  return [...pids].every((pid) => {
+    try {
+      return process.kill(pid, "SIGKILL");
+    } catch (error) {
+      return errnoOf(error) === "ESRCH";
+    }
+  });
 }
 
 function membersOf(folders: readonly CgroupFolder[]): Set<number> {

@@ -98,8 +98,8 @@ export type HealthResponse = Message<"svc.guest.v1alpha1.HealthResponse"> & {
 
   /**
    * Which environment new commands get: 1 at the start, and 1 more each time that a replaced SVC_PROCESS_SPEC_FILE or
-   * SVC_HOOKS_SPEC_FILE was put in force. The agent looks at the duties, at SIGHUP, and when a file has changed. 0: an
-   * older agent, which keeps the environment of its start.
+   * SVC_HOOKS_SPEC_FILE was put in force while the process spec was not refused. The agent looks at the duties, at
+   * SIGHUP, and when a file has changed. 0: an older agent, which keeps the environment of its start.
    *
    * @generated from field: uint32 process_env_version = 9;
    */
