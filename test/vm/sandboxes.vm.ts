@@ -210,7 +210,14 @@ describe("the life of a sandbox", () => {
 
   test("when all is removed, a sweep finds nothing, and the substrate has the agent's volume alone", async () => {
     for (const name of ["box", "fork-1", "fork-2", "base"]) await node.remove(name);
-    assert.deepEqual(await node.sweep(), { removed: [], orphans: [], awakened: [], completed: [], failed: [] });
+    assert.deepEqual(await node.sweep(), {
+      removed: [],
+      orphans: [],
+      awakened: [],
+      warnings: [],
+      completed: [],
+      failed: [],
+    });
     const { ingresses, instances, snapshots, volumes } = daemon.client;
     const states = [undefined, "Standby", "Stopped"] as const;
     const left = await Promise.all(states.map((state) => instances.list(state === undefined ? {} : { state })));

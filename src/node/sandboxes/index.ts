@@ -31,6 +31,7 @@ export type {
   NodeOptions,
   Phase,
   Publication,
+  RanUnfrozen,
   SuspendReport,
   SnapshotEntry as SnapshotInfo,
   SnapshotKeys,
@@ -44,6 +45,7 @@ export type {
   ResumeOptions,
   Stopping,
   SuspendOptions,
+  Suspension,
 } from "./operations/index.ts";
 export {
   type NodeStatus,

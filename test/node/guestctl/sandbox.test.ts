@@ -24,8 +24,12 @@ const { GUESTCTL_STATE: _, ...variables } = guestctlVariablesOf(substrate);
 const env: Record<string, string> = { ...variables, HOME: folder, GUESTCTL_NODE_ID: "node-7" };
 
 describe("guestctl sandbox", NEEDS_NAMESPACES, () => {
-  const sandbox = (...args: readonly string[]): Promise<GuestctlResult> =>
-    runGuestctl(["sandbox", ...args, "--agent-port", String(substrate.agentPort)], env);
+  const ofCreate = ["--agent-port", String(substrate.agentPort)];
+  const sandbox = (...[verb, ...words]: readonly string[]): Promise<GuestctlResult> =>
+    runGuestctl(
+      ["sandbox", ...(verb === undefined ? [] : [verb]), ...(verb === "create" ? ofCreate : []), ...words],
+      env,
+    );
   const json = async (...args: readonly string[]): Promise<Json> =>
     JSON.parse((await sandbox(...args, "--json")).stdout) as Json;
 
@@ -156,6 +160,35 @@ describe("guestctl sandbox", NEEDS_NAMESPACES, () => {
     }
   });
 
+  test("refuses an option that its verb does not take, before it does anything", async () => {
+    const before = substrate.requests.length;
+    // Of a file that is there: Node itself reads this option, wherever it is.
+    const file = idle;
+    for (const [args, said] of [
+      [["create", IMAGE, "--env", "X=y"], /sandbox create does not take --env; the file of --process has them/],
+      [["create", IMAGE, "--env-file", file], /sandbox create does not take --env-file; the file of --process/],
+      [
+        ["create", IMAGE, "--min-agent", "99.0.0"],
+        /create does not take --min-agent; it is an option of resume, start, fork /,
+      ],
+      [
+        ["create", IMAGE, "--freeze", "required"],
+        /create does not take --freeze; it is an option of standby, snapshot, fork, watch/,
+      ],
+      [["snapshot", "box", "--min-agent", "99.0.0"], /snapshot does not take --min-agent/],
+      [["stop", "box", "--freeze", "required"], /stop does not take --freeze/],
+      [["standby", "box", "--env", "X=y"], /standby does not take --env; it is an option of resume, start, fork /],
+      [["watch", "--vcpus", "3"], /watch does not take --vcpus; it is an option of create /],
+      [["rm", "box", "--take-over"], /rm does not take --take-over; it is an option of sweep /],
+      [["ls", "--listen", "99999"], /ls does not take --listen; it is an option of publish, unpublish /],
+    ] as const) {
+      assertRefused(await sandbox(...args), said);
+    }
+    assert.equal(substrate.requests.length, before);
+    const { stdout } = await sandbox("--help");
+    assert.match(stdout, /\n {6}--env NAME=value +resume, start, fork: a variable of its own; /);
+  });
+
   test("publishes a port of one under a hostname, shows it, says whether it is served, and unpublishes it", async () => {
     const [port, listen] = [String(await freePort()), String(await freePort())];
     const args = ["publish", "box", port, "web.example.com", "--listen", listen];
@@ -197,10 +230,7 @@ describe("guestctl sandbox", NEEDS_NAMESPACES, () => {
   test("watches until it is interrupted; ls and other commands work beside it", async () => {
     const made = await sandbox("create", IMAGE, "--name", "idler", "--idle-action", "standby", "--process", idle);
     assert.equal(made.exitCode, 0, made.stderr);
-    const watch = startGuestctl(
-      ["sandbox", "watch", "--poll", "50ms", "--json", "--agent-port", String(substrate.agentPort)],
-      env,
-    );
+    const watch = startGuestctl(["sandbox", "watch", "--poll", "50ms", "--json"], env);
     let line = await watch.lines.next();
     while (line.done !== true && !line.value.includes("standby")) line = await watch.lines.next();
     assert.deepEqual(JSON.parse(String(line.value)), {
@@ -222,8 +252,9 @@ describe("guestctl sandbox", NEEDS_NAMESPACES, () => {
     const without = await runGuestctl(["sandbox", "create", IMAGE], agentless);
     assert.match(without.stderr, /\[INVALID_SPEC\]; name the \.tar\.gz of the build as --agent or GUESTCTL_AGENT\n$/);
     const some = await sandbox("rm", "none", "taken");
-    assert.deepEqual([some.exitCode, some.stdout], [125, "taken is gone\n"]);
+    assert.deepEqual([some.exitCode, some.stdout], [1, "taken is gone\n"]);
     assert.match(some.stderr, /there is no sandbox or snapshot "none" \[NOT_FOUND\]\n$/);
+    assertRefused(await sandbox("rm", "none"), /\[NOT_FOUND\]\n$/);
     const gone = await sandbox("rm", "box", "twin");
     assert.deepEqual([gone.exitCode, gone.stdout], [0, "box is gone\ntwin is gone\n"]);
     assert.deepEqual(substrate.left(), []);

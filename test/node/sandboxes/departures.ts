@@ -21,7 +21,7 @@ export const MOMENTS: readonly Moment[] = [...Array.from({ length: 19 }, (_, n) 
 
 /** Runs guestctl, at a terminal where the test closes that. */
 function start(substrate: HttpSubstrate, operation: string, end: End, port: number): ChildProcess {
-  const where = ["--agent-port", String(substrate.agentPort)];
+  const where = operation === "create" ? ["--agent-port", String(substrate.agentPort)] : [];
   const named = operation === "standby" ? [] : ["--name", "made"];
   const env = { ...guestctlVariablesOf(substrate), HYPEMAN_BASE_URL: `http://127.0.0.1:${port}` };
   const command = [...GUESTCTL, "sandbox", operation, "box", ...where, ...named];

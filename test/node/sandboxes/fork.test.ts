@@ -6,7 +6,7 @@ import { before, describe, test } from "node:test";
 import { forAllTests } from "../../fixtures/for-all-tests.ts";
 import { NEEDS_NAMESPACES } from "../../fixtures/namespaces.ts";
 import { runGuestctl } from "../guestctl/guestctl.ts";
-import { assertAnswers, assertRefused, codeOf, failureOf, guestctlVariablesOf, it, openNode, partsOf } from "./node.ts";
+import { assertAnswers, assertRefused, codeOf, guestctlVariablesOf, it, openNode, partsOf } from "./node.ts";
 import { HttpSubstrate, IMAGE, INTERNAL } from "./substrate.ts";
 
 const SOURCES = "secret-of-the-source";
@@ -47,7 +47,8 @@ describe("a sandbox with an environment of its own", NEEDS_NAMESPACES, () => {
     const file = join(sharedSubstrate.stateFolder, "../variables");
     writeFileSync(file, "# a comment\n\nSTAGE=from the file\nAPI_KEY=overwritten\n");
     const env = { ...guestctlVariablesOf(sharedSubstrate), API_KEY: "guestctl's own" };
-    const words = ["--env", "API_KEY", "--env-file", file, "--agent-port", String(sharedSubstrate.agentPort)];
+    // This node froze nothing.
+    const words = ["--env", "API_KEY", "--env-file", file, "--accept-unfrozen"];
     const unset = await runGuestctl(["sandbox", "resume", "box", "--env", "API_KYE", ...words], env);
     assert.equal(unset.exitCode, 125);
     assert.match(unset.stderr, /--env API_KYE: guestctl's own environment has no such variable/);
@@ -67,9 +68,31 @@ describe("a sandbox with an environment of its own", NEEDS_NAMESPACES, () => {
       const { message } = await assertRefused(sharedNode.fork("box", { name: "none", env }), "INVALID_SPEC", words);
       assert.doesNotMatch(message, new RegExp(SOURCES));
     }
-    await sharedNode.stop("box");
-    const stopped = await failureOf(sharedNode.resume("box", { env: { KEY: "value" } }));
-    assert.deepEqual([stopped.code, (await sharedNode.get("box")).state], ["WRONG_STATE", "Stopped"]);
+  });
+
+  test("is not one that boots: a stopped or booting sandbox refuses variables, also if it was never suspended", async () => {
+    await sharedNode.create({ image: IMAGE, name: "fresh", process });
+    using hasty = await openNode(partsOf(sharedSubstrate), { reachTimeoutMs: 1 });
+    for (const name of ["box", "fresh"]) {
+      await sharedNode.stop(name);
+      const resumed = (): Promise<unknown> => sharedNode.resume(name, { env: { KEY: "value" } });
+      const nextStep = new RegExp(`^boot it without env; then sandboxes.standby\\("${name}"\\) and sandboxes.resume`);
+      await assertRefused(
+        resumed(),
+        "WRONG_STATE",
+        /is stopped: its workload starts with the variables on its disk/,
+        nextStep,
+      );
+      assert.equal((await sharedNode.get(name)).state, "Stopped");
+      assert.equal(await codeOf(hasty.resume(name)), "AGENT_UNREACHABLE", "it is still booting");
+      await assertRefused(
+        resumed(),
+        "WRONG_STATE",
+        /is booting: its workload starts with the variables on its disk/,
+        nextStep,
+      );
+      assert.equal(await sharedNode.resume(name), undefined);
+    }
   });
 });
 

@@ -12,6 +12,7 @@ import {
   assertRefused,
   codeOf,
   failureOf,
+  LEAVE_CGROUP,
   openNode,
   partsOf,
   standInAgent,
@@ -27,10 +28,6 @@ const SNAPSHOTS = "POST /instances/{id}/snapshots";
 const FORK = "POST /instances/{id}/fork";
 /** Longer than any test takes. */
 const LONG_MS = 600_000;
-/** Moves itself to the agent's own cgroup, in shell. */
-const MOVE = `mount=$(awk '$3 == "cgroup2" { print $2; exit }' /proc/mounts)
-own=$mount$(sed -n 's/^0:://p' /proc/self/cgroup); echo 0 > "\${own%/*/*}/cgroup.procs"; echo moved`;
-
 const folder = forAllTests(await testFolder());
 
 let names = 0;
@@ -146,7 +143,7 @@ describe("a sandbox that is suspended", NEEDS_NAMESPACES, () => {
   });
 
   test("whose session cannot be frozen is suspended all the same, with the reason on record; not if it is required", async (t) => {
-    const args = ["sh", "-c", `${MOVE}; exec sleep 100000`];
+    const args = ["sh", "-c", `${LEAVE_CGROUP}; exec sleep 100000`];
     const woken = folder.at("woken");
     const hooks = { post_restore: { args: ["sh", "-c", `echo >> '${woken}'`] } };
     await using box = await Box.open(t, { spec: { process: { args }, hooks } });

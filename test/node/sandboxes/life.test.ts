@@ -203,7 +203,14 @@ describe("a sandbox", NEEDS_NAMESPACES, () => {
     for (const name of ["taken", "of-snapshot", "of-box"]) await node.remove(name);
     assert.deepEqual(substrate.left(), []);
     assert.deepEqual(await traces(node, substrate.stateFolder), []);
-    assert.deepEqual(await node.sweep(), { removed: [], orphans: [], awakened: [], completed: [], failed: [] });
+    assert.deepEqual(await node.sweep(), {
+      removed: [],
+      orphans: [],
+      awakened: [],
+      warnings: [],
+      completed: [],
+      failed: [],
+    });
     assert.equal(await codeOf(node.remove("box")), "NOT_FOUND");
     assert.equal(await codeOf(node.get("box")), "NOT_FOUND");
   });

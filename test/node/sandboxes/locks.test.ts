@@ -66,7 +66,14 @@ describe("two processes with one journal", NEEDS_NAMESPACES, () => {
     release();
     {
       using node = await openNode(partsOf(substrate));
-      assert.deepEqual(await node.sweep(), { removed: [], orphans: [], awakened: [], completed: [], failed: [] });
+      assert.deepEqual(await node.sweep(), {
+        removed: [],
+        orphans: [],
+        awakened: [],
+        warnings: [],
+        completed: [],
+        failed: [],
+      });
       await node.create({ image: IMAGE, name: "box" });
     }
     const files = await readdir(join(substrate.stateFolder, "processes"));
@@ -82,7 +89,7 @@ describe("two processes with one journal", NEEDS_NAMESPACES, () => {
       const [report = ""] = (await new NodeProcess(substrate, "sweep").outcome()).split("\n");
       return JSON.parse(report) as SweepReport;
     };
-    const nothing = { removed: [], orphans: [], awakened: [], completed: [], failed: [] };
+    const nothing = { removed: [], orphans: [], awakened: [], warnings: [], completed: [], failed: [] };
     assert.deepEqual(await sweep(), nothing);
     assert.deepEqual(substrate.left(), ["volume made-credentials"]);
     await first.kill();

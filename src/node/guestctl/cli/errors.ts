@@ -14,6 +14,8 @@ export class UsageError extends CliError {
 
 /** Done, and not as intended: not ready, degraded, something left out or left behind. */
 export const STATUS_NOT_AS_INTENDED = 1;
+/** `sandbox`: done, but clones may share random numbers, keys or secrets. */
+export const STATUS_NOT_ISOLATED = 3;
 /** The command reached `--timeout`, as in timeout(1). */
 export const STATUS_TIMED_OUT = 124;
 /** guestctl failed: wrong command line, no connection, an error of the agent. */

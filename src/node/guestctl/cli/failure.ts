@@ -138,6 +138,7 @@ const STEPS: Readonly<Partial<Record<ErrorCode | SandboxCode | Reason, string>>>
   BUNDLE_MISMATCH:
     "resume it under the hypervisor that it was suspended under, create it anew, or accept it with --accept-bundle",
   NODE_ID_CONFLICT: "give each node an id of its own; where the journal was lost, sweep with --take-over",
+  NOT_FROZEN: "remove what prevents the freeze (the agent's docs explain each problem), or suspend it with --freeze on",
   RESTORE_DEGRADED:
     "look at the agent's words; --accept-degraded takes it as it is, with numbers that another guest may draw too",
 };
@@ -148,6 +149,10 @@ const REMEDIES: Readonly<Record<Remedy["kind"], (name: string) => string>> = {
   start: (name) => `boot it anew: guestctl sandbox start ${name}`,
   wake: (name) => `wake it up once there is room for it: guestctl sandbox resume ${name}`,
   fork: (name) => `make a sandbox of it: guestctl sandbox fork ${name}`,
+  suspendFirst: (name) =>
+    `boot it without --env; then guestctl sandbox standby ${name} and guestctl sandbox resume ${name} --env`,
+  acceptUnfrozen: () =>
+    "remove what prevents the freeze (the agent's docs explain each problem); or, with the same secrets in both, --accept-unfrozen",
   list: () => "guestctl sandbox ls shows those that are; an agent elsewhere is chosen by its address: -H",
   elsewhere: () => "give the command on that node, or with the folder of its journal: --state",
   archive: () => "name the .tar.gz of the build as --agent or GUESTCTL_AGENT",

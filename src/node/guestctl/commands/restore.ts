@@ -37,7 +37,7 @@ const KINDS: Readonly<Record<string, HookKind>> = {
   "post-restore": HookKind.POST_RESTORE,
 };
 
-export const HOOK_TIMEOUT = {
+const HOOK_TIMEOUT = {
   argument: "DURATION",
   help: "time allowed for the hook, such as 500ms, 5s or 2m (default 30s, at most 10m)",
 } as const;

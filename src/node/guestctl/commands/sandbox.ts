@@ -7,6 +7,7 @@ import {
   type Command,
   defineCommand,
   type Host,
+  inSnakeCase,
   jsonLine,
   nextStepOf,
   noNames,
@@ -27,8 +28,8 @@ import {
 } from "../cli/index.ts";
 import {
   awakeningObject,
-  awakeningStatus,
   awakeningText,
+  checkOptions,
   images,
   listText,
   node as nodeStatus,
@@ -36,63 +37,21 @@ import {
   openNode,
   publish,
   restWords,
+  SANDBOX_OPTIONS,
   sandboxObject,
+  type SandboxVerb,
   snapshotObject,
+  statusOf,
   statusText,
   sweepText,
   unbroken,
   unpublish,
+  warningLines,
+  withVerbs,
 } from "../sandbox/index.ts";
-import { HOOK_TIMEOUT } from "./restore.ts";
 
-const IDLE_ACTIONS: readonly IdleAction[] = ["none", "standby", "stop"];
-const FREEZES: readonly Freeze[] = ["on", "off", "required"];
-const OPTIONS = {
-  name: { argument: "NAME", help: "create, snapshot, fork: name of what is made (default: a random one)" },
-  process: {
-    argument: "FILE",
-    completes: "file",
-    help: "create: the workload, Process as proto3 JSON; instead of a command, or around its arguments",
-  },
-  hooks: { argument: "FILE", completes: "file", help: "create: Hooks as proto3 JSON" },
-  tag: { multiple: true, argument: "KEY=VALUE", help: "create: a tag of the instance" },
-  vcpus: { argument: "N", help: "create: processors" },
-  memory: { argument: "SIZE", help: "create: memory, such as 1GB" },
-  "overlay-size": { argument: "SIZE", help: "create: what it may write to its disk, such as 20GB" },
-  hypervisor: { argument: "NAME", help: "create: qemu, or another that the daemon can start" },
-  ttl: { argument: "DURATION", help: "create: remove it when its user has done nothing for this long (by watch)" },
-  "idle-action": {
-    argument: "ACTION",
-    completes: IDLE_ACTIONS,
-    help: "create: none, standby or stop, once the workload has declared itself idle (by watch; default none)",
-  },
-  listen: { argument: "PORT", help: "publish, unpublish: port of the host (default 80)" },
-  poll: { argument: "DURATION", help: "watch: between two looks (default 5s)" },
-  freeze: {
-    argument: "HOW",
-    completes: FREEZES,
-    help: "standby, snapshot, fork, watch: on, off, or required, which suspends nothing that cannot be frozen (default on)",
-  },
-  "accept-bundle": {
-    help: "resume, fork: also under another hypervisor or agent than it was suspended under",
-  },
-  "min-agent": {
-    argument: "VERSION",
-    help: "resume, fork: only with an agent of that version or later; nothing wakes up otherwise",
-  },
-  env: {
-    multiple: true,
-    argument: "NAME=value",
-    help: "resume, fork: a variable of its own; NAME alone: with guestctl's own value (arguments are public)",
-  },
-  "env-file": { multiple: true, argument: "FILE", completes: "file", help: "resume, fork: variables, one a line" },
-  "accept-degraded": { help: "fork: also if its random number generators could not be reseeded" },
-  "take-over": { help: "sweep: also what another journal of this node id has made" },
-  timeout: HOOK_TIMEOUT,
-  ...NODE_OPTIONS,
-} as const;
-
-const FREEZE_WORDS: Readonly<Record<string, Freeze>> = Object.fromEntries(FREEZES.map((word) => [word, word]));
+const OPTIONS = { ...withVerbs(SANDBOX_OPTIONS), ...withVerbs(NODE_OPTIONS) };
+const FREEZES: Readonly<Record<Freeze, Freeze>> = { on: "on", off: "off", required: "required" };
 
 type Values = Parsed<typeof OPTIONS>["values"];
 type Verb = (
@@ -103,10 +62,10 @@ type Verb = (
   signal?: AbortSignal,
 ) => Promise<Answer | number>;
 
-const VERBS: Readonly<Record<string, Verb>> = {
+const VERBS: Readonly<Record<SandboxVerb, Verb>> = {
   create,
   ls,
-  status: statusOf,
+  status: show,
   standby,
   resume,
   stop,
@@ -151,7 +110,9 @@ All other commands find a sandbox by its name: "guestctl exec --sandbox NAME". "
   notes: `Every step is a line on standard error. With --json, those are objects with "progress", and the result is one object on
 standard output (watch: one a line). Errors have a "code". One node id and one state folder belong together: no
 two nodes of a substrate may have the same.`,
-  statuses: "0 done; 1 done, but not all as intended (see the warnings); 125 guestctl failed.",
+  statuses: `0 done, also if a guest's clock is off by less than a second; 1 not everything succeeded (see the warnings);
+3 done, but isolation is not guaranteed: clones may share random numbers, keys or secrets (NOT_FROZEN,
+THAWED_WITHOUT_DUTIES, generators that could not be reseeded); 125 guestctl failed.`,
   examples: [
     "sandbox create --name box --agent guest-agent.tar.gz debian:12 -- sleep 1000",
     "sandbox standby box",
@@ -166,7 +127,8 @@ two nodes of a substrate may have the same.`,
   async run({ values, positionals }, host) {
     const [verb, ...names] = positionals;
     const action = parseWord(verb, VERBS, "what to do with sandboxes", SANDBOX_VERBS);
-    const freeze = values.freeze === undefined ? undefined : parseWord(values.freeze, FREEZE_WORDS, "how to --freeze");
+    checkOptions(verb as SandboxVerb, values);
+    const freeze = values.freeze === undefined ? undefined : parseWord(values.freeze, FREEZES, "how to --freeze");
     using node = await openNode(values, host, { readOnly: READING.has(verb), json: values.json === true, freeze });
     if (READING.has(verb)) return await action(node, names, values, host);
     const how = { isEndless: action === watch, isForPrograms: values.json === true };
@@ -232,17 +194,18 @@ async function ls(node: Sandboxes, names: readonly string[]): Promise<Answer> {
   return { text: listText(sandboxes, snapshots), json };
 }
 
-async function statusOf(node: Sandboxes, names: readonly string[]): Promise<Answer> {
+async function show(node: Sandboxes, names: readonly string[]): Promise<Answer> {
   const info = await node.get(oneName(names, "sandbox status"));
   return { text: statusText(info), json: sandboxObject(info) };
 }
 
 async function standby(node: Sandboxes, names: readonly string[]): Promise<Answer> {
   const name = oneName(names, "sandbox standby");
-  const rest = await node.standby(name);
-  const text = `${name} sleeps; ${restWords(rest)}\n`;
-  const status = !rest.timedOut && rest.exitCode === 0 ? 0 : STATUS_NOT_AS_INTENDED;
-  return { text, json: sandboxObject(await node.get(name)), status };
+  const { warnings, ...rest } = await node.standby(name);
+  const text = `${warningLines(name, warnings)}${name} sleeps; ${restWords(rest)}\n`;
+  const isHookDone = !rest.timedOut && rest.exitCode === 0;
+  const status = Math.max(statusOf({ warnings }), isHookDone ? 0 : STATUS_NOT_AS_INTENDED);
+  return { text, json: { ...sandboxObject(await node.get(name)), warnings }, status };
 }
 
 /** The variables of --env and --env-file; undefined: none. */
@@ -253,8 +216,9 @@ async function variablesOf(values: Values, host: Host): Promise<Record<string, s
 }
 
 /** What resume and fork accept. */
-function choicesOf(values: Values): Pick<ResumeOptions, "acceptBundle" | "minAgentVersion"> {
-  return { acceptBundle: values["accept-bundle"], minAgentVersion: values["min-agent"] };
+function choicesOf(values: Values): Omit<ResumeOptions, "env"> {
+  const { "accept-bundle": acceptBundle, "accept-unfrozen": acceptUnfrozen, "min-agent": minAgentVersion } = values;
+  return { acceptBundle, acceptUnfrozen, minAgentVersion };
 }
 
 async function resume(node: Sandboxes, names: readonly string[], values: Values, host: Host): Promise<Answer> {
@@ -262,16 +226,14 @@ async function resume(node: Sandboxes, names: readonly string[], values: Values,
   const env = await variablesOf(values, host);
   const awakening = await node.resume(name, { ...choicesOf(values), env });
   const json = { awakening: awakeningObject(awakening) };
-  return { text: awakeningText(name, awakening), json, status: awakeningStatus(awakening) };
+  return { text: awakeningText(name, awakening), json, status: statusOf(awakening) };
 }
 
 async function stop(node: Sandboxes, names: readonly string[]): Promise<Answer> {
   const name = oneName(names, "sandbox stop");
   const { warnings } = await node.stop(name);
-  const lines = warnings.map(({ code, message }) => `${name}: ${printable(message)} [${code}]\n`);
   const json = { sandbox: sandboxObject(await node.get(name)), warnings };
-  const status = warnings.length === 0 ? 0 : STATUS_NOT_AS_INTENDED;
-  return { text: `${lines.join("")}${name} is stopped\n`, json, status };
+  return { text: `${warningLines(name, warnings)}${name} is stopped\n`, json, status: statusOf({ warnings }) };
 }
 
 async function snapshot(node: Sandboxes, names: readonly string[], values: Values): Promise<Answer> {
@@ -280,7 +242,7 @@ async function snapshot(node: Sandboxes, names: readonly string[], values: Value
   const rest = taken.preSnapshot === undefined ? "" : `; ${restWords(taken.preSnapshot)}`;
   const text = `${taken.name} is a snapshot of ${source}${rest}\n${awakeningText(source, awakening)}`;
   const json = { snapshot: snapshotObject(taken), source: awakeningObject(awakening) };
-  return { text, json, status: awakeningStatus(awakening) };
+  return { text, json, status: statusOf(awakening) };
 }
 
 async function fork(node: Sandboxes, names: readonly string[], values: Values, host: Host): Promise<Answer> {
@@ -290,7 +252,7 @@ async function fork(node: Sandboxes, names: readonly string[], values: Values, h
   const { sandbox: made, awakening, source } = await node.fork(from, choices);
   const text = `${source === undefined ? "" : awakeningText(from, source)}${awakeningText(made.name, awakening)}`;
   const json = { sandbox: sandboxObject(made), fork: awakeningObject(awakening), source: awakeningObject(source) };
-  return { text, json, status: awakeningStatus(awakening, source) };
+  return { text, json, status: statusOf(awakening, source) };
 }
 
 async function rm(...[node, names, values, host]: Parameters<Verb>): Promise<Answer> {
@@ -303,7 +265,8 @@ async function rm(...[node, names, values, host]: Parameters<Verb>): Promise<Ans
       (failure: unknown) => failures.push(failure),
     );
   for (const failure of failures) reportFailure(failure, values.json === true, host);
-  const status = failures.length === 0 ? 0 : STATUS_FAILED;
+  const statusOfFailures = removed.length === 0 ? STATUS_FAILED : STATUS_NOT_AS_INTENDED;
+  const status = failures.length === 0 ? 0 : statusOfFailures;
   return { text: removed.map((name) => `${name} is gone\n`).join(""), json: { removed }, status };
 }
 
@@ -324,7 +287,8 @@ async function watch(...[node, names, values, host, signal]: Parameters<Verb>): 
 async function sweep(node: Sandboxes, names: readonly string[], values: Values): Promise<Answer> {
   noNames(names, "sandbox sweep");
   const report = await node.sweep({ takeOver: values["take-over"] });
-  const status = report.failed.length === 0 ? 0 : STATUS_NOT_AS_INTENDED;
+  const outcomes = report.warnings.map(({ clockErrorMs, ...warning }) => ({ warnings: [warning], clockErrorMs }));
+  const status = Math.max(statusOf(...outcomes), report.failed.length === 0 ? 0 : STATUS_NOT_AS_INTENDED);
   const failed = report.failed.map(({ remedy, ...each }) => ({ ...each, nextStep: nextStepOf({ ...each, remedy }) }));
-  return { text: sweepText(report), json: { ...report, failed }, status };
+  return { text: sweepText(report), json: { ...report, warnings: report.warnings.map(inSnakeCase), failed }, status };
 }

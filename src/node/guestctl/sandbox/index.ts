@@ -1,9 +1,10 @@
 export { images, node } from "./inventory.ts";
+export { statusOf } from "./exit-status.ts";
 export { NODE_OPTIONS, openNode, sandboxNames, type SandboxTarget, targetOfSandbox } from "./node.ts";
+export { checkOptions, SANDBOX_OPTIONS, type SandboxVerb, withVerbs } from "./options.ts";
 export { publish, unpublish } from "./publish.ts";
 export {
   awakeningObject,
-  awakeningStatus,
   awakeningText,
   listText,
   restWords,
@@ -11,5 +12,6 @@ export {
   snapshotObject,
   statusText,
   sweepText,
+  warningLines,
 } from "./report.ts";
 export { unbroken } from "./unbroken.ts";

@@ -22,20 +22,20 @@ export const NODE_OPTIONS = {
     argument: "ID",
     help: "this node, in the tag svc.node_id of all that it makes (default: the host's name; or GUESTCTL_NODE_ID)",
   },
-  agent: { argument: "FILE", completes: "file", help: "create: the agent's .tar.gz of the build (or GUESTCTL_AGENT)" },
+  agent: { argument: "FILE", completes: "file", help: "the agent's .tar.gz of the build (or GUESTCTL_AGENT)" },
   "daemon-folder": {
     argument: "DIR",
     completes: "folder",
-    help: "images: where the daemon keeps its data, for what images take of the disk (default /var/lib/hypeman)",
+    help: "where the daemon keeps its data, for what images take of the disk (default /var/lib/hypeman)",
   },
   "ingress-host": {
     argument: "ADDRESS",
-    help: "publish: where the daemon's ingress listens, to see whether it serves (default 127.0.0.1)",
+    help: "where the daemon's ingress listens, to see whether it serves (default 127.0.0.1)",
   },
   "agent-port": { argument: "PORT", help: `the agent's port in sandboxes (default ${DEFAULT_PORT})` as string },
   wait: {
     argument: "DURATION",
-    help: "how long an agent may take to answer, booting included (default 60s); publish: how long to wait until it is served",
+    help: "how long an agent may take to answer, booting included (default 60s), or how long publish waits until it is served",
   },
 } as const;
 

@@ -1,21 +1,14 @@
 import type {
   Awakening,
   HookOutcome,
+  RanUnfrozen,
   SuspendReport,
   SandboxInfo,
   SnapshotInfo,
   SweepReport,
+  Warning,
 } from "../../sandboxes/index.ts";
-import {
-  hookWords,
-  inSnakeCase,
-  nextStepOf,
-  printable,
-  reportText,
-  sizeWords,
-  STATUS_NOT_AS_INTENDED,
-  tableText,
-} from "../cli/index.ts";
+import { hookWords, inSnakeCase, nextStepOf, printable, reportText, sizeWords, tableText } from "../cli/index.ts";
 import { publicationObject, publishedWords } from "./publish.ts";
 
 /** A sandbox in JSON. */
@@ -31,6 +24,7 @@ export function sandboxObject(info: SandboxInfo): object {
     keys: inSnakeCase(info.keys),
     pre_snapshot: hookObject(info.preSnapshot),
     freeze: freezeObject(info.preSnapshot),
+    ran_unfrozen: unfrozenObject(info),
     ...(info.stateError !== undefined && { state_error: info.stateError }),
     ...(info.endedBecause !== undefined && { ended_because: info.endedBecause }),
   };
@@ -65,6 +59,17 @@ function freezeObject(rest: SuspendReport | undefined): object | null {
   return rest === undefined ? null : { outcome: rest.freeze, problem: rest.freezeProblem ?? null };
 }
 
+function unfrozenObject({ ranUnfrozen }: SandboxInfo): object | null {
+  if (ranUnfrozen === undefined) return null;
+  const { operation, atMs, problem } = ranUnfrozen;
+  return { operation, at: isoTime(atMs), problem };
+}
+
+/** Why and when a sandbox ran before its restore steps, for people. */
+function unfrozenWords({ operation, atMs, problem }: RanUnfrozen): string {
+  return `${operation} at ${isoTime(atMs)}: it could not be frozen (${problem}), and clones of it may share its random numbers and keys`;
+}
+
 /** How a sandbox came to rest, for people. */
 export function restWords(rest: SuspendReport): string {
   const { freeze, freezeProblem = "" } = rest;
@@ -79,31 +84,30 @@ function isoTime(epochMs: number | undefined): string | null {
 /** How something woke up, in JSON. */
 export function awakeningObject(awakening: Awakening | undefined): object | null {
   if (awakening === undefined) return null;
-  const { runEpochMs, agentVersion, postRestore, ready, clockErrorMs, warnings } = awakening;
+  const { runEpochMs, agentVersion, postRestore, ready, clockErrorMs, warnings, notReseeded } = awakening;
   return {
     run_epoch: isoTime(runEpochMs),
     post_restore: hookObject(postRestore),
-    ...inSnakeCase({ agentVersion, ready, clockErrorMs, warnings }),
+    ...inSnakeCase({ agentVersion, ready, clockErrorMs, warnings, notReseeded }),
   };
+}
+
+/** A line for each warning about a sandbox. */
+export function warningLines(name: string, warnings: readonly Warning[]): string {
+  return warnings.map(({ code, message }) => `${name}: ${printable(message)} [${code}]\n`).join("");
 }
 
 /** Lines about a wake-up: what went wrong, or that nothing did. */
 export function awakeningText(name: string, awakening: Awakening | undefined): string {
   if (awakening === undefined) return `${name} has booted anew\n`;
   const { warnings, ready, postRestore, agentVersion } = awakening;
-  const lines = warnings.map(({ code, message }) => `${name}: ${printable(message)} [${code}]\n`);
-  return `${lines.join("")}${name} runs; POST_RESTORE: ${hookWords(postRestore)}; workload ${ready ? "ready" : "not ready"}; agent ${printable(agentVersion === "" ? "unknown" : agentVersion)}\n`;
-}
-
-/** The exit status: 0 if nothing went wrong with any of them. */
-export function awakeningStatus(...awakenings: readonly (Awakening | undefined)[]): number {
-  const isWhole = awakenings.every((each) => each === undefined || (each.warnings.length === 0 && each.ready));
-  return isWhole ? 0 : STATUS_NOT_AS_INTENDED;
+  return `${warningLines(name, warnings)}${name} runs; POST_RESTORE: ${hookWords(postRestore)}; workload ${ready ? "ready" : "not ready"}; agent ${printable(agentVersion === "" ? "unknown" : agentVersion)}\n`;
 }
 
 /** One sandbox, for people. */
 export function statusText(info: SandboxInfo): string {
-  const { name, state, stateError, endedBecause, image, address = "-", credentials, preSnapshot } = info;
+  const { name, state, stateError, endedBecause, image, address = "-", credentials } = info;
+  const { preSnapshot, ranUnfrozen } = info;
   const isAsleep = state === "Standby" && preSnapshot !== undefined;
   return reportText([
     ["name", name],
@@ -116,6 +120,7 @@ export function statusText(info: SandboxInfo): string {
     ["published", publishedWords(info)],
     ["credentials", credentials],
     ...(isAsleep ? ([["came to rest", restWords(preSnapshot)]] as const) : []),
+    ...(ranUnfrozen === undefined ? [] : ([["ran unfrozen", unfrozenWords(ranUnfrozen)]] as const)),
   ]);
 }
 
@@ -132,12 +137,12 @@ export function listText(sandboxes: readonly SandboxInfo[], snapshots: readonly 
       publishedWords(each),
       each.credentials,
     ]),
-    ...snapshots.map(({ name, phase, source, sizeBytes, agentVersion }) => [
+    ...snapshots.map(({ name, phase, source, sizeBytes, agentVersion, preSnapshot }) => [
       name,
       [
         `snapshot of ${source}`,
         ...(sizeBytes === undefined ? [] : [sizeWords(sizeBytes)]),
-        ...(phase === "ready" ? [] : [phase]),
+        ...(phase === "ready" ? frozenNote(preSnapshot) : [phase]),
       ].join(", "),
       agentWords({ agentVersion }),
     ]),
@@ -149,17 +154,29 @@ function agentWords({ agentVersion = "" }: Pick<SandboxInfo, "agentVersion">): s
   return printable(agentVersion === "" ? "-" : agentVersion);
 }
 
-function stateWords({ state, phase, runEpochMs, asleepBecause }: SandboxInfo): string {
+function stateWords(info: SandboxInfo): string {
+  const { state, phase, runEpochMs, asleepBecause, preSnapshot, ranUnfrozen } = info;
   if (phase !== "ready") return phase;
-  if (state === "Running" && runEpochMs === undefined) return "Running, duties due";
-  if (state === "Standby" && asleepBecause !== undefined) return "Standby, not restored";
   if (state === "Paused") return "Paused, can only be removed";
-  return state ?? "gone";
+  const isOff = state === "Stopped" || state === "Shutdown" || state === undefined;
+  const notes = [
+    ...(state === "Running" && runEpochMs === undefined ? ["duties due"] : []),
+    ...(state === "Standby" && asleepBecause !== undefined ? ["not restored"] : []),
+    ...(state === "Standby" ? frozenNote(preSnapshot) : []),
+    ...(ranUnfrozen === undefined || isOff ? [] : ["ran unfrozen"]),
+  ];
+  return [state ?? "gone", ...notes].join(", ");
+}
+
+/** A word about a suspension whose freeze failed. */
+function frozenNote(rest: SuspendReport | undefined): readonly string[] {
+  return rest?.freeze === "failed" || rest?.freeze === "unsupported" ? ["not frozen"] : [];
 }
 
 /** What a sweep found and did. */
-export function sweepText({ removed, orphans, awakened, completed, failed }: SweepReport): string {
+export function sweepText({ removed, orphans, awakened, warnings, completed, failed }: SweepReport): string {
   const lines = [
+    ...warnings.map(({ name, ...warning }) => warningLines(name, [warning])),
     ...removed.map((name) => `removed ${name}\n`),
     ...orphans.map((name) => `removed the orphan ${name}\n`),
     ...awakened.map((name) => `had ${name} do its duties\n`),

@@ -17,6 +17,7 @@ import {
   stop,
   type Stopping,
   type SuspendOptions,
+  type Suspension,
   unpublish,
 } from "../operations/index.ts";
 import {
@@ -45,7 +46,6 @@ import {
   type Publication,
   ready,
   reasonOfEnd,
-  type SuspendReport,
   type SandboxEntry,
   type SnapshotEntry,
   taken,
@@ -192,7 +192,7 @@ export class Sandboxes {
    * Runs PRE_SNAPSHOT, freezes the session until the duties, and suspends the sandbox to disk, however the hook ends.
    * Resolves with the outcome of hook and freeze.
    */
-  standby(name: string, options: SuspendOptions = {}): Promise<SuspendReport> {
+  standby(name: string, options: SuspendOptions = {}): Promise<Suspension> {
     return this.#alone("standby", name, (entry) => standby(this.#node, entry, options));
   }
 

@@ -23,12 +23,14 @@ import {
 } from "../operations/index.ts";
 import {
   AGENT_VOLUME_TAG,
+  type Awakening,
   JOURNAL_TAG,
   type JournalEntry,
   type Needs,
   NODE_TAG,
   parentOf,
   type SandboxEntry,
+  type Warning,
 } from "../node/index.ts";
 
 /** What a sweep has done, by names and ids. */
@@ -42,6 +44,8 @@ export interface SweepReport {
   readonly orphans: readonly string[];
   /** Sandboxes that ran after a restore without having done their duties. */
   readonly awakened: readonly string[];
+  /** Warnings about those that were awakened, with the error of the clock that CLOCK_OFF is about. */
+  readonly warnings: readonly (Warning & { readonly name: string } & Pick<Awakening, "clockErrorMs">)[];
   /** Snapshots that the daemon has taken although the process that asked for them has ended. */
   readonly completed: readonly string[];
   /** What could not be done, and why. The next sweep tries again. */
@@ -79,7 +83,14 @@ export async function sweep(
   if (foreign.length > 0 && !takeOver) throw conflict(node, foreign);
   // Whatever belongs to an entry is removed with it, and reported under its name alone.
   const strays = found.filter((thing) => !isKnown(node, thing));
-  const report = { removed: [], orphans: [], awakened: [], completed: [], failed: [] } as Writable<SweepReport>;
+  const report = {
+    removed: [],
+    orphans: [],
+    awakened: [],
+    warnings: [],
+    completed: [],
+    failed: [],
+  } as Writable<SweepReport>;
   const attempt = async (name: string, action: () => Promise<void>): Promise<void> => {
     try {
       await action();
@@ -244,8 +255,9 @@ async function sweepEntry(
   if (state === "Unknown") throw unreached(name, stateError);
   if (state === "Standby" && entry.asleepBecause !== undefined) throw sourceAsleep(name, entry.asleepBecause);
   if (state !== "Running") return;
-  await node.guests.awaken("sweep", node.journal.sandbox(name));
+  const { warnings, clockErrorMs } = await node.guests.awaken("sweep", node.journal.sandbox(name));
   report.awakened.push(name);
+  report.warnings.push(...warnings.map((warning) => ({ ...warning, name, clockErrorMs })));
 }
 
 async function isGone(node: Needs<"substrate" | "instances">, entry: JournalEntry): Promise<boolean> {

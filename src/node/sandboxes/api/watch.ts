@@ -152,7 +152,14 @@ class Watcher {
       const { warnings } = await stop(this.#node, entry, "watch");
       this.#tell("stop", [verdict.because, ...warnings.map(({ message }) => message)].join("; "));
       return;
-    } else await standby(this.#node, entry, {}, "watch");
+    } else if (verdict.action === "standby") {
+      const { warnings } = await standby(this.#node, entry, {}, "watch");
+      this.#tell(
+        "standby",
+        [verdict.because, ...warnings.map(({ code, message }) => `${message} [${code}]`)].join("; "),
+      );
+      return;
+    }
     this.#tell(verdict.action, verdict.because);
   }
 

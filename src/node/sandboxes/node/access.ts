@@ -7,6 +7,7 @@ import type { CredentialStore } from "./injection.ts";
 import { type Instances, isUnknownOutcome } from "./instances.ts";
 import type { Journal, SandboxEntry } from "./journal.ts";
 import type { OnStep, Turns } from "./turns.ts";
+import { ranUnfrozen, unfrozenWarnings } from "./warnings.ts";
 
 /** How the agents of a node's sandboxes are reached. */
 export interface AccessParts {
@@ -105,9 +106,10 @@ export class GuestAccess {
       agentServices,
       asleepBecause: undefined,
       thawsAtMs: undefined,
+      ranUnfrozen: ranUnfrozen(operation, entry),
     });
     turns.risk(entry.name, undefined);
-    return awakening;
+    return { ...awakening, warnings: [...unfrozenWarnings(entry), ...awakening.warnings] };
   }
 }
 

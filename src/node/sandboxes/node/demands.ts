@@ -1,8 +1,8 @@
 import { SandboxError } from "../substrate/index.ts";
-import type { Warning } from "./guest.ts";
 import type { JournalEntry } from "./journal.ts";
 import { differences, type RestoreChoices } from "./keys.ts";
 import type { Needs } from "./node.ts";
+import type { Warning } from "./warnings.ts";
 
 /**
  * Rejects with SandboxError if a suspended sandbox or snapshot cannot be restored on this host (`differences`).

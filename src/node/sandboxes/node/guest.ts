@@ -1,14 +1,8 @@
-import {
-  type GuestClient,
-  GuestError,
-  HookKind,
-  type HookResult,
-  restoreSequence,
-  type RestoreWarning,
-} from "../../client/index.ts";
+import { type GuestClient, GuestError, HookKind, type HookResult, restoreSequence } from "../../client/index.ts";
 import { SandboxError } from "../substrate/index.ts";
 import type { HookOutcome, SuspendReport } from "./journal.ts";
 import { polled } from "./polled.ts";
+import type { Warning } from "./warnings.ts";
 
 /** Longest attempt to reach an agent that may not be there yet, and the pause before the next. */
 const ATTEMPT_MS = 2_000;
@@ -110,12 +104,6 @@ export function hookText({ ran, timedOut, exitCode }: HookOutcome): string {
 export function freezeText({ freeze, freezeProblem }: SuspendReport): string {
   // Cut at the colon: process names of the guest may follow.
   return freeze === "failed" ? `failed: ${freezeProblem?.split(":")[0] ?? ""}` : freeze;
-}
-
-/** A problem of an operation that succeeded. */
-export interface Warning {
-  readonly code: RestoreWarning["code"] | "BUNDLE_DIFFERS" | "STOP_BOUNDED" | "STOP_FORCED";
-  readonly message: string;
 }
 
 /** How a sandbox woke up. */

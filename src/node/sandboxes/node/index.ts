@@ -11,3 +11,4 @@ export * from "./keys.ts";
 export * from "./node.ts";
 export * from "./polled.ts";
 export * from "./turns.ts";
+export * from "./warnings.ts";

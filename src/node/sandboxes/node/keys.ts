@@ -19,6 +19,11 @@ export interface RestoreChoices {
   readonly acceptBundle?: boolean | undefined;
   /** Rejects with AGENT_TOO_OLD before anything wakes up, where the agent in it is older. Default: any. */
   readonly minAgentVersion?: string | undefined;
+  /**
+   * Accept, with `env`, what was not frozen for its suspension: it may have used the secrets that `env` replaces.
+   * Default: rejects with NOT_FROZEN before anything is cloned or woken up, unless `freeze` is "off".
+   */
+  readonly acceptUnfrozen?: boolean | undefined;
 }
 
 /** The bundle that a sandbox runs on. */

@@ -4,11 +4,14 @@ import { SandboxError } from "../substrate/index.ts";
 import {
   type Awakening,
   CALL_MS,
+  type Freeze,
   type GuestFile,
   type JournalEntry,
   type Needs,
   PROCESS_SPEC_PATH,
+  type RestoreChoices,
   type SandboxEntry,
+  unfrozenBecause,
 } from "../node/index.ts";
 
 /** Variables of `Process.env` that a fork or a resumed sandbox has, in place of its origin's of the same names. */
@@ -36,6 +39,25 @@ export function demandRenewable({ name, processEnvVersion = 0, agentVersion }: J
     "ENV_UNSUPPORTED",
     `${name} cannot have another environment: ${agent} keeps that of its start`,
   );
+}
+
+/**
+ * Throws SandboxError (NOT_FROZEN) for variables of a suspended sandbox or snapshot whose session was not frozen: it
+ * runs with those of its origin until its restore steps. Nothing has woken up by then.
+ */
+export function demandFrozen(
+  { guests }: Needs<"guests">,
+  { name, preSnapshot }: JournalEntry,
+  { env, acceptUnfrozen = false }: RestoreChoices & { readonly env?: Variables | undefined },
+  freeze: Freeze = guests.freeze,
+): void {
+  if (env === undefined || acceptUnfrozen || freeze === "off" || preSnapshot?.freeze === "frozen") return;
+  const because =
+    unfrozenBecause(preSnapshot) ?? (preSnapshot === undefined ? "it is not known" : "nobody asked for it");
+  const message =
+    `the session of ${name} was not frozen when it was suspended (${because}): it would run with the variables that env ` +
+    "replaces; nothing was woken up";
+  throw new SandboxError("NOT_FROZEN", message, undefined, { remedy: { kind: "acceptUnfrozen", name } });
 }
 
 /** Duties that leave the session as frozen as it is, so that files can be written before anything of it runs. */

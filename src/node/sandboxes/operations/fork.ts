@@ -11,14 +11,17 @@ import {
   type JournalEntry,
   type Needs,
   parentOf,
+  ranUnfrozen,
   reached,
   type RestoreChoices,
   type SandboxEntry,
+  unfrozenWarnings,
   type Warning,
   whileUp,
 } from "../node/index.ts";
 import {
   checkVariables,
+  demandFrozen,
   demandInForce,
   demandRenewable,
   dutiesBeforeFiles,
@@ -60,6 +63,7 @@ export async function fork(
   if (env !== undefined) {
     const isRunning = isAwake && parent.kind === "sandbox";
     demandRenewable(isRunning ? { ...parent, processEnvVersion: await environmentVersion(node, parent) } : parent);
+    if (!isAwake) demandFrozen(node, parent, choices, choices.freeze);
   }
   await demandFeature(node, "fork", parent);
   await demandUnpublished(node, name);
@@ -90,7 +94,8 @@ export async function fork(
     () => suspended,
     () =>
       making(node, "fork", entry, async () => {
-        const source = (suspended = await quiesced(node, "fork", parent, choices));
+        const isForSecrets = env !== undefined && choices.acceptUnfrozen !== true;
+        const source = (suspended = await quiesced(node, "fork", parent, choices, isForSecrets));
         const forked = await copy(node, source, entry);
         // The fork has kept the number, and the source another (hypeman 8853445, lib/instances/fork.go:72).
         const rotated = { ...source, vsock: randomUUID() };
@@ -185,11 +190,15 @@ async function welcome(
   await client.health({ waitForReady: true, timeoutMs: reachTimeoutMs, signal });
   if (env !== undefined) await demandInForce(client, entry, awakening);
   const { runEpochMs, agentVersion, agentServices } = awakening;
-  const ready: SandboxEntry = { ...entry, phase: "ready", runEpochMs, agentVersion, agentServices };
+  const memory = { ranUnfrozen: ranUnfrozen("fork", entry) };
+  const ready: SandboxEntry = { ...entry, phase: "ready", runEpochMs, agentVersion, agentServices, ...memory };
   node.step("fork", name, "write down that it is ready");
   await node.journal.put(ready);
   await node.credentials.remove(parentOf(name));
-  return { fork: ready, awakening };
+  return {
+    fork: ready,
+    awakening: { ...awakening, warnings: [...unfrozenWarnings(entry, true), ...awakening.warnings] },
+  };
 }
 
 /** All mixtures that the agent may accept, the likeliest first: each wrong one is a refused call in its log. */

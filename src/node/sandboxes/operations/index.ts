@@ -12,6 +12,7 @@ export {
   sourceAsleep,
   standby,
   type SuspendOptions,
+  type Suspension,
   unreached,
 } from "./suspend.ts";
 export { isBeingSuspended, settled } from "./unsettled.ts";

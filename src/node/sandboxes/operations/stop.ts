@@ -23,7 +23,7 @@ export async function stop(
   operation = "stop",
 ): Promise<Stopping> {
   await running(node, entry);
-  const stopping = { ...entry, runEpochMs: undefined };
+  const stopping = { ...entry, runEpochMs: undefined, preSnapshot: undefined };
   await node.journal.put(stopping);
   node.step(operation, entry.name, "have the agent stop");
   const asked = await askAgent(node, entry);

@@ -17,6 +17,8 @@ import {
   type SuspendReport,
   type RestoreChoices,
   type SandboxEntry,
+  suspensionWarnings,
+  unfrozenBecause,
   type Warning,
   whileUp,
 } from "../node/index.ts";
@@ -25,6 +27,7 @@ import { type Instance, type InstanceState, SandboxError } from "../substrate/in
 import { GuestError } from "../../client/index.ts";
 import {
   checkVariables,
+  demandFrozen,
   demandInForce,
   demandRenewable,
   dutiesBeforeFiles,
@@ -38,13 +41,19 @@ export interface SuspendOptions {
   readonly freeze?: Freeze | undefined;
 }
 
+/** The result of a suspension. */
+export interface Suspension extends SuspendReport {
+  /** NOT_FROZEN: the freeze that was asked for did not happen. */
+  readonly warnings: readonly Warning[];
+}
+
 /** Suspends a running sandbox to disk: from then on it takes no memory or processor. */
 export async function standby(
   node: Needs<"substrate" | "journal" | "turns" | "instances" | "guests" | "cpuClass" | "step">,
   entry: SandboxEntry,
   options: SuspendOptions = {},
   operation = "standby",
-): Promise<SuspendReport> {
+): Promise<Suspension> {
   await suspendable(node, entry);
   await demandFeature(node, "standby", entry);
   const suspended = await quiesced(node, operation, entry, options);
@@ -53,7 +62,7 @@ export async function standby(
     node.instances.changed(suspended, () => node.substrate.standby(entry.instanceId ?? ""), "Standby"),
   );
   await node.journal.put(suspended);
-  return suspended.preSnapshot;
+  return { ...suspended.preSnapshot, warnings: suspensionWarnings(suspended.preSnapshot) };
 }
 
 /**
@@ -196,14 +205,16 @@ export async function resume(
   checkVariables(env);
   demandAgent(entry, choices.minAgentVersion);
   const { state, stateError } = await known(node, entry);
-  if (env !== undefined) {
-    demandRenewable(entry);
-    if (state === "Stopped") throw wrongState(entry.name, state, "what boots anew has the environment of its creation");
-  }
   const id = entry.instanceId ?? "";
   let differing: readonly Warning[] = [];
   if (state === "Paused") throw paused(entry.name);
   if (state === "Unknown") throw unreached(entry.name, stateError);
+  const boots = state === "Stopped" || entry.bootingSinceMs !== undefined;
+  if (env !== undefined && boots) throw keepsVariables(entry.name, state);
+  if (env !== undefined && (state === "Standby" || entry.runEpochMs === undefined)) {
+    demandRenewable(entry);
+    demandFrozen(node, entry, choices);
+  }
   if (state === "Standby") {
     differing = await compareKeys(node, "resume", entry, choices);
     node.step("resume", entry.name, "restore it");
@@ -234,6 +245,13 @@ export async function resume(
   return { ...awakening, warnings: [...differing, ...awakening.warnings] };
 }
 
+/** The refusal of variables for a sandbox that boots: its workload starts before anything could be written. */
+function keepsVariables(name: string, state: InstanceState): SandboxError {
+  const how = state === "Stopped" ? "is stopped" : "is booting";
+  const message = `${name} ${how}: its workload starts with the variables on its disk, and env replaces those of what was suspended only`;
+  return new SandboxError("WRONG_STATE", message, undefined, { remedy: { kind: "suspendFirst", name } });
+}
+
 /** Waits for the agent of a sandbox that boots anew: it has no duties, as nothing was restored. */
 async function bootedAnew(
   node: Needs<"substrate" | "journal" | "instances" | "guests" | "step">,
@@ -241,7 +259,13 @@ async function bootedAnew(
 ): Promise<undefined> {
   node.step("resume", entry.name, "wait for the agent");
   const agent = await booted(node, entry, entry.bootingSinceMs ?? Date.now());
-  await node.journal.put({ ...entry, bootingSinceMs: undefined, ...agent });
+  await node.journal.put({
+    ...entry,
+    bootingSinceMs: undefined,
+    preSnapshot: undefined,
+    ranUnfrozen: undefined,
+    ...agent,
+  });
 }
 
 /** Fields that a snapshot or fork takes from its original. */
@@ -261,12 +285,15 @@ export type Suspended = SandboxEntry & { readonly preSnapshot: SuspendReport };
  * Runs PRE_SNAPSHOT and freezes the session, and notes the keys that a restore will need. Where any of it fails, the
  * sandbox does its duties, so that nothing of it stays frozen. Rejects with NOT_FROZEN where the freeze is required and
  * did not come about.
+ *
+ * @param isForSecrets a freeze that is "on" is required, too: without it, a fork would use the secrets of its origin
  */
 export async function quiesced(
   node: Needs<"substrate" | "journal" | "turns" | "instances" | "guests" | "cpuClass" | "step">,
   operation: string,
   entry: SandboxEntry,
   { freeze = node.guests.freeze }: SuspendOptions,
+  isForSecrets = false,
 ): Promise<Suspended> {
   node.step(operation, entry.name, freeze === "off" ? "PRE_SNAPSHOT" : "PRE_SNAPSHOT and freeze");
   const [{ version }, cpuClass, { ip }] = await Promise.all([
@@ -276,7 +303,7 @@ export async function quiesced(
   ]);
   // The guest's time begins later, when its hook has ended.
   const thawsAtMs = freeze === "off" ? undefined : Date.now() + freezeTimeMs(node.guests.patience);
-  const suspending: SandboxEntry = { ...entry, runEpochMs: undefined, lastIp: ip, thawsAtMs };
+  const suspending: SandboxEntry = { ...entry, runEpochMs: undefined, lastIp: ip, thawsAtMs, preSnapshot: undefined };
   // An agent that cannot be reached has frozen nothing.
   const { processEnvVersion, services: agentServices } = await node.guests.ask(suspending, (client) =>
     client.health({ timeoutMs: CALL_MS }),
@@ -286,7 +313,10 @@ export async function quiesced(
   await node.journal.put(suspending);
   try {
     const { preSnapshot, agentVersion } = await atRest(node, operation, suspending, freeze);
-    if (freeze === "required" && preSnapshot.freeze !== "frozen") throw notFrozen(entry.name, preSnapshot);
+    if (preSnapshot.freeze !== "frozen") {
+      if (freeze === "required") throw notFrozen(entry.name, preSnapshot);
+      if (freeze === "on" && isForSecrets) throw notFrozen(entry.name, preSnapshot, "acceptUnfrozen");
+    }
     const { template } = entry.keys;
     const keys = { template, bundle: bundleOf(entry.hypervisor, version, agentVersion), cpuClass };
     const suspended = { ...suspending, keys, agentVersion, agentServices, processEnvVersion, preSnapshot };
@@ -320,12 +350,9 @@ async function atRest(
   return attempt();
 }
 
-function notFrozen(name: string, { freeze, freezeProblem }: SuspendReport): SandboxError {
-  const because = freeze === "failed" ? `the agent says ${freezeProblem}` : "its agent is too old for that";
-  return new SandboxError(
-    "NOT_FROZEN",
-    `the session of ${name} could not be frozen, and it was not suspended: ${because}`,
-  );
+function notFrozen(name: string, report: SuspendReport, kind?: "acceptUnfrozen"): SandboxError {
+  const message = `the session of ${name} could not be frozen, and it was not suspended: ${unfrozenBecause(report)}`;
+  return new SandboxError("NOT_FROZEN", message, undefined, { remedy: kind && { kind, name } });
 }
 
 /** As `running`, once init is done: until then the substrate refuses to suspend it. Waits as long as for an agent. */

@@ -64,6 +64,10 @@ const REMEDIES = {
   start: (name: string) => `boot it anew: sandboxes.resume("${name}")`,
   wake: (name: string) => `wake it up once there is room for it: sandboxes.resume("${name}")`,
   fork: (name: string) => `make a sandbox of it: sandboxes.fork("${name}", …)`,
+  suspendFirst: (name: string) =>
+    `boot it without env; then sandboxes.standby("${name}") and sandboxes.resume("${name}", { env })`,
+  acceptUnfrozen: () =>
+    "remove what prevents the freeze (the agent's docs explain each problem); or, with the same secrets in both, acceptUnfrozen",
   list: () => "sandboxes.list() shows those that are; an agent elsewhere is dialled by connect",
   elsewhere: () => "call it on that node, or where its folder is opened",
   archive: () => "name the .tar.gz of the build as agent.archive",

@@ -1,0 +1,27 @@
+import type { Awakening, Warning } from "../../sandboxes/index.ts";
+import { STATUS_NOT_AS_INTENDED, STATUS_NOT_ISOLATED } from "../cli/index.ts";
+
+/** Clones may share random numbers, keys or secrets with what one of these is about. */
+const NOT_ISOLATED: ReadonlySet<string> = new Set<Warning["code"]>(["NOT_FROZEN", "THAWED_WITHOUT_DUTIES"]);
+
+/** A smaller error of the guest's clock is usual under load, and says nothing about the restore. */
+const CLOCK_OFF_MS = 1_000;
+
+/** How something woke up, or nothing but the warnings of an operation. */
+type Outcome = Pick<Awakening, "warnings"> & Partial<Pick<Awakening, "ready" | "clockErrorMs" | "notReseeded">>;
+
+/**
+ * The exit status of all verbs of `guestctl sandbox`: 3 if isolation is not guaranteed, 1 if anything else did not
+ * succeed, 0 otherwise, also if only a clock is off by less than a second. An undefined outcome is that of a boot.
+ */
+export function statusOf(...outcomes: readonly (Outcome | undefined)[]): number {
+  const statuses = outcomes.map((outcome) => (outcome === undefined ? 0 : statusOfOne(outcome)));
+  return Math.max(0, ...statuses);
+}
+
+function statusOfOne({ warnings, ready = true, clockErrorMs = 0, notReseeded = [] }: Outcome): number {
+  if (notReseeded.length > 0 || warnings.some(({ code }) => NOT_ISOLATED.has(code))) return STATUS_NOT_ISOLATED;
+  const isClockNear = Math.abs(clockErrorMs) < CLOCK_OFF_MS;
+  const isAsIntended = ready && warnings.every(({ code }) => code === "CLOCK_OFF" && isClockNear);
+  return isAsIntended ? 0 : STATUS_NOT_AS_INTENDED;
+}

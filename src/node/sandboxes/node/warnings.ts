@@ -1,0 +1,44 @@
+import type { RestoreWarning } from "../../client/index.ts";
+import type { JournalEntry, RanUnfrozen, SandboxEntry, SuspendReport } from "./journal.ts";
+
+/** A problem of an operation that succeeded. */
+export interface Warning {
+  readonly code: RestoreWarning["code"] | "BUNDLE_DIFFERS" | "NOT_FROZEN" | "STOP_BOUNDED" | "STOP_FORCED";
+  readonly message: string;
+}
+
+/**
+ * Why the freeze that a suspension asked for did not happen; undefined: the session was frozen, or no freeze was asked
+ * for.
+ */
+export function unfrozenBecause(report: SuspendReport | undefined): string | undefined {
+  if (report?.freeze === "unsupported") return "its agent is too old for that";
+  return report?.freeze === "failed" ? `the agent says ${report.freezeProblem}` : undefined;
+}
+
+/** Warnings about a suspension: NOT_FROZEN if its session ran on. */
+export function suspensionWarnings(report: SuspendReport): readonly Warning[] {
+  const because = unfrozenBecause(report);
+  if (because === undefined) return [];
+  const message =
+    `the session could not be frozen (${because}): it ran on until it was suspended, and whatever is resumed or forked ` +
+    "from this suspension runs before its restore steps";
+  return [{ code: "NOT_FROZEN", message }];
+}
+
+/** The same about a sandbox that has woken up from its last suspension, or is a fork of it. */
+export function unfrozenWarnings({ kind, preSnapshot }: JournalEntry, isFork = false): readonly Warning[] {
+  const because = kind === "sandbox" ? unfrozenBecause(preSnapshot) : undefined;
+  if (because === undefined) return [];
+  const secrets = isFork ? ", and with the secrets of its origin" : "";
+  const message =
+    `the session was not frozen for its suspension (${because}): it ran before its restore steps, with the old time and ` +
+    `with random numbers that clones of it draw too${secrets}`;
+  return [{ code: "NOT_FROZEN", message }];
+}
+
+/** What the journal remembers of such a wake-up; undefined: nothing new. */
+export function ranUnfrozen(operation: string, entry: SandboxEntry): RanUnfrozen | undefined {
+  const problem = unfrozenBecause(entry.preSnapshot);
+  return problem === undefined ? entry.ranUnfrozen : { operation, atMs: Date.now(), problem };
+}
