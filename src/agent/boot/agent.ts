@@ -155,6 +155,7 @@ export class Agent {
     this.#listeners.refuseCalls(LEAVING);
     this.#rooms.exec.close(LEAVING);
     this.#rooms.hooks.close(LEAVING);
+    this.#rooms.healthWatches.leave(LEAVING);
   }
 
   /** Ends execs, sends their exits, and closes everything. Bounded in time, whatever the clients do. */

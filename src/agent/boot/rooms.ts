@@ -2,7 +2,7 @@ import { BOOTSTRAP_VARIABLES, type Configuration, describeFault } from "../confi
 import { ActivityClock, type AgentError, Late, type Log, Stamps, type StdioPlan } from "../domain/index.ts";
 import { Exec, WorkloadOutput } from "../exec/index.ts";
 import { Files, sessionOwner } from "../files/index.ts";
-import { Health, ReadinessLoop } from "../health/index.ts";
+import { Health, HealthWatches, ReadinessLoop } from "../health/index.ts";
 import { Hooks, type HooksParts } from "../hooks/index.ts";
 import { CredentialRotation, rehearsedDuties, Restore, type RestoreParts } from "../restore/index.ts";
 import type { Connection } from "../listening/index.ts";
@@ -80,6 +80,7 @@ export function buildRooms(platform: Platform, configuration: Configuration, lis
     new ReadinessLoop({
       spec: spec.readyCommand,
       start: (args, abort) => starter.start({ args, env: new Map(), cwd: "", user: "", stdio: PIPES }, abort),
+      onChange: () => healthWatches.changed(),
       timers,
       log,
     });
@@ -172,20 +173,23 @@ export function buildRooms(platform: Platform, configuration: Configuration, lis
     clock,
     newFileOwner: sessionOwner(accounts, spec.user, identity),
   };
+  const health = new Health({
+    readiness: () => readiness?.verdict ?? { ready: workload.running || !workload.configured, exitCode: 0 },
+    activity,
+    idle,
+    clock,
+    freeze,
+    environment,
+  });
+  const healthWatches = new HealthWatches(() => health.report().ready);
   return {
     workload,
     exec: new Exec({ starter, activity, clock, sessionClock, workloadOutput: output }),
     files: new Files(fileParts),
     folders: async () => new (await import("../files/tree/folders.ts")).Folders(fileParts),
     hooks,
-    health: new Health({
-      readiness: () => readiness?.verdict ?? { ready: workload.running || !workload.configured, exitCode: 0 },
-      activity,
-      idle,
-      clock,
-      freeze,
-      environment,
-    }),
+    health,
+    healthWatches,
     restore,
     rotation,
     workloadService: new WorkloadServer({

@@ -87,6 +87,9 @@ export const PORT_WATCH_LIMIT = 8;
 export const PORTS_LISTED = 512;
 /** UsageService.WatchUsage calls at once. */
 export const USAGE_WATCH_LIMIT = 8;
+
+/** Calls of grpc.health.v1.Health.Watch at once. */
+export const HEALTH_WATCH_LIMIT = 8;
 /** Their interval: the least, the default, and the most. */
 export const LEAST_USAGE_INTERVAL_MS = 1_000;
 export const DEFAULT_USAGE_INTERVAL_MS = 5_000;

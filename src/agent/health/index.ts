@@ -1,2 +1,3 @@
 export { Health, type HealthReport } from "./health.ts";
 export { ReadinessLoop } from "./readiness.ts";
+export { HealthWatches } from "./watches.ts";

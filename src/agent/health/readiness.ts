@@ -15,6 +15,8 @@ export interface ReadinessParts {
   readonly spec: ReadyCommandSpec;
   /** Starts ready_cmd with its output on pipes, as an exec'd command would be. */
   readonly start: (args: readonly string[], abort: AbortSignal) => Promise<ChildProcess>;
+  /** Called when the verdict of a run differs from the one before. */
+  readonly onChange: () => void;
   readonly timers: Timers;
   readonly log: Log;
 }
@@ -103,6 +105,8 @@ export class ReadinessLoop {
   #conclude(code: number): void {
     const before = this.#verdict.exitCode;
     this.#verdict = { ready: code === 0, exitCode: code };
-    if (code !== before) this.#parts.log.info("readiness_changed", { ready: code === 0, exit_code: code });
+    if (code === before) return;
+    this.#parts.log.info("readiness_changed", { ready: code === 0, exit_code: code });
+    this.#parts.onChange();
   }
 }

@@ -51,7 +51,7 @@ function loop() {
     runs.push(run);
     return run.child;
   };
-  const readiness = new ReadinessLoop({ spec: SPEC, start, timers, log: recordingLog() });
+  const readiness = new ReadinessLoop({ spec: SPEC, start, onChange: () => {}, timers, log: recordingLog() });
   const pass = (ms: number): Promise<void> => {
     timers.advance(ms);
     return settle();

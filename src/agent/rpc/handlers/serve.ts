@@ -5,7 +5,7 @@ import type { Files, Folders } from "../../files/index.ts";
 import { ExecSessions } from "../../../shared/gen/svc/guest/v1alpha1/exec_sessions_pb.ts";
 import { GuestAgent } from "../../../shared/gen/svc/guest/v1alpha1/guest_agent_pb.ts";
 import { Lifecycle, StopResponseSchema } from "../../../shared/gen/svc/guest/v1alpha1/lifecycle_pb.ts";
-import type { Health } from "../../health/index.ts";
+import type { Health, HealthWatches } from "../../health/index.ts";
 import type { Hooks } from "../../hooks/index.ts";
 import type { Restore } from "../../restore/index.ts";
 import type { Tunnels } from "../../tunnel/index.ts";
@@ -23,6 +23,7 @@ import { serveRestoreDuties } from "./restore.ts";
 /** The capabilities behind the services. */
 export interface Capabilities {
   readonly health: Health;
+  readonly healthWatches: HealthWatches;
   readonly exec: Exec;
   readonly files: Files;
   /** Loads it at the first call. */
@@ -38,7 +39,7 @@ export interface Capabilities {
 
 /** Puts all services of the management channel on a router. */
 export function serveGuestAgent(router: Router, capabilities: Capabilities): void {
-  const { health, exec, files, folders, hooks, restore, tunnels, usage, stop } = capabilities;
+  const { health, healthWatches, exec, files, folders, hooks, restore, tunnels, usage, stop } = capabilities;
   const largeStarts = new Mutex();
   let services: readonly string[] | undefined;
   router.unary(GuestAgent.method.health, () => healthFrame(health.report(), (services ??= router.services())));
@@ -70,6 +71,14 @@ export function serveGuestAgent(router: Router, capabilities: Capabilities): voi
   router.later("svc.guest.v1alpha1.UsageService", async () => {
     const [{ serveUsage }, built] = await Promise.all([import("./usage.ts"), usage()]);
     serveUsage(router, built);
+  });
+  router.later("grpc.health.v1.Health", async () => {
+    const { serveStandardHealth } = await import("./standard-health.ts");
+    serveStandardHealth(router, health, healthWatches);
+  });
+  router.later("grpc.reflection.v1.ServerReflection", async () => {
+    const { serveReflection } = await import("./reflection.ts");
+    serveReflection(router);
   });
   router.unary(Lifecycle.method.stop, () => create(StopResponseSchema, { stopGraceMs: stop() }));
 }

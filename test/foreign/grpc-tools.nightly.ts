@@ -1,0 +1,84 @@
+import assert from "node:assert/strict";
+import { join } from "node:path";
+import { describe, it } from "node:test";
+import { execa } from "execa";
+import { type RunningAgent, startAgent } from "../fixtures/agent.ts";
+import { SERVER_NAME } from "../fixtures/certificates.ts";
+import { forAllTests } from "../fixtures/for-all-tests.ts";
+import { buildGoSuite } from "./go.ts";
+
+const PROBE = "github.com/grpc-ecosystem/grpc-health-probe";
+const grpcurl = await buildGoSuite("github.com/fullstorydev/grpcurl", "github.com/fullstorydev/grpcurl/cmd/grpcurl");
+const healthProbe = await buildGoSuite(PROBE, PROBE);
+/** The two tools, or why this machine cannot have them. */
+const built = typeof grpcurl === "string" ? grpcurl : typeof healthProbe === "string" ? healthProbe : undefined;
+const NEEDS = { skip: built ?? false } as const;
+
+const agent = forAllTests(await startAgent({ process: { args: ["sleep", "600"] } }));
+
+/** Runs grpcurl over mutual TLS with the token. Resolves with its output. */
+async function curl(of: RunningAgent, ...words: readonly string[]): Promise<string> {
+  const credential = (name: string): string => join(of.credentialsDir, name);
+  const tls = ["-cacert", credential("ca.pem"), "-cert", credential("client.pem"), "-key", credential("client.key")];
+  const options = [...tls, "-servername", SERVER_NAME, "-H", `svc-instance-token: ${of.token}`];
+  // Options first; then the address, then the verb.
+  const [data, rest] = words[0] === "-d" ? [words.slice(0, 2), words.slice(2)] : [[], words];
+  const program = typeof grpcurl === "string" ? "" : grpcurl.program;
+  const { stdout } = await execa(program, [...options, ...data, `127.0.0.1:${of.port}`, ...rest]);
+  return stdout;
+}
+
+describe("grpcurl without a proto file", NEEDS, () => {
+  it("lists the agent's services", async () => {
+    const services = (await curl(agent, "list")).split("\n");
+    for (const name of ["svc.guest.v1alpha1.GuestAgent", "grpc.health.v1.Health", "svc.guest.v1alpha1.FileTree"])
+      assert.ok(services.includes(name), services.join());
+  });
+
+  it("describes each service and its messages", async () => {
+    for (const service of (await curl(agent, "list")).split("\n"))
+      assert.match(await curl(agent, "describe", service), /^[\w.]+ is a service:/);
+    assert.match(await curl(agent, "describe", "svc.guest.v1alpha1.HealthResponse"), /bool ready = 2;/);
+  });
+
+  it("calls a method", async () => {
+    const answer = JSON.parse(await curl(agent, "svc.guest.v1alpha1.GuestAgent/Health")) as Record<string, unknown>;
+    assert.deepEqual([answer["alive"], answer["ready"]], [true, true]);
+    const request = JSON.stringify({ path: "/etc" });
+    assert.match(await curl(agent, "-d", request, "svc.guest.v1alpha1.GuestAgent/StatPath"), /"FILE_TYPE_DIRECTORY"/);
+  });
+});
+
+describe("grpc_health_probe", NEEDS, () => {
+  /** The exit status of the probe: 0 serving, 4 unhealthy, 3 the call failed. */
+  const probe = async (of: RunningAgent, token: string, ...words: readonly string[]): Promise<number | undefined> => {
+    const credential = (name: string): string => join(of.credentialsDir, name);
+    const options = [
+      `-addr=127.0.0.1:${of.port}`,
+      "-tls",
+      `-tls-ca-cert=${credential("ca.pem")}`,
+      `-tls-client-cert=${credential("client.pem")}`,
+      `-tls-client-key=${credential("client.key")}`,
+      `-tls-server-name=${SERVER_NAME}`,
+      `-rpc-header=svc-instance-token:${token}`,
+    ];
+    const program = typeof healthProbe === "string" ? "" : healthProbe.program;
+    return (await execa(program, [...options, ...words], { reject: false })).exitCode;
+  };
+
+  it("exits with 0 for a ready agent and each of its services", async () => {
+    assert.equal(await probe(agent, agent.token), 0);
+    assert.equal(await probe(agent, agent.token, "-service=svc.guest.v1alpha1.GuestAgent"), 0);
+  });
+
+  it("exits with 4 while the workload is not ready", async () => {
+    const readyCmd = { args: ["false"] };
+    await using unready = await startAgent({ process: { args: ["sleep", "600"], readyCmd } });
+    assert.equal(await probe(unready, unready.token), 4);
+  });
+
+  it("fails for an unknown service and with a wrong token", async () => {
+    assert.equal(await probe(agent, agent.token, "-service=nothing"), 3);
+    assert.equal(await probe(agent, "guess"), 3);
+  });
+});
