@@ -214,6 +214,7 @@ describe("the life of a sandbox", () => {
       removed: [],
       orphans: [],
       awakened: [],
+      late: [],
       warnings: [],
       completed: [],
       failed: [],

@@ -66,7 +66,7 @@ describe("a sandbox that is made all the same", NEEDS_NAMESPACES, () => {
       return undefined;
     };
     await node.create(SPEC);
-    const nothing = { removed: [], orphans: [], awakened: [], warnings: [], completed: [], failed: [] };
+    const nothing = { removed: [], orphans: [], awakened: [], late: [], warnings: [], completed: [], failed: [] };
     assert.deepEqual(sweeps, [nothing, nothing, nothing]);
     await assertAnswers(node, "box");
     await node.remove("box");

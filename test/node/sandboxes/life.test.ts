@@ -207,6 +207,7 @@ describe("a sandbox", NEEDS_NAMESPACES, () => {
       removed: [],
       orphans: [],
       awakened: [],
+      late: [],
       warnings: [],
       completed: [],
       failed: [],

@@ -70,6 +70,7 @@ describe("two processes with one journal", NEEDS_NAMESPACES, () => {
         removed: [],
         orphans: [],
         awakened: [],
+        late: [],
         warnings: [],
         completed: [],
         failed: [],
@@ -89,7 +90,7 @@ describe("two processes with one journal", NEEDS_NAMESPACES, () => {
       const [report = ""] = (await new NodeProcess(substrate, "sweep").outcome()).split("\n");
       return JSON.parse(report) as SweepReport;
     };
-    const nothing = { removed: [], orphans: [], awakened: [], warnings: [], completed: [], failed: [] };
+    const nothing = { removed: [], orphans: [], awakened: [], late: [], warnings: [], completed: [], failed: [] };
     assert.deepEqual(await sweep(), nothing);
     assert.deepEqual(substrate.left(), ["volume made-credentials"]);
     await first.kill();

@@ -70,6 +70,7 @@ describe("a sandbox whose suspension goes wrong", NEEDS_NAMESPACES, () => {
     const state_error = "dial unix /var/lib/hypeman/guests/box/qemu.sock: connect: connection refused";
     const died = (instance: object): object => ({ ...instance, state: "Unknown", state_error });
     substrate.edits.set("GET /instances/{id}", died);
+    substrate.edits.set("GET /instances", (all: readonly object[]) => all.map(died));
     using hasty = await openNode(partsOf(substrate), { reachTimeoutMs: 1 });
     const failed = (await hasty.sweep()).failed.map(({ code, message }) => [code, message]);
     assert.deepEqual(failed, [

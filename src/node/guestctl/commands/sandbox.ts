@@ -24,6 +24,7 @@ import {
   SANDBOX_VERBS,
   STATUS_FAILED,
   STATUS_NOT_AS_INTENDED,
+  STATUS_NOT_ISOLATED,
   UsageError,
 } from "../cli/index.ts";
 import {
@@ -288,7 +289,11 @@ async function sweep(node: Sandboxes, names: readonly string[], values: Values):
   noNames(names, "sandbox sweep");
   const report = await node.sweep({ takeOver: values["take-over"] });
   const outcomes = report.warnings.map(({ clockErrorMs, ...warning }) => ({ warnings: [warning], clockErrorMs }));
-  const status = Math.max(statusOf(...outcomes), report.failed.length === 0 ? 0 : STATUS_NOT_AS_INTENDED);
+  const status = Math.max(
+    statusOf(...outcomes),
+    report.failed.length === 0 ? 0 : STATUS_NOT_AS_INTENDED,
+    report.late.length === 0 ? 0 : STATUS_NOT_ISOLATED,
+  );
   const failed = report.failed.map(({ remedy, ...each }) => ({ ...each, nextStep: nextStepOf({ ...each, remedy }) }));
   return { text: sweepText(report), json: { ...report, warnings: report.warnings.map(inSnakeCase), failed }, status };
 }

@@ -174,12 +174,19 @@ function frozenNote(rest: SuspendReport | undefined): readonly string[] {
 }
 
 /** What a sweep found and did. */
-export function sweepText({ removed, orphans, awakened, warnings, completed, failed }: SweepReport): string {
+export function sweepText({ removed, orphans, awakened, late, warnings, completed, failed }: SweepReport): string {
+  const warned = new Set(warnings.flatMap(({ name, code }) => (code === "THAWED_WITHOUT_DUTIES" ? [name] : [])));
   const lines = [
     ...warnings.map(({ name, ...warning }) => warningLines(name, [warning])),
     ...removed.map((name) => `removed ${name}\n`),
     ...orphans.map((name) => `removed the orphan ${name}\n`),
     ...awakened.map((name) => `had ${name} do its duties\n`),
+    ...late
+      .filter((name) => !warned.has(name))
+      .map(
+        (name) =>
+          `late: the session of ${name} has thawed by itself without its duties: it runs with old randomness, time and secrets\n`,
+      ),
     ...completed.map((name) => `${name} is a snapshot whose taking was broken off, and is whole\n`),
     ...failed.map((failure) => {
       const { name, code, message } = failure;

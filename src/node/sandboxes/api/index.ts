@@ -1,4 +1,5 @@
 export { noSandbox, type Reach } from "./reach.ts";
 export { type NodeStatus, Sandboxes, type SandboxInfo } from "./sandboxes.ts";
-export type { SweepOptions, SweepReport } from "./sweep.ts";
+export type { SweepOptions, SweepProgress } from "./sweep.ts";
+export type { SweepFailure, SweepReport } from "./sweep-report.ts";
 export type { Verdict, WatchEvent, WatchOptions } from "./watch.ts";

@@ -51,7 +51,8 @@ import {
   taken,
 } from "../node/index.ts";
 import { reach, type Reach } from "./reach.ts";
-import { sweep, type SweepOptions, type SweepReport } from "./sweep.ts";
+import { sweep, type SweepOptions } from "./sweep.ts";
+import type { SweepReport } from "./sweep-report.ts";
 import { watch, type WatchOptions } from "./watch.ts";
 
 /** Requests to the daemon for what a listing lacks. */

@@ -22,6 +22,8 @@ export interface Subject {
   readonly substrate: Substrate;
   /** Its instance as it is now. */
   readonly instance: () => Promise<Instance | undefined>;
+  /** Between two checks whether it is off, in milliseconds. Default: 1 s. */
+  readonly lookPauseMs?: number;
 }
 
 /**
@@ -102,13 +104,16 @@ export async function consoleTail(
 }
 
 /** Resolves with the instance once it is off; with undefined once the signal is aborted. */
-async function offInstance({ instance }: Subject, signal: AbortSignal): Promise<Instance | undefined> {
+async function offInstance(
+  { instance, lookPauseMs = LOOK_PAUSE_MS }: Subject,
+  signal: AbortSignal,
+): Promise<Instance | undefined> {
   const isSeen = (found: Instance | undefined): found is Instance => found !== undefined && isOff(found);
   // A daemon that is away says nothing about the instance.
   const look = async (): Promise<Instance | undefined> =>
     signal.aborted ? undefined : instance().catch(() => undefined);
-  await pause(LOOK_PAUSE_MS, undefined, { signal }).catch(() => undefined);
-  const found = await polled(look, isSeen, { pauseMs: LOOK_PAUSE_MS, signal });
+  await pause(lookPauseMs, undefined, { signal }).catch(() => undefined);
+  const found = await polled(look, isSeen, { pauseMs: lookPauseMs, signal });
   return isSeen(found) ? found : undefined;
 }
 

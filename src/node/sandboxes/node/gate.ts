@@ -2,7 +2,7 @@
 export type Leave = () => void;
 
 /** A number of places, given out in the order in which they are asked for. */
-class Gate {
+export class Gate {
   #free: number;
   readonly #waiting: (() => void)[] = [];
 

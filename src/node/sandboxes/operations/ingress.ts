@@ -132,7 +132,8 @@ export async function withdraw(
   { name }: SandboxEntry,
   publication: Publication,
 ): Promise<void> {
-  const found = await listed(node, publication);
+  // A missing ingress is no error, so only one whose id is not known is looked for.
+  const found = publication.ingressId === undefined ? await listed(node, publication) : { id: publication.ingressId };
   if (found !== undefined) {
     try {
       await node.substrate.deleteIngress(found.id);

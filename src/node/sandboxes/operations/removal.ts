@@ -5,6 +5,7 @@ import {
   JOURNAL_TAG,
   type JournalEntry,
   type Needs,
+  OPERATION_TAG,
   parentOf,
   type SandboxEntry,
   type SnapshotEntry,
@@ -79,11 +80,14 @@ async function discardVolume({ substrate, journal }: Needs<"substrate" | "journa
   return gone(substrate.deleteVolume(id), async () => (await substrate.volume(id)) === undefined);
 }
 
-async function discardSnapshot(node: Needs<"tags" | "substrate">, { name, snapshotId }: SnapshotEntry): Promise<void> {
-  const all = await node.substrate.snapshots(node.tags);
-  const id = snapshotId ?? all.find((each) => each.name === name)?.id;
+async function discardSnapshot(
+  node: Needs<"tags" | "substrate">,
+  { name, snapshotId, operation }: SnapshotEntry,
+): Promise<void> {
+  const own = operation === undefined ? node.tags : { ...node.tags, [OPERATION_TAG]: operation };
+  const id = snapshotId ?? (await node.substrate.snapshots(own)).find((each) => each.name === name)?.id;
   if (id === undefined) return;
-  const isGone = async (): Promise<boolean> => !(await node.substrate.snapshots({})).some((each) => each.id === id);
+  const isGone = async (): Promise<boolean> => !(await node.substrate.snapshots(own)).some((each) => each.id === id);
   await gone(node.substrate.deleteSnapshot(id), isGone);
 }
 

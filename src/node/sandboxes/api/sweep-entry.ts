@@ -1,0 +1,79 @@
+import type { Instance } from "../substrate/index.ts";
+import {
+  discard,
+  keptSnapshot,
+  madeSnapshot,
+  paused,
+  settled,
+  sourceAsleep,
+  unfinished,
+  unreached,
+  withdraw,
+} from "../operations/index.ts";
+import { type JournalEntry, type NodeParts, OPERATION_TAG, type SandboxEntry } from "../node/index.ts";
+import type { Report } from "./sweep-report.ts";
+import type { Things } from "./things.ts";
+
+/** Whether a sweep has nothing to do about an entry, by a listing that has just been made. */
+export function isInOrder(entry: JournalEntry, things: Things): boolean {
+  if (entry.phase !== "ready") return false;
+  if (entry.kind === "snapshot") return things.snapshotIds.has(entry.snapshotId ?? "");
+  const instance = things.instances.get(entry.instanceId ?? "");
+  if (instance === undefined || entry.asked !== undefined || unfinished(entry).length > 0) return false;
+  return entry.runEpochMs !== undefined || (SLEEPS.has(instance.state) && entry.asleepBecause === undefined);
+}
+
+/** States in which a suspended sandbox needs nothing before its resume. */
+const SLEEPS: ReadonlySet<string> = new Set(["Standby", "Stopped", "Shutdown"]);
+
+/**
+ * Finishes or removes what an earlier process has left half done of an entry. Resolves with the sandbox and its
+ * instance if that runs and has not done its duties. The entry is this process's meanwhile.
+ */
+export async function sweepEntry(
+  node: NodeParts,
+  name: string,
+  report: Report,
+): Promise<{ readonly entry: SandboxEntry; readonly instance: Instance } | undefined> {
+  const found = node.journal.get(name);
+  if (found === undefined) return undefined;
+  const entry = found.kind === "sandbox" && found.phase === "ready" ? await settled(node, found) : found;
+  // Taken for a process that has ended: it is whole, and may be all that is left of its source.
+  const snapshot =
+    entry.kind === "snapshot" && entry.phase === "creating" ? await madeSnapshot(node, entry) : undefined;
+  if (entry.kind === "snapshot" && snapshot !== undefined) {
+    await keptSnapshot(node, entry, snapshot);
+    report.completed.push(name);
+    return undefined;
+  }
+  const instance = entry.kind === "sandbox" && entry.phase === "ready" ? await node.instances.find(entry) : undefined;
+  const isGone = entry.kind === "sandbox" ? instance === undefined : await isSnapshotGone(node, entry);
+  if (entry.phase !== "ready" || isGone) {
+    await discard(node, "sweep", entry);
+    report.removed.push(name);
+    return undefined;
+  }
+  if (entry.kind !== "sandbox" || instance === undefined) return undefined;
+  for (const publication of unfinished(entry)) {
+    await withdraw(node, "sweep", entry, publication);
+    report.removed.push(publication.hostname);
+  }
+  if (entry.runEpochMs !== undefined) return undefined;
+  const { state, stateError } = instance;
+  if (state === "Paused") throw paused(name);
+  if (state === "Unknown") throw unreached(name, stateError);
+  if (state === "Standby" && entry.asleepBecause !== undefined) throw sourceAsleep(name, entry.asleepBecause);
+  if (state !== "Running") return undefined;
+  return { entry: node.journal.sandbox(name), instance };
+}
+
+/** Asks again: the listing may be older than the snapshot. */
+async function isSnapshotGone(
+  { substrate, tags }: Pick<NodeParts, "substrate" | "tags">,
+  entry: JournalEntry,
+): Promise<boolean> {
+  if (entry.kind !== "snapshot") return false;
+  const { operation, snapshotId } = entry;
+  const own = operation === undefined ? tags : { ...tags, [OPERATION_TAG]: operation };
+  return !(await substrate.snapshots(own)).some(({ id }) => id === snapshotId);
+}

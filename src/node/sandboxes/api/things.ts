@@ -1,0 +1,96 @@
+import type { Instance, Substrate, Tags } from "../substrate/index.ts";
+import { statusOf } from "../substrate/index.ts";
+import { JOURNAL_TAG, type JournalEntry, type Needs, NODE_TAG } from "../node/index.ts";
+import { ghost, volumeLeft } from "../operations/index.ts";
+
+/** Something at the substrate with this node's tag. */
+export interface TaggedResource {
+  readonly kind: "instance" | "snapshot" | "volume" | "ingress";
+  readonly id: string;
+  /** Undefined: it has none. */
+  readonly name?: string | undefined;
+  readonly tags: Tags;
+  /** Rejects with LEFT_BEHIND where only the daemon's operator can. */
+  readonly remove: () => Promise<void>;
+}
+
+/** All that a node has at the substrate, by one listing of each kind. */
+export interface Things {
+  readonly instances: ReadonlyMap<string, Instance>;
+  readonly snapshotIds: ReadonlySet<string>;
+  /** In the order in which they can be removed. */
+  readonly all: readonly TaggedResource[];
+}
+
+/** Lists all that has this node's tag. */
+export async function nodesThings({ substrate, nodeId }: Needs<"nodeId" | "substrate">): Promise<Things> {
+  const tags = { [NODE_TAG]: nodeId };
+  const [ingresses, instances, snapshots, volumes] = await Promise.all([
+    substrate.ingresses(tags),
+    substrate.instances(tags),
+    substrate.snapshots(tags),
+    substrate.volumes(tags),
+  ]);
+  const all = [
+    // Ingresses first: they lead to whatever has the name of their instance.
+    ...ingresses.map((each) => ({ ...each, kind: "ingress", remove: () => substrate.deleteIngress(each.id) }) as const),
+    ...instances.map((each) => ({ ...each, kind: "instance", remove: () => deleteInstance(substrate, each) }) as const),
+    ...snapshots.map(
+      (each) => ({ ...each, kind: "snapshot", remove: () => substrate.deleteSnapshot(each.id) }) as const,
+    ),
+    // Volumes last: one that an instance has cannot be deleted.
+    ...volumes.map((each) => ({ ...each, kind: "volume", remove: () => deleteVolume(substrate, each.id) }) as const),
+  ];
+  return {
+    instances: new Map(instances.map((instance) => [instance.id, instance])),
+    snapshotIds: new Set(snapshots.map(({ id }) => id)),
+    all,
+  };
+}
+
+async function deleteInstance(substrate: Substrate, { id, name }: Instance): Promise<void> {
+  // 409: several have the id.
+  const found = await substrate.instance(id).catch((error: unknown) => {
+    if (statusOf(error) !== 409) throw error;
+  });
+  if (found?.name !== name) throw ghost(id, name);
+  await substrate.deleteInstance(id);
+}
+
+async function deleteVolume(substrate: Substrate, id: string): Promise<void> {
+  if (!(await substrate.deleteVolume(id))) throw volumeLeft(id);
+}
+
+/** Which things have an entry of the journal, as it is now. */
+export class KnownThings {
+  readonly #journal: Needs<"journal">["journal"];
+  #entries: readonly JournalEntry[] | undefined;
+  #names: Readonly<Record<TaggedResource["kind"], ReadonlySet<string>>> = namesOf([]);
+
+  constructor({ journal }: Needs<"journal">) {
+    this.#journal = journal;
+  }
+
+  /** Check again right before a removal: the entry may have been made since the listing. */
+  has({ kind, id, name }: TaggedResource): boolean {
+    const entries = this.#journal.all();
+    if (entries !== this.#entries) this.#names = namesOf(entries);
+    this.#entries = entries;
+    return this.#names[kind].has(kind === "volume" ? id : (name ?? ""));
+  }
+}
+
+function namesOf(entries: readonly JournalEntry[]): Record<TaggedResource["kind"], ReadonlySet<string>> {
+  const sandboxes = entries.filter((entry) => entry.kind === "sandbox");
+  return {
+    volume: new Set(entries.map(({ volumeId }) => volumeId)),
+    ingress: new Set(sandboxes.flatMap(({ published = [] }) => published.map(({ ingress }) => ingress))),
+    instance: new Set(sandboxes.map(({ name, instanceName = name }) => instanceName)),
+    snapshot: new Set(entries.flatMap(({ kind, name }) => (kind === "snapshot" ? [name] : []))),
+  };
+}
+
+/** The things that another journal of this node has made. */
+export function foreignThings({ journal }: Needs<"journal">, { all }: Things): readonly TaggedResource[] {
+  return all.filter(({ tags: { [JOURNAL_TAG]: maker } }) => maker !== undefined && maker !== journal.id);
+}
