@@ -14,6 +14,9 @@ docs/agent/operations.md).
   run               the same as no argument, for a substrate that starts the image's command where it is given none
   bridge [SOCKET]   join standard input and output to the socket of a running agent (default: SVC_GUEST_SOCKET)
   check [--json]    say what the agent could do in this guest; leaves with 1 where something is limited
+  probe [--ready] [SOCKET]
+                    ask a running agent whether it is alive, or whether its workload is ready, over its
+                    SVC_PROBE_SOCKET: exit status 0 or 1, for probes of Kubernetes and health checks of Docker
   --version         print the version
   --help            print this
 `;

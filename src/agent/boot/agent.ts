@@ -5,6 +5,7 @@ import { AGENT_VERSION } from "../../shared/version.ts";
 import { KILLED_FROZEN, startFailureStatus } from "../workload/index.ts";
 import { Listeners } from "./listeners.ts";
 import { machineIsIdle } from "../platform/index.ts";
+import type { ProbeServer } from "../probe/index.ts";
 import type { Platform } from "./platform.ts";
 import { buildRooms, type Rooms } from "./rooms.ts";
 
@@ -29,6 +30,8 @@ export class Agent {
   readonly #listeners: Listeners;
   readonly #rooms: Rooms;
   readonly #workloadSocketPath: string | undefined;
+  readonly #probeSocketPath: string | undefined;
+  #probe: ProbeServer | undefined;
   /** Aborted at the first call, which loads what calls need: no warm-up then. */
   readonly #called = new AbortController();
   readonly #askedToLeave = Promise.withResolvers<number>();
@@ -42,6 +45,7 @@ export class Agent {
     this.#platform = platform;
     this.#log = log;
     this.#workloadSocketPath = configuration.workloadSocketPath;
+    this.#probeSocketPath = configuration.probeSocketPath;
     this.#listeners = new Listeners({
       platform,
       configuration,
@@ -70,6 +74,7 @@ export class Agent {
       const { ended } = await this.#startWorkload();
       if (!this.#leaving) {
         readiness?.runNow();
+        await this.#serveProbe();
         await this.#listeners.serveManagement({ ...this.#rooms, stop: () => this.#stop() }, rotation);
         this.#inBackground("settle", this.#settle());
         await Promise.race([ended, this.#askedToLeave.promise]);
@@ -95,6 +100,15 @@ export class Agent {
   async #startWorkload(): Promise<{ readonly ended: Promise<number> }> {
     const { workload } = this.#rooms;
     return workload.configured ? workload.start() : { ended: this.#askedToLeave.promise };
+  }
+
+  /** Opens SVC_PROBE_SOCKET, if it is set. */
+  async #serveProbe(): Promise<void> {
+    if (this.#probeSocketPath === undefined) return;
+    const { ProbeServer: Server } = await import("../probe/index.ts");
+    const { health } = this.#rooms;
+    this.#probe = new Server(() => health.report().ready, this.#log);
+    await this.#probe.listen(this.#probeSocketPath);
   }
 
   /** Does what can wait until the workload runs: loads the first client's code, frees what only the start needed. */
@@ -156,6 +170,7 @@ export class Agent {
     this.#rooms.exec.close(LEAVING);
     this.#rooms.hooks.close(LEAVING);
     this.#rooms.healthWatches.leave(LEAVING);
+    this.#probe?.leave();
   }
 
   /** Ends execs, sends their exits, and closes everything. Bounded in time, whatever the clients do. */
@@ -168,6 +183,7 @@ export class Agent {
     await within(ended, TERM_GRACE_MS + LAST_FRAMES_MS);
     leaveStreams(LEAVING);
     workloadService.close();
+    this.#probe?.close();
     await this.#listeners.close(LAST_FRAMES_MS);
     await within(files.settled(), LAST_FRAMES_MS);
   }

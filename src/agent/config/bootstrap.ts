@@ -24,6 +24,8 @@ export interface Configuration {
   readonly guestSocketPath: string | undefined;
   /** Path of the workload's socket; undefined: no workload listener. */
   readonly workloadSocketPath: string | undefined;
+  /** Path of the socket that answers probes; undefined: none. */
+  readonly probeSocketPath: string | undefined;
   /** Has `tls` whenever `guestPort` is set. */
   readonly credentials: Credentials;
   readonly process: ProcessSpec;
@@ -77,6 +79,7 @@ export async function readBootstrap(
   const guestPort = take("SVC_GUEST_PORT", readPort);
   const guestSocketPath = take("SVC_GUEST_SOCKET", readSocketPath);
   const workloadSocketPath = take("SVC_WORKLOAD_SOCKET", readSocketPath);
+  const probeSocketPath = take("SVC_PROBE_SOCKET", readSocketPath);
   const process = await takeSpec("SVC_PROCESS_SPEC", readProcessSpec);
   const hooks = await takeSpec("SVC_HOOKS_SPEC", readHooksSpec);
   const logLevel = take("SVC_LOG_LEVEL", readLogLevel);
@@ -84,7 +87,8 @@ export async function readBootstrap(
   faults.push(...loaded.faults);
   if (faults.length > 0 || credentials === undefined) throw new BootstrapError(inOrder(faults));
   const specFiles = new SpecFiles(files, { process, hooks });
-  return { guestPort, guestSocketPath, workloadSocketPath, credentials, process, hooks, specFiles, logLevel };
+  const sockets = { guestSocketPath, workloadSocketPath, probeSocketPath };
+  return { guestPort, ...sockets, credentials, process, hooks, specFiles, logLevel };
 }
 
 const TLS_VARIABLES: readonly BootstrapVariable[] = ["SVC_TLS_CERT_FILE", "SVC_TLS_KEY_FILE", "SVC_TLS_CLIENT_CA_FILE"];
@@ -113,6 +117,11 @@ function combinationFaults(given: ReadonlySet<BootstrapVariable>, values: Bootst
   report(!hasPort && !hasSocket, "SVC_GUEST_PORT", noListener);
   const isSame = socket !== undefined && socket === values.get("SVC_GUEST_SOCKET");
   report(isSame, "SVC_WORKLOAD_SOCKET", "names the same socket as SVC_GUEST_SOCKET");
+  const probeSocket = values.get("SVC_PROBE_SOCKET");
+  for (const other of ["SVC_GUEST_SOCKET", "SVC_WORKLOAD_SOCKET"] as const) {
+    const clashes = probeSocket !== undefined && probeSocket === values.get(other);
+    report(clashes, "SVC_PROBE_SOCKET", `names the same socket as ${other}`);
+  }
   return faults;
 }
 

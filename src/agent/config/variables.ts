@@ -16,6 +16,7 @@ export const BOOTSTRAP_VARIABLES = [
   "SVC_TLS_CLIENT_CA_FILE",
   "SVC_GUEST_SOCKET",
   "SVC_WORKLOAD_SOCKET",
+  "SVC_PROBE_SOCKET",
   "SVC_PROCESS_SPEC",
   "SVC_PROCESS_SPEC_FILE",
   "SVC_HOOKS_SPEC",
@@ -139,7 +140,7 @@ export function readPort(text: string | undefined): Read<number | undefined> {
     : { value: undefined, problems: [`must be a number from 1 to ${LAST_PORT}`] };
 }
 
-/** Reads SVC_GUEST_SOCKET or SVC_WORKLOAD_SOCKET. */
+/** Reads SVC_GUEST_SOCKET, SVC_WORKLOAD_SOCKET or SVC_PROBE_SOCKET. */
 export function readSocketPath(path: string | undefined): Read<string | undefined> {
   if (path === undefined) return { value: undefined, problems: [] };
   const reserved = reservedTransport(path);

@@ -5,3 +5,4 @@ export {
   connectionOf,
   type PeerCertificate,
 } from "./connections.ts";
+export { listenUnix } from "./listen.ts";

@@ -80,6 +80,7 @@ describe("readBootstrap", () => {
       SVC_TLS_CLIENT_CA_FILE: await folder.write("empty.pem", ""),
       SVC_GUEST_SOCKET: `relative-${MARKER}`,
       SVC_WORKLOAD_SOCKET: `/${MARKER.repeat(20)}`,
+      SVC_PROBE_SOCKET: `relative-${MARKER}`,
       SVC_PROCESS_SPEC: `{"args": ["${MARKER}" "x"]}`,
       SVC_PROCESS_SPEC_FILE: await folder.write("process.json", `{"args": ["${MARKER}" "x"]}`),
       SVC_HOOKS_SPEC: `!${MARKER}`,

@@ -23,7 +23,7 @@ const HOUSES: ReadonlyMap<string, Floors> = new Map([
       "config platform",
       "listening http2 workload exec files hooks health restore tunnel usage check",
       "rpc",
-      "server workload-service",
+      "server workload-service probe",
       "boot",
       "main",
     ),

@@ -20,6 +20,7 @@
 #include "environment.h"
 #include "failure.h"
 #include "oom_score.h"
+#include "probe.h"
 #include "remains.h"
 #include "signals.h"
 #include "trace.h"
@@ -89,6 +90,8 @@ static void report_crash(int status) {
 }
 
 int main(int argc, char **argv) {
+  if (argc > 1 && strcmp(argv[1], "probe") == 0)
+    return probe(argc, argv);
   struct bundle bundle;
   int channel, agent_channel;
   int container_score = protect_from_oom_killer();

@@ -1,0 +1,1 @@
+export { ProbeServer } from "./server.ts";

@@ -1,0 +1,48 @@
+import { createServer, type Server, type Socket } from "node:net";
+import { errnoOf } from "../../shared/errors.ts";
+import type { Log } from "../domain/index.ts";
+import { listenUnix } from "../listening/index.ts";
+
+/** Only the agent's own user may connect: the workload, when it runs as another user, learns nothing. */
+const SOCKET_MODE = 0o600;
+
+/**
+ * Answers each connection to SVC_PROBE_SOCKET with one line and closes it: `alive ready` or `alive not-ready`. Nothing
+ * is read, and the token is not needed. `guest-agent probe` asks it, for probes of Kubernetes and health checks of
+ * Docker.
+ */
+export class ProbeServer {
+  readonly #isReady: () => boolean;
+  readonly #server: Server;
+  #leaving = false;
+  #removePath: () => void = () => {};
+
+  constructor(isReady: () => boolean, log: Log) {
+    this.#isReady = isReady;
+    this.#server = createServer((socket) => this.#answer(socket));
+    this.#server.on("error", (error) => log.warn("accept_failed", { listener: "probe", errno: errnoOf(error) }));
+  }
+
+  /** Throws AgentError when it cannot listen. */
+  async listen(path: string): Promise<void> {
+    this.#removePath = await listenUnix(this.#server, path, SOCKET_MODE);
+  }
+
+  /** Answers "not-ready" from now on: the agent is shutting down. */
+  leave(): void {
+    this.#leaving = true;
+  }
+
+  /** Closes the listener and removes its socket. Connections have ended by themselves. */
+  close(): void {
+    this.#server.close();
+    this.#removePath();
+  }
+
+  #answer(socket: Socket): void {
+    // The client may have gone already.
+    socket.on("error", () => {});
+    // The kernel takes a line for a new connection at once, so closing does not wait for a client that does not read.
+    socket.write(this.#isReady() && !this.#leaving ? "alive ready\n" : "alive not-ready\n", () => socket.destroy());
+  }
+}
