@@ -187,9 +187,10 @@ function fieldProblems(field: DescField, value: unknown, path: string): string[]
       // The library would lose it: its maps are plain objects.
       if (Object.hasOwn(value, "__proto__")) return [`${path}: may not have a variable named "__proto__" here`];
       return field.mapKind === "scalar"
-        ? Object.entries(value).flatMap(([key, item]) =>
-            scalarProblems(field.scalar, item, join(path, quotedName(key))),
-          )
+        ? Object.entries(value).flatMap(([key, item]) => [
+            ...scalarProblems(ScalarType.STRING, key, join(path, quotedName(key))),
+            ...scalarProblems(field.scalar, item, join(path, quotedName(key))),
+          ])
         : [];
     case "enum":
       return [];
@@ -197,7 +198,11 @@ function fieldProblems(field: DescField, value: unknown, path: string): string[]
 }
 
 function scalarProblems(scalar: ScalarType, value: unknown, path: string): string[] {
-  if (scalar === ScalarType.STRING && typeof value !== "string") return [`${path}: must be a string`];
+  if (scalar === ScalarType.STRING) {
+    if (typeof value !== "string") return [`${path}: must be a string`];
+    // Half of a surrogate pair, which JSON can carry, has no bytes in UTF-8.
+    if (!value.isWellFormed()) return [`${path}: is not text: it holds half of a surrogate pair`];
+  }
   if (scalar === ScalarType.UINT32 && !isUint32(value)) return [`${path}: must be a whole number from 0 to 4294967295`];
   return [];
 }

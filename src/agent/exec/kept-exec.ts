@@ -316,7 +316,8 @@ export class KeptExec {
 
   async #takeWaiting(attached: AttachedCall): Promise<void> {
     for (;;) {
-      while (this.#input.isFull) await this.#input.room();
+      // The end of the input needs no room. If it waited, it would be lost with a call that leaves.
+      while (this.#input.isFull && attached.waiting[0]?.kind !== "stdin_close") await this.#input.room();
       const frame = attached.nextWaiting();
       if (frame === undefined) return;
       this.#take(attached, frame);

@@ -133,6 +133,8 @@ export interface Addon {
   /** Master, which does not block, and slave, which does. */
   openTerminal(cols: number, rows: number): readonly [number, number] | number;
   resizeTerminal(fd: number, cols: number, rows: number): number;
+  /** Sends SIGINT, SIGQUIT or SIGTSTP to the process group in the foreground of a master's terminal. -EINVAL: another. */
+  signalForeground(fd: number, signal: number): number;
   /** The character that means end of file when typed now; negative: none does. */
   terminalEofByte(fd: number): number;
   /** The process's environment, byte for byte. */

@@ -1,12 +1,16 @@
 import { create, type DescMessage, fromBinary, type MessageShape, toBinary } from "@bufbuild/protobuf";
 import type { Timestamp } from "@bufbuild/protobuf/wkt";
 import { invalidField } from "../domain/index.ts";
+import { errnoOf } from "../../shared/errors.ts";
 import { malformedMessage, PREFIX_BYTES } from "./framing.ts";
 import { FieldWriter, LENGTH_DELIMITED, writeVarint } from "../../shared/field-writer.ts";
 import { checkFieldCount, FIELD_LIMIT, FieldCursor, tooManyFields } from "./wire.ts";
 
 /** Below this size one copy costs less than a second write. */
 const JOIN_BELOW_BYTES = 1_024;
+
+/** Code of TextDecoder's error: bytes that are no text are refused, never replaced. */
+const NOT_UTF8 = "ERR_ENCODING_INVALID_ENCODED_DATA";
 
 /** A message with its 5-byte prefix as it goes over the wire, in parts. */
 export type Frame = readonly Uint8Array[];
@@ -67,7 +71,8 @@ export function decodeMessage<Desc extends DescMessage>(
   try {
     return fromBinary(schema, bytes, { readUnknownFields: false });
   } catch (cause) {
-    throw malformedMessage(`the request is not a valid ${schema.typeName}`, cause);
+    const why = errnoOf(cause) === NOT_UTF8 ? ": a string in it is not UTF-8" : "";
+    throw malformedMessage(`the request is not a valid ${schema.typeName}${why}`, cause);
   }
 }
 

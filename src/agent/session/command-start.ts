@@ -12,7 +12,7 @@ import {
   STRINGS_PER_TICK,
   yieldToEventLoop,
 } from "../domain/index.ts";
-import { type Environment, lookup, type SessionEnvironment, withDefaults } from "./environment.ts";
+import { directoryVariables, type Environment, lookup, type SessionEnvironment, withDefaults } from "./environment.ts";
 import type { SessionFreeze } from "./freeze.ts";
 import { startFailure } from "./start-failure.ts";
 import { type ResolvedUser, resolveUser } from "./users.ts";
@@ -45,13 +45,15 @@ interface Resolution {
   readonly resolved: ResolvedUser;
 }
 
-/** An environment, and the user and terminal that it was made for. */
+/** An environment, and the user, terminal and directory that it was made for. */
 interface MadeEnvironment {
   /** Of the session's environment (`SessionEnvironment.version`). */
   readonly version: number;
   readonly user: ResolvedUser;
   /** TERM for a command whose environment does not set it; undefined without a terminal. */
   readonly term: string | undefined;
+  /** Value of an inherited PWD; undefined where none is inherited. */
+  readonly pwd: string | undefined;
   readonly entries: Environment;
   readonly packed: Uint8Array;
 }
@@ -76,7 +78,7 @@ export class CommandStarter {
   start(command: Command, abort?: AbortSignal): Promise<ChildProcess> {
     return this.#parts.freeze.admit(async () => {
       const user = await this.#resolve(this.#userOf(command));
-      return this.#spawn(command, await this.#environmentOf(command, user), abort);
+      return this.#spawn(command, user, abort);
     });
   }
 
@@ -94,14 +96,19 @@ export class CommandStarter {
    * The environment with the user's own variables. For another user than the agent's, inherited HOME, USER and the like
    * are replaced; for the agent's own, only missing ones are set.
    */
-  async #environmentOf({ env, stdio }: Command, user: ResolvedUser): Promise<MadeEnvironment> {
+  async #environmentOf({ env, stdio }: Command, user: ResolvedUser, cwd: string): Promise<MadeEnvironment> {
+    const pwd = this.#parts.environment.inheritsDirectories ? cwd : undefined;
     const term = stdio.kind === "terminal" ? stdio.term : undefined;
     const { version } = this.#parts.environment;
     const last = this.#lastEnvironment;
     // Most commands set no variable, and share one environment.
-    if (env.size === 0 && last?.version === version && last.user === user && last.term === term) return last;
+    if (env.size === 0 && last?.version === version && last.user === user && last.term === term && last.pwd === pwd)
+      return last;
     const isOther = user.identity.uid !== this.#parts.ownUid;
-    const replaced = isOther ? personalVariables(user) : new Map<string, string>();
+    const replaced = new Map([
+      ...(isOther ? personalVariables(user) : []),
+      ...(pwd === undefined ? [] : directoryVariables(pwd)),
+    ]);
     if (term !== undefined) replaced.set("TERM", term);
     let entries = this.#parts.environment.with(env, replaced);
     if (entries.length > STRINGS_PER_TICK) await yieldToEventLoop();
@@ -109,38 +116,44 @@ export class CommandStarter {
       entries = withDefaults(entries, personalVariables(user));
       if (entries.length > STRINGS_PER_TICK) await yieldToEventLoop();
     }
-    const made = { version, user, term, entries, packed: pack(entries) };
+    const made = { version, user, term, pwd, entries, packed: pack(entries) };
     if (env.size === 0) this.#lastEnvironment = made;
     return made;
   }
 
-  async #spawn(
+  async #spawn(command: Command, user: ResolvedUser, abort: AbortSignal | undefined): Promise<ChildProcess> {
+    const chosenCwd = command.cwd === "" ? this.#parts.defaults.cwd : command.cwd;
+    try {
+      return await this.#spawnIn(chosenCwd === "" ? user.home : chosenCwd, command, user, abort);
+    } catch (error) {
+      // A default home that does not exist must not stop the command.
+      const isHome = chosenCwd === "" && error instanceof AgentError && error.metadata["step"] === "chdir";
+      if (!isHome || abort?.aborted === true) throw error;
+    }
+    return this.#spawnIn(ROOT_FOLDER, command, user, abort);
+  }
+
+  /** Starts it in that directory. Throws AgentError. */
+  async #spawnIn(
+    cwd: string,
     command: Command,
-    { user, entries, packed }: MadeEnvironment,
+    user: ResolvedUser,
     abort: AbortSignal | undefined,
   ): Promise<ChildProcess> {
-    const { processes, defaults } = this.#parts;
-    const name = command.args[0] ?? "";
-    const chosenCwd = command.cwd === "" ? defaults.cwd : command.cwd;
-    const cwd = chosenCwd === "" ? user.home : chosenCwd;
-    const block = (folder: string): SpawnBlock => ({
+    const { entries, packed } = await this.#environmentOf(command, user, cwd);
+    const { args, stdio } = command;
+    const name = args[0] ?? "";
+    const block: SpawnBlock = {
       files: pack(commandCandidates(name, entries)),
-      args: pack(command.args),
+      args: pack(args),
       env: packed,
-      cwd: pack([folder]),
+      cwd: pack([cwd]),
       // Without a user anywhere the child keeps the agent's identity, supplementary groups included.
       identity: this.#userOf(command) === "" ? undefined : user.identity,
-      stdio: command.stdio,
-    });
-    try {
-      return await processes.spawn(block(cwd), abort);
-    } catch (error) {
-      if (!(error instanceof SpawnError)) throw error;
-      // A default home that does not exist must not stop the command.
-      if (error.step !== "chdir" || chosenCwd !== "") throw startFailure(error, name, cwd);
-    }
-    return processes.spawn(block(ROOT_FOLDER), abort).catch((error: unknown) => {
-      throw error instanceof SpawnError ? startFailure(error, name, ROOT_FOLDER) : error;
+      stdio,
+    };
+    return this.#parts.processes.spawn(block, abort).catch((error: unknown) => {
+      throw error instanceof SpawnError ? startFailure(error, { args, env: command.env, cwd }) : error;
     });
   }
 

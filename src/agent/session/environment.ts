@@ -7,6 +7,9 @@ export type Environment = readonly (Uint8Array | string)[];
 /** The variable that is injected for the workload alone (contract, "Environment of an exec'd command"). */
 const WORKLOAD_SOCKET_VARIABLE = "SVC_WORKLOAD_SOCKET";
 
+/** The shell's variables for its present and its previous directory (POSIX cd). */
+const DIRECTORY_VARIABLES = ["PWD", "OLDPWD"] as const;
+
 /** Entries that the agent was started with. */
 export type InheritedEnvironment = readonly Uint8Array[];
 
@@ -77,6 +80,14 @@ function isNamed(name: string): (entry: Uint8Array | string) => boolean {
     typeof entry === "string" ? entry.startsWith(given) : entry[0] === first && nameOf(entry) === wanted;
 }
 
+/** What replaces the agent's own PWD and OLDPWD in the environment of a command that starts in this directory. */
+export function directoryVariables(cwd: string): Map<string, string | undefined> {
+  return new Map([
+    ["PWD", cwd],
+    ["OLDPWD", undefined],
+  ]);
+}
+
 /** Only the workload gets its socket's variable: a spec that names it must not pass it to exec'd commands. */
 function sessionVariables(processEnv: ReadonlyMap<string, string>): ReadonlyMap<string, string> {
   const variables = new Map(processEnv);
@@ -103,11 +114,14 @@ export class SessionEnvironment {
   /** Without replacements, computed once: most commands get this one. */
   #session: Environment;
   #version = 1;
+  /** The agent was started with PWD or OLDPWD, which name directories of the agent. */
+  readonly inheritsDirectories: boolean;
   /** The workload's last layer: SVC_WORKLOAD_SOCKET, if there is such a socket. */
   readonly ofWorkload: ReadonlyMap<string, string>;
 
   constructor(sources: EnvironmentSources) {
     this.#inherited = overlay(sources.inherited, new Map(sources.bootstrapNames.map((name) => [name, undefined])));
+    this.inheritsDirectories = DIRECTORY_VARIABLES.some((name) => this.#inherited.some(isNamed(name)));
     this.#processEnv = sessionVariables(sources.processEnv);
     const { workloadSocket } = sources;
     this.ofWorkload = new Map(workloadSocket === undefined ? [] : [[WORKLOAD_SOCKET_VARIABLE, workloadSocket]]);

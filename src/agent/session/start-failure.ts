@@ -1,5 +1,6 @@
 import {
   AgentError,
+  type CommandSpec,
   type Failure,
   SpawnAborted,
   type SpawnError,
@@ -80,10 +81,28 @@ function classify(step: SpawnStep, errno: string): Failure {
   return ofErrno ?? STEPS[step] ?? SETUP;
 }
 
+/** One argument or variable with its NUL: 32 pages (MAX_ARG_STRLEN of execve(2)), which are of 4 KiB or larger. */
+const STRING_LIMIT_BYTES: number = 32 * 4096;
+
+/** Names the first argument or variable that is too long by itself; undefined: none is. */
+function oversizedString({ args, env }: Pick<CommandSpec, "args" | "env">): string | undefined {
+  const argument = args.findIndex((text) => Buffer.byteLength(text) >= STRING_LIMIT_BYTES);
+  const variable = [...env].find(([name, value]) => Buffer.byteLength(`${name}=${value}`) >= STRING_LIMIT_BYTES);
+  if (argument < 0 && variable === undefined) return undefined;
+  const what = variable === undefined || argument >= 0 ? `argument ${argument}` : `the variable ${variable[0]}`;
+  return `${what} is larger than ${STRING_LIMIT_BYTES - 1} bytes, the most that the kernel takes in one (execve(2))`;
+}
+
 /** The status for a command that could not be started. Its metadata has step and errno. */
-export function startFailure(error: SpawnError, command: string, cwd: string): AgentError {
+export function startFailure(
+  error: SpawnError,
+  { args, env, cwd }: Pick<CommandSpec, "args" | "env" | "cwd">,
+): AgentError {
+  const command = args[0] ?? "";
   if (error instanceof SpawnAborted && error.waited !== undefined) return startHung(error, command, cwd);
-  const [status, reason, problem] = classify(error.step, error.errno);
+  const [status, reason, general] = classify(error.step, error.errno);
+  const oversized = error.errno === "E2BIG" ? oversizedString({ args, env }) : undefined;
+  const problem = oversized === undefined ? general : `${oversized}; pass large data by stdin or a file`;
   const isFolder = error.step === "chdir";
   const about = isFolder ? cwd : command;
   const what = isFolder ? `${problem}: ${JSON.stringify(about)}` : `cannot start ${JSON.stringify(about)}: ${problem}`;

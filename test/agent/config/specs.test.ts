@@ -114,6 +114,18 @@ describe("SVC_PROCESS_SPEC", () => {
     }
   });
 
+  test("is refused where its text cannot be written in UTF-8, with the place", () => {
+    const spec = { args: ["a", "b\ud83d"], env: { "A\udc00": "x", B: "\u{1f600}\ud800" }, cwd: "/\ud800" };
+    const half = "is not text: it holds half of a surrogate pair";
+    assert.deepEqual(readProcessSpec(JSON.stringify(spec)).problems, [
+      `args[1]: ${half}`,
+      `env."A\\udc00": ${half}`,
+      `env.B: ${half}`,
+      `cwd: ${half}`,
+    ]);
+    assert.deepEqual(readProcessSpec(JSON.stringify({ args: ["\u{1f600}"] })).problems, []);
+  });
+
   test("is refused with every field that the kernel could not take", () => {
     const spec = {
       args: ["", "a\0b"],

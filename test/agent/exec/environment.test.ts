@@ -48,6 +48,15 @@ describe("contract: environment of an exec'd command", () => {
     assert.deepEqual(values, ["inherited", "spec", "spec"]);
   });
 
+  it("has PWD of the command's own directory where the agent has one, and no OLDPWD of the agent", async () => {
+    await using other = await startAgent({ env: { PWD: "/of/the/agent", OLDPWD: "/of/the/agent" } });
+    const own = await environmentOf({ cwd: folder }, other);
+    assert.deepEqual([own.get("PWD"), own.has("OLDPWD")], [folder, false]);
+    assert.equal((await environmentOf({ cwd: "/" }, other)).get("PWD"), "/");
+    const given = await environmentOf({ cwd: folder, env: { PWD: "/given", OLDPWD: "/given" } }, other);
+    assert.deepEqual([given.get("PWD"), given.get("OLDPWD")], ["/given", "/given"]);
+  });
+
   it("applies ExecStart.env last and delivers it unchanged", async () => {
     const environment = await environmentOf({ env: { SHARED: "request", NEW: " a=b\n" } });
     const values = ["SHARED", "NEW", "FROM_SPEC"].map((name) => environment.get(name));

@@ -1,9 +1,12 @@
 import assert from "node:assert/strict";
+import { writeFile } from "node:fs/promises";
+import { join } from "node:path";
 import { afterEach, describe, it } from "node:test";
 import { status } from "@grpc/grpc-js";
 import { type ExecFrame } from "../../../src/shared/gen/svc/guest/v1alpha1/exec_pb.ts";
 import { forAllTests } from "../../fixtures/for-all-tests.ts";
 import { startAgent } from "../../fixtures/agent.ts";
+import { testFolder } from "../../fixtures/files.ts";
 import { type ExecStream, failingExec, type StartInit } from "../../fixtures/exec-stream.ts";
 import {
   attach,
@@ -18,6 +21,7 @@ import {
 } from "../../fixtures/kept-execs.ts";
 import { processGone } from "../../fixtures/proc.ts";
 
+const folder = forAllTests(await testFolder()).path;
 const agent = forAllTests(await startAgent());
 afterEach(() => endAll(agent));
 
@@ -137,6 +141,22 @@ describe("a kept exec", () => {
     third.stream.send(CLOSE).stdin("late");
     await assert.rejects(third.stream.outcome(), { code: status.INVALID_ARGUMENT, reason: "FRAME_ORDER" });
     assert.equal((await untilKept(agent, "in", (exec) => exec?.attached === false))?.exit, undefined);
+  });
+
+  it("takes the end of its input from a call that leaves at once, behind input that waits for the command", async () => {
+    const gate = join(folder, "gate");
+    const line = `while [ ! -e ${gate} ]; do sleep 0.02; done; wc -c`;
+    const sender = await keep(agent, { args: shell(line), stdin: true, keep: { name: "end" } });
+    // More than pipe and queue hold: it is taken at once, and leaves room for nothing else.
+    const input = Buffer.alloc(1024 * 1024);
+    sender.stream.stdin(input);
+    while ((await frameOf(sender.stream, "stdinAck")).value.offset < BigInt(input.length));
+    sender.stream.send(CLOSE);
+    await untilKept(agent, "end", (exec) => exec?.stdinClosed === true);
+    sender[Symbol.dispose]();
+    await writeFile(gate, "");
+    using reader = await attach(agent, { name: "end", ...FROM_START });
+    assert.equal(Number((await receiveAll(reader)).text()), input.length);
   });
 
   it("sends what it has and its exit to whoever attaches after its end, again and again", async () => {

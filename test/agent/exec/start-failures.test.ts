@@ -21,6 +21,28 @@ await writeFile(join(folder, "orphan"), "#!/no/such/interpreter\n", { mode: 0o75
 await mkdir(join(folder, "closed"), { mode: 0o700 });
 const agent = forAllTests(await startAgent());
 
+describe("an argument or variable that is too long by itself", () => {
+  const LIMIT_BYTES = 131_071;
+
+  it("is accepted up to the kernel's limit", async () => {
+    const { exit } = await exec(agent, {
+      args: ["true", "x".repeat(LIMIT_BYTES)],
+      env: { A: "x".repeat(LIMIT_BYTES - 2) },
+    });
+    assert.equal(exit.code, 0);
+  });
+
+  it("is named over it, with the limit and never with its value", async () => {
+    const tooLong = "x".repeat(LIMIT_BYTES + 1);
+    const argument = await failingExec(agent, { args: ["echo", "short", tooLong] });
+    assert.match(argument.message, /argument 2 is larger than 131071 bytes, the most that the kernel takes in one/);
+    const variable = await failingExec(agent, { args: ["true"], env: { BIG: tooLong } });
+    assert.match(variable.message, /the variable BIG is larger than 131071 bytes/);
+    for (const { message, reason } of [argument, variable])
+      assert.deepEqual([reason, message.includes("xxxx")], ["EXEC_ARGS_TOO_LONG", false]);
+  });
+});
+
 describe("a command that cannot be started is a status, never an exit", () => {
   const { NOT_FOUND, PERMISSION_DENIED, FAILED_PRECONDITION, INVALID_ARGUMENT, RESOURCE_EXHAUSTED } = status;
   const absent = [NOT_FOUND, "EXEC_NOT_FOUND"] as const;

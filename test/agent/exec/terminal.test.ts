@@ -50,6 +50,30 @@ describe("exec in a terminal", () => {
     assert.equal((await stream.stdin("\x03").outcome()).exit.signal, 2);
   });
 
+  it("edits lines as UTF-8 where its client's terminal does, and only there", async () => {
+    for (const iutf8 of [true, false]) {
+      const { stdout } = await exec(agent, { args: ["stty", "-a"], terminal: { iutf8 } });
+      assert.equal(/(?<!-)\biutf8\b/.test(String(stdout)), iutf8);
+    }
+  });
+
+  it("passes SIGINT, SIGQUIT and SIGTSTP to the foreground job of a shell", async () => {
+    using stream = new ExecStream(agent);
+    stream.start({ args: ["bash", "--norc", "-i"], env: { PS1: "prompt$ " }, terminal: {} });
+    await stream.until("prompt$ ");
+    const job =
+      'sh -c \'trap "echo got 2; exit" INT; trap "echo got 3; exit" QUIT; echo read"y"; while :; do sleep 0.05; done\'\r';
+    for (const number of [2, 3]) {
+      await stream.stdin(job).until("ready\r\n");
+      await stream.send({ case: "signal", value: { number } }).until(`got ${number}\r\n`);
+    }
+    await stream.stdin("sh -c 'echo read\"y\"; exec sleep 1000'\r").until("ready\r\n");
+    await stream.send({ case: "signal", value: { number: 20 } }).until("Stopped");
+    // The others still go to the command's own group: this one ends the shell.
+    const { exit } = await stream.send({ case: "signal", value: { number: 1 } }).outcome();
+    assert.ok(exit.signal === 1 || exit.code !== 0);
+  });
+
   it("loses nothing of 4 MiB that end with the command", async () => {
     const { stdout, exit } = await exec(agent, {
       args: ["sh", "-c", "stty -opost; head -c 4194304 /dev/zero"],

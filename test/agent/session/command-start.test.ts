@@ -147,7 +147,7 @@ describe("a command that could not be started, for causes that exec/start-failur
   ];
   for (const [step, errno, status, reason] of cases) {
     it(`is ${status} ${reason} when ${step} gives ${errno}`, () => {
-      const error = startFailure(new SpawnError(step, errno), "/bin/x", "/dir");
+      const error = startFailure(new SpawnError(step, errno), { args: ["/bin/x"], env: new Map(), cwd: "/dir" });
       assert.deepEqual([error.status, error.reason], [status, reason]);
       assert.deepEqual(error.metadata, { step, errno, path: step === "chdir" ? "/dir" : "/bin/x" });
       assert.ok(error.message.includes(errno));

@@ -22,6 +22,8 @@ export type StdioPlan =
       readonly rows: number;
       /** TERM for a command whose environment does not set it. */
       readonly term?: string;
+      /** Its line editing takes input as UTF-8. */
+      readonly iutf8?: boolean;
     };
 
 /**
@@ -177,7 +179,10 @@ export interface ChildProcess {
   resize(cols: number, rows: number): void;
   /** Sends a signal to the process alone. Nothing after `release`. */
   signal(signal: number): void;
-  /** Sends a signal to the child's process group. Nothing after `release`. */
+  /**
+   * Sends a signal to the child's process group; in a terminal SIGINT, SIGQUIT and SIGTSTP to the group that is in its
+   * foreground. Nothing after `release`.
+   */
   signalGroup(signal: number): void;
   /** What the kernel has counted. Ask once it has ended, and before `release`. */
   accounts(): CommandAccounts;

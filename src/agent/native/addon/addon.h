@@ -53,6 +53,7 @@
   F("resetAtClose", agent_reset_at_close, 1, (int fd))                            \
   /* terminal.c */                                                                \
   F("resizeTerminal", agent_resize_terminal, 3, (int fd, int cols, int rows))     \
+  F("signalForeground", agent_signal_foreground, 2, (int fd, int signal))         \
   F("terminalEofByte", agent_terminal_eof_byte, 1, (int fd))                      \
   /* page_cache.c */                                                              \
   F("dropFileCache", agent_drop_file_cache, 1, (int fd))                          \

@@ -49,6 +49,7 @@ static void read_streams(napi_env env, napi_value plan, struct spawn_job *job) {
   job->pipes_outputs = to_bool(env, property(env, plan, "pipesOutputs"));
   get_int(env, plan, "cols", &job->cols);
   get_int(env, plan, "rows", &job->rows);
+  job->iutf8 = to_bool(env, property(env, plan, "iutf8"));
 }
 
 /* Reads the port's Identity; undefined: the agent's own. False: out of memory. */

@@ -30,6 +30,7 @@ struct spawn_job {
   bool has_input; /* of pipes: standard input is one too */
   bool pipes_outputs; /* of inherited streams: the outputs are pipes all the same */
   int cols, rows;
+  bool iutf8; /* the terminal's line editing takes input as UTF-8 */
   int cgroup_fd; /* the directory of a cgroup, or -1 */
   bool joins_cgroup; /* the child has to move there itself */
   bool resets_priority;
@@ -79,5 +80,7 @@ void close_our_streams(struct spawn_job *job);
 
 /* A new terminal: the master, which does not block, and the slave, which does. -1 and errno on failure. */
 int open_terminal(int cols, int rows, int ends[2]);
+/* Makes a terminal's line editing take input as UTF-8, best effort. */
+void set_utf8_input(int slave);
 
 #endif

@@ -54,6 +54,7 @@ static int open_pipes(struct spawn_job *job) {
 static int open_on_terminal(struct spawn_job *job) {
   int ends[2];
   if (open_terminal(job->cols, job->rows, ends) < 0) return -1;
+  if (job->iutf8) set_utf8_input(ends[1]);
   job->ours[1] = ends[0];
   job->theirs[0] = job->theirs[1] = job->theirs[2] = ends[1];
   job->ours[0] = fcntl(ends[0], F_DUPFD_CLOEXEC, 3);

@@ -45,6 +45,13 @@ int open_terminal(int cols, int rows, int ends[2]) {
   return 0;
 }
 
+void set_utf8_input(int slave) {
+  struct termios settings;
+  if (tcgetattr(slave, &settings) < 0) return;
+  settings.c_iflag |= IUTF8;
+  tcsetattr(slave, TCSANOW, &settings);
+}
+
 /* openTerminal(cols, rows) */
 napi_value agent_open_terminal(napi_env env, napi_callback_info info) {
   napi_value args[2], pair = NULL;
@@ -58,6 +65,9 @@ napi_value agent_open_terminal(napi_env env, napi_callback_info info) {
 
 /* The kernel notifies the foreground group by SIGWINCH. */
 long agent_resize_terminal(int fd, int cols, int rows) { return set_size(fd, cols, rows); }
+
+/* By the kernel itself, as if the signal were typed (TIOCSIG, drivers/tty/pty.c): no process id can be reused meanwhile. */
+long agent_signal_foreground(int fd, int signal) { return ioctl(fd, TIOCSIG, signal); }
 
 /* In raw mode no character means the end, and elsewhere it can be disabled. */
 long agent_terminal_eof_byte(int fd) {

@@ -69,7 +69,7 @@ export function childProcess(addon: Addon, keptPipes: KeptPipes, parts: ChildPar
       if (!released) addon.kill(pid, signal);
     },
     signalGroup: (signal) => {
-      if (!released) addon.killGroup(pid, signal);
+      if (!released && stdout?.signalForeground(signal) !== true) addon.killGroup(pid, signal);
     },
     accounts: () => accountsOf(addon, pid, cgroup),
     outputHolders: () => {

@@ -151,6 +151,12 @@ export class FdSource implements ByteSource {
     if (this.#kind === "terminal" && this.#state !== "closed") this.#addon.resizeTerminal(this.#fd, cols, rows);
   }
 
+  /** Sends a signal that a terminal can send to its foreground group. False: it cannot, or this is a pipe. */
+  signalForeground(signal: number): boolean {
+    const isTerminal = this.#kind === "terminal" && this.#state !== "closed";
+    return isTerminal && this.#addon.signalForeground(this.#fd, signal) === 0;
+  }
+
   /** Closes it. Of a pipe that still has a writer returns a copy of the reading end, which the caller owns. */
   leave(): number | undefined {
     const isHeld = this.#kind === "pipe" && this.#isOpen() && !this.#addon.hungUp(this.#fd);

@@ -62,12 +62,13 @@ function checkLimits({ args, env }: ExecStart, messageBytes: number): void {
   throw tooLong(problem, EXEC_STRINGS_LIMIT_BYTES);
 }
 
-function terminalPlan({ cols, rows, term }: Terminal): StdioPlan {
+function terminalPlan({ cols, rows, term, iutf8 }: Terminal): StdioPlan {
   return {
     kind: "terminal",
     cols: cols === 0 ? DEFAULT_COLS : cols,
     rows: rows === 0 ? DEFAULT_ROWS : rows,
     term: term === "" ? DEFAULT_TERM : term,
+    iutf8,
   };
 }
 

@@ -321,7 +321,7 @@ export const ExecSessions: GenService<{
   },
   /**
    * Sends a signal to the process group of a kept exec that runs, as ExecFrame.signal does, whether a call is attached
-   * or not. Does not wait: the command may ignore it.
+   * or not (in a terminal, to the foreground group). Does not wait: the command may ignore it.
    *
    * An unknown name, or one that belongs to another `exec_id`, is NOT_FOUND, EXEC_UNKNOWN. One that has ended is
    * FAILED_PRECONDITION, EXEC_ENDED.
