@@ -1,4 +1,4 @@
-import { constants } from "node:os";
+import { endBySignal } from "./ending.ts";
 import { guestctl } from "./index.ts";
 
 /** Exit status if the reader of standard output is gone: 128 + SIGPIPE. */
@@ -23,17 +23,9 @@ function leaveUnwritten(error: NodeJS.ErrnoException): never {
   process.exit(STATUS_NOT_WRITTEN);
 }
 
-/**
- * Leaves by a signal that nothing else handles, as without a handler, but not before listeners of "exit" have tidied
- * up.
- */
+/** Ends by a signal that nothing else handles, but not before listeners of "exit" have tidied up. */
 function leaveBySignal(signal: NodeJS.Signals): void {
-  if (process.listenerCount(signal) > 1) return;
-  process.once("exit", () => {
-    process.off(signal, leaveBySignal);
-    process.kill(process.pid, signal);
-  });
-  process.exit(128 + constants.signals[signal]);
+  if (process.listenerCount(signal) === 1) process.exit(endBySignal(process, signal));
 }
 
 for (const signal of ["SIGHUP", "SIGINT", "SIGTERM"] as const) process.on(signal, leaveBySignal);

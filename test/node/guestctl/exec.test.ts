@@ -1,4 +1,5 @@
 import assert from "node:assert/strict";
+import { spawn } from "node:child_process";
 import { once } from "node:events";
 import { describe, test } from "node:test";
 import { execa } from "execa";
@@ -61,6 +62,42 @@ describe("guestctl exec", () => {
     assert.equal(stdout, "4 4 4 4 4 ", stderr);
   });
 
+  test("takes standard input that cannot be read, as of nohup, for an empty one", async () => {
+    for (const option of ["", "--json", "--name unreadable"]) {
+      const line = `${GUESTCTL_LINE} exec -i ${option} -- sh -c 'cat; sleep 0.2; exit 6' 0>/dev/null`;
+      const { stderr, exitCode } = await execa("sh", ["-c", line], { env, extendEnv: false, reject: false });
+      assert.deepEqual([exitCode, stderr], [6, ""], option);
+    }
+  });
+
+  test("refuses a directory as standard input before anything runs", async () => {
+    for (const command of ["exec -i -- true", "rsh any true", "connect 1", "write /tmp/never"]) {
+      const line = `${GUESTCTL_LINE} ${command} </tmp`;
+      const { stderr } = await execa("sh", ["-c", line], { env, extendEnv: false, reject: false });
+      assert.match(stderr, /^guestctl: cannot read standard input: it is a directory; give a file or a pipe$/, command);
+    }
+  });
+
+  test("ends by SIGINT if the command did, so that a shell's loop around it ends", async () => {
+    for (const option of ["", "--json"]) {
+      const command = `${GUESTCTL_LINE} exec ${option} -- sh -c 'echo up; exec sleep 1000'`;
+      const shell = spawn("bash", ["-c", `for i in 1 2 3; do ${command}; done`], { env, detached: true });
+      const ended = once(shell, "exit");
+      for (let output = ""; !/up|stdout/.test(output);) output += String((await once(shell.stdout, "data"))[0]);
+      process.kill(-(shell.pid ?? assert.fail()), "SIGINT");
+      assert.deepEqual(await ended, [null, "SIGINT"]);
+    }
+  });
+
+  test("leaves a shared pipe blocking when a signal ends it", async () => {
+    const writers = `${GUESTCTL_LINE} health --watch & read _ <go; kill -TERM $!; wait $!; grep flags /proc/self/fdinfo/1`;
+    const reader = "dd bs=1 count=1 of=/dev/null 2>/dev/null; echo >go; grep flags";
+    const line = `cd "$(mktemp -d)" && mkfifo go && { ${writers}; } | { ${reader}; }`;
+    const { stdout } = await execa("sh", ["-c", line], { env, extendEnv: false });
+    // O_WRONLY, and not O_NONBLOCK (04000).
+    assert.match(stdout, /^flags:\s*01$/);
+  });
+
   test("connects standard input with -i only, and its end", async () => {
     assert.equal((await exec(["-i", "cat"], "some input")).stdout, "some input");
     assert.equal((await exec(["cat"], "some input")).stdout, "");
@@ -113,7 +150,7 @@ describe("guestctl exec", () => {
       assert.equal((await seen.next()).value, "no");
     }
     guestctl.kill("SIGINT");
-    assert.equal(await guestctl.ended, 130);
+    assert.equal(await guestctl.ended, undefined, "it ends by SIGINT");
     await processGone(pid);
   });
 

@@ -1,8 +1,9 @@
 import assert from "node:assert/strict";
 import { spawnSync } from "node:child_process";
 import { existsSync } from "node:fs";
-import { readFile, writeFile } from "node:fs/promises";
+import { mkdir, readFile, rmdir, writeFile } from "node:fs/promises";
 import { homedir, userInfo } from "node:os";
+import { join } from "node:path";
 import { describe, test } from "node:test";
 import { execa } from "execa";
 import { Terminal } from "../../../scripts/machine/terminal.ts";
@@ -14,8 +15,10 @@ import {
   assertRefused,
   GUESTCTL,
   type GuestctlResult,
+  guestctlVariables,
   putGuestctl,
   runGuestctl,
+  startIssuedAgent,
   startGuestctl,
 } from "./guestctl.ts";
 
@@ -30,6 +33,16 @@ describe("guestctl rsh", () => {
     const words = ["any", "echo", "a  b;", 'echo "$HOME"; pwd;', "echo err >&2;", "exit 7"];
     const { stdout, stderr, exitCode } = await rsh(words);
     assert.deepEqual([stdout, stderr, exitCode], [`a b\n${userInfo().homedir}\n${homedir()}\n`, "err\n", 7]);
+  });
+
+  test("starts in the user's home although the workload's directory is gone", async () => {
+    await using gone = await testFolder();
+    const cwd = join(gone.path, "workload");
+    await mkdir(cwd);
+    await using agent = await startIssuedAgent({ process: { cwd } });
+    await rmdir(cwd);
+    const { stdout, stderr, exitCode } = await runGuestctl(["rsh", "any", "pwd; exit 3"], guestctlVariables(agent));
+    assert.deepEqual([stdout, stderr, exitCode], [`${homedir()}\n`, "", 3]);
   });
 
   test("leaves what follows the host to the line", async () => {

@@ -1,4 +1,4 @@
-import { type Command, defineCommand, UsageError } from "../cli/index.ts";
+import { type Command, checkInput, defineCommand, UsageError } from "../cli/index.ts";
 import { CONNECTION_OPTIONS, connector } from "../target/index.ts";
 import { ESCAPE_OPTION, keptCommand, parseEscapeChar, takeUp } from "../terminal/index.ts";
 
@@ -36,6 +36,7 @@ With --json, the events of "exec --name".`,
     const { from, interactive, "no-input": noInput } = values;
     if (from !== undefined && from !== "held" && from !== "now") throw new UsageError("--from wants held or now");
     if (interactive === true && noInput === true) throw new UsageError("-i and --no-input do not go together");
+    if (interactive === true) checkInput(host);
     const escape = parseEscapeChar(values["escape-char"]);
     const connection = await connector(values, host);
     using client = connection.connect();

@@ -4,6 +4,7 @@ import type { GuestError, KeepOptions, KeptExec, KeptProcess } from "../../clien
 import {
   type Answer,
   type Command,
+  checkInput,
   defineCommand,
   type Parsed,
   parseDurationMs,
@@ -77,8 +78,8 @@ export const exec: Command = defineCommand({
 guestctl, "?" shows this list, and the character itself is sent. Leaving hangs up on the command.
 With --name the command runs on instead, when guestctl leaves and when the connection is lost, as by a snapshot and a
 restore: guestctl then prints "lost" and reconnects by itself. "guestctl attach NAME" attaches to it from anywhere.
-guestctl passes signals on to the command. The third SIGINT, SIGHUP, and with -t SIGTERM end guestctl instead: the agent
-then hangs up on the command.
+guestctl passes signals on to the command, and ends by SIGINT itself if the command does. The third SIGINT, SIGHUP, and
+with -t SIGTERM end guestctl instead: the agent then hangs up on the command.
 With --json, one object a line: "event" is started ("pid"), stdout or stderr ("data" in base64), and at last exit
 ("exit_code", "signal", "core_dumped", "timed_out", "oom_killed", "output_complete", "duration_ms", and "usage", the
 schema's CommandUsage). With --name started has "exec_id" too, and there are disconnected ("message"), reconnected, and
@@ -114,6 +115,7 @@ failed, and after the escape key; 126 when the command cannot be run; 127 when t
     if (isTerminal && isInteractive && ttyCount < FORCED && !host.stdin.isTTY) {
       throw new UsageError("standard input is no terminal; leave -t out, or ask for a terminal all the same with -itt");
     }
+    if (isInteractive) checkInput(host);
     const escape = parseEscapeChar(values["escape-char"]);
     const keep = keepOf(values, positionals);
     const command = {

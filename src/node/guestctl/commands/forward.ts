@@ -2,6 +2,7 @@ import { once } from "node:events";
 import type { GuestError } from "../../client/index.ts";
 import {
   type Command,
+  checkInput,
   defineCommand,
   failureObject,
   jsonLine,
@@ -111,6 +112,7 @@ direction ends separately; guestctl exits after both, at a terminal after the sa
   async run({ values, positionals: [target = ""] }, host) {
     if (values.json === true) throw new UsageError("connect has bytes, and no --json");
     const place = portOrPath(target, target);
+    checkInput(host);
     using client = await openClient(values, host);
     using tunnel = client.openTunnel(place);
     const closed = once(tunnel, "close");

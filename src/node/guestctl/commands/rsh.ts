@@ -1,13 +1,14 @@
 import type { GuestError } from "../../client/index.ts";
-import { type Command, defineCommand, STATUS_RSH_FAILED, UsageError } from "../cli/index.ts";
+import { type Command, checkInput, defineCommand, STATUS_RSH_FAILED, UsageError } from "../cli/index.ts";
 import { ANSWER_TIMEOUT_MS, CONNECTION_OPTIONS, type ConnectionValues, connector } from "../target/index.ts";
 import { ESCAPE_OPTION, FORCED, parseEscapeChar, runAttached, terminalOf } from "../terminal/index.ts";
 
 /** What sshd(8) does: the user's home, and the user's shell with the line; a login shell without one. */
-const WITH_LINE = 'cd "${HOME:-/}" 2>/dev/null || cd /; exec "${SHELL:-/bin/sh}" -c "$1"';
-const LOGIN = 'cd "${HOME:-/}" 2>/dev/null || cd /; exec "${SHELL:-/bin/sh}" -l';
+const HOME = 'cd "${HOME:-/}" 2>/dev/null || cd /;';
+const WITH_LINE = `${HOME} exec "\${SHELL:-/bin/sh}" -c "$1"`;
+const LOGIN = `${HOME} exec "\${SHELL:-/bin/sh}" -l`;
 /** The program of a subsystem: where Debian, Alpine, Fedora and SUSE have it, then PATH; 127, as of a shell. */
-const SUBSYSTEM = `for d in /usr/lib/openssh /usr/lib/ssh /usr/libexec/openssh /usr/libexec; do
+const SUBSYSTEM = `${HOME} for d in /usr/lib/openssh /usr/lib/ssh /usr/libexec/openssh /usr/libexec; do
   [ -x "$d/$1-server" ] && exec "$d/$1-server"; done
 command -v "$1-server" >/dev/null && exec "$1-server"
 echo "guestctl: the image has no $1-server (sftp: package openssh-sftp-server); scp -O needs scp in it instead" >&2; exit 127`;
@@ -67,13 +68,15 @@ Signals end guestctl, and the agent then hangs up on the command.`,
       throw new UsageError("rsh -s wants the name of a subsystem");
     const args = ["/bin/sh", "-c", ...(words.length > 0 ? [script, "sh", line] : [LOGIN])];
     const isInteractive = values["no-input"] !== true;
+    if (isInteractive) checkInput(host);
     const escape = parseEscapeChar(values["escape-char"]);
     const connection = await connector(targetOf(name, values, host.env), host);
     using client = connection.connect();
     // A command may take any time to start: this call notices an agent that does not answer.
     await client.health({ timeoutMs: ANSWER_TIMEOUT_MS });
     const terminal = isTerminal ? terminalOf(host) : undefined;
-    const process = client.exec({ args, user, stdin: isInteractive, terminal });
+    // Not the workload's directory, which may be gone, or closed to the user.
+    const process = client.exec({ args, user, cwd: "/", stdin: isInteractive, terminal });
     return await runAttached({ process, isInteractive, isTerminal, escape, endsBySignals: true }, false, host);
   },
 });

@@ -1,5 +1,4 @@
-import { fstatSync } from "node:fs";
-import { CliError, type Command, defineCommand, guestPath, parseMode } from "../cli/index.ts";
+import { type Command, checkInput, defineCommand, guestPath, parseMode } from "../cli/index.ts";
 import { CONNECTION_OPTIONS, openClient } from "../target/index.ts";
 
 export const write: Command = defineCommand({
@@ -27,8 +26,7 @@ a new one belongs to the workload's user. The path may begin with a colon, as in
       exclusive: values.exclusive === true,
       ...(mode !== undefined && { mode }),
     };
-    // Node treats a closed standard input as an empty stream, and the file would be emptied.
-    if (fstatSync(host.stdin.fd).isDirectory()) throw new CliError("standard input is a folder; give a file or a pipe");
+    checkInput(host);
     using client = await openClient(values, host);
     const { bytesWritten, sha256 } = await client.writeFile(path, host.stdin as AsyncIterable<Buffer>, file);
     const json = { path, bytes_written: String(bytesWritten), sha256: Buffer.from(sha256).toString("hex") };

@@ -8,8 +8,10 @@ import {
   isConnectionLost,
   type KeptProcess,
 } from "../../client/index.ts";
-import { inSnakeCase, jsonLine, signalStatus, STATUS_TIMED_OUT, writeAll } from "../cli/index.ts";
+import { inSnakeCase, jsonLine, sendInput, signalStatus, STATUS_TIMED_OUT, writeAll } from "../cli/index.ts";
+import { endBySignal } from "../ending.ts";
 import { openKeyboard } from "./keyboard.ts";
+import { TerminalModes } from "./modes.ts";
 import { followSize, handleSignals } from "./terminal.ts";
 
 /** A command and its connection to the local process. */
@@ -28,35 +30,45 @@ interface Attachment {
   readonly kept?: { readonly name: string; readonly process: KeptProcess } | undefined;
 }
 
-/** Joins guestctl to a command until its end. Returns the exit status: after a timeout 124, whatever it exits with. */
+/** SIGINT's number in the guest. */
+const SIGINT = 2;
+
+/**
+ * Joins guestctl to a command until its end. Returns the exit status: after a timeout 124, whatever it exits with. If
+ * SIGINT ended the command after guestctl had passed it on, guestctl ends by SIGINT too.
+ */
 export async function runAttached(
   attachment: Attachment,
   isForPrograms: boolean,
   host: NodeJS.Process,
 ): Promise<number> {
-  const { exitCode: code, timedOut } = await (isForPrograms
-    ? attachAsEvents(attachment, host)
-    : attach(attachment, host));
+  using signals = attachment.endsBySignals === true ? undefined : forwardSignals(attachment, isForPrograms, host);
+  const result = await (isForPrograms ? attachAsEvents(attachment, host) : attach(attachment, host));
+  const { exitCode: code, timedOut, signal } = result;
   // Frees its name and buffer. If that fails, the command lingers, and nothing is lost.
   await attachment.kept?.process.forget().catch(() => undefined);
   const after = attachment.timeout === undefined ? "" : ` after ${attachment.timeout}`;
   if (timedOut && !isForPrograms) host.stderr.write(`guestctl: timed out${after}\n`);
-  return timedOut ? STATUS_TIMED_OUT : code;
+  if (timedOut) return STATUS_TIMED_OUT;
+  return signal === SIGINT && signals?.wasInterrupted() === true ? endBySignal(host, "SIGINT") : code;
 }
 
 /** Joins the local streams, terminal and signals to a command until its end. Throws CliError when the user leaves. */
 async function attach(attachment: Attachment, host: NodeJS.Process): Promise<ExecResult> {
   const { process, isInteractive, isTerminal, escape, kept } = attachment;
   const leaving = kept ? `the command goes on: guestctl attach ${kept.name}` : "the agent hangs up on the command";
-  using _signals = attachment.endsBySignals === true ? undefined : forwardSignals(process, isTerminal, host);
   using _size = isTerminal ? followSize(process, host) : undefined;
   using keyboard = isInteractive ? openKeyboard({ process, isTerminal, escape, leaving }, host) : undefined;
+  using modes = isTerminal && host.stdout.isTTY ? followModes(process.stdout, host) : undefined;
   const written = Promise.all([copy(process.stdout, host.stdout), copy(process.stderr, host.stderr)]);
   const ended = Promise.all([process.wait(), written]);
   try {
     const [result] = await (keyboard === undefined ? ended : Promise.race([ended, keyboard.left]));
+    modes?.keep();
     return result;
   } catch (error) {
+    // Before any message: it would vanish with the alternate screen.
+    modes?.undo();
     // The command has left the cursor wherever it was.
     if (isConnectionLost(error) && isTerminal && host.stderr.isTTY) host.stderr.write("\r\n");
     throw isConnectionLost(error) ? connectionLost(error) : error;
@@ -65,6 +77,33 @@ async function attach(attachment: Attachment, host: NodeJS.Process): Promise<Exe
     if (kept === undefined) process.cancel();
     else kept.process.detach().catch(() => undefined);
   }
+}
+
+/** What a command changes in the local terminal, until it is disposed of: then it is undone. */
+interface FollowedModes extends Disposable {
+  undo(): void;
+  /** The command has ended by itself: nothing is undone. */
+  keep(): void;
+}
+
+/** Undoes what a command that is cut off has changed in the local terminal, on every way out. */
+function followModes(output: Readable, host: NodeJS.Process): FollowedModes {
+  let modes = new TerminalModes();
+  const observe = (bytes: Buffer): void => modes.observe(bytes);
+  const undo = (): void => void host.stdout.write(modes.undo());
+  output.on("data", observe);
+  host.on("exit", undo);
+  return {
+    undo,
+    keep: () => {
+      modes = new TerminalModes();
+    },
+    [Symbol.dispose]: () => {
+      undo();
+      output.off("data", observe);
+      host.off("exit", undo);
+    },
+  };
 }
 
 function connectionLost(cause: GuestError): GuestError {
@@ -87,31 +126,21 @@ async function copy(from: Readable, to: Writable): Promise<void> {
 /** Like `attach`, with output as one JSON object a line: started, stdout, stderr (data in base64), exit. */
 async function attachAsEvents(attachment: Attachment, host: NodeJS.Process): Promise<ExecResult> {
   const { process, isInteractive, kept } = attachment;
-  using _signals = forwardSignals(process, false, host);
   const emit = (event: object): Promise<void> => writeAll(host.stdout, jsonLine(event));
   const report = async (stream: Readable, name: "stdout" | "stderr"): Promise<void> => {
     for await (const chunk of stream as AsyncIterable<Buffer>) {
       await emit({ event: name, data: chunk.toString("base64") });
     }
   };
-  if (isInteractive) host.stdin.pipe(process.stdin);
-  try {
-    const started = process.started.then(async (pid) => {
-      const attached = kept && (await kept.process.attached);
-      await emit({ event: "started", pid, ...(attached && { exec_id: attached.execId }) });
-    });
-    const outputs = started.then(() =>
-      Promise.all([report(process.stdout, "stdout"), report(process.stderr, "stderr")]),
-    );
-    const [result] = await Promise.all([process.wait(), outputs]);
-    await emit({ event: "exit", ...exitObject(result) });
-    return result;
-  } finally {
-    if (isInteractive) {
-      host.stdin.unpipe(process.stdin);
-      host.stdin.pause();
-    }
-  }
+  using _input = isInteractive ? sendInput(host, process.stdin) : undefined;
+  const started = process.started.then(async (pid) => {
+    const attached = kept && (await kept.process.attached);
+    await emit({ event: "started", pid, ...(attached && { exec_id: attached.execId }) });
+  });
+  const outputs = started.then(() => Promise.all([report(process.stdout, "stdout"), report(process.stderr, "stderr")]));
+  const [result] = await Promise.all([process.wait(), outputs]);
+  await emit({ event: "exit", ...exitObject(result) });
+  return result;
 }
 
 /** How a command ended, in every JSON. Its usage has the schema's form. */
@@ -131,16 +160,28 @@ const SIGNALS = ["SIGHUP", "SIGINT", "SIGQUIT", "SIGTERM", "SIGUSR1", "SIGUSR2"]
 /** After this many SIGINTs guestctl exits: the command ignores them and the user wants to leave. */
 const MAX_INTERRUPTS = 3;
 
+/** Signals that are passed on, until it is disposed of. */
+interface ForwardedSignals extends Disposable {
+  /** SIGINT was among them. */
+  wasInterrupted(): boolean;
+}
+
 /**
  * Passes signals on to a command until disposed of. SIGHUP, the end of the local terminal, ends guestctl: the agent
  * then hangs up on the command as well. So does SIGTERM with a terminal: shells ignore it there.
  */
-function forwardSignals(process: ExecProcess, isTerminal: boolean, host: NodeJS.Process): Disposable {
+function forwardSignals(
+  { process, isTerminal }: Attachment,
+  isForPrograms: boolean,
+  host: NodeJS.Process,
+): ForwardedSignals {
+  const endsBySigterm = isTerminal && !isForPrograms;
   let interrupts = 0;
-  return handleSignals(host, SIGNALS, (signal) => {
+  const handling = handleSignals(host, SIGNALS, (signal) => {
     if (signal === "SIGINT") interrupts += 1;
-    const leaves = signal === "SIGHUP" || (signal === "SIGTERM" && isTerminal) || interrupts >= MAX_INTERRUPTS;
-    if (leaves) host.exit(signalStatus(signal));
+    if (interrupts >= MAX_INTERRUPTS) host.exit(endBySignal(host, signal));
+    if (signal === "SIGHUP" || (signal === "SIGTERM" && endsBySigterm)) host.exit(signalStatus(signal));
     process.signal(signal);
   });
+  return { wasInterrupted: () => interrupts > 0, [Symbol.dispose]: () => handling[Symbol.dispose]() };
 }

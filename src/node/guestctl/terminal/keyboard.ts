@@ -1,6 +1,6 @@
 import { Transform } from "node:stream";
 import type { ExecProcess } from "../../client/index.ts";
-import { CliError, UsageError } from "../cli/index.ts";
+import { CliError, sendInput, UsageError } from "../cli/index.ts";
 import { enterRawMode } from "./terminal.ts";
 
 /** The local keyboard at a command, until it is disposed of. */
@@ -46,13 +46,12 @@ export function openKeyboard({ process, isTerminal, escape, leaving }: Typed, ho
   const keys = raw && escape !== undefined ? filterFor(escape) : undefined;
   keys?.pipe(process.stdin);
   const target = keys ?? process.stdin;
-  host.stdin.pipe(target);
+  const input = sendInput(host, target);
   return {
     left,
     [Symbol.dispose]: () => {
       raw?.[Symbol.dispose]();
-      host.stdin.unpipe(target);
-      host.stdin.pause();
+      input[Symbol.dispose]();
     },
   };
 }

@@ -1,5 +1,6 @@
 import { spawnSync } from "node:child_process";
-import type { WriteStream } from "node:tty";
+import { openSync } from "node:fs";
+import { WriteStream } from "node:tty";
 import type { ExecCommand, ExecProcess } from "../../client/index.ts";
 
 /** `-tt`, as with ssh(1). */
@@ -7,32 +8,39 @@ export const FORCED = 2;
 
 /** The terminal for a command: like the local one, if there is one. */
 export function terminalOf(host: NodeJS.Process): NonNullable<ExecCommand["terminal"]> {
-  const local = localTerminal(host);
-  return { cols: local?.columns ?? 0, rows: local?.rows ?? 0, term: host.env["TERM"] };
+  return { cols: 0, rows: 0, ...localSize(host), term: host.env["TERM"] };
+}
+
+/** A size in characters. */
+interface Size {
+  readonly cols: number;
+  readonly rows: number;
 }
 
 /** The size of the local terminal; undefined where there is none that has one. */
-export function localSize(host: NodeJS.Process): { readonly cols: number; readonly rows: number } | undefined {
-  const local = localTerminal(host);
-  return local !== undefined && local.columns > 0 && local.rows > 0
-    ? { cols: local.columns, rows: local.rows }
-    : undefined;
+export function localSize(host: NodeJS.Process): Size | undefined {
+  const output = outputTerminal(host);
+  const size = output === undefined ? inputSize(host) : { cols: output.columns, rows: output.rows };
+  return size !== undefined && size.cols > 0 && size.rows > 0 ? size : undefined;
 }
 
 /** Makes a command's terminal follow the size of the local one until disposed of. */
 export function followSize(process: ExecProcess, host: NodeJS.Process): Disposable {
-  const local = localTerminal(host);
+  const output = outputTerminal(host);
   const follow = (): void => {
     const size = localSize(host);
     if (size !== undefined) process.resize(size.cols, size.rows);
   };
   // A stopped guestctl gets no SIGWINCH, and Node reads the size only then.
   const look = (): boolean => host.kill(host.pid, "SIGWINCH");
-  local?.on("resize", follow);
+  // Node emits "resize" only for terminals of outputs.
+  if (output === undefined && host.stdin.isTTY) host.on("SIGWINCH", follow);
+  output?.on("resize", follow);
   host.on("SIGCONT", look);
   return {
     [Symbol.dispose]: () => {
-      local?.off("resize", follow);
+      host.off("SIGWINCH", follow);
+      output?.off("resize", follow);
       host.off("SIGCONT", look);
     },
   };
@@ -52,8 +60,22 @@ export function handleSignals(
   };
 }
 
-function localTerminal(host: NodeJS.Process): WriteStream | undefined {
+function outputTerminal(host: NodeJS.Process): WriteStream | undefined {
   return [host.stdout, host.stderr].find((stream) => stream.isTTY);
+}
+
+/** The size of a terminal that only standard input has, as in `x=$(guestctl exec -it … 2>errors)`. */
+function inputSize(host: NodeJS.Process): Size | undefined {
+  if (!host.stdin.isTTY) return undefined;
+  try {
+    // Opened again: the stream closes its descriptor.
+    const terminal = new WriteStream(openSync(`/dev/fd/${host.stdin.fd}`, "r+"));
+    const { columns: cols, rows } = terminal;
+    terminal.destroy();
+    return { cols, rows };
+  } catch {
+    return undefined; // after su(1) the device may belong to another user
+  }
 }
 
 /** Time for a stop signal to arrive. The kernel ignores it in an orphaned process group; then nothing must change. */

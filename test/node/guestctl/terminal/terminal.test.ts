@@ -103,6 +103,28 @@ describe("guestctl exec -it in a terminal", () => {
     }
   });
 
+  test("undoes the modes that a full-screen program has set when the agent dies", async () => {
+    const doomed = await startIssuedAgent();
+    try {
+      await withTerminal(async (terminal) => {
+        const drawing = "printf '\\033[?1049h\\033[?25l\\033[?1000h\\033[?2004hdrawn-%s' 1; exec sleep 1000";
+        terminal.type(`${guestctl(`-it sh -c "${drawing}"`)}; echo status-$?\n`);
+        await terminal.read(/drawn-1/);
+        process.kill(doomed.pid, "SIGKILL");
+        await terminal.read(/\[\?1049l.\[\?25h.\[\?1000l.\[\?2004l[^]*connection lost/);
+        await terminal.read(/status-125\r\n/);
+      }, guestctlVariables(doomed));
+    } finally {
+      await doomed[Symbol.asyncDispose]();
+    }
+  });
+
+  test("takes the size from standard input where both outputs are redirected", () =>
+    withTerminal(async (terminal) => {
+      terminal.type(`size=$(${guestctl("-it stty size")} 2>/dev/null); echo "[$size]"\n`);
+      await terminal.read(/\[31 97\s*\]/);
+    }));
+
   test("gives the terminal back when guestctl crashes", async (t) => {
     if (process.env["GUESTCTL_ENTRY"] !== undefined) {
       t.skip("the built guestctl takes no code to crash it");
@@ -122,9 +144,12 @@ describe("guestctl exec -it in a terminal", () => {
 
   test("without -i leaves the local terminal alone, and Ctrl-C is a signal", () =>
     withTerminal(async (terminal) => {
-      terminal.type(`${guestctl("-t -- sh -c 'echo up-$((1)); exec sleep 1000'")}; echo status-$?\n`);
+      terminal.type(`${guestctl("-t -- sh -c 'echo up-$((1)); exec sleep 1000'")}; echo never-$((1))\n`);
       await terminal.read(/up-1[\r\n]+/);
       terminal.type("\x03");
-      await terminal.read(/status-130\r\n/);
+      // guestctl ends by the signal too, and the shell drops the rest of the line.
+      terminal.type("echo status-$?\n");
+      const [before] = await terminal.read(/([^]*)status-130\r\n/);
+      assert.doesNotMatch(before ?? "", /never-1/);
     }));
 });

@@ -1,0 +1,68 @@
+const ESCAPE = "\x1b";
+
+/**
+ * Sequences that change how a terminal behaves (xterm's ctlseqs): private modes (`CSI ? … h` and `l`), the keypad,
+ * kitty's keyboard protocol, and both resets.
+ */
+const SEQUENCES = new RegExp(String.raw`${ESCAPE}(?:\[\?([\d;]+)([hl])|([=>])|\[([><])[\d;]*u|(c|\[!p))`, "g");
+/** What may be the beginning of one, at the end of a piece of output. */
+const BEGINNING = new RegExp(String.raw`${ESCAPE}(?:\[(?:[?<>!][\d;]*)?)?$`);
+/** Longer parameters are not looked at. */
+const LONGEST_BEGINNING = 64;
+
+/** Modes that are undone when they are on: cursor keys, mouse, focus, alternate screens, pasted text. */
+const OFF_BY_DEFAULT: ReadonlySet<string> = new Set(
+  "1 9 47 1000 1001 1002 1003 1004 1005 1006 1015 1016 1047 1049 2004 2026 2031".split(" "),
+);
+/** Modes that are undone when they are off: the visible cursor, and wrapped lines. */
+const ON_BY_DEFAULT: ReadonlySet<string> = new Set(["7", "25"]);
+
+/**
+ * The modes that a program has changed in a local terminal, by its output. A program that is cut off leaves them: the
+ * alternate screen, a hidden cursor, mouse reports. Only what was changed is undone, because leaving the alternate
+ * screen moves the cursor even where it was never entered.
+ */
+export class TerminalModes {
+  readonly #changed = new Set<string>();
+  #isKeypadChanged = false;
+  #keyboards = 0;
+  /** Colours may have been set. */
+  #hasSequences = false;
+  #beginning = "";
+
+  /** Takes the next output of the program. */
+  observe(bytes: Buffer): void {
+    if (this.#beginning === "" && !bytes.includes(ESCAPE)) return;
+    this.#hasSequences = true;
+    const text = this.#beginning + bytes.toString("latin1");
+    for (const [, modes, set, keypad, keyboard, reset] of text.matchAll(SEQUENCES)) {
+      if (modes !== undefined) for (const mode of modes.split(";")) this.#note(mode, set === "h");
+      else if (keypad !== undefined) this.#isKeypadChanged = keypad === "=";
+      else if (keyboard !== undefined) this.#keyboards = Math.max(0, this.#keyboards + (keyboard === ">" ? 1 : -1));
+      else if (reset !== undefined) this.#clear();
+    }
+    this.#beginning = BEGINNING.exec(text.slice(-LONGEST_BEGINNING))?.[0] ?? "";
+  }
+
+  /** What undoes the changes; they then count as undone. Empty where there are none. */
+  undo(): string {
+    const modes = [...this.#changed].map((mode) => `\x1b[?${mode}${ON_BY_DEFAULT.has(mode) ? "h" : "l"}`);
+    const keypad = this.#isKeypadChanged ? "\x1b>" : "";
+    const keyboards = this.#keyboards > 0 ? `\x1b[<${this.#keyboards}u` : "";
+    this.#clear();
+    const colours = this.#hasSequences ? "\x1b[0m" : "";
+    this.#hasSequences = false;
+    return `${keyboards}${keypad}${modes.join("")}${colours}`;
+  }
+
+  #note(mode: string, isSet: boolean): void {
+    if (isSet ? OFF_BY_DEFAULT.has(mode) : ON_BY_DEFAULT.has(mode)) this.#changed.add(mode);
+    else this.#changed.delete(mode);
+  }
+
+  #clear(): void {
+    this.#changed.clear();
+    this.#isKeypadChanged = false;
+    this.#keyboards = 0;
+  }
+}
