@@ -194,7 +194,7 @@ describe("the life of a sandbox", () => {
 
   test("a fork of a snapshot that was not frozen reads no secret but its own either", async () => {
     await node.snapshot("box", { name: "running", freeze: "off" });
-    await node.fork("running", { name: "fork-3", env: { API_KEY: "key-of-fork-3" } });
+    await node.fork("running", { name: "fork-3", env: { API_KEY: "key-of-fork-3" }, acceptUnfrozen: true });
     using guest = await dial("fork-3");
     assert.equal(await print(guest, "echo $API_KEY; cat /run/key"), "key-of-fork-3\nkey-of-fork-3");
     for (const name of ["fork-3", "running"]) await node.remove(name);

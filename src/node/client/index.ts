@@ -59,6 +59,7 @@ export {
   restoreDuties,
   type RestoreOptions,
   type RestoreOutcome,
+  hasRefusedSpec,
   restoreSequence,
   type RestoreWarning,
 } from "./restore.ts";

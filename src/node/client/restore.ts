@@ -2,7 +2,7 @@ import { randomBytes } from "node:crypto";
 import { HookKind } from "../../shared/gen/svc/guest/v1alpha1/hooks_pb.ts";
 import { wholeMilliseconds, wholeNumber } from "./arguments.ts";
 import type { CallOptions } from "./channel.ts";
-import { mayConnect } from "./errors.ts";
+import { failure, mayConnect } from "./errors.ts";
 import type { DutiesRequest, DutiesResult, Health, HookRequest, HookResult } from "./messages.ts";
 import { growingPauses, retried } from "./retry.ts";
 
@@ -16,6 +16,8 @@ const REPEAT_OVER_MS = 50;
 const LOOKS = 3;
 /** With a larger clock error at the end, the guest's schedules, leases and logs are wrong. */
 const WARN_OVER_MS = 100;
+/** The agent's token for a refused spec file (docs/agent/operations.md, degraded). */
+const SPEC_REFUSED = "process_env:refused";
 /** Longest pause between attempts. */
 const LONGEST_PAUSE_MS = 1_000;
 
@@ -54,7 +56,8 @@ export type Dial = (areDutiesDone: boolean) => RestoredGuest | Promise<RestoredG
 
 /**
  * Makes a restored guest perform its duties, with fresh entropy and the current time. Tries again while the agent
- * cannot be reached, or its session is still frozen: repeated duties do no harm. Rejects with GuestError.
+ * cannot be reached, or its session is still frozen, unless it has refused a spec file: repeated duties do no harm.
+ * Rejects with GuestError.
  */
 export async function restoreDuties(
   dial: Dial,
@@ -94,8 +97,16 @@ export async function restoreDuties(
     untilMs,
     signal,
     isTransient: mayConnect,
-    isEnough: ({ frozen }) => !frozen || keepFrozen,
+    isEnough: (duties) => !duties.frozen || keepFrozen || hasRefusedSpec(duties),
   });
+}
+
+/**
+ * Whether duties have refused a spec file. After duties with `keepFrozen` the session then stays frozen until duties
+ * accept the file, and is killed at the end of its freeze.
+ */
+export function hasRefusedSpec({ degraded }: Pick<DutiesResult, "degraded">): boolean {
+  return degraded.split(";").includes(SPEC_REFUSED);
 }
 
 /** Connects, repeatedly while the agent may not be back yet. Without `waitForReady`, which hides why it fails. */
@@ -148,7 +159,7 @@ export interface RestoreOptions extends DutiesOptions {
 /**
  * Does what a node agent must do after a restore. It runs the duties, once more if the clock is still over 50 ms off.
  * On a new connection, because the duties close all others, it runs POST_RESTORE, once, and asks for Health. Rejects
- * with GuestError.
+ * with GuestError: SPEC_REFUSED if the session stays frozen because of a spec file.
  */
 export async function restoreSequence(
   dial: Dial,
@@ -157,6 +168,11 @@ export async function restoreSequence(
   const { reachTimeoutMs = DEFAULT_REACH_TIMEOUT_MS, signal } = options;
   const duties = await restoreDuties(dial, options);
   const { thawedWithoutDuties } = duties;
+  if (duties.frozen && hasRefusedSpec(duties)) {
+    const message =
+      "the session stays frozen: the duties refused a spec file, so it would run with the variables of its source";
+    throw failure("FAILED_PRECONDITION", "SPEC_REFUSED", message);
+  }
   let dutiesDoneMs = Date.now();
   let repeated: RepeatedDuties | undefined;
   let client = await dial(true);

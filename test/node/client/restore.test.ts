@@ -65,6 +65,20 @@ describe("restoreSequence", () => {
     }
   });
 
+  test("rejects at once, and runs no hook, if the session stays frozen because of a spec file", async () => {
+    await using agent = await startStandIn({
+      service: GuestAgent,
+      answers: {
+        Health: () => ({ alive: true }),
+        RunRestoreDuties: () => ({ frozen: true, degraded: "entropy_credit:EPERM;process_env:refused" }),
+      },
+    });
+    const failed = await failureOf(restoreSequence(() => agent.redial(), { reachTimeoutMs: 600_000 }));
+    assert.deepEqual([failed.code, failed.status], ["SPEC_REFUSED", "FAILED_PRECONDITION"]);
+    assert.match(failed.nextStep ?? "", /^replace the spec file that the agent's log names/);
+    assert.deepEqual(agent.calls, ["Health", "RunRestoreDuties"]);
+  });
+
   test("does not run the hook again when it fails", async () => {
     const agent = await startStandIn({
       service: GuestAgent,

@@ -149,6 +149,8 @@ const REMEDIES: Readonly<Record<Remedy["kind"], (name: string) => string>> = {
   start: (name) => `boot it anew: guestctl sandbox start ${name}`,
   wake: (name) => `wake it up once there is room for it: guestctl sandbox resume ${name}`,
   fork: (name) => `make a sandbox of it: guestctl sandbox fork ${name}`,
+  resumeAgain: (name) =>
+    `it is still frozen, for some minutes at most: guestctl sandbox resume ${name} again, with other variables or without`,
   suspendFirst: (name) =>
     `boot it without --env; then guestctl sandbox standby ${name} and guestctl sandbox resume ${name} --env`,
   acceptUnfrozen: () =>

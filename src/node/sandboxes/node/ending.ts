@@ -11,6 +11,8 @@ export const WHOLE_CONSOLE_LINES = 10_000;
 /** The agent's first and last line of a boot (docs/agent/operations.md). What is in them is the guest's word. */
 const FIRST_LINE = /"event":"agent_started"/;
 const LAST_LINE = /\{"time":.*"event":"agent_ended".*\}/;
+/** The agent's line about a spec file that it refuses. */
+const REFUSAL_LINE = /\{"time":.*"event":"process_env_refused".*\}/;
 /** Between two looks at whether an instance is off. */
 const LOOK_PAUSE_MS = 1_000;
 /** Time for init to power off after the agent's end. */
@@ -80,6 +82,18 @@ export async function reasonOfEnd(substrate: Substrate, id: string): Promise<str
   try {
     const { reason } = JSON.parse(LAST_LINE.exec(last)?.[0] ?? "{}") as { readonly reason?: unknown };
     return typeof reason === "string" ? reason.slice(0, LINE_CHARACTERS) : undefined;
+  } catch {
+    return undefined;
+  }
+}
+
+/** Why the agent has last refused a spec file, in the words of its log; undefined where the console does not say it. */
+export async function reasonOfRefusal(substrate: Substrate, id: string): Promise<string | undefined> {
+  const lines = await substrate.console(id, WHOLE_CONSOLE_LINES).catch(() => []);
+  const [line = "{}"] = REFUSAL_LINE.exec(lines.findLast((each) => REFUSAL_LINE.test(each)) ?? "") ?? [];
+  try {
+    const { problem } = JSON.parse(line) as { readonly problem?: unknown };
+    return typeof problem === "string" ? problem.slice(0, LINE_CHARACTERS) : undefined;
   } catch {
     return undefined;
   }

@@ -1,4 +1,11 @@
-import { type GuestClient, GuestError, HookKind, type HookResult, restoreSequence } from "../../client/index.ts";
+import {
+  type GuestClient,
+  GuestError,
+  hasRefusedSpec,
+  HookKind,
+  type HookResult,
+  restoreSequence,
+} from "../../client/index.ts";
 import { SandboxError } from "../substrate/index.ts";
 import type { HookOutcome, SuspendReport } from "./journal.ts";
 import { polled } from "./polled.ts";
@@ -122,6 +129,8 @@ export interface Awakening {
   readonly warnings: readonly Warning[];
   /** Generators that could not be reseeded, as the agent names them: another guest may draw the same numbers. */
   readonly notReseeded: readonly string[];
+  /** Whether the agent refused a spec file in the guest, so that its old variables stay in force. */
+  readonly isSpecRefused: boolean;
 }
 
 /** Duties with fresh entropy and time, POST_RESTORE, Health. Rejects with GuestError. */
@@ -144,5 +153,6 @@ export async function awaken(
     clockErrorMs: outcome.clockErrorMs,
     warnings: outcome.warnings,
     notReseeded: degraded.split(";").filter((word) => NOT_RESEEDED.test(word)),
+    isSpecRefused: hasRefusedSpec({ degraded }),
   };
 }

@@ -21,6 +21,8 @@ const PROCESS_FILE = "process.json";
 const HOOKS_FILE = "hooks.json";
 /** The process spec in the guest. */
 export const PROCESS_SPEC_PATH: string = join(CREDENTIALS_MOUNT, PROCESS_FILE);
+/** The hooks spec in the guest. */
+export const HOOKS_SPEC_PATH: string = join(CREDENTIALS_MOUNT, HOOKS_FILE);
 
 /** From 1970 for ten years: the guest may boot without a clock, and each instance has an authority of its own. */
 const VALIDITY_MS = 10 * 365 * 86_400_000;

@@ -1,14 +1,16 @@
 import { messageOf } from "../../../shared/errors.ts";
-import { type GuestClient, restoreDuties } from "../../client/index.ts";
-import { SandboxError } from "../substrate/index.ts";
+import { type GuestClient, GuestError, hasRefusedSpec, restoreDuties } from "../../client/index.ts";
+import { type Remedy, SandboxError } from "../substrate/index.ts";
 import {
+  afterColon,
   type Awakening,
   CALL_MS,
   type Freeze,
-  type GuestFile,
+  HOOKS_SPEC_PATH,
   type JournalEntry,
   type Needs,
   PROCESS_SPEC_PATH,
+  reasonOfRefusal,
   type RestoreChoices,
   type SandboxEntry,
   unfrozenBecause,
@@ -60,9 +62,12 @@ export function demandFrozen(
   throw new SandboxError("NOT_FROZEN", message, undefined, { remedy: { kind: "acceptUnfrozen", name } });
 }
 
-/** Duties that leave the session as frozen as it is, so that files can be written before anything of it runs. */
+/**
+ * Duties that leave the session as frozen as it is, so that files can be written before anything of it runs. Rejects
+ * with SandboxError (ENV_NOT_TAKEN) if the agent refuses a spec file that is there already: nothing is thawed then.
+ */
 export async function dutiesBeforeFiles(
-  node: Needs<"guests">,
+  node: Needs<"guests" | "substrate">,
   entry: SandboxEntry,
   dial: () => Promise<GuestClient>,
   env: Variables | undefined,
@@ -70,33 +75,63 @@ export async function dutiesBeforeFiles(
 ): Promise<void> {
   const { reachTimeoutMs } = node.guests.patience;
   const limit = AbortSignal.any([signal, AbortSignal.timeout(3 * reachTimeoutMs)]);
-  const { frozen } = await restoreDuties(dial, { reachTimeoutMs, keepFrozen: true, signal: limit });
-  if (env !== undefined && entry.preSnapshot?.freeze === "frozen" && !frozen) throw ranBefore(entry.name);
+  const duties = await restoreDuties(dial, { reachTimeoutMs, keepFrozen: true, signal: limit });
+  if (env !== undefined && entry.preSnapshot?.freeze === "frozen" && !duties.frozen) throw ranBefore(entry.name);
+  if (hasRefusedSpec(duties)) throw await refusedSpec(node, entry);
+}
+
+/** Whether the session has stayed frozen because its agent refused a spec file. */
+export function isSpecRefused(error: unknown): boolean {
+  const cause = error instanceof SandboxError ? error.cause : error;
+  return cause instanceof GuestError && cause.code === "SPEC_REFUSED";
+}
+
+/** The error about a spec file in the guest that the agent refuses, with its reason. */
+export async function refusedSpec(
+  { substrate }: Needs<"substrate">,
+  { name, instanceId = "" }: SandboxEntry,
+  remedy?: Remedy,
+): Promise<SandboxError> {
+  const problem = await reasonOfRefusal(substrate, instanceId);
+  const message = `the agent of ${name} refuses ${PROCESS_SPEC_PATH} or ${HOOKS_SPEC_PATH} in the guest${afterColon(problem)}`;
+  const nextStep =
+    remedy === undefined
+      ? "repair that file in the sandbox that it comes from; its workload may have changed it"
+      : undefined;
+  return new SandboxError("ENV_NOT_TAKEN", message, undefined, { nextStep, remedy });
+}
+
+/**
+ * Rejects with SandboxError (ENV_NOT_TAKEN) unless both spec files in the guest are JSON. Asked before duties with
+ * keep_frozen: if these refuse a file, the session stays frozen until it is repaired, and is killed otherwise.
+ */
+export async function demandReadableSpecs(client: GuestClient, remedy: Remedy): Promise<void> {
+  for (const path of [PROCESS_SPEC_PATH, HOOKS_SPEC_PATH]) await readSpec(client, path, remedy);
+}
+
+/** A spec file in the guest. The host keeps no copy of its secrets. */
+async function readSpec(
+  client: GuestClient,
+  path: string,
+  remedy?: Remedy,
+): Promise<{ readonly content: Buffer; readonly spec: object }> {
+  let spec: unknown;
+  try {
+    const content = await client.readFile(path, { length: SPEC_LIMIT_BYTES, timeoutMs: CALL_MS }).bytes();
+    spec = JSON.parse(content.toString());
+    if (typeof spec === "object" && spec !== null && !Array.isArray(spec)) return { content, spec };
+  } catch (error) {
+    if (error instanceof GuestError && error.status !== "NOT_FOUND") throw error;
+    // The parser's message would quote the spec.
+  }
+  const message = `${path} in the guest is missing or not a JSON object: its workload has changed it`;
+  throw new SandboxError("ENV_NOT_TAKEN", message, undefined, { remedy });
 }
 
 /** The workload has run with the variables of its origin, which the freeze was to prevent. */
 function ranBefore(name: string): SandboxError {
   const message = `the session of ${name} thawed before it had its own environment: it may have used its origin's`;
   return new SandboxError("ENV_NOT_TAKEN", message);
-}
-
-/** The guest's process spec with these variables, whole. Reads it in the guest: the host keeps no copy of its secrets. */
-async function specWith(client: GuestClient, env: Variables): Promise<GuestFile> {
-  const read = client.readFile(PROCESS_SPEC_PATH, { length: SPEC_LIMIT_BYTES, timeoutMs: CALL_MS });
-  const text = (await read.bytes()).toString();
-  let spec: unknown;
-  try {
-    spec = JSON.parse(text);
-  } catch {
-    // The parser's message would quote the spec.
-    throw new SandboxError(
-      "ENV_NOT_TAKEN",
-      `${PROCESS_SPEC_PATH} in the guest is no JSON: its workload has changed it`,
-    );
-  }
-  const before: unknown = typeof spec === "object" && spec !== null && "env" in spec ? spec.env : {};
-  const merged = Object.fromEntries([...Object.entries(Object(before) as object), ...Object.entries(env)]);
-  return { path: PROCESS_SPEC_PATH, content: Buffer.from(JSON.stringify({ ...Object(spec), env: merged })) };
 }
 
 /**
@@ -116,10 +151,18 @@ export async function demandInForce(
   throw new SandboxError("ENV_NOT_TAKEN", message);
 }
 
-/** Writes the guest's process spec with these variables. */
-export async function writeVariables(client: GuestClient, env: Variables): Promise<void> {
-  const { path, content } = await specWith(client, env);
-  await client.writeFile(path, content, { mode: 0o600, timeoutMs: CALL_MS });
+/** Writes the guest's process spec with these variables, whole. Resolves with what it was before. */
+export async function writeVariables(client: GuestClient, env: Variables): Promise<Buffer> {
+  const { content, spec } = await readSpec(client, PROCESS_SPEC_PATH);
+  const before: unknown = "env" in spec ? spec.env : {};
+  const merged = Object.fromEntries([...Object.entries(Object(before) as object), ...Object.entries(env)]);
+  await writeSpec(client, Buffer.from(JSON.stringify({ ...spec, env: merged })));
+  return content;
+}
+
+/** Writes the guest's process spec. */
+export async function writeSpec(client: GuestClient, content: Uint8Array): Promise<void> {
+  await client.writeFile(PROCESS_SPEC_PATH, content, { mode: 0o600, timeoutMs: CALL_MS });
 }
 
 /** What the agent of a running sandbox says of its environment; undefined: it cannot be asked. */

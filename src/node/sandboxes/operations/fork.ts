@@ -26,6 +26,8 @@ import {
   demandRenewable,
   dutiesBeforeFiles,
   environmentVersion,
+  isSpecRefused,
+  refusedSpec,
   type Variables,
   writeVariables,
 } from "./environment.ts";
@@ -155,7 +157,7 @@ async function copy(
  * accept any mixture of old and new, so all mixtures are tried. Resolves once it answers to the new ones.
  */
 async function welcome(
-  node: Needs<"journal" | "credentials" | "guests" | "step">,
+  node: Needs<"substrate" | "journal" | "credentials" | "guests" | "step">,
   entry: SandboxEntry,
   { acceptDegraded = false, env }: ForkOptions,
   signal: AbortSignal,
@@ -181,7 +183,11 @@ async function welcome(
     }
   };
   await reached(reachTimeoutMs, "the fork has not taken its new credentials", write, signal);
-  const awakening = await awaken(accepted, node.guests.patience, signal);
+  const awakening = await awaken(accepted, node.guests.patience, signal).catch(async (error: unknown) => {
+    throw isSpecRefused(error) ? await refusedSpec(node, entry) : error;
+  });
+  // An agent of before 0.4.0 thaws the session all the same.
+  if (awakening.isSpecRefused) throw await refusedSpec(node, entry);
   if (awakening.notReseeded.length > 0 && !acceptDegraded) {
     const words = awakening.notReseeded.join(" ");
     throw new SandboxError("RESTORE_DEGRADED", `the fork ${name} may draw its origin's random numbers: ${words}`);

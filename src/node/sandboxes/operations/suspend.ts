@@ -20,20 +20,12 @@ import {
   suspensionWarnings,
   unfrozenBecause,
   type Warning,
-  whileUp,
 } from "../node/index.ts";
 import { besideSiblings, booted } from "./start.ts";
 import { type Instance, type InstanceState, SandboxError } from "../substrate/index.ts";
 import { GuestError } from "../../client/index.ts";
-import {
-  checkVariables,
-  demandFrozen,
-  demandInForce,
-  demandRenewable,
-  dutiesBeforeFiles,
-  type Variables,
-  writeVariables,
-} from "./environment.ts";
+import { checkVariables, demandFrozen, demandRenewable, type Variables } from "./environment.ts";
+import { awakenWith } from "./renewal.ts";
 
 /** How to suspend a sandbox. */
 export interface SuspendOptions {
@@ -233,15 +225,8 @@ export async function resume(
     throw wrongState(entry.name, state, "only what sleeps or was stopped is resumed");
   }
   const restored = node.journal.sandbox(entry.name);
-  if (env !== undefined) {
-    node.step("resume", entry.name, "duties, and its environment");
-    await whileUp(node.instances.subject(restored), async (signal) => {
-      await dutiesBeforeFiles(node, restored, () => node.guests.dial(restored), env, signal);
-      await node.guests.ask(restored, (client) => writeVariables(client, env));
-    });
-  }
-  const awakening = await node.guests.awaken("resume", restored);
-  if (env !== undefined) await node.guests.ask(restored, (client) => demandInForce(client, restored, awakening));
+  const awakening =
+    env === undefined ? await node.guests.awaken("resume", restored) : await awakenWith(node, restored, env);
   return { ...awakening, warnings: [...differing, ...awakening.warnings] };
 }
 

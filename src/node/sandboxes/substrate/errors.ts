@@ -64,6 +64,8 @@ const REMEDIES = {
   start: (name: string) => `boot it anew: sandboxes.resume("${name}")`,
   wake: (name: string) => `wake it up once there is room for it: sandboxes.resume("${name}")`,
   fork: (name: string) => `make a sandbox of it: sandboxes.fork("${name}", …)`,
+  resumeAgain: (name: string) =>
+    `it is still frozen, for some minutes at most: sandboxes.resume("${name}") again, with other variables or without`,
   suspendFirst: (name: string) =>
     `boot it without env; then sandboxes.standby("${name}") and sandboxes.resume("${name}", { env })`,
   acceptUnfrozen: () =>

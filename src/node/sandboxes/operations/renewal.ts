@@ -1,0 +1,49 @@
+import { type Awakening, type Needs, reached, type SandboxEntry, whileUp } from "../node/index.ts";
+import {
+  demandInForce,
+  demandReadableSpecs,
+  dutiesBeforeFiles,
+  isSpecRefused,
+  refusedSpec,
+  type Variables,
+  writeSpec,
+  writeVariables,
+} from "./environment.ts";
+
+/**
+ * Awakens a frozen sandbox with other variables. If its agent refuses them, its spec file is put back, so that its
+ * session is not killed at the end of its freeze: it stays frozen for another resume.
+ */
+export async function awakenWith(
+  node: Needs<"substrate" | "instances" | "guests" | "step">,
+  entry: SandboxEntry,
+  env: Variables,
+): Promise<Awakening> {
+  const remedy = { kind: "resumeAgain", name: entry.name } as const;
+  const duties = (signal: AbortSignal): Promise<void> =>
+    dutiesBeforeFiles(node, entry, () => node.guests.dial(entry), env, signal);
+  node.step("resume", entry.name, "duties, and its environment");
+  const before = await whileUp(node.instances.subject(entry), async (signal) => {
+    await reached(
+      node.guests.patience.reachTimeoutMs,
+      "the agent has not answered",
+      () => node.guests.ask(entry, (client) => demandReadableSpecs(client, remedy)),
+      signal,
+    );
+    await duties(signal);
+    return node.guests.ask(entry, (client) => writeVariables(client, env));
+  });
+  try {
+    const awakening = await node.guests.awaken("resume", entry);
+    await node.guests.ask(entry, (client) => demandInForce(client, entry, awakening));
+    return awakening;
+  } catch (error) {
+    if (!isSpecRefused(error)) throw error;
+    const refusal = await refusedSpec(node, entry, remedy);
+    await whileUp(node.instances.subject(entry), async (signal) => {
+      await node.guests.ask(entry, (client) => writeSpec(client, before));
+      await duties(signal);
+    });
+    throw refusal;
+  }
+}
