@@ -8,7 +8,7 @@ import { startDaemon } from "./double/daemon.ts";
 
 const USUAL_PORT = 4973;
 
-const USAGE = `usage: npm run substrate [-- [--port N] [--images DIR] [--patience N]]
+const USAGE = `usage: npm run substrate [-- [--port N] [--images DIR] [--patience N] [--boot-time TIME]]
 
 A substrate for development, and for nothing else: guests are emulated or run in plain QEMU, on this machine and for whoever
 is on it. It keeps to the API of hypeman 0.3.0 as far as sandboxes need it. Guests reach no network; the host reaches port
@@ -16,12 +16,15 @@ is on it. It keeps to the API of hypeman 0.3.0 as far as sandboxes need it. Gues
 
   --port N      on localhost; 0: any that is free (default: ${USUAL_PORT})
   --images DIR  root file systems: NAME/, and NAME.json with entrypoint, cmd, env, working_dir; "busybox" is always there
-  --patience N  so many times the substrate's own limits (a stop 5 s, a delete 2 s, any call 60 s); default: 1`;
+  --patience N  so many times the substrate's own limits (a stop 5 s, a delete 2 s, any call 60 s); default: 1
+  --boot-time TIME
+                time of every guest's real-time clock when it boots, as 1980-01-01T00:00:00; default: this machine's`;
 
 const OPTIONS = {
   port: { type: "string", default: `${USUAL_PORT}` },
   images: { type: "string" },
   patience: { type: "string", default: "1" },
+  "boot-time": { type: "string" },
 } as const;
 
 async function main(): Promise<number> {
@@ -37,7 +40,13 @@ async function main(): Promise<number> {
   const daemon = await startDaemon({
     port: Number(values.port),
     imagesFolder: values.images,
-    rules: { forks: "contract", patience, memoryBytes: undefined, scopes: undefined },
+    rules: {
+      forks: "contract",
+      patience,
+      memoryBytes: undefined,
+      scopes: undefined,
+      bootTime: values["boot-time"],
+    },
     log: (line) => console.error(`${new Date().toISOString()} ${line}`),
   });
   console.log(`The development substrate listens. For the client, in another terminal:

@@ -122,6 +122,7 @@ export class Machines {
       processors: vcpus,
       ...(mac && { mac }),
       consoleInput: true,
+      ...(this.#host.rules.bootTime !== undefined && { bootTime: this.#host.rules.bootTime }),
     };
   }
 }

@@ -9,6 +9,8 @@ export interface Rules {
   readonly patience: number;
   /** Memory of all instances that run, in bytes; undefined: no limit. */
   readonly memoryBytes: number | undefined;
+  /** Time of the real-time clock at each boot, as QEMU's -rtc base takes it. Default: the host's. */
+  readonly bootTime?: string | undefined;
   /** Scopes of the token; undefined: all. */
   readonly scopes: ReadonlySet<string> | undefined;
 }

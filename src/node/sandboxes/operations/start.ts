@@ -1,5 +1,7 @@
+import { type Health, restoreDuties } from "../../client/index.ts";
 import {
   agentEnded,
+  CALL_MS,
   consoleTail,
   ending,
   isOff,
@@ -13,6 +15,8 @@ import { type Instance, SandboxError } from "../substrate/index.ts";
 /** Between two looks at the console of an instance that does not answer: each look starts a process of the daemon. */
 const LOOK_PAUSE_MS = 1_000;
 const SHOWN_LINES = 10;
+/** A booted guest reads its machine's clock in whole seconds. If it is further off than that, it gets the host's time. */
+const CLOCK_LIMIT_MS = 2_000;
 /** What the substrate's init prints if it cannot start the entrypoint (hypeman, lib/system/init/mode_exec.go). */
 const NOT_STARTED = /failed to start entrypoint: (.*)/;
 /** What a kernel prints that cannot start init: -8 is ENOEXEC, a program for other processors. */
@@ -22,9 +26,9 @@ const NO_INIT_STEP =
   "agent for this host's into its initrd, or take another release";
 
 /**
- * Waits for the first answer of a booted agent. The run epoch is the time before the boot (`sinceMs`), because a
- * workload may declare itself idle first thing. Rejects with SandboxError: IMAGE_UNSUITABLE, AGENT_ENDED or
- * AGENT_UNREACHABLE, all with the end of the console.
+ * Waits for the first answer of a booted agent, and sets the guest's clock if its machine has started it with a wrong
+ * time. The run epoch is the time before the boot (`sinceMs`), because a workload may declare itself idle first thing.
+ * Rejects with SandboxError: IMAGE_UNSUITABLE, AGENT_ENDED or AGENT_UNREACHABLE, all with the end of the console.
  */
 export async function booted(
   node: Needs<"substrate" | "instances" | "guests">,
@@ -39,8 +43,12 @@ export async function booted(
       async (deadlineMs) => {
         try {
           using client = await node.guests.dial(entry);
-          const { services } = await client.health({ waitForReady: true, timeoutMs: deadlineMs });
-          return { agentVersion: client.agentVersion ?? "", agentServices: services };
+          const health = await client.health({ waitForReady: true, timeoutMs: deadlineMs });
+          if (isClockWrong(health)) {
+            const { reachTimeoutMs } = node.guests.patience;
+            await restoreDuties(() => node.guests.dial(entry), { reachTimeoutMs, timeoutMs: CALL_MS });
+          }
+          return { agentVersion: client.agentVersion ?? "", agentServices: health.services };
         } catch (error) {
           const instance = await node.instances.existing(entry);
           if (isOff(instance) || performance.now() >= lookMs) {
@@ -60,6 +68,14 @@ export async function booted(
       error.consoleTail.length > 0 ? error.consoleTail : instance && (await ending(node.substrate, instance.id));
     throw new SandboxError(error.code, error.message, error.cause, { consoleTail: tail, nextStep: error.nextStep });
   }
+}
+
+/**
+ * Whether the guest booted with a time that is not the host's, as a machine without a battery does (1970, 1980). Every
+ * TLS client in it would refuse the certificates of today. An agent that sends no time is left alone.
+ */
+function isClockWrong({ guestTime }: Pick<Health, "guestTime">): boolean {
+  return guestTime !== undefined && Math.abs(guestTime.getTime() - Date.now()) > CLOCK_LIMIT_MS;
 }
 
 /** Rejects if init could not start the entrypoint, or the kernel not init: then the instance initializes for ever. */
