@@ -7,7 +7,7 @@ import { Listeners } from "./listeners.ts";
 import { machineIsIdle } from "../platform/index.ts";
 import type { ProbeServer } from "../probe/index.ts";
 import type { Platform } from "./platform.ts";
-import { buildRooms, type Rooms } from "./rooms.ts";
+import { buildServices, type Services } from "./services.ts";
 
 /** Also makes the agent reload its credentials, as daemons do. */
 const SIGHUP = 1;
@@ -28,7 +28,7 @@ export class Agent {
   readonly #platform: Platform;
   readonly #log: Log;
   readonly #listeners: Listeners;
-  readonly #rooms: Rooms;
+  readonly #services: Services;
   readonly #workloadSocketPath: string | undefined;
   readonly #probeSocketPath: string | undefined;
   #probe: ProbeServer | undefined;
@@ -58,14 +58,14 @@ export class Agent {
       },
       onLargeCalls: (any) => memory.streaming(any),
     });
-    this.#rooms = buildRooms(platform, configuration, this.#listeners, log);
-    this.#rooms.freeze.whenKilled(() => this.#onKilledFrozen());
+    this.#services = buildServices(platform, configuration, this.#listeners, log);
+    this.#services.freeze.whenKilled(() => this.#onKilledFrozen());
   }
 
   /** Resolves with the status that the process should exit with. */
   async run(): Promise<number> {
     const { signals } = this.#platform;
-    const { workload, workloadService, readiness, rotation } = this.#rooms;
+    const { workload, workloadService, readiness, rotation } = this.#services;
     for (const source of signals) source.listen((signal) => this.#onSignal(signal));
     this.#log.info("agent_started", { version: AGENT_VERSION, pid: process.pid });
     try {
@@ -75,7 +75,7 @@ export class Agent {
       if (!this.#leaving) {
         readiness?.runNow();
         await this.#serveProbe();
-        await this.#listeners.serveManagement({ ...this.#rooms, stop: () => this.#stop() }, rotation);
+        await this.#listeners.serveManagement({ ...this.#services, stop: () => this.#stop() }, rotation);
         this.#inBackground("settle", this.#settle());
         await Promise.race([ended, this.#askedToLeave.promise]);
       }
@@ -98,7 +98,7 @@ export class Agent {
 
   /** The promise is in an object because an async function would wait for a promise that it returns. */
   async #startWorkload(): Promise<{ readonly ended: Promise<number> }> {
-    const { workload } = this.#rooms;
+    const { workload } = this.#services;
     return workload.configured ? workload.start() : { ended: this.#askedToLeave.promise };
   }
 
@@ -106,7 +106,7 @@ export class Agent {
   async #serveProbe(): Promise<void> {
     if (this.#probeSocketPath === undefined) return;
     const { ProbeServer: Server } = await import("../probe/index.ts");
-    const { health } = this.#rooms;
+    const { health } = this.#services;
     this.#probe = new Server(() => health.report().ready, this.#log);
     await this.#probe.listen(this.#probeSocketPath);
   }
@@ -115,7 +115,7 @@ export class Agent {
   async #settle(): Promise<void> {
     const { memory } = this.#platform;
     if (await machineIsIdle(this.#called.signal)) {
-      this.#rooms.rotation.lookAgain();
+      this.#services.rotation.lookAgain();
       await this.#listeners.warmUp();
     }
     // Not earlier: `worked` changes V8's flags, and V8 refuses code that was cached under other flags.
@@ -129,7 +129,7 @@ export class Agent {
 
   /** Lifecycle.Stop. Returns the workload's grace in milliseconds; 0 if no workload runs. */
   #stop(): number {
-    const { workload } = this.#rooms;
+    const { workload } = this.#services;
     this.#log.info("stop_asked");
     const graceMs = workload.running ? workload.graceMs : 0;
     this.#onSignal(SIGTERM);
@@ -137,7 +137,7 @@ export class Agent {
   }
 
   #onSignal(signal: number): void {
-    const { workload, rotation, freeze } = this.#rooms;
+    const { workload, rotation, freeze } = this.#services;
     this.#log.debug("signal_received", { signal, workload: workload.running ? "gets_it" : "does_not_run" });
     if (signal === SIGHUP) this.#inBackground("credentials", rotation.renew("signal"));
     // A frozen workload would not get the signal.
@@ -160,22 +160,22 @@ export class Agent {
   /** Without its session, or with a part of it that the kernel keeps from ending, the agent has nothing left to do. */
   #onKilledFrozen(): void {
     this.#refuseCalls();
-    this.#rooms.workload.killedFrozen();
+    this.#services.workload.killedFrozen();
     this.#endWithoutWorkload = `the agent had no workload, and its session has ended: ${KILLED_FROZEN}`;
     this.#askedToLeave.resolve(STATUS_KILLED);
   }
 
   #refuseCalls(): void {
     this.#listeners.refuseCalls(LEAVING);
-    this.#rooms.exec.close(LEAVING);
-    this.#rooms.hooks.close(LEAVING);
-    this.#rooms.healthWatches.leave(LEAVING);
+    this.#services.exec.close(LEAVING);
+    this.#services.hooks.close(LEAVING);
+    this.#services.healthWatches.leave(LEAVING);
     this.#probe?.leave();
   }
 
   /** Ends execs, sends their exits, and closes everything. Bounded in time, whatever the clients do. */
   async #leave(): Promise<void> {
-    const { workload, workloadService, readiness, exec, hooks, files, leaveStreams, freeze } = this.#rooms;
+    const { workload, workloadService, readiness, exec, hooks, files, leaveStreams, freeze } = this.#services;
     this.#refuseCalls();
     freeze.leave();
     await workload.stop();

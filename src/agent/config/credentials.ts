@@ -1,6 +1,6 @@
 import type { TlsMaterial } from "../domain/index.ts";
 import { type BootstrapFile, BootstrapFiles, type BoundRead, type ReadFiles } from "./files.ts";
-import type { BootstrapFault, BootstrapVariables } from "./variables.ts";
+import { type BootstrapFault, type BootstrapVariables, describeFault } from "./variables.ts";
 
 const FILE_VARIABLES = [
   "SVC_INSTANCE_TOKEN_FILE",
@@ -91,15 +91,15 @@ export class Credentials {
     return this.#material.token;
   }
 
-  /** Reads the files again, past the page cache. With any fault, nothing changes. */
-  async reload(): Promise<readonly BootstrapFault[]> {
+  /** Reads the files again, past the page cache. Returns problems, without any value; with one, nothing changes. */
+  async reload(): Promise<readonly string[]> {
     const files = await this.files.reread();
     const { value, faults } = await readMaterial(this.#sources, (variable) => files.get(variable), this.tls);
     if (value !== undefined) {
       this.#material = value;
       this.digestToken();
     }
-    return faults;
+    return faults.map(describeFault);
   }
 }
 

@@ -1,7 +1,7 @@
 import type { HooksSpec, ProcessSpec } from "../domain/index.ts";
 import { BootstrapFiles, type ReadFiles, writtenByHostAlone } from "./files.ts";
 import { readHooksSpec, readProcessSpec, readSpecFile } from "./specs.ts";
-import type { BootstrapFault, BootstrapValues, Read } from "./variables.ts";
+import { type BootstrapFault, type BootstrapValues, describeFault, type Read } from "./variables.ts";
 
 /** The specs in force: from the start, except for the variables of their `env`. */
 export interface Specs {
@@ -17,8 +17,8 @@ export interface SpecReload {
   readonly renewed: ReadonlySet<SpecVariable>;
   /** Files that cannot be used: their old spec stays in force. */
   readonly refused: ReadonlySet<SpecVariable>;
-  /** Why they cannot be used. */
-  readonly faults: readonly BootstrapFault[];
+  /** Why they cannot be used, without any value. */
+  readonly problems: readonly string[];
   /** Fields whose change has no effect on an agent that runs, such as `SVC_PROCESS_SPEC_FILE: args`. */
   readonly ignored: readonly string[];
 }
@@ -74,7 +74,7 @@ export class SpecFiles {
     const hooks = take("SVC_HOOKS_SPEC_FILE", HOOKS_RULES, old.hooks);
     this.#specs = { process, hooks };
     const refused = new Set(VARIABLES.filter((variable) => faults.some((fault) => fault.variable === variable)));
-    return { specs: this.#specs, renewed, refused, faults, ignored };
+    return { specs: this.#specs, renewed, refused, problems: faults.map(describeFault), ignored };
   }
 }
 

@@ -12,14 +12,12 @@ export type RotationCause = "restore" | "signal" | "token" | "files" | "snapshot
 /** Causes that only the restore of a snapshot or an operator has are logged each time; the others come often. */
 const QUIET: ReadonlySet<RotationCause> = new Set(["token", "files", "snapshot"]);
 
-/** What became of the spec files (SVC_PROCESS_SPEC_FILE, SVC_HOOKS_SPEC_FILE). */
-interface EnvironmentRenewal {
-  /** Why they cannot be used, without any value; then the old variables stay in force. */
-  readonly problems: readonly string[];
-  /** Changed fields that an agent which runs does not take. */
-  readonly ignored: readonly string[];
-  /** HealthResponse.process_env_version, where it has changed. */
-  readonly version?: number;
+/** Files that the agent watches. */
+export interface WatchedFiles {
+  /** Version of the files that were read last. */
+  readonly readVersion: string;
+  /** Version of the files now. Never rejects. */
+  presentVersion(): Promise<string>;
 }
 
 /** Which of the files are in force as they are now. */
@@ -30,16 +28,14 @@ export interface Renewal {
 
 /** What rotation needs. */
 export interface CredentialRotationParts {
-  /** Reloads the files. Resolves with problems, which hold no value; with any, the old credentials stay. */
-  readonly reload: () => Promise<readonly string[]>;
-  /** Version of the files that were read last. */
-  readonly readVersion: () => string;
-  /** Version of the files now. Never rejects. */
-  readonly presentVersion: () => Promise<string>;
+  /** Token and TLS files. `reload` resolves with problems, without any value; with one, the old credentials stay. */
+  readonly credentials: { reload(): Promise<readonly string[]> };
+  /** Puts changed spec files in force. Resolves with false if one cannot be used. Never rejects. */
+  readonly specs: { renew(cause: RotationCause): Promise<boolean> };
+  /** All of these files. */
+  readonly files: readonly WatchedFiles[];
   /** Makes new connections use the reloaded credentials. */
   readonly apply: () => void;
-  /** Reads the spec files and puts the variables of their `env` in force, where they have changed. */
-  readonly renewEnvironment: () => Promise<EnvironmentRenewal>;
   readonly timers: Timers;
   readonly clock: Clock;
   readonly log: Log;
@@ -71,30 +67,18 @@ export class CredentialRotation {
   renew(cause: RotationCause): Promise<Renewal> {
     return this.#mutex.run(async () => {
       const credentials = await this.#renewCredentials(cause);
-      return { credentials, environment: cause === "token" || (await this.#renewEnvironment(cause)) };
+      return { credentials, environment: cause === "token" || (await this.#parts.specs.renew(cause)) };
     });
-  }
-
-  async #renewEnvironment(cause: RotationCause): Promise<boolean> {
-    const { renewEnvironment, log } = this.#parts;
-    const failed = (error: unknown): EnvironmentRenewal => ({
-      problems: [`reading the spec files failed (${errnoOf(error) ?? messageOf(error)})`],
-      ignored: [],
-    });
-    const { problems, ignored, version } = await renewEnvironment().catch(failed);
-    for (const problem of problems) log.warn("process_env_refused", { cause, problem });
-    for (const field of ignored) log.warn("spec_field_ignored", { field });
-    if (version !== undefined) log.info("process_env_renewed", { cause, version });
-    return problems.length === 0;
   }
 
   async #renewCredentials(cause: RotationCause): Promise<boolean> {
-    const { readVersion, log } = this.#parts;
+    const { log } = this.#parts;
     const problems = await this.#reload();
+    const version = this.#readVersion;
     if (problems.length > 0) {
       // Otherwise calls and checks would log the same files every second.
-      const isKnown = readVersion() === this.#refusedVersion && QUIET.has(cause);
-      this.#refusedVersion = readVersion();
+      const isKnown = version === this.#refusedVersion && QUIET.has(cause);
+      this.#refusedVersion = version;
       if (!isKnown) for (const problem of problems) log.warn("credentials_refused", { cause, problem });
       return false;
     }
@@ -106,7 +90,7 @@ export class CredentialRotation {
   /** Reads the files and puts them in force. Returns the problems. */
   async #reload(): Promise<readonly string[]> {
     try {
-      const problems = await this.#parts.reload();
+      const problems = await this.#parts.credentials.reload();
       if (problems.length === 0) this.#parts.apply();
       return problems;
     } catch (error) {
@@ -139,6 +123,10 @@ export class CredentialRotation {
     this.#lookNow(undefined);
   }
 
+  get #readVersion(): string {
+    return this.#parts.files.map(({ readVersion }) => readVersion).join(";");
+  }
+
   /** Lifts the rate limits until the next reload and check. */
   rearm(): void {
     this.#mayReadAtMs = Number.NEGATIVE_INFINITY;
@@ -153,9 +141,9 @@ export class CredentialRotation {
   }
 
   async #look(before: string | undefined): Promise<void> {
-    const { readVersion, presentVersion, timers } = this.#parts;
-    const present = await presentVersion();
-    const changed = present !== readVersion() && present !== this.#followedVersion;
+    const { files, timers } = this.#parts;
+    const present = (await Promise.all(files.map((each) => each.presentVersion()))).join(";");
+    const changed = present !== this.#readVersion && present !== this.#followedVersion;
     if (changed && present !== before) {
       timers.after(LOOKS_INTERVAL_MS, () => this.#lookNow(present));
       return;

@@ -1,4 +1,6 @@
 export { CredentialRotation } from "./credential-rotation.ts";
 export { renewRandomness } from "./entropy-duty.ts";
-export { rehearsedDuties } from "./rehearsal.ts";
+export { rehearse, rehearsedDuties } from "./rehearsal.ts";
 export { type RenewedParts, Restore, type RestoreCall, type RestoreParts } from "./restore.ts";
+export { SpecRenewal } from "./spec-renewal.ts";
+export { DutyTurns } from "./turns.ts";

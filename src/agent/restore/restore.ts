@@ -6,15 +6,14 @@ import {
   invalidField,
   type Kernel,
   type Log,
-  Mutex,
   type ProcessRandomness,
   type Stamps,
-  unlessAborted,
 } from "../domain/index.ts";
 import type { DutiesEnd, DutiesThaw } from "../session/index.ts";
 import { ClockDuty, type ValidityWindow } from "./clock-duty.ts";
 import type { Renewal } from "./credential-rotation.ts";
 import { renewRandomness } from "./entropy-duty.ts";
+import type { DutyTurns } from "./turns.ts";
 import type { DegradedToken, RestoreReport, RestoreRequest } from "./report.ts";
 
 /** The call that asks for the duties. */
@@ -27,18 +26,17 @@ export interface RestoreCall<Connection> {
   readonly signal: AbortSignal;
 }
 
-/** The other duties, beside randomness and clock, in their order. */
+/** What the duties renew beside randomness and clock. */
 export interface RenewedParts<Connection> {
-  /** Ends PRE_SNAPSHOT hooks that were running when the snapshot was taken. */
-  readonly sweepHooks: () => Promise<void>;
-  /** Reloads credential and spec files and puts them in force, before anything of the session can run. */
-  readonly renewFiles: (cause: "restore" | "snapshot") => Promise<Renewal>;
+  /** `sweep` ends PRE_SNAPSHOT hooks that were running when the snapshot was taken. */
+  readonly hooks: { sweep(): Promise<void> };
+  /** `renew` reloads credential and spec files and puts them in force; `rearm` lifts its rate limits. */
+  readonly rotation: { renew(cause: "restore" | "snapshot"): Promise<Renewal>; rearm(): void };
   /** Ends every connection but one, as clones of the guest share their keys. Returns how many. */
-  readonly dropOtherConnections: (keep: Connection) => number;
-  /** Thaws the session if it was frozen for the snapshot, unless it must stay frozen. Reports how the freeze stands. */
-  readonly thaw: (end: DutiesEnd) => DutiesThaw;
-  /** Restarts what waits for a timer: ready_cmd runs at once. */
-  readonly rearmTimers: () => void;
+  readonly connections: { dropOtherConnections(keep: Connection): number };
+  readonly freeze: { thawByDuties(end: DutiesEnd): DutiesThaw; readonly frozen: boolean };
+  /** Runs ready_cmd at once; undefined: there is none. */
+  readonly readiness: { runNow(): void } | undefined;
 }
 
 /** What the restore capability needs. */
@@ -49,6 +47,7 @@ export interface RestoreParts<Connection> {
   readonly stamps: Stamps;
   readonly activity: ActivityClock;
   readonly log: Log;
+  readonly turns: DutyTurns;
   readonly renew: RenewedParts<Connection>;
 }
 
@@ -56,8 +55,6 @@ export interface RestoreParts<Connection> {
 export class Restore<Connection> {
   readonly #parts: RestoreParts<Connection>;
   readonly #clockDuty: ClockDuty;
-  readonly #mutex = new Mutex();
-  readonly #inProgress = new Set<Promise<void>>();
   #generation = 0;
 
   constructor(parts: RestoreParts<Connection>) {
@@ -72,17 +69,7 @@ export class Restore<Connection> {
 
   /** Counts duties as in progress from now on, as their call has arrived, until the returned function is called. */
   begin(): () => void {
-    const { promise: ended, resolve } = Promise.withResolvers<void>();
-    this.#inProgress.add(ended);
-    return () => {
-      this.#inProgress.delete(ended);
-      resolve();
-    };
-  }
-
-  /** Resolves when no duties are in progress or waiting for their turn. Rejects with the signal's reason. */
-  async settled(signal: AbortSignal): Promise<void> {
-    while (this.#inProgress.size > 0) await unlessAborted(Promise.all(this.#inProgress), signal);
+    return this.#parts.turns.begin();
   }
 
   /**
@@ -94,15 +81,10 @@ export class Restore<Connection> {
     const end = this.begin();
     try {
       checkEntropy(request.entropy);
-      return await this.#mutex.run(() => this.#perform(request, call), call.signal);
+      return await this.#parts.turns.run(() => this.#perform(request, call), call.signal);
     } finally {
       end();
     }
-  }
-
-  /** Runs a task while no duties run. Rejects with the signal's reason if it is aborted before the task's turn. */
-  exclusively<Result>(task: () => Promise<Result>, signal: AbortSignal): Promise<Result> {
-    return this.#mutex.run(task, signal);
   }
 
   async #perform(request: RestoreRequest, call: RestoreCall<Connection>): Promise<RestoreReport> {
@@ -112,12 +94,15 @@ export class Restore<Connection> {
     request.entropy.fill(0);
     activity.restored();
     const clock = this.#clockDuty.run(request.hostTimeNs, call.arrival, call.validity);
-    await renew.sweepHooks();
-    const { credentials, environment } = await renew.renewFiles("restore");
-    const droppedConnections = renew.dropOtherConnections(call.connection);
+    await renew.hooks.sweep();
+    // Before anything of the session can run.
+    const { credentials, environment } = await renew.rotation.renew("restore");
+    const droppedConnections = renew.connections.dropOtherConnections(call.connection);
     // Last of all that the session could notice: its first instruction finds new randomness and the right time.
-    const thaw = renew.thaw({ keep: request.keepFrozen === true, specRefused: !environment });
-    renew.rearmTimers();
+    const thaw = renew.freeze.thawByDuties({ keep: request.keepFrozen === true, specRefused: !environment });
+    renew.rotation.rearm();
+    // In a session that is still frozen ready_cmd could not start, and its verdict would mean nothing.
+    if (!renew.freeze.frozen) renew.readiness?.runNow();
     const refused: DegradedToken[] = [];
     if (!credentials) refused.push("credentials_reload:refused");
     if (!environment) refused.push("process_env:refused");

@@ -19,16 +19,24 @@ function setup(reload: () => Promise<readonly string[]> = () => Promise.resolve(
     },
   };
   const rotation = new CredentialRotation({
-    reload: () => {
-      counts.reads++;
-      files.read = files.present;
-      return reload();
+    credentials: {
+      reload: () => {
+        counts.reads++;
+        files.read = files.present;
+        return reload();
+      },
     },
-    readVersion: () => files.read,
-    presentVersion: () => files.presentVersion(),
+    specs: { renew: () => Promise.resolve(true) },
+    files: [
+      {
+        get readVersion() {
+          return files.read;
+        },
+        presentVersion: () => files.presentVersion(),
+      },
+    ],
     timers,
     apply: () => void counts.applied++,
-    renewEnvironment: () => Promise.resolve({ problems: [], ignored: [] }),
     clock: { wallNs: () => 0n, monotonicMs: () => time.nowMs },
     log,
   });

@@ -5,6 +5,7 @@ import { create, type MessageInitShape } from "@bufbuild/protobuf";
 import { ActivityClock, AgentError, ENTROPY_LIMIT_BYTES, Stamps } from "../../../src/agent/domain/index.ts";
 import { RestoreDutiesRequestSchema } from "../../../src/shared/gen/svc/guest/v1alpha1/restore_pb.ts";
 import {
+  DutyTurns,
   rehearsedDuties,
   type RenewedParts,
   Restore,
@@ -20,7 +21,13 @@ const { EINVAL } = constants.errno;
 const HOST_NS = 1_800_000_000_000_000_000n;
 const SECOND_NS = 1_000_000_000n;
 
-function setup(renew: Partial<RenewedParts<string>> = {}) {
+/** The duties whose course a test decides. */
+interface Course {
+  readonly sweep?: () => Promise<void>;
+  readonly renew?: RenewedParts<string>["rotation"]["renew"];
+}
+
+function setup({ sweep, renew }: Course = {}) {
   const kernel = new RecordingKernel();
   const randomness = new RecordingRandomness();
   /** Everything done beside the kernel's part, in order. */
@@ -33,26 +40,36 @@ function setup(renew: Partial<RenewedParts<string>> = {}) {
     stamps,
     activity: new ActivityClock(stamps),
     log: recordingLog(),
+    turns: new DutyTurns(),
     renew: {
-      sweepHooks: async () => void events.push("hooks"),
-      renewFiles: async () => {
-        events.push("credentials");
-        return { credentials: true, environment: true };
+      hooks: { sweep: sweep ?? (async () => void events.push("hooks")) },
+      rotation: {
+        renew:
+          renew ??
+          (async () => {
+            events.push("credentials");
+            return { credentials: true, environment: true };
+          }),
+        rearm: () => {},
       },
-      dropOtherConnections: (keep) => {
-        events.push(`connections but ${keep}`);
-        return 3;
+      connections: {
+        dropOtherConnections: (keep) => {
+          events.push(`connections but ${keep}`);
+          return 3;
+        },
       },
-      thaw: () => {
-        events.push("thaw");
-        return { frozen: false, thawedWithoutDuties: false };
+      freeze: {
+        frozen: false,
+        thawByDuties: () => {
+          events.push("thaw");
+          return { frozen: false, thawedWithoutDuties: false };
+        },
       },
-      rearmTimers: () => void events.push("timers"),
-      ...renew,
+      readiness: { runNow: () => void events.push("timers") },
     },
   } satisfies RestoreParts<string>;
   const restore = new Restore(parts);
-  return { parts, restore, kernel, randomness, events };
+  return { parts, restore, turns: parts.turns, kernel, randomness, events };
 }
 
 function call(connection = "ours", signal: AbortSignal = new AbortController().signal): RestoreCall<string> {
@@ -104,7 +121,7 @@ describe("the restore duties", () => {
 
   it("wipe the entropy also of a call that is refused, or given up before they began", async () => {
     const gate = Promise.withResolvers<void>();
-    const { restore } = setup({ sweepHooks: () => gate.promise });
+    const { restore } = setup({ sweep: () => gate.promise });
     const running = restore.run(request(), call());
     const gone = new AbortController();
     const connection = { id: 1, peer: { address: "unix", certificate: undefined } };
@@ -132,9 +149,9 @@ describe("the restore duties", () => {
 
   it("are not run while a freeze is, nor a freeze while they are", async () => {
     const gate = Promise.withResolvers<void>();
-    const { restore, events } = setup({ sweepHooks: () => gate.promise.then(() => void events.push("hooks")) });
+    const { restore, turns, events } = setup({ sweep: () => gate.promise.then(() => void events.push("hooks")) });
     const { signal } = new AbortController();
-    const freeze = (name: string) => restore.exclusively(async () => events.push(`${name} frozen`), signal);
+    const freeze = (name: string) => turns.run(async () => events.push(`${name} frozen`), signal);
     const first = freeze("first");
     const running = restore.run(request(), call());
     const second = freeze("second");
@@ -156,7 +173,7 @@ describe("the restore duties", () => {
     const gate = Promise.withResolvers<void>();
     let inside = 0;
     const { restore, kernel, randomness } = setup({
-      sweepHooks: async () => {
+      sweep: async () => {
         assert.equal(++inside, 1);
         await gate.promise;
         inside--;
@@ -174,7 +191,7 @@ describe("the restore duties", () => {
 
   it("are not begun for a caller that has gone while it waited", async () => {
     const gate = Promise.withResolvers<void>();
-    const { restore, randomness } = setup({ sweepHooks: () => gate.promise });
+    const { restore, randomness } = setup({ sweep: () => gate.promise });
     const gone = new AbortController();
     const first = restore.run(request(), call());
     const second = restore.run(request(), call("other", gone.signal));
@@ -187,12 +204,12 @@ describe("the restore duties", () => {
 
   it("can be waited for, from the arrival of their call to their end", async () => {
     const gate = Promise.withResolvers<void>();
-    const { restore } = setup({ sweepHooks: () => gate.promise });
+    const { restore, turns } = setup({ sweep: () => gate.promise });
     const { signal } = new AbortController();
-    await restore.settled(signal);
+    await turns.settled(signal);
     const over = restore.begin();
     let settled = false;
-    const waiting = restore.settled(signal).then(() => (settled = true));
+    const waiting = turns.settled(signal).then(() => (settled = true));
     const running = restore.run(request(), call());
     over();
     await new Promise((resolve) => setImmediate(resolve));
@@ -203,10 +220,10 @@ describe("the restore duties", () => {
   });
 
   it("do not hold up who has gone meanwhile", async () => {
-    const { restore } = setup();
+    const { restore, turns } = setup();
     restore.begin();
     const gone = new AbortController();
-    const waiting = restore.settled(gone.signal);
+    const waiting = turns.settled(gone.signal);
     gone.abort(new Error("gone"));
     await assert.rejects(waiting, /gone/);
   });
@@ -215,11 +232,11 @@ describe("the restore duties", () => {
 describe("a rehearsal of the duties", () => {
   it("mixes nothing in, steps no clock, and reloads the files as before a snapshot", async () => {
     const causes: string[] = [];
-    const renewFiles: RenewedParts<string>["renewFiles"] = (cause) => {
+    const renew: Course["renew"] = (cause) => {
       causes.push(cause);
       return Promise.resolve({ credentials: false, environment: false });
     };
-    const { parts, restore, kernel, randomness, events } = setup({ renewFiles });
+    const { parts, restore, kernel, randomness, events } = setup({ renew });
     const attached = parts.activity.attach();
     const report = await rehearsedDuties(parts).run(request(HOST_NS), call());
     assert.deepEqual(kernel.calls, ["open", "credit 0", "reseed", "close", "step"]);
@@ -242,7 +259,7 @@ describe("a rehearsal of the duties", () => {
   });
 
   it("waits a second for a file system that hangs", async () => {
-    const { parts, events } = setup({ renewFiles: () => new Promise(() => {}) });
+    const { parts, events } = setup({ renew: () => new Promise(() => {}) });
     await rehearsedDuties(parts).run(request(), call());
     assert.equal(events.at(-1), "timers");
   });

@@ -1,0 +1,252 @@
+import { BOOTSTRAP_VARIABLES, type Configuration } from "../config/index.ts";
+import { ActivityClock, type AgentError, Late, type Log, Stamps, type StdioPlan } from "../domain/index.ts";
+import { Exec, WorkloadOutput } from "../exec/index.ts";
+import { Files, sessionOwner } from "../files/index.ts";
+import { Health, HealthWatches, ReadinessLoop } from "../health/index.ts";
+import { Hooks, type HooksParts } from "../hooks/index.ts";
+import type { Connection } from "../listening/index.ts";
+import {
+  arrivalsWatcher,
+  consoleOutput,
+  fileAccounts,
+  guestKernel,
+  nodeTimers as timers,
+  processRandomness,
+} from "../platform/index.ts";
+import { CredentialRotation, DutyTurns, rehearse, Restore, type RestoreParts, SpecRenewal } from "../restore/index.ts";
+import type { Capabilities } from "../rpc/handlers/serve.ts";
+import { CommandStarter, type CommandStarterParts, SessionEnvironment, SessionFreeze } from "../session/index.ts";
+import type { Tunnels } from "../tunnel/index.ts";
+import type { Usage } from "../usage/index.ts";
+import { IdleDeclarations, WorkloadServer } from "../workload-service/index.ts";
+import { Workload } from "../workload/index.ts";
+import { AGENT_VERSION } from "../../shared/version.ts";
+import type { Listeners } from "./listeners.ts";
+import { NOTHING_STARTS } from "./nothing-starts.ts";
+import type { Platform } from "./platform.ts";
+
+/** Hooks and ready_cmd: the agent reads their output, and they have no input. */
+const PIPES: StdioPlan = { kind: "pipes", stdin: false };
+
+/** The agent's capabilities. */
+export interface Services extends Omit<Capabilities, "stop"> {
+  readonly workload: Workload;
+  readonly rotation: CredentialRotation;
+  readonly workloadService: WorkloadServer;
+  /** Ends the tunnels and watches, if there have been any. */
+  readonly leaveStreams: (reason: AgentError) => void;
+  readonly freeze: SessionFreeze;
+  /** Undefined without a ready_cmd. */
+  readonly readiness: ReadinessLoop | undefined;
+}
+
+/** What all of them are built of. */
+interface Base {
+  readonly platform: Platform;
+  readonly configuration: Configuration;
+  readonly listeners: Listeners;
+  readonly log: Log;
+  readonly stamps: Stamps;
+  readonly activity: ActivityClock;
+}
+
+/** Builds every capability over the platform. */
+export function buildServices(
+  platform: Platform,
+  configuration: Configuration,
+  listeners: Listeners,
+  log: Log,
+): Services {
+  const { addon, clock, sessionClock, fileSystem } = platform;
+  const stamps = new Stamps(clock);
+  const activity = new ActivityClock(stamps);
+  const base: Base = { platform, configuration, listeners, log, stamps, activity };
+  const session = buildSession(base);
+  const { starter, starterParts, freeze } = session;
+  const healthWatches: HealthWatches = new HealthWatches(() => health.report().ready);
+  const { workload, workloadOutput, readiness } = buildWorkload(base, session, healthWatches);
+  const { hooks, rotation, restore } = buildRestore(base, session, readiness);
+  const idle = new IdleDeclarations(stamps);
+  const health = new Health({
+    readiness: () => readiness?.verdict ?? { ready: workload.running || !workload.configured, exitCode: 0 },
+    activity,
+    idle,
+    clock,
+    freeze,
+    environment: starterParts.environment,
+  });
+  const newFileOwner = sessionOwner(starterParts.accounts, configuration.process.user, session.identity);
+  const fileParts = { fileSystem, activity, clock, newFileOwner };
+  return {
+    workload,
+    exec: new Exec({ starter, activity, clock, sessionClock, workloadOutput }),
+    files: new Files(fileParts),
+    folders: async () => new (await import("../files/tree/folders.ts")).Folders(fileParts),
+    hooks,
+    health,
+    healthWatches,
+    restore,
+    rotation,
+    workloadService: new WorkloadServer({
+      idle,
+      agentVersion: AGENT_VERSION,
+      log,
+      clock,
+      watchArrivals: arrivalsWatcher(addon),
+    }),
+    ...loadedLater(base, freeze, restore),
+    freeze,
+    readiness,
+  };
+}
+
+/** What starts commands, and what they start with. */
+interface Session {
+  readonly starter: CommandStarter;
+  readonly starterParts: CommandStarterParts & { readonly environment: SessionEnvironment };
+  readonly freeze: SessionFreeze;
+  /** The agent's own user and group. */
+  readonly identity: { readonly uid: number; readonly gid: number };
+}
+
+function buildSession({ platform, configuration, log }: Base): Session {
+  const { addon, clock, sessionClock, sessionGroup: group, processes, inheritance } = platform;
+  const { process: spec, workloadSocketPath: workloadSocket } = configuration;
+  const identity = { uid: process.getuid?.() ?? 0, gid: process.getgid?.() ?? 0 };
+  const freeze = new SessionFreeze({ group, sessionClock, timers, clock, log });
+  const environment = new SessionEnvironment({
+    inherited: inheritance.entries,
+    bootstrapNames: BOOTSTRAP_VARIABLES,
+    processEnv: spec.env,
+    workloadSocket,
+  });
+  const accounts = fileAccounts(addon);
+  const starterParts = { processes, accounts, environment, defaults: spec, ownUid: identity.uid, freeze };
+  return { starter: new CommandStarter(starterParts), starterParts, freeze, identity };
+}
+
+/** The workload, what keeps its output, and what finds out whether it is ready. */
+function buildWorkload(
+  { platform, configuration, log }: Base,
+  { starter, freeze }: Session,
+  healthWatches: HealthWatches,
+): Pick<Services, "workload" | "readiness"> & { readonly workloadOutput: WorkloadOutput | undefined } {
+  const { addon, sessionClock } = platform;
+  const { process: spec } = configuration;
+  const workloadOutput =
+    spec.output === undefined || spec.args.length === 0
+      ? undefined
+      : new WorkloadOutput({ ...spec.output, console: consoleOutput(addon), sessionClock, log });
+  const readiness =
+    spec.readyCommand &&
+    new ReadinessLoop({
+      spec: spec.readyCommand,
+      start: (args, abort) => starter.start({ args, env: new Map(), cwd: "", user: "", stdio: PIPES }, abort),
+      onChange: () => healthWatches.changed(),
+      timers,
+      log,
+    });
+  if (readiness !== undefined) freeze.pauseWhileFrozen(readiness);
+  return { workload: new Workload({ starter, spec, log, output: workloadOutput }), workloadOutput, readiness };
+}
+
+/** Hooks, duties, and the files that both renew. */
+function buildRestore(
+  { platform, configuration, listeners, log, stamps, activity }: Base,
+  session: Session,
+  readiness: ReadinessLoop | undefined,
+): Pick<Services, "hooks" | "rotation" | "restore"> {
+  const { addon, clock, memory } = platform;
+  const { credentials, specFiles } = configuration;
+  const { starter, starterParts, freeze } = session;
+  const turns = new DutyTurns();
+  const hooksParts: HooksParts = {
+    specs: configuration.hooks,
+    start: (hook, abort) => starter.start({ ...hook, stdio: PIPES }, abort),
+    dutiesSettled: (signal) => turns.settled(signal),
+    beforeSnapshot: () =>
+      memory.beforeSnapshot(() => rehearseRestore(platform, listeners, session, hooksParts, duties)),
+    freeze: (request) => turns.run(() => freeze.freeze(request), request.signal),
+    timers,
+    clock,
+    log,
+  };
+  const hooks = new Hooks(hooksParts);
+  const rotation = new CredentialRotation({
+    credentials,
+    specs: new SpecRenewal({ source: specFiles, environment: starterParts.environment, hooks, log }),
+    files: [credentials.files, specFiles.files],
+    apply: () => listeners.applyCredentials(),
+    timers,
+    clock,
+    log,
+  });
+  const duties: RestoreParts<Connection> = {
+    kernel: guestKernel(addon),
+    randomness: processRandomness(addon),
+    clock,
+    stamps,
+    activity,
+    log,
+    turns,
+    renew: { hooks, rotation, connections: listeners, freeze, readiness },
+  };
+  return { hooks, rotation, restore: new Restore(duties) };
+}
+
+/** Plays a restore in memory, over hooks, freeze and commands that are nothing but the rehearsal's. */
+function rehearseRestore(
+  { clock, sessionClock }: Platform,
+  listeners: Listeners,
+  { starterParts }: Session,
+  hooksParts: HooksParts,
+  duties: RestoreParts<Connection>,
+): Promise<void> {
+  const freeze = new SessionFreeze({ ...hooksParts, group: undefined, sessionClock });
+  const starter = new CommandStarter({ ...starterParts, processes: NOTHING_STARTS, freeze });
+  const activity = new ActivityClock(new Stamps(clock));
+  return rehearse({
+    duties,
+    own: { hooks: new Hooks(hooksParts), freeze },
+    play: (rehearsed) =>
+      listeners.rehearse((connections) => ({
+        exec: new Exec({ starter, activity, clock, sessionClock, workloadOutput: undefined }),
+        restore: rehearsed(connections),
+      })),
+  });
+}
+
+/** Capabilities whose code is loaded at their first call. */
+function loadedLater(
+  { platform, configuration, activity }: Base,
+  freeze: SessionFreeze,
+  restore: Restore<Connection>,
+): Pick<Services, "tunnels" | "usage" | "leaveStreams"> {
+  const { addon, clock, cgroups, fileSystem } = platform;
+  const generation = (): number => restore.generation;
+  const tunnels = new Late<Tunnels>(async () => {
+    const [room, { guestSockets }] = await Promise.all([
+      import("../tunnel/index.ts"),
+      import("../platform/sockets.ts"),
+    ]);
+    const sockets = guestSockets(addon);
+    const checkSession = (): void => freeze.check();
+    const parts = { sockets, fileSystem, activity, timers, checkSession, generation };
+    return new room.Tunnels({ ...parts, ownPort: configuration.guestPort });
+  });
+  const usage = new Late<Usage>(async () => {
+    const [room, { countersReader }] = await Promise.all([
+      import("../usage/index.ts"),
+      import("../platform/guest-usage.ts"),
+    ]);
+    return new room.Usage({ readCounters: countersReader(cgroups?.session), fileSystem, clock, timers, generation });
+  });
+  return {
+    tunnels: () => tunnels.get(),
+    usage: () => usage.get(),
+    leaveStreams: (reason) => {
+      // Who asked for them learns why they could not be loaded.
+      for (const room of [tunnels, usage]) void room.begun?.then((built) => built.leave(reason)).catch(() => undefined);
+    },
+  };
+}
