@@ -1,4 +1,3 @@
-import type { Socket } from "node:net";
 import {
   ErrorCode,
   Http2Connection,
@@ -48,11 +47,14 @@ export class WorkloadHttp {
     this.#versionField = { "svc-agent-version": options.agentVersion };
   }
 
-  /** Serves a connection. Reads what its socket has buffered, too. */
+  /**
+   * Serves a connection. Reads what its socket has buffered, too. Until its first request is complete a new connection
+   * may take its place: anybody in the guest can begin requests.
+   */
   serve(connection: AcceptedConnection, protocol: "http1" | "http2"): void {
     // HTTP decides whether to answer a client that has sent its last byte.
     connection.socket.allowHalfOpen = true;
-    if (protocol === "http1") this.#serveHttp1(connection.socket);
+    if (protocol === "http1") this.#serveHttp1(connection);
     else this.#serveHttp2(connection);
   }
 
@@ -64,7 +66,7 @@ export class WorkloadHttp {
       socket,
       { firstRequestMs: limits.headersTimeoutMs, pace: { pace: this.#pace }, http2: HTTP2_LIMITS },
       {
-        request: (stream, fields) => this.#answerHttp2(stream, fields),
+        request: (stream, fields) => this.#answerHttp2(connection, stream, fields),
         failed: (reason) => connection.failed(reason),
         closing: () => connection.closing(),
         gone: () => clearTimeout(old),
@@ -77,10 +79,11 @@ export class WorkloadHttp {
     http2.serve();
   }
 
-  #answerHttp2(stream: Http2Stream, fields: RequestFields): void {
+  #answerHttp2(connection: AcceptedConnection, stream: Http2Stream, fields: RequestFields): void {
     const overdue = setTimeout(() => stream.reset(ErrorCode.CANCEL), this.#options.limits.requestTimeoutMs);
     overdue.unref();
     const answer = async (body: Buffer): Promise<void> => {
+      connection.isKept = true;
       const { ":method": method = "", ":path": path = "" } = fields;
       try {
         const answered = await this.#answer({ method, path, fields, body });
@@ -100,8 +103,10 @@ export class WorkloadHttp {
     };
   }
 
-  #serveHttp1(socket: Socket): void {
+  #serveHttp1(connection: AcceptedConnection): void {
+    const { socket } = connection;
     const answer = async (request: WorkloadRequest, version: string): Promise<void> => {
+      connection.isKept = true;
       try {
         socket.end(http1Answer(await this.#answer(request), request.method, version), () => socket.destroy());
       } catch (error) {

@@ -62,7 +62,6 @@ export class WorkloadServer {
     sniffProtocol(socket, (protocol) => {
       clearTimeout(first);
       connection.isHalfOpen = false;
-      connection.isKept = true;
       if (protocol === "http1") {
         const whole = dropAfter(connection, requestTimeoutMs, "request not complete");
         socket.once("close", () => clearTimeout(whole));

@@ -12,7 +12,7 @@ import { WorkloadServer } from "../../../src/agent/workload-service/server.ts";
 import { until } from "../../fixtures/awake.ts";
 import { postJson } from "../../fixtures/declare-idle.ts";
 import { testFolder } from "../../fixtures/files.ts";
-import { CODE, envelope, type Field, FLAG, FRAME, frame, RawHttp2, uint32 } from "../../fixtures/raw-http2.ts";
+import { CODE, envelope, type Field, FLAG, FRAME, frame, PREFACE, RawHttp2, uint32 } from "../../fixtures/raw-http2.ts";
 import { recordingLog } from "../../fixtures/recorders.ts";
 import { managementServices } from "../../fixtures/services.ts";
 import { systemClock } from "../../fixtures/clocks.ts";
@@ -194,6 +194,26 @@ describe("the workload's socket", () => {
     await peer.ended();
     await until(() => declares(rig), "a request is fast enough");
   });
+
+  const H2_REQUEST = Buffer.concat([PREFACE, frame(FRAME.settings, 0, 0)]);
+  for (const [what, bytes] of [
+    ["half a request line", Buffer.from("POST /")],
+    ["half of their headers", Buffer.from(JSON_HEAD)],
+    ["no body after their headers", Buffer.from(`${JSON_HEAD}Content-Length: 2\r\n\r\n`)],
+    ["no request after HTTP/2's preface", H2_REQUEST],
+  ] as const)
+    test(`lets a declaration in among 64 connections that send ${what}`, async () => {
+      await using rig = await start();
+      const sockets = Array.from({ length: 64 }, () => net.connect(rig.path));
+      for (const socket of sockets) socket.on("error", () => {});
+      await Promise.all(sockets.map((socket) => once(socket, "connect")));
+      for (const socket of sockets) socket.write(bytes);
+      await until(() => rig.server.connections === 64, "the server has all of them");
+      // It has read what they sent: it answers another connection's later bytes.
+      for (let turn = 0; turn < 200; turn++) await new Promise((resolve) => setImmediate(resolve));
+      for (let count = 0; count < 3; count++) assert.equal(await declares(rig), true);
+      for (const socket of sockets) socket.destroy();
+    });
 
   test("lets a declaration in among connections that send nothing", async () => {
     await using rig = await start();
