@@ -142,7 +142,10 @@ export class Http2Connection {
       else this.#input.endInput();
     });
     const late = this.#entry(() => {
-      this.#fail(ErrorCode.ENHANCE_YOUR_CALM, `no request within ${firstRequestMs} ms of the handshake`);
+      // Without an error code: gRPC clients would report ENHANCE_YOUR_CALM as RESOURCE_EXHAUSTED "Bandwidth exhausted".
+      const reason = `no request within ${firstRequestMs} ms of the handshake`;
+      this.#events.failed(reason);
+      this.close(reason);
     });
     this.#firstRequest = setTimeout(late, firstRequestMs).unref();
     if (pingIntervalMs !== undefined) {
@@ -189,13 +192,13 @@ export class Http2Connection {
     });
   }
 
-  /** Writes complete answers, drops the others, and closes. */
-  close(): void {
+  /** Writes complete answers, drops the others, and closes. The peer gets the reason, if there is one, with GOAWAY. */
+  close(reason = ""): void {
     if (this.#state === "closing" || this.#state === "gone") return;
     if (this.#state === "serving") this.#events.closing();
     this.#state = "closing";
     this.#stopTimers();
-    if (this.#machine.failure === undefined) this.#machine.goAway(true);
+    if (this.#machine.failure === undefined) this.#machine.goAway(true, ErrorCode.NO_ERROR, reason);
     this.#machine.drop("unanswered", ErrorCode.CONNECT_ERROR);
     this.#input?.stop();
     this.#beginDeadline();

@@ -104,6 +104,8 @@ export interface AcceptorOptions {
   readonly limit: number;
   /** At the limit a new connection replaces a kept one whose client has been silent for this long. Default: none. */
   readonly evictAfterSilentMs?: number;
+  /** Connections over the limit that are served for as long as it takes to refuse their calls. Default: none. */
+  readonly surplus?: number;
   readonly log: Log;
   readonly clock: Clock;
   /** Undefined: connections that are lost because no descriptor is left are not logged. */
@@ -120,7 +122,7 @@ const SILENCE_MS = 10_000;
  * Accepts a bounded number of a listener's connections. At the bound a new one replaces the oldest half-open handshake,
  * else the oldest connection without an admitted call. So a peer that can connect but not call cannot lock the node
  * agent out. If there is neither, it replaces the connection whose client has been silent for longest and for too long.
- * Otherwise the new one is refused.
+ * Otherwise the new one has no place: it is refused, or is a surplus one, whose calls are refused with the reason.
  */
 export class Acceptor {
   readonly server: Server;
@@ -128,6 +130,8 @@ export class Acceptor {
   readonly #lines: Budget;
   #suppressed = 0;
   readonly #open = new Set<AcceptedConnection>();
+  /** Connections without a place, the oldest first. */
+  readonly #surplus = new Set<AcceptedConnection>();
   /** Connections whose end has begun. Each has its own deadline. */
   readonly #closing = new Set<AcceptedConnection>();
   #stopWatching: (() => void) | undefined;
@@ -151,7 +155,7 @@ export class Acceptor {
 
   /** Open sockets, also of connections whose end has begun. */
   get sockets(): number {
-    return this.#open.size + this.#closing.size;
+    return this.#open.size + this.#surplus.size + this.#closing.size;
   }
 
   /** Listens on a TCP port, on all addresses; 0: any free port. Returns the port. Throws AgentError when it cannot. */
@@ -172,36 +176,61 @@ export class Acceptor {
   }
 
   dropHalfOpen(reason: string): void {
-    for (const connection of this.#open) if (connection.isHalfOpen) connection.drop(reason);
+    for (const connection of [...this.#open, ...this.#surplus]) if (connection.isHalfOpen) connection.drop(reason);
   }
 
   destroy(): void {
-    for (const connection of [...this.#open, ...this.#closing]) connection.destroy();
+    for (const connection of [...this.#open, ...this.#surplus, ...this.#closing]) connection.destroy();
+  }
+
+  /** Whether a connection has a place. A surplus one gets it as soon as there is one. */
+  hasPlace(connection: AcceptedConnection): boolean {
+    if (!this.#surplus.has(connection)) return true;
+    if (!this.#makeRoom()) return false;
+    this.#surplus.delete(connection);
+    this.#open.add(connection);
+    return true;
   }
 
   /** Admits a connection; undefined: it was refused. */
   #admit(socket: Socket & MarkedSocket): AcceptedConnection | undefined {
     const connection = new AcceptedConnection(socket, this.#logFailed, () => {
-      if (this.#open.delete(connection)) this.#closing.add(connection);
+      if (this.#open.delete(connection) || this.#surplus.delete(connection)) this.#closing.add(connection);
     });
-    const { limit } = this.#options;
-    if (this.#open.size >= limit) {
-      const evicted = this.#evicted();
-      if (evicted === undefined) {
-        connection.drop(`connection limit (${limit}) reached`);
+    const { limit, surplus = 0 } = this.#options;
+    const hasRoom = this.#makeRoom();
+    if (!hasRoom) {
+      const reason = `connection limit (${limit}) reached`;
+      if (surplus === 0) {
+        connection.drop(reason);
         return undefined;
       }
-      const [other, why] = evicted;
-      other.drop(`${why}, and its place was needed`);
-      other.closing();
+      connection.failed(reason);
+      const [oldest] = this.#surplus;
+      if (oldest !== undefined && this.#surplus.size >= surplus) {
+        oldest.destroy();
+        oldest.closing();
+      }
     }
-    this.#open.add(connection);
+    (hasRoom ? this.#open : this.#surplus).add(connection);
     socket[CONNECTION] = connection;
     socket.once("close", () => {
       this.#open.delete(connection);
+      this.#surplus.delete(connection);
       this.#closing.delete(connection);
     });
     return connection;
+  }
+
+  /** Whether there is a place for one more, if need be by evicting another. */
+  #makeRoom(): boolean {
+    if (this.#open.size < this.#options.limit) return true;
+    const evicted = this.#evicted();
+    if (evicted === undefined) return false;
+    const [other, why] = evicted;
+    other.drop(`${why}, and its place was needed`);
+    other.closing();
+    return true;
   }
 
   /** The connection that a new one replaces, and why it is that one. */

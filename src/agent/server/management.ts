@@ -66,6 +66,9 @@ const DEFAULT_SERVER_LIMITS: ServerLimits = {
   unprovenReads: 1_000,
 };
 
+/** Connections over the limit of a listener that get as far as a call, and are told there why it is refused. */
+const SURPLUS_CONNECTIONS = 16;
+
 /** How long requests on an unwanted connection may go on, and how long the connection may stay open at all. */
 const UNWANTED_GRACE_MS = 3_000;
 const UNWANTED_LIMIT_MS = 4_500;
@@ -220,17 +223,23 @@ export class ManagementServer {
     const { onConnection } = this.#options;
     const pace = new Pace();
     const acceptor: Acceptor = new Acceptor(
-      { ...this.#options, name, limit: this.#limits.connections, evictAfterSilentMs: this.#limits.evictAfterSilentMs },
+      {
+        ...this.#options,
+        name,
+        limit: this.#limits.connections,
+        evictAfterSilentMs: this.#limits.evictAfterSilentMs,
+        surplus: SURPLUS_CONNECTIONS,
+      },
       // Half-open: Http2Connection decides when a connection ends.
       { noDelay: true, allowHalfOpen: true },
-      beginner((connection, socket) => this.#serve(connection, socket, pace, () => acceptor.sockets)),
+      beginner((connection, socket) => this.#serve(connection, socket, pace, acceptor)),
     );
     if (onConnection !== undefined) acceptor.server.on("connection", onConnection);
     this.#acceptors.push(acceptor);
     return acceptor;
   }
 
-  #serve(connection: AcceptedConnection, socket: Socket, pace: Pace, sockets: () => number): void {
+  #serve(connection: AcceptedConnection, socket: Socket, pace: Pace, acceptor: Acceptor): void {
     const { router, authenticate, tokenField, log, clock, unacknowledgedMs } = this.#options;
     const limits = this.#limits;
     connection.isHalfOpen = false;
@@ -242,6 +251,7 @@ export class ManagementServer {
       const decision = interceptor(metadata);
       const decided = (refused: Awaited<typeof decision>): Awaited<typeof decision> => {
         if (refused === undefined) {
+          if (!acceptor.hasPlace(connection)) return tooManyConnections(limits.connections);
           // The first admitted call also secures the connection's place.
           connection.isKept = true;
           http2.prove();
@@ -271,7 +281,7 @@ export class ManagementServer {
         closing: () => connection.closing(),
         gone: () => {
           this.#served.delete(connection);
-          log.debug("connection_closed", { ...fields, connections: sockets() });
+          log.debug("connection_closed", { ...fields, connections: acceptor.sockets });
           if (this.#shutdown !== undefined && this.#served.size === 0) this.#noneServed.resolve();
         },
       },
@@ -298,7 +308,7 @@ export class ManagementServer {
       else if (!connection.isKept && errno?.startsWith("ERR_SSL_")) connection.failed(`TLS failed: ${errno}`);
     });
     this.#served.set(connection, http2);
-    log.debug("connection_opened", { ...fields, connections: sockets() });
+    log.debug("connection_opened", { ...fields, connections: acceptor.sockets });
     http2.serve();
   }
 }
@@ -306,6 +316,11 @@ export class ManagementServer {
 function authorityReplaced(): AgentError {
   const message = "the authority of the client certificate has been replaced; dial with one of the new authority";
   return new AgentError("UNAVAILABLE", "AUTHORITY_REPLACED", message);
+}
+
+function tooManyConnections(limit: number): AgentError {
+  const message = `the agent has ${limit} connections, the most that it takes: close one, or make the calls over one`;
+  return new AgentError("RESOURCE_EXHAUSTED", "TOO_MANY_CONNECTIONS", message, { limit: String(limit) });
 }
 
 function shuttingDown(): AgentError {

@@ -9,7 +9,7 @@ import { HealthResponseSchema } from "../../../src/shared/gen/svc/guest/v1alpha1
 import { until } from "../../fixtures/awake.ts";
 import { SERVER_NAME } from "../../fixtures/certificates.ts";
 import { startManagement, TEST_TOKEN, type TestServer, type TestServerOptions } from "../../fixtures/management.ts";
-import { FRAME, frame, type Frame, RawHttp2 } from "../../fixtures/raw-http2.ts";
+import { CODE, FRAME, frame, type Frame, RawHttp2 } from "../../fixtures/raw-http2.ts";
 import { systemClock } from "../../fixtures/clocks.ts";
 
 const { health } = GuestAgent.method;
@@ -141,18 +141,52 @@ describe("the management port", () => {
     await until(() => answers(server), "another client is fast enough");
   });
 
-  test("refuses connections over the limit, and takes new ones once there is room", async () => {
+  test("tells a client that made no request in time so, without an error that its library would misread", async () => {
+    await using server = await start({ limits: { handshakeTimeoutMs: 300 } });
+    using peer = await RawHttp2.dial(server);
+    const { payload } = await peer.next(({ type }) => type === FRAME.goaway, "a GOAWAY");
+    assert.deepEqual(
+      [payload.readUInt32BE(4), payload.toString("latin1", 8)],
+      [CODE.none, "no request within 300 ms of the handshake"],
+    );
+    await peer.ended();
+    const { fields } = await server.logged("connection_failed");
+    assert.equal(fields["reason"], "no request within 300 ms of the handshake");
+  });
+
+  test("refuses the calls of connections over the limit, with the reason, until there is room", async () => {
     await using server = await start({ limits: { connections: 2 } });
     using first = await RawHttp2.dial(server);
     using second = await RawHttp2.dial(server);
     for (const peer of [first, second]) assert.equal(await peer.ask("Health", TEST_TOKEN), "0");
-    using refused = await RawHttp2.dial(server).catch(() => undefined);
-    await refused?.ended();
+    using surplus = await RawHttp2.dial(server);
+    assert.equal(await surplus.ask("Health", "a wrong token"), "16");
+    const refusal = await surplus.status(surplus.call("Health", TEST_TOKEN, Buffer.alloc(0)));
+    assert.equal(refusal.get("grpc-status"), "8");
+    assert.match(String(refusal.get("grpc-message")), /^the agent has 2 connections, the most that it takes/);
     const line = await server.logged("connection_refused");
     assert.match(String(line.fields["reason"]), /connection limit \(2\) reached/);
     first[Symbol.dispose]();
     await server.logged("connection_closed");
-    await assertAlive(server);
+    assert.equal(await surplus.ask("Health", TEST_TOKEN), "0", "it has the place now");
+    using next = await RawHttp2.dial(server);
+    assert.equal(await next.ask("Health", TEST_TOKEN), "8");
+  });
+
+  test("serves sixteen connections over the limit at most, the latest ones", async () => {
+    await using server = await start({ limits: { connections: 1 } });
+    using first = await RawHttp2.dial(server);
+    assert.equal(await first.ask("Health", TEST_TOKEN), "0");
+    using peers = new DisposableStack();
+    const surplus: RawHttp2[] = [];
+    for (let count = 0; count < 17; count++) {
+      const peer = peers.use(await RawHttp2.dial(server));
+      assert.equal(await peer.ask("Health", TEST_TOKEN), "8");
+      surplus.push(peer);
+    }
+    await surplus[0]?.ended();
+    assert.equal(server.server.sockets, 17);
+    assert.equal(await surplus[16]?.ask("Health", TEST_TOKEN), "8");
   });
 
   test("keeps a peer that answers PINGs, and answers those of its clients", async () => {
