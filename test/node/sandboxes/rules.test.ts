@@ -11,7 +11,7 @@ import {
 } from "../../../src/node/sandboxes/node/keys.ts";
 import { checkSpec, type SandboxSpec } from "../../../src/node/sandboxes/substrate/spec.ts";
 import { SandboxError } from "../../../src/node/sandboxes/index.ts";
-import { decide } from "../../../src/node/sandboxes/api/watch.ts";
+import { decide } from "../../../src/node/sandboxes/api/verdict.ts";
 import { testFolder } from "../../fixtures/files.ts";
 import { codeOf } from "./node.ts";
 

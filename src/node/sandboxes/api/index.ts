@@ -2,4 +2,6 @@ export { noSandbox, type Reach } from "./reach.ts";
 export { type NodeStatus, Sandboxes, type SandboxInfo } from "./sandboxes.ts";
 export type { SweepOptions, SweepProgress } from "./sweep.ts";
 export type { SweepFailure, SweepReport } from "./sweep-report.ts";
-export type { Verdict, WatchEvent, WatchOptions } from "./watch.ts";
+export type { Verdict } from "./verdict.ts";
+export type { WatchOptions } from "./watch.ts";
+export type { WatchEvent } from "./watcher.ts";

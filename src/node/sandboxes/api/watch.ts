@@ -1,24 +1,23 @@
 import { setTimeout as pause } from "node:timers/promises";
 import { messageOf } from "../../../shared/errors.ts";
-import type { GuestClient, Health } from "../../client/index.ts";
-import { type JournalEntry, type Needs, type NodeParts, ready, type SandboxEntry } from "../node/index.ts";
-import { discard, standby, stop } from "../operations/index.ts";
-import { SandboxError, sandboxError } from "../substrate/index.ts";
+import type { Needs, NodeParts } from "../node/index.ts";
+import type { Instance } from "../substrate/index.ts";
+import { running, type WatchEvent, Watcher } from "./watcher.ts";
 
 const DEFAULT_POLL_MS = 5_000;
-const HEALTH_MS = 5_000;
-
-/** An observation or action of the watch. */
-export interface WatchEvent {
-  readonly name: string;
-  /** What was done ("standby", "stop", "remove"), whether the agent answers, or that one of these failed. */
-  readonly event: "standby" | "stop" | "remove" | "unreachable" | "reachable" | "failed";
-  readonly message: string;
-}
+/** Checks of all sandboxes together: 0.5 to 1 ms of this thread each. */
+const MOST_A_SECOND = 100;
+/** Checks that fall into the same tenth of a second begin together: each turn of the event loop has its price. */
+const SLOT_MS = 100;
+/** With more connections to make, all addresses are listed at once. */
+const FEW_DIALS = 4;
 
 /** How to watch. */
 export interface WatchOptions {
-  /** Time between two looks at a sandbox, in milliseconds. Default: 5 s. */
+  /**
+   * Time between two checks of a sandbox, in milliseconds. Default: 5 s. All sandboxes together are checked at most 100
+   * times a second, so that with more than 500 of them it becomes longer.
+   */
   readonly intervalMs?: number | undefined;
   /** Ends the watch. */
   readonly signal: AbortSignal;
@@ -26,60 +25,64 @@ export interface WatchOptions {
   readonly onEvent?: ((event: WatchEvent) => void) | undefined;
 }
 
-/** What to do with a sandbox, and why. */
-export interface Verdict {
-  readonly action: "standby" | "stop" | "remove";
-  readonly because: string;
-}
-
-type Watched = Pick<SandboxEntry, "runEpochMs" | "ttlMs" | "idleAction">;
-type Stamps = Pick<
-  Health,
-  "guestTime" | "guestTimeNanos" | "lastUserActivity" | "lastUserActivityNanos" | "idleDeclared" | "idleDeclaredNanos"
->;
-
-/**
- * Decides what to do by an answer of Health. Its stamps are by the guest's clock; the present difference of the clocks
- * converts them to the host's clock, by which the run epoch is. A declaration of idleness counts if it is later than
- * the run epoch and than the user's last activity. For the TTL the run epoch counts as activity.
- */
-export function decide({ runEpochMs, ttlMs, idleAction }: Watched, stamps: Stamps, nowMs: number): Verdict | undefined {
-  if (runEpochMs === undefined) return undefined;
-  const aheadMs = (millisecondsOf(stamps.guestTime, stamps.guestTimeNanos) ?? nowMs) - nowMs;
-  const activityMs = (millisecondsOf(stamps.lastUserActivity, stamps.lastUserActivityNanos) ?? 0) - aheadMs;
-  const quietMs = nowMs - Math.max(activityMs, runEpochMs);
-  if (ttlMs !== undefined && quietMs >= ttlMs) {
-    return { action: "remove", because: `its user has done nothing for ${Math.floor(quietMs)} ms` };
-  }
-  const declaredMs = millisecondsOf(stamps.idleDeclared, stamps.idleDeclaredNanos);
-  if (idleAction === "none" || declaredMs === undefined) return undefined;
-  const idleMs = declaredMs - aheadMs;
-  return idleMs > runEpochMs && idleMs >= activityMs
-    ? { action: idleAction, because: "its workload has declared itself idle" }
-    : undefined;
-}
-
-function millisecondsOf(time: Date | undefined, nanos: number): number | undefined {
-  return time && Math.floor(time.getTime() / 1_000) * 1_000 + nanos / 1e6;
-}
-
-/** Looks at all running sandboxes until it is aborted, and acts; a slow one delays no other. Never rejects. */
+/** Checks all running sandboxes until it is aborted, and acts; a slow one delays no other. Never rejects. */
 export async function watch(node: NodeParts, options: WatchOptions): Promise<void> {
   const { intervalMs = DEFAULT_POLL_MS, signal, onEvent = () => undefined } = options;
   const watchers = new Map<string, Watcher>();
   while (!signal.aborted) {
     const names = runningNames(node, onEvent);
-    for (const name of names) {
-      const watcher = watchers.get(name) ?? new Watcher(node, name, onEvent);
-      watchers.set(name, watcher);
-      watcher.look();
-    }
+    for (const name of names) if (!watchers.has(name)) watchers.set(name, new Watcher(node, name, onEvent));
     for (const [name, watcher] of watchers) {
       if (!names.has(name) && watcher.close()) watchers.delete(name);
     }
-    await pause(intervalMs, undefined, { signal }).catch(() => undefined);
+    const due = [...watchers].filter(([name]) => names.has(name));
+    await round(node, due, intervalMs, signal);
   }
   await Promise.all([...watchers.values()].map((watcher) => watcher.end()));
+}
+
+/**
+ * Checks each sandbox once, at its own time within the interval. All at once would be as many connections and answers
+ * at once, which this thread has milliseconds of work with each. A round that is late is not caught up with.
+ */
+async function round(
+  node: NodeParts,
+  due: readonly (readonly [name: string, watcher: Watcher])[],
+  intervalMs: number,
+  signal: AbortSignal,
+): Promise<void> {
+  const listed = await listedFor(node, due);
+  const roundMs = Math.max(intervalMs, (due.length * 1_000) / MOST_A_SECOND);
+  const slots = Math.max(1, Math.floor(roundMs / SLOT_MS));
+  const slotMs = roundMs / slots;
+  const slotOf = (at: number): number => Math.floor((at * slots) / due.length);
+  let slot = 0;
+  const rest = async (until: number): Promise<void> => {
+    if (until > slot) await pause((until - slot) * slotMs, undefined, { signal }).catch(() => undefined);
+    slot = until;
+  };
+  for (const [at, [name, watcher]] of due.entries()) {
+    await rest(slotOf(at));
+    if (signal.aborted) return;
+    watcher.look(listed?.get(name));
+  }
+  await rest(slots);
+}
+
+/** The instances by the names of their sandboxes, if many connections are to be made; undefined: each asks itself. */
+async function listedFor(
+  node: NodeParts,
+  due: readonly (readonly [name: string, watcher: Watcher])[],
+): Promise<ReadonlyMap<string, Instance> | undefined> {
+  if (due.filter(([, watcher]) => watcher.needsConnection).length <= FEW_DIALS) return undefined;
+  const instances = await node.instances.listed().catch(() => undefined);
+  if (instances === undefined) return undefined;
+  return new Map(
+    due.flatMap(([name]) => {
+      const instance = instances.get(running(node.journal.get(name))?.instanceId ?? "");
+      return instance === undefined ? [] : [[name, instance]];
+    }),
+  );
 }
 
 function runningNames(node: Needs<"journal">, onEvent: (event: WatchEvent) => void): ReadonlySet<string> {
@@ -88,101 +91,5 @@ function runningNames(node: Needs<"journal">, onEvent: (event: WatchEvent) => vo
   } catch (error) {
     onEvent({ name: "", event: "failed", message: messageOf(error) });
     return new Set();
-  }
-}
-
-/** The entry of a sandbox that runs and has done its duties; undefined for any other. */
-function running(entry: JournalEntry | undefined): SandboxEntry | undefined {
-  if (entry?.kind !== "sandbox" || entry.phase !== "ready" || entry.runEpochMs === undefined) return undefined;
-  return entry;
-}
-
-/** Looks at one sandbox, over one connection while that lasts. */
-class Watcher {
-  readonly #node: NodeParts;
-  readonly #name: string;
-  readonly #onEvent: (event: WatchEvent) => void;
-  #client: GuestClient | undefined;
-  #isReachable = true;
-  #looking: Promise<void> | undefined;
-
-  constructor(node: NodeParts, name: string, onEvent: (event: WatchEvent) => void) {
-    this.#node = node;
-    this.#name = name;
-    this.#onEvent = onEvent;
-  }
-
-  /** Looks once, unless the last look still runs or a process works on the sandbox. */
-  look(): void {
-    if (this.#looking !== undefined || this.#node.turns.isBusy(this.#name)) return;
-    this.#looking = this.#look().finally(() => (this.#looking = undefined));
-  }
-
-  /** Closes the connection. False: a look still runs, and may connect again. */
-  close(): boolean {
-    this.#client?.close();
-    this.#client = undefined;
-    return this.#looking === undefined;
-  }
-
-  /** Resolves when its last look is over. */
-  async end(): Promise<void> {
-    await this.#looking;
-    this.close();
-  }
-
-  async #look(): Promise<void> {
-    try {
-      if ((await this.#verdict()) !== undefined) await this.#node.turns.alone("watch", this.#name, () => this.#act());
-    } catch (error) {
-      // Its user works on it; the next look decides again.
-      if (error instanceof SandboxError && error.code === "SANDBOX_BUSY") return;
-      this.#tell("failed", messageOf(sandboxError(error)));
-    }
-  }
-
-  /** Looks again once nobody works on the sandbox: its user may have come back. */
-  async #act(): Promise<void> {
-    const verdict = await this.#verdict();
-    if (verdict === undefined) return;
-    const entry = ready(this.#node.journal.sandbox(this.#name));
-    this.close();
-    if (verdict.action === "remove") await discard(this.#node, "watch", entry);
-    else if (verdict.action === "stop") {
-      const { warnings } = await stop(this.#node, entry, "watch");
-      this.#tell("stop", [verdict.because, ...warnings.map(({ message }) => message)].join("; "));
-      return;
-    } else if (verdict.action === "standby") {
-      const { warnings } = await standby(this.#node, entry, {}, "watch");
-      this.#tell(
-        "standby",
-        [verdict.because, ...warnings.map(({ code, message }) => `${message} [${code}]`)].join("; "),
-      );
-      return;
-    }
-    this.#tell(verdict.action, verdict.because);
-  }
-
-  async #verdict(): Promise<Verdict | undefined> {
-    const entry = running(this.#node.journal.get(this.#name));
-    if (entry === undefined) return undefined;
-    try {
-      this.#client ??= await this.#node.guests.dial(entry);
-      const health = await this.#client.health({ timeoutMs: HEALTH_MS });
-      if (!this.#isReachable) this.#tell("reachable", "it answers again");
-      this.#isReachable = true;
-      return decide(entry, health, Date.now());
-    } catch (error) {
-      this.close();
-      // Its user may have suspended, stopped or removed it meanwhile.
-      if (running(this.#node.journal.get(this.#name))?.runEpochMs !== entry.runEpochMs) return undefined;
-      if (this.#isReachable) this.#tell("unreachable", messageOf(sandboxError(error)));
-      this.#isReachable = false;
-      return undefined;
-    }
-  }
-
-  #tell(event: WatchEvent["event"], message: string): void {
-    this.#onEvent({ name: this.#name, event, message });
   }
 }

@@ -1,0 +1,39 @@
+import type { Health } from "../../client/index.ts";
+import type { SandboxEntry } from "../node/index.ts";
+
+/** What to do with a sandbox, and why. */
+export interface Verdict {
+  readonly action: "standby" | "stop" | "remove";
+  readonly because: string;
+}
+
+type Watched = Pick<SandboxEntry, "runEpochMs" | "ttlMs" | "idleAction">;
+type Stamps = Pick<
+  Health,
+  "guestTime" | "guestTimeNanos" | "lastUserActivity" | "lastUserActivityNanos" | "idleDeclared" | "idleDeclaredNanos"
+>;
+
+/**
+ * Decides what to do by an answer of Health. Its stamps are by the guest's clock; the present difference of the clocks
+ * converts them to the host's clock, by which the run epoch is. A declaration of idleness counts if it is later than
+ * the run epoch and than the user's last activity. For the TTL the run epoch counts as activity.
+ */
+export function decide({ runEpochMs, ttlMs, idleAction }: Watched, stamps: Stamps, nowMs: number): Verdict | undefined {
+  if (runEpochMs === undefined) return undefined;
+  const aheadMs = (millisecondsOf(stamps.guestTime, stamps.guestTimeNanos) ?? nowMs) - nowMs;
+  const activityMs = (millisecondsOf(stamps.lastUserActivity, stamps.lastUserActivityNanos) ?? 0) - aheadMs;
+  const quietMs = nowMs - Math.max(activityMs, runEpochMs);
+  if (ttlMs !== undefined && quietMs >= ttlMs) {
+    return { action: "remove", because: `its user has done nothing for ${Math.floor(quietMs)} ms` };
+  }
+  const declaredMs = millisecondsOf(stamps.idleDeclared, stamps.idleDeclaredNanos);
+  if (idleAction === "none" || declaredMs === undefined) return undefined;
+  const idleMs = declaredMs - aheadMs;
+  return idleMs > runEpochMs && idleMs >= activityMs
+    ? { action: idleAction, because: "its workload has declared itself idle" }
+    : undefined;
+}
+
+function millisecondsOf(time: Date | undefined, nanos: number): number | undefined {
+  return time && Math.floor(time.getTime() / 1_000) * 1_000 + nanos / 1e6;
+}

@@ -1,0 +1,71 @@
+import { type ChildProcess, spawn } from "node:child_process";
+import { once } from "node:events";
+import { join } from "node:path";
+import { createInterface } from "node:readline";
+import { COMPILED_ONCE } from "../../scripts/testing/compiled.ts";
+import type { NodeSideParts, NodeSideResult } from "./node-side.ts";
+
+/** A node side in a process of its own. */
+export class NodeSide implements AsyncDisposable {
+  readonly #child: ChildProcess;
+  readonly #lines: AsyncIterator<string>;
+  readonly #closed: Promise<unknown>;
+
+  private constructor(parts: NodeSideParts) {
+    const program = join(import.meta.dirname, "node-side.ts");
+    const child = spawn(process.execPath, [...COMPILED_ONCE, program, JSON.stringify(parts)], {
+      stdio: ["pipe", "pipe", "inherit"],
+    });
+    this.#child = child;
+    this.#closed = once(child, "close");
+    this.#lines = createInterface(child.stdout)[Symbol.asyncIterator]();
+  }
+
+  /** Opens the node; nothing is asked of the fleet before `begin`. */
+  static async start(parts: NodeSideParts): Promise<NodeSide> {
+    const side = new NodeSide(parts);
+    await side.#line();
+    return side;
+  }
+
+  get pid(): number {
+    return this.#child.pid ?? 0;
+  }
+
+  begin(): void {
+    this.#child.stdin?.write("begin\n");
+  }
+
+  /** Ends a watch. */
+  end(): void {
+    this.#child.stdin?.write("end\n");
+  }
+
+  /** Its result, when it has done its work. */
+  async done(): Promise<NodeSideResult> {
+    return JSON.parse(await this.#line()) as NodeSideResult;
+  }
+
+  /** Ends it as a crash does. */
+  async kill(): Promise<void> {
+    this.#child.kill("SIGKILL");
+    await this.#closed;
+  }
+
+  [Symbol.asyncDispose](): Promise<void> {
+    return this.kill();
+  }
+
+  async #line(): Promise<string> {
+    const { value, done } = (await this.#lines.next()) as IteratorResult<string, undefined>;
+    if (done === true) throw new Error("the node side has ended");
+    return value;
+  }
+}
+
+/** Lets a new node side do its work, and measures that. */
+export async function measured(parts: NodeSideParts): Promise<NodeSideResult> {
+  await using side = await NodeSide.start(parts);
+  side.begin();
+  return await side.done();
+}
