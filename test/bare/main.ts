@@ -23,7 +23,7 @@ const MACHINES = [
 
 /** Tests that start agents and commands and use terminals, files and /proc; and those that set up a clone. */
 const TESTS =
-  "test/house test/agent/exec test/agent/hooks test/agent/workload test/agent/files/transfer/read.test.ts test/agent/files/transfer/write-refusals.test.ts test/node/guestctl/terminal";
+  "test/house test/agent/exec test/agent/hooks test/agent/workload test/agent/files/calls/read.test.ts test/agent/files/calls/write-refusals.test.ts test/node/guestctl/terminal";
 /** The test that uses npm most: it packs and installs the client library. */
 const TEST_OF_NPM = "test/node/client/package.nightly.ts";
 const FOLDER = join(ROOT, "dist", ".bare");

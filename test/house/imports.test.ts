@@ -53,6 +53,14 @@ const BROKEN: Readonly<Record<string, readonly [files: Readonly<Record<string, s
     { "src/agent/exec/a.ts": "", "src/agent/exec/frames/index.ts": "" },
     /src\/agent\/exec has no index\.ts[^]*src\/agent\/exec\/frames\/index\.ts is a door inside a room/,
   ],
+  "inside a room with layers, imports lead down, and every folder is a layer": [
+    {
+      "src/agent/files/open/folder.ts": 'import type { NewFile } from "../entries/new-file.ts";',
+      "src/agent/files/attributes.ts": 'import type { FileWork } from "./threads/work.ts";',
+      "src/agent/files/tree/list.ts": "",
+    },
+    /folder\.ts must not import src\/agent\/files\/entries[^]*attributes\.ts must not import[^]*tree\/list\.ts is in no layer/,
+  ],
   "every import can be followed": [{ "src/agent/boot.ts": "await import(name);" }, /nobody can follow/],
   "no imports in a circle": [
     {

@@ -81,7 +81,7 @@ export function buildServices(
     workload,
     exec: new Exec({ starter, activity, clock, sessionClock, workloadOutput }),
     files: new Files(fileParts),
-    folders: async () => new (await import("../files/tree/folders.ts")).Folders(fileParts),
+    folders: async () => new (await import("../files/calls/folders.ts")).Folders(fileParts),
     hooks,
     health,
     healthWatches,

@@ -14,6 +14,7 @@ export const RESOLVE_NO_XDEV = 0x01;
 export const RESOLVE_NO_MAGICLINKS = 0x02;
 export const RESOLVE_NO_SYMLINKS = 0x04;
 export const RESOLVE_BENEATH = 0x08;
+export const RESOLVE_IN_ROOT = 0x10;
 
 /** Advice for mapped pages of files (madvise(2)): read neighbours too; read nothing else; unmap them. */
 export const ADVICE_NORMAL = 0;
@@ -186,17 +187,22 @@ export interface Addon {
    * negated errno. With WORKING_FOLDER as the folder, paths mean what they mean to open(2).
    */
   openIn(folder: number, path: Uint8Array, flags: number, mode: number, resolve: number): Promise<number>;
-  /**
-   * Gives an open file a name in a folder. An entry of that name is replaced, through the temporary name; with an empty
-   * temporary name the result is -EEXIST instead. Resolves with 0 or a negated errno, as the next four do.
-   */
-  placeIn(fd: number, folder: number, name: Uint8Array, temporary: Uint8Array): Promise<number>;
-  /** The same; then syncs the folder, and closes both. Resolves with an errno where only the sync failed. */
-  settleIn(fd: number, folder: number, name: Uint8Array, temporary: Uint8Array): Promise<number>;
   /** Renames an entry of a folder, perhaps into another; `exclusive` refuses to replace one. */
   moveIn(folder: number, from: Uint8Array, target: number, to: Uint8Array, exclusive: boolean): Promise<number>;
-  /** Makes a folder with these attributes, or none. Resolves with an errno where owner or mode is what fails. */
-  makeFolderIn(folder: number, name: Uint8Array, uid: number, gid: number, mode: number): Promise<number>;
+  /**
+   * Makes an entry in a folder from a record (files/entries/record.ts), whose path is a name there: a folder or a link
+   * with its attributes, or a file with its content. Resolves with the descriptor of the file, which has no name yet,
+   * or the temporary one if there is one; else with 0. `flags`: what may have the name (entry.c). As of the next three,
+   * a failure is a negated errno with the step that failed above its lower 16 bits.
+   */
+  makeEntry(folder: number, record: Uint8Array, temporary: Uint8Array, flags: number): Promise<number>;
+  /**
+   * Stages of a file's commit (entry.h): checks its size, sets its attributes and syncs it; gives it its name, in place
+   * of what has it through the temporary name, syncs the folder and closes both. Resolves with 0.
+   */
+  commitEntry(fd: number, folder: number, record: Uint8Array, temporary: Uint8Array, stages: number): Promise<number>;
+  /** Sets the attributes of any open entry, O_PATH included, that a record has. */
+  setAttributes(fd: number, record: Uint8Array): Promise<number>;
   /** Removes an entry; a folder only if it is empty. */
   removeIn(folder: number, name: Uint8Array, isFolder: boolean): Promise<number>;
   /** Target of a symbolic link that was opened with O_PATH; a negated errno for any other entry. */
@@ -212,8 +218,8 @@ export interface Addon {
    */
   removeEach(folder: number, names: Uint8Array): Promise<Buffer | number>;
   /**
-   * Makes entries below a folder from records that files/tree/batch.ts packs, each whole or not at all. Resolves with
-   * an errno of 32 bits for each that it got to, 0 where it is there. `temporary`: a name that nobody else uses.
+   * Makes entries below a folder from records (files/entries/record.ts), each whole or not at all. Resolves with a
+   * failure of 32 bits for each that it got to, 0 where it is there. `temporary`: a name that nobody else uses.
    * `synced`: a folder whose file system is synced later, as `folder`'s is.
    */
   writeEntries(
@@ -239,20 +245,8 @@ export interface Addon {
    * Resolves with 64 bits each: both the file's end where there is no more. Reading goes on from that place.
    */
   nextData(fd: number, from: Uint8Array): Promise<Buffer | number>;
-  /**
-   * Makes a file without a name in a folder, from a record as of writeEntries whose path is a name in it. A file that
-   * is there gives the attributes that it lacks. Resolves with its descriptor, or an errno: nothing is made then.
-   */
-  makeSmallFile(folder: number, entry: Uint8Array, exclusive: boolean): Promise<number>;
   /** syncfs(2) of the file system that an open folder lies in. */
   syncFileSystem(folder: number): Promise<number>;
-  /** Makes a symbolic link. Resolves with an errno where it is there, but could not have its owner. */
-  makeLinkIn(folder: number, name: Uint8Array, target: Uint8Array, uid: number, gid: number): Promise<number>;
-  /** Changes any open entry, O_PATH included, as the next two do. -1: stays as it is. */
-  changeOwner(fd: number, uid: number, gid: number): Promise<number>;
-  changeMode(fd: number, mode: number): Promise<number>;
-  /** Sets st_mtime alone; seconds since 1970 as eight bytes. */
-  changeModified(fd: number, seconds: Uint8Array, nanoseconds: number): Promise<number>;
   /** Begins to connect a non-blocking socket to a port of 127.0.0.1 or ::1. Writable once `connected` can tell. */
   connectPort(family: 4 | 6, port: number): number;
   /** The same for the path of a unix socket, connected, on a libuv thread. -EAGAIN: its listener's queue is full. */

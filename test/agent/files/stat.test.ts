@@ -7,7 +7,7 @@ import { describe, it, test } from "node:test";
 import type { Timestamp } from "@bufbuild/protobuf/wkt";
 import { status } from "@grpc/grpc-js";
 import { FileSystemError } from "../../../src/agent/domain/index.ts";
-import { fileFailure } from "../../../src/agent/files/failure.ts";
+import { fileFailure } from "../../../src/agent/files/calls/failure.ts";
 import { FileType } from "../../../src/shared/gen/svc/guest/v1alpha1/files_pb.ts";
 import { startAgent } from "../../fixtures/agent.ts";
 import { failureOf, FileCalls, testFolder, failsWith } from "../../fixtures/files.ts";

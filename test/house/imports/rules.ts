@@ -121,7 +121,7 @@ const floors: Rule = (modules) =>
 
 /** Modules that load later than the rest of their room: others reach them by import(). */
 const LOADED_LATER: ReadonlySet<string> = new Set([
-  "src/agent/files/tree/folders.ts",
+  "src/agent/files/calls/folders.ts",
   "src/agent/server/warm-up.ts",
   "src/agent/rpc/handlers/serve.ts",
   "src/agent/platform/guest-facts.ts",
@@ -163,6 +163,29 @@ const doorsOfRooms: Rule = (modules) => {
   ]);
 };
 
+/** Layers of a room's files, from the lowest up. What is in none of them is below all; index.ts is above. */
+const LAYERS: ReadonlyMap<string, readonly string[]> = new Map([
+  ["src/agent/files", ["threads", "open", "entries", "calls"]],
+]);
+
+const layers: Rule = (modules) =>
+  eachImport(modules, (from, to) => {
+    const room = placeOf(from);
+    const names = LAYERS.get(room);
+    if (names === undefined || placeOf(to) !== room || from === `${room}/index.ts`) return undefined;
+    const layerOf = (path: string): number => names.indexOf(path.slice(room.length + 1).split("/")[0] ?? "");
+    if (layerOf(to) <= layerOf(from)) return undefined;
+    return `${from} must not import ${to}: the layers of ${room} are ${names.join(", ")}, each above the ones before`;
+  });
+
+const unlayered: Rule = (modules) =>
+  modules.flatMap(({ path }) => {
+    const names = LAYERS.get(placeOf(path));
+    const [folder = "", ...deeper] = path.split("/").slice(3);
+    const isKnown = names === undefined || deeper.length === 0 || names.includes(folder);
+    return isKnown ? [] : [`${path} is in no layer of ${placeOf(path)}: ${names.join(", ")}`];
+  });
+
 const traceable: Rule = (modules) =>
   modules
     .filter(({ untraceable }) => untraceable > 0)
@@ -194,6 +217,10 @@ export const RULES: ReadonlyMap<string, Rule> = new Map([
   ["a room is entered through its index.ts", doors],
   ["modules that load later than their room are loaded by import()", loadedLater],
   ["every room has an index.ts, and no folder in it has one", doorsOfRooms],
+  [
+    "inside a room with layers, imports lead down, and every folder is a layer",
+    (modules) => [...layers(modules), ...unlayered(modules)],
+  ],
   ["every import can be followed", traceable],
   ["no imports in a circle", noCycles],
   ["no using in a loop", noUsingInLoops],

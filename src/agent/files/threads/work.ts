@@ -1,7 +1,8 @@
 import { type FileStep, FileSystemError, FileSystemHung, type Mount, Mutex, type Timers } from "../../domain/index.ts";
-import { type Addon, errnoName, failedWith } from "../../native/index.ts";
+import { type Addon, failedWith } from "../../native/index.ts";
 import { HungMounts, mountOf } from "./mounts.ts";
 import { isSync, type Held, type Running, type Work } from "./operation.ts";
+import { failureOf } from "./steps.ts";
 import { LATE_LOOKS, SYNCS_AT_ONCE, ThreadPool, type Waiting } from "./pool.ts";
 
 /** Interval of the looks at running operations. Looks count their time: a suspended guest's clock may jump. */
@@ -45,7 +46,7 @@ export class FileWork {
   /** Runs one step in the addon, which resolves with a negated errno where it fails. */
   async native(work: Work<number>, job: (addon: Addon) => Promise<number>): Promise<number> {
     const result = await this.step(work, () => job(this.addon));
-    if (result < 0) throw new FileSystemError(work.step, errnoName(result));
+    if (result < 0) throw failureOf(result, work.step);
     return result;
   }
 

@@ -105,24 +105,20 @@
 #define AGENT_FILE_CALLS(F)                  \
   /* files.c */                              \
   F("openIn", agent_open_in)                 \
-  F("placeIn", agent_place_in)               \
-  F("settleIn", agent_settle_in)             \
   F("moveIn", agent_move_in)                 \
   F("removeIn", agent_remove_in)             \
   F("targetOf", agent_target_of)             \
   /* folders.c */                            \
   F("entriesIn", agent_entries_in)           \
   F("removeEach", agent_remove_each)         \
-  F("changeOwner", agent_change_owner)       \
-  F("changeMode", agent_change_mode)         \
-  F("changeModified", agent_change_modified) \
+  /* entry.c */                              \
+  F("makeEntry", agent_make_entry)           \
+  F("commitEntry", agent_commit_entry)       \
+  F("setAttributes", agent_set_attributes)   \
   /* tree.c */                               \
   F("writeEntries", agent_write_entries)     \
   F("readEntries", agent_read_entries)       \
   F("nextData", agent_next_data)             \
-  F("makeSmallFile", agent_make_small_file)  \
-  F("makeFolderIn", agent_make_folder_in)    \
-  F("makeLinkIn", agent_make_link_in)        \
   F("syncFileSystem", agent_sync_file_system) \
   /* sockets.c */                            \
   F("connectPath", agent_connect_path)       \

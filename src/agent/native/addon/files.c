@@ -57,20 +57,6 @@ int place_in(int fd, int folder, const char *name, const char *temporary) {
   return result < 0 ? refuse(error) : 0;
 }
 
-int agent_place_in(struct argument *args) {
-  return place_in(args[0].number, args[1].number, args[2].bytes, args[3].bytes);
-}
-
-/* A hand-over to a thread costs as much as the calls themselves. Returns the errno of a failed sync: it is in place. */
-int agent_settle_in(struct argument *args) {
-  int fd = args[0].number, folder = args[1].number;
-  if (place_in(fd, folder, args[2].bytes, args[3].bytes) < 0) return -1;
-  if (fsync(folder) < 0) return errno;
-  close(fd);
-  close(folder);
-  return 0;
-}
-
 int move_in(int folder, const char *from, int target, const char *to, bool exclusive) {
   if (!exclusive) return renameat(folder, from, target, to);
   int result = (int)syscall(SYS_renameat2, folder, from, target, to, RENAME_NOREPLACE);

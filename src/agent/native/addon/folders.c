@@ -1,6 +1,6 @@
 /*
- * Lists open folders in batches, and sets attributes of open entries. Runs on libuv threads, as files.c does. A batch
- * ends early when its time is over: a slow file system does not hang, and other calls need the thread.
+ * Lists and empties open folders in batches. Runs on libuv threads, as files.c does. A batch ends early when its time is
+ * over: a slow file system does not hang, and other calls need the thread.
  */
 #include <dirent.h>
 #include <fcntl.h>
@@ -11,10 +11,6 @@
 #include <sys/syscall.h>
 
 #include "file_job.h"
-
-#ifndef SYS_fchmodat2
-#define SYS_fchmodat2 452 /* Linux 6.6; the same on all architectures */
-#endif
 
 /*
  * RAW: one read of getdents64(2), hundreds of entries of 24 bytes or more. ROOM: the answer's first size; it grows. PAGE:
@@ -31,7 +27,7 @@ struct kernel_entry {
   char name[];
 };
 
-/* The answer's part about an entry, before its name and target. ../../files/tree/entries.ts reads it. */
+/* The answer's part about an entry, before its name and target. ../../files/entries/listing.ts reads it. */
 struct packed_entry {
   uint32_t name_bytes, target_bytes;
   uint32_t error; /* 0: all fields are set; else only mode (the type) and inode */
@@ -151,27 +147,4 @@ int agent_remove_each(struct argument *args) {
     if (now_ms() > until_ms) break;
   }
   return 0;
-}
-
-/* -1: stays as it is. */
-int agent_change_owner(struct argument *args) {
-  return fchownat(args[0].number, "", (uid_t)args[1].number, (gid_t)args[2].number, AT_EMPTY_PATH);
-}
-
-/* fchmod(2) does not take a descriptor of O_PATH. EPERM: a filter that does not know fchmodat2. */
-int agent_change_mode(struct argument *args) {
-  mode_t mode = (mode_t)args[1].number;
-  int result = (int)syscall(SYS_fchmodat2, args[0].number, "", mode, AT_EMPTY_PATH);
-  if (result == 0 || (errno != ENOSYS && errno != EPERM)) return result;
-  return chmod(descriptor_path(args[0].number).text, mode);
-}
-
-/* Seconds as eight bytes: a number holds no more than 53 bits. Linux before 5.8 takes no descriptor here. */
-int agent_change_modified(struct argument *args) {
-  int64_t seconds = 0;
-  if (args[1].length == sizeof seconds) memcpy(&seconds, args[1].bytes, sizeof seconds);
-  const struct timespec times[2] = {{.tv_nsec = UTIME_OMIT}, {.tv_sec = seconds, .tv_nsec = args[2].number}};
-  int result = utimensat(args[0].number, "", times, AT_EMPTY_PATH);
-  if (result == 0 || (errno != EINVAL && errno != ENOENT)) return result;
-  return utimensat(AT_FDCWD, descriptor_path(args[0].number).text, times, 0);
 }

@@ -1,5 +1,5 @@
-import { create } from "@bufbuild/protobuf";
-import type { Folders, TreeItem, TreeOutput, TreeProgress, TreeWriter } from "../../files/index.ts";
+import { create, type MessageInitShape } from "@bufbuild/protobuf";
+import type { Folders, LeftEntry, TreeItem, TreeOutput, TreeProgress, TreeWriter } from "../../files/index.ts";
 import { frameOrder, invalidField } from "../../domain/index.ts";
 import {
   type ReadTreeRequest,
@@ -41,14 +41,15 @@ export async function serveWriteTree(folders: Folders, call: Call): Promise<void
   const header = first && call.decode(WriteTreeRequestSchema, first).part;
   if (header?.case !== "header")
     throw frameOrder(`the first message is ${header?.case ?? "missing"}; it must be header`);
-  const send = (progress: TreeProgress, done: boolean, holes = false): void => {
-    const { failed, failures, ...written } = progress;
-    const result = done ? { done, failed, failures: [...failures] } : { holes };
-    call.send(messageFrame(WriteTreeResponseSchema, create(WriteTreeResponseSchema, { ...written, ...result })));
+  const send = (progress: TreeProgress, more: MessageInitShape<typeof WriteTreeResponseSchema>): void => {
+    const { items, bytesWritten } = progress;
+    const answer = create(WriteTreeResponseSchema, { items, bytesWritten, ...more });
+    call.send(messageFrame(WriteTreeResponseSchema, answer));
   };
+  const report = (writer: TreeWriter): void => send(writer.progress, { newFailures: [...writer.takeFailures()] });
   const fill = async (writer: TreeWriter, onProgress: () => void): Promise<void> => {
     // Its client may wait for this before it begins with what it cannot begin twice.
-    send(writer.progress, false, true);
+    send(writer.progress, { holes: true, itemFailures: true });
     let coming = messages.next();
     for (let next = await coming; next !== undefined; next = await coming) {
       onProgress();
@@ -60,13 +61,19 @@ export async function serveWriteTree(folders: Folders, call: Call): Promise<void
       // Views of the message: it is given back when nothing uses them any more.
       await take(writer, next.bytes);
       next.release();
-      send(writer.progress, false);
+      report(writer);
       await call.drained();
       if (!isSmall) coming = messages.next();
     }
   };
   const { value } = header;
-  send(await folders.writeTree({ ...locationOf(value), ...optionsOf(value) }, fill, call), true);
+  const progressed = async (writer: TreeWriter): Promise<void> => {
+    report(writer);
+    await call.drained();
+  };
+  const request = { ...locationOf(value), ...optionsOf(value) };
+  const done = await folders.writeTree(request, { fill, progressed }, call);
+  send(done, { done: true, failed: done.failed, failures: [...done.failures] });
 }
 
 function locationOf({ path, beneath, noSymlinks }: WriteTreeHeader | ReadTreeRequest) {
@@ -88,6 +95,7 @@ async function take(writer: TreeWriter, message: Uint8Array): Promise<void> {
   if (part.case === "items") await writer.take(part.value.items.map(treeItem));
   else if (part.case === "data") await writer.data(part.value);
   else if (part.case === "hole") await writer.hole(part.value);
+  else if (part.case === "itemFailure") await writer.itemFailed();
   else throw frameOrder(part.case === "header" ? "second header; a call writes one tree" : "message without content");
 }
 
@@ -116,6 +124,12 @@ export async function serveReadTree(folders: Folders, request: ReadTreeRequest, 
     call.send(writer.frame());
     return call.drained();
   };
+  const sendFailures = (entries: readonly LeftEntry[]): Promise<void> => {
+    const value = { entries: [...entries] };
+    const message = create(ReadTreeResponseSchema, { part: { case: "failures", value } });
+    call.send(messageFrame(ReadTreeResponseSchema, message));
+    return call.drained();
+  };
   const output: TreeOutput = {
     items: (items) => {
       call.send(itemsFrame(items));
@@ -125,6 +139,7 @@ export async function serveReadTree(folders: Folders, request: ReadTreeRequest, 
       call.send(bytesFieldFrame(DATA_FIELD, bytes), release);
       return call.drained();
     },
+    failures: request.streamFailures ? sendFailures : undefined,
     hole: request.holes ? sendHole : undefined,
   };
   const where = { ...locationOf(request), crossMounts: request.crossMounts };

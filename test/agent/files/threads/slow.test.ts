@@ -4,6 +4,8 @@ import { writeFile } from "node:fs/promises";
 import { createInterface } from "node:readline";
 import { describe, it } from "node:test";
 import { FileSystemHung } from "../../../../src/agent/domain/index.ts";
+import { Leftovers } from "../../../../src/agent/files/entries/leftovers.ts";
+import { createFile } from "../../../../src/agent/files/entries/new-file.ts";
 import { FileSystem } from "../../../../src/agent/files/index.ts";
 import { testFolder } from "../../../fixtures/files.ts";
 import { fuseMount } from "../../../fixtures/programs/index.ts";
@@ -28,14 +30,20 @@ describe("64 writes to a disk whose fsyncs do not end", NEEDS_FUSE, () => {
     const output = mount.server.stdout;
     let begun = 0;
     const allBegun = Promise.withResolvers<void>();
-    const write = async (above: string, name: string, signal?: AbortSignal): Promise<void> => {
-      const file = await files.create(bytes(folder.at(above)), { sparse: false, sha256: true });
+    const write = async (
+      above: string,
+      name: string,
+      signal: AbortSignal = new AbortController().signal,
+    ): Promise<void> => {
+      const opened = await files.openFolder("create", bytes(folder.at(above)), "change");
+      const file = await createFile(opened, new Leftovers(), { sparse: false, sha256: true });
       await file.write([bytes("x")]);
       begun += 1;
       if (begun === 72) allBegun.resolve();
       try {
-        await file.sync(signal);
-        await file.place(bytes(folder.at(`${above}/${name}`)), false);
+        // Each file of this mount says that it has 64 KiB.
+        const sizeBytes = above === "slow" ? 65_536n : 1n;
+        await file.commit({ path: bytes(name), sizeBytes }, { exclusive: false, syncs: true, signal });
       } finally {
         await file.dispose();
       }

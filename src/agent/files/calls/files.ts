@@ -1,0 +1,116 @@
+import {
+  type Incoming,
+  type LentBytes,
+  type ActivityClock,
+  BufferPool,
+  type Caller,
+  type Clock,
+  CONNECTION_FILE_CALL_LIMIT,
+  FILE_CALL_LIMIT,
+} from "../../domain/index.ts";
+import { CallPlaces } from "./call-places.ts";
+import { checkFilePath, type FileLocation, inTree, wholePath } from "./location.ts";
+import type { FileAttributes, FileOwner } from "../attributes.ts";
+import { Leftovers } from "../entries/leftovers.ts";
+import type { FileSystem } from "../open/file-system.ts";
+import { wrongType } from "./failure.ts";
+import type { WriteResult } from "./content.ts";
+import { FILE_BUFFERS, readChunks, type ReadOutput } from "./read.ts";
+import { checkReadRequest, checkWriteRequest, type ReadRequest, type WriteRequest } from "./file-requests.ts";
+import { writeAtomically } from "./write.ts";
+
+/** What the files capability needs. */
+export interface FilesParts {
+  readonly fileSystem: FileSystem;
+  readonly activity: ActivityClock;
+  readonly clock: Pick<Clock, "monotonicMs">;
+  /** Owner of new files. */
+  readonly newFileOwner: () => Promise<FileOwner>;
+}
+
+/** Result of StatPath. */
+export interface PathReport {
+  readonly attributes: FileAttributes;
+  /** Of a symbolic link that was not followed. */
+  readonly linkTarget: Uint8Array | undefined;
+}
+
+/** Reads, writes and describes files of the guest, with the agent's own rights. Everything throws AgentError. */
+export class Files {
+  readonly #parts: FilesParts;
+  readonly #buffers = new BufferPool(FILE_BUFFERS);
+  readonly #writing = new Set<Promise<WriteResult>>();
+  readonly #places: CallPlaces;
+  readonly #leftovers = new Leftovers();
+
+  constructor(parts: FilesParts) {
+    this.#parts = parts;
+    this.#places = new CallPlaces({
+      calls: "file calls",
+      limit: FILE_CALL_LIMIT,
+      connectionLimit: CONNECTION_FILE_CALL_LIMIT,
+      ...parts,
+    });
+  }
+
+  /** Reads a regular file to its end, or a part of it. Resolves when all of it has been handed to `output`. */
+  async read(request: ReadRequest, output: ReadOutput, caller: Caller): Promise<void> {
+    checkReadRequest(request);
+    const { signal } = caller;
+    await this.#places.run(caller, (onProgress, place) => {
+      const active: ReadOutput = (bytes, attributes, release) => {
+        onProgress();
+        output(bytes, attributes, () => {
+          place.progress();
+          release();
+        });
+      };
+      return inTree(this.#parts.fileSystem, "read", request, async (tree) => {
+        const file = await tree.openRegular(request.path);
+        if ("notRegular" in file) throw wrongType("read", wholePath(request), file.notRegular, "regular file");
+        const leave = this.#buffers.enter();
+        try {
+          await readChunks({ file, request, buffers: this.#buffers, output: active, signal });
+        } finally {
+          leave();
+          await file.close();
+        }
+      });
+    });
+  }
+
+  /** Replaces or creates a file in one step once its content is whole, as declared, and on disk; or changes nothing. */
+  async write(request: WriteRequest, input: Incoming<LentBytes>, caller: Caller): Promise<WriteResult> {
+    checkWriteRequest(request);
+    const { newFileOwner } = this.#parts;
+    const { signal } = caller;
+    const leftovers = this.#leftovers;
+    const writers = (): number => this.#writing.size;
+    return this.#places.run(caller, async (onProgress) => {
+      const writing = inTree(this.#parts.fileSystem, "write", request, async (tree) =>
+        writeAtomically({ tree, leftovers, request, input, writers, newFileOwner, onProgress, signal }),
+      );
+      this.#writing.add(writing);
+      try {
+        return await writing;
+      } finally {
+        this.#writing.delete(writing);
+      }
+    });
+  }
+
+  /** Describes a path; with `noFollow` a symbolic link itself. */
+  async stat(location: FileLocation, noFollow: boolean): Promise<PathReport> {
+    checkFilePath(location);
+    const { path } = location;
+    return inTree(this.#parts.fileSystem, "stat", location, async (tree) => {
+      const attributes = await tree.stat(path, noFollow);
+      return { attributes, linkTarget: attributes.type === "symlink" ? await tree.readLink(path) : undefined };
+    });
+  }
+
+  /** Resolves when no write runs and aborted writes have removed their files. */
+  async settled(): Promise<void> {
+    await Promise.allSettled(this.#writing);
+  }
+}

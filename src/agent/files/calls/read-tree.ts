@@ -1,0 +1,308 @@
+import { type BufferPool, type Clock, FileSystemError } from "../../domain/index.ts";
+import type { FileAttributes, FilePath } from "../attributes.ts";
+import { readChunks, type ReadOutput } from "./read.ts";
+import type { RegularFile } from "../open/regular-file.ts";
+import { readEach } from "../entries/tree-entries.ts";
+import { Failures, type LeftEntry, MAX_SIZE_BYTES, type TreeItem } from "./item.ts";
+import { type ListedEntry, listTree } from "./list.ts";
+import type { MountsBelow } from "../open/mounts-below.ts";
+import type { ListedFolder } from "../entries/listed-folder.ts";
+import type { OpenFolder } from "../open/folder.ts";
+
+/** Largest file that is read in a batch; a larger one streams. */
+const SMALL_BYTES = 64 * 1024;
+/** Of a batch, and so of a message. */
+const BATCH_BYTES = 256 * 1024;
+/** Files with several names that are remembered: beyond that the other names are copies. */
+const LINKS_LIMIT = 65_536;
+/** Deeper than any path that is listed. */
+const ALL_LEVELS = 2 ** 31;
+/** Largest file without a size (/proc) that is read: one of them may never end. */
+const MEASURED_LIMIT_BYTES = 2n ** 30n;
+const NONE = new Uint8Array(0);
+const NUL: Uint8Array = Uint8Array.of(0);
+
+/** What a walk hands on. Each promise resolves when more may come; bytes of `data` are valid until then. */
+export interface TreeOutput {
+  items(items: readonly TreeItem[]): Promise<void>;
+  data(bytes: Uint8Array, release: () => void): Promise<void>;
+  /** Undefined: only the result has failures. The last item lacks bytes: the rest of it does not come. */
+  readonly failures: ((entries: readonly LeftEntry[]) => Promise<void>) | undefined;
+  /** Undefined: their zeros come as data. */
+  readonly hole: ((bytes: bigint) => Promise<void>) | undefined;
+}
+
+/** What a walk needs. */
+export interface ReadTreeParts {
+  /** To list it; the walk closes it. */
+  readonly top: ListedFolder;
+  /** The same folder, to read files in it. */
+  readonly root: OpenFolder;
+  readonly output: TreeOutput;
+  readonly crossMounts: boolean;
+  readonly buffers: BufferPool;
+  readonly clock: Pick<Clock, "monotonicMs">;
+  readonly signal: AbortSignal;
+}
+
+/** What was read. */
+export interface TreeRead {
+  readonly items: bigint;
+  readonly failed: bigint;
+  readonly failures: readonly LeftEntry[];
+}
+
+/** Reads all below a folder. Throws FileSystemError, or the signal's reason. */
+export async function readTree(parts: ReadTreeParts): Promise<TreeRead> {
+  const reader = new TreeReader(parts);
+  const { top, crossMounts, clock, signal } = parts;
+  const request = {
+    path: NONE,
+    beneath: NONE,
+    noSymlinks: true,
+    depth: ALL_LEVELS,
+    maxEntries: 0n,
+    crossMounts,
+  };
+  await listTree({ top, request, clock, signal, output: (entries) => reader.take(entries) });
+  await reader.sent();
+  return reader.result;
+}
+
+/** A small file that waits to be read with others. */
+type SmallFile = readonly [path: FilePath, attributes: FileAttributes];
+
+class TreeReader {
+  readonly #parts: ReadTreeParts;
+  readonly #mounts: MountsBelow;
+  /** Names under which files that have several were sent: others are links to them. */
+  readonly #names = new Map<bigint, FilePath>();
+  /** Items that wait to be sent in one message, and small files that come after them. */
+  #ready: TreeItem[] = [];
+  #small: SmallFile[] = [];
+  #items = 0n;
+  #sent = Promise.resolve();
+  readonly #failures: Failures;
+
+  constructor(parts: ReadTreeParts) {
+    this.#parts = parts;
+    this.#failures = new Failures(parts.output.failures !== undefined);
+    this.#mounts = parts.root.findMounts();
+  }
+
+  get result(): TreeRead {
+    return { items: this.#items, failed: this.#failures.count, failures: this.#failures.first };
+  }
+
+  /** Resolves when the output has taken all. */
+  sent(): Promise<void> {
+    return this.#sent;
+  }
+
+  async take(entries: readonly ListedEntry[]): Promise<void> {
+    for (const entry of entries) await this.#takeEntry(entry);
+    await this.#readSmall();
+    await this.#send();
+    await this.#reportFailures();
+  }
+
+  async #takeEntry({ name, attributes, linkTarget, errno, isMountPoint }: ListedEntry): Promise<void> {
+    if (attributes === undefined || errno !== undefined) {
+      // Another file system is not a part of this tree, unless it is asked for.
+      if (!isMountPoint || this.#parts.crossMounts) this.#failures.add(name, errno ?? "ENOENT");
+      if (attributes === undefined) return;
+    }
+    const { type, sizeBytes } = attributes;
+    if (type === "directory") this.#ready.push(itemOf(name, attributes, NONE, 0n));
+    else if (type === "symlink")
+      this.#ready.push({ ...itemOf(name, attributes, NONE, 0n), linkTarget: linkTarget ?? NONE });
+    else if (type !== "regular") this.#failures.add(name, "EOPNOTSUPP");
+    else if (await this.#takeOtherName(name, attributes)) return;
+    else if (sizeBytes <= SMALL_BYTES) this.#small.push([name, attributes]);
+    else {
+      await this.#readSmall();
+      await this.#send();
+      await this.#readLarge(name, attributes);
+    }
+  }
+
+  /** Whether the file was sent under another name, to which this one becomes a link. */
+  async #takeOtherName(name: FilePath, attributes: FileAttributes): Promise<boolean> {
+    // Inodes are of one file system.
+    if (!this.#isShared(attributes)) return false;
+    // Its first name may still wait to be read, which may fail.
+    if (this.#small.some(([, waiting]) => waiting.inode === attributes.inode)) await this.#readSmall();
+    const first = this.#names.get(attributes.inode);
+    if (first === undefined) return false;
+    await this.#readSmall();
+    this.#ready.push({ ...itemOf(name, attributes, NONE, 0n), linkTarget: first });
+    return true;
+  }
+
+  #isShared({ links }: FileAttributes): boolean {
+    return links > 1n && !this.#parts.crossMounts;
+  }
+
+  /** Remembers the name of a file that is sent whole. */
+  #remember(path: FilePath, attributes: FileAttributes): void {
+    if (this.#isShared(attributes) && this.#names.size < LINKS_LIMIT)
+      this.#names.set(attributes.inode, Uint8Array.from(path));
+  }
+
+  async #send(): Promise<void> {
+    const items = this.#ready;
+    this.#ready = [];
+    this.#items += BigInt(items.length);
+    if (items.length === 0) return;
+    // The next are read while these are sent.
+    await this.#sent;
+    this.#sent = this.#parts.output.items(items);
+  }
+
+  async #reportFailures(): Promise<void> {
+    if (this.#failures.unreported === 0) return;
+    await this.#sent;
+    await this.#parts.output.failures?.(this.#failures.takeUnreported());
+  }
+
+  async #readSmall(): Promise<void> {
+    for (let rest = this.#small; rest.length > 0;) {
+      const { grown, done } = await this.#readBatch(rest);
+      rest = rest.slice(done);
+      await this.#send();
+      for (const [path, attributes] of grown) await this.#readLarge(path, attributes);
+    }
+    this.#small = [];
+  }
+
+  async #readBatch(files: readonly SmallFile[]): Promise<{ readonly grown: readonly SmallFile[]; done: number }> {
+    const { root, signal } = this.#parts;
+    signal.throwIfAborted();
+    const { below, end } = this.#mounts.first(0, files.length, (index) => files[index]?.[0] ?? NONE);
+    const paths = Buffer.concat(files.slice(0, end).flatMap(([path]) => [path, NUL]));
+    const grown: SmallFile[] = [];
+    let done = 0;
+    const roomBytes = BATCH_BYTES + SMALL_BYTES + 4;
+    for (const read of await readEach(root, paths, SMALL_BYTES, roomBytes, below?.mount)) {
+      const file = files[done++];
+      if (file === undefined) break;
+      const [path, attributes] = file;
+      if (read === "EFBIG") grown.push(file);
+      else if (typeof read === "string") this.#failures.add(path, read);
+      else {
+        this.#remember(path, attributes);
+        this.#ready.push(itemOf(path, attributes, read, BigInt(read.length)));
+      }
+    }
+    return { grown, done };
+  }
+
+  /** `listed`: its attributes in the listing. */
+  async #readLarge(path: FilePath, listed: FileAttributes): Promise<void> {
+    const { root, buffers } = this.#parts;
+    try {
+      const file = await root.openFile(path, this.#mounts.of(path)?.mount);
+      if (file === undefined) throw new FileSystemError("open", "ESTALE");
+      const leave = buffers.enter();
+      try {
+        // More than fits into a batch was read of it, so that it has content: nothing but that tells its size (/proc).
+        const hasNoSize = listed.sizeBytes === 0n && file.attributes.sizeBytes === 0n;
+        const sizeBytes = hasNoSize ? await this.#measure(path) : file.attributes.sizeBytes;
+        if (sizeBytes > MAX_SIZE_BYTES) throw new FileSystemError("read", "EFBIG");
+        await this.#sendLarge(path, file, sizeBytes);
+      } finally {
+        leave();
+        await file.close();
+      }
+    } catch (error) {
+      if (!(error instanceof FileSystemError)) throw error;
+      this.#failures.add(path, error.errno);
+    }
+    // The client must know before the next item that the rest of this one does not come.
+    await this.#reportFailures();
+  }
+
+  async #sendLarge(path: FilePath, file: RegularFile, sizeBytes: bigint): Promise<void> {
+    const { output } = this.#parts;
+    const { attributes } = file;
+    const { hasHoles = false } = attributes;
+    await this.#sent;
+    await output.items([{ ...itemOf(path, attributes, NONE, sizeBytes), sparse: hasHoles }]);
+    this.#items += 1n;
+    if (sizeBytes === 0n) return;
+    const sentBytes =
+      hasHoles && output.hole !== undefined
+        ? await this.#sendSparse(path, file, output.hole)
+        : await this.#sendPart(path, file, 0n, sizeBytes);
+    if (sentBytes < sizeBytes) throw new FileSystemError("read", "ESTALE");
+    this.#remember(path, attributes);
+  }
+
+  /** Reads a file to its end to learn how large it is. */
+  async #measure(path: FilePath): Promise<bigint> {
+    const { root, buffers, signal } = this.#parts;
+    const file = await root.openFile(path, this.#mounts.of(path)?.mount);
+    if (file === undefined) throw new FileSystemError("open", "ESTALE");
+    let sizeBytes = 0n;
+    try {
+      const request = { path, beneath: NONE, noSymlinks: true, offsetBytes: 0n, lengthBytes: MEASURED_LIMIT_BYTES };
+      const output: ReadOutput = (bytes, _attributes, release) => {
+        sizeBytes += BigInt(bytes.length);
+        release();
+      };
+      await readChunks({ file, request, buffers, signal, output });
+    } finally {
+      await file.close();
+    }
+    if (sizeBytes >= MEASURED_LIMIT_BYTES) throw new FileSystemError("read", "EFBIG");
+    return sizeBytes;
+  }
+
+  /** Returns how many bytes were sent, holes included: fewer than its size where it has shrunk. */
+  async #sendSparse(path: FilePath, file: RegularFile, hole: (bytes: bigint) => Promise<void>): Promise<bigint> {
+    const { sizeBytes } = file.attributes;
+    for (let at = 0n; at < sizeBytes;) {
+      const { beginBytes, endBytes } = await file.nextData(at);
+      const [begin, end] = [beginBytes, endBytes].map((place) => (place < sizeBytes ? place : sizeBytes)) as [
+        bigint,
+        bigint,
+      ];
+      if (begin > at) await hole(begin - at);
+      if (end > begin) {
+        const sentBytes = await this.#sendPart(path, file, begin, end - begin);
+        if (sentBytes < end - begin) return begin + sentBytes;
+      }
+      at = end;
+      if (end <= begin) return begin;
+    }
+    return sizeBytes;
+  }
+
+  async #sendPart(path: FilePath, file: RegularFile, offsetBytes: bigint, lengthBytes: bigint): Promise<bigint> {
+    const { buffers, output, signal } = this.#parts;
+    let sentBytes = 0n;
+    let sending = Promise.resolve();
+    const request = { path, beneath: NONE, noSymlinks: true, offsetBytes, lengthBytes };
+    try {
+      await readChunks({
+        file,
+        request,
+        buffers,
+        signal,
+        output: (bytes, _attributes, release) => {
+          sentBytes += BigInt(bytes.length);
+          if (bytes.length === 0) release();
+          else sending = output.data(bytes, release);
+        },
+      });
+    } finally {
+      await sending;
+    }
+    return sentBytes;
+  }
+}
+
+function itemOf(path: FilePath, attributes: FileAttributes, data: Uint8Array, sizeBytes: bigint): TreeItem {
+  const { type, mode, uid, gid, modifiedNs } = attributes;
+  return { path, type, mode, uid, gid, modifiedNs, sizeBytes, data, linkTarget: NONE, sparse: false };
+}

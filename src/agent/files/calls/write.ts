@@ -1,0 +1,162 @@
+import type { Hash } from "node:crypto";
+import { FileSystemError, type Incoming, type LentBytes } from "../../domain/index.ts";
+import type { FileOwner, FilePath } from "../attributes.ts";
+import { CreatedDirectories, ownerOf } from "../entries/created-directories.ts";
+import type { Leftovers } from "../entries/leftovers.ts";
+import { createFile, createSmallFile, type NewFile } from "../entries/new-file.ts";
+import type { FileTree } from "../open/file-system.ts";
+import { folderOf, SLASH, splitPath } from "../open/names.ts";
+import { Content, type ContentParts, type WriteResult } from "./content.ts";
+import type { WriteRequest } from "./file-requests.ts";
+import { alreadyExists, findTarget } from "./target.ts";
+
+/** A larger file is written while it comes. */
+const SMALL_BYTES = 64 * 1024;
+
+/** What one transfer needs. */
+export interface WriteParts {
+  readonly tree: FileTree;
+  readonly leftovers: Leftovers;
+  readonly request: WriteRequest;
+  readonly input: Incoming<LentBytes>;
+  /** Files that are being written now, this one included. */
+  readonly writers: () => number;
+  /** Owner of new files. */
+  readonly newFileOwner: () => Promise<FileOwner>;
+  /** Called for every piece. */
+  readonly onProgress: () => void;
+  /** Its reason is thrown once it is aborted. */
+  readonly signal: AbortSignal;
+}
+
+/** Writes a file completely and puts it in place, or changes nothing. Throws AgentError or FileSystemError. */
+export async function writeAtomically(parts: WriteParts): Promise<WriteResult> {
+  const { sizeBytes, sparse, skipSha256, path } = parts.request;
+  if (sizeBytes === undefined || sizeBytes > SMALL_BYTES || sparse)
+    return writeStepwise(parts, undefined, (file) => receive(file, parts));
+  const content = new SmallContent(!skipSha256);
+  const result = await receive(content, parts);
+  const made = await createAtOnce(parts, content.bytes);
+  if (made === undefined) return writeStepwise(parts, content.bytes, () => Promise.resolve(result));
+  try {
+    await commit(parts, made.file, path, made.owner, result);
+    return result;
+  } finally {
+    await made.file.dispose();
+  }
+}
+
+/** Finds out what the path leads to, makes what is missing, and writes the file there. */
+async function writeStepwise(
+  parts: WriteParts,
+  content: Uint8Array | undefined,
+  fill: (file: NewFile) => Promise<WriteResult>,
+): Promise<WriteResult> {
+  const { tree, request, leftovers, newFileOwner } = parts;
+  const { path, existing } = await findTarget(tree, request);
+  const owner = await ownerOf(request, () => existing ?? newFileOwner());
+  const created = new CreatedDirectories(tree);
+  try {
+    const folder = folderOf(path);
+    const { uid, gid, createParents, sparse, skipSha256 } = request;
+    if (createParents) await created.make(folder, { uid, gid, owner });
+    const options = { sparse, sha256: !skipSha256 };
+    const file = await createFile(await tree.openFolder("create", folder, "change"), leftovers, options, content);
+    try {
+      const result = await fill(file);
+      await commit(parts, file, path, owner, result);
+      return result;
+    } finally {
+      await file.dispose();
+    }
+  } catch (error) {
+    await created.rollback();
+    throw error;
+  }
+}
+
+/** Most small files are made in half as many steps. Undefined where it cannot be: nothing is changed then. */
+async function createAtOnce(
+  { tree, request, newFileOwner }: WriteParts,
+  content: Buffer,
+): Promise<{ readonly file: NewFile; readonly owner: FileOwner } | undefined> {
+  const { folder, name } = splitPath(request.path);
+  if (name.length === 0 || request.path.at(-1) === SLASH) return undefined;
+  try {
+    const owner = await ownerOf(request, newFileOwner);
+    const above = await tree.openFolder("create", folder, "change");
+    return { file: await createSmallFile(above, name, content, request.exclusive), owner };
+  } catch {
+    // Such as a link or no file there, or a file system that needs a temporary name. Other failures repeat themselves.
+    return undefined;
+  }
+}
+
+async function commit(
+  { request, signal }: WriteParts,
+  file: NewFile,
+  path: FilePath,
+  owner: FileOwner,
+  { bytesWritten }: WriteResult,
+): Promise<void> {
+  const { mode, uid, gid, modifiedNs, exclusive } = request;
+  const { name } = splitPath(path);
+  const entry = { path: name, mode, uid, gid, owner, modifiedNs, sizeBytes: bytesWritten };
+  try {
+    await file.commit(entry, { exclusive, syncs: true, signal });
+  } catch (error) {
+    const taken = error instanceof FileSystemError && error.errno === "EEXIST";
+    throw taken ? alreadyExists(request) : error;
+  }
+}
+
+/** The content of a small file, gathered before its file is made. */
+class SmallContent {
+  bytes: Buffer = Buffer.alloc(0);
+  readonly #hash: Hash | undefined;
+
+  constructor(hashes: boolean) {
+    if (hashes) this.#hash = process.getBuiltinModule("node:crypto").createHash("sha256");
+  }
+
+  write(pieces: readonly Uint8Array[]): Promise<void> {
+    this.bytes = Buffer.concat([this.bytes, ...pieces]);
+    return Promise.resolve();
+  }
+
+  sha256(): Buffer | undefined {
+    return this.#hash?.update(this.bytes).digest();
+  }
+}
+
+async function receive(
+  file: ContentParts["file"],
+  { request, input, writers, onProgress }: WriteParts,
+): Promise<WriteResult> {
+  const content = new Content({ file, expected: request, writers });
+  try {
+    await new Promise<void>((resolve, reject) => {
+      // What follows a failed write is not taken: the call ends.
+      const failed = (error: Error): Promise<void> => {
+        reject(error);
+        return new Promise(() => {});
+      };
+      input(
+        (piece) => {
+          const busy = content.write(piece);
+          if (busy !== undefined) return busy.then(onProgress, failed);
+          onProgress();
+          return undefined;
+        },
+        (failure) => {
+          if (failure === undefined) resolve();
+          else reject(failure);
+        },
+      );
+    });
+    return await content.finish();
+  } finally {
+    // The file may not be closed while a thread writes to it.
+    await content.settled();
+  }
+}

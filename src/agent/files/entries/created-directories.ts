@@ -1,0 +1,66 @@
+import { FileSystemError } from "../../domain/index.ts";
+import type { FileAttributes, FileOwner, FilePath, GivenAttributes } from "../attributes.ts";
+import type { FileTree } from "../open/file-system.ts";
+import { folderOf, splitPath } from "../open/names.ts";
+import { makeDirectory, type NewAttributes, removeEntry } from "./make.ts";
+
+/** Attributes of a path; undefined: it does not exist. */
+export async function attributesOf(
+  tree: FileTree,
+  path: FilePath,
+  noFollow: boolean,
+): Promise<FileAttributes | undefined> {
+  try {
+    return await tree.stat(path, noFollow);
+  } catch (error) {
+    if (error instanceof FileSystemError && error.errno === "ENOENT") return undefined;
+    throw error;
+  }
+}
+
+/** Directories that were made for an entry. They are removed again if the entry is not made. */
+export class CreatedDirectories {
+  readonly #tree: FileTree;
+  readonly #made: FilePath[] = [];
+
+  constructor(tree: FileTree) {
+    this.#tree = tree;
+  }
+
+  /** Makes a directory of mode 0755 and missing ones above it. */
+  async make(folder: FilePath, { uid, gid, owner }: NewAttributes): Promise<void> {
+    const missing: FilePath[] = [];
+    for (let path = folder; (await attributesOf(this.#tree, path, false)) === undefined; path = folderOf(path))
+      missing.push(path);
+    for (const path of missing.toReversed()) {
+      try {
+        await makeDirectory(this.#tree, path, { uid, gid, owner });
+        this.#made.push(path);
+      } catch (error) {
+        // Another process created it in the meantime, or the path names it twice ("a//b", "a/.").
+        if (!(error instanceof FileSystemError) || error.errno !== "EEXIST") throw error;
+      }
+    }
+  }
+
+  /** Removes those directories that are still empty. Never rejects. */
+  async rollback(): Promise<void> {
+    for (const path of this.#made.toReversed()) await this.#remove(path);
+  }
+
+  async #remove(path: FilePath): Promise<void> {
+    const { folder, name } = splitPath(path);
+    await using above = await this.#tree.openFolder("mkdir", folder, "change").catch(() => undefined);
+    if (above !== undefined) await removeEntry(above, name, true);
+  }
+}
+
+/** The owner that a request's fields name; what they leave out is that of `otherwise`. */
+export async function ownerOf(
+  { uid, gid }: GivenAttributes,
+  otherwise: () => FileOwner | Promise<FileOwner>,
+): Promise<FileOwner> {
+  if (uid !== undefined && gid !== undefined) return { uid, gid };
+  const fallback = await otherwise();
+  return { uid: uid ?? fallback.uid, gid: gid ?? fallback.gid };
+}

@@ -1,0 +1,165 @@
+import type { FileOwner, FilePath, GivenAttributes } from "../attributes.ts";
+
+/** Types and flags of addon/entry.h. */
+export const ENTRY = { file: 1, folder: 2, symlink: 3, hardLink: 4, attributes: 5 } as const;
+const HAS_MODIFIED = 1;
+const HAS_GROUP = 2;
+const HAS_OWNER = 4;
+const HAS_MODE = 8;
+const PLAIN_MODE = 16;
+const FOLLOWS_LINK = 32;
+/** Size of entry.h's struct entry, and the place of its fields. */
+const HEAD_BYTES = 48;
+const [DATA_AT, TYPE_AT] = [4, 8];
+const FIRST_BYTES = 16 * 1024;
+const FILE_MODE = 0o644;
+const FOLDER_MODE = 0o755;
+const NS_PER_SECOND = 1_000_000_000n;
+const NONE = new Uint8Array(0);
+
+/** Type of a record. */
+export type EntryType = (typeof ENTRY)[keyof typeof ENTRY];
+
+/**
+ * An entry to be made. An owner, group or mode that is not given is that of the file that it replaces; of a new entry,
+ * `owner` (the group of a setgid directory that holds it), and 0644 or 0755.
+ */
+export interface NewEntry extends GivenAttributes {
+  readonly path: FilePath;
+  readonly type: EntryType;
+  /** Of attributes to be set, only those that are given are. */
+  readonly owner?: FileOwner | undefined;
+  /** The mode does not say anything about setuid, setgid and sticky bits, which a directory that is there keeps. */
+  readonly hasPlainMode?: boolean;
+  /** A symbolic link to a directory of the tree may stand for the directory. */
+  readonly followsLink?: boolean;
+  /** In nanoseconds since 1970; undefined: now. */
+  readonly modifiedNs?: bigint | undefined;
+  /** A file's bytes, or a link's target. */
+  readonly content?: Uint8Array;
+  /** Of a file whose content has come another way. */
+  readonly sizeBytes?: bigint;
+}
+
+/** Entries as addon/entry.h reads them, one behind the other. */
+export class Records {
+  #bytes: Buffer;
+  #end = 0;
+  readonly #starts: number[] = [];
+
+  constructor(likelyBytes: number = FIRST_BYTES) {
+    this.#bytes = Buffer.allocUnsafe(likelyBytes);
+  }
+
+  /** Records that were packed before. */
+  static from(bytes: Buffer): Records {
+    const records = new Records(0);
+    records.#bytes = bytes;
+    while (records.#end < bytes.length) {
+      const at = records.#end;
+      records.#starts.push(at);
+      records.#end += HEAD_BYTES + bytes.readUInt32LE(at) + bytes.readUInt32LE(at + DATA_AT);
+    }
+    return records;
+  }
+
+  get count(): number {
+    return this.#starts.length;
+  }
+
+  /** Bytes that the records take. */
+  get sizeBytes(): number {
+    return this.#end;
+  }
+
+  add(entry: NewEntry): void {
+    const { path, type, mode, uid, gid, owner, modifiedNs, content = NONE } = entry;
+    const isLink = type === ENTRY.symlink || type === ENTRY.hardLink;
+    const dataBytes = content.length + (isLink ? 1 : 0);
+    let at = this.#begin(HEAD_BYTES + path.length + 1 + dataBytes);
+    const seconds = modifiedNs === undefined ? 0n : floorSeconds(modifiedNs);
+    const nanos = modifiedNs === undefined ? 0 : Number(modifiedNs - seconds * NS_PER_SECOND);
+    const has =
+      (modifiedNs === undefined ? 0 : HAS_MODIFIED) |
+      (gid === undefined ? 0 : HAS_GROUP) |
+      (uid === undefined ? 0 : HAS_OWNER) |
+      (mode === undefined ? 0 : HAS_MODE) |
+      (entry.hasPlainMode === true ? PLAIN_MODE : 0) |
+      (entry.followsLink === true ? FOLLOWS_LINK : 0);
+    const packed = this.#bytes;
+    const fullMode = mode ?? (type === ENTRY.folder ? FOLDER_MODE : FILE_MODE);
+    for (const value of [
+      path.length + 1,
+      dataBytes,
+      type,
+      has,
+      fullMode,
+      uid ?? owner?.uid ?? 0,
+      gid ?? owner?.gid ?? 0,
+      nanos,
+    ])
+      at = packed.writeUInt32LE(value, at);
+    at = packed.writeBigInt64LE(seconds, at);
+    at = packed.writeBigInt64LE(entry.sizeBytes ?? BigInt(content.length), at);
+    packed.set(path, at);
+    at = packed.writeUInt8(0, at + path.length);
+    packed.set(content, at);
+    if (isLink) packed.writeUInt8(0, at + content.length);
+  }
+
+  /** Adds the attributes of another record's entry, to be set once what is in it is there. */
+  addAttributesOf(records: Records, index: number): void {
+    const record = records.#record(index);
+    const at = this.#begin(record.length);
+    record.copy(this.#bytes, at);
+    this.#bytes.writeUInt32LE(ENTRY.attributes, at + TYPE_AT);
+  }
+
+  type(index: number): EntryType {
+    return this.#record(index).readUInt32LE(TYPE_AT) as EntryType;
+  }
+
+  /** A view. */
+  path(index: number): FilePath {
+    const record = this.#record(index);
+    return record.subarray(HEAD_BYTES, HEAD_BYTES + record.readUInt32LE(0) - 1);
+  }
+
+  /** Bytes of a file's content in the record. */
+  dataBytes(index: number): number {
+    return this.#record(index).readUInt32LE(DATA_AT);
+  }
+
+  /** Some of the records: a view. */
+  slice(from: number, to: number = this.count): Buffer {
+    return this.#bytes.subarray(this.#starts[from] ?? this.#end, this.#starts[to] ?? this.#end);
+  }
+
+  #record(index: number): Buffer {
+    return this.slice(index, index + 1);
+  }
+
+  #begin(sizeBytes: number): number {
+    const at = this.#end;
+    this.#starts.push(at);
+    this.#end += sizeBytes;
+    if (this.#end > this.#bytes.length) {
+      const larger = Buffer.allocUnsafe(Math.max(2 * this.#bytes.length, this.#end));
+      this.#bytes.copy(larger, 0, 0, at);
+      this.#bytes = larger;
+    }
+    return at;
+  }
+}
+
+/** One entry as the addon reads it. */
+export function packEntry(entry: NewEntry): Buffer {
+  const records = new Records(HEAD_BYTES + entry.path.length + (entry.content?.length ?? 0) + 2);
+  records.add(entry);
+  return records.slice(0);
+}
+
+function floorSeconds(ns: bigint): bigint {
+  const seconds = ns / NS_PER_SECOND;
+  return ns < 0n && seconds * NS_PER_SECOND !== ns ? seconds - 1n : seconds;
+}

@@ -1,0 +1,282 @@
+#include "entry.h"
+
+#include <fcntl.h>
+#include <linux/openat2.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/syscall.h>
+
+#ifndef SYS_fchmodat2
+#define SYS_fchmodat2 452 /* Linux 6.6; the same on all architectures */
+#endif
+
+enum { RAW_BYTES = 1024, STEP_SHIFT = 16 };
+
+bool read_record(const struct argument *records, size_t at, struct entry *entry, const char **path, const char **data) {
+  size_t left = records->length > at ? records->length - at : 0;
+  if (left < sizeof *entry) return false;
+  memcpy(entry, records->bytes + at, sizeof *entry);
+  left -= sizeof *entry;
+  if (entry->path_bytes > left || entry->data_bytes > left - entry->path_bytes) return false;
+  *path = records->bytes + at + sizeof *entry;
+  *data = *path + entry->path_bytes;
+  return true;
+}
+
+int fail_at(int step) {
+  errno = step << STEP_SHIFT | (errno & ((1 << STEP_SHIFT) - 1));
+  return -1;
+}
+
+/* What has a name, without following a link or entering a mount: what is mounted may hang. Before Linux 5.6 it may. */
+static int open_there(int folder, const char *name) {
+  int fd = open_resolved(folder, name, O_PATH | O_NOFOLLOW, 0, RESOLVE_BENEATH | RESOLVE_NO_XDEV);
+  if (fd >= 0 || (errno != ENOSYS && errno != EPERM)) return fd;
+  return openat(folder, name, O_PATH | O_NOFOLLOW | O_CLOEXEC);
+}
+
+/* The file that an entry replaces. False: there is none. */
+static bool find_replaced(const struct place *place, const char *name, struct stat *there) {
+  int fd = open_there(place->folder, name);
+  bool is_file = fd >= 0 && fstat(fd, there) == 0 && S_ISREG(there->st_mode);
+  close_after(fd);
+  return is_file;
+}
+
+void complete_entry(const struct place *place, const char *name, struct entry *entry) {
+  const uint32_t all = HAS_OWNER | HAS_GROUP | HAS_MODE;
+  bool inherits = (entry->has & HAS_GROUP) == 0 && (place->seen.st_mode & S_ISGID) != 0;
+  struct stat there;
+  if (entry->type == FILE_ENTRY && (entry->has & all) != all && find_replaced(place, name, &there)) {
+    mode_t bits = entry->has & PLAIN_MODE ? 0777 : 07777;
+    if ((entry->has & HAS_OWNER) == 0) entry->uid = there.st_uid;
+    if ((entry->has & HAS_GROUP) == 0) entry->gid = there.st_gid;
+    if ((entry->has & HAS_MODE) == 0) entry->mode = there.st_mode & bits;
+  } else if (inherits) {
+    entry->gid = place->seen.st_gid;
+    /* As mkdir(2) does. */
+    bool is_exact = (entry->has & HAS_MODE) != 0 && (entry->has & PLAIN_MODE) == 0;
+    if (entry->type == FOLDER_ENTRY && !is_exact) entry->mode |= S_ISGID;
+  }
+  entry->has |= all;
+}
+
+/* fchmod(2) takes no descriptor of O_PATH. EPERM: a filter that does not know fchmodat2. */
+static int change_mode(int fd, mode_t mode) {
+  int result = fchmod(fd, mode);
+  if (result == 0 || errno != EBADF) return result;
+  result = (int)syscall(SYS_fchmodat2, fd, "", mode, AT_EMPTY_PATH);
+  if (result == 0 || (errno != ENOSYS && errno != EPERM)) return result;
+  return chmod(descriptor_path(fd).text, mode);
+}
+
+/* The kernel leaves out bits that the agent may not set, without an error. */
+static int set_mode(int fd, const struct entry *entry) {
+  struct stat seen;
+  mode_t mode = entry->mode;
+  if (fstat(fd, &seen) < 0) return -1;
+  if ((entry->has & PLAIN_MODE) != 0 && entry->type == ATTRIBUTES_ENTRY) mode |= seen.st_mode & 07000;
+  if (change_mode(fd, mode) < 0) return -1;
+  if ((mode & 07000) == 0) return 0;
+  return fstat(fd, &seen) < 0 ? -1 : (seen.st_mode & 07777) == mode ? 0 : refuse(EPERM);
+}
+
+/* Linux before 5.8 takes no descriptor of O_PATH here. */
+static int set_modified(int fd, const struct entry *entry) {
+  struct timespec times[2] = {{.tv_nsec = UTIME_OMIT}, {.tv_sec = entry->modified, .tv_nsec = entry->modified_ns}};
+  int result = utimensat(fd, "", times, AT_EMPTY_PATH);
+  if (result == 0 || (errno != EINVAL && errno != ENOENT)) return result;
+  return utimensat(AT_FDCWD, descriptor_path(fd).text, times, 0);
+}
+
+int set_attributes(int fd, const struct entry *entry) {
+  uid_t uid = entry->has & HAS_OWNER ? entry->uid : (uid_t)-1;
+  gid_t gid = entry->has & HAS_GROUP ? entry->gid : (gid_t)-1;
+  bool has_owner = (entry->has & (HAS_OWNER | HAS_GROUP)) != 0;
+  if (has_owner && fchownat(fd, "", uid, gid, AT_EMPTY_PATH) < 0) return fail_at(CHOWN_STEP);
+  if ((entry->has & HAS_MODE) != 0 && set_mode(fd, entry) < 0) return fail_at(CHMOD_STEP);
+  if ((entry->has & HAS_MODIFIED) != 0 && set_modified(fd, entry) < 0) return fail_at(UTIME_STEP);
+  return 0;
+}
+
+/* Whether the file may be given a name later: "/" is taken, so EEXIST means yes. */
+static bool can_be_placed(int fd, int folder) {
+  return link_descriptor(fd, folder, "/") < 0 && errno == EEXIST;
+}
+
+/* Without a name, nothing is left of the file if the agent is killed. */
+static int open_new(struct place *place) {
+  if (place->kind != NAMED) {
+    int fd = openat(place->folder, ".", O_TMPFILE | O_WRONLY | O_CLOEXEC, 0600);
+    if (fd >= 0 && (place->kind == UNNAMED || can_be_placed(fd, place->folder))) {
+      place->kind = UNNAMED;
+      return fd;
+    }
+    close_after(fd);
+    if (place->temporary[0] == '\0') return -1;
+    place->kind = NAMED;
+  }
+  return openat(place->folder, place->temporary, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_NOCTTY | O_CLOEXEC, 0600);
+}
+
+void drop_temporary(const struct place *place) {
+  int error = errno;
+  unlinkat(place->folder, place->temporary, 0);
+  errno = error;
+}
+
+static int make_file(struct place *place, const struct entry *entry, const char *data) {
+  int fd = open_new(place);
+  if (fd < 0) return fail_at(CREATE_STEP);
+  for (size_t at = 0; at < entry->data_bytes;) {
+    ssize_t count = write(fd, data + at, entry->data_bytes - at);
+    if (count < 0 && errno != EINTR) {
+      close_after(fd);
+      if (place->kind == NAMED) drop_temporary(place);
+      return fail_at(WRITE_STEP);
+    }
+    if (count > 0) at += (size_t)count;
+  }
+  return fd;
+}
+
+/* A directory of root's that was just made. Its parent's owner could put another there: one that holds something stays. */
+static int open_made(int parent, const char *name) {
+  _Alignas(8) char raw[RAW_BYTES];
+  int fd = openat(parent, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+  if (fd < 0) return -1;
+  long first = syscall(SYS_getdents64, fd, raw, sizeof raw);
+  /* "." and ".." alone: two records of 24 bytes. */
+  if (first >= 0 && first <= 48) return fd;
+  close(fd);
+  return refuse(EEXIST);
+}
+
+/* Whole, or not at all. */
+static int make_folder(const struct place *place, const char *name, const struct entry *entry) {
+  if (mkdirat(place->folder, name, 0700) < 0) return -1;
+  int fd = open_made(place->folder, name);
+  int result = fd < 0 ? -1 : set_attributes(fd, entry);
+  close_after(fd);
+  if (result == 0) return 0;
+  int error = errno;
+  unlinkat(place->folder, name, AT_REMOVEDIR);
+  return refuse(error);
+}
+
+/* Somebody may have put something else there. */
+static int set_link(const struct place *place, const char *name, const struct entry *entry) {
+  struct stat made;
+  struct entry own = *entry;
+  own.has &= ~(uint32_t)HAS_MODE;
+  int fd = openat(place->folder, name, O_PATH | O_NOFOLLOW | O_CLOEXEC);
+  if (fd < 0) return -1;
+  int result = fstat(fd, &made);
+  if (result == 0 && !S_ISLNK(made.st_mode)) result = refuse(ESTALE);
+  if (result == 0) result = set_attributes(fd, &own);
+  close_after(fd);
+  return result;
+}
+
+static int make_link(const struct place *place, const char *name, const struct entry *entry, const char *target) {
+  if (symlinkat(target, place->folder, name) == 0) return set_link(place, name, entry);
+  if (errno != EEXIST || !place->overwrites) return -1;
+  if (symlinkat(target, place->folder, place->temporary) < 0) return -1;
+  if (set_link(place, place->temporary, entry) == 0 &&
+      renameat(place->folder, place->temporary, place->folder, name) == 0)
+    return 0;
+  drop_temporary(place);
+  return -1;
+}
+
+int make_entry(struct place *place, const char *name, const struct entry *entry, const char *data) {
+  switch (entry->type) {
+    case FILE_ENTRY: return make_file(place, entry, data);
+    case FOLDER_ENTRY: return make_folder(place, name, entry);
+    case SYMLINK_ENTRY: return make_link(place, name, entry, data);
+    default: return refuse(EINVAL);
+  }
+}
+
+/* Not every file system syncs directories. */
+static int sync_folder(int folder) {
+  if (fsync(folder) == 0 || errno == EINVAL || errno == ENOTSUP || errno == ENOSYS) return 0;
+  return fail_at(SYNC_FOLDER_STEP);
+}
+
+static int give_name(const struct place *place, const char *name, int fd) {
+  if (place->kind == NAMED) return move_in(place->folder, place->temporary, place->folder, name, !place->overwrites);
+  return place_in(fd, place->folder, name, place->overwrites ? place->temporary : "");
+}
+
+int commit_entry(const struct place *place, const char *name, const struct entry *entry, int fd, int stages) {
+  if ((stages & SETTLE) != 0) {
+    struct stat made;
+    if (fstat(fd, &made) < 0) return fail_at(WRITE_STEP);
+    if (made.st_size != entry->size) {
+      errno = EIO;
+      return fail_at(WRITE_STEP);
+    }
+    if (set_attributes(fd, entry) < 0) return -1;
+    if ((stages & SYNC_ENTRY) != 0 && fsync(fd) < 0) return fail_at(SYNC_STEP);
+  }
+  if ((stages & NAME) == 0) return 0;
+  if (give_name(place, name, fd) < 0) return fail_at(PLACE_STEP);
+  return (stages & SYNC_ENTRY) != 0 ? sync_folder(place->folder) : 0;
+}
+
+/* Of makeEntry: the name may be that of a regular file only, or (EXCLUSIVE) must be free; else EEXIST. */
+enum { NO_OTHERS = 1, EXCLUSIVE = 2 };
+
+static int check_name(const struct place *place, const char *name, int flags) {
+  struct stat there;
+  if (flags == 0) return 0;
+  int fd = open_there(place->folder, name);
+  if (fd < 0) return errno == ENOENT ? 0 : -1;
+  bool is_file = fstat(fd, &there) == 0 && S_ISREG(there.st_mode);
+  close_after(fd);
+  return is_file && (flags & EXCLUSIVE) == 0 ? 0 : refuse(EEXIST);
+}
+
+/* Folder, record whose path is a name in it, temporary name, flags. */
+int agent_make_entry(struct argument *args) {
+  struct place place = {.folder = args[0].number, .temporary = args[2].bytes};
+  struct entry entry;
+  const char *name, *data;
+  if (!read_record(&args[1], 0, &entry, &name, &data)) return refuse(EINVAL);
+  if (entry.type == FILE_ENTRY && place.temporary[0] != '\0') place.kind = NAMED;
+  if (fstat(place.folder, &place.seen) < 0 || check_name(&place, name, args[3].number) < 0) return -1;
+  if (entry.type != FILE_ENTRY) complete_entry(&place, name, &entry);
+  return make_entry(&place, name, &entry, data);
+}
+
+/* Of commitEntry, beside the stages. */
+enum { OVERWRITES = 8, HAS_TEMPORARY = 16 };
+
+/* File, folder, record, temporary name, stages and flags. Closes both once the file has its name: a hand-over less. */
+int agent_commit_entry(struct argument *args) {
+  int fd = args[0].number, flags = args[4].number;
+  struct place place = {.folder = args[1].number, .temporary = args[3].bytes, .overwrites = (flags & OVERWRITES) != 0};
+  struct entry entry;
+  const char *name, *data;
+  if (!read_record(&args[2], 0, &entry, &name, &data)) return refuse(EINVAL);
+  place.kind = flags & HAS_TEMPORARY ? NAMED : UNNAMED;
+  if ((flags & SETTLE) != 0) {
+    if (fstat(place.folder, &place.seen) < 0) return -1;
+    complete_entry(&place, name, &entry);
+  }
+  if (commit_entry(&place, name, &entry, fd, flags) < 0) return -1;
+  if ((flags & NAME) != 0) {
+    close(fd);
+    close(place.folder);
+  }
+  return 0;
+}
+
+/* Of an entry that is open for its attributes alone (O_PATH), too. */
+int agent_set_attributes(struct argument *args) {
+  struct entry entry;
+  const char *name, *data;
+  if (!read_record(&args[1], 0, &entry, &name, &data)) return refuse(EINVAL);
+  return set_attributes(args[0].number, &entry);
+}

@@ -1,0 +1,171 @@
+import assert from "node:assert/strict";
+import { spawnSync } from "node:child_process";
+import { chown, link, mkdir, readFile, stat, symlink, utimes, writeFile } from "node:fs/promises";
+import { describe, it } from "node:test";
+import { FileSystemError } from "../../../../src/agent/domain/index.ts";
+import { Leftovers } from "../../../../src/agent/files/entries/leftovers.ts";
+import { makeDirectory } from "../../../../src/agent/files/entries/make.ts";
+import { createFile, type NewFile } from "../../../../src/agent/files/entries/new-file.ts";
+import { ENTRY, type NewEntry } from "../../../../src/agent/files/entries/record.ts";
+import { FileSystem } from "../../../../src/agent/files/index.ts";
+import { nodeTimers } from "../../../../src/agent/platform/index.ts";
+import { testFolder } from "../../../fixtures/files.ts";
+import { addon } from "../../../fixtures/spawning.ts";
+import { NEEDS_ROOT } from "../../../fixtures/privileges.ts";
+
+const ENOENT = -2;
+const WITH_SHA256 = { sparse: false, sha256: true };
+const TEMPORARY = /^\.svc-guest-[0-9a-f]{24}\.tmp$/;
+
+const [BEFORE_NAME, AT_ONCE] = [new AbortController().signal, { exclusive: false, syncs: true }];
+const ROOT = { uid: 0, gid: 0 };
+
+const isFile = (record: Uint8Array): boolean => Buffer.from(record).readUInt32LE(8) === ENTRY.file;
+
+/** The file system of an agent that cannot place unnamed files: no /proc, no capability. */
+const named = (): FileSystem => {
+  const makeEntry: typeof addon.makeEntry = async (at, record, temporary, flags) =>
+    isFile(record) && temporary.length === 0 ? ENOENT : addon.makeEntry(at, record, temporary, flags);
+  return new FileSystem({ ...addon, makeEntry }, nodeTimers);
+};
+
+/** Creates a file in a directory, by way of one file system. */
+async function createIn(files: FileSystem, path: string, leftovers = new Leftovers()): Promise<NewFile> {
+  return createFile(await files.openFolder("create", Buffer.from(path), "change"), leftovers, WITH_SHA256);
+}
+
+/** Gives it a name in its directory. */
+async function place(file: NewFile, name: string, more: Partial<NewEntry> = {}, exclusive = false): Promise<void> {
+  const entry = { path: Buffer.from(name), owner: ROOT, sizeBytes: 0n, ...more };
+  await file.commit(entry, { ...AT_ONCE, exclusive, signal: BEFORE_NAME });
+}
+
+/** How a file is held until it is placed, and what the folder shows meanwhile. */
+const WAYS: readonly (readonly [string, FileSystem, (names: readonly string[]) => boolean])[] = [
+  ["a file without a name", new FileSystem(addon, nodeTimers), (names) => names.length === 0],
+  ["a file with a temporary name", named(), (names) => names.length === 1 && TEMPORARY.test(names[0] ?? "")],
+];
+
+const isErrno =
+  (errno: string) =>
+  (error: unknown): boolean =>
+    error instanceof FileSystemError && error.errno === errno;
+
+for (const [name, files, meanwhile] of WAYS) {
+  describe(`${name} on its way to a path`, () => {
+    it("is private until it is placed, and then exactly as asked for", NEEDS_ROOT, async () => {
+      await using folder = await testFolder();
+      const file = await createIn(files, folder.path);
+      await file.write([Buffer.from("some ")]);
+      await file.write([Buffer.from("content")]);
+      const names = await folder.names();
+      assert.ok(meanwhile(names), String(names));
+      if (names[0] !== undefined) assert.equal((await stat(folder.at(names[0]))).mode & 0o7777, 0o600);
+      await place(file, "placed", { uid: 11, gid: 12, mode: 0o6711, sizeBytes: 12n });
+      await file.dispose();
+      const { mode, uid, gid } = await stat(folder.at("placed"));
+      assert.deepEqual([mode & 0o7777, uid, gid], [0o6711, 11, 12]);
+      assert.equal(await readFile(folder.at("placed"), "utf8"), "some content");
+      assert.deepEqual(await folder.names(), ["placed"]);
+    });
+
+    it("replaces what is there, unless exclusively", async () => {
+      await using folder = await testFolder();
+      await writeFile(folder.at("file"), "old");
+      const exclusive = await createIn(files, folder.path);
+      await assert.rejects(place(exclusive, "file", {}, true), isErrno("EEXIST"));
+      await exclusive.dispose();
+      assert.equal(await readFile(folder.at("file"), "utf8"), "old");
+      const file = await createIn(files, folder.path);
+      await file.write([Buffer.from("new")]);
+      await place(file, "file", { sizeBytes: 3n });
+      await file.dispose();
+      assert.equal(await readFile(folder.at("file"), "utf8"), "new");
+      assert.deepEqual(await folder.names(), ["file"]);
+    });
+
+    it("leaves nothing when it is given up, or cannot be placed", async () => {
+      await using folder = await testFolder();
+      await mkdir(folder.at("directory"));
+      const given = await createIn(files, folder.path);
+      await given.dispose();
+      const stuck = await createIn(files, folder.path);
+      await assert.rejects(place(stuck, "directory"), FileSystemError);
+      await stuck.dispose();
+      assert.deepEqual(await folder.names(), ["directory"]);
+    });
+
+    it("has its mode whatever the umask", NEEDS_ROOT, async () => {
+      await using folder = await testFolder();
+      const umask = process.umask(0o777);
+      try {
+        const file = await createIn(files, folder.path);
+        await place(file, "file", { mode: 0o666 });
+        await file.dispose();
+        await makeDirectory(files, Buffer.from(folder.at("made")), { uid: 3, gid: 4, mode: 0o755, owner: ROOT });
+      } finally {
+        process.umask(umask);
+      }
+      assert.equal((await stat(folder.at("file"))).mode & 0o7777, 0o666);
+      const { mode, uid, gid } = await stat(folder.at("made"));
+      assert.deepEqual([mode & 0o7777, uid, gid], [0o755, 3, 4]);
+    });
+  });
+}
+
+describe("where files need a temporary name", () => {
+  it("a file whose temporary name cannot be removed is not placed exclusively either", async (t) => {
+    await using folder = await testFolder();
+    const file = await createIn(named(), folder.path);
+    // Entries may be added, but not removed.
+    if (spawnSync("chattr", ["+a", folder.path]).status !== 0) {
+      await file.dispose();
+      t.skip("needs CAP_LINUX_IMMUTABLE and a file system with attributes");
+      return;
+    }
+    try {
+      await assert.rejects(place(file, "file", {}, true), isErrno("EPERM"));
+    } finally {
+      spawnSync("chattr", ["-a", folder.path]);
+    }
+    assert.deepEqual(
+      (await folder.names()).filter((name) => !TEMPORARY.test(name)),
+      [],
+    );
+    await file.dispose();
+    assert.deepEqual(await folder.names(), []);
+  });
+
+  it("what a killed agent left goes with the first write to its folder, and nothing else", NEEDS_ROOT, async () => {
+    await using folder = await testFolder();
+    const nameOf = (digit: string): string => `.svc-guest-${digit.repeat(24)}.tmp`;
+    const longAgo = new Date(Date.now() - 2 * 3_600_000);
+    const leave = async (name: string): Promise<void> => {
+      await writeFile(folder.at(name), "half");
+      await utimes(folder.at(name), longAgo, longAgo);
+    };
+    for (const name of [nameOf("a"), nameOf("b"), nameOf("c"), ".svc-guest-short.tmp", "other.tmp"]) await leave(name);
+    await chown(folder.at(nameOf("b")), 1_000, 1_000);
+    await link(folder.at(nameOf("c")), folder.at("linked"));
+    await writeFile(folder.at(nameOf("d")), "of an agent that lives");
+    await symlink(folder.at("other.tmp"), folder.at(nameOf("e")));
+    await mkdir(folder.at(nameOf("f")));
+    await utimes(folder.at(nameOf("f")), longAgo, longAgo);
+    const before = new Set(await folder.names());
+    const files = named();
+    const leftovers = new Leftovers();
+    const write = async (name: string): Promise<void> => {
+      const file = await createIn(files, folder.path, leftovers);
+      await place(file, name);
+      await file.dispose();
+    };
+    await write("new");
+    const after = new Set(await folder.names());
+    assert.deepEqual([...before.difference(after)], [nameOf("a")]);
+    assert.deepEqual([...after.difference(before)], ["new"]);
+    // A folder is looked through once: later writes do not pay for that.
+    await leave(nameOf("a"));
+    await write("another");
+    assert.ok((await folder.names()).includes(nameOf("a")));
+  });
+});
