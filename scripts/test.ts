@@ -105,6 +105,8 @@ async function main(): Promise<number> {
       : testFiles(paths.length > 0 ? paths : ["test"], values.nightly ? "nightly" : "test");
   const interrupted = new AbortController();
   onEndSignal((name) => interrupted.abort(name));
+  // Tests compare modes of files that they make; a newcomer's umask may be another.
+  process.umask(0o022);
   if (values.nightly) providePrograms(NIGHTLY_PROGRAMS, "for the tests");
   using _sources = await joinSources();
   const outcomes = await runAll(files, titles, interrupted.signal);

@@ -7,6 +7,7 @@ import { after, before, describe, test } from "node:test";
 
 import { type Architecture, haveTool, toolFor } from "../../scripts/package/toolchain.ts";
 import { inMountNamespace, noNamespaces, UNMOUNT_CGROUPS } from "../fixtures/namespaces.ts";
+import { NEEDS_OPEN_CLONE } from "../fixtures/privileges.ts";
 import { releaseFolder, standaloneFolder } from "../fixtures/bundles.ts";
 
 const PROJECT_ROOT = join(import.meta.dirname, "..", "..");
@@ -68,7 +69,9 @@ describe("another build of the same sources", OPTIONS, () => {
 
   const sumsOf = (dist: string): string[] => readFileSync(join(dist, "SHA256SUMS"), "utf8").split("\n");
 
-  test("by a user without cgroups and without the other architecture's compiler makes this one's, and says so", () => {
+  const byUser =
+    "by a user without cgroups and without the other architecture's compiler makes this one's, and says so";
+  test(byUser, NEEDS_OPEN_CLONE, () => {
     chmodSync(base, 0o755);
     const { status, stdout, stderr } = build([], tools, `chown -R 65534:65534 "${base}"; ${UNMOUNT_CGROUPS}`);
     assert.equal(status, 0, stderr);

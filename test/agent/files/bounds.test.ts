@@ -12,7 +12,7 @@ import { systemClock } from "../../fixtures/clocks.ts";
 import { dataMessage, failureOf, FileCalls, headerMessage, openFiles, testFolder } from "../../fixtures/files.ts";
 import { forAllTests } from "../../fixtures/for-all-tests.ts";
 import { clientOf } from "../../fixtures/guest-client.ts";
-import { withoutCapability } from "../../fixtures/privileges.ts";
+import { NEEDS_INSIGHT } from "../../fixtures/privileges.ts";
 import { memoryOf } from "../../fixtures/proc.ts";
 import { RawHttp2 } from "../../fixtures/raw-http2.ts";
 import { RpcFailure } from "../../fixtures/rpc-clients.ts";
@@ -24,7 +24,6 @@ const CALLS_OF_A_CONNECTION = 64;
 const MINUTE_MS = 60_000;
 
 /** To look at the agent's descriptors. */
-const LOOKS_INSIDE = { skip: withoutCapability("CAP_SYS_PTRACE") };
 
 function refused(error: unknown): boolean {
   return error instanceof RpcFailure && error.reason === "TOO_MANY_FILE_CALLS";
@@ -44,7 +43,7 @@ const clients = Array.from({ length: CLIENTS }, () => forAllTests(new FileCalls(
 describe("file calls that stand still", () => {
   it(
     "are at most 64 of a connection and 256 in all; more are refused until one ends, and StatPath is answered",
-    LOOKS_INSIDE,
+    NEEDS_INSIGHT,
     async () => {
       await writeFile(folder.at("large"), Buffer.alloc(4 * MIB));
       await using own = await startAgent();

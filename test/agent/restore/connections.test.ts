@@ -11,6 +11,7 @@ import { type RunningAgent, startAgent } from "../../fixtures/agent.ts";
 import { SERVER_NAME } from "../../fixtures/certificates.ts";
 import { ExecStream } from "../../fixtures/exec-stream.ts";
 import { clientOf } from "../../fixtures/guest-client.ts";
+import { NEEDS_INSIGHT } from "../../fixtures/privileges.ts";
 import { openDescriptors, processById } from "../../fixtures/proc.ts";
 import { DUTIES } from "../../fixtures/raw-calls.ts";
 import { CODE, RawHttp2 } from "../../fixtures/raw-http2.ts";
@@ -25,40 +26,44 @@ async function dial(agent: RunningAgent): Promise<RawHttp2> {
   return peer;
 }
 
-it("a rehearsal before a snapshot starts nothing, ends no connection, and nothing of it is left or told", async () => {
-  using folder = mkdtempDisposableSync(join(tmpdir(), "guest-agent-test-"));
-  const mark = join(folder.path, "started");
-  // The command that is rehearsed.
-  writeFileSync(join(folder.path, "true"), `#!/bin/sh\necho > ${mark}\n`, { mode: 0o755 });
-  await using agent = await startAgent({ env: { PATH: folder.path, SVC_LOG_LEVEL: "debug" } });
-  using other = await dial(agent);
-  using client = clientOf(agent);
-  const visible = async () => {
-    const { guestTime: _, guestTimeNanos: __, ...health } = await client.health();
-    const [{ generation }, execs] = await Promise.all([client.usage(), client.listExecs()]);
-    return { health, generation, execs, descriptors: openDescriptors(agent.pid) };
-  };
-  await visible();
-  const before = await visible();
-  for (let round = 0; round < 2; round++) await client.runHook({ kind: HookKind.PRE_SNAPSHOT });
-  assert.deepEqual(await visible(), before);
-  assert.equal(existsSync(mark), false);
-  await other.pinged();
-  await client.runRestoreDuties({ entropy: ENTROPY });
-  assert.equal((await agent.logged("restore_duties_done"))["dropped_connections"], 1);
-  const events = agent.log.map(({ event, cause = "" }) => `${event} ${String(cause)}`.trim());
-  assert.deepEqual(events.slice(0, events.indexOf("restore_duties_done")), [
-    "agent_started",
-    "workload_socket_listening",
-    "management_listening",
-    ...Array<string>(2).fill("connection_opened"),
-    ...Array<string>(2).fill("credentials_renewed snapshot"),
-    "credentials_renewed restore",
-  ]);
-  using next = clientOf(agent);
-  await next.run({ args: ["true"] });
-  assert.equal(existsSync(mark), true);
-});
+it(
+  "a rehearsal before a snapshot starts nothing, ends no connection, and nothing of it is left or told",
+  NEEDS_INSIGHT,
+  async () => {
+    using folder = mkdtempDisposableSync(join(tmpdir(), "guest-agent-test-"));
+    const mark = join(folder.path, "started");
+    // The command that is rehearsed.
+    writeFileSync(join(folder.path, "true"), `#!/bin/sh\necho > ${mark}\n`, { mode: 0o755 });
+    await using agent = await startAgent({ env: { PATH: folder.path, SVC_LOG_LEVEL: "debug" } });
+    using other = await dial(agent);
+    using client = clientOf(agent);
+    const visible = async () => {
+      const { guestTime: _, guestTimeNanos: __, ...health } = await client.health();
+      const [{ generation }, execs] = await Promise.all([client.usage(), client.listExecs()]);
+      return { health, generation, execs, descriptors: openDescriptors(agent.pid) };
+    };
+    await visible();
+    const before = await visible();
+    for (let round = 0; round < 2; round++) await client.runHook({ kind: HookKind.PRE_SNAPSHOT });
+    assert.deepEqual(await visible(), before);
+    assert.equal(existsSync(mark), false);
+    await other.pinged();
+    await client.runRestoreDuties({ entropy: ENTROPY });
+    assert.equal((await agent.logged("restore_duties_done"))["dropped_connections"], 1);
+    const events = agent.log.map(({ event, cause = "" }) => `${event} ${String(cause)}`.trim());
+    assert.deepEqual(events.slice(0, events.indexOf("restore_duties_done")), [
+      "agent_started",
+      "workload_socket_listening",
+      "management_listening",
+      ...Array<string>(2).fill("connection_opened"),
+      ...Array<string>(2).fill("credentials_renewed snapshot"),
+      "credentials_renewed restore",
+    ]);
+    using next = clientOf(agent);
+    await next.run({ args: ["true"] });
+    assert.equal(existsSync(mark), true);
+  },
+);
 
 describe("after the duties", () => {
   it("every older connection is gone, half-open handshakes too, and the caller has its answer", async () => {

@@ -8,6 +8,7 @@ import { testFolder } from "../../fixtures/files.ts";
 import { forAllTests } from "../../fixtures/for-all-tests.ts";
 import { startAgent } from "../../fixtures/agent.ts";
 import { until } from "../../fixtures/awake.ts";
+import { NEEDS_INSIGHT } from "../../fixtures/privileges.ts";
 import { cpuMsWithin, killIfThere, openDescriptors, processesWith } from "../../fixtures/proc.ts";
 import { connect, exec, ExecStream } from "../../fixtures/exec-stream.ts";
 import { clientOf } from "../../fixtures/guest-client.ts";
@@ -89,17 +90,21 @@ describe("a background process that writes to the output it was given lives on a
 });
 
 describe("output that is kept for a background process", () => {
-  it("costs no processor time while nothing comes, and no descriptor once the process is gone", async () => {
-    await exec(agent, { args: ["true"] });
-    const earlier = descriptors();
-    const seconds = `47${process.pid}.125`;
-    await exec(agent, { args: ["sh", "-c", `sleep ${seconds} &`] });
-    assert.ok(descriptors() > earlier);
-    const usedMs = await cpuMsWithin(agent.pid, LOOK_MS);
-    assert.ok(usedMs < LOOK_MS / 2, `${usedMs} ms`);
-    for (const pid of await processesWith(seconds)) killIfThere(pid);
-    await until(() => descriptors() <= earlier, "the agent has closed the pipe");
-  });
+  it(
+    "costs no processor time while nothing comes, and no descriptor once the process is gone",
+    NEEDS_INSIGHT,
+    async () => {
+      await exec(agent, { args: ["true"] });
+      const earlier = descriptors();
+      const seconds = `47${process.pid}.125`;
+      await exec(agent, { args: ["sh", "-c", `sleep ${seconds} &`] });
+      assert.ok(descriptors() > earlier);
+      const usedMs = await cpuMsWithin(agent.pid, LOOK_MS);
+      assert.ok(usedMs < LOOK_MS / 2, `${usedMs} ms`);
+      for (const pid of await processesWith(seconds)) killIfThere(pid);
+      await until(() => descriptors() <= earlier, "the agent has closed the pipe");
+    },
+  );
 
   it("does not keep the agent busy when somebody floods it", async () => {
     await exec(agent, { args: ["sh", "-c", `yes ${folder} &`] });

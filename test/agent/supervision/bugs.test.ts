@@ -8,6 +8,7 @@ import { testFolder } from "../../fixtures/files.ts";
 import { forAllTests } from "../../fixtures/for-all-tests.ts";
 import { clientOf } from "../../fixtures/guest-client.ts";
 import { echo, listener } from "../../fixtures/listeners.ts";
+import { NEEDS_INSIGHT } from "../../fixtures/privileges.ts";
 import { processesWith } from "../../fixtures/proc.ts";
 import { RawHttp2 } from "../../fixtures/raw-http2.ts";
 import { RpcFailure } from "../../fixtures/rpc-clients.ts";
@@ -103,7 +104,7 @@ describe("a bug of the agent", () => {
     await isSurvived("bug", "read");
   });
 
-  test("at the start of a tunnel's watch ends that tunnel and closes its descriptor", async () => {
+  test("at the start of a tunnel's watch ends that tunnel and closes its descriptor", NEEDS_INSIGHT, async () => {
     await using server = await listener(echo);
     using guest = clientOf(agent);
     await guest.health();

@@ -5,7 +5,7 @@ import { describe, it } from "node:test";
 import { forAllTests } from "../../fixtures/for-all-tests.ts";
 import { startAgent } from "../../fixtures/agent.ts";
 import { exec } from "../../fixtures/exec-stream.ts";
-import { NEEDS_ROOT } from "../../fixtures/privileges.ts";
+import { NEEDS_OPEN_CLONE, NEEDS_ROOT } from "../../fixtures/privileges.ts";
 
 const DROP = "setpriv --reuid=12345 --regid=12345 --clear-groups";
 const WORKLOAD = ["sh", "-c", "cat /proc/self/oom_score_adj; nice; exec sleep 1000"];
@@ -65,7 +65,7 @@ describe("the agent beside its children", () => {
 });
 
 describe("an agent without privileges", () => {
-  it("cannot be looked into by its own commands, and works", NEEDS_ROOT, async () => {
+  it("cannot be looked into by its own commands, and works", NEEDS_OPEN_CLONE, async () => {
     await using plain = await startAgent({
       through: ["sh", "-c", `chown -R 12345 "$(dirname "$SVC_TLS_CERT_FILE")"; exec ${DROP} "$@"`, "sh"],
     });

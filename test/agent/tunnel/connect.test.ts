@@ -185,9 +185,9 @@ describe("a tunnel", () => {
     const place = folder.at("bound");
     writeFileSync(place, "");
     const socket = folder.at("own.sock");
-    // Mounted once the agent listens, in the agent's namespace.
+    // Mounted once the agent listens, in its namespace and below its root: these tests may run in a chroot.
     await using own = await startAgent({ env: { SVC_GUEST_SOCKET: socket }, through: inMountNamespace("true") });
-    execFileSync("nsenter", ["-t", String(own.pid), "-m", "mount", "--bind", socket, place]);
+    execFileSync("nsenter", ["-t", String(own.pid), "--mount", "--root", "mount", "--bind", socket, place]);
     using its = clientOf(own);
     assert.match((await refusal(place, its)).message, /^path leads to a socket of the agent's own/);
   });

@@ -6,6 +6,7 @@ import { startAgent } from "../../fixtures/agent.ts";
 import { until } from "../../fixtures/awake.ts";
 import { activityNs, clientOf, failureOf } from "../../fixtures/guest-client.ts";
 import { echo, listener } from "../../fixtures/listeners.ts";
+import { NEEDS_INSIGHT } from "../../fixtures/privileges.ts";
 import { openDescriptors } from "../../fixtures/proc.ts";
 
 const ENTROPY = new Uint8Array(64).fill(7);
@@ -84,7 +85,7 @@ describe("a tunnel's life", () => {
     unread.destroy();
   });
 
-  it("leaves no descriptor and no place behind, however it ends", async () => {
+  it("leaves no descriptor and no place behind, however it ends", NEEDS_INSIGHT, async () => {
     await using agent = await startAgent();
     await using server = await listener(echo);
     using client = clientOf(agent);

@@ -29,7 +29,7 @@ import { until } from "../../fixtures/awake.ts";
 import { openFiles, testFolder } from "../../fixtures/files.ts";
 import { clientOf, failureOf } from "../../fixtures/guest-client.ts";
 import { type StandInCall, startStandIn } from "../../fixtures/stand-in-agent.ts";
-import { NEEDS_ROOT } from "../../fixtures/privileges.ts";
+import { NEEDS_INSIGHT, NEEDS_ROOT } from "../../fixtures/privileges.ts";
 
 const agent = forAllTests(await startAgent());
 const client = forAllTests(clientOf(agent));
@@ -61,26 +61,30 @@ describe("client.list", () => {
     assert.equal(short.truncated, true);
   });
 
-  it("stops the agent when its loop is left or its signal aborted, and leaves nothing open there", async () => {
-    await using folder = await testFolder();
-    // More than a call may hold ahead of its reader (1 MiB), with what is on its way.
-    for (let index = 0; index < 10_000; index++) await writeFile(folder.at(`${index}`.padStart(200, "x")), "");
-    const isOpen = async (): Promise<boolean> => (await openFiles(agent.pid)).includes(folder.path);
-    for await (const { name } of client.list(folder.path)) {
-      assert.equal(name.length, 200);
-      break;
-    }
-    await until(async () => !(await isOpen()), "it is closed");
-    const abort = new AbortController();
-    const entries = client.list(folder.path, { signal: abort.signal })[Symbol.asyncIterator]();
-    await entries.next();
-    abort.abort();
-    const read = async (): Promise<void> => {
-      while ((await entries.next()).done !== true);
-    };
-    assert.equal((await failureOf(read())).status, "CANCELLED");
-    await until(async () => !(await isOpen()), "it is closed");
-  });
+  it(
+    "stops the agent when its loop is left or its signal aborted, and leaves nothing open there",
+    NEEDS_INSIGHT,
+    async () => {
+      await using folder = await testFolder();
+      // More than a call may hold ahead of its reader (1 MiB), with what is on its way.
+      for (let index = 0; index < 10_000; index++) await writeFile(folder.at(`${index}`.padStart(200, "x")), "");
+      const isOpen = async (): Promise<boolean> => (await openFiles(agent.pid)).includes(folder.path);
+      for await (const { name } of client.list(folder.path)) {
+        assert.equal(name.length, 200);
+        break;
+      }
+      await until(async () => !(await isOpen()), "it is closed");
+      const abort = new AbortController();
+      const entries = client.list(folder.path, { signal: abort.signal })[Symbol.asyncIterator]();
+      await entries.next();
+      abort.abort();
+      const read = async (): Promise<void> => {
+        while ((await entries.next()).done !== true);
+      };
+      assert.equal((await failureOf(read())).status, "CANCELLED");
+      await until(async () => !(await isOpen()), "it is closed");
+    },
+  );
 
   it("rejects with GuestError", async () => {
     const missing = await failureOf(all("/no/such/folder"));

@@ -9,7 +9,7 @@ import { until } from "../../../fixtures/awake.ts";
 import { TreeCalls } from "../../../fixtures/file-tree.ts";
 import { failureOf, openFiles, testFolder, testMount, bindMount, besides, failsWith } from "../../../fixtures/files.ts";
 import { NEEDS_NAMESPACES } from "../../../fixtures/namespaces.ts";
-import { NEEDS_ROOT } from "../../../fixtures/privileges.ts";
+import { NEEDS_INSIGHT, NEEDS_ROOT } from "../../../fixtures/privileges.ts";
 
 const agent = forAllTests(await startAgent());
 const calls = forAllTests(new TreeCalls(agent));
@@ -101,7 +101,7 @@ describe("a removal", () => {
     },
   );
 
-  it("ends when its call does, and leaves nothing open", async () => {
+  it("ends when its call does, and leaves nothing open", NEEDS_INSIGHT, async () => {
     await using folder = await testFolder();
     // A removal may be complete before it is cancelled: then try another.
     for (let isCancelled = false; !isCancelled;) {
