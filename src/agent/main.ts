@@ -1,5 +1,12 @@
 import { dirname } from "node:path";
-import { boot, bootBridge, bootCheck, complain, leaveStandardErrorBlocking } from "./boot/index.ts";
+import {
+  boot,
+  bootBridge,
+  bootCheck,
+  bootCheckConfiguration,
+  complain,
+  leaveStandardErrorBlocking,
+} from "./boot/index.ts";
 import { type Addon, AddonError, builtAddonFolder, bundleFolder, loadAddon } from "./native/index.ts";
 import { AGENT_VERSION } from "../shared/version.ts";
 
@@ -13,7 +20,9 @@ docs/agent/operations.md).
 
   run               the same as no argument, for a substrate that starts the image's command where it is given none
   bridge [SOCKET]   join standard input and output to the socket of a running agent (default: SVC_GUEST_SOCKET)
-  check [--json]    say what the agent could do in this guest; leaves with 1 where something is limited
+  check [--json]    say what the agent could do in this guest; exits with 1 where something is limited
+  check --config [--json]
+                    check the SVC_* variables and their files, and start nothing; exits with 78 at a fault
   probe [--ready] [SOCKET]
                     ask a running agent whether it is alive, or whether its workload is ready, over its
                     SVC_PROBE_SOCKET: exit status 0 or 1, for probes of Kubernetes and health checks of Docker
@@ -21,16 +30,19 @@ docs/agent/operations.md).
   --help            print this
 `;
 
+const CHECK_OPTIONS: ReadonlySet<string> = new Set(["--config", "--json"]);
+
 async function main(args: readonly string[]): Promise<number> {
   leaveStandardErrorBlocking();
   const [argument] = args;
-  if (argument === "--version" || argument === "--help") {
-    process.stdout.write(argument === "--help" ? HELP : `${AGENT_VERSION}\n`);
+  if (argument === "--version" || argument === "--help" || argument === "-h") {
+    process.stdout.write(argument !== "--version" ? HELP : `${AGENT_VERSION}\n`);
     return 0;
   }
   const bridges = argument === "bridge" && args.length <= 2;
   const runs = argument === undefined || (argument === "run" && args.length === 1);
-  const checks = argument === "check" && (args.length === 1 || (args.length === 2 && args[1] === "--json"));
+  const options = args.slice(1);
+  const checks = argument === "check" && options.every((option) => CHECK_OPTIONS.has(option));
   if (!runs && !bridges && !checks) {
     // Not named: a substrate may pass on an image's command, and that may hold a secret.
     complain("takes no such arguments; the workload's command goes into SVC_PROCESS_SPEC (try --help)");
@@ -38,7 +50,10 @@ async function main(args: readonly string[]): Promise<number> {
   }
   try {
     const addon = loadOwnAddon();
-    if (checks) return addon.exitNow(await bootCheck(addon, args.length > 1, (text) => process.stdout.write(text)));
+    if (checks) {
+      const check = options.includes("--config") ? bootCheckConfiguration : bootCheck;
+      return addon.exitNow(await check(addon, options.includes("--json"), (text) => process.stdout.write(text)));
+    }
     const status = bridges ? await bootBridge(addon, args[1], complain) : await boot(addon);
     // The addon exits at once; Node would wait for a thread that hangs in a dead file system.
     return addon.exitNow(status);

@@ -63,7 +63,9 @@ describe("guest-agent's own commands", { skip: refused ?? false }, () => {
 
   test("run is the agent, as no argument is: a substrate that takes no command for the image's gets one", () => {
     const [named, unnamed] = [run("empty", { args: ["run"] }), run("empty", { args: [] })];
-    assert.deepEqual([named.status, named.stderr], [78, unnamed.stderr]);
+    // Each run has a directory of its own for certificates that are missing.
+    const faults = ({ stderr }: SpawnSyncReturns<string>): string => stderr.replaceAll(/names \S+,/g, "names a file,");
+    assert.deepEqual([named.status, faults(named)], [78, faults(unnamed)]);
   });
 
   test("refuses arguments that it does not know, without printing them, and says where a workload's command goes", () => {

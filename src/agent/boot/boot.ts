@@ -1,12 +1,9 @@
 import {
   BOOTSTRAP_VARIABLES,
-  BootstrapError,
   type BootstrapFault,
-  type Configuration,
   describeFault,
-  misspeltVariables,
-  NO_ANSWER_PROBLEM,
-  readBootstrap,
+  describeUnknown,
+  unknownVariables,
 } from "../config/index.ts";
 import { KEPT_PIPES_LIMIT, type Log } from "../domain/index.ts";
 import { startFileThreads } from "../files/index.ts";
@@ -20,12 +17,10 @@ import {
   surviveBugs,
   takeInheritance,
 } from "../platform/index.ts";
-import type { InheritedEnvironment } from "../session/index.ts";
 import { Agent } from "./agent.ts";
+import { readConfiguration } from "./configuration.ts";
 import { guestPlatform } from "./platform.ts";
 
-/** Time allowed for reading a file of the bootstrap channel: as long as for a system call of ReadFile. */
-const READ_LIMIT_MS = 15_000;
 /** Exit status after too many bugs: EX_SOFTWARE. The launcher ends what is left. */
 const STATUS_SOFTWARE = 70;
 /** Exit status for a faulty bootstrap channel: EX_CONFIG of sysexits(3). */
@@ -39,8 +34,13 @@ export async function boot(addon: Addon): Promise<number> {
   const inheritance = takeInheritance(addon, process.env, BOOTSTRAP_VARIABLES);
   // Before libuv's first thread starts: it starts as many as are set then.
   startFileThreads();
-  const configuration = await readConfiguration(addon, inheritance.entries);
-  if (configuration === undefined) return STATUS_CONFIG;
+  const read = await readConfiguration(addon, inheritance.entries, (fault) => leave(addon, fault));
+  if ("faults" in read) {
+    for (const fault of read.faults) complain(describeFault(fault));
+    for (const unknown of unknownVariables(inheritance.entries)) complain(describeUnknown(unknown));
+    return STATUS_CONFIG;
+  }
+  const { configuration } = read;
   // Before the log is created: its thread inherits the priority that the platform gives this thread.
   const platform = guestPlatform(addon, inheritance, {
     onPipeGivenUp: () => log.warn("kept_pipe_closed", { limit: KEPT_PIPES_LIMIT }),
@@ -59,8 +59,10 @@ export async function boot(addon: Addon): Promise<number> {
   try {
     const ended = new Agent(platform, configuration, log).run();
     // Runs in parallel with the workload's start.
-    for (const { name, meant } of misspeltVariables(inheritance.entries))
-      log.warn("variable_misspelt", { name, meant });
+    for (const { name, meant } of unknownVariables(inheritance.entries)) {
+      if (meant === undefined) log.info("variable_ignored", { name });
+      else log.warn("variable_misspelt", { name, meant });
+    }
     status = await ended;
   } finally {
     platform.cgroups?.close();
@@ -68,25 +70,6 @@ export async function boot(addon: Addon): Promise<number> {
   }
   platform.launcher?.announceExit();
   return status;
-}
-
-async function readConfiguration(addon: Addon, inherited: InheritedEnvironment): Promise<Configuration | undefined> {
-  try {
-    return await readBootstrap(
-      inherited,
-      (paths, limitBytes) => addon.readFiles(paths, limitBytes),
-      ({ cert, key, clientCa }) => addon.acceptsTlsMaterial(cert, key, clientCa),
-      (variable, reading) => {
-        const limit = setTimeout(() => leave(addon, { variable, problem: NO_ANSWER_PROBLEM }), READ_LIMIT_MS);
-        return reading.finally(() => clearTimeout(limit));
-      },
-    );
-  } catch (error) {
-    if (!(error instanceof BootstrapError)) throw error;
-    for (const fault of error.faults) complain(describeFault(fault));
-    for (const { name, meant } of misspeltVariables(inherited)) complain(`${name} is not known; ${meant} may be meant`);
-    return undefined;
-  }
 }
 
 /** Ends the process, even where a thread hangs in a file system, and nobody reads standard error. */

@@ -1,13 +1,21 @@
-import { BOOTSTRAP_VARIABLES } from "../config/index.ts";
+import {
+  BOOTSTRAP_VARIABLES,
+  type BootstrapFault,
+  describeFault,
+  describeUnknown,
+  unknownVariables,
+} from "../config/index.ts";
 import type { Addon } from "../native/index.ts";
 import { LauncherChannel, takeInheritance } from "../platform/index.ts";
 import { reservedTransport } from "../../shared/transports.ts";
 import { AGENT_VERSION } from "../../shared/version.ts";
+import { readConfiguration } from "./configuration.ts";
 
 const SOCKET_VARIABLE = "SVC_GUEST_SOCKET=";
 const STATUS_LIMITED = 1;
-/** sysexits(3). */
+/** sysexits(3): EX_USAGE and EX_CONFIG. */
 const STATUS_USAGE = 64;
+const STATUS_CONFIG = 78;
 /** SIGHUP, SIGINT, SIGQUIT, SIGTERM. */
 const LEAVE_SIGNALS: ReadonlySet<number> = new Set([1, 2, 3, 15]);
 
@@ -39,6 +47,33 @@ export function bootCheck(addon: Addon, asJson: boolean, print: (text: string) =
     const report = { version: AGENT_VERSION, ok: checks.every(({ ok }) => ok), checks };
     print(asJson ? `${JSON.stringify(report, undefined, 2)}\n` : describeChecks(checks));
     return report.ok ? 0 : STATUS_LIMITED;
+  });
+}
+
+/**
+ * Checks the agent's variables and the files that they name, as the start does, and starts nothing. Prints every fault
+ * and what may be a mistake, as lines or JSON. Resolves with the status: 0, or 78 as the start would leave with.
+ */
+export function bootCheckConfiguration(addon: Addon, asJson: boolean, print: (text: string) => void): Promise<number> {
+  return beside(addon, async (entries, launcher) => {
+    const hints = unknownVariables(entries).map(describeUnknown);
+    const report = (faults: readonly BootstrapFault[]): number => {
+      const ok = faults.length === 0;
+      const lines = [
+        ...faults.map(describeFault),
+        ...hints,
+        ok ? "the configuration is valid" : "the agent would not start",
+      ];
+      const json = { version: AGENT_VERSION, ok, faults, hints };
+      print(asJson ? `${JSON.stringify(json, undefined, 2)}\n` : `${lines.join("\n")}\n`);
+      return ok ? 0 : STATUS_CONFIG;
+    };
+    const read = await readConfiguration(addon, entries, (fault) => {
+      const status = report([fault]);
+      launcher?.announceExit();
+      return addon.exitNow(status);
+    });
+    return report("faults" in read ? read.faults : []);
   });
 }
 

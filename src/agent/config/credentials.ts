@@ -1,5 +1,5 @@
 import type { TlsMaterial } from "../domain/index.ts";
-import { type BootstrapFile, BootstrapFiles, type BoundRead, type ReadFiles } from "./files.ts";
+import { type BootstrapFile, BootstrapFiles, type BoundRead, byteOrderMarkProblem, type ReadFiles } from "./files.ts";
 import { type BootstrapFault, type BootstrapVariables, describeFault } from "./variables.ts";
 
 const FILE_VARIABLES = [
@@ -179,6 +179,8 @@ const TOKEN_LIMIT_BYTES = 4096;
  */
 function tokenProblem(token: Buffer): string | undefined {
   if (token.length === 0) return "is empty";
+  const mark = byteOrderMarkProblem(token);
+  if (mark !== undefined) return mark;
   if (token.length > TOKEN_LIMIT_BYTES) return `is longer than ${TOKEN_LIMIT_BYTES} characters`;
   return token.every((byte) => byte > 0x20 && byte < 0x7f)
     ? undefined

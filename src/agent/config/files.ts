@@ -5,6 +5,8 @@ import type { BootstrapValues, BootstrapVariable } from "./variables.ts";
 
 /** Far above any certificate bundle, token or spec. */
 const FILE_LIMIT_BYTES = 1024 * 1024;
+/** Enough to recognise a path by. */
+const SHOWN_PATH_LENGTH = 200;
 /** Interval of the polls of a running read. They count its time, because a suspended guest's clock may jump. */
 const POLL_MS = 1_000;
 /** Polls after which a file's file system counts as one that does not answer. */
@@ -14,7 +16,16 @@ const NO_ANSWER = "ETIMEDOUT";
 /** What is wrong with a variable that names such a file. */
 export const NO_ANSWER_PROBLEM: string = `names a file whose file system does not answer (${NO_ANSWER})`;
 
-/** A file's bytes, or why it cannot be used (without the path, which is a bootstrap value). */
+/** UTF-8's byte order mark, which editors of Windows put before a text. */
+const BYTE_ORDER_MARK = Buffer.from([0xef, 0xbb, 0xbf]);
+
+/** The problem of a text that begins with a byte order mark, which nothing that reads these files ignores. */
+export function byteOrderMarkProblem(bytes: Buffer): string | undefined {
+  const has = bytes.subarray(0, BYTE_ORDER_MARK.length).equals(BYTE_ORDER_MARK);
+  return has ? "begins with a byte order mark (BOM, EF BB BF); save it as UTF-8 without one" : undefined;
+}
+
+/** A file's bytes, or why it cannot be used. Only a file that cannot be read is named by its path. */
 export type BootstrapFile = ({ readonly bytes: Buffer } | { readonly problem: string }) & {
   /** Different after every change of the file. */
   readonly version: string;
@@ -186,9 +197,19 @@ function foundIn(answer: Buffer | number, count: number): Found[] {
 function usable(path: string, found: Found, rule: FileRule = () => undefined): BootstrapFile {
   const unusable = pathProblem(path);
   if (unusable !== undefined) return { problem: unusable, version: "" };
-  if (typeof found === "string") return { problem: `names a file that cannot be read (${found})`, version: found };
+  if (typeof found === "string") return { problem: unreadable(path, found), version: found };
   const problem = fileProblem(found) ?? rule(found);
   return problem === undefined ? found : { problem, version: found.version };
+}
+
+/**
+ * The one message that has a value of the bootstrap channel: without the path, nobody finds a missing mount. It is cut,
+ * and escaped where it is not plain text.
+ */
+function unreadable(path: string, errno: string): string {
+  const shown = /^[\x21-\x7e]+$/.test(path) ? path : JSON.stringify(path);
+  const cut = shown.length > SHOWN_PATH_LENGTH ? `${shown.slice(0, SHOWN_PATH_LENGTH)}…` : shown;
+  return `names ${cut}, which user ${process.getuid?.() ?? "unknown"} cannot read (${errno})`;
 }
 
 function versionOf(found: Found): string {

@@ -6,5 +6,6 @@ export {
   BootstrapError,
   type BootstrapFault,
   describeFault,
-  misspeltVariables,
+  describeUnknown,
+  unknownVariables,
 } from "./variables.ts";

@@ -20,7 +20,7 @@ import {
 } from "../domain/index.ts";
 import { type Hook, HooksSchema, type Process, ProcessSchema } from "../../shared/gen/svc/guest/v1alpha1/process_pb.ts";
 import { commandFaults, type GivenCommand, userSyntaxProblem } from "../session/index.ts";
-import type { BootstrapFile } from "./files.ts";
+import { type BootstrapFile, byteOrderMarkProblem } from "./files.ts";
 import type { Read } from "./variables.ts";
 
 /** Reads SVC_PROCESS_SPEC. Absent: no workload. */
@@ -104,6 +104,8 @@ function commandProblems(path: string, command: GivenCommand): string[] {
  * empty.
  */
 function decodeSpec<Desc extends DescMessage>(schema: Desc, value: string): Read<MessageShape<Desc>> {
+  const mark = byteOrderMarkProblem(Buffer.from(value.slice(0, 1)));
+  if (mark !== undefined) return broken(schema, mark);
   const text = value.trim();
   // An empty value is a mistake: an empty message is `{}`.
   if (text === "") return broken(schema, "is blank; give it a spec or leave it out");
@@ -134,14 +136,25 @@ function decodeJson<Desc extends DescMessage>(schema: Desc, value: string): Read
 function decodeBase64<Desc extends DescMessage>(schema: Desc, value: string): Read<MessageShape<Desc>> {
   const base64 = value.replace(/\s+/g, "");
   if (!/^[A-Za-z0-9+/_-]*={0,2}$/.test(base64)) {
-    return broken(schema, "is neither JSON (it does not begin with a brace) nor base64");
+    return broken(schema, notASpec(schema));
   }
   try {
     return { value: fromBinary(schema, Buffer.from(base64, "base64")), problems: [] };
   } catch {
-    return broken(schema, `is not base64 of the binary form of ${schema.typeName}`);
+    return broken(schema, notASpec(schema));
   }
 }
+
+/** A command line or a path in a spec's place is base64 by chance, or not: the message is the same for both. */
+function notASpec({ typeName }: DescMessage): string {
+  const example = EXAMPLES[typeName] ?? "{}";
+  return `is neither JSON nor base64 of the binary form of ${typeName}; expected, for example, ${example}`;
+}
+
+const EXAMPLES: Readonly<Record<string, string>> = {
+  [ProcessSchema.typeName]: '{"args": ["sleep", "10"]}',
+  [HooksSchema.typeName]: '{"pre_snapshot": {"args": ["sync"]}}',
+};
 
 /** Where JSON.parse stopped. Its own message quotes the text, and the text may hold secrets. */
 function positionOf(error: unknown): string {

@@ -37,11 +37,20 @@ export function tlsFaults(files: ReadTlsFiles): BootstrapFault[] {
   try {
     // Finds what only OpenSSL sees: a broken intermediate certificate, a key too small for its security level.
     createSecureContext({ cert: cert.bytes, key: key.bytes, ca: ca.bytes, minVersion: "TLSv1.3" });
-    return faults;
+    return hasAuthority(ca.bytes) ? faults : [{ variable: "SVC_TLS_CLIENT_CA_FILE", problem: NO_AUTHORITY }];
   } catch (error) {
     const code = error instanceof Error && "code" in error ? ` (${String(error.code)})` : "";
     return [{ variable: "SVC_TLS_CERT_FILE", problem: `OpenSSL refuses the three TLS files together${code}` }];
   }
+}
+
+const NO_AUTHORITY =
+  "names a file without a CA's certificate (basicConstraints CA:TRUE); every client would be refused";
+
+/** Whether a certificate in the file may issue others. A trust store of other certificates accepts no client. */
+function hasAuthority(pem: Buffer): boolean {
+  const blocks = pem.toString("latin1").match(/-----BEGIN [^-]*CERTIFICATE-----[^]*?-----END [^-]*CERTIFICATE-----/g);
+  return (blocks ?? []).some((block) => new X509Certificate(block).ca);
 }
 
 /** X509Certificate also accepts DER, but the listener would not. */

@@ -89,26 +89,45 @@ export function readVariables(environ: readonly Uint8Array[]): BootstrapVariable
   return { values, token, faults };
 }
 
-/** A variable that is probably meant for the agent, and the correct name. */
-export interface MisspeltVariable {
+/** A variable of the environment that is probably meant for the agent, which has no variable of that name. */
+export interface UnknownVariable {
   readonly name: string;
-  readonly meant: string;
+  /** The variable that may be meant; undefined: none is similar. */
+  readonly meant: string | undefined;
 }
 
-/** The names of variables that are within two letters of one of the bootstrap channel's. */
-export function misspeltVariables(environ: readonly Uint8Array[]): MisspeltVariable[] {
+/**
+ * The variables whose names begin as the bootstrap channel's do, or are within two letters of one of them. They are no
+ * fault: the substrate's prefix may be an image's too. Never has a value.
+ */
+export function unknownVariables(environ: readonly Uint8Array[]): UnknownVariable[] {
   const known: readonly string[] = BOOTSTRAP_VARIABLES;
   return environ.flatMap((entry) => {
     const name = asBuffer(entry.subarray(0, Math.max(entry.indexOf(EQUALS), 0))).toString("latin1");
-    if (!NAME_TO_COMPARE.test(name) || known.includes(name)) return [];
-    const meant = nearest(name, known);
-    return meant === undefined ? [] : [{ name, meant }];
+    const hasPrefix = NAME_WITH_PREFIX.test(name);
+    if (known.includes(name) || !(hasPrefix || NAME_TO_COMPARE.test(name))) return [];
+    const meant = nearest(name, known) ?? (hasPrefix ? shortestWith(name, known) : undefined);
+    return hasPrefix || meant !== undefined ? [{ name, meant }] : [];
   });
+}
+
+/** One line for people, such as `SVC_TOKEN is not a variable of the agent; SVC_INSTANCE_TOKEN may be meant`. */
+export function describeUnknown({ name, meant }: UnknownVariable): string {
+  return `${name} is not a variable of the agent${meant === undefined ? "" : `; ${meant} may be meant`}`;
+}
+
+/** The shortest known name that has all words of the name: SVC_INSTANCE_TOKEN for SVC_TOKEN. */
+function shortestWith(name: string, known: readonly string[]): string | undefined {
+  const words = name.split("_");
+  const candidates = known.filter((each) => words.every((word) => each.split("_").includes(word)));
+  return candidates.toSorted((a, b) => a.length - b.length)[0];
 }
 
 const EQUALS = 0x3d;
 /** With two wrong letters, one of the prefix is still near its place: most names of an image need no comparison. */
 const NAME_TO_COMPARE = /^[A-Z_]{0,2}[SVC][A-Z_]{8,25}$/;
+/** Safe to print, and at most a line. */
+const NAME_WITH_PREFIX = /^SVC_[A-Za-z0-9_]{1,60}$/;
 
 function asBuffer({ buffer, byteOffset, byteLength }: Uint8Array): Buffer {
   return Buffer.from(buffer, byteOffset, byteLength);

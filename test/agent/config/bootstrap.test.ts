@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 import { execFile } from "node:child_process";
-import { mkdir } from "node:fs/promises";
+import { mkdir, readFile } from "node:fs/promises";
 import { join } from "node:path";
 import { describe, test } from "node:test";
 import { promisify } from "node:util";
@@ -8,9 +8,9 @@ import { create, toBinary } from "@bufbuild/protobuf";
 import {
   BOOTSTRAP_VARIABLES,
   BootstrapError,
-  misspeltVariables,
   readBootstrap,
   tokenDigest,
+  unknownVariables,
 } from "../../../src/agent/config/index.ts";
 import { issueCertificates } from "../../../src/node/credentials/certificates.ts";
 import { HooksSchema } from "../../../src/shared/gen/svc/guest/v1alpha1/process_pb.ts";
@@ -20,6 +20,11 @@ import { channel, credentialFolder, faultLines, MARKER, readFiles } from "./sand
 const folder = forAllTests(await credentialFolder());
 const twoLines = await folder.write("two-lines", "one\ntwo\n");
 
+const uid = process.getuid?.();
+const unreadable = (path: string): string => `names ${path}, which user ${uid} cannot read (ENOENT)`;
+const noSpec = (message: string, example: string): string =>
+  `is neither JSON nor base64 of the binary form of svc.guest.v1alpha1.${message}; expected, for example, ${example}`;
+const MARK = "begins with a byte order mark (BOM, EF BB BF); save it as UTF-8 without one";
 const NO_METADATA = "may hold visible ASCII characters only, and no spaces";
 
 describe("readBootstrap", () => {
@@ -71,11 +76,12 @@ describe("readBootstrap", () => {
   });
 
   test("reports the faults of all variables at once and never a value", async () => {
+    const absent = join(folder.path, "absent.pem");
     const environ = channel(folder, {
       SVC_INSTANCE_TOKEN: `two words ${MARKER}`,
       SVC_INSTANCE_TOKEN_FILE: `relative/${MARKER}`,
       SVC_GUEST_PORT: `70${MARKER}`,
-      SVC_TLS_CERT_FILE: join(folder.path, "absent.pem"),
+      SVC_TLS_CERT_FILE: absent,
       SVC_TLS_KEY_FILE: folder.certFile,
       SVC_TLS_CLIENT_CA_FILE: await folder.write("empty.pem", ""),
       SVC_GUEST_SOCKET: `relative-${MARKER}`,
@@ -102,7 +108,10 @@ describe("readBootstrap", () => {
       order,
       order.toSorted((left, right) => left - right),
     );
-    assert.doesNotMatch(`${error.message} ${String(error.stack)} ${JSON.stringify(error)}`, new RegExp(MARKER));
+    const printed = `${error.message} ${String(error.stack)} ${JSON.stringify(error)}`;
+    // A file that cannot be read is named, and nothing else.
+    assert.equal(printed.split(absent).length, 4);
+    assert.doesNotMatch(printed.replaceAll(absent, ""), new RegExp(MARKER));
   });
 
   test("refuses a variable that is set twice, even to the same value", async () => {
@@ -146,7 +155,8 @@ describe("readBootstrap", () => {
         `${name}_FILE: is set beside ${name}; set one of them`,
       ]);
       for (const [path, problem] of [
-        [join(folder.path, "absent"), "names a file that cannot be read (ENOENT)"],
+        [join(folder.path, "absent"), unreadable(join(folder.path, "absent"))],
+        [await folder.write("mark", "\ufeff{}"), `in the file: ${MARK}`],
         ["relative", "must be an absolute path"],
         [folder.path, "does not name a regular file"],
         [await folder.write("empty", ""), "names an empty file"],
@@ -223,6 +233,7 @@ async function valuesIn(): Promise<readonly Judged[]> {
   const validity = { notBefore: new Date(0), notAfter: new Date(Date.now() + 60_000) };
   const other = await issueCertificates("guest-agent", validity);
   const garbage = await folder.write("garbage", `not PEM ${MARKER}`);
+  const both = `${await readFile(folder.certFile, "utf8")}${await readFile(folder.clientCaFile, "utf8")}`;
   const broken = await folder.write("broken", "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n");
   const sockets = ["SVC_WORKLOAD_SOCKET", "SVC_GUEST_SOCKET"];
   const certificates = ["SVC_TLS_CERT_FILE", "SVC_TLS_CLIENT_CA_FILE"];
@@ -241,7 +252,26 @@ async function valuesIn(): Promise<readonly Judged[]> {
     [sockets, [`${longest}s`, `/${"é".repeat(54)}`], tooLong],
     [sockets, ["run/x.sock"], "must be an absolute path"],
     [sockets, ["/run/"], "must name a file, not a directory"],
-    [files, [join(folder.path, "absent")], "names a file that cannot be read (ENOENT)"],
+    [files, [join(folder.path, "absent")], unreadable(join(folder.path, "absent"))],
+    [files, ["/no such/dïr"], unreadable('"/no such/dïr"')],
+    [files, [`/${"x".repeat(1000)}`], `names /${"x".repeat(199)}…, which user ${uid} cannot read (ENAMETOOLONG)`],
+    // OpenSSL passes over a byte order mark.
+    [["SVC_TLS_CERT_FILE"], [await folder.write("mark.pem", `\ufeff${await readFile(folder.certFile, "utf8")}`)]],
+    [key, [await folder.write("mark.key", `\ufeff${await readFile(folder.keyFile, "utf8")}`)]],
+    [["SVC_INSTANCE_TOKEN"], ["\ufefftoken"], MARK],
+    [["SVC_PROCESS_SPEC", "SVC_HOOKS_SPEC"], ["\ufeff{}", "\ufeffe30="], MARK],
+    [
+      ["SVC_PROCESS_SPEC"],
+      ["sleep 10", "sleep", "/creds/spec.json", "["],
+      noSpec("Process", '{"args": ["sleep", "10"]}'),
+    ],
+    [["SVC_HOOKS_SPEC"], ["sync -f"], noSpec("Hooks", '{"pre_snapshot": {"args": ["sync"]}}')],
+    [["SVC_TLS_CLIENT_CA_FILE"], [folder.clientCaFile, await folder.write("both.pem", both)]],
+    [
+      ["SVC_TLS_CLIENT_CA_FILE"],
+      [folder.certFile],
+      "names a file without a CA's certificate (basicConstraints CA:TRUE); every client would be refused",
+    ],
     [files, [join(folder.path, "folder"), fifo], "does not name a regular file"],
     [files, ["server.pem"], "must be an absolute path"],
     // The second is a file of size 0 with terabytes in it.
@@ -257,8 +287,8 @@ async function valuesIn(): Promise<readonly Judged[]> {
   ];
 }
 
-describe("misspeltVariables", () => {
-  const found = (...entries: readonly string[]) => misspeltVariables(entries.map((entry) => Buffer.from(entry)));
+describe("unknownVariables", () => {
+  const found = (...entries: readonly string[]) => unknownVariables(entries.map((entry) => Buffer.from(entry)));
 
   test("names what differs in one or two letters from a variable of the channel, and never a value", () => {
     assert.deepEqual(found("SVC_GEUST_PORT=secret", "SCV_GUEST_PORT=1", "SVC_TLS_CERTFILE=/x", "SVC_LOGLEVE=debug"), [
@@ -273,16 +303,18 @@ describe("misspeltVariables", () => {
     }
   });
 
+  test("names every other variable with the prefix, and the one with the same words", () => {
+    assert.deepEqual(found("SVC_TOKEN=secret", "SVC_PORT=1", "SVC_CERT_FILE=/x", "SVC_OF_ANOTHER_KIND=1"), [
+      { name: "SVC_TOKEN", meant: "SVC_INSTANCE_TOKEN" },
+      { name: "SVC_PORT", meant: "SVC_GUEST_PORT" },
+      { name: "SVC_CERT_FILE", meant: "SVC_TLS_CERT_FILE" },
+      { name: "SVC_OF_ANOTHER_KIND", meant: undefined },
+    ]);
+  });
+
   test("names neither the channel's own nor what an image has", () => {
     const own = BOOTSTRAP_VARIABLES.map((name) => `${name}=x`);
-    const others = [
-      "PATH=/bin",
-      "KUBERNETES_SERVICE_HOST=10.0.0.1",
-      "SVC_OF_ANOTHER_KIND=1",
-      "SERVICE_PORT=1",
-      "=x",
-      "x",
-    ];
+    const others = ["PATH=/bin", "KUBERNETES_SERVICE_HOST=10.0.0.1", "SERVICE_PORT=1", "SVC_=1", "=x", "x"];
     assert.deepEqual(found(...own, ...others), []);
   });
 });

@@ -104,12 +104,13 @@ describe("SVC_PROCESS_SPEC", () => {
     assert.deepEqual(readProcessSpec(`{"cwd": "/a", "cwd": "/b"}`).problems, [
       "is not the JSON form of svc.guest.v1alpha1.Process; a key may be there twice",
     ]);
-    assert.deepEqual(readProcessSpec("no base64!").problems, [
-      "is neither JSON (it does not begin with a brace) nor base64",
-    ]);
-    for (const text of [Buffer.from(MARKER).toString("base64"), binary(process).subarray(0, -3).toString("base64")]) {
+    for (const text of [
+      "no base64!",
+      Buffer.from(MARKER).toString("base64"),
+      binary(process).subarray(0, -3).toString("base64"),
+    ]) {
       assert.deepEqual(readProcessSpec(text).problems, [
-        "is not base64 of the binary form of svc.guest.v1alpha1.Process",
+        `is neither JSON nor base64 of the binary form of svc.guest.v1alpha1.Process; expected, for example, {"args": ["sleep", "10"]}`,
       ]);
     }
   });

@@ -156,11 +156,21 @@ describe("a misspelt variable", () => {
     assert.doesNotMatch(JSON.stringify(agent.log), /secret marker/);
   });
 
+  it("is reported by its name alone where no variable is similar", async () => {
+    await using agent = await startAgent({ env: { SVC_OF_THE_IMAGE: "secret marker" } });
+    const { level, name } = await agent.logged("variable_ignored");
+    assert.deepEqual([level, name], ["info", "SVC_OF_THE_IMAGE"]);
+    assert.doesNotMatch(JSON.stringify(agent.log), /secret marker/);
+  });
+
   it("is told beside the faults that it causes", async () => {
     const env = { SVC_GUEST_PORT: undefined, SVC_GEUST_PORT: "7071" };
     await using agent = await startAgent({ env, awaitListening: false });
     assert.deepEqual(await agent.exited, { code: 78, signal: null });
-    assert.match(agent.output.stderr, /^guest-agent: SVC_GEUST_PORT is not known; SVC_GUEST_PORT may be meant$/m);
+    assert.match(
+      agent.output.stderr,
+      /^guest-agent: SVC_GEUST_PORT is not a variable of the agent; SVC_GUEST_PORT may be meant$/m,
+    );
   });
 });
 

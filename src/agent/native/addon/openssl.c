@@ -3,6 +3,7 @@
 #include <openssl/pem.h>
 #include <openssl/rand.h>
 #include <openssl/ssl.h>
+#include <openssl/x509v3.h>
 
 #include "openssl_host.h"
 #include "values.h"
@@ -31,6 +32,7 @@ napi_value agent_reseed_openssl(napi_env env, napi_callback_info info) {
   F(PEM_read_bio_X509_AUX)     \
   F(PEM_read_bio_X509)         \
   F(PEM_read_bio_PrivateKey)   \
+  F(X509_check_ca)             \
   F(X509_free)                 \
   F(EVP_PKEY_free)             \
   F(TLS_server_method)         \
@@ -75,13 +77,16 @@ static bool use_key(SSL_CTX *context, BIO *pem) {
   return used;
 }
 
-static bool holds_certificates(SSL_CTX *context, BIO *pem) {
+/* Nothing but certificates, and at least one that may issue others: without one every client would be refused. */
+static bool holds_authorities(SSL_CTX *context, BIO *pem) {
   (void)context;
   X509 *certificate;
-  int count = 0;
-  for (; (certificate = PEM_read_bio_X509_AUX(pem, NULL, no_passphrase, NULL)) != NULL; count++)
+  int authorities = 0;
+  while ((certificate = PEM_read_bio_X509_AUX(pem, NULL, no_passphrase, NULL)) != NULL) {
+    if (X509_check_ca(certificate) != 0) authorities++;
     X509_free(certificate);
-  return count > 0 && at_end();
+  }
+  return authorities > 0 && at_end();
 }
 
 static bool try_pem(napi_env env, napi_value bytes, SSL_CTX *context, bool (*use)(SSL_CTX *, BIO *)) {
@@ -106,7 +111,7 @@ napi_value agent_accepts_tls_material(napi_env env, napi_callback_info info) {
   ERR_clear_error();
   SSL_CTX *context = SSL_CTX_new(TLS_server_method());
   bool accepted = context != NULL && try_pem(env, args[0], context, use_chain) &&
-                  try_pem(env, args[1], context, use_key) && try_pem(env, args[2], context, holds_certificates);
+                  try_pem(env, args[1], context, use_key) && try_pem(env, args[2], context, holds_authorities);
   SSL_CTX_free(context);
   ERR_clear_error();
   return from_bool(env, accepted);

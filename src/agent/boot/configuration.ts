@@ -1,0 +1,44 @@
+import {
+  BootstrapError,
+  type BootstrapFault,
+  type Configuration,
+  NO_ANSWER_PROBLEM,
+  readBootstrap,
+} from "../config/index.ts";
+import type { Addon } from "../native/index.ts";
+import type { InheritedEnvironment } from "../session/index.ts";
+
+/** Time allowed for reading a file of the bootstrap channel: as long as for a system call of ReadFile. */
+const READ_LIMIT_MS = 15_000;
+
+/** The agent's configuration, or why it has none. */
+export type ReadConfiguration =
+  | { readonly configuration: Configuration }
+  | { readonly faults: readonly BootstrapFault[] };
+
+/**
+ * Reads the bootstrap channel from the inherited environment and its files.
+ *
+ * @param leave ends the process when a file system does not answer: a thread hangs in it then
+ */
+export async function readConfiguration(
+  addon: Addon,
+  inherited: InheritedEnvironment,
+  leave: (fault: BootstrapFault) => never,
+): Promise<ReadConfiguration> {
+  try {
+    const configuration = await readBootstrap(
+      inherited,
+      (paths, limitBytes) => addon.readFiles(paths, limitBytes),
+      ({ cert, key, clientCa }) => addon.acceptsTlsMaterial(cert, key, clientCa),
+      (variable, reading) => {
+        const limit = setTimeout(() => leave({ variable, problem: NO_ANSWER_PROBLEM }), READ_LIMIT_MS);
+        return reading.finally(() => clearTimeout(limit));
+      },
+    );
+    return { configuration };
+  } catch (error) {
+    if (!(error instanceof BootstrapError)) throw error;
+    return { faults: error.faults };
+  }
+}
