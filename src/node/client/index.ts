@@ -65,7 +65,7 @@ export {
 } from "./restore.ts";
 export type { Forwarding, ForwardOptions } from "./tunnel/forward.ts";
 export type { GuestTunnel } from "./tunnel/tunnel.ts";
-export { usageMetrics } from "./usage-metrics.ts";
+export { type LabelledUsage, usageMetrics } from "./usage-metrics.ts";
 export type {
   CommandUsage,
   DutiesRequest,

@@ -71,22 +71,40 @@ const METRICS: readonly Metric[] = [
   ],
 ];
 
+/** A guest's report, with the labels of all its lines, such as `{ sandbox: "web" }`. */
+export interface LabelledUsage {
+  readonly usage: GuestUsage;
+  readonly labels: Readonly<Record<string, string>>;
+}
+
 /**
- * A report in Prometheus' text form (https://prometheus.io/docs/instrumenting/exposition_formats/), without time
- * stamps. What the guest does not tell has no line.
+ * Reports in Prometheus' text form (https://prometheus.io/docs/instrumenting/exposition_formats/), without time stamps.
+ * What a guest does not tell has no line. Pass the reports of several guests in one call: the format allows the HELP
+ * and TYPE of a metric only once.
  *
- * @param labels labels of every line, such as `{ sandbox: "web" }`
+ * @param usage the report of one guest, or those of several with the labels that distinguish them
+ * @param labels labels of every line, such as `{ node: "n1" }`
  */
-export function usageMetrics(usage: GuestUsage, labels: Readonly<Record<string, string>> = {}): string {
+export function usageMetrics(
+  usage: GuestUsage | readonly LabelledUsage[],
+  labels: Readonly<Record<string, string>> = {},
+): string {
+  const reports = isSeveral(usage) ? usage : [{ usage, labels: {} }];
   return METRICS.map(([name, help, values]) => {
     const full = `guest_${name}`;
-    const lines = values(usage).map(([value, own]) =>
-      value === undefined ? "" : `${full}${labelled({ ...labels, ...own })} ${value}\n`,
+    const lines = reports.flatMap((report) =>
+      values(report.usage).map(([value, own]) =>
+        value === undefined ? "" : `${full}${labelled({ ...labels, ...report.labels, ...own })} ${value}\n`,
+      ),
     );
     const body = lines.join("");
     if (body === "") return "";
     return `# HELP ${full} ${help}\n# TYPE ${full} ${name.endsWith("_total") ? "counter" : "gauge"}\n${body}`;
   }).join("");
+}
+
+function isSeveral(usage: GuestUsage | readonly LabelledUsage[]): usage is readonly LabelledUsage[] {
+  return Array.isArray(usage);
 }
 
 /** Values may hold any characters: the guest chooses the names of its mount points. */

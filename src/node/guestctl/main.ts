@@ -1,4 +1,4 @@
-import { endBySignal } from "./ending.ts";
+import { endBySignal } from "./ending/index.ts";
 import { guestctl } from "./index.ts";
 
 /** Exit status if the reader of standard output is gone: 128 + SIGPIPE. */

@@ -38,6 +38,7 @@ const HOUSES: ReadonlyMap<string, Floors> = new Map([
       "sandboxes/operations",
       "sandboxes/api",
       "sandboxes",
+      "guestctl/ending",
       "guestctl/cli",
       "guestctl/sandbox",
       "guestctl/target",

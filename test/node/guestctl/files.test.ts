@@ -149,7 +149,10 @@ describe("guestctl write, given a directory for standard input", () => {
     await writeFile(path, "kept");
     const command = ["sh", "-c", 'exec "$@" < /', "sh", ...GUESTCTL, "write", path] as const;
     const { status, stderr } = spawnSync("env", command, { env, encoding: "utf8" });
-    assert.deepEqual([status, stderr], [125, "guestctl: cannot read standard input: it is a directory; give a file or a pipe\n"]);
+    assert.deepEqual(
+      [status, stderr],
+      [125, "guestctl: cannot read standard input: it is a directory; give a file or a pipe\n"],
+    );
     assert.equal(await readFile(path, "utf8"), "kept");
   });
 });

@@ -180,7 +180,7 @@ describe("guestctl sandbox", NEEDS_NAMESPACES, () => {
       [["standby", "box", "--env", "X=y"], /standby does not take --env; it is an option of resume, start, fork /],
       [["watch", "--vcpus", "3"], /watch does not take --vcpus; it is an option of create /],
       [["rm", "box", "--take-over"], /rm does not take --take-over; it is an option of sweep /],
-      [["ls", "--listen", "99999"], /ls does not take --listen; it is an option of publish, unpublish /],
+      [["ls", "--listen", "99999"], /ls does not take --listen; it is an option of publish, unpublish, metrics /],
     ] as const) {
       assertRefused(await sandbox(...args), said);
     }
@@ -242,6 +242,40 @@ describe("guestctl sandbox", NEEDS_NAMESPACES, () => {
     assert.equal((await sandbox("rm", "idler")).stdout, "idler is gone\n");
     watch.kill("SIGINT");
     assert.equal(await watch.ended, 0);
+  });
+
+  test("metrics has the usage of each running sandbox, each metric once", async () => {
+    const { stdout, exitCode } = await sandbox("metrics");
+    assert.equal(exitCode, 0);
+    for (const name of ["box", "twin"]) {
+      assert.match(stdout, new RegExp(`^guest_up\\{sandbox="${name}"\\} 1$`, "m"));
+      assert.match(stdout, new RegExp(`^guest_uptime_seconds_total\\{sandbox="${name}"\\} [\\d.]+$`, "m"));
+    }
+    const types = Array.from(stdout.matchAll(/^# TYPE (\S+)/gm), ([, name]) => name);
+    assert.deepEqual(types, [...new Set(types)]);
+    const { sandboxes } = (await json("metrics")) as { readonly sandboxes: readonly Json[] };
+    assert.deepEqual(
+      sandboxes.map(({ name, usage }) => [name, typeof (usage as Json)["uptime_us"]]),
+      [
+        ["box", "string"],
+        ["twin", "string"],
+      ],
+    );
+  });
+
+  test("metrics --listen serves them over HTTP until it is interrupted", async () => {
+    const server = startGuestctl(["sandbox", "metrics", "--listen", "0"], env);
+    const { value: url } = await server.lines.next();
+    for (let scrape = 0; scrape < 2; scrape++) {
+      const response = await fetch(String(url));
+      assert.match(response.headers.get("content-type") ?? "", /^text\/plain; version=0\.0\.4/);
+      assert.match(await response.text(), /^guest_up\{sandbox="box"\} 1$/m);
+    }
+    assert.equal((await fetch(new URL("/", String(url)))).status, 404);
+    assert.equal((await fetch(String(url), { method: "POST" })).status, 405);
+    server.kill("SIGTERM");
+    assert.equal(await server.ended, 0);
+    assertRefused(await sandbox("metrics", "--listen", "here"), /--listen requires \[HOST:\]PORT, not "here"/);
   });
 
   test("removes them, and the sweep finds nothing", async () => {

@@ -43,3 +43,20 @@ test("usageMetrics leaves out what a guest does not tell, escapes its names, and
     'guest_network_transmit_bytes_total{sandbox="web",device="eth0"} 5',
   ]);
 });
+
+test("usageMetrics of several guests names each metric once", () => {
+  const reportOf = (uptimeUs: number): GuestUsage =>
+    ({ uptimeUs, generation: 0, fileSystems: [], networks: [] }) as unknown as GuestUsage;
+  const several = [
+    { usage: reportOf(1_000_000), labels: { sandbox: "a" } },
+    { usage: reportOf(2_000_000), labels: { sandbox: "b" } },
+  ];
+  const lines = usageMetrics(several, { node: "n" }).split("\n");
+  assert.deepEqual(lines.slice(0, 4), [
+    "# HELP guest_uptime_seconds_total Time since the guest's boot.",
+    "# TYPE guest_uptime_seconds_total counter",
+    'guest_uptime_seconds_total{node="n",sandbox="a"} 1',
+    'guest_uptime_seconds_total{node="n",sandbox="b"} 2',
+  ]);
+  assert.equal(new Set(lines).size, lines.length);
+});

@@ -50,6 +50,7 @@ import {
   warningLines,
   withVerbs,
 } from "../sandbox/index.ts";
+import { metrics } from "./sandbox-metrics.ts";
 
 const OPTIONS = { ...withVerbs(SANDBOX_OPTIONS), ...withVerbs(NODE_OPTIONS) };
 const FREEZES: Readonly<Record<Freeze, Freeze>> = { on: "on", off: "off", required: "required" };
@@ -80,9 +81,10 @@ const VERBS: Readonly<Record<SandboxVerb, Verb>> = {
   sweep,
   node: nodeStatus,
   images,
+  metrics,
 };
 /** These verbs change nothing, so they work beside a running node. */
-const READING: ReadonlySet<string | undefined> = new Set(["ls", "status", "node", "images"]);
+const READING: ReadonlySet<string | undefined> = new Set(["ls", "status", "node", "images", "metrics"]);
 
 export const sandbox: Command = defineCommand({
   usage: [
@@ -100,12 +102,13 @@ export const sandbox: Command = defineCommand({
     "sandbox sweep [--take-over]",
     "sandbox node",
     "sandbox images [--daemon-folder DIR]",
+    "sandbox metrics [--listen ADDRESS]",
   ],
   about: `Makes sandboxes on the substrate, with the agent inside, and manages them: the duties after every restore, new
 credentials for every fork, hooks, idle actions, and leftovers of interrupted commands. stop lets the workload clean up;
 start boots the sandbox anew from its disk. publish makes the substrate's ingress lead requests for a hostname to a port
 of a sandbox, until that is removed. node shows the daemon and its host's resources, images shows what sandboxes can be
-made of. NAME is a sandbox; for fork and rm also a snapshot. status also says why one that is off has ended.
+made of. metrics prints what all running sandboxes use in Prometheus' text form, or serves it over HTTP. NAME is a sandbox; for fork and rm also a snapshot. status also says why one that is off has ended.
 All other commands find a sandbox by its name: "guestctl exec --sandbox NAME". "ls" shows its address and credentials.`,
   options: OPTIONS,
   notes: `Every step is a line on standard error. With --json, those are objects with "progress", and the result is one object on

@@ -3,7 +3,7 @@ import { type Options, UsageError } from "../cli/index.ts";
 /** What to do with sandboxes. */
 export type SandboxVerb =
   | ("create" | "ls" | "status" | "standby" | "resume" | "stop" | "start" | "snapshot" | "fork")
-  | ("publish" | "unpublish" | "rm" | "watch" | "sweep" | "node" | "images");
+  | ("publish" | "unpublish" | "rm" | "watch" | "sweep" | "node" | "images" | "metrics");
 
 /** What every verb takes. */
 const OF_ALL = ["api", "state", "node-id", "json", "help"] as const;
@@ -42,6 +42,7 @@ const OPTIONS_OF: Readonly<Record<SandboxVerb, readonly string[]>> = {
   sweep: ["take-over", "agent", "timeout", "wait"],
   node: [],
   images: ["daemon-folder"],
+  metrics: ["listen"],
 };
 
 /** The options of `guestctl sandbox`, beside NODE_OPTIONS, without the verbs that take them. */
@@ -64,7 +65,10 @@ export const SANDBOX_OPTIONS = {
     completes: ["none", "standby", "stop"],
     help: "none, standby or stop, once the workload has declared itself idle (by watch; default none)",
   },
-  listen: { argument: "PORT", help: "port of the host (default 80)" },
+  listen: {
+    argument: "PORT",
+    help: "port of the host (default 80); for metrics: [HOST:]PORT to serve them at, HOST 127.0.0.1 by default",
+  },
   poll: { argument: "DURATION", help: "time between two checks of a sandbox (default 5s)" },
   freeze: {
     argument: "HOW",

@@ -9,7 +9,7 @@ import {
   type KeptProcess,
 } from "../../client/index.ts";
 import { inSnakeCase, jsonLine, sendInput, signalStatus, STATUS_TIMED_OUT, writeAll } from "../cli/index.ts";
-import { endBySignal } from "../ending.ts";
+import { endBySignal } from "../ending/index.ts";
 import { openKeyboard } from "./keyboard.ts";
 import { TerminalModes } from "./modes.ts";
 import { followSize, handleSignals } from "./terminal.ts";

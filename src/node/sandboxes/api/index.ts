@@ -5,3 +5,4 @@ export type { SweepFailure, SweepReport } from "./sweep-report.ts";
 export type { Verdict } from "./verdict.ts";
 export type { WatchOptions } from "./watch.ts";
 export type { WatchEvent } from "./watcher.ts";
+export type { SandboxUsage, UsageReader } from "./usage.ts";

@@ -53,6 +53,7 @@ import {
 import { reach, type Reach } from "./reach.ts";
 import { sweep, type SweepOptions } from "./sweep.ts";
 import type { SweepReport } from "./sweep-report.ts";
+import { UsageReader } from "./usage.ts";
 import { watch, type WatchOptions } from "./watch.ts";
 
 /** Requests to the daemon for what a listing lacks. */
@@ -182,6 +183,11 @@ export class Sandboxes {
   async connect(name: string): Promise<GuestClient> {
     const { address } = await this.reach(name);
     return connect({ address, ...(await asSandboxError(this.#node.credentials.client(name))) });
+  }
+
+  /** Reads what all running sandboxes use, for Prometheus and the like. To be disposed of by the caller. */
+  usageReader(): UsageReader {
+    return new UsageReader(this);
   }
 
   /** Where its agent answers, for a program of another kind; errors name the command that makes it answer. */

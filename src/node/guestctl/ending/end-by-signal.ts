@@ -14,7 +14,7 @@ interface WithHandle {
  * programs of a pipeline share (fcntl(2)); Node sets it, and resets it at exit, but not where a signal ends the
  * process. Call this before anything uses the streams. Where /proc is missing, all count as blocking.
  */
-export function blockingStreams(): readonly (typeof STREAMS)[number][] {
+function blockingStreams(): readonly (typeof STREAMS)[number][] {
   return STREAMS.filter((_name, fd) => {
     try {
       const [, flags = "0"] = /^flags:\s*(\d+)/m.exec(readFileSync(`/proc/self/fdinfo/${fd}`, "latin1")) ?? [];

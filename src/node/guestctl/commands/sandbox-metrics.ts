@@ -1,0 +1,88 @@
+import { once } from "node:events";
+import { createServer, type ServerResponse } from "node:http";
+import type { AddressInfo } from "node:net";
+import { messageOf } from "../../../shared/errors.ts";
+import { GuestUsageSchema } from "../../../shared/gen/svc/guest/v1alpha1/usage_pb.ts";
+import { type LabelledUsage, usageMetrics } from "../../client/index.ts";
+import type { Sandboxes, SandboxUsage, UsageReader } from "../../sandboxes/index.ts";
+import { type Answer, CliError, type Host, noNames, printable, UsageError } from "../cli/index.ts";
+import { schemaObject } from "./schema.ts";
+
+/** Of version 0.0.4 of the text form (https://prometheus.io/docs/instrumenting/exposition_formats/). */
+const CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8";
+const DEFAULT_HOST = "127.0.0.1";
+
+/** Prints what all running sandboxes use in Prometheus' text form, or serves it at --listen until a signal. */
+export async function metrics(
+  node: Sandboxes,
+  names: readonly string[],
+  { listen, json: asJson }: { readonly listen?: string | undefined; readonly json?: boolean | undefined },
+  host: Host,
+): Promise<Answer | number> {
+  noNames(names, "sandbox metrics");
+  if (listen !== undefined && asJson === true) throw new UsageError("--listen serves the text form only, not --json");
+  using reader = node.usageReader();
+  if (listen !== undefined) return serve(reader, addressOf(listen), host);
+  const usages = await reader.read();
+  const json = usages.map(({ name, usage, error }) => ({
+    name,
+    usage: usage && schemaObject(GuestUsageSchema, usage),
+    error,
+  }));
+  return { text: textOf(usages), json: { sandboxes: json } };
+}
+
+/** The figures of each sandbox with its name as a label; `guest_up` is 0 where its agent did not answer. */
+function textOf(usages: readonly SandboxUsage[]): string {
+  const reports = usages.flatMap(({ name, usage }): LabelledUsage[] =>
+    usage === undefined ? [] : [{ usage, labels: { sandbox: name } }],
+  );
+  const up = usages.map(({ name, usage }) => `guest_up{sandbox="${name}"} ${usage === undefined ? 0 : 1}\n`);
+  const head = "# HELP guest_up 1: the sandbox's agent reported its usage.\n# TYPE guest_up gauge\n";
+  return `${up.length === 0 ? "" : head}${up.join("")}${usageMetrics(reports)}`;
+}
+
+interface Address {
+  readonly host: string;
+  readonly port: number;
+}
+
+function addressOf(text: string): Address {
+  const [, host = DEFAULT_HOST, port = ""] = /^(?:\[?([^\]]*?)\]?:)?(\d{1,5})$/.exec(text) ?? [];
+  if (port === "" || Number(port) > 65_535)
+    throw new UsageError(`--listen requires [HOST:]PORT, not ${JSON.stringify(text)}`);
+  return { host: host === "" ? DEFAULT_HOST : host, port: Number(port) };
+}
+
+async function serve(reader: UsageReader, address: Address, host: Host): Promise<number> {
+  const server = createServer((request, response) => {
+    if (request.url !== "/metrics") end(response, 404, "the metrics are at /metrics\n");
+    else if (request.method !== "GET" && request.method !== "HEAD") end(response, 405, "use GET\n");
+    else
+      reader.read().then(
+        (usages) => end(response, 200, textOf(usages)),
+        (error: unknown) => {
+          host.stderr.write(`guestctl: cannot read the metrics: ${printable(messageOf(error))}\n`);
+          end(response, 503, "the substrate's daemon does not answer\n");
+        },
+      );
+  });
+  server.listen(address.port, address.host);
+  try {
+    await once(server, "listening");
+  } catch (error) {
+    throw new CliError(`cannot listen at ${address.host}:${address.port}: ${messageOf(error)}`);
+  }
+  const { address: bound, port } = server.address() as AddressInfo;
+  host.stdout.write(`http://${bound.includes(":") ? `[${bound}]` : bound}:${port}/metrics\n`);
+  await Promise.race((["SIGINT", "SIGTERM"] as const).map((signal) => once(host, signal)));
+  server.close();
+  // A scrape in progress must not delay the end.
+  server.closeAllConnections();
+  return 0;
+}
+
+function end(response: ServerResponse, status: number, text: string): void {
+  response.writeHead(status, { "content-type": status === 200 ? CONTENT_TYPE : "text/plain" });
+  response.end(text);
+}

@@ -1,0 +1,1 @@
+export { endBySignal } from "./end-by-signal.ts";
