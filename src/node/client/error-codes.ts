@@ -26,6 +26,7 @@ const CODES = {
   ANSWER_UNREADABLE: "",
   CALL_ABORTED: "",
   CLIENT_CLOSED: "",
+  COPY_INCOMPLETE: "",
   CONNECTION_LOST: "the connection broke: look whether the call has taken effect",
   DESTINATION_FAILED: "",
   FILE_CHANGED: "copy it again",
@@ -55,20 +56,22 @@ export type ErrorCode = keyof typeof CODES;
 export const ERROR_CODES: Readonly<Record<ErrorCode, string>> = CODES;
 
 /** What to do about an agent's reason, or about a status without one. */
-const STEPS: Readonly<Record<string, string>> = {
-  ...CODES,
-  SHUTTING_DOWN: "the sandbox is going away: nothing to do here",
-  TOO_MANY_EXECS: "wait until a command has ended",
-  CHECKSUM_MISMATCH: "the content changed on its way or at its source: write it again",
-  SIZE_MISMATCH: "the content changed at its source: write it again",
-  DEADLINE_EXCEEDED: "check that the agent runs, or give the call more time",
-  UNAVAILABLE: "check that the agent runs and that the address is right",
-  UNAUTHENTICATED: "give the token of this very instance; it changes with a restore",
-  UNIMPLEMENTED: "update the agent, or do without; it may be that of an old snapshot",
-};
+const STEPS: ReadonlyMap<string, string> = new Map(
+  Object.entries({
+    ...CODES,
+    SHUTTING_DOWN: "the sandbox is going away: nothing to do here",
+    TOO_MANY_EXECS: "wait until a command has ended",
+    CHECKSUM_MISMATCH: "the content changed on its way or at its source: write it again",
+    SIZE_MISMATCH: "the content changed at its source: write it again",
+    DEADLINE_EXCEEDED: "check that the agent runs, or give the call more time",
+    UNAVAILABLE: "check that the agent runs and that the address is right",
+    UNAUTHENTICATED: "give the token of this very instance; it changes with a restore",
+    UNIMPLEMENTED: "update the agent, or do without; it may be that of an old snapshot",
+  }),
+);
 
 /** What to do about an error of that code; undefined: its message says everything. */
 export function nextStepFor(code: string): string | undefined {
-  const step = STEPS[code];
+  const step = STEPS.get(code);
   return step === "" ? undefined : step;
 }

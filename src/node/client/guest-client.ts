@@ -231,25 +231,28 @@ export class GuestClient extends FolderClient {
   }
 
   /**
-   * Copies a folder of this machine with all in it into a folder of the guest, which is made with what is missing above
-   * it: contents, modes, times, links as links. What is there is replaced, folders are merged. Rejects at the first
-   * entry that fails; what was written by then stays. What this machine cannot read is SOURCE_FAILED, with its error as
-   * the cause. After a lost connection, such as by a standby, it goes on with the files that are not there yet by name,
-   * size and time.
+   * Copies a directory of this machine with all in it into a directory of the guest, which is made with what is missing
+   * above it: contents, modes, times, links as links. What is there is replaced, directories are merged. Entries that
+   * cannot be read here or written there are reported to `onFailure`; everything else is copied before it rejects with
+   * COPY_INCOMPLETE. A directory that cannot be read itself is SOURCE_FAILED, with its error as the cause. After a lost
+   * connection, such as by a standby, it goes on: files that this very call wrote before, and that are still there, are
+   * not written again.
    */
   async uploadFolder(local: string, path: GuestPath, options: UploadFolderOptions = {}): Promise<FolderCopy> {
-    return (await import("./files/folder.ts")).uploadFolder(this, local, path, options);
+    const { uploadFolder } = await import("./files/upload-folder.ts");
+    return uploadFolder({ client: this, channel: this.#channel }, local, path, options);
   }
 
   /**
-   * Copies a folder of the guest with all in it into a folder of this machine, which is made; as `uploadFolder`, but
-   * without setuid bits and owners. Whatever the guest sends, nothing outside of that folder is touched. What this
-   * machine cannot write is DESTINATION_FAILED; a lost connection ends it.
+   * Copies a directory of the guest with all in it into a directory of this machine, which is made; as `uploadFolder`,
+   * but without setuid bits and owners, and with modes as the umask lets them through. Whatever the guest sends,
+   * nothing outside of that directory is touched. Entries that cannot be read there or written here are reported to
+   * `onFailure`; everything else is copied before it rejects with COPY_INCOMPLETE. A directory that cannot be made is
+   * DESTINATION_FAILED. After a lost connection it begins again.
    */
   async downloadFolder(path: GuestPath, local: string, options: DownloadFolderOptions = {}): Promise<FolderCopy> {
-    const { downloadFolder } = await import("./files/folder.ts");
-    const { mode, mtime } = await this.statPath(path, { signal: options.signal });
-    return downloadFolder(this, { path, mode, mtime }, local, options);
+    const { downloadFolder } = await import("./files/download-folder.ts");
+    return downloadFolder({ client: this, path, stat: (call) => this.statPath(path, call) }, local, options);
   }
 
   /** Asks for the attributes of a path. */

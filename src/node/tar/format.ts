@@ -36,6 +36,8 @@ export interface TarHeader {
   readonly mode: number;
   readonly size: number;
   readonly mtimeSeconds: number;
+  /** The same time exactly, in nanoseconds since 1970, where it is known. */
+  readonly mtimeNs?: bigint | undefined;
 }
 
 /** Bytes that follow content of a size up to the next block. */

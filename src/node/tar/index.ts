@@ -1,16 +1,14 @@
 export { fileContent } from "./content.ts";
+export { becameShorter, EntryError, entryErrorOf } from "./entry-error.ts";
 export { BLOCK_BYTES, readHeader, readPax, TarError, writeHeader, writePax } from "./format.ts";
 export type { TarHeader, TarType } from "./format.ts";
 export { type Hole, isHole, type Piece, withHoles, withZeros } from "./holes.ts";
-export {
-  type LocalEntry,
-  localEntry,
-  type LocalTarEntry,
-  localTree,
-  type Watch,
-  whole,
-  withRoot,
-} from "./local-tree.ts";
+export { localEntry, type LocalTarEntry, localTree } from "./local-tree.ts";
+export { isCleanName, partsOf } from "./names.ts";
+export { exclusion, withoutExcluded } from "./patterns.ts";
 export { readTar, type TarEntry } from "./read.ts";
-export { MODE_MASK, unpack, UnpackError } from "./unpack.ts";
+export { secondsNotBefore } from "./times.ts";
+export { currentUmask } from "./umask.ts";
+export { MODE_MASK, unpack, type Unpacked, UnpackError, type UnpackOptions } from "./unpack.ts";
+export { whole, withRoot } from "./whole.ts";
 export { entryEnd, entryHead, TAR_END } from "./write.ts";

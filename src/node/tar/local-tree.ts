@@ -1,125 +1,176 @@
-import { lstatSync, readdirSync, readlinkSync, type Stats, statSync } from "node:fs";
+import { type BigIntStats, lstatSync, readdirSync, readlinkSync, statSync } from "node:fs";
+import { errnoOf } from "../../shared/errors.ts";
 import { fileContent, firstBytes, SMALL_BYTES, sparseContent } from "./content.ts";
-import { isHole, type Piece, withZeros } from "./holes.ts";
+import { becameShorter, EntryError } from "./entry-error.ts";
+import { generatedContent, isGenerated } from "./generated.ts";
+import { isHole, type Piece } from "./holes.ts";
 import type { TarEntry } from "./read.ts";
+import { secondsNotBefore } from "./times.ts";
 
 const NONE = Buffer.alloc(0);
 const SLASH = Buffer.from("/");
 
-/** A file, folder, link or other thing of this machine. */
+/** A file, directory, link or other thing of this machine. */
 export interface LocalEntry {
-  /** From the folder on, with slashes, in bytes: it need not be UTF-8. Empty for the folder itself. */
+  /** From the directory on, with slashes, in bytes: it need not be UTF-8. Empty for the directory itself. */
   readonly name: Buffer;
   readonly path: Buffer;
-  readonly stats: Stats;
+  readonly stats: BigIntStats;
 }
 
-/** Everything in a folder, itself first, parents before children, by name; follows no link below it. */
-export function* localTree(root: string): Generator<LocalEntry, void, undefined> {
+/** Called with an entry that cannot be read, by its name from the directory on. */
+type OnUnreadable = (name: Buffer, error: EntryError) => void;
+
+/** Which entries a walk of a local directory has. */
+export interface WalkOptions {
+  /** Called for each entry that cannot be read, and for one that vanishes; the walk goes on. */
+  readonly onUnreadable: OnUnreadable;
+  /** Whether an entry is left out, with all that is in it. */
+  readonly isExcluded?: ((name: Buffer) => boolean) | undefined;
+  /** Do not descend into other file systems. */
+  readonly oneFileSystem?: boolean | undefined;
+}
+
+/**
+ * Everything in a directory, itself first, parents before children, by name; follows no link below it. Throws the error
+ * of the system call where the directory itself cannot be read.
+ */
+export function* localTree(root: string, options: WalkOptions): Generator<LocalEntry, void, undefined> {
   const path = Buffer.from(root);
-  const stats = statSync(path);
+  const stats = statSync(path, { bigint: true });
   yield { name: NONE, path, stats };
-  if (stats.isDirectory()) yield* below(path, path.length + 1);
+  if (!stats.isDirectory()) return;
+  yield* below(readdirSync(path, { encoding: "buffer" }), path, {
+    ...options,
+    nameAt: path.length + 1,
+    dev: options.oneFileSystem === true ? stats.dev : undefined,
+  });
 }
 
-function* below(folder: Buffer, nameAt: number): Generator<LocalEntry, void, undefined> {
-  // On this thread: a hand-over to another costs ten times as much, and nothing else waits for it.
-  const children = readdirSync(folder, { encoding: "buffer" });
+type Walk = WalkOptions & { readonly nameAt: number; readonly dev: bigint | undefined };
+
+function* below(children: Buffer[], folder: Buffer, walk: Walk): Generator<LocalEntry, void, undefined> {
+  // On this thread: a hand-over to another costs ten times as much.
   for (const child of children.toSorted((one, other) => one.compare(other))) {
     const path = Buffer.concat([folder, SLASH, child]);
-    const stats = lstatSync(path);
-    yield { name: path.subarray(nameAt), path, stats };
-    if (stats.isDirectory()) yield* below(path, nameAt);
+    const name = path.subarray(walk.nameAt);
+    if (walk.isExcluded?.(name) === true) continue;
+    const stats = read(
+      path,
+      () => lstatSync(path, { bigint: true }),
+      (error) => walk.onUnreadable(name, error),
+    );
+    if (stats === undefined) continue;
+    yield { name, path, stats };
+    if (!stats.isDirectory() || (walk.dev !== undefined && stats.dev !== walk.dev)) continue;
+    const listed = read(
+      path,
+      () => readdirSync(path, { encoding: "buffer" }),
+      (error) => walk.onUnreadable(name, error),
+    );
+    if (listed !== undefined) yield* below(listed, path, walk);
   }
 }
 
-/** Who hears of content on its way, and with what its faults are thrown. */
-export interface Watch {
-  readonly onBytes?: (bytes: number) => void;
-  /** For a file that became shorter: a part is not to be taken for the whole. */
-  readonly shorter: (path: Buffer) => Error;
-  /** For a file that cannot be read. Default: the error as it is. */
-  readonly unreadable?: (path: Buffer, error: unknown) => Error;
+function read<Value>(path: Buffer, call: () => Value, failed: (error: EntryError) => void): Value | undefined {
+  try {
+    return call();
+  } catch (error) {
+    failed(unreadable(path, error));
+    return undefined;
+  }
+}
+
+/** The failure of one local entry. An error that is none of the system's stays what it is. */
+function unreadable(path: Buffer, error: unknown): EntryError {
+  const errno = errnoOf(error);
+  if (error instanceof EntryError || errno === undefined) throw error;
+  return new EntryError(errno, `cannot read ${path.toString()} on this machine: ${errno}`, { cause: error });
 }
 
 /** An entry that an archive takes. */
 export type LocalTarEntry = TarEntry & { readonly type: "file" | "directory" | "symlink"; readonly sparse: boolean };
 
-/** It as an entry of an archive; undefined for a device, FIFO or socket. */
-export function localEntry({ name, path, stats }: LocalEntry, watch: Watch): LocalTarEntry | undefined {
+/**
+ * It as an entry of an archive; undefined for a device, FIFO or socket. Its content throws EntryError where it cannot
+ * be read, and for a file that became shorter. Throws EntryError for a link that cannot be read, and for a file of
+ * /proc.
+ *
+ * @param onBytes called with the size of each piece as it is read
+ */
+export function localEntry(
+  { name, path, stats }: LocalEntry,
+  onBytes: (bytes: number) => void = () => undefined,
+): LocalTarEntry | undefined {
   const type = stats.isFile() ? "file" : stats.isDirectory() ? "directory" : stats.isSymbolicLink() ? "symlink" : "";
   if (type === "") return undefined;
-  const size = type === "file" ? stats.size : 0;
+  const linkTarget = type === "symlink" ? orUnreadable(path, () => readlinkSync(path, { encoding: "buffer" })) : NONE;
+  const { mtimeNs } = stats;
+  const head = { name, linkTarget, mode: Number(stats.mode), mtimeNs, mtimeSeconds: secondsNotBefore(mtimeNs) };
+  if (type !== "file") return { ...head, type, size: 0, sparse: false, readAll: () => NONE, content: nothing() };
+  if (isGenerated(path, stats.dev)) {
+    const bytes = orUnreadable(path, () => generatedContent(path));
+    const readAll = (): Buffer => {
+      onBytes(bytes.length);
+      return bytes;
+    };
+    return { ...head, type, size: bytes.length, sparse: false, readAll, content: once(readAll) };
+  }
+  const size = Number(stats.size);
   // Whether it has less on the disk than in it.
-  const sparse = type === "file" && stats.blocks * 512 < size;
+  const sparse = Number(stats.blocks) * 512 < size;
   const readAll = (): Buffer => {
-    const bytes = size === 0 ? NONE : readable(path, watch, () => firstBytes(path, size));
-    if (bytes.length < size) throw watch.shorter(path);
-    watch.onBytes?.(size);
+    const bytes = size === 0 ? NONE : orUnreadable(path, () => firstBytes(path, size));
+    if (bytes.length < size) throw becameShorter(path.toString());
+    onBytes(size);
     return bytes;
   };
   return {
+    ...head,
     type,
-    name,
-    linkTarget: type === "symlink" ? readlinkSync(path, { encoding: "buffer" }) : NONE,
-    mode: stats.mode,
-    mtimeSeconds: stats.mtimeMs / 1_000,
     size,
     sparse,
     readAll: size <= SMALL_BYTES ? readAll : undefined,
     get content() {
-      return whole(fileContent(path, size), size, path, watch);
+      return watched(fileContent(path, size), size, path, onBytes);
     },
-    pieces: sparse ? whole(sparseContent(path, size), size, path, watch) : undefined,
+    pieces: sparse ? watched(sparseContent(path, size), size, path, onBytes) : undefined,
   };
 }
 
-function readable<Value>(path: Buffer, { unreadable }: Watch, read: () => Value): Value {
+function orUnreadable<Value>(path: Buffer, call: () => Value): Value {
   try {
-    return read();
+    return call();
   } catch (error) {
-    throw unreadable?.(path, error) ?? error;
+    throw unreadable(path, error);
   }
 }
 
-/** The same content, watched. */
-export async function* whole<Part extends Piece>(
+async function* nothing(): AsyncGenerator<Buffer> {
+  // No content.
+}
+
+async function* once(readAll: () => Buffer): AsyncGenerator<Buffer> {
+  yield readAll();
+}
+
+/** A local file's content, all of its bytes. */
+async function* watched<Part extends Piece>(
   content: AsyncIterable<Part>,
   sizeBytes: number,
   path: Buffer,
-  watch: Watch,
+  onBytes: (bytes: number) => void,
 ): AsyncGenerator<Part> {
   let leftBytes = sizeBytes;
   try {
     for await (const piece of content) {
       const bytes = isHole(piece) ? piece.holeBytes : piece.length;
       leftBytes -= bytes;
-      watch.onBytes?.(bytes);
+      onBytes(bytes);
       yield piece;
     }
   } catch (error) {
-    throw watch.unreadable?.(path, error) ?? error;
+    throw unreadable(path, error);
   }
-  if (leftBytes > 0) throw watch.shorter(path);
-}
-
-/**
- * A folder's entries, with itself before them, once the first has come or there is none; their content watched, by
- * their names.
- */
-export async function* withRoot<Entry extends TarEntry>(
-  root: () => Entry,
-  entries: AsyncIterable<Entry>,
-  watch: Watch,
-): AsyncGenerator<Entry> {
-  let isBegun = false;
-  for await (const entry of entries) {
-    if (!isBegun) yield root();
-    isBegun = true;
-    const { name, size, content, pieces = content, readAll } = entry;
-    watch.onBytes?.(readAll === undefined ? 0 : size);
-    const watched = whole<Piece>(pieces, size, name, watch);
-    yield readAll === undefined ? { ...entry, pieces: watched, content: withZeros(watched) } : entry;
-  }
-  if (!isBegun) yield root();
+  if (leftBytes > 0) throw becameShorter(path.toString());
 }

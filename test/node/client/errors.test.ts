@@ -94,6 +94,7 @@ describe("the library's sources", () => {
       new Set([
         '{ status: "INVALID_ARGUMENT", code: "INVALID_ARGUMENT", message, metadata, cause }',
         "{ status: under, code, message, cause }",
+        '{ status: "FAILED_PRECONDITION", code: "COPY_INCOMPLETE", message, metadata }',
         // What an agent says, with its reason.
         "{ status: under, ...details, ...cause, cause: error }",
       ]),
@@ -108,16 +109,23 @@ describe("the library's sources", () => {
     assert.deepEqual(
       [...new Set(made)].filter((one) => !/: (?:Credentials|Guest|Sandbox|TestAgent)Error$/.test(one)).toSorted(),
       [
+        "client/files/read-tree.ts: EntryError", // FILE_CHANGED
+        "client/files/upload-folder.ts: EntryError", // SOURCE_FAILED
         "client/files/write.ts: TypeError", // SOURCE_FAILED
         "client/link/liveness.ts: Error", // CONNECTION_LOST, by its text
         "client/web-streams.ts: Error", // the reason of the caller's own abort
         "sandboxes/node/injection.ts: Error", // INVALID_SPEC
         "sandboxes/node/journal.ts: Error", // JOURNAL_FAILED
+        "tar/entry-error.ts: EntryError", // FILE_CHANGED
         "tar/format.ts: Error", // of writing an archive, which guestctl alone does
         "tar/format.ts: TarError", // ANSWER_UNREADABLE
+        "tar/generated.ts: EntryError", // of one entry, which onFailure hears of
+        "tar/local-tree.ts: EntryError",
+        "tar/names.ts: TarError",
         "tar/read.ts: TarError",
         "tar/unpack.ts: TarError",
         "tar/unpack.ts: UnpackError", // DESTINATION_FAILED
+        "tar/whole.ts: TarError",
       ],
     );
   });

@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 import { spawnSync } from "node:child_process";
-import { existsSync, readdirSync, statSync, writeFileSync } from "node:fs";
+import { existsSync, statSync, symlinkSync, unlinkSync, writeFileSync } from "node:fs";
 import {
   chmod,
   lstat,
@@ -20,7 +20,7 @@ import { join } from "node:path";
 import { Readable } from "node:stream";
 import { describe, it } from "node:test";
 import { FileType, type ListEntry, type ListOptions, type TreeEntry } from "../../../src/node/client/index.ts";
-import { downloadFolder } from "../../../src/node/client/files/folder.ts";
+import { downloadFolder } from "../../../src/node/client/files/download-folder.ts";
 import { FileTree, type WriteTreeRequest } from "../../../src/shared/gen/svc/guest/v1alpha1/file_tree_pb.ts";
 import { forAllTests } from "../../fixtures/for-all-tests.ts";
 import { startAgent } from "../../fixtures/agent.ts";
@@ -153,7 +153,7 @@ describe("client.uploadFolder and downloadFolder", () => {
     assert.deepEqual([none.mode & 0o777, none.mtimeMs, none.size, sub.mode & 0o777], [0o600, 1_000, 0, 0o750]);
   });
 
-  it("go on after lost connections with what is not there yet, as size and time tell", async () => {
+  it("write no file twice that this very call wrote before its connection was lost", async () => {
     await using folder = await testFolder();
     await using relay = await relayTo(agent.port);
     using through = clientOf({ ...agent, port: relay.port });
@@ -161,25 +161,67 @@ describe("client.uploadFolder and downloadFolder", () => {
     await mkdir(here);
     const contentOf = (at: number): string => `${at}`.repeat(at === 7 ? 100_000 : 5_000);
     for (let at = 0; at < 300; at += 1) await writeFile(join(here, `${at}`), contentOf(at));
+    // In the order in which they are sent, by their bytes.
+    const [first = "", ...names] = (await readdir(here)).toSorted();
     const before = new Map<string, number>();
     let cuts = 0;
+    const seen: number[] = [];
     const onProgress = ({ entries }: { entries: number }): void => {
+      seen.push(entries);
       // Once for each connection: answers that came before the cut are told after it.
       if (entries < 30 || cuts === 3 || relay.dialled === cuts) return;
       cuts += 1;
-      for (const name of readdirSync(there)) before.getOrInsert(name, statSync(join(there, name)).ino);
-      if (cuts === 1) writeFileSync(join(there, [...before.keys()][0] ?? ""), "changed meanwhile");
+      for (const name of names.slice(0, 29)) before.getOrInsert(name, statSync(join(there, name)).ino);
+      if (cuts === 1) writeFileSync(join(there, first), "changed meanwhile");
       relay.cut();
       relay.mend();
     };
     const copied = await through.uploadFolder(here, there, { onProgress });
     assert.deepEqual([cuts, copied.files, relay.dialled], [3, 300, 4]);
+    assert.deepEqual(
+      seen,
+      seen.toSorted((one, other) => one - other),
+    );
     for (let at = 0; at < 300; at += 1)
       assert.equal(await readFile(join(there, `${at}`), "utf8"), contentOf(at), `file ${at}`);
-    const [, ...kept] = before.keys();
-    assert.ok(kept.length >= 30);
-    for (const name of kept) assert.equal((await stat(join(there, name))).ino, before.get(name), name);
+    for (const [name, inode] of before) assert.equal((await stat(join(there, name))).ino, inode, name);
   });
+
+  for (const isRolledBack of [false, true])
+    it(`replace an older build of equal sizes and times after a cut${isRolledBack ? " and a rollback" : ""}`, async () => {
+      await using folder = await testFolder();
+      await using relay = await relayTo(agent.port);
+      using through = clientOf({ ...agent, port: relay.port });
+      const write = async (name: string, content: string, mode: number): Promise<void> => {
+        await mkdir(folder.at(name), { recursive: true });
+        for (let at = 0; at < 400; at += 1) {
+          await writeFile(folder.at(`${name}/${at}`), content.repeat(3_000), { mode });
+          await utimes(folder.at(`${name}/${at}`), 499_162_500, 499_162_500);
+        }
+      };
+      await write("new", "new", 0o755);
+      await write("before/app", "old", 0o644);
+      await write("now/app", "old", 0o644);
+      await symlink("now", folder.at("guest"));
+      let isCut = false;
+      const onProgress = ({ entries }: { entries: number }): void => {
+        if (entries < 30 || isCut) return;
+        isCut = true;
+        if (isRolledBack) {
+          unlinkSync(folder.at("guest"));
+          symlinkSync("before", folder.at("guest"));
+        }
+        relay.cut();
+        relay.mend();
+      };
+      await through.uploadFolder(folder.at("new"), folder.at("guest/app"), { onProgress });
+      assert.ok(isCut);
+      for (let at = 0; at < 400; at += 1) {
+        const path = folder.at(`guest/app/${at}`);
+        assert.equal((await readFile(path, "utf8")).slice(0, 3), "new", `${at}`);
+        assert.equal((await stat(path)).mode & 0o777, 0o755, `${at}`);
+      }
+    });
 
   it("keep the holes of a sparse file, which do not cross the wire", async () => {
     await using folder = await testFolder();
@@ -278,20 +320,25 @@ describe("client.uploadFolder and downloadFolder", () => {
       [/has more bytes than 100000 of "file"/, file(100_000n, "begin"), hole(99_995n + 2n ** 63n)],
       [/has more bytes than 100000 of "file"/, file(100_000n), hole(99_999n), bytes("two")],
       [/has more bytes than 1 of "file"/, file(1n, "two")],
-      [/has bytes that no file lacks/, file(3n, "two"), hole(1n)],
-      [/has bytes that no file lacks/, file(3n, "two"), bytes("more")],
-      [/became shorter/, file(100_000n), hole(99_999n)],
+      [/has file data without a file/, file(3n, "two"), hole(1n)],
+      [/has file data without a file/, file(3n, "two"), bytes("more")],
+      [/1 entry was not copied, everything else was: file: ESTALE/, file(100_000n), hole(99_999n)],
       [/has the name "\.\.\/file", which leads out/, file(1n, "x", "../file")],
       [/has the name "file\\u0000", with a NUL/, file(1n, "x", "file\0")],
     ] as const) {
       await using folder = await testFolder();
       const streams = { ReadTree: [...parts, { case: "result", value: {} }].map((part) => ({ part })) };
       await using hostile = await startStandIn({ service: FileTree, streams });
-      const copied = downloadFolder(hostile.client, { path: "/any", mode: 0o755 }, folder.at("back"), {});
+      const source = {
+        client: hostile.client,
+        path: "/any",
+        stat: () => Promise.resolve({ mode: 0o755, mtimeNanos: 0 }),
+      };
+      const copied = downloadFolder(source, folder.at("back"), {});
       const { message, code } = await failureOf(copied);
       assert.match(message, says);
-      assert.equal(code, /shorter/.test(message) ? "FILE_CHANGED" : "ANSWER_UNREADABLE");
-      if (!/no file lacks/.test(String(says))) assert.equal(existsSync(folder.at("back/file")), false, String(says));
+      assert.equal(code, /not copied/.test(message) ? "COPY_INCOMPLETE" : "ANSWER_UNREADABLE");
+      if (!/without a file/.test(String(says))) assert.equal(existsSync(folder.at("back/file")), false, String(says));
     }
   });
 
@@ -302,9 +349,11 @@ describe("client.uploadFolder and downloadFolder", () => {
     const { reason } = await failureOf(client.downloadFolder(folder.at("missing"), folder.at("back")));
     assert.equal(reason, "PATH_NOT_FOUND");
     await assert.rejects(lstat(folder.at("back")), { code: "ENOENT" });
-    const noFailFast = { failFast: false } as object;
-    const { code } = await failureOf(client.uploadFolder(folder.at("missing"), folder.at("there"), noFailFast));
-    assert.equal(code, "INVALID_ARGUMENT");
+    assert.equal(unread.status, "FAILED_PRECONDITION");
+    await writeFile(folder.at("plain"), "x");
+    const plain = await failureOf(client.uploadFolder(folder.at("plain"), folder.at("there")));
+    assert.deepEqual([plain.code, /plain is not a directory/.test(plain.message)], ["SOURCE_FAILED", true]);
+    await assert.rejects(lstat(folder.at("there")), { code: "ENOENT" });
     await mkdir(folder.at("no entries"), { mode: 0o700 });
     await client.downloadFolder(folder.at("no entries"), folder.at("back"));
     assert.equal((await stat(folder.at("back"))).mode & 0o777, 0o700);

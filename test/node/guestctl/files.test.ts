@@ -215,7 +215,7 @@ describe("guestctl cp", () => {
     assert.ok((await lstat(folder.at("fifo"))).isFIFO());
     const { stderr, exitCode } = await guestctl("cp", `:${folder.at("source")}`, folder.at("dangling"));
     assert.match(stderr, /dangling: no such file or directory on this machine\n$/);
-    assert.deepEqual([exitCode, await readlink(folder.at("dangling"))], [125, "nowhere"]);
+    assert.deepEqual([exitCode, await readlink(folder.at("dangling"))], [1, "nowhere"]);
   });
 
   it("copies what the kernel generates with its content, and names what cannot be read", async () => {
@@ -225,7 +225,7 @@ describe("guestctl cp", () => {
       await readFile("/proc/sys/kernel/random/boot_id", "utf8"),
     );
     const { stderr } = await guestctl("cp", ":/sys/devices/virtual/net/lo", folder.at("lo"));
-    assert.match(stderr, /^(?:guestctl: skipped \/sys\/devices\/virtual\/net\/lo\/.*\n)*$/);
+    assert.match(stderr, /^(?:guestctl: skipped :\/sys\/devices\/virtual\/net\/lo\/.*\n)*$/);
     assert.equal(await readFile(folder.at("lo/mtu"), "utf8"), await readFile("/sys/class/net/lo/mtu", "utf8"));
     const archive = await guestctl("cp", ":/proc/sys/kernel/random/boot_id", "-");
     assert.ok(archive.stdout.includes(await readFile("/proc/sys/kernel/random/boot_id", "utf8")));
@@ -240,7 +240,7 @@ describe("guestctl cp", () => {
     await copies(`:${folder.at("in/a")}`, `:${folder.at("in/b")}`, folder.at("out"));
     assert.deepEqual(await readdir(folder.at("out")), ["a", "b"]);
     const { stderr } = await guestctl("cp", folder.at("a"), folder.at("b"), `:${folder.at("c")}`);
-    assert.match(stderr, /c is no folder; several sources need one/);
+    assert.match(stderr, /c is not a directory; several sources need one/);
   });
 
   it("copies what .. names into the folder that was named, and not above it", async () => {
@@ -262,8 +262,8 @@ describe("guestctl cp", () => {
     await mkdir(folder.at("tree"), { mode: 0o711 });
     await writeFile(folder.at("plain"), "plain", { mode: 0o600 });
     const { stderr, exitCode } = await guestctl("cp", `:${folder.at("tree")}`, folder.at("plain"));
-    assert.match(stderr, /^guestctl: \S+plain is in the way: it is no folder\n$/);
-    assert.equal(exitCode, 125);
+    assert.match(stderr, /^guestctl: \S+plain is in the way on this machine: it is not a directory \[.*\n$/);
+    assert.equal(exitCode, 1);
     assert.equal((await stat(folder.at("plain"))).mode & 0o777, 0o600);
   });
 
@@ -277,11 +277,13 @@ describe("guestctl cp", () => {
       [folder.at("a"), `:${folder.at("z/")}`],
       [`:${folder.at("a")}`, folder.at("z/")],
     ] as const)
-      assertRefused(await guestctl("cp", from, to), /^guestctl: there is no folder \S+z\/.*; --parents makes it\n$/);
+      assertRefused(await guestctl("cp", from, to), /^guestctl: there is no directory \S+z\/.*; --parents makes it\n$/);
     await mkdir(folder.at("tree"));
     await writeFile(folder.at("tree/a"), "a");
     const below = `:${folder.at("p/q/tree")}`;
-    assertRefused(await guestctl("cp", folder.at("tree"), below), /its folder does not exist; --parents makes it/);
+    const { stderr, exitCode } = await guestctl("cp", folder.at("tree"), below);
+    assert.match(stderr, /its directory does not exist; --parents makes it/);
+    assert.equal(exitCode, 1);
     await copies("--parents", folder.at("tree"), below);
     assert.equal(await readFile(folder.at("p/q/tree/a"), "utf8"), "a");
     await copies("--parents", below, folder.at("back/to/tree"));
@@ -417,8 +419,11 @@ describe("guestctl cp", () => {
     await mkdir(folder.at("elsewhere"));
     await symlink(folder.at("elsewhere"), folder.at("there/tree/sub"));
     const { stderr, exitCode } = await guestctl("cp", folder.at("tree"), `:${folder.at("there")}`);
-    assert.match(stderr, /not written in the sandbox: sub: EEXIST; sub\/file: EXDEV/);
-    assert.equal(exitCode, 125);
+    assert.match(
+      stderr,
+      /tree\/sub: file already exists \(EEXIST\)\n.*tree\/sub\/file: cross-device link not permitted/,
+    );
+    assert.equal(exitCode, 1);
     assert.deepEqual(await readdir(folder.at("elsewhere")), []);
   });
 
@@ -455,7 +460,15 @@ describe("guestctl cp", () => {
       [["/no/such/file", ":/tmp/x"], /\/no\/such\/file: no such file or directory on this machine/],
       [[":/no/such/file", folder.at("x")], /cannot stat "\/no\/such\/file": no such file/],
       [[":/etc/passwd", "/no/such/folder/x"], /\/no\/such\/folder\/x: no such file or directory on this machine/],
-      [["-", `:${folder.at("missing")}`], /there is no folder .*missing in the sandbox/],
+    ] as const) {
+      // As with cp(1): other sources could have been copied.
+      const { stderr, exitCode } = await guestctl("cp", ...args);
+      assert.match(stderr, pattern);
+      assert.equal(exitCode, 1);
+      assertRefused(await guestctl("cp", "--fail-fast", ...args), pattern);
+    }
+    for (const [args, pattern] of [
+      [["-", `:${folder.at("missing")}`], /there is no directory .*missing in the sandbox/],
       [[`:${folder.at("missing")}`, "-"], /cannot stat ".*missing"/],
     ] as const) {
       assertRefused(await guestctl("cp", ...args), pattern);
@@ -463,20 +476,37 @@ describe("guestctl cp", () => {
     assert.deepEqual(await folder.names(), []);
   });
 
-  it("names a local file that it cannot read, alone and in a folder", async () => {
-    await mkdir(folder.at("tree"));
-    const secret = folder.at("tree/secret");
-    await writeFile(secret, "x", { mode: 0 });
+  it("names local files that it cannot read, and copies all others", async () => {
+    await mkdir(folder.at("tree/closed"), { recursive: true });
+    for (const name of ["a", "b", "c"]) await writeFile(folder.at(`tree/${name}`), name);
+    await writeFile(folder.at("tree/closed/in"), "in");
+    await writeFile(folder.at("tree/large"), Buffer.alloc(1_000_000));
     // Root reads every file, unless it lacks all capabilities.
+    for (const name of ["b", "large", "closed"]) await chmod(folder.at(`tree/${name}`), 0);
     const unprivileged = process.getuid?.() === 0 ? ["setpriv", "--bounding-set=-all", "--inh-caps=-all"] : [];
     const [file = "", ...args] = [...unprivileged, ...GUESTCTL];
-    for (const source of [secret, folder.at("tree")]) {
-      const { stderr, exitCode } = await execa(file, [...args, "cp", source, `:${folder.at("remote")}`], {
-        env,
-        reject: false,
-      });
-      assert.deepEqual([stderr, exitCode], [`guestctl: ${secret}: EACCES on this machine`, 125]);
-    }
+    const run = (...paths: readonly string[]) => execa(file, [...args, "cp", ...paths], { env, reject: false });
+    const { stderr, exitCode } = await run(
+      folder.at("tree"),
+      folder.at("tree/b"),
+      folder.at("tree/c"),
+      `:${folder.at("in/")}`,
+      "--parents",
+    );
+    const skipped = ["b", "closed", "large"].map(
+      (name) => `guestctl: skipped ${folder.at(`tree/${name}`)}: permission denied (EACCES)`,
+    );
+    assert.deepEqual(
+      stderr.split("\n").toSorted(),
+      [...skipped, `guestctl: cannot read ${folder.at("tree/b")} on this machine: EACCES`].toSorted(),
+    );
+    assert.equal(exitCode, 1);
+    assert.deepEqual((await readdir(folder.at("in"))).toSorted(), ["c", "tree"]);
+    assert.deepEqual((await readdir(folder.at("in/tree"))).toSorted(), ["a", "c", "closed"]);
+    const failFast = await run("--fail-fast", folder.at("tree"), `:${folder.at("fast")}`);
+    assert.match(failFast.stderr, /tree\/b on this machine: EACCES/);
+    assert.equal(failFast.exitCode, 125);
+    for (const name of ["b", "large", "closed"]) await chmod(folder.at(`tree/${name}`), 0o700);
   });
 
   it("shows progress on a terminal", async (t) => {
@@ -484,8 +514,7 @@ describe("guestctl cp", () => {
       t.skip("needs script(1)");
       return;
     }
-    await writeFile(folder.at("large"), "");
-    await truncate(folder.at("large"), 64 * 1024 ** 2);
+    await writeFile(folder.at("large"), Buffer.alloc(64 * 1024 ** 2, "large"));
     const command = [...GUESTCTL, "cp", folder.at("large"), `:${folder.at("remote")}`].join(" ");
     const copied = execa("script", ["-qec", command, "/dev/null"], { env });
     const over = new AbortController();

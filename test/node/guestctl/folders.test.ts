@@ -1,7 +1,6 @@
 import assert from "node:assert/strict";
 import { spawnSync } from "node:child_process";
 import { chmod, lstat, mkdir, readdir, readFile, rm, stat, symlink, writeFile } from "node:fs/promises";
-import { Readable } from "node:stream";
 import { afterEach, beforeEach, describe, it } from "node:test";
 import { type TestFolder, testFolder } from "../../fixtures/files.ts";
 import { tableText } from "../../../src/node/guestctl/cli/output.ts";
@@ -16,7 +15,6 @@ import {
   startIssuedAgent,
 } from "./guestctl.ts";
 import { type GuestClient, GuestError } from "../../../src/node/client/index.ts";
-import { downloadTree } from "../../../src/node/guestctl/copy/download.ts";
 import { type CopyParts, CopyReport, Progress } from "../../../src/node/guestctl/copy/report.ts";
 import { uploadFile } from "../../../src/node/guestctl/copy/upload.ts";
 import { clientOf } from "../../fixtures/guest-client.ts";
@@ -148,9 +146,16 @@ const client = forAllTests(clientOf(agent, { serverName: undefined }));
 const copyParts = (toSandbox: GuestClient): CopyParts => ({
   client: toSandbox,
   progress: new Progress(process.stderr, "", undefined),
-  report: new CopyReport(),
+  report: new CopyReport(process.stderr, true),
   host: process,
-  makesParents: false,
+  options: {
+    makesParents: false,
+    copiesLinks: false,
+    keepsModes: false,
+    failFast: false,
+    exclude: [],
+    oneFileSystem: false,
+  },
 });
 
 describe("a file on its way into a folder of the sandbox", () => {
@@ -173,35 +178,8 @@ describe("a file on its way into a folder of the sandbox", () => {
     };
     const parts = copyParts(replacing(client, { writeFile: writeFileThen }));
     const local = folder.at("local");
-    const copying = uploadFile(parts, local, await lstat(local), target, folder.at("named"));
+    const copying = uploadFile(parts, local, await lstat(local, { bigint: true }), target, folder.at("named"));
     await assert.rejects(copying, (error) => error instanceof GuestError && error.reason === "INVALID_FIELD");
     assert.equal(await readFile(folder.at("outside"), "utf8"), "of another");
-  });
-});
-
-describe("a folder on its way out of a hostile sandbox", () => {
-  it("stays where it goes to: a name that climbs is refused, and no link is followed", async () => {
-    for (const [names, message] of [
-      [["../evil"], /leads out of the folder/],
-      [["/evil"], /leads out of the folder/],
-      [["link", "link/evil"], /is in the way: it is no folder/],
-    ] as const) {
-      await using place = await testFolder();
-      await mkdir(place.at("outside"));
-      await mkdir(place.at("sandbox"));
-      await writeFile(place.at("sandbox/evil"), "of the sandbox");
-      await symlink(place.at("outside"), place.at("sandbox/link"));
-      const told = names.map((name) => {
-        const isLink = name === "link";
-        const linkTarget = Buffer.from(isLink ? place.at("outside") : "");
-        const head = { name: Buffer.from(name), linkTarget, mode: 0o644, mtimeSeconds: 0 };
-        const content = Readable.from(isLink ? [] : [Buffer.from("of the sandbox")]);
-        return { ...head, type: isLink ? "symlink" : "file", size: isLink ? 0 : 14, content };
-      });
-      const parts = copyParts(replacing(client, { readTree: () => Readable.from(told) }));
-      await assert.rejects(downloadTree(parts, place.at("sandbox"), place.at("here")), message);
-      assert.deepEqual(await readdir(place.at("outside")), []);
-      assert.deepEqual((await place.names()).toSorted(), ["here", "outside", "sandbox"]);
-    }
   });
 });

@@ -131,7 +131,7 @@ export class ExecProcess {
   #abandon(cause: Error): void {
     if (this.#exit !== undefined || this.#failed) return;
     const message = `the source of the command's standard input failed: ${cause.message}`;
-    this.#abandoned = failure("CANCELLED", "SOURCE_FAILED", message, cause);
+    this.#abandoned = failure("FAILED_PRECONDITION", "SOURCE_FAILED", message, cause);
     this.#wire.cancel();
   }
 

@@ -1,30 +1,69 @@
-import { FileTree, type ReadTreeResponse, type TreeItem } from "../../../shared/gen/svc/guest/v1alpha1/file_tree_pb.ts";
+import { messageOf } from "../../../shared/errors.ts";
+import {
+  FileTree,
+  type LeftEntry as FailureMessage,
+  type ReadTreeResponse,
+  type ReadTreeResult,
+  type TreeItem,
+} from "../../../shared/gen/svc/guest/v1alpha1/file_tree_pb.ts";
 import { FileType } from "../../../shared/gen/svc/guest/v1alpha1/files_pb.ts";
+import {
+  becameShorter,
+  EntryError,
+  entryErrorOf,
+  isCleanName,
+  partsOf,
+  type Piece,
+  secondsNotBefore,
+  withZeros,
+} from "../../tar/index.ts";
 import { checkOptions } from "../arguments.ts";
-import { type Piece, withZeros } from "../../tar/index.ts";
 import { cancelCall, type Channel } from "../channel.ts";
-import { failure, type GuestError } from "../errors.ts";
+import { failure, type GuestError, unreadable } from "../errors.ts";
 import type { Names } from "../options.ts";
 import { type GuestPath, pathBytes, PLACE, type PlaceOptions } from "./path.ts";
-import { bufferOf, isServiceError, resultOf, type TreeEntry, type TreeResult } from "./tree-entry.ts";
+import {
+  bufferOf,
+  isServiceError,
+  type LeftEntry,
+  leftOf,
+  resultOf,
+  type TreeEntry,
+  type TreeResult,
+} from "./tree-entry.ts";
 
-const NS_PER_SECOND = 1_000_000_000;
+const METHOD = FileTree.method.readTree;
+const NS_PER_SECOND = 1_000_000_000n;
 const MAX_SIZE_BYTES = BigInt(Number.MAX_SAFE_INTEGER);
 
 /** Options of `readTree`. */
 export interface ReadTreeOptions extends PlaceOptions {
   /** Read what is mounted below it, too. Default: false. */
   readonly crossMounts?: boolean | undefined;
+  /**
+   * Called for each entry that cannot be read, as soon as the agent reports it; `result` has the first 100. Devices,
+   * FIFOs and sockets are reported with "EOPNOTSUPP". An older agent reports at most 100, at the end.
+   */
+  readonly onFailure?: ((failure: LeftEntry) => void) | undefined;
 }
 
-const READ: Names<ReadTreeOptions> = { ...PLACE, crossMounts: true };
+const READ: Names<ReadTreeOptions> = { ...PLACE, crossMounts: true, onFailure: true };
 
-/** The entries of a guest's folder in one stream, with their content. Leaving the loop ends the call. Iterate it once. */
+type Part = NonNullable<ReadTreeResponse["part"]>;
+
+/**
+ * The entries of a guest's directory in one stream, with their content. Leaving the loop ends the call. Iterate it
+ * once. Content of a file that became shorter, or cannot be read to its end, throws GuestError (FILE_CHANGED) once all
+ * that there is was given; the next entry can be asked for all the same.
+ */
 export class TreeReading implements AsyncIterable<TreeEntry> {
   readonly #channel: Channel;
   readonly #path: GuestPath;
   readonly #options: ReadTreeOptions;
   #result: TreeResult | undefined;
+  /** A part that came where bytes of the last file were missing. */
+  #held: Part | undefined;
+  #reported = 0;
 
   constructor(channel: Channel, path: GuestPath, options: ReadTreeOptions = {}) {
     checkOptions("the options of readTree", options, READ);
@@ -38,60 +77,121 @@ export class TreeReading implements AsyncIterable<TreeEntry> {
     return this.#result;
   }
 
+  /** How many of `result.failed` were not reported by name: an older agent names the first 100. 0 before the end. */
+  get unnamed(): number {
+    return Math.max(0, (this.#result?.failed ?? 0) - this.#reported);
+  }
+
   async *[Symbol.asyncIterator](): AsyncGenerator<TreeEntry, void, undefined> {
-    const options = this.#options;
-    const { beneath = "", noSymlinks = false, crossMounts = false } = options;
-    const request = { path: pathBytes(this.#path), beneath: pathBytes(beneath), noSymlinks, crossMounts, holes: true };
-    const method = FileTree.method.readTree;
-    const call = this.#channel.serverStream(method, request, options);
+    const { beneath = "", noSymlinks = false, crossMounts = false, onFailure: _, ...options } = this.#options;
+    const where = { path: pathBytes(this.#path), beneath: pathBytes(beneath), noSymlinks, crossMounts };
+    const call = this.#channel.serverStream(METHOD, { ...where, holes: true, streamFailures: true }, options);
     const messages = (call as AsyncIterable<ReadTreeResponse>)[Symbol.asyncIterator]();
-    const pull = async (): Promise<ReadTreeResponse["part"] | undefined> => {
+    const pull = async (): Promise<Part | undefined> => {
       try {
         const next = await messages.next();
         return next.done === true ? undefined : next.value.part;
       } catch (cause) {
-        throw isServiceError(cause) ? await this.#channel.failure(cause, method, options.signal) : cause;
+        throw isServiceError(cause) ? await this.#channel.failure(cause, METHOD, options.signal) : cause;
       }
     };
     try {
-      let held: ReadTreeResponse["part"] | undefined;
-      for (let part = await pull(); part !== undefined; part = held ?? (await pull())) {
-        held = undefined;
+      for (let part = await pull(); part !== undefined; part = this.#taken() ?? (await pull())) {
         if (part.case === "result") {
-          this.#result = resultOf(part.value.items, part.value.failed, part.value.failures);
+          this.#end(part.value);
           return;
         }
-        if (part.case === "data" || part.case === "hole") throw untrue("bytes that no file lacks");
-        if (part.case !== "items") continue;
-        for (const item of part.value.items) {
-          if (item.size > MAX_SIZE_BYTES) throw untrue(`a file of ${item.size} bytes`, item);
-          let leftBytes = restOf(item, Number(item.size), item.data.length);
-          const content = async function* (): AsyncGenerator<Piece> {
-            if (item.data.length > 0) yield bufferOf(item.data);
-            while (leftBytes > 0 && held === undefined) {
-              const more = await pull();
-              if (more?.case === "data") {
-                leftBytes = restOf(item, leftBytes, more.value.length);
-                yield bufferOf(more.value);
-              } else if (more?.case === "hole") {
-                const holeBytes = Number(more.value);
-                leftBytes = restOf(item, leftBytes, holeBytes);
-                yield { holeBytes };
-              } else held = more;
-              if (more === undefined) return;
-            }
-          };
-          const isWhole = leftBytes === 0;
-          const pieces = content();
-          yield entryOf(item, pieces, isWhole);
-          // What was not read of it is in the way of the next.
-          if (!isWhole) while ((await pieces.next()).done !== true);
-        }
+        if (part.case === "data" || part.case === "hole") throw untrue("file data without a file");
+        if (part.case === "failures") this.#report(part.value.entries);
+        if (part.case === "items") for (const item of part.value.items) yield* this.#entry(item, pull);
       }
+      throw unreadable("has no result");
     } finally {
       cancelCall(call);
     }
   }
+
+  #taken(): Part | undefined {
+    const held = this.#held;
+    this.#held = undefined;
+    return held;
+  }
+
+  async *#entry(item: TreeItem, pull: () => Promise<Part | undefined>): AsyncGenerator<TreeEntry> {
+    checkName(item, item.path);
+    if (item.type === FileType.REGULAR && item.linkTarget.length > 0) checkName(item, item.linkTarget);
+    if (item.size > MAX_SIZE_BYTES) throw untrue(`a file of ${item.size} bytes`, item);
+    const isWhole = restOf(item, Number(item.size), item.data.length) === 0;
+    const pieces = this.#pieces(item, pull);
+    yield entryOf(item, pieces, isWhole);
+    // What was not read of it precedes the next entry.
+    if (!isWhole)
+      try {
+        while ((await pieces.next()).done !== true);
+      } catch (error) {
+        // Who has not read the content has not missed anything.
+        if (entryErrorOf(error) === undefined) throw error;
+      }
+  }
+
+  async *#pieces(item: TreeItem, pull: () => Promise<Part | undefined>): AsyncGenerator<Piece> {
+    let leftBytes = restOf(item, Number(item.size), item.data.length);
+    if (item.data.length > 0) yield bufferOf(item.data);
+    while (leftBytes > 0) {
+      const part = await pull();
+      if (part?.case === "data") {
+        leftBytes = restOf(item, leftBytes, part.value.length);
+        yield bufferOf(part.value);
+      } else if (part?.case === "hole") {
+        const holeBytes = Number(part.value);
+        leftBytes = restOf(item, leftBytes, holeBytes);
+        yield { holeBytes };
+      } else if (part?.case === "failures") {
+        // Its own failure is reported by its content.
+        const own = part.value.entries.find(({ name }) => bufferOf(name).equals(item.path));
+        this.#report(part.value.entries.filter((failed) => failed !== own));
+        if (own === undefined) continue;
+        this.#reported += 1;
+        throw cutOff(item, own.errno);
+      } else {
+        this.#held = part;
+        throw cutOff(item);
+      }
+    }
+  }
+
+  #report(failures: readonly FailureMessage[]): void {
+    for (const failed of failures) {
+      this.#reported += 1;
+      this.#options.onFailure?.(leftOf(failed));
+    }
+  }
+
+  #end({ items, failed, failures }: ReadTreeResult): void {
+    // An agent before 0.4.0 streams none.
+    if (this.#reported === 0) this.#report(failures);
+    this.#result = resultOf(items, failed, failures);
+  }
+}
+
+/** No agent sends anything but the names of entries from the directory on. Throws GuestError. */
+function checkName(item: TreeItem, path: Uint8Array): void {
+  const name = bufferOf(path);
+  if (isCleanName(name)) return;
+  try {
+    partsOf(name);
+  } catch (error) {
+    throw failure("DATA_LOSS", "ANSWER_UNREADABLE", messageOf(error));
+  }
+  throw untrue("an empty part in the name", item);
+}
+
+/** The error of a file whose rest does not come. */
+function cutOff(item: TreeItem, errno = "ESTALE"): GuestError {
+  const name = bufferOf(item.path).toString();
+  const cause =
+    errno === "ESTALE" ? becameShorter(name) : new EntryError(errno, `${name} could not be read to its end: ${errno}`);
+  return failure("ABORTED", "FILE_CHANGED", cause.message, cause);
 }
 
 function entryOf(
@@ -99,16 +199,16 @@ function entryOf(
   pieces: AsyncIterable<Piece>,
   isWhole: boolean,
 ): TreeEntry {
-  const ofFile = linkTarget.length > 0 ? "hard-link" : "file";
-  const ofOther = type === FileType.SYMLINK ? "symlink" : "directory";
+  const mtimeNs = (mtime?.seconds ?? 0n) * NS_PER_SECOND + BigInt(mtime?.nanos ?? 0);
   return {
-    type: type === FileType.REGULAR ? ofFile : ofOther,
+    type: typeOf(type, linkTarget.length > 0),
     name: bufferOf(path),
     linkTarget: bufferOf(linkTarget),
     mode: mode ?? 0,
     uid,
     gid,
-    mtimeSeconds: Number(mtime?.seconds ?? 0n) + (mtime?.nanos ?? 0) / NS_PER_SECOND,
+    mtimeSeconds: secondsNotBefore(mtimeNs),
+    mtimeNs,
     size: Number(size),
     sparse,
     get content() {
@@ -119,6 +219,13 @@ function entryOf(
   };
 }
 
+function typeOf(type: FileType, hasTarget: boolean): TreeEntry["type"] {
+  if (type === FileType.REGULAR) return hasTarget ? "hard-link" : "file";
+  if (type === FileType.SYMLINK) return "symlink";
+  if (type === FileType.DIRECTORY) return "directory";
+  throw untrue(`an entry of the unknown type ${type}`);
+}
+
 function restOf(item: TreeItem, leftBytes: number, bytes: number): number {
   if (bytes > leftBytes) throw untrue(`more bytes than ${item.size}`, item);
   return leftBytes - bytes;
@@ -127,6 +234,6 @@ function restOf(item: TreeItem, leftBytes: number, bytes: number): number {
 /** The error for what no agent says; whatever runs in the sandbox may have taken its place. */
 function untrue(what: string, item?: TreeItem): GuestError {
   const of = item === undefined ? "" : ` of ${JSON.stringify(bufferOf(item.path).toString())}`;
-  const message = `the sandbox's answer is not to be trusted: it has ${what}${of}`;
+  const message = `invalid answer from the sandbox: it has ${what}${of}`;
   return failure("DATA_LOSS", "ANSWER_UNREADABLE", message);
 }

@@ -6,6 +6,7 @@ import { checkOptions, offsetOf } from "../arguments.ts";
 import type { CallOptions, Channel } from "../channel.ts";
 import { received } from "../received.ts";
 import { deferred } from "../deferred.ts";
+import { failure } from "../errors.ts";
 import type { Names } from "../options.ts";
 import { attributesOf, type PathAttributes } from "./attributes.ts";
 import { beneathFields, defined, type GuestPath, pathFields, PLACE, type PlaceOptions } from "./path.ts";
@@ -47,9 +48,19 @@ export class FileContent implements AsyncIterable<Uint8Array> {
   /** Chunk by chunk, at the pace of the caller. Leaving the loop cancels the call. */
   [Symbol.asyncIterator](): AsyncIterableIterator<Uint8Array> {
     const opened = this.#opened;
+    const limitBytes = Number(this.#request.length ?? Number.POSITIVE_INFINITY);
+    let bytes = 0;
     return received(this.#channel, GuestAgent.method.readFile, this.#request, this.#options, {
       decode: ({ stat, data }) => {
         if (stat !== undefined) opened.resolve(attributesOf(stat));
+        bytes += data.length;
+        // What follows it in an archive, or in the caller's own file, must begin after what was asked for.
+        if (limitBytes > 0 && bytes > limitBytes)
+          throw failure(
+            "DATA_LOSS",
+            "ANSWER_UNREADABLE",
+            `invalid answer from the sandbox: it has more bytes than the ${limitBytes} that were asked for`,
+          );
         return data.length > 0 ? [data] : [];
       },
       onEnd: (error) => (error === undefined ? opened.resolve(undefined) : opened.reject(error)),

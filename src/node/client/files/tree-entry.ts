@@ -2,6 +2,8 @@ import type { ServiceError } from "@grpc/grpc-js";
 import type { Piece } from "../../tar/index.ts";
 import type { LeftEntry as LeftMessage } from "../../../shared/gen/svc/guest/v1alpha1/file_tree_pb.ts";
 
+const NS_PER_SECOND = 1_000_000_000n;
+
 /** An entry of a tree, as in an archive. Its content has to be read before the next entry is asked for. */
 export interface TreeEntry {
   readonly type: "file" | "directory" | "symlink" | "hard-link";
@@ -15,6 +17,8 @@ export interface TreeEntry {
   readonly gid?: number | undefined;
   /** Since 1970, with fractions. */
   readonly mtimeSeconds: number;
+  /** The same time exactly, in nanoseconds since 1970. Default: that of `mtimeSeconds`, to the microsecond. */
+  readonly mtimeNs?: bigint | undefined;
   /** In bytes. */
   readonly size: number;
   /** The file has holes: blocks of zeros become holes. */
@@ -33,6 +37,8 @@ export interface LeftEntry {
   readonly rawName: Buffer;
   /** Such as "ENOSPC". "EOPNOTSUPP": a tree holds no devices, FIFOs and sockets. */
   readonly errno: string;
+  /** It failed on this machine; absent: in the guest. */
+  readonly local?: true;
 }
 
 /** The result of a tree's way. */
@@ -65,6 +71,12 @@ export function isServiceError(error: unknown): error is ServiceError {
 /** The same bytes. */
 export function bufferOf({ buffer, byteOffset, length }: Uint8Array): Buffer {
   return Buffer.from(buffer, byteOffset, length);
+}
+
+/** A time in nanoseconds since 1970 as the wire has it. */
+export function timeOfNanoseconds(timeNs: bigint): { readonly seconds: number; readonly nanos: number } {
+  const nanos = ((timeNs % NS_PER_SECOND) + NS_PER_SECOND) % NS_PER_SECOND;
+  return { seconds: Number((timeNs - nanos) / NS_PER_SECOND), nanos: Number(nanos) };
 }
 
 /** A time since 1970 with fractions as the wire has it, to the microsecond. */

@@ -14,7 +14,8 @@ import { attributesOf, type PathAttributes } from "./attributes.ts";
 import { type GuestPath, pathBytes, PLACE, type PlaceOptions, timeField } from "./path.ts";
 import { type ReadTreeOptions, TreeReading } from "./read-tree.ts";
 import { type LeftEntry, leftOf, type TreeResult } from "./tree-entry.ts";
-import { type TreeEntries, writeTree, type WriteTreeOptions } from "./write-tree.ts";
+import type { TreeEntries } from "./tree-sender.ts";
+import { writeTree, type WriteTreeOptions } from "./write-tree.ts";
 
 /** Owner of the new entry. */
 interface OwnerOptions extends PlaceOptions {

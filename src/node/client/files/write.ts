@@ -174,7 +174,7 @@ function failed(cause: unknown): never {
 
 /** The GuestError for what is to be sent, with the error of its source as the cause. */
 export function sourceFailure(what: string, cause: unknown): GuestError {
-  return failure("CANCELLED", "SOURCE_FAILED", `the source of ${what} failed: ${messageOf(cause)}`, cause);
+  return failure("FAILED_PRECONDITION", "SOURCE_FAILED", `the source of ${what} failed: ${messageOf(cause)}`, cause);
 }
 
 /** Result for a value that did not come before the answer. */

@@ -4,6 +4,7 @@ import { type Answers, answerTo, optionElsewhere } from "./elsewhere.ts";
 import { UsageError } from "./errors.ts";
 import { reportFailure } from "./failure.ts";
 import { type HelpParts, helpText } from "./help.ts";
+import { jsonLine } from "./output.ts";
 import { type Completes, type Options, parsed, type Values } from "./option.ts";
 
 /** The process that guestctl runs as: arguments and environment come from it, output goes to it. */
@@ -86,7 +87,7 @@ export function defineCommand<const Own extends Options>(parts: CommandParts<Own
         const answer = await parts.run({ ...line, positionals } as Parsed<Own>, host);
         if (typeof answer === "number") return answer;
         const { text, json, status = 0 } = answer;
-        const lines = [json].flat().map((object) => `${JSON.stringify(object)}\n`);
+        const lines = [json].flat().map(jsonLine);
         host.stdout.write(line.values["json"] === true ? lines.join("") : text);
         return status;
       } catch (error) {

@@ -19,11 +19,15 @@ export function reportFailure(
   host: Pick<NodeJS.Process, "stderr">,
   advice: Advice = () => undefined,
 ): number {
-  // The source's own error says enough.
-  const error = isGuestError(failure) && isTold(failure.cause) ? failure.cause : failure;
-  const lines = failureLine(error, advice).split("\n").map(printable);
+  const error = ownError(failure);
+  const lines = failureLines(error, advice).map(printable);
   host.stderr.write(isForPrograms ? jsonLine(failureObject(error, advice)) : `guestctl: ${lines.join("\n")}\n`);
   return (isGuestError(error) ? STATUS_BY_REASON.get(error.reason) : undefined) ?? STATUS_FAILED;
+}
+
+/** The error of a source on this machine, which says enough. */
+function ownError(error: unknown): unknown {
+  return isGuestError(error) && isTold(error.cause) ? error.cause : error;
 }
 
 /** Errors of the libraries are known by their names: their rooms load only with the commands that need them. */
@@ -34,27 +38,29 @@ function isNamed(error: unknown, ...names: readonly string[]): error is Error {
 const isGuestError = (error: unknown): error is GuestError => isNamed(error, "GuestError");
 /** Errors of this machine, whose message says everything. */
 const isTold = (error: unknown): error is Error =>
-  error instanceof CliError || isNamed(error, "CredentialsError", "TarError", "UnpackError");
+  error instanceof CliError || isNamed(error, "CredentialsError", "EntryError", "TarError", "UnpackError");
 const isSandboxError = (error: unknown): error is SandboxError => isNamed(error, "SandboxError");
 
-/** The error, its reason, and what to do; then what the console of a sandbox says about it. */
-function failureLine(error: unknown, advice?: Advice): string {
+/** The error, its reason, and what to do, in one line; an error that is a fault of guestctl with its stack. */
+export function failureWords(failure: unknown, advice?: Advice): string {
+  const error = ownError(failure);
   if (isGuestError(error)) {
     const { status, code } = error;
     const cause = code === status ? status : `${status}, ${code}`;
     return withNextStep(`${wordsOf(error)} [${cause}]`, advice?.(error) ?? hintFor(error));
   }
-  if (isSandboxError(error)) {
-    const { message, code, consoleTail } = error;
-    return [
-      withNextStep(`${message} [${code}]`, nextStepOf(error)),
-      ...consoleTail.map((line) => `  console: ${line}`),
-    ].join("\n");
-  }
+  if (isSandboxError(error)) return withNextStep(`${error.message} [${error.code}]`, nextStepOf(error));
   if (error instanceof UsageError) return `${error.message} (see --help)`;
   if (isTold(error)) return error.message;
   // A fault of guestctl: only the stack helps.
   return error instanceof Error ? (error.stack ?? error.message) : String(error);
+}
+
+/** The error, and then what the console of a sandbox says about it. Only guestctl itself begins a line. */
+function failureLines(error: unknown, advice?: Advice): string[] {
+  const words = failureWords(error, advice);
+  if (isSandboxError(error)) return [words, ...error.consoleTail.map((line) => `  console: ${line}`)];
+  return isGuestError(error) || isTold(error) ? [words] : words.split("\n");
 }
 
 function withNextStep(line: string, nextStep: string | undefined): string {
@@ -81,7 +87,7 @@ export function failureObject(error: unknown, advice?: Advice): object {
     const tail = consoleTail.length === 0 ? undefined : consoleTail;
     return { error: { code, message, next_step: nextStepOf(error), console_tail: tail } };
   }
-  return { error: { message: failureLine(error) } };
+  return { error: { message: failureWords(error) } };
 }
 
 /** The message, with guestctl's name of the option that it is about. */
@@ -101,28 +107,30 @@ function hintFor(error: GuestError): string | undefined {
 /** The agent's reasons whose next step is a command. */
 type Reason = "EXEC_NAME_IN_USE" | "TOO_MANY_KEPT_BYTES" | "TOO_MANY_KEPT_EXECS" | "UNAUTHENTICATED";
 
-/** What an option of the library is here. */
-const FLAGS: Readonly<Record<string, string>> = {
-  "keep.name": "--name",
-  "keep.bufferBytes": "--buffer",
-  "keep.lingerMs": "--linger",
-  "keep.awakeForMs": "--awake-for",
-  "keep.replaceEnded": "--replace",
-  beneath: "the destination",
-  caPem: "ca.pem",
-  certPem: "client.pem",
-  keyPem: "client.key",
-  cwd: "--workdir",
-  exclusive: "--exclusive",
-  freezeMs: "--freeze",
-  graceMs: "--grace",
-  intervalMs: "--interval",
-  parents: "--parents",
-  serverName: "--server-name",
-  stderrOffset: "--since",
-  stdoutOffset: "--since",
-  timeoutMs: "--timeout",
-};
+/** What an option of the library is here. A map: the option's name may come from an agent. */
+const FLAGS: ReadonlyMap<string, string> = new Map(
+  Object.entries({
+    "keep.name": "--name",
+    "keep.bufferBytes": "--buffer",
+    "keep.lingerMs": "--linger",
+    "keep.awakeForMs": "--awake-for",
+    "keep.replaceEnded": "--replace",
+    beneath: "the destination",
+    caPem: "ca.pem",
+    certPem: "client.pem",
+    keyPem: "client.key",
+    cwd: "--workdir",
+    exclusive: "--exclusive",
+    freezeMs: "--freeze",
+    graceMs: "--grace",
+    intervalMs: "--interval",
+    parents: "--parents",
+    serverName: "--server-name",
+    stderrOffset: "--since",
+    stdoutOffset: "--since",
+    timeoutMs: "--timeout",
+  }),
+);
 
 /** What to do, by code, where the libraries' own advice names their calls and options. */
 const STEPS: Readonly<Partial<Record<ErrorCode | SandboxCode | Reason, string>>> = {
@@ -165,7 +173,7 @@ type Advised = { readonly code: string } & Partial<Pick<GuestError, "nextStep"> 
 
 /** What guestctl calls the option that an error is about; undefined: as the library does. */
 function flagOf({ option = "" }: GuestError): string | undefined {
-  return FLAGS[option];
+  return FLAGS.get(option);
 }
 
 /** What to do about an error of the libraries; undefined: its message says it. */

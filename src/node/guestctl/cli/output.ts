@@ -13,9 +13,19 @@ export function inSnakeCase(given: object): object {
   return Object.fromEntries(entries) as object;
 }
 
-/** One line of JSON. */
+/**
+ * Characters that act on a terminal, or on the order in which it shows others: control characters with DEL and those of
+ * ISO 6429 (C1), line separators, and the overrides of bidirectional text (UAX #9), which can hide what a name is.
+ */
+const CONTROLS = /[\p{Cc}\u061c\u200e\u200f\u2028\u2029\u202a-\u202e\u2066-\u2069]/gu;
+
+/** One line of JSON, without any character that acts on a terminal: JSON has an escape for each. */
 export function jsonLine(object: object): string {
-  return `${JSON.stringify(object)}\n`;
+  const escaped = JSON.stringify(object).replaceAll(
+    CONTROLS,
+    (character) => `\\u${character.charCodeAt(0).toString(16).padStart(4, "0")}`,
+  );
+  return `${escaped}\n`;
 }
 
 /** Writes to a stream, and waits while it is full. */
@@ -37,7 +47,7 @@ export function reportText(
 
 /** One line of text for a person's terminal, which a sandbox must not control. */
 export function printable(text: string): string {
-  return text.replaceAll(/\p{Cc}/gu, "?");
+  return text.replaceAll(CONTROLS, "?");
 }
 
 /** Rows of cells, which may come from a sandbox, in columns as wide as their widest; the first row has all columns. */

@@ -62,7 +62,7 @@ cannot be read), "mount_point", and the fields of the schema (StatPathResponse),
       if (errno === undefined) return;
       unread += 1;
       const what = attributes === undefined ? "cannot be read" : "cannot be listed";
-      host.stderr.write(`guestctl: ${printable(posix.join(path, name))} ${what}: ${errno}\n`);
+      host.stderr.write(`guestctl: ${printable(`${posix.join(path, name)} ${what}: ${errno}`)}\n`);
     };
     for (const [index, path] of positionals.map(guestPath).entries()) {
       const entries = await orItself(client, path, client.list(path, options));

@@ -40,7 +40,7 @@ in a folder stay, and are named.`,
       results.push({ path, removed, left, left_entries: entries });
       leftAny ||= left > 0;
       if (values.json === true) continue;
-      for (const entry of entries) host.stderr.write(`guestctl: left ${printable(entry.path)}: ${entry.errno}\n`);
+      for (const entry of entries) host.stderr.write(`guestctl: left ${printable(`${entry.path}: ${entry.errno}`)}\n`);
       if (left > entries.length) host.stderr.write(`guestctl: left ${left - entries.length} more\n`);
     }
     return { text: "", json: results, status: leftAny ? STATUS_NOT_AS_INTENDED : 0 };

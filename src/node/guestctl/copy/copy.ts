@@ -1,79 +1,113 @@
-import { mkdir, stat } from "node:fs/promises";
+import { lstat, mkdir, readlink, stat } from "node:fs/promises";
 import { basename, dirname, join, posix } from "node:path";
 import { FileType } from "../../../shared/gen/svc/guest/v1alpha1/files_pb.ts";
+import { localTree } from "../../tar/index.ts";
 import { absoluteForm, CliError, UsageError } from "../cli/index.ts";
-import { downloadFile, downloadTree } from "./download.ts";
-import { statIfThere } from "./guest-paths.ts";
-import { tarOut } from "./guest-tree.ts";
-import { locally, locallyAll } from "./local-tree.ts";
+import { downloadFile, downloadLink, downloadTree } from "./download.ts";
+import { isReason, statIfThere } from "./guest-paths.ts";
+import { localFailure, locally } from "./local-paths.ts";
 import { type CopyContext, Progress } from "./report.ts";
-import { tarIn, uploadFile, uploadTree } from "./upload.ts";
+import { resumed } from "./resumed.ts";
+import { sourceFailure } from "./source-failure.ts";
+import { tarOut } from "./tar-out.ts";
+import { tarIn, uploadFile, uploadLink, uploadTree } from "./upload.ts";
 
-/** Runs a copy. Into an existing folder, as with cp(1). */
+/** Runs a copy. Into an existing directory, as with cp(1). A source that cannot be copied does not end it. */
 export async function copy(order: CopyOrder, context: CopyContext): Promise<void> {
   const { sources, destination } = order;
-  const { client, host } = context;
-  if (order.direction === "tar out")
-    return tarOut({ ...context, progress: () => undefined }, sources[0] ?? "", host.stdout);
+  const { client, host, report, options } = context;
+  if (order.direction === "tar out") return tarOut(context, sources[0] ?? "", host.stdout);
   if (order.direction === "tar in") return tarIn(context, destination, host.stdin);
   const isUpload = order.direction === "upload";
   const isDirectoryThere = isUpload
     ? (await statIfThere(client, destination))?.type === FileType.DIRECTORY
     : (await stat(destination).catch(() => undefined))?.isDirectory() === true;
   const intoFolder = isDirectoryThere || (await madeFolder(order, context));
-  if (sources.length > 1 && !intoFolder) throw new CliError(`${destination} is no folder; several sources need one`);
+  if (sources.length > 1 && !intoFolder)
+    throw new CliError(`${destination} is not a directory; several sources need one`);
   for (const source of sources) {
     const name = basename(source);
-    // As with cp(1), the content of `..` goes into the folder itself, not above it.
+    // As with cp(1), the content of `..` goes into the directory itself, not above it.
     const below = name === ".." ? "" : name;
     const target = intoFolder ? (isUpload ? posix : { join }).join(destination, below) : destination;
     const folder = intoFolder ? destination : undefined;
-    await (isUpload ? upload(source, target, folder, context) : download(source, target, context));
+    try {
+      await (isUpload ? upload(source, target, folder, context) : download(source, target, context));
+    } catch (error) {
+      const why = options.failFast ? undefined : sourceFailure(error);
+      if (why === undefined) throw error;
+      report.fail(why);
+    }
   }
 }
 
-/** Makes a missing destination that only a folder can be: one with a slash at its end, for files. Needs --parents. */
+/** Makes a missing destination that only a directory can be: one with a slash at its end, for files. Needs --parents. */
 async function madeFolder({ direction, sources, destination }: CopyOrder, context: CopyContext): Promise<boolean> {
-  const { client, makesParents } = context;
+  const { client, options } = context;
   if (!destination.endsWith("/")) return false;
   const [source = ""] = sources;
   const isUpload = direction === "upload";
   const isDirectory = isUpload
     ? (await locally(source, stat(source))).isDirectory()
     : (await client.statPath(source)).type === FileType.DIRECTORY;
-  // As with cp(1), one folder is copied under the new name.
+  // As with cp(1), one directory is copied under the new name.
   if (isDirectory && sources.length === 1) return false;
-  if (!makesParents)
-    throw new CliError(`there is no folder ${destination}${isUpload ? " in the sandbox" : ""}; --parents makes it`);
+  if (!options.makesParents)
+    throw new CliError(`there is no directory ${destination}${isUpload ? " in the sandbox" : ""}; --parents makes it`);
   if (isUpload) await client.mkdir(destination, { parents: true });
   else await locally(destination, mkdir(destination, { recursive: true }));
   return true;
 }
 
 async function upload(local: string, remote: string, folder: string | undefined, context: CopyContext): Promise<void> {
-  const stats = await locally(local, stat(local));
-  if (!stats.isFile() && !stats.isDirectory()) throw new CliError(`${local} is neither a file nor a folder`);
-  // Only a terminal shows it, and all of a folder has to be looked at for it.
-  const ofFolder = stats.isDirectory() && context.host.stderr.isTTY ? await treeBytes(local) : undefined;
-  const totalBytes = stats.isFile() ? stats.size : ofFolder;
+  const isLink = (await lstat(local).catch(() => undefined))?.isSymbolicLink() === true;
+  if (isLink && context.options.copiesLinks) return uploadLink(context, local, remote);
+  const stats = await stat(local, { bigint: true }).catch(async (error: unknown) => {
+    throw isLink ? brokenLink(local, await readlink(local)) : localFailure(local, error);
+  });
+  if (!stats.isFile() && !stats.isDirectory())
+    throw new CliError(
+      `${local} is neither a file nor a directory; what it gives is written by: guestctl write ${remote} < ${local}`,
+    );
+  // Only a terminal shows it, and all of a directory has to be looked at for it.
+  const ofFolder = stats.isDirectory() && context.host.stderr.isTTY ? treeBytes(local) : undefined;
+  const totalBytes = stats.isFile() ? Number(stats.size) : ofFolder;
   using progress = new Progress(context.host.stderr, basename(local), totalBytes);
   const parts = { ...context, progress };
-  await (stats.isFile() ? uploadFile(parts, local, stats, remote, folder) : uploadTree(parts, local, remote, folder));
+  await (stats.isFile()
+    ? resumed(context, () => uploadFile(parts, local, stats, remote, folder))
+    : uploadTree(parts, local, remote, folder));
+}
+
+function brokenLink(path: string, target: string): CliError {
+  return new CliError(`${path} is a symbolic link to ${target}, where nothing is; -a copies the link itself`);
 }
 
 async function download(remote: string, local: string, context: CopyContext): Promise<void> {
   const folder = dirname(local);
-  if (context.makesParents) await locally(folder, mkdir(folder, { recursive: true }));
-  const attributes = await context.client.statPath(remote);
-  const isDirectoryThere = attributes.type === FileType.DIRECTORY;
-  using progress = new Progress(context.host.stderr, basename(remote), isDirectoryThere ? undefined : attributes.size);
+  const { client, options } = context;
+  if (options.makesParents) await locally(folder, mkdir(folder, { recursive: true }));
+  if (options.copiesLinks) {
+    const link = await client.statPath(remote, { noFollow: true });
+    if (link.type === FileType.SYMLINK) return downloadLink(context, link, local);
+  }
+  const attributes = await client.statPath(remote).catch(async (error: unknown) => {
+    if (!isReason(error, "PATH_NOT_FOUND")) throw error;
+    const link = await client.statPath(remote, { noFollow: true }).catch(() => undefined);
+    throw link?.linkTarget === undefined ? error : brokenLink(`:${remote}`, link.linkTarget.toString());
+  });
+  const isDirectory = attributes.type === FileType.DIRECTORY;
+  using progress = new Progress(context.host.stderr, basename(remote), isDirectory ? undefined : attributes.size);
   const parts = { ...context, progress };
-  await (isDirectoryThere ? downloadTree(parts, remote, local) : downloadFile(parts, remote, attributes, local));
+  await (isDirectory
+    ? downloadTree(parts, remote, local)
+    : resumed(context, () => downloadFile(parts, remote, attributes, local)));
 }
 
-async function treeBytes(root: string): Promise<number> {
+function treeBytes(root: string): number {
   let bytes = 0;
-  for (const { stats } of locallyAll(root)) if (stats.isFile()) bytes += stats.size;
+  for (const { stats } of localTree(root, { onUnreadable: () => undefined }))
+    if (stats.isFile()) bytes += Number(stats.size);
   return bytes;
 }
 

@@ -1,14 +1,29 @@
 import { randomBytes } from "node:crypto";
 import { constants, rmSync } from "node:fs";
 import { lstat, open, rename } from "node:fs/promises";
-import { dirname, join } from "node:path";
+import { basename, dirname, join, posix } from "node:path";
+import { Readable } from "node:stream";
 import { SparseFile } from "../../../shared/sparse-file.ts";
-import type { PathAttributes } from "../../client/index.ts";
-import { MODE_MASK, unpack } from "../../tar/index.ts";
+import type { LeftEntry, PathAttributes } from "../../client/index.ts";
+import {
+  becameShorter,
+  currentUmask,
+  MODE_MASK,
+  secondsNotBefore,
+  type TarEntry,
+  unpack,
+  type Unpacked,
+} from "../../tar/index.ts";
 import { isGenerated } from "./guest-paths.ts";
-import { wholeTree } from "./guest-tree.ts";
-import { becameShorter, localFailure, locally } from "./local-tree.ts";
-import type { CopyParts } from "./report.ts";
+import { guestTree } from "./guest-tree.ts";
+import { localFailure, locally } from "./local-paths.ts";
+import { ifTooOld } from "./older-agents.ts";
+import { type CopyContext, type CopyParts, errnoWords } from "./report.ts";
+import { onReconnect } from "./resumed.ts";
+import { ifPartial } from "./source-failure.ts";
+
+const NONE = Buffer.alloc(0);
+const NS_PER_SECOND = 1_000_000_000n;
 
 /**
  * Copies a file out of the sandbox. A file appears under its name when it is complete, with its mode and its time. What
@@ -35,9 +50,10 @@ async function replaceFile(parts: CopyParts, remote: string, stat: PathAttribute
   try {
     const content = new SparseFile(file);
     const finish = await receive(parts, remote, stat, (chunk) => content.write(chunk));
-    await file.chmod(stat.mode & MODE_MASK);
-    const modified = stat.mtime;
-    if (modified !== undefined) await file.utimes(modified, modified);
+    await file.chmod(modeHere(parts, stat.mode));
+    const modified = modifiedSeconds(stat);
+    // As text: Node reads a negative number as "now".
+    if (modified !== undefined) await file.utimes(String(modified), String(modified));
     await rename(temporary, local);
     finish();
   } catch (error) {
@@ -47,6 +63,16 @@ async function replaceFile(parts: CopyParts, remote: string, stat: PathAttribute
     remove();
     await file.close();
   }
+}
+
+function modifiedSeconds({ mtime, mtimeNanos }: PathAttributes): number | undefined {
+  if (mtime === undefined) return undefined;
+  return secondsNotBefore(BigInt(Math.floor(mtime.getTime() / 1_000)) * NS_PER_SECOND + BigInt(mtimeNanos));
+}
+
+/** Without -a and -p, the umask takes bits away, as with cp(1), scp(1) and tar(1). */
+function modeHere({ options }: CopyParts, mode: number): number {
+  return mode & MODE_MASK & ~(options.keepsModes ? 0 : currentUmask());
 }
 
 /** Without O_CREAT: a link to nothing is refused, as cp(1) does. */
@@ -60,31 +86,65 @@ async function writeInto(parts: CopyParts, remote: string, stat: PathAttributes,
   }
 }
 
-/** Reads all of a file. Returns what counts it. Throws CliError for one that has become shorter. */
+/** Reads all of a file, as long as it was. Returns what counts it. Throws CliError for one that has become shorter. */
 async function receive(
   { client, progress, report }: CopyParts,
   remote: string,
-  stat: PathAttributes,
+  { size }: PathAttributes,
   write: (chunk: Uint8Array) => Promise<void>,
 ): Promise<() => void> {
   let received = 0;
-  for await (const chunk of client.readFile(remote)) {
+  // A file without a size has to be read to its end: the kernel generates it, or a program.
+  const length = size === 0 || isGenerated(remote) ? undefined : size;
+  for await (const chunk of client.readFile(remote, { length })) {
     await write(chunk);
     received += chunk.length;
     progress.add(chunk.length);
   }
-  if (received < stat.size && !isGenerated(remote)) throw becameShorter(remote);
+  if (length !== undefined && received < length) throw becameShorter(`:${remote}`);
   return () => {
     report.files += 1;
     report.bytes += received;
   };
 }
 
-/** Copies a folder out of the sandbox, whatever programs the image has. */
+/** Copies a link out of the sandbox, as a link. */
+export async function downloadLink({ report }: CopyContext, link: PathAttributes, local: string): Promise<void> {
+  const { linkTarget = NONE, mode } = link;
+  const [name, mtimeSeconds] = [Buffer.from(basename(local)), modifiedSeconds(link) ?? 0];
+  const entry: TarEntry = {
+    type: "symlink",
+    name,
+    linkTarget,
+    mode,
+    mtimeSeconds,
+    size: 0,
+    content: Readable.from([]),
+  };
+  await unpack(dirname(local), Readable.from([entry]));
+  report.files += 1;
+}
+
+/** Copies a directory out of the sandbox, whatever programs the image has. */
 export async function downloadTree(parts: CopyParts, remote: string, local: string): Promise<void> {
-  const { client, progress, report } = parts;
-  const tree = wholeTree({ client, report, progress: (bytes) => progress.add(bytes) }, remote);
-  const { files, bytes } = await unpack(local, tree);
+  const { client, progress, report, options } = parts;
+  const { failFast, exclude, keepsModes, oneFileSystem } = options;
+  const onBytes = (bytes: number): void => progress.add(bytes);
+  const umask = keepsModes ? 0 : undefined;
+  const onFailure = ({ name, errno, local: isLocal }: LeftEntry): void =>
+    report.skip(isLocal === true ? join(local, name) : `:${posix.join(remote, name)}`, errnoWords(errno));
+  const stream = (): Promise<Unpacked> => {
+    const how = { failFast, exclude, umask, onBytes, onFailure, crossMounts: !oneFileSystem };
+    return client.downloadFolder(remote, local, { ...how, onReconnect: onReconnect(parts) });
+  };
+  const byEntry = (): Promise<Unpacked> => {
+    const fail = (name: Buffer, { message }: Error): void => report.skip(join(local, name.toString()), message);
+    const tree = guestTree({ client, report, onBytes, options }, remote);
+    return unpack(local, tree, { umask, onFailure: failFast ? undefined : fail });
+  };
+  // Of what the kernel generates, only the reading tells the size: one stream cannot carry it.
+  const copied = isGenerated(`${remote}/`) ? byEntry() : stream().catch(ifTooOld<Unpacked>(byEntry));
+  const { files, bytes } = await copied.catch(ifPartial(parts));
   report.files += files;
   report.bytes += bytes;
 }

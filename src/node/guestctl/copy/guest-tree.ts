@@ -2,81 +2,72 @@ import { posix } from "node:path";
 import { Readable } from "node:stream";
 import { messageOf } from "../../../shared/errors.ts";
 import { FileType } from "../../../shared/gen/svc/guest/v1alpha1/files_pb.ts";
-import { type GuestClient, GuestError, type ListEntry, type PathAttributes } from "../../client/index.ts";
-import { entryEnd, entryHead, TAR_END, type TarEntry, type TarType, whole, withRoot } from "../../tar/index.ts";
-import { CliError, writeAll } from "../cli/index.ts";
+import type { GuestClient, ListEntry, PathAttributes } from "../../client/index.ts";
+import {
+  isCleanName,
+  secondsNotBefore,
+  TarError,
+  type TarEntry,
+  type TarType,
+  whole,
+  withoutExcluded,
+} from "../../tar/index.ts";
+import { CliError } from "../cli/index.ts";
 import { isGenerated } from "./guest-paths.ts";
-import { becameShorter } from "./local-tree.ts";
-import { type CopyReport, NOT_COPIED } from "./report.ts";
+import { type CopyOptions, type CopyReport, errnoWords, NOT_COPIED } from "./report.ts";
 
-const TYPES: ReadonlyMap<FileType, TarType> = new Map([
+/** What a tree is, by its number on the wire. */
+export const TYPES: ReadonlyMap<FileType, TarType> = new Map([
   [FileType.REGULAR, "file"],
   [FileType.DIRECTORY, "directory"],
   [FileType.SYMLINK, "symlink"],
 ]);
 const NONE = Buffer.alloc(0);
+const NS_PER_SECOND = 1_000_000_000n;
 
-interface TreeParts {
+/** What a tree is read with. */
+export interface TreeParts {
   readonly client: GuestClient;
-  readonly report: Pick<CopyReport, "skip">;
+  readonly report: Pick<CopyReport, "skip" | "skipUnnamed">;
+  readonly options: Pick<CopyOptions, "exclude" | "oneFileSystem">;
   /** Called with the size of each piece of content. */
-  readonly progress: (bytes: number) => void;
-}
-
-/** A folder of the sandbox as entries of an archive, itself first, nameless. Skips all but files, folders and links. */
-async function* guestTree(parts: TreeParts, remote: string): AsyncGenerator<TarEntry> {
-  const { client, report } = parts;
-  const top = await client.statPath(remote);
-  yield { ...headOf("directory", NONE, top), content: nothing() };
-  for await (const entry of client.list(remote, { depth: Number.POSITIVE_INFINITY, crossMounts: true })) {
-    const type = TYPES.get(entry.type);
-    const path = posix.join(remote, entry.name);
-    if (entry.errno !== undefined) report.skip(path, entry.errno);
-    else if (type === undefined) report.skip(path, NOT_COPIED);
-    if (type === undefined || entry.attributes === undefined) continue;
-    const head = headOf(type, entry.rawName, entry.attributes);
-    if (type === "file" && isGenerated(path)) yield* generated(parts, path, head);
-    else yield { ...head, content: type === "file" ? contentOf(parts, remote, entry) : nothing() };
-  }
+  readonly onBytes: (bytes: number) => void;
 }
 
 /**
- * The same in one stream; entry by entry of an agent that has no such call, and of what the kernel generates, whose
- * size only the reading tells.
+ * A directory of the sandbox entry by entry, itself first, nameless: of an agent that has no call for trees, and of
+ * what the kernel generates, whose size only the reading tells. Skips all but files, directories and links.
  */
-export async function* wholeTree(parts: TreeParts, remote: string): AsyncGenerator<TarEntry> {
-  const { client, report, progress } = parts;
-  const tree = client.readTree(remote, { crossMounts: true });
-  let isBegun = false;
-  try {
-    if (isGenerated(`${remote}/`)) {
-      yield* guestTree(parts, remote);
-      return;
-    }
-    const top = headOf("directory", NONE, await client.statPath(remote));
-    const root = (): TarEntry => {
-      isBegun = true;
-      return { ...top, content: nothing() };
-    };
-    yield* withRoot(root, tree, { shorter: becameShorter, onBytes: progress });
-  } catch (error) {
-    if (isBegun || !(error instanceof GuestError) || error.status !== "UNIMPLEMENTED") throw error;
-    yield* guestTree(parts, remote);
-    return;
-  }
-  for (const { name, errno } of tree.result?.failures ?? [])
-    report.skip(posix.join(remote, name), errno === "EOPNOTSUPP" ? NOT_COPIED : errno);
+export function guestTree(parts: TreeParts, remote: string): AsyncGenerator<TarEntry> {
+  return withoutExcluded(wholeGuestTree(parts, remote), parts.options.exclude);
 }
 
-function headOf(type: TarType, name: Buffer, attributes: PathAttributes): Omit<TarEntry, "content"> {
+async function* wholeGuestTree(parts: TreeParts, remote: string): AsyncGenerator<TarEntry> {
+  const { client, report, options } = parts;
+  const top = await client.statPath(remote);
+  yield { ...headOf("directory", NONE, top), content: Readable.from([]) };
+  const listing = { depth: Number.POSITIVE_INFINITY, crossMounts: !options.oneFileSystem };
+  for await (const entry of client.list(remote, listing)) {
+    if (!isCleanName(entry.rawName))
+      throw new TarError(`the sandbox's answer has the name ${JSON.stringify(entry.name)}, which no directory has`);
+    const type = TYPES.get(entry.type);
+    const path = `:${posix.join(remote, entry.name)}`;
+    if (entry.errno !== undefined) report.skip(path, errnoWords(entry.errno));
+    else if (type === undefined) report.skip(path, NOT_COPIED);
+    if (type === undefined || entry.attributes === undefined) continue;
+    const head = headOf(type, entry.rawName, entry.attributes);
+    if (type === "file" && isGenerated(posix.join(remote, entry.name))) yield* generated(parts, path, head);
+    else yield { ...head, content: type === "file" ? contentOf(parts, remote, entry) : Readable.from([]) };
+  }
+}
+
+/** The header of an entry. */
+export function headOf(type: TarType, name: Buffer, attributes: PathAttributes): Omit<TarEntry, "content"> {
   const { mode, size, mtime, mtimeNanos, linkTarget = NONE } = attributes;
   // A Date ends at the millisecond.
-  const mtimeSeconds = Math.floor((mtime?.getTime() ?? 0) / 1_000) + mtimeNanos / 1e9;
-  return { type, name, linkTarget, mode, size: type === "file" ? size : 0, mtimeSeconds };
-}
-
-async function* nothing(): AsyncGenerator<Buffer> {
-  // No content.
+  const mtimeNs = BigInt(Math.floor((mtime?.getTime() ?? 0) / 1_000)) * NS_PER_SECOND + BigInt(mtimeNanos);
+  const mtimeSeconds = secondsNotBefore(mtimeNs);
+  return { type, name, linkTarget, mode, size: type === "file" ? size : 0, mtimeSeconds, mtimeNs };
 }
 
 /** More is no text of the kernel, but an image of its memory. */
@@ -85,15 +76,15 @@ const GENERATED_LIMIT_BYTES = 16 * 1024 * 1024;
 const GENERATED_TIMEOUT_MS = 5_000;
 
 /** A file that the kernel generates: only its content tells its size. Skips one that cannot be read. */
-async function* generated(
-  { client, report, progress }: TreeParts,
+export async function* generated(
+  { client, report, onBytes }: TreeParts,
   path: string,
   head: Omit<TarEntry, "content">,
 ): AsyncGenerator<TarEntry> {
   const chunks: Uint8Array[] = [];
   let sizeBytes = 0;
   try {
-    for await (const chunk of client.readFile(path, { timeoutMs: GENERATED_TIMEOUT_MS })) {
+    for await (const chunk of client.readFile(path.slice(1), { timeoutMs: GENERATED_TIMEOUT_MS })) {
       sizeBytes += chunk.length;
       if (sizeBytes > GENERATED_LIMIT_BYTES) throw new CliError(`it has more than ${GENERATED_LIMIT_BYTES} bytes`);
       chunks.push(chunk);
@@ -102,46 +93,22 @@ async function* generated(
     report.skip(path, messageOf(error));
     return;
   }
-  progress(sizeBytes);
+  onBytes(sizeBytes);
   yield { ...head, size: sizeBytes, content: Readable.from(chunks.map((chunk) => Buffer.from(chunk))) };
 }
 
 /**
  * As many bytes as the file had when it was listed. Follows no link: the agent reads with its own rights, and the
- * folder's owner could put a link there in the meantime. Throws CliError for a file that has become shorter.
+ * directory's owner could put a link there in the meantime. Throws EntryError for a file that has become shorter, and
+ * TarError for an answer with more bytes than that.
  */
-async function* contentOf({ client, progress }: TreeParts, remote: string, entry: ListEntry): AsyncGenerator<Buffer> {
-  const sizeBytes = entry.attributes?.size ?? 0;
+export async function* contentOf(
+  { client, onBytes }: TreeParts,
+  remote: string,
+  { rawName, name, attributes }: Pick<ListEntry, "rawName" | "name" | "attributes">,
+): AsyncGenerator<Buffer> {
+  const sizeBytes = attributes?.size ?? 0;
   if (sizeBytes === 0) return;
-  const content = client.readFile(entry.rawName, { length: sizeBytes, beneath: remote, noSymlinks: true }).readable();
-  yield* whole<Buffer>(content, sizeBytes, Buffer.from(posix.join(remote, entry.name)), {
-    shorter: becameShorter,
-    onBytes: progress,
-  });
-}
-
-/** Writes a path of the sandbox to a stream, as a tar archive that has it under its own name. */
-export async function tarOut(parts: TreeParts, remote: string, output: NodeJS.WritableStream): Promise<void> {
-  const top = Buffer.from(posix.basename(remote) || ".");
-  const attributes = await parts.client.statPath(remote);
-  const entries = attributes.type === FileType.DIRECTORY ? wholeTree(parts, remote) : single(parts, remote, attributes);
-  for await (const { content, ...head } of entries) {
-    const below = head.name.length === 0 ? [] : [Buffer.from("/"), head.name];
-    const end = head.type === "directory" ? [Buffer.from("/")] : [];
-    await writeAll(output, entryHead({ ...head, name: Buffer.concat([top, ...below, ...end]) }));
-    for await (const bytes of content) await writeAll(output, bytes);
-    await writeAll(output, entryEnd(head.size));
-  }
-  await writeAll(output, TAR_END);
-}
-
-/** A path that is no folder, under its own name. */
-async function* single(parts: TreeParts, remote: string, attributes: PathAttributes): AsyncGenerator<TarEntry> {
-  const type = TYPES.get(attributes.type);
-  if (type === undefined) throw new CliError(`${remote} is ${NOT_COPIED}`);
-  const rawName = Buffer.from(posix.basename(remote));
-  const entry = { name: rawName.toString(), rawName, type: attributes.type, attributes, mountPoint: false };
-  const head = headOf(type, NONE, attributes);
-  if (isGenerated(remote)) yield* generated(parts, remote, head);
-  else yield { ...head, content: contentOf(parts, posix.dirname(remote), entry) };
+  const content = client.readFile(rawName, { length: sizeBytes, beneath: remote, noSymlinks: true }).readable();
+  yield* whole<Buffer>(content, sizeBytes, posix.join(remote, name), onBytes);
 }

@@ -1,5 +1,6 @@
+import { getSystemErrorMap } from "node:util";
 import type { GuestClient } from "../../client/index.ts";
-import type { Host } from "../cli/index.ts";
+import { type Host, printable } from "../cli/index.ts";
 
 /** What a copy works with. */
 export interface CopyContext {
@@ -7,8 +8,23 @@ export interface CopyContext {
   readonly report: CopyReport;
   /** Has the archives on its standard input and output, and shows progress on standard error, if that is a terminal. */
   readonly host: Host;
-  /** Make missing folders above the destination. */
+  readonly options: CopyOptions;
+}
+
+/** How the command line has it copied. */
+export interface CopyOptions {
+  /** Make missing directories above the destination. */
   readonly makesParents: boolean;
+  /** A link that is named as a source is copied as a link. */
+  readonly copiesLinks: boolean;
+  /** Files of this machine get the guest's modes whatever the umask. */
+  readonly keepsModes: boolean;
+  /** End at the first entry that fails. */
+  readonly failFast: boolean;
+  /** Patterns of entries to leave out. */
+  readonly exclude: readonly string[];
+  /** Do not descend into other file systems. */
+  readonly oneFileSystem: boolean;
 }
 
 /** What the copy of one source works with. */
@@ -17,17 +33,77 @@ export interface CopyParts extends CopyContext {
 }
 
 /** Why devices, sockets and FIFOs are skipped. */
-export const NOT_COPIED = "neither a file, a folder nor a link";
+export const NOT_COPIED = "neither a file, a directory nor a link";
 
-/** Counts of copied and skipped entries. */
+/** The words for an errno of an entry, as of perror(3). */
+export function errnoWords(errno: string): string {
+  if (errno === "EOPNOTSUPP") return NOT_COPIED;
+  if (errno === "ESTALE") return "changed while it was being copied (ESTALE)";
+  for (const [name, words] of getSystemErrorMap().values()) if (name === errno) return `${words} (${errno})`;
+  return errno;
+}
+
+/** Names that a person sees at a terminal: more would scroll the first away. */
+const SHOWN = 20;
+/** Names that are kept for programs: a sandbox may have failures without end. */
+const KEPT = 1_000_000;
+
+/** Counts of copied entries, and the ones that were left out, with reasons. */
 export class CopyReport {
   files = 0;
   bytes = 0;
-  /** Skipped entries, with reasons. */
-  readonly skipped: string[] = [];
+  #skippedCount = 0;
+  readonly #skipped: string[] = [];
+  readonly #stderr: NodeJS.WriteStream;
+  readonly #isForPrograms: boolean;
 
+  constructor(stderr: NodeJS.WriteStream, isForPrograms: boolean) {
+    this.#stderr = stderr;
+    this.#isForPrograms = isForPrograms;
+  }
+
+  /** Something was left out. */
+  get isPartial(): boolean {
+    return this.#skippedCount > 0;
+  }
+
+  /** For programs: all that was left out. */
+  get skipped(): readonly string[] {
+    return this.#skipped;
+  }
+
+  /** Names an entry that is left out. */
   skip(name: string, reason: string): void {
-    this.skipped.push(`${name}: ${reason}`);
+    this.fail(`skipped ${name}: ${reason}`, `${name}: ${reason}`);
+  }
+
+  /** Says why a source is left out: at once, but at a terminal at the end, below the progress. */
+  fail(line: string, forPrograms: string = line): void {
+    this.#skippedCount += 1;
+    if (this.#isForPrograms) {
+      if (this.#skipped.length < KEPT) this.#skipped.push(forPrograms);
+    } else if (!this.#stderr.isTTY) this.note(line);
+    else if (this.#skipped.length < SHOWN) this.#skipped.push(line);
+  }
+
+  /** Entries that are left out as well, whose names the agent did not say. */
+  skipUnnamed(count: number): void {
+    if (count <= 0) return;
+    this.fail(`skipped ${count} more, which the sandbox's agent does not name`);
+    this.#skippedCount += count - 1;
+  }
+
+  /** Shows what was held back for a terminal. */
+  show(): void {
+    if (this.#isForPrograms || !this.#stderr.isTTY) return;
+    for (const line of this.#skipped) this.note(line);
+    const more = this.#skippedCount - this.#skipped.length;
+    if (more > 0) this.note(`skipped ${more} more; --json, or 2> FILE, names all of them`);
+  }
+
+  /** A line for people. */
+  note(line: string): void {
+    if (!this.#isForPrograms) this.#stderr.write(`guestctl: ${printable(line)}\n`);
   }
 }
 

@@ -1,0 +1,241 @@
+import { FieldWriter } from "../../../shared/field-writer.ts";
+import { itemsBytes, type SentItem, writeItems } from "../../../shared/tree-items.ts";
+import { WriteTreeRequestSchema } from "../../../shared/gen/svc/guest/v1alpha1/file_tree_pb.ts";
+import { FileType } from "../../../shared/gen/svc/guest/v1alpha1/files_pb.ts";
+import { type EntryError, entryErrorOf, type Hole, isHole, type Piece, withHoles } from "../../tar/index.ts";
+import { wholeNumber } from "../arguments.ts";
+import { encoded } from "../channel.ts";
+import { invalidOption } from "../errors.ts";
+import { timeOfNanoseconds, timeOfSeconds, type TreeEntry } from "./tree-entry.ts";
+import { ANSWERED, type UntilAnswered } from "./write.ts";
+
+/** Files up to here travel in the message of their item. */
+const SMALL_BYTES = 64 * 1024;
+/** Of a message with many items, and of one with a large file's bytes. */
+const MESSAGE_BYTES = 256 * 1024;
+const MESSAGE_ITEMS = 512;
+/** Entries wait no longer than that for others to go with them. */
+const LATE_MS = 50;
+const NONE = new Uint8Array(0);
+
+/** Entries of a tree: those that are at hand take less CPU time than those of a stream. */
+export type TreeEntries = Iterable<TreeEntry> | AsyncIterable<TreeEntry>;
+
+/** Sends a message. Resolves when the next may follow, or with ANSWERED once the agent has answered for good. */
+export type Write = (message: Buffer) => Promise<void | typeof ANSWERED>;
+
+/** What a sender works with. */
+export interface SenderParts {
+  readonly write: Write;
+  readonly orAnswer: UntilAnswered;
+  /** The agent takes holes, and items that fail after their header. */
+  readonly takes: { readonly holes: boolean; readonly itemFailures: boolean };
+  /** Called with an entry whose content cannot be sent; the others are. It may throw, which ends the sending. */
+  readonly onFailure: (entry: TreeEntry, error: EntryError) => void;
+  /** Called with each entry whose item is sent, in the order of the items. */
+  readonly onSent?: ((entry: TreeEntry) => void) | undefined;
+}
+
+/** An entry failed after its header, which the agent is too old to be told: it has to be left out from the beginning. */
+export class Unsendable extends Error {
+  readonly entry: TreeEntry;
+  readonly failed: EntryError;
+
+  constructor(entry: TreeEntry, failed: EntryError) {
+    super(failed.message, { cause: failed });
+    this.entry = entry;
+    this.failed = failed;
+  }
+}
+
+/** Sends the entries of a tree until the agent has answered for good, even while they have nothing to give. */
+export class TreeSender {
+  readonly #parts: SenderParts;
+  #isAnswered = false;
+  #items: SentItem[] = [];
+  #bytes = 0;
+  #late: NodeJS.Timeout | undefined;
+  #writing: ReturnType<Write> = Promise.resolve();
+
+  constructor(parts: SenderParts) {
+    this.#parts = parts;
+  }
+
+  /** Closes the entries' iterator, however it ends. Rejects with what the entries threw, and with Unsendable. */
+  async send(entries: TreeEntries): Promise<void> {
+    const iterator = Symbol.iterator in entries ? entries[Symbol.iterator]() : entries[Symbol.asyncIterator]();
+    let isFinished = false;
+    try {
+      for (;;) {
+        // What is there is not held up by a source that gives no more, such as an archive from a slow pipe.
+        const step = iterator.next();
+        if (step instanceof Promise && this.#items.length > 0)
+          this.#late ??= setTimeout(() => void this.#flush(), LATE_MS);
+        const next = step instanceof Promise ? await this.#parts.orAnswer(step) : step;
+        if (next === ANSWERED || this.#isAnswered) return;
+        isFinished = next.done === true;
+        if (next.done === true) break;
+        await this.#add(next.value);
+      }
+      await this.#flush();
+      await this.#writing;
+    } finally {
+      clearTimeout(this.#late);
+      // Not awaited: `return` of a generator settles only when its pending step has.
+      if (!isFinished) void Promise.resolve(iterator.return?.()).catch(() => undefined);
+    }
+  }
+
+  async #add(entry: TreeEntry): Promise<void> {
+    if (entry.type === "file" && entry.size > SMALL_BYTES) return this.#addLarge(entry);
+    let data: Uint8Array = NONE;
+    if (entry.type === "file")
+      try {
+        data = entry.readAll?.() ?? (await wholeOf(entry));
+      } catch (error) {
+        this.#fail(entry, error);
+        return;
+      }
+    if (entry.name.length === 0) return;
+    this.#push(entry, data, data.length);
+    if (this.#bytes >= MESSAGE_BYTES - SMALL_BYTES || this.#items.length >= MESSAGE_ITEMS) await this.#flush();
+  }
+
+  async #addLarge(entry: TreeEntry): Promise<void> {
+    const pieces = this.#piecesOf(entry)[Symbol.asyncIterator]();
+    let isFinished = false;
+    let isBegun = false;
+    try {
+      // Its first bytes come before its header: most files that cannot be read fail here.
+      let next = await pieces.next();
+      isBegun = true;
+      this.#push(entry, NONE, entry.size);
+      await this.#flush();
+      for (; next.done !== true && !this.#isAnswered; next = await pieces.next()) await this.#sendPiece(next.value);
+      isFinished = next.done === true;
+    } catch (error) {
+      isFinished = true;
+      if (!isBegun) this.#fail(entry, error);
+      else await this.#failSent(entry, error);
+    } finally {
+      if (!isFinished) void Promise.resolve(pieces.return?.()).catch(() => undefined);
+    }
+  }
+
+  async #sendPiece(piece: Piece): Promise<void> {
+    if (isHole(piece)) this.#isAnswered = (await this.#parts.write(holeMessage(piece))) === ANSWERED;
+    else
+      for (let at = 0; at < piece.length && !this.#isAnswered; at += MESSAGE_BYTES)
+        this.#isAnswered = (await this.#parts.write(dataMessage(piece.subarray(at, at + MESSAGE_BYTES)))) === ANSWERED;
+  }
+
+  #fail(entry: TreeEntry, error: unknown): void {
+    const failed = entryErrorOf(error);
+    if (failed === undefined) throw error;
+    this.#parts.onFailure(entry, failed);
+  }
+
+  /** The agent has its header. */
+  async #failSent(entry: TreeEntry, error: unknown): Promise<void> {
+    const failed = entryErrorOf(error);
+    if (failed === undefined) throw error;
+    if (!this.#parts.takes.itemFailures) throw new Unsendable(entry, failed);
+    this.#parts.onFailure(entry, failed);
+    this.#isAnswered = (await this.#parts.write(failureMessage(failed))) === ANSWERED;
+  }
+
+  /** A large file's content. An agent before 0.3.0 takes no holes. */
+  #piecesOf({ content, pieces, sparse }: TreeEntry): AsyncIterable<Piece> {
+    return this.#parts.takes.holes && sparse === true ? (pieces ?? withHoles(content)) : content;
+  }
+
+  #push(entry: TreeEntry, data: Uint8Array, size: number): void {
+    this.#items.push(itemOf(entry, data, size));
+    this.#bytes += entry.name.length + data.length;
+    this.#parts.onSent?.(entry);
+  }
+
+  async #flush(): Promise<void> {
+    clearTimeout(this.#late);
+    this.#late = undefined;
+    const sent = this.#items;
+    this.#items = [];
+    this.#bytes = 0;
+    if (sent.length === 0) return;
+    // One is on its way while the next is gathered.
+    const before = this.#writing;
+    this.#writing = this.#parts.write(itemsMessage(sent));
+    this.#isAnswered = (await before) === ANSWERED;
+  }
+}
+
+/** The content of a small file. It may have grown, but not without end. */
+async function wholeOf({ name, size, content }: TreeEntry): Promise<Buffer> {
+  const pieces: Buffer[] = [];
+  let bytes = 0;
+  for await (const piece of content) {
+    bytes += piece.length;
+    if (bytes > SMALL_BYTES)
+      throw invalidOption(
+        "entries",
+        `${JSON.stringify(name.toString())} has more bytes than its size, ${size}; give its size, or end its content there`,
+      );
+    pieces.push(piece);
+  }
+  return pieces.length === 1 && pieces[0] !== undefined ? pieces[0] : Buffer.concat(pieces);
+}
+
+/** Bytes of a field beside its value, at most. */
+const FIELD_BYTES = 16;
+const FIELD = WriteTreeRequestSchema.field;
+
+function itemsMessage(items: readonly SentItem[]): Buffer {
+  const sizeBytes = itemsBytes(items);
+  const writer = new FieldWriter(sizeBytes);
+  writeItems(writer, FIELD.items.number, items, sizeBytes);
+  return writer.written();
+}
+
+function dataMessage(bytes: Uint8Array): Buffer {
+  const writer = new FieldWriter(FIELD_BYTES + bytes.length);
+  writer.bytes(FIELD.data.number, bytes);
+  return writer.written();
+}
+
+function holeMessage({ holeBytes }: Hole): Buffer {
+  const writer = new FieldWriter(FIELD_BYTES);
+  writer.number(FIELD.hole.number, holeBytes);
+  return writer.written();
+}
+
+function failureMessage({ errno }: EntryError): Buffer {
+  return encoded(WriteTreeRequestSchema, { part: { case: "itemFailure", value: { errno } } });
+}
+
+function itemOf(entry: TreeEntry, data: Uint8Array, size: number): SentItem {
+  const { type, name, mode, uid, gid, mtimeSeconds, mtimeNs, sparse = false } = entry;
+  const linkTarget = type === "symlink" || type === "hard-link" ? entry.linkTarget : NONE;
+  // Programs without types may give anything, and what is sent is not checked any more.
+  const areBytes = [name, linkTarget, data].every((bytes) => bytes instanceof Uint8Array);
+  if (!areBytes || TYPES[type] === undefined || !Number.isSafeInteger(size) || !Number.isFinite(mtimeSeconds))
+    throw invalidOption("entries", `${JSON.stringify(String(name))} has a field of another type than TreeEntry`);
+  return {
+    path: name,
+    type: TYPES[type],
+    mode: mode & 0o7777,
+    uid: uid === undefined ? uid : wholeNumber(uid, "uid"),
+    gid: gid === undefined ? gid : wholeNumber(gid, "gid"),
+    mtime: mtimeNs === undefined ? timeOfSeconds(mtimeSeconds) : timeOfNanoseconds(mtimeNs),
+    size,
+    data,
+    linkTarget,
+    sparse,
+  };
+}
+
+const TYPES = {
+  file: FileType.REGULAR,
+  "hard-link": FileType.REGULAR,
+  directory: FileType.DIRECTORY,
+  symlink: FileType.SYMLINK,
+} as const;

@@ -1,0 +1,296 @@
+import { type BigIntStats, statSync } from "node:fs";
+import { EntryError, exclusion, localEntry, localTree } from "../../tar/index.ts";
+import { FileType } from "../../../shared/gen/svc/guest/v1alpha1/files_pb.ts";
+import { checkOptions } from "../arguments.ts";
+import type { CallOptions, Channel } from "../channel.ts";
+import { GuestError, isLost } from "../errors.ts";
+import type { Health } from "../messages.ts";
+import { type FolderCopy, REACH_TIMEOUT_MS, RESUMES, TimeLimit, UPLOAD, type UploadFolderOptions } from "./folder.ts";
+import { LeftOut } from "./left-out.ts";
+import type { GuestPath } from "./path.ts";
+import type { FolderClient, ListEntry } from "./tree.ts";
+import { type LeftEntry, timeOfNanoseconds, type TreeEntry } from "./tree-entry.ts";
+import { Unsendable } from "./tree-sender.ts";
+import { sourceFailure } from "./write.ts";
+import { writeTree } from "./write-tree.ts";
+
+/** Large files' times are floating-point numbers on their way to the guest's kernel. */
+const SAME_WITHIN_NS = 2_000n;
+const NS_PER_MS = 1_000_000n;
+const SPECIAL_BITS = 0o7000;
+
+/** The guest that is written to. */
+export interface UploadTarget {
+  readonly client: FolderClient & { health(options?: CallOptions): Promise<Health> };
+  readonly channel: Channel;
+}
+
+/** Copies a directory of this machine into the guest: GuestClient.uploadFolder. */
+export async function uploadFolder(
+  target: UploadTarget,
+  local: string,
+  path: GuestPath,
+  options: UploadFolderOptions,
+): Promise<FolderCopy> {
+  checkOptions("the options of uploadFolder", options, UPLOAD);
+  return new Upload(target, local, path, options).run();
+}
+
+/** A file as it was sent. */
+interface SentFile {
+  readonly size: number;
+  readonly mode: number;
+  readonly mtimeNs: bigint;
+}
+
+class Upload {
+  readonly #target: UploadTarget;
+  readonly #local: string;
+  readonly #path: GuestPath;
+  readonly #options: UploadFolderOptions;
+  readonly #limit: TimeLimit;
+  readonly #left: LeftOut;
+  /** What this attempt has sent, in order, by names of which each character is a byte; undefined: not a file. */
+  #sent = new Map<string, SentFile | undefined>();
+  /** Of these, how many the agent reported as done. */
+  #done = 0;
+  /** Files that this call wrote in earlier attempts. */
+  readonly #written = new Map<string, SentFile>();
+  /** The guest's clock before anything was written; undefined: it is unknown, and nothing is skipped. */
+  #begunNs: bigint | undefined;
+  #isBegun = false;
+  #files = 0;
+  #bytes = 0;
+  #progress = { entries: 0, bytes: 0 };
+
+  constructor(target: UploadTarget, local: string, path: GuestPath, options: UploadFolderOptions) {
+    this.#target = target;
+    this.#local = local;
+    this.#path = path;
+    this.#options = options;
+    this.#limit = new TimeLimit(options.timeoutMs);
+    this.#left = new LeftOut(options.onFailure);
+  }
+
+  async run(): Promise<FolderCopy> {
+    const root = this.#root();
+    this.#begunNs = await this.#guestTimeNs();
+    for (let resumes = 0; ;) {
+      try {
+        await this.#attempt(resumes > 0, root);
+        const copied = { files: this.#files, bytes: this.#bytes };
+        this.#left.check(copied);
+        return { ...copied, skipped: this.#left.skipped };
+      } catch (error) {
+        if (error instanceof GuestError && error.cause instanceof Unsendable) {
+          // Begin again without it, with what is there already.
+          const { entry, failed } = error.cause;
+          this.#left.add({ rawName: entry.name, errno: failed.errno, local: true });
+        } else {
+          if (!this.#mayResume(error, resumes)) throw error;
+          resumes += 1;
+          this.#options.onReconnect?.(error);
+        }
+      }
+    }
+  }
+
+  /** Before anything is made in the guest. */
+  #root(): BigIntStats {
+    try {
+      const stats = statSync(this.#local, { bigint: true });
+      if (stats.isDirectory()) return stats;
+    } catch (error) {
+      throw sourceFailure("the entries", error);
+    }
+    throw sourceFailure("the entries", new EntryError("ENOTDIR", `${this.#local} is not a directory`));
+  }
+
+  async #guestTimeNs(): Promise<bigint | undefined> {
+    const { signal, waitForReady } = this.#options;
+    try {
+      const { guestTime, guestTimeNanos } = await this.#target.client.health({
+        signal,
+        waitForReady,
+        timeoutMs: this.#limit.left(),
+      });
+      return guestTime && nanosecondsOf(guestTime, guestTimeNanos);
+    } catch (error) {
+      if (error instanceof GuestError && error.status === "UNIMPLEMENTED") return undefined;
+      throw error;
+    }
+  }
+
+  #mayResume(error: unknown, resumes: number): error is GuestError {
+    if (!(error instanceof GuestError) || resumes === RESUMES || this.#limit.isOver) return false;
+    // Only its own limit for reaching the agent may have passed: that of the copy has not.
+    const isAway = error.status === "DEADLINE_EXCEEDED" && resumes > 0;
+    return (isLost(error) || isAway) && (this.#isBegun || resumes > 0);
+  }
+
+  async #attempt(isResumed: boolean, root: BigIntStats): Promise<void> {
+    const {
+      beneath,
+      noSymlinks,
+      signal,
+      onProgress,
+      exclude: _,
+      oneFileSystem: _1,
+      onBytes: _2,
+      onReconnect: _3,
+      ...options
+    } = this.#options;
+    this.#noteWritten();
+    const there = isResumed || this.#written.size > 0 ? await this.#stillThere() : new Set<string>();
+    this.#files = this.#bytes = 0;
+    const skipped = { entries: 0, bytes: 0 };
+    let reported = 0;
+    const { failed } = await writeTree(
+      this.#target.channel,
+      this.#path,
+      this.#entries(there, skipped),
+      {
+        parents: true,
+        overwrite: true,
+        ...options,
+        beneath,
+        noSymlinks,
+        signal,
+        timeoutMs: this.#limit.left(),
+        onFailure: (failure) => {
+          reported += 1;
+          this.#fail(failure);
+        },
+        onProgress: ({ entries, bytes }) => {
+          this.#isBegun = true;
+          this.#done = entries;
+          this.#progress = {
+            entries: Math.max(this.#progress.entries, skipped.entries + entries),
+            bytes: Math.max(this.#progress.bytes, skipped.bytes + bytes),
+          };
+          onProgress?.(this.#progress);
+        },
+      },
+      (entry) => this.#note(entry),
+    );
+    this.#left.addUnnamed(failed - reported);
+    const bits = this.#options.specialBits === true ? 0o7777n : 0o777n;
+    const { seconds, nanos } = timeOfNanoseconds(root.mtimeNs);
+    const attributes = { mode: Number(root.mode & bits), mtime: new Date(seconds * 1_000), mtimeNanos: nanos };
+    const place = { beneath, noSymlinks, signal, timeoutMs: this.#limit.left() };
+    await this.#target.client.setAttributes(this.#path, attributes, place);
+  }
+
+  /** An entry's item is sent. */
+  #note({ name, type, size, mode, mtimeNs = 0n }: TreeEntry): void {
+    const file = type === "file" ? { size, mode, mtimeNs } : undefined;
+    this.#sent.set(name.toString("latin1"), file);
+    if (file !== undefined) this.#count(size);
+  }
+
+  #count(size: number): void {
+    this.#files += 1;
+    this.#bytes += size;
+  }
+
+  #fail(failed: Pick<LeftEntry, "rawName" | "errno" | "local">): void {
+    this.#left.add(failed);
+    const file = this.#sent.get(failed.rawName.toString("latin1"));
+    if (file === undefined) return;
+    this.#files -= 1;
+    this.#bytes -= file.size;
+  }
+
+  /** Moves what the last attempt wrote for certain to what this call has written. */
+  #noteWritten(): void {
+    let index = 0;
+    for (const [name, file] of this.#sent) {
+      if (index++ >= this.#done) break;
+      if (file !== undefined && !this.#left.has(Buffer.from(name, "latin1"))) this.#written.set(name, file);
+    }
+    this.#sent = new Map();
+    this.#done = 0;
+  }
+
+  /**
+   * The files that this call wrote, and that are there as it wrote them. That size and time match does not suffice: an
+   * earlier build may have the same, and come back with a guest that was rolled back. Its files were last changed
+   * before this call began, by the guest's own clock (ctime), which only the kernel sets.
+   */
+  async #stillThere(): Promise<ReadonlySet<string>> {
+    const { beneath, noSymlinks, signal } = this.#options;
+    const reach = { beneath, noSymlinks, signal, waitForReady: true, timeoutMs: this.#limit.left(REACH_TIMEOUT_MS) };
+    const there = new Set<string>();
+    try {
+      for await (const entry of this.#target.client.list(this.#path, {
+        ...reach,
+        depth: Infinity,
+        crossMounts: true,
+      })) {
+        const name = entry.rawName.toString("latin1");
+        const written = this.#written.get(name);
+        if (written !== undefined && this.#isStill(written, entry)) there.add(name);
+      }
+    } catch (error) {
+      if (!(error instanceof GuestError) || error.reason !== "PATH_NOT_FOUND") throw error;
+    }
+    return there;
+  }
+
+  #isStill(written: SentFile, { type, attributes }: ListEntry): boolean {
+    if (type !== FileType.REGULAR || attributes?.mtime === undefined || attributes.ctime === undefined) return false;
+    const changedNs = nanosecondsOf(attributes.ctime, attributes.ctimeNanos);
+    if (this.#begunNs === undefined || changedNs < this.#begunNs) return false;
+    const apartNs = nanosecondsOf(attributes.mtime, attributes.mtimeNanos) - written.mtimeNs;
+    const bits = this.#options.specialBits === true ? 0o7777 : 0o777;
+    return (
+      attributes.size === written.size &&
+      (attributes.mode & bits) === (written.mode & bits) &&
+      (attributes.mode & SPECIAL_BITS & ~bits) === 0 &&
+      apartNs <= SAME_WITHIN_NS &&
+      apartNs >= -SAME_WITHIN_NS
+    );
+  }
+
+  /** All below the directory that the guest has not. */
+  *#entries(there: ReadonlySet<string>, skipped: { entries: number; bytes: number }): Generator<TreeEntry> {
+    const { exclude = [], failFast = false, oneFileSystem, onBytes } = this.#options;
+    const fail = (name: Buffer, error: EntryError): void => {
+      if (failFast) throw error;
+      this.#fail({ rawName: name, errno: error.errno, local: true });
+    };
+    const walk = { onUnreadable: fail, isExcluded: exclusion(exclude), oneFileSystem };
+    for (const local of localTree(this.#local, walk)) {
+      const { name } = local;
+      if (name.length === 0 || this.#left.has(name)) continue;
+      try {
+        const entry = localEntry(local, onBytes);
+        if (entry === undefined) this.#fail({ rawName: name, errno: "EOPNOTSUPP", local: true });
+        else if (entry.type === "file" && this.#isSkipped(there, entry)) {
+          this.#count(entry.size);
+          skipped.entries += 1;
+          skipped.bytes += entry.size;
+        } else yield entry;
+      } catch (error) {
+        if (!(error instanceof EntryError)) throw error;
+        fail(name, error);
+      }
+    }
+  }
+
+  /** It is there, and has not changed here since it was sent. */
+  #isSkipped(there: ReadonlySet<string>, { name, size, mode, mtimeNs }: TreeEntry): boolean {
+    if (there.size === 0) return false;
+    const key = name.toString("latin1");
+    const written = this.#written.get(key);
+    if (!there.has(key) || written === undefined) return false;
+    return written.size === size && written.mode === mode && written.mtimeNs === mtimeNs;
+  }
+}
+
+/** Nanoseconds since 1970: a Date ends at the millisecond, and beside it are those of its second. */
+function nanosecondsOf(time: Date, nanos: number): bigint {
+  const ms = BigInt(time.getTime());
+  const secondNs = (ms - (((ms % 1_000n) + 1_000n) % 1_000n)) * NS_PER_MS;
+  return secondNs + BigInt(nanos);
+}

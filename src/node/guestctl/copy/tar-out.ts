@@ -1,0 +1,134 @@
+import { posix } from "node:path";
+import { FileType } from "../../../shared/gen/svc/guest/v1alpha1/files_pb.ts";
+import { GuestError, type LeftEntry, type PathAttributes } from "../../client/index.ts";
+import {
+  entryEnd,
+  entryErrorOf,
+  entryHead,
+  partsOf,
+  TAR_END,
+  TarError,
+  type TarEntry,
+  withoutExcluded,
+  withRoot,
+} from "../../tar/index.ts";
+import { CliError, writeAll } from "../cli/index.ts";
+import { isGenerated } from "./guest-paths.ts";
+import { contentOf, generated, guestTree, headOf, type TreeParts, TYPES } from "./guest-tree.ts";
+import { type CopyContext, errnoWords, NOT_COPIED } from "./report.ts";
+
+const NONE = Buffer.alloc(0);
+const ZEROS = Buffer.alloc(64 * 1024);
+
+/** Writes a path of the sandbox to a stream, as a tar archive that has it under its own name. */
+export async function tarOut(context: CopyContext, remote: string, output: NodeJS.WritableStream): Promise<void> {
+  const { client, report, options } = context;
+  const parts: TreeParts = { client, report, options, onBytes: () => undefined };
+  const top = Buffer.from(posix.basename(remote) || ".");
+  const attributes = await client.statPath(remote);
+  const isDirectory = attributes.type === FileType.DIRECTORY;
+  const names = new ArchiveNames();
+  for await (const entry of isDirectory ? wholeTree(parts, remote) : single(parts, remote, attributes)) {
+    names.check(entry);
+    const below = entry.name.length === 0 ? [] : [Buffer.from("/"), entry.name];
+    const end = entry.type === "directory" ? [Buffer.from("/")] : [];
+    await writeAll(output, entryHead({ ...entry, name: Buffer.concat([top, ...below, ...end]) }));
+    await writeContent(entry, output, (error) =>
+      report.skip(`:${posix.join(remote, entry.name.toString())}`, `${error}; zeros are in place of the rest`),
+    );
+    await writeAll(output, entryEnd(entry.size));
+  }
+  await writeAll(output, TAR_END);
+}
+
+/** Exactly as many bytes as the header says: what follows is the next header. Zeros stand for missing ones, as in tar. */
+async function writeContent(
+  { content, size }: TarEntry,
+  output: NodeJS.WritableStream,
+  fail: (why: string) => void,
+): Promise<void> {
+  let leftBytes = size;
+  try {
+    for await (const bytes of content) {
+      leftBytes -= bytes.length;
+      await writeAll(output, bytes);
+    }
+  } catch (error) {
+    const failed = entryErrorOf(error);
+    if (failed === undefined) throw error;
+    fail(errnoWords(failed.errno));
+    for (; leftBytes > 0; leftBytes -= ZEROS.length)
+      await writeAll(output, ZEROS.subarray(0, Math.min(leftBytes, ZEROS.length)));
+  }
+}
+
+/** Links that are remembered, by the bytes of their names. */
+const LINKS_LIMIT_BYTES = 64 * 1024 * 1024;
+
+/** Checks the names of an archive that others unpack, possibly with a program that follows links. */
+class ArchiveNames {
+  readonly #links = new Set<string>();
+  #linkBytes = 0;
+
+  /** Throws TarError for a name or a hard link that leads out of the archive, also over a link in it. */
+  check({ type, name, linkTarget }: TarEntry): void {
+    const parts = partsOf(name);
+    if (type === "hard-link") this.#checkAbove([...partsOf(linkTarget), ""], linkTarget);
+    if (this.#links.size > 0) this.#checkAbove(parts, name);
+    if (type !== "symlink") return;
+    this.#linkBytes += name.length;
+    if (this.#linkBytes > LINKS_LIMIT_BYTES)
+      throw new TarError("the directory has too many symbolic links for an archive");
+    this.#links.add(parts.join("/"));
+  }
+
+  #checkAbove(parts: readonly string[], name: Buffer): void {
+    for (let depth = 1; depth < parts.length; depth++)
+      if (this.#links.has(parts.slice(0, depth).join("/")))
+        throw new TarError(`the sandbox's answer has ${JSON.stringify(name.toString())} behind a symbolic link`);
+  }
+}
+
+/** A directory of the sandbox in one stream, itself first; entry by entry of what one stream cannot carry. */
+async function* wholeTree(parts: TreeParts, remote: string): AsyncGenerator<TarEntry> {
+  const { client, report, onBytes, options } = parts;
+  if (isGenerated(`${remote}/`)) {
+    yield* guestTree(parts, remote);
+    return;
+  }
+  const onFailure = ({ name, errno }: LeftEntry): void =>
+    report.skip(`:${posix.join(remote, name)}`, errnoWords(errno));
+  const tree = client.readTree(remote, { crossMounts: !options.oneFileSystem, onFailure });
+  let isBegun = false;
+  try {
+    const top = headOf("directory", NONE, await client.statPath(remote));
+    const root = (): TarEntry => {
+      isBegun = true;
+      return { ...top, content: nothing() };
+    };
+    yield* withoutExcluded<TarEntry>(withRoot<TarEntry>(root, tree, onBytes), options.exclude);
+  } catch (error) {
+    if (isBegun || !(error instanceof GuestError) || error.status !== "UNIMPLEMENTED") throw error;
+    yield* guestTree(parts, remote);
+    return;
+  }
+  report.skipUnnamed(tree.unnamed);
+}
+
+async function* nothing(): AsyncGenerator<Buffer> {
+  // No content.
+}
+
+/** A path that is not a directory, under its own name. */
+async function* single(parts: TreeParts, remote: string, attributes: PathAttributes): AsyncGenerator<TarEntry> {
+  const type = TYPES.get(attributes.type);
+  if (type === undefined) throw new CliError(`${remote} is ${NOT_COPIED}`);
+  const rawName = Buffer.from(posix.basename(remote));
+  const head = headOf(type, NONE, attributes);
+  if (isGenerated(remote)) yield* generated(parts, `:${remote}`, head);
+  else
+    yield {
+      ...head,
+      content: contentOf(parts, posix.dirname(remote), { rawName, name: rawName.toString(), attributes }),
+    };
+}

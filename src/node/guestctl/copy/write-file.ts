@@ -1,0 +1,40 @@
+import { createHash } from "node:crypto";
+import type { GuestPath } from "../../client/index.ts";
+import type { TarEntry } from "../../tar/index.ts";
+import { CliError } from "../cli/index.ts";
+import type { CopyContext } from "./report.ts";
+
+/** An entry to upload: from this machine's disk, or from an archive, which does not show holes. */
+export type UploadEntry = TarEntry & { readonly sparse?: boolean };
+
+/** Writes a file, with its mode, its time and its holes, and compares the checksums of both ends. */
+export async function writeFile(
+  { client, report }: CopyContext,
+  path: GuestPath,
+  { content, size, mode, mtimeSeconds, mtimeNs, sparse = false }: UploadEntry,
+  parents: boolean,
+  beneath = "",
+): Promise<void> {
+  const hash = createHash("sha256");
+  async function* hashed(): AsyncGenerator<Uint8Array> {
+    for await (const bytes of content) {
+      hash.update(bytes);
+      yield bytes;
+    }
+  }
+  const file = { size, mode: mode & 0o7777, ...timeOf(mtimeSeconds, mtimeNs), sparse, parents, beneath };
+  const { sha256 } = await client.writeFile(path, hashed(), file);
+  if (!hash.digest().equals(sha256))
+    throw new CliError(`${path.toString()} arrived with another checksum; copy it again`);
+  report.files += 1;
+  report.bytes += size;
+}
+
+const NS_PER_SECOND = 1_000_000_000n;
+
+/** A time as calls have it: exactly, or to the microsecond. */
+export function timeOf(mtimeSeconds: number, mtimeNs?: bigint): { readonly mtime: Date; readonly mtimeNanos: number } {
+  const timeNs = mtimeNs ?? BigInt(Math.floor(mtimeSeconds * 1_000_000)) * 1_000n;
+  const nanos = ((timeNs % NS_PER_SECOND) + NS_PER_SECOND) % NS_PER_SECOND;
+  return { mtime: new Date(Number((timeNs - nanos) / 1_000_000n)), mtimeNanos: Number(nanos) };
+}

@@ -1,0 +1,96 @@
+import { closeSync, mkdtempSync, openSync, readSync, rmdirSync, unlinkSync, writeSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+
+/** Above this they go to a temporary file: a sandbox may send directories without end. */
+const HELD_BYTES = 4 * 1024 * 1024;
+/** Of one of them in memory, beside its path. */
+const OVERHEAD_BYTES = 128;
+/** Mode, path's length, and time of one in the file. */
+const HEAD_BYTES = 16;
+
+/** A directory whose mode and time are set once its content is written, which would change them or need other ones. */
+export interface DeferredDirectory {
+  readonly path: Buffer;
+  readonly mode: number;
+  readonly mtimeSeconds: number;
+}
+
+/** Directories in their order, of any number in bounded memory. Dispose of it. */
+export class DeferredDirectories implements Disposable {
+  #held: DeferredDirectory[] = [];
+  #heldBytes = 0;
+  /** Sizes of the pieces in the file. */
+  readonly #pieces: number[] = [];
+  #fd: number | undefined;
+
+  add(directory: DeferredDirectory): void {
+    this.#held.push(directory);
+    this.#heldBytes += OVERHEAD_BYTES + directory.path.length;
+    if (this.#heldBytes > HELD_BYTES) this.#spill();
+  }
+
+  /** Takes them out, the last first: a directory's mode may close those in it. */
+  *takeReversed(): Generator<DeferredDirectory> {
+    yield* this.#held.toReversed();
+    this.#held = [];
+    let end = this.#pieces.reduce((sum, bytes) => sum + bytes, 0);
+    for (let bytes = this.#pieces.pop(); bytes !== undefined && this.#fd !== undefined; bytes = this.#pieces.pop()) {
+      end -= bytes;
+      const piece = Buffer.alloc(bytes);
+      for (let at = 0, count = -1; at < bytes && count !== 0; at += count)
+        count = readSync(this.#fd, piece, at, bytes - at, end + at);
+      yield* unpacked(piece).toReversed();
+    }
+  }
+
+  [Symbol.dispose](): void {
+    if (this.#fd !== undefined) closeSync(this.#fd);
+    this.#fd = undefined;
+  }
+
+  #spill(): void {
+    this.#fd ??= nameless();
+    const piece = Buffer.concat(this.#held.map(packed));
+    for (let at = 0; at < piece.length;) at += writeSync(this.#fd, piece, at);
+    this.#pieces.push(piece.length);
+    this.#held = [];
+    this.#heldBytes = 0;
+  }
+}
+
+/** A temporary file without a name: nothing is left of it, whatever ends this process. */
+function nameless(): number {
+  const folder = mkdtempSync(join(tmpdir(), "guest-agent-"));
+  const path = join(folder, "directories");
+  try {
+    const fd = openSync(path, "wx+", 0o600);
+    unlinkSync(path);
+    return fd;
+  } finally {
+    rmdirSync(folder);
+  }
+}
+
+function packed({ path, mode, mtimeSeconds }: DeferredDirectory): Buffer {
+  const head = Buffer.alloc(HEAD_BYTES);
+  head.writeUInt32LE(mode, 0);
+  head.writeUInt32LE(path.length, 4);
+  head.writeDoubleLE(mtimeSeconds, 8);
+  return Buffer.concat([head, path]);
+}
+
+function unpacked(piece: Buffer): DeferredDirectory[] {
+  const directories: DeferredDirectory[] = [];
+  for (let at = 0; at < piece.length;) {
+    const [mode, length, mtimeSeconds] = [
+      piece.readUInt32LE(at),
+      piece.readUInt32LE(at + 4),
+      piece.readDoubleLE(at + 8),
+    ];
+    at += HEAD_BYTES;
+    directories.push({ path: piece.subarray(at, at + length), mode, mtimeSeconds });
+    at += length;
+  }
+  return directories;
+}

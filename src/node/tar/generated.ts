@@ -1,0 +1,64 @@
+import { closeSync, constants, openSync, readSync, statfsSync } from "node:fs";
+import { EntryError } from "./entry-error.ts";
+
+/** File systems whose files have no size of their own, by the magic number of statfs(2): proc, sysfs and their kin. */
+const GENERATED: ReadonlySet<number> = new Set([
+  0x9fa0, // proc
+  0x62656572, // sysfs
+  0x64626720, // debugfs
+  0x74726163, // tracefs
+  0x73636673, // securityfs
+  0x62656570, // configfs
+  0x27e0eb, // cgroup
+  0x63677270, // cgroup2
+]);
+/** More is no text of the kernel, but an image of its memory. */
+const LIMIT_BYTES = 16 * 1024 * 1024;
+const CHUNK_BYTES = 64 * 1024;
+
+/** By device number: asked for once each. */
+const isGeneratedDevice = new Map<bigint, boolean>();
+
+/** Whether the kernel generates a file while it is read: its size then says nothing about its content. */
+export function isGenerated(path: Buffer, dev: bigint): boolean {
+  // Disks have a major number; these file systems have none (Documentation/admin-guide/devices.txt, major 0).
+  if (majorOf(dev) !== 0n) return false;
+  const known = isGeneratedDevice.get(dev);
+  if (known !== undefined) return known;
+  let found = false;
+  try {
+    found = GENERATED.has(statfsSync(path).type);
+  } catch {
+    return false;
+  }
+  isGeneratedDevice.set(dev, found);
+  return found;
+}
+
+/** gnu_dev_major of glibc, as far as a number of Node has it. */
+function majorOf(dev: bigint): bigint {
+  return ((dev >> 8n) & 0xfffn) | ((dev >> 32n) & ~0xfffn);
+}
+
+/**
+ * The content of such a file. Throws EntryError for one that is endless, and the error of the system call, such as
+ * EAGAIN for one that would wait for more (/proc/kmsg).
+ */
+export function generatedContent(path: Buffer): Buffer {
+  const fd = openSync(path, constants.O_RDONLY | constants.O_NONBLOCK);
+  try {
+    const chunks: Buffer[] = [];
+    let sizeBytes = 0;
+    for (;;) {
+      const chunk = Buffer.allocUnsafe(CHUNK_BYTES);
+      const count = readSync(fd, chunk, 0, chunk.length, null);
+      if (count === 0) return chunks.length === 1 && chunks[0] !== undefined ? chunks[0] : Buffer.concat(chunks);
+      sizeBytes += count;
+      if (sizeBytes > LIMIT_BYTES)
+        throw new EntryError("EFBIG", `${path.toString()} has no size, and more than ${LIMIT_BYTES} bytes`);
+      chunks.push(chunk.subarray(0, count));
+    }
+  } finally {
+    closeSync(fd);
+  }
+}

@@ -1,0 +1,229 @@
+import assert from "node:assert/strict";
+import { execFileSync } from "node:child_process";
+import { lstat, mkdir, readdir, readFile, writeFile } from "node:fs/promises";
+import { describe, it } from "node:test";
+import { execa } from "execa";
+import { AgentError } from "../../../src/agent/domain/index.ts";
+import { FileTree } from "../../../src/shared/gen/svc/guest/v1alpha1/file_tree_pb.ts";
+import { FileType } from "../../../src/shared/gen/svc/guest/v1alpha1/files_pb.ts";
+import { GuestAgent } from "../../../src/shared/gen/svc/guest/v1alpha1/guest_agent_pb.ts";
+import { type TestFolder, testFolder } from "../../fixtures/files.ts";
+import { type StandIn, type StandInOptions, startStandIn } from "../../fixtures/stand-in-agent.ts";
+import { GUESTCTL } from "./guestctl.ts";
+
+/** A message of the stand-in, by its fields. */
+type Fields = Readonly<Record<string, unknown>>;
+
+interface Result {
+  readonly stdout: Buffer;
+  readonly stderr: string;
+  readonly exitCode: number | undefined;
+}
+
+/** A sandbox whose agent says anything, and guestctl for it. */
+async function hostile(
+  options: Omit<StandInOptions, "service">,
+): Promise<AsyncDisposable & { readonly folder: TestFolder; guestctl(...args: readonly string[]): Promise<Result> }> {
+  const folder = await testFolder();
+  await writeFile(folder.at("token"), "any");
+  const service = [GuestAgent, FileTree];
+  const answers = { Health: () => ({ alive: true }), ...options.answers };
+  const standIn: StandIn = await startStandIn({ ...options, service, answers });
+  return {
+    folder,
+    guestctl: async (...args) => {
+      const [file, ...line] = [...GUESTCTL, ...args, "-H", standIn.address, "-c", folder.path];
+      const { stdout, stderr, exitCode } = await execa(file, line, {
+        reject: false,
+        encoding: "buffer",
+        stripFinalNewline: false,
+      });
+      return { stdout: Buffer.from(stdout), stderr: Buffer.from(stderr).toString(), exitCode };
+    },
+    [Symbol.asyncDispose]: async () => {
+      await standIn[Symbol.asyncDispose]();
+      await folder[Symbol.asyncDispose]();
+    },
+  };
+}
+
+const directory = { StatPath: () => ({ type: FileType.DIRECTORY, mode: 0o755 }) };
+const item = (name: string, data: string, more: object = {}): Fields => ({
+  path: Buffer.from(name),
+  type: FileType.REGULAR,
+  size: BigInt(data.length),
+  data: Buffer.from(data),
+  mode: 0o644,
+  ...more,
+});
+const items = (...given: readonly Fields[]): Fields => ({ part: { case: "items", value: { items: given } } });
+const bytes = (text: string): Fields => ({ part: { case: "data", value: Buffer.from(text) } });
+const result = (fields: object = {}): Fields => ({ part: { case: "result", value: fields } });
+const link = { type: FileType.SYMLINK, linkTarget: Buffer.from("/etc") };
+
+describe("a tree of a hostile sandbox", () => {
+  for (const [what, stream, message] of [
+    ["a name that climbs", [items(item("../evil", "x")), result()], /"\.\.\/evil", which leads out of the directory/],
+    ["an absolute name", [items(item("/evil", "x")), result()], /"\/evil", which leads out of the directory/],
+    ["an empty name", [items(item("", "", { type: FileType.DIRECTORY })), result()], /an empty part in the name of ""/],
+    [
+      "a hard link to the outside",
+      [items(item("evil", "", { linkTarget: Buffer.from("../x") })), result()],
+      /leads out/,
+    ],
+    ["a FIFO", [items(item("evil", "", { type: FileType.FIFO })), result()], /unknown type/],
+    ["no result", [items(item("fine", "x"))], /the agent's answer has no result/],
+    ["surplus bytes", [items(item("a", "12", { size: 1n })), result()], /more bytes than 1 of "a"/],
+  ] as const)
+    it(`ends cp with status 125, also into an archive, for ${what}`, async () => {
+      await using sandbox = await hostile({ answers: directory, streams: { ReadTree: stream } });
+      const { folder } = sandbox;
+      await mkdir(folder.at("place"));
+      for (const to of [folder.at("place/here"), "-"]) {
+        const { stderr, exitCode, stdout } = await sandbox.guestctl("cp", ":/any", to);
+        assert.match(stderr, message, to);
+        assert.equal(exitCode, 125, to);
+        assert.equal(stdout.includes("evil"), false);
+      }
+      assert.deepEqual(
+        (await readdir(folder.at("place"))).filter((name) => name !== "here"),
+        [],
+      );
+    });
+
+  it("writes nothing behind a link that it made itself, in a directory and in an archive", async () => {
+    const stream = [items(item("link", "", link), item("link/evil", "x"), item("last", "x")), result()];
+    await using sandbox = await hostile({ answers: directory, streams: { ReadTree: stream } });
+    const { folder } = sandbox;
+    const copied = await sandbox.guestctl("cp", ":/any", folder.at("here"));
+    assert.match(copied.stderr, /^guestctl: skipped \S+here\/link\/evil: not a directory \(ENOTDIR\)\n$/);
+    assert.equal(copied.exitCode, 1);
+    assert.deepEqual((await readdir(folder.at("here"))).toSorted(), ["last", "link"]);
+    const archived = await sandbox.guestctl("cp", ":/any", "-");
+    assert.match(archived.stderr, /"link\/evil" behind a symbolic link/);
+    assert.equal(archived.exitCode, 125);
+    assert.equal(archived.stdout.includes("evil"), false);
+  });
+
+  it("leaves a name that is too long for this machine out, and copies the rest", async () => {
+    const stream = [items(item(`${"n/".repeat(2_100)}n`, "x"), item("last", "x")), result()];
+    await using sandbox = await hostile({ answers: directory, streams: { ReadTree: stream } });
+    const { stderr, exitCode } = await sandbox.guestctl("cp", ":/any", sandbox.folder.at("here"));
+    assert.match(stderr, /name too long \(ENAMETOOLONG\)\n$/);
+    assert.equal(exitCode, 1);
+    assert.deepEqual(await readdir(sandbox.folder.at("here")), ["last"]);
+  });
+
+  it("has every failure counted that its result does not name", async () => {
+    const failures = Array.from({ length: 100 }, (_, at) => ({ name: Buffer.from(`f${at}`), errno: "EIO" }));
+    for (const [fields, lines, last] of [
+      [{ failed: 150n, failures }, 101, /^guestctl: skipped 50 more, which the sandbox's agent does not name$/],
+      [{ failed: 5n }, 1, /^guestctl: skipped 5 more, which the sandbox's agent does not name$/],
+    ] as const) {
+      const stream = [items(item("last", "x")), result(fields)];
+      await using sandbox = await hostile({ answers: directory, streams: { ReadTree: stream } });
+      for (const to of [sandbox.folder.at("here"), "-"]) {
+        const { stderr, exitCode } = await sandbox.guestctl("cp", ":/any", to);
+        const told = stderr.trimEnd().split("\n");
+        assert.equal(told.length, lines);
+        assert.match(told.at(-1) ?? "", last);
+        assert.equal(exitCode, 1);
+      }
+    }
+  });
+
+  it("has a file that became shorter left out, or padded with zeros in an archive", async () => {
+    const short = item("short", "", { size: 100_000n });
+    for (const cut of [
+      [],
+      [{ part: { case: "failures", value: { entries: [{ name: Buffer.from("short"), errno: "EIO" }] } } }],
+    ]) {
+      const stream = [
+        items(short),
+        bytes("begin"),
+        ...cut,
+        items(item("last", "whole")),
+        result({ failed: BigInt(cut.length) }),
+      ];
+      await using sandbox = await hostile({ answers: directory, streams: { ReadTree: stream } });
+      const { folder } = sandbox;
+      const why = cut.length === 0 ? /short: changed while/ : /short: i\/o error \(EIO\)/;
+      const copied = await sandbox.guestctl("cp", ":/any", folder.at("here"));
+      assert.match(copied.stderr, why);
+      assert.equal(copied.exitCode, 1);
+      assert.deepEqual(await readdir(folder.at("here")), ["last"]);
+      const archived = await sandbox.guestctl("cp", ":/any", "-");
+      assert.match(archived.stderr, why);
+      assert.equal(archived.exitCode, 1);
+      await mkdir(folder.at("out"));
+      execFileSync("tar", ["-x", "-C", folder.at("out")], { input: archived.stdout });
+      assert.equal(await readFile(folder.at("out/any/last"), "utf8"), "whole");
+      const padded = await readFile(folder.at("out/any/short"));
+      assert.deepEqual([padded.length, padded.toString("latin1", 0, 6)], [100_000, "begin\0"]);
+    }
+  });
+});
+
+describe("a single file of a hostile sandbox", () => {
+  const file = { StatPath: () => ({ type: FileType.REGULAR, mode: 0o644, size: 512n }) };
+
+  it("cannot add members to an archive by more bytes than it declared", async () => {
+    const streams = { ReadFile: [{ data: Buffer.alloc(512, "a") }, { data: Buffer.from("forged header") }] };
+    await using sandbox = await hostile({ answers: file, streams });
+    for (const to of ["-", sandbox.folder.at("here")]) {
+      const { stdout, stderr, exitCode } = await sandbox.guestctl("cp", ":/etc/motd", to);
+      assert.match(stderr, /more bytes than/);
+      assert.equal(exitCode, 125);
+      assert.equal(stdout.includes("forged"), false);
+    }
+    await assert.rejects(lstat(sandbox.folder.at("here")), { code: "ENOENT" });
+  });
+
+  it("is padded with zeros in an archive where it became shorter, and left out elsewhere", async () => {
+    await using sandbox = await hostile({ answers: file, streams: { ReadFile: [{ data: Buffer.from("less") }] } });
+    const archived = await sandbox.guestctl("cp", ":/etc/motd", "-");
+    assert.equal(archived.exitCode, 1);
+    assert.equal(execFileSync("tar", ["-xO"], { input: archived.stdout }).toString("latin1"), "less".padEnd(512, "\0"));
+    const copied = await sandbox.guestctl("cp", ":/etc/motd", sandbox.folder.at("here"));
+    assert.match(copied.stderr, /^guestctl: :\/etc\/motd became shorter while it was being copied; copy it again\n$/);
+    assert.equal(copied.exitCode, 1);
+  });
+});
+
+describe("words of a hostile sandbox", () => {
+  const evil = "\u001b]0;evil\u0007\u009b31m\u202egnp.exe";
+  const acts = /[^\P{Cc}\n]|[\u202a-\u202e]/u;
+
+  it("begin no line of guestctl, and are no instruction of JavaScript", async () => {
+    const fail = new AgentError("UNAVAILABLE", "constructor" as never, `gone\n  console: forged\u202e`, {
+      field: "toString",
+    });
+    await using sandbox = await hostile({ serves: { ReadFile: (call) => call.fail(fail) } });
+    const { stderr } = await sandbox.guestctl("cat", "/x");
+    assert.equal(stderr, "guestctl: gone?  console: forged? [UNAVAILABLE, constructor]\n");
+    const json = await sandbox.guestctl("cat", "--json", "/x");
+    assert.match(json.stderr, /^\{"error":.*forged\\u202e.*\}\n$/);
+    assert.equal(json.stderr.includes("native code"), false);
+  });
+
+  it("do not act on the terminal as an errno of ls and rm, nor in JSON", async () => {
+    const answers = {
+      StatPath: () => ({ type: FileType.DIRECTORY, mode: 0o755 }),
+      Remove: () => ({ removed: 1n, left: 1n, leftEntries: [{ name: Buffer.from(`n${evil}`), errno: `E${evil}` }] }),
+    };
+    const entries = [{ name: Buffer.from(`n${evil}\u007f`), errno: `E${evil}` }];
+    await using sandbox = await hostile({ answers, streams: { List: [{ entries }] } });
+    for (const line of [
+      ["ls", "/x"],
+      ["ls", "-l", "/x"],
+      ["rm", "-r", "/x"],
+    ])
+      for (const more of [[], ["--json"]]) {
+        const { stdout, stderr } = await sandbox.guestctl(...line, ...more);
+        const told = `${stdout.toString()}${stderr}`;
+        assert.ok(told.includes("gnp.exe"), told);
+        assert.doesNotMatch(told, acts, line.join(" "));
+        if (more.length > 0) assert.equal(JSON.stringify(JSON.parse(stdout.toString())).includes("\u202e"), true);
+      }
+  });
+});
