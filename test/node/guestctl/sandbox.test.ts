@@ -265,14 +265,15 @@ describe("guestctl sandbox", NEEDS_NAMESPACES, () => {
 
   test("metrics --listen serves them over HTTP until it is interrupted", async () => {
     const server = startGuestctl(["sandbox", "metrics", "--listen", "0"], env);
-    const { value: url } = await server.lines.next();
+    const line = await server.lines.next();
+    const url = String(line.value);
     for (let scrape = 0; scrape < 2; scrape++) {
-      const response = await fetch(String(url));
+      const response = await fetch(url);
       assert.match(response.headers.get("content-type") ?? "", /^text\/plain; version=0\.0\.4/);
       assert.match(await response.text(), /^guest_up\{sandbox="box"\} 1$/m);
     }
-    assert.equal((await fetch(new URL("/", String(url)))).status, 404);
-    assert.equal((await fetch(String(url), { method: "POST" })).status, 405);
+    assert.equal((await fetch(new URL("/", url))).status, 404);
+    assert.equal((await fetch(url, { method: "POST" })).status, 405);
     server.kill("SIGTERM");
     assert.equal(await server.ended, 0);
     assertRefused(await sandbox("metrics", "--listen", "here"), /--listen requires \[HOST:\]PORT, not "here"/);

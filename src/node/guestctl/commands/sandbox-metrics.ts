@@ -22,7 +22,7 @@ export async function metrics(
   noNames(names, "sandbox metrics");
   if (listen !== undefined && asJson === true) throw new UsageError("--listen serves the text form only, not --json");
   using reader = node.usageReader();
-  if (listen !== undefined) return serve(reader, addressOf(listen), host);
+  if (listen !== undefined) return await serve(reader, addressOf(listen), host);
   const usages = await reader.read();
   const json = usages.map(({ name, usage, error }) => ({
     name,

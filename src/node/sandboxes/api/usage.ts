@@ -52,13 +52,13 @@ export class UsageReader implements Disposable {
   }
 
   [Symbol.dispose](): void {
-    for (const name of [...this.#clients.keys()]) this.#drop(name);
+    for (const name of this.#clients.keys()) this.#drop(name);
   }
 
   async #read(): Promise<readonly SandboxUsage[]> {
     const running = (await this.#sources.list()).filter(({ phase, state }) => phase === "ready" && state === "Running");
     const names = new Set(running.map(({ name }) => name));
-    for (const name of [...this.#clients.keys()]) if (!names.has(name)) this.#drop(name);
+    for (const name of this.#clients.keys()) if (!names.has(name)) this.#drop(name);
     const usages = new Map<string, SandboxUsage>();
     await bounded(running, QUESTIONS_AT_A_TIME, async (info) => {
       usages.set(info.name, await this.#ask(info));
