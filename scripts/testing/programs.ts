@@ -7,6 +7,7 @@ export const NIGHTLY_PROGRAMS: readonly Program[] = [
   { name: "debootstrap", package: "debootstrap" },
   { name: "ip", package: "iproute2" },
   { name: "prometheus-node-exporter", package: "prometheus-node-exporter" },
+  { name: "promtool", package: "prometheus" },
   { name: "ps", package: "procps" },
   { name: "sshd", package: "openssh-server" },
   { name: "qemu-aarch64-static", package: "qemu-user-static" },

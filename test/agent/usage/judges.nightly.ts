@@ -3,13 +3,13 @@ import { spawn, spawnSync } from "node:child_process";
 import { readFileSync } from "node:fs";
 import { describe, it } from "node:test";
 import { freePort } from "../../../scripts/machine/free-port.ts";
-import { type GuestUsage, UsageScope } from "../../../src/node/client/index.ts";
+import { type GuestUsage, usageMetrics, UsageScope } from "../../../src/node/client/index.ts";
 import { startAgent } from "../../fixtures/agent.ts";
 import { testFolder } from "../../fixtures/files.ts";
 import { forAllTests } from "../../fixtures/for-all-tests.ts";
 import { clientOf } from "../../fixtures/guest-client.ts";
 
-const PROGRAMS = ["prometheus-node-exporter", "stress-ng", "/usr/bin/time"];
+const PROGRAMS = ["prometheus-node-exporter", "promtool", "stress-ng", "/usr/bin/time"];
 const missing = PROGRAMS.filter((name) => spawnSync(name, ["--version"]).error !== undefined);
 const NEEDS = { skip: missing.length === 0 ? false : `needs ${missing.join(", ")} (Debian packages)` } as const;
 const LOAD = ["stress-ng", "--quiet", "--cpu", "1", "--vm", "1", "--vm-bytes", "400M", "--vm-keep", "-t", "4s"];
@@ -88,6 +88,17 @@ describe("usage, beside those who count the same", NEEDS, () => {
     } finally {
       exporter.kill();
     }
+  });
+
+  it("promtool accepts the metrics of several guests in one text", async () => {
+    using client = clientOf(agent);
+    const usage = await client.usage();
+    const several = ["one", 'two "quoted"'].map((sandbox) => ({ usage, labels: { sandbox } }));
+    const { status, stdout, stderr } = spawnSync("promtool", ["check", "metrics"], {
+      input: usageMetrics(several),
+      encoding: "utf8",
+    });
+    assert.deepEqual([status, stdout, stderr], [0, "", ""]);
   });
 
   it("of a command is that of time -v: processor time within one percent, memory to a page", async () => {
