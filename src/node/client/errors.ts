@@ -12,6 +12,7 @@ import {
   isNoAnswer,
   isRefusedConnection,
   isUnconnected,
+  isUnsent,
   withoutNoise,
 } from "./grpc-texts.ts";
 
@@ -27,7 +28,22 @@ export interface GuestErrorParts {
   readonly reason?: string | undefined;
   readonly metadata?: Readonly<Record<string, string>> | undefined;
   readonly cause?: unknown;
+  /** Default: by the reason. */
+  readonly retryable?: boolean | undefined;
 }
+
+/** The agent's reasons for refusing a call before it executes anything, which do not concern the call itself. */
+const REFUSED_FOR_NOW: ReadonlySet<string> = new Set([
+  "EXEC_RESOURCE_LIMIT",
+  "EXEC_TEXT_BUSY",
+  "SESSION_FROZEN",
+  "SHUTTING_DOWN",
+  "TOO_MANY_EXECS",
+  "TOO_MANY_KEPT_BYTES",
+  "TOO_MANY_KEPT_EXECS",
+  "TOO_MANY_TUNNELS",
+  "TOO_MANY_WATCHERS",
+]);
 
 /** The only error that this client throws: why a call failed. */
 export class GuestError extends Error {
@@ -42,6 +58,14 @@ export class GuestError extends Error {
   readonly metadata: Readonly<Record<string, string>>;
   /** The option of the call that it is about, such as "keep.bufferBytes"; undefined: none of them. */
   readonly option: string | undefined;
+  /**
+   * Nothing was executed in the guest, and the call itself is not at fault: the same call may be repeated, later or on
+   * another sandbox, without anything happening twice. True where the call was never sent, because there was no
+   * connection, and where the agent refused it before it began: it shuts down, is frozen, or has too many of its kind.
+   * False for everything else, above all for a connection that was lost: the call may have taken effect. Whether a new
+   * attempt can succeed on this connection's address is another question.
+   */
+  readonly retryable: boolean;
   /** What to do about it, in a few words; undefined: the message says everything. */
   readonly nextStep: string | undefined;
   /** The message with its field's own name. */
@@ -58,7 +82,23 @@ export class GuestError extends Error {
     this.reason = parts.reason;
     this.metadata = parts.metadata ?? {};
     this.option = option;
+    this.retryable = parts.retryable ?? (reason !== undefined && REFUSED_FOR_NOW.has(reason));
     this.nextStep = nextStepFor(this.code);
+  }
+
+  /** The same error of a call that had begun: what it was to execute may have been executed. */
+  ofBegunCall(): GuestError {
+    if (!this.retryable) return this;
+    const { status, code, reason, metadata, cause } = this;
+    return new GuestError({
+      status,
+      message: this.#message,
+      code: code as ErrorCode,
+      reason,
+      metadata,
+      cause,
+      retryable: false,
+    });
   }
 
   /** The message with another name for `option`, as a command line has. */
@@ -132,8 +172,9 @@ export function guestError(error: ServiceError, call: FailedCall): GuestError {
   if (call.signal?.aborted === true) return abortedError(call.signal);
   const details = detailsOf(error);
   const name = statusName(error.code);
+  const retryable = isUnsent(error) ? true : undefined;
   const made = (under: GuestStatus, cause: Partial<Cause> & Pick<Cause, "message">): GuestError =>
-    new GuestError({ status: under, ...details, ...cause, cause: error });
+    new GuestError({ status: under, ...details, ...cause, cause: error, retryable });
   if (call.connectTimeoutMs !== undefined) {
     const because = call.linkFailure === undefined ? "" : `: ${call.linkFailure.message}`;
     const message = `no connection within ${call.connectTimeoutMs} ms${because}`;

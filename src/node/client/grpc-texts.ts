@@ -106,6 +106,16 @@ export function isUnconnected({ code, details }: ServiceError): boolean {
   return code === status.DEADLINE_EXCEEDED && UNCONNECTED.test(details);
 }
 
+/**
+ * The call waited for a connection and was never sent (grpc-js 1.14, picker.ts and resolver-dns.ts). Of a connection
+ * that was there and broke, grpc-js says something else, whatever the next attempt to connect comes to.
+ */
+export function isUnsent(error: ServiceError): boolean {
+  const isPicked =
+    error.code === status.UNAVAILABLE && /^(?:No connection established|Name resolution failed)/.test(error.details);
+  return isPicked || isUnconnected(error);
+}
+
 /** grpc-js gives UNIMPLEMENTED also to answers that are not gRPC. */
 export function isNoAnswer({ details }: ServiceError): boolean {
   return /^(?:No message received|Too many responses received|Received HTTP status code)/.test(details);

@@ -17,6 +17,7 @@ import type { CallOptions, Channel } from "./channel.ts";
 import {
   checkShape,
   type ExecCommand,
+  isKept,
   type KeptCommand,
   type SignalName,
   signalNumber,
@@ -160,9 +161,9 @@ export class GuestClient extends FolderClient {
   exec(command: ExecCommand, options?: CallOptions): ExecProcess;
   exec(command: ExecCommand | KeptCommand, options: KeptOptions = {}): ExecProcess {
     const first = { case: "start", value: startMessage(command) } as const;
-    checkOptions("the options of exec", options, "keep" in command ? OPTION_NAMES.kept : OPTION_NAMES.call);
+    checkOptions("the options of exec", options, isKept(command) ? OPTION_NAMES.kept : OPTION_NAMES.call);
     const hasStdin = command.stdin === true || command.terminal !== undefined;
-    if (!("keep" in command)) return new ExecProcess(new ExecCall(this.#channel, options, first), hasStdin);
+    if (!isKept(command)) return new ExecProcess(new ExecCall(this.#channel, options, first), hasStdin);
     const { name, whenFull } = command.keep;
     return this.#kept({ name, first, options: { failOnGap: whenFull === "block", ...options } }, hasStdin);
   }

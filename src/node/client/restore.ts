@@ -2,7 +2,7 @@ import { randomBytes } from "node:crypto";
 import { HookKind } from "../../shared/gen/svc/guest/v1alpha1/hooks_pb.ts";
 import { wholeMilliseconds, wholeNumber } from "./arguments.ts";
 import type { CallOptions } from "./channel.ts";
-import { failure, mayConnect } from "./errors.ts";
+import { failure, GuestError, mayConnect } from "./errors.ts";
 import type { DutiesRequest, DutiesResult, Health, HookRequest, HookResult } from "./messages.ts";
 import { growingPauses, retried } from "./retry.ts";
 
@@ -190,6 +190,9 @@ export async function restoreSequence(
     const last = await lookAtClock(client, signal);
     const outcome = { duties, thawedWithoutDuties, repeated, dutiesDoneMs, hook, ...last };
     return { ...outcome, agentVersion: client.agentVersion, warnings: [...warningsOf(outcome, options)] };
+  } catch (error) {
+    // The duties were done.
+    throw error instanceof GuestError ? error.ofBegunCall() : error;
   } finally {
     client.close();
   }

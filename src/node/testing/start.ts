@@ -56,6 +56,11 @@ export async function startTestAgent(options: TestAgentOptions = {}): Promise<Te
   const unknown = Object.keys(options).find((name) => !Object.hasOwn(OPTION_NAMES, name));
   if (unknown !== undefined)
     throw new TestAgentError("INVALID_OPTION", `startTestAgent has no option ${JSON.stringify(unknown)}`);
+  if (options.process !== undefined && "args" in options.process)
+    throw new TestAgentError(
+      "INVALID_OPTION",
+      "give the workload's command as the option workload, not as process.args",
+    );
   const program = agentProgram(options.agent, process.env[AGENT_VARIABLE]);
   const folder = await mkdtemp(join(tmpdir(), "guest-agent-test-"));
   try {

@@ -159,6 +159,11 @@ describe("an agent for tests", () => {
       () => ({ agent: program, process: { cwd: 7 } }),
       /^AGENT_NOT_STARTED .*SVC_PROCESS_SPEC/s,
     ],
+    [
+      "a command in the wrong place",
+      () => ({ agent: program, process: { args: ["sh"] } }),
+      /^INVALID_OPTION give the workload's command as the option workload, not as process\.args$/,
+    ],
     ["an option that does not exist", () => ({ wrokload: ["sh"] }), /^INVALID_OPTION .* has no option "wrokload"/],
   ] as const) {
     test(`says what is wrong with ${what}`, async () => {

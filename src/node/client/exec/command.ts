@@ -14,8 +14,8 @@ import { type KeepOptions, keepMessage } from "./keep.ts";
 export interface ExecCommand {
   /** Command and arguments; at least one. No shell is involved. */
   readonly args: readonly string[];
-  /** Environment of the command on top of the session's, delivered unchanged. */
-  readonly env?: Readonly<Record<string, string>> | undefined;
+  /** Environment of the command on top of the session's, delivered unchanged. A variable that is undefined is left out. */
+  readonly env?: Readonly<Record<string, string | undefined>> | undefined;
   /** Absolute. Default: the workload's. */
   readonly cwd?: string | undefined;
   /** `user`, `uid`, `user:group` or `uid:gid`. Default: the workload's. */
@@ -71,22 +71,36 @@ export function startMessage(command: ExecCommand | KeptCommand): ExecStart {
     checkShape(command);
     checkOptions("the command", command, COMMAND_NAMES);
     checkArgs(command.args);
-    if ("keep" in command) checkOptions("keep", command.keep, KEEP_NAMES);
+    if (isKept(command)) checkOptions("keep", command.keep, KEEP_NAMES);
     const { args, env, cwd = "", user = "", stdin = false, timeoutMs = 0, terminal } = command;
     const message = create(ExecStartSchema, {
       args: [...args],
-      env: { ...env },
+      env: variablesOf(env),
       cwd,
       user,
       stdin,
       timeoutMs: BigInt(wholeMilliseconds(timeoutMs, "timeoutMs")),
       ...(terminal && { terminal: { cols: terminal.cols, rows: terminal.rows, term: terminal.term ?? "" } }),
-      ...("keep" in command && { keep: keepMessage(command.keep) }),
+      ...(isKept(command) && { keep: keepMessage(command.keep) }),
     });
     // Encode it now: later it would fail in the middle of a call.
     toBinary(ExecStartSchema, message);
     return message;
   });
+}
+
+/** Whether a command is to outlive its connection; `keep: undefined` says no more than no `keep`. */
+export function isKept(command: ExecCommand | KeptCommand): command is KeptCommand {
+  return "keep" in command && (command.keep as KeepOptions | undefined) !== undefined;
+}
+
+/** As node:child_process has it, which leaves out what is undefined. Throws GuestError for what is not text. */
+function variablesOf(env: ExecCommand["env"] = {}): Record<string, string> {
+  const given = Object.entries(env).filter((variable): variable is [string, string] => variable[1] !== undefined);
+  const wrong = given.find(([, value]) => typeof (value as unknown) !== "string");
+  // Its value may be a secret.
+  if (wrong !== undefined) throw invalidOption("env", `env has a variable that is not text: ${wrong[0]}`);
+  return Object.fromEntries(given);
 }
 
 /** The exit frame's content. */

@@ -363,9 +363,11 @@ export class KeptCall implements ExecWire {
   }
 
   #leave(error: GuestError): void {
-    this.#failure = error;
+    // A later attempt that was never sent does not mean that the command was not started.
+    const failed = this.#started === undefined ? error : error.ofBegunCall();
+    this.#failure = failed;
     this.#close();
-    this.#listener?.failed(error);
+    this.#listener?.failed(failed);
   }
 
   #close(): void {

@@ -72,7 +72,11 @@ export class ExecCall implements ExecWire {
   }
 
   open(listener: ExecListener): void {
-    this.#call.on("data", (message: ExecFrame) => listener.frame(message.frame));
+    let isBegun = false;
+    this.#call.on("data", (message: ExecFrame) => {
+      isBegun = true;
+      listener.frame(message.frame);
+    });
     let isOver = false;
     const end = (tell: () => void): void => {
       // A failed call emits "end" as well.
@@ -80,7 +84,12 @@ export class ExecCall implements ExecWire {
       isOver = true;
     };
     this.#call.on("error", (error: ServiceError) =>
-      end(() => void this.#channel.explained(error, METHOD, this.#signal, (failure) => listener.failed(failure))),
+      end(
+        () =>
+          void this.#channel.explained(error, METHOD, this.#signal, (failure) =>
+            listener.failed(isBegun ? failure.ofBegunCall() : failure),
+          ),
+      ),
     );
     this.#call.on("end", () => end(() => listener.ended()));
   }

@@ -87,7 +87,8 @@ class Upload {
           const { entry, failed } = error.cause;
           this.#left.add({ rawName: entry.name, errno: failed.errno, local: true });
         } else {
-          if (!this.#mayResume(error, resumes)) throw error;
+          if (!this.#mayResume(error, resumes))
+            throw this.#isBegun && error instanceof GuestError ? error.ofBegunCall() : error;
           resumes += 1;
           this.#options.onReconnect?.(error);
         }

@@ -74,6 +74,12 @@ export async function forward(
     void carry(socket, reads, (gone) => opener.open(target, gone), onError);
   });
   const bound = await listening(server, listen, host);
+  // Such as EMFILE of accept(2): the others go on, and without a listener it would end this process.
+  server.on("error", (error) =>
+    onError?.(
+      failure("RESOURCE_EXHAUSTED", "LISTEN_FAILED", `a connection could not be accepted: ${messageOf(error)}`, error),
+    ),
+  );
   const close = (): Promise<void> =>
     new Promise((resolve) => {
       signal?.removeEventListener("abort", onAbort);

@@ -8,7 +8,7 @@ import { buffer, text } from "node:stream/consumers";
 import { pipeline } from "node:stream/promises";
 import { ReadableStream } from "node:stream/web";
 import { describe, test } from "node:test";
-import { type ExecProcess, GuestError } from "../../../../src/node/client/index.ts";
+import { type ExecCommand, type ExecProcess, GuestError, type KeptCommand } from "../../../../src/node/client/index.ts";
 import { testFolder } from "../../../fixtures/files.ts";
 import { forAllTests } from "../../../fixtures/for-all-tests.ts";
 import { startAgent } from "../../../fixtures/agent.ts";
@@ -104,7 +104,7 @@ describe("the streams of a command", () => {
       const error = await failureOf(process.wait());
       assert.deepEqual(
         [error.status, error.message],
-        ["CANCELLED", "the source of the command's standard input failed: the disk is gone"],
+        ["FAILED_PRECONDITION", "the source of the command's standard input failed: the disk is gone"],
       );
     }
   });
@@ -172,6 +172,23 @@ describe("ExecProcess", () => {
     const command = { args: ["sh", "-c", 'echo "$LAYER $NAME $(pwd) $(id -u)"'], env: { NAME: "ä b" }, cwd: "/tmp" };
     const result = await client.run({ ...command, user: String(process.getuid?.() ?? 0) });
     assert.equal(result.stdout.toString(), `process ä b /tmp ${process.getuid?.()}\n`);
+  });
+
+  test("leaves out a variable that is undefined, and refuses one that is not text without its value", async () => {
+    const { stdout } = await client.run({ args: ["sh", "-c", "echo ${A-unset} $B"], env: { A: undefined, B: "b" } });
+    assert.equal(stdout.toString(), "unset b\n");
+    const wrong = { args: ["true"], env: { PORT: 12_345 } } as unknown as ExecCommand;
+    const { code, message } = await failureOf(client.run(wrong));
+    assert.deepEqual([code, message], ["INVALID_ARGUMENT", "env has a variable that is not text: PORT"]);
+  });
+
+  test("is not kept where keep is undefined", async () => {
+    const keep = undefined as unknown as KeptCommand["keep"];
+    assert.equal((await client.run({ args: ["true"], keep } as ExecCommand)).exitCode, 0);
+    const command = client.exec({ args: ["true"], keep });
+    command.stdout.resume();
+    command.stderr.resume();
+    assert.equal((await command.wait()).exitCode, 0);
   });
 
   test("gives each piece of output to run's onStdout and onStderr as it comes, whose error cancels the command", async () => {
