@@ -71,6 +71,7 @@ export class Agent {
     try {
       // The workload's socket first: the workload may declare itself idle as its first act. The network side can wait.
       if (this.#workloadSocketPath !== undefined) await workloadService.listen(this.#workloadSocketPath);
+      await this.#listeners.bind();
       const { ended } = await this.#startWorkload();
       if (!this.#leaving) {
         readiness?.runNow();

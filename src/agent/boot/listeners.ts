@@ -1,9 +1,10 @@
 import { type Configuration, tokenDigest } from "../config/index.ts";
-import { type AgentError, type Log, SILENT_LOG } from "../domain/index.ts";
+import { type AgentError, type Log, SILENT_LOG, type VsockListener } from "../domain/index.ts";
 import type { CredentialRotation } from "../restore/index.ts";
 import type { Capabilities } from "../rpc/handlers/serve.ts";
-import type { Connection } from "../listening/index.ts";
-import { arrivalsWatcher } from "../platform/index.ts";
+import { checkUnix, type Connection, listenError } from "../listening/index.ts";
+import { errnoName } from "../native/index.ts";
+import { arrivalsWatcher, vsockListener } from "../platform/index.ts";
 import type { Router } from "../rpc/index.ts";
 import type { ManagementServer } from "../server/index.ts";
 import { AGENT_VERSION } from "../../shared/version.ts";
@@ -33,16 +34,38 @@ export class Listeners {
   #router: Router | undefined;
   #capabilities: Capabilities | undefined;
   #refusal: AgentError | undefined;
+  /** What `bind` has opened, until it is served. */
+  #tcpFd: number | undefined;
+  #vsock: VsockListener | undefined;
 
   constructor(parts: ListenerParts) {
     this.#parts = parts;
+  }
+
+  /**
+   * Listens on the configured ports, so that one in use is found before the workload starts. Accepts nothing yet, and
+   * loads no code for that: connections wait in the kernel. Throws AgentError when it cannot.
+   */
+  async bind(): Promise<void> {
+    const { configuration, platform } = this.#parts;
+    const { guestPort, guestVsockPort, guestSocketPath } = configuration;
+    const { addon } = platform;
+    const bound = (fd: number, kind: string, port: number): number => {
+      if (fd < 0) throw listenError(`${kind} port ${port}`, { port: String(port) }, errnoName(fd));
+      return fd;
+    };
+    if (guestPort !== undefined) this.#tcpFd = bound(addon.listenPort(guestPort), "TCP", guestPort);
+    if (guestVsockPort !== undefined) {
+      this.#vsock = vsockListener(addon, bound(addon.listenVsock(guestVsockPort), "vsock", guestVsockPort));
+    }
+    if (guestSocketPath !== undefined) await checkUnix(guestSocketPath);
   }
 
   /** Opens the configured management listeners. Throws AgentError when it cannot. */
   async serveManagement(capabilities: Capabilities, rotation: CredentialRotation): Promise<void> {
     const { configuration, platform, log, onCalls, onLargeCalls } = this.#parts;
     const { addon, clock } = platform;
-    const { guestPort, guestSocketPath, credentials } = configuration;
+    const { guestVsockPort, guestSocketPath, credentials } = configuration;
     credentials.digestToken();
     const [{ Router }, { serveGuestAgent }, { ManagementServer, tokenAuthenticator, tokenField }] = await Promise.all([
       import("../rpc/index.ts"),
@@ -77,15 +100,21 @@ export class Listeners {
     this.#management = management;
     this.#router = router;
     this.#capabilities = capabilities;
-    if (guestPort !== undefined && credentials.tls !== undefined) {
+    if (credentials.tls !== undefined) {
       if (addon.boundHandshakes() !== 1) {
         log.warn("handshakes_unbounded", { consequence: "whoever reaches the port can keep the agent busy" });
       }
       if (addon.relaxCertificateChecks() !== 1) {
         log.warn("certificate_times_enforced", { consequence: "certificates from the guest's future are refused" });
       }
-      const port = await management.listenTcp(guestPort, credentials.tls);
+    }
+    if (this.#tcpFd !== undefined && credentials.tls !== undefined) {
+      const port = await management.listenTcp({ fd: this.#tcpFd }, credentials.tls);
       log.info("management_listening", { port });
+    }
+    if (this.#vsock !== undefined) {
+      management.serveVsock(this.#vsock, credentials.tls);
+      log.info("management_listening", { vsock_port: guestVsockPort });
     }
     if (guestSocketPath !== undefined) {
       await management.listenUnix(guestSocketPath);

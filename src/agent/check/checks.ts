@@ -54,7 +54,7 @@ function mebibytes(bytes: number): string {
 
 /** All checks of a guest, in the order in which they are shown. */
 export function checkGuest(facts: GuestFacts): Check[] {
-  const { kernel, systemCalls, uid, isInit, capabilities, hasSeccompFilter, hasProc, hasAccounts } = facts;
+  const { kernel, systemCalls, uid, isInit, capabilities, hasSeccompFilter, hasProc, hasAccounts, hasVsock } = facts;
   const { cgroups, devices, entropy, memory, openFiles, terminal, clockStep } = facts;
   const refused = Object.entries(systemCalls).filter(([, errno]) => errno !== undefined);
   const missing = CAPABILITIES.filter(([, bit]) => (((capabilities ?? 0n) >> BigInt(bit)) & 1n) === 0n);
@@ -95,6 +95,14 @@ export function checkGuest(facts: GuestFacts): Check[] {
       ok: true,
       found: hasSeccompFilter ? "a filter" : "no filter",
       meaning: hasSeccompFilter ? "what it refuses shows in the other lines" : "no system call is kept back",
+    },
+    {
+      name: "vsock",
+      ok: true,
+      found: hasVsock ? "there" : "none",
+      meaning: hasVsock
+        ? "the host can reach SVC_GUEST_VSOCK_PORT if the VMM gives the guest a device"
+        : "SVC_GUEST_VSOCK_PORT would fail: the kernel needs CONFIG_VSOCKETS and the transport of the VMM",
     },
     check(
       "/proc",

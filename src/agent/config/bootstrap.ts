@@ -14,19 +14,22 @@ import {
   readPort,
   readSocketPath,
   readVariables,
+  readVsockPort,
 } from "./variables.ts";
 
 /** The agent's whole configuration. */
 export interface Configuration {
   /** TCP port of the management listener; undefined: no TCP listener. */
   readonly guestPort: number | undefined;
+  /** vsock port of the management listener; undefined: none. */
+  readonly guestVsockPort: number | undefined;
   /** Path of the management listener's unix socket; undefined: none. */
   readonly guestSocketPath: string | undefined;
   /** Path of the workload's socket; undefined: no workload listener. */
   readonly workloadSocketPath: string | undefined;
   /** Path of the socket that answers probes; undefined: none. */
   readonly probeSocketPath: string | undefined;
-  /** Has `tls` whenever `guestPort` is set. */
+  /** Has `tls` whenever `guestPort` is set, and perhaps with `guestVsockPort`. */
   readonly credentials: Credentials;
   readonly process: ProcessSpec;
   readonly hooks: HooksSpec;
@@ -77,6 +80,7 @@ export async function readBootstrap(
   };
 
   const guestPort = take("SVC_GUEST_PORT", readPort);
+  const guestVsockPort = take("SVC_GUEST_VSOCK_PORT", readVsockPort);
   const guestSocketPath = take("SVC_GUEST_SOCKET", readSocketPath);
   const workloadSocketPath = take("SVC_WORKLOAD_SOCKET", readSocketPath);
   const probeSocketPath = take("SVC_PROBE_SOCKET", readSocketPath);
@@ -88,7 +92,7 @@ export async function readBootstrap(
   if (faults.length > 0 || credentials === undefined) throw new BootstrapError(inOrder(faults));
   const specFiles = new SpecFiles(files, { process, hooks });
   const sockets = { guestSocketPath, workloadSocketPath, probeSocketPath };
-  return { guestPort, ...sockets, credentials, process, hooks, specFiles, logLevel };
+  return { guestPort, guestVsockPort, ...sockets, credentials, process, hooks, specFiles, logLevel };
 }
 
 const TLS_VARIABLES: readonly BootstrapVariable[] = ["SVC_TLS_CERT_FILE", "SVC_TLS_KEY_FILE", "SVC_TLS_CLIENT_CA_FILE"];
@@ -104,6 +108,8 @@ function combinationFaults(given: ReadonlySet<BootstrapVariable>, values: Bootst
   };
   const [byValue, byFile] = [given.has("SVC_INSTANCE_TOKEN"), given.has("SVC_INSTANCE_TOKEN_FILE")];
   const [hasPort, hasSocket] = [given.has("SVC_GUEST_PORT"), given.has("SVC_GUEST_SOCKET")];
+  const hasVsock = given.has("SVC_GUEST_VSOCK_PORT");
+  const hasTls = TLS_VARIABLES.some((variable) => given.has(variable));
   const socket = values.get("SVC_WORKLOAD_SOCKET");
   const noToken = "is not set, and neither is SVC_INSTANCE_TOKEN_FILE; set one";
   report(byValue && byFile, "SVC_INSTANCE_TOKEN_FILE", "is set beside SVC_INSTANCE_TOKEN; set one of them");
@@ -111,10 +117,13 @@ function combinationFaults(given: ReadonlySet<BootstrapVariable>, values: Bootst
   for (const variable of TLS_VARIABLES) {
     const isGiven = given.has(variable);
     report(hasPort && !isGiven, variable, "is not set; SVC_GUEST_PORT needs it");
-    report(!hasPort && isGiven, variable, "is set without SVC_GUEST_PORT; set the port or leave the TLS files out");
+    const isAlone = isGiven && !hasPort && !hasVsock;
+    report(isAlone, variable, "is set without SVC_GUEST_PORT; set the port or leave the TLS files out");
+    const isMissing = hasVsock && !hasPort && hasTls && !isGiven;
+    report(isMissing, variable, "is not set beside the other TLS files; set all three or none");
   }
-  const noListener = "is not set, and neither is SVC_GUEST_SOCKET; set one or both";
-  report(!hasPort && !hasSocket, "SVC_GUEST_PORT", noListener);
+  const noListener = "is not set, and neither is SVC_GUEST_VSOCK_PORT or SVC_GUEST_SOCKET; set at least one";
+  report(!hasPort && !hasVsock && !hasSocket, "SVC_GUEST_PORT", noListener);
   const isSame = socket !== undefined && socket === values.get("SVC_GUEST_SOCKET");
   report(isSame, "SVC_WORKLOAD_SOCKET", "names the same socket as SVC_GUEST_SOCKET");
   const probeSocket = values.get("SVC_PROBE_SOCKET");

@@ -1,5 +1,5 @@
 import { type LogLevel, SOCKET_PATH_LIMIT_BYTES } from "../domain/index.ts";
-import { LAST_PORT } from "../../shared/ports.ts";
+import { LAST_PORT, LAST_VSOCK_PORT } from "../../shared/ports.ts";
 import { nearest } from "../../shared/text.ts";
 import { reservedTransport } from "../../shared/transports.ts";
 
@@ -11,6 +11,7 @@ export const BOOTSTRAP_VARIABLES = [
   "SVC_INSTANCE_TOKEN",
   "SVC_INSTANCE_TOKEN_FILE",
   "SVC_GUEST_PORT",
+  "SVC_GUEST_VSOCK_PORT",
   "SVC_TLS_CERT_FILE",
   "SVC_TLS_KEY_FILE",
   "SVC_TLS_CLIENT_CA_FILE",
@@ -157,6 +158,15 @@ export function readPort(text: string | undefined): Read<number | undefined> {
   return port >= 1 && port <= LAST_PORT
     ? { value: port, problems: [] }
     : { value: undefined, problems: [`must be a number from 1 to ${LAST_PORT}`] };
+}
+
+/** Reads SVC_GUEST_VSOCK_PORT. */
+export function readVsockPort(text: string | undefined): Read<number | undefined> {
+  if (text === undefined) return { value: undefined, problems: [] };
+  const port = /^[0-9]{1,10}$/.test(text) ? Number(text) : 0;
+  return port >= 1 && port <= LAST_VSOCK_PORT
+    ? { value: port, problems: [] }
+    : { value: undefined, problems: [`must be a number from 1 to ${LAST_VSOCK_PORT}`] };
 }
 
 /** Reads SVC_GUEST_SOCKET, SVC_WORKLOAD_SOCKET or SVC_PROBE_SOCKET. */

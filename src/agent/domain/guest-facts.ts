@@ -18,6 +18,8 @@ export interface GuestFacts {
   readonly devices: Readonly<Record<string, string | undefined>>;
   /** Why no terminal can be opened; undefined: one was. */
   readonly terminal: Errno | undefined;
+  /** The kernel has vsock: its device, or its protocol. */
+  readonly hasVsock: boolean;
   readonly cgroups: CgroupFacts;
   /** What keeps the clock from being stepped; undefined: nothing. */
   readonly clockStep: Errno | undefined;

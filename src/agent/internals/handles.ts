@@ -1,4 +1,4 @@
-import type { Server, Socket } from "node:net";
+import { type Server, Socket } from "node:net";
 
 /** `_handle`: libuv's side of a socket or server; null or undefined once it is closed. */
 interface Handled<Handle> {
@@ -30,4 +30,23 @@ interface OverSocket {
  */
 export function socketBelow(socket: object & OverSocket): object | undefined {
   return socket._parent ?? undefined;
+}
+
+/** A constructor of libuv's pipes, as Node has it: 0 is a connection. */
+type PipeClass = new (type: 0) => { open(fd: number): number };
+
+/**
+ * A socket over the descriptor of a stream that Node does not know (AF_VSOCK). Node has sockets of two families alone,
+ * but libuv's pipes work with any stream socket. Undefined, and the descriptor is still the caller's, where Node does
+ * not offer this: then vsock connections are closed.
+ */
+export function socketOver(fd: number): Socket | undefined {
+  // Only a pipe's handle has the class. This one never connects.
+  const example: Socket & Handled<object> = new Socket();
+  example.on("error", () => {}).connect({ path: "/" });
+  const Pipe = example._handle?.constructor as PipeClass | undefined;
+  example.destroy();
+  const handle = Pipe === undefined ? undefined : new Pipe(0);
+  if (typeof handle?.open !== "function" || handle.open(fd) !== 0) return undefined;
+  return new Socket({ handle, allowHalfOpen: true } as object);
 }

@@ -1,8 +1,9 @@
+import { closeSync } from "node:fs";
 import { createServer, type Server, type ServerOpts, Socket } from "node:net";
-import { Budget, type Clock, type Log, type WatchArrivals } from "../domain/index.ts";
-import { descriptorOf, socketBelow } from "../internals/index.ts";
+import { Budget, type Clock, type Log, type VsockListener, type WatchArrivals } from "../domain/index.ts";
+import { descriptorOf, socketBelow, socketOver } from "../internals/index.ts";
 import { errnoOf } from "../../shared/errors.ts";
-import { listenTcp, listenUnix } from "./listen.ts";
+import { listenTcp, listenUnix, type TcpPlace } from "./listen.ts";
 
 /** A verified client certificate. */
 export interface PeerCertificate {
@@ -21,7 +22,7 @@ export interface Connection {
   /** Number of the connection in this process, from 1. For logs. */
   readonly id: number;
   readonly peer: {
-    /** `address:port`, or "unix". */
+    /** `address:port`, `vsock:CID:port`, or "unix". */
     readonly address: string;
     /** Undefined on a connection without TLS. */
     readonly certificate: PeerCertificate | undefined;
@@ -76,9 +77,9 @@ export class AcceptedConnection implements Connection {
 /** Before an IPv4 address, on a listener for both versions (RFC 4291, 2.5.5.2). */
 const MAPPED = "::ffff:";
 
-function peerAddress(socket: Socket): string {
+function peerAddress(socket: Socket & MarkedSocket): string {
   const { remoteAddress, remotePort } = socket;
-  if (remoteAddress === undefined || remotePort === undefined) return "unix";
+  if (remoteAddress === undefined || remotePort === undefined) return socket[VSOCK_PEER] ?? "unix";
   // No regular expression: V8 would compile it in every clone of a snapshot, where it touches 80 pages (decision 0020).
   const isMapped = remoteAddress.startsWith(MAPPED) && remoteAddress.includes(".");
   const address = isMapped ? remoteAddress.slice(MAPPED.length) : remoteAddress;
@@ -86,9 +87,13 @@ function peerAddress(socket: Socket): string {
 }
 
 const CONNECTION: unique symbol = Symbol("connection");
+const VSOCK_PEER: unique symbol = Symbol("vsock peer");
 
-/** A socket with its connection. */
-type MarkedSocket = object & { [CONNECTION]?: AcceptedConnection };
+/** A socket with its connection, and over vsock with its peer's address. */
+type MarkedSocket = object & { [CONNECTION]?: AcceptedConnection; [VSOCK_PEER]?: string };
+
+/** The host's address (VMADDR_CID_HOST of vsock(7)). */
+const HOST_CID = 2;
 
 /** The connection of an accepted socket, or of the TLS socket over it. */
 export function connectionOf(socket: MarkedSocket): AcceptedConnection | undefined {
@@ -136,6 +141,7 @@ export class Acceptor {
   readonly #closing = new Set<AcceptedConnection>();
   #stopWatching: (() => void) | undefined;
   #removeSocket: (() => void) | undefined;
+  #vsock: VsockListener | undefined;
 
   /** @param accepted is called with each connection that is let in */
   constructor(options: AcceptorOptions, sockets: ServerOpts, accepted: (connection: AcceptedConnection) => void) {
@@ -158,9 +164,9 @@ export class Acceptor {
     return this.#open.size + this.#surplus.size + this.#closing.size;
   }
 
-  /** Listens on a TCP port, on all addresses; 0: any free port. Returns the port. Throws AgentError when it cannot. */
-  listenTcp(port: number): Promise<number> {
-    return listenTcp(this.server, port);
+  /** Listens on a TCP port: see `listenTcp`. */
+  listenTcp(place: TcpPlace): Promise<number> {
+    return listenTcp(this.server, place);
   }
 
   /** Listens on a unix socket. Throws AgentError when it cannot. */
@@ -168,9 +174,34 @@ export class Acceptor {
     this.#removeSocket = await listenUnix(this.server, path, mode);
   }
 
+  /**
+   * Accepts connections of a vsock port from the host alone. A loopback connection (CID 1, or the guest's own CID)
+   * would let every process of the guest call.
+   */
+  acceptVsock(listener: VsockListener): void {
+    const { name, log } = this.#options;
+    this.#vsock = listener;
+    listener.start(
+      ({ fd, cid, port }) => {
+        const address = `vsock:${cid}:${port}`;
+        const socket: (Socket & MarkedSocket) | undefined = cid === HOST_CID ? socketOver(fd) : undefined;
+        if (socket === undefined) {
+          closeSync(fd);
+          const reason = cid === HOST_CID ? "this Node cannot read vsock" : "it does not come from the host (CID 2)";
+          this.#logRefused("connection_refused", address, reason);
+          return;
+        }
+        socket[VSOCK_PEER] = address;
+        this.server.emit("connection", socket);
+      },
+      (errno) => log.warn("accept_failed", { listener: name, errno }),
+    );
+  }
+
   /** Accepts no more connections. */
   stop(): void {
     this.server.close();
+    this.#vsock?.close();
     this.#stopWatching?.();
     this.#removeSocket?.();
   }
@@ -252,7 +283,10 @@ export class Acceptor {
   }
 
   /** Logs at a bounded rate. `suppressed` in a line counts the lines that were left out before it. */
-  readonly #logFailed = ({ isHalfOpen, peer }: AcceptedConnection, reason: string): void => {
+  readonly #logFailed = ({ isHalfOpen, peer }: AcceptedConnection, reason: string): void =>
+    this.#logRefused(isHalfOpen ? "connection_refused" : "connection_failed", peer.address, reason);
+
+  #logRefused(event: "connection_refused" | "connection_failed", peer: string, reason: string): void {
     const { name, log, clock } = this.#options;
     if (!this.#lines.spend(clock.monotonicMs())) {
       this.#suppressed++;
@@ -260,13 +294,8 @@ export class Acceptor {
     }
     const suppressed = this.#suppressed === 0 ? undefined : this.#suppressed;
     this.#suppressed = 0;
-    log.warn(isHalfOpen ? "connection_refused" : "connection_failed", {
-      listener: name,
-      peer: peer.address,
-      reason,
-      suppressed,
-    });
-  };
+    log.warn(event, { listener: name, peer, reason, suppressed });
+  }
 
   /**
    * Logs `accept_failed` when connections arrive while no descriptor is left. libuv then accepts them with a reserved

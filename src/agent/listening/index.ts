@@ -5,4 +5,4 @@ export {
   connectionOf,
   type PeerCertificate,
 } from "./connections.ts";
-export { listenUnix } from "./listen.ts";
+export { checkUnix, listenError, listenUnix, type TcpPlace } from "./listen.ts";

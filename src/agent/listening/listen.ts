@@ -29,7 +29,18 @@ export async function listenUnix(server: Server, path: string, mode: number): Pr
     return () => removeOwn(path, dev, ino);
   } catch (error) {
     if (error instanceof AgentError) throw error;
-    throw listenError(`the socket path ${path}`, { path }, error);
+    throw listenError(`the socket path ${path}`, { path }, errnoOf(error), error);
+  }
+}
+
+/** Throws AgentError where `listenUnix` could not listen on a path for what is there already. Makes its directory. */
+export async function checkUnix(path: string): Promise<void> {
+  try {
+    makeFolder(dirname(path));
+    await removeStale(path);
+  } catch (error) {
+    if (error instanceof AgentError) throw error;
+    throw listenError(`the socket path ${path}`, { path }, errnoOf(error), error);
   }
 }
 
@@ -92,6 +103,11 @@ const PROBLEMS: Readonly<Record<string, ListenProblem>> = {
   EADDRINUSE: ["ALREADY_EXISTS", "ALREADY_EXISTS", "is in use"],
   EACCES: FORBIDDEN,
   EPERM: FORBIDDEN,
+  EAFNOSUPPORT: [
+    "FAILED_PRECONDITION",
+    "UNIMPLEMENTED",
+    "cannot be listened on: this kernel has no such sockets; load its module or leave the variable out",
+  ],
   EROFS: ["PERMISSION_DENIED", "PATH_PERMISSION_DENIED", "is on a read-only file system"],
   EEXIST: NO_FOLDER,
   ENOTDIR: NO_FOLDER,
@@ -99,21 +115,33 @@ const PROBLEMS: Readonly<Record<string, ListenProblem>> = {
 };
 
 /** Why nobody can listen at a place, by the errno. */
-function listenError(what: string, place: Readonly<Record<string, string>>, cause: unknown): AgentError {
-  const errno = errnoOf(cause) ?? "unknown error";
+export function listenError(
+  what: string,
+  place: Readonly<Record<string, string>>,
+  errno: string = "unknown error",
+  cause?: unknown,
+): AgentError {
   const [status, reason, problem] = PROBLEMS[errno] ?? ["INTERNAL", "INTERNAL", `cannot be listened on: ${errno}`];
   return new AgentError(status, reason, `${what} ${problem}`, { ...place, errno }, cause);
 }
 
-/** Listens on all addresses, IPv6 and IPv4 where the guest has both. Port 0: any free one. Returns the port. */
-export async function listenTcp(server: Server, port: number): Promise<number> {
+/** A TCP port, on all addresses, 0 for any free one; or the descriptor of a socket that listens already. */
+export type TcpPlace = number | { readonly fd: number };
+
+/** Listens on all addresses, IPv6 and IPv4 where the guest has both. Returns the port. Throws AgentError when it cannot. */
+export async function listenTcp(server: Server, place: TcpPlace): Promise<number> {
+  if (typeof place !== "number") {
+    await listening(server, place);
+    return addressOf(server).port;
+  }
+  const port = place;
   try {
     // Without an address Node loads neither its resolver nor its address parser, which take 8 ms.
     await listening(server, { port });
     // Node falls back to IPv4 for any failure of IPv6, even if the port is in use there: find out.
     if (addressOf(server).family === "IPv4") await listenExplicitly(server, port);
   } catch (error) {
-    throw listenError(`TCP port ${port}`, { port: String(port) }, error);
+    throw listenError(`TCP port ${port}`, { port: String(port) }, errnoOf(error), error);
   }
   return addressOf(server).port;
 }
@@ -133,7 +161,7 @@ function addressOf(server: Server): AddressInfo {
 }
 
 /** Resolves once the server listens; rejects with Node's error when it cannot. */
-function listening(server: Server, options: ListenOptions): Promise<void> {
+function listening(server: Server, options: ListenOptions | { readonly fd: number }): Promise<void> {
   return new Promise((resolve, reject) => {
     server.once("error", reject);
     server.listen(options, () => {

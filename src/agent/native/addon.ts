@@ -247,6 +247,12 @@ export interface Addon {
   nextData(fd: number, from: Uint8Array): Promise<Buffer | number>;
   /** syncfs(2) of the file system that an open folder lies in. */
   syncFileSystem(folder: number): Promise<number>;
+  /** A socket that listens on a TCP port of all addresses, before anything is accepted on it. */
+  listenPort(port: number): number;
+  /** The same for a vsock port, of whatever CID the guest has (vsock(7)). -EAFNOSUPPORT: this kernel has no vsock. */
+  listenVsock(port: number): number;
+  /** Accepts a connection of a vsock listener: its descriptor, which does not block, and the peer's CID and port. */
+  acceptVsock(fd: number): readonly [fd: number, cid: number, port: number] | number;
   /** Begins to connect a non-blocking socket to a port of 127.0.0.1 or ::1. Writable once `connected` can tell. */
   connectPort(family: 4 | 6, port: number): number;
   /** The same for the path of a unix socket, connected, on a libuv thread. -EAGAIN: its listener's queue is full. */

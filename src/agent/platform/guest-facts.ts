@@ -2,6 +2,7 @@ import { closeSync, existsSync, statfsSync, statSync } from "node:fs";
 import { release, totalmem } from "node:os";
 import type { Errno, GuestFacts, MemoryFacts } from "../domain/index.ts";
 import { type Addon, errnoName, failedWith } from "../native/index.ts";
+import { readProc } from "./proc.ts";
 import { cgroupFacts } from "./processes/own-cgroup.ts";
 import { entropyFacts } from "./random-device.ts";
 
@@ -23,6 +24,8 @@ export function guestFacts(addon: Addon, entrypoint: number): GuestFacts {
     hasAccounts: existsSync("/etc/passwd"),
     devices: deviceProblems(),
     terminal: terminalProblem(addon),
+    // Opening such a socket would load its module.
+    hasVsock: existsSync("/dev/vsock") || /^AF_VSOCK\b/m.test(readProc("/proc/net/protocols")),
     cgroups: cgroupFacts(addon),
     clockStep: refusal(addon.probeClockStep()),
     entropy: entropyFacts(addon),

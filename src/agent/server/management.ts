@@ -10,11 +10,18 @@ import {
   type Log,
   type TlsMaterial,
   type UnacknowledgedMs,
+  type VsockListener,
   type WatchArrivals,
 } from "../domain/index.ts";
 import { errnoOf } from "../../shared/errors.ts";
 import { Http2Connection, type Http2Limits, Pace, type SecretField } from "../http2/index.ts";
-import { type AcceptedConnection, Acceptor, type Connection, type PeerCertificate } from "../listening/index.ts";
+import {
+  type AcceptedConnection,
+  Acceptor,
+  type Connection,
+  type PeerCertificate,
+  type TcpPlace,
+} from "../listening/index.ts";
 import type { Interceptor, Router } from "../rpc/index.ts";
 import { Handshakes } from "./handshakes.ts";
 import { DEFAULT_LIVENESS, isLostPeer, type LivenessLimits, PeerLiveness } from "./peer-liveness.ts";
@@ -76,6 +83,11 @@ const UNWANTED_LIMIT_MS = 4_500;
 /** Serves an established connection over its socket: the accepted one, or TLS over it. */
 type Serve = (connection: AcceptedConnection, socket: Socket) => void;
 
+/** Makes what begins with each connection that a listener accepts. */
+type Beginner = (serve: Serve) => (connection: AcceptedConnection) => void;
+
+const WITHOUT_TLS: Beginner = (serve) => (connection) => serve(connection, connection.socket);
+
 /**
  * Serves GuestAgent to the node agent: over TCP with mutual TLS, over a unix socket, or both. Accepts connections,
  * bounds them, and passes their requests to the router. `AcceptedConnection.drop` ends one during its handshake; after
@@ -89,8 +101,9 @@ export class ManagementServer {
   /** Established connections, until their sockets are closed. */
   readonly #served = new Map<AcceptedConnection, Http2Connection>();
   readonly #noneServed = Promise.withResolvers<void>();
-  #handshakes: Handshakes | undefined;
-  /** The TCP listener's credentials and their expiry. Parsed once: after a restore the files are mostly the same. */
+  /** One for each listener with TLS. */
+  readonly #handshakes: Handshakes[] = [];
+  /** The listeners' credentials and their expiry. Parsed once: after a restore the files are mostly the same. */
   #credentials: TlsMaterial | undefined;
   #notAfter = new Date(0);
   #connections = 0;
@@ -102,20 +115,29 @@ export class ManagementServer {
   }
 
   /** Listens on a TCP port with mutual TLS; 0: any free port. Returns the port. Throws AgentError when it cannot. */
-  async listenTcp(port: number, tls: TlsMaterial): Promise<number> {
-    const acceptor = this.#acceptor("tcp", (serve) => {
-      const handshakes = new Handshakes(tls, this.#limits.handshakeTimeoutMs, this.#options.log, serve);
-      this.#handshakes = handshakes;
-      return (connection) => handshakes.begin(connection);
-    });
-    const bound = await acceptor.listenTcp(port);
+  async listenTcp(place: TcpPlace, tls: TlsMaterial): Promise<number> {
+    const bound = await this.#acceptor("tcp", this.#overTls(tls)).listenTcp(place);
     this.#noteCredentials(tls);
     return bound;
   }
 
+  /** Serves the host over a vsock port; with mutual TLS where there are credentials. */
+  serveVsock(listener: VsockListener, tls: TlsMaterial | undefined): void {
+    this.#acceptor("vsock", tls === undefined ? WITHOUT_TLS : this.#overTls(tls)).acceptVsock(listener);
+    if (tls !== undefined) this.#noteCredentials(tls);
+  }
+
+  #overTls(tls: TlsMaterial): Beginner {
+    return (serve) => {
+      const handshakes = new Handshakes(tls, this.#limits.handshakeTimeoutMs, this.#options.log, serve);
+      this.#handshakes.push(handshakes);
+      return (connection) => handshakes.begin(connection);
+    };
+  }
+
   /** Listens on a unix socket, without TLS. Throws AgentError when it cannot. */
   async listenUnix(path: string): Promise<void> {
-    const acceptor = this.#acceptor("unix", (serve) => (connection) => serve(connection, connection.socket));
+    const acceptor = this.#acceptor("unix", WITHOUT_TLS);
     await acceptor.listenUnix(path, 0o600);
   }
 
@@ -140,7 +162,7 @@ export class ManagementServer {
     const isKnown = tls === this.#credentials;
     this.#noteCredentials(tls);
     if (isKnown) return;
-    this.#handshakes?.setCredentials(tls);
+    for (const handshakes of this.#handshakes) handshakes.setCredentials(tls);
     const unwanted = [...this.#served].filter(
       ([{ peer }]) => peer.certificate !== undefined && !isVouchedFor(peer.certificate.chain, tls),
     );
@@ -219,7 +241,7 @@ export class ManagementServer {
   }
 
   /** @param beginner makes what begins with each connection that is let in */
-  #acceptor(name: string, beginner: (serve: Serve) => (connection: AcceptedConnection) => void): Acceptor {
+  #acceptor(name: string, beginner: Beginner): Acceptor {
     const { onConnection } = this.#options;
     const pace = new Pace();
     const acceptor: Acceptor = new Acceptor(

@@ -16,6 +16,7 @@ const WHOLE: GuestFacts = {
   capabilities: ALL_CAPABILITIES,
   hasSeccompFilter: false,
   hasProc: true,
+  hasVsock: false,
   hasAccounts: true,
   devices: { "/dev/null": undefined, "/dev/urandom": undefined },
   terminal: undefined,

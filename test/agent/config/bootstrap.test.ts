@@ -71,7 +71,7 @@ describe("readBootstrap", () => {
   test("reports an empty environment as what is missing", async () => {
     assert.deepEqual(await faultLines([]), [
       "SVC_INSTANCE_TOKEN: is not set, and neither is SVC_INSTANCE_TOKEN_FILE; set one",
-      "SVC_GUEST_PORT: is not set, and neither is SVC_GUEST_SOCKET; set one or both",
+      "SVC_GUEST_PORT: is not set, and neither is SVC_GUEST_VSOCK_PORT or SVC_GUEST_SOCKET; set at least one",
     ]);
   });
 
@@ -81,6 +81,7 @@ describe("readBootstrap", () => {
       SVC_INSTANCE_TOKEN: `two words ${MARKER}`,
       SVC_INSTANCE_TOKEN_FILE: `relative/${MARKER}`,
       SVC_GUEST_PORT: `70${MARKER}`,
+      SVC_GUEST_VSOCK_PORT: `70${MARKER}`,
       SVC_TLS_CERT_FILE: absent,
       SVC_TLS_KEY_FILE: folder.certFile,
       SVC_TLS_CLIENT_CA_FILE: await folder.write("empty.pem", ""),
@@ -202,6 +203,11 @@ describe("readBootstrap", () => {
       "SVC_TLS_CLIENT_CA_FILE: is set without SVC_GUEST_PORT; set the port or leave the TLS files out",
     ],
     [
+      "some of the TLS files beside a vsock port",
+      { ...withoutPort, SVC_GUEST_SOCKET: undefined, SVC_GUEST_VSOCK_PORT: "7071" },
+      "SVC_TLS_KEY_FILE: is not set beside the other TLS files; set all three or none",
+    ],
+    [
       "one socket for both",
       { SVC_GUEST_SOCKET: "/run/a.sock", SVC_WORKLOAD_SOCKET: "/run/a.sock" },
       "SVC_WORKLOAD_SOCKET: names the same socket as SVC_GUEST_SOCKET",
@@ -248,6 +254,8 @@ async function valuesIn(): Promise<readonly Judged[]> {
     [["SVC_INSTANCE_TOKEN"], ["x".repeat(4097)], "is longer than 4096 characters"],
     [["SVC_GUEST_PORT"], ["1", "65535"]],
     [["SVC_GUEST_PORT"], ports, "must be a number from 1 to 65535"],
+    [["SVC_GUEST_VSOCK_PORT"], ["1", "65536", "4294967294"]],
+    [["SVC_GUEST_VSOCK_PORT"], ["0", "4294967295", "-1", "0x10", "x"], "must be a number from 1 to 4294967294"],
     [sockets, [longest]],
     [sockets, [`${longest}s`, `/${"é".repeat(54)}`], tooLong],
     [sockets, ["run/x.sock"], "must be an absolute path"],

@@ -2,7 +2,7 @@ import assert from "node:assert/strict";
 import { constants } from "node:os";
 import { describe, it } from "node:test";
 import { status } from "@grpc/grpc-js";
-import { startAgent } from "../../fixtures/agent.ts";
+import { startAgent, startSocketAgent } from "../../fixtures/agent.ts";
 import { exec, ExecStream } from "../../fixtures/exec-stream.ts";
 import { NEEDS_NAMESPACES } from "../../fixtures/namespaces.ts";
 import { NEEDS_ROOT } from "../../fixtures/privileges.ts";
@@ -109,17 +109,15 @@ describe("the workload's socket", () => {
 });
 
 describe("an agent that cannot have its listener", () => {
-  it("says so, stops the workload, and leaves with 71", async () => {
-    await using first = await startAgent();
-    await using second = await startAgent({
-      process: { args: STAYS },
-      env: { SVC_GUEST_PORT: String(first.port) },
-      awaitListening: false,
-    });
-    assert.deepEqual(await second.exited, { code: 71, signal: null });
-    assert.match(String(second.log.find(({ event }) => event === "start_failed")?.["problem"]), /in use/i);
-    assert.ok(second.log.some(({ event }) => event === "workload_ended"));
-    assert.ok(!second.log.some(({ event }) => event === "accept_failed"));
+  it("says so and leaves with 71, before it starts the workload", async () => {
+    await using first = await startSocketAgent();
+    for (const env of [{ SVC_GUEST_PORT: String(first.port) }, { SVC_GUEST_SOCKET: first.socketPath }]) {
+      await using second = await startAgent({ process: { args: STAYS }, env, awaitListening: false });
+      assert.deepEqual(await second.exited, { code: 71, signal: null });
+      assert.match(String(second.log.find(({ event }) => event === "start_failed")?.["problem"]), /in use/i);
+      for (const absent of ["workload_started", "management_listening", "accept_failed"])
+        assert.ok(!second.log.some(({ event }) => event === absent), absent);
+    }
   });
 });
 

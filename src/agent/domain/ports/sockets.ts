@@ -82,3 +82,20 @@ export interface Sockets {
   /** Who holds sockets, by their inodes; those of whom nobody is found are missing. Looks for new ones only once. */
   holders(inodes: ReadonlySet<number>): Promise<ReadonlyMap<number, SocketHolder>>;
 }
+
+/** A connection of a vsock port, as accepted. */
+export interface VsockConnection {
+  /** Does not block. The receiver owns it. */
+  readonly fd: number;
+  /** The peer's address (vsock(7)): 2 is the host, 1 and the guest's own CID are processes of this guest. */
+  readonly cid: number;
+  readonly port: number;
+}
+
+/** A vsock port that is listened on. */
+export interface VsockListener {
+  /** Accepts connections from now on. Calls `failed` when it cannot for a while, with the errno. */
+  start(accepted: (connection: VsockConnection) => void, failed: (errno: Errno) => void): void;
+  /** Accepts no more connections, and frees the port. */
+  close(): void;
+}

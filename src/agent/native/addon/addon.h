@@ -51,6 +51,9 @@
   F("unacknowledgedMs", agent_unacknowledged_ms, 1, (int fd))                     \
   F("endWriting", agent_end_writing, 1, (int fd))                                 \
   F("resetAtClose", agent_reset_at_close, 1, (int fd))                            \
+  /* listeners.c */                                                               \
+  F("listenPort", agent_listen_port, 1, (int port))                               \
+  F("listenVsock", agent_listen_vsock, 1, (int port))                             \
   /* terminal.c */                                                                \
   F("resizeTerminal", agent_resize_terminal, 3, (int fd, int cols, int rows))     \
   F("signalForeground", agent_signal_foreground, 2, (int fd, int signal))         \
@@ -67,6 +70,8 @@
 
 /* Functions of other values: name in JavaScript, function. They return negative errnos themselves. */
 #define AGENT_FUNCTIONS(F)                                 \
+  /* listeners.c */                                        \
+  F("acceptVsock", agent_accept_vsock)                     \
   /* spawn.c */                                            \
   F("spawn", agent_spawn)                                  \
   /* processes.c */                                        \

@@ -1,0 +1,68 @@
+/* Sockets that listen for the agent's clients before Node's own code for that is loaded, or that Node cannot make. */
+#include <netinet/in.h>
+#include <string.h>
+#include <sys/socket.h>
+
+/* Needs the types of sys/socket.h. */
+#include <linux/vm_sockets.h>
+
+#include "values.h"
+
+/* As libuv has it. */
+enum { BACKLOG = 511 };
+
+static int stream_socket(int family) { return socket(family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0); }
+
+static int listen_at(int fd, const struct sockaddr *address, socklen_t size) {
+  if (bind(fd, address, size) == 0 && listen(fd, BACKLOG) == 0) return fd;
+  close_after(fd);
+  return -1;
+}
+
+static int listen_v6(int port) {
+  struct sockaddr_in6 address = {.sin6_family = AF_INET6, .sin6_addr = IN6ADDR_ANY_INIT};
+  int on = 1, off = 0, fd = stream_socket(AF_INET6);
+  if (fd < 0) return -1;
+  address.sin6_port = htons((uint16_t)port);
+  setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
+  setsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, &off, sizeof off);
+  return listen_at(fd, (struct sockaddr *)&address, sizeof address);
+}
+
+static int listen_v4(int port) {
+  struct sockaddr_in address = {.sin_family = AF_INET};
+  int on = 1, fd = stream_socket(AF_INET);
+  if (fd < 0) return -1;
+  address.sin_port = htons((uint16_t)port);
+  address.sin_addr.s_addr = htonl(INADDR_ANY);
+  setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
+  return listen_at(fd, (struct sockaddr *)&address, sizeof address);
+}
+
+/* IPv4 alone where the guest has no IPv6. */
+long agent_listen_port(int port) {
+  int fd = listen_v6(port);
+  return fd < 0 && (errno == EAFNOSUPPORT || errno == EADDRNOTAVAIL) ? listen_v4(port) : fd;
+}
+
+/* VMADDR_CID_ANY: a snapshot's clone may have another CID. */
+long agent_listen_vsock(int port) {
+  struct sockaddr_vm address = {.svm_family = AF_VSOCK, .svm_cid = VMADDR_CID_ANY, .svm_port = (unsigned int)port};
+  int fd = stream_socket(AF_VSOCK);
+  return fd < 0 ? -1 : listen_at(fd, (struct sockaddr *)&address, sizeof address);
+}
+
+/* acceptVsock(fd): a descriptor, and the peer's CID and port. */
+napi_value agent_accept_vsock(napi_env env, napi_callback_info info) {
+  napi_value listener, accepted = NULL;
+  struct sockaddr_vm peer;
+  socklen_t size = sizeof peer;
+  get_arguments(env, info, 1, &listener);
+  memset(&peer, 0, sizeof peer);
+  int fd = accept4(to_int(env, listener), (struct sockaddr *)&peer, &size, SOCK_CLOEXEC | SOCK_NONBLOCK);
+  if (fd < 0) return from_int(env, -errno);
+  const int64_t values[] = {fd, peer.svm_cid, peer.svm_port};
+  napi_create_array_with_length(env, 3, &accepted);
+  for (uint32_t i = 0; i < 3; i++) napi_set_element(env, accepted, i, from_int(env, values[i]));
+  return accepted;
+}
