@@ -88,26 +88,27 @@ export class Allowance {
     return this.#ofOwners.get(owner) ?? 0;
   }
 
+  /** Takes the shares that made no progress for longest, or none where all of them would not suffice: then it throws. */
   #makeRoom(asking: Held, more: number): void {
-    const { limit, ownerLimit = limit } = this.#options;
-    const { owner } = asking;
-    while (this.#ofOwner(owner) + more > ownerLimit) this.#takeAway(asking, (held) => held.owner === owner);
-    while (this.#total + more > limit) this.#takeAway(asking, () => true);
-  }
-
-  /** Takes the share that made no progress for longest. Throws the refusal if that was less than a minute. */
-  #takeAway(asking: Held, from: (held: Held) => boolean): void {
-    const { clock, patienceMs = PATIENCE_MS, refusal } = this.#options;
+    const { limit, ownerLimit = limit, clock, patienceMs = PATIENCE_MS, refusal } = this.#options;
     const stillSinceMs = clock.monotonicMs() - patienceMs;
+    let missingOfOwner = this.#ofOwner(asking.owner) + more - ownerLimit;
+    let missing = this.#total + more - limit;
+    const idle: Held[] = [];
     for (const held of this.#shares) {
-      if (held.sinceMs > stillSinceMs) break;
-      if (held === asking || !from(held)) continue;
+      if (held.sinceMs > stillSinceMs || (missing <= 0 && missingOfOwner <= 0)) break;
+      const isOfOwner = held.owner === asking.owner;
+      if (held === asking || (!isOfOwner && missing <= 0)) continue;
+      idle.push(held);
+      missing -= held.amount;
+      if (isOfOwner) missingOfOwner -= held.amount;
+    }
+    if (missing > 0 || missingOfOwner > 0) throw refusal("no other has been idle for a minute");
+    for (const held of idle) {
       held.isLost = true;
       this.#keep(held, 0);
       held.giveWay(refusal("this one was idle for longest and its place was needed"));
-      return;
     }
-    throw refusal("no other has been idle for a minute");
   }
 }
 

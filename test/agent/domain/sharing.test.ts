@@ -65,6 +65,23 @@ test("buffers are small while much is on loan, and of full size again afterwards
 const MINUTE_MS = 60_000;
 
 describe("an allowance", () => {
+  it("takes nothing from idle holders if that would not suffice", () => {
+    const lost: string[] = [];
+    let nowMs = 0;
+    const refusal = (because: string): AgentError =>
+      new AgentError("RESOURCE_EXHAUSTED", "TOO_MANY_FILE_CALLS", because);
+    const allowance = new Allowance({ limit: 100, clock: { monotonicMs: () => nowMs }, refusal });
+    const idle = allowance.share({}, () => lost.push("idle"));
+    const busy = allowance.share({}, () => lost.push("busy"));
+    idle.set(10);
+    nowMs = MINUTE_MS + 1;
+    busy.set(80);
+    assert.throws(() => allowance.share({}, () => {}).set(50), AgentError);
+    assert.deepEqual(lost, []);
+    allowance.share({}, () => {}).set(20);
+    assert.deepEqual(lost, ["idle"]);
+  });
+
   it("does not give back to who lost it, whatever that one still says", () => {
     const lost: string[] = [];
     let nowMs = 0;

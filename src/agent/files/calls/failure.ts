@@ -2,7 +2,7 @@ import {
   AgentError,
   type Failure,
   type FileStep,
-  type FileSystemError,
+  FileSystemError,
   FileSystemHung,
   type Reason,
 } from "../../domain/index.ts";
@@ -11,6 +11,13 @@ import { PathEscapes } from "../open/path-escapes.ts";
 /** Resolves once a failed operation no longer uses its memory: at once, unless its file system hangs. */
 export async function operationReturned(error: unknown): Promise<void> {
   if (error instanceof FileSystemHung) await error.returned;
+}
+
+/** A directory that is in a lower layer of an overlayfs was to be renamed, within one mount. */
+export class LowerLayer extends FileSystemError {
+  constructor() {
+    super("rename", "EXDEV");
+  }
 }
 
 const notFound = (problem: string, field?: string): Failure => ["NOT_FOUND", "PATH_NOT_FOUND", problem, field];
@@ -91,6 +98,10 @@ const CHANGES: Readonly<Partial<Record<FileStep, Readonly<Record<string, Failure
     EINVAL: failed("FILE_ERROR", "a folder cannot be moved into itself, or the file system does not take that"),
   },
 };
+const LOWER_LAYER = failed(
+  "CROSS_DEVICE",
+  "it came with the image, and overlayfs does not rename such a directory; mv in the guest copies it and removes it",
+);
 const UNKNOWN = broken("the guest's kernel refused it");
 
 /** Steps that run after the file is in its place. */
@@ -110,6 +121,7 @@ function hung({ step, mount, returned }: FileSystemHung): Failure {
 function classify(error: FileSystemError): Failure {
   const { step, errno } = error;
   if (error instanceof FileSystemHung) return hung(error);
+  if (error instanceof LowerLayer) return LOWER_LAYER;
   if (error instanceof PathEscapes && errno === "ELOOP") return error.noSymlinks ? OVER_A_LINK : OVER_TOO_MANY;
   if (error instanceof PathEscapes) return ESCAPES;
   if (step === "create" && errno === "ENOENT") return NO_FOLDER;

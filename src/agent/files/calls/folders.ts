@@ -10,14 +10,17 @@ import {
 } from "../../domain/index.ts";
 import { CallPlaces } from "./call-places.ts";
 import { checkAttributes, checkFilePath, type FileLocation, inTree, wholePath } from "./location.ts";
-import type { FileOwner } from "../attributes.ts";
+import type { FileAttributes, FileOwner } from "../attributes.ts";
 import type { PathReport } from "./files.ts";
+import type { Addon } from "../../native/index.ts";
 import type { FileSystem, FileTree } from "../open/file-system.ts";
 import type { OpenFolder } from "../open/folder.ts";
-import { CreatedDirectories, ownerOf } from "../entries/created-directories.ts";
+import { withoutDots } from "../open/names.ts";
+import { mountOf } from "../threads/mounts.ts";
+import { attributesOf, CreatedDirectories, ownerOf } from "../entries/created-directories.ts";
 import { ListedFolder } from "../entries/listed-folder.ts";
 import { makeDirectory, makeLink, setAttributes } from "../entries/make.ts";
-import { wrongType } from "./failure.ts";
+import { LowerLayer, wrongType } from "./failure.ts";
 import { type ListOutput, listTree } from "./list.ts";
 import { FILE_BUFFERS } from "./read.ts";
 import { temporaryName } from "../entries/leftovers.ts";
@@ -117,7 +120,7 @@ export class Folders {
     checkFilePath(request);
     const { fileSystem, newFileOwner } = this.#parts;
     const { parents, ...location } = request;
-    if (parents) await this.makeFolder({ ...location, parents, exclusive: false });
+    if (parents) await this.#makeRoot(location);
     return this.#places.run(caller, (onProgress) =>
       inTree(fileSystem, "write", request, async (tree) => {
         await using folder = await openTree(tree, request);
@@ -126,6 +129,14 @@ export class Folders {
         return await writer.finish(() => input.progressed(writer));
       }),
     );
+  }
+
+  /** Makes a tree's directory, unless it is there: a path such as "/" or "x/." names none that could be made. */
+  async #makeRoot(location: FileLocation): Promise<void> {
+    const { path } = location;
+    const stat = (tree: FileTree): Promise<FileAttributes | undefined> => attributesOf(tree, path, false);
+    if ((await inTree(this.#parts.fileSystem, "write", location, stat)) !== undefined) return;
+    await this.makeFolder({ ...location, path: withoutDots(path), parents: true, exclusive: false });
   }
 
   /** Reads a folder with all below it. Resolves when the output has taken everything. */
@@ -207,11 +218,14 @@ export class Folders {
       await using source = await tree.openTree(from.folder, "reach");
       await using target = await tree.openTree(to.folder, "reach");
       const into = target.descriptor;
-      await source.descriptor.native(
-        "rename",
-        (addon, fd) => addon.moveIn(fd, from.name, into.fd, to.name, exclusive),
-        [into],
-      );
+      const move = (addon: Addon, fd: number): Promise<number> =>
+        addon.moveIn(fd, from.name, into.fd, to.name, exclusive);
+      try {
+        await source.descriptor.native("rename", move, [into]);
+      } catch (error) {
+        if (isErrno(error, "EXDEV") && isSameMount(source, target)) throw new LowerLayer();
+        throw error;
+      }
     });
   }
 
@@ -257,6 +271,12 @@ async function openTree(tree: FileTree, location: FileLocation): Promise<OpenFol
     const { type } = await tree.stat(location.path, false);
     throw wrongType("list", wholePath(location), type, "folder");
   }
+}
+
+/** Whether two directories are in one mount; false without /proc. */
+function isSameMount(one: OpenFolder, other: OpenFolder): boolean {
+  const [mount, to] = [one, other].map(({ descriptor }) => mountOf(descriptor.fd));
+  return mount?.path !== undefined && mount.path === to?.path && mount.fileSystem === to.fileSystem;
 }
 
 /** The same directory once more. Closes the first where that fails. */

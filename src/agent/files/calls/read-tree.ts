@@ -18,7 +18,7 @@ const LINKS_LIMIT = 65_536;
 /** Deeper than any path that is listed. */
 const ALL_LEVELS = 2 ** 31;
 /** Largest file without a size (/proc) that is read: one of them may never end. */
-const MEASURED_LIMIT_BYTES = 2n ** 30n;
+const MEASURED_LIMIT_BYTES = 32n * 1024n * 1024n;
 const NONE = new Uint8Array(0);
 const NUL: Uint8Array = Uint8Array.of(0);
 

@@ -16,6 +16,16 @@ export function isNoName(name: FilePath): boolean {
   return name.length <= 2 && name.every((byte) => byte === DOT);
 }
 
+/** A path without "." and slashes at its end: "a/." and "a//" are "a". */
+export function withoutDots(path: FilePath): FilePath {
+  let end = path.length;
+  for (;;) {
+    const isDot = path[end - 1] === DOT && path[end - 2] === SLASH;
+    if (end <= 1 || (path[end - 1] !== SLASH && !isDot)) return path.subarray(0, end);
+    end -= 1;
+  }
+}
+
 /** A path, divided before its last name. */
 export interface DividedPath {
   readonly folder: FilePath;

@@ -93,7 +93,8 @@ export class FileWork {
       letGo();
       returned.resolve();
     };
-    operation().then(
+    // An operation that throws gives its thread back, too.
+    Promise.try(operation).then(
       (value) => {
         if (running.isGivenUp) work.late?.(value);
         over();

@@ -21,7 +21,8 @@ step, within one file system.`,
     ["-f", "what is there is replaced without a question"],
     ["-v", "--json names each"],
   ],
-  advice: ({ reason }) => (reason === "CROSS_DEVICE" ? "copy it with cp, and remove it with rm -r" : undefined),
+  advice: ({ reason }) =>
+    reason === "CROSS_DEVICE" ? "move it in the sandbox, which copies it: guestctl exec -- mv SOURCE DEST" : undefined,
   async run({ values, positionals }, host) {
     const paths = positionals.map(guestPath);
     const [destination = ""] = paths.slice(-1);

@@ -161,6 +161,22 @@ describe("a renaming", () => {
   });
 });
 
+describe("a rename on an overlayfs", () => {
+  it("of a directory of a lower layer names overlayfs as the reason", NEEDS_NAMESPACES, async () => {
+    await using mount = await testMount("tmpfs", () => "mode=0755");
+    for (const name of ["lower/app", "upper", "work", "merged"]) await fs.mkdir(mount.at(name), { recursive: true });
+    const layers = `lowerdir=${mount.at("lower")},upperdir=${mount.at("upper")},workdir=${mount.at("work")}`;
+    assert.equal(spawnSync("mount", ["-t", "overlay", "overlay", "-o", layers, mount.at("merged")]).status, 0);
+    try {
+      const moving = calls.rename({ path: mount.at("merged/app"), newPath: mount.at("merged/app.old") });
+      const { message } = await failsWith(moving, status.FAILED_PRECONDITION, "CROSS_DEVICE", { errno: "EXDEV" });
+      assert.match(message, /it came with the image, and overlayfs does not rename such a directory/);
+    } finally {
+      spawnSync("umount", [mount.at("merged")]);
+    }
+  });
+});
+
 describe("attributes", () => {
   it("are set as chown, chmod and touch set them, and told afterwards", NEEDS_ROOT, async () => {
     await using folder = await testFolder();

@@ -6,18 +6,11 @@ import { join } from "node:path";
 import { after, describe, it } from "node:test";
 import { once } from "node:events";
 import { Worker } from "node:worker_threads";
-import { create, type MessageInitShape } from "@bufbuild/protobuf";
 import { timestampFromMs } from "@bufbuild/protobuf/wkt";
 import {
   FileTree,
-  type ReadTreeResult,
-  ReadTreeRequestSchema,
-  type TreeItem,
-  type TreeItemSchema,
   type TreeSync,
-  type WriteTreeHeaderSchema,
   type WriteTreeRequest,
-  WriteTreeRequestSchema,
   type WriteTreeResponse,
 } from "../../../../src/shared/gen/svc/guest/v1alpha1/file_tree_pb.ts";
 import { FileType } from "../../../../src/shared/gen/svc/guest/v1alpha1/files_pb.ts";
@@ -28,13 +21,22 @@ import { forAllTests } from "../../../fixtures/for-all-tests.ts";
 import { NEEDS_NAMESPACES } from "../../../fixtures/namespaces.ts";
 import { NEEDS_FUSE, NEEDS_ROOT, NEEDS_STRACE } from "../../../fixtures/privileges.ts";
 import { grpcJsClient, type RpcFailure } from "../../../fixtures/rpc-clients.ts";
-
-type Item = MessageInitShape<typeof TreeItemSchema>;
-type Header = MessageInitShape<typeof WriteTreeHeaderSchema>;
+import {
+  directory,
+  failuresOf,
+  file,
+  type Header,
+  type Item,
+  link,
+  type Part,
+  requests,
+  TreeStreams,
+} from "../../../fixtures/tree-streams.ts";
 
 const agent = forAllTests(await startAgent());
 const folder = forAllTests(await testFolder());
 const client = grpcJsClient(agent);
+const trees = forAllTests(new TreeStreams(agent));
 after(() => client.close());
 let count = 0;
 const newFolder = (): string => {
@@ -43,79 +45,9 @@ const newFolder = (): string => {
   return path;
 };
 
-const file = (path: string, data: string | Uint8Array = "", more: Item = {}): Item => ({
-  path: Buffer.from(path),
-  type: FileType.REGULAR,
-  data: Buffer.from(data),
-  size: BigInt(Buffer.from(data).length),
-  ...more,
-});
-const directory = (path: string, more: Item = {}): Item => ({
-  path: Buffer.from(path),
-  type: FileType.DIRECTORY,
-  ...more,
-});
-const link = (path: string, target: string): Item => ({
-  path: Buffer.from(path),
-  type: FileType.SYMLINK,
-  linkTarget: Buffer.from(target),
-});
-
-/** Items, or the next bytes of the last, or a hole of it. */
-type Part = readonly Item[] | Uint8Array | bigint;
-
-function* requests(header: Header, parts: readonly Part[]): Generator<WriteTreeRequest> {
-  yield create(WriteTreeRequestSchema, { part: { case: "header", value: header } });
-  for (const part of parts) {
-    if (typeof part === "bigint") yield create(WriteTreeRequestSchema, { part: { case: "hole", value: part } });
-    else
-      yield part instanceof Uint8Array
-        ? create(WriteTreeRequestSchema, { part: { case: "data", value: part } })
-        : create(WriteTreeRequestSchema, { part: { case: "items", value: { items: [...part] } } });
-  }
-}
-
-async function write(
-  header: Header,
-  ...parts: readonly Part[]
-): Promise<{ readonly result: WriteTreeResponse; readonly failed: Record<string, string> }> {
-  const call = client.call(FileTree.method.writeTree, [...requests(header, parts)], { token: agent.token });
-  const result = (await Array.fromAsync(call)).at(-1);
-  assert.equal(result?.done, true);
-  return { result, failed: failuresOf(result) };
-}
-
-/** Errnos of what failed, by names. */
-function failuresOf({ failures }: WriteTreeResponse | ReadTreeResult): Record<string, string> {
-  return Object.fromEntries(failures.map(({ name, errno }) => [Buffer.from(name).toString(), errno]));
-}
-
+const write: TreeStreams["write"] = async (...call) => trees.write(...call);
+const read: TreeStreams["read"] = async (...call) => trees.read(...call);
 const refusal = (header: Header, ...parts: readonly Part[]): Promise<RpcFailure> => failureOf(write(header, ...parts));
-
-async function read(
-  path: string,
-  more: MessageInitShape<typeof ReadTreeRequestSchema> = {},
-): Promise<{ items: Map<string, TreeItem & { content: Buffer }>; result: ReadTreeResult; parts: (number | bigint)[] }> {
-  const items = new Map<string, TreeItem & { content: Buffer }>();
-  let last: (TreeItem & { content: Buffer }) | undefined;
-  let result: ReadTreeResult | undefined;
-  const parts: (number | bigint)[] = [];
-  const request = create(ReadTreeRequestSchema, { path: Buffer.from(path), ...more });
-  for await (const { part } of client.call(FileTree.method.readTree, [request], { token: agent.token })) {
-    if (part.case === "hole") parts.push(part.value);
-    else if (part.case === "data" && last !== undefined) {
-      parts.push(part.value.length);
-      last.content = Buffer.concat([last.content, part.value]);
-    } else if (part.case === "result") result = part.value;
-    else if (part.case === "items")
-      for (const item of part.value.items) {
-        last = Object.assign(item, { content: Buffer.from(item.data) });
-        items.set(Buffer.from(item.path).toString("latin1"), last);
-      }
-  }
-  assert.ok(result !== undefined);
-  return { items, result, parts };
-}
 
 const NEEDS_MOUNTS_AND_STRACE = NEEDS_NAMESPACES.skip === false ? NEEDS_STRACE : NEEDS_NAMESPACES;
 

@@ -140,14 +140,16 @@ export type WriteTreeHeader = Message<"svc.guest.v1alpha1.WriteTreeHeader"> & {
 
   /**
    * Replace what is there under an item's name, whatever it is but a folder. Else that is ALREADY_EXISTS of the item.
-   * A folder that is there stays, and takes the item's mode and time.
+   * A directory that is there stays, and takes the item's mode and time, and its owner where it has one. So does a
+   * directory to which a symbolic link leads that was there before the call, beneath the tree's directory; an absolute
+   * link is looked up within that. Attributes of directories are set last.
    *
    * @generated from field: bool overwrite = 5;
    */
   overwrite: boolean;
 
   /**
-   * Keep setuid, setgid and sticky bits of modes. Else they are left out.
+   * Keep setuid, setgid and sticky bits of modes. Else they are left out, and directories that are there keep theirs.
    *
    * @generated from field: bool special_bits = 6;
    */
@@ -217,21 +219,22 @@ export type TreeItem = Message<"svc.guest.v1alpha1.TreeItem"> & {
   type: FileType;
 
   /**
-   * Permission bits. Absent: 0644 for files, 0755 for folders.
+   * Permission bits. Absent: those of a file that it replaces; else 0644 for files, 0755 for directories.
    *
    * @generated from field: optional uint32 mode = 3;
    */
   mode?: number | undefined;
 
   /**
-   * Owner. Absent: the workload's user.
+   * Owner. Absent: that of a file that it replaces or of a directory that is there; else the workload's user.
    *
    * @generated from field: optional uint32 uid = 4;
    */
   uid?: number | undefined;
 
   /**
-   * Group. Absent: in a folder with setgid its group, else the workload's.
+   * Group. Absent: that of a file that it replaces or of a directory that is there; else in a directory with setgid its
+   * group, and elsewhere the workload's.
    *
    * @generated from field: optional uint32 gid = 5;
    */

@@ -1,0 +1,265 @@
+import assert from "node:assert/strict";
+import { spawn } from "node:child_process";
+import { randomBytes } from "node:crypto";
+import { once } from "node:events";
+import fs from "node:fs";
+import { join } from "node:path";
+import { createInterface } from "node:readline";
+import { describe, it } from "node:test";
+import { timestampFromMs } from "@bufbuild/protobuf/wkt";
+import { startAgent } from "../../../fixtures/agent.ts";
+import { testFolder } from "../../../fixtures/files.ts";
+import { forAllTests } from "../../../fixtures/for-all-tests.ts";
+import { NEEDS_ROOT } from "../../../fixtures/privileges.ts";
+import { directory, file, type Item, link, TreeStreams } from "../../../fixtures/tree-streams.ts";
+
+const agent = forAllTests(await startAgent());
+const folder = forAllTests(await testFolder());
+const trees = forAllTests(new TreeStreams(agent));
+let count = 0;
+const newFolder = (): string => {
+  const path = folder.at(`tree-${count++}`);
+  fs.mkdirSync(path);
+  return path;
+};
+const large = (path: string, size: number, more: Item = {}): Item => file(path, "", { size: BigInt(size), ...more });
+const statOf = (path: string): readonly [mode: number, uid: number, gid: number] => {
+  const { mode, uid, gid } = fs.lstatSync(path);
+  return [mode & 0o7777, uid, gid];
+};
+
+describe("owners of what a tree writes", NEEDS_ROOT, () => {
+  it("gives large files the group of a setgid directory, as small ones", async () => {
+    const path = newFolder();
+    fs.chownSync(path, 0, 1234);
+    fs.chmodSync(path, 0o2775);
+    const content = randomBytes(100_000);
+    await trees.write({ path: Buffer.from(path) }, [file("small"), large("large", 100_000)], content);
+    await trees.write({ path: Buffer.from(path) }, [large("given", 100_000, { gid: 5 })], content);
+    const groups = ["small", "large", "given"].map((name) => statOf(join(path, name))[2]);
+    assert.deepEqual(groups, [1234, 1234, 5]);
+  });
+
+  it("keeps owner and mode of a file that it replaces unless others are given", async () => {
+    await using other = await startAgent({ process: { user: "daemon" } });
+    using its = new TreeStreams(other);
+    const path = newFolder();
+    for (const name of ["small", "large", "given"]) {
+      fs.writeFileSync(join(path, name), "of root", { mode: 0o640 });
+      fs.chownSync(join(path, name), 0, 7);
+    }
+    const items = [file("small", "new"), file("new", "new"), file("given", "new", { uid: 8, gid: 9, mode: 0o600 })];
+    const header = { path: Buffer.from(path), overwrite: true };
+    const { failed } = await its.write(header, [...items, large("large", 100_000)], randomBytes(100_000));
+    assert.deepEqual(failed, {});
+    assert.equal(fs.readFileSync(join(path, "small"), "utf8"), "new");
+    for (const name of ["small", "large"]) assert.deepEqual(statOf(join(path, name)), [0o640, 0, 7]);
+    assert.deepEqual(statOf(join(path, "given")), [0o600, 8, 9]);
+    assert.deepEqual(statOf(join(path, "new")), [0o644, 1, 1]);
+  });
+
+  it("does not take setuid from a replaced file, which gets other content", async () => {
+    const path = newFolder();
+    fs.writeFileSync(join(path, "program"), "old");
+    fs.chmodSync(join(path, "program"), 0o4755);
+    await trees.write({ path: Buffer.from(path), overwrite: true }, [file("program", "new")]);
+    assert.deepEqual(statOf(join(path, "program")), [0o755, 0, 0]);
+  });
+
+  it("gives directories that are there the owner of their item, where it has one", async () => {
+    const path = newFolder();
+    for (const name of ["given", "kept"]) fs.mkdirSync(join(path, name));
+    for (const name of ["given", "kept"]) fs.chownSync(join(path, name), 5, 6);
+    await trees.write({ path: Buffer.from(path) }, [directory("given", { uid: 7, gid: 8 }), directory("kept")]);
+    assert.deepEqual(statOf(join(path, "given")).slice(1), [7, 8]);
+    assert.deepEqual(statOf(join(path, "kept")).slice(1), [5, 6]);
+  });
+});
+
+describe("directories of a tree", NEEDS_ROOT, () => {
+  it("that are there keep sticky and setgid bits unless special bits are asked for", async () => {
+    const path = newFolder();
+    for (const [name, mode] of Object.entries({ tmp: 0o1777, shared: 0o2775, asked: 0o1777 })) {
+      fs.mkdirSync(join(path, name));
+      fs.chmodSync(join(path, name), mode);
+    }
+    const items = [directory("tmp", { mode: 0o777 }), directory("shared", { mode: 0o755 })];
+    await trees.write({ path: Buffer.from(path) }, items);
+    await trees.write({ path: Buffer.from(path), specialBits: true }, [directory("asked", { mode: 0o755 })]);
+    const modes = ["tmp", "shared", "asked"].map((name) => statOf(join(path, name))[0]);
+    assert.deepEqual(modes, [0o1777, 0o2755, 0o755]);
+  });
+
+  it("get mode and time after all that is in them, in trees of any size", async () => {
+    const path = newFolder();
+    const mtime = timestampFromMs(1_000_000_000_000);
+    const header = { path: Buffer.from(path) };
+    // More than 4 MiB of attributes wait.
+    const long = "x".repeat(200);
+    const parts: Item[][] = [[directory("top", { mode: 0o555, mtime })]];
+    for (let from = 0; from < 20_000; from += 1_000)
+      parts.push(
+        Array.from({ length: 1_000 }, (_, at) => directory(`top/${from + at}-${long}`, { mode: 0o500, mtime })),
+      );
+    const { failed, result } = await trees.write(header, ...parts);
+    assert.deepEqual([failed, result.items], [{}, 20_001n]);
+    for (const name of ["top", `top/0-${long}`, `top/19999-${long}`])
+      assert.equal(fs.statSync(join(path, name)).mtimeMs, 1_000_000_000_000, name.slice(0, 10));
+    assert.deepEqual([statOf(join(path, "top"))[0], statOf(join(path, `top/0-${long}`))[0]], [0o555, 0o500]);
+    assert.deepEqual(fs.readdirSync(path), ["top"]);
+  });
+
+  it("may be links to directories that were there before, also absolute ones within the tree", async () => {
+    const path = newFolder();
+    fs.mkdirSync(join(path, "usr/bin"), { recursive: true });
+    fs.mkdirSync(join(path, "usr/lib"));
+    fs.symlinkSync("usr/bin", join(path, "bin"));
+    fs.symlinkSync("/usr/lib", join(path, "lib"));
+    const mtime = timestampFromMs(1_000_000_000_000);
+    const { failed } = await trees.write(
+      { path: Buffer.from(path) },
+      [directory("bin", { mode: 0o750, mtime }), file("bin/tool", "1"), directory("lib"), file("lib/new/er/file", "2")],
+      [large("lib/more/large", 100_000)],
+      randomBytes(100_000),
+    );
+    assert.deepEqual(failed, {});
+    assert.deepEqual(
+      ["bin", "lib"].map((name) => fs.readlinkSync(join(path, name))),
+      ["usr/bin", "/usr/lib"],
+    );
+    assert.equal(fs.readFileSync(join(path, "usr/bin/tool"), "utf8"), "1");
+    assert.equal(fs.readFileSync(join(path, "usr/lib/new/er/file"), "utf8"), "2");
+    assert.equal(fs.statSync(join(path, "usr/lib/more/large")).size, 100_000);
+    assert.deepEqual([statOf(join(path, "usr/bin"))[0], fs.statSync(join(path, "usr/bin")).mtimeMs], [0o750, 1e12]);
+    const { failed: own } = await trees.write({ path: Buffer.from(path) }, [link("opt", "usr"), directory("opt")]);
+    assert.deepEqual(own, { opt: "EEXIST" }, "not a link of the same tree");
+    const strict = { path: Buffer.from(path), noSymlinks: true };
+    assert.deepEqual((await trees.write(strict, [directory("bin")])).failed, { bin: "EEXIST" });
+  });
+
+  it("are written into by a path that ends in a dot or slash, and into the root", async () => {
+    const path = newFolder();
+    for (const [end, name] of [
+      ["/.", "a"],
+      ["/", "b"],
+      ["/new/.", "new/c"],
+      ["/newer/", "newer/d"],
+    ] as const) {
+      await trees.write({ path: Buffer.from(`${path}${end}`), parents: true }, [file(name.replace(/.*\//, ""), "x")]);
+      assert.equal(fs.readFileSync(join(path, name), "utf8"), "x");
+    }
+    const inRoot = join(path, "e").slice(1);
+    assert.deepEqual((await trees.write({ path: Buffer.from("/"), parents: true }, [file(inRoot)])).failed, {});
+    assert.ok(fs.existsSync(join(path, "e")));
+    const beneath = { path: Buffer.from("."), beneath: Buffer.from(path), parents: true };
+    assert.deepEqual((await trees.write(beneath, [file("f")])).failed, {});
+  });
+});
+
+describe("an item that fails after its header", NEEDS_ROOT, () => {
+  it("is dropped, counts once, and leaves what is there under its name", async () => {
+    const path = newFolder();
+    fs.writeFileSync(join(path, "there"), "old");
+    const { failed, result, answers } = await trees.write(
+      { path: Buffer.from(path), overwrite: true },
+      [large("there", 100_000)],
+      randomBytes(50_000),
+      "ESTALE",
+      [file("after", "x")],
+      [large("nothing", 10)],
+      "EIO",
+    );
+    assert.deepEqual([failed, result.items, result.failed], [{}, 3n, 0n]);
+    assert.equal(answers[0]?.itemFailures, true);
+    assert.equal(fs.readFileSync(join(path, "there"), "utf8"), "old");
+    assert.deepEqual(fs.readdirSync(path).toSorted(), ["after", "there"]);
+  });
+
+  it("must be one that lacks bytes", async () => {
+    const header = { path: Buffer.from(newFolder()) };
+    await assert.rejects(trees.write(header, [file("whole", "x")], "EIO"), { reason: "FRAME_ORDER" });
+  });
+});
+
+describe("failures of a written tree", NEEDS_ROOT, () => {
+  it("are each in one answer as soon as they happen, however many they are", async () => {
+    const path = newFolder();
+    fs.mkdirSync(join(path, "there"));
+    const names = Array.from({ length: 150 }, (_, at) => `${at}`);
+    for (const name of names) fs.writeFileSync(join(path, name), "old");
+    const { result, answers } = await trees.write(
+      { path: Buffer.from(path) },
+      names.slice(0, 75).map((name) => file(name)),
+      names.slice(75).map((name) => file(name)),
+      [large("there", 10)],
+      Buffer.from("ten bytes."),
+    );
+    assert.deepEqual([result.failed, result.failures.length], [151n, 100]);
+    const reported = answers.flatMap(({ newFailures }) => newFailures.map(({ name }) => Buffer.from(name).toString()));
+    assert.deepEqual(reported, [...names, "there"]);
+    assert.ok(answers.some(({ done, newFailures }) => !done && newFailures.length === 75));
+  });
+});
+
+/** Runs a program that changes files, until it is disposed of. Resolves once it has begun. */
+async function changing(script: string, path: string): Promise<AsyncDisposable> {
+  const child = spawn(process.execPath, ["-e", `console.log("begun");${script}`, path]);
+  await once(createInterface(child.stdout), "line");
+  return {
+    async [Symbol.asyncDispose]() {
+      child.kill("SIGKILL");
+      await once(child, "exit");
+    },
+  };
+}
+
+describe("a tree that changes while it is read", NEEDS_ROOT, () => {
+  it("is read but for what vanishes or shrinks, which is reported in the stream", async () => {
+    const path = newFolder();
+    for (let at = 0; at < 40; at++) fs.writeFileSync(join(path, `stays-${at}`), "x");
+    fs.writeFileSync(join(path, "log"), Buffer.alloc(3_000_000));
+    const script = `const fs = require("fs"); const log = process.argv[1] + "/log", gone = process.argv[1] + "/gone";
+      for (;;) { fs.truncateSync(log, 0); fs.writeFileSync(log, Buffer.alloc(3e6)); fs.writeFileSync(gone, "x"); fs.unlinkSync(gone); }`;
+    await using _changing = await changing(script, path);
+    let short = 0;
+    for (let round = 0; round < 30; round++) {
+      const { items, result, streamed } = await trees.read(path, { streamFailures: true });
+      assert.equal([...items.keys()].filter((name) => name.startsWith("stays")).length, 40);
+      const log = items.get("log");
+      assert.ok(log !== undefined && BigInt(log.content.length) <= log.size);
+      const isShort = BigInt(log.content.length) < log.size;
+      const ofLog = streamed.filter(([name]) => name === "log");
+      assert.deepEqual(ofLog, isShort ? [["log", "ESTALE", "log"]] : []);
+      assert.equal(result.failed, BigInt(streamed.length));
+      if (isShort) short += 1;
+    }
+    assert.ok(short < 30, "not each time");
+  });
+
+  it("sends a hard link as a file if its first name could not be read", async () => {
+    const path = newFolder();
+    const names = Array.from({ length: 300 }, (_, at) => `${at}`);
+    fs.writeFileSync(join(path, "0"), "content");
+    for (const name of names.slice(1)) fs.linkSync(join(path, "0"), join(path, name));
+    const script = `const fs = require("fs"); const at = (name) => process.argv[1] + "/" + name;
+      for (;;) for (let name = 0; name < 299; name++) { fs.unlinkSync(at(name)); fs.linkSync(at(299), at(name)); }`;
+    await using _changing = await changing(script, path);
+    for (let round = 0; round < 30; round++) {
+      const { items } = await trees.read(path);
+      for (const { linkTarget, content } of items.values()) {
+        const first = linkTarget.length === 0 ? content : items.get(Buffer.from(linkTarget).toString())?.content;
+        assert.equal(first?.toString(), "content");
+      }
+    }
+  });
+});
+
+describe("files without a size", NEEDS_ROOT, () => {
+  it("are read to their end, however long they are", async () => {
+    const { items, result } = await trees.read("/proc/self/net", { streamFailures: true });
+    assert.equal(result.failed, 0n, JSON.stringify(result.failures.map(({ errno }) => errno)));
+    const protocols = items.get("protocols");
+    assert.ok((protocols?.content.length ?? 0) > 0);
+    assert.equal(protocols?.size, BigInt(protocols?.content.length ?? 0));
+  });
+});

@@ -1,0 +1,71 @@
+import assert from "node:assert/strict";
+import { readdirSync } from "node:fs";
+import { writeFile } from "node:fs/promises";
+import { describe, it } from "node:test";
+import { FileSystemError } from "../../../../src/agent/domain/index.ts";
+import { Folders } from "../../../../src/agent/files/calls/folders.ts";
+import { FileSystem } from "../../../../src/agent/files/index.ts";
+import type { Addon } from "../../../../src/agent/native/index.ts";
+import { nodeTimers } from "../../../../src/agent/platform/index.ts";
+import { systemClock } from "../../../fixtures/clocks.ts";
+import { testFolder } from "../../../fixtures/files.ts";
+import { addon } from "../../../fixtures/spawning.ts";
+
+const EMFILE = -24;
+
+describe("a file operation that cannot even begin", () => {
+  it("gives its thread back: as many as there are threads hold up no other", async () => {
+    await using folder = await testFolder();
+    await writeFile(folder.at("file"), "content");
+    let isOutOfMemory = true;
+    const openIn: Addon["openIn"] = async (...call) => addon.openIn(...call);
+    const failing = (...call: Parameters<Addon["openIn"]>): Promise<number> => {
+      if (isOutOfMemory) throw new TypeError("Cannot read properties of undefined (reading 'then')");
+      return openIn(...call);
+    };
+    const files = new FileSystem({ ...addon, openIn: failing }, nodeTimers);
+    const open = (): Promise<unknown> => files.openRegular(Buffer.from(folder.at("file")));
+    for (const outcome of await Promise.allSettled(Array.from({ length: 32 }, open)))
+      assert.equal(outcome.status, "rejected");
+    isOutOfMemory = false;
+    const file = await files.openRegular(Buffer.from(folder.at("file")));
+    assert.ok("read" in file);
+    await file.close();
+  });
+});
+
+describe("a tree whose directory cannot be opened twice", () => {
+  it("leaves no descriptor open", async () => {
+    await using folder = await testFolder();
+    const openIn: Addon["openIn"] = async (at, path, flags, mode, resolve) =>
+      Buffer.from(path).toString() === "." && (flags & 0o10000000) === 0
+        ? EMFILE
+        : addon.openIn(at, path, flags, mode, resolve);
+    const fileSystem = new FileSystem({ ...addon, openIn }, nodeTimers);
+    const clock = systemClock;
+    const newFileOwner = (): Promise<{ uid: number; gid: number }> => Promise.resolve({ uid: 0, gid: 0 });
+    const folders = new Folders({ fileSystem, clock, activity: { touch: () => {} }, newFileOwner });
+    const caller = { connection: {}, signal: new AbortController().signal, failSoon: () => {} };
+    const output = {
+      items: () => Promise.resolve(),
+      data: () => Promise.resolve(),
+      failures: undefined,
+      hole: undefined,
+    };
+    const location = {
+      path: Buffer.from(folder.path),
+      beneath: Buffer.alloc(0),
+      noSymlinks: false,
+      crossMounts: false,
+    };
+    const opened = (): number => readdirSync("/proc/self/fd").length;
+    await fileSystem.stat(location.path, false);
+    const before = opened();
+    for (let round = 0; round < 8; round++)
+      await assert.rejects(folders.readTree(location, output, caller), {
+        cause: new FileSystemError("open", "EMFILE"),
+      });
+    // The last descriptor may be closed a moment later.
+    assert.ok(opened() <= before + 1, `${opened()} descriptors, ${before} before`);
+  });
+});
