@@ -89,16 +89,8 @@ export class GuestError extends Error {
   /** The same error of a call that had begun: what it was to execute may have been executed. */
   ofBegunCall(): GuestError {
     if (!this.retryable) return this;
-    const { status, code, reason, metadata, cause } = this;
-    return new GuestError({
-      status,
-      message: this.#message,
-      code: code as ErrorCode,
-      reason,
-      metadata,
-      cause,
-      retryable: false,
-    });
+    const parts = { ...this, code: this.code as ErrorCode, message: this.#message, cause: this.cause };
+    return new GuestError({ ...parts, retryable: false });
   }
 
   /** The message with another name for `option`, as a command line has. */

@@ -96,7 +96,9 @@ describe("the library's sources", () => {
         "{ status: under, code, message, cause }",
         '{ status: "FAILED_PRECONDITION", code: "COPY_INCOMPLETE", message, metadata }',
         // What an agent says, with its reason.
-        "{ status: under, ...details, ...cause, cause: error }",
+        "{ status: under, ...details, ...cause, cause: error, retryable }",
+        // The same of a call that had begun.
+        "{ ...parts, retryable: false }",
       ]),
     );
   });
@@ -114,8 +116,9 @@ describe("the library's sources", () => {
         "client/files/write.ts: TypeError", // SOURCE_FAILED
         "client/link/liveness.ts: Error", // CONNECTION_LOST, by its text
         "client/web-streams.ts: Error", // the reason of the caller's own abort
-        "sandboxes/node/injection.ts: Error", // INVALID_SPEC
+        "sandboxes/node/agent-volumes.ts: Error", // INVALID_SPEC
         "sandboxes/node/journal.ts: Error", // JOURNAL_FAILED
+        "sandboxes/substrate/lasting-fetch.ts: Error", // of a request that was aborted, whose reason is no error
         "tar/entry-error.ts: EntryError", // FILE_CHANGED
         "tar/format.ts: Error", // of writing an archive, which guestctl alone does
         "tar/format.ts: TarError", // ANSWER_UNREADABLE
