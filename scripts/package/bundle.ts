@@ -2,6 +2,7 @@ import { chmodSync, mkdirSync, rmSync, writeFileSync } from "node:fs";
 import { dirname, join } from "node:path";
 import { build, type BuildOptions, type Plugin } from "esbuild";
 import { readyDescriptors } from "./agent/descriptors/plugin.ts";
+import { ENTRY, GUESTCTL_MAIN, STARTER } from "./guestctl-start.ts";
 import { LOWEST_NODE } from "./node.ts";
 
 /**
@@ -99,16 +100,6 @@ export async function bundleScript(root: string, file: string): Promise<AgentScr
 }
 
 /**
- * Runs the modules beside it with the operator's own Node. The two dashes end Node's own options. Without them some
- * versions look for --env-file in all that follows, also in a command for a sandbox. Versions before 26 warn of
- * node:sqlite, which has the journal of sandboxes. The heap may grow to six times its live size before V8 marks all of
- * it. Otherwise V8 does so for each 13 MiB that pass through (docs/decisions/appendix-attempts.md, "Tunnels").
- */
-const STARTER = `#!/bin/sh
-exec node --heap-growing-percent=500 --disable-warning=ExperimentalWarning -- "$(dirname -- "$(readlink -f -- "$0")")/guestctl.mjs" "$@"
-`;
-
-/**
  * Makes the command of the node side in a folder. It consists of modules, so that a command loads nothing but what it
  * needs, and the program that starts them. What was there before is replaced.
  */
@@ -118,7 +109,7 @@ export async function makeGuestctl(root: string, folder: string): Promise<void> 
   await build({
     ...COMMON,
     absWorkingDir: root,
-    entryPoints: { guestctl: join(root, "src/node/guestctl/main.ts") },
+    entryPoints: { [GUESTCTL_MAIN.replace(".mjs", "")]: join(root, "src/node/guestctl/main.ts") },
     outdir: folder,
     outExtension: { ".js": ".mjs" },
     chunkNames: "lib/[name]-[hash]",
@@ -130,6 +121,7 @@ export async function makeGuestctl(root: string, folder: string): Promise<void> 
     banner: REQUIRE,
     plugins: [readyDescriptors(), withoutChannelz()],
   });
+  writeFileSync(join(folder, "guestctl.mjs"), ENTRY);
   writeFileSync(join(folder, "guestctl"), STARTER);
   chmodSync(join(folder, "guestctl"), 0o755);
 }

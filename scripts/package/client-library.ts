@@ -1,7 +1,7 @@
 import { copyFileSync, globSync, mkdirSync, readFileSync, renameSync, rmSync, writeFileSync } from "node:fs";
-import { basename, dirname, join } from "node:path";
+import { basename, dirname, join, relative } from "node:path";
 import { execa } from "execa";
-import { NODE_ENGINES } from "./node.ts";
+import { NODE_ENGINES, NODE_REQUIREMENT } from "./node.ts";
 
 /** The name that programs of the node side import. */
 const CLIENT_PACKAGE = "guest-agent-client";
@@ -20,6 +20,24 @@ const ENTRIES = {
   "./sandboxes": "./lib/node/sandboxes/index",
   "./testing": "./lib/node/testing/index",
 } as const;
+
+/** A statement that refuses a Node for which a condition on its `major` and `minor` version holds. */
+const refuse = (condition: string): string => `const [major, minor] = process.versions.node.split(".").map(Number);
+if (${condition}) throw new Error("Node " + process.versions.node + " is too old; ${NODE_REQUIREMENT}");
+`;
+
+/** These cannot require() an ES module, and would fail with ERR_REQUIRE_ESM. */
+const CANNOT_REQUIRE = "major < 20 || (major === 20 && minor < 19) || major === 21 || (major === 22 && minor < 12)";
+
+/** Module that every entry imports first, so that an older Node does not fail at what it lacks. */
+const CHECKED_FIRST = "supported-node";
+
+/** Puts the check of Node's version before all that the entry of a path imports. */
+function checkFirst(folder: string, path: string): void {
+  const file = join(folder, `${path}.js`);
+  const check = relative(dirname(file), join(folder, "lib", `${CHECKED_FIRST}.js`));
+  writeFileSync(file, `import "${check}";\n${readFileSync(file, "utf8")}`);
+}
 
 interface Manifest {
   readonly version: string;
@@ -43,7 +61,13 @@ export async function makeClientLibrary(root: string, folder: string): Promise<v
     nameForRequire(join(lib, types));
   }
   for (const path of Object.values(ENTRIES))
-    writeFileSync(join(unfinished, `${path}.cjs`), `module.exports = require("./${basename(path)}.js");\n`);
+    writeFileSync(
+      join(unfinished, `${path}.cjs`),
+      `${refuse(CANNOT_REQUIRE)}module.exports = require("./${basename(path)}.js");\n`,
+    );
+  writeFileSync(join(lib, `${CHECKED_FIRST}.js`), refuse("major < 20"));
+  writeFileSync(join(lib, `${CHECKED_FIRST}.d.ts`), "export {};\n");
+  for (const path of Object.values(ENTRIES)) checkFirst(unfinished, path);
   const manifest = JSON.parse(readFileSync(join(root, "package.json"), "utf8")) as Manifest;
   writeFileSync(join(unfinished, "package.json"), `${JSON.stringify(manifestOf(manifest), null, 2)}\n`);
   copyFileSync(join(root, "LICENSE"), join(unfinished, "LICENSE"));

@@ -48,6 +48,10 @@ function fetchPackage(name: string): string {
  */
 export const LOWEST_NODE = "20.19.0";
 
+/** The same for people. The package `node` of npm has every version. */
+export const NODE_REQUIREMENT: string =
+  "guestctl and the client library require Node 20.19, 22.12 or later: install one, for example with npm install --global node@22";
+
 /** The same for the package manifest, without the releases of 21 and 22 that cannot. */
 export const NODE_ENGINES = "^20.19.0 || >=22.12.0";
 

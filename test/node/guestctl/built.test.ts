@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
-import { cp, mkdtemp, readFile, stat, symlink } from "node:fs/promises";
-import { dirname, join, relative } from "node:path";
+import { cp, mkdtemp, readFile, rm, stat, symlink } from "node:fs/promises";
+import { basename, dirname, join, relative } from "node:path";
 import { describe, test } from "node:test";
 import { execa } from "execa";
 import { makeClientLibrary } from "../../../scripts/package/client-library.ts";
@@ -13,6 +13,8 @@ import { provideNode } from "../../fixtures/toolchains.ts";
 import { guestctlVariables, startIssuedAgent } from "./guestctl.ts";
 
 const ROOT = join(import.meta.dirname, "../../..");
+/** Debian 12's own is 18. */
+const OLD_NODE = "18.20.8";
 
 const folder = forAllTests(await testFolder()).path;
 await makeGuestctl(ROOT, join(folder, "guestctl"));
@@ -44,7 +46,8 @@ describe("the guestctl of the build", () => {
   });
 
   test("tells version and overview with 12 KB of modules, and does not load what its commands need", async () => {
-    const modules = await importedBy(join(folder, "guestctl", "guestctl.mjs"));
+    const entry = join(folder, "guestctl", "guestctl.mjs");
+    const modules = [entry, ...(await importedBy(join(folder, "guestctl", "lib/main.mjs")))];
     assert.ok(modules.length < 8, modules.join());
     const sizes = await Promise.all(modules.map(async (path) => (await stat(path)).size));
     assert.ok(sizes.reduce((sum, size) => sum + size) < 12_000, `${sizes.join(" + ")} bytes`);
@@ -53,6 +56,68 @@ describe("the guestctl of the build", () => {
     const { stdout } = await execa(process.execPath, [join(small, "guestctl.mjs"), "--help"]);
     assert.equal(stdout, await guestctl(process.execPath, "--help"));
     assert.match((await execa(process.execPath, [join(small, "guestctl.mjs"), "--version"])).stdout, /^guestctl \d/);
+  });
+
+  /** The client library for programs in the directory, and the packages that it imports. */
+  async function makeLibrary(): Promise<void> {
+    const modules = join(folder, "node_modules");
+    await makeClientLibrary(ROOT, join(modules, "guest-agent-client"));
+    for (const name of ["@bufbuild", "@grpc", "@js-sdsl", "lodash.camelcase", "long", "protobufjs", "@protobufjs"]) {
+      await rm(join(modules, name), { force: true });
+      await symlink(join(ROOT, "node_modules", name), join(modules, name));
+    }
+  }
+
+  /** How a program of the build ends with a PATH that has these programs. */
+  async function endOf(file: string, programs: readonly string[]): Promise<string> {
+    const bin = await mkdtemp(join(folder, "bin-"));
+    for (const path of ["/bin/dirname", "/bin/readlink", ...programs]) await symlink(path, join(bin, basename(path)));
+    const options = { env: { PATH: bin }, extendEnv: false, reject: false } as const;
+    const { exitCode, stderr } = await execa(file, ["health"], options);
+    return `${exitCode}: ${stderr}`;
+  }
+  const REQUIREMENT =
+    /require Node 20\.19, 22\.12 or later: install one, for example with npm install --global node@22$/;
+
+  test("names the Node that it requires where there is none in PATH", async () => {
+    const said = await endOf(program, []);
+    assert.match(said, /^125: guestctl: there is no node in PATH; /);
+    assert.match(said, REQUIREMENT);
+  });
+
+  test("names its directory where it was copied alone", async () => {
+    const alone = join(await mkdtemp(join(folder, "alone-")), "guestctl");
+    await cp(program, alone);
+    const said = await endOf(alone, [process.execPath]);
+    assert.equal(
+      said,
+      `125: guestctl: cannot find guestctl.mjs in ${dirname(alone)}; keep its directory whole, and link to it: ` +
+        `ln -s /path/to/guestctl/guestctl ${dirname(alone)}/`,
+    );
+  });
+
+  test("names the Node that it and the library require where an older one runs them", async (t) => {
+    const provided = await provideNode(OLD_NODE);
+    if (typeof provided === "string") {
+      t.skip(provided);
+      return;
+    }
+    const { node } = provided;
+    const said = await endOf(program, [node]);
+    assert.match(said, /^125: guestctl: Node 18\.20\.8 is too old; /);
+    assert.match(said, REQUIREMENT);
+    await makeLibrary();
+    for (const entry of ["", "/sandboxes", "/testing"]) {
+      for (const load of ["require", "import"]) {
+        const code = `${load}("guest-agent-client${entry}")`;
+        const { stderr } = await execa(node, ["-e", code], { cwd: folder, extendEnv: false, reject: false });
+        assert.match(
+          stderr,
+          /Error: Node 18\.20\.8 is too old; .* require Node 20\.19, 22\.12 or later: install one/,
+          code,
+        );
+      }
+    }
   });
 
   test("works with the oldest Node that it claims to, and so does the library, by import and by require", async (t) => {
@@ -65,11 +130,7 @@ describe("the guestctl of the build", () => {
     assert.equal((await execa(node, ["--version"])).stdout, `v${LOWEST_NODE}`);
     assert.equal(await guestctl(node, "exec", "echo", "hello"), "hello");
     assert.match(await guestctl(node, "health"), /^alive: +yes$/m);
-    const modules = join(folder, "node_modules");
-    await makeClientLibrary(ROOT, join(modules, "guest-agent-client"));
-    for (const name of ["@bufbuild", "@grpc", "@js-sdsl", "lodash.camelcase", "long", "protobufjs", "@protobufjs"]) {
-      await symlink(join(ROOT, "node_modules", name), join(modules, name));
-    }
+    await makeLibrary();
     const use = `
       const credential = (name) => require("node:fs").readFileSync(process.env.CREDENTIALS + "/" + name);
       const client = connect({
