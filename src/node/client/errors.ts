@@ -89,7 +89,15 @@ export class GuestError extends Error {
   /** The same error of a call that had begun: what it was to execute may have been executed. */
   ofBegunCall(): GuestError {
     if (!this.retryable) return this;
-    const parts = { ...this, code: this.code as ErrorCode, message: this.#message, cause: this.cause };
+    const { reason, metadata, cause } = this;
+    const parts = {
+      status: this.status,
+      code: this.code as ErrorCode,
+      message: this.#message,
+      reason,
+      metadata,
+      cause,
+    };
     return new GuestError({ ...parts, retryable: false });
   }
 
