@@ -145,7 +145,7 @@ describe("a spec file that cannot be used", NEEDS_CREDIT, () => {
   const spec = (env: string): string => `{"args":["sleep","1000"],"env":${env}}`;
   const users = `${folder.path}/users-own`;
   for (const [what, problem, replace] of [
-    ["is missing", /cannot be read \(ENOENT\)/, ({ process }) => rm(process)],
+    ["is missing", /which user \d+ cannot read \(ENOENT\)/, ({ process }) => rm(process)],
     [
       "is larger than 1 MiB",
       /more than 1 MiB/,
