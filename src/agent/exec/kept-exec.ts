@@ -1,4 +1,4 @@
-import { type ActivityClock, AgentError, type Clock, TERM_GRACE_MS, within } from "../domain/index.ts";
+import { type ActivityClock, AgentError, type Clock, Signal, TERM_GRACE_MS, within } from "../domain/index.ts";
 import { type Ending, TERMINATE } from "../session/index.ts";
 import { AttachedCall, type KeptCall } from "./attached-call.ts";
 import { type CommandParts, type ExecResult, RunningCommand } from "./command.ts";
@@ -6,7 +6,6 @@ import { attachOffsets, type AttachRequest, checkOffset, type CommandInput, type
 import { InputPump } from "./input-pump.ts";
 import { type Offsets, OutputLog, type WhenFull } from "./output-log.ts";
 
-const SIGTERM = 15;
 /** How long the call waits after the exit for its client to forget the exec or to end the request. */
 const LAST_FRAMES_MS = 1_000;
 
@@ -51,6 +50,17 @@ export interface KeptExecState {
 /**
  * A command that outlives its calls. One call at a time is attached to it. Output goes to a buffer first, and from
  * there to the attached call: a client that does not read holds up only a BLOCK exec.
+ *
+ *     running ──── process ends ────► draining ── output is read ──► drained
+ *     `#result` undefined             `#result`: how it ended        `#isDrained`: attached calls get `exit`
+ *                                        │                              │
+ *                                        └───────────────┬──────────────┘
+ *              no call is attached, and it is forgotten or has lingered; or free()
+ *                                                        ▼
+ *                                                       free: name and buffer are given back
+ *
+ * In every state but `free` a call may attach, which detaches the one before, and may leave. `forget()` in `running`
+ * only means that it will not linger.
  */
 export class KeptExec {
   readonly #parts: KeptParts;
@@ -191,7 +201,7 @@ export class KeptExec {
   /** Ends the tree. Resolves with the result, even while output of a BLOCK exec still waits for a client. */
   async end(signal: number, graceMs: number): Promise<ExecResult> {
     const ending: Ending = {
-      signal: signal === 0 ? SIGTERM : signal,
+      signal: signal === 0 ? Signal.TERM : signal,
       graceMs: graceMs === 0 ? TERM_GRACE_MS : graceMs,
     };
     const outcome = await this.#command.endTree(ending);

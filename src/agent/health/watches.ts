@@ -1,4 +1,4 @@
-import { type AgentError, HEALTH_WATCH_LIMIT, tooManyWatchers, unlessAborted } from "../domain/index.ts";
+import { type AgentError, HEALTH_WATCH_LIMIT, unlessAborted, Watchers } from "../domain/index.ts";
 
 /** Client of a watch. */
 export interface HealthWatcher {
@@ -13,8 +13,7 @@ export interface HealthWatcher {
 /** Tells clients about each change of readiness. */
 export class HealthWatches {
   readonly #isReady: () => boolean;
-  readonly #left = new AbortController();
-  #watchers = 0;
+  readonly #watchers = new Watchers(HEALTH_WATCH_LIMIT, "end one, or call Check");
   #change = Promise.withResolvers<void>();
 
   constructor(isReady: () => boolean) {
@@ -27,26 +26,24 @@ export class HealthWatches {
    *
    * @throws AgentError RESOURCE_EXHAUSTED for too many watchers; the signal's reason, or that of `leave`
    */
-  async watch({ isServed, send, signal: clientSignal }: HealthWatcher): Promise<never> {
-    if (this.#watchers >= HEALTH_WATCH_LIMIT) throw tooManyWatchers(HEALTH_WATCH_LIMIT, "end one, or call Check");
-    const signal = AbortSignal.any([clientSignal, this.#left.signal]);
-    this.#watchers += 1;
+  async watch({ isServed, send, signal: client }: HealthWatcher): Promise<never> {
     let sent: boolean | undefined;
     try {
-      for (;;) {
-        const { promise: changed } = this.#change;
-        const ready = isServed && this.#isReady();
-        if (ready !== sent) {
-          sent = ready;
-          await unlessAborted(send(ready), signal);
-        } else {
-          await unlessAborted(changed, signal);
+      return await this.#watchers.watch(client, async (signal) => {
+        for (;;) {
+          const { promise: changed } = this.#change;
+          const ready = isServed && this.#isReady();
+          if (ready !== sent) {
+            sent = ready;
+            await unlessAborted(send(ready), signal);
+          } else {
+            await unlessAborted(changed, signal);
+          }
         }
-      }
+      });
     } finally {
-      this.#watchers -= 1;
       // The client learns that the agent stops before the call ends with the reason of `leave`.
-      if (this.#left.signal.aborted && sent !== false) void send(false);
+      if (this.#watchers.left && sent === true) void send(false);
     }
   }
 
@@ -58,6 +55,6 @@ export class HealthWatches {
 
   /** Sends "not ready" to all watchers and ends their watches with this reason; also those that begin later. */
   leave(reason: AgentError): void {
-    this.#left.abort(reason);
+    this.#watchers.leave(reason);
   }
 }

@@ -38,7 +38,19 @@ interface Queued {
   readonly isFirst: boolean;
 }
 
-/** One request and its answer. */
+/**
+ * One request and its answer. Their ends are independent (RFC 9113, 5.1, without the states of pushed streams):
+ *
+ *     HEADERS ──► open ──────────── remoteEnded ──────► half-closed (remote)
+ *                  │                                           │
+ *                  │ end(): `ended`, and all is written        │ end(): `ended`, and all is written
+ *                  ▼                                           ▼
+ *            reset with NO_ERROR: the client          ──────► closed ◄── reset() by us, RST_STREAM by the
+ *            need not finish its request                                 client, end of the connection: from any state
+ *
+ * Between end() and the last written byte the answer waits for the client's window: `ended`, and not yet `closed`. The
+ * consumer learns of `closed` once, with the code. It is paused and resumed in any state before that.
+ */
 export class Http2Stream {
   readonly id: number;
   readonly #owner: StreamOwner;

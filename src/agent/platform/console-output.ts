@@ -1,6 +1,7 @@
 import { fstatSync } from "node:fs";
 import type { ConsoleOutput } from "../domain/index.ts";
 import type { Addon } from "../native/index.ts";
+import { eventually } from "./eventually.ts";
 
 const STDOUT = 1;
 const STDERR = 2;
@@ -11,7 +12,6 @@ const NEWLINE = 0x0a;
 const QUEUE_BYTES = 512 * 1024;
 /** A console that nobody reads must not keep the agent from leaving. */
 const FLUSH_LIMIT_MS = 1_000;
-const FLUSH_POLL_MS = 5;
 
 /**
  * The agent's own outputs, through queues in memory that threads write from: they are shared with other processes, and
@@ -32,9 +32,7 @@ export function consoleOutput(addon: Pick<Addon, "BackgroundWriter">): ConsoleOu
       return at;
     },
     flushed: async () => {
-      const untilMs = performance.now() + FLUSH_LIMIT_MS;
-      while (!(stdout.drain(0) && stderr.drain(0)) && performance.now() < untilMs)
-        await new Promise((resolve) => setTimeout(resolve, FLUSH_POLL_MS));
+      await eventually(FLUSH_LIMIT_MS, () => stdout.drain(0) && stderr.drain(0));
     },
   };
 }

@@ -1,7 +1,6 @@
-import type { Signals } from "../domain/index.ts";
+import { Signal, type Signals } from "../domain/index.ts";
 import { type Addon, type FdWatch, READABLE } from "../native/index.ts";
 
-const SIGTERM = 15;
 const EAGAIN = -11;
 /** Bytes that the agent sends. The launcher tells them apart by the descriptor that comes with one. */
 const EXIT_ANNOUNCED = 0;
@@ -49,7 +48,7 @@ export class LauncherChannel implements Signals {
     if (length === EAGAIN) return;
     if (length <= 0) {
       this.close();
-      listener(SIGTERM);
+      listener(Signal.TERM);
       return;
     }
     for (const signal of this.#bytes.subarray(0, length)) listener(signal);

@@ -4,13 +4,10 @@ import {
   KILL_WAIT_MS,
   type ProcessEnd,
   type ProcessSet,
+  Signal,
   TERM_GRACE_MS,
   whenAborted,
 } from "../domain/index.ts";
-
-const SIGHUP = 1;
-const SIGKILL = 9;
-const SIGTERM = 15;
 
 /** How processes are asked to end, and how long they may take before SIGKILL. */
 export interface Ending {
@@ -19,11 +16,11 @@ export interface Ending {
 }
 
 /** For the tree of a command at its timeout, and for all that runs when the agent leaves. */
-export const TERMINATE: Ending = { signal: SIGTERM, graceMs: TERM_GRACE_MS };
+export const TERMINATE: Ending = { signal: Signal.TERM, graceMs: TERM_GRACE_MS };
 /** For the session of a command whose client is gone, as the kernel does for a lost terminal. */
-export const HANG_UP: Ending = { signal: SIGHUP, graceMs: HANGUP_GRACE_MS };
+export const HANG_UP: Ending = { signal: Signal.HUP, graceMs: HANGUP_GRACE_MS };
 /** For processes that must not run any more. */
-export const KILL: Ending = { signal: SIGKILL, graceMs: 0 };
+export const KILL: Ending = { signal: Signal.KILL, graceMs: 0 };
 
 /** How an ending went. */
 export type EndOfProcesses =
@@ -39,7 +36,7 @@ export type EndOfProcesses =
  * waits up to KILL_WAIT_MS. The agent ends processes in no other way. Never rejects.
  */
 export async function endProcesses(processes: ProcessSet, ending: Ending): Promise<EndOfProcesses> {
-  if (ending.signal !== SIGKILL) {
+  if (ending.signal !== Signal.KILL) {
     await processes.signal(ending.signal);
     if (await processes.emptyWithin(ending.graceMs)) return "in_time";
   }
@@ -64,7 +61,7 @@ export async function followToEnd(child: ChildProcess, signal: AbortSignal): Pro
     ending = endProcesses(child.tree, signal.reason as Ending);
     void ending.then((outcome) => {
       // The child itself may survive SIGKILL: stop waiting for it.
-      if (outcome === "left") stuck.resolve({ code: 128 + SIGKILL, signal: SIGKILL, coreDumped: false });
+      if (outcome === "left") stuck.resolve({ code: 128 + Signal.KILL, signal: Signal.KILL, coreDumped: false });
     });
   });
   const end = await Promise.race([child.ended, stuck.promise]);

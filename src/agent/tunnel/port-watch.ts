@@ -10,8 +10,8 @@ import {
   PORT_WATCH_POLL_MS,
   type Sockets,
   type Timers,
-  tooManyWatchers,
   unlessAborted,
+  Watchers,
 } from "../domain/index.ts";
 import { LAST_PORT } from "../../shared/ports.ts";
 import { notListening, portsNotKnown } from "./failure.ts";
@@ -70,7 +70,7 @@ export interface PortWatchParts {
 export class PortWatch {
   readonly #parts: PortWatchParts;
   readonly #waiters = new Set<Waiter>();
-  #watchers = 0;
+  readonly #watchers = new Watchers(PORT_WATCH_LIMIT, "end one, or call ListPorts");
   /** Those who want the list of the next poll. */
   readonly #asking: PromiseWithResolvers<PortList>[] = [];
   #list: PortList | undefined;
@@ -79,7 +79,6 @@ export class PortWatch {
   #isUrgent = false;
   #cancelPause: (() => void) | undefined;
   #pauseMs = 0;
-  readonly #leave = new AbortController();
 
   constructor(parts: PortWatchParts) {
     this.#parts = parts;
@@ -121,11 +120,8 @@ export class PortWatch {
 
   /** Sends the list, and then what changes. Never resolves; rejects as `list` does, or with a signal's reason. */
   async watch(watcher: PortWatcher): Promise<never> {
-    if (this.#watchers >= PORT_WATCH_LIMIT) throw tooManyWatchers(PORT_WATCH_LIMIT, "end one, or call ListPorts");
     const { generation } = this.#parts;
-    const signal = AbortSignal.any([watcher.signal, this.#leave.signal]);
-    this.#watchers += 1;
-    try {
+    return this.#watchers.watch(watcher.signal, async (signal) => {
       let sent: PortList | undefined;
       let sentIn = generation();
       for (
@@ -138,15 +134,13 @@ export class PortWatch {
         [sent, sentIn] = [list, generation()];
         if (changes !== undefined) watcher.send(changes);
       }
-    } finally {
-      this.#watchers -= 1;
-    }
+    });
   }
 
   /** Ends all waits and watches. */
   leave(reason: AgentError): void {
     for (const { fail } of this.#waiters) fail(reason);
-    this.#leave.abort(reason);
+    this.#watchers.leave(reason);
   }
 
   #nextList(): Promise<PortList> {

@@ -8,10 +8,10 @@ import {
   type Listed,
   type ReadCounters,
   type Timers,
-  tooManyWatchers,
   unlessAborted,
   USAGE_INTERVAL_LIMIT_MS,
   USAGE_WATCH_LIMIT,
+  Watchers,
 } from "../domain/index.ts";
 import { type FileSystemUsage, Space, type SpaceOf } from "./space.ts";
 
@@ -47,8 +47,7 @@ export interface UsageWatcher {
 export class Usage {
   readonly #parts: UsageParts;
   readonly #space: Space;
-  readonly #leave = new AbortController();
-  #watchers = 0;
+  readonly #watchers = new Watchers(USAGE_WATCH_LIMIT, "end one, or call GetUsage");
   /** The reading that has not begun yet. */
   #next: Promise<UsageReport> | undefined;
   /** Resolves when those before it are over. */
@@ -81,24 +80,19 @@ export class Usage {
     if (intervalMs > 0 && (intervalMs < LEAST_USAGE_INTERVAL_MS || intervalMs > USAGE_INTERVAL_LIMIT_MS)) {
       throw invalidField("interval_ms", `must be ${LEAST_USAGE_INTERVAL_MS} to ${USAGE_INTERVAL_LIMIT_MS}, or 0`);
     }
-    if (this.#watchers >= USAGE_WATCH_LIMIT) throw tooManyWatchers(USAGE_WATCH_LIMIT, "end one, or call GetUsage");
-    const signal = AbortSignal.any([watcher.signal, this.#leave.signal]);
-    this.#watchers += 1;
-    try {
+    return this.#watchers.watch(watcher.signal, async (signal) => {
       for (;;) {
         if (!watcher.isBehind()) watcher.send(await unlessAborted(this.get(), signal));
         const { promise, resolve } = Promise.withResolvers<void>();
         const cancel = this.#parts.timers.after(intervalMs === 0 ? DEFAULT_USAGE_INTERVAL_MS : intervalMs, resolve);
         await unlessAborted(promise, signal).finally(cancel);
       }
-    } finally {
-      this.#watchers -= 1;
-    }
+    });
   }
 
   /** Ends all watches, also those that come later. */
   leave(reason: AgentError): void {
-    this.#leave.abort(reason);
+    this.#watchers.leave(reason);
   }
 
   async #read(): Promise<UsageReport> {

@@ -1,7 +1,6 @@
 import { constants } from "node:os";
-import type { ProcessEnd } from "../domain/index.ts";
+import { type ProcessEnd, Signal } from "../domain/index.ts";
 
-const SIGKILL = 9;
 /** Shells and container runtimes report a command that a signal has ended as 128 and its number. */
 const SIGNAL_BASE = 128;
 
@@ -24,9 +23,9 @@ export function endInWords(end: ProcessEnd, oomKilled: boolean | undefined, endi
 }
 
 function because({ code, signal }: ProcessEnd, oomKilled: boolean | undefined, ending: AgentsEnding): string {
-  const isKilled = signal === SIGKILL || code === SIGNAL_BASE + SIGKILL;
+  const isKilled = signal === Signal.KILL || code === SIGNAL_BASE + Signal.KILL;
   if (oomKilled === true) {
-    return signal === SIGKILL
+    return signal === Signal.KILL
       ? ": out of memory, the kernel's out-of-memory killer has struck in it"
       : ", after the kernel's out-of-memory killer had struck in it";
   }

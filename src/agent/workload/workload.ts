@@ -5,13 +5,13 @@ import {
   type Log,
   type ProcessEnd,
   type ProcessSpec,
+  Signal,
   TERM_GRACE_MS,
   unlessAborted,
 } from "../domain/index.ts";
 import { type CommandStarter, endProcesses } from "../session/index.ts";
 import { type AgentsEnding, endInWords } from "./end-in-words.ts";
 
-const SIGTERM = 15;
 /** 128 + SIGKILL. */
 const KILLED_STATUS = 137;
 
@@ -118,7 +118,7 @@ export class Workload {
    * the shorter grace of other commands. Resolves when the whole tree has ended. A repeated call only repeats SIGTERM.
    */
   stop(): Promise<void> {
-    if (this.#stopping !== undefined) this.forward(SIGTERM);
+    if (this.#stopping !== undefined) this.forward(Signal.TERM);
     this.#ending ??= "stop";
     this.#stopping ??= this.#stop();
     return this.#stopping;
@@ -133,7 +133,7 @@ export class Workload {
     const child = this.#child;
     if (child === undefined) return;
     const graceMs = this.#running ? this.graceMs : TERM_GRACE_MS;
-    const outcome = await endProcesses(child.tree, { signal: SIGTERM, graceMs });
+    const outcome = await endProcesses(child.tree, { signal: Signal.TERM, graceMs });
     if (outcome !== "in_time")
       this.#parts.log.warn("workload_killed", { pid: child.pid, stop_grace_ms: graceMs, outcome });
     if (outcome === "left") {

@@ -1,7 +1,8 @@
 import type { ProcessSet } from "../../domain/index.ts";
 import type { Addon } from "../../native/index.ts";
+import { eventually, type TimeOf } from "../eventually.ts";
 import { CgroupFolder } from "./cgroup-folder.ts";
-import { eventually, type TimeOf, type TreeSources, walkedTree, type WalkedProcesses } from "./walked-processes.ts";
+import { type TreeSources, walkedTree, type WalkedProcesses } from "./walked-processes.ts";
 
 /** Most cgroups below a command's own that are searched for members. */
 const NESTED_LIMIT = 256;
@@ -66,7 +67,7 @@ export class ContainedTree implements ProcessSet {
       const populated = this.#cgroup.populated();
       return populated !== true && ((await this.#walked.empty()) ?? populated === false);
     };
-    return eventually(limitMs, isEmpty, this.#sessionClock);
+    return eventually(limitMs, isEmpty, { time: this.#sessionClock });
   }
 
   killWithin(limitMs: number): Promise<boolean> {

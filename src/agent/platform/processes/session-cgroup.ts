@@ -1,6 +1,7 @@
 import { errnoOf } from "../../../shared/errors.ts";
-import type { FreezeProblem, PendingProcess, SessionGroup } from "../../domain/index.ts";
+import { type FreezeProblem, type PendingProcess, type SessionGroup, yieldToEventLoop } from "../../domain/index.ts";
 import type { Addon } from "../../native/index.ts";
+import { eventually } from "../eventually.ts";
 import { namesIn, readProc } from "../proc.ts";
 import type { CgroupFolder } from "./cgroup-folder.ts";
 import { Kin, type KinFound } from "./kin.ts";
@@ -96,19 +97,13 @@ export class SessionCgroup implements SessionGroup {
   }
 
   async stopped(limitMs: number): Promise<readonly PendingProcess[] | undefined> {
-    const beganMs = performance.now();
-    for (;;) {
-      if (this.#allStopped()) return undefined;
-      const spentMs = performance.now() - beganMs;
-      if (spentMs > limitMs) break;
-      await pause(spentMs);
-    }
+    if (await eventually(limitMs, () => this.#allStopped(), { pauseMs: pauseAfter })) return undefined;
     const pending: PendingProcess[] = [];
     for (const pid of this.#members()) {
       const found = pendingProcess(pid);
       if (found !== undefined) pending.push(found);
       // Thousands take long: let other calls get their answers meanwhile.
-      await pause(0);
+      await yieldToEventLoop();
     }
     return this.#allStopped() ? undefined : pending;
   }
@@ -232,11 +227,9 @@ function membersOf(folders: readonly CgroupFolder[]): Set<number> {
   return folders.reduce((found, folder) => found.union(folder.members(NESTED_LIMIT)), new Set<number>());
 }
 
-function pause(spentMs: number): Promise<void> {
-  return new Promise((resolve) => {
-    if (spentMs < SPIN_MS) setImmediate(resolve);
-    else setTimeout(resolve, spentMs < FAST_POLL_FOR_MS ? 1 : LONGEST_PAUSE_MS);
-  });
+function pauseAfter(spentMs: number): number {
+  if (spentMs < SPIN_MS) return 0;
+  return spentMs < FAST_POLL_FOR_MS ? 1 : LONGEST_PAUSE_MS;
 }
 
 function named(pids: readonly number[]): string {

@@ -1,7 +1,7 @@
 import { constants } from "node:os";
-import { setTimeout as delay } from "node:timers/promises";
-import { type ProcessSet, type SessionClock, yieldToEventLoop } from "../../domain/index.ts";
+import { type ProcessSet, yieldToEventLoop } from "../../domain/index.ts";
 import type { Addon } from "../../native/index.ts";
+import { eventually, type TimeOf } from "../eventually.ts";
 import { type ProcessReadings, SessionTable } from "./process-readings.ts";
 import { isSame, membersOf, type ProcessRow, ProcessTable, rowsOf } from "./process-table.ts";
 
@@ -15,28 +15,6 @@ const STOP_ROUNDS = 32;
 const ATTEMPTS = 4;
 /** Signals that are sent in one tick; 15 us each. */
 const SENT_AT_ONCE = 256;
-const LONGEST_PAUSE_MS = 50;
-
-/** The clock of a limit: real time, or the session's. */
-export type TimeOf = Pick<SessionClock, "nowMs">;
-
-const REAL_TIME: TimeOf = { nowMs: () => performance.now() };
-
-/** Polls until `done` is true; false when the time is up. Pauses grow from a millisecond. */
-export async function eventually(
-  limitMs: number,
-  done: () => boolean | Promise<boolean>,
-  time: TimeOf = REAL_TIME,
-): Promise<boolean> {
-  const deadlineMs = time.nowMs() + limitMs;
-  for (let pauseMs = 1; ; pauseMs = Math.min(pauseMs * 2, LONGEST_PAUSE_MS)) {
-    if (await done()) return true;
-    const leftMs = deadlineMs - time.nowMs();
-    if (leftMs <= 0) return false;
-    await delay(Math.min(pauseMs, leftMs));
-  }
-}
-
 /** How the members of a set are found. */
 export interface Search {
   /**
@@ -99,7 +77,9 @@ export class WalkedProcesses implements ProcessSet {
   }
 
   emptyWithin(limitMs: number): Promise<boolean> {
-    return eventually(limitMs, async () => (await this.empty()) ?? this.#endGroupOfLeader(), this.#sessionClock);
+    return eventually(limitMs, async () => (await this.empty()) ?? this.#endGroupOfLeader(), {
+      time: this.#sessionClock,
+    });
   }
 
   killWithin(limitMs: number): Promise<boolean> {

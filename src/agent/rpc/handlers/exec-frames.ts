@@ -6,16 +6,12 @@ import {
   type ExecExit,
   ExecExitSchema,
   ExecFrameSchema,
-  ExecStartedSchema,
   ExecStream,
   UsageScope,
 } from "../../../shared/gen/svc/guest/v1alpha1/exec_pb.ts";
-import { bytesFieldFrame, decodeMessage, FrameWriter, type Frame, messageFrame, tryBytesField } from "../codec.ts";
+import { bytesFieldFrame, decodeMessage, type Frame, messageFrame, tryBytesField } from "../codec.ts";
 import { type CommandUsage, frameOrder, type LentBytes } from "../../domain/index.ts";
 
-const FRAME = ExecFrameSchema.field;
-const EXIT = ExecExitSchema.field;
-const USAGE = CommandUsageSchema.field;
 const OUTPUT_FIELDS: Readonly<Record<OutputStream, number>> = {
   stdout: ExecFrameSchema.field.stdout.number,
   stderr: ExecFrameSchema.field.stderr.number,
@@ -24,7 +20,7 @@ const OUTPUT_FIELDS: Readonly<Record<OutputStream, number>> = {
 /** A frame after the first; input releases the message. Throws INVALID_ARGUMENT for one that no client may send. */
 export function decodeInput(message: LentBytes): ExecInput {
   const release = (): void => message.release();
-  const bytes = tryBytesField(message.bytes, FRAME.stdin.number);
+  const bytes = tryBytesField(message.bytes, ExecFrameSchema.field.stdin.number);
   if (bytes !== undefined) return { kind: "stdin", bytes, release };
   const { frame } = decodeMessage(ExecFrameSchema, message.bytes);
   switch (frame.case) {
@@ -56,11 +52,9 @@ export function decodeInput(message: LentBytes): ExecInput {
   }
 }
 
-/** The first frame of a response. Laid out by hand, as the last one, for a tenth of a command's CPU time. */
+/** The first frame of a response. */
 export function startedFrame(pid: number): Frame {
-  const writer = new FrameWriter();
-  writer.message(FRAME.started.number, () => writer.number(ExecStartedSchema.field.pid.number, pid));
-  return writer.frame();
+  return frameOf({ case: "started", value: { pid } });
 }
 
 /** The first frame of a kept exec's response. */
@@ -116,28 +110,7 @@ export function usageOf({ cpuScope, cpuUserUs, cpuSystemUs, peakMemory }: Comman
 
 /** The last frame of a response. */
 export function exitFrame(result: ExecResult): Frame {
-  const writer = new FrameWriter();
-  writer.message(FRAME.exit.number, () => {
-    writer.number(EXIT.code.number, result.code);
-    writer.number(EXIT.signal.number, result.signal);
-    writer.number(EXIT.coreDumped.number, Number(result.coreDumped));
-    writer.number(EXIT.timedOut.number, Number(result.timedOut));
-    writer.number(EXIT.oomKilled.number, Number(result.oomKilled));
-    writer.number(EXIT.outputComplete.number, Number(result.outputComplete));
-    writer.number(EXIT.durationMs.number, result.durationMs);
-    const { usage } = result;
-    if (usage !== undefined) writer.message(EXIT.usage.number, () => writeUsage(writer, usage));
-  });
-  return writer.frame();
-}
-
-function writeUsage(writer: FrameWriter, { cpuScope, cpuUserUs, cpuSystemUs, peakMemory }: CommandUsage): void {
-  writer.number(USAGE.cpuScope.number, SCOPE[cpuScope]);
-  writer.number(USAGE.cpuUserUs.number, cpuUserUs);
-  writer.number(USAGE.cpuSystemUs.number, cpuSystemUs);
-  if (peakMemory === undefined) return;
-  writer.number(USAGE.peakMemoryScope.number, SCOPE[peakMemory.scope]);
-  writer.optionalNumber(USAGE.peakMemoryBytes.number, peakMemory.bytes);
+  return frameOf({ case: "exit", value: exitOf(result) });
 }
 
 type FrameInit = NonNullable<MessageInitShape<typeof ExecFrameSchema>["frame"]>;

@@ -6,7 +6,10 @@ import { FrameWriter, type Frame } from "../codec.ts";
 const SIZE_BYTES = 640;
 const FIELD = HealthResponseSchema.field;
 
-/** The contract's message. By hand: nodes ask for it all the time, and it saves a fifth of a call's CPU time. */
+/**
+ * The contract's message. By hand, as nodes ask for it all the time: the library takes 4.0 us more, of 36 us of CPU for
+ * the whole call (11 %). For the two frames of an exec it would be 1 %, so those are not written by hand.
+ */
 export function healthFrame(report: HealthReport, services: readonly string[]): Frame {
   const { ready, readyCommandExit, lastUserActivityNs, guestTimeNs, idleDeclaredNs } = report;
   const writer = new FrameWriter(SIZE_BYTES);

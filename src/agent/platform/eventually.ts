@@ -1,0 +1,34 @@
+import { setTimeout as delay } from "node:timers/promises";
+import { type SessionClock, yieldToEventLoop } from "../domain/index.ts";
+
+const LONGEST_PAUSE_MS = 50;
+
+/** The clock of a limit: real time, or the session's. */
+export type TimeOf = Pick<SessionClock, "nowMs">;
+
+const REAL_TIME: TimeOf = { nowMs: () => performance.now() };
+
+/** How something is polled. */
+export interface Polling {
+  /** The clock of the limit. Default: real time. */
+  readonly time?: TimeOf | undefined;
+  /** The next pause, 0 for the next tick of the event loop. Default: pauses double, from 1 to 50 ms. */
+  readonly pauseMs?: (spentMs: number, lastMs: number) => number;
+}
+
+/** Polls until `done` is true; false when the time is up. */
+export async function eventually(
+  limitMs: number,
+  done: () => boolean | Promise<boolean>,
+  { time = REAL_TIME, pauseMs = (_, lastMs) => Math.min(2 * lastMs || 1, LONGEST_PAUSE_MS) }: Polling = {},
+): Promise<boolean> {
+  const beganMs = time.nowMs();
+  for (let lastMs = 0; ;) {
+    if (await done()) return true;
+    const spentMs = time.nowMs() - beganMs;
+    if (spentMs >= limitMs) return false;
+    lastMs = pauseMs(spentMs, lastMs);
+    if (lastMs === 0) await yieldToEventLoop();
+    else await delay(Math.min(lastMs, limitMs - spentMs));
+  }
+}
