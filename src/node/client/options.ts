@@ -33,6 +33,7 @@ export const OPTION_NAMES: Readonly<
       caPem: true,
       certPem: true,
       keyPem: true,
+      pinnedCertPem: true,
       serverName: true,
       connectTimeoutMs: true,
     } satisfies Names<Omit<TcpOptions, "token">>),

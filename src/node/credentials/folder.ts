@@ -1,4 +1,4 @@
-import { randomBytes } from "node:crypto";
+import { randomBytes, X509Certificate } from "node:crypto";
 import { existsSync, type Stats } from "node:fs";
 import { readFile, rename, rm, writeFile } from "node:fs/promises";
 import { join, resolve } from "node:path";
@@ -135,6 +135,23 @@ export async function readClientCredentials(folder: string): Promise<ClientCrede
     readToken(folder),
   ]);
   return { caPem, certPem, keyPem, token };
+}
+
+/** Reads the agent's own certificate. Throws CredentialsError that names the file. */
+export function readServerCertificate(folder: string): Promise<Buffer> {
+  return readCredential(join(folder, FILES.serverCert));
+}
+
+/** When the first certificate of a folder expires. Throws CredentialsError that names the file. */
+export async function readExpiry(folder: string): Promise<Date> {
+  const files = [FILES.ca, FILES.serverCert, FILES.clientCert].map((name) => readCredential(join(folder, name)));
+  const times = (await Promise.all(files)).map((file) => Date.parse(new X509Certificate(file).validTo));
+  return new Date(Math.min(...times));
+}
+
+/** Whether a folder has a whole set: its token is written last. */
+export function isWhole(folder: string): boolean {
+  return existsSync(join(folder, FILES.token));
 }
 
 async function readCredential(path: string): Promise<Buffer> {

@@ -3,7 +3,10 @@ export {
   type ClientCredentials,
   CredentialsError,
   issueFolder,
+  isWhole,
   prepareFolder,
   readClientCredentials,
+  readExpiry,
+  readServerCertificate,
   readToken,
 } from "./folder.ts";

@@ -23,6 +23,7 @@ try {
   else if (operation === "snapshot") await node.snapshot("box", { name: "taken" });
   else if (operation === "remove") await node.remove("box");
   else if (operation === "standby") await node.standby("box");
+  else if (operation === "rotate") await node.rotate("box");
   else if (operation === "sweep") process.stdout.write(`${JSON.stringify(await node.sweep())}\n`);
   else if (operation === "publish") await node.publish("box", 80, "web.example.com", { listenPort: known.agentPort });
   else if (operation === "unpublish") await node.unpublish("box", "web.example.com", known.agentPort);

@@ -1,6 +1,8 @@
+import { X509Certificate } from "node:crypto";
 import type { ClientHttp2Session, ClientHttp2Stream } from "node:http2";
 import type { Socket } from "node:net";
-import { type ChannelCredentials, type Client, connectivityState } from "@grpc/grpc-js";
+import type { SecureContext, TLSSocket } from "node:tls";
+import { ChannelCredentials, type Client, connectivityState } from "@grpc/grpc-js";
 
 /** Where grpc-js keeps its connections, which it shows to nobody. */
 interface WithConnections {
@@ -48,6 +50,50 @@ export function tellingSockets(credentials: ChannelCredentials, tell: (socket: S
     return connector;
   };
   return credentials;
+}
+
+const EXPIRED = "CERT_HAS_EXPIRED";
+
+/**
+ * Credentials that accept an expired certificate of exactly the key of a known one: by its signature of the handshake
+ * (TLS 1.3, RFC 8446, 4.4.3) the server has that key. Every other problem of a certificate is refused as ever.
+ */
+export function acceptingExpired(context: SecureContext, pinnedPem: Buffer): ChannelCredentials {
+  const pinned = keyOf(new X509Certificate(pinnedPem));
+  const credentials = ChannelCredentials.createFromSecureContext(context, { rejectUnauthorized: false });
+  const make = credentials._createSecureConnector.bind(credentials);
+  credentials._createSecureConnector = (...args) => {
+    const connector = make(...args);
+    const connect = connector.connect.bind(connector);
+    connector.connect = async (raw) => {
+      const made = await connect(raw);
+      const socket = made.socket as TLSSocket;
+      if (socket.authorized) return made;
+      const problem: unknown = socket.authorizationError;
+      const certificate = socket.getPeerX509Certificate();
+      if (codeOf(problem) === EXPIRED && certificate !== undefined && keyOf(certificate).equals(pinned)) return made;
+      socket.destroy();
+      const code = codeOf(problem);
+      throw new Error(PROBLEMS[code] ?? `the certificate of the agent cannot be verified (${code})`);
+    };
+    return connector;
+  };
+  return credentials;
+}
+
+/** Node's texts of the problems that have a meaning of their own: with `rejectUnauthorized: false` it gives their codes. */
+const PROBLEMS: Readonly<Record<string, string>> = {
+  [EXPIRED]: "certificate has expired",
+  CERT_NOT_YET_VALID: "certificate is not yet valid",
+  ERR_TLS_CERT_ALTNAME_INVALID: "Hostname/IP does not match certificate's altnames",
+};
+
+function codeOf(problem: unknown): string {
+  return problem instanceof Error && "code" in problem ? String(problem.code) : String(problem);
+}
+
+function keyOf({ publicKey }: X509Certificate): Buffer {
+  return publicKey.export({ type: "spki", format: "der" });
 }
 
 /** A call, or a part between it and its stream. */

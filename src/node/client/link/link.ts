@@ -34,6 +34,11 @@ export interface TcpOptions extends Credentials {
   readonly caPem: string | Uint8Array;
   readonly certPem: string | Uint8Array;
   readonly keyPem: string | Uint8Array;
+  /**
+   * The agent's own certificate. An agent with exactly its key is accepted although its certificate has expired, as in
+   * a guest that is restored from a snapshot older than that. Only for the calls of a restore. Default: none is.
+   */
+  readonly pinnedCertPem?: string | Uint8Array | undefined;
   /** The name that the agent's certificate must have, whatever the address. Default: DEFAULT_SERVER_NAME. */
   readonly serverName?: string | undefined;
 }

@@ -5,7 +5,7 @@ import { reservedTransport } from "../../../shared/transports.ts";
 import { tokenOf, wholeMilliseconds } from "../arguments.ts";
 import { Channel } from "../channel.ts";
 import { invalidOption } from "../errors.ts";
-import { tellingSockets } from "../internals/grpc-js.ts";
+import { acceptingExpired, tellingSockets } from "../internals/grpc-js.ts";
 import { BridgeLink } from "./bridge.ts";
 import { explain } from "./explain.ts";
 import { type ConnectOptions, DEFAULT_SERVER_NAME, type Link, type TcpOptions } from "./link.ts";
@@ -105,7 +105,10 @@ function tcpLink(options: TcpOptions): Link {
   const place = { address, to: { host, port }, tls: { context, serverName } };
   return {
     target: address,
-    credentials: ChannelCredentials.createFromSecureContext(context),
+    credentials:
+      options.pinnedCertPem === undefined
+        ? ChannelCredentials.createFromSecureContext(context)
+        : acceptingExpired(context, pem(options.pinnedCertPem, "pinnedCertPem")),
     options: { "grpc.ssl_target_name_override": serverName, "grpc.default_authority": serverName },
     explain: (limitMs) => explain(place, limitMs),
   };

@@ -6,15 +6,15 @@ import { nearest } from "../../../shared/text.ts";
 import { type Answers, answerTo } from "./elsewhere.ts";
 import { CliError, UsageError } from "./errors.ts";
 
-const UNIT_MS: Readonly<Record<string, number>> = { "": 1, ms: 1, s: 1_000, m: 60_000, h: 3_600_000 };
+const UNIT_MS: Readonly<Record<string, number>> = { "": 1, ms: 1, s: 1_000, m: 60_000, h: 3_600_000, d: 86_400_000 };
 
 /** Below it a number without a unit is more likely to mean seconds than milliseconds. */
 const LEAST_BARE_MS = 1_000;
 
-/** Reads `500ms`, `1.5s`, `2m`, `1h` or `5000`; undefined, as below, without the option. Throws UsageError. */
+/** Reads `500ms`, `1.5s`, `2m`, `1h`, `30d` or `5000`; undefined, as below, without the option. Throws UsageError. */
 export function parseDurationMs(text: string | undefined, option: string): number | undefined {
   if (text === undefined) return undefined;
-  const [, number, unit = ""] = /^(\d+(?:\.\d+)?)(ms|s|m|h)?$/.exec(text) ?? [];
+  const [, number, unit = ""] = /^(\d+(?:\.\d+)?)(ms|s|m|h|d)?$/.exec(text) ?? [];
   const durationMs = Math.round(Number(number) * (UNIT_MS[unit] ?? 1));
   if (number === undefined || !Number.isSafeInteger(durationMs) || durationMs === 0) {
     throw new UsageError(`${option} wants a duration above 0, such as 500ms, 5s or 2m`);

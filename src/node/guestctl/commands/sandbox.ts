@@ -38,6 +38,7 @@ import {
   openNode,
   publish,
   restWords,
+  rotationText,
   SANDBOX_OPTIONS,
   sandboxObject,
   type SandboxVerb,
@@ -79,6 +80,7 @@ const VERBS: Readonly<Record<SandboxVerb, Verb>> = {
   rm,
   watch,
   sweep,
+  rotate,
   node: nodeStatus,
   images,
   metrics,
@@ -100,6 +102,7 @@ export const sandbox: Command = defineCommand({
     "sandbox rm NAME...",
     "sandbox watch [--poll DURATION]",
     "sandbox sweep [--take-over]",
+    "sandbox rotate NAME | --all [--older-than DURATION]",
     "sandbox node",
     "sandbox images [--daemon-folder DIR]",
     "sandbox metrics [--listen ADDRESS]",
@@ -286,6 +289,21 @@ async function watch(...[node, names, values, host, signal]: Parameters<Verb>): 
     },
   });
   return 0;
+}
+
+async function rotate(...[node, names, values, , signal]: Parameters<Verb>): Promise<Answer> {
+  const olderThanMs = parseDurationMs(values["older-than"], "--older-than");
+  if (values.all !== true) {
+    if (olderThanMs !== undefined) throw new UsageError("--older-than is for --all");
+    if (names.length === 0) throw new UsageError("sandbox rotate wants one name, or --all");
+    const name = oneName(names, "sandbox rotate");
+    await node.rotate(name);
+    return { text: `${name} has new credentials\n`, json: sandboxObject(await node.get(name)) };
+  }
+  noNames(names, "sandbox rotate --all");
+  const report = await node.rotateAll({ olderThanMs, signal });
+  const status = report.failed.length === 0 ? 0 : STATUS_NOT_AS_INTENDED;
+  return { text: rotationText(report), json: report, status };
 }
 
 async function sweep(node: Sandboxes, names: readonly string[], values: Values): Promise<Answer> {

@@ -14,4 +14,5 @@ export {
   sweepText,
   warningLines,
 } from "./report.ts";
+export { rotationText } from "./rotation.ts";
 export { unbroken } from "./unbroken.ts";

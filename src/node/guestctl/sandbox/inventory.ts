@@ -9,6 +9,7 @@ import {
   sizeWords,
   tableText,
 } from "../cli/index.ts";
+import { credentialLines } from "./rotation.ts";
 
 /** `sandbox node`: the daemon, what it can do, and what its host has. */
 export async function node(sandboxes: Sandboxes, words: readonly string[]): Promise<Answer> {
@@ -43,6 +44,7 @@ function nodeLines(status: NodeStatus): ReportLine[] {
     ...(hasCapabilities ? startable : [["hypervisors", "not known: the daemon has no /capabilities"] as const]),
     ["processors", `${vcpus}, ${used.vcpus} in use`],
     ["memory", `${sizeWords(memoryBytes)}, ${sizeWords(used.memoryBytes)} in use`],
+    ...credentialLines(status),
     ["disk", diskBytes === 0 ? "not known" : `${sizeWords(diskBytes)}, ${sizeWords(used.diskBytes)} in use`],
     ["egress_control", "false: the substrate accepts an egress policy and enforces none"],
     ["live_checkpoint", "false: the substrate suspends what it takes a snapshot of"],
@@ -50,11 +52,12 @@ function nodeLines(status: NodeStatus): ReportLine[] {
 }
 
 function nodeObject(status: NodeStatus): object {
-  const { capacity, ...told } = status;
+  const { capacity, expiring, ...told } = status;
   const { vcpus, memoryBytes, diskBytes, used } = capacity;
   return {
     health: "ok",
     ...inSnakeCase(told),
+    expiring: expiring.map(({ name, expireMs }) => ({ name, expire_at: new Date(expireMs).toISOString() })),
     resources: {
       vcpus: { most: vcpus, used: used.vcpus },
       memory_bytes: { most: memoryBytes, used: used.memoryBytes },

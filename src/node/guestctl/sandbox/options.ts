@@ -3,7 +3,7 @@ import { type Options, UsageError } from "../cli/index.ts";
 /** What to do with sandboxes. */
 export type SandboxVerb =
   | ("create" | "ls" | "status" | "standby" | "resume" | "stop" | "start" | "snapshot" | "fork")
-  | ("publish" | "unpublish" | "rm" | "watch" | "sweep" | "node" | "images" | "metrics");
+  | ("publish" | "unpublish" | "rm" | "watch" | "sweep" | "rotate" | "node" | "images" | "metrics");
 
 /** What every verb takes. */
 const OF_ALL = ["api", "state", "node-id", "json", "help"] as const;
@@ -40,6 +40,7 @@ const OPTIONS_OF: Readonly<Record<SandboxVerb, readonly string[]>> = {
   rm: [],
   watch: ["poll", "freeze", "timeout", "wait"],
   sweep: ["take-over", "agent", "timeout", "wait"],
+  rotate: ["all", "older-than", "wait"],
   node: [],
   images: ["daemon-folder"],
   metrics: ["listen"],
@@ -87,6 +88,8 @@ export const SANDBOX_OPTIONS = {
   },
   "env-file": { multiple: true, argument: "FILE", completes: "file", help: "variables, one a line" },
   "accept-degraded": { help: "also if its random number generators could not be reseeded" },
+  all: { help: "all sandboxes that run" },
+  "older-than": { argument: "DURATION", help: "with --all, only those whose credentials are older, such as 30d" },
   "take-over": { help: "also what another journal of this node id has made" },
   timeout: {
     argument: "DURATION",

@@ -10,6 +10,7 @@ import type {
 } from "../../sandboxes/index.ts";
 import { hookWords, inSnakeCase, nextStepOf, printable, reportText, sizeWords, tableText } from "../cli/index.ts";
 import { publicationObject, publishedWords } from "./publish.ts";
+import { expiryWords } from "./rotation.ts";
 
 /** A sandbox in JSON. */
 export function sandboxObject(info: SandboxInfo): object {
@@ -17,6 +18,7 @@ export function sandboxObject(info: SandboxInfo): object {
   return {
     ...inSnakeCase({ name, state, phase, image, address, credentials, instanceId, agentVersion, ttlMs, idleAction }),
     created_at: isoTime(info.createdMs),
+    ...(info.credentialsExpireMs !== undefined && { credentials_expire_at: isoTime(info.credentialsExpireMs) }),
     run_epoch: isoTime(info.runEpochMs),
     agent: agentObject(info),
     published: (info.published ?? []).map(publicationObject),
@@ -118,7 +120,7 @@ export function statusText(info: SandboxInfo): string {
     ["image", image],
     ["address", address],
     ["published", publishedWords(info)],
-    ["credentials", credentials],
+    ["credentials", `${credentials}${expiryWords(info)}`],
     ...(isAsleep ? ([["came to rest", restWords(preSnapshot)]] as const) : []),
     ...(ranUnfrozen === undefined ? [] : ([["ran unfrozen", unfrozenWords(ranUnfrozen)]] as const)),
   ]);

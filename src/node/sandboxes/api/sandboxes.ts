@@ -10,6 +10,7 @@ import {
   type PublishOptions,
   resume,
   type ResumeOptions,
+  rotate,
   served,
   settled,
   snapshot,
@@ -51,11 +52,14 @@ import {
   taken,
 } from "../node/index.ts";
 import { reach, type Reach } from "./reach.ts";
+import { expiring, rotateAll, type RotateAllOptions, type RotationReport } from "./rotation.ts";
 import { sweep, type SweepOptions } from "./sweep.ts";
 import type { SweepReport } from "./sweep-report.ts";
 import { UsageReader } from "./usage.ts";
 import { watch, type WatchOptions } from "./watch.ts";
 
+/** Credentials that expire sooner are reported. */
+const SOON_MS = 30 * 86_400_000;
 /** Requests to the daemon for what a listing lacks. */
 const REQUESTS_AT_A_TIME = 16;
 
@@ -65,6 +69,8 @@ export interface SandboxInfo extends SandboxEntry {
   readonly state: InstanceState | undefined;
   /** Of "Unknown", why the daemon cannot tell the state, in its words. */
   readonly stateError?: string | undefined;
+  /** Only from `get`: when its credentials expire, by the host's clock, in milliseconds of the epoch. */
+  readonly credentialsExpireMs?: number | undefined;
   /** Only from `get`, and in the guest's words: why its agent has ended, such as "the workload ran out of memory". */
   readonly endedBecause?: string | undefined;
   /** HOST:PORT of its agent. */
@@ -89,6 +95,8 @@ export interface NodeStatus {
   /** Whether the daemon has /capabilities: without, what a hypervisor cannot do shows when it is asked to. */
   readonly hasCapabilities: boolean;
   readonly capacity: Capacity;
+  /** Sandboxes whose credentials expire within 30 days, the first first, by the host's clock. */
+  readonly expiring: readonly { readonly name: string; readonly expireMs: number }[];
 }
 
 /**
@@ -139,6 +147,7 @@ export class Sandboxes {
       hypervisors: Object.fromEntries([...(features ?? [])].map(([name, each]) => [name, [...each].toSorted()])),
       hasCapabilities: features !== undefined,
       capacity,
+      expiring: await expiring(this.#node, SOON_MS),
     };
   }
 
@@ -155,7 +164,8 @@ export class Sandboxes {
 
   /** A sandbox; of one that is off also why, by its whole console. */
   async get(name: string): Promise<SandboxInfo> {
-    const info = await this.#info(this.#node.journal.sandbox(name));
+    const credentialsExpireMs = await this.#node.credentials.expiryMs(name).catch(() => undefined);
+    const info = { ...(await this.#info(this.#node.journal.sandbox(name))), credentialsExpireMs };
     const { instanceId, state } = info;
     if (instanceId === undefined || state === undefined || !isOff({ state })) return info;
     return { ...info, endedBecause: await reasonOfEnd(this.#node.substrate, instanceId) };
@@ -209,6 +219,19 @@ export class Sandboxes {
    */
   resume(name: string, options: ResumeOptions = {}): Promise<Awakening | undefined> {
     return this.#alone("resume", name, (entry) => resume(this.#node, entry, options));
+  }
+
+  /**
+   * Gives a running sandbox a new authority, certificates and token, and removes the old ones. Connections with the old
+   * ones end within seconds. Repeat it after a failure or crash: it goes on where it was.
+   */
+  async rotate(name: string): Promise<SandboxInfo> {
+    return this.#info(await this.#alone("rotate", name, (entry) => rotate(this.#node, entry)));
+  }
+
+  /** The same for all that run, or those whose credentials are older than `olderThanMs`, eight at a time. */
+  rotateAll(options: RotateAllOptions = {}): Promise<RotationReport> {
+    return asSandboxError(rotateAll(this.#node, options));
   }
 
   /** Stops it: the workload gets all of its grace, or a warning says why not; disks stay. `resume` boots it anew. */

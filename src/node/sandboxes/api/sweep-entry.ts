@@ -1,6 +1,7 @@
 import type { Instance } from "../substrate/index.ts";
 import {
   discard,
+  finishRotation,
   keptSnapshot,
   madeSnapshot,
   paused,
@@ -20,6 +21,7 @@ export function isInOrder(entry: JournalEntry, things: Things): boolean {
   if (entry.kind === "snapshot") return things.snapshotIds.has(entry.snapshotId ?? "");
   const instance = things.instances.get(entry.instanceId ?? "");
   if (instance === undefined || entry.asked !== undefined || unfinished(entry).length > 0) return false;
+  if (entry.rotatingSinceMs !== undefined) return false;
   return entry.runEpochMs !== undefined || (SLEEPS.has(instance.state) && entry.asleepBecause === undefined);
 }
 
@@ -58,7 +60,11 @@ export async function sweepEntry(
     await withdraw(node, "sweep", entry, publication);
     report.removed.push(publication.hostname);
   }
-  if (entry.runEpochMs !== undefined) return undefined;
+  if (entry.runEpochMs !== undefined) {
+    if (entry.rotatingSinceMs !== undefined && instance.state === "Running")
+      await finishRotation(node, node.journal.sandbox(name));
+    return undefined;
+  }
   const { state, stateError } = instance;
   if (state === "Paused") throw paused(name);
   if (state === "Unknown") throw unreached(name, stateError);

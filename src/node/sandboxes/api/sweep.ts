@@ -1,5 +1,13 @@
 import { SandboxError } from "../substrate/index.ts";
-import { AGENT_VOLUME_TAG, bounded, type JournalEntry, type Needs, type NodeParts, parentOf } from "../node/index.ts";
+import {
+  AGENT_VOLUME_TAG,
+  bounded,
+  credentialFolders,
+  type JournalEntry,
+  type Needs,
+  type NodeParts,
+  parentOf,
+} from "../node/index.ts";
 import { byTimeLeft, Frozen, mayBeFrozen } from "./frozen.ts";
 import { isInOrder, sweepEntry } from "./sweep-entry.ts";
 import { Report, type SweepReport } from "./sweep-report.ts";
@@ -120,16 +128,17 @@ async function isAgentUsed({ journal, substrate }: Needs<"substrate" | "journal"
 
 /** Removes credentials of what the journal does not have. */
 async function sweepCredentials(node: Needs<"journal" | "credentials">, report: Report): Promise<void> {
-  const owned = new Set(
-    node.journal.all().flatMap(({ name, phase }) => (phase === "creating" ? [name, parentOf(name)] : [name])),
-  );
+  const owned = new Set(node.journal.all().flatMap((entry) => foldersOf(entry)));
   for (const name of await node.credentials.names()) {
     // Again, as it may have been made meanwhile. A fork's entry is written before its folders.
-    if (owned.has(name) || node.journal.all().some((entry) => owns(entry, name))) continue;
+    if (owned.has(name) || node.journal.all().some((entry) => foldersOf(entry).includes(name))) continue;
     await report.attempt(name, () => node.credentials.remove(name));
   }
 }
 
-function owns({ name, phase }: JournalEntry, folder: string): boolean {
-  return name === folder || (phase === "creating" && parentOf(name) === folder);
+/** Names of the credential folders that belong to an entry as it is now. */
+function foldersOf(entry: JournalEntry): readonly string[] {
+  const { name, phase } = entry;
+  if (phase === "creating") return [name, parentOf(name)];
+  return entry.kind === "sandbox" && entry.rotatingSinceMs !== undefined ? credentialFolders(name) : [name];
 }

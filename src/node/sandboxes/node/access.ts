@@ -1,9 +1,10 @@
-import { connect, type GuestClient } from "../../client/index.ts";
+import { connect, type GuestClient, restoreDuties } from "../../client/index.ts";
 import type { ClientCredentials } from "../../credentials/index.ts";
 import { type Instance, SandboxError } from "../substrate/index.ts";
 import { whileUp } from "./ending.ts";
 import { awaken, type Awakening, type Freeze, type Patience } from "./guest.ts";
-import type { CredentialStore } from "./injection.ts";
+import { type DialWith, handOver } from "./handover.ts";
+import { type CredentialStore, nextOf } from "./injection.ts";
 import { type Instances, isUnknownOutcome } from "./instances.ts";
 import type { Journal, SandboxEntry } from "./journal.ts";
 import type { OnStep, Turns } from "./turns.ts";
@@ -37,19 +38,14 @@ export class GuestAccess {
     this.#parts = parts;
   }
 
-  /**
-   * A client of a sandbox's agent, at its present or last known address. Rejects with AGENT_UNREACHABLE.
-   *
-   * @param known its instance, if it was just listed: then the substrate is not asked
-   */
-  async dial(
-    entry: SandboxEntry,
-    { credentials, known }: { readonly credentials?: ClientCredentials; readonly known?: Instance | undefined } = {},
-  ): Promise<GuestClient> {
+  /** A client of a sandbox's agent, at its present or last known address. Rejects with AGENT_UNREACHABLE. */
+  async dial(entry: SandboxEntry, { credentials, known, expiredOf }: DialOptions = {}): Promise<GuestClient> {
     const { ip } = known?.ip === undefined ? await this.#address(entry) : known;
     if (ip === undefined) throw new SandboxError("AGENT_UNREACHABLE", `the instance of ${entry.name} has no address`);
     const own = credentials ?? (await this.#parts.credentials.client(entry.name));
-    return connect({ address: addressOf(entry, ip), ...own });
+    const pinnedCertPem =
+      expiredOf === undefined ? undefined : await this.#parts.credentials.serverCertificate(expiredOf);
+    return connect({ address: addressOf(entry, ip), ...own, pinnedCertPem });
   }
 
   async #address(entry: SandboxEntry): Promise<{ readonly ip: string | undefined }> {
@@ -67,7 +63,7 @@ export class GuestAccess {
       ...call
     }: { readonly known?: Instance | undefined; readonly timeoutMs: number; readonly signal?: AbortSignal },
   ): Promise<GuestClient> {
-    const client = await this.dial(entry, { known });
+    const client = await this.dial(entry, { known, expiredOf: entry.name });
     try {
       await client.health(call);
       return client;
@@ -91,9 +87,10 @@ export class GuestAccess {
       if (areDutiesDone) onDutiesDone?.();
       const first = client;
       client = undefined;
-      return first ?? (await this.dial(entry, { known }));
+      return first ?? (await this.dial(entry, { known, expiredOf: entry.name }));
     };
     const { instances, journal, turns, step } = this.#parts;
+    await this.renewIfExpired(operation, entry, reachTimeoutMs);
     step(operation, entry.name, "duties, POST_RESTORE and Health");
     const awakening = await whileUp(instances.subject(entry), (signal) =>
       awaken(dial, { ...this.patience, reachTimeoutMs }, signal),
@@ -111,6 +108,47 @@ export class GuestAccess {
     turns.risk(entry.name, undefined);
     return { ...awakening, warnings: [...unfrozenWarnings(entry), ...awakening.warnings] };
   }
+
+  /**
+   * Replaces the expired credentials of a restored sandbox before its duties set its clock: from then on its agent
+   * would refuse them, and nothing could reach it any more. A frozen session stays frozen meanwhile.
+   */
+  async renewIfExpired(
+    operation: string,
+    entry: SandboxEntry,
+    reachTimeoutMs: number = this.patience.reachTimeoutMs,
+  ): Promise<void> {
+    const { credentials, instances, step } = this.#parts;
+    const { name } = entry;
+    if ((await credentials.expiryMs(name)) > Date.now()) return;
+    step(operation, name, "replace its expired credentials");
+    await credentials.issueNext(name);
+    const [old, fresh, files] = await Promise.all([
+      credentials.client(name),
+      credentials.client(nextOf(name)),
+      credentials.guestFiles(nextOf(name)),
+    ]);
+    const dial: DialWith = (own) => this.dial(entry, { credentials: own, expiredOf: name });
+    await whileUp(instances.subject(entry), async (signal) => {
+      const limits = { reachTimeoutMs, signal };
+      await restoreDuties(() => dial(old), { ...limits, keepFrozen: true, hostTime: false });
+      await handOver(dial, { old, fresh, files }, limits);
+    });
+    await credentials.replace(name);
+  }
+}
+
+/** How to dial an agent. */
+export interface DialOptions {
+  /** Default: the sandbox's own. */
+  readonly credentials?: ClientCredentials;
+  /** Its instance, if it was just listed: then the substrate is not asked. */
+  readonly known?: Instance | undefined;
+  /**
+   * For the calls of a restore: a snapshot may be older than its certificates. The agent's certificate in the
+   * credentials of this name is accepted although it has expired. Default: none is.
+   */
+  readonly expiredOf?: string;
 }
 
 /** How to have a sandbox do its duties. */

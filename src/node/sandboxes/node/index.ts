@@ -4,6 +4,7 @@ export * from "./ending.ts";
 export * from "./gate.ts";
 export * from "./guest.ts";
 export * from "./demands.ts";
+export * from "./handover.ts";
 export * from "./injection.ts";
 export * from "./instances.ts";
 export * from "./journal.ts";

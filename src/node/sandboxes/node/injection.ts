@@ -1,4 +1,4 @@
-import { cp, mkdir, readdir, readFile, rm } from "node:fs/promises";
+import { cp, mkdir, readdir, readFile, rename, rm } from "node:fs/promises";
 import { basename, join } from "node:path";
 import { promisify } from "node:util";
 import { gzip } from "node:zlib";
@@ -8,8 +8,11 @@ import {
   type ClientCredentials,
   CredentialsError,
   issueFolder,
+  isWhole,
   prepareFolder,
   readClientCredentials,
+  readExpiry,
+  readServerCertificate,
 } from "../../credentials/index.ts";
 import { entryEnd, entryHead, TAR_END } from "../../tar/index.ts";
 import { SandboxError, type VolumeMount } from "../substrate/index.ts";
@@ -24,8 +27,12 @@ export const PROCESS_SPEC_PATH: string = join(CREDENTIALS_MOUNT, PROCESS_FILE);
 /** The hooks spec in the guest. */
 export const HOOKS_SPEC_PATH: string = join(CREDENTIALS_MOUNT, HOOKS_FILE);
 
-/** From 1970 for ten years: the guest may boot without a clock, and each instance has an authority of its own. */
-const VALIDITY_MS = 10 * 365 * 86_400_000;
+/**
+ * How long new certificates are valid. A copy of a node's folder is worthless after a year at the latest. A shorter
+ * time would shut the node out of a sandbox whose operator has forgotten it: the agent refuses what has expired, by its
+ * guest's clock.
+ */
+export const CREDENTIAL_LIFETIME_MS: number = 365 * 86_400_000;
 
 /** Volumes of an instance: the agent's, which all share, and that of its credentials, with a layer for later ones. */
 export function mounts(agentVolumeId: string, credentialVolumeId: string): readonly VolumeMount[] {
@@ -64,9 +71,11 @@ export interface GuestFile {
 /** Credential folders of a node, one for each sandbox and snapshot, as `guestctl --credentials` takes them. */
 export class CredentialStore {
   readonly #folder: string;
+  readonly #lifetimeMs: number;
 
-  constructor(folder: string) {
+  constructor(folder: string, lifetimeMs: number = CREDENTIAL_LIFETIME_MS) {
     this.#folder = join(folder, "credentials");
+    this.#lifetimeMs = lifetimeMs;
   }
 
   folderOf(name: string): string {
@@ -74,13 +83,13 @@ export class CredentialStore {
   }
 
   /**
-   * Issues an authority, certificates and a token. Rejects with SandboxError (MISSING_PACKAGE) without the packages for
-   * it.
+   * Issues an authority, certificates and a token, valid from 1970 on, as the guest may boot without a clock. Rejects
+   * with SandboxError (MISSING_PACKAGE) without the packages for it.
    */
   async issue(name: string): Promise<void> {
     prepareFolder(this.folderOf(name), true);
     try {
-      await issueFolder(this.folderOf(name), DEFAULT_SERVER_NAME, new Date(Date.now() + VALIDITY_MS));
+      await issueFolder(this.folderOf(name), DEFAULT_SERVER_NAME, new Date(Date.now() + this.#lifetimeMs));
     } catch (error) {
       if (!(error instanceof CredentialsError) || error.code !== "MISSING_PACKAGE") throw error;
       throw new SandboxError(error.code, error.message, error);
@@ -97,8 +106,48 @@ export class CredentialStore {
     return readClientCredentials(this.folderOf(name));
   }
 
+  /** The certificate of a sandbox's agent, with which its key is recognized. */
+  serverCertificate(name: string): Promise<Buffer> {
+    return readServerCertificate(this.folderOf(name));
+  }
+
+  /** When the first certificate of a sandbox expires, in milliseconds of the epoch. */
+  async expiryMs(name: string): Promise<number> {
+    return (await readExpiry(this.folderOf(name))).getTime();
+  }
+
+  /** Issues the credentials that are to replace a sandbox's, unless an earlier rotation has issued them. */
+  async issueNext(name: string): Promise<void> {
+    if (!this.hasNext(name)) await this.issue(nextOf(name));
+  }
+
+  /** Whether a rotation has issued credentials that are not in force yet, as far as this node knows. */
+  hasNext(name: string): boolean {
+    return isWhole(this.folderOf(nextOf(name)));
+  }
+
+  /** Puts the next credentials in place of the present ones, which are gone then. Repeatable after a crash. */
+  async replace(name: string): Promise<void> {
+    const [present, next, old] = [name, nextOf(name), oldOf(name)].map((each) => this.folderOf(each)) as [
+      string,
+      string,
+      string,
+    ];
+    if (this.hasNext(name)) {
+      // Two renames: what reads in between finds nothing rather than a mixture.
+      if (isWhole(present)) {
+        await rm(old, { recursive: true, force: true });
+        await rename(present, old);
+      }
+      await rename(next, present);
+    }
+    await rm(old, { recursive: true, force: true });
+  }
+
+  /** Removes a set, and what a rotation has left of it. */
   async remove(name: string): Promise<void> {
-    await rm(this.folderOf(name), { recursive: true, force: true });
+    for (const each of [name, nextOf(name), oldOf(name)])
+      await rm(this.folderOf(each), { recursive: true, force: true });
   }
 
   /** Names of all folders. */
@@ -136,4 +185,18 @@ export class CredentialStore {
     });
     return promisify(gzip)(Buffer.concat([...blocks, TAR_END]));
   }
+}
+
+/** Name of the folder with the credentials that a rotation is putting in force. */
+export function nextOf(name: string): string {
+  return `${name}.next`;
+}
+
+function oldOf(name: string): string {
+  return `${name}.old`;
+}
+
+/** Names of all folders that the credentials of a sandbox may have during a rotation. */
+export function credentialFolders(name: string): readonly string[] {
+  return [name, nextOf(name), oldOf(name)];
 }

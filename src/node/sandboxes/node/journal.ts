@@ -98,6 +98,10 @@ export interface SandboxEntry extends Entry {
    * is not frozen, or it was suspended before 0.4.0.
    */
   readonly thawsAtMs?: number | undefined;
+  /** When its present credentials were issued, by the host's clock. Undefined: with it, or by a version before 0.4.0. */
+  readonly credentialsIssuedMs?: number | undefined;
+  /** A rotation of its credentials has begun and is not known to have ended. */
+  readonly rotatingSinceMs?: number | undefined;
   /** It was stopped and boots anew since then, by the host's clock; undefined: it does not, or its agent has answered. */
   readonly bootingSinceMs?: number | undefined;
   /** Its address at its last suspension: needed while the daemon is away, because its session may be frozen. */

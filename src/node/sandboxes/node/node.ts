@@ -35,6 +35,8 @@ export interface NodeOptions {
   readonly freeze?: Freeze | undefined;
   /** How long to look for the outcome of a call whose answer was lost, in milliseconds. Default: 30 s. */
   readonly settleTimeoutMs?: number | undefined;
+  /** How long new certificates of sandboxes are valid, in milliseconds. Default: 365 days. */
+  readonly credentialLifetimeMs?: number | undefined;
   /** Name of this host's class of processors. Default: a digest of the flags in /proc/cpuinfo. */
   readonly cpuClass?: string | undefined;
   /** How long to wait for another process that works on the same sandbox, in milliseconds. Default: 30 s. */
@@ -91,7 +93,7 @@ export function nodeOf(options: NodeOptions, journal: Journal): NodeParts {
   } = options;
   const step: OnStep = (operation, name, what) => onStep?.({ operation, name, step: what });
   const tags = { [NODE_TAG]: nodeId, [JOURNAL_TAG]: journal.id };
-  const credentials = new CredentialStore(folder);
+  const credentials = new CredentialStore(folder, options.credentialLifetimeMs);
   const turns = new Turns(journal, step, lockTimeoutMs);
   const instances = new Instances(substrate, tags, turns, settleTimeoutMs);
   const guests = new GuestAccess({

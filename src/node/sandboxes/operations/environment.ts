@@ -70,14 +70,21 @@ export async function dutiesBeforeFiles(
   node: Needs<"guests" | "substrate">,
   entry: SandboxEntry,
   dial: () => Promise<GuestClient>,
-  env: Variables | undefined,
-  signal: AbortSignal,
+  { env, hostTime, signal }: BeforeFiles,
 ): Promise<void> {
   const { reachTimeoutMs } = node.guests.patience;
   const limit = AbortSignal.any([signal, AbortSignal.timeout(3 * reachTimeoutMs)]);
-  const duties = await restoreDuties(dial, { reachTimeoutMs, keepFrozen: true, signal: limit });
+  const duties = await restoreDuties(dial, { reachTimeoutMs, keepFrozen: true, hostTime, signal: limit });
   if (env !== undefined && entry.preSnapshot?.freeze === "frozen" && !duties.frozen) throw ranBefore(entry.name);
   if (hasRefusedSpec(duties)) throw await refusedSpec(node, entry);
+}
+
+/** What duties before files are for. */
+export interface BeforeFiles {
+  readonly env: Variables | undefined;
+  /** Whether they set the clock. Not with expired credentials: the agent would refuse those from then on. */
+  readonly hostTime: boolean;
+  readonly signal: AbortSignal;
 }
 
 /** Whether the session has stayed frozen because its agent refused a spec file. */

@@ -2,6 +2,7 @@ import { randomUUID } from "node:crypto";
 import type { GuestClient } from "../../client/index.ts";
 import type { ClientCredentials } from "../../credentials/index.ts";
 import {
+  acceptedClient,
   awaken,
   type Awakening,
   CALL_MS,
@@ -9,6 +10,7 @@ import {
   demandAgent,
   demandFeature,
   type JournalEntry,
+  mixturesOf,
   type Needs,
   parentOf,
   ranUnfrozen,
@@ -167,16 +169,20 @@ async function welcome(
   node.step("fork", name, "duties, new credentials, duties, POST_RESTORE and Health");
   const parent = await node.credentials.client(parentOf(name));
   const fresh = await node.credentials.client(name);
-  const inherited = (): Promise<GuestClient> => node.guests.dial(entry, { credentials: parent });
+  // A snapshot may be older than its certificates, by this host's clock. The guest's still stands at that time.
+  const hostTime = (await node.credentials.expiryMs(parentOf(name))) > Date.now();
+  const dial = (credentials: ClientCredentials): Promise<GuestClient> =>
+    node.guests.dial(entry, { credentials, expiredOf: parentOf(name) });
+  const inherited = (): Promise<GuestClient> => dial(parent);
   const accepted = (areDutiesDone: boolean): Promise<GuestClient> =>
-    acceptedClient(node, entry, mixturesOf(parent, fresh, areDutiesDone), signal);
-  await dutiesBeforeFiles(node, entry, inherited, env, signal);
+    acceptedClient(dial, mixturesOf(parent, fresh, areDutiesDone), { reachTimeoutMs, signal });
+  await dutiesBeforeFiles(node, entry, inherited, { env, hostTime, signal });
   const files = await node.credentials.guestFiles(name);
-  let dial = inherited;
+  let dialAgain = inherited;
   // Write all files again if the agent read some of them and so ended the connection.
   const write = async (): Promise<void> => {
-    using client = await dial();
-    dial = () => accepted(false);
+    using client = await dialAgain();
+    dialAgain = () => accepted(false);
     if (env !== undefined) await writeVariables(client, env);
     for (const { path, content } of files) {
       await client.writeFile(path, content, { mode: 0o600, timeoutMs: CALL_MS });
@@ -205,44 +211,4 @@ async function welcome(
     fork: ready,
     awakening: { ...awakening, warnings: [...unfrozenWarnings(entry, true), ...awakening.warnings] },
   };
-}
-
-/** All mixtures that the agent may accept, the likeliest first: each wrong one is a refused call in its log. */
-function mixturesOf(
-  parent: ClientCredentials,
-  fresh: ClientCredentials,
-  areDutiesDone: boolean,
-): readonly ClientCredentials[] {
-  const caPem = Buffer.concat([parent.caPem, fresh.caPem]);
-  const whole = [
-    { ...parent, caPem },
-    { ...fresh, caPem },
-  ];
-  if (areDutiesDone) whole.reverse();
-  return [...whole, { ...fresh, caPem, token: parent.token }, { ...parent, caPem, token: fresh.token }];
-}
-
-/** A client with the credentials that the agent accepts at this moment. */
-function acceptedClient(
-  node: Needs<"guests">,
-  entry: SandboxEntry,
-  mixtures: readonly ClientCredentials[],
-  signal: AbortSignal,
-): Promise<GuestClient> {
-  const problem = "the fork has taken neither old nor new credentials";
-  const attempt = async (deadlineMs: number): Promise<GuestClient> => {
-    let refusal: unknown;
-    for (const credentials of mixtures) {
-      const client = await node.guests.dial(entry, { credentials });
-      try {
-        await client.health({ timeoutMs: deadlineMs });
-        return client;
-      } catch (error) {
-        client.close();
-        refusal ??= error;
-      }
-    }
-    throw refusal;
-  };
-  return reached(node.guests.patience.reachTimeoutMs, problem, attempt, signal);
 }

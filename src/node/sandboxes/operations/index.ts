@@ -4,6 +4,7 @@ export { type ImageInfo, imageInfos } from "./images.ts";
 export { publish, type PublishOptions, served, unfinished, unpublish, withdraw } from "./ingress.ts";
 export { discard, ghost, volumeLeft } from "./removal.ts";
 export { keptSnapshot, madeSnapshot, snapshot } from "./snapshot.ts";
+export { finishRotation, rotate } from "./rotate.ts";
 export { stop, type Stopping } from "./stop.ts";
 export {
   paused,

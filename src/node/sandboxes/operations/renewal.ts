@@ -21,7 +21,8 @@ export async function awakenWith(
 ): Promise<Awakening> {
   const remedy = { kind: "resumeAgain", name: entry.name } as const;
   const duties = (signal: AbortSignal): Promise<void> =>
-    dutiesBeforeFiles(node, entry, () => node.guests.dial(entry), env, signal);
+    dutiesBeforeFiles(node, entry, () => node.guests.dial(entry), { env, hostTime: true, signal });
+  await node.guests.renewIfExpired("resume", entry);
   node.step("resume", entry.name, "duties, and its environment");
   const before = await whileUp(node.instances.subject(entry), async (signal) => {
     await reached(

@@ -1,0 +1,35 @@
+import type { NodeStatus, RotationReport, SandboxInfo } from "../../sandboxes/index.ts";
+import { printable, type ReportLine } from "../cli/index.ts";
+
+const DAY_MS = 86_400_000;
+/** Credentials that expire sooner are to be replaced. */
+const SOON_MS = 30 * DAY_MS;
+
+/** What a rotation of many has done. */
+export function rotationText({ rotated, skipped, failed }: RotationReport): string {
+  const lines = [
+    ...rotated.map((name) => `${name} has new credentials\n`),
+    ...skipped.map((name) => `${name} does not run: its credentials stay as they are\n`),
+    ...failed.map(({ name, code, message }) => `failed: ${name}: ${printable(message)} [${code}]\n`),
+  ];
+  return lines.length === 0 ? "nothing to rotate\n" : lines.join("");
+}
+
+/** When the credentials of a sandbox expire, and what to do if that is soon. Empty: not known. */
+export function expiryWords({ name, credentialsExpireMs }: SandboxInfo): string {
+  if (credentialsExpireMs === undefined) return "";
+  const until = `, valid until ${new Date(credentialsExpireMs).toISOString().slice(0, 10)}`;
+  const leftMs = credentialsExpireMs - Date.now();
+  if (leftMs > SOON_MS) return until;
+  const when = leftMs <= 0 ? "expired" : `in ${Math.floor(leftMs / DAY_MS)} days`;
+  return `${until}: ${when}; guestctl sandbox rotate ${name}`;
+}
+
+/** The line of `sandbox node` about credentials that expire soon; none if there are none. */
+export function credentialLines({ expiring }: Pick<NodeStatus, "expiring">): ReportLine[] {
+  if (expiring.length === 0) return [];
+  const [first] = expiring;
+  const day = new Date(first?.expireMs ?? 0).toISOString().slice(0, 10);
+  const words = `${expiring.length} expire within 30 days, first ${first?.name} on ${day}; guestctl sandbox rotate --all`;
+  return [["credentials", words]];
+}

@@ -1,0 +1,79 @@
+import type { GuestClient } from "../../client/index.ts";
+import type { ClientCredentials } from "../../credentials/index.ts";
+import { CALL_MS, reached } from "./guest.ts";
+import type { GuestFile } from "./injection.ts";
+
+/** Dials a sandbox's agent with these credentials. */
+export type DialWith = (credentials: ClientCredentials) => Promise<GuestClient>;
+
+/** How long an agent may take, in milliseconds, and what ends the wait. */
+export interface HandoverLimits {
+  readonly reachTimeoutMs: number;
+  readonly signal?: AbortSignal | undefined;
+}
+
+/**
+ * All mixtures that an agent may accept while its files are replaced, the likeliest first: each wrong one is a refused
+ * call in its log.
+ */
+export function mixturesOf(
+  old: ClientCredentials,
+  fresh: ClientCredentials,
+  isFreshLikelier: boolean,
+): readonly ClientCredentials[] {
+  const caPem = Buffer.concat([old.caPem, fresh.caPem]);
+  const whole = [
+    { ...old, caPem },
+    { ...fresh, caPem },
+  ];
+  if (isFreshLikelier) whole.reverse();
+  return [...whole, { ...fresh, caPem, token: old.token }, { ...old, caPem, token: fresh.token }];
+}
+
+/** A client with the credentials that the agent accepts at this moment. Rejects with AGENT_UNREACHABLE. */
+export function acceptedClient(
+  dial: DialWith,
+  mixtures: readonly ClientCredentials[],
+  { reachTimeoutMs, signal }: HandoverLimits,
+): Promise<GuestClient> {
+  const problem = "the agent has accepted neither old nor new credentials";
+  const attempt = async (deadlineMs: number): Promise<GuestClient> => {
+    let refusal: unknown;
+    for (const credentials of mixtures) {
+      const client = await dial(credentials);
+      try {
+        await client.health({ timeoutMs: deadlineMs });
+        return client;
+      } catch (error) {
+        client.close();
+        refusal ??= error;
+      }
+    }
+    throw refusal;
+  };
+  return reached(reachTimeoutMs, problem, attempt, signal);
+}
+
+/**
+ * Replaces the credentials of a running agent. Resolves once a new connection with the new ones alone has been
+ * answered. Repeatable after a crash at any point: the agent may accept the old ones, the new ones, or a mixture.
+ */
+export async function handOver(
+  dial: DialWith,
+  { old, fresh, files }: { old: ClientCredentials; fresh: ClientCredentials; files: readonly GuestFile[] },
+  limits: HandoverLimits,
+): Promise<void> {
+  const { reachTimeoutMs, signal } = limits;
+  const mixtures = mixturesOf(old, fresh, false);
+  // All files again where the agent has read some of them, and so ended the connection.
+  const write = async (): Promise<void> => {
+    using client = await acceptedClient(dial, mixtures, limits);
+    for (const { path, content } of files) await client.writeFile(path, content, { mode: 0o600, timeoutMs: CALL_MS });
+  };
+  await reached(reachTimeoutMs, "the agent has not taken its new credentials", write, signal);
+  const prove = async (deadlineMs: number): Promise<void> => {
+    using client = await dial(fresh);
+    await client.health({ timeoutMs: deadlineMs });
+  };
+  await reached(reachTimeoutMs, "the agent has not put its new credentials in force", prove, signal);
+}

@@ -1,0 +1,52 @@
+import type { GuestClient } from "../../client/index.ts";
+import type { ClientCredentials } from "../../credentials/index.ts";
+import { handOver, isRunning, type Needs, nextOf, type SandboxEntry } from "../node/index.ts";
+import { paused, unreached, wrongState } from "./suspend.ts";
+
+/**
+ * Gives a running sandbox a new authority, certificates and token: issued beside the present ones, written into the
+ * guest, in force, and proved by a new connection; then the old ones go, here and there. A rotation that was broken off
+ * is taken up where it was.
+ */
+export async function rotate(
+  node: Needs<"journal" | "credentials" | "instances" | "guests" | "step">,
+  entry: SandboxEntry,
+): Promise<SandboxEntry> {
+  const { name } = entry;
+  const { state, stateError } = await node.instances.existing(entry);
+  if (state === "Paused") throw paused(name);
+  if (state === "Unknown") throw unreached(name, stateError);
+  const rule = "only what runs and has done its duties takes new credentials; resume it first";
+  if (!isRunning(state) || entry.runEpochMs === undefined) throw wrongState(name, state, rule);
+  return finishRotation(node, { ...entry, rotatingSinceMs: entry.rotatingSinceMs ?? Date.now() });
+}
+
+/** The same for a sandbox of which it is known that it runs. */
+export async function finishRotation(
+  node: Needs<"journal" | "credentials" | "guests" | "step">,
+  rotating: SandboxEntry,
+): Promise<SandboxEntry> {
+  const { name } = rotating;
+  const { credentials, guests, journal, step } = node;
+  // Before anything is issued: a crash from here on leaves credentials of which only the journal knows.
+  const isBegun = journal.sandbox(name).rotatingSinceMs !== undefined;
+  if (!isBegun) await journal.put(rotating);
+  if (!isBegun || credentials.hasNext(name)) {
+    step("rotate", name, "issue credentials");
+    await credentials.issueNext(name);
+    const [old, fresh, files] = await Promise.all([
+      // Missing only after a crash between the two renames of the replacement.
+      credentials.client(name).catch(() => credentials.client(nextOf(name))),
+      credentials.client(nextOf(name)),
+      credentials.guestFiles(nextOf(name)),
+    ]);
+    const dial = (own: ClientCredentials): Promise<GuestClient> => guests.dial(rotating, { credentials: own });
+    step("rotate", name, "write them into the guest, and connect with them");
+    await handOver(dial, { old, fresh, files }, { reachTimeoutMs: guests.patience.reachTimeoutMs });
+  }
+  step("rotate", name, "remove the old ones");
+  await credentials.replace(name);
+  const rotated = { ...journal.sandbox(name), rotatingSinceMs: undefined, credentialsIssuedMs: Date.now() };
+  await journal.put(rotated);
+  return rotated;
+}
