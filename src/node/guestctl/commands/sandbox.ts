@@ -40,6 +40,7 @@ import {
   restWords,
   rotationText,
   SANDBOX_OPTIONS,
+  SandboxProgress,
   sandboxObject,
   type SandboxVerb,
   snapshotObject,
@@ -62,7 +63,8 @@ type Verb = (
   names: readonly string[],
   values: Values,
   host: Host,
-  signal?: AbortSignal,
+  signal: AbortSignal | undefined,
+  progress: SandboxProgress,
 ) => Promise<Answer | number>;
 
 const VERBS: Readonly<Record<SandboxVerb, Verb>> = {
@@ -114,9 +116,9 @@ of a sandbox, until that is removed. node shows the daemon and its host's resour
 made of. metrics prints what all running sandboxes use in Prometheus' text form, or serves it over HTTP. NAME is a sandbox; for fork and rm also a snapshot. status also says why one that is off has ended.
 All other commands find a sandbox by its name: "guestctl exec --sandbox NAME". "ls" shows its address and credentials.`,
   options: OPTIONS,
-  notes: `Every step is a line on standard error. With --json, those are objects with "progress", and the result is one object on
-standard output (watch: one a line). Errors have a "code". One node id and one state folder belong together: no
-two nodes of a substrate may have the same.`,
+  notes: `Every step is a line on standard error; on a terminal one line shows the present step, and how much is done. With
+--json, steps are objects with "progress", and the result is one object on standard output (watch: one a line).
+Errors have a "code". One node id and one state folder belong together: no two nodes of a substrate may have the same.`,
   statuses: `0 done, also if a guest's clock is off by less than a second; 1 not everything succeeded (see the warnings);
 3 done, but isolation is not guaranteed: clones may share random numbers, keys or secrets (NOT_FROZEN,
 THAWED_WITHOUT_DUTIES, generators that could not be reseeded); 125 guestctl failed.`,
@@ -136,10 +138,11 @@ THAWED_WITHOUT_DUTIES, generators that could not be reseeded); 125 guestctl fail
     const action = parseWord(verb, VERBS, "what to do with sandboxes", SANDBOX_VERBS);
     checkOptions(verb as SandboxVerb, values);
     const freeze = values.freeze === undefined ? undefined : parseWord(values.freeze, FREEZES, "how to --freeze");
-    using node = await openNode(values, host, { readOnly: READING.has(verb), json: values.json === true, freeze });
-    if (READING.has(verb)) return await action(node, names, values, host);
     const how = { isEndless: action === watch, isForPrograms: values.json === true };
-    return await unbroken(node, host, how, (signal) => action(node, names, values, host, signal));
+    using progress = new SandboxProgress(host.stderr, how);
+    using node = await openNode(values, host, { readOnly: READING.has(verb), progress, freeze });
+    if (READING.has(verb)) return await action(node, names, values, host, undefined, progress);
+    return await unbroken(node, host, how, (signal) => action(node, names, values, host, signal, progress));
   },
 });
 
@@ -291,7 +294,7 @@ async function watch(...[node, names, values, host, signal]: Parameters<Verb>): 
   return 0;
 }
 
-async function rotate(...[node, names, values, , signal]: Parameters<Verb>): Promise<Answer> {
+async function rotate(...[node, names, values, , signal, progress]: Parameters<Verb>): Promise<Answer> {
   const olderThanMs = parseDurationMs(values["older-than"], "--older-than");
   if (values.all !== true) {
     if (olderThanMs !== undefined) throw new UsageError("--older-than is for --all");
@@ -301,14 +304,21 @@ async function rotate(...[node, names, values, , signal]: Parameters<Verb>): Pro
     return { text: `${name} has new credentials\n`, json: sandboxObject(await node.get(name)) };
   }
   noNames(names, "sandbox rotate --all");
-  const report = await node.rotateAll({ olderThanMs, signal });
+  const report = await node.rotateAll({
+    olderThanMs,
+    signal,
+    onProgress: (each) => progress.counts("rotate", each),
+  });
   const status = report.failed.length === 0 ? 0 : STATUS_NOT_AS_INTENDED;
   return { text: rotationText(report), json: report, status };
 }
 
-async function sweep(node: Sandboxes, names: readonly string[], values: Values): Promise<Answer> {
+async function sweep(...[node, names, values, , , progress]: Parameters<Verb>): Promise<Answer> {
   noNames(names, "sandbox sweep");
-  const report = await node.sweep({ takeOver: values["take-over"] });
+  const report = await node.sweep({
+    takeOver: values["take-over"],
+    onProgress: (each) => progress.counts("sweep", each),
+  });
   const outcomes = report.warnings.map(({ clockErrorMs, ...warning }) => ({ warnings: [warning], clockErrorMs }));
   const status = Math.max(
     statusOf(...outcomes),

@@ -1,6 +1,7 @@
 export { images, node } from "./inventory.ts";
 export { statusOf } from "./exit-status.ts";
 export { NODE_OPTIONS, openNode, sandboxNames, type SandboxTarget, targetOfSandbox } from "./node.ts";
+export { SandboxProgress } from "./progress.ts";
 export { checkOptions, SANDBOX_OPTIONS, type SandboxVerb, withVerbs } from "./options.ts";
 export { publish, unpublish } from "./publish.ts";
 export {

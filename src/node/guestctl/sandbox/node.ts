@@ -1,8 +1,9 @@
 import { homedir, hostname } from "node:os";
 import { isAbsolute, join, resolve } from "node:path";
-import { connectHypeman, type Freeze, noSandbox, type Reach, Sandboxes, type Step } from "../../sandboxes/index.ts";
+import { connectHypeman, type Freeze, noSandbox, type Reach, Sandboxes } from "../../sandboxes/index.ts";
 import { DEFAULT_PORT } from "../../client/index.ts";
 import { type Host, parseCount, parseDurationMs, parseWaitMs, setting, UsageError } from "../cli/index.ts";
+import type { SandboxProgress } from "./progress.ts";
 
 /** hypeman 8853445, config.example.yaml:17. */
 const USUAL_DAEMON_FOLDER = "/var/lib/hypeman";
@@ -42,11 +43,15 @@ export const NODE_OPTIONS = {
 /** Their values. */
 type NodeValues = { readonly [Name in keyof typeof NODE_OPTIONS | "timeout"]?: string | undefined };
 
-/** Opens this node, and says each step on standard error. Close it. */
+/** Opens this node. Close it. */
 export async function openNode(
   values: NodeValues,
   host: Host,
-  how: { readonly readOnly: boolean; readonly json: boolean; readonly freeze?: Freeze | undefined },
+  how: {
+    readonly readOnly: boolean;
+    readonly progress?: SandboxProgress | undefined;
+    readonly freeze?: Freeze | undefined;
+  },
 ): Promise<Sandboxes> {
   const { env } = host;
   await Sandboxes.checkRuntime();
@@ -69,7 +74,7 @@ export async function openNode(
     reachTimeoutMs: parseWaitMs(values.wait, "--wait"),
     freeze: how.freeze,
     readOnly: how.readOnly,
-    onStep: (step) => host.stderr.write(how.json ? `${JSON.stringify({ progress: step })}\n` : stepLine(step)),
+    onStep: (step) => how.progress?.step(step),
   });
 }
 
@@ -80,10 +85,6 @@ function stateFolder(flag: string | undefined, env: NodeJS.ProcessEnv): string {
   const configured = env["XDG_STATE_HOME"] ?? "";
   const states = isAbsolute(configured) ? configured : join(env["HOME"] ?? homedir(), ".local/state");
   return join(states, "guestctl", "sandboxes");
-}
-
-function stepLine({ operation, name, step }: Step): string {
-  return `guestctl: ${operation} ${name}: ${step}\n`;
 }
 
 /** A sandbox of this node: journal and substrate know its address and credentials. */
@@ -106,6 +107,6 @@ export async function targetOfSandbox({ sandbox, ...values }: SandboxTarget, hos
   // A user without sandboxes needs no token to learn that.
   if ((host.env["HYPEMAN_API_KEY"] ?? "") === "" && !(await sandboxNames(values.state, host)).includes(sandbox))
     throw noSandbox(sandbox, folder);
-  using node = await openNode(values, host, { readOnly: true, json: false });
+  using node = await openNode(values, host, { readOnly: true });
   return await node.reach(sandbox);
 }

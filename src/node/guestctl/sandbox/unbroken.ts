@@ -1,5 +1,6 @@
 import type { Sandboxes } from "../../sandboxes/index.ts";
 import { type Host, jsonLine } from "../cli/index.ts";
+import { CLEAR_LINE } from "./progress.ts";
 
 const SIGNALS = ["SIGINT", "SIGTERM", "SIGHUP"] as const;
 
@@ -20,6 +21,8 @@ export async function unbroken<Value>(
   const end = new AbortController();
   let first: NodeJS.Signals | undefined;
   const say = (step: string): void => {
+    // A line of progress may be there.
+    if (host.stderr.isTTY && !isForPrograms) host.stderr.write(CLEAR_LINE);
     host.stderr.write(isForPrograms ? jsonLine({ progress: { step } }) : `guestctl: ${step}\n`);
   };
   const onSignal = (signal: NodeJS.Signals): void => {

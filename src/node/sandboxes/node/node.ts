@@ -43,7 +43,7 @@ export interface NodeOptions {
   readonly lockTimeoutMs?: number | undefined;
   /** Only read the journal: one that is not there is not made. */
   readonly readOnly?: boolean | undefined;
-  /** Called before each step, for progress. */
+  /** Called before each step, for progress, and while a step sends much. */
   readonly onStep?: ((step: Step) => void) | undefined;
 }
 
@@ -91,7 +91,8 @@ export function nodeOf(options: NodeOptions, journal: Journal): NodeParts {
     lockTimeoutMs,
     reachTimeoutMs = DEFAULT_REACH_MS,
   } = options;
-  const step: OnStep = (operation, name, what) => onStep?.({ operation, name, step: what });
+  const step: OnStep = (operation, name, what, bytes) =>
+    onStep?.({ operation, name, step: what, ...(bytes !== undefined && { bytes }) });
   const tags = { [NODE_TAG]: nodeId, [JOURNAL_TAG]: journal.id };
   const credentials = new CredentialStore(folder, options.credentialLifetimeMs);
   const turns = new Turns(journal, step, lockTimeoutMs);

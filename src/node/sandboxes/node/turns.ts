@@ -11,10 +11,12 @@ export interface Step {
   /** The sandbox or snapshot. */
   readonly name: string;
   readonly step: string;
+  /** Of a step that sends much: how far it is. */
+  readonly bytes?: { readonly sent: number; readonly total: number } | undefined;
 }
 
 /** Called before each step, for progress. */
-export type OnStep = (operation: string, name: string, step: string) => void;
+export type OnStep = (operation: string, name: string, step: string, bytes?: Step["bytes"]) => void;
 
 /** Who works on which sandbox or snapshot, in this process and in others, and what its end would leave undone. */
 export class Turns {

@@ -172,8 +172,9 @@ async function build(
     volumes: mounts(agent.id, volumeId),
   };
   const start = async (): Promise<Instance> => {
-    node.step(OPERATION, name, "provide the agent's volume");
-    await node.agents.provide();
+    const providing = "provide the agent's volume";
+    node.step(OPERATION, name, providing);
+    await node.agents.provide((sent, total) => node.step(OPERATION, name, providing, { sent, total }));
     node.step(OPERATION, name, "create the instance");
     return node.instances.changed(planned, () => node.substrate.createInstance(spec, parts));
   };
