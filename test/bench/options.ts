@@ -4,6 +4,7 @@ import type { Bench } from "./bench.ts";
 import type { Row } from "./row.ts";
 import { execRows, healthRows } from "./rows/calls.ts";
 import { fileRows } from "./rows/files.ts";
+import { fleetRows } from "./rows/fleet.ts";
 import { declareIdleRows, firstCallRows, firstExecRows } from "./rows/first-execs.ts";
 import { idleRows, memoryRows, snapshotRows } from "./rows/footprint.ts";
 import { resumeRows } from "./rows/resume.ts";
@@ -25,7 +26,8 @@ export type Group =
   | "startup"
   | "memory"
   | "snapshot"
-  | "resume";
+  | "resume"
+  | "fleet";
 
 /**
  * How each group of rows is measured, in that order. Idle comes right after the loads: from first-execs on, whatever is
@@ -48,6 +50,7 @@ export const MEASURES: Readonly<Record<Group, (bench: Bench) => readonly Row[] |
   memory: memoryRows,
   snapshot: snapshotRows,
   resume: resumeRows,
+  fleet: fleetRows,
 };
 
 /** The groups, in the order in which they are measured. */

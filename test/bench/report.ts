@@ -93,6 +93,7 @@ const NAMES: Readonly<Record<Contender, string>> = {
   "grpc-go": "grpc-go",
   openssh: "OpenSSH",
   "exec-tar": "tar over exec",
+  before: "the release before",
 };
 
 /** Three significant digits, without an exponent. */

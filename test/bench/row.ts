@@ -1,5 +1,5 @@
 /** The contenders, in the order of their columns. */
-export const CONTENDERS = ["ours", "node-net", "grpc-go", "openssh", "exec-tar"] as const;
+export const CONTENDERS = ["ours", "node-net", "grpc-go", "openssh", "exec-tar", "before"] as const;
 
 /** A contender's name. */
 export type Contender = (typeof CONTENDERS)[number];

@@ -8,7 +8,7 @@ import { Journal, type SandboxEntry } from "../../src/node/sandboxes/node/index.
 import { buildGo, provideGo } from "../fixtures/toolchains.ts";
 
 /** The agent's port in the fleet. */
-export const FLEET_PORT = 7071;
+const FLEET_PORT = 7071;
 const AGENT_VOLUME = "guest-agent-0123456789abcdef";
 
 /** The program with agents and API, or the reason to skip what needs it. */

@@ -3,6 +3,7 @@ import { once } from "node:events";
 import { join } from "node:path";
 import { createInterface } from "node:readline";
 import { COMPILED_ONCE } from "../../scripts/testing/compiled.ts";
+import { cpuMsOf } from "../fixtures/proc.ts";
 import type { NodeSideParts, NodeSideResult } from "./node-side.ts";
 
 /** A node side in a process of its own. */
@@ -28,8 +29,13 @@ export class NodeSide implements AsyncDisposable {
     return side;
   }
 
-  get pid(): number {
+  private get pid(): number {
     return this.#child.pid ?? 0;
+  }
+
+  /** Processor time that it has taken so far, in milliseconds. */
+  cpuMs(): number {
+    return cpuMsOf(this.pid);
   }
 
   begin(): void {

@@ -17,9 +17,9 @@ describe("the progress of guestctl sandbox", NEEDS_NAMESPACES, () => {
     terminal.type(`${GUESTCTL.join(" ")} sandbox standby box; echo status-$?\n`);
     await begun;
     // Drawn again while the daemon is at work.
-    await terminal.read(/\rstandby box: suspend it {2}\d+ s\u001b\[K[^\n]*\rstandby box: suspend it {2}\d+ s\u001b\[K/);
+    await terminal.read(/\rstandby box: suspend it {2}\d+ s\p{Cc}\[K[^\n]*\rstandby box: suspend it {2}\d+ s\p{Cc}\[K/u);
     release();
-    await terminal.read(/\r\u001b\[K(?:box: .*\r\n)?box sleeps; [^\n]*\r\nstatus-[013]\r\n/);
+    await terminal.read(/\r\p{Cc}\[K(?:box: .*\r\n)?box sleeps; [^\n]*\r\nstatus-[013]\r\n/u);
   });
 
   it("is a line for each step elsewhere, and says how much a sweep has done", async ({ node, substrate }) => {

@@ -32,7 +32,7 @@ export const HOOKS_SPEC_PATH: string = join(CREDENTIALS_MOUNT, HOOKS_FILE);
  * time would shut the node out of a sandbox whose operator has forgotten it: the agent refuses what has expired, by its
  * guest's clock.
  */
-export const CREDENTIAL_LIFETIME_MS: number = 365 * 86_400_000;
+const CREDENTIAL_LIFETIME_MS: number = 365 * 86_400_000;
 
 /** Volumes of an instance: the agent's, which all share, and that of its credentials, with a layer for later ones. */
 export function mounts(agentVolumeId: string, credentialVolumeId: string): readonly VolumeMount[] {
