@@ -6,6 +6,7 @@ import { join } from "node:path";
 import { CACHE_FOLDER } from "../machine/cache.ts";
 import { COMPILED_ONCE } from "./compiled.ts";
 import { endLeftovers, MARK_VARIABLE } from "./contained.ts";
+import { networkOf } from "./own-network.ts";
 import type { FileOutcome, TestLine, TestRecord } from "./summary.ts";
 
 /** Limits of one test file. */
@@ -97,9 +98,11 @@ export async function runTestFile(
   const began = performance.now();
   const eventsPath = join(folder.path, "events");
   const { NODE_TEST_CONTEXT: _ownContext, ...inherited } = process.env;
+  const [program, ...network] = [...networkOf(file), process.execPath];
   const child = spawn(
-    process.execPath,
+    program,
     [
+      ...network,
       ...COMPILED_ONCE,
       ...COLLECTS_SELDOM,
       `--test-timeout=${limits.testMs}`,

@@ -58,6 +58,7 @@ describe("npm test", () => {
       [/is skipped \(skipped, needs root: not accepted in CI\)/],
       CI,
     ],
+    ["gives a file that says so a network of its own", ["own-network"], /^1 passed, 0 failed, 0 skipped$/, 0],
     ["fails for a file without tests", ["passing", "empty"], /^3 passed, 1 failed, 0 skipped$/, 1],
     ["fails for a file that leaves before its tests are done", ["exiting"], /^0 passed, 1 failed, 0 skipped$/, 1],
     [

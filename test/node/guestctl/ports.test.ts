@@ -1,3 +1,4 @@
+// The runner gives this file a network of its own: a machine may have more ports that listen than are listed.
 import assert from "node:assert/strict";
 import { type ChildProcess, spawn } from "node:child_process";
 import { randomBytes } from "node:crypto";

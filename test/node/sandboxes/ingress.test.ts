@@ -1,3 +1,4 @@
+// The runner gives this file a network of its own: a machine may have more ports that listen than are listed.
 import assert from "node:assert/strict";
 import { once } from "node:events";
 import { type IncomingMessage, request } from "node:http";
