@@ -5,13 +5,13 @@ import {
   mkdirSync,
   mkdtempSync,
   readFileSync,
+  renameSync,
   rmSync,
   statSync,
   writeFileSync,
 } from "node:fs";
 import { dirname, join } from "node:path";
 import { execa, execaSync } from "execa";
-import { type DebianRelease, debianRoot } from "../system/debian-archive.ts";
 
 /** A user of the machine. */
 export interface Person {
@@ -48,16 +48,23 @@ export interface Outcome {
 const NPM_CACHE = "/var/cache/npm";
 
 /**
- * Mounts the machine's root with /proc and /dev but no /sys, and runs a command in it. It runs in new mount and pid
- * namespaces, so that no mount and no process outlives the command.
+ * Mounts the machine's root with /proc and /dev, and with this machine's /sys or none, and runs a command in it. It
+ * runs in new mount and pid namespaces, so that no mount and no process outlives the command.
  */
 const ENTER = `
 set -eu
-base=$1 place=$2 cache=$3 uid=$4 folder=$5
-shift 5
+layers=$1 place=$2 cache=$3 uid=$4 directory=$5 sys=$6 network=$7
+shift 7
 root=$place/root
-mount -t overlay -o "lowerdir=$base,upperdir=$place/upper,workdir=$place/work" overlay "$root"
+mount -t overlay -o "lowerdir=$layers,upperdir=$place/upper,workdir=$place/work" overlay "$root"
 mount -t proc proc "$root/proc"
+# Before this machine's /sys: the flags of the loopback, IFF_UP and IFF_LOOPBACK (netdevice(7)), in a network of its own.
+if [ "$network" = offline ]; then
+  mount -t sysfs sysfs "$root/sys"
+  echo 0x9 >"$root/sys/class/net/lo/flags"
+  umount "$root/sys"
+fi
+[ "$sys" = none ] || mount --rbind /sys "$root/sys"
 mount -t tmpfs -o mode=755 tmpfs "$root/dev"
 for node in null:3 zero:5 full:7 random:8 urandom:9; do
   mknod -m 666 "$root/dev/\${node%:*}" c 1 "\${node#*:}"
@@ -73,30 +80,35 @@ chown -R "$uid" "$cache/npm"
 mkdir -p "$root${NPM_CACHE}"
 mount --bind "$cache/npm" "$root${NPM_CACHE}"
 mount --bind "$cache/apt" "$root/var/cache/apt/archives"
-exec chroot --userspec="$uid:$uid" --groups= "$root" env -i --chdir="$folder" "$@"
+exec chroot --userspec="$uid:$uid" --groups= "$root" env -i --chdir="$directory" "$@"
 `;
 
+/** Parts of a machine. */
+export interface MachineParts {
+  /** Directories of which its root consists, the topmost first. They are not written to. */
+  readonly layers: readonly string[];
+  /** Holds what is written to the machine (up to 4 GB), and caches of npm and apt, which stay. */
+  readonly folder: string;
+  /** Whether it has /sys, and in that cgroups, as a container has. */
+  readonly hasSys: boolean;
+  /** Kills what runs on the machine. */
+  readonly abort: AbortSignal;
+}
+
 /**
- * A new user's machine: Debian's minimal installation with this machine's network access, and without Node, git,
- * compiler and /sys. It keeps what is written to it until it is disposed of.
+ * A new user's machine: Debian's minimal installation with this machine's network access, and without Node, git and
+ * compiler. It keeps what is written to it until it is disposed of.
  */
 export class BareMachine implements Disposable {
-  readonly #base: string;
+  readonly #parts: MachineParts;
   readonly #cache: string;
   readonly #place: string;
-  readonly #abort: AbortSignal;
 
-  /**
-   * @param release of Debian
-   * @param folder holds what is written to the machine (up to 4 GB), and caches of npm and apt, which stay
-   * @param abort kills what runs on the machine
-   */
-  constructor(release: DebianRelease, folder: string, abort: AbortSignal) {
-    this.#base = debianRoot(release);
-    this.#cache = join(folder, "cache");
-    this.#abort = abort;
+  constructor(parts: MachineParts) {
+    this.#parts = parts;
+    this.#cache = join(parts.folder, "cache");
     for (const name of ["npm", "apt"]) mkdirSync(join(this.#cache, name), { recursive: true });
-    this.#place = mkdtempSync(join(folder, "machine-"));
+    this.#place = mkdtempSync(join(parts.folder, "machine-"));
     for (const name of ["upper", "work", "root"]) mkdirSync(join(this.#place, name));
   }
 
@@ -104,9 +116,14 @@ export class BareMachine implements Disposable {
     rmSync(this.#place, { recursive: true, force: true });
   }
 
-  /** Runs a user's command line in a folder, where there is a network or none, and waits until it has ended. */
-  async run(person: Person, folder: string, line: string, network: "online" | "offline" = "online"): Promise<Outcome> {
-    // Anew each time: Debian's packages bring certificates and settings of their own.
+  /** Runs a user's command line in a directory, with this machine's network or a loopback alone; waits for its end. */
+  async run(
+    person: Person,
+    directory: string,
+    line: string,
+    network: "online" | "offline" = "online",
+  ): Promise<Outcome> {
+    // Again each time: Debian's packages bring certificates and settings of their own.
     for (const file of networkFiles()) writeFileSync(this.#file(file.path), file.text);
     const began = performance.now();
     const { name, home, path, uid } = person;
@@ -123,23 +140,27 @@ export class BareMachine implements Disposable {
     const words = Object.entries(variables).map(([variable, value]) => `${variable}=${value}`);
     const namespaces = ["--mount", "--pid", "--fork", "--kill-child", "--propagation", "private"];
     if (network === "offline") namespaces.push("--net");
-    const enter = ["sh", "-c", ENTER, "sh", this.#base, this.#place, this.#cache, String(uid), folder];
+    const { layers, hasSys, abort } = this.#parts;
+    const root = [layers.join(":"), this.#place, this.#cache, String(uid), directory, hasSys ? "own" : "none", network];
     const { exitCode, all } = await execa(
       "unshare",
-      [...namespaces, ...enter, ...words, "bash", "-c", line],
+      [...namespaces, "sh", "-c", ENTER, "sh", ...root, ...words, "bash", "-c", line],
       // SIGKILL, as unshare(1) forwards no signal; with --kill-child its end is that of the namespaces.
-      { all: true, reject: false, stdin: "ignore", cancelSignal: this.#abort, killSignal: "SIGKILL" },
+      { all: true, reject: false, stdin: "ignore", cancelSignal: abort, killSignal: "SIGKILL" },
     );
     return { code: exitCode, output: all, seconds: (performance.now() - began) / 1000 };
   }
 
-  /** Copies files from a folder of this machine into a folder of the other. */
+  /** Makes a layer for other machines of what was written to this one, without the settings of the network. */
+  keepAs(layer: string): void {
+    for (const { path } of networkFiles()) rmSync(this.#file(path), { force: true });
+    // Another run may have made it meanwhile.
+    if (!existsSync(layer)) renameSync(join(this.#place, "upper"), layer);
+  }
+
+  /** Adds files of a directory of this machine, with their modes, to a directory of the other. */
   addFiles(files: readonly string[], source: string, target: string): void {
-    for (const file of files) {
-      const copy = this.#file(join(target, file));
-      copyFileSync(join(source, file), copy);
-      chmodSync(copy, statSync(join(source, file)).mode & 0o777);
-    }
+    copyFiles(files, source, this.#file(target));
   }
 
   /** Where to write a file of the machine from outside, while nothing runs on it. */
@@ -148,6 +169,21 @@ export class BareMachine implements Disposable {
     mkdirSync(dirname(file), { recursive: true });
     return file;
   }
+}
+
+/** Copies files with their modes from one directory to another. */
+export function copyFiles(files: readonly string[], source: string, target: string): void {
+  for (const file of files) {
+    const copy = join(target, file);
+    mkdirSync(dirname(copy), { recursive: true });
+    copyFileSync(join(source, file), copy);
+    chmodSync(copy, statSync(join(source, file)).mode & 0o777);
+  }
+}
+
+/** A line of shell that installs packages of Debian without a word; if apt-get fails it prints enough. */
+export function aptInstall(packages: string): string {
+  return `export DEBIAN_FRONTEND=noninteractive; apt-get -qq update && apt-get -qq -y install --no-install-recommends ${packages}`;
 }
 
 /** Variables with which this machine configures network access of npm, Node and TLS. */
