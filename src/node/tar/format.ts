@@ -54,8 +54,10 @@ export function readHeader(block: Buffer): TarHeader | undefined {
   const size = readNumber(block, 124, 12);
   if (size < 0) throw damaged();
   const prefix = isUstar ? readText(block, 345, 155) : Buffer.alloc(0);
+  const type = TYPE_BY_FLAG[String.fromCodePoint(block[156] ?? 0)] ?? "other";
   return {
-    type: TYPE_BY_FLAG[String.fromCodePoint(block[156] ?? 0)] ?? "other",
+    // Before ustar a directory was a file whose name ends in a slash (pax(1), ustar Interchange Format, typeflag).
+    type: type === "file" && name.at(-1) === SLASH ? "directory" : type,
     name: prefix.length === 0 ? name : Buffer.concat([prefix, Buffer.from("/"), name]),
     linkTarget: readText(block, 157, 100),
     mode: readNumber(block, 100, 8) & 0o7777,
@@ -128,6 +130,7 @@ function writeNumber(block: Buffer, at: number, length: number, value: number): 
   block.write((digits.length < length ? digits : "").padStart(length - 1, "0"), at, "latin1");
 }
 
+const SLASH = 0x2f;
 const NEWLINE = 0x0a;
 const SPACE = 0x20;
 const EQUALS = 0x3d;

@@ -26,12 +26,15 @@ const META_TYPES: ReadonlySet<TarType> = new Set(["pax", "pax-global", "gnu-name
 
 type Overrides = Partial<Pick<TarHeader, "name" | "linkTarget" | "size" | "mtimeSeconds">>;
 
-/** Reads the entries of a tar stream. Throws TarError if it is invalid or ends early. */
+/**
+ * Reads the entries of a tar stream. Throws TarError if it is invalid, empty, or ends within an entry. As for GNU tar,
+ * an end right after an entry is the archive's, although the blocks of zeros are missing.
+ */
 export async function* readTar(stream: AsyncIterable<Uint8Array>): AsyncGenerator<TarEntry> {
   const bytes = new ByteStream(stream);
   const globals: Overrides = {};
   let overrides: Overrides = {};
-  for (;;) {
+  for (let isFirst = true; isFirst || !(await bytes.isOver()); isFirst = false) {
     const header = readHeader(await bytes.exactly(BLOCK_BYTES));
     if (header === undefined) break;
     const entry = { ...header, ...globals, ...overrides };
@@ -109,18 +112,29 @@ class ByteStream {
     return { [Symbol.asyncIterator]: () => ({ next }) };
   }
 
+  /** There is nothing more. */
+  async isOver(): Promise<boolean> {
+    return this.#held.length === 0 && !(await this.#pull());
+  }
+
   async skipToEnd(): Promise<void> {
     while ((await this.#source.next()).done !== true);
   }
 
   async #take(most: number): Promise<Buffer> {
-    while (this.#held.length === 0) {
-      const next = await this.#source.next();
-      if (next.done === true) throw new TarError("the tar stream ended early");
-      this.#held = Buffer.from(next.value.buffer, next.value.byteOffset, next.value.byteLength);
-    }
+    if (this.#held.length === 0 && !(await this.#pull())) throw new TarError("the tar stream ended early");
     const taken = this.#held.subarray(0, most);
     this.#held = this.#held.subarray(taken.length);
     return taken;
+  }
+
+  /** Whether there was more. */
+  async #pull(): Promise<boolean> {
+    while (this.#held.length === 0) {
+      const next = await this.#source.next();
+      if (next.done === true) return false;
+      this.#held = Buffer.from(next.value.buffer, next.value.byteOffset, next.value.byteLength);
+    }
+    return true;
   }
 }

@@ -1,5 +1,5 @@
 import assert from "node:assert/strict";
-import { spawnSync } from "node:child_process";
+import { execFileSync, spawnSync } from "node:child_process";
 import { createHash, randomBytes } from "node:crypto";
 import { existsSync } from "node:fs";
 import {
@@ -19,6 +19,7 @@ import {
 } from "node:fs/promises";
 import { afterEach, beforeEach, describe, it } from "node:test";
 import { setTimeout as sleep } from "node:timers/promises";
+import { gzipSync, zstdCompressSync } from "node:zlib";
 import { execa } from "execa";
 import { writeHeader } from "../../../src/node/tar/index.ts";
 import { until } from "../../fixtures/awake.ts";
@@ -375,6 +376,34 @@ describe("guestctl cp", () => {
     const given = await described(folder.at("tree"));
     for (const name of ["sub/link", "sub/program", "sub/deep/large", "a file", "second"])
       assert.equal(taken[name], given[name]);
+  });
+
+  it("unpacks archives of gzip and zstd, and says what to do with others", async () => {
+    await mkdir(folder.at("tree"));
+    await tree(folder.at("tree"));
+    const archive = execFileSync("tar", ["-C", folder.path, "-c", "tree"], { maxBuffer: 64 * 1024 ** 2 });
+    const [file, ...args] = [...GUESTCTL, "cp", "-"];
+    for (const [name, compress] of [
+      ["gzip", gzipSync],
+      ["zstd", zstdCompressSync],
+    ] as const) {
+      await mkdir(folder.at(name));
+      const { stderr } = await execa(file, [...args, `:${folder.at(name)}`], { env, input: compress(archive) });
+      assert.equal(stderr, "");
+      assert.deepEqual(await described(folder.at(`${name}/tree`)), await described(folder.at("tree")));
+      const cut = compress(archive).subarray(0, 1_000_000);
+      const damaged = await execa(file, [...args, `:${folder.at(name)}`], { env, input: cut, reject: false });
+      assert.match(damaged.stderr, new RegExp(`standard input cannot be unpacked with ${name}: `));
+      assert.equal(damaged.exitCode, 125);
+    }
+    for (const [bytes, says] of [
+      ["BZh91AY", /compressed with bzip2; unpack it first: bzip2 -dc FILE \| guestctl cp/],
+      [Buffer.from([0xfd, 0x37, 0x7a, 0x58, 0x5a, 0x00, 1]), /compressed with xz/],
+    ] as const) {
+      const refused = await execa(file, [...args, `:${folder.path}`], { env, input: bytes, reject: false });
+      assert.match(refused.stderr, says);
+      assert.equal(refused.exitCode, 125);
+    }
   });
 
   it("leaves at SIGINT while an archive sends nothing", async () => {

@@ -115,12 +115,28 @@ describe("an archive that a sandbox made", () => {
     }
   });
 
+  it("ends after its last entry, with or without the blocks of zeros", async () => {
+    for (const end of [TAR_END, Buffer.alloc(BLOCK_BYTES), Buffer.alloc(0)]) {
+      const names: string[] = [];
+      const given = [{ name: "a", content: "x".repeat(1_000) }, { name: "b" }];
+      for await (const entry of readTar(archive(given, end))) names.push(entry.name.toString());
+      assert.deepEqual(names, ["a", "b"]);
+    }
+  });
+
+  it("has directories whose names end in a slash, as before ustar", async () => {
+    const types: string[] = [];
+    for await (const { type } of readTar(archive([{ name: "old/" }, { name: "old" }]))) types.push(type);
+    assert.deepEqual(types, ["directory", "file"]);
+  });
+
   it("is refused when it is damaged or cut off", async () => {
     const collect = async (stream: AsyncIterable<Uint8Array>): Promise<void> => {
       for await (const entry of readTar(stream)) void entry;
     };
     const text = [{ name: "a", content: "x".repeat(1_000) }];
-    await assert.rejects(collect(archive(text, Buffer.alloc(0))), /ended early/);
+    await assert.rejects(collect(archive([], Buffer.alloc(0))), /ended early/);
+    await assert.rejects(collect(archive(text, Buffer.alloc(BLOCK_BYTES - 1))), /ended early/);
     await assert.rejects(collect(archive(text, Buffer.alloc(BLOCK_BYTES, 1))), /damaged/);
   });
 

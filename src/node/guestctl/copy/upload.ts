@@ -4,6 +4,7 @@ import { join, posix } from "node:path";
 import { type LeftEntry, type TreeEntry as GuestTreeEntry, type WriteTreeOptions } from "../../client/index.ts";
 import { exclusion, type LocalTarEntry, localEntry, localTree, readTar } from "../../tar/index.ts";
 import { CliError } from "../cli/index.ts";
+import { decompressed } from "./decompressed.ts";
 import { existingFolder, statIfThere } from "./guest-paths.ts";
 import { GuestTarget, ifTooOld } from "./older-agents.ts";
 import { type CopyContext, type CopyParts, errnoWords, NOT_COPIED } from "./report.ts";
@@ -122,7 +123,7 @@ async function* archived(
   onRoot: (entry: UploadEntry) => void,
 ): AsyncGenerator<UploadEntry & Pick<GuestTreeEntry, "type">> {
   const isExcluded = exclusion(context.options.exclude);
-  for await (const given of readTar(input)) {
+  for await (const given of readTar(decompressed(input))) {
     const linkTarget = given.type === "hard-link" ? plainPath(given.linkTarget) : given.linkTarget;
     const entry = { ...given, name: plainPath(given.name), linkTarget };
     if (isExcluded?.(entry.name) === true) continue;
