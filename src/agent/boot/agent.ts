@@ -1,19 +1,18 @@
+import { setTimeout as delay } from "node:timers/promises";
 import type { Configuration } from "../config/index.ts";
-import { AgentError, type Log, TERM_GRACE_MS, within } from "../domain/index.ts";
+import { AgentError, type Log, Signal, TERM_GRACE_MS, within } from "../domain/index.ts";
 import { messageOf } from "../../shared/errors.ts";
 import { AGENT_VERSION } from "../../shared/version.ts";
 import { KILLED_FROZEN, startFailureStatus } from "../workload/index.ts";
 import { Listeners } from "./listeners.ts";
-import { machineIsIdle } from "../platform/index.ts";
 import type { ProbeServer } from "../probe/index.ts";
 import type { Platform } from "./platform.ts";
 import { buildServices, type Services } from "./services.ts";
 
-/** Also makes the agent reload its credentials, as daemons do. */
-const SIGHUP = 1;
-const SIGTERM = 15;
-/** SIGINT, SIGQUIT, SIGTERM: they end an agent that has no workload. */
-const LEAVE_SIGNALS: ReadonlySet<number> = new Set([2, 3, SIGTERM]);
+/** They end an agent that has no workload. */
+const LEAVE_SIGNALS: ReadonlySet<number> = new Set([Signal.INT, Signal.QUIT, Signal.TERM]);
+/** Time after the start for the workload alone, before the agent does what can wait: 10 ms of CPU time. */
+const SETTLE_AFTER_MS = 500;
 /** Time for the last frames to reach their clients, on top of the grace of the execs. */
 const LAST_FRAMES_MS = 2_000;
 /** Exit status when a listener cannot be opened: EX_OSERR of sysexits(3). */
@@ -115,12 +114,22 @@ export class Agent {
   /** Does what can wait until the workload runs: loads the first client's code, frees what only the start needed. */
   async #settle(): Promise<void> {
     const { memory } = this.#platform;
-    if (await machineIsIdle(this.#called.signal)) {
+    if (await this.#isFirst(SETTLE_AFTER_MS)) {
       this.#services.rotation.lookAgain();
       await this.#listeners.warmUp();
     }
     // Not earlier: `worked` changes V8's flags, and V8 refuses code that was cached under other flags.
     memory.worked();
+  }
+
+  /** Waits for that long, without keeping the process alive. False: a call came first. */
+  async #isFirst(delayMs: number): Promise<boolean> {
+    try {
+      await delay(delayMs, undefined, { ref: false, signal: this.#called.signal });
+      return true;
+    } catch {
+      return false;
+    }
   }
 
   /** Runs work that nobody waits for. Logs its failure: an unhandled rejection would end the agent. */
@@ -133,18 +142,19 @@ export class Agent {
     const { workload } = this.#services;
     this.#log.info("stop_asked");
     const graceMs = workload.running ? workload.graceMs : 0;
-    this.#onSignal(SIGTERM);
+    this.#onSignal(Signal.TERM);
     return graceMs;
   }
 
   #onSignal(signal: number): void {
     const { workload, rotation, freeze } = this.#services;
     this.#log.debug("signal_received", { signal, workload: workload.running ? "gets_it" : "does_not_run" });
-    if (signal === SIGHUP) this.#inBackground("credentials", rotation.renew("signal"));
+    // As daemons do, a SIGHUP also reloads the credentials.
+    if (signal === Signal.HUP) this.#inBackground("credentials", rotation.renew("signal"));
     // A frozen workload would not get the signal.
     if (LEAVE_SIGNALS.has(signal)) freeze.endAskedFor();
     if (workload.running) {
-      if (signal === SIGTERM) {
+      if (signal === Signal.TERM) {
         this.#refuseCalls();
         freeze.leave();
         this.#inBackground("stop", workload.stop());

@@ -1,7 +1,13 @@
-import { Flag, FRAME_HEADER_BYTES, frameSizeError, FrameType, MAX_FRAME_BYTES, protocolError } from "./protocol.ts";
+import {
+  Flag,
+  FRAME_HEADER_BYTES,
+  frameSizeError,
+  FrameType,
+  MAX_FRAME_BYTES,
+  PREFACE,
+  protocolError,
+} from "./protocol.ts";
 
-/** What a client sends first (RFC 9113, 3.4). */
-const PREFACE = Buffer.from("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", "latin1");
 const NO_BYTES = Buffer.alloc(0);
 
 /** Receiver of a connection's frames. Its methods may throw ConnectionError, which leaves the reader unusable. */
@@ -19,7 +25,8 @@ export interface FrameHandler {
 /** Cuts a connection's bytes into frames, however they are split. Passes DATA on in the slices in which it arrives. */
 export class FrameReader {
   readonly #handler: FrameHandler;
-  #prefaceBytes = 0;
+  /** Bytes of the client's preface that have been read. */
+  #prefaceBytes: number;
   readonly #head: Buffer = Buffer.alloc(FRAME_HEADER_BYTES);
   #headFilled = 0;
   /** Type of the frame that is being read; -1 between frames. */
@@ -34,8 +41,10 @@ export class FrameReader {
   /** Payload of another frame that does not come in one piece. */
   #payload: Buffer | undefined;
 
-  constructor(handler: FrameHandler) {
+  /** @param expectsPreface false: the peer is a server */
+  constructor(handler: FrameHandler, { expectsPreface = true }: { readonly expectsPreface?: boolean } = {}) {
     this.#handler = handler;
+    this.#prefaceBytes = expectsPreface ? 0 : PREFACE.length;
   }
 
   /** Reads the next bytes, and keeps none of them. Throws ConnectionError at a refused frame. */

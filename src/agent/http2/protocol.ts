@@ -1,3 +1,6 @@
+/** What a client sends first (RFC 9113, 3.4). */
+export const PREFACE: Buffer = Buffer.from("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", "latin1");
+
 /** Frame types (RFC 9113, 6). */
 export const FrameType = {
   DATA: 0,

@@ -4,7 +4,6 @@ export { surviveBugs } from "./bugs.ts";
 export { guestClock, nodeTimers } from "./clock.ts";
 export { consoleOutput } from "./console-output.ts";
 export { MemoryKeeper } from "./memory.ts";
-export { machineIsIdle } from "./idle-machine.ts";
 export { guestKernel, processRandomness } from "./kernel.ts";
 export { type Inheritance, takeInheritance } from "./inherited-environment.ts";
 export { LauncherChannel } from "./launcher-channel.ts";

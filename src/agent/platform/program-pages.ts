@@ -20,8 +20,7 @@ export class ProgramPages {
    * Makes the kernel read only what is touched, until the first `giveBack`. The launcher has asked for what a start
    * needs; around any other page the kernel would read up to 8 MB, by the device's setting. (Linux from 6.16 on does so
    * for code all the same.) Not for longer: when memory is short, the kernel takes such pages first, however often they
-   * are used. A test then had 8,000 reads instead of 60 (decision 0020). Where a start does not fit into memory, the
-   * addon has done it in another way, and this does nothing (native/addon/program_pages.c).
+   * are used. A test then had 8,000 reads instead of 60 (decision 0020).
    */
   readOnlyTouched(): void {
     this.#addon.adviseCode(ADVICE_RANDOM);

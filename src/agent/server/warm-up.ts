@@ -1,12 +1,13 @@
 import { randomBytes } from "node:crypto";
 import { once } from "node:events";
-import { addAbortSignal, type Duplex, duplexPair } from "node:stream";
+import { type Duplex, duplexPair } from "node:stream";
 import { setTimeout as delay } from "node:timers/promises";
 import { connect, createServer, type TLSSocket } from "node:tls";
-import { create, type DescMessage, type MessageInitShape } from "@bufbuild/protobuf";
+import { create, type DescMessage, type DescMethod, type MessageInitShape } from "@bufbuild/protobuf";
 import { timestampNow } from "@bufbuild/protobuf/wkt";
 import { type Clock, SILENT_LOG, type TlsMaterial, within } from "../domain/index.ts";
 import { GuestAgent } from "../../shared/gen/svc/guest/v1alpha1/guest_agent_pb.ts";
+import { type ClientRequest, MemoryClient } from "../http2/index.ts";
 import type { PeerCertificate } from "../listening/index.ts";
 import { messageFrame, type Router } from "../rpc/index.ts";
 import { ManagementServer } from "./management.ts";
@@ -17,39 +18,37 @@ const LIMIT_MS = 5_000;
 /** How long its streams may take to close: PRE_SNAPSHOT's answer waits for it. */
 const CLOSE_LIMIT_MS = 1_000;
 
-const PREFACE = "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0";
-/** Heads of frames (RFC 9113, 4.1): type, flags and stream, those of stream 0 with their length in front. */
-const HEADERS = "\x01\x04\0\0\0";
-const DATA = "\0\0\0\0\0";
-const LAST_DATA = "\0\x01\0\0\0";
-const LAST_HEADERS = "\x01\x05\0\0\0";
-/** Answers to the two PINGs by which the agent ends a connection (`Http2Connection.drain`). */
-const PING_ANSWERS = ["\x01", "\x02"].map((number) => `\0\0\x08\x06\x01${"\0".repeat(11)}${number}`).join("");
-const EMPTY_MESSAGE = "\0\0\0\0\0";
-
-/** Bytes of a request. */
-interface WarmUpCall {
-  readonly method: string;
-  /** With its prefix. */
-  readonly message: string;
-  /** More messages could follow. */
-  readonly isOpen?: boolean;
-}
-
-const HEALTH: WarmUpCall = { method: GuestAgent.method.health.name, message: EMPTY_MESSAGE };
+const HEALTH: ClientRequest = request(GuestAgent.method.health, {});
 
 /** What a node calls after a restore, for a router that starts no command and whose duties change nothing. */
-function rehearsedCalls(): readonly WarmUpCall[] {
-  const encoded = <Desc extends DescMessage>(schema: Desc, message: MessageInitShape<Desc>): string =>
-    Buffer.concat(messageFrame(schema, create(schema, message))).toString("latin1");
-  const start = { args: ["true"], env: { LANG: "C" } };
+function rehearsedCalls(): readonly ClientRequest[] {
   const { exec, runRestoreDuties } = GuestAgent.method;
-  const duties = { entropy: randomBytes(32), hostTime: timestampNow() };
+  const start = { args: ["true"], env: { LANG: "C" } };
   return [
     HEALTH,
-    { method: exec.name, message: encoded(exec.input, { frame: { case: "start", value: start } }), isOpen: true },
-    { method: runRestoreDuties.name, message: encoded(runRestoreDuties.input, duties) },
+    request(exec, { frame: { case: "start", value: start } }),
+    request(runRestoreDuties, { entropy: randomBytes(32), hostTime: timestampNow() }),
   ];
+}
+
+/** A call with one message. A client that streams could send more. */
+function request<Input extends DescMessage>(
+  { name, input, methodKind }: DescMethod & { readonly input: Input },
+  message: MessageInitShape<Input>,
+): ClientRequest {
+  return {
+    fields: {
+      ":method": "POST",
+      ":scheme": "https",
+      ":path": `/${GuestAgent.typeName}/${name}`,
+      ":authority": "agent",
+      "content-type": "application/grpc",
+      te: "trailers",
+      "grpc-timeout": "60S",
+    },
+    body: Buffer.concat(messageFrame(input, create(input, message))),
+    isOpen: methodKind === "bidi_streaming",
+  };
 }
 
 /** The server of a warm-up: that of the agent, but without a listener, and it logs nothing. */
@@ -89,7 +88,7 @@ export async function warmUp(
       server.serveInMemory(other);
       await new Promise<void>((resolve) => others.end(resolve));
     }
-    await ask(client, isRehearsal ? rehearsedCalls() : [HEALTH], signal);
+    await new MemoryClient(client).send(isRehearsal ? rehearsedCalls() : [HEALTH], signal);
   } catch {
     // The first client then waits as long as without a warm-up.
   } finally {
@@ -97,17 +96,6 @@ export async function warmUp(
     await within(Promise.all(open.map((stream) => ended(stream))), CLOSE_LIMIT_MS);
     // Node ends TLS in a later tick.
     if (isRehearsal) await delay(1);
-  }
-}
-
-/** Makes the calls. Resolves when all are answered, and the connection has ended. */
-async function ask(client: Duplex, calls: readonly WarmUpCall[], signal: AbortSignal): Promise<void> {
-  client.write(PREFACE + calls.map((call, n) => request(call, String.fromCharCode(2 * n + 1))).join(""), "latin1");
-  const ends = calls.map((_, n) => LAST_HEADERS + String.fromCharCode(2 * n + 1));
-  let answer = "";
-  for await (const bytes of addAbortSignal(signal, client).iterator({ destroyOnReturn: false })) {
-    answer += (bytes as Buffer).toString("latin1");
-    if (client.writable && ends.every((end) => answer.includes(end))) client.end(PING_ANSWERS, "latin1");
   }
 }
 
@@ -136,22 +124,4 @@ async function shakeHands(
   server.close();
   const certificate = client.getPeerX509Certificate();
   return { server: socket, client, certificate: certificate && described(certificate, client) };
-}
-
-/** HEADERS and DATA. Each field is a literal that no table keeps (RFC 7541, 6.2.2). */
-function request({ method, message, isOpen = false }: WarmUpCall, stream: string): string {
-  const text = (value: string): string => String.fromCharCode(value.length) + value;
-  const frame = (bytes: string, head: string): string =>
-    `\0\0${String.fromCharCode(bytes.length)}${head}${stream}${bytes}`;
-  const fields = {
-    ":method": "POST",
-    ":scheme": "https",
-    ":path": `/${GuestAgent.typeName}/${method}`,
-    ":authority": "agent",
-    "content-type": "application/grpc",
-    te: "trailers",
-    "grpc-timeout": "60S",
-  };
-  const block = Object.entries(fields).map(([name, value]) => `\0${text(name)}${text(value)}`);
-  return frame(block.join(""), HEADERS) + frame(message, isOpen ? DATA : LAST_DATA);
 }

@@ -1,33 +1,10 @@
 import assert from "node:assert/strict";
-import { spawn } from "node:child_process";
-import { availableParallelism } from "node:os";
 import { describe, it, test } from "node:test";
 import { arrivalsWatcher } from "../../../src/agent/platform/arrivals.ts";
-import { guestKernel, machineIsIdle } from "../../../src/agent/platform/index.ts";
+import { guestKernel } from "../../../src/agent/platform/index.ts";
 import { confirmsReseed } from "../../../src/agent/platform/random-device.ts";
-import { awake } from "../../fixtures/awake.ts";
 import { openDescriptors } from "../../fixtures/proc.ts";
 import { addon } from "../../fixtures/spawning.ts";
-
-test("a machine half of whose CPUs work is not idle", async () => {
-  const busy = Array.from({ length: Math.ceil(availableParallelism() / 2) }, () =>
-    spawn(process.execPath, ["-e", "console.log(1); for (;;);"], { stdio: ["ignore", "pipe", "inherit"] }),
-  );
-  try {
-    await Promise.all(busy.map((child) => new Promise((resolve) => child.stdout.once("data", resolve))));
-    assert.equal(await awake(machineIsIdle(new AbortController().signal)), false);
-  } finally {
-    for (const child of busy) child.kill("SIGKILL");
-  }
-});
-
-test("whoever no longer needs to know is not kept waiting", async () => {
-  const controller = new AbortController();
-  const answer = machineIsIdle(controller.signal);
-  controller.abort();
-  assert.equal(await awake(answer), false);
-  assert.equal(await awake(machineIsIdle(AbortSignal.abort())), false);
-});
 
 it("believes a forced reseed of kernels since 5.18 and of those that are known to have got its generator", () => {
   const answers: Readonly<Record<string, boolean>> = {

@@ -4,11 +4,13 @@ import { once } from "node:events";
 import { connect, type Socket } from "node:net";
 import { buffer } from "node:stream/consumers";
 import { describe, it } from "node:test";
-import type { GuestError } from "../../../src/node/client/index.ts";
+import { type GuestError, restoreSequence } from "../../../src/node/client/index.ts";
 import { forAllTests } from "../../fixtures/for-all-tests.ts";
 import { startAgent } from "../../fixtures/agent.ts";
+import { until } from "../../fixtures/awake.ts";
 import { clientOf, optionsFor } from "../../fixtures/guest-client.ts";
 import { echo, listener } from "../../fixtures/listeners.ts";
+import { relayTo } from "../../fixtures/relay.ts";
 import { LargeReads, READ_BYTES } from "../../../src/node/client/internals/large-reads.ts";
 
 const MIB = 2 ** 20;
@@ -44,6 +46,28 @@ describe("client.forward", () => {
     const ends = Promise.all([closed(open), closed(inGuest)]);
     await forwarding.close();
     await ends;
+  });
+
+  it("ends 130 connections at a standby, whether carried or waiting, and carries new ones after the restore", async () => {
+    await using suspended = await startAgent();
+    await using server = await listener(echo);
+    await using relay = await relayTo(suspended.port);
+    using client = clientOf({ ...suspended, port: relay.port });
+    await using forwarding = await client.forward({ port: server.port, onError: () => undefined });
+    const sockets = Array.from({ length: 130 }, () => connect(forwarding.port, "127.0.0.1"));
+    let echoed = 0;
+    const ends = sockets.map((socket) => {
+      socket.on("data", () => echoed++).write("x");
+      return closed(socket);
+    });
+    // As many as one HTTP/2 connection of the agent carries: the others wait.
+    await until(() => echoed === 128, "128 are carried");
+    relay.cut();
+    await Promise.all(ends);
+    relay.mend();
+    await restoreSequence(() => clientOf(suspended));
+    const sent = randomBytes(1024);
+    assert.ok((await answer(forwarding.port, sent)).equals(sent));
   });
 
   it("asks for options once when its token is not taken any more, and loses no byte of those who wait", async () => {

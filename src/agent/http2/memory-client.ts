@@ -1,0 +1,86 @@
+import { addAbortSignal, type Duplex } from "node:stream";
+import { FrameReader, type FrameHandler } from "./frame-reader.ts";
+import { type Fields, HpackEncoder } from "./hpack.ts";
+import { Output } from "./output.ts";
+import { Flag, FrameType, PREFACE } from "./protocol.ts";
+
+/** A request of the client. */
+export interface ClientRequest {
+  readonly fields: Fields;
+  /** At most the initial window of a connection. */
+  readonly body: Uint8Array;
+  /** More of the body could follow. */
+  readonly isOpen: boolean;
+}
+
+/**
+ * A client for requests in memory: it waits for no window, and drops what is answered. Answers SETTINGS and PINGs, so
+ * that the server can end the connection as any other.
+ */
+export class MemoryClient implements FrameHandler {
+  readonly #socket: Duplex;
+  readonly #output = new Output();
+  readonly #reader = new FrameReader(this, { expectsPreface: false });
+  readonly #unanswered = new Set<number>();
+  /** Stream of the DATA frame that is being read. */
+  #dataStream = 0;
+  #serverEnds = false;
+
+  constructor(socket: Duplex) {
+    this.#socket = socket;
+  }
+
+  /**
+   * Sends the requests. Resolves when the connection has ended, by the client once all are answered, or by the server.
+   * Rejects with the signal's reason, or the error of the socket, or for an invalid frame.
+   */
+  async send(requests: readonly ClientRequest[], signal: AbortSignal): Promise<void> {
+    this.#output.copy(PREFACE);
+    this.#output.frame(FrameType.SETTINGS, 0, 0, 0, 0);
+    const encoder = new HpackEncoder();
+    for (const [n, { fields, body, isOpen }] of requests.entries()) {
+      const stream = 2 * n + 1;
+      const block = encoder.encode(fields);
+      this.#output.frame(FrameType.HEADERS, Flag.END_HEADERS, stream, block.length, 0);
+      this.#output.copy(block);
+      this.#output.frame(FrameType.DATA, isOpen ? 0 : Flag.END_STREAM, stream, body.length, 0);
+      this.#output.copy(body);
+      this.#unanswered.add(stream);
+    }
+    this.#flush();
+    for await (const bytes of addAbortSignal(signal, this.#socket).iterator({ destroyOnReturn: false })) {
+      this.#reader.push(bytes as Buffer);
+      this.#flush();
+    }
+  }
+
+  dataBegins(streamId: number): void {
+    this.#dataStream = streamId;
+  }
+
+  data(): void {}
+
+  dataEnds(flags: number): void {
+    this.#answered(flags, this.#dataStream);
+  }
+
+  frame(type: number, flags: number, streamId: number, payload: Buffer): void {
+    if (type === FrameType.HEADERS) this.#answered(flags, streamId);
+    if (type === FrameType.RST_STREAM) this.#unanswered.delete(streamId);
+    if (type === FrameType.GOAWAY) this.#serverEnds = true;
+    if ((flags & Flag.ACK) !== 0) return;
+    if (type === FrameType.SETTINGS) this.#output.frame(FrameType.SETTINGS, Flag.ACK, 0, 0, 0);
+    if (type === FrameType.PING) this.#output.ping(Flag.ACK, payload);
+  }
+
+  #answered(flags: number, streamId: number): void {
+    if ((flags & Flag.END_STREAM) !== 0) this.#unanswered.delete(streamId);
+  }
+
+  #flush(): void {
+    const batch = this.#output.take();
+    if (!this.#socket.writable) return;
+    if (batch !== undefined) this.#socket.write(Buffer.concat(batch.chunks), batch.release);
+    if (this.#unanswered.size === 0 && !this.#serverEnds) this.#socket.end();
+  }
+}
