@@ -5,6 +5,7 @@ import { join } from "node:path";
 import type { AgentCommand, RunningAgent } from "../fixtures/agent.ts";
 import type { ConnectOptions } from "../../src/node/client/index.ts";
 import { optionsFor } from "../fixtures/guest-client.ts";
+import { vmmSocket } from "../fixtures/vmm-socket.ts";
 
 /** What a transport leads to. */
 interface Destination {
@@ -38,6 +39,16 @@ export const TRANSPORTS: readonly Transport[] = [
     name: "unix socket",
     bulkBytes: 32 * MEBIBYTE,
     open: ({ agent, socket }) => Promise.resolve({ options: { address: `unix:${socket}`, token: agent.token } }),
+  },
+  {
+    name: "vsock, by a VMM's socket",
+    bulkBytes: 32 * MEBIBYTE,
+    open: async ({ agent, socket, folder }) => {
+      const path = join(folder, "vm.sock");
+      const vmm = await vmmSocket(path, socket);
+      const address = `vsock+unix:${path}:7071`;
+      return { options: { address, token: agent.token }, [Symbol.dispose]: () => void vmm[Symbol.asyncDispose]() };
+    },
   },
   {
     name: "bridge, pipes",

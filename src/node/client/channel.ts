@@ -75,6 +75,11 @@ export class Channel {
     return this.#agentVersion;
   }
 
+  /** The address in use, of several or of vsock. */
+  get addressInUse(): string | undefined {
+    return this.#link.inUse?.();
+  }
+
   /** There has been a connection. */
   get wasConnected(): boolean {
     return this.#liveness.wasConnected;

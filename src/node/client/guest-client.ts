@@ -144,6 +144,14 @@ export class GuestClient extends FolderClient {
     this.#options = options;
   }
 
+  /**
+   * The address that the last connection was made to, where the client has several addresses or one of vsock. Undefined
+   * before the first connection, and for any other client.
+   */
+  get addressInUse(): string | undefined {
+    return this.#channel.addressInUse;
+  }
+
   /** Version of the agent, as of its last answer; undefined before the first, or if it sends none. */
   get agentVersion(): string | undefined {
     return this.#channel.agentVersion;

@@ -273,6 +273,8 @@ describe("wholeAddress", () => {
       ["[::1]", "[::1]:7071"],
       ["[::1]:5", "[::1]:5"],
       ["unix:guest.sock", `unix:${process.cwd()}/guest.sock`],
+      ["vsock+unix:vm.sock:7071", `vsock+unix:${process.cwd()}/vm.sock:7071`],
+      ["vsock:3:7071", "vsock:3:7071"],
     ] as const) {
       assert.equal(wholeAddress(address), complete);
     }

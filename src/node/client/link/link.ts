@@ -11,6 +11,8 @@ export interface Link {
   failure?(): Cause | undefined;
   /** Connects once more to find out why there is no connection, within that time; undefined: there is one. */
   explain?(limitMs: number): Promise<Cause | undefined>;
+  /** The address that the last connection was made to, of several. */
+  inUse?(): string | undefined;
   /** Takes no more connections; those that are open go on. */
   close?(): void;
 }
@@ -26,10 +28,14 @@ interface Credentials {
   readonly connectTimeoutMs?: number | undefined;
 }
 
-/** An agent's TCP listener, over mutual TLS. */
+/** An agent's TCP listener, over mutual TLS; also its vsock listener, if it has TLS there. */
 export interface TcpOptions extends Credentials {
-  /** `host:port`, with an IPv6 address in brackets. */
-  readonly address: string;
+  /**
+   * `host:port`, with an IPv6 address in brackets; `vsock+unix:/path:port` for the unix socket of a VMM (Firecracker,
+   * Cloud Hypervisor) and a vsock port of its guest; `vsock:CID:port`, by way of socat. Or several addresses of one
+   * agent, which are tried in order: each has its share of the time that is left.
+   */
+  readonly address: string | readonly string[];
   /** The authority that issued the agent's certificate. */
   readonly caPem: string | Uint8Array;
   readonly certPem: string | Uint8Array;
@@ -43,10 +49,10 @@ export interface TcpOptions extends Credentials {
   readonly serverName?: string | undefined;
 }
 
-/** An agent's unix socket. No TLS: the file's mode decides who may connect. */
+/** An agent's unix socket, or its vsock listener without TLS. The mode of the file decides who may connect. */
 export interface UnixSocketOptions extends Credentials {
-  /** `unix:` and the absolute path of the socket. */
-  readonly address: string;
+  /** `unix:` and the absolute path of the socket; or an address of vsock; or several, as of TcpOptions. */
+  readonly address: string | readonly string[];
 }
 
 /**

@@ -1,12 +1,14 @@
-import { createSecureContext } from "node:tls";
+import { createSecureContext, type SecureContext } from "node:tls";
 import { ChannelCredentials, type ChannelOptions, Client, type ClientOptions, credentials } from "@grpc/grpc-js";
-import { LAST_PORT } from "../../../shared/ports.ts";
+import { LAST_PORT, LAST_VSOCK_PORT } from "../../../shared/ports.ts";
 import { reservedTransport } from "../../../shared/transports.ts";
 import { tokenOf, wholeMilliseconds } from "../arguments.ts";
 import { Channel } from "../channel.ts";
 import { invalidOption } from "../errors.ts";
 import { acceptingExpired, tellingSockets } from "../internals/grpc-js.ts";
+import type { Place } from "./attempt.ts";
 import { BridgeLink } from "./bridge.ts";
+import { DialledLink } from "./dialled.ts";
 import { explain } from "./explain.ts";
 import { type ConnectOptions, DEFAULT_SERVER_NAME, type Link, type TcpOptions } from "./link.ts";
 import { Liveness } from "./liveness.ts";
@@ -42,7 +44,7 @@ export function openChannel(options: ConnectOptions, more: ClientOptions = {}): 
   const { connectTimeoutMs: limitMs = DEFAULT_CONNECT_TIMEOUT_MS } = options;
   const connectTimeoutMs =
     limitMs === Number.POSITIVE_INFINITY ? limitMs : wholeMilliseconds(limitMs, "connectTimeoutMs");
-  const link = linkOf(options);
+  const link = linkOf(options, connectTimeoutMs);
   const client = new Client(
     link.target,
     tellingSockets(link.credentials, (socket) => liveness.limit(socket)),
@@ -61,38 +63,65 @@ export function openChannel(options: ConnectOptions, more: ClientOptions = {}): 
 const UNIX_ADDRESS = /^unix:(?:\/\/)?(\/[^/].*)$/s;
 
 /** The link that the options describe. Throws GuestError where they are not valid. */
-function linkOf(options: ConnectOptions): Link {
+function linkOf(options: ConnectOptions, connectTimeoutMs: number): Link {
   if ("bridge" in options) return new BridgeLink(options);
   // Programs without types may pass anything.
   const { address }: { readonly address?: unknown } = options;
-  if (typeof address !== "string" || address === "") {
+  const addresses: readonly unknown[] = Array.isArray(address) ? address : [address];
+  if (addresses.length === 0 || addresses.some((each) => typeof each !== "string" || each === "")) {
     throw invalidOption("address", "address is missing; give host:port or unix:/path, or a bridge command as bridge");
   }
-  const reserved = reservedTransport(options.address);
-  if (reserved !== undefined)
-    throw invalidOption("address", `the address ${reserved}; use host:port, unix:/path or a bridge command`);
-  const socketPath = UNIX_ADDRESS.exec(options.address)?.[1];
-  if (socketPath !== undefined) {
-    const place = { address: options.address, to: { path: socketPath } };
+  const places = (addresses as readonly string[]).map((each) => placeOf(each, options));
+  const [place] = places;
+  if (place === undefined || places.length > 1 || place.vsockPort !== undefined || "command" in place.to) {
+    if ("caPem" in options && options.pinnedCertPem !== undefined)
+      throw invalidOption("pinnedCertPem", "pinnedCertPem requires a single address of host:port");
+    return new DialledLink(places, connectTimeoutMs);
+  }
+  const { to, tls } = place;
+  const dialled = { address: place.address, to, ...(tls && { tls }) };
+  if ("path" in to) {
     return {
-      target: `unix:${socketPath}`,
+      target: `unix:${to.path}`,
       credentials: credentials.createInsecure(),
       options: {},
-      explain: (limitMs) => explain(place, limitMs),
+      explain: (limitMs) => explain(dialled, limitMs),
     };
   }
-  if ("caPem" in options) return tcpLink(options);
-  throw invalidOption(
-    "address",
-    `"${options.address}" is not unix:/path; an address of host:port needs caPem, certPem and keyPem`,
-  );
+  const serverName = tls?.serverName ?? DEFAULT_SERVER_NAME;
+  return {
+    target: place.address,
+    credentials: tcpCredentials(tls?.context ?? createSecureContext(), options),
+    options: { "grpc.ssl_target_name_override": serverName, "grpc.default_authority": serverName },
+    explain: (limitMs) => explain(dialled, limitMs),
+  };
+}
+
+function tcpCredentials(context: SecureContext, options: ConnectOptions): ChannelCredentials {
+  const pinned = "caPem" in options ? options.pinnedCertPem : undefined;
+  if (pinned === undefined) return ChannelCredentials.createFromSecureContext(context);
+  return acceptingExpired(context, pem(pinned, "pinnedCertPem"));
 }
 
 const ADDRESS = /^(?:\[[\da-fA-F:.]+(?:%[\w.-]+)?\]|[^:/[\]\s]+):\d{1,5}$/;
+/** The unix socket of a VMM and a vsock port of its guest; the CID and vsock port of a guest. */
+const VSOCK_UNIX_ADDRESS = /^vsock\+unix:(\/.+):(\d{1,10})$/s;
+const VSOCK_ADDRESS = /^vsock:(\d{1,10}):(\d{1,10})$/;
 
-/** Mutual TLS 1.3 to a host and port. Throws GuestError for a malformed address or PEM. */
-function tcpLink(options: TcpOptions): Link {
-  const { address, serverName = DEFAULT_SERVER_NAME } = options;
+/** The place that an address names. Throws GuestError for a malformed address or PEM. */
+function placeOf(address: string, options: Exclude<ConnectOptions, { readonly bridge: unknown }>): Place {
+  const reserved = reservedTransport(address);
+  if (reserved !== undefined)
+    throw invalidOption("address", `the address ${reserved}; use host:port, unix:/path or a bridge command`);
+  const path = UNIX_ADDRESS.exec(address)?.[1];
+  if (path !== undefined) return { address, to: { path } };
+  if (/^vsock[:+]/.test(address)) return { ...vsockPlace(address), tls: tlsOf(options) };
+  if (!("caPem" in options)) {
+    throw invalidOption(
+      "address",
+      `"${address}" is not unix:/path; an address of host:port needs caPem, certPem and keyPem`,
+    );
+  }
   const port = Number(address.slice(address.lastIndexOf(":") + 1));
   if (!ADDRESS.test(address) || port < 1 || port > LAST_PORT) {
     throw invalidOption(
@@ -100,18 +129,27 @@ function tcpLink(options: TcpOptions): Link {
       `"${address}" is no address; write host:port with a port from 1 to ${LAST_PORT} and an IPv6 address in brackets, or unix:/path`,
     );
   }
-  const context = secureContext(options);
   const host = address.slice(0, address.lastIndexOf(":")).replace(/^\[(.*)\]$/, "$1");
-  const place = { address, to: { host, port }, tls: { context, serverName } };
-  return {
-    target: address,
-    credentials:
-      options.pinnedCertPem === undefined
-        ? ChannelCredentials.createFromSecureContext(context)
-        : acceptingExpired(context, pem(options.pinnedCertPem, "pinnedCertPem")),
-    options: { "grpc.ssl_target_name_override": serverName, "grpc.default_authority": serverName },
-    explain: (limitMs) => explain(place, limitMs),
-  };
+  return { address, to: { host, port }, tls: tlsOf(options) };
+}
+
+function vsockPlace(address: string): Place {
+  const [, path, guestPort] = VSOCK_UNIX_ADDRESS.exec(address) ?? [];
+  const [, cid, port = guestPort] = VSOCK_ADDRESS.exec(address) ?? [];
+  const vsockPort = Number(port);
+  if ((path === undefined && cid === undefined) || vsockPort < 1 || vsockPort > LAST_VSOCK_PORT) {
+    const forms = "vsock+unix:/path:port or vsock:CID:port";
+    throw invalidOption("address", `"${address}" is not an address; write ${forms}, port 1 to ${LAST_VSOCK_PORT}`);
+  }
+  if (path !== undefined) return { address, to: { path }, vsockPort };
+  // Node has no sockets of this family, and the library no native code.
+  return { address, to: { command: ["socat", "-", `VSOCK-CONNECT:${cid}:${vsockPort}`] } };
+}
+
+/** What TLS needs; undefined: the options have no certificates. */
+function tlsOf(options: ConnectOptions): Place["tls"] {
+  if (!("caPem" in options)) return undefined;
+  return { context: secureContext(options), serverName: options.serverName ?? DEFAULT_SERVER_NAME };
 }
 
 function secureContext({ caPem, certPem, keyPem }: TcpOptions): ReturnType<typeof createSecureContext> {

@@ -33,7 +33,7 @@ another agent, a moved clock. A lost connection is dialled anew, as after a rest
   },
   notes: `With --json, the fields of the schema (HealthResponse): "alive", "ready", "ready_cmd_exit", "last_user_activity",
 "guest_time", "frozen", "thawed_without_duties", "process_env_version", "services", and "idle_declared" once there has
-been one. With --watch, an object a line for each look: "time" and "state"; up with "round_trip_ms", "clock_error_ms"
+been one. Of several addresses, or one of vsock, the text names the one in use. With --watch, an object a line for each look: "time" and "state"; up with "round_trip_ms", "clock_error_ms"
 (guest minus host), "agent_version" and "health", lost with "error".`,
   statuses: "0 ready, 1 not ready, 125 no answer; with --watch those of the last look.",
   examples: [
@@ -56,7 +56,7 @@ been one. With --watch, an object a line for each look: "time" and "state"; up w
     using client = await openClient(values, host);
     const response = await client.health({ timeoutMs: ANSWER_TIMEOUT_MS });
     return {
-      text: asText(response),
+      text: asText(response, client.addressInUse),
       json: healthObject(response),
       status: response.ready ? 0 : STATUS_NOT_AS_INTENDED,
     };
@@ -69,7 +69,7 @@ function statusOf(last: Sample | undefined): number {
   return last.health.ready ? 0 : STATUS_NOT_AS_INTENDED;
 }
 
-function asText(response: Health): string {
+function asText(response: Health, address: string | undefined): string {
   const { alive, ready, lastUserActivity, guestTime, idleDeclared } = response;
   const lines: ReportLine[] = [
     ["alive", alive ? "yes" : "no"],
@@ -77,6 +77,7 @@ function asText(response: Health): string {
     ["last user activity", timeOf(lastUserActivity, guestTime)],
     ["guest time", guestTime === undefined ? "unknown" : timeOf(guestTime)],
     ["idle declared", timeOf(idleDeclared, guestTime)],
+    ...(address === undefined ? [] : [["address", address] as const]),
     ...sessionLines(response),
   ];
   return reportText(lines);

@@ -1,5 +1,6 @@
+import { existsSync } from "node:fs";
 import { isIPv6 } from "node:net";
-import { resolve } from "node:path";
+import { join, resolve } from "node:path";
 import {
   connect,
   type ConnectOptions,
@@ -70,9 +71,16 @@ async function targetNow(named: Target | SandboxTarget, host: NodeJS.Process): P
 
 async function connectOptions({ address = "", bridge, credentials, serverName }: Target): Promise<ConnectOptions> {
   if (bridge !== undefined) return { bridge: [...SHELL, bridge], token: await readToken(credentials) };
-  const whole = wholeAddress(address);
-  if (whole.startsWith(UNIX_PREFIX)) return { address: whole, token: await readToken(credentials) };
-  return { address: whole, serverName, ...(await readClientCredentials(credentials)) };
+  const addresses = wholeAddresses(address);
+  const [single = ""] = addresses;
+  const dialled = addresses.length === 1 ? single : addresses;
+  // Over vsock the agent has TLS or not: a directory without certificates means that it has not.
+  const mayUseTls =
+    addresses.some((each) => each.startsWith(VSOCK_PREFIX)) && existsSync(join(credentials, "client.pem"));
+  const usesTls =
+    mayUseTls || addresses.some((each) => !each.startsWith(UNIX_PREFIX) && !each.startsWith(VSOCK_PREFIX));
+  if (!usesTls) return { address: dialled, token: await readToken(credentials) };
+  return { address: dialled, serverName, ...(await readClientCredentials(credentials)) };
 }
 
 /** Runs a command line as ssh(1) runs its ProxyCommand. */
@@ -90,7 +98,7 @@ export const CONNECTION_OPTIONS = {
     topic: "connection",
     short: "H",
     argument: "ADDRESS",
-    help: `where the agent listens: HOST[:PORT], port ${DEFAULT_PORT} by default, or unix:PATH (or GUESTCTL_ADDRESS)` as string,
+    help: `where the agent listens: HOST[:PORT], port ${DEFAULT_PORT} by default, unix:PATH, vsock+unix:PATH:PORT or vsock:CID:PORT; several in order with commas (or GUESTCTL_ADDRESS)` as string,
   },
   bridge: {
     topic: "connection",
@@ -191,11 +199,24 @@ function sandboxTarget(sandbox: string, values: ConnectionValues): SandboxTarget
 }
 
 const UNIX_PREFIX = "unix:";
+const VSOCK_PREFIX = "vsock";
+
+/** The addresses in a list with commas, each whole. A comma in the path of a socket is part of the path. */
+function wholeAddresses(text: string): readonly string[] {
+  const parts = text.split(",");
+  if (parts.length > 1 && parts.slice(1).every((part) => /^(?:unix:|vsock[+:])|^[^/]+$/.test(part))) {
+    return parts.map(wholeAddress);
+  }
+  return [wholeAddress(text)];
+}
 
 /** Adds the default port to a host name or IP address; makes the path of a socket absolute. Throws UsageError. */
 export function wholeAddress(address: string): string {
   if (address === UNIX_PREFIX) throw new UsageError(`${address} lacks the path of a socket; write unix:PATH`);
   if (address.startsWith(UNIX_PREFIX)) return `${UNIX_PREFIX}${resolve(address.slice(UNIX_PREFIX.length))}`;
+  const vsockSocket = /^vsock\+unix:(.+):(\d+)$/s.exec(address);
+  if (vsockSocket !== null) return `vsock+unix:${resolve(vsockSocket[1] ?? "")}:${vsockSocket[2]}`;
+  if (/^vsock:\d+:\d+$/.test(address)) return address;
   const reserved = reservedTransport(address);
   if (reserved !== undefined) throw new UsageError(`the address ${reserved}; use HOST:PORT, unix:PATH or --bridge`);
   if (/^\[.*\]:\d+$/.test(address) || /^[^:]+:\d+$/.test(address)) {

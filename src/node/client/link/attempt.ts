@@ -1,0 +1,185 @@
+import { spawn } from "node:child_process";
+import { connect as connectSocket, Socket } from "node:net";
+import { Duplex } from "node:stream";
+import { checkServerIdentity, connect as connectTls, type SecureContext } from "node:tls";
+import { messageOf } from "../../../shared/errors.ts";
+import type { ErrorCode } from "../error-codes.ts";
+import { type Cause, causeOf } from "../grpc-texts.ts";
+
+/** Where an agent may be reached, as one of a client's addresses names it. */
+export interface Place {
+  /** As the caller wrote it. */
+  readonly address: string;
+  /** A TCP port, a unix socket, or a program whose standard input and output lead to the agent. */
+  readonly to:
+    | { readonly host: string; readonly port: number }
+    | { readonly path: string }
+    | { readonly command: readonly [program: string, ...args: string[]] };
+  /** The unix socket is that of a VMM (Firecracker, Cloud Hypervisor), which is asked for this vsock port first. */
+  readonly vsockPort?: number | undefined;
+  /** Undefined: without TLS. */
+  readonly tls?: { readonly context: SecureContext; readonly serverName: string } | undefined;
+}
+
+/** A place could not be reached. */
+export class AttemptError extends Error {
+  override readonly name = "AttemptError";
+  readonly reason: Cause;
+
+  constructor(reason: Cause) {
+    super(reason.message);
+    this.reason = reason;
+  }
+}
+
+/** What a client sends before the server answers: kept, because the next place needs it too. */
+export interface Preface {
+  /** All of it so far. */
+  readonly sent: readonly Buffer[];
+  /** Gets what comes later; replaces the last receiver. */
+  receiver: ((bytes: Buffer) => void) | undefined;
+}
+
+/** Longest answer to CONNECT: `OK `, a number and a newline. */
+const ANSWER_BYTES = 64;
+const NEWLINE = 0x0a;
+const COMPLAINT_CHARS = 300;
+
+/**
+ * Connects to a place, passes the preface on, and resolves with the connection as soon as its server has answered with
+ * a byte. A device that takes connections and never answers so fails in time. Rejects with AttemptError.
+ *
+ * @param limitMs time for all of it
+ */
+export async function attempt(place: Place, preface: Preface, limitMs: number): Promise<Duplex> {
+  const { vsockPort, tls } = place;
+  const opened = open(place);
+  let current: Duplex = opened.stream;
+  let step = "nothing answers";
+  let code: ErrorCode = "ADDRESS_UNREACHABLE";
+  let late: NodeJS.Timeout | undefined;
+  const failed = new Promise<never>((_resolve, reject) => {
+    const fail = (cause: Cause): void => reject(new AttemptError(cause));
+    late = setTimeout(() => fail({ code, message: `${step} within ${Math.round(limitMs)} ms` }), limitMs);
+    opened.failed = (error) => fail(causeOf(messageOf(error)) ?? { code, message: messageOf(error) });
+    opened.closed = () => fail({ code: "CONNECTION_CLOSED", message: `${step}: the connection was closed` });
+  });
+  failed.catch(() => undefined);
+  try {
+    await Promise.race([opened.connected, failed]);
+    if (vsockPort !== undefined) {
+      step = `the VMM does not answer CONNECT ${vsockPort}; the guest may not listen on that vsock port`;
+      await Promise.race([askForPort(current, vsockPort), failed]);
+    }
+    code = "NOT_AN_AGENT";
+    if (tls !== undefined) {
+      step = "it takes the connection and makes no TLS handshake";
+      const secure = connectTls({
+        socket: current,
+        secureContext: tls.context,
+        servername: tls.serverName,
+        ALPNProtocols: ["h2"],
+        checkServerIdentity: (_host, certificate) => checkServerIdentity(tls.serverName, certificate),
+      });
+      secure.on("error", (error) => opened.failed(error));
+      await Promise.race([new Promise((resolve) => secure.once("secureConnect", resolve)), failed]);
+      current = secure;
+    }
+    step = "it takes the connection and says nothing of HTTP/2";
+    for (const bytes of preface.sent) current.write(bytes);
+    preface.receiver = (bytes) => current.write(bytes);
+    await Promise.race([new Promise((resolve) => current.once("readable", resolve)), failed]);
+    // The end of the stream is readable too.
+    if (current.readableLength === 0) await failed;
+    return current;
+  } catch (error) {
+    current.destroy();
+    opened.stream.destroy();
+    throw error;
+  } finally {
+    clearTimeout(late);
+    preface.receiver = undefined;
+    opened.failed = () => undefined;
+    opened.closed = () => undefined;
+  }
+}
+
+interface Opened {
+  readonly stream: Duplex;
+  readonly connected: Promise<unknown>;
+  failed: (error: unknown) => void;
+  closed: () => void;
+}
+
+/** Neither sockets nor programs keep this process alive: the calls over them do. */
+function open({ to }: Place): Opened {
+  if ("command" in to) return openCommand(to.command);
+  const socket = connectSocket({ ...to, allowHalfOpen: true, noDelay: true });
+  socket.unref();
+  const connected = new Promise((resolve) => socket.once("connect", resolve));
+  return followed(socket, connected);
+}
+
+function followed(stream: Duplex, connected: Promise<unknown>): Opened {
+  const opened: Opened = { stream, connected, failed: () => undefined, closed: () => undefined };
+  stream.on("error", (error) => opened.failed(error));
+  stream.once("end", () => opened.closed());
+  stream.once("close", () => opened.closed());
+  return opened;
+}
+
+function openCommand([program, ...args]: readonly [string, ...string[]]): Opened {
+  const child = spawn(program, args, { stdio: ["pipe", "pipe", "pipe"] });
+  child.unref();
+  for (const stream of [child.stdin, child.stdout, child.stderr]) if (stream instanceof Socket) stream.unref();
+  const stream = new Duplex({
+    read: () => void child.stdout.resume(),
+    write: (bytes: Buffer, _encoding, done) => void child.stdin.write(bytes, done),
+    final: (done) => void child.stdin.end(done),
+    destroy: (error, done) => {
+      child.kill();
+      done(error);
+    },
+  });
+  const opened = followed(stream, Promise.resolve());
+  let complaint = "";
+  child.stderr.setEncoding("utf8").on("data", (text: string) => {
+    complaint = (complaint + text).slice(-COMPLAINT_CHARS);
+  });
+  // What breaks the pipes ends the program, which says why.
+  child.stdin.on("error", () => undefined);
+  child.stdout.on("data", (bytes: Buffer) => {
+    if (!stream.push(bytes)) child.stdout.pause();
+  });
+  child.once("error", (error) => opened.failed(new Error(`${program} cannot be started: ${error.message}`)));
+  child.once("close", () => {
+    if (complaint !== "") opened.failed(new Error(`${program} failed: ${complaint.trim()}`));
+    stream.push(null);
+  });
+  return opened;
+}
+
+/** Firecracker's and Cloud Hypervisor's handshake. What follows the answer in the same read belongs to the agent. */
+function askForPort(stream: Duplex, port: number): Promise<void> {
+  stream.write(`CONNECT ${port}\n`);
+  let answer = Buffer.alloc(0);
+  return new Promise((resolve, reject) => {
+    const read = (): void => {
+      const bytes = stream.read() as Buffer | null;
+      if (bytes === null) return;
+      answer = Buffer.concat([answer, bytes]);
+      const end = answer.indexOf(NEWLINE);
+      if (end < 0 && answer.length <= ANSWER_BYTES) return;
+      stream.off("readable", read);
+      const line = answer.toString("latin1", 0, end < 0 ? ANSWER_BYTES : end).trimEnd();
+      if (!/^OK \d+$/.test(line)) {
+        const message = `the VMM answers CONNECT ${port} with ${JSON.stringify(line)} in place of OK`;
+        reject(new AttemptError({ code: "NOT_AN_AGENT", message }));
+        return;
+      }
+      if (answer.length > end + 1) stream.unshift(answer.subarray(end + 1));
+      resolve();
+    };
+    stream.on("readable", read);
+  });
+}

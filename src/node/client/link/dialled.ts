@@ -1,0 +1,129 @@
+import { mkdtempSync, rmSync } from "node:fs";
+import { createServer, type Server, type Socket } from "node:net";
+import { tmpdir } from "node:os";
+import { join as joinPath } from "node:path";
+import type { Duplex } from "node:stream";
+import { type ChannelCredentials, type ChannelOptions, credentials } from "@grpc/grpc-js";
+import type { ErrorCode } from "../error-codes.ts";
+import { failure } from "../errors.ts";
+import type { Cause } from "../grpc-texts.ts";
+import { attempt, AttemptError, type Place, type Preface } from "./attempt.ts";
+import type { Link } from "./link.ts";
+
+/** Time for an attempt where the client sets no limit. */
+const UNLIMITED_MS = 10_000;
+/** The rest of the client's limit is for what follows: its failure is then known before the client gives up. */
+const SHARE_OF_LIMIT = 0.9;
+
+/** Causes that another address would not change: the next one is not tried. */
+const FINAL: ReadonlySet<ErrorCode> = new Set([
+  "CLIENT_CERTIFICATE_EXPIRED",
+  "CLIENT_CERTIFICATE_REFUSED",
+  "CLIENT_CERTIFICATE_TOO_LONG",
+  "SERVER_CERTIFICATE_EXPIRED",
+  "SERVER_CERTIFICATE_NOT_YET_VALID",
+  "SERVER_CERTIFICATE_UNTRUSTED",
+  "SERVER_NAME_MISMATCH",
+]);
+
+/**
+ * Connections to the first of several places that answers, or to one that grpc-js cannot dial. grpc-js dials only
+ * sockets, so this listens on a private one and joins each of its connections to a place.
+ */
+export class DialledLink implements Link {
+  readonly target: string;
+  readonly credentials: ChannelCredentials = credentials.createInsecure();
+  readonly options: ChannelOptions = {};
+  readonly #places: readonly Place[];
+  readonly #limitMs: number;
+  readonly #directory: string;
+  readonly #server: Server;
+  #failure: Cause | undefined;
+  #inUse: string | undefined;
+
+  /** @param connectTimeoutMs time for a connection to be ready, over all places */
+  constructor(places: readonly Place[], connectTimeoutMs: number) {
+    this.#places = places;
+    this.#limitMs = Number.isFinite(connectTimeoutMs)
+      ? connectTimeoutMs * SHARE_OF_LIMIT
+      : places.length * UNLIMITED_MS;
+    try {
+      this.#directory = mkdtempSync(joinPath(tmpdir(), "guest-agent-dial-"));
+    } catch (cause) {
+      const message = `a socket is needed in ${tmpdir()}, which cannot be written; set TMPDIR`;
+      throw failure("UNAVAILABLE", "ADDRESS_UNREACHABLE", message, cause);
+    }
+    const path = joinPath(this.#directory, "agent.sock");
+    this.target = `unix:${path}`;
+    this.#server = createServer({ allowHalfOpen: true }, (socket) => void this.#join(socket));
+    this.#server.on("error", (error) => {
+      const message = `cannot listen on ${path}: ${error.message}; TMPDIR must name a directory with a short path`;
+      this.#failure = { code: "ADDRESS_UNREACHABLE", message };
+    });
+    // Exclusive: in a cluster's worker, too, the socket is bound at once.
+    this.#server.listen({ path, exclusive: true });
+    this.#server.unref();
+  }
+
+  failure(): Cause | undefined {
+    return this.#failure;
+  }
+
+  inUse(): string | undefined {
+    return this.#inUse;
+  }
+
+  close(): void {
+    this.#server.close();
+    rmSync(this.#directory, { recursive: true, force: true });
+  }
+
+  async #join(socket: Socket): Promise<void> {
+    socket.unref();
+    socket.on("error", () => socket.destroy());
+    const sent: Buffer[] = [];
+    const preface: Preface = { sent, receiver: undefined };
+    const receive = (bytes: Buffer): void => {
+      sent.push(bytes);
+      preface.receiver?.(bytes);
+    };
+    socket.on("data", receive);
+    const stream = await this.#dial(preface, socket);
+    socket.off("data", receive);
+    if (stream === undefined) socket.destroy();
+    else join(socket, stream);
+  }
+
+  /** The connection to the first place that answers. Undefined: none does, and the failure says why. */
+  async #dial(preface: Preface, socket: Socket): Promise<Duplex | undefined> {
+    const endMs = performance.now() + this.#limitMs;
+    const causes: Cause[] = [];
+    for (const [index, place] of this.#places.entries()) {
+      if (socket.destroyed) return undefined;
+      const limitMs = Math.max(0, endMs - performance.now()) / (this.#places.length - index);
+      try {
+        const stream = await attempt(place, preface, limitMs);
+        this.#failure = undefined;
+        this.#inUse = place.address;
+        return stream;
+      } catch (error) {
+        if (!(error instanceof AttemptError)) throw error;
+        causes.push({ code: error.reason.code, message: `${place.address}: ${error.reason.message}` });
+        if (FINAL.has(error.reason.code)) break;
+      }
+    }
+    const last = causes.at(-1);
+    if (last !== undefined)
+      this.#failure = { code: last.code, message: causes.map(({ message }) => message).join("; ") };
+    return undefined;
+  }
+}
+
+/** Joins both ways, with their ends and backpressure. What breaks one breaks the other. */
+function join(socket: Socket, stream: Duplex): void {
+  stream.on("error", () => socket.destroy());
+  stream.once("close", () => socket.destroy());
+  socket.once("close", () => stream.destroy());
+  socket.pipe(stream);
+  stream.pipe(socket);
+}

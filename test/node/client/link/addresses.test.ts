@@ -1,0 +1,145 @@
+import assert from "node:assert/strict";
+import { describe, test } from "node:test";
+import { connect, type ConnectOptions, type GuestError } from "../../../../src/node/client/index.ts";
+import { type SocketAgent, startSocketAgent } from "../../../fixtures/agent.ts";
+import { issueCertificates } from "../../../fixtures/certificates.ts";
+import { testFolder } from "../../../fixtures/files.ts";
+import { forAllTests } from "../../../fixtures/for-all-tests.ts";
+import { failureOf, optionsFor, thrownBy } from "../../../fixtures/guest-client.ts";
+import { type VmmBehaviour, vmmSocket } from "../../../fixtures/vmm-socket.ts";
+
+const agent: SocketAgent = forAllTests(await startSocketAgent());
+const folder = forAllTests(await testFolder());
+const PORT = 7071;
+let sockets = 0;
+
+/** A VMM's socket in front of the agent, and its address. */
+async function vmm(behaviour: VmmBehaviour = "joins") {
+  const path = folder.at(`vm-${sockets++}.sock`);
+  return Object.assign(await vmmSocket(path, agent.socketPath, behaviour), { address: `vsock+unix:${path}:${PORT}` });
+}
+
+function options(address: string | readonly string[], more: Partial<ConnectOptions> = {}): ConnectOptions {
+  return { address, token: agent.token, ...more };
+}
+
+async function failureAt(address: string | readonly string[], more: Partial<ConnectOptions> = {}): Promise<GuestError> {
+  using client = connect(options(address, more));
+  return await failureOf(client.health({ timeoutMs: 60_000 }));
+}
+
+describe("an address vsock+unix", () => {
+  test("asks the VMM for the port, once a connection, and loses no byte that follows the answer", async () => {
+    await using device = await vmm();
+    using client = connect(options(device.address));
+    assert.equal(client.addressInUse, undefined);
+    assert.equal((await client.health()).alive, true);
+    assert.equal(client.addressInUse, device.address);
+    const input = Buffer.alloc(3_000_000, "0123456789");
+    const { stdout } = await client.run({ args: ["cat"] }, { input });
+    assert.ok(Buffer.from(stdout).equals(input));
+    assert.deepEqual(device.asked, [`CONNECT ${PORT}`]);
+  });
+
+  test("ends a command whose client goes, and connects again afterwards", async () => {
+    await using device = await vmm();
+    {
+      using client = connect(options(device.address));
+      const command = client.exec({ args: ["sleep", "1000"] });
+      await command.started;
+      command.cancel();
+      await assert.rejects(command.wait());
+    }
+    using next = connect(options(device.address));
+    assert.equal((await next.health()).alive, true);
+    assert.equal(device.asked.length, 2);
+  });
+
+  for (const [behaviour, words] of [
+    ["never answers", /does not answer CONNECT 7071/],
+    ["answers OK and nothing more", /says nothing of HTTP\/2/],
+    ["closes", /the connection was closed/],
+    ["greets", /answers CONNECT 7071 with "220 mail.example ready" in place of OK/],
+  ] as const)
+    test(`fails in time, with the reason, at a VMM that ${behaviour}`, async () => {
+      await using device = await vmm(behaviour);
+      const { status, message } = await failureAt(device.address, { connectTimeoutMs: 500 });
+      assert.equal(status, "UNAVAILABLE");
+      assert.match(message, words);
+      assert.ok(message.includes(device.address), message);
+    });
+
+  test("is refused without a port, a path or digits", () => {
+    for (const wrong of [
+      "vsock+unix:/run/x",
+      "vsock+unix:x:1",
+      "vsock+unix:/x:0",
+      "vsock:3",
+      "vsock:x:1",
+      "vsock:3:4294967295",
+    ]) {
+      const { code, message } = thrownBy(() => connect(options(wrong)));
+      assert.deepEqual([code, message.includes(wrong)], ["INVALID_ARGUMENT", true], message);
+    }
+  });
+});
+
+describe("several addresses", () => {
+  for (const behaviour of ["never answers", "answers OK and nothing more", "closes"] as const)
+    test(`are tried in order: a device that ${behaviour} is passed over in its time`, async () => {
+      await using device = await vmm(behaviour);
+      const second = `unix:${agent.socketPath}`;
+      using client = connect(options([device.address, second], { connectTimeoutMs: 2_000 }));
+      assert.equal((await client.health({ timeoutMs: 60_000 })).alive, true);
+      assert.equal(client.addressInUse, second);
+    });
+
+  test("use the first one that answers, over TLS too", async () => {
+    await using device = await vmm();
+    const tcp = optionsFor(agent);
+    const nobody = `unix:${folder.at("nobody.sock")}`;
+    using client = connect({ ...tcp, address: [nobody, String(tcp.address), `unix:${agent.socketPath}`] });
+    assert.equal((await client.health()).alive, true);
+    assert.equal(client.addressInUse, tcp.address);
+    assert.equal(device.asked.length, 0);
+  });
+
+  test("are all named with their causes where none answers", async () => {
+    await using device = await vmm("closes");
+    const nobody = `unix:${folder.at("nobody.sock")}`;
+    const { status, message } = await failureAt([nobody, device.address], { connectTimeoutMs: 2_000 });
+    assert.equal(status, "UNAVAILABLE");
+    assert.match(message, new RegExp(`${nobody}: .*ENOENT.*; ${device.address.replace("+", "\\+")}: `));
+  });
+
+  test("end at a refused token or a wrong certificate, which the next would not change", async () => {
+    const tcp = optionsFor(agent);
+    const other = await issueCertificates();
+    const addresses = [String(tcp.address), `unix:${agent.socketPath}`];
+    {
+      using client = connect({ ...tcp, address: addresses, caPem: other.ca });
+      const { code, message } = await failureOf(client.health({ timeoutMs: 60_000 }));
+      assert.equal(code, "SERVER_CERTIFICATE_UNTRUSTED");
+      assert.ok(!message.includes(agent.socketPath), message);
+    }
+    {
+      const { cert, key } = other.client;
+      using client = connect({ ...tcp, address: addresses, certPem: cert, keyPem: key });
+      assert.equal((await failureOf(client.health({ timeoutMs: 60_000 }))).code, "CLIENT_CERTIFICATE_REFUSED");
+    }
+    using client = connect({ ...tcp, address: addresses, token: "wrong" });
+    assert.equal((await failureOf(client.health({ timeoutMs: 60_000 }))).status, "UNAUTHENTICATED");
+    assert.equal(client.addressInUse, addresses[0]);
+  });
+
+  test("are tried from the first again for each connection", async () => {
+    await using device = await vmm("closes");
+    using client = connect(options([device.address, `unix:${agent.socketPath}`]));
+    await client.health();
+    // The duties end the connection.
+    await client.runRestoreDuties({ entropy: Buffer.alloc(32, 1) });
+    device.behaviour = "joins";
+    assert.equal((await client.health({ waitForReady: true, timeoutMs: 60_000 })).alive, true);
+    assert.equal(client.addressInUse, device.address);
+  });
+});
