@@ -1,3 +1,4 @@
+import { isUtf8 } from "node:buffer";
 import {
   chmodSync,
   closeSync,
@@ -171,7 +172,8 @@ class Target implements Disposable {
       const above = parts.slice(0, depth);
       const path = this.#join(above);
       try {
-        mkdirSync(path, PRIVATE_DIRECTORY);
+        // As text where that is possible: the mkdirSync of Deno takes no Buffer.
+        mkdirSync(isUtf8(path) ? path.toString() : path, PRIVATE_DIRECTORY);
       } catch (error) {
         if (errnoOf(error) !== "EEXIST") throw error;
       }
