@@ -17,7 +17,9 @@ describe("the progress of guestctl sandbox", NEEDS_NAMESPACES, () => {
     terminal.type(`${GUESTCTL.join(" ")} sandbox standby box; echo status-$?\n`);
     await begun;
     // Drawn again while the daemon is at work.
-    await terminal.read(/\rstandby box: suspend it {2}\d+ s\p{Cc}\[K[^\n]*\rstandby box: suspend it {2}\d+ s\p{Cc}\[K/u);
+    await terminal.read(
+      /\rstandby box: suspend it {2}\d+ s\p{Cc}\[K[^\n]*\rstandby box: suspend it {2}\d+ s\p{Cc}\[K/u,
+    );
     release();
     await terminal.read(/\r\p{Cc}\[K(?:box: .*\r\n)?box sleeps; [^\n]*\r\nstatus-[013]\r\n/u);
   });

@@ -103,6 +103,21 @@ describe("the watch", NEEDS_NAMESPACES, () => {
     assert.deepEqual([isAsleep, events], [true, []]);
   });
 
+  it("ends at once although a sandbox does not answer", async ({ node, substrate }) => {
+    const end = new AbortController();
+    const events: WatchEvent[] = [];
+    const { begun, release } = substrate.hold("GET /instances/{id}");
+    const process = substrate.machine("box");
+    await process.suspend();
+    const watching = node.watch({ intervalMs: 50, signal: end.signal, onEvent: (event) => events.push(event) });
+    await begun;
+    end.abort();
+    release();
+    await watching;
+    assert.deepEqual(events, [], "a check that was broken off says nothing about the sandbox");
+    await process.continue();
+  });
+
   test("looks after all others while it waits for one", async () => {
     await using substrate = await HttpSubstrate.start();
     using node = await openNode(partsOf(substrate));

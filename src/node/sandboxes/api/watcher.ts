@@ -38,6 +38,8 @@ export class Watcher {
   /** Whether the agent has answered on this connection. One that is being made is kept for the next check. */
   #hasAnswered = false;
   #isReachable = true;
+  /** Ends the questions of a check, and no action. */
+  readonly #end = new AbortController();
   /** Checks that have failed in a row, and rounds in which the sandbox is left out because of them. */
   #failures = 0;
   #roundsOut = 0;
@@ -76,8 +78,9 @@ export class Watcher {
     return this.#looking === undefined;
   }
 
-  /** Resolves when its last check is over. */
+  /** Resolves when its last check is over: an action is completed, an answer is not waited for. */
   async end(): Promise<void> {
+    this.#end.abort();
     await this.#looking;
     this.close();
   }
@@ -138,7 +141,7 @@ export class Watcher {
       }
       // A connection in the making goes on; one that has failed may have had an address of before.
       if (!isLate(failure)) this.close();
-      if (!isSame()) return undefined;
+      if (!isSame() || this.#end.signal.aborted) return undefined;
       await pause(CONFIRM_PAUSE_MS);
     }
     this.#failures++;
@@ -150,10 +153,11 @@ export class Watcher {
   }
 
   async #asked(entry: SandboxEntry, known: Instance | undefined): Promise<Health> {
-    if (this.#client !== undefined && this.#hasAnswered) return this.#client.health({ timeoutMs: CALL_MS });
+    const { signal } = this.#end;
+    if (this.#client !== undefined && this.#hasAnswered) return this.#client.health({ timeoutMs: CALL_MS, signal });
     return this.#node.dials.run(async () => {
       this.#client ??= await this.#node.guests.dial(entry, { known });
-      const health = await this.#client.health({ timeoutMs: DIAL_MS });
+      const health = await this.#client.health({ timeoutMs: DIAL_MS, signal });
       this.#hasAnswered = true;
       return health;
     });
