@@ -1,7 +1,8 @@
 export type { CallOptions } from "./channel.ts";
 export { ERROR_CODES, type ErrorCode } from "./error-codes.ts";
 export { GuestError, isLost as isConnectionLost, type GuestErrorParts, type GuestStatus } from "./errors.ts";
-export type { ExecCommand, ExecResult, KeptCommand, SignalName } from "./exec/command.ts";
+export { isTransient } from "./transient.ts";
+export type { ExecCommand, ExecResult, KeptCommand, SignalName, TerminalOptions } from "./exec/command.ts";
 export type {
   AttachOptions,
   Attachment,

@@ -67,7 +67,7 @@ describe("what guestctl health --watch prints", () => {
     assert.deepEqual(changesOf(samples), [
       "up and ready",
       "lost: connect ECONNREFUSED [UNAVAILABLE]",
-      "back after 3.5 s",
+      "reconnected after 3.5 s",
     ]);
   });
 
@@ -118,7 +118,7 @@ describe("guestctl health --watch", () => {
       assert.match(await next(), /^\d\d:\d\d:\d\d {2}lost: .* \[UNAVAILABLE(?:, \w+)?\]$/);
       const { certificates } = first;
       await using _second = await startIssuedAgent({ ...options, certificates });
-      assert.match(await next(), /^\d\d:\d\d:\d\d {2}back after \d+\.\d s$/);
+      assert.match(await next(), /^\d\d:\d\d:\d\d {2}reconnected after \d+\.\d s$/);
       guestctl.kill("SIGTERM");
       await guestctl.ended;
     } finally {

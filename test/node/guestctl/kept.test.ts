@@ -85,10 +85,10 @@ describe("guestctl and kept commands", () => {
     terminal.type("one\n");
     await terminal.read(/typed-one/);
     proxy.cut();
-    await terminal.read(/guestctl: lost the connection to screen: [^\r\n]*; trying to come back\r\n/);
+    await terminal.read(/guestctl: lost the connection to screen: [^\r\n]*; reconnecting\r\n/);
     terminal.type("two\n");
     proxy.mend();
-    await terminal.read(/guestctl: back after \d+\.\d s\r\n/);
+    await terminal.read(/guestctl: reconnected after \d+\.\d s\r\n/);
     await terminal.read(/drawn-31x97/);
     terminal.type("three\n");
     await terminal.read(/typed-three/);

@@ -3,7 +3,7 @@ import assert from "node:assert/strict";
 import { type ChildProcess, spawn } from "node:child_process";
 import { randomBytes } from "node:crypto";
 import { once } from "node:events";
-import { copyFile, mkdir, writeFile } from "node:fs/promises";
+import { copyFile, mkdir, stat, writeFile } from "node:fs/promises";
 import { connect, type Socket } from "node:net";
 import { join } from "node:path";
 import { buffer, text } from "node:stream/consumers";
@@ -21,8 +21,9 @@ const folder = forAllTests(await testFolder());
 const { agent, env } = await agentForAllTests();
 
 /** Sends bytes and an end. Resolves with what comes back. */
-async function answer(port: number, sent: Buffer, host = "127.0.0.1"): Promise<Buffer> {
-  const socket = connect({ port, host, allowHalfOpen: true });
+async function answer(at: number | string, sent: Buffer): Promise<Buffer> {
+  const place = typeof at === "number" ? { port: at, host: "127.0.0.1" } : { path: at };
+  const socket = connect({ ...place, allowHalfOpen: true });
   socket.end(sent);
   return buffer(socket);
 }
@@ -46,6 +47,22 @@ describe("guestctl forward", () => {
     assert.equal(String(await answer(ports[1] ?? 0, Buffer.from("x"))), "from the socket");
     running.kill("SIGTERM");
     assert.equal(await running.ended, 0);
+  });
+
+  test("listens on a local unix socket for its own user, replaces a stale one, and removes it", async () => {
+    await using server = await listener(echo);
+    const path = folder.at("local.sock");
+    const sent = Buffer.from("over a unix socket");
+    for (const signal of ["SIGKILL", "SIGTERM"] as const) {
+      const running = startGuestctl(["forward", `${path}:${server.port}`], env);
+      assert.equal((await running.lines.next()).value, `${path} -> ${server.port}`);
+      assert.ok((await answer(path, sent)).equals(sent));
+      const second = await runGuestctl(["forward", `${path}:${server.port}`], env);
+      assertRefused(second, /cannot listen on .*local\.sock: .*EADDRINUSE/);
+      running.kill(signal);
+      await running.ended;
+    }
+    await assert.rejects(stat(path), { code: "ENOENT" });
   });
 
   test("with --wait listens once somebody listens in the sandbox", async () => {

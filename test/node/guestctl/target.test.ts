@@ -26,6 +26,11 @@ const { GUESTCTL_ADDRESS: _, ...rest } = guestctlVariables(agent);
 const env = { ...rest, TMPDIR: folder };
 
 describe("the agent that a command line means", () => {
+  test("is reached at an IPv6 address with a zone", async () => {
+    const { stdout, stderr } = await runGuestctl(["health", "-H", `[::1%lo]:${agent.port}`], rest);
+    assert.match(stdout, /^alive: +yes$/m, stderr);
+  });
+
   test("is that of the flags, and of the environment for what they leave open", () => {
     const flags = { address: "flag:8", credentials: "/flag", "server-name": "flag.example" };
     assert.deepEqual(resolved(flags, VARIABLES), ["flag:8", "/flag", "flag.example"]);

@@ -1,14 +1,25 @@
-import { create, toBinary } from "@bufbuild/protobuf";
+import { create, type MessageInitShape, toBinary } from "@bufbuild/protobuf";
 import {
   type ExecExit,
   ExecExitSchema,
   type ExecStart,
   ExecStartSchema,
+  type TerminalSchema,
 } from "../../../shared/gen/svc/guest/v1alpha1/exec_pb.ts";
 import { checkArgs, checkOptions, fromArguments, wholeMilliseconds, wholeNumber } from "../arguments.ts";
 import { invalidOption } from "../errors.ts";
 import { plain, type Plain } from "../plain.ts";
 import { type KeepOptions, keepMessage } from "./keep.ts";
+
+/** A command's terminal. */
+export interface TerminalOptions {
+  readonly cols: number;
+  readonly rows: number;
+  /** Value of TERM. Default: xterm-256color. */
+  readonly term?: string | undefined;
+  /** The terminal edits lines as UTF-8: the erase key removes whole characters (IUTF8 of termios(3)). Default: false. */
+  readonly iutf8?: boolean | undefined;
+}
 
 /** A command to run in the sandbox. */
 export interface ExecCommand {
@@ -23,7 +34,7 @@ export interface ExecCommand {
   /** Connect standard input. False (the default): /dev/null. A terminal always has it. */
   readonly stdin?: boolean | undefined;
   /** Run in a terminal of this size. Then `stdout` carries all output. */
-  readonly terminal?: { readonly cols: number; readonly rows: number; readonly term?: string | undefined } | undefined;
+  readonly terminal?: TerminalOptions | undefined;
   /** Time that the agent allows the command, in milliseconds. Default: no limit. */
   readonly timeoutMs?: number | undefined;
 }
@@ -80,7 +91,7 @@ export function startMessage(command: ExecCommand | KeptCommand): ExecStart {
       user,
       stdin,
       timeoutMs: BigInt(wholeMilliseconds(timeoutMs, "timeoutMs")),
-      ...(terminal && { terminal: { cols: terminal.cols, rows: terminal.rows, term: terminal.term ?? "" } }),
+      ...(terminal && { terminal: terminalMessage(terminal) }),
       ...(isKept(command) && { keep: keepMessage(command.keep) }),
     });
     // Encode it now: later it would fail in the middle of a call.
@@ -101,6 +112,15 @@ function variablesOf(env: ExecCommand["env"] = {}): Record<string, string> {
   // Its value may be a secret.
   if (wrong !== undefined) throw invalidOption("env", `env has a variable that is not text: ${wrong[0]}`);
   return Object.fromEntries(given);
+}
+
+function terminalMessage({
+  cols,
+  rows,
+  term = "",
+  iutf8 = false,
+}: TerminalOptions): MessageInitShape<typeof TerminalSchema> {
+  return { cols, rows, term, iutf8 };
 }
 
 /** The exit frame's content. */

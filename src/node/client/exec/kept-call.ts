@@ -9,9 +9,10 @@ import {
 } from "../../../shared/gen/svc/guest/v1alpha1/exec_pb.ts";
 import { wholeMilliseconds } from "../arguments.ts";
 import type { Channel } from "../channel.ts";
-import { abortedError, failure, type GuestError, type GuestStatus } from "../errors.ts";
+import { abortedError, failure, type GuestError } from "../errors.ts";
 import { RedialledChannel } from "../link/redialled.ts";
 import { growingPauses, retried } from "../retry.ts";
+import { isRefusal, isTransient } from "../transient.ts";
 import { type Deferred, deferred } from "../deferred.ts";
 import { type KeptOptions, type KeptPosition, keepUnsupported, resumeTimeoutOf } from "./keep.ts";
 import { KeptInput, KeptOutputs, NO_OUTPUT, type OutputOffsets } from "./kept-streams.ts";
@@ -28,8 +29,6 @@ const FORGET_MS = 2_000;
 const WAITING_SIGNALS = 64;
 /** By ExecStream. */
 const STREAMS: readonly (undefined | "stdout" | "stderr")[] = [undefined, "stdout", "stderr"];
-/** Statuses of a call whose connection failed, where the agent gives no reason. */
-const BROKEN: ReadonlySet<GuestStatus> = new Set(["UNAVAILABLE", "INTERNAL", "CANCELLED", "UNKNOWN"]);
 
 /** What the successive calls need. */
 export interface KeptParts {
@@ -257,7 +256,7 @@ export class KeptCall implements ExecWire {
     if (stream === undefined) return; // one that a newer agent has
     const offset = this.#outputs?.skip(stream, bytes) ?? 0;
     this.#parts.options.onEvent?.({ kind: "gap", stream, offset, bytes });
-    const message = `${bytes} bytes of ${stream} from offset ${offset} on are not held any more`;
+    const message = `${bytes} bytes of ${stream} from offset ${offset} on were dropped (the agent's buffer was full)`;
     if (this.#parts.options.failOnGap === true) this.#fail(failure("DATA_LOSS", "OUTPUT_LOST", message));
   }
 
@@ -292,11 +291,10 @@ export class KeptCall implements ExecWire {
     return keepUnsupported(this.#channel.current.agentVersion, isWorkload ? "the workload's output" : undefined);
   }
 
-  /** Whether another attempt may succeed: the connection failed without a reason, or new credentials may be late. */
-  #isTransient({ status, reason }: GuestError): boolean {
+  /** Whether another attempt may succeed: the connection failed, or new credentials may be late. */
+  #isTransient(error: GuestError): boolean {
     const { alwaysDials, channel } = this.#parts;
-    if (status === "UNAUTHENTICATED") return alwaysDials;
-    return reason === undefined && BROKEN.has(status) && (alwaysDials || !channel.isClosed);
+    return isTransient(error) && (alwaysDials || (!isRefusal(error) && !channel.isClosed));
   }
 
   #reconnect(lost: GuestError): void {

@@ -13,6 +13,7 @@ import { explain } from "./explain.ts";
 import { type ConnectOptions, DEFAULT_SERVER_NAME, type Link, type TcpOptions } from "./link.ts";
 import { Liveness } from "./liveness.ts";
 import { readToTheEnd } from "./single-answer.ts";
+import { targetOf } from "./zoned-address.ts";
 
 /** Bytes that a call may receive ahead of its reader: grpc-js's default of 64 KiB halves the throughput. */
 const FLOW_CONTROL_WINDOW_BYTES = 1024 * 1024;
@@ -90,7 +91,7 @@ function linkOf(options: ConnectOptions, connectTimeoutMs: number): Link {
   }
   const serverName = tls?.serverName ?? DEFAULT_SERVER_NAME;
   return {
-    target: place.address,
+    target: targetOf(place.address),
     credentials: tcpCredentials(tls?.context ?? createSecureContext(), options),
     options: { "grpc.ssl_target_name_override": serverName, "grpc.default_authority": serverName },
     explain: (limitMs) => explain(dialled, limitMs),

@@ -1,5 +1,6 @@
-import { createServer, type Server, type Socket } from "node:net";
-import { messageOf } from "../../../shared/errors.ts";
+import { unlink } from "node:fs/promises";
+import { connect, createServer, type ListenOptions, type Server, type Socket } from "node:net";
+import { errnoOf, messageOf } from "../../../shared/errors.ts";
 import { fromArguments } from "../arguments.ts";
 import { failure, type GuestError, invalidOption } from "../errors.ts";
 import type { ConnectOptions } from "../link/link.ts";
@@ -19,24 +20,26 @@ export interface ForwardOptions {
   readonly port?: number | undefined;
   /** Absolute path of a unix socket in the guest. */
   readonly path?: string | undefined;
-  /** TCP port to listen on here. Default: 0, any that is free. */
-  readonly listen?: number | undefined;
+  /** TCP port to listen on here, or the path of a unix socket. Default: 0, any port that is free. */
+  readonly listen?: number | string | undefined;
   /** Address to listen on. Default: 127.0.0.1. */
   readonly host?: string | undefined;
   /**
-   * Address and credentials, which a restore may change. Called when the agent did not accept the connection or its
-   * token. Default: the client's.
+   * Address and credentials, which a restore may change. Called when a connection failed in a way in which reconnecting
+   * may help (`isTransient`). Default: the client's.
    */
   readonly connectOptions?: (() => ConnectOptions | Promise<ConnectOptions>) | undefined;
   /** Called for each connection that failed in the guest or on its way there; the forwarding goes on. */
   readonly onError?: ((error: GuestError) => void) | undefined;
+  /** Called for each connection that was opened in the guest. */
+  readonly onConnect?: (() => void) | undefined;
   /** Aborting closes it. */
   readonly signal?: AbortSignal | undefined;
 }
 
-/** A local port that leads into the guest. */
+/** A local port or unix socket that is forwarded into the guest. */
 export interface Forwarding extends AsyncDisposable {
-  /** The port that is listened on. */
+  /** The port that is listened on; 0 for a unix socket. */
   readonly port: number;
   /** Stops listening and breaks off what is connected. Resolves when all is closed. */
   close(): Promise<void>;
@@ -50,6 +53,7 @@ export const FORWARD_NAMES: Readonly<Record<keyof ForwardOptions, true>> = {
   host: true,
   connectOptions: true,
   onError: true,
+  onConnect: true,
   signal: true,
 };
 
@@ -59,7 +63,7 @@ export const FORWARD_NAMES: Readonly<Record<keyof ForwardOptions, true>> = {
  * @throws GuestError where it cannot listen
  */
 export async function forward(
-  { port, path, listen = 0, host = "127.0.0.1", onError, signal }: ForwardOptions,
+  { port, path, listen = 0, host = "127.0.0.1", onError, onConnect, signal }: ForwardOptions,
   opener: TunnelOpener,
 ): Promise<Forwarding> {
   const target = port ?? path;
@@ -71,7 +75,12 @@ export async function forward(
   const server = createServer({ allowHalfOpen: true, noDelay: true, highWaterMark: QUEUE_BYTES }, (socket) => {
     sockets.add(socket);
     socket.on("close", () => sockets.delete(socket));
-    void carry(socket, reads, (gone) => opener.open(target, gone), onError);
+    const open = async (gone: AbortSignal): Promise<GuestTunnel> => {
+      const tunnel = await opener.open(target, gone);
+      onConnect?.();
+      return tunnel;
+    };
+    void carry(socket, reads, open, onError);
   });
   const bound = await listening(server, listen, host);
   // Such as EMFILE of accept(2): the others go on, and without a listener it would end this process.
@@ -129,17 +138,40 @@ async function carry(
   }
 }
 
-function listening(server: Server, port: number, host: string): Promise<number> {
+/** Resolves with the port. A stale socket, on which nobody listens, is replaced. Rejects with GuestError. */
+async function listening(server: Server, listen: number | string, host: string): Promise<number> {
+  if (typeof listen === "number") return listeningOnce(server, { port: listen, host }, `${host}, port ${listen}`);
+  try {
+    return await listeningOnce(server, { path: listen }, listen);
+  } catch (error) {
+    if (errnoOf((error as GuestError).cause) !== "EADDRINUSE" || !(await isStale(listen))) throw error;
+    await unlink(listen);
+    return listeningOnce(server, { path: listen }, listen);
+  }
+}
+
+function listeningOnce(server: Server, at: ListenOptions, where: string): Promise<number> {
   return new Promise((resolve, reject) => {
-    server.once("error", (error: NodeJS.ErrnoException) => {
+    // Later errors, of single connections, change nothing.
+    server.on("error", (error: NodeJS.ErrnoException) => {
       const status = error.code === "EADDRINUSE" ? "ALREADY_EXISTS" : "FAILED_PRECONDITION";
-      const message = `cannot listen on ${host}, port ${port}: ${messageOf(error)}`;
-      reject(failure(status, "LISTEN_FAILED", message, error));
+      reject(failure(status, "LISTEN_FAILED", `cannot listen on ${where}: ${messageOf(error)}`, error));
     });
-    fromArguments("the options of forward are not valid", () => server.listen(port, host));
+    fromArguments("the options of forward are not valid", () => server.listen(at));
     server.once("listening", () => {
       const address = server.address();
-      resolve(typeof address === "object" && address !== null ? address.port : port);
+      resolve(typeof address === "object" && address !== null ? address.port : 0);
     });
+  });
+}
+
+/** Whether a path is a unix socket on which nobody listens. */
+function isStale(path: string): Promise<boolean> {
+  return new Promise((resolve) => {
+    const probe = connect(path, () => {
+      probe.destroy();
+      resolve(false);
+    });
+    probe.on("error", (error) => resolve(errnoOf(error) === "ECONNREFUSED"));
   });
 }

@@ -1,6 +1,6 @@
 import type { Channel } from "../channel.ts";
-import { GuestError, isLost } from "../errors.ts";
 import { RedialledChannel } from "../link/redialled.ts";
+import { isTransient } from "../transient.ts";
 import { GuestTunnel } from "./tunnel.ts";
 
 /** Opens tunnels over one connection. Where the agent does not accept that, opens them over a new one from then on. */
@@ -21,7 +21,7 @@ export class TunnelOpener {
     try {
       return await opened(channel, target, signal);
     } catch (error) {
-      if (!this.#mayDial || !isNotTaken(error) || signal.aborted) throw error;
+      if (!this.#mayDial || !isTransient(error) || signal.aborted) throw error;
       if (this.#channel.current === channel) await (this.#dialling ??= this.#renew());
       return opened(this.#channel.current, target, signal);
     }
@@ -47,9 +47,4 @@ async function opened(channel: Channel, target: number | string, signal: AbortSi
   tunnel.on("error", () => undefined);
   await tunnel.opened;
   return tunnel;
-}
-
-/** Whether the agent did not accept the connection or the token; not if it is ending. */
-function isNotTaken(error: unknown): boolean {
-  return isLost(error) || (error instanceof GuestError && error.status === "UNAUTHENTICATED");
 }

@@ -1,5 +1,5 @@
 import { type Command, defineCommand, guestPath, jsonLine, parseCount, writeAll } from "../cli/index.ts";
-import { CONNECTION_OPTIONS, openClient } from "../target/index.ts";
+import { CONNECTION_OPTIONS, answeringClient } from "../target/index.ts";
 
 export const cat: Command = defineCommand({
   usage: ["cat [options] PATH..."],
@@ -17,7 +17,7 @@ export const cat: Command = defineCommand({
   async run({ values, positionals }, host) {
     const start = parseCount(values.offset, "--offset", 0) ?? 0;
     const length = parseCount(values.length, "--length", 1);
-    using client = await openClient(values, host);
+    using client = await answeringClient(values, host);
     for (const path of positionals.map(guestPath)) {
       let offset = start;
       for await (const chunk of client.readFile(path, { offset, length })) {

@@ -1,5 +1,5 @@
 import { once } from "node:events";
-import type { GuestError } from "../../client/index.ts";
+import { type Forwarding, type GuestError, isTransient } from "../../client/index.ts";
 import {
   type Command,
   checkInput,
@@ -22,7 +22,8 @@ const DEFAULT_WAIT_MS = 86_400_000;
 export const forward: Command = defineCommand({
   usage: ["forward [options] [[HOST:]LOCAL:]PORT|PATH..."],
   about: `Forwards local TCP ports to ports of the sandbox's loopback, or to its unix sockets, until SIGINT or SIGTERM. The
-sandbox needs no network for it. Without LOCAL the local port has the same number; 0 is any that is free.`,
+sandbox needs no network for it. Without LOCAL the local port has the same number; 0 is any that is free. LOCAL may be
+the path of a unix socket, which guestctl makes for its own user: /tmp/l.sock:80.`,
   options: {
     wait: { short: "w", help: "listen only once somebody listens on the sandbox's ports" },
     timeout: { argument: "DURATION", help: "with --wait: longest wait (default 24h)" },
@@ -32,7 +33,11 @@ sandbox needs no network for it. Without LOCAL the local port has the same numbe
 Reads the credentials and a sandbox's address again when the agent no longer accepts them, as after a restore.
 With --json, one object a line: "host", "port" and "target"; failures have "error".`,
   statuses: "0 ended by SIGINT or SIGTERM, 125 failed.",
-  examples: ["forward 8080:80", "forward --wait 3000 0.0.0.0:9229:9229", "forward 2375:/var/run/docker.sock"],
+  examples: [
+    "forward 8080:80",
+    "forward --wait 3000 0.0.0.0:9229:9229",
+    "forward /tmp/docker.sock:/var/run/docker.sock",
+  ],
   takes: { some: "a port" },
   elsewhere: [
     ["-L", "the ports stand alone: guestctl forward 8080:80"],
@@ -51,24 +56,41 @@ With --json, one object a line: "host", "port" and "target"; failures have "erro
     const connection = await connector(values, host);
     using client = connection.connect();
     const isForPrograms = values.json === true;
+    const forwardings: Forwarding[] = [];
     const begin = async ({ local, address, target }: Mapping): Promise<void> => {
       if (values.wait === true) {
         if (typeof target === "string") throw new UsageError("--wait waits for ports, not for paths");
         await client.waitForPort(target, { timeoutMs: timeoutMs ?? DEFAULT_WAIT_MS });
       }
+      let isLost = false;
       const onError = (error: GuestError): void => {
-        const line = `guestctl: a connection to ${target} failed: ${printable(error.message)}\n`;
+        // One line when the agent cannot be reached, however many connections find that out.
+        const isKnown = isLost;
+        isLost = isTransient(error);
+        if (isLost && isKnown) return;
+        const next = isLost ? "; the next connection dials again" : "";
+        const line = `guestctl: a connection to ${target} failed: ${printable(error.message)}${next}\n`;
         host.stderr.write(isForPrograms ? jsonLine({ target, ...failureObject(error) }) : line);
       };
+      const onConnect = (): void => {
+        if (isLost && !isForPrograms) host.stderr.write(`guestctl: connections to ${target} succeed again\n`);
+        isLost = false;
+      };
       const where = typeof target === "number" ? { port: target } : { path: target };
-      const connectOptions = connection.redial;
-      const { port } = await client.forward({ ...where, listen: local, host: address, connectOptions, onError });
-      const line = `${address.includes(":") ? `[${address}]` : address}:${port} -> ${printable(String(target))}\n`;
-      await writeAll(host.stdout, isForPrograms ? jsonLine({ host: address, port, target }) : line);
+      const { redial: connectOptions } = connection;
+      const options = { ...where, listen: local, host: address, connectOptions, onError, onConnect };
+      const forwarding = await client.forward(options);
+      forwardings.push(forwarding);
+      const { port } = forwarding;
+      const place =
+        typeof local === "string" ? printable(local) : `${address.includes(":") ? `[${address}]` : address}:${port}`;
+      const json = typeof local === "string" ? { path: local, target } : { host: address, port, target };
+      await writeAll(host.stdout, isForPrograms ? jsonLine(json) : `${place} -> ${printable(String(target))}\n`);
     };
     const left = Promise.race([once(host, "SIGINT"), once(host, "SIGTERM")]);
-    // The connections end with the process, without waiting for what they still carry.
     await Promise.race([left, Promise.all(mappings.map(begin)).then(() => left)]);
+    // Removes local unix sockets. Connections are broken off, without waiting for what they still carry.
+    await Promise.all(forwardings.map((forwarding) => forwarding.close()));
     return 0;
   },
 });
@@ -76,17 +98,22 @@ With --json, one object a line: "host", "port" and "target"; failures have "erro
 /** A value of kubectl's --address, which says where to listen; an agent's address has a port. */
 const LOCAL_ADDRESS = /^(?:localhost|\d+(?:\.\d+){3})$/;
 
-/** A local port, and where it leads. */
+/** A local port or the path of a unix socket, and where it leads. */
 interface Mapping {
-  readonly local: number;
+  readonly local: number | string;
   readonly address: string;
   readonly target: number | string;
 }
 
 const MAPPING = /^(?:(?:(\[[^\]]+\]|[^:/]+):)?(\d{1,5}):)?(\/.*|\d+)$/;
 
+/** A local unix socket, as in `ssh -L /tmp/l.sock:/run/x.sock`. */
+const LOCAL_SOCKET = /^(\/[^:]+):(\/.*|\d+)$/;
+
 /** Reads `[[HOST:]LOCAL:]PORT|PATH`. Throws UsageError. */
 function mappingOf(text: string): Mapping {
+  const [, localPath, remote = ""] = LOCAL_SOCKET.exec(text) ?? [];
+  if (localPath !== undefined) return { local: localPath, address: DEFAULT_HOST, target: portOrPath(remote, text) };
   const [, address = DEFAULT_HOST, local, guest] = MAPPING.exec(text) ?? [];
   if (guest === undefined) {
     const advice = /^[a-z][\w/-]*$/i.test(text)

@@ -1,13 +1,16 @@
 import { setTimeout as pause } from "node:timers/promises";
-import { connect, type GuestClient, GuestError } from "../../client/index.ts";
+import { connect, type GuestClient, isTransient } from "../../client/index.ts";
+import { messageOf } from "../../../shared/errors.ts";
 import { printable } from "../cli/index.ts";
-import { type ConnectionValues, connector } from "../target/index.ts";
+import { ANSWER_TIMEOUT_MS, type ConnectionValues, connector, isDialError } from "../target/index.ts";
 
-const RETRY_PAUSE_MS = 1_000;
+const FIRST_PAUSE_MS = 250;
+const LONGEST_PAUSE_MS = 2_000;
 
 /**
- * Shows what a watch yields until SIGINT or SIGTERM, over lost connections too: restore duties end all, and credentials
- * may have changed. Throws as the first connection does. Resolves with the exit status.
+ * Shows what a watch yields until SIGINT or SIGTERM, over lost connections, a standby and restore steps too: address
+ * and credentials are read again for each attempt. Prints one line when the connection is lost, and one when there is
+ * another. Throws as the first connection does. Resolves with the exit status.
  */
 export async function watchUntilSignal<Report>(
   values: ConnectionValues,
@@ -18,26 +21,67 @@ export async function watchUntilSignal<Report>(
   const left = new AbortController();
   for (const signal of ["SIGINT", "SIGTERM"] as const) host.once(signal, () => left.abort());
   const { redial, connect: dial } = await connector(values, host);
-  let wasThere = false;
+  const connection = new Connection(host);
+  const watchOnce = async (client: GuestClient): Promise<void> => {
+    using watched = client;
+    // The stream itself has no time limit.
+    await watched.health({ timeoutMs: ANSWER_TIMEOUT_MS, signal: left.signal });
+    for await (const report of watch(watched, left.signal)) {
+      connection.isMade();
+      await show(report);
+    }
+  };
   while (!left.signal.aborted) {
     try {
-      await watchOnce(redial === undefined ? dial() : connect(await redial()), async (client) => {
-        for await (const report of watch(client, left.signal)) {
-          await show(report);
-          wasThere = true;
-        }
-      });
+      await watchOnce(redial === undefined || !connection.wasMade ? dial() : connect(await redial()));
+      connection.isLost("the agent ended the watch");
     } catch (error) {
       if (left.signal.aborted) break;
-      if (!wasThere || !(error instanceof GuestError) || error.status !== "UNAVAILABLE") throw error;
-      host.stderr.write(`guestctl: ${printable(error.message)}; tries again\n`);
-      await pause(RETRY_PAUSE_MS, undefined, { signal: left.signal }).catch(() => undefined);
+      if (!connection.wasMade || !(isTransient(error) || isDialError(error))) throw error;
+      connection.isLost(messageOf(error));
     }
+    await pause(connection.pauseMs(), undefined, { signal: left.signal }).catch(() => undefined);
   }
   return 0;
 }
 
-async function watchOnce(client: GuestClient, watch: (client: GuestClient) => Promise<void>): Promise<void> {
-  using watched = client;
-  await watch(watched);
+/** The state of the connection, of which each change is reported in one line. */
+class Connection {
+  readonly #host: NodeJS.Process;
+  #wasMade = false;
+  #lostAtMs: number | undefined;
+  #pauseMs = FIRST_PAUSE_MS;
+
+  constructor(host: NodeJS.Process) {
+    this.#host = host;
+  }
+
+  /** There has been one. */
+  get wasMade(): boolean {
+    return this.#wasMade;
+  }
+
+  isMade(): void {
+    if (this.#lostAtMs !== undefined)
+      this.#host.stderr.write(`guestctl: reconnected after ${seconds(performance.now() - this.#lostAtMs)}\n`);
+    this.#wasMade = true;
+    this.#lostAtMs = undefined;
+    this.#pauseMs = FIRST_PAUSE_MS;
+  }
+
+  isLost(why: string): void {
+    if (this.#lostAtMs === undefined) this.#host.stderr.write(`guestctl: ${printable(why)}; reconnecting\n`);
+    this.#lostAtMs ??= performance.now();
+  }
+
+  /** Time before the next attempt, longer with each. */
+  pauseMs(): number {
+    const pauseMs = this.#pauseMs;
+    this.#pauseMs = Math.min(2 * pauseMs, LONGEST_PAUSE_MS);
+    return pauseMs;
+  }
+}
+
+function seconds(ms: number): string {
+  return `${(ms / 1_000).toFixed(1)} s`;
 }

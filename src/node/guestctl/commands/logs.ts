@@ -1,7 +1,7 @@
 import { finished } from "node:stream/promises";
 import type { KeptEvent, WorkloadOutput } from "../../client/index.ts";
 import { type Command, defineCommand, jsonLine, parseCount, UsageError } from "../cli/index.ts";
-import { CONNECTION_OPTIONS, connector } from "../target/index.ts";
+import { ANSWER_TIMEOUT_MS, CONNECTION_OPTIONS, connector } from "../target/index.ts";
 import { eventTeller, exitObject } from "../terminal/index.ts";
 
 const NEWLINE = 0x0a;
@@ -37,6 +37,7 @@ With --json, an object a line: "started"; "stdout" and "stderr" with "offset" an
     const { follow = false, json = false } = values;
     const { connect, redial } = await connector(values, host);
     using client = connect();
+    await client.health({ timeoutMs: ANSWER_TIMEOUT_MS });
     const tell = eventTeller("the workload", false, json, host);
     const shown = new Shown({ stdout, stderr }, json, host);
     const onEvent = (event: KeptEvent): void => {
@@ -63,7 +64,9 @@ async function show(
   const whole = Promise.all([output.wait(), ...STREAMS.map((stream) => copy(output, stream, shown))]);
   // Whoever leaves does not wait for it.
   whole.catch(() => undefined);
-  const { pid, execId, stdoutEnd, stderrEnd } = await output.attached;
+  const attached = await Promise.race([output.attached, left]);
+  if (attached === "left") return 0;
+  const { pid, execId, stdoutEnd, stderrEnd } = attached;
   shown.event({ event: "started", pid, exec_id: execId });
   if (tail === undefined) shown.release();
   const first = await Promise.race([shown.until({ stdout: stdoutEnd, stderr: stderrEnd }), whole, left]);

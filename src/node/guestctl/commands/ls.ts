@@ -13,7 +13,7 @@ import {
   tableText,
   writeAll,
 } from "../cli/index.ts";
-import { CONNECTION_OPTIONS, openClient } from "../target/index.ts";
+import { CONNECTION_OPTIONS, answeringClient } from "../target/index.ts";
 import { isReason } from "../copy/index.ts";
 import { attributesObject } from "./schema.ts";
 
@@ -54,7 +54,7 @@ cannot be read), "mount_point", and the fields of the schema (StatPathResponse),
   ],
   rewrite: (args) => args.flatMap(humanOption),
   async run({ values, positionals }, host) {
-    using client = await openClient(values, host);
+    using client = await answeringClient(values, host);
     const options = { depth: values.recursive === true ? Number.POSITIVE_INFINITY : 1 };
     const style = { isLong: values.long === true, isHuman: values.human === true };
     let unread = 0;

@@ -1,6 +1,6 @@
 import { setTimeout as pause } from "node:timers/promises";
-import { type GuestClient, GuestError, type Health } from "../../client/index.ts";
-import type { Connector } from "../target/index.ts";
+import { connect as connectTo, type GuestClient, GuestError, type Health } from "../../client/index.ts";
+import { type Connector, isDialError } from "../target/index.ts";
 import { failureObject, jsonLine, printable, unreadyReason, writeAll } from "../cli/index.ts";
 import { healthObject } from "./schema.ts";
 
@@ -28,23 +28,26 @@ interface Answer {
 }
 
 /** One look at an agent: its answer, or why there is none. */
-export type Sample = Answer | { readonly time: Date; readonly error: GuestError };
+export type Sample = Answer | { readonly time: Date; readonly error: Error };
 
-/** Looks at an agent at every interval; dials again after a failure. Throws GuestError if the first is permanent. */
+/**
+ * Looks at an agent at every interval. After a failure it dials again, with the address and credentials of then. Throws
+ * GuestError if the first look finds a permanent failure.
+ */
 async function* samples(
-  { connect }: Connector,
+  { connect, redial }: Connector,
   { intervalMs, count = Number.POSITIVE_INFINITY }: WatchOptions,
 ): AsyncGenerator<Sample> {
   const timeoutMs = Math.max(intervalMs, LEAST_TIMEOUT_MS);
-  let client: GuestClient | undefined;
+  let client: GuestClient | undefined = connect();
+  const dialled = async (): Promise<GuestClient> => (redial === undefined ? connect() : connectTo(await redial()));
   try {
     for (let looks = 1; ; looks += 1) {
       const nextMs = performance.now() + intervalMs;
-      client ??= connect();
-      const sample = await sampleOf(client, timeoutMs);
+      const sample = await sampleOf(async () => (client ??= await dialled()), timeoutMs);
       if ("error" in sample) {
-        if (looks === 1 && !PASSING.has(sample.error.status)) throw sample.error;
-        client.close();
+        if (looks === 1 && !isPassing(sample.error)) throw sample.error;
+        client?.close();
         client = undefined;
       }
       yield sample;
@@ -56,18 +59,23 @@ async function* samples(
   }
 }
 
-/** Calls Health once. Rejects only with errors that are no GuestError. */
-async function sampleOf(client: GuestClient, timeoutMs: number): Promise<Sample> {
+function isPassing(error: Error): boolean {
+  return error instanceof GuestError && PASSING.has(error.status);
+}
+
+/** Calls Health once. Rejects only with errors that are faults of guestctl. */
+async function sampleOf(dial: () => Promise<GuestClient>, timeoutMs: number): Promise<Sample> {
   const askedMs = Date.now();
   const started = performance.now();
   try {
+    const client = await dial();
     const health = await client.health({ timeoutMs });
     const roundTripMs = performance.now() - started;
     const guestMs = health.guestTime === undefined ? Number.NaN : health.guestTime.getTime();
     const clockErrorMs = guestMs - (askedMs + roundTripMs / 2);
     return { time: new Date(), health, roundTripMs, clockErrorMs, agentVersion: client.agentVersion };
   } catch (error) {
-    if (!(error instanceof GuestError)) throw error;
+    if (!(error instanceof GuestError) && !isDialError(error)) throw error;
     return { time: new Date(), error };
   }
 }
@@ -131,11 +139,12 @@ export function seenWith(seen: Seen, sample: Sample): Seen {
 /** Changes that a look shows, oldest first. */
 export function newsOf({ answer: before, lostSince }: Seen, now: Sample): string[] {
   if ("error" in now) {
-    return lostSince === undefined ? [printable(`lost: ${now.error.message} [${now.error.status}]`)] : [];
+    const status = now.error instanceof GuestError ? ` [${now.error.status}]` : "";
+    return lostSince === undefined ? [printable(`lost: ${now.error.message}${status}`)] : [];
   }
   const texts: string[] = [];
   if (lostSince !== undefined) {
-    texts.push(`back after ${((now.time.getTime() - lostSince.getTime()) / 1000).toFixed(1)} s`);
+    texts.push(`reconnected after ${((now.time.getTime() - lostSince.getTime()) / 1000).toFixed(1)} s`);
   }
   if (before === undefined) return [...texts, now.health.ready ? "up and ready" : `up, ${readiness(now.health)}`];
   if (readiness(before.health) !== readiness(now.health)) texts.push(readiness(now.health));

@@ -1,5 +1,5 @@
 import { type Command, checkInput, defineCommand, guestPath, parseMode } from "../cli/index.ts";
-import { CONNECTION_OPTIONS, openClient } from "../target/index.ts";
+import { CONNECTION_OPTIONS, answeringClient } from "../target/index.ts";
 
 export const write: Command = defineCommand({
   usage: ["write [options] PATH"],
@@ -27,7 +27,7 @@ a new one belongs to the workload's user. The path may begin with a colon, as in
       ...(mode !== undefined && { mode }),
     };
     checkInput(host);
-    using client = await openClient(values, host);
+    using client = await answeringClient(values, host);
     const { bytesWritten, sha256 } = await client.writeFile(path, host.stdin as AsyncIterable<Buffer>, file);
     const json = { path, bytes_written: String(bytesWritten), sha256: Buffer.from(sha256).toString("hex") };
     return { text: "", json };

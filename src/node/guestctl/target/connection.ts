@@ -61,6 +61,33 @@ export async function connector(values: ConnectionValues, host: NodeJS.Process):
   };
 }
 
+/**
+ * Whether `redial` failed in a way that may pass: a sandbox that sleeps, or credentials that are just being replaced.
+ * Not for a sandbox that is gone.
+ */
+export function isDialError(error: unknown): error is Error {
+  if (!(error instanceof Error)) return false;
+  return (
+    error.name === "CredentialsError" ||
+    (error.name === "SandboxError" && !("code" in error && error.code === "NOT_FOUND"))
+  );
+}
+
+/**
+ * Makes a client of an agent that answers: a stream, or the transfer of a file, has no time limit of its own. Throws
+ * what openClient throws, and GuestError without an answer in time.
+ */
+export async function answeringClient(values: ConnectionValues, host: NodeJS.Process): Promise<GuestClient> {
+  const client = await openClient(values, host);
+  try {
+    await client.health({ timeoutMs: ANSWER_TIMEOUT_MS });
+    return client;
+  } catch (error) {
+    client.close();
+    throw error;
+  }
+}
+
 /** Asks the substrate where a sandbox is now; any other agent stays where it is. Throws SandboxError. */
 async function targetNow(named: Target | SandboxTarget, host: NodeJS.Process): Promise<Target> {
   if (!("sandbox" in named)) return named;

@@ -82,11 +82,11 @@ export async function keptCommand(client: GuestClient, name: string): Promise<Ke
 function eventText(name: string, event: KeptEvent, lostMs: number): string {
   switch (event.kind) {
     case "disconnected":
-      return `lost the connection to ${name}: ${event.error.message}; trying to come back`;
+      return `lost the connection to ${name}: ${event.error.message}; reconnecting`;
     case "reconnected":
-      return `back after ${(lostMs / 1000).toFixed(1)} s`;
+      return `reconnected after ${(lostMs / 1000).toFixed(1)} s`;
     case "gap":
-      return `${event.bytes} bytes of ${event.stream} from offset ${event.offset} on are not held any more`;
+      return `${event.bytes} bytes of ${event.stream} from offset ${event.offset} on were dropped (buffer full)`;
   }
 }
 

@@ -8,7 +8,16 @@ export const FORCED = 2;
 
 /** The terminal for a command: like the local one, if there is one. */
 export function terminalOf(host: NodeJS.Process): NonNullable<ExecCommand["terminal"]> {
-  return { cols: 0, rows: 0, ...localSize(host), term: host.env["TERM"] };
+  return { cols: 0, rows: 0, ...localSize(host), term: host.env["TERM"], iutf8: isUtf8(host) };
+}
+
+/** Whether the local terminal edits lines as UTF-8; without one, or without stty(1), whether the locale is UTF-8. */
+function isUtf8(host: NodeJS.Process): boolean {
+  const modes = host.stdin.isTTY ? spawnSync("stty", ["-a"], { stdio: ["inherit", "pipe", "ignore"] }).stdout : null;
+  const [, minus] = /(?:^|\s)(-?)iutf8\b/.exec(String(modes ?? "")) ?? [];
+  if (minus !== undefined) return minus === "";
+  const locale = [host.env["LC_ALL"], host.env["LC_CTYPE"], host.env["LANG"]].find((each) => (each ?? "") !== "");
+  return /utf-?8/i.test(locale ?? "");
 }
 
 /** A size in characters. */

@@ -119,6 +119,16 @@ describe("guestctl exec -it in a terminal", () => {
     }
   });
 
+  test("carries over whether the local terminal edits lines as UTF-8", () =>
+    withTerminal(async (terminal) => {
+      for (const mode of ["iutf8", "-iutf8"]) {
+        terminal.type(
+          `stty ${mode}; ${guestctl("-it -- sh -c 'echo [$(stty -a | grep -o -e -*iutf8)]'")}; echo left-$((1))\n`,
+        );
+        await terminal.read(new RegExp(`\\[${mode}\\][^]*left-1\\r\\n`));
+      }
+    }));
+
   test("takes the size from standard input where both outputs are redirected", () =>
     withTerminal(async (terminal) => {
       terminal.type(`size=$(${guestctl("-it stty size")} 2>/dev/null); echo "[$size]"\n`);

@@ -1,0 +1,42 @@
+import { type ChannelOptions, experimental } from "@grpc/grpc-js";
+import { DEFAULT_SERVER_NAME } from "./link.ts";
+
+/** A grpc-js target of this scheme is `[ADDRESS%ZONE]:PORT`, an IPv6 address with its zone (RFC 4007). */
+const SCHEME = "zoned";
+const TARGET = /^\[(.+%.+)\]:(\d+)$/;
+
+/**
+ * Resolves an IPv6 address with a zone, such as `[fe80::1%eth0]:7071`, to itself. grpc-js 1.14 makes a URL of the
+ * addresses that it resolves, and URLs have no zone.
+ */
+class ZonedResolver implements experimental.Resolver {
+  readonly #listener: experimental.ResolverListener;
+  readonly #path: string;
+
+  constructor({ path }: { readonly path: string }, listener: experimental.ResolverListener, _options: ChannelOptions) {
+    this.#path = path;
+    this.#listener = listener;
+  }
+
+  /** The authority of the calls; the channel's own options replace it by the server name. */
+  static getDefaultAuthority(): string {
+    return DEFAULT_SERVER_NAME;
+  }
+
+  updateResolution(): void {
+    const [, host = "", port = ""] = TARGET.exec(this.#path) ?? [];
+    const addresses = [{ host, port: Number(port) }];
+    queueMicrotask(() => this.#listener(experimental.statusOrFromValue([{ addresses }]), {}, null, ""));
+  }
+
+  destroy(): void {
+    // Nothing is kept.
+  }
+}
+
+/** The grpc-js target of `HOST:PORT`. */
+export function targetOf(address: string): string {
+  if (!TARGET.test(address)) return address;
+  experimental.registerResolver(SCHEME, ZonedResolver);
+  return `${SCHEME}:${address}`;
+}

@@ -1,0 +1,29 @@
+import assert from "node:assert/strict";
+import { describe, test } from "node:test";
+import { GuestError, type GuestErrorParts, isTransient } from "../../../src/node/client/index.ts";
+
+describe("isTransient", () => {
+  const transient: readonly (readonly [title: string, parts: Omit<GuestErrorParts, "message">])[] = [
+    ["a lost connection", { status: "UNAVAILABLE", code: "CONNECTION_LOST" }],
+    ["a connection that cannot be made", { status: "UNAVAILABLE", code: "CONNECTION_REFUSED" }],
+    ["a broken HTTP/2 stream", { status: "INTERNAL" }],
+    ["a token that is not accepted", { status: "UNAUTHENTICATED", reason: "UNAUTHENTICATED" }],
+    ["a refused client certificate", { status: "PERMISSION_DENIED", code: "CLIENT_CERTIFICATE_REFUSED" }],
+    ["an expired client certificate", { status: "PERMISSION_DENIED", code: "CLIENT_CERTIFICATE_EXPIRED" }],
+    ["a replaced authority", { status: "UNAVAILABLE", reason: "AUTHORITY_REPLACED" }],
+  ];
+  const permanent: readonly (readonly [title: string, parts: Omit<GuestErrorParts, "message">])[] = [
+    ["an agent that is shutting down", { status: "UNAVAILABLE", reason: "SHUTTING_DOWN" }],
+    ["an aborted call", { status: "CANCELLED", code: "CALL_ABORTED" }],
+    ["a detached call", { status: "CANCELLED", code: "DETACHED" }],
+    ["an internal error that the agent explains", { status: "INTERNAL", reason: "INTERNAL" }],
+    ["a missing file", { status: "NOT_FOUND", reason: "PATH_NOT_FOUND" }],
+    ["a deadline of the caller", { status: "DEADLINE_EXCEEDED" }],
+    ["a certificate chain that is too long", { status: "UNAVAILABLE", code: "CLIENT_CERTIFICATE_TOO_LONG" }],
+  ];
+  for (const [title, parts] of transient)
+    test(`is true for ${title}`, () => assert.ok(isTransient(new GuestError({ ...parts, message: "" }))));
+  for (const [title, parts] of permanent)
+    test(`is false for ${title}`, () => assert.ok(!isTransient(new GuestError({ ...parts, message: "" }))));
+  test("is false for errors of other programs", () => assert.ok(!isTransient(new Error("UNAVAILABLE"))));
+});
