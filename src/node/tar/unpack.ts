@@ -172,7 +172,7 @@ class Target implements Disposable {
       const above = parts.slice(0, depth);
       const path = this.#join(above);
       try {
-        // As text where that is possible: the mkdirSync of Deno takes no Buffer.
+        // As text where that is possible: the mkdirSync of some versions of Deno takes no Buffer.
         mkdirSync(isUtf8(path) ? path.toString() : path, PRIVATE_DIRECTORY);
       } catch (error) {
         if (errnoOf(error) !== "EEXIST") throw error;
