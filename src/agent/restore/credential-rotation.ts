@@ -13,7 +13,7 @@ export type RotationCause = "restore" | "signal" | "token" | "files" | "snapshot
 const QUIET: ReadonlySet<RotationCause> = new Set(["token", "files", "snapshot"]);
 
 /** Files that the agent watches. */
-export interface WatchedFiles {
+interface WatchedFiles {
   /** Version of the files that were read last. */
   readonly readVersion: string;
   /** Version of the files now. Never rejects. */

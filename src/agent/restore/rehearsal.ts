@@ -11,7 +11,7 @@ const BEFORE_1970_NS = -1n;
 const NONE_REFUSED: Renewal = { credentials: true, environment: true };
 
 /** Objects that only a rehearsal knows, in place of the agent's. */
-export type Rehearsed<Connection> = Pick<RenewedParts<Connection>, "hooks" | "freeze">;
+type Rehearsed<Connection> = Pick<RenewedParts<Connection>, "hooks" | "freeze">;
 
 /** What a rehearsal needs. */
 export interface RehearsalParts<Connection> {

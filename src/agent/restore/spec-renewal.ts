@@ -2,7 +2,7 @@ import { errnoOf, messageOf } from "../../shared/errors.ts";
 import type { HooksSpec, Log, ProcessSpec } from "../domain/index.ts";
 
 /** The spec files (SVC_PROCESS_SPEC_FILE, SVC_HOOKS_SPEC_FILE). */
-export interface SpecSource {
+interface SpecSource {
   /** Reads them again. */
   reload(): Promise<SpecsRead>;
 }
