@@ -98,6 +98,23 @@ describe("guestctl exec", () => {
     assert.match(stdout, /^flags:\s*01$/);
   });
 
+  test("refuses arguments and passed-on variables that are not UTF-8, with the position", async () => {
+    const refused: readonly (readonly [line: string, said: RegExp])[] = [
+      ["exec -- echo 'ab\\377c'", /argument 3 after the command name is not UTF-8, from byte 2 on/],
+      ["exec -e 'A=\\377' -- true", /argument 2 after the command name is not UTF-8, from byte 2 on/],
+      ["exec -e WRONG -- true", /the variable WRONG is not UTF-8, from byte 1 on/],
+      ["cat '/tmp/\\377'", /argument 1 after the command name is not UTF-8, from byte 5 on/],
+    ];
+    for (const [line, said] of refused) {
+      const script = `export WRONG="$(printf 'x\\377')"; eval "$(printf '%b' "$0")"`;
+      const command = `${GUESTCTL_LINE} ${line}`;
+      const { stderr, exitCode } = await execa("sh", ["-c", script, command], { env, extendEnv: false, reject: false });
+      assertRefused({ stdout: "", stderr, exitCode }, said);
+    }
+    // What is UTF-8 passes, the replacement character itself too.
+    assert.equal((await exec(["--", "printf", "%s", "\ufffd ä"])).stdout, "\ufffd ä");
+  });
+
   test("connects standard input with -i only, and its end", async () => {
     assert.equal((await exec(["-i", "cat"], "some input")).stdout, "some input");
     assert.equal((await exec(["cat"], "some input")).stdout, "");

@@ -94,6 +94,10 @@ export function startMessage(command: ExecCommand | KeptCommand): ExecStart {
       ...(terminal && { terminal: terminalMessage(terminal) }),
       ...(isKept(command) && { keep: keepMessage(command.keep) }),
     });
+    for (const [index, argument] of message.args.entries()) checkText(argument, `args[${index}]`);
+    for (const [name, value] of Object.entries(message.env)) checkText(`${name}=${value}`, "env");
+    checkText(message.cwd, "cwd");
+    checkText(message.user, "user");
     // Encode it now: later it would fail in the middle of a call.
     toBinary(ExecStartSchema, message);
     return message;
@@ -121,6 +125,16 @@ function terminalMessage({
   iutf8 = false,
 }: TerminalOptions): MessageInitShape<typeof TerminalSchema> {
   return { cols, rows, term, iutf8 };
+}
+
+/** Half of a surrogate pair, which UTF-8 cannot express: encoders replace it silently. */
+const LONE_SURROGATE = /\p{Surrogate}/u;
+
+/** Throws GuestError (INVALID_ARGUMENT) for text that would arrive as another one. */
+function checkText(text: string, field: string): void {
+  const at = text.search(LONE_SURROGATE);
+  if (at >= 0)
+    throw invalidOption(field, `${field} has half of a surrogate pair at index ${at}; UTF-8 cannot express it`);
 }
 
 /** The exit frame's content. */

@@ -1,5 +1,6 @@
 import type { GuestError } from "../../client/index.ts";
 import { nearest } from "../../../shared/text.ts";
+import { alteredArgument } from "./argument-bytes.ts";
 import { type Answers, answerTo, optionElsewhere } from "./elsewhere.ts";
 import { UsageError } from "./errors.ts";
 import { reportFailure } from "./failure.ts";
@@ -77,6 +78,8 @@ export function defineCommand<const Own extends Options>(parts: CommandParts<Own
       const isForPrograms = own.includes("--json");
       let positionals: readonly string[] = [];
       try {
+        const altered = alteredArgument(given);
+        if (altered !== undefined) throw new UsageError(altered);
         const line = parse(own, options, parts.elsewhere);
         if (line.values["help"] === true) {
           host.stdout.write(helpText({ ...parts, options }));

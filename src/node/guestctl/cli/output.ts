@@ -86,6 +86,16 @@ export function hookWords({ ran, timedOut, exitCode }: Pick<HookResult, "ran" | 
   return timedOut ? "killed at its timeout" : `exit ${exitCode}`;
 }
 
+/** The last millisecond that a Date holds, on both sides of 1970 (ECMA-262, 21.4.1.1); the library uses the nearest. */
+const DATE_LIMIT_MS = 8.64e15;
+
+/** A file's time in UTC, to the second, or with nanoseconds; files may have times that no Date holds. */
+export function fileTime(time: Date, nanos?: number): string {
+  if (Math.abs(time.getTime()) >= DATE_LIMIT_MS) return "out of range";
+  const fraction = nanos === undefined ? "" : `.${String(nanos).padStart(9, "0")}`;
+  return time.toISOString().replace(/\.\d{3}Z$/, `${fraction}Z`);
+}
+
 /** Quotes a word for a POSIX shell. */
 export function quoted(text: string): string {
   return /^[\w./:@%+,=-]+$/.test(text) ? text : `'${text.replaceAll("'", `'\\''`)}'`;

@@ -3,6 +3,7 @@ import { messageOf } from "../../../shared/errors.ts";
 import type { SignalName } from "../../client/index.ts";
 import { LAST_PORT } from "../../../shared/ports.ts";
 import { nearest } from "../../../shared/text.ts";
+import { alteredVariable } from "./argument-bytes.ts";
 import { type Answers, answerTo } from "./elsewhere.ts";
 import { CliError, UsageError } from "./errors.ts";
 
@@ -49,6 +50,8 @@ export function parseVariables(entries: readonly string[], env: NodeJS.ProcessEn
     if (name === "") throw new UsageError("--env wants NAME=value or NAME");
     const own = Object.hasOwn(env, name) ? env[name] : undefined;
     const value = equals < 0 ? own : entry.slice(equals + 1);
+    const altered = equals < 0 && own !== undefined ? alteredVariable(name, own) : undefined;
+    if (altered !== undefined) throw new UsageError(altered);
     if (value !== undefined) variables.set(name, value);
   }
   // An assignment would lose one named __proto__.

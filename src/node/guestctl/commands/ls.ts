@@ -4,6 +4,7 @@ import type { GuestClient, ListEntry } from "../../client/index.ts";
 import {
   type Command,
   defineCommand,
+  fileTime,
   guestPath,
   type Host,
   jsonLine,
@@ -154,7 +155,7 @@ function row({ type, attributes }: ListEntry, { isLong, isHuman }: Style, name: 
   const letter = TYPE_LETTERS[type];
   if (attributes === undefined) return [`${letter}?????????`, "?", "?", "?", "?", "?", printable(name)];
   const { mode, links, uid, gid, size, mtime, linkTarget } = attributes;
-  const time = mtime === undefined ? "?" : mtime.toISOString().replace(/\.\d{3}Z$/, "Z");
+  const time = mtime === undefined ? "?" : fileTime(mtime);
   const label = printable(linkTarget === undefined ? name : `${name} -> ${linkTarget.toString()}`);
   const bytes = isHuman ? sizeWords(size) : String(size);
   return [letter + modeLetters(mode), String(links), String(uid), String(gid), bytes, time, label];

@@ -1,6 +1,14 @@
 import type { PathAttributes } from "../../client/index.ts";
 import { FileType } from "../../../shared/gen/svc/guest/v1alpha1/files_pb.ts";
-import { type Command, defineCommand, guestPath, jsonLine, type ReportLine, reportText } from "../cli/index.ts";
+import {
+  type Command,
+  defineCommand,
+  fileTime,
+  guestPath,
+  jsonLine,
+  type ReportLine,
+  reportText,
+} from "../cli/index.ts";
 import { ANSWER_TIMEOUT_MS, CONNECTION_OPTIONS, openClient } from "../target/index.ts";
 import { attributesObject } from "./schema.ts";
 
@@ -52,7 +60,5 @@ function typeName(type: FileType): string {
 
 /** With nanoseconds, which a Date does not have. */
 function timeOf(time: Date | undefined, nanos: number): string {
-  return time === undefined
-    ? "unknown"
-    : time.toISOString().replace(/\.\d{3}Z$/, `.${String(nanos).padStart(9, "0")}Z`);
+  return time === undefined ? "unknown" : fileTime(time, nanos);
 }

@@ -225,6 +225,24 @@ describe("ExecProcess", () => {
     assert.equal(result.exitCode, 0);
   });
 
+  test("refuses text that UTF-8 cannot express, and names the field and the position", async () => {
+    const commands = [
+      { args: ["echo", "a\ud800"] },
+      { args: ["env"], env: { A: "\udc00" } },
+      { args: ["pwd"], cwd: "/\ud800" },
+    ];
+    for (const command of commands) {
+      assert.throws(
+        () => client.exec(command),
+        (error: GuestError) => {
+          assert.equal(error.status, "INVALID_ARGUMENT");
+          assert.match(error.message, /^(?:args\[1\]|env|cwd) has half of a surrogate pair at index [12];/);
+          return true;
+        },
+      );
+    }
+  });
+
   test("sends signals and reports the one that ended the command", async () => {
     const process = client.exec({ args: ["sleep", "1000"] });
     await process.started;
