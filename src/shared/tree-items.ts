@@ -28,7 +28,7 @@ export function itemsBytes(items: readonly Pick<SentItem, "path" | "data" | "lin
   return sizeBytes;
 }
 
-/** Writes items as a field. By hand: message objects of 30,000 files took as much CPU time as their reading. */
+/** Writes items as a field. By hand: 1.0 µs of CPU time an item where the general encoder takes 2.4, of some 55. */
 export function writeItems(writer: FieldWriter, field: number, items: Iterable<SentItem>, likelyBytes: number): void {
   writer.message(
     field,

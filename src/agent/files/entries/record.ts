@@ -109,34 +109,34 @@ export class Records {
 
   /** Adds the attributes of another record's entry, to be set once what is in it is there. */
   addAttributesOf(records: Records, index: number): void {
-    const record = records.#record(index);
+    const record = records.slice(index, index + 1);
     const at = this.#begin(record.length);
     record.copy(this.#bytes, at);
     this.#bytes.writeUInt32LE(ENTRY.attributes, at + TYPE_AT);
   }
 
   type(index: number): EntryType {
-    return this.#record(index).readUInt32LE(TYPE_AT) as EntryType;
+    return this.#bytes.readUInt32LE(this.#start(index) + TYPE_AT) as EntryType;
   }
 
   /** A view. */
   path(index: number): FilePath {
-    const record = this.#record(index);
-    return record.subarray(HEAD_BYTES, HEAD_BYTES + record.readUInt32LE(0) - 1);
+    const at = this.#start(index);
+    return this.#bytes.subarray(at + HEAD_BYTES, at + HEAD_BYTES + this.#bytes.readUInt32LE(at) - 1);
   }
 
   /** Bytes of a file's content in the record. */
   dataBytes(index: number): number {
-    return this.#record(index).readUInt32LE(DATA_AT);
+    return this.#bytes.readUInt32LE(this.#start(index) + DATA_AT);
   }
 
   /** Some of the records: a view. */
   slice(from: number, to: number = this.count): Buffer {
-    return this.#bytes.subarray(this.#starts[from] ?? this.#end, this.#starts[to] ?? this.#end);
+    return this.#bytes.subarray(this.#start(from), this.#start(to));
   }
 
-  #record(index: number): Buffer {
-    return this.slice(index, index + 1);
+  #start(index: number): number {
+    return this.#starts[index] ?? this.#end;
   }
 
   #begin(sizeBytes: number): number {

@@ -47,7 +47,8 @@ void complete_entry(const struct place *place, const char *name, struct entry *e
   const uint32_t all = HAS_OWNER | HAS_GROUP | HAS_MODE;
   bool inherits = (entry->has & HAS_GROUP) == 0 && (place->seen.st_mode & S_ISGID) != 0;
   struct stat there;
-  if (entry->type == FILE_ENTRY && (entry->has & all) != all && find_replaced(place, name, &there)) {
+  bool replaces = entry->type == FILE_ENTRY && place->overwrites && (entry->has & all) != all;
+  if (replaces && find_replaced(place, name, &there)) {
     mode_t bits = entry->has & PLAIN_MODE ? 0777 : 07777;
     if ((entry->has & HAS_OWNER) == 0) entry->uid = there.st_uid;
     if ((entry->has & HAS_GROUP) == 0) entry->gid = there.st_gid;
@@ -74,8 +75,10 @@ static int change_mode(int fd, mode_t mode) {
 static int set_mode(int fd, const struct entry *entry) {
   struct stat seen;
   mode_t mode = entry->mode;
-  if (fstat(fd, &seen) < 0) return -1;
-  if ((entry->has & PLAIN_MODE) != 0 && entry->type == ATTRIBUTES_ENTRY) mode |= seen.st_mode & 07000;
+  if ((entry->has & PLAIN_MODE) != 0 && entry->type == ATTRIBUTES_ENTRY) {
+    if (fstat(fd, &seen) < 0) return -1;
+    mode |= seen.st_mode & 07000;
+  }
   if (change_mode(fd, mode) < 0) return -1;
   if ((mode & 07000) == 0) return 0;
   return fstat(fd, &seen) < 0 ? -1 : (seen.st_mode & 07777) == mode ? 0 : refuse(EPERM);

@@ -19,7 +19,8 @@ export const TYPES: ReadonlyMap<number, TreeItem["type"]> = new Map(
 
 /**
  * The items of a TreeItems as it usually is, as views of its bytes; undefined for another, which the decoder of all
- * messages takes or refuses. By hand: its objects of 30,000 files took as much CPU time as their writing.
+ * messages takes or refuses. By hand: 0.9 µs of CPU time an item where that decoder takes 1.5, of some 50 for a whole
+ * file.
  *
  * @param fieldLimit more fields are another matter, too
  */
