@@ -120,7 +120,10 @@ describe("guestctl sandbox", NEEDS_NAMESPACES, () => {
   test("tells what went wrong with its code, for people and for programs", async () => {
     assertRefused(await sandbox("resume", "box"), /^guestctl: box is Running; .* \[WRONG_STATE\]\n$/);
     const none = await sandbox("standby", "none", "--json");
-    assert.deepEqual(JSON.parse(none.stderr), { error: { code: "NOT_FOUND", message: 'there is no sandbox "none"' } });
+    const { error } = JSON.parse(none.stderr) as { error: Json };
+    assert.equal(error["code"], "NOT_FOUND");
+    assert.match(String(error["message"]), /^there is no sandbox "none" in the journal of \/.*\/sandboxes$/);
+    assert.match(String(error["next_step"]), /^guestctl sandbox ls shows those that are/);
     const { HYPEMAN_API_KEY: _key, ...keyless } = env;
     assert.match((await runGuestctl(["sandbox", "ls"], keyless)).stderr, /HYPEMAN_API_KEY/);
     const unset = { HYPEMAN_BASE_URL: "", GUESTCTL_AGENT: "", GUESTCTL_NODE_ID: "", GUESTCTL_STATE: "" };
@@ -288,8 +291,11 @@ describe("guestctl sandbox", NEEDS_NAMESPACES, () => {
     assert.match(without.stderr, /\[INVALID_SPEC\]; name the \.tar\.gz of the build as --agent or GUESTCTL_AGENT\n$/);
     const some = await sandbox("rm", "none", "taken");
     assert.deepEqual([some.exitCode, some.stdout], [1, "taken is gone\n"]);
-    assert.match(some.stderr, /there is no sandbox or snapshot "none" \[NOT_FOUND\]\n$/);
-    assertRefused(await sandbox("rm", "none"), /\[NOT_FOUND\]\n$/);
+    assert.match(
+      some.stderr,
+      /there is no sandbox or snapshot "none" in the journal of \/.* \[NOT_FOUND\]; guestctl sandbox ls /,
+    );
+    assertRefused(await sandbox("rm", "none"), /\[NOT_FOUND\]; /);
     const gone = await sandbox("rm", "box", "twin");
     assert.deepEqual([gone.exitCode, gone.stdout], [0, "box is gone\ntwin is gone\n"]);
     assert.deepEqual(substrate.left(), []);

@@ -136,6 +136,41 @@ describe("what only the daemon's operator can remove", NEEDS_NAMESPACES, () => {
   });
 });
 
+describe("records that a killed daemon left of a fork, while its source lives", NEEDS_NAMESPACES, () => {
+  it("are reported by every sweep, and pass neither for the source nor for its state", async ({ node, substrate }) => {
+    let shown: readonly object[] = [];
+    substrate.edits.set("GET /instances", (all: readonly object[]) => {
+      shown = shown.length > 0 ? shown : all;
+      const records = shown.map((instance) => ({ ...instance, state: "Standby" }));
+      return [...all, ...records, ...records];
+    });
+    assert.equal((await node.list())[0]?.state, "Running");
+    for (const _ of [1, 2]) {
+      const { failed, orphans, removed } = await node.sweep();
+      const [failure] = failed;
+      assert.deepEqual([failed.length, orphans, removed], [1, [], []]);
+      assert.deepEqual([failure?.name, failure?.code], ["box", "LEFT_BEHIND"]);
+      assert.match(failure?.message ?? "", /^the daemon lists box 3 times under the id \w+: only one of these/);
+      assert.match(failure?.nextStep ?? "", /stop the daemon, delete each directory of guests\/ .* and start it$/);
+    }
+    await assertAnswers(node, "box");
+    // Several records, and no instance: 409 by the id, also when create asks why the name is taken.
+    await node.remove("box");
+    let creations = 0;
+    substrate.interfere = (operation) => {
+      if (operation === CREATE && ++creations === 1)
+        return new ApiFailure(400, "name_conflict", "instance name 'box' already exists");
+      const isAmbiguous = operation === "GET /instances/{id}" && creations === 1;
+      return isAmbiguous ? new ApiFailure(409, "ambiguous", "multiple resources match, use full ID") : undefined;
+    };
+    const { instanceName = "" } = await node.create(SPEC);
+    assert.match(instanceName, /^box-[0-9a-f]{8}$/);
+    await assertAnswers(node, "box");
+    substrate.fail("GET /instances/{id}", new ApiFailure(409, "ambiguous", "multiple resources match, use full ID"));
+    await assertRefused(node.standby("box"), "LEFT_BEHIND", /409 ambiguous/, /stop the daemon, delete each directory/);
+  });
+});
+
 describe("a 404 that is not the daemon's", NEEDS_NAMESPACES, () => {
   it("of a path without a route or of another server says nothing about a sandbox: all of it stays, and the URL is told", async (place) => {
     const { node, substrate } = place;

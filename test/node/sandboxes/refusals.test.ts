@@ -175,6 +175,37 @@ describe("a sandbox that cannot be made", NEEDS_NAMESPACES, () => {
     assert.match(nextStep ?? "", /\/bin\/sh/);
   });
 
+  test("of an image whose WORKDIR does not exist: IMAGE_UNSUITABLE, with the directory and what to do", async () => {
+    // busybox, dash, bash: init runs `cd WORKDIR && exec …` by the image's own shell.
+    for (const words of [
+      "/bin/sh: cd: line 0: can't cd to /does/not/exist: No such file or directory",
+      "/bin/sh: 1: cd: can't cd to /does/not/exist",
+      "/bin/sh: line 1: cd: /does/not/exist: No such file or directory",
+    ]) {
+      substrate.machines.complaint = words;
+      const problem =
+        /^init cannot start anything in the image debian:12: its WORKDIR \/does\/not\/exist cannot be entered$/;
+      const { consoleTail } = await assertRefused(
+        node.create(SPEC),
+        "IMAGE_UNSUITABLE",
+        problem,
+        /^make that directory in the image, or remove its WORKDIR/,
+      );
+      assert.deepEqual(consoleTail, [words]);
+    }
+    substrate.machines.complaint = undefined;
+  });
+
+  test("in a guest whose kernel panics: AGENT_UNREACHABLE, long before the limit", async () => {
+    const words = "[    0.061234] Kernel panic - not syncing: IO-APIC + timer doesn't work!  Boot with apic=debug";
+    substrate.machines.complaint = `[    0.05] before\n${words}\n[    0.07] behind`;
+    const problem = /^the guest's kernel has panicked: \[ +0\.061234\] Kernel panic - not syncing: IO-APIC/;
+    const refused = assertRefused(node.create(SPEC), "AGENT_UNREACHABLE", problem, /^try again; /);
+    const { consoleTail } = await refused;
+    substrate.machines.complaint = undefined;
+    assert.deepEqual(consoleTail, [words, "[    0.07] behind"]);
+  });
+
   test("with an agent that never answers: AGENT_UNREACHABLE, with the console's last lines", async () => {
     const folder = join(substrate.stateFolder, "../silent-state");
     const agent = { archive: substrate.agentOf("silent", "seq 3 9; exec sleep 100000") };

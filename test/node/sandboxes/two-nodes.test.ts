@@ -1,6 +1,7 @@
 import assert from "node:assert/strict";
 import { join } from "node:path";
 import { describe, test } from "node:test";
+import type { Step } from "../../../src/node/sandboxes/index.ts";
 import { NEEDS_NAMESPACES } from "../../fixtures/namespaces.ts";
 import { assertAnswers, assertRefused, codeOf, CREATE, it, openNode, partsOf, SPEC, traces } from "./node.ts";
 import { HttpSubstrate, INTERNAL } from "./substrate.ts";
@@ -10,7 +11,11 @@ describe("two nodes", NEEDS_NAMESPACES, () => {
     await using substrate = await HttpSubstrate.start();
     using first = await openNode(partsOf(substrate));
     const folder = join(substrate.stateFolder, "../second-state");
-    using second = await openNode(partsOf(substrate), { folder, nodeId: "node-2" });
+    const deleted: string[] = [];
+    const onStep = ({ name, step }: Step): void => {
+      if (name === "box" && step.startsWith("delete the ")) deleted.push(step);
+    };
+    using second = await openNode(partsOf(substrate), { folder, nodeId: "node-2", onStep });
     let hasVolume = true;
     substrate.interfere = async (request, when) => {
       // Once while the first node has made its volume and nothing that uses and once when all of it is there.
@@ -29,6 +34,34 @@ describe("two nodes", NEEDS_NAMESPACES, () => {
     }
     assert.deepEqual(substrate.left(), ["instance box", "instance twin", "volume box-credentials"]);
     assert.deepEqual(await traces(second, folder), []);
+    assert.deepEqual(
+      [...new Set(deleted)],
+      ["delete the credentials"],
+      "it announces no deletion of what the other has",
+    );
+  });
+
+  it("with one name: every operation of the second says which node has it", async ({ substrate }) => {
+    const folder = join(substrate.stateFolder, "../second-state");
+    using second = await openNode(partsOf(substrate), { folder, nodeId: "node-2" });
+    for (const operation of [
+      () => second.get("box"),
+      () => second.reach("box"),
+      () => second.standby("box"),
+      () => second.resume("box"),
+      () => second.stop("box"),
+      () => second.snapshot("box"),
+      () => second.fork("box"),
+      () => second.publish("box", 3000, "web.example.com"),
+      () => second.unpublish("box", "web.example.com"),
+      () => second.remove("box"),
+    ])
+      await assertRefused(operation(), "NOT_FOUND", /; the node node-1 has one of that name$/, /^call it on that node/);
+    await assertRefused(
+      second.remove("none"),
+      "NOT_FOUND",
+      /^there is no sandbox or snapshot "none" in the journal of /,
+    );
   });
 
   it("with one id: neither sweeps the other's, unless it is told that its journal was lost", async ({

@@ -159,7 +159,7 @@ function agentWords({ agentVersion = "" }: Pick<SandboxInfo, "agentVersion">): s
 function stateWords(info: SandboxInfo): string {
   const { state, phase, runEpochMs, asleepBecause, preSnapshot, ranUnfrozen } = info;
   if (phase !== "ready") return phase;
-  if (state === "Paused") return "Paused, can only be removed";
+  if (state === "Paused") return "Paused, needs the daemon's operator";
   const isOff = state === "Stopped" || state === "Shutdown" || state === undefined;
   const notes = [
     ...(state === "Running" && runEpochMs === undefined ? ["duties due"] : []),

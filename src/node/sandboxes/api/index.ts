@@ -1,4 +1,5 @@
-export { noSandbox, type Reach } from "./reach.ts";
+export { noSandbox } from "./own.ts";
+export type { Reach } from "./reach.ts";
 export type { RotateAllOptions, RotationProgress, RotationReport } from "./rotation.ts";
 export { type NodeStatus, Sandboxes, type SandboxInfo } from "./sandboxes.ts";
 export type { SweepOptions, SweepProgress } from "./sweep.ts";

@@ -1,15 +1,7 @@
-import {
-  addressOf,
-  afterColon,
-  isOff,
-  type Needs,
-  NODE_TAG,
-  ready,
-  reasonOfEnd,
-  type SandboxEntry,
-} from "../node/index.ts";
+import { addressOf, afterColon, isOff, type Needs, ready, reasonOfEnd } from "../node/index.ts";
 import { SandboxError } from "../substrate/index.ts";
 import { isBeingSuspended, paused, sourceAsleep } from "../operations/index.ts";
+import { ownSandbox } from "./own.ts";
 
 /** A sandbox's agent: its address and credentials. */
 export interface Reach {
@@ -31,7 +23,7 @@ export async function reach(
   const instance = await node.instances.existing(entry);
   const { id, state, ip } = instance;
   if (state === "Paused" && isBeingSuspended(entry)) throw asleep(name, "is being suspended");
-  if (state === "Paused") throw paused(name);
+  if (state === "Paused") throw paused(entry);
   if (state === "Standby" && entry.asleepBecause !== undefined) throw sourceAsleep(name, entry.asleepBecause);
   if (state === "Standby") throw asleep(name, "sleeps (Standby)");
   if (isOff(instance)) throw stopped(name, state, await reasonOfEnd(node.substrate, id));
@@ -48,26 +40,4 @@ function asleep(name: string, how: string): SandboxError {
 function stopped(name: string, state: string, reason: string | undefined): SandboxError {
   const message = `${name} is stopped (${state})${afterColon(reason)}`;
   return new SandboxError("WRONG_STATE", message, undefined, { remedy: { kind: "start", name } });
-}
-
-/** The entry of a sandbox. Rejects with NOT_FOUND, which names the owner if another node has a sandbox of that name. */
-async function ownSandbox(node: Needs<"folder" | "substrate" | "journal">, name: string): Promise<SandboxEntry> {
-  const entry = node.journal.get(name);
-  if (entry?.kind === "sandbox") return entry;
-  if (entry?.kind === "snapshot") {
-    const remedy = { kind: "fork", name } as const;
-    throw new SandboxError("NOT_FOUND", `${name} is a snapshot, and no agent runs in it`, undefined, { remedy });
-  }
-  const unknown = noSandbox(name, node.folder);
-  const elsewhere = (await node.substrate.instances({})).find((instance) => instance.name === name);
-  const { [NODE_TAG]: owner } = elsewhere?.tags ?? {};
-  if (owner === undefined) throw unknown;
-  const message = `${unknown.message}; the node ${owner} has one of that name`;
-  throw new SandboxError("NOT_FOUND", message, undefined, { remedy: { kind: "elsewhere", name } });
-}
-
-/** The error about a name that a journal does not have. */
-export function noSandbox(name: string, folder: string): SandboxError {
-  const message = `there is no sandbox ${JSON.stringify(name)} in the journal of ${folder}`;
-  return new SandboxError("NOT_FOUND", message, undefined, { remedy: { kind: "list", name } });
 }

@@ -51,6 +51,7 @@ import {
   type SnapshotEntry,
   taken,
 } from "../node/index.ts";
+import { ownEntry, ownSandbox } from "./own.ts";
 import { reach, type Reach } from "./reach.ts";
 import { expiring, rotateAll, type RotateAllOptions, type RotationReport } from "./rotation.ts";
 import { sweep, type SweepOptions } from "./sweep.ts";
@@ -164,8 +165,9 @@ export class Sandboxes {
 
   /** A sandbox; of one that is off also why, by its whole console. */
   async get(name: string): Promise<SandboxInfo> {
+    const entry = await ownSandbox(this.#node, name);
     const credentialsExpireMs = await this.#node.credentials.expiryMs(name).catch(() => undefined);
-    const info = { ...(await this.#info(this.#node.journal.sandbox(name))), credentialsExpireMs };
+    const info = { ...(await this.#info(entry)), credentialsExpireMs };
     const { instanceId, state } = info;
     if (instanceId === undefined || state === undefined || !isOff({ state })) return info;
     return { ...info, endedBecause: await reasonOfEnd(this.#node.substrate, instanceId) };
@@ -269,7 +271,7 @@ export class Sandboxes {
   ): Promise<{ readonly sandbox: SandboxInfo; readonly awakening: Awakening; readonly source: Awakening | undefined }> {
     const own = this.#newName(options.name, "sandbox");
     const { fork: made, ...rest } = await this.#node.turns.alone("fork", from, async () => {
-      const found = ready(this.#node.journal.entry(from));
+      const found = ready(await ownEntry(this.#node, from));
       const parent = found.kind === "sandbox" ? await settled(this.#node, found) : found;
       return this.#node.turns.alone("fork", own, () => fork(this.#node, parent, own, options));
     });
@@ -315,7 +317,9 @@ export class Sandboxes {
 
   /** Removes a sandbox or a snapshot in any state, with its credentials, and their volume unless a fork has it. */
   remove(name: string): Promise<void> {
-    return this.#node.turns.alone("remove", name, () => discard(this.#node, "remove", this.#node.journal.entry(name)));
+    return this.#node.turns.alone("remove", name, async () =>
+      discard(this.#node, "remove", await ownEntry(this.#node, name)),
+    );
   }
 
   /** Removes what earlier processes have left behind, at the substrate and here. */
@@ -348,7 +352,7 @@ export class Sandboxes {
 
   #alone<Value>(operation: string, name: string, action: (entry: SandboxEntry) => Promise<Value>): Promise<Value> {
     return this.#node.turns.alone(operation, name, async () =>
-      action(await settled(this.#node, ready(this.#node.journal.sandbox(name)))),
+      action(await settled(this.#node, ready(await ownSandbox(this.#node, name)))),
     );
   }
 

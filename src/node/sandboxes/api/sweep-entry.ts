@@ -66,7 +66,7 @@ export async function sweepEntry(
     return undefined;
   }
   const { state, stateError } = instance;
-  if (state === "Paused") throw paused(name);
+  if (state === "Paused") throw paused(entry);
   if (state === "Unknown") throw unreached(name, stateError);
   if (state === "Standby" && entry.asleepBecause !== undefined) throw sourceAsleep(name, entry.asleepBecause);
   if (state !== "Running") return undefined;

@@ -11,6 +11,7 @@ import {
 import { byTimeLeft, Frozen, mayBeFrozen } from "./frozen.ts";
 import { isInOrder, sweepEntry } from "./sweep-entry.ts";
 import { Report, type SweepReport } from "./sweep-report.ts";
+import { orphanedRecords } from "../operations/index.ts";
 import { foreignThings, KnownThings, nodesThings, type TaggedResource } from "./things.ts";
 
 /** How far a sweep has come. */
@@ -88,6 +89,10 @@ export async function sweep(node: NodeParts, { takeOver = false, onProgress }: S
         onDone();
       },
     );
+  // The sandbox itself needs nothing: it is only listed more than once.
+  for (const instance of things.instances.values())
+    if ((instance.records ?? 1) > 1 && known.has({ ...instance, kind: "instance" }))
+      report.fail(instance.name, orphanedRecords(instance));
   await report.attempt("agents", () => sweepAgents(node, report));
   await sweepCredentials(node, report);
   return report.data;

@@ -1,5 +1,5 @@
 import type { Instance, Substrate, Tags } from "../substrate/index.ts";
-import { statusOf } from "../substrate/index.ts";
+import { ifAmbiguous } from "../substrate/index.ts";
 import { JOURNAL_TAG, type JournalEntry, type Needs, NODE_TAG } from "../node/index.ts";
 import { ghost, volumeLeft } from "../operations/index.ts";
 
@@ -49,10 +49,7 @@ export async function nodesThings({ substrate, nodeId }: Needs<"nodeId" | "subst
 }
 
 async function deleteInstance(substrate: Substrate, { id, name }: Instance): Promise<void> {
-  // 409: several have the id.
-  const found = await substrate.instance(id).catch((error: unknown) => {
-    if (statusOf(error) !== 409) throw error;
-  });
+  const found = await substrate.instance(id).catch(ifAmbiguous);
   if (found?.name !== name) throw ghost(id, name);
   await substrate.deleteInstance(id);
 }
@@ -72,7 +69,7 @@ export class KnownThings {
   }
 
   /** Check again right before a removal: the entry may have been made since the listing. */
-  has({ kind, id, name }: TaggedResource): boolean {
+  has({ kind, id, name }: Pick<TaggedResource, "kind" | "id" | "name">): boolean {
     const entries = this.#journal.all();
     if (entries !== this.#entries) this.#names = namesOf(entries);
     this.#entries = entries;

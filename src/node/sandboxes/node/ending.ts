@@ -103,6 +103,12 @@ export function isOff({ state }: Pick<Instance, "state">): boolean {
   return state === "Stopped" || state === "Shutdown";
 }
 
+/** The lines of a console from before the agent's first. */
+export function linesBeforeAgent(lines: readonly string[]): readonly string[] {
+  const at = lines.findIndex((line) => FIRST_LINE.test(line));
+  return at < 0 ? lines : lines.slice(0, at);
+}
+
 /** The end of the console. A failure to read it must not hide the error. */
 export function ending(substrate: Substrate, id: string): Promise<readonly string[]> {
   return consoleTail(substrate, id).catch(() => []);

@@ -5,6 +5,7 @@ import {
   type Image,
   type Instance,
   type InstanceParts,
+  ifAmbiguous,
   randomName,
   SandboxError,
   type SandboxSpec,
@@ -211,7 +212,8 @@ async function isAgentSwept(node: Needs<"substrate">, id: string, error: unknown
 async function isGhosts({ substrate }: Needs<"substrate">, name: string, error: unknown): Promise<boolean> {
   if (!(error instanceof SandboxError) || error.code !== "ALREADY_EXISTS") return false;
   const named = (await substrate.instances({})).filter((instance) => instance.name === name);
-  const found = await Promise.all(named.map(({ id }) => substrate.instance(id)));
+  // Several records without an instance: 409.
+  const found = await Promise.all(named.map(({ id }) => substrate.instance(id).catch(ifAmbiguous)));
   return named.length > 0 && found.every((instance) => instance?.name !== name);
 }
 

@@ -1,5 +1,5 @@
 import { messageOf } from "../../../shared/errors.ts";
-import { SandboxError } from "../substrate/index.ts";
+import { type Instance, ORPHANED_RECORDS_STEP, SandboxError } from "../substrate/index.ts";
 import { withdrawAll } from "./ingress.ts";
 import {
   JOURNAL_TAG,
@@ -23,25 +23,22 @@ export async function discard(
   const { name, volumeId } = entry;
   await node.journal.put({ ...entry, phase: "removing" });
   if (entry.kind === "sandbox") await withdrawAll(node, operation, entry);
-  node.step(operation, name, entry.kind === "sandbox" ? "delete the instance" : "delete the snapshot");
-  if (entry.kind === "sandbox") await discardInstance(node, entry);
-  else await discardSnapshot(node, entry);
+  const step = (what: string): void => node.step(operation, name, what);
+  if (entry.kind === "sandbox") await discardInstance(node, entry, step);
+  else await discardSnapshot(node, entry, step);
   // Forks share the volume of their origin: it goes with the last of them.
   const isShared = (): boolean =>
     node.journal.all().some((other) => other.name !== name && other.volumeId === volumeId);
   const wasShared = isShared();
   let isLeft = false;
-  if (!wasShared) {
-    node.step(operation, name, "delete the credential volume");
-    isLeft = !(await discardVolume(node, volumeId));
-  }
+  if (!wasShared) isLeft = !(await discardVolume(node, volumeId, step));
   node.step(operation, name, "delete the credentials");
   await node.credentials.remove(name);
   await node.credentials.remove(parentOf(name));
   node.step(operation, name, "forget it");
   await node.journal.remove(name);
   // The others may have been removed in the meantime, each while it was not the last.
-  if (wasShared && !isShared()) isLeft = !(await discardVolume(node, volumeId));
+  if (wasShared && !isShared()) isLeft = !(await discardVolume(node, volumeId, step));
   if (isLeft) throw volumeLeft(volumeId, `${name} is removed, but not `);
 }
 
@@ -57,15 +54,26 @@ export function volumeLeft(id: string, before = ""): SandboxError {
 /** The error about an instance that is in the daemon's list, and that it does not find (a broken-off fork's). */
 export function ghost(id: string, name: string): SandboxError {
   const message = `the daemon lists an instance ${name} with the id ${id}, and answers 404 for it: nothing of it runs`;
-  const nextStep =
-    "a daemon that was killed in a fork of a snapshot leaves such an instance, which only its operator can remove: stop the daemon, " +
-    `delete the folder of guests/ in its data folder whose metadata.json has that id but whose name is another, and start it`;
-  return new SandboxError("LEFT_BEHIND", message, undefined, { nextStep });
+  return new SandboxError("LEFT_BEHIND", message, undefined, { nextStep: ORPHANED_RECORDS_STEP });
 }
 
-async function discardInstance(node: Needs<"substrate" | "turns" | "instances">, entry: SandboxEntry): Promise<void> {
+/** The same about one that is there, and listed more than once. */
+export function orphanedRecords({ id, name, records = 1 }: Instance): SandboxError {
+  const message = `the daemon lists ${name} ${records} times under the id ${id}: only one of these records is of the sandbox`;
+  return new SandboxError("LEFT_BEHIND", message, undefined, { nextStep: ORPHANED_RECORDS_STEP });
+}
+
+/** Says what is done, once it is known that there is something to do. */
+type Say = (what: string) => void;
+
+async function discardInstance(
+  node: Needs<"substrate" | "turns" | "instances">,
+  entry: SandboxEntry,
+  step: Say,
+): Promise<void> {
   const instance = await node.instances.find(entry);
   if (instance === undefined) return;
+  step("delete the instance");
   const { id } = instance;
   await gone(
     node.turns.answered(entry.name, () => node.substrate.deleteInstance(id)),
@@ -74,19 +82,26 @@ async function discardInstance(node: Needs<"substrate" | "turns" | "instances">,
 }
 
 /** Deletes the volume, unless another node made it under the same id. Resolves with false where the daemon keeps it. */
-async function discardVolume({ substrate, journal }: Needs<"substrate" | "journal">, id: string): Promise<boolean> {
+async function discardVolume(
+  { substrate, journal }: Needs<"substrate" | "journal">,
+  id: string,
+  step: Say,
+): Promise<boolean> {
   const tags = (await substrate.volume(id))?.tags;
   if (tags?.[JOURNAL_TAG] !== journal.id) return true;
+  step("delete the credential volume");
   return gone(substrate.deleteVolume(id), async () => (await substrate.volume(id)) === undefined);
 }
 
 async function discardSnapshot(
   node: Needs<"tags" | "substrate">,
   { name, snapshotId, operation }: SnapshotEntry,
+  step: Say,
 ): Promise<void> {
   const own = operation === undefined ? node.tags : { ...node.tags, [OPERATION_TAG]: operation };
   const id = snapshotId ?? (await node.substrate.snapshots(own)).find((each) => each.name === name)?.id;
   if (id === undefined) return;
+  step("delete the snapshot");
   const isGone = async (): Promise<boolean> => !(await node.substrate.snapshots(own)).some((each) => each.id === id);
   await gone(node.substrate.deleteSnapshot(id), isGone);
 }

@@ -5,6 +5,7 @@ import {
   consoleTail,
   ending,
   isOff,
+  linesBeforeAgent,
   type Needs,
   reached,
   type SandboxEntry,
@@ -19,6 +20,17 @@ const SHOWN_LINES = 10;
 const CLOCK_LIMIT_MS = 2_000;
 /** What the substrate's init prints if it cannot start the entrypoint (hypeman, lib/system/init/mode_exec.go). */
 const NOT_STARTED = /failed to start entrypoint: (.*)/;
+/**
+ * What shells print if the image's WORKDIR does not exist: init runs `cd WORKDIR && exec …` (hypeman 8853445,
+ * lib/system/init/mode_exec.go:117).
+ */
+const NO_WORKDIR = /(?:^|\s)\S*sh: (?:line )?(?:\d+: )?cd: (?:line \d+: )?(?:can't cd to )?(\/[^:]*)/;
+const NO_WORKDIR_STEP =
+  "make that directory in the image, or remove its WORKDIR: the substrate's init changes to it before it starts the agent";
+/** What a kernel prints that has come to its end. */
+const PANIC = /Kernel panic - not syncing: (.*)/;
+const PANIC_STEP =
+  "try again; if it happens each time, check the kernel and the hypervisor of the daemon with the lines of the console";
 /** What a kernel prints that cannot start init: -8 is ENOEXEC, a program for other processors. */
 const NO_INIT = /Kernel panic - not syncing: (?:No working init found|Requested init \S+ failed \(error -8\))/;
 const NO_INIT_STEP =
@@ -78,20 +90,33 @@ function isClockWrong({ guestTime }: Pick<Health, "guestTime">): boolean {
   return guestTime !== undefined && Math.abs(guestTime.getTime() - Date.now()) > CLOCK_LIMIT_MS;
 }
 
-/** Rejects if init could not start the entrypoint, or the kernel not init: then the instance initializes for ever. */
+/**
+ * Rejects if init could not start the entrypoint, or the kernel panicked: then the instance initializes until it is
+ * deleted.
+ */
 async function lookForStart(node: Needs<"substrate">, { image }: SandboxEntry, { id }: Instance): Promise<void> {
   const lines = await consoleTail(node.substrate, id, WHOLE_CONSOLE_LINES);
-  const at = lines.findIndex((line) => NO_INIT.test(line) || NOT_STARTED.test(line));
-  const line = lines[at];
-  if (line === undefined) return;
-  const shown = { consoleTail: lines.slice(at, at + SHOWN_LINES) };
-  const [, problem] = NOT_STARTED.exec(line) ?? [];
-  if (problem === undefined) {
-    const message = `no instance boots here: ${line.trim()}`;
-    throw new SandboxError("AGENT_UNREACHABLE", message, undefined, { ...shown, nextStep: NO_INIT_STEP });
+  const shown = (at: number): { readonly consoleTail: readonly string[] } => ({
+    consoleTail: lines.slice(at, at + SHOWN_LINES),
+  });
+  const panicAt = lines.findIndex((line) => PANIC.test(line));
+  const panic = lines[panicAt]?.trim();
+  if (panic !== undefined) {
+    const isInits = NO_INIT.test(panic);
+    const message = isInits ? `no instance boots here: ${panic}` : `the guest's kernel has panicked: ${panic}`;
+    const nextStep = isInits ? NO_INIT_STEP : PANIC_STEP;
+    throw new SandboxError("AGENT_UNREACHABLE", message, undefined, { ...shown(panicAt), nextStep });
   }
-  const message = `init cannot start anything in the image ${image}: ${problem}`;
-  throw new SandboxError("IMAGE_UNSUITABLE", message, undefined, shown);
+  // A workload may print the same later.
+  for (const [at, line] of linesBeforeAgent(lines).entries()) {
+    const [, problem] = NOT_STARTED.exec(line) ?? [];
+    const [, workdir] = NO_WORKDIR.exec(line) ?? [];
+    if (problem === undefined && workdir === undefined) continue;
+    const what = problem ?? `its WORKDIR ${workdir?.trim()} cannot be entered`;
+    const message = `init cannot start anything in the image ${image}: ${what}`;
+    const nextStep = problem === undefined ? NO_WORKDIR_STEP : undefined;
+    throw new SandboxError("IMAGE_UNSUITABLE", message, undefined, { ...shown(at), nextStep });
+  }
 }
 
 /**

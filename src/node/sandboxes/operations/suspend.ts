@@ -62,7 +62,7 @@ export async function standby(
  * because it may have been suspended in between. Rejects with PAUSED if it then neither runs nor sleeps.
  */
 export async function orAwaken<Value>(
-  node: Needs<"instances" | "guests">,
+  node: Needs<"journal" | "instances" | "guests">,
   operation: string,
   entry: SandboxEntry,
   action: () => Promise<Value>,
@@ -71,7 +71,7 @@ export async function orAwaken<Value>(
     return await action();
   } catch (error) {
     const state = await stateOf(node, entry);
-    if (state === "Paused") throw paused(entry.name, error);
+    if (state === "Paused") throw await pausedAfter(node, entry, error);
     if (state === "unknown" || isRunning(state)) await awakenAfter(node, operation, entry, state);
     throw error;
   }
@@ -120,7 +120,7 @@ export async function orRestored<Value>(
     const entry = source && node.journal.get(source.name);
     if (entry?.kind !== "sandbox" || entry.runEpochMs !== undefined) throw error;
     const state = await stateOf(node, entry);
-    if (state === "Paused") throw paused(entry.name, error);
+    if (state === "Paused") throw await pausedAfter(node, entry, error);
     if (state === "Standby") await restoredAgain(node, operation, entry, error);
     if (state !== "gone") await awakenAfter(node, operation, entry, state);
     throw error;
@@ -159,11 +159,22 @@ export function sourceAsleep(name: string, because: string, cause?: unknown): Sa
   return new SandboxError("SOURCE_ASLEEP", `${name} sleeps: ${because}`, cause, { remedy: { kind: "wake", name } });
 }
 
-/** The error about a sandbox whose suspension was broken off. */
-export function paused(name: string, cause?: unknown): SandboxError {
+/** The error about a sandbox whose suspension or restore was broken off. Its hypervisor may still have its memory. */
+export function paused({ name, instanceId = "ID" }: SandboxEntry, cause?: unknown): SandboxError {
   const because = cause === undefined ? "" : ` (${messageOf(cause)})`;
   const message = `${name} is Paused: its suspension or restore was broken off${because}, and it neither runs nor sleeps`;
-  return new SandboxError("PAUSED", message, cause);
+  const nextStep =
+    "do not remove it yet, as the daemon's operator can save its memory: stop the daemon, send qmp_capabilities and cont to " +
+    `guests/${instanceId}/qemu.sock in its data directory, start the daemon, and sweep (docs/node/sandboxes.md has the commands); ` +
+    "if its hypervisor is gone, its last snapshot can be forked";
+  return new SandboxError("PAUSED", message, cause, { nextStep });
+}
+
+/** The same after a call of this process. If the daemon has answered, it does not carry out the call any more. */
+async function pausedAfter(node: Needs<"journal">, entry: SandboxEntry, failure: unknown): Promise<SandboxError> {
+  const isAnswered = !(failure instanceof SandboxError && failure.code === "SUBSTRATE_UNAVAILABLE");
+  if (isAnswered) await node.journal.put({ ...entry, asked: undefined });
+  return paused(entry, failure);
 }
 
 /**
@@ -199,7 +210,7 @@ export async function resume(
   const { state, stateError } = await known(node, entry);
   const id = entry.instanceId ?? "";
   let differing: readonly Warning[] = [];
-  if (state === "Paused") throw paused(entry.name);
+  if (state === "Paused") throw paused(entry);
   if (state === "Unknown") throw unreached(entry.name, stateError);
   const boots = state === "Stopped" || entry.bootingSinceMs !== undefined;
   if (env !== undefined && boots) throw keepsVariables(entry.name, state);
@@ -366,7 +377,7 @@ async function known(
 /** Throws SandboxError (WRONG_STATE, PAUSED) unless the sandbox runs and has done its duties. */
 export async function running(node: Needs<"instances">, entry: SandboxEntry): Promise<void> {
   const { state, stateError } = await node.instances.existing(entry);
-  if (state === "Paused") throw paused(entry.name);
+  if (state === "Paused") throw paused(entry);
   if (state === "Unknown") throw unreached(entry.name, stateError);
   if (!isRunning(state)) throw wrongState(entry.name, state, "only what runs can be suspended or stopped");
   if (entry.runEpochMs !== undefined) return;

@@ -19,8 +19,7 @@ export const NEXT_STEPS = {
   NOT_FOUND: undefined,
   ALREADY_EXISTS: "choose another name; where this node has none of it, another node of the substrate has",
   WRONG_STATE: undefined,
-  PAUSED:
-    "remove it, and create it anew or fork its last snapshot: the substrate can only delete it, and only its operator can save the disk",
+  PAUSED: undefined,
   SOURCE_ASLEEP: undefined,
   SIBLING_RUNNING: undefined,
   LEFT_BEHIND: undefined,
@@ -57,6 +56,11 @@ const EXCERPT_CHARACTERS = 300;
 const SCOPES =
   "resource:read image:read instance:read instance:write instance:delete snapshot:read snapshot:write snapshot:delete " +
   "volume:read volume:write volume:delete ingress:read ingress:write ingress:delete";
+
+/** What only the daemon's operator can do about records of one id that forks have left. */
+export const ORPHANED_RECORDS_STEP: string =
+  "a daemon that was killed in a fork of a snapshot leaves such a record, which only its operator can remove: stop the daemon, " +
+  "delete each directory of guests/ in its data directory whose metadata.json has an id that is not the directory's name, and start it";
 
 /** What to call about a sandbox, snapshot or option of that name. */
 const REMEDIES = {
@@ -131,6 +135,11 @@ export function statusOf(error: unknown): number | undefined {
   return typeof status === "number" ? status : undefined;
 }
 
+/** Undefined for a lookup that several records match; any other error is thrown. */
+export function ifAmbiguous(error: unknown): undefined {
+  if (codeOf(error) !== "ambiguous") throw error;
+}
+
 /** The code in the JSON of the answer that a call of the substrate failed with; undefined where it has none. */
 export function codeOf(error: unknown): unknown {
   return bodyOf(error instanceof SandboxError ? error.cause : error)["code"];
@@ -164,14 +173,21 @@ export function substrateError(error: unknown, url: string): SandboxError {
   }
   const sandboxCode = substrateCode(status, code, text);
   const answer = typeof code === "string" ? `${status} ${code}` : String(status);
-  const nextStep = status === 403 ? `give a token with the scopes ${SCOPES}` : undefined;
-  return new SandboxError(sandboxCode, `the daemon answered ${answer}: ${excerpt}`, error, { nextStep });
+  const steps = new Map([
+    [403, `give a token with the scopes ${SCOPES}`],
+    [409, code === "ambiguous" ? ORPHANED_RECORDS_STEP : undefined],
+  ]);
+  return new SandboxError(sandboxCode, `the daemon answered ${answer}: ${excerpt}`, error, {
+    nextStep: steps.get(status),
+  });
 }
 
 function substrateCode(status: number, code: unknown, text: string): SandboxCode {
   // cmd/api/api/instances.go:358, volumes.go:148; a fork of a snapshot says "conflict" for every reason.
   if (code === "name_conflict" || code === "already_exists") return "ALREADY_EXISTS";
   if (code === "conflict" && text.includes("already exists")) return "ALREADY_EXISTS";
+  // Several records have one id or name (cmd/api/api/resolvers.go:111).
+  if (code === "ambiguous") return "LEFT_BEHIND";
   if (code === "image_not_ready") return "IMAGE_NOT_READY";
   // 8853445: cmd/api/api/ingress.go:54-90; a port that is taken comes as config_validation_failed
   // (lib/ingress/manager.go:372).

@@ -49,7 +49,8 @@ export function instanceOf(instance: SdkInstance): Instance {
     name,
     state,
     stateError: stateError ?? undefined,
-    ip: network?.ip ?? undefined,
+    // A fork that was just made has an empty one.
+    ip: network?.ip === "" ? undefined : (network?.ip ?? undefined),
     hypervisor,
     tags,
     exitCode: exitCode ?? undefined,

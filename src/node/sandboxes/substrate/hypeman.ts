@@ -1,5 +1,5 @@
 import type { Hypeman } from "@onkernel/hypeman";
-import { codeOf, SandboxError, statusOf, substrateError } from "./errors.ts";
+import { codeOf, ifAmbiguous, SandboxError, statusOf, substrateError } from "./errors.ts";
 import {
   createBody,
   has,
@@ -184,7 +184,33 @@ class HypemanSubstrate {
       queries.map((query) => this.#call((client, options) => client.instances.list(query, options))),
     );
     const byId = new Map(lists.flat().map((instance) => [instance.id, instanceOf(instance)]));
+    await this.#resolve(byId, lists);
     return [...byId.values()].filter((instance) => has(instance.tags, tags));
+  }
+
+  /**
+   * Asks for each instance that is listed more than once, or in different states. A fork of a snapshot that was broken
+   * off leaves a record with the id, name and tags of its source (hypeman 8853445, lib/instances/snapshot.go:415),
+   * whose state must not pass for that of the source.
+   */
+  async #resolve(byId: Map<string, Instance>, lists: readonly (readonly SdkInstance[])[]): Promise<void> {
+    const listed = new Map<string, { records: number; readonly states: Set<string> }>();
+    for (const list of lists) {
+      const own = new Map<string, number>();
+      for (const { id, state } of list) {
+        own.set(id, (own.get(id) ?? 0) + 1);
+        const seen = listed.get(id) ?? { records: 0, states: new Set() };
+        seen.states.add(state);
+        listed.set(id, { ...seen, records: Math.max(seen.records, own.get(id) ?? 0) });
+      }
+    }
+    const unclear = [...listed].filter(([, { records, states }]) => records > 1 || states.size > 1);
+    await Promise.all(
+      unclear.map(async ([id, { records }]) => {
+        const found = (await this.instance(id).catch(ifAmbiguous)) ?? byId.get(id);
+        if (found !== undefined) byId.set(id, { ...found, records });
+      }),
+    );
   }
 
   /** The last lines that the instance has written on its console, oldest first; none where there is none. */

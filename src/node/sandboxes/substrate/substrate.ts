@@ -25,6 +25,8 @@ export interface Instance {
   /** How the entrypoint ended; undefined while it runs. */
   readonly exitCode: number | undefined;
   readonly exitMessage: string | undefined;
+  /** Records that a listing has of its id, more than one if forks that were broken off have left some. Default: 1. */
+  readonly records?: number | undefined;
 }
 
 /** A volume in an instance. The volume itself is always read-only. */

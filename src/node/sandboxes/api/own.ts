@@ -1,0 +1,39 @@
+import { type JournalEntry, type Needs, NODE_TAG, type SandboxEntry } from "../node/index.ts";
+import { SandboxError } from "../substrate/index.ts";
+
+type Known = Needs<"folder" | "substrate" | "journal">;
+
+/** The entry of a sandbox. Rejects with NOT_FOUND, which names the owner if another node has a sandbox of that name. */
+export async function ownSandbox(node: Known, name: string): Promise<SandboxEntry> {
+  const entry = node.journal.get(name);
+  if (entry?.kind === "sandbox") return entry;
+  if (entry === undefined) throw await unknown(node, name, noSandbox(name, node.folder));
+  const remedy = { kind: "fork", name } as const;
+  throw new SandboxError("NOT_FOUND", `${name} is a snapshot, and no agent runs in it`, undefined, { remedy });
+}
+
+/** The same for a sandbox or snapshot. */
+export async function ownEntry(node: Known, name: string): Promise<JournalEntry> {
+  const entry = node.journal.get(name);
+  if (entry !== undefined) return entry;
+  const message = `there is no sandbox or snapshot ${JSON.stringify(name)} in the journal of ${node.folder}`;
+  throw await unknown(node, name, notFound(message, name));
+}
+
+/** The error about a name that a journal does not have. */
+export function noSandbox(name: string, folder: string): SandboxError {
+  return notFound(`there is no sandbox ${JSON.stringify(name)} in the journal of ${folder}`, name);
+}
+
+function notFound(message: string, name: string): SandboxError {
+  return new SandboxError("NOT_FOUND", message, undefined, { remedy: { kind: "list", name } });
+}
+
+/** The error, with the node that has a sandbox of that name, if the daemon says so. */
+async function unknown({ substrate }: Known, name: string, error: SandboxError): Promise<SandboxError> {
+  const all = await substrate.instances({}).catch(() => []);
+  const { [NODE_TAG]: owner } = all.find((instance) => instance.name === name)?.tags ?? {};
+  if (owner === undefined) return error;
+  const message = `${error.message}; the node ${owner} has one of that name`;
+  return new SandboxError("NOT_FOUND", message, undefined, { remedy: { kind: "elsewhere", name } });
+}
