@@ -14,7 +14,7 @@ export async function rotate(
 ): Promise<SandboxEntry> {
   const { name } = entry;
   const { state, stateError } = await node.instances.existing(entry);
-  if (state === "Paused") throw paused(name);
+  if (state === "Paused") throw paused(entry);
   if (state === "Unknown") throw unreached(name, stateError);
   const rule = "only what runs and has done its duties takes new credentials; resume it first";
   if (!isRunning(state) || entry.runEpochMs === undefined) throw wrongState(name, state, rule);
