@@ -20,11 +20,11 @@ export const cp: Command = defineCommand({
     "cp [options] [NAME]:SOURCE -",
   ],
   about: `Copies files and directories to or from a sandbox, whose absolute paths begin with a colon; NAME:/PATH is that of a
-sandbox of this node, as by --sandbox NAME (a local file of such a name: ./NAME:/PATH). An entry that cannot be copied is
-named, and the others are copied. Into the sandbox every file is replaced as a whole, or not at all; modes and times are
-kept; new files belong to the workload's user. Directories need no program of the image. Out of the sandbox, owners and
-setuid bits are left behind, new modes are those that the umask allows, and zeros become holes. "-" is a tar archive on
-standard input or output. Extended attributes, capabilities of files and ACLs are not copied.`,
+sandbox of this node, as by --sandbox NAME (a local file of such a name: ./NAME:/PATH). An entry that cannot be copied
+is named, and the others are copied. Into the sandbox every file is replaced as a whole, or not at all; modes and times
+are kept; new files belong to the workload's user. Directories need no program of the image. Out of the sandbox, owners
+and setuid bits are left behind, new modes are those that the umask allows, and zeros become holes. "-" is a tar archive
+on standard input or output. Extended attributes, capabilities of files and ACLs are not copied.`,
   options: {
     archive: { short: "a", help: "copy a link that is named as a link, and keep modes whatever the umask" },
     parents: { help: "make missing directories above the destination" },
@@ -55,7 +55,7 @@ With --json, one object at the end: "files", "bytes" and "skipped" (all that was
   elsewhere: [
     ["-3", "guestctl cp ONE:/PATH - | guestctl cp - OTHER:/FOLDER copies between two"],
     ["-C -z --compress", "nothing is compressed on the way; leave it out"],
-    ["-L", "a link in a directory is copied as a link; a link that is named is followed without -a"],
+    ["-L", "below a directory a link is copied as a link; one that is named is followed without -a"],
     ["-R", "directories are always copied with all in them"],
     ["-e -u --update", 'rsync -e "guestctl rsh" copies only what differs'],
     ["-l --bwlimit", "nothing limits the speed; leave it out"],
