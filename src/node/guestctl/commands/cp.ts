@@ -55,7 +55,7 @@ With --json, one object at the end: "files", "bytes" and "skipped" (all that was
   elsewhere: [
     ["-3", "guestctl cp ONE:/PATH - | guestctl cp - OTHER:/FOLDER copies between two"],
     ["-C -z --compress", "nothing is compressed on the way; leave it out"],
-    ["-L", "below a directory a link is copied as a link; one that is named is followed without -a"],
+    ["-L", "in a directory, a link is copied as a link; one that is named is followed without -a"],
     ["-R", "directories are always copied with all in them"],
     ["-e -u --update", 'rsync -e "guestctl rsh" copies only what differs'],
     ["-l --bwlimit", "nothing limits the speed; leave it out"],
