@@ -4,6 +4,7 @@ import {
   bootBridge,
   bootCheck,
   bootCheckConfiguration,
+  bootInstall,
   complain,
   leaveStandardErrorBlocking,
 } from "./boot/index.ts";
@@ -26,6 +27,7 @@ docs/agent/operations.md).
   probe [--ready] [SOCKET]
                     ask a running agent whether it is alive, or whether its workload is ready, over its
                     SVC_PROBE_SOCKET: exit status 0 or 1, for probes of Kubernetes and health checks of Docker
+  install DIR       copy the agent into a directory, for an init container of Kubernetes; creates the directory
   --version         print the version
   --help            print this
 `;
@@ -41,15 +43,17 @@ async function main(args: readonly string[]): Promise<number> {
   }
   const bridges = argument === "bridge" && args.length <= 2;
   const runs = argument === undefined || (argument === "run" && args.length === 1);
+  const installs = argument === "install" && args.length === 2;
   const options = args.slice(1);
   const checks = argument === "check" && options.every((option) => CHECK_OPTIONS.has(option));
-  if (!runs && !bridges && !checks) {
+  if (!runs && !bridges && !checks && !installs) {
     // Not named: a substrate may pass on an image's command, and that may hold a secret.
     complain("takes no such arguments; the workload's command goes into SVC_PROCESS_SPEC (try --help)");
     return STATUS_USAGE;
   }
   try {
     const addon = loadOwnAddon();
+    if (installs) return addon.exitNow(await bootInstall(addon, bundleFolder(process.env), args[1] ?? "", complain));
     if (checks) {
       const check = options.includes("--config") ? bootCheckConfiguration : bootCheck;
       return addon.exitNow(await check(addon, options.includes("--json"), (text) => process.stdout.write(text)));

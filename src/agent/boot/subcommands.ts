@@ -1,3 +1,4 @@
+import { cp } from "node:fs/promises";
 import {
   BOOTSTRAP_VARIABLES,
   type BootstrapFault,
@@ -7,15 +8,17 @@ import {
 } from "../config/index.ts";
 import type { Addon } from "../native/index.ts";
 import { LauncherChannel, takeInheritance } from "../platform/index.ts";
+import { messageOf } from "../../shared/errors.ts";
 import { reservedTransport } from "../../shared/transports.ts";
 import { AGENT_VERSION } from "../../shared/version.ts";
 import { readConfiguration } from "./configuration.ts";
 
 const SOCKET_VARIABLE = "SVC_GUEST_SOCKET=";
 const STATUS_LIMITED = 1;
-/** sysexits(3): EX_USAGE and EX_CONFIG. */
+/** sysexits(3): EX_USAGE, EX_CONFIG and EX_CANTCREAT. */
 const STATUS_USAGE = 64;
 const STATUS_CONFIG = 78;
+const STATUS_NOT_CREATED = 73;
 /** SIGHUP, SIGINT, SIGQUIT, SIGTERM. */
 const LEAVE_SIGNALS: ReadonlySet<number> = new Set([1, 2, 3, 15]);
 
@@ -32,6 +35,31 @@ export function bootBridge(addon: Addon, path: string | undefined, complain: (li
       addon.exitNow(128 + signal);
     });
     return runBridge(addon, path ?? socketOf(entries), complain);
+  });
+}
+
+/**
+ * Copies the agent's own directory into another, which is created if it is missing; the executable there is
+ * `guest-agent`. The image of the agent has no other program that could copy. Resolves with the exit status.
+ */
+export function bootInstall(
+  addon: Addon,
+  from: string | undefined,
+  into: string,
+  complain: (line: string) => void,
+): Promise<number> {
+  return beside(addon, async () => {
+    if (from === undefined) {
+      complain("install: only the built agent can be installed: npm run build");
+      return STATUS_USAGE;
+    }
+    try {
+      await cp(from, into, { recursive: true });
+      return 0;
+    } catch (error) {
+      complain(`install: cannot copy ${from} to ${into}: ${messageOf(error)}`);
+      return STATUS_NOT_CREATED;
+    }
   });
 }
 
