@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 import { existsSync, statSync } from "node:fs";
-import { rm, writeFile } from "node:fs/promises";
+import { cp, realpath, rm, writeFile } from "node:fs/promises";
 import { connect, createServer } from "node:net";
 import { once } from "node:events";
 import { after, describe, it } from "node:test";
@@ -9,6 +9,7 @@ import { execa } from "execa";
 import { startAgent } from "../../fixtures/agent.ts";
 import { makeLauncherBundle } from "../../fixtures/bundles.ts";
 import { testFolder } from "../../fixtures/files.ts";
+import { NEEDS_ROOT } from "../../fixtures/privileges.ts";
 
 const bundle = makeLauncherBundle();
 after(() => bundle[Symbol.dispose]());
@@ -87,6 +88,16 @@ describe("guest-agent probe", () => {
     assert.equal((await probe(undefined, "--ready", path)).exitCode, 0);
     await rm(file);
     await agent.logged("readiness_changed", ({ exit_code: code }) => code === 1);
+  });
+
+  it("works in an image that has no other file", NEEDS_ROOT, async () => {
+    await using folder = await testFolder();
+    const env = { SVC_PROBE_SOCKET: folder.at("probe.sock") };
+    await using _agent = await startAgent({ process: SLEEP, env });
+    await cp(await realpath(bundle.launcher), folder.at("guest-agent"));
+    const words = [folder.path, "/guest-agent", "probe", "--ready", "/probe.sock"];
+    const { exitCode, stderr } = await execa("chroot", words, { reject: false });
+    assert.deepEqual([exitCode, stderr], [0, ""]);
   });
 
   it("exits with 1 and a reason when no agent answers", async () => {
