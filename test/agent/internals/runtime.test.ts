@@ -1,9 +1,7 @@
 import assert from "node:assert/strict";
-import { execFileSync } from "node:child_process";
 import { constants } from "node:os";
 import { test } from "node:test";
 import { getHeapSpaceStatistics } from "node:v8";
-import { buildNative } from "../../../scripts/build-native.ts";
 import { garbageCollector } from "../../../src/agent/internals/index.ts";
 import { SOURCES_COMMAND, startAgent } from "../../fixtures/agent.ts";
 import { clientOf } from "../../fixtures/guest-client.ts";
@@ -40,22 +38,6 @@ test("a minor collection empties the young generation", () => {
 });
 
 test("on a V8 without that function nothing happens", () => garbageCollector("noSuchFunction")("major"));
-
-/** Prints in how many regions of 1 GiB, each with page tables of its own, anonymous memory lies. */
-const COUNT = `const kept = Array.from({ length: 300_000 }, (_, n) => ({ n }));
-  const maps = require("node:fs").readFileSync("/proc/self/maps", "utf8").matchAll(/^(\\w+)-\\w+ rw-p 0+ 00:00 0 *$/gm);
-  console.log(new Set(Array.from(maps, ([, start]) => BigInt("0x" + start) >> 30n)).size, kept.length);`;
-
-function regions(env: NodeJS.ProcessEnv): number {
-  return Number.parseInt(execFileSync(process.execPath, ["-e", COUNT], { env, encoding: "utf8" }), 10);
-}
-
-test("with the addon loaded before the C library, the pieces of V8's heap lie side by side", () => {
-  const scattered = regions({});
-  assert.ok(scattered > 20, `${scattered} regions without it`);
-  const together = regions({ LD_PRELOAD: buildNative() });
-  assert.ok(together < 8, `${together} regions with it`);
-});
 
 /** Runs the agent as on a Node that exports nothing of OpenSSL. */
 const WITHOUT_EXPORTS = `

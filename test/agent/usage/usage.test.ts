@@ -26,10 +26,10 @@ function columns(file: string, line: RegExp): number[] {
 function countersHere(): number[] {
   const [user = 0, nice = 0, system = 0, , , irq = 0, softirq = 0, steal = 0] = columns("stat", /^cpu +(.*)/);
   const interfaces = readFileSync("/proc/net/dev", "utf8").split("\n").slice(2, -1);
-  const bytes = interfaces.map((line) => line.split(":")[1]?.trim().split(/ +/).map(Number) ?? []);
-  const loopback = columns("net/dev", /^ *lo:(.*)/m);
-  const sum = (column: number): number =>
-    bytes.reduce((total, of) => total + (of[column] ?? 0), -(loopback[column] ?? 0));
+  // Read once: the loopback's counters may rise between two readings.
+  const others = interfaces.map((line) => line.split(":")).filter(([name = ""]) => name.trim() !== "lo");
+  const bytes = others.map(([, values = ""]) => values.trim().split(/ +/).map(Number));
+  const sum = (column: number): number => bytes.reduce((total, of) => total + (of[column] ?? 0), 0);
   return [(user + nice + system + irq + softirq) * 10_000, steal * 10_000, sum(0), sum(8)];
 }
 

@@ -171,7 +171,7 @@ describe("arguments", () => {
     assert.equal(await client.readFile(path).text(), "two parts");
     for (const source of [5, null, Readable.from([5])]) {
       const error = await failureOf(client.writeFile(path, anything(source)));
-      assert.deepEqual([error.status, error.cause instanceof TypeError], ["CANCELLED", true]);
+      assert.deepEqual([error.status, error.cause instanceof TypeError], ["FAILED_PRECONDITION", true]);
     }
     assert.equal(await client.readFile(path).text(), "two parts");
   });

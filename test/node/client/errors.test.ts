@@ -114,6 +114,9 @@ describe("the library's sources", () => {
         "client/files/read-tree.ts: EntryError", // FILE_CHANGED
         "client/files/upload-folder.ts: EntryError", // SOURCE_FAILED
         "client/files/write.ts: TypeError", // SOURCE_FAILED
+        "client/internals/grpc-js.ts: Error", // of a late write, whose call has its own status
+        "client/link/attempt.ts: AttemptError", // of one address, which CONNECTION_LOST names
+        "client/link/attempt.ts: Error", // the cause of the same
         "client/link/liveness.ts: Error", // CONNECTION_LOST, by its text
         "client/web-streams.ts: Error", // the reason of the caller's own abort
         "sandboxes/node/agent-volumes.ts: Error", // INVALID_SPEC

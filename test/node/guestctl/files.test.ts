@@ -173,7 +173,7 @@ describe("guestctl stat", () => {
     await using far = await testMount("tmpfs", () => "size=1m");
     for (const [name, seconds, text, year] of [
       ["late", 300_000_000_000, "+011476-08-15T05:20:00.000000000Z", "9999-"],
-      ["later", 9_000_000_000_000, "+275760-09-13T00:00:00.000000000Z", "9999-"],
+      ["later", 9_000_000_000_000, "out of range", "9999-"],
       ["early", -80_000_000_000, "-000566-11-26T01:46:40.000000000Z", "0001-"],
     ] as const) {
       await execa("touch", ["-d", `@${seconds}`, far.at(name)]);

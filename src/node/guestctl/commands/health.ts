@@ -33,8 +33,9 @@ another agent, a moved clock. A lost connection is dialled anew, as after a rest
   },
   notes: `With --json, the fields of the schema (HealthResponse): "alive", "ready", "ready_cmd_exit", "last_user_activity",
 "guest_time", "frozen", "thawed_without_duties", "process_env_version", "services", and "idle_declared" once there has
-been one. Of several addresses, or one of vsock, the text names the one in use. With --watch, an object a line for each look: "time" and "state"; up with "round_trip_ms", "clock_error_ms"
-(guest minus host), "agent_version" and "health", lost with "error".`,
+been one. Of several addresses, or one of vsock, the text names the one in use. With --watch, an object a line for each
+check: "time" and "state"; up with "round_trip_ms", "clock_error_ms" (guest minus host), "agent_version" and
+"health", lost with "error".`,
   statuses: "0 ready, 1 not ready, 125 no answer; with --watch those of the last look.",
   examples: [
     "health --address 127.0.0.1:7071 --credentials ./creds",

@@ -400,7 +400,9 @@ describe("ReadTree", NEEDS_ROOT, () => {
     try {
       for (let round = 0; round < 10; round++) {
         const { items, result } = await read(path);
-        assert.deepEqual([items.size, result.failures], [100, []]);
+        assert.equal(items.size, 100);
+        // A file that became shorter while it was read is declared failed.
+        for (const { errno } of result.failures) assert.equal(errno, "ESTALE");
         for (const { size, content } of items.values()) assert.ok(BigInt(content.length) <= size, `${size}`);
       }
     } finally {
