@@ -26,6 +26,7 @@ const RUNS = 5;
 const DEPEND_ON_BUILDER: readonly string[] = [
   "src/agent/domain/mountinfo.ts",
   "src/agent/domain/ports/processes.ts",
+  "src/agent/platform/eventually.ts",
   "src/agent/platform/processes/cgroup.ts",
   "src/agent/platform/processes/cgroup-folder.ts",
   "src/agent/platform/processes/cgroups.ts",
@@ -33,6 +34,8 @@ const DEPEND_ON_BUILDER: readonly string[] = [
   "src/agent/platform/processes/own-cgroup.ts",
   "src/agent/platform/processes/session-cgroup.ts",
   "src/agent/platform/processes/session-memory.ts",
+  "src/agent/session/command-start.ts",
+  "src/agent/session/start-failure.ts",
 ];
 
 /**
