@@ -1,4 +1,4 @@
-import { cp } from "node:fs/promises";
+import { cpSync } from "node:fs";
 import {
   BOOTSTRAP_VARIABLES,
   type BootstrapFault,
@@ -54,7 +54,7 @@ export function bootInstall(
       return STATUS_USAGE;
     }
     try {
-      await cp(from, into, { recursive: true });
+      cpSync(from, into, { recursive: true });
       return 0;
     } catch (error) {
       complain(`install: cannot copy ${from} to ${into}: ${messageOf(error)}`);
