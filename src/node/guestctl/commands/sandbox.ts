@@ -113,7 +113,8 @@ export const sandbox: Command = defineCommand({
 credentials for every fork, hooks, idle actions, and leftovers of interrupted commands. stop lets the workload clean up;
 start boots the sandbox anew from its disk. publish makes the substrate's ingress lead requests for a hostname to a port
 of a sandbox, until that is removed. node shows the daemon and its host's resources, images shows what sandboxes can be
-made of. metrics prints what all running sandboxes use in Prometheus' text form, or serves it over HTTP. NAME is a sandbox; for fork and rm also a snapshot. status also says why one that is off has ended.
+made of. metrics prints what all running sandboxes use in Prometheus' text form, or serves it over HTTP. NAME is a
+sandbox; for fork and rm also a snapshot. status also says why one that is off has ended.
 All other commands find a sandbox by its name: "guestctl exec --sandbox NAME". "ls" shows its address and credentials.`,
   options: OPTIONS,
   notes: `Every step is a line on standard error; on a terminal one line shows the present step, and how much is done. With
