@@ -120,8 +120,8 @@ All other commands find a sandbox by its name: "guestctl exec --sandbox NAME". "
   notes: `Every step is a line on standard error; on a terminal one line shows the present step, and how much is done. With
 --json, steps are objects with "progress", and the result is one object on standard output (watch: one a line).
 Errors have a "code". One node id and one state folder belong together: no two nodes of a substrate may have the same.`,
-  statuses: `0 done, also if a guest's clock is off by less than a second; 1 not everything succeeded (see the warnings);
-3 done, but isolation is not guaranteed: clones may share random numbers, keys or secrets (NOT_FROZEN,
+  statuses: `0 done, also if a guest's clock is off by less than a second; 1 not everything succeeded (see the
+warnings); 3 done, but isolation is not guaranteed: clones may share random numbers, keys or secrets (NOT_FROZEN,
 THAWED_WITHOUT_DUTIES, generators that could not be reseeded); 125 guestctl failed.`,
   examples: [
     "sandbox create --name box --agent guest-agent.tar.gz debian:12 -- sleep 1000",
