@@ -93,6 +93,32 @@ export async function outlives(operation: Operation, end: End, moments: readonly
   }
 }
 
+/** The process is killed, and the daemon does not learn of it and finishes the call while the next node sweeps. */
+export async function isNotLeftBehind(operation: Operation): Promise<void> {
+  await using substrate = await HttpSubstrate.start();
+  using node = await openNode(partsOf(substrate));
+  await node.create(SPEC);
+  await using link = await linkTo(substrate);
+  const child = start(substrate, operation, "SIGKILL", link.port);
+  const { promise: finished, resolve: finish } = Promise.withResolvers<void>();
+  const { promise: killed, resolve: isKilled } = Promise.withResolvers<void>();
+  substrate.machines.whileWritten = async () => {
+    link.cut();
+    await befall("SIGKILL", child, link);
+    isKilled();
+    await finished;
+  };
+  await killed;
+  substrate.interfere = (request, when) => {
+    if (when === "before" && request === "POST /instances/{id}/restore") finish();
+    return undefined;
+  };
+  const { failed } = await node.sweep();
+  assert.deepEqual(failed, []);
+  for (const { name } of [...(await node.list()), ...node.snapshots()].toReversed()) await node.remove(name);
+  assert.deepEqual(substrate.left(), []);
+}
+
 /** A way to the daemon that can stop passing anything on, without a word to either side. */
 interface Link extends AsyncDisposable {
   readonly port: number;

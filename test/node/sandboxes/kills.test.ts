@@ -3,7 +3,7 @@ import { describe, test } from "node:test";
 import { NEEDS_NAMESPACES } from "../../fixtures/namespaces.ts";
 import { assertAnswers, NodeProcess, openNode, partsOf, traces } from "./node.ts";
 import { HttpSubstrate, IMAGE } from "./substrate.ts";
-import { outlives, WRITING } from "./departures.ts";
+import { isNotLeftBehind, outlives, WRITING } from "./departures.ts";
 
 /** Least numbers of an operation's steps, and of its calls that change something: no loop may end at once. */
 const LEAST = {
@@ -100,4 +100,9 @@ describe("a sandbox outlives the end of what suspends it, while its memory is wr
     ["fork", "SIGHUP"],
   ] as const)
     test(`${operation}, ${end}`, () => outlives(operation, end, [WRITING]));
+});
+
+describe("what the daemon still makes for a killed process", NEEDS_NAMESPACES, () => {
+  for (const operation of ["fork", "snapshot"] as const)
+    test(`is found by the next sweep: a ${operation}`, () => isNotLeftBehind(operation));
 });

@@ -77,7 +77,7 @@ export class HttpSubstrate implements AsyncDisposable {
   readonly #proxy: Proxy | undefined;
   readonly #sockets = new AsyncLocalStorage<Socket>();
   readonly #server = createServer();
-  readonly #callers = new Set<Socket>();
+  readonly #callers = new Map<Socket, number>();
   #port = 0;
 
   private constructor(folder: string, agentPort: number, hasProxy: boolean) {
@@ -101,7 +101,8 @@ export class HttpSubstrate implements AsyncDisposable {
       this.#sockets.run(request.socket, () => api.emit("request", request, response)),
     );
     this.#server.on("connection", (socket) => {
-      this.#callers.add(socket);
+      // A connection that the other side has reset has no port any more, and is not closed yet.
+      this.#callers.set(socket, socket.remotePort ?? 0);
       socket.once("close", () => this.#callers.delete(socket));
     });
     this.addImage(IMAGE, {
@@ -186,7 +187,7 @@ export class HttpSubstrate implements AsyncDisposable {
 
   /** Ports of those that are connected. */
   callers(): number[] {
-    return [...this.#callers].flatMap(({ remotePort }) => remotePort ?? []);
+    return [...this.#callers.values()];
   }
 
   /** Stops the daemon; its instances stay. */

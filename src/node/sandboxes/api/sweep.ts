@@ -58,21 +58,22 @@ export async function sweep(node: NodeParts, { takeOver = false, onProgress }: S
   const frozen = new Frozen(node, things, before, report, onDone);
   const asked = frozen.asked(unfinished.filter((entry) => mayBeFrozen(entry) && isAsked(entry)));
   await frozen.quick(unfinished.filter(isUrgent).toSorted(byTimeLeft));
+  const finish = (entries: readonly JournalEntry[]): Promise<void> =>
+    bounded(entries, AT_A_TIME, async ({ name }) => {
+      if (!node.turns.isBusy(name))
+        await report.attempt(name, () =>
+          node.turns.alone("sweep", name, async () => {
+            await sweepEntry(node, name, report);
+          }),
+        );
+      onDone();
+    });
+  const others = unfinished.filter((entry) => !mayBeFrozen(entry));
   await Promise.all([
     asked.then(() => frozen.silent()),
-    bounded(
-      unfinished.filter((entry) => !mayBeFrozen(entry)),
-      AT_A_TIME,
-      async ({ name }) => {
-        if (!node.turns.isBusy(name))
-          await report.attempt(name, () =>
-            node.turns.alone("sweep", name, async () => {
-              await sweepEntry(node, name, report);
-            }),
-          );
-        onDone();
-      },
-    ),
+    finish(others.filter(({ phase }) => phase !== "creating")),
+    // The daemon may still be making a fork or a snapshot for a process that has ended: then its source is asked for.
+    asked.then(() => finish(others.filter(({ phase }) => phase === "creating"))),
   ]);
   for (const kind of ["ingress", "instance", "snapshot", "volume"] as const)
     await bounded(
