@@ -32,20 +32,20 @@ export function tokenOf(given: string): string {
 export function wholeMilliseconds(durationMs: number, field: string): number {
   const whole = Math.ceil(durationMs);
   if (typeof durationMs === "number" && whole >= 0 && Number.isSafeInteger(whole)) return whole;
-  throw invalidOption(field, `${field} wants a number of milliseconds from 0 up, not ${String(durationMs)}`);
+  throw invalidOption(field, `${field} requires a number of milliseconds from 0 up, not ${String(durationMs)}`);
 }
 
 /** A whole number that 32 bits hold. Throws GuestError (INVALID_ARGUMENT). */
 export function wholeNumber(value: number, field: string): number {
   if (Number.isInteger(value) && value >= 0 && value <= UINT32_MAX) return value;
-  throw invalidOption(field, `${field} wants a whole number from 0 up, not ${String(value)}`);
+  throw invalidOption(field, `${field} requires a whole number from 0 up, not ${String(value)}`);
 }
 
 /** A number of bytes as messages have it; undefined: none is given. Throws GuestError (INVALID_ARGUMENT). */
 export function offsetOf(bytes: number | undefined, field: string): bigint | undefined {
   if (bytes === undefined) return undefined;
   if (Number.isSafeInteger(bytes) && bytes >= 0) return BigInt(bytes);
-  throw invalidOption(field, `${field} wants a whole number of bytes from 0 up, not ${String(bytes)}`);
+  throw invalidOption(field, `${field} requires a whole number of bytes from 0 up, not ${String(bytes)}`);
 }
 
 /**

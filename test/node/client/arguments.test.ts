@@ -51,12 +51,12 @@ describe("arguments", () => {
     const kept = (keep: object, options: object = {}): unknown =>
       client.exec({ args: ["true"], keep: { name: "wrong", ...keep } }, options);
     const calls: readonly (readonly [RegExp, () => unknown])[] = [
-      [/timeoutMs wants/, () => client.run({ args: ["true"], timeoutMs: NaN })],
-      [/timeoutMs wants/, () => client.run({ args: ["true"], timeoutMs: -1 })],
-      [/timeoutMs wants/, () => client.run({ args: ["true"], timeoutMs: anything("5s") })],
-      [/timeoutMs wants/, () => client.run({ args: ["true"] }, { timeoutMs: NaN })],
-      [/timeoutMs wants/, () => client.health({ timeoutMs: Infinity })],
-      [/maxOutputBytes wants/, () => client.run({ args: ["true"] }, { maxOutputBytes: 0.5 })],
+      [/timeoutMs requires/, () => client.run({ args: ["true"], timeoutMs: NaN })],
+      [/timeoutMs requires/, () => client.run({ args: ["true"], timeoutMs: -1 })],
+      [/timeoutMs requires/, () => client.run({ args: ["true"], timeoutMs: anything("5s") })],
+      [/timeoutMs requires/, () => client.run({ args: ["true"] }, { timeoutMs: NaN })],
+      [/timeoutMs requires/, () => client.health({ timeoutMs: Infinity })],
+      [/maxOutputBytes requires/, () => client.run({ args: ["true"] }, { maxOutputBytes: 0.5 })],
       [/cols/, () => client.run({ args: ["true"], terminal: { cols: 80.5, rows: 24 } })],
       [/^args want a list of texts/, () => client.run(anything({}))],
       [/^a command is an object, /, () => client.run(anything(undefined))],
@@ -91,12 +91,12 @@ describe("arguments", () => {
       ...["unix://host/path", "unix:path", "unix:", "unix:/", "unix://"].map(
         (address) => [new RegExp(`"${address}" is not unix:/path`), () => connect({ address, token })] as const,
       ),
-      [/keep\.bufferBytes wants a whole number/, () => kept({ bufferBytes: -1 })],
-      [/keep\.lingerMs wants a number of milliseconds/, () => kept({ lingerMs: Number.NaN })],
+      [/keep\.bufferBytes requires a whole number/, () => kept({ bufferBytes: -1 })],
+      [/keep\.lingerMs requires a number of milliseconds/, () => kept({ lingerMs: Number.NaN })],
       [/keep\.whenFull is "wait"; give drop-oldest or block/, () => kept({ whenFull: "wait" })],
-      [/resume\.timeoutMs wants a number/, () => kept({}, { resume: { timeoutMs: -1 } })],
-      [/mode wants a whole number/, () => client.mkdir("/x", { mode: -1 })],
-      [/uid wants a whole number/, () => client.setAttributes("/x", { uid: 1.5 })],
+      [/resume\.timeoutMs requires a number/, () => kept({}, { resume: { timeoutMs: -1 } })],
+      [/mode requires a whole number/, () => client.mkdir("/x", { mode: -1 })],
+      [/uid requires a whole number/, () => client.setAttributes("/x", { uid: 1.5 })],
       [/mtime is no time/, () => client.setAttributes("/x", { mtime: new Date(Number.NaN) })],
       [/nothing to set/, () => client.setAttributes("/x", {})],
       [/there is no recursiv/, () => client.remove("/x", anything({ recursiv: true }))],
@@ -106,8 +106,8 @@ describe("arguments", () => {
       [/(?:)/, () => client.forward({})],
       [/(?:)/, () => client.forward({ port: 80, path: "/run/app.sock" })],
       [/a line for a shell is \{ args: \["sh", "-c", line\] \}$/, () => client.exec(anything(["ls", "-l"]))],
-      [/entropyBytes wants/, () => restoreDuties(() => client, { entropyBytes: NaN })],
-      [/reachTimeoutMs wants/, () => client.restore({ reachTimeoutMs: NaN })],
+      [/entropyBytes requires/, () => restoreDuties(() => client, { entropyBytes: NaN })],
+      [/reachTimeoutMs requires/, () => client.restore({ reachTimeoutMs: NaN })],
     ];
     for (const [problem, call] of calls) {
       const error = await failureOf(Promise.resolve().then(call));

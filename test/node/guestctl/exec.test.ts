@@ -205,7 +205,7 @@ describe("guestctl exec", () => {
     assert.deepEqual([error["status"], error["reason"]], ["NOT_FOUND", "EXEC_NOT_FOUND"]);
   });
 
-  test("says that -it wants a terminal, and with -itt runs a command in one without having one itself", async () => {
+  test("says that -it requires a terminal, and with -itt runs a command in one without having one itself", async () => {
     const refused = await exec(["-it", "sh"], "exit 4\n");
     assertRefused(refused, /^guestctl: standard input is no terminal; leave -t out, or .* -itt \(see --help\)\n$/);
     const { stdout, exitCode } = await exec(["-itt", "sh"], "tty && stty size\nexit 4\n");

@@ -56,7 +56,7 @@ const FIRST_COMMANDS: readonly FirstCommand[] = [
   ["guestctl stats box", /"guestctl usage" shows memory/],
   ["guestctl sandbox list", /; "guestctl sandbox ls" lists sandboxes and snapshots /],
   ["guestctl sandbox delete box", /; "guestctl sandbox rm NAME" removes one/],
-  ["guestctl exec -c 'echo hi'", /exec wants a command; a whole line wants a shell: guestctl exec -- sh -c LINE/],
+  ["guestctl exec -c 'echo hi'", /exec requires a command; a whole line requires a shell: guestctl exec -- sh -c LINE/],
   // incus
   ["guestctl file push notes.txt box/srv/", /"guestctl cp" copies/],
   ["guestctl console box", /"guestctl exec -it -- sh" gives a shell/],
@@ -79,7 +79,7 @@ const FIRST_COMMANDS: readonly FirstCommand[] = [
   ["guestctl ssh root@box", /"guestctl exec -it -- sh" gives a shell/],
   [
     "guestctl exec 'echo $HOME | wc -c'",
-    /a whole line wants one: guestctl exec -- sh -c 'echo \$HOME \| wc -c' \(127\)$/,
+    /a whole line requires one: guestctl exec -- sh -c 'echo \$HOME \| wc -c' \(127\)$/,
   ],
   ["guestctl exec -tt stty size", /^50 400 \(0\)$/],
   ["guestctl -L 8080:localhost:80 exec sh", /"guestctl forward 8080:80" leads a local port/],

@@ -58,7 +58,7 @@ describe("guestctl issue", () => {
     assert.ok(days > 6.9 && days < 7.1, `${days} days`);
   });
 
-  test("gives the agent what its bootstrap channel wants", async () => {
+  test("gives the agent what its bootstrap channel requires", async () => {
     const { stdout } = await runGuestctl(["issue", "--json", folder], ENV);
     const issued = JSON.parse(stdout) as { agent_variables: Record<string, string>; not_after: string };
     const entries = Object.entries(issued.agent_variables).map(([name, value]) => Buffer.from(`${name}=${value}`));

@@ -98,7 +98,7 @@ describe("guestctl rsh", () => {
     assert.equal((await rsh(["any", "no-such-command"])).exitCode, 127);
     assert.equal((await rsh(["any", "kill -9 $$"])).exitCode, 137);
     for (const [args, said] of [
-      [[], /rsh wants a host/],
+      [[], /rsh requires a host/],
       [["--no-such-option", "any", "true"], /no-such-option/],
       [["-l", "nobody-here", "any", "true"], /nobody-here.*EXEC_BAD_USER/],
     ] as const) {

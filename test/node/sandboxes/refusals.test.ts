@@ -64,7 +64,7 @@ describe("a sandbox that cannot be made", NEEDS_NAMESPACES, () => {
     const { code, message, nextStep } = await failureOf(node.create({ ...SPEC, memory: "33GB" }));
     substrate.rules.memoryBytes = 8 * 2 ** 30;
     assert.equal(code, "CAPABILITY_MISSING");
-    assert.match(message, /^memory wants 33792 MiB, and the daemon may allow one instance 32768 MiB/);
+    assert.match(message, /^memory requires 33792 MiB, and the daemon may allow one instance 32768 MiB/);
     assert.match(nextStep ?? "", /limits\.max_memory_per_instance/);
   });
 
@@ -132,8 +132,8 @@ describe("a sandbox that cannot be made", NEEDS_NAMESPACES, () => {
   test("on a host that has not so much at all, or not that hypervisor: CAPABILITY_MISSING, before anything is made", async () => {
     const called = substrate.requests.length;
     for (const [difference, said] of [
-      [{ vcpus: 5000 }, /vcpus wants 5000 processors; the host has \d+ /],
-      [{ memory: "9GB" }, /memory wants 9216 MiB; the host has 8192 MiB/],
+      [{ vcpus: 5000 }, /vcpus requires 5000 processors; the host has \d+ /],
+      [{ memory: "9GB" }, /memory requires 9216 MiB; the host has 8192 MiB/],
       // hypeman 8853445: a bare internal error (lib/instances/create.go:146-148).
       [{ hypervisor: "vz" }, /cannot start vz here; it can start: qemu/],
     ] as const) {

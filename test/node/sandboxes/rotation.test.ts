@@ -95,7 +95,7 @@ describe("a rotation", NEEDS_NAMESPACES, () => {
     assert.deepEqual(all, { rotated: ["box"], skipped: [], failed: [] });
     assert.match((await guestctl("status", "box")).stdout, /\ncredentials: +\/.*\/box, valid until 2\d{3}-\d\d-\d\d\n/);
     const wrong = await guestctl("rotate");
-    assert.match(wrong.stderr, /sandbox rotate wants one name, or --all/);
+    assert.match(wrong.stderr, /sandbox rotate requires one name, or --all/);
   });
 
   test("is asked for by status once credentials expire within thirty days", async () => {

@@ -123,7 +123,7 @@ export class Listing implements AsyncIterable<ListEntry> {
     checkOptions("the options of list", options, LIST);
     const { depth = 0, maxEntries = 0, crossMounts = false } = options;
     if (!Number.isSafeInteger(maxEntries) || maxEntries < 0)
-      throw invalidOption("maxEntries", "maxEntries wants a whole number from 0 up");
+      throw invalidOption("maxEntries", "maxEntries requires a whole number from 0 up");
     const levels = depth === Number.POSITIVE_INFINITY ? ALL_LEVELS : wholeNumber(depth, "depth");
     const bounds = { depth: levels, maxEntries: BigInt(maxEntries), crossMounts };
     this.#channel = channel;

@@ -68,7 +68,7 @@ export async function forward(
 ): Promise<Forwarding> {
   const target = port ?? path;
   if (target === undefined || (port !== undefined && path !== undefined)) {
-    throw invalidOption("port", "forward wants a port or a path");
+    throw invalidOption("port", "forward requires a port or a path");
   }
   const sockets = new Set<Socket>();
   const reads = new LargeReads();

@@ -22,7 +22,7 @@ export interface Parsed<Own extends Options> {
   readonly positionals: readonly string[];
 }
 
-/** Number of positional arguments, and what they are, for the error about another number: "write wants one path". */
+/** Number of positional arguments, and what they are, for the error about another number: "write requires one path". */
 type Takes = "nothing" | "anything" | { readonly one: string } | { readonly some: string };
 
 /** A command's standard output, and its exit status. */
@@ -106,8 +106,8 @@ function checkCount({ usage, takes = "nothing" }: CommandParts<Options>, { lengt
   const [name] = usage[0]?.split(" ") ?? [];
   if (takes === "nothing" && length > 0) throw new UsageError(`${name} takes no arguments`);
   if (typeof takes === "string") return;
-  if ("some" in takes && length === 0) throw new UsageError(`${name} wants ${takes.some}`);
-  if ("one" in takes && length !== 1) throw new UsageError(`${name} wants ${takes.one}`);
+  if ("some" in takes && length === 0) throw new UsageError(`${name} requires ${takes.some}`);
+  if ("one" in takes && length !== 1) throw new UsageError(`${name} requires ${takes.one}`);
 }
 
 /** Number of arguments before the first positional one, or up to and including `--`. */

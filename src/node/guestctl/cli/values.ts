@@ -18,7 +18,7 @@ export function parseDurationMs(text: string | undefined, option: string): numbe
   const [, number, unit = ""] = /^(\d+(?:\.\d+)?)(ms|s|m|h|d)?$/.exec(text) ?? [];
   const durationMs = Math.round(Number(number) * (UNIT_MS[unit] ?? 1));
   if (number === undefined || !Number.isSafeInteger(durationMs) || durationMs === 0) {
-    throw new UsageError(`${option} wants a duration above 0, such as 500ms, 5s or 2m`);
+    throw new UsageError(`${option} requires a duration above 0, such as 500ms, 5s or 2m`);
   }
   if (unit === "" && durationMs < LEAST_BARE_MS) {
     throw new UsageError(`${option} ${text} would be ${text} milliseconds; say which, as in ${text}s or ${text}ms`);
@@ -32,7 +32,7 @@ const LONGEST_WAIT_MS = 86_400_000;
 /** Reads a duration for which guestctl itself waits. */
 export function parseWaitMs(text: string | undefined, option: string): number | undefined {
   const waitMs = parseDurationMs(text, option);
-  if (waitMs !== undefined && waitMs > LONGEST_WAIT_MS) throw new UsageError(`${option} wants 24h at most`);
+  if (waitMs !== undefined && waitMs > LONGEST_WAIT_MS) throw new UsageError(`${option} requires 24h at most`);
   return waitMs;
 }
 
@@ -47,7 +47,7 @@ export function parseVariables(entries: readonly string[], env: NodeJS.ProcessEn
   for (const entry of entries) {
     const equals = entry.indexOf("=");
     const name = equals < 0 ? entry : entry.slice(0, equals);
-    if (name === "") throw new UsageError("--env wants NAME=value or NAME");
+    if (name === "") throw new UsageError("--env requires NAME=value or NAME");
     const own = Object.hasOwn(env, name) ? env[name] : undefined;
     const value = equals < 0 ? own : entry.slice(equals + 1);
     const altered = equals < 0 && own !== undefined ? alteredVariable(name, own) : undefined;
@@ -89,7 +89,7 @@ export function parseCount(text: string | undefined, option: string, least: numb
   if (text === undefined) return undefined;
   const count = /^\d+$/.test(text) ? Number(text) : NaN;
   if (!Number.isSafeInteger(count) || count < least) {
-    throw new UsageError(`${option} wants a whole number, at least ${least}`);
+    throw new UsageError(`${option} requires a whole number, at least ${least}`);
   }
   return count;
 }
@@ -102,7 +102,7 @@ export function parseSizeBytes(text: string | undefined, option: string): number
   const [, number, unit = ""] = /^(\d+)([KM])?$/.exec(text) ?? [];
   const sizeBytes = Number(number) * (UNIT_BYTES[unit] ?? 1);
   if (number === undefined || !Number.isSafeInteger(sizeBytes) || sizeBytes === 0) {
-    throw new UsageError(`${option} wants a size above 0, such as 65536, 64K or 1M`);
+    throw new UsageError(`${option} requires a size above 0, such as 65536, 64K or 1M`);
   }
   return sizeBytes;
 }
@@ -110,7 +110,7 @@ export function parseSizeBytes(text: string | undefined, option: string): number
 /** Reads permissions in octal, such as `640` or `0640`. */
 export function parseMode(text: string | undefined, option: string): number | undefined {
   if (text === undefined) return undefined;
-  if (!/^0?[0-7]{1,4}$/.test(text)) throw new UsageError(`${option} wants permissions in octal, such as 0640`);
+  if (!/^0?[0-7]{1,4}$/.test(text)) throw new UsageError(`${option} requires permissions in octal, such as 0640`);
   return Number.parseInt(text, 8);
 }
 
@@ -146,7 +146,7 @@ export function portOrPath(text: string, given: string): number | string {
 
 /** The only one of the names after a command's verb. Throws UsageError for another number. */
 export function oneName([name, ...more]: readonly string[], command: string): string {
-  if (name === undefined || more.length > 0) throw new UsageError(`${command} wants one name`);
+  if (name === undefined || more.length > 0) throw new UsageError(`${command} requires one name`);
   return name;
 }
 

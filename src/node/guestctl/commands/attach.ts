@@ -34,7 +34,7 @@ With --json, the events of "exec --name".`,
   async run({ values, positionals }, host) {
     const [name = ""] = positionals;
     const { from, interactive, "no-input": noInput } = values;
-    if (from !== undefined && from !== "held" && from !== "now") throw new UsageError("--from wants held or now");
+    if (from !== undefined && from !== "held" && from !== "now") throw new UsageError("--from requires held or now");
     if (interactive === true && noInput === true) throw new UsageError("-i and --no-input do not go together");
     if (interactive === true) checkInput(host);
     const escape = parseEscapeChar(values["escape-char"]);

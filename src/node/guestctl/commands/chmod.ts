@@ -15,7 +15,7 @@ export const chmod: Command = defineCommand({
   async run({ values, positionals }, host) {
     const [text, ...paths] = positionals;
     const mode = parseMode(text, "chmod");
-    if (mode === undefined || paths.length === 0) throw new UsageError("chmod wants a mode and at least one path");
+    if (mode === undefined || paths.length === 0) throw new UsageError("chmod requires a mode and at least one path");
     using client = await openClient(values, host);
     const changed: object[] = [];
     for (const path of paths.map(guestPath)) {

@@ -27,7 +27,7 @@ names of kept commands and of this node's sandboxes. Without a name, the shell i
     completes: [SHELLS, "nothing"],
     async run({ values, positionals: [first, ...more] }, host) {
       if (values.of === undefined) {
-        if (more.length > 0) throw new UsageError("completion wants one shell");
+        if (more.length > 0) throw new UsageError("completion requires one shell");
         const shell = first ?? basename(host.env["SHELL"] ?? "");
         const script = parseWord(shell, SCRIPTS, "which shell");
         return { text: script, json: { shell, script } };

@@ -96,7 +96,7 @@ failed, and after the escape key; 126 when the command cannot be run; 127 when t
     "exec -d -- ./server",
     "exec -it --name shell --attach-or-start -- bash",
   ],
-  takes: { some: "a command; a whole line wants a shell: guestctl exec -- sh -c LINE" },
+  takes: { some: "a command; a whole line requires a shell: guestctl exec -- sh -c LINE" },
   takesCommand: true,
   elsewhere: [
     ["--detach-keys", "--escape-char ^] sets the key that leaves"],
@@ -165,15 +165,15 @@ failed, and after the escape key; 126 when the command cannot be run; 127 when t
 function keepOf(values: Parsed<typeof OPTIONS>["values"], [command = ""]: readonly string[]): KeepOptions | undefined {
   const { buffer, "when-full": whenFull = "drop-oldest", linger, replace, "attach-or-start": isAttachOrStart } = values;
   const { "awake-for": awakeFor } = values;
-  if (isAttachOrStart === true && values.name === undefined) throw new UsageError("--attach-or-start wants --name");
+  if (isAttachOrStart === true && values.name === undefined) throw new UsageError("--attach-or-start requires --name");
   const name = values.name ?? (values.detach === true ? madeUpName(command) : undefined);
   if (name === undefined) {
     const orphan = (["buffer", "when-full", "linger", "replace", "awake-for"] as const).find((each) => values[each]);
-    if (orphan !== undefined) throw new UsageError(`--${orphan} wants --name or -d`);
+    if (orphan !== undefined) throw new UsageError(`--${orphan} requires --name or -d`);
     return undefined;
   }
   if (whenFull !== "drop-oldest" && whenFull !== "block")
-    throw new UsageError("--when-full wants drop-oldest or block");
+    throw new UsageError("--when-full requires drop-oldest or block");
   return {
     name,
     bufferBytes: parseSizeBytes(buffer, "--buffer"),
@@ -199,7 +199,7 @@ function adviceFor({ reason }: GuestError, [command = "", ...args]: readonly str
   // A user who may not enter a folder of PATH gets EACCES for every name.
   if (reason !== "EXEC_NOT_FOUND" && reason !== "EXEC_PERMISSION_DENIED") return undefined;
   if (/\s/.test(command) && args.length === 0 && reason === "EXEC_NOT_FOUND") {
-    return `no shell is involved; a whole line wants one: guestctl exec -- sh -c ${quoted(command)}`;
+    return `no shell is involved; a whole line requires one: guestctl exec -- sh -c ${quoted(command)}`;
   }
   const meant = args[args.indexOf("--") + 1];
   if (command.includes("/") || meant === undefined) return undefined;

@@ -47,7 +47,7 @@ check: "time" and "state"; up with "round_trip_ms", "clock_error_ms" (guest minu
     const intervalMs = parseWaitMs(values.interval, "--interval") ?? DEFAULT_INTERVAL_MS;
     const count = parseCount(values.count, "--count", 1);
     if (values.watch === true) {
-      if (intervalMs < LEAST_INTERVAL_MS) throw new UsageError(`--interval wants ${LEAST_INTERVAL_MS}ms at least`);
+      if (intervalMs < LEAST_INTERVAL_MS) throw new UsageError(`--interval requires ${LEAST_INTERVAL_MS}ms at least`);
       const isJson = values.json === true;
       return statusOf(await watchHealth(await connector(values, host), { intervalMs, count, isJson }, host));
     }

@@ -21,7 +21,7 @@ With --json, one object: "folder", "not_after", and "agent_variables" (names and
   completes: ["folder", "nothing"],
   async run({ values, positionals }) {
     const [folder = ""] = positionals;
-    if (folder === "") throw new UsageError("issue wants one folder");
+    if (folder === "") throw new UsageError("issue requires one folder");
     const notAfter = lastDay(parseCount(values.days, "--days", 1) ?? DEFAULT_DAYS);
     prepareFolder(folder, values.force === true);
     await issueFolder(folder, DEFAULT_SERVER_NAME, notAfter);

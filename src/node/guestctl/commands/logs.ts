@@ -212,6 +212,6 @@ function lastLines(pieces: readonly Piece[], lines: number): readonly Piece[] {
 function parseOffsets(text: string | undefined): [number, number] {
   if (text === undefined) return [0, 0];
   const [stdout = "", stderr = "0", ...more] = text.split(",");
-  if (more.length > 0) throw new UsageError("--since wants an offset, or that of each stream: 1200,34");
+  if (more.length > 0) throw new UsageError("--since requires an offset, or that of each stream: 1200,34");
   return [parseCount(stdout, "--since", 0) ?? 0, parseCount(stderr, "--since", 0) ?? 0];
 }

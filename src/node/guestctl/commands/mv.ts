@@ -27,7 +27,7 @@ step, within one file system.`,
     const paths = positionals.map(guestPath);
     const [destination = ""] = paths.slice(-1);
     const sources = paths.slice(0, -1);
-    if (sources.length === 0) throw new UsageError("mv wants a source and a destination");
+    if (sources.length === 0) throw new UsageError("mv requires a source and a destination");
     using client = await openClient(values, host);
     const isInto = (await statIfThere(client, destination))?.type === FileType.DIRECTORY;
     if (sources.length > 1 && !isInto) throw new CliError(`${destination} is no folder; several sources need one`);

@@ -65,7 +65,7 @@ Signals end guestctl, and the agent then hangs up on the command.`,
     const line = words.join(" ");
     const script = values.subsystem === true ? SUBSYSTEM : WITH_LINE;
     if (values.subsystem === true && !/^[\w-]+$/.test(line))
-      throw new UsageError("rsh -s wants the name of a subsystem");
+      throw new UsageError("rsh -s requires the name of a subsystem");
     const args = ["/bin/sh", "-c", ...(words.length > 0 ? [script, "sh", line] : [LOGIN])];
     const isInteractive = values["no-input"] !== true;
     if (isInteractive) checkInput(host);
@@ -104,7 +104,7 @@ function targetOf(name: string, values: ConnectionValues, env: NodeJS.ProcessEnv
   const { GUESTCTL_ADDRESS: address, GUESTCTL_BRIDGE: bridge } = env;
   const places = [values.sandbox, values.address, values.bridge, address, bridge];
   if (places.some((place) => (place ?? "") !== "")) return values;
-  if (name === "") throw new UsageError("rsh wants the name of a sandbox before the command");
+  if (name === "") throw new UsageError("rsh requires the name of a sandbox before the command");
   return { ...values, sandbox: name };
 }
 

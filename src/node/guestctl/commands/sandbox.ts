@@ -149,7 +149,7 @@ THAWED_WITHOUT_DUTIES, generators that could not be reseeded); 125 guestctl fail
 
 async function create(node: Sandboxes, words: readonly string[], values: Values): Promise<Answer> {
   const [image, ...args] = words;
-  if (image === undefined) throw new UsageError("sandbox create wants an image");
+  if (image === undefined) throw new UsageError("sandbox create requires an image");
   const process = values.process === undefined ? {} : await specOf(values.process);
   const spec: SandboxSpec = {
     image,
@@ -193,7 +193,7 @@ async function specOf(path: string): Promise<object> {
 
 function tagOf(text: string): readonly [key: string, value: string] {
   const at = text.indexOf("=");
-  if (at < 1) throw new UsageError("--tag wants KEY=VALUE");
+  if (at < 1) throw new UsageError("--tag requires KEY=VALUE");
   return [text.slice(0, at), text.slice(at + 1)];
 }
 
@@ -267,7 +267,7 @@ async function fork(node: Sandboxes, names: readonly string[], values: Values, h
 }
 
 async function rm(...[node, names, values, host]: Parameters<Verb>): Promise<Answer> {
-  if (names.length === 0) throw new UsageError("sandbox rm wants names of sandboxes and snapshots");
+  if (names.length === 0) throw new UsageError("sandbox rm requires names of sandboxes and snapshots");
   const removed: string[] = [];
   const failures: unknown[] = [];
   for (const name of names)
@@ -299,7 +299,7 @@ async function rotate(...[node, names, values, , signal, progress]: Parameters<V
   const olderThanMs = parseDurationMs(values["older-than"], "--older-than");
   if (values.all !== true) {
     if (olderThanMs !== undefined) throw new UsageError("--older-than is for --all");
-    if (names.length === 0) throw new UsageError("sandbox rotate wants one name, or --all");
+    if (names.length === 0) throw new UsageError("sandbox rotate requires one name, or --all");
     const name = oneName(names, "sandbox rotate");
     await node.rotate(name);
     return { text: `${name} has new credentials\n`, json: sandboxObject(await node.get(name)) };

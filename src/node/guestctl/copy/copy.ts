@@ -131,7 +131,7 @@ const REMOTE = /^(?::|([a-z0-9](?:[a-z0-9-]{0,46}[a-z0-9])?):(?=\/(?!\/)))(.*)$/
 export function parseOrder(paths: readonly string[]): CopyOrder {
   const destination = paths.at(-1);
   const sources = paths.slice(0, -1);
-  if (destination === undefined || sources.length === 0) throw new UsageError("cp wants a source and a destination");
+  if (destination === undefined || sources.length === 0) throw new UsageError("cp requires a source and a destination");
   const sandbox = sandboxOf(paths);
   const remote = sources.filter(isRemote).length;
   if (destination === STREAM || sources.includes(STREAM)) return { ...parseStream(sources, destination), sandbox };

@@ -59,7 +59,7 @@ export async function openNode(
   if (apiToken === "") throw new UsageError("no token for the substrate's daemon; set HYPEMAN_API_KEY");
   const baseUrl = setting(values.api, env["HYPEMAN_BASE_URL"]);
   if (baseUrl !== undefined && !(URL.canParse(baseUrl) && /^https?:$/.test(new URL(baseUrl).protocol))) {
-    throw new UsageError(`--api wants a URL such as http://localhost:4973, not ${JSON.stringify(baseUrl)}`);
+    throw new UsageError(`--api requires a URL such as http://localhost:4973, not ${JSON.stringify(baseUrl)}`);
   }
   const archive = setting(values.agent, env["GUESTCTL_AGENT"]);
   return Sandboxes.open({

@@ -11,7 +11,7 @@ interface Values {
 export async function publish(node: Sandboxes, words: readonly string[], values: Values): Promise<Answer> {
   const [name, port, hostname, ...more] = words;
   if (name === undefined || port === undefined || hostname === undefined || more.length > 0)
-    throw new UsageError("sandbox publish wants a name, a port of the sandbox and a hostname");
+    throw new UsageError("sandbox publish requires a name, a port of the sandbox and a hostname");
   const timeoutMs = parseWaitMs(values.wait, "--wait");
   const made = await node.publish(name, portOf(port, "the port"), hostname, {
     listenPort: listenOf(values),
@@ -26,7 +26,7 @@ export async function publish(node: Sandboxes, words: readonly string[], values:
 export async function unpublish(node: Sandboxes, words: readonly string[], values: Values): Promise<Answer> {
   const [name, hostname, ...more] = words;
   if (name === undefined || hostname === undefined || more.length > 0)
-    throw new UsageError("sandbox unpublish wants a name and a hostname");
+    throw new UsageError("sandbox unpublish requires a name and a hostname");
   await node.unpublish(name, hostname, listenOf(values));
   return { text: `${hostname} is unpublished\n`, json: { unpublished: hostname } };
 }
@@ -52,6 +52,6 @@ function listenOf({ listen }: Values): number | undefined {
 
 function portOf(text: string, what: string): number {
   const port = parseCount(text, what, 1) ?? 0;
-  if (port > LAST_PORT) throw new UsageError(`${what} wants a number from 1 to ${LAST_PORT}`);
+  if (port > LAST_PORT) throw new UsageError(`${what} requires a number from 1 to ${LAST_PORT}`);
   return port;
 }

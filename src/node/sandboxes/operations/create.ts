@@ -123,7 +123,7 @@ async function checkSizes(
     ["overlaySize", sizeBytesOf(overlaySize) ?? 0, capacity.diskBytes || Infinity],
   ] as const) {
     if (wanted <= most) continue;
-    const message = `${field} wants ${amount(field, wanted)}; the host has ${amount(field, most)} for all sandboxes`;
+    const message = `${field} requires ${amount(field, wanted)}; the host has ${amount(field, most)} for all sandboxes`;
     throw new SandboxError("CAPABILITY_MISSING", message);
   }
 }
@@ -146,7 +146,7 @@ function withLimits(error: unknown, { vcpus = 0, memory = "0B", overlaySize = "0
   const over = USUAL_LIMITS.find(([field, most]) => wanted[field] > most);
   if (over === undefined) return error;
   const [field, most, key] = over;
-  const message = `${field} wants ${amount(field, wanted[field])}, and the daemon may allow one instance ${amount(field, most)} (its default): ${error.message}`;
+  const message = `${field} requires ${amount(field, wanted[field])}, and the daemon may allow one instance ${amount(field, most)} (its default): ${error.message}`;
   const nextStep = `ask for less, or raise ${key} in the daemon's configuration`;
   return new SandboxError("CAPABILITY_MISSING", message, error, { nextStep });
 }
@@ -222,6 +222,6 @@ function checkAnswer(node: Needs<"nodeId">, { tags }: Instance): void {
   if (tags[NODE_TAG] === node.nodeId) return;
   throw new SandboxError(
     "CAPABILITY_MISSING",
-    "the daemon has dropped the instance's tags; it wants API 0.3.0 or later",
+    "the daemon has dropped the instance's tags; it requires API 0.3.0 or later",
   );
 }

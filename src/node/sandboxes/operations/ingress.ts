@@ -186,7 +186,7 @@ function publicationOf({ published = [] }: SandboxEntry, hostname: string, port:
 function checkPublication(agentPort: number, port: number, hostname: string, listenPort: number): void {
   for (const [field, value] of Object.entries({ port, listenPort })) {
     if (Number.isInteger(value) && value >= 1 && value <= LAST_PORT) continue;
-    throw new SandboxError("INVALID_SPEC", `${field} wants a number from 1 to ${LAST_PORT}`);
+    throw new SandboxError("INVALID_SPEC", `${field} requires a number from 1 to ${LAST_PORT}`);
   }
   if (DAEMON_PORTS.has(listenPort))
     throw new SandboxError("INVALID_SPEC", `listenPort ${listenPort} is the daemon's own, which would not start again`);
@@ -194,6 +194,6 @@ function checkPublication(agentPort: number, port: number, hostname: string, lis
     throw new SandboxError("INVALID_SPEC", `port ${port} is the agent's own, which only its node has business with`);
   if (typeof hostname === "string" && HOSTNAME.test(hostname)) return;
   // The substrate also accepts patterns, which lead to all sandboxes, and treats capitals as a different name.
-  const message = "hostname wants a name in lowercase without a pattern, such as web.example.com";
+  const message = "hostname requires a name in lowercase without a pattern, such as web.example.com";
   throw new SandboxError("INVALID_SPEC", message);
 }

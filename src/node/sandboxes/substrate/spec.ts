@@ -77,7 +77,7 @@ export function checkSpec(spec: SandboxSpec): void {
     if (rule === undefined)
       throw new SandboxError("INVALID_SPEC", `there is no field ${JSON.stringify(field)} of a sandbox`);
     const [wanted, is] = rule;
-    if (value !== undefined && !is(value)) throw new SandboxError("INVALID_SPEC", `${field} wants ${wanted}`);
+    if (value !== undefined && !is(value)) throw new SandboxError("INVALID_SPEC", `${field} requires ${wanted}`);
   }
   if (spec.image === undefined) throw new SandboxError("INVALID_SPEC", "image is missing");
   const unknown = Object.keys(spec.network ?? {}).find((field) => field !== "egress");
@@ -98,14 +98,14 @@ export function sizeBytesOf(text: string): number | undefined {
 /** Throws SandboxError (INVALID_SPEC) for an invalid node id, which must fit into a tag. */
 export function checkNodeId(nodeId: string): void {
   if (isTagText(nodeId, TAG_VALUE_CHARACTERS)) return;
-  const message = `nodeId wants 1 to ${TAG_VALUE_CHARACTERS} letters, digits, spaces and _.:/=+@-, as it is the value of a tag`;
+  const message = `nodeId requires 1 to ${TAG_VALUE_CHARACTERS} letters, digits, spaces and _.:/=+@-, as it is the value of a tag`;
   throw new SandboxError("INVALID_SPEC", message);
 }
 
 /** Throws SandboxError (INVALID_SPEC) for an invalid name of a sandbox or snapshot. */
 export function checkName(name: string): void {
   const [wanted, is] = FIELDS.name;
-  if (!is(name)) throw new SandboxError("INVALID_SPEC", `a name wants ${wanted}, not ${JSON.stringify(name)}`);
+  if (!is(name)) throw new SandboxError("INVALID_SPEC", `a name requires ${wanted}, not ${JSON.stringify(name)}`);
 }
 
 /** A random name. */
