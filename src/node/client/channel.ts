@@ -85,6 +85,11 @@ export class Channel {
     return this.#liveness.wasConnected;
   }
 
+  /** Calls in progress. */
+  get calls(): number {
+    return this.#liveness.calls;
+  }
+
   /** Takes no more calls. */
   get isClosed(): boolean {
     return this.#isClosed;

@@ -287,8 +287,9 @@ export class GuestClient extends FolderClient {
   async forward(options: ForwardOptions): Promise<Forwarding> {
     checkOptions("the options of forward", options, FORWARD_NAMES);
     const { connectOptions } = options;
-    const dial = connectOptions && (async () => openChannel(await connectOptions()));
-    return forward(options, new TunnelOpener(this.#channel, dial));
+    const another = async (): Promise<Channel> => openChannel((await connectOptions?.()) ?? this.#options);
+    const dials = { another, instead: connectOptions && another };
+    return forward(options, new TunnelOpener(this.#channel, dials));
   }
 
   /**

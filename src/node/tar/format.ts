@@ -57,7 +57,8 @@ export function readHeader(block: Buffer): TarHeader | undefined {
   const type = TYPE_BY_FLAG[String.fromCodePoint(block[156] ?? 0)] ?? "other";
   return {
     // Before ustar a directory was a file whose name ends in a slash (pax(1), ustar Interchange Format, typeflag).
-    type: type === "file" && name.at(-1) === SLASH ? "directory" : type,
+    // A name of nothing but slashes is not one of those: GNU tar takes it for a file.
+    type: type === "file" && name.at(-1) === SLASH && name.some((byte) => byte !== SLASH) ? "directory" : type,
     name: prefix.length === 0 ? name : Buffer.concat([prefix, Buffer.from("/"), name]),
     linkTarget: readText(block, 157, 100),
     mode: readNumber(block, 100, 8) & 0o7777,

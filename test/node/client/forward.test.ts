@@ -1,6 +1,7 @@
 import assert from "node:assert/strict";
 import { randomBytes } from "node:crypto";
 import { once } from "node:events";
+import { readFile } from "node:fs/promises";
 import { connect, type Socket } from "node:net";
 import { buffer } from "node:stream/consumers";
 import { describe, it } from "node:test";
@@ -8,7 +9,7 @@ import { type GuestError, restoreSequence } from "../../../src/node/client/index
 import { forAllTests } from "../../fixtures/for-all-tests.ts";
 import { startAgent } from "../../fixtures/agent.ts";
 import { until } from "../../fixtures/awake.ts";
-import { clientOf, optionsFor } from "../../fixtures/guest-client.ts";
+import { clientOf, failureOf, optionsFor } from "../../fixtures/guest-client.ts";
 import { echo, listener } from "../../fixtures/listeners.ts";
 import { relayTo } from "../../fixtures/relay.ts";
 import { LargeReads, READ_BYTES } from "../../../src/node/client/internals/large-reads.ts";
@@ -22,6 +23,21 @@ async function answer(port: number, sent: Buffer): Promise<Buffer> {
   const socket = connect({ port, host: "127.0.0.1", allowHalfOpen: true });
   socket.end(sent);
   return buffer(socket);
+}
+
+/** Established connections of this process to a local port (proc_net_tcp(5)). */
+async function connectionsTo(port: number): Promise<number> {
+  const tables = await Promise.all(
+    ["tcp", "tcp6"].map((name) => readFile(`/proc/net/${name}`, "utf8").catch(() => "")),
+  );
+  const remote = `:${port.toString(16).toUpperCase().padStart(4, "0")}`;
+  const rows = tables.flatMap((table) =>
+    table
+      .split("\n")
+      .slice(1)
+      .map((line) => line.trim().split(/\s+/)),
+  );
+  return rows.filter(([, , to = "", state]) => to.endsWith(remote) && state === "01").length;
 }
 
 /** Resolves when a socket is closed, for whatever reason. */
@@ -48,7 +64,56 @@ describe("client.forward", () => {
     await ends;
   });
 
-  it("ends 130 connections at a standby, whether carried or waiting, and carries new ones after the restore", async () => {
+  it("carries 256 connections at once, over several of its own, and says why it refuses more", async () => {
+    await using many = await startAgent();
+    await using server = await listener(echo);
+    using client = clientOf(many);
+    const refused: GuestError[] = [];
+    const onError = (error: GuestError): number => refused.push(error);
+    // The limit of connections is not one of a forwarding: both share the client's.
+    await using one = await client.forward({ port: server.port, onError });
+    await using other = await client.forward({ port: server.port, onError });
+    const sockets = Array.from({ length: 260 }, (_, at) =>
+      connect({ port: (at % 2 === 0 ? one : other).port, host: "127.0.0.1" }),
+    );
+    let echoed = 0;
+    const ends = sockets.map((socket) => {
+      socket.on("data", () => echoed++).write("x");
+      return closed(socket);
+    });
+    await until(() => echoed === 256 && refused.length === 4, "256 are carried, and 4 refused");
+    assert.deepEqual([...new Set(refused.map(({ reason }) => reason))], ["TOO_MANY_TUNNELS"]);
+    assert.ok((await client.health()).ready);
+    for (const socket of sockets) socket.destroy();
+    await Promise.all(ends);
+    // What a connection of its own carried has ended, and so has it: the client's remains.
+    await until(async () => (await connectionsTo(many.port)) === 1, "one connection is left");
+    const sent = randomBytes(1024);
+    assert.ok((await answer(one.port, sent)).equals(sent));
+  });
+
+  it("listens on both addresses of localhost, or says which one is in use", async () => {
+    await using server = await listener(echo);
+    using client = clientOf(agent);
+    await using forwarding = await client.forward({ port: server.port });
+    for (const host of ["127.0.0.1", "::1"]) {
+      const socket = connect({ port: forwarding.port, host });
+      socket.write("x");
+      assert.equal(String((await once(socket, "data"))[0]), "x");
+      socket.destroy();
+    }
+    await forwarding.close();
+    await using taken = await listener(echo, { port: 0, host: "::1" });
+    const failure = await failureOf(client.forward({ port: server.port, listen: taken.port }));
+    assert.deepEqual(
+      [failure.code, /::1, port \d+ \(127\.0\.0\.1 is free/.test(failure.message)],
+      ["LISTEN_FAILED", true],
+    );
+    await using alone = await client.forward({ port: server.port, listen: taken.port, host: "127.0.0.1" });
+    assert.equal(alone.port, taken.port);
+  });
+
+  it("ends 130 connections at a standby, and carries new ones after the restore", async () => {
     await using suspended = await startAgent();
     await using server = await listener(echo);
     await using relay = await relayTo(suspended.port);
@@ -60,8 +125,7 @@ describe("client.forward", () => {
       socket.on("data", () => echoed++).write("x");
       return closed(socket);
     });
-    // As many as one HTTP/2 connection of the agent carries: the others wait.
-    await until(() => echoed === 128, "128 are carried");
+    await until(() => echoed === 130, "all are carried");
     relay.cut();
     await Promise.all(ends);
     relay.mend();

@@ -126,8 +126,9 @@ describe("an archive that a sandbox made", () => {
 
   it("has directories whose names end in a slash, as before ustar", async () => {
     const types: string[] = [];
-    for await (const { type } of readTar(archive([{ name: "old/" }, { name: "old" }]))) types.push(type);
-    assert.deepEqual(types, ["directory", "file"]);
+    for await (const { type } of readTar(archive([{ name: "old/" }, { name: "old" }, { name: "/" }]))) types.push(type);
+    // For GNU tar the last one is a file, too, which it cannot make.
+    assert.deepEqual(types, ["directory", "file", "file"]);
   });
 
   it("is refused when it is damaged or cut off", async () => {

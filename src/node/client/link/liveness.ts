@@ -53,6 +53,11 @@ export class Liveness {
     return this.#wasConnected;
   }
 
+  /** Calls in progress. */
+  get calls(): number {
+    return this.#calls;
+  }
+
   /** The last attempt to connect was given up because it took too long. */
   get isGivenUp(): boolean {
     return this.#isGivenUp;

@@ -14,6 +14,12 @@ import type { GuestTunnel } from "./tunnel.ts";
  */
 const QUEUE_BYTES = 1024 * 1024;
 
+/** The address that stands for both of the loopback. */
+const LOCALHOST = "localhost";
+/** Errnos of listen(2) without IPv6. */
+const NO_ADDRESS: ReadonlySet<string> = new Set(["EADDRNOTAVAIL", "EAFNOSUPPORT", "EPROTONOSUPPORT", "EINVAL"]);
+const FREE_PORT_TRIES = 10;
+
 /** Options of `forward`. */
 export interface ForwardOptions {
   /** TCP port in the guest; or give a path. */
@@ -22,7 +28,7 @@ export interface ForwardOptions {
   readonly path?: string | undefined;
   /** TCP port to listen on here, or the path of a unix socket. Default: 0, any port that is free. */
   readonly listen?: number | string | undefined;
-  /** Address to listen on. Default: 127.0.0.1. */
+  /** Address to listen on. Default: "localhost", which is 127.0.0.1 and, where this machine has it, ::1. */
   readonly host?: string | undefined;
   /**
    * Address and credentials, which a restore may change. Called when a connection failed in a way in which reconnecting
@@ -63,7 +69,7 @@ export const FORWARD_NAMES: Readonly<Record<keyof ForwardOptions, true>> = {
  * @throws GuestError where it cannot listen
  */
 export async function forward(
-  { port, path, listen = 0, host = "127.0.0.1", onError, onConnect, signal }: ForwardOptions,
+  { port, path, listen = 0, host = LOCALHOST, onError, onConnect, signal }: ForwardOptions,
   opener: TunnelOpener,
 ): Promise<Forwarding> {
   const target = port ?? path;
@@ -72,7 +78,7 @@ export async function forward(
   }
   const sockets = new Set<Socket>();
   const reads = new LargeReads();
-  const server = createServer({ allowHalfOpen: true, noDelay: true, highWaterMark: QUEUE_BYTES }, (socket) => {
+  const accept = (socket: Socket): void => {
     sockets.add(socket);
     socket.on("close", () => sockets.delete(socket));
     const open = async (gone: AbortSignal): Promise<GuestTunnel> => {
@@ -81,21 +87,28 @@ export async function forward(
       return tunnel;
     };
     void carry(socket, reads, open, onError);
-  });
-  const bound = await listening(server, listen, host);
+  };
+  const make = (): Server => createServer({ allowHalfOpen: true, noDelay: true, highWaterMark: QUEUE_BYTES }, accept);
+  const { servers, port: bound } = await listening(make, listen, host);
   // Such as EMFILE of accept(2): the others go on, and without a listener it would end this process.
-  server.on("error", (error) =>
-    onError?.(
-      failure("RESOURCE_EXHAUSTED", "LISTEN_FAILED", `a connection could not be accepted: ${messageOf(error)}`, error),
-    ),
-  );
-  const close = (): Promise<void> =>
-    new Promise((resolve) => {
-      signal?.removeEventListener("abort", onAbort);
-      server.close(() => resolve());
-      for (const socket of sockets) socket.destroy();
-      opener.close();
-    });
+  for (const server of servers)
+    server.on("error", (error) =>
+      onError?.(
+        failure(
+          "RESOURCE_EXHAUSTED",
+          "LISTEN_FAILED",
+          `a connection could not be accepted: ${messageOf(error)}`,
+          error,
+        ),
+      ),
+    );
+  const close = async (): Promise<void> => {
+    signal?.removeEventListener("abort", onAbort);
+    const ended = servers.map(closed);
+    for (const socket of sockets) socket.destroy();
+    opener.close();
+    await Promise.all(ended);
+  };
   const onAbort = (): void => void close();
   signal?.addEventListener("abort", onAbort);
   if (signal?.aborted === true) await close();
@@ -138,16 +151,54 @@ async function carry(
   }
 }
 
-/** Resolves with the port. A stale socket, on which nobody listens, is replaced. Rejects with GuestError. */
-async function listening(server: Server, listen: number | string, host: string): Promise<number> {
-  if (typeof listen === "number") return listeningOnce(server, { port: listen, host }, `${host}, port ${listen}`);
+/** What listens, and its port. */
+interface Listening {
+  readonly servers: readonly Server[];
+  /** 0 for a unix socket. */
+  readonly port: number;
+}
+
+/** A stale socket, on which nobody listens, is replaced. Rejects with GuestError. */
+async function listening(make: () => Server, listen: number | string, host: string): Promise<Listening> {
+  if (typeof listen === "number") return host === LOCALHOST ? onLoopback(make, listen) : onAddress(make, listen, host);
+  const server = make();
   try {
-    return await listeningOnce(server, { path: listen }, listen);
+    await listeningOnce(server, { path: listen }, listen);
   } catch (error) {
     if (errnoOf((error as GuestError).cause) !== "EADDRINUSE" || !(await isStale(listen))) throw error;
     await unlink(listen);
-    return listeningOnce(server, { path: listen }, listen);
+    await listeningOnce(server, { path: listen }, listen);
   }
+  return { servers: [server], port: 0 };
+}
+
+async function onAddress(make: () => Server, listen: number, host: string, hint = ""): Promise<Listening> {
+  const server = make();
+  const where = `${host}, port ${listen}${hint}`;
+  return { servers: [server], port: await listeningOnce(server, { port: listen, host }, where) };
+}
+
+/** `localhost` has both addresses, and programs differ in which they try (RFC 6761, 6.3). */
+async function onLoopback(make: () => Server, listen: number): Promise<Listening> {
+  for (let tries = 1; ; tries += 1) {
+    const { servers, port } = await onAddress(make, listen, "127.0.0.1");
+    try {
+      const second = await onAddress(make, port, "::1", " (127.0.0.1 is free; name it to listen there alone)");
+      return { servers: [...servers, ...second.servers], port };
+    } catch (error) {
+      // A machine without IPv6.
+      if (NO_ADDRESS.has(errnoOf((error as GuestError).cause) ?? "")) return { servers, port };
+      await Promise.all(servers.map(closed));
+      // A port that is free at one address need not be free at the other.
+      if (listen !== 0 || tries === FREE_PORT_TRIES) throw error;
+    }
+  }
+}
+
+function closed(server: Server): Promise<void> {
+  return new Promise((resolve) => {
+    server.close(() => resolve());
+  });
 }
 
 function listeningOnce(server: Server, at: ListenOptions, where: string): Promise<number> {

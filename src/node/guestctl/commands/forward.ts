@@ -15,7 +15,8 @@ import {
 import { CONNECTION_OPTIONS, connector, openClient } from "../target/index.ts";
 import { LAST_PORT } from "../../../shared/ports.ts";
 
-const DEFAULT_HOST = "127.0.0.1";
+/** Both addresses of the loopback, as of ssh(1) and kubectl. */
+const DEFAULT_HOST = "localhost";
 /** As long as the agent waits at most: a build may come before the server. */
 const DEFAULT_WAIT_MS = 86_400_000;
 
@@ -23,7 +24,8 @@ export const forward: Command = defineCommand({
   usage: ["forward [options] [[HOST:]LOCAL:]PORT|PATH..."],
   about: `Forwards local TCP ports to ports of the sandbox's loopback, or to its unix sockets, until SIGINT or SIGTERM. The
 sandbox needs no network for it. Without LOCAL the local port has the same number; 0 is any that is free. LOCAL may be
-the path of a unix socket, which guestctl makes for its own user: /tmp/l.sock:80.`,
+the path of a unix socket, which guestctl makes for its own user: /tmp/l.sock:80. Without HOST it listens on 127.0.0.1
+and ::1.`,
   options: {
     wait: { short: "w", help: "listen only once somebody listens on the sandbox's ports" },
     timeout: { argument: "DURATION", help: "with --wait: longest wait (default 24h)" },
@@ -82,9 +84,11 @@ With --json, one object a line: "host", "port" and "target"; failures have "erro
       const forwarding = await client.forward(options);
       forwardings.push(forwarding);
       const { port } = forwarding;
+      // Of the two addresses of localhost, the first.
+      const shown = address === DEFAULT_HOST ? "127.0.0.1" : address;
       const place =
-        typeof local === "string" ? printable(local) : `${address.includes(":") ? `[${address}]` : address}:${port}`;
-      const json = typeof local === "string" ? { path: local, target } : { host: address, port, target };
+        typeof local === "string" ? printable(local) : `${shown.includes(":") ? `[${shown}]` : shown}:${port}`;
+      const json = typeof local === "string" ? { path: local, target } : { host: shown, port, target };
       await writeAll(host.stdout, isForPrograms ? jsonLine(json) : `${place} -> ${printable(String(target))}\n`);
     };
     const left = Promise.race([once(host, "SIGINT"), once(host, "SIGTERM")]);
