@@ -3,9 +3,14 @@ import { once } from "node:events";
 import { writeFile } from "node:fs/promises";
 import { createServer } from "node:http2";
 import { describe, test } from "node:test";
+import { execa } from "execa";
+import { GuestAgent } from "../../../src/shared/gen/svc/guest/v1alpha1/guest_agent_pb.ts";
+import { UsageService } from "../../../src/shared/gen/svc/guest/v1alpha1/usage_pb.ts";
+import { until } from "../../fixtures/awake.ts";
 import { testFolder } from "../../fixtures/files.ts";
 import { forAllTests } from "../../fixtures/for-all-tests.ts";
-import { assertRefused, runGuestctl, startGuestctl } from "./guestctl.ts";
+import { startStandIn } from "../../fixtures/stand-in-agent.ts";
+import { assertRefused, GUESTCTL, runGuestctl, startGuestctl } from "./guestctl.ts";
 
 const folder = forAllTests(await testFolder());
 const path = folder.at("agent.sock");
@@ -20,6 +25,32 @@ const env = {
   GUESTCTL_ADDRESS: `unix:${path}`,
   GUESTCTL_CREDENTIALS: folder.path,
 };
+
+test("guestctl usage --watch goes on after an agent that takes its connection and does not answer", async () => {
+  let asked = 0;
+  const healthy = { alive: true, ready: true };
+  await using agent = await startStandIn({
+    service: [GuestAgent, UsageService],
+    answers: { Health: () => (++asked === 2 ? new Promise(() => undefined) : healthy) },
+    streams: { WatchUsage: [{ uptimeUs: 1_000_000n }] },
+  });
+  const [file, ...args] = GUESTCTL;
+  const watch = execa(file, [...args, "usage", "--watch"], {
+    env: { ...env, GUESTCTL_ADDRESS: agent.address },
+    extendEnv: false,
+    reject: false,
+  });
+  let stderr = "";
+  watch.stderr.on("data", (bytes: Buffer) => (stderr += bytes.toString()));
+  await until(
+    () => stderr.includes("reconnected"),
+    () => stderr,
+  );
+  watch.kill("SIGINT");
+  const { exitCode } = await watch;
+  assert.equal(exitCode, 0, stderr);
+  assert.match(stderr, /^guestctl: the agent ended the watch; reconnecting\nguestctl: reconnected after 1\d\.\d s$/m);
+});
 
 describe("guestctl with an agent that accepts calls and answers none", () => {
   const commands = [

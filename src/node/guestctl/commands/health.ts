@@ -24,7 +24,8 @@ export const health: Command = defineCommand({
   usage: ["health [options]", "health --watch [--interval DURATION] [--count N] [options]"],
   about: `Asks an agent for liveness, readiness, last user activity, guest time and the workload's idle declaration. With
 --watch it asks again and again, and prints a line for each change: lost and back, ready or not, frozen, idle declared,
-another agent, a moved clock. A lost connection is dialled anew, as after a restore. Does not count as user activity.`,
+another agent, a moved clock. Goes on over a lost connection, with the address and credentials of then, until SIGINT or
+SIGTERM. Does not count as user activity.`,
   options: {
     watch: { help: "keep watching, and print each change" },
     interval: { argument: "DURATION", help: "with --watch: time between two looks (default 1s, at least 100ms)" },

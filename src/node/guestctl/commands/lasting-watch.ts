@@ -1,5 +1,5 @@
 import { setTimeout as pause } from "node:timers/promises";
-import { connect, type GuestClient, isTransient } from "../../client/index.ts";
+import { connect, type GuestClient, GuestError, isTransient } from "../../client/index.ts";
 import { messageOf } from "../../../shared/errors.ts";
 import { printable } from "../cli/index.ts";
 import { ANSWER_TIMEOUT_MS, type ConnectionValues, connector, isDialError } from "../target/index.ts";
@@ -18,31 +18,42 @@ export async function watchUntilSignal<Report>(
   watch: (client: GuestClient, signal: AbortSignal) => AsyncIterable<Report>,
   show: (report: Report) => Promise<void>,
 ): Promise<number> {
-  const left = new AbortController();
-  for (const signal of ["SIGINT", "SIGTERM"] as const) host.once(signal, () => left.abort());
+  const left = untilSignal(host);
   const { redial, connect: dial } = await connector(values, host);
   const connection = new Connection(host);
   const watchOnce = async (client: GuestClient): Promise<void> => {
     using watched = client;
     // The stream itself has no time limit.
-    await watched.health({ timeoutMs: ANSWER_TIMEOUT_MS, signal: left.signal });
-    for await (const report of watch(watched, left.signal)) {
+    await watched.health({ timeoutMs: ANSWER_TIMEOUT_MS, signal: left });
+    for await (const report of watch(watched, left)) {
       connection.isMade();
       await show(report);
     }
   };
-  while (!left.signal.aborted) {
+  while (!left.aborted) {
     try {
       await watchOnce(redial === undefined || !connection.wasMade ? dial() : connect(await redial()));
       connection.isLost("the agent ended the watch");
     } catch (error) {
-      if (left.signal.aborted) break;
-      if (!connection.wasMade || !(isTransient(error) || isDialError(error))) throw error;
+      if (left.aborted) break;
+      if (!connection.wasMade || !(isTransient(error) || isDialError(error) || isUnanswered(error))) throw error;
       connection.isLost(messageOf(error));
     }
-    await pause(connection.pauseMs(), undefined, { signal: left.signal }).catch(() => undefined);
+    await pause(connection.pauseMs(), undefined, { signal: left }).catch(() => undefined);
   }
   return 0;
+}
+
+/** Whether an agent took the connection and did not answer in time, as one that is suspended. */
+function isUnanswered(error: unknown): boolean {
+  return error instanceof GuestError && error.status === "DEADLINE_EXCEEDED" && error.reason === undefined;
+}
+
+/** Aborted by SIGINT and SIGTERM, which then do not end guestctl themselves. */
+export function untilSignal(host: NodeJS.Process): AbortSignal {
+  const left = new AbortController();
+  for (const signal of ["SIGINT", "SIGTERM"] as const) host.once(signal, () => left.abort());
+  return left.signal;
 }
 
 /** The state of the connection, of which each change is reported in one line. */

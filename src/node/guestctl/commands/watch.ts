@@ -1,20 +1,20 @@
 import { setTimeout as pause } from "node:timers/promises";
-import { connect as connectTo, type GuestClient, GuestError, type Health } from "../../client/index.ts";
+import { connect as connectTo, type GuestClient, GuestError, type Health, isTransient } from "../../client/index.ts";
 import { type Connector, isDialError } from "../target/index.ts";
 import { failureObject, jsonLine, printable, unreadyReason, writeAll } from "../cli/index.ts";
+import { untilSignal } from "./lasting-watch.ts";
 import { healthObject } from "./schema.ts";
 
 /** Least time to wait for an answer; a longer interval extends it. */
 const LEAST_TIMEOUT_MS = 2_000;
-
-/** Failures that may be temporary. */
-const PASSING: ReadonlySet<string> = new Set(["UNAVAILABLE", "DEADLINE_EXCEEDED"]);
 
 /** Options of a watch. */
 export interface WatchOptions {
   readonly intervalMs: number;
   /** Number of looks. Default: without an end. */
   readonly count?: number | undefined;
+  /** Ends the watch. */
+  readonly signal?: AbortSignal | undefined;
 }
 
 /** An agent's answer, and this host's time. */
@@ -36,40 +36,49 @@ export type Sample = Answer | { readonly time: Date; readonly error: Error };
  */
 async function* samples(
   { connect, redial }: Connector,
-  { intervalMs, count = Number.POSITIVE_INFINITY }: WatchOptions,
+  { intervalMs, count = Number.POSITIVE_INFINITY, signal }: WatchOptions,
 ): AsyncGenerator<Sample> {
   const timeoutMs = Math.max(intervalMs, LEAST_TIMEOUT_MS);
+  const isOver = (): boolean => signal?.aborted === true;
   let client: GuestClient | undefined = connect();
   const dialled = async (): Promise<GuestClient> => (redial === undefined ? connect() : connectTo(await redial()));
   try {
     for (let looks = 1; ; looks += 1) {
       const nextMs = performance.now() + intervalMs;
-      const sample = await sampleOf(async () => (client ??= await dialled()), timeoutMs);
+      const sample = await sampleOf(async () => (client ??= await dialled()), timeoutMs, signal);
+      if (isOver()) return;
       if ("error" in sample) {
-        if (looks === 1 && !isPassing(sample.error)) throw sample.error;
+        if (looks === 1 && !mayPass(sample.error)) throw sample.error;
         client?.close();
         client = undefined;
       }
       yield sample;
       if (looks >= count) return;
-      await pause(Math.max(0, nextMs - performance.now()));
+      await pause(Math.max(0, nextMs - performance.now()), undefined, signal && { signal }).catch(() => undefined);
+      if (isOver()) return;
     }
   } finally {
     client?.close();
   }
 }
 
-function isPassing(error: Error): boolean {
-  return error instanceof GuestError && PASSING.has(error.status);
+/** Whether an agent that has never answered may do so later. One that refuses these credentials is not waited for. */
+function mayPass(error: Error): boolean {
+  if (!(error instanceof GuestError)) return false;
+  return error.status === "DEADLINE_EXCEEDED" || (error.status === "UNAVAILABLE" && isTransient(error));
 }
 
 /** Calls Health once. Rejects only with errors that are faults of guestctl. */
-async function sampleOf(dial: () => Promise<GuestClient>, timeoutMs: number): Promise<Sample> {
+async function sampleOf(
+  dial: () => Promise<GuestClient>,
+  timeoutMs: number,
+  signal: AbortSignal | undefined,
+): Promise<Sample> {
   const askedMs = Date.now();
   const started = performance.now();
   try {
     const client = await dial();
-    const health = await client.health({ timeoutMs });
+    const health = await client.health({ timeoutMs, signal });
     const roundTripMs = performance.now() - started;
     const guestMs = health.guestTime === undefined ? Number.NaN : health.guestTime.getTime();
     const clockErrorMs = guestMs - (askedMs + roundTripMs / 2);
@@ -80,15 +89,19 @@ async function sampleOf(dial: () => Promise<GuestClient>, timeoutMs: number): Pr
   }
 }
 
-/** Watches an agent: writes a line a change, as JSON an object a look. Resolves with the last; throws as `samples`. */
+/**
+ * Watches an agent until a signal: writes a line a change, as JSON an object a look. Resolves with the last; throws as
+ * `samples`.
+ */
 export async function watchHealth(
   connector: Connector,
-  options: WatchOptions & { readonly isJson: boolean },
+  options: Omit<WatchOptions, "signal"> & { readonly isJson: boolean },
   host: NodeJS.Process,
 ): Promise<Sample | undefined> {
   let last: Sample | undefined;
   let seen: Seen = {};
-  for await (const sample of samples(connector, options)) {
+  const signal = untilSignal(host);
+  for await (const sample of samples(connector, { ...options, signal })) {
     const news = options.isJson ? [jsonLine(sampleObject(sample))] : newsOf(seen, sample).map(changeLine(sample.time));
     if (news.length > 0) await writeAll(host.stdout, news.join(""));
     seen = seenWith(seen, sample);
