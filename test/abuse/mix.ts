@@ -59,11 +59,11 @@ async function runMix({ agent }: Target, execs: number): Promise<Mixed> {
   const mixed: Mixed = { failures: [], bytes: 0, incomplete: 0, cleanUps: { due: 0, done: 0 } };
   let next = 0;
   const worker = async (stays: boolean): Promise<void> => {
-    let client = connect(agent);
+    let client = await connected(agent);
     for (let own = 1; next < execs; own++) {
       if (!stays && own % EXECS_A_CONNECTION === 0) {
         client.close();
-        client = connect(agent);
+        client = await connected(agent);
       }
       const number = next++;
       const kind = KINDS[number % KINDS.length];
@@ -82,6 +82,17 @@ async function runMix({ agent }: Target, execs: number): Promise<Mixed> {
   };
   await Promise.all(Array.from({ length: AT_ONCE }, (_, index) => worker(index >= COMING_AND_GOING)));
   return mixed;
+}
+
+/** A client with a connection. On a busy machine a handshake may take longer than the agent waits; then it is repeated. */
+function connected(agent: RunningAgent): Promise<Client> {
+  const client = connect(agent);
+  return new Promise((resolve, reject) => {
+    client.waitForReady(Number.POSITIVE_INFINITY, (error) => {
+      if (error === undefined) resolve(client);
+      else reject(error);
+    });
+  });
 }
 
 /** By how much the agent's own memory has grown: at once where that is within the limit, else once it has rested. */

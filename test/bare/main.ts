@@ -22,12 +22,8 @@ const USAGE = `usage: npm run test:bare [-- PART...]
 
 const RELEASES: Readonly<Record<string, DebianRelease>> = { 12: "bookworm", 13: "trixie" };
 
-/**
- * The core: tests that once required more programs than a minimal Debian has, or a clone that is not in /srv. Of
- * test/system without rebuild.test.ts, which builds twice and takes as long as all others together.
- */
-const CORE_TESTS =
-  "test/agent/supervision test/agent/session test/node/sandboxes test/system/check.test.ts test/system/distribution.test.ts test/system/loaded-modules.test.ts test/system/page-list.test.ts test/system/substrate.test.ts";
+/** The core: tests that once required more programs than a minimal Debian has, or a clone that is not in /srv. */
+const CORE_TESTS = "test/agent/supervision test/agent/session test/node/sandboxes test/system";
 /** The test that uses npm most: it packs and installs the client library. */
 const TEST_OF_NPM = "test/node/client/package.nightly.ts";
 const FOLDER = join(ROOT, "dist", ".bare");
