@@ -1,19 +1,23 @@
 import { AGENT_VERSION } from "../../shared/version.ts";
-import type { Host } from "./cli/index.ts";
-import { COMMANDS } from "./commands/index.ts";
+import type { CommandEntry, Host } from "./cli/index.ts";
+import { COMMAND_GROUPS, COMMANDS } from "./commands/index.ts";
 
 const HELP = `Usage: guestctl COMMAND [options]
 
-Talks to the guest agents of sandboxes.
+Runs commands, copies files and forwards ports in sandboxes, through the guest agent in each.
 
-${[...COMMANDS].map(([name, { summary }]) => `  ${name.padEnd(18)}${summary}`).join("\n")}
+${COMMAND_GROUPS.map(({ title, commands }) => `${title}:\n${commands.map(line).join("\n")}`).join("\n\n")}
 
-  --help            this text; "guestctl COMMAND --help" has more
+  --help            this text; "guestctl COMMAND --help" shows the options of a command
   --version         version of guestctl
 
-Where the agent is and how to be let in: "guestctl help connection".
+"guestctl help connection" explains how to choose an agent, and its credentials.
 Exit status: 125 when guestctl itself fails; "exec" passes the command's own status on.
 `;
+
+function line([name, { summary }]: readonly [string, CommandEntry]): string {
+  return `  ${name.padEnd(18)}${summary}`;
+}
 
 /** Options of every command, which may also stand before it, by spelling; true: with a value. */
 const LEADING: ReadonlyMap<string, boolean> = new Map([
@@ -26,14 +30,10 @@ const LEADING: ReadonlyMap<string, boolean> = new Map([
 
 /** Runs guestctl with the given arguments (without interpreter and script). Resolves with the exit status. */
 export async function guestctl(args: readonly string[], host: Host): Promise<number> {
-  if (args[0] === "help" && args.length > 1) {
-    if (args[1] !== "connection") return guestctl([...args.slice(1), "--help"], host);
-    host.stdout.write((await import("./target/index.ts")).CONNECTION_HELP);
-    return 0;
-  }
+  if (args[0] === "help" && args.length > 1) return help(args.slice(1), host);
   const leading = leadingOptions(args);
   const [name, ...rest] = args.slice(leading.length);
-  if (name === "--help" || name === "-h" || name === "help") {
+  if (args.length === 0 || name === "--help" || name === "-h" || name === "help") {
     host.stdout.write(HELP);
     return 0;
   }
@@ -46,6 +46,19 @@ export async function guestctl(args: readonly string[], host: Host): Promise<num
   // Overview and version load nothing of the commands' rooms.
   const { reportUnknown } = await import("./unknown-command.ts");
   return reportUnknown(name, [...LEADING.keys()], args.includes("--json"), host);
+}
+
+/** The help of a command, or of a topic. It never runs the command, whatever follows its name. */
+async function help([name = "", ...more]: readonly string[], host: Host): Promise<number> {
+  if (name === "connection") {
+    host.stdout.write((await import("./target/index.ts")).CONNECTION_HELP);
+    return 0;
+  }
+  const command = await COMMANDS.get(name)?.load();
+  if (command === undefined) return guestctl([name, "--help"], host);
+  const { command: subcommand = command } = command.subcommands?.get(more[0] ?? "") ?? {};
+  host.stdout.write(subcommand.help());
+  return 0;
 }
 
 function leadingOptions(args: readonly string[]): readonly string[] {

@@ -59,6 +59,7 @@ export {
   type SandboxUsage,
   type SweepFailure,
   type SweepOptions,
+  type SweepPlan,
   type SweepProgress,
   type SweepReport,
   type UsageReader,

@@ -41,7 +41,7 @@ describe("the progress of guestctl sandbox", NEEDS_NAMESPACES, () => {
     await using substrate = await HttpSubstrate.start();
     appendFileSync(substrate.agentArchive, gzipSync(randomBytes(2 ** 20)));
     const { stderr } = await runGuestctl(
-      ["sandbox", "create", "--name", "box", "--agent-port", String(substrate.agentPort), IMAGE, "--json"],
+      ["sandbox", "create", "--name", "box", "--agent-port", String(substrate.agentPort), "--json", IMAGE],
       guestctlVariablesOf(substrate),
     );
     const steps = stderr

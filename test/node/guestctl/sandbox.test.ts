@@ -139,24 +139,33 @@ describe("guestctl sandbox", NEEDS_NAMESPACES, () => {
     const away = await runGuestctl(["sandbox", "sweep", "--api", "http://127.0.0.1:1"], env);
     assert.match(away.stderr, /\[SUBSTRATE_UNAVAILABLE\]; look whether the daemon runs/);
     for (const [args, said] of [
-      [[], /say what to do with sandboxes: create, ls/],
-      [["toString"], /say what to do/],
-      [["create"], /requires an image/],
-      [["standby"], /requires one name/],
-      [["status"], /requires one name/],
+      [["toString"], /unknown sandbox command "toString"; available: create, ls, /],
+      [["statsu"], /unknown sandbox command "statsu"; did you mean status\?/],
+      [["--json"], /no sandbox command given; available: create, ls/],
+      [["create"], /sandbox create requires an image/],
+      [
+        ["create", IMAGE, "--name", "x"],
+        /--name follows the image, where the workload's command begins; options precede/,
+      ],
+      [["standby"], /sandbox standby requires the name of one sandbox/],
+      [["status"], /sandbox status requires the name of one sandbox/],
+      [
+        ["ls", "--filter", "colour=red"],
+        /--filter requires KEY=VALUE with one of the keys kind, name, state, image, tag/,
+      ],
       [["standby", "box", "--freeze", "of"], /say how to --freeze: on, off or required/],
-      [["rm"], /requires names/],
-      [["ls", "box"], /takes no names/],
-      [["node", "box"], /takes no names/],
-      [["images", "box"], /takes no names/],
+      [["rm"], /sandbox rm requires names/],
+      [["ls", "box"], /sandbox ls takes no arguments/],
+      [["node", "box"], /sandbox node takes no arguments/],
+      [["images", "box"], /sandbox images takes no arguments/],
       [["publish", "box", "3000"], /requires a name, a port of the sandbox and a hostname/],
       [["publish", "box", "http", "web.a"], /the port requires a whole number/],
       [["publish", "box", "3000", "web.a", "--listen", "65536"], /--listen requires a number from 1 to 65535/],
       [["publish", "box", "3000", "*.a"], /hostname requires a name in lowercase/],
       [["unpublish", "box"], /requires a name and a hostname/],
-      [["create", IMAGE, "--idle-action", "hibernate"], /idleAction requires none, standby or stop/],
-      [["create", IMAGE, "--tag", "novalue"], /--tag requires KEY=VALUE/],
-      [["create", IMAGE, "--process", "/none"], /cannot read \/none/],
+      [["create", "--idle-action", "hibernate", IMAGE], /idleAction requires none, standby or stop/],
+      [["create", "--tag", "novalue", IMAGE], /--tag requires KEY=VALUE/],
+      [["create", "--process", "/none", IMAGE], /cannot read \/none/],
       [["ls", "--api", "localhost"], /--api requires a URL/],
     ] as const) {
       assertRefused(await sandbox(...args), said);
@@ -165,31 +174,80 @@ describe("guestctl sandbox", NEEDS_NAMESPACES, () => {
 
   test("refuses an option that its verb does not take, before it does anything", async () => {
     const before = substrate.requests.length;
-    // Of a file that is there: Node itself reads this option, wherever it is.
-    const file = idle;
     for (const [args, said] of [
-      [["create", IMAGE, "--env", "X=y"], /sandbox create does not take --env; the file of --process has them/],
-      [["create", IMAGE, "--env-file", file], /sandbox create does not take --env-file; the file of --process/],
       [
-        ["create", IMAGE, "--min-agent", "99.0.0"],
-        /create does not take --min-agent; it is an option of resume, start, fork /,
+        ["create", "--min-agent", "99.0.0", IMAGE],
+        /sandbox create does not take --min-agent; it is an option of sandbox resume, start, fork /,
       ],
       [
-        ["create", IMAGE, "--freeze", "required"],
-        /create does not take --freeze; it is an option of standby, snapshot, fork, watch/,
+        ["create", "--freeze", "required", IMAGE],
+        /create does not take --freeze; it is an option of sandbox standby, snapshot, fork, watch /,
       ],
       [["snapshot", "box", "--min-agent", "99.0.0"], /snapshot does not take --min-agent/],
       [["stop", "box", "--freeze", "required"], /stop does not take --freeze/],
-      [["standby", "box", "--env", "X=y"], /standby does not take --env; it is an option of resume, start, fork /],
-      [["watch", "--vcpus", "3"], /watch does not take --vcpus; it is an option of create /],
-      [["rm", "box", "--take-over"], /rm does not take --take-over; it is an option of sweep /],
-      [["ls", "--listen", "99999"], /ls does not take --listen; it is an option of publish, unpublish, metrics /],
+      [
+        ["standby", "box", "-e", "X=y"],
+        /standby does not take -e; it is an option of sandbox create, resume, start, fork /,
+      ],
+      [["watch", "--vcpus", "3"], /watch does not take --vcpus; it is an option of sandbox create /],
+      [["rm", "box", "--take-over"], /rm does not take --take-over; it is an option of sandbox sweep /],
+      [
+        ["--listen", "99999", "ls"],
+        /ls does not take --listen; it is an option of sandbox publish, unpublish, metrics /,
+      ],
+      [["create", "--env", "UNSET_HERE", IMAGE], /--env UNSET_HERE: guestctl's own environment has no such variable/],
     ] as const) {
       assertRefused(await sandbox(...args), said);
     }
     assert.equal(substrate.requests.length, before);
-    const { stdout } = await sandbox("--help");
-    assert.match(stdout, /\n {6}--env NAME=value +resume, start, fork: a variable of its own; /);
+  });
+
+  test("each command has its own help with its own options, and printing it runs nothing", async () => {
+    const before = substrate.requests.length;
+    const overview = await sandbox();
+    assert.deepEqual([overview.exitCode, overview.stderr], [0, ""]);
+    const verbs = Array.from(overview.stdout.matchAll(/^ {2}([a-z]+) {2,}/gm), ([, verb = ""]) => verb);
+    assert.ok(verbs.length >= 18);
+    for (const verb of verbs) {
+      const { stdout, exitCode } = await sandbox(verb, "--help");
+      assert.match(
+        stdout,
+        new RegExp(`^Usage: guestctl sandbox ${verb}[ \\n][^]*\\nExamples:\\n(?:  guestctl sandbox ${verb}.*\\n)+$`),
+      );
+      assert.equal(exitCode, 0);
+      for (const line of stdout.split("\n")) assert.ok(line.length <= 120, `${verb}: ${line}`);
+      const topic = await runGuestctl(["help", "sandbox", verb, "box", "--", "true"], env);
+      assert.equal(topic.stdout, stdout);
+    }
+    assert.match((await sandbox("stop", "--help")).stdout, /--wait/);
+    assert.doesNotMatch((await sandbox("stop", "--help")).stdout, /--vcpus|--freeze/);
+    assert.equal(substrate.requests.length, before);
+  });
+
+  test("ls -q prints names, and --filter chooses", async () => {
+    for (const [filters, names] of [
+      [[], "box\ntwin\ntaken\n"],
+      [["kind=snapshot"], "taken\n"],
+      [["kind=sandbox", "name=t"], "twin\n"],
+      [["name=box", "name=take"], "box\ntaken\n"],
+      [["state=running"], "box\ntwin\n"],
+      [["image=debian", "tag=a=b=c"], "box\n"],
+      [["tag=a=b"], ""],
+    ] as const) {
+      const { stdout } = await sandbox("ls", "-q", ...filters.flatMap((filter) => ["--filter", filter]));
+      assert.equal(stdout, names, filters.join(" "));
+    }
+  });
+
+  test("create gives the workload variables, and takes its command after the image", async () => {
+    const file = join(folder, "variables.env");
+    await writeFile(file, "FROM_FILE=1\n");
+    const command = ["sh", "-c", 'echo "$FROM_FILE $GIVEN"; exec sleep 100000'];
+    const made = await sandbox("create", "--name", "vars", "-e", "GIVEN=x y", "--env-file", file, IMAGE, ...command);
+    assert.equal(made.exitCode, 0, made.stderr);
+    const printed = await runGuestctl(["exec", "--sandbox", "vars", "--", "sh", "-c", 'echo "$FROM_FILE $GIVEN"'], env);
+    assert.equal(printed.stdout, "1 x y\n");
+    assert.equal((await sandbox("rm", "vars")).exitCode, 0);
   });
 
   test("publishes a port of one under a hostname, shows it, says whether it is served, and unpublishes it", async () => {
@@ -231,7 +289,7 @@ describe("guestctl sandbox", NEEDS_NAMESPACES, () => {
   });
 
   test("watches until it is interrupted; ls and other commands work beside it", async () => {
-    const made = await sandbox("create", IMAGE, "--name", "idler", "--idle-action", "standby", "--process", idle);
+    const made = await sandbox("create", "--name", "idler", "--idle-action", "standby", "--process", idle, IMAGE);
     assert.equal(made.exitCode, 0, made.stderr);
     const watch = startGuestctl(["sandbox", "watch", "--poll", "50ms", "--json"], env);
     let line = await watch.lines.next();
@@ -296,9 +354,11 @@ describe("guestctl sandbox", NEEDS_NAMESPACES, () => {
       /there is no sandbox or snapshot "none" in the journal of \/.* \[NOT_FOUND\]; guestctl sandbox ls /,
     );
     assertRefused(await sandbox("rm", "none"), /\[NOT_FOUND\]; /);
+    assert.deepEqual(await sandbox("rm", "-f", "none"), { exitCode: 0, stdout: "", stderr: "" });
     const gone = await sandbox("rm", "box", "twin");
     assert.deepEqual([gone.exitCode, gone.stdout], [0, "box is gone\ntwin is gone\n"]);
     assert.deepEqual(substrate.left(), []);
+    assert.equal((await sandbox("sweep", "--dry-run")).stdout, "nothing to sweep\n");
     assert.deepEqual(await sandbox("sweep"), { exitCode: 0, stdout: "nothing to sweep\n", stderr: "" });
     await chmod(join(env["HOME"] ?? "", ".local/state/guestctl/sandboxes"), 0o755);
     assert.match((await sandbox("ls")).stderr, /chmod 700 .*\[JOURNAL_FAILED\]/);

@@ -4,6 +4,7 @@ import { alteredArgument } from "./argument-bytes.ts";
 import { type Answers, answerTo, optionElsewhere } from "./elsewhere.ts";
 import { UsageError } from "./errors.ts";
 import { reportFailure } from "./failure.ts";
+import type { Subcommand } from "./command-group.ts";
 import { type HelpParts, helpText } from "./help.ts";
 import { jsonLine } from "./output.ts";
 import { type Completes, type Options, parsed, type Values } from "./option.ts";
@@ -23,7 +24,12 @@ export interface Parsed<Own extends Options> {
 }
 
 /** Number of positional arguments, and what they are, for the error about another number: "write requires one path". */
-type Takes = "nothing" | "anything" | { readonly one: string } | { readonly some: string };
+export type Takes =
+  | "nothing"
+  | "anything"
+  | { readonly one: string }
+  | { readonly some: string }
+  | { readonly exactly: number; readonly what: string };
 
 /** A command's standard output, and its exit status. */
 export interface Answer {
@@ -60,6 +66,10 @@ export interface Command {
   readonly options: Options;
   readonly completes: readonly Completes[];
   readonly takesCommand: boolean;
+  /** The commands of a group, by name. */
+  readonly subcommands?: ReadonlyMap<string, Subcommand>;
+  /** The text of --help. */
+  help(): string;
   /** Runs with the arguments that follow the name. Resolves with the exit status and never rejects. */
   run(args: readonly string[], host: Host): Promise<number>;
 }
@@ -72,6 +82,7 @@ export function defineCommand<const Own extends Options>(parts: CommandParts<Own
     options,
     completes: parts.completes ?? [],
     takesCommand,
+    help: () => helpText({ ...parts, options }),
     run: async (given, host) => {
       const args = parts.rewrite?.(given) ?? given;
       const own = takesCommand ? args.slice(0, ownLength(args, options)) : args;
@@ -103,15 +114,16 @@ export function defineCommand<const Own extends Options>(parts: CommandParts<Own
 
 /** Throws UsageError for another number of positional arguments than the command takes. */
 function checkCount({ usage, takes = "nothing" }: CommandParts<Options>, { length }: readonly string[]): void {
-  const [name] = usage[0]?.split(" ") ?? [];
+  const name = /^[a-z-]+(?: [a-z-]+(?= |$))*/.exec(usage[0] ?? "")?.[0] ?? "";
   if (takes === "nothing" && length > 0) throw new UsageError(`${name} takes no arguments`);
   if (typeof takes === "string") return;
+  if ("exactly" in takes && length !== takes.exactly) throw new UsageError(`${name} requires ${takes.what}`);
   if ("some" in takes && length === 0) throw new UsageError(`${name} requires ${takes.some}`);
   if ("one" in takes && length !== 1) throw new UsageError(`${name} requires ${takes.one}`);
 }
 
 /** Number of arguments before the first positional one, or up to and including `--`. */
-function ownLength(args: readonly string[], options: Options): number {
+export function ownLength(args: readonly string[], options: Options): number {
   const { tokens } = parsed(args, options, false);
   const end = tokens.find((token) => token.kind !== "option");
   if (end === undefined) return args.length;

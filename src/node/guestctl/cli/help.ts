@@ -31,9 +31,14 @@ export function helpText({ usage, about, options, notes, statuses, examples }: H
     ...(ofTopic.length === 0 ? [] : ['Which agent, and how to be let in: "guestctl help connection".']),
     ...(notes === undefined ? [] : [notes]),
     `Exit status: ${statuses}`,
-    `Examples:\n${examples.map((example) => `  guestctl ${example}`).join("\n")}`,
+    examplesText(examples),
   ];
   return `${sections.join("\n\n")}\n`;
+}
+
+/** Examples, a line each. */
+export function examplesText(examples: readonly string[]): string {
+  return `Examples:\n${examples.map((example) => `  guestctl ${example}`).join("\n")}`;
 }
 
 /** Options and what they mean, a line or more for each. */

@@ -1,3 +1,4 @@
+export * from "./command-group.ts";
 export * from "./command-line.ts";
 export * from "./elsewhere.ts";
 export * from "./errors.ts";

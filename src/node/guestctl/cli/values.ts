@@ -150,11 +150,6 @@ export function oneName([name, ...more]: readonly string[], command: string): st
   return name;
 }
 
-/** Throws UsageError for names after a verb that takes none. */
-export function noNames(names: readonly string[], command: string): void {
-  if (names.length > 0) throw new UsageError(`${command} takes no names`);
-}
-
 /** The value of a fixed word of the command line. Throws UsageError, which lists the words, for any other. */
 export function parseWord<Meaning>(
   text: string | undefined,

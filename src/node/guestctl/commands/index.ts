@@ -1,1 +1,1 @@
-export { COMMANDS } from "./commands.ts";
+export { COMMAND_GROUPS, COMMANDS } from "./commands.ts";

@@ -1,13 +1,21 @@
-export { images, node } from "./inventory.ts";
+export { imagesAnswer, nodeAnswer } from "./inventory.ts";
 export { statusOf } from "./exit-status.ts";
-export { NODE_OPTIONS, openNode, sandboxNames, type SandboxTarget, targetOfSandbox } from "./node.ts";
+export { NODE_OPTIONS, type NodeValues, openNode, sandboxNames, type SandboxTarget, targetOfSandbox } from "./node.ts";
 export { SandboxProgress } from "./progress.ts";
-export { checkOptions, SANDBOX_OPTIONS, type SandboxVerb, withVerbs } from "./options.ts";
-export { publish, unpublish } from "./publish.ts";
+export {
+  AGENT_OPTION,
+  ENVIRONMENT_OPTIONS,
+  FREEZE_OPTION,
+  RESTORE_OPTIONS,
+  TIMEOUT_OPTION,
+  WAIT_OPTION,
+} from "./options.ts";
+export { listenOf, portOf, publicationObject, publicationWords } from "./publish.ts";
 export {
   awakeningObject,
   awakeningText,
   listText,
+  planText,
   restWords,
   sandboxObject,
   snapshotObject,

@@ -2,7 +2,6 @@ import type { NodeStatus, Sandboxes } from "../../sandboxes/index.ts";
 import {
   type Answer,
   inSnakeCase,
-  noNames,
   printable,
   type ReportLine,
   reportText,
@@ -11,16 +10,14 @@ import {
 } from "../cli/index.ts";
 import { credentialLines } from "./rotation.ts";
 
-/** `sandbox node`: the daemon, what it can do, and what its host has. */
-export async function node(sandboxes: Sandboxes, words: readonly string[]): Promise<Answer> {
-  noNames(words, "sandbox node");
+/** The daemon, what it can do, and what its host has. */
+export async function nodeAnswer(sandboxes: Sandboxes): Promise<Answer> {
   const status = await sandboxes.status();
   return { text: reportText(nodeLines(status)), json: nodeObject(status) };
 }
 
-/** `sandbox images`: all images, and what to do about those that are not ready. */
-export async function images(sandboxes: Sandboxes, words: readonly string[]): Promise<Answer> {
-  noNames(words, "sandbox images");
+/** All images, and what to do about those that are not ready. */
+export async function imagesAnswer(sandboxes: Sandboxes): Promise<Answer> {
   const all = await sandboxes.images();
   const rows = all.map(({ name, status, apparentBytes, allocatedBytes, digest }) =>
     [name, status, sizeWords(apparentBytes), sizeWords(allocatedBytes), digest || "-"].map(printable),

@@ -1,47 +1,35 @@
 import { homedir, hostname } from "node:os";
 import { isAbsolute, join, resolve } from "node:path";
 import { connectHypeman, type Freeze, noSandbox, type Reach, Sandboxes } from "../../sandboxes/index.ts";
-import { DEFAULT_PORT } from "../../client/index.ts";
 import { type Host, parseCount, parseDurationMs, parseWaitMs, setting, UsageError } from "../cli/index.ts";
 import type { SandboxProgress } from "./progress.ts";
 
 /** hypeman 8853445, config.example.yaml:17. */
 const USUAL_DAEMON_FOLDER = "/var/lib/hypeman";
 
-/** Options of every command that works with sandboxes. */
+/** Options of every command of `guestctl sandbox`. */
 export const NODE_OPTIONS = {
   api: {
     argument: "URL",
-    help: "the substrate's daemon (default http://localhost:4973; or HYPEMAN_BASE_URL); its token is HYPEMAN_API_KEY",
+    help: "URL of the substrate's daemon (default http://localhost:4973; or HYPEMAN_BASE_URL); its token is HYPEMAN_API_KEY",
   },
   state: {
     argument: "DIR",
     completes: "folder",
-    help: "journal and credentials of this node (default $XDG_STATE_HOME/guestctl/sandboxes; or GUESTCTL_STATE)",
+    help: "directory with the journal and credentials of this node (default $XDG_STATE_HOME/guestctl/sandboxes; or GUESTCTL_STATE)",
   },
   "node-id": {
     argument: "ID",
-    help: "this node, in the tag svc.node_id of all that it makes (default: the host's name; or GUESTCTL_NODE_ID)",
-  },
-  agent: { argument: "FILE", completes: "file", help: "the agent's .tar.gz of the build (or GUESTCTL_AGENT)" },
-  "daemon-folder": {
-    argument: "DIR",
-    completes: "folder",
-    help: "where the daemon keeps its data, for what images take of the disk (default /var/lib/hypeman)",
-  },
-  "ingress-host": {
-    argument: "ADDRESS",
-    help: "where the daemon's ingress listens, to see whether it serves (default 127.0.0.1)",
-  },
-  "agent-port": { argument: "PORT", help: `the agent's port in sandboxes (default ${DEFAULT_PORT})` as string },
-  wait: {
-    argument: "DURATION",
-    help: "how long an agent may take to answer, booting included (default 60s), or how long publish waits until it is served",
+    help: "id of this node, in the tag svc.node_id of everything it creates (default: the host name; or GUESTCTL_NODE_ID)",
   },
 } as const;
 
 /** Their values. */
-type NodeValues = { readonly [Name in keyof typeof NODE_OPTIONS | "timeout"]?: string | undefined };
+export type NodeValues = {
+  readonly [
+    Name in keyof typeof NODE_OPTIONS | ("agent" | "agent-port" | "daemon-folder" | "ingress-host" | "timeout" | "wait")
+  ]?: string | undefined;
+};
 
 /** Opens this node. Close it. */
 export async function openNode(

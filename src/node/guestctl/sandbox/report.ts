@@ -5,6 +5,7 @@ import type {
   SuspendReport,
   SandboxInfo,
   SnapshotInfo,
+  SweepPlan,
   SweepReport,
   Warning,
 } from "../../sandboxes/index.ts";
@@ -195,6 +196,16 @@ export function sweepText({ removed, orphans, awakened, late, warnings, complete
       const nextStep = nextStepOf(failure);
       return `failed: ${name}: ${printable(message)} [${code}]${nextStep === undefined ? "" : `; ${nextStep}`}\n`;
     }),
+  ];
+  return lines.length === 0 ? "nothing to sweep\n" : lines.join("");
+}
+
+/** What a sweep would work on. */
+export function planText({ restore, unfinished, orphans }: SweepPlan): string {
+  const lines = [
+    ...restore.map((name) => `${name}: would do its restore steps, if it runs without them\n`),
+    ...unfinished.map((name) => `${name}: would be finished or removed\n`),
+    ...orphans.map(({ kind, name }) => `${kind} ${name}: would be removed: the journal does not have it\n`),
   ];
   return lines.length === 0 ? "nothing to sweep\n" : lines.join("");
 }

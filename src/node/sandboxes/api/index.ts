@@ -2,7 +2,7 @@ export { noSandbox } from "./own.ts";
 export type { Reach } from "./reach.ts";
 export type { RotateAllOptions, RotationProgress, RotationReport } from "./rotation.ts";
 export { type NodeStatus, Sandboxes, type SandboxInfo } from "./sandboxes.ts";
-export type { SweepOptions, SweepProgress } from "./sweep.ts";
+export type { SweepOptions, SweepPlan, SweepProgress } from "./sweep.ts";
 export type { SweepFailure, SweepReport } from "./sweep-report.ts";
 export type { Verdict } from "./verdict.ts";
 export type { WatchOptions } from "./watch.ts";

@@ -54,7 +54,7 @@ import {
 import { ownEntry, ownSandbox } from "./own.ts";
 import { reach, type Reach } from "./reach.ts";
 import { expiring, rotateAll, type RotateAllOptions, type RotationReport } from "./rotation.ts";
-import { sweep, type SweepOptions } from "./sweep.ts";
+import { sweep, type SweepOptions, type SweepPlan, sweepPlan } from "./sweep.ts";
 import type { SweepReport } from "./sweep-report.ts";
 import { UsageReader } from "./usage.ts";
 import { watch, type WatchOptions } from "./watch.ts";
@@ -325,6 +325,11 @@ export class Sandboxes {
   /** Removes what earlier processes have left behind, at the substrate and here. */
   sweep(options: SweepOptions = {}): Promise<SweepReport> {
     return asSandboxError(sweep(this.#node, options));
+  }
+
+  /** What a sweep would work on now. Changes nothing. */
+  sweepPlan({ takeOver = false }: Pick<SweepOptions, "takeOver"> = {}): Promise<SweepPlan> {
+    return asSandboxError(sweepPlan(this.#node, takeOver));
   }
 
   /** Carries out TTLs and idle actions until the signal is aborted. */

@@ -12,7 +12,7 @@ import { byTimeLeft, Frozen, mayBeFrozen } from "./frozen.ts";
 import { isInOrder, sweepEntry } from "./sweep-entry.ts";
 import { Report, type SweepReport } from "./sweep-report.ts";
 import { orphanedRecords } from "../operations/index.ts";
-import { foreignThings, KnownThings, nodesThings, type TaggedResource } from "./things.ts";
+import { foreignThings, KnownThings, nodesThings, type TaggedResource, type Things } from "./things.ts";
 
 /** How far a sweep has come. */
 export interface SweepProgress {
@@ -40,15 +40,9 @@ const AT_A_TIME = 16;
  * journal's things have this node's tag.
  */
 export async function sweep(node: NodeParts, { takeOver = false, onProgress }: SweepOptions): Promise<SweepReport> {
-  const known = new KnownThings(node);
   const before = node.journal.all();
-  const things = await nodesThings(node);
-  const foreign = foreignThings(node, things);
-  if (foreign.length > 0 && !takeOver) throw conflict(node, foreign);
+  const { known, things, strays, unfinished } = await workOf(node, takeOver);
   const report = new Report();
-  // Whatever belongs to an entry is removed with it, and reported under its name alone.
-  const strays = things.all.filter((thing) => !known.has(thing));
-  const unfinished = node.journal.all().filter((entry) => !isInOrder(entry, things));
   let done = 0;
   const total = unfinished.length + strays.length;
   const onDone = (): void => onProgress?.({ done: ++done, total, failed: report.failed.length });
@@ -97,6 +91,45 @@ export async function sweep(node: NodeParts, { takeOver = false, onProgress }: S
   await report.attempt("agents", () => sweepAgents(node, report));
   await sweepCredentials(node, report);
   return report.data;
+}
+
+/** What a sweep would work on. */
+export interface SweepPlan {
+  /** Sandboxes that may run without their restore steps. */
+  readonly restore: readonly string[];
+  /** Sandboxes and snapshots to finish or to remove: half made, half removed, or without their instance. */
+  readonly unfinished: readonly string[];
+  /** What the daemon has of this node, and the journal does not. */
+  readonly orphans: readonly { readonly kind: string; readonly name: string; readonly id: string }[];
+}
+
+/** What a sweep would work on now. Changes nothing. Rejects as `sweep`. */
+export async function sweepPlan(node: NodeParts, takeOver: boolean): Promise<SweepPlan> {
+  const { strays, unfinished } = await workOf(node, takeOver);
+  const names = (entries: readonly JournalEntry[]): string[] => entries.map(({ name }) => name);
+  return {
+    restore: names(unfinished.filter(mayBeFrozen).toSorted(byTimeLeft)),
+    unfinished: names(unfinished.filter((entry) => !mayBeFrozen(entry))),
+    orphans: strays.map(({ kind, id, name = id }) => ({ kind, name, id })),
+  };
+}
+
+async function workOf(
+  node: NodeParts,
+  takeOver: boolean,
+): Promise<{
+  readonly known: KnownThings;
+  readonly things: Things;
+  readonly strays: readonly TaggedResource[];
+  readonly unfinished: readonly JournalEntry[];
+}> {
+  const known = new KnownThings(node);
+  const things = await nodesThings(node);
+  const foreign = foreignThings(node, things);
+  if (foreign.length > 0 && !takeOver) throw conflict(node, foreign);
+  // Whatever belongs to an entry is removed with it, and reported under its name alone.
+  const strays = things.all.filter((thing) => !known.has(thing));
+  return { known, things, strays, unfinished: node.journal.all().filter((entry) => !isInOrder(entry, things)) };
 }
 
 function isAsked(entry: JournalEntry): boolean {

@@ -29,9 +29,17 @@ export async function offersFor(
     const commands = Array.from(table, ([command, { summary }]): Offer => [command, summary]);
     return begun([...commands, ["--help", "the commands"], ["--version", "version of guestctl"]], name);
   }
-  const command = await table.get(name)?.load();
-  if (command === undefined) return begun([], current);
-  const { completes, prefix, values } = wanted(command, args.slice(0, -1), current);
+  const loaded = await table.get(name)?.load();
+  if (loaded === undefined) return begun([], current);
+  const { subcommands } = loaded;
+  if (subcommands !== undefined && args.length === 1) {
+    const commands = Array.from(subcommands, ([verb, { summary }]): Offer => [verb, summary]);
+    return begun([...commands, ...Object.entries(loaded.options).flatMap(spellings)], current);
+  }
+  const subcommand = subcommands?.get(args[0] ?? "")?.command;
+  const command = subcommand ?? loaded;
+  const before = args.slice(subcommand === undefined ? 0 : 1, -1);
+  const { completes, prefix, values } = wanted(command, before, current);
   return offersOf(completes, prefix, current.slice(prefix.length), values, host);
 }
 

@@ -1,36 +1,42 @@
 import { once } from "node:events";
 import { createServer, type ServerResponse } from "node:http";
 import type { AddressInfo } from "node:net";
-import { messageOf } from "../../../shared/errors.ts";
-import { GuestUsageSchema } from "../../../shared/gen/svc/guest/v1alpha1/usage_pb.ts";
-import { type LabelledUsage, usageMetrics } from "../../client/index.ts";
-import type { Sandboxes, SandboxUsage, UsageReader } from "../../sandboxes/index.ts";
-import { type Answer, CliError, type Host, noNames, printable, UsageError } from "../cli/index.ts";
-import { schemaObject } from "./schema.ts";
+import { messageOf } from "../../../../shared/errors.ts";
+import { GuestUsageSchema } from "../../../../shared/gen/svc/guest/v1alpha1/usage_pb.ts";
+import { type LabelledUsage, usageMetrics } from "../../../client/index.ts";
+import type { SandboxUsage, UsageReader } from "../../../sandboxes/index.ts";
+import { CliError, type Host, printable, UsageError, type Subcommand } from "../../cli/index.ts";
+import { schemaObject } from "../schema.ts";
+import { defineVerb } from "./verb.ts";
 
 /** Of version 0.0.4 of the text form (https://prometheus.io/docs/instrumenting/exposition_formats/). */
 const CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8";
 const DEFAULT_HOST = "127.0.0.1";
 
-/** Prints what all running sandboxes use in Prometheus' text form, or serves it at --listen until a signal. */
-export async function metrics(
-  node: Sandboxes,
-  names: readonly string[],
-  { listen, json: asJson }: { readonly listen?: string | undefined; readonly json?: boolean | undefined },
-  host: Host,
-): Promise<Answer | number> {
-  noNames(names, "sandbox metrics");
-  if (listen !== undefined && asJson === true) throw new UsageError("--listen serves the text form only, not --json");
-  using reader = node.usageReader();
-  if (listen !== undefined) return await serve(reader, addressOf(listen), host);
-  const usages = await reader.read();
-  const json = usages.map(({ name, usage, error }) => ({
-    name,
-    usage: usage && schemaObject(GuestUsageSchema, usage),
-    error,
-  }));
-  return { text: textOf(usages), json: { sandboxes: json } };
-}
+export const metrics: Subcommand = defineVerb({
+  summary: "print the usage of all running sandboxes for Prometheus",
+  usage: ["metrics [--listen [HOST:]PORT]"],
+  about:
+    "Prints what all running sandboxes use in Prometheus' text form, or serves it over HTTP until a signal ends it.",
+  options: {
+    listen: { argument: "[HOST:]PORT", help: "serve it at http://HOST:PORT/metrics (default HOST 127.0.0.1)" },
+  },
+  examples: ["metrics", "metrics --listen 9100"],
+  takes: "nothing",
+  isReading: true,
+  async run({ node, values: { listen, json: asJson }, host }) {
+    if (listen !== undefined && asJson === true) throw new UsageError("--listen serves the text form only, not --json");
+    using reader = node.usageReader();
+    if (listen !== undefined) return await serve(reader, addressOf(listen), host);
+    const usages = await reader.read();
+    const json = usages.map(({ name, usage, error }) => ({
+      name,
+      usage: usage && schemaObject(GuestUsageSchema, usage),
+      error,
+    }));
+    return { text: textOf(usages), json: { sandboxes: json } };
+  },
+});
 
 /** The figures of each sandbox with its name as a label; `guest_up` is 0 where its agent did not answer. */
 function textOf(usages: readonly SandboxUsage[]): string {

@@ -1,0 +1,112 @@
+import { nearest } from "../../../shared/text.ts";
+import { type Command, ownLength } from "./command-line.ts";
+import { type Answers, answerTo } from "./elsewhere.ts";
+import { UsageError } from "./errors.ts";
+import { reportFailure } from "./failure.ts";
+import { examplesText } from "./help.ts";
+import { type Options, parsed } from "./option.ts";
+
+/** A command of a group, with its line in the group's overview. */
+export interface Subcommand {
+  readonly summary: string;
+  readonly command: Command;
+}
+
+interface GroupParts {
+  readonly name: string;
+  /** Description, in full lines. */
+  readonly about: string;
+  readonly commands: ReadonlyMap<string, Subcommand>;
+  /** Further notes, in full lines. */
+  readonly notes: string;
+  /** Exit statuses of all commands, in full lines. */
+  readonly statuses: string;
+  /** Arguments, from "guestctl" on. */
+  readonly examples: readonly string[];
+  /** Equivalents of other tools' verbs. */
+  readonly elsewhere: Answers;
+}
+
+/** Makes a command of commands, such as `sandbox`: each of them has its own options, help and examples. */
+export function defineGroup(parts: GroupParts): Command {
+  const { name, commands } = parts;
+  const all: Options = Object.fromEntries(
+    [...commands.values()].flatMap(({ command }) => Object.entries(command.options)),
+  );
+  return {
+    options: all,
+    completes: [[...commands.keys()]],
+    takesCommand: false,
+    subcommands: commands,
+    help: () => overview(parts),
+    run: async (args, host) => {
+      try {
+        const at = verbIndex(args, all);
+        const verb = at === undefined ? undefined : args[at];
+        if (at === undefined || verb === undefined) {
+          if (args.length > 0 && !args.includes("--help") && !args.includes("-h"))
+            throw new UsageError(`no ${name} command given; available: ${[...commands.keys()].join(", ")}`);
+          host.stdout.write(overview(parts));
+          return 0;
+        }
+        const command = commands.get(verb)?.command;
+        if (command === undefined) throw new UsageError(unknown(parts, verb));
+        const rest = [...args.slice(0, at), ...args.slice(at + 1)];
+        refuseOthersOptions(parts, verb, command, rest);
+        return await command.run(rest, host);
+      } catch (error) {
+        return reportFailure(error, args.includes("--json"), host);
+      }
+    },
+  };
+}
+
+/** Place of the subcommand's name among the arguments; options may precede it. */
+function verbIndex(args: readonly string[], options: Options): number | undefined {
+  const { tokens } = parsed(args, options, false);
+  const first = tokens.find(({ kind }) => kind !== "option");
+  return first?.kind === "positional" ? first.index : undefined;
+}
+
+/** Throws UsageError for an option that only other commands of the group have, and names those. */
+function refuseOthersOptions(
+  { name, commands }: GroupParts,
+  verb: string,
+  command: Command,
+  args: readonly string[],
+): void {
+  const own = command.takesCommand ? args.slice(0, ownLength(args, command.options)) : args;
+  for (const token of parsed(own, command.options, false).tokens) {
+    if (token.kind !== "option" || has(command.options, token.name)) continue;
+    const others = [...commands].flatMap(([other, each]) => (has(each.command.options, token.name) ? [other] : []));
+    if (others.length === 0) continue;
+    throw new UsageError(
+      `${name} ${verb} does not take ${token.rawName}; it is an option of ${name} ${others.join(", ")}`,
+    );
+  }
+}
+
+/** Whether there is an option of that long or short name. */
+function has(options: Options, name: string): boolean {
+  return Object.entries(options).some(([long, { short }]) => long === name || short === name);
+}
+
+function unknown({ name, commands, elsewhere }: GroupParts, verb: string): string {
+  const meant = nearest(verb, commands.keys());
+  const likely = meant === undefined ? `available: ${[...commands.keys()].join(", ")}` : `did you mean ${meant}?`;
+  return `unknown ${name} command ${JSON.stringify(verb)}; ${answerTo(verb, elsewhere) ?? likely}`;
+}
+
+function overview({ name, about, commands, notes, statuses, examples }: GroupParts): string {
+  const width = Math.max(...[...commands.keys()].map(({ length }) => length)) + 3;
+  const sections = [
+    `Usage: guestctl ${name} COMMAND [options]`,
+    about,
+    [...commands].map(([verb, { summary }]) => `  ${verb.padEnd(width)}${summary}`).join("\n"),
+    `"guestctl ${name} COMMAND --help" has the options and examples of each.`,
+    notes,
+    `Exit status: ${statuses}`,
+    examplesText(examples),
+  ];
+  return `${sections.join("\n\n")}\n`;
+}

@@ -1,0 +1,102 @@
+import { readFile } from "node:fs/promises";
+import { messageOf } from "../../../../shared/errors.ts";
+import { DEFAULT_PORT } from "../../../client/index.ts";
+import type { IdleAction, SandboxSpec } from "../../../sandboxes/index.ts";
+import { CliError, parseCount, parseDurationMs, quoted, UsageError, type Subcommand } from "../../cli/index.ts";
+import { AGENT_OPTION, ENVIRONMENT_OPTIONS, sandboxObject, WAIT_OPTION } from "../../sandbox/index.ts";
+import { defineVerb, variablesOf } from "./verb.ts";
+
+export const create: Subcommand = defineVerb({
+  summary: "create a sandbox from an image, and start its workload",
+  usage: ["create [options] IMAGE [COMMAND [ARG...]]"],
+  about: `Creates a sandbox with the agent inside, and waits until the agent answers. Options precede IMAGE; everything after
+it is the workload's command. Without a command, --process or the image says what to run.`,
+  options: {
+    name: { argument: "NAME", help: "name of the sandbox (default: a random one)" },
+    ...ENVIRONMENT_OPTIONS,
+    process: {
+      argument: "FILE",
+      completes: "file",
+      help: "the workload as a Process message in proto3 JSON; COMMAND and --env are added to it",
+    },
+    hooks: { argument: "FILE", completes: "file", help: "its hooks as a Hooks message in proto3 JSON" },
+    tag: { multiple: true, argument: "KEY=VALUE", help: "add a tag to the instance" },
+    vcpus: { argument: "N", help: "number of virtual processors" },
+    memory: { argument: "SIZE", help: "memory, such as 1GB" },
+    "overlay-size": { argument: "SIZE", help: "limit of what it writes to its disk, such as 20GB" },
+    hypervisor: { argument: "NAME", help: "qemu, or another one that the daemon supports" },
+    ttl: { argument: "DURATION", help: "let watch remove it when its user has been inactive for this long" },
+    "idle-action": {
+      argument: "ACTION",
+      completes: ["none", "standby", "stop"],
+      help: "what watch does when the workload has declared itself idle: none, standby or stop (default none)",
+    },
+    ...AGENT_OPTION,
+    "agent-port": { argument: "PORT", help: `the agent's port in the sandbox (default ${DEFAULT_PORT})` },
+    ...WAIT_OPTION,
+  },
+  examples: [
+    "create --name box --agent guest-agent.tar.gz debian:12 sleep 1000",
+    "create -e PORT=3000 --env-file app.env --memory 2GB app:1",
+  ],
+  takes: { some: "an image" },
+  takesCommand: true,
+  async run({ node, values, positionals, host }) {
+    const [image = "", ...words] = positionals;
+    const args = words[0] === "--" ? words.slice(1) : words;
+    if (words[0] !== "--" && words[0]?.startsWith("-"))
+      throw new UsageError(
+        `${words[0]} follows the image, where the workload's command begins; options precede the image`,
+      );
+    const process = values.process === undefined ? {} : await specOf(values.process);
+    const env = await variablesOf(values, host);
+    const spec: SandboxSpec = {
+      image,
+      name: values.name,
+      process: {
+        ...process,
+        ...(args.length > 0 && { args }),
+        ...(env !== undefined && { env: { ...process.env, ...env } }),
+      },
+      hooks: values.hooks === undefined ? undefined : await specOf(values.hooks),
+      tags: values.tag && Object.fromEntries(values.tag.map(tagOf)),
+      vcpus: parseCount(values.vcpus, "--vcpus", 1),
+      memory: values.memory,
+      overlaySize: values["overlay-size"],
+      hypervisor: values.hypervisor,
+      ttlMs: parseDurationMs(values.ttl, "--ttl"),
+      idleAction: values["idle-action"] as IdleAction | undefined,
+    };
+    const made = await node.create(spec);
+    const flags = (["state", "api"] as const).flatMap((each) =>
+      values[each] ? [`--${each} ${quoted(values[each])} `] : [],
+    );
+    const text = `${made.name} runs\n  guestctl exec --sandbox ${made.name} ${flags.join("")}-- true\n`;
+    return { text, json: sandboxObject(made) };
+  },
+});
+
+async function specOf(path: string): Promise<{ readonly env?: Readonly<Record<string, string>> }> {
+  let text;
+  try {
+    text = await readFile(path, "utf8");
+  } catch (error) {
+    throw new CliError(`cannot read ${path}: ${messageOf(error)}`);
+  }
+  let spec: unknown;
+  try {
+    spec = JSON.parse(text);
+  } catch {
+    // The parser's message could quote the spec, which may hold secrets.
+    throw new CliError(`${path} is not valid JSON`);
+  }
+  if (typeof spec !== "object" || spec === null || Array.isArray(spec))
+    throw new CliError(`${path} must contain one JSON object`);
+  return spec;
+}
+
+function tagOf(text: string): readonly [key: string, value: string] {
+  const at = text.indexOf("=");
+  if (at < 1) throw new UsageError("--tag requires KEY=VALUE");
+  return [text.slice(0, at), text.slice(at + 1)];
+}

@@ -1,0 +1,50 @@
+import type { Subcommand } from "../../cli/index.ts";
+import {
+  awakeningObject,
+  awakeningText,
+  ENVIRONMENT_OPTIONS,
+  FREEZE_OPTION,
+  RESTORE_OPTIONS,
+  sandboxObject,
+  statusOf,
+  TIMEOUT_OPTION,
+  WAIT_OPTION,
+} from "../../sandbox/index.ts";
+import { defineVerb, RESTORE_STATUSES, variablesOf } from "./verb.ts";
+
+export const fork: Subcommand = defineVerb({
+  summary: "make another sandbox from a sandbox or a snapshot",
+  usage: ["fork NAME [--name FORK] [-e NAME=value]..."],
+  about: `Makes another sandbox from a sandbox or a snapshot. The fork has credentials and random numbers of its own, and may have
+variables of its own. A running source is suspended for that and resumed after it.`,
+  options: {
+    name: { argument: "FORK", help: "name of the fork (default: a random one)" },
+    ...ENVIRONMENT_OPTIONS,
+    ...FREEZE_OPTION,
+    ...RESTORE_OPTIONS,
+    "accept-degraded": { help: "keep the fork also if its random number generators could not be reseeded" },
+    ...TIMEOUT_OPTION,
+    ...WAIT_OPTION,
+  },
+  statuses: RESTORE_STATUSES,
+  examples: ["fork box --name twin", "fork ready -e TOKEN=other --name second"],
+  takes: { one: "the name of one sandbox or snapshot" },
+  completes: ["sandbox"],
+  async run({ node, values, positionals: [from = ""], host }) {
+    const {
+      sandbox: made,
+      awakening,
+      source,
+    } = await node.fork(from, {
+      name: values.name,
+      acceptBundle: values["accept-bundle"],
+      acceptUnfrozen: values["accept-unfrozen"],
+      acceptDegraded: values["accept-degraded"],
+      minAgentVersion: values["min-agent"],
+      env: await variablesOf(values, host),
+    });
+    const text = `${source === undefined ? "" : awakeningText(from, source)}${awakeningText(made.name, awakening)}`;
+    const json = { sandbox: sandboxObject(made), fork: awakeningObject(awakening), source: awakeningObject(source) };
+    return { text, json, status: statusOf(awakening, source) };
+  },
+});

@@ -1,0 +1,32 @@
+import type { Subcommand } from "../../cli/index.ts";
+import { imagesAnswer, nodeAnswer } from "../../sandbox/index.ts";
+import { defineVerb } from "./verb.ts";
+
+export const node: Subcommand = defineVerb({
+  summary: "show the daemon and the resources of its host",
+  usage: ["node"],
+  about:
+    "Shows the substrate's daemon: its version, its hypervisors and their features, and the resources of its host.",
+  options: {},
+  examples: ["node", "node --json | jq .resources.memory_bytes"],
+  takes: "nothing",
+  isReading: true,
+  run: ({ node: sandboxes }) => nodeAnswer(sandboxes),
+});
+
+export const images: Subcommand = defineVerb({
+  summary: "list the images from which sandboxes can be created",
+  usage: ["images [--daemon-folder DIR]"],
+  about: "Lists the images that the daemon has, those of all nodes, and what to do about those that are not ready.",
+  options: {
+    "daemon-folder": {
+      argument: "DIR",
+      completes: "folder",
+      help: "data directory of the daemon, to measure the disk space of images (default /var/lib/hypeman)",
+    },
+  },
+  examples: ["images"],
+  takes: "nothing",
+  isReading: true,
+  run: ({ node: sandboxes }) => imagesAnswer(sandboxes),
+});

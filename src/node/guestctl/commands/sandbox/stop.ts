@@ -1,0 +1,20 @@
+import type { Subcommand } from "../../cli/index.ts";
+import { sandboxObject, statusOf, WAIT_OPTION, warningLines } from "../../sandbox/index.ts";
+import { defineVerb } from "./verb.ts";
+
+export const stop: Subcommand = defineVerb({
+  summary: "shut a sandbox down; its disk stays",
+  usage: ["stop NAME"],
+  about: `Shuts a sandbox down: the workload gets SIGTERM and time to clean up, and the machine ends. Its disk stays, and
+"guestctl sandbox start" boots it again.`,
+  options: WAIT_OPTION,
+  statuses: "0 done, 1 done with warnings, 125 guestctl failed.",
+  examples: ["stop box"],
+  takes: { one: "the name of one sandbox" },
+  completes: ["sandbox"],
+  async run({ node, positionals: [name = ""] }) {
+    const { warnings } = await node.stop(name);
+    const json = { sandbox: sandboxObject(await node.get(name)), warnings };
+    return { text: `${warningLines(name, warnings)}${name} is stopped\n`, json, status: statusOf({ warnings }) };
+  },
+});

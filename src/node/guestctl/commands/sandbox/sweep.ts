@@ -1,0 +1,47 @@
+import {
+  inSnakeCase,
+  nextStepOf,
+  STATUS_NOT_AS_INTENDED,
+  STATUS_NOT_ISOLATED,
+  type Subcommand,
+} from "../../cli/index.ts";
+import { AGENT_OPTION, planText, statusOf, sweepText, TIMEOUT_OPTION, WAIT_OPTION } from "../../sandbox/index.ts";
+import { defineVerb, RESTORE_STATUSES } from "./verb.ts";
+
+export const sweep: Subcommand = defineVerb({
+  summary: "finish or remove what interrupted commands left",
+  usage: ["sweep [--dry-run] [--take-over]"],
+  about: `Finishes or removes what interrupted commands left: sandboxes that were restored and have not done their restore steps
+(those first whose freeze ends first), half-made sandboxes and snapshots, and everything at the daemon that has this
+node's tag and no entry in its journal. Run it when a node starts.`,
+  options: {
+    "dry-run": { short: "n", help: "only report what a sweep would work on" },
+    "take-over": {
+      help: "remove also what another journal with this node id has made; never with one id on two nodes",
+    },
+    ...AGENT_OPTION,
+    ...TIMEOUT_OPTION,
+    ...WAIT_OPTION,
+  },
+  statuses: RESTORE_STATUSES,
+  examples: ["sweep", "sweep --dry-run"],
+  takes: "nothing",
+  async run({ node, values, progress }) {
+    if (values["dry-run"] === true) {
+      const plan = await node.sweepPlan({ takeOver: values["take-over"] });
+      return { text: planText(plan), json: plan };
+    }
+    const report = await node.sweep({
+      takeOver: values["take-over"],
+      onProgress: (each) => progress.counts("sweep", each),
+    });
+    const outcomes = report.warnings.map(({ clockErrorMs, ...warning }) => ({ warnings: [warning], clockErrorMs }));
+    const status = Math.max(
+      statusOf(...outcomes),
+      report.failed.length === 0 ? 0 : STATUS_NOT_AS_INTENDED,
+      report.late.length === 0 ? 0 : STATUS_NOT_ISOLATED,
+    );
+    const failed = report.failed.map(({ remedy, ...each }) => ({ ...each, nextStep: nextStepOf({ ...each, remedy }) }));
+    return { text: sweepText(report), json: { ...report, warnings: report.warnings.map(inSnakeCase), failed }, status };
+  },
+});

@@ -1,0 +1,90 @@
+import type { Freeze, Sandboxes } from "../../../sandboxes/index.ts";
+import {
+  type Answer,
+  type Command,
+  type Completes,
+  defineCommand,
+  type Host,
+  type Options,
+  type Parsed,
+  parseWord,
+  readVariables,
+  type Subcommand,
+  type Takes,
+} from "../../cli/index.ts";
+import { NODE_OPTIONS, type NodeValues, openNode, SandboxProgress, unbroken } from "../../sandbox/index.ts";
+
+const FREEZES: Readonly<Record<Freeze, Freeze>> = { on: "on", off: "off", required: "required" };
+
+/** What a command of `guestctl sandbox` works with. */
+export interface VerbCall<Own extends Options> extends Parsed<Own & typeof NODE_OPTIONS> {
+  readonly node: Sandboxes;
+  readonly host: Host;
+  readonly progress: SandboxProgress;
+  /** Aborted by the first signal. The command then completes what it has begun. */
+  readonly signal: AbortSignal;
+}
+
+interface VerbParts<Own extends Options> {
+  /** In the overview. */
+  readonly summary: string;
+  /** Forms without "guestctl sandbox", one per line. */
+  readonly usage: readonly string[];
+  /** Description, in full lines. */
+  readonly about: string;
+  readonly options: Own;
+  readonly notes?: string;
+  /** Default: that of a command that fails or succeeds. */
+  readonly statuses?: string;
+  /** Arguments, from "guestctl sandbox" on. */
+  readonly examples: readonly string[];
+  readonly takes: Takes;
+  readonly completes?: readonly Completes[];
+  readonly takesCommand?: boolean;
+  /** It changes nothing, so it works beside a process that changes sandboxes. */
+  readonly isReading?: boolean;
+  /** It works until a signal ends it. */
+  readonly isEndless?: boolean;
+  run(call: VerbCall<Own>): Promise<Answer | number>;
+}
+
+const STATUSES = "0 done, 125 guestctl failed.";
+/** The statuses of what suspends or restores sandboxes. */
+export const RESTORE_STATUSES = `0 done, also if the guest's clock is off by less than a second;
+1 a hook or a restore step failed, or the workload is not ready (see the warnings);
+3 done, but isolation is not guaranteed: clones may share random numbers, keys or secrets (NOT_FROZEN,
+THAWED_WITHOUT_DUTIES, generators that could not be reseeded); 125 guestctl failed.`;
+
+/** Makes a command of `guestctl sandbox`: opens the node, shows progress, and completes what it has begun. */
+export function defineVerb<const Own extends Options>(parts: VerbParts<Own>): Subcommand {
+  const { isReading = false, isEndless = false } = parts;
+  const command: Command = defineCommand<Own & typeof NODE_OPTIONS>({
+    ...parts,
+    usage: parts.usage.map((form) => `sandbox ${form}`),
+    examples: parts.examples.map((example) => `sandbox ${example}`),
+    options: { ...parts.options, ...NODE_OPTIONS },
+    statuses: parts.statuses ?? STATUSES,
+    async run({ values, positionals }, host) {
+      // The options that any command has, whatever `Own` adds.
+      const known = values as object as NodeValues & { readonly json?: boolean; readonly freeze?: string };
+      const how = { isEndless, isForPrograms: known.json === true };
+      const freeze = known.freeze === undefined ? undefined : parseWord(known.freeze, FREEZES, "how to --freeze");
+      using progress = new SandboxProgress(host.stderr, how);
+      using node = await openNode(known, host, { readOnly: isReading, progress, freeze });
+      const call = { values, positionals, node, host, progress };
+      if (isReading) return await parts.run({ ...call, signal: new AbortController().signal });
+      return await unbroken(node, host, how, (signal) => parts.run({ ...call, signal }));
+    },
+  });
+  return { summary: parts.summary, command };
+}
+
+/** The variables of --env and --env-file; undefined: none. */
+export async function variablesOf(
+  values: { readonly env?: readonly string[] | undefined; readonly "env-file"?: readonly string[] | undefined },
+  host: Host,
+): Promise<Record<string, string> | undefined> {
+  const { env = [], "env-file": files = [] } = values;
+  if (env.length + files.length === 0) return undefined;
+  return readVariables(files, env, host.env);
+}
