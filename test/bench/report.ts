@@ -1,6 +1,7 @@
 import { readFileSync, writeFileSync } from "node:fs";
 import { availableParallelism, cpus, release, totalmem } from "node:os";
 import { join } from "node:path";
+import { chartOf } from "./chart.ts";
 import { type Contender, CONTENDERS, type Row, type Verdict } from "./row.ts";
 
 /** All of a run. */
@@ -14,13 +15,13 @@ export interface Report {
 /** The machine, and the duration. */
 function machineText({ machine, seconds }: Report): string {
   const { processor, cores, memoryGib, kernel, system, loadAverage } = machine;
-  return `${processor}, ${cores} cores, ${memoryGib} GiB, ${system}, Linux ${kernel}; load average ${loadAverage} at the start; ${seconds} s in all.`;
+  return `${processor}, ${cores} cores, ${memoryGib} GiB, ${system}, Linux ${kernel}; the load average at the start was ${loadAverage}, and the run took ${seconds} s.`;
 }
 
 /** How many goals were met, and of how many. */
 function goalsText({ rows }: Report): string {
   const verdicts = rows.flatMap(({ verdict }) => verdict ?? []);
-  return `Of all rows, goals met: ${verdicts.filter(({ met }) => met).length} of ${verdicts.length}.`;
+  return `Of ${verdicts.length} goals, ${verdicts.filter(({ met }) => met).length} are met.`;
 }
 
 function paragraphs(...parts: readonly string[]): string {
@@ -40,24 +41,54 @@ function goalsReport(report: Report): string {
   return paragraphs(machineText(report), table(rows).replaceAll(MISSED, ""), goalsText(report));
 }
 
-/** Rows of the README, as it calls them: what users notice first, whoever is ahead. */
-const HEADLINES: ReadonlyMap<string, string> = new Map([
-  ["resume to the first command, page cache warm", "first command after a resume"],
-  ["first command of a new agent", "first command of a new agent"],
-  ["exec of /bin/true, p50", "a command: `/bin/true`, median"],
-  ["stdout in 256 KiB: throughput", "a command's output"],
-  ["tree into the guest, 2,000 files of 2 KiB, in memory: time", "`cp` of 2,000 small files into the guest"],
-  ["tunnel out of a port: throughput", "a tunnel, out of the guest"],
-  ["share of an idle guest's snapshot", "memory in an idle guest's snapshot"],
-  ["peak memory of all loads", "peak memory, all loads of the bench"],
+/** A row as the README names it, and what a reader must know about it. */
+interface Headline {
+  readonly label: string;
+  readonly note?: string;
+}
+
+/** Rows of the README: what users notice first, wherever the agent is ahead or behind. */
+const HEADLINES: ReadonlyMap<string, Headline> = new Map([
+  [
+    "resume to the first command, page cache warm",
+    {
+      label: "from the resume of a VM to the end of its first command",
+      note: "restore steps, POST_RESTORE hook, Health and a command; QEMU emulates the VM where there is no KVM",
+    },
+  ],
+  [
+    "first command of a new agent",
+    { label: "first command of a new agent", note: "the agent has answered one Health call before" },
+  ],
+  ["exec of /bin/true, p50", { label: "a command (`/bin/true`), median" }],
+  ["stdout in 256 KiB: throughput", { label: "output of a command" }],
+  [
+    "tree into the guest, 2,000 files of 2 KiB, in memory: time",
+    {
+      label: "`guestctl cp` of 2,000 small files into the VM",
+      note: "the peers are tar piped through ssh and through `guestctl exec`, followed by `sync -f`, since guestctl syncs too",
+    },
+  ],
+  [
+    "tunnel out of a port: throughput",
+    { label: "a tunnel, from the VM to the host", note: "iperf3 over `guestctl forward` and over `ssh -L`" },
+  ],
+  [
+    "share of an idle guest's snapshot",
+    {
+      label: "the agent's part of an idle VM's snapshot",
+      note: "the snapshot of a VM with the agent, less that of the same VM without it; pages of zeros are not counted",
+    },
+  ],
+  ["peak memory of all loads", { label: "peak memory under all loads of the benchmark" }],
 ]);
 
 /** What README.md shows. Throws where the run lacks one of its rows. */
 function headlines(report: Report): string {
-  const rows = [...HEADLINES].map(([name, label]) => {
+  const rows = [...HEADLINES].map(([name, { label, note = "" }]) => {
     const row = report.rows.find((each) => each.name === name);
     if (row === undefined) throw new Error(`this run lacks the README's row "${name}"`);
-    return { ...row, name: label };
+    return { ...row, name: label, note };
   });
   return paragraphs(machineText(report), table(rows), notes(rows));
 }
@@ -126,7 +157,7 @@ function table(rows: readonly Row[]): string {
     const ours = `${shortNumber(spreads.ours?.median ?? NaN)} ${unit}`;
     return [row.name, ours, besides.join(", "), goalText(verdict, unit, besides.length > 1)];
   });
-  const head = ["row", "ours", "times a peer's", "goal"];
+  const head = ["what", "the agent", "compared with its peers", "goal"];
   return [head, head.map(() => "---"), ...lines].map((line) => `| ${line.join(" | ")} |`).join("\n");
 }
 
@@ -165,6 +196,7 @@ export function documentsOf(report: Report): ReadonlyMap<string, string> {
   return new Map([
     withFigures("README.md", headlines(report)),
     withFigures("docs/performance.md", goalsReport(report)),
+    [join(ROOT, "docs/images/performance.svg"), chartOf(report.rows)],
   ]);
 }
 

@@ -1,11 +1,11 @@
 import assert from "node:assert/strict";
 import { existsSync, globSync, readFileSync } from "node:fs";
-import { basename, dirname, join } from "node:path";
+import { dirname, join } from "node:path";
 import { describe, test } from "node:test";
+import { generatedDocuments } from "../../scripts/documents/generated.ts";
 import { BOOTSTRAP_VARIABLES } from "../../src/agent/config/index.ts";
-import { ERROR_CODES } from "../../src/node/client/error-codes.ts";
 import { NEXT_STEPS } from "../../src/node/sandboxes/substrate/errors.ts";
-import { DEFAULT_WORKLOAD_LIMITS, MESSAGE_LIMIT_BYTES } from "../../src/agent/workload-service/limits.ts";
+import { pictures } from "../vm/recording/two-forks.ts";
 
 const root = join(import.meta.dirname, "../..");
 const read = (path: string): string => readFileSync(join(root, path), "utf8");
@@ -56,6 +56,11 @@ function loggedEvents(): string[] {
   return [...new Set([...calls, ...refusals, ...launcher])];
 }
 
+test("the README's recording is drawn from its text", () => {
+  const { is, due } = pictures();
+  assert.equal(is, due, "RECORD_TWO_FORKS=1 npm run test:vm -- test/vm/two-forks.vm.ts draws it again");
+});
+
 describe("the documents", () => {
   test("install by name only what the project itself has from a registry, and its own client from the tarball", () => {
     const { version, dependencies, devDependencies } = JSON.parse(read("package.json")) as Record<
@@ -91,9 +96,7 @@ describe("the documents", () => {
   });
 
   const [reasons = ""] = /export type Reason =[^;]+;/.exec(read("src/agent/domain/errors.ts")) ?? [];
-  const decisions = globSync("docs/decisions/[0-9]*.md", { cwd: root }).map((path) => basename(path));
   const LISTS: readonly (readonly [what: string, listed: readonly string[], are: readonly string[]])[] = [
-    ["every decision", every(read("docs/decisions/README.md"), /\]\((\d{4}-[^)]+)\)/g), decisions],
     ["the variables of the bootstrap channel", namesUnder(OPERATIONS, "Variables"), BOOTSTRAP_VARIABLES],
     ["the reasons of errors", namesUnder(OPERATIONS, "Error reasons"), every(reasons, /"([A-Z_]+)"/g)],
     ["the codes of sandboxes", namesUnder("docs/node/sandboxes.md", "Codes"), Object.keys(NEXT_STEPS)],
@@ -108,33 +111,14 @@ describe("the documents", () => {
   test("say of every degraded token of the restore duties what it means and what to do", () => {
     const [, union = ""] = read("src/agent/restore/report.ts").split("export type DegradedToken");
     const tokens = every(union, /^ {2}\| ["`](.+)["`];?$/gm).map((token) => token.replace("${Errno}", "ERRNO"));
-    const section = /^### degraded$[^]*?(?=^###? )/m.exec(read("docs/agent/operations.md"))?.[0] ?? "";
+    const section = /^## degraded$[^]*?(?=^## )/m.exec(read("docs/agent/snapshots.md"))?.[0] ?? "";
     const rows = every(section, /^\| `([^`]+)` \| (?:.+) \| (?:.+) \|$/gm);
     assert.ok(tokens.length >= 12);
     assert.deepEqual(rows.toSorted(), tokens.toSorted());
   });
 
-  test("list the codes of the client library, each with its next step", () => {
-    const [, after = ""] = read("docs/node/client.md").split("\n## Errors\n");
-    const [section = ""] = after.split("\n## ");
-    const rows = section.replaceAll("\n  ", " ").matchAll(/^- ((?:`[A-Z_]+`(?:, )?)+): (.+)$/gm);
-    const listed = Array.from(rows, ([, codes = "", step = ""]) =>
-      Array.from(codes.matchAll(/[A-Z_]+/g), ([code]) => [code, step === "the message says it" ? "" : step] as const),
-    );
-    assert.deepEqual(Object.fromEntries(listed.flat()), ERROR_CODES);
-  });
-
-  test("tell the limits of the workload's socket", () => {
-    const { connections, headersTimeoutMs, requestTimeoutMs, idleTimeoutMs, connectionAgeMs } = DEFAULT_WORKLOAD_LIMITS;
-    const [, limits = ""] = read("docs/agent/operations.md").split("The workload's socket, whose clients");
-    for (const row of [
-      `| connections | ${connections};`,
-      `answer | ${headersTimeoutMs / 1000} s after connecting; ${requestTimeoutMs / 1000} s |`,
-      `traffic | ${idleTimeoutMs / 1000} s |`,
-      `connection | ${connectionAgeMs / 60_000} min;`,
-      `| message; headers | ${MESSAGE_LIMIT_BYTES / 1024} KiB;`,
-    ]) {
-      assert.ok(limits.includes(row), row);
-    }
+  test("have the generated tables that npm run documents makes", () => {
+    for (const [file, text] of generatedDocuments())
+      assert.equal(readFileSync(file, "utf8"), text, `${file}: npm run documents`);
   });
 });

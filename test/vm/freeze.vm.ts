@@ -28,11 +28,11 @@ const SERVER = ["/bin/busybox", "nc", "-ll", "-p", String(PORT), "-e", "/bin/bus
 /** Files that clones share and no hook can change. */
 const SHARED_FILES = ["/etc/machine-id", "/var/lib/systemd/random-seed", "/proc/sys/kernel/random/boot_id"];
 
-/** The POST_RESTORE hook of docs/agent/operations.md: its only script that writes /etc/machine-id. */
+/** The POST_RESTORE hook of docs/agent/snapshots.md: its only script that writes /etc/machine-id. */
 function documentedHook(): string {
-  const document = readFileSync(join(import.meta.dirname, "../../docs/agent/operations.md"), "utf8");
+  const document = readFileSync(join(import.meta.dirname, "../../docs/agent/snapshots.md"), "utf8");
   const [, hook] = /```sh\n([^`]*> \/etc\/machine-id[^`]*)```/.exec(document) ?? [];
-  if (hook === undefined) throw new Error("docs/agent/operations.md has no POST_RESTORE hook");
+  if (hook === undefined) throw new Error("docs/agent/snapshots.md has no POST_RESTORE hook");
   return hook;
 }
 

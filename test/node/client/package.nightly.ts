@@ -42,7 +42,7 @@ function examplesOf(document: string): Example[] {
 
 /** The output that some of them must have. */
 const OUTPUTS: readonly (readonly [title: string, output: RegExp])[] = [
-  ["Twenty lines 1", /^0 HELLO SANDBOX\nUNAUTHENTICATED\nfrozen (?:true|false)\nrestored true \d+$/m],
+  ["Call it from TypeScript 1", /^0 HELLO SANDBOX\nfrozen (?:true|false)\nrestored true \d+$/m],
   ["Connect 1", /^true true \d{4}-\d\d-\d\dT\S+Z$/m],
   ["Connect 2", /^true$/m],
   ["Connect 3", /^true$/m],

@@ -119,7 +119,7 @@ export type RunHookResponse = Message<"svc.guest.v1alpha1.RunHookResponse"> & {
 
   /**
    * Why the session is not frozen although freeze_ms asked for it: a stable token such as "no_cgroups", perhaps with
-   * details after a colon (docs/agent/operations.md). Nothing is frozen then. Empty otherwise.
+   * details after a colon (docs/agent/snapshots.md). Nothing is frozen then. Empty otherwise.
    *
    * @generated from field: string freeze_problem = 9;
    */

@@ -20,52 +20,52 @@ export const file_svc_guest_v1alpha1_process: GenFile = /*@__PURE__*/
  */
 export type Process = Message<"svc.guest.v1alpha1.Process"> & {
   /**
-   * Command and arguments. The command is looked up in the PATH of the resulting environment unless it contains a
-   * slash. Empty: there is no workload and the agent stays until it is stopped.
+   * Command and arguments. The command is searched for in the PATH of the resulting environment, unless it contains a
+   * slash. Empty: there is no workload, and the agent runs until it is stopped.
    *
    * @generated from field: repeated string args = 1;
    */
   args: string[];
 
   /**
-   * Environment added to what the agent inherited; also seen by exec'd commands and hooks.
+   * Variables added to the environment that the agent inherited. Commands and hooks get them too.
    *
    * @generated from field: map<string, string> env = 2;
    */
   env: { [key: string]: string };
 
   /**
-   * Working directory, absolute. Empty: the home of `user`, else "/".
+   * Working directory, absolute. Empty: the home directory of `user`, or "/" without a `user`.
    *
    * @generated from field: string cwd = 3;
    */
   cwd: string;
 
   /**
-   * Who runs it: `user`, `uid`, `user:group` or `uid:gid`. Empty: the agent's own identity. Also the default of exec.
-   * HOME, USER, LOGNAME and SHELL follow as they do for ExecStart.user.
+   * User that runs it: `user`, `uid`, `user:group` or `uid:gid`. Empty: the agent's own user. Commands run as this user
+   * too, unless they name another. HOME, USER, LOGNAME and SHELL are set as for ExecStart.user.
    *
    * @generated from field: string user = 4;
    */
   user: string;
 
   /**
-   * Command that checks whether the workload is ready. Absent: ready as soon as the workload runs.
+   * Command that checks whether the workload is ready. Absent: the workload is ready as soon as it runs.
    *
    * @generated from field: svc.guest.v1alpha1.ReadyCommand ready_cmd = 5;
    */
   readyCmd?: ReadyCommand | undefined;
 
   /**
-   * Time from SIGTERM, which a stop sends to the workload and all its descendants, to SIGKILL for those that are left,
-   * in milliseconds. Absent or 0: 10000.
+   * Time that the workload and all its descendants have to exit after the SIGTERM of a stop, in milliseconds. Then they
+   * get SIGKILL. Absent or 0: 10000.
    *
    * @generated from field: uint32 stop_grace_ms = 6;
    */
   stopGraceMs: number;
 
   /**
-   * Where its standard output and error lead. Absent: as `inherit`. Like `args` never renewed by a changed spec file.
+   * Where its standard output and error go. Absent: as `inherit`. A changed spec file does not change it.
    *
    * @generated from field: svc.guest.v1alpha1.ProcessOutput output = 7;
    */
@@ -80,7 +80,7 @@ export const ProcessSchema: GenMessage<Process> = /*@__PURE__*/
   messageDesc(file_svc_guest_v1alpha1_process, 0);
 
 /**
- * Where the workload's standard output and error lead.
+ * Where the workload's standard output and error go.
  *
  * @generated from message svc.guest.v1alpha1.ProcessOutput
  */
@@ -101,7 +101,7 @@ export type ProcessOutput = Message<"svc.guest.v1alpha1.ProcessOutput"> & {
     case: "inherit";
   } | {
     /**
-     * A buffer that ExecAttach.workload reads, and on to where `inherit` leads.
+     * A buffer that ExecAttach.workload reads, and also the agent's own streams.
      *
      * @generated from field: svc.guest.v1alpha1.KeepOutput keep = 2;
      */
@@ -143,8 +143,8 @@ export const InheritOutputSchema: GenMessage<InheritOutput> = /*@__PURE__*/
  */
 export type KeepOutput = Message<"svc.guest.v1alpha1.KeepOutput"> & {
   /**
-   * Bytes that are held, of both streams together; reserved at the start. At most 16 MiB. 0: 1 MiB. Fewer are held if
-   * the streams alternate in small pieces, as in ExecKeep.buffer_bytes.
+   * Size of the buffer for both streams together, in bytes. It is reserved at the start. At most 16 MiB. 0: 1 MiB. It
+   * holds less output if the streams alternate in small pieces, as with ExecKeep.buffer_bytes.
    *
    * @generated from field: uint32 buffer_bytes = 1;
    */
@@ -179,8 +179,8 @@ export type ReadyCommand = Message<"svc.guest.v1alpha1.ReadyCommand"> & {
   intervalMs: number;
 
   /**
-   * Time allowed for one run, in milliseconds; then its whole tree gets SIGTERM, SIGKILL two seconds later, and the run
-   * counts as exit code 124. 0: 5000.
+   * Time allowed for one run, in milliseconds. Then all its processes get SIGTERM, and SIGKILL two seconds later, and
+   * the run counts as exit code 124. 0: 5000.
    *
    * @generated from field: uint32 timeout_ms = 3;
    */
@@ -202,14 +202,14 @@ export const ReadyCommandSchema: GenMessage<ReadyCommand> = /*@__PURE__*/
  */
 export type Hooks = Message<"svc.guest.v1alpha1.Hooks"> & {
   /**
-   * Run by RunHook with HOOK_KIND_PRE_SNAPSHOT. Absent: not configured.
+   * Hook that RunHook runs for HOOK_KIND_PRE_SNAPSHOT. Absent: none.
    *
    * @generated from field: svc.guest.v1alpha1.Hook pre_snapshot = 1;
    */
   preSnapshot?: Hook | undefined;
 
   /**
-   * Run by RunHook with HOOK_KIND_POST_RESTORE. Absent: not configured.
+   * Hook that RunHook runs for HOOK_KIND_POST_RESTORE. Absent: none.
    *
    * @generated from field: svc.guest.v1alpha1.Hook post_restore = 2;
    */
@@ -237,21 +237,21 @@ export type Hook = Message<"svc.guest.v1alpha1.Hook"> & {
   args: string[];
 
   /**
-   * Environment applied last, over Process.env.
+   * Variables that are added last, and replace those of Process.env with the same name.
    *
    * @generated from field: map<string, string> env = 2;
    */
   env: { [key: string]: string };
 
   /**
-   * Working directory, absolute. Empty: that of the workload.
+   * Working directory, absolute. Empty: the workload's.
    *
    * @generated from field: string cwd = 3;
    */
   cwd: string;
 
   /**
-   * Who runs it, in the form of Process.user. Empty: that of the workload.
+   * User that runs it, in the form of Process.user. Empty: the workload's user.
    *
    * @generated from field: string user = 4;
    */

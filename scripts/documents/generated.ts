@@ -1,0 +1,78 @@
+import { globSync, readFileSync } from "node:fs";
+import { join } from "node:path";
+import { ERROR_CODES } from "../../src/node/client/error-codes.ts";
+import { COMMANDS } from "../../src/node/guestctl/commands/index.ts";
+import { LIMITS, WORKLOAD_LIMITS } from "./limits.ts";
+import { fieldsOf } from "./schema.ts";
+
+const ROOT = join(import.meta.dirname, "../..");
+const read = (path: string): string => readFileSync(join(ROOT, path), "utf8");
+
+type Cells = readonly string[];
+
+function table(head: Cells, rows: readonly Cells[]): string {
+  return [head, head.map(() => "---"), ...rows].map((cells) => `| ${cells.join(" | ")} |`).join("\n");
+}
+
+const FIELDS = ["field", "type", "meaning"];
+
+/** The decisions with their titles, in the order of their numbers. */
+function decisions(): readonly Cells[] {
+  const files = globSync("docs/decisions/[0-9]*.md", { cwd: ROOT }).toSorted();
+  return files.map((path) => {
+    const [, number = "", title = ""] = /^# (\d{4}) (.+)$/m.exec(read(path)) ?? [];
+    const [, status = "in force"] = /^Status: (.+)$/m.exec(read(path)) ?? [];
+    return [number, `[${title}](${path.split("/").at(-1)})`, status];
+  });
+}
+
+/** The generated part of each page, by the page and the part's name. */
+function parts(): ReadonlyMap<string, Readonly<Record<string, string>>> {
+  const codes = Object.entries(ERROR_CODES).map(([code, step]) => [
+    `\`${code}\``,
+    step === "" ? "see the message" : step,
+  ]);
+  return new Map([
+    [
+      "docs/agent/run.md",
+      {
+        "process-fields": table(FIELDS, fieldsOf("process.proto", "Process")),
+        "hooks-fields": table(FIELDS, fieldsOf("process.proto", "Hooks")),
+      },
+    ],
+    [
+      "docs/agent/operations.md",
+      { limits: table(["what", "limit"], LIMITS), "workload-limits": table(["what", "limit"], WORKLOAD_LIMITS) },
+    ],
+    ["docs/node/client.md", { codes: table(["code", "what to do"], codes) }],
+    [
+      "docs/node/guestctl.md",
+      {
+        commands: table(
+          ["command", "what it does"],
+          [...COMMANDS].map(([name, { summary }]) => [`\`${name}\``, summary]),
+        ),
+      },
+    ],
+    ["docs/decisions/README.md", { decisions: table(["number", "decision", "status"], decisions()) }],
+  ]);
+}
+
+/** Replaces the text between the two comments of a part. Throws if the page lacks them. */
+function withPart(page: string, name: string, text: string): string {
+  const [begin, end] = [`<!-- begin: ${name} -->`, `<!-- end: ${name} -->`];
+  const [before, rest = ""] = page.split(begin);
+  const [, after] = rest.split(end);
+  if (before === undefined || after === undefined) throw new Error(`a page has no "${begin}" and "${end}"`);
+  return `${before}${begin}\n\n${text}\n\n${end}${after}`;
+}
+
+/** Every page with generated parts, by its path, as it should be. */
+export function generatedDocuments(): ReadonlyMap<string, string> {
+  return new Map(
+    [...parts()].map(([path, named]) => [
+      join(ROOT, path),
+      Object.entries(named).reduce((page, [name, text]) => withPart(page, name, text), read(path)),
+    ]),
+  );
+}

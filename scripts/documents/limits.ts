@@ -1,0 +1,137 @@
+import * as limits from "../../src/agent/domain/limits.ts";
+import { DEFAULT_HTTP2_LIMITS as http2 } from "../../src/agent/http2/limits.ts";
+import { DEFAULT_WORKLOAD_LIMITS as workload, MESSAGE_LIMIT_BYTES } from "../../src/agent/workload-service/limits.ts";
+
+const count = (number: number): string => number.toLocaleString("en");
+
+/** A number of bytes in the largest binary unit that divides it. */
+function bytes(number: number): string {
+  if (number % 2 ** 20 === 0) return `${count(number / 2 ** 20)} MiB`;
+  return number % 2 ** 10 === 0 ? `${count(number / 2 ** 10)} KiB` : `${count(number)} bytes`;
+}
+
+/** A duration in the largest unit that divides it. */
+function duration(ms: number): string {
+  for (const [unit, length] of [
+    ["h", 3_600_000],
+    ["min", 60_000],
+    ["s", 1_000],
+  ] as const)
+    if (ms % length === 0) return `${ms / length} ${unit}`;
+  return `${ms} ms`;
+}
+
+const CALM = "(`ENHANCE_YOUR_CALM`)";
+
+/**
+ * The limits of the management listener and of all calls. The numbers are those of the sources wherever these export
+ * them.
+ */
+export const LIMITS: readonly (readonly [what: string, limit: string])[] = [
+  ["size of a message", `${bytes(limits.MESSAGE_LIMIT_BYTES)}; output arrives in frames of at most 64 KiB`],
+  ["execs at once", `${limits.EXEC_LIMIT}, not counting those that have ended`],
+  ["kept execs at once", `${limits.KEPT_EXEC_LIMIT}, including those that have ended`],
+  [
+    "output buffer of a kept exec",
+    `${bytes(limits.DEFAULT_KEPT_BUFFER_BYTES)} by default, at most ${bytes(limits.KEPT_BUFFER_LIMIT_BYTES)}; all together ${bytes(limits.KEPT_BUFFERS_LIMIT_BYTES)}`,
+  ],
+  ["pending input of a kept exec", "256 KiB, and 256 KiB more in the attached call"],
+  ["how long a kept exec stays after its end", `${duration(limits.DEFAULT_LINGER_MS)} by default, at most 24.8 days`],
+  [
+    "grace period of EndExec",
+    `${duration(limits.TERM_GRACE_MS)} by default, at most ${duration(limits.END_GRACE_LIMIT_MS)}`,
+  ],
+  [
+    "kept output of the workload",
+    `${bytes(limits.DEFAULT_KEPT_BUFFER_BYTES)} by default, at most ${bytes(limits.KEPT_BUFFER_LIMIT_BYTES)}; ${limits.WORKLOAD_READERS_LIMIT} calls read it at once`,
+  ],
+  [
+    "arguments and variables of an exec",
+    `${count(limits.EXEC_ENTRIES_LIMIT)} together; ${bytes(limits.EXEC_STRINGS_LIMIT_BYTES)}, counting 9 bytes more for each; 131,071 bytes for one (execve(2))`,
+  ],
+  ["fields of a message", "1,024; 16,384 in a message of WriteTree"],
+  [
+    "ReadFile and WriteFile calls at once",
+    `${limits.FILE_CALL_LIMIT}; ${limits.CONNECTION_FILE_CALL_LIMIT} on one connection`,
+  ],
+  [
+    "List and Remove calls at once",
+    `${limits.FOLDER_CALL_LIMIT}; ${limits.CONNECTION_FOLDER_CALL_LIMIT} on one connection`,
+  ],
+  [
+    "system call of a file call",
+    "15 s, or 10 min for an fsync; after that its file system [counts as hung](files.md#limits)",
+  ],
+  ["calls of grpc.health.v1.Health.Watch at once", `${limits.HEALTH_WATCH_LIMIT}`],
+  [
+    "WatchUsage calls at once",
+    `${limits.USAGE_WATCH_LIMIT}; the interval is ${duration(limits.LEAST_USAGE_INTERVAL_MS)} to ${duration(limits.USAGE_INTERVAL_LIMIT_MS)}; a report has ${limits.FILE_SYSTEMS_LISTED} file systems and ${limits.NETWORKS_LISTED} network interfaces`,
+  ],
+  [
+    "WatchPorts calls at once",
+    `${limits.PORT_WATCH_LIMIT}; a list has ${limits.PORTS_LISTED} ports; ports are polled every ${duration(limits.PORT_WATCH_POLL_MS)}, and every ${duration(limits.PORT_POLL_MS)} during a WaitForPort`,
+  ],
+  ["tunnels at once", `${limits.TUNNEL_LIMIT}`],
+  [
+    "window of a tunnel into the guest",
+    `an eighth of what other tunnels leave of ${bytes(limits.TUNNEL_WINDOWS_BYTES)}, at least ${bytes(limits.NARROW_TUNNEL_WINDOW_BYTES)} and at most 1 MiB`,
+  ],
+  ["connecting a tunnel", duration(limits.TUNNEL_CONNECT_LIMIT_MS)],
+  [
+    "WaitForPort",
+    `${duration(limits.DEFAULT_PORT_WAIT_MS)} by default, at most ${duration(limits.PORT_WAIT_LIMIT_MS)}`,
+  ],
+  [
+    "unread requests: incomplete messages, and complete ones over 256 KiB",
+    `${bytes(limits.UNREAD_LIMIT_BYTES)} in all. Smaller messages that wait for their command are not counted: 250 commands that read nothing hold 150 MB (the agent then has 188 MB)`,
+  ],
+  [
+    "connections to a listener",
+    `${limits.CONNECTION_LIMIT}. A new one replaces one without an authenticated call. If there is none, it replaces the one whose client has left a PING unanswered for longest, and for at least 60 s. 16 more connections are accepted, but their calls fail with \`TOO_MANY_CONNECTIONS\` until there is room`,
+  ],
+  ["TLS handshake, and the time from there to the first request", `${duration(limits.HANDSHAKE_TIMEOUT_MS)} each`],
+  [
+    "certificate chain of a client",
+    "four certificates and 5.5 KiB (three of RSA-4096); more on the TLS of strangers is in the [security model](security-model.md#what-is-protected)",
+  ],
+  [
+    "before the first authenticated call of a connection",
+    "256 KiB in at most 1,000 reads; 100 calls at once and 10 a second (GOAWAY `ENHANCE_YOUR_CALM`)",
+  ],
+  ["headers of a call", bytes(http2.headerListBytes)],
+  ["CONTINUATION frames of a header block", `${http2.continuationFrames} ${CALM}`],
+  ["calls at once on a connection", `${http2.streams} (\`REFUSED_STREAM\`)`],
+  ["calls that a client cancels by a reset", `500 at once, 50 a second ${CALM}`],
+  [
+    "useless frames (PING, WINDOW_UPDATE, GOAWAY, answers to nothing, empty frames)",
+    `${count(http2.idleFrames)} at once, ${http2.idleFramesPerSecond} a second ${CALM}`,
+  ],
+  ["answers to PING and SETTINGS that the peer does not read", `${http2.unwrittenAnswers} ${CALM}`],
+  ["closing a connection", "1 s after the peer last read or sent something, at most 5 s"],
+  ["answer to a call that is refused by its headers", "when its request is complete, or after 1 s"],
+  ["token", "4,096 characters"],
+  [
+    "hook",
+    `${duration(limits.DEFAULT_HOOK_TIMEOUT_MS)} by default, at most ${duration(limits.HOOK_TIMEOUT_LIMIT_MS)}, then ${duration(limits.TERM_GRACE_MS)} to clean up; the last ${bytes(limits.HOOK_TAIL_BYTES)} of each output stream are returned`,
+  ],
+  [
+    "freeze of the session (`freeze_ms`)",
+    `${duration(limits.FREEZE_LIMIT_MS)}; the agent waits ${duration(limits.FREEZE_WAIT_MS)} for commands that are being started, and ${duration(limits.FREEZE_WAIT_MS)} for processes to stop`,
+  ],
+  ["entropy of one RunRestoreDuties", bytes(limits.ENTROPY_LIMIT_BYTES)],
+];
+
+/** The limits of the workload's socket. */
+export const WORKLOAD_LIMITS: readonly (readonly [what: string, limit: string])[] = [
+  ["connections", `${workload.connections}; a new one replaces the oldest whose first request is not complete`],
+  ["from connecting to the headers of the first request", duration(workload.headersTimeoutMs)],
+  ["a request and its answer", duration(workload.requestTimeoutMs)],
+  ["a connection without traffic", duration(workload.idleTimeoutMs)],
+  ["age of an HTTP/2 connection", `${duration(workload.connectionAgeMs)}; after that it accepts no more requests`],
+  ["size of a message", bytes(MESSAGE_LIMIT_BYTES)],
+  ["headers of a request", "8 KiB"],
+  ["calls at once on a connection", "4"],
+  ["calls that a client cancels by a reset", "32 at once, 1 a second"],
+  ["empty frames", "100 at once, 10 a second"],
+  ["bytes read in one tick of the event loop", "2 KiB of a connection, 8 KiB of all"],
+];
