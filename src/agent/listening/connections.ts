@@ -109,7 +109,7 @@ export interface AcceptorOptions {
   readonly limit: number;
   /** At the limit a new connection replaces a kept one whose client has been silent for this long. Default: none. */
   readonly evictAfterSilentMs?: number;
-  /** Connections over the limit that are served for as long as it takes to refuse their calls. Default: none. */
+  /** Connections over the limit that get as far as a call, which may be refused. Default: none. */
   readonly surplus?: number;
   readonly log: Log;
   readonly clock: Clock;
@@ -124,10 +124,12 @@ const LINES_PER_SECOND = 2;
 const SILENCE_MS = 10_000;
 
 /**
- * Accepts a bounded number of a listener's connections. At the bound a new one replaces the oldest half-open handshake,
- * else the oldest connection without an admitted call. So a peer that can connect but not call cannot lock the node
- * agent out. If there is neither, it replaces the connection whose client has been silent for longest and for too long.
- * Otherwise the new one has no place: it is refused, or is a surplus one, whose calls are refused with the reason.
+ * Accepts a bounded number of a listener's connections. At the bound a new one is a surplus one. Its first admitted
+ * call gets the place of a half-open handshake or of a connection without an admitted call, which is then surplus
+ * itself; else that of the connection whose client has been silent for longest and for too long, which is closed. If
+ * there is none, the call is refused with the reason. Once the surplus is full too, a new connection closes the first
+ * of these instead, or the oldest surplus one. So a peer that can connect but not call cannot lock the node agent out,
+ * and clients that connect at the same time do not close each other's handshakes.
  */
 export class Acceptor {
   readonly server: Server;
@@ -214,13 +216,29 @@ export class Acceptor {
     for (const connection of [...this.#open, ...this.#surplus, ...this.#closing]) connection.destroy();
   }
 
-  /** Whether a connection has a place. A surplus one gets it as soon as there is one. */
+  /** Whether a connection has a place. A surplus one gets it as soon as there is one. Call it for an admitted call. */
   hasPlace(connection: AcceptedConnection): boolean {
     if (!this.#surplus.has(connection)) return true;
-    if (!this.#makeRoom()) return false;
+    if (this.#open.size >= this.#options.limit) {
+      const replaceable = this.#replaceable();
+      if (replaceable === undefined) {
+        connection.failed(this.#limitReached);
+        return false;
+      }
+      const [other] = replaceable;
+      if (other.isKept) this.#evict(...replaceable);
+      else {
+        this.#open.delete(other);
+        this.#surplus.add(other);
+      }
+    }
     this.#surplus.delete(connection);
     this.#open.add(connection);
     return true;
+  }
+
+  get #limitReached(): string {
+    return `connection limit (${this.#options.limit}) reached`;
   }
 
   /** Admits a connection; undefined: it was refused. */
@@ -228,22 +246,12 @@ export class Acceptor {
     const connection = new AcceptedConnection(socket, this.#logFailed, () => {
       if (this.#open.delete(connection) || this.#surplus.delete(connection)) this.#closing.add(connection);
     });
-    const { limit, surplus = 0 } = this.#options;
-    const hasRoom = this.#makeRoom();
-    if (!hasRoom) {
-      const reason = `connection limit (${limit}) reached`;
-      if (surplus === 0) {
-        connection.drop(reason);
-        return undefined;
-      }
-      connection.failed(reason);
-      const [oldest] = this.#surplus;
-      if (oldest !== undefined && this.#surplus.size >= surplus) {
-        oldest.destroy();
-        oldest.closing();
-      }
+    const place = this.#placeForNew();
+    if (place === undefined) {
+      connection.drop(this.#limitReached);
+      return undefined;
     }
-    (hasRoom ? this.#open : this.#surplus).add(connection);
+    place.add(connection);
     socket[CONNECTION] = connection;
     socket.once("close", () => {
       this.#open.delete(connection);
@@ -253,19 +261,30 @@ export class Acceptor {
     return connection;
   }
 
-  /** Whether there is a place for one more, if need be by evicting another. */
-  #makeRoom(): boolean {
-    if (this.#open.size < this.#options.limit) return true;
-    const evicted = this.#evicted();
-    if (evicted === undefined) return false;
-    const [other, why] = evicted;
-    other.drop(`${why}, and its place was needed`);
-    other.closing();
-    return true;
+  /** Where a new connection goes, if need be in place of another; undefined: it is refused. */
+  #placeForNew(): Set<AcceptedConnection> | undefined {
+    const { limit, surplus = 0 } = this.#options;
+    if (this.#open.size < limit) return this.#open;
+    if (this.#surplus.size < surplus) return this.#surplus;
+    const replaceable = this.#replaceable();
+    if (replaceable !== undefined) {
+      this.#evict(...replaceable);
+      return this.#open;
+    }
+    const [oldest] = this.#surplus;
+    if (oldest === undefined) return undefined;
+    oldest.drop(this.#limitReached);
+    oldest.closing();
+    return this.#surplus;
   }
 
-  /** The connection that a new one replaces, and why it is that one. */
-  #evicted(): readonly [connection: AcceptedConnection, why: string] | undefined {
+  #evict(connection: AcceptedConnection, why: string): void {
+    connection.drop(`${why}, and its place was needed`);
+    connection.closing();
+  }
+
+  /** The connection that another one may replace, and why it is that one. */
+  #replaceable(): readonly [connection: AcceptedConnection, why: string] | undefined {
     const { evictAfterSilentMs = Number.POSITIVE_INFINITY } = this.#options;
     let silent: AcceptedConnection | undefined;
     let unproven: AcceptedConnection | undefined;
@@ -283,8 +302,10 @@ export class Acceptor {
   }
 
   /** Logs at a bounded rate. `suppressed` in a line counts the lines that were left out before it. */
-  readonly #logFailed = ({ isHalfOpen, peer }: AcceptedConnection, reason: string): void =>
-    this.#logRefused(isHalfOpen ? "connection_refused" : "connection_failed", peer.address, reason);
+  readonly #logFailed = (connection: AcceptedConnection, reason: string): void => {
+    const isRefused = connection.isHalfOpen || this.#surplus.has(connection);
+    this.#logRefused(isRefused ? "connection_refused" : "connection_failed", connection.peer.address, reason);
+  };
 
   #logRefused(event: "connection_refused" | "connection_failed", peer: string, reason: string): void {
     const { name, log, clock } = this.#options;

@@ -4,10 +4,12 @@ import net from "node:net";
 import { describe, test } from "node:test";
 import tls from "node:tls";
 import { create } from "@bufbuild/protobuf";
+import type { GuestError } from "../../../src/node/client/index.ts";
 import { GuestAgent } from "../../../src/shared/gen/svc/guest/v1alpha1/guest_agent_pb.ts";
 import { HealthResponseSchema } from "../../../src/shared/gen/svc/guest/v1alpha1/health_pb.ts";
 import { until } from "../../fixtures/awake.ts";
 import { SERVER_NAME } from "../../fixtures/certificates.ts";
+import { clientOf } from "../../fixtures/guest-client.ts";
 import { startManagement, TEST_TOKEN, type TestServer, type TestServerOptions } from "../../fixtures/management.ts";
 import { CODE, FRAME, frame, type Frame, RawHttp2 } from "../../fixtures/raw-http2.ts";
 import { systemClock } from "../../fixtures/clocks.ts";
@@ -86,9 +88,11 @@ describe("the management port", () => {
     };
     for (let count = 0; count < 4; count++) await callWith("wrong");
     const node = await callWith(TEST_TOKEN);
+    assert.equal(await node.ask("Health", TEST_TOKEN), "0");
+    // As many as there are places, and as are over the limit.
+    for (let count = 0; count < 20; count++) await callWith("wrong");
     const line = await server.logged("connection_failed");
     assert.match(String(line.fields["reason"]), /^no call was let in, and its place was needed$/);
-    for (let count = 0; count < 4; count++) await callWith("wrong");
     assert.equal(await node.ask("Health", TEST_TOKEN), "0");
   });
 
@@ -171,6 +175,35 @@ describe("the management port", () => {
     assert.equal(await surplus.ask("Health", TEST_TOKEN), "0", "it has the place now");
     using next = await RawHttp2.dial(server);
     assert.equal(await next.ask("Health", TEST_TOKEN), "8");
+  });
+
+  test("gives a reason to every one of 72 clients that connect at once and find no place", async () => {
+    const release = Promise.withResolvers<void>();
+    await using server = await startManagement((router) =>
+      router.unary(health, async () => {
+        await release.promise;
+        return create(HealthResponseSchema, { alive: true });
+      }),
+    );
+    using clients = new DisposableStack();
+    const results: (string | undefined)[] = [];
+    const calls = Array.from({ length: 72 }, async () => {
+      const client = clients.use(clientOf({ ...server, token: TEST_TOKEN }));
+      results.push(
+        await client.health().then(
+          () => "answered",
+          (error: unknown) => (error as GuestError).reason ?? String(error),
+        ),
+      );
+    });
+    await until(
+      () => results.length === 72 - 64,
+      () => `8 calls are refused: ${results.join("; ")}`,
+    );
+    assert.deepEqual(new Set(results), new Set(["TOO_MANY_CONNECTIONS"]));
+    release.resolve();
+    await Promise.all(calls);
+    assert.equal(results.filter((result) => result === "answered").length, 64);
   });
 
   test("serves sixteen connections over the limit at most, the latest ones", async () => {

@@ -8,6 +8,7 @@ import type { LivenessLimits } from "../../../src/agent/server/peer-liveness.ts"
 import { GuestAgent } from "../../../src/shared/gen/svc/guest/v1alpha1/guest_agent_pb.ts";
 import { HealthResponseSchema } from "../../../src/shared/gen/svc/guest/v1alpha1/health_pb.ts";
 import { until } from "../../fixtures/awake.ts";
+import { systemClock } from "../../fixtures/clocks.ts";
 import { startManagement, TEST_TOKEN, type TestServer, type TestServerOptions } from "../../fixtures/management.ts";
 import { noNamespaces } from "../../fixtures/namespaces.ts";
 import { script } from "../../fixtures/programs/index.ts";
@@ -96,6 +97,51 @@ describe("a client that is paused", () => {
     await second.ended();
     assert.equal(await third.ask("Health", TEST_TOKEN), "0");
   });
+});
+
+test("of 64 clients the one that has been stopped for 60 s loses its place to a new one, and no other", async () => {
+  let aheadMs = 0;
+  const clock = { ...systemClock, monotonicMs: () => systemClock.monotonicMs() + aheadMs };
+  await using server = await startManagement(
+    (router) => router.unary(health, () => create(HealthResponseSchema, { alive: true })),
+    { clock, limits: { pingIntervalMs: 20 } },
+  );
+  using stack = new DisposableStack();
+  const peers: RawHttp2[] = [];
+  for (let count = 0; count < 64; count++) {
+    const peer = stack.use(await RawHttp2.dial(server));
+    assert.equal(await peer.ask("Health", TEST_TOKEN), "0");
+    peers.push(peer);
+  }
+  const stopped = peers[31] ?? assert.fail();
+  stopped.stopReading();
+  const pings = (peer: RawHttp2): number =>
+    peer.frames.filter(({ type, flags }) => type === FRAME.ping && flags === 0).length;
+  const answered = async (): Promise<void> => {
+    const before = peers.map(pings);
+    await until(
+      () => peers.every((peer, index) => peer === stopped || pings(peer) > (before[index] ?? 0) + 1),
+      "all others have answered another PING",
+    );
+  };
+  await answered();
+  const stoppedMs = performance.now();
+  const newcomer = stack.use(await RawHttp2.dial(server));
+  aheadMs += 30_000;
+  await answered();
+  // On a busy machine 30 s may have passed.
+  const refused = await newcomer.ask("Health", TEST_TOKEN);
+  if (performance.now() - stoppedMs < 29_000) assert.equal(refused, "8");
+  aheadMs += 30_000;
+  await answered();
+  assert.equal(await newcomer.ask("Health", TEST_TOKEN), "0");
+  const { fields } = await server.logged("connection_failed");
+  assert.match(String(fields["reason"]), /^its client has not answered for [6-9]\d s, and its place was needed$/);
+  stopped.readOn();
+  await stopped.ended();
+  for (const peer of peers) if (peer !== stopped) assert.equal(await peer.ask("Health", TEST_TOKEN), "0");
+  const another = stack.use(await RawHttp2.dial(server));
+  assert.equal(await another.ask("Health", TEST_TOKEN), "8");
 });
 
 test("a lost peer is found, whether it is idle or data waits for it", { skip: noNamespaces() ?? false }, async () => {
