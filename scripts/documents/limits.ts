@@ -87,7 +87,7 @@ export const LIMITS: readonly (readonly [what: string, limit: string])[] = [
   ],
   [
     "connections to a listener",
-    `${limits.CONNECTION_LIMIT}. A new one replaces one without an authenticated call. If there is none, it replaces the one whose client has left a PING unanswered for longest, and for at least 60 s. 16 more connections are accepted, but their calls fail with \`TOO_MANY_CONNECTIONS\` until there is room`,
+    `${limits.CONNECTION_LIMIT}. 16 more connections are accepted: the first authenticated call on one of them gets the place of a connection without such a call. If there is none, it gets the place of the one whose client has left a PING unanswered for longest, and for at least 60 s. Otherwise its calls fail with \`TOO_MANY_CONNECTIONS\` until there is room`,
   ],
   ["TLS handshake, and the time from there to the first request", `${duration(limits.HANDSHAKE_TIMEOUT_MS)} each`],
   [
