@@ -6,21 +6,22 @@
 import { execFileSync } from "node:child_process";
 import { mkdirSync } from "node:fs";
 import { dirname, join, relative } from "node:path";
+import { parseArgs } from "node:util";
 import { ADMINISTRATOR, aptInstall, BareMachine, ORDINARY_USER, type Outcome, type Person } from "./machine.ts";
 import { CloneLayer, installedLayer } from "./layers.ts";
 import { repositoryFiles, ROOT } from "../../scripts/check.ts";
 import { providePrograms } from "../../scripts/machine/programs.ts";
 import { standaloneFolder } from "../fixtures/bundles.ts";
-import { onEndSignal, runScript, UsageError, words } from "../../scripts/machine/script.ts";
+import { onEndSignal, runScript, UsageError } from "../../scripts/machine/script.ts";
 import { type DebianRelease, debianRoot } from "../system/debian-archive.ts";
 
-const USAGE = `usage: npm run test:bare [-- PART...]
-  12    Debian 12: npm start and npm test as root in /srv, then as an ordinary user
-  13    Debian 13: the same
-  core  Debian 13 with the packages that a clone requires: a part of npm test, as root in /srv
-  default: 12 and 13`;
-
-const RELEASES: Readonly<Record<string, DebianRelease>> = { 12: "bookworm", 13: "trixie" };
+const USAGE = `usage: npm run test:bare [-- [--start] PART...]
+  12-root  Debian 12: npm start and npm test as root in /srv
+  12-user  the same as an ordinary user in a directory with a space, with umask 077
+  13-root, 13-user  Debian 13: the same
+  core     Debian 13 with the packages that a clone requires: a part of npm test, as root in /srv
+  --start  npm start only
+  default: all but core`;
 
 /** The core: tests that once required more programs than a minimal Debian has, or a clone that is not in /srv. */
 const CORE_TESTS = "test/agent/supervision test/agent/session test/node/sandboxes test/system";
@@ -46,6 +47,13 @@ const USER_IN_HOME: Newcomer = {
   folder: join(ORDINARY_USER.home, "a private place", "guest-agent"),
   umask: "077",
   hasSys: false,
+};
+
+const NEWCOMERS: Readonly<Record<string, readonly [DebianRelease, Newcomer]>> = {
+  "12-root": ["bookworm", ROOT_IN_SRV],
+  "12-user": ["bookworm", USER_IN_HOME],
+  "13-root": ["trixie", ROOT_IN_SRV],
+  "13-user": ["trixie", USER_IN_HOME],
 };
 
 /** A clone of this checkout on a machine. */
@@ -127,6 +135,14 @@ async function leavesNothing({ machine, hasSys }: Clone): Promise<void> {
   judge("nothing is left in temporary directories", left, left.output === nothing ? undefined : "something is");
 }
 
+/** Prints what the clone takes, for the README. */
+async function size(clone: Clone, when: string): Promise<void> {
+  const line = "du -s --block-size=MB . node_modules dist .cache 2>/dev/null";
+  const { output } = await type(clone, line);
+  const parts = Array.from(output.matchAll(/^(\d+)MB\t(\S+)$/gm), ([, megabytes, name]) => `${name} ${megabytes} MB`);
+  console.log(`  the clone takes ${when}: ${parts.join(", ")}`);
+}
+
 /** A step of the machine's administrator. */
 async function administer(machine: BareMachine, title: string, line: string): Promise<void> {
   const outcome = await machine.run(ADMINISTRATOR, "/", line);
@@ -170,7 +186,7 @@ async function withCurrentNpm(clone: Clone): Promise<void> {
 }
 
 /** A machine on which one newcomer does what the README says. */
-async function newcomer(release: DebianRelease, who: Newcomer, abort: AbortSignal): Promise<void> {
+async function newcomer(release: DebianRelease, who: Newcomer, startsOnly: boolean, abort: AbortSignal): Promise<void> {
   console.log(`\n${release}, ${who.person.name} in ${who.folder}, umask ${who.umask}`);
   using machine = new BareMachine({ layers: [debianRoot(release)], folder: FOLDER, hasSys: who.hasSys, abort });
   const clone = await makeClone(machine, who);
@@ -181,9 +197,15 @@ async function newcomer(release: DebianRelease, who: Newcomer, abort: AbortSigna
     await offline(clone);
   }
   await tour(clone);
+  await size(clone, "after npm start");
   // Debian 13's strip and compiler are others.
   if (release === "bookworm") await sameBytes(clone);
+  if (startsOnly) {
+    await leavesNothing(clone);
+    return;
+  }
   await tests(clone);
+  await size(clone, "after npm test");
   await tests(clone, TEST_OF_NPM);
   await leavesNothing(clone);
   await withCurrentNpm(clone);
@@ -207,8 +229,11 @@ async function core(abort: AbortSignal): Promise<void> {
 }
 
 await runScript("test:bare", USAGE, async () => {
-  const parts = words();
-  const unknown = parts.find((part) => part !== "core" && RELEASES[part] === undefined);
+  const { values, positionals: parts } = parseArgs({
+    options: { start: { type: "boolean", default: false } },
+    allowPositionals: true,
+  });
+  const unknown = parts.find((part) => part !== "core" && NEWCOMERS[part] === undefined);
   if (unknown !== undefined) throw new UsageError(`"${unknown}" is not a part`);
   if (process.getuid?.() !== 0) throw new Error("needs root, to make a machine of its own");
   const [missing] = providePrograms([{ name: "debootstrap", package: "debootstrap" }], "for a bare machine");
@@ -216,10 +241,10 @@ await runScript("test:bare", USAGE, async () => {
   const stop = new AbortController();
   onEndSignal(() => stop.abort());
   mkdirSync(FOLDER, { recursive: true });
-  for (const part of parts.length > 0 ? parts : Object.keys(RELEASES)) {
-    const release = RELEASES[part];
-    if (release === undefined) await core(stop.signal);
-    else for (const who of [ROOT_IN_SRV, USER_IN_HOME]) await newcomer(release, who, stop.signal);
+  for (const part of parts.length > 0 ? parts : Object.keys(NEWCOMERS)) {
+    const chosen = NEWCOMERS[part];
+    if (chosen === undefined) await core(stop.signal);
+    else await newcomer(...chosen, values.start, stop.signal);
   }
   console.log(`${passed} passed, ${failures.length} failed`);
   return failures.length === 0 ? 0 : 1;

@@ -3,9 +3,11 @@ import { join } from "node:path";
 import { describe, it } from "node:test";
 import { execa } from "execa";
 import { type RunningAgent, startAgent } from "../fixtures/agent.ts";
+import { GuestAgent } from "../../src/shared/gen/svc/guest/v1alpha1/guest_agent_pb.ts";
 import { SERVER_NAME } from "../fixtures/certificates.ts";
 import { forAllTests } from "../fixtures/for-all-tests.ts";
-import { buildGoSuite } from "./go.ts";
+import { buildGoTool, provideGo } from "../fixtures/toolchains.ts";
+import { buildGoSuite, GO_TOOLS } from "./go.ts";
 
 const PROBE = "github.com/grpc-ecosystem/grpc-health-probe";
 const grpcurl = await buildGoSuite("github.com/fullstorydev/grpcurl", "github.com/fullstorydev/grpcurl/cmd/grpcurl");
@@ -46,6 +48,41 @@ describe("grpcurl without a proto file", NEEDS, () => {
     assert.deepEqual([answer["alive"], answer["ready"]], [true, true]);
     const request = JSON.stringify({ path: "/etc" });
     assert.match(await curl(agent, "-d", request, "svc.guest.v1alpha1.GuestAgent/StatPath"), /"FILE_TYPE_DIRECTORY"/);
+  });
+});
+
+/** What a load of descriptors found. */
+interface Loaded {
+  /** Full names of the methods of each service. */
+  readonly services: Readonly<Record<string, readonly string[]>>;
+  readonly files: readonly string[];
+}
+
+describe("grpcui's load of descriptors, over mutual TLS with the token", NEEDS, async () => {
+  const go = await provideGo();
+  const load = async (token: string): Promise<Loaded> => {
+    if (typeof go === "string") throw new Error(go);
+    const program = await buildGoTool(go, GO_TOOLS, "./descriptor-load");
+    const [ca, certificate, key] = ["ca.pem", "client.pem", "client.key"].map((name) =>
+      join(agent.credentialsDir, name),
+    );
+    const words = [`127.0.0.1:${agent.port}`, ca ?? "", certificate ?? "", key ?? "", SERVER_NAME, token];
+    return JSON.parse((await execa(program, words)).stdout) as Loaded;
+  };
+
+  it("finds each service, method and file", async () => {
+    const { services, files } = await load(agent.token);
+    const expected = (await curl(agent, "list")).split("\n");
+    assert.deepEqual(Object.keys(services).toSorted(), expected.toSorted());
+    const { methods, typeName } = GuestAgent;
+    assert.deepEqual(services[typeName]?.toSorted(), methods.map(({ name }) => `${typeName}.${name}`).toSorted());
+    for (const name of Object.keys(services)) assert.ok((services[name]?.length ?? 0) > 0, name);
+    for (const file of ["svc/guest/v1alpha1/exec.proto", "google/protobuf/timestamp.proto"])
+      assert.ok(files.includes(file), files.join());
+  });
+
+  it("is refused with a wrong token", async () => {
+    await assert.rejects(load("guess"), /Unauthenticated/);
   });
 });
 
