@@ -9,26 +9,36 @@ export function wrap(text: string, width: number): string[] {
   return lines;
 }
 
-/** Allows typing errors, but not other words. */
-const DISTANCE_LIMIT = 2;
+/** Typing errors that a name of this length may have: in a short one, each makes another word (tar, stat; up, cp). */
+function errorLimit(name: string): number {
+  if (name.length < 4) return 0;
+  return name.length < 8 ? 1 : 2;
+}
 
-/** The known name that is most similar, within two letters and half of its own; undefined if none is similar. */
+/**
+ * The known name that was probably meant: the most similar one within a typing error or two; undefined if there is
+ * none.
+ */
 export function nearest(name: string, known: Iterable<string>): string | undefined {
   const near = Array.from(known, (each) => ({ each, distance: distance(name, each) }))
-    .filter((candidate) => candidate.distance <= DISTANCE_LIMIT && 2 * candidate.distance <= candidate.each.length)
+    .filter((candidate) => candidate.distance <= Math.min(errorLimit(name), errorLimit(candidate.each)))
     .toSorted((a, b) => a.distance - b.distance);
   return near[0]?.each;
 }
 
-/** Number of letters to insert, delete or replace (Levenshtein, 1966). */
+/** Letters to insert, delete, replace or exchange with the next one (optimal string alignment; Damerau, 1964). */
 function distance(from: string, to: string): number {
+  let beforeLast: number[] = [];
   let previous = Array.from({ length: to.length + 1 }, (_, index) => index);
   for (let row = 0; row < from.length; row += 1) {
     const current = [row + 1];
     for (let column = 0; column < to.length; column += 1) {
       const replaced = (previous[column] ?? 0) + (from[row] === to[column] ? 0 : 1);
-      current.push(Math.min(replaced, (previous[column + 1] ?? 0) + 1, (current[column] ?? 0) + 1));
+      const isExchanged = row > 0 && from[row] === to[column - 1] && from[row - 1] === to[column];
+      const exchanged = isExchanged ? (beforeLast[column - 1] ?? 0) + 1 : Infinity;
+      current.push(Math.min(replaced, exchanged, (previous[column + 1] ?? 0) + 1, (current[column] ?? 0) + 1));
     }
+    beforeLast = previous;
     previous = current;
   }
   return previous.at(-1) ?? 0;

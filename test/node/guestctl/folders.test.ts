@@ -117,6 +117,29 @@ describe("guestctl mkdir, mv, chmod and rm", () => {
     assert.deepEqual(await folder.names(), []);
   });
 
+  it("chmod and chown change trees, links below them excepted", NEEDS_ROOT, async () => {
+    await mkdir(folder.at("tree/sub"), { recursive: true });
+    for (const name of ["tree/a", "tree/sub/b", "outside"]) await writeFile(folder.at(name), "", { mode: 0o640 });
+    await symlink("../outside", folder.at("tree/link"));
+    await quietly("chmod", "-R", "u=rwX,go=rX", folder.at("tree"));
+    const modes = ["tree", "tree/a", "tree/sub", "tree/sub/b", "outside"].map(async (name) =>
+      ((await stat(folder.at(name))).mode & 0o7777).toString(8),
+    );
+    assert.deepEqual(await Promise.all(modes), ["755", "644", "755", "644", "640"]);
+    await quietly("chmod", "-x", folder.at("tree/sub"));
+    assert.equal((await stat(folder.at("tree/sub"))).mode & 0o7777, 0o644);
+    await quietly("chown", "-R", "daemon:", folder.at("tree"));
+    const owners = ["tree", "tree/a", "tree/sub/b", "outside"].map(async (name) => {
+      const { uid, gid } = await stat(folder.at(name));
+      return `${uid}:${gid}`;
+    });
+    assert.deepEqual(await Promise.all(owners), ["1:1", "1:1", "1:1", "0:0"]);
+    await quietly("chown", ":12345", folder.at("tree/a"));
+    const { uid, gid } = await stat(folder.at("tree/a"));
+    assert.deepEqual([uid, gid], [1, 12345]);
+    assertRefused(await guestctl("chown", "nobody-here", folder.at("tree")), /\/etc\/passwd has no user "nobody-here"/);
+  });
+
   it("names what is left, with status 1", NEEDS_ROOT, async () => {
     await mkdir(folder.at("tree/point"), { recursive: true });
     await writeFile(folder.at("tree/file"), "");

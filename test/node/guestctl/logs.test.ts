@@ -25,7 +25,7 @@ describe("guestctl logs", () => {
   test("shows what is held of the workload's output, from an offset or the last lines of it, and ends", async () => {
     await agent.printed(/\n1000\n/);
     assert.deepEqual(await logs(), { stdout: HELD, stderr: "err\nhalf", exitCode: 0 });
-    const since = await logs("--since", `${ALL.length - 10},4`);
+    const since = await logs("--from-offset", `${ALL.length - 10},4`);
     assert.deepEqual([since.stdout, since.stderr], [ALL.slice(-10), "half"]);
     for (const [tail, out, err] of [
       ["0", "", ""],
@@ -36,7 +36,10 @@ describe("guestctl logs", () => {
       const { stdout, stderr } = await logs("--tail", tail);
       assert.deepEqual([stdout, stderr], [out, err], tail);
     }
-    const lost = await logs("--since", "0");
+    assert.deepEqual(await logs("--tail", "-1"), await logs("--tail", "all"));
+    const errors = await logs("--stream", "stderr", "--tail", "1");
+    assert.deepEqual([errors.stdout, errors.stderr], ["", "half"]);
+    const lost = await logs("--from-offset", "0");
     assert.match(
       lost.stderr,
       new RegExp(`^guestctl: ${ALL.length - HELD.length} bytes of stdout from offset 0 on`, "m"),
@@ -70,7 +73,7 @@ describe("guestctl logs", () => {
     const { event, ...left } = await next();
     assert.deepEqual([event, left], ["left", { stdout_offset: String(ALL.length + 5), stderr_offset: "8" }]);
     assert.equal(await cut.ended, 0);
-    const rest = startGuestctl(["logs", "--follow", "--json", "--since", `${ALL.length + 5},8`], env);
+    const rest = startGuestctl(["logs", "--follow", "--json", "--from-offset", `${ALL.length + 5},8`], env);
     const events: unknown[] = [];
     for await (const line of { [Symbol.asyncIterator]: () => rest.lines }) {
       // The agent goes with its workload: not before this call is attached.

@@ -84,7 +84,8 @@ export function defineCommand<const Own extends Options>(parts: CommandParts<Own
     takesCommand,
     help: () => helpText({ ...parts, options }),
     run: async (given, host) => {
-      const args = parts.rewrite?.(given) ?? given;
+      const rewritten = parts.rewrite?.(given) ?? given;
+      const args = takesCommand ? rewritten : withJsonOption(rewritten, options);
       const own = takesCommand ? args.slice(0, ownLength(args, options)) : args;
       const isForPrograms = own.includes("--json");
       let positionals: readonly string[] = [];
@@ -110,6 +111,21 @@ export function defineCommand<const Own extends Options>(parts: CommandParts<Own
       }
     },
   };
+}
+
+/** `-o json` of kubectl and docker's `--format json`, as --json; where a command has no such options of its own. */
+function withJsonOption(args: readonly string[], options: Options): readonly string[] {
+  const hasOwn = Object.entries(options).some(([name, { short }]) => short === "o" || name === "output");
+  const end = args.indexOf("--");
+  const at = args.findIndex(
+    (argument, index) =>
+      /^(?:-o|--output|--format)$/.test(argument) && args[index + 1] === "json" && (end < 0 || index < end),
+  );
+  if (!hasOwn && at >= 0) return [...args.slice(0, at), "--json", ...args.slice(at + 2)];
+  const whole = args.findIndex(
+    (argument, index) => /^(?:-o|--output=|--format=)json$/.test(argument) && (end < 0 || index < end),
+  );
+  return hasOwn || whole < 0 ? args : [...args.slice(0, whole), "--json", ...args.slice(whole + 1)];
 }
 
 /** Throws UsageError for another number of positional arguments than the command takes. */

@@ -2,18 +2,35 @@
 export type Answers = readonly (readonly [words: string, answer: string])[];
 
 const PORTS =
-  '"guestctl forward 8080:80" leads a local port to one of the sandbox, "guestctl connect 80" standard input and output';
+  '"guestctl forward 8080:80" forwards a local port to the sandbox, "guestctl connect 80" standard input and output';
 
 /**
  * Commands of docker, kubectl, incus, ssh and tmux. Words that are programs in a sandbox, such as `vim`, need no
  * answer.
  */
 const COMMANDS: Answers = [
-  ["apply create fork resume snapshot standby sweep publish", '"guestctl sandbox" looks after whole sandboxes'],
-  ["expose", '"guestctl sandbox publish" has the substrate\'s ingress lead a hostname to a port'],
-  ["commit save", '"guestctl sandbox snapshot NAME" keeps the state of a sandbox'],
-  ["unpause", '"guestctl sandbox resume NAME" wakes a sandbox'],
-  ["pause", '"guestctl sandbox standby" pauses a sandbox to disk'],
+  ["apply create fork resume snapshot standby sweep publish rotate", '"guestctl sandbox" manages whole sandboxes'],
+  ["expose", '"guestctl sandbox publish" routes a hostname to a port of a sandbox'],
+  ["commit save checkpoint", '"guestctl sandbox snapshot NAME" keeps the state of a sandbox'],
+  ["unpause thaw unfreeze wake", '"guestctl sandbox resume NAME" continues a sandbox'],
+  ["pause freeze suspend hibernate", '"guestctl sandbox standby NAME" suspends a sandbox to disk'],
+  [
+    "metrics prometheus",
+    '"guestctl usage --metrics" prints those of a sandbox, "guestctl sandbox metrics" those of all',
+  ],
+  [
+    "nc netcat ncat socat telnet",
+    '"guestctl connect PORT" connects standard input and output to a port of the sandbox',
+  ],
+  [
+    "edit emacs nano vi vim",
+    '"guestctl exec -it -- vi FILE" edits a file if the image has vi; "guestctl cat" and "guestctl write" need nothing there',
+  ],
+  ["tar", '"guestctl cp :/DIR -" writes a tar archive, "guestctl cp - :/DIR" unpacks one'],
+  ["less more head tail", '"guestctl cat PATH" prints a file: guestctl cat PATH | less'],
+  ["chgrp", '"guestctl chown :GROUP PATH" sets the group'],
+  ["unlink", '"guestctl rm PATH" removes a file'],
+  ["up down", '"guestctl sandbox create" and "guestctl sandbox rm" create and remove a sandbox'],
   ["images", '"guestctl sandbox images" lists those of the substrate'],
   ["config context use", 'see "guestctl help connection" for how to choose an agent'],
   ["env printenv", '"guestctl exec -- env" shows the environment of commands'],
@@ -21,7 +38,7 @@ const COMMANDS: Answers = [
   ["delete remove", '"guestctl rm" removes files, "guestctl sandbox rm" a sandbox, "guestctl end" ends a kept command'],
   ["describe info status", '"guestctl health" describes an agent, "guestctl sandbox status NAME" a sandbox'],
   ["events", '"guestctl health --watch" shows changes as they happen'],
-  ["get list", '"guestctl sandbox ls" lists sandboxes, "guestctl execs" kept commands, "guestctl ls" folders'],
+  ["get list", '"guestctl sandbox ls" lists sandboxes, "guestctl execs" kept commands, "guestctl ls" directories'],
   ["inspect", '"guestctl execs --json" describes kept commands, "guestctl sandbox ls --json" sandboxes'],
   ["kill-session", '"guestctl end NAME" ends a kept command'],
   ["new-session", '"guestctl exec -it --name NAME --attach-or-start -- sh" begins a shell that lasts'],
@@ -29,10 +46,11 @@ const COMMANDS: Answers = [
   ["port port-forward proxy tunnel", PORTS],
   ["ps", '"guestctl execs" lists kept commands, "guestctl exec -- ps" processes, "guestctl sandbox ls" sandboxes'],
   ["file pull push put download upload scp sftp", '"guestctl cp" copies: paths in the sandbox begin with a colon'],
+  ["mkfs mount umount", '"guestctl exec -u root -- mount" runs it in the sandbox'],
   ["rename", '"guestctl mv" renames files; a kept command keeps its name'],
   ["restart", '"guestctl end NAME" ends a kept command, and "exec --name NAME" starts it again'],
-  ["rmdir", '"guestctl rm PATH" removes an empty folder'],
-  ["rsync", 'rsync -e "guestctl rsh" copies what differs; "guestctl cp -a FOLDER :/FOLDER" copies all of it each time'],
+  ["rmdir", '"guestctl rm PATH" removes an empty directory'],
+  ["rsync", 'rsync -e "guestctl rsh" copies what differs; "guestctl cp -a DIR :/DIR" copies all of it each time'],
   ["run", '"guestctl exec" runs a command in a sandbox, "guestctl sandbox create IMAGE" makes one'],
   ["ssh", '"guestctl rsh HOST COMMAND" runs a line as ssh does, "guestctl exec -it -- sh" gives a shell'],
   [
@@ -50,10 +68,10 @@ const COMMANDS: Answers = [
 /** Options that a command does not have itself. */
 const OPTIONS: Answers = [
   ["-D -L --publish", PORTS],
-  ["-R", 'nothing in a sandbox reaches a port here; "guestctl forward" leads the other way'],
+  ["-R", 'a sandbox cannot reach a port of this host; "guestctl forward" goes the other way'],
   ["-P -p --port", "the port is part of the address: -H HOST:PORT"],
   ["-a --host --server", "the address is -H"],
-  ["-i", "keys and certificates are a folder: -c FOLDER"],
+  ["-i", "keys and certificates are in a directory: -c DIR"],
   ["--format --output", "--json prints JSON"],
   ["-o", '--json prints JSON; see "guestctl help connection" for how to reach an agent'],
   ["-F", 'see "guestctl help connection" for how to reach an agent'],

@@ -126,8 +126,8 @@ const FLAGS: ReadonlyMap<string, string> = new Map(
     intervalMs: "--interval",
     parents: "--parents",
     serverName: "--server-name",
-    stderrOffset: "--since",
-    stdoutOffset: "--since",
+    stderrOffset: "--from-offset",
+    stdoutOffset: "--from-offset",
     timeoutMs: "--timeout",
   }),
 );

@@ -7,4 +7,5 @@ export * from "./failure.ts";
 export * from "./input.ts";
 export * from "./option.ts";
 export * from "./output.ts";
+export * from "./symbolic-mode.ts";
 export * from "./values.ts";

@@ -1,27 +1,31 @@
-import { attributesObject } from "./schema.ts";
-import { type Command, defineCommand, guestPath, parseMode, UsageError } from "../cli/index.ts";
-import { ANSWER_TIMEOUT_MS, CONNECTION_OPTIONS, openClient } from "../target/index.ts";
+import { type Command, defineCommand, guestPath, parseModeChange, UsageError } from "../cli/index.ts";
+import { CONNECTION_OPTIONS } from "../target/index.ts";
+import { changeEach, RECURSIVE_OPTION } from "./attributes.ts";
 
 export const chmod: Command = defineCommand({
-  usage: ["chmod [options] MODE PATH..."],
-  about: "Sets the permissions of files and folders of a sandbox, in any image. Links are followed, as with chmod(1).",
-  options: { ...CONNECTION_OPTIONS },
+  usage: ["chmod [-R] MODE PATH..."],
+  about: `Sets the permissions of files and directories of a sandbox, in any image. MODE is octal, or symbolic as with chmod(1):
+u+x, go-w, a=rX. Links that are named are followed; with -R, links below are left alone.`,
+  options: { ...RECURSIVE_OPTION, ...CONNECTION_OPTIONS },
   notes: 'With --json, one object a line: "path" and the fields of the schema (StatPathResponse), as in "stat".',
-  statuses: "0 all are set, 125 failed.",
-  examples: ["chmod 0755 /srv/run.sh", "chmod 600 :/srv/key :/srv/token"],
-  takes: { some: "a mode and paths" },
+  statuses: "0 all are set, 1 some below a directory could not be (and are named), 125 failed.",
+  examples: ["chmod +x /srv/run.sh", "chmod 600 :/srv/key :/srv/token", "chmod -R a+rX /srv/www"],
+  takes: "anything",
   completes: ["nothing", "path"],
-  elsewhere: [["-R", "folder by folder: guestctl ls -UR --json PATH | jq -r .path names them"]],
-  async run({ values, positionals }, host) {
-    const [text, ...paths] = positionals;
-    const mode = parseMode(text, "chmod");
-    if (mode === undefined || paths.length === 0) throw new UsageError("chmod requires a mode and at least one path");
-    using client = await openClient(values, host);
-    const changed: object[] = [];
-    for (const path of paths.map(guestPath)) {
-      const attributes = await client.setAttributes(path, { mode }, { follow: true, timeoutMs: ANSWER_TIMEOUT_MS });
-      changed.push({ path, ...attributesObject(attributes) });
-    }
-    return { text: "", json: changed };
+  elsewhere: [
+    ["-v -c", "--json names each"],
+    ["-f", "failures are always named"],
+  ],
+  // A mode such as -w would be taken for an option.
+  rewrite: (args) => {
+    const at = args.findIndex((argument) => /^-[rwxXst]+$/.test(argument));
+    return at < 0 ? args : [...args.slice(0, at), `a${args[at]}`, ...args.slice(at + 1)];
+  },
+  async run({ values, positionals: [text, ...paths] }, host) {
+    if (text === undefined || paths.length === 0) throw new UsageError("chmod requires a mode and at least one path");
+    const change = parseModeChange(text);
+    return changeEach(paths.map(guestPath), values, host, () => ({ mode }, isDirectory) => ({
+      mode: change(mode, isDirectory),
+    }));
   },
 });

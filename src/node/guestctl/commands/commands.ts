@@ -28,6 +28,7 @@ export const COMMAND_GROUPS: readonly { readonly title: string; readonly command
       entry("mv", "rename files", async () => (await import("./mv.ts")).mv),
       entry("rm", "remove files and directories", async () => (await import("./rm.ts")).rm),
       entry("chmod", "set permissions", async () => (await import("./chmod.ts")).chmod),
+      entry("chown", "set owners and groups", async () => (await import("./chown.ts")).chown),
     ],
   },
   {

@@ -110,6 +110,8 @@ interface Mapping {
 }
 
 const MAPPING = /^(?:(?:(\[[^\]]+\]|[^:/]+):)?(\d{1,5}):)?(\/.*|\d+)$/;
+/** kubectl's `:80`: any free local port. */
+const ANY_LOCAL = /^:(?=\d+$)/;
 
 /** A local unix socket, as in `ssh -L /tmp/l.sock:/run/x.sock`. */
 const LOCAL_SOCKET = /^(\/[^:]+):(\/.*|\d+)$/;
@@ -118,7 +120,7 @@ const LOCAL_SOCKET = /^(\/[^:]+):(\/.*|\d+)$/;
 function mappingOf(text: string): Mapping {
   const [, localPath, remote = ""] = LOCAL_SOCKET.exec(text) ?? [];
   if (localPath !== undefined) return { local: localPath, address: DEFAULT_HOST, target: portOrPath(remote, text) };
-  const [, address = DEFAULT_HOST, local, guest] = MAPPING.exec(text) ?? [];
+  const [, address = DEFAULT_HOST, local, guest] = MAPPING.exec(text.replace(ANY_LOCAL, "0:")) ?? [];
   if (guest === undefined) {
     const advice = /^[a-z][\w/-]*$/i.test(text)
       ? `if that is a sandbox: guestctl forward --sandbox ${text.split("/").at(-1)} 8080:80`

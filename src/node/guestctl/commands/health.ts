@@ -27,7 +27,7 @@ export const health: Command = defineCommand({
 another agent, a moved clock. Goes on over a lost connection, with the address and credentials of then, until SIGINT or
 SIGTERM. Does not count as user activity.`,
   options: {
-    watch: { help: "keep watching, and print each change" },
+    watch: { short: "w", help: "keep watching, and print each change" },
     interval: { argument: "DURATION", help: "with --watch: time between two looks (default 1s, at least 100ms)" },
     count: { argument: "N", help: "with --watch: leave after that many looks" },
     ...CONNECTION_OPTIONS,

@@ -1,21 +1,27 @@
 import { finished } from "node:stream/promises";
 import type { KeptEvent, WorkloadOutput } from "../../client/index.ts";
-import { type Command, defineCommand, jsonLine, parseCount, UsageError } from "../cli/index.ts";
-import { ANSWER_TIMEOUT_MS, CONNECTION_OPTIONS, connector } from "../target/index.ts";
+import { type Command, defineCommand, jsonLine, parseCount, parseWord, UsageError } from "../cli/index.ts";
+import { ANSWER_TIMEOUT_MS, CONNECTION_OPTIONS, type ConnectionValues, connector } from "../target/index.ts";
 import { eventTeller, exitObject } from "../terminal/index.ts";
 
 const NEWLINE = 0x0a;
 
 export const logs: Command = defineCommand({
-  usage: ["logs [options]"],
-  about: `Shows what the workload of a sandbox wrote, as far as the agent holds it: its spec must keep it, "output": {"keep": {}}.
-Never slows the workload, and does not count as user activity.`,
+  usage: ["logs [options] [NAME]"],
+  about: `Shows the output of a sandbox's workload that the agent has kept; the workload's spec must ask for that with "output":
+{"keep": {}}. NAME is a sandbox of this node, as with --sandbox. Reading never slows the workload, and is not user
+activity.`,
   options: {
     follow: { short: "f", help: "go on with new output, until the workload's end, SIGINT or SIGTERM" },
-    tail: { short: "n", argument: "N", help: "of what is held only the last N lines" },
-    since: {
+    tail: { short: "n", argument: "N", help: "begin with the last N lines; all or -1: with everything that is kept" },
+    "from-offset": {
       argument: "OFFSET",
-      help: "of what is held only bytes from there: of standard output, or of both: 1200,34",
+      help: "begin at this byte of standard output, or of standard output and error: 1200,34",
+    },
+    stream: {
+      argument: "STREAM",
+      completes: ["stdout", "stderr"],
+      help: "only stdout, or only stderr (default: both)",
     },
     ...CONNECTION_OPTIONS,
   },
@@ -24,32 +30,55 @@ offsets to go on from.
 With --json, an object a line: "started"; "stdout" and "stderr" with "offset" and "data" (base64); "gap",
 "disconnected", "reconnected"; at the end "exit" or "left" with both offsets.`,
   statuses: "0 shown, the workload has ended, or ended by SIGINT or SIGTERM; 125 failed.",
-  examples: ["logs", "logs -f --tail 100", "logs -f --since 1200,34"],
+  examples: ["logs", "logs -f --tail 100 box", "logs -f --from-offset 1200,34"],
   takes: "anything",
-  elsewhere: [["-t --timestamps", "the output is as the workload wrote it, without times"]],
+  completes: ["sandbox", "nothing"],
+  elsewhere: [
+    ["-t --timestamps", "the agent does not record when output was written"],
+    [
+      "--since --until --since-time",
+      "the agent does not record when output was written; --tail N shows the last lines, --from-offset bytes from there on",
+    ],
+  ],
+  rewrite: (args) =>
+    args.flatMap((argument, at) => (args[at - 1] === "--tail" && argument === "-1" ? ["all"] : [argument])),
   async run({ values, positionals }, host) {
-    if (positionals.length > 0)
-      throw new UsageError(
-        'logs takes no name: it is for the workload; "guestctl attach NAME" shows the output of a kept command',
-      );
-    const tail = parseCount(values.tail, "--tail", 0);
-    const [stdout, stderr] = parseOffsets(values.since);
+    const place = placeOf(positionals, values, host.env);
+    const tail = values.tail === "all" || values.tail === "-1" ? undefined : parseCount(values.tail, "--tail", 0);
+    const [stdout, stderr] = parseOffsets(values["from-offset"]);
+    const only = values.stream === undefined ? undefined : parseWord(values.stream, STREAM_NAMES, "which --stream");
     const { follow = false, json = false } = values;
-    const { connect, redial } = await connector(values, host);
+    const { connect, redial } = await connector(place, host);
     using client = connect();
     await client.health({ timeoutMs: ANSWER_TIMEOUT_MS });
     const tell = eventTeller("the workload", false, json, host);
-    const shown = new Shown({ stdout, stderr }, json, host);
+    const shown = new Shown({ stdout, stderr }, only, json, host);
     const onEvent = (event: KeptEvent): void => {
       if (event.kind === "gap") shown.skip(event);
       // What was dropped before a first look is no news.
-      if (event.kind !== "gap" || event.offset > 0 || values.since !== undefined) tell(event);
+      if (event.kind !== "gap" || event.offset > 0 || values["from-offset"] !== undefined) tell(event);
     };
     const resume = { ...(host.stdout.isTTY && { timeoutMs: Number.POSITIVE_INFINITY }), connectOptions: redial };
     const output = client.workloadOutput({ stdoutOffset: stdout, stderrOffset: stderr, resume, onEvent });
     return await show(output, shown, { tail, follow }, host);
   },
 });
+
+/** The sandbox of that name. Throws UsageError for several, and where the agent is chosen otherwise. */
+function placeOf(
+  [name, ...more]: readonly string[],
+  values: ConnectionValues,
+  env: NodeJS.ProcessEnv,
+): ConnectionValues {
+  if (name === undefined) return values;
+  const { GUESTCTL_ADDRESS, GUESTCTL_BRIDGE, GUESTCTL_SANDBOX } = env;
+  const others = [values.sandbox, values.address, values.bridge, GUESTCTL_ADDRESS, GUESTCTL_BRIDGE, GUESTCTL_SANDBOX];
+  if (more.length > 0 || others.some((other) => (other ?? "") !== ""))
+    throw new UsageError(
+      'logs shows the output of the workload, and takes at most the name of a sandbox; "guestctl attach NAME" shows the output of a kept command',
+    );
+  return { ...values, sandbox: name };
+}
 
 /** Shows what is held, and with `follow` what comes. Resolves with the exit status. */
 async function show(
@@ -96,6 +125,7 @@ async function copy(output: WorkloadOutput, stream: Stream, shown: Shown): Promi
 
 const STREAMS = ["stdout", "stderr"] as const;
 type Stream = (typeof STREAMS)[number];
+const STREAM_NAMES: Readonly<Record<Stream, Stream>> = { stdout: "stdout", stderr: "stderr" };
 type Offsets = Readonly<Record<Stream, number>>;
 
 /** Bytes of a stream, and where they begin. */
@@ -110,14 +140,17 @@ class Shown {
   readonly #isForPrograms: boolean;
   readonly #host: NodeJS.Process;
   readonly #at: Record<Stream, number>;
+  /** The other stream is read, and not shown. */
+  readonly #only: Stream | undefined;
   /** Gaps behind bytes that have not been read yet. */
   readonly #gaps: Record<Stream, { readonly offset: number; readonly bytes: number }[]> = { stdout: [], stderr: [] };
   #whole: { readonly ends: Offsets; readonly reached: () => void } | undefined;
   /** Held back until `release`. */
   #held: Piece[] | undefined = [];
 
-  constructor(at: Offsets, isForPrograms: boolean, host: NodeJS.Process) {
+  constructor(at: Offsets, only: Stream | undefined, isForPrograms: boolean, host: NodeJS.Process) {
     this.#at = { ...at };
+    this.#only = only;
     this.#isForPrograms = isForPrograms;
     this.#host = host;
   }
@@ -144,8 +177,9 @@ class Shown {
       const offset = this.#at[stream];
       const [gap] = this.#gaps[stream];
       const piece = { stream, offset, bytes: bytes.subarray(begin, gap && begin + gap.offset - offset) };
-      if (this.#held !== undefined) this.#held.push(piece);
-      else full = this.#write(piece) ?? full;
+      const isShown = this.#only === undefined || this.#only === stream;
+      if (isShown && this.#held !== undefined) this.#held.push(piece);
+      else if (isShown) full = this.#write(piece) ?? full;
       begin += piece.bytes.length;
       this.#at[stream] += piece.bytes.length;
       this.#pass(stream);
@@ -169,7 +203,7 @@ class Shown {
   tellWhere(): void {
     const { stdout, stderr } = this.#at;
     this.event({ event: "left", stdout_offset: String(stdout), stderr_offset: String(stderr) });
-    if (!this.#isForPrograms) this.#host.stderr.write(`guestctl: goes on with --since ${stdout},${stderr}\n`);
+    if (!this.#isForPrograms) this.#host.stderr.write(`guestctl: continue with --from-offset ${stdout},${stderr}\n`);
   }
 
   /** Passes the gaps that the reader has come to. */
@@ -212,6 +246,6 @@ function lastLines(pieces: readonly Piece[], lines: number): readonly Piece[] {
 function parseOffsets(text: string | undefined): [number, number] {
   if (text === undefined) return [0, 0];
   const [stdout = "", stderr = "0", ...more] = text.split(",");
-  if (more.length > 0) throw new UsageError("--since requires an offset, or that of each stream: 1200,34");
-  return [parseCount(stdout, "--since", 0) ?? 0, parseCount(stderr, "--since", 0) ?? 0];
+  if (more.length > 0) throw new UsageError("--from-offset requires an offset, or that of each stream: 1200,34");
+  return [parseCount(stdout, "--from-offset", 0) ?? 0, parseCount(stderr, "--from-offset", 0) ?? 0];
 }

@@ -39,6 +39,7 @@ folder is listed itself.`,
     recursive: { short: "R", help: "the content of subfolders too; not over links or into mount points" },
     unsorted: { short: "U", help: "entries as they come, with whole paths: for folders of millions" },
     human: { help: "with --long: sizes in KiB, MiB and so on; ls -lh" },
+    "one-column": { short: "1", help: "accepted for compatibility: every name has a line of its own" },
     all: { short: "a", help: "accepted for compatibility: names with a dot are always listed" },
     ...CONNECTION_OPTIONS,
   },
@@ -49,7 +50,6 @@ cannot be read), "mount_point", and the fields of the schema (StatPathResponse),
   takes: { some: 'a path; "guestctl execs" lists kept commands, "guestctl sandbox ls" sandboxes' },
   completes: ["path"],
   elsewhere: [
-    ["-1", "each name has a line of its own anyway"],
     ["-S -r -t", "ls sorts by name; --json and jq sort by anything"],
     ["-d", '"guestctl stat PATH" describes the folder itself'],
   ],
@@ -90,7 +90,7 @@ cannot be read), "mount_point", and the fields of the schema (StatPathResponse),
 
 /** `-lh` of ls(1): -h alone is help, as everywhere. */
 function humanOption(argument: string): readonly string[] {
-  return /^-(?=[lRUa]*h)[lRUah]{2,}$/.test(argument) ? [argument.replaceAll("h", ""), "--human"] : [argument];
+  return /^-(?=[lRUa1]*h)[lRUa1h]{2,}$/.test(argument) ? [argument.replaceAll("h", ""), "--human"] : [argument];
 }
 
 /** A listing; of anything but a folder, the entry itself. */

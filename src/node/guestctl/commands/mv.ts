@@ -10,6 +10,7 @@ export const mv: Command = defineCommand({
 step, within one file system.`,
   options: {
     exclusive: { short: "n", help: "fail if the destination exists, instead of replacing it" },
+    force: { short: "f", help: "accepted for compatibility: an existing file is replaced without a question" },
     ...CONNECTION_OPTIONS,
   },
   notes: 'With --json, one object a line: "path" and "new_path".',
@@ -17,10 +18,7 @@ step, within one file system.`,
   examples: ["mv /srv/app.new /srv/app", "mv -n :/srv/a :/srv/b :/srv/old/"],
   takes: { some: "sources and a destination" },
   completes: ["path"],
-  elsewhere: [
-    ["-f", "what is there is replaced without a question"],
-    ["-v", "--json names each"],
-  ],
+  elsewhere: [["-v", "--json names each"]],
   advice: ({ reason }) =>
     reason === "CROSS_DEVICE" ? "move it in the sandbox, which copies it: guestctl exec -- mv SOURCE DEST" : undefined,
   async run({ values, positionals }, host) {

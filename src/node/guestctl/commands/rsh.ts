@@ -1,3 +1,4 @@
+import { AGENT_VERSION } from "../../../shared/version.ts";
 import type { GuestError } from "../../client/index.ts";
 import { type Command, checkInput, defineCommand, STATUS_RSH_FAILED, UsageError } from "../cli/index.ts";
 import { ANSWER_TIMEOUT_MS, CONNECTION_OPTIONS, type ConnectionValues, connector } from "../target/index.ts";
@@ -37,6 +38,10 @@ choose the agent.`,
     quiet: { short: "q", multiple: true, help: IGNORED },
     "no-x11": { short: "x", multiple: true, help: IGNORED },
     "no-agent": { short: "a", multiple: true, help: IGNORED },
+    agent: { short: "A", multiple: true, help: IGNORED },
+    ipv4: { short: "4", multiple: true, help: IGNORED },
+    ipv6: { short: "6", multiple: true, help: IGNORED },
+    version: { short: "V", help: "print the version, as ssh -V" },
     verbose: { short: "v", multiple: true, help: IGNORED },
     port: { short: "p", multiple: true, argument: "PORT", help: IGNORED },
     identity: { short: "i", multiple: true, argument: "FILE", help: IGNORED },
@@ -48,13 +53,19 @@ a login shell, in a terminal if standard input is one. The guest needs /bin/sh.
 Signals end guestctl, and the agent then hangs up on the command.`,
   statuses: "the command's; 128 + signal when a signal ended it; 255 when guestctl or the agent failed.",
   examples: ["rsh box make -C /srv check", "rsh -l app box 'cd project && ./run'", "rsh -t box top"],
-  takes: { some: "a host, or any word where the agent is known otherwise" },
+  takes: "anything",
   takesCommand: true,
   completes: ["sandbox", "nothing"],
   statusOfFailure: STATUS_RSH_FAILED,
   advice: adviceFor,
   async run({ values, positionals }, host) {
-    const [destination = "", ...rest] = positionals;
+    if (values.version === true) {
+      host.stderr.write(`guestctl ${AGENT_VERSION}\n`);
+      return 0;
+    }
+    const [destination, ...rest] = positionals;
+    if (destination === undefined)
+      throw new UsageError("rsh requires a host, or any word where the agent is known otherwise");
     const words = rest[0] === "--" ? rest.slice(1) : rest;
     const at = destination.lastIndexOf("@");
     const [userOfHost, name] = [destination.slice(0, Math.max(at, 0)), destination.slice(at + 1)];

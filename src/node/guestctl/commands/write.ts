@@ -15,6 +15,7 @@ a new one belongs to the workload's user. The path may begin with a colon, as in
   statuses: "0 written, 125 failed; the file is as it was then.",
   examples: ["write /etc/motd < motd", "write --parents --mode 0600 /run/app/key < key"],
   takes: { one: "one path" },
+  elsewhere: [["-a --append", "a file is replaced as a whole; guestctl exec -i -- sh -c 'cat >> \"$0\"' PATH appends"]],
   completes: ["path", "nothing"],
   async run({ values, positionals }, host) {
     const path = guestPath(positionals[0] ?? "");
