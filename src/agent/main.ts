@@ -8,7 +8,7 @@ import {
   complain,
   leaveStandardErrorBlocking,
 } from "./boot/index.ts";
-import { type Addon, AddonError, builtAddonFolder, bundleFolder, loadAddon } from "./native/index.ts";
+import { type Addon, AddonError, builtAddonDirectory, bundleDirectory, loadAddon } from "./native/index.ts";
 import { AGENT_VERSION } from "../shared/version.ts";
 
 /** sysexits(3), for what keeps the agent from starting. */
@@ -53,7 +53,7 @@ async function main(args: readonly string[]): Promise<number> {
   }
   try {
     const addon = loadOwnAddon();
-    if (installs) return addon.exitNow(await bootInstall(addon, bundleFolder(process.env), args[1] ?? "", complain));
+    if (installs) return addon.exitNow(await bootInstall(addon, bundleDirectory(process.env), args[1] ?? "", complain));
     if (checks) {
       const check = options.includes("--config") ? bootCheckConfiguration : bootCheck;
       return addon.exitNow(await check(addon, options.includes("--json"), (text) => process.stdout.write(text)));
@@ -66,11 +66,11 @@ async function main(args: readonly string[]): Promise<number> {
   }
 }
 
-/** Loads the addon from the bundle's folder if the launcher names one, else from beside this file or from the build. */
+/** Loads the addon from the bundle's directory if the launcher names one, else from beside this file or from the build. */
 function loadOwnAddon(): Addon {
-  const bundle = bundleFolder(process.env);
+  const bundle = bundleDirectory(process.env);
   return loadAddon(
-    bundle === undefined ? [import.meta.dirname, builtAddonFolder(dirname(dirname(import.meta.dirname)))] : [bundle],
+    bundle === undefined ? [import.meta.dirname, builtAddonDirectory(dirname(dirname(import.meta.dirname)))] : [bundle],
   );
 }
 

@@ -55,7 +55,7 @@ const BROKEN: Readonly<Record<string, readonly [files: Readonly<Record<string, s
   ],
   "inside a room with layers, imports lead down, and every folder is a layer": [
     {
-      "src/agent/files/open/folder.ts": 'import type { NewFile } from "../entries/new-file.ts";',
+      "src/agent/files/open/directory.ts": 'import type { NewFile } from "../entries/new-file.ts";',
       "src/agent/files/attributes.ts": 'import type { FileWork } from "./threads/work.ts";',
       "src/agent/files/tree/list.ts": "",
     },

@@ -98,17 +98,17 @@ const ROWS: readonly Row[] = [
   [
     "library: a file's folder is missing",
     () => library({}, (client) => client.writeFile("/no/create_parents/x", "text")),
-    /^cannot write "\/no\/create_parents\/x": its folder does not exist \(parents makes it\)/,
+    /^cannot write "\/no\/create_parents\/x": its directory does not exist \(parents creates it\)/,
   ],
   [
     "guestctl: a file's folder is missing",
     () => guestctl(["write", "/no/createParents/x"]),
-    /^cannot write "\/no\/createParents\/x": its folder does not exist \(--parents makes it\)/,
+    /^cannot write "\/no\/createParents\/x": its directory does not exist \(--parents creates it\)/,
   ],
   [
     "library: a path is relative",
     () => library({}, (client) => client.statPath("etc")),
-    /^path is relative; give an absolute one$/,
+    /^path must be absolute$/,
   ],
   [
     "guestctl: a path is relative",
@@ -118,7 +118,7 @@ const ROWS: readonly Row[] = [
   [
     "library: a path beneath a folder is missing, which it names whole",
     () => library({}, (client) => client.writeFile("no/such", "text", { beneath: "/etc/" })),
-    /^cannot write "\/etc\/no\/such": its folder does not exist/,
+    /^cannot write "\/etc\/no\/such": its directory does not exist/,
   ],
   [
     "library: a command is to start in a relative folder",

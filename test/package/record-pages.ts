@@ -22,7 +22,7 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { setTimeout as delay } from "node:timers/promises";
 import { HookKind } from "../../src/shared/gen/svc/guest/v1alpha1/hooks_pb.ts";
-import { type Addon, builtAddonFolder, loadAddon } from "../../src/agent/native/index.ts";
+import { type Addon, builtAddonDirectory, loadAddon } from "../../src/agent/native/index.ts";
 import { type RunningAgent, startAgent } from "../fixtures/agent.ts";
 import { clientOf } from "../fixtures/guest-client.ts";
 import {
@@ -111,7 +111,7 @@ function mountDisk(image: string, mounted: string): Disposable {
   return { [Symbol.dispose]: () => execFileSync("umount", [mounted]) };
 }
 
-const addon = loadAddon([builtAddonFolder(ROOT)]);
+const addon = loadAddon([builtAddonDirectory(ROOT)]);
 using temporary = mkdtempDisposableSync(join(tmpdir(), "guest-agent-pages-"));
 const folder = temporary.path;
 const mounted = join(folder, "mounted");

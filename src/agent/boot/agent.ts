@@ -52,7 +52,7 @@ export class Agent {
       onCalls: (running) => {
         // Only once: each abort() creates an error with a stack, a third of a Health call's CPU time.
         if (!this.#called.signal.aborted) this.#called.abort();
-        memory.calls(running);
+        memory.onCalls(running);
         platform.cgroups?.memory.follow();
       },
       onLargeCalls: (any) => memory.streaming(any),
@@ -119,7 +119,7 @@ export class Agent {
       await this.#listeners.warmUp();
     }
     // Not earlier: `worked` changes V8's flags, and V8 refuses code that was cached under other flags.
-    memory.worked();
+    memory.onActivity();
   }
 
   /** Waits for that long, without keeping the process alive. False: a call came first. */

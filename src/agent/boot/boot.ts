@@ -43,7 +43,7 @@ export async function boot(addon: Addon): Promise<number> {
   const { configuration } = read;
   // Before the log is created: its thread inherits the priority that the platform gives this thread.
   const platform = guestPlatform(addon, inheritance, {
-    onPipeGivenUp: () => log.warn("kept_pipe_closed", { limit: KEPT_PIPES_LIMIT }),
+    onPipeEvicted: () => log.warn("kept_pipe_closed", { limit: KEPT_PIPES_LIMIT }),
     onEnded: (pid, { code, signal }) => log.debug("process_ended", { pid, status: code, signal }),
   });
   const lines = stderrLines(addon);

@@ -1,6 +1,6 @@
 import { BufferPool, type Clock, type SessionGroup, SessionClock, type Signals } from "../domain/index.ts";
 import { FileSystem } from "../files/index.ts";
-import { type Addon, bundleFolder } from "../native/index.ts";
+import { type Addon, bundleDirectory } from "../native/index.ts";
 import {
   Cgroups,
   guestClock,
@@ -41,12 +41,12 @@ export interface Platform {
 export function guestPlatform(
   addon: Addon,
   inheritance: Inheritance,
-  events: Pick<Surroundings, "onPipeGivenUp" | "onEnded">,
+  events: Pick<Surroundings, "onPipeEvicted" | "onEnded">,
 ): Platform {
   const { channelFd, containerOomScoreAdj } = inheritance;
   const cgroups = Cgroups.open(addon);
   const launcher = channelFd === undefined ? undefined : new LauncherChannel(addon, channelFd);
-  if (cgroups !== undefined) launcher?.entrustSession(cgroups.session.fd);
+  if (cgroups !== undefined) launcher?.passSessionCgroup(cgroups.session.fd);
   const launcherPid = launcher === undefined ? undefined : process.ppid;
   const clock = guestClock(addon);
   const sessionClock = new SessionClock(clock, nodeTimers);
@@ -64,7 +64,7 @@ export function guestPlatform(
       ...events,
     }),
     cgroups,
-    sessionGroup: cgroups && new SessionCgroup({ addon, folder: cgroups.session, launcher: launcherPid }),
+    sessionGroup: cgroups && new SessionCgroup({ addon, directory: cgroups.session, launcher: launcherPid }),
     fileSystem: new FileSystem(addon, nodeTimers),
     // A terminal sends signals to the agent directly, as its foreground process group.
     signals: [processSignals(), ...(launcher === undefined ? [] : [launcher])],
@@ -74,8 +74,8 @@ export function guestPlatform(
 }
 
 function memoryKeeper(addon: Addon): MemoryKeeper {
-  const folder = bundleFolder(process.env);
-  const pages = folder === undefined ? undefined : new ProgramPages(addon, folder);
+  const directory = bundleDirectory(process.env);
+  const pages = directory === undefined ? undefined : new ProgramPages(addon, directory);
   pages?.readOnlyTouched();
   return new MemoryKeeper(addon, pages);
 }

@@ -81,7 +81,7 @@ export function buildServices(
     workload,
     exec: new Exec({ starter, activity, clock, sessionClock, workloadOutput }),
     files: new Files(fileParts),
-    folders: async () => new (await import("../files/calls/folders.ts")).Folders(fileParts),
+    directories: async () => new (await import("../files/calls/directories.ts")).Directories(fileParts),
     hooks,
     health,
     healthWatches,

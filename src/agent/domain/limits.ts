@@ -26,9 +26,9 @@ export const FILE_CALL_LIMIT = 256;
 /** Of those, the calls of one connection. */
 export const CONNECTION_FILE_CALL_LIMIT = 64;
 /** List and Remove calls at once; each holds up to 16 descriptors. */
-export const FOLDER_CALL_LIMIT = 64;
+export const DIRECTORY_CALL_LIMIT = 64;
 /** Of those, the calls of one connection. */
-export const CONNECTION_FOLDER_CALL_LIMIT = 16;
+export const CONNECTION_DIRECTORY_CALL_LIMIT = 16;
 /** Received bytes of all requests that no handler has taken: incomplete messages and unread ones. */
 export const UNREAD_LIMIT_BYTES: number = 64 * 1024 * 1024;
 /** Arguments and variables of one exec, together. */

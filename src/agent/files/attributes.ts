@@ -9,13 +9,12 @@ export type FileType =
   | "block_device"
   | "unknown";
 
-/** Owner and group of a file. */
 export interface FileOwner {
   readonly uid: number;
   readonly gid: number;
 }
 
-/** Attributes that a request gives an entry; what is undefined stays, or gets its default. */
+/** Attributes that a request sets. An undefined one keeps its value, or gets the default if the entry is new. */
 export interface GivenAttributes {
   readonly mode?: number | undefined;
   readonly uid?: number | undefined;
@@ -28,15 +27,15 @@ export interface FileAttributes extends FileOwner {
   readonly sizeBytes: bigint;
   /** st_mode & 07777. */
   readonly mode: number;
-  /** Times in nanoseconds since 1970; negative before. */
+  /** Times are in nanoseconds since 1970, negative before that. */
   readonly modifiedNs: bigint;
   readonly accessedNs: bigint;
   readonly changedNs: bigint;
   readonly inode: bigint;
   readonly links: bigint;
-  /** It has fewer blocks than its size needs. Known of an open file only. */
+  /** The file has fewer blocks than its size requires, so it has holes. Set only for open files. */
   readonly hasHoles?: boolean;
 }
 
-/** A path as the kernel takes it: without NUL, not necessarily UTF-8. Absolute; relative in a FolderView. */
+/** A path as the kernel takes it: any bytes but NUL, not necessarily UTF-8. Absolute, except in a DirectoryView. */
 export type FilePath = Uint8Array;

@@ -9,9 +9,9 @@ import { makeFolder } from "../../shared/make-folder.ts";
 const PROBE_TIMEOUT_MS = 1_000;
 
 /**
- * Listens on a unix socket. Creates missing folders and replaces a socket on which nobody listens any more. Throws
+ * Listens on a unix socket. Creates missing directories and replaces a socket on which nobody listens any more. Throws
  * AgentError for a live socket and for anything else at the path. Returns a function that removes the path, for when
- * the server is closed; it leaves the socket of another process that has listened there since. Looks at the folder
+ * the server is closed; it leaves the socket of another process that has listened there since. Looks at the directory
  * synchronously: the workload waits for this, promises of node:fs would take longer, and bind(2) waits for the file
  * system anyway.
  *
@@ -46,8 +46,9 @@ export async function checkUnix(path: string): Promise<void> {
 
 /**
  * When the server closes Node removes the path that it bound, even if another process owns it by then. So bind another
- * path in the same folder and rename it once its mode is right. A path that leaves no room for that is bound directly.
- * The name must only differ from what is there: for a random one of node:crypto the workload would wait 4 ms.
+ * path in the same directory and rename it once its mode is right. A path that leaves no room for that is bound
+ * directly. The name must only differ from what is there: for a random one of node:crypto the workload would wait 4
+ * ms.
  */
 function bindingPath(path: string): string {
   const beside = join(dirname(path), `.svc-${Math.random().toString(36).slice(2, 8)}`);
@@ -59,7 +60,7 @@ function removeOwn(path: string, dev: number, ino: number): void {
     const present = lstatSync(path);
     if (present.dev === dev && present.ino === ino) unlinkSync(path);
   } catch (error) {
-    // Removed already, or in a folder that became read-only: the agent still leaves.
+    // Removed already, or in a directory that became read-only: the agent still leaves.
     if (errnoOf(error) === undefined) throw error;
   }
 }
@@ -93,11 +94,11 @@ function taken(path: string, problem: string): AgentError {
 type ListenProblem = readonly [status: StatusName, reason: Reason, problem: string];
 
 const FORBIDDEN: ListenProblem = ["PERMISSION_DENIED", "PATH_PERMISSION_DENIED", "is forbidden to this user"];
-/** mkdir(2) and bind(2): a part of the folder's path is a file, a link that dangles, or cannot be made (in /proc). */
-const NO_FOLDER: ListenProblem = [
+/** mkdir(2) and bind(2): a part of the directory's path is a file, a link that dangles, or cannot be made (in /proc). */
+const NO_DIRECTORY: ListenProblem = [
   "FAILED_PRECONDITION",
   "FILE_ERROR",
-  "cannot be created: a part of its folder's path is no folder and cannot become one; name another",
+  "cannot be created: a part of its directory's path is no directory and cannot become one; name another",
 ];
 const PROBLEMS: Readonly<Record<string, ListenProblem>> = {
   EADDRINUSE: ["ALREADY_EXISTS", "ALREADY_EXISTS", "is in use"],
@@ -109,9 +110,9 @@ const PROBLEMS: Readonly<Record<string, ListenProblem>> = {
     "cannot be listened on: this kernel has no such sockets; load its module or leave the variable out",
   ],
   EROFS: ["PERMISSION_DENIED", "PATH_PERMISSION_DENIED", "is on a read-only file system"],
-  EEXIST: NO_FOLDER,
-  ENOTDIR: NO_FOLDER,
-  ENOENT: NO_FOLDER,
+  EEXIST: NO_DIRECTORY,
+  ENOTDIR: NO_DIRECTORY,
+  ENOENT: NO_DIRECTORY,
 };
 
 /** Why nobody can listen at a place, by the errno. */

@@ -9,7 +9,7 @@ export const WRITABLE = 2;
 export const FAILED = 4;
 
 /** AT_FDCWD of openat(2), and the RESOLVE_* flags of openat2(2). */
-export const WORKING_FOLDER = -100;
+export const WORKING_DIRECTORY = -100;
 export const RESOLVE_NO_XDEV = 0x01;
 export const RESOLVE_NO_MAGICLINKS = 0x02;
 export const RESOLVE_NO_SYMLINKS = 0x04;
@@ -47,7 +47,7 @@ type BackgroundWriterClass = new (fd: number, capacityBytes: number) => Backgrou
 export interface SpawnSettings {
   /** Soft RLIMIT_NOFILE, at most the hard limit. */
   readonly openFilesLimit: number;
-  /** Folder of the cgroup in which the child starts. */
+  /** Directory of the cgroup in which the child starts. */
   readonly cgroupFd: number | undefined;
   /** Of setpriority(2), best effort. */
   readonly priority?: number | undefined;
@@ -106,10 +106,10 @@ export interface Addon {
    */
   usedBy(pid: number): Float64Array | number;
   /**
-   * The same of the cgroup in an open folder: user and system time in microseconds, the most memory in bytes, and how
-   * many processes the out-of-memory killer has killed. Each -1 where the cgroup does not tell.
+   * The same of the cgroup in an open directory: user and system time in microseconds, the most memory in bytes, and
+   * how many processes the out-of-memory killer has killed. Each -1 where the cgroup does not tell.
    */
-  usedIn(folder: number): Float64Array;
+  usedIn(directory: number): Float64Array;
   /** Of a process that has ended too, until it is reaped. -ESRCH: there is none. */
   parentOf(pid: number): number;
   /** 1: the process is there, and has not ended. */
@@ -184,57 +184,63 @@ export interface Addon {
   openFilesLimitOf(pid: number): number;
   /**
    * openat(2) on a libuv thread; openat2(2) where `resolve` (RESOLVE_*) is not 0. Resolves with a descriptor or a
-   * negated errno. With WORKING_FOLDER as the folder, paths mean what they mean to open(2).
+   * negated errno. With WORKING_DIRECTORY as the directory, paths mean what they mean to open(2).
    */
-  openIn(folder: number, path: Uint8Array, flags: number, mode: number, resolve: number): Promise<number>;
-  /** Renames an entry of a folder, perhaps into another; `exclusive` refuses to replace one. */
-  moveIn(folder: number, from: Uint8Array, target: number, to: Uint8Array, exclusive: boolean): Promise<number>;
+  openIn(directory: number, path: Uint8Array, flags: number, mode: number, resolve: number): Promise<number>;
+  /** Renames an entry of a directory, perhaps into another; `exclusive` refuses to replace one. */
+  moveIn(directory: number, from: Uint8Array, target: number, to: Uint8Array, exclusive: boolean): Promise<number>;
   /**
-   * Makes an entry in a folder from a record (files/entries/record.ts), whose path is a name there: a folder or a link
-   * with its attributes, or a file with its content. Resolves with the descriptor of the file, which has no name yet,
-   * or the temporary one if there is one; else with 0. `flags`: what may have the name (entry.c). As of the next three,
-   * a failure is a negated errno with the step that failed above its lower 16 bits.
+   * Makes an entry in a directory from a record (files/entries/record.ts), whose path is a name there: a directory or a
+   * link with its attributes, or a file with its content. Resolves with the descriptor of the file, which has no name
+   * yet, or the temporary one if there is one; else with 0. `flags`: what may have the name (entry.c). As of the next
+   * three, a failure is a negated errno with the step that failed above its lower 16 bits.
    */
-  makeEntry(folder: number, record: Uint8Array, temporary: Uint8Array, flags: number): Promise<number>;
+  makeEntry(directory: number, record: Uint8Array, temporary: Uint8Array, flags: number): Promise<number>;
   /**
    * Stages of a file's commit (entry.h): checks its size, sets its attributes and syncs it; gives it its name, in place
-   * of what has it through the temporary name, syncs the folder and closes both. Resolves with 0.
+   * of what has it through the temporary name, syncs the directory and closes both. Resolves with 0.
    */
-  commitEntry(fd: number, folder: number, record: Uint8Array, temporary: Uint8Array, stages: number): Promise<number>;
+  commitEntry(
+    fd: number,
+    directory: number,
+    record: Uint8Array,
+    temporary: Uint8Array,
+    stages: number,
+  ): Promise<number>;
   /** Sets the attributes of any open entry, O_PATH included, that a record has. */
   setAttributes(fd: number, record: Uint8Array): Promise<number>;
-  /** Removes an entry; a folder only if it is empty. */
-  removeIn(folder: number, name: Uint8Array, isFolder: boolean): Promise<number>;
+  /** Removes an entry; a directory only if it is empty. */
+  removeIn(directory: number, name: Uint8Array, isDirectory: boolean): Promise<number>;
   /** Target of a symbolic link that was opened with O_PATH; a negated errno for any other entry. */
   targetOf(fd: number): Promise<Buffer | number>;
   /**
-   * Reads a batch of a folder's entries from a position (8 bytes; none: the beginning), with their attributes or only
-   * with their types. Without `.` and `..`; packed by folders.c. A negated errno where it cannot.
+   * Reads a batch of a directory's entries from a position (8 bytes; none: the beginning), with their attributes or
+   * only with their types. Without `.` and `..`; packed by directories.c. A negated errno where it cannot.
    */
-  entriesIn(folder: number, position: Uint8Array, describes: boolean): Promise<Buffer | number>;
+  entriesIn(directory: number, position: Uint8Array, describes: boolean): Promise<Buffer | number>;
   /**
-   * Removes entries of a folder, each a byte (`/` for a folder, which must be empty), its name and a NUL. Resolves with
-   * an errno of 32 bits for each that it got to, 0 where it is removed.
+   * Removes entries of a directory, each a byte (`/` for a directory, which must be empty), its name and a NUL.
+   * Resolves with an errno of 32 bits for each that it got to, 0 where it is removed.
    */
-  removeEach(folder: number, names: Uint8Array): Promise<Buffer | number>;
+  removeEach(directory: number, names: Uint8Array): Promise<Buffer | number>;
   /**
-   * Makes entries below a folder from records (files/entries/record.ts), each whole or not at all. Resolves with a
+   * Makes entries below a directory from records (files/entries/record.ts), each whole or not at all. Resolves with a
    * failure of 32 bits for each that it got to, 0 where it is there. `temporary`: a name that nobody else uses.
-   * `synced`: a folder whose file system is synced later, as `folder`'s is.
+   * `synced`: a directory whose file system is synced later, as `directory`'s is.
    */
   writeEntries(
-    folder: number,
+    directory: number,
     entries: Uint8Array,
     flags: number,
     temporary: Uint8Array,
     synced: number,
   ): Promise<Buffer | number>;
   /**
-   * Reads regular files below a folder, by paths that end with a NUL each. Resolves with a size of 32 bits and the
+   * Reads regular files below a directory, by paths that end with a NUL each. Resolves with a size of 32 bits and the
    * bytes for each that it got to; a negative size is a negated errno (EFBIG: more than `eachBytes`).
    */
   readEntries(
-    folder: number,
+    directory: number,
     paths: Uint8Array,
     flags: number,
     eachBytes: number,
@@ -245,8 +251,8 @@ export interface Addon {
    * Resolves with 64 bits each: both the file's end where there is no more. Reading goes on from that place.
    */
   nextData(fd: number, from: Uint8Array): Promise<Buffer | number>;
-  /** syncfs(2) of the file system that an open folder lies in. */
-  syncFileSystem(folder: number): Promise<number>;
+  /** syncfs(2) of the file system that an open directory lies in. */
+  syncFileSystem(directory: number): Promise<number>;
   /** A socket that listens on a TCP port of all addresses, before anything is accepted on it. */
   listenPort(port: number): number;
   /** The same for a vsock port, of whatever CID the guest has (vsock(7)). -EAFNOSUPPORT: this kernel has no vsock. */
@@ -271,17 +277,17 @@ export interface Addon {
   endWriting(fd: number): number;
   /** From now on closing a TCP socket resets its connection. */
   resetAtClose(fd: number): number;
-  /** Root folder of a cgroup2 file system that is mounted nowhere. Closing it unmounts. */
+  /** Root directory of a cgroup2 file system that is mounted nowhere. Closing it unmounts. */
   mountCgroups(): number;
-  /** Descriptor of a file below a folder that is open. */
-  openAt(folder: number, name: string, flags: number): number;
-  /** Makes a folder of mode 0755. */
-  makeFolderAt(folder: number, name: string): number;
-  /** Removes an empty folder; a cgroup is busy while something lives in it. */
-  removeFolderAt(folder: number, name: string): number;
-  /** Names of the folders in an open folder. */
-  foldersIn(folder: number): readonly string[] | number;
-  /** Locks a file or folder exclusively, without waiting (flock(2)). Closing the descriptor unlocks it. */
+  /** Descriptor of a file below a directory that is open. */
+  openAt(directory: number, name: string, flags: number): number;
+  /** Makes a directory of mode 0755. */
+  makeDirectoryAt(directory: number, name: string): number;
+  /** Removes an empty directory; a cgroup is busy while something lives in it. */
+  removeDirectoryAt(directory: number, name: string): number;
+  /** Names of the directories in an open directory. */
+  directoriesIn(directory: number): readonly string[] | number;
+  /** Locks a file or directory exclusively, without waiting (flock(2)). Closing the descriptor unlocks it. */
   lock(fd: number): number;
   /** Sends a byte, and with it a copy of a descriptor, over a unix socket. */
   sendDescriptor(socket: number, byte: number, fd: number): number;

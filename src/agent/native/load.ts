@@ -6,13 +6,13 @@ import type { Addon } from "./addon.ts";
 /** Name of the addon's file. */
 export const ADDON_FILE = "agent.node";
 
-/** Where `npm run build:native` puts the addon, given the project's root folder. */
-export function builtAddonFolder(projectRoot: string): string {
+/** Where `npm run build:native` puts the addon, given the project's root directory. */
+export function builtAddonDirectory(projectRoot: string): string {
   return join(projectRoot, "dist", "native", `linux-${process.arch}`);
 }
 
-/** Folder of the bundle, which holds the addon; the launcher names it. Undefined: started without the launcher. */
-export function bundleFolder(environment: NodeJS.ProcessEnv): string | undefined {
+/** Directory of the bundle, which holds the addon; the launcher names it. Undefined: started without the launcher. */
+export function bundleDirectory(environment: NodeJS.ProcessEnv): string | undefined {
   return environment["GUEST_AGENT_DIR"];
 }
 
@@ -29,10 +29,10 @@ function open(file: string): Addon {
 }
 
 /** Loads the first addon that works, by process.dlopen: `require` of a single executable cannot. Throws AddonError. */
-export function loadAddon(folders: readonly string[]): Addon {
+export function loadAddon(directories: readonly string[]): Addon {
   const failures: string[] = [];
-  for (const folder of folders) {
-    const file = join(folder, ADDON_FILE);
+  for (const directory of directories) {
+    const file = join(directory, ADDON_FILE);
     try {
       return open(file);
     } catch (error) {

@@ -6,22 +6,22 @@ import { errnoOf } from "../../shared/errors.ts";
 import type { Addon } from "../native/index.ts";
 
 const LIMIT_BYTES: number = 4 * 1024 * 1024;
-/** A file that changed more recently may change again without a new time stamp. */
-const SETTLED_NS = 2_000_000_000n;
+/** Timestamps are coarse: a file that changed this recently may change again without a new timestamp. */
+const RECENT_NS = 2_000_000_000n;
 const ABSENT: ReadonlySet<unknown> = new Set(["ENOENT", "ENOTDIR"]);
 
 function unusable(path: string, problem: string, cause?: unknown): AgentError {
   return new AgentError("FAILED_PRECONDITION", "EXEC_BAD_USER", `${path} ${problem}`, { path }, cause);
 }
 
-// The workload waits for the first look at the users: node:fs/promises would take a millisecond to load.
+// The workload's start waits for the first user lookup, and loading node:fs/promises would delay it by a millisecond.
 const openFile = promisify(open);
 const statFile: (fd: number, options: { bigint: true }) => Promise<BigIntStats> = promisify(fstat);
 const readFrom = promisify(read);
 const closeFile = promisify(close);
 const statPath: (path: string, options: { bigint: true }) => Promise<BigIntStats> = promisify(stat);
 
-/** Differs after every change of a file, in the form of the addon's `cachedState`. */
+/** Fields that differ after every change of a file, in the order of the addon's `cachedState`. */
 type State = readonly bigint[];
 
 function stateOf({ dev, ino, size, mtimeNs, ctimeNs }: BigIntStats): State {
@@ -32,14 +32,14 @@ function isSame(one: State, other: State): boolean {
   return one.every((value, i) => value === other[i]);
 }
 
-/** A file's content, and the state of the file that it belongs to. */
+/** The content of a file, with the state that the file had when it was read. */
 interface Content {
   readonly bytes: Uint8Array;
   readonly state: State;
   readonly isSettled: boolean;
 }
 
-/** Trusts nothing about the file, which is the image's: it may be missing, a FIFO without a writer, or endless. */
+/** Reads a file of the image, which may be missing, a FIFO without a writer, or endless. */
 async function readRegularFile(path: string): Promise<Content> {
   const fd = await openFile(path, constants.O_RDONLY | constants.O_NONBLOCK | constants.O_NOCTTY);
   try {
@@ -47,7 +47,7 @@ async function readRegularFile(path: string): Promise<Content> {
     if (!stats.isFile()) throw unusable(path, "is not a regular file; user names cannot be looked up in it");
     const bytes = await readToEnd(path, fd);
     const ageNs = BigInt(Date.now()) * 1_000_000n - stats.ctimeNs;
-    return { bytes, state: stateOf(stats), isSettled: ageNs > SETTLED_NS };
+    return { bytes, state: stateOf(stats), isSettled: ageNs > RECENT_NS };
   } finally {
     await closeFile(fd);
   }
@@ -65,10 +65,10 @@ async function readToEnd(path: string, fd: number): Promise<Uint8Array> {
   }
 }
 
-/** The addon's function that reads a file's state from the kernel's memory. */
+/** The addon function that reads a file's state if the kernel has it cached, so it never blocks. */
 type CachedState = Pick<Addon, "cachedState">;
 
-/** One file of the database. Every command asks for it, so it is read again only when its inode has changed. */
+/** One file of the user database. Every command needs it, so it is cached, and read again only after it changed. */
 class Database {
   readonly #path: string;
   readonly #kernel: CachedState;
@@ -79,7 +79,7 @@ class Database {
     this.#kernel = kernel;
   }
 
-  /** Its bytes: from memory if the kernel can tell that the file has not changed since they were read. */
+  /** The content of the file. Synchronous if the kernel can confirm without I/O that the cached content is current. */
   bytes(): Uint8Array | Promise<Uint8Array> {
     if (this.#known === undefined) return this.#read();
     const cached = this.#kernel.cachedState(this.#path);
@@ -89,7 +89,8 @@ class Database {
   async #read(): Promise<Uint8Array> {
     try {
       const known = this.#known;
-      // Asks on a thread only if the kernel's memory cannot tell: that takes a sixth of a small command's CPU (1.18x).
+      // Stats on a thread only if the kernel has nothing cached: that costs a sixth of a small command's CPU time
+      // (1.18x).
       if (known !== undefined && isSame(known.state, stateOf(await statPath(this.#path, { bigint: true }))))
         return known.bytes;
       const content = await readRegularFile(this.#path);
@@ -104,9 +105,9 @@ class Database {
   }
 }
 
-/** The user database in the files of `folder`. Always current, as the workload may change them. */
-export function fileAccounts(kernel: CachedState, folder: string = "/etc"): Accounts {
-  const passwd = new Database(`${folder}/passwd`, kernel);
-  const group = new Database(`${folder}/group`, kernel);
+/** The user database in `directory`. Each lookup returns current data, because the workload may change the files. */
+export function fileAccounts(kernel: CachedState, directory: string = "/etc"): Accounts {
+  const passwd = new Database(`${directory}/passwd`, kernel);
+  const group = new Database(`${directory}/group`, kernel);
   return { passwd: () => passwd.bytes(), group: () => group.bytes() };
 }

@@ -3,8 +3,9 @@ import type { WatchArrivals } from "../domain/index.ts";
 import { type Addon, READABLE } from "../native/index.ts";
 
 /**
- * Watches a duplicate of the descriptor, since epoll(7) takes each only once. Where it cannot, losses go unnoticed: the
- * listener works all the same.
+ * Detects connections that are lost because accept(2) failed for lack of descriptors. Watches a duplicate of the
+ * descriptor, since an epoll(7) instance accepts each descriptor only once. If it cannot be watched, losses are not
+ * reported, but the listener works.
  */
 export function arrivalsWatcher(addon: Pick<Addon, "FdWatch" | "duplicate">): WatchArrivals {
   return (fd, onLost) => {
@@ -25,7 +26,7 @@ export function arrivalsWatcher(addon: Pick<Addon, "FdWatch" | "duplicate">): Wa
   };
 }
 
-/** Tries to open a path that always exists. dup(2) would not notice when the whole guest has no file left (ENFILE). */
+/** Opens a path that always exists. dup(2) would not show that the whole guest has reached its file limit (ENFILE). */
 function whyNoDescriptor(): string | undefined {
   try {
     closeSync(openSync("/", "r"));

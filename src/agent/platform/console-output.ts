@@ -5,17 +5,17 @@ import { eventually } from "./eventually.ts";
 
 const STDOUT = 1;
 const STDERR = 2;
-/** PIPE_BUF: whoever else writes to the same pipe, such as the log, does not get in between. */
+/** PIPE_BUF: a write of up to this size is atomic, so other writers, such as the log, cannot split a line. */
 const PIECE_BYTES = 4096;
 const NEWLINE = 0x0a;
-/** What a slow console may have to catch up with. Allocated as needed. */
+/** Limit for output that a slow console has not taken yet. Allocated as needed. */
 const QUEUE_BYTES = 512 * 1024;
-/** A console that nobody reads must not keep the agent from leaving. */
+/** A console that nobody reads must not delay the agent's exit for longer. */
 const FLUSH_LIMIT_MS = 1_000;
 
 /**
- * The agent's own outputs, through queues in memory that threads write from: they are shared with other processes, and
- * cannot be made non-blocking (see stderrLines). Where both lead to one file, one queue keeps their order.
+ * The agent's own stdout and stderr, written by background threads through queues: other processes share them, so they
+ * cannot be made non-blocking (see stderrLines). If both are the same file, one queue keeps the order.
  */
 export function consoleOutput(addon: Pick<Addon, "BackgroundWriter">): ConsoleOutput {
   const stdout = new addon.BackgroundWriter(STDOUT, QUEUE_BYTES);
@@ -25,7 +25,7 @@ export function consoleOutput(addon: Pick<Addon, "BackgroundWriter">): ConsoleOu
     write: (stream, bytes) => {
       let at = 0;
       while (at < bytes.length) {
-        const piece = pieceOf(bytes.subarray(at));
+        const piece = nextPiece(bytes.subarray(at));
         if (!writers[stream].write(piece)) break;
         at += piece.length;
       }
@@ -37,8 +37,8 @@ export function consoleOutput(addon: Pick<Addon, "BackgroundWriter">): ConsoleOu
   };
 }
 
-/** The first bytes, whole lines where that is possible. */
-function pieceOf(bytes: Uint8Array): Uint8Array {
+/** The next piece to write: whole lines if possible. */
+function nextPiece(bytes: Uint8Array): Uint8Array {
   if (bytes.length <= PIECE_BYTES) return bytes;
   const end = bytes.lastIndexOf(NEWLINE, PIECE_BYTES - 1) + 1;
   return bytes.subarray(0, end === 0 ? PIECE_BYTES : end);

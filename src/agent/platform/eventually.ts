@@ -3,20 +3,20 @@ import { type SessionClock, yieldToEventLoop } from "../domain/index.ts";
 
 const LONGEST_PAUSE_MS = 50;
 
-/** The clock of a limit: real time, or the session's. */
+/** The clock for a limit: real time, or the session's, which stops while the session is frozen. */
 export type TimeOf = Pick<SessionClock, "nowMs">;
 
 const REAL_TIME: TimeOf = { nowMs: () => performance.now() };
 
-/** How something is polled. */
+/** Options of `eventually`. */
 export interface Polling {
-  /** The clock of the limit. Default: real time. */
+  /** Clock for the limit. Default: real time. */
   readonly time?: TimeOf | undefined;
-  /** The next pause, 0 for the next tick of the event loop. Default: pauses double, from 1 to 50 ms. */
+  /** The next pause; 0 means the next tick of the event loop. Default: 1 ms, doubled each time up to 50 ms. */
   readonly pauseMs?: (spentMs: number, lastMs: number) => number;
 }
 
-/** Polls until `done` is true; false when the time is up. */
+/** Polls until `done` returns true. Returns false on timeout. */
 export async function eventually(
   limitMs: number,
   done: () => boolean | Promise<boolean>,

@@ -9,8 +9,8 @@ import { entropyFacts } from "./random-device.ts";
 const EINVAL = "EINVAL";
 
 /**
- * Finds out what the guest offers to an agent whose entrypoint has the process id `entrypoint`. Makes a cgroup, a
- * terminal and, if there is none, a random device to try them, and leaves nothing behind.
+ * Detects what the guest supports. `entrypoint` is the process id of the agent's entrypoint. Creates a cgroup, a
+ * terminal and, if none exists, a random device as a test, and removes them again.
  */
 export function guestFacts(addon: Addon, entrypoint: number): GuestFacts {
   const capabilities = addon.effectiveCapabilities();
@@ -24,7 +24,7 @@ export function guestFacts(addon: Addon, entrypoint: number): GuestFacts {
     hasAccounts: existsSync("/etc/passwd"),
     devices: deviceProblems(),
     terminal: terminalProblem(addon),
-    // Opening such a socket would load its module.
+    // Opening a vsock socket as a test would load the kernel module.
     hasVsock: existsSync("/dev/vsock") || /^AF_VSOCK\b/m.test(readProc("/proc/net/protocols")),
     cgroups: cgroupFacts(addon),
     clockStep: refusal(addon.probeClockStep()),
@@ -35,7 +35,10 @@ export function guestFacts(addon: Addon, entrypoint: number): GuestFacts {
   };
 }
 
-/** Why a probed call is refused. EINVAL means that a valid call would be permitted. */
+/**
+ * The errno with which a probe call was refused. Probes pass invalid arguments, so EINVAL means that a valid call would
+ * be permitted.
+ */
 function refusal(result: number): Errno | undefined {
   const name = errnoName(result);
   return name === EINVAL ? undefined : name;
@@ -47,7 +50,7 @@ function memory(): MemoryFacts {
   return { totalBytes, limitBytes: limitBytes > 0 && limitBytes < totalBytes ? limitBytes : undefined };
 }
 
-/** Device numbers (Documentation/admin-guide/devices.txt), major * 256 + minor. */
+/** Device numbers (Documentation/admin-guide/devices.txt) as major * 256 + minor. */
 const DEVICES: Readonly<Record<string, number>> = {
   "/dev/null": 0x103,
   "/dev/urandom": 0x109,
@@ -57,7 +60,7 @@ const PROC_FILE_SYSTEM = 0x9fa0;
 const COLUMNS = 80;
 const ROWS = 24;
 
-/** The problem with each device that commands expect; undefined: none. */
+/** The problem of each device that commands expect; undefined: it is usable. */
 function deviceProblems(): GuestFacts["devices"] {
   return Object.fromEntries(Object.entries(DEVICES).map(([path, number]) => [path, deviceProblem(path, number)]));
 }
@@ -71,7 +74,7 @@ function deviceProblem(path: string, number: number): string | undefined {
   }
 }
 
-/** Checks the file system type: the image may have an ordinary folder at /proc. */
+/** Checks the file system type, because the image may have an ordinary directory at /proc. */
 function isProcMounted(): boolean {
   try {
     return statfsSync("/proc").type === PROC_FILE_SYSTEM;
@@ -80,7 +83,7 @@ function isProcMounted(): boolean {
   }
 }
 
-/** Opens a terminal, as for a command, and closes it again. */
+/** Opens a terminal as for a command and closes it. */
 function terminalProblem(addon: Pick<Addon, "openTerminal">): Errno | undefined {
   const opened = addon.openTerminal(COLUMNS, ROWS);
   if (typeof opened === "number") return errnoName(opened);

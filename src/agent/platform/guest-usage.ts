@@ -13,19 +13,19 @@ import {
   type Pressure,
   type ReadCounters,
 } from "../domain/index.ts";
-import type { CgroupFolder } from "./processes/cgroup-folder.ts";
+import type { CgroupDirectory } from "./processes/cgroup-directory.ts";
 
 const namesOf = promisify(readdir);
 
-/** Read at most of a file: some 1,500 mounts, of which there may be 100,000. Takes about a millisecond. */
+/** Bytes to read of a file: enough for about 1,500 mounts (there may be 100,000), in about a millisecond. */
 const HEAD_BYTES: number = 256 * 1024;
 const PIECE_BYTES: number = 32 * 1024;
 const KIB = 1024;
-/** A tick of /proc/stat: USER_HZ is 100 on both architectures (time(7)). */
+/** Unit of /proc/stat: USER_HZ is 100 on both architectures (time(7)). */
 const TICK_US = 10_000;
 
-/** Reads /proc, and the counters of the session's cgroup, if it has one. */
-export function countersReader(session: CgroupFolder | undefined): ReadCounters {
+/** Reads /proc, and the counters of the session's cgroup if there is one. */
+export function countersReader(session: CgroupDirectory | undefined): ReadCounters {
   return async () => {
     const [names, pieces] = [await namesOf("/proc").catch(() => []), Buffer.allocUnsafe(PIECE_BYTES)];
     const read = (path: string): Head => readHead(path, pieces);
@@ -36,7 +36,7 @@ export function countersReader(session: CgroupFolder | undefined): ReadCounters 
       memory: memoryIn(read("/proc/meminfo").text),
       cpu: cpuIn(read("/proc/stat").text),
       pressure: {
-        // The kernel always says 0 for the time in which all wait for a processor (psi.rst): it is not defined.
+        // "full" is not defined for the CPU: the kernel always reports 0 (psi.rst).
         cpu: pressureIn(read("/proc/pressure/cpu").text.replace(/^full.*/m, "")),
         memory: pressureIn(read("/proc/pressure/memory").text),
         io: pressureIn(read("/proc/pressure/io").text),
@@ -49,13 +49,13 @@ export function countersReader(session: CgroupFolder | undefined): ReadCounters 
   };
 }
 
-/** The first whole lines of a file, each byte a character; empty where it cannot be read. */
+/** The start of a file, cut after a whole line, decoded as latin1; empty if the file cannot be read. */
 interface Head {
   readonly text: string;
   readonly truncated: boolean;
 }
 
-/** Synchronous: /proc does not hang, and a thread for each of eight small files costs more than reading them. */
+/** Synchronous, because /proc does not block, and handing eight small reads to threads costs more than the reads. */
 function readHead(path: string, pieces: Buffer): Head {
   let fd: number | undefined;
   let text = "";
@@ -88,7 +88,7 @@ function memoryIn(text: string): MemoryUsage | undefined {
   };
 }
 
-/** Time for guests of this guest is in `user` and `nice` already (proc_stat(5)). */
+/** Time of virtual machines inside this guest is already part of `user` and `nice` (proc_stat(5)). */
 function cpuIn(text: string): CpuUsage | undefined {
   const ticks = /^cpu +(.*)$/m.exec(text)?.[1]?.split(" ").map(Number);
   if (ticks === undefined) return undefined;
@@ -105,7 +105,7 @@ function pressureIn(text: string): Pressure | undefined {
   return text === "" ? undefined : { someUs: totalOf("some"), fullUs: totalOf("full") };
 }
 
-/** Two lines of titles, then a line for each: name, received bytes and 7 more, sent bytes and 7 more. */
+/** Two header lines, then one line per interface: its name, 8 counters for receiving, 8 for sending. */
 function networksIn({ text, truncated }: Head): Listed<NetworkUsage> {
   const networks: NetworkUsage[] = [];
   for (const line of text.split("\n").slice(2)) {
@@ -117,7 +117,10 @@ function networksIn({ text, truncated }: Head): Listed<NetworkUsage> {
   return listed(networks, NETWORKS_LISTED, truncated);
 }
 
-/** In these the kernel only shows itself; as prometheus-node-exporter leaves them out, but for types with real files. */
+/**
+ * Pseudo file systems without space of their own. The list is that of prometheus-node-exporter, without the types that
+ * store real files.
+ */
 const WITHOUT_SPACE: ReadonlySet<string> = new Set(
   (
     "autofs binfmt_misc bpf cgroup cgroup2 configfs debugfs devpts devtmpfs efivarfs fusectl hugetlbfs mqueue nsfs " +
@@ -126,7 +129,7 @@ const WITHOUT_SPACE: ReadonlySet<string> = new Set(
 );
 
 function fileSystemsIn({ text, truncated }: Head): Listed<MountedFileSystem> {
-  // The last of those that are mounted at one point hides the others.
+  // Of several mounts at the same path, only the last one is visible.
   const byPoint = new Map(mountsIn(text).map((mount) => [mount.path, mount]));
   const byDevice = new Map<string, { readonly path: string; readonly type: string }>();
   for (const { fileSystem, path, type } of byPoint.values()) {

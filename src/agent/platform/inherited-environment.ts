@@ -7,17 +7,20 @@ const ENVIRON_FD = "GUEST_AGENT_ENVIRON_FD";
 const CHANNEL_FD = "GUEST_AGENT_CHANNEL_FD";
 const CONTAINER_OOM_SCORE_ADJ = "GUEST_AGENT_CONTAINER_OOM_SCORE_ADJ";
 
-/** What the agent was started with. */
+/** What the agent inherited from its parent. */
 export interface Inheritance {
-  /** The environment that the entrypoint was started with: whole entries, byte for byte, in order. */
+  /** The environment of the entrypoint, unmodified: raw entries in their order. */
   readonly entries: InheritedEnvironment;
-  /** The agent's end of the launcher's channel; undefined: started without the launcher. */
+  /** The agent's end of the socket to the launcher; undefined: started without the launcher. */
   readonly channelFd: number | undefined;
-  /** The OOM score of before the launcher lowered its own and the agent's (proc(5)); undefined: it did not. */
+  /** The OOM score adjustment before the launcher lowered it for itself and the agent (proc(5)); undefined: it did not. */
   readonly containerOomScoreAdj: number | undefined;
 }
 
-/** Takes the inherited environment, once: from the launcher, else from `environment`, which loses the `secrets`. */
+/**
+ * Reads the inherited environment, which works once: from the launcher, otherwise from the process. Removes the
+ * `secrets` from `environment`.
+ */
 export function takeInheritance(
   addon: Pick<Addon, "environ">,
   environment: NodeJS.ProcessEnv,
@@ -41,7 +44,7 @@ function descriptor(environment: NodeJS.ProcessEnv, name: string): number | unde
   return fd;
 }
 
-/** Entries are ended by a NUL each. */
+/** Each entry ends with a NUL. */
 function readEntries(fd: number): Uint8Array[] {
   const bytes = readFileSync(fd);
   closeSync(fd);

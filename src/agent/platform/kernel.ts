@@ -3,7 +3,6 @@ import type { Kernel, ProcessRandomness } from "../domain/index.ts";
 import { type Addon, errnoIn } from "../native/index.ts";
 import { confirmsReseed, entropyDevice, openRandomDevice } from "./random-device.ts";
 
-/** The kernel that the agent runs on. */
 export function guestKernel(addon: Addon): Kernel {
   return {
     openEntropyDevice: () => {
@@ -15,25 +14,25 @@ export function guestKernel(addon: Addon): Kernel {
   };
 }
 
-/** UUIDs that Node generates in one batch (kBatchSize in lib/internal/crypto/random.js). */
+/** UUIDs that Node caches (kBatchSize in lib/internal/crypto/random.js). */
 const CACHED_UUIDS = 128;
-/** Numbers that Node generates in one batch for randomInt: 6 KiB, 6 bytes each (same file). */
+/** Integers that Node caches for randomInt: 6 KiB, 6 bytes each (same file). */
 const CACHED_INTEGERS = 1024;
 const ANY_RANGE = 2;
 
-/** Takes UUIDs until none from before is left. */
+/** Uses up the cached UUIDs, which all clones of a snapshot would share. */
 function emptyUuidCache(): void {
   const { randomUUID } = process.getBuiltinModule("node:crypto");
   for (let drawn = 0; drawn < CACHED_UUIDS; drawn++) randomUUID();
 }
 
-/** Takes integers until none from before is left: one more than the cache holds, as Node refills an empty one. */
+/** Uses up the cached integers: one more than the cache holds, because Node refills an empty one. */
 function emptyIntegerCache(): void {
   const { randomInt } = process.getBuiltinModule("node:crypto");
   for (let drawn = 0; drawn <= CACHED_INTEGERS; drawn++) randomInt(ANY_RANGE);
 }
 
-/** OpenSSL's generators, and Node's caches of their numbers, which are emptied last: they refill from these. */
+/** OpenSSL's generators and Node's caches of their output. The caches are emptied last, since they refill from OpenSSL. */
 export function processRandomness(addon: Addon): ProcessRandomness {
   return {
     reseed: (seed) => {

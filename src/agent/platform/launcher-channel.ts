@@ -2,14 +2,14 @@ import { Signal, type Signals } from "../domain/index.ts";
 import { type Addon, type FdWatch, READABLE } from "../native/index.ts";
 
 const EAGAIN = -11;
-/** Bytes that the agent sends. The launcher tells them apart by the descriptor that comes with one. */
+/** Messages to the launcher. A descriptor comes with SESSION_CGROUP. */
 const EXIT_ANNOUNCED = 0;
 const SESSION_CGROUP = 1;
 
 /**
- * The socket to the launcher. The launcher writes the number of every signal that it receives as one byte, also of
- * real-time signals, which Node cannot receive. The agent writes one byte with the descriptor of the session's cgroup
- * at its start, and one before it leaves on purpose.
+ * The socket to the launcher. The launcher sends the number of each signal that it receives as one byte, including
+ * real-time signals, which Node cannot handle. The agent sends two messages: one with the descriptor of the session's
+ * cgroup when it starts, and one before it exits on purpose.
  */
 export class LauncherChannel implements Signals {
   readonly #addon: Pick<Addon, "FdWatch" | "read" | "write" | "sendDescriptor">;
@@ -22,20 +22,23 @@ export class LauncherChannel implements Signals {
     this.#fd = fd;
   }
 
-  /** A launcher that is gone can forward no signal to leave, so its end counts as SIGTERM. */
+  /** Calls `listener` with each signal. EOF counts as SIGTERM: without a launcher no signal could stop the agent. */
   listen(listener: (signal: number) => void): void {
     this.#watch = new this.#addon.FdWatch(this.#fd, () => this.#receive(listener));
     this.#watch.set(READABLE);
   }
 
-  /** Announces that the process exits on purpose. Otherwise the launcher assumes a crash and ends what is left. */
+  /** Announces an intended exit. Without it the launcher assumes a crash and kills the remaining processes. */
   announceExit(): void {
     this.#addon.write(this.#fd, Uint8Array.of(EXIT_ANNOUNCED), 0, 1);
   }
 
-  /** Sends the launcher the folder of the session's cgroup, which it thaws, ends and removes after a crash. */
-  entrustSession(folder: number): void {
-    this.#addon.sendDescriptor(this.#fd, SESSION_CGROUP, folder);
+  /**
+   * Passes the session's cgroup to the launcher. After a crash of the agent the launcher thaws it, kills its processes
+   * and removes it.
+   */
+  passSessionCgroup(directory: number): void {
+    this.#addon.sendDescriptor(this.#fd, SESSION_CGROUP, directory);
   }
 
   /** Stops listening. The descriptor stays open for `announceExit`. */

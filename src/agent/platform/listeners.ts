@@ -4,13 +4,16 @@ import { promisify } from "node:util";
 import { type Listener, type SocketHolder, yieldToEventLoop } from "../domain/index.ts";
 import { readProc } from "./proc.ts";
 
-/** A line of a table (proc_net(5)): number, local and remote address, state, three of queues and timers, uid, inode. */
+/**
+ * A line of /proc/net/tcp (proc_net(5)): number, local and remote address, state, three columns of queues and timers,
+ * uid, timeout, inode.
+ */
 const LINE = /^ *\d+: ([0-9A-F]+):([0-9A-F]{4}) \S+ ([0-9A-F]{2}) \S+ \S+ \S+ +(\d+) +\d+ (\d+) /;
-/** State of a socket that listens (TCP_LISTEN of the kernel's tcp_states.h). */
-const LISTENS = "0A";
+/** TCP_LISTEN of the kernel's tcp_states.h. */
+const LISTENING = "0A";
 const READ_BYTES = 16 * 1024;
-/** Where connections to 127.0.0.1 and ::1 arrive. */
-const REACHED: ReadonlySet<string> = new Set(["0.0.0.0", "127.0.0.1", "::", "::1"]);
+/** Addresses of listeners that accept connections to 127.0.0.1 or ::1. */
+const LOOPBACK_REACHES: ReadonlySet<string> = new Set(["0.0.0.0", "127.0.0.1", "::", "::1"]);
 
 const [openFile, readFile, closeFile, namesOf] = [
   promisify(open),
@@ -19,15 +22,15 @@ const [openFile, readFile, closeFile, namesOf] = [
   promisify(readdir),
 ];
 
-/** See `Sockets`. */
+/** Implements `Sockets.eachListener`. */
 export async function eachListener(take: (listener: Listener) => void): Promise<boolean> {
   const tables = await Promise.all([readTable("/proc/net/tcp", 4, take), readTable("/proc/net/tcp6", 6, take)]);
   return tables.includes(true);
 }
 
 /**
- * Reads a table twice if it has more than the one page that a read gives: a socket that closes between two reads may
- * hide another from the second. Those that listen come first: the others, perhaps thousands, are not read.
+ * Reads a table, twice if it is longer than the page that one read returns: if a socket closes between two reads, the
+ * second read may skip another one. Listening sockets come first, so the perhaps thousands of others are not read.
  */
 async function readTable(file: string, family: 4 | 6, take: (listener: Listener) => void): Promise<boolean> {
   const fd = await openFile(file, "r").catch(() => undefined);
@@ -58,29 +61,29 @@ async function readTable(file: string, family: 4 | 6, take: (listener: Listener)
   }
 }
 
-/** None for the title, undefined for a socket that does not listen. */
+/** The listener in a line: empty for the header, [undefined] for a socket that does not listen. */
 function listenerOf(line: string, family: 4 | 6): (Listener | undefined)[] {
   const [, address, port = "", state, uid, inode] = LINE.exec(line) ?? [];
   if (address === undefined) return [];
-  if (state !== LISTENS) return [undefined];
+  if (state !== LISTENING) return [undefined];
   return [{ port: Number.parseInt(port, 16), ...placeOf(address, family), uid: Number(uid), inode: Number(inode) }];
 }
 
-/** An address: words of 32 bits as this machine's little-endian numbers. */
+/** Parses an address: 32-bit words, each in this machine's (little-endian) byte order. */
 function placeOf(hex: string, family: 4 | 6): Pick<Listener, "family" | "address" | "scope" | "isReached"> {
   const bytes = hex.match(/.{8}/g)?.flatMap((word) => word.match(/../g)?.toReversed() ?? []) ?? [];
   const address =
     family === 4
       ? bytes.map((byte) => Number.parseInt(byte, 16)).join(".")
       : new SocketAddress({ family: "ipv6", address: bytes.join("").replaceAll(/.{4}(?!$)/g, "$&:") }).address;
-  // IPv4's, as a socket of both families has them.
+  // A dual-stack socket shows IPv4 addresses as ::ffff:a.b.c.d.
   const plain = address.replace(/^::ffff:(?=.*\.)/, "");
   const isLoopback = plain === "::1" || plain.startsWith("127.");
-  const scope = isLoopback ? "LOOPBACK" : REACHED.has(plain) ? "ANY" : "ADDRESS";
-  return { family, address, scope, isReached: REACHED.has(plain) };
+  const scope = isLoopback ? "LOOPBACK" : LOOPBACK_REACHES.has(plain) ? "ANY" : "ADDRESS";
+  return { family, address, scope, isReached: LOOPBACK_REACHES.has(plain) };
 }
 
-/** Descriptors that are looked at for new sockets, in all and in one tick of the event loop. */
+/** Number of descriptors to examine for new sockets: in all, and per tick of the event loop. */
 const DESCRIPTORS_LIMIT = 32_768;
 const DESCRIPTORS_PER_TICK = 256;
 
@@ -88,12 +91,12 @@ interface Held extends SocketHolder {
   readonly fd: string;
 }
 
-/** Processes that hold sockets, as /proc/PID/fd shows them. */
+/** Finds the processes that hold sockets by reading /proc/PID/fd. */
 export class SocketHolders {
-  /** Undefined: nobody was found. */
+  /** Last result by inode; undefined: no holder was found. */
   #known: ReadonlyMap<number, Held | undefined> = new Map();
 
-  /** See `Sockets`. A known holder costs one link and one small file. */
+  /** Implements `Sockets.holders`. Checking a known holder costs one readlink and one small read. */
   async of(inodes: ReadonlySet<number>): Promise<ReadonlyMap<number, SocketHolder>> {
     const held = new Map<number, Held | undefined>();
     let isNew = false;
@@ -108,7 +111,7 @@ export class SocketHolders {
   }
 }
 
-/** Fills in who is missing, in the order of the pids. */
+/** Searches for the holders that are missing, by ascending pid. */
 async function find(held: Map<number, Held | undefined>): Promise<void> {
   let missing = [...held.values()].filter((holder) => holder === undefined).length;
   let looked = 0;
@@ -126,17 +129,17 @@ async function find(held: Map<number, Held | undefined>): Promise<void> {
   }
 }
 
-/** First undefined: a process that shows nothing has its price too. */
+/** Yields undefined first, so that each process counts against the limit even if its descriptors cannot be read. */
 function* descriptorsOf(pid: number): Generator<string | undefined> {
   yield undefined;
-  let folder;
+  let directory;
   try {
-    folder = opendirSync(`/proc/${pid}/fd`);
-    for (let entry; (entry = folder.readSync()) !== null;) yield entry.name;
+    directory = opendirSync(`/proc/${pid}/fd`);
+    for (let entry; (entry = directory.readSync()) !== null;) yield entry.name;
   } catch {
-    // It has ended, or belongs to another user.
+    // The process has ended or belongs to another user.
   } finally {
-    folder?.closeSync();
+    directory?.closeSync();
   }
 }
 

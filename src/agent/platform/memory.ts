@@ -2,96 +2,99 @@ import { garbageCollector } from "../internals/index.ts";
 import type { Addon } from "../native/index.ts";
 import type { ProgramPages } from "./program-pages.ts";
 
-/** Time from work to the check whether the agent is at rest. */
-const LOOK_AFTER_MS = 10_000;
-/** Below this share of one CPU the agent is at rest. */
-const REST_CPU_SHARE = 0.02;
-/** After a snapshot was announced nothing is given back for so long, or until a call: each clone would do it. */
+/** Delay between activity and the check whether the agent is idle. */
+const CHECK_AFTER_MS = 10_000;
+/** The agent is idle while it uses less than this share of a CPU. */
+const IDLE_CPU_SHARE = 0.02;
+/**
+ * After a snapshot was announced, no memory is freed until the next call, or for this long: otherwise every clone would
+ * do it.
+ */
 const SNAPSHOT_LIMIT_MS = 60_000;
-/** Giving memory back takes some 20 ms; for less than this it is not worth it. */
+/** Freeing memory takes some 20 ms, which is not worth it for less. */
 const WORTHWHILE_BYTES: number = 4 * 1024 * 1024;
 /**
- * How full V8's young generation may be, in percent, before V8 collects it when idle. The chunks of a stream are small
- * objects that own much larger memory. At V8's default of 80 so much of that is dead that V8 takes it for growth, and
+ * How full V8's young generation may get, in percent, before V8 collects it in idle time. Chunks of a stream are small
+ * objects that own large buffers. With V8's default of 80 there is so much dead memory that V8 takes it for growth, and
  * collects the whole heap again and again.
  */
 const YOUNG_GENERATION_PERCENT = 25;
 /** V8's default. Small calls own little memory, and collecting more often would make them a sixth slower. */
 const USUAL_YOUNG_GENERATION_PERCENT = 80;
-/** Growth of the old generation before V8 collects it. By default it could become four times as large. */
+/** Growth of the old generation, in percent, that triggers a collection. By default it could grow fourfold. */
 const OLD_GENERATION_GROWTH_PERCENT = 60;
 
 /**
- * What of V8 only saves time or memory later: the compilers, and collections of a young generation that is not full.
- * Without it the first calls touch 940 pages less (decision 0020).
+ * V8 features that only pay off later: the optimizing compilers, and collections of a young generation that is not
+ * full. Without them the first calls after a restore touch 940 pages fewer (decision 0020).
  */
 const OPTIMIZERS: readonly string[] = ["sparkplug", "maglev", "turbofan", "minor-gc-task"];
-/** Calls after a restore that do without them: the node's own, and a few commands. */
+/** Number of calls after a restore that run without these features: the node's own, and a few commands. */
 const UNOPTIMIZED_CALLS = 32;
 
-/** Keeps the agent's memory small: little garbage while it works, none at rest. */
+/** Keeps the agent's memory small: little garbage while it is busy, none while it is idle. */
 export class MemoryKeeper {
   readonly #addon: Pick<Addon, "trimHeap">;
-  readonly #lookAfterMs: number;
+  readonly #checkAfterMs: number;
   readonly #snapshotLimitMs: number;
   readonly #pages: Pick<ProgramPages, "giveBack"> | undefined;
   #calls = 0;
   #collect: ReturnType<typeof garbageCollector> | undefined;
   #timer: NodeJS.Timeout | undefined;
-  #cpuAtWork: NodeJS.CpuUsage | undefined;
-  #atRestBytes = 0;
-  /** Calls that ran when memory was given back last: it could not have what they held. */
-  #callsAtRest = 0;
-  #growsSlowly = false;
-  #hasRested = false;
-  /** Calls until the optimizing compilers work again, after a snapshot was announced; undefined: they work. */
+  #cpuAtActivity: NodeJS.CpuUsage | undefined;
+  #idleBytes = 0;
+  /** Number of calls that were running when memory was last freed; what they used could not be freed. */
+  #callsWhenFreed = 0;
+  #isGrowthLimited = false;
+  #freedStartPages = false;
+  /** Calls until the optimizing compilers are enabled again after a snapshot was announced; undefined: they are enabled. */
   #unoptimizedLeft: number | undefined;
-  /** A snapshot was announced, and no call has come since. */
+  /** A snapshot was announced, and there was no call since. */
   #awaitsSnapshot = false;
 
-  /** @param pages of the bundle's programs; undefined: the agent does not run from a bundle */
+  /** @param pages the pages of the bundle's programs; undefined: the agent does not run from a bundle */
   constructor(
     addon: Pick<Addon, "trimHeap">,
     pages: Pick<ProgramPages, "giveBack"> | undefined,
-    lookAfterMs: number = LOOK_AFTER_MS,
+    checkAfterMs: number = CHECK_AFTER_MS,
     snapshotLimitMs: number = SNAPSHOT_LIMIT_MS,
   ) {
     this.#snapshotLimitMs = snapshotLimitMs;
     this.#addon = addon;
     this.#pages = pages;
-    this.#lookAfterMs = lookAfterMs;
+    this.#checkAfterMs = checkAfterMs;
   }
 
-  /** Call it when a call begins or ends, with the number of calls that run. */
-  calls(running: number): void {
+  /** Call it when a call begins or ends, with the number of running calls. */
+  onCalls(running: number): void {
     const isOver = running < this.#calls;
     if (this.#unoptimizedLeft !== undefined && !isOver && this.#unoptimizedLeft-- === 0) this.#optimize();
     this.#calls = running;
-    if (running < this.#callsAtRest) this.#rested(0, 0);
-    // V8 unmaps on other threads, up to 20 MB later than it has collected.
-    if (this.#timer === undefined) this.#atRestBytes = Math.min(this.#atRestBytes, residentBytes());
-    if (isOver) this.worked();
-    else if (this.#awaitsSnapshot) this.#goOn();
+    if (running < this.#callsWhenFreed) this.#recordRest(0, 0);
+    // V8 unmaps memory on other threads, up to 20 MB of it some time after the collection.
+    if (this.#timer === undefined) this.#idleBytes = Math.min(this.#idleBytes, residentBytes());
+    if (isOver) this.onActivity();
+    else if (this.#awaitsSnapshot) this.#resume();
   }
 
-  /** A call has come since a snapshot was announced, or no snapshot was taken. */
-  #goOn(): void {
+  /** Resumes normal work: a call came after a snapshot was announced, or the snapshot was not taken. */
+  #resume(): void {
     clearTimeout(this.#timer);
     this.#timer = undefined;
     this.#awaitsSnapshot = false;
-    this.worked();
+    this.onActivity();
   }
 
-  /** Call it after work. Without work there is no timer that wakes the agent. */
-  worked(): void {
+  /** Call it after work. It starts the timer, so an idle agent has no timer that wakes it. */
+  onActivity(): void {
     if (this.#timer !== undefined) return;
-    this.#growSlowly();
-    this.#cpuAtWork = process.cpuUsage();
-    this.#timer = setTimeout(() => this.#look(), this.#lookAfterMs);
+    this.#limitGrowth();
+    this.#cpuAtActivity = process.cpuUsage();
+    this.#timer = setTimeout(() => this.#check(), this.#checkAfterMs);
     this.#timer.unref();
   }
 
-  /** Call it when large transfers begin, and when the last has ended. */
+  /** Call it when the first large transfer begins, and when the last one has ended. */
   streaming(any: boolean): void {
     this.#optimize();
     const percent = any ? YOUNG_GENERATION_PERCENT : USUAL_YOUNG_GENERATION_PERCENT;
@@ -99,78 +102,79 @@ export class MemoryKeeper {
   }
 
   /**
-   * Gives back all possible memory before a snapshot, except what the first calls after a restore need: they read it
-   * from the snapshot. Does nothing while other calls run than the one that announces the snapshot. From then on
-   * nothing is done before the next call, or for a minute.
+   * Frees as much memory as possible before a snapshot, but keeps what the first calls after a restore need: they would
+   * have to read it from the snapshot. Does nothing if other calls are running. Afterwards nothing is freed until the
+   * next call, or for a minute.
    *
-   * @param rehearse runs once what such calls run. Never rejects
+   * @param rehearse runs the code of such first calls once; never rejects
    */
   async beforeSnapshot(rehearse: () => Promise<void>): Promise<void> {
     if (this.#calls > 1) return;
     setFlags(OPTIMIZERS.map((compiler) => `no-${compiler}`));
-    this.#giveBackGarbage();
-    // Before the rehearsal: what is mapped then is mapped in the clones, too.
+    this.#freeGarbage();
+    // Before the rehearsal, so that pages that it maps are mapped in the clones, too.
     this.#pages?.giveBack();
     await rehearse();
-    // The first call does that. What it begins is ended below.
-    this.#goOn();
-    // The first calls then fill the young generation from its beginning, without a collection.
+    // The first real call would do this, so it belongs to the rehearsal. The timer that it starts is stopped below.
+    this.#resume();
+    // With an empty young generation the first calls run without a collection.
     this.#collect?.("minor");
-    // Otherwise the next look would discard what was compiled.
-    this.#rested(residentBytes(), 0);
+    // Otherwise the next check would discard the code that the rehearsal compiled.
+    this.#recordRest(residentBytes(), 0);
     this.#unoptimizedLeft = UNOPTIMIZED_CALLS;
     this.#awaitsSnapshot = true;
     clearTimeout(this.#timer);
-    this.#timer = setTimeout(() => this.#goOn(), this.#snapshotLimitMs).unref();
+    this.#timer = setTimeout(() => this.#resume(), this.#snapshotLimitMs).unref();
   }
 
   /**
-   * Sets the flag at the first work, not at the start: V8 rejects all code that was cached under other flags. With that
-   * of `streaming` an upload peaks 3 MB lower, and the first takes a sixth less CPU.
+   * Sets the flag at the first activity instead of at the start: V8 rejects code that was cached under other flags.
+   * Together with the flag of `streaming` it lowers the peak of an upload by 3 MB, and the CPU time of the first one by
+   * a sixth.
    */
-  #growSlowly(): void {
-    if (this.#growsSlowly) return;
-    this.#growsSlowly = true;
+  #limitGrowth(): void {
+    if (this.#isGrowthLimited) return;
+    this.#isGrowthLimited = true;
     setFlags([`heap-growing-percent=${OLD_GENERATION_GROWTH_PERCENT}`]);
   }
 
-  /** Lets V8 optimize again. */
+  /** Enables V8's optimizations again. */
   #optimize(): void {
     if (this.#unoptimizedLeft === undefined) return;
     this.#unoptimizedLeft = undefined;
     setFlags(OPTIMIZERS);
   }
 
-  #look(): void {
+  #check(): void {
     this.#timer = undefined;
-    // Without calls the snapshot may still be to come.
+    // While no call has come, the snapshot may not have been taken yet.
     if (this.#unoptimizedLeft !== UNOPTIMIZED_CALLS) this.#optimize();
-    const { user, system } = process.cpuUsage(this.#cpuAtWork);
-    if ((user + system) / 1_000 > this.#lookAfterMs * REST_CPU_SHARE) {
-      this.worked();
+    const { user, system } = process.cpuUsage(this.#cpuAtActivity);
+    if ((user + system) / 1_000 > this.#checkAfterMs * IDLE_CPU_SHARE) {
+      this.onActivity();
       return;
     }
-    if (residentBytes() > this.#atRestBytes + WORTHWHILE_BYTES) this.#giveBackGarbage();
-    this.#giveBackStart();
+    if (residentBytes() > this.#idleBytes + WORTHWHILE_BYTES) this.#freeGarbage();
+    this.#freeStartPages();
   }
 
-  /** Frees garbage and code that V8 has not used lately, then makes the C library return the memory to the kernel. */
-  #giveBackGarbage(): void {
+  /** Frees garbage and code that V8 has not used lately, and then lets the C library return the memory to the kernel. */
+  #freeGarbage(): void {
     this.#collect ??= garbageCollector();
     this.#collect("major");
     this.#addon.trimHeap();
-    this.#rested(residentBytes(), this.#calls);
+    this.#recordRest(residentBytes(), this.#calls);
   }
 
-  #rested(bytes: number, calls: number): void {
-    this.#atRestBytes = bytes;
-    this.#callsAtRest = calls;
+  #recordRest(bytes: number, calls: number): void {
+    this.#idleBytes = bytes;
+    this.#callsWhenFreed = calls;
   }
 
-  /** Frees, once and while no call runs, what only the start needed. What calls need would be read again at each. */
-  #giveBackStart(): void {
-    if (this.#hasRested || this.#calls > 0) return;
-    this.#hasRested = true;
+  /** Frees, once, the pages that only the start needed. Not while a call runs: it would read its pages again. */
+  #freeStartPages(): void {
+    if (this.#freedStartPages || this.#calls > 0) return;
+    this.#freedStartPages = true;
     this.#pages?.giveBack();
   }
 }
@@ -180,7 +184,7 @@ function setFlags(flags: readonly string[]): void {
   for (const flag of flags) setFlagsFromString(`--${flag}`);
 }
 
-/** Without /proc Node throws: then returns the most that was ever resident, so that the first rest frees memory. */
+/** Without /proc Node throws. Then returns the peak, so that the first check frees memory. */
 function residentBytes(): number {
   try {
     return process.memoryUsage.rss();

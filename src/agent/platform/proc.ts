@@ -1,6 +1,6 @@
 import { readdirSync, readFileSync } from "node:fs";
 
-/** Content of a file of /proc; empty where it cannot be read, as of a process that has ended. */
+/** Content of a file in /proc; empty if it cannot be read, for example because the process has ended. */
 export function readProc(path: string): string {
   try {
     return readFileSync(path, "utf8");
@@ -9,7 +9,7 @@ export function readProc(path: string): string {
   }
 }
 
-/** Names in a folder of /proc; none where it cannot be read. */
+/** Names in a directory of /proc; empty if it cannot be read. */
 export function namesIn(path: string): string[] {
   try {
     return readdirSync(path);

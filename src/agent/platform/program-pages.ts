@@ -2,34 +2,34 @@ import { closeSync, openSync, readdirSync } from "node:fs";
 import { join } from "node:path";
 import { type Addon, ADVICE_DONT_NEED, ADVICE_NORMAL, ADVICE_RANDOM } from "../native/index.ts";
 
-/** The launcher, the agent's executable and the libraries' folder, in the bundle's folder. */
+/** Files in the bundle's directory: the launcher and the agent's executable, and the directory of the libraries. */
 const PROGRAMS = ["guest-agent", "agent.bin"];
 const LIBRARIES = "lib";
 
-/** The page-cache pages of the bundle's programs. They count in the guest's memory, and in its snapshot. */
+/** The page-cache pages of the bundle's programs. They count as guest memory and are part of a snapshot. */
 export class ProgramPages {
   readonly #addon: Pick<Addon, "adviseCode" | "dropFileCache">;
-  readonly #bundleFolder: string;
+  readonly #bundleDirectory: string;
 
-  constructor(addon: Pick<Addon, "adviseCode" | "dropFileCache">, bundleFolder: string) {
+  constructor(addon: Pick<Addon, "adviseCode" | "dropFileCache">, bundleDirectory: string) {
     this.#addon = addon;
-    this.#bundleFolder = bundleFolder;
+    this.#bundleDirectory = bundleDirectory;
   }
 
   /**
-   * Makes the kernel read only what is touched, until the first `giveBack`. The launcher has asked for what a start
-   * needs; around any other page the kernel would read up to 8 MB, by the device's setting. (Linux from 6.16 on does so
-   * for code all the same.) Not for longer: when memory is short, the kernel takes such pages first, however often they
-   * are used. A test then had 8,000 reads instead of 60 (decision 0020).
+   * Turns off read-ahead for the agent's code until the first `giveBack`: the launcher has already read what a start
+   * needs, and the kernel would read up to 8 MB around any other page, depending on the device. (Linux 6.16 and later
+   * does that for code anyway.) It is not turned off for longer: when memory is short, the kernel evicts such pages
+   * first, however often they are used. In a test that caused 8,000 reads instead of 60 (decision 0020).
    */
   readOnlyTouched(): void {
     this.#addon.adviseCode(ADVICE_RANDOM);
   }
 
   /**
-   * Drops pages that nobody used since the last time from the page cache, and unmaps the others. Those stay in the page
-   * cache until the next time, and longer if they are used. What is used again is mapped again, sixteen pages at a
-   * time. Takes some 5 ms.
+   * Drops pages that were not used since the last time from the page cache, and unmaps the others. These stay in the
+   * page cache until the next time, or longer if they are used. A page that is used again is mapped again, with fifteen
+   * neighbours. Takes some 5 ms.
    */
   giveBack(): void {
     for (const file of this.#files()) this.#drop(file);
@@ -38,10 +38,10 @@ export class ProgramPages {
   }
 
   #files(): string[] {
-    const libraries = join(this.#bundleFolder, LIBRARIES);
+    const libraries = join(this.#bundleDirectory, LIBRARIES);
     try {
       return [
-        ...PROGRAMS.map((name) => join(this.#bundleFolder, name)),
+        ...PROGRAMS.map((name) => join(this.#bundleDirectory, name)),
         ...readdirSync(libraries).map((name) => join(libraries, name)),
       ];
     } catch {
@@ -55,7 +55,7 @@ export class ProgramPages {
       this.#addon.dropFileCache(fd);
       closeSync(fd);
     } catch {
-      // A user may run a program without the right to read it. Its pages then stay.
+      // A user may run a program without permission to read it. Then its pages stay.
     }
   }
 }

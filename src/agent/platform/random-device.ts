@@ -4,28 +4,28 @@ import { join } from "node:path";
 import type { EntropyDevice, EntropyFacts, Errno } from "../domain/index.ts";
 import { type Addon, errnoIn, errnoName, failedWith } from "../native/index.ts";
 
-/** Character devices of the kernel's generator (Documentation/admin-guide/devices.txt). */
+/** Device numbers of the kernel's random generator (Documentation/admin-guide/devices.txt). */
 const MAJOR = 1;
 const MINOR_RANDOM = 8;
 const MINOR_URANDOM = 9;
 const RANDOM_DEVICES: ReadonlySet<number> = new Set([MINOR_RANDOM, MINOR_URANDOM].map((minor) => MAJOR * 256 + minor));
 
-/** Paths of the device, and folders in which a temporary device node may be made. */
+/** Paths of the device, and directories in which a temporary device node may be created. */
 export interface RandomDevicePlaces {
   readonly devices: readonly string[];
-  readonly folders: readonly string[];
+  readonly directories: readonly string[];
 }
 
-/** The usual places. A folder fails if its file system is read-only or mounted without devices. */
+/** Default places. A directory fails if its file system is read-only or mounted with nodev. */
 const USUAL_PLACES: RandomDevicePlaces = {
   devices: ["/dev/urandom", "/dev/random"],
-  folders: ["/dev", "/run", "/tmp", "/"],
+  directories: ["/dev", "/run", "/tmp", "/"],
 };
 
 /**
- * Opens the kernel's random device for writing. Does not trust the image: follows no link, does not block on a FIFO,
- * and accepts nothing but the real device. If the image has none, makes a node in a temporary folder and opens that.
- * Returns the errno of the first place on failure.
+ * Opens the kernel's random device for writing. The image is not trusted: it follows no link, does not block on a FIFO,
+ * and accepts only the real device. If the image has none, creates a device node in a temporary directory. Returns the
+ * errno of the first place on failure.
  */
 export function openRandomDevice(addon: Addon, places: RandomDevicePlaces = USUAL_PLACES): number | Errno {
   let first: Errno | undefined;
@@ -34,8 +34,8 @@ export function openRandomDevice(addon: Addon, places: RandomDevicePlaces = USUA
     if (typeof opened === "number") return opened;
     first ??= opened;
   }
-  for (const folder of places.folders) {
-    const opened = openOwnNode(addon, folder);
+  for (const directory of places.directories) {
+    const opened = openOwnNode(addon, directory);
     if (opened !== undefined) return opened;
   }
   return first ?? "ENOENT";
@@ -55,21 +55,21 @@ function openIfDevice(path: string): number | Errno {
 }
 
 function openOwnNode(addon: Addon, parent: string): number | undefined {
-  let folder: string | undefined;
+  let directory: string | undefined;
   try {
-    folder = mkdtempSync(join(parent, ".guest-agent-"));
-    const path = join(folder, "urandom");
+    directory = mkdtempSync(join(parent, ".guest-agent-"));
+    const path = join(directory, "urandom");
     if (addon.makeCharacterDevice(path, MAJOR, MINOR_URANDOM) < 0) return undefined;
     const opened = openIfDevice(path);
     return typeof opened === "number" ? opened : undefined;
   } catch {
     return undefined;
   } finally {
-    if (folder !== undefined) rmSync(folder, { recursive: true, force: true });
+    if (directory !== undefined) rmSync(directory, { recursive: true, force: true });
   }
 }
 
-/** The kernel's generator behind an open random device. Owns the descriptor. */
+/** The kernel's generator, accessed through an open random device. Owns the descriptor. */
 export function entropyDevice(addon: Addon, fd: number): EntropyDevice {
   return {
     credit: (block) => errnoIn(addon.creditEntropy(fd, block)),
@@ -82,15 +82,16 @@ export function entropyDevice(addon: Addon, fd: number): EntropyDevice {
   };
 }
 
-/** First patch level of each long-term kernel (by major.minor) that has the generator of Linux 5.18. */
+/** First patch level of the long-term kernels (by major.minor) that contains the generator of Linux 5.18. */
 const BACKPORTS: ReadonlyMap<string, number> = new Map([
   ["5.10", 119],
   ["5.15", 44],
 ]);
 
 /**
- * Whether this kernel release reports a forced reseed reliably. Since 5.18 it does. Before, the call may report success
- * without doing anything, or for a reseed without our bytes; patches of distributions cannot be seen.
+ * Whether this kernel release reports a forced reseed reliably, as it does since 5.18. Before, the call may report
+ * success although nothing happened, or although it reseeded without our bytes. Patches of distributions cannot be
+ * detected.
  */
 export function confirmsReseed(kernelRelease: string): boolean {
   const [, major, minor, patch] = /^(\d+)\.(\d+)(?:\.(\d+))?/.exec(kernelRelease)?.map(Number) ?? [];
@@ -100,7 +101,7 @@ export function confirmsReseed(kernelRelease: string): boolean {
   return minor >= 18 || (backportedIn !== undefined && (patch ?? 0) >= backportedIn);
 }
 
-/** What restore duties could do with the kernel's generator. Changes nothing. */
+/** What a restore could do with the kernel's generator. Changes nothing. */
 export function entropyFacts(addon: Addon): EntropyFacts {
   const known = { confirmsReseed: confirmsReseed(release()) };
   const device = openRandomDevice(addon);

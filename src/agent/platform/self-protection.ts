@@ -3,33 +3,33 @@ import { getPriority, setPriority } from "node:os";
 
 import type { Addon } from "../native/index.ts";
 
-/** When memory runs out the kernel kills the workload first, and the agent only as a last resort. */
+/** When memory runs out, the kernel should kill the workload first and the agent only as a last resort. */
 const OOM_SCORE_ADJ = -900;
-/** How much higher the children's score is where the agent may not lower its own: raising needs no right (proc(5)). */
+/** Added to the children's score if the agent may not lower its own: raising requires no privilege (proc(5)). */
 const OOM_SCORE_DISTANCE = 900;
 /**
- * How much higher a command's is than the workload's: as if it had half of the guest's memory. With the workload the
- * sandbox ends; with a command only that.
+ * Added to the score of a command compared to the workload, as if it used half of the guest's memory: killing a command
+ * ends only the command, killing the workload ends the sandbox.
  */
 const COMMAND_DISTANCE = 500;
 const MAX_OOM_SCORE_ADJ = 1000;
-/** Whom the kernel never kills has -1000. Where only such processes are left it panics: no child gets that. */
+/** The kernel never kills a process with -1000, and panics if only such processes are left. So no child gets -1000. */
 const LEAST_CHILD_SCORE_ADJ = -999;
 const OOM_SCORE_FILE = "/proc/self/oom_score_adj";
-/** Enough for timely answers beside a busy workload. More could starve the workload. */
+/** High enough to respond in time while the workload is busy. More could starve the workload. */
 const PRIORITY = -5;
 
-/** OOM scores and priority that the agent's children get. */
+/** OOM scores and scheduling priority for the agent's children. */
 export interface ChildPriority {
-  /** Above the agent's. Undefined: they are not known. */
+  /** Higher than the agent's; undefined: unknown. */
   readonly workloadOomScoreAdj: number | undefined;
-  /** Of execs, hooks and ready_cmd: above the workload's. */
+  /** For execs, hooks and ready_cmd: higher than the workload's. */
   readonly commandOomScoreAdj: number | undefined;
-  /** From before the agent changed its own. Undefined: it did not. */
+  /** The agent's priority before it raised its own; undefined: it did not. */
   readonly priority: number | undefined;
 }
 
-/** Returns the workload's score: the container's, or a higher one if the agent may not lower its own. */
+/** Returns the workload's score: the container's original one, or a higher one if the agent may not lower its own. */
 function protectFromOomKiller(container: number | undefined): number | undefined {
   let own: number;
   try {
@@ -41,12 +41,12 @@ function protectFromOomKiller(container: number | undefined): number | undefined
     if (own > OOM_SCORE_ADJ) writeFileSync(OOM_SCORE_FILE, String(OOM_SCORE_ADJ));
     return Math.max(container ?? own, LEAST_CHILD_SCORE_ADJ);
   } catch {
-    // Without CAP_SYS_RESOURCE.
+    // Requires CAP_SYS_RESOURCE.
     return Math.min(own + OOM_SCORE_DISTANCE, MAX_OOM_SCORE_ADJ);
   }
 }
 
-/** Raises this thread's priority, which threads started later inherit. Returns the old one if it changed. */
+/** Raises the priority of this thread, which later threads inherit. Returns the old priority if it changed. */
 function raisePriority(): number | undefined {
   try {
     const before = getPriority();
@@ -59,10 +59,10 @@ function raisePriority(): number | undefined {
 }
 
 /**
- * Protects the process from being starved, killed or read by others in the guest, as far as its privileges allow. Call
- * it once, early. Forbids dumps last: without privileges /proc/self belongs to root from then on.
+ * Protects the agent from being starved, OOM-killed or read by other processes in the guest, as far as its privileges
+ * allow. Call it once, early. Dumps are forbidden last, because then /proc/self belongs to root.
  *
- * @param containerOomScoreAdj of before the launcher changed it; undefined: it did not
+ * @param containerOomScoreAdj the score before the launcher changed it; undefined: it did not
  */
 export function protectSelf(
   addon: Pick<Addon, "forbidDumps">,

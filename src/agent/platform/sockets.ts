@@ -5,17 +5,17 @@ import { type Addon, errnoName } from "../native/index.ts";
 import { eachListener, SocketHolders } from "./listeners.ts";
 import { FdSocket, SOCKET_BUFFERS } from "./streams/socket.ts";
 
-/** Retry interval for a listener's full queue: the kernel does not signal room in it. */
+/** Retry interval if a listener's backlog is full: the kernel does not notify when it has room again. */
 const FULL_QUEUE_PAUSE_MS = 50;
 
-/** Sockets of this process's own network namespace. */
+/** Sockets in the agent's own network namespace. */
 export function guestSockets(addon: Addon): Sockets {
   const pool = new BufferPool(SOCKET_BUFFERS);
   const holders = new SocketHolders();
   const enterQueue = async (path: Buffer, signal: AbortSignal): Promise<number> => {
     const connecting = addon.connectPath(path);
     return unlessAborted(connecting, signal).catch((error: unknown) => {
-      // Its file system may hang; the connection may then succeed much later.
+      // The file system of the socket may hang, so the connection may be established much later.
       void connecting.then((fd) => fd >= 0 && closeSync(fd));
       throw error;
     });
@@ -24,7 +24,7 @@ export function guestSockets(addon: Addon): Sockets {
     try {
       return new FdSocket(addon, pool, fd);
     } catch (error) {
-      // Nobody owns the descriptor if it cannot be watched.
+      // A descriptor that cannot be watched has no owner.
       closeSync(fd);
       throw error;
     }
@@ -39,7 +39,7 @@ export function guestSockets(addon: Addon): Sockets {
         if (errno !== undefined) throw new SocketError(errno);
         return socket;
       } catch (error) {
-        // It may be connected all the same; without a reset its peer would see an empty stream.
+        // It may be connected anyway. Without a reset its peer would see an empty stream.
         socket.reset();
         throw error;
       }

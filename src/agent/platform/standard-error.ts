@@ -5,53 +5,53 @@ import type { Addon } from "../native/index.ts";
 const STDERR = 2;
 
 /**
- * Keeps Node from opening standard error, which some of its modules do when they load, to find out about colours. That
- * would make the stream non-blocking for all processes that share it, and the workload's writes would fail whenever it
- * is full.
+ * Keeps Node from opening standard error, as some modules do on load to detect colour support. That would make the
+ * stream non-blocking for all processes that share it, and the workload's writes would fail whenever it is full.
  */
 export function leaveStandardErrorBlocking(): void {
   Object.defineProperty(process, "stderr", { value: undefined });
-  // Node would print its warnings there, fail, and end the process.
+  // Node would print its warnings to it, fail, and end the process.
   process.removeAllListeners("warning");
 }
 
-/** Logs Node's warnings from now on: each points to a fault in the agent. */
+/** Logs Node's warnings from now on: each means that something is wrong in the agent. */
 export function logWarnings(log: Log): void {
   process.on("warning", ({ name, message }) => log.warn("node_warning", { name, problem: message }));
 }
 
-/** Prints a line for a person while there is no log. */
-export function complain(line: string): void {
-  writeSync(STDERR, complaint(line));
+/** Prints a line for a person. For use before the log exists. */
+export function printError(line: string): void {
+  writeSync(STDERR, errorLine(line));
 }
 
-/** What `complain` prints. */
-export function complaint(line: string): Buffer {
+/** The line that `printError` writes. */
+export function errorLine(line: string): Buffer {
   return Buffer.from(`guest-agent: ${line}\n`);
 }
 
-/** Queues one whole line; false: it could not. Never blocks or throws. */
+/** Queues one whole line. Returns false if the queue is full. Never blocks or throws. */
 export type LineWriter = (line: Uint8Array) => boolean;
 
 /** The output for log lines. */
 export interface LineOutput {
   readonly write: LineWriter;
-  /** Waits up to FLUSH_LIMIT_MS until the queued lines are written. For the end of the process. */
+  /** Waits up to FLUSH_LIMIT_MS until the queued lines are written. Call it before the process exits. */
   flush(): void;
 }
 
 const LEVELS: readonly LogLevel[] = ["debug", "info", "warn", "error"];
-/** PIPE_BUF: a write of up to this size to a pipe is never mixed with writes of others. */
+/** PIPE_BUF: a write of up to this size to a pipe is atomic. */
 const LINE_LIMIT_BYTES = 4096;
 const TEXT_LIMIT_CHARACTERS = 1024;
-/** Size of the queue for a full standard error: some 400 lines of usual length. */
+/** Capacity of the queue while standard error is full: about 400 typical lines. */
 const QUEUE_BYTES = 64 * 1024;
-/** A standard error that nobody reads must not keep the agent from leaving. */
+/** A standard error that nobody reads must not delay the agent's exit for longer. */
 const FLUSH_LIMIT_MS = 1_000;
 
 /**
- * Standard error, through a queue in memory. Not process.stderr: the workload shares this stream, and Node would make
- * it non-blocking for both. A workload that floods it delays the agent's lines; a full queue drops them.
+ * Writes log lines to standard error through a queue in memory. Not through process.stderr: the workload shares this
+ * stream, and Node would make it non-blocking for both. If the workload floods it, the agent's lines are delayed, and
+ * dropped when the queue is full.
  */
 export function stderrLines(addon: Pick<Addon, "BackgroundWriter">): LineOutput {
   const writer = new addon.BackgroundWriter(STDERR, QUEUE_BYTES);
@@ -68,7 +68,7 @@ function shorten(_name: string, value: unknown): unknown {
   return `${value.slice(0, TEXT_LIMIT_CHARACTERS)}…`;
 }
 
-/** Logs events of at least `level`, one JSON object a line. Lines that cannot be written are counted in the next. */
+/** Logs events of at least `level` as one JSON object per line. The next line reports how many were dropped. */
 export function jsonLog(level: LogLevel, clock: Clock, write: LineWriter): Log {
   let dropped = 0;
   const least = LEVELS.indexOf(level);

@@ -3,12 +3,15 @@ import { constants } from "node:os";
 import type { VsockListener } from "../domain/index.ts";
 import { type Addon, errnoName, type FdWatch, READABLE } from "../native/index.ts";
 
-/** Connections that are accepted in one tick of the event loop. */
+/** Connections to accept per tick of the event loop. */
 const ACCEPTED_PER_TICK = 16;
-/** Pause after a failed accept(2), such as for lack of descriptors: the socket stays readable meanwhile. */
+/** Pause after accept(2) failed, for example for lack of descriptors: until then the socket stays readable. */
 const PAUSE_MS = 1_000;
 
-/** Accepts connections of a listening socket, which the caller has opened (`Addon.listenVsock`) and which it owns. */
+/**
+ * Accepts connections on a listening socket that the caller has opened with `Addon.listenVsock`; it owns the
+ * descriptor.
+ */
 export function vsockListener(addon: Pick<Addon, "FdWatch" | "acceptVsock">, fd: number): VsockListener {
   let watch: FdWatch | undefined;
   let pause: NodeJS.Timeout | undefined;
@@ -23,7 +26,7 @@ export function vsockListener(addon: Pick<Addon, "FdWatch" | "acceptVsock">, fd:
             accepted({ fd: connection, cid, port });
             continue;
           }
-          // The peer left while it waited.
+          // The peer disconnected before it was accepted.
           if (result === -constants.errno.ECONNABORTED) continue;
           if (result === -constants.errno.EAGAIN) return;
           watch?.set(0);

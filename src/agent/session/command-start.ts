@@ -27,14 +27,14 @@ export interface CommandStarterParts {
   readonly processes: Processes;
   readonly accounts: Accounts;
   readonly environment: SessionEnvironment;
-  /** User and folder of a command that names none. */
+  /** User and directory of a command that names none. */
   readonly defaults: Pick<CommandSpec, "user" | "cwd">;
   readonly ownUid: number;
   /** What refuses starts while the session is frozen. */
   readonly freeze: Pick<SessionFreeze, "admit" | "check">;
 }
 
-const ROOT_FOLDER = "/";
+const ROOT_DIRECTORY = "/";
 const NO_ENTRIES: Uint8Array = new Uint8Array();
 
 /** A user as found in these two files. */
@@ -130,7 +130,7 @@ export class CommandStarter {
       const isHome = chosenCwd === "" && error instanceof AgentError && error.metadata["step"] === "chdir";
       if (!isHome || abort?.aborted === true) throw error;
     }
-    return this.#spawnIn(ROOT_FOLDER, command, user, abort);
+    return this.#spawnIn(ROOT_DIRECTORY, command, user, abort);
   }
 
   /** Starts it in that directory. Throws AgentError. */
@@ -204,13 +204,14 @@ export function commandCandidates(command: string, environment: Environment): (U
   if (command.includes("/")) return [command];
   const path = Buffer.from(lookup(environment, "PATH") ?? Buffer.from(DEFAULT_PATH)).toString("latin1");
   const name = Buffer.from(command).toString("latin1");
-  const folders = path.split(":");
-  if (folders.length * name.length + path.length > EXEC_STRINGS_LIMIT_BYTES) throw tooManyFolders(folders.length);
-  return folders.map((folder) => Buffer.from(`${folder === "" ? "." : folder}/${name}`, "latin1"));
+  const directories = path.split(":");
+  if (directories.length * name.length + path.length > EXEC_STRINGS_LIMIT_BYTES)
+    throw tooManyDirectories(directories.length);
+  return directories.map((directory) => Buffer.from(`${directory === "" ? "." : directory}/${name}`, "latin1"));
 }
 
-function tooManyFolders(count: number): AgentError {
-  const message = `the command's name is too long to be looked for in each of the ${count} folders of PATH; give its path`;
+function tooManyDirectories(count: number): AgentError {
+  const message = `the command's name is too long to be looked for in each of the ${count} directories of PATH; give its path`;
   const metadata = { limit: String(EXEC_STRINGS_LIMIT_BYTES) };
   return new AgentError("RESOURCE_EXHAUSTED", "EXEC_ARGS_TOO_LONG", message, metadata);
 }

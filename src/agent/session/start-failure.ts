@@ -103,14 +103,16 @@ export function startFailure(
   const [status, reason, general] = classify(error.step, error.errno);
   const oversized = error.errno === "E2BIG" ? oversizedString({ args, env }) : undefined;
   const problem = oversized === undefined ? general : `${oversized}; pass large data by stdin or a file`;
-  const isFolder = error.step === "chdir";
-  const about = isFolder ? cwd : command;
-  const what = isFolder ? `${problem}: ${JSON.stringify(about)}` : `cannot start ${JSON.stringify(about)}: ${problem}`;
+  const isDirectory = error.step === "chdir";
+  const about = isDirectory ? cwd : command;
+  const what = isDirectory
+    ? `${problem}: ${JSON.stringify(about)}`
+    : `cannot start ${JSON.stringify(about)}: ${problem}`;
   const message = `${what} (${error.step}: ${error.errno})`;
   return new AgentError(status, reason, message, { step: error.step, errno: error.errno, path: about }, error);
 }
 
-/** The status for a start that was given up while it waited for the file system of its folder or program. */
+/** The status for a start that was given up while it waited for the file system of its directory or program. */
 function startHung(error: SpawnAborted, command: string, cwd: string): AgentError {
   const { step = "execve", mount } = error.waited ?? {};
   const path = step === "chdir" ? cwd : command;

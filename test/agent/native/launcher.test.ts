@@ -8,7 +8,7 @@ import { text as textOf } from "node:stream/consumers";
 import { after, describe, test } from "node:test";
 
 import { COMPILED_ONCE } from "../../../scripts/testing/compiled.ts";
-import { builtAddonFolder } from "../../../src/agent/native/index.ts";
+import { builtAddonDirectory } from "../../../src/agent/native/index.ts";
 import { makeLauncherBundle } from "../../fixtures/bundles.ts";
 import { testFolder } from "../../fixtures/files.ts";
 import { NEEDS_NAMESPACES, noNamespaces } from "../../fixtures/namespaces.ts";
@@ -358,7 +358,7 @@ describe("launcher", () => {
   test("has the addon loaded with Node, whose mutexes then have no table of 1 MiB", () => {
     using own = makeLauncherBundle();
     const without = memoryOf(own.folder);
-    fs.copyFileSync(join(builtAddonFolder(ROOT), "agent.node"), join(own.folder, "agent.node"));
+    fs.copyFileSync(join(builtAddonDirectory(ROOT), "agent.node"), join(own.folder, "agent.node"));
     const loaded = memoryOf(own.folder);
     assert.deepEqual([without.hasAddon, loaded.hasAddon], [false, true]);
     const savedKiB = without.anonymousKiB - loaded.anonymousKiB;
@@ -367,7 +367,7 @@ describe("launcher", () => {
 
   test("runs Node without the addon from a folder that the loader cannot name, and says nothing of it", () => {
     using own = makeLauncherBundle();
-    fs.copyFileSync(join(builtAddonFolder(ROOT), "agent.node"), join(own.folder, "agent.node"));
+    fs.copyFileSync(join(builtAddonDirectory(ROOT), "agent.node"), join(own.folder, "agent.node"));
     const spaced = `${own.folder} with spaces`;
     fs.renameSync(own.folder, spaced);
     try {

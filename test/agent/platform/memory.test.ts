@@ -47,7 +47,7 @@ test("once work is over, its garbage is given back", async () => {
   const beforeBytes = process.memoryUsage().arrayBuffers;
   leaveGarbage(64);
   const givenBack = next();
-  memory.worked();
+  memory.onActivity();
   await awake(givenBack);
   assert.equal(trimmed.length, 1);
   // V8 frees collected memory on a thread of its own.
@@ -60,7 +60,7 @@ test("once work is over, its garbage is given back", async () => {
 test("nothing is done while there is work, and nothing again where nothing has grown", async () => {
   const { memory, trimmed, next } = keeper();
   const givenBack = next();
-  memory.worked();
+  memory.onActivity();
   const busyUntil = performance.now() + 4 * LOOK_AFTER_MS;
   while (performance.now() < busyUntil) {
     leaveGarbage(1);
@@ -68,7 +68,7 @@ test("nothing is done while there is work, and nothing again where nothing has g
     assert.equal(trimmed.length, 0);
   }
   await awake(givenBack);
-  memory.worked();
+  memory.onActivity();
   await awake(new Promise((resolve) => setTimeout(resolve, 4 * LOOK_AFTER_MS)));
   assert.equal(trimmed.length, 1);
 });
@@ -78,7 +78,7 @@ test("the program's pages are given back at the first rest, once", async () => {
   for (let round = 0; round < 2; round++) {
     leaveGarbage(16);
     const rested = next();
-    memory.worked();
+    memory.onActivity();
     // If nothing has grown since, no second rest gives anything back.
     const noMore = new Promise((resolve) => setTimeout(resolve, 8 * LOOK_AFTER_MS));
     await awake(round === 0 ? rested : Promise.race([rested, noMore]));
@@ -88,17 +88,17 @@ test("the program's pages are given back at the first rest, once", async () => {
 
 test("the program's pages are not given back while a call runs, but at the rest after it", async () => {
   const { memory, trimmed, pages, next } = keeper();
-  memory.calls(1);
+  memory.onCalls(1);
   let rested = next();
-  memory.worked();
+  memory.onActivity();
   await awake(rested);
   assert.deepEqual(pages, []);
-  memory.calls(0);
+  memory.onCalls(0);
   await until(() => pages.length > 0, "the pages are given back");
   assert.deepEqual(pages, ["given back"]);
   rested = next();
   leaveGarbage(16);
-  memory.calls(1);
+  memory.onCalls(1);
   await memory.beforeSnapshot(nothing);
   await awake(rested);
   assert.ok(trimmed.length >= 2);
@@ -107,12 +107,12 @@ test("the program's pages are not given back while a call runs, but at the rest 
 test("what a call held while memory was given back is given back once it has ended", async () => {
   const { memory, trimmed, next } = keeper();
   const held = [fresh()];
-  memory.calls(1);
-  memory.worked();
+  memory.onCalls(1);
+  memory.onActivity();
   await awake(next());
   held.pop();
   const again = next();
-  memory.calls(0);
+  memory.onCalls(0);
   await awake(again);
   assert.equal(trimmed.length, 2);
 });
@@ -120,20 +120,20 @@ test("what a call held while memory was given back is given back once it has end
 test("what V8 frees only after memory was given back may not be held by the next call", async () => {
   const { memory, trimmed, next } = keeper();
   const freedLate = fresh();
-  memory.worked();
+  memory.onActivity();
   await awake(next());
   freedLate.buffer.transfer(0);
-  memory.calls(1);
+  memory.onCalls(1);
   const held = fresh();
   const again = next();
-  memory.calls(0);
+  memory.onCalls(0);
   await awake(again);
   assert.equal(trimmed.length, held.length / FRESH_BYTES + 1);
 });
 
 test("before a snapshot garbage and pages are given back, and then the first calls are rehearsed", async () => {
   const { memory, trimmed, pages } = keeper();
-  memory.calls(1);
+  memory.onCalls(1);
   await memory.beforeSnapshot(() => {
     assert.equal(trimmed.length, 1);
     return Promise.resolve(void pages.push("rehearsed"));
@@ -143,15 +143,15 @@ test("before a snapshot garbage and pages are given back, and then the first cal
 
 test("after a snapshot was announced nothing is given back before the next call", async () => {
   const { memory, trimmed, next } = keeper();
-  memory.calls(1);
+  memory.onCalls(1);
   await memory.beforeSnapshot(nothing);
-  memory.calls(0);
-  memory.worked();
+  memory.onCalls(0);
+  memory.onActivity();
   const grown = fresh();
   await awake(new Promise((resolve) => setTimeout(resolve, 8 * LOOK_AFTER_MS)));
   assert.equal(trimmed.length, 1);
   const rested = next();
-  for (const running of [1, 0]) memory.calls(running);
+  for (const running of [1, 0]) memory.onCalls(running);
   await awake(rested);
   assert.deepEqual([trimmed.length, grown.length], [2, FRESH_BYTES]);
 });
@@ -159,10 +159,10 @@ test("after a snapshot was announced nothing is given back before the next call"
 test("after a snapshot was announced nothing is given back before a time without a call", async () => {
   const limitMs = 10 * LOOK_AFTER_MS;
   const { memory, trimmed } = keeper(LOOK_AFTER_MS, limitMs);
-  memory.calls(1);
+  memory.onCalls(1);
   await memory.beforeSnapshot(nothing);
   const beganMs = performance.now();
-  memory.calls(0);
+  memory.onCalls(0);
   const grown = fresh();
   await until(() => trimmed.length > 1, "memory is given back");
   // A timer's clock has whole milliseconds.
@@ -211,11 +211,11 @@ test("from the announcement of a snapshot V8 optimizes nothing until some calls 
 
 test("before a snapshot nothing is given back while another call runs", async () => {
   const { memory, trimmed, pages } = keeper();
-  memory.calls(1);
-  memory.calls(2);
+  memory.onCalls(1);
+  memory.onCalls(2);
   await memory.beforeSnapshot(nothing);
-  memory.calls(1);
-  memory.calls(0);
+  memory.onCalls(1);
+  memory.onCalls(0);
   await awake(new Promise((resolve) => setTimeout(resolve, LOOK_AFTER_MS / 2)));
   assert.equal(trimmed.length, 0);
   assert.deepEqual(pages, []);

@@ -213,7 +213,7 @@ test("32 pipes are wide at once, each of them once, and one that leaves makes ro
   assert.deepEqual(widened, [...Array.from({ length: 32 }, () => true), false]);
   const [[first], [last]] = [pipes.at(0) ?? [-1], pipes.at(-1) ?? [-1]];
   assert.equal(wide.widen(first), false);
-  wide.leave(first);
+  wide.forget(first);
   assert.equal(wide.widen(last), true);
   for (const fd of pipes.flat()) closeSync(fd);
 });

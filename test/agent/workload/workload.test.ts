@@ -132,7 +132,7 @@ describe("an agent whose socket cannot be made", () => {
   }
 
   it("says that the path, or a part of it, is a file (EEXIST), which is no fault of its own", async () => {
-    const noFolder = /no folder and cannot become one; name another/;
+    const noFolder = /no directory and cannot become one; name another/;
     assert.equal(await startFailure("/etc/passwd/run/workload.sock", noFolder), "FILE_ERROR");
     assert.equal(await startFailure("/etc/passwd/workload.sock", noFolder), "FILE_ERROR");
     await startFailure("/etc/passwd", /is there already and is no socket/);

@@ -117,7 +117,7 @@ describe("guestctl cat", () => {
     const { stderr, exitCode } = await guestctl("cat", folder.at("missing"));
     assert.match(stderr, /^guestctl: cannot read ".*missing": no such file or directory \(open: ENOENT\) \[/);
     assert.equal(exitCode, 125);
-    assert.match((await guestctl("cat", folder.path)).stderr, /it is no regular file but a directory/);
+    assert.match((await guestctl("cat", folder.path)).stderr, /it is a directory, not a regular file/);
   });
 });
 
@@ -127,7 +127,7 @@ describe("guestctl write", () => {
 
   it("writes standard input, with a mode, into folders that it makes when asked to", async () => {
     const path = folder.at("a/b/file");
-    assert.match((await write("x", path)).stderr, /its folder does not exist/);
+    assert.match((await write("x", path)).stderr, /its directory does not exist/);
     const input = "some input\n".repeat(100_000);
     assert.deepEqual(await write(input, "--parents", "--mode", "0640", path), { stdout: "", stderr: "", exitCode: 0 });
     assert.equal(await readFile(path, "utf8"), input);
@@ -271,7 +271,7 @@ describe("guestctl cp", () => {
   it("makes missing folders only when asked to", async () => {
     await writeFile(folder.at("a"), "a");
     const missing = `:${folder.at("x/y/a")}`;
-    assert.match((await guestctl("cp", folder.at("a"), missing)).stderr, /its folder does not exist/);
+    assert.match((await guestctl("cp", folder.at("a"), missing)).stderr, /its directory does not exist/);
     await copies("--parents", folder.at("a"), missing);
     assert.equal(await readFile(folder.at("x/y/a"), "utf8"), "a");
     for (const [from, to] of [

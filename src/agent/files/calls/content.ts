@@ -4,30 +4,28 @@ import { operationReturned } from "./failure.ts";
 import { pathText } from "./location.ts";
 import type { WriteRequest } from "./file-requests.ts";
 
-/** Bytes gathered for one write: waking a thread takes as long as writing 256 KiB, or longer (decision 0023). */
+/** Bytes collected for one write(2). Waking a thread costs as much as writing 256 KiB or more (decision 0023). */
 const BATCH_BYTES = 512 * 1024;
-/** The same while many files are written, to bound memory: each then also waits for a write before it takes more. */
+/** The same while many files are written, to bound memory. Then each call also waits for the previous write. */
 const TIGHT_BATCH_BYTES = 64 * 1024;
-/** Pieces of a batch at most: one system call takes as many, and each has a cost beside its bytes. */
+/** Largest number of pieces in a batch. One system call accepts more, but each piece costs time of its own. */
 const BATCH_PIECES = 256;
-/** Files that are written at once with large batches. */
+/** Up to this many concurrent writes may use large batches. */
 const FEW_WRITERS = 4;
 
-/** Number of bytes written, and their SHA-256 if wanted. */
 export interface WriteResult {
   readonly bytesWritten: bigint;
   readonly sha256: Uint8Array | undefined;
 }
 
-/** What a file's content needs. */
 export interface ContentParts {
   readonly file: Pick<NewFile, "write" | "sha256">;
   readonly expected: Pick<WriteRequest, "path" | "sizeBytes" | "sha256">;
-  /** Files that are being written now. */
+  /** Number of files that are being written now. */
   readonly writers: () => number;
 }
 
-/** Writes content as it arrives, in batches; compares size and checksum. Await `settled` before closing the file. */
+/** Writes content in batches as it arrives, and checks its size and SHA-256. Await `settled` before closing the file. */
 export class Content {
   readonly #parts: ContentParts;
   #sizeBytes = 0n;
@@ -40,8 +38,8 @@ export class Content {
   }
 
   /**
-   * Adds a piece, which is released once it is written. Returns a promise where enough is being written: it rejects if
-   * that failed. Throws AgentError for too many bytes.
+   * Adds a piece and releases it once it is written. If a batch is being written, returns a promise for backpressure,
+   * which rejects if the write fails. Throws AgentError if the content exceeds its declared size.
    */
   write(piece: LentBytes): Promise<void> | undefined {
     const { length } = piece.bytes;
@@ -56,7 +54,7 @@ export class Content {
     return this.#flush().then(() => (few ? undefined : this.#writing));
   }
 
-  /** Call it after the last bytes. Throws AgentError when size or checksum differ from the declared ones. */
+  /** Call it after the last piece. Throws AgentError if the size or the checksum differs from the declared one. */
   async finish(): Promise<WriteResult> {
     await this.#flush();
     await this.#writing;
@@ -65,7 +63,7 @@ export class Content {
     if (sizeBytes !== undefined && this.#sizeBytes !== sizeBytes) throw this.#sizeMismatch("fewer");
     const sha256 = this.#parts.file.sha256();
     if (declared !== undefined && sha256 !== undefined && Buffer.compare(sha256, declared) !== 0) {
-      const message = `cannot write ${JSON.stringify(path)}: its content has another SHA-256 than declared; send it again`;
+      const message = `cannot write ${JSON.stringify(path)}: the SHA-256 of the received content differs from the declared one; send it again`;
       const metadata = {
         path,
         declared: Buffer.from(declared).toString("hex"),
@@ -76,12 +74,12 @@ export class Content {
     return { bytesWritten: this.#sizeBytes, sha256 };
   }
 
-  /** Resolves when nothing is being written. Never rejects. */
+  /** Resolves when no write is in progress. Never rejects. */
   async settled(): Promise<void> {
     await this.#writing?.catch(() => {});
   }
 
-  /** Begins to write the batch once the previous one is written. Throws the previous one's failure. */
+  /** Starts writing the batch after the previous write has finished. Throws the failure of the previous write. */
   async #flush(): Promise<void> {
     await this.#writing;
     if (this.#batch.length === 0) return;
@@ -95,14 +93,14 @@ export class Content {
       void operationReturned(error).then(release);
       throw error;
     });
-    // The next caller that awaits it gets the failure.
+    // The error is not lost: the next call that awaits `#writing` throws it.
     this.#writing.catch(() => {});
   }
 
   #sizeMismatch(comparison: string): AgentError {
     const { sizeBytes } = this.#parts.expected;
     const path = pathText(this.#parts.expected.path);
-    const message = `cannot write ${JSON.stringify(path)}: ${comparison} bytes came than the declared ${sizeBytes}`;
+    const message = `cannot write ${JSON.stringify(path)}: received ${comparison} bytes than the declared ${sizeBytes}`;
     const metadata = { path, declared: String(sizeBytes), received: String(this.#sizeBytes) };
     return new AgentError("DATA_LOSS", "SIZE_MISMATCH", message, metadata);
   }

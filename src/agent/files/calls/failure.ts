@@ -8,13 +8,13 @@ import {
 } from "../../domain/index.ts";
 import { PathEscapes } from "../open/path-escapes.ts";
 
-/** Resolves once a failed operation no longer uses its memory: at once, unless its file system hangs. */
+/** Resolves once a failed operation has released its memory. Only an operation on a hung file system keeps it longer. */
 export async function operationReturned(error: unknown): Promise<void> {
   if (error instanceof FileSystemHung) await error.returned;
 }
 
-/** A directory that is in a lower layer of an overlayfs was to be renamed, within one mount. */
-export class LowerLayer extends FileSystemError {
+/** overlayfs refuses to rename a directory of a lower layer (EXDEV), even within one mount. */
+export class LowerLayerDirectory extends FileSystemError {
   constructor() {
     super("rename", "EXDEV");
   }
@@ -30,101 +30,106 @@ const failed = (reason: Reason, problem: string, field?: string): Failure => [
   problem,
   field,
 ];
-const notNow = (problem: string, field?: string): Failure => failed("FILE_ERROR", problem, field);
+const notPossible = (problem: string, field?: string): Failure => failed("FILE_ERROR", problem, field);
 const broken = (problem: string): Failure => ["INTERNAL", "FILE_ERROR", problem];
 const notRegular = (problem: string): Failure => failed("NOT_A_REGULAR_FILE", problem);
 const escapes = (problem: string, field?: string): Failure => failed("PATH_ESCAPES", problem, field);
 
-/** errno(3): what each says about a path. */
+/** The failure for each errno(3) of an operation on a path. */
 const FAILURES: Readonly<Record<string, Failure>> = {
   ENOENT: notFound("no such file or directory"),
   ENOTDIR: notFound("a part of the path is not a directory"),
-  ELOOP: notFound("too many symbolic links on the path"),
+  ELOOP: notFound("the path contains too many symbolic links"),
   ENAMETOOLONG: ["INVALID_ARGUMENT", "INVALID_FIELD", "the path or a name in it is too long"],
-  EACCES: denied("the agent may not go there"),
-  EPERM: denied("the guest's kernel does not permit it to the agent"),
+  EACCES: denied("permission denied"),
+  EPERM: denied("operation not permitted by the guest's kernel"),
   EROFS: denied("the file system is read-only"),
-  EBUSY: notNow("it is in use, or a mount point, which cannot be replaced; write it from inside with a command"),
-  ETXTBSY: notNow("it is being executed"),
-  EXDEV: notNow("a mount point is in the way"),
-  EAGAIN: notNow("another process holds a lease or lock on it; try again later"),
-  EINVAL: notNow("the file system does not take that"),
-  ENOTSUP: notNow("the file system cannot do that"),
-  ENOSYS: notNow("the file system cannot do that"),
+  EBUSY: notPossible(
+    "it is in use, or it is a mount point, which cannot be replaced; write to it with a command in the guest",
+  ),
+  ETXTBSY: notPossible("it is being executed"),
+  EXDEV: notPossible("the path crosses a mount point"),
+  EAGAIN: notPossible("another process holds a lease or lock on it; try again later"),
+  EINVAL: notPossible("the file system rejects the value as invalid"),
+  ENOTSUP: notPossible("the file system does not support this operation"),
+  ENOSYS: notPossible("the file system does not support this operation"),
   EISDIR: notRegular("it is a directory"),
   ENXIO: notRegular("it is a socket or a device without a driver"),
   ENODEV: notRegular("it is a device without a driver"),
-  EEXIST: ["ALREADY_EXISTS", "ALREADY_EXISTS", "it exists already"],
+  EEXIST: ["ALREADY_EXISTS", "ALREADY_EXISTS", "it already exists"],
   ENOSPC: noSpace("no space is left on the file system"),
   EDQUOT: noSpace("the disk quota is used up"),
-  EFBIG: noSpace("the file system takes no file as large as that"),
-  EMLINK: tooMany("the folder takes no more entries"),
-  EMFILE: tooMany("the agent has no more descriptors; try again later"),
-  ENFILE: tooMany("the guest has no more descriptors; try again later"),
-  ENOMEM: tooMany("the guest has no more memory; try again later"),
-  ENOBUFS: tooMany("the guest has no more memory; try again later"),
-  EIO: broken("the disk below the file system fails"),
-  ESTALE: broken("the server of the file system has lost it"),
-  ENOTCONN: broken("the server of the file system is gone"),
+  EFBIG: noSpace("the file exceeds the largest size that the file system supports"),
+  EMLINK: tooMany("the directory cannot hold more entries"),
+  EMFILE: tooMany("the agent has too many open files; try again later"),
+  ENFILE: tooMany("the guest has too many open files; try again later"),
+  ENOMEM: tooMany("the guest is out of memory; try again later"),
+  ENOBUFS: tooMany("the guest is out of memory; try again later"),
+  EIO: broken("I/O error of the underlying disk"),
+  ESTALE: broken("stale file handle: the file system's server no longer knows it"),
+  ENOTCONN: broken("the file system's server is not connected"),
 };
 
-const UNMAPPED = notNow("the guest does not map such a user or group id");
-const NOT_OWNER = denied("the agent may not give files to that owner; it needs CAP_CHOWN");
-const NO_FOLDER = notFound(
-  "its folder does not exist (create_parents makes it), or its file system takes no new files, as /proc",
+const UNMAPPED = notPossible("the guest's user namespace does not map this user or group id");
+const NOT_OWNER = denied("the agent may not change the owner: this requires CAP_CHOWN");
+const NO_PARENT = notFound(
+  "its directory does not exist (create_parents creates it), or its file system allows no new files, like /proc",
   "create_parents",
 );
-const NO_LINKS = notNow("the file system cannot place a file exclusively; write it without exclusive", "exclusive");
+const NO_LINKS = notPossible(
+  "the file system does not support exclusive creation; write it without exclusive",
+  "exclusive",
+);
 const NOT_DURABLE = broken(
-  "the file is in place, but might not survive a crash of the guest: its folder was not synced",
+  "the file was written, but may not survive a crash of the guest: syncing its directory failed",
 );
 const ESCAPES = escapes(
-  "it leads out of the folder given as beneath, or over an absolute link; absolute links are refused there",
+  "it leaves the directory given as beneath, or follows an absolute link, which is not allowed there",
   "beneath",
 );
-const OVER_A_LINK = escapes("it goes over a symbolic link, and no_symlinks is set", "no_symlinks");
-const OVER_TOO_MANY = escapes("too many symbolic links on the path, or a magic link of /proc");
+const OVER_A_LINK = escapes("it contains a symbolic link, and no_symlinks is set", "no_symlinks");
+const OVER_TOO_MANY = escapes("it contains too many symbolic links, or a magic link of /proc");
 const MOUNTED = failed("MOUNT_POINT", "it is a mount point; unmount it first");
-const FULL = failed("FOLDER_NOT_EMPTY", "the folder is not empty");
-/** Errnos that mean something else for a change of a folder's entries than for a file. */
+const FULL = failed("FOLDER_NOT_EMPTY", "the directory is not empty");
+/** Errnos with another meaning when the entries of a directory change. */
 const CHANGES: Readonly<Partial<Record<FileStep, Readonly<Record<string, Failure>>>>> = {
   remove: { EBUSY: MOUNTED, EXDEV: MOUNTED, ENOTEMPTY: FULL, EEXIST: FULL },
   rename: {
     EBUSY: MOUNTED,
     ENOTEMPTY: FULL,
     EXDEV: failed("CROSS_DEVICE", "the new path is on another file system or mount; copy it there, and remove it here"),
-    ENOTDIR: failed("NOT_A_FOLDER", "a folder cannot take the place of something else than an empty folder"),
-    EISDIR: failed("NOT_A_REGULAR_FILE", "a folder is at the new path, and this is none"),
-    EINVAL: failed("FILE_ERROR", "a folder cannot be moved into itself, or the file system does not take that"),
+    ENOTDIR: failed("NOT_A_FOLDER", "a directory can only replace an empty directory"),
+    EISDIR: failed("NOT_A_REGULAR_FILE", "the new path is a directory, but the old one is not"),
+    EINVAL: failed("FILE_ERROR", "a directory cannot be moved into itself, or the file system rejects the names"),
   },
 };
 const LOWER_LAYER = failed(
   "CROSS_DEVICE",
-  "it came with the image, and overlayfs does not rename such a directory; mv in the guest copies it and removes it",
+  "it came with the image, and overlayfs cannot rename such a directory; mv in the guest copies and removes it",
 );
-const UNKNOWN = broken("the guest's kernel refused it");
+const UNKNOWN = broken("refused by the guest's kernel");
 
-/** Steps that run after the file is in its place. */
-const PLACING: ReadonlySet<FileStep> = new Set(["place", "sync_folder"]);
+/** Steps that run after the file got its name. */
+const AFTER_NAMING: ReadonlySet<FileStep> = new Set(["place", "sync_folder"]);
 
 function hung({ step, mount, returned }: FileSystemHung): Failure {
   const where =
     mount?.path === undefined ? "its file system" : `the file system mounted at ${JSON.stringify(mount.path)}`;
   const problem =
     returned === undefined
-      ? "all threads for files wait for file systems that do not answer; try again once these do, or unmount them"
-      : `${where} does not answer; try again once it does, or unmount it`;
-  const unsure = PLACING.has(step) ? "; the file may be in place or get there yet" : "";
+      ? "all file threads are blocked by file systems that do not respond; unmount these, or try again when they respond"
+      : `${where} does not respond; unmount it, or try again when it responds`;
+  const unsure = AFTER_NAMING.has(step) ? "; the file may still be written" : "";
   return failed("FILE_SYSTEM_HUNG", problem + unsure);
 }
 
 function classify(error: FileSystemError): Failure {
   const { step, errno } = error;
   if (error instanceof FileSystemHung) return hung(error);
-  if (error instanceof LowerLayer) return LOWER_LAYER;
+  if (error instanceof LowerLayerDirectory) return LOWER_LAYER;
   if (error instanceof PathEscapes && errno === "ELOOP") return error.noSymlinks ? OVER_A_LINK : OVER_TOO_MANY;
   if (error instanceof PathEscapes) return ESCAPES;
-  if (step === "create" && errno === "ENOENT") return NO_FOLDER;
+  if (step === "create" && errno === "ENOENT") return NO_PARENT;
   if (step === "chown" && errno === "EPERM") return NOT_OWNER;
   if (step === "chown" && errno === "EINVAL") return UNMAPPED;
   if (step === "place" && (errno === "ENOTSUP" || errno === "ENOSYS")) return NO_LINKS;
@@ -132,10 +137,10 @@ function classify(error: FileSystemError): Failure {
   return CHANGES[step]?.[errno] ?? FAILURES[errno] ?? UNKNOWN;
 }
 
-/** The operation on a path, for the error's message. */
+/** The verb for the operation in the error message. */
 export type FileAction = "read" | "write" | "stat" | "list" | "make" | "remove" | "rename" | "change";
 
-/** The status for a failed file operation. Its metadata has path, step and errno. */
+/** Translates a failed file operation into an error. Its metadata has the path, the step and the errno. */
 export function fileFailure(error: FileSystemError, action: FileAction, path: string): AgentError {
   const { step, errno } = error;
   const [status, reason, problem, field = reason === "INVALID_FIELD" ? "path" : undefined] = classify(error);
@@ -144,15 +149,15 @@ export function fileFailure(error: FileSystemError, action: FileAction, path: st
   return new AgentError(status, reason, message, { path, step, errno, ...(field && { field }), ...mount }, error);
 }
 
-/** The refusal of a path that is of another type than the action takes. */
+/** The error for a path of the wrong type. */
 export function wrongType(
   action: FileAction,
   path: string,
   type: string,
-  takes: "folder" | "regular file",
+  takes: "directory" | "regular file",
 ): AgentError {
   const found = type === "regular" ? "regular file" : type.replaceAll("_", " ");
-  const message = `cannot ${action} ${JSON.stringify(path)}: it is no ${takes} but a ${found}`;
-  const reason = takes === "folder" ? "NOT_A_FOLDER" : "NOT_A_REGULAR_FILE";
+  const message = `cannot ${action} ${JSON.stringify(path)}: it is a ${found}, not a ${takes}`;
+  const reason = takes === "directory" ? "NOT_A_FOLDER" : "NOT_A_REGULAR_FILE";
   return new AgentError("FAILED_PRECONDITION", reason, message, { path, type });
 }

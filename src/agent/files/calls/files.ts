@@ -8,7 +8,7 @@ import {
   CONNECTION_FILE_CALL_LIMIT,
   FILE_CALL_LIMIT,
 } from "../../domain/index.ts";
-import { CallPlaces } from "./call-places.ts";
+import { CallSlots } from "./call-slots.ts";
 import { checkFilePath, type FileLocation, inTree, wholePath } from "./location.ts";
 import type { FileAttributes, FileOwner } from "../attributes.ts";
 import { Leftovers } from "../entries/leftovers.ts";
@@ -19,33 +19,31 @@ import { FILE_BUFFERS, readChunks, type ReadOutput } from "./read.ts";
 import { checkReadRequest, checkWriteRequest, type ReadRequest, type WriteRequest } from "./file-requests.ts";
 import { writeAtomically } from "./write.ts";
 
-/** What the files capability needs. */
 export interface FilesParts {
   readonly fileSystem: FileSystem;
   readonly activity: ActivityClock;
   readonly clock: Pick<Clock, "monotonicMs">;
-  /** Owner of new files. */
+  /** Returns the owner of new files. */
   readonly newFileOwner: () => Promise<FileOwner>;
 }
 
-/** Result of StatPath. */
 export interface PathReport {
   readonly attributes: FileAttributes;
-  /** Of a symbolic link that was not followed. */
+  /** Set for a symbolic link that was not followed. */
   readonly linkTarget: Uint8Array | undefined;
 }
 
-/** Reads, writes and describes files of the guest, with the agent's own rights. Everything throws AgentError. */
+/** Reads, writes and stats files of the guest with the agent's own privileges. Every method throws AgentError. */
 export class Files {
   readonly #parts: FilesParts;
   readonly #buffers = new BufferPool(FILE_BUFFERS);
   readonly #writing = new Set<Promise<WriteResult>>();
-  readonly #places: CallPlaces;
+  readonly #places: CallSlots;
   readonly #leftovers = new Leftovers();
 
   constructor(parts: FilesParts) {
     this.#parts = parts;
-    this.#places = new CallPlaces({
+    this.#places = new CallSlots({
       calls: "file calls",
       limit: FILE_CALL_LIMIT,
       connectionLimit: CONNECTION_FILE_CALL_LIMIT,
@@ -53,7 +51,7 @@ export class Files {
     });
   }
 
-  /** Reads a regular file to its end, or a part of it. Resolves when all of it has been handed to `output`. */
+  /** Reads a range of a regular file. Resolves when all of it was passed to `output`. */
   async read(request: ReadRequest, output: ReadOutput, caller: Caller): Promise<void> {
     checkReadRequest(request);
     const { signal } = caller;
@@ -79,7 +77,10 @@ export class Files {
     });
   }
 
-  /** Replaces or creates a file in one step once its content is whole, as declared, and on disk; or changes nothing. */
+  /**
+   * Creates or replaces a file atomically, once its content is complete, verified and on disk. A failed write changes
+   * nothing.
+   */
   async write(request: WriteRequest, input: Incoming<LentBytes>, caller: Caller): Promise<WriteResult> {
     checkWriteRequest(request);
     const { newFileOwner } = this.#parts;
@@ -99,7 +100,7 @@ export class Files {
     });
   }
 
-  /** Describes a path; with `noFollow` a symbolic link itself. */
+  /** Returns the attributes of a path. `noFollow`: of a symbolic link itself. */
   async stat(location: FileLocation, noFollow: boolean): Promise<PathReport> {
     checkFilePath(location);
     const { path } = location;
@@ -109,7 +110,7 @@ export class Files {
     });
   }
 
-  /** Resolves when no write runs and aborted writes have removed their files. */
+  /** Resolves when no write is running and aborted writes have removed their temporary files. */
   async settled(): Promise<void> {
     await Promise.allSettled(this.#writing);
   }

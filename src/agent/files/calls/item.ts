@@ -1,16 +1,16 @@
 import { AgentError, invalidField } from "../../domain/index.ts";
 import type { FilePath, FileType } from "../attributes.ts";
 import { checkAttributes, pathText } from "./location.ts";
-import { isNoName, SLASH } from "../open/names.ts";
+import { isReservedName, SLASH } from "../open/names.ts";
 
-/** Failures that an answer names. */
+/** Largest number of failures that an answer lists by name. */
 const NAMED_LIMIT = 100;
-/** Longest path of an item: PATH_MAX. */
+/** PATH_MAX without its NUL. */
 const PATH_LIMIT_BYTES = 4_095;
-/** Of what Node can write. */
+/** Node writes at offsets up to 2^53 - 1. */
 export const MAX_SIZE_BYTES: bigint = BigInt(Number.MAX_SAFE_INTEGER);
 
-/** An item as it comes (message TreeItem). */
+/** An item of a tree, decoded (message TreeItem). */
 export interface TreeItem {
   readonly path: FilePath;
   readonly type: FileType;
@@ -24,18 +24,18 @@ export interface TreeItem {
   readonly sparse: boolean;
 }
 
-/** An entry that could not be written, read or removed, and why. */
-export interface LeftEntry {
-  /** Its path from the call's folder on. */
+/** An entry that could not be written, read or removed, with the errno. */
+export interface FailedEntry {
+  /** Path relative to the directory of the call. */
   readonly name: FilePath;
   readonly errno: string;
 }
 
-/** Entries that failed: how many, the first of them by name, and those that are not reported yet. */
+/** Collects the entries that failed: their number, the first ones by name, and those that were not reported yet. */
 export class Failures {
-  readonly first: LeftEntry[] = [];
+  readonly first: FailedEntry[] = [];
   #count = 0n;
-  #unreported: LeftEntry[] = [];
+  #unreported: FailedEntry[] = [];
   readonly #isStreamed: boolean;
 
   /** @param isStreamed the call reports each failure when it happens */
@@ -49,73 +49,72 @@ export class Failures {
 
   add(name: FilePath, errno: string): void {
     this.#count += 1n;
-    // A path is a view of a message.
+    // The path is a view into a message whose memory is reused.
     const entry = { name: Uint8Array.from(name), errno };
     if (this.first.length < NAMED_LIMIT) this.first.push(entry);
     if (this.#isStreamed) this.#unreported.push(entry);
   }
 
-  /** Number of entries that wait to be reported. */
   get unreported(): number {
     return this.#unreported.length;
   }
 
-  /** Those that failed since the last call. */
-  takeUnreported(): readonly LeftEntry[] {
+  /** Returns the entries that failed since the last call. */
+  takeUnreported(): readonly FailedEntry[] {
     const taken = this.#unreported;
     this.#unreported = [];
     return taken;
   }
 }
 
-/** Throws INVALID_ARGUMENT for an item that no tree has: nothing of its message is written then. */
+/** Throws INVALID_ARGUMENT for an item that is invalid in any tree. Then nothing of its message is written. */
 export function checkItem(item: TreeItem): void {
   const { path, type, sizeBytes, data, linkTarget } = item;
   if (!isInside(path))
     throw invalidField(
       "items.path",
-      `is ${JSON.stringify(pathText(path))}: give a path below the folder, without ".."`,
+      `is ${JSON.stringify(pathText(path))}: must be a path below the directory, without ".."`,
     );
   const fault = (field: string, problem: string): AgentError =>
     invalidField(`items.${field}`, `of ${JSON.stringify(pathText(path))} ${problem}`);
   if (type !== "regular" && type !== "directory" && type !== "symlink")
-    throw fault("type", "is none of REGULAR, DIRECTORY and SYMLINK");
+    throw fault("type", "must be REGULAR, DIRECTORY or SYMLINK");
   if (type === "symlink" && (linkTarget.length === 0 || linkTarget.includes(0)))
-    throw fault("link_target", "is empty or holds a NUL");
+    throw fault("link_target", "must not be empty or contain a NUL byte");
   if (type === "regular" && linkTarget.length > 0 && !isInside(linkTarget))
-    throw fault("link_target", "is no path below the folder");
+    throw fault("link_target", "must be a path below the directory");
   checkAttributes(item, fault);
-  if (sizeBytes > MAX_SIZE_BYTES) throw fault("size", "is larger than 2^53 - 1");
-  if (BigInt(data.length) > sizeBytes) throw fault("size", "is less than its data");
+  if (sizeBytes > MAX_SIZE_BYTES) throw fault("size", "exceeds 2^53 - 1");
+  if (BigInt(data.length) > sizeBytes) throw fault("size", "is smaller than its data");
 }
 
-/** Whether a path leads to a name below the folder: relative, without "..", and short enough. It has one form. */
+/** Whether a path names an entry below the directory: relative, without "." or "..", and not too long. */
 function isInside(path: FilePath): boolean {
   if (path.length > PATH_LIMIT_BYTES || path.includes(0)) return false;
   for (let start = 0; start <= path.length;) {
     const slash = path.indexOf(SLASH, start);
     const end = slash < 0 ? path.length : slash;
-    if (isNoName(path.subarray(start, end))) return false;
+    if (isReservedName(path.subarray(start, end))) return false;
     start = end + 1;
   }
   return true;
 }
 
-/** A hole of a file that is not written with holes. */
+/** The error for a hole in a file that is not sparse. */
 export function notSparse({ path }: TreeItem): AgentError {
-  return invalidField("hole", `is of ${JSON.stringify(pathText(path))}, whose item does not say sparse`);
+  return invalidField("hole", `is of ${JSON.stringify(pathText(path))}, whose item is not sparse`);
 }
 
-/** More bytes came of a file than it was to have. */
+/** The error for more bytes than the declared size. */
 export function tooLong({ path, sizeBytes }: TreeItem): AgentError {
-  const message = `more bytes came of ${JSON.stringify(pathText(path))} than its ${sizeBytes}`;
+  const message = `received more bytes of ${JSON.stringify(pathText(path))} than its declared ${sizeBytes}`;
   return new AgentError("DATA_LOSS", "SIZE_MISMATCH", message, { path: pathText(path), declared: String(sizeBytes) });
 }
 
-/** Fewer bytes came of a file than it was to have. */
+/** The error for fewer bytes than the declared size. */
 export function tooShort({ path, sizeBytes }: TreeItem, leftBytes: bigint): AgentError {
   const received = sizeBytes - leftBytes;
-  const message = `only ${received} bytes came of ${JSON.stringify(pathText(path))}, which has ${sizeBytes}; it is not written`;
+  const message = `received only ${received} of ${sizeBytes} bytes of ${JSON.stringify(pathText(path))}; it was not written`;
   const metadata = { path: pathText(path), declared: String(sizeBytes), received: String(received) };
   return new AgentError("DATA_LOSS", "SIZE_MISMATCH", message, metadata);
 }

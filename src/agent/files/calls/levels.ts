@@ -1,32 +1,35 @@
 import type { FilePath } from "../attributes.ts";
-import type { FolderIdentity } from "../entries/listing.ts";
-import type { ListedFolder } from "../entries/listed-folder.ts";
+import type { DirectoryIdentity } from "../entries/listing.ts";
+import type { ListedDirectory } from "../entries/listed-directory.ts";
 
-/** Folders that a walk holds open at once: the first one, and the deepest. */
+/** A walk keeps only the top directory and this many of the deepest ones open. */
 const OPEN_LEVELS = 16;
 const SLASH = Buffer.from("/");
 
-/** What a walk remembers of a folder that it is in. */
-export interface Place {
-  /** Drops state that can be read again, because the folder is closed while the walk is far below. */
-  rest(): void;
+/** State of a walk in one directory. */
+export interface WalkState {
+  /** Drops state that can be read again. Called when the directory is closed because the walk is far below it. */
+  suspend(): void;
 }
 
-interface Level<State extends Place> {
-  readonly place: State;
-  /** Length of the path above it. */
+interface Level<State extends WalkState> {
+  readonly state: State;
+  /** Length of the path of the parent directory. */
   readonly aboveBytes: number;
-  folder: ListedFolder | undefined;
-  identity: FolderIdentity;
+  directory: ListedDirectory | undefined;
+  identity: DirectoryIdentity;
 }
 
-/** The folders from the top of a walk down to where it is. However deep that is, few are open. */
-export class Levels<State extends Place> implements AsyncDisposable {
+/**
+ * The stack of directories from the top of a walk to its current position. Few of them are open, however deep the walk
+ * is.
+ */
+export class Levels<State extends WalkState> implements AsyncDisposable {
   readonly #levels: Level<State>[] = [];
-  /** From the first folder to where the walk is, with a slash at its end; empty for the first one. */
+  /** Path of the current directory relative to the top, with a trailing slash; empty for the top. */
   #path: Buffer = Buffer.alloc(0);
 
-  /** The path from the first folder to where the walk is; empty for the first one. */
+  /** Path of the current directory relative to the top; empty for the top. */
   get path(): Buffer {
     return this.#path.subarray(0, Math.max(0, this.#path.length - 1));
   }
@@ -39,40 +42,44 @@ export class Levels<State extends Place> implements AsyncDisposable {
     return this.#levels.length;
   }
 
-  get here(): { readonly folder: ListedFolder; readonly place: State } | undefined {
+  get current(): { readonly directory: ListedDirectory; readonly place: State } | undefined {
     const level = this.#levels.at(-1);
-    return level?.folder && { folder: level.folder, place: level.place };
+    return level?.directory && { directory: level.directory, place: level.state };
   }
 
-  /** Goes into the first folder, or into a folder of the current one. */
-  enter(folder: ListedFolder, name: FilePath, place: State): void {
+  /** Descends into the top directory, or into a subdirectory of the current one. */
+  enter(directory: ListedDirectory, name: FilePath, place: State): void {
     const aboveBytes = this.#path.length;
     if (this.depth > 0) this.#path = Buffer.concat([this.#path, name, SLASH]);
-    this.#levels.push({ folder, place, aboveBytes, identity: "" });
+    this.#levels.push({ directory, state: place, aboveBytes, identity: "" });
     const far = this.#levels[this.#levels.length - OPEN_LEVELS];
-    if (far?.folder === undefined || far === this.#levels[0]) return;
-    far.identity = far.folder.identity;
-    void far.folder[Symbol.asyncDispose]();
-    far.folder = undefined;
-    far.place.rest();
+    if (far?.directory === undefined || far === this.#levels[0]) return;
+    far.identity = far.directory.identity;
+    void far.directory[Symbol.asyncDispose]();
+    far.directory = undefined;
+    far.state.suspend();
   }
 
-  /** Goes back to the parent folder. Throws FileSystemError if somebody moved this one; then call `abandon`. */
+  /**
+   * Returns to the parent directory. Throws FileSystemError if the current one was moved elsewhere; then call
+   * `unwindToOpen`.
+   */
   async leave(): Promise<void> {
     const left = this.#pop();
     const above = this.#levels.at(-1);
     try {
-      if (above !== undefined && left?.folder !== undefined) above.folder ??= await left.folder.above(above.identity);
+      if (above !== undefined && left?.directory !== undefined)
+        above.directory ??= await left.directory.above(above.identity);
     } finally {
-      void left?.folder?.[Symbol.asyncDispose]();
+      void left?.directory?.[Symbol.asyncDispose]();
     }
   }
 
-  /** Goes back to the nearest open folder above. Calls `leaving` for each folder on the way. */
-  abandon(leaving?: (place: State) => void): void {
-    for (const { folder, place } of this.#levels.toReversed()) {
-      if (folder !== undefined) return;
-      leaving?.(place);
+  /** Unwinds to the nearest ancestor that is still open. Calls `onLeave` for each directory that it leaves. */
+  unwindToOpen(onLeave?: (place: State) => void): void {
+    for (const { directory, state: place } of this.#levels.toReversed()) {
+      if (directory !== undefined) return;
+      onLeave?.(place);
       this.#pop();
     }
   }
@@ -84,6 +91,6 @@ export class Levels<State extends Place> implements AsyncDisposable {
   }
 
   async [Symbol.asyncDispose](): Promise<void> {
-    await Promise.all(this.#levels.map(async ({ folder }) => folder?.[Symbol.asyncDispose]()));
+    await Promise.all(this.#levels.map(async ({ directory }) => directory?.[Symbol.asyncDispose]()));
   }
 }

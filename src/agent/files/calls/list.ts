@@ -1,48 +1,47 @@
 import { type Clock, FileSystemError } from "../../domain/index.ts";
-import type { FolderEntry, FolderPosition } from "../entries/listing.ts";
-import type { ListedFolder } from "../entries/listed-folder.ts";
-import { Levels, type Place } from "./levels.ts";
+import type { DirectoryEntry, DirectoryPosition } from "../entries/listing.ts";
+import type { ListedDirectory } from "../entries/listed-directory.ts";
+import { Levels, type WalkState } from "./levels.ts";
 import type { ListRequest } from "./tree-requests.ts";
 
-/** A batch is sent when it has this many entries or bytes of names, or when its first entry has waited this long. */
+/** A batch is sent when it has this many entries or bytes, or when its first entry is this old. */
 const BATCH_ENTRIES = 256;
 const BATCH_BYTES = 64 * 1024;
 const BATCH_MS = 100;
-/** Longest path that is listed: the walk goes no deeper into a hostile tree. */
+/** The walk does not descend further, which bounds memory in a hostile tree. */
 const PATH_LIMIT_BYTES = 64 * 1024;
-/** Why a former folder cannot be listed. */
+/** Errnos that mean that the directory was removed or replaced in the meantime. */
 const GONE: ReadonlySet<string> = new Set(["ENOENT", "ENOTDIR", "ELOOP"]);
 
-/** An entry, with its path from the listed folder on. */
-export type ListedEntry = Omit<FolderEntry, "position">;
+/** An entry. Its name is its path relative to the listed directory. */
+export type ListedEntry = Omit<DirectoryEntry, "position">;
 
-/** Takes a batch. Resolves when the next may come. */
+/** Receives a batch. Resolves when it can take the next one. */
 export type ListOutput = (entries: readonly ListedEntry[], truncated: boolean) => Promise<void>;
 
-/** What a walk needs. */
 export interface ListParts {
-  readonly top: ListedFolder;
+  readonly top: ListedDirectory;
   readonly request: ListRequest;
   readonly output: ListOutput;
   readonly clock: Pick<Clock, "monotonicMs">;
   readonly signal: AbortSignal;
 }
 
-/** Where the walk is in a folder. */
-class ListPlace implements Place {
+/** Position of the walk in one directory. */
+class ListState implements WalkState {
   readonly inode: bigint;
-  entries: readonly FolderEntry[] = [];
-  /** Entries of it that were sent. */
+  entries: readonly DirectoryEntry[] = [];
+  /** Number of `entries` that were sent. */
   sent = 0;
-  /** Where to read on; undefined: from the beginning, or at the end. */
-  next: FolderPosition | undefined;
+  /** Position of the next read; undefined: at the start or the end of the directory. */
+  next: DirectoryPosition | undefined;
   isAtEnd = false;
 
   constructor(inode: bigint) {
     this.inode = inode;
   }
 
-  rest(): void {
+  suspend(): void {
     const last = this.entries[this.sent - 1];
     if (last !== undefined) {
       this.next = last.position;
@@ -53,14 +52,17 @@ class ListPlace implements Place {
   }
 }
 
-/** Lists a folder; a subfolder comes right before its own content. Throws FileSystemError, or the signal's reason. */
+/**
+ * Lists a directory recursively. A subdirectory comes right before its own entries. Throws FileSystemError, or the
+ * signal's reason.
+ */
 export async function listTree(parts: ListParts): Promise<void> {
   await new ListWalk(parts).run();
 }
 
 class ListWalk {
   readonly #parts: ListParts;
-  readonly #levels = new Levels<ListPlace>();
+  readonly #levels = new Levels<ListState>();
   readonly #depth: number;
   #sent = 0n;
   #batch: ListedEntry[] = [];
@@ -76,14 +78,14 @@ class ListWalk {
   async run(): Promise<void> {
     const { top, request, signal } = this.#parts;
     await using levels = this.#levels;
-    levels.enter(top, Buffer.alloc(0), new ListPlace(0n));
-    for (let here = levels.here; here !== undefined; here = levels.here) {
+    levels.enter(top, Buffer.alloc(0), new ListState(0n));
+    for (let here = levels.current; here !== undefined; here = levels.current) {
       signal.throwIfAborted();
-      const { folder, place } = here;
+      const { directory, place } = here;
       const entry = place.entries[place.sent];
       if (entry === undefined) {
         if (place.isAtEnd) await this.#leave();
-        else await this.#read(folder, place);
+        else await this.#read(directory, place);
         continue;
       }
       if (request.maxEntries > 0n && this.#sent === request.maxEntries) {
@@ -91,15 +93,15 @@ class ListWalk {
         return;
       }
       place.sent += 1;
-      await this.#visit(folder, entry);
+      await this.#visit(directory, entry);
     }
     if (this.#batch.length > 0) await this.#send(false);
   }
 
-  /** Reads the next entries of a folder. An error fails the call only if nothing of the listed folder was sent yet. */
-  async #read(folder: ListedFolder, place: ListPlace): Promise<void> {
+  /** Reads the next entries. An error fails the call only if nothing was read of the top directory yet. */
+  async #read(directory: ListedDirectory, place: ListState): Promise<void> {
     try {
-      const { entries, next } = await folder.read(place.next);
+      const { entries, next } = await directory.read(place.next);
       place.entries = entries;
       place.next = next;
       place.isAtEnd = next === undefined;
@@ -108,14 +110,14 @@ class ListWalk {
       if (!(error instanceof FileSystemError) || isFirst) throw error;
       place.entries = [];
       place.isAtEnd = true;
-      this.#complain(place, error.errno);
+      this.#addFailure(place, error.errno);
     }
     place.sent = 0;
     const waitedMs = this.#parts.clock.monotonicMs() - this.#sentMs;
     if (this.#batch.length > 0 && waitedMs > BATCH_MS) await this.#send(false);
   }
 
-  async #visit(folder: ListedFolder, entry: FolderEntry): Promise<void> {
+  async #visit(directory: ListedDirectory, entry: DirectoryEntry): Promise<void> {
     const { request } = this.#parts;
     const name = this.#levels.depth === 1 ? entry.name : this.#levels.pathOf(entry.name);
     const isEntered =
@@ -129,9 +131,9 @@ class ListWalk {
     }
     try {
       if (name.length > PATH_LIMIT_BYTES) throw new FileSystemError("open", "ENAMETOOLONG");
-      // Looks up mounts only where there is one: reading the list of them for each folder took a tenth of the CPU time.
-      const child = await folder.enter(entry.name, entry.isMountPoint);
-      this.#levels.enter(child, entry.name, new ListPlace(entry.inode));
+      // Looks up the mount only for mount points: doing it for each directory took a tenth of the CPU time.
+      const child = await directory.enter(entry.name, entry.isMountPoint);
+      this.#levels.enter(child, entry.name, new ListState(entry.inode));
       await this.#add({ ...entry, name });
     } catch (error) {
       if (!(error instanceof FileSystemError)) throw error;
@@ -145,12 +147,12 @@ class ListWalk {
     } catch (error) {
       if (!(error instanceof FileSystemError)) throw error;
       const { errno } = error;
-      this.#levels.abandon((lost) => this.#complain(lost, errno));
+      this.#levels.unwindToOpen((lost) => this.#addFailure(lost, errno));
     }
   }
 
-  /** Reports why the rest of a partly listed folder cannot be read. */
-  #complain({ inode }: ListPlace, errno: string): void {
+  /** Adds an entry that says why the rest of a directory could not be read. */
+  #addFailure({ inode }: ListState, errno: string): void {
     const rest = { attributes: undefined, linkTarget: undefined, isMountPoint: false };
     this.#batch.push({ ...rest, name: this.#levels.path, type: "directory", inode, errno });
   }

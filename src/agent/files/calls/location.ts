@@ -4,52 +4,55 @@ import type { FilePath, GivenAttributes } from "../attributes.ts";
 import type { FileSystem, FileTree } from "../open/file-system.ts";
 import { SLASH } from "../open/names.ts";
 
-/** (uid_t)-1 means "unchanged" to chown(2). */
+/** chown(2) takes (uid_t)-1 for "leave unchanged", so the largest id is one less. */
 const MAX_ID = 2 ** 32 - 2;
 const MAX_MODE = 0o7777;
 
-/** A path, and the limits of its lookup. */
+/** A path, and the rules for its lookup. */
 export interface FileLocation {
-  /** Absolute; relative with `beneath`. */
+  /** Absolute, or relative to `beneath`. */
   readonly path: FilePath;
-  /** A folder that the path may not leave; empty: anywhere. */
+  /** The directory that the path may not leave; empty: no restriction. */
   readonly beneath: FilePath;
-  /** With `beneath`: the path may contain no symbolic link. */
+  /** Only with `beneath`: the path may contain no symbolic link. */
   readonly noSymlinks: boolean;
 }
 
-/** A path for people: bytes that are no UTF-8 become U+FFFD. */
+/** The path as text. Bytes that are not UTF-8 become U+FFFD. */
 export function pathText(path: FilePath): string {
   return Buffer.from(path.buffer, path.byteOffset, path.length).toString();
 }
 
-/** The path as people know it, with the folder that it is relative to. */
+/** The full path as text, `beneath` included. */
 export function wholePath({ path, beneath }: Pick<FileLocation, "path" | "beneath">): string {
   return beneath.length === 0 ? pathText(path) : `${pathText(beneath).replace(/\/+$/, "")}/${pathText(path)}`;
 }
 
-/** Refuses a path that is empty, holds a NUL, or is relative where it may not be. The kernel judges its length. */
+/** Rejects a path that is empty, contains a NUL, or is relative without `beneath`. The kernel checks its length. */
 export function checkFilePath({ path, beneath, noSymlinks }: FileLocation, field = "path"): void {
   if (path.length === 0) throw invalidField(field, "is empty");
-  if (path.includes(0)) throw invalidField(field, "holds a NUL");
+  if (path.includes(0)) throw invalidField(field, "contains a NUL byte");
   if (beneath.length === 0) {
-    if (path[0] !== SLASH) throw invalidField(field, "is relative; give an absolute one");
-    if (noSymlinks) throw invalidField("no_symlinks", "needs beneath: the folder from which on no link is followed");
+    if (path[0] !== SLASH) throw invalidField(field, "must be absolute");
+    if (noSymlinks) throw invalidField("no_symlinks", "requires beneath, the directory below which links are refused");
     return;
   }
-  if (path[0] === SLASH) throw invalidField(field, "is absolute; with beneath it is relative to that folder");
-  if (beneath.includes(0)) throw invalidField("beneath", "holds a NUL");
-  if (beneath[0] !== SLASH) throw invalidField("beneath", "is relative; give an absolute one");
+  if (path[0] === SLASH) throw invalidField(field, "must be relative, because beneath is set");
+  if (beneath.includes(0)) throw invalidField("beneath", "contains a NUL byte");
+  if (beneath[0] !== SLASH) throw invalidField("beneath", "must be absolute");
 }
 
-/** Throws AgentError for invalid permission bits or ids. */
+/** Throws AgentError if the mode or an id is out of range. */
 export function checkAttributes({ mode, uid, gid }: GivenAttributes, fault: typeof invalidField = invalidField): void {
   if (mode !== undefined && mode > MAX_MODE) throw fault("mode", "has bits beyond 07777");
   if (uid !== undefined && uid > MAX_ID) throw fault("uid", `is larger than ${MAX_ID}`);
   if (gid !== undefined && gid > MAX_ID) throw fault("gid", `is larger than ${MAX_ID}`);
 }
 
-/** Runs something in the part of the file system that the location names. Throws AgentError, with the path. */
+/**
+ * Runs `run` on the whole file system, or on the part below `beneath`. Turns a FileSystemError into an AgentError with
+ * the path.
+ */
 export async function inTree<Value>(
   fileSystem: FileSystem,
   action: FileAction,
@@ -63,7 +66,7 @@ export async function inTree<Value>(
   return await within(view);
 }
 
-/** Runs something with a path, and turns its FileSystemError into an AgentError that names the path. */
+/** Turns a FileSystemError of `run` into an AgentError that names the path. */
 async function translated<Value>(action: FileAction, path: string, run: () => Promise<Value>): Promise<Value> {
   try {
     return await run();

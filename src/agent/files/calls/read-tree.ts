@@ -3,41 +3,43 @@ import type { FileAttributes, FilePath } from "../attributes.ts";
 import { readChunks, type ReadOutput } from "./read.ts";
 import type { RegularFile } from "../open/regular-file.ts";
 import { readEach } from "../entries/tree-entries.ts";
-import { Failures, type LeftEntry, MAX_SIZE_BYTES, type TreeItem } from "./item.ts";
+import { Failures, type FailedEntry, MAX_SIZE_BYTES, type TreeItem } from "./item.ts";
 import { type ListedEntry, listTree } from "./list.ts";
 import type { MountsBelow } from "../open/mounts-below.ts";
-import type { ListedFolder } from "../entries/listed-folder.ts";
-import type { OpenFolder } from "../open/folder.ts";
+import type { ListedDirectory } from "../entries/listed-directory.ts";
+import type { OpenDirectory } from "../open/directory.ts";
 
-/** Largest file that is read in a batch; a larger one streams. */
+/** Files up to this size are read in batches; larger ones are streamed. */
 const SMALL_BYTES = 64 * 1024;
-/** Of a batch, and so of a message. */
+/** Content bytes in one batch, which becomes one message. */
 const BATCH_BYTES = 256 * 1024;
-/** Files with several names that are remembered: beyond that the other names are copies. */
+/** Largest number of hard links to remember. Further names of a file are sent as copies. */
 const LINKS_LIMIT = 65_536;
-/** Deeper than any path that is listed. */
+/** Deeper than any path that can be listed. */
 const ALL_LEVELS = 2 ** 31;
-/** Largest file without a size (/proc) that is read: one of them may never end. */
+/** Limit for files without a size (/proc), because such a file may never end. */
 const MEASURED_LIMIT_BYTES = 32n * 1024n * 1024n;
 const NONE = new Uint8Array(0);
 const NUL: Uint8Array = Uint8Array.of(0);
 
-/** What a walk hands on. Each promise resolves when more may come; bytes of `data` are valid until then. */
+/** Receives what a walk reads. Each promise resolves when the output can take more. `bytes` are valid until `release`. */
 export interface TreeOutput {
   items(items: readonly TreeItem[]): Promise<void>;
   data(bytes: Uint8Array, release: () => void): Promise<void>;
-  /** Undefined: only the result has failures. The last item lacks bytes: the rest of it does not come. */
-  readonly failures: ((entries: readonly LeftEntry[]) => Promise<void>) | undefined;
-  /** Undefined: their zeros come as data. */
+  /**
+   * Undefined: failures are only in the result. If the last item is incomplete, its failure means that its rest never
+   * comes.
+   */
+  readonly failures: ((entries: readonly FailedEntry[]) => Promise<void>) | undefined;
+  /** Undefined: the zeros of a hole are sent as data. */
   readonly hole: ((bytes: bigint) => Promise<void>) | undefined;
 }
 
-/** What a walk needs. */
 export interface ReadTreeParts {
-  /** To list it; the walk closes it. */
-  readonly top: ListedFolder;
-  /** The same folder, to read files in it. */
-  readonly root: OpenFolder;
+  /** Used for the listing, which closes it. */
+  readonly top: ListedDirectory;
+  /** The same directory again, to read the files. */
+  readonly root: OpenDirectory;
   readonly output: TreeOutput;
   readonly crossMounts: boolean;
   readonly buffers: BufferPool;
@@ -45,14 +47,13 @@ export interface ReadTreeParts {
   readonly signal: AbortSignal;
 }
 
-/** What was read. */
 export interface TreeRead {
   readonly items: bigint;
   readonly failed: bigint;
-  readonly failures: readonly LeftEntry[];
+  readonly failures: readonly FailedEntry[];
 }
 
-/** Reads all below a folder. Throws FileSystemError, or the signal's reason. */
+/** Reads everything below a directory. Throws FileSystemError, or the signal's reason. */
 export async function readTree(parts: ReadTreeParts): Promise<TreeRead> {
   const reader = new TreeReader(parts);
   const { top, crossMounts, clock, signal } = parts;
@@ -69,15 +70,15 @@ export async function readTree(parts: ReadTreeParts): Promise<TreeRead> {
   return reader.result;
 }
 
-/** A small file that waits to be read with others. */
+/** A small file that is read together with others. */
 type SmallFile = readonly [path: FilePath, attributes: FileAttributes];
 
 class TreeReader {
   readonly #parts: ReadTreeParts;
   readonly #mounts: MountsBelow;
-  /** Names under which files that have several were sent: others are links to them. */
+  /** The first name that was sent of each file with several hard links. Later names are sent as links to it. */
   readonly #names = new Map<bigint, FilePath>();
-  /** Items that wait to be sent in one message, and small files that come after them. */
+  /** Items for the next message, and small files to read, which follow them. */
   #ready: TreeItem[] = [];
   #small: SmallFile[] = [];
   #items = 0n;
@@ -94,7 +95,7 @@ class TreeReader {
     return { items: this.#items, failed: this.#failures.count, failures: this.#failures.first };
   }
 
-  /** Resolves when the output has taken all. */
+  /** Resolves when the output has taken everything. */
   sent(): Promise<void> {
     return this.#sent;
   }
@@ -108,7 +109,7 @@ class TreeReader {
 
   async #takeEntry({ name, attributes, linkTarget, errno, isMountPoint }: ListedEntry): Promise<void> {
     if (attributes === undefined || errno !== undefined) {
-      // Another file system is not a part of this tree, unless it is asked for.
+      // Without `crossMounts` a mount point is skipped, which is not a failure.
       if (!isMountPoint || this.#parts.crossMounts) this.#failures.add(name, errno ?? "ENOENT");
       if (attributes === undefined) return;
     }
@@ -117,7 +118,7 @@ class TreeReader {
     else if (type === "symlink")
       this.#ready.push({ ...itemOf(name, attributes, NONE, 0n), linkTarget: linkTarget ?? NONE });
     else if (type !== "regular") this.#failures.add(name, "EOPNOTSUPP");
-    else if (await this.#takeOtherName(name, attributes)) return;
+    else if (await this.#takeHardLink(name, attributes)) return;
     else if (sizeBytes <= SMALL_BYTES) this.#small.push([name, attributes]);
     else {
       await this.#readSmall();
@@ -126,11 +127,11 @@ class TreeReader {
     }
   }
 
-  /** Whether the file was sent under another name, to which this one becomes a link. */
-  async #takeOtherName(name: FilePath, attributes: FileAttributes): Promise<boolean> {
-    // Inodes are of one file system.
+  /** Whether the file was already sent under another name. If so, this name is sent as a hard link. */
+  async #takeHardLink(name: FilePath, attributes: FileAttributes): Promise<boolean> {
+    // Inode numbers are unique only within one file system.
     if (!this.#isShared(attributes)) return false;
-    // Its first name may still wait to be read, which may fail.
+    // The first name may still be in the batch to read, and reading it may fail.
     if (this.#small.some(([, waiting]) => waiting.inode === attributes.inode)) await this.#readSmall();
     const first = this.#names.get(attributes.inode);
     if (first === undefined) return false;
@@ -143,7 +144,7 @@ class TreeReader {
     return links > 1n && !this.#parts.crossMounts;
   }
 
-  /** Remembers the name of a file that is sent whole. */
+  /** Remembers the name of a file that was sent completely. */
   #remember(path: FilePath, attributes: FileAttributes): void {
     if (this.#isShared(attributes) && this.#names.size < LINKS_LIMIT)
       this.#names.set(attributes.inode, Uint8Array.from(path));
@@ -154,7 +155,7 @@ class TreeReader {
     this.#ready = [];
     this.#items += BigInt(items.length);
     if (items.length === 0) return;
-    // The next are read while these are sent.
+    // The next items are read while these are sent.
     await this.#sent;
     this.#sent = this.#parts.output.items(items);
   }
@@ -197,7 +198,7 @@ class TreeReader {
     return { grown, done };
   }
 
-  /** `listed`: its attributes in the listing. */
+  /** `listed` are the attributes of the listing. */
   async #readLarge(path: FilePath, listed: FileAttributes): Promise<void> {
     const { root, buffers } = this.#parts;
     try {
@@ -205,7 +206,8 @@ class TreeReader {
       if (file === undefined) throw new FileSystemError("open", "ESTALE");
       const leave = buffers.enter();
       try {
-        // More than fits into a batch was read of it, so that it has content: nothing but that tells its size (/proc).
+        // A file of size 0 is here only because it had more content than fits into a batch, as files of /proc do. Its
+        // size is found by reading it.
         const hasNoSize = listed.sizeBytes === 0n && file.attributes.sizeBytes === 0n;
         const sizeBytes = hasNoSize ? await this.#measure(path) : file.attributes.sizeBytes;
         if (sizeBytes > MAX_SIZE_BYTES) throw new FileSystemError("read", "EFBIG");
@@ -218,7 +220,7 @@ class TreeReader {
       if (!(error instanceof FileSystemError)) throw error;
       this.#failures.add(path, error.errno);
     }
-    // The client must know before the next item that the rest of this one does not come.
+    // The client must learn that this item stays incomplete before it gets the next one.
     await this.#reportFailures();
   }
 
@@ -238,7 +240,7 @@ class TreeReader {
     this.#remember(path, attributes);
   }
 
-  /** Reads a file to its end to learn how large it is. */
+  /** Reads a file to its end to find its size. */
   async #measure(path: FilePath): Promise<bigint> {
     const { root, buffers, signal } = this.#parts;
     const file = await root.openFile(path, this.#mounts.of(path)?.mount);
@@ -258,7 +260,7 @@ class TreeReader {
     return sizeBytes;
   }
 
-  /** Returns how many bytes were sent, holes included: fewer than its size where it has shrunk. */
+  /** Returns the number of bytes sent, holes included. It is less than the size if the file was truncated meanwhile. */
   async #sendSparse(path: FilePath, file: RegularFile, hole: (bytes: bigint) => Promise<void>): Promise<bigint> {
     const { sizeBytes } = file.attributes;
     for (let at = 0n; at < sizeBytes;) {

@@ -4,10 +4,10 @@ import type { RegularFile } from "../open/regular-file.ts";
 import { operationReturned } from "./failure.ts";
 import type { ReadRequest } from "./file-requests.ts";
 
-/** Largest piece of a file in one message. */
+/** Largest chunk of a file in one message. */
 const CHUNK_BYTES = 256 * 1024;
 
-/** Buffers that all files are read into: kept while any file is read, gone when none is. */
+/** Buffers shared by all reads. They are freed when no file is being read. */
 export const FILE_BUFFERS: BufferPoolSizes = {
   fullBytes: CHUNK_BYTES,
   tightBytes: 64 * 1024,
@@ -17,24 +17,23 @@ export const FILE_BUFFERS: BufferPoolSizes = {
 };
 
 /**
- * Receives the next bytes of a ReadFile call, valid until `release`; the first, which may be none, come with the
- * attributes. Call `release` exactly once each time: the reader stops while chunks are not released.
+ * Receives the next chunk of a file, valid until `release`. The first chunk, which may be empty, comes with the
+ * attributes. Call `release` exactly once per chunk: the reader pauses while too many are not released.
  */
 export type ReadOutput = (bytes: Uint8Array, attributes: FileAttributes | undefined, release: () => void) => void;
 
-/** What one transfer needs. */
 export interface ReadParts {
   readonly file: RegularFile;
   readonly request: ReadRequest;
   readonly buffers: BufferPool;
   readonly output: ReadOutput;
-  /** Its reason is thrown once it is aborted. */
+  /** When it is aborted, its reason is thrown. */
   readonly signal: AbortSignal;
 }
 
 /**
- * Where reading ends; undefined: at the end of the file. Never beyond the size at the opening, so that a growing file
- * is read as it was then. Only a file of size 0 (/proc) is read until it has nothing more.
+ * The offset at which reading ends, at most the size at open time, so that a growing file is read as it was then.
+ * Undefined: read until EOF, because files of /proc have size 0.
  */
 function endOf({ file, request }: ReadParts): bigint | undefined {
   const sizeBytes = file.attributes.sizeBytes === 0n ? undefined : file.attributes.sizeBytes;
@@ -43,20 +42,19 @@ function endOf({ file, request }: ReadParts): bigint | undefined {
   return sizeBytes === undefined || wantedEnd < sizeBytes ? wantedEnd : sizeBytes;
 }
 
-/** Bytes to ask for next. */
 function wantedBytes(position: bigint, end: bigint | undefined): number {
   if (end === undefined) return CHUNK_BYTES;
   const left = end - position;
   return left < BigInt(CHUNK_BYTES) ? Math.max(0, Number(left)) : CHUNK_BYTES;
 }
 
-/** Chunks of one transfer in flight: one is sent while the next is read. */
+/** Chunks of one transfer in flight: one is sent while the next one is read. */
 const IN_FLIGHT = 2;
-/** While memory is tight the next is read only after the last was sent. */
+/** While memory is tight, the next chunk is read only after the previous one was sent. */
 const IN_FLIGHT_TIGHT = 1;
 
-/** The buffers of one transfer. */
-class Outbox {
+/** Limits how many buffers of one transfer are in flight. */
+class InFlightLimit {
   readonly #buffers: BufferPool;
   #inFlight = 0;
   #wake: (() => void) | undefined;
@@ -65,10 +63,7 @@ class Outbox {
     this.#buffers = buffers;
   }
 
-  /**
-   * Resolves with a buffer of up to that size as soon as few enough others are in flight. Call it again only after
-   * that.
-   */
+  /** Resolves with a buffer as soon as fewer are in flight than allowed. Await it before the next call. */
   async take(sizeBytes: number): Promise<LentBytes> {
     while (this.#inFlight >= (this.#buffers.tight ? IN_FLIGHT_TIGHT : IN_FLIGHT)) {
       await new Promise<void>((resolve) => (this.#wake = resolve));
@@ -86,16 +81,16 @@ class Outbox {
   }
 }
 
-/** Hands the file, or the requested part, to the output, in full chunks except for the last. */
+/** Reads the file, or the requested range, into chunks for the output. All but the last are full. */
 export async function readChunks(parts: ReadParts): Promise<void> {
   const { file, request, output, signal } = parts;
-  const outbox = new Outbox(parts.buffers);
+  const limit = new InFlightLimit(parts.buffers);
   const end = endOf(parts);
   let position = request.offsetBytes;
   let attributes: FileAttributes | undefined = file.attributes;
   for (;;) {
     const wanted = wantedBytes(position, end);
-    const buffer = await outbox.take(wanted);
+    const buffer = await limit.take(wanted);
     const target = buffer.bytes.subarray(0, Math.min(wanted, buffer.bytes.length));
     const filled = await fill(file, target, position, request.offsetBytes === 0n, signal).catch((error: unknown) => {
       void operationReturned(error).then(() => buffer.release());
@@ -109,7 +104,7 @@ export async function readChunks(parts: ReadParts): Promise<void> {
   }
 }
 
-/** Reads until the target is full or the file ends: a read of a /proc file gives only a page. */
+/** Reads until the target is full or the file ends. A read of a /proc file returns only a page at a time. */
 async function fill(
   file: RegularFile,
   target: Uint8Array,

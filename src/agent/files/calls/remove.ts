@@ -1,68 +1,68 @@
 import type { FilePath } from "../attributes.ts";
 import { FileSystemError } from "../../domain/index.ts";
-import type { FolderPosition, Removable } from "../entries/listing.ts";
-import { Failures, type LeftEntry } from "./item.ts";
-import type { ListedFolder } from "../entries/listed-folder.ts";
-import { Levels, type Place } from "./levels.ts";
+import type { DirectoryPosition, Removable } from "../entries/listing.ts";
+import { Failures, type FailedEntry } from "./item.ts";
+import type { ListedDirectory } from "../entries/listed-directory.ts";
+import { Levels, type WalkState } from "./levels.ts";
 
-/** How often a folder is read again, because others may fill it in the meantime. */
+/** How often a directory is emptied, because other processes may add entries at the same time. */
 const PASSES = 3;
-/** Why a folder cannot be removed: it still holds something. */
+/** Errnos of rmdir(2) on a directory that is not empty. */
 const FULL: ReadonlySet<string> = new Set(["ENOTEMPTY", "EEXIST"]);
-/** Why an entry that was a folder cannot be entered: it is something else now. */
-const NO_FOLDER: ReadonlySet<string> = new Set(["ENOTDIR", "ELOOP"]);
+/** Errnos of an entry that was a directory and has been replaced by something else. */
+const NOT_A_DIRECTORY: ReadonlySet<string> = new Set(["ENOTDIR", "ELOOP"]);
 
-/** The result of a removal. */
 export interface Removal {
   readonly removed: bigint;
   readonly left: bigint;
-  /** The first of them. */
-  readonly leftEntries: readonly LeftEntry[];
+  /** The first entries that could not be removed. */
+  readonly leftEntries: readonly FailedEntry[];
 }
 
-/** What the removal of a folder needs. */
 export interface RemoveParts {
-  /** The folder that holds it. */
-  readonly above: ListedFolder;
+  /** The directory that contains it. */
+  readonly above: ListedDirectory;
   readonly name: FilePath;
-  /** Called after every step. */
   readonly onProgress: () => void;
   readonly signal: AbortSignal;
 }
 
-class RemovePlace implements Place {
+class RemoveState implements WalkState {
   readonly name: FilePath;
   readonly pass: number;
-  /** Folders of the last page that are not empty. */
-  folders: Removable[] = [];
-  /** Where the last page begins, and the next. */
-  last: FolderPosition | undefined;
-  next: FolderPosition | undefined;
+  /** Subdirectories of the last page that are not empty. */
+  directories: Removable[] = [];
+  /** Positions of the last page and of the next one. */
+  last: DirectoryPosition | undefined;
+  next: DirectoryPosition | undefined;
   isAtEnd = false;
-  /** Something in it, or below, cannot be removed. */
-  keeps = false;
+  /** An entry in it, or further below, cannot be removed. */
+  isKept = false;
 
   constructor(name: FilePath, pass: number) {
     this.name = name;
     this.pass = pass;
   }
 
-  rest(): void {
-    if (this.folders.length === 0) return;
-    this.folders = [];
+  suspend(): void {
+    if (this.directories.length === 0) return;
+    this.directories = [];
     this.next = this.last;
     this.isAtEnd = false;
   }
 }
 
-/** Removes a folder with all in it. Throws FileSystemError where it cannot even be entered, and the signal's reason. */
+/**
+ * Removes a directory and everything in it. Throws FileSystemError if the directory cannot be opened, or the signal's
+ * reason.
+ */
 export async function removeTree(parts: RemoveParts): Promise<Removal> {
   return new RemoveWalk(parts).run();
 }
 
 class RemoveWalk {
   readonly #parts: RemoveParts;
-  readonly #levels = new Levels<RemovePlace>();
+  readonly #levels = new Levels<RemoveState>();
   #removed = 0n;
   readonly #left = new Failures(false);
 
@@ -73,24 +73,24 @@ class RemoveWalk {
   async run(): Promise<Removal> {
     const { above, name, signal, onProgress } = this.#parts;
     await using levels = this.#levels;
-    levels.enter(await above.enter(name, false), name, new RemovePlace(name, 1));
-    for (let here = levels.here; here !== undefined; here = levels.here) {
+    levels.enter(await above.enter(name, false), name, new RemoveState(name, 1));
+    for (let here = levels.current; here !== undefined; here = levels.current) {
       signal.throwIfAborted();
-      const { folder, place } = here;
-      const child = place.folders.pop();
-      if (child !== undefined) await this.#enter(folder, place, child, 1);
+      const { directory, place } = here;
+      const child = place.directories.pop();
+      if (child !== undefined) await this.#enter(directory, place, child, 1);
       else if (place.isAtEnd) await this.#leave(place);
-      else await this.#page(folder, place);
+      else await this.#page(directory, place);
       onProgress();
     }
     return { removed: this.#removed, left: this.#left.count, leftEntries: this.#left.first };
   }
 
-  /** Removes the next entries of a folder, except for folders that are not empty. */
-  async #page(folder: ListedFolder, place: RemovePlace): Promise<void> {
+  /** Removes the entries of the next page, except for directories that are not empty. */
+  async #page(directory: ListedDirectory, place: RemoveState): Promise<void> {
     let entries: readonly Removable[];
     try {
-      const page = await folder.readNames(place.next);
+      const page = await directory.readNames(place.next);
       entries = page.entries;
       place.last = place.next;
       place.next = page.next;
@@ -101,39 +101,39 @@ class RemoveWalk {
       this.#keep(place, this.#levels.path, error.errno);
       return;
     }
-    await this.#removeEach(folder, place, entries);
+    await this.#removeEach(directory, place, entries);
   }
 
-  async #removeEach(folder: ListedFolder, place: RemovePlace, entries: readonly Removable[]): Promise<void> {
+  async #removeEach(directory: ListedDirectory, place: RemoveState, entries: readonly Removable[]): Promise<void> {
     for (let tried = 0; tried < entries.length;) {
       this.#parts.signal.throwIfAborted();
-      const outcomes = await folder.removeEach(entries.slice(tried));
+      const outcomes = await directory.removeEach(entries.slice(tried));
       for (const errno of outcomes) {
         const entry = entries[tried++];
         if (entry === undefined) return;
         if (errno === undefined) this.#removed += 1n;
-        else if (FULL.has(errno) || errno === "EISDIR") place.folders.push({ name: entry.name, type: "directory" });
+        else if (FULL.has(errno) || errno === "EISDIR") place.directories.push({ name: entry.name, type: "directory" });
         else if (errno !== "ENOENT") this.#keep(place, this.#levels.pathOf(entry.name), errno);
       }
     }
   }
 
-  async #enter(folder: ListedFolder, place: RemovePlace, { name }: Removable, pass: number): Promise<void> {
+  async #enter(directory: ListedDirectory, place: RemoveState, { name }: Removable, pass: number): Promise<void> {
     try {
-      const child = await folder.enter(name, false);
+      const child = await directory.enter(name, false);
       const copy = Buffer.from(name);
-      this.#levels.enter(child, copy, new RemovePlace(copy, pass));
+      this.#levels.enter(child, copy, new RemoveState(copy, pass));
     } catch (error) {
       if (!(error instanceof FileSystemError)) throw error;
       const { errno } = error;
       if (errno === "ENOENT") return;
-      if (NO_FOLDER.has(errno)) await this.#removeEach(folder, place, [{ name, type: "unknown" }]);
+      if (NOT_A_DIRECTORY.has(errno)) await this.#removeEach(directory, place, [{ name, type: "unknown" }]);
       else this.#keep(place, this.#levels.pathOf(name), errno === "EXDEV" ? "EBUSY" : errno);
     }
   }
 
-  /** Goes back to the folder above, and removes the one that is left. */
-  async #leave(place: RemovePlace): Promise<void> {
+  /** Returns to the parent directory and removes the directory just left. */
+  async #leave(place: RemoveState): Promise<void> {
     const { path } = this.#levels;
     try {
       await this.#levels.leave();
@@ -141,31 +141,34 @@ class RemoveWalk {
       if (!(error instanceof FileSystemError)) throw error;
       const { errno } = error;
       this.#keep(place, path, errno);
-      this.#levels.abandon();
-      const reached = this.#levels.here?.place;
-      if (reached !== undefined) reached.keeps = true;
+      this.#levels.unwindToOpen();
+      const reached = this.#levels.current?.place;
+      if (reached !== undefined) reached.isKept = true;
       return;
     }
-    const here = this.#levels.here;
-    const folder = here?.folder ?? this.#parts.above;
-    if (place.keeps) {
-      if (here !== undefined) here.place.keeps = true;
+    const here = this.#levels.current;
+    const directory = here?.directory ?? this.#parts.above;
+    if (place.isKept) {
+      if (here !== undefined) here.place.isKept = true;
       return;
     }
-    const [errno] = await folder.removeEach([{ name: place.name, type: "directory" }]);
+    const [errno] = await directory.removeEach([{ name: place.name, type: "directory" }]);
     if (errno === undefined) this.#removed += 1n;
-    else if (FULL.has(errno) && place.pass < PASSES) await this.#again(here, place);
+    else if (FULL.has(errno) && place.pass < PASSES) await this.#retry(here, place);
     else if (errno !== "ENOENT") this.#keep(here?.place, path, errno);
   }
 
-  /** Others filled it, or the file system skipped entries because some were removed. */
-  async #again(here: Levels<RemovePlace>["here"], { name, pass }: RemovePlace): Promise<void> {
-    if (here !== undefined) await this.#enter(here.folder, here.place, { name, type: "directory" }, pass + 1);
-    else this.#levels.enter(await this.#parts.above.enter(name, false), name, new RemovePlace(name, pass + 1));
+  /**
+   * Tries again: another process added an entry, or the file system skipped some because others were removed while it
+   * listed.
+   */
+  async #retry(here: Levels<RemoveState>["current"], { name, pass }: RemoveState): Promise<void> {
+    if (here !== undefined) await this.#enter(here.directory, here.place, { name, type: "directory" }, pass + 1);
+    else this.#levels.enter(await this.#parts.above.enter(name, false), name, new RemoveState(name, pass + 1));
   }
 
-  #keep(place: RemovePlace | undefined, name: Buffer, errno: string): void {
-    if (place !== undefined) place.keeps = true;
+  #keep(place: RemoveState | undefined, name: Buffer, errno: string): void {
+    if (place !== undefined) place.isKept = true;
     this.#left.add(name, errno);
   }
 }

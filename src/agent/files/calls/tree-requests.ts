@@ -4,54 +4,54 @@ import type { FilePath, GivenAttributes } from "../attributes.ts";
 import { invalidField } from "../../domain/index.ts";
 import type { TreeOptions } from "./write-tree.ts";
 
-/** What to list. */
 export interface ListRequest extends FileLocation {
-  /** Levels of folders. 0: 1. */
+  /** Number of directory levels; 0 means 1. */
   readonly depth: number;
-  /** 0: no limit. */
+  /** 0 means no limit. */
   readonly maxEntries: bigint;
   readonly crossMounts: boolean;
 }
 
-/** A folder to make. Undefined attributes get the defaults. */
+/** A directory to create. Undefined attributes get defaults. */
 export interface MakeFolderRequest extends FileLocation, GivenAttributes {
   readonly parents: boolean;
   readonly exclusive: boolean;
 }
 
-/** A symbolic link to make. */
+/** A symbolic link to create. */
 export interface MakeLinkRequest extends FileLocation, Omit<GivenAttributes, "mode"> {
   readonly target: Uint8Array;
 }
 
-/** What to remove. */
 export interface RemoveRequest extends FileLocation {
   readonly recursive: boolean;
 }
 
-/** What to rename. */
 export interface RenameRequest extends FileLocation {
   readonly newPath: FilePath;
   readonly exclusive: boolean;
 }
 
-/** Where a tree is written, and how. */
+/** Where and how to write a tree. */
 export interface WriteTreeRequest extends FileLocation, TreeOptions {
-  /** Make the folder, with missing ones above it. */
+  /** Create the directory and its missing parents. */
   readonly parents: boolean;
 }
 
-/** Attributes to set, those that are not undefined. */
+/** Attributes to set. Undefined ones stay unchanged. */
 export interface SetAttributesRequest extends FileLocation, GivenAttributes {
   readonly follow: boolean;
-  /** In nanoseconds since 1970. */
+  /** Modification time in nanoseconds since 1970. */
   readonly modifiedNs: bigint | undefined;
 }
 
-/** Divides a path before its last name, which is never followed. Throws AgentError without one (`/`, `.`, `..`). */
+/**
+ * Splits a path before its last name. That name is not followed if it is a link. Throws AgentError if there is none
+ * (`/`, `.`, `..`).
+ */
 export function namedEntry(path: FilePath, field: string): DividedPath {
   const divided = splitPath(path);
   if (["", ".", ".."].includes(Buffer.from(divided.name).toString("latin1")))
-    throw invalidField(field, "must end in a name; /, . and .. are none");
+    throw invalidField(field, "must end in a name other than . and ..");
   return divided;
 }

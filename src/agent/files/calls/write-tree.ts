@@ -5,52 +5,52 @@ import { Leftovers } from "../entries/leftovers.ts";
 import { createFile, type NewFile } from "../entries/new-file.ts";
 import { ENTRY, type NewEntry, packEntry, Records } from "../entries/record.ts";
 import { NO_SYMLINKS, OVERWRITE, putEach, SYNC } from "../entries/tree-entries.ts";
-import type { OpenFolder } from "../open/folder.ts";
+import type { OpenDirectory } from "../open/directory.ts";
 import type { MountBelow, MountsBelow } from "../open/mounts-below.ts";
-import { folderOf, splitPath } from "../open/names.ts";
+import { dirname, splitPath } from "../open/names.ts";
 import { fileFailure } from "./failure.ts";
-import { checkItem, Failures, type LeftEntry, notSparse, type TreeItem, tooLong, tooShort } from "./item.ts";
+import { checkItem, Failures, type FailedEntry, notSparse, type TreeItem, tooLong, tooShort } from "./item.ts";
 import { pathText } from "./location.ts";
 
-/** Links that are remembered. Further ones count as there before the tree. */
+/** Largest number of links to remember. Further ones are treated as links that existed before the call. */
 const LINKS_LIMIT = 65_536;
-/** Bytes of a record beside its path and content, at most. */
+/** Upper bound for the size of a record without its path and content. */
 const RECORD_BYTES = 64;
 const SPECIAL_BITS = 0o7000;
 const NONE = new Uint8Array(0);
-/** Errnos of a directory that may be missing: beyond an absolute link it is looked up within the tree. */
+/** Errnos that may mean a missing directory. EXDEV: an absolute link, which is resolved inside the tree. */
 const MISSING: ReadonlySet<string> = new Set(["ENOENT", "EXDEV"]);
 
-/** How a tree is written (message WriteTreeHeader). */
+/** Options of a tree (message WriteTreeHeader). */
 export interface TreeOptions {
-  /** No symbolic link is followed below the folder. */
+  /** Follow no symbolic link below the root directory. */
   readonly followsNone: boolean;
   readonly overwrite: boolean;
   readonly specialBits: boolean;
   readonly failFast: boolean;
-  /** Everything is on the disk before the result. */
+  /** Sync everything to disk before the result is sent. */
   readonly syncs: boolean;
 }
 
-/** What is done so far. */
+/** What was written so far. */
 export interface TreeProgress {
   readonly items: bigint;
   readonly bytesWritten: bigint;
   readonly failed: bigint;
-  readonly failures: readonly LeftEntry[];
+  readonly failures: readonly FailedEntry[];
 }
 
-/** A file whose content is still coming. */
+/** A file whose content is still arriving. */
 interface LargeFile {
   readonly item: TreeItem;
-  /** Undefined: it could not be made, and its bytes are dropped. */
+  /** Undefined: creating it failed, and its remaining bytes are ignored. */
   readonly file: NewFile | undefined;
   leftBytes: bigint;
 }
 
-/** Writes items below a directory. Call one method at a time; dispose of it. */
+/** Writes items below a directory. Call its methods one at a time, and dispose of it. */
 export class TreeWriter implements AsyncDisposable {
-  readonly #folder: OpenFolder;
+  readonly #directory: OpenDirectory;
   readonly #options: TreeOptions;
   readonly #owner: FileOwner;
   readonly #signal: AbortSignal;
@@ -58,24 +58,30 @@ export class TreeWriter implements AsyncDisposable {
   readonly #mounts: MountsBelow;
   readonly #temporary: Uint8Array;
   readonly #leftovers = new Leftovers();
-  /** File systems that are synced at the end, each with a directory in it. */
-  readonly #syncTargets: Map<string, OpenFolder>;
+  /** File systems to sync at the end, each with an open directory on it. */
+  readonly #syncTargets: Map<string, OpenDirectory>;
   readonly #deferred: DeferredAttributes;
-  /** Links of this tree. Others were there before: one to a directory may stand for it. */
+  /** Links that this tree created. A directory item may use an older link to a directory, but not one of these. */
   readonly #links = new Set<string>();
   #large: LargeFile | undefined;
   #items = 0n;
   #bytes = 0n;
   readonly #failures = new Failures(true);
 
-  /** `owner`: of what names none. `temporary`: a name that nobody else uses. */
-  constructor(folder: OpenFolder, options: TreeOptions, owner: FileOwner, temporary: Uint8Array, signal: AbortSignal) {
-    this.#folder = folder;
+  /** `owner`: owner of items that name none. `temporary`: a unique name for temporary files. */
+  constructor(
+    directory: OpenDirectory,
+    options: TreeOptions,
+    owner: FileOwner,
+    temporary: Uint8Array,
+    signal: AbortSignal,
+  ) {
+    this.#directory = directory;
     this.#options = options;
     this.#owner = owner;
-    this.#mounts = folder.findMounts();
-    this.#syncTargets = new Map([[folder.fileSystem ?? "", folder]]);
-    this.#deferred = new DeferredAttributes(folder);
+    this.#mounts = directory.findMounts();
+    this.#syncTargets = new Map([[directory.fileSystem ?? "", directory]]);
+    this.#deferred = new DeferredAttributes(directory);
     this.#temporary = temporary;
     this.#signal = signal;
     const { overwrite, followsNone, syncs } = options;
@@ -91,12 +97,12 @@ export class TreeWriter implements AsyncDisposable {
     };
   }
 
-  /** Items that failed since the last call. */
-  takeFailures(): readonly LeftEntry[] {
+  /** Returns the items that failed since the last call. */
+  takeFailures(): readonly FailedEntry[] {
     return this.#failures.takeUnreported();
   }
 
-  /** Takes the next items. Resolves when nothing uses their memory any more. Throws AgentError. */
+  /** Writes the next items. Resolves when their memory is no longer used. Throws AgentError. */
   async take(items: readonly TreeItem[]): Promise<void> {
     for (const item of items) checkItem(item);
     let batch = new Records(likelyBytes(items));
@@ -112,30 +118,30 @@ export class TreeWriter implements AsyncDisposable {
       }
     }
     await this.#put(batch);
-    if (!(await this.#deferred.makeRoom())) await this.#setDeferred();
+    if (!(await this.#deferred.spill())) await this.#setDeferred();
   }
 
-  /** Takes the next bytes of the last item. Resolves when nothing uses their memory any more. Throws AgentError. */
+  /** Appends bytes to the last item. Resolves when their memory is no longer used. Throws AgentError. */
   async data(bytes: Uint8Array): Promise<void> {
     const large = this.#large;
-    if (large === undefined) throw frameOrder("data without an item that lacks any");
+    if (large === undefined) throw frameOrder("data without an incomplete item");
     if (BigInt(bytes.length) > large.leftBytes) throw tooLong(large.item);
     await this.#append(large, BigInt(bytes.length), (file) => file.write([bytes]));
   }
 
-  /** Takes a hole of the last item as its next bytes. Throws AgentError. */
+  /** Appends a hole to the last item. Throws AgentError. */
   async hole(bytes: bigint): Promise<void> {
     const large = this.#large;
-    if (large === undefined) throw frameOrder("hole without an item that lacks any bytes");
+    if (large === undefined) throw frameOrder("hole without an incomplete item");
     if (bytes > large.leftBytes) throw tooLong(large.item);
     if (!large.item.sparse) throw notSparse(large.item);
     await this.#append(large, bytes, (file) => file.skip(Number(bytes)));
   }
 
-  /** The rest of the last item does not come: what has come of it is dropped. Throws AgentError. */
+  /** The client cannot send the rest of the last item: drops what was written of it. Throws AgentError. */
   async itemFailed(): Promise<void> {
     const large = this.#large;
-    if (large === undefined) throw frameOrder("item_failure without an item that lacks any bytes");
+    if (large === undefined) throw frameOrder("item_failure without an incomplete item");
     this.#large = undefined;
     if (large.file === undefined) return;
     await large.file.dispose();
@@ -143,14 +149,14 @@ export class TreeWriter implements AsyncDisposable {
   }
 
   /**
-   * Sets what had to wait, and syncs. Throws AgentError where the last file lacks bytes.
+   * Sets the deferred attributes and syncs. Throws AgentError if the last file is incomplete.
    *
-   * @param onProgress called before anything that may take long
+   * @param onProgress called before each step that may be slow
    */
   async finish(onProgress: () => Promise<void>): Promise<TreeProgress> {
     await this.#endLarge();
     await this.#setDeferred(onProgress);
-    if (this.#options.syncs) for (const folder of this.#syncTargets.values()) await folder.syncAll(this.#signal);
+    if (this.#options.syncs) for (const directory of this.#syncTargets.values()) await directory.syncAll(this.#signal);
     return this.progress;
   }
 
@@ -158,19 +164,21 @@ export class TreeWriter implements AsyncDisposable {
     await this.#large?.file?.dispose();
     this.#large = undefined;
     await this.#deferred[Symbol.asyncDispose]();
-    for (const folder of this.#syncTargets.values()) if (folder !== this.#folder) await folder[Symbol.asyncDispose]();
+    for (const directory of this.#syncTargets.values())
+      if (directory !== this.#directory) await directory[Symbol.asyncDispose]();
   }
 
   /**
-   * A directory of the file system to be written to, which is synced at the end. Opened before that: syncfs(2) reports
-   * the errors since then. The tree's own where there is none: what is written elsewhere is synced at once.
+   * Returns an open directory on the file system that is written to; it is synced at the end. It must be opened before
+   * the write, because syncfs(2) reports only errors that happened since the open. Returns the root directory if it
+   * cannot be opened: then files on that mount are synced one by one.
    */
-  async #syncTarget(below: MountBelow | undefined): Promise<OpenFolder> {
-    if (below === undefined || !this.#options.syncs) return this.#folder;
+  async #syncTarget(below: MountBelow | undefined): Promise<OpenDirectory> {
+    if (below === undefined || !this.#options.syncs) return this.#directory;
     const known = this.#syncTargets.get(below.mount.fileSystem);
     if (known !== undefined) return known;
     try {
-      const opened = await this.#folder.enter(below.path, true);
+      const opened = await this.#directory.enter(below.path, true);
       if (opened.fileSystem === below.mount.fileSystem) {
         this.#syncTargets.set(opened.fileSystem, opened);
         return opened;
@@ -179,13 +187,13 @@ export class TreeWriter implements AsyncDisposable {
     } catch (error) {
       if (!(error instanceof FileSystemError)) throw error;
     }
-    return this.#folder;
+    return this.#directory;
   }
 
   #entryOf(item: TreeItem): NewEntry {
     const { path, type, linkTarget } = item;
     const entry = { path, ...this.#attributesOf(item) };
-    if (type === "directory") return { ...entry, type: ENTRY.folder, followsLink: !this.#isOwnLink(path) };
+    if (type === "directory") return { ...entry, type: ENTRY.directory, followsLink: !this.#isOwnLink(path) };
     if (type === "symlink") this.#rememberLink(path);
     if (type === "symlink") return { ...entry, type: ENTRY.symlink, content: linkTarget };
     if (linkTarget.length > 0) return { ...entry, type: ENTRY.hardLink, content: linkTarget };
@@ -206,19 +214,19 @@ export class TreeWriter implements AsyncDisposable {
     return this.#links.size > 0 && this.#links.has(Buffer.from(path).toString("latin1"));
   }
 
-  /** Makes the entries, in steps of what a thread gets to in its time. */
+  /** Makes the entries, as many per step as fit into the time slice of a thread. */
   async #put(records: Records): Promise<void> {
     const pathAt = (index: number): FilePath => records.path(index);
     for (let from = 0; from < records.count;) {
       this.#signal.throwIfAborted();
       const { below, end } = this.#mounts.first(from, records.count, pathAt);
       const putting = this.#putEach(records.slice(from, end), below);
-      // A mount that does not answer is not the tree's end.
+      // A mount that does not respond fails only the entries on it, not the tree.
       const errors = await putting.catch((error: unknown) => {
         if (below === undefined || !(error instanceof FileSystemError)) throw error;
         return Array.from({ length: end - from }, () => error);
       });
-      if (errors.length === 0) throw new Error("the addon made no entry of a batch");
+      if (errors.length === 0) throw new Error("the addon created no entry of a batch");
       for (const error of errors) this.#finished(records, from++, error);
     }
   }
@@ -227,13 +235,13 @@ export class TreeWriter implements AsyncDisposable {
     const type = records.type(index);
     if (error !== undefined) this.#fail(records.path(index), error);
     else if (type === ENTRY.file) this.#bytes += BigInt(records.dataBytes(index));
-    else if (type === ENTRY.folder) this.#deferred.add(records, index);
+    else if (type === ENTRY.directory) this.#deferred.add(records, index);
     if (type !== ENTRY.attributes) this.#items += 1n;
   }
 
   async #putEach(records: Buffer, below: MountBelow | undefined): Promise<readonly (FileSystemError | undefined)[]> {
     const target = await this.#syncTarget(below);
-    return putEach(this.#folder, records, this.#flags, this.#temporary, below?.mount, target);
+    return putEach(this.#directory, records, this.#flags, this.#temporary, below?.mount, target);
   }
 
   async #setDeferred(onProgress?: () => Promise<void>): Promise<void> {
@@ -244,7 +252,7 @@ export class TreeWriter implements AsyncDisposable {
   }
 
   async #beginLarge(item: TreeItem): Promise<void> {
-    // The item is a view of a message.
+    // The item is a view into a message whose memory is reused.
     const own = { ...item, path: Uint8Array.from(item.path), data: NONE };
     let file: NewFile | undefined;
     try {
@@ -259,19 +267,19 @@ export class TreeWriter implements AsyncDisposable {
   }
 
   async #create(item: TreeItem): Promise<NewFile> {
-    const path = folderOf(item.path);
+    const path = dirname(item.path);
     const below = this.#mounts.of(path);
     await this.#syncTarget(below);
     const create = async (): Promise<NewFile> => {
-      const folder = await this.#folder.openBeneath("create", path, this.#options.followsNone, below?.mount);
-      return createFile(folder, this.#leftovers, { sparse: item.sparse, sha256: false });
+      const directory = await this.#directory.openBeneath("create", path, this.#options.followsNone, below?.mount);
+      return createFile(directory, this.#leftovers, { sparse: item.sparse, sha256: false });
     };
     try {
       return await create();
     } catch (error) {
       if (!(error instanceof FileSystemError) || !MISSING.has(error.errno)) throw error;
       const { uid, gid } = item;
-      const above = packEntry({ path, type: ENTRY.folder, uid, gid, owner: this.#owner, followsLink: true });
+      const above = packEntry({ path, type: ENTRY.directory, uid, gid, owner: this.#owner, followsLink: true });
       const [failure] = await this.#putEach(above, below);
       if (failure !== undefined) throw error.errno === "EXDEV" ? error : failure;
       return create();
@@ -292,7 +300,7 @@ export class TreeWriter implements AsyncDisposable {
     if (large.leftBytes === 0n) await this.#endLarge();
   }
 
-  /** Puts the large file in its place. Throws where bytes of it are missing. */
+  /** Gives the large file its name. Throws if bytes are missing. */
   async #endLarge(): Promise<void> {
     const large = this.#large;
     if (large === undefined) return;
@@ -330,7 +338,7 @@ export class TreeWriter implements AsyncDisposable {
   }
 }
 
-/** Memory for the records of items. */
+/** Estimates the memory for the records of some items. */
 function likelyBytes(items: readonly TreeItem[]): number {
   let bytes = 0;
   for (const { path, data, linkTarget } of items) bytes += RECORD_BYTES + path.length + data.length + linkTarget.length;

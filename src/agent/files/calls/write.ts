@@ -5,31 +5,30 @@ import { CreatedDirectories, ownerOf } from "../entries/created-directories.ts";
 import type { Leftovers } from "../entries/leftovers.ts";
 import { createFile, createSmallFile, type NewFile } from "../entries/new-file.ts";
 import type { FileTree } from "../open/file-system.ts";
-import { folderOf, SLASH, splitPath } from "../open/names.ts";
+import { dirname, SLASH, splitPath } from "../open/names.ts";
 import { Content, type ContentParts, type WriteResult } from "./content.ts";
 import type { WriteRequest } from "./file-requests.ts";
 import { alreadyExists, findTarget } from "./target.ts";
 
-/** A larger file is written while it comes. */
+/** A larger file is written while its content arrives; a smaller one is collected first. */
 const SMALL_BYTES = 64 * 1024;
 
-/** What one transfer needs. */
 export interface WriteParts {
   readonly tree: FileTree;
   readonly leftovers: Leftovers;
   readonly request: WriteRequest;
   readonly input: Incoming<LentBytes>;
-  /** Files that are being written now, this one included. */
+  /** Number of files that are being written now, this one included. */
   readonly writers: () => number;
-  /** Owner of new files. */
+  /** Returns the owner of new files. */
   readonly newFileOwner: () => Promise<FileOwner>;
-  /** Called for every piece. */
+  /** Called for each piece. */
   readonly onProgress: () => void;
-  /** Its reason is thrown once it is aborted. */
+  /** When it is aborted, its reason is thrown. */
   readonly signal: AbortSignal;
 }
 
-/** Writes a file completely and puts it in place, or changes nothing. Throws AgentError or FileSystemError. */
+/** Writes a file completely and then gives it its name, or changes nothing. Throws AgentError or FileSystemError. */
 export async function writeAtomically(parts: WriteParts): Promise<WriteResult> {
   const { sizeBytes, sparse, skipSha256, path } = parts.request;
   if (sizeBytes === undefined || sizeBytes > SMALL_BYTES || sparse)
@@ -46,7 +45,7 @@ export async function writeAtomically(parts: WriteParts): Promise<WriteResult> {
   }
 }
 
-/** Finds out what the path leads to, makes what is missing, and writes the file there. */
+/** Resolves the path, creates missing directories, and writes the file there. */
 async function writeStepwise(
   parts: WriteParts,
   content: Uint8Array | undefined,
@@ -57,11 +56,11 @@ async function writeStepwise(
   const owner = await ownerOf(request, () => existing ?? newFileOwner());
   const created = new CreatedDirectories(tree);
   try {
-    const folder = folderOf(path);
+    const directory = dirname(path);
     const { uid, gid, createParents, sparse, skipSha256 } = request;
-    if (createParents) await created.make(folder, { uid, gid, owner });
+    if (createParents) await created.make(directory, { uid, gid, owner });
     const options = { sparse, sha256: !skipSha256 };
-    const file = await createFile(await tree.openFolder("create", folder, "change"), leftovers, options, content);
+    const file = await createFile(await tree.openDirectory("create", directory, "change"), leftovers, options, content);
     try {
       const result = await fill(file);
       await commit(parts, file, path, owner, result);
@@ -75,19 +74,20 @@ async function writeStepwise(
   }
 }
 
-/** Most small files are made in half as many steps. Undefined where it cannot be: nothing is changed then. */
+/** Fast path for small files, with half as many steps. Undefined if it does not apply; then nothing was changed. */
 async function createAtOnce(
   { tree, request, newFileOwner }: WriteParts,
   content: Buffer,
 ): Promise<{ readonly file: NewFile; readonly owner: FileOwner } | undefined> {
-  const { folder, name } = splitPath(request.path);
+  const { directory, name } = splitPath(request.path);
   if (name.length === 0 || request.path.at(-1) === SLASH) return undefined;
   try {
     const owner = await ownerOf(request, newFileOwner);
-    const above = await tree.openFolder("create", folder, "change");
+    const above = await tree.openDirectory("create", directory, "change");
     return { file: await createSmallFile(above, name, content, request.exclusive), owner };
   } catch {
-    // Such as a link or no file there, or a file system that needs a temporary name. Other failures repeat themselves.
+    // For example, the path is a link or a directory, or the file system requires a temporary name. The slow path
+    // reports any other failure again.
     return undefined;
   }
 }
@@ -110,7 +110,7 @@ async function commit(
   }
 }
 
-/** The content of a small file, gathered before its file is made. */
+/** Collects the content of a small file before the file is created. */
 class SmallContent {
   bytes: Buffer = Buffer.alloc(0);
   readonly #hash: Hash | undefined;
@@ -136,7 +136,7 @@ async function receive(
   const content = new Content({ file, expected: request, writers });
   try {
     await new Promise<void>((resolve, reject) => {
-      // What follows a failed write is not taken: the call ends.
+      // The call fails, so the rest of the input is never read.
       const failed = (error: Error): Promise<void> => {
         reject(error);
         return new Promise(() => {});
@@ -156,7 +156,7 @@ async function receive(
     });
     return await content.finish();
   } finally {
-    // The file may not be closed while a thread writes to it.
+    // The file must stay open while a thread writes to it.
     await content.settled();
   }
 }

@@ -1,10 +1,10 @@
 import { FileSystemError } from "../../domain/index.ts";
 import type { FileAttributes, FileOwner, FilePath, GivenAttributes } from "../attributes.ts";
 import type { FileTree } from "../open/file-system.ts";
-import { folderOf, splitPath } from "../open/names.ts";
+import { dirname, splitPath } from "../open/names.ts";
 import { makeDirectory, type NewAttributes, removeEntry } from "./make.ts";
 
-/** Attributes of a path; undefined: it does not exist. */
+/** Attributes of a path, or undefined if it does not exist. */
 export async function attributesOf(
   tree: FileTree,
   path: FilePath,
@@ -18,7 +18,7 @@ export async function attributesOf(
   }
 }
 
-/** Directories that were made for an entry. They are removed again if the entry is not made. */
+/** Directories that were created for an entry. `rollback` removes them if the entry itself cannot be created. */
 export class CreatedDirectories {
   readonly #tree: FileTree;
   readonly #made: FilePath[] = [];
@@ -27,10 +27,10 @@ export class CreatedDirectories {
     this.#tree = tree;
   }
 
-  /** Makes a directory of mode 0755 and missing ones above it. */
-  async make(folder: FilePath, { uid, gid, owner }: NewAttributes): Promise<void> {
+  /** Creates a directory of mode 0755, with its missing parents. */
+  async make(directory: FilePath, { uid, gid, owner }: NewAttributes): Promise<void> {
     const missing: FilePath[] = [];
-    for (let path = folder; (await attributesOf(this.#tree, path, false)) === undefined; path = folderOf(path))
+    for (let path = directory; (await attributesOf(this.#tree, path, false)) === undefined; path = dirname(path))
       missing.push(path);
     for (const path of missing.toReversed()) {
       try {
@@ -43,19 +43,19 @@ export class CreatedDirectories {
     }
   }
 
-  /** Removes those directories that are still empty. Never rejects. */
+  /** Removes the created directories that are still empty. Never rejects. */
   async rollback(): Promise<void> {
     for (const path of this.#made.toReversed()) await this.#remove(path);
   }
 
   async #remove(path: FilePath): Promise<void> {
-    const { folder, name } = splitPath(path);
-    await using above = await this.#tree.openFolder("mkdir", folder, "change").catch(() => undefined);
+    const { directory, name } = splitPath(path);
+    await using above = await this.#tree.openDirectory("mkdir", directory, "change").catch(() => undefined);
     if (above !== undefined) await removeEntry(above, name, true);
   }
 }
 
-/** The owner that a request's fields name; what they leave out is that of `otherwise`. */
+/** The owner and group of the request; `otherwise` supplies those that are missing. */
 export async function ownerOf(
   { uid, gid }: GivenAttributes,
   otherwise: () => FileOwner | Promise<FileOwner>,

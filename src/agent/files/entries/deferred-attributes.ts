@@ -2,12 +2,12 @@ import { constants, write } from "node:fs";
 import { promisify } from "node:util";
 import { FileSystemError } from "../../domain/index.ts";
 import { type Descriptor, openIn } from "../open/descriptor.ts";
-import type { OpenFolder } from "../open/folder.ts";
+import type { OpenDirectory } from "../open/directory.ts";
 import { Records } from "./record.ts";
 
-/** Records in memory. What is more goes to a file without a name: a tree may have millions of directories. */
+/** Size of the records in memory. The rest is in an unnamed file, because a tree may have millions of directories. */
 const MEMORY_BYTES = 4 * 1024 * 1024;
-/** Records that are set in one step. */
+/** Records per batch. */
 const PART_RECORDS = 1_024;
 /** O_TMPFILE of open(2), for which Node has no constant. */
 const O_TMPFILE = 0o20000000 | constants.O_DIRECTORY;
@@ -15,30 +15,33 @@ const HERE = Buffer.from(".");
 const writePart = promisify(write);
 
 /**
- * Attributes of directories that wait until the tree is written: what is made in a directory would change its time, and
- * its mode may close it to an agent that is not root.
+ * Attributes of directories, which are set after the whole tree is written. If they were set earlier, new entries would
+ * change the modification time, and a read-only mode would lock out an agent that is not root.
  */
 export class DeferredAttributes implements AsyncDisposable {
-  readonly #folder: OpenFolder;
+  readonly #directory: OpenDirectory;
   #records = new Records();
   #file: Descriptor | undefined;
-  /** Sizes of the parts that are in the file, one behind the other. */
+  /** Sizes of the batches in the file, in order. */
   readonly #parts: number[] = [];
 
-  /** `folder`: on its file system the file is made. */
-  constructor(folder: OpenFolder) {
-    this.#folder = folder;
+  /** `directory` is on the file system on which the spill file is created. */
+  constructor(directory: OpenDirectory) {
+    this.#directory = directory;
   }
 
-  /** Adds those of a directory that was made, or is there. */
+  /** Defers the attributes of a directory, new or existing. */
   add(records: Records, index: number): void {
     this.#records.addAttributesOf(records, index);
   }
 
-  /** Makes room in memory. False where it cannot: set all now. Throws FileSystemError if the file system hangs. */
-  async makeRoom(): Promise<boolean> {
+  /**
+   * Moves records to the file if memory is full. Returns false if that fails: then set all attributes now. Throws
+   * FileSystemError if the file system hangs.
+   */
+  async spill(): Promise<boolean> {
     if (this.#records.sizeBytes < MEMORY_BYTES) return true;
-    const { work, descriptor } = this.#folder;
+    const { work, descriptor } = this.#directory;
     try {
       const how = { step: "create", on: [descriptor] } as const;
       const flags = O_TMPFILE | constants.O_RDWR;
@@ -62,7 +65,10 @@ export class DeferredAttributes implements AsyncDisposable {
     }
   }
 
-  /** Takes all out, the last first: a directory's mode may close it, so that what is in it comes before it. */
+  /**
+   * Removes and yields all records, the last first. Subdirectories come before their parents, whose mode may deny
+   * access to them.
+   */
   async *takeAll(): AsyncGenerator<Records, void, undefined> {
     let records: Records | undefined = this.#records;
     this.#records = new Records();
@@ -77,7 +83,7 @@ export class DeferredAttributes implements AsyncDisposable {
     }
   }
 
-  /** The last part in the file; undefined: there is none left. */
+  /** Reads the last batch back from the file; undefined: none is left. */
   async #readPart(): Promise<Records | undefined> {
     const sizeBytes = this.#parts.pop();
     if (sizeBytes === undefined || this.#file === undefined) return undefined;

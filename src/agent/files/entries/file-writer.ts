@@ -7,14 +7,13 @@ const writePiece = promisify(write);
 const writePieces = promisify(writev);
 const setSize = promisify(ftruncate);
 
-/** How a new file is written. */
 export interface NewFileOptions {
-  /** Blocks of zeros become holes. */
+  /** Turn blocks of zeros into holes. */
   readonly sparse: boolean;
   readonly sha256: boolean;
 }
 
-/** Appends to a new file, and hashes what it appends: here, while a thread writes it. */
+/** Appends to a new file and computes its SHA-256. Hashing runs on this thread while another thread writes. */
 export class FileWriter {
   readonly #fd: number;
   readonly #sparse: SparseFile | undefined;
@@ -30,19 +29,19 @@ export class FileWriter {
     if (sha256) this.#hash = process.getBuiltinModule("node:crypto").createHash("sha256");
   }
 
-  /** The pieces may change once it resolves. Rejects with the error of the failed system call. */
+  /** Appends the pieces. The caller may reuse their memory once it resolves. Rejects with the error of the system call. */
   async write(pieces: readonly Uint8Array[]): Promise<void> {
     const written = this.#append(pieces);
     for (const piece of pieces) this.#hash?.update(piece);
     await written;
   }
 
-  /** Appends a hole to a sparse file. Rejects with the error of the failed system call. */
+  /** Appends a hole to a sparse file. Rejects with the error of the system call. */
   async skip(bytes: number): Promise<void> {
     await this.#sparse?.skip(bytes);
   }
 
-  /** SHA-256 of all that was written; undefined where nobody wants it. Call it once. */
+  /** SHA-256 of everything written; undefined if it was not requested. Call it once. */
   sha256(): Buffer | undefined {
     return this.#hash?.digest();
   }
@@ -56,7 +55,7 @@ export class FileWriter {
     const rest = pieces.filter(({ length }) => length > 0);
     while (rest.length > 0) {
       let { bytesWritten } = await writePieces(this.#fd, rest);
-      // A disk that fills up takes a part first: the next call says why it takes no more.
+      // A full disk causes a short write first. The next write reports the error.
       for (let [piece] = rest; piece !== undefined && bytesWritten > 0; [piece] = rest) {
         if (bytesWritten < piece.length) rest[0] = piece.subarray(bytesWritten);
         else rest.shift();

@@ -3,56 +3,61 @@ import type { Errno } from "../../domain/index.ts";
 import { errnoName } from "../../native/index.ts";
 import { typeOfMode } from "../open/descriptor.ts";
 
-/** An entry of a folder. */
-export interface FolderEntry {
+export interface DirectoryEntry {
   readonly name: FilePath;
-  /** From the folder's own listing if the attributes are not known. */
+  /** From d_type of getdents64(2) if the attributes are unknown. */
   readonly type: FileType;
   readonly inode: bigint;
-  /** Of the entry itself: links are not followed. Undefined if `errno` says why, or if nobody asked for them. */
+  /**
+   * Attributes of the entry itself: links are not followed. Undefined if they were not requested or could not be read
+   * (`errno`).
+   */
   readonly attributes: FileAttributes | undefined;
-  /** Of a symbolic link. */
+  /** Set for symbolic links. */
   readonly linkTarget: Uint8Array | undefined;
-  /** Why the attributes cannot be read. */
+  /** Why the attributes could not be read. */
   readonly errno: Errno | undefined;
-  /** The entry is a mount point. Known only if attributes were asked for. */
+  /** The entry is a mount point. Known only if attributes were requested. */
   readonly isMountPoint: boolean;
-  /** Position of the next entry. */
-  readonly position: FolderPosition;
+  /** Position after this entry. */
+  readonly position: DirectoryPosition;
 }
 
-/** A place in a folder; it stays the same for entries that stay. */
-export type FolderPosition = bigint;
+/** A position in a directory (d_off). It stays valid while other entries are added or removed. */
+export type DirectoryPosition = bigint;
 
-/** Some entries of a folder, in the kernel's order. */
-export interface FolderPage {
-  readonly entries: readonly FolderEntry[];
-  /** Where the next page begins; undefined: there is none. */
-  readonly next: FolderPosition | undefined;
+/** Some entries of a directory, in the kernel's order. */
+export interface DirectoryPage {
+  readonly entries: readonly DirectoryEntry[];
+  /** Position of the next page; undefined: this is the last one. */
+  readonly next: DirectoryPosition | undefined;
 }
 
-/** A name to be removed, and its type when it was read. */
-export type Removable = Pick<FolderEntry, "name" | "type">;
+/** An entry to remove, with the type that it had when it was listed. */
+export type Removable = Pick<DirectoryEntry, "name" | "type">;
 
-/** Device and inode of a folder. */
-export type FolderIdentity = string;
+/** Device and inode of a directory. */
+export type DirectoryIdentity = string;
 
-/** Sizes of what addon/folders.c packs: struct packed_folder, struct packed_entry, and the position behind them. */
+/**
+ * Sizes of the structures that addon/directories.c packs: struct packed_directory, struct packed_entry, and the final
+ * position.
+ */
 const HEAD_BYTES = 24;
 const ENTRY_BYTES = 96;
 const POSITION_BYTES = 8;
-/** A mount point: nothing has looked at what is mounted there. */
+/** The errno that marks a mount point: the addon did not stat what is mounted there. */
 const MOUNTED = "EXDEV";
 const NS_PER_SECOND = 1_000_000_000n;
 
-/** A batch of a folder's entries, and which folder it is. */
-export interface PackedFolder extends FolderPage {
-  readonly identity: FolderIdentity;
+/** A page of entries, and the identity of their directory. */
+export interface PackedDirectory extends DirectoryPage {
+  readonly identity: DirectoryIdentity;
 }
 
-/** Reads what the addon's entriesIn gave. Names and targets are views. */
-export function unpackFolder(bytes: Buffer, describes: boolean): PackedFolder {
-  const entries: FolderEntry[] = [];
+/** Unpacks the result of the addon's entriesIn. Names and targets are views into `bytes`. */
+export function unpackDirectory(bytes: Buffer, describes: boolean): PackedDirectory {
+  const entries: DirectoryEntry[] = [];
   const end = bytes.length - POSITION_BYTES;
   for (let at = HEAD_BYTES; at < end;) {
     const nameAt = at + ENTRY_BYTES;

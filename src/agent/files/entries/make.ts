@@ -1,27 +1,27 @@
 import type { FileOwner, FilePath, GivenAttributes } from "../attributes.ts";
 import type { Descriptor } from "../open/descriptor.ts";
 import type { FileTree } from "../open/file-system.ts";
-import type { OpenFolder } from "../open/folder.ts";
+import type { OpenDirectory } from "../open/directory.ts";
 import { splitPath } from "../open/names.ts";
 import { ENTRY, packEntry } from "./record.ts";
 
 const NONE = Buffer.alloc(0);
 
-/** Attributes of a new directory or link; `owner` is what a request does not give. */
+/** Attributes of a new directory or link. `owner` supplies the ids that the request leaves out. */
 export interface NewAttributes extends GivenAttributes {
   readonly owner: FileOwner;
 }
 
 /**
- * Makes a directory with its attributes and syncs the one above, or makes none. Without a mode it has 0755, with setgid
- * where it takes its group from a setgid directory.
+ * Creates a directory with its attributes and syncs its parent, or creates nothing. Without a mode it gets 0755, plus
+ * setgid if its parent has setgid and sets its group.
  */
 export async function makeDirectory(tree: FileTree, path: FilePath, attributes: NewAttributes): Promise<void> {
-  const { folder, name } = splitPath(path);
-  await using above = await tree.openFolder("mkdir", folder, "change");
+  const { directory, name } = splitPath(path);
+  await using above = await tree.openDirectory("mkdir", directory, "change");
   const late = (): void => void removeEntry(above, name, true);
   const how = { step: "mkdir", on: [above.descriptor], late } as const;
-  const record = packEntry({ ...attributes, path: name, type: ENTRY.folder });
+  const record = packEntry({ ...attributes, path: name, type: ENTRY.directory });
   await above.work.native(how, (addon) => addon.makeEntry(above.descriptor.fd, record, NONE, 0));
   try {
     await above.sync();
@@ -31,9 +31,9 @@ export async function makeDirectory(tree: FileTree, path: FilePath, attributes: 
   }
 }
 
-/** Makes a symbolic link. Rejects at the step "chown" where it is there, but cannot have its owner. */
+/** Creates a symbolic link. If it rejects at the step "chown", the link exists with the wrong owner. */
 export async function makeLink(
-  above: OpenFolder,
+  above: OpenDirectory,
   name: FilePath,
   target: Uint8Array,
   attributes: NewAttributes,
@@ -42,7 +42,7 @@ export async function makeLink(
   await above.descriptor.native("symlink", (addon, fd) => addon.makeEntry(fd, record, NONE, 0));
 }
 
-/** Sets the attributes of an open entry that are given. */
+/** Sets those attributes of an open entry that are defined. */
 export async function setAttributes(
   entry: Descriptor,
   attributes: GivenAttributes & { readonly modifiedNs: bigint | undefined },
@@ -51,8 +51,8 @@ export async function setAttributes(
   await entry.native("chmod", (addon, fd) => addon.setAttributes(fd, record));
 }
 
-/** Removes an entry, if possible; a directory only if it is empty. Never rejects. */
-export async function removeEntry(above: OpenFolder, name: FilePath, isFolder: boolean): Promise<void> {
+/** Tries to remove an entry; a directory only if it is empty. Never rejects. */
+export async function removeEntry(above: OpenDirectory, name: FilePath, isDirectory: boolean): Promise<void> {
   const { work, descriptor } = above;
-  await work.attempt(descriptor, () => work.addon.removeIn(descriptor.fd, name, isFolder));
+  await work.attempt(descriptor, () => work.addon.removeIn(descriptor.fd, name, isDirectory));
 }

@@ -1,14 +1,14 @@
 import { FileSystemError, FileSystemHung } from "../../domain/index.ts";
 import type { FilePath } from "../attributes.ts";
 import { type Descriptor, openedBy } from "../open/descriptor.ts";
-import type { OpenFolder } from "../open/folder.ts";
+import type { OpenDirectory } from "../open/directory.ts";
 import { mountOf } from "../threads/mounts.ts";
 import { FileWriter, type NewFileOptions } from "./file-writer.ts";
 import { type Leftovers, temporaryName } from "./leftovers.ts";
 import { removeEntry } from "./make.ts";
 import { ENTRY, type NewEntry, packEntry } from "./record.ts";
 
-/** Flags of makeEntry: the name is that of a regular file or free, or it must be free. */
+/** Flags of makeEntry. NO_OTHERS: the name must be free or a regular file. EXCLUSIVE: the name must be free. */
 const NO_OTHERS = 1;
 const EXCLUSIVE = 2;
 /** Stages and flags of commitEntry. */
@@ -20,112 +20,116 @@ const HAS_TEMPORARY = 16;
 const HERE = Buffer.from(".");
 const NONE = Buffer.alloc(0);
 
-/** How a file gets its name. */
 export interface Commit {
-  /** EEXIST where anything has the name, instead of replacing it. */
+  /** Fail with EEXIST if the name is taken, instead of replacing. */
   readonly exclusive: boolean;
-  /** The file and its name are on the disk when it resolves. Else a tree is synced as a whole. */
+  /** Sync the file and its directory before it resolves. A tree is synced as a whole instead. */
   readonly syncs: boolean;
-  /** Its reason is thrown if it is aborted before the name is given. */
+  /** If it is aborted before the file gets its name, its reason is thrown. */
   readonly signal: AbortSignal;
 }
 
 /**
- * Creates a file of mode 0600 in a directory, and owns the directory from then on. Where the file system can, the file
- * has no name (O_TMPFILE of open(2)), so that nothing is left of it if the agent is killed. Elsewhere it has a
- * temporary name, and leftovers of killed agents are removed from the directory first.
+ * Creates a file of mode 0600 in a directory and takes ownership of `directory`. The file has no name (O_TMPFILE of
+ * open(2)) if the file system supports that, so that a killed agent leaves nothing behind. Otherwise it has a temporary
+ * name, and leftovers of killed agents are removed first.
  */
 export async function createFile(
-  folder: OpenFolder,
+  directory: OpenDirectory,
   leftovers: Leftovers,
   options: NewFileOptions,
   content: Uint8Array = NONE,
 ): Promise<NewFile> {
   await using owned = new AsyncDisposableStack();
-  owned.use(folder);
+  owned.use(directory);
   let temporary: Buffer | undefined;
-  const file = await makeFile(folder, HERE, content, NONE, 0).catch(async (error: unknown) => {
+  const file = await makeFile(directory, HERE, content, NONE, 0).catch(async (error: unknown) => {
     if (!(error instanceof FileSystemError) || error instanceof FileSystemHung || error.step === "write") throw error;
-    await leftovers.removeFrom(folder);
+    await leftovers.removeFrom(directory);
     temporary = temporaryName();
-    return makeFile(folder, HERE, content, temporary, 0);
+    return makeFile(directory, HERE, content, temporary, 0);
   });
   owned.move();
-  return new NewFile(folder, file, new FileWriter(file.fd, options), temporary);
+  return new NewFile(directory, file, new FileWriter(file.fd, options), temporary);
 }
 
 /**
- * Creates a file with its content for a name that is free or a regular file's, and owns the directory from then on.
- * Rejects with FileSystemError where anything else has the name, and where the file would need a temporary one.
+ * Creates a file with its content in one step, and takes ownership of `directory`. Rejects with FileSystemError if the
+ * name is taken by something other than a regular file, and if the file system requires a temporary name.
  */
 export async function createSmallFile(
-  folder: OpenFolder,
+  directory: OpenDirectory,
   name: FilePath,
   content: Uint8Array,
   exclusive: boolean,
 ): Promise<NewFile> {
   await using owned = new AsyncDisposableStack();
-  owned.use(folder);
-  const file = await makeFile(folder, name, content, NONE, exclusive ? NO_OTHERS | EXCLUSIVE : NO_OTHERS);
+  owned.use(directory);
+  const file = await makeFile(directory, name, content, NONE, exclusive ? NO_OTHERS | EXCLUSIVE : NO_OTHERS);
   owned.move();
-  return new NewFile(folder, file, undefined, undefined);
+  return new NewFile(directory, file, undefined, undefined);
 }
 
 function makeFile(
-  folder: OpenFolder,
+  directory: OpenDirectory,
   name: FilePath,
   content: Uint8Array,
   temporary: Uint8Array,
   flags: number,
 ): Promise<Descriptor> {
-  const { work, descriptor } = folder;
+  const { work, descriptor } = directory;
   const late = (): void => {
-    if (temporary.length > 0) void removeEntry(folder, temporary, false);
+    if (temporary.length > 0) void removeEntry(directory, temporary, false);
   };
   const record = packEntry({ path: name, type: ENTRY.file, content });
   const how = { step: "create", on: [descriptor], late } as const;
   return openedBy(work, how, (addon) => addon.makeEntry(descriptor.fd, record, temporary, flags));
 }
 
-/** A new file before it has its name: nobody sees it there before. Call the methods one after the other. */
+/** A new file that is not visible yet, because it does not have its name. Call one method at a time. */
 export class NewFile {
-  readonly #folder: OpenFolder;
+  readonly #directory: OpenDirectory;
   readonly #file: Descriptor;
-  /** Undefined: its content is in it. */
+  /** Undefined: the file was created with its content. */
   readonly #writer: FileWriter | undefined;
-  /** Its temporary name, while it has one. */
+  /** The temporary name, while the file has one. */
   #temporary: Buffer | undefined;
 
-  constructor(folder: OpenFolder, file: Descriptor, writer: FileWriter | undefined, temporary: Buffer | undefined) {
-    this.#folder = folder;
+  constructor(
+    directory: OpenDirectory,
+    file: Descriptor,
+    writer: FileWriter | undefined,
+    temporary: Buffer | undefined,
+  ) {
+    this.#directory = directory;
     this.#file = file;
     this.#writer = writer;
     this.#temporary = temporary;
   }
 
-  /** Its file system; undefined without /proc. */
+  /** The file system of the file; undefined without /proc. */
   get fileSystem(): string | undefined {
     return mountOf(this.#file.fd)?.fileSystem;
   }
 
-  /** Appends the pieces, one after another. The caller may reuse them, and the array, once it resolves. */
+  /** Appends the pieces in order. The caller may reuse them and the array once it resolves. */
   async write(pieces: readonly Uint8Array[]): Promise<void> {
-    await this.#folder.work.step({ step: "write", on: [this.#file] }, async () => this.#writer?.write(pieces));
+    await this.#directory.work.step({ step: "write", on: [this.#file] }, async () => this.#writer?.write(pieces));
   }
 
-  /** Appends a hole to a file that is made sparse. */
+  /** Appends a hole. Only for sparse files. */
   async skip(bytes: number): Promise<void> {
-    await this.#folder.work.step({ step: "write", on: [this.#file] }, async () => this.#writer?.skip(bytes));
+    await this.#directory.work.step({ step: "write", on: [this.#file] }, async () => this.#writer?.skip(bytes));
   }
 
-  /** SHA-256 of all that was written; undefined where the file was created without. Call it once. */
+  /** SHA-256 of everything written; undefined if it was not requested. Call it once. */
   sha256(): Uint8Array | undefined {
     return this.#writer?.sha256();
   }
 
   /**
-   * Checks the file's size, sets owner, mode and time, syncs, and gives it its name atomically. `entry` has the name in
-   * the directory. What is not given is that of the file that it replaces.
+   * Checks the file's size, sets owner, mode and time, syncs, and renames the file atomically to its name in the
+   * directory (`entry.path`). Missing attributes are copied from the file that it replaces.
    */
   async commit(entry: Omit<NewEntry, "type" | "content">, { exclusive, syncs, signal }: Commit): Promise<void> {
     const record = packEntry({ ...entry, type: ENTRY.file });
@@ -133,7 +137,7 @@ export class NewFile {
     if (!syncs) return this.#run("place", record, temporary, SETTLE | NAME, exclusive, signal);
     await this.#run("sync", record, temporary, SETTLE | SYNC, exclusive, signal);
     signal.throwIfAborted();
-    const sync = this.#folder.isReadable ? SYNC : 0;
+    const sync = this.#directory.isReadable ? SYNC : 0;
     return this.#run("sync_folder", record, temporary, NAME | sync, exclusive);
   }
 
@@ -145,30 +149,30 @@ export class NewFile {
     exclusive: boolean,
     signal?: AbortSignal,
   ): Promise<void> {
-    const [file, folder] = [this.#file, this.#folder.descriptor];
+    const [file, directory] = [this.#file, this.#directory.descriptor];
     const flags = stages | (exclusive ? 0 : OVERWRITES) | (this.#temporary === undefined ? 0 : HAS_TEMPORARY);
     const late = (result: number): void => {
       if (result !== 0 || (stages & NAME) === 0) return;
       this.#temporary = undefined;
-      for (const each of [file, folder]) each.wasClosed();
+      for (const each of [file, directory]) each.wasClosed();
     };
-    const how = { step, on: [folder, file], late, signal };
+    const how = { step, on: [directory, file], late, signal };
     try {
-      const { work } = this.#folder;
-      late(await work.native(how, (addon) => addon.commitEntry(file.fd, folder.fd, record, temporary, flags)));
+      const { work } = this.#directory;
+      late(await work.native(how, (addon) => addon.commitEntry(file.fd, directory.fd, record, temporary, flags)));
     } catch (error) {
-      // It has its name already.
+      // Only the sync of the directory failed: the file already has its name.
       if (error instanceof FileSystemError && error.step === "sync_folder" && !(error instanceof FileSystemHung))
         this.#temporary = undefined;
       throw error;
     }
   }
 
-  /** Closes the file, and removes it unless it has its name. Never rejects. */
+  /** Closes the file, and deletes it unless it was committed. Never rejects. */
   async dispose(): Promise<void> {
-    if (this.#temporary !== undefined) await removeEntry(this.#folder, this.#temporary, false);
+    if (this.#temporary !== undefined) await removeEntry(this.#directory, this.#temporary, false);
     this.#temporary = undefined;
     await this.#file[Symbol.asyncDispose]();
-    await this.#folder[Symbol.asyncDispose]();
+    await this.#directory[Symbol.asyncDispose]();
   }
 }

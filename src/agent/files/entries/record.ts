@@ -1,47 +1,46 @@
 import type { FileOwner, FilePath, GivenAttributes } from "../attributes.ts";
 
-/** Types and flags of addon/entry.h. */
-export const ENTRY = { file: 1, folder: 2, symlink: 3, hardLink: 4, attributes: 5 } as const;
+/** Entry types and flags of addon/entry.h. */
+export const ENTRY = { file: 1, directory: 2, symlink: 3, hardLink: 4, attributes: 5 } as const;
 const HAS_MODIFIED = 1;
 const HAS_GROUP = 2;
 const HAS_OWNER = 4;
 const HAS_MODE = 8;
 const PLAIN_MODE = 16;
 const FOLLOWS_LINK = 32;
-/** Size of entry.h's struct entry, and the place of its fields. */
+/** Size of struct entry in entry.h, and the offsets of its fields. */
 const HEAD_BYTES = 48;
 const [DATA_AT, TYPE_AT] = [4, 8];
 const FIRST_BYTES = 16 * 1024;
 const FILE_MODE = 0o644;
-const FOLDER_MODE = 0o755;
+const DIRECTORY_MODE = 0o755;
 const NS_PER_SECOND = 1_000_000_000n;
 const NONE = new Uint8Array(0);
 
-/** Type of a record. */
 export type EntryType = (typeof ENTRY)[keyof typeof ENTRY];
 
 /**
- * An entry to be made. An owner, group or mode that is not given is that of the file that it replaces; of a new entry,
- * `owner` (the group of a setgid directory that holds it), and 0644 or 0755.
+ * An entry to create. A missing owner, group or mode is copied from the file that it replaces. A new entry gets
+ * `owner`, or the group of a setgid parent directory, and mode 0644 or 0755.
  */
 export interface NewEntry extends GivenAttributes {
   readonly path: FilePath;
   readonly type: EntryType;
-  /** Of attributes to be set, only those that are given are. */
+  /** Not used to change attributes: then only those that are given are set. */
   readonly owner?: FileOwner | undefined;
-  /** The mode does not say anything about setuid, setgid and sticky bits, which a directory that is there keeps. */
+  /** The mode has only permission bits. An existing directory keeps its setuid, setgid and sticky bits. */
   readonly hasPlainMode?: boolean;
-  /** A symbolic link to a directory of the tree may stand for the directory. */
+  /** If the path is a symbolic link to a directory of the tree, accept it as the directory. */
   readonly followsLink?: boolean;
-  /** In nanoseconds since 1970; undefined: now. */
+  /** Modification time in nanoseconds since 1970; undefined: now. */
   readonly modifiedNs?: bigint | undefined;
-  /** A file's bytes, or a link's target. */
+  /** The content of a file, or the target of a link. */
   readonly content?: Uint8Array;
-  /** Of a file whose content has come another way. */
+  /** Size of a file whose content was written separately. */
   readonly sizeBytes?: bigint;
 }
 
-/** Entries as addon/entry.h reads them, one behind the other. */
+/** A buffer of entries in the format of addon/entry.h. */
 export class Records {
   #bytes: Buffer;
   #end = 0;
@@ -51,7 +50,7 @@ export class Records {
     this.#bytes = Buffer.allocUnsafe(likelyBytes);
   }
 
-  /** Records that were packed before. */
+  /** Parses records that were packed before. */
   static from(bytes: Buffer): Records {
     const records = new Records(0);
     records.#bytes = bytes;
@@ -67,7 +66,7 @@ export class Records {
     return this.#starts.length;
   }
 
-  /** Bytes that the records take. */
+  /** Size of all records. */
   get sizeBytes(): number {
     return this.#end;
   }
@@ -87,7 +86,7 @@ export class Records {
       (entry.hasPlainMode === true ? PLAIN_MODE : 0) |
       (entry.followsLink === true ? FOLLOWS_LINK : 0);
     const packed = this.#bytes;
-    const fullMode = mode ?? (type === ENTRY.folder ? FOLDER_MODE : FILE_MODE);
+    const fullMode = mode ?? (type === ENTRY.directory ? DIRECTORY_MODE : FILE_MODE);
     for (const value of [
       path.length + 1,
       dataBytes,
@@ -107,7 +106,7 @@ export class Records {
     if (isLink) packed.writeUInt8(0, at + content.length);
   }
 
-  /** Adds the attributes of another record's entry, to be set once what is in it is there. */
+  /** Copies a record as one that only sets attributes, for use after the directory's content is written. */
   addAttributesOf(records: Records, index: number): void {
     const record = records.slice(index, index + 1);
     const at = this.#begin(record.length);
@@ -119,18 +118,18 @@ export class Records {
     return this.#bytes.readUInt32LE(this.#start(index) + TYPE_AT) as EntryType;
   }
 
-  /** A view. */
+  /** A view into the buffer. */
   path(index: number): FilePath {
     const at = this.#start(index);
     return this.#bytes.subarray(at + HEAD_BYTES, at + HEAD_BYTES + this.#bytes.readUInt32LE(at) - 1);
   }
 
-  /** Bytes of a file's content in the record. */
+  /** Size of the file content in a record. */
   dataBytes(index: number): number {
     return this.#bytes.readUInt32LE(this.#start(index) + DATA_AT);
   }
 
-  /** Some of the records: a view. */
+  /** A view of the records from `from` up to `to`. */
   slice(from: number, to: number = this.count): Buffer {
     return this.#bytes.subarray(this.#start(from), this.#start(to));
   }
@@ -152,7 +151,7 @@ export class Records {
   }
 }
 
-/** One entry as the addon reads it. */
+/** Packs one entry for the addon. */
 export function packEntry(entry: NewEntry): Buffer {
   const records = new Records(HEAD_BYTES + entry.path.length + (entry.content?.length ?? 0) + 2);
   records.add(entry);

@@ -1,6 +1,6 @@
 import type { Errno, FileSystemError, Mount } from "../../domain/index.ts";
 import { type Addon, errnoName } from "../../native/index.ts";
-import type { OpenFolder } from "../open/folder.ts";
+import type { OpenDirectory } from "../open/directory.ts";
 import { failureOf } from "../threads/steps.ts";
 
 /** Flags of addon/tree.c. */
@@ -10,16 +10,17 @@ export const SYNC = 4;
 const NO_MOUNTS = 8;
 
 /**
- * Makes entries beneath a directory, given by records (record.ts), as many as it can in a moment. Returns the error of
- * each that it tried; undefined: it is there. `synced`: one whose file system is synced later, as this one's is.
+ * Creates entries below a directory from records (record.ts), as many as fit into one time slice. Returns an error for
+ * each that it tried; undefined means success. `synced` is on a file system that is synced later, as is `root`: files
+ * there are not synced one by one.
  */
 export async function putEach(
-  root: OpenFolder,
+  root: OpenDirectory,
   records: Buffer,
   flags: number,
   temporary: Uint8Array,
   mount: Mount | undefined,
-  synced: OpenFolder,
+  synced: OpenDirectory,
 ): Promise<readonly (FileSystemError | undefined)[]> {
   const how = within(root, flags, mount);
   const later = synced.descriptor;
@@ -33,11 +34,11 @@ export async function putEach(
 }
 
 /**
- * Reads small files beneath a directory, given by paths with a NUL each, as many as it can in a moment. Returns each
- * one's bytes, or why they cannot be read: EFBIG for more than `eachBytes`.
+ * Reads small files below a directory, as many as fit into one time slice. `paths` has a NUL after each path. Returns
+ * the bytes of each file, or its errno: EFBIG if it has more than `eachBytes`.
  */
 export async function readEach(
-  root: OpenFolder,
+  root: OpenDirectory,
   paths: Buffer,
   eachBytes: number,
   roomBytes: number,
@@ -57,7 +58,7 @@ export async function readEach(
   return results;
 }
 
-/** A mount that was not named, such as behind a link, is not entered. */
-function within(root: OpenFolder, flags: number, mount: Mount | undefined): number {
+/** Unless the call is known to go into a mount, entering one is refused. A link could lead there. */
+function within(root: OpenDirectory, flags: number, mount: Mount | undefined): number {
   return root.refusesMounts(mount) ? flags | NO_MOUNTS : flags;
 }

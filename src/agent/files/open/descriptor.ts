@@ -3,7 +3,7 @@ import { promisify } from "node:util";
 import type { FileAttributes, FileType } from "../attributes.ts";
 import type { FileStep, Mount } from "../../domain/index.ts";
 import type { Addon } from "../../native/index.ts";
-import type { Held, Work } from "../threads/operation.ts";
+import type { Holdable, Work } from "../threads/operation.ts";
 import { failureOf } from "../threads/steps.ts";
 import type { FileWork } from "../threads/work.ts";
 
@@ -17,20 +17,19 @@ const TYPES: ReadonlyMap<number, FileType> = new Map([
   [constants.S_IFBLK, "block_device"],
 ]);
 
-/** The type in a mode (st_mode). */
+/** The file type in st_mode. */
 export function typeOfMode(mode: number): FileType {
   return TYPES.get(mode & constants.S_IFMT) ?? "unknown";
 }
 
-/** Of st_blocks. */
+/** Unit of st_blocks. */
 const BLOCK_BYTES = 512n;
 
-/** The result of stat(2) in the domain's terms. */
 export function fileAttributes(stats: BigIntStats): FileAttributes {
   const mode = Number(stats.mode);
   return {
     type: typeOfMode(mode),
-    // Node reads these unsigned fields as signed.
+    // Node returns these unsigned fields as signed.
     sizeBytes: BigInt.asUintN(64, stats.size),
     inode: BigInt.asUintN(64, stats.ino),
     links: BigInt.asUintN(64, stats.nlink),
@@ -48,25 +47,25 @@ const closeDescriptor = promisify(close);
 const readDescriptor = promisify(read);
 const statDescriptor: (fd: number, options: { bigint: true }) => Promise<BigIntStats> = promisify(fstat);
 const syncDescriptor = promisify(fsync);
-/** Largest offset of off_t. Node throws where a read could go beyond it. */
+/** Largest off_t. Node throws if a read could go beyond it. */
 const MAX_OFFSET_BYTES = 2n ** 63n - 1n;
 
-/** Opens paths: any, or those beneath a folder. Flags as open(2) has them. Throws FileSystemError. */
+/** Opens a path, anywhere or below a directory. `flags` are those of open(2). Throws FileSystemError. */
 export type OpenPath = (step: FileStep, path: Uint8Array, flags: number) => Promise<Descriptor>;
 
-/** Opens a path in a folder; flags as open(2) has them, `resolve` as openat2(2). Throws FileSystemError. */
+/** Opens a path relative to a directory with openat2(2). `flags` and `resolve` are its own. Throws FileSystemError. */
 export async function openIn(
   work: FileWork,
   how: Work<Descriptor>,
-  folder: number,
+  directory: number,
   path: Uint8Array,
   flags: number,
   { mode = 0, resolve = 0 }: { readonly mode?: number; readonly resolve?: number } = {},
 ): Promise<Descriptor> {
-  return openedBy(work, how, (addon) => addon.openIn(folder, path, flags, mode, resolve));
+  return openedBy(work, how, (addon) => addon.openIn(directory, path, flags, mode, resolve));
 }
 
-/** Runs a call of the addon that opens a descriptor. Throws FileSystemError. */
+/** Runs an addon call that opens a descriptor. Throws FileSystemError. */
 export async function openedBy(
   work: FileWork,
   how: Work<Descriptor>,
@@ -75,17 +74,17 @@ export async function openedBy(
   const late = (fd: number): void => {
     if (fd < 0) return;
     const opened = new Descriptor(fd, work);
-    how.late?.(opened);
+    how.onLateResult?.(opened);
     void opened[Symbol.asyncDispose]();
   };
-  return new Descriptor(await work.native({ ...how, late }, open), work);
+  return new Descriptor(await work.native({ ...how, onLateResult: late }, open), work);
 }
 
-/** A call of the addon with the descriptor; where it fails it resolves with a negated errno. */
+/** An addon call on the descriptor. It resolves with a negated errno if it fails. */
 export type NativeJob<Value> = (addon: Addon, fd: number) => Promise<Value>;
 
-/** An open file or folder. Its opener disposes of it once: that closes it when no operation uses it any more. */
-export class Descriptor implements AsyncDisposable, Held {
+/** An open file or directory. Dispose of it once; it is closed when no operation uses it any more. */
+export class Descriptor implements AsyncDisposable, Holdable {
   readonly fd: number;
   readonly #work: FileWork;
   #holds = 0;
@@ -109,7 +108,7 @@ export class Descriptor implements AsyncDisposable, Held {
     return fileAttributes(await this.#run(step, () => statDescriptor(this.fd, { bigint: true })));
   }
 
-  /** Reads from the offset, or from where the last read ended. Returns 0 beyond the largest possible offset. */
+  /** Reads at the offset, or at the current file position. Returns 0 beyond the largest possible offset. */
   async read(target: Uint8Array, offsetBytes: bigint | undefined): Promise<number> {
     if (offsetBytes !== undefined && offsetBytes > MAX_OFFSET_BYTES - BigInt(target.length)) return 0;
     const { bytesRead } = await this.#run("read", () =>
@@ -118,22 +117,25 @@ export class Descriptor implements AsyncDisposable, Held {
     return bytesRead;
   }
 
-  /** Reads cached data, as the addon does. */
+  /** Reads only data that is in the page cache, without a thread (see the addon). */
   readCached(target: Uint8Array, position: number): number {
     return this.#work.addon.readCached(this.fd, target, position);
   }
 
-  /** Runs a step of the addon, which works on this file and on the `others`. Throws FileSystemError. */
-  async native(step: FileStep, job: NativeJob<number>, others: readonly Held[] = []): Promise<void> {
+  /** Runs an addon call on this descriptor; `others` stay open during the call. Throws FileSystemError. */
+  async native(step: FileStep, job: NativeJob<number>, others: readonly Holdable[] = []): Promise<void> {
     await this.#work.native({ step, on: [this, ...others] }, (addon) => job(addon, this.fd));
   }
 
-  /** The same for a step that resolves with bytes. `mount`: what it leads into, if not its own. */
+  /**
+   * Like `native`, for a call that resolves with bytes. `mount`: the mount that the call goes into, unless it is the
+   * descriptor's own.
+   */
   async nativeBytes(
     step: FileStep,
     job: NativeJob<Buffer | number>,
     mount?: Mount,
-    others: readonly Held[] = [],
+    others: readonly Holdable[] = [],
   ): Promise<Buffer> {
     const on = [this, ...others];
     const result = await this.#work.step({ step, on, mount }, () => job(this.#work.addon, this.fd));
@@ -141,12 +143,15 @@ export class Descriptor implements AsyncDisposable, Held {
     return result;
   }
 
-  /** The signal ends the wait for other syncs, not one that runs. */
+  /** The signal stops the wait for other syncs, but not a sync that has started. */
   async sync(step: FileStep, signal?: AbortSignal): Promise<void> {
     await this.#work.step({ step, on: [this], signal }, () => syncDescriptor(this.fd));
   }
 
-  /** Its operation has closed it: nothing else may, as its number may be another file's now. */
+  /**
+   * Marks the descriptor as already closed by an operation. Closing it again could close another file with the same
+   * number.
+   */
   wasClosed(): void {
     this.#wasClosed = true;
   }

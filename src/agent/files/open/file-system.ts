@@ -5,7 +5,7 @@ import { type Addon, RESOLVE_BENEATH, RESOLVE_NO_MAGICLINKS, RESOLVE_NO_SYMLINKS
 import type { FileAttributes, FilePath, FileType } from "../attributes.ts";
 import { FileWork } from "../threads/work.ts";
 import { type Descriptor, fileAttributes, openIn, type OpenPath } from "./descriptor.ts";
-import { type FolderUse, OpenFolder } from "./folder.ts";
+import { type DirectoryUse, OpenDirectory } from "./directory.ts";
 import { checkOpenat2 } from "./openat2.ts";
 import { PathEscapes } from "./path-escapes.ts";
 import { O_PATH, Paths } from "./paths.ts";
@@ -17,14 +17,14 @@ const statLink: (path: Buffer, options: { bigint: true }) => Promise<BigIntStats
 const targetOfLink = promisify(readlink);
 const statfsOf: (path: Buffer) => Promise<StatsFs> = promisify(statfs);
 
-/** Path lookups in a tree. All throw FileSystemError. */
+/** Path lookups. All throw FileSystemError. */
 interface Lookups {
   readonly open: OpenPath;
   readonly stat: (step: FileStep, path: FilePath, noFollow: boolean) => Promise<FileAttributes>;
   readonly readLink: (path: FilePath) => Promise<Uint8Array>;
 }
 
-/** Opens files and directories by their paths. Rejects with FileSystemError and never blocks the event loop. */
+/** Opens files and directories by path. Rejects with FileSystemError and never blocks the event loop. */
 export class FileTree {
   readonly #lookups: Lookups;
   readonly #work: FileWork;
@@ -34,62 +34,65 @@ export class FileTree {
     this.#work = work;
   }
 
-  /** @param noFollow describe a symbolic link itself */
+  /** @param noFollow stat a symbolic link itself */
   stat(path: FilePath, noFollow: boolean): Promise<FileAttributes> {
     return this.#lookups.stat("stat", path, noFollow);
   }
 
-  /** Target of a symbolic link, as stored; EINVAL for anything else. */
+  /** Reads a symbolic link. Rejects with EINVAL for anything else. */
   readLink(path: FilePath): Promise<Uint8Array> {
     return this.#lookups.readLink(path);
   }
 
-  /** Opens a regular file, without waiting for others, and nothing else: opening a device or FIFO may have effects. */
+  /** Opens a regular file without blocking. Refuses other types: opening a device or a FIFO may have side effects. */
   openRegular(path: FilePath): Promise<RegularFile | { readonly notRegular: FileType }> {
     const lookups = this.#lookups;
     return openRegular(path, (seen) => lookups.stat("open", seen, false), lookups.open);
   }
 
-  /** Opens an entry of any type for its attributes alone, without effects on it. */
+  /** Opens an entry of any type with O_PATH, only for its attributes, so the open has no side effects. */
   openEntry(path: FilePath, noFollow: boolean): Promise<Descriptor> {
     return this.#lookups.open("open", path, O_PATH | (noFollow ? constants.O_NOFOLLOW : 0));
   }
 
-  /** Opens a directory. `step` is the operation to name in an error. */
-  openFolder(step: FileStep, path: FilePath, use: FolderUse): Promise<OpenFolder> {
-    return OpenFolder.open(step, path, use, this.#lookups.open, this.#work);
+  /** Opens a directory. `step` names the operation in an error. */
+  openDirectory(step: FileStep, path: FilePath, use: DirectoryUse): Promise<OpenDirectory> {
+    return OpenDirectory.open(step, path, use, this.#lookups.open, this.#work);
   }
 
-  /** The same where what follows needs openat2(2): AgentError UNIMPLEMENTED without. */
-  async openTree(path: FilePath, use: "read" | "reach"): Promise<OpenFolder> {
+  /**
+   * Like `openDirectory`, for operations that require openat2(2). Throws AgentError UNIMPLEMENTED if the kernel lacks
+   * it.
+   */
+  async openTree(path: FilePath, use: "read" | "reach"): Promise<OpenDirectory> {
     await using opened = new AsyncDisposableStack();
-    const folder = opened.use(await this.openFolder("open", path, use));
-    const how = { step: "open", on: [folder.descriptor] } as const;
-    const { fd } = folder.descriptor;
+    const directory = opened.use(await this.openDirectory("open", path, use));
+    const how = { step: "open", on: [directory.descriptor] } as const;
+    const { fd } = directory.descriptor;
     await checkOpenat2(() => openIn(this.#work, how, fd, HERE, O_PATH, { resolve: RESOLVE_BENEATH }), "FileTree");
     opened.move();
-    return folder;
+    return directory;
   }
 }
 
 /**
- * The tree beneath a folder, by relative paths. A path that leads out of it rejects with PathEscapes, even if somebody
- * changes the tree meanwhile. Dispose of it after everything that was opened through it.
+ * The tree below a directory, addressed by relative paths. A path that leads out of it rejects with PathEscapes, even
+ * if the tree is changed concurrently. Dispose of it after everything that was opened through it.
  */
-class FolderView extends FileTree implements AsyncDisposable {
-  readonly #folder: Descriptor;
+class DirectoryView extends FileTree implements AsyncDisposable {
+  readonly #directory: Descriptor;
 
-  constructor(folder: Descriptor, lookups: Lookups, work: FileWork) {
+  constructor(directory: Descriptor, lookups: Lookups, work: FileWork) {
     super(lookups, work);
-    this.#folder = folder;
+    this.#directory = directory;
   }
 
   async [Symbol.asyncDispose](): Promise<void> {
-    await this.#folder[Symbol.asyncDispose]();
+    await this.#directory[Symbol.asyncDispose]();
   }
 }
 
-/** The file system that this process sees. Works on libuv's threads, except for reads of cached data. */
+/** The file system as this process sees it. Uses libuv's threads, except to read cached data. */
 export class FileSystem extends FileTree {
   readonly #paths: Paths;
   readonly #work: FileWork;
@@ -114,7 +117,7 @@ export class FileSystem extends FileTree {
     this.#work = work;
   }
 
-  /** Size and free space of the file system that a path leads into (statfs(2)). */
+  /** Size and free space of the file system that contains a path (statfs(2)). */
   async space(path: FilePath): Promise<FileSystemSpace> {
     const bytes = Buffer.from(path);
     const { frsize, blocks, bfree, bavail, files, ffree } = await this.#paths.follow("statfs", bytes, () =>
@@ -125,32 +128,35 @@ export class FileSystem extends FileTree {
   }
 
   /**
-   * A view of a folder, whose own path is followed as usual.
+   * Opens a view of a directory. The path of the directory itself is followed as usual.
    *
-   * @param noSymlinks follow no symbolic link beneath it either
-   * @throws AgentError UNIMPLEMENTED where the kernel cannot do that
+   * @param noSymlinks follow no symbolic link below it either
+   * @throws AgentError UNIMPLEMENTED if the kernel does not support it
    */
-  async beneath(root: FilePath, noSymlinks: boolean): Promise<FolderView> {
+  async beneath(root: FilePath, noSymlinks: boolean): Promise<DirectoryView> {
     await using opened = new AsyncDisposableStack();
-    const folder = opened.use(await this.#paths.open("open_beneath", root, O_PATH | constants.O_DIRECTORY));
-    const lookups = lookupsBeneath(folder, noSymlinks, this.#work);
+    const directory = opened.use(await this.#paths.open("open_beneath", root, O_PATH | constants.O_DIRECTORY));
+    const lookups = lookupsBeneath(directory, noSymlinks, this.#work);
     await checkOpenat2(() => lookups.open("open_beneath", HERE, O_PATH), "beneath");
     opened.move();
-    return new FolderView(folder, lookups, this.#work);
+    return new DirectoryView(directory, lookups, this.#work);
   }
 }
 
-/** Path lookups beneath a folder. The kernel enforces that (openat2(2)), even if the folder changes meanwhile. */
-function lookupsBeneath(folder: Descriptor, noSymlinks: boolean, work: FileWork): Lookups {
+/**
+ * Path lookups below a directory. openat2(2) enforces the limit in the kernel, even if the tree is changed
+ * concurrently.
+ */
+function lookupsBeneath(directory: Descriptor, noSymlinks: boolean, work: FileWork): Lookups {
   const resolve = RESOLVE_BENEATH | RESOLVE_NO_MAGICLINKS | (noSymlinks ? RESOLVE_NO_SYMLINKS : 0);
-  const paths = new Paths(work, folder);
+  const paths = new Paths(work, directory);
   const open: OpenPath = async (step, path, flags) => {
     try {
       return await paths.open(step, path, flags, resolve);
     } catch (error) {
       if (!(error instanceof FileSystemError)) throw error;
-      // openat2(2): EXDEV also for an absolute link that would stay inside; ELOOP for a loop, a magic link, and for any
-      // link with noSymlinks.
+      // openat2(2) returns EXDEV also for an absolute link that would stay inside. It returns ELOOP for a loop, a magic
+      // link, and for any link with noSymlinks.
       const escapes = error.errno === "EXDEV" || error.errno === "ELOOP";
       throw escapes ? new PathEscapes(step, error.errno, noSymlinks) : error;
     }

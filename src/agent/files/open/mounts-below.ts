@@ -2,25 +2,25 @@ import type { Mount } from "../../domain/index.ts";
 import type { FilePath } from "../attributes.ts";
 import { SLASH } from "./names.ts";
 
-/** What is mounted at a path below a folder. */
+/** A mount, with its path relative to a directory. */
 export interface MountBelow {
   readonly path: FilePath;
   readonly mount: Mount;
 }
 
 /**
- * The mounts below a folder when a call began. One that hangs must be named by what waits for it: or else the folder's
- * own file system counts as hung, and every call on that fails.
+ * The mounts below a directory when a call began. An operation on a mount that hangs must name that mount. Otherwise
+ * the file system of the directory itself would count as hung, and every call on it would fail.
  */
 export class MountsBelow {
   readonly #mounts: readonly MountBelow[];
 
-  /** `mounts`: as the kernel lists them, one mounted over another behind it. */
+  /** `mounts` are in the kernel's order: a mount over another one comes later. */
   constructor(mounts: readonly MountBelow[]) {
     this.#mounts = mounts.toReversed();
   }
 
-  /** The mount that a path leads into by its names, the innermost; undefined: none. */
+  /** The innermost mount that contains a path, judged by its names; undefined: none. */
   of(path: FilePath): MountBelow | undefined {
     let found: MountBelow | undefined;
     for (const below of this.#mounts)
@@ -28,7 +28,7 @@ export class MountsBelow {
     return found;
   }
 
-  /** The first of some paths, from an index on, as far as they are in one mount: their mount, and where they end. */
+  /** The mount of the path at `from`, and the end of the run of paths that are on the same mount. */
   first(from: number, to: number, pathAt: (index: number) => FilePath): { below: MountBelow | undefined; end: number } {
     if (this.#mounts.length === 0 || from >= to) return { below: undefined, end: to };
     const below = this.of(pathAt(from));
@@ -38,7 +38,8 @@ export class MountsBelow {
   }
 }
 
-function isWithin(path: FilePath, folder: FilePath): boolean {
-  if (path.length < folder.length || (path.length > folder.length && path[folder.length] !== SLASH)) return false;
-  return Buffer.compare(path.subarray(0, folder.length), folder) === 0;
+function isWithin(path: FilePath, directory: FilePath): boolean {
+  if (path.length < directory.length || (path.length > directory.length && path[directory.length] !== SLASH))
+    return false;
+  return Buffer.compare(path.subarray(0, directory.length), directory) === 0;
 }

@@ -1,22 +1,22 @@
 import type { FilePath } from "../attributes.ts";
 
-/** The byte between names. */
+/** The path separator. */
 export const SLASH = 0x2f;
 const DOT = 0x2e;
 
-/** The folder part of a path as it is written, without resolving anything. */
-export function folderOf(path: FilePath): FilePath {
+/** The directory part of a path, as dirname(1): nothing is resolved. */
+export function dirname(path: FilePath): FilePath {
   const slash = path.lastIndexOf(SLASH);
   if (slash < 0) return Uint8Array.of(DOT);
   return path.subarray(0, slash === 0 ? 1 : slash);
 }
 
-/** Whether it is no name of an entry: empty, "." or "..". */
-export function isNoName(name: FilePath): boolean {
+/** Whether a name is empty, "." or "..". */
+export function isReservedName(name: FilePath): boolean {
   return name.length <= 2 && name.every((byte) => byte === DOT);
 }
 
-/** A path without "." and slashes at its end: "a/." and "a//" are "a". */
+/** A path without trailing slashes and dots: "a/." and "a//" become "a". */
 export function withoutDots(path: FilePath): FilePath {
   let end = path.length;
   for (;;) {
@@ -26,16 +26,16 @@ export function withoutDots(path: FilePath): FilePath {
   }
 }
 
-/** A path, divided before its last name. */
+/** A path split before its last name. */
 export interface DividedPath {
-  readonly folder: FilePath;
+  readonly directory: FilePath;
   readonly name: FilePath;
 }
 
-/** Divides a path as it is written; slashes at its end do not count. */
+/** Splits a path without resolving it. Trailing slashes are ignored. */
 export function splitPath(path: FilePath): DividedPath {
   let end = path.length;
   while (end > 1 && path[end - 1] === SLASH) end -= 1;
   const trimmed = path.subarray(0, end);
-  return { folder: folderOf(trimmed), name: trimmed.subarray(trimmed.lastIndexOf(SLASH) + 1) };
+  return { directory: dirname(trimmed), name: trimmed.subarray(trimmed.lastIndexOf(SLASH) + 1) };
 }

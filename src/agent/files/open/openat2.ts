@@ -1,13 +1,13 @@
 import { AgentError, FileSystemError } from "../../domain/index.ts";
 import type { Descriptor } from "./descriptor.ts";
 
-/** Tries openat2(2). Throws AgentError, which names what needs it, where the kernel (before 5.6) has none. */
+/** Tests for openat2(2). Throws an AgentError that names the feature if the kernel is older than 5.6. */
 export async function checkOpenat2(open: () => Promise<Descriptor>, field: string): Promise<void> {
   try {
     await (await open())[Symbol.asyncDispose]();
   } catch (error) {
     if (!(error instanceof FileSystemError) || !["ENOSYS", "EPERM"].includes(error.errno)) throw error;
-    const message = `${field} needs openat2(2), which this guest's kernel does not have (Linux 5.6) or does not permit`;
+    const message = `${field} requires openat2(2) (Linux 5.6), which this guest's kernel lacks or does not permit`;
     throw new AgentError("UNIMPLEMENTED", "UNIMPLEMENTED", message, { field, errno: error.errno });
   }
 }

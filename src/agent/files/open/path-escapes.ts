@@ -1,8 +1,8 @@
 import { type FileStep, FileSystemError } from "../../domain/index.ts";
 
-/** A path led out of the directory beneath which it had to stay, or over a symbolic link that may not be followed. */
+/** A path left the directory that it had to stay in, or contained a symbolic link where none may be followed. */
 export class PathEscapes extends FileSystemError {
-  /** None is allowed. */
+  /** Whether the request allowed no symbolic links at all. */
   readonly noSymlinks: boolean;
 
   constructor(step: FileStep, errno: string, noSymlinks: boolean) {

@@ -1,27 +1,27 @@
 import { constants } from "node:fs";
 import { FileSystemError, FileSystemHung, type FileStep, type Mount } from "../../domain/index.ts";
-import { WORKING_FOLDER } from "../../native/index.ts";
+import { WORKING_DIRECTORY } from "../../native/index.ts";
 import { type Descriptor, openIn } from "./descriptor.ts";
 import { SLASH } from "./names.ts";
 import { mountAt, mountOf } from "../threads/mounts.ts";
 import type { Work } from "../threads/operation.ts";
 import type { FileWork } from "../threads/work.ts";
 
-/** O_PATH of open(2), for which Node has no constant: opens a folder only to reach its entries. */
+/** O_PATH of open(2), for which Node has no constant: opens an entry without read access, as a base for other calls. */
 export const O_PATH = 0o10000000;
 const ENTRY = O_PATH | constants.O_NOFOLLOW;
 const ROOT = Buffer.of(SLASH);
-/** Most symbolic links on a path, as in the kernel (path_resolution(7)). */
+/** Largest number of symbolic links on a path, as in the kernel (path_resolution(7)). */
 export const MAX_LINKS = 40;
 type How = Pick<Work<never>, "step" | "isProbe">;
 
 /**
- * Operations that follow a path, from a folder or from the root. Only the kernel knows where a path leads. So while a
- * file system hangs, each path is first walked name by name, up to it.
+ * Operations that follow a path, from a directory or from the root. Only the kernel knows where a path leads. So while
+ * a file system hangs, each path is first walked name by name, to stop before the file system that hangs.
  */
 export class Paths {
   readonly #work: FileWork;
-  /** Undefined: the root, for absolute paths. */
+  /** Undefined: paths are absolute. */
   readonly #base: Descriptor | undefined;
 
   constructor(work: FileWork, base?: Descriptor) {
@@ -29,9 +29,9 @@ export class Paths {
     this.#base = base;
   }
 
-  /** Where paths begin, for openat(2). */
-  get #folder(): number {
-    return this.#base?.fd ?? WORKING_FOLDER;
+  /** The directory argument of openat(2). */
+  get #directory(): number {
+    return this.#base?.fd ?? WORKING_DIRECTORY;
   }
 
   /** Runs an operation that follows a path. Throws FileSystemError. */
@@ -39,9 +39,9 @@ export class Paths {
     return this.#work.step(this.#along(step, path), operation);
   }
 
-  /** Opens a path; flags as open(2) has them, `resolve` as openat2(2). Throws FileSystemError. */
+  /** Opens a path with openat2(2). Throws FileSystemError. */
   open(step: FileStep, path: Uint8Array, flags: number, resolve = 0): Promise<Descriptor> {
-    return openIn(this.#work, this.#along(step, path), this.#folder, path, flags, { resolve });
+    return openIn(this.#work, this.#along(step, path), this.#directory, path, flags, { resolve });
   }
 
   #along(step: FileStep, path: Uint8Array): Work<never> {
@@ -53,9 +53,9 @@ export class Paths {
   }
 
   /**
-   * Looks the names of a path up, one after another, as far as they exist. Returns the mount where that ends. Throws
-   * FileSystemHung before it looks a name up in a silent file system, and where one does not answer. Waits for no
-   * close: that would wait for a thread, and all may hang.
+   * Looks up the names of a path one by one, as far as they exist. Returns the mount of the last one. Throws
+   * FileSystemHung before it enters a file system that is known not to respond, and if a lookup does not return. Does
+   * not await closes: a close needs a thread, and all threads may hang.
    */
   async #walk(how: How, path: Uint8Array): Promise<Mount | undefined> {
     using opened = new DisposableStack();
@@ -64,14 +64,22 @@ export class Paths {
       return descriptor;
     };
     const root = async (): Promise<Descriptor> =>
-      keep(await openIn(this.#work, { ...how, on: [] }, WORKING_FOLDER, ROOT, O_PATH));
-    const lookUp = async (folder: Descriptor, name: Uint8Array): Promise<Descriptor> =>
-      keep(await openIn(this.#work, { ...how, on: [folder], mount: mountAt(folder.fd, name) }, folder.fd, name, ENTRY));
+      keep(await openIn(this.#work, { ...how, on: [] }, WORKING_DIRECTORY, ROOT, O_PATH));
+    const lookUp = async (directory: Descriptor, name: Uint8Array): Promise<Descriptor> =>
+      keep(
+        await openIn(
+          this.#work,
+          { ...how, on: [directory], mount: mountAt(directory.fd, name) },
+          directory.fd,
+          name,
+          ENTRY,
+        ),
+      );
     let names = namesOf(path);
     let at = this.#base ?? (await root());
     try {
       for (let links = 0; ;) {
-        this.#work.refuse(how.step, this.#work.hung.holding(at.fd)?.mount);
+        this.#work.refuse(how.step, this.#work.hung.ofDescriptor(at.fd)?.mount);
         const [name, ...rest] = names;
         if (name === undefined || links > MAX_LINKS) return mountOf(at.fd);
         const next = await lookUp(at, name);
@@ -86,13 +94,13 @@ export class Paths {
         if (target[0] === SLASH) at = await root();
       }
     } catch (error) {
-      // The operation itself will report what is missing or forbidden.
+      // The operation itself will report the missing or forbidden name.
       if (!(error instanceof FileSystemError) || error instanceof FileSystemHung) throw error;
       return mountOf(at.fd);
     }
   }
 
-  /** Undefined: it is no symbolic link. */
+  /** The target of a symbolic link; undefined for other types. */
   async #targetOf(entry: Descriptor, how: How): Promise<Uint8Array | undefined> {
     const target = await this.#work.step({ ...how, on: [entry] }, () => this.#work.addon.targetOf(entry.fd));
     return typeof target === "number" ? undefined : target;

@@ -4,12 +4,15 @@ import type { FileAttributes, FileType } from "../attributes.ts";
 import { FileSystemError } from "../../domain/index.ts";
 import type { Descriptor, OpenPath } from "./descriptor.ts";
 
-/** O_NONBLOCK and O_NOCTTY, in case something else takes the file's place between stat(2) and open(2). */
+/** O_NONBLOCK and O_NOCTTY protect against a FIFO or terminal that replaces the file between stat(2) and open(2). */
 const FLAGS: number = constants.O_RDONLY | constants.O_NONBLOCK | constants.O_NOCTTY;
 
 const { EAGAIN } = system.errno;
 
-/** Opens a regular file, and nothing else: that would unblock a FIFO's writer, start a watchdog, or block for ever. */
+/**
+ * Opens a path only if it is a regular file. Opening something else could wake the writer of a FIFO, start a watchdog,
+ * or block forever.
+ */
 export async function openRegular(
   path: Uint8Array,
   look: (path: Uint8Array) => Promise<FileAttributes>,
@@ -25,9 +28,8 @@ export async function openRegular(
   return new RegularFile(file, attributes);
 }
 
-/** An open regular file. */
 export class RegularFile {
-  /** As of the opening. */
+  /** Attributes at open time. */
   readonly attributes: FileAttributes;
   readonly #file: Descriptor;
   #mayBeCached = true;
@@ -38,8 +40,8 @@ export class RegularFile {
   }
 
   /**
-   * Reads into the start of `target`, from `offsetBytes` or where the last read ended. Resolves with the number of
-   * bytes read: 0 at the end of the file, and where a file such as /proc/kmsg has nothing now.
+   * Reads into the start of `target`, at `offsetBytes` or at the current position. Resolves with the number of bytes: 0
+   * at the end of the file, and if a file such as /proc/kmsg has no data now.
    */
   async read(target: Uint8Array, offsetBytes: bigint | undefined): Promise<number> {
     const cachedBytes = this.#readCached(target, offsetBytes);
@@ -54,8 +56,8 @@ export class RegularFile {
   }
 
   /**
-   * Where the next data from an offset on begins and ends; both the file's end where there is none. Holes of less than
-   * 64 KiB are data.
+   * Finds the next data at or after an offset. Both results are the file's end if there is none. Holes smaller than 64
+   * KiB count as data.
    */
   async nextData(fromBytes: bigint): Promise<{ readonly beginBytes: bigint; readonly endBytes: bigint }> {
     const from = Buffer.alloc(8);
@@ -64,7 +66,10 @@ export class RegularFile {
     return { beginBytes: found.readBigInt64LE(0), endBytes: found.readBigInt64LE(8) };
   }
 
-  /** Reads cached data without a thread, which would cost as much as the copy. Undefined: not cached. */
+  /**
+   * Reads from the page cache on this thread: handing the read to another thread costs as much as the copy. Undefined:
+   * not cached.
+   */
   #readCached(target: Uint8Array, offsetBytes: bigint | undefined): number | undefined {
     if (!this.#mayBeCached) return undefined;
     const position = offsetBytes === undefined ? -1 : Number(offsetBytes);

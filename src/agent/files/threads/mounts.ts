@@ -1,7 +1,7 @@
 import { readFileSync, readlinkSync } from "node:fs";
 import { type Mount, mountsIn } from "../../domain/index.ts";
 
-/** The file system that an open file or folder is on; undefined without /proc. Asks the kernel, not the file system. */
+/** The mount of an open file or directory; undefined without /proc. Asks the kernel and does not touch the file system. */
 export function mountOf(fd: number): Mount | undefined {
   try {
     const id = /^mnt_id:\s*(\d+)$/m.exec(readFileSync(`/proc/self/fdinfo/${fd}`, "latin1"))?.[1];
@@ -11,10 +11,13 @@ export function mountOf(fd: number): Mount | undefined {
   }
 }
 
-/** The topmost mount at a name of an open folder; undefined: none, or no /proc. Never touches it: it may hang. */
-export function mountAt(folder: number, name: Uint8Array): Mount | undefined {
+/**
+ * The topmost mount at a name in an open directory; undefined: none, or no /proc. Does not touch the mount, which may
+ * hang.
+ */
+export function mountAt(directory: number, name: Uint8Array): Mount | undefined {
   try {
-    const above = readlinkSync(`/proc/self/fd/${folder}`, "latin1");
+    const above = readlinkSync(`/proc/self/fd/${directory}`, "latin1");
     const path = `${above === "/" ? "" : above}/${Buffer.from(name).toString("latin1")}`;
     return mountsIn(readFileSync("/proc/self/mountinfo", "latin1")).findLast((mount) => mount.path === path);
   } catch {
@@ -22,10 +25,12 @@ export function mountAt(folder: number, name: Uint8Array): Mount | undefined {
   }
 }
 
-/** The mounts below an open folder, by their paths from it on; undefined without /proc. Touches none of them. */
-export function mountsBelow(folder: number): readonly { readonly path: Buffer; readonly mount: Mount }[] | undefined {
+/** The mounts below an open directory, with paths relative to it; undefined without /proc. Does not touch the mounts. */
+export function mountsBelow(
+  directory: number,
+): readonly { readonly path: Buffer; readonly mount: Mount }[] | undefined {
   try {
-    const above = readlinkSync(`/proc/self/fd/${folder}`, "latin1");
+    const above = readlinkSync(`/proc/self/fd/${directory}`, "latin1");
     const start = above === "/" ? "/" : `${above}/`;
     return mountsIn(readFileSync("/proc/self/mountinfo", "latin1")).flatMap((mount) =>
       mount.path.startsWith(start) && mount.path !== start
@@ -37,62 +42,65 @@ export function mountsBelow(folder: number): readonly { readonly path: Buffer; r
   }
 }
 
-/** By its line's first field. One that is no longer mounted is not listed. */
+/** Finds the line with that mount id. A mount that was unmounted lazily has none. */
 function mountWithId(id: string): Mount {
   const [line = ""] = new RegExp(String.raw`^${id} .*`, "m").exec(readFileSync("/proc/self/mountinfo", "utf8")) ?? [];
   return mountsIn(line)[0] ?? { fileSystem: `mount ${id}`, path: undefined };
 }
 
-/** A mount of a file system that does not answer. */
-interface SilentMount {
+/** A mount of a file system that does not respond. */
+interface UnresponsiveMount {
   readonly mount: Mount;
-  /** Surely: an operation has been given up. Otherwise one is late, and a probe of its path, too. */
+  /** True: an operation was given up. False: an operation is late, and so is a probe of its path. */
   readonly isHung: boolean;
-  /** Resolves once it answers. */
+  /** Resolves when the file system responds again. */
   readonly answers: Promise<void>;
-  /** Resolves once it answers, or is known to hang. */
+  /** Resolves when it responds or is found to hang. */
   readonly decided: Promise<void>;
 }
 
-interface Silence {
+interface Unresponsive {
   isHung: boolean;
   readonly answers: PromiseWithResolvers<void>;
   readonly decided: PromiseWithResolvers<void>;
 }
 
-/** The file systems that do not answer, until they do. */
+/** The file systems that do not respond at the moment. */
 export class HungMounts {
-  readonly #silent = new Map<string, Silence>();
+  readonly #unresponsive = new Map<string, Unresponsive>();
   #found = 0;
 
   get any(): boolean {
-    return this.#silent.size > 0;
+    return this.#unresponsive.size > 0;
   }
 
-  /** How often one was found. */
+  /** Number of file systems that were found so far; it tells a waiter that something changed. */
   get found(): number {
     return this.#found;
   }
 
-  /** The silent file system of an open file or folder; undefined: it answers. */
-  holding(fd: number): SilentMount | undefined {
-    return this.find(this.any ? mountOf(fd) : undefined);
+  /** The unresponsive mount of an open file or directory; undefined: it responds. */
+  ofDescriptor(fd: number): UnresponsiveMount | undefined {
+    return this.ofMount(this.any ? mountOf(fd) : undefined);
   }
 
-  /** The same for a mount. */
-  find(mount: Mount | undefined): SilentMount | undefined {
-    const silence = mount && this.#silent.get(mount.fileSystem);
-    if (mount === undefined || silence === undefined) return undefined;
-    const { isHung, answers, decided } = silence;
+  /** Like `ofDescriptor`, for a mount. */
+  ofMount(mount: Mount | undefined): UnresponsiveMount | undefined {
+    const state = mount && this.#unresponsive.get(mount.fileSystem);
+    if (mount === undefined || state === undefined) return undefined;
+    const { isHung, answers, decided } = state;
     return { mount, isHung, answers: answers.promise, decided: decided.promise };
   }
 
-  /** An operation on it is late, or given up (`isHung`). It counts as silent until one returns. */
-  note(mount: Mount | undefined, returned: Promise<void>, isHung: boolean): void {
+  /**
+   * Reports that an operation on the mount is late, or was given up (`isHung`). The mount counts as unresponsive until
+   * an operation returns.
+   */
+  report(mount: Mount | undefined, returned: Promise<void>, isHung: boolean): void {
     if (mount === undefined) return;
-    const known = this.#silent.get(mount.fileSystem);
+    const known = this.#unresponsive.get(mount.fileSystem);
     const silence = known ?? { isHung: false, answers: Promise.withResolvers(), decided: Promise.withResolvers() };
-    this.#silent.set(mount.fileSystem, silence);
+    this.#unresponsive.set(mount.fileSystem, silence);
     if (known === undefined || (isHung && !known.isHung)) this.#found += 1;
     if (isHung) {
       silence.isHung = true;
@@ -101,7 +109,7 @@ export class HungMounts {
     void returned.then(() => {
       silence.answers.resolve();
       silence.decided.resolve();
-      if (this.#silent.get(mount.fileSystem) === silence) this.#silent.delete(mount.fileSystem);
+      if (this.#unresponsive.get(mount.fileSystem) === silence) this.#unresponsive.delete(mount.fileSystem);
     });
   }
 }

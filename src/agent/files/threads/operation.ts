@@ -1,56 +1,56 @@
 import type { FileStep, FileSystemHung, Mount } from "../../domain/index.ts";
 
-/** What an operation works on: a descriptor, which may not be closed before the operation has returned. */
-export interface Held {
+/** A descriptor that must stay open until an operation on it has returned. */
+export interface Holdable {
   readonly fd: number;
-  /** Keeps it open. Returns the function that no longer does. */
+  /** Keeps it open. Returns a function that ends this. */
   hold(): () => void;
 }
 
-/** A path that an operation follows, perhaps into a file system that hangs. */
+/** A path that an operation follows. It may lead into a file system that hangs. */
 interface FollowedPath {
   /**
-   * Looks its names up, one after another. Resolves with the mount where it ends. Throws FileSystemHung before a file
-   * system that is silent, and where a probe finds one.
+   * Looks up its names one by one. Resolves with the mount of the last one. Throws FileSystemHung before an
+   * unresponsive file system, or if a probe finds one.
    */
   walk(isProbe: boolean): Promise<Mount | undefined>;
 }
 
-/** How an operation runs. */
+/** One operation and how to run it. */
 export interface Work<Value> {
   readonly step: FileStep;
-  /** What it works on. Unless it follows a path, it waits for the file system of the first of them. */
-  readonly on: readonly Held[];
+  /** Its descriptors. Unless it follows a path, it operates on the file system of the first one. */
+  readonly on: readonly Holdable[];
   readonly path?: FollowedPath;
-  /** What is mounted at a name in `on` that the operation looks up: that may hang, while its folder does not. */
+  /** The mount at a name that the operation looks up: that mount may hang while the directory itself does not. */
   readonly mount?: Mount | undefined;
-  /** Aborted while the operation waits for a thread, it waits no more. Its reason is thrown. */
+  /** If it is aborted while the operation waits for a thread, the wait ends and its reason is thrown. */
   readonly signal?: AbortSignal | undefined;
-  /** It helps to find what hangs: it waits for no thread, and counts as hung after 2 s. */
+  /** A probe looks for the mount that hangs. It does not wait for a thread, and counts as hung after 2 s. */
   readonly isProbe?: boolean;
-  /** Called with the result of an operation that returns after it was given up. */
-  late?(value: Value): void;
+  /** Called with the result if the operation returns after it was given up. */
+  onLateResult?(value: Value): void;
 }
 
-/** An operation on a thread. */
+/** An operation that occupies a thread. */
 export interface Running {
   readonly work: Work<never>;
   readonly returned: Promise<void>;
   readonly reject: (error: FileSystemHung) => void;
-  /** Looks at it so far: see FileWork. */
-  looks: number;
-  /** On an extra thread, from the start or since it was late. */
+  /** Number of ticks since it started: see FileWork. */
+  ticks: number;
+  /** It occupies an extra thread, from the start or since it was late. */
   isExtra: boolean;
-  /** Its call fails once the mount is found on which it waits. */
-  isJudged: boolean;
-  isGivenUp: boolean;
-  /** The silent mount, once a probe has found it. */
-  silent: Mount | undefined;
+  /** It is known to hang, and its mount is being searched for. */
+  isDiagnosed: boolean;
+  isAbandoned: boolean;
+  /** The unresponsive mount that a probe found. */
+  unresponsive: Mount | undefined;
 }
 
 const SYNCS: ReadonlySet<FileStep> = new Set(["sync", "sync_folder"]);
 
-/** Whether an operation writes what the kernel has gathered, which may take long. */
+/** Whether an operation flushes dirty pages, which may take long without being hung. */
 export function isSync({ step }: Work<never>): boolean {
   return SYNCS.has(step);
 }

@@ -1,69 +1,67 @@
 import { stat } from "node:fs";
 import { FileSystemHung } from "../../domain/index.ts";
 import { mountOf } from "./mounts.ts";
-import { type Held, isSync, type Running, type Work } from "./operation.ts";
+import { type Holdable, isSync, type Running, type Work } from "./operation.ts";
 
-/** Threads that file calls share. */
+/** Threads shared by all file operations. */
 const SHARED_THREADS = 3;
-/** More threads: for syncs, for probes, and in place of shared ones whose operation is late. */
+/** Additional threads: for syncs, for probes, and to replace shared threads whose operation is slow. */
 const EXTRA_THREADS = 16;
-/** Extra threads that only probes get. */
+/** Extra threads reserved for probes. */
 const PROBE_THREADS = 1;
-/** All threads of libuv, which starts no more later: one stays free for others (user database, credentials). */
+/** Size of libuv's pool, which cannot grow later. One thread stays free for other work (user database, credentials). */
 const POOL_THREADS = SHARED_THREADS + EXTRA_THREADS + 1;
-/** Looks after which an operation is late: another one gets its shared thread. */
-export const LATE_LOOKS = 2;
-/** Extra threads that syncs of one file system use. Beyond that many in all, a slow one counts as hung. */
+/** Ticks after which an operation is slow and its shared thread is released to another one. */
+export const SLOW_AFTER_TICKS = 2;
+/** Largest number of extra threads for syncs of one file system. A sync beyond this number that is slow counts as hung. */
 export const SYNCS_AT_ONCE = 8;
-/** Extra threads that late operations of one kind on one file system use before the next ones wait for them. */
-const LATE_AT_ONCE = 4;
+/** Largest number of extra threads for slow operations of one kind on one file system. */
+const SLOW_AT_ONCE = 4;
 
-/** An operation that waits for a thread. */
 export interface Waiting {
   readonly work: Work<never>;
   readonly start: (isExtra: boolean) => void;
   readonly reject: (error: FileSystemHung) => void;
-  looks: number;
+  ticks: number;
 }
 
 /**
- * The threads that file calls may use, and who gets one. An operation waits while all are busy. Syncs have threads of
- * their own, and the thread of an operation that is late is lent to another.
+ * Assigns threads to file operations, which wait while all are busy. Syncs have threads of their own. If an operation
+ * is slow, another one may use its shared thread's slot.
  */
 export class ThreadPool {
-  /** Operations on its threads. */
+  /** Operations that occupy a thread. */
   readonly running: Set<Running> = new Set();
   #free: number = SHARED_THREADS;
   #extra = 0;
-  /** Of the extra threads, those of syncs. */
+  /** Number of extra threads that run syncs. */
   #syncing = 0;
   readonly #waitingSyncs = new Set<Waiting>();
   readonly #waitingCalls = new Set<Waiting>();
-  readonly #fileSystems = new WeakMap<Held, string>();
+  readonly #fileSystems = new WeakMap<Holdable, string>();
 
   constructor() {
     startFileThreads();
   }
 
-  /** Operations that wait for a thread. */
   get waiting(): Waiting[] {
     return [...this.#waitingCalls, ...this.#waitingSyncs];
   }
 
   /**
-   * Whether its thread is an extra one, now or as soon as there is one. Throws FileSystemHung where it gets none, and
-   * the reason of its signal.
+   * Returns whether the operation gets an extra thread, as soon as one is free. Throws FileSystemHung if it can never
+   * get one, and the reason of its signal.
    */
   enter(work: Work<never>): boolean | Promise<boolean> {
-    return this.#take(work) ?? this.#turnOf(work);
+    return this.#take(work) ?? this.#wait(work);
   }
 
-  /** Waits for a thread: whether it is an extra one. */
-  async #turnOf(work: Work<never>): Promise<boolean> {
+  /** Waits for a thread. Resolves with whether it is an extra one. */
+  async #wait(work: Work<never>): Promise<boolean> {
     const { signal } = work;
     signal?.throwIfAborted();
     const { promise, resolve, reject } = Promise.withResolvers<boolean>();
-    const waiting: Waiting = { work, start: resolve, reject, looks: 0 };
+    const waiting: Waiting = { work, start: resolve, reject, ticks: 0 };
     const queue = this.#queueOf(work).add(waiting);
     const giveUp = (): void => {
       if (queue.delete(waiting)) reject(signal?.reason as Error);
@@ -76,17 +74,17 @@ export class ThreadPool {
     }
   }
 
-  /** Lets an operation wait no longer. */
+  /** Fails an operation that waits. */
   refuse(waiting: Waiting, error: FileSystemHung): void {
     this.#queueOf(waiting.work).delete(waiting);
     waiting.reject(error);
   }
 
-  /** Takes a thread: whether it is an extra one. Undefined: there is none now. */
+  /** Tries to take a thread: true for an extra one, false for a shared one, undefined if none is free. */
   #take(work: Work<never>): boolean | undefined {
     if (work.isProbe === true) {
       if (this.#extra >= EXTRA_THREADS) throw new FileSystemHung(work.step, undefined, undefined);
-    } else if (this.#isCrowded(work)) return undefined;
+    } else if (this.#atMountLimit(work)) return undefined;
     else if (!isSync(work) || !this.hasExtra) {
       if (this.#free === 0) return undefined;
       this.#free -= 1;
@@ -97,17 +95,17 @@ export class ThreadPool {
     return true;
   }
 
-  /** An extra thread is free, beside those of probes. */
+  /** Whether an extra thread is free that is not reserved for probes. */
   get hasExtra(): boolean {
     return this.#extra < EXTRA_THREADS - PROBE_THREADS;
   }
 
-  /** Whether its file system has its share of the extra threads for such operations: others need some, too. */
-  #isCrowded(work: Work<never>): boolean {
+  /** Whether the operation's file system already uses its share of the extra threads. Others need some, too. */
+  #atMountLimit(work: Work<never>): boolean {
     const isOfSync = isSync(work);
-    const share = isOfSync ? SYNCS_AT_ONCE : LATE_AT_ONCE;
+    const share = isOfSync ? SYNCS_AT_ONCE : SLOW_AT_ONCE;
     if (work.path !== undefined || (isOfSync ? this.#syncing : this.#extra - this.#syncing) < share) return false;
-    if (isOfSync && this.#syncsMove()) return true;
+    if (isOfSync && this.#anySyncProgressing()) return true;
     const fileSystem = this.#fileSystemOf(work);
     let alike = 0;
     for (const { isExtra, work: other } of this.running) {
@@ -117,13 +115,14 @@ export class ThreadPool {
     return alike >= share;
   }
 
-  /** Whether one of the syncs is not late: then the next one's turn will come, whatever its file system. */
-  #syncsMove(): boolean {
-    for (const { isExtra, looks, work } of this.running) if (isExtra && looks < LATE_LOOKS && isSync(work)) return true;
+  /** Whether at least one sync is not slow. Then a waiting sync will get its turn, whatever its file system. */
+  #anySyncProgressing(): boolean {
+    for (const { isExtra, ticks: looks, work } of this.running)
+      if (isExtra && looks < SLOW_AFTER_TICKS && isSync(work)) return true;
     return false;
   }
 
-  /** Where an operation that follows no path waits. Asks the kernel once for each descriptor. */
+  /** The file system of an operation that follows no path. Cached, so that the kernel is asked once per descriptor. */
   #fileSystemOf(work: Work<never>): string | undefined {
     const {
       mount,
@@ -139,7 +138,7 @@ export class ThreadPool {
     return isSync(work) ? this.#waitingSyncs : this.#waitingCalls;
   }
 
-  /** Gives a thread back, to the operation that has waited longest of those that may have it. */
+  /** Returns a thread to the pool and starts the operation that has waited longest. */
   leave(work: Work<never>, isExtra: boolean): void {
     if (!isExtra) this.#free += 1;
     else {
@@ -149,10 +148,10 @@ export class ThreadPool {
     this.startNext();
   }
 
-  /** Starts one that waits, if one may. Whether it did. */
+  /** Starts a waiting operation if a thread is free. Returns whether it did. */
   startNext(): boolean {
     if (this.#free > 0 && this.#startFirst(this.#waitingCalls)) return true;
-    const isFull = this.#syncing >= SYNCS_AT_ONCE && this.#syncsMove();
+    const isFull = this.#syncing >= SYNCS_AT_ONCE && this.#anySyncProgressing();
     return !isFull && this.#startFirst(this.#waitingSyncs);
   }
 
@@ -167,8 +166,8 @@ export class ThreadPool {
     return false;
   }
 
-  /** Lets another operation have its shared thread, now or at a later look. */
-  lend(running: Running): void {
+  /** Releases the shared slot of a slow operation: it counts as an extra thread from now on. */
+  releaseSlot(running: Running): void {
     if (running.isExtra || !this.hasExtra || !this.running.has(running)) return;
     running.isExtra = true;
     this.#extra += 1;
@@ -179,8 +178,8 @@ export class ThreadPool {
 }
 
 /**
- * Starts all of libuv's threads now, unless it has started any: later it would end the process if the guest may have no
- * more processes. Children get the environment from before.
+ * Starts all of libuv's threads now, unless some were started before. Creating a thread later would end the process if
+ * the guest is at its process limit. Children do not inherit the variable: they get the environment from before.
  */
 export function startFileThreads(): void {
   process.env["UV_THREADPOOL_SIZE"] = String(POOL_THREADS);

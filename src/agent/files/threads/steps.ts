@@ -1,7 +1,7 @@
 import { type FileStep, FileSystemError } from "../../domain/index.ts";
 import { errnoName } from "../../native/index.ts";
 
-/** The steps of addon/entry.h, by their numbers. */
+/** Step names, indexed by the numbers in addon/entry.h. */
 const STEPS: readonly (FileStep | undefined)[] = [
   undefined,
   "create",
@@ -16,8 +16,8 @@ const STEPS: readonly (FileStep | undefined)[] = [
 const STEP_SHIFT = 16;
 
 /**
- * The error of a call of the addon that has failed. `result` holds an errno, of either sign, and above its lower 16
- * bits the step that failed, where the call has several; else that is `step`.
+ * The error of a failed addon call. `result` is an errno of either sign. If the call has several steps, the bits above
+ * the lower 16 are the number of the one that failed; otherwise it is `step`.
  */
 export function failureOf(result: number, step: FileStep): FileSystemError {
   const value = Math.abs(result);

@@ -1,38 +1,41 @@
 import { type FileStep, FileSystemError, FileSystemHung, type Mount, Mutex, type Timers } from "../../domain/index.ts";
 import { type Addon, failedWith } from "../../native/index.ts";
 import { HungMounts, mountOf } from "./mounts.ts";
-import { isSync, type Held, type Running, type Work } from "./operation.ts";
+import { isSync, type Holdable, type Running, type Work } from "./operation.ts";
 import { failureOf } from "./steps.ts";
-import { LATE_LOOKS, SYNCS_AT_ONCE, ThreadPool, type Waiting } from "./pool.ts";
+import { SLOW_AFTER_TICKS, SYNCS_AT_ONCE, ThreadPool, type Waiting } from "./pool.ts";
 
-/** Interval of the looks at running operations. Looks count their time: a suspended guest's clock may jump. */
-const LOOK_MS = 500;
-/** Looks after which it counts as hung: more than a slow disk takes for half a MiB. */
-const HUNG_LOOKS = 30;
-/** The same for a probe. */
-const HUNG_PROBE_LOOKS = 4;
-/** fsync(2) writes what the kernel has gathered, up to a fifth of the memory, and may be slow without being hung. */
-const HUNG_SYNC_LOOKS = 1_200;
+/** Interval between two ticks. Operations are timed in ticks, because the clock of a suspended guest jumps. */
+const TICK_MS = 500;
+/** Ticks after which an operation counts as hung (15 s): longer than a slow disk takes for half a MiB. */
+const HUNG_TICKS = 30;
+/** The same for a probe (2 s). */
+const HUNG_PROBE_TICKS = 4;
 /**
- * Runs file operations on threads, and judges those that are late: a slow disk and a dead mount hold up others for a
- * second at most, as the thread is lent on. One that hangs is given up: its call fails, and nothing reuses its memory
- * until it returns.
+ * The same for fsync(2) (10 min): it writes all dirty pages, up to a fifth of the memory, and may be slow without being
+ * hung.
+ */
+const HUNG_SYNC_TICKS = 1_200;
+/**
+ * Runs file operations on threads and detects hung mounts. A slow operation occupies its shared thread for a second at
+ * most; then another one may run. An operation that hangs is given up: its call fails, but its memory is not reused
+ * until the operation returns.
  */
 export class FileWork {
   readonly addon: Addon;
   readonly hung: HungMounts = new HungMounts();
   readonly #timers: Timers;
   readonly #pool = new ThreadPool();
-  /** One after another: the first one's result spares the others a thread. */
+  /** One probe at a time: its result often makes the next one unnecessary. */
   readonly #probing = new Mutex();
-  #isLooking = false;
+  #isTicking = false;
 
   constructor(addon: Addon, timers: Timers) {
     this.addon = addon;
     this.#timers = timers;
   }
 
-  /** Runs one step. Turns a failed system call into a FileSystemError. */
+  /** Runs one operation. Turns a failed system call into a FileSystemError. */
   async step<Value>(work: Work<Value>, operation: () => Promise<Value>): Promise<Value> {
     try {
       return await this.#run(work, operation);
@@ -43,19 +46,22 @@ export class FileWork {
     }
   }
 
-  /** Runs one step in the addon, which resolves with a negated errno where it fails. */
+  /** Runs one addon call, which resolves with a negated errno if it fails. */
   async native(work: Work<number>, job: (addon: Addon) => Promise<number>): Promise<number> {
     const result = await this.step(work, () => job(this.addon));
     if (result < 0) throw failureOf(result, work.step);
     return result;
   }
 
-  /** Runs a clean-up whose failure does not matter; if its file system hangs, when that answers. Never rejects. */
-  async attempt(held: Held, operation: () => Promise<unknown>): Promise<void> {
-    const hung = this.hung.holding(held.fd);
+  /**
+   * Runs a clean-up whose failure does not matter. If its file system hangs, the clean-up runs when it responds again.
+   * Never rejects.
+   */
+  async attempt(held: Holdable, operation: () => Promise<unknown>): Promise<void> {
+    const hung = this.hung.ofDescriptor(held.fd);
     if (hung?.isHung === true) {
-      const letGo = held.hold();
-      void hung.answers.then(() => this.attempt(held, operation)).finally(letGo);
+      const release = held.hold();
+      void hung.answers.then(() => this.attempt(held, operation)).finally(release);
       return;
     }
     await this.#run({ step: "open", on: [held] }, operation).catch(() => undefined);
@@ -63,14 +69,14 @@ export class FileWork {
 
   async #run<Value>(work: Work<Value>, operation: () => Promise<Value>): Promise<Value> {
     const holds = work.on.map((held) => held.hold());
-    const letGo = (): void => {
+    const releaseAll = (): void => {
       for (const release of holds) release();
     };
     let isExtra: boolean;
     try {
       isExtra = await this.#enter(work);
     } catch (error) {
-      letGo();
+      releaseAll();
       throw error;
     }
     const outcome = Promise.withResolvers<Value>();
@@ -79,36 +85,36 @@ export class FileWork {
       work,
       returned: returned.promise,
       reject: outcome.reject,
-      looks: 0,
+      ticks: 0,
       isExtra,
-      isJudged: false,
-      isGivenUp: false,
-      silent: undefined,
+      isDiagnosed: false,
+      isAbandoned: false,
+      unresponsive: undefined,
     };
     this.#pool.running.add(running);
-    this.#look();
-    const over = (): void => {
+    this.#scheduleTick();
+    const finish = (): void => {
       this.#pool.running.delete(running);
       this.#pool.leave(work, running.isExtra);
-      letGo();
+      releaseAll();
       returned.resolve();
     };
-    // An operation that throws gives its thread back, too.
+    // `Promise.try`, because an operation that throws synchronously must return its thread, too.
     Promise.try(operation).then(
       (value) => {
-        if (running.isGivenUp) work.late?.(value);
-        over();
+        if (running.isAbandoned) work.onLateResult?.(value);
+        finish();
         outcome.resolve(value);
       },
       (error: unknown) => {
-        over();
+        finish();
         outcome.reject(error);
       },
     );
     return outcome.promise;
   }
 
-  /** Resolves when there is a thread for the operation: whether it is an extra one. */
+  /** Waits for a thread. Resolves with whether it is an extra one. */
   async #enter(work: Work<never>): Promise<boolean> {
     for (;;) {
       if (this.hung.any) await this.#check(work);
@@ -120,7 +126,7 @@ export class FileWork {
     }
   }
 
-  /** Throws FileSystemHung where the operation leads into a file system that hangs; waits for one that may. */
+  /** Throws FileSystemHung if the operation goes into a file system that hangs. Waits if that is not known yet. */
   async #check(work: Work<never>): Promise<void> {
     const {
       step,
@@ -131,57 +137,61 @@ export class FileWork {
     } = work;
     try {
       if (path !== undefined) return void (await path.walk(false));
-      const hung = held && this.hung.holding(held.fd);
+      const hung = held && this.hung.ofDescriptor(held.fd);
       if (hung?.isHung === true) this.refuse(step, hung.mount);
       this.refuse(step, mount);
     } catch (error) {
-      const silent = error instanceof FileSystemHung && isProbe !== true ? this.hung.find(error.mount) : undefined;
+      const silent = error instanceof FileSystemHung && isProbe !== true ? this.hung.ofMount(error.mount) : undefined;
       if (silent === undefined || silent.isHung) throw error;
       await silent.decided;
       await this.#check(work);
     }
   }
 
-  /** Throws FileSystemHung for a mount that is silent. */
+  /** Throws FileSystemHung if the mount does not respond. */
   refuse(step: FileStep, mount: Mount | undefined): void {
-    const silent = this.hung.find(mount);
+    const silent = this.hung.ofMount(mount);
     if (silent) throw new FileSystemHung(step, silent.mount, silent.answers);
   }
 
-  /** Looks at the operations from time to time while there are any: a timer for each costs as much as a small one. */
-  #look(): void {
-    if (this.#isLooking) return;
-    this.#isLooking = true;
-    this.#timers.after(LOOK_MS, () => {
-      this.#isLooking = false;
-      for (const running of this.#pool.running) void this.#lookAt(running);
-      if (!this.#pool.hasExtra) for (const waiting of this.#pool.waiting) this.#lookAtWaiting(waiting);
-      // Syncs that have become late hold up their own file system only.
+  /** Schedules the next tick. One timer for all operations: a timer for each would cost as much as a small operation. */
+  #scheduleTick(): void {
+    if (this.#isTicking) return;
+    this.#isTicking = true;
+    this.#timers.after(TICK_MS, () => {
+      this.#isTicking = false;
+      for (const running of this.#pool.running) void this.#tick(running);
+      if (!this.#pool.hasExtra) for (const waiting of this.#pool.waiting) this.#tickWaiting(waiting);
+      // Syncs that became slow now block only syncs of their own file system.
       while (this.#pool.startNext());
-      if (this.#pool.running.size > 0) this.#look();
+      if (this.#pool.running.size > 0) this.#scheduleTick();
     });
   }
 
-  async #lookAt(running: Running): Promise<void> {
+  async #tick(running: Running): Promise<void> {
     const { work, returned } = running;
-    running.looks += 1;
-    if (running.looks >= LATE_LOOKS) this.#pool.lend(running);
-    if (running.looks === LATE_LOOKS && work.path !== undefined) {
-      running.silent = await this.#probe(running, true);
-      if (this.#pool.running.has(running)) this.hung.note(running.silent, returned, false);
+    running.ticks += 1;
+    if (running.ticks >= SLOW_AFTER_TICKS) this.#pool.releaseSlot(running);
+    if (running.ticks === SLOW_AFTER_TICKS && work.path !== undefined) {
+      running.unresponsive = await this.#probe(running, true);
+      if (this.#pool.running.has(running)) this.hung.report(running.unresponsive, returned, false);
     }
-    const hungLooks = work.isProbe === true ? HUNG_PROBE_LOOKS : HUNG_LOOKS;
-    if (running.looks < hungLooks || running.isJudged || this.#isSlow(running)) return;
-    running.isJudged = true;
-    const mount = running.silent ?? (await this.#probe(running, false));
+    const hungTicks = work.isProbe === true ? HUNG_PROBE_TICKS : HUNG_TICKS;
+    if (running.ticks < hungTicks || running.isDiagnosed || this.#isSlow(running)) return;
+    running.isDiagnosed = true;
+    const mount = running.unresponsive ?? (await this.#probe(running, false));
     if (!this.#pool.running.has(running)) return;
-    running.isGivenUp = true;
-    // What a probe finds to be silent may be slow.
-    if (work.isProbe !== true) this.hung.note(mount, returned, true);
+    running.isAbandoned = true;
+    // Not for probes: a file system that does not answer a probe in time may only be slow.
+    if (work.isProbe !== true) this.hung.report(mount, returned, true);
     running.reject(new FileSystemHung(work.step, mount, returned));
   }
 
-  /** The mount on which it waits. @param mustBeSilent undefined where the probe of a path came through to its end */
+  /**
+   * Finds the mount that the operation waits for.
+   *
+   * @param mustBeSilent resolve with undefined if the probe reaches the end of the path
+   */
   #probe({ work }: Running, mustBeSilent: boolean): Promise<Mount | undefined> {
     const { path } = work;
     if (path === undefined) return Promise.resolve(mountUnder(work));
@@ -197,21 +207,21 @@ export class FileWork {
 
   /** Whether it may be slow without being hung. */
   #isSlow(running: Running): boolean {
-    if (!isSync(running.work) || running.looks >= HUNG_SYNC_LOOKS) return false;
-    if (running.work.on.some(({ fd }) => this.hung.holding(fd)?.isHung === true)) return false;
-    const syncs = [...this.#pool.running].filter((other) => isSync(other.work) && !other.isGivenUp);
+    if (!isSync(running.work) || running.ticks >= HUNG_SYNC_TICKS) return false;
+    if (running.work.on.some(({ fd }) => this.hung.ofDescriptor(fd)?.isHung === true)) return false;
+    const syncs = [...this.#pool.running].filter((other) => isSync(other.work) && !other.isAbandoned);
     return syncs.indexOf(running) < SYNCS_AT_ONCE;
   }
 
-  /** No thread replaces those that hang any more: what waits for one may wait for ever. */
-  #lookAtWaiting(waiting: Waiting): void {
-    waiting.looks += 1;
-    if (waiting.looks < (isSync(waiting.work) ? HUNG_SYNC_LOOKS : HUNG_LOOKS)) return;
+  /** All extra threads are used up, so a waiting operation may wait forever: it fails, too. */
+  #tickWaiting(waiting: Waiting): void {
+    waiting.ticks += 1;
+    if (waiting.ticks < (isSync(waiting.work) ? HUNG_SYNC_TICKS : HUNG_TICKS)) return;
     this.#pool.refuse(waiting, new FileSystemHung(waiting.work.step, undefined, undefined));
   }
 }
 
-/** What is mounted where an operation waits, unless it follows a path. */
+/** The mount of an operation that follows no path. */
 function mountUnder({ mount, on: [held] }: Work<never>): Mount | undefined {
   return mount ?? (held && mountOf(held.fd));
 }

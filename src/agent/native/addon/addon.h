@@ -102,9 +102,9 @@
   F("cachedState", agent_cached_state)                     \
   /* cgroup.c */                                           \
   F("openAt", agent_open_at)                               \
-  F("makeFolderAt", agent_make_folder_at)                  \
-  F("removeFolderAt", agent_remove_folder_at)              \
-  F("foldersIn", agent_folders_in)
+  F("makeDirectoryAt", agent_make_directory_at)                  \
+  F("removeDirectoryAt", agent_remove_directory_at)              \
+  F("directoriesIn", agent_directories_in)
 
 /* Calls that may wait for a file system, on libuv threads (file_job.h): name in JavaScript, function. */
 #define AGENT_FILE_CALLS(F)                  \
@@ -113,7 +113,7 @@
   F("moveIn", agent_move_in)                 \
   F("removeIn", agent_remove_in)             \
   F("targetOf", agent_target_of)             \
-  /* folders.c */                            \
+  /* directories.c */                            \
   F("entriesIn", agent_entries_in)           \
   F("removeEach", agent_remove_each)         \
   /* entry.c */                              \

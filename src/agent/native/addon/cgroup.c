@@ -22,43 +22,46 @@ long agent_mount_cgroups(void) {
   return mount;
 }
 
-/* Calls a function of the C library with the given arguments: an open folder, a name in it and perhaps flags. */
-static napi_value call_at(napi_env env, napi_callback_info info, int (*call)(int folder, const char *name, int flags)) {
+/* Calls a function of the C library with the given arguments: an open directory, a name in it and perhaps flags. */
+static napi_value call_at(napi_env env, napi_callback_info info,
+                          int (*call)(int directory, const char *name, int flags)) {
   napi_value args[3];
   char name[PATH_MAX];
   get_arguments(env, info, 3, args);
   return from_result(env, to_path(env, args[1], name) ? call(to_int(env, args[0]), name, to_int(env, args[2])) : -1);
 }
 
-static int open_at(int folder, const char *name, int flags) { return openat(folder, name, flags | O_CLOEXEC); }
+static int open_at(int directory, const char *name, int flags) { return openat(directory, name, flags | O_CLOEXEC); }
 
-static int make_folder(int folder, const char *name, int unused) {
+static int make_directory(int directory, const char *name, int unused) {
   (void)unused;
-  return mkdirat(folder, name, 0755);
+  return mkdirat(directory, name, 0755);
 }
 
 /* A cgroup with living processes is busy. */
-static int remove_folder(int folder, const char *name, int unused) {
+static int remove_directory(int directory, const char *name, int unused) {
   (void)unused;
-  return unlinkat(folder, name, AT_REMOVEDIR);
+  return unlinkat(directory, name, AT_REMOVEDIR);
 }
 
 napi_value agent_open_at(napi_env env, napi_callback_info info) { return call_at(env, info, open_at); }
 
-napi_value agent_make_folder_at(napi_env env, napi_callback_info info) { return call_at(env, info, make_folder); }
+napi_value agent_make_directory_at(napi_env env, napi_callback_info info) { return call_at(env, info, make_directory); }
 
-napi_value agent_remove_folder_at(napi_env env, napi_callback_info info) { return call_at(env, info, remove_folder); }
+napi_value agent_remove_directory_at(napi_env env, napi_callback_info info) {
+  return call_at(env, info, remove_directory);
+}
 
-static bool is_folder_below(const struct dirent *entry) {
+static bool is_directory_below(const struct dirent *entry) {
   if (entry->d_type != DT_DIR && entry->d_type != DT_UNKNOWN) return false;
   return strcmp(entry->d_name, ".") != 0 && strcmp(entry->d_name, "..") != 0;
 }
 
-/* Reopens the folder: duplicates would share one read position. */
-napi_value agent_folders_in(napi_env env, napi_callback_info info) {
-  napi_value folder, names = NULL, name;
-  get_arguments(env, info, 1, &folder);
-  int fd = openat(to_int(env, folder), ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+/* Reopens the directory: duplicates would share one read position. */
+napi_value agent_directories_in(napi_env env, napi_callback_info info) {
+  napi_value directory, names = NULL, name;
+  get_arguments(env, info, 1, &directory);
+  int fd = openat(to_int(env, directory), ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
   DIR *entries = fd < 0 ? NULL : fdopendir(fd);
   if (entries == NULL) {
     close_after(fd);
@@ -67,7 +70,7 @@ napi_value agent_folders_in(napi_env env, napi_callback_info info) {
   napi_create_array(env, &names);
   uint32_t count = 0;
   for (struct dirent *entry; (entry = readdir(entries)) != NULL;) {
-    if (!is_folder_below(entry)) continue;
+    if (!is_directory_below(entry)) continue;
     napi_create_string_utf8(env, entry->d_name, NAPI_AUTO_LENGTH, &name);
     napi_set_element(env, names, count++, name);
   }

@@ -42,8 +42,8 @@ static int place_stdio(struct spawn_job *job) {
 }
 
 /*
- * Closes all but the standard streams and the cgroup's folder, among the rest copies of other children's pipes. Until
- * then these seem to have a writer, and a later step may hang. Best effort: Linux before 5.9 cannot, and
+ * Closes all but the standard streams and the cgroup's directory, among the rest copies of other children's pipes.
+ * Until then these seem to have a writer, and a later step may hang. Best effort: Linux before 5.9 cannot, and
  * close_descriptors does it in the end.
  */
 static int close_copies(struct spawn_job *job) {
@@ -112,22 +112,24 @@ static int set_uid(struct spawn_job *job) { return job->has_identity ? (int)sysc
 
 static int change_directory(struct spawn_job *job) { return (int)syscall(SYS_chdir, job->cwd[0]); }
 
-/* Closes the descriptors that procfs lists, in their order. False: /proc is missing, or an image's ordinary folder. */
+/*
+ * Closes the descriptors that procfs lists, in their order. False: /proc is missing, or an image's ordinary directory.
+ */
 static bool close_listed(void) {
   _Alignas(struct dirent64) char list[2048];
   struct statfs file_system;
   long length = -1;
-  int folder = (int)syscall(SYS_openat, AT_FDCWD, "/proc/self/fd", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-  if (folder < 0) return false;
-  if (syscall(SYS_fstatfs, folder, &file_system) == 0 && file_system.f_type == PROC_SUPER_MAGIC) {
-    while ((length = syscall(SYS_getdents64, folder, list, sizeof list)) > 0) {
+  int directory = (int)syscall(SYS_openat, AT_FDCWD, "/proc/self/fd", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  if (directory < 0) return false;
+  if (syscall(SYS_fstatfs, directory, &file_system) == 0 && file_system.f_type == PROC_SUPER_MAGIC) {
+    while ((length = syscall(SYS_getdents64, directory, list, sizeof list)) > 0) {
       for (char *next = list; next < list + length; next += ((struct dirent64 *)next)->d_reclen) {
         int fd = atoi(((struct dirent64 *)next)->d_name);
-        if (fd > 2 && fd != folder) syscall(SYS_close, fd);
+        if (fd > 2 && fd != directory) syscall(SYS_close, fd);
       }
     }
   }
-  syscall(SYS_close, folder);
+  syscall(SYS_close, directory);
   return length == 0;
 }
 

@@ -29,15 +29,15 @@ int fail_at(int step) {
 }
 
 /* What has a name, without following a link or entering a mount: what is mounted may hang. Before Linux 5.6 it may. */
-static int open_there(int folder, const char *name) {
-  int fd = open_resolved(folder, name, O_PATH | O_NOFOLLOW, 0, RESOLVE_BENEATH | RESOLVE_NO_XDEV);
+static int open_there(int directory, const char *name) {
+  int fd = open_resolved(directory, name, O_PATH | O_NOFOLLOW, 0, RESOLVE_BENEATH | RESOLVE_NO_XDEV);
   if (fd >= 0 || (errno != ENOSYS && errno != EPERM)) return fd;
-  return openat(folder, name, O_PATH | O_NOFOLLOW | O_CLOEXEC);
+  return openat(directory, name, O_PATH | O_NOFOLLOW | O_CLOEXEC);
 }
 
 /* The file that an entry replaces. False: there is none. */
 static bool find_replaced(const struct place *place, const char *name, struct stat *there) {
-  int fd = open_there(place->folder, name);
+  int fd = open_there(place->directory, name);
   bool is_file = fd >= 0 && fstat(fd, there) == 0 && S_ISREG(there->st_mode);
   close_after(fd);
   return is_file;
@@ -57,7 +57,7 @@ void complete_entry(const struct place *place, const char *name, struct entry *e
     entry->gid = place->seen.st_gid;
     /* As mkdir(2) does. */
     bool is_exact = (entry->has & HAS_MODE) != 0 && (entry->has & PLAIN_MODE) == 0;
-    if (entry->type == FOLDER_ENTRY && !is_exact) entry->mode |= S_ISGID;
+    if (entry->type == DIRECTORY_ENTRY && !is_exact) entry->mode |= S_ISGID;
   }
   entry->has |= all;
 }
@@ -103,15 +103,15 @@ int set_attributes(int fd, const struct entry *entry) {
 }
 
 /* Whether the file may be given a name later: "/" is taken, so EEXIST means yes. */
-static bool can_be_placed(int fd, int folder) {
-  return link_descriptor(fd, folder, "/") < 0 && errno == EEXIST;
+static bool can_be_placed(int fd, int directory) {
+  return link_descriptor(fd, directory, "/") < 0 && errno == EEXIST;
 }
 
 /* Without a name, nothing is left of the file if the agent is killed. */
 static int open_new(struct place *place) {
   if (place->kind != NAMED) {
-    int fd = openat(place->folder, ".", O_TMPFILE | O_WRONLY | O_CLOEXEC, 0600);
-    if (fd >= 0 && (place->kind == UNNAMED || can_be_placed(fd, place->folder))) {
+    int fd = openat(place->directory, ".", O_TMPFILE | O_WRONLY | O_CLOEXEC, 0600);
+    if (fd >= 0 && (place->kind == UNNAMED || can_be_placed(fd, place->directory))) {
       place->kind = UNNAMED;
       return fd;
     }
@@ -119,12 +119,13 @@ static int open_new(struct place *place) {
     if (place->temporary[0] == '\0') return -1;
     place->kind = NAMED;
   }
-  return openat(place->folder, place->temporary, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_NOCTTY | O_CLOEXEC, 0600);
+  const int flags = O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_NOCTTY | O_CLOEXEC;
+  return openat(place->directory, place->temporary, flags, 0600);
 }
 
 void drop_temporary(const struct place *place) {
   int error = errno;
-  unlinkat(place->folder, place->temporary, 0);
+  unlinkat(place->directory, place->temporary, 0);
   errno = error;
 }
 
@@ -143,7 +144,9 @@ static int make_file(struct place *place, const struct entry *entry, const char 
   return fd;
 }
 
-/* A directory of root's that was just made. Its parent's owner could put another there: one that holds something stays. */
+/*
+ * A directory of root's that was just made. Its parent's owner could put another there: one that holds something stays.
+ */
 static int open_made(int parent, const char *name) {
   _Alignas(8) char raw[RAW_BYTES];
   int fd = openat(parent, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
@@ -156,14 +159,14 @@ static int open_made(int parent, const char *name) {
 }
 
 /* Whole, or not at all. */
-static int make_folder(const struct place *place, const char *name, const struct entry *entry) {
-  if (mkdirat(place->folder, name, 0700) < 0) return -1;
-  int fd = open_made(place->folder, name);
+static int make_directory(const struct place *place, const char *name, const struct entry *entry) {
+  if (mkdirat(place->directory, name, 0700) < 0) return -1;
+  int fd = open_made(place->directory, name);
   int result = fd < 0 ? -1 : set_attributes(fd, entry);
   close_after(fd);
   if (result == 0) return 0;
   int error = errno;
-  unlinkat(place->folder, name, AT_REMOVEDIR);
+  unlinkat(place->directory, name, AT_REMOVEDIR);
   return refuse(error);
 }
 
@@ -172,7 +175,7 @@ static int set_link(const struct place *place, const char *name, const struct en
   struct stat made;
   struct entry own = *entry;
   own.has &= ~(uint32_t)HAS_MODE;
-  int fd = openat(place->folder, name, O_PATH | O_NOFOLLOW | O_CLOEXEC);
+  int fd = openat(place->directory, name, O_PATH | O_NOFOLLOW | O_CLOEXEC);
   if (fd < 0) return -1;
   int result = fstat(fd, &made);
   if (result == 0 && !S_ISLNK(made.st_mode)) result = refuse(ESTALE);
@@ -182,11 +185,11 @@ static int set_link(const struct place *place, const char *name, const struct en
 }
 
 static int make_link(const struct place *place, const char *name, const struct entry *entry, const char *target) {
-  if (symlinkat(target, place->folder, name) == 0) return set_link(place, name, entry);
+  if (symlinkat(target, place->directory, name) == 0) return set_link(place, name, entry);
   if (errno != EEXIST || !place->overwrites) return -1;
-  if (symlinkat(target, place->folder, place->temporary) < 0) return -1;
+  if (symlinkat(target, place->directory, place->temporary) < 0) return -1;
   if (set_link(place, place->temporary, entry) == 0 &&
-      renameat(place->folder, place->temporary, place->folder, name) == 0)
+      renameat(place->directory, place->temporary, place->directory, name) == 0)
     return 0;
   drop_temporary(place);
   return -1;
@@ -195,21 +198,22 @@ static int make_link(const struct place *place, const char *name, const struct e
 int make_entry(struct place *place, const char *name, const struct entry *entry, const char *data) {
   switch (entry->type) {
     case FILE_ENTRY: return make_file(place, entry, data);
-    case FOLDER_ENTRY: return make_folder(place, name, entry);
+    case DIRECTORY_ENTRY: return make_directory(place, name, entry);
     case SYMLINK_ENTRY: return make_link(place, name, entry, data);
     default: return refuse(EINVAL);
   }
 }
 
 /* Not every file system syncs directories. */
-static int sync_folder(int folder) {
-  if (fsync(folder) == 0 || errno == EINVAL || errno == ENOTSUP || errno == ENOSYS) return 0;
-  return fail_at(SYNC_FOLDER_STEP);
+static int sync_folder(int directory) {
+  if (fsync(directory) == 0 || errno == EINVAL || errno == ENOTSUP || errno == ENOSYS) return 0;
+  return fail_at(SYNC_DIRECTORY_STEP);
 }
 
 static int give_name(const struct place *place, const char *name, int fd) {
-  if (place->kind == NAMED) return move_in(place->folder, place->temporary, place->folder, name, !place->overwrites);
-  return place_in(fd, place->folder, name, place->overwrites ? place->temporary : "");
+  if (place->kind == NAMED)
+    return move_in(place->directory, place->temporary, place->directory, name, !place->overwrites);
+  return place_in(fd, place->directory, name, place->overwrites ? place->temporary : "");
 }
 
 int commit_entry(const struct place *place, const char *name, const struct entry *entry, int fd, int stages) {
@@ -225,7 +229,7 @@ int commit_entry(const struct place *place, const char *name, const struct entry
   }
   if ((stages & NAME) == 0) return 0;
   if (give_name(place, name, fd) < 0) return fail_at(PLACE_STEP);
-  return (stages & SYNC_ENTRY) != 0 ? sync_folder(place->folder) : 0;
+  return (stages & SYNC_ENTRY) != 0 ? sync_folder(place->directory) : 0;
 }
 
 /* Of makeEntry: the name may be that of a regular file only, or (EXCLUSIVE) must be free; else EEXIST. */
@@ -234,21 +238,21 @@ enum { NO_OTHERS = 1, EXCLUSIVE = 2 };
 static int check_name(const struct place *place, const char *name, int flags) {
   struct stat there;
   if (flags == 0) return 0;
-  int fd = open_there(place->folder, name);
+  int fd = open_there(place->directory, name);
   if (fd < 0) return errno == ENOENT ? 0 : -1;
   bool is_file = fstat(fd, &there) == 0 && S_ISREG(there.st_mode);
   close_after(fd);
   return is_file && (flags & EXCLUSIVE) == 0 ? 0 : refuse(EEXIST);
 }
 
-/* Folder, record whose path is a name in it, temporary name, flags. */
+/* Directory, record whose path is a name in it, temporary name, flags. */
 int agent_make_entry(struct argument *args) {
-  struct place place = {.folder = args[0].number, .temporary = args[2].bytes};
+  struct place place = {.directory = args[0].number, .temporary = args[2].bytes};
   struct entry entry;
   const char *name, *data;
   if (!read_record(&args[1], 0, &entry, &name, &data)) return refuse(EINVAL);
   if (entry.type == FILE_ENTRY && place.temporary[0] != '\0') place.kind = NAMED;
-  if (fstat(place.folder, &place.seen) < 0 || check_name(&place, name, args[3].number) < 0) return -1;
+  if (fstat(place.directory, &place.seen) < 0 || check_name(&place, name, args[3].number) < 0) return -1;
   if (entry.type != FILE_ENTRY) complete_entry(&place, name, &entry);
   return make_entry(&place, name, &entry, data);
 }
@@ -256,22 +260,25 @@ int agent_make_entry(struct argument *args) {
 /* Of commitEntry, beside the stages. */
 enum { OVERWRITES = 8, HAS_TEMPORARY = 16 };
 
-/* File, folder, record, temporary name, stages and flags. Closes both once the file has its name: a hand-over less. */
+/*
+ * File, directory, record, temporary name, stages and flags. Closes both once the file has its name: a hand-over less.
+ */
 int agent_commit_entry(struct argument *args) {
   int fd = args[0].number, flags = args[4].number;
-  struct place place = {.folder = args[1].number, .temporary = args[3].bytes, .overwrites = (flags & OVERWRITES) != 0};
+  struct place place = {
+    .directory = args[1].number, .temporary = args[3].bytes, .overwrites = (flags & OVERWRITES) != 0};
   struct entry entry;
   const char *name, *data;
   if (!read_record(&args[2], 0, &entry, &name, &data)) return refuse(EINVAL);
   place.kind = flags & HAS_TEMPORARY ? NAMED : UNNAMED;
   if ((flags & SETTLE) != 0) {
-    if (fstat(place.folder, &place.seen) < 0) return -1;
+    if (fstat(place.directory, &place.seen) < 0) return -1;
     complete_entry(&place, name, &entry);
   }
   if (commit_entry(&place, name, &entry, fd, flags) < 0) return -1;
   if ((flags & NAME) != 0) {
     close(fd);
-    close(place.folder);
+    close(place.directory);
   }
   return 0;
 }

@@ -13,7 +13,7 @@
 #include "file_job.h"
 
 /* What an entry is to become. ATTRIBUTES: of a directory that is there. */
-enum { FILE_ENTRY = 1, FOLDER_ENTRY, SYMLINK_ENTRY, HARD_LINK_ENTRY, ATTRIBUTES_ENTRY };
+enum { FILE_ENTRY = 1, DIRECTORY_ENTRY, SYMLINK_ENTRY, HARD_LINK_ENTRY, ATTRIBUTES_ENTRY };
 
 /*
  * What the record asks for. Without HAS_OWNER, HAS_GROUP and HAS_MODE a file takes what the file that it replaces has,
@@ -36,15 +36,17 @@ struct entry {
 /* Where a record's path and content are. False: it is malformed. */
 bool read_record(const struct argument *records, size_t at, struct entry *entry, const char **path, const char **data);
 
-/* The steps of an entry's making, which a failure names in errno beside the errno itself. ../../files/threads/steps.ts. */
-enum { CREATE_STEP = 1, WRITE_STEP, CHOWN_STEP, CHMOD_STEP, UTIME_STEP, SYNC_STEP, PLACE_STEP, SYNC_FOLDER_STEP };
+/*
+ * The steps of an entry's making, which a failure names in errno beside the errno itself. ../../files/threads/steps.ts.
+ */
+enum { CREATE_STEP = 1, WRITE_STEP, CHOWN_STEP, CHMOD_STEP, UTIME_STEP, SYNC_STEP, PLACE_STEP, SYNC_DIRECTORY_STEP };
 
 /* Fails with errno at a step. */
 int fail_at(int step);
 
 /* A directory that entries are made in, and how. */
 struct place {
-  int folder;
+  int directory;
   struct stat seen;
   /* A name that nobody else uses, for files that need one before they have their own; empty: none. */
   const char *temporary;
@@ -63,7 +65,9 @@ int make_entry(struct place *place, const char *name, const struct entry *entry,
 /* Removes what has the temporary name; errno stays. */
 void drop_temporary(const struct place *place);
 
-/* Stages of a commit: what happens before the name is given (SETTLE), the name (NAME), and syncs of both (SYNC_ENTRY). */
+/*
+ * Stages of a commit: what happens before the name is given (SETTLE), the name (NAME), and syncs of both (SYNC_ENTRY).
+ */
 enum { SETTLE = 1, NAME = 2, SYNC_ENTRY = 4 };
 int commit_entry(const struct place *place, const char *name, const struct entry *entry, int fd, int stages);
 

@@ -71,14 +71,14 @@ napi_value on_thread(napi_env env, napi_callback_info info, file_call *call) {
   return promise;
 }
 
-/* EAGAIN: a folder was renamed while the kernel looked up "..": it could not tell whether the path escapes. */
-int open_resolved(int folder, const char *path, int flags, int mode, int resolve) {
+/* EAGAIN: a directory was renamed while the kernel looked up "..": it could not tell whether the path escapes. */
+int open_resolved(int directory, const char *path, int flags, int mode, int resolve) {
   struct open_how how = {.resolve = (unsigned long long)resolve};
   how.flags = (unsigned long long)(flags | O_CLOEXEC);
   how.mode = (unsigned long long)mode;
   int fd = -1;
   for (int attempt = 0; attempt < ATTEMPTS; attempt++) {
-    fd = (int)syscall(SYS_openat2, folder, path, &how, sizeof how);
+    fd = (int)syscall(SYS_openat2, directory, path, &how, sizeof how);
     if (fd >= 0 || (errno != EAGAIN && errno != EINTR)) break;
   }
   return fd;

@@ -1,6 +1,6 @@
 /*
- * Calls of the kernel on libuv threads, for files.c and folders.c: a file system may hang. A call gets copies of its
- * arguments, and JavaScript a promise of a number (negative: an errno) or of bytes.
+ * Calls of the kernel on libuv threads, for files.c and directories.c: a file system may hang. A call gets copies of
+ * its arguments, and JavaScript a promise of a number (negative: an errno) or of bytes.
  */
 #ifndef AGENT_FILE_JOB_H
 #define AGENT_FILE_JOB_H
@@ -14,7 +14,9 @@ struct argument {
   size_t length;
 };
 
-/* Behind the arguments: bytes for JavaScript instead of a number, from malloc(3); NULL: none. Its number can be SECRET. */
+/*
+ * Behind the arguments: bytes for JavaScript instead of a number, from malloc(3); NULL: none. Its number can be SECRET.
+ */
 enum { ANSWER = 5 };
 /* The answer's bytes are overwritten once JavaScript has them. */
 enum { SECRET = 1 };
@@ -25,15 +27,15 @@ typedef int file_call(struct argument *args);
 /* Queues a job with up to five arguments. */
 napi_value on_thread(napi_env env, napi_callback_info info, file_call *call);
 
-/* openat2(2), repeated when somebody renames a folder meanwhile. O_CLOEXEC is set. */
-int open_resolved(int folder, const char *path, int flags, int mode, int resolve);
+/* openat2(2), repeated when somebody renames a directory meanwhile. O_CLOEXEC is set. */
+int open_resolved(int directory, const char *path, int flags, int mode, int resolve);
 
-/* Gives an open file a name in a folder, which must be free. */
-int link_descriptor(int fd, int folder, const char *name);
+/* Gives an open file a name in a directory, which must be free. */
+int link_descriptor(int fd, int directory, const char *name);
 /* The same, in place of what has the name; through a temporary one, or if that is empty, EEXIST. */
-int place_in(int fd, int folder, const char *name, const char *temporary);
+int place_in(int fd, int directory, const char *name, const char *temporary);
 /* Renames an entry; `exclusive`: EEXIST where the name is taken. */
-int move_in(int folder, const char *from, int target, const char *to, bool exclusive);
+int move_in(int directory, const char *from, int target, const char *to, bool exclusive);
 
 /* "." or "..". */
 bool is_dots(const char *name);

@@ -1,6 +1,7 @@
 /*
- * Entries of open folders. The folder is named by its descriptor, so that nobody can swap it between two calls. Each
- * function runs on a libuv thread, since a file system may hang, and resolves with 0, a descriptor or a negative errno.
+ * Entries of open directories. The directory is named by its descriptor, so that nobody can swap it between two calls.
+ * Each function runs on a libuv thread, since a file system may hang, and resolves with 0, a descriptor or a negative
+ * errno.
  */
 #include <fcntl.h>
 #include <linux/fs.h>
@@ -32,38 +33,38 @@ int agent_target_of(struct argument *args) {
 }
 
 int agent_open_in(struct argument *args) {
-  int folder = args[0].number, flags = args[2].number, mode = args[3].number, resolve = args[4].number;
-  if (resolve == 0) return openat(folder, args[1].bytes, flags | O_CLOEXEC, mode);
-  return open_resolved(folder, args[1].bytes, flags, mode, resolve);
+  int directory = args[0].number, flags = args[2].number, mode = args[3].number, resolve = args[4].number;
+  if (resolve == 0) return openat(directory, args[1].bytes, flags | O_CLOEXEC, mode);
+  return open_resolved(directory, args[1].bytes, flags, mode, resolve);
 }
 
-int link_descriptor(int fd, int folder, const char *name) {
-  int result = linkat(fd, "", folder, name, AT_EMPTY_PATH);
+int link_descriptor(int fd, int directory, const char *name) {
+  int result = linkat(fd, "", directory, name, AT_EMPTY_PATH);
   /* ENOENT also means: no privilege to link by descriptor alone (open(2), O_TMPFILE). */
   if (result < 0 && errno == ENOENT)
-    result = linkat(AT_FDCWD, descriptor_path(fd).text, folder, name, AT_SYMLINK_FOLLOW);
+    result = linkat(AT_FDCWD, descriptor_path(fd).text, directory, name, AT_SYMLINK_FOLLOW);
   return result;
 }
 
 /* linkat(2) replaces no file: link under a temporary name and rename, in one job in case the agent is killed. */
-int place_in(int fd, int folder, const char *name, const char *temporary) {
-  int result = link_descriptor(fd, folder, name);
+int place_in(int fd, int directory, const char *name, const char *temporary) {
+  int result = link_descriptor(fd, directory, name);
   if (result == 0 || errno != EEXIST || temporary[0] == '\0') return result;
-  if (link_descriptor(fd, folder, temporary) < 0) return -1;
-  result = renameat(folder, temporary, folder, name);
+  if (link_descriptor(fd, directory, temporary) < 0) return -1;
+  result = renameat(directory, temporary, directory, name);
   int error = errno;
   /* Another link to the same file leaves both names (rename(2)). */
-  unlinkat(folder, temporary, 0);
+  unlinkat(directory, temporary, 0);
   return result < 0 ? refuse(error) : 0;
 }
 
-int move_in(int folder, const char *from, int target, const char *to, bool exclusive) {
-  if (!exclusive) return renameat(folder, from, target, to);
-  int result = (int)syscall(SYS_renameat2, folder, from, target, to, RENAME_NOREPLACE);
+int move_in(int directory, const char *from, int target, const char *to, bool exclusive) {
+  if (!exclusive) return renameat(directory, from, target, to);
+  int result = (int)syscall(SYS_renameat2, directory, from, target, to, RENAME_NOREPLACE);
   if (result == 0 || (errno != EINVAL && errno != ENOSYS)) return result;
   /* Not every file system knows the flag: link and unlink instead. If it keeps both names, the new one goes again. */
-  if (linkat(folder, from, target, to, 0) < 0) return -1;
-  if (unlinkat(folder, from, 0) == 0) return 0;
+  if (linkat(directory, from, target, to, 0) < 0) return -1;
+  if (unlinkat(directory, from, 0) == 0) return 0;
   int error = errno;
   unlinkat(target, to, 0);
   return refuse(error);

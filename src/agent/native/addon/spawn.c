@@ -178,8 +178,8 @@ napi_value agent_spawn(napi_env env, napi_callback_info info) {
 }
 
 /*
- * Does nothing once the start is settled: the id may belong to another process. Returns where the child was: 1 in chdir,
- * 2 + n in execve of the n-th file, 0 elsewhere.
+ * Does nothing once the start is settled: the id may belong to another process. Returns where the child was: 1 in
+ * chdir, 2 + n in execve of the n-th file, 0 elsewhere.
  */
 long agent_abort_spawn(int number) {
   struct spawn_job *job = starting;

@@ -66,7 +66,10 @@ napi_value agent_open_terminal(napi_env env, napi_callback_info info) {
 /* The kernel notifies the foreground group by SIGWINCH. */
 long agent_resize_terminal(int fd, int cols, int rows) { return set_size(fd, cols, rows); }
 
-/* By the kernel itself, as if the signal were typed (TIOCSIG, drivers/tty/pty.c): no process id can be reused meanwhile. */
+/*
+ * By the kernel itself, as if the signal were typed (TIOCSIG, drivers/tty/pty.c): no process id can be reused
+ * meanwhile.
+ */
 long agent_signal_foreground(int fd, int signal) { return ioctl(fd, TIOCSIG, signal); }
 
 /* In raw mode no character means the end, and elsewhere it can be disabled. */

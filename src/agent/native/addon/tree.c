@@ -1,6 +1,6 @@
 /*
- * Writes and reads many small entries below a folder in one job on a libuv thread, as files.c does: a file each would
- * cost ten hand-overs to a thread. Paths are looked up beneath the folder (openat2(2)), whatever the tree does
+ * Writes and reads many small entries below a directory in one job on a libuv thread, as files.c does: a file each
+ * would cost ten hand-overs to a thread. Paths are looked up beneath the directory (openat2(2)), whatever the tree does
  * meanwhile. A job ends early when its time is over: other calls need the thread.
  */
 #include <fcntl.h>
@@ -14,12 +14,12 @@ enum { BATCH_MS = 200, LEAST_HOLE_BYTES = 64 * 1024 };
 
 enum { OVERWRITE = 1, NO_SYMLINKS = 2, SYNC = 4, NO_MOUNTS = 8 };
 
-/* The folder that is written to, and the one that holds the last entry. */
+/* The directory that is written to, and the one that holds the last entry. */
 struct tree {
   int root, flags;
-  /* A folder whose file system the caller syncs at the end, as it does root's; root for none. */
+  /* A directory whose file system the caller syncs at the end, as it does root's; root for none. */
   int synced;
-  /* Of the folder that holds the last entry; its descriptor is -1 for none. */
+  /* Of the directory that holds the last entry; its descriptor is -1 for none. */
   struct place place;
   char path[PATH_MAX];
   /* Of a sync: what was written may not be on the disk. */
@@ -40,17 +40,17 @@ static int within(const struct tree *tree, const char *path, int flags) {
   return open_resolved(tree->root, path, flags, 0, resolve);
 }
 
-/* One that an item needs, owned like it: mode 0755. A setgid folder hands its group and setgid down (mkdir(2)). */
+/* One that an item needs, owned like it: mode 0755. A setgid directory hands its group and setgid down (mkdir(2)). */
 static int make_between(int parent, const char *name, const struct entry *entry) {
-  struct place place = {.folder = parent};
-  struct entry between = {.type = FOLDER_ENTRY, .mode = 0755, .uid = entry->uid, .gid = entry->gid};
+  struct place place = {.directory = parent};
+  struct entry between = {.type = DIRECTORY_ENTRY, .mode = 0755, .uid = entry->uid, .gid = entry->gid};
   between.has = entry->has & HAS_GROUP;
   if (fstat(parent, &place.seen) < 0) return -1;
   complete_entry(&place, name, &between);
   return make_entry(&place, name, &between, NULL);
 }
 
-/* Makes missing folders above an entry. */
+/* Makes missing directories above an entry. */
 static int make_parents(struct tree *tree, char *path, const struct entry *entry) {
   for (char *slash = path; *slash != '\0';) {
     slash = strchrnul(slash + 1, '/');
@@ -78,10 +78,10 @@ static int make_parents(struct tree *tree, char *path, const struct entry *entry
 static int sync_elsewhere(const struct tree *tree) {
   struct stat root, synced;
   const struct place *place = &tree->place;
-  if (place->folder < 0) return 0;
+  if (place->directory < 0) return 0;
   if (fstat(tree->root, &root) < 0 || fstat(tree->synced, &synced) < 0) return -1;
   if (root.st_dev == place->seen.st_dev || synced.st_dev == place->seen.st_dev) return 0;
-  int fd = openat(place->folder, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  int fd = openat(place->directory, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
   int result = fd < 0 ? -1 : syncfs(fd);
   close_after(fd);
   return result;
@@ -89,12 +89,12 @@ static int sync_elsewhere(const struct tree *tree) {
 
 static void leave(struct tree *tree) {
   if ((tree->flags & SYNC) != 0 && sync_elsewhere(tree) < 0) tree->error = errno;
-  if (tree->place.folder >= 0) close(tree->place.folder);
-  tree->place.folder = -1;
+  if (tree->place.directory >= 0) close(tree->place.directory);
+  tree->place.directory = -1;
   tree->place.kind = UNKNOWN;
 }
 
-/* Opens the folder that holds an entry, and keeps it for the next. Returns the entry's name, NULL with errno. */
+/* Opens the directory that holds an entry, and keeps it for the next. Returns the entry's name, NULL with errno. */
 static const char *enter(struct tree *tree, const char *path, const struct entry *entry) {
   const char *slash = strrchr(path, '/');
   size_t length = slash == NULL ? 0 : (size_t)(slash - path);
@@ -103,7 +103,7 @@ static const char *enter(struct tree *tree, const char *path, const struct entry
     errno = length >= PATH_MAX ? ENAMETOOLONG : EINVAL;
     return NULL;
   }
-  if (tree->place.folder >= 0 && strncmp(tree->path, path, length) == 0 && tree->path[length] == '\0') return name;
+  if (tree->place.directory >= 0 && strncmp(tree->path, path, length) == 0 && tree->path[length] == '\0') return name;
   leave(tree);
   memcpy(tree->path, path, length);
   tree->path[length] = '\0';
@@ -112,7 +112,7 @@ static const char *enter(struct tree *tree, const char *path, const struct entry
     fd = within(tree, tree->path, O_PATH | O_DIRECTORY);
   /* EXDEV for a link that leads nowhere but out of the root. */
   if (fd < 0 && errno == ENOENT) fd = beneath(tree, tree->path, O_PATH | O_DIRECTORY);
-  tree->place.folder = fd;
+  tree->place.directory = fd;
   return fd < 0 || fstat(fd, &tree->place.seen) < 0 ? NULL : name;
 }
 
@@ -126,18 +126,18 @@ static int put_file(struct tree *tree, const char *name, const struct entry *ent
 }
 
 /* A directory that is there; a symbolic link to one only if the entry permits it (ENOTDIR). */
-static int open_folder(const struct tree *tree, const char *name, const struct entry *entry, const char *path) {
-  int fd = openat(tree->place.folder, name, O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+static int open_directory(const struct tree *tree, const char *name, const struct entry *entry, const char *path) {
+  int fd = openat(tree->place.directory, name, O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
   if (fd >= 0 || errno != ENOTDIR || (entry->has & FOLLOWS_LINK) == 0) return fd;
   return within(tree, path, O_PATH | O_DIRECTORY);
 }
 
-static int put_folder(struct tree *tree, const char *name, struct entry *entry, const char *path) {
+static int put_directory(struct tree *tree, const char *name, struct entry *entry, const char *path) {
   /* Closed to others until its content is there; ATTRIBUTES opens it. */
   entry->mode |= 0700;
   if (make_entry(&tree->place, name, entry, NULL) == 0) return 0;
   if (errno != EEXIST) return -1;
-  int fd = open_folder(tree, name, entry, path);
+  int fd = open_directory(tree, name, entry, path);
   if (fd < 0) return refuse(EEXIST);
   close(fd);
   return 0;
@@ -151,15 +151,15 @@ static int put_hard_link(const struct tree *tree, const char *name, const char *
   int result = fstat(fd, &seen);
   if (result == 0 && !S_ISREG(seen.st_mode)) result = refuse(EINVAL);
   const struct place *place = &tree->place;
-  if (result == 0) result = place_in(fd, place->folder, name, place->overwrites ? place->temporary : "");
+  if (result == 0) result = place_in(fd, place->directory, name, place->overwrites ? place->temporary : "");
   close_after(fd);
   return result;
 }
 
 static int put_attributes(const struct tree *tree, const char *name, const struct entry *entry, const char *path) {
   /* fchmod(2) takes no descriptor of O_PATH, and what takes it needs Linux 6.6 or /proc. */
-  int fd = openat(tree->place.folder, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-  if (fd < 0) fd = open_folder(tree, name, entry, path);
+  int fd = openat(tree->place.directory, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+  if (fd < 0) fd = open_directory(tree, name, entry, path);
   int result = fd < 0 ? -1 : set_attributes(fd, entry);
   close_after(fd);
   return result;
@@ -172,7 +172,7 @@ static int put(struct tree *tree, struct entry *entry, const char *path, const c
   if (entry->type == ATTRIBUTES_ENTRY) return put_attributes(tree, name, entry, path);
   complete_entry(&tree->place, name, entry);
   if (entry->type == FILE_ENTRY) return put_file(tree, name, entry, data);
-  if (entry->type == FOLDER_ENTRY) return put_folder(tree, name, entry, path);
+  if (entry->type == DIRECTORY_ENTRY) return put_directory(tree, name, entry, path);
   return make_entry(&tree->place, name, entry, data);
 }
 
@@ -180,7 +180,7 @@ int agent_write_entries(struct argument *args) {
   struct argument *answer = &args[ANSWER];
   const struct argument *records = &args[1];
   struct tree tree = {.root = args[0].number, .flags = args[2].number, .synced = args[4].number};
-  tree.place = (struct place){.folder = -1, .temporary = args[3].bytes, .overwrites = (tree.flags & OVERWRITE) != 0};
+  tree.place = (struct place){.directory = -1, .temporary = args[3].bytes, .overwrites = (tree.flags & OVERWRITE) != 0};
   int64_t until_ms = now_ms() + BATCH_MS;
   struct entry entry;
   const char *path, *data;
@@ -202,8 +202,9 @@ int agent_sync_file_system(struct argument *args) {
 }
 
 /*
- * Where a file's next data from a place on begins and ends; both the file's end where there is none. A small hole counts
- * as data: telling it takes as much as its zeros. Whoever cannot tell has no holes. Reading goes on from the place.
+ * Where a file's next data from a place on begins and ends; both the file's end where there is none. A small hole
+ * counts as data: telling it takes as much as its zeros. Whoever cannot tell has no holes. Reading goes on from the
+ * place.
  */
 int agent_next_data(struct argument *args) {
   struct argument *answer = &args[ANSWER];
@@ -232,7 +233,9 @@ int agent_next_data(struct argument *args) {
   return 0;
 }
 
-/* One file's bytes behind its size (32 bits); a negative size is an errno: EFBIG, it has more than there is room for. */
+/*
+ * One file's bytes behind its size (32 bits); a negative size is an errno: EFBIG, it has more than there is room for.
+ */
 static int read_file(const struct tree *tree, const char *path, char *bytes, size_t room) {
   struct stat seen;
   int fd = beneath(tree, path, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY);
@@ -257,7 +260,7 @@ static int read_file(const struct tree *tree, const char *path, char *bytes, siz
 int agent_read_entries(struct argument *args) {
   struct argument *answer = &args[ANSWER];
   const struct argument *paths = &args[1];
-  const struct tree tree = {.root = args[0].number, .flags = args[2].number, .place.folder = -1};
+  const struct tree tree = {.root = args[0].number, .flags = args[2].number, .place.directory = -1};
   size_t each = (size_t)args[3].number, room = (size_t)args[4].number;
   int64_t until_ms = now_ms() + BATCH_MS;
   answer->bytes = malloc(room);

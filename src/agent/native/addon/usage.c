@@ -48,10 +48,10 @@ napi_value agent_used_in(napi_env env, napi_callback_info info) {
   napi_value argument;
   char cpu[1024], events[1024], peak[32];
   get_arguments(env, info, 1, &argument);
-  int folder = to_int(env, argument);
-  read_text(folder, "cpu.stat", cpu, sizeof cpu);
-  read_text(folder, "memory.events", events, sizeof events);
-  read_text(folder, "memory.peak", peak, sizeof peak);
+  int directory = to_int(env, argument);
+  read_text(directory, "cpu.stat", cpu, sizeof cpu);
+  read_text(directory, "memory.events", events, sizeof events);
+  read_text(directory, "memory.peak", peak, sizeof peak);
   const double numbers[] = {value_of(cpu, "user_usec"), value_of(cpu, "system_usec"),
                             isdigit((unsigned char)peak[0]) ? strtod(peak, NULL) : -1, value_of(events, "oom_kill")};
   return to_numbers(env, numbers, sizeof numbers / sizeof *numbers);

@@ -85,9 +85,11 @@ static inline void close_after(int fd) {
   errno = error;
 }
 
-/* Reads the beginning of a small file below a folder as text. Its length; -1, with an empty text: it cannot be read. */
-static inline ssize_t read_text(int folder, const char *path, char *text, size_t size) {
-  int fd = openat(folder, path, O_RDONLY | O_CLOEXEC);
+/*
+ * Reads the beginning of a small file below a directory as text. Its length; -1, with an empty text: it cannot be read.
+ */
+static inline ssize_t read_text(int directory, const char *path, char *text, size_t size) {
+  int fd = openat(directory, path, O_RDONLY | O_CLOEXEC);
   ssize_t length = fd < 0 ? -1 : read(fd, text, size - 1);
   close_after(fd);
   text[length < 0 ? 0 : length] = '\0';

@@ -94,7 +94,9 @@ static int append_state(struct argument *answer, struct state state) {
   return 0;
 }
 
-/* Past the page cache, which may have the bytes from before a restore. Only a new open is sure to see the current ones. */
+/*
+ * Past the page cache, which may have the bytes from before a restore. Only a new open is sure to see the current ones.
+ */
 static int append_file(struct argument *answer, const char *path, int64_t limit) {
   int fd = open_file(path);
   if (fd >= 0) {

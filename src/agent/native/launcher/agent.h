@@ -21,7 +21,7 @@ int supervise(pid_t agent, int channel);
 struct exit_report {
   /* The agent left on purpose. If false it crashed, whatever its status. */
   bool announced;
-  /* The folder of the session's cgroup; -1: there is none. */
+  /* The directory of the session's cgroup; -1: there is none. */
   int session;
 };
 

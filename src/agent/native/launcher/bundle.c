@@ -60,10 +60,10 @@ static int find_by_proc(struct bundle *bundle) {
 
 void find_bundle(struct bundle *bundle) {
   if (find_by_exec_name(bundle) < 0 && find_by_proc(bundle) < 0)
-    fail("cannot find agent.bin beside this executable; keep the files of the bundle in one folder");
+    fail("cannot find agent.bin beside this executable; keep the files of the bundle in one directory");
   /* ld.so(8) splits --library-path at these two and expands $ORIGIN and the like in it. */
   if (strpbrk(bundle->libraries, ":;$") != NULL)
-    fail_because(bundle->directory, "the folder's path must not hold ':', ';' or '$'; put the bundle elsewhere");
+    fail_because(bundle->directory, "the directory's path must not hold ':', ';' or '$'; put the bundle elsewhere");
 }
 
 char **agent_command(const struct bundle *bundle, int argc, char **argv) {
@@ -108,17 +108,17 @@ static void read_runs(int file, char *runs) {
 
 void read_ahead(const struct bundle *bundle) {
   static char list[LIST_LIMIT_BYTES];
-  int folder = open(bundle->directory, O_RDONLY | O_DIRECTORY | O_CLOEXEC), file = -1;
-  read_text(folder, LIST, list, sizeof list);
+  int directory = open(bundle->directory, O_RDONLY | O_DIRECTORY | O_CLOEXEC), file = -1;
+  read_text(directory, LIST, list, sizeof list);
   /* A line with a file's name is followed by lines with its runs. */
   for (char *rest = list, *line; (line = strsep(&rest, "\n")) != NULL;) {
     if (*line >= '0' && *line <= '9') {
       read_runs(file, line);
     } else if (*line != '\0') {
       close(file);
-      file = openat(folder, line, O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK);
+      file = openat(directory, line, O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK);
     }
   }
   close(file);
-  close(folder);
+  close(directory);
 }

@@ -3,7 +3,7 @@
 
 #include <limits.h>
 
-/* The files that are shipped with the launcher, in the folder that holds it. */
+/* The files that are shipped with the launcher, in the directory that holds it. */
 struct bundle {
   char directory[PATH_MAX];
   char loader[PATH_MAX];
@@ -14,7 +14,7 @@ struct bundle {
   char openssl_config[PATH_MAX];
 };
 
-/* Finds the folder that this very executable lies in, or fails. Works without /proc. */
+/* Finds the directory that this very executable lies in, or fails. Works without /proc. */
 void find_bundle(struct bundle *bundle);
 
 /*

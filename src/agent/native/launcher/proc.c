@@ -24,8 +24,8 @@ bool has_proc(void) {
   return statfs("/proc", &file_system) == 0 && file_system.f_type == PROC_SUPER_MAGIC;
 }
 
-ssize_t read_text(int folder, const char *path, char *text, size_t size) {
-  int file = openat(folder, path, O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK);
+ssize_t read_text(int directory, const char *path, char *text, size_t size) {
+  int file = openat(directory, path, O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK);
   ssize_t length = file < 0 ? -1 : read(file, text, size - 1);
   if (file >= 0)
     close(file);

@@ -15,7 +15,8 @@
 /*
  * Ends the processes that an agent left to the launcher: SIGTERM, up to `grace_ms` to comply, then SIGKILL until none
  * is left. As PID 1 the launcher ends every process. Else it ends its children, their children once they become its
- * own, and the processes in the session's cgroup, which it thaws first and then removes. `session`: its folder, or -1.
+ * own, and the processes in the session's cgroup, which it thaws first and then removes. `session`: its directory, or
+ * -1.
  */
 void end_leftovers(int session, pid_t agent, int grace_ms);
 

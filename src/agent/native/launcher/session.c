@@ -16,8 +16,8 @@
 #define NESTED_LIMIT 16
 
 /* Where this fails the cgroup is gone, or its processes are found as children. */
-static void write_at(int folder, const char *name, const char *text) {
-  int file = openat(folder, name, O_WRONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK);
+static void write_at(int directory, const char *name, const char *text) {
+  int file = openat(directory, name, O_WRONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK);
   if (file < 0)
     return;
   if (write(file, text, strlen(text)) < 0) {
@@ -25,8 +25,8 @@ static void write_at(int folder, const char *name, const char *text) {
   close(file);
 }
 
-static DIR *open_folder(int folder, const char *name) {
-  int file = openat(folder, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+static DIR *open_directory(int directory, const char *name) {
+  int file = openat(directory, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
   DIR *entries = file < 0 ? NULL : fdopendir(file);
   if (entries == NULL && file >= 0)
     close(file);
@@ -83,7 +83,7 @@ static void find_descendants(DIR *proc) {
   }
 }
 
-/* The root of the hierarchy, from the session's folder: it is one level below the launcher's own cgroup. */
+/* The root of the hierarchy, from the session's directory: it is one level below the launcher's own cgroup. */
 static bool path_to_root(DIR *proc, char *path, size_t size) {
   char text[PATH_MAX + 256];
   const char *own = cgroup_of(proc, "self", text, sizeof text);
@@ -117,8 +117,8 @@ void thaw_session(int session) {
   if (session < 0)
     return;
   write_at(session, "cgroup.freeze", "0");
-  int folder = open_proc();
-  DIR *proc = folder < 0 ? NULL : fdopendir(folder);
+  int directory = open_proc();
+  DIR *proc = directory < 0 ? NULL : fdopendir(directory);
   if (proc == NULL)
     return;
   thaw_descendants(session, proc);
@@ -130,8 +130,8 @@ void kill_session(int session) {
     write_at(session, "cgroup.kill", "1");
 }
 
-static void remove_below(int folder, int depth) {
-  DIR *entries = open_folder(folder, ".");
+static void remove_below(int directory, int depth) {
+  DIR *entries = open_directory(directory, ".");
   if (entries == NULL)
     return;
   for (struct dirent *entry; (entry = readdir(entries)) != NULL;) {
@@ -154,7 +154,7 @@ void remove_session(int session, pid_t agent) {
     return;
   remove_below(session, 0);
   snprintf(prefix, sizeof prefix, "svc-guest-%d-session", agent);
-  DIR *entries = open_folder(session, "..");
+  DIR *entries = open_directory(session, "..");
   if (entries == NULL)
     return;
   for (struct dirent *entry; (entry = readdir(entries)) != NULL;) {

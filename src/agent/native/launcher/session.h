@@ -3,7 +3,7 @@
 
 #include <sys/types.h>
 
-/* The cgroup of the session, by its open folder; -1: there is none, and all of these do nothing. */
+/* The cgroup of the session, by its open directory; -1: there is none, and all of these do nothing. */
 
 /* Thaws the session, also its descendants' cgroups outside: frozen processes act on no signal but SIGKILL. */
 void thaw_session(int session);

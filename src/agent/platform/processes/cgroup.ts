@@ -1,49 +1,52 @@
 import type { ProcessSet } from "../../domain/index.ts";
 import type { Addon } from "../../native/index.ts";
 import { eventually, type TimeOf } from "../eventually.ts";
-import { CgroupFolder } from "./cgroup-folder.ts";
+import { CgroupDirectory } from "./cgroup-directory.ts";
 import { type TreeSources, walkedTree, type WalkedProcesses } from "./walked-processes.ts";
 
-/** Most cgroups below a command's own that are searched for members. */
+/** Largest number of cgroups below a command's own that are searched for members. */
 const NESTED_LIMIT = 256;
 
-/** The cgroup of one command: everything that it starts stays in it. A root command may do anything to its own cgroup. */
-export class Cgroup extends CgroupFolder {
-  readonly #giveBack: () => void;
+/** The cgroup of one command. All its descendants stay in it, unless a root command changes its own cgroup. */
+export class Cgroup extends CgroupDirectory {
+  readonly #onRelease: () => void;
 
-  constructor(addon: Addon, fd: number, giveBack: () => void) {
+  constructor(addon: Addon, fd: number, onRelease: () => void) {
     super(addon, fd);
-    this.#giveBack = giveBack;
+    this.#onRelease = onRelease;
   }
 
-  /** Sends SIGKILL to all processes in it and below it at once, also to those being forked. False: not possible. */
+  /**
+   * Sends SIGKILL to all processes in it and below at once, including those being forked. Returns false if that is
+   * impossible.
+   */
   kill(): boolean {
     return this.write("cgroup.kill", "1") === undefined;
   }
 
-  /** Whether a process in it or below it is alive. Undefined: unknown. */
+  /** Whether it, or a cgroup below, has living processes; undefined: unknown. */
   populated(): boolean | undefined {
     const populated = this.value("cgroup.events", "populated");
     return populated === undefined ? undefined : populated === 1;
   }
 
-  /** Whether all of these processes are in it, not below it. */
+  /** Whether all these processes are directly in this cgroup. */
   holds(pids: readonly number[]): boolean {
     const members = this.read("cgroup.procs")?.split("\n") ?? [];
     return pids.every((pid) => members.includes(String(pid)));
   }
 
-  /** Releases it: it is removed as soon as nothing lives in it. */
+  /** Gives the cgroup up. It is removed as soon as it is empty. */
   release(): void {
     this.close();
-    this.#giveBack();
+    this.#onRelease();
   }
 }
 
 /**
- * A tree in a cgroup of its own, which processes do not leave by double forks or new sessions. But a privileged process
- * can move to another cgroup, and change or remove its own. So processes that a walk of /proc finds count too, and the
- * walk answers what the cgroup cannot.
+ * A process tree in a cgroup of its own. Double forks and new sessions do not escape from a cgroup, but a privileged
+ * process can move to another one, or change or remove its own. So the tree also contains processes found by walking
+ * /proc, and the walk is used where the cgroup gives no answer.
  */
 export class ContainedTree implements ProcessSet {
   readonly #cgroup: Cgroup;
@@ -57,7 +60,7 @@ export class ContainedTree implements ProcessSet {
   }
 
   signal(signal: number): Promise<void> {
-    // Frozen processes would not act on it.
+    // Frozen processes could not handle the signal.
     this.#cgroup.write("cgroup.freeze", "0");
     return this.#walked.signal(signal);
   }
@@ -79,13 +82,12 @@ export class ContainedTree implements ProcessSet {
     });
   }
 
-  /** Records that the leader was reaped. */
   release(): void {
     this.#walked.release();
     this.#cgroup.release();
   }
 
-  /** Whether a root command moved the agent or its launcher into the cgroup, which must then not be killed whole. */
+  /** Whether a root command moved the agent or its launcher into this cgroup. Then cgroup.kill would kill them, too. */
   #holdsAgent(): boolean {
     const members = this.#cgroup.members(NESTED_LIMIT);
     return members.has(process.pid) || members.has(process.ppid);

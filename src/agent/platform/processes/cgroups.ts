@@ -1,47 +1,46 @@
 import { Cgroup } from "./cgroup.ts";
 import type { Addon } from "../../native/index.ts";
-import type { CgroupFolder } from "./cgroup-folder.ts";
+import type { CgroupDirectory } from "./cgroup-directory.ts";
 import { openOwnCgroup } from "./own-cgroup.ts";
 import { SessionMemory } from "./session-memory.ts";
 
-/** Another agent, in another process namespace, may have the same process id and the same base. */
+/** Names to try: an agent in another PID namespace may have the same process id and the same parent cgroup. */
 const NAME_ATTEMPTS = 16;
-/** Busy cgroups whose removal is retried whenever one is removed; 10 us each. */
+/** Each sweep retries this many busy cgroups; an attempt takes 10 us. */
 const SWEEP_AT_ONCE = 4;
-/** Names of sessions' cgroups: the agent's process id, and a number where another agent has the same id. */
+/** Names of session cgroups: the agent's process id, plus a number if the name was taken. */
 const OF_A_SESSION = /^svc-guest-\d+-session(-\d+)?$/;
-/** Most cgroups of a session that are removed together: a command can make any number. */
+/** Largest number of cgroups of a session to remove at once, because a command may create any number. */
 const REMOVED_LIMIT = 4_096;
 
 /**
- * The cgroup of the session, below the agent's own, and in it one for the workload and one for each command. Keeps one
- * ready, and removes used ones after the callers have their answers: together these take a tenth of a small command's
- * CPU time. Uses none twice, as a command may have set limits in its own.
+ * Manages the session's cgroup, below the agent's own, and below it one cgroup per command (the workload is one). One
+ * cgroup is always created in advance, and old ones are removed after the response is sent: together this takes a tenth
+ * of a small command's CPU time. Cgroups are not reused, because a command may have set limits.
  */
 export class Cgroups {
-  /** The cgroup of the session. */
-  readonly session: CgroupFolder;
-  /** The session's limit. */
+  readonly session: CgroupDirectory;
+  /** The memory limit of the session. */
   readonly memory: SessionMemory;
   readonly #calls: Addon;
-  readonly #base: CgroupFolder;
+  readonly #base: CgroupDirectory;
   #count = 0;
-  #ready: CgroupFolder | undefined;
-  #tidying: NodeJS.Immediate | undefined;
+  #ready: CgroupDirectory | undefined;
+  #sweepPending: NodeJS.Immediate | undefined;
   #closed = false;
-  /** How many at the front of `#left` have not been tried yet. */
-  #givenBack = 0;
+  /** Number of entries at the front of `#toRemove` for which removal was not tried yet. */
+  #newlyReleased = 0;
   /** Names of released cgroups that still exist. */
-  readonly #left: string[] = [];
+  readonly #toRemove: string[] = [];
 
-  private constructor(calls: Addon, base: CgroupFolder, session: CgroupFolder) {
+  private constructor(calls: Addon, base: CgroupDirectory, session: CgroupDirectory) {
     this.#calls = calls;
     this.#base = base;
     this.session = session;
     this.memory = new SessionMemory(session);
   }
 
-  /** Undefined where the agent cannot make cgroups: not delegated, no privileges, or Linux before 5.14. */
+  /** Undefined if the agent cannot create cgroups: not delegated, not privileged, or Linux before 5.14. */
   static open(calls: Addon): Cgroups | undefined {
     const base = openOwnCgroup(calls);
     if (base === undefined) return undefined;
@@ -51,23 +50,23 @@ export class Cgroups {
       base.close();
       return undefined;
     }
-    // Counts out-of-memory kills. The kernel permits it in a root cgroup. In any other the agent's own presence forbids
-    // it (cgroups(7), "no internal processes"), and only the count is missing.
-    for (const folder of [base, session]) folder.write("cgroup.subtree_control", "+memory");
+    // Enables the count of out-of-memory kills. It works in a root cgroup. In other cgroups the agent's own presence
+    // forbids it (cgroups(7), "no internal processes"); then only the count is missing.
+    for (const directory of [base, session]) directory.write("cgroup.subtree_control", "+memory");
     return new Cgroups(calls, base, session);
   }
 
-  /** A new, empty cgroup; undefined when the kernel gives none now. */
+  /** A new, empty cgroup; undefined if the kernel refuses. */
   create(): Cgroup | undefined {
     const made = this.#ready ?? this.#make();
     this.#ready = undefined;
-    this.#tidySoon();
-    return made && new Cgroup(this.#calls, made.fd, () => this.#giveBack(made.name));
+    this.#sweepSoon();
+    return made && new Cgroup(this.#calls, made.fd, () => this.#release(made.name));
   }
 
-  /** Removes all empty cgroups and leaves the rest. Makes none afterwards. */
+  /** Removes all empty cgroups and leaves the others. Later calls of `create` are invalid. */
   close(): void {
-    clearImmediate(this.#tidying);
+    clearImmediate(this.#sweepPending);
     this.#closed = true;
     this.#ready?.close();
     remove(this.#base, this.session);
@@ -75,63 +74,64 @@ export class Cgroups {
     this.#base.close();
   }
 
-  #make(): CgroupFolder | undefined {
+  #make(): CgroupDirectory | undefined {
     return this.session.make(`svc-guest-${process.pid}-${++this.#count}`);
   }
 
-  #giveBack(name: string): void {
-    this.#left.unshift(name);
-    this.#givenBack++;
-    this.#tidySoon();
+  #release(name: string): void {
+    this.#toRemove.unshift(name);
+    this.#newlyReleased++;
+    this.#sweepSoon();
   }
 
-  /** Tidies in a later tick, so that the answers of this one do not wait. */
-  #tidySoon(): void {
+  /** Sweeps in a later tick, so that the responses of this tick are not delayed. */
+  #sweepSoon(): void {
     if (this.#closed) return;
-    this.#tidying ??= setImmediate(() => {
-      this.#tidying = undefined;
-      this.#sweep(this.#givenBack + SWEEP_AT_ONCE);
-      this.#givenBack = 0;
+    this.#sweepPending ??= setImmediate(() => {
+      this.#sweepPending = undefined;
+      this.#sweep(this.#newlyReleased + SWEEP_AT_ONCE);
+      this.#newlyReleased = 0;
       this.#ready ??= this.#make();
     });
   }
 
-  /** Tries to remove those at the front; busy ones go to the back. */
+  /** Tries to remove the cgroups at the front of the queue. Busy ones are moved to its back. */
   #sweep(limit: number): void {
-    for (const name of this.#left.splice(0, limit)) {
-      if (!this.session.remove(name)) this.#left.push(name);
+    for (const name of this.#toRemove.splice(0, limit)) {
+      if (!this.session.remove(name)) this.#toRemove.push(name);
     }
   }
 }
 
-/** The cgroup of a new session, locked for as long as its agent or the launcher lives. */
-function makeSession(base: CgroupFolder): CgroupFolder | undefined {
+/** Creates the session's cgroup and locks it. The lock lasts as long as the agent or the launcher lives. */
+function makeSession(base: CgroupDirectory): CgroupDirectory | undefined {
   for (let attempt = 1; attempt <= NAME_ATTEMPTS; attempt++) {
     const made = base.make(`svc-guest-${process.pid}-session${attempt === 1 ? "" : `-${attempt}`}`);
     if (made === undefined) continue;
-    // Before it is locked, another agent that starts now may take it for abandoned, and remove it.
+    // Until the lock is taken, another agent may consider the cgroup abandoned and remove it: then try the next name.
     if (made.lock() && made.read("cgroup.freeze") !== undefined) return made;
     made.close();
   }
   return undefined;
 }
 
-/** Removes a session's cgroup with those below it, as far as nothing lives in them. */
-function remove(base: CgroupFolder, session: CgroupFolder): void {
+/** Removes a session's cgroup and those below it that are empty. */
+function remove(base: CgroupDirectory, session: CgroupDirectory): void {
   session.removeBelow(REMOVED_LIMIT);
   base.remove(session.name);
 }
 
-/** Removes killed agents' sessions, and thaws what lives in them. Those of living agents are locked. */
-function removeAbandoned(base: CgroupFolder): void {
-  // Not a function: whether the code cache had it would depend on other agents of the build machine.
+/** Removes the session cgroups of killed agents and thaws what is in them. Those of running agents are locked. */
+function removeAbandoned(base: CgroupDirectory): void {
+  // The loop body is not a function of its own: whether the build caches its code would depend on other agents on the
+  // build machine.
   for (const name of base.names()) {
     if (!OF_A_SESSION.test(name)) continue;
-    const folder = base.open(name);
-    if (folder?.lock() === true) {
-      folder.write("cgroup.freeze", "0");
-      remove(base, folder);
+    const directory = base.open(name);
+    if (directory?.lock() === true) {
+      directory.write("cgroup.freeze", "0");
+      remove(base, directory);
     }
-    folder?.close();
+    directory?.close();
   }
 }

@@ -10,14 +10,16 @@ import { outputHolders } from "./process-table.ts";
 import type { Started } from "./spawn.ts";
 import type { WalkedProcesses } from "./walked-processes.ts";
 
-/** The agent's ends of a child's streams. */
 interface Streams {
   stdin?: FdSink;
   stdout?: FdSource;
   stderr?: FdSource;
 }
 
-/** Makes streams of a child's descriptors. Undefined: one cannot be watched (no memory), and all are closed. */
+/**
+ * Creates the streams for the descriptors of a child. Undefined if one cannot be watched (out of memory); then all are
+ * closed.
+ */
 export function streamsOf(
   addon: Addon,
   pool: BufferPool,
@@ -42,7 +44,6 @@ export function streamsOf(
   }
 }
 
-/** What a child consists of. */
 export interface ChildParts extends Pick<ChildProcess, "pid" | "ended"> {
   readonly cgroup: Cgroup | undefined;
   readonly tree: WalkedProcesses | ContainedTree;
@@ -50,7 +51,7 @@ export interface ChildParts extends Pick<ChildProcess, "pid" | "ended"> {
   readonly streams: Streams;
 }
 
-/** A child that runs or has ended. Until `release` no other process or group can get its id. */
+/** A child process, running or ended. Its pid and process group id are not reused until `release`. */
 export function childProcess(addon: Addon, keptPipes: KeptPipes, parts: ChildParts): ChildProcess {
   const { pid, ended, cgroup, tree, session } = parts;
   const { stdin, stdout, stderr } = parts.streams;
@@ -84,7 +85,8 @@ export function childProcess(addon: Addon, keptPipes: KeptPipes, parts: ChildPar
         const fd = source.leave();
         if (fd !== undefined) keptPipes.keep(fd);
       }
-      // One that hangs in the kernel and survived SIGKILL is still there: without this it would stay a zombie for ever.
+      // A process that hangs in the kernel has survived SIGKILL. It is reaped later, so that it does not stay a zombie
+      // forever.
       if (addon.peekEnd(pid) === 0) void ended.then(() => addon.reap(pid));
       else addon.reap(pid);
       tree.release();
@@ -93,7 +95,7 @@ export function childProcess(addon: Addon, keptPipes: KeptPipes, parts: ChildPar
   };
 }
 
-/** The cgroup knows the whole tree; what it does not tell, the process may. */
+/** Uses the counters of the cgroup, which cover the whole tree. Falls back to those of the process. */
 function accountsOf(addon: Addon, pid: number, cgroup: Cgroup | undefined): CommandAccounts {
   const [userUs = -1, systemUs = -1, bytes = -1, oomKills = -1] = cgroup?.used() ?? [];
   const oomKilled = oomKills < 0 ? undefined : oomKills > 0;
@@ -107,14 +109,14 @@ function accountsOf(addon: Addon, pid: number, cgroup: Cgroup | undefined): Comm
   return { oomKilled, usage: { ...(userUs >= 0 ? ofTree : ofProcess), peakMemory } };
 }
 
-/** si_code of waitid(2). */
+/** Values of si_code (waitid(2)). */
 const CLD_EXITED = 1;
 const CLD_DUMPED = 3;
-/** Longest delay of a timer. */
+/** Longest delay of a timer in Node. */
 const FOREVER_MS = 2 ** 31 - 1;
 
 function endFrom(peeked: number): ProcessEnd {
-  /* Another wait took the status (ECHILD): it ended, but how is unknown. */
+  /* Someone else reaped the child (ECHILD), so its exit status is unknown. */
   if (peeked < 0) return { code: 255, signal: 0, coreDumped: false };
   const status = peeked & 0xff;
   const how = peeked >> 8;
@@ -122,7 +124,7 @@ function endFrom(peeked: number): ProcessEnd {
   return { code: 128 + status, signal: status, coreDumped: how === CLD_DUMPED };
 }
 
-/** Notices when children have ended, without reaping them. At every SIGCHLD it asks only about its own children. */
+/** Detects the exit of children without reaping them. On SIGCHLD it checks only its own children. */
 export class ChildEnds {
   readonly #addon: Addon;
   readonly #onEnded: (pid: number, end: ProcessEnd) => void;
@@ -134,12 +136,12 @@ export class ChildEnds {
     this.#onEnded = onEnded;
   }
 
-  /** Resolves when the child has ended; it stays a zombie. Keeps the event loop alive until then. */
+  /** Resolves when the child has exited; it stays a zombie. Keeps the event loop alive until then. */
   of(pid: number): Promise<ProcessEnd> {
     return new Promise((resolve) => {
       this.#waiting.set(pid, resolve);
       if (this.#waiting.size === 1) this.#listen();
-      /* It may have ended already. */
+      /* The child may have exited before it was registered. */
       this.#check(pid, resolve);
     });
   }
@@ -158,7 +160,7 @@ export class ChildEnds {
     resolve(end);
   }
 
-  /** Keeps its handler and timer: to make them for each command took longer than asking for the end. */
+  /** The signal handler and the timer stay installed: installing them for each command took longer than the check. */
   #listen(): void {
     if (this.#keepAlive === undefined) {
       process.on("SIGCHLD", this.#checkAll);

@@ -2,12 +2,15 @@ import { closeSync, constants, openSync } from "node:fs";
 import { type CgroupFacts, mountsIn } from "../../domain/index.ts";
 import { type Addon, errnoName } from "../../native/index.ts";
 import { readProc } from "../proc.ts";
-import { CgroupFolder, FOLDER } from "./cgroup-folder.ts";
+import { CgroupDirectory, DIRECTORY } from "./cgroup-directory.ts";
 
-/** Line of the unified hierarchy in /proc/<pid>/cgroup (cgroups(7)). */
+/** Line of the unified hierarchy in /proc/PID/cgroup (cgroups(7)). */
 const UNIFIED = /^0::(\/.*)$/m;
 
-/** Folders that lead to a cgroup through a mountinfo's mounts, best first. A mount shows only what is below it. */
+/**
+ * Paths of a cgroup through the mounts in mountinfo, best first. A mount shows only the part of the hierarchy below its
+ * root.
+ */
 function pathsOfCgroup(mountinfo: string, cgroup: string): string[] {
   const paths: string[] = [];
   for (const { type, root, path } of mountsIn(mountinfo)) {
@@ -18,70 +21,73 @@ function pathsOfCgroup(mountinfo: string, cgroup: string): string[] {
   return paths;
 }
 
-function openFolder(path: string): number {
+function openDirectory(path: string): number {
   try {
-    return openSync(path, FOLDER);
+    return openSync(path, DIRECTORY);
   } catch {
     return -1;
   }
 }
 
-/** Whether a cgroup can be made below the folder, and be killed as a whole (Linux 5.14). */
-function isUsable(calls: Addon, folder: CgroupFolder): boolean {
+/** Whether a cgroup can be created in the directory and killed as a whole (Linux 5.14). */
+function isUsable(calls: Addon, directory: CgroupDirectory): boolean {
   const name = `svc-guest-${process.pid}-probe`;
-  /* An agent with the same id may have been killed in the middle of this. */
-  const probe = folder.make(name) ?? folder.open(name);
+  /* The probe may still exist if an agent with the same process id was killed at this point. */
+  const probe = directory.make(name) ?? directory.open(name);
   const kill = probe === undefined ? -1 : calls.openAt(probe.fd, "cgroup.kill", constants.O_WRONLY);
   if (kill >= 0) closeSync(kill);
   probe?.close();
-  folder.remove(name);
+  directory.remove(name);
   return kill >= 0;
 }
 
-/** Opens the cgroup in a mount of our own that no path leads to. */
+/** Opens the cgroup through a private mount that has no path. */
 function openPrivately(calls: Addon, cgroup: string): number {
   const root = calls.mountCgroups();
   if (root < 0) return -1;
-  const folder = calls.openAt(root, `.${cgroup}`, FOLDER);
+  const directory = calls.openAt(root, `.${cgroup}`, DIRECTORY);
   closeSync(root);
-  return folder;
+  return directory;
 }
 
-/** Path of a process's cgroup, as the agent sees it; undefined: the process has ended, or /proc does not tell. */
+/**
+ * Path of a process's cgroup from the agent's point of view; undefined: the process has ended, or /proc does not show
+ * it.
+ */
 export function cgroupOf(pid: number | "self"): string | undefined {
   return UNIFIED.exec(readProc(`/proc/${pid}/cgroup`))?.[1];
 }
 
 /**
- * Opens the agent's own cgroup if it may make others below it; undefined: it may not. Tries existing mounts first: a
- * new one in the first cgroup namespace would change the options of all (nsdelegate).
+ * Opens the agent's own cgroup; undefined if the agent may not create cgroups below it. Tries existing mounts first: in
+ * the initial cgroup namespace a new mount would change the options of all mounts (nsdelegate).
  */
-export function openOwnCgroup(calls: Addon): CgroupFolder | undefined {
+export function openOwnCgroup(calls: Addon): CgroupDirectory | undefined {
   const own = cgroupOf("self") ?? "/";
   const ways = [
-    ...pathsOfCgroup(readProc("/proc/self/mountinfo"), own).map((path) => () => openFolder(path)),
+    ...pathsOfCgroup(readProc("/proc/self/mountinfo"), own).map((path) => () => openDirectory(path)),
     () => openPrivately(calls, own),
   ];
   for (const open of ways) {
     const fd = open();
     if (fd < 0) continue;
-    const folder = new CgroupFolder(calls, fd);
-    if (isUsable(calls, folder)) return folder;
-    folder.close();
+    const directory = new CgroupDirectory(calls, fd);
+    if (isUsable(calls, directory)) return directory;
+    directory.close();
   }
   return undefined;
 }
 
-/** Whether commands can get cgroups of their own. Makes one and removes it. */
+/** Whether commands can have their own cgroups. Creates one as a test and removes it. */
 export function cgroupFacts(calls: Addon): CgroupFacts {
-  const folder = openOwnCgroup(calls);
-  if (folder === undefined) return { refusal: refusal(calls), controllers: [] };
-  const controllers = folder.read("cgroup.controllers") ?? "";
-  folder.close();
+  const directory = openOwnCgroup(calls);
+  if (directory === undefined) return { refusal: refusal(calls), controllers: [] };
+  const controllers = directory.read("cgroup.controllers") ?? "";
+  directory.close();
   return { refusal: undefined, controllers: controllers.trim().split(" ").filter(Boolean) };
 }
 
-/** Why there is no cgroup: the file system cannot be mounted, or no cgroup can be made in it. */
+/** Why there are no cgroups: the file system cannot be mounted, or no cgroup can be created in it. */
 function refusal(calls: Addon): CgroupFacts["refusal"] {
   const mount = calls.mountCgroups();
   if (mount < 0) return errnoName(mount);

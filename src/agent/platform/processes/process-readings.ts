@@ -2,22 +2,21 @@ import { yieldToEventLoop } from "../../domain/index.ts";
 import type { Addon } from "../../native/index.ts";
 import { type ProcessRow, ProcessTable, rowsOf } from "./process-table.ts";
 
-/** The calls that readings need. */
 export type ReadingCalls = Pick<Addon, "processRows" | "processSessions">;
 
-/** Columns of the addon's rows of processes and their sessions. */
+/** Columns of the result of the addon's `processSessions`. */
 const SESSION_COLUMNS = 2;
-/** Processes that are read in one tick; 10 us each. */
+/** Processes to read per tick; each takes 10 us. */
 const READ_AT_ONCE = 256;
-/** Most lists of all processes for one reading: processes may be born at any time. */
-const LISTS = 4;
-/** Callers that get a reading in one tick: each may signal many processes. */
+/** Largest number of times that all processes are listed for one reading: new ones may be born all the time. */
+const MAX_LISTINGS = 4;
+/** Callers to resolve per tick: each may signal many processes. */
 const SERVED_AT_ONCE = 8;
-/** Least pause after a reading that is not urgent, in times of what it took: polls must not fill a processor. */
-const PAUSE_PART = 4;
+/** Pause after a reading that is not urgent, as a multiple of its duration, so that polling cannot use up a CPU. */
+const PAUSE_FACTOR = 4;
 const LONGEST_PAUSE_MS = 500;
 
-/** One reading serves all who ask for it before it begins: hundreds of commands can lose their clients at once. */
+/** Shares one reading among all callers that ask before it starts: hundreds of commands may lose their clients at once. */
 export class SharedReading<Value> {
   readonly #read: () => Promise<Value>;
   #waiting: ((value: Value | PromiseLike<Value>) => void)[] = [];
@@ -30,7 +29,7 @@ export class SharedReading<Value> {
     this.#read = read;
   }
 
-  /** A reading that has not begun yet. An urgent one begins in this tick. */
+  /** Resolves with a reading that starts after this call. An urgent one starts in this tick. */
   next(urgent: boolean = false): Promise<Value> {
     const { promise, resolve } = Promise.withResolvers<Value>();
     this.#waiting.push(resolve);
@@ -62,7 +61,7 @@ export class SharedReading<Value> {
     const reading = this.#read();
     await reading.catch(() => {});
     const endedMs = performance.now();
-    this.#pausedUntilMs = endedMs + Math.min(PAUSE_PART * (endedMs - beganMs), LONGEST_PAUSE_MS);
+    this.#pausedUntilMs = endedMs + Math.min(PAUSE_FACTOR * (endedMs - beganMs), LONGEST_PAUSE_MS);
     this.#isRunning = false;
     this.#schedule();
     for (let at = 0; at < served.length; at += SERVED_AT_ONCE) {
@@ -72,9 +71,8 @@ export class SharedReading<Value> {
   }
 }
 
-/** The processes of each session at one moment, ended ones among them. */
+/** The processes of each session at one moment, zombies included. */
 export class SessionTable {
-  /** All processes. */
   readonly pids: Int32Array;
   readonly sessions: ReadonlyMap<number, readonly number[]>;
 
@@ -87,11 +85,11 @@ export class SessionTable {
   }
 }
 
-/** Readings of /proc. A number: a negated errno; undefined: they do not show the agent, so there is no usable /proc. */
+/** Readings of /proc. A number is a negated errno. Undefined: the agent itself is missing, so /proc is not usable. */
 export class ProcessReadings {
-  /** Which process is in which session: a seventh of the work of all rows. */
+  /** Processes by session, without other details: a seventh of the work of a full table. */
   readonly sessions: SharedReading<SessionTable | number | undefined>;
-  /** All rows. */
+  /** The full process table. */
   readonly table: SharedReading<ProcessTable | number | undefined>;
 
   constructor(calls: ReadingCalls) {
@@ -110,8 +108,9 @@ function readSessions(calls: ReadingCalls): SessionTable | number | undefined {
 async function readTable(calls: ReadingCalls): Promise<ProcessTable | number | undefined> {
   const rows: ProcessRow[] = [];
   const seen = new Set<number>();
-  // A process that was listed may have ended before its row is read, and left a child that was not listed.
-  for (let round = 0; round < LISTS; round++) {
+  // A process may exit between the listing and the reading of its row, and leave a child that was not listed. So list
+  // again until there is nothing new.
+  for (let round = 0; round < MAX_LISTINGS; round++) {
     const sessions = readSessions(calls);
     if (!(sessions instanceof SessionTable)) return sessions;
     const born = sessions.pids.filter((pid) => !seen.has(pid));

@@ -13,11 +13,11 @@ export interface ProcessRow {
   readonly group: number;
   readonly session: number;
   readonly alive: boolean;
-  /** Start time. With the id it identifies the process for ever, as the kernel reuses ids. */
+  /** Start time. Pid and start time identify a process uniquely, while pids alone are reused. */
   readonly start: number;
 }
 
-/** Rows of the addon. */
+/** Decodes the addon's rows. */
 export function rowsOf(cells: Int32Array): ProcessRow[] {
   const rows: ProcessRow[] = [];
   for (let at = 0; at + COLUMNS <= cells.length; at += COLUMNS) {
@@ -27,12 +27,12 @@ export function rowsOf(cells: Int32Array): ProcessRow[] {
   return rows;
 }
 
-/** Whether both rows are of one process: the kernel reuses ids. */
+/** Whether both rows describe the same process, not a later one with the same pid. */
 export function isSame(one: ProcessRow, other: ProcessRow | undefined): boolean {
   return one.pid === other?.pid && one.start === other.start;
 }
 
-/** All processes at one moment, each found by what links it to others. */
+/** All processes at one moment, indexed by pid, parent, group and session. */
 export class ProcessTable {
   readonly #byPid: ReadonlyMap<number, ProcessRow>;
   readonly #byParent: ReadonlyMap<number, readonly ProcessRow[]>;
@@ -54,17 +54,17 @@ export class ProcessTable {
     return this.#byParent.get(pid) ?? [];
   }
 
-  /** Processes whose group or session has this id. */
+  /** Processes whose process group or session has this id. */
   family(id: number): readonly ProcessRow[] {
     return [...(this.#byGroup.get(id) ?? []), ...(this.#bySession.get(id) ?? [])];
   }
 }
 
 /**
- * Living members of the tree of `leader`, among all processes: `roots`, children of members, and processes that share a
- * session or process group with a member. Sessions and groups are inherited and cannot be joined from outside, so this
- * finds processes whose parent has died. The agent's own session and group do not count. Undefined when the table lacks
- * `self`, the agent: there is no usable /proc.
+ * Living members of the tree of `leader`: `roots`, children of members, and processes that share a session or process
+ * group with a member. Sessions and groups are inherited and cannot be joined from outside, so this also finds
+ * processes whose parent has died. The agent's own session and group are excluded. Undefined if the table lacks `self`,
+ * the agent: then /proc is not usable.
  */
 export function membersOf(
   table: ProcessTable,
@@ -111,12 +111,12 @@ function holdsOne(pid: string, links: ReadonlySet<string>): boolean {
   });
 }
 
-/** A starting child of the agent has copies of all its descriptors for a moment, so it does not count as a holder. */
+/** A child that the agent is starting holds copies of all its descriptors for a moment; it is not counted as a holder. */
 function isChildOf(pid: string, parent: number): boolean {
   return new RegExp(`^\\d+ \\(.*\\) \\S ${parent} `, "s").test(readProc(`/proc/${pid}/stat`));
 }
 
-/** Processes other than the agent that hold one of the pipes with these inodes, as far as /proc shows. */
+/** Processes other than the agent that hold one of the pipes with these inodes, as far as /proc shows them. */
 export function outputHolders(inodes: ReadonlySet<number>): number[] {
   const links = new Set([...inodes].map((inode) => `pipe:[${inode}]`));
   return namesIn("/proc")

@@ -21,45 +21,45 @@ import { ProcessReadings } from "./process-readings.ts";
 import { start, type Started, StartsInFlight } from "./spawn.ts";
 import { walkedSession, walkedTree } from "./walked-processes.ts";
 
-/** What all children share. */
-export interface Surroundings extends Pick<SpawnSettings, "openFilesLimit"> {
-  /** OOM score and priority. */
+/** Settings shared by all children. */
+export interface ChildSettings extends Pick<SpawnSettings, "openFilesLimit"> {
+  /** OOM score and scheduling priority. */
   readonly childPriority?: ChildPriority;
   /** Undefined: commands get no cgroups. */
   readonly cgroups?: Cgroups | undefined;
-  /** The clock for grace periods of processes. */
+  /** The clock for grace periods. */
   readonly sessionClock?: SessionClock;
-  /** The process that adopts orphans, if it adopts only those of the agent's children: the launcher. */
+  /** The process that adopts orphans of the agent's children and no others: the launcher. */
   readonly adopter?: number | undefined;
-  /** Called when a pipe was closed although a process still writes to it, because too many are kept. */
-  readonly onPipeGivenUp?: () => void;
+  /** Called when a pipe is closed although a process still writes to it, because too many are kept open. */
+  readonly onPipeEvicted?: () => void;
   /** Called when a child has ended, before it is reaped. */
   readonly onEnded?: (pid: number, end: ProcessEnd) => void;
 }
 
-/** Starts that hang in the kernel although they were aborted: each holds a thread, a process and its streams. */
+/** Limit for aborted starts that hang in the kernel: each occupies a thread, a process and its streams. */
 const STUCK_LIMIT = EXEC_LIMIT;
 
 /** Starts processes through the addon. */
 export class NativeProcesses implements Processes {
   readonly #addon: Addon;
   readonly #pool: BufferPool;
-  readonly #surroundings: Surroundings;
+  readonly #settings: ChildSettings;
   readonly #ends: ChildEnds;
   readonly #starts: StartsInFlight = new StartsInFlight();
   readonly #keptPipes: KeptPipes;
   readonly #widePipes: WidePipes;
   readonly #readings: ProcessReadings;
-  /** Aborted starts that hang. */
+  /** Number of aborted starts that hang. */
   #stuck = 0;
 
-  constructor(addon: Addon, pool: BufferPool, surroundings: Surroundings) {
+  constructor(addon: Addon, pool: BufferPool, settings: ChildSettings) {
     this.#addon = addon;
     this.#pool = pool;
-    this.#surroundings = surroundings;
-    this.#ends = new ChildEnds(addon, surroundings.onEnded);
+    this.#settings = settings;
+    this.#ends = new ChildEnds(addon, settings.onEnded);
     this.#readings = new ProcessReadings(addon);
-    this.#keptPipes = new KeptPipes(addon, surroundings.onPipeGivenUp);
+    this.#keptPipes = new KeptPipes(addon, settings.onPipeEvicted);
     this.#widePipes = new WidePipes(addon);
   }
 
@@ -85,7 +85,7 @@ export class NativeProcesses implements Processes {
     const { started, cgroup } = await this.#starts.track(this.#start(block, abort, onStuck));
     const { kind } = block.stdio;
     const { pid } = started;
-    const { adopter, sessionClock } = this.#surroundings;
+    const { adopter, sessionClock } = this.#settings;
     const shared = { readings: this.#readings, sessionClock };
     const sources = { ...shared, adopter: kind === "inherit" ? adopter : undefined };
     const startsSettled = (): Promise<void> | undefined => this.#starts.settled();
@@ -106,13 +106,16 @@ export class NativeProcesses implements Processes {
     return child;
   }
 
-  /** Starts the child in a cgroup of its own. If the kernel gives none, it is in the agent's and cannot be frozen. */
+  /**
+   * Starts the child in its own cgroup. If the kernel refuses one, the child runs in the agent's cgroup and cannot be
+   * frozen.
+   */
   async #start(
     block: SpawnBlock,
     abort: AbortSignal | undefined,
     onStuck: (error: SpawnAborted) => void,
   ): Promise<{ readonly started: Started; readonly cgroup: Cgroup | undefined }> {
-    const { cgroups, openFilesLimit, childPriority } = this.#surroundings;
+    const { cgroups, openFilesLimit, childPriority } = this.#settings;
     const oomScoreAdj =
       block.stdio.kind === "inherit" ? childPriority?.workloadOomScoreAdj : childPriority?.commandOomScoreAdj;
     const shared = { openFilesLimit, oomScoreAdj, priority: childPriority?.priority };
@@ -131,7 +134,7 @@ export class NativeProcesses implements Processes {
   }
 }
 
-/** Kills a child that runs although its start has failed. */
+/** Kills a child that is running although its start failed. */
 async function undo(child: ChildProcess, failure: SpawnError): Promise<never> {
   await child.tree.killWithin(KILL_WAIT_MS);
   child.release();

@@ -3,25 +3,22 @@ import { type FreezeProblem, type PendingProcess, type SessionGroup, yieldToEven
 import type { Addon } from "../../native/index.ts";
 import { eventually } from "../eventually.ts";
 import { namesIn, readProc } from "../proc.ts";
-import type { CgroupFolder } from "./cgroup-folder.ts";
-import { Kin, type KinFound } from "./kin.ts";
+import type { CgroupDirectory } from "./cgroup-directory.ts";
+import { Descendants, type DescendantScan } from "./descendants.ts";
 import { cgroupOf } from "./own-cgroup.ts";
 
-/** Most cgroups that are searched for members. */
+/** Largest number of cgroups that are searched for members. */
 const NESTED_LIMIT = 16_384;
-/**
- * Most scans of the processes inside and outside of the session's cgroup: while some outside run, they may start
- * others.
- */
+/** Largest number of scans for processes outside of the session's cgroup: while some of them run, they may start others. */
 const ROUNDS = 8;
-/** Most processes that a problem or an answer names. */
+/** Largest number of processes that a message names. */
 const NAMED_LIMIT = 8;
-/** Time in which the state is polled in every tick of the event loop, and then every millisecond. */
+/** The state is polled in every tick of the event loop for this long, and then every millisecond. */
 const SPIN_MS = 3;
 const FAST_POLL_FOR_MS = 200;
 const LONGEST_PAUSE_MS = 20;
 const INIT = 1;
-/** Where the kernel holds a task that has stopped (wchan of proc(5)). */
+/** Kernel functions in which a stopped task sleeps (wchan of proc(5)). */
 const STOPPED_IN: ReadonlySet<string> = new Set([
   "do_freezer_trap",
   "cgroup_leave_frozen",
@@ -31,68 +28,67 @@ const STOPPED_IN: ReadonlySet<string> = new Set([
   "wait_for_vfork_done",
 ]);
 
-/** What a SessionCgroup is made of. */
 export interface SessionCgroupParts {
   readonly addon: Addon;
   /** The session's cgroup, below the agent's own. */
-  readonly folder: CgroupFolder;
+  readonly directory: CgroupDirectory;
   /**
-   * The launcher, which adopts all orphans of the session. Undefined: there is none, and orphans are found only in the
+   * The launcher, which adopts all orphans of the session. Undefined: there is none, so orphans are found only in the
    * cgroup.
    */
   readonly launcher: number | undefined;
 }
 
-/** A frozen cgroup outside of the session's in which nobody but the session lives. */
-interface Outer {
+/** A frozen cgroup outside of the session's own that contains only processes of the session. */
+interface ExternalCgroup {
   readonly path: string;
-  readonly folder: CgroupFolder;
-  /** The guest has frozen it by itself: it stays frozen. */
-  readonly byGuest: boolean;
+  readonly directory: CgroupDirectory;
+  /** The guest had frozen it before, so it must stay frozen. */
+  readonly frozenByGuest: boolean;
 }
 
-/** Errnos of a cgroup that has been removed: nothing lives in it. */
+/** Errnos of a removed cgroup, which has no processes. */
 const REMOVED: ReadonlySet<string | undefined> = new Set(["ENODEV", "ENOENT"]);
 
 /**
  * The session's cgroup. A privileged process can leave it, as dockerd does for its containers. Such processes are found
- * as descendants of the launcher, and frozen in the cgroups that they are in, if nobody else is there.
+ * as descendants of the launcher, and are frozen in their own cgroups if these contain only processes of the session.
  */
 export class SessionCgroup implements SessionGroup {
-  readonly #kin: Kin;
-  readonly #folder: CgroupFolder;
+  readonly #descendants: Descendants;
+  readonly #directory: CgroupDirectory;
   readonly #launcher: number | undefined;
-  /** Undefined: /proc does not tell. The agent itself may be moved elsewhere later on. */
+  /** Undefined if /proc does not show it. Computed at the start, since the agent itself may be moved later. */
   readonly #path: string | undefined;
-  /** The way from the folder to the root of the hierarchy. */
-  readonly #toRoot: string;
-  #outer: Outer[] = [];
+  /** Relative path from the session's directory to the root of the hierarchy. */
+  readonly #pathToRoot: string;
+  #external: ExternalCgroup[] = [];
 
-  constructor({ addon, folder, launcher }: SessionCgroupParts) {
+  constructor({ addon, directory, launcher }: SessionCgroupParts) {
     const parent = cgroupOf("self")?.split("/").filter(Boolean);
-    this.#kin = new Kin(addon, launcher ?? process.pid);
-    this.#folder = folder;
+    this.#descendants = new Descendants(addon, launcher ?? process.pid);
+    this.#directory = directory;
     this.#launcher = launcher;
-    this.#path = parent && ["", ...parent, folder.name, ""].join("/");
-    this.#toRoot = "../".repeat((parent?.length ?? 0) + 1);
+    this.#path = parent && ["", ...parent, directory.name, ""].join("/");
+    this.#pathToRoot = "../".repeat((parent?.length ?? 0) + 1);
   }
 
   freeze(): FreezeProblem | undefined {
     const guarded = this.#guardedInside();
     if (guarded.length > 0) return `foreign_inside:${named(guarded)}`;
-    const errno = this.#folder.write("cgroup.freeze", "1");
+    const errno = this.#directory.write("cgroup.freeze", "1");
     if (errno !== undefined) return `freeze_write:${errno}`;
-    // Only now, when the kernel stops them: all that still runs is outside of the cgroup.
-    const problem = this.#settle();
+    // Only now, while the kernel stops them: what still runs is outside of the cgroup.
+    const problem = this.#freezeStragglers();
     if (problem !== undefined) this.thaw();
     return problem;
   }
 
   recheck(): FreezeProblem | undefined {
-    const frozen = this.#outer.length;
-    const problem = this.#settle();
-    if (problem !== undefined || this.#outer.length === frozen) return problem;
-    const late = membersOf(this.#outer.slice(frozen).map(({ folder }) => folder));
+    const frozen = this.#external.length;
+    const problem = this.#freezeStragglers();
+    if (problem !== undefined || this.#external.length === frozen) return problem;
+    const late = membersOf(this.#external.slice(frozen).map(({ directory }) => directory));
     return `processes_outside:${named([...late])}`;
   }
 
@@ -102,7 +98,7 @@ export class SessionCgroup implements SessionGroup {
     for (const pid of this.#members()) {
       const found = pendingProcess(pid);
       if (found !== undefined) pending.push(found);
-      // Thousands take long: let other calls get their answers meanwhile.
+      // Thousands of processes take long, so let other calls run in between.
       await yieldToEventLoop();
     }
     return this.#allStopped() ? undefined : pending;
@@ -113,43 +109,44 @@ export class SessionCgroup implements SessionGroup {
   }
 
   thaw(): boolean {
-    const errno = this.#folder.write("cgroup.freeze", "0");
+    const errno = this.#directory.write("cgroup.freeze", "0");
     if (errno !== undefined && !REMOVED.has(errno)) return false;
-    this.#outer = this.#outer.filter(({ folder, byGuest }) => {
-      const refused = byGuest ? undefined : folder.write("cgroup.freeze", "0");
+    this.#external = this.#external.filter(({ directory, frozenByGuest: byGuest }) => {
+      const refused = byGuest ? undefined : directory.write("cgroup.freeze", "0");
       if (refused !== undefined && !REMOVED.has(refused)) return true;
-      folder.close();
+      directory.close();
       return false;
     });
-    return this.#outer.length === 0;
+    return this.#external.length === 0;
   }
 
   kill(): boolean {
-    // Nothing can leave or join meanwhile: a frozen process neither forks nor moves.
-    return this.#folders().every((folder) => {
-      const errno = folder.write("cgroup.kill", "1");
-      // The kernel kills no threaded cgroup as a whole (EOPNOTSUPP), which a root workload can make of its own.
-      return errno === undefined || REMOVED.has(errno) || killEach(folder.members(NESTED_LIMIT));
+    // Nothing can join or leave meanwhile: a frozen process neither forks nor moves.
+    return this.#directories().every((directory) => {
+      const errno = directory.write("cgroup.kill", "1");
+      // The kernel cannot kill a threaded cgroup as a whole (EOPNOTSUPP). A root workload can make its own one
+      // threaded.
+      return errno === undefined || REMOVED.has(errno) || killEach(directory.members(NESTED_LIMIT));
     });
   }
 
   #allStopped(): boolean {
-    return this.#folders().every(
-      (folder) =>
-        folder.value("cgroup.events", "frozen") === 1 ||
-        (folder !== this.#folder && folder.value("cgroup.events", "populated") !== 1),
+    return this.#directories().every(
+      (directory) =>
+        directory.value("cgroup.events", "frozen") === 1 ||
+        (directory !== this.#directory && directory.value("cgroup.events", "populated") !== 1),
     );
   }
 
   #members(): Set<number> {
-    return membersOf(this.#folders());
+    return membersOf(this.#directories());
   }
 
-  #folders(): CgroupFolder[] {
-    return [this.#folder, ...this.#outer.map(({ folder }) => folder)];
+  #directories(): CgroupDirectory[] {
+    return [this.#directory, ...this.#external.map(({ directory }) => directory)];
   }
 
-  /** Members that must never be frozen, not for a moment. */
+  /** Processes in the cgroup that must never be frozen, not even for a moment. */
   #guardedInside(): number[] {
     const guarded = [process.pid, process.ppid, INIT];
     const paths = guarded.map(cgroupOf);
@@ -162,25 +159,27 @@ export class SessionCgroup implements SessionGroup {
   }
 
   /**
-   * Looks for frozen processes of others, and freezes the session's processes outside of its cgroup. Undefined: all is
-   * well, as a scan found nobody who runs, and nobody who may have left a child that it did not find.
+   * Freezes the session's processes outside of its cgroup, and checks that the cgroup has no foreign processes. Returns
+   * undefined on success: a scan found no running process of the session, and none that may have left an unlisted
+   * child.
    */
-  #settle(): FreezeProblem | undefined {
+  #freezeStragglers(): FreezeProblem | undefined {
     let ended: ReadonlySet<number> = new Set();
     let foreign: number[] = [];
     let unfreezable: number[] = [];
     let running: number[] = [];
     for (let round = 0; round < ROUNDS; round++) {
-      const found = this.#kin.scan();
+      const found = this.#descendants.scan();
       if (found === undefined) return undefined;
-      // In this order a process that is born meanwhile is no kin, or a member too.
+      // The scan must come before the members: then a process that is born in between is not a descendant in the scan,
+      // or is also a member.
       const members = this.#members();
       const [foreignBefore, unfreezableBefore, endedBefore] = [foreign, unfreezable, ended];
       foreign = this.#launcher === undefined ? [] : [...members].filter((pid) => found.others.has(pid));
       const foreignTwice = foreign.filter((pid) => foreignBefore.includes(pid));
       if (foreignTwice.length > 0) return `foreign_inside:${named(foreignTwice)}`;
-      const outside = [...found.kin].filter((pid) => !members.has(pid));
-      const living = outside.filter((pid) => this.#kin.isAlive(pid));
+      const outside = [...found.descendants].filter((pid) => !members.has(pid));
+      const living = outside.filter((pid) => this.#descendants.isAlive(pid));
       ended = new Set([...found.ended, ...outside.filter((pid) => !living.includes(pid))]);
       const justEnded = [...ended].filter((pid) => !endedBefore.has(pid));
       running = [...living, ...justEnded];
@@ -192,27 +191,27 @@ export class SessionCgroup implements SessionGroup {
     return `processes_outside:${named(running)}`;
   }
 
-  /** False: it cannot be frozen alone. */
-  #freezeCgroupOf(pid: number, { others }: KinFound): boolean {
+  /** Returns false if the cgroup of the process cannot be frozen without freezing others. */
+  #freezeCgroupOf(pid: number, { others }: DescendantScan): boolean {
     const path = cgroupOf(pid);
     if (path === undefined || path === "/" || path.includes("..")) return false;
-    if (this.#outer.some((of) => of.path === path)) return true;
+    if (this.#external.some((of) => of.path === path)) return true;
     // By its path from the root of the hierarchy.
-    const folder = this.#folder.open(`${this.#toRoot}${path.slice(1)}`);
-    if (folder === undefined) return false;
-    const members = membersOf([folder]);
+    const directory = this.#directory.open(`${this.#pathToRoot}${path.slice(1)}`);
+    if (directory === undefined) return false;
+    const members = membersOf([directory]);
     const isOwn = members.has(pid) && ![...members].some((member) => others.has(member));
-    const byGuest = folder.read("cgroup.freeze")?.trim() === "1";
-    if (isOwn && (byGuest || folder.write("cgroup.freeze", "1") === undefined)) {
-      this.#outer.push({ path, folder, byGuest });
+    const byGuest = directory.read("cgroup.freeze")?.trim() === "1";
+    if (isOwn && (byGuest || directory.write("cgroup.freeze", "1") === undefined)) {
+      this.#external.push({ path, directory, frozenByGuest: byGuest });
       return true;
     }
-    folder.close();
+    directory.close();
     return false;
   }
 }
 
-/** Sends SIGKILL to each of these processes. False: one may not be signalled. */
+/** Sends SIGKILL to each process. Returns false if one may not be signalled. */
 function killEach(pids: ReadonlySet<number>): boolean {
   return [...pids].every((pid) => {
     try {
@@ -223,8 +222,8 @@ function killEach(pids: ReadonlySet<number>): boolean {
   });
 }
 
-function membersOf(folders: readonly CgroupFolder[]): Set<number> {
-  return folders.reduce((found, folder) => found.union(folder.members(NESTED_LIMIT)), new Set<number>());
+function membersOf(directories: readonly CgroupDirectory[]): Set<number> {
+  return directories.reduce((found, directory) => found.union(directory.members(NESTED_LIMIT)), new Set<number>());
 }
 
 function pauseAfter(spentMs: number): number {
@@ -243,7 +242,7 @@ function nameOf(pid: number): string {
   return readProc(`/proc/${pid}/comm`).trimEnd();
 }
 
-/** The process if one of its threads waits in the kernel elsewhere than where the freezer holds tasks. */
+/** Returns the process if one of its threads sleeps in the kernel in a function other than the freezer's. */
 function pendingProcess(pid: number): PendingProcess | undefined {
   const waitChannel = namesIn(`/proc/${pid}/task`)
     .map((thread) => pendingIn(`/proc/${pid}/task/${thread}`))
@@ -251,13 +250,16 @@ function pendingProcess(pid: number): PendingProcess | undefined {
   return waitChannel === undefined ? undefined : { pid, name: nameOf(pid), waitChannel };
 }
 
-/** Where a task waits that has not stopped; empty: the kernel does not say. Undefined: it has stopped, or ended. */
+/**
+ * The kernel function in which a task that has not stopped sleeps; empty: the kernel does not tell. Undefined: the task
+ * has stopped or ended.
+ */
 function pendingIn(task: string): string | undefined {
   const [, state = "X"] = /^\d+ \(.*\) (\S)/s.exec(readProc(`${task}/stat`)) ?? [];
   if ("XZTt".includes(state)) return undefined;
   const channel = readProc(`${task}/wchan`);
   if (STOPPED_IN.has(channel)) return undefined;
   if (channel !== "" && channel !== "0") return channel;
-  // Without a channel, a task in an interruptible sleep is one that the freezer holds.
+  // Without a wait channel, a task in interruptible sleep is held by the freezer.
   return state === "S" ? undefined : "";
 }

@@ -3,7 +3,7 @@ import { type Identity, mountPointOf, SpawnAborted, type SpawnBlock, SpawnError 
 import { type Addon, errnoName, type SpawnSettings } from "../../native/index.ts";
 import { readProc } from "../proc.ts";
 
-/** A child that runs its command, and the agent's ends of its streams, which the caller closes. -1: there is none. */
+/** A child that runs its command, and the agent's ends of its streams, which the caller must close. -1: no such stream. */
 export interface Started {
   readonly pid: number;
   readonly stdin: number;
@@ -11,12 +11,12 @@ export interface Started {
   readonly stderr: number;
 }
 
-/** How long an aborted start may take to end. One in a dead file system may hang even after SIGKILL. */
+/** How long an aborted start may take. On a hung file system it may not even end after SIGKILL. */
 const ABORT_LIMIT_MS = 200;
 
 /**
- * Starts a child. Resolves once it runs the command; rejects with SpawnError. A late abort may go unnoticed. Calls
- * `onStuck` where an abort has not ended the start soon; it settles all the same once the kernel lets it.
+ * Starts a child. Resolves once the command runs; rejects with SpawnError. An abort at the last moment may have no
+ * effect. Calls `onStuck` if an aborted start does not end soon. It still settles once the kernel lets it.
  */
 export function start(
   addon: Addon,
@@ -50,11 +50,11 @@ export function start(
   });
 }
 
-/** The error of a start that was aborted where `abortSpawn` says. */
+/** The error for an aborted start. `at` is the result of `abortSpawn`: what the start was doing. */
 function abortedAt({ cwd, files }: SpawnBlock, at: number): SpawnAborted {
   if (at < 1) return new SpawnAborted();
-  const folder = stringsOf(cwd)[0] ?? "";
-  const path = at === 1 ? folder : resolvePath(folder, stringsOf(files)[at - 2] ?? "");
+  const directory = stringsOf(cwd)[0] ?? "";
+  const path = at === 1 ? directory : resolvePath(directory, stringsOf(files)[at - 2] ?? "");
   return new SpawnAborted({
     step: at === 1 ? "chdir" : "execve",
     mount: mountPointOf(path, readProc("/proc/self/mountinfo")),
@@ -65,9 +65,12 @@ function stringsOf(packed: Uint8Array): string[] {
   return Buffer.from(packed).toString().split("\0");
 }
 
-/** Whether it is our own: without privileges the agent may run commands as itself, but not call setgroups. */
+/**
+ * Whether it is the agent's own identity: an unprivileged agent may run commands as itself, but may not call
+ * setgroups(2).
+ */
 function isOwnIdentity(identity: Identity): boolean {
-  /* Node adds the group id to the supplementary groups, so add it on both sides. */
+  /* Node adds the group id to the supplementary groups, so it is added on both sides. */
   const own = new Set(process.getgroups?.());
   const wanted = new Set([...identity.groups, identity.gid]);
   return (
@@ -78,29 +81,30 @@ function isOwnIdentity(identity: Identity): boolean {
   );
 }
 
-/** The limit that Linux gives the first process. */
+/** The limit that Linux gives to the first process. */
 const KERNEL_DEFAULT = 1024;
 
 /**
- * The soft RLIMIT_NOFILE for children: that of the agent's parent. Node raised the agent's own to the hard limit, and a
- * high one hurts programs that use select(2) or close every possible descriptor.
+ * The soft RLIMIT_NOFILE for children, which is that of the agent's parent. Node raised the agent's own to the hard
+ * limit, but a high limit breaks programs that use select(2) and slows down those that close every possible
+ * descriptor.
  */
 export function openFilesLimitForChildren(addon: Addon, parentPid: number): number {
   const limit = addon.openFilesLimitOf(parentPid);
   return limit > 0 ? limit : KERNEL_DEFAULT;
 }
 
-/** Longest wait: a start on a dead file system may hang for ever. */
+/** Limit for the wait, because a start on a hung file system may never end. */
 const WAIT_LIMIT_MS = 5_000;
 
 /**
- * Children between clone and execve. Each holds copies of every descriptor that the agent had open. So the pipe of
- * another child can seem to have a writer although it has none.
+ * Tracks children between clone and execve. Until execve each holds copies of all the agent's descriptors, so the pipe
+ * of another child may seem to have a writer although it has none.
  */
 export class StartsInFlight {
   /** Numbers of the starts in flight, oldest first. */
   readonly #starts: Set<number> = new Set();
-  /** Callers that wait for all starts up to a number, in the order of the numbers. */
+  /** Callers that wait for all starts up to a number, ordered by number. */
   readonly #waiting: Set<{ readonly last: number; readonly done: () => void }> = new Set();
   #count = 0;
 
@@ -116,7 +120,7 @@ export class StartsInFlight {
     return started;
   }
 
-  /** Resolves when all starts that are in flight now have settled; undefined: none are. Never rejects. */
+  /** Resolves when all starts that are now in flight have settled; undefined if there are none. Never rejects. */
   settled(): Promise<void> | undefined {
     if (this.#starts.size === 0) return undefined;
     return new Promise((resolve) => {
@@ -133,7 +137,7 @@ export class StartsInFlight {
     });
   }
 
-  /** Stops at the first caller that must wait on: looking at all would be quadratic in the number of commands. */
+  /** Stops at the first caller that must keep waiting: checking all would be quadratic in the number of commands. */
   #notify(): void {
     const [oldest = Infinity] = this.#starts;
     for (const { last, done } of this.#waiting) {

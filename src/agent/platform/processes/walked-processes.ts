@@ -7,52 +7,55 @@ import { isSame, membersOf, type ProcessRow, ProcessTable, rowsOf } from "./proc
 
 const { SIGCONT, SIGKILL, SIGSTOP } = constants.signals;
 const { EMFILE, ENFILE, ENOMEM, ENOSYS, EPERM } = constants.errno;
-/** Errnos of a temporary shortage, at which /proc cannot be read now. */
-const FOR_NOW: ReadonlySet<number> = new Set([EMFILE, ENFILE, ENOMEM]);
-/** Most rounds of stopping new members before all that were found are killed. */
+/** Errnos of a temporary shortage: /proc cannot be read at the moment. */
+const TEMPORARY: ReadonlySet<number> = new Set([EMFILE, ENFILE, ENOMEM]);
+/** Largest number of rounds in which new members are stopped before all are killed. */
 const STOP_ROUNDS = 32;
-/** Most attempts to list a session of which those that were listed have ended. */
+/** Largest number of attempts to list a session whose listed processes have all ended. */
 const ATTEMPTS = 4;
-/** Signals that are sent in one tick; 15 us each. */
+/** Signals to send per tick; each takes 15 us. */
 const SENT_AT_ONCE = 256;
-/** How the members of a set are found. */
+/** Defines a set of processes and how to find its members. */
 export interface Search {
   /**
-   * The living members; `known` are those found before, by id. Undefined: there is no usable /proc; a number: a negated
-   * errno.
+   * Finds the living members. `known` has those found before, by pid. Undefined: /proc is not usable; a number: a
+   * negated errno.
    */
   find(known: ReadonlyMap<number, ProcessRow>, urgent: boolean): Promise<readonly ProcessRow[] | number | undefined>;
-  /** Whether a process that was a member still is one while it lives. */
-  keeps(row: ProcessRow): boolean;
-  /** Whether it is certain, without a scan, that none lives beside those found before. */
+  /** Whether a former member is still a member while it lives. */
+  stillBelongs(row: ProcessRow): boolean;
+  /** Whether it is certain, without a scan, that there are no further living members. */
   excludesOthers?(): boolean;
 }
 
 type Scan =
   | { readonly kind: "seen"; readonly members: readonly ProcessRow[] }
-  /** No descriptors or memory now. */
+  /** Out of descriptors or memory at the moment. */
   | { readonly kind: "not_now" }
-  /** No /proc or no pidfds: beyond the group, a signal might hit another process that got the id meanwhile. */
+  /**
+   * No /proc or no pidfds: only the process group can be signalled. A signal to a pid might hit a later process with
+   * the same pid.
+   */
   | { readonly kind: "only_group" };
 
 /**
- * Processes that are found by walking /proc. As long as one that it has found lives, it need not scan for others.
- * Without /proc or pidfds it reaches only the leader's process group.
+ * A set of processes that is found by walking /proc. While a known member lives, no scan is needed to know that the set
+ * is not empty. Without /proc or pidfds only the leader's process group is reached.
  */
 export class WalkedProcesses implements ProcessSet {
   readonly #addon: Addon;
   readonly #leader: number;
   readonly #search: Search;
   readonly #sessionClock: TimeOf | undefined;
-  /** Members found so far. They stay members when the processes that linked them to the leader have died. */
+  /** Members found so far. They stay members even if the processes that linked them to the leader have died. */
   readonly #known: Map<number, ProcessRow> = new Map();
-  /** Members that the agent may not signal (EPERM), for which it does not wait. */
+  /** Members that the agent may not signal (EPERM); it does not wait for them. */
   readonly #immune: Map<number, ProcessRow> = new Map();
   /** There are no pidfds. */
   #onlyGroup = false;
   /** The last scan found no usable /proc. */
   #isBlind = false;
-  /** The last scan found nobody new. */
+  /** The last scan found no new member. */
   #isSettled = false;
   #released = false;
 
@@ -70,7 +73,7 @@ export class WalkedProcesses implements ProcessSet {
       for (const each of [signal, SIGCONT]) this.#addon.killGroup(this.#leader, each);
       return;
     }
-    // Signal the leader first: a shell whose child ends before it would exit by itself, not by the signal.
+    // The leader is signalled first: a shell whose child dies first would exit normally instead of by the signal.
     const isLeader = (row: ProcessRow): number => Number(row.pid === this.#leader);
     const members = scan.members.toSorted((one, other) => isLeader(other) - isLeader(one));
     for (const each of [signal, SIGCONT]) await this.#sendAll(members, each);
@@ -95,9 +98,12 @@ export class WalkedProcesses implements ProcessSet {
     return scan.kind === "seen" ? scan.members.length === 0 : undefined;
   }
 
-  /** Kills all that it finds, and remembers them: their links may be gone before they are. True when none was left. */
+  /**
+   * Kills all members that it finds and remembers them, because the links between them may vanish before they do.
+   * Returns true if none was left.
+   */
   async killOnce(): Promise<boolean> {
-    // While new ones appear, each round must overtake them.
+    // While new members appear, scanning must be faster than they fork, so the scan is urgent.
     const scan = await this.#stopAll(!this.#isSettled);
     if (this.#released) return true;
     if (scan.kind !== "seen") {
@@ -108,14 +114,17 @@ export class WalkedProcesses implements ProcessSet {
     return scan.members.length === 0 && !this.#someKnownLives();
   }
 
-  /** Records that the leader was reaped: its id may belong to another process now. */
+  /** Records that the leader was reaped: from now on its pid may belong to another process. */
   release(): void {
     this.#released = true;
     this.#known.clear();
     this.#immune.clear();
   }
 
-  /** Stops members until no running one is found: a stopped one neither forks nor orphans its children. */
+  /**
+   * Stops members with SIGSTOP until no running one is found: a stopped process neither forks nor exits and orphans its
+   * children.
+   */
   async #stopAll(urgent: boolean): Promise<Scan> {
     const stopped = new Map<number, ProcessRow>();
     let scan = await this.#scan(urgent);
@@ -129,7 +138,10 @@ export class WalkedProcesses implements ProcessSet {
     return scan;
   }
 
-  /** Without a usable /proc only the leader's end can be seen: kills the rest of its group then, and returns true. */
+  /**
+   * Without a usable /proc only the exit of the leader is visible. If it has exited, kills the rest of its process
+   * group and returns true.
+   */
   #endGroupOfLeader(): boolean {
     if (!this.#isBlind || this.#addon.peekEnd(this.#leader) === 0) return false;
     this.#addon.killGroup(this.#leader, SIGKILL);
@@ -140,7 +152,7 @@ export class WalkedProcesses implements ProcessSet {
     this.#isBlind = this.#onlyGroup || this.#released;
     if (this.#isBlind) return { kind: "only_group" };
     const found = await this.#search.find(this.#known, urgent);
-    if (typeof found === "number" && FOR_NOW.has(-found)) return { kind: "not_now" };
+    if (typeof found === "number" && TEMPORARY.has(-found)) return { kind: "not_now" };
     this.#isBlind = found === undefined || typeof found === "number" || this.#released;
     if (found === undefined || typeof found === "number" || this.#released) return { kind: "only_group" };
     this.#isSettled = found.every((row) => isSame(row, this.#known.get(row.pid)));
@@ -148,14 +160,14 @@ export class WalkedProcesses implements ProcessSet {
     return { kind: "seen", members: found.filter((row) => !this.#isImmune(row)) };
   }
 
-  /** Whether one of those found before still lives, and is waited for. */
+  /** Whether a known member that can be signalled is alive. */
   #someKnownLives(): boolean {
     for (const [pid, known] of this.#known) {
       const read = this.#addon.processRows(Int32Array.of(pid));
       if (typeof read === "number") return true;
       const [row] = rowsOf(read);
       if (row === undefined || !isSame(row, known)) this.#known.delete(pid);
-      else if (row.alive && this.#search.keeps(row) && !this.#isImmune(row)) return true;
+      else if (row.alive && this.#search.stillBelongs(row) && !this.#isImmune(row)) return true;
     }
     return false;
   }
@@ -164,7 +176,7 @@ export class WalkedProcesses implements ProcessSet {
     return isSame(row, this.#immune.get(row.pid));
   }
 
-  /** Thousands of signals leave time for other calls. */
+  /** Yields between batches, so that thousands of signals do not delay other calls. */
   async #sendAll(rows: readonly ProcessRow[], signal: number): Promise<void> {
     for (const [index, row] of rows.entries()) {
       if (index % SENT_AT_ONCE === SENT_AT_ONCE - 1) await yieldToEventLoop();
@@ -182,18 +194,18 @@ export class WalkedProcesses implements ProcessSet {
   }
 }
 
-/** What all sets of processes share. */
+/** Sources for all process sets. */
 export interface SharedSources {
   readonly readings: ProcessReadings;
-  /** The clock of their grace period: a frozen process acts on no signal but SIGKILL. Default: real time. */
+  /** The clock for grace periods: a frozen process handles no signal but SIGKILL. Default: real time. */
   readonly sessionClock?: TimeOf | undefined;
 }
 
-/** Further sources of a tree's members. */
+/** Additional sources for the members of a tree. */
 export interface TreeSources extends SharedSources {
-  /** Ids of more members. Read after the process table, so that an id in both was a member or has ended. */
+  /** Pids of further members. It is read after the process table, so a pid in both was a member or has ended. */
   readonly more?: () => ReadonlySet<number>;
-  /** The process that adopts the tree's orphans; undefined if it has other children too. */
+  /** The process that adopts the orphans of this tree; undefined if it has other children, too. */
   readonly adopter?: number | undefined;
 }
 
@@ -216,10 +228,10 @@ export function walkedTree(
     const born = others.filter((pid) => table.get(pid) === undefined);
     return members.concat([...rows(others), ...rowsOfNew(addon, born, more)].filter(({ alive }) => alive));
   };
-  return new WalkedProcesses(addon, leader, { find, keeps: () => true }, sessionClock);
+  return new WalkedProcesses(addon, leader, { find, stillBelongs: () => true }, sessionClock);
 }
 
-/** Rows of members that were born after the table was read. One that is no member afterwards has ended. */
+/** Rows of members that were born after the table was read. A pid that is not a member afterwards has ended. */
 function rowsOfNew(addon: Addon, pids: readonly number[], more: () => ReadonlySet<number>): ProcessRow[] {
   const rows = pids.length === 0 ? -1 : addon.processRows(Int32Array.from(pids));
   if (typeof rows === "number") return [];
@@ -227,15 +239,15 @@ function rowsOfNew(addon: Addon, pids: readonly number[], more: () => ReadonlySe
   return rowsOf(rows).filter(({ pid }) => members.has(pid));
 }
 
-/** What a command's cgroup tells of the processes in it. */
+/** The part of a command's cgroup that a session needs. */
 export interface Container {
   holds(pids: readonly number[]): boolean;
   populated(): boolean | undefined;
 }
 
 /**
- * The processes of the leader's session. As long as all that were found were in the command's cgroup, its end is that
- * of the session.
+ * The processes of the leader's session. If all known ones are in the command's cgroup, an empty cgroup means that the
+ * session has ended.
  */
 export function walkedSession(
   addon: Addon,
@@ -255,10 +267,10 @@ export function walkedSession(
       const rows = rowsOf(read);
       const members = rows.filter(keeps);
       if (members.length > 0) areInside = areInside !== false && cgroup?.holds(members.map(({ pid }) => pid)) === true;
-      // One that has ended since the list may have left a child that was not listed.
+      // If all listed processes ended meanwhile, one of them may have left a child that was not listed: list again.
       if (members.length > 0 || rows.length === listed.length || attempt === ATTEMPTS) return members;
     }
   };
   const excludesOthers = (): boolean => areInside === true && cgroup?.populated() === false;
-  return new WalkedProcesses(addon, leader, { find, keeps, excludesOthers }, sessionClock);
+  return new WalkedProcesses(addon, leader, { find, stillBelongs: keeps, excludesOthers }, sessionClock);
 }

@@ -1,18 +1,18 @@
 import type { BufferPool, LentBytes } from "../../domain/index.ts";
 
-/** Smaller chunks are copied, so that a few bytes do not tie up a whole buffer. */
+/** Smaller chunks are copied, so that a few bytes do not keep a whole buffer in use. */
 const COPY_BELOW_BYTES = 4096;
 
-/** The chunks that a receiver holds: reading stops while they are many, or are any while memory is tight. */
+/** Limits the chunks that a receiver has not released: reading stops at `most` of them, or at one while memory is tight. */
 export class HeldChunks {
   readonly #pool: BufferPool;
   readonly #most: number;
   readonly #onReleased: () => void;
   #count = 0;
 
-  constructor(pool: BufferPool, most: number, onReleased: () => void) {
+  constructor(pool: BufferPool, limit: number, onReleased: () => void) {
     this.#pool = pool;
-    this.#most = most;
+    this.#most = limit;
     this.#onReleased = onReleased;
   }
 
@@ -20,7 +20,7 @@ export class HeldChunks {
     return this.#count < (this.#pool.tight ? 1 : this.#most);
   }
 
-  /** Hands the first bytes of a buffer out, which their receiver releases. */
+  /** Passes the first `count` bytes of a buffer to the receiver, which must release them. */
   give(buffer: LentBytes, count: number, chunk: (bytes: Uint8Array, release: () => void) => void): void {
     const isSmall = count < COPY_BELOW_BYTES;
     const bytes = isSmall ? buffer.bytes.slice(0, count) : buffer.bytes.subarray(0, count);

@@ -4,33 +4,33 @@ import { constants } from "node:os";
 import { KEPT_PIPES_LIMIT } from "../../domain/index.ts";
 import { type Addon, type FdWatch, READABLE } from "../../native/index.ts";
 
-/** The capacity of a pipe. */
+/** The default capacity of a pipe. */
 const BUFFER_BYTES = 64 * 1024;
-/** Pause after each read, so that a flooded pipe costs little: at most 6 MB/s are read from it. */
-const REST_MS = 10;
+/** Pause after each read, which limits the cost of a flooded pipe to 6 MB/s. */
+const PAUSE_MS = 10;
 
 /**
- * Reads and drops what background processes write to the pipes of ended commands: without a reader SIGPIPE would kill
- * them at their next line. Closes a pipe when its last writer has gone; beyond KEPT_PIPES_LIMIT pipes it closes the
- * oldest. Costs nothing while nobody writes.
+ * Reads and discards what background processes write to the pipes of ended commands: without a reader, their next write
+ * would kill them with SIGPIPE. Closes a pipe after its last writer. At KEPT_PIPES_LIMIT pipes, it closes the oldest.
+ * Costs nothing while nobody writes.
  */
 export class KeptPipes {
   readonly #addon: Addon;
-  readonly #onGivenUp: () => void;
-  /** The oldest first: a set keeps the order in which its members came. */
+  readonly #onEvicted: () => void;
+  /** In order of age, since a set keeps insertion order. */
   readonly #kept: Set<FdWatch> = new Set();
-  /** Pipes that were read and wait for the end of the pause. */
-  readonly #resting: Set<FdWatch> = new Set();
-  /** One for all pipes, as its content is dropped; allocated while any pipe is kept. */
+  /** Pipes that were read and are paused. */
+  readonly #paused: Set<FdWatch> = new Set();
+  /** Shared by all pipes, because the content is discarded. Allocated while at least one pipe is kept. */
   #buffer: Uint8Array | undefined;
   #pause: NodeJS.Timeout | undefined;
 
-  constructor(addon: Addon, onGivenUp: () => void = () => {}) {
+  constructor(addon: Addon, onEvicted: () => void = () => {}) {
     this.#addon = addon;
-    this.#onGivenUp = onGivenUp;
+    this.#onEvicted = onEvicted;
   }
 
-  /** Takes over a pipe's reading end, which must be non-blocking. */
+  /** Takes ownership of the read end of a pipe, which must be non-blocking. */
   keep(fd: number): void {
     let watch: FdWatch;
     try {
@@ -42,7 +42,7 @@ export class KeptPipes {
     const [oldest] = this.#kept;
     if (oldest !== undefined && this.#kept.size >= KEPT_PIPES_LIMIT) {
       this.#close(oldest);
-      this.#onGivenUp();
+      this.#onEvicted();
     }
     this.#kept.add(watch);
     watch.set(READABLE);
@@ -51,24 +51,24 @@ export class KeptPipes {
   #drop(watch: FdWatch, fd: number): void {
     this.#buffer ??= new Uint8Array(BUFFER_BYTES);
     const count = this.#addon.read(fd, this.#buffer, 0, BUFFER_BYTES);
-    if (count > 0) this.#rest(watch);
+    if (count > 0) this.#pauseReading(watch);
     else if (count !== -constants.errno.EAGAIN) this.#close(watch);
   }
 
-  #rest(watch: FdWatch): void {
+  #pauseReading(watch: FdWatch): void {
     watch.set(0);
-    this.#resting.add(watch);
+    this.#paused.add(watch);
     if (this.#pause !== undefined) return;
     this.#pause = setTimeout(() => {
       this.#pause = undefined;
-      for (const rested of this.#resting) rested.set(READABLE);
-      this.#resting.clear();
-    }, REST_MS);
+      for (const rested of this.#paused) rested.set(READABLE);
+      this.#paused.clear();
+    }, PAUSE_MS);
   }
 
   #close(watch: FdWatch): void {
     this.#kept.delete(watch);
-    this.#resting.delete(watch);
+    this.#paused.delete(watch);
     watch.close();
     if (this.#kept.size === 0) this.#buffer = undefined;
   }

@@ -11,7 +11,7 @@ type State = "open" | "ending" | "ended" | "closed";
 
 const NEWLINE = 0x0a;
 
-/** Writes to a non-blocking descriptor at the pace of its reader. Owns the descriptor. */
+/** Writes to a non-blocking descriptor as fast as its reader allows. Owns the descriptor. */
 export class FdSink implements ByteSink {
   readonly #addon: Addon;
   readonly #kind: StreamKind;
@@ -28,7 +28,7 @@ export class FdSink implements ByteSink {
     this.#kind = kind;
     this.#fd = fd;
     this.#queue = new WriteQueue(addon, fd);
-    // A bug closes this stream, as if nobody read it any more.
+    // An internal error closes only this stream, as if its reader had gone.
     this.#watch = new StreamWatch(
       addon,
       fd,
@@ -61,23 +61,23 @@ export class FdSink implements ByteSink {
   close(): void {
     if (this.#state === "closed") return;
     this.#state = "closed";
-    this.#pipes.leave(this.#fd);
+    this.#pipes.forget(this.#fd);
     this.#watch.close();
     this.#queue.drop();
   }
 
-  /** Writes what the descriptor takes now, and watches it where something is left. */
+  /** Writes as much as possible, and watches the descriptor if something is left. */
   #flush(): void {
     let result = this.#queue.flush();
     while (result === -constants.errno.EAGAIN && this.#kind === "pipe" && this.#pipes.widen(this.#fd))
       result = this.#queue.flush();
-    // EPIPE, or EIO of a terminal: nobody reads any more.
+    // EPIPE, or EIO of a terminal: there is no reader any more.
     if (result < 0 && result !== -constants.errno.EAGAIN) this.close();
     else this.#watch.set(result < 0 ? WRITABLE : 0);
     if (this.#state === "ending" && this.#queue.isEmpty) this.#finish();
   }
 
-  /** Closes a pipe; types the end-of-file character into a terminal, if it has one now. */
+  /** Closes a pipe. For a terminal, types its current end-of-file character, if it has one. */
   #finish(): void {
     this.#state = "ended";
     if (this.#kind === "pipe") {
@@ -86,7 +86,10 @@ export class FdSink implements ByteSink {
     }
     const eof = this.#addon.terminalEofByte(this.#fd);
     if (eof < 0) return;
-    /* In the middle of a line the first one only delivers the line; the second makes the reader's next read empty. */
+    /*
+     * In the middle of a line the first end-of-file character only delivers the line. The second one causes the empty
+     * read.
+     */
     const keys = Uint8Array.from(this.#lastByte === NEWLINE ? [eof] : [eof, eof]);
     this.#queue.add(keys, () => {});
     this.#flush();

@@ -5,7 +5,7 @@ import { HeldChunks } from "./held-chunks.ts";
 import { StreamWatch } from "./stream-watch.ts";
 import { WriteQueue } from "./write-queue.ts";
 
-/** Buffers that all sockets are read into. */
+/** Buffers shared by all sockets. */
 export const SOCKET_BUFFERS: BufferPoolSizes = {
   fullBytes: 256 * 1024,
   tightBytes: 16 * 1024,
@@ -14,14 +14,17 @@ export const SOCKET_BUFFERS: BufferPoolSizes = {
   keptAtRestBytes: 0,
 };
 
-/** Chunks that a receiver may hold before the socket is read no further; one while memory is tight. */
+/** Unreleased chunks at which the socket is not read any more; one while memory is tight. */
 const HELD_CHUNKS = 2;
-/** The most of a read, and of a tick: with its head it fills HTTP/2's frames, and no rest is written alone. */
-const MOST_BYTES: number = SOCKET_BUFFERS.fullBytes - 16;
-/** The least, where there is any room: a small frame costs as much. Below the 64 KiB by which windows may be passed. */
-const LEAST_BYTES: number = 63 * 1024;
+/** Upper limit of a read. Together with its header it fills whole HTTP/2 frames, so that no small remainder is sent. */
+const MAX_READ_BYTES: number = SOCKET_BUFFERS.fullBytes - 16;
+/**
+ * Lower limit of a read, if there is any room at all, because a small frame costs as much as a large one. It is less
+ * than the 64 KiB by which a window may be exceeded.
+ */
+const MIN_READ_BYTES: number = 63 * 1024;
 
-/** A stream socket over a non-blocking descriptor, at the pace of receiver and peer. Owns the descriptor. */
+/** A stream socket on a non-blocking descriptor, with flow control in both directions. Owns the descriptor. */
 export class FdSocket implements StreamSocket {
   readonly #addon: Addon;
   readonly #pool: BufferPool;
@@ -31,8 +34,8 @@ export class FdSocket implements StreamSocket {
   #hasEnded = false;
   readonly #held: HeldChunks;
   readonly #queue: WriteQueue;
-  #endAsked = false;
-  /** Why nothing can be written any more. */
+  #endRequested = false;
+  /** The error after which nothing can be written. */
   #broken: Errno | undefined;
   #closed = false;
   #leave: (() => void) | undefined;
@@ -44,7 +47,7 @@ export class FdSocket implements StreamSocket {
     this.#fd = fd;
     this.#held = new HeldChunks(pool, HELD_CHUNKS, () => this.resume());
     this.#queue = new WriteQueue(addon, fd);
-    // A bug breaks this connection off.
+    // An internal error breaks only this connection.
     this.#watch = new StreamWatch(
       addon,
       fd,
@@ -53,7 +56,10 @@ export class FdSocket implements StreamSocket {
     );
   }
 
-  /** Resolves once a connection attempt has succeeded (with none) or failed. Never for a socket closed before. */
+  /**
+   * Resolves with undefined once the connection is established, or with the errno of the failure. Never resolves for a
+   * socket that was closed before.
+   */
   connected(): Promise<Errno | undefined> {
     return new Promise((resolve) => {
       this.#connecting = resolve;
@@ -67,7 +73,7 @@ export class FdSocket implements StreamSocket {
     this.#rearm();
   }
 
-  /** A broken connection may cause no further event. */
+  /** Reads immediately, because a broken connection may cause no further event. */
   resume(): void {
     if (this.#broken !== undefined) this.#read();
     this.#rearm();
@@ -84,7 +90,7 @@ export class FdSocket implements StreamSocket {
   }
 
   end(): void {
-    this.#endAsked = true;
+    this.#endRequested = true;
     if (this.#queue.isEmpty) this.#endWriting();
   }
 
@@ -102,7 +108,7 @@ export class FdSocket implements StreamSocket {
   }
 
   #handle(events: number): void {
-    const isInVain = (events & READABLE) !== 0 && !this.#mayRead();
+    const isSpurious = (events & READABLE) !== 0 && !this.#mayRead();
     if (this.#connecting !== undefined) {
       this.#connecting(errnoIn(this.#addon.connected(this.#fd)));
       this.#connecting = undefined;
@@ -110,7 +116,7 @@ export class FdSocket implements StreamSocket {
       if ((events & WRITABLE) !== 0) this.#writePending();
       if ((events & READABLE) !== 0) this.#read();
     }
-    this.#rearm(isInVain);
+    this.#rearm(isSpurious);
   }
 
   #mayRead(): boolean {
@@ -118,28 +124,31 @@ export class FdSocket implements StreamSocket {
     return roomBytes > 0 && this.#held.hasRoom;
   }
 
-  /** To stop and restart a watch is three system calls: where only reading stops, it waits for an event in vain. */
-  #rearm(isInVain = false): void {
+  /**
+   * Stopping and restarting a watch costs three system calls. So if only reading stops, the watch stays and one event
+   * is spurious.
+   */
+  #rearm(isSpurious = false): void {
     if (this.#closed) return;
     const writes = !this.#queue.isEmpty || this.#connecting !== undefined;
     const wanted = (this.#mayRead() ? READABLE : 0) | (writes ? WRITABLE : 0);
-    if (isInVain || (wanted | READABLE) !== this.#watch.mask) this.#watch.set(wanted);
+    if (isSpurious || (wanted | READABLE) !== this.#watch.mask) this.#watch.set(wanted);
   }
 
   #read(): void {
     if (!this.#mayRead()) return;
     const buffer = this.#pool.lend();
-    const roomBytes = Math.max(LEAST_BYTES, this.#receiver?.room() ?? 0);
-    const count = this.#addon.read(this.#fd, buffer.bytes, 0, Math.min(buffer.bytes.length, MOST_BYTES, roomBytes));
+    const roomBytes = Math.max(MIN_READ_BYTES, this.#receiver?.room() ?? 0);
+    const count = this.#addon.read(this.#fd, buffer.bytes, 0, Math.min(buffer.bytes.length, MAX_READ_BYTES, roomBytes));
     if (count > 0) {
       this.#held.give(buffer, count, (bytes, release) => this.#receiver?.chunk(bytes, release));
     } else {
       buffer.release();
-      this.#foundNone(count);
+      this.#onNoData(count);
     }
   }
 
-  #foundNone(count: number): void {
+  #onNoData(count: number): void {
     if (count === -constants.errno.EAGAIN && this.#broken === undefined) return;
     this.#hasEnded = true;
     if (count < 0) this.#broken ??= errnoName(count);
@@ -153,11 +162,11 @@ export class FdSocket implements StreamSocket {
       this.#breakOff(errnoName(result));
       return;
     }
-    if (this.#queue.isEmpty && this.#endAsked) this.#endWriting();
+    if (this.#queue.isEmpty && this.#endRequested) this.#endWriting();
     this.#rearm();
   }
 
-  /** Nothing can be written. Received bytes are delivered first. */
+  /** Writing failed. Bytes that were received before are delivered first. */
   #breakOff(errno: Errno): void {
     this.#broken = errno;
     this.#queue.drop();

@@ -7,10 +7,10 @@ import { HeldChunks } from "./held-chunks.ts";
 import { StreamWatch } from "./stream-watch.ts";
 import { WidePipes } from "./wide-pipes.ts";
 
-/** What a pipe holds at first. */
+/** The default capacity of a pipe. */
 const PIPE_BYTES = 64 * 1024;
 
-/** Buffers that the streams of all children are read into. Two busy streams need four. */
+/** Buffers shared by the streams of all children. Two busy streams need four. */
 export const STREAM_BUFFERS: BufferPoolSizes = {
   fullBytes: PIPE_BYTES,
   tightBytes: 16 * 1024,
@@ -19,41 +19,47 @@ export const STREAM_BUFFERS: BufferPoolSizes = {
   keptAtRestBytes: 256 * 1024,
 };
 
-/** What kind of stream a descriptor leads to. */
 export type StreamKind = "pipe" | "terminal";
 
-/** Resolves when no starting child can hold a copy of a stream any more; undefined: none can now. */
+/** Resolves when no child in the middle of its start can hold a copy of a stream; undefined if there is none now. */
 export type StartsSettled = () => Promise<void> | undefined;
 
-/** Chunks that a receiver may hold before the source stops reading. */
+/** Unreleased chunks at which the source stops reading. */
 const HELD_CHUNKS = 4;
-/** Most chunks in a tick, so that one busy stream starves no other. A terminal's chunk is sixteen reads. */
+/**
+ * Largest number of chunks per tick, so that one busy stream does not starve others. A chunk of a terminal takes
+ * sixteen reads.
+ */
 const CHUNKS_PER_TICK: Readonly<Record<StreamKind, number>> = { pipe: 4, terminal: 1 };
-/** Polls for EOF after the exit: a child that was just forked holds the pipe until it redirects its own output. */
+/**
+ * Pauses between polls for EOF after the exit: a child that was just forked holds the pipe until it redirects its
+ * output.
+ */
 const EOF_POLLS_MS: readonly number[] = [1, 2, 4, 6, 7];
-/** The pause for as long as the writer may be a starting child, which holds a copy for a moment. */
+/** Pause between polls while the remaining writer may be a starting child, which holds a copy for a moment. */
 const START_POLL_MS = 5;
-/** Far more than a terminal's buffers hold (8 KiB, and 4 KiB in the line discipline). */
+/** More than the buffers of a terminal can hold (8 KiB, plus 4 KiB in the line discipline). */
 const TERMINAL_BOUND_BYTES = 128 * 1024;
 
-/** A stream whose process has exited. EOF shows in reading: 0 from read(2), or EIO of a terminal. */
+/** Reading the rest after the process has exited. EOF is a read(2) that returns 0, or EIO for a terminal. */
 interface Drain {
   /**
-   * Bytes that may still be the process's: when it exits, all that it wrote is in the pipe, and what comes later is
-   * others'. A terminal's count proves nothing, because the kernel moves output in a work item. But a read flushes that
-   * first: one that finds nothing proves that all is delivered.
+   * Number of bytes that the process may still have in the stream. For a pipe it is exact: at its exit everything it
+   * wrote is in the pipe, and later bytes are written by others. For a terminal the count proves nothing, because the
+   * kernel moves its output in a work item. But a read flushes that item first, so a read that finds nothing proves
+   * that everything was delivered.
    */
   leftBytes: number;
   readonly resolve: (complete: boolean) => void;
-  /** All of the process's bytes are delivered; what remains is to poll for EOF: another writer may be left. */
+  /** All bytes of the process are delivered. Now it polls for EOF, because another writer may be left. */
   isPolling: boolean;
-  /** Children that were starting when the drain began still are. */
+  /** Children that were starting when the drain began are still starting. */
   startsInFlight: boolean;
 }
 
 type State = "idle" | "reading" | "stopped" | "ended" | "closed";
 
-/** Reads a non-blocking descriptor at the pace of its receiver. Owns the descriptor. */
+/** Reads a non-blocking descriptor as fast as its receiver allows. Owns the descriptor. */
 export class FdSource implements ByteSource {
   readonly #addon: Addon;
   readonly #pool: BufferPool;
@@ -65,7 +71,7 @@ export class FdSource implements ByteSource {
   #state: State = "idle";
   #receiver: ByteReceiver | undefined;
   #store: ByteStore | undefined;
-  /** The store had no room, and has not called `resume` since. */
+  /** The store was full and has not called `resume` since. */
   #storeIsFull = false;
   readonly #held: HeldChunks;
   #scheduled = false;
@@ -86,7 +92,7 @@ export class FdSource implements ByteSource {
     this.#startsSettled = startsSettled;
     this.#pipes = pipes;
     this.#held = new HeldChunks(pool, HELD_CHUNKS, () => this.#rearm());
-    // A bug closes this stream, whose writer then ends too.
+    // An internal error closes only this stream; its writer then gets SIGPIPE.
     this.#watch = new StreamWatch(
       addon,
       fd,
@@ -129,7 +135,10 @@ export class FdSource implements ByteSource {
     });
   }
 
-  /** Polls a few more times, and for as long as children start, for EOF; if the last writer leaves, reads to the end. */
+  /**
+   * Polls for EOF a few more times, and as long as children are starting. If the last writer goes away, reads to the
+   * end.
+   */
   #pollForEof(drain: Drain, polls: number = 0): void {
     const lastPauseMs = this.#kind === "pipe" ? EOF_POLLS_MS[polls] : undefined;
     const pauseMs = lastPauseMs ?? (drain.startsInFlight ? START_POLL_MS : undefined);
@@ -146,18 +155,21 @@ export class FdSource implements ByteSource {
     }, pauseMs);
   }
 
-  /** Sets the size of a terminal; nothing of a pipe, and after `close`. */
+  /** Sets the size of a terminal. Does nothing for a pipe, and after `close`. */
   resize(cols: number, rows: number): void {
     if (this.#kind === "terminal" && this.#state !== "closed") this.#addon.resizeTerminal(this.#fd, cols, rows);
   }
 
-  /** Sends a signal that a terminal can send to its foreground group. False: it cannot, or this is a pipe. */
+  /**
+   * Sends a signal to the foreground process group of a terminal. Returns false for a pipe, and if the terminal cannot
+   * send it.
+   */
   signalForeground(signal: number): boolean {
     const isTerminal = this.#kind === "terminal" && this.#state !== "closed";
     return isTerminal && this.#addon.signalForeground(this.#fd, signal) === 0;
   }
 
-  /** Closes it. Of a pipe that still has a writer returns a copy of the reading end, which the caller owns. */
+  /** Closes the source. If a pipe still has a writer, returns a duplicate of the read end, which the caller owns. */
   leave(): number | undefined {
     const isHeld = this.#kind === "pipe" && this.#isOpen() && !this.#addon.hungUp(this.#fd);
     const copy = isHeld ? this.#addon.duplicate(this.#fd) : -1;
@@ -165,7 +177,7 @@ export class FdSource implements ByteSource {
     return copy < 0 ? undefined : copy;
   }
 
-  /** Inode of the pipe, which names it in /proc; undefined for a terminal, and after EOF. */
+  /** Inode of the pipe, by which it appears in /proc; undefined for a terminal, and after EOF. */
   pipeInode(): number | undefined {
     return this.#kind === "pipe" && this.#isOpen() ? fstatSync(this.#fd).ino : undefined;
   }
@@ -173,7 +185,7 @@ export class FdSource implements ByteSource {
   close(): void {
     if (this.#state === "closed") return;
     this.#stop("closed");
-    this.#pipes.leave(this.#fd);
+    this.#pipes.forget(this.#fd);
     this.#watch.close();
   }
 
@@ -181,7 +193,7 @@ export class FdSource implements ByteSource {
     return this.#state !== "ended" && this.#state !== "closed";
   }
 
-  /** From "reading" to another state, or from any to "closed". Settles a drain: complete only at the stream's end. */
+  /** Ends "reading", or closes. Settles a drain: it is complete only if the stream has ended. */
   #stop(state: "stopped" | "ended" | "closed"): void {
     this.#state = state;
     this.#rearm();
@@ -193,7 +205,10 @@ export class FdSource implements ByteSource {
     return this.#state === "reading" && this.#drain?.isPolling !== true && !this.#storeIsFull && this.#held.hasRoom;
   }
 
-  /** Watches while the receiver has room. A drain reads without that: an empty terminal would never wake it. */
+  /**
+   * Watches the descriptor while the receiver has room. A drain reads without waiting for events, since an empty
+   * terminal causes none.
+   */
   #rearm(): void {
     if (this.#state === "closed") return;
     const draining = this.#drain !== undefined;
@@ -201,7 +216,7 @@ export class FdSource implements ByteSource {
     this.#watch.set(!draining && this.#mayRead() ? READABLE : 0);
   }
 
-  /** Output of a terminal arrives in small pieces: reading at the end of the tick puts more into one message. */
+  /** Output of a terminal arrives in small pieces. Reading at the end of the tick puts more of it into one message. */
   #readable(): void {
     if (this.#kind === "terminal") this.#schedule();
     else this.#read();
@@ -227,7 +242,7 @@ export class FdSource implements ByteSource {
       const count = this.#fill(buffer.bytes, 0, length);
       if (count <= 0) {
         buffer.release();
-        this.#foundNone(count);
+        this.#onNoData(count);
         break;
       }
       this.#held.give(buffer, count, (bytes, release) => this.#receiver?.chunk(bytes, release));
@@ -237,7 +252,7 @@ export class FdSource implements ByteSource {
     this.#rearm();
   }
 
-  /** Whether there may be more. */
+  /** Returns whether there may be more. */
   #readInto(store: ByteStore): boolean {
     const room = Math.min(store.room(), STREAM_BUFFERS.fullBytes);
     this.#storeIsFull = room === 0;
@@ -247,20 +262,23 @@ export class FdSource implements ByteSource {
       store.filled(count);
       this.#delivered(count);
     } else {
-      this.#foundNone(count);
+      this.#onNoData(count);
     }
     return count > 0 && !this.#isEmptied(count, room);
   }
 
   /**
-   * Whether a short read ends the reading: the watch reports later bytes. A drain has none, and reads until it finds
-   * nothing.
+   * Whether a short read ends the loop, because the watch reports later bytes. A drain has no watch, so it reads until
+   * it finds nothing.
    */
   #isEmptied(count: number, length: number): boolean {
     return count < length && this.#drain === undefined;
   }
 
-  /** A terminal gives 4 KiB at most, however much there is, and each chunk costs a message. Result as of read(2). */
+  /**
+   * Fills the buffer with several reads: a terminal returns at most 4 KiB per read, and each chunk costs a message.
+   * Returns what read(2) returns.
+   */
   #fill(bytes: Uint8Array, at: number, length: number): number {
     let filled = this.#addon.read(this.#fd, bytes, at, length);
     if (this.#kind === "pipe") {
@@ -270,14 +288,17 @@ export class FdSource implements ByteSource {
     if (filled <= 0) return filled;
     while (filled < length) {
       const more = this.#addon.read(this.#fd, bytes, at + filled, length - filled);
-      // Whatever it is, the next tick will find it again.
+      // If this is an error, the read in the next tick returns it again.
       if (more <= 0) break;
       filled += more;
     }
     return filled;
   }
 
-  /** Looks for other writers once all of an exited process's bytes are delivered; without one, reads to the end. */
+  /**
+   * Called after bytes were delivered. Once all of an exited process's bytes are delivered, looks for other writers; if
+   * there are none, reads to the end.
+   */
   #delivered(count: number): void {
     const drain = this.#drain;
     if (drain === undefined) return;
@@ -286,12 +307,12 @@ export class FdSource implements ByteSource {
     this.#pollForEof(drain);
   }
 
-  #foundNone(result: number): void {
+  #onNoData(result: number): void {
     if (result === -constants.errno.EAGAIN) {
       this.#delivered(Infinity);
       return;
     }
-    /* EOF of a pipe, EIO as that of a terminal, or a failure after which nothing can follow either. */
+    /* EOF of a pipe, EIO for EOF of a terminal, or an error after which nothing can follow. */
     this.#receiver?.end();
     if (this.#state === "reading") this.#stop("ended");
   }

@@ -1,37 +1,38 @@
 import { type Addon, FAILED, type FdWatch } from "../../native/index.ts";
 
-/** Watches the descriptor of a stream. Owns it. */
+/** Watches the descriptor of a stream. Owns the descriptor. */
 export class StreamWatch {
   readonly #watch: FdWatch;
   readonly #onBug: () => void;
   #mask = 0;
 
   /**
-   * @param onBug ends the stream after a bug in `onEvents`, or in what `run` ran: the process logs it
-   * @throws Error where the descriptor cannot be watched; the caller then still owns it
+   * @param onError ends the stream after an internal error in `onEvents` or in a function passed to `run`; the process
+   *   logs the error
+   * @throws Error if the descriptor cannot be watched; the caller then still owns it
    */
-  constructor(addon: Addon, fd: number, onEvents: (events: number) => void, onBug: () => void) {
-    this.#onBug = onBug;
+  constructor(addon: Addon, fd: number, onEvents: (events: number) => void, onError: () => void) {
+    this.#onBug = onError;
     this.#watch = new addon.FdWatch(fd, (events) => {
-      // An error ends the watch.
+      // An error event ends the watch.
       if ((events & FAILED) !== 0) this.#mask = 0;
       this.run(() => onEvents(events));
     });
   }
 
-  /** Events that are watched for. */
+  /** Events that are watched. */
   get mask(): number {
     return this.#mask;
   }
 
-  /** Sets the watch only if it changes: stopping one costs a system call, even if there is none. */
+  /** Changes the watch only if the mask differs: stopping costs a system call even if the watch is already stopped. */
   set(mask: number): void {
     if (mask === this.#mask) return;
     this.#mask = mask;
     this.#watch.set(mask);
   }
 
-  /** Runs what the event loop calls. */
+  /** Runs a callback of the event loop for this stream. */
   run(entry: () => void): void {
     try {
       entry();

@@ -1,14 +1,17 @@
 import type { Addon } from "../../native/index.ts";
 
-/** With 64 KiB agent and command wake each other: 1.7 times the CPU time. 1 MiB is no better (decision 0025). */
+/**
+ * With the default of 64 KiB, agent and command wake each other so often that they use 1.7 times the CPU time. 1 MiB
+ * brings no further gain (decision 0025).
+ */
 const WIDE_BYTES = 256 * 1024;
-/** Most wide pipes at once: their content is the guest's memory, and the kernel limits a user's pipe pages. */
+/** Largest number of wide pipes: their content is guest memory, and the kernel limits the pipe pages of a user. */
 const LIMIT = 32;
 
-/** Widens the pipes of commands that move much. The others keep what the kernel gave them. */
+/** Enlarges the pipes of commands with much output. Other pipes keep the kernel's default size. */
 export class WidePipes {
   readonly #addon: Addon;
-  /** Descriptors of the pipes that were to be widened. */
+  /** Descriptors of pipes for which it was tried. */
   readonly #wide = new Set<number>();
 
   constructor(addon: Addon) {
@@ -16,8 +19,8 @@ export class WidePipes {
   }
 
   /**
-   * Call it for a pipe that was full. True: it has more room now. Each pipe gets it once at most, and not on every
-   * kernel.
+   * Call it for a pipe that was full. Returns true if it has more room now. It happens at most once per pipe, and not
+   * on every kernel.
    */
   widen(fd: number): boolean {
     if (this.#wide.has(fd) || this.#wide.size >= LIMIT) return false;
@@ -25,8 +28,8 @@ export class WidePipes {
     return this.#addon.widenPipe(fd, WIDE_BYTES) > 0;
   }
 
-  /** Call it before a pipe's descriptor is closed. */
-  leave(fd: number): void {
+  /** Call it before the descriptor of a pipe is closed. */
+  forget(fd: number): void {
     this.#wide.delete(fd);
   }
 }

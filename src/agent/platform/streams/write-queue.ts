@@ -5,7 +5,7 @@ interface Waiting {
   readonly done: () => void;
 }
 
-/** What waits for a non-blocking descriptor to take it. */
+/** Bytes that wait to be written to a non-blocking descriptor. */
 export class WriteQueue {
   readonly #addon: Addon;
   readonly #fd: number;
@@ -20,12 +20,15 @@ export class WriteQueue {
     return this.#waiting.length === 0;
   }
 
-  /** Calls `done` once the bytes, of which there must be some, are written or dropped. */
+  /** Calls `done` once the bytes are written or dropped. `bytes` must not be empty. */
   add(bytes: Uint8Array, done: () => void): void {
     this.#waiting.push({ bytes, done });
   }
 
-  /** Writes what the descriptor takes now. Returns 0 for all of it, else the negated errno (EAGAIN: more will go). */
+  /**
+   * Writes as much as possible. Returns 0 if everything was written, otherwise the negated errno (EAGAIN: try again
+   * later).
+   */
   flush(): number {
     for (let write = this.#waiting[0]; write !== undefined; write = this.#waiting[0]) {
       const count = this.#addon.write(this.#fd, write.bytes, 0, write.bytes.length);

@@ -48,7 +48,7 @@ export function serveExec(exec: Exec, call: Call, largeStarts: Mutex): Promise<v
 
 /**
  * Decodes and starts one large request at a time: a hundred at once would need a hundred times the memory. A start that
- * hangs (a folder of a dead network mount) delays the others only for that time.
+ * hangs (a directory of a dead network mount) delays the others only for that time.
  */
 async function startLarge(
   message: LentBytes,

@@ -1,5 +1,5 @@
 import { create } from "@bufbuild/protobuf";
-import type { Folders, ListedEntry } from "../../files/index.ts";
+import type { Directories, ListedEntry } from "../../files/index.ts";
 import {
   FileTree,
   type ListResponse,
@@ -17,34 +17,34 @@ import { statResponse, TYPE_NUMBERS } from "./file-messages.ts";
 import { serveReadTree, serveWriteTree } from "./tree.ts";
 
 /** Puts the service FileTree on a router. */
-export function serveFileTree(router: Router, folders: Folders): void {
+export function serveFileTree(router: Router, directories: Directories): void {
   router.serverStream(FileTree.method.list, async (request, call) => {
     const send = async (entries: readonly ListedEntry[], truncated: boolean): Promise<void> => {
       call.send(messageFrame(ListResponseSchema, listResponse(entries, truncated)));
       await call.drained();
     };
-    await folders.list(request, send, call);
+    await directories.list(request, send, call);
   });
   router.unary(FileTree.method.makeFolder, async (request) =>
-    create(MakeFolderResponseSchema, { created: await folders.makeFolder(request) }),
+    create(MakeFolderResponseSchema, { created: await directories.makeFolder(request) }),
   );
   router.unary(FileTree.method.makeLink, async (request) => {
-    await folders.makeLink(request);
+    await directories.makeLink(request);
     return create(MakeLinkResponseSchema);
   });
   router.unary(FileTree.method.remove, async (request, call) => {
-    const { removed, left, leftEntries } = await folders.remove(request, call);
+    const { removed, left, leftEntries } = await directories.remove(request, call);
     return create(RemoveResponseSchema, { removed, left, leftEntries: [...leftEntries] });
   });
-  router.bidiStream(FileTree.method.writeTree, (call) => serveWriteTree(folders, call));
-  router.serverStream(FileTree.method.readTree, (request, call) => serveReadTree(folders, request, call));
+  router.bidiStream(FileTree.method.writeTree, (call) => serveWriteTree(directories, call));
+  router.serverStream(FileTree.method.readTree, (request, call) => serveReadTree(directories, request, call));
   router.unary(FileTree.method.rename, async (request) => {
-    await folders.rename(request);
+    await directories.rename(request);
     return create(RenameResponseSchema);
   });
   router.unary(FileTree.method.setAttributes, async (request) => {
     const modifiedNs = request.mtime && timestampNs("mtime", request.mtime);
-    const stat = statResponse(await folders.setAttributes({ ...request, modifiedNs }));
+    const stat = statResponse(await directories.setAttributes({ ...request, modifiedNs }));
     return create(SetAttributesResponseSchema, { stat });
   });
 }

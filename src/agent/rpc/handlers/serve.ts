@@ -1,7 +1,7 @@
 import { create } from "@bufbuild/protobuf";
 import { Mutex } from "../../domain/index.ts";
 import type { Exec } from "../../exec/index.ts";
-import type { Files, Folders } from "../../files/index.ts";
+import type { Files, Directories } from "../../files/index.ts";
 import { ExecSessions } from "../../../shared/gen/svc/guest/v1alpha1/exec_sessions_pb.ts";
 import { GuestAgent } from "../../../shared/gen/svc/guest/v1alpha1/guest_agent_pb.ts";
 import { Lifecycle, StopResponseSchema } from "../../../shared/gen/svc/guest/v1alpha1/lifecycle_pb.ts";
@@ -27,7 +27,7 @@ export interface Capabilities {
   readonly exec: Exec;
   readonly files: Files;
   /** Loads it at the first call. */
-  readonly folders: () => Promise<Folders>;
+  readonly directories: () => Promise<Directories>;
   readonly hooks: Hooks;
   readonly restore: Restore<Connection>;
   /** Loads and builds them at the first call. */
@@ -39,7 +39,7 @@ export interface Capabilities {
 
 /** Puts all services of the management channel on a router. */
 export function serveGuestAgent(router: Router, capabilities: Capabilities): void {
-  const { health, healthWatches, exec, files, folders, hooks, restore, tunnels, usage, stop } = capabilities;
+  const { health, healthWatches, exec, files, directories, hooks, restore, tunnels, usage, stop } = capabilities;
   const largeStarts = new Mutex();
   let services: readonly string[] | undefined;
   router.unary(GuestAgent.method.health, () => healthFrame(health.report(), (services ??= router.services())));
@@ -61,7 +61,7 @@ export function serveGuestAgent(router: Router, capabilities: Capabilities): voi
   router.unary(ExecSessions.method.endExec, (request, call) => endExec(exec, request, call.signal));
   router.unary(ExecSessions.method.signalExec, (request, call) => signalExec(exec, request, call.signal));
   router.later("svc.guest.v1alpha1.FileTree", async () => {
-    const [{ serveFileTree }, capability] = await Promise.all([import("./file-tree.ts"), folders()]);
+    const [{ serveFileTree }, capability] = await Promise.all([import("./file-tree.ts"), directories()]);
     serveFileTree(router, capability);
   });
   router.later("svc.guest.v1alpha1.Tunnel", async () => {

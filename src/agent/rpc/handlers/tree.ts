@@ -1,5 +1,5 @@
 import { create, type MessageInitShape } from "@bufbuild/protobuf";
-import type { Folders, LeftEntry, TreeItem, TreeOutput, TreeProgress, TreeWriter } from "../../files/index.ts";
+import type { Directories, LeftEntry, TreeItem, TreeOutput, TreeProgress, TreeWriter } from "../../files/index.ts";
 import { frameOrder, invalidField } from "../../domain/index.ts";
 import {
   type ReadTreeRequest,
@@ -35,7 +35,7 @@ const DATA_FIELD = ReadTreeResponseSchema.field.data.number;
 const HOLE_FIELD = ReadTreeResponseSchema.field.hole.number;
 
 /** Serves one WriteTree call: a header, then items and the bytes of large files. */
-export async function serveWriteTree(folders: Folders, call: Call): Promise<void> {
+export async function serveWriteTree(directories: Directories, call: Call): Promise<void> {
   const messages = call.messages();
   const first = await messages.next();
   const header = first && call.decode(WriteTreeRequestSchema, first).part;
@@ -72,7 +72,7 @@ export async function serveWriteTree(folders: Folders, call: Call): Promise<void
     await call.drained();
   };
   const request = { ...locationOf(value), ...optionsOf(value) };
-  const done = await folders.writeTree(request, { fill, progressed }, call);
+  const done = await directories.writeTree(request, { fill, progressed }, call);
   send(done, { done: true, failed: done.failed, failures: [...done.failures] });
 }
 
@@ -117,7 +117,7 @@ function treeItem(item: ItemMessage): TreeItem {
 }
 
 /** Serves one ReadTree call. */
-export async function serveReadTree(folders: Folders, request: ReadTreeRequest, call: Call): Promise<void> {
+export async function serveReadTree(directories: Directories, request: ReadTreeRequest, call: Call): Promise<void> {
   const sendHole = (bytes: bigint): Promise<void> => {
     const writer = new FrameWriter();
     writer.number(HOLE_FIELD, Number(bytes));
@@ -143,7 +143,7 @@ export async function serveReadTree(folders: Folders, request: ReadTreeRequest, 
     hole: request.holes ? sendHole : undefined,
   };
   const where = { ...locationOf(request), crossMounts: request.crossMounts };
-  const { items, failed, failures } = await folders.readTree(where, output, call);
+  const { items, failed, failures } = await directories.readTree(where, output, call);
   const value = { items, failed, failures: [...failures] };
   call.send(messageFrame(ReadTreeResponseSchema, create(ReadTreeResponseSchema, { part: { case: "result", value } })));
 }

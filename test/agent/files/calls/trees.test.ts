@@ -416,7 +416,7 @@ describe("ReadTree", NEEDS_ROOT, () => {
     fs.writeFileSync(`${path}/file`, "");
     await assert.rejects(read(`${path}/file`), {
       reason: "NOT_A_FOLDER",
-      message: /it is no folder but a regular file$/,
+      message: /it is a regular file, not a directory$/,
     });
     await assert.rejects(read(`${path}/none`), { reason: "PATH_NOT_FOUND" });
     fs.symlinkSync("/etc", `${path}/etc`);

@@ -55,7 +55,7 @@ describe("WriteFile changes nothing", () => {
   it("says NOT_FOUND for an existing file of /proc, whose file system takes no new files, and not that its folder is missing", async () => {
     const writing = files.writeMessages([headerMessage({ path: "/proc/version" }), data("x")]);
     const { message } = await failsWith(writing, status.NOT_FOUND, "PATH_NOT_FOUND");
-    assert.match(message, /or its file system takes no new files, as \/proc/);
+    assert.match(message, /or its file system allows no new files, like \/proc/);
   });
 
   const EMPTY = create(WriteFileRequestSchema);

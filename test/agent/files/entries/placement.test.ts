@@ -31,7 +31,7 @@ const named = (): FileSystem => {
 
 /** Creates a file in a directory, by way of one file system. */
 async function createIn(files: FileSystem, path: string, leftovers = new Leftovers()): Promise<NewFile> {
-  return createFile(await files.openFolder("create", Buffer.from(path), "change"), leftovers, WITH_SHA256);
+  return createFile(await files.openDirectory("create", Buffer.from(path), "change"), leftovers, WITH_SHA256);
 }
 
 /** Gives it a name in its directory. */

@@ -123,7 +123,7 @@ describe("a path beneath a folder", NEEDS_ROOT, () => {
     await writeFile(join(at.inside, "real/here"), "here");
     await symlink(join(at.inside, "real/here"), join(at.inside, "own"));
     for (const call of [readIn, statIn, writeIn])
-      assert.match(await assertEscape(call(beneath, "own")), /absolute links are refused/);
+      assert.match(await assertEscape(call(beneath, "own")), /follows an absolute link/);
     assert.equal(await readFile(join(at.inside, "real/here"), "utf8"), "here");
   });
 

@@ -3,7 +3,7 @@ import { readdirSync } from "node:fs";
 import { writeFile } from "node:fs/promises";
 import { describe, it } from "node:test";
 import { FileSystemError } from "../../../../src/agent/domain/index.ts";
-import { Folders } from "../../../../src/agent/files/calls/folders.ts";
+import { Directories } from "../../../../src/agent/files/calls/directories.ts";
 import { FileSystem } from "../../../../src/agent/files/index.ts";
 import type { Addon } from "../../../../src/agent/native/index.ts";
 import { nodeTimers } from "../../../../src/agent/platform/index.ts";
@@ -44,7 +44,7 @@ describe("a tree whose directory cannot be opened twice", () => {
     const fileSystem = new FileSystem({ ...addon, openIn }, nodeTimers);
     const clock = systemClock;
     const newFileOwner = (): Promise<{ uid: number; gid: number }> => Promise.resolve({ uid: 0, gid: 0 });
-    const folders = new Folders({ fileSystem, clock, activity: { touch: () => {} }, newFileOwner });
+    const folders = new Directories({ fileSystem, clock, activity: { touch: () => {} }, newFileOwner });
     const caller = { connection: {}, signal: new AbortController().signal, failSoon: () => {} };
     const output = {
       items: () => Promise.resolve(),

@@ -35,7 +35,7 @@ describe("64 writes to a disk whose fsyncs do not end", NEEDS_FUSE, () => {
       name: string,
       signal: AbortSignal = new AbortController().signal,
     ): Promise<void> => {
-      const opened = await files.openFolder("create", bytes(folder.at(above)), "change");
+      const opened = await files.openDirectory("create", bytes(folder.at(above)), "change");
       const file = await createFile(opened, new Leftovers(), { sparse: false, sha256: true });
       await file.write([bytes("x")]);
       begun += 1;

@@ -4,7 +4,7 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { type TestContext, test } from "node:test";
 import { SessionMemory } from "../../../../src/agent/platform/index.ts";
-import { CgroupFolder } from "../../../../src/agent/platform/processes/cgroup-folder.ts";
+import { CgroupDirectory } from "../../../../src/agent/platform/processes/cgroup-directory.ts";
 import { addon } from "../../../fixtures/spawning.ts";
 
 const MIB = 2 ** 20;
@@ -27,7 +27,11 @@ function cgroup(t: TestContext, hasLimit = true) {
 test("the session gets what is available at the start, less 16 MiB, and what a balloon or hotplug adds or takes", (t) => {
   const { fd, limit, cut } = cgroup(t);
   let total = 256 * MIB;
-  const memory = new SessionMemory(new CgroupFolder(addon, fd), { freemem: () => 180 * MIB, totalmem: () => total }, 0);
+  const memory = new SessionMemory(
+    new CgroupDirectory(addon, fd),
+    { freemem: () => 180 * MIB, totalmem: () => total },
+    0,
+  );
   assert.equal(limit(), 164 * MIB);
   for (const [now, expected] of [
     [1024, 932],
@@ -46,11 +50,11 @@ test("the session gets what is available at the start, less 16 MiB, and what a b
 
 test("a guest with less than twice that, and one without the controller, have no limit", (t) => {
   const { fd, limit } = cgroup(t);
-  new SessionMemory(new CgroupFolder(addon, fd), { freemem: () => 31 * MIB, totalmem: () => 80 * MIB }, 0).follow();
+  new SessionMemory(new CgroupDirectory(addon, fd), { freemem: () => 31 * MIB, totalmem: () => 80 * MIB }, 0).follow();
   assert.ok(Number.isNaN(limit()));
   const bare = cgroup(t, false);
   new SessionMemory(
-    new CgroupFolder(addon, bare.fd),
+    new CgroupDirectory(addon, bare.fd),
     { freemem: () => 180 * MIB, totalmem: () => 256 * MIB },
     0,
   ).follow();

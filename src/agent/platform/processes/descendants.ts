@@ -2,27 +2,30 @@ import type { Addon } from "../../native/index.ts";
 import { readProc } from "../proc.ts";
 import { SessionTable } from "./process-readings.ts";
 
-/** Retries where a process on the path to the ancestor exits, which gives its children another parent. */
+/** Retries if a process between the process and the ancestor exits, because its children then get another parent. */
 const RETRIES = 64;
 const INIT = 1;
 
-/** The processes of one scan. One that is born during the scan may be missing. */
-export interface KinFound {
-  /** Descendants, the agent not among them. */
-  readonly kin: ReadonlySet<number>;
-  /** All others, the ancestor and the agent among them. */
+/** The processes of one scan. A process that was born during the scan may be missing. */
+export interface DescendantScan {
+  /** Descendants of the ancestor, without the agent. */
+  readonly descendants: ReadonlySet<number>;
+  /** All other processes, including the ancestor and the agent. */
   readonly others: ReadonlySet<number>;
-  /** Of unknown descent, as they were reaped since the list. Each may have left a child that was not listed. */
+  /**
+   * Processes that were reaped during the scan, so their parent is unknown. Each may have left a child that was not
+   * listed.
+   */
   readonly ended: ReadonlySet<number>;
 }
 
 /**
- * Separates the descendants of one process, which adopts all orphans among them, from all other processes. Reading a
- * process's parent takes ten times as long as reading its session, and all of a session descend from the process that
- * began it. So it looks at one process of each session, but at each one of the ancestor's own, which the ancestor has
- * not begun.
+ * Separates the descendants of one process from all others. That process is a subreaper: it adopts all orphans among
+ * its descendants. Reading a parent takes ten times as long as reading a session id, and all processes of a session
+ * descend from the one that created it. So one process of each session is checked. Only in the ancestor's own session,
+ * which the ancestor did not create, all are checked.
  */
-export class Kin {
+export class Descendants {
   readonly #addon: Pick<Addon, "processSessions" | "parentOf" | "isAlive">;
   readonly #ancestor: number;
 
@@ -32,7 +35,7 @@ export class Kin {
   }
 
   /** Undefined: there is no usable /proc. */
-  scan(): KinFound | undefined {
+  scan(): DescendantScan | undefined {
     const slept = this.#ancestorSleeps();
     const rows = this.#addon.processSessions();
     if (typeof rows === "number") return undefined;
@@ -44,29 +47,30 @@ export class Kin {
     for (const pids of sessions.values()) {
       const ofAll = pids === own ? undefined : this.#firstVerdict(pids, known);
       for (const pid of pids) {
-        const isKin = pids === own ? this.#descends(pid, known) : ofAll;
-        if (isKin === undefined) ended.add(pid);
-        else (isKin ? kin : others).add(pid);
+        const isDescendant = pids === own ? this.#descends(pid, known) : ofAll;
+        if (isDescendant === undefined) ended.add(pid);
+        else (isDescendant ? kin : others).add(pid);
       }
     }
     for (const pid of [this.#ancestor, process.pid]) {
       kin.delete(pid);
       others.add(pid);
     }
-    // A guest in which others begin and end without end must not fail each scan for it. The last of a family to be
-    // reaped is reaped by the ancestor, which has slept: then those of unknown descent were others'.
+    // In a guest in which other processes start and exit all the time, every scan would have `ended` processes. The
+    // last descendant of a subtree to be reaped is reaped by the ancestor. If the ancestor slept during the whole scan,
+    // it reaped nobody, so the `ended` processes were not descendants.
     if (slept !== undefined && slept === this.#ancestorSleeps()) ended.clear();
-    return { kin, others, ended };
+    return { descendants: kin, others, ended };
   }
 
-  /** Whether the process is there and has not ended. */
+  /** Whether the process exists and is not a zombie. */
   isAlive(pid: number): boolean {
     return this.#addon.isAlive(pid) === 1;
   }
 
-  /** How often the ancestor has gone to sleep (proc_pid_status(5)); undefined: it is awake, and may reap. */
+  /** Number of times the ancestor went to sleep (proc_pid_status(5)); undefined: it is running, and may be reaping. */
   #ancestorSleeps(): string | undefined {
-    // This process reaps nobody while it scans.
+    // This process does not reap while it scans.
     if (this.#ancestor === process.pid) return "";
     const status = readProc(`/proc/${this.#ancestor}/status`);
     return /^State:\tS.*^voluntary_ctxt_switches:\t(\d+)$/ms.exec(status)?.[1];
@@ -80,7 +84,7 @@ export class Kin {
     return undefined;
   }
 
-  /** Undefined: it was reaped. One that only ended still has its parent, so others' ends need no further scan. */
+  /** Undefined: the process was reaped. A zombie still has its parent, so it causes no further scan. */
   #descends(pid: number, known: Map<number, boolean>): boolean | undefined {
     for (let retry = 0; retry < RETRIES; retry++) {
       const passed: number[] = [];

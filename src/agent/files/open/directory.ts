@@ -20,39 +20,43 @@ const READING = constants.O_RDONLY | constants.O_DIRECTORY;
 const REACHING = O_PATH | constants.O_DIRECTORY;
 const ENTRY = O_PATH | constants.O_NOFOLLOW;
 const ABOVE = Buffer.from("..");
-/** The errno of a directory that may be entered but not listed: it cannot be opened for reading or synced. */
+/** The errno for a directory with execute but no read permission: it cannot be listed or synced. */
 const UNREADABLE = "EACCES";
 /** Errnos of fsync(2) on file systems that do not sync directories. */
 const NOT_SYNCABLE: ReadonlySet<string> = new Set(["EINVAL", "ENOTSUP", "ENOSYS"]);
 
-/** How a directory is opened: to read it, only to reach its entries, or to read it where that is permitted. */
-export type FolderUse = "read" | "reach" | "change";
+/**
+ * How to open a directory. read: for reading. reach: with O_PATH, only to reach its entries. change: for reading if
+ * that is permitted, otherwise as "reach".
+ */
+export type DirectoryUse = "read" | "reach" | "change";
 
 /**
- * An open directory. All goes through its descriptor: no rename or link redirects it, and its path may be long. Names
- * are single names, and no link is followed unless a method says so. Everything rejects with FileSystemError.
+ * An open directory. Everything goes through its descriptor, so that a concurrent rename or link cannot redirect it,
+ * and its path may be longer than PATH_MAX. Names are single components, and no link is followed unless a method says
+ * so. Its methods reject with FileSystemError.
  */
-export class OpenFolder implements AsyncDisposable {
+export class OpenDirectory implements AsyncDisposable {
   readonly descriptor: Descriptor;
   readonly work: FileWork;
-  /** It is open for reading: it can be synced. */
+  /** The directory is open for reading, so it can be synced. */
   readonly isReadable: boolean;
   #knowsMounts = false;
 
-  /** Opens a directory by its path. `step` is the operation to name in an error. */
+  /** Opens a directory by its path. `step` names the operation in an error. */
   static async open(
     step: FileStep,
     path: FilePath,
-    use: FolderUse,
+    use: DirectoryUse,
     open: OpenPath,
     work: FileWork,
-  ): Promise<OpenFolder> {
-    if (use === "reach") return new OpenFolder(await open(step, path, REACHING), work, false);
+  ): Promise<OpenDirectory> {
+    if (use === "reach") return new OpenDirectory(await open(step, path, REACHING), work, false);
     try {
-      return new OpenFolder(await open(step, path, READING), work, true);
+      return new OpenDirectory(await open(step, path, READING), work, true);
     } catch (error) {
       if (use === "read" || !(error instanceof FileSystemError) || error.errno !== UNREADABLE) throw error;
-      return new OpenFolder(await open(step, path, REACHING), work, false);
+      return new OpenDirectory(await open(step, path, REACHING), work, false);
     }
   }
 
@@ -62,12 +66,12 @@ export class OpenFolder implements AsyncDisposable {
     this.isReadable = isReadable;
   }
 
-  /** Its file system; undefined without /proc. */
+  /** The file system of the directory; undefined without /proc. */
   get fileSystem(): string | undefined {
     return mountOf(this.descriptor.fd)?.fileSystem;
   }
 
-  /** A path that leads to this directory while it is open. Leads nowhere without /proc. */
+  /** A path of this directory in /proc, valid while it is open. Without /proc it does not exist. */
   get link(): string {
     return `/proc/self/fd/${this.descriptor.fd}`;
   }
@@ -76,59 +80,59 @@ export class OpenFolder implements AsyncDisposable {
     return this.descriptor.attributes(step);
   }
 
-  /** Opens an entry of any type; flags as open(2) has them. */
+  /** Opens an entry of any type. `flags` are those of open(2). */
   openEntry(step: FileStep, name: FilePath, flags: number): Promise<Descriptor> {
     return openIn(this.work, this.#here(step), this.descriptor.fd, name, flags | constants.O_NOFOLLOW);
   }
 
-  /** Opens an entry for its attributes alone. A mount point is EXDEV: what is mounted there may hang. */
+  /** Opens an entry with O_PATH. A mount point is EXDEV, because what is mounted there may hang. */
   openUnmounted(step: FileStep, name: FilePath): Promise<Descriptor> {
     const options = { resolve: RESOLVE_BENEATH | RESOLVE_NO_XDEV };
     return openIn(this.work, this.#here(step), this.descriptor.fd, name, ENTRY, options);
   }
 
-  /** Opens what is mounted at an entry for its attributes alone. */
+  /** Opens the root of the mount at an entry with O_PATH. */
   openMounted(step: FileStep, name: FilePath): Promise<Descriptor> {
     return openIn(this.work, this.#intoMount<Descriptor>(step, name), this.descriptor.fd, name, ENTRY);
   }
 
-  /** Opens a directory in it; a mount point only with `crossesMounts` (EXDEV). */
-  async enter(name: FilePath, crossesMounts: boolean): Promise<OpenFolder> {
+  /** Opens a subdirectory. A mount point requires `crossesMounts`; otherwise it is EXDEV. */
+  async enter(name: FilePath, crossesMounts: boolean): Promise<OpenDirectory> {
     const how = crossesMounts ? this.#intoMount<Descriptor>("open", name) : this.#here<Descriptor>("open");
     const resolve = RESOLVE_BENEATH | (crossesMounts ? 0 : RESOLVE_NO_XDEV);
     const flags = READING | constants.O_NOFOLLOW;
     return this.#opened(await openIn(this.work, how, this.descriptor.fd, name, flags, { resolve }));
   }
 
-  /** Opens the directory that holds it now. */
-  async parent(): Promise<OpenFolder> {
+  /** Opens the current parent directory. */
+  async parent(): Promise<OpenDirectory> {
     const how = this.#here<Descriptor>("open");
     const options = { resolve: RESOLVE_NO_SYMLINKS };
     return this.#opened(await openIn(this.work, how, this.descriptor.fd, ABOVE, READING, options));
   }
 
   /**
-   * Opens a directory somewhere beneath it, to change entries there. An absolute link leads to what it names within
-   * this directory, if that is there.
+   * Opens a directory below this one, to change its entries. An absolute link is resolved inside this directory, as in
+   * a chroot, if that exists.
    */
   async openBeneath(
     step: FileStep,
     path: FilePath,
     noSymlinks: boolean,
     mount: Mount | undefined,
-  ): Promise<OpenFolder> {
+  ): Promise<OpenDirectory> {
     try {
-      return await OpenFolder.open(step, path, "change", this.#beneath(noSymlinks, mount), this.work);
+      return await OpenDirectory.open(step, path, "change", this.#beneath(noSymlinks, mount), this.work);
     } catch (error) {
       if (noSymlinks || !(error instanceof FileSystemError) || error.errno !== "EXDEV") throw error;
       const inRoot = this.#beneath(false, mount, RESOLVE_IN_ROOT);
-      const found = await OpenFolder.open(step, path, "change", inRoot, this.work).catch(() => undefined);
+      const found = await OpenDirectory.open(step, path, "change", inRoot, this.work).catch(() => undefined);
       if (found === undefined) throw error;
       return found;
     }
   }
 
-  /** Opens a regular file beneath it, without following a link; undefined: it is not regular any more. */
+  /** Opens a regular file below this directory without following links. Undefined if it is not a regular file any more. */
   async openFile(path: FilePath, mount: Mount | undefined): Promise<RegularFile | undefined> {
     const open = this.#beneath(true, mount);
     const stat = async (sought: FilePath): Promise<FileAttributes> => {
@@ -140,8 +144,8 @@ export class OpenFolder implements AsyncDisposable {
   }
 
   /**
-   * Finds the mounts below it, without touching them. All that is done beneath the directory names the one that it
-   * leads into.
+   * Finds the mounts below this directory without touching them. From then on, each operation below it must name the
+   * mount that it goes into.
    */
   findMounts(): MountsBelow {
     const mounts = mountsBelow(this.descriptor.fd);
@@ -149,12 +153,15 @@ export class OpenFolder implements AsyncDisposable {
     return new MountsBelow(mounts ?? []);
   }
 
-  /** Whether a path beneath it may not lead into a mount: one that was not named, such as behind a link. */
+  /**
+   * Whether a lookup below this directory must not cross into a mount, because the operation named none. A link could
+   * lead there.
+   */
   refusesMounts(named: Mount | undefined): boolean {
     return named === undefined && this.#knowsMounts;
   }
 
-  /** Syncs its entries. On a file system that does not sync directories it does nothing. */
+  /** Syncs the directory. Does nothing if its file system does not sync directories. */
   async sync(): Promise<void> {
     try {
       if (this.isReadable) await this.descriptor.sync("sync_folder");
@@ -163,7 +170,7 @@ export class OpenFolder implements AsyncDisposable {
     }
   }
 
-  /** Forces all of its file system to the disk. A signal that is aborted before this has begun is thrown. */
+  /** Syncs the whole file system (syncfs(2)). Throws the signal's reason if it is aborted before the sync starts. */
   async syncAll(signal: AbortSignal): Promise<void> {
     await this.work.native({ ...this.#here("sync"), signal }, (addon) => addon.syncFileSystem(this.descriptor.fd));
   }
@@ -172,8 +179,8 @@ export class OpenFolder implements AsyncDisposable {
     await this.descriptor[Symbol.asyncDispose]();
   }
 
-  #opened(descriptor: Descriptor): OpenFolder {
-    return new OpenFolder(descriptor, this.work, true);
+  #opened(descriptor: Descriptor): OpenDirectory {
+    return new OpenDirectory(descriptor, this.work, true);
   }
 
   #beneath(noSymlinks: boolean, mount: Mount | undefined, bound: number = RESOLVE_BENEATH): OpenPath {
@@ -187,7 +194,7 @@ export class OpenFolder implements AsyncDisposable {
     return { step, on: [this.descriptor] };
   }
 
-  /** Runs an operation that may touch a mount at a name: the mount may hang, not the directory. */
+  /** An operation that may touch the mount at a name: if it hangs, that mount is to blame, not this directory. */
   #intoMount<Value>(step: FileStep, name: FilePath): Work<Value> {
     return { ...this.#here(step), mount: mountAt(this.descriptor.fd, name) };
   }

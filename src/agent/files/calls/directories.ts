@@ -3,24 +3,24 @@ import {
   BufferPool,
   type Caller,
   type Clock,
-  CONNECTION_FOLDER_CALL_LIMIT,
+  CONNECTION_DIRECTORY_CALL_LIMIT,
   FileSystemError,
-  FOLDER_CALL_LIMIT,
+  DIRECTORY_CALL_LIMIT,
   invalidField,
 } from "../../domain/index.ts";
-import { CallPlaces } from "./call-places.ts";
+import { CallSlots } from "./call-slots.ts";
 import { checkAttributes, checkFilePath, type FileLocation, inTree, wholePath } from "./location.ts";
 import type { FileAttributes, FileOwner } from "../attributes.ts";
 import type { PathReport } from "./files.ts";
 import type { Addon } from "../../native/index.ts";
 import type { FileSystem, FileTree } from "../open/file-system.ts";
-import type { OpenFolder } from "../open/folder.ts";
+import type { OpenDirectory } from "../open/directory.ts";
 import { withoutDots } from "../open/names.ts";
 import { mountOf } from "../threads/mounts.ts";
 import { attributesOf, CreatedDirectories, ownerOf } from "../entries/created-directories.ts";
-import { ListedFolder } from "../entries/listed-folder.ts";
+import { ListedDirectory } from "../entries/listed-directory.ts";
 import { makeDirectory, makeLink, setAttributes } from "../entries/make.ts";
-import { LowerLayer, wrongType } from "./failure.ts";
+import { LowerLayerDirectory, wrongType } from "./failure.ts";
 import { type ListOutput, listTree } from "./list.ts";
 import { FILE_BUFFERS } from "./read.ts";
 import { temporaryName } from "../entries/leftovers.ts";
@@ -38,47 +38,46 @@ import {
 } from "./tree-requests.ts";
 import { type TreeProgress, TreeWriter } from "./write-tree.ts";
 
-/** What the folders capability needs. */
-export interface FoldersParts {
+export interface DirectoriesParts {
   readonly fileSystem: FileSystem;
   readonly activity: Pick<ActivityClock, "touch">;
   readonly clock: Pick<Clock, "monotonicMs">;
-  /** Owner of new folders and links. */
+  /** Returns the owner of new directories and links. */
   readonly newFileOwner: () => Promise<FileOwner>;
 }
 
-/** Where a written tree comes from. */
+/** The source of the items of a written tree. */
 export interface TreeInput {
-  /** Hands all items over. */
+  /** Passes every item to the writer. */
   fill(writer: TreeWriter, onProgress: () => void): Promise<void>;
-  /** Called while the rest is done, when there may be failures to report. */
+  /** Called repeatedly while the writer finishes, so that new failures can be reported. */
   progressed(writer: TreeWriter): Promise<void>;
 }
 
-/** Lists and changes folders of the guest, with the agent's own rights. Everything throws AgentError. */
-export class Folders {
-  readonly #parts: FoldersParts;
-  readonly #places: CallPlaces;
+/** Lists and changes directories of the guest with the agent's own privileges. Every method throws AgentError. */
+export class Directories {
+  readonly #parts: DirectoriesParts;
+  readonly #places: CallSlots;
   readonly #buffers = new BufferPool(FILE_BUFFERS);
 
-  constructor(parts: FoldersParts) {
+  constructor(parts: DirectoriesParts) {
     this.#parts = parts;
-    this.#places = new CallPlaces({
+    this.#places = new CallSlots({
       calls: "calls of List and Remove",
-      limit: FOLDER_CALL_LIMIT,
-      connectionLimit: CONNECTION_FOLDER_CALL_LIMIT,
+      limit: DIRECTORY_CALL_LIMIT,
+      connectionLimit: CONNECTION_DIRECTORY_CALL_LIMIT,
       ...parts,
     });
   }
 
-  /** Lists a folder. Resolves when the output has taken everything. */
+  /** Lists a directory. Resolves when the output has taken every entry. */
   async list(request: ListRequest, output: ListOutput, caller: Caller): Promise<void> {
     checkFilePath(request);
     const { clock, fileSystem } = this.#parts;
     const { signal } = caller;
     await this.#places.run(caller, (onProgress) =>
       inTree(fileSystem, "list", request, async (tree) => {
-        const top = new ListedFolder(await openTree(tree, request));
+        const top = new ListedDirectory(await openTree(tree, request));
         const taken: ListOutput = async (entries, truncated) => {
           onProgress();
           await output(entries, truncated);
@@ -89,7 +88,7 @@ export class Folders {
     );
   }
 
-  /** Makes a folder. Resolves with false where there is one already. */
+  /** Creates a directory. Resolves with false if it already exists. */
   async makeFolder(request: MakeFolderRequest): Promise<boolean> {
     checkFilePath(request);
     checkAttributes(request);
@@ -97,17 +96,17 @@ export class Folders {
       const created = new CreatedDirectories(tree);
       try {
         const owner = await ownerOf(request, this.#parts.newFileOwner);
-        const { folder, name } = namedEntry(request.path, "path");
+        const { directory, name } = namedEntry(request.path, "path");
         const { mode, uid, gid } = request;
-        if (request.parents) await created.make(folder, { uid, gid, owner });
-        const path = Buffer.concat([folder, Buffer.from("/"), name]);
+        if (request.parents) await created.make(directory, { uid, gid, owner });
+        const path = Buffer.concat([directory, Buffer.from("/"), name]);
         await makeDirectory(tree, path, { mode, uid, gid, owner });
         return true;
       } catch (error) {
         if (isErrno(error, "EEXIST") && !request.exclusive) {
           const there = await tree.stat(request.path, false);
           if (there.type === "directory") return false;
-          throw wrongType("make", wholePath(request), there.type, "folder");
+          throw wrongType("make", wholePath(request), there.type, "directory");
         }
         await created.rollback();
         throw error;
@@ -115,7 +114,10 @@ export class Folders {
     });
   }
 
-  /** Writes a tree below a folder. Throws AgentError; what could not be written is in the result. */
+  /**
+   * Writes a tree below a directory. Failures of single entries are in the result. Throws AgentError if the call fails
+   * as a whole.
+   */
   async writeTree(request: WriteTreeRequest, input: TreeInput, caller: Caller): Promise<TreeProgress> {
     checkFilePath(request);
     const { fileSystem, newFileOwner } = this.#parts;
@@ -123,15 +125,18 @@ export class Folders {
     if (parents) await this.#makeRoot(location);
     return this.#places.run(caller, (onProgress) =>
       inTree(fileSystem, "write", request, async (tree) => {
-        await using folder = await openTree(tree, request);
-        await using writer = new TreeWriter(folder, request, await newFileOwner(), temporaryName(), caller.signal);
+        await using directory = await openTree(tree, request);
+        await using writer = new TreeWriter(directory, request, await newFileOwner(), temporaryName(), caller.signal);
         await input.fill(writer, onProgress);
         return await writer.finish(() => input.progressed(writer));
       }),
     );
   }
 
-  /** Makes a tree's directory, unless it is there: a path such as "/" or "x/." names none that could be made. */
+  /**
+   * Creates the tree's root directory unless it exists. A path such as "/" or "x/." has no last name to create, so it
+   * is checked first.
+   */
   async #makeRoot(location: FileLocation): Promise<void> {
     const { path } = location;
     const stat = (tree: FileTree): Promise<FileAttributes | undefined> => attributesOf(tree, path, false);
@@ -139,7 +144,7 @@ export class Folders {
     await this.makeFolder({ ...location, path: withoutDots(path), parents: true, exclusive: false });
   }
 
-  /** Reads a folder with all below it. Resolves when the output has taken everything. */
+  /** Reads a directory tree. Resolves when the output has taken everything. */
   async readTree(
     location: FileLocation & Pick<ListRequest, "crossMounts">,
     output: TreeOutput,
@@ -163,9 +168,9 @@ export class Folders {
           failures: output.failures?.bind(output),
           hole: output.hole?.bind(output),
         };
-        // The list closes its own before its last entries are out.
+        // The listing closes its directory before its last entries are read, so reading needs a second descriptor.
         await using root = await openAgain(listed);
-        const top = new ListedFolder(listed);
+        const top = new ListedDirectory(listed);
         const { crossMounts } = location;
         return await readTree({ top, root, crossMounts, output: active, buffers: this.#buffers, clock, signal });
       }),
@@ -177,23 +182,23 @@ export class Folders {
     checkAttributes(request);
     const { target } = request;
     if (target.length === 0) throw invalidField("target", "is empty");
-    if (target.includes(0)) throw invalidField("target", "holds a NUL");
-    const { folder, name } = namedEntry(request.path, "path");
+    if (target.includes(0)) throw invalidField("target", "contains a NUL byte");
+    const { directory, name } = namedEntry(request.path, "path");
     await this.#change("make", request, async (tree) => {
       const owner = await ownerOf(request, this.#parts.newFileOwner);
-      await using above = await tree.openTree(folder, "reach");
+      await using above = await tree.openTree(directory, "reach");
       await makeLink(above, name, target, { uid: request.uid, gid: request.gid, owner });
     });
   }
 
-  /** Removes an entry; a folder with all in it where the request says so. */
+  /** Removes an entry; with `recursive` also a directory and everything in it. */
   async remove(request: RemoveRequest, caller: Caller): Promise<Removal> {
     checkFilePath(request);
-    const { folder, name } = namedEntry(request.path, "path");
+    const { directory, name } = namedEntry(request.path, "path");
     const { signal } = caller;
     return this.#places.run(caller, (onProgress) =>
       inTree(this.#parts.fileSystem, "remove", request, async (tree) => {
-        await using above = new ListedFolder(await tree.openTree(folder, "reach"));
+        await using above = new ListedDirectory(await tree.openTree(directory, "reach"));
         await above.checkMount(name);
         const removeAs = async (type: "unknown" | "directory"): Promise<string | undefined> =>
           (await above.removeEach([{ name, type }]))[0];
@@ -215,27 +220,27 @@ export class Folders {
     checkFilePath({ ...request, path: newPath }, "new_path");
     const [from, to] = [namedEntry(request.path, "path"), namedEntry(newPath, "new_path")];
     await this.#change("rename", request, async (tree) => {
-      await using source = await tree.openTree(from.folder, "reach");
-      await using target = await tree.openTree(to.folder, "reach");
+      await using source = await tree.openTree(from.directory, "reach");
+      await using target = await tree.openTree(to.directory, "reach");
       const into = target.descriptor;
       const move = (addon: Addon, fd: number): Promise<number> =>
         addon.moveIn(fd, from.name, into.fd, to.name, exclusive);
       try {
         await source.descriptor.native("rename", move, [into]);
       } catch (error) {
-        if (isErrno(error, "EXDEV") && isSameMount(source, target)) throw new LowerLayer();
+        if (isErrno(error, "EXDEV") && isSameMount(source, target)) throw new LowerLayerDirectory();
         throw error;
       }
     });
   }
 
-  /** Sets attributes of an entry, and returns all of its attributes. */
+  /** Sets attributes of an entry and returns all its attributes. */
   async setAttributes(request: SetAttributesRequest): Promise<PathReport> {
     const { path, follow, mode, uid, gid, modifiedNs } = request;
     checkFilePath(request);
     checkAttributes(request);
     if ([mode, uid, gid, modifiedNs].every((value) => value === undefined))
-      throw invalidField("mode", "is missing, and uid, gid and mtime too: there is nothing to set");
+      throw invalidField("mode", "is missing: set at least one of mode, uid, gid and mtime");
     return this.#change("change", request, async (tree) => {
       await using entry = await tree.openEntry(path, !follow);
       await setAttributes(entry, { mode, uid, gid, modifiedNs });
@@ -244,7 +249,7 @@ export class Folders {
     });
   }
 
-  /** Runs a change, which is activity when it begins and when it is done. */
+  /** Runs a change. It counts as user activity when it begins and when it ends. */
   async #change<Value>(
     action: "make" | "rename" | "change",
     location: FileLocation,
@@ -262,29 +267,29 @@ function isErrno(error: unknown, errno: string): boolean {
   return error instanceof FileSystemError && error.errno === errno;
 }
 
-/** Opens a directory to read it. Names the type of what is there instead, unless it is a part of the path above. */
-async function openTree(tree: FileTree, location: FileLocation): Promise<OpenFolder> {
+/** Opens a directory for reading. If the path names something else, the error has its type. */
+async function openTree(tree: FileTree, location: FileLocation): Promise<OpenDirectory> {
   try {
     return await tree.openTree(location.path, "read");
   } catch (error) {
     if (!isErrno(error, "ENOTDIR")) throw error;
     const { type } = await tree.stat(location.path, false);
-    throw wrongType("list", wholePath(location), type, "folder");
+    throw wrongType("list", wholePath(location), type, "directory");
   }
 }
 
-/** Whether two directories are in one mount; false without /proc. */
-function isSameMount(one: OpenFolder, other: OpenFolder): boolean {
+/** Whether two directories are on the same mount. False without /proc. */
+function isSameMount(one: OpenDirectory, other: OpenDirectory): boolean {
   const [mount, to] = [one, other].map(({ descriptor }) => mountOf(descriptor.fd));
   return mount?.path !== undefined && mount.path === to?.path && mount.fileSystem === to.fileSystem;
 }
 
-/** The same directory once more. Closes the first where that fails. */
-async function openAgain(folder: OpenFolder): Promise<OpenFolder> {
+/** Opens the same directory a second time. Closes the first one if that fails. */
+async function openAgain(directory: OpenDirectory): Promise<OpenDirectory> {
   try {
-    return await folder.enter(Buffer.from("."), false);
+    return await directory.enter(Buffer.from("."), false);
   } catch (error) {
-    await folder[Symbol.asyncDispose]();
+    await directory[Symbol.asyncDispose]();
     throw error;
   }
 }

@@ -4,18 +4,17 @@ import { errnoOf } from "../../../shared/errors.ts";
 import type { Errno } from "../../domain/index.ts";
 import { type Addon, errnoName } from "../../native/index.ts";
 
-/** Flags to open a folder with. */
-export const FOLDER: number = constants.O_RDONLY | constants.O_DIRECTORY;
-/** No descriptor: every call fails with EBADF. */
+/** Flags of open(2) for a directory. */
+export const DIRECTORY: number = constants.O_RDONLY | constants.O_DIRECTORY;
+/** An invalid descriptor: every call with it fails with EBADF. */
 const CLOSED = -1;
 
 /**
- * An open folder of the cgroup file system (cgroups(7)). Owns the descriptor. Its files may fail in several ways
- * (ENOTSUP of a threaded cgroup, ENODEV of a removed one). Such a failure means "unknown" or "not done"; nothing
- * throws.
+ * An open directory of the cgroup file system (cgroups(7)); it owns the descriptor. Access can fail in many ways
+ * (ENOTSUP for a threaded cgroup, ENODEV for a removed one), so methods return "unknown" or "failed" and never throw.
  */
-export class CgroupFolder {
-  /** The path that it was opened by, from the folder above. */
+export class CgroupDirectory {
+  /** Its path relative to the directory that it was opened from. */
   readonly name: string;
   readonly #addon: Addon;
   #fd: number;
@@ -26,18 +25,17 @@ export class CgroupFolder {
     this.#fd = fd;
   }
 
-  /** The descriptor. */
   get fd(): number {
     return this.#fd;
   }
 
-  /** From then on nothing is known of it, and nothing done to it: the number may be that of another folder. */
+  /** Closes the descriptor. Later calls fail, because the number may belong to another directory. */
   close(): void {
     if (this.#fd !== CLOSED) closeSync(this.#fd);
     this.#fd = CLOSED;
   }
 
-  /** Content of a file; undefined where the kernel refuses, for whatever reason. */
+  /** Content of a file; undefined if the kernel refuses. */
   read(file: string): string | undefined {
     const fd = this.#addon.openAt(this.#fd, file, constants.O_RDONLY);
     if (fd < 0) return undefined;
@@ -50,13 +48,13 @@ export class CgroupFolder {
     }
   }
 
-  /** Value of a key in a file of `key value` lines; undefined where it is not there. */
+  /** Value of a key in a file of `key value` lines; undefined if it is missing. */
   value(file: string, key: string): number | undefined {
     const value = new RegExp(`^${key} (\\d+)$`, "m").exec(this.read(file) ?? "")?.[1];
     return value === undefined ? undefined : Number(value);
   }
 
-  /** Writes to a file. Undefined: done; else why the kernel refuses. */
+  /** Writes to a file. Returns undefined on success, otherwise the errno. */
   write(file: string, text: string): Errno | undefined {
     const fd = this.#addon.openAt(this.#fd, file, constants.O_WRONLY);
     if (fd < 0) return errnoName(fd);
@@ -70,42 +68,45 @@ export class CgroupFolder {
     }
   }
 
-  /** Opens a folder by its path from this one. */
-  open(path: string): CgroupFolder | undefined {
-    const fd = this.#addon.openAt(this.#fd, path, FOLDER);
-    return fd < 0 ? undefined : new CgroupFolder(this.#addon, fd, path);
+  /** Opens a directory below this one. */
+  open(path: string): CgroupDirectory | undefined {
+    const fd = this.#addon.openAt(this.#fd, path, DIRECTORY);
+    return fd < 0 ? undefined : new CgroupDirectory(this.#addon, fd, path);
   }
 
-  /** Makes a cgroup in it. Undefined: there is one of that name, or the kernel gives none now. */
-  make(name: string): CgroupFolder | undefined {
-    if (this.#addon.makeFolderAt(this.#fd, name) < 0) return undefined;
+  /** Creates a cgroup below this one; undefined if the name is taken or the kernel refuses. */
+  make(name: string): CgroupDirectory | undefined {
+    if (this.#addon.makeDirectoryAt(this.#fd, name) < 0) return undefined;
     const made = this.open(name);
     if (made === undefined) this.remove(name);
     return made;
   }
 
-  /** Removes a cgroup in it. False: something lives there. */
+  /** Removes a cgroup below this one. Returns false if processes are in it. */
   remove(name: string): boolean {
-    return this.#addon.removeFolderAt(this.#fd, name) !== -system.errno.EBUSY;
+    return this.#addon.removeDirectoryAt(this.#fd, name) !== -system.errno.EBUSY;
   }
 
-  /** Names of the cgroups in it. */
+  /** Names of the cgroups directly below. */
   names(): readonly string[] {
-    const names = this.#addon.foldersIn(this.#fd);
+    const names = this.#addon.directoriesIn(this.#fd);
     return typeof names === "number" ? [] : names;
   }
 
-  /** Removes the cgroups below it, at most so many, as far as nothing lives in them. */
+  /** Removes up to `limit` cgroups below that have no processes. */
   removeBelow(limit: number): void {
     this.#eachBelow({ left: limit }, ({ name }, parent) => void parent.remove(name));
   }
 
-  /** Ids of the processes in it and below it, as far as they are known: a command can make any number of cgroups. */
+  /**
+   * Ids of the processes in this cgroup and those below. Visits at most `limit` cgroups, because a command may create
+   * any number.
+   */
   members(limit: number): Set<number> {
     const found = new Set<number>();
-    const add = (folder: CgroupFolder): void => {
-      // A threaded cgroup lists only threads. The first thread of a process has the process's id.
-      const listed = folder.read("cgroup.procs") ?? folder.read("cgroup.threads") ?? "";
+    const add = (directory: CgroupDirectory): void => {
+      // A threaded cgroup lists only threads. The first thread of a process has the id of the process.
+      const listed = directory.read("cgroup.procs") ?? directory.read("cgroup.threads") ?? "";
       for (const pid of listed.split("\n").map(Number)) if (pid > 0) found.add(pid);
     };
     add(this);
@@ -113,18 +114,21 @@ export class CgroupFolder {
     return found;
   }
 
-  /** What has been used in it and below; of Addon.usedIn. */
+  /** Resource usage of this cgroup and those below, as Addon.usedIn returns it. */
   used(): Float64Array {
     return this.#addon.usedIn(this.#fd);
   }
 
-  /** Locks it, for as long as this process or another has the open folder. False: it is locked. */
+  /**
+   * Locks the directory until all processes that share the descriptor have closed it. Returns false if it is already
+   * locked.
+   */
   lock(): boolean {
     return this.#addon.lock(this.#fd) === 0;
   }
 
-  /** Calls back with the cgroups below, at most so many, each after those below it. */
-  #eachBelow(limit: { left: number }, visit: (below: CgroupFolder, parent: CgroupFolder) => void): void {
+  /** Visits up to `limit` cgroups below, children before parents. */
+  #eachBelow(limit: { left: number }, visit: (below: CgroupDirectory, parent: CgroupDirectory) => void): void {
     for (const name of this.names()) {
       if (limit.left === 0) return;
       const below = this.open(name);

@@ -1,6 +1,6 @@
 /*
- * Lists and empties open folders in batches. Runs on libuv threads, as files.c does. A batch ends early when its time is
- * over: a slow file system does not hang, and other calls need the thread.
+ * Lists and empties open directories in batches. Runs on libuv threads, as files.c does. A batch ends early when its
+ * time is over: a slow file system does not hang, and other calls need the thread.
  */
 #include <dirent.h>
 #include <fcntl.h>
@@ -13,8 +13,8 @@
 #include "file_job.h"
 
 /*
- * RAW: one read of getdents64(2), hundreds of entries of 24 bytes or more. ROOM: the answer's first size; it grows. PAGE:
- * no further read then.
+ * RAW: one read of getdents64(2), hundreds of entries of 24 bytes or more. ROOM: the answer's first size; it grows.
+ * PAGE: no further read then.
  */
 enum { RAW_BYTES = 8 * 1024, ROOM_BYTES = 16 * 1024, PAGE_BYTES = 16 * 1024, BATCH_MS = 200 };
 
@@ -40,7 +40,7 @@ struct packed_entry {
 };
 
 /* The beginning of the answer. */
-struct packed_folder {
+struct packed_directory {
   uint64_t device, inode;
   uint64_t at_end;
 };
@@ -59,9 +59,9 @@ static bool add(struct argument *answer, size_t *room, const void *bytes, size_t
 }
 
 /* Returns 0 or an errno: EXDEV for a mount point, because what is mounted there may hang. */
-static int describe(int folder, const char *name, struct packed_entry *entry, char target[PATH_MAX]) {
+static int describe(int directory, const char *name, struct packed_entry *entry, char target[PATH_MAX]) {
   struct stat seen;
-  int fd = open_resolved(folder, name, O_PATH | O_NOFOLLOW, 0, RESOLVE_BENEATH | RESOLVE_NO_XDEV);
+  int fd = open_resolved(directory, name, O_PATH | O_NOFOLLOW, 0, RESOLVE_BENEATH | RESOLVE_NO_XDEV);
   if (fd < 0) return errno;
   int error = fstat(fd, &seen) < 0 ? errno : 0;
   if (error == 0 && S_ISLNK(seen.st_mode)) {
@@ -85,11 +85,12 @@ static int describe(int folder, const char *name, struct packed_entry *entry, ch
   return 0;
 }
 
-static bool add_entry(int folder, const struct kernel_entry *entry, bool describes, struct argument *answer, size_t *room) {
+static bool add_entry(int directory, const struct kernel_entry *entry, bool describes, struct argument *answer,
+                      size_t *room) {
   char target[PATH_MAX];
   struct packed_entry packed = {.position = entry->position, .inode = entry->inode, .mode = DTTOIF(entry->type)};
   packed.name_bytes = (uint32_t)strlen(entry->name);
-  if (describes) packed.error = (uint32_t)describe(folder, entry->name, &packed, target);
+  if (describes) packed.error = (uint32_t)describe(directory, entry->name, &packed, target);
   if (packed.error == ENOENT) return true; /* it has gone */
   return add(answer, room, &packed, sizeof packed) && add(answer, room, entry->name, packed.name_bytes) &&
          add(answer, room, target, packed.target_bytes);
@@ -99,20 +100,20 @@ static bool add_entry(int folder, const struct kernel_entry *entry, bool describ
 int agent_entries_in(struct argument *args) {
   struct argument *answer = &args[ANSWER];
   _Alignas(struct kernel_entry) char raw[RAW_BYTES];
-  int folder = args[0].number;
+  int directory = args[0].number;
   bool describes = args[2].number != 0;
   struct stat own;
   int64_t position = 0, until_ms = now_ms() + BATCH_MS;
   size_t room = ROOM_BYTES;
   if (args[1].length == sizeof position) memcpy(&position, args[1].bytes, sizeof position);
-  if (fstat(folder, &own) < 0 || lseek(folder, position, SEEK_SET) < 0) return -1;
-  struct packed_folder head = {.device = own.st_dev, .inode = own.st_ino};
+  if (fstat(directory, &own) < 0 || lseek(directory, position, SEEK_SET) < 0) return -1;
+  struct packed_directory head = {.device = own.st_dev, .inode = own.st_ino};
   answer->bytes = malloc(room);
   if (answer->bytes == NULL || !add(answer, &room, &head, sizeof head)) return refuse(ENOMEM);
   bool is_late = false;
-  /* Only another read tells the end of a folder: a hand-over less for each that is small. */
+  /* Only another read tells the end of a directory: a hand-over less for each that is small. */
   while (!is_late && answer->length < PAGE_BYTES) {
-    long count = syscall(SYS_getdents64, folder, raw, sizeof raw);
+    long count = syscall(SYS_getdents64, directory, raw, sizeof raw);
     if (count < 0 && answer->length == sizeof head) return -1;
     head.at_end = count == 0;
     if (count <= 0) break;
@@ -120,7 +121,7 @@ int agent_entries_in(struct argument *args) {
       const struct kernel_entry *entry = (const struct kernel_entry *)(const void *)(raw + at);
       at += entry->record_bytes;
       position = entry->position;
-      if (!is_dots(entry->name) && !add_entry(folder, entry, describes, answer, &room)) return refuse(ENOMEM);
+      if (!is_dots(entry->name) && !add_entry(directory, entry, describes, answer, &room)) return refuse(ENOMEM);
       is_late = now_ms() > until_ms;
     }
   }
@@ -128,10 +129,10 @@ int agent_entries_in(struct argument *args) {
   return add(answer, &room, &position, sizeof position) ? 0 : refuse(ENOMEM);
 }
 
-/* The byte before each name says whether it was a folder; it may be something else by now. */
+/* The byte before each name says whether it was a directory; it may be something else by now. */
 int agent_remove_each(struct argument *args) {
   struct argument *answer = &args[ANSWER];
-  int folder = args[0].number;
+  int directory = args[0].number;
   int64_t until_ms = now_ms() + BATCH_MS;
   size_t room = ROOM_BYTES;
   answer->bytes = malloc(room);
@@ -139,8 +140,8 @@ int agent_remove_each(struct argument *args) {
   for (size_t at = 0; at < args[1].length;) {
     const char *name = args[1].bytes + at + 1;
     int flags = args[1].bytes[at] == '/' ? AT_REMOVEDIR : 0;
-    int result = unlinkat(folder, name, flags);
-    if (result < 0 && flags != 0 && errno == ENOTDIR) result = unlinkat(folder, name, 0);
+    int result = unlinkat(directory, name, flags);
+    if (result < 0 && flags != 0 && errno == ENOTDIR) result = unlinkat(directory, name, 0);
     uint32_t error = result < 0 ? (uint32_t)errno : 0;
     if (!add(answer, &room, &error, sizeof error)) return refuse(ENOMEM);
     at += 1 + strlen(name) + 1;
