@@ -59,7 +59,7 @@ const BROKEN: Readonly<Record<string, readonly [files: Readonly<Record<string, s
       "src/agent/files/attributes.ts": 'import type { FileWork } from "./threads/work.ts";',
       "src/agent/files/tree/list.ts": "",
     },
-    /folder\.ts must not import src\/agent\/files\/entries[^]*attributes\.ts must not import[^]*tree\/list\.ts is in no layer/,
+    /directory\.ts must not import src\/agent\/files\/entries[^]*attributes\.ts must not import[^]*tree\/list\.ts is in no layer/,
   ],
   "every import can be followed": [{ "src/agent/boot.ts": "await import(name);" }, /nobody can follow/],
   "no imports in a circle": [

@@ -1,47 +1,47 @@
 import { type Server, Socket } from "node:net";
 
-/** `_handle`: libuv's side of a socket or server; null or undefined once it is closed. */
+/** `_handle` is libuv's handle of a socket or server; null or undefined after close. */
 interface Handled<Handle> {
   readonly _handle?: Handle | null;
 }
 
 /**
- * The descriptor of a listening server, to see connections that are lost for lack of one, or of a socket, to ask its
- * kernel about the peer. Without it lost connections are not logged, and a lost peer is found by keepalive alone.
+ * Descriptor of a listening server, to detect lost connections, or of a socket, to ask its kernel about the peer.
+ * Without it lost connections are not logged, and a dead peer is found only by keepalive.
  */
 export function descriptorOf(owner: (Server | Socket) & Handled<{ readonly fd?: number }>): number | undefined {
   const fd = owner._handle?.fd;
   return fd === undefined || fd < 0 ? undefined : fd;
 }
 
-/** Stops the reading below TLS. Without it a refused client may see a reset in place of the alert, as with Node. */
+/** Stops reading below TLS. Without it a rejected client may see a reset instead of the alert, as with plain Node. */
 export function stopReading(socket: Socket & Handled<{ readonly readStop?: () => void }>): void {
   socket._handle?.readStop?.();
 }
 
-/** `_parent` of a TLS socket: the accepted socket below it, to which a server has no public way. */
+/** `_parent` of a TLS socket is the accepted socket, for which a server has no public API. */
 interface OverSocket {
   readonly _parent?: object | null;
 }
 
 /**
- * The accepted socket below a TLS socket, by which the listener finds its connection, and with it the address, limits
- * and place of the peer. Undefined without it: then TLS connections are closed, so that none escapes the limits.
+ * The accepted socket below a TLS socket. The listener uses it to find the connection with its peer's address, limits
+ * and slot. If it is undefined, TLS connections are closed, so that none evades the limits.
  */
 export function socketBelow(socket: object & OverSocket): object | undefined {
   return socket._parent ?? undefined;
 }
 
-/** A constructor of libuv's pipes, as Node has it: 0 is a connection. */
+/** Constructor of Node's internal Pipe class. Type 0 is a stream socket. */
 type PipeClass = new (type: 0) => { open(fd: number): number };
 
 /**
- * A socket over the descriptor of a stream that Node does not know (AF_VSOCK). Node has sockets of two families alone,
- * but libuv's pipes work with any stream socket. Undefined, and the descriptor is still the caller's, where Node does
- * not offer this: then vsock connections are closed.
+ * Creates a socket for the descriptor of an AF_VSOCK stream, a family that Node does not know. libuv's pipes work with
+ * any stream socket. Returns undefined, and the caller keeps the descriptor, if Node does not support this: then vsock
+ * connections are closed.
  */
 export function socketOver(fd: number): Socket | undefined {
-  // Only a pipe's handle has the class. This one never connects.
+  // The class is only reachable through the handle of a pipe. This one never connects.
   const example: Socket & Handled<object> = new Socket();
   example.on("error", () => {}).connect({ path: "/" });
   const Pipe = example._handle?.constructor as PipeClass | undefined;

@@ -3,7 +3,7 @@
 
 #include <stdbool.h>
 
-/* Whether servers refuse expired certificates without OpenSSL's own check of times. */
+/* Whether servers reject expired certificates without OpenSSL's own time check. */
 bool checks_expiry(void);
 
 #endif

@@ -1,6 +1,6 @@
 /**
- * Private parts of Node, V8 and OpenSSL, and nothing else: no other room touches any (test/house/internals.test.ts).
- * Each file says what its part gains, and what happens on a Node that lacks it. The C files here are part of the
+ * All uses of private parts of Node, V8 and OpenSSL; no other module may use any (test/house/internals.test.ts). Each
+ * file documents what it gains, and what happens on a Node that lacks it. The C files here are compiled into the
  * addon.
  */
 export { garbageCollector } from "./garbage.ts";

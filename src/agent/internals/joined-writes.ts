@@ -1,13 +1,13 @@
 import type { Duplex } from "node:stream";
 
-/** Room for what a connection writes at once. */
+/** Largest write of a connection that is joined. */
 const BUFFER_BYTES = 384 * 1024;
 
-/** What the last joined write used: weak, so that a rested agent does not keep it. */
+/** The buffer of the last joined write. A weak reference, so that an idle agent does not keep it. */
 let spare: WeakRef<Buffer> | undefined;
 /**
- * A write uses the buffer. Node joins what comes meanwhile: a buffer for each cost 64 downloads a fifth of their
- * throughput.
+ * The buffer is in use; writes in the meantime are joined by Node. With one buffer per write, 64 downloads lost a fifth
+ * of their throughput.
  */
 let isLent = false;
 
@@ -19,9 +19,9 @@ function takeBuffer(): Buffer {
 }
 
 /**
- * Writes pieces to a TLS socket as one; calls back once, when they are written or dropped. Node joins pieces in new
- * memory, of which the kernel clears each page. Joined in memory that is reused, a file's download takes 0.5 to 0.9 of
- * the CPU time (decision 0025). What the buffer does not hold, and what comes while it is in use, is left to Node.
+ * Writes pieces to a TLS socket as one, and calls back once when they are written or dropped. Node joins pieces in new
+ * memory, of which the kernel must clear each page. Joining them in reused memory takes 0.5 to 0.9 of the CPU time of a
+ * download (decision 0025). Larger writes, and writes while the buffer is in use, are left to Node.
  */
 export function writeJoined(
   socket: Duplex,
@@ -46,7 +46,7 @@ export function writeJoined(
   });
 }
 
-/** The same piece by piece, as a socket without TLS sends them: in one system call, without a copy. */
+/** Writes the pieces separately, as a socket without TLS sends them: in one system call, without a copy. */
 export function writeEach(socket: Duplex, pieces: readonly Uint8Array[], written: () => void): void {
   const last = pieces.length - 1;
   if (last > 0) socket.cork();

@@ -1,10 +1,10 @@
 /*
- * Node's own build looks for deadlocks among V8's mutexes: 2 ms of a start, and a table of 1 MiB that the first mutex
- * fills. The launcher has the addon loaded with the program, so that this runs before the first mutex; later it does no
- * harm. Where Node does not export the function, the table stays.
+ * Node's build enables deadlock detection for V8's mutexes. It costs 2 ms at the start, and a table of 1 MiB that is
+ * filled with the first mutex. The launcher preloads the addon, so that this constructor runs before the first mutex;
+ * later it does no harm. If Node does not export the function, the table stays.
  */
 
-/* Abseil's SetMutexDeadlockDetectionMode, which node exports as a C++ function; 0: no detection. */
+/* Abseil's SetMutexDeadlockDetectionMode, a C++ function that Node exports. Mode 0 turns detection off. */
 __attribute__((weak)) void set_deadlock_detection(int mode) __asm__(
   "_ZN4absl29SetMutexDeadlockDetectionModeENS_15OnDeadlockCycleE");
 

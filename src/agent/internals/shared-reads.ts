@@ -1,14 +1,14 @@
 import type { Duplex } from "node:stream";
 
-/** Room for several TLS records, and for the most that the kernel returns at once without TLS. */
+/** Size for several TLS records, or for the largest read without TLS. */
 const BUFFER_BYTES = 64 * 1024;
-/** A read of a full TLS record is part of something large. */
+/** A read of this size or more belongs to a large transfer. */
 const RECORD_BYTES = 16 * 1024;
 
-/** The buffer that all sockets read into: each read is consumed before the next. Allocated with the first socket. */
+/** The buffer that all sockets read into; each read is consumed before the next. Allocated with the first socket. */
 let shared: Buffer | undefined;
 
-/** Where Node's sockets keep the option `onread`, which is public for sockets of clients alone (lib/net.js). */
+/** Internals of the option `onread`, which Node documents only for client sockets (lib/net.js). */
 interface OnRead {
   readonly bufferKey: symbol;
   readonly callbackKey: symbol;
@@ -17,7 +17,7 @@ interface OnRead {
 
 type Inside = Record<symbol, unknown>;
 
-/** Undefined: the stream is no socket, or a socket of another Node than we know. */
+/** Undefined if the stream is not a socket, or this Node has other internals. */
 function onReadOf(socket: Duplex & { readonly _handle?: unknown }): OnRead | undefined {
   const inside = socket as unknown as Inside;
   const key = (name: string): symbol | undefined =>
@@ -34,9 +34,9 @@ function onReadOf(socket: Duplex & { readonly _handle?: unknown }): OnRead | und
 }
 
 /**
- * Passes on all that a socket reads. The bytes are valid until `receive` returns, which must not read from the socket.
- * Node hands out each TLS record in new memory; read into one buffer, a file's upload takes 0.85 of the CPU time
- * (decision 0023). Where Node does not offer this, it reads through the public API.
+ * Passes everything that a socket reads to `receive`. The bytes are valid until it returns, and it must not read from
+ * the socket. Node allocates new memory for each TLS record; reading into one buffer takes 0.85 of the CPU time of an
+ * upload (decision 0023). If Node lacks this, the public API is used.
  */
 export function receiveAll(socket: Duplex, receive: (bytes: Buffer) => void): void {
   const onRead = onReadOf(socket);
@@ -51,10 +51,10 @@ export function receiveAll(socket: Duplex, receive: (bytes: Buffer) => void): vo
   inside[onRead.callbackKey] = (sizeBytes: number): void => {
     if (bytes.length !== sizeBytes) bytes = buffer.subarray(0, sizeBytes);
     receive(bytes);
-    // Overwrite small reads: they may hold a token or entropy.
+    // Small reads are overwritten, since they may contain a token or entropy.
     if (sizeBytes < RECORD_BYTES) bytes.fill(0);
   };
   onRead.handle.useUserBuffer(buffer);
-  // Passes on what came before; later also the end.
+  // Passes on data that arrived earlier. This read also lets the socket detect EOF later.
   for (let early: unknown = socket.read(); early !== null; early = socket.read()) receive(early as Buffer);
 }

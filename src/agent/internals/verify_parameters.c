@@ -1,7 +1,7 @@
 /*
- * OpenSSL's table of verification parameters, whose entry for servers is replaced for the whole process. A guest's
- * clock may be years behind until the first restore duties, and an authority may be an intermediate one. Where Node
- * does not export what this calls, OpenSSL's own checks stay, and the agent logs certificate_times_enforced.
+ * Replaces the entry for servers in OpenSSL's table of verification parameters, for the whole process. A guest's clock
+ * may be years behind until the first restore, and the CA may be an intermediate one. If Node does not export these
+ * functions, OpenSSL's own checks apply, and the agent logs certificate_times_enforced.
  */
 #include <openssl/x509_vfy.h>
 
@@ -19,15 +19,15 @@
   F(X509_VERIFY_PARAM_lookup)
 CALLS_OF_OPENSSL(RELAXING, can_relax)
 
-/* The parameters by which a server verifies its clients. */
+/* Name of the parameters with which a server verifies clients. */
 #define PARAMETERS "ssl_client"
 
 /*
- * Only where handshakes.c refuses what has expired, as it also does for contexts made later. Node's own option for a
- * partial chain, allowPartialTrustChain, has no effect on a server. All other checks stay.
+ * Works only if handshakes.c rejects expired certificates, which it does for all later contexts. Node's own option for
+ * partial chains, allowPartialTrustChain, has no effect on a server. All other checks stay.
  */
 long agent_relax_certificate_checks(void) {
-  if (!can_relax() || !checks_expiry()) return refuse(ENOSYS);
+  if (!can_relax() || !checks_expiry()) return fail_with(ENOSYS);
   const X509_VERIFY_PARAM *defaults = X509_VERIFY_PARAM_lookup(PARAMETERS);
   X509_VERIFY_PARAM *changed = X509_VERIFY_PARAM_new();
   bool done = defaults != NULL && changed != NULL && X509_VERIFY_PARAM_set1(changed, defaults) == 1 &&

@@ -1,11 +1,14 @@
-/** The native addon's types. Unless a comment says otherwise, a negative result is a negated errno. */
+/** Types of the native addon. Unless documented otherwise, a negative result is a negated errno. */
 
 import type { SpawnBlock, SpawnStep } from "../domain/index.ts";
 
-/** Events of a descriptor, as a mask. */
+/** Bit mask of the events of a descriptor. */
 export const READABLE = 1;
 export const WRITABLE = 2;
-/** The descriptor is in an error state. Comes together with READABLE and WRITABLE, and the watch has ended: mask 0. */
+/**
+ * The descriptor is in an error state. Reported together with READABLE and WRITABLE. The watch has then stopped, as
+ * after `set(0)`.
+ */
 export const FAILED = 4;
 
 /** AT_FDCWD of openat(2), and the RESOLVE_* flags of openat2(2). */
@@ -16,48 +19,51 @@ export const RESOLVE_NO_SYMLINKS = 0x04;
 export const RESOLVE_BENEATH = 0x08;
 export const RESOLVE_IN_ROOT = 0x10;
 
-/** Advice for mapped pages of files (madvise(2)): read neighbours too; read nothing else; unmap them. */
+/** Advice of madvise(2) for mapped file pages. NORMAL: with read-ahead. RANDOM: without. DONT_NEED: unmap. */
 export const ADVICE_NORMAL = 0;
 export const ADVICE_RANDOM = 1;
 export const ADVICE_DONT_NEED = 4;
 
-/** Owns a descriptor and reports when it is readable or writable. Keeps the event loop alive while it watches. */
+/** Owns a descriptor and reports when it is readable or writable. While it watches, it keeps the event loop alive. */
 export interface FdWatch {
-  /** Events to report: READABLE, WRITABLE, both, or 0. Level-triggered: reports again in every tick of the event loop. */
+  /**
+   * Sets the events to report: READABLE, WRITABLE, both, or 0. Level-triggered: reports in every tick of the event loop
+   * while the condition holds.
+   */
   set(mask: number): number;
-  /** Stops watching and closes the descriptor, once. Later calls do nothing. */
+  /** Stops watching and closes the descriptor. Later calls do nothing. */
   close(): void;
 }
 
-/** Constructs a watch; from then on it owns the descriptor. Throws when the descriptor cannot be watched. */
+/** Takes ownership of the descriptor. Throws if it cannot be watched; then the caller still owns it. */
 type FdWatchClass = new (fd: number, onEvents: (events: number) => void) => FdWatch;
 
-/** Writes to a descriptor on a thread of its own, in the order of the calls: a blocking write holds up nobody. */
+/** Writes to a descriptor on its own thread, in order, so that a blocking write delays nobody. */
 interface BackgroundWriter {
-  /** Queues all bytes, or none (false) where the queue has no room for them. Never blocks. */
+  /** Queues all bytes, or returns false if the queue lacks room for all of them. Never blocks. */
   write(bytes: Uint8Array): boolean;
-  /** Blocks the caller until all is written (true) or the time is up. */
+  /** Blocks the caller until everything is written (true) or the time is up (false). */
   drain(limitMs: number): boolean;
 }
 
-/** Constructs a writer. The caller keeps the descriptor. Throws when the thread cannot be started. */
+/** Does not take ownership of the descriptor. Throws if the thread cannot be started. */
 type BackgroundWriterClass = new (fd: number, capacityBytes: number) => BackgroundWriter;
 
-/** A child's settings beside its block. Undefined: as the agent has them. */
+/** Settings of a child that are not part of its block. Undefined: inherit from the agent. */
 export interface SpawnSettings {
-  /** Soft RLIMIT_NOFILE, at most the hard limit. */
+  /** Soft RLIMIT_NOFILE. Limited by the hard limit. */
   readonly openFilesLimit: number;
-  /** Directory of the cgroup in which the child starts. */
+  /** Open directory of the cgroup in which the child starts. */
   readonly cgroupFd: number | undefined;
-  /** Of setpriority(2), best effort. */
+  /** Nice value of setpriority(2). Failure is ignored. */
   readonly priority?: number | undefined;
-  /** Of proc(5), best effort. */
+  /** oom_score_adj of proc(5). Failure is ignored. */
   readonly oomScoreAdj?: number | undefined;
 }
 
 /**
- * Called once. `errno` 0: the child runs the command, and the last three are the agent's ends of its streams, which do
- * not block, or -1. Otherwise it is dead and reaped, and nothing is open.
+ * Called once. If `errno` is 0, the child runs the command, and the last three arguments are the agent's non-blocking
+ * ends of its streams, or -1. Otherwise the child is dead and reaped, and all its descriptors are closed.
  */
 type SpawnDone = (
   errno: number,
@@ -68,137 +74,138 @@ type SpawnDone = (
   stderr: number,
 ) => void;
 
-/** The addon: what addon/addon.h lists, which a test compares. The files in addon/ say why it works as it does. */
+/** The functions of the addon, the same as in addon/addon.h (a test compares them). The C files explain how they work. */
 export interface Addon {
-  /** Returns a number for abortSpawn. 0: no memory; `done` will not be called then. */
+  /** Returns a number for abortSpawn, or 0 if out of memory; then `done` is not called. */
   spawn(block: SpawnBlock, settings: SpawnSettings, done: SpawnDone): number;
   /**
-   * Kills a child that is still starting (step "killed"); nothing once it has started or failed. Returns where it was:
-   * 1 in chdir, 2 + n in execve of the n-th file, 0 elsewhere.
+   * Kills a child that is still starting (step "killed"). Does nothing once it has started or failed. Returns what it
+   * was doing: 1 for chdir, 2 + n for execve of the n-th file, 0 otherwise.
    */
   abortSpawn(number: number): number;
-  /** 0 while the child runs; once it has ended CLD_ code * 256 + status (waitid(2)). The child stays a zombie. */
+  /** Returns 0 while the child runs, then its CLD_ code * 256 + status (waitid(2)). The child stays a zombie. */
   peekEnd(pid: number): number;
-  /** Takes an ended child out of the process table; its id may be given to another process from then on. */
+  /** Reaps an ended child. From then on its pid may be reused. */
   reap(pid: number): number;
   /**
-   * Sends a signal up to 64; 0 only checks. Ids up to 1 are refused. Only for children: the kernel gives the id of a
-   * child, or of the group that it leads, to nobody else before `reap`.
+   * Sends a signal (at most 64; 0 only checks). Pids up to 1 are rejected. Use it only for children: the kernel does
+   * not reuse the pid or process group id of a child before `reap`.
    */
   kill(pid: number, signal: number): number;
-  /** The same for a whole process group. */
+  /** Sends a signal to a process group, with the same rules. */
   killGroup(processGroup: number, signal: number): number;
   /**
-   * Sends a signal to any other process, given by its id and start time in the process table. -ESRCH: it has gone, even
-   * if another process has its id now; -ENOSYS: the kernel (before Linux 5.3) or a seccomp filter cannot tell.
+   * Sends a signal to any process, identified by pid and start time. -ESRCH: it has ended, even if the pid was reused.
+   * -ENOSYS: pidfds are not available (Linux before 5.3, or a seccomp filter).
    */
   signalProcess(pid: number, start: number, signal: number): number;
   /**
-   * Rows of pid, parent, process group, session, state character and start time, one for each of these processes that
-   * is there. -EMFILE, -ENFILE, -ENOMEM: cannot be read now.
+   * Returns a row for each of these processes that exists: pid, parent, process group, session, state character and
+   * start time. -EMFILE, -ENFILE, -ENOMEM: they cannot be read now.
    */
   processRows(pids: Int32Array): Int32Array | number;
-  /** Rows of pid and session, one for every process in /proc: takes a seventh of the time. */
+  /** Returns a row with pid and session for each process in /proc, in a seventh of the time of processRows. */
   processSessions(): Int32Array | number;
   /**
-   * What an ended child, which is not reaped, and its descendants that were waited for have used: user and system time
-   * in microseconds, and the largest resident set in bytes. Then that of this process. -ECHILD: it has not ended.
+   * Resource usage of an ended child before it is reaped, with its waited-for descendants: user and system time in
+   * microseconds, peak resident set in bytes; then the peak resident set of this process. -ECHILD: it has not ended.
    */
   usedBy(pid: number): Float64Array | number;
   /**
-   * The same of the cgroup in an open directory: user and system time in microseconds, the most memory in bytes, and
-   * how many processes the out-of-memory killer has killed. Each -1 where the cgroup does not tell.
+   * Resource usage of the cgroup in an open directory: user and system time in microseconds, peak memory in bytes, and
+   * the number of OOM kills. -1 for a value that the cgroup does not provide.
    */
   usedIn(directory: number): Float64Array;
-  /** Of a process that has ended too, until it is reaped. -ESRCH: there is none. */
+  /** Parent of a process, also of a zombie. -ESRCH: it does not exist. */
   parentOf(pid: number): number;
-  /** 1: the process is there, and has not ended. */
+  /** 1 if the process exists and is not a zombie. */
   isAlive(pid: number): number;
-  /** Another descriptor, above the standard ones, of the same open file. */
+  /** Duplicates a descriptor to a number above the standard streams. */
   duplicate(fd: number): number;
-  /** Bytes read; 0 at the end. */
+  /** Returns the number of bytes read; 0 at EOF. */
   read(fd: number, bytes: Uint8Array, offset: number, length: number): number;
   /**
-   * Reads only what the page cache holds: never waits for a device. Bytes read; 0 at the end; -EAGAIN where nothing is
-   * cached, -EOPNOTSUPP where the file system cannot tell. A negative `position` means the descriptor's own.
+   * Reads only from the page cache, so it never blocks. Returns the number of bytes read; 0 at EOF; -EAGAIN if nothing
+   * is cached; -EOPNOTSUPP if the file system does not support it. A negative `position` means the file position.
    */
   readCached(fd: number, bytes: Uint8Array, position: number): number;
-  /** Bytes written. */
+  /** Returns the number of bytes written. */
   write(fd: number, bytes: Uint8Array, offset: number, length: number): number;
-  /** Bytes that can be read from a pipe or terminal now. */
+  /** Number of bytes that can be read from a pipe or terminal now. */
   bytesAvailable(fd: number): number;
-  /** Bytes that the pipe holds from now on. -EPERM: more than this user may have (pipe(7)). */
+  /** Sets the capacity of a pipe and returns it. -EPERM: it exceeds the user's limit (pipe(7)). */
   widenPipe(fd: number, sizeBytes: number): number;
-  /** True when nobody holds the writing end any more. The pipe may still hold bytes. */
+  /** True if a pipe has no writer any more. It may still contain bytes. */
   hungUp(fd: number): boolean;
-  /** Master, which does not block, and slave, which does. */
+  /** Opens a terminal: a non-blocking master and a blocking slave. */
   openTerminal(cols: number, rows: number): readonly [number, number] | number;
   resizeTerminal(fd: number, cols: number, rows: number): number;
-  /** Sends SIGINT, SIGQUIT or SIGTSTP to the process group in the foreground of a master's terminal. -EINVAL: another. */
+  /** Sends SIGINT, SIGQUIT or SIGTSTP to the foreground process group of a master's terminal. -EINVAL for other signals. */
   signalForeground(fd: number, signal: number): number;
-  /** The character that means end of file when typed now; negative: none does. */
+  /** The current end-of-file character of a terminal; negative: none. */
   terminalEofByte(fd: number): number;
-  /** The process's environment, byte for byte. */
+  /** The environment of the process as raw bytes. */
   environ(): Buffer[];
   /** CLOCK_REALTIME in nanoseconds. */
   realtimeNs(): bigint;
   setRealtimeNs(ns: bigint): number;
-  /** Mixes 1 to 512 bytes into the kernel's pool by way of a random device, and credits them (RNDADDENTROPY). */
+  /** Adds 1 to 512 bytes to the kernel's entropy pool and credits them (RNDADDENTROPY). */
   creditEntropy(fd: number, bytes: Uint8Array): number;
-  /** Makes the kernel's generator derive a new key from the pool (RNDRESEEDCRNG). */
+  /** Reseeds the kernel's generator from its pool (RNDRESEEDCRNG). */
   reseedCrng(fd: number): number;
-  /** Makes a device node for its owner alone (mknod(2)). */
+  /** Creates a character device node with mode 0600 (mknod(2)). */
   makeCharacterDevice(path: string, major: number, minor: number): number;
-  /** Reseeds OpenSSL's primary generator. 1: done; 0: it failed; -ENOSYS: this Node does not export it. */
+  /** Reseeds OpenSSL's primary generator. 1: done; 0: failed; -ENOSYS: this Node does not export the function. */
   reseedOpenssl(additional: Uint8Array): number;
   /**
-   * From now on, a server that verifies a client's chain accepts what is not valid yet, and a trusted intermediate
-   * authority as its end. 1: done; 0: it failed; -ENOSYS: this Node does not export it, or boundHandshakes() is not
-   * done, which refuses what has expired.
+   * Changes how servers verify client certificates from now on: certificates that are not valid yet are accepted, and
+   * so is an intermediate CA as the end of the chain. 1: done; 0: failed; -ENOSYS: this Node does not export the
+   * functions, or boundHandshakes(), which rejects expired certificates, was not called.
    */
   relaxCertificateChecks(): number;
   /**
-   * Affects every TLS context that is made from now on: the check of a client's chain ends at its first failure, and
-   * refuses what has expired, with an alert. internals/handshakes.c bounds the chain, the records of an unverified
-   * client, and KeyUpdates. A client that exceeds a bound gets an alert or is cut off. 1: done; 0: it failed; -ENOSYS:
-   * this Node does not export it.
+   * Changes every TLS context created from now on: verifying a client's chain ends at the first failure, and an expired
+   * certificate is rejected with an alert. Limits the size of the chain, the records of an unverified client, and
+   * KeyUpdates (internals/handshakes.c); a client that exceeds a limit gets an alert or is disconnected. 1: done; 0:
+   * failed; -ENOSYS: this Node does not export the functions.
    */
   boundHandshakes(): number;
-  /** True where a TLS server can use these PEM texts. False also where this Node does not export OpenSSL. */
+  /** Whether a TLS server can use these PEM texts. False also if this Node does not export OpenSSL. */
   acceptsTlsMaterial(cert: Uint8Array, key: Uint8Array, clientCa: Uint8Array): boolean;
-  /** [dev, ino, size, mtimeNs, ctimeNs] of a file that the kernel has in memory, else -EAGAIN. Never blocks. */
+  /** Returns [dev, ino, size, mtimeNs, ctimeNs] of a file, or -EAGAIN if the kernel has not cached it. Never blocks. */
   cachedState(path: string): readonly bigint[] | number;
   dropFileCache(fd: number): number;
-  /** Advice of madvise(2) for the code and constants of the program and its libraries: one of ADVICE_*. */
+  /** Calls madvise(2) for the code and constants of the program and its libraries. `advice` is one of ADVICE_*. */
   adviseCode(advice: number): number;
   /**
-   * Reads files, given by paths that each end with a NUL, past the page cache; with a negative limit only their states
-   * (stat(2)). Resolves, in their order, with ten numbers of 64 bits for each: an errno (0: none), device, inode, size,
-   * mtime and ctime in nanoseconds, mode, user, 1 if it changed meanwhile, and the number of bytes that follow: none of
-   * a file that is not regular or is larger than the limit.
+   * Reads files past the page cache. `paths` has a NUL after each path. With a negative limit it only stats them.
+   * Resolves with ten 64-bit numbers per file, in order: errno (0: none), device, inode, size, mtime and ctime in
+   * nanoseconds, mode, uid, 1 if the file changed during the read, and the number of content bytes that follow. No
+   * content for files that are not regular or exceed the limit.
    */
   readFiles(paths: Uint8Array, limitBytes: number): Promise<Buffer | number>;
-  /** Returns the C library's free memory to the kernel. 1: it had some. */
+  /** Returns free memory of the C library to the kernel. Returns 1 if there was any. */
   trimHeap(): number;
-  /** Another process's soft RLIMIT_NOFILE. */
+  /** Soft RLIMIT_NOFILE of another process. */
   openFilesLimitOf(pid: number): number;
   /**
-   * openat(2) on a libuv thread; openat2(2) where `resolve` (RESOLVE_*) is not 0. Resolves with a descriptor or a
-   * negated errno. With WORKING_DIRECTORY as the directory, paths mean what they mean to open(2).
+   * openat(2) on a libuv thread, or openat2(2) if `resolve` (RESOLVE_*) is not 0. Resolves with a descriptor or a
+   * negated errno. With WORKING_DIRECTORY as `directory`, paths are resolved as by open(2).
    */
   openIn(directory: number, path: Uint8Array, flags: number, mode: number, resolve: number): Promise<number>;
-  /** Renames an entry of a directory, perhaps into another; `exclusive` refuses to replace one. */
+  /** Renames an entry, possibly into another directory. `exclusive`: do not replace an existing entry. */
   moveIn(directory: number, from: Uint8Array, target: number, to: Uint8Array, exclusive: boolean): Promise<number>;
   /**
-   * Makes an entry in a directory from a record (files/entries/record.ts), whose path is a name there: a directory or a
-   * link with its attributes, or a file with its content. Resolves with the descriptor of the file, which has no name
-   * yet, or the temporary one if there is one; else with 0. `flags`: what may have the name (entry.c). As of the next
-   * three, a failure is a negated errno with the step that failed above its lower 16 bits.
+   * Creates an entry from a record (files/entries/record.ts) whose path is a name in the directory: a directory or link
+   * with its attributes, or a file with its content. Resolves with 0, or with the descriptor of the file, which has no
+   * name yet, or the temporary one. `flags` restrict what may already have the name (entry.c). On failure of this call
+   * and the next two, the bits above the lower 16 of the negated result are the step that failed.
    */
   makeEntry(directory: number, record: Uint8Array, temporary: Uint8Array, flags: number): Promise<number>;
   /**
-   * Stages of a file's commit (entry.h): checks its size, sets its attributes and syncs it; gives it its name, in place
-   * of what has it through the temporary name, syncs the directory and closes both. Resolves with 0.
+   * Runs stages of a file's commit (entry.h). First: checks its size, sets its attributes and syncs it. Then: gives it
+   * its name, replacing an existing file by way of the temporary name, syncs the directory and closes both descriptors.
+   * Resolves with 0.
    */
   commitEntry(
     fd: number,
@@ -207,26 +214,26 @@ export interface Addon {
     temporary: Uint8Array,
     stages: number,
   ): Promise<number>;
-  /** Sets the attributes of any open entry, O_PATH included, that a record has. */
+  /** Sets the attributes that the record contains on an open entry, which may be an O_PATH descriptor. */
   setAttributes(fd: number, record: Uint8Array): Promise<number>;
   /** Removes an entry; a directory only if it is empty. */
   removeIn(directory: number, name: Uint8Array, isDirectory: boolean): Promise<number>;
-  /** Target of a symbolic link that was opened with O_PATH; a negated errno for any other entry. */
+  /** Target of a symbolic link opened with O_PATH. A negated errno for any other type. */
   targetOf(fd: number): Promise<Buffer | number>;
   /**
-   * Reads a batch of a directory's entries from a position (8 bytes; none: the beginning), with their attributes or
-   * only with their types. Without `.` and `..`; packed by directories.c. A negated errno where it cannot.
+   * Reads a batch of directory entries from a position on (8 bytes; empty: the start), with their attributes or only
+   * their types. Leaves out `.` and `..`. directories.c defines the format.
    */
   entriesIn(directory: number, position: Uint8Array, describes: boolean): Promise<Buffer | number>;
   /**
-   * Removes entries of a directory, each a byte (`/` for a directory, which must be empty), its name and a NUL.
-   * Resolves with an errno of 32 bits for each that it got to, 0 where it is removed.
+   * Removes entries. `names` has for each a byte (`/` for a directory, which must be empty), the name and a NUL.
+   * Resolves with a 32-bit errno for each entry that it reached in time; 0: removed.
    */
   removeEach(directory: number, names: Uint8Array): Promise<Buffer | number>;
   /**
-   * Makes entries below a directory from records (files/entries/record.ts), each whole or not at all. Resolves with a
-   * failure of 32 bits for each that it got to, 0 where it is there. `temporary`: a name that nobody else uses.
-   * `synced`: a directory whose file system is synced later, as `directory`'s is.
+   * Creates entries below a directory from records (files/entries/record.ts), each completely or not at all. Resolves
+   * with a 32-bit failure for each that it reached in time; 0: created. `temporary` is a unique name. `synced` is a
+   * directory whose file system the caller syncs later, like that of `directory`.
    */
   writeEntries(
     directory: number,
@@ -236,8 +243,8 @@ export interface Addon {
     synced: number,
   ): Promise<Buffer | number>;
   /**
-   * Reads regular files below a directory, by paths that end with a NUL each. Resolves with a size of 32 bits and the
-   * bytes for each that it got to; a negative size is a negated errno (EFBIG: more than `eachBytes`).
+   * Reads regular files below a directory. `paths` has a NUL after each path. Resolves with a 32-bit size and the
+   * content of each file that it reached in time; a negative size is a negated errno (EFBIG: more than `eachBytes`).
    */
   readEntries(
     directory: number,
@@ -247,65 +254,73 @@ export interface Addon {
     roomBytes: number,
   ): Promise<Buffer | number>;
   /**
-   * Where a file's next data begins and ends, from a place on (64 bits each). Holes of less than 64 KiB count as data.
-   * Resolves with 64 bits each: both the file's end where there is no more. Reading goes on from that place.
+   * Finds the next data at or after an offset. Resolves with its start and end (64 bits each), or the file's end twice.
+   * Holes smaller than 64 KiB count as data. Afterwards the file position is `from`.
    */
   nextData(fd: number, from: Uint8Array): Promise<Buffer | number>;
-  /** syncfs(2) of the file system that an open directory lies in. */
+  /** Syncs the file system of an open directory (syncfs(2)). */
   syncFileSystem(directory: number): Promise<number>;
-  /** A socket that listens on a TCP port of all addresses, before anything is accepted on it. */
+  /** Opens a socket that listens on a TCP port on all addresses. Nothing is accepted yet. */
   listenPort(port: number): number;
-  /** The same for a vsock port, of whatever CID the guest has (vsock(7)). -EAFNOSUPPORT: this kernel has no vsock. */
+  /**
+   * Opens a socket that listens on a vsock port of any CID of the guest (vsock(7)). -EAFNOSUPPORT: the kernel lacks
+   * vsock.
+   */
   listenVsock(port: number): number;
-  /** Accepts a connection of a vsock listener: its descriptor, which does not block, and the peer's CID and port. */
+  /** Accepts a vsock connection. Returns its non-blocking descriptor, and the peer's CID and port. */
   acceptVsock(fd: number): readonly [fd: number, cid: number, port: number] | number;
-  /** Begins to connect a non-blocking socket to a port of 127.0.0.1 or ::1. Writable once `connected` can tell. */
+  /**
+   * Starts to connect a non-blocking socket to a port of 127.0.0.1 or ::1. When it is writable, `connected` has the
+   * result.
+   */
   connectPort(family: 4 | 6, port: number): number;
-  /** The same for the path of a unix socket, connected, on a libuv thread. -EAGAIN: its listener's queue is full. */
+  /** Connects to a unix socket, on a libuv thread. -EAGAIN: the listener's backlog is full. */
   connectPath(path: Uint8Array): Promise<number>;
-  /** 0: it is connected; -ECONNREFUSED also for a socket that is connected to itself. */
+  /** 0 if the socket is connected. -ECONNREFUSED also if it is connected to itself. */
   connected(fd: number): number;
-  /** The process that listens at the other end of a unix socket, by its id in this process's namespace. */
+  /** Pid of the process that listens at the other end of a unix socket. */
   peerProcess(fd: number): number;
   /**
-   * Of a TCP socket on which data waits for the peer: milliseconds since the peer's kernel last acknowledged anything
-   * (TCP_INFO of tcp(7)). 1 also while all that was sent is acknowledged, and the peer's window is closed. 0: none
-   * waits.
+   * For a TCP socket with data for the peer: milliseconds since the peer's kernel last acknowledged anything (TCP_INFO
+   * of tcp(7)). 1 if everything sent is acknowledged, but the peer's window is closed. 0: no data is waiting.
    */
   unacknowledgedMs(fd: number): number;
-  /** Ends one direction of a socket: the peer reads the end (shutdown(2), SHUT_WR). */
+  /** Shuts down writing (shutdown(2), SHUT_WR): the peer reads EOF. */
   endWriting(fd: number): number;
-  /** From now on closing a TCP socket resets its connection. */
+  /** Makes a later close(2) of a TCP socket reset the connection. */
   resetAtClose(fd: number): number;
-  /** Root directory of a cgroup2 file system that is mounted nowhere. Closing it unmounts. */
+  /** Mounts a cgroup2 file system without attaching it to the tree. Returns its root directory; closing it unmounts. */
   mountCgroups(): number;
-  /** Descriptor of a file below a directory that is open. */
+  /** Opens a file relative to an open directory. */
   openAt(directory: number, name: string, flags: number): number;
-  /** Makes a directory of mode 0755. */
+  /** Creates a directory of mode 0755. */
   makeDirectoryAt(directory: number, name: string): number;
-  /** Removes an empty directory; a cgroup is busy while something lives in it. */
+  /** Removes an empty directory. A cgroup with processes is busy. */
   removeDirectoryAt(directory: number, name: string): number;
-  /** Names of the directories in an open directory. */
+  /** Names of the subdirectories of an open directory. */
   directoriesIn(directory: number): readonly string[] | number;
-  /** Locks a file or directory exclusively, without waiting (flock(2)). Closing the descriptor unlocks it. */
+  /** Locks a file or directory exclusively without waiting (flock(2)). Closing the descriptor unlocks it. */
   lock(fd: number): number;
-  /** Sends a byte, and with it a copy of a descriptor, over a unix socket. */
+  /** Sends a byte and a descriptor over a unix socket. */
   sendDescriptor(socket: number, byte: number, fd: number): number;
-  /** Forbids core dumps of this process, and tracing and looks into its memory by others of the same user. */
+  /** Forbids core dumps of this process, and ptrace and memory access by other processes of the same user. */
   forbidDumps(): number;
-  /** This process's effective capabilities, one bit each. */
+  /** Effective capabilities of this process as a bit mask. */
   effectiveCapabilities(): bigint | number;
-  /** 0: no seccomp filter; 2: a filter. */
+  /** 0: no seccomp filter; 2: a filter is installed. */
   seccompMode(): number;
-  /** Changes nothing. -EINVAL where this process may step the clock, else the error that stepping would give. */
+  /** Returns -EINVAL if this process may step the clock, otherwise the error that stepping would cause. Changes nothing. */
   probeClockStep(): number;
-  /** Changes nothing. -EINVAL where this process may credit entropy, else the error that crediting would give. */
+  /**
+   * Returns -EINVAL if this process may credit entropy, otherwise the error that crediting would cause. Changes
+   * nothing.
+   */
   probeCreditEntropy(fd: number): number;
-  /** Changes nothing. -EINVAL where clone3(2) can be called, else its error. */
+  /** Returns -EINVAL if clone3(2) can be called, otherwise its error. Changes nothing. */
   probeClone3(): number;
-  /** The same for close_range(2). */
+  /** Like probeClone3, for close_range(2). */
   probeCloseRange(): number;
-  /** Ends the process at once, without waiting for its threads. */
+  /** Ends the process immediately, without waiting for its threads. */
   exitNow(status: number): never;
   readonly FdWatch: FdWatchClass;
   readonly BackgroundWriter: BackgroundWriterClass;

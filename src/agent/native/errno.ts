@@ -6,17 +6,17 @@ const NAMES: ReadonlyMap<number, string> = new Map(
     .map(([name, number]) => [number, name]),
 );
 
-/** Symbolic name of an errno, of either sign: 2 and -2 are "ENOENT". */
+/** Name of an errno of either sign: 2 and -2 are "ENOENT". */
 export function errnoName(errno: number): string {
   return NAMES.get(Math.abs(errno)) ?? `E${Math.abs(errno)}`;
 }
 
-/** Symbolic errno of a call's result: undefined where that is not negative. */
+/** Name of the errno in a result; undefined if the result is not negative. */
 export function errnoIn(result: number): string | undefined {
   return result < 0 ? errnoName(result) : undefined;
 }
 
-/** Symbolic errno of a failed Node call, from its number: libuv has no name for some (EDQUOT). */
+/** Name of the errno of a failed Node call. Taken from the number, because libuv has no name for some (EDQUOT). */
 export function failedWith(error: unknown): string | undefined {
   const errno = error instanceof Error && "errno" in error ? error.errno : undefined;
   return typeof errno === "number" ? errnoName(errno) : undefined;

@@ -352,7 +352,7 @@ describe("launcher", () => {
     const folder = join(bundle.folder, "lib");
     const { status, stderr } = spawnSync("sh", ["-c", script, bundle.launcher, folder], { encoding: "utf8" });
     assert.equal(status, 71);
-    assert.match(stderr, /cannot find agent.bin beside this executable/);
+    assert.match(stderr, /cannot find agent.bin in the directory of this executable/);
   });
 
   test("has the addon loaded with Node, whose mutexes then have no table of 1 MiB", () => {

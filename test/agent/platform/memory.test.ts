@@ -199,10 +199,11 @@ function optimizes(begin: string, goOn: string, tries = 60): boolean[] {
   return JSON.parse(stdout) as boolean[];
 }
 
-const ANNOUNCED = "memory.calls(1); await memory.beforeSnapshot(() => Promise.resolve()); memory.calls(0);";
+const ANNOUNCED = "memory.onCalls(1); await memory.beforeSnapshot(() => Promise.resolve()); memory.onCalls(0);";
 
 test("from the announcement of a snapshot V8 optimizes nothing until some calls have come or a large one has", () => {
-  const calls = (count: number): string => `for (let i = 0; i < ${count}; i++) { memory.calls(1); memory.calls(0); }`;
+  const calls = (count: number): string =>
+    `for (let i = 0; i < ${count}; i++) { memory.onCalls(1); memory.onCalls(0); }`;
   assert.deepEqual(optimizes("", ""), [true, true], "without a snapshot");
   assert.deepEqual(optimizes(ANNOUNCED, calls(10)), [false, false], "a node's first calls");
   assert.deepEqual(optimizes(ANNOUNCED, calls(40)), [false, true], "more calls");

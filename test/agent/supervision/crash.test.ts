@@ -33,7 +33,7 @@ const DAEMON_SECONDS = `54${process.pid}.125`;
 const ORPHAN = `orphan of ${process.pid}`;
 
 /** What is left has a shorter grace than shipped, whose 10 s pass in launcher.test.ts. */
-const bundle = forAllTests(makeLauncherBundle({ remainsGraceMs: 1_000 }));
+const bundle = forAllTests(makeLauncherBundle({ crashGraceMs: 1_000 }));
 copyFileSync(buildNative(), join(bundle.folder, "agent.node"));
 copyFileSync(program("fork_runner"), join(bundle.folder, RUNNER));
 

@@ -98,7 +98,7 @@ describe("guestctl mkdir, mv, chmod and rm", () => {
     await quietly("mkdir", "-p", "-m", "0750", `:${folder.at("a/b/c")}`, folder.at("d"));
     assert.equal((await stat(folder.at("a/b/c"))).mode & 0o777, 0o750);
     await quietly("mkdir", "-p", folder.at("d"));
-    assertRefused(await guestctl("mkdir", folder.at("d")), /exists already/);
+    assertRefused(await guestctl("mkdir", folder.at("d")), /already exists/);
     await writeFile(folder.at("one"), "one");
     await quietly("mv", folder.at("one"), `:${folder.at("two")}`);
     await quietly("mv", folder.at("two"), folder.at("a"), folder.at("d"));

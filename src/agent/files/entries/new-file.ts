@@ -12,7 +12,7 @@ import { ENTRY, type NewEntry, packEntry } from "./record.ts";
 const NO_OTHERS = 1;
 const EXCLUSIVE = 2;
 /** Stages and flags of commitEntry. */
-const SETTLE = 1;
+const APPLY = 1;
 const NAME = 2;
 const SYNC = 4;
 const OVERWRITES = 8;
@@ -134,8 +134,8 @@ export class NewFile {
   async commit(entry: Omit<NewEntry, "type" | "content">, { exclusive, syncs, signal }: Commit): Promise<void> {
     const record = packEntry({ ...entry, type: ENTRY.file });
     const temporary = this.#temporary ?? (exclusive ? NONE : temporaryName());
-    if (!syncs) return this.#run("place", record, temporary, SETTLE | NAME, exclusive, signal);
-    await this.#run("sync", record, temporary, SETTLE | SYNC, exclusive, signal);
+    if (!syncs) return this.#run("place", record, temporary, APPLY | NAME, exclusive, signal);
+    await this.#run("sync", record, temporary, APPLY | SYNC, exclusive, signal);
     signal.throwIfAborted();
     const sync = this.#directory.isReadable ? SYNC : 0;
     return this.#run("sync_folder", record, temporary, NAME | sync, exclusive);

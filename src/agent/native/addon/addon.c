@@ -18,7 +18,7 @@ int start_thread(void *(*run)(void *), void *data, size_t stack_bytes) {
   return error;
 }
 
-/* The arguments of a function of numbers, by their count. */
+/* Argument lists by number of arguments. */
 #define NUMBER(at) to_int(env, args[at])
 #define NUMBERS_0 ()
 #define NUMBERS_1 (NUMBER(0))

@@ -1,6 +1,6 @@
 /*
- * The agent's native addon: what the kernel offers and Node does not. Each function does one system call or one job and
- * decides nothing. ../addon.ts has their meaning in JavaScript; the comments here have the rest.
+ * The agent's native addon: system calls that Node lacks. Each function makes one system call or does one small job,
+ * without policy. ../addon.ts documents the JavaScript side; comments here explain the rest.
  */
 #ifndef AGENT_ADDON_H
 #define AGENT_ADDON_H
@@ -12,8 +12,8 @@
 #include <sys/types.h>
 
 /*
- * Functions of numbers: name in JavaScript, function, and its parameters, with their count first. They return a number,
- * or -1 with errno, of which JavaScript gets the negative errno.
+ * Functions that take and return numbers: name in JavaScript, C function, number of parameters, parameters. On failure
+ * they return -1 and set errno; JavaScript gets the negated errno.
  */
 #define AGENT_CALLS(F)                                                            \
   /* spawn.c */                                                                   \
@@ -68,7 +68,7 @@
   /* cgroup.c */                                                                  \
   F("mountCgroups", agent_mount_cgroups, 0, (void))
 
-/* Functions of other values: name in JavaScript, function. They return negative errnos themselves. */
+/* Other functions: name in JavaScript, C function. They return a negated errno themselves. */
 #define AGENT_FUNCTIONS(F)                                 \
   /* listeners.c */                                        \
   F("acceptVsock", agent_accept_vsock)                     \
@@ -106,7 +106,7 @@
   F("removeDirectoryAt", agent_remove_directory_at)              \
   F("directoriesIn", agent_directories_in)
 
-/* Calls that may wait for a file system, on libuv threads (file_job.h): name in JavaScript, function. */
+/* Functions that may block on a file system. They run on libuv threads (file_job.h): name in JavaScript, C function. */
 #define AGENT_FILE_CALLS(F)                  \
   /* files.c */                              \
   F("openIn", agent_open_in)                 \
@@ -130,7 +130,7 @@
   /* whole_files.c */                        \
   F("readFiles", agent_read_files)
 
-/* All classes that it exports. */
+/* Exported classes. */
 #define AGENT_CLASSES(C)                                                         \
   C("FdWatch", agent_fd_watch_class) /* fd_watch.c */                            \
   C("BackgroundWriter", agent_background_writer_class) /* background_writer.c */
@@ -146,8 +146,8 @@ AGENT_FILE_CALLS(DECLARE_FILE_CALL)
 AGENT_CLASSES(DECLARE_CLASS)
 
 /*
- * Starts a detached thread with all signals blocked: Node's handlers must not run on it. It can also write to a
- * terminal that stops background writers (stty tostop). Returns 0 or an errno.
+ * Starts a detached thread with all signals blocked. Node's signal handlers must not run on it, and it must not be
+ * stopped by SIGTTOU when it writes to a terminal (stty tostop). Returns 0 or an errno.
  */
 int start_thread(void *(*run)(void *), void *data, size_t stack_bytes);
 

@@ -7,9 +7,9 @@
 #include "values.h"
 
 /*
- * class BackgroundWriter(fd, capacityBytes): writes on a thread of its own. The descriptor is shared with other
- * processes, so it must stay blocking, and the event loop must not wait for it. Polling first would not help: another
- * process may fill the pipe in between.
+ * class BackgroundWriter(fd, capacityBytes): writes on its own thread. Other processes share the descriptor, so it must
+ * stay blocking, but the event loop must not block. poll(2) before each write would not help, because another process
+ * may fill the pipe in between.
  */
 enum { STACK_BYTES = 128 * 1024 };
 
@@ -21,15 +21,15 @@ struct record {
 
 struct background_writer {
   pthread_mutex_t lock;
-  pthread_cond_t changed; /* a record came, the last one was written, or `closing` was set */
+  pthread_cond_t changed; /* a record was queued, the last one was written, or `closing` was set */
   struct record *first, *last;
-  size_t queued_bytes; /* those being written included */
+  size_t queued_bytes; /* including the record being written */
   size_t capacity_bytes;
   int fd;
-  bool closing; /* nobody holds the object any more; the thread writes what is queued and frees the rest */
+  bool closing; /* the object was collected: the thread writes the rest and frees everything */
 };
 
-/* One call for each record if possible: a pipe takes up to PIPE_BUF bytes as a whole. */
+/* One write(2) per record if possible: a pipe accepts up to PIPE_BUF bytes atomically. */
 static void write_record(int fd, const struct record *record) {
   for (size_t done = 0; done < record->length;) {
     ssize_t count = write(fd, record->bytes + done, record->length - done);
@@ -40,7 +40,7 @@ static void write_record(int fd, const struct record *record) {
       struct pollfd item = {.fd = fd, .events = POLLOUT};
       poll(&item, 1, -1);
     } else if (count == 0 || errno != EINTR) {
-      return; /* Nobody reads it, or it is closed. */
+      return; /* The stream has no reader, or is closed. */
     }
   }
 }
@@ -106,7 +106,7 @@ static napi_value construct(napi_env env, napi_callback_info info) {
   return self;
 }
 
-/* Owns the record from here on, even if it is refused. */
+/* Takes ownership of the record, even if there is no room. */
 static bool enqueue(struct background_writer *writer, struct record *record) {
   pthread_mutex_lock(&writer->lock);
   bool fits = record->length <= writer->capacity_bytes - writer->queued_bytes;
@@ -123,7 +123,7 @@ static bool enqueue(struct background_writer *writer, struct record *record) {
   return fits;
 }
 
-/* write(bytes): queues all of them, or none (false) where the queue has no room. */
+/* write(bytes): queues all bytes, or returns false if there is no room for all of them. */
 static napi_value write_bytes(napi_env env, napi_callback_info info) {
   napi_value argument;
   void *bytes = NULL;
@@ -138,7 +138,7 @@ static napi_value write_bytes(napi_env env, napi_callback_info info) {
   return from_bool(env, enqueue(writer, record));
 }
 
-/* drain(limitMs): blocks the caller until all is written (true) or the time is up. */
+/* drain(limitMs): blocks until everything is written (true) or the time is up (false). */
 static napi_value drain(napi_env env, napi_callback_info info) {
   napi_value limit_ms;
   struct timespec until;

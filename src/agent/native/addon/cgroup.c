@@ -8,8 +8,8 @@
 #include "values.h"
 
 /*
- * The mount is nowhere in the tree of files, so that only its holder sees it; closing it unmounts. Needs CAP_SYS_ADMIN
- * and Linux 5.2. System calls by number: the C library of Debian 11 has no wrappers for them.
+ * The mount is not attached to the directory tree, so only the holder of the descriptor sees it; closing it unmounts.
+ * Requires CAP_SYS_ADMIN and Linux 5.2. The C library of Debian 11 has no wrappers for these system calls.
  */
 long agent_mount_cgroups(void) {
   int context = (int)syscall(SYS_fsopen, "cgroup2", FSOPEN_CLOEXEC);
@@ -18,11 +18,11 @@ long agent_mount_cgroups(void) {
   if (mount == 0)
     mount = syscall(SYS_fsmount, context, FSMOUNT_CLOEXEC,
                     MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV | MOUNT_ATTR_NOEXEC);
-  close_after(context);
+  close_keep_errno(context);
   return mount;
 }
 
-/* Calls a function of the C library with the given arguments: an open directory, a name in it and perhaps flags. */
+/* Calls a function with an open directory, a name in it, and flags. */
 static napi_value call_at(napi_env env, napi_callback_info info,
                           int (*call)(int directory, const char *name, int flags)) {
   napi_value args[3];
@@ -57,14 +57,14 @@ static bool is_directory_below(const struct dirent *entry) {
   return strcmp(entry->d_name, ".") != 0 && strcmp(entry->d_name, "..") != 0;
 }
 
-/* Reopens the directory: duplicates would share one read position. */
+/* Reopens the directory, because duplicates of the descriptor would share one read position. */
 napi_value agent_directories_in(napi_env env, napi_callback_info info) {
   napi_value directory, names = NULL, name;
   get_arguments(env, info, 1, &directory);
   int fd = openat(to_int(env, directory), ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
   DIR *entries = fd < 0 ? NULL : fdopendir(fd);
   if (entries == NULL) {
-    close_after(fd);
+    close_keep_errno(fd);
     return from_int(env, -errno);
   }
   napi_create_array(env, &names);

@@ -1,7 +1,7 @@
 /*
  * The child between clone and execve. It shares the agent's memory, and another thread may hold any lock. So it
- * allocates nothing and makes system calls only, directly: glibc's setuid and friends signal all threads, and its
- * sigaction refuses two signals.
+ * allocates nothing and makes only raw system calls: glibc's setuid and related functions signal all threads, and its
+ * sigaction rejects two signals.
  */
 #include <dirent.h>
 #include <errno.h>
@@ -19,7 +19,10 @@
 
 enum { LAST_SIGNAL = 64, KERNEL_SIGSET_BYTES = 8 };
 
-/* All 64, real-time ones included: the handlers are Node's, and execve(2) keeps ignored signals ignored. */
+/*
+ * Resets all 64 signals, including real-time ones: the handlers are Node's, and execve(2) would keep ignored signals
+ * ignored.
+ */
 static int reset_signals(struct spawn_job *job) {
   unsigned long default_action[8] = {0};
   for (int signal = 1; signal <= LAST_SIGNAL; signal++)
@@ -29,11 +32,11 @@ static int reset_signals(struct spawn_job *job) {
   return -1;
 }
 
-/* Sources with a number from 0 to 2 are moved away first, or one copy would overwrite the next. */
+/* Sources numbered 0 to 2 are moved out of the way first, because one dup3 would overwrite the next source. */
 static int place_stdio(struct spawn_job *job) {
   int source[3];
   for (int i = 0; i < 3; i++) {
-    source[i] = job->theirs[i];
+    source[i] = job->child_ends[i];
     if (source[i] < 3 && source[i] != i && (source[i] = fcntl(source[i], F_DUPFD_CLOEXEC, 3)) < 0) return -1;
   }
   for (int i = 0; i < 3; i++)
@@ -42,9 +45,9 @@ static int place_stdio(struct spawn_job *job) {
 }
 
 /*
- * Closes all but the standard streams and the cgroup's directory, among the rest copies of other children's pipes.
- * Until then these seem to have a writer, and a later step may hang. Best effort: Linux before 5.9 cannot, and
- * close_descriptors does it in the end.
+ * Closes everything but the standard streams and the cgroup's directory, including copies of other children's pipes.
+ * Until then these pipes seem to have a writer, and a later step may hang. May fail: Linux before 5.9 lacks
+ * close_range, and then close_descriptors closes them at the end.
  */
 static int close_copies(struct spawn_job *job) {
   unsigned kept = job->cgroup_fd > 2 ? (unsigned)job->cgroup_fd : 2;
@@ -58,8 +61,8 @@ static int lead_session(struct spawn_job *job) {
 }
 
 /*
- * A group of its own inside our session. Where our group is the terminal's foreground group, the child's becomes it, or
- * its first read would stop it. All signals are blocked here, so SIGTTOU cannot stop it meanwhile.
+ * Creates a process group inside the agent's session. If the agent's group is the terminal's foreground group, the
+ * child's becomes it: otherwise its first read would stop it. SIGTTOU cannot stop it here, as all signals are blocked.
  */
 static int lead_group(struct spawn_job *job) {
   if (job->streams != STREAMS_INHERITED) return 0;
@@ -75,7 +78,7 @@ static int take_terminal(struct spawn_job *job) {
   return job->streams == STREAMS_TERMINAL ? ioctl(0, TIOCSCTTY, 0) : 0;
 }
 
-/* "0" means the writing process itself (cgroups(7)). */
+/* "0" stands for the writing process itself (cgroups(7)). */
 static int join_cgroup(struct spawn_job *job) {
   if (!job->joins_cgroup) return 0;
   int fd = (int)syscall(SYS_openat, job->cgroup_fd, "cgroup.procs", O_WRONLY | O_CLOEXEC);
@@ -83,10 +86,10 @@ static int join_cgroup(struct spawn_job *job) {
 }
 
 /*
- * Replaces the OOM score and priority of the agent, which a child inherits. Best effort: a /proc that is missing or
- * strange must not stop the command. A vforked child has a score of its own although it shares our memory
- * (fs/proc/base.c, __set_oom_adj). Until execve its files in /proc belong to root, because the agent cannot be dumped:
- * without privileges it leaves its score to the agent.
+ * Sets the OOM score and priority of the child, which it would inherit from the agent. Failures are ignored: a missing
+ * or unusual /proc must not stop the command. A vforked child has its own score although it shares the memory
+ * (fs/proc/base.c, __set_oom_adj). Until execve its files in /proc belong to root, because the agent is not dumpable.
+ * So without privileges the agent sets the score later.
  */
 static int reset_oom_score(struct spawn_job *job) {
   if (job->resets_priority) syscall(SYS_setpriority, PRIO_PROCESS, 0, job->priority);
@@ -112,9 +115,7 @@ static int set_uid(struct spawn_job *job) { return job->has_identity ? (int)sysc
 
 static int change_directory(struct spawn_job *job) { return (int)syscall(SYS_chdir, job->cwd[0]); }
 
-/*
- * Closes the descriptors that procfs lists, in their order. False: /proc is missing, or an image's ordinary directory.
- */
+/* Closes the descriptors that procfs lists. False: /proc is missing or not a procfs. */
 static bool close_listed(void) {
   _Alignas(struct dirent64) char list[2048];
   struct statfs file_system;
@@ -134,9 +135,9 @@ static bool close_listed(void) {
 }
 
 /*
- * Closes everything else, also what the steps before have opened. execve(2) would close them only after it resumed the
- * agent: for a moment another child's pipe would seem to have one more writer. Linux before 5.9 and some seccomp
- * filters refuse close_range; without /proc too, all numbers are tried, and there may be a thousand million.
+ * Closes all other descriptors, including those opened by earlier steps. execve(2) would close them only after it
+ * resumed the agent; until then another child's pipe would seem to have a writer. Linux before 5.9 and some seccomp
+ * filters reject close_range. Without /proc, too, all numbers are tried, up to a billion.
  */
 static int close_descriptors(struct spawn_job *job) {
   if (syscall(SYS_close_range, 3U, ~0U, 0) == 0 || close_listed()) return 0;
@@ -144,7 +145,7 @@ static int close_descriptors(struct spawn_job *job) {
   return 0;
 }
 
-/* As execvp(3) walks PATH, but a file without a known format is an error: no shell is tried. */
+/* Tries the files as execvp(3) does for PATH, but a file of unknown format is an error: it is not run by a shell. */
 static int become_command(struct spawn_job *job) {
   unsigned long no_signals = 0;
   bool denied = false;
@@ -162,7 +163,7 @@ static int become_command(struct spawn_job *job) {
   return -1;
 }
 
-/* Identity before the directory, whose permissions must be checked as that user's. */
+/* The identity is set before chdir, so that the directory's permissions are checked for that user. */
 static const struct {
   const char *name;
   int (*run)(struct spawn_job *job);

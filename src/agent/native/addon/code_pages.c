@@ -1,4 +1,4 @@
-/* Segments begin and end anywhere in a page (elf(5)), so two of them can share one. */
+/* Segments start and end anywhere in a page (elf(5)), so two segments can share a page. */
 #include "code_pages.h"
 
 static struct page_range touched_by(const ElfW(Phdr) *segment, uintptr_t page_bytes) {
@@ -12,7 +12,7 @@ struct page_range code_pages(const ElfW(Phdr) *segments, size_t count, size_t in
   if (segments[index].p_type != PT_LOAD || (segments[index].p_flags & PF_W) != 0) pages.end = pages.start;
   for (size_t i = 0; i < count; i++) {
     if (segments[i].p_type != PT_LOAD || (segments[i].p_flags & PF_W) == 0) continue;
-    /* The file is older than the written memory: a dropped page would read as the file has it, or as zero. */
+    /* The page has been written to: dropping it would restore the file's content, or zeros. */
     struct page_range written = touched_by(&segments[i], page_bytes);
     if (written.start <= pages.start) pages.start = written.end > pages.start ? written.end : pages.start;
     else if (written.start < pages.end) pages.end = written.start;

@@ -1,4 +1,7 @@
-/* Which memory of a program or library can be given back to the kernel. The build also compiles this rule alone. */
+/*
+ * Computes which memory of a program or library can be returned to the kernel. The build compiles this file on its own,
+ * too.
+ */
 #ifndef AGENT_CODE_PAGES_H
 #define AGENT_CODE_PAGES_H
 
@@ -6,15 +9,15 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* From `start` up to `end`; empty if both are the same. */
+/* From `start` up to, but not including, `end`. */
 struct page_range {
   uintptr_t start;
   uintptr_t end;
 };
 
 /*
- * The pages of an object's segment that nothing ever writes to, as addresses in its file (p_vaddr). They are those of a
- * loaded, read-only segment, without any page that a writable one touches.
+ * The pages of a segment that are never written, as addresses of the file (p_vaddr): those of a read-only PT_LOAD
+ * segment, without pages shared with a writable segment.
  */
 struct page_range code_pages(const ElfW(Phdr) *segments, size_t count, size_t index, uintptr_t page_bytes);
 

@@ -7,10 +7,10 @@
 
 #include "values.h"
 
-/* The copy's number is above the standard streams'. */
+/* The new number is above the standard streams. */
 long agent_duplicate(int fd) { return fcntl(fd, F_DUPFD_CLOEXEC, 3); }
 
-/* read or write(fd, bytes, offset, length). -EINVAL for a part that lies outside of the bytes. */
+/* read or write(fd, bytes, offset, length). -EINVAL if the range is outside of the buffer. */
 static napi_value transfer(napi_env env, napi_callback_info info, bool writes) {
   napi_value args[4];
   void *bytes = NULL;
@@ -49,10 +49,10 @@ napi_value agent_hung_up(napi_env env, napi_callback_info info) {
   return from_bool(env, poll(&item, 1, 0) > 0 && (item.revents & POLLHUP) != 0);
 }
 
-/* EWOULDBLOCK while another open file description holds the lock. */
+/* EWOULDBLOCK if another open file description holds the lock. */
 long agent_lock(int fd) { return flock(fd, LOCK_EX | LOCK_NB); }
 
-/* By SCM_RIGHTS (unix(7)): the socket keeps the copy even when this process ends. */
+/* Uses SCM_RIGHTS (unix(7)): the message stays in the socket even after this process has ended. */
 long agent_send_descriptor(int socket, int byte, int fd) {
   char sent = (char)byte;
   _Alignas(struct cmsghdr) char control[CMSG_SPACE(sizeof fd)] = {0};

@@ -1,6 +1,6 @@
 /*
- * Lists and empties open directories in batches. Runs on libuv threads, as files.c does. A batch ends early when its
- * time is over: a slow file system does not hang, and other calls need the thread.
+ * Lists and empties open directories in batches, on libuv threads. A batch ends when its time is over: a slow file
+ * system must not count as hung, and other calls need the thread.
  */
 #include <dirent.h>
 #include <fcntl.h>
@@ -13,24 +13,24 @@
 #include "file_job.h"
 
 /*
- * RAW: one read of getdents64(2), hundreds of entries of 24 bytes or more. ROOM: the answer's first size; it grows.
- * PAGE: no further read then.
+ * RAW: buffer for getdents64(2), hundreds of entries of at least 24 bytes. ROOM: initial size of the answer, which
+ * grows. PAGE: no further read beyond this size.
  */
 enum { RAW_BYTES = 8 * 1024, ROOM_BYTES = 16 * 1024, PAGE_BYTES = 16 * 1024, BATCH_MS = 200 };
 
-/* As the kernel has it (getdents64(2)). */
+/* struct linux_dirent64 of getdents64(2). */
 struct kernel_entry {
   uint64_t inode;
-  int64_t position; /* of the entry behind it */
+  int64_t position; /* d_off: the position after this entry */
   uint16_t record_bytes;
   uint8_t type;
   char name[];
 };
 
-/* The answer's part about an entry, before its name and target. ../../files/entries/listing.ts reads it. */
+/* An entry in the answer, followed by its name and link target. ../../files/entries/listing.ts parses it. */
 struct packed_entry {
   uint32_t name_bytes, target_bytes;
-  uint32_t error; /* 0: all fields are set; else only mode (the type) and inode */
+  uint32_t error; /* if not 0, only mode (the type) and inode are set */
   uint32_t mode, uid, gid;
   int64_t position;
   uint64_t inode, size, links;
@@ -39,7 +39,7 @@ struct packed_entry {
   uint32_t unused;
 };
 
-/* The beginning of the answer. */
+/* The header of the answer. */
 struct packed_directory {
   uint64_t device, inode;
   uint64_t at_end;
@@ -58,7 +58,7 @@ static bool add(struct argument *answer, size_t *room, const void *bytes, size_t
   return true;
 }
 
-/* Returns 0 or an errno: EXDEV for a mount point, because what is mounted there may hang. */
+/* Stats an entry. Returns 0 or an errno: EXDEV for a mount point, which is not entered because it may hang. */
 static int describe(int directory, const char *name, struct packed_entry *entry, char target[PATH_MAX]) {
   struct stat seen;
   int fd = open_resolved(directory, name, O_PATH | O_NOFOLLOW, 0, RESOLVE_BENEATH | RESOLVE_NO_XDEV);
@@ -91,12 +91,12 @@ static bool add_entry(int directory, const struct kernel_entry *entry, bool desc
   struct packed_entry packed = {.position = entry->position, .inode = entry->inode, .mode = DTTOIF(entry->type)};
   packed.name_bytes = (uint32_t)strlen(entry->name);
   if (describes) packed.error = (uint32_t)describe(directory, entry->name, &packed, target);
-  if (packed.error == ENOENT) return true; /* it has gone */
+  if (packed.error == ENOENT) return true; /* it was removed meanwhile */
   return add(answer, room, &packed, sizeof packed) && add(answer, room, entry->name, packed.name_bytes) &&
          add(answer, room, target, packed.target_bytes);
 }
 
-/* An entry that is longer than what is left would be the kernel's fault. */
+/* d_reclen is trusted: the kernel never returns a truncated entry. */
 int agent_entries_in(struct argument *args) {
   struct argument *answer = &args[ANSWER];
   _Alignas(struct kernel_entry) char raw[RAW_BYTES];
@@ -109,9 +109,12 @@ int agent_entries_in(struct argument *args) {
   if (fstat(directory, &own) < 0 || lseek(directory, position, SEEK_SET) < 0) return -1;
   struct packed_directory head = {.device = own.st_dev, .inode = own.st_ino};
   answer->bytes = malloc(room);
-  if (answer->bytes == NULL || !add(answer, &room, &head, sizeof head)) return refuse(ENOMEM);
+  if (answer->bytes == NULL || !add(answer, &room, &head, sizeof head)) return fail_with(ENOMEM);
   bool is_late = false;
-  /* Only another read tells the end of a directory: a hand-over less for each that is small. */
+  /*
+   * The end of a directory shows only when a read returns 0. Reading on here saves a second job for each small
+   * directory.
+   */
   while (!is_late && answer->length < PAGE_BYTES) {
     long count = syscall(SYS_getdents64, directory, raw, sizeof raw);
     if (count < 0 && answer->length == sizeof head) return -1;
@@ -121,29 +124,29 @@ int agent_entries_in(struct argument *args) {
       const struct kernel_entry *entry = (const struct kernel_entry *)(const void *)(raw + at);
       at += entry->record_bytes;
       position = entry->position;
-      if (!is_dots(entry->name) && !add_entry(directory, entry, describes, answer, &room)) return refuse(ENOMEM);
+      if (!is_dots(entry->name) && !add_entry(directory, entry, describes, answer, &room)) return fail_with(ENOMEM);
       is_late = now_ms() > until_ms;
     }
   }
   memcpy(answer->bytes, &head, sizeof head);
-  return add(answer, &room, &position, sizeof position) ? 0 : refuse(ENOMEM);
+  return add(answer, &room, &position, sizeof position) ? 0 : fail_with(ENOMEM);
 }
 
-/* The byte before each name says whether it was a directory; it may be something else by now. */
+/* The byte before each name says whether the entry was a directory; it may have been replaced since. */
 int agent_remove_each(struct argument *args) {
   struct argument *answer = &args[ANSWER];
   int directory = args[0].number;
   int64_t until_ms = now_ms() + BATCH_MS;
   size_t room = ROOM_BYTES;
   answer->bytes = malloc(room);
-  if (answer->bytes == NULL) return refuse(ENOMEM);
+  if (answer->bytes == NULL) return fail_with(ENOMEM);
   for (size_t at = 0; at < args[1].length;) {
     const char *name = args[1].bytes + at + 1;
     int flags = args[1].bytes[at] == '/' ? AT_REMOVEDIR : 0;
     int result = unlinkat(directory, name, flags);
     if (result < 0 && flags != 0 && errno == ENOTDIR) result = unlinkat(directory, name, 0);
     uint32_t error = result < 0 ? (uint32_t)errno : 0;
-    if (!add(answer, &room, &error, sizeof error)) return refuse(ENOMEM);
+    if (!add(answer, &room, &error, sizeof error)) return fail_with(ENOMEM);
     at += 1 + strlen(name) + 1;
     if (now_ms() > until_ms) break;
   }

@@ -7,7 +7,7 @@
 #include <sys/syscall.h>
 
 #ifndef SYS_fchmodat2
-#define SYS_fchmodat2 452 /* Linux 6.6; the same on all architectures */
+#define SYS_fchmodat2 452 /* Linux 6.6, the same number on all architectures */
 #endif
 
 enum { RAW_BYTES = 1024, STEP_SHIFT = 16 };
@@ -28,18 +28,21 @@ int fail_at(int step) {
   return -1;
 }
 
-/* What has a name, without following a link or entering a mount: what is mounted may hang. Before Linux 5.6 it may. */
+/*
+ * Opens an existing entry with O_PATH, without following a link or entering a mount, which may hang. Before Linux 5.6
+ * it may enter one.
+ */
 static int open_there(int directory, const char *name) {
   int fd = open_resolved(directory, name, O_PATH | O_NOFOLLOW, 0, RESOLVE_BENEATH | RESOLVE_NO_XDEV);
   if (fd >= 0 || (errno != ENOSYS && errno != EPERM)) return fd;
   return openat(directory, name, O_PATH | O_NOFOLLOW | O_CLOEXEC);
 }
 
-/* The file that an entry replaces. False: there is none. */
+/* Stats the regular file that the entry will replace. False: there is none. */
 static bool find_replaced(const struct place *place, const char *name, struct stat *there) {
   int fd = open_there(place->directory, name);
   bool is_file = fd >= 0 && fstat(fd, there) == 0 && S_ISREG(there->st_mode);
-  close_after(fd);
+  close_keep_errno(fd);
   return is_file;
 }
 
@@ -62,7 +65,7 @@ void complete_entry(const struct place *place, const char *name, struct entry *e
   entry->has |= all;
 }
 
-/* fchmod(2) takes no descriptor of O_PATH. EPERM: a filter that does not know fchmodat2. */
+/* fchmod(2) rejects O_PATH descriptors. EPERM: a seccomp filter that does not know fchmodat2. */
 static int change_mode(int fd, mode_t mode) {
   int result = fchmod(fd, mode);
   if (result == 0 || errno != EBADF) return result;
@@ -71,7 +74,7 @@ static int change_mode(int fd, mode_t mode) {
   return chmod(descriptor_path(fd).text, mode);
 }
 
-/* The kernel leaves out bits that the agent may not set, without an error. */
+/* The kernel silently drops bits that the agent may not set, so the result is checked. */
 static int set_mode(int fd, const struct entry *entry) {
   struct stat seen;
   mode_t mode = entry->mode;
@@ -81,10 +84,10 @@ static int set_mode(int fd, const struct entry *entry) {
   }
   if (change_mode(fd, mode) < 0) return -1;
   if ((mode & 07000) == 0) return 0;
-  return fstat(fd, &seen) < 0 ? -1 : (seen.st_mode & 07777) == mode ? 0 : refuse(EPERM);
+  return fstat(fd, &seen) < 0 ? -1 : (seen.st_mode & 07777) == mode ? 0 : fail_with(EPERM);
 }
 
-/* Linux before 5.8 takes no descriptor of O_PATH here. */
+/* Linux before 5.8 rejects O_PATH descriptors here. */
 static int set_modified(int fd, const struct entry *entry) {
   struct timespec times[2] = {{.tv_nsec = UTIME_OMIT}, {.tv_sec = entry->modified, .tv_nsec = entry->modified_ns}};
   int result = utimensat(fd, "", times, AT_EMPTY_PATH);
@@ -102,12 +105,12 @@ int set_attributes(int fd, const struct entry *entry) {
   return 0;
 }
 
-/* Whether the file may be given a name later: "/" is taken, so EEXIST means yes. */
+/* Whether the file can be linked later. "/" always exists, so EEXIST means yes. */
 static bool can_be_placed(int fd, int directory) {
   return link_descriptor(fd, directory, "/") < 0 && errno == EEXIST;
 }
 
-/* Without a name, nothing is left of the file if the agent is killed. */
+/* A file without a name leaves nothing behind if the agent is killed. */
 static int open_new(struct place *place) {
   if (place->kind != NAMED) {
     int fd = openat(place->directory, ".", O_TMPFILE | O_WRONLY | O_CLOEXEC, 0600);
@@ -115,7 +118,7 @@ static int open_new(struct place *place) {
       place->kind = UNNAMED;
       return fd;
     }
-    close_after(fd);
+    close_keep_errno(fd);
     if (place->temporary[0] == '\0') return -1;
     place->kind = NAMED;
   }
@@ -135,7 +138,7 @@ static int make_file(struct place *place, const struct entry *entry, const char 
   for (size_t at = 0; at < entry->data_bytes;) {
     ssize_t count = write(fd, data + at, entry->data_bytes - at);
     if (count < 0 && errno != EINTR) {
-      close_after(fd);
+      close_keep_errno(fd);
       if (place->kind == NAMED) drop_temporary(place);
       return fail_at(WRITE_STEP);
     }
@@ -145,32 +148,33 @@ static int make_file(struct place *place, const struct entry *entry, const char 
 }
 
 /*
- * A directory of root's that was just made. Its parent's owner could put another there: one that holds something stays.
+ * Opens a directory that was just created as root. The owner of its parent could have replaced it, so a directory that
+ * is not empty is rejected.
  */
 static int open_made(int parent, const char *name) {
   _Alignas(8) char raw[RAW_BYTES];
   int fd = openat(parent, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
   if (fd < 0) return -1;
   long first = syscall(SYS_getdents64, fd, raw, sizeof raw);
-  /* "." and ".." alone: two records of 24 bytes. */
+  /* "." and ".." are two records of 24 bytes. */
   if (first >= 0 && first <= 48) return fd;
   close(fd);
-  return refuse(EEXIST);
+  return fail_with(EEXIST);
 }
 
-/* Whole, or not at all. */
+/* Creates a directory with its attributes, or nothing. */
 static int make_directory(const struct place *place, const char *name, const struct entry *entry) {
   if (mkdirat(place->directory, name, 0700) < 0) return -1;
   int fd = open_made(place->directory, name);
   int result = fd < 0 ? -1 : set_attributes(fd, entry);
-  close_after(fd);
+  close_keep_errno(fd);
   if (result == 0) return 0;
   int error = errno;
   unlinkat(place->directory, name, AT_REMOVEDIR);
-  return refuse(error);
+  return fail_with(error);
 }
 
-/* Somebody may have put something else there. */
+/* Sets the owner of a new link. Another process may have replaced it, so its type is checked. */
 static int set_link(const struct place *place, const char *name, const struct entry *entry) {
   struct stat made;
   struct entry own = *entry;
@@ -178,9 +182,9 @@ static int set_link(const struct place *place, const char *name, const struct en
   int fd = openat(place->directory, name, O_PATH | O_NOFOLLOW | O_CLOEXEC);
   if (fd < 0) return -1;
   int result = fstat(fd, &made);
-  if (result == 0 && !S_ISLNK(made.st_mode)) result = refuse(ESTALE);
+  if (result == 0 && !S_ISLNK(made.st_mode)) result = fail_with(ESTALE);
   if (result == 0) result = set_attributes(fd, &own);
-  close_after(fd);
+  close_keep_errno(fd);
   return result;
 }
 
@@ -200,11 +204,11 @@ int make_entry(struct place *place, const char *name, const struct entry *entry,
     case FILE_ENTRY: return make_file(place, entry, data);
     case DIRECTORY_ENTRY: return make_directory(place, name, entry);
     case SYMLINK_ENTRY: return make_link(place, name, entry, data);
-    default: return refuse(EINVAL);
+    default: return fail_with(EINVAL);
   }
 }
 
-/* Not every file system syncs directories. */
+/* Not every file system supports fsync of directories. */
 static int sync_folder(int directory) {
   if (fsync(directory) == 0 || errno == EINVAL || errno == ENOTSUP || errno == ENOSYS) return 0;
   return fail_at(SYNC_DIRECTORY_STEP);
@@ -217,7 +221,7 @@ static int give_name(const struct place *place, const char *name, int fd) {
 }
 
 int commit_entry(const struct place *place, const char *name, const struct entry *entry, int fd, int stages) {
-  if ((stages & SETTLE) != 0) {
+  if ((stages & APPLY) != 0) {
     struct stat made;
     if (fstat(fd, &made) < 0) return fail_at(WRITE_STEP);
     if (made.st_size != entry->size) {
@@ -232,7 +236,10 @@ int commit_entry(const struct place *place, const char *name, const struct entry
   return (stages & SYNC_ENTRY) != 0 ? sync_folder(place->directory) : 0;
 }
 
-/* Of makeEntry: the name may be that of a regular file only, or (EXCLUSIVE) must be free; else EEXIST. */
+/*
+ * Flags of makeEntry. NO_OTHERS: only a regular file may have the name. EXCLUSIVE: the name must be free. Otherwise
+ * EEXIST.
+ */
 enum { NO_OTHERS = 1, EXCLUSIVE = 2 };
 
 static int check_name(const struct place *place, const char *name, int flags) {
@@ -241,27 +248,28 @@ static int check_name(const struct place *place, const char *name, int flags) {
   int fd = open_there(place->directory, name);
   if (fd < 0) return errno == ENOENT ? 0 : -1;
   bool is_file = fstat(fd, &there) == 0 && S_ISREG(there.st_mode);
-  close_after(fd);
-  return is_file && (flags & EXCLUSIVE) == 0 ? 0 : refuse(EEXIST);
+  close_keep_errno(fd);
+  return is_file && (flags & EXCLUSIVE) == 0 ? 0 : fail_with(EEXIST);
 }
 
-/* Directory, record whose path is a name in it, temporary name, flags. */
+/* Arguments: directory, record whose path is a name in it, temporary name, flags. */
 int agent_make_entry(struct argument *args) {
   struct place place = {.directory = args[0].number, .temporary = args[2].bytes};
   struct entry entry;
   const char *name, *data;
-  if (!read_record(&args[1], 0, &entry, &name, &data)) return refuse(EINVAL);
+  if (!read_record(&args[1], 0, &entry, &name, &data)) return fail_with(EINVAL);
   if (entry.type == FILE_ENTRY && place.temporary[0] != '\0') place.kind = NAMED;
   if (fstat(place.directory, &place.seen) < 0 || check_name(&place, name, args[3].number) < 0) return -1;
   if (entry.type != FILE_ENTRY) complete_entry(&place, name, &entry);
   return make_entry(&place, name, &entry, data);
 }
 
-/* Of commitEntry, beside the stages. */
+/* Flags of commitEntry, in addition to the stages. */
 enum { OVERWRITES = 8, HAS_TEMPORARY = 16 };
 
 /*
- * File, directory, record, temporary name, stages and flags. Closes both once the file has its name: a hand-over less.
+ * Arguments: file, directory, record, temporary name, stages and flags. Closes both descriptors after the rename, which
+ * saves two jobs.
  */
 int agent_commit_entry(struct argument *args) {
   int fd = args[0].number, flags = args[4].number;
@@ -269,9 +277,9 @@ int agent_commit_entry(struct argument *args) {
     .directory = args[1].number, .temporary = args[3].bytes, .overwrites = (flags & OVERWRITES) != 0};
   struct entry entry;
   const char *name, *data;
-  if (!read_record(&args[2], 0, &entry, &name, &data)) return refuse(EINVAL);
+  if (!read_record(&args[2], 0, &entry, &name, &data)) return fail_with(EINVAL);
   place.kind = flags & HAS_TEMPORARY ? NAMED : UNNAMED;
-  if ((flags & SETTLE) != 0) {
+  if ((flags & APPLY) != 0) {
     if (fstat(place.directory, &place.seen) < 0) return -1;
     complete_entry(&place, name, &entry);
   }
@@ -283,10 +291,10 @@ int agent_commit_entry(struct argument *args) {
   return 0;
 }
 
-/* Of an entry that is open for its attributes alone (O_PATH), too. */
+/* Works for O_PATH descriptors, too. */
 int agent_set_attributes(struct argument *args) {
   struct entry entry;
   const char *name, *data;
-  if (!read_record(&args[1], 0, &entry, &name, &data)) return refuse(EINVAL);
+  if (!read_record(&args[1], 0, &entry, &name, &data)) return fail_with(EINVAL);
   return set_attributes(args[0].number, &entry);
 }

@@ -1,9 +1,9 @@
 /*
- * Entries that are made: files, directories and links, from records that ../../files/entries/record.ts packs. Every call
- * that makes or changes an entry makes it with make_entry, and gives it its name with commit_entry.
+ * Creates files, directories and links from records that ../../files/entries/record.ts packs. Every call that creates
+ * or changes an entry uses make_entry, and every file gets its name from commit_entry.
  *
- *   make_entry    opens a new file without its name, with its content; makes a directory or a link with its attributes
- *   commit_entry  of a file: checks its size, sets owner, mode and time, syncs, and gives it its name
+ *   make_entry    opens a new file without a name and writes its content, or creates a directory or link
+ *   commit_entry  checks the size of a file, sets owner, mode and time, syncs, and gives it its name
  */
 #ifndef AGENT_ENTRY_H
 #define AGENT_ENTRY_H
@@ -12,66 +12,67 @@
 
 #include "file_job.h"
 
-/* What an entry is to become. ATTRIBUTES: of a directory that is there. */
+/* Type of an entry. ATTRIBUTES_ENTRY changes an existing directory. */
 enum { FILE_ENTRY = 1, DIRECTORY_ENTRY, SYMLINK_ENTRY, HARD_LINK_ENTRY, ATTRIBUTES_ENTRY };
 
 /*
- * What the record asks for. Without HAS_OWNER, HAS_GROUP and HAS_MODE a file takes what the file that it replaces has,
- * and any entry the group of a setgid directory; the record's own values are defaults then. PLAIN_MODE: the mode says
- * nothing about setuid, setgid and sticky bits, which a directory that is there keeps. FOLLOWS_LINK: a symbolic link to
- * a directory may stand for it.
+ * What the record specifies. Without HAS_OWNER, HAS_GROUP or HAS_MODE, a file copies the value of the file that it
+ * replaces, and a new entry in a setgid directory gets its group; otherwise the record's value is the default.
+ * PLAIN_MODE: the mode has only permission bits; an existing directory keeps its setuid, setgid and sticky bits.
+ * FOLLOWS_LINK: a symbolic link to a directory is accepted as the directory.
  */
 enum { HAS_MODIFIED = 1, HAS_GROUP = 2, HAS_OWNER = 4, HAS_MODE = 8, PLAIN_MODE = 16, FOLLOWS_LINK = 32 };
 
-/* Before a path with its NUL, and the content, or a link's target with its NUL. */
+/* Header of a record. It is followed by the path with a NUL, and the content, or the target of a link with a NUL. */
 struct entry {
   uint32_t path_bytes, data_bytes;
   uint32_t type, has;
   uint32_t mode, uid, gid, modified_ns;
   int64_t modified;
-  /* Of a file, all of it: its content may follow later. */
+  /* Total size of a file, whose content may be written later. */
   int64_t size;
 };
 
-/* Where a record's path and content are. False: it is malformed. */
+/* Finds path and content in a record. False: it is malformed. */
 bool read_record(const struct argument *records, size_t at, struct entry *entry, const char **path, const char **data);
 
 /*
- * The steps of an entry's making, which a failure names in errno beside the errno itself. ../../files/threads/steps.ts.
+ * Steps of creating an entry. A failure has the step in errno, above the errno itself (../../files/threads/steps.ts).
  */
 enum { CREATE_STEP = 1, WRITE_STEP, CHOWN_STEP, CHMOD_STEP, UTIME_STEP, SYNC_STEP, PLACE_STEP, SYNC_DIRECTORY_STEP };
 
-/* Fails with errno at a step. */
+/* Adds the step to errno and returns -1. */
 int fail_at(int step);
 
-/* A directory that entries are made in, and how. */
+/* A directory in which entries are created, and how. */
 struct place {
   int directory;
   struct stat seen;
-  /* A name that nobody else uses, for files that need one before they have their own; empty: none. */
+  /* A unique name for a file that needs one before it gets its own; empty: none. */
   const char *temporary;
-  /* Replace what has the name. */
+  /* Replace an existing entry. */
   bool overwrites;
-  /* Whether its file system has files without a name that can get one later. */
+  /* Whether the file system supports files without a name that can be linked later. */
   enum { UNKNOWN, UNNAMED, NAMED } kind;
 };
 
-/* Fills in what the record does not ask for. */
+/* Fills in the attributes that the record does not specify. */
 void complete_entry(const struct place *place, const char *name, struct entry *entry);
 
-/* Makes a completed entry. Returns the descriptor of a file, which has no name yet or the temporary one; else 0. */
+/* Creates a completed entry. Returns 0, or the descriptor of a file, which has no name yet or the temporary one. */
 int make_entry(struct place *place, const char *name, const struct entry *entry, const char *data);
 
-/* Removes what has the temporary name; errno stays. */
+/* Removes the temporary file and keeps errno. */
 void drop_temporary(const struct place *place);
 
 /*
- * Stages of a commit: what happens before the name is given (SETTLE), the name (NAME), and syncs of both (SYNC_ENTRY).
+ * Stages of a commit. APPLY: check the size and set the attributes. NAME: give the file its name. SYNC_ENTRY: also sync
+ * the file or the directory.
  */
-enum { SETTLE = 1, NAME = 2, SYNC_ENTRY = 4 };
+enum { APPLY = 1, NAME = 2, SYNC_ENTRY = 4 };
 int commit_entry(const struct place *place, const char *name, const struct entry *entry, int fd, int stages);
 
-/* Sets owner, then mode (a change of owner clears setuid bits), then time of an open entry, as far as `has` says. */
+/* Sets the attributes in `has`: owner first, because chown(2) clears setuid bits, then mode, then time. */
 int set_attributes(int fd, const struct entry *entry);
 
 #endif

@@ -3,12 +3,12 @@
 
 #include "values.h"
 
-/* Beside UV_READABLE and UV_WRITABLE, in what the callback gets: the descriptor is in an error state. */
+/* Added to UV_READABLE and UV_WRITABLE in the callback's argument: the descriptor is in an error state. */
 enum { FAILED = 4 };
 
 /*
- * class FdWatch(fd, callback): owns a descriptor and reports when it is readable or writable. A thin class over
- * uv_poll. Reading and writing are separate calls, so that nothing is read before somebody wants it.
+ * class FdWatch(fd, callback): a thin wrapper of uv_poll that owns a descriptor. It only reports events, so that
+ * nothing is read before there is a reader.
  */
 struct fd_watch {
   uv_poll_t poll;
@@ -29,8 +29,8 @@ static void on_events(uv_poll_t *poll, int status, int events) {
   napi_get_reference_value(watch->env, watch->self, &self);
   napi_get_reference_value(watch->env, watch->callback, &callback);
   /*
-   * Report an error state (a pipe without reader) as readable and writable too: the next read or write fails with the
-   * error. libuv has then stopped the watch. FAILED tells this apart from a descriptor that is readable and writable.
+   * An error state (a pipe without a reader) is reported as readable and writable, because the next read or write
+   * returns the error. libuv has then stopped the watch. FAILED distinguishes this from an ordinary event.
    */
   argument = from_int(watch->env, status < 0 ? UV_READABLE | UV_WRITABLE | FAILED : events);
   if (napi_make_callback(watch->env, watch->context, self, callback, 1, &argument, NULL) == napi_pending_exception &&
@@ -42,13 +42,13 @@ static void on_events(uv_poll_t *poll, int status, int events) {
 static void on_handle_closed(uv_handle_t *handle) {
   struct fd_watch *watch = handle->data;
   napi_handle_scope scope;
-  /* The environment has ended, and with it everything else. */
+  /* The environment was torn down. */
   if (watch->self == NULL) return;
   watch->handle_closed = true;
   napi_open_handle_scope(watch->env, &scope);
   napi_async_destroy(watch->env, watch->context);
   napi_delete_reference(watch->env, watch->callback);
-  /* From here on the object may be collected; `finalize` frees the memory. */
+  /* Now the object may be collected; `finalize` frees the memory. */
   napi_reference_unref(watch->env, watch->self, NULL);
   napi_close_handle_scope(watch->env, scope);
 }
@@ -56,14 +56,14 @@ static void on_handle_closed(uv_handle_t *handle) {
 static void finalize(napi_env env, void *data, void *hint) {
   struct fd_watch *watch = data;
   (void)hint;
-  /* One that napi_wrap has given out is not freed with its object. */
+  /* napi_wrap returned a strong reference, which must be deleted. */
   napi_delete_reference(env, watch->self);
   watch->self = NULL;
   if (watch->handle_closed) {
     free(watch);
     return;
   }
-  /* The environment ends while the watch is open: libuv uses the memory until the process ends. */
+  /* The environment ends while the watch is open: libuv still uses the memory, so it is not freed. */
   if (!watch->closed) uv_poll_stop(&watch->poll);
   watch->closed = true;
 }
@@ -88,7 +88,7 @@ static napi_value construct(napi_env env, napi_callback_info info) {
   napi_async_init(env, NULL, name, &watch->context);
   napi_create_reference(env, args[1], 1, &watch->callback);
   napi_wrap(env, self, watch, finalize, NULL, &watch->self);
-  /* No garbage collection before `close`: the descriptor would stay open. */
+  /* Prevents garbage collection before `close`, which would leak the descriptor. */
   napi_reference_ref(env, watch->self, NULL);
   return self;
 }
@@ -102,7 +102,7 @@ static napi_value set(napi_env env, napi_callback_info info) {
   return from_int(env, events == 0 ? uv_poll_stop(&watch->poll) : uv_poll_start(&watch->poll, events, on_events));
 }
 
-/* close(): stops watching and closes the descriptor, once; later calls do nothing. */
+/* close(): stops watching and closes the descriptor. Later calls do nothing. */
 static napi_value close_watch(napi_env env, napi_callback_info info) {
   struct fd_watch *watch = get_object(env, info, 0, NULL);
   if (watch == NULL || watch->closed) return NULL;

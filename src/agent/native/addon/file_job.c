@@ -40,7 +40,7 @@ static void finish(napi_env env, napi_status status, void *data) {
   settle(env, job, status == napi_ok ? job->result : -ECANCELED);
 }
 
-/* False: out of memory. */
+/* Copies an argument. False: out of memory. */
 static bool read_argument(napi_env env, napi_value value, struct argument *argument) {
   void *bytes = NULL;
   argument->number = to_bool(env, value) ? 1 : to_int(env, value);
@@ -71,7 +71,7 @@ napi_value on_thread(napi_env env, napi_callback_info info, file_call *call) {
   return promise;
 }
 
-/* EAGAIN: a directory was renamed while the kernel looked up "..": it could not tell whether the path escapes. */
+/* EAGAIN: a concurrent rename prevented the kernel from checking that ".." stays inside. */
 int open_resolved(int directory, const char *path, int flags, int mode, int resolve) {
   struct open_how how = {.resolve = (unsigned long long)resolve};
   how.flags = (unsigned long long)(flags | O_CLOEXEC);

@@ -1,7 +1,7 @@
 /*
- * Entries of open directories. The directory is named by its descriptor, so that nobody can swap it between two calls.
- * Each function runs on a libuv thread, since a file system may hang, and resolves with 0, a descriptor or a negative
- * errno.
+ * Operations on entries of open directories. The directory is given by its descriptor, so that it cannot be replaced
+ * between two calls. The functions run on libuv threads, because a file system may hang, and resolve with 0, a
+ * descriptor or a negated errno.
  */
 #include <fcntl.h>
 #include <linux/fs.h>
@@ -26,7 +26,7 @@ int64_t now_ms(void) {
 int agent_target_of(struct argument *args) {
   struct argument *answer = &args[ANSWER];
   answer->bytes = malloc(PATH_MAX);
-  if (answer->bytes == NULL) return refuse(ENOMEM);
+  if (answer->bytes == NULL) return fail_with(ENOMEM);
   int length = (int)readlinkat(args[0].number, "", answer->bytes, PATH_MAX);
   if (length >= 0) answer->length = (size_t)length;
   return length;
@@ -40,34 +40,37 @@ int agent_open_in(struct argument *args) {
 
 int link_descriptor(int fd, int directory, const char *name) {
   int result = linkat(fd, "", directory, name, AT_EMPTY_PATH);
-  /* ENOENT also means: no privilege to link by descriptor alone (open(2), O_TMPFILE). */
+  /* ENOENT may also mean that linking by descriptor requires a privilege (open(2), O_TMPFILE). */
   if (result < 0 && errno == ENOENT)
     result = linkat(AT_FDCWD, descriptor_path(fd).text, directory, name, AT_SYMLINK_FOLLOW);
   return result;
 }
 
-/* linkat(2) replaces no file: link under a temporary name and rename, in one job in case the agent is killed. */
+/*
+ * linkat(2) does not replace a file: so link to a temporary name and rename. Both run in one job, to keep the time
+ * short in which a killed agent leaves the temporary name behind.
+ */
 int place_in(int fd, int directory, const char *name, const char *temporary) {
   int result = link_descriptor(fd, directory, name);
   if (result == 0 || errno != EEXIST || temporary[0] == '\0') return result;
   if (link_descriptor(fd, directory, temporary) < 0) return -1;
   result = renameat(directory, temporary, directory, name);
   int error = errno;
-  /* Another link to the same file leaves both names (rename(2)). */
+  /* If both names are links to the same file, rename(2) leaves both. */
   unlinkat(directory, temporary, 0);
-  return result < 0 ? refuse(error) : 0;
+  return result < 0 ? fail_with(error) : 0;
 }
 
 int move_in(int directory, const char *from, int target, const char *to, bool exclusive) {
   if (!exclusive) return renameat(directory, from, target, to);
   int result = (int)syscall(SYS_renameat2, directory, from, target, to, RENAME_NOREPLACE);
   if (result == 0 || (errno != EINVAL && errno != ENOSYS)) return result;
-  /* Not every file system knows the flag: link and unlink instead. If it keeps both names, the new one goes again. */
+  /* Not every file system supports the flag: then link and unlink. If unlinking fails, remove the new name. */
   if (linkat(directory, from, target, to, 0) < 0) return -1;
   if (unlinkat(directory, from, 0) == 0) return 0;
   int error = errno;
   unlinkat(target, to, 0);
-  return refuse(error);
+  return fail_with(error);
 }
 
 int agent_move_in(struct argument *args) {

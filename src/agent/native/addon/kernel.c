@@ -1,4 +1,7 @@
-/* The clock and the kernel's random numbers. The probes pass a bad argument: the kernel checks privileges first. */
+/*
+ * The clock and the kernel's random generator. The probes pass an invalid argument, because the kernel checks
+ * privileges first.
+ */
 #include <linux/random.h>
 #include <string.h>
 #include <sys/ioctl.h>
@@ -20,7 +23,7 @@ napi_value agent_realtime_ns(napi_env env, napi_callback_info info) {
   return value;
 }
 
-/* setRealtimeNs(ns): since 1970. */
+/* setRealtimeNs(ns): nanoseconds since 1970. */
 napi_value agent_set_realtime_ns(napi_env env, napi_callback_info info) {
   napi_value arg;
   int64_t ns = 0;
@@ -43,10 +46,10 @@ long agent_probe_clock_step(void) {
 #define RNDRESEEDCRNG _IO('R', 0x07)
 #endif
 
-/* Larger requests gain nothing: the kernel mixes 64 bytes at a time, and a fault halfway leaves a part mixed in. */
+/* Larger blocks have no benefit: the kernel mixes 64 bytes at a time, and a fault would leave a part mixed in. */
 enum { BLOCK_BYTES = 512 };
 
-/* struct rand_pool_info with room for a block. The count is in bits, the size in bytes (random(4)). */
+/* struct rand_pool_info with space for a block. The count is in bits, the size in bytes (random(4)). */
 struct block {
   int entropy_count;
   int buf_size;
@@ -78,7 +81,7 @@ long agent_probe_credit_entropy(int fd) {
   return ioctl(fd, RNDADDENTROPY, &none);
 }
 
-/* makeCharacterDevice(path, major, minor): for its owner alone. */
+/* makeCharacterDevice(path, major, minor): with mode 0600. */
 napi_value agent_make_character_device(napi_env env, napi_callback_info info) {
   napi_value args[3];
   char path[PATH_MAX];

@@ -1,4 +1,4 @@
-/* Sockets that listen for the agent's clients before Node's own code for that is loaded, or that Node cannot make. */
+/* Listening sockets that are needed before Node's own code is loaded, or that Node does not support. */
 #include <netinet/in.h>
 #include <string.h>
 #include <sys/socket.h>
@@ -8,14 +8,14 @@
 
 #include "values.h"
 
-/* As libuv has it. */
+/* The same as libuv's. */
 enum { BACKLOG = 511 };
 
 static int stream_socket(int family) { return socket(family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0); }
 
 static int listen_at(int fd, const struct sockaddr *address, socklen_t size) {
   if (bind(fd, address, size) == 0 && listen(fd, BACKLOG) == 0) return fd;
-  close_after(fd);
+  close_keep_errno(fd);
   return -1;
 }
 
@@ -39,20 +39,20 @@ static int listen_v4(int port) {
   return listen_at(fd, (struct sockaddr *)&address, sizeof address);
 }
 
-/* IPv4 alone where the guest has no IPv6. */
+/* Listens only on IPv4 if the guest has no IPv6. */
 long agent_listen_port(int port) {
   int fd = listen_v6(port);
   return fd < 0 && (errno == EAFNOSUPPORT || errno == EADDRNOTAVAIL) ? listen_v4(port) : fd;
 }
 
-/* VMADDR_CID_ANY: a snapshot's clone may have another CID. */
+/* VMADDR_CID_ANY, because a clone of a snapshot may have another CID. */
 long agent_listen_vsock(int port) {
   struct sockaddr_vm address = {.svm_family = AF_VSOCK, .svm_cid = VMADDR_CID_ANY, .svm_port = (unsigned int)port};
   int fd = stream_socket(AF_VSOCK);
   return fd < 0 ? -1 : listen_at(fd, (struct sockaddr *)&address, sizeof address);
 }
 
-/* acceptVsock(fd): a descriptor, and the peer's CID and port. */
+/* acceptVsock(fd): returns a descriptor, and the peer's CID and port. */
 napi_value agent_accept_vsock(napi_env env, napi_callback_info info) {
   napi_value listener, accepted = NULL;
   struct sockaddr_vm peer;

@@ -13,7 +13,10 @@
   F(EVP_RAND_reseed)
 CALLS_OF_OPENSSL(RESEEDING, can_reseed)
 
-/* reseedOpenssl(additional): from the kernel too. Other generators, two a thread, reseed from it at their next use. */
+/*
+ * reseedOpenssl(additional): mixes in kernel randomness, too. OpenSSL's other generators, two per thread, reseed from
+ * this one at their next use.
+ */
 napi_value agent_reseed_openssl(napi_env env, napi_callback_info info) {
   napi_value arg;
   void *additional = NULL;
@@ -46,13 +49,13 @@ napi_value agent_reseed_openssl(napi_env env, napi_callback_info info) {
   F(ERR_clear_error)
 CALLS_OF_OPENSSL(TRYING, can_try)
 
-/* Without this callback OpenSSL would ask for the passphrase of an encrypted key on the terminal. */
+/* Without this callback OpenSSL would ask on the terminal for the passphrase of an encrypted key. */
 static int no_passphrase(char *buffer, int size, int writing, void *context) {
   (void)buffer, (void)size, (void)writing, (void)context;
   return -1;
 }
 
-/* True at the end of the certificates, false at one that is malformed. */
+/* True at the end of the certificates, false at a malformed one. */
 static bool at_end(void) {
   unsigned long error = ERR_peek_last_error();
   return ERR_GET_LIB(error) == ERR_LIB_PEM && ERR_GET_REASON(error) == PEM_R_NO_START_LINE;
@@ -63,7 +66,7 @@ static bool use_chain(SSL_CTX *context, BIO *pem) {
   bool used = certificate != NULL && SSL_CTX_use_certificate(context, certificate) == 1;
   X509_free(certificate);
   while (used && (certificate = PEM_read_bio_X509(pem, NULL, no_passphrase, NULL)) != NULL) {
-    /* If this succeeds, the context frees the certificate. */
+    /* On success the context owns the certificate. */
     used = SSL_CTX_add0_chain_cert(context, certificate) == 1;
     if (!used) X509_free(certificate);
   }
@@ -77,7 +80,7 @@ static bool use_key(SSL_CTX *context, BIO *pem) {
   return used;
 }
 
-/* Nothing but certificates, and at least one that may issue others: without one every client would be refused. */
+/* Whether the PEM has only certificates, and at least one CA: otherwise every client would be rejected. */
 static bool holds_authorities(SSL_CTX *context, BIO *pem) {
   (void)context;
   X509 *certificate;
@@ -100,9 +103,9 @@ static bool try_pem(napi_env env, napi_value bytes, SSL_CTX *context, bool (*use
 }
 
 /*
- * acceptsTlsMaterial(cert, key, clientCa): whether a server can use the certificate, its chain and the key, and
- * clientCa holds authorities and nothing else. With node:crypto and node:tls the workload would start 8 ms later
- * (docs/decisions/0013-start-up.md).
+ * acceptsTlsMaterial(cert, key, clientCa): whether a server can use the certificate with its chain and key, and
+ * clientCa has only certificates with at least one CA. Loading node:crypto and node:tls for this would delay the
+ * workload by 8 ms (docs/decisions/0013-start-up.md).
  */
 napi_value agent_accepts_tls_material(napi_env env, napi_callback_info info) {
   napi_value args[3];

@@ -1,7 +1,6 @@
 /*
- * Node's own OpenSSL, whose functions the node executable exports, by the headers that Node ships. A file lists those
- * that it calls as LIST(F), with F(name) for each. They are weak symbols: the addon loads also where Node exports none
- * of them.
+ * Declares functions of Node's own OpenSSL, which the node executable exports. A file lists those that it calls as
+ * LIST(F), with F(name) for each. They are weak symbols, so the addon also loads if Node does not export them.
  */
 #ifndef AGENT_OPENSSL_HOST_H
 #define AGENT_OPENSSL_HOST_H
@@ -12,7 +11,7 @@
 #define DECLARE_WEAK(name) extern __typeof__(name) name __attribute__((weak));
 #define AND_THERE(name) &&(name) != NULL
 
-/* Defines `check`, which says whether Node exports all functions of LIST. */
+/* Defines `check`, which returns whether Node exports all functions of LIST. */
 #define CALLS_OF_OPENSSL(LIST, check) \
   LIST(DECLARE_WEAK)                  \
   static bool check(void) { return true LIST(AND_THERE); }

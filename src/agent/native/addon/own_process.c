@@ -1,4 +1,4 @@
-/* What the agent asks of its own process, and whether the kernel lets it make the calls that it needs. */
+/* Functions about the agent's own process, and probes for system calls that it needs. */
 #include <linux/capability.h>
 #include <malloc.h>
 #include <string.h>
@@ -7,16 +7,17 @@
 
 #include "values.h"
 
-/* glibc's own first value. */
+/* glibc's initial value. */
 #define LARGE_BLOCK_BYTES (128 * 1024)
 
 /*
- * By default, once glibc has freed such a block, it takes later ones from its heap. Memory there was written before and
- * never returns to the kernel. A new mapping takes only the pages that are written.
+ * By default glibc raises this threshold after the first such block is freed, and takes later ones from the heap, where
+ * memory that was once written never returns to the kernel. A separate mapping uses only pages that are written, and is
+ * unmapped when it is freed.
  */
 __attribute__((constructor)) static void map_large_blocks(void) { mallopt(M_MMAP_THRESHOLD, LARGE_BLOCK_BYTES); }
 
-/* process.env loses bytes that are not UTF-8, duplicates, and names without "=". */
+/* Not process.env, which loses bytes that are not UTF-8, duplicates, and entries without "=". */
 napi_value agent_environ(napi_env env, napi_callback_info info) {
   (void)info;
   napi_value entries = NULL;
@@ -29,7 +30,7 @@ napi_value agent_environ(napi_env env, napi_callback_info info) {
   return entries;
 }
 
-/* By capget(2), because /proc may be missing. */
+/* Uses capget(2), because /proc may be missing. */
 napi_value agent_effective_capabilities(napi_env env, napi_callback_info info) {
   (void)info;
   struct __user_cap_header_struct header = {.version = _LINUX_CAPABILITY_VERSION_3};
@@ -40,18 +41,18 @@ napi_value agent_effective_capabilities(napi_env env, napi_callback_info info) {
   return value;
 }
 
-/* EINVAL: the kernel knows no filters. */
+/* EINVAL: the kernel does not support seccomp filters. */
 long agent_seccomp_mode(void) { return prctl(PR_GET_SECCOMP, 0, 0, 0, 0); }
 
 long agent_forbid_dumps(void) { return prctl(PR_SET_DUMPABLE, 0, 0, 0, 0); }
 
 long agent_trim_heap(void) { return malloc_trim(0); }
 
-/* Node's own way out waits for libuv's threads, and one that hangs in a dead file system never comes back. */
+/* exit(3) waits for libuv's threads, and one that hangs in a dead file system never returns. */
 long agent_exit_now(int status) { _exit(status); }
 
-/* With arguments that the kernel always refuses, so that no process starts. */
+/* The kernel always rejects these arguments, so no process is started. */
 long agent_probe_clone3(void) { return syscall(SYS_clone3, NULL, 0); }
 
-/* A range that ends before it begins. */
+/* A range that ends before it begins is invalid. */
 long agent_probe_close_range(void) { return syscall(SYS_close_range, 1U, 0U, 0U); }

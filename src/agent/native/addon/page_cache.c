@@ -1,4 +1,4 @@
-/* Files in the kernel's memory: reads them without waiting for a disk, and gives them back. */
+/* Reads from the page cache without blocking, and drops pages from it. */
 #include <fcntl.h>
 #include <linux/openat2.h>
 #include <sys/stat.h>
@@ -24,19 +24,19 @@ napi_value agent_read_cached(napi_env env, napi_callback_info info) {
   return from_result(env, count);
 }
 
-/* Of the headers of Linux 5.12. */
+/* In the headers since Linux 5.12. */
 #ifndef RESOLVE_CACHED
 #define RESOLVE_CACHED 0x20
 #endif
 
 static int64_t ns_of(struct statx_timestamp time) { return (int64_t)time.tv_sec * 1000000000 + time.tv_nsec; }
 
-/* Finds a file's state if the kernel has it in memory; else EAGAIN (openat2(2), RESOLVE_CACHED). */
+/* Stats a file if the kernel has it cached; otherwise fails with EAGAIN (openat2(2), RESOLVE_CACHED). */
 static int find_cached(const char *path, struct statx *file) {
   struct open_how how = {.flags = O_PATH | O_CLOEXEC, .resolve = RESOLVE_CACHED};
   int fd = (int)syscall(SYS_openat2, AT_FDCWD, path, &how, sizeof how);
   int result = fd < 0 ? -1 : statx(fd, "", AT_EMPTY_PATH | AT_STATX_DONT_SYNC, STATX_BASIC_STATS, file);
-  close_after(fd);
+  close_keep_errno(fd);
   return result;
 }
 
@@ -62,5 +62,5 @@ napi_value agent_cached_state(napi_env env, napi_callback_info info) {
 /* posix_fadvise(2) returns the errno instead of setting it. */
 long agent_drop_file_cache(int fd) {
   int error = posix_fadvise(fd, 0, 0, POSIX_FADV_DONTNEED);
-  return error == 0 ? 0 : refuse(error);
+  return error == 0 ? 0 : fail_with(error);
 }

@@ -1,4 +1,4 @@
-/* Other processes: the agent's children by their ids, which stay theirs until they are reaped, and those of /proc. */
+/* The agent's children, whose pids are not reused before they are reaped, and other processes in /proc. */
 #include <ctype.h>
 #include <dirent.h>
 #include <signal.h>
@@ -11,7 +11,7 @@
 
 #include "values.h"
 
-/* Since Linux 5.3, of the same number on both architectures; the C library of Debian 11 does not know them all. */
+/* Since Linux 5.3, with the same number on both architectures. The C library of Debian 11 lacks some of them. */
 #ifndef SYS_pidfd_open
 #define SYS_pidfd_open 434
 #endif
@@ -19,7 +19,10 @@
 #define SYS_pidfd_send_signal 424
 #endif
 
-/* One certain child, never -1: the children of others (Node's child_process) keep their statuses. */
+/*
+ * Waits for one particular child and never for -1, so that other code (Node's child_process) still gets the statuses of
+ * its children.
+ */
 static int wait_for(pid_t pid, siginfo_t *info, int flags) {
   int result;
   memset(info, 0, sizeof *info);
@@ -40,25 +43,25 @@ long agent_reap(pid_t pid) {
   return wait_for(pid, &end, 0);
 }
 
-/* Ids up to 1 mean this process's own group, every process, or init, and only a bug asks for them. */
-long agent_kill(pid_t pid, int signal) { return pid <= 1 ? refuse(EINVAL) : kill(pid, signal); }
+/* Ids up to 1 would address the own process group, every process, or init. Only a bug would do that. */
+long agent_kill(pid_t pid, int signal) { return pid <= 1 ? fail_with(EINVAL) : kill(pid, signal); }
 
-long agent_kill_group(pid_t group, int signal) { return group <= 1 ? refuse(EINVAL) : kill(-group, signal); }
+long agent_kill_group(pid_t group, int signal) { return group <= 1 ? fail_with(EINVAL) : kill(-group, signal); }
 
 /* Pid 0 would mean this process. */
 long agent_open_files_limit_of(pid_t pid) {
   struct rlimit limit;
-  if (pid <= 0) return refuse(EINVAL);
+  if (pid <= 0) return fail_with(EINVAL);
   if (prlimit(pid, RLIMIT_NOFILE, NULL, &limit) < 0) return -1;
   return limit.rlim_cur > INT32_MAX ? INT32_MAX : (long)limit.rlim_cur;
 }
 
-/* Of a row: pid, parent, process group, session, state character, start time (ticks, modulo 2^31). */
+/* Columns of a row. START is in clock ticks, modulo 2^31. */
 enum { PID, PARENT, GROUP, SESSION, STATE, START, COLUMNS };
 
 /*
- * Reads a process's row; false when there is no such process, or with the errno of a shortage. The name in parentheses
- * may itself hold blanks and parentheses, so parse from the last one on (proc(5)).
+ * Reads the row of a process. False if there is no such process, or with errno set for a shortage. The name in
+ * parentheses may contain spaces and parentheses, so parsing starts after the last one (proc(5)).
  */
 static bool read_row(pid_t pid, int32_t *row) {
   char path[32], text[1024];
@@ -73,7 +76,7 @@ static bool read_row(pid_t pid, int32_t *row) {
   const char *format = " %c %d %d %d %*d %*d %*u %*u %*u %*u %*u %*u %*u %*d %*d %*d %*d %d %*d %llu";
   if (rest == NULL || sscanf(rest + 1, format, &state, &row[PARENT], &row[GROUP], &row[SESSION], &threads, &start) != 6)
     return false;
-  /* Its first thread alone has ended: the others run on. */
+  /* Only the main thread has ended; the others still run. */
   if (state == 'Z' && threads > 1) state = 'S';
   row[PID] = pid;
   row[STATE] = state;
@@ -86,18 +89,18 @@ static bool started_at(pid_t pid, int32_t start) {
   return read_row(pid, row) && row[START] == start;
 }
 
-/* The pidfd is opened before the start times are compared, so it cannot be another's. */
+/* The pidfd is opened before the start time is compared, so it cannot refer to a later process. */
 long agent_signal_process(pid_t pid, int start, int signal) {
-  if (pid <= 1) return refuse(EINVAL);
+  if (pid <= 1) return fail_with(EINVAL);
   int process = (int)syscall(SYS_pidfd_open, pid, 0);
-  /* EPERM: a filter forbids the call. */
-  if (process < 0) return errno == EPERM ? refuse(ENOSYS) : -1;
-  long result = started_at(pid, start) ? syscall(SYS_pidfd_send_signal, process, signal, NULL, 0) : refuse(ESRCH);
-  close_after(process);
+  /* EPERM: a seccomp filter forbids the call. */
+  if (process < 0) return errno == EPERM ? fail_with(ENOSYS) : -1;
+  long result = started_at(pid, start) ? syscall(SYS_pidfd_send_signal, process, signal, NULL, 0) : fail_with(ESRCH);
+  close_keep_errno(process);
   return result;
 }
 
-/* Cells as an Int32Array; frees them. */
+/* Converts to an Int32Array and frees the cells. */
 static napi_value to_table(napi_env env, int32_t *cells, size_t count) {
   void *bytes = NULL;
   napi_value buffer = NULL, table = NULL;
@@ -108,10 +111,10 @@ static napi_value to_table(napi_env env, int32_t *cells, size_t count) {
   return table;
 }
 
-/* A process that cannot be read for want of descriptors or memory must not be taken for one that has ended. */
+/* A process that cannot be read because of a shortage must not be taken for ended. */
 static bool is_shortage(int error) { return error == EMFILE || error == ENFILE || error == ENOMEM; }
 
-/* Takes some 10 us a process. */
+/* Takes some 10 us per process. */
 napi_value agent_process_rows(napi_env env, napi_callback_info info) {
   napi_value argument;
   void *pids = NULL;
@@ -132,7 +135,7 @@ napi_value agent_process_rows(napi_env env, napi_callback_info info) {
   return to_table(env, rows, count * COLUMNS);
 }
 
-/* By getsid(2), which needs no file of the process: some 1.5 us a process, most of it for the list. */
+/* Uses getsid(2), which needs no file of the process: some 1.5 us per process, most of it for listing /proc. */
 napi_value agent_process_sessions(napi_env env, napi_callback_info info) {
   int32_t *rows = NULL;
   size_t count = 0, room = 0;
@@ -161,10 +164,10 @@ napi_value agent_process_sessions(napi_env env, napi_callback_info info) {
   return to_table(env, rows, 2 * count);
 }
 
-/* Of one that has ended too, until it is reaped. */
+/* Works for zombies, too. */
 long agent_parent_of(pid_t pid) {
   int32_t row[COLUMNS];
-  return read_row(pid, row) ? row[PARENT] : refuse(ESRCH);
+  return read_row(pid, row) ? row[PARENT] : fail_with(ESRCH);
 }
 
 long agent_is_alive(pid_t pid) {

@@ -1,4 +1,4 @@
-/* Connections to what listens in the guest: ports of the loopback, and unix sockets. */
+/* Connections to listeners in the guest: ports of the loopback interface, and unix sockets. */
 #include <linux/tcp.h>
 #include <netinet/in.h>
 #include <string.h>
@@ -8,12 +8,15 @@
 #include "file_job.h"
 
 /*
- * What a socket holds unread: the largest that kernels grant as they come. Bytes out of a port
- * take 0.87 of the CPU time that they take with the kernel's own, which grow to 6 MiB (appendix-attempts.md, Tunnels).
+ * Receive buffer. It is the largest size that every kernel grants by default. Compared to the kernel's automatic
+ * sizing, which grows to 6 MiB, reading from a port takes 0.87 of the CPU time (appendix-attempts.md, Tunnels).
  */
 #define UNREAD_BYTES (208 * 1024)
 
-/* Does not wait: the socket is writable once it is connected or has failed. Bytes go as they come (TCP_NODELAY). */
+/*
+ * Does not block: the socket becomes writable when it is connected or has failed. TCP_NODELAY forwards bytes
+ * immediately.
+ */
 long agent_connect_port(int family, int port) {
   bool is_v6 = family == 6;
   struct sockaddr_in v4 = {.sin_family = AF_INET};
@@ -27,25 +30,25 @@ long agent_connect_port(int family, int port) {
   setsockopt(fd, SOL_SOCKET, SO_RCVBUF, &unread, sizeof unread);
   int result = is_v6 ? connect(fd, (struct sockaddr *)&v6, sizeof v6) : connect(fd, (struct sockaddr *)&v4, sizeof v4);
   if (result == 0 || errno == EINPROGRESS) return fd;
-  close_after(fd);
+  close_keep_errno(fd);
   return -1;
 }
 
-/* EAGAIN: the listener's queue is full. */
+/* EAGAIN: the listener's backlog is full. */
 int agent_connect_path(struct argument *args) {
   struct sockaddr_un address = {.sun_family = AF_UNIX};
   const char *path = args[0].bytes;
-  if (strlen(path) >= sizeof address.sun_path) return refuse(ENAMETOOLONG);
+  if (strlen(path) >= sizeof address.sun_path) return fail_with(ENAMETOOLONG);
   memcpy(address.sun_path, path, strlen(path) + 1);
   int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
   if (fd < 0 || connect(fd, (struct sockaddr *)&address, sizeof address) == 0) return fd;
-  close_after(fd);
+  close_keep_errno(fd);
   return -1;
 }
 
 /*
- * A socket may get the very port that it connects to, if nobody listens there, and is then connected to itself (RFC
- * 9293, 3.5). That counts as refused.
+ * If nobody listens on the port, the socket may get that port itself and connect to itself (RFC 9293, 3.5). That counts
+ * as refused.
  */
 static bool is_own_peer(int fd) {
   struct sockaddr_storage own, peer;
@@ -62,7 +65,7 @@ long agent_connected(int fd) {
   socklen_t size = sizeof error;
   if (getsockopt(fd, SOL_SOCKET, SO_ERROR, &error, &size) < 0) return -1;
   if (error == 0 && is_own_peer(fd)) error = ECONNREFUSED;
-  return error == 0 ? 0 : refuse(error);
+  return error == 0 ? 0 : fail_with(error);
 }
 
 long agent_peer_process(int fd) {
@@ -77,7 +80,7 @@ long agent_unacknowledged_ms(int fd) {
   memset(&info, 0, sizeof info);
   if (getsockopt(fd, IPPROTO_TCP, TCP_INFO, &info, &size) < 0) return -1;
   bool waits = info.tcpi_unacked > 0 || info.tcpi_probes > 0 || info.tcpi_notsent_bytes > 0;
-  /* Where only the closed window is in the way, a single probe may just be on its way. */
+  /* If only the closed window blocks the data, a single unanswered probe may still be in flight. */
   bool should_answer = info.tcpi_unacked > 0 || info.tcpi_probes > 1;
   if (!waits) return 0;
   return should_answer && info.tcpi_last_ack_recv > 0 ? (long)info.tcpi_last_ack_recv : 1;

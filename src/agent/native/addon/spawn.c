@@ -6,11 +6,11 @@
 #include "spawn.h"
 #include "values.h"
 
-/* Jobs whose outcome is not delivered yet, and what delivers it. Only the JavaScript thread uses them. */
+/* Jobs whose outcome has not been delivered, and the function that delivers it. Used only by the JavaScript thread. */
 static struct spawn_job *starting;
 static napi_threadsafe_function settled;
 
-/* A NULL-terminated array of the strings in a block of NUL-terminated bytes; one allocation. NULL: out of memory. */
+/* Splits a block of NUL-terminated strings into a NULL-terminated array, in one allocation. NULL: out of memory. */
 static char **strings_of(napi_env env, napi_value block) {
   void *bytes = NULL;
   size_t length = 0, count = 0;
@@ -38,7 +38,7 @@ static void free_job(struct spawn_job *job) {
   free(job);
 }
 
-/* Reads where the streams lead: the port's StdioPlan. */
+/* Reads the StdioPlan of the port. */
 static void read_streams(napi_env env, napi_value plan, struct spawn_job *job) {
   char kind[sizeof "terminal"] = "";
   napi_get_value_string_utf8(env, property(env, plan, "kind"), kind, sizeof kind, NULL);
@@ -52,7 +52,7 @@ static void read_streams(napi_env env, napi_value plan, struct spawn_job *job) {
   job->iutf8 = to_bool(env, property(env, plan, "iutf8"));
 }
 
-/* Reads the port's Identity; undefined: the agent's own. False: out of memory. */
+/* Reads the Identity of the port; undefined: the agent's own. False: out of memory. */
 static bool read_identity(napi_env env, napi_value identity, struct spawn_job *job) {
   napi_valuetype type = napi_undefined;
   int32_t uid = 0, gid = 0, group = 0;
@@ -83,14 +83,14 @@ static void read_settings(napi_env env, napi_value settings, struct spawn_job *j
   get_int(env, settings, "cgroupFd", &job->cgroup_fd);
   job->resets_priority = get_int(env, settings, "priority", &job->priority);
   if (get_int(env, settings, "oomScoreAdj", &score)) snprintf(job->oom_score, sizeof job->oom_score, "%d", (int)score);
-  /* Node raised its own soft limit. The child gets the requested one, at most the hard limit. */
+  /* Node raised its own soft limit. The child gets the requested one, limited by the hard limit. */
   get_int(env, settings, "openFilesLimit", &wanted);
   getrlimit(RLIMIT_NOFILE, &job->open_files);
   rlim_t most = job->open_files.rlim_max;
   job->open_files.rlim_cur = (rlim_t)wanted < most ? (rlim_t)wanted : most;
 }
 
-/* Copies the port's SpawnBlock: the thread reads it while JavaScript goes on. False: out of memory. */
+/* Copies the SpawnBlock of the port, because the thread reads it while JavaScript continues. False: out of memory. */
 static bool read_block(napi_env env, napi_value block, struct spawn_job *job) {
   job->files = strings_of(env, property(env, block, "files"));
   job->args = strings_of(env, property(env, block, "args"));
@@ -100,7 +100,7 @@ static bool read_block(napi_env env, napi_value block, struct spawn_job *job) {
   return read_identity(env, property(env, block, "identity"), job) && job->files && job->args && job->env && job->cwd;
 }
 
-/* Takes the job off the starting ones. The last one lets the event loop end. */
+/* Removes the job from the list. Without jobs, the event loop may end. */
 static void forget(napi_env env, struct spawn_job *job) {
   struct spawn_job **at = &starting;
   while (*at != job) at = &(*at)->next;
@@ -122,7 +122,7 @@ static void deliver(napi_env env, napi_value unused, void *context, void *data) 
     args[1] = undefined;
     if (job->error != 0) napi_create_string_utf8(env, job->step, NAPI_AUTO_LENGTH, &args[1]);
     args[2] = from_int(env, atomic_load(&job->pid));
-    for (int i = 0; i < 3; i++) args[3 + i] = from_int(env, job->ours[i]);
+    for (int i = 0; i < 3; i++) args[3 + i] = from_int(env, job->agent_ends[i]);
     if (napi_call_function(env, undefined, done, 6, args, NULL) == napi_pending_exception &&
         napi_get_and_clear_last_exception(env, &exception) == napi_ok)
       napi_fatal_exception(env, exception);
@@ -130,13 +130,15 @@ static void deliver(napi_env env, napi_value unused, void *context, void *data) 
   free_job(job);
 }
 
-/* If the environment has ended meanwhile, the call itself lets go of the delivery for this job. */
+/* If the environment has ended meanwhile, the failed call itself releases the function for this job. */
 void deliver_job(struct spawn_job *job) {
   if (napi_call_threadsafe_function(settled, job, napi_tsfn_nonblocking) == napi_ok)
     napi_release_threadsafe_function(settled, napi_tsfn_release);
 }
 
-/* Opens the way by which threads hand over settled jobs: one for all, since each needs a handle of libuv. */
+/*
+ * Creates the function by which threads deliver jobs. It is shared by all jobs, because each one needs a libuv handle.
+ */
 static bool open_delivery(napi_env env) {
   napi_value name;
   if (settled != NULL) return true;
@@ -153,7 +155,7 @@ napi_value agent_spawn(napi_env env, napi_callback_info info) {
   if (job == NULL) return from_int(env, 0);
   pthread_mutex_init(&job->lock, NULL);
   job->step = "prepare";
-  for (int i = 0; i < 3; i++) job->ours[i] = job->theirs[i] = -1;
+  for (int i = 0; i < 3; i++) job->agent_ends[i] = job->child_ends[i] = -1;
   read_settings(env, args[1], job);
   if (!read_block(env, args[0], job) || !open_delivery(env)) {
     free_job(job);
@@ -168,7 +170,7 @@ napi_value agent_spawn(napi_env env, napi_callback_info info) {
   starting = job;
   int number = job->number = last_number = last_number % INT32_MAX + 1;
   napi_acquire_threadsafe_function(settled);
-  /* The running thread owns the job: write to it here only if the thread could not be started. */
+  /* A running thread owns the job: write to it here only if the thread could not be started. */
   int error = start_thread(run_job, job, SPAWN_STACK_BYTES);
   if (error != 0) {
     job->error = error;
@@ -178,8 +180,8 @@ napi_value agent_spawn(napi_env env, napi_callback_info info) {
 }
 
 /*
- * Does nothing once the start is settled: the id may belong to another process. Returns where the child was: 1 in
- * chdir, 2 + n in execve of the n-th file, 0 elsewhere.
+ * Does nothing once the start has settled, because the pid may have been reused. Returns what the child was doing: 1
+ * for chdir, 2 + n for execve of the n-th file, 0 otherwise.
  */
 long agent_abort_spawn(int number) {
   struct spawn_job *job = starting;
@@ -191,7 +193,7 @@ long agent_abort_spawn(int number) {
     atomic_store(&job->aborted, true);
     if (strcmp(job->step, "chdir") == 0) at = 1;
     if (strcmp(job->step, "execve") == 0) at = 2 + job->candidate;
-    /* Id still 0: the child has not run yet and will see the flag first. */
+    /* A pid of 0 means that the child has not run yet; it will check the flag first. */
     if (atomic_load(&job->pid) > 1) kill(atomic_load(&job->pid), SIGKILL);
   }
   pthread_mutex_unlock(&job->lock);

@@ -1,4 +1,4 @@
-/* What spawn.c, spawn_thread.c and streams.c (this process) and child.c (the child before its command) share. */
+/* Shared by spawn.c, spawn_thread.c and streams.c (in this process) and child.c (the child before execve). */
 #ifndef AGENT_SPAWN_H
 #define AGENT_SPAWN_H
 
@@ -9,30 +9,30 @@
 
 #include "addon.h"
 
-/* Where the child's standard streams lead, which decides what the child leads itself. */
+/* The child's standard streams. They decide whether the child leads a session or only a process group. */
 enum spawn_streams {
-  STREAMS_INHERITED = 0, /* ours, or pipes for its outputs; it leads a process group in our session */
-  STREAMS_PIPES = 1,     /* a pipe each; it leads a session */
-  STREAMS_TERMINAL = 2,  /* a new terminal, which controls the session that it leads */
+  STREAMS_INHERITED = 0, /* those of the agent, or pipes for the outputs; the child leads a process group */
+  STREAMS_PIPES = 1,     /* one pipe each; the child leads a session */
+  STREAMS_TERMINAL = 2,  /* a new terminal, which is the controlling terminal of the child's session */
 };
 
 struct spawn_job {
-  struct spawn_job *next; /* of the starting ones; used by the JavaScript thread only */
-  int number;             /* names it to abortSpawn */
-  napi_ref done;          /* the callback */
+  struct spawn_job *next; /* next job that is starting; used only by the JavaScript thread */
+  int number;             /* identifies the job for abortSpawn */
+  napi_ref done;          /* the JavaScript callback */
 
-  /* The block; nobody changes it once the thread runs. */
+  /* The block. It is not changed once the thread runs. */
   char **files;
   char **args;
   char **env;
   char **cwd; /* one element */
   enum spawn_streams streams;
-  bool has_input; /* of pipes: standard input is one too */
-  bool pipes_outputs; /* of inherited streams: the outputs are pipes all the same */
+  bool has_input; /* with pipes: standard input is a pipe, too */
+  bool pipes_outputs; /* with inherited streams: the outputs are pipes anyway */
   int cols, rows;
-  bool iutf8; /* the terminal's line editing takes input as UTF-8 */
-  int cgroup_fd; /* the directory of a cgroup, or -1 */
-  bool joins_cgroup; /* the child has to move there itself */
+  bool iutf8; /* the terminal's line editing treats input as UTF-8 */
+  int cgroup_fd; /* open directory of a cgroup, or -1 */
+  bool joins_cgroup; /* the child must move itself there */
   bool resets_priority;
   int priority;
   char oom_score[16]; /* what the child writes to oom_score_adj; empty: nothing */
@@ -43,44 +43,44 @@ struct spawn_job {
   gid_t *groups;
   size_t group_count;
 
-  /* The standard streams, input first; -1: none. */
-  int theirs[3];
-  int ours[3];
+  /* Standard streams in the order stdin, stdout, stderr; -1: none. */
+  int child_ends[3];
+  int agent_ends[3];
 
-  /* The outcome. The child shares our memory until it becomes the command, so it writes step and error itself. */
-  const char *volatile step; /* the step that is under way, named as in the port */
-  volatile int candidate;    /* of `files`: the one that execve tries */
-  volatile int error;        /* errno of the step that failed; 0: none has */
-  volatile bool parent_sets_oom_score; /* the child may not change its OOM score; the agent may once it has become the command */
+  /* The outcome. The child shares the memory until execve, so it writes step and error itself. */
+  const char *volatile step; /* the current step, named as in the port */
+  volatile int candidate;    /* index in `files` of the file that execve tries */
+  volatile int error;        /* errno of the failed step; 0: none failed */
+  volatile bool parent_sets_oom_score; /* the child may not write its OOM score; the agent may after execve */
   atomic_int pid;            /* written by the kernel before the child runs (CLONE_PARENT_SETTID) */
 
-  /* Between the JavaScript thread and the job's own. */
+  /* Shared by the JavaScript thread and the job's thread. */
   pthread_mutex_t lock;
-  bool settled; /* the child has become the command or failed: its id may be gone */
+  bool settled; /* the child runs the command or has failed: its pid may be reused */
   atomic_bool aborted;
 };
 
-/* The stack of a thread that starts a child: for the thread, the child and the C library's thread data. */
+/* Stack of a thread that starts a child: for the thread, the child, and the thread data of the C library. */
 enum { SPAWN_STACK_BYTES = 192 * 1024 };
 
-/* What that thread runs: starts the child and delivers the job in the end. */
+/* Thread function: starts the child and delivers the job. */
 void *run_job(void *job);
 
-/* Hands a job that is settled to JavaScript. From any thread; the job is then no longer the caller's. */
+/* Delivers a settled job to JavaScript and gives up its ownership. May be called from any thread. */
 void deliver_job(struct spawn_job *job);
 
-/* The child: carries out every step in order and becomes the command. Returns only on failure. */
+/* Runs in the child: carries out the steps in order and executes the command. Returns only on failure. */
 int spawn_child(void *job);
 
-/* Opens both sides of the streams. On failure returns -1 with step and errno in the job, and nothing is left open. */
+/* Opens both ends of the streams. On failure returns -1, with step and errno in the job, and leaves nothing open. */
 int open_streams(struct spawn_job *job);
-/* Closes the child's side, or ours. */
-void close_their_streams(struct spawn_job *job);
-void close_our_streams(struct spawn_job *job);
+/* Closes the child's ends, or the agent's. */
+void close_child_ends(struct spawn_job *job);
+void close_agent_ends(struct spawn_job *job);
 
-/* A new terminal: the master, which does not block, and the slave, which does. -1 and errno on failure. */
+/* Opens a terminal: a non-blocking master and a blocking slave. On failure returns -1 with errno. */
 int open_terminal(int cols, int rows, int ends[2]);
-/* Makes a terminal's line editing take input as UTF-8, best effort. */
+/* Makes a terminal's line editing treat input as UTF-8. Failure is ignored. */
 void set_utf8_input(int slave);
 
 #endif

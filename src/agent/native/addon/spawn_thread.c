@@ -1,4 +1,4 @@
-/* Carries out starts, a thread for each: chdir or execve may hang for ever, and must not hold up others. */
+/* Starts children, each on its own thread: chdir or execve may hang forever and must not delay others. */
 #include <fcntl.h>
 #include <linux/sched.h>
 #include <sched.h>
@@ -12,7 +12,7 @@
 #include "spawn.h"
 #include "values.h"
 
-/* The child runs on this part of the thread's stack; its calls are shallow. */
+/* The child uses this part of the thread's stack; its calls are shallow. */
 enum { CHILD_STACK_BYTES = 32 * 1024 };
 
 static void reap(pid_t pid) {
@@ -21,9 +21,9 @@ static void reap(pid_t pid) {
 }
 
 /*
- * Sets the OOM score of a command that could not set its own. Its files in /proc become its own a moment after execve
- * has resumed this thread, hence the attempts; those of a setuid program never do. Children forked before keep the old
- * score.
+ * Sets the OOM score of a command that could not set it itself. Its files in /proc change their owner shortly after
+ * execve has resumed this thread, hence the retries; those of a setuid program never do. Processes that it has forked
+ * by then keep the old score.
  */
 static void set_oom_score(const struct spawn_job *job, int pid) {
   enum { ATTEMPTS = 100, PAUSE_NS = 100 * 1000 };
@@ -41,7 +41,7 @@ static void set_oom_score(const struct spawn_job *job, int pid) {
   close(fd);
 }
 
-/* Records the outcome once the child runs the command or is dead, and reaps a dead one. */
+/* Records the outcome once the child runs the command or is dead. Reaps a dead one. */
 static void settle(struct spawn_job *job, int pid) {
   pthread_mutex_lock(&job->lock);
   job->settled = true;
@@ -53,7 +53,7 @@ static void settle(struct spawn_job *job, int pid) {
       if (job->parent_sets_oom_score) set_oom_score(job, pid);
       return;
     }
-    /* The abort came late and the command runs already: kill its group, whose id is the child's. */
+    /* The abort came too late and the command is running: kill its process group, whose id is the child's pid. */
     if (became_command) kill(-pid, SIGKILL);
     job->step = "killed";
     job->error = aborted ? ECANCELED : EINTR;
@@ -62,8 +62,8 @@ static void settle(struct spawn_job *job, int pid) {
 }
 
 /*
- * clone3, whose child has a stack of its own and so cannot return from a C function: it calls child(arg) and never
- * returns. The C library offers no wrapper. The result is the process id or a negated errno.
+ * Raw clone3(2), for which the C library has no wrapper. The child starts on its own stack and so cannot return from
+ * this function: it calls child(arg), which never returns. Returns the pid or a negated errno.
  */
 static long clone3(struct clone_args *request, int (*child)(void *), void *arg) {
 #if defined(__x86_64__)
@@ -105,8 +105,8 @@ static long clone3(struct clone_args *request, int (*child)(void *), void *arg) 
 }
 
 /*
- * As clone(2), but the child begins its life in the job's cgroup. -1 with errno: ENOSYS, EINVAL or E2BIG before Linux
- * 5.7; ENOSYS or EPERM if a seccomp filter forbids clone3.
+ * Like clone(2), but the child starts in the job's cgroup. Returns -1 with ENOSYS, EINVAL or E2BIG before Linux 5.7, or
+ * with ENOSYS or EPERM if a seccomp filter forbids clone3.
  */
 static int clone_into_cgroup(struct spawn_job *job, char *stack, int flags) {
   struct clone_args request = {
@@ -118,10 +118,13 @@ static int clone_into_cgroup(struct spawn_job *job, char *stack, int flags) {
       .cgroup = (uint64_t)(unsigned)job->cgroup_fd,
   };
   long result = clone3(&request, spawn_child, job);
-  return result >= 0 ? (int)result : refuse((int)-result);
+  return result >= 0 ? (int)result : fail_with((int)-result);
 }
 
-/* Starts the child in its cgroup: moving it later waits milliseconds for RCU. If refused, the child moves itself. */
+/*
+ * Starts the child directly in its cgroup, because moving it later takes milliseconds (RCU). If that is refused, the
+ * child moves itself.
+ */
 static int start_child(struct spawn_job *job, char *stack) {
   int flags = CLONE_VM | CLONE_VFORK | CLONE_PARENT_SETTID;
   if (job->cgroup_fd >= 0) {
@@ -132,7 +135,7 @@ static int start_child(struct spawn_job *job, char *stack) {
   return clone(spawn_child, stack + CHILD_STACK_BYTES, flags | SIGCHLD, job, &job->pid);
 }
 
-/* Returns when the child has become the command or failed: CLONE_VFORK suspends this thread alone. */
+/* CLONE_VFORK suspends this thread until the child has called execve or failed. */
 void *run_job(void *data) {
   struct spawn_job *job = data;
   _Alignas(16) char stack[CHILD_STACK_BYTES];
@@ -144,9 +147,9 @@ void *run_job(void *data) {
       job->step = "clone";
       job->error = errno;
     }
-    /* Otherwise no stream would ever end. */
-    close_their_streams(job);
-    if (job->error != 0) close_our_streams(job);
+    /* Otherwise the streams would never reach EOF. */
+    close_child_ends(job);
+    if (job->error != 0) close_agent_ends(job);
   }
   deliver_job(job);
   return NULL;

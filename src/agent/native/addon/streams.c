@@ -1,4 +1,4 @@
-/* Both sides of a child's standard streams, opened on the thread that starts it. */
+/* Opens both ends of a child's standard streams, on the thread that starts the child. */
 #include <errno.h>
 #include <fcntl.h>
 #include <sys/stat.h>
@@ -8,18 +8,18 @@
 #include "spawn.h"
 
 /*
- * Our end does not block; the child's does, as programs expect of their standard streams. That is possible because the
- * two ends of a pipe, unlike those of a socketpair made with SOCK_NONBLOCK, are separate file descriptions.
+ * The agent's end is non-blocking; the child's end is blocking, as programs expect. The two ends of a pipe are separate
+ * file descriptions, unlike the ends of a socketpair made with SOCK_NONBLOCK.
  */
-static int open_pipe(int *ours, int *theirs, bool we_read) {
+static int open_pipe(int *agent_end, int *child_end, bool we_read) {
   int ends[2];
   if (pipe2(ends, O_CLOEXEC) < 0) return -1;
-  *ours = ends[we_read ? 0 : 1];
-  *theirs = ends[we_read ? 1 : 0];
-  return fcntl(*ours, F_SETFL, (we_read ? O_RDONLY : O_WRONLY) | O_NONBLOCK);
+  *agent_end = ends[we_read ? 0 : 1];
+  *child_end = ends[we_read ? 1 : 0];
+  return fcntl(*agent_end, F_SETFL, (we_read ? O_RDONLY : O_WRONLY) | O_NONBLOCK);
 }
 
-/* The image may have anything at this path; a FIFO must not block us. -1: it is not the device (mem(4): 1, 3). */
+/* The image may have anything at this path, and a FIFO must not block. -1: it is not the null device (mem(4): 1, 3). */
 static int open_null_device(void) {
   struct stat state;
   int fd = open("/dev/null", O_RDONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC);
@@ -29,47 +29,46 @@ static int open_null_device(void) {
   return -1;
 }
 
-/* An empty input: the null device, or a pipe without a writer if the image has none. */
+/* Opens an empty input: the null device, or a pipe without a writer if the image lacks the device. */
 static int open_empty_input(struct spawn_job *job) {
   int writer = -1;
-  job->theirs[0] = open_null_device();
-  if (job->theirs[0] >= 0) return 0;
-  int result = open_pipe(&writer, &job->theirs[0], false);
+  job->child_ends[0] = open_null_device();
+  if (job->child_ends[0] >= 0) return 0;
+  int result = open_pipe(&writer, &job->child_ends[0], false);
   if (writer >= 0) close(writer);
   return result;
 }
 
 static int open_outputs(struct spawn_job *job) {
   for (int i = 1; i < 3; i++)
-    if (open_pipe(&job->ours[i], &job->theirs[i], true) < 0) return -1;
+    if (open_pipe(&job->agent_ends[i], &job->child_ends[i], true) < 0) return -1;
   return 0;
 }
 
 static int open_pipes(struct spawn_job *job) {
-  int input = job->has_input ? open_pipe(&job->ours[0], &job->theirs[0], false) : open_empty_input(job);
+  int input = job->has_input ? open_pipe(&job->agent_ends[0], &job->child_ends[0], false) : open_empty_input(job);
   return input < 0 ? -1 : open_outputs(job);
 }
 
-/* The two directions end at different times, so each has a descriptor of its own. */
+/* The two directions are closed at different times, so each has its own descriptor. */
 static int open_on_terminal(struct spawn_job *job) {
   int ends[2];
   if (open_terminal(job->cols, job->rows, ends) < 0) return -1;
   if (job->iutf8) set_utf8_input(ends[1]);
-  job->ours[1] = ends[0];
-  job->theirs[0] = job->theirs[1] = job->theirs[2] = ends[1];
-  job->ours[0] = fcntl(ends[0], F_DUPFD_CLOEXEC, 3);
-  return job->ours[0] < 0 ? -1 : 0;
+  job->agent_ends[1] = ends[0];
+  job->child_ends[0] = job->child_ends[1] = job->child_ends[2] = ends[1];
+  job->agent_ends[0] = fcntl(ends[0], F_DUPFD_CLOEXEC, 3);
+  return job->agent_ends[0] < 0 ? -1 : 0;
 }
 
 /*
- * Makes the child's user own the pipes and terminals among its streams. Without that it could not open /dev/stdout,
- * which checks the permissions of the pipe or terminal. Leaves files and devices alone. If it fails, the streams still
- * work.
+ * Gives pipes and terminals among the streams to the child's user, who otherwise could not open /dev/stdout. Files and
+ * devices are left alone. If it fails, the streams still work.
  */
 static void give_to_user(struct spawn_job *job) {
   struct stat state;
   for (int i = 0; i < 3; i++) {
-    int fd = job->theirs[i];
+    int fd = job->child_ends[i];
     if (fd < 0 || fstat(fd, &state) < 0 || state.st_uid == job->uid) continue;
     if (S_ISFIFO(state.st_mode) || isatty(fd)) (void)!fchown(fd, job->uid, (gid_t)-1);
   }
@@ -77,8 +76,8 @@ static void give_to_user(struct spawn_job *job) {
 
 int open_streams(struct spawn_job *job) {
   for (int i = 0; i < 3; i++) {
-    job->ours[i] = -1;
-    job->theirs[i] = job->streams == STREAMS_INHERITED ? i : -1;
+    job->agent_ends[i] = -1;
+    job->child_ends[i] = job->streams == STREAMS_INHERITED ? i : -1;
   }
   job->step = job->streams == STREAMS_TERMINAL ? "terminal" : "prepare";
   int result = job->streams == STREAMS_PIPES      ? open_pipes(job)
@@ -87,26 +86,27 @@ int open_streams(struct spawn_job *job) {
                                                   : 0;
   if (result < 0) {
     job->error = errno;
-    close_their_streams(job);
-    close_our_streams(job);
+    close_child_ends(job);
+    close_agent_ends(job);
     return -1;
   }
   if (job->has_identity) give_to_user(job);
   return 0;
 }
 
-void close_their_streams(struct spawn_job *job) {
+void close_child_ends(struct spawn_job *job) {
   for (int i = 0; i < 3; i++) {
-    bool is_ours = job->streams == STREAMS_INHERITED && job->theirs[i] == i;
-    /* A terminal's slave is all three. */
-    if (!is_ours && job->theirs[i] >= 0 && (i == 0 || job->theirs[i] != job->theirs[i - 1])) close(job->theirs[i]);
+    int fd = job->child_ends[i];
+    bool is_inherited = job->streams == STREAMS_INHERITED && fd == i;
+    /* For a terminal, all three are the same descriptor. */
+    if (!is_inherited && fd >= 0 && (i == 0 || fd != job->child_ends[i - 1])) close(fd);
   }
-  for (int i = 0; i < 3; i++) job->theirs[i] = -1;
+  for (int i = 0; i < 3; i++) job->child_ends[i] = -1;
 }
 
-void close_our_streams(struct spawn_job *job) {
+void close_agent_ends(struct spawn_job *job) {
   for (int i = 0; i < 3; i++) {
-    if (job->ours[i] >= 0) close(job->ours[i]);
-    job->ours[i] = -1;
+    if (job->agent_ends[i] >= 0) close(job->agent_ends[i]);
+    job->agent_ends[i] = -1;
   }
 }

@@ -6,14 +6,14 @@
 #include "spawn.h"
 #include "values.h"
 
-/* O_CLOEXEC in the same call: another thread may be starting a child right now. */
+/* O_CLOEXEC must be set by the open itself, because another thread may be starting a child. */
 static int open_master(void) {
   int fd = open("/dev/ptmx", O_RDWR | O_NOCTTY | O_CLOEXEC | O_NONBLOCK);
-  /* A root without the link still has the node of its devpts mount. */
+  /* A root without the link still has the device in its devpts mount. */
   return fd >= 0 ? fd : open("/dev/pts/ptmx", O_RDWR | O_NOCTTY | O_CLOEXEC | O_NONBLOCK);
 }
 
-/* TIOCGPTPEER (Linux 4.13) needs no path, so it works where /dev/pts is not the master's mount. */
+/* TIOCGPTPEER (Linux 4.13) needs no path, so it works even if /dev/pts belongs to another mount. */
 static int open_slave(int master) {
   int unlock = 0;
   unsigned int number = 0;
@@ -36,8 +36,8 @@ int open_terminal(int cols, int rows, int ends[2]) {
   if (master < 0) return -1;
   int slave = open_slave(master);
   if (slave < 0 || set_size(master, cols, rows) < 0) {
-    close_after(slave);
-    close_after(master);
+    close_keep_errno(slave);
+    close_keep_errno(master);
     return -1;
   }
   ends[0] = master;
@@ -63,19 +63,16 @@ napi_value agent_open_terminal(napi_env env, napi_callback_info info) {
   return pair;
 }
 
-/* The kernel notifies the foreground group by SIGWINCH. */
+/* The kernel sends SIGWINCH to the foreground process group. */
 long agent_resize_terminal(int fd, int cols, int rows) { return set_size(fd, cols, rows); }
 
-/*
- * By the kernel itself, as if the signal were typed (TIOCSIG, drivers/tty/pty.c): no process id can be reused
- * meanwhile.
- */
+/* TIOCSIG makes the kernel send the signal as if it was typed (drivers/tty/pty.c), without a race on process ids. */
 long agent_signal_foreground(int fd, int signal) { return ioctl(fd, TIOCSIG, signal); }
 
-/* In raw mode no character means the end, and elsewhere it can be disabled. */
+/* In raw mode there is no end-of-file character, and it can be disabled. */
 long agent_terminal_eof_byte(int fd) {
   struct termios settings;
   if (tcgetattr(fd, &settings) < 0) return -1;
   cc_t eof = settings.c_cc[VEOF];
-  return (settings.c_lflag & ICANON) && eof != _POSIX_VDISABLE ? eof : refuse(ENODATA);
+  return (settings.c_lflag & ICANON) && eof != _POSIX_VDISABLE ? eof : fail_with(ENODATA);
 }

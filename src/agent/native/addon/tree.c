@@ -1,7 +1,7 @@
 /*
- * Writes and reads many small entries below a directory in one job on a libuv thread, as files.c does: a file each
- * would cost ten hand-overs to a thread. Paths are looked up beneath the directory (openat2(2)), whatever the tree does
- * meanwhile. A job ends early when its time is over: other calls need the thread.
+ * Writes and reads many small entries below a directory in one job on a libuv thread: one file at a time would take ten
+ * jobs each. openat2(2) keeps paths below the directory even if the tree changes concurrently. A job ends when its time
+ * is over, because other calls need the thread.
  */
 #include <fcntl.h>
 #include <linux/openat2.h>
@@ -14,15 +14,15 @@ enum { BATCH_MS = 200, LEAST_HOLE_BYTES = 64 * 1024 };
 
 enum { OVERWRITE = 1, NO_SYMLINKS = 2, SYNC = 4, NO_MOUNTS = 8 };
 
-/* The directory that is written to, and the one that holds the last entry. */
+/* State of a job: the root directory, and the directory of the last entry. */
 struct tree {
   int root, flags;
-  /* A directory whose file system the caller syncs at the end, as it does root's; root for none. */
+  /* A directory on a file system that the caller syncs at the end, as it syncs that of root; root if there is none. */
   int synced;
-  /* Of the directory that holds the last entry; its descriptor is -1 for none. */
+  /* The directory of the last entry; its descriptor is -1 if there is none. */
   struct place place;
   char path[PATH_MAX];
-  /* Of a sync: what was written may not be on the disk. */
+  /* errno of a failed sync: what was written may not be on the disk. */
   int error;
 };
 
@@ -32,7 +32,7 @@ static int beneath(const struct tree *tree, const char *path, int flags) {
   return open_resolved(tree->root, path[0] == '\0' ? "." : path, flags, 0, resolve);
 }
 
-/* The same; but an absolute link leads to what it names within the root, if that is there, as it would in a chroot. */
+/* Like `beneath`, but an absolute link is resolved inside the root as in a chroot, if that exists. */
 static int within(const struct tree *tree, const char *path, int flags) {
   int fd = beneath(tree, path, flags);
   if (fd >= 0 || errno != EXDEV || (tree->flags & NO_SYMLINKS) != 0) return fd;
@@ -40,7 +40,10 @@ static int within(const struct tree *tree, const char *path, int flags) {
   return open_resolved(tree->root, path, flags, 0, resolve);
 }
 
-/* One that an item needs, owned like it: mode 0755. A setgid directory hands its group and setgid down (mkdir(2)). */
+/*
+ * Creates a missing parent directory with the entry's owner and mode 0755. In a setgid directory it inherits group and
+ * setgid (mkdir(2)).
+ */
 static int make_between(int parent, const char *name, const struct entry *entry) {
   struct place place = {.directory = parent};
   struct entry between = {.type = DIRECTORY_ENTRY, .mode = 0755, .uid = entry->uid, .gid = entry->gid};
@@ -50,7 +53,7 @@ static int make_between(int parent, const char *name, const struct entry *entry)
   return make_entry(&place, name, &between, NULL);
 }
 
-/* Makes missing directories above an entry. */
+/* Creates the missing parent directories of an entry. */
 static int make_parents(struct tree *tree, char *path, const struct entry *entry) {
   for (char *slash = path; *slash != '\0';) {
     slash = strchrnul(slash + 1, '/');
@@ -63,7 +66,7 @@ static int make_parents(struct tree *tree, char *path, const struct entry *entry
       int parent = within(tree, name == NULL ? "" : path, O_PATH | O_DIRECTORY);
       if (name != NULL) *name = '/';
       int made = parent < 0 ? -1 : make_between(parent, name == NULL ? path : name + 1, entry);
-      close_after(parent);
+      close_keep_errno(parent);
       if (made != 0 && errno != EEXIST) return -1;
       fd = within(tree, path, O_PATH | O_DIRECTORY);
     }
@@ -74,7 +77,7 @@ static int make_parents(struct tree *tree, char *path, const struct entry *entry
   return 0;
 }
 
-/* A file system that the caller does not know of, such as one behind a link in a mount, is synced at once. */
+/* A file system that the caller does not know of, for example behind a link into a mount, is synced immediately. */
 static int sync_elsewhere(const struct tree *tree) {
   struct stat root, synced;
   const struct place *place = &tree->place;
@@ -83,7 +86,7 @@ static int sync_elsewhere(const struct tree *tree) {
   if (root.st_dev == place->seen.st_dev || synced.st_dev == place->seen.st_dev) return 0;
   int fd = openat(place->directory, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
   int result = fd < 0 ? -1 : syncfs(fd);
-  close_after(fd);
+  close_keep_errno(fd);
   return result;
 }
 
@@ -94,7 +97,9 @@ static void leave(struct tree *tree) {
   tree->place.kind = UNKNOWN;
 }
 
-/* Opens the directory that holds an entry, and keeps it for the next. Returns the entry's name, NULL with errno. */
+/*
+ * Opens the directory of an entry, and keeps it open for the next entry. Returns the entry's name, or NULL with errno.
+ */
 static const char *enter(struct tree *tree, const char *path, const struct entry *entry) {
   const char *slash = strrchr(path, '/');
   size_t length = slash == NULL ? 0 : (size_t)(slash - path);
@@ -110,7 +115,7 @@ static const char *enter(struct tree *tree, const char *path, const struct entry
   int fd = within(tree, tree->path, O_PATH | O_DIRECTORY);
   if (fd < 0 && errno == ENOENT && length > 0 && make_parents(tree, tree->path, entry) == 0)
     fd = within(tree, tree->path, O_PATH | O_DIRECTORY);
-  /* EXDEV for a link that leads nowhere but out of the root. */
+  /* Returns EXDEV for a link that only leads outside of the root. */
   if (fd < 0 && errno == ENOENT) fd = beneath(tree, tree->path, O_PATH | O_DIRECTORY);
   tree->place.directory = fd;
   return fd < 0 || fstat(fd, &tree->place.seen) < 0 ? NULL : name;
@@ -119,13 +124,13 @@ static const char *enter(struct tree *tree, const char *path, const struct entry
 static int put_file(struct tree *tree, const char *name, const struct entry *entry, const char *data) {
   int fd = make_entry(&tree->place, name, entry, data);
   if (fd < 0) return -1;
-  int result = commit_entry(&tree->place, name, entry, fd, SETTLE | NAME);
-  close_after(fd);
+  int result = commit_entry(&tree->place, name, entry, fd, APPLY | NAME);
+  close_keep_errno(fd);
   if (result < 0 && tree->place.kind == NAMED) drop_temporary(&tree->place);
   return result;
 }
 
-/* A directory that is there; a symbolic link to one only if the entry permits it (ENOTDIR). */
+/* Opens an existing directory. A symbolic link to one is accepted only if the entry permits it; otherwise ENOTDIR. */
 static int open_directory(const struct tree *tree, const char *name, const struct entry *entry, const char *path) {
   int fd = openat(tree->place.directory, name, O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
   if (fd >= 0 || errno != ENOTDIR || (entry->has & FOLLOWS_LINK) == 0) return fd;
@@ -133,35 +138,35 @@ static int open_directory(const struct tree *tree, const char *name, const struc
 }
 
 static int put_directory(struct tree *tree, const char *name, struct entry *entry, const char *path) {
-  /* Closed to others until its content is there; ATTRIBUTES opens it. */
+  /* Writable for the owner until its content is complete; ATTRIBUTES_ENTRY sets the final mode. */
   entry->mode |= 0700;
   if (make_entry(&tree->place, name, entry, NULL) == 0) return 0;
   if (errno != EEXIST) return -1;
   int fd = open_directory(tree, name, entry, path);
-  if (fd < 0) return refuse(EEXIST);
+  if (fd < 0) return fail_with(EEXIST);
   close(fd);
   return 0;
 }
 
-/* The target is a path of the tree, and a regular file. */
+/* The target must be a path in the tree and a regular file. */
 static int put_hard_link(const struct tree *tree, const char *name, const char *target) {
   struct stat seen;
   int fd = within(tree, target, O_PATH | O_NOFOLLOW);
   if (fd < 0) return -1;
   int result = fstat(fd, &seen);
-  if (result == 0 && !S_ISREG(seen.st_mode)) result = refuse(EINVAL);
+  if (result == 0 && !S_ISREG(seen.st_mode)) result = fail_with(EINVAL);
   const struct place *place = &tree->place;
   if (result == 0) result = place_in(fd, place->directory, name, place->overwrites ? place->temporary : "");
-  close_after(fd);
+  close_keep_errno(fd);
   return result;
 }
 
 static int put_attributes(const struct tree *tree, const char *name, const struct entry *entry, const char *path) {
-  /* fchmod(2) takes no descriptor of O_PATH, and what takes it needs Linux 6.6 or /proc. */
+  /* fchmod(2) rejects O_PATH descriptors; alternatives require Linux 6.6 or /proc. */
   int fd = openat(tree->place.directory, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
   if (fd < 0) fd = open_directory(tree, name, entry, path);
   int result = fd < 0 ? -1 : set_attributes(fd, entry);
-  close_after(fd);
+  close_keep_errno(fd);
   return result;
 }
 
@@ -186,7 +191,7 @@ int agent_write_entries(struct argument *args) {
   const char *path, *data;
   size_t count = 0;
   answer->bytes = malloc(records->length / sizeof entry * sizeof(int32_t) + 1);
-  if (answer->bytes == NULL) return refuse(ENOMEM);
+  if (answer->bytes == NULL) return fail_with(ENOMEM);
   for (size_t at = 0; (count == 0 || now_ms() < until_ms) && read_record(records, at, &entry, &path, &data); count++) {
     at += sizeof entry + entry.path_bytes + entry.data_bytes;
     int32_t error = put(&tree, &entry, path, data) != 0 ? errno : 0;
@@ -194,7 +199,7 @@ int agent_write_entries(struct argument *args) {
   }
   leave(&tree);
   answer->length = count * sizeof(int32_t);
-  return tree.error == 0 ? 0 : refuse(tree.error);
+  return tree.error == 0 ? 0 : fail_with(tree.error);
 }
 
 int agent_sync_file_system(struct argument *args) {
@@ -202,9 +207,9 @@ int agent_sync_file_system(struct argument *args) {
 }
 
 /*
- * Where a file's next data from a place on begins and ends; both the file's end where there is none. A small hole
- * counts as data: telling it takes as much as its zeros. Whoever cannot tell has no holes. Reading goes on from the
- * place.
+ * Finds the start and end of the next data at or after an offset; both are the file's end if there is none. A small
+ * hole counts as data, since describing it costs as much as sending its zeros. Without SEEK_DATA the whole file is
+ * data. The file position is restored.
  */
 int agent_next_data(struct argument *args) {
   struct argument *answer = &args[ANSWER];
@@ -212,7 +217,7 @@ int agent_next_data(struct argument *args) {
   int64_t from = 0, data[2], until_ms = now_ms() + BATCH_MS;
   memcpy(&from, args[1].bytes, args[1].length == sizeof from ? sizeof from : 0);
   answer->bytes = malloc(sizeof data);
-  if (answer->bytes == NULL) return refuse(ENOMEM);
+  if (answer->bytes == NULL) return fail_with(ENOMEM);
   data[0] = lseek(fd, from, SEEK_DATA);
   if (data[0] < 0) {
     struct stat seen;
@@ -233,30 +238,28 @@ int agent_next_data(struct argument *args) {
   return 0;
 }
 
-/*
- * One file's bytes behind its size (32 bits); a negative size is an errno: EFBIG, it has more than there is room for.
- */
+/* Reads one file. Returns its size, or -1 with errno: EFBIG if it exceeds `room`. */
 static int read_file(const struct tree *tree, const char *path, char *bytes, size_t room) {
   struct stat seen;
   int fd = beneath(tree, path, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY);
   if (fd < 0) return -1;
   int result = fstat(fd, &seen);
-  if (result == 0 && !S_ISREG(seen.st_mode)) result = refuse(EINVAL);
+  if (result == 0 && !S_ISREG(seen.st_mode)) result = fail_with(EINVAL);
   size_t filled = 0;
   while (result == 0) {
-    /* One byte more than there is room for shows that it has grown. */
+    /* Reading one more byte detects a file that has grown. */
     char over;
     ssize_t count = filled < room ? read(fd, bytes + filled, room - filled) : read(fd, &over, 1);
     if (count == 0) break;
     if (count < 0) result = errno == EINTR ? 0 : -1;
-    else if (filled == room) result = refuse(EFBIG);
+    else if (filled == room) result = fail_with(EFBIG);
     else filled += (size_t)count;
   }
-  close_after(fd);
+  close_keep_errno(fd);
   return result < 0 ? -1 : (int)filled;
 }
 
-/* Paths, each with a NUL. Stops before a file for which there is no room left. */
+/* `paths` has a NUL after each path. Stops before a file that may not fit into the answer. */
 int agent_read_entries(struct argument *args) {
   struct argument *answer = &args[ANSWER];
   const struct argument *paths = &args[1];
@@ -264,7 +267,7 @@ int agent_read_entries(struct argument *args) {
   size_t each = (size_t)args[3].number, room = (size_t)args[4].number;
   int64_t until_ms = now_ms() + BATCH_MS;
   answer->bytes = malloc(room);
-  if (answer->bytes == NULL) return refuse(ENOMEM);
+  if (answer->bytes == NULL) return fail_with(ENOMEM);
   for (size_t at = 0; at < paths->length && answer->length + sizeof(int32_t) + each <= room;) {
     const char *path = paths->bytes + at;
     char *place = answer->bytes + answer->length;

@@ -1,4 +1,4 @@
-/* What a command has used. */
+/* Resource usage of commands. */
 #include <ctype.h>
 #include <stdlib.h>
 #include <string.h>
@@ -19,7 +19,7 @@ static napi_value to_numbers(napi_env env, const double *numbers, size_t count) 
 
 static double to_us(struct timeval time) { return (double)time.tv_sec * 1e6 + (double)time.tv_usec; }
 
-/* The system call has a fifth argument, which the C library's function lacks. */
+/* Calls the system call directly: its fifth argument (rusage) is missing in the C library's function. */
 napi_value agent_used_by(napi_env env, napi_callback_info info) {
   napi_value pid;
   siginfo_t end = {0};
@@ -33,7 +33,7 @@ napi_value agent_used_by(napi_env env, napi_callback_info info) {
   return to_numbers(env, numbers, sizeof numbers / sizeof *numbers);
 }
 
-/* The number after `key` and a blank at the beginning of a line; -1: there is none. */
+/* The number after `key` and a space at the start of a line; -1: not found. */
 static double value_of(const char *text, const char *key) {
   size_t length = strlen(key);
   for (const char *line = text; line != NULL; line = strchr(line, '\n')) {
@@ -43,7 +43,7 @@ static double value_of(const char *text, const char *key) {
   return -1;
 }
 
-/* One call for three files: reading each with Node's functions took three times as long. */
+/* Reads three files in one call: with Node's functions it took three times as long. */
 napi_value agent_used_in(napi_env env, napi_callback_info info) {
   napi_value argument;
   char cpu[1024], events[1024], peak[32];

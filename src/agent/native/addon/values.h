@@ -1,4 +1,4 @@
-/* Conversions between JavaScript values and C. The typed loader guarantees the types; a mismatch reads as zero. */
+/* Conversions between JavaScript values and C. addon.ts guarantees the types; a mismatch reads as zero. */
 #ifndef AGENT_VALUES_H
 #define AGENT_VALUES_H
 
@@ -11,12 +11,12 @@
 
 #include "addon.h"
 
-/* Fills `values` with the call's arguments; those not given are undefined. */
+/* Fills `values` with the call's arguments; missing ones are undefined. */
 static inline void get_arguments(napi_env env, napi_callback_info info, size_t count, napi_value *values) {
   napi_get_cb_info(env, info, &count, values, NULL, NULL);
 }
 
-/* The same for a method. Returns what its object wraps; NULL: it is of another class. */
+/* The same for a method. Returns the wrapped struct; NULL: wrong class. */
 static inline void *get_object(napi_env env, napi_callback_info info, size_t count, napi_value *values) {
   napi_value self;
   void *object = NULL;
@@ -37,19 +37,19 @@ static inline bool to_bool(napi_env env, napi_value value) {
   return truth;
 }
 
-/* A property of an object; undefined where it has none of that name. */
+/* A property of an object; undefined if it is missing. */
 static inline napi_value property(napi_env env, napi_value object, const char *name) {
   napi_value value = NULL;
   napi_get_named_property(env, object, name, &value);
   return value;
 }
 
-/* The same for a number. False where it is undefined; `number` then stays. */
+/* Reads a number property. False if it is undefined; then `number` is unchanged. */
 static inline bool get_int(napi_env env, napi_value object, const char *name, int32_t *number) {
   return napi_get_value_int32(env, property(env, object, name), number) == napi_ok;
 }
 
-/* A path or name as the C library wants it. False with ENAMETOOLONG where it does not fit. */
+/* Copies a path or name. False with ENAMETOOLONG if it does not fit. */
 static inline bool to_path(napi_env env, napi_value value, char path[PATH_MAX]) {
   size_t length = 0;
   napi_get_value_string_utf8(env, value, path, PATH_MAX, &length);
@@ -63,7 +63,7 @@ static inline napi_value from_int(napi_env env, int64_t number) {
   return value;
 }
 
-/* 0 or a negative errno, from the result of a call that returns -1 and sets errno. */
+/* Converts the result of a call that returns -1 and sets errno into a negated errno. */
 static inline napi_value from_result(napi_env env, long result) { return from_int(env, result < 0 ? -errno : result); }
 
 static inline napi_value from_bool(napi_env env, bool truth) {
@@ -72,26 +72,24 @@ static inline napi_value from_bool(napi_env env, bool truth) {
   return value;
 }
 
-/* Fails in a function of numbers, with this errno. */
-static inline int refuse(int error) {
+/* Sets errno and returns -1. */
+static inline int fail_with(int error) {
   errno = error;
   return -1;
 }
 
-/* Closes a descriptor, if it is one, on the way out of a call that failed: errno stays. */
-static inline void close_after(int fd) {
+/* Closes a descriptor, if it is valid, and keeps errno. For cleaning up after a failed call. */
+static inline void close_keep_errno(int fd) {
   int error = errno;
   if (fd >= 0) close(fd);
   errno = error;
 }
 
-/*
- * Reads the beginning of a small file below a directory as text. Its length; -1, with an empty text: it cannot be read.
- */
+/* Reads the start of a small file as text. Returns its length, or -1 and an empty text if it cannot be read. */
 static inline ssize_t read_text(int directory, const char *path, char *text, size_t size) {
   int fd = openat(directory, path, O_RDONLY | O_CLOEXEC);
   ssize_t length = fd < 0 ? -1 : read(fd, text, size - 1);
-  close_after(fd);
+  close_keep_errno(fd);
   text[length < 0 ? 0 : length] = '\0';
   return length;
 }

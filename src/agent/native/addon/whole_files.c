@@ -1,6 +1,6 @@
 /*
- * Small files as a whole: all of them on one libuv thread, where a step of each would wake another one, and each thread
- * that wakes after a restore touches some ten pages of the guest's memory.
+ * Reads whole small files, all in one job: a job per step would wake more threads, and each thread that wakes after a
+ * restore touches some ten pages of guest memory.
  */
 #include <fcntl.h>
 #include <stddef.h>
@@ -10,12 +10,12 @@
 
 #include "file_job.h"
 
-/* What JavaScript gets of each file, before its bytes. */
+/* Header of each file in the answer, followed by its bytes. */
 struct state {
-  int64_t error; /* an errno; 0: the rest is valid */
+  int64_t error; /* errno; 0: the other fields are valid */
   int64_t dev, ino, size, mtime_ns, ctime_ns, mode, uid;
-  int64_t changed; /* meanwhile: the bytes may be half old, half new */
-  int64_t length;  /* of the bytes */
+  int64_t changed; /* the file changed during the read: the bytes may be inconsistent */
+  int64_t length;  /* number of bytes that follow */
 };
 
 static int64_t ns_of(struct timespec time) {
@@ -34,8 +34,11 @@ static struct state state_of_open(int fd) {
   return state_of(fstat(fd, &file), &file);
 }
 
-/* Room for more bytes, whose address is returned. What was there may be secret: it leaves no copy. */
-static char *room_for(struct argument *answer, size_t length) {
+/*
+ * Extends the answer and returns the address of the new part. The old buffer is overwritten, because it may contain
+ * secrets.
+ */
+static char *extend_answer(struct argument *answer, size_t length) {
   char *bytes = malloc(answer->length + length);
   if (bytes == NULL) return NULL;
   if (answer->bytes != NULL) {
@@ -48,7 +51,7 @@ static char *room_for(struct argument *answer, size_t length) {
   return bytes + answer->length - length;
 }
 
-/* Up to `length` bytes; fewer if the file ends before, -1 with errno. */
+/* Reads up to `length` bytes, fewer at EOF; -1 with errno. */
 static ssize_t read_whole(int fd, char *bytes, size_t length) {
   size_t done = 0;
   while (done < length) {
@@ -65,17 +68,20 @@ static bool same_version(const struct state *one, const struct state *other) {
   return memcmp(&one->dev, &other->dev, offsetof(struct state, mode) - offsetof(struct state, dev)) == 0;
 }
 
-/* O_NONBLOCK: opening a FIFO must not block the thread for ever. */
+/* O_NONBLOCK, because opening a FIFO must not block the thread. */
 static int open_file(const char *path) {
   return open(path, O_RDONLY | O_NONBLOCK | O_CLOEXEC);
 }
 
-/* Appends state and bytes; -1: out of memory. No bytes of what is no regular file, is empty or is over the limit. */
+/*
+ * Appends header and content; -1: out of memory. No content for files that are not regular, are empty, or exceed the
+ * limit.
+ */
 static int append_open(struct argument *answer, int fd, int64_t limit) {
   struct state state = state_of_open(fd);
   bool is_read = state.error == 0 && S_ISREG(state.mode) && state.size <= limit;
   size_t most = is_read ? (size_t)state.size : 0, before = answer->length;
-  char *place = room_for(answer, sizeof state + most);
+  char *place = extend_answer(answer, sizeof state + most);
   if (place == NULL) return -1;
   ssize_t length = read_whole(fd, place + sizeof state, most);
   struct state after = state_of_open(fd);
@@ -88,14 +94,15 @@ static int append_open(struct argument *answer, int fd, int64_t limit) {
 }
 
 static int append_state(struct argument *answer, struct state state) {
-  char *place = room_for(answer, sizeof state);
+  char *place = extend_answer(answer, sizeof state);
   if (place == NULL) return -1;
   memcpy(place, &state, sizeof state);
   return 0;
 }
 
 /*
- * Past the page cache, which may have the bytes from before a restore. Only a new open is sure to see the current ones.
+ * Bypasses the page cache, which may have data from before a restore. Only after a new open is the data certain to be
+ * current.
  */
 static int append_file(struct argument *answer, const char *path, int64_t limit) {
   int fd = open_file(path);
@@ -106,7 +113,7 @@ static int append_file(struct argument *answer, const char *path, int64_t limit)
   }
   if (fd < 0) return append_state(answer, state_of(-1, NULL));
   int result = append_open(answer, fd, limit);
-  /* What was read is valid even if this fails, as it may on a network file system. */
+  /* The data is valid even if close fails, as it may on a network file system. */
   close(fd);
   return result;
 }
@@ -119,7 +126,7 @@ int agent_read_files(struct argument *args) {
     struct stat file;
     int result = args[1].number < 0 ? append_state(answer, state_of(stat(path, &file), &file))
                                     : append_file(answer, path, args[1].number);
-    if (result < 0) return refuse(ENOMEM);
+    if (result < 0) return fail_with(ENOMEM);
   }
   return 0;
 }

@@ -13,7 +13,7 @@
 #include "signals.h"
 #include "trace.h"
 
-/* Only the foreground group may hand the terminal on; SIGTTOU, which tcsetpgrp(3) can raise, is blocked here. */
+/* Only the foreground group may pass the terminal on. tcsetpgrp(3) may raise SIGTTOU, which is blocked here. */
 static void become_own_group(pid_t launcher_group) {
   setpgid(0, 0);
   if (tcgetpgrp(STDIN_FILENO) == launcher_group)
@@ -34,10 +34,10 @@ pid_t start_agent(char **command, char **environment) {
   fail(command[0]);
 }
 
-/* Retry interval for a full channel. */
+/* Retry interval while the channel is full. */
 #define RETRY_MS 50
 
-/* Reaps all that have ended; true, with its status, when the agent was among them. */
+/* Reaps all ended children. Returns true, with the status, if the agent was one of them. */
 static bool reap(pid_t agent, int *status) {
   bool agent_ended = false;
   int ended_status;
@@ -51,8 +51,11 @@ static bool reap(pid_t agent, int *status) {
   return agent_ended;
 }
 
-/* False while the channel is full. An agent that closed its end is about to end: that counts as passed on. */
-static bool pass_on(int channel, uint8_t number) {
+/*
+ * Forwards a signal number. Returns false if the channel is full. If the agent has closed its end, it is about to exit:
+ * that counts as forwarded.
+ */
+static bool forward(int channel, uint8_t number) {
   return send(channel, &number, sizeof number, MSG_DONTWAIT | MSG_NOSIGNAL) >= 0 || errno != EAGAIN;
 }
 
@@ -61,7 +64,7 @@ int supervise(pid_t agent, int channel) {
   int status = 0;
   for (;;) {
     siginfo_t info;
-    /* While a signal is held back by a full channel the others stay queued in the kernel, so none is lost. */
+    /* While a full channel delays one signal, the others stay pending in the kernel, so none is lost. */
     int number = held == 0 ? take_signal(ALL_SIGNALS, -1, &info) : take_signal(ONLY(SIGCHLD), RETRY_MS, &info);
     if (number == SIGCHLD && reap(agent, &status))
       return status;
@@ -69,12 +72,12 @@ int supervise(pid_t agent, int channel) {
       held = (uint8_t)number;
       trace_signal(&info);
     }
-    if (held != 0 && pass_on(channel, held))
+    if (held != 0 && forward(channel, held))
       held = 0;
   }
 }
 
-/* The descriptor that came with a message, or -1. */
+/* The descriptor in a message, or -1. */
 static int descriptor_of(struct msghdr *message) {
   int descriptor = -1;
   struct cmsghdr *header = CMSG_FIRSTHDR(message);
@@ -105,7 +108,7 @@ _Noreturn void exit_as(int status) {
   if (!WIFSIGNALED(status))
     _exit(WEXITSTATUS(status));
   int number = WTERMSIG(status);
-  /* A core dump of interest would be the agent's. */
+  /* A core dump of the launcher would be of no interest. */
   setrlimit(RLIMIT_CORE, &(struct rlimit){0, 0});
   restore_default(number);
   block_signals(ALL_SIGNALS & ~ONLY(number));

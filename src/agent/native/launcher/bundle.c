@@ -18,13 +18,13 @@
 #error "the agent is built for x86-64 and aarch64"
 #endif
 
-/* Writes directory/name; 0, or -1 where it does not fit. */
+/* Writes directory/name. Returns -1 if it is too long. */
 static int join(char *path, const char *directory, const char *name) {
   int length = snprintf(path, PATH_MAX, "%s/%s", directory, name);
   return length >= 0 && length < PATH_MAX ? 0 : -1;
 }
 
-/* Fills `bundle` from the path of the launcher in its `directory`; 0, or -1 when the agent is not beside it. */
+/* Fills `bundle` from the path of the launcher in `directory`. Returns -1 if the agent is not in the same directory. */
 static int complete(struct bundle *bundle) {
   char *slash = strrchr(bundle->directory, '/');
   if (slash == NULL)
@@ -36,13 +36,15 @@ static int complete(struct bundle *bundle) {
       join(bundle->libraries, bundle->directory, "lib") < 0 ||
       join(bundle->openssl_config, bundle->directory, "lib/openssl.cnf") < 0)
     return -1;
-  /* The loader would complain of one that is missing, and splits the names at spaces. */
+  /* The loader would report a missing file, and splits the list at spaces. */
   if (access(bundle->addon, R_OK) < 0 || strpbrk(bundle->addon, " \t\n") != NULL)
     bundle->addon[0] = '\0';
   return access(bundle->program, F_OK);
 }
 
-/* The path that execve(2) was given. Tried first: the substrate chose it, and it needs nothing of the image. */
+/*
+ * The path passed to execve(2). It is tried first, because the substrate chose it and it requires nothing of the image.
+ */
 static int find_by_exec_name(struct bundle *bundle) {
   const char *name = (const char *)getauxval(AT_EXECFN);
   return name != NULL && realpath(name, bundle->directory) != NULL ? complete(bundle) : -1;
@@ -60,10 +62,10 @@ static int find_by_proc(struct bundle *bundle) {
 
 void find_bundle(struct bundle *bundle) {
   if (find_by_exec_name(bundle) < 0 && find_by_proc(bundle) < 0)
-    fail("cannot find agent.bin beside this executable; keep the files of the bundle in one directory");
-  /* ld.so(8) splits --library-path at these two and expands $ORIGIN and the like in it. */
+    fail("cannot find agent.bin in the directory of this executable; keep the files of the bundle together");
+  /* ld.so(8) splits --library-path at ':' and ';' and expands $ORIGIN and similar tokens. */
   if (strpbrk(bundle->libraries, ":;$") != NULL)
-    fail_because(bundle->directory, "the directory's path must not hold ':', ';' or '$'; put the bundle elsewhere");
+    fail_because(bundle->directory, "the directory's path must not contain ':', ';' or '$'; put the bundle elsewhere");
 }
 
 char **agent_command(const struct bundle *bundle, int argc, char **argv) {
@@ -82,7 +84,7 @@ char **agent_command(const struct bundle *bundle, int argc, char **argv) {
   size_t argument_count = argc > 0 ? (size_t)argc - 1 : 0;
   char **command = calloc(prefix_length + argument_count + 1, sizeof *command);
   if (command == NULL)
-    fail("no memory for the agent's command line");
+    fail("out of memory for the agent's command line");
   memcpy(command, prefix, sizeof prefix);
   if (argument_count > 0)
     memcpy(command + prefix_length, argv + 1, argument_count * sizeof *command);
@@ -90,12 +92,12 @@ char **agent_command(const struct bundle *bundle, int argc, char **argv) {
 }
 
 #define LIST "agent.pages"
-/* Room for twice the longest list. */
+/* Twice the size of the longest list. */
 #define LIST_LIMIT_BYTES 32768
-/* What the list counts in, whatever the kernel's own pages are. */
+/* Page size in the list, whatever the kernel's own is. */
 #define PAGE_BYTES 4096
 
-/* Asks for the pages of one line: runs, each FIRST+COUNT. */
+/* Requests the pages in one line of runs, each FIRST+COUNT. */
 static void read_runs(int file, char *runs) {
   for (char *next = runs, *end; *next != '\0'; next = end) {
     unsigned long first = strtoul(next, &end, 10);
@@ -110,7 +112,7 @@ void read_ahead(const struct bundle *bundle) {
   static char list[LIST_LIMIT_BYTES];
   int directory = open(bundle->directory, O_RDONLY | O_DIRECTORY | O_CLOEXEC), file = -1;
   read_text(directory, LIST, list, sizeof list);
-  /* A line with a file's name is followed by lines with its runs. */
+  /* A file name is followed by lines with its runs. */
   for (char *rest = list, *line; (line = strsep(&rest, "\n")) != NULL;) {
     if (*line >= '0' && *line <= '9') {
       read_runs(file, line);

@@ -3,32 +3,31 @@
 
 #include <limits.h>
 
-/* The files that are shipped with the launcher, in the directory that holds it. */
+/* The files of the bundle, all in the directory of the launcher. */
 struct bundle {
   char directory[PATH_MAX];
   char loader[PATH_MAX];
   char libraries[PATH_MAX];
   char program[PATH_MAX];
-  /* Empty where the loader cannot load it with the program. */
+  /* Empty if the loader cannot preload it. */
   char addon[PATH_MAX];
   char openssl_config[PATH_MAX];
 };
 
-/* Finds the directory that this very executable lies in, or fails. Works without /proc. */
+/* Finds the directory of this executable, or exits with an error. Works without /proc. */
 void find_bundle(struct bundle *bundle);
 
 /*
- * The agent's command line: the bundled dynamic loader runs the bundled program with the bundled libraries, so nothing
- * of the image is needed or used. The addon is loaded with them: it sets up the process before Node begins
- * (internals/mutex_table.c).
- * `argv` is the launcher's own; its arguments become the agent's.
+ * The agent's command line: the bundled dynamic loader runs the bundled program with the bundled libraries, so that
+ * nothing of the image is used. The addon is preloaded, because it sets up the process before Node starts
+ * (internals/mutex_table.c). `argv` is the launcher's own; its arguments are passed to the agent.
  */
 char **agent_command(const struct bundle *bundle, int argc, char **argv);
 
 /*
- * Asks the kernel to read what a start and the first calls need of the bundle's files, all at once and nothing else.
- * The list beside them (agent.pages) says what that is. Does not wait for the disk. Without a list, or where the kernel
- * does not do it, everything is read when it is needed, and much beside it.
+ * Asks the kernel to read the parts of the bundle's files that a start and the first calls need, as listed in
+ * agent.pages, without waiting. Without the list, or if the kernel does not support it, pages are read on demand with
+ * the usual read-ahead.
  */
 void read_ahead(const struct bundle *bundle);
 

@@ -16,7 +16,7 @@
 #define MFD_NOEXEC_SEAL 0x0008U
 #endif
 
-/* Kernels before 6.3 do not know MFD_NOEXEC_SEAL; later ones can be set up to insist on it (vm.memfd_noexec). */
+/* Kernels before 6.3 do not know MFD_NOEXEC_SEAL; later ones may require it (vm.memfd_noexec). */
 static int create_memory_file(void) {
   int file = memfd_create("environment", MFD_ALLOW_SEALING | MFD_NOEXEC_SEAL);
   if (file < 0 && errno == EINVAL)
@@ -30,7 +30,7 @@ static void write_all(int file, const char *bytes, size_t length) {
     if (written < 0 && errno == EINTR)
       continue;
     if (written <= 0)
-      fail("cannot keep the environment in memory");
+      fail("cannot write the environment to memory");
     bytes += written;
     length -= (size_t)written;
   }
@@ -57,7 +57,7 @@ __attribute__((format(printf, 1, 2))) static char *entry_of(const char *format, 
   va_list values;
   va_start(values, format);
   if (vasprintf(&entry, format, values) < 0)
-    fail("no memory for the agent's environment");
+    fail("out of memory for the agent's environment");
   va_end(values);
   return entry;
 }
@@ -67,21 +67,21 @@ char **agent_environment(const struct bundle *bundle, int environment, int chann
     entry_of("GUEST_AGENT_ENVIRON_FD=%d", environment),
     entry_of("GUEST_AGENT_CHANNEL_FD=%d", channel),
     entry_of("GUEST_AGENT_DIR=%s", bundle->directory),
-    /* One heap for all threads of the C library: less memory taken from the workload. */
+    /* One malloc arena for all threads, to use less memory. */
     "MALLOC_ARENA_MAX=1",
-    /* An empty file: Node's OpenSSL would read the image's /etc/ssl/openssl.cnf otherwise, */
+    /* An empty file. Otherwise Node's OpenSSL would read the image's /etc/ssl/openssl.cnf */
     entry_of("OPENSSL_CONF=%s", bundle->openssl_config),
-    /* and its authorities, which the agent does not trust. */
+    /* and its CA certificates, which the agent does not trust. */
     entry_of("SSL_CERT_FILE=%s", bundle->openssl_config),
     entry_of("SSL_CERT_DIR=%s", bundle->openssl_config),
-    /* Nor is the image's time zone looked up: all times are UTC. */
+    /* All times are in UTC; the image's time zone is not read. */
     "TZ=UTC",
     container_score == NO_OOM_SCORE ? NULL : entry_of("GUEST_AGENT_CONTAINER_OOM_SCORE_ADJ=%d", container_score),
     NULL,
   };
   char **copy = malloc(sizeof entries);
   if (copy == NULL)
-    fail("no memory for the agent's environment");
+    fail("out of memory for the agent's environment");
   memcpy(copy, entries, sizeof entries);
   return copy;
 }

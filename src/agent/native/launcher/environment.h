@@ -4,15 +4,14 @@
 #include "bundle.h"
 
 /*
- * Copies the whole environment into a sealed file in memory, byte for byte, each entry ended by a NUL. Returns the
- * file's descriptor, at its start. Then overwrites the original: nothing of it stays in this process's memory or in
- * /proc/<launcher>/environ.
+ * Copies the environment as raw bytes into a sealed memfd, each entry with a NUL, and returns its descriptor at offset
+ * 0. Then overwrites the original, so that nothing of it stays in this process's memory or in /proc/<launcher>/environ.
  */
 int move_environment(char **environment);
 
 /*
- * The agent's environment, from the launcher alone: NODE_OPTIONS, LD_PRELOAD and so on are for the image's programs.
- * `container_score`: of protect_from_oom_killer.
+ * The agent's environment. It does not include the image's variables, such as NODE_OPTIONS and LD_PRELOAD, which are
+ * for the image's programs. `container_score` is the result of protect_from_oom_killer.
  */
 char **agent_environment(const struct bundle *bundle, int environment, int channel, int container_score);
 

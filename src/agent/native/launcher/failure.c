@@ -17,7 +17,7 @@ _Noreturn void fail_because(const char *what, const char *reason) {
   _exit(LAUNCHER_FAILED);
 }
 
-/* Does nothing: being called is enough to interrupt the write. */
+/* Does nothing: its purpose is to interrupt the write. */
 static void on_alarm(int number) {
   (void)number;
 }
@@ -26,7 +26,10 @@ void say_without_waiting(const char *text) {
   struct pollfd output = {.fd = STDERR_FILENO, .events = POLLOUT};
   if (poll(&output, 1, 0) <= 0)
     return;
-  /* The shared stream must stay blocking, and may fill after poll(2). The timer repeats: the first may be too early. */
+  /*
+   * The shared stream must stay blocking and may become full after poll(2). The timer repeats, in case it fires before
+   * the write starts.
+   */
   struct sigaction interrupting = {.sa_handler = on_alarm};
   struct itimerval limit = {{0, WRITE_LIMIT_US}, {0, WRITE_LIMIT_US}}, none = {{0, 0}, {0, 0}};
   sigaction(SIGALRM, &interrupting, NULL);

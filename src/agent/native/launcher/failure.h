@@ -1,16 +1,16 @@
 #ifndef LAUNCHER_FAILURE_H
 #define LAUNCHER_FAILURE_H
 
-/* Exit status when the agent could not be started at all: EX_OSERR of sysexits.h. */
+/* Exit status if the agent could not be started: EX_OSERR of sysexits.h. */
 #define LAUNCHER_FAILED 71
 
-/* Says what could not be done, with errno's reason, and exits with LAUNCHER_FAILED. Pass nothing secret. */
+/* Prints what failed and errno's text, and exits with LAUNCHER_FAILED. Pass no secrets. */
 _Noreturn void fail(const char *what);
 
-/* The same where errno does not tell the reason. */
+/* The same with a reason other than errno. */
 _Noreturn void fail_because(const char *what, const char *reason);
 
-/* Writes to standard error unless that would block: perhaps nobody reads it any more. Blocks all signals. */
+/* Writes to standard error unless that would block, since it may have no reader. Leaves all signals blocked. */
 void say_without_waiting(const char *text);
 
 #endif

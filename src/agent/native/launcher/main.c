@@ -1,7 +1,6 @@
 /*
- * The file that is started as the sandbox's entrypoint. It starts the agent, keeps the image and the environment away
- * from it, and stays as its parent. There it does what a Node process cannot: it catches every signal, and reaps
- * orphans. Linked statically, it runs in any image.
+ * The entrypoint of the sandbox. It starts the agent as its child, isolated from the image's environment, and does what
+ * a Node process cannot: it catches every signal and reaps orphans. It is linked statically, so it runs in any image.
  */
 #include <fcntl.h>
 #include <stdio.h>
@@ -21,11 +20,11 @@
 #include "failure.h"
 #include "oom_score.h"
 #include "probe.h"
-#include "remains.h"
+#include "leftovers.h"
 #include "signals.h"
 #include "trace.h"
 
-/* Anything may lie at that path in an image; opening it could hang. */
+/* The image may have anything at that path, and opening it could block. */
 static int open_null_device(void) {
   struct stat found;
   if (stat("/dev/null", &found) < 0 || !S_ISCHR(found.st_mode) || found.st_rdev != makedev(1, 3))
@@ -33,7 +32,7 @@ static int open_null_device(void) {
   return open("/dev/null", O_RDWR | O_NOCTTY);
 }
 
-/* Opens a stream at its end: /dev/null, or without one a socket without a peer, where writes fail with EPIPE. */
+/* Opens a stream that is at EOF: /dev/null, or a socket without a peer, on which writes fail with EPIPE. */
 static int open_ended_stream(void) {
   int device = open_null_device();
   if (device >= 0)
@@ -45,7 +44,10 @@ static int open_ended_stream(void) {
   return pair[0];
 }
 
-/* Opens a stream at its end for each closed one of 0 to 2, which are the lowest free: Node aborts without them. */
+/*
+ * Opens a replacement for each closed standard stream. open(2) returns the lowest free number, which is that stream's.
+ * Node aborts without them.
+ */
 static void ensure_standard_streams(void) {
   for (int stream = 0; stream <= 2; stream++) {
     if (fcntl(stream, F_GETFD) < 0 && open_ended_stream() != stream)
@@ -54,14 +56,14 @@ static void ensure_standard_streams(void) {
 }
 
 /*
- * Nothing that the launcher inherited beyond the standard streams is for the agent or its children. Kernels before 5.9
- * lack close_range(2); the agent's own spawn keeps descriptors from its children there.
+ * Closes everything inherited but the standard streams: it is not meant for the agent. Kernels before 5.9 lack
+ * close_range(2); there the agent closes such descriptors in its children.
  */
 static void close_inherited_descriptors(void) {
   syscall(SYS_close_range, 3U, ~0U, 0U);
 }
 
-/* The launcher's end closes on exec, so the agent reads EOF when the launcher is gone. */
+/* The launcher's end is closed on exec, so the agent reads EOF when the launcher dies. */
 static void open_channel(int *launcher_end, int *agent_end) {
   int ends[2];
   if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, ends) < 0)
@@ -75,16 +77,16 @@ static void open_channel(int *launcher_end, int *agent_end) {
 static void report_crash(int status) {
   char text[300];
   if (!WIFSIGNALED(status)) {
-    /* A start that failed has another status, and has said why; so have the agent's other uses. */
+    /* A failed start has another status and has printed its reason; so have the agent's subcommands. */
     if (WEXITSTATUS(status) == EX_SOFTWARE)
-      say_without_waiting("guest-agent: the agent crashed (its log says why); what it left running was ended\n");
+      say_without_waiting("guest-agent: the agent crashed (see its log); its remaining processes were ended\n");
     return;
   }
   /* Node aborts without a message if it cannot start its threads. */
-  const char *hint = WTERMSIG(status) == SIGABRT ? "; it needs 30 processes and threads: look at pids.max of its cgroup, "
-                                                   "and at the limit of processes of its user (RLIMIT_NPROC)"
+  const char *hint = WTERMSIG(status) == SIGABRT ? "; it requires 30 processes and threads: check pids.max of its "
+                                                   "cgroup and the process limit of its user (RLIMIT_NPROC)"
                                                  : "";
-  snprintf(text, sizeof text, "guest-agent: the agent was killed by signal %d (%s); what it left running was ended%s\n",
+  snprintf(text, sizeof text, "guest-agent: the agent was killed by signal %d (%s); its remaining processes were ended%s\n",
            WTERMSIG(status), strsignal(WTERMSIG(status)), hint);
   say_without_waiting(text);
 }
@@ -106,19 +108,19 @@ int main(int argc, char **argv) {
   char **clean = agent_environment(&bundle, environment, agent_channel, container_score);
 
   block_signals(ALL_SIGNALS);
-  /* A parent can leave SIGCHLD ignored: then the kernel would reap the agent, and its status would be lost. */
+  /* The parent may have left SIGCHLD ignored: then the kernel would reap the agent, and its status would be lost. */
   restore_default(SIGCHLD);
   if (getpid() != 1)
     prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0);
   pid_t agent = start_agent(command, clean);
-  /* As the agent does: no process of its user may trace it or read what is left of the environment in its memory. */
+  /* As in the agent: no process of the same user may trace it or read the environment from its memory. */
   prctl(PR_SET_DUMPABLE, 0, 0, 0, 0);
   close(environment);
   close(agent_channel);
 
   int status = supervise(agent, channel);
   struct exit_report report = read_exit_report(channel);
-  end_leftovers(report.session, agent, report.announced ? LEFT_GRACE_MS : REMAINS_GRACE_MS);
+  end_leftovers(report.session, agent, report.announced ? ORPHAN_GRACE_MS : CRASH_GRACE_MS);
   if (!report.announced)
     report_crash(status);
   exit_as(status);

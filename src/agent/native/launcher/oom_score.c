@@ -9,12 +9,12 @@
 #include "proc.h"
 
 #define SCORE_FILE "/proc/self/oom_score_adj"
-/* Not -1000: where memory is full and nobody else is left, the kernel would panic instead of ending this sandbox. */
+/* Not -1000: if only such processes are left when memory is full, the kernel panics instead of ending this sandbox. */
 #define PROTECTED_SCORE "-900"
 
 int protect_from_oom_killer(void) {
   char text[16] = "";
-  /* Without it the agent could give its children no other score. */
+  /* Without procfs the agent could not set another score for its children. */
   if (!has_proc())
     return NO_OOM_SCORE;
   int file = open(SCORE_FILE, O_RDWR | O_CLOEXEC);

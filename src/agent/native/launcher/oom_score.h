@@ -1,13 +1,13 @@
 #ifndef LAUNCHER_OOM_SCORE_H
 #define LAUNCHER_OOM_SCORE_H
 
-/* No score was changed. */
+/* The score was not changed. */
 #define NO_OOM_SCORE 1001
 
 /*
- * Makes this process, and all that it starts from now on, the last that the out-of-memory killer takes. Returns the
- * score that the container had, which is for the agent's children. NO_OOM_SCORE: it had a lower one, there is no /proc,
- * or the privilege is missing (CAP_SYS_RESOURCE).
+ * Makes this process and its future children the last victims of the OOM killer. Returns the container's original
+ * score, which the agent uses for its children, or NO_OOM_SCORE if it was lower already, there is no procfs, or
+ * CAP_SYS_RESOURCE is missing.
  */
 int protect_from_oom_killer(void);
 

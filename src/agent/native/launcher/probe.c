@@ -12,7 +12,7 @@
 #include <unistd.h>
 
 #define VARIABLE "SVC_PROBE_SOCKET"
-/* An agent that is frozen by the host, or starved, must not keep a probe for longer. */
+/* Timeout for an agent that is frozen by the host or starved. */
 #define LIMIT_S 5
 
 static int refuse(const char *problem) {
@@ -26,7 +26,7 @@ static int no_answer(const char *path, const char *step) {
   return EXIT_FAILURE;
 }
 
-/* Reads to the end of the first line. Returns whether there was one; errno says why not. */
+/* Reads the first line. Returns false with errno if there is none. */
 static bool read_line(int connection, char *line, size_t size) {
   size_t length = 0;
   while (length < size - 1) {
@@ -52,10 +52,10 @@ static bool read_line(int connection, char *line, size_t size) {
 static int ask(const char *path, bool wants_ready) {
   struct sockaddr_un address = {.sun_family = AF_UNIX};
   if (strlen(path) >= sizeof address.sun_path)
-    return refuse("the path of the socket is too long: a unix socket's has at most 107 bytes");
+    return refuse("the socket's path is too long (at most 107 bytes)");
   memcpy(address.sun_path, path, strlen(path) + 1);
   int connection = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
-  /* For connect(2) too, which waits while the agent's queue is full. */
+  /* Also limits connect(2), which blocks while the agent's backlog is full. */
   struct timeval limit = {.tv_sec = LIMIT_S};
   if (connection < 0 || setsockopt(connection, SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof limit) < 0 ||
       setsockopt(connection, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof limit) < 0)
@@ -91,6 +91,6 @@ int probe(int argc, char **argv) {
   if (path == NULL)
     path = getenv(VARIABLE);
   if (path == NULL || path[0] == '\0')
-    return refuse(VARIABLE " is not set; set it for the agent and the probe, or name the socket");
+    return refuse(VARIABLE " is not set; set it for the agent and the probe, or give the path of the socket");
   return ask(path, wants_ready);
 }

@@ -8,7 +8,7 @@
 /* PID_MAX_LIMIT of the kernel. */
 #define HIGHEST_PID 4194304
 
-/* A bit for each process id. Ids beyond the limit are in no set. */
+/* A bit set of process ids. */
 typedef uint8_t process_set[HIGHEST_PID / 8 + 1];
 
 static inline bool is_in(const process_set set, pid_t process) {

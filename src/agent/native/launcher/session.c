@@ -12,10 +12,10 @@
 #include "proc.h"
 #include "process_set.h"
 
-/* Depth to which cgroups are removed: a command can nest them as it likes. */
+/* Largest depth of nested cgroups to remove. A command can nest them arbitrarily. */
 #define NESTED_LIMIT 16
 
-/* Where this fails the cgroup is gone, or its processes are found as children. */
+/* If writing fails, the cgroup is gone, or its processes are found as children instead. */
 static void write_at(int directory, const char *name, const char *text) {
   int file = openat(directory, name, O_WRONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK);
   if (file < 0)
@@ -33,14 +33,14 @@ static DIR *open_directory(int directory, const char *name) {
   return entries;
 }
 
-/* A file of a process as text; false when there is none. */
+/* Reads a file of a process. False if it does not exist. */
 static bool read_of(DIR *proc, const char *process, const char *name, char *text, size_t size) {
   char path[64];
   snprintf(path, sizeof path, "%.32s/%.16s", process, name);
   return read_text(dirfd(proc), path, text, size) > 0;
 }
 
-/* 0 when there is no such process. The name in parentheses may itself hold blanks and parentheses (proc(5)). */
+/* Returns 0 if there is no such process. The name in parentheses may contain spaces and parentheses (proc(5)). */
 static pid_t parent_of(DIR *proc, const char *process) {
   char text[512];
   int parent = 0;
@@ -48,7 +48,7 @@ static pid_t parent_of(DIR *proc, const char *process) {
   return rest != NULL && sscanf(rest + 1, " %*c %d", &parent) == 1 ? parent : 0;
 }
 
-/* Path of a process's cgroup in the unified hierarchy, in `text`; NULL: unknown. */
+/* Path of a process's cgroup in the unified hierarchy, inside `text`; NULL: unknown. */
 static char *cgroup_of(DIR *proc, const char *process, char *text, size_t size) {
   if (!read_of(proc, process, "cgroup", text, size))
     return NULL;
@@ -62,7 +62,10 @@ static char *cgroup_of(DIR *proc, const char *process, char *text, size_t size) 
 
 static process_set descendants;
 
-/* Enough: a child is seldom listed before its parent. In a fork loop a search without a bound would never end. */
+/*
+ * Few rounds suffice, since parents are usually listed before their children. Without a limit, a fork loop would keep
+ * the search running forever.
+ */
 #define ROUNDS 4
 
 static void find_descendants(DIR *proc) {
@@ -83,7 +86,10 @@ static void find_descendants(DIR *proc) {
   }
 }
 
-/* The root of the hierarchy, from the session's directory: it is one level below the launcher's own cgroup. */
+/*
+ * Relative path from the session's directory to the root of the hierarchy. The session is one level below the
+ * launcher's cgroup.
+ */
 static bool path_to_root(DIR *proc, char *path, size_t size) {
   char text[PATH_MAX + 256];
   const char *own = cgroup_of(proc, "self", text, sizeof text);
@@ -95,7 +101,7 @@ static bool path_to_root(DIR *proc, char *path, size_t size) {
   return own != NULL && length < size;
 }
 
-/* Groups that the guest had frozen itself thaw too: all that is in them is about to be ended. */
+/* This also thaws cgroups that the guest froze itself, because everything in them is about to be ended. */
 static void thaw_descendants(int session, DIR *proc) {
   char root[PATH_MAX], text[PATH_MAX + 256], path[2 * PATH_MAX + 512];
   if (!path_to_root(proc, root, sizeof root))
@@ -147,7 +153,10 @@ static void remove_below(int directory, int depth) {
   closedir(entries);
 }
 
-/* Knows only how the cgroup's name begins. Another of that beginning is not empty, or nobody's. */
+/*
+ * Only the start of the cgroup's name is known. Another cgroup with the same start is either in use, so that it cannot
+ * be removed, or abandoned.
+ */
 void remove_session(int session, pid_t agent) {
   char prefix[40];
   if (session < 0)

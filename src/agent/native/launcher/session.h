@@ -3,15 +3,15 @@
 
 #include <sys/types.h>
 
-/* The cgroup of the session, by its open directory; -1: there is none, and all of these do nothing. */
+/* The session's cgroup, given by its open directory. With -1 (no cgroup) these functions do nothing. */
 
-/* Thaws the session, also its descendants' cgroups outside: frozen processes act on no signal but SIGKILL. */
+/* Thaws the session and its descendants' cgroups elsewhere: frozen processes handle no signal but SIGKILL. */
 void thaw_session(int session);
 
-/* SIGKILL for everything in it at once: a fork loop cannot get away. */
+/* Kills everything in it at once, so that a fork loop cannot escape. */
 void kill_session(int session);
 
-/* Removes it with the cgroups in it. Where something lives in one, that stays. */
+/* Removes it and the cgroups below, except those with processes. */
 void remove_session(int session, pid_t agent);
 
 #endif

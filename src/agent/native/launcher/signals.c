@@ -8,7 +8,7 @@
 #define FIRST_REAL_TIME 32
 #define LAST_SIGNAL 64
 
-/* struct sigaction as rt_sigaction(2) wants it, of the same shape on both architectures. */
+/* struct sigaction of rt_sigaction(2), which has the same layout on both architectures. */
 struct kernel_action {
   void (*handler)(int);
   unsigned long flags;

@@ -5,17 +5,17 @@
 #include <sys/types.h>
 
 /*
- * Under SVC_LOG_LEVEL=debug the launcher says what it does with signals and ended processes, in lines like those of the
- * agent's log. Otherwise these do nothing.
+ * With SVC_LOG_LEVEL=debug the launcher logs signals and reaped processes in the format of the agent's log. Otherwise
+ * these functions do nothing.
  */
 
-/* Reads the level. Call it while the environment is there. */
+/* Reads the level. Call it before the environment is moved. */
 void read_trace_level(void);
 
-/* A signal is passed on to the agent. A SIGALRM that comes while the line is written is lost. */
+/* Logs a signal that is forwarded to the agent. A SIGALRM that arrives meanwhile is lost. */
 void trace_signal(const siginfo_t *info);
 
-/* A process was reaped: the agent, or one that was left to the launcher. */
+/* Logs a reaped process: the agent or an orphan. */
 void trace_reaped(pid_t process, int status);
 
 #endif

@@ -1,4 +1,4 @@
-#include "remains.h"
+#include "leftovers.h"
 
 #include <dirent.h>
 #include <fcntl.h>
@@ -18,20 +18,20 @@
 #include "signals.h"
 #include "trace.h"
 
-/* Something that SIGKILL does not end, such as a process stuck in the kernel, must not keep the launcher. */
+/* A process that survives SIGKILL, such as one stuck in the kernel, must not block the launcher for longer. */
 #define KILL_GRACE_MS 10000
 #define KILL_ROUND_MS 1
-/* The kernel's list of children may leave out some, but not for long. */
-#define ROUNDS_IN_VAIN 100
-/* How often to poll for orphans of others' children, of whose end the launcher gets no SIGCHLD. */
+/* The kernel's list of children may be incomplete, but not for this many rounds. */
+#define MAX_IDLE_ROUNDS 100
+/* Poll interval for orphans of other processes' children, whose exit causes no SIGCHLD. */
 #define ADOPTION_POLL_MS 50
 #define HIGHEST_PRIORITY (-20)
-/* Pause after a search of all process ids, in times of what it took. */
-#define SEARCH_PAUSE_PART 9
+/* Pause after a search of all pids, as a multiple of its duration. */
+#define SEARCH_PAUSE_FACTOR 9
 #define UNOPENED (-2)
 
-/* Processes that got SIGTERM: to many programs a second one means "at once". */
-static process_set asked;
+/* Processes that got SIGTERM. Many programs take a second SIGTERM as "exit immediately". */
+static process_set sigtermed;
 
 static long now_ms(void) {
   struct timespec now;
@@ -39,30 +39,30 @@ static long now_ms(void) {
   return now.tv_sec * 1000 + now.tv_nsec / 1000000;
 }
 
-/* The last round found a process that the launcher may signal. It may not signal those of another user. */
-static bool reached;
+/* Whether the last round signalled a process. Processes of other users may not be signalled. */
+static bool signalled_any;
 
-/* A stopped process would act on the signal only once it is continued. */
+/* SIGCONT, because a stopped process would handle the signal only after it is continued. */
 static void signal_process(pid_t process, int number) {
-  if (number == SIGTERM && is_in(asked, process)) return;
-  if (number == SIGTERM) put(asked, process, true);
-  if (kill(process, number) == 0) reached = true;
+  if (number == SIGTERM && is_in(sigtermed, process)) return;
+  if (number == SIGTERM) put(sigtermed, process, true);
+  if (kill(process, number) == 0) signalled_any = true;
   kill(process, SIGCONT);
 }
 
-/* As many children as fit; false where the kernel does not list them (no CONFIG_PROC_CHILDREN). */
+/* Signals as many children as fit into the buffer. False if the kernel does not list them (no CONFIG_PROC_CHILDREN). */
 static bool signal_listed_children(int proc, int number) {
   char path[64], list[32768];
   snprintf(path, sizeof path, "self/task/%d/children", getpid());
   if (read_text(proc, path, list, sizeof list) < 0)
     return false;
-  /* Where the list fills the buffer the last number may be cut off: take only those that a space follows. */
+  /* The last number may be cut off, so only numbers followed by a space are used. */
   for (char *next = list, *end; (end = strchr(next, ' ')) != NULL; next = end + 1)
     signal_process((pid_t)strtol(next, NULL, 10), number);
   return true;
 }
 
-/* waitid(2) knows whose child a process is; WNOWAIT leaves it as it is. */
+/* waitid(2) fails for a process that is not a child. WNOWAIT leaves a zombie in place. */
 static bool is_own_child(pid_t process) {
   siginfo_t info;
   return waitid(P_PID, (id_t)process, &info, WEXITED | WNOHANG | WNOWAIT) == 0;
@@ -82,22 +82,22 @@ static bool signal_children_of(int proc, int number) {
 }
 
 /*
- * Asks for every possible process id in turn: a second of work, but it needs nothing of the image or the kernel. Pauses
- * after that, so that what is to end has a processor to do so.
+ * Tries every possible pid. It takes about a second, but requires nothing of the image or the kernel. Pauses
+ * afterwards, so that the processes get CPU time to exit.
  */
 static void signal_found_children(int number) {
-  static long rests_until_ms;
+  static long paused_until_ms;
   long began_ms = now_ms();
-  if (began_ms < rests_until_ms) {
-    /* Nothing is known of this round. */
-    reached = true;
+  if (began_ms < paused_until_ms) {
+    /* Whether there were children is unknown in this round. */
+    signalled_any = true;
     return;
   }
   for (pid_t process = 2; process <= HIGHEST_PID; process++) {
     if (is_own_child(process)) signal_process(process, number);
   }
   long ended_ms = now_ms();
-  rests_until_ms = ended_ms + SEARCH_PAUSE_PART * (ended_ms - began_ms);
+  paused_until_ms = ended_ms + SEARCH_PAUSE_FACTOR * (ended_ms - began_ms);
 }
 
 static void signal_children(int number) {
@@ -108,27 +108,30 @@ static void signal_children(int number) {
     signal_found_children(number);
 }
 
-/* Others must not be signalled where the launcher is not the first process of all. */
-static void signal_remains(int number) {
-  static bool all_asked;
+/* Only PID 1 may signal all processes; otherwise only children. */
+static void signal_leftovers(int number) {
+  static bool all_sigtermed;
   if (getpid() == 1) {
-    if (number == SIGTERM && all_asked) return;
-    all_asked = true;
-    reached = kill(-1, number) == 0;
+    if (number == SIGTERM && all_sigtermed) return;
+    all_sigtermed = true;
+    signalled_any = kill(-1, number) == 0;
     kill(-1, SIGCONT);
   } else {
     signal_children(number);
   }
 }
 
-/* Reaps until `deadline_ms`; true when no child is left. The kernel may give reaped ids to others. */
+/*
+ * Reaps until `deadline_ms`. Returns true if no child is left. Pids of reaped processes may be reused, so they are
+ * forgotten.
+ */
 static bool reap_until(long deadline_ms) {
   for (;;) {
     pid_t ended;
     int status;
     while ((ended = waitpid(-1, &status, WNOHANG)) > 0) {
       trace_reaped(ended, status);
-      put(asked, ended, false);
+      put(sigtermed, ended, false);
     }
     if (ended < 0)
       return true;
@@ -140,10 +143,13 @@ static bool reap_until(long deadline_ms) {
   }
 }
 
-/* Sends SIGTERM to all children, and to those that it adopts as their parents end; true when none is left. */
+/*
+ * Sends SIGTERM to all children, including those adopted later when their parents exit. Returns true if none is left in
+ * time.
+ */
 static bool end_in_time(long deadline_ms) {
   for (long now = now_ms(); now < deadline_ms; now = now_ms()) {
-    signal_remains(SIGTERM);
+    signal_leftovers(SIGTERM);
     long poll_ms = now + ADOPTION_POLL_MS;
     if (reap_until(poll_ms < deadline_ms ? poll_ms : deadline_ms))
       return true;
@@ -157,16 +163,16 @@ static void end_processes(int session, int grace_ms) {
   thaw_session(session);
   if (end_in_time(now_ms() + grace_ms))
     return;
-  /* A fork loop is beaten by speed: each round must signal processes before they fork again. */
+  /* To stop a fork loop, each round must signal the processes before they fork again. */
   setpriority(PRIO_PROCESS, 0, HIGHEST_PRIORITY);
   long deadline_ms = now_ms() + KILL_GRACE_MS;
-  int rounds_in_vain = 0;
+  int idle_rounds = 0;
   do {
     kill_session(session);
-    reached = false;
-    signal_remains(SIGKILL);
-    rounds_in_vain = reached ? 0 : rounds_in_vain + 1;
-  } while (!reap_until(now_ms() + KILL_ROUND_MS) && rounds_in_vain < ROUNDS_IN_VAIN && now_ms() < deadline_ms);
+    signalled_any = false;
+    signal_leftovers(SIGKILL);
+    idle_rounds = signalled_any ? 0 : idle_rounds + 1;
+  } while (!reap_until(now_ms() + KILL_ROUND_MS) && idle_rounds < MAX_IDLE_ROUNDS && now_ms() < deadline_ms);
 }
 
 void end_leftovers(int session, pid_t agent, int grace_ms) {
