@@ -146,7 +146,7 @@ for (const setting of Object.keys(SETTINGS)) {
     test("mirrors exit codes and deaths by a signal", () => {
       assert.equal(run(setting, "exit", "0").status, 0);
       assert.equal(run(setting, "exit", "42").status, 42);
-      assert.match(run(setting, "fail", "70").stderr, /the agent crashed \(its log says why\)/);
+      assert.match(run(setting, "fail", "70").stderr, /the agent crashed \(see its log\)/);
       for (const number of [15, 11, 9, 1]) assert.equal(run(setting, "die", String(number)).status, 128 + number);
     });
 
@@ -343,7 +343,7 @@ describe("launcher", () => {
     // A user who runs nothing else: the limit counts all of a user's processes (setrlimit(2), RLIMIT_NPROC).
     const asUser = ["--nproc=20", "setpriv", "--reuid=61234", "--clear-groups", copy.launcher, "-e", "process.abort()"];
     const { signal, stderr } = spawnSync("prlimit", asUser, { encoding: "utf8", timeout: TIMEOUT_MS, cwd: "/" });
-    assert.match(stderr, /signal 6 [^\n]*it needs 30 processes and threads: look at pids\.max of its cgroup/);
+    assert.match(stderr, /signal 6 [^\n]*it requires 30 processes and threads: check pids\.max of its cgroup/);
     assert.equal(signal, "SIGABRT");
   });
 
