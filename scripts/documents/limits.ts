@@ -56,7 +56,7 @@ export const LIMITS: readonly (readonly [what: string, limit: string])[] = [
   ],
   [
     "List and Remove calls at once",
-    `${limits.FOLDER_CALL_LIMIT}; ${limits.CONNECTION_FOLDER_CALL_LIMIT} on one connection`,
+    `${limits.DIRECTORY_CALL_LIMIT}; ${limits.CONNECTION_DIRECTORY_CALL_LIMIT} on one connection`,
   ],
   [
     "system call of a file call",
