@@ -152,7 +152,9 @@ export class Http2Connection {
       const ping = this.#entry(() => this.#ping());
       this.#pings = setInterval(ping, pingIntervalMs).unref();
     }
-    this.#flushSoon();
+    // Without TLS only after the client's preface (RFC 9113, 3.4): a dialer of vsock may drop what it reads together with
+    // its VMM's answer to CONNECT.
+    if (this.#socket !== this.#raw) this.#flushSoon();
   }
 
   /** For how long a PING has been unanswered, in milliseconds; 0: none is. A paused client does not answer. */

@@ -22,6 +22,8 @@ import { addon } from "../../fixtures/spawning.ts";
  */
 
 const HOST = 2;
+/** Type of a frame (RFC 9113, 6.5). */
+const SETTINGS = 4;
 const ANOTHER_PEER = { 1: "a loopback connection", 3: "another guest, or a Nitro enclave's parent" } as const;
 
 /** A vsock listener whose connections come over a unix socket, all from this CID. */
@@ -69,6 +71,25 @@ describe("a vsock port", () => {
       await peer.ended();
       assert.equal(unix.listening, false);
     });
+
+  test("says nothing before its client, whose dialer may drop what it reads with the VMM's answer", async () => {
+    // firecracker-go-sdk 1.0.0 does (vsock/dial.go, tryConnReadUntil); test/foreign/vsock.nightly.ts runs it.
+    await using folder = await testFolder();
+    await using server = await start();
+    const { listener, server: unix } = listenerOn(folder.at("vsock"), HOST);
+    server.server.serveVsock(listener, undefined);
+    await once(unix, "listening");
+    const silent = connect(folder.at("vsock"));
+    await once(silent, "connect");
+    // Accepted after it.
+    using peer = await RawHttp2.dial({ socketPath: folder.at("vsock") });
+    assert.equal(await peer.ask("Health", TEST_TOKEN), "0");
+    assert.deepEqual([silent.read(), silent.bytesRead], [null, 0]);
+    silent.write(Buffer.from("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0", "latin1"));
+    const [first] = (await once(silent, "data")) as [Buffer];
+    assert.equal(first[3], SETTINGS);
+    silent.destroy();
+  });
 
   for (const [cid, who] of Object.entries(ANOTHER_PEER))
     test(`closes ${who} (CID ${cid}) at once, and logs it`, async () => {

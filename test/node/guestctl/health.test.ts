@@ -36,6 +36,7 @@ function up(atMs: number, health: MessageInitShape<typeof HealthResponseSchema> 
     roundTripMs: 1.25,
     clockErrorMs,
     agentVersion: "1.2.3",
+    address: undefined,
   };
 }
 
@@ -69,6 +70,12 @@ describe("what guestctl health --watch prints", () => {
       "lost: connect ECONNREFUSED [UNAVAILABLE]",
       "reconnected after 3.5 s",
     ]);
+  });
+
+  test("is the address in use, of several, and each change of it", () => {
+    const [first, second] = ["vsock+unix:/run/vm.sock:7071", "10.0.0.7:7071"];
+    const samples = [first, first, second].map((address, n) => ({ ...up(n * 1_000), address }));
+    assert.deepEqual(changesOf(samples), ["up and ready", `address ${first}`, `address ${second}`]);
   });
 
   test("never moves the terminal's cursor, whatever the sandbox says", () => {
@@ -189,6 +196,27 @@ describe("guestctl health", () => {
       "idle declared: +never",
     ];
     assert.match(stdout, new RegExp(`^${lines.join("\n")}\n$`));
+  });
+
+  test("names the address in use, of several, and in debug output why the others are not", async () => {
+    const variables = guestctlVariables(agent);
+    const inUse = variables["GUESTCTL_ADDRESS"] ?? "";
+    const env = {
+      ...variables,
+      GUESTCTL_ADDRESS: `unix:/nobody-listens.sock,${inUse}`,
+      NODE_DEBUG: "guest-agent-client",
+    };
+    const { stdout, stderr, exitCode } = await runGuestctl(["health"], env);
+    assert.equal(exitCode, 0, stderr);
+    assert.match(stdout, new RegExp(`^address in use: +${inUse}$`, "m"));
+    assert.match(stderr, /^GUEST-AGENT-CLIENT \d+: unix:\/nobody-listens\.sock: connect ENOENT .*$/m);
+    assert.match(stderr, new RegExp(`^GUEST-AGENT-CLIENT \\d+: ${inUse}: connected after \\d+ ms$`, "m"));
+    const json = await runGuestctl(["health", "--json"], env);
+    assert.equal((JSON.parse(json.stdout) as Record<string, unknown>)["address_in_use"], inUse);
+    const watched = await runGuestctl(["health", "--watch", "--count", "1", "--json"], env);
+    assert.equal((JSON.parse(watched.stdout) as Record<string, unknown>)["address_in_use"], inUse);
+    const single = await runGuestctl(["health", "--json"], variables);
+    assert.equal("address_in_use" in (JSON.parse(single.stdout) as object), false);
   });
 
   test("tells people of a session that is frozen, and of one that has thawed without duties", NEEDS_ROOT, async (t) => {

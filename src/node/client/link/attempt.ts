@@ -38,6 +38,8 @@ export interface Preface {
   readonly sent: readonly Buffer[];
   /** Gets what comes later; replaces the last receiver. */
   receiver: ((bytes: Buffer) => void) | undefined;
+  /** The step that an attempt waits for, as the cause of a failure. */
+  waitsFor: Cause;
 }
 
 /** Longest answer to CONNECT: `OK `, a number and a newline. */
@@ -55,25 +57,32 @@ export async function attempt(place: Place, preface: Preface, limitMs: number): 
   const { vsockPort, tls } = place;
   const opened = open(place);
   let current: Duplex = opened.stream;
-  let step = "nothing answers";
   let code: ErrorCode = "ADDRESS_UNREACHABLE";
+  let hint = "";
+  const waitFor = (step: string, whyNot = ""): void => {
+    hint = whyNot;
+    preface.waitsFor = { code, message: step };
+  };
+  waitFor("nothing answers");
   let late: NodeJS.Timeout | undefined;
   const failed = new Promise<never>((_resolve, reject) => {
     const fail = (cause: Cause): void => reject(new AttemptError(cause));
-    late = setTimeout(() => fail({ code, message: `${step} within ${Math.round(limitMs)} ms` }), limitMs);
+    const end = `within ${Math.round(limitMs)} ms`;
+    late = setTimeout(() => fail({ code, message: `${preface.waitsFor.message} ${end}${hint}` }), limitMs);
     opened.failed = (error) => fail(causeOf(messageOf(error)) ?? { code, message: messageOf(error) });
-    opened.closed = () => fail({ code: "CONNECTION_CLOSED", message: `${step}: the connection was closed` });
+    opened.closed = () =>
+      fail({ code: "CONNECTION_CLOSED", message: `${preface.waitsFor.message}: the connection was closed` });
   });
   failed.catch(() => undefined);
   try {
     await Promise.race([opened.connected, failed]);
     if (vsockPort !== undefined) {
-      step = `the VMM does not answer CONNECT ${vsockPort}; the guest may not listen on that vsock port`;
+      waitFor(`the VMM does not answer CONNECT ${vsockPort}`, "; the guest may not listen on that vsock port");
       await Promise.race([askForPort(current, vsockPort), failed]);
     }
     code = "NOT_AN_AGENT";
     if (tls !== undefined) {
-      step = "it takes the connection and makes no TLS handshake";
+      waitFor("it takes the connection and makes no TLS handshake");
       const secure = connectTls({
         socket: current,
         secureContext: tls.context,
@@ -85,7 +94,7 @@ export async function attempt(place: Place, preface: Preface, limitMs: number): 
       await Promise.race([new Promise((resolve) => secure.once("secureConnect", resolve)), failed]);
       current = secure;
     }
-    step = "it takes the connection and says nothing of HTTP/2";
+    waitFor("it takes the connection and says nothing of HTTP/2");
     for (const bytes of preface.sent) current.write(bytes);
     preface.receiver = (bytes) => current.write(bytes);
     await Promise.race([new Promise((resolve) => current.once("readable", resolve)), failed]);

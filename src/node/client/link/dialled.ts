@@ -3,6 +3,7 @@ import { createServer, type Server, type Socket } from "node:net";
 import { tmpdir } from "node:os";
 import { join as joinPath } from "node:path";
 import type { Duplex } from "node:stream";
+import { debuglog } from "node:util";
 import { type ChannelCredentials, type ChannelOptions, credentials } from "@grpc/grpc-js";
 import type { ErrorCode } from "../error-codes.ts";
 import { failure } from "../errors.ts";
@@ -14,6 +15,9 @@ import type { Link } from "./link.ts";
 const UNLIMITED_MS = 10_000;
 /** The rest of the client's limit is for what follows: its failure is then known before the client gives up. */
 const SHARE_OF_LIMIT = 0.9;
+
+/** Printed on stderr with NODE_DEBUG=guest-agent-client. */
+const debug = debuglog("guest-agent-client");
 
 /** Causes that another address would not change: the next one is not tried. */
 const FINAL: ReadonlySet<ErrorCode> = new Set([
@@ -39,6 +43,8 @@ export class DialledLink implements Link {
   readonly #directory: string;
   readonly #server: Server;
   #failure: Cause | undefined;
+  /** What a dial in progress has found, and what it waits for. */
+  #pending: (() => Cause | undefined) | undefined;
   #inUse: string | undefined;
 
   /** @param connectTimeoutMs time for a connection to be ready, over all places */
@@ -69,6 +75,11 @@ export class DialledLink implements Link {
     return this.#failure;
   }
 
+  /** The dial in progress, where a call ends before it: its deadline is earlier, or the program was busy. */
+  explain(): Promise<Cause | undefined> {
+    return Promise.resolve(this.#pending?.());
+  }
+
   inUse(): string | undefined {
     return this.#inUse;
   }
@@ -82,7 +93,7 @@ export class DialledLink implements Link {
     socket.unref();
     socket.on("error", () => socket.destroy());
     const sent: Buffer[] = [];
-    const preface: Preface = { sent, receiver: undefined };
+    const preface: Preface = { sent, receiver: undefined, waitsFor: { code: "ADDRESS_UNREACHABLE", message: "" } };
     const receive = (bytes: Buffer): void => {
       sent.push(bytes);
       preface.receiver?.(bytes);
@@ -96,27 +107,42 @@ export class DialledLink implements Link {
 
   /** The connection to the first place that answers. Undefined: none does, and the failure says why. */
   async #dial(preface: Preface, socket: Socket): Promise<Duplex | undefined> {
-    const endMs = performance.now() + this.#limitMs;
+    const beganMs = performance.now();
+    const endMs = beganMs + this.#limitMs;
     const causes: Cause[] = [];
     for (const [index, place] of this.#places.entries()) {
       if (socket.destroyed) return undefined;
       const limitMs = Math.max(0, endMs - performance.now()) / (this.#places.length - index);
+      this.#pending = () => summary([...causes, atPlace(place, preface.waitsFor)]);
       try {
         const stream = await attempt(place, preface, limitMs);
         this.#failure = undefined;
         this.#inUse = place.address;
+        debug("%s: connected after %d ms", place.address, Math.round(performance.now() - beganMs));
         return stream;
       } catch (error) {
         if (!(error instanceof AttemptError)) throw error;
-        causes.push({ code: error.reason.code, message: `${place.address}: ${error.reason.message}` });
+        const cause = atPlace(place, error.reason);
+        causes.push(cause);
+        debug("%s", cause.message);
         if (FINAL.has(error.reason.code)) break;
+      } finally {
+        this.#pending = undefined;
       }
     }
-    const last = causes.at(-1);
-    if (last !== undefined)
-      this.#failure = { code: last.code, message: causes.map(({ message }) => message).join("; ") };
+    this.#failure = summary(causes);
     return undefined;
   }
+}
+
+function atPlace({ address }: Place, { code, message }: Cause): Cause {
+  return { code, message: `${address}: ${message}` };
+}
+
+/** All causes, with the code of the last. */
+function summary(causes: readonly Cause[]): Cause | undefined {
+  const last = causes.at(-1);
+  return last && { code: last.code, message: causes.map(({ message }) => message).join("; ") };
 }
 
 /** Joins both ways, with their ends and backpressure. What breaks one breaks the other. */

@@ -34,9 +34,9 @@ SIGTERM. Does not count as user activity.`,
   },
   notes: `With --json, the fields of the schema (HealthResponse): "alive", "ready", "ready_cmd_exit", "last_user_activity",
 "guest_time", "frozen", "thawed_without_duties", "process_env_version", "services", and "idle_declared" once there has
-been one. Of several addresses, or one of vsock, the text names the one in use. With --watch, an object a line for each
-check: "time" and "state"; up with "round_trip_ms", "clock_error_ms" (guest minus host), "agent_version" and
-"health", lost with "error".`,
+been one. Of several addresses, or one of vsock, "address_in_use" is the one that answers. With --watch, an object a
+line for each check: "time" and "state"; up with "round_trip_ms", "clock_error_ms" (guest minus host), "agent_version",
+"address_in_use" and "health", lost with "error".`,
   statuses: "0 ready, 1 not ready, 125 no answer; with --watch those of the last look.",
   examples: [
     "health --address 127.0.0.1:7071 --credentials ./creds",
@@ -59,7 +59,10 @@ check: "time" and "state"; up with "round_trip_ms", "clock_error_ms" (guest minu
     const response = await client.health({ timeoutMs: ANSWER_TIMEOUT_MS });
     return {
       text: asText(response, client.addressInUse),
-      json: healthObject(response),
+      json: {
+        ...healthObject(response),
+        ...(client.addressInUse !== undefined && { address_in_use: client.addressInUse }),
+      },
       status: response.ready ? 0 : STATUS_NOT_AS_INTENDED,
     };
   },
@@ -79,7 +82,7 @@ function asText(response: Health, address: string | undefined): string {
     ["last user activity", timeOf(lastUserActivity, guestTime)],
     ["guest time", guestTime === undefined ? "unknown" : timeOf(guestTime)],
     ["idle declared", timeOf(idleDeclared, guestTime)],
-    ...(address === undefined ? [] : [["address", address] as const]),
+    ...(address === undefined ? [] : [["address in use", address] as const]),
     ...sessionLines(response),
   ];
   return reportText(lines);

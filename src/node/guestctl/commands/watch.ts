@@ -25,6 +25,8 @@ interface Answer {
   /** Guest time minus host time; half of the round trip is uncertain. NaN if the agent sends no time. */
   readonly clockErrorMs: number;
   readonly agentVersion: string | undefined;
+  /** The address in use, of several or of vsock. */
+  readonly address: string | undefined;
 }
 
 /** One look at an agent: its answer, or why there is none. */
@@ -82,7 +84,8 @@ async function sampleOf(
     const roundTripMs = performance.now() - started;
     const guestMs = health.guestTime === undefined ? Number.NaN : health.guestTime.getTime();
     const clockErrorMs = guestMs - (askedMs + roundTripMs / 2);
-    return { time: new Date(), health, roundTripMs, clockErrorMs, agentVersion: client.agentVersion };
+    const { agentVersion, addressInUse: address } = client;
+    return { time: new Date(), health, roundTripMs, clockErrorMs, agentVersion, address };
   } catch (error) {
     if (!(error instanceof GuestError) && !isDialError(error)) throw error;
     return { time: new Date(), error };
@@ -117,13 +120,14 @@ function changeLine(time: Date): (text: string) => string {
 
 function sampleObject(sample: Sample): object {
   if ("error" in sample) return { time: sample.time.toISOString(), state: "lost", ...failureObject(sample.error) };
-  const { time, health, roundTripMs, clockErrorMs, agentVersion } = sample;
+  const { time, health, roundTripMs, clockErrorMs, agentVersion, address } = sample;
   return {
     time: time.toISOString(),
     state: "up",
     round_trip_ms: rounded(roundTripMs),
     clock_error_ms: rounded(clockErrorMs),
     agent_version: agentVersion ?? null,
+    ...(address !== undefined && { address_in_use: address }),
     health: healthObject(health),
   };
 }
@@ -159,7 +163,9 @@ export function newsOf({ answer: before, lostSince }: Seen, now: Sample): string
   if (lostSince !== undefined) {
     texts.push(`reconnected after ${((now.time.getTime() - lostSince.getTime()) / 1000).toFixed(1)} s`);
   }
-  if (before === undefined) return [...texts, now.health.ready ? "up and ready" : `up, ${readiness(now.health)}`];
+  if (before === undefined) texts.push(now.health.ready ? "up and ready" : `up, ${readiness(now.health)}`);
+  if (now.address !== undefined && before?.address !== now.address) texts.push(`address ${printable(now.address)}`);
+  if (before === undefined) return texts;
   if (readiness(before.health) !== readiness(now.health)) texts.push(readiness(now.health));
   if (before.health.frozen !== now.health.frozen) texts.push(now.health.frozen ? "session frozen" : "session thawed");
   if (idleMs(before.health) !== idleMs(now.health)) texts.push("idle declared");

@@ -1,10 +1,12 @@
 import assert from "node:assert/strict";
 import { describe, test } from "node:test";
 import { connect, type ConnectOptions, type GuestError } from "../../../../src/node/client/index.ts";
+import { GuestAgent } from "../../../../src/shared/gen/svc/guest/v1alpha1/guest_agent_pb.ts";
 import { type SocketAgent, startSocketAgent } from "../../../fixtures/agent.ts";
 import { issueCertificates } from "../../../fixtures/certificates.ts";
 import { testFolder } from "../../../fixtures/files.ts";
 import { forAllTests } from "../../../fixtures/for-all-tests.ts";
+import { startStandIn } from "../../../fixtures/stand-in-agent.ts";
 import { failureOf, optionsFor, thrownBy } from "../../../fixtures/guest-client.ts";
 import { type VmmBehaviour, vmmSocket } from "../../../fixtures/vmm-socket.ts";
 
@@ -29,7 +31,7 @@ async function failureAt(address: string | readonly string[], more: Partial<Conn
 }
 
 describe("an address vsock+unix", () => {
-  test("asks the VMM for the port, once a connection, and loses no byte that follows the answer", async () => {
+  test("asks the VMM for the port once for each connection", async () => {
     await using device = await vmm();
     using client = connect(options(device.address));
     assert.equal(client.addressInUse, undefined);
@@ -39,6 +41,19 @@ describe("an address vsock+unix", () => {
     const { stdout } = await client.run({ args: ["cat"] }, { input });
     assert.ok(Buffer.from(stdout).equals(input));
     assert.deepEqual(device.asked, [`CONNECT ${PORT}`]);
+  });
+
+  test("loses no byte of a server that speaks in the same read as the VMM's answer", async () => {
+    await using server = await startStandIn({ service: GuestAgent, answers: { Health: () => ({ alive: true }) } });
+    const path = folder.at(`vm-${sockets++}.sock`);
+    await using device = await vmmSocket(path, server.address.replace("unix:", ""));
+    // An older agent sends its SETTINGS before its client has said anything. By the end of a call it has.
+    device.beforeAnswer = async () => {
+      using other = server.redial();
+      await other.health();
+    };
+    using client = connect(options(`vsock+unix:${path}:${PORT}`));
+    assert.equal((await client.health()).alive, true);
   });
 
   test("ends a command whose client goes, and connects again afterwards", async () => {
@@ -68,6 +83,15 @@ describe("an address vsock+unix", () => {
       assert.match(message, words);
       assert.ok(message.includes(device.address), message);
     });
+
+  test("is named with its step by a call whose own deadline comes before the client's limit", async () => {
+    await using device = await vmm("never answers");
+    using client = connect(options([`unix:${folder.at("nobody.sock")}`, device.address]));
+    const { status, message } = await failureOf(client.health({ timeoutMs: 500 }));
+    assert.equal(status, "DEADLINE_EXCEEDED");
+    assert.match(message, /unix:.*nobody\.sock: connect ENOENT/);
+    assert.ok(message.includes(`${device.address}: the VMM does not answer CONNECT ${PORT}`), message);
+  });
 
   test("is refused without a port, a path or digits", () => {
     for (const wrong of [
