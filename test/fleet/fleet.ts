@@ -1,9 +1,10 @@
 import { spawn } from "node:child_process";
 import { once } from "node:events";
-import { mkdtempDisposable } from "node:fs/promises";
+import { mkdir, mkdtempDisposable, writeFile } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { createInterface } from "node:readline";
+import { execa } from "execa";
 import { Journal, type SandboxEntry } from "../../src/node/sandboxes/node/index.ts";
 import { buildGo, provideGo } from "../fixtures/toolchains.ts";
 
@@ -173,4 +174,13 @@ function entryOf(
         }
       : { runEpochMs: now }),
   };
+}
+
+/** An archive of that size, as of an agent: a folder with a program, and what cannot be compressed. */
+export async function makeArchive(folder: string, archive: string, sizeBytes: number): Promise<void> {
+  const bundle = join(folder, "guest-agent-fleet");
+  await mkdir(bundle);
+  await writeFile(join(bundle, "guest-agent"), "#!/bin/sh\n", { mode: 0o755 });
+  await execa("sh", ["-c", `head -c ${sizeBytes} /dev/urandom > '${bundle}/filler'`]);
+  await execa("tar", ["-czf", archive, "-C", folder, "guest-agent-fleet/guest-agent", "guest-agent-fleet/filler"]);
 }

@@ -29,7 +29,7 @@ export class NodeSide implements AsyncDisposable {
     return side;
   }
 
-  private get pid(): number {
+  get pid(): number {
     return this.#child.pid ?? 0;
   }
 

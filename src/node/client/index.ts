@@ -55,7 +55,9 @@ export {
   type UnixSocketOptions,
 } from "./link/link.ts";
 export {
+  completeRestore,
   type Dial,
+  type DoneDuties,
   type DutiesOptions,
   type RestoredGuest,
   restoreDuties,

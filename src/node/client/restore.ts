@@ -163,17 +163,36 @@ export interface RestoreOptions extends DutiesOptions {
  */
 export async function restoreSequence(
   dial: Dial,
+  { hookTimeoutMs, ...options }: RestoreOptions = {},
+): Promise<RestoreOutcome> {
+  const duties = await restoreDuties(dial, options);
+  return completeRestore(dial, { duties, atMs: Date.now() }, { hookTimeoutMs, ...options });
+}
+
+/** Duties that a guest has done. */
+export interface DoneDuties {
+  readonly duties: DutiesResult;
+  /** Host's time after their answer, in milliseconds of the epoch. */
+  readonly atMs: number;
+}
+
+/**
+ * Does the rest of `restoreSequence` after its duties. So many restored guests can all do their duties, which make them
+ * safe, before the first of them runs its hook. Rejects as `restoreSequence`.
+ */
+export async function completeRestore(
+  dial: Dial,
+  { duties, atMs }: DoneDuties,
   { hookTimeoutMs = 0, ...options }: RestoreOptions = {},
 ): Promise<RestoreOutcome> {
   const { reachTimeoutMs = DEFAULT_REACH_TIMEOUT_MS, signal } = options;
-  const duties = await restoreDuties(dial, options);
   const { thawedWithoutDuties } = duties;
   if (duties.frozen && hasRefusedSpec(duties)) {
     const message =
       "the session stays frozen: the duties refused a spec file, so it would run with the variables of its source";
     throw failure("FAILED_PRECONDITION", "SPEC_REFUSED", message);
   }
-  let dutiesDoneMs = Date.now();
+  let dutiesDoneMs = atMs;
   let repeated: RepeatedDuties | undefined;
   let client = await dial(true);
   try {

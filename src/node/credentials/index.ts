@@ -7,6 +7,8 @@ export {
   prepareFolder,
   readClientCredentials,
   readExpiry,
+  readForRestore,
   readServerCertificate,
   readToken,
+  type RestoreCredentials,
 } from "./folder.ts";

@@ -1,10 +1,16 @@
-import { writeFileSync } from "node:fs";
 import { mkdir, symlink } from "node:fs/promises";
 import { join } from "node:path";
 import { setTimeout as delay } from "node:timers/promises";
 import { execa } from "execa";
 import type { SweepReport } from "../../../src/node/sandboxes/index.ts";
-import { Fleet, type FleetCounts, type FleetOptions, provideFleet, requestsOf } from "../../fleet/fleet.ts";
+import {
+  Fleet,
+  type FleetCounts,
+  type FleetOptions,
+  makeArchive,
+  provideFleet,
+  requestsOf,
+} from "../../fleet/fleet.ts";
 import { measured, NodeSide } from "../../fleet/node-process.ts";
 import type { NodeSideParts, NodeSideResult } from "../../fleet/node-side.ts";
 import type { Bench } from "../bench.ts";
@@ -137,7 +143,7 @@ export async function fleetRows(bench: Bench): Promise<Row[]> {
 
   bench.say(`${CREATES} creates at once`);
   const agentArchive = join(bench.folder, "agent.tar.gz");
-  await makeArchive(bench.folder, agentArchive);
+  await makeArchive(bench.folder, agentArchive, ARCHIVE_BYTES);
   const parts = { operation: "create", count: CREATES, agentArchive } as const;
   const options = { count: 0, writeMs: 200 };
   const creates = pairOf(await run(options, parts), await run(options, { ...parts, library }));
@@ -251,13 +257,4 @@ async function libraryBefore(folder: string): Promise<string> {
   await execa("tar", ["-xzf", join(ROOT, `compat/v${BEFORE}/client.tgz`), "-C", target]);
   await symlink(join(ROOT, "node_modules"), join(target, "node_modules"));
   return join(target, "package/lib/node/sandboxes/index.js");
-}
-
-/** An archive of that size, as of an agent: a folder with a program, and what cannot be compressed. */
-async function makeArchive(folder: string, archive: string): Promise<void> {
-  const bundle = join(folder, "guest-agent-fleet");
-  await mkdir(bundle);
-  writeFileSync(join(bundle, "guest-agent"), "#!/bin/sh\n", { mode: 0o755 });
-  await execa("sh", ["-c", `head -c ${ARCHIVE_BYTES} /dev/urandom > '${bundle}/filler'`]);
-  await execa("tar", ["-czf", archive, "-C", folder, "guest-agent-fleet/guest-agent", "guest-agent-fleet/filler"]);
 }

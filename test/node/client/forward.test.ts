@@ -1,8 +1,10 @@
 import assert from "node:assert/strict";
 import { randomBytes } from "node:crypto";
+import { subscribe, unsubscribe } from "node:diagnostics_channel";
 import { once } from "node:events";
 import { readFile } from "node:fs/promises";
 import { connect, type Socket } from "node:net";
+import { constants } from "node:os";
 import { buffer } from "node:stream/consumers";
 import { describe, it } from "node:test";
 import { type GuestError, restoreSequence } from "../../../src/node/client/index.ts";
@@ -40,6 +42,11 @@ async function connectionsTo(port: number): Promise<number> {
   return rows.filter(([, , to = "", state]) => to.endsWith(remote) && state === "01").length;
 }
 
+/** A listening server's part in Node that accepts connections (lib/net.js, onconnection). */
+interface Listening {
+  readonly _handle: { onconnection(this: unknown, status: number): void };
+}
+
 /** Resolves when a socket is closed, for whatever reason. */
 function closed(socket: Socket): Promise<void> {
   return new Promise((resolve) => {
@@ -62,6 +69,31 @@ describe("client.forward", () => {
     const ends = Promise.all([closed(open), closed(inGuest)]);
     await forwarding.close();
     await ends;
+  });
+
+  it("reports each connection that cannot be accepted, and carries the others on", async () => {
+    await using server = await listener(echo);
+    using client = clientOf(agent);
+    const listening = Promise.withResolvers<Listening>();
+    const note = (message: unknown): void => listening.resolve((message as { readonly server: Listening }).server);
+    subscribe("tracing:net.server.listen:asyncEnd", note);
+    const errors: GuestError[] = [];
+    await using forwarding = await client.forward({ port: server.port, onError: (error) => errors.push(error) });
+    unsubscribe("tracing:net.server.listen:asyncEnd", note);
+    const open = connect(forwarding.port, "127.0.0.1");
+    open.write("x");
+    await once(open, "data");
+    // As libuv calls it where accept(2) fails: it hides the first EMFILE of a process itself (uv__emfile_trick).
+    const { _handle: handle } = await listening.promise;
+    for (let times = 0; times < 3; times++) handle.onconnection(-constants.errno.EMFILE);
+    assert.deepEqual(
+      errors.map(({ status, code }) => [status, code]),
+      Array.from({ length: 3 }, () => ["RESOURCE_EXHAUSTED", "LISTEN_FAILED"]),
+    );
+    open.end("y");
+    assert.equal((await buffer(open)).toString(), "y");
+    const sent = randomBytes(1_000);
+    assert.ok((await answer(forwarding.port, sent)).equals(sent));
   });
 
   it("carries 256 connections at once, over several of its own, and says why it refuses more", async () => {

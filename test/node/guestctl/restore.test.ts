@@ -44,6 +44,13 @@ describe("guestctl hook", () => {
     });
   });
 
+  test("shows no character of a hook's output that acts on a terminal", async () => {
+    const script = "printf 'a\\033[31m\\tb\\nc\\n'; printf 'd\\a\\302\\233\\n' >&2";
+    await using agent = await startIssuedAgent({ hooks: { pre_snapshot: { args: ["sh", "-c", script] } } });
+    const { exitCode, stdout, stderr } = await runGuestctl(["hook", "pre-snapshot"], guestctlVariables(agent));
+    assert.deepEqual([exitCode, stdout, stderr], [0, "a?[31m\tb\nc\n", "d??\n"]);
+  });
+
   test("says that none is configured, and that is no failure", async () => {
     await using agent = await startIssuedAgent();
     const { exitCode, stderr } = await runGuestctl(["hook", "post-restore"], guestctlVariables(agent));

@@ -59,7 +59,7 @@ const EXPIRED = "CERT_HAS_EXPIRED";
  * (TLS 1.3, RFC 8446, 4.4.3) the server has that key. Every other problem of a certificate is refused as ever.
  */
 export function acceptingExpired(context: SecureContext, pinnedPem: Buffer): ChannelCredentials {
-  const pinned = keyOf(new X509Certificate(pinnedPem));
+  const pinned = new X509Certificate(pinnedPem);
   const credentials = ChannelCredentials.createFromSecureContext(context, { rejectUnauthorized: false });
   const make = credentials._createSecureConnector.bind(credentials);
   credentials._createSecureConnector = (...args) => {
@@ -71,7 +71,8 @@ export function acceptingExpired(context: SecureContext, pinnedPem: Buffer): Cha
       if (socket.authorized) return made;
       const problem: unknown = socket.authorizationError;
       const certificate = socket.getPeerX509Certificate();
-      if (codeOf(problem) === EXPIRED && certificate !== undefined && keyOf(certificate).equals(pinned)) return made;
+      if (codeOf(problem) === EXPIRED && certificate !== undefined && keyOf(certificate).equals(keyOf(pinned)))
+        return made;
       socket.destroy();
       const code = codeOf(problem);
       throw new Error(PROBLEMS[code] ?? `the certificate of the agent cannot be verified (${code})`);

@@ -50,6 +50,11 @@ export function printable(text: string): string {
   return text.replaceAll(CONTROLS, "?");
 }
 
+/** Lines of text for a person's terminal, with their tabs. */
+export function printableText(text: string): string {
+  return text.replaceAll(CONTROLS, (character) => (/[\n\t]/.test(character) ? character : "?"));
+}
+
 /** Rows of cells, which may come from a sandbox, in columns as wide as their widest; the first row has all columns. */
 export function tableText(rows: readonly (readonly string[])[]): string {
   const cells = rows.map((row) => row.map(printable));

@@ -16,6 +16,7 @@ import {
   parseWaitMs,
   parseWord,
   printable,
+  printableText,
   type ReportLine,
   reportText,
   STATUS_FAILED,
@@ -63,21 +64,23 @@ stream).`,
     const response = await client.runHook({ kind, timeoutMs, freezeMs });
     const { ran, timedOut, exitCode, stdoutTail, stderrTail } = response;
     if (values.json !== true) {
-      host.stderr.write(stderrTail);
+      host.stderr.write(printableText(stderrTail));
       if (!ran) host.stderr.write(`guestctl: no ${name} hook is configured\n`);
       if (timedOut) host.stderr.write(`guestctl: the ${name} hook was killed at its timeout\n`);
       host.stderr.write(freezeText(freezeMs, response));
     }
     const json = schemaObject(RunHookResponseSchema, response);
-    if (freezeMs > 0 && !response.frozen) return { text: stdoutTail, json, status: STATUS_FAILED };
-    return { text: stdoutTail, json, status: timedOut ? STATUS_TIMED_OUT : exitCode };
+    const text = printableText(stdoutTail);
+    if (freezeMs > 0 && !response.frozen) return { text, json, status: STATUS_FAILED };
+    return { text, json, status: timedOut ? STATUS_TIMED_OUT : exitCode };
   },
 });
 
 /** The result of --freeze; empty without it. */
 function freezeText(freezeMs: number, { frozen, frozenProcesses, freezePending, freezeProblem }: HookResult): string {
   if (freezeMs === 0) return "";
-  if (!frozen) return `guestctl: nothing is frozen: ${freezeProblem || "this agent does not know --freeze"}\n`;
+  if (!frozen)
+    return `guestctl: nothing is frozen: ${printable(freezeProblem || "this agent does not know --freeze")}\n`;
   const pending = freezePending === undefined ? "" : `, of which ${freezePending.count} wait in the kernel`;
   return `guestctl: processes frozen: ${frozenProcesses}${pending}; "guestctl restore" thaws them\n`;
 }

@@ -70,7 +70,7 @@ function unfrozenObject({ ranUnfrozen }: SandboxInfo): object | null {
 
 /** Why and when a sandbox ran before its restore steps, for people. */
 function unfrozenWords({ operation, atMs, problem }: RanUnfrozen): string {
-  return `${operation} at ${isoTime(atMs)}: it could not be frozen (${problem}), and clones of it may share its random numbers and keys`;
+  return `${operation} at ${isoTime(atMs)}: it ran before its restore steps (${problem}), and clones of it may share its random numbers and keys`;
 }
 
 /** How a sandbox came to rest, for people. */

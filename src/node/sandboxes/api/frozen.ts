@@ -1,5 +1,5 @@
 import { setTimeout as pause } from "node:timers/promises";
-import type { GuestClient } from "../../client/index.ts";
+import type { DoneDuties } from "../../client/index.ts";
 import { type Instance, SandboxError, sandboxError } from "../substrate/index.ts";
 import {
   bounded,
@@ -14,15 +14,15 @@ import { sweepEntry } from "./sweep-entry.ts";
 import type { Report } from "./sweep-report.ts";
 import type { Things } from "./things.ts";
 
-/** Duties at a time. With more, the calls that carry the time are late on a busy processor, and must be repeated. */
-const DUTIES_AT_A_TIME = 12;
-/** A first attempt to reach an agent: one that can answer does so within milliseconds. */
-const FIRST_ATTEMPT_MS = 5_000;
+/** A first attempt to reach an agent. It is in nobody's way after half a second, so that a busy host's may take long. */
+const FIRST_ATTEMPT_MS = 10_000;
 /** Later attempts to reach an agent that was silent, and the pause between two: each costs two connections. */
 const LATER_ATTEMPT_MS = 10_000;
 const LATER_PAUSE_MS = 5_000;
 /** Silent agents that are waited for at a time. They take a timer and a connection each. */
 const SILENT_AT_A_TIME = 256;
+/** POST_RESTORE hooks at a time: a hook takes the guest's processor, and this process only waits for it. */
+const HOOKS_AT_A_TIME = 128;
 
 /** Whether a sandbox may run with a frozen session, or without its duties. */
 export function mayBeFrozen(entry: JournalEntry): boolean {
@@ -38,13 +38,22 @@ function thawsAtMs(entry: JournalEntry): number {
   return (entry.kind === "sandbox" ? entry.thawsAtMs : undefined) ?? 0;
 }
 
+/** A sandbox that has done its duties, and its entry since then. */
+interface Safe {
+  readonly entry: SandboxEntry;
+  readonly instance: Instance;
+  readonly done: DoneDuties;
+}
+
 /** What the daemon may still be asked to do with a sandbox takes up to 75 s; it is asked four times a second. */
 const ASKED_AT_A_TIME = 64;
 
 /**
- * Has sandboxes do their duties before their sessions thaw by themselves. Those that answer are never kept waiting by
- * those that do not: an agent that is silent for half a second gives its place to the next one, after five seconds it
- * is put behind all others, and is then waited for as long as the node waits for any agent.
+ * Has sandboxes do their duties before their sessions thaw by themselves. All of them do no more than that at first.
+ * POST_RESTORE and Health, which need a second connection, follow when none waits for its duties any more. Those that
+ * answer are never kept waiting by those that do not: an agent that is silent for half a second gives its place to the
+ * next one, after ten seconds it is put behind all others, and is then waited for as long as the node waits for any
+ * agent.
  */
 export class Frozen {
   readonly #node: NodeParts;
@@ -53,8 +62,13 @@ export class Frozen {
   readonly #before: ReadonlyMap<string, JournalEntry>;
   readonly #report: Report;
   readonly #onDone: () => void;
-  readonly #duties = new Gate(DUTIES_AT_A_TIME);
+  readonly #hooks = new Gate(HOOKS_AT_A_TIME);
   readonly #silent: string[] = [];
+  /** Names of those that have done their duties. */
+  readonly #safe = new Set<string>();
+  /** Resolved when every sandbox that answers has done its duties. */
+  readonly #areSafe: Promise<void>;
+  #noteSafe: () => void = () => undefined;
 
   constructor(node: NodeParts, things: Things, before: readonly JournalEntry[], report: Report, onDone: () => void) {
     this.#node = node;
@@ -62,41 +76,55 @@ export class Frozen {
     this.#before = new Map(before.map((entry) => [entry.name, entry]));
     this.#report = report;
     this.#onDone = onDone;
+    this.#areSafe = new Promise((resolve) => (this.#noteSafe = resolve));
   }
 
-  /** Awakens those that answer soon, in the order that they have. Never rejects, as the next two. */
+  /** Awakens those that answer soon; they do their duties in the order that they have. Never rejects, as the next two. */
   async quick(entries: readonly JournalEntry[]): Promise<void> {
     const begun: Promise<void>[] = [];
-    for (const { name } of entries) begun.push(this.#attempt(name, await this.#node.dials.enter()));
+    const judged: Promise<void>[] = [];
+    for (const { name } of entries) {
+      let onLeft: () => void = () => undefined;
+      const left = new Promise<void>((resolve) => (onLeft = resolve));
+      const { first, whole } = this.#attempt(name, await this.#node.dials.enter(onLeft));
+      begun.push(whole);
+      judged.push(Promise.race([first, left]));
+    }
+    await Promise.all(judged);
+    this.#noteSafe();
     await Promise.all(begun);
   }
 
   /** The same for those that an earlier process has asked the daemon to suspend, once the daemon has done so. */
   async asked(entries: readonly JournalEntry[]): Promise<void> {
-    await bounded(entries, ASKED_AT_A_TIME, ({ name }) => this.#attempt(name, undefined));
+    await bounded(entries, ASKED_AT_A_TIME, ({ name }) => this.#attempt(name, undefined).whole);
   }
 
   /** Awakens those that have not answered yet, or gives them up. */
   async silent(): Promise<void> {
     await bounded(this.#silent, SILENT_AT_A_TIME, async (name) => {
       await this.#one(name, async (sandbox, instance) => {
-        await this.#awaken(sandbox, instance, await this.#reached(sandbox, instance));
+        const done = await this.#reached(sandbox, instance);
+        await this.#complete(this.#node.journal.sandbox(name), instance, done);
       });
       this.#onDone();
     });
   }
 
-  async #attempt(name: string, place: Leave | undefined): Promise<void> {
-    let isSilent = false;
-    await this.#one(name, async (sandbox, instance) => {
-      const leave = place ?? (await this.#node.dials.enter());
-      const client = await this.#answered(sandbox, instance, leave);
-      isSilent = client === undefined;
-      if (client !== undefined) await this.#awaken(sandbox, instance, client);
+  #attempt(name: string, place: Leave | undefined): { readonly first: Promise<void>; readonly whole: Promise<void> } {
+    let safe: Safe | "silent" | undefined;
+    const first = this.#one(name, async (entry, instance) => {
+      safe = await this.#makeSafe(entry, instance, place ?? (await this.#node.dials.enter()));
+    }).then(() => place?.());
+    const whole = first.then(async () => {
+      if (safe === "silent") {
+        this.#silent.push(name);
+        return;
+      }
+      if (safe !== undefined) await this.#rest(name, safe);
+      this.#onDone();
     });
-    place?.();
-    if (isSilent) this.#silent.push(name);
-    else this.#onDone();
+    return { first, whole };
   }
 
   /** Works on one sandbox that runs without its duties, and reports its failure. */
@@ -126,58 +154,83 @@ export class Frozen {
     return (entry.published ?? []).every(({ ingressId }) => ingressId !== undefined) ? { entry, instance } : undefined;
   }
 
-  /** A client whose agent answers at once; undefined: it does not. */
-  async #answered(entry: SandboxEntry, known: Instance, leave: Leave): Promise<GuestClient | undefined> {
+  /** Has one do its duties, unless its agent is silent. */
+  async #makeSafe(entry: SandboxEntry, instance: Instance, leave: Leave): Promise<Safe | "silent"> {
+    const { guests, journal } = this.#node;
+    const timeoutMs = Math.min(FIRST_ATTEMPT_MS, guests.patience.reachTimeoutMs);
     try {
-      return await this.#node.guests.answered(entry, { known, timeoutMs: FIRST_ATTEMPT_MS });
+      const done = await guests.firstDuties("sweep", entry, { known: instance, timeoutMs, onAnswered: leave });
+      this.#noteSafety(entry.name, done);
+      return { entry: journal.sandbox(entry.name), instance, done };
     } catch (error) {
       const failure = sandboxError(error);
-      if (failure instanceof SandboxError && failure.code === "AGENT_UNREACHABLE") return undefined;
+      if (failure instanceof SandboxError && failure.code === "AGENT_UNREACHABLE") return "silent";
       throw error;
     } finally {
       leave();
     }
   }
 
+  /** What follows the duties of one, once all are safe, unless somebody has worked on it in the meantime. */
+  async #rest(name: string, { entry, instance, done }: Safe): Promise<void> {
+    await this.#areSafe;
+    const leave = await this.#hooks.enter();
+    try {
+      await this.#one(name, async (found, listed) => {
+        if (found === entry) await this.#complete(entry, instance, done);
+        else await this.#complete(found, listed);
+      });
+    } finally {
+      leave();
+    }
+  }
+
   /**
-   * A client of an agent that was silent before. Rejects with AGENT_UNREACHABLE, or AGENT_ENDED where its instance is
-   * off.
+   * Has an agent that was silent before do its duties. Rejects with AGENT_UNREACHABLE, or AGENT_ENDED where its
+   * instance is off.
    */
-  #reached(entry: SandboxEntry, known: Instance): Promise<GuestClient> {
+  #reached(entry: SandboxEntry, known: Instance): Promise<DoneDuties> {
     const { guests, instances, dials } = this.#node;
     const untilMs = performance.now() + guests.patience.reachTimeoutMs;
     const subject = { ...instances.subject(entry), lookPauseMs: LATER_PAUSE_MS };
     return whileUp(subject, async (signal) => {
       for (;;) {
+        const leave = await dials.enter();
         const leftMs = Math.max(1, untilMs - performance.now());
-        const call = { known, timeoutMs: Math.min(LATER_ATTEMPT_MS, leftMs), signal };
+        const options = { known, timeoutMs: Math.min(LATER_ATTEMPT_MS, leftMs), onAnswered: leave };
         try {
-          return await dials.run(() => guests.answered(entry, call));
+          const done = await guests.firstDuties("sweep", entry, options);
+          this.#noteSafety(entry.name, done);
+          return done;
         } catch (error) {
           if (signal.aborted || performance.now() + LATER_PAUSE_MS >= untilMs) throw error;
+        } finally {
+          leave();
         }
         await pause(LATER_PAUSE_MS, undefined, { signal }).catch(() => undefined);
       }
     });
   }
 
-  async #awaken(entry: SandboxEntry, known: Instance, client: GuestClient): Promise<void> {
-    const leave = await this.#duties.enter();
-    try {
-      // A hook may take long, and its guest is safe by then.
-      const options = { known, client, onDutiesDone: leave };
-      const { warnings, clockErrorMs } = await this.#node.guests.awaken("sweep", entry, options);
-      const { name } = entry;
-      this.#report.awakened.push(name);
-      this.#report.warnings.push(...warnings.map((warning) => ({ ...warning, name, clockErrorMs })));
-      if (warnings.some(({ code }) => code === "THAWED_WITHOUT_DUTIES")) this.#report.late.push(name);
-    } finally {
-      leave();
-    }
+  /** @param done its duties; undefined: they are not done yet */
+  async #complete(entry: SandboxEntry, known: Instance, done?: DoneDuties): Promise<void> {
+    const { name } = entry;
+    const leave = await this.#node.dials.enter();
+    const options = { known, done, onAnswered: leave, lookPauseMs: LATER_PAUSE_MS };
+    const { warnings, clockErrorMs } = await this.#node.guests.awaken("sweep", entry, options).finally(leave);
+    this.#report.awakened.push(name);
+    this.#report.warnings.push(...warnings.map((warning) => ({ ...warning, name, clockErrorMs })));
+    if (done === undefined && warnings.some(({ code }) => code === "THAWED_WITHOUT_DUTIES"))
+      this.#report.late.push(name);
+  }
+
+  #noteSafety(name: string, { duties }: DoneDuties): void {
+    this.#safe.add(name);
+    if (duties.thawedWithoutDuties) this.#report.late.push(name);
   }
 
   #noteIfLate(entry: JournalEntry | undefined): void {
-    if (entry === undefined || !mayBeFrozen(entry)) return;
+    if (entry === undefined || !mayBeFrozen(entry) || this.#safe.has(entry.name)) return;
     const thawMs = thawsAtMs(entry);
     if (thawMs > 0 && thawMs <= Date.now()) this.#report.late.push(entry.name);
   }

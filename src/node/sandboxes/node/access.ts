@@ -1,8 +1,15 @@
-import { connect, type GuestClient, restoreDuties } from "../../client/index.ts";
+import {
+  connect,
+  type DoneDuties,
+  type GuestClient,
+  type Health,
+  type RestoredGuest,
+  restoreDuties,
+} from "../../client/index.ts";
 import type { ClientCredentials } from "../../credentials/index.ts";
 import { type Instance, SandboxError } from "../substrate/index.ts";
 import { whileUp } from "./ending.ts";
-import { awaken, type Awakening, type Freeze, type Patience } from "./guest.ts";
+import { awaken, type Awakening, CALL_MS, type Freeze, type Patience } from "./guest.ts";
 import { type DialWith, handOver } from "./handover.ts";
 import { type CredentialStore, nextOf } from "./injection.ts";
 import { type Instances, isUnknownOutcome } from "./instances.ts";
@@ -48,6 +55,47 @@ export class GuestAccess {
     return connect({ address: addressOf(entry, ip), ...own, pinnedCertPem });
   }
 
+  /**
+   * Has a restored sandbox do its duties, without the rest of `awaken`: from then on its session runs with random
+   * numbers and a time of its own. One attempt to reach its agent, with as little work as possible: after a crash of
+   * the node many sandboxes wait for it. Rejects with GuestError or SandboxError.
+   */
+  async firstDuties(operation: string, entry: SandboxEntry, options: FirstDutiesOptions): Promise<DoneDuties> {
+    const { known, timeoutMs, onAnswered } = options;
+    const { name } = entry;
+    const { credentials, journal, step } = this.#parts;
+    step(operation, name, "duties");
+    let own = credentials.forRestore(name);
+    if (own.expiryMs <= Date.now()) {
+      await this.renewIfExpired(operation, entry, timeoutMs);
+      own = credentials.forRestore(name);
+    }
+    const dial = async (): Promise<GuestClient> =>
+      known.ip === undefined
+        ? this.dial(entry, { expiredOf: name })
+        : connect({ address: addressOf(entry, known.ip), ...own.client, pinnedCertPem: own.serverCertPem });
+    const client = await dial();
+    let first: RestoredGuest | undefined;
+    try {
+      first = withHealth(client, await client.health({ timeoutMs }));
+    } catch (error) {
+      client.close();
+      throw error;
+    } finally {
+      onAnswered();
+    }
+    const dialAgain = (): RestoredGuest | Promise<RestoredGuest> => {
+      const guest = first;
+      first = undefined;
+      return guest ?? dial();
+    };
+    const duties = await restoreDuties(dialAgain, { reachTimeoutMs: timeoutMs, timeoutMs: CALL_MS });
+    const done = { duties, atMs: Date.now() };
+    // A crash before the rest would lose it: the agent does not report it again.
+    if (duties.thawedWithoutDuties) await journal.put({ ...entry, ranUnfrozen: ranUnfrozen(operation, entry, true) });
+    return done;
+  }
+
   async #address(entry: SandboxEntry): Promise<{ readonly ip: string | undefined }> {
     return this.#parts.instances.existing(entry).catch((error: unknown) => {
       if (entry.lastIp === undefined || !isUnknownOutcome(error)) throw error;
@@ -81,21 +129,22 @@ export class GuestAccess {
 
   /** Has a restored sandbox do its duties, POST_RESTORE and Health; from then on it counts as running. */
   async awaken(operation: string, entry: SandboxEntry, options: AwakenOptions = {}): Promise<Awakening> {
-    const { reachTimeoutMs = this.patience.reachTimeoutMs, known, onDutiesDone } = options;
-    let { client } = options;
-    const dial = async (areDutiesDone: boolean): Promise<GuestClient> => {
-      if (areDutiesDone) onDutiesDone?.();
-      const first = client;
-      client = undefined;
-      return first ?? (await this.dial(entry, { known, expiredOf: entry.name }));
+    const { reachTimeoutMs = this.patience.reachTimeoutMs, known, done, onAnswered, lookPauseMs } = options;
+    let whenAnswered = onAnswered;
+    const dial = async (): Promise<RestoredGuest> => {
+      const client = await this.dial(entry, { known, expiredOf: entry.name });
+      const guest = whenAnswered === undefined ? client : telling(client, whenAnswered);
+      whenAnswered = undefined;
+      return guest;
     };
     const { instances, journal, turns, step } = this.#parts;
-    await this.renewIfExpired(operation, entry, reachTimeoutMs);
-    step(operation, entry.name, "duties, POST_RESTORE and Health");
-    const awakening = await whileUp(instances.subject(entry), (signal) =>
-      awaken(dial, { ...this.patience, reachTimeoutMs }, signal),
+    if (done === undefined) await this.renewIfExpired(operation, entry, reachTimeoutMs);
+    step(operation, entry.name, done === undefined ? "duties, POST_RESTORE and Health" : "POST_RESTORE and Health");
+    const awakening = await whileUp({ ...instances.subject(entry), lookPauseMs }, (signal) =>
+      awaken(dial, { ...this.patience, reachTimeoutMs }, signal, done),
     );
-    const { runEpochMs, agentVersion, agentServices } = awakening;
+    const { runEpochMs, agentVersion, agentServices, warnings } = awakening;
+    const isLate = warnings.some(({ code }) => code === "THAWED_WITHOUT_DUTIES");
     await journal.put({
       ...entry,
       runEpochMs,
@@ -103,10 +152,10 @@ export class GuestAccess {
       agentServices,
       asleepBecause: undefined,
       thawsAtMs: undefined,
-      ranUnfrozen: ranUnfrozen(operation, entry),
+      ranUnfrozen: ranUnfrozen(operation, entry, isLate),
     });
     turns.risk(entry.name, undefined);
-    return { ...awakening, warnings: [...unfrozenWarnings(entry), ...awakening.warnings] };
+    return { ...awakening, warnings: [...unfrozenWarnings(entry), ...warnings] };
   }
 
   /**
@@ -155,12 +204,46 @@ export interface DialOptions {
 export interface AwakenOptions {
   /** For its agent to answer, in milliseconds. Default: the node's. */
   readonly reachTimeoutMs?: number | undefined;
-  /** A client whose agent has just answered, which is closed here. */
-  readonly client?: GuestClient | undefined;
   /** Its instance, whose address is right. */
   readonly known?: Instance | undefined;
-  /** Called when the duties are done, before POST_RESTORE; more than once if they are repeated. */
-  readonly onDutiesDone?: (() => void) | undefined;
+  /** Its duties, if they are done. */
+  readonly done?: DoneDuties | undefined;
+  /** Called when its agent has answered for the first time, or has failed to. */
+  readonly onAnswered?: (() => void) | undefined;
+  /** Between two checks whether its instance is off, in milliseconds. Default: 1 s. */
+  readonly lookPauseMs?: number | undefined;
+}
+
+/** How to have a sandbox do no more than its duties. */
+export interface FirstDutiesOptions {
+  /** Its instance, whose address is right. */
+  readonly known: Instance;
+  /** For its agent to answer, in milliseconds. */
+  readonly timeoutMs: number;
+  /** Called when its agent has answered, or has failed to. */
+  readonly onAnswered: () => void;
+}
+
+/** A client whose next Health is known. */
+function withHealth(client: GuestClient, health: Health): RestoredGuest {
+  return guestWith(client, () => Promise.resolve(health));
+}
+
+/** A client that reports each answer to Health, and each failure. */
+function telling(client: GuestClient, onAnswered: () => void): RestoredGuest {
+  return guestWith(client, (options) => client.health(options).finally(onAnswered));
+}
+
+function guestWith(client: GuestClient, health: RestoredGuest["health"]): RestoredGuest {
+  return {
+    get agentVersion() {
+      return client.agentVersion;
+    },
+    health,
+    runHook: (hook, options) => client.runHook(hook, options),
+    runRestoreDuties: (duties, options) => client.runRestoreDuties(duties, options),
+    close: () => client.close(),
+  };
 }
 
 /** HOST:PORT of a sandbox's agent. */

@@ -25,7 +25,7 @@ export interface Subject {
   /** Its instance as it is now. */
   readonly instance: () => Promise<Instance | undefined>;
   /** Between two checks whether it is off, in milliseconds. Default: 1 s. */
-  readonly lookPauseMs?: number;
+  readonly lookPauseMs?: number | undefined;
 }
 
 /**

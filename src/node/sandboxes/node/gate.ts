@@ -13,23 +13,45 @@ export class Gate {
   /**
    * Resolves once there is a place, with the function that gives it back.
    *
-   * @param limitMs the place is given back by itself after that time. Default: never
+   * @param limitMs the place is given back by itself after that time, of which this process has had its share of the
+   *   processor. Default: never
+   * @param onLeft called once when it is given back
    */
-  async enter(limitMs?: number): Promise<Leave> {
+  async enter(limitMs?: number, onLeft?: () => void): Promise<Leave> {
     if (this.#free > 0) this.#free--;
     else await new Promise<void>((resolve) => this.#waiting.push(resolve));
     let isHeld = true;
     const leave = (): void => {
       if (!isHeld) return;
       isHeld = false;
-      clearTimeout(timer);
+      cancel();
+      onLeft?.();
       const next = this.#waiting.shift();
       if (next === undefined) this.#free++;
       else next();
     };
-    const timer = limitMs === undefined ? undefined : setTimeout(leave, limitMs);
+    const cancel = limitMs === undefined ? (): void => undefined : inTurns(limitMs, leave);
     return leave;
   }
+}
+
+/** Turns of the event loop that a time limit takes at least. */
+const TURNS = 10;
+
+/**
+ * Does something after that time, but not before the event loop has gone round so many times. A process that seldom
+ * gets the processor would otherwise find that its peers are late, whose answers it has not read. Returns what cancels
+ * it.
+ */
+function inTurns(limitMs: number, action: () => void): () => void {
+  let turns = 0;
+  let timer: NodeJS.Timeout | undefined;
+  const turn = (): void => {
+    if (turns++ === TURNS) action();
+    else timer = setTimeout(turn, limitMs / TURNS);
+  };
+  turn();
+  return () => clearTimeout(timer);
 }
 
 /**
@@ -40,8 +62,8 @@ export class Dials {
   readonly #gate = new Gate(DIALS);
 
   /** A place for one attempt to connect. A silent agent keeps it for half a second only: others wait for theirs. */
-  enter(): Promise<Leave> {
-    return this.#gate.enter(PLACE_MS);
+  enter(onLeft?: () => void): Promise<Leave> {
+    return this.#gate.enter(PLACE_MS, onLeft);
   }
 
   /** Makes one attempt to connect, whose time begins when it has its place. */

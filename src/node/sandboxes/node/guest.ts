@@ -1,4 +1,7 @@
 import {
+  completeRestore,
+  type Dial,
+  type DoneDuties,
   type GuestClient,
   GuestError,
   hasRefusedSpec,
@@ -133,16 +136,22 @@ export interface Awakening {
   readonly isSpecRefused: boolean;
 }
 
-/** Duties with fresh entropy and time, POST_RESTORE, Health. Rejects with GuestError. */
+/**
+ * Duties with fresh entropy and time, POST_RESTORE, Health. Rejects with GuestError.
+ *
+ * @param done duties that are not done again
+ */
 export async function awaken(
-  dial: (areDutiesDone: boolean) => Promise<GuestClient>,
+  dial: Dial,
   { reachTimeoutMs, hookTimeoutMs }: Patience,
   ended?: AbortSignal,
+  done?: DoneDuties,
 ): Promise<Awakening> {
   // The sequence dials up to three times and runs a hook; the signal ends it, whatever hangs.
   const limit = AbortSignal.timeout(3 * reachTimeoutMs + (hookTimeoutMs || HOOK_TIMEOUT_MS) + CALL_MS);
   const signal = ended === undefined ? limit : AbortSignal.any([limit, ended]);
-  const outcome = await restoreSequence(dial, { reachTimeoutMs, hookTimeoutMs, signal });
+  const options = { reachTimeoutMs, hookTimeoutMs, signal };
+  const outcome = await (done === undefined ? restoreSequence(dial, options) : completeRestore(dial, done, options));
   const { degraded } = outcome.repeated?.duties ?? outcome.duties;
   return {
     runEpochMs: outcome.dutiesDoneMs,

@@ -11,5 +11,6 @@ export * from "./journal.ts";
 export * from "./keys.ts";
 export * from "./node.ts";
 export * from "./polled.ts";
+export * from "./shared.ts";
 export * from "./turns.ts";
 export * from "./warnings.ts";

@@ -12,6 +12,8 @@ import {
   prepareFolder,
   readClientCredentials,
   readExpiry,
+  readForRestore,
+  type RestoreCredentials,
   readServerCertificate,
 } from "../../credentials/index.ts";
 import { entryEnd, entryHead, TAR_END } from "../../tar/index.ts";
@@ -104,6 +106,11 @@ export class CredentialStore {
 
   client(name: string): Promise<ClientCredentials> {
     return readClientCredentials(this.folderOf(name));
+  }
+
+  /** What a restore needs of a set, read at once. */
+  forRestore(name: string): RestoreCredentials {
+    return readForRestore(this.folderOf(name));
   }
 
   /** The certificate of a sandbox's agent, with which its key is recognized. */

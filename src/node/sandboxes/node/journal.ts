@@ -70,13 +70,13 @@ export interface Publication {
   readonly ingressId?: string | undefined;
 }
 
-/** A wake-up of a session that could not be frozen for its suspension. */
+/** A wake-up of a session that was not frozen until its restore steps. */
 export interface RanUnfrozen {
   /** What it was suspended for, or what woke it up: "fork", "resume", … */
   readonly operation: string;
   /** By the host's clock, in milliseconds of the epoch. */
   readonly atMs: number;
-  /** Why it could not be frozen, in words. */
+  /** Why it was not, in words. */
   readonly problem: string;
 }
 
@@ -107,8 +107,8 @@ export interface SandboxEntry extends Entry {
   /** Its address at its last suspension: needed while the daemon is away, because its session may be frozen. */
   readonly lastIp?: string | undefined;
   /**
-   * The last time since its boot that it ran before its restore steps, because its session could not be frozen: from
-   * then on clones of it may have drawn the same random numbers and keys. Undefined: it never did.
+   * The last time since its boot that it ran before its restore steps, because its session was not frozen until then:
+   * from then on clones of it may have drawn the same random numbers and keys. Undefined: it never did.
    */
   readonly ranUnfrozen?: RanUnfrozen | undefined;
   /** Why it sleeps unasked: it could not be restored after a snapshot or fork was taken of it. */

@@ -58,7 +58,7 @@ export class Locks {
   }
 
   release(name: string): void {
-    this.#prepared(RELEASE).run(name, this.#process);
+    this.#unsynced(() => this.#prepared(RELEASE).run(name, this.#process));
   }
 
   /** The living process, other than this one, that holds a name; undefined: none. */
@@ -116,6 +116,20 @@ export class Locks {
 
   /** In the meantime no other process takes a name, or makes or removes a file. */
   #whole<Value>(action: () => Value): Value {
+    return this.#unsynced(() => this.#transaction(action));
+  }
+
+  /** A power cut ends all holders, so what they held need not be on disk. Saves an fsync for each commit. */
+  #unsynced<Value>(action: () => Value): Value {
+    this.#journal.exec("PRAGMA synchronous = NORMAL");
+    try {
+      return action();
+    } finally {
+      this.#journal.exec("PRAGMA synchronous = FULL");
+    }
+  }
+
+  #transaction<Value>(action: () => Value): Value {
     this.#journal.exec("BEGIN IMMEDIATE");
     try {
       const value = action();

@@ -1,5 +1,5 @@
 import { DEFAULT_PORT } from "../../client/index.ts";
-import type { Substrate, Tags } from "../substrate/index.ts";
+import type { Ingress, Substrate, Tags } from "../substrate/index.ts";
 import { GuestAccess } from "./access.ts";
 import { type AgentSource, AgentVolumes } from "./agent-volumes.ts";
 import { Dials } from "./gate.ts";
@@ -8,6 +8,7 @@ import { CredentialStore } from "./injection.ts";
 import { Instances } from "./instances.ts";
 import type { Journal } from "./journal.ts";
 import { hostCpuClass } from "./keys.ts";
+import { shared } from "./shared.ts";
 import { type OnStep, type Step, Turns } from "./turns.ts";
 
 const DEFAULT_REACH_MS = 60_000;
@@ -67,6 +68,8 @@ export interface NodeParts {
   readonly turns: Turns;
   readonly instances: Instances;
   readonly guests: GuestAccess;
+  /** All ingresses of the daemon. Callers at the same time share one request. */
+  readonly allIngresses: () => Promise<readonly Ingress[]>;
   /** Places for connections that are being made. */
   readonly dials: Dials;
   /** Name of the class of this host's processors. */
@@ -118,6 +121,7 @@ export function nodeOf(options: NodeOptions, journal: Journal): NodeParts {
     turns,
     instances,
     guests,
+    allIngresses: shared(() => substrate.ingresses({})),
     dials: new Dials(),
     cpuClass: async () => options.cpuClass ?? hostCpuClass(),
     ingressHost: options.ingressHost ?? "127.0.0.1",

@@ -37,8 +37,12 @@ export function unfrozenWarnings({ kind, preSnapshot }: JournalEntry, isFork = f
   return [{ code: "NOT_FROZEN", message }];
 }
 
-/** What the journal remembers of such a wake-up; undefined: nothing new. */
-export function ranUnfrozen(operation: string, entry: SandboxEntry): RanUnfrozen | undefined {
-  const problem = unfrozenBecause(entry.preSnapshot);
+/**
+ * What the journal remembers of such a wake-up; undefined: nothing new.
+ *
+ * @param isLate its session thawed by itself before its duties
+ */
+export function ranUnfrozen(operation: string, entry: SandboxEntry, isLate = false): RanUnfrozen | undefined {
+  const problem = isLate ? "its freeze had ended by itself" : unfrozenBecause(entry.preSnapshot);
   return problem === undefined ? entry.ranUnfrozen : { operation, atMs: Date.now(), problem };
 }

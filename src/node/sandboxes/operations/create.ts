@@ -42,7 +42,7 @@ export async function create(node: NodeParts, spec: SandboxSpec): Promise<Sandbo
 
 /** The journal entry, before anything is made. */
 async function plan(
-  node: Needs<"tags" | "substrate" | "journal" | "agents" | "guests" | "cpuClass" | "step">,
+  node: Needs<"tags" | "substrate" | "journal" | "agents" | "guests" | "cpuClass" | "step" | "allIngresses">,
   name: string,
   spec: SandboxSpec,
 ): Promise<SandboxEntry> {

@@ -45,7 +45,16 @@ import { inheritance, orRestored, quiesced, suspendable, type SuspendOptions, wa
  */
 export async function fork(
   node: Needs<
-    "tags" | "substrate" | "journal" | "credentials" | "turns" | "instances" | "guests" | "cpuClass" | "step"
+    | "tags"
+    | "substrate"
+    | "journal"
+    | "credentials"
+    | "turns"
+    | "instances"
+    | "guests"
+    | "cpuClass"
+    | "step"
+    | "allIngresses"
   >,
   parent: JournalEntry,
   name: string,

@@ -110,8 +110,8 @@ export async function withdrawAll(
  * Rejects with ALREADY_EXISTS if an ingress still leads to this name: it would lead to the new sandbox. Nobody can make
  * one later for a name without an instance (hypeman 8853445, lib/ingress/manager.go:317-320).
  */
-export async function demandUnpublished(node: Needs<"substrate">, name: string): Promise<void> {
-  const all = await node.substrate.ingresses({});
+export async function demandUnpublished(node: Needs<"allIngresses">, name: string): Promise<void> {
+  const all = await node.allIngresses();
   const found = all.find(({ rules }) => rules.some(({ instance }) => instance === name));
   if (found === undefined) return;
   const hostnames = found.rules.map(({ hostname }) => hostname).join(", ");

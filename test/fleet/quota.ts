@@ -1,0 +1,44 @@
+import { existsSync, mkdirSync, readFileSync, rmdirSync, writeFileSync } from "node:fs";
+import { join } from "node:path";
+
+const PERIOD_US = 100_000;
+/** Of cgroup v1, and of v2. */
+const V1 = "/sys/fs/cgroup/cpu";
+const V2 = "/sys/fs/cgroup";
+
+/** A cgroup whose processes share a part of one core (Linux, Documentation/scheduler/sched-bwc.rst). */
+export class Quota implements Disposable {
+  readonly #folder: string;
+
+  private constructor(folder: string) {
+    this.#folder = folder;
+  }
+
+  /** Makes one, or says why this machine lets nobody do so. @param share of a core, such as 0.1 */
+  static make(share: number): Quota | string {
+    const isV1 = existsSync(join(V1, "cpu.cfs_quota_us"));
+    const folder = join(isV1 ? V1 : V2, `guest-agent-test-${process.pid}-${Math.round(performance.now())}`);
+    const quotaUs = Math.round(share * PERIOD_US);
+    try {
+      if (!isV1 && !/\bcpu\b/.test(readFileSync(join(V2, "cgroup.subtree_control"), "utf8")))
+        return "the root cgroup does not hand on the cpu controller";
+      mkdirSync(folder);
+      if (isV1) {
+        writeFileSync(join(folder, "cpu.cfs_period_us"), String(PERIOD_US));
+        writeFileSync(join(folder, "cpu.cfs_quota_us"), String(quotaUs));
+      } else writeFileSync(join(folder, "cpu.max"), `${quotaUs} ${PERIOD_US}`);
+      return new Quota(folder);
+    } catch (error) {
+      return `no cgroup with a quota of the processor can be made: ${String(error)}`;
+    }
+  }
+
+  add(pid: number): void {
+    writeFileSync(join(this.#folder, "cgroup.procs"), String(pid));
+  }
+
+  /** Its processes must have ended. */
+  [Symbol.dispose](): void {
+    rmdirSync(this.#folder);
+  }
+}
