@@ -23,7 +23,7 @@ const RUNS = 5;
  * Sources of which a builder with cgroups, root or a user each call other functions: the cache gets all of them, so
  * that it has the same bytes wherever it is made.
  */
-const DEPEND_ON_BUILDER: readonly string[] = [
+export const DEPEND_ON_BUILDER: readonly string[] = [
   "src/agent/domain/mountinfo.ts",
   "src/agent/domain/ports/processes.ts",
   "src/agent/platform/eventually.ts",
@@ -47,18 +47,24 @@ const DEPEND_ON_BUILDER: readonly string[] = [
  */
 export async function makeCodeCache(script: string, addonFolder: string, output: string): Promise<void> {
   using temporary = mkdtempDisposableSync(join(tmpdir(), "guest-agent-warm-up-"));
-  const folder = temporary.path;
-  const environment = { ...(await agentEnvironment(folder)), GUEST_AGENT_DIR: addonFolder };
-  const runs: number[][] = [];
-  for (let run = 0; run < RUNS; run++) runs.push(await calledFunctions(script, folder, environment));
-  const called = join(folder, "called.json");
-  writeFileSync(called, JSON.stringify(toCompile(script, calledByMost(runs))));
+  const called = join(temporary.path, "called.json");
+  writeFileSync(called, JSON.stringify(toCompile(script, await functionsCalled(script, addonFolder))));
   runBuildStep("compile-called.ts", script, output, called);
   runBuildStep("fits.ts", script, output);
 }
 
+/** Offsets in the script of the functions that most of the agent's first runs call on this machine, as this user. */
+export async function functionsCalled(script: string, addonFolder: string): Promise<number[]> {
+  using temporary = mkdtempDisposableSync(join(tmpdir(), "guest-agent-warm-up-"));
+  const folder = temporary.path;
+  const environment = { ...(await agentEnvironment(folder)), GUEST_AGENT_DIR: addonFolder };
+  const runs: number[][] = [];
+  for (let run = 0; run < RUNS; run++) runs.push(await calledFunctions(script, folder, environment));
+  return calledByMost(runs);
+}
+
 function toCompile(script: string, called: readonly number[]): ToCompile {
-  const all = piecesOf(readFileSync(script, "latin1"), readFileSync(mapOf(script), "utf8"));
+  const all = scriptPieces(script);
   const pieces = DEPEND_ON_BUILDER.flatMap((path) => {
     const found = all.filter(({ source }) => source.endsWith(path));
     if (found.length === 0) throw new Error(`DEPEND_ON_BUILDER: the agent's script has nothing of ${path}`);
@@ -68,6 +74,11 @@ function toCompile(script: string, called: readonly number[]): ToCompile {
     functions: called.filter((offset) => !pieces.some(({ start, end }) => offset >= start && offset < end)),
     pieces: pieces.map(({ start, end }) => [start, end]),
   };
+}
+
+/** The pieces of a bundled script in a file. */
+export function scriptPieces(script: string): Piece[] {
+  return piecesOf(readFileSync(script, "latin1"), readFileSync(mapOf(script), "utf8"));
 }
 
 function calledByMost(runs: readonly (readonly number[])[]): number[] {
@@ -125,7 +136,7 @@ export interface Piece {
 }
 
 /** What the sources of a source map became in the script (ECMA-426). Code that no source has is in no piece. */
-export function piecesOf(script: string, map: string): Piece[] {
+function piecesOf(script: string, map: string): Piece[] {
   const lines = [0, ...Array.from(script.matchAll(/\n/g), ({ index }) => index + 1)];
   /** Where a piece begins that another source, or the end, ends. */
   const starts: { source: string | null; start: number }[] = [];

@@ -1,0 +1,42 @@
+import assert from "node:assert/strict";
+import { execFileSync } from "node:child_process";
+import { join } from "node:path";
+import { test } from "node:test";
+import { DEPEND_ON_BUILDER, scriptPieces } from "../../../scripts/package/agent/code-cache.ts";
+import { bundleScript } from "../../../scripts/package/bundle.ts";
+import { testFolder } from "../../fixtures/files.ts";
+import { inMountNamespace, NEEDS_NAMESPACES, UNMOUNT_CGROUPS } from "../../fixtures/namespaces.ts";
+import { NEEDS_OPEN_CLONE } from "../../fixtures/privileges.ts";
+
+const ROOT = join(import.meta.dirname, "../../..");
+const PROGRAM = join(import.meta.dirname, "../../fixtures/programs/called-functions.ts");
+const ADDON_FOLDER = join(ROOT, "dist/native", `linux-${process.arch}`);
+const NOBODY = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"];
+const skip = NEEDS_NAMESPACES.skip === false ? NEEDS_OPEN_CLONE.skip : NEEDS_NAMESPACES.skip;
+
+test(
+  "the code cache lists each source of which root and a user without cgroups call other functions",
+  { skip },
+  async () => {
+    await using folder = await testFolder();
+    const script = folder.at("agent.js");
+    await bundleScript(ROOT, script);
+    execFileSync("chmod", ["-R", "go+rX", folder.path]);
+    const called = (builder: readonly string[]): Set<number> => {
+      const [program, ...words] = [...builder, process.execPath, PROGRAM, script, ADDON_FOLDER];
+      return new Set(JSON.parse(execFileSync(program, words, { encoding: "utf8" })) as number[]);
+    };
+    const byRoot = called([]);
+    const byUser = called([...inMountNamespace(UNMOUNT_CGROUPS), ...NOBODY]);
+    assert.ok(byRoot.size > 1_000 && byUser.size > 1_000, `${byRoot.size}, ${byUser.size}`);
+    const others = byRoot.symmetricDifference(byUser);
+    assert.ok(others.size > 0, "they call the same functions: the list is no longer needed");
+    const sources = scriptPieces(script)
+      .filter(({ start, end }) => [...others].some((offset) => offset >= start && offset < end))
+      .map(({ source }) => source);
+    assert.deepEqual(
+      [...new Set(sources)].filter((source) => !DEPEND_ON_BUILDER.some((path) => source.endsWith(path))),
+      [],
+    );
+  },
+);
