@@ -75,6 +75,7 @@ const RENEW = /^renew the client certificate, or look at the guest's clock$/;
 const ISSUED = /^give the client certificate that was issued for this agent$/;
 const CHECK = /^check that the agent runs and that the address is right$/;
 const NO_AGENT = /^what listens there is no guest agent; check the address$/;
+const SILENT = /^the agent may be suspended or busy: try again; if it stays silent, check that an agent listens there$/;
 
 const ROWS: readonly Row[] = [
   // What is wrong with a request: the agent's message, with each client's names.
@@ -105,11 +106,7 @@ const ROWS: readonly Row[] = [
     () => guestctl(["write", "/no/createParents/x"]),
     /^cannot write "\/no\/createParents\/x": its directory does not exist \(--parents creates it\)/,
   ],
-  [
-    "library: a path is relative",
-    () => library({}, (client) => client.statPath("etc")),
-    /^path must be absolute$/,
-  ],
+  ["library: a path is relative", () => library({}, (client) => client.statPath("etc")), /^path must be absolute$/],
   [
     "guestctl: a path is relative",
     () => guestctl(["stat", "etc"]),
@@ -182,7 +179,7 @@ const ROWS: readonly Row[] = [
       `guestctl: ${command} finds a port that says nothing`,
       () => guestctl([command, "--wait", "500ms"], `127.0.0.1:${silent.port}`),
       /^no connection until the deadline: 127\.0\.0\.1:\d+ takes the connection and then says nothing$/,
-      NO_AGENT,
+      SILENT,
     ],
     [
       `guestctl: ${command} finds another protocol, at once`,

@@ -5,11 +5,13 @@
  */
 const CODES = {
   // No connection.
+  AGENT_SILENT: "the agent may be suspended or busy: try again; if it stays silent, check that an agent listens there",
   ADDRESS_UNREACHABLE: "check the address, and the network on the way",
   BRIDGE_FAILED: "run the bridge command by hand: it must wait for input, silently",
-  CONNECTION_CLOSED: "check that the agent takes this client certificate",
+  CONNECTION_CLOSED:
+    "the agent closes connections over its limit, and handshakes that take more than 5 s: try again; or check this client certificate",
   CONNECTION_REFUSED: "check that the agent runs and that the address is right",
-  CONNECT_TIMED_OUT: "check the address and the network; what listens there may be no guest agent",
+  CONNECT_TIMED_OUT: "the agent may be suspended or busy; else check the address and the network",
   DIAL_FAILED: "look at its cause, which connectOptions threw",
   NOT_AN_AGENT: "what listens there is no guest agent; check the address",
   // Certificates.
@@ -60,6 +62,7 @@ const STEPS: ReadonlyMap<string, string> = new Map(
   Object.entries({
     ...CODES,
     SHUTTING_DOWN: "the sandbox is going away: nothing to do here",
+    TOO_MANY_CONNECTIONS: "close a connection, or make several calls over one",
     TOO_MANY_EXECS: "wait until a command has ended",
     CHECKSUM_MISMATCH: "the content changed on its way or at its source: write it again",
     SIZE_MISMATCH: "the content changed at its source: write it again",

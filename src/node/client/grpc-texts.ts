@@ -21,7 +21,9 @@ const CAUSES: readonly (readonly [pattern: RegExp, code: ErrorCode])[] = [
   [/^connect (?:ECONNREFUSED|ENOENT|EACCES) /, "CONNECTION_REFUSED"],
   [/^(?:connect E[A-Z]+ |getaddrinfo |queryA|Name resolution failed )/, "ADDRESS_UNREACHABLE"],
   [/^(?:Connection dropped|read E[A-Z]+|write E[A-Z]+)/, "CONNECTION_LOST"],
-  [/^Failed to connect \(/, "CONNECTION_CLOSED"],
+  [/^(?:Failed to connect \(|Client network socket disconnected before secure TLS)/, "CONNECTION_CLOSED"],
+  // What is no HTTP/2, as nghttp2 reports it.
+  [/^(?:Protocol error|Session closed with error code NGHTTP2_PROTOCOL_ERROR)/, "NOT_AN_AGENT"],
   [/^Hostname\/IP does not match certificate's altnames/, "SERVER_NAME_MISMATCH"],
   [/^certificate has expired/, "SERVER_CERTIFICATE_EXPIRED"],
   [/^certificate is not yet valid/, "SERVER_CERTIFICATE_NOT_YET_VALID"],
@@ -52,6 +54,8 @@ function unwrapped(details: string): string {
 export function withoutNoise(details: string): string {
   return unwrapped(details)
     .replace(/^[\dA-F]+:error:[\dA-F]+:SSL routines:\w*:([^:]+):.*$/s, "the TLS handshake failed: SSL $1")
+    .replace(/^Protocol error \(.*\)$/, "what answers there does not speak HTTP/2")
+    .replace(/^Client network socket disconnected before secure TLS.*$/s, "the connection was closed in its handshake")
     .replace(/^Failed to connect \(.*\)$/, "the connection was closed before it was ready");
 }
 

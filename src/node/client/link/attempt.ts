@@ -5,6 +5,7 @@ import { checkServerIdentity, connect as connectTls, type SecureContext } from "
 import { messageOf } from "../../../shared/errors.ts";
 import type { ErrorCode } from "../error-codes.ts";
 import { type Cause, causeOf } from "../grpc-texts.ts";
+import { HEAD_BYTES, unlikeHttp2 } from "./first-bytes.ts";
 
 /** Where an agent may be reached, as one of a client's addresses names it. */
 export interface Place {
@@ -80,7 +81,7 @@ export async function attempt(place: Place, preface: Preface, limitMs: number): 
       waitFor(`the VMM does not answer CONNECT ${vsockPort}`, "; the guest may not listen on that vsock port");
       await Promise.race([askForPort(current, vsockPort), failed]);
     }
-    code = "NOT_AN_AGENT";
+    code = "AGENT_SILENT";
     if (tls !== undefined) {
       waitFor("it takes the connection and makes no TLS handshake");
       const secure = connectTls({
@@ -97,9 +98,12 @@ export async function attempt(place: Place, preface: Preface, limitMs: number): 
     waitFor("it takes the connection and says nothing of HTTP/2");
     for (const bytes of preface.sent) current.write(bytes);
     preface.receiver = (bytes) => current.write(bytes);
-    await Promise.race([new Promise((resolve) => current.once("readable", resolve)), failed]);
+    const first = await Promise.race([firstBytes(current), failed]);
+    const said = unlikeHttp2(first);
+    if (said !== undefined)
+      throw new AttemptError({ code: "NOT_AN_AGENT", message: `it does not speak HTTP/2: it says ${said}` });
     // The end of the stream is readable too.
-    if (current.readableLength === 0) await failed;
+    if (first.length === 0) await failed;
     return current;
   } catch (error) {
     current.destroy();
@@ -111,6 +115,19 @@ export async function attempt(place: Place, preface: Preface, limitMs: number): 
     opened.failed = () => undefined;
     opened.closed = () => undefined;
   }
+}
+
+/** What a server says first: as many bytes as show whether it is HTTP/2, or fewer at its end. They stay readable. */
+async function firstBytes(stream: Duplex): Promise<Buffer> {
+  let bytes: Buffer = Buffer.alloc(0);
+  while (bytes.length < HEAD_BYTES && !stream.readableEnded) {
+    await new Promise((resolve) => stream.once("readable", resolve));
+    const more = stream.read() as Buffer | null;
+    if (more === null) break;
+    bytes = Buffer.concat([bytes, more]);
+  }
+  if (bytes.length > 0) stream.unshift(bytes);
+  return bytes;
 }
 
 interface Opened {

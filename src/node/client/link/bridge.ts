@@ -7,6 +7,7 @@ import type { Readable, Stream, Writable } from "node:stream";
 import { type ChannelCredentials, type ChannelOptions, credentials } from "@grpc/grpc-js";
 import { failure, invalidOption } from "../errors.ts";
 import type { Cause } from "../grpc-texts.ts";
+import { HEAD_BYTES, quotedLine, unlikeHttp2 } from "./first-bytes.ts";
 import type { BridgeOptions, Link } from "./link.ts";
 
 /** Connections through a command, started for each: grpc-js dials only sockets, so this listens on a private one. */
@@ -31,6 +32,8 @@ export class BridgeLink implements Link {
     const path = join(this.#folder, "bridge.sock");
     this.target = `unix:${path}`;
     this.#server = createServer({ allowHalfOpen: true }, (socket) => {
+      // Until the agent answers.
+      this.#failure ??= `the bridge command ${program} says nothing`;
       joinToCommand(socket, { program, args, env }, (why) => {
         this.#failure = why;
       });
@@ -64,6 +67,8 @@ function privateFolder(): string {
 
 /** How long a command may take to end after its connection, before SIGTERM, and again before SIGKILL. */
 const LEAVE_MS = 2_000;
+/** How long a command that does not speak HTTP/2 may take to complain, too. */
+const COMPLAINT_MS = 200;
 /** How much of the command's standard error is kept. */
 const COMPLAINT_CHARS = 1_000;
 
@@ -78,8 +83,8 @@ type Bridge = ChildProcessByStdio<Writable, Readable, Readable>;
 /**
  * Runs the command for one connection. The socket's bytes become its standard input, and its standard output goes to
  * the socket, both with their ends and backpressure. Neither keeps this process alive. Calls `tell` with the reason
- * when the command fails, before the connection ends. Calls it with undefined when bytes arrive: an earlier failure is
- * then over.
+ * when the command fails, before the connection ends, and with what it says on standard error until it speaks HTTP/2.
+ * Calls it with undefined then: an earlier failure is over.
  */
 function joinToCommand(socket: Socket, command: BridgeCommand, tell: (failure: string | undefined) => void): void {
   socket.on("error", () => socket.destroy());
@@ -99,19 +104,44 @@ function joinToCommand(socket: Socket, command: BridgeCommand, tell: (failure: s
   for (const stream of [bridge.stdin, bridge.stdout, bridge.stderr]) keepNobodyAlive(stream);
   let complaint = "";
   let startError: Error | undefined;
+  let isJoined = false;
   bridge.stderr.setEncoding("utf8").on("data", (text: string) => {
     complaint = (complaint + text).slice(-COMPLAINT_CHARS);
+    if (!isJoined) tell(failureWords(command, "says nothing", complaint));
   });
   bridge.on("error", (error) => (startError = error));
   socket.pipe(bridge.stdin);
-  bridge.stdout.once("data", () => tell(undefined));
-  bridge.stdout.pipe(socket, { end: false });
+  let first: Buffer = Buffer.alloc(0);
+  const receiveFirst = (bytes: Buffer): void => {
+    first = Buffer.concat([first, bytes]);
+    const said = unlikeHttp2(first);
+    if (said !== undefined) {
+      // What it says on standard error may come a moment later.
+      bridge.stdout.off("data", receiveFirst).resume();
+      const refuse = (): void => {
+        tell(failureWords(command, `does not speak HTTP/2: it printed ${said}`, complaint));
+        socket.destroy();
+      };
+      const late = setTimeout(refuse, COMPLAINT_MS).unref();
+      bridge.once("close", () => clearTimeout(late));
+    } else if (first.length >= HEAD_BYTES) {
+      isJoined = true;
+      tell(undefined);
+      bridge.stdout.off("data", receiveFirst);
+      socket.write(first);
+      bridge.stdout.pipe(socket, { end: false });
+    }
+  };
+  bridge.stdout.on("data", receiveFirst);
   bridge.on("close", (code, signal) => {
     // No failure to report if the socket's peer ended the connection.
     if (!socket.readableEnded && !socket.destroyed) {
       if (startError !== undefined) tell(startFailure(command, startError));
-      else if (code !== 0 || socket.bytesWritten === 0) {
-        tell(endFailure(command, signal === null ? `ended with status ${code}` : `was ended by ${signal}`, complaint));
+      else if (code !== 0 || !isJoined || complaint !== "") {
+        const end = signal === null ? `ended with status ${code}` : `was ended by ${signal}`;
+        const printed =
+          isJoined || first.length === 0 ? "" : `, after it printed ${quotedLine(first)} instead of HTTP/2`;
+        tell(failureWords(command, `${end}${printed}`, complaint));
       }
     }
     socket.end(() => socket.destroy());
@@ -143,8 +173,8 @@ function startFailure({ program }: BridgeCommand, error: unknown): string {
   return `cannot start the bridge command ${program}: ${reason}`;
 }
 
-/** Why a started command failed: its last words on standard error. */
-function endFailure({ program }: BridgeCommand, end: string, complaint: string): string {
+/** Why a started command failed, with its last words on standard error. */
+function failureWords({ program }: BridgeCommand, what: string, complaint: string): string {
   const said = complaint.trim().replaceAll(/\s*\n\s*/g, "; ");
-  return `the bridge command ${program} ${end}${said === "" ? "" : `: ${said}`}`;
+  return `the bridge command ${program} ${what}${said === "" ? "" : `: ${said}`}`;
 }

@@ -23,7 +23,7 @@ export interface Place {
 export function explain({ address, to, tls }: Place, limitMs: number): Promise<Cause | undefined> {
   const { promise, resolve } = deferred<Cause | undefined>();
   let hangs: Cause = { code: "ADDRESS_UNREACHABLE", message: `nothing answers at ${address}` };
-  const silent = (what: string): Cause => ({ code: "NOT_AN_AGENT", message: `${address} ${what}` });
+  const silent = (what: string): Cause => ({ code: "AGENT_SILENT", message: `${address} ${what}` });
   let connection: ClientHttp2Session | undefined;
   const raw = connectTcp(to);
   const speak = (socket: Socket): void => {
@@ -56,7 +56,7 @@ export function explain({ address, to, tls }: Place, limitMs: number): Promise<C
     secure.on("error", (error) => resolve(failed(error)));
     secure.on("secureConnect", () => {
       if (secure.alpnProtocol === "h2") speak(secure);
-      else resolve(silent("speaks TLS, but no HTTP/2"));
+      else resolve({ code: "NOT_AN_AGENT", message: `${address} speaks TLS, but no HTTP/2` });
     });
   });
   const late = setTimeout(() => resolve(hangs), limitMs);

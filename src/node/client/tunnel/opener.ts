@@ -1,5 +1,5 @@
 import type { Channel } from "../channel.ts";
-import { GuestError } from "../errors.ts";
+import { failure } from "../errors.ts";
 import { RedialledChannel } from "../link/redialled.ts";
 import { isTransient } from "../transient.ts";
 import { GuestTunnel } from "./tunnel.ts";
@@ -85,7 +85,7 @@ export class TunnelOpener {
       const channel = await this.#dials.another();
       if (this.#isClosed) {
         channel.close();
-        throw new GuestError({ status: "CANCELLED", code: "CLIENT_CLOSED", message: "the forwarding has been closed" });
+        throw failure("CANCELLED", "CLIENT_CLOSED", "the forwarding has been closed");
       }
       this.#more.set(channel, 0);
     } finally {

@@ -41,6 +41,41 @@ describe("a bridge command", () => {
     assert.match((await failureOver("true")).message, /ended with status 0/);
   });
 
+  for (const [what, script, message] of [
+    [
+      "prints a banner",
+      "echo Welcome to box; exec cat >/dev/null",
+      'does not speak HTTP/2: it printed "Welcome to box"',
+    ],
+    [
+      "prints another protocol and complains",
+      "printf 'HTTP/1.1 400 Bad\\r\\n'; echo use https >&2; exec cat >/dev/null",
+      'does not speak HTTP/2: it printed "HTTP/1.1 400 Bad": use https',
+    ],
+    [
+      "prints a banner and ends",
+      "echo hi; echo no such box >&2; exit 0",
+      'ended with status 0, after it printed "hi" instead of HTTP/2: no such box',
+    ],
+    ["ends without a failure", "echo gone >&2; exit 0", "ended with status 0: gone"],
+  ] as const) {
+    test(`that ${what} is named with what it printed`, async () => {
+      const error = await failureOver("sh", "-c", script);
+      assert.deepEqual(
+        [error.status, error.code, error.message],
+        ["UNAVAILABLE", "BRIDGE_FAILED", `the bridge command sh ${message}`],
+      );
+    });
+  }
+
+  test("that asks for something instead of connecting is quoted when the time is over", async () => {
+    const bridge = ["sh", "-c", "echo 'password:' >&2; exec sleep 1000"];
+    using client = connect({ bridge, token: "any", connectTimeoutMs: 1_000 });
+    const error = await failureOf(client.health());
+    assert.equal(error.code, "CONNECT_TIMED_OUT");
+    assert.equal(error.message, "no connection within 1000 ms: the bridge command sh says nothing: password:");
+  });
+
   test("runs once for each connection, with the environment that it was given, and ends with the client", async () => {
     await using folder = await testFolder();
     const pids = folder.at("pids");
