@@ -117,6 +117,13 @@ describe("the documents", () => {
     assert.deepEqual(rows.toSorted(), tokens.toSorted());
   });
 
+  test("give every package of package.json a reason in CONTRIBUTING.md", () => {
+    const manifest = JSON.parse(read("package.json")) as Record<string, object>;
+    const kinds = ["dependencies", "devDependencies", "optionalDependencies"];
+    const packages = kinds.flatMap((kind) => Object.keys(manifest[kind] ?? {}));
+    assert.deepEqual(namesUnder("CONTRIBUTING.md", "Dependencies").toSorted(), packages.toSorted());
+  });
+
   test("have the generated tables that npm run documents makes", () => {
     for (const [file, text] of generatedDocuments())
       assert.equal(readFileSync(file, "utf8"), text, `${file}: npm run documents`);
