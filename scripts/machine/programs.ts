@@ -9,8 +9,8 @@ export interface Program {
   readonly package: string;
 }
 
-/** Debian's folders for root's programs, which not every PATH has. */
-const SYSTEM_FOLDERS = ["/usr/sbin", "/sbin"];
+/** Debian's folders for root's programs, which not every PATH has, and for those that sshd starts. */
+const SYSTEM_FOLDERS = ["/usr/sbin", "/sbin", "/usr/lib/openssh"];
 
 /** The programs that are not in PATH. */
 export function missingPrograms(programs: readonly Program[], path: string = process.env["PATH"] ?? ""): Program[] {

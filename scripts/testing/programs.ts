@@ -1,5 +1,18 @@
 import type { Program } from "../machine/programs.ts";
 
+/**
+ * Programs that some of `*.test.ts` need beyond a minimal Debian. CI installs them, since a skipped test is a failure
+ * there; on other machines such a test is skipped and says so.
+ */
+export const CI_PROGRAMS: readonly Program[] = [
+  { name: "aarch64-linux-gnu-g++", package: "g++-aarch64-linux-gnu" },
+  { name: "debootstrap", package: "debootstrap" },
+  { name: "scp", package: "openssh-client" },
+  { name: "sftp-server", package: "openssh-sftp-server" },
+  { name: "strace", package: "strace" },
+  { name: "zsh", package: "zsh" },
+];
+
 /** Programs that `*.nightly.ts` needs beyond a minimal Debian. A test that lacks one is skipped and says so. */
 export const NIGHTLY_PROGRAMS: readonly Program[] = [
   { name: "aarch64-linux-gnu-g++", package: "g++-aarch64-linux-gnu" },

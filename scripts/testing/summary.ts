@@ -7,10 +7,8 @@ const ACCEPTED_SKIPS: readonly RegExp[] = [
   /^needs an arm64 machine\b/,
   /^needs Linux \d/,
   /^needs IPv6\b/,
-  /^needs FUSE\b/,
   /^needs autofs\b/,
   /^needs a disk\b/,
-  /^needs a cgroup2 hierarchy\b/,
   /^needs cargo\b/,
   /^needs (?:socat|sshd)\b/,
 ];

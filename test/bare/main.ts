@@ -137,10 +137,11 @@ async function leavesNothing({ machine, hasSys }: Clone): Promise<void> {
 
 /** Prints what the clone takes, for the README. */
 async function size(clone: Clone, when: string): Promise<void> {
-  const line = "du -s --block-size=MB . node_modules dist .cache 2>/dev/null";
+  // Of the directory itself du counts what it has not counted before.
+  const line = "du -sc --block-size=MB node_modules dist .cache . 2>/dev/null";
   const { output } = await type(clone, line);
   const parts = Array.from(output.matchAll(/^(\d+)MB\t(\S+)$/gm), ([, megabytes, name]) => `${name} ${megabytes} MB`);
-  console.log(`  the clone takes ${when}: ${parts.join(", ")}`);
+  console.log(`  ${when} the clone takes: ${parts.join(", ")}`);
 }
 
 /** A step of the machine's administrator. */
