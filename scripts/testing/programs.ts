@@ -27,6 +27,7 @@ export const NIGHTLY_PROGRAMS: readonly Program[] = [
   { name: "readelf", package: "binutils" },
   { name: "strace", package: "strace" },
   { name: "stress-ng", package: "stress-ng" },
+  { name: "systemd-analyze", package: "systemd" },
   { name: "time", package: "time" },
   { name: "zsh", package: "zsh" },
 ];
