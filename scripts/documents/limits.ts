@@ -108,7 +108,7 @@ export const LIMITS: readonly (readonly [what: string, limit: string])[] = [
   ],
   ["answers to PING and SETTINGS that the peer does not read", `${http2.unwrittenAnswers} ${CALM}`],
   ["closing a connection", "1 s after the peer last read or sent something, at most 5 s"],
-  ["answer to a call that is refused by its headers", "when its request is complete, or after 1 s"],
+  ["when a call is refused because of its headers", "the answer is sent when the request is complete, or after 1 s"],
   ["token", "4,096 characters"],
   [
     "hook",

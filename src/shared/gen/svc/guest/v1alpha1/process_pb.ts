@@ -101,7 +101,7 @@ export type ProcessOutput = Message<"svc.guest.v1alpha1.ProcessOutput"> & {
     case: "inherit";
   } | {
     /**
-     * A buffer that ExecAttach.workload reads, and also the agent's own streams.
+     * The agent's own streams, and in addition a buffer that ExecAttach.workload reads.
      *
      * @generated from field: svc.guest.v1alpha1.KeepOutput keep = 2;
      */
