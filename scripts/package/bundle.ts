@@ -3,6 +3,7 @@ import { dirname, join } from "node:path";
 import { build, type BuildOptions, type Plugin } from "esbuild";
 import { readyDescriptors } from "./agent/descriptors/plugin.ts";
 import { ENTRY, GUESTCTL_MAIN, STARTER } from "./guestctl-start.ts";
+import { writeGuestctlManual } from "./manual.ts";
 import { LOWEST_NODE } from "./node.ts";
 
 /**
@@ -124,6 +125,7 @@ export async function makeGuestctl(root: string, folder: string): Promise<void> 
   writeFileSync(join(folder, "guestctl.mjs"), ENTRY);
   writeFileSync(join(folder, "guestctl"), STARTER);
   chmodSync(join(folder, "guestctl"), 0o755);
+  await writeGuestctlManual(join(folder, "share/man"));
 }
 
 /**

@@ -26,6 +26,7 @@ import {
   readPackage,
 } from "./materials.ts";
 import { nodePackage } from "./node.ts";
+import { writeAgentManual } from "./manual.ts";
 import { writePageList } from "./page-list.ts";
 import { type Architecture, buildLauncher, runTool, toolFor } from "./toolchain.ts";
 
@@ -59,6 +60,7 @@ export async function makeDistribution(root: string, arch: Architecture, script:
   };
   collectLicences(materials, join(unfinished, "LICENSES"));
   writeFileSync(join(unfinished, "sbom.cdx.json"), billOfMaterials(materials, unfinished, libraries));
+  writeAgentManual(join(unfinished, "share/man"));
   writePageList(arch, unfinished);
   writeChecksums(unfinished);
   setModes(unfinished);

@@ -30,4 +30,5 @@ export const NIGHTLY_PROGRAMS: readonly Program[] = [
   { name: "systemd-analyze", package: "systemd" },
   { name: "time", package: "time" },
   { name: "zsh", package: "zsh" },
+  { name: "fish", package: "fish" },
 ];

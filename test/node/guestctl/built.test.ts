@@ -45,6 +45,15 @@ describe("the guestctl of the build", () => {
     }
   });
 
+  test("comes with a manual page that has the help of every command", async () => {
+    const manual = await readFile(join(folder, "guestctl/share/man/man1/guestctl.1"), "utf8");
+    const plain = manual.replaceAll("\\-", "-").replaceAll("\\&", "").replaceAll("\\e", "\\");
+    for (const words of [["exec"], ["cp"], ["sandbox"], ["sandbox", "create"], ["sandbox", "sweep"]])
+      assert.ok(plain.includes((await guestctl(process.execPath, "help", ...words)).trimEnd()), words.join(" "));
+    // Nothing else begins a line as a request would.
+    for (const [line] of manual.matchAll(/^[.'].*/gm)) assert.match(line, /^\.(?:TH|SH|SS|nf|fi)\b/);
+  });
+
   test("tells version and overview with 12 KB of modules, and does not load what its commands need", async () => {
     const entry = join(folder, "guestctl", "guestctl.mjs");
     const modules = [entry, ...(await importedBy(join(folder, "guestctl", "lib/main.mjs")))];

@@ -70,7 +70,7 @@ const FIRST_COMMANDS: readonly FirstCommand[] = [
   ["guestctl enter box", /"guestctl exec -it -- sh" gives a shell/],
   ["guestctl env", /"guestctl exec -- env" shows/],
   ["SHELL=/bin/bash guestctl completion | head -n 1", /^# Completion of guestctl for bash/],
-  ["SHELL=/usr/bin/fish guestctl completion", /say which shell: bash or zsh/],
+  ["SHELL=/usr/bin/tcsh guestctl completion", /say which shell: bash, zsh or fish/],
   // scp and rsync
   ["guestctl cp -P 7071 notes.txt root@box:$REMOTE/", /the port is part of the address: -H HOST:PORT/],
   ["guestctl cp :notes.txt .", /a path in the sandbox is absolute, as in :\/notes\.txt /],

@@ -104,7 +104,7 @@ describe("guestctl", () => {
       [["exec", "--timeout", "5", "ls"], "--timeout 5 would be 5 milliseconds; say which, as in 5s or 5ms"],
       [["-H", "x"], "no command given"],
       [["-a", "x", "health"], 'there is no option "-a" before the command; the address is -H'],
-      [["completion", "basch"], "say which shell: bash or zsh; did you mean bash?"],
+      [["completion", "basch"], "say which shell: bash, zsh or fish; did you mean bash?"],
       [["--adress", "x", "health"], 'there is no option "--adress" before the command; did you mean --address?'],
       [
         ["--timeout", "5s", "exec"],

@@ -10,6 +10,7 @@ import { guestctlVariables, putGuestctl, runGuestctl, startIssuedAgent } from ".
 for (const [shell, command, begin] of [
   ["bash", ["bash", "--norc", "--noprofile"], ""],
   ["zsh", ["zsh", "-f"], "autoload -U compinit; compinit -u -D;"],
+  ["fish", ["fish", "--no-config"], "function fish_prompt; echo '> '; end;"],
 ] as const) {
   test(`guestctl's completion works at the Tab key of a real ${shell}: commands, options, local and remote paths, names`, async (t) => {
     if (spawnSync(shell, ["--version"]).status !== 0) {

@@ -1,16 +1,10 @@
 import { nearest } from "../../../shared/text.ts";
-import { type Command, ownLength } from "./command-line.ts";
+import { type Command, ownLength, type Subcommand } from "./command-line.ts";
 import { type Answers, answerTo } from "./elsewhere.ts";
 import { UsageError } from "./errors.ts";
 import { reportFailure } from "./failure.ts";
 import { examplesText } from "./help.ts";
 import { type Options, parsed } from "./option.ts";
-
-/** A command of a group, with its line in the group's overview. */
-export interface Subcommand {
-  readonly summary: string;
-  readonly command: Command;
-}
 
 interface GroupParts {
   readonly name: string;

@@ -4,7 +4,6 @@ import { alteredArgument } from "./argument-bytes.ts";
 import { type Answers, answerTo, optionElsewhere } from "./elsewhere.ts";
 import { UsageError } from "./errors.ts";
 import { reportFailure } from "./failure.ts";
-import type { Subcommand } from "./command-group.ts";
 import { type HelpParts, helpText } from "./help.ts";
 import { jsonLine } from "./output.ts";
 import { type Completes, type Options, parsed, type Values } from "./option.ts";
@@ -72,6 +71,12 @@ export interface Command {
   help(): string;
   /** Runs with the arguments that follow the name. Resolves with the exit status and never rejects. */
   run(args: readonly string[], host: Host): Promise<number>;
+}
+
+/** A command of a group, with its line in the group's overview. */
+export interface Subcommand {
+  readonly summary: string;
+  readonly command: Command;
 }
 
 /** Makes a subcommand: parses its command line, answers --help, and reports its failures. */

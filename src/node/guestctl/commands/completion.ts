@@ -8,12 +8,17 @@ export const SHELLS: readonly string[] = Object.keys(SCRIPTS);
 /** @param table all commands, this one included */
 export function completion(table: ReadonlyMap<string, CommandEntry>): Command {
   return defineCommand({
-    usage: [`completion [${SHELLS.join("|")}]`, "completion --of bash -- LINE PART", "completion --of zsh -- WORD..."],
+    usage: [
+      `completion [${SHELLS.join("|")}]`,
+      "completion --of bash -- LINE PART",
+      "completion --of zsh|fish -- WORD...",
+    ],
     about: `Writes a script that completes command lines of guestctl in a shell: commands, options, files here and in the sandbox,
 names of kept commands and of this node's sandboxes. Without a name, the shell is that of $SHELL.
 
   bash  in ~/.bashrc:                 source <(guestctl completion bash)
-  zsh   in ~/.zshrc, after compinit:  source <(guestctl completion zsh)`,
+  zsh   in ~/.zshrc, after compinit:  source <(guestctl completion zsh)
+  fish  in ~/.config/fish/config.fish:  guestctl completion fish | source`,
     options: {
       of: {
         argument: "SHELL",

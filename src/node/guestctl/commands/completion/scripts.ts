@@ -50,5 +50,25 @@ else
 fi
 `;
 
+/** Completion for fish 3.1 or later (Debian 11): sourced, or as the file guestctl.fish in ~/.config/fish/completions. */
+const FISH = `# Completion of guestctl for fish: guestctl completion fish | source
+function __guestctl_offers
+  set -l words (commandline --tokenize --cut-at-cursor --current-process)
+  set -l current (string unescape -- (commandline --current-token --cut-at-cursor))
+  set -l offers ($words[1] completion --of fish -- $words "$current" 2> /dev/null)
+  set -l prefix (string match --regex -- '^--[^=]*=' "$current")
+  switch "$offers[1]"
+    case file
+      __fish_complete_path (string replace -- "$prefix" '' "$current") | string replace --regex -- '^' "$prefix"
+    case folder
+      __fish_complete_directories (string replace -- "$prefix" '' "$current") '' | string replace --regex -- '^' "$prefix"
+    case path word
+      string join -- \\n $offers[2..-1]
+  end
+end
+
+complete --command guestctl --no-files --keep-order --arguments '(__guestctl_offers)'
+`;
+
 /** The scripts, by shell. */
-export const SCRIPTS: Readonly<Record<"bash" | "zsh", string>> = { bash: BASH, zsh: ZSH };
+export const SCRIPTS: Readonly<Record<"bash" | "zsh" | "fish", string>> = { bash: BASH, zsh: ZSH, fish: FISH };
