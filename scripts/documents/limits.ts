@@ -47,7 +47,7 @@ export const LIMITS: readonly (readonly [what: string, limit: string])[] = [
   ],
   [
     "arguments and variables of an exec",
-    `${count(limits.EXEC_ENTRIES_LIMIT)} together; ${bytes(limits.EXEC_STRINGS_LIMIT_BYTES)}, counting 9 bytes more for each; 131,071 bytes for one (execve(2))`,
+    `${count(limits.EXEC_ENTRIES_LIMIT)} in number; ${bytes(limits.EXEC_STRINGS_LIMIT_BYTES)} in all, counting 9 extra bytes for each; 131,071 bytes for a single one (execve(2))`,
   ],
   ["fields of a message", "1,024; 16,384 in a message of WriteTree"],
   [
