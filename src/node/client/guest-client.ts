@@ -36,7 +36,7 @@ import { ExecProcess, type RunOptions, type RunResult, runToEnd } from "./exec/p
 import { ExecCall } from "./exec/wire.ts";
 import { attributesOf, type PathAttributes } from "./files/attributes.ts";
 import { FileContent, type ReadFileOptions } from "./files/read.ts";
-import type { DownloadFolderOptions, FolderCopy, UploadFolderOptions } from "./files/folder.ts";
+import type { DownloadFolderOptions, FolderCopy, LocalPath, UploadFolderOptions } from "./files/folder.ts";
 import { FolderClient } from "./files/tree.ts";
 import { type GuestPath, pathFields } from "./files/path.ts";
 import { type FileSource, writeFile, type WriteFileOptions, type WriteFileResult } from "./files/write.ts";
@@ -247,7 +247,7 @@ export class GuestClient extends FolderClient {
    * connection, such as by a standby, it goes on: files that this very call wrote before, and that are still there, are
    * not written again.
    */
-  async uploadFolder(local: string, path: GuestPath, options: UploadFolderOptions = {}): Promise<FolderCopy> {
+  async uploadFolder(local: LocalPath, path: GuestPath, options: UploadFolderOptions = {}): Promise<FolderCopy> {
     const { uploadFolder } = await import("./files/upload-folder.ts");
     return uploadFolder({ client: this, channel: this.#channel }, local, path, options);
   }
@@ -259,9 +259,9 @@ export class GuestClient extends FolderClient {
    * `onFailure`; everything else is copied before it rejects with COPY_INCOMPLETE. A directory that cannot be made is
    * DESTINATION_FAILED. After a lost connection it begins again.
    */
-  async downloadFolder(path: GuestPath, local: string, options: DownloadFolderOptions = {}): Promise<FolderCopy> {
+  async downloadFolder(path: GuestPath, local: LocalPath, options: DownloadFolderOptions = {}): Promise<FolderCopy> {
     const { downloadFolder } = await import("./files/download-folder.ts");
-    return downloadFolder({ client: this, path, stat: (call) => this.statPath(path, call) }, local, options);
+    return downloadFolder({ client: this, path }, local, options);
   }
 
   /** Asks for the attributes of a path. */

@@ -17,7 +17,7 @@ export type { KeptProcess, WorkloadOutput } from "./exec/kept-process.ts";
 export type { ExecProcess, RunOptions, RunResult, WebStreams } from "./exec/process.ts";
 export type { PathAttributes } from "./files/attributes.ts";
 export type { GuestPath } from "./files/path.ts";
-export type { DownloadFolderOptions, FolderCopy, UploadFolderOptions } from "./files/folder.ts";
+export type { DownloadFolderOptions, FolderCopy, LocalPath, UploadFolderOptions } from "./files/folder.ts";
 export type {
   ListEntry,
   Listing,

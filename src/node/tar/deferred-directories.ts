@@ -6,13 +6,20 @@ import { join } from "node:path";
 const HELD_BYTES = 4 * 1024 * 1024;
 /** Of one of them in memory, beside its path. */
 const OVERHEAD_BYTES = 128;
-/** Mode, path's length, and time of one in the file. */
-const HEAD_BYTES = 16;
+/** Mode, path's length, time, owner and group of one in the file. */
+const HEAD_BYTES = 24;
+/** An owner or a group that stays (chown(2)). */
+const UNCHANGED = 0xffff_ffff;
 
-/** A directory whose mode and time are set once its content is written, which would change them or need other ones. */
+/**
+ * A directory whose owner, mode and time are set once its content is written, which would change them or need other
+ * ones.
+ */
 export interface DeferredDirectory {
   readonly path: Buffer;
   readonly mode: number;
+  readonly uid?: number | undefined;
+  readonly gid?: number | undefined;
   readonly mtimeSeconds: number;
 }
 
@@ -72,11 +79,13 @@ function nameless(): number {
   }
 }
 
-function packed({ path, mode, mtimeSeconds }: DeferredDirectory): Buffer {
+function packed({ path, mode, mtimeSeconds, uid = UNCHANGED, gid = UNCHANGED }: DeferredDirectory): Buffer {
   const head = Buffer.alloc(HEAD_BYTES);
   head.writeUInt32LE(mode, 0);
   head.writeUInt32LE(path.length, 4);
   head.writeDoubleLE(mtimeSeconds, 8);
+  head.writeUInt32LE(uid, 16);
+  head.writeUInt32LE(gid, 20);
   return Buffer.concat([head, path]);
 }
 
@@ -88,9 +97,14 @@ function unpacked(piece: Buffer): DeferredDirectory[] {
       piece.readUInt32LE(at + 4),
       piece.readDoubleLE(at + 8),
     ];
+    const [uid, gid] = [piece.readUInt32LE(at + 16), piece.readUInt32LE(at + 20)];
     at += HEAD_BYTES;
-    directories.push({ path: piece.subarray(at, at + length), mode, mtimeSeconds });
+    directories.push({ path: piece.subarray(at, at + length), mode, mtimeSeconds, ...given(uid, gid) });
     at += length;
   }
   return directories;
+}
+
+function given(uid: number, gid: number): Pick<DeferredDirectory, "uid" | "gid"> {
+  return { uid: uid === UNCHANGED ? undefined : uid, gid: gid === UNCHANGED ? undefined : gid };
 }

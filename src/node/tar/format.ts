@@ -34,6 +34,9 @@ export interface TarHeader {
   readonly name: Buffer;
   readonly linkTarget: Buffer;
   readonly mode: number;
+  /** Owner and group by number; undefined: not known. */
+  readonly uid?: number | undefined;
+  readonly gid?: number | undefined;
   readonly size: number;
   readonly mtimeSeconds: number;
   /** The same time exactly, in nanoseconds since 1970, where it is known. */
@@ -62,6 +65,8 @@ export function readHeader(block: Buffer): TarHeader | undefined {
     name: prefix.length === 0 ? name : Buffer.concat([prefix, Buffer.from("/"), name]),
     linkTarget: readText(block, 157, 100),
     mode: readNumber(block, 100, 8) & 0o7777,
+    uid: readOwner(block, 108),
+    gid: readOwner(block, 116),
     size,
     mtimeSeconds: readNumber(block, 136, 12),
   };
@@ -74,8 +79,8 @@ export function writeHeader(header: TarHeader): Buffer {
   const block = Buffer.alloc(BLOCK_BYTES);
   header.name.copy(block, 0, 0, 100);
   writeNumber(block, 100, 8, header.mode);
-  writeNumber(block, 108, 8, 0);
-  writeNumber(block, 116, 8, 0);
+  writeNumber(block, 108, 8, header.uid ?? 0);
+  writeNumber(block, 116, 8, header.gid ?? 0);
   writeNumber(block, 124, 12, header.size);
   writeNumber(block, 136, 12, header.mtimeSeconds);
   block.write(flag, 156, "latin1");
@@ -114,6 +119,22 @@ function readNumber(block: Buffer, at: number, length: number): number {
   const digits = block.toString("latin1", at, at + length).replaceAll(/[\0 ]/g, "");
   if (!/^[0-7]*$/.test(digits)) throw damaged();
   return Number.parseInt(digits || "0", 8);
+}
+
+/** The highest uid that chown(2) takes; the next one means "unchanged". */
+const LAST_OWNER = 2 ** 32 - 2;
+
+/** A number of an owner; undefined for anything else, which some programs leave there. */
+export function ownerOf(number: number): number | undefined {
+  return Number.isInteger(number) && number >= 0 && number <= LAST_OWNER ? number : undefined;
+}
+
+function readOwner(block: Buffer, at: number): number | undefined {
+  try {
+    return ownerOf(readNumber(block, at, 8));
+  } catch {
+    return undefined;
+  }
 }
 
 function readBinary(bytes: Buffer): number {

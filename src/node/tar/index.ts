@@ -4,7 +4,9 @@ export { BLOCK_BYTES, readHeader, readPax, TarError, writeHeader, writePax } fro
 export type { TarHeader, TarType } from "./format.ts";
 export { type Hole, isHole, type Piece, withHoles, withZeros } from "./holes.ts";
 export { localEntry, type LocalTarEntry, localTree } from "./local-tree.ts";
+export { LinkedNames } from "./linked-names.ts";
 export { isCleanName, partsOf } from "./names.ts";
+export { ownerIn, type Owners } from "./owners.ts";
 export { exclusion, withoutExcluded } from "./patterns.ts";
 export { readTar, type TarEntry } from "./read.ts";
 export { secondsNotBefore } from "./times.ts";

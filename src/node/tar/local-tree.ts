@@ -4,6 +4,7 @@ import { fileContent, firstBytes, SMALL_BYTES, sparseContent } from "./content.t
 import { becameShorter, EntryError } from "./entry-error.ts";
 import { generatedContent, isGenerated } from "./generated.ts";
 import { isHole, type Piece } from "./holes.ts";
+import { ownerIn, type Owners } from "./owners.ts";
 import type { TarEntry } from "./read.ts";
 import { secondsNotBefore } from "./times.ts";
 
@@ -29,13 +30,15 @@ export interface WalkOptions {
   readonly isExcluded?: ((name: Buffer) => boolean) | undefined;
   /** Do not descend into other file systems. */
   readonly oneFileSystem?: boolean | undefined;
+  /** What symbolic links lead to, in their place. */
+  readonly followsLinks?: boolean | undefined;
 }
 
 /**
- * Everything in a directory, itself first, parents before children, by name; follows no link below it. Throws the error
- * of the system call where the directory itself cannot be read.
+ * Everything in a directory, itself first, parents before children, by name; follows no link below it, unless asked to.
+ * Throws the error of the system call where the directory itself cannot be read.
  */
-export function* localTree(root: string, options: WalkOptions): Generator<LocalEntry, void, undefined> {
+export function* localTree(root: string | Buffer, options: WalkOptions): Generator<LocalEntry, void, undefined> {
   const path = Buffer.from(root);
   const stats = statSync(path, { bigint: true });
   yield { name: NONE, path, stats };
@@ -44,10 +47,16 @@ export function* localTree(root: string, options: WalkOptions): Generator<LocalE
     ...options,
     nameAt: path.length + 1,
     dev: options.oneFileSystem === true ? stats.dev : undefined,
+    above: options.followsLinks === true ? [stats] : undefined,
   });
 }
 
-type Walk = WalkOptions & { readonly nameAt: number; readonly dev: bigint | undefined };
+type Walk = WalkOptions & {
+  readonly nameAt: number;
+  readonly dev: bigint | undefined;
+  /** Where links are followed: the directories above, to which one may lead back. */
+  readonly above: readonly BigIntStats[] | undefined;
+};
 
 function* below(children: Buffer[], folder: Buffer, walk: Walk): Generator<LocalEntry, void, undefined> {
   // On this thread: a hand-over to another costs ten times as much.
@@ -57,10 +66,14 @@ function* below(children: Buffer[], folder: Buffer, walk: Walk): Generator<Local
     if (walk.isExcluded?.(name) === true) continue;
     const stats = read(
       path,
-      () => lstatSync(path, { bigint: true }),
+      () => (walk.above === undefined ? lstatSync : statSync)(path, { bigint: true }),
       (error) => walk.onUnreadable(name, error),
     );
     if (stats === undefined) continue;
+    if (stats.isDirectory() && walk.above?.some(({ dev, ino }) => dev === stats.dev && ino === stats.ino) === true) {
+      walk.onUnreadable(name, new EntryError("ELOOP", `${path.toString()} is a link to a directory above it`));
+      continue;
+    }
     yield { name, path, stats };
     if (!stats.isDirectory() || (walk.dev !== undefined && stats.dev !== walk.dev)) continue;
     const listed = read(
@@ -68,7 +81,8 @@ function* below(children: Buffer[], folder: Buffer, walk: Walk): Generator<Local
       () => readdirSync(path, { encoding: "buffer" }),
       (error) => walk.onUnreadable(name, error),
     );
-    if (listed !== undefined) yield* below(listed, path, walk);
+    if (listed === undefined) continue;
+    yield* below(listed, path, walk.above === undefined ? walk : { ...walk, above: [...walk.above, stats] });
   }
 }
 
@@ -97,16 +111,20 @@ export type LocalTarEntry = TarEntry & { readonly type: "file" | "directory" | "
  * /proc.
  *
  * @param onBytes called with the size of each piece as it is read
+ * @param owners which owner it gets
  */
 export function localEntry(
   { name, path, stats }: LocalEntry,
   onBytes: (bytes: number) => void = () => undefined,
+  owners: Owners = {},
 ): LocalTarEntry | undefined {
   const type = stats.isFile() ? "file" : stats.isDirectory() ? "directory" : stats.isSymbolicLink() ? "symlink" : "";
   if (type === "") return undefined;
   const linkTarget = type === "symlink" ? orUnreadable(path, () => readlinkSync(path, { encoding: "buffer" })) : NONE;
   const { mtimeNs } = stats;
-  const head = { name, linkTarget, mode: Number(stats.mode), mtimeNs, mtimeSeconds: secondsNotBefore(mtimeNs) };
+  const { uid, gid } = ownerIn(owners, stats);
+  const mode = Number(stats.mode);
+  const head = { name, linkTarget, mode, uid, gid, mtimeNs, mtimeSeconds: secondsNotBefore(mtimeNs) };
   if (type !== "file") return { ...head, type, size: 0, sparse: false, readAll: () => NONE, content: nothing() };
   if (isGenerated(path, stats.dev)) {
     const bytes = orUnreadable(path, () => generatedContent(path));

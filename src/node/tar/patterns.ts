@@ -6,7 +6,7 @@ const SLASH = 0x2f;
  * the whole name, such as `build/*.o`. `*` and `?` match no slash, `**` does, `[a-z]` one of the characters, `[!a-z]`
  * any other one. As in .gitignore, a slash at the beginning or the end says nothing more. Undefined: no pattern.
  */
-export function exclusion(patterns: readonly string[]): ((name: Buffer) => boolean) | undefined {
+export function exclusion(patterns: readonly (string | Buffer)[]): ((name: Buffer) => boolean) | undefined {
   if (patterns.length === 0) return undefined;
   const expressions = patterns.map(expressionOf);
   return (name) => {
@@ -19,7 +19,7 @@ export function exclusion(patterns: readonly string[]): ((name: Buffer) => boole
 /** The entries that no pattern leaves out, nor a directory above them. */
 export async function* withoutExcluded<Entry extends { readonly name: Buffer }>(
   entries: AsyncIterable<Entry>,
-  patterns: readonly string[],
+  patterns: readonly (string | Buffer)[],
 ): AsyncGenerator<Entry> {
   const isExcluded = exclusion(patterns);
   if (isExcluded === undefined) {
@@ -35,7 +35,7 @@ export async function* withoutExcluded<Entry extends { readonly name: Buffer }>(
   }
 }
 
-function expressionOf(pattern: string): RegExp {
+function expressionOf(pattern: string | Buffer): RegExp {
   const bytes = Buffer.from(pattern).toString("latin1");
   const rest = bytes.replace(/\/+$/, "");
   const isWhole = rest.includes("/");

@@ -1,6 +1,7 @@
 import {
   BLOCK_BYTES,
   damaged,
+  ownerOf,
   paddingBytes,
   readHeader,
   readPax,
@@ -22,9 +23,12 @@ export interface TarEntry extends TarHeader {
 /** Longest accepted name or pax header. */
 const META_LIMIT_BYTES = 1024 * 1024;
 
+/** Seconds of a pax header (pax(1), mtime). */
+const TIME = /^(-?)(\d{1,15})(?:\.(\d*))?$/;
+
 const META_TYPES: ReadonlySet<TarType> = new Set(["pax", "pax-global", "gnu-name", "gnu-link"]);
 
-type Overrides = Partial<Pick<TarHeader, "name" | "linkTarget" | "size" | "mtimeSeconds">>;
+type Overrides = Partial<Pick<TarHeader, "name" | "linkTarget" | "size" | "mtimeSeconds" | "mtimeNs" | "uid" | "gid">>;
 
 /**
  * Reads the entries of a tar stream. Throws TarError if it is invalid, empty, or ends within an entry. As for GNU tar,
@@ -64,11 +68,14 @@ function overridesOf({ type }: TarHeader, content: Buffer): Overrides {
   if ([...values.keys()].some((key) => key.startsWith("GNU.sparse."))) throw sparse();
   const [name, linkTarget] = [values.get("path"), values.get("linkpath")];
   const [size, modified] = [values.get("size"), values.get("mtime")];
+  const [uid, gid] = [values.get("uid"), values.get("gid")];
   return {
     ...(name && { name }),
     ...(linkTarget && { linkTarget }),
     ...(size && { size: decimal(size, /^\d{1,16}$/) }),
-    ...(modified && { mtimeSeconds: decimal(modified, /^-?\d{1,15}(?:\.\d*)?$/) }),
+    ...(modified && { mtimeSeconds: decimal(modified, TIME), mtimeNs: nanoseconds(modified) }),
+    ...(uid && { uid: ownerOf(decimal(uid, /^\d{1,10}$/)) }),
+    ...(gid && { gid: ownerOf(decimal(gid, /^\d{1,10}$/)) }),
   };
 }
 
@@ -83,6 +90,13 @@ function decimal(value: Buffer, form: RegExp): number {
   const number = form.test(text) ? Number(text) : NaN;
   if (!(Math.abs(number) <= Number.MAX_SAFE_INTEGER)) throw damaged();
   return number;
+}
+
+/** Of a decimal number, as `decimal` has taken it. */
+function nanoseconds(value: Buffer): bigint {
+  const [, sign, whole = "0", fraction = ""] = TIME.exec(value.toString("latin1")) ?? [];
+  const timeNs = BigInt(`${whole}${fraction.slice(0, 9).padEnd(9, "0")}`);
+  return sign === "-" ? -timeNs : timeNs;
 }
 
 /** Reads a byte stream in portions of any size. */

@@ -3,21 +3,36 @@ import { BLOCK_BYTES, paddingBytes, type TarHeader, writeHeader, writePax } from
 const NAME_BYTES = 100;
 /** The least number that eleven octal digits cannot hold: 8 GiB, or a time in 2242. They have no sign either. */
 const OCTAL_LIMIT = 8 ** 11;
+/** The same for the seven digits of an owner. */
+const OWNER_LIMIT = 8 ** 7;
+const NS_PER_SECOND = 1_000_000_000n;
 
 /** The blocks before an entry's content: its header, and a pax header before it for what that cannot hold. */
 export function entryHead(header: TarHeader): Buffer {
-  const { name, linkTarget, size, mtimeSeconds } = header;
+  const { name, linkTarget, size, mtimeSeconds, mtimeNs, uid = 0, gid = 0 } = header;
   const values = new Map<string, Buffer>();
   if (name.length > NAME_BYTES) values.set("path", name);
   if (linkTarget.length > NAME_BYTES) values.set("linkpath", linkTarget);
   if (size >= OCTAL_LIMIT) values.set("size", Buffer.from(String(size)));
-  if (mtimeSeconds < 0 || mtimeSeconds >= OCTAL_LIMIT) {
-    values.set("mtime", Buffer.from(String(Math.floor(mtimeSeconds))));
-  }
+  if (uid >= OWNER_LIMIT) values.set("uid", Buffer.from(String(uid)));
+  if (gid >= OWNER_LIMIT) values.set("gid", Buffer.from(String(gid)));
+  const timeNs = mtimeNs ?? BigInt(Math.floor(mtimeSeconds)) * NS_PER_SECOND;
+  // A header has whole seconds: with those alone, a copy would be older than its source.
+  if (mtimeSeconds < 0 || mtimeSeconds >= OCTAL_LIMIT || timeNs % NS_PER_SECOND !== 0n)
+    values.set("mtime", Buffer.from(decimal(timeNs)));
   if (values.size === 0) return writeHeader(header);
   const pax = writePax(values);
   const about = { ...header, name: Buffer.from("pax"), linkTarget: Buffer.alloc(0), size: pax.length };
   return Buffer.concat([writeHeader({ ...about, type: "pax" }), pax, entryEnd(pax.length), writeHeader(header)]);
+}
+
+/** Seconds with as many digits behind the point as there are. */
+function decimal(timeNs: bigint): string {
+  const [sign, positive] = timeNs < 0n ? ["-", -timeNs] : ["", timeNs];
+  const fraction = String(positive % NS_PER_SECOND)
+    .padStart(9, "0")
+    .replace(/0+$/, "");
+  return `${sign}${positive / NS_PER_SECOND}${fraction === "" ? "" : "."}${fraction}`;
 }
 
 /** The padding after an entry's content of that size. */

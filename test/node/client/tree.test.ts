@@ -20,8 +20,8 @@ import { join } from "node:path";
 import { Readable } from "node:stream";
 import { describe, it } from "node:test";
 import { FileType, type ListEntry, type ListOptions, type TreeEntry } from "../../../src/node/client/index.ts";
-import { downloadFolder } from "../../../src/node/client/files/download-folder.ts";
 import { FileTree, type WriteTreeRequest } from "../../../src/shared/gen/svc/guest/v1alpha1/file_tree_pb.ts";
+import { GuestAgent } from "../../../src/shared/gen/svc/guest/v1alpha1/guest_agent_pb.ts";
 import { forAllTests } from "../../fixtures/for-all-tests.ts";
 import { startAgent } from "../../fixtures/agent.ts";
 import { relayTo } from "../../fixtures/relay.ts";
@@ -328,13 +328,9 @@ describe("client.uploadFolder and downloadFolder", () => {
     ] as const) {
       await using folder = await testFolder();
       const streams = { ReadTree: [...parts, { case: "result", value: {} }].map((part) => ({ part })) };
-      await using hostile = await startStandIn({ service: FileTree, streams });
-      const source = {
-        client: hostile.client,
-        path: "/any",
-        stat: () => Promise.resolve({ mode: 0o755, mtimeNanos: 0 }),
-      };
-      const copied = downloadFolder(source, folder.at("back"), {});
+      const answers = { StatPath: () => ({ type: FileType.DIRECTORY, mode: 0o755 }) };
+      await using hostile = await startStandIn({ service: [FileTree, GuestAgent], streams, answers });
+      const copied = hostile.client.downloadFolder("/any", folder.at("back"));
       const { message, code } = await failureOf(copied);
       assert.match(message, says);
       assert.equal(code, /not copied/.test(message) ? "COPY_INCOMPLETE" : "ANSWER_UNREADABLE");

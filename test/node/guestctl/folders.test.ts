@@ -178,6 +178,10 @@ const copyParts = (toSandbox: GuestClient): CopyParts => ({
     failFast: false,
     exclude: [],
     oneFileSystem: false,
+    owners: {},
+    hardLinks: false,
+    followLinks: false,
+    keepExisting: false,
   },
 });
 

@@ -24,7 +24,7 @@ import { LowerLayerDirectory, wrongType } from "./failure.ts";
 import { type ListOutput, listTree } from "./list.ts";
 import { FILE_BUFFERS } from "./read.ts";
 import { temporaryName } from "../entries/leftovers.ts";
-import { readTree, type TreeOutput, type TreeRead } from "./read-tree.ts";
+import { readTree, type ReadTreeParts, type TreeOutput, type TreeRead } from "./read-tree.ts";
 import { type Removal, removeTree } from "./remove.ts";
 import {
   type ListRequest,
@@ -146,7 +146,7 @@ export class Directories {
 
   /** Reads a directory tree. Resolves when the output has taken everything. */
   async readTree(
-    location: FileLocation & Pick<ListRequest, "crossMounts">,
+    location: FileLocation & Pick<ReadTreeParts, "crossMounts" | "hardLinks">,
     output: TreeOutput,
     caller: Caller,
   ): Promise<TreeRead> {
@@ -171,8 +171,9 @@ export class Directories {
         // The listing closes its directory before its last entries are read, so reading needs a second descriptor.
         await using root = await openAgain(listed);
         const top = new ListedDirectory(listed);
-        const { crossMounts } = location;
-        return await readTree({ top, root, crossMounts, output: active, buffers: this.#buffers, clock, signal });
+        const { crossMounts, hardLinks } = location;
+        const walk = { top, root, crossMounts, hardLinks, output: active };
+        return await readTree({ ...walk, buffers: this.#buffers, clock, signal });
       }),
     );
   }

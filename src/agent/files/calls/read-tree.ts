@@ -42,6 +42,8 @@ export interface ReadTreeParts {
   readonly root: OpenDirectory;
   readonly output: TreeOutput;
   readonly crossMounts: boolean;
+  /** Further names of a file are sent as links to the first one, also with `crossMounts`. */
+  readonly hardLinks: boolean;
   readonly buffers: BufferPool;
   readonly clock: Pick<Clock, "monotonicMs">;
   readonly signal: AbortSignal;
@@ -77,7 +79,7 @@ class TreeReader {
   readonly #parts: ReadTreeParts;
   readonly #mounts: MountsBelow;
   /** The first name that was sent of each file with several hard links. Later names are sent as links to it. */
-  readonly #names = new Map<bigint, FilePath>();
+  readonly #names = new Map<string, FilePath>();
   /** Items for the next message, and small files to read, which follow them. */
   #ready: TreeItem[] = [];
   #small: SmallFile[] = [];
@@ -133,7 +135,7 @@ class TreeReader {
     if (!this.#isShared(attributes)) return false;
     // The first name may still be in the batch to read, and reading it may fail.
     if (this.#small.some(([, waiting]) => waiting.inode === attributes.inode)) await this.#readSmall();
-    const first = this.#names.get(attributes.inode);
+    const first = this.#names.get(this.#fileOf(name, attributes));
     if (first === undefined) return false;
     await this.#readSmall();
     this.#ready.push({ ...itemOf(name, attributes, NONE, 0n), linkTarget: first });
@@ -141,13 +143,18 @@ class TreeReader {
   }
 
   #isShared({ links }: FileAttributes): boolean {
-    return links > 1n && !this.#parts.crossMounts;
+    return links > 1n && (this.#parts.hardLinks || !this.#parts.crossMounts);
+  }
+
+  /** An inode is unique only within its file system, and a link cannot cross from one mount into another. */
+  #fileOf(path: FilePath, { inode }: FileAttributes): string {
+    return `${inode} ${Buffer.from(this.#mounts.of(path)?.path ?? NONE).toString("latin1")}`;
   }
 
   /** Remembers the name of a file that was sent completely. */
   #remember(path: FilePath, attributes: FileAttributes): void {
     if (this.#isShared(attributes) && this.#names.size < LINKS_LIMIT)
-      this.#names.set(attributes.inode, Uint8Array.from(path));
+      this.#names.set(this.#fileOf(path, attributes), Uint8Array.from(path));
   }
 
   async #send(): Promise<void> {

@@ -142,7 +142,8 @@ export async function serveReadTree(directories: Directories, request: ReadTreeR
     failures: request.streamFailures ? sendFailures : undefined,
     hole: request.holes ? sendHole : undefined,
   };
-  const where = { ...locationOf(request), crossMounts: request.crossMounts };
+  const { crossMounts, hardLinks } = request;
+  const where = { ...locationOf(request), crossMounts, hardLinks };
   const { items, failed, failures } = await directories.readTree(where, output, call);
   const value = { items, failed, failures: [...failures] };
   call.send(messageFrame(ReadTreeResponseSchema, create(ReadTreeResponseSchema, { part: { case: "result", value } })));

@@ -1,8 +1,10 @@
+import { FileType } from "../../../shared/gen/svc/guest/v1alpha1/files_pb.ts";
 import {
   EntryError,
   fileContent,
   secondsNotBefore,
   TarError,
+  type TarEntry,
   unpack,
   UnpackError,
   type UnpackOptions,
@@ -12,28 +14,29 @@ import {
 import { checkOptions } from "../arguments.ts";
 import type { CallOptions } from "../channel.ts";
 import { failure, GuestError, isLost } from "../errors.ts";
-import type { PathAttributes } from "./attributes.ts";
 import {
   type DownloadFolderOptions,
   DOWNLOAD,
   type FolderCopy,
+  type LocalPath,
+  localBytes,
+  ownersOf,
   REACH_TIMEOUT_MS,
   RESUMES,
-  TimeLimit,
 } from "./folder.ts";
+import { TimeLimit } from "./time-limit.ts";
+import { entryErrno, guestFile, type GuestFiles, joined, nanosecondsOf } from "./guest-file.ts";
 import { LeftOut } from "./left-out.ts";
-import type { GuestPath } from "./path.ts";
+import { type GuestPath, pathBytes } from "./path.ts";
 import type { FolderClient } from "./tree.ts";
 import type { LeftEntry, TreeEntry } from "./tree-entry.ts";
 
 const NONE = Buffer.alloc(0);
-const NS_PER_SECOND = 1_000_000_000n;
 
-/** The guest's directory: its path, and a call for its attributes. */
+/** The guest's directory. */
 export interface DownloadSource {
-  readonly client: FolderClient;
+  readonly client: FolderClient & GuestFiles;
   readonly path: GuestPath;
-  readonly stat: (options: CallOptions) => Promise<Pick<PathAttributes, "mode" | "mtime" | "mtimeNanos">>;
 }
 
 /**
@@ -42,17 +45,18 @@ export interface DownloadSource {
  */
 export async function downloadFolder(
   source: DownloadSource,
-  local: string,
+  local: LocalPath,
   options: DownloadFolderOptions,
 ): Promise<FolderCopy> {
   checkOptions("the options of downloadFolder", options, DOWNLOAD);
   const limit = new TimeLimit(options.timeoutMs);
   const left = new LeftOut(options.onFailure);
   let isBegun = false;
+  const made = new Set<string>();
   for (let resumes = 0; ; resumes += 1)
     try {
       if (resumes > 0) await reached(source, options, limit);
-      const copied = await attempt(source, local, options, { limit, left, onBegun: () => (isBegun = true) });
+      const copied = await attempt(source, local, options, { limit, left, made, onBegun: () => (isBegun = true) });
       left.check(copied);
       return { ...copied, skipped: left.skipped };
     } catch (error) {
@@ -77,28 +81,37 @@ async function reached(
 interface Attempt {
   readonly limit: TimeLimit;
   readonly left: LeftOut;
+  /** Directories that the copy has made (`keepExisting`). */
+  readonly made: Set<string>;
   readonly onBegun: () => void;
 }
 
 async function attempt(
-  { client, path, stat }: DownloadSource,
-  local: string,
-  { crossMounts = true, exclude = [], failFast = false, onBytes, signal, umask }: DownloadFolderOptions,
-  { limit, left, onBegun }: Attempt,
+  { client, path }: DownloadSource,
+  local: LocalPath,
+  options: DownloadFolderOptions,
+  { limit, left, made, onBegun }: Attempt,
 ): Promise<{ readonly files: number; readonly bytes: number }> {
-  const { mode, mtime, mtimeNanos } = await stat({ signal, timeoutMs: limit.left() });
+  const { crossMounts = true, exclude = [], failFast = false, onBytes, signal, umask } = options;
+  const { hardLinks = false, followLinks = false, keepExisting = false } = options;
+  const call = (): CallOptions => ({ signal, timeoutMs: limit.left() });
+  const top = Buffer.from(pathBytes(path));
+  const attributes = await client.statPath(top, call());
   const fail = (failed: Pick<LeftEntry, "rawName" | "errno" | "local">): void => {
     left.add(failed);
     if (failFast) left.check();
   };
   const tree = client.readTree(path, {
     crossMounts,
-    signal,
-    timeoutMs: limit.left(),
+    hardLinks,
+    followLinks,
+    ...call(),
     onFailure: fail,
   });
+  const { mode, uid, gid } = attributes;
   const nothing = { name: NONE, linkTarget: NONE, size: 0, content: fileContent(NONE, 0) };
-  const root = { ...nothing, type: "directory", mode, mtimeSeconds: secondsOf(mtime, mtimeNanos) } as const;
+  const mtimeSeconds = secondsNotBefore(nanosecondsOf(attributes));
+  const root = { ...nothing, type: "directory", mode, uid, gid, mtimeSeconds } as const;
   // The directory itself first, but only once the agent has it open.
   const begun = (): TreeEntry => {
     onBegun();
@@ -106,9 +119,29 @@ async function attempt(
   };
   const onFailure = (rawName: Buffer, error: EntryError): void =>
     fail({ rawName, errno: error.errno, ...(error instanceof UnpackError && { local: true }) });
-  const how: UnpackOptions = { umask, onFailure: failFast ? undefined : onFailure };
+  // The first name of a file may have been left out.
+  const missingFile = async ({ name }: TarEntry): Promise<TarEntry | undefined> => {
+    try {
+      const found = await client.statPath(joined(top, name), { ...call(), noFollow: true });
+      if (found.type !== FileType.REGULAR) return undefined;
+      // By no link: the directory's owner could put one there meanwhile, and the agent reads with its own rights.
+      const within = typeof path === "string" ? { beneath: path, noSymlinks: true } : {};
+      const at = typeof path === "string" ? name : joined(top, name);
+      return guestFile(client, at, name, found, () => ({ ...call(), ...within }));
+    } catch (error) {
+      if (entryErrno(error) === undefined) throw error;
+      return undefined;
+    }
+  };
+  const how: UnpackOptions = {
+    ...ownersOf(options),
+    umask,
+    onFailure: failFast ? undefined : onFailure,
+    keepExisting: keepExisting ? made : undefined,
+    missingFile: hardLinks ? missingFile : undefined,
+  };
   const copied = await unpack(
-    local,
+    localBytes(local),
     withRoot<TreeEntry>(begun, withoutExcluded<TreeEntry>(tree, exclude), onBytes),
     how,
   ).catch((error: unknown) => {
@@ -116,10 +149,6 @@ async function attempt(
   });
   left.addUnnamed(tree.unnamed);
   return copied;
-}
-
-function secondsOf(mtime: Date | undefined, nanos: number): number {
-  return secondsNotBefore(BigInt(Math.floor((mtime?.getTime() ?? 0) / 1_000)) * NS_PER_SECOND + BigInt(nanos));
 }
 
 function guestErrorOf(error: unknown): unknown {

@@ -1,3 +1,5 @@
+import type { Owners } from "../../tar/index.ts";
+import { wholeNumber } from "../arguments.ts";
 import type { GuestError } from "../errors.ts";
 import type { Names } from "../options.ts";
 import type { WriteTreeOptions } from "./write-tree.ts";
@@ -13,20 +15,60 @@ export interface FolderCopy {
 
 /** Options of `uploadFolder` and `downloadFolder` alike. */
 interface CopyFolderOptions {
+  /** Entries get the owners that they have at the source, by number. Needs root at the destination. Default: false. */
+  readonly keepOwners?: boolean | undefined;
+  /** Owner of all that is copied, by number. Default: as `keepOwners` says; else the user that any new file gets. */
+  readonly uid?: number | undefined;
+  readonly gid?: number | undefined;
+  /** Names of one file stay names of one file (hard links). Default: false, each becomes a file of its own. */
+  readonly hardLinks?: boolean | undefined;
+  /** Copy what symbolic links lead to, in their place. Default: false, links are copied as links. */
+  readonly followLinks?: boolean | undefined;
+  /** Leave files and links as they are that are at the destination already. Default: false, they are replaced. */
+  readonly keepExisting?: boolean | undefined;
+
   /** Time for the whole copy, in milliseconds from now, whatever becomes of the connection. Default: no limit. */
   readonly timeoutMs?: number | undefined;
   /**
    * Patterns of entries to leave out, with all that is in them: `node_modules`, `*.log` (anywhere), `build/*.o` (from
    * the directory on; `*` matches no slash, `**` does). Default: none.
    */
-  readonly exclude?: readonly string[] | undefined;
+  readonly exclude?: readonly (string | Buffer)[] | undefined;
   /** Called with the size of each piece of content on its way. */
   readonly onBytes?: ((bytes: number) => void) | undefined;
   /** Called when the connection is lost, before the copy reconnects and goes on. */
   readonly onReconnect?: ((lost: GuestError) => void) | undefined;
 }
 
-const COPY: Names<CopyFolderOptions> = { timeoutMs: true, exclude: true, onBytes: true, onReconnect: true };
+const COPY: Names<CopyFolderOptions> = {
+  keepOwners: true,
+  uid: true,
+  gid: true,
+  hardLinks: true,
+  followLinks: true,
+  keepExisting: true,
+  timeoutMs: true,
+  exclude: true,
+  onBytes: true,
+  onReconnect: true,
+};
+
+/** A path of this machine. Bytes are for one that is not UTF-8: names need not be. */
+export type LocalPath = string | Uint8Array;
+
+/** The path as Node's calls have it. */
+export function localBytes(path: LocalPath): string | Buffer {
+  return typeof path === "string" ? path : Buffer.from(path.buffer, path.byteOffset, path.length);
+}
+
+/** The options that say who owns what is copied. Throws GuestError for a number that is not an owner. */
+export function ownersOf({ keepOwners, uid, gid }: CopyFolderOptions): Owners {
+  return {
+    keepOwners,
+    uid: uid === undefined ? undefined : wholeNumber(uid, "uid"),
+    gid: gid === undefined ? undefined : wholeNumber(gid, "gid"),
+  };
+}
 
 /** Options of `uploadFolder`. */
 export interface UploadFolderOptions extends WriteTreeOptions, CopyFolderOptions {
@@ -65,22 +107,3 @@ export const DOWNLOAD: Names<DownloadFolderOptions> = {
 /** Tries after a lost connection; a standby with its restore loses several. How long each waits for the agent. */
 export const RESUMES = 10;
 export const REACH_TIMEOUT_MS = 30_000;
-
-/** The time limit of a whole copy, of which each of its calls gets what is left. */
-export class TimeLimit {
-  readonly #endMs: number;
-
-  constructor(timeoutMs: number | undefined) {
-    this.#endMs = timeoutMs === undefined ? Number.POSITIVE_INFINITY : performance.now() + timeoutMs;
-  }
-
-  get isOver(): boolean {
-    return performance.now() >= this.#endMs;
-  }
-
-  /** What is left, at most so much; undefined: no limit. */
-  left(mostMs: number = Number.POSITIVE_INFINITY): number | undefined {
-    const leftMs = Math.min(mostMs, Math.max(0, this.#endMs - performance.now()));
-    return leftMs === Number.POSITIVE_INFINITY ? undefined : leftMs;
-  }
-}

@@ -7,6 +7,7 @@ import {
   type TreeItem,
 } from "../../../shared/gen/svc/guest/v1alpha1/file_tree_pb.ts";
 import { FileType } from "../../../shared/gen/svc/guest/v1alpha1/files_pb.ts";
+import { GuestAgent } from "../../../shared/gen/svc/guest/v1alpha1/guest_agent_pb.ts";
 import {
   becameShorter,
   EntryError,
@@ -18,10 +19,14 @@ import {
   withZeros,
 } from "../../tar/index.ts";
 import { checkOptions } from "../arguments.ts";
-import { cancelCall, type Channel } from "../channel.ts";
+import { type CallOptions, cancelCall, type Channel } from "../channel.ts";
 import { failure, type GuestError, unreadable } from "../errors.ts";
 import type { Names } from "../options.ts";
-import { type GuestPath, pathBytes, PLACE, type PlaceOptions } from "./path.ts";
+import { attributesOf } from "./attributes.ts";
+import { type LinkedGuest, withFollowedLinks } from "./followed-links.ts";
+import { type GuestPath, pathBytes, pathFields, PLACE, type PlaceOptions } from "./path.ts";
+import { FileContent } from "./read.ts";
+import { TimeLimit } from "./time-limit.ts";
 import {
   bufferOf,
   isServiceError,
@@ -41,13 +46,29 @@ export interface ReadTreeOptions extends PlaceOptions {
   /** Read what is mounted below it, too. Default: false. */
   readonly crossMounts?: boolean | undefined;
   /**
+   * With `crossMounts`: give further names of a file as entries of the type "hard-link", as without it. Default: false,
+   * each is a file. An older agent gives files.
+   */
+  readonly hardLinks?: boolean | undefined;
+  /**
+   * Give what symbolic links lead to in their place. Default: false. A link to nothing, or to a directory above it, is
+   * a failure ("ENOENT", "ELOOP").
+   */
+  readonly followLinks?: boolean | undefined;
+  /**
    * Called for each entry that cannot be read, as soon as the agent reports it; `result` has the first 100. Devices,
    * FIFOs and sockets are reported with "EOPNOTSUPP". An older agent reports at most 100, at the end.
    */
   readonly onFailure?: ((failure: LeftEntry) => void) | undefined;
 }
 
-const READ: Names<ReadTreeOptions> = { ...PLACE, crossMounts: true, onFailure: true };
+const READ: Names<ReadTreeOptions> = {
+  ...PLACE,
+  crossMounts: true,
+  hardLinks: true,
+  followLinks: true,
+  onFailure: true,
+};
 
 type Part = NonNullable<ReadTreeResponse["part"]>;
 
@@ -82,10 +103,32 @@ export class TreeReading implements AsyncIterable<TreeEntry> {
     return Math.max(0, (this.#result?.failed ?? 0) - this.#reported);
   }
 
-  async *[Symbol.asyncIterator](): AsyncGenerator<TreeEntry, void, undefined> {
-    const { beneath = "", noSymlinks = false, crossMounts = false, onFailure: _, ...options } = this.#options;
+  [Symbol.asyncIterator](): AsyncGenerator<TreeEntry, void, undefined> {
+    return this.#options.followLinks === true ? this.#followed() : this.#entries();
+  }
+
+  #followed(): AsyncGenerator<TreeEntry, void, undefined> {
+    const { signal, timeoutMs, crossMounts, hardLinks, onFailure } = this.#options;
+    const channel = this.#channel;
+    const limit = new TimeLimit(timeoutMs);
+    const call = (): CallOptions => ({ signal, timeoutMs: limit.left() });
+    const guest: LinkedGuest = {
+      statPath: async (path, { noFollow = false, ...options }) =>
+        attributesOf(await channel.question(GuestAgent.method.statPath, { ...pathFields(path), noFollow }, options)),
+      readFile: (path, options) => new FileContent(channel, path, options),
+      readTree: (path, fail) => new TreeReading(channel, path, { ...call(), crossMounts, hardLinks, onFailure: fail }),
+    };
+    const fail = ({ rawName, errno }: Pick<LeftEntry, "rawName" | "errno">): void =>
+      onFailure?.({ name: rawName.toString(), rawName, errno });
+    return withFollowedLinks(guest, bufferOf(pathBytes(this.#path)), this.#entries(), { call, fail });
+  }
+
+  async *#entries(): AsyncGenerator<TreeEntry, void, undefined> {
+    const { beneath = "", noSymlinks = false, crossMounts = false, hardLinks = false, ...rest } = this.#options;
+    const { onFailure: _, followLinks: _1, ...options } = rest;
     const where = { path: pathBytes(this.#path), beneath: pathBytes(beneath), noSymlinks, crossMounts };
-    const call = this.#channel.serverStream(METHOD, { ...where, holes: true, streamFailures: true }, options);
+    const request = { ...where, holes: true, streamFailures: true, hardLinks };
+    const call = this.#channel.serverStream(METHOD, request, options);
     const messages = (call as AsyncIterable<ReadTreeResponse>)[Symbol.asyncIterator]();
     const pull = async (): Promise<Part | undefined> => {
       try {

@@ -1,11 +1,21 @@
 import { type BigIntStats, statSync } from "node:fs";
-import { EntryError, exclusion, localEntry, localTree } from "../../tar/index.ts";
+import { EntryError, exclusion, LinkedNames, localEntry, localTree, ownerIn, type Owners } from "../../tar/index.ts";
 import { FileType } from "../../../shared/gen/svc/guest/v1alpha1/files_pb.ts";
 import { checkOptions } from "../arguments.ts";
 import type { CallOptions, Channel } from "../channel.ts";
 import { GuestError, isLost } from "../errors.ts";
 import type { Health } from "../messages.ts";
-import { type FolderCopy, REACH_TIMEOUT_MS, RESUMES, TimeLimit, UPLOAD, type UploadFolderOptions } from "./folder.ts";
+import {
+  type FolderCopy,
+  type LocalPath,
+  localBytes,
+  ownersOf,
+  REACH_TIMEOUT_MS,
+  RESUMES,
+  UPLOAD,
+  type UploadFolderOptions,
+} from "./folder.ts";
+import { TimeLimit } from "./time-limit.ts";
 import { LeftOut } from "./left-out.ts";
 import type { GuestPath } from "./path.ts";
 import type { FolderClient, ListEntry } from "./tree.ts";
@@ -28,7 +38,7 @@ export interface UploadTarget {
 /** Copies a directory of this machine into the guest: GuestClient.uploadFolder. */
 export async function uploadFolder(
   target: UploadTarget,
-  local: string,
+  local: LocalPath,
   path: GuestPath,
   options: UploadFolderOptions,
 ): Promise<FolderCopy> {
@@ -45,13 +55,16 @@ interface SentFile {
 
 class Upload {
   readonly #target: UploadTarget;
-  readonly #local: string;
+  readonly #local: string | Buffer;
+  readonly #owners: Owners;
+  /** First names of files with several, of this attempt. */
+  #links = new LinkedNames();
   readonly #path: GuestPath;
   readonly #options: UploadFolderOptions;
   readonly #limit: TimeLimit;
   readonly #left: LeftOut;
-  /** What this attempt has sent, in order, by names of which each character is a byte; undefined: not a file. */
-  #sent = new Map<string, SentFile | undefined>();
+  /** What this attempt has sent, in order, by names of which each character is a byte. */
+  #sent = new Map<string, SentFile | TreeEntry["type"]>();
   /** Of these, how many the agent reported as done. */
   #done = 0;
   /** Files that this call wrote in earlier attempts. */
@@ -63,9 +76,10 @@ class Upload {
   #bytes = 0;
   #progress = { entries: 0, bytes: 0 };
 
-  constructor(target: UploadTarget, local: string, path: GuestPath, options: UploadFolderOptions) {
+  constructor(target: UploadTarget, local: LocalPath, path: GuestPath, options: UploadFolderOptions) {
     this.#target = target;
-    this.#local = local;
+    this.#local = localBytes(local);
+    this.#owners = ownersOf(options);
     this.#path = path;
     this.#options = options;
     this.#limit = new TimeLimit(options.timeoutMs);
@@ -104,7 +118,7 @@ class Upload {
     } catch (error) {
       throw sourceFailure("the entries", error);
     }
-    throw sourceFailure("the entries", new EntryError("ENOTDIR", `${this.#local} is not a directory`));
+    throw sourceFailure("the entries", new EntryError("ENOTDIR", `${this.#local.toString()} is not a directory`));
   }
 
   async #guestTimeNs(): Promise<bigint | undefined> {
@@ -135,11 +149,13 @@ class Upload {
       noSymlinks,
       signal,
       onProgress,
-      exclude: _,
-      oneFileSystem: _1,
-      onBytes: _2,
-      onReconnect: _3,
-      ...options
+      parents = true,
+      overwrite = true,
+      specialBits,
+      failFast,
+      sync,
+      waitForReady,
+      keepExisting = false,
     } = this.#options;
     this.#noteWritten();
     const there = isResumed || this.#written.size > 0 ? await this.#stillThere() : new Set<string>();
@@ -151,16 +167,22 @@ class Upload {
       this.#path,
       this.#entries(there, skipped),
       {
-        parents: true,
-        overwrite: true,
-        ...options,
+        parents,
+        overwrite: overwrite && !keepExisting,
+        specialBits,
+        // That something is there already is no failure then.
+        failFast: failFast === true && !keepExisting,
+        sync,
+        waitForReady,
         beneath,
         noSymlinks,
         signal,
         timeoutMs: this.#limit.left(),
         onFailure: (failure) => {
           reported += 1;
-          this.#fail(failure);
+          if (keepExisting && this.#isKept(failure)) this.#uncount(failure);
+          else this.#fail(failure);
+          if (failFast === true) this.#left.check();
         },
         onProgress: ({ entries, bytes }) => {
           this.#isBegun = true;
@@ -177,7 +199,13 @@ class Upload {
     this.#left.addUnnamed(failed - reported);
     const bits = this.#options.specialBits === true ? 0o7777n : 0o777n;
     const { seconds, nanos } = timeOfNanoseconds(root.mtimeNs);
-    const attributes = { mode: Number(root.mode & bits), mtime: new Date(seconds * 1_000), mtimeNanos: nanos };
+    const owner = ownerIn(this.#owners, root);
+    const attributes = {
+      ...owner,
+      mode: Number(root.mode & bits),
+      mtime: new Date(seconds * 1_000),
+      mtimeNanos: nanos,
+    };
     const place = { beneath, noSymlinks, signal, timeoutMs: this.#limit.left() };
     await this.#target.client.setAttributes(this.#path, attributes, place);
   }
@@ -185,8 +213,9 @@ class Upload {
   /** An entry's item is sent. */
   #note({ name, type, size, mode, mtimeNs = 0n }: TreeEntry): void {
     const file = type === "file" ? { size, mode, mtimeNs } : undefined;
-    this.#sent.set(name.toString("latin1"), file);
+    this.#sent.set(name.toString("latin1"), file ?? type);
     if (file !== undefined) this.#count(size);
+    else if (type === "hard-link") this.#count(0);
   }
 
   #count(size: number): void {
@@ -196,10 +225,20 @@ class Upload {
 
   #fail(failed: Pick<LeftEntry, "rawName" | "errno" | "local">): void {
     this.#left.add(failed);
-    const file = this.#sent.get(failed.rawName.toString("latin1"));
-    if (file === undefined) return;
+    if (failed.local === true) this.#links.forget(failed.rawName);
+    this.#uncount(failed);
+  }
+
+  #uncount({ rawName }: Pick<LeftEntry, "rawName">): void {
+    const file = this.#sent.get(rawName.toString("latin1"));
+    if (file === undefined || file === "directory" || file === "symlink") return;
     this.#files -= 1;
-    this.#bytes -= file.size;
+    if (typeof file === "object") this.#bytes -= file.size;
+  }
+
+  /** It is there, and stays. Only a directory cannot take the place of something else. */
+  #isKept({ rawName, errno }: LeftEntry): boolean {
+    return errno === "EEXIST" && this.#sent.get(rawName.toString("latin1")) !== "directory";
   }
 
   /** Moves what the last attempt wrote for certain to what this call has written. */
@@ -207,7 +246,8 @@ class Upload {
     let index = 0;
     for (const [name, file] of this.#sent) {
       if (index++ >= this.#done) break;
-      if (file !== undefined && !this.#left.has(Buffer.from(name, "latin1"))) this.#written.set(name, file);
+      if (typeof file === "string") continue;
+      if (!this.#left.has(Buffer.from(name, "latin1"))) this.#written.set(name, file);
     }
     this.#sent = new Map();
     this.#done = 0;
@@ -255,18 +295,24 @@ class Upload {
 
   /** All below the directory that the guest has not. */
   *#entries(there: ReadonlySet<string>, skipped: { entries: number; bytes: number }): Generator<TreeEntry> {
-    const { exclude = [], failFast = false, oneFileSystem, onBytes } = this.#options;
+    const { exclude = [], failFast = false, oneFileSystem, onBytes, followLinks, keepExisting } = this.#options;
+    // What is there under the first name may be another file.
+    const linksNames = this.#options.hardLinks === true && keepExisting !== true;
+    this.#links = new LinkedNames();
     const fail = (name: Buffer, error: EntryError): void => {
       if (failFast) throw error;
       this.#fail({ rawName: name, errno: error.errno, local: true });
     };
-    const walk = { onUnreadable: fail, isExcluded: exclusion(exclude), oneFileSystem };
+    const walk = { onUnreadable: fail, isExcluded: exclusion(exclude), oneFileSystem, followsLinks: followLinks };
     for (const local of localTree(this.#local, walk)) {
       const { name } = local;
       if (name.length === 0 || this.#left.has(name)) continue;
       try {
-        const entry = localEntry(local, onBytes);
-        if (entry === undefined) this.#fail({ rawName: name, errno: "EOPNOTSUPP", local: true });
+        const first = linksNames ? this.#links.firstOf(local) : undefined;
+        const entry = localEntry(local, onBytes, this.#owners);
+        if (entry !== undefined && first !== undefined)
+          yield { ...entry, type: "hard-link", linkTarget: first, size: 0, content: entry.content };
+        else if (entry === undefined) this.#fail({ rawName: name, errno: "EOPNOTSUPP", local: true });
         else if (entry.type === "file" && this.#isSkipped(there, entry)) {
           this.#count(entry.size);
           skipped.entries += 1;

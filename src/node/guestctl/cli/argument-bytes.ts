@@ -1,5 +1,6 @@
 import { isUtf8 } from "node:buffer";
 import { readFileSync } from "node:fs";
+import { textOf } from "./raw-names.ts";
 
 /** What Node puts in the place of bytes that are not UTF-8. */
 const REPLACEMENT = "\ufffd";
@@ -16,6 +17,18 @@ export function alteredArgument(args: readonly string[]): string | undefined {
   const wrong = own[index];
   if (wrong === undefined) return undefined;
   return `argument ${index + 1} after the command name is not UTF-8, from byte ${firstWrong(wrong)} on; guestctl passes only UTF-8 on`;
+}
+
+/** The arguments as the caller wrote them, in the form of raw-names.ts where they are not UTF-8. */
+export function restoredArguments(args: readonly string[]): readonly string[] {
+  if (!args.some((argument) => argument.includes(REPLACEMENT))) return args;
+  const all = pieces("/proc/self/cmdline");
+  const own = all.slice(all.length - args.length);
+  return args.map((argument, index) => {
+    const bytes = own[index];
+    // What Node has decoded is taken from the bytes only if it is the same argument.
+    return bytes?.toString() === argument ? textOf(bytes) : argument;
+  });
 }
 
 /** The same for a variable of guestctl's own environment. */

@@ -1,9 +1,10 @@
 import type { GuestError } from "../../client/index.ts";
 import { nearest } from "../../../shared/text.ts";
-import { alteredArgument } from "./argument-bytes.ts";
+import { alteredArgument, restoredArguments } from "./argument-bytes.ts";
 import { type Answers, answerTo, optionElsewhere } from "./elsewhere.ts";
 import { UsageError } from "./errors.ts";
 import { reportFailure } from "./failure.ts";
+import { isRawName } from "./raw-names.ts";
 import { type HelpParts, helpText } from "./help.ts";
 import { jsonLine } from "./output.ts";
 import { type Completes, type Options, parsed, type Values } from "./option.ts";
@@ -43,6 +44,8 @@ interface CommandParts<Own extends Options> extends HelpParts {
   readonly options: Own;
   /** How many positional arguments there are. Default: "nothing". With "anything", `run` checks them itself. */
   readonly takes?: Takes;
+  /** Positional arguments, and values of these options, may be names that are not UTF-8 (raw-names.ts). */
+  readonly takesRawNames?: readonly string[];
   /** What a shell completes for each positional argument; the last is for all further ones. Default: nothing. */
   readonly completes?: readonly Completes[];
   /** Options end at the first positional argument: the rest belongs to the command that it names. */
@@ -89,15 +92,17 @@ export function defineCommand<const Own extends Options>(parts: CommandParts<Own
     takesCommand,
     help: () => helpText({ ...parts, options }),
     run: async (given, host) => {
-      const rewritten = parts.rewrite?.(given) ?? given;
+      const whole = parts.takesRawNames === undefined ? given : restoredArguments(given);
+      const rewritten = parts.rewrite?.(whole) ?? whole;
       const args = takesCommand ? rewritten : withJsonOption(rewritten, options);
       const own = takesCommand ? args.slice(0, ownLength(args, options)) : args;
       const isForPrograms = own.includes("--json");
       let positionals: readonly string[] = [];
       try {
         const altered = alteredArgument(given);
-        if (altered !== undefined) throw new UsageError(altered);
+        if (altered !== undefined && parts.takesRawNames === undefined) throw new UsageError(altered);
         const line = parse(own, options, parts.elsewhere);
+        checkRawValues(line.values, parts.takesRawNames ?? []);
         if (line.values["help"] === true) {
           host.stdout.write(helpText({ ...parts, options }));
           return 0;
@@ -131,6 +136,13 @@ function withJsonOption(args: readonly string[], options: Options): readonly str
     (argument, index) => /^(?:-o|--output=|--format=)json$/.test(argument) && (end < 0 || index < end),
   );
   return hasOwn || whole < 0 ? args : [...args.slice(0, whole), "--json", ...args.slice(whole + 1)];
+}
+
+/** Throws UsageError for a value that is not UTF-8, of an option that does not take one. */
+function checkRawValues(values: Readonly<Record<string, unknown>>, allowed: readonly string[]): void {
+  for (const [name, value] of Object.entries(values))
+    if (!allowed.includes(name) && [value].flat().some((each) => typeof each === "string" && isRawName(each)))
+      throw new UsageError(`the value of --${name} is not UTF-8`);
 }
 
 /** Throws UsageError for another number of positional arguments than the command takes. */

@@ -8,4 +8,5 @@ export * from "./input.ts";
 export * from "./option.ts";
 export * from "./output.ts";
 export * from "./symbolic-mode.ts";
+export * from "./raw-names.ts";
 export * from "./values.ts";

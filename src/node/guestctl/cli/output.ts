@@ -1,3 +1,4 @@
+import { withEscapes } from "./raw-names.ts";
 import { once } from "node:events";
 import type { Health, HookResult } from "../../client/index.ts";
 
@@ -47,7 +48,7 @@ export function reportText(
 
 /** One line of text for a person's terminal, which a sandbox must not control. */
 export function printable(text: string): string {
-  return text.replaceAll(CONTROLS, "?");
+  return withEscapes(text).replaceAll(CONTROLS, "?");
 }
 
 /** Lines of text for a person's terminal, with their tabs. */

@@ -1,6 +1,6 @@
-import { type Command, defineCommand, STATUS_NOT_AS_INTENDED, UsageError } from "../cli/index.ts";
+import { type Command, defineCommand, nameOf, STATUS_NOT_AS_INTENDED, UsageError } from "../cli/index.ts";
 import { ANSWER_TIMEOUT_MS, CONNECTION_OPTIONS, type ConnectionValues, openClient } from "../target/index.ts";
-import { copy, CopyReport, parseOrder } from "../copy/index.ts";
+import { copy, CopyReport, parseChown, parseOrder } from "../copy/index.ts";
 
 /** The options, with the sandbox that the paths name. Throws UsageError if the options name another agent. */
 function targetOf(values: ConnectionValues, sandbox: string | undefined): ConnectionValues {
@@ -26,7 +26,16 @@ are kept; new files belong to the workload's user. Directories need no program o
 and setuid bits are left behind, new modes are those that the umask allows, and zeros become holes. "-" is a tar archive
 on standard input or output. Extended attributes, capabilities of files and ACLs are not copied.`,
   options: {
-    archive: { short: "a", help: "copy a link that is named as a link, and keep modes whatever the umask" },
+    archive: {
+      short: "a",
+      help: "as -p, with owners (as root) and hard links; a link that is named is copied as a link",
+    },
+    chown: {
+      argument: "USER[:GROUP]",
+      help: "who owns the copies, by name or number at the destination; needs root there",
+    },
+    dereference: { short: "L", help: "copy what symbolic links lead to, in their place" },
+    "no-clobber": { short: "n", help: "leave files as they are that are at the destination already" },
     parents: { help: "make missing directories above the destination" },
     recursive: { short: "r", help: "accepted for compatibility: directories are always copied with all in them" },
     preserve: { short: "p", help: "keep modes whatever the umask; times are always kept" },
@@ -51,21 +60,22 @@ With --json, one object at the end: "files", "bytes" and "skipped" (all that was
     "cp app.py box:/srv/app.py",
   ],
   takes: "anything",
+  takesRawNames: ["exclude"],
   completes: ["either"],
   elsewhere: [
     ["-3", "guestctl cp ONE:/PATH - | guestctl cp - OTHER:/FOLDER copies between two"],
     ["-C -z --compress", "nothing is compressed on the way; leave it out"],
-    ["-L", "in a directory, a link is copied as a link; one that is named is followed without -a"],
     ["-R", "directories are always copied with all in them"],
     ["-e -u --update", 'rsync -e "guestctl rsh" copies only what differs'],
     ["-l --bwlimit", "nothing limits the speed; leave it out"],
-    ["-n --dry-run", "show what would be copied with: tar -cvf /dev/null SOURCE"],
+    ["--dry-run", "show what would be copied with: tar -cvf /dev/null SOURCE"],
     ["-q --quiet --progress", "progress is shown on a terminal alone; 2> /dev/null hides it"],
     ["-v --verbose", "what is left out is named; tar -cv SOURCE | guestctl cp - :/FOLDER names all"],
     ["--delete", "cp removes nothing; first: guestctl rm -r FOLDER"],
   ],
   async run({ values, positionals }, host) {
     const order = parseOrder(positionals);
+    const chown = parseChown(values.chown);
     const isArchive = order.direction === "tar in" || order.direction === "tar out";
     if (isArchive && values.json === true) throw new UsageError("--json and - do not go together");
     using client = await openClient(targetOf(values, order.sandbox), host);
@@ -74,11 +84,16 @@ With --json, one object at the end: "files", "bytes" and "skipped" (all that was
     await client.health({ timeoutMs: ANSWER_TIMEOUT_MS });
     const options = {
       makesParents: values.parents === true,
-      copiesLinks: values.archive === true,
+      copiesLinks: values.archive === true && values.dereference !== true,
       keepsModes: values.archive === true || values.preserve === true,
       failFast: values["fail-fast"] === true,
-      exclude: values.exclude ?? [],
+      exclude: (values.exclude ?? []).map(nameOf),
       oneFileSystem: values["one-file-system"] === true,
+      keepsOwners: values.archive === true,
+      chown,
+      hardLinks: values.archive === true,
+      followLinks: values.dereference === true,
+      keepExisting: values["no-clobber"] === true,
     };
     try {
       await copy(order, { client, report, host, options });

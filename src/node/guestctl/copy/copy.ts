@@ -2,26 +2,40 @@ import { lstat, mkdir, readlink, stat } from "node:fs/promises";
 import { basename, dirname, join, posix } from "node:path";
 import { FileType } from "../../../shared/gen/svc/guest/v1alpha1/files_pb.ts";
 import { localTree } from "../../tar/index.ts";
-import { absoluteForm, CliError, UsageError } from "../cli/index.ts";
+import { absoluteForm, CliError, nameOf, textOf, UsageError } from "../cli/index.ts";
 import { downloadFile, downloadLink, downloadTree } from "./download.ts";
 import { isReason, statIfThere } from "./guest-paths.ts";
 import { localFailure, locally } from "./local-paths.ts";
+import { type Chown, HERE, ownersFor, thereOf } from "./owners.ts";
 import { type CopyContext, Progress } from "./report.ts";
 import { resumed } from "./resumed.ts";
 import { sourceFailure } from "./source-failure.ts";
 import { tarOut } from "./tar-out.ts";
 import { tarIn, uploadFile, uploadLink, uploadTree } from "./upload.ts";
 
+/** What `copy` works with: it finds out itself which numbers the names of owners are. */
+export interface CopyRequest extends Omit<CopyContext, "options"> {
+  readonly options: Omit<CopyContext["options"], "owners"> & {
+    readonly keepsOwners: boolean;
+    readonly chown: Chown | undefined;
+  };
+}
+
 /** Runs a copy. Into an existing directory, as with cp(1). A source that cannot be copied does not end it. */
-export async function copy(order: CopyOrder, context: CopyContext): Promise<void> {
+export async function copy(order: CopyOrder, parts: CopyRequest): Promise<void> {
   const { sources, destination } = order;
-  const { client, host, report, options } = context;
+  const { client, host, report } = parts;
+  const { keepsOwners, chown, ...rest } = parts.options;
+  const isInward = order.direction === "upload" || order.direction === "tar in";
+  const owners = await ownersFor(chown, keepsOwners, isInward ? thereOf(client) : HERE);
+  const options = { ...rest, owners };
+  const context: CopyContext = { ...parts, options };
   if (order.direction === "tar out") return tarOut(context, sources[0] ?? "", host.stdout);
   if (order.direction === "tar in") return tarIn(context, destination, host.stdin);
   const isUpload = order.direction === "upload";
   const isDirectoryThere = isUpload
     ? (await statIfThere(client, destination))?.type === FileType.DIRECTORY
-    : (await stat(destination).catch(() => undefined))?.isDirectory() === true;
+    : (await stat(nameOf(destination)).catch(() => undefined))?.isDirectory() === true;
   const intoFolder = isDirectoryThere || (await madeFolder(order, context));
   if (sources.length > 1 && !intoFolder)
     throw new CliError(`${destination} is not a directory; several sources need one`);
@@ -48,23 +62,28 @@ async function madeFolder({ direction, sources, destination }: CopyOrder, contex
   const [source = ""] = sources;
   const isUpload = direction === "upload";
   const isDirectory = isUpload
-    ? (await locally(source, stat(source))).isDirectory()
-    : (await client.statPath(source)).type === FileType.DIRECTORY;
+    ? (await locally(source, stat(nameOf(source)))).isDirectory()
+    : (await client.statPath(nameOf(source))).type === FileType.DIRECTORY;
   // As with cp(1), one directory is copied under the new name.
   if (isDirectory && sources.length === 1) return false;
   if (!options.makesParents)
     throw new CliError(`there is no directory ${destination}${isUpload ? " in the sandbox" : ""}; --parents makes it`);
-  if (isUpload) await client.mkdir(destination, { parents: true });
-  else await locally(destination, mkdir(destination, { recursive: true }));
+  if (isUpload) await client.mkdir(nameOf(destination), { parents: true });
+  else await locally(destination, mkdir(nameOf(destination), { recursive: true }));
   return true;
 }
 
 async function upload(local: string, remote: string, folder: string | undefined, context: CopyContext): Promise<void> {
-  const isLink = (await lstat(local).catch(() => undefined))?.isSymbolicLink() === true;
-  if (isLink && context.options.copiesLinks) return uploadLink(context, local, remote);
-  const stats = await stat(local, { bigint: true }).catch(async (error: unknown) => {
-    throw isLink ? brokenLink(local, await readlink(local)) : localFailure(local, error);
+  const isLink = (await lstat(nameOf(local)).catch(() => undefined))?.isSymbolicLink() === true;
+  const isKept = async (): Promise<boolean> => context.options.keepExisting && (await isThere(context, remote));
+  if (isLink && context.options.copiesLinks) {
+    if (!(await isKept())) await uploadLink(context, local, remote);
+    return;
+  }
+  const stats = await stat(nameOf(local), { bigint: true }).catch(async (error: unknown) => {
+    throw isLink ? brokenLink(local, textOf(await readlink(nameOf(local), "buffer"))) : localFailure(local, error);
   });
+  if (!stats.isDirectory() && (await isKept())) return;
   if (!stats.isFile() && !stats.isDirectory())
     throw new CliError(
       `${local} is neither a file nor a directory; what it gives is written by: guestctl write ${remote} < ${local}`,
@@ -79,6 +98,17 @@ async function upload(local: string, remote: string, folder: string | undefined,
     : uploadTree(parts, local, remote, folder));
 }
 
+/** A name is taken, be it by a link to nothing. */
+async function isThere({ client }: CopyContext, remote: string): Promise<boolean> {
+  return client.statPath(nameOf(remote), { noFollow: true }).then(
+    () => true,
+    (error: unknown) => {
+      if (isReason(error, "PATH_NOT_FOUND")) return false;
+      throw error;
+    },
+  );
+}
+
 function brokenLink(path: string, target: string): CliError {
   return new CliError(`${path} is a symbolic link to ${target}, where nothing is; -a copies the link itself`);
 }
@@ -86,17 +116,22 @@ function brokenLink(path: string, target: string): CliError {
 async function download(remote: string, local: string, context: CopyContext): Promise<void> {
   const folder = dirname(local);
   const { client, options } = context;
-  if (options.makesParents) await locally(folder, mkdir(folder, { recursive: true }));
+  if (options.makesParents) await locally(folder, mkdir(nameOf(folder), { recursive: true }));
+  const isTaken = options.keepExisting && (await lstat(nameOf(local)).catch(() => undefined)) !== undefined;
   if (options.copiesLinks) {
-    const link = await client.statPath(remote, { noFollow: true });
-    if (link.type === FileType.SYMLINK) return downloadLink(context, link, local);
+    const link = await client.statPath(nameOf(remote), { noFollow: true });
+    if (link.type === FileType.SYMLINK) {
+      if (!isTaken) await downloadLink(context, link, local);
+      return;
+    }
   }
-  const attributes = await client.statPath(remote).catch(async (error: unknown) => {
+  const attributes = await client.statPath(nameOf(remote)).catch(async (error: unknown) => {
     if (!isReason(error, "PATH_NOT_FOUND")) throw error;
-    const link = await client.statPath(remote, { noFollow: true }).catch(() => undefined);
-    throw link?.linkTarget === undefined ? error : brokenLink(`:${remote}`, link.linkTarget.toString());
+    const link = await client.statPath(nameOf(remote), { noFollow: true }).catch(() => undefined);
+    throw link?.linkTarget === undefined ? error : brokenLink(`:${remote}`, textOf(link.linkTarget));
   });
   const isDirectory = attributes.type === FileType.DIRECTORY;
+  if (isTaken && !isDirectory) return;
   using progress = new Progress(context.host.stderr, basename(remote), isDirectory ? undefined : attributes.size);
   const parts = { ...context, progress };
   await (isDirectory
@@ -106,7 +141,7 @@ async function download(remote: string, local: string, context: CopyContext): Pr
 
 function treeBytes(root: string): number {
   let bytes = 0;
-  for (const { stats } of localTree(root, { onUnreadable: () => undefined }))
+  for (const { stats } of localTree(nameOf(root), { onUnreadable: () => undefined }))
     if (stats.isFile()) bytes += Number(stats.size);
   return bytes;
 }

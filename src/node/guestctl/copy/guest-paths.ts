@@ -1,9 +1,10 @@
 import { posix } from "node:path";
+import { nameOf } from "../cli/index.ts";
 import { type GuestClient, GuestError, type PathAttributes } from "../../client/index.ts";
 
 /** Attributes of a path in the sandbox; undefined if it does not exist. */
 export async function statIfThere(client: GuestClient, remote: string): Promise<PathAttributes | undefined> {
-  return client.statPath(remote).catch((error: unknown) => {
+  return client.statPath(nameOf(remote)).catch((error: unknown) => {
     if (isReason(error, "PATH_NOT_FOUND")) return undefined;
     throw error;
   });

@@ -12,7 +12,7 @@ import {
   whole,
   withoutExcluded,
 } from "../../tar/index.ts";
-import { CliError } from "../cli/index.ts";
+import { CliError, nameOf } from "../cli/index.ts";
 import { isGenerated } from "./guest-paths.ts";
 import { type CopyOptions, type CopyReport, errnoWords, NOT_COPIED } from "./report.ts";
 
@@ -29,7 +29,7 @@ const NS_PER_SECOND = 1_000_000_000n;
 export interface TreeParts {
   readonly client: GuestClient;
   readonly report: Pick<CopyReport, "skip" | "skipUnnamed">;
-  readonly options: Pick<CopyOptions, "exclude" | "oneFileSystem">;
+  readonly options: Pick<CopyOptions, "exclude" | "oneFileSystem" | "followLinks">;
   /** Called with the size of each piece of content. */
   readonly onBytes: (bytes: number) => void;
 }
@@ -44,10 +44,10 @@ export function guestTree(parts: TreeParts, remote: string): AsyncGenerator<TarE
 
 async function* wholeGuestTree(parts: TreeParts, remote: string): AsyncGenerator<TarEntry> {
   const { client, report, options } = parts;
-  const top = await client.statPath(remote);
+  const top = await client.statPath(nameOf(remote));
   yield { ...headOf("directory", NONE, top), content: Readable.from([]) };
   const listing = { depth: Number.POSITIVE_INFINITY, crossMounts: !options.oneFileSystem };
-  for await (const entry of client.list(remote, listing)) {
+  for await (const entry of client.list(nameOf(remote), listing)) {
     if (!isCleanName(entry.rawName))
       throw new TarError(`the sandbox's answer has the name ${JSON.stringify(entry.name)}, which no directory has`);
     const type = TYPES.get(entry.type);
@@ -63,11 +63,11 @@ async function* wholeGuestTree(parts: TreeParts, remote: string): AsyncGenerator
 
 /** The header of an entry. */
 export function headOf(type: TarType, name: Buffer, attributes: PathAttributes): Omit<TarEntry, "content"> {
-  const { mode, size, mtime, mtimeNanos, linkTarget = NONE } = attributes;
+  const { mode, uid, gid, size, mtime, mtimeNanos, linkTarget = NONE } = attributes;
   // A Date ends at the millisecond.
   const mtimeNs = BigInt(Math.floor((mtime?.getTime() ?? 0) / 1_000)) * NS_PER_SECOND + BigInt(mtimeNanos);
   const mtimeSeconds = secondsNotBefore(mtimeNs);
-  return { type, name, linkTarget, mode, size: type === "file" ? size : 0, mtimeSeconds, mtimeNs };
+  return { type, name, linkTarget, mode, uid, gid, size: type === "file" ? size : 0, mtimeSeconds, mtimeNs };
 }
 
 /** More is no text of the kernel, but an image of its memory. */
@@ -84,7 +84,7 @@ export async function* generated(
   const chunks: Uint8Array[] = [];
   let sizeBytes = 0;
   try {
-    for await (const chunk of client.readFile(path.slice(1), { timeoutMs: GENERATED_TIMEOUT_MS })) {
+    for await (const chunk of client.readFile(nameOf(path.slice(1)), { timeoutMs: GENERATED_TIMEOUT_MS })) {
       sizeBytes += chunk.length;
       if (sizeBytes > GENERATED_LIMIT_BYTES) throw new CliError(`it has more than ${GENERATED_LIMIT_BYTES} bytes`);
       chunks.push(chunk);
@@ -109,6 +109,7 @@ export async function* contentOf(
 ): AsyncGenerator<Buffer> {
   const sizeBytes = attributes?.size ?? 0;
   if (sizeBytes === 0) return;
-  const content = client.readFile(rawName, { length: sizeBytes, beneath: remote, noSymlinks: true }).readable();
+  const how = { length: sizeBytes, beneath: nameOf(remote), noSymlinks: true };
+  const content = client.readFile(rawName, how).readable();
   yield* whole<Buffer>(content, sizeBytes, posix.join(remote, name), onBytes);
 }

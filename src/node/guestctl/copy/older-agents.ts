@@ -1,4 +1,4 @@
-import { GuestError, type GuestClient } from "../../client/index.ts";
+import { GuestError, type GuestClient, type NewAttributes } from "../../client/index.ts";
 import { isReason } from "./guest-paths.ts";
 import { type CopyContext, NOT_COPIED } from "./report.ts";
 import { timeOf, type UploadEntry, writeFile } from "./write-file.ts";
@@ -23,7 +23,7 @@ export class GuestTarget {
   readonly #beneath: string;
   readonly #top: Buffer;
   /** Modes and times for the end: writing into a folder changes its time, and its mode may forbid it. */
-  readonly #folders: { readonly path: Buffer; readonly mode: number; readonly mtime: Date }[] = [];
+  readonly #folders: ({ readonly path: Buffer } & NewAttributes)[] = [];
 
   constructor(context: CopyContext, beneath: string, top: Buffer) {
     this.#context = context;
@@ -53,25 +53,25 @@ export class GuestTarget {
   }
 
   async #add(entry: UploadEntry): Promise<void> {
-    const { type, name, linkTarget, mode, mtimeSeconds } = entry;
+    const { type, name, linkTarget, mode, uid, gid, mtimeSeconds } = entry;
     const path = this.#pathOf(name);
     const beneath = this.#beneath;
     if (type === "directory") {
       if (!path.equals(HERE)) await this.#client.mkdir(path, { beneath, parents: true, mode: (mode & 0o7777) | 0o700 });
-      this.#folders.push({ path, mode: mode & 0o7777, mtime: new Date(mtimeSeconds * 1_000) });
+      this.#folders.push({ path, mode: mode & 0o7777, uid, gid, mtime: new Date(mtimeSeconds * 1_000) });
     } else if (type === "file") await writeFile(this.#context, path, entry, true, beneath);
-    else if (type === "symlink") await this.#link(path, linkTarget);
+    else if (type === "symlink") await this.#link(path, linkTarget, { uid, gid });
     else if (type === "hard-link") {
       const source = this.#client.readFile(this.#pathOf(linkTarget), { beneath });
-      await this.#client.writeFile(path, source, { beneath, mode: mode & 0o7777, ...timeOf(mtimeSeconds) });
+      await this.#client.writeFile(path, source, { beneath, mode: mode & 0o7777, uid, gid, ...timeOf(mtimeSeconds) });
       this.#context.report.files += 1;
     } else this.#context.report.skip(name.toString(), NOT_COPIED);
   }
 
   /** Replaces whatever is there, as tar(1) does. */
-  async #link(path: Buffer, target: Buffer): Promise<void> {
+  async #link(path: Buffer, target: Buffer, owner: Pick<NewAttributes, "uid" | "gid">): Promise<void> {
     const beneath = this.#beneath;
-    const make = (): Promise<void> => this.#client.symlink(target, path, { beneath });
+    const make = (): Promise<void> => this.#client.symlink(target, path, { beneath, ...owner });
     await make().catch(async (error: unknown) => {
       if (isReason(error, "PATH_NOT_FOUND")) {
         await this.#client.mkdir(path.subarray(0, path.lastIndexOf(SLASH)), { beneath, parents: true });

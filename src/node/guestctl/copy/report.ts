@@ -1,5 +1,6 @@
 import { getSystemErrorMap } from "node:util";
 import type { GuestClient } from "../../client/index.ts";
+import type { Owners } from "../../tar/index.ts";
 import { type Host, printable } from "../cli/index.ts";
 
 /** What a copy works with. */
@@ -22,7 +23,15 @@ export interface CopyOptions {
   /** End at the first entry that fails. */
   readonly failFast: boolean;
   /** Patterns of entries to leave out. */
-  readonly exclude: readonly string[];
+  readonly exclude: readonly (string | Buffer)[];
+  /** Which owners entries get. */
+  readonly owners: Owners;
+  /** Names of one file stay names of one file. */
+  readonly hardLinks: boolean;
+  /** Copy what links lead to, in their place. */
+  readonly followLinks: boolean;
+  /** Leave what is there. */
+  readonly keepExisting: boolean;
   /** Do not descend into other file systems. */
   readonly oneFileSystem: boolean;
 }

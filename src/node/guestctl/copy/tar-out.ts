@@ -5,6 +5,7 @@ import {
   entryEnd,
   entryErrorOf,
   entryHead,
+  ownerIn,
   partsOf,
   TAR_END,
   TarError,
@@ -12,7 +13,7 @@ import {
   withoutExcluded,
   withRoot,
 } from "../../tar/index.ts";
-import { CliError, writeAll } from "../cli/index.ts";
+import { CliError, nameBytes, nameOf, writeAll } from "../cli/index.ts";
 import { isGenerated } from "./guest-paths.ts";
 import { contentOf, generated, guestTree, headOf, type TreeParts, TYPES } from "./guest-tree.ts";
 import { type CopyContext, errnoWords, NOT_COPIED } from "./report.ts";
@@ -24,15 +25,20 @@ const ZEROS = Buffer.alloc(64 * 1024);
 export async function tarOut(context: CopyContext, remote: string, output: NodeJS.WritableStream): Promise<void> {
   const { client, report, options } = context;
   const parts: TreeParts = { client, report, options, onBytes: () => undefined };
-  const top = Buffer.from(posix.basename(remote) || ".");
-  const attributes = await client.statPath(remote);
+  const top = nameBytes(posix.basename(remote) || ".");
+  const attributes = await client.statPath(nameOf(remote));
   const isDirectory = attributes.type === FileType.DIRECTORY;
   const names = new ArchiveNames();
   for await (const entry of isDirectory ? wholeTree(parts, remote) : single(parts, remote, attributes)) {
     names.check(entry);
     const below = entry.name.length === 0 ? [] : [Buffer.from("/"), entry.name];
     const end = entry.type === "directory" ? [Buffer.from("/")] : [];
-    await writeAll(output, entryHead({ ...entry, name: Buffer.concat([top, ...below, ...end]) }));
+    const name = Buffer.concat([top, ...below, ...end]);
+    const linkTarget =
+      entry.type === "hard-link" ? Buffer.concat([top, Buffer.from("/"), entry.linkTarget]) : entry.linkTarget;
+    // As in any archive: who unpacks it decides whether they count.
+    const { uid, gid } = ownerIn({ ...options.owners, keepOwners: true }, entry);
+    await writeAll(output, entryHead({ ...entry, name, linkTarget, uid, gid }));
     await writeContent(entry, output, (error) =>
       report.skip(`:${posix.join(remote, entry.name.toString())}`, `${error}; zeros are in place of the rest`),
     );
@@ -98,15 +104,19 @@ async function* wholeTree(parts: TreeParts, remote: string): AsyncGenerator<TarE
   }
   const onFailure = ({ name, errno }: LeftEntry): void =>
     report.skip(`:${posix.join(remote, name)}`, errnoWords(errno));
-  const tree = client.readTree(remote, { crossMounts: !options.oneFileSystem, onFailure });
+  const { exclude, followLinks } = options;
+  const crossMounts = !options.oneFileSystem;
+  // A link to a name that is left out would lead nowhere.
+  const hardLinks = exclude.length === 0;
+  const tree = client.readTree(nameOf(remote), { crossMounts, hardLinks, followLinks, onFailure });
   let isBegun = false;
   try {
-    const top = headOf("directory", NONE, await client.statPath(remote));
+    const top = headOf("directory", NONE, await client.statPath(nameOf(remote)));
     const root = (): TarEntry => {
       isBegun = true;
       return { ...top, content: nothing() };
     };
-    yield* withoutExcluded<TarEntry>(withRoot<TarEntry>(root, tree, onBytes), options.exclude);
+    yield* withoutExcluded<TarEntry>(withRoot<TarEntry>(root, tree, onBytes), exclude);
   } catch (error) {
     if (isBegun || !(error instanceof GuestError) || error.status !== "UNIMPLEMENTED") throw error;
     yield* guestTree(parts, remote);
@@ -123,7 +133,7 @@ async function* nothing(): AsyncGenerator<Buffer> {
 async function* single(parts: TreeParts, remote: string, attributes: PathAttributes): AsyncGenerator<TarEntry> {
   const type = TYPES.get(attributes.type);
   if (type === undefined) throw new CliError(`${remote} is ${NOT_COPIED}`);
-  const rawName = Buffer.from(posix.basename(remote));
+  const rawName = nameBytes(posix.basename(remote));
   const head = headOf(type, NONE, attributes);
   if (isGenerated(remote)) yield* generated(parts, `:${remote}`, head);
   else

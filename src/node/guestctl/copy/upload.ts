@@ -2,15 +2,15 @@ import type { BigIntStats } from "node:fs";
 import { lstat } from "node:fs/promises";
 import { join, posix } from "node:path";
 import { type LeftEntry, type TreeEntry as GuestTreeEntry, type WriteTreeOptions } from "../../client/index.ts";
-import { exclusion, type LocalTarEntry, localEntry, localTree, readTar } from "../../tar/index.ts";
-import { CliError } from "../cli/index.ts";
+import { exclusion, type LocalTarEntry, localEntry, localTree, ownerIn, readTar } from "../../tar/index.ts";
+import { CliError, isRawName, nameBytes, nameOf } from "../cli/index.ts";
 import { decompressed } from "./decompressed.ts";
 import { existingFolder, statIfThere } from "./guest-paths.ts";
 import { GuestTarget, ifTooOld } from "./older-agents.ts";
 import { type CopyContext, type CopyParts, errnoWords, NOT_COPIED } from "./report.ts";
 import { onReconnect } from "./resumed.ts";
 import { ifPartial } from "./source-failure.ts";
-import { type UploadEntry, writeFile } from "./write-file.ts";
+import { timeOf, type UploadEntry, writeFile } from "./write-file.ts";
 
 /** Files that are written at once to an older agent: each waits for the sandbox's disk. */
 const AT_ONCE = 16;
@@ -30,19 +30,22 @@ export async function uploadFile(
   remote: string,
   folder?: string,
 ): Promise<void> {
-  const path = folder === undefined ? remote : posix.relative(folder, remote);
-  const entry = { name: NONE, path: Buffer.from(local), stats };
-  const file = localEntry(entry, (bytes) => parts.progress.add(bytes));
+  const path = nameOf(folder === undefined ? remote : posix.relative(folder, remote));
+  const entry = { name: NONE, path: nameBytes(local), stats };
+  const file = localEntry(entry, (bytes) => parts.progress.add(bytes), parts.options.owners);
   if (file === undefined) return;
   const write = (): Promise<void> => writeFile(parts, path, file, parts.options.makesParents, folder);
-  // Its holes cross the connection as zeros, but not in a tree.
-  await (file.sparse ? uploadAlone(parts, file, remote).catch(ifTooOld(write)) : write());
+  // In a call for one file its holes would cross the connection as zeros, and the folder has to be UTF-8.
+  await (file.sparse || (folder !== undefined && isRawName(folder))
+    ? uploadAlone(parts, file, remote).catch(ifTooOld(write))
+    : write());
 }
 
 /** Copies a link into the sandbox, as a link. */
 export async function uploadLink(context: CopyContext, local: string, remote: string): Promise<void> {
-  const path = Buffer.from(local);
-  const link = localEntry({ name: NONE, path, stats: await lstat(local, { bigint: true }) });
+  const path = nameBytes(local);
+  const stats = await lstat(path, { bigint: true });
+  const link = localEntry({ name: NONE, path, stats }, undefined, context.options.owners);
   if (link !== undefined) await uploadAlone(context, link, remote);
 }
 
@@ -52,9 +55,13 @@ async function uploadAlone(
   entry: LocalTarEntry,
   remote: string,
 ): Promise<void> {
-  const [above, name] = [posix.dirname(remote), Buffer.from(posix.basename(remote))];
+  const [above, name] = [nameOf(posix.dirname(remote)), nameBytes(posix.basename(remote))];
   const named = { ...entry, content: entry.content, name };
-  const { failures } = await client.writeTree(above, [named], { ...HOW, parents: options.makesParents });
+  const { failures } = await client.writeTree(above, [named], {
+    ...HOW,
+    overwrite: !options.keepExisting,
+    parents: options.makesParents,
+  });
   const [failed] = failures;
   if (failed !== undefined) throw new CliError(`cannot write :${remote}: ${errnoWords(failed.errno)}`);
   report.files += 1;
@@ -69,18 +76,19 @@ export async function uploadTree(parts: CopyParts, local: string, remote: string
   if (!options.makesParents && folder === undefined && beneath !== above)
     throw new CliError(`cannot make ${remote} in the sandbox: its directory does not exist; --parents makes it`);
   const top = posix.relative(beneath, remote);
-  const { failFast, exclude, oneFileSystem } = options;
+  const { failFast, exclude, oneFileSystem, owners, hardLinks, followLinks, keepExisting } = options;
   const onFailure = ({ name, errno, local: isLocal }: LeftEntry): void =>
     report.skip(isLocal === true ? join(local, name) : `:${posix.join(remote, name)}`, errnoWords(errno));
-  const how = { ...HOW, failFast, exclude, oneFileSystem, onFailure, onReconnect: onReconnect(parts) };
+  const what = { exclude, oneFileSystem, ...owners, hardLinks, followLinks, keepExisting };
+  const how = { ...HOW, ...what, failFast, onFailure, onReconnect: onReconnect(parts) };
   const onBytes = (bytes: number): void => progress.add(bytes);
-  const stream = client.uploadFolder(local, top === "" ? beneath : top, {
+  const stream = client.uploadFolder(nameOf(local), nameOf(top === "" ? beneath : top), {
     ...how,
-    ...(top !== "" && { beneath }),
+    ...(top !== "" && { beneath: nameOf(beneath) }),
     onBytes,
   });
   const byEntry = async (): Promise<{ readonly files: number; readonly bytes: number }> => {
-    await new GuestTarget(parts, beneath, Buffer.from(top)).fill(localEntries(parts, local), AT_ONCE);
+    await new GuestTarget(parts, beneath, nameBytes(top)).fill(localEntries(parts, local), AT_ONCE);
     return { files: 0, bytes: 0 };
   };
   const { files, bytes } = await stream.catch(ifTooOld(byEntry)).catch(ifPartial(parts));
@@ -100,20 +108,23 @@ export async function tarIn(context: CopyContext, remote: string, input: AsyncIt
   let reported = 0;
   const onFailure = ({ name, errno }: LeftEntry): void => {
     reported += 1;
+    if (options.keepExisting && errno === "EEXIST") return;
     context.report.skip(`:${posix.join(remote, name)}`, errnoWords(errno));
   };
-  const how: WriteTreeOptions = { ...HOW, failFast: options.failFast, onFailure };
+  const overwrite = !options.keepExisting;
+  const how: WriteTreeOptions = { ...HOW, overwrite, failFast: options.failFast, onFailure };
   // An entry's content is in the stream: it has to be written before the next.
   const older = (): Promise<void> =>
     new GuestTarget(context, remote, NONE).fill(
       archived(input, context, () => undefined),
       1,
     );
-  const stream = client.writeTree(remote, archived(input, context, onRoot), how);
+  const stream = client.writeTree(nameOf(remote), archived(input, context, onRoot), how);
   await stream.then(({ failed }) => context.report.skipUnnamed(failed - reported), ifTooOld(older));
   if (root === undefined) return;
-  const { mode, mtimeSeconds } = root;
-  await client.setAttributes(".", { mode: mode & 0o7777, mtime: new Date(mtimeSeconds * 1_000) }, { beneath: remote });
+  const { mode, uid, gid, mtimeSeconds, mtimeNs } = root;
+  const attributes = { mode: mode & 0o7777, uid, gid, ...timeOf(mtimeSeconds, mtimeNs) };
+  await client.setAttributes(".", attributes, { beneath: nameOf(remote) });
 }
 
 /** The entries of an archive without the slashes and dots that their paths may begin and end with. */
@@ -125,7 +136,7 @@ async function* archived(
   const isExcluded = exclusion(context.options.exclude);
   for await (const given of readTar(decompressed(input))) {
     const linkTarget = given.type === "hard-link" ? plainPath(given.linkTarget) : given.linkTarget;
-    const entry = { ...given, name: plainPath(given.name), linkTarget };
+    const entry = { ...given, ...ownerIn(context.options.owners, given), name: plainPath(given.name), linkTarget };
     if (isExcluded?.(entry.name) === true) continue;
     if (entry.name.length > 0 && isTaken(context, entry)) yield entry;
     else if (entry.name.length === 0) {
@@ -159,9 +170,10 @@ function* localEntries({ report, options, progress }: CopyParts, local: string):
     if (options.failFast) throw error;
     report.skip(join(local, name.toString()), error.message);
   };
-  const walk = { onUnreadable, isExcluded: exclusion(options.exclude), oneFileSystem: options.oneFileSystem };
-  for (const each of localTree(local, walk)) {
-    const entry = localEntry(each, (bytes) => progress.add(bytes));
+  const { exclude, oneFileSystem, followLinks, owners } = options;
+  const walk = { onUnreadable, isExcluded: exclusion(exclude), oneFileSystem, followsLinks: followLinks };
+  for (const each of localTree(nameOf(local), walk)) {
+    const entry = localEntry(each, (bytes) => progress.add(bytes), owners);
     if (entry === undefined) report.skip(each.path.toString(), NOT_COPIED);
     else yield entry;
   }

@@ -9,9 +9,9 @@ export type UploadEntry = TarEntry & { readonly sparse?: boolean };
 
 /** Writes a file, with its mode, its time and its holes, and compares the checksums of both ends. */
 export async function writeFile(
-  { client, report }: CopyContext,
+  { client, report, options }: CopyContext,
   path: GuestPath,
-  { content, size, mode, mtimeSeconds, mtimeNs, sparse = false }: UploadEntry,
+  { content, size, mode, uid, gid, mtimeSeconds, mtimeNs, sparse = false }: UploadEntry,
   parents: boolean,
   beneath = "",
 ): Promise<void> {
@@ -22,7 +22,8 @@ export async function writeFile(
       yield bytes;
     }
   }
-  const file = { size, mode: mode & 0o7777, ...timeOf(mtimeSeconds, mtimeNs), sparse, parents, beneath };
+  const attributes = { mode: mode & 0o7777, uid, gid, ...timeOf(mtimeSeconds, mtimeNs) };
+  const file = { size, ...attributes, sparse, parents, beneath, exclusive: options.keepExisting };
   const { sha256 } = await client.writeFile(path, hashed(), file);
   if (!hash.digest().equals(sha256))
     throw new CliError(`${path.toString()} arrived with another checksum; copy it again`);

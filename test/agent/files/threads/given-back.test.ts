@@ -57,6 +57,7 @@ describe("a tree whose directory cannot be opened twice", () => {
       beneath: Buffer.alloc(0),
       noSymlinks: false,
       crossMounts: false,
+      hardLinks: false,
     };
     const opened = (): number => readdirSync("/proc/self/fd").length;
     await fileSystem.stat(location.path, false);
