@@ -65,7 +65,8 @@ describe("guestctl", () => {
   test("is documented: every command, and no option that there is not", async () => {
     const document = await readFile(join(import.meta.dirname, "../../../docs/node/guestctl.md"), "utf8");
     for (const name of COMMANDS.keys()) assert.match(document, new RegExp(`^\\| (?:.*\`${name}\`.*) \\|`, "m"), name);
-    const lines = Array.from(document.matchAll(/^(?:source <\()?guestctl ([a-z-]+)(.*)$/gm));
+    const blocks = Array.from(document.matchAll(/^```sh\n([^]*?)^```$/gm), ([, block = ""]) => block).join("");
+    const lines = Array.from(blocks.matchAll(/^(?:source <\()?guestctl ([a-z-]+)(.*)$/gm));
     assert.ok(lines.length > 10);
     for (const [line, name = "", rest = ""] of lines) {
       const command = await COMMANDS.get(name)?.load();
